@@ -1,0 +1,77 @@
+use crate::BackendKind;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What the machine can do at best, measured in the same run as the rows held against it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Ceilings {
+    /// Memory copy, bytes read plus bytes written, in 1e9 bytes per second.
+    pub copy_gbps: f64,
+    /// Dense matrix product rates.
+    pub gemm_gflops: GemmCeilings,
+}
+
+/// Dense matrix product rates in 1e9 floating-point operations per second; `None` where the machine has no such path.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GemmCeilings {
+    /// float32.
+    pub f32: Option<f64>,
+    /// bfloat16 inputs, float32 accumulation.
+    pub bf16: Option<f64>,
+}
+
+/// Which ceiling limits an op at a shape.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Bound {
+    /// Arithmetic.
+    Compute,
+    /// Memory traffic.
+    Memory,
+}
+
+/// One timed kernel. Only a kernel that was verified in the same run has a row.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BenchRow {
+    /// Op.
+    pub op: String,
+    /// What is timed: `prefill-2048`, `decode-b64`.
+    pub case: String,
+    /// Dimensions by name: `B`, `T`, `H`, `D`, ...
+    pub shape: BTreeMap<String, u64>,
+    /// Storage type of the inputs.
+    pub dtype: String,
+    /// Where it ran.
+    pub backend: BackendKind,
+    /// Kernel variant.
+    pub variant: String,
+    /// Timed samples after warm-up.
+    pub samples: u32,
+    /// Median milliseconds.
+    pub median_ms: f64,
+    /// 95th percentile milliseconds.
+    pub p95_ms: f64,
+    /// Achieved 1e9 floating-point operations per second, counted by the op's formula.
+    pub gflops: f64,
+    /// Achieved 1e9 bytes per second, counting each input read once and each output written once.
+    pub gbps: f64,
+    /// Which ceiling the percentage refers to.
+    pub bound: Bound,
+    /// Percent of that ceiling; `None` where the ceiling was not measured.
+    pub pct_of_ceiling: Option<f64>,
+    /// Relative error of the run that allowed this row.
+    pub verified_rel_err: f64,
+}
+
+/// What `firstlight bench --json` prints.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BenchReport {
+    /// Always [`crate::SCHEMA`].
+    pub schema: u32,
+    /// Ceilings of this run.
+    pub ceilings: Ceilings,
+    /// Timed kernels.
+    pub rows: Vec<BenchRow>,
+    /// What was not timed and why, one sentence each.
+    pub not_timed: Vec<String>,
+}

@@ -1,0 +1,26 @@
+//! The plain records every room of firstlight speaks.
+//!
+//! Data only: no room is imported here, nothing is read and nothing is decided. These records are also the only
+//! serialised schema of the project, so a field's name here is a promise to whoever reads the JSON.
+
+mod bench;
+mod fact;
+mod finding;
+mod machine;
+mod parity;
+mod pyenv;
+mod run;
+
+pub use bench::{BenchReport, BenchRow, Bound, Ceilings, GemmCeilings};
+pub use fact::Fact;
+pub use finding::{Confidence, DoctorReport, Evidence, Finding, Severity};
+pub use machine::{
+    AcceleratorLibrary, BackendKind, Cache, Cpu, CudaToolkit, Driver, Gpu, GpuVendor, Machine,
+    MachineKind, Memory, Os, Platform, Virtualisation,
+};
+pub use parity::{ParityReport, ParityRow, Status};
+pub use pyenv::{Dist, EnvKind, EnvManager, Interpreter, NativeFile, PyEnv, Torch};
+pub use run::{Artefact, NotRun, RunManifest, RunState, SourceTree, Stage};
+
+/// Version of every JSON document firstlight writes; raised when a field changes meaning or goes away.
+pub const SCHEMA: u32 = 1;

@@ -1,0 +1,313 @@
+use crate::Fact;
+use serde::{Deserialize, Serialize};
+
+/// One machine as its own files describe it. An absent fact is `None`, never a guess.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Operating system and processor architecture.
+    pub platform: Platform,
+    /// What computations can run on here: CUDA before Metal, CPU when there is no GPU.
+    pub backend: BackendKind,
+    /// The column of the support matrix this machine belongs to.
+    pub kind: MachineKind,
+    /// Host name; reports may redact it.
+    pub host: Option<Fact<String>>,
+    /// Operating system.
+    pub os: Os,
+    /// Processor.
+    pub cpu: Cpu,
+    /// Main memory.
+    pub memory: Memory,
+    /// Every GPU seen, in the driver's order.
+    pub gpus: Vec<Gpu>,
+    /// The NVIDIA driver; `None` when there is no trace of one.
+    pub driver: Option<Driver>,
+    /// Every CUDA toolkit found.
+    pub toolkits: Vec<CudaToolkit>,
+    /// NVRTC, cuBLASLt, cuDNN and NCCL libraries found on the system and in environments.
+    pub libraries: Vec<AcceleratorLibrary>,
+    /// Container or virtual machine; `None` when neither was recognised.
+    pub virtualisation: Option<Virtualisation>,
+    /// What could not be read and why, one sentence each: an absent `nvidia-smi` is a fact, not a failure.
+    pub notes: Vec<String>,
+}
+
+/// Operating system and architecture, from the kernel's own words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Platform {
+    /// Linux on x86-64.
+    #[serde(rename = "linux-x86_64")]
+    LinuxX86_64,
+    /// Linux on 64-bit Arm.
+    #[serde(rename = "linux-aarch64")]
+    LinuxAarch64,
+    /// macOS on x86-64.
+    #[serde(rename = "macos-x86_64")]
+    MacosX86_64,
+    /// macOS on 64-bit Arm.
+    #[serde(rename = "macos-aarch64")]
+    MacosAarch64,
+    /// Anything else; never taken for x86-64.
+    #[serde(rename = "unknown")]
+    Unknown,
+}
+
+impl Platform {
+    /// Platform from the words of `uname -s` and `uname -m`, in any case (row R1-01).
+    pub fn from_uname(system: &str, machine: &str) -> Self {
+        let arm = match machine.trim().to_ascii_lowercase().as_str() {
+            "arm64" | "aarch64" => true,
+            "x86_64" | "amd64" => false,
+            _ => return Self::Unknown,
+        };
+        match (system.trim().to_ascii_lowercase().as_str(), arm) {
+            ("linux", false) => Self::LinuxX86_64,
+            ("linux", true) => Self::LinuxAarch64,
+            ("darwin" | "macos", false) => Self::MacosX86_64,
+            ("darwin" | "macos", true) => Self::MacosAarch64,
+            _ => Self::Unknown,
+        }
+    }
+
+    /// The name used in JSON and on the terminal.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::LinuxX86_64 => "linux-x86_64",
+            Self::LinuxAarch64 => "linux-aarch64",
+            Self::MacosX86_64 => "macos-x86_64",
+            Self::MacosAarch64 => "macos-aarch64",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// Whether the processor is 64-bit Arm.
+    pub fn is_arm(self) -> bool {
+        matches!(self, Self::LinuxAarch64 | Self::MacosAarch64)
+    }
+}
+
+impl std::fmt::Display for Platform {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Where kernels can run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BackendKind {
+    /// The processor.
+    Cpu,
+    /// An NVIDIA GPU through the CUDA driver.
+    Cuda,
+    /// An Apple GPU.
+    Metal,
+}
+
+impl BackendKind {
+    /// The name used in JSON and on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Cuda => "cuda",
+            Self::Metal => "metal",
+        }
+    }
+}
+
+impl std::fmt::Display for BackendKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The machine families that package support differs between (row R1-03).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MachineKind {
+    /// x86-64 with an NVIDIA GPU.
+    X86Cuda,
+    /// x86-64 without a GPU.
+    X86Cpu,
+    /// A 64-bit Arm server or desktop with an NVIDIA GPU: GH200, GB200, GB10. (Their GPUs are not Arm-based; the hosts are.)
+    ArmCuda,
+    /// 64-bit Arm without a GPU.
+    ArmCpu,
+    /// NVIDIA Jetson (Tegra): an integrated GPU with its own driver and its own wheels, not a server Arm.
+    Jetson,
+    /// Apple Silicon.
+    AppleSilicon,
+    /// An Intel Mac.
+    IntelMac,
+    /// Anything else.
+    Unknown,
+}
+
+/// Operating system facts.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Os {
+    /// Name for people: `Ubuntu 24.04.3 LTS`.
+    pub name: Option<Fact<String>>,
+    /// Distribution id of os-release: `ubuntu`, `debian`, `macos`.
+    pub id: Option<Fact<String>>,
+    /// Distribution version: `24.04`.
+    pub version: Option<Fact<String>>,
+    /// Kernel release.
+    pub kernel: Option<Fact<String>>,
+    /// C library and version: `glibc 2.39`, `musl 1.2.4`.
+    pub libc: Option<Fact<String>>,
+}
+
+/// Processor facts.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cpu {
+    /// Model name.
+    pub model: Option<Fact<String>>,
+    /// Cores the operating system schedules on, all sockets together.
+    pub logical_cores: Option<Fact<u32>>,
+    /// Physical cores, all sockets together.
+    pub physical_cores: Option<Fact<u32>>,
+    /// Cores this process may use (affinity and container limits).
+    pub usable_cores: Option<Fact<u32>>,
+    /// Instruction-set features the kernels choose by: `avx2`, `fma`, `avx512f`, `avx512_bf16`, `neon`, `bf16`.
+    pub features: Option<Fact<Vec<String>>>,
+    /// Data and unified caches.
+    pub caches: Vec<Cache>,
+}
+
+/// One cache level.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cache {
+    /// 1, 2 or 3.
+    pub level: u32,
+    /// `data`, `instruction` or `unified`.
+    pub kind: String,
+    /// Size of one instance in bytes.
+    pub bytes: u64,
+    /// Where it was read.
+    pub source: String,
+}
+
+/// Main memory, in bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Memory {
+    /// Installed (or granted to this machine) memory.
+    pub total_bytes: Option<Fact<u64>>,
+    /// Memory that can be taken without swapping.
+    pub available_bytes: Option<Fact<u64>>,
+    /// The container's own limit where it is below the machine's.
+    pub limit_bytes: Option<Fact<u64>>,
+}
+
+/// Who makes a GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GpuVendor {
+    /// NVIDIA.
+    Nvidia,
+    /// Apple.
+    Apple,
+}
+
+/// One GPU.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Gpu {
+    /// The driver's index.
+    pub index: u32,
+    /// Maker.
+    pub vendor: GpuVendor,
+    /// Product name.
+    pub name: Fact<String>,
+    /// UUID; reports may redact it.
+    pub uuid: Option<String>,
+    /// CUDA compute capability, major and minor.
+    pub compute_capability: Option<Fact<(u32, u32)>>,
+    /// Total memory in bytes. GB10 and Jetson share the host's memory: NVML does not answer there and the source says so.
+    pub memory_total_bytes: Option<Fact<u64>>,
+    /// Memory in use in bytes.
+    pub memory_used_bytes: Option<Fact<u64>>,
+    /// PCI bus id.
+    pub pci_bus: Option<String>,
+    /// Whether MIG partitions are on.
+    pub mig: Option<bool>,
+}
+
+/// The NVIDIA driver's parts, which can disagree with each other.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Driver {
+    /// Version of the kernel module that is loaded.
+    pub kernel_module: Option<Fact<String>>,
+    /// Whether the loaded module is the open one.
+    pub open_module: Option<Fact<bool>>,
+    /// Version of the user-space library (libnvidia-ml, libcuda) on disk.
+    pub user_library: Option<Fact<String>>,
+    /// Highest CUDA version the driver accepts, major and minor.
+    pub cuda_limit: Option<Fact<(u32, u32)>>,
+    /// What NVML answered instead of a device list, in its own words.
+    pub nvml_error: Option<Fact<String>>,
+}
+
+impl Driver {
+    /// The driver version to show: the loaded module's, else the library's.
+    pub fn version(&self) -> Option<&Fact<String>> {
+        self.kernel_module.as_ref().or(self.user_library.as_ref())
+    }
+}
+
+/// One CUDA toolkit on disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CudaToolkit {
+    /// Installation folder.
+    pub root: String,
+    /// Version, as far as it could be read.
+    pub version: Option<Fact<String>>,
+    /// Whether `bin/nvcc` is there.
+    pub has_nvcc: bool,
+    /// How it was found: `CUDA_HOME`, `PATH`, `/usr/local`.
+    pub found_by: String,
+}
+
+/// A library that accelerator stacks load at run time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AcceleratorLibrary {
+    /// `nvrtc`, `cublasLt`, `cudnn` or `nccl`.
+    pub name: String,
+    /// The file.
+    pub path: String,
+    /// Version digits of the file name: `13`, `9`, `12.9.86`.
+    pub version: Option<String>,
+    /// How it was found.
+    pub source: String,
+}
+
+/// Container or virtual machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Virtualisation {
+    /// `docker`, `podman`, `kubernetes`, `lxc`, `wsl`; `None` outside a container.
+    pub container: Option<Fact<String>>,
+    /// `kvm`, `vmware`, `firecracker`, ...; `None` on bare metal.
+    pub machine: Option<Fact<String>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Platform;
+
+    #[test]
+    fn uname_words_in_any_case_and_nothing_unknown_becomes_x86() {
+        let check = |system, machine, expect| {
+            assert_eq!(Platform::from_uname(system, machine), expect, "{system} {machine}")
+        };
+        for word in ["x86_64", "AMD64", "amd64", "X86_64"] {
+            check("Linux", word, Platform::LinuxX86_64);
+        }
+        for word in ["arm64", "ARM64", "aarch64", "AArch64"] {
+            check("Linux", word, Platform::LinuxAarch64);
+            check("Darwin", word, Platform::MacosAarch64);
+        }
+        for word in ["riscv64", "i686", "ppc64le", "", "x86"] {
+            check("Linux", word, Platform::Unknown);
+        }
+        check("FreeBSD", "amd64", Platform::Unknown);
+    }
+}
