@@ -1,1 +1,13 @@
-//! .
+//! Where kernels run: backends, what each can do, and the launch counters that are the evidence of a run.
+//!
+//! A backend is found at run time; its absence is a fact with a sentence, never a build option.
+
+mod backends;
+mod capabilities;
+mod grid;
+mod launches;
+
+pub use backends::{BACKENDS, Backend, Device, Unavailable, open};
+pub use capabilities::{Capabilities, Isa};
+pub use grid::SharedMut;
+pub use launches::{LaunchRecord, Launches};

@@ -1,0 +1,81 @@
+//! Blocks of one launch, run by all threads of the CPU backend.
+#![allow(unsafe_code)] // Blocks write disjoint parts of one output; the compiler cannot see that they are disjoint.
+
+use crate::Device;
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+impl Device {
+    /// Runs `body` once for each block index below `grid`, on all threads, and counts the launch under `kernel`.
+    ///
+    /// Each thread makes one `scratch` and keeps it for all its blocks. Blocks are handed out in order, one at a
+    /// time, so uneven blocks (causal rows, short sequences) balance; a block's result must not depend on which
+    /// thread runs it.
+    pub fn launch<S>(
+        &self,
+        kernel: &str,
+        grid: usize,
+        scratch: impl Fn() -> S + Sync,
+        body: impl Fn(&mut S, usize) + Sync,
+    ) {
+        let next = AtomicUsize::new(0);
+        let done = AtomicU64::new(0);
+        let work = || {
+            let mut own = None;
+            loop {
+                let block = next.fetch_add(1, Ordering::Relaxed);
+                if block >= grid {
+                    return;
+                }
+                body(own.get_or_insert_with(&scratch), block);
+                done.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        let workers = self.capabilities().threads.min(grid);
+        if workers <= 1 {
+            work();
+        } else {
+            rayon::scope(|scope| {
+                for _ in 1..workers {
+                    scope.spawn(|_| work());
+                }
+                work();
+            });
+        }
+        self.launches().record(kernel, done.into_inner());
+    }
+}
+
+/// A slice that the blocks of one launch write disjoint parts of.
+pub struct SharedMut<'a, T> {
+    start: *mut T,
+    len: usize,
+    borrow: PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: access is only through `slice`, whose contract forbids overlapping parts.
+unsafe impl<T: Send> Sync for SharedMut<'_, T> {}
+// SAFETY: as above; the borrow it holds is exclusive.
+unsafe impl<T: Send> Send for SharedMut<'_, T> {}
+
+impl<'a, T> SharedMut<'a, T> {
+    /// Shares `slice` between the blocks of a launch.
+    pub fn new(slice: &'a mut [T]) -> Self {
+        Self { start: slice.as_mut_ptr(), len: slice.len(), borrow: PhantomData }
+    }
+
+    /// One block's part.
+    ///
+    /// # Safety
+    /// No two parts that are alive at the same time may overlap.
+    ///
+    /// # Panics
+    /// When the range leaves the slice.
+    #[allow(clippy::mut_from_ref)] // That is the point of the type; the contract above makes it sound.
+    pub unsafe fn slice(&self, range: Range<usize>) -> &'a mut [T] {
+        assert!(range.start <= range.end && range.end <= self.len, "block writes {range:?} of {} elements", self.len);
+        // SAFETY: the range is inside the slice, and the caller keeps parts disjoint.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.end - range.start) }
+    }
+}

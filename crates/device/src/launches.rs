@@ -1,0 +1,42 @@
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// How often one kernel ran and over how many blocks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LaunchRecord {
+    /// Launches.
+    pub count: u64,
+    /// Blocks whose body ran to its end, all launches together.
+    pub blocks: u64,
+}
+
+/// Counters of a device, by kernel name. They are raised where blocks run and nowhere else, so a kernel that was
+/// selected but not run, or replaced by a fallback, shows no launch.
+#[derive(Debug, Default)]
+pub struct Launches {
+    by_kernel: Mutex<BTreeMap<String, LaunchRecord>>,
+}
+
+impl Launches {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, LaunchRecord>> {
+        // A panic inside a kernel must not hide the launches counted before it.
+        self.by_kernel.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn record(&self, kernel: &str, blocks: u64) {
+        let mut by_kernel = self.lock();
+        let record = by_kernel.entry(kernel.to_owned()).or_default();
+        record.count += 1;
+        record.blocks += blocks;
+    }
+
+    /// The record of one kernel; zero when it never ran.
+    pub fn of(&self, kernel: &str) -> LaunchRecord {
+        self.lock().get(kernel).copied().unwrap_or_default()
+    }
+
+    /// Every kernel that ran, by name.
+    pub fn snapshot(&self) -> BTreeMap<String, LaunchRecord> {
+        self.lock().clone()
+    }
+}
