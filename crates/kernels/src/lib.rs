@@ -1,1 +1,23 @@
-//! .
+//! The operators: one folder each, with its contract, its float64 reference and its variants.
+//!
+//! An op is used in four steps: [`Op::bind`] checks named tensors and settings and yields a [`Call`];
+//! [`Call::reference`] computes the answer in float64 from the formulas; [`Call::select`] chooses a variant for a
+//! device and says why it refused each other one; [`Call::prepare`] makes an [`Execution`] that can be poisoned,
+//! launched and read.
+
+mod error;
+mod inputs;
+mod op;
+mod settings;
+mod tensor;
+
+pub mod cpu;
+
+pub use error::OpError;
+pub use inputs::{Dim, Inputs, Sequences};
+pub use op::{
+    Call, Execution, Family, OPS, Op, OpSpec, OutputSpec, Problem, Refusal, Selection, TensorSpec,
+    Variant, op,
+};
+pub use settings::{SettingKind, SettingSpec, Settings};
+pub use tensor::{DType, Element, Tensor, TensorMap};

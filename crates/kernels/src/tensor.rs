@@ -1,0 +1,272 @@
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+use std::collections::BTreeMap;
+
+/// Element types of tensors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DType {
+    /// float64: references only.
+    F64,
+    /// float32.
+    F32,
+    /// bfloat16.
+    Bf16,
+    /// float16.
+    F16,
+    /// 32-bit integers: sequence offsets and indices.
+    I32,
+}
+
+impl DType {
+    /// The name used in JSON, tables and settings.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::F64 => "f64",
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+            Self::F16 => "f16",
+            Self::I32 => "i32",
+        }
+    }
+
+    /// Bytes per element.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::F64 => 8,
+            Self::F32 | Self::I32 => 4,
+            Self::Bf16 | Self::F16 => 2,
+        }
+    }
+}
+
+impl std::fmt::Display for DType {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// A dense row-major tensor in host memory.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tensor {
+    shape: Vec<usize>,
+    data: Data,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Data {
+    F64(Vec<f64>),
+    F32(Vec<f32>),
+    Bf16(Vec<bf16>),
+    F16(Vec<f16>),
+    I32(Vec<i32>),
+}
+
+/// Tensors by name.
+pub type TensorMap = BTreeMap<String, Tensor>;
+
+/// Element types that a tensor can be viewed as, with conversion to and from the float32 that kernels compute in.
+pub trait Element: Copy + Send + Sync + Default + std::fmt::Debug + 'static {
+    /// The type's name.
+    const DTYPE: DType;
+    /// Wraps values in a tensor.
+    ///
+    /// # Panics
+    /// When the number of values is not the product of the shape.
+    fn tensor(shape: &[usize], values: Vec<Self>) -> Tensor;
+    /// The tensor's elements, when it has this type.
+    fn view(tensor: &Tensor) -> Option<&[Self]>;
+    /// The tensor's elements for writing, when it has this type.
+    fn view_mut(tensor: &mut Tensor) -> Option<&mut [Self]>;
+    /// Widens a slice to float32 (exact for bf16 and f16).
+    ///
+    /// # Panics
+    /// When the lengths differ.
+    fn widen(from: &[Self], to: &mut [f32]);
+    /// Rounds a float32 slice to this type, to nearest even.
+    ///
+    /// # Panics
+    /// When the lengths differ.
+    fn narrow(from: &[f32], to: &mut [Self]);
+}
+
+macro_rules! element {
+    ($type:ty, $variant:ident, $widen:expr, $narrow:expr) => {
+        impl Element for $type {
+            const DTYPE: DType = DType::$variant;
+            fn tensor(shape: &[usize], values: Vec<Self>) -> Tensor {
+                assert_eq!(
+                    shape.iter().product::<usize>(),
+                    values.len(),
+                    "values for shape {shape:?}"
+                );
+                Tensor { shape: shape.to_vec(), data: Data::$variant(values) }
+            }
+            fn view(tensor: &Tensor) -> Option<&[Self]> {
+                match &tensor.data {
+                    Data::$variant(values) => Some(values),
+                    _ => None,
+                }
+            }
+            fn view_mut(tensor: &mut Tensor) -> Option<&mut [Self]> {
+                match &mut tensor.data {
+                    Data::$variant(values) => Some(values),
+                    _ => None,
+                }
+            }
+            fn widen(from: &[Self], to: &mut [f32]) {
+                let widen: fn(&[Self], &mut [f32]) = $widen;
+                widen(from, to);
+            }
+            fn narrow(from: &[f32], to: &mut [Self]) {
+                let narrow: fn(&[f32], &mut [Self]) = $narrow;
+                narrow(from, to);
+            }
+        }
+    };
+}
+
+element!(f32, F32, |from, to| to.copy_from_slice(from), |from, to| to.copy_from_slice(from));
+element!(bf16, Bf16, |from, to| from.convert_to_f32_slice(to), |from, to| to
+    .convert_from_f32_slice(from));
+element!(f16, F16, |from, to| from.convert_to_f32_slice(to), |from, to| to
+    .convert_from_f32_slice(from));
+element!(f64, F64, |from, to| each(from, to, |x| x as f32), |from, to| each(from, to, f64::from));
+element!(i32, I32, |from, to| each(from, to, |x| x as f32), |from, to| each(from, to, |x| x
+    as i32));
+
+fn each<A: Copy, B>(from: &[A], to: &mut [B], convert: impl Fn(A) -> B) {
+    assert_eq!(from.len(), to.len(), "lengths of a conversion");
+    for (to, from) in to.iter_mut().zip(from) {
+        *to = convert(*from);
+    }
+}
+
+impl Tensor {
+    /// A tensor from values in row-major order.
+    ///
+    /// # Panics
+    /// When the number of values is not the product of the shape.
+    pub fn new<E: Element>(shape: &[usize], values: Vec<E>) -> Self {
+        E::tensor(shape, values)
+    }
+
+    /// A tensor full of NaN (of the smallest value for integers): what outputs hold before a kernel writes them, so
+    /// that an element no kernel wrote cannot look right.
+    pub fn poisoned(shape: &[usize], dtype: DType) -> Self {
+        let len = shape.iter().product();
+        let data = match dtype {
+            DType::F64 => Data::F64(vec![f64::NAN; len]),
+            DType::F32 => Data::F32(vec![f32::NAN; len]),
+            DType::Bf16 => Data::Bf16(vec![bf16::NAN; len]),
+            DType::F16 => Data::F16(vec![f16::NAN; len]),
+            DType::I32 => Data::I32(vec![i32::MIN; len]),
+        };
+        Self { shape: shape.to_vec(), data }
+    }
+
+    /// Fills the tensor with NaN again.
+    pub fn poison(&mut self) {
+        match &mut self.data {
+            Data::F64(values) => values.fill(f64::NAN),
+            Data::F32(values) => values.fill(f32::NAN),
+            Data::Bf16(values) => values.fill(bf16::NAN),
+            Data::F16(values) => values.fill(f16::NAN),
+            Data::I32(values) => values.fill(i32::MIN),
+        }
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> DType {
+        match &self.data {
+            Data::F64(_) => DType::F64,
+            Data::F32(_) => DType::F32,
+            Data::Bf16(_) => DType::Bf16,
+            Data::F16(_) => DType::F16,
+            Data::I32(_) => DType::I32,
+        }
+    }
+
+    /// Sizes of the dimensions, slowest first.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Whether it has no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The elements, when they have this type.
+    pub fn view<E: Element>(&self) -> Option<&[E]> {
+        E::view(self)
+    }
+
+    /// The elements for writing, when they have this type.
+    pub fn view_mut<E: Element>(&mut self) -> Option<&mut [E]> {
+        E::view_mut(self)
+    }
+
+    /// Every element as float64, exactly.
+    pub fn to_f64(&self) -> Vec<f64> {
+        match &self.data {
+            Data::F64(values) => values.clone(),
+            Data::F32(values) => values.iter().map(|x| f64::from(*x)).collect(),
+            Data::Bf16(values) => values.iter().map(|x| x.to_f64()).collect(),
+            Data::F16(values) => values.iter().map(|x| x.to_f64()).collect(),
+            Data::I32(values) => values.iter().map(|x| f64::from(*x)).collect(),
+        }
+    }
+
+    /// The same values rounded to another type, to nearest even.
+    pub fn cast(&self, dtype: DType) -> Self {
+        let values = self.to_f64();
+        let shape = &self.shape;
+        match dtype {
+            DType::F64 => Self::new(shape, values),
+            DType::F32 => Self::new(shape, values.iter().map(|x| *x as f32).collect::<Vec<_>>()),
+            DType::Bf16 => {
+                Self::new(shape, values.iter().map(|x| bf16::from_f64(*x)).collect::<Vec<_>>())
+            }
+            DType::F16 => {
+                Self::new(shape, values.iter().map(|x| f16::from_f64(*x)).collect::<Vec<_>>())
+            }
+            DType::I32 => Self::new(shape, values.iter().map(|x| *x as i32).collect::<Vec<_>>()),
+        }
+    }
+
+    /// Index of the first NaN, if any.
+    pub fn first_nan(&self) -> Option<usize> {
+        match &self.data {
+            Data::F64(values) => values.iter().position(|x| x.is_nan()),
+            Data::F32(values) => values.iter().position(|x| x.is_nan()),
+            Data::Bf16(values) => values.iter().position(|x| x.is_nan()),
+            Data::F16(values) => values.iter().position(|x| x.is_nan()),
+            Data::I32(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn poison_is_nan_everywhere_and_casts_round_to_nearest() {
+        for dtype in [DType::F64, DType::F32, DType::Bf16, DType::F16] {
+            assert!(
+                Tensor::poisoned(&[2, 3], dtype).to_f64().iter().all(|x| x.is_nan()),
+                "{dtype}"
+            );
+        }
+        let exact = Tensor::new(&[3], vec![1.0f64, 1.00390625, -2.5]);
+        assert_eq!(exact.cast(DType::Bf16).to_f64(), [1.0, 1.0, -2.5]);
+        assert_eq!(exact.cast(DType::F16).to_f64(), [1.0, 1.00390625, -2.5]);
+        assert_eq!(exact.first_nan(), None);
+        assert_eq!(Tensor::new(&[2], vec![0f32, f32::NAN]).first_nan(), Some(1));
+    }
+}
