@@ -84,6 +84,21 @@ pub trait Family: Sync + 'static {
     fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<Self::Problem, OpError>;
     /// The op in float64, from the formulas; gives every output as a float64 tensor.
     fn reference(problem: &Self::Problem, inputs: Inputs<'_>) -> TensorMap;
+    /// The reference that a variant's outputs are compared with.
+    ///
+    /// An op that chooses discretely (a top-n, where scores nearly tie) takes the choice from the outputs, after
+    /// checking that it is a right one, and computes the rest from it. Every other op has only one answer.
+    ///
+    /// # Errors
+    /// One sentence, when the choice in the outputs is wrong.
+    fn reference_given(
+        problem: &Self::Problem,
+        inputs: Inputs<'_>,
+        outputs: &TensorMap,
+    ) -> Result<TensorMap, String> {
+        let _ = outputs;
+        Ok(Self::reference(problem, inputs))
+    }
 }
 
 /// An op, whatever its problem type.
@@ -111,6 +126,11 @@ pub trait Call {
     fn problem(&self) -> &dyn Problem;
     /// The answer in float64.
     fn reference(&self) -> TensorMap;
+    /// The answer in float64 that these outputs are to be compared with: see [`Family::reference_given`].
+    ///
+    /// # Errors
+    /// One sentence, when a choice that the outputs contain is wrong.
+    fn reference_for(&self, outputs: &TensorMap) -> Result<TensorMap, String>;
     /// Chooses a variant for a device: the first that can run, or the one asked for.
     ///
     /// # Errors
@@ -241,6 +261,10 @@ impl<F: Family> Call for Bound<'_, F> {
 
     fn reference(&self) -> TensorMap {
         F::reference(&self.problem, self.inputs())
+    }
+
+    fn reference_for(&self, outputs: &TensorMap) -> Result<TensorMap, String> {
+        F::reference_given(&self.problem, self.inputs(), outputs)
     }
 
     fn select(&self, device: &Device, wanted: Option<&str>) -> Result<Selection, OpError> {
