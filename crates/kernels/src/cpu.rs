@@ -1,1 +1,3 @@
 //! Building blocks shared by the CPU variants.
+
+pub mod simd;
