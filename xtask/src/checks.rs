@@ -1,0 +1,128 @@
+//! The layout checks. A new one is a file under `checks/` and a line in [`CHECKS`].
+
+mod dependency_reasons;
+mod edges;
+mod file_length;
+mod links;
+mod lists;
+mod machine_paths;
+mod modules;
+mod one_version;
+mod pure_rooms;
+mod stubs;
+mod unsafe_code;
+
+use crate::layout::Layout;
+use anyhow::bail;
+use std::fmt;
+use std::path::Path;
+
+/// Every check, in the order they run.
+const CHECKS: &[Check] = &[
+    edges::CHECK,
+    file_length::CHECK,
+    modules::CHECK,
+    lists::CHECK,
+    machine_paths::CHECK,
+    dependency_reasons::CHECK,
+    one_version::CHECK,
+    unsafe_code::CHECK,
+    stubs::CHECK,
+    pure_rooms::CHECK,
+    links::CHECK,
+];
+
+/// One check: a pure function from the layout to what is wrong with it.
+struct Check {
+    /// Its name, as the output shows it.
+    name: &'static str,
+    /// What it promises, in one line.
+    promise: &'static str,
+    /// What to do about a problem it finds.
+    hint: &'static str,
+    /// Finds the problems.
+    find: fn(&Layout) -> Vec<Problem>,
+}
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Problem {
+    path: String,
+    line: Option<usize>,
+    what: String,
+}
+
+impl Problem {
+    fn file(path: &str, what: impl Into<String>) -> Self {
+        Self { path: path.to_owned(), line: None, what: what.into() }
+    }
+
+    fn line(path: &str, line: usize, what: impl Into<String>) -> Self {
+        Self { path: path.to_owned(), line: Some(line), what: what.into() }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(formatter, "{}:{line}: {}", self.path, self.what),
+            None => write!(formatter, "{}: {}", self.path, self.what),
+        }
+    }
+}
+
+/// Runs every check and prints every problem; an error says how many there were.
+pub(crate) fn run_all(root: &Path) -> anyhow::Result<()> {
+    let layout = Layout::read(root)?;
+    let mut count = 0;
+    for check in CHECKS {
+        let problems = (check.find)(&layout);
+        println!("{:<20}{}", check.name, if problems.is_empty() { "ok" } else { "FAILED" });
+        if !problems.is_empty() {
+            println!("  wanted: {}", check.promise);
+            for problem in &problems {
+                println!("  {problem}");
+            }
+            println!("  hint: {}", check.hint);
+        }
+        count += problems.len();
+    }
+    if count > 0 {
+        bail!("{count} layout problems");
+    }
+    println!("{} files, {} checks, no problem", layout.files.len(), CHECKS.len());
+    Ok(())
+}
+
+/// Runs a check on a layout written by hand and compares its problems, line by line.
+#[cfg(test)]
+fn check(check: &Check, layout: &Layout, expect: &[&str]) {
+    let found: Vec<String> = (check.find)(layout).iter().map(ToString::to_string).collect();
+    assert_eq!(found, expect, "{}", check.name);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checks_are_named_once_and_say_what_to_do() {
+        for (index, check) in CHECKS.iter().enumerate() {
+            assert!(CHECKS[..index].iter().all(|other| other.name != check.name));
+            for text in [check.promise, check.hint] {
+                assert!(!text.is_empty() && !text.ends_with('.'), "{}", check.name);
+            }
+        }
+    }
+
+    #[test]
+    fn an_empty_repository_fails_only_where_something_must_exist() {
+        let layout = Layout::default();
+        let failing: Vec<&str> = CHECKS
+            .iter()
+            .filter(|check| !(check.find)(&layout).is_empty())
+            .map(|check| check.name)
+            .collect();
+        assert_eq!(failing, ["edges"]);
+    }
+}

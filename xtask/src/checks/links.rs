@@ -1,0 +1,104 @@
+//! Links between the documents lead somewhere.
+
+use super::{Check, Problem};
+use crate::layout::Layout;
+
+pub(super) const CHECK: Check = Check {
+    name: "links",
+    promise: "every Markdown link to a file of the repository resolves",
+    hint: "correct the path, or add the file",
+    find,
+};
+
+fn find(layout: &Layout) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (path, text) in layout.texts(&[".md"]) {
+        let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let mut in_code = false;
+        for (index, line) in text.lines().enumerate() {
+            if line.trim_start().starts_with("```") {
+                in_code = !in_code;
+            } else if !in_code {
+                for target in targets(line) {
+                    if !resolves(layout, folder, target) {
+                        let what = format!("link to `{target}` leads nowhere");
+                        problems.push(Problem::line(path, index + 1, what));
+                    }
+                }
+            }
+        }
+    }
+    problems
+}
+
+/// The targets of `[text](target)` and `![text](target)` in a line, outside inline code.
+fn targets(line: &str) -> Vec<&str> {
+    let mut targets = Vec::new();
+    for (index, part) in line.split('`').enumerate() {
+        // Every second part stands between backticks. A link text may hold code, which puts `](` at a part's start.
+        if index % 2 == 1 {
+            continue;
+        }
+        for (start, _) in part.match_indices("](") {
+            let rest = &part[start + 2..];
+            if let Some(end) = rest.find([')', ' ']) {
+                targets.push(&rest[..end]);
+            }
+        }
+    }
+    targets
+}
+
+fn resolves(layout: &Layout, folder: &str, target: &str) -> bool {
+    let path = target.split('#').next().unwrap_or_default();
+    if path.is_empty() || path.contains("://") || path.starts_with("mailto:") {
+        return true;
+    }
+    let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                if parts.pop().is_none() {
+                    return false;
+                }
+            }
+            name => parts.push(name),
+        }
+    }
+    layout.has(&parts.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checks::check;
+
+    #[test]
+    fn links_that_lead_somewhere_pass() {
+        let text = "[a](docs/a.md#top) ![p](docs/p.png) [`code`](docs) [web](https://example.org/x) [here](#part)\n```\n[no](nowhere)\n```\n`[x](y)` fine\n";
+        let files = [
+            ("README.md", text),
+            ("docs/a.md", "[up](../README.md) [beside](./p.png)"),
+            ("docs/p.png", ""),
+        ];
+        check(&CHECK, &Layout::of(&files), &[]);
+    }
+
+    #[test]
+    fn links_that_lead_nowhere_fail() {
+        let files = [
+            ("README.md", "ok\n[a](docs/b.md) [`b`](gone)"),
+            ("docs/a.md", "[up](../../README.md)"),
+        ];
+        check(
+            &CHECK,
+            &Layout::of(&files),
+            &[
+                "README.md:2: link to `docs/b.md` leads nowhere",
+                "README.md:2: link to `gone` leads nowhere",
+                "docs/a.md:1: link to `../../README.md` leads nowhere",
+            ],
+        );
+    }
+}

@@ -1,0 +1,86 @@
+//! A folder of one kind of thing and its list agree: adding one is one file and one line.
+
+use super::{Check, Problem};
+use crate::layout::Layout;
+use crate::rust_source::{code_without_tests, find_word};
+
+/// Folders whose every file is an entry of the list in the file of the same name.
+const FOLDERS: &[&str] =
+    &["probes", "rules", "sections", "backends", "commands", "checks", "peers"];
+
+pub(super) const CHECK: Check = Check {
+    name: "lists",
+    promise: "each file of a folder of probes, rules, sections, ... stands in the folder's list",
+    hint: "add its line to the list beside the folder",
+    find,
+};
+
+fn find(layout: &Layout) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (path, _) in layout.texts(&[".rs"]) {
+        let Some((folder, file)) = path.rsplit_once('/') else { continue };
+        let is_list = FOLDERS.iter().any(|name| folder.ends_with(&format!("/{name}")));
+        let stem = file.trim_end_matches(".rs");
+        if !is_list || !folder.contains("/src/") || matches!(stem, "mod" | "tests") {
+            continue;
+        }
+        let by_name = format!("{folder}.rs");
+        let by_mod = format!("{folder}/mod.rs");
+        let list = [by_name.as_str(), by_mod.as_str()]
+            .into_iter()
+            .find_map(|list| Some((list, layout.files.get(list)?.as_deref()?)));
+        let Some((list, text)) = list else {
+            problems.push(Problem::file(path, format!("its folder has no {by_name}")));
+            continue;
+        };
+        // The declaration alone runs nothing: the entry is where the module is used.
+        if find_word(&code_without_tests(text), &format!("{stem}::")).is_empty() {
+            problems.push(Problem::file(path, format!("has no entry `{stem}::...` in {list}")));
+        }
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checks::check;
+
+    #[test]
+    fn listed_files_pass() {
+        let files = [
+            (
+                "crates/a/src/rules.rs",
+                "mod one;\nmod two;\nconst R: &[Rule] = &[one::RULE, two::RULE];",
+            ),
+            ("crates/a/src/rules/one.rs", ""),
+            ("crates/a/src/rules/two.rs", ""),
+            ("crates/a/src/probes/mod.rs", "mod os;\nfn read() { os::read() }"),
+            ("crates/a/src/probes/os.rs", ""),
+            ("crates/a/src/other.rs", "mod free;"),
+            ("crates/a/src/other/free.rs", ""),
+        ];
+        check(&CHECK, &Layout::of(&files), &[]);
+    }
+
+    #[test]
+    fn a_file_without_its_line_fails() {
+        let files = [
+            (
+                "crates/a/src/rules.rs",
+                "mod one;\nmod two;\n// two::RULE\nconst R: &[Rule] = &[one::RULE];\n#[cfg(test)]\nmod tests { fn t() { two::RULE } }",
+            ),
+            ("crates/a/src/rules/one.rs", ""),
+            ("crates/a/src/rules/two.rs", ""),
+            ("crates/a/src/peers/torch.rs", ""),
+        ];
+        check(
+            &CHECK,
+            &Layout::of(&files),
+            &[
+                "crates/a/src/peers/torch.rs: its folder has no crates/a/src/peers.rs",
+                "crates/a/src/rules/two.rs: has no entry `two::...` in crates/a/src/rules.rs",
+            ],
+        );
+    }
+}

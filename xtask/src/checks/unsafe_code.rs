@@ -1,0 +1,77 @@
+//! Unsafe code lives in two rooms, and each permission says why.
+
+use super::{Check, Problem};
+use crate::layout::{Layout, room_of};
+use crate::rust_source::{code_only, find_word};
+
+/// The rooms that talk to hardware.
+const ROOMS: &[&str] = &["device", "kernels"];
+
+pub(super) const CHECK: Check = Check {
+    name: "unsafe_code",
+    promise: "`unsafe_code` is allowed only in device and kernels, each time with a reason",
+    hint: "move the unsafe part into device or kernels, or give the allow a `reason` or a comment above it",
+    find,
+};
+
+fn find(layout: &Layout) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (path, text) in layout.texts(&[".rs"]) {
+        let allowed = room_of(path).is_some_and(|room| ROOMS.contains(&room));
+        let code = code_only(text);
+        let lines: Vec<&str> = text.lines().collect();
+        for line in find_word(&code, "unsafe_code") {
+            // A module that this check names is not a lint level.
+            if !lines[line - 1].contains("(unsafe_code") {
+                continue;
+            }
+            if !allowed {
+                problems.push(Problem::line(
+                    path,
+                    line,
+                    "allows `unsafe_code` outside device and kernels",
+                ));
+            } else if !has_reason(&lines, line) {
+                problems.push(Problem::line(path, line, "allows `unsafe_code` without a reason"));
+            }
+        }
+    }
+    problems
+}
+
+fn has_reason(lines: &[&str], line: usize) -> bool {
+    let above = line.checked_sub(2).and_then(|index| lines.get(index));
+    lines[line - 1].contains("reason") || above.is_some_and(|above| above.trim().starts_with("//"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checks::check;
+
+    #[test]
+    fn a_reason_in_the_right_room_passes() {
+        let files = [
+            ("crates/kernels/src/a.rs", "#![allow(unsafe_code, reason = \"AVX2 intrinsics\")]"),
+            ("crates/device/src/a.rs", "// The pool hands out raw memory.\n#[allow(unsafe_code)]"),
+            ("crates/probe/src/a.rs", "// #![allow(unsafe_code)] would be wrong\nmod unsafe_code;"),
+        ];
+        check(&CHECK, &Layout::of(&files), &[]);
+    }
+
+    #[test]
+    fn other_rooms_and_missing_reasons_fail() {
+        let files = [
+            ("crates/kernels/src/a.rs", "fn f() {}\n#[allow(unsafe_code)]"),
+            ("crates/probe/src/a.rs", "#![allow(unsafe_code, reason = \"faster\")]"),
+        ];
+        check(
+            &CHECK,
+            &Layout::of(&files),
+            &[
+                "crates/kernels/src/a.rs:2: allows `unsafe_code` without a reason",
+                "crates/probe/src/a.rs:1: allows `unsafe_code` outside device and kernels",
+            ],
+        );
+    }
+}

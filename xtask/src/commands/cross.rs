@@ -1,0 +1,117 @@
+//! `cargo xtask cross`: the other machines.
+
+use super::{Command, Usage};
+use crate::cargo;
+use crate::cross::{self, Request, Source, TARGETS};
+
+pub(super) const COMMAND: Command = Command {
+    name: "cross",
+    arguments: "[--target TRIPLE]... [--from rustup|debian] [--allow-missing] [--run-aarch64 [FILTER]...]",
+    about: "compiles everything for 64-bit Arm Linux and macOS; can run Arm tests under qemu",
+    details: "  --target TRIPLE   only this target (may stand several times)\n  \
+              --from SOURCE     take the standard library from rustup or from debian only\n  \
+              --allow-missing   a target that cannot be checked here does not fail the command\n  \
+              --run-aarch64     instead of checking, run the kernels' tests for aarch64 under qemu;\n                    \
+              words after it go to the test programs",
+    run,
+};
+
+/// What the arguments ask for.
+#[derive(Debug, PartialEq, Eq)]
+enum Asked {
+    Check(Request),
+    Run { source: Option<Source>, filter: Vec<String> },
+}
+
+fn run(arguments: &[String]) -> anyhow::Result<()> {
+    let asked = parse(arguments)?;
+    let root = cargo::workspace_root()?;
+    match asked {
+        Asked::Check(request) => cross::check(&root, &request),
+        Asked::Run { source, filter } => cross::run_tests_emulated(&root, source, &filter),
+    }
+}
+
+fn parse(arguments: &[String]) -> Result<Asked, Usage> {
+    let mut request = Request { targets: Vec::new(), source: None, allow_missing: false };
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        let mut value =
+            || arguments.next().ok_or_else(|| Usage(format!("{argument} wants a value")));
+        match argument.as_str() {
+            "--allow-missing" => request.allow_missing = true,
+            "--target" => {
+                let triple = value()?;
+                let known = TARGETS.iter().find(|target| target.triple == triple);
+                request.targets.push(*known.ok_or_else(|| unknown_target(triple))?);
+            }
+            "--from" => {
+                request.source = Some(match value()?.as_str() {
+                    "rustup" => Source::Rustup,
+                    "debian" => Source::Debian,
+                    other => {
+                        return Err(Usage(format!("--from wants rustup or debian, got `{other}`")));
+                    }
+                });
+            }
+            "--run-aarch64" => {
+                return Ok(Asked::Run {
+                    source: request.source,
+                    filter: arguments.cloned().collect(),
+                });
+            }
+            other => return Err(Usage(format!("unexpected argument `{other}`"))),
+        }
+    }
+    if request.targets.is_empty() {
+        request.targets = TARGETS.to_vec();
+    }
+    Ok(Asked::Check(request))
+}
+
+fn unknown_target(triple: &str) -> Usage {
+    let known: Vec<&str> = TARGETS.iter().map(|target| target.triple).collect();
+    Usage(format!("--target wants one of {}, got `{triple}`", known.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(arguments: &str, expect: Result<Asked, &str>) {
+        let words: Vec<String> = arguments.split_whitespace().map(str::to_owned).collect();
+        let found = parse(&words);
+        assert_eq!(
+            found.as_ref().map_err(|usage| usage.0.as_str()),
+            expect.as_ref().map_err(|e| *e),
+            "{arguments}"
+        );
+    }
+
+    #[test]
+    fn arguments_are_read() {
+        let request = |targets: &[cross::Target], source, allow_missing| {
+            Ok(Asked::Check(Request { targets: targets.to_vec(), source, allow_missing }))
+        };
+        check("", request(TARGETS, None, false));
+        check("--target aarch64-apple-darwin", request(&TARGETS[1..2], None, false));
+        check("--from debian --allow-missing", request(TARGETS, Some(Source::Debian), true));
+        check(
+            "--from rustup --run-aarch64 neon",
+            Ok(Asked::Run { source: Some(Source::Rustup), filter: vec!["neon".to_owned()] }),
+        );
+    }
+
+    #[test]
+    fn wrong_arguments_are_refused() {
+        check("--target", Err("--target wants a value"));
+        check("--from conda", Err("--from wants rustup or debian, got `conda`"));
+        check("--fast", Err("unexpected argument `--fast`"));
+        check(
+            "--target riscv",
+            Err(
+                "--target wants one of aarch64-unknown-linux-gnu, aarch64-apple-darwin, x86_64-apple-darwin, got `riscv`",
+            ),
+        );
+    }
+}

@@ -1,0 +1,219 @@
+//! Compiles the workspace for machines that are not this one.
+//!
+//! The standard library of another target comes from rustup where its user installed that target, and else from
+//! Debian's packages, unpacked below the target folder so that nothing of this machine changes.
+
+mod debian;
+mod emulate;
+mod rustup;
+
+use crate::{cargo, steps};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+pub(crate) use emulate::run_tests as run_tests_emulated;
+
+/// One target that everything is checked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// The target triple.
+    pub(crate) triple: &'static str,
+    /// Debian's name for the architecture where Debian ships a built standard library for it; elsewhere the library
+    /// is checked from its sources along with ours.
+    debian_architecture: Option<&'static str>,
+}
+
+/// Every target, apart from the one this machine is.
+pub(crate) const TARGETS: &[Target] = &[
+    Target { triple: "aarch64-unknown-linux-gnu", debian_architecture: Some("arm64") },
+    Target { triple: "aarch64-apple-darwin", debian_architecture: None },
+    Target { triple: "x86_64-apple-darwin", debian_architecture: None },
+];
+
+/// Where a target's standard library comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// A target installed by rustup for the active toolchain.
+    Rustup,
+    /// Debian's packages.
+    Debian,
+}
+
+/// What happened to one target. There is no variant that passes without a compiler having run.
+#[derive(Debug)]
+enum Outcome {
+    Checked {
+        source: Source,
+        seconds: f64,
+    },
+    Failed(anyhow::Error),
+    /// Nothing here can check it.
+    Missing(String),
+}
+
+/// What `cargo xtask cross` is asked to do.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    pub(crate) targets: Vec<Target>,
+    /// Only this source, where one is named.
+    pub(crate) source: Option<Source>,
+    /// A target that cannot be checked here is reported and does not fail.
+    pub(crate) allow_missing: bool,
+}
+
+/// Checks each target and prints a table; fails unless each one was compiled.
+pub(crate) fn check(root: &Path, request: &Request) -> anyhow::Result<()> {
+    let target_directory = cargo::target_directory(root)?;
+    let mut outcomes = Vec::new();
+    for target in &request.targets {
+        eprintln!("== {}", target.triple);
+        let start = Instant::now();
+        let outcome = match toolchain(*target, request.source, &target_directory) {
+            Err(missing) => Outcome::Missing(format!("{missing:#}")),
+            Ok(toolchain) => {
+                let mut command = toolchain.command(root, "check", *target, &target_directory);
+                command.args(["--workspace", "--all-targets", "--locked"]);
+                match steps::run(&mut command) {
+                    Ok(()) => Outcome::Checked {
+                        source: toolchain.source,
+                        seconds: start.elapsed().as_secs_f64(),
+                    },
+                    Err(error) => Outcome::Failed(error),
+                }
+            }
+        };
+        outcomes.push((*target, outcome));
+    }
+    println!("{}", table(&outcomes));
+    verdict(&outcomes, request.allow_missing)
+}
+
+/// A compiler that has a standard library for a target.
+struct Toolchain {
+    source: Source,
+    /// The compiler to use in place of the active one.
+    rustc: Option<PathBuf>,
+    /// Whether the standard library is compiled from its sources.
+    build_std: bool,
+}
+
+impl Toolchain {
+    /// A cargo command for a target, with outputs of its own so that no other build is thrown away.
+    fn command(&self, root: &Path, verb: &str, target: Target, target_directory: &Path) -> Command {
+        let mut command = cargo::command(root, &[verb, "--target", target.triple]);
+        command.arg("--target-dir").arg(target_directory.join(format!("cross-{}", target.triple)));
+        // Flags for this machine's processor or linker would be wrong for another.
+        command.env_remove("RUSTFLAGS");
+        if let Some(rustc) = &self.rustc {
+            command.env("RUSTC", rustc);
+        }
+        if self.build_std {
+            // `-Z build-std` is not stable, and Debian ships one compiler: this asks it to accept the flag.
+            command.env("RUSTC_BOOTSTRAP", "1");
+            command.args(["-Z", "build-std=std,panic_unwind,panic_abort,proc_macro,test"]);
+        }
+        command
+    }
+}
+
+/// Finds or sets up a compiler for a target.
+fn toolchain(
+    target: Target,
+    source: Option<Source>,
+    target_directory: &Path,
+) -> anyhow::Result<Toolchain> {
+    let wants = |wanted| source.is_none_or(|source| source == wanted);
+    if wants(Source::Rustup) {
+        match rustup::has_target(target.triple) {
+            Ok(()) => {
+                return Ok(Toolchain { source: Source::Rustup, rustc: None, build_std: false });
+            }
+            Err(reason) if source.is_some() => return Err(reason),
+            Err(reason) => eprintln!("{reason:#}; trying Debian's packages"),
+        }
+    }
+    let installation = debian::prepare(target_directory)?;
+    Ok(Toolchain {
+        source: Source::Debian,
+        rustc: Some(installation.rustc),
+        build_std: target.debian_architecture.is_none(),
+    })
+}
+
+fn table(outcomes: &[(Target, Outcome)]) -> String {
+    let lines = outcomes.iter().map(|(target, outcome)| {
+        let words = match outcome {
+            Outcome::Checked { source, seconds } => {
+                format!("checked  {seconds:.0} s, standard library from {source:?}")
+            }
+            Outcome::Failed(error) => format!("FAILED   {error:#}"),
+            Outcome::Missing(reason) => format!("MISSING  {reason}"),
+        };
+        format!("{:<28}{words}", target.triple)
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn verdict(outcomes: &[(Target, Outcome)], allow_missing: bool) -> anyhow::Result<()> {
+    let count = |wanted: fn(&Outcome) -> bool| outcomes.iter().filter(|(_, o)| wanted(o)).count();
+    let checked = count(|outcome| matches!(outcome, Outcome::Checked { .. }));
+    let missing = count(|outcome| matches!(outcome, Outcome::Missing(_)));
+    let failed = outcomes.len() - checked - missing;
+    if failed > 0 || (missing > 0 && !allow_missing) {
+        anyhow::bail!(
+            "{checked} of {} targets checked, {failed} failed, {missing} could not be checked here",
+            outcomes.len()
+        );
+    }
+    if missing > 0 {
+        println!("{missing} targets were NOT checked (--allow-missing)");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(name: &str) -> Outcome {
+        match name {
+            "checked" => Outcome::Checked { source: Source::Debian, seconds: 12.0 },
+            "failed" => Outcome::Failed(anyhow::anyhow!("exit status 101")),
+            _ => Outcome::Missing("no apt-get here".to_owned()),
+        }
+    }
+
+    #[test]
+    fn only_a_compiled_target_passes() {
+        for (names, allow_missing, expect) in [
+            (&["checked", "checked"][..], false, None),
+            (
+                &["checked", "missing"],
+                false,
+                Some("1 of 2 targets checked, 0 failed, 1 could not be checked here"),
+            ),
+            (&["checked", "missing"], true, None),
+            (
+                &["checked", "failed"],
+                true,
+                Some("1 of 2 targets checked, 1 failed, 0 could not be checked here"),
+            ),
+        ] {
+            let outcomes: Vec<_> = names.iter().map(|name| (TARGETS[0], outcome(name))).collect();
+            let error = verdict(&outcomes, allow_missing).err().map(|error| error.to_string());
+            assert_eq!(error.as_deref(), expect, "{names:?} {allow_missing}");
+        }
+    }
+
+    #[test]
+    fn the_table_never_calls_a_missing_target_checked() {
+        let outcomes = [(TARGETS[0], outcome("missing")), (TARGETS[1], outcome("checked"))];
+        let table = table(&outcomes);
+        assert_eq!(
+            table,
+            "aarch64-unknown-linux-gnu   MISSING  no apt-get here\n\
+             aarch64-apple-darwin        checked  12 s, standard library from Debian"
+        );
+    }
+}

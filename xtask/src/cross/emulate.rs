@@ -1,0 +1,73 @@
+//! Runs tests of another architecture under an emulator, so that its kernels execute and not only compile.
+
+use super::{Source, TARGETS, Target, toolchain};
+use crate::{cargo, steps};
+use anyhow::Context;
+use std::path::Path;
+use std::process::Command;
+
+/// The rooms with code that depends on the processor, and what they stand on.
+const ROOMS: &[&str] = &["facts", "device", "kernels", "verify"];
+
+/// The one target that is emulated: the Arm servers and boards the NEON kernels are for.
+const TARGET: &Target = &TARGETS[0];
+
+/// A C compiler driver that links for the target.
+const LINKER: &str = "aarch64-linux-gnu-gcc";
+
+/// Debian's names of what is needed.
+const PACKAGES: &[&str] = &["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross", "qemu-user-static"];
+
+/// The target's C library, as the linker's package installs it.
+const C_LIBRARY: &str = "/usr/aarch64-linux-gnu";
+
+/// The names an emulator goes by.
+const EMULATORS: &[&str] = &["qemu-aarch64-static", "qemu-aarch64"];
+
+/// Builds the tests of [`ROOMS`] for 64-bit Arm Linux and runs them under qemu; `filter` goes to the test programs.
+pub(crate) fn run_tests(
+    root: &Path,
+    source: Option<Source>,
+    filter: &[String],
+) -> anyhow::Result<()> {
+    let emulator = set_up()?;
+    let target_directory = cargo::target_directory(root)?;
+    let toolchain = toolchain(*TARGET, source, &target_directory)?;
+    let mut command = toolchain.command(root, "test", *TARGET, &target_directory);
+    command.arg("--locked").arg("--no-fail-fast").args(["--lib", "--bins", "--tests"]);
+    for room in ROOMS {
+        command.args(["--package", room]);
+    }
+    let prefix = format!("CARGO_TARGET_{}", TARGET.triple.to_uppercase().replace('-', "_"));
+    command.env(format!("{prefix}_LINKER"), LINKER);
+    command.env(format!("{prefix}_RUNNER"), format!("{emulator} -L {C_LIBRARY}"));
+    if !filter.is_empty() {
+        command.arg("--").args(filter);
+    }
+    steps::run(&mut command)
+}
+
+/// Finds the linker and an emulator, or installs them where this user may.
+fn set_up() -> anyhow::Result<&'static str> {
+    if let Some(emulator) = found() {
+        return Ok(emulator);
+    }
+    let names = PACKAGES.join(" ");
+    let install = || {
+        steps::run(Command::new("apt-get").args(["-q", "update"]))?;
+        let mut install = Command::new("apt-get");
+        install.args(["-q", "-y", "--no-install-recommends", "install"]).args(PACKAGES);
+        steps::run(install.env("DEBIAN_FRONTEND", "noninteractive"))
+    };
+    install().with_context(|| {
+        format!("emulated tests need {LINKER} and qemu\nhint: as root, `apt-get install {names}`")
+    })?;
+    found().with_context(|| format!("{names} are installed, yet {LINKER} or qemu is not on PATH"))
+}
+
+fn found() -> Option<&'static str> {
+    if !steps::is_available(LINKER, "--version") {
+        return None;
+    }
+    EMULATORS.iter().copied().find(|emulator| steps::is_available(emulator, "--version"))
+}

@@ -1,0 +1,196 @@
+//! What the checks look at: the repository's files and the workspace's packages.
+
+use crate::{cargo, steps};
+use anyhow::Context;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+/// The repository as the checks see it. Checks are pure functions of this, so their tests write one by hand.
+#[derive(Debug, Default)]
+pub(crate) struct Layout {
+    /// Text of each file by its path from the root with `/`; `None` for a file that is not UTF-8 text.
+    pub(crate) files: BTreeMap<String, Option<String>>,
+    /// The workspace's packages.
+    pub(crate) packages: Vec<Package>,
+}
+
+/// One package of the workspace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Package {
+    /// Its name, which is also the room's name.
+    pub(crate) name: String,
+    /// The packages of this workspace that it depends on, whatever the kind of dependency; sorted, each once.
+    pub(crate) rooms: Vec<String>,
+}
+
+impl Layout {
+    /// Reads the files that git tracks or would track, and asks cargo for the packages.
+    pub(crate) fn read(root: &Path) -> anyhow::Result<Self> {
+        Ok(Self { files: read_files(root)?, packages: packages(&cargo::metadata(root)?)? })
+    }
+
+    /// The text files whose path ends with one of `endings`.
+    pub(crate) fn texts<'a>(
+        &'a self,
+        endings: &'a [&str],
+    ) -> impl Iterator<Item = (&'a str, &'a str)> {
+        self.files.iter().filter_map(move |(path, text)| {
+            let wanted = endings.iter().any(|ending| path.ends_with(ending));
+            wanted.then_some((path.as_str(), text.as_deref()?))
+        })
+    }
+
+    /// Whether a path is a file, or a folder with files.
+    pub(crate) fn has(&self, path: &str) -> bool {
+        let folder = format!("{}/", path.trim_end_matches('/'));
+        path.is_empty()
+            || self.files.contains_key(path)
+            || self
+                .files
+                .range(folder.clone()..)
+                .next()
+                .is_some_and(|(p, _)| p.starts_with(&folder))
+    }
+}
+
+/// The room a path belongs to: `crates/NAME/...` or `xtask/...`.
+pub(crate) fn room_of(path: &str) -> Option<&str> {
+    let mut parts = path.split('/');
+    match parts.next()? {
+        "crates" => parts.next(),
+        "xtask" => Some("xtask"),
+        _ => None,
+    }
+}
+
+fn read_files(root: &Path) -> anyhow::Result<BTreeMap<String, Option<String>>> {
+    // Untracked files that are not ignored count too: a check that sees a new file only after its commit comes late.
+    let listed = steps::output(Command::new("git").current_dir(root).args([
+        "ls-files",
+        "-z",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+    ]))
+    .context("tidy looks at the files git tracks\nhint: run it in a git clone")?;
+    let mut files = BTreeMap::new();
+    for path in listed.split('\0').filter(|path| !path.is_empty()) {
+        match std::fs::read(root.join(path)) {
+            Ok(bytes) => {
+                files.insert(path.to_owned(), String::from_utf8(bytes).ok());
+            }
+            // Deleted but not yet committed, or a link to a folder: nothing to look at.
+            Err(_) if !root.join(path).is_file() => {}
+            Err(error) => return Err(error).with_context(|| format!("could not read {path}")),
+        }
+    }
+    Ok(files)
+}
+
+fn packages(metadata: &serde_json::Value) -> anyhow::Result<Vec<Package>> {
+    let packages = metadata["packages"].as_array().context("`cargo metadata` lists no packages")?;
+    let name_of = |package: &serde_json::Value| package["name"].as_str().map(str::to_owned);
+    let mut result = Vec::new();
+    for package in packages {
+        let name = name_of(package).context("`cargo metadata` has a package without a name")?;
+        let dependencies = package["dependencies"].as_array().map_or(&[][..], Vec::as_slice);
+        // Only path dependencies are rooms: one from a registry could share a room's name.
+        let mut rooms: Vec<String> = dependencies
+            .iter()
+            .filter(|dependency| dependency["path"].is_string())
+            .filter_map(name_of)
+            .collect();
+        rooms.sort();
+        rooms.dedup();
+        result.push(Package { name, rooms });
+    }
+    Ok(result)
+}
+
+#[cfg(test)]
+impl Layout {
+    /// A layout of these files, without packages.
+    pub(crate) fn of(files: &[(&str, &str)]) -> Self {
+        let files = files.iter().map(|(path, text)| ((*path).to_owned(), Some((*text).to_owned())));
+        Self { files: files.collect(), packages: Vec::new() }
+    }
+
+    /// The same with packages, each with the rooms it imports.
+    pub(crate) fn with_packages(mut self, packages: &[(&str, &[&str])]) -> Self {
+        for (name, rooms) in packages {
+            let rooms = rooms.iter().map(|room| (*room).to_owned()).collect();
+            self.packages.push(Package { name: (*name).to_owned(), rooms });
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_keep_only_rooms_and_each_once() {
+        let metadata = serde_json::json!({ "packages": [
+            { "name": "verify", "dependencies": [
+                { "name": "kernels", "path": "/repo/crates/kernels", "kind": null },
+                { "name": "facts", "path": "/repo/crates/facts", "kind": null },
+                { "name": "facts", "path": "/repo/crates/facts", "kind": "dev" },
+                { "name": "half", "kind": null },
+            ]},
+            { "name": "facts", "dependencies": [] },
+        ]});
+        let packages = packages(&metadata).unwrap();
+        assert_eq!(packages[0].rooms, ["facts", "kernels"]);
+        assert!(packages[1].rooms.is_empty());
+    }
+
+    #[test]
+    fn a_repository_lists_tracked_and_new_files_but_not_ignored_or_deleted_ones() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        let git = |arguments: &[&str]| {
+            steps::run(Command::new("git").current_dir(root).args(arguments)).unwrap();
+        };
+        git(&["init", "-q"]);
+        for (name, bytes) in [
+            ("tracked.md", &b"text"[..]),
+            ("gone.md", b"gone"),
+            ("binary.png", b"\x89PNG\xff"),
+            ("new.md", b"new"),
+            ("ignored.log", b"log"),
+            (".gitignore", b"*.log\n"),
+        ] {
+            std::fs::write(root.join(name), bytes).unwrap();
+        }
+        git(&["add", "tracked.md", "gone.md"]);
+        std::fs::remove_file(root.join("gone.md")).unwrap();
+        let files = read_files(root).unwrap();
+        let names: Vec<&str> = files.keys().map(String::as_str).collect();
+        assert_eq!(names, [".gitignore", "binary.png", "new.md", "tracked.md"]);
+        assert_eq!(files["binary.png"], None);
+        assert_eq!(files["new.md"].as_deref(), Some("new"));
+    }
+
+    #[test]
+    fn folders_are_known_by_their_files() {
+        let layout = Layout::of(&[("docs/a.md", ""), ("docs-old.md", "")]);
+        for (path, expect) in [
+            ("docs", true),
+            ("docs/", true),
+            ("docs/a.md", true),
+            ("doc", false),
+            ("docs/a", false),
+        ] {
+            assert_eq!(layout.has(path), expect, "{path}");
+        }
+    }
+
+    #[test]
+    fn rooms_of_paths() {
+        assert_eq!(room_of("crates/facts/src/lib.rs"), Some("facts"));
+        assert_eq!(room_of("xtask/src/main.rs"), Some("xtask"));
+        assert_eq!(room_of("README.md"), None);
+    }
+}

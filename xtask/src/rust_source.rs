@@ -1,0 +1,215 @@
+//! Rust text as the checks need it: code without comments and strings, and without its tests.
+
+/// The same text with every comment and every string's content replaced by spaces. Lines and columns stay, so that
+/// a word found in the result can be reported where it stands.
+pub(crate) fn code_only(text: &str) -> String {
+    let chars: Vec<char> = text.chars().collect();
+    let mut code = String::with_capacity(text.len());
+    let mut at = 0;
+    while at < chars.len() {
+        let end = match chars[at] {
+            '/' if chars.get(at + 1) == Some(&'/') => line_end(&chars, at),
+            '/' if chars.get(at + 1) == Some(&'*') => block_comment_end(&chars, at),
+            '"' => string_end(&chars, at),
+            'r' if !follows_word(&chars, at) => raw_string_end(&chars, at),
+            // `br"..."` and `cr"..."` reach their `r` after a letter, which is no word's end there.
+            'b' | 'c' if !follows_word(&chars, at) && chars.get(at + 1) == Some(&'r') => {
+                // An end that has not moved is a name such as `cross` or `break`.
+                Some(raw_string_end(&chars, at + 1)).filter(|&end| end > at + 1).unwrap_or(at)
+            }
+            '\'' => char_end(&chars, at),
+            _ => at,
+        };
+        if end > at {
+            code.extend(chars[at..end].iter().map(|&c| if c == '\n' { '\n' } else { ' ' }));
+            at = end;
+        } else {
+            code.push(chars[at]);
+            at += 1;
+        }
+    }
+    code
+}
+
+/// [`code_only`] without the items under `#[cfg(test)]`.
+pub(crate) fn code_without_tests(text: &str) -> String {
+    let mut code: Vec<char> = code_only(text).chars().collect();
+    let marker: Vec<char> = "#[cfg(test)]".chars().collect();
+    let mut at = 0;
+    while at + marker.len() <= code.len() {
+        if code[at..at + marker.len()] != marker[..] {
+            at += 1;
+            continue;
+        }
+        let end = item_end(&code, at + marker.len());
+        for c in &mut code[at..end] {
+            if *c != '\n' {
+                *c = ' ';
+            }
+        }
+        at = end;
+    }
+    code.into_iter().collect()
+}
+
+/// Whether a file holds tests only, by its path.
+pub(crate) fn is_test_file(path: &str) -> bool {
+    path.contains("/tests/") || path.contains("/benches/") || path.ends_with("/tests.rs")
+}
+
+/// Each place where `word` stands as a whole word, with its line number from 1.
+pub(crate) fn find_word(code: &str, word: &str) -> Vec<usize> {
+    // After `rules::` a name may follow: only a word's own end must stand alone.
+    let ends_in_word = word.chars().next_back().is_some_and(is_word);
+    let mut lines = Vec::new();
+    for (index, line) in code.lines().enumerate() {
+        let found = line.match_indices(word).any(|(start, _)| {
+            let before = line[..start].chars().next_back();
+            let after = line[start + word.len()..].chars().next();
+            !before.is_some_and(is_word) && !(ends_in_word && after.is_some_and(is_word))
+        });
+        if found {
+            lines.push(index + 1);
+        }
+    }
+    lines
+}
+
+fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+fn follows_word(chars: &[char], at: usize) -> bool {
+    at > 0 && is_word(chars[at - 1])
+}
+
+fn line_end(chars: &[char], at: usize) -> usize {
+    chars[at..].iter().position(|&c| c == '\n').map_or(chars.len(), |length| at + length)
+}
+
+/// Block comments nest in Rust.
+fn block_comment_end(chars: &[char], start: usize) -> usize {
+    let mut depth = 0;
+    let mut at = start;
+    while at < chars.len() {
+        match (chars[at], chars.get(at + 1)) {
+            ('/', Some('*')) => {
+                depth += 1;
+                at += 2;
+            }
+            ('*', Some('/')) => {
+                depth -= 1;
+                at += 2;
+                if depth == 0 {
+                    return at;
+                }
+            }
+            _ => at += 1,
+        }
+    }
+    chars.len()
+}
+
+fn string_end(chars: &[char], start: usize) -> usize {
+    let mut at = start + 1;
+    while at < chars.len() {
+        match chars[at] {
+            '\\' => at += 2,
+            '"' => return at + 1,
+            _ => at += 1,
+        }
+    }
+    chars.len()
+}
+
+/// The end of `r"..."` or `r#"..."#`, or `at` where an `r` only begins a name.
+fn raw_string_end(chars: &[char], at: usize) -> usize {
+    let hashes = chars[at + 1..].iter().take_while(|&&c| c == '#').count();
+    let open = at + 1 + hashes;
+    if chars.get(open) != Some(&'"') {
+        return at;
+    }
+    let mut close = open + 1;
+    while close < chars.len() {
+        let ends = chars[close] == '"'
+            && chars.len() > close + hashes
+            && chars[close + 1..=close + hashes].iter().all(|&c| c == '#');
+        if ends {
+            return close + hashes + 1;
+        }
+        close += 1;
+    }
+    chars.len()
+}
+
+/// The end of a character literal, or `at` where the quote begins a lifetime.
+fn char_end(chars: &[char], at: usize) -> usize {
+    match (chars.get(at + 1), chars.get(at + 2)) {
+        (Some('\\'), Some(_)) => {
+            // The escaped character itself may be a quote; after it comes the closing one.
+            let rest = &chars[at + 3..];
+            rest.iter().position(|&c| c == '\'').map_or(chars.len(), |length| at + 4 + length)
+        }
+        (Some(_), Some('\'')) => at + 3,
+        _ => at,
+    }
+}
+
+/// Where the item that follows an attribute ends: at its `;`, or at the brace that closes its first one.
+fn item_end(code: &[char], start: usize) -> usize {
+    let mut depth = 0;
+    for (index, c) in code.iter().enumerate().skip(start) {
+        match c {
+            ';' if depth == 0 => return index + 1,
+            '{' => depth += 1,
+            '}' => {
+                depth -= 1;
+                if depth <= 0 {
+                    return index + 1;
+                }
+            }
+            _ => {}
+        }
+    }
+    code.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_and_strings_are_blanked() {
+        for (text, expect) in [
+            ("a // todo\nb", "a        \nb"),
+            ("a /* x /* y */ z */ b", "a                   b"),
+            ("f(\"x\\\"y\") + 1", "f(      ) + 1"),
+            ("r#\"a\"b\"# + r", "         + r"),
+            ("br\"a\\\" + b", "       + b"),
+            ("let c = '\"'; d", "let c =    ; d"),
+            ("let c = '\\''; d", "let c =     ; d"),
+            ("let c = '\\u{1F}'; d", "let c =         ; d"),
+            ("fn f<'a>(x: &'a str)", "fn f<'a>(x: &'a str)"),
+            ("for r in rows", "for r in rows"),
+            ("mod cross; break", "mod cross; break"),
+            ("\"a\nb\" c", "  \n   c"),
+        ] {
+            assert_eq!(code_only(text), expect, "{text}");
+        }
+    }
+
+    #[test]
+    fn tests_are_blanked_and_what_follows_stays() {
+        let text = "fn a() {}\n#[cfg(test)]\nmod tests {\n  fn b() { \"}\" }\n}\nfn c() {}\n#[cfg(test)]\nmod t;\nfn d() {}";
+        let code = code_without_tests(text);
+        let kept: Vec<&str> = code.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        assert_eq!(kept, ["fn a() {}", "fn c() {}", "fn d() {}"]);
+        assert_eq!(code.lines().count(), text.lines().count());
+    }
+
+    #[test]
+    fn words_are_whole_words() {
+        assert_eq!(find_word("unsafe_code\nx unsafe {\n", "unsafe"), [2]);
+        assert_eq!(find_word("a::todo!()\nmytodo!()\n", "todo!"), [1]);
+    }
+}
