@@ -1,3 +1,4 @@
 //! Building blocks shared by the CPU variants.
 
+pub mod gemm;
 pub mod simd;

@@ -1,0 +1,105 @@
+//! One product over all cores: how fast this machine multiplies matrices with these microkernels.
+
+use super::bf16::{PackedBf16, gemm_bf16};
+use super::{Mat, MatMut, PackedB, Store, gemm_packed};
+use device::{Device, Isa, SharedMut};
+use half::bf16;
+use rayon::prelude::*;
+
+/// Depth of one pass over B: a packed panel of it stays in the second-level cache.
+const DEPTH: usize = 512;
+/// Rows of A that one block multiplies; a multiple of every register tile's rows.
+const ROWS: usize = 48;
+/// Columns of B packed together, so that packing is spread over the cores.
+const COLUMNS: usize = 256;
+
+/// C = A B for row-major f32 matrices without padding: A is `[m, k]`, B `[k, n]`, C `[m, n]`.
+///
+/// # Panics
+/// When a slice has another size, or the device lacks `isa`.
+pub fn gemm_f32_parallel(
+    device: &Device,
+    isa: Isa,
+    sizes: [usize; 3],
+    a: &[f32],
+    b: &[f32],
+    c: &mut [f32],
+) {
+    let pack = |b: Mat<'_, f32>| {
+        let mut packed = PackedB::new();
+        packed.pack(isa, b);
+        packed
+    };
+    let multiply =
+        |a: Mat<'_, f32>, b: &PackedB, store, c: MatMut<'_>| gemm_packed(isa, 1.0, a, b, store, c);
+    parallel(device, "gemm.f32", sizes, a, b, c, pack, multiply);
+}
+
+/// C = A B for row-major bfloat16 A and B with f32 C, shaped as [`gemm_f32_parallel`]; needs AVX512-BF16.
+///
+/// # Panics
+/// When a slice has another size, or this processor lacks AVX512-BF16.
+pub fn gemm_bf16_parallel(
+    device: &Device,
+    sizes: [usize; 3],
+    a: &[bf16],
+    b: &[bf16],
+    c: &mut [f32],
+) {
+    let pack = |b: Mat<'_, bf16>| {
+        let mut packed = PackedBf16::new();
+        packed.pack(b);
+        packed
+    };
+    let multiply =
+        |a: Mat<'_, bf16>, b: &PackedBf16, store, c: MatMut<'_>| gemm_bf16(1.0, a, b, store, c);
+    parallel(device, "gemm.bf16", sizes, a, b, c, pack, multiply);
+}
+
+/// Passes over the depth; in each, B is packed in strips of columns and every block multiplies whole rows of A.
+#[allow(clippy::too_many_arguments)] // The two public forms above are its only callers.
+fn parallel<T: Copy + Sync, P: Send + Sync>(
+    device: &Device,
+    kernel: &str,
+    [m, n, k]: [usize; 3],
+    a: &[T],
+    b: &[T],
+    c: &mut [f32],
+    pack: impl Fn(Mat<'_, T>) -> P + Sync + Send,
+    multiply: impl Fn(Mat<'_, T>, &P, Store, MatMut<'_>) + Sync,
+) {
+    assert_eq!((a.len(), b.len(), c.len()), (m * k, k * n, m * n), "sizes of C = A B");
+    let c = SharedMut::new(c);
+    // A product over no depth still writes its zeros.
+    for start in (0..k.max(1)).step_by(DEPTH) {
+        let depth = DEPTH.min(k - start);
+        let width = |strip: usize| COLUMNS.min(n - strip * COLUMNS);
+        let strips: Vec<P> = (0..n.div_ceil(COLUMNS))
+            .into_par_iter()
+            .map(|strip| {
+                pack(Mat::new(
+                    &b[(start * n + strip * COLUMNS).min(b.len())..],
+                    depth,
+                    width(strip),
+                    n,
+                ))
+            })
+            .collect();
+        let store = if start == 0 { Store::Replace } else { Store::Add };
+        device.launch(kernel, m.div_ceil(ROWS), Vec::new, |tile: &mut Vec<T>, block| {
+            let row = block * ROWS;
+            let rows = ROWS.min(m - row);
+            // A's rows lie a whole matrix row apart, which maps them to the same cache sets: they are copied together.
+            tile.clear();
+            for r in row..row + rows {
+                tile.extend_from_slice(&a[r * k + start..r * k + start + depth]);
+            }
+            // SAFETY: blocks own disjoint rows.
+            let into = unsafe { c.slice(row * n..(row + rows) * n) };
+            for (strip, packed) in strips.iter().enumerate() {
+                let into = MatMut::new(&mut into[strip * COLUMNS..], rows, width(strip), n);
+                multiply(Mat::new(tile, rows, depth, depth), packed, store, into);
+            }
+        });
+    }
+}
