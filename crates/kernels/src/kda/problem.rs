@@ -1,0 +1,363 @@
+//! The contract of `kda`: tensors, settings, and what a checked call looks like.
+
+use crate::{
+    DType, Dim, Inputs, OpError, OpSpec, OutputSpec, Problem, Sequences, SettingKind, SettingSpec,
+    Settings, TensorSpec,
+};
+
+const fn required(name: &'static str, shape: &'static str, about: &'static str) -> TensorSpec {
+    TensorSpec { name, shape, required: true, about }
+}
+
+const fn optional(name: &'static str, shape: &'static str, about: &'static str) -> TensorSpec {
+    TensorSpec { name, shape, required: false, about }
+}
+
+pub(super) static SPEC: OpSpec = OpSpec {
+    name: "kda",
+    summary: "Kimi Delta Attention: delta rule with one decay per key channel",
+    inputs: &[
+        required("q", "[B, T, H, K]", "queries"),
+        required("k", "[B, T, H, K]", "keys"),
+        required("v", "[B, T, HV, V]", "values; value head hv uses query/key head hv / (HV / H)"),
+        required("g", "[B, T, HV, K]", "log decay (<= 0), or gate logits when A_log is given"),
+        required("beta", "[B, T, HV]", "write strength, or its logits when A_log is given"),
+        optional("A_log", "[HV]", "log of the gate's rate; its presence makes g and beta logits"),
+        optional("dt_bias", "[HV, K]", "added to the gate logits; also taken as [HV*K]"),
+        optional(
+            "initial_state",
+            "[N, HV, K, V]",
+            "state before the first token; zero when absent",
+        ),
+        optional(
+            "cu_seqlens",
+            "[N + 1]",
+            "offsets of packed sequences; tensors are then [total, ..]",
+        ),
+        optional(
+            "state_indices",
+            "[N]",
+            "slot of each sequence in initial_state, which is then a pool [slots, HV, K, V]; negative: skip",
+        ),
+    ],
+    outputs: &[
+        required("o", "[B, T, HV, V]", "outputs"),
+        required(
+            "final_state",
+            "[N, HV, K, V]",
+            "state after the last token, f32; shaped like the pool",
+        ),
+    ],
+    settings: &[
+        SettingSpec {
+            name: "gate",
+            kind: SettingKind::Choice(&GATES),
+            default: "plain",
+            about: "plain: -exp(A_log) softplus(g + dt_bias); safe: lower_bound sigmoid(exp(A_log) (g + dt_bias))",
+        },
+        SettingSpec {
+            name: "lower_bound",
+            kind: SettingKind::Number,
+            default: "-5",
+            about: "smallest log decay of the safe gate, below 0",
+        },
+        SettingSpec {
+            name: "scale",
+            kind: SettingKind::Number,
+            default: "K^-1/2",
+            about: "factor on the queries",
+        },
+        SettingSpec {
+            name: "l2norm",
+            kind: SettingKind::Bool,
+            default: "false",
+            about: "divide each query and key by sqrt(sum of squares + 1e-6)",
+        },
+        SettingSpec {
+            name: "allow_neg_eigval",
+            kind: SettingKind::Bool,
+            default: "false",
+            about: "beta = 2 sigmoid(logit), so that I - beta k k^T may have negative eigenvalues",
+        },
+    ],
+};
+
+const GATES: [&str; 2] = ["plain", "safe"];
+
+/// How the log decay comes from `g`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Gate {
+    /// `g` is the log decay itself.
+    LogDecay,
+    /// `-exp(A_log) * softplus(g + dt_bias)`.
+    Plain,
+    /// `lower_bound * sigmoid(exp(A_log) * (g + dt_bias))`.
+    Safe {
+        /// The smallest log decay, below 0.
+        lower_bound: f64,
+    },
+}
+
+/// How the write strength comes from `beta`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Beta {
+    /// `beta` is the write strength itself.
+    AsGiven,
+    /// `factor * sigmoid(beta)`.
+    Sigmoid {
+        /// 1, or 2 where negative eigenvalues are allowed.
+        factor: f64,
+    },
+}
+
+/// A checked call of `kda`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KdaProblem {
+    /// Tokens of each sequence.
+    pub sequences: Sequences,
+    /// Query and key heads, H.
+    pub heads: usize,
+    /// Value heads, HV, a multiple of H.
+    pub value_heads: usize,
+    /// Channels of a query or key, K.
+    pub key_dim: usize,
+    /// Channels of a value, V.
+    pub value_dim: usize,
+    /// Storage type of q, k, v and o.
+    pub dtype: DType,
+    /// Storage type of g, which may be f32 beside narrower values.
+    pub gate_dtype: DType,
+    /// How the log decay comes from `g`.
+    pub gate: Gate,
+    /// How the write strength comes from `beta`.
+    pub beta: Beta,
+    /// Factor on the queries.
+    pub scale: f64,
+    /// Whether queries and keys are normalised.
+    pub l2norm: bool,
+    /// Whether there is an `initial_state`.
+    pub has_initial_state: bool,
+    /// First dimension of `final_state`: sequences, or slots of the pool.
+    pub slots: usize,
+    /// Slot of each sequence; `None` for padding.
+    pub slot_of: Vec<Option<usize>>,
+}
+
+impl KdaProblem {
+    /// The query/key head that a value head uses.
+    pub fn head_of(&self, value_head: usize) -> usize {
+        value_head / (self.value_heads / self.heads)
+    }
+
+    /// Elements of one head's state, K * V.
+    pub fn state_len(&self) -> usize {
+        self.key_dim * self.value_dim
+    }
+
+    /// Slots that no sequence updates, in rising order.
+    pub fn untouched_slots(&self) -> Vec<usize> {
+        let mut touched = vec![false; self.slots];
+        self.slot_of.iter().flatten().for_each(|slot| touched[*slot] = true);
+        (0..self.slots).filter(|slot| !touched[*slot]).collect()
+    }
+}
+
+impl Problem for KdaProblem {
+    fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    fn dims(&self) -> Vec<(&'static str, u64)> {
+        let (batch, tokens) = match self.sequences.batch_and_tokens() {
+            Some((batch, tokens)) => (("B", batch), ("T", tokens)),
+            None => (("N", self.sequences.count()), ("total", self.sequences.total())),
+        };
+        [
+            batch,
+            tokens,
+            ("H", self.heads),
+            ("HV", self.value_heads),
+            ("K", self.key_dim),
+            ("V", self.value_dim),
+        ]
+        .map(|(name, size)| (name, size as u64))
+        .to_vec()
+    }
+
+    /// The recurrence's own count: per token and value head one multiplication per state element for the decay and
+    /// one multiply-add each for the read `k^T S`, the write and the output.
+    fn flops(&self) -> f64 {
+        let active = self.sequences.iter().zip(&self.slot_of).filter(|(_, slot)| slot.is_some());
+        let tokens: usize = active.map(|(range, _)| range.len()).sum();
+        7.0 * tokens as f64 * self.value_heads as f64 * self.state_len() as f64
+    }
+
+    fn bytes(&self) -> f64 {
+        let tokens = self.sequences.total() as f64;
+        let value_heads = self.value_heads as f64;
+        let q_and_k = 2.0 * tokens * (self.heads * self.key_dim) as f64;
+        let v_and_o = 2.0 * tokens * value_heads * self.value_dim as f64;
+        let gates = tokens * value_heads * (self.key_dim as f64 + 1.0);
+        let states = (self.slots * self.value_heads * self.state_len()) as f64
+            * if self.has_initial_state { 2.0 } else { 1.0 };
+        (q_and_k + v_and_o) * self.dtype.bytes() as f64
+            + gates * self.gate_dtype.bytes() as f64
+            + states * DType::F32.bytes() as f64
+    }
+
+    fn outputs(&self) -> Vec<OutputSpec> {
+        let o = self.sequences.shape(&[self.value_heads, self.value_dim]);
+        let state = vec![self.slots, self.value_heads, self.key_dim, self.value_dim];
+        vec![
+            OutputSpec { name: "o", shape: o, dtype: self.dtype },
+            OutputSpec { name: "final_state", shape: state, dtype: DType::F32 },
+        ]
+    }
+}
+
+pub(super) fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<KdaProblem, OpError> {
+    let sequences = inputs.sequences("q", 4, "cu_seqlens")?;
+    let [heads, key_dim] = inputs.token_dims("q", &sequences, [Dim::free("H"), Dim::free("K")])?;
+    if heads == 0 || key_dim == 0 {
+        return Err(inputs.shape_error("q", "at least one head and one channel"));
+    }
+    inputs.token_dims("k", &sequences, [Dim::fixed("H", heads), Dim::fixed("K", key_dim)])?;
+    let [value_heads, value_dim] =
+        inputs.token_dims("v", &sequences, [Dim::free("HV"), Dim::free("V")])?;
+    if value_heads == 0 || value_heads % heads != 0 {
+        return Err(inputs.shape_error("v", &format!("HV to be a multiple of H={heads}")));
+    }
+    let hv = Dim::fixed("HV", value_heads);
+    inputs.token_dims("g", &sequences, [hv, Dim::fixed("K", key_dim)])?;
+    inputs.token_dims("beta", &sequences, [hv])?;
+
+    let dtype = inputs.storage("q")?;
+    inputs.same_storage(&["k", "v"], dtype)?;
+    // Gates lose more by rounding than values do, so models keep them in f32 beside bf16 values.
+    for name in ["g", "beta", "A_log", "dt_bias"] {
+        one_of(inputs, name, &[dtype, DType::F32])?;
+    }
+    one_of(inputs, "initial_state", &[DType::F32, DType::Bf16])?;
+
+    let (gate, beta) = gate_and_beta(inputs, settings)?;
+    if gate != Gate::LogDecay {
+        inputs.dims("A_log", [hv])?;
+        if inputs.get("dt_bias").is_some_and(|bias| bias.shape() != [value_heads * key_dim]) {
+            inputs.dims("dt_bias", [hv, Dim::fixed("K", key_dim)])?;
+        }
+    }
+    let (slots, slot_of) = slots(inputs, sequences.count())?;
+    if inputs.get("initial_state").is_some() {
+        let count = if inputs.get("state_indices").is_some() { "slots" } else { "N" };
+        let state =
+            [Dim::fixed(count, slots), hv, Dim::fixed("K", key_dim), Dim::fixed("V", value_dim)];
+        inputs.dims("initial_state", state)?;
+    }
+    Ok(KdaProblem {
+        heads,
+        value_heads,
+        key_dim,
+        value_dim,
+        dtype,
+        gate_dtype: inputs.tensor("g").dtype(),
+        gate,
+        beta,
+        scale: settings.number(SPEC.name, "scale")?.unwrap_or((key_dim as f64).powf(-0.5)),
+        l2norm: settings.bool(SPEC.name, "l2norm")?.unwrap_or(false),
+        has_initial_state: inputs.get("initial_state").is_some(),
+        slots,
+        slot_of,
+        sequences,
+    })
+}
+
+fn one_of(inputs: Inputs<'_>, name: &str, accepted: &[DType]) -> Result<(), OpError> {
+    match inputs.get(name) {
+        Some(tensor) if !accepted.contains(&tensor.dtype()) => {
+            let mut names: Vec<&str> = accepted.iter().map(|dtype| dtype.as_str()).collect();
+            names.dedup();
+            Err(inputs.dtype_error(name, &names.join(" or ")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn gate_and_beta(inputs: Inputs<'_>, settings: &Settings) -> Result<(Gate, Beta), OpError> {
+    let kind = settings.choice(SPEC.name, "gate", &GATES)?;
+    let lower_bound = settings.number(SPEC.name, "lower_bound")?;
+    let doubled = settings.bool(SPEC.name, "allow_neg_eigval")?;
+    let wrong = |setting: &str, wanted: &str| {
+        let value =
+            settings.iter().find(|(name, _)| *name == setting).map_or("", |(_, value)| value);
+        Err(OpError::Setting {
+            op: SPEC.name,
+            setting: setting.to_owned(),
+            value: value.to_owned(),
+            wanted: wanted.to_owned(),
+        })
+    };
+    if inputs.get("A_log").is_none() {
+        // Without A_log nothing below would be used; a setting that changes nothing is a mistake worth a sentence.
+        if inputs.get("dt_bias").is_some() {
+            return Err(
+                inputs.value_error("dt_bias", "is for gate logits and needs tensor `A_log`")
+            );
+        }
+        for name in ["gate", "lower_bound", "allow_neg_eigval"] {
+            if settings.iter().any(|(given, _)| given == name) {
+                return wrong(
+                    name,
+                    "nothing without tensor `A_log` (g and beta are used as given)",
+                );
+            }
+        }
+        return Ok((Gate::LogDecay, Beta::AsGiven));
+    }
+    let gate = match (kind, lower_bound) {
+        (None | Some("plain"), Some(_)) => {
+            return wrong("lower_bound", "nothing unless `gate` is safe");
+        }
+        (None | Some("plain"), None) => Gate::Plain,
+        (Some(_), bound) => Gate::Safe { lower_bound: bound.unwrap_or(-5.0) },
+    };
+    if let Gate::Safe { lower_bound } = gate
+        && lower_bound >= 0.0
+    {
+        return wrong("lower_bound", "a number below 0");
+    }
+    let factor = if doubled == Some(true) { 2.0 } else { 1.0 };
+    Ok((gate, Beta::Sigmoid { factor }))
+}
+
+/// Slots of `final_state` and the slot of each sequence.
+fn slots(inputs: Inputs<'_>, count: usize) -> Result<(usize, Vec<Option<usize>>), OpError> {
+    if inputs.get("state_indices").is_none() {
+        return Ok((count, (0..count).map(Some).collect()));
+    }
+    inputs.dims("state_indices", [Dim::fixed("N", count)])?;
+    let Some(pool) = inputs.get("initial_state") else {
+        let wanted = SPEC.inputs.iter().find(|spec| spec.name == "initial_state");
+        let shape = wanted.map_or("", |spec| spec.shape);
+        return Err(OpError::MissingTensor { op: SPEC.name, tensor: "initial_state", shape });
+    };
+    let slots = pool.shape().first().copied().unwrap_or(0);
+    let mut user = vec![None; slots];
+    let mut slot_of = Vec::with_capacity(count);
+    for (sequence, index) in inputs.integers("state_indices")?.iter().enumerate() {
+        let Ok(slot) = usize::try_from(*index) else {
+            slot_of.push(None);
+            continue;
+        };
+        if slot >= slots {
+            let what = format!("is {index} at element {sequence}, the pool has {slots} slots");
+            return Err(inputs.value_error("state_indices", what));
+        }
+        // Two sequences in one slot would each read the state the other is writing.
+        if let Some(first) = user[slot].replace(sequence) {
+            let what = format!("names slot {slot} twice, at elements {first} and {sequence}");
+            return Err(inputs.value_error("state_indices", what));
+        }
+        slot_of.push(Some(slot));
+    }
+    Ok((slots, slot_of))
+}
