@@ -6,12 +6,18 @@
 //! launched and read.
 
 mod error;
+mod floats;
 mod inputs;
 mod op;
 mod settings;
+mod slots;
+mod stream;
 mod tensor;
 
+pub mod attention;
 pub mod cpu;
+pub mod kda;
+pub mod ssd;
 
 pub use error::OpError;
 pub use inputs::{Dim, Inputs, Sequences};
@@ -20,4 +26,5 @@ pub use op::{
     Variant, op,
 };
 pub use settings::{SettingKind, SettingSpec, Settings};
+pub use slots::StateSlots;
 pub use tensor::{DType, Element, Tensor, TensorMap};

@@ -178,7 +178,8 @@ pub struct Selection {
 }
 
 /// The ops, in the order they are verified and benched.
-pub const OPS: &[&dyn Op] = &[];
+pub const OPS: &[&dyn Op] =
+    &[&crate::attention::AttentionOp, &crate::kda::KdaOp, &crate::ssd::SsdOp];
 
 /// The op of this name.
 ///

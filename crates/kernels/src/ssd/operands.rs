@@ -1,0 +1,142 @@
+//! A call's tensors as the fast variants read them, and the steps that all of them share.
+#![allow(unsafe_code)] // Vector loads and stores through raw pointers, bounds checked first.
+
+use super::SsdProblem;
+use crate::cpu::simd::{Simd, math};
+use crate::floats::{elements, floats};
+use crate::{Element, Inputs};
+use std::borrow::Cow;
+use std::ops::Range;
+
+/// The tensors of one call.
+pub(super) struct Operands<'a, E> {
+    pub(super) problem: &'a SsdProblem,
+    /// `[total, H, P]`.
+    pub(super) x: &'a [E],
+    /// `[total, G, N]`.
+    pub(super) b: &'a [E],
+    /// `[total, G, N]`.
+    pub(super) c: &'a [E],
+    /// `[total, H, P]`.
+    pub(super) z: Option<&'a [E]>,
+    /// `[H, P]`; empty without D.
+    pub(super) d: Vec<f32>,
+    /// `[slots, H, P, N]`.
+    pub(super) initial_state: Option<&'a [f32]>,
+    /// `[H]`.
+    pub(super) rate: Cow<'a, [f32]>,
+    dt: Cow<'a, [f32]>,
+    dt_bias: Vec<f32>,
+}
+
+impl<'a, E: Element> Operands<'a, E> {
+    pub(super) fn read(problem: &'a SsdProblem, inputs: Inputs<'a>) -> Self {
+        let d = inputs.get("D").map(|d| (d.shape().len(), floats(d)));
+        let len = problem.heads * problem.head_dim;
+        Self {
+            problem,
+            x: elements(inputs.tensor("x")),
+            b: elements(inputs.tensor("B")),
+            c: elements(inputs.tensor("C")),
+            z: inputs.get("z").map(elements),
+            d: match d {
+                None => Vec::new(),
+                Some((2, d)) => d.into_owned(),
+                Some((_, d)) => (0..len).map(|at| d[at / problem.head_dim]).collect(),
+            },
+            initial_state: inputs.get("initial_state").map(elements),
+            rate: floats(inputs.tensor("A")),
+            dt: floats(inputs.tensor("dt")),
+            dt_bias: match inputs.get("dt_bias") {
+                Some(bias) => floats(bias).into_owned(),
+                None => vec![0.0; problem.heads],
+            },
+        }
+    }
+
+    /// Step sizes of one head over consecutive tokens: softplus(dt + dt_bias), then the limits.
+    #[inline(always)]
+    pub(super) fn steps<S: Simd>(
+        &self,
+        simd: S,
+        head: usize,
+        tokens: Range<usize>,
+        out: &mut [f32],
+    ) {
+        let problem = self.problem;
+        let out = &mut out[..tokens.len()];
+        for (out, token) in out.iter_mut().zip(tokens) {
+            *out = self.dt[token * problem.heads + head] + self.dt_bias[head];
+        }
+        let (low, high) = (simd.splat(problem.dt_min as f32), simd.splat(problem.dt_max as f32));
+        map(simd, out, |dt| {
+            let dt = if problem.dt_softplus { math::softplus(simd, dt) } else { dt };
+            simd.min(simd.max(dt, low), high)
+        });
+    }
+
+    /// Offset of one row of x, z and o: token, head and first column.
+    pub(super) fn row(&self, token: usize, head: usize, column: usize) -> usize {
+        (token * self.problem.heads + head) * self.problem.head_dim + column
+    }
+
+    /// Range of one token's row of B or C for a head.
+    pub(super) fn projection(&self, token: usize, head: usize) -> Range<usize> {
+        let n = self.problem.state_dim;
+        let group = head / self.problem.heads_per_group();
+        let start = (token * self.problem.groups + group) * n;
+        start..start + n
+    }
+
+    /// Offset of one head's state in a slot.
+    pub(super) fn state(&self, slot: usize, head: usize) -> usize {
+        (slot * self.problem.heads + head) * self.problem.state_len()
+    }
+}
+
+/// Applies `f` to every value.
+#[inline(always)]
+pub(super) fn map<S: Simd>(simd: S, values: &mut [f32], f: impl Fn(S::V) -> S::V) {
+    let whole = values.len() / S::LANES * S::LANES;
+    let start = values.as_mut_ptr();
+    for at in (0..whole).step_by(S::LANES) {
+        // SAFETY: `LANES` values from `at` on are inside the slice.
+        unsafe { simd.store(start.add(at), f(simd.load(start.add(at)))) };
+    }
+    let rest = values.len() - whole;
+    if rest > 0 {
+        // SAFETY: `rest` values are left.
+        unsafe {
+            let v = f(simd.load_first(start.add(whole), rest));
+            simd.store_first(start.add(whole), v, rest);
+        }
+    }
+}
+
+/// `y + d x`, times `silu(z)`: what follows the scan for one row of a head. `d` or `z` may be empty (absent).
+///
+/// # Panics
+/// When a slice is shorter than `y` and not empty.
+#[inline(always)]
+pub(super) fn finish<S: Simd>(simd: S, y: &mut [f32], x: &[f32], d: &[f32], z: &[f32]) {
+    let len = y.len();
+    assert!((d.is_empty() || d.len() >= len && x.len() >= len) && (z.is_empty() || z.len() >= len));
+    let mut at = 0;
+    while at < len {
+        let count = S::LANES.min(len - at);
+        // SAFETY: `count` values from `at` on are inside every slice that is not empty.
+        unsafe {
+            let to = y.as_mut_ptr().add(at);
+            let mut v = simd.load_first(to, count);
+            if !d.is_empty() {
+                let d = simd.load_first(d.as_ptr().add(at), count);
+                v = simd.fma(d, simd.load_first(x.as_ptr().add(at), count), v);
+            }
+            if !z.is_empty() {
+                v = simd.mul(v, math::silu(simd, simd.load_first(z.as_ptr().add(at), count)));
+            }
+            simd.store_first(to, v, count);
+        }
+        at += count;
+    }
+}

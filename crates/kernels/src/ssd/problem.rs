@@ -1,0 +1,268 @@
+//! The contract of the op: its table, its problem, and the checks between the two.
+
+use crate::slots::StateSlots;
+use crate::{
+    DType, Dim, Inputs, OpError, OpSpec, OutputSpec, Problem, Sequences, SettingKind, SettingSpec,
+    Settings, TensorSpec,
+};
+
+/// The op's table.
+pub(super) const SPEC: OpSpec = OpSpec {
+    name: "ssd",
+    summary: "Mamba-2 state space scan: h <- exp(dt A) h + dt x (outer) B, y = h C + D x",
+    inputs: &[
+        tensor("x", "[B, T, H, P] or [total, H, P]", true, "tokens by head"),
+        tensor("dt", "[B, T, H]", true, "raw step sizes, in x's type or f32"),
+        tensor("A", "[H]", true, "rate of each head, not positive, f32 or x's type"),
+        tensor("B", "[B, T, G, N]", true, "input projections, H % G == 0"),
+        tensor("C", "[B, T, G, N]", true, "output projections"),
+        tensor("D", "[H] or [H, P]", false, "skip weight, f32 or x's type"),
+        tensor("z", "[B, T, H, P]", false, "gate: the output is multiplied by silu(z)"),
+        tensor("dt_bias", "[H]", false, "added to dt before the softplus, f32 or x's type"),
+        tensor("initial_state", "[Nseq, H, P, N]", false, "f32; [slots, H, P, N] when indexed"),
+        tensor("cu_seqlens", "[Nseq + 1]", false, "i32 offsets of packed sequences"),
+        tensor("state_indices", "[Nseq]", false, "i32 slot of each sequence; negative is padding"),
+    ],
+    outputs: &[
+        tensor("o", "like x", true, "y, in x's type; 0 for padding"),
+        tensor("final_state", "like initial_state", true, "f32 state after each last token"),
+    ],
+    settings: &[
+        SettingSpec {
+            name: "dt_softplus",
+            kind: SettingKind::Bool,
+            default: "true",
+            about: "step size is softplus(dt + dt_bias); false: dt + dt_bias as it is",
+        },
+        SettingSpec {
+            name: "dt_min",
+            kind: SettingKind::Number,
+            default: "0",
+            about: "lower end of the step sizes (time_step_limit), zero or more",
+        },
+        SettingSpec {
+            name: "dt_max",
+            kind: SettingKind::Number,
+            default: "no limit",
+            about: "upper end of the step sizes (time_step_limit)",
+        },
+        SettingSpec {
+            name: "chunk_size",
+            kind: SettingKind::Count,
+            default: "the variant's choice",
+            about: "tokens per chunk, for variants that work in chunks; does not change the answer",
+        },
+    ],
+};
+
+const fn tensor(
+    name: &'static str,
+    shape: &'static str,
+    required: bool,
+    about: &'static str,
+) -> TensorSpec {
+    TensorSpec { name, shape, required, about }
+}
+
+/// One call, apart from the choice of a kernel.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SsdProblem {
+    /// Storage type of x, B, C, z and o.
+    pub dtype: DType,
+    /// The sequences of the batch.
+    pub sequences: Sequences,
+    /// Heads, H.
+    pub heads: usize,
+    /// Groups of heads that share B and C, G.
+    pub groups: usize,
+    /// Width of a head, P.
+    pub head_dim: usize,
+    /// Width of the state, N.
+    pub state_dim: usize,
+    /// State slot of each sequence.
+    pub slots: StateSlots,
+    /// Whether a skip weight D is given.
+    pub has_d: bool,
+    /// Whether a gate z is given.
+    pub has_z: bool,
+    /// Whether an initial state is given; without one it is 0.
+    pub has_initial_state: bool,
+    /// Whether step sizes go through softplus.
+    pub dt_softplus: bool,
+    /// Lower end of the step sizes.
+    pub dt_min: f64,
+    /// Upper end of the step sizes; infinite when there is none.
+    pub dt_max: f64,
+    /// Tokens per chunk, when the caller chose them.
+    pub chunk_size: Option<usize>,
+    /// Bytes of all tensors given.
+    input_bytes: f64,
+}
+
+impl SsdProblem {
+    /// Heads that share one B and C.
+    pub fn heads_per_group(&self) -> usize {
+        self.heads / self.groups.max(1)
+    }
+
+    /// Elements of one head's state, P * N.
+    pub fn state_len(&self) -> usize {
+        self.head_dim * self.state_dim
+    }
+
+    /// Reads a call.
+    ///
+    /// # Errors
+    /// [`OpError`] naming the tensor or setting.
+    pub(super) fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<Self, OpError> {
+        let op = SPEC.name;
+        let dtype = inputs.storage("x")?;
+        let sequences = inputs.sequences("x", 4, "cu_seqlens")?;
+        let [heads, head_dim] =
+            inputs.token_dims("x", &sequences, [Dim::free("H"), Dim::free("P")])?;
+        let [groups, state_dim] =
+            inputs.token_dims("B", &sequences, [Dim::free("G"), Dim::free("N")])?;
+        let h = Dim::fixed("H", heads);
+        let p = Dim::fixed("P", head_dim);
+        let n = Dim::fixed("N", state_dim);
+        if groups == 0 || heads % groups != 0 {
+            let wanted = format!("a number of groups that divides the {heads} heads of `x`");
+            return Err(inputs.shape_error("B", &wanted));
+        }
+        inputs.token_dims("C", &sequences, [Dim::fixed("G", groups), n])?;
+        inputs.token_dims("dt", &sequences, [h])?;
+        inputs.dims("A", [h])?;
+        if inputs.get("z").is_some() {
+            inputs.token_dims("z", &sequences, [h, p])?;
+        }
+        if inputs.get("dt_bias").is_some() {
+            inputs.dims("dt_bias", [h])?;
+        }
+        if let Some(d) = inputs.get("D") {
+            match d.shape().len() {
+                2 => drop(inputs.dims("D", [h, p])?),
+                _ => drop(inputs.dims("D", [h])?),
+            }
+        }
+        if inputs.get("initial_state").is_some() {
+            inputs.dims("initial_state", [Dim::free("Nseq"), h, p, n])?;
+            inputs
+                .same_storage(&["initial_state"], DType::F32)
+                .map_err(|_| inputs.dtype_error("initial_state", "f32, as states are kept"))?;
+        }
+        inputs.same_storage(&["B", "C", "z"], dtype)?;
+        for name in ["dt", "A", "D", "dt_bias"] {
+            let given = inputs.get(name).map(|tensor| tensor.dtype());
+            if given.is_some_and(|given| given != dtype && given != DType::F32) {
+                return Err(inputs.dtype_error(name, &format!("f32 or {dtype} like `x`")));
+            }
+        }
+        check_rates(inputs)?;
+        let dt_min = settings.number(op, "dt_min")?.unwrap_or(0.0);
+        let dt_max = settings.number(op, "dt_max")?.unwrap_or(f64::INFINITY);
+        let chunk_size = settings.count(op, "chunk_size")?;
+        let refuse = |setting: &str, value: String, wanted: String| {
+            Err(OpError::Setting { op, setting: setting.to_owned(), value, wanted })
+        };
+        if dt_min < 0.0 {
+            return refuse("dt_min", dt_min.to_string(), "zero or more".to_owned());
+        }
+        if dt_max < dt_min {
+            return refuse("dt_max", dt_max.to_string(), format!("at least dt_min = {dt_min}"));
+        }
+        if chunk_size == Some(0) {
+            return refuse("chunk_size", "0".to_owned(), "one token or more".to_owned());
+        }
+        let slots = StateSlots::parse(inputs, &sequences)?;
+        let given = SPEC.inputs.iter().filter_map(|tensor| inputs.get(tensor.name));
+        Ok(Self {
+            dtype,
+            heads,
+            groups,
+            head_dim,
+            state_dim,
+            slots,
+            has_d: inputs.get("D").is_some(),
+            has_z: inputs.get("z").is_some(),
+            has_initial_state: inputs.get("initial_state").is_some(),
+            dt_softplus: settings.bool(op, "dt_softplus")?.unwrap_or(true),
+            dt_min,
+            dt_max,
+            chunk_size,
+            input_bytes: given.map(|tensor| (tensor.len() * tensor.dtype().bytes()) as f64).sum(),
+            sequences,
+        })
+    }
+}
+
+/// A positive rate would let the state grow without bound; every variant relies on decays of at most 1.
+fn check_rates(inputs: Inputs<'_>) -> Result<(), OpError> {
+    let rates = inputs.tensor("A").to_f64();
+    match rates.iter().position(|rate| *rate > 0.0 || rate.is_infinite()) {
+        None => Ok(()),
+        Some(head) => Err(inputs.value_error(
+            "A",
+            format!(
+                "is {} for head {head}, wanted a finite rate that is not positive (A = -exp(A_log))",
+                rates[head]
+            ),
+        )),
+    }
+}
+
+impl Problem for SsdProblem {
+    fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    fn dims(&self) -> Vec<(&'static str, u64)> {
+        let mut dims = match self.sequences.batch_and_tokens() {
+            Some((batch, tokens)) => vec![("B", batch as u64), ("T", tokens as u64)],
+            None => vec![
+                ("Nseq", self.sequences.count() as u64),
+                ("total", self.sequences.total() as u64),
+            ],
+        };
+        dims.extend([
+            ("H", self.heads as u64),
+            ("G", self.groups as u64),
+            ("P", self.head_dim as u64),
+            ("N", self.state_dim as u64),
+        ]);
+        dims
+    }
+
+    /// Of the recurrence: 3 per state element for the update, 2 for the output, and 2 per output element for D. The
+    /// chunk form does about 4 per state element instead of 5; the count does not follow the variant.
+    fn flops(&self) -> f64 {
+        let tokens: usize = (0..self.sequences.count())
+            .filter(|sequence| self.slots.of(*sequence).is_some())
+            .map(|sequence| self.sequences.range(sequence).len())
+            .sum();
+        let skip = if self.has_d { 2 * self.head_dim } else { 0 };
+        (tokens * self.heads) as f64 * (5 * self.state_len() + skip) as f64
+    }
+
+    fn bytes(&self) -> f64 {
+        let written = self.outputs();
+        let written = written
+            .iter()
+            .map(|spec| (spec.shape.iter().product::<usize>() * spec.dtype.bytes()) as f64);
+        self.input_bytes + written.sum::<f64>()
+    }
+
+    fn outputs(&self) -> Vec<OutputSpec> {
+        vec![
+            OutputSpec {
+                name: "o",
+                shape: self.sequences.shape(&[self.heads, self.head_dim]),
+                dtype: self.dtype,
+            },
+            OutputSpec {
+                name: "final_state",
+                shape: vec![self.slots.count(), self.heads, self.head_dim, self.state_dim],
+                dtype: DType::F32,
+            },
+        ]
+    }
+}

@@ -1,0 +1,302 @@
+//! Token by token, the state of a few rows of one head kept in the first cache: one pass over the state in memory.
+//! For decode steps and short sequences, where the chunk form would compute more than it saves.
+#![allow(unsafe_code)] // Vector loads and stores through raw pointers; blocks write disjoint rows.
+
+use super::SsdProblem;
+use super::operands::{Operands, finish, map};
+use crate::cpu::simd::{Simd, SimdKernel, dispatch, math};
+use crate::floats::elements_mut;
+use crate::stream::{STREAM_BYTES, stream_copy};
+use crate::{DType, Element, Inputs, TensorMap};
+use device::{Device, Isa, SharedMut};
+use half::{bf16, f16};
+
+/// State values that a block keeps between tokens: half of a 32 KiB first cache, the rest for rows of B, C and x.
+const TILE_VALUES: usize = 4096;
+/// Blocks that let 16 cores share a call evenly.
+const ENOUGH_BLOCKS: usize = 64;
+/// Rows that share one load of B and C. Their 4 sums, 4 inputs and the decay stay in 16 registers.
+const ROWS: usize = 4;
+/// Tokens whose step sizes are computed at once.
+const STEPS: usize = 64;
+
+/// Nothing: every problem can be computed token by token.
+pub(super) fn why_not(_: &SsdProblem, _: Isa) -> Option<String> {
+    None
+}
+
+/// Runs the variant whose kernel name is `kernel`.
+pub(super) fn run(
+    isa: Isa,
+    kernel: &str,
+    problem: &SsdProblem,
+    inputs: Inputs<'_>,
+    device: &Device,
+    outputs: &mut TensorMap,
+) {
+    match problem.dtype {
+        DType::Bf16 => launch::<bf16>(isa, kernel, problem, inputs, device, outputs),
+        DType::F16 => launch::<f16>(isa, kernel, problem, inputs, device, outputs),
+        _ => launch::<f32>(isa, kernel, problem, inputs, device, outputs),
+    }
+}
+
+/// How a call is cut into blocks: a sequence, a head and some rows of its state each. It depends on the problem only,
+/// so results do not depend on the number of threads.
+struct Grid {
+    rows: usize,
+    splits: usize,
+}
+
+impl Grid {
+    fn of(problem: &SsdProblem) -> Self {
+        let whole = problem.head_dim;
+        let units = (problem.sequences.count() * problem.heads).max(1);
+        let fair = whole.div_ceil(ENOUGH_BLOCKS.div_ceil(units));
+        // A single token streams through memory: its tile need not stay in the cache.
+        let cached = if problem.sequences.longest() > 1 {
+            TILE_VALUES / problem.state_dim.max(1)
+        } else {
+            whole
+        };
+        let rows = fair.min(cached).next_multiple_of(ROWS).min(whole).max(1);
+        Self { rows, splits: whole.div_ceil(rows) }
+    }
+}
+
+fn launch<E: Element>(
+    isa: Isa,
+    kernel: &str,
+    problem: &SsdProblem,
+    inputs: Inputs<'_>,
+    device: &Device,
+    outputs: &mut TensorMap,
+) {
+    let operands = Operands::<E>::read(problem, inputs);
+    let grid = Grid::of(problem);
+    let mut o = outputs.remove("o");
+    let states = elements_mut::<f32>(outputs.get_mut("final_state"));
+    let stream = size_of_val(states) >= STREAM_BYTES;
+    let (heads, len) = (problem.heads, problem.state_len());
+    {
+        let states = SharedMut::new(states);
+        let o = SharedMut::new(elements_mut::<E>(o.as_mut()));
+        let untouched = problem.slots.untouched();
+        let blocks = problem.sequences.count() * heads * grid.splits;
+        device.launch(
+            kernel,
+            blocks + untouched.len() * heads,
+            Scratch::default,
+            |scratch, block| {
+                if let Some(rest) = block.checked_sub(blocks) {
+                    let from = operands.state(untouched[rest / heads], rest % heads);
+                    // SAFETY: no sequence has this slot, and this block alone has this head of it.
+                    let to = unsafe { states.slice(from..from + len) };
+                    match operands.initial_state {
+                        Some(initial) => to.copy_from_slice(&initial[from..from + len]),
+                        None => to.fill(0.0),
+                    }
+                    return;
+                }
+                let first = block % grid.splits * grid.rows;
+                dispatch(
+                    isa,
+                    Block {
+                        operands: &operands,
+                        sequence: block / grid.splits / heads,
+                        head: block / grid.splits % heads,
+                        first,
+                        rows: grid.rows.min(problem.head_dim - first),
+                        stream,
+                        o: &o,
+                        states: &states,
+                        scratch,
+                    },
+                );
+            },
+        );
+    }
+    outputs.extend(o.map(|o| ("o".to_owned(), o)));
+}
+
+/// Buffers of one thread.
+#[derive(Default)]
+struct Scratch {
+    tile: Vec<f32>,
+    b: Vec<f32>,
+    c: Vec<f32>,
+    x: Vec<f32>,
+    z: Vec<f32>,
+    y: Vec<f32>,
+    input: Vec<f32>,
+}
+
+struct Block<'a, E> {
+    operands: &'a Operands<'a, E>,
+    sequence: usize,
+    head: usize,
+    first: usize,
+    rows: usize,
+    stream: bool,
+    o: &'a SharedMut<'a, E>,
+    states: &'a SharedMut<'a, f32>,
+    scratch: &'a mut Scratch,
+}
+
+impl<E: Element> SimdKernel for Block<'_, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Self { operands, sequence, head, first, rows, stream, o, states, scratch } = self;
+        let problem = operands.problem;
+        let tokens = problem.sequences.range(sequence);
+        let Some(slot) = problem.slots.of(sequence) else {
+            for token in tokens {
+                let at = operands.row(token, head, first);
+                // SAFETY: this block alone has these rows of o.
+                unsafe { o.slice(at..at + rows) }.fill(E::default());
+            }
+            return;
+        };
+        let n = problem.state_dim;
+        let at = operands.state(slot, head) + first * n;
+        // SAFETY: no other sequence has this slot, no other block these rows of this head.
+        let end_state = unsafe { states.slice(at..at + rows * n) };
+        let Scratch { tile, b, c, x, z, y, input } = scratch;
+        // Only growth writes; what is there is overwritten before it is read.
+        tile.resize(rows * n, 0.0);
+        b.resize(n, 0.0);
+        c.resize(n, 0.0);
+        x.resize(rows, 0.0);
+        z.resize(if problem.has_z { rows } else { 0 }, 0.0);
+        y.resize(rows, 0.0);
+        input.resize(rows, 0.0);
+        let start_state = operands.initial_state.map(|initial| &initial[at..at + rows * n]);
+        if start_state.is_none() {
+            tile.fill(0.0);
+        }
+        if tokens.is_empty() {
+            match start_state {
+                Some(start) => end_state.copy_from_slice(start),
+                None => end_state.fill(0.0),
+            }
+            return;
+        }
+        let d = match operands.d.is_empty() {
+            true => &[][..],
+            false => &operands.d[head * problem.head_dim + first..][..rows],
+        };
+        let mut dt = [0f32; STEPS];
+        for part in tokens.clone().step_by(STEPS) {
+            let part = part..(part + STEPS).min(tokens.end);
+            operands.steps(simd, head, part.clone(), &mut dt);
+            let rate = simd.splat(operands.rate[head]);
+            let mut decay = dt;
+            map(simd, &mut decay, |dt| math::exp(simd, simd.mul(dt, rate)));
+            for token in part.clone() {
+                let step = token - part.start;
+                let row = operands.row(token, head, first);
+                E::widen(&operands.b[operands.projection(token, head)], b);
+                E::widen(&operands.c[operands.projection(token, head)], c);
+                E::widen(&operands.x[row..row + rows], x);
+                for (input, x) in input.iter_mut().zip(x.iter()) {
+                    *input = dt[step] * x;
+                }
+                let from = match start_state {
+                    Some(start) if token == tokens.start => start.as_ptr(),
+                    _ => tile.as_ptr(),
+                };
+                let last = token + 1 == tokens.end;
+                let to = if last && !stream { end_state.as_mut_ptr() } else { tile.as_mut_ptr() };
+                let coefficients = Coefficients { decay: decay[step], input, b, c };
+                // SAFETY: start, tile and end hold `rows` rows of `n`; from and to are the same or do not overlap.
+                unsafe { coefficients.advance(simd, from, to, y) };
+                if let Some(all) = operands.z {
+                    E::widen(&all[row..row + rows], z);
+                }
+                finish(simd, y, x, d, z);
+                // SAFETY: this block alone has these rows of o.
+                E::narrow(y, unsafe { o.slice(row..row + rows) });
+            }
+        }
+        if stream {
+            stream_copy(simd, tile, end_state);
+            simd.stream_end();
+        }
+    }
+}
+
+/// What one token does to a head: `h <- decay h + input (outer) b`, `y = h c`.
+struct Coefficients<'a> {
+    decay: f32,
+    /// dt x, one per row.
+    input: &'a [f32],
+    b: &'a [f32],
+    c: &'a [f32],
+}
+
+impl Coefficients<'_> {
+    /// # Safety
+    /// `from` must be readable and `to` writable for a row of `b.len()` values per element of `input`; the two are
+    /// the same or do not overlap.
+    #[inline(always)]
+    unsafe fn advance<S: Simd>(&self, simd: S, from: *const f32, to: *mut f32, y: &mut [f32]) {
+        let n = self.b.len();
+        let whole = y.len() / ROWS * ROWS;
+        for row in (0..whole).step_by(ROWS) {
+            // SAFETY: rows `row..row + ROWS` are inside, by the caller's contract.
+            unsafe {
+                self.rows::<S, ROWS>(simd, row, from.add(row * n), to.add(row * n), y);
+            }
+        }
+        for row in whole..y.len() {
+            // SAFETY: as above.
+            unsafe { self.rows::<S, 1>(simd, row, from.add(row * n), to.add(row * n), y) };
+        }
+    }
+
+    /// # Safety
+    /// As [`Self::advance`], from row `row` on, for `COUNT` rows.
+    #[inline(always)]
+    unsafe fn rows<S: Simd, const COUNT: usize>(
+        &self,
+        simd: S,
+        row: usize,
+        from: *const f32,
+        to: *mut f32,
+        y: &mut [f32],
+    ) {
+        let (n, decay) = (self.b.len(), simd.splat(self.decay));
+        let (b, c) = (self.b.as_ptr(), self.c[..n].as_ptr());
+        let input: [S::V; COUNT] = std::array::from_fn(|i| simd.splat(self.input[row + i]));
+        let mut sums = [simd.splat(0.0); COUNT];
+        let whole = n / S::LANES * S::LANES;
+        // SAFETY: the caller's contract for the state; `b` and `c` have `n` values.
+        unsafe {
+            for at in (0..whole).step_by(S::LANES) {
+                let (b, c) = (simd.load(b.add(at)), simd.load(c.add(at)));
+                for i in 0..COUNT {
+                    let h = simd.mul(decay, simd.load(from.add(i * n + at)));
+                    let h = simd.fma(input[i], b, h);
+                    simd.store(to.add(i * n + at), h);
+                    sums[i] = simd.fma(h, c, sums[i]);
+                }
+            }
+            let rest = n - whole;
+            if rest > 0 {
+                let (b, c) =
+                    (simd.load_first(b.add(whole), rest), simd.load_first(c.add(whole), rest));
+                for i in 0..COUNT {
+                    let h = simd.mul(decay, simd.load_first(from.add(i * n + whole), rest));
+                    let h = simd.fma(input[i], b, h);
+                    simd.store_first(to.add(i * n + whole), h, rest);
+                    sums[i] = simd.fma(h, c, sums[i]);
+                }
+            }
+        }
+        for (y, sum) in y[row..row + COUNT].iter_mut().zip(sums) {
+            *y = simd.reduce_add(sum);
+        }
+    }
+}
