@@ -1,1 +1,23 @@
-//! .
+//! Holds every kernel against the float64 reference.
+//!
+//! A pass needs evidence: outputs start as NaN, the device must have counted a launch of the very kernel named, and
+//! every output must agree within the one tolerance table. [`Verified`] can be made nowhere else, and nothing is
+//! timed without it.
+
+mod case;
+mod cases;
+mod compare;
+mod draw;
+mod judge;
+mod matrix;
+mod sample;
+mod tolerance;
+
+pub use case::{Case, Tier};
+pub use cases::{CASES, cases};
+pub use compare::{Agreement, compare};
+pub use draw::Draw;
+pub use judge::{Judgement, Verified, judge, judge_outputs};
+pub use matrix::{Plan, matrix};
+pub use sample::{Sample, admit};
+pub use tolerance::{Tolerance, tolerance};

@@ -1,0 +1,162 @@
+//! One variant, one call: run it and say whether it may be believed.
+
+use crate::compare::{Agreement, compare};
+use crate::tolerance;
+use device::Device;
+use facts::Status;
+use kernels::{Call, Execution, TensorMap};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
+
+/// What came of running one variant.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Judgement {
+    /// Pass or fail.
+    pub status: Status,
+    /// Why it failed; empty for a pass.
+    pub reason: String,
+    /// Figures, when the outputs could be compared.
+    pub agreement: Option<Agreement>,
+    /// Launches the device counted under the variant's own name.
+    pub launches: u64,
+    /// Wall time of the run, milliseconds.
+    pub millis: f64,
+}
+
+impl Judgement {
+    fn fail(reason: String, launches: u64, millis: f64) -> Self {
+        Self { status: Status::Fail, reason, agreement: None, launches, millis }
+    }
+}
+
+/// An execution whose last launch was held against the float64 reference and passed.
+///
+/// Only [`judge`] and [`crate::admit`] make it, so whatever takes a `Verified` cannot time an unverified kernel: it
+/// is the same execution, over the same inputs, that was checked.
+pub struct Verified<'a> {
+    execution: Box<dyn Execution + 'a>,
+    agreement: Agreement,
+}
+
+impl<'a> Verified<'a> {
+    pub(crate) fn new(execution: Box<dyn Execution + 'a>, agreement: Agreement) -> Self {
+        Self { execution, agreement }
+    }
+
+    /// Runs it once more.
+    pub fn launch(&mut self) {
+        self.execution.launch();
+    }
+
+    /// The kernel's name, as launches are counted.
+    pub fn kernel(&self) -> &str {
+        self.execution.kernel()
+    }
+
+    /// The figures it passed with.
+    pub fn agreement(&self) -> Agreement {
+        self.agreement
+    }
+}
+
+impl std::fmt::Debug for Verified<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Verified({}, {:?})", self.kernel(), self.agreement)
+    }
+}
+
+/// A run of an execution: whether the kernel was launched, and how long it took.
+pub(crate) struct Ran {
+    pub(crate) launches: u64,
+    pub(crate) millis: f64,
+    pub(crate) panic: Option<String>,
+}
+
+/// Poisons the outputs, launches, and counts what the device saw under the kernel's own name.
+pub(crate) fn run(execution: &mut dyn Execution, device: &Device) -> Ran {
+    execution.poison();
+    let before = device.launches().of(execution.kernel()).count;
+    let start = Instant::now();
+    // A kernel that panics is a result of the matrix, not the end of it.
+    let panic = catch_unwind(AssertUnwindSafe(|| execution.launch())).err().map(|cause| {
+        let text = cause.downcast_ref::<String>().cloned();
+        text.or_else(|| cause.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+            .unwrap_or_default()
+    });
+    let millis = start.elapsed().as_secs_f64() * 1e3;
+    Ran { launches: device.launches().of(execution.kernel()).count - before, millis, panic }
+}
+
+/// Runs `variant` of a call on poisoned outputs and compares every output with the reference.
+pub fn judge<'a>(
+    call: &'a dyn Call,
+    device: &'a Device,
+    variant: &str,
+) -> (Judgement, Option<Verified<'a>>) {
+    let mut execution = match call.prepare(device, variant) {
+        Ok(execution) => execution,
+        Err(error) => return (Judgement::fail(error.to_string(), 0, 0.0), None),
+    };
+    let ran = run(execution.as_mut(), device);
+    if let Some(judgement) = unbelievable(&ran, execution.kernel()) {
+        return (judgement, None);
+    }
+    let judgement = judge_outputs(call, execution.outputs());
+    let judgement = Judgement { launches: ran.launches, millis: ran.millis, ..judgement };
+    let verified = match (judgement.status, judgement.agreement) {
+        (Status::Pass, Some(agreement)) => Some(Verified::new(execution, agreement)),
+        _ => None,
+    };
+    (judgement, verified)
+}
+
+/// The failure of a run whose outputs need not even be looked at.
+pub(crate) fn unbelievable(ran: &Ran, kernel: &str) -> Option<Judgement> {
+    let reason = match &ran.panic {
+        Some(panic) => format!("the kernel broke: {panic}"),
+        None if ran.launches == 0 => format!("no launch of {kernel} was counted"),
+        None => return None,
+    };
+    Some(Judgement::fail(reason, ran.launches, ran.millis))
+}
+
+/// Compares outputs, wherever they come from, with the reference of a call.
+pub fn judge_outputs(call: &dyn Call, outputs: &TensorMap) -> Judgement {
+    match call.reference_for(outputs) {
+        Ok(reference) => against(call, outputs, &reference),
+        Err(reason) => Judgement::fail(reason, 0, 0.0),
+    }
+}
+
+/// Compares outputs with a reference that was computed before.
+pub(crate) fn against(call: &dyn Call, outputs: &TensorMap, reference: &TensorMap) -> Judgement {
+    let limit = tolerance(call.problem().dtype());
+    let mut all: Option<Agreement> = None;
+    for spec in call.problem().outputs() {
+        let (Some(out), Some(want)) = (outputs.get(spec.name), reference.get(spec.name)) else {
+            return Judgement::fail(format!("output `{}` is missing", spec.name), 0, 0.0);
+        };
+        // A state is compared slot by slot, everything else as a whole.
+        let parts =
+            if spec.name == "final_state" { spec.shape.first().copied().unwrap_or(1) } else { 1 };
+        match compare(out, want, parts) {
+            Ok(agreement) => all = Some(all.map_or(agreement, |all| all.and(agreement))),
+            Err(what) => return Judgement::fail(format!("output `{}` {what}", spec.name), 0, 0.0),
+        }
+    }
+    let Some(agreement) = all else {
+        return Judgement::fail("the op has no outputs".to_owned(), 0, 0.0);
+    };
+    let reason = if agreement.relative > limit.relative {
+        format!("relative error {:.2e} is over {:.0e}", agreement.relative, limit.relative)
+    } else if agreement.worst > limit.worst {
+        format!(
+            "one element is off by {:.2e} of the largest, over {:.0e}",
+            agreement.worst, limit.worst
+        )
+    } else {
+        String::new()
+    };
+    let status = if reason.is_empty() { Status::Pass } else { Status::Fail };
+    Judgement { status, reason, agreement: Some(agreement), launches: 0, millis: 0.0 }
+}
