@@ -56,6 +56,8 @@ enum Outcome {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) targets: Vec<Target>,
+    /// Only these rooms; all of them where none is named.
+    pub(crate) rooms: Vec<String>,
     /// Only this source, where one is named.
     pub(crate) source: Option<Source>,
     /// A target that cannot be checked here is reported and does not fail.
@@ -73,7 +75,11 @@ pub(crate) fn check(root: &Path, request: &Request) -> anyhow::Result<()> {
             Err(missing) => Outcome::Missing(format!("{missing:#}")),
             Ok(toolchain) => {
                 let mut command = toolchain.command(root, "check", *target, &target_directory);
-                command.args(["--workspace", "--all-targets", "--locked"]);
+                command.args(["--all-targets", "--locked"]);
+                if request.rooms.is_empty() {
+                    command.arg("--workspace");
+                }
+                command.args(request.rooms.iter().flat_map(|room| ["--package", room]));
                 match steps::run(&mut command) {
                     Ok(()) => Outcome::Checked {
                         source: toolchain.source,
@@ -99,12 +105,16 @@ struct Toolchain {
 }
 
 impl Toolchain {
-    /// A cargo command for a target, with outputs of its own so that no other build is thrown away.
+    /// A cargo command for a target. Its outputs lie apart from this machine's, so that no other build is thrown away,
+    /// and one folder for all targets lets them share build scripts and macros.
     fn command(&self, root: &Path, verb: &str, target: Target, target_directory: &Path) -> Command {
         let mut command = cargo::command(root, &[verb, "--target", target.triple]);
-        command.arg("--target-dir").arg(target_directory.join(format!("cross-{}", target.triple)));
+        let outputs = format!("cross-{:?}-outputs", self.source).to_lowercase();
+        command.arg("--target-dir").arg(target_directory.join(outputs));
         // Flags for this machine's processor or linker would be wrong for another.
         command.env_remove("RUSTFLAGS");
+        // Nobody debugs these outputs: without this they take several times the space.
+        command.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_INCREMENTAL", "0");
         if let Some(rustc) = &self.rustc {
             command.env("RUSTC", rustc);
         }

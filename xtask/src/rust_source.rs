@@ -66,7 +66,8 @@ pub(crate) fn find_word(code: &str, word: &str) -> Vec<usize> {
         let found = line.match_indices(word).any(|(start, _)| {
             let before = line[..start].chars().next_back();
             let after = line[start + word.len()..].chars().next();
-            !before.is_some_and(is_word) && !(ends_in_word && after.is_some_and(is_word))
+            let joined = before.is_some_and(is_word) || ends_in_word && after.is_some_and(is_word);
+            !joined
         });
         if found {
             lines.push(index + 1);

@@ -41,7 +41,10 @@ fn find(layout: &Layout) -> Vec<Problem> {
 
 fn has_reason(lines: &[&str], line: usize) -> bool {
     let above = line.checked_sub(2).and_then(|index| lines.get(index));
-    lines[line - 1].contains("reason") || above.is_some_and(|above| above.trim().starts_with("//"))
+    let here = lines[line - 1];
+    here.contains("reason")
+        || here.contains("//")
+        || above.is_some_and(|above| above.trim().starts_with("//"))
 }
 
 #[cfg(test)]
@@ -54,6 +57,7 @@ mod tests {
         let files = [
             ("crates/kernels/src/a.rs", "#![allow(unsafe_code, reason = \"AVX2 intrinsics\")]"),
             ("crates/device/src/a.rs", "// The pool hands out raw memory.\n#[allow(unsafe_code)]"),
+            ("crates/device/src/b.rs", "#[allow(unsafe_code)] // Each block owns one element."),
             ("crates/probe/src/a.rs", "// #![allow(unsafe_code)] would be wrong\nmod unsafe_code;"),
         ];
         check(&CHECK, &Layout::of(&files), &[]);

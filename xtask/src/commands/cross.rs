@@ -6,9 +6,10 @@ use crate::cross::{self, Request, Source, TARGETS};
 
 pub(super) const COMMAND: Command = Command {
     name: "cross",
-    arguments: "[--target TRIPLE]... [--from rustup|debian] [--allow-missing] [--run-aarch64 [FILTER]...]",
+    arguments: "[--target TRIPLE]... [--package ROOM]... [--from rustup|debian] [--allow-missing] [--run-aarch64 [FILTER]...]",
     about: "compiles everything for 64-bit Arm Linux and macOS; can run Arm tests under qemu",
     details: "  --target TRIPLE   only this target (may stand several times)\n  \
+              --package ROOM    only this room (may stand several times; -p for short)\n  \
               --from SOURCE     take the standard library from rustup or from debian only\n  \
               --allow-missing   a target that cannot be checked here does not fail the command\n  \
               --run-aarch64     instead of checking, run the kernels' tests for aarch64 under qemu;\n                    \
@@ -20,7 +21,7 @@ pub(super) const COMMAND: Command = Command {
 #[derive(Debug, PartialEq, Eq)]
 enum Asked {
     Check(Request),
-    Run { source: Option<Source>, filter: Vec<String> },
+    Run { source: Option<Source>, rooms: Vec<String>, filter: Vec<String> },
 }
 
 fn run(arguments: &[String]) -> anyhow::Result<()> {
@@ -28,18 +29,22 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
     let root = cargo::workspace_root()?;
     match asked {
         Asked::Check(request) => cross::check(&root, &request),
-        Asked::Run { source, filter } => cross::run_tests_emulated(&root, source, &filter),
+        Asked::Run { source, rooms, filter } => {
+            cross::run_tests_emulated(&root, source, &rooms, &filter)
+        }
     }
 }
 
 fn parse(arguments: &[String]) -> Result<Asked, Usage> {
-    let mut request = Request { targets: Vec::new(), source: None, allow_missing: false };
+    let mut request =
+        Request { targets: Vec::new(), rooms: Vec::new(), source: None, allow_missing: false };
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
         let mut value =
             || arguments.next().ok_or_else(|| Usage(format!("{argument} wants a value")));
         match argument.as_str() {
             "--allow-missing" => request.allow_missing = true,
+            "--package" | "-p" => request.rooms.push(value()?.clone()),
             "--target" => {
                 let triple = value()?;
                 let known = TARGETS.iter().find(|target| target.triple == triple);
@@ -55,10 +60,8 @@ fn parse(arguments: &[String]) -> Result<Asked, Usage> {
                 });
             }
             "--run-aarch64" => {
-                return Ok(Asked::Run {
-                    source: request.source,
-                    filter: arguments.cloned().collect(),
-                });
+                let filter = arguments.cloned().collect();
+                return Ok(Asked::Run { source: request.source, rooms: request.rooms, filter });
             }
             other => return Err(Usage(format!("unexpected argument `{other}`"))),
         }
@@ -91,14 +94,23 @@ mod tests {
     #[test]
     fn arguments_are_read() {
         let request = |targets: &[cross::Target], source, allow_missing| {
-            Ok(Asked::Check(Request { targets: targets.to_vec(), source, allow_missing }))
+            Ok(Asked::Check(Request {
+                targets: targets.to_vec(),
+                rooms: Vec::new(),
+                source,
+                allow_missing,
+            }))
         };
         check("", request(TARGETS, None, false));
         check("--target aarch64-apple-darwin", request(&TARGETS[1..2], None, false));
         check("--from debian --allow-missing", request(TARGETS, Some(Source::Debian), true));
         check(
-            "--from rustup --run-aarch64 neon",
-            Ok(Asked::Run { source: Some(Source::Rustup), filter: vec!["neon".to_owned()] }),
+            "--from rustup -p kernels --run-aarch64 neon",
+            Ok(Asked::Run {
+                source: Some(Source::Rustup),
+                rooms: vec!["kernels".to_owned()],
+                filter: vec!["neon".to_owned()],
+            }),
         );
     }
 

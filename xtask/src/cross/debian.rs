@@ -53,7 +53,7 @@ pub(super) fn prepare(target_directory: &Path) -> anyhow::Result<Installation> {
     let version = steps::output(Command::new(&installation.rustc).arg("--version"))
         .context("Debian's rustc does not start")?;
     eprintln!("unpacked {}", version.trim());
-    fs::remove_dir_all(apt.archives())?;
+    fs::remove_dir_all(&apt.home)?;
     fs::write(&stamp, LAYOUT)?;
     Ok(installation)
 }
@@ -116,8 +116,9 @@ fn options(home: &Path, machine: &str) -> Vec<String> {
         format!("Dir::Cache::archives={home}/archives"),
         "Debug::NoLocking=1".to_owned(),
         "APT::Sandbox::User=".to_owned(),
-        // Languages and contents of packages are not asked about.
+        // Translations and desktop metadata of packages are not asked about.
         "Acquire::Languages=none".to_owned(),
+        "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false".to_owned(),
         format!("APT::Architecture={machine}"),
         format!("APT::Architectures::={machine}"),
     ];

@@ -24,10 +24,12 @@ const C_LIBRARY: &str = "/usr/aarch64-linux-gnu";
 /// The names an emulator goes by.
 const EMULATORS: &[&str] = &["qemu-aarch64-static", "qemu-aarch64"];
 
-/// Builds the tests of [`ROOMS`] for 64-bit Arm Linux and runs them under qemu; `filter` goes to the test programs.
+/// Builds the tests of some rooms, or of [`ROOMS`], for 64-bit Arm Linux and runs them under qemu; `filter` goes to
+/// the test programs.
 pub(crate) fn run_tests(
     root: &Path,
     source: Option<Source>,
+    rooms: &[String],
     filter: &[String],
 ) -> anyhow::Result<()> {
     let emulator = set_up()?;
@@ -35,9 +37,9 @@ pub(crate) fn run_tests(
     let toolchain = toolchain(*TARGET, source, &target_directory)?;
     let mut command = toolchain.command(root, "test", *TARGET, &target_directory);
     command.arg("--locked").arg("--no-fail-fast").args(["--lib", "--bins", "--tests"]);
-    for room in ROOMS {
-        command.args(["--package", room]);
-    }
+    let all: Vec<String> = ROOMS.iter().map(|room| (*room).to_owned()).collect();
+    let rooms = if rooms.is_empty() { &all } else { rooms };
+    command.args(rooms.iter().flat_map(|room| ["--package", room]));
     let prefix = format!("CARGO_TARGET_{}", TARGET.triple.to_uppercase().replace('-', "_"));
     command.env(format!("{prefix}_LINKER"), LINKER);
     command.env(format!("{prefix}_RUNNER"), format!("{emulator} -L {C_LIBRARY}"));
