@@ -1,1 +1,28 @@
-//! .
+//! Facts to text: the runbook of a run as Markdown and as one self-contained HTML page, its tables as CSV, and what a
+//! terminal shows.
+//!
+//! Invariant: `report` never measures, and neither reads nor writes a file. Every sentence with a number in it is computed
+//! from the records, so re-rendering a run folder whose CSV was edited changes the prose.
+//!
+//! A section is one file in `sections/` and one line in [`sections::SECTIONS`]. A section builds a document
+//! ([`document`]), which is rendered once to Markdown and once to HTML; no section writes either by hand.
+
+mod counts;
+mod csv;
+mod document;
+mod escape;
+mod format;
+mod html;
+mod markdown;
+mod plot;
+mod run;
+mod sections;
+mod stack;
+pub mod terminal;
+mod verdict;
+
+pub use crate::csv::{CsvError, bench_csv, parity_csv, read_bench_csv, read_parity_csv};
+pub use run::{
+    BENCH_FILE, Documents, FACTS_FILE, MANIFEST_FILE, PARITY_FILE, Run, html, markdown, run_report,
+};
+pub use verdict::{Verdict, evidence_gap};

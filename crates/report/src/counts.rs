@@ -1,0 +1,201 @@
+//! Parity rows counted, and shown as what they prove.
+
+use crate::document::{Prose, Tone};
+use crate::format;
+use crate::verdict::evidence_gap;
+use facts::{BackendKind, ParityRow, Status};
+
+/// How many rows stand at each status. A row that says PASS without evidence is `unproven`, never a pass.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) pass: usize,
+    pub(crate) fail: usize,
+    pub(crate) unproven: usize,
+    pub(crate) skip: usize,
+    pub(crate) not_applicable: usize,
+}
+
+impl Counts {
+    /// Counts rows.
+    pub(crate) fn of<'a>(rows: impl IntoIterator<Item = &'a ParityRow>) -> Self {
+        let mut counts = Self::default();
+        for row in rows {
+            counts.add(row);
+        }
+        counts
+    }
+
+    fn add(&mut self, row: &ParityRow) {
+        match row.status {
+            Status::Pass if evidence_gap(row).is_some() => self.unproven += 1,
+            Status::Pass => self.pass += 1,
+            Status::Fail => self.fail += 1,
+            Status::Skip => self.skip += 1,
+            Status::NotApplicable => self.not_applicable += 1,
+        }
+    }
+
+    /// All rows.
+    pub(crate) fn total(self) -> usize {
+        self.pass + self.fail + self.unproven + self.skip + self.not_applicable
+    }
+
+    /// Rows that must not be taken for a pass and need a look.
+    pub(crate) fn bad(self) -> usize {
+        self.fail + self.unproven
+    }
+
+    /// `400 passed, 2 failed, 6 were skipped and 4 do not apply here`; the four are always told apart.
+    pub(crate) fn sentence(self) -> String {
+        let verb = |number: usize, one: &str, many: &str| {
+            format!("{number} {}", if number == 1 { one } else { many })
+        };
+        let mut words = format!("{} passed, {} failed", self.pass, self.fail);
+        if self.unproven > 0 {
+            words.push_str(&format!(
+                ", {} a pass without evidence",
+                verb(self.unproven, "claims", "claim")
+            ));
+        }
+        words.push_str(&format!(
+            ", {} skipped and {} not apply here",
+            verb(self.skip, "was", "were"),
+            verb(self.not_applicable, "does", "do")
+        ));
+        words
+    }
+}
+
+/// Rows of one kernel: same op, backend, variant and storage type.
+#[derive(Debug, Clone)]
+pub(crate) struct Group<'a> {
+    pub(crate) op: &'a str,
+    pub(crate) backend: BackendKind,
+    pub(crate) variant: &'a str,
+    pub(crate) dtype: &'a str,
+    pub(crate) counts: Counts,
+    /// The compared row whose error is the largest part of what is allowed.
+    pub(crate) worst: Option<&'a ParityRow>,
+    pub(crate) launches: u64,
+}
+
+/// Rows by kernel, in the order in which kernels first appear, with the kernels of an op together.
+pub(crate) fn groups(rows: &[ParityRow]) -> Vec<Group<'_>> {
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for op in ops(rows) {
+        for row in rows.iter().filter(|row| row.op == op) {
+            let same = |group: &&mut Group<'_>| {
+                group.op == op
+                    && group.backend == row.backend
+                    && group.variant == row.variant
+                    && group.dtype == row.dtype
+            };
+            match groups.iter_mut().find(same) {
+                Some(group) => group.add(row),
+                None => {
+                    let mut group = Group {
+                        op,
+                        backend: row.backend,
+                        variant: &row.variant,
+                        dtype: &row.dtype,
+                        counts: Counts::default(),
+                        worst: None,
+                        launches: 0,
+                    };
+                    group.add(row);
+                    groups.push(group);
+                }
+            }
+        }
+    }
+    groups
+}
+
+impl<'a> Group<'a> {
+    fn add(&mut self, row: &'a ParityRow) {
+        self.counts.add(row);
+        self.launches += row.launches;
+        let worse = match (share(row), self.worst.and_then(share)) {
+            (Some(new), Some(old)) => new > old || (new.is_nan() && !old.is_nan()),
+            (new, old) => new.is_some() && old.is_none(),
+        };
+        if worse {
+            self.worst = Some(row);
+        }
+    }
+}
+
+/// A row's error as a part of what is allowed; `None` when nothing was compared.
+fn share(row: &ParityRow) -> Option<f64> {
+    row.rel_err.map(|error| error / row.tolerance)
+}
+
+/// Ops in order of first appearance.
+pub(crate) fn ops(rows: &[ParityRow]) -> Vec<&str> {
+    let mut ops: Vec<&str> = Vec::new();
+    for row in rows {
+        if !ops.contains(&row.op.as_str()) {
+            ops.push(&row.op);
+        }
+    }
+    ops
+}
+
+/// The status to show: a PASS without evidence is shown as such.
+pub(crate) fn status(row: &ParityRow) -> (Tone, &'static str) {
+    match row.status {
+        Status::Pass if evidence_gap(row).is_some() => (Tone::Bad, "UNPROVEN"),
+        Status::Pass => (Tone::Good, "PASS"),
+        Status::Fail => (Tone::Bad, "FAIL"),
+        Status::Skip => (Tone::Warn, "SKIP"),
+        Status::NotApplicable => (Tone::Plain, "N/A"),
+    }
+}
+
+/// Why a row is not a pass; empty for a pass.
+pub(crate) fn reason(row: &ParityRow) -> String {
+    match evidence_gap(row) {
+        Some(gap) => format!("says PASS, but {gap}"),
+        None if row.status != Status::Pass && row.reason.trim().is_empty() => {
+            "no reason was recorded".to_owned()
+        }
+        None => row.reason.clone(),
+    }
+}
+
+/// Rows that are not passes: failures first, then skips, then what does not apply; within each in the order of the run.
+pub(crate) fn not_passed(rows: &[ParityRow]) -> Vec<&ParityRow> {
+    let rank = |row: &ParityRow| match status(row).1 {
+        "FAIL" => 0,
+        "UNPROVEN" => 1,
+        "SKIP" => 2,
+        _ => 3,
+    };
+    let mut found: Vec<&ParityRow> = rows.iter().filter(|row| status(row).1 != "PASS").collect();
+    found.sort_by_key(|row| rank(row));
+    found
+}
+
+/// Reasons of these rows with how often each stands, in order of first appearance.
+pub(crate) fn by_reason<'a>(
+    rows: impl IntoIterator<Item = &'a ParityRow>,
+) -> Vec<(String, Vec<&'a ParityRow>)> {
+    let mut found: Vec<(String, Vec<&ParityRow>)> = Vec::new();
+    for row in rows {
+        let reason = format!("{}: {}", row.op, reason(row));
+        match found.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, rows)) => rows.push(row),
+            None => found.push((reason, vec![row])),
+        }
+    }
+    found
+}
+
+/// A count as a cell: nought is a dash, so that the eye finds what is there.
+pub(crate) fn cell(number: usize, tone: Tone) -> Prose {
+    match (number, tone) {
+        (0, _) => Prose::from(format::ABSENT),
+        (number, Tone::Bad) => Prose::new().chip(Tone::Bad, number.to_string()),
+        (number, _) => Prose::from(number.to_string()),
+    }
+}

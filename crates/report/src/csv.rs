@@ -1,0 +1,10 @@
+//! Tables as CSV and back. A number is written with as many digits as bring the same number back; what was not measured
+//! is an empty cell, never a nought.
+
+mod bench;
+mod fields;
+mod parity;
+
+pub use bench::{bench_csv, read_bench_csv};
+pub use fields::CsvError;
+pub use parity::{parity_csv, read_parity_csv};

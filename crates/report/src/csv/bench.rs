@@ -1,0 +1,258 @@
+//! A time says little without the ceilings of the same run, so `bench.csv` carries them: its `record` column tells kernels
+//! (`kernel`), the two sorts of ceiling (`ceiling`) and what was not timed (`not timed`, with the sentence in `note`) apart.
+
+use super::fields::{CsvError, Row, Rows, optional, write};
+use crate::run::BENCH_FILE;
+use facts::{BenchReport, BenchRow, Bound, Ceilings, GemmCeilings, SCHEMA};
+use std::collections::BTreeMap;
+
+const COLUMNS: &[&str] = &[
+    "record",
+    "op",
+    "case",
+    "shape",
+    "dtype",
+    "backend",
+    "variant",
+    "samples",
+    "median_ms",
+    "p95_ms",
+    "gflops",
+    "gbps",
+    "bound",
+    "pct_of_ceiling",
+    "verified_rel_err",
+    "note",
+];
+
+#[derive(Clone, Copy, PartialEq)]
+enum Record {
+    Ceiling,
+    Kernel,
+    NotTimed,
+}
+
+const RECORDS: [(&str, Record); 3] =
+    [("ceiling", Record::Ceiling), ("kernel", Record::Kernel), ("not timed", Record::NotTimed)];
+const BOUNDS: [(&str, Bound); 2] = [("compute", Bound::Compute), ("memory", Bound::Memory)];
+
+/// Ceilings, timings and what was not timed as CSV. The shape is one cell, `B=1 D=128 T=2048`; what was not measured is an
+/// empty cell.
+pub fn bench_csv(report: &BenchReport) -> String {
+    let gemm = &report.ceilings.gemm_gflops;
+    let ceilings = std::iter::once(named(&[
+        ("record", "ceiling".into()),
+        ("op", "copy".into()),
+        ("gbps", report.ceilings.copy_gbps.to_string()),
+    ]))
+    .chain([("f32", gemm.f32), ("bf16", gemm.bf16)].into_iter().filter_map(
+        |(dtype, rate)| {
+            let cells = [
+                ("record", "ceiling".into()),
+                ("op", "gemm".into()),
+                ("dtype", dtype.into()),
+                ("gflops", rate?.to_string()),
+            ];
+            Some(named(&cells))
+        },
+    ));
+    let kernels = report.rows.iter().map(kernel);
+    let not_timed = report
+        .not_timed
+        .iter()
+        .map(|why| named(&[("record", "not timed".into()), ("note", why.clone())]));
+    write(COLUMNS, ceilings.chain(kernels).chain(not_timed))
+}
+
+fn kernel(row: &BenchRow) -> Vec<String> {
+    let shape: Vec<String> =
+        row.shape.iter().map(|(name, size)| format!("{name}={size}")).collect();
+    named(&[
+        ("record", "kernel".into()),
+        ("op", row.op.clone()),
+        ("case", row.case.clone()),
+        ("shape", shape.join(" ")),
+        ("dtype", row.dtype.clone()),
+        ("backend", row.backend.to_string()),
+        ("variant", row.variant.clone()),
+        ("samples", row.samples.to_string()),
+        ("median_ms", row.median_ms.to_string()),
+        ("p95_ms", row.p95_ms.to_string()),
+        ("gflops", row.gflops.to_string()),
+        ("gbps", row.gbps.to_string()),
+        ("bound", if row.bound == Bound::Compute { "compute" } else { "memory" }.into()),
+        ("pct_of_ceiling", optional(row.pct_of_ceiling)),
+        ("verified_rel_err", row.verified_rel_err.to_string()),
+    ])
+}
+
+/// A row with these cells and the others empty.
+fn named(cells: &[(&str, String)]) -> Vec<String> {
+    COLUMNS
+        .iter()
+        .map(|column| {
+            cells
+                .iter()
+                .find(|(name, _)| name == column)
+                .map(|(_, value)| value.clone())
+                .unwrap_or_default()
+        })
+        .collect()
+}
+
+/// Reads what [`bench_csv`] wrote. Columns may stand in any order, and others are passed over.
+///
+/// # Errors
+/// [`CsvError`] names the line and the column that cannot be read, also when the ceilings are missing.
+pub fn read_bench_csv(text: &str) -> Result<BenchReport, CsvError> {
+    let mut copy_gbps = None;
+    let mut gemm = GemmCeilings { f32: None, bf16: None };
+    let (mut kernels, mut not_timed) = (Vec::new(), Vec::new());
+    for row in Rows::read(BENCH_FILE, text, COLUMNS)?.iter() {
+        match row.one_of("record", &RECORDS)? {
+            Record::Kernel => kernels.push(read_kernel(&row)?),
+            Record::NotTimed => not_timed.push(row.word("note")?),
+            Record::Ceiling => match (row.text("op").as_str(), row.text("dtype").as_str()) {
+                ("copy", _) => copy_gbps = Some(row.number("gbps", "a number")?),
+                ("gemm", "f32") => gemm.f32 = Some(row.number("gflops", "a number")?),
+                ("gemm", "bf16") => gemm.bf16 = Some(row.number("gflops", "a number")?),
+                ("gemm", _) => return Err(row.bad("dtype", "f32 or bf16")),
+                _ => return Err(row.bad("op", "copy or gemm")),
+            },
+        }
+    }
+    let copy_gbps = copy_gbps.ok_or_else(|| CsvError::Malformed {
+        file: BENCH_FILE,
+        what: "the row with record `ceiling` and op `copy` is missing".to_owned(),
+    })?;
+    let ceilings = Ceilings { copy_gbps, gemm_gflops: gemm };
+    Ok(BenchReport { schema: SCHEMA, ceilings, rows: kernels, not_timed })
+}
+
+fn read_kernel(row: &Row<'_>) -> Result<BenchRow, CsvError> {
+    Ok(BenchRow {
+        op: row.word("op")?,
+        case: row.text("case"),
+        shape: read_shape(row)?,
+        dtype: row.text("dtype"),
+        backend: row.backend()?,
+        variant: row.text("variant"),
+        samples: row.number("samples", "a whole number")?,
+        median_ms: row.number("median_ms", "a number")?,
+        p95_ms: row.number("p95_ms", "a number")?,
+        gflops: row.number("gflops", "a number")?,
+        gbps: row.number("gbps", "a number")?,
+        bound: row.one_of("bound", &BOUNDS)?,
+        pct_of_ceiling: row.optional("pct_of_ceiling")?,
+        verified_rel_err: row.number("verified_rel_err", "a number")?,
+    })
+}
+
+fn read_shape(row: &Row<'_>) -> Result<BTreeMap<String, u64>, CsvError> {
+    row.text("shape")
+        .split_whitespace()
+        .map(|part| {
+            let (name, size) = part.split_once('=')?;
+            Some((name.to_owned(), size.parse().ok()?))
+        })
+        .collect::<Option<_>>()
+        .ok_or_else(|| row.bad("shape", "sizes such as `B=1 T=2048`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use facts::BackendKind;
+
+    fn report() -> BenchReport {
+        let row = BenchRow {
+            op: "kda".into(),
+            case: "prefill-2048".into(),
+            shape: [("B", 1), ("T", 2048), ("H", 16)]
+                .map(|(name, size)| (name.to_owned(), size))
+                .into(),
+            dtype: "f32".into(),
+            backend: BackendKind::Cpu,
+            variant: "chunk, \"avx2\"".into(),
+            samples: 21,
+            median_ms: 10.0 / 3.0,
+            p95_ms: 4.0,
+            gflops: 81.7,
+            gbps: 3.3,
+            bound: Bound::Compute,
+            pct_of_ceiling: Some(42.125),
+            verified_rel_err: 3.1e-7,
+        };
+        let unmeasured = BenchRow {
+            pct_of_ceiling: None,
+            bound: Bound::Memory,
+            shape: BTreeMap::new(),
+            ..row.clone()
+        };
+        BenchReport {
+            schema: SCHEMA,
+            ceilings: Ceilings {
+                copy_gbps: 21.5,
+                gemm_gflops: GemmCeilings { f32: Some(180.25), bf16: None },
+            },
+            rows: vec![row, unmeasured],
+            not_timed: vec!["nsa bf16: failed parity, so no time is printed".into()],
+        }
+    }
+
+    #[test]
+    fn ceilings_kernels_and_what_was_not_timed_come_back() {
+        let text = bench_csv(&report());
+        assert_eq!(read_bench_csv(&text).unwrap(), report());
+        assert_eq!(bench_csv(&read_bench_csv(&text).unwrap()), text);
+        assert!(
+            text.contains(",memory,,3.1e-7,") || text.contains(",memory,,0.00000031,"),
+            "None is an empty cell: {text}"
+        );
+        let bare = BenchReport { rows: vec![], not_timed: vec![], ..report() };
+        assert_eq!(read_bench_csv(&bench_csv(&bare)).unwrap(), bare);
+    }
+
+    #[test]
+    fn a_spoilt_file_is_named_by_line_and_column() {
+        let good = bench_csv(&report());
+        let check = |from: &str, to: &str, expect: &str| {
+            assert!(good.contains(from), "{from} in {good}");
+            let error = read_bench_csv(&good.replacen(from, to, 1)).unwrap_err().to_string();
+            assert!(error.starts_with(expect), "{error}");
+        };
+        check(
+            "T=2048",
+            "T=long",
+            "bench.csv line 4: column `shape` holds `B=1 H=16 T=long`, wanted sizes",
+        );
+        check(
+            "ceiling,copy",
+            "ceiling,swap",
+            "bench.csv line 2: column `op` holds `swap`, wanted copy or gemm",
+        );
+        check(
+            "compute",
+            "disk",
+            "bench.csv line 4: column `bound` holds `disk`, wanted compute or memory",
+        );
+        check(
+            "kernel,",
+            "kernels,",
+            "bench.csv line 4: column `record` holds `kernels`, wanted ceiling or kernel or not timed",
+        );
+        check(
+            "42.125",
+            "half",
+            "bench.csv line 4: column `pct_of_ceiling` holds `half`, wanted a number or nothing",
+        );
+        let headless = good
+            .lines()
+            .filter(|line| !line.starts_with("ceiling,copy"))
+            .collect::<Vec<_>>()
+            .join("\n");
+        assert!(
+            read_bench_csv(&headless).unwrap_err().to_string().contains("op `copy` is missing")
+        );
+    }
+}

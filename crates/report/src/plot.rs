@@ -1,0 +1,15 @@
+//! Pictures as inline SVG.
+//!
+//! Each is drawn 440 units wide and shown at about that many pixels, so that its letters stay readable on a phone; wider
+//! screens set several side by side. Colours come from the page's style, so a picture follows light, dark and print. A mark
+//! stands only for a number in the data: what was not measured has its words and no mark.
+
+mod bars;
+mod dots;
+mod lines;
+mod scale;
+mod svg;
+
+pub(crate) use bars::{Bar, BarGroup, bars};
+pub(crate) use dots::{Dot, DotRow, dots};
+pub(crate) use lines::{Series, lines};

@@ -1,0 +1,130 @@
+use super::scale::{Scale, steps};
+use super::svg::{Anchor, Svg, WIDTH};
+use crate::format;
+
+/// One line of a sweep.
+pub(crate) struct Series {
+    pub(crate) label: String,
+    /// Points in order of x.
+    pub(crate) points: Vec<(f64, f64)>,
+}
+
+const HEIGHT: f64 = 190.0;
+const COLOURS: usize = 5;
+
+/// Lines over one dimension of a shape. The y axis starts at nought; the x axis is logarithmic when the dimension grows
+/// eightfold or more. Points that are not finite are left out.
+pub(crate) fn lines(
+    id: &str,
+    title: &str,
+    x_name: &str,
+    y_name: &str,
+    series: &[Series],
+) -> String {
+    let points = || series.iter().flat_map(shown);
+    let described: Vec<String> =
+        series.iter().map(|series| describe(series, x_name, y_name)).collect();
+    let mut svg = Svg::new(id, title, &format!("{}.", described.join("; ")));
+
+    let (low, high) = points()
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), (x, _)| (low.min(x), high.max(x)));
+    let (low, high) = if low < high { (low, high) } else { (1.0, 2.0) };
+    let ticks = steps(points().map(|(_, y)| y).fold(0.0, f64::max), 4);
+    let (left, right, top, bottom) = (52.0, WIDTH - 16.0, 42.0, 42.0 + HEIGHT);
+    let x_at = if high / low >= 8.0 {
+        Scale::log(low, high, left, right)
+    } else {
+        Scale::linear(low, high, left, right)
+    };
+    let y_at = Scale::linear(0.0, *ticks.last().unwrap_or(&1.0), bottom, top);
+
+    svg.text(0.0, 14.0, Anchor::Start, "title", title);
+    svg.text(0.0, 32.0, Anchor::Start, "muted", y_name);
+    for tick in &ticks {
+        svg.line(
+            (left, y_at.at(*tick)),
+            (right, y_at.at(*tick)),
+            if *tick == 0.0 { "axis" } else { "grid" },
+        );
+        svg.text(
+            left - 7.0,
+            y_at.at(*tick) + 4.0,
+            Anchor::End,
+            "muted",
+            &format::significant(*tick, 3),
+        );
+    }
+    // Each size is named where there is room for its digits.
+    let mut sizes: Vec<f64> = points().map(|(x, _)| x).collect();
+    sizes.sort_by(f64::total_cmp);
+    sizes.dedup();
+    let mut last = f64::NEG_INFINITY;
+    for size in sizes {
+        if x_at.at(size) - last >= 42.0 {
+            last = x_at.at(size);
+            svg.text(last, bottom + 17.0, Anchor::Middle, "muted", &format!("{size}"));
+        }
+    }
+    svg.text((left + right) / 2.0, bottom + 34.0, Anchor::Middle, "muted", x_name);
+
+    let mut y = bottom + 56.0;
+    for (i, line) in series.iter().enumerate() {
+        let colour = i % COLOURS + 1;
+        let places: Vec<(f64, f64)> = shown(line).map(|(x, y)| (x_at.at(x), y_at.at(y))).collect();
+        if places.len() > 1 {
+            svg.polyline(&places, &format!("line l{colour}"));
+        }
+        for ((x, y), (size, rate)) in places.iter().zip(shown(line)) {
+            let tip = format!(
+                "{}, {x_name} {size}: {} {y_name}",
+                line.label,
+                format::significant(rate, 4)
+            );
+            svg.circle(*x, *y, 3.4, &format!("s{colour}"), &tip);
+        }
+        svg.circle(6.0, y - 4.5, 4.0, &format!("s{colour}"), "");
+        svg.label(18.0, y, WIDTH - 18.0, "", &line.label);
+        y += 19.0;
+    }
+    svg.finish(y - 10.0)
+}
+
+/// The points that have a place on the axes.
+fn shown(series: &Series) -> impl Iterator<Item = (f64, f64)> {
+    series.points.iter().copied().filter(|(x, y)| x.is_finite() && y.is_finite() && *x > 0.0)
+}
+
+fn describe(series: &Series, x_name: &str, y_name: &str) -> String {
+    let points: Vec<String> = series
+        .points
+        .iter()
+        .map(|(x, y)| format!("{} at {x_name} {x}", format::significant(*y, 3)))
+        .collect();
+    format!("{}: {} {y_name}", series.label, points.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn points_become_marks_and_gaps_do_not() {
+        let check = |points: &[(f64, f64)], circles: usize| {
+            let svg = lines(
+                "x",
+                "sweep",
+                "D",
+                "GFLOP/s",
+                &[Series { label: "f32".into(), points: points.to_vec() }],
+            );
+            // One more circle is the legend's.
+            assert_eq!(svg.matches("<circle").count(), circles + 1, "{svg}");
+            assert!(!svg.contains("NaN\"") && !svg.contains("inf"), "{svg}");
+        };
+        check(&[(320.0, 100.0), (384.0, 120.0), (448.0, 90.0)], 3);
+        check(&[(1.0, 5.0), (1024.0, 50.0)], 2);
+        check(&[(64.0, f64::NAN), (128.0, 7.0), (256.0, 9.0)], 2);
+        check(&[(64.0, 5.0)], 1);
+        check(&[], 0);
+    }
+}

@@ -1,0 +1,86 @@
+use crate::document::{Document, Prose, Section, Tone};
+use crate::format;
+use crate::sections::SECTIONS;
+use facts::{BenchReport, DoctorReport, ParityReport, RunManifest, RunState};
+
+/// The doctor's facts in a run folder; its content is a [`DoctorReport`] as JSON.
+pub const FACTS_FILE: &str = "facts.json";
+/// The parity matrix in a run folder, as [`crate::parity_csv`] writes it.
+pub const PARITY_FILE: &str = "parity.csv";
+/// Ceilings and timings in a run folder, as [`crate::bench_csv`] writes them.
+pub const BENCH_FILE: &str = "bench.csv";
+/// The manifest in a run folder; its content is a [`RunManifest`] as JSON.
+pub const MANIFEST_FILE: &str = "run.json";
+
+/// Everything a report is made from.
+#[derive(Debug, Clone, Copy)]
+pub struct Run<'a> {
+    /// What was run, from which source, and the artefacts.
+    pub manifest: &'a RunManifest,
+    /// Machine, environments and findings.
+    pub doctor: &'a DoctorReport,
+    /// The parity matrix; `None` when nothing was verified.
+    pub parity: Option<&'a ParityReport>,
+    /// The measurements; `None` when nothing was timed.
+    pub bench: Option<&'a BenchReport>,
+}
+
+/// The two documents of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Documents {
+    /// `report.md`.
+    pub markdown: String,
+    /// `report.html`: one file, nothing fetched.
+    pub html: String,
+}
+
+/// Both documents of a run. The same input gives the same bytes.
+pub fn run_report(run: &Run<'_>) -> Documents {
+    let document = document(run);
+    Documents { markdown: crate::markdown::render(&document), html: crate::html::render(&document) }
+}
+
+/// `report.md`.
+pub fn markdown(run: &Run<'_>) -> String {
+    crate::markdown::render(&document(run))
+}
+
+/// `report.html`: inline style and pictures, no script, no request.
+pub fn html(run: &Run<'_>) -> String {
+    crate::html::render(&document(run))
+}
+
+fn document(run: &Run<'_>) -> Document {
+    let manifest = run.manifest;
+    let machine = &run.doctor.machine;
+    let device = machine
+        .gpus
+        .first()
+        .map(|gpu| gpu.name.value.clone())
+        .or_else(|| machine.cpu.model.as_ref().map(|model| model.value.clone()));
+    let mut subtitle = Prose::new().code(&manifest.host);
+    if let Some(device) = device {
+        subtitle = subtitle.text(format!(" · {device}"));
+    }
+    subtitle =
+        subtitle.text(format!(" · {} · {}", machine.platform, format::time(&manifest.started)));
+
+    let banner = (manifest.state == RunState::Incomplete).then(|| {
+        let reached = match manifest.stages.last() {
+            Some(stage) => format!("the last stage on record is {}", stage.name),
+            None => "no stage is on record".to_owned(),
+        };
+        let words = Prose::new()
+            .strong("Incomplete run.")
+            .text(format!(" It was interrupted or is still running: {reached}, artefacts may be missing, and nothing below stands for the whole ("))
+            .file(MANIFEST_FILE)
+            .text(").");
+        (Tone::Bad, words)
+    });
+
+    let sections = SECTIONS
+        .iter()
+        .map(|(id, title, build)| Section { id, title, blocks: build(run) })
+        .collect();
+    Document { title: format!("firstlight report: {}", manifest.host), subtitle, banner, sections }
+}

@@ -1,0 +1,52 @@
+//! The sections of a report, in reading order. A new one is a file in `sections/` and a line in [`SECTIONS`].
+
+mod artefacts;
+mod bench;
+mod environment;
+mod findings;
+mod parity;
+mod pending;
+mod provenance;
+mod summary;
+
+use crate::document::Block;
+use crate::run::Run;
+
+pub(crate) use environment::{describe, kind as machine_kind, version};
+pub(crate) use findings::{sentence as findings_sentence, tone as finding_tone};
+pub(crate) use pending::lines as pending_items;
+pub(crate) use summary::why as verdict_reason;
+
+/// What a section makes of a run. It always says something: "not part of this run" is an answer, an absent heading is not.
+pub(crate) type Build = fn(&Run<'_>) -> Vec<Block>;
+
+/// Name (also the anchor and the file's stem), title and builder.
+pub(crate) const SECTIONS: &[(&str, &str, Build)] = &[
+    ("summary", "Summary", summary::build),
+    ("environment", "Environment", environment::build),
+    ("findings", "Findings", findings::build),
+    ("parity", "Parity with the f64 reference", parity::build),
+    ("bench", "Speed", bench::build),
+    ("pending", "Done, pending and limits", pending::build),
+    ("provenance", "Provenance", provenance::build),
+    ("artefacts", "Artefacts", artefacts::build),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::SECTIONS;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn the_list_names_every_file_of_the_folder_once() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/sections");
+        let files: BTreeSet<String> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
+            .collect();
+        let listed: BTreeSet<String> =
+            SECTIONS.iter().map(|(name, ..)| (*name).to_owned()).collect();
+        assert_eq!(files, listed);
+        assert_eq!(listed.len(), SECTIONS.len(), "a section is listed twice");
+    }
+}

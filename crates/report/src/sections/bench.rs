@@ -1,0 +1,219 @@
+//! Ceilings first, then what each verified kernel reaches of them.
+
+use super::parity::series;
+use crate::document::{Block, Figure, Prose, Table, slug};
+use crate::format;
+use crate::plot::{Bar, BarGroup, Series, bars, lines};
+use crate::run::{BENCH_FILE, Run};
+use facts::{BenchReport, BenchRow, Bound, Ceilings};
+use std::collections::BTreeMap;
+
+pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
+    let Some(bench) = run.bench else {
+        return vec![Block::Paragraph(Prose::from("Timing was not part of this run."))];
+    };
+    let intro = Prose::new()
+        .text(format!("{} (", format::count(bench.rows.len(), "timing")))
+        .file(BENCH_FILE)
+        .text("). Only a kernel that was verified in the same run has a time. Times are wall times of one call after warm-up; GFLOP/s counts by the op's formula, GB/s counts each input read once and each output written once.");
+    let mut blocks = vec![Block::Paragraph(intro), Block::Table(ceilings(&bench.ceilings))];
+    if !bench.rows.is_empty() {
+        blocks.push(Block::Figures(figures(bench)));
+        blocks.push(Block::Table(timings(bench)));
+    }
+    if !bench.not_timed.is_empty() {
+        blocks.push(Block::Heading { id: "not-timed".to_owned(), words: Prose::from("Not timed") });
+        let item = |why: &String| Prose::new().text(format!("{why} (")).file(BENCH_FILE).text(")");
+        blocks.push(Block::List(bench.not_timed.iter().map(item).collect()));
+    }
+    blocks
+}
+
+fn from_file(words: &str) -> Prose {
+    Prose::new().text(format!("{words}, from ")).file(BENCH_FILE).text(".")
+}
+
+fn ceilings(ceilings: &Ceilings) -> Table {
+    let mut table =
+        Table::new(from_file("Ceilings measured in this run"), &["Ceiling", ">Rate", "Limits"]);
+    let mut row = |what: &str, rate: Option<f64>, unit: &str, limits: &str| {
+        let rate = rate.map_or_else(
+            || "not measured".to_owned(),
+            |rate| format!("{} {unit}", format::significant(rate, 4)),
+        );
+        table.row(vec![Prose::from(what), Prose::from(rate), Prose::from(limits)]);
+    };
+    row(
+        "Memory copy, read plus written",
+        Some(ceilings.copy_gbps),
+        "GB/s",
+        "kernels bound by memory",
+    );
+    row("Matrix product, f32", ceilings.gemm_gflops.f32, "GFLOP/s", "kernels bound by arithmetic");
+    row(
+        "Matrix product, bf16 in, f32 sums",
+        ceilings.gemm_gflops.bf16,
+        "GFLOP/s",
+        "bf16 kernels bound by arithmetic",
+    );
+    table
+}
+
+fn timings(bench: &BenchReport) -> Table {
+    let mut table = Table::new(
+        from_file("Times of one call, with the error that allowed each row"),
+        &[
+            "Op",
+            "Case",
+            "Shape",
+            "Type",
+            "Kernel",
+            ">Median",
+            ">p95",
+            ">GFLOP/s",
+            ">GB/s",
+            ">Of ceiling",
+            "Bound by",
+            ">Samples",
+            ">Rel. error",
+        ],
+    );
+    for row in &bench.rows {
+        table.row(vec![
+            Prose::new().strong(&row.op),
+            Prose::new().code(&row.case),
+            Prose::from(shape(&row.shape)),
+            Prose::from(&row.dtype),
+            Prose::new().code(&row.variant).text(format!(" {}", row.backend)),
+            Prose::from(format::duration(row.median_ms)),
+            Prose::from(format::duration(row.p95_ms)),
+            Prose::from(format::significant(row.gflops, 3)),
+            Prose::from(format::significant(row.gbps, 3)),
+            Prose::from(
+                row.pct_of_ceiling.map_or_else(|| format::ABSENT.to_owned(), format::percent),
+            ),
+            Prose::from(bound(row.bound)),
+            Prose::from(row.samples.to_string()),
+            Prose::from(format::error(row.verified_rel_err)),
+        ]);
+    }
+    table
+}
+
+fn bound(bound: Bound) -> &'static str {
+    match bound {
+        Bound::Compute => "arithmetic",
+        Bound::Memory => "memory",
+    }
+}
+
+fn shape(shape: &BTreeMap<String, u64>) -> String {
+    shape.iter().map(|(name, size)| format!("{name} {size}")).collect::<Vec<_>>().join(", ")
+}
+
+fn ops(rows: &[BenchRow]) -> Vec<&str> {
+    let mut ops: Vec<&str> = Vec::new();
+    for row in rows {
+        if !ops.contains(&row.op.as_str()) {
+            ops.push(&row.op);
+        }
+    }
+    ops
+}
+
+fn figures(bench: &BenchReport) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    for op in ops(&bench.rows) {
+        let rows: Vec<&BenchRow> = bench.rows.iter().filter(|row| row.op == op).collect();
+        let id = format!("plot-bench-{}", slug(op));
+        let svg = bars(&id, &format!("{op}: share of the ceiling reached"), &groups(&rows));
+        let caption = from_file(&format!(
+            "Percent of the ceiling that limits each of {} of {op}",
+            format::count(rows.len(), "timing")
+        ));
+        figures.push(Figure { id: format!("figure-bench-{}", slug(op)), caption, svg });
+        figures.extend(sweeps(op, &rows));
+    }
+    figures
+}
+
+/// Bars by case; a bar is named by its storage type, and by its kernel where the type alone does not tell it.
+fn groups(rows: &[&BenchRow]) -> Vec<BarGroup> {
+    let mut groups: Vec<BarGroup> = Vec::new();
+    for row in rows {
+        let twins = rows.iter().filter(|other| {
+            other.case == row.case && other.shape == row.shape && other.dtype == row.dtype
+        });
+        let label = if twins.count() > 1 {
+            format!("{} {}", row.dtype, row.variant)
+        } else {
+            row.dtype.clone()
+        };
+        let note = match row.bound {
+            Bound::Compute => "of GEMM",
+            Bound::Memory => "of copy",
+        };
+        let bar = Bar {
+            label,
+            series: series(&row.dtype),
+            percent: row.pct_of_ceiling,
+            note: note.to_owned(),
+        };
+        let name = format!("{}: {}", row.case, shape(&row.shape));
+        match groups.iter_mut().find(|group| group.label == name) {
+            Some(group) => group.bars.push(bar),
+            None => groups.push(BarGroup { label: name, bars: vec![bar] }),
+        }
+    }
+    groups
+}
+
+/// A picture for each dimension along which one kernel has three or more sizes with all else equal.
+fn sweeps(op: &str, rows: &[&BenchRow]) -> Vec<Figure> {
+    let mut names: Vec<&str> =
+        rows.iter().flat_map(|row| row.shape.keys().map(String::as_str)).collect();
+    names.sort_unstable();
+    names.dedup();
+    let mut figures = Vec::new();
+    for name in names {
+        let mut found: Vec<Series> = Vec::new();
+        for row in rows {
+            let Some(&size) = row.shape.get(name) else { continue };
+            let rest: Vec<String> = row
+                .shape
+                .iter()
+                .filter(|(other, _)| *other != name)
+                .map(|(name, size)| format!("{name} {size}"))
+                .collect();
+            let label = format!("{} {} ({})", row.variant, row.dtype, rest.join(", "));
+            let point = (size as f64, row.gflops);
+            match found.iter_mut().find(|series| series.label == label) {
+                Some(series) => series.points.push(point),
+                None => found.push(Series { label, points: vec![point] }),
+            }
+        }
+        for series in &mut found {
+            series.points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        }
+        found.retain(|series| {
+            let mut sizes: Vec<f64> = series.points.iter().map(|(size, _)| *size).collect();
+            sizes.dedup();
+            sizes.len() >= 3 && sizes.len() == series.points.len()
+        });
+        // Five colours are told apart; more lines than that go into a further picture.
+        for (i, part) in found.chunks(5).enumerate() {
+            let id = format!("sweep-{}-{}-{}", slug(op), slug(name), i + 1);
+            let svg = lines(
+                &format!("plot-{id}"),
+                &format!("{op}: rate over {name}"),
+                name,
+                "GFLOP/s",
+                part,
+            );
+            let caption =
+                from_file(&format!("GFLOP/s of {op} over {name}, all else equal within a line"));
+            figures.push(Figure { id: format!("figure-{id}"), caption, svg });
+        }
+    }
+    figures
+}

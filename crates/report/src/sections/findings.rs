@@ -1,0 +1,87 @@
+//! What is wrong, the evidence, the cause, the fix.
+
+use crate::document::{Block, Prose, Tone, slug};
+use crate::format;
+use crate::run::{FACTS_FILE, Run};
+use facts::{Confidence, Finding, Severity};
+
+pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
+    let findings = &run.doctor.findings;
+    let intro =
+        Prose::new().text(format!("{}, from ", sentence(findings))).file(FACTS_FILE).text(".");
+    let cards = findings.iter().enumerate().map(|(i, finding)| card(i, finding));
+    std::iter::once(Block::Paragraph(intro)).chain(cards).collect()
+}
+
+/// `3 findings: 1 error, 1 warning and 1 for information`.
+pub(crate) fn sentence(findings: &[Finding]) -> String {
+    let of = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
+    if findings.is_empty() {
+        return "No rule found anything wrong with this machine or its environments".to_owned();
+    }
+    format!(
+        "{}: {}, {} and {} for information",
+        format::count(findings.len(), "finding"),
+        format::count(of(Severity::Error), "error"),
+        format::count(of(Severity::Warning), "warning"),
+        of(Severity::Info)
+    )
+}
+
+/// Anchor of the finding at this place; two findings of one rule have different ones.
+pub(super) fn anchor(place: usize, finding: &Finding) -> String {
+    format!("finding-{}-{}", place + 1, slug(&finding.rule))
+}
+
+pub(crate) fn tone(severity: Severity) -> (Tone, &'static str) {
+    match severity {
+        Severity::Error => (Tone::Bad, "ERROR"),
+        Severity::Warning => (Tone::Warn, "WARNING"),
+        Severity::Info => (Tone::Plain, "INFO"),
+    }
+}
+
+fn card(place: usize, finding: &Finding) -> Block {
+    let (tone, word) = tone(finding.severity);
+    let certainty = match finding.confidence {
+        Confidence::Certain => "the evidence allows no other reading",
+        Confidence::Likely => "the usual cause of this evidence",
+        Confidence::Possible => "one of several possible causes",
+    };
+    let evidence = finding
+        .evidence
+        .iter()
+        .map(|seen| Prose::new().text(format!("{} – ", seen.what)).code(&seen.source));
+    let mut blocks = vec![
+        Block::Paragraph(Prose::new().strong("Evidence")),
+        Block::List(evidence.collect()),
+        Block::Paragraph(
+            Prose::new().strong("Cause").text(format!(" ({certainty}): {}", finding.cause)),
+        ),
+    ];
+    if finding.fix.is_empty() {
+        blocks.push(Block::Paragraph(
+            Prose::new().strong("Fix").text(": no command; see the cause."),
+        ));
+    } else {
+        blocks.push(Block::Paragraph(Prose::new().strong("Fix")));
+        blocks.push(Block::Code(finding.fix.clone()));
+    }
+    if !finding.links.is_empty() {
+        let mut links = Prose::new().text("Read more: ");
+        for (i, link) in finding.links.iter().enumerate() {
+            links = if i > 0 { links.text(", ") } else { links }.web(link);
+        }
+        blocks.push(Block::Paragraph(links));
+    }
+    blocks.push(Block::Paragraph(
+        Prose::new()
+            .text("Rule ")
+            .code(&finding.rule)
+            .text(", recorded in ")
+            .file(FACTS_FILE)
+            .text("."),
+    ));
+    let title = Prose::new().chip(tone, word).text(format!(" {}", finding.title));
+    Block::Card { tone, id: anchor(place, finding), title, blocks }
+}

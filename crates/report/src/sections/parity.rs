@@ -1,0 +1,266 @@
+//! The parity matrix: by kernel with counts, what is not a pass with its reason, pictures, and every row.
+
+use crate::counts::{Counts, by_reason, cell, groups, not_passed, ops, reason, status};
+use crate::document::{Block, Figure, Prose, Table, Tone, slug};
+use crate::format;
+use crate::plot::{Dot, DotRow, dots};
+use crate::run::{PARITY_FILE, Run};
+use facts::{ParityRow, Status};
+
+pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
+    let Some(parity) = run.parity else {
+        return vec![Block::Paragraph(Prose::from(
+            "Verification was not part of this run, so nothing is said about any kernel's results.",
+        ))];
+    };
+    let rows = &parity.rows;
+    let counts = Counts::of(rows);
+    let intro = Prose::new()
+        .text(format!("{}: {} (", format::count(counts.total(), "check"), counts.sentence()))
+        .file(PARITY_FILE)
+        .text("). PASS means that launches of the kernel were counted and that its error against the f64 reference is within the limit; SKIP could have run here and did not; N/A cannot exist here.");
+    let mut blocks = vec![Block::Paragraph(intro)];
+    if rows.is_empty() {
+        return blocks;
+    }
+    blocks.push(Block::Table(by_kernel(rows)));
+    let figures = figures(rows);
+    if !figures.is_empty() {
+        blocks.push(Block::Figures(figures));
+    }
+    blocks.push(Block::Heading {
+        id: "parity-not-passed".to_owned(),
+        words: Prose::from("What is not a pass"),
+    });
+    blocks.extend(failing(rows));
+    blocks.extend(left_out(rows));
+    blocks.push(Block::Heading { id: "parity-all".to_owned(), words: Prose::from("Every check") });
+    blocks.extend(ops(rows).into_iter().map(|op| all(op, rows)));
+    blocks
+}
+
+fn from_file(words: &str) -> Prose {
+    Prose::new().text(format!("{words}, from ")).file(PARITY_FILE).text(".")
+}
+
+fn by_kernel(rows: &[ParityRow]) -> Table {
+    let mut table = Table::new(
+        from_file("Checks by kernel"),
+        &[
+            "Op",
+            "Kernel",
+            "Backend",
+            "Type",
+            ">PASS",
+            ">FAIL",
+            ">SKIP",
+            ">N/A",
+            ">Largest error",
+            ">Allowed",
+            ">Launches",
+        ],
+    );
+    for group in groups(rows) {
+        let worst = group.worst.and_then(|row| row.rel_err);
+        table.row(vec![
+            Prose::new().strong(group.op),
+            kernel(group.variant),
+            Prose::from(group.backend.as_str()),
+            Prose::from(group.dtype),
+            cell(group.counts.pass, Tone::Good),
+            cell(group.counts.bad(), Tone::Bad),
+            cell(group.counts.skip, Tone::Warn),
+            cell(group.counts.not_applicable, Tone::Plain),
+            Prose::from(format::error_or_dash(worst)),
+            Prose::from(
+                group
+                    .worst
+                    .map_or_else(|| format::ABSENT.to_owned(), |row| format::error(row.tolerance)),
+            ),
+            Prose::from(group.launches.to_string()),
+        ]);
+    }
+    table
+}
+
+fn kernel(variant: &str) -> Prose {
+    if variant.is_empty() { Prose::from(format::ABSENT) } else { Prose::new().code(variant) }
+}
+
+/// One picture for each op with compared rows: a line for each suite and storage type.
+fn figures(rows: &[ParityRow]) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    for op in ops(rows) {
+        let mut lines: Vec<DotRow> = Vec::new();
+        for row in rows.iter().filter(|row| row.op == op) {
+            let Some(error) = row.rel_err else { continue };
+            let suite = row.case.split_once('/').map_or("cases", |(suite, _)| suite);
+            let label = format!("{suite} {}", row.dtype);
+            let line = match lines.iter_mut().position(|line| line.label == label) {
+                Some(at) => &mut lines[at],
+                None => {
+                    lines.push(DotRow {
+                        label,
+                        series: series(&row.dtype),
+                        tolerances: Vec::new(),
+                        dots: Vec::new(),
+                    });
+                    let last = lines.len() - 1;
+                    &mut lines[last]
+                }
+            };
+            if !line.tolerances.contains(&row.tolerance) {
+                line.tolerances.push(row.tolerance);
+            }
+            line.dots.push(Dot {
+                error,
+                passed: status(row).0 == Tone::Good,
+                name: format!("{} {}", row.case, row.variant),
+            });
+        }
+        if !lines.is_empty() {
+            let id = format!("plot-parity-{}", slug(op));
+            let compared: usize = lines.iter().map(|line| line.dots.len()).sum();
+            let svg = dots(&id, &format!("{op}: error against its limit"), &lines);
+            let caption = from_file(&format!(
+                "Relative error of {} of {op} against the limit of each",
+                format::count(compared, "compared check")
+            ));
+            figures.push(Figure { id: format!("figure-parity-{}", slug(op)), caption, svg });
+        }
+    }
+    figures
+}
+
+/// The same storage type has the same colour in every picture.
+pub(super) fn series(dtype: &str) -> usize {
+    match dtype {
+        "f32" => 1,
+        "bf16" => 2,
+        "f16" => 3,
+        "f64" => 4,
+        _ => 5,
+    }
+}
+
+/// Failures and unproven passes, one line each.
+fn failing(rows: &[ParityRow]) -> Vec<Block> {
+    let bad: Vec<&ParityRow> =
+        not_passed(rows).into_iter().filter(|row| status(row).0 == Tone::Bad).collect();
+    if bad.is_empty() {
+        return vec![Block::Paragraph(Prose::from("No check failed."))];
+    }
+    let mut table = Table::new(
+        from_file(&format!("{} failed or lack evidence", format::count(bad.len(), "check"))),
+        &["Status", "Op", "Case", "Kernel", "Type", "Reason", ">Error", ">Allowed", ">Launches"],
+    );
+    for row in bad {
+        let (tone, word) = status(row);
+        table.row(vec![
+            Prose::new().chip(tone, word),
+            Prose::new().strong(&row.op),
+            Prose::new().code(&row.case),
+            kernel(&row.variant),
+            Prose::from(&row.dtype),
+            Prose::from(reason(row)),
+            Prose::from(format::error_or_dash(row.rel_err)),
+            Prose::from(format::error(row.tolerance)),
+            Prose::from(row.launches.to_string()),
+        ]);
+    }
+    vec![Block::Table(table)]
+}
+
+/// Skips and what does not apply: one line for each reason, since a machine without a GPU has one reason for many rows.
+fn left_out(rows: &[ParityRow]) -> Vec<Block> {
+    let mut table = Table::new(
+        from_file("Neither passed nor failed, by reason"),
+        &["Status", ">Checks", "Reason", "Backend, type", "Cases"],
+    );
+    for wanted in [Status::Skip, Status::NotApplicable] {
+        for (reason, rows) in by_reason(rows.iter().filter(|row| row.status == wanted)) {
+            let Some(first) = rows.first() else { continue };
+            let (tone, word) = status(first);
+            let places = distinct(rows.iter().map(|row| format!("{} {}", row.backend, row.dtype)));
+            let cases = distinct(rows.iter().map(|row| row.case.clone()));
+            let mut shown = Prose::new();
+            for (i, case) in cases.iter().take(3).enumerate() {
+                shown = if i > 0 { shown.text(", ") } else { shown }.code(case);
+            }
+            if cases.len() > 3 {
+                shown = shown.text(format!(" and {} more", cases.len() - 3));
+            }
+            table.row(vec![
+                Prose::new().chip(tone, word),
+                Prose::from(rows.len().to_string()),
+                Prose::from(reason),
+                Prose::from(places.join(", ")),
+                shown,
+            ]);
+        }
+    }
+    if table.rows.is_empty() {
+        return vec![Block::Paragraph(Prose::from(
+            "No check was skipped, and every check applies here.",
+        ))];
+    }
+    vec![Block::Table(table)]
+}
+
+fn distinct(words: impl Iterator<Item = String>) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for word in words {
+        if !found.contains(&word) {
+            found.push(word);
+        }
+    }
+    found
+}
+
+fn all(op: &str, rows: &[ParityRow]) -> Block {
+    let of_op = || rows.iter().filter(|row| row.op == op);
+    let counts = Counts::of(of_op());
+    let mut table = Table::new(
+        from_file(&format!("Every check of {op}")),
+        &[
+            "Status",
+            "Case",
+            "Kernel",
+            "Backend",
+            "Type",
+            ">Rel. error",
+            ">Max error",
+            ">Allowed",
+            ">Launches",
+            ">Time",
+            "Reason",
+        ],
+    );
+    for row in of_op() {
+        let (tone, word) = status(row);
+        table.row(vec![
+            Prose::new().chip(tone, word),
+            Prose::new().code(&row.case),
+            kernel(&row.variant),
+            Prose::from(row.backend.as_str()),
+            Prose::from(&row.dtype),
+            Prose::from(format::error_or_dash(row.rel_err)),
+            Prose::from(format::error_or_dash(row.max_err)),
+            Prose::from(format::error(row.tolerance)),
+            Prose::from(row.launches.to_string()),
+            // A check that did not run took no time worth a number.
+            Prose::from(if row.rel_err.is_none() && row.launches == 0 {
+                format::ABSENT.to_owned()
+            } else {
+                format::duration(row.millis)
+            }),
+            Prose::from(reason(row)),
+        ]);
+    }
+    let summary = Prose::new().strong(op).text(format!(
+        ": {}, {}",
+        format::count(counts.total(), "check"),
+        counts.sentence()
+    ));
+    Block::Details { summary, blocks: vec![Block::Table(table)] }
+}

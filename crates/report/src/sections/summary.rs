@@ -1,0 +1,283 @@
+//! The verdict, by evidence: every word of it follows from a count.
+
+use super::{findings, pending};
+use crate::counts::{Counts, cell, groups, not_passed, ops, status};
+use crate::document::{Block, Prose, Table, Tile, Tone};
+use crate::format;
+use crate::run::{BENCH_FILE, FACTS_FILE, MANIFEST_FILE, PARITY_FILE, Run};
+use crate::verdict::Verdict;
+use facts::{BenchReport, BenchRow, ParityReport, Severity};
+
+pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
+    let verdict = Verdict::of(run);
+    let headline = Prose::new()
+        .chip(verdict.tone(), verdict.as_str().to_uppercase())
+        .text(format!(" {}", why(run, verdict)));
+    let mut blocks = vec![Block::Notice(verdict.tone(), headline), Block::Tiles(tiles(run))];
+    blocks.push(Block::Paragraph(checks(run.parity)));
+    blocks.push(Block::Paragraph(speed(run.bench)));
+    blocks.push(Block::Paragraph(
+        Prose::new()
+            .text(format!("{} (", findings::sentence(&run.doctor.findings)))
+            .file(FACTS_FILE)
+            .text(")."),
+    ));
+    if let Some(parity) = run.parity.filter(|parity| !parity.rows.is_empty()) {
+        blocks.push(Block::Table(by_op(parity, run.bench)));
+    }
+    blocks.push(Block::Heading { id: "next".to_owned(), words: Prose::from("What to do next") });
+    let next = next(run);
+    blocks.push(if next.is_empty() {
+        Block::Paragraph(Prose::from("No step follows from this run."))
+    } else {
+        Block::List(next)
+    });
+    blocks
+}
+
+/// The counts that decide the verdict.
+pub(crate) fn why(run: &Run<'_>, verdict: Verdict) -> String {
+    let counts = Counts::of(run.parity.iter().flat_map(|parity| &parity.rows));
+    let found = |severity| {
+        run.doctor.findings.iter().filter(|finding| finding.severity == severity).count()
+    };
+    let checks = || format!("{} of {} passed", counts.pass, format::count(counts.total(), "check"));
+    match verdict {
+        Verdict::Incomplete => "The run did not reach its end; what follows covers only what is on record.".to_owned(),
+        Verdict::Failing => {
+            let mut parts = Vec::new();
+            if found(Severity::Error) > 0 {
+                parts.push(format::count(found(Severity::Error), "finding") + " must be fixed");
+            }
+            if counts.fail > 0 {
+                parts.push(format!("{} of {} failed", counts.fail, format::count(counts.total(), "check")));
+            }
+            if counts.unproven > 0 {
+                parts.push(format::count(counts.unproven, "pass") + " without evidence");
+            }
+            parts.join("; ") + "."
+        }
+        Verdict::NotVerified if run.parity.is_none() => {
+            "No kernel was held against the f64 reference in this run, so nothing is said about their results.".to_owned()
+        }
+        Verdict::NotVerified => format!("{}: no kernel is shown to be right.", checks()),
+        Verdict::Partial => {
+            let warnings = found(Severity::Warning);
+            let left = pending::pending(run).len();
+            format!("{}, none failed; {} and {} stand open.", checks(), format::count(warnings, "warning"), format::count(left, "pending entry"))
+        }
+        Verdict::Verified => format!("{}, none failed, none was skipped.", checks()),
+    }
+}
+
+fn tiles(run: &Run<'_>) -> Vec<Tile> {
+    let mut tiles = Vec::new();
+    let mut tile = |value: String, label: &str, file: &str, tone| {
+        tiles.push(Tile { value, label: label.to_owned(), source: Prose::new().file(file), tone });
+    };
+    if let Some(parity) = run.parity {
+        let counts = Counts::of(&parity.rows);
+        let tone = if counts.pass == 0 { Tone::Plain } else { Tone::Good };
+        tile(
+            counts.pass.to_string(),
+            &format!("of {} passed", format::count(counts.total(), "check")),
+            PARITY_FILE,
+            tone,
+        );
+        let tone = if counts.bad() == 0 { Tone::Plain } else { Tone::Bad };
+        tile(counts.bad().to_string(), "failed or without evidence", PARITY_FILE, tone);
+        let tone = if counts.skip == 0 { Tone::Plain } else { Tone::Warn };
+        tile(
+            counts.skip.to_string(),
+            &format!("skipped; {} not applicable", counts.not_applicable),
+            PARITY_FILE,
+            tone,
+        );
+    }
+    let found = |severity| {
+        run.doctor.findings.iter().filter(|finding| finding.severity == severity).count()
+    };
+    let (errors, warnings) = (found(Severity::Error), found(Severity::Warning));
+    let tone = match (errors, warnings) {
+        (0, 0) => Tone::Plain,
+        (0, _) => Tone::Warn,
+        _ => Tone::Bad,
+    };
+    tile(
+        errors.to_string(),
+        &format!(
+            "{}; {}",
+            format::plural(errors, "error finding"),
+            format::count(warnings, "warning")
+        ),
+        FACTS_FILE,
+        tone,
+    );
+    if let Some(bench) = run.bench {
+        tile(
+            bench.rows.len().to_string(),
+            &(format::plural(bench.rows.len(), "kernel") + " timed"),
+            BENCH_FILE,
+            Tone::Plain,
+        );
+    }
+    if !run.manifest.stages.is_empty() {
+        let total = run.manifest.stages.iter().map(|stage| stage.millis).sum();
+        let label = format!("in {}", format::count(run.manifest.stages.len(), "stage"));
+        tile(format::duration(total), &label, MANIFEST_FILE, Tone::Plain);
+    }
+    tiles
+}
+
+fn checks(parity: Option<&ParityReport>) -> Prose {
+    match parity {
+        None => Prose::from("No kernel was verified in this run."),
+        Some(parity) => {
+            let counts = Counts::of(&parity.rows);
+            let words =
+                format!("Of {}, {} (", format::count(counts.total(), "check"), counts.sentence());
+            Prose::new()
+                .text(words)
+                .file(PARITY_FILE)
+                .text("). A skip or a fallback is never counted as a pass.")
+        }
+    }
+}
+
+fn speed(bench: Option<&BenchReport>) -> Prose {
+    let Some(bench) = bench else { return Prose::from("No kernel was timed in this run.") };
+    let shares: Vec<f64> = bench
+        .rows
+        .iter()
+        .filter_map(|row| row.pct_of_ceiling)
+        .filter(|share| share.is_finite())
+        .collect();
+    let were = if bench.rows.len() == 1 { "was" } else { "were" };
+    let timed = format!("{} {were} timed", format::count(bench.rows.len(), "kernel run"));
+    let words = match (
+        shares.iter().copied().reduce(f64::min),
+        shares.iter().copied().reduce(f64::max),
+    ) {
+        (Some(low), Some(high)) if shares.len() > 1 => {
+            format!(
+                "{timed}, at {} to {} of the ceiling that limits each, measured in the same run (",
+                format::percent(low),
+                format::percent(high)
+            )
+        }
+        (Some(share), _) => format!(
+            "{timed}, at {} of the ceiling measured in the same run (",
+            format::percent(share)
+        ),
+        _ => format!("{timed}; no ceiling was measured to hold them against ("),
+    };
+    Prose::new().text(words).file(BENCH_FILE).text(").")
+}
+
+/// One line for each op: what is proven and how fast it is.
+fn by_op(parity: &ParityReport, bench: Option<&BenchReport>) -> Table {
+    let mut caption = Prose::new().text("Each op at a glance, from ").file(PARITY_FILE);
+    if bench.is_some() {
+        caption = caption.text(" and ").file(BENCH_FILE);
+    }
+    let mut table = Table::new(
+        caption.text("."),
+        &[
+            "Op",
+            "Result",
+            ">PASS",
+            ">FAIL",
+            ">SKIP",
+            ">N/A",
+            ">Largest error / allowed",
+            ">Best share of ceiling",
+        ],
+    );
+    let groups = groups(&parity.rows);
+    for op in ops(&parity.rows) {
+        let counts = Counts::of(parity.rows.iter().filter(|row| row.op == op));
+        let (tone, word) = match counts {
+            counts if counts.bad() > 0 => (Tone::Bad, "FAILS"),
+            counts if counts.pass == 0 => (Tone::Warn, "NOT VERIFIED"),
+            counts if counts.skip > 0 => (Tone::Warn, "PASSES IN PART"),
+            _ => (Tone::Good, "PASSES"),
+        };
+        let worst =
+            groups.iter().filter(|group| group.op == op).filter_map(|group| group.worst).max_by(
+                |a, b| {
+                    let share = |row: &facts::ParityRow| row.rel_err.unwrap_or(0.0) / row.tolerance;
+                    share(a).total_cmp(&share(b))
+                },
+            );
+        let worst = worst.map_or_else(
+            || format::ABSENT.to_owned(),
+            |row| {
+                format!("{} / {}", format::error_or_dash(row.rel_err), format::error(row.tolerance))
+            },
+        );
+        table.row(vec![
+            Prose::new().strong(op),
+            Prose::new().chip(tone, word),
+            cell(counts.pass, Tone::Good),
+            cell(counts.bad(), Tone::Bad),
+            cell(counts.skip, Tone::Warn),
+            cell(counts.not_applicable, Tone::Plain),
+            Prose::from(worst),
+            Prose::from(best(bench, op)),
+        ]);
+    }
+    table
+}
+
+fn best(bench: Option<&BenchReport>, op: &str) -> String {
+    let share = |row: &BenchRow| row.pct_of_ceiling.filter(|share| share.is_finite());
+    let rows = bench.iter().flat_map(|bench| &bench.rows).filter(|row| row.op == op);
+    let best =
+        rows.filter_map(|row| Some((share(row)?, row))).max_by(|(a, _), (b, _)| a.total_cmp(b));
+    best.map_or_else(
+        || format::ABSENT.to_owned(),
+        |(share, row)| format!("{} ({} {})", format::percent(share), row.case, row.dtype),
+    )
+}
+
+/// Steps that follow from the records: remedies first, then failing checks, then what is pending.
+fn next(run: &Run<'_>) -> Vec<Prose> {
+    let mut steps = Vec::new();
+    for (place, finding) in run.doctor.findings.iter().enumerate() {
+        if finding.severity != Severity::Info {
+            let verb = if finding.fix.is_empty() { "Look at: " } else { "Fix: " };
+            steps.push(
+                Prose::new().text(verb).anchor(&finding.title, findings::anchor(place, finding)),
+            );
+        }
+    }
+    if let Some(parity) = run.parity {
+        for op in ops(&parity.rows) {
+            let rows = not_passed(&parity.rows);
+            let bad: Vec<_> =
+                rows.into_iter().filter(|row| row.op == op && status(row).0 == Tone::Bad).collect();
+            if let Some(first) = bad.first() {
+                let words = format!(
+                    "{} of {op} ({}{})",
+                    format::count(bad.len(), "failing check"),
+                    first.case,
+                    if bad.len() > 1 { ", ..." } else { "" }
+                );
+                steps.push(
+                    Prose::new()
+                        .text("Repair: ")
+                        .anchor(words, "parity-not-passed")
+                        .text("; until then its results must not be used."),
+                );
+            }
+        }
+    }
+    let pending = pending::pending(run).len();
+    if pending > 0 {
+        let words = format::count(pending, "pending entry");
+        steps.push(
+            Prose::new().text("Run what was left out: ").anchor(words, "still-pending").text("."),
+        );
+    }
+    steps
+}

@@ -1,0 +1,31 @@
+//! What a terminal shows. Whether there is colour, and how wide a line may be, is the caller's to say: this room does not
+//! look at the environment.
+//!
+//! Every line fits the width except commands and addresses, which must survive being copied.
+
+mod bench;
+mod doctor;
+mod layout;
+mod parity;
+mod summary;
+
+pub use bench::bench;
+pub use doctor::doctor;
+pub use parity::{parity, parity_summary};
+pub use summary::summary;
+
+/// How to write for a terminal, a pipe or a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Style {
+    /// Whether to use ANSI colours (`NO_COLOR` and "is it a terminal" are the caller's questions).
+    pub color: bool,
+    /// Columns a line may take; at least 40 are used.
+    pub width: usize,
+}
+
+impl Default for Style {
+    /// Plain text of 80 columns.
+    fn default() -> Self {
+        Self { color: false, width: 80 }
+    }
+}

@@ -1,0 +1,58 @@
+use super::Style;
+use super::layout::{fields, paragraph, plain, render, table};
+use crate::format;
+use facts::{BenchReport, Bound};
+
+/// Ceilings, then every timed kernel with its share of the ceiling that limits it, then what was not timed.
+pub fn bench(report: &BenchReport, style: Style) -> String {
+    let rate = |rate: Option<f64>, unit: &str| {
+        rate.map_or_else(
+            || "not measured".to_owned(),
+            |rate| format!("{} {unit}", format::significant(rate, 4)),
+        )
+    };
+    let gemm = &report.ceilings.gemm_gflops;
+    let mut out = paragraph(style, "ceilings measured in this run");
+    out.push_str(&fields(
+        style,
+        &[
+            ("copy".to_owned(), rate(Some(report.ceilings.copy_gbps), "GB/s")),
+            ("GEMM f32".to_owned(), rate(gemm.f32, "GFLOP/s")),
+            ("GEMM bf16".to_owned(), rate(gemm.bf16, "GFLOP/s")),
+        ],
+    ));
+    out.push('\n');
+    if report.rows.is_empty() {
+        out.push_str(&paragraph(style, "no kernel was timed"));
+    } else {
+        let mut table = table(
+            style,
+            &[
+                "op", "case", "type", "kernel", ">median", ">p95", ">GFLOP/s", ">GB/s", ">of",
+                "ceiling",
+            ],
+        );
+        for row in &report.rows {
+            table.add_row(vec![
+                plain(&row.op),
+                plain(&row.case),
+                plain(&row.dtype),
+                plain(format!("{} {}", row.variant, row.backend)),
+                plain(format::duration(row.median_ms)),
+                plain(format::duration(row.p95_ms)),
+                plain(format::significant(row.gflops, 3)),
+                plain(format::significant(row.gbps, 3)),
+                plain(
+                    row.pct_of_ceiling
+                        .map_or_else(|| format::ABSENT.to_owned(), |share| format!("{share:.0}%")),
+                ),
+                plain(if row.bound == Bound::Compute { "GEMM" } else { "copy" }),
+            ]);
+        }
+        out.push_str(&render(&table));
+    }
+    for why in &report.not_timed {
+        out.push_str(&paragraph(style, &format!("not timed: {why}")));
+    }
+    out
+}

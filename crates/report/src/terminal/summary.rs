@@ -1,0 +1,36 @@
+use super::layout::{fields, paint, paragraph};
+use super::{Style, bench, parity_summary};
+use crate::format;
+use crate::run::Run;
+use crate::sections::{findings_sentence, pending_items, verdict_reason};
+use crate::verdict::Verdict;
+
+/// The end of a `check`: parity by kernel, timings, findings in one line, what is pending, and the verdict last, where
+/// the eye is.
+pub fn summary(run: &Run<'_>, style: Style) -> String {
+    let mut out = String::new();
+    for part in [
+        run.parity.map(|parity| parity_summary(parity, style)),
+        run.bench.map(|report| bench(report, style)),
+    ] {
+        out.extend(part.map(|part| part + "\n"));
+    }
+    let pending = pending_items(run);
+    if !pending.is_empty() {
+        out.push_str(&paragraph(
+            style,
+            &format!("pending: {}", format::count(pending.len(), "entry")),
+        ));
+        out.push_str(&fields(style, &pending));
+        out.push('\n');
+    }
+    out.push_str(&paragraph(style, &findings_sentence(&run.doctor.findings)));
+    let verdict = Verdict::of(run);
+    let line = paragraph(style, &format!("verdict: {verdict}. {}", verdict_reason(run, verdict)));
+    out.push_str(&line.replacen(
+        verdict.as_str(),
+        &paint(style, verdict.tone(), verdict.as_str()),
+        1,
+    ));
+    out
+}

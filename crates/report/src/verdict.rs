@@ -1,0 +1,121 @@
+use crate::counts::Counts;
+use crate::document::Tone;
+use crate::format;
+use crate::run::Run;
+use facts::{ParityRow, RunState, Severity, Status};
+
+/// What a run's evidence allows to be said, worst first. It is computed from counts; there is no word for "excellent".
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// The run did not reach its end.
+    Incomplete,
+    /// A check fails, a pass lacks its evidence, or a finding is an error.
+    Failing,
+    /// Nothing fails, and no kernel was held against the reference.
+    NotVerified,
+    /// Kernels pass and none fails; something was skipped, not run, or warned about.
+    Partial,
+    /// Every check that can run here ran and passed, and nothing was left out.
+    Verified,
+}
+
+impl Verdict {
+    /// The verdict on a run.
+    pub fn of(run: &Run<'_>) -> Self {
+        let counts = Counts::of(run.parity.iter().flat_map(|parity| &parity.rows));
+        let found =
+            |severity| run.doctor.findings.iter().any(|finding| finding.severity == severity);
+        let left_out = counts.skip > 0
+            || !run.manifest.not_run.is_empty()
+            || run.bench.is_some_and(|bench| !bench.not_timed.is_empty());
+        if run.manifest.state == RunState::Incomplete {
+            Self::Incomplete
+        } else if counts.bad() > 0 || found(Severity::Error) {
+            Self::Failing
+        } else if counts.pass == 0 {
+            Self::NotVerified
+        } else if left_out || found(Severity::Warning) {
+            Self::Partial
+        } else {
+            Self::Verified
+        }
+    }
+
+    /// The verdict in a few words.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Incomplete => "incomplete",
+            Self::Failing => "problems found",
+            Self::NotVerified => "kernels not verified",
+            Self::Partial => "verified in part",
+            Self::Verified => "verified",
+        }
+    }
+
+    pub(crate) fn tone(self) -> Tone {
+        match self {
+            Self::Incomplete | Self::Failing => Tone::Bad,
+            Self::NotVerified | Self::Partial => Tone::Warn,
+            Self::Verified => Tone::Good,
+        }
+    }
+}
+
+impl std::fmt::Display for Verdict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// What a row that says PASS lacks: a counted launch, an error, or an error within its tolerance. `None` for a row that
+/// proves its pass and for every other status.
+pub fn evidence_gap(row: &ParityRow) -> Option<String> {
+    if row.status != Status::Pass {
+        return None;
+    }
+    match row.rel_err {
+        _ if row.launches == 0 => Some("no launch was counted".to_owned()),
+        None => Some("no error was computed".to_owned()),
+        // NaN compares false with everything: it is caught here as well.
+        Some(error) if error.is_nan() || error > row.tolerance => Some(format!(
+            "its error {} is above the {} allowed",
+            format::error(error),
+            format::error(row.tolerance)
+        )),
+        Some(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use facts::BackendKind;
+
+    #[test]
+    fn a_pass_needs_a_launch_and_an_error_within_its_tolerance() {
+        let check = |status, launches, rel_err, expect: Option<&str>| {
+            let row = ParityRow {
+                op: "ssd".into(),
+                case: "x".into(),
+                backend: BackendKind::Cpu,
+                variant: "chunk".into(),
+                dtype: "f32".into(),
+                status,
+                reason: String::new(),
+                rel_err,
+                max_err: None,
+                tolerance: 1e-3,
+                launches,
+                millis: 1.0,
+            };
+            assert_eq!(evidence_gap(&row).as_deref(), expect);
+        };
+        check(Status::Pass, 1, Some(1e-3), None);
+        check(Status::Pass, 0, Some(1e-9), Some("no launch was counted"));
+        check(Status::Pass, 2, None, Some("no error was computed"));
+        check(Status::Pass, 2, Some(f64::NAN), Some("its error NaN is above the 1.0e-3 allowed"));
+        check(Status::Pass, 2, Some(2e-3), Some("its error 2.0e-3 is above the 1.0e-3 allowed"));
+        check(Status::Skip, 0, None, None);
+        check(Status::Fail, 0, Some(f64::NAN), None);
+    }
+}
