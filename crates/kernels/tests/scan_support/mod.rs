@@ -1,0 +1,143 @@
+//! What the tests of ssd and conv1d share: seeded inputs, and one run of every variant against the reference.
+#![allow(dead_code)] // Each test binary uses its part.
+
+use device::Device;
+use facts::BackendKind;
+use kernels::{DType, Op, Settings, Tensor, TensorMap};
+
+/// A small generator (splitmix64): cases must be the same on every machine.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    }
+
+    pub(crate) fn uniform(&mut self, low: f64, high: f64) -> f64 {
+        low + (high - low) * (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Values of about unit variance (a sum of uniforms), rounded to `dtype`.
+    pub(crate) fn tensor(&mut self, shape: &[usize], dtype: DType) -> Tensor {
+        let len: usize = shape.iter().product();
+        let values: Vec<f64> =
+            (0..len).map(|_| (0..3).map(|_| self.uniform(-1.0, 1.0)).sum()).collect();
+        Tensor::new(shape, values).cast(dtype)
+    }
+
+    pub(crate) fn range(&mut self, shape: &[usize], dtype: DType, low: f64, high: f64) -> Tensor {
+        let len: usize = shape.iter().product();
+        let values: Vec<f64> = (0..len).map(|_| self.uniform(low, high)).collect();
+        Tensor::new(shape, values).cast(dtype)
+    }
+}
+
+pub(crate) fn ints(values: &[i32]) -> Tensor {
+    Tensor::new(&[values.len()], values.to_vec())
+}
+
+pub(crate) fn cpu() -> Device {
+    device::open(BackendKind::Cpu).unwrap()
+}
+
+/// ||got - want|| / ||want||; 0 when both are empty or zero, NaN when `got` holds a NaN.
+pub(crate) fn relative(got: &[f64], want: &[f64]) -> f64 {
+    assert_eq!(got.len(), want.len());
+    let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
+    let difference = norm(&mut got.iter().zip(want).map(|(a, b)| a - b));
+    let scale = norm(&mut want.iter().copied());
+    if difference == 0.0 { 0.0 } else { difference / scale.max(1e-30) }
+}
+
+/// Largest relative error allowed on `o` and on the final state, by storage type.
+pub(crate) struct Limits {
+    pub(crate) o: f64,
+    pub(crate) state: f64,
+}
+
+pub(crate) fn limits(dtype: DType) -> Limits {
+    match dtype {
+        DType::Bf16 => Limits { o: 5e-3, state: 5e-3 },
+        DType::F16 => Limits { o: 2e-3, state: 2e-3 },
+        _ => Limits { o: 1e-5, state: 1e-5 },
+    }
+}
+
+/// Outputs of one variant, launched once over poisoned memory; the launch must have been counted.
+pub(crate) fn launch(
+    op: &dyn Op,
+    tensors: &TensorMap,
+    settings: &Settings,
+    device: &Device,
+    variant: &str,
+) -> TensorMap {
+    let call = op.bind(tensors, settings).unwrap();
+    let mut execution = call.prepare(device, variant).unwrap();
+    execution.poison();
+    let kernel = execution.kernel().to_owned();
+    let before = device.launches().of(&kernel).count;
+    execution.launch();
+    assert!(device.launches().of(&kernel).count > before, "{kernel} was not launched");
+    execution.outputs().clone()
+}
+
+/// Every variant that can run this call here, with its outputs.
+pub(crate) fn launch_all(
+    op: &dyn Op,
+    tensors: &TensorMap,
+    settings: &Settings,
+) -> Vec<(&'static str, TensorMap)> {
+    let device = cpu();
+    let call = op.bind(tensors, settings).unwrap();
+    let can_run = |name: &&'static str| call.select(&device, Some(name)).is_ok();
+    let names: Vec<_> = op.variants().into_iter().map(|(name, _)| name).filter(can_run).collect();
+    assert!(!names.is_empty(), "no variant can run this");
+    names.into_iter().map(|name| (name, launch(op, tensors, settings, &device, name))).collect()
+}
+
+/// Runs every variant against the reference. State slots that no sequence uses must come back to the bit, and are
+/// left out of the comparison (they may hold anything).
+pub(crate) fn check(name: &str, op: &dyn Op, tensors: &TensorMap, settings: &Settings) {
+    let dtype = tensors["x"].dtype();
+    let call = op.bind(tensors, settings).unwrap();
+    let want = call.reference();
+    let limits = limits(dtype);
+    for (variant, got) in launch_all(op, tensors, settings) {
+        let case = format!("{name} {dtype} {variant}");
+        assert_eq!(got["o"].dtype(), dtype, "{case}");
+        assert_eq!(got["o"].shape(), want["o"].shape(), "{case}");
+        let error = relative(&got["o"].to_f64(), &want["o"].to_f64());
+        assert!(error <= limits.o, "{case}: o is off by {error:.2e}");
+        check_state(&case, tensors, &got["final_state"], &want["final_state"], limits.state);
+    }
+}
+
+fn check_state(case: &str, tensors: &TensorMap, got: &Tensor, want: &Tensor, limit: f64) {
+    assert_eq!((got.dtype(), got.shape()), (DType::F32, want.shape()), "{case}");
+    let slots = got.shape()[0];
+    let len = got.len() / slots.max(1);
+    let touched = |slot: usize| match tensors.get("state_indices") {
+        Some(indices) => indices.view::<i32>().unwrap().contains(&(slot as i32)),
+        None => true,
+    };
+    let (all_got, all_want) = (got.to_f64(), want.to_f64());
+    let (mut some_got, mut some_want) = (Vec::new(), Vec::new());
+    for slot in 0..slots {
+        let part = slot * len..(slot + 1) * len;
+        if touched(slot) {
+            some_got.extend_from_slice(&all_got[part.clone()]);
+            some_want.extend_from_slice(&all_want[part]);
+        } else {
+            let bits = |tensor: &Tensor| -> Vec<u32> {
+                tensor.view::<f32>().unwrap()[part.clone()].iter().map(|x| x.to_bits()).collect()
+            };
+            assert_eq!(bits(got), bits(&tensors["initial_state"]), "{case}: untouched slot {slot}");
+        }
+    }
+    let error = relative(&some_got, &some_want);
+    assert!(error <= limit, "{case}: final_state is off by {error:.2e}");
+}
