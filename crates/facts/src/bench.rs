@@ -61,6 +61,8 @@ pub struct BenchRow {
     pub pct_of_ceiling: Option<f64>,
     /// Relative error of the run that allowed this row.
     pub verified_rel_err: f64,
+    /// Milliseconds of one run of the single-threaded float64 reference on the same inputs, where that was asked for.
+    pub reference_ms: Option<f64>,
 }
 
 /// What `firstlight bench --json` prints.
