@@ -52,9 +52,9 @@ pub(crate) fn code_without_tests(text: &str) -> String {
     code.into_iter().collect()
 }
 
-/// Whether a file holds tests only, by its path.
+/// Whether a file is never part of a shipped room, by its path: tests and examples.
 pub(crate) fn is_test_file(path: &str) -> bool {
-    path.contains("/tests/") || path.contains("/benches/") || path.ends_with("/tests.rs")
+    path.contains("/tests/") || path.contains("/examples/") || path.ends_with("/tests.rs")
 }
 
 /// Each place where `word` stands as a whole word, with its line number from 1.

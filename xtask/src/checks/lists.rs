@@ -10,7 +10,7 @@ const FOLDERS: &[&str] =
 
 pub(super) const CHECK: Check = Check {
     name: "lists",
-    promise: "each file of a folder of probes, rules, sections, ... stands in the folder's list",
+    promise: "each file of a folder of commands, checks or peers stands in the folder's list",
     hint: "add its line to the list beside the folder",
     find,
 };
@@ -50,13 +50,13 @@ mod tests {
     fn listed_files_pass() {
         let files = [
             (
-                "crates/a/src/rules.rs",
-                "mod one;\nmod two;\nconst R: &[Rule] = &[one::RULE, two::RULE];",
+                "crates/a/src/checks.rs",
+                "mod one;\nmod two;\nconst C: &[Check] = &[one::CHECK, two::CHECK];",
             ),
-            ("crates/a/src/rules/one.rs", ""),
-            ("crates/a/src/rules/two.rs", ""),
-            ("crates/a/src/probes/mod.rs", "mod os;\nfn read() { os::read() }"),
-            ("crates/a/src/probes/os.rs", ""),
+            ("crates/a/src/checks/one.rs", ""),
+            ("crates/a/src/checks/two.rs", ""),
+            ("crates/a/src/commands/mod.rs", "mod os;\nfn read() { os::read() }"),
+            ("crates/a/src/commands/os.rs", ""),
             ("crates/a/src/other.rs", "mod free;"),
             ("crates/a/src/other/free.rs", ""),
         ];
@@ -67,19 +67,19 @@ mod tests {
     fn a_file_without_its_line_fails() {
         let files = [
             (
-                "crates/a/src/rules.rs",
-                "mod one;\nmod two;\n// two::RULE\nconst R: &[Rule] = &[one::RULE];\n#[cfg(test)]\nmod tests { fn t() { two::RULE } }",
+                "crates/a/src/checks.rs",
+                "mod one;\nmod two;\n// two::CHECK\nconst C: &[Check] = &[one::CHECK];\n#[cfg(test)]\nmod tests { fn t() { two::CHECK } }",
             ),
-            ("crates/a/src/rules/one.rs", ""),
-            ("crates/a/src/rules/two.rs", ""),
+            ("crates/a/src/checks/one.rs", ""),
+            ("crates/a/src/checks/two.rs", ""),
             ("crates/a/src/peers/torch.rs", ""),
         ];
         check(
             &CHECK,
             &Layout::of(&files),
             &[
+                "crates/a/src/checks/two.rs: has no entry `two::...` in crates/a/src/checks.rs",
                 "crates/a/src/peers/torch.rs: its folder has no crates/a/src/peers.rs",
-                "crates/a/src/rules/two.rs: has no entry `two::...` in crates/a/src/rules.rs",
             ],
         );
     }

@@ -7,7 +7,7 @@ use crate::layout::Layout;
 const PATHS: &[&str] = &[concat!("/wo", "rk/"), concat!(".lib", "rary/"), concat!("/ro", "ot/.")];
 
 /// Home folders that stand for anyone's, as examples and recorded fixtures use them.
-const ANYONE: &[&str] = &["user", "ubuntu", "me", "you", "alice", "USER", "<user>", "$USER"];
+const ANYONE: &[&str] = &["a", "user", "ubuntu", "me", "you", "alice", "USER", "<user>", "$USER"];
 
 pub(super) const CHECK: Check = Check {
     name: "machine_paths",
