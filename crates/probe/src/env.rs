@@ -1,0 +1,101 @@
+//! Python environments, read from their files.
+
+use crate::{ProbeError, Source};
+use facts::{Dist, NativeFile, PyEnv};
+use rayon::prelude::*;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+mod ask;
+mod discover;
+pub(crate) mod egg_info;
+mod layout;
+mod manager;
+pub(crate) mod metadata;
+mod pyenv_shim;
+pub(crate) mod pyvenv_cfg;
+pub(crate) mod record;
+mod site;
+#[cfg(test)]
+mod tests;
+pub(crate) mod torch_version;
+pub(crate) mod wheel;
+
+use discover::Candidate;
+use layout::Layout;
+
+/// What [`environments`] reads.
+#[derive(Debug, Clone)]
+pub struct EnvOptions {
+    /// The machine.
+    pub source: Source,
+    /// An environment the user named, read first.
+    pub venv: Option<PathBuf>,
+}
+
+/// Reads the environments of a machine: the one named, then VIRTUAL_ENV, CONDA_PREFIX, ./.venv and the python on PATH,
+/// each folder once.
+///
+/// # Errors
+/// Only the named environment can fail: missing, unreadable, or no environment at all. What is wrong with the others,
+/// and with single packages in any of them, is listed in [`PyEnv::problems`].
+pub fn environments(options: &EnvOptions) -> Result<Vec<PyEnv>, ProbeError> {
+    let candidates = discover::candidates(&options.source, options.venv.as_deref())?;
+    Ok(candidates.into_par_iter().map(|candidate| read(&options.source, candidate)).collect())
+}
+
+fn read(source: &Source, candidate: Candidate) -> PyEnv {
+    let layout = Layout::of(source, &candidate);
+    let mut problems = candidate.problems;
+    problems.extend(layout.problems);
+
+    let sites: Vec<site::Site> =
+        layout.site_packages.par_iter().map(|folder| site::read(source, folder)).collect();
+    let conda = manager::conda_packages(source, &candidate.root);
+    let mut dists: Vec<Dist> = Vec::new();
+    let mut native_files: Vec<NativeFile> = Vec::new();
+    let mut seen = BTreeSet::new();
+    for site in sites {
+        problems.extend(site.problems);
+        native_files.extend(site.native_files);
+        // Python takes a package from the first folder that has it; what a later folder has under the name is not seen.
+        let names: BTreeSet<String> = site.dists.iter().map(|dist| Dist::normalise(&dist.name)).collect();
+        dists.extend(site.dists.into_iter().filter(|dist| !seen.contains(&Dist::normalise(&dist.name))));
+        seen.extend(names);
+    }
+    for dist in dists.iter_mut().filter(|dist| dist.installer.is_none()) {
+        if conda.contains(&Dist::normalise(&dist.name)) {
+            dist.installer = Some("conda".to_string());
+        }
+    }
+    dists.sort_by_cached_key(|dist| Dist::normalise(&dist.name));
+    native_files.sort_by(|a, b| a.path.cmp(&b.path));
+    native_files.dedup_by(|a, b| a.path == b.path);
+
+    let torch = layout.site_packages.iter().find_map(|folder| torch_version::read(source, folder));
+    let torch = match torch {
+        Some(Ok(torch)) => Some(torch),
+        Some(Err(problem)) => {
+            problems.push(problem);
+            None
+        }
+        None => {
+            if let Some(dist) = dists.iter().find(|dist| Dist::normalise(&dist.name) == "torch") {
+                problems.push(format!("{} is there, but torch/version.py is not", dist.path));
+            }
+            None
+        }
+    };
+    PyEnv {
+        manager: manager::manager(candidate.kind, &candidate.root, layout.uv.as_deref(), &dists),
+        root: candidate.root.display().to_string(),
+        kind: candidate.kind,
+        found_by: candidate.found_by,
+        interpreter: layout.interpreter,
+        site_packages: layout.site_packages.iter().map(|folder| folder.display().to_string()).collect(),
+        dists,
+        torch,
+        native_files,
+        problems,
+    }
+}

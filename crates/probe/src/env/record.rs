@@ -1,0 +1,102 @@
+//! RECORD of a dist-info folder: one line a file, `path,hash,size`, quoted as in a CSV file where a path needs it.
+
+use std::borrow::Cow;
+
+/// What RECORD tells. A torch has some 15,000 lines, so only what is used is kept.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Record {
+    /// Number of files.
+    pub(crate) files: u32,
+    /// Paths of native files, relative to the folder that holds the dist-info folder, with the size RECORD gives.
+    pub(crate) native: Vec<(String, Option<u64>)>,
+    /// First parts of the paths inside that folder, each once: the packages' folders and modules.
+    pub(crate) top_level: Vec<String>,
+}
+
+impl Record {
+    pub(crate) fn parse(text: &str) -> Self {
+        let mut record = Self::default();
+        for line in text.lines() {
+            let Some((path, rest)) = path_of(line) else { continue };
+            record.files = record.files.saturating_add(1);
+            if is_native(&path) {
+                let size = rest.rsplit(',').next().and_then(|size| size.trim().parse().ok());
+                record.native.push((path.clone().into_owned(), size));
+            }
+            let first = path.split('/').next().unwrap_or_default();
+            // Files of one package stand together, so comparing with the last entry keeps this list short.
+            if first != ".." && !first.is_empty() && record.top_level.last().is_none_or(|last| last != first) {
+                record.top_level.push(first.to_string());
+            }
+        }
+        record.top_level.sort_unstable();
+        record.top_level.dedup();
+        record
+    }
+}
+
+/// The first field of a line, and what follows it.
+fn path_of(line: &str) -> Option<(Cow<'_, str>, &str)> {
+    let (path, rest) = match line.strip_prefix('"') {
+        None => {
+            let (path, rest) = line.split_once(',').unwrap_or((line, ""));
+            (Cow::Borrowed(path), rest)
+        }
+        Some(quoted) => {
+            // A doubled quote stands for one; the first single one ends the field.
+            let mut from = 0;
+            let end = loop {
+                let at = from + quoted.get(from..)?.find('"')?;
+                if quoted[at + 1..].starts_with('"') { from = at + 2 } else { break at }
+            };
+            (Cow::Owned(quoted[..end].replace("\"\"", "\"")), &quoted[end + 1..])
+        }
+    };
+    (!path.trim().is_empty()).then_some((path, rest))
+}
+
+/// Whether a path names compiled code: `.so`, `.so.13`, `.pyd`, `.dylib`.
+pub(crate) fn is_native(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    if name.ends_with(".so") || name.ends_with(".pyd") || name.ends_with(".dylib") {
+        return true;
+    }
+    name.split_once(".so.").is_some_and(|(_, version)| crate::text::is_dotted_number(version))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Record, is_native};
+
+    #[test]
+    fn lines() {
+        let check = |text, files, native: &[(&str, Option<u64>)], top: &[&str]| {
+            let record = Record::parse(text);
+            let native: Vec<_> = native.iter().map(|(path, size)| (path.to_string(), *size)).collect();
+            assert_eq!((record.files, record.native), (files, native), "{text:?}");
+            assert_eq!(record.top_level, top, "{text:?}");
+        };
+        check(
+            "torch/__init__.py,sha256=x,10\ntorch/lib/libtorch.so,sha256=y,123\n../../../bin/torchrun,sha256=z,9\ntorch-2.dist-info/RECORD,,\n",
+            4,
+            &[("torch/lib/libtorch.so", Some(123))],
+            &["torch", "torch-2.dist-info"],
+        );
+        check("\"a,b \"\"c\"\"/x.so\",sha256=,7\n", 1, &[("a,b \"c\"/x.so", Some(7))], &["a,b \"c\""]);
+        check("_x.so,,\r\nb.py\n\n,,\n\"open,1,2\n", 2, &[("_x.so", None)], &["_x.so", "b.py"]);
+        check("", 0, &[], &[]);
+    }
+
+    #[test]
+    fn native_names() {
+        let check = |name, expect| assert_eq!(is_native(name), expect, "{name}");
+        check("a/flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so", true);
+        check("nvidia/cu13/lib/libcudart.so.13", true);
+        check("torch.libs/libgomp-a34b3233.so.1.0.0", true);
+        check("a/_C.cp312-win_amd64.pyd", true);
+        check("torch/lib/libtorch.dylib", true);
+        check("a/so.py", false);
+        check("a/x.so.txt", false);
+        check("libx.so/readme", false);
+    }
+}

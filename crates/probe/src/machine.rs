@@ -1,0 +1,94 @@
+use crate::{EnvOptions, PROBES, ProbeError, Source, environments, probes};
+use facts::{BackendKind, Cpu, GpuVendor, Machine, MachineKind, Memory, Os, Platform, PyEnv};
+use std::path::PathBuf;
+
+/// What [`machine`] reads.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The machine.
+    pub source: Source,
+    /// Folders of Python packages whose CUDA libraries are listed with the machine's.
+    pub site_packages: Vec<PathBuf>,
+}
+
+/// A machine together with its Python environments.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report {
+    /// The machine; its libraries include those the environments bring.
+    pub machine: Machine,
+    /// Its environments, in the order they were looked for.
+    pub envs: Vec<PyEnv>,
+}
+
+/// Reads a machine. Whatever cannot be read is absent, with a note where it matters.
+pub fn machine(options: &Options) -> Machine {
+    let source = &options.source;
+    let mut machine = Machine {
+        platform: Platform::Unknown,
+        backend: BackendKind::Cpu,
+        kind: MachineKind::Unknown,
+        host: None,
+        os: Os::default(),
+        cpu: Cpu::default(),
+        memory: Memory::default(),
+        gpus: Vec::new(),
+        driver: None,
+        toolkits: Vec::new(),
+        libraries: Vec::new(),
+        virtualisation: None,
+        notes: Vec::new(),
+    };
+    for probe in PROBES {
+        (probe.run)(source, &mut machine);
+    }
+    probes::libraries::in_site_packages(source, &mut machine.libraries, &options.site_packages);
+    machine.kind = kind(&machine);
+    machine.backend = backend(&mut machine);
+    machine
+}
+
+/// Reads a machine and its environments side by side: on a machine with GPUs, NVML takes longer than all files.
+///
+/// # Errors
+/// Those of [`environments`].
+pub fn read(options: &EnvOptions) -> Result<Report, ProbeError> {
+    let alone = Options { source: options.source.clone(), site_packages: Vec::new() };
+    let (mut machine, envs) = rayon::join(|| machine(&alone), || environments(options));
+    let envs = envs?;
+    let folders: Vec<PathBuf> =
+        envs.iter().flat_map(|env| &env.site_packages).map(PathBuf::from).collect();
+    probes::libraries::in_site_packages(&options.source, &mut machine.libraries, &folders);
+    Ok(Report { machine, envs })
+}
+
+/// The column of the support matrix (row R1-03). The tegra probe has marked a Jetson already.
+fn kind(machine: &Machine) -> MachineKind {
+    let nvidia = machine.gpus.iter().any(|gpu| gpu.vendor == GpuVendor::Nvidia);
+    match (machine.platform, nvidia) {
+        (Platform::LinuxAarch64, _) if machine.kind == MachineKind::Jetson => MachineKind::Jetson,
+        (Platform::LinuxAarch64, true) => MachineKind::ArmCuda,
+        (Platform::LinuxAarch64, false) => MachineKind::ArmCpu,
+        (Platform::LinuxX86_64, true) => MachineKind::X86Cuda,
+        (Platform::LinuxX86_64, false) => MachineKind::X86Cpu,
+        (Platform::MacosAarch64, _) => MachineKind::AppleSilicon,
+        (Platform::MacosX86_64, _) => MachineKind::IntelMac,
+        (Platform::Unknown, _) => MachineKind::Unknown,
+    }
+}
+
+/// CUDA before Metal; no GPU gives the CPU (row R1-02). A GPU whose driver refuses to start runs nothing.
+fn backend(machine: &mut Machine) -> BackendKind {
+    let has = |vendor| machine.gpus.iter().any(|gpu| gpu.vendor == vendor);
+    let (nvidia, apple) = (has(GpuVendor::Nvidia), has(GpuVendor::Apple));
+    let refusal = machine.driver.as_ref().and_then(|driver| driver.nvml_error.as_ref());
+    if nvidia {
+        match refusal {
+            None => return BackendKind::Cuda,
+            Some(words) => machine.notes.push(format!(
+                "an NVIDIA GPU is here but its driver does not answer ({}: {}), so nothing can run on it",
+                words.source, words.value
+            )),
+        }
+    }
+    if apple { BackendKind::Metal } else { BackendKind::Cpu }
+}

@@ -1,0 +1,72 @@
+//! What is read about a machine, one probe a file.
+
+use crate::Source;
+use facts::{Driver, Machine};
+
+pub(crate) mod apple_gpu;
+pub(crate) mod cpu;
+pub(crate) mod driver;
+pub(crate) mod driver_library;
+pub(crate) mod gpu_nodes;
+pub(crate) mod libc;
+pub(crate) mod libraries;
+pub(crate) mod memory;
+pub(crate) mod nvidia_smi;
+pub(crate) mod nvml;
+pub(crate) mod os;
+pub(crate) mod tegra;
+pub(crate) mod toolkits;
+pub(crate) mod virtualisation;
+
+/// One probe: reads a few related facts from a source into a machine. It never fails; what it cannot read it leaves
+/// absent, with a note where a user would miss it.
+pub struct Probe {
+    /// Name of the probe and of its file.
+    pub name: &'static str,
+    /// What it reads.
+    pub reads: &'static str,
+    pub(crate) run: fn(&Source, &mut Machine),
+}
+
+/// Every probe, in the order they run: later ones may use what earlier ones found.
+#[rustfmt::skip]
+pub const PROBES: &[Probe] = &[
+    Probe { name: "os", reads: "/proc/sys/kernel, /etc/os-release; uname and sw_vers on macOS", run: os::run },
+    Probe { name: "libc", reads: "the C library's own banner", run: libc::run },
+    Probe { name: "cpu", reads: "/proc/cpuinfo, /sys/devices/system/cpu, affinity and cpu control group; sysctl on macOS", run: cpu::run },
+    Probe { name: "memory", reads: "/proc/meminfo and the memory control group; sysctl on macOS", run: memory::run },
+    Probe { name: "driver", reads: "/sys/module/nvidia/version, /proc/driver/nvidia/version", run: driver::run },
+    Probe { name: "driver_library", reads: "the version in libnvidia-ml's file name, or libcuda's", run: driver_library::run },
+    Probe { name: "nvml", reads: "NVML, loaded at run time", run: nvml::run },
+    Probe { name: "nvidia_smi", reads: "nvidia-smi, only where there is no NVML", run: nvidia_smi::run },
+    Probe { name: "gpu_nodes", reads: "/proc/driver/nvidia/gpus, where nothing above listed a GPU", run: gpu_nodes::run },
+    Probe { name: "tegra", reads: "/proc/device-tree and /etc/nv_tegra_release (Jetson)", run: tegra::run },
+    Probe { name: "apple_gpu", reads: "system_profiler SPDisplaysDataType on macOS", run: apple_gpu::run },
+    Probe { name: "toolkits", reads: "CUDA_HOME, CUDA_PATH, PATH, /usr/local/cuda*: version.json, version.txt, cuda.h", run: toolkits::run },
+    Probe { name: "libraries", reads: "NVRTC, cuBLASLt, cuDNN and NCCL files where the loader and toolkits have them", run: libraries::run },
+    Probe { name: "virtualisation", reads: "container marks, control groups, DMI, the hypervisor flag, WSL", run: virtualisation::run },
+];
+
+/// The driver record, made on the first trace of a driver.
+pub(crate) fn driver_of(machine: &mut Machine) -> &mut Driver {
+    machine.driver.get_or_insert_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::PROBES;
+
+    #[test]
+    fn the_folder_holds_the_list_and_nothing_else() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/probes");
+        let mut files: Vec<String> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_string())
+            .collect();
+        let mut listed: Vec<String> = PROBES.iter().map(|probe| probe.name.to_string()).collect();
+        files.sort();
+        listed.sort();
+        assert_eq!(files, listed);
+        assert!(PROBES.iter().all(|probe| !probe.reads.is_empty()));
+    }
+}

@@ -1,0 +1,92 @@
+//! The C library, which decides what binary wheels can load (manylinux_2_28 needs glibc 2.28 or later).
+
+use crate::Source;
+use facts::{Fact, Machine, Platform};
+
+const GLIBC: &[&str] = &[
+    "/lib/x86_64-linux-gnu/libc.so.6",
+    "/lib/aarch64-linux-gnu/libc.so.6",
+    "/lib64/libc.so.6",
+    "/usr/lib/libc.so.6",
+    "/lib/libc.so.6",
+];
+
+pub(crate) fn run(source: &Source, machine: &mut Machine) {
+    if !matches!(machine.platform, Platform::LinuxX86_64 | Platform::LinuxAarch64) {
+        return;
+    }
+    let glibc = GLIBC.iter().find_map(|file| {
+        let version = parse_glibc_banner(&source.read(file).ok()?)?;
+        Some(Fact::new(format!("glibc {version}"), *file))
+    });
+    // musl carries no banner in a fixed place, so Alpine's package list has to tell.
+    let musl = || {
+        let installed = "/lib/apk/db/installed";
+        let version = parse_apk_version(&source.text(installed)?, "musl")?;
+        Some(Fact::new(format!("musl {version}"), installed))
+    };
+    machine.os.libc = glibc.or_else(musl);
+    if machine.os.libc.is_none() {
+        machine.notes.push("no C library was found in the standard folders: its version is unknown".to_string());
+    }
+}
+
+/// Version in the line glibc prints when libc.so.6 is run: `GNU C Library (...) stable release version 2.39.`
+pub(crate) fn parse_glibc_banner(bytes: &[u8]) -> Option<String> {
+    const BEFORE: &[u8] = b"release version ";
+    let at = find(bytes, b"GNU C Library ")?;
+    // The banner is one line of some 80 bytes.
+    let line = &bytes[at..bytes.len().min(at + 200)];
+    let version = &line[find(line, BEFORE)? + BEFORE.len()..];
+    let end = version.iter().position(|byte| !(byte.is_ascii_digit() || *byte == b'.')).unwrap_or(version.len());
+    let version = std::str::from_utf8(&version[..end]).ok()?.trim_end_matches('.');
+    crate::text::is_dotted_number(version).then(|| version.to_string())
+}
+
+/// First place of `needle`. The library has two million bytes, so the first byte is searched for on its own.
+fn find(bytes: &[u8], needle: &[u8]) -> Option<usize> {
+    let mut from = 0;
+    loop {
+        from += bytes.get(from..)?.iter().position(|byte| *byte == needle[0])?;
+        if bytes[from..].starts_with(needle) {
+            return Some(from);
+        }
+        from += 1;
+    }
+}
+
+/// Version of a package in Alpine's list: a `P:name` line followed by a `V:version-rN` line.
+pub(crate) fn parse_apk_version(text: &str, package: &str) -> Option<String> {
+    let lines = text.lines().skip_while(|line| line.strip_prefix("P:") != Some(package));
+    let version = lines.take_while(|line| !line.is_empty()).find_map(|line| line.strip_prefix("V:"))?;
+    let version = version.split("-r").next().unwrap_or(version);
+    (!version.is_empty()).then(|| version.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{parse_apk_version, parse_glibc_banner};
+
+    #[test]
+    fn glibc_banners() {
+        let check = |bytes: &[u8], expect: Option<&str>| {
+            assert_eq!(parse_glibc_banner(bytes).as_deref(), expect);
+        };
+        check(
+            b"\x7fELF\0GNU C\0GNU C Library (Ubuntu GLIBC 2.39-0ubuntu8.9) stable release version 2.39.\nCopyright",
+            Some("2.39"),
+        );
+        check(b"GNU C Library (GNU libc) stable release version 2.17, by Roland McGrath", Some("2.17"));
+        check(b"GNU C Library (GNU libc) development release version 2.40.9000.", Some("2.40.9000"));
+        check(b"GNU C Library (GNU libc) stable release version .", None);
+        check(b"GNU C Library ", None);
+        check(b"", None);
+    }
+
+    #[test]
+    fn alpine() {
+        let text = "C:Q1\nP:musl-utils\nV:9.9-r0\n\nC:Q1\nP:musl\nV:1.2.5-r9\nA:x86_64\n\n";
+        assert_eq!(parse_apk_version(text, "musl").as_deref(), Some("1.2.5"));
+        assert_eq!(parse_apk_version("P:musl\n\nV:1\n", "musl"), None);
+    }
+}

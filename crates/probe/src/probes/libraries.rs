@@ -1,0 +1,79 @@
+//! Libraries that accelerator stacks load at run time, wherever they lie.
+
+use crate::Source;
+use crate::loader::{Found, is_library, libraries_in, version_of};
+use facts::{AcceleratorLibrary, Machine, Platform};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// Name in the facts and stem of the file.
+const WANTED: &[(&str, &str)] =
+    &[("nvrtc", "libnvrtc"), ("cublasLt", "libcublasLt"), ("cudnn", "libcudnn"), ("nccl", "libnccl")];
+
+pub(crate) fn run(source: &Source, machine: &mut Machine) {
+    if !matches!(machine.platform, Platform::LinuxX86_64 | Platform::LinuxAarch64) {
+        return;
+    }
+    let mut folders = Vec::new();
+    for toolkit in &machine.toolkits {
+        let root = Path::new(&toolkit.root);
+        // A toolkit that is the system itself (/usr) has its libraries among the loader's.
+        if root == Path::new("/usr") {
+            continue;
+        }
+        let mut inside = vec![root.join("lib64"), root.join("lib")];
+        let targets = root.join("targets");
+        inside.extend(source.list(&targets).into_iter().map(|target| targets.join(target).join("lib")));
+        folders.extend(inside.into_iter().map(|folder| (folder, format!("toolkit {}", toolkit.root))));
+    }
+    for (name, stem) in WANTED {
+        let found = source.loader().find(source, stem);
+        add(source, &mut machine.libraries, name, found);
+    }
+    search(source, &mut machine.libraries, &folders);
+}
+
+/// Libraries that Python packages bring: `nvidia/*/lib` of the CUDA wheels, and `torch/lib` of older torch wheels.
+pub(crate) fn in_site_packages(source: &Source, libraries: &mut Vec<AcceleratorLibrary>, folders: &[PathBuf]) {
+    let mut inside = Vec::new();
+    for site in folders {
+        let words = site.display().to_string();
+        let nvidia = site.join("nvidia");
+        inside.extend(source.list(&nvidia).into_iter().map(|part| (nvidia.join(part).join("lib"), words.clone())));
+        inside.push((site.join("torch/lib"), words.clone()));
+        // conda puts C libraries into the environment's own lib, two folders above its site-packages.
+        let lib = site.parent().and_then(Path::parent).filter(|lib| lib.ends_with("lib"));
+        if let Some(lib) = lib.filter(|lib| source.is_dir(lib.with_file_name("conda-meta"))) {
+            inside.push((lib.to_path_buf(), format!("conda environment {}", lib.with_file_name("").display())));
+        }
+    }
+    search(source, libraries, &inside);
+}
+
+fn search(source: &Source, libraries: &mut Vec<AcceleratorLibrary>, folders: &[(PathBuf, String)]) {
+    for (folder, words) in folders {
+        let files = libraries_in(source, folder);
+        for (name, stem) in WANTED {
+            let found = files.iter().filter(|path| is_library(path, stem) && source.is_file(path));
+            let found = found.map(|path| Found { path: path.clone(), source: words.clone() }).collect();
+            add(source, libraries, name, found);
+        }
+    }
+}
+
+/// Adds each file once, whatever number of links and folders lead to it; the first way it was found is kept.
+fn add(source: &Source, libraries: &mut Vec<AcceleratorLibrary>, name: &str, found: Vec<Found>) {
+    let mut seen: BTreeSet<String> = libraries.iter().map(|library| library.path.clone()).collect();
+    for Found { path, source: words } in found {
+        let real = source.canonical(&path).unwrap_or_else(|| path.clone());
+        if seen.insert(real.display().to_string()) {
+            libraries.push(AcceleratorLibrary {
+                name: name.to_string(),
+                // The link `libcudnn.so.9` is what programs ask for, the file behind it has all digits.
+                version: version_of(&real).or_else(|| version_of(&path)),
+                path: real.display().to_string(),
+                source: words,
+            });
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! GPUs and driver as NVML describes them.
+
+use super::driver_of;
+use crate::Source;
+use crate::nvml::{Device, Nvml};
+use facts::{Fact, Gpu, GpuVendor, Machine};
+
+pub(crate) fn run(source: &Source, machine: &mut Machine) {
+    match source.ask_nvml() {
+        Nvml::Absent => {}
+        Nvml::Failed { library, words } => {
+            driver_of(machine).nvml_error = Some(Fact::new(words, format!("NVML nvmlInit_v2 ({library})")));
+        }
+        Nvml::Answered(snapshot) => {
+            let shared = machine.memory.total_bytes.clone();
+            let driver = driver_of(machine);
+            driver.cuda_limit =
+                snapshot.cuda.map(|version| Fact::new(version, "NVML nvmlSystemGetCudaDriverVersion_v2"));
+            // In a container /sys and /proc may be hidden while NVML still answers for the loaded module.
+            if driver.kernel_module.is_none() {
+                driver.kernel_module =
+                    snapshot.driver.map(|version| Fact::new(version, "NVML nvmlSystemGetDriverVersion"));
+            }
+            for (index, device) in (0..).zip(snapshot.gpus) {
+                match &device.error {
+                    Some(words) => machine
+                        .notes
+                        .push(format!("GPU {index} does not answer (NVML nvmlDeviceGetHandleByIndex: {words})")),
+                    None => machine.gpus.push(gpu(index, device, shared.as_ref())),
+                }
+            }
+        }
+    }
+}
+
+fn gpu(index: u32, device: Device, shared: Option<&Fact<u64>>) -> Gpu {
+    const MEMORY: &str = "NVML nvmlDeviceGetMemoryInfo_v2";
+    let memory_total_bytes = match (&device.memory_error, device.memory_total) {
+        (None, Some(bytes)) => Some(Fact::new(bytes, MEMORY)),
+        // GB10 and Jetson have no memory of their own: NVML refuses, and the host's memory is the GPU's.
+        (Some(words), _) if words == "Not Supported" => shared.map(|total| {
+            let source = format!("{} (shared with the host; {MEMORY}: {words})", total.source);
+            Fact::new(total.value, source)
+        }),
+        _ => None,
+    };
+    Gpu {
+        index,
+        vendor: GpuVendor::Nvidia,
+        name: match device.name {
+            Some(name) => Fact::new(name, "NVML nvmlDeviceGetName"),
+            None => Fact::new("NVIDIA GPU without a name".to_string(), "NVML nvmlDeviceGetName gave none"),
+        },
+        uuid: device.uuid,
+        compute_capability: device
+            .compute_capability
+            .map(|version| Fact::new(version, "NVML nvmlDeviceGetCudaComputeCapability")),
+        memory_total_bytes,
+        memory_used_bytes: device.memory_used.map(|bytes| Fact::new(bytes, MEMORY)),
+        pci_bus: device.pci_bus,
+        mig: device.mig,
+    }
+}

@@ -1,0 +1,300 @@
+use crate::ProbeError;
+use crate::loader::Loader;
+use crate::nvml::{self, Nvml};
+use crate::text::sysctl::Sysctl;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Component, Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+mod command;
+pub(crate) use command::{Command, CommandError};
+
+/// Where facts are read from: the live machine, or a recorded one replayed from a folder.
+///
+/// A recorded machine is a folder with `root/` (its files, laid out as on the machine, links included), `env` (one
+/// `NAME=value` a line), `commands/` (outputs by the name the probe gives each command) and `nvml` (what NVML answered,
+/// in the form [`nvml::Nvml::parse`] reads). Whatever is not in the folder is absent from the machine. Facts always
+/// carry the machine's own paths, never the recording's.
+#[derive(Debug, Clone)]
+pub struct Source {
+    recording: Option<PathBuf>,
+    vars: BTreeMap<String, String>,
+    working_folder: PathBuf,
+    loader: OnceLock<Loader>,
+    sysctl: OnceLock<Sysctl>,
+}
+
+impl Source {
+    /// This machine, with this process's environment variables and working folder.
+    pub fn live() -> Self {
+        let vars = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect();
+        Self {
+            recording: None,
+            vars,
+            working_folder: std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
+            loader: OnceLock::new(),
+            sysctl: OnceLock::new(),
+        }
+    }
+
+    /// A recorded machine.
+    ///
+    /// # Errors
+    /// [`ProbeError::NotARecording`] when `folder` has no `root` in it.
+    pub fn recorded(folder: &Path) -> Result<Self, ProbeError> {
+        if !folder.join("root").is_dir() {
+            return Err(ProbeError::NotARecording { path: folder.to_path_buf() });
+        }
+        let vars = std::fs::read_to_string(folder.join("env")).unwrap_or_default();
+        Ok(Self {
+            recording: Some(folder.to_path_buf()),
+            vars: vars
+                .lines()
+                .filter_map(|line| line.split_once('='))
+                .map(|(name, value)| (name.to_string(), value.to_string()))
+                .collect(),
+            working_folder: PathBuf::from("/"),
+            loader: OnceLock::new(),
+            sysctl: OnceLock::new(),
+        })
+    }
+
+    /// The same source with one environment variable set.
+    #[must_use]
+    pub fn with_var(mut self, name: &str, value: &str) -> Self {
+        self.vars.insert(name.to_string(), value.to_string());
+        self
+    }
+
+    /// The same source with one environment variable unset.
+    #[must_use]
+    pub fn without_var(mut self, name: &str) -> Self {
+        self.vars.remove(name);
+        self
+    }
+
+    /// The same source with no environment variables at all.
+    #[must_use]
+    pub fn without_vars(mut self) -> Self {
+        self.vars.clear();
+        self
+    }
+
+    /// The same source as seen from another working folder (where `./.venv` is looked for).
+    #[must_use]
+    pub fn with_working_folder(mut self, folder: &Path) -> Self {
+        self.working_folder = folder.to_path_buf();
+        self
+    }
+
+    pub(crate) fn is_live(&self) -> bool {
+        self.recording.is_none()
+    }
+
+    pub(crate) fn working_folder(&self) -> &Path {
+        &self.working_folder
+    }
+
+    /// A set, non-empty environment variable.
+    pub(crate) fn var(&self, name: &str) -> Option<&str> {
+        self.vars.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    /// The absolute folders of a colon-separated variable. Empty and relative ones depend on where one stands: left out.
+    pub(crate) fn folders_of_var(&self, name: &str) -> Vec<PathBuf> {
+        let value = self.var(name).unwrap_or_default();
+        value.split(':').map(PathBuf::from).filter(|path| path.is_absolute()).collect()
+    }
+
+    pub(crate) fn read(&self, path: impl AsRef<Path>) -> std::io::Result<Vec<u8>> {
+        std::fs::read(self.on_disk(path.as_ref()))
+    }
+
+    /// A file's text; what is not UTF-8 in it is replaced, since kernels and firmware promise no encoding.
+    pub(crate) fn text(&self, path: impl AsRef<Path>) -> Option<String> {
+        let bytes = self.read(path).ok()?;
+        Some(match String::from_utf8(bytes) {
+            Ok(text) => text,
+            Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+        })
+    }
+
+    /// A file's text without the white space around it, when any is left.
+    pub(crate) fn word(&self, path: impl AsRef<Path>) -> Option<String> {
+        let text = self.text(path)?;
+        let word = text.trim_matches(|c: char| c.is_whitespace() || c == '\0');
+        (!word.is_empty()).then(|| word.to_string())
+    }
+
+    /// Names in a folder, sorted; empty when there is no such folder.
+    pub(crate) fn list(&self, path: impl AsRef<Path>) -> Vec<String> {
+        self.try_list(path.as_ref()).unwrap_or_default()
+    }
+
+    /// Names in a folder, sorted.
+    pub(crate) fn try_list(&self, path: &Path) -> std::io::Result<Vec<String>> {
+        let mut names: Vec<String> = std::fs::read_dir(self.on_disk(path))?
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .collect();
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// Names in a folder, and whether each is a folder itself (a link is none); in no order.
+    pub(crate) fn entries(&self, path: &Path) -> Vec<(String, bool)> {
+        let Ok(entries) = std::fs::read_dir(self.on_disk(path)) else { return Vec::new() };
+        let entry = |entry: std::io::Result<std::fs::DirEntry>| {
+            let entry = entry.ok()?;
+            Some((entry.file_name().into_string().ok()?, entry.file_type().ok()?.is_dir()))
+        };
+        entries.filter_map(entry).collect()
+    }
+
+    pub(crate) fn exists(&self, path: impl AsRef<Path>) -> bool {
+        self.on_disk(path.as_ref()).exists()
+    }
+
+    pub(crate) fn is_file(&self, path: impl AsRef<Path>) -> bool {
+        self.on_disk(path.as_ref()).is_file()
+    }
+
+    pub(crate) fn is_dir(&self, path: impl AsRef<Path>) -> bool {
+        self.on_disk(path.as_ref()).is_dir()
+    }
+
+    /// Whether the path itself is a link, wherever it points.
+    pub(crate) fn is_link(&self, path: &Path) -> bool {
+        let Some(parent) = path.parent() else { return false };
+        let Some(name) = path.file_name() else { return false };
+        self.on_disk(parent).join(name).is_symlink()
+    }
+
+    pub(crate) fn file_size(&self, path: impl AsRef<Path>) -> Option<u64> {
+        let metadata = std::fs::metadata(self.on_disk(path.as_ref())).ok()?;
+        metadata.is_file().then_some(metadata.len())
+    }
+
+    /// The file behind all links, when it exists.
+    pub(crate) fn canonical(&self, path: impl AsRef<Path>) -> Option<PathBuf> {
+        let path = self.absolute(path.as_ref());
+        match &self.recording {
+            None => std::fs::canonicalize(path).ok(),
+            Some(folder) => {
+                let resolved = follow_links(&folder.join("root"), &path);
+                self.exists(&resolved).then_some(resolved)
+            }
+        }
+    }
+
+    /// The first file of this name on PATH.
+    pub(crate) fn which(&self, program: &str) -> Option<PathBuf> {
+        self.folders_of_var("PATH")
+            .into_iter()
+            .map(|folder| folder.join(program))
+            .find(|path| self.is_file(path))
+    }
+
+    /// Runs a command, or reads what it printed when the machine was recorded.
+    pub(crate) fn run(&self, command: &Command<'_>) -> Result<String, CommandError> {
+        match &self.recording {
+            None => command.run(&self.vars),
+            Some(folder) => std::fs::read_to_string(folder.join("commands").join(command.record))
+                .map_err(|_| CommandError::Absent),
+        }
+    }
+
+    /// What NVML says: asked now, or recorded.
+    pub fn ask_nvml(&self) -> Nvml {
+        match &self.recording {
+            None => nvml::live(&self.loader().files(self, "libnvidia-ml.so.1")),
+            Some(folder) => std::fs::read_to_string(folder.join("nvml"))
+                .map_or(Nvml::Absent, |text| Nvml::parse(&text)),
+        }
+    }
+
+    /// Where the dynamic loader looks for libraries; read once.
+    pub(crate) fn loader(&self) -> &Loader {
+        self.loader.get_or_init(|| Loader::of(self))
+    }
+
+    /// macOS's own description of the machine; read once, empty elsewhere.
+    pub(crate) fn sysctl(&self) -> &Sysctl {
+        self.sysctl.get_or_init(|| {
+            let args = ["hw", "machdep.cpu", "kern.osrelease", "kern.hostname", "kern.hv_vmm_present"];
+            let command = Command {
+                record: "sysctl",
+                program: "sysctl",
+                args: &args,
+                limit: Duration::from_secs(5),
+            };
+            match self.run(&command) {
+                // sysctl fails when one name of the list is unknown to this release, after printing all the others.
+                Ok(text) | Err(CommandError::Failed { text, .. }) => Sysctl::parse(&text),
+                Err(_) => Sysctl::default(),
+            }
+        })
+    }
+
+    pub(crate) fn absolute<'a>(&self, path: &'a Path) -> Cow<'a, Path> {
+        if path.is_absolute() {
+            Cow::Borrowed(path)
+        } else {
+            Cow::Owned(self.working_folder.join(path))
+        }
+    }
+
+    /// Where this machine's path lies on the disk that is read.
+    fn on_disk<'a>(&self, path: &'a Path) -> Cow<'a, Path> {
+        let path = self.absolute(path);
+        match &self.recording {
+            None => path,
+            Some(folder) => {
+                let root = folder.join("root");
+                let resolved = follow_links(&root, &path);
+                Cow::Owned(under(&root, &resolved))
+            }
+        }
+    }
+}
+
+/// `path` of a recorded machine as a path of the disk that holds the recording.
+fn under(root: &Path, path: &Path) -> PathBuf {
+    root.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+/// Follows links the way the recorded machine would: an absolute link starts again at its root, not at ours.
+fn follow_links(root: &Path, path: &Path) -> PathBuf {
+    // Linux gives up after 40 links; so does this, which also ends loops.
+    const MAX_LINKS: usize = 40;
+    let names = |path: &Path| -> Vec<OsString> {
+        path.components().rev().map(|component| component.as_os_str().to_os_string()).collect()
+    };
+    let mut pending = names(path);
+    let mut resolved = PathBuf::from("/");
+    let mut links = 0;
+    while let Some(name) = pending.pop() {
+        match Path::new(&name).components().next() {
+            Some(Component::RootDir) => resolved = PathBuf::from("/"),
+            Some(Component::ParentDir) => {
+                resolved.pop();
+            }
+            Some(Component::Normal(_)) => {
+                let next = resolved.join(&name);
+                match std::fs::read_link(under(root, &next)) {
+                    Ok(target) if links < MAX_LINKS => {
+                        links += 1;
+                        pending.extend(names(&target));
+                    }
+                    _ => resolved = next,
+                }
+            }
+            _ => {}
+        }
+    }
+    resolved
+}
