@@ -1,1 +1,16 @@
-//! .
+//! Times what verify passed, and nothing else.
+//!
+//! Ceilings (memory copy, matrix product) are measured first, in the same run and on the same device, so a percentage
+//! is never against a datasheet. A kernel is timed only as the [`verify::Verified`] execution that was just checked.
+
+mod ceilings;
+mod error;
+mod run;
+mod timing;
+mod workloads;
+
+pub use ceilings::ceilings;
+pub use error::BenchError;
+pub use run::{Plan, Size, run};
+pub use timing::{Samples, time};
+pub use workloads::{OpWorkloads, WORKLOADS, Workload};

@@ -1,4 +1,5 @@
 //! Building blocks shared by the CPU variants.
 
+pub mod copy;
 pub mod gemm;
 pub mod simd;

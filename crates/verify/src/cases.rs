@@ -4,8 +4,11 @@
 
 use crate::Case;
 
+/// An op's name and its cases.
+pub type OpCases = (&'static str, fn() -> Vec<Case>);
+
 /// Each op with its cases. A test holds this list against [`kernels::OPS`].
-pub const CASES: &[(&str, fn() -> Vec<Case>)] = &[];
+pub const CASES: &[OpCases] = &[];
 
 /// The cases of one op; none for an unknown name.
 pub fn cases(op: &str) -> Vec<Case> {

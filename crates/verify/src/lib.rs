@@ -14,7 +14,7 @@ mod sample;
 mod tolerance;
 
 pub use case::{Case, Tier};
-pub use cases::{CASES, cases};
+pub use cases::{CASES, OpCases, cases};
 pub use compare::{Agreement, compare};
 pub use draw::Draw;
 pub use judge::{Judgement, Verified, judge, judge_outputs};

@@ -1,0 +1,70 @@
+//! What the machine can do at best: memory copy and dense matrix products, on all cores.
+
+use crate::timing::repeat;
+use device::{Device, Isa};
+use facts::{Ceilings, GemmCeilings};
+use half::bf16;
+use kernels::cpu::copy::copy_parallel;
+use kernels::cpu::gemm::{gemm_bf16_parallel, gemm_f32_parallel};
+use std::time::Duration;
+
+/// Bytes of each of the two copied buffers: several times any last-level cache a workstation has.
+const COPY_BYTES: usize = 256 << 20;
+/// Rows and columns of the square product.
+const GEMM: usize = 2048;
+
+/// Measures them. `budget` is the time for each, after warm-up.
+pub fn ceilings(device: &Device, budget: Duration) -> Ceilings {
+    Ceilings { copy_gbps: copy(device, budget), gemm_gflops: gemm(device, budget) }
+}
+
+/// Bytes read plus bytes written per second when every core copies its share of a large buffer.
+fn copy(device: &Device, budget: Duration) -> f64 {
+    let from = vec![1u8; COPY_BYTES];
+    let mut to = vec![0u8; COPY_BYTES];
+    let samples = repeat(budget, || copy_parallel(device, &from, &mut to));
+    assert!(to == from, "the copy ceiling copied wrongly");
+    2.0 * COPY_BYTES as f64 / samples.median() / 1e6
+}
+
+fn gemm(device: &Device, budget: Duration) -> GemmCeilings {
+    let values: Vec<f32> =
+        (0..GEMM * GEMM).map(|i| ((i * 7919 % 1009) as f32 - 504.0) / 512.0).collect();
+    let flops = 2.0 * (GEMM as f64).powi(3);
+    let mut product = vec![f32::NAN; GEMM * GEMM];
+    let widest = device.capabilities().isas.iter().copied().find(|isa| *isa != Isa::Avx512Bf16);
+    let f32_rate = widest.map(|isa| {
+        let sizes = [GEMM, GEMM, GEMM];
+        let samples = repeat(budget, || {
+            gemm_f32_parallel(device, isa, sizes, &values, &values, &mut product)
+        });
+        check(&values, &product);
+        flops / samples.median() / 1e6
+    });
+    let bf16_rate = device.capabilities().isas.contains(&Isa::Avx512Bf16).then(|| {
+        let half: Vec<bf16> = values.iter().map(|x| bf16::from_f32(*x)).collect();
+        let rounded: Vec<f32> = half.iter().map(|x| x.to_f32()).collect();
+        product.fill(f32::NAN);
+        let sizes = [GEMM, GEMM, GEMM];
+        let samples =
+            repeat(budget, || gemm_bf16_parallel(device, sizes, &half, &half, &mut product));
+        check(&rounded, &product);
+        flops / samples.median() / 1e6
+    });
+    GemmCeilings { f32: f32_rate, bf16: bf16_rate }
+}
+
+/// A ceiling is a speed too: sampled elements of the product must be right, or there is no ceiling.
+fn check(values: &[f32], product: &[f32]) {
+    for i in (0..GEMM).step_by(257) {
+        for j in (0..GEMM).step_by(263) {
+            let terms = (0..GEMM)
+                .map(|k| f64::from(values[i * GEMM + k]) * f64::from(values[k * GEMM + j]));
+            let (want, got) = (terms.sum::<f64>(), f64::from(product[i * GEMM + j]));
+            assert!(
+                (want - got).abs() < 1e-2,
+                "the matrix product ceiling is wrong at ({i}, {j}): {got}, wanted {want}"
+            );
+        }
+    }
+}

@@ -1,0 +1,15 @@
+/// Why nothing could be timed.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum BenchError {
+    /// No workload has this name.
+    #[error("there is nothing to bench called `{name}`, wanted one of {}", .known.join(", "))]
+    Unknown {
+        /// The name asked for.
+        name: String,
+        /// The names there are.
+        known: Vec<&'static str>,
+    },
+    /// The backend cannot be used here.
+    #[error(transparent)]
+    Unavailable(#[from] device::Unavailable),
+}

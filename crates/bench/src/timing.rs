@@ -1,0 +1,88 @@
+//! Repeating a verified execution.
+
+use std::time::{Duration, Instant};
+use verify::Verified;
+
+/// Times of single runs, in milliseconds, in the order they were taken.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Samples {
+    millis: Vec<f64>,
+}
+
+impl Samples {
+    /// Number of timed runs.
+    pub fn count(&self) -> usize {
+        self.millis.len()
+    }
+
+    /// The median.
+    pub fn median(&self) -> f64 {
+        self.quantile(0.5)
+    }
+
+    /// The 95th percentile.
+    pub fn p95(&self) -> f64 {
+        self.quantile(0.95)
+    }
+
+    /// The raw times.
+    pub fn millis(&self) -> &[f64] {
+        &self.millis
+    }
+
+    /// The smallest value that at least this share of the samples does not exceed.
+    fn quantile(&self, share: f64) -> f64 {
+        let mut sorted = self.millis.clone();
+        sorted.sort_by(f64::total_cmp);
+        sorted[((share * sorted.len() as f64).ceil() as usize).clamp(1, sorted.len()) - 1]
+    }
+}
+
+/// Fewest samples a median is taken from.
+const FEWEST: usize = 5;
+/// Most samples worth taking.
+const MOST: usize = 200;
+
+/// Runs a verified execution: warm-up first, then samples until `budget` is spent (never fewer than five).
+pub fn time(execution: &mut Verified<'_>, budget: Duration) -> Samples {
+    repeat(budget, || execution.launch())
+}
+
+/// The same for the ceilings, which have no reference to be verified against but check their own results.
+pub(crate) fn repeat(budget: Duration, mut run: impl FnMut()) -> Samples {
+    // Two runs bring pages, caches and clocks up.
+    run();
+    run();
+    let (start, mut millis) = (Instant::now(), Vec::new());
+    while millis.len() < FEWEST || (start.elapsed() < budget && millis.len() < MOST) {
+        let begin = Instant::now();
+        run();
+        millis.push(begin.elapsed().as_secs_f64() * 1e3);
+    }
+    Samples { millis }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_values_that_were_measured() {
+        let check = |millis: &[f64], median, p95| {
+            let samples = Samples { millis: millis.to_vec() };
+            assert_eq!((samples.median(), samples.p95()), (median, p95), "{millis:?}");
+        };
+        check(&[3.0], 3.0, 3.0);
+        check(&[9.0, 1.0, 5.0], 5.0, 9.0);
+        check(&[4.0, 3.0, 2.0, 1.0], 2.0, 4.0);
+        let hundred: Vec<f64> = (1..=100).map(f64::from).collect();
+        check(&hundred, 50.0, 95.0);
+    }
+
+    #[test]
+    fn a_spent_budget_still_gives_enough_samples() {
+        let mut runs = 0;
+        let samples = repeat(Duration::ZERO, || runs += 1);
+        assert_eq!((samples.count(), runs), (FEWEST, FEWEST + 2));
+    }
+}

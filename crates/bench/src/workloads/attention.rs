@@ -1,0 +1,44 @@
+use super::{Workload, tensors};
+use crate::Size;
+use kernels::{DType, Settings, TensorMap};
+
+pub(super) fn workloads(size: Size) -> Vec<Workload> {
+    let case = |case, dtype, build| Workload { case, dtype, recurrent: false, build };
+    let mut list = vec![
+        case("prefill-2048", DType::F32, prefill),
+        case("prefill-2048", DType::Bf16, prefill),
+        case("decode-b8", DType::F32, decode),
+        case("decode-b8", DType::Bf16, decode),
+    ];
+    if size == Size::Standard {
+        list.push(case("prefill-2048-causal", DType::F32, causal));
+        list.push(case("prefill-2048-causal", DType::Bf16, causal));
+        list.push(case("prefill-1024-d512", DType::F32, wide));
+    }
+    list
+}
+
+fn qkv(dtype: DType, q: [usize; 4], k: [usize; 4]) -> TensorMap {
+    tensors(&[
+        ("q", &q, dtype, -2.0, 2.0),
+        ("k", &k, dtype, -2.0, 2.0),
+        ("v", &k, dtype, -1.0, 1.0),
+    ])
+}
+
+fn prefill(dtype: DType) -> (TensorMap, Settings) {
+    (qkv(dtype, [1, 2048, 8, 128], [1, 2048, 8, 128]), Settings::new())
+}
+
+fn causal(dtype: DType) -> (TensorMap, Settings) {
+    (qkv(dtype, [1, 2048, 8, 128], [1, 2048, 8, 128]), Settings::new().with("causal", true))
+}
+
+fn wide(dtype: DType) -> (TensorMap, Settings) {
+    (qkv(dtype, [1, 1024, 4, 512], [1, 1024, 4, 512]), Settings::new())
+}
+
+/// One token of eight sequences over 4096 keys: 256 MiB of float32 keys and values, read once by four heads each.
+fn decode(dtype: DType) -> (TensorMap, Settings) {
+    (qkv(dtype, [8, 1, 32, 128], [8, 4096, 8, 128]), Settings::new().with("causal", true))
+}

@@ -1,0 +1,39 @@
+use super::{Workload, tensors};
+use crate::Size;
+use kernels::{DType, Settings, TensorMap};
+
+pub(super) fn workloads(size: Size) -> Vec<Workload> {
+    let case = |case, dtype, recurrent, build| Workload { case, dtype, recurrent, build };
+    let mut list = vec![
+        case("prefill-2048", DType::F32, true, prefill as fn(DType) -> _),
+        case("decode-b64", DType::F32, false, decode),
+    ];
+    if size == Size::Standard {
+        list.push(case("prefill-2048", DType::Bf16, true, prefill));
+        list.push(case("decode-b64", DType::Bf16, false, decode));
+    }
+    list
+}
+
+fn call(dtype: DType, batch: usize, tokens: usize, heads: usize) -> (TensorMap, Settings) {
+    let wide = [batch, tokens, heads, 128];
+    let inputs = tensors(&[
+        ("q", &wide, dtype, -1.0, 1.0),
+        ("k", &wide, dtype, -1.0, 1.0),
+        ("v", &wide, dtype, -1.0, 1.0),
+        // Decays of a trained layer: from almost none to about a tenth a token.
+        ("g", &wide, dtype, -0.1, 0.0),
+        ("beta", &wide[..3], dtype, 0.0, 1.0),
+        ("initial_state", &[batch, heads, 128, 128], DType::F32, -0.1, 0.1),
+    ]);
+    (inputs, Settings::new().with("l2norm", true))
+}
+
+fn prefill(dtype: DType) -> (TensorMap, Settings) {
+    call(dtype, 1, 2048, 8)
+}
+
+/// 128 MiB of float32 state, read once and written once.
+fn decode(dtype: DType) -> (TensorMap, Settings) {
+    call(dtype, 64, 1, 32)
+}

@@ -1,0 +1,39 @@
+use super::{Workload, tensors};
+use crate::Size;
+use kernels::{DType, Settings, TensorMap};
+
+pub(super) fn workloads(size: Size) -> Vec<Workload> {
+    let case = |case, dtype, recurrent, build| Workload { case, dtype, recurrent, build };
+    let mut list = vec![
+        case("prefill-2048", DType::F32, true, prefill as fn(DType) -> _),
+        case("decode-b64", DType::F32, false, decode),
+    ];
+    if size == Size::Standard {
+        list.push(case("prefill-2048", DType::Bf16, true, prefill));
+        list.push(case("decode-b64", DType::Bf16, false, decode));
+    }
+    list
+}
+
+fn call(dtype: DType, batch: usize, tokens: usize, heads: usize) -> (TensorMap, Settings) {
+    let inputs = tensors(&[
+        ("x", &[batch, tokens, heads, 64], dtype, -1.0, 1.0),
+        ("dt", &[batch, tokens, heads], dtype, -4.0, 1.0),
+        ("A", &[heads], DType::F32, -8.0, -0.5),
+        ("B", &[batch, tokens, 1, 128], dtype, -1.0, 1.0),
+        ("C", &[batch, tokens, 1, 128], dtype, -1.0, 1.0),
+        ("D", &[heads], DType::F32, 0.5, 1.5),
+        ("dt_bias", &[heads], DType::F32, -2.0, 0.0),
+        ("initial_state", &[batch, heads, 64, 128], DType::F32, -0.1, 0.1),
+    ]);
+    (inputs, Settings::new())
+}
+
+fn prefill(dtype: DType) -> (TensorMap, Settings) {
+    call(dtype, 1, 2048, 16)
+}
+
+/// 128 MiB of float32 state, read once and written once.
+fn decode(dtype: DType) -> (TensorMap, Settings) {
+    call(dtype, 64, 1, 64)
+}
