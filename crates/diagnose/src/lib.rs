@@ -1,1 +1,41 @@
-//! .
+//! Pure rules from facts to findings: what is wrong with a machine or a Python environment, on which evidence, why,
+//! and the commands that put it right there.
+//!
+//! Invariant: this room does no I/O. It sees only the records `probe` made, so each rule is tested on records of
+//! machines nobody needs to own, and a finding can be reproduced from the `facts.json` of a run.
+//!
+//! Invariant: nothing is judged by a label where a file told more. A rule that rests on a table of published wheels
+//! instead of bytes says so in its confidence and names the table's source in its evidence.
+
+mod data;
+mod draft;
+mod gpu;
+mod host;
+mod remedy;
+mod requirement;
+mod rules;
+mod suggest;
+#[cfg(test)]
+mod test_support;
+mod torch_build;
+mod torch_choice;
+mod version;
+
+pub use rules::{Context, RULES, Rule};
+pub use suggest::nearest;
+
+use facts::{Finding, Machine, PyEnv};
+
+/// Every finding of every rule, worst first and by rule id among equals. Findings about an environment name its folder.
+pub fn run(machine: &Machine, envs: &[PyEnv]) -> Vec<Finding> {
+    let context = Context { machine, envs };
+    let mut findings: Vec<Finding> = RULES.iter().flat_map(|rule| (rule.check)(&context)).collect();
+    findings.sort_by(|a, b| (a.severity, &a.rule).cmp(&(b.severity, &b.rule)));
+    findings
+}
+
+/// The rule with this id, in any case and with `_` for `-`; `None` when there is none ([`nearest`] suggests one).
+pub fn rule(id: &str) -> Option<&'static Rule> {
+    let wanted = suggest::normalise(id);
+    RULES.iter().find(|rule| rule.id == wanted)
+}

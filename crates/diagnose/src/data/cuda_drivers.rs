@@ -1,0 +1,72 @@
+//! The oldest Linux driver each CUDA major version runs on.
+//!
+//! Since CUDA 11 a program built with any release of a major version runs on every driver of that major version
+//! ("minor version compatibility"), so the floor belongs to the major version and not to the release.
+
+use super::Source;
+use crate::version::Version;
+
+/// The oldest driver of one CUDA major version.
+pub(crate) struct Floor {
+    /// CUDA major version.
+    pub(crate) cuda: u32,
+    /// The oldest Linux driver.
+    pub(crate) driver: &'static str,
+    /// A driver branch still maintained that serves this major version, for the words of a remedy.
+    pub(crate) branch: u32,
+    /// Where it was read.
+    pub(crate) source: Source,
+}
+
+const NVIDIA: Source = Source {
+    what: "NVIDIA CUDA Compatibility, minor version compatibility, and CUDA Toolkit release notes",
+    date: "2026-11-21",
+};
+
+/// Every CUDA major version torch 2 was built with.
+pub(crate) const FLOORS: &[Floor] = &[
+    Floor { cuda: 11, driver: "450.80.02", branch: 535, source: NVIDIA },
+    Floor { cuda: 12, driver: "525.60.13", branch: 535, source: NVIDIA },
+    Floor { cuda: 13, driver: "580", branch: 580, source: NVIDIA },
+];
+
+/// The row of a CUDA major version.
+pub(crate) fn floor(cuda: u32) -> Option<&'static Floor> {
+    FLOORS.iter().find(|row| row.cuda == cuda)
+}
+
+/// The newest CUDA major version a driver runs; `None` for a driver older than every row.
+pub(crate) fn newest_major(driver: &Version) -> Option<u32> {
+    let reaches = |row: &&Floor| {
+        Version::parse(row.driver).is_some_and(|floor| driver.compare(&floor).is_ge())
+    };
+    FLOORS.iter().rev().find(reaches).map(|row| row.cuda)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drivers_reach_their_cuda_major() {
+        for (driver, expect) in [
+            ("580.159.04", Some(13)),
+            ("580", Some(13)),
+            ("575.57.08", Some(12)),
+            ("525.60.13", Some(12)),
+            ("525.60.11", Some(11)),
+            ("450.80.02", Some(11)),
+            ("440.33", None),
+        ] {
+            assert_eq!(newest_major(&Version::parse(driver).expect(driver)), expect, "{driver}");
+        }
+    }
+
+    #[test]
+    fn rows_rise_and_cite() {
+        for row in FLOORS {
+            crate::data::assert_cited(&row.source);
+        }
+        assert!(FLOORS.windows(2).all(|pair| pair[0].cuda < pair[1].cuda));
+    }
+}

@@ -1,0 +1,59 @@
+use crate::rules::Rule;
+use facts::{Confidence, Evidence, Fact, Finding, Severity};
+
+/// A finding being written: evidence first, then why, then what to do.
+pub(crate) struct Draft(Finding);
+
+impl Rule {
+    /// Begins a finding of this rule.
+    pub(crate) fn finding(
+        &self,
+        severity: Severity,
+        confidence: Confidence,
+        title: impl Into<String>,
+    ) -> Draft {
+        Draft(Finding {
+            rule: self.id.to_owned(),
+            severity,
+            title: title.into(),
+            evidence: Vec::new(),
+            cause: String::new(),
+            fix: Vec::new(),
+            confidence,
+            links: self.links.iter().map(|&link| link.to_owned()).collect(),
+        })
+    }
+}
+
+impl Draft {
+    /// Adds what was seen and where.
+    pub(crate) fn evidence(mut self, what: impl Into<String>, source: impl Into<String>) -> Self {
+        self.0.evidence.push(Evidence { what: what.into(), source: source.into() });
+        self
+    }
+
+    /// Adds a recorded fact under a name.
+    pub(crate) fn fact<T: std::fmt::Display>(self, name: &str, fact: Option<&Fact<T>>) -> Self {
+        match fact {
+            Some(fact) => self.evidence(format!("{name} {}", fact.value), fact.source.clone()),
+            None => self,
+        }
+    }
+
+    /// Says why it is so.
+    pub(crate) fn cause(mut self, cause: impl Into<String>) -> Self {
+        self.0.cause = cause.into();
+        self
+    }
+
+    /// Adds commands, in the order they are to be run. A line that begins with `#` is a remark a shell skips.
+    pub(crate) fn fix<S: Into<String>>(mut self, commands: impl IntoIterator<Item = S>) -> Self {
+        self.0.fix.extend(commands.into_iter().map(Into::into));
+        self
+    }
+
+    /// The finding.
+    pub(crate) fn done(self) -> Finding {
+        self.0
+    }
+}

@@ -1,0 +1,43 @@
+use crate::version::{Minor, dotted};
+use facts::{Gpu, GpuVendor, Machine};
+
+/// A CUDA compute capability, major and minor.
+pub(crate) type Sm = Minor;
+
+/// The machine's NVIDIA GPUs.
+pub(crate) fn nvidia(machine: &Machine) -> impl Iterator<Item = &Gpu> {
+    machine.gpus.iter().filter(|gpu| gpu.vendor == GpuVendor::Nvidia)
+}
+
+/// The NVIDIA GPUs whose compute capability is known, one for each product.
+pub(crate) fn capabilities(machine: &Machine) -> Vec<(&Gpu, Sm)> {
+    let mut seen = Vec::new();
+    for gpu in nvidia(machine) {
+        if let Some(capability) = &gpu.compute_capability {
+            let same = |(other, sm): &(&Gpu, Sm)| {
+                other.name.value == gpu.name.value && *sm == capability.value
+            };
+            if !seen.iter().any(same) {
+                seen.push((gpu, capability.value));
+            }
+        }
+    }
+    seen
+}
+
+/// `NVIDIA H200 (compute capability 9.0)`.
+pub(crate) fn describe(gpu: &Gpu) -> String {
+    match &gpu.compute_capability {
+        Some(fact) => format!("{} (compute capability {})", gpu.name.value, dotted(fact.value)),
+        None => gpu.name.value.clone(),
+    }
+}
+
+/// Whether every NVIDIA GPU is a consumer card, on which NVIDIA's forward-compatibility libraries do not run.
+pub(crate) fn all_geforce(machine: &Machine) -> bool {
+    let mut any = false;
+    nvidia(machine).all(|gpu| {
+        any = true;
+        gpu.name.value.contains("GeForce")
+    }) && any
+}

@@ -1,0 +1,172 @@
+use crate::data::torch_series;
+use crate::torch_build::{by_conda, live_dist};
+use crate::torch_choice::Choice;
+use crate::version::Minor;
+use facts::{EnvKind, EnvManager, PyEnv};
+
+/// The packages that must be of one build with torch.
+const FAMILY: [&str; 3] = ["torch", "torchvision", "torchaudio"];
+
+/// The words that change one environment: uv's, pip's or conda's.
+pub(crate) struct Installer<'a> {
+    env: &'a PyEnv,
+    uv: bool,
+}
+
+impl<'a> Installer<'a> {
+    /// Chosen by who manages the environment; where nobody is recorded, by who installed torch, else pip.
+    pub(crate) fn of(env: &'a PyEnv) -> Self {
+        let by_uv =
+            live_dist(env, "torch").and_then(|dist| dist.installer.as_deref()) == Some("uv");
+        let uv = match &env.manager {
+            Some(manager) => manager.value == EnvManager::Uv,
+            None => by_uv,
+        };
+        Self { env, uv }
+    }
+
+    /// Whether the commands are uv's.
+    pub(crate) fn uv(&self) -> bool {
+        self.uv
+    }
+
+    /// The environment's own interpreter, quoted for a shell.
+    pub(crate) fn python(&self) -> String {
+        quote(&python_path(self.env))
+    }
+
+    /// Installs from the default index, or from PyTorch's index of a CUDA release.
+    pub(crate) fn install(&self, specs: &[String], cuda: Option<Minor>) -> String {
+        let specs: Vec<String> = specs.iter().map(|spec| quote(spec)).collect();
+        let index = cuda.map_or(String::new(), |cuda| format!(" --index-url {}", index_url(cuda)));
+        format!("{} {}{index}", self.command("install"), specs.join(" "))
+    }
+
+    /// Removes packages.
+    pub(crate) fn uninstall(&self, names: &[&str]) -> String {
+        let yes = if self.uv { "" } else { " --yes" };
+        format!("{}{yes} {}", self.command("uninstall"), names.join(" "))
+    }
+
+    fn command(&self, verb: &str) -> String {
+        match self.uv {
+            true => format!("uv pip {verb} --python {}", self.python()),
+            false => format!("{} -m pip {verb}", self.python()),
+        }
+    }
+
+    /// Installs into the environment with conda.
+    pub(crate) fn conda(&self, specs: &[String]) -> String {
+        let specs: Vec<String> = specs.iter().map(|spec| quote(spec)).collect();
+        format!(
+            "conda install --prefix {} -c conda-forge {}",
+            quote(&self.env.root),
+            specs.join(" ")
+        )
+    }
+
+    /// Replaces torch, and those of torchvision and torchaudio that are installed, by a chosen build.
+    pub(crate) fn replace_torch(&self, choice: &Choice) -> Vec<String> {
+        if self.env.kind == EnvKind::Conda && live_dist(self.env, "torch").is_some_and(by_conda) {
+            let version = choice.constraint.trim_start_matches("==");
+            return vec![self.conda(&[
+                format!("pytorch-gpu={version}"),
+                format!("cuda-version={}", choice.cuda.0),
+            ])];
+        }
+        let present: Vec<&str> = FAMILY
+            .into_iter()
+            .filter(|name| *name == "torch" || live_dist(self.env, name).is_some())
+            .collect();
+        let specs: Vec<String> =
+            present.iter().map(|name| format!("{name}{}", companion(name, choice))).collect();
+        vec![self.uninstall(&present), self.install(&specs, Some(choice.cuda))]
+    }
+}
+
+fn companion(name: &str, choice: &Choice) -> String {
+    let row = torch_series::series(choice.torch);
+    match (name, row) {
+        ("torchvision", Some(row)) => row.torchvision.constraint(),
+        ("torchaudio", Some(row)) => row.torchaudio.constraint(),
+        ("torch", _) => choice.constraint.clone(),
+        _ => String::new(),
+    }
+}
+
+/// The interpreter's path as the environment names it.
+pub(crate) fn python_path(env: &PyEnv) -> String {
+    match &env.interpreter.executable {
+        Some(path) => path.clone(),
+        None => format!("{}/bin/python", env.root.trim_end_matches('/')),
+    }
+}
+
+/// PyTorch's package index of a CUDA release.
+pub(crate) fn index_url(cuda: Minor) -> String {
+    format!("https://download.pytorch.org/whl/cu{}{}", cuda.0, cuda.1)
+}
+
+/// One word of a POSIX shell command, quoted when it has a letter the shell would read otherwise.
+pub(crate) fn quote(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=+,@%".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_support::env;
+
+    fn choice() -> Choice {
+        Choice { torch: (2, 9), constraint: "==2.9.0".into(), cuda: (12, 8) }
+    }
+
+    #[test]
+    fn commands_fit_the_manager() {
+        let uv =
+            env("/p/.venv").uv().torch("2.9.0+cpu", None).dist("torchvision", "0.24.0").build();
+        assert_eq!(
+            Installer::of(&uv).replace_torch(&choice()),
+            [
+                "uv pip uninstall --python /p/.venv/bin/python torch torchvision",
+                "uv pip install --python /p/.venv/bin/python torch==2.9.0 'torchvision==0.24.*' --index-url https://download.pytorch.org/whl/cu128",
+            ]
+        );
+        let pip = env("/home/a b/v").torch("2.9.0+cpu", None).build();
+        assert_eq!(
+            Installer::of(&pip).replace_torch(&choice()),
+            [
+                "'/home/a b/v/bin/python' -m pip uninstall --yes torch",
+                "'/home/a b/v/bin/python' -m pip install torch==2.9.0 --index-url https://download.pytorch.org/whl/cu128",
+            ]
+        );
+        let conda = env("/opt/c").conda().torch("2.9.0", None).installer("torch", "conda").build();
+        assert_eq!(
+            Installer::of(&conda).replace_torch(&choice()),
+            ["conda install --prefix /opt/c -c conda-forge pytorch-gpu=2.9.0 cuda-version=12"]
+        );
+        // A torch that pip put into a conda environment is pip's to replace.
+        let mixed = env("/opt/c").conda().torch("2.9.0", None).installer("torch", "pip").build();
+        assert!(
+            Installer::of(&mixed).replace_torch(&choice())[0]
+                .starts_with("/opt/c/bin/python -m pip")
+        );
+    }
+
+    #[test]
+    fn words_are_quoted_when_a_shell_would_read_them() {
+        for (word, expect) in [
+            ("torch==2.9.0", "torch==2.9.0"),
+            ("torch==2.9.*", "'torch==2.9.*'"),
+            ("torchvision>=0.29", "'torchvision>=0.29'"),
+            ("it's", r"'it'\''s'"),
+            ("", "''"),
+        ] {
+            assert_eq!(quote(word), expect);
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! The rules, one file each.
+//!
+//! # Adding a rule
+//!
+//! 1. Write `rules/<name>.rs` with a `pub(super) const RULE: Rule`, its `check`, and its `cases`: at least one machine
+//!    and environment it finds something in and one it must stay silent about. Its id is the file's name with `-` for
+//!    `_`. Say in `about` what causes it, the exact text a user would paste, and what to do.
+//! 2. Name it below: the `mod` line, and the row in [`RULES`] at the place `explain` shall list it.
+//!
+//! Tests hold the folder against the list, run every rule's cases, and refuse a finding without evidence, without a
+//! cause, or (unless it is information only) without commands. Tables of versions go to `data/`, each row with its
+//! source and date; commands come from `remedy`, so that they fit the environment's manager and name its own Python.
+
+mod capability_warning;
+mod conda_pip_mix;
+mod container_memory;
+mod cpu_only_torch;
+mod cuda_versions;
+mod driver_library_mismatch;
+mod driver_too_old;
+mod duplicate_dist;
+mod gpu_too_new;
+mod gpu_too_old;
+mod jetson_server_wheel;
+mod mixed_cuda_majors;
+mod old_python;
+mod python_outside_venv;
+mod torch_pairs;
+
+use facts::{Finding, Machine, PyEnv};
+
+/// Every rule: first what stops a GPU from working at all, then what is wrong with an environment, then advice.
+pub const RULES: &[Rule] = &[
+    driver_library_mismatch::RULE,
+    driver_too_old::RULE,
+    cpu_only_torch::RULE,
+    jetson_server_wheel::RULE,
+    gpu_too_old::RULE,
+    gpu_too_new::RULE,
+    capability_warning::RULE,
+    cuda_versions::RULE,
+    mixed_cuda_majors::RULE,
+    torch_pairs::RULE,
+    python_outside_venv::RULE,
+    conda_pip_mix::RULE,
+    duplicate_dist::RULE,
+    old_python::RULE,
+    container_memory::RULE,
+];
+
+/// What the rules look at.
+#[derive(Debug, Clone, Copy)]
+pub struct Context<'a> {
+    /// The machine.
+    pub machine: &'a Machine,
+    /// The Python environments that were read.
+    pub envs: &'a [PyEnv],
+}
+
+/// One thing that can be wrong, and what `firstlight explain` says about it.
+#[derive(Debug)]
+pub struct Rule {
+    /// Stable id, words joined by `-`: `cpu-only-torch`.
+    pub id: &'static str,
+    /// What it is about, in one line.
+    pub title: &'static str,
+    /// Cause, how it shows (with the exact words users see) and what to do. Paragraphs are separated by an empty line
+    /// and may be wrapped anew; lines that begin with two spaces are words to be shown as they are.
+    pub about: &'static str,
+    /// Public issue threads or documents.
+    pub links: &'static [&'static str],
+    /// Finds it: no I/O, findings in the order of the environments.
+    pub check: fn(&Context) -> Vec<Finding>,
+    /// Machines and environments the rule must find something in, or must not.
+    #[cfg(test)]
+    pub(crate) cases: fn() -> Vec<crate::test_support::Case>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use facts::Severity;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn ids_are_unique_and_the_list_is_the_folder() {
+        let listed: BTreeSet<String> = RULES.iter().map(|rule| rule.id.replace('-', "_")).collect();
+        assert_eq!(listed.len(), RULES.len(), "an id is used twice");
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/rules");
+        let files: BTreeSet<String> = std::fs::read_dir(folder)
+            .expect("the rules folder")
+            .map(|entry| entry.expect("an entry").file_name().into_string().expect("a name"))
+            .map(|name| name.strip_suffix(".rs").expect("only .rs files").to_owned())
+            .collect();
+        assert_eq!(listed, files);
+    }
+
+    #[test]
+    fn every_rule_keeps_its_cases() {
+        for rule in RULES {
+            let cases = (rule.cases)();
+            assert!(cases.iter().any(|case| !case.expect.is_empty()), "{} never finds", rule.id);
+            assert!(cases.iter().any(|case| case.expect.is_empty()), "{} never refrains", rule.id);
+            for case in &cases {
+                crate::test_support::check(rule, case);
+            }
+        }
+    }
+
+    #[test]
+    fn every_finding_can_be_acted_on() {
+        for case in RULES.iter().flat_map(|rule| (rule.cases)()) {
+            let findings = crate::run(&case.machine, &case.envs);
+            for finding in &findings {
+                let at = format!("{} in {:?}", finding.rule, case.what);
+                assert!(crate::rule(&finding.rule).is_some(), "{at}: no such rule");
+                assert!(!finding.title.is_empty() && !finding.cause.is_empty(), "{at}");
+                assert!(!finding.evidence.is_empty(), "{at}: no evidence");
+                for evidence in &finding.evidence {
+                    assert!(!evidence.what.trim().is_empty(), "{at}: empty evidence");
+                    assert!(!evidence.source.trim().is_empty(), "{at}: evidence without a source");
+                }
+                assert!(
+                    finding.severity == Severity::Info || !finding.fix.is_empty(),
+                    "{at}: no fix"
+                );
+                let runs = |line: &String| !line.trim_start().starts_with('#');
+                assert!(
+                    finding.fix.is_empty() || finding.fix.iter().any(runs),
+                    "{at}: remarks only"
+                );
+                for line in &finding.fix {
+                    let host = line.split("https://").nth(1);
+                    assert!(
+                        host.is_none_or(|rest| rest.starts_with("download.pytorch.org/whl/")),
+                        "{at}: {line}"
+                    );
+                }
+            }
+            let order: Vec<_> = findings.iter().map(|f| (f.severity, f.rule.clone())).collect();
+            assert!(order.is_sorted(), "worst first: {order:?}");
+        }
+    }
+
+    #[test]
+    fn explanations_are_complete_and_short() {
+        for rule in RULES {
+            let words = rule.about.split_whitespace().count();
+            assert!((40..=220).contains(&words), "{}: {words} words", rule.id);
+            assert!(!rule.title.is_empty() && !rule.title.ends_with('.'), "{}", rule.id);
+            assert!(
+                rule.about.lines().all(|line| line.chars().count() <= 120),
+                "{}: long line",
+                rule.id
+            );
+            assert!(rule.links.iter().all(|link| link.starts_with("https://")), "{}", rule.id);
+            assert_eq!(crate::rule(&rule.id.to_uppercase()).map(|found| found.id), Some(rule.id));
+        }
+    }
+
+    /// The invariant of lib.rs, held against the text of every file: no file, process, variable or clock is touched.
+    #[test]
+    fn no_file_of_this_room_does_io() {
+        let mut folders =
+            vec![std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src"))];
+        let mut read = 0;
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(&folder).expect("a source folder") {
+                let path = entry.expect("an entry").path();
+                if path.is_dir() {
+                    folders.push(path);
+                    continue;
+                }
+                let text = std::fs::read_to_string(&path).expect("a source file");
+                let shipped = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+                for word in
+                    ["std::fs", "std::env", "std::process", "std::net", "std::time", "std::io"]
+                {
+                    assert!(!shipped.contains(word), "{word} in {}", path.display());
+                }
+                read += 1;
+            }
+        }
+        assert!(read > RULES.len());
+    }
+}

@@ -1,0 +1,99 @@
+use super::{Context, Rule};
+use crate::gpu;
+use crate::torch_build::published;
+use crate::version::dotted;
+use facts::{Confidence, Finding, Machine, MachineKind, PyEnv, Severity};
+
+pub(super) const RULE: Rule = Rule {
+    id: "capability-warning",
+    title: "torch's warning about the capability range is harmless on this GPU",
+    about: "\
+torch warns when a GPU's compute capability is above the highest it was built for. The check compares numbers, not
+code: machine code for a capability runs on later ones of the same major number, so a GB10 (DGX Spark, 12.1) runs the
+sm_120 code of the published wheels.
+
+It shows as
+  Found GPU0 NVIDIA GB10 which is of cuda capability 12.1.
+  Minimum and Maximum cuda capability supported by this version of PyTorch is (8.0) - (12.0)
+
+Nothing needs doing. A kernel package built for an exact architecture (sm_120a) is another matter: that code does not
+run on 12.1, and shows as `no kernel image is available`.",
+    links: &["https://github.com/pytorch/pytorch/issues/172629"],
+    check,
+    #[cfg(test)]
+    cases: tests::cases,
+};
+
+fn check(context: &Context) -> Vec<Finding> {
+    context.envs.iter().filter_map(|env| judge(context.machine, env)).collect()
+}
+
+fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
+    let build = published(machine, env)?;
+    let torch = env.torch.as_ref()?;
+    // On Tegra code of another minor capability does not run: nothing is harmless there.
+    if machine.kind == MachineKind::Jetson {
+        return None;
+    }
+    let (gpu, sm) = gpu::capabilities(machine)
+        .into_iter()
+        .find(|(_, sm)| *sm > build.newest() && build.runs_on(*sm))?;
+    let finding = RULE
+        .finding(
+            Severity::Info,
+            Confidence::Likely,
+            format!(
+                "torch {} in {} may warn that {} ({}) is above its range; it runs all the same",
+                torch.version,
+                env.root,
+                gpu.name.value,
+                dotted(sm)
+            ),
+        )
+        .evidence(gpu::describe(gpu), gpu.name.source.clone())
+        .evidence(format!("that build has {}", build.architectures()), build.source.to_string())
+        .cause(format!(
+            "The warning compares {} with the highest listed architecture, {}; code for a capability runs on later \
+             ones of the same major number.",
+            dotted(sm),
+            dotted(build.newest())
+        ))
+        .done();
+    Some(finding)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_support::{Case, env, machines};
+    use facts::{Confidence::*, Severity::*};
+
+    pub(super) fn cases() -> Vec<Case> {
+        let torch = |version: &str, cuda: &str| vec![env("/v").torch(version, Some(cuda)).build()];
+        vec![
+            Case::new("GB10 on sm_120 builds", machines::gb10(), torch("2.9.1+cu130", "13.0"))
+                .finds(
+                    Info,
+                    Likely,
+                    &["NVIDIA GB10 (12.1)", "it runs all the same", "sm_120 compute_120", "12.0"],
+                ),
+            Case::new(
+                "GB10 on the limited cu129 wheel",
+                machines::gb10(),
+                torch("2.9.1+cu129", "12.9"),
+            )
+            .finds(Info, Likely, &["sm_80 sm_90 sm_100 sm_120"]),
+            Case::new(
+                "B300 lies within the range",
+                machines::x86_with("NVIDIA B300", (10, 3), "580.95.05", (13, 0)),
+                torch("2.9.1+cu130", "13.0"),
+            ),
+            Case::new(
+                "GB10 without any code is no harmless case",
+                machines::gb10(),
+                torch("2.9.1+cu126", "12.6"),
+            ),
+            Case::new("H200", machines::h200(), torch("2.11.0+cu130", "13.0")),
+            Case::new("Thor", machines::jetson_thor(), torch("2.9.1+cu130", "13.0")),
+        ]
+    }
+}

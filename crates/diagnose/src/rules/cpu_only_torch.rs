@@ -1,0 +1,182 @@
+use super::{Context, Rule};
+use crate::remedy::{Installer, quote};
+use crate::torch_build::{Installed, by_conda, installed, linux_arm, live_dist};
+use crate::torch_choice::choose;
+use crate::{gpu, version::Version};
+use facts::{Confidence, Finding, Machine, MachineKind, PyEnv, Severity};
+
+pub(super) const RULE: Rule = Rule {
+    id: "cpu-only-torch",
+    title: "a torch without CUDA beside an NVIDIA GPU",
+    about: "\
+The installed torch was built without CUDA, so it cannot use the GPU whatever the driver. On 64-bit Arm this is what
+PyPI gave for torch 2.10 and older: those aarch64 wheels are CPU-only, and the CUDA ones are on PyTorch's own index.
+On x86-64 it comes from the index for CPUs, or from conda installing where it saw no GPU.
+
+It shows as torch.cuda.is_available() being False while nvidia-smi sees the GPU, as
+  AssertionError: Torch not compiled with CUDA enabled
+and, because Triton kernels need that torch too, as
+  Triton is not supported on current platform, roll back to CPU.
+The last one goes away with the first.
+
+Seen in torch/version.py, which says `cuda = None`.
+
+Remove torch and install it from the index of a CUDA release the driver runs. A package that pins torch can bring the
+CPU build back: install it together with torch, from that index.",
+    links: &[
+        "https://github.com/pytorch/pytorch/issues/160162",
+        "https://github.com/pytorch/pytorch/issues/168065",
+    ],
+    check,
+    #[cfg(test)]
+    cases: tests::cases,
+};
+
+fn check(context: &Context) -> Vec<Finding> {
+    context.envs.iter().filter_map(|env| judge(context.machine, env)).collect()
+}
+
+fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
+    let gpu = gpu::nvidia(machine).next()?;
+    let torch = installed(env)?;
+    let arm = linux_arm(machine)?;
+    let label = torch.version.local.as_deref().unwrap_or_default();
+    // A build for another maker's GPU has no CUDA either, but it is what its user chose.
+    let other_maker = torch.torch.hip.is_some() || label.starts_with("xpu");
+    if torch.torch.cuda.is_some() || other_maker {
+        return None;
+    }
+    let mut draft = RULE
+        .finding(
+            Severity::Error,
+            Confidence::Certain,
+            format!(
+                "torch {} in {} is a CPU-only build; the {} cannot be used",
+                torch.torch.version, env.root, gpu.name.value
+            ),
+        )
+        .evidence("cuda = None", torch.torch.source.clone())
+        .evidence(gpu::describe(gpu), gpu.name.source.clone());
+    if let Some(dist) = live_dist(env, "torch").filter(|dist| !dist.tags.is_empty()) {
+        draft = draft.evidence(
+            format!("wheel tag {}", dist.tags.join(", ")),
+            format!("{}/WHEEL", dist.path),
+        );
+    }
+    if live_dist(env, "triton").is_none() {
+        draft = draft.evidence(
+            "triton is not installed (a CUDA torch brings it)",
+            env.site_packages.join(", "),
+        );
+    }
+    Some(draft.cause(cause(env, &torch, arm)).fix(fix(machine, env, &torch.version)).done())
+}
+
+fn cause(env: &PyEnv, torch: &Installed, arm: bool) -> String {
+    let why = if live_dist(env, "torch").is_some_and(by_conda) {
+        "conda chose its CPU build, as it does where it sees no GPU while it resolves."
+    } else if arm && torch.version.minor() <= (2, 10) {
+        "The aarch64 wheels of torch 2.10 and older on PyPI have no CUDA; PyTorch's own index has those that do."
+    } else if torch.version.local.as_deref() == Some("cpu") {
+        "It was installed from PyTorch's index for CPUs (its label is +cpu)."
+    } else {
+        "It was built or installed without CUDA."
+    };
+    format!(
+        "{why} Triton's \"not supported on current platform\" has this same cause and goes away with it."
+    )
+}
+
+fn fix(machine: &Machine, env: &PyEnv, version: &Version) -> Vec<String> {
+    let installer = Installer::of(env);
+    match choose(machine, env, Some(version)) {
+        Some(choice) => {
+            let mut lines = installer.replace_torch(&choice);
+            lines.push(format!(
+                "{} -c {}",
+                installer.python(),
+                quote("import torch; print(torch.version.cuda, torch.cuda.is_available())")
+            ));
+            lines
+        }
+        None if machine.kind == MachineKind::Jetson => vec![
+            installer.uninstall(&["torch"]),
+            "# then install NVIDIA's torch wheel for this JetPack release: server Arm wheels do not run here".into(),
+        ],
+        None => vec![
+            installer.uninstall(&["torch"]),
+            "# no published CUDA wheel fits this GPU, driver and Python together; see the other findings".into(),
+        ],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_support::{Case, env, machines};
+    use facts::{Confidence::*, Severity::*};
+
+    pub(super) fn cases() -> Vec<Case> {
+        let mut rocm = env("/v").torch("2.9.0+rocm6.4", None).build();
+        if let Some(torch) = rocm.torch.as_mut() {
+            torch.hip = Some("6.4".into());
+        }
+        let cpu = |version: &str| vec![env("/p/.venv").uv().torch(version, None).build()];
+        vec![
+            Case::new("the GH200 of row R0-03", machines::gh200(), cpu("2.9.0+cpu")).finds(
+                Error,
+                Certain,
+                &[
+                    "torch 2.9.0+cpu in /p/.venv is a CPU-only build; the NVIDIA GH200 480GB",
+                    "cuda = None [/p/.venv/lib/python3.12/site-packages/torch/version.py]",
+                    "compute capability 9.0",
+                    "aarch64 wheels of torch 2.10 and older on PyPI have no CUDA",
+                    "triton is not installed",
+                    "not supported on current platform",
+                    "uv pip uninstall --python /p/.venv/bin/python torch",
+                    "torch==2.9.0 --index-url https://download.pytorch.org/whl/cu128",
+                ],
+            ),
+            Case::new(
+                "a +cpu wheel and its torchvision on x86-64",
+                machines::a10(),
+                vec![env("/v").torch("2.8.0+cpu", None).dist("torchvision", "0.23.0").build()],
+            )
+            .finds(
+                Error,
+                Certain,
+                &[
+                    "index for CPUs",
+                    "/v/bin/python -m pip uninstall --yes torch torchvision",
+                    "torch==2.8.0 'torchvision==0.23.*' --index-url https://download.pytorch.org/whl/cu128",
+                ],
+            ),
+            Case::new(
+                "conda's CPU build",
+                machines::a10(),
+                vec![env("/opt/c").conda().torch("2.9.1", None).installer("torch", "conda").build()],
+            )
+            .finds(Error, Certain, &["conda chose its CPU build", "conda install --prefix /opt/c"]),
+            Case::new(
+                "a Jetson needs NVIDIA's wheel, not the server's",
+                machines::jetson_orin(),
+                vec![env("/v").python("3.10.12").torch("2.9.1", None).build()],
+            )
+            .finds(Error, Certain, &["NVIDIA's torch wheel for this JetPack release"])
+            .without(&["--index-url"]),
+            Case::new("GB10", machines::gb10(), cpu("2.10.0")).finds(
+                Error,
+                Certain,
+                &["torch==2.10.0 --index-url https://download.pytorch.org/whl/cu130"],
+            ),
+            Case::new("no GPU", machines::x86(), cpu("2.9.0+cpu")),
+            Case::new("macOS has no CUDA torch", machines::m3_max(), cpu("2.9.0")),
+            Case::new(
+                "a CUDA build",
+                machines::gh200(),
+                vec![env("/v").torch("2.11.0+cu128", Some("12.8")).build()],
+            ),
+            Case::new("ROCm is a choice", machines::a10(), vec![rocm]),
+            Case::new("no torch at all", machines::a10(), vec![env("/v").build()]),
+        ]
+    }
+}

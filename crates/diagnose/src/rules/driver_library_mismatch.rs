@@ -1,0 +1,179 @@
+use super::{Context, Rule};
+use crate::host;
+use crate::version::Version;
+use facts::{Confidence, Driver, Finding, Machine, Severity};
+
+pub(super) const RULE: Rule = Rule {
+    id: "driver-library-mismatch",
+    title: "the loaded NVIDIA kernel module and the driver's libraries are of different versions",
+    about: "\
+The driver was upgraded on disk while the old kernel module stayed loaded (an unattended upgrade does this), so every
+program that asks the GPU fails until the new module is loaded. In a container the libraries come from the host, and
+one that was started before the upgrade keeps the old ones.
+
+It shows as
+  Failed to initialize NVML: Driver/library version mismatch
+from nvidia-smi, and as torch.cuda.is_available() being False.
+
+Seen by comparing /sys/module/nvidia/version with the version in the file name of libnvidia-ml.so.
+
+Reboot, or unload and reload the module when nothing uses the GPU; then start containers again. Holding the driver
+packages back keeps an unattended upgrade from doing it again.",
+    links: &["https://github.com/NVIDIA/ubuntu-packaging-nvidia-driver/issues/3"],
+    check,
+    #[cfg(test)]
+    cases: tests::cases,
+};
+
+fn check(context: &Context) -> Vec<Finding> {
+    context
+        .machine
+        .driver
+        .as_ref()
+        .and_then(|driver| judge(context.machine, driver))
+        .into_iter()
+        .collect()
+}
+
+fn judge(machine: &Machine, driver: &Driver) -> Option<Finding> {
+    let differing = driver
+        .kernel_module
+        .as_ref()
+        .zip(driver.user_library.as_ref())
+        .filter(|(module, library)| differ(&module.value, &library.value));
+    let words = driver
+        .nvml_error
+        .as_ref()
+        .filter(|error| error.value.to_ascii_lowercase().contains("version mismatch"));
+    let answered = driver.nvml_error.is_none()
+        && machine.gpus.iter().any(|gpu| gpu.name.source.starts_with("NVML"));
+    let (severity, confidence, title) = match (differing, words) {
+        (Some((module, library)), _) => {
+            let title = format!(
+                "kernel module {} is loaded, but the driver's libraries are {}",
+                module.value, library.value
+            );
+            // Where NVML answered, a fitting library was found too: the one on disk is a second copy.
+            match answered {
+                true => (Severity::Warning, Confidence::Likely, title),
+                false => (Severity::Error, Confidence::Certain, title),
+            }
+        }
+        (None, Some(_)) => (
+            Severity::Error,
+            Confidence::Likely,
+            "NVML finds the kernel module and its own version different".to_owned(),
+        ),
+        (None, None) => return None,
+    };
+    let mut fix: Vec<String> = host::where_the_driver_is(machine).into_iter().collect();
+    fix.push("sudo reboot".into());
+    fix.push("# or without a reboot, once nothing uses the GPU:".into());
+    fix.push(
+        "sudo rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia && sudo modprobe nvidia".into(),
+    );
+    let cause = match answered {
+        true => {
+            "NVML answered, so a library that fits the module was found; a copy of another version lies beside it, \
+             and a program that loads that copy gets no GPU."
+        }
+        false => {
+            "The driver's packages were upgraded after the module was loaded; the two must be of one version, so \
+             NVML and CUDA refuse to start."
+        }
+    };
+    let draft = RULE
+        .finding(severity, confidence, title)
+        .fact("kernel module", driver.kernel_module.as_ref())
+        .fact("user library", driver.user_library.as_ref())
+        .fact("NVML says:", driver.nvml_error.as_ref());
+    Some(draft.cause(cause).fix(fix).done())
+}
+
+/// Whether two driver versions differ in a number both give; a short one (`570.124`) is no different from a longer.
+fn differ(module: &str, library: &str) -> bool {
+    // A soname's `1` or a Tegra name is not a driver version: those begin at 300.
+    let read = |text: &str| Version::parse(text).filter(|v| v.release[0] >= 300);
+    match (read(module), read(library)) {
+        (Some(module), Some(library)) => {
+            module.release.iter().zip(&library.release).any(|(a, b)| a != b)
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_support::{Case, machines};
+    use facts::{Confidence::*, Driver, Fact, Machine, Severity::*};
+
+    fn drivers(mut machine: Machine, module: &str, library: &str, error: Option<&str>) -> Machine {
+        let driver = machine.driver.get_or_insert_with(Driver::default);
+        driver.kernel_module = Some(Fact::new(module.into(), "/sys/module/nvidia/version"));
+        driver.user_library =
+            Some(Fact::new(library.into(), format!("/usr/lib/libnvidia-ml.so.{library}")));
+        driver.nvml_error = error.map(|error| Fact::new(error.into(), "NVML nvmlInit_v2"));
+        if error.is_some() {
+            machine.gpus.clear();
+        }
+        machine
+    }
+
+    pub(super) fn cases() -> Vec<Case> {
+        let error = Some("Driver/library version mismatch");
+        vec![
+            Case::new(
+                "upgraded overnight",
+                drivers(machines::a10(), "570.148.08", "570.195.03", error),
+                vec![],
+            )
+            .finds(
+                Error,
+                Certain,
+                &[
+                    "kernel module 570.148.08",
+                    "[/sys/module/nvidia/version]",
+                    "[/usr/lib/libnvidia-ml.so.570.195.03]",
+                    "Driver/library version mismatch [NVML nvmlInit_v2]",
+                    "sudo reboot",
+                    "rmmod nvidia_uvm",
+                ],
+            ),
+            Case::new(
+                "in a container the host is told to reboot",
+                drivers(machines::in_container(machines::a10()), "570.148.08", "580.95.05", error),
+                vec![],
+            )
+            .finds(Error, Certain, &["# on the host, not in this docker container:"]),
+            Case::new(
+                "a second copy while NVML answers",
+                drivers(machines::a10(), "570.148.08", "580.95.05", None),
+                vec![],
+            )
+            .finds(Warning, Likely, &["NVML answered"]),
+            Case::new(
+                "only NVML's words",
+                drivers(machines::a10(), "570.148.08", "1", error),
+                vec![],
+            )
+            .finds(Error, Likely, &["NVML says:"]),
+            Case::new("one version", machines::h200(), vec![]),
+            Case::new(
+                "a shortened version",
+                drivers(machines::a10(), "570.148.08", "570.148", None),
+                vec![],
+            ),
+            Case::new(
+                "another NVML error",
+                drivers(
+                    machines::a10(),
+                    "570.148.08",
+                    "570.148.08",
+                    Some("Insufficient Permissions"),
+                ),
+                vec![],
+            ),
+            Case::new("no driver", machines::x86(), vec![]),
+        ]
+    }
+}

@@ -1,0 +1,227 @@
+use super::{Context, Rule};
+use crate::remedy::{Installer, quote};
+use crate::torch_build::{folder, is_leftover};
+use crate::version::{Version, cuda_of_label};
+use facts::{Confidence, Dist, Finding, PyEnv, Severity};
+use std::collections::BTreeMap;
+
+pub(super) const RULE: Rule = Rule {
+    id: "duplicate-dist",
+    title: "one package installed twice, or the remains of an interrupted install",
+    about: "\
+Each installed package has one dist-info folder. Two with different versions in one site-packages mean that an install
+wrote over another without removing it: which files are there is open, and tools disagree about the version. Folders
+that begin with `~` are what pip set aside while it replaced a package and never cleaned up, because it was interrupted
+or a file was in use.
+
+It shows as
+  WARNING: Ignoring invalid distribution ~orch
+from pip, or as a version that `pip list` and the imported package tell differently.
+
+Seen in the names of the dist-info folders.
+
+Remove every copy and install the one that is wanted; delete the `~` folders. The same package in two site-packages is
+no damage: the first on the path is used.",
+    links: &["https://github.com/pypa/pip/issues/11718"],
+    check,
+    #[cfg(test)]
+    cases: tests::cases,
+};
+
+fn check(context: &Context) -> Vec<Finding> {
+    context
+        .envs
+        .iter()
+        .flat_map(|env| {
+            let groups = groups(env);
+            let mut findings: Vec<Finding> = twice(env, &groups);
+            findings.extend(leftovers(env));
+            findings.extend(shadowed(env, &groups));
+            findings
+        })
+        .collect()
+}
+
+fn site(dist: &Dist) -> &str {
+    dist.path.trim_end_matches('/').rsplit_once('/').map_or("", |(site, _)| site)
+}
+
+fn groups(env: &PyEnv) -> BTreeMap<String, Vec<&Dist>> {
+    let mut groups: BTreeMap<String, Vec<&Dist>> = BTreeMap::new();
+    for dist in env.dists.iter().filter(|dist| !is_leftover(dist)) {
+        groups.entry(Dist::normalise(&dist.name)).or_default().push(dist);
+    }
+    groups
+}
+
+/// Different versions of one package in one folder.
+fn twice(env: &PyEnv, groups: &BTreeMap<String, Vec<&Dist>>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (name, dists) in groups {
+        let mut sites: BTreeMap<&str, Vec<&Dist>> = BTreeMap::new();
+        for dist in dists {
+            sites.entry(site(dist)).or_default().push(dist);
+        }
+        for copies in sites.into_values() {
+            if copies.iter().any(|dist| dist.version != copies[0].version) {
+                findings.push(twice_in_one(env, name, &copies));
+            }
+        }
+    }
+    findings
+}
+
+fn twice_in_one(env: &PyEnv, name: &str, copies: &[&Dist]) -> Finding {
+    let versions: Vec<&str> = copies.iter().map(|dist| dist.version.as_str()).collect();
+    let mut draft = RULE.finding(
+        Severity::Warning,
+        Confidence::Certain,
+        format!(
+            "{name} is installed {} times in {}: {}",
+            copies.len(),
+            env.root,
+            versions.join(", ")
+        ),
+    );
+    for dist in copies {
+        draft = draft.evidence(format!("{name} {}", dist.version), dist.path.clone());
+    }
+    // torch's version.py tells which files are there; for other packages the newest record is the likelier.
+    let installed =
+        env.torch.as_ref().filter(|_| name == "torch").map(|torch| torch.version.as_str());
+    let newest =
+        copies.iter().filter_map(|dist| Version::parse(&dist.version)).max_by(|a, b| a.compare(b));
+    let wanted = installed.and_then(Version::parse).or(newest);
+    let installer = Installer::of(env);
+    let mut fix = vec![installer.uninstall(&[name]); copies.len()];
+    fix.push(match wanted {
+        Some(version) => {
+            let label = version.local.as_deref().and_then(cuda_of_label);
+            let cuda = label.and_then(|(major, minor)| Some((major, minor?)));
+            let index = cuda.filter(|_| name.starts_with("torch"));
+            installer.install(&[format!("{name}=={}", version.public())], index)
+        }
+        None => installer.install(&[name.to_owned()], None),
+    });
+    draft
+        .cause("An install wrote over another without removing it, so files of both may be mixed.")
+        .fix(fix)
+        .done()
+}
+
+fn leftovers(env: &PyEnv) -> Option<Finding> {
+    let left: Vec<&Dist> = env.dists.iter().filter(|dist| is_leftover(dist)).collect();
+    if left.is_empty() {
+        return None;
+    }
+    let names: Vec<&str> = left.iter().map(|dist| folder(dist)).collect();
+    let mut draft = RULE.finding(
+        Severity::Info,
+        Confidence::Certain,
+        format!("remains of an interrupted install in {}: {}", env.root, names.join(", ")),
+    );
+    for dist in &left {
+        draft = draft.evidence(format!("folder {}", folder(dist)), dist.path.clone());
+    }
+    let finding = draft
+        .cause("pip set the folder aside while it replaced the package and did not come to delete it; nothing reads it.")
+        .fix(left.iter().map(|dist| format!("rm -r -- {}", quote(&dist.path))))
+        .done();
+    Some(finding)
+}
+
+/// Different versions in different folders: the first on the path is used, which is no damage but good to know.
+fn shadowed(env: &PyEnv, groups: &BTreeMap<String, Vec<&Dist>>) -> Option<Finding> {
+    let mut lines = Vec::new();
+    for (name, dists) in groups {
+        let place =
+            |dist: &&&Dist| env.site_packages.iter().position(|folder| folder == site(dist));
+        let Some(used) = dists.iter().min_by_key(|dist| place(dist).unwrap_or(usize::MAX)) else {
+            continue;
+        };
+        let hidden =
+            dists.iter().filter(|dist| site(dist) != site(used) && dist.version != used.version);
+        lines.extend(hidden.map(|dist| {
+            (
+                format!("{name} {} is used, {} is hidden", used.version, dist.version),
+                dist.path.clone(),
+            )
+        }));
+    }
+    if lines.is_empty() {
+        return None;
+    }
+    let mut draft = RULE.finding(
+        Severity::Info,
+        Confidence::Certain,
+        format!(
+            "{} package(s) in {} hide another version further along the path",
+            lines.len(),
+            env.root
+        ),
+    );
+    for (what, source) in lines {
+        draft = draft.evidence(what, source);
+    }
+    Some(
+        draft.cause("Python takes a package from the first folder of its path that has it.").done(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_support::{Case, env, machines};
+    use facts::{Confidence::*, Severity::*};
+
+    pub(super) fn cases() -> Vec<Case> {
+        let site = "/v/lib/python3.12/site-packages";
+        let two_torches =
+            env("/v").torch("2.9.1+cu128", Some("12.8")).dist("torch", "2.5.1").build();
+        let leftover = env("/v")
+            .torch("2.9.1+cu128", Some("12.8"))
+            .dist_at("torch", "2.5.1", &format!("{site}/~orch-2.5.1.dist-info"))
+            .build();
+        let mut two_folders = env("/usr")
+            .system()
+            .dist_at("numpy", "1.26.4", "/usr/lib/python3/dist-packages/numpy-1.26.4.dist-info")
+            .dist_at(
+                "numpy",
+                "2.3.1",
+                "/usr/local/lib/python3.12/dist-packages/numpy-2.3.1.dist-info",
+            )
+            .build();
+        two_folders.site_packages =
+            ["/usr/local/lib/python3.12/dist-packages", "/usr/lib/python3/dist-packages"]
+                .map(String::from)
+                .to_vec();
+        let linked = env("/v")
+            .dist("numpy", "2.3.1")
+            .dist_at("numpy", "2.3.1", "/v/lib64/python3.12/site-packages/numpy-2.3.1.dist-info")
+            .build();
+        vec![
+            Case::new("two torches in one folder", machines::a10(), vec![two_torches]).finds(
+                Warning,
+                Certain,
+                &[
+                    "torch is installed 2 times in /v: 2.9.1, 2.5.1",
+                    "torch-2.5.1.dist-info]",
+                    "/v/bin/python -m pip uninstall --yes torch\n/v/bin/python -m pip uninstall --yes torch",
+                    "pip install torch==2.9.1 --index-url https://download.pytorch.org/whl/cu128",
+                ],
+            ),
+            Case::new("what pip set aside", machines::a10(), vec![leftover]).finds(
+                Info,
+                Certain,
+                &["~orch-2.5.1.dist-info", "rm -r -- '/v/lib/python3.12/site-packages/~orch-2.5.1.dist-info'"],
+            ),
+            Case::new("Debian's numpy and pip's", machines::x86(), vec![two_folders])
+                .finds(Info, Certain, &["numpy 2.3.1 is used, 1.26.4 is hidden"]),
+            Case::new("lib64 is a link to lib", machines::x86(), vec![linked]),
+            Case::new(
+                "one of each",
+                machines::h200(),
+                vec![env("/v").torch("2.11.0+cu130", Some("13.0")).dist("torchvision", "0.26.0").build()],
+            ),
+        ]
+    }
+}

@@ -1,0 +1,124 @@
+use super::gpu_too_old::{finding, unserved};
+use super::{Context, Rule};
+use crate::torch_build::published;
+use crate::version::dotted;
+use facts::{Finding, Machine, PyEnv};
+
+pub(super) const RULE: Rule = Rule {
+    id: "gpu-too-new",
+    title: "the installed torch has no code for this newer GPU",
+    about: "\
+Each CUDA build of torch carries code for the architectures that existed when it was made. Machine code runs on later
+GPUs of the same major capability only (8.6 code on 8.9, 12.0 code on 12.1), and the published builds seldom embed PTX
+that a driver could compile for others. Blackwell (10.0, 12.0) needs a cu128 or newer build, that is torch 2.7 or
+newer; Jetson Thor (11.0) needs cu130.
+
+It shows as
+  NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the current PyTorch installation.
+and then as
+  CUDA error: no kernel image is available for execution on the device
+
+Seen by comparing the GPU's compute capability with the published list of the installed build; the embedded code itself
+is not read.
+
+Install a build whose list has the architecture.",
+    links: &[
+        "https://github.com/pytorch/pytorch/issues/167244",
+        "https://github.com/pytorch/pytorch/issues/150733",
+    ],
+    check,
+    #[cfg(test)]
+    cases: tests::cases,
+};
+
+fn check(context: &Context) -> Vec<Finding> {
+    context.envs.iter().filter_map(|env| judge(context.machine, env)).collect()
+}
+
+fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
+    let build = published(machine, env)?;
+    let (gpu, sm) = unserved(machine, build).into_iter().find(|(_, sm)| *sm >= build.oldest())?;
+    let cause = match build.ptx {
+        Some(ptx) => format!(
+            "This build has no machine code for {}, and its PTX for {} serves only newer GPUs.",
+            dotted(sm),
+            dotted(ptx)
+        ),
+        None => format!(
+            "This build has no machine code for {} and no PTX a driver could compile for it.",
+            dotted(sm)
+        ),
+    };
+    Some(finding(&RULE, machine, env, build, (gpu, sm), "too new for", cause))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_support::{Case, env, machines};
+    use facts::{Confidence::*, Severity::*};
+
+    pub(super) fn cases() -> Vec<Case> {
+        let torch =
+            |version: &str, cuda: &str| vec![env("/v").uv().torch(version, Some(cuda)).build()];
+        let rtx5090 =
+            || machines::x86_with("NVIDIA GeForce RTX 5090", (12, 0), "575.57.08", (12, 9));
+        let b200 = || machines::x86_with("NVIDIA B200", (10, 0), "580.95.05", (13, 0));
+        vec![
+            Case::new("RTX 5090 on cu126", rtx5090(), torch("2.7.1+cu126", "12.6")).finds(
+                Error,
+                Likely,
+                &[
+                    "NVIDIA GeForce RTX 5090 (sm_120) is too new for torch 2.7.1+cu126 in /v",
+                    "that build has sm_50 sm_60",
+                    "no PTX",
+                    "torch==2.7.1 --index-url https://download.pytorch.org/whl/cu128",
+                ],
+            ),
+            Case::new(
+                "RTX 5090 on a torch before Blackwell",
+                rtx5090(),
+                torch("2.5.1+cu121", "12.1"),
+            )
+            .finds(
+                Error,
+                Likely,
+                &["'torch==2.7.*' --index-url https://download.pytorch.org/whl/cu128"],
+            ),
+            Case::new("B200 on cu124", b200(), torch("2.6.0+cu124", "12.4")).finds(
+                Error,
+                Likely,
+                &["sm_100", "whl/cu128"],
+            ),
+            Case::new("Thor on cu128", machines::jetson_thor(), torch("2.9.1+cu128", "12.8"))
+                .finds(
+                    Error,
+                    Likely,
+                    &["sm_110", "torch==2.9.1 --index-url https://download.pytorch.org/whl/cu130"],
+                ),
+            Case::new(
+                "GB200 on the wheel for Hopper alone",
+                machines::with_gpu(
+                    machines::gh200(),
+                    machines::gpu("NVIDIA GB200", (10, 0), 189_000),
+                    "570.148.08",
+                    (12, 8),
+                ),
+                torch("2.6.0+cu126", "12.6"),
+            )
+            .finds(Error, Likely, &["NVIDIA GB200 (sm_100) is too new", "whl/cu128"]),
+            Case::new("RTX 5090 on cu128", rtx5090(), torch("2.9.1+cu128", "12.8")),
+            Case::new(
+                "RTX 4090 runs the code of 8.6",
+                machines::rtx4090(),
+                torch("2.5.1+cu121", "12.1"),
+            ),
+            Case::new("GB10 runs the code of 12.0", machines::gb10(), torch("2.9.1+cu130", "13.0")),
+            Case::new(
+                "Orin is another rule",
+                machines::jetson_orin(),
+                torch("2.9.1+cu126", "12.6"),
+            ),
+            Case::new("no GPU", machines::x86(), torch("2.9.1+cu126", "12.6")),
+        ]
+    }
+}

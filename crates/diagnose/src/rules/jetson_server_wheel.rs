@@ -1,0 +1,111 @@
+use super::{Context, Rule};
+use crate::gpu;
+use crate::remedy::Installer;
+use crate::torch_build::published;
+use crate::version::dotted;
+use facts::{Confidence, Finding, MachineKind, PyEnv, Severity};
+
+pub(super) const RULE: Rule = Rule {
+    id: "jetson-server-wheel",
+    title: "a torch wheel for server Arm on a Jetson",
+    about: "\
+Jetson (Tegra) and Arm servers share the name aarch64, but not their GPU code. PyTorch's aarch64 CUDA wheels carry code
+for sm_80, sm_90 and newer server parts. On desktop and server GPUs code for 8.0 runs on 8.7; on Tegra NVIDIA does not
+support that, so an Orin (8.7) finds nothing to run. A Thor (11.0) is served by the cu130 wheels.
+
+It shows as torch.cuda.is_available() being True and then, at the first kernel,
+  CUDA error: no kernel image is available for execution on the device
+
+Seen from the label of the torch wheel and the machine being a Tegra; the embedded code itself is not read.
+
+Install the wheel NVIDIA builds for the JetPack release, or build torch with TORCH_CUDA_ARCH_LIST=8.7.",
+    links: &[
+        "https://github.com/pytorch/pytorch/issues/145560",
+        "https://github.com/jax-ml/jax/pull/40492",
+    ],
+    check,
+    #[cfg(test)]
+    cases: tests::cases,
+};
+
+fn check(context: &Context) -> Vec<Finding> {
+    if context.machine.kind != MachineKind::Jetson {
+        return Vec::new();
+    }
+    context.envs.iter().filter_map(|env| judge(context, env)).collect()
+}
+
+fn judge(context: &Context, env: &PyEnv) -> Option<Finding> {
+    let build = published(context.machine, env)?;
+    let torch = env.torch.as_ref()?;
+    let capabilities = gpu::capabilities(context.machine);
+    // From Thor on, a Jetson takes the server wheels: an architecture missing there is `gpu-too-new`'s matter.
+    let (gpu, sm) = capabilities.into_iter().find(|(_, sm)| sm.0 < 11 && !build.sm.contains(sm))?;
+    let installer = Installer::of(env);
+    let finding = RULE
+        .finding(
+            Severity::Error,
+            Confidence::Likely,
+            format!(
+                "torch {} in {} is the wheel for Arm servers; it has no code for this Jetson's sm_{}{}",
+                torch.version, env.root, sm.0, sm.1
+            ),
+        )
+        .evidence(format!("version {}", torch.version), torch.source.clone())
+        .evidence(format!("that wheel has {}", build.architectures()), build.source.to_string())
+        .evidence(gpu::describe(gpu), gpu.name.source.clone())
+        .cause(format!(
+            "On Tegra machine code runs only on the architecture it was built for, and the server wheels are not \
+             built for {}.",
+            dotted(sm)
+        ))
+        .fix([
+            installer.uninstall(&["torch"]),
+            "# then install NVIDIA's torch wheel for this JetPack release, or build torch with:".to_owned(),
+            format!("export TORCH_CUDA_ARCH_LIST={}", dotted(sm)),
+        ])
+        .done();
+    Some(finding)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_support::{Case, env, machines};
+    use facts::{Confidence::*, Severity::*};
+
+    pub(super) fn cases() -> Vec<Case> {
+        let torch = |version: &str, cuda: &str| {
+            vec![env("/v").python("3.10.12").torch(version, Some(cuda)).build()]
+        };
+        vec![
+            Case::new("cu126 on an Orin", machines::jetson_orin(), torch("2.9.1+cu126", "12.6"))
+                .finds(
+                    Error,
+                    Likely,
+                    &[
+                        "sm_87",
+                        "that wheel has sm_80 sm_90",
+                        "Orin (nvgpu) (compute capability 8.7)",
+                        "/v/bin/python -m pip uninstall --yes torch",
+                        "export TORCH_CUDA_ARCH_LIST=8.7",
+                    ],
+                ),
+            Case::new(
+                "NVIDIA's own build",
+                machines::jetson_orin(),
+                torch("2.5.0a0+872d972e41.nv24.08", "12.6"),
+            ),
+            Case::new(
+                "a community build without a label",
+                machines::jetson_orin(),
+                torch("2.8.0", "12.6"),
+            ),
+            Case::new(
+                "Thor takes the server wheel",
+                machines::jetson_thor(),
+                torch("2.9.1+cu130", "13.0"),
+            ),
+            Case::new("a server", machines::gh200(), torch("2.9.1+cu126", "12.6")),
+        ]
+    }
+}

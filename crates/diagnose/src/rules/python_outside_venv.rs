@@ -1,0 +1,213 @@
+use super::{Context, Rule};
+use crate::remedy::{python_path, quote};
+use facts::{Confidence, EnvKind, EnvManager, Finding, PyEnv, Severity};
+
+pub(super) const RULE: Rule = Rule {
+    id: "python-outside-venv",
+    title: "the Python that runs is not the environment's",
+    about: "\
+An environment is in use only when its own interpreter runs. Where `python` on PATH is another one, `pip install` goes
+to a different place than the program reads from. It comes from a shell profile that puts its folder in front after
+activation, from an environment that was moved or copied (its scripts name the old place), from sudo, or from never
+activating it.
+
+It shows as
+  ModuleNotFoundError: No module named 'torch'
+right after installing torch, or as an old version that will not go away. `which python` and `which pip` show it.
+
+Seen by comparing the interpreter found on PATH with the environment that VIRTUAL_ENV or CONDA_PREFIX names, and the
+interpreter an environment names with its folder.
+
+Activate the environment again, or name its interpreter: /path/.venv/bin/python -m pip ...",
+    links: &["https://docs.python.org/3/library/venv.html"],
+    check,
+    #[cfg(test)]
+    cases: tests::cases,
+};
+
+fn check(context: &Context) -> Vec<Finding> {
+    let own = context.envs.iter().filter_map(own_interpreter);
+    own.chain(on_path(context.envs)).collect()
+}
+
+/// A virtual environment whose interpreter is missing or lies elsewhere.
+fn own_interpreter(env: &PyEnv) -> Option<Finding> {
+    if env.kind != EnvKind::Venv {
+        return None;
+    }
+    let root = env.root.trim_end_matches('/');
+    let seen = match &env.interpreter.executable {
+        Some(path) if is_inside(path, root) => return None,
+        Some(path) => path.clone(),
+        None => "no interpreter".to_owned(),
+    };
+    let missing = env.interpreter.executable.is_none();
+    let finding = RULE
+        .finding(
+            Severity::Error,
+            if missing { Confidence::Likely } else { Confidence::Certain },
+            match missing {
+                true => format!("the environment {root} has no interpreter of its own"),
+                false => format!("the environment {root} runs {seen}, which is outside it"),
+            },
+        )
+        .evidence(seen, format!("{root}/bin"))
+        .cause(
+            "The environment was moved, copied, or left without the Python it was made from; what is installed into \
+             it is not what runs.",
+        )
+        .fix(remake(env))
+        .done();
+    Some(finding)
+}
+
+fn remake(env: &PyEnv) -> Vec<String> {
+    let root = quote(&env.root);
+    let version = env.interpreter.version.as_ref().map(|fact| fact.value.as_str());
+    let uv = env.manager.as_ref().is_some_and(|manager| manager.value == EnvManager::Uv);
+    let listed =
+        "# its packages, to install again afterwards, are the *.dist-info folders in:".to_owned();
+    let folders = env.site_packages.iter().map(|folder| format!("ls {}", quote(folder)));
+    let make = match (uv, version) {
+        (true, Some(version)) => format!("uv venv --clear --python {version} {root}"),
+        (true, None) => format!("uv venv --clear {root}"),
+        (false, _) => format!("python3 -m venv --clear {root}"),
+    };
+    std::iter::once(listed).chain(folders).chain([make]).collect()
+}
+
+/// The environment the shell names, against the Python it would run.
+fn on_path(envs: &[PyEnv]) -> Option<Finding> {
+    let on_path = envs.iter().find(|env| env.found_by == "python on PATH")?;
+    let wanted = ["VIRTUAL_ENV", "CONDA_PREFIX", "./.venv"]
+        .into_iter()
+        .find_map(|how| envs.iter().find(|env| env.found_by == how))?;
+    let python = python_path(on_path);
+    if is_inside(&python, wanted.root.trim_end_matches('/')) {
+        return None;
+    }
+    let active = wanted.found_by != "./.venv";
+    let uv = wanted.manager.as_ref().is_some_and(|manager| manager.value == EnvManager::Uv);
+    let (severity, title, cause) = match (active, uv) {
+        (true, _) => (
+            Severity::Error,
+            format!("{} names {}, but `python` is {python}", wanted.found_by, wanted.root),
+            "The shell says the environment is active, but another folder comes first on PATH; pip installs into one \
+             place and programs read from another.",
+        ),
+        (false, false) => (
+            Severity::Warning,
+            format!("{} is here but not active: `python` is {python}", wanted.root),
+            "The environment was never activated in this shell, so `python` and `pip` are another installation's.",
+        ),
+        // uv's users run `uv run` and never activate anything.
+        (false, true) => (
+            Severity::Info,
+            format!("{} is here but not active: `python` is {python}", wanted.root),
+            "The environment is not activated in this shell; `uv run` uses it all the same.",
+        ),
+    };
+    let activate = match wanted.kind {
+        EnvKind::Conda => format!("conda activate {}", quote(&wanted.root)),
+        _ => format!("source {}", quote(&format!("{}/bin/activate", wanted.root))),
+    };
+    let finding = RULE
+        .finding(severity, Confidence::Certain, title)
+        .evidence(format!("python is {python}"), on_path.found_by.clone())
+        .evidence(format!("environment {}", wanted.root), wanted.found_by.clone())
+        .cause(cause)
+        .fix([
+            activate,
+            "hash -r".to_owned(),
+            "# or name the interpreter each time:".to_owned(),
+            format!("{} -m pip --version", quote(&python_path(wanted))),
+        ])
+        .done();
+    Some(finding)
+}
+
+fn is_inside(path: &str, root: &str) -> bool {
+    path.strip_prefix(root).is_some_and(|rest| rest.starts_with('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_support::{Case, env, machines};
+    use facts::{Confidence::*, Severity::*};
+
+    pub(super) fn cases() -> Vec<Case> {
+        let system = || {
+            env("/usr")
+                .system()
+                .found_by("python on PATH")
+                .interpreter(Some("/usr/bin/python3"), None)
+        };
+        let venv = |how: &str| env("/w/.venv").found_by(how);
+        vec![
+            Case::new(
+                "VIRTUAL_ENV says one thing, PATH another",
+                machines::gh200(),
+                vec![venv("VIRTUAL_ENV").build(), system().build()],
+            )
+            .finds(
+                Error,
+                Certain,
+                &[
+                    "VIRTUAL_ENV names /w/.venv, but `python` is /usr/bin/python3",
+                    "source /w/.venv/bin/activate",
+                    "/w/.venv/bin/python -m pip",
+                ],
+            ),
+            Case::new(
+                "conda's prefix",
+                machines::a10(),
+                vec![env("/opt/c").conda().found_by("CONDA_PREFIX").build(), system().build()],
+            )
+            .finds(Error, Certain, &["conda activate /opt/c"]),
+            Case::new(
+                "a .venv nobody activated",
+                machines::x86(),
+                vec![venv("./.venv").build(), system().build()],
+            )
+            .finds(Warning, Certain, &["here but not active"]),
+            Case::new(
+                "uv needs no activation",
+                machines::x86(),
+                vec![venv("./.venv").uv().build(), system().build()],
+            )
+            .finds(Info, Certain, &["uv run"]),
+            Case::new(
+                "an interpreter elsewhere",
+                machines::gh200(),
+                vec![venv("--venv").interpreter(Some("/usr/bin/python3"), None).build()],
+            )
+            .finds(
+                Error,
+                Certain,
+                &[
+                    "/w/.venv runs /usr/bin/python3, which is outside it",
+                    "python3 -m venv --clear /w/.venv",
+                ],
+            ),
+            Case::new(
+                "a sibling folder with the same beginning is outside",
+                machines::x86(),
+                vec![venv("--venv").uv().interpreter(Some("/w/.venv2/bin/python"), None).build()],
+            )
+            .finds(Error, Certain, &["uv venv --clear --python 3.12.3 /w/.venv"]),
+            Case::new(
+                "no interpreter",
+                machines::x86(),
+                vec![venv("--venv").interpreter(None, None).build()],
+            )
+            .finds(Error, Likely, &["has no interpreter of its own"]),
+            Case::new("its own interpreter", machines::x86(), vec![venv("VIRTUAL_ENV").build()]),
+            Case::new(
+                "--venv may differ from PATH",
+                machines::x86(),
+                vec![venv("--venv").build(), system().build()],
+            ),
+            Case::new("only a system Python", machines::x86(), vec![system().build()]),
+        ]
+    }
+}

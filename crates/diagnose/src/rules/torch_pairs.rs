@@ -1,0 +1,273 @@
+use super::{Context, Rule};
+use crate::data::torch_series::{self, Fits};
+use crate::remedy::Installer;
+use crate::requirement::{Requirement, required};
+use crate::torch_build::{Installed, installed, is_leftover, live_dist};
+use crate::version::{Version, cuda_of_label};
+use facts::{Confidence, Dist, Finding, Machine, PyEnv, Severity};
+
+pub(super) const RULE: Rule = Rule {
+    id: "torch-pairs",
+    title: "torchvision, torchaudio or triton of another torch release",
+    about: "\
+torchvision and torchaudio are compiled against one torch release (torchvision from 0.29 and torchaudio from 2.11 are
+built for every later torch), and each CUDA torch pins one triton. A later install of one of them alone breaks the pair:
+torch 2.5.1 goes with torchvision 0.20.1, torchaudio 2.5.1 and triton 3.1.0.
+
+It shows as
+  RuntimeError: operator torchvision::nms does not exist
+or as an undefined symbol from torchaudio; another triton shows in torch.compile and in Triton kernels, as an
+ImportError or AttributeError from triton.
+
+Seen in the METADATA of the installed packages, which names the torch they were built for; where it names none, in a
+table of releases.
+
+Install the fitting release from the index torch came from, naming torch's own version so that it stays.",
+    links: &[
+        "https://github.com/pytorch/vision/issues/8985",
+        "https://github.com/pytorch/vision#installation",
+    ],
+    check,
+    #[cfg(test)]
+    cases: tests::cases,
+};
+
+fn check(context: &Context) -> Vec<Finding> {
+    context.envs.iter().flat_map(|env| judge(context.machine, env)).collect()
+}
+
+fn judge(machine: &Machine, env: &PyEnv) -> Vec<Finding> {
+    let Some(torch) = installed(env).filter(|torch| torch.version.is_final()) else {
+        // A nightly or a vendor's build goes with companions of its own, which carry no comparable numbers.
+        return Vec::new();
+    };
+    let arm = machine.platform.is_arm();
+    let companions = ["torchvision", "torchaudio"]
+        .into_iter()
+        .filter_map(|name| companion(env, &torch, live_dist(env, name)?, arm));
+    companions.chain(triton(env, &torch, arm)).collect()
+}
+
+/// torchvision or torchaudio against torch: by its METADATA, else by the table, else by the CUDA label.
+fn companion(env: &PyEnv, torch: &Installed, dist: &Dist, arm: bool) -> Option<Finding> {
+    let name = Dist::normalise(&dist.name);
+    let version = Version::parse(&dist.version).filter(Version::is_final)?;
+    let row = torch_series::series(torch.version.minor());
+    let fits = row.map(|row| if name == "torchvision" { row.torchvision } else { row.torchaudio });
+    let pin = required(dist, "torch", arm).filter(Requirement::is_pinned);
+    let title = format!(
+        "{name} {} does not go with torch {} in {}",
+        dist.version, torch.torch.version, env.root
+    );
+    let draft = |severity, confidence| {
+        RULE.finding(severity, confidence, title.clone())
+            .evidence(format!("torch {}", torch.torch.version), torch.torch.source.clone())
+            .evidence(format!("{name} {}", dist.version), format!("{}/METADATA", dist.path))
+    };
+    let compiled =
+        format!("{name} is compiled against another torch, so its operators do not load.");
+    let draft = match (&pin, fits) {
+        (Some(pin), _) => {
+            if pin.allows(&torch.version)? {
+                return label(env, torch, dist, &name, fits);
+            }
+            draft(Severity::Error, Confidence::Certain)
+                .evidence(format!("Requires-Dist: {}", pin.line), format!("{}/METADATA", dist.path))
+                .cause(compiled)
+        }
+        (None, Some(fits)) => {
+            if fits.allows(version.minor()) {
+                return label(env, torch, dist, &name, Some(fits));
+            }
+            let source = row.map_or(String::new(), |row| row.source.to_string());
+            draft(Severity::Error, Confidence::Likely)
+                .evidence(
+                    format!(
+                        "torch {} goes with {name}{}",
+                        torch.version.public(),
+                        fits.constraint()
+                    ),
+                    source,
+                )
+                .cause(compiled)
+        }
+        (None, None) => return None,
+    };
+    Some(draft.fix(fix(env, torch, &name, fits)).done())
+}
+
+/// Same release, other CUDA: a `+cpu` torchvision has no CUDA operators, and one of another major version refuses.
+fn label(
+    env: &PyEnv,
+    torch: &Installed,
+    dist: &Dist,
+    name: &str,
+    fits: Option<Fits>,
+) -> Option<Finding> {
+    let cuda = torch.cuda?;
+    let version = Version::parse(&dist.version)?;
+    let label = version.local.as_deref()?;
+    let wrong = label == "cpu" || cuda_of_label(label).is_some_and(|(major, _)| major != cuda.0);
+    if !wrong {
+        return None;
+    }
+    let finding = RULE
+        .finding(
+            Severity::Error,
+            Confidence::Likely,
+            format!(
+                "{name} {} is built for other hardware than torch {} in {}",
+                dist.version, torch.torch.version, env.root
+            ),
+        )
+        .evidence(format!("torch {}", torch.torch.version), torch.torch.source.clone())
+        .evidence(format!("{name} {}", dist.version), format!("{}/METADATA", dist.path))
+        .cause(format!("The two labels differ: operators of {name} are missing for CUDA, or it refuses to load."))
+        .fix(fix(env, torch, name, fits))
+        .done();
+    Some(finding)
+}
+
+fn fix(env: &PyEnv, torch: &Installed, name: &str, fits: Option<Fits>) -> Vec<String> {
+    let installer = Installer::of(env);
+    let constraint = fits.map_or(String::new(), Fits::constraint);
+    // The label in version.py tells which index torch came from; without it the default index is right.
+    let index = torch.cuda.filter(|_| {
+        torch.version.local.as_deref().is_some_and(|label| cuda_of_label(label).is_some())
+    });
+    let specs = [format!("torch=={}", torch.version.public()), format!("{name}{constraint}")];
+    vec![installer.uninstall(&[name]), installer.install(&specs, index)]
+}
+
+/// triton against torch's pin.
+fn triton(env: &PyEnv, torch: &Installed, arm: bool) -> Option<Finding> {
+    torch.cuda?;
+    let triton = live_dist(env, "triton")?;
+    let version = Version::parse(&triton.version).filter(Version::is_final)?;
+    let dist =
+        env.dists.iter().find(|dist| Dist::normalise(&dist.name) == "torch" && !is_leftover(dist));
+    let pin = dist.and_then(|dist| required(dist, "triton", arm)).filter(Requirement::is_pinned);
+    let row = torch_series::series(torch.version.minor());
+    let (confidence, what, source, spec) = match (&pin, row) {
+        (Some(pin), _) => {
+            if pin.allows(&version)? {
+                return None;
+            }
+            let source = dist.map_or(String::new(), |dist| format!("{}/METADATA", dist.path));
+            let spec = format!("triton{}", pin.constraint());
+            (Confidence::Certain, format!("Requires-Dist: {}", pin.line), source, spec)
+        }
+        (None, Some(row)) => {
+            if row.triton == version.minor() {
+                return None;
+            }
+            let spec = format!("triton{}", Fits::Series(row.triton).constraint());
+            (
+                Confidence::Likely,
+                format!("torch {} goes with {spec}", torch.version.public()),
+                row.source.to_string(),
+                spec,
+            )
+        }
+        (None, None) => return None,
+    };
+    let finding = RULE
+        .finding(
+            Severity::Warning,
+            confidence,
+            format!(
+                "triton {} is not the one torch {} in {} was released with",
+                triton.version, torch.torch.version, env.root
+            ),
+        )
+        .evidence(format!("triton {}", triton.version), format!("{}/METADATA", triton.path))
+        .evidence(format!("torch {}", torch.torch.version), torch.torch.source.clone())
+        .evidence(what, source)
+        .cause(
+            "torch.compile calls triton's internals, which change between releases: it may fail to import, or compile \
+             wrongly.",
+        )
+        .fix([Installer::of(env).install(&[spec], None)])
+        .done();
+    Some(finding)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_support::{Case, env, machines};
+    use facts::{Confidence::*, Severity::*};
+
+    pub(super) fn cases() -> Vec<Case> {
+        let pinned = env("/v")
+            .uv()
+            .torch("2.6.0+cu124", Some("12.4"))
+            .dist("torchvision", "0.20.1")
+            .requires("torchvision", "torch (==2.5.1)")
+            .build();
+        // Row R0-07: torch 2.5.1 with torchvision 0.20.1 and torchaudio 2.5.1, but triton 3.5.0.
+        let profile = env("/v")
+            .torch("2.5.1+cu124", Some("12.4"))
+            .dist("torchvision", "0.20.1")
+            .dist("torchaudio", "2.5.1")
+            .dist("triton", "3.5.0")
+            .build();
+        let by_metadata = env("/v")
+            .torch("2.11.0+cu130", Some("13.0"))
+            .requires("torch", "triton==3.6.0; platform_system == \"Linux\"")
+            .dist("triton", "3.7.0")
+            .build();
+        let table_only =
+            env("/v").torch("2.8.0+cu128", Some("12.8")).dist("torchaudio", "2.9.1").build();
+        let recorded = env("/opt/torch/.venv")
+            .torch("2.11.0+cu130", Some("13.0"))
+            .requires("torch", "triton==3.6.0; platform_system == \"Linux\"")
+            .dist("torchvision", "0.26.0")
+            .requires("torchvision", "torch (==2.11.0)")
+            .dist("torchaudio", "2.11.0")
+            .dist("triton", "3.6.0")
+            .build();
+        let stable = env("/v")
+            .torch("2.15.0+cu132", Some("13.2"))
+            .dist("torchvision", "0.29.2")
+            .requires("torchvision", "torch (>=2.14.0)")
+            .dist("torchaudio", "2.11.0")
+            .dist("triton", "3.9.1")
+            .build();
+        let labels =
+            env("/v").torch("2.9.0+cu128", Some("12.8")).dist("torchvision", "0.24.0+cpu").build();
+        let nightly = env("/v")
+            .torch("2.12.0.dev20260301+cu130", Some("13.0"))
+            .dist("torchvision", "0.20.1")
+            .build();
+        vec![
+            Case::new("torch was upgraded alone", machines::a10(), vec![pinned]).finds(
+                Error,
+                Certain,
+                &[
+                    "torchvision 0.20.1 does not go with torch 2.6.0+cu124 in /v",
+                    "Requires-Dist: torch (==2.5.1)",
+                    "uv pip install --python /v/bin/python torch==2.6.0 'torchvision==0.21.*' --index-url https://download.pytorch.org/whl/cu124",
+                ],
+            ),
+            Case::new("the stored profile of row R0-07", machines::h200(), vec![profile]).finds(
+                Warning,
+                Likely,
+                &["triton 3.5.0 is not the one torch 2.5.1+cu124", "triton==3.1.*"],
+            ),
+            Case::new("torch's own pin", machines::h200(), vec![by_metadata])
+                .finds(Warning, Certain, &["Requires-Dist: triton==3.6.0", "pip install triton==3.6.0"]),
+            Case::new("no pin, so the table", machines::a10(), vec![table_only])
+                .finds(Error, Likely, &["goes with torchaudio==2.8.*", "table of firstlight"]),
+            Case::new("a CPU torchvision beside a CUDA torch", machines::a10(), vec![labels])
+                .finds(Error, Likely, &["built for other hardware", "'torchvision==0.24.*'"]),
+            Case::new("the recorded H200", machines::h200(), vec![recorded]),
+            Case::new("releases against the stable ABI", machines::h200(), vec![stable]),
+            Case::new("a nightly", machines::h200(), vec![nightly]),
+            Case::new(
+                "macOS needs no triton",
+                machines::m3_max(),
+                vec![env("/v").torch("2.9.1", None).dist("torchvision", "0.24.1").build()],
+            ),
+        ]
+    }
+}

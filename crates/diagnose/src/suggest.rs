@@ -1,0 +1,67 @@
+use crate::rules::{RULES, Rule};
+
+/// A rule id as users type it: any case, `_` for `-`.
+pub(crate) fn normalise(id: &str) -> String {
+    id.trim().to_ascii_lowercase().replace('_', "-")
+}
+
+/// The rule whose id is nearest to a misspelt one; `None` when nothing is near enough to be meant.
+pub fn nearest(id: &str) -> Option<&'static Rule> {
+    let wanted = normalise(id);
+    let (distance, rule) =
+        RULES.iter().map(|rule| (distance(&wanted, rule.id), rule)).min_by_key(|(d, _)| *d)?;
+    // A third of the letters may be wrong; beyond that a suggestion would be a guess.
+    if distance <= wanted.chars().count() / 3 {
+        return Some(rule);
+    }
+    // A word of an id names its rule when no other id has that word.
+    let mut sharing = RULES.iter().filter(|rule| rule.id.split('-').any(|word| word == wanted));
+    match (sharing.next(), sharing.next()) {
+        (Some(rule), None) => Some(rule),
+        _ => None,
+    }
+}
+
+/// Levenshtein distance in characters.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let substituted = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn misspelt_ids_find_their_rule_and_nonsense_finds_none() {
+        let check = |typed: &str, expect: Option<&str>| {
+            assert_eq!(nearest(typed).map(|rule| rule.id), expect, "{typed}");
+        };
+        check("cpu-only-torhc", Some("cpu-only-torch"));
+        check("CPU_ONLY_TORCH", Some("cpu-only-torch"));
+        check("driver-to-old", Some("driver-too-old"));
+        check("jetson", Some("jetson-server-wheel"));
+        check("mismatch", Some("driver-library-mismatch"));
+        check("torch", None);
+        check("everything-is-slow", None);
+        check("", None);
+    }
+
+    #[test]
+    fn distances() {
+        for (a, b, expect) in [("", "abc", 3), ("kitten", "sitting", 3), ("same", "same", 0)] {
+            assert_eq!(distance(a, b), expect);
+            assert_eq!(distance(b, a), expect);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Records of machines and environments the rules are tested on, and the one check every rule's cases go through.
+
+mod envs;
+pub(crate) mod machines;
+
+pub(crate) use envs::env;
+
+use crate::rules::{Context, Rule};
+use facts::{Confidence, Finding, Machine, PyEnv, Severity};
+
+/// One machine with its environments and what a rule must say about them.
+pub(crate) struct Case {
+    /// What the case is, for the message of a failure.
+    pub(crate) what: &'static str,
+    /// The machine.
+    pub(crate) machine: Machine,
+    /// Its environments.
+    pub(crate) envs: Vec<PyEnv>,
+    /// The findings in order; empty when the rule must be silent.
+    pub(crate) expect: Vec<Expect>,
+}
+
+/// What one finding must be and contain.
+pub(crate) struct Expect {
+    severity: Severity,
+    confidence: Confidence,
+    /// Phrases of its title, evidence, cause or commands.
+    phrases: Vec<&'static str>,
+    /// Phrases that must not occur.
+    absent: Vec<&'static str>,
+}
+
+impl Case {
+    /// A case in which the rule must stay silent, unless [`Case::finds`] follows.
+    pub(crate) fn new(what: &'static str, machine: Machine, envs: Vec<PyEnv>) -> Self {
+        Self { what, machine, envs, expect: Vec::new() }
+    }
+
+    /// Expects one (more) finding with these phrases.
+    pub(crate) fn finds(
+        mut self,
+        severity: Severity,
+        confidence: Confidence,
+        phrases: &[&'static str],
+    ) -> Self {
+        let phrases = phrases.to_vec();
+        self.expect.push(Expect { severity, confidence, phrases, absent: Vec::new() });
+        self
+    }
+
+    /// Expects the last finding not to say something.
+    pub(crate) fn without(mut self, phrases: &[&'static str]) -> Self {
+        self.expect.last_mut().expect("a finding to be silent in").absent.extend(phrases);
+        self
+    }
+}
+
+/// Runs one rule on one case.
+pub(crate) fn check(rule: &Rule, case: &Case) {
+    let context = Context { machine: &case.machine, envs: &case.envs };
+    let findings = (rule.check)(&context);
+    let at = format!("{}: {}", rule.id, case.what);
+    assert_eq!(findings.len(), case.expect.len(), "{at}: {findings:#?}");
+    for (finding, expect) in findings.iter().zip(&case.expect) {
+        assert_eq!(finding.rule, rule.id, "{at}");
+        assert_eq!(finding.severity, expect.severity, "{at}: {finding:#?}");
+        assert_eq!(finding.confidence, expect.confidence, "{at}: {finding:#?}");
+        let text = everything(finding);
+        for phrase in &expect.phrases {
+            assert!(text.contains(phrase), "{at}: {phrase:?} is not in\n{text}");
+        }
+        for phrase in &expect.absent {
+            assert!(!text.contains(phrase), "{at}: {phrase:?} is in\n{text}");
+        }
+    }
+}
+
+fn everything(finding: &Finding) -> String {
+    let mut lines = vec![finding.title.clone(), finding.cause.clone()];
+    lines.extend(finding.evidence.iter().map(|e| format!("{} [{}]", e.what, e.source)));
+    lines.extend(finding.fix.iter().cloned());
+    lines.join("\n")
+}

@@ -1,0 +1,122 @@
+//! Python environments, as `probe` would record them.
+
+use facts::{Dist, EnvKind, EnvManager, Fact, Interpreter, PyEnv, Torch};
+
+/// Builds one environment.
+pub(crate) struct EnvBuilder(PyEnv);
+
+/// A virtual environment with Python 3.12.3 and nobody recorded as its manager.
+pub(crate) fn env(root: &str) -> EnvBuilder {
+    EnvBuilder(PyEnv {
+        root: root.into(),
+        kind: EnvKind::Venv,
+        found_by: "--venv".into(),
+        manager: None,
+        interpreter: Interpreter {
+            executable: Some(format!("{root}/bin/python")),
+            resolved: Some("/usr/bin/python3.12".into()),
+            version: Some(Fact::new("3.12.3".into(), format!("{root}/pyvenv.cfg"))),
+            abi_tag: None,
+            base: Some("/usr/bin".into()),
+        },
+        site_packages: vec![format!("{root}/lib/python3.12/site-packages")],
+        dists: Vec::new(),
+        torch: None,
+        native_files: Vec::new(),
+        problems: Vec::new(),
+    })
+}
+
+impl EnvBuilder {
+    pub(crate) fn build(self) -> PyEnv {
+        self.0
+    }
+
+    fn managed_by(mut self, manager: EnvManager) -> Self {
+        self.0.manager = Some(Fact::new(manager, format!("{}/pyvenv.cfg", self.0.root)));
+        self
+    }
+
+    pub(crate) fn uv(self) -> Self {
+        self.managed_by(EnvManager::Uv)
+    }
+
+    pub(crate) fn conda(mut self) -> Self {
+        self.0.kind = EnvKind::Conda;
+        self.0.interpreter.base = None;
+        self.managed_by(EnvManager::Conda)
+    }
+
+    pub(crate) fn system(mut self) -> Self {
+        self.0.kind = EnvKind::System;
+        self.0.interpreter.base = None;
+        self
+    }
+
+    pub(crate) fn found_by(mut self, how: &str) -> Self {
+        self.0.found_by = how.into();
+        self
+    }
+
+    pub(crate) fn python(mut self, version: &str) -> Self {
+        self.0.interpreter.version =
+            Some(Fact::new(version.into(), format!("{}/pyvenv.cfg", self.0.root)));
+        self
+    }
+
+    /// Replaces the interpreter's path and what it resolves to.
+    pub(crate) fn interpreter(mut self, executable: Option<&str>, resolved: Option<&str>) -> Self {
+        self.0.interpreter.executable = executable.map(str::to_owned);
+        self.0.interpreter.resolved = resolved.map(str::to_owned);
+        self
+    }
+
+    /// torch by its `__version__` and `cuda`, with its distribution (whose METADATA has no local label, as on PyPI).
+    pub(crate) fn torch(self, version: &str, cuda: Option<&str>) -> Self {
+        let public = version.split('+').next().unwrap_or(version).to_owned();
+        let mut this = self.dist("torch", &public);
+        let source = format!("{}/torch/version.py", this.0.site_packages[0]);
+        this.0.torch = Some(Torch {
+            version: version.into(),
+            cuda: cuda.map(str::to_owned),
+            hip: None,
+            git_version: None,
+            source,
+        });
+        this
+    }
+
+    pub(crate) fn dist(self, name: &str, version: &str) -> Self {
+        let site = self.0.site_packages[0].clone();
+        let folder = format!("{site}/{}-{version}.dist-info", name.replace('-', "_"));
+        self.dist_at(name, version, &folder)
+    }
+
+    pub(crate) fn dist_at(mut self, name: &str, version: &str, folder: &str) -> Self {
+        self.0.dists.push(Dist {
+            name: name.into(),
+            version: version.into(),
+            path: folder.into(),
+            tags: Vec::new(),
+            requires: Vec::new(),
+            requires_python: None,
+            installer: None,
+            record_files: Some(10),
+        });
+        self
+    }
+
+    fn change(mut self, name: &str, change: impl FnOnce(&mut Dist)) -> Self {
+        let dist = self.0.dists.iter_mut().find(|dist| dist.name == name);
+        change(dist.expect("a distribution added before"));
+        self
+    }
+
+    pub(crate) fn installer(self, name: &str, word: &str) -> Self {
+        self.change(name, |dist| dist.installer = Some(word.into()))
+    }
+
+    pub(crate) fn requires(self, name: &str, line: &str) -> Self {
+        self.change(name, |dist| dist.requires.push(line.into()))
+    }
+}

@@ -1,0 +1,65 @@
+use crate::data::torch_builds::{self, Build};
+use crate::version::{Minor, Version, cuda_of_label, minor_of};
+use facts::{Dist, Machine, Platform, PyEnv, Torch};
+
+/// The installed torch with its versions read.
+#[derive(Debug)]
+pub(crate) struct Installed<'a> {
+    /// The record.
+    pub(crate) torch: &'a Torch,
+    /// `__version__`.
+    pub(crate) version: Version,
+    /// The CUDA release it was built with.
+    pub(crate) cuda: Option<Minor>,
+}
+
+/// The environment's torch; `None` when there is none or its version is no version.
+pub(crate) fn installed(env: &PyEnv) -> Option<Installed<'_>> {
+    let torch = env.torch.as_ref()?;
+    let version = Version::parse(&torch.version)?;
+    Some(Installed { torch, version, cuda: torch.cuda.as_deref().and_then(minor_of) })
+}
+
+/// The distribution that really is installed under a name: leftovers of interrupted installs (`~orch-...`) are not it.
+pub(crate) fn live_dist<'a>(env: &'a PyEnv, name: &str) -> Option<&'a Dist> {
+    let wanted = Dist::normalise(name);
+    env.dists.iter().find(|dist| Dist::normalise(&dist.name) == wanted && !is_leftover(dist))
+}
+
+/// Whether a dist-info folder is one that pip renamed while replacing a package and never removed.
+pub(crate) fn is_leftover(dist: &Dist) -> bool {
+    folder(dist).starts_with('~') || dist.name.starts_with('~') || dist.name.starts_with('-')
+}
+
+/// The name of the dist-info folder.
+pub(crate) fn folder(dist: &Dist) -> &str {
+    dist.path.trim_end_matches('/').rsplit('/').next().unwrap_or(&dist.path)
+}
+
+/// Whether conda, not pip or uv, put a distribution there.
+pub(crate) fn by_conda(dist: &Dist) -> bool {
+    dist.installer.as_deref().is_some_and(|word| word.trim() == "conda")
+}
+
+/// Which processor's wheels a Linux machine takes; `None` off Linux, where torch comes without CUDA.
+pub(crate) fn linux_arm(machine: &Machine) -> Option<bool> {
+    match machine.platform {
+        Platform::LinuxX86_64 => Some(false),
+        Platform::LinuxAarch64 => Some(true),
+        _ => None,
+    }
+}
+
+/// The row of the published CUDA build an environment holds; `None` for CPU builds and for builds the PyTorch
+/// project did not publish (conda's, a vendor's, a nightly, from source), of which the table knows nothing.
+pub(crate) fn published(machine: &Machine, env: &PyEnv) -> Option<&'static Build> {
+    let torch = installed(env)?;
+    // The project's CUDA wheels carry +cuNNN in version.py, also those on PyPI whose METADATA has no label.
+    let label = torch.version.local.as_deref().and_then(cuda_of_label);
+    let ours = torch.version.is_final() && label.is_some();
+    let conda = live_dist(env, "torch").is_some_and(by_conda);
+    if !ours || conda {
+        return None;
+    }
+    torch_builds::build(torch.version.minor(), torch.cuda?, linux_arm(machine)?)
+}

@@ -1,0 +1,157 @@
+use crate::data::cuda_drivers;
+use crate::data::torch_builds::{BUILDS, Build};
+use crate::data::torch_series;
+use crate::gpu;
+use crate::torch_build::linux_arm;
+use crate::version::{Minor, Version, minor_of};
+use facts::{Driver, Machine, MachineKind, PyEnv};
+
+/// A published torch that fits a machine and an environment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Choice {
+    /// torch series.
+    pub(crate) torch: Minor,
+    /// What to write after `torch`: the installed release when its series fits, else `==2.9.*`.
+    pub(crate) constraint: String,
+    /// CUDA release, which names the index.
+    pub(crate) cuda: Minor,
+}
+
+/// What a driver accepts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DriverReach {
+    /// Newest CUDA major version.
+    pub(crate) major: u32,
+    /// Newest CUDA release it names itself, where it was asked.
+    pub(crate) limit: Option<Minor>,
+}
+
+/// What a driver accepts by its own word, else by its version; `None` when neither is known.
+pub(crate) fn reach(machine: &Machine, driver: &Driver) -> Option<DriverReach> {
+    if let Some(limit) = &driver.cuda_limit {
+        return Some(DriverReach { major: limit.value.0, limit: Some(limit.value) });
+    }
+    // Tegra's driver has a numbering of its own, which the table of floors is not about.
+    if machine.kind == MachineKind::Jetson {
+        return None;
+    }
+    let version = Version::parse(&driver.version()?.value)?;
+    Some(DriverReach { major: cuda_drivers::newest_major(&version)?, limit: None })
+}
+
+/// The published CUDA build nearest to the installed torch that has code for every GPU here, runs on the driver and
+/// has a wheel for the environment's Python. `None` when nothing published fits, as on a Jetson Orin.
+pub(crate) fn choose(
+    machine: &Machine,
+    env: &PyEnv,
+    installed: Option<&Version>,
+) -> Option<Choice> {
+    let arm = linux_arm(machine)?;
+    let gpus = gpu::capabilities(machine);
+    let reach = machine.driver.as_ref().and_then(|driver| reach(machine, driver));
+    let python = env.interpreter.version.as_ref().and_then(|fact| minor_of(&fact.value));
+    let fits = |build: &Build| {
+        build.offered
+            && build.arm == arm
+            && reach.is_none_or(|reach| build.cuda.0 <= reach.major)
+            && gpus.iter().all(|(_, sm)| match machine.kind {
+                MachineKind::Jetson => build.sm.contains(sm),
+                _ => build.runs_on(*sm),
+            })
+    };
+    let has_wheel = |torch: Minor| match (torch_series::series(torch), python) {
+        (Some(row), Some(python)) => (row.python.0..=row.python.1).contains(&python),
+        (row, None) => row.is_some(),
+        (None, Some(_)) => false,
+    };
+    let wanted = installed.map(Version::minor);
+    let newest = torch_series::SERIES.last().map_or((2, 0), |row| row.torch);
+    let candidates = BUILDS.iter().filter(|build| fits(build)).flat_map(|build| {
+        build.torch.iter().filter(|torch| has_wheel(**torch)).map(|torch| (*torch, build.cuda))
+    });
+    let (torch, cuda) = candidates.min_by_key(|(torch, cuda)| {
+        let distance = wanted.unwrap_or(newest).1.abs_diff(torch.1);
+        // At the same distance the newer series; within a series the CUDA release nearest to what the driver names,
+        // from below if there is one.
+        (distance, std::cmp::Reverse(torch.1), preference(*cuda, reach))
+    })?;
+    let kept = installed.filter(|version| version.is_final() && version.minor() == torch);
+    let constraint = match kept {
+        Some(version) => format!("=={}", version.public()),
+        None => format!("=={}.{}.*", torch.0, torch.1),
+    };
+    Some(Choice { torch, constraint, cuda })
+}
+
+/// Smaller is better: the newest CUDA release the driver names, then newer ones of the same major version, which
+/// also run, nearest first. Without a named limit, the oldest release of the newest major version it runs.
+fn preference(cuda: Minor, reach: Option<DriverReach>) -> (u32, u32) {
+    let number = |minor: Minor| minor.0 * 100 + minor.1;
+    match reach.map(|reach| (reach.major, reach.limit)) {
+        Some((_, Some(limit))) if cuda <= limit => (0, number(limit) - number(cuda)),
+        Some((_, Some(limit))) => (1, number(cuda) - number(limit)),
+        Some((major, None)) => (major.abs_diff(cuda.0), cuda.1),
+        // With no word from the driver, CUDA 12 is what most drivers in use run.
+        None => (12u32.abs_diff(cuda.0), cuda.1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_support::{env, machines};
+    use facts::Fact;
+
+    fn check(machine: &Machine, python: &str, installed: &str, expect: Option<(&str, Minor)>) {
+        let env = env("/v").python(python).build();
+        let version = Version::parse(installed);
+        let got = choose(machine, &env, version.as_ref());
+        let got = got.as_ref().map(|choice| (choice.constraint.as_str(), choice.cuda));
+        assert_eq!(
+            got,
+            expect,
+            "{installed} on {:?}",
+            machine.gpus.first().map(|gpu| &gpu.name.value)
+        );
+    }
+
+    #[test]
+    fn the_nearest_build_that_fits() {
+        // Same series where the platform has a CUDA build of it.
+        check(&machines::gh200(), "3.12.3", "2.9.0+cpu", Some(("==2.9.0", (12, 8))));
+        check(&machines::h200(), "3.12.3", "2.11.0+cpu", Some(("==2.11.0", (13, 0))));
+        check(&machines::a10(), "3.11.9", "2.6.0+cpu", Some(("==2.6.0", (12, 6))));
+        // Driver 550 names CUDA 12.4: the lowest 12.x above it runs by minor version compatibility.
+        check(&machines::rtx4090(), "3.12.3", "2.9.1+cpu", Some(("==2.9.1", (12, 6))));
+        check(&machines::rtx4090(), "3.12.3", "2.5.1+cpu", Some(("==2.5.1", (12, 4))));
+        // No CUDA 12 build of 2.15 exists: one series back.
+        check(&machines::rtx4090(), "3.12.3", "2.15.0+cu132", Some(("==2.14.*", (12, 6))));
+        // 2.3 has no CUDA wheel on aarch64, the nearest series has.
+        check(&machines::gh200(), "3.10.12", "2.3.1", Some(("==2.4.*", (12, 4))));
+        check(&machines::gb10(), "3.12.3", "2.6.0", Some(("==2.7.*", (12, 8))));
+        // Wheels of 2.4 end at Python 3.12.
+        check(&machines::gh200(), "3.13.1", "2.3.1", Some(("==2.6.*", (12, 6))));
+        // Nothing published has code for a Jetson Orin; off Linux there is no CUDA.
+        check(&machines::jetson_orin(), "3.10.12", "2.9.1", None);
+        check(&machines::m3_max(), "3.12.3", "2.9.1", None);
+    }
+
+    #[test]
+    fn the_driver_speaks_by_limit_and_else_by_version() {
+        let mut machine = machines::rtx4090();
+        let driver = machine.driver.as_mut().expect("a driver");
+        driver.cuda_limit = None;
+        let driver = driver.clone();
+        assert_eq!(reach(&machine, &driver), Some(DriverReach { major: 12, limit: None }));
+        check(&machine, "3.12.3", "2.9.1", Some(("==2.9.1", (12, 6))));
+        let newer = Driver { kernel_module: Some(Fact::new("595.10".into(), "test")), ..driver };
+        assert_eq!(reach(&machine, &newer), Some(DriverReach { major: 13, limit: None }));
+        machine.driver = None;
+        check(&machine, "3.12.3", "2.12.0", Some(("==2.12.0", (12, 6))));
+        let mut jetson = machines::jetson_orin();
+        let driver = jetson.driver.as_mut().expect("a driver");
+        driver.cuda_limit = None;
+        let driver = driver.clone();
+        assert_eq!(reach(&jetson, &driver), None);
+    }
+}

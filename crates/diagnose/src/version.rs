@@ -1,0 +1,148 @@
+use std::cmp::Ordering;
+
+/// A major and a minor number: a CUDA release, a torch series, a Python.
+pub(crate) type Minor = (u32, u32);
+
+/// A Python version string, as far as the rules need it: the release numbers, what follows them, the local label.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Version {
+    /// `[2, 11, 0]` of `2.11.0+cu130`.
+    pub(crate) release: Vec<u32>,
+    /// `a0`, `.dev20251120`, `rc1`, `.post2`; empty for a plain release.
+    pub(crate) suffix: String,
+    /// `cu130` of `2.11.0+cu130`.
+    pub(crate) local: Option<String>,
+}
+
+impl Version {
+    /// Reads a version; `None` when it does not begin with a number.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let text = text.trim().trim_start_matches('v');
+        let (public, local) = match text.split_once('+') {
+            Some((public, local)) => (public, Some(local.to_owned())),
+            None => (text, None),
+        };
+        let mut release = Vec::new();
+        let mut rest = public;
+        loop {
+            let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+            if digits == 0 {
+                break;
+            }
+            release.push(rest[..digits].parse().ok()?);
+            rest = &rest[digits..];
+            // A dot belongs to the release only when a number follows it: `.post1` and `.dev3` do not.
+            match rest.strip_prefix('.') {
+                Some(next) if next.starts_with(|c: char| c.is_ascii_digit()) => rest = next,
+                _ => break,
+            }
+        }
+        (!release.is_empty()).then(|| Self { release, suffix: rest.to_owned(), local })
+    }
+
+    /// Major and minor number.
+    pub(crate) fn minor(&self) -> Minor {
+        (self.release.first().copied().unwrap_or(0), self.release.get(1).copied().unwrap_or(0))
+    }
+
+    /// Whether it is a published release: no alpha, candidate or nightly, and not a vendor's `2.6.0a0+nv25.01`.
+    pub(crate) fn is_final(&self) -> bool {
+        self.suffix.is_empty() || self.suffix.starts_with(".post")
+    }
+
+    /// The version without its local label: `2.11.0`.
+    pub(crate) fn public(&self) -> String {
+        let numbers: Vec<String> = self.release.iter().map(u32::to_string).collect();
+        format!("{}{}", numbers.join("."), self.suffix)
+    }
+
+    /// Compares the release numbers, missing ones counting as 0; suffixes and labels are not looked at.
+    pub(crate) fn compare(&self, other: &Self) -> Ordering {
+        let length = self.release.len().max(other.release.len());
+        let padded = |version: &Self| {
+            (0..length).map(|i| version.release.get(i).copied().unwrap_or(0)).collect::<Vec<_>>()
+        };
+        padded(self).cmp(&padded(other))
+    }
+}
+
+/// Major and minor number of a dotted version such as `13.0.88`.
+pub(crate) fn minor_of(text: &str) -> Option<Minor> {
+    Version::parse(text).map(|version| version.minor())
+}
+
+/// `12.8` of `(12, 8)`.
+pub(crate) fn dotted(minor: Minor) -> String {
+    format!("{}.{}", minor.0, minor.1)
+}
+
+/// The CUDA release a local label names: `cu130` is 13.0, `cu12.8torch2.10` is 12.8, and `cu12torch2.8` tells the
+/// major number alone.
+pub(crate) fn cuda_of_label(label: &str) -> Option<(u32, Option<u32>)> {
+    let rest = label.strip_prefix("cu")?;
+    let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, after) = rest.split_at(digits);
+    let number: u32 = number.parse().ok()?;
+    match (digits, after.strip_prefix('.')) {
+        (2, Some(minor)) => {
+            let digits = minor.bytes().take_while(u8::is_ascii_digit).count();
+            Some((number, minor[..digits].parse().ok()))
+        }
+        (2, None) => Some((number, None)),
+        (3, _) => Some((number / 10, Some(number % 10))),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_falls_into_release_suffix_and_label() {
+        let check = |text: &str, release: &[u32], suffix: &str, local: Option<&str>, last: bool| {
+            let version = Version::parse(text).expect(text);
+            assert_eq!(version.release, release, "{text}");
+            assert_eq!(version.suffix, suffix, "{text}");
+            assert_eq!(version.local.as_deref(), local, "{text}");
+            assert_eq!(version.is_final(), last, "{text}");
+        };
+        check("2.11.0+cu130", &[2, 11, 0], "", Some("cu130"), true);
+        check("2.5.0a0+872d972e41.nv24.08", &[2, 5, 0], "a0", Some("872d972e41.nv24.08"), false);
+        check("2.10.0.dev20251120+cu130", &[2, 10, 0], ".dev20251120", Some("cu130"), false);
+        check("2.8.3.post2", &[2, 8, 3], ".post2", None, true);
+        check("570.148.08", &[570, 148, 8], "", None, true);
+        check("13", &[13], "", None, true);
+        for junk in ["", "unknown", "+cu130", "99999999999999999999.1"] {
+            assert_eq!(Version::parse(junk), None, "{junk}");
+        }
+    }
+
+    #[test]
+    fn releases_compare_as_numbers() {
+        let check = |a: &str, b: &str, expect| {
+            let (a, b) = (Version::parse(a).expect(a), Version::parse(b).expect(b));
+            assert_eq!(a.compare(&b), expect);
+        };
+        check("2.10", "2.9.1", Ordering::Greater);
+        check("580", "580.0", Ordering::Equal);
+        check("525.60.13", "525.60.2", Ordering::Greater);
+        check("2.11.0+cu130", "2.11.0+cu126", Ordering::Equal);
+    }
+
+    #[test]
+    fn labels_name_cuda_releases() {
+        for (label, expect) in [
+            ("cu130", Some((13, Some(0)))),
+            ("cu118", Some((11, Some(8)))),
+            ("cu12torch2.8cxx11abiTRUE", Some((12, None))),
+            ("cu12.8torch2.10.0cxx11abiTRUE", Some((12, Some(8)))),
+            ("cu130torch2.13", Some((13, Some(0)))),
+            ("cpu", None),
+            ("custom", None),
+            ("rocm6.4", None),
+        ] {
+            assert_eq!(cuda_of_label(label), expect, "{label}");
+        }
+    }
+}
