@@ -17,6 +17,7 @@ mod tensor;
 pub mod attention;
 pub mod cpu;
 pub mod kda;
+pub mod nsa;
 pub mod ssd;
 
 pub use error::OpError;

@@ -179,7 +179,7 @@ pub struct Selection {
 
 /// The ops, in the order they are verified and benched.
 pub const OPS: &[&dyn Op] =
-    &[&crate::attention::AttentionOp, &crate::kda::KdaOp, &crate::ssd::SsdOp];
+    &[&crate::attention::AttentionOp, &crate::kda::KdaOp, &crate::ssd::SsdOp, &crate::nsa::NsaOp];
 
 /// The op of this name.
 ///

@@ -1,0 +1,232 @@
+//! Compressed tokens, once per sequence and key head, in float32.
+
+use super::stored::Stored;
+use super::tile::{Lanes, Left, multiply};
+use crate::cpu::simd::{Simd, SimdKernel, dispatch};
+use crate::floats::floats;
+use crate::nsa::{NsaProblem, Pooling};
+use crate::{Inputs, Tensor};
+use device::{Device, Isa, SharedMut};
+use std::borrow::Cow;
+use std::ops::Range;
+
+/// Compressed tokens of one block of the launch.
+const PANEL: usize = 64;
+/// Rows of the learned matrix that are widened at a time.
+const SLICE: usize = 64;
+
+/// Compressed keys or values of every sequence and key head.
+pub(super) struct Pooled {
+    values: Vec<f32>,
+    size: usize,
+    kv_heads: usize,
+    /// First compressed token of each sequence, all key heads together, and their number at the end.
+    starts: Vec<usize>,
+}
+
+impl Pooled {
+    fn place(&self, sequence: usize, head: usize) -> Range<usize> {
+        let start = self.starts[sequence];
+        let count = (self.starts[sequence + 1] - start) / self.kv_heads;
+        let first = start + head * count;
+        first * self.size..(first + count) * self.size
+    }
+
+    /// `[Nc, size]` of one sequence and key head.
+    pub(super) fn of(&self, sequence: usize, head: usize) -> &[f32] {
+        &self.values[self.place(sequence, head)]
+    }
+}
+
+/// Compresses tensor `name` (`k` or `v`), with the learned matrix and positions where they were given.
+pub(super) fn pool(
+    isa: Isa,
+    problem: &NsaProblem,
+    inputs: Inputs<'_>,
+    device: &Device,
+    [name, weight, positions]: [&str; 3],
+    size: usize,
+) -> Pooled {
+    let kv_heads = problem.kv_heads;
+    let mut starts = vec![0];
+    let mut jobs = Vec::new();
+    for (sequence, keys) in problem.keys.iter().enumerate() {
+        let count = problem.compressed_tokens(keys.len());
+        starts.push(starts[sequence] + count * kv_heads);
+        for head in 0..kv_heads {
+            let panels = (0..count).step_by(PANEL);
+            jobs.extend(panels.map(|at| (sequence, head, at..count.min(at + PANEL))));
+        }
+    }
+    let total = starts[starts.len() - 1];
+    let mut pooled = Pooled { values: Vec::new(), size, kv_heads, starts };
+    if total == 0 {
+        return pooled;
+    }
+    let mut values = vec![0f32; total * size];
+    let shared = SharedMut::new(&mut values);
+    let source = Stored::new(inputs.tensor(name));
+    let learned = (problem.pooling == Pooling::Learned).then(|| Learned {
+        weight: inputs.tensor(weight),
+        positions: inputs.get(positions).map(floats),
+    });
+    let kernel = format!("nsa.blocked.{isa}.pool");
+    device.launch(&kernel, jobs.len(), Scratch::default, |scratch, index| {
+        let (sequence, head, ref blocks) = jobs[index];
+        let first = pooled.place(sequence, head).start;
+        // SAFETY: jobs cover different compressed tokens.
+        let to = unsafe { shared.slice(first + blocks.start * size..first + blocks.end * size) };
+        let tokens = problem.keys.range(sequence);
+        let first = (tokens.start + blocks.start * problem.compress_stride) * kv_heads + head;
+        let rows = Rows { source, start: first * size, stride: kv_heads * size, size };
+        dispatch(isa, Panel { problem, rows, learned: learned.as_ref(), head, scratch, to });
+    });
+    pooled.values = values;
+    pooled
+}
+
+struct Learned<'a> {
+    /// [Hkv, l * size, size]
+    weight: &'a Tensor,
+    /// [Hkv, l, size]
+    positions: Option<Cow<'a, [f32]>>,
+}
+
+/// Rows of one key head, from the first token of a panel on.
+#[derive(Clone, Copy)]
+struct Rows<'a> {
+    source: Stored<'a>,
+    start: usize,
+    stride: usize,
+    size: usize,
+}
+
+impl Rows<'_> {
+    #[inline(always)]
+    fn widen<S: Simd>(self, s: S, token: usize, to: &mut [f32]) {
+        self.source.widen(s, self.start + token * self.stride, to);
+    }
+}
+
+#[derive(Default)]
+struct Scratch {
+    rows: Vec<f32>,
+    sums: Vec<f32>,
+    slice: Vec<f32>,
+}
+
+struct Panel<'a> {
+    problem: &'a NsaProblem,
+    rows: Rows<'a>,
+    learned: Option<&'a Learned<'a>>,
+    head: usize,
+    scratch: &'a mut Scratch,
+    /// [count, size]
+    to: &'a mut [f32],
+}
+
+impl SimdKernel for Panel<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        match self.learned {
+            None => self.mean(s),
+            Some(learned) => self.learned(s, learned),
+        }
+    }
+}
+
+impl Panel<'_> {
+    /// Means through sums of the tokens that neighbouring blocks share. Every sum starts from zero at its own first
+    /// token (no running sum over the sequence), so equal blocks give equal means wherever they lie.
+    #[inline(always)]
+    fn mean<S: Simd>(self, s: S) {
+        let (l, d) = (self.problem.compress_block, self.problem.compress_stride);
+        let size = self.rows.size;
+        let chunk = gcd(l, d);
+        let count = self.to.len() / size;
+        let chunks = ((count - 1) * d + l) / chunk;
+        self.scratch.rows.resize(size, 0.0);
+        self.scratch.sums.clear();
+        self.scratch.sums.resize(chunks * size, 0.0);
+        for (index, sum) in self.scratch.sums.chunks_exact_mut(size).enumerate() {
+            for token in index * chunk..(index + 1) * chunk {
+                self.rows.widen(s, token, &mut self.scratch.rows);
+                sum.iter_mut().zip(&self.scratch.rows).for_each(|(sum, x)| *sum += x);
+            }
+        }
+        for (index, to) in self.to.chunks_exact_mut(size).enumerate() {
+            let first = index * d / chunk * size;
+            let sums = &self.scratch.sums[first..first + l / chunk * size];
+            to.copy_from_slice(&sums[..size]);
+            for sum in sums[size..].chunks_exact(size) {
+                to.iter_mut().zip(sum).for_each(|(to, x)| *to += x);
+            }
+            to.iter_mut().for_each(|x| *x /= l as f32);
+        }
+    }
+
+    /// `(tokens end to end + positions) W`, as one product: block `i` starts `d` tokens after block `i - 1`, so the
+    /// overlapping rows of the left matrix are a stride, not a copy. The positions' part is the same for all blocks.
+    #[inline(always)]
+    fn learned<S: Simd>(self, s: S, learned: &Learned<'_>) {
+        let (l, d) = (self.problem.compress_block, self.problem.compress_stride);
+        let size = self.rows.size;
+        let count = self.to.len() / size;
+        let tokens = (count - 1) * d + l;
+        let depth = l * size;
+        let Scratch { rows, sums, slice } = self.scratch;
+        rows.resize(tokens * size, 0.0);
+        for (token, row) in rows.chunks_exact_mut(size).enumerate() {
+            self.rows.widen(s, token, row);
+        }
+        let positions = learned.positions.as_ref().map(|all| &all[self.head * depth..][..depth]);
+        let vectors = size.div_ceil(S::LANES);
+        let weight = Stored::new(learned.weight);
+        slice.clear();
+        slice.resize((vectors * SLICE + 1) * S::LANES, 0.0);
+        // One row more than blocks: the positions' part.
+        sums.resize(vectors * (count + 1) * S::LANES, 0.0);
+        for start in (0..depth).step_by(SLICE) {
+            let here = SLICE.min(depth - start);
+            for row in 0..here {
+                let from = (self.head * depth + start + row) * size;
+                for vector in 0..vectors {
+                    let columns = vector * S::LANES..size.min((vector + 1) * S::LANES);
+                    let to = &mut slice[(vector * SLICE + row) * S::LANES..][..columns.len()];
+                    weight.widen(s, from + columns.start, to);
+                }
+            }
+            let lanes = Lanes {
+                vectors,
+                right_stride: SLICE * S::LANES,
+                out_stride: (count + 1) * S::LANES,
+            };
+            let left = Left {
+                data: &rows[start..],
+                rows: count,
+                depth: here,
+                row_stride: d * size,
+                depth_stride: 1,
+            };
+            multiply(s, left, slice, sums, lanes, start > 0);
+            let none = [0f32; SLICE];
+            let data = positions.map_or(&none[..here], |all| &all[start..start + here]);
+            let left = Left { data, rows: 1, depth: here, row_stride: 0, depth_stride: 1 };
+            multiply(s, left, slice, &mut sums[count * S::LANES..], lanes, start > 0);
+        }
+        for (index, to) in self.to.chunks_exact_mut(size).enumerate() {
+            for (column, to) in to.iter_mut().enumerate() {
+                let lane = |row: usize| {
+                    let vector = column / S::LANES;
+                    sums[(vector * (count + 1) + row) * S::LANES + column % S::LANES]
+                };
+                *to = lane(index) + lane(count);
+            }
+        }
+    }
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}

@@ -1,0 +1,171 @@
+//! Whether a selection is a right one. Scores that nearly tie round apart in float32 and float64, so a kernel may swap
+//! two of them; everything else about a selection is exact.
+
+use super::NsaProblem;
+
+/// How far, relative to the score at the edge of the selection, the score of a swapped block may be from it.
+pub const SCORE_MARGIN: f64 = 1e-3;
+/// Scores below this are zero in float32.
+const SCORE_FLOOR: f64 = 1e-30;
+
+/// Checks the blocks that a kernel selected for one query at `position` (negative: before the first key).
+///
+/// `scores` holds the importance of each block in float64, `chosen` the kernel's blocks, padded with -1 to
+/// `select_count`. The blocks must ascend, start at or before the query, contain the forced ones and be as many as
+/// there are, up to `select_count`. No block left out may be more important than one taken by more than
+/// [`SCORE_MARGIN`] of the score at the edge; and of exactly equal ones the lower must be taken.
+///
+/// # Errors
+/// One sentence on the first rule that is broken.
+pub fn check_selection(
+    problem: &NsaProblem,
+    position: i64,
+    scores: &[f64],
+    chosen: &[i32],
+) -> Result<(), String> {
+    let count = chosen.iter().take_while(|block| **block != -1).count();
+    let (blocks, padding) = chosen.split_at(count);
+    if padding.iter().any(|block| *block != -1) {
+        return Err(format!("blocks follow the -1 that ends them: {chosen:?}"));
+    }
+    if !blocks.windows(2).all(|pair| pair[0] < pair[1]) {
+        return Err(format!("blocks do not ascend: {chosen:?}"));
+    }
+    let visible = visible_blocks(problem, position);
+    if let Some(block) =
+        blocks.iter().find(|block| !(0..visible as i64).contains(&i64::from(**block)))
+    {
+        return Err(format!("block {block} is none of the {visible} that start at or before it"));
+    }
+    let wanted = problem.select_count.min(visible);
+    if count != wanted {
+        return Err(format!("{count} blocks were selected, wanted {wanted}"));
+    }
+    let mut taken = vec![false; visible];
+    for block in blocks {
+        taken[*block as usize] = true;
+    }
+    if let Some(block) =
+        (0..visible).find(|block| is_forced(problem, visible, *block) && !taken[*block])
+    {
+        return Err(format!("block {block} must always be selected and was not"));
+    }
+    let free: Vec<usize> =
+        (0..visible).filter(|block| !is_forced(problem, visible, *block)).collect();
+    let places = free.iter().filter(|block| taken[**block]).count();
+    if places == 0 || places == free.len() {
+        return Ok(());
+    }
+    let mut falling: Vec<f64> = free.iter().map(|block| scores[*block]).collect();
+    falling.sort_by(|a, b| b.total_cmp(a));
+    let edge = falling[places - 1];
+    let margin = SCORE_MARGIN * edge + SCORE_FLOOR;
+    for block in &free {
+        let score = scores[*block];
+        if taken[*block] && score < edge - margin {
+            return Err(format!(
+                "block {block} of importance {score:e} was selected, the edge is {edge:e}"
+            ));
+        }
+        if !taken[*block] && score > edge + margin {
+            return Err(format!(
+                "block {block} of importance {score:e} was left out, the edge is {edge:e}"
+            ));
+        }
+    }
+    // Exactly equal in float64 means computed from equal terms, which float32 computes equal as well.
+    for (index, left_out) in free.iter().enumerate().filter(|(_, block)| !taken[**block]) {
+        let later = free[index..].iter();
+        if let Some(higher) =
+            later.clone().find(|block| taken[**block] && scores[**block] == scores[*left_out])
+        {
+            return Err(format!(
+                "blocks {left_out} and {higher} tie, and the higher one was selected"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Blocks that start at or before the query.
+pub(super) fn visible_blocks(problem: &NsaProblem, position: i64) -> usize {
+    (0..).take_while(|block| block * problem.select_block as i64 <= position).count()
+}
+
+/// Whether the first or the last `visible` blocks' rule selects a block whatever its importance.
+pub(super) fn is_forced(problem: &NsaProblem, visible: usize, block: usize) -> bool {
+    block < problem.initial_blocks || block + problem.local_blocks >= visible
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Family, Inputs, Settings, Tensor, TensorMap, nsa::NsaOp};
+
+    /// Six blocks of 4 tokens, four selected, the first and the last forced.
+    fn problem() -> NsaProblem {
+        let mut tensors = TensorMap::new();
+        for name in ["q", "k", "v"] {
+            tensors.insert(name.into(), Tensor::new(&[1, 24, 1, 1], vec![0f32; 24]));
+        }
+        tensors.insert("g_slc".into(), Tensor::new(&[1, 24, 1], vec![1f32; 24]));
+        let settings =
+            Settings::new().with("select_block", 4).with("select_count", 4).with("local_blocks", 1);
+        NsaOp::parse(Inputs::new("nsa", &tensors), &settings).unwrap()
+    }
+
+    #[track_caller]
+    fn check(position: i64, scores: [f64; 6], chosen: [i32; 4], expect: &str) {
+        let got = check_selection(&problem(), position, &scores, &chosen);
+        assert_eq!(got.err().unwrap_or_default(), expect);
+    }
+
+    #[test]
+    fn only_near_ties_may_be_swapped() {
+        let scores = [0.0, 0.5, 0.2, 0.2001, 0.1, 0.0];
+        check(23, scores, [0, 1, 3, 5], "");
+        check(23, scores, [0, 1, 2, 5], "");
+        check(
+            23,
+            scores,
+            [0, 1, 4, 5],
+            "block 4 of importance 1e-1 was selected, the edge is 2.001e-1",
+        );
+        check(
+            23,
+            scores,
+            [0, 2, 3, 5],
+            "block 1 of importance 5e-1 was left out, the edge is 2.001e-1",
+        );
+    }
+
+    #[test]
+    fn exact_ties_take_the_lower_block() {
+        let scores = [0.0, 0.5, 0.2, 0.1, 0.2, 0.0];
+        check(23, scores, [0, 1, 2, 5], "");
+        check(23, scores, [0, 1, 4, 5], "blocks 2 and 4 tie, and the higher one was selected");
+        check(23, [0.0; 6], [0, 2, 3, 5], "blocks 1 and 2 tie, and the higher one was selected");
+        // Scores that float32 cannot tell from zero are no reason to complain.
+        check(23, [0.0, 0.0, 1e-40, 0.5, 0.0, 0.0], [0, 1, 3, 5], "");
+    }
+
+    #[test]
+    fn the_exact_rules_are_exact() {
+        let scores = [0.0, 0.5, 0.2, 0.1, 0.1, 0.0];
+        check(23, scores, [1, 2, 3, 5], "block 0 must always be selected and was not");
+        check(23, scores, [0, 1, 2, 3], "block 5 must always be selected and was not");
+        check(23, scores, [0, 1, 5, -1], "3 blocks were selected, wanted 4");
+        check(23, scores, [0, 1, 1, 5], "blocks do not ascend: [0, 1, 1, 5]");
+        check(23, scores, [5, 1, 2, 0], "blocks do not ascend: [5, 1, 2, 0]");
+        check(23, scores, [0, -1, 1, 5], "blocks follow the -1 that ends them: [0, -1, 1, 5]");
+        check(19, scores, [0, 1, 2, 5], "block 5 is none of the 5 that start at or before it");
+        check(
+            19,
+            scores,
+            [i32::MIN, 0, 1, 4],
+            "block -2147483648 is none of the 5 that start at or before it",
+        );
+        check(5, scores, [0, 1, -1, -1], "");
+        check(-1, scores, [-1; 4], "");
+    }
+}

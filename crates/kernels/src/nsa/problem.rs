@@ -1,0 +1,380 @@
+use super::spec::{GATES, POOLINGS};
+use crate::{DType, Dim, Inputs, OpError, Sequences, Settings};
+
+const OP: &str = "nsa";
+/// Keeps products of sizes and positions far from overflow.
+const LARGEST_COUNT: usize = 1 << 30;
+/// Bounds the `indices` output, which is allocated before anything runs.
+const LARGEST_SELECT_COUNT: usize = 1 << 16;
+
+/// Which branches a call has: those whose gates were given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Branches {
+    /// `g_cmp` was given.
+    pub compressed: bool,
+    /// `g_slc` was given.
+    pub selected: bool,
+    /// `g_swa` was given.
+    pub window: bool,
+}
+
+/// How `l` tokens become one compressed token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pooling {
+    /// Their mean.
+    Mean,
+    /// A matrix over the tokens laid end to end, after adding a position embedding where given.
+    Learned,
+}
+
+/// What the gate tensors hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gate {
+    /// The gates themselves.
+    Given,
+    /// Logits of a sigmoid each.
+    Sigmoid,
+    /// Logits of a softmax over the branches given.
+    Softmax,
+}
+
+/// A checked NSA call: sizes, branches and settings.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NsaProblem {
+    /// Storage type of q, k, v and o.
+    pub dtype: DType,
+    /// Where the queries of each sequence lie; query `i` of `Tq` is at position `i + Tk - Tq`.
+    pub queries: Sequences,
+    /// Where the keys of each sequence lie.
+    pub keys: Sequences,
+    /// Query heads HQ.
+    pub heads: usize,
+    /// Key heads Hkv; query heads `h * HQ / Hkv ..` share key head `h`.
+    pub kv_heads: usize,
+    /// Size D of queries and keys.
+    pub head_dim: usize,
+    /// Size Dv of values.
+    pub value_dim: usize,
+    /// Branches present.
+    pub branches: Branches,
+    /// `l`, tokens.
+    pub compress_block: usize,
+    /// `d`, tokens.
+    pub compress_stride: usize,
+    /// `l'`, tokens.
+    pub select_block: usize,
+    /// `n`, blocks.
+    pub select_count: usize,
+    /// First blocks always selected.
+    pub initial_blocks: usize,
+    /// Blocks up to the query's own always selected.
+    pub local_blocks: usize,
+    /// `w`, tokens.
+    pub window: usize,
+    /// Factor of the scores.
+    pub scale: f64,
+    /// How blocks are compressed.
+    pub pooling: Pooling,
+    /// What the gates hold.
+    pub gate: Gate,
+    /// Importance by token overlap, or block by block where both kinds of block are the same.
+    pub overlap: bool,
+    /// The selection was given as `block_indices`.
+    pub given_blocks: bool,
+    /// Tokens that the selected branch reads, over all queries and key heads.
+    pub selected_tokens: u64,
+}
+
+impl NsaProblem {
+    /// Query heads that share a key head.
+    pub fn group(&self) -> usize {
+        self.heads / self.kv_heads
+    }
+
+    /// Whether queries are scored against compressed keys: for their branch, or to select.
+    pub fn scores_compressed(&self) -> bool {
+        self.branches.compressed || self.selects()
+    }
+
+    /// Whether the op selects blocks itself.
+    pub fn selects(&self) -> bool {
+        self.branches.selected && !self.given_blocks
+    }
+
+    /// Compressed tokens of `tokens` tokens: one each `d` tokens once `l` are there.
+    pub fn compressed_tokens(&self, tokens: usize) -> usize {
+        match tokens.checked_sub(self.compress_block) {
+            Some(rest) => rest / self.compress_stride + 1,
+            None => 0,
+        }
+    }
+
+    pub(super) fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<Self, OpError> {
+        let dtype = inputs.storage("q")?;
+        inputs.same_storage(&["k", "v"], dtype)?;
+        let (queries, keys) = sequences(inputs)?;
+        let [heads, head_dim] =
+            inputs.token_dims("q", &queries, [Dim::free("HQ"), Dim::free("D")])?;
+        let [kv_heads, _] =
+            inputs.token_dims("k", &keys, [Dim::free("Hkv"), Dim::fixed("D", head_dim)])?;
+        let [_, value_dim] =
+            inputs.token_dims("v", &keys, [Dim::fixed("Hkv", kv_heads), Dim::free("Dv")])?;
+        if head_dim == 0 {
+            return Err(inputs.shape_error("q", "a head size D of 1 or more"));
+        }
+        if value_dim == 0 {
+            return Err(inputs.shape_error("v", "a value size Dv of 1 or more"));
+        }
+        if kv_heads == 0 || heads % kv_heads != 0 {
+            return Err(inputs.shape_error(
+                "q",
+                &format!("a number of heads HQ divisible by the {kv_heads} of `k`"),
+            ));
+        }
+        let gates = ["g_cmp", "g_slc", "g_swa"];
+        let [compressed, selected, window] = gates.map(|gate| inputs.get(gate).is_some());
+        let branches = Branches { compressed, selected, window };
+        if !(compressed || selected || window) {
+            return Err(OpError::MissingTensor {
+                op: OP,
+                tensor: "g_cmp, g_slc or g_swa",
+                shape: "[B, Tq, HQ]",
+            });
+        }
+        for gate in gates.into_iter().filter(|gate| inputs.get(gate).is_some()) {
+            inputs.token_dims(gate, &queries, [Dim::fixed("HQ", heads)])?;
+            f32_or(inputs, gate, dtype)?;
+        }
+
+        let count = |name: &str, default: usize, least: usize, most: usize| {
+            let value = settings.count(OP, name)?.unwrap_or(default);
+            if (least..=most).contains(&value) {
+                Ok(value)
+            } else {
+                Err(wrong(name, value, format!("{least} to {most}")))
+            }
+        };
+        if settings.bool(OP, "causal")? == Some(false) {
+            return Err(wrong("causal", false, "true: NSA is causal by definition"));
+        }
+        let scale = settings.number(OP, "scale")?.unwrap_or((head_dim as f64).powf(-0.5));
+        let compress_block = count("compress_block", 32, 1, LARGEST_COUNT)?;
+        let compress_stride = count("compress_stride", 16, 1, LARGEST_COUNT)?;
+        if compress_stride > compress_block {
+            let wanted = format!("at most compress_block = {compress_block}, or tokens are lost");
+            return Err(wrong("compress_stride", compress_stride, wanted));
+        }
+        let select_block = count("select_block", 64, 1, LARGEST_COUNT)?;
+        let initial_blocks = count("initial_blocks", 1, 0, LARGEST_COUNT)?;
+        let local_blocks = count("local_blocks", 2, 0, LARGEST_COUNT)?;
+        let window = count("window", 512, 1, LARGEST_COUNT)?;
+        let given = given_count(inputs, &queries, &branches, kv_heads)?;
+        let select_count = count(
+            "select_count",
+            given.unwrap_or(16),
+            usize::from(given.is_none()),
+            LARGEST_SELECT_COUNT,
+        )?;
+        if let Some(given) = given
+            && given != select_count
+        {
+            let wanted = format!("the {given} of `block_indices`");
+            return Err(wrong("select_count", select_count, wanted));
+        }
+        let forced = initial_blocks + local_blocks;
+        if selected && given.is_none() && forced > select_count {
+            let wanted = format!("initial_blocks + local_blocks = {forced} or more");
+            return Err(wrong("select_count", select_count, wanted));
+        }
+        let pooling = match settings.choice(OP, "pooling", POOLINGS)? {
+            Some("learned") => Pooling::Learned,
+            _ => Pooling::Mean,
+        };
+        let gate = match settings.choice(OP, "gate", GATES)? {
+            Some("sigmoid") => Gate::Sigmoid,
+            Some("softmax") => Gate::Softmax,
+            _ => Gate::Given,
+        };
+        let overlap = settings.bool(OP, "overlap")?.unwrap_or(true);
+        let aligned = compress_block == compress_stride && compress_block == select_block;
+        if !overlap && !aligned {
+            let wanted = format!(
+                "true unless compress_block, compress_stride and select_block are equal, they are \
+                 {compress_block}, {compress_stride} and {select_block}"
+            );
+            return Err(wrong("overlap", overlap, wanted));
+        }
+        let mut problem = Self {
+            dtype,
+            queries,
+            keys,
+            heads,
+            kv_heads,
+            head_dim,
+            value_dim,
+            branches,
+            compress_block,
+            compress_stride,
+            select_block,
+            select_count,
+            initial_blocks,
+            local_blocks,
+            window,
+            scale,
+            pooling,
+            gate,
+            overlap,
+            given_blocks: given.is_some(),
+            selected_tokens: 0,
+        };
+        problem.check_pooling(inputs)?;
+        problem.selected_tokens = problem.count_selected(inputs)?;
+        Ok(problem)
+    }
+
+    fn check_pooling(&self, inputs: Inputs<'_>) -> Result<(), OpError> {
+        let (l, heads) = (Dim::fixed("l", self.compress_block), Dim::fixed("Hkv", self.kv_heads));
+        let sides = [
+            ("cmp_k_weight", "cmp_k_pos", self.head_dim, "D", "l * D"),
+            ("cmp_v_weight", "cmp_v_pos", self.value_dim, "Dv", "l * Dv"),
+        ];
+        for (weight, position, size, letter, rows) in sides {
+            let given = [weight, position].into_iter().filter(|name| inputs.get(name).is_some());
+            for name in given {
+                if self.pooling == Pooling::Mean {
+                    return Err(inputs.value_error(name, "needs `pooling=learned`"));
+                }
+                f32_or(inputs, name, self.dtype)?;
+            }
+            if inputs.get(position).is_some() {
+                inputs.dims(position, [heads, l, Dim::fixed(letter, size)])?;
+            }
+            // Values are pooled for their branch only; keys also to select.
+            let needed = self.pooling == Pooling::Learned
+                && if letter == "D" { self.scores_compressed() } else { self.branches.compressed };
+            if inputs.get(weight).is_some() {
+                let rows = Dim::fixed(rows, self.compress_block * size);
+                inputs.dims(weight, [heads, rows, Dim::fixed(letter, size)])?;
+            } else if needed {
+                let shape = if letter == "D" { "[Hkv, l * D, D]" } else { "[Hkv, l * Dv, Dv]" };
+                return Err(OpError::MissingTensor { op: OP, tensor: weight, shape });
+            }
+        }
+        Ok(())
+    }
+
+    /// Positions of the queries of each sequence, with the sequence; negative where there are more queries than keys.
+    pub(super) fn positions(&self) -> impl Iterator<Item = (usize, i64)> + '_ {
+        self.queries.iter().zip(self.keys.iter()).flat_map(|(queries, keys)| {
+            let first = keys.len() as i64 - queries.len() as i64;
+            queries.enumerate().map(move |(i, row)| (row, first + i as i64))
+        })
+    }
+
+    fn count_selected(&self, inputs: Inputs<'_>) -> Result<u64, OpError> {
+        let (block, n) = (self.select_block as i64, self.select_count as i64);
+        if !self.branches.selected {
+            return Ok(0);
+        }
+        if !self.given_blocks {
+            let tokens = self.positions().map(|(_, t)| {
+                // The query's own block is the one that may be read in part. Where it is not forced it may also be
+                // left out, and this is then the most that can be read.
+                let all = t + 1;
+                let blocks = (t.max(0) / block + 1).min(n);
+                let own =
+                    if self.local_blocks > 0 { all - t.max(0) / block * block } else { block };
+                all.min((blocks - 1) * block + own).max(0) as u64
+            });
+            return Ok(tokens.sum::<u64>() * self.kv_heads as u64);
+        }
+        let name = "block_indices";
+        let tensor = inputs.tensor(name);
+        let Some(indices) = tensor.view::<i32>() else {
+            return Err(inputs.dtype_error(name, "i32"));
+        };
+        if let Some((at, index)) = indices.iter().enumerate().find(|(_, index)| **index < -1) {
+            let what = format!("is {index} at element {at}, wanted a block index, or -1 for none");
+            return Err(inputs.value_error(name, what));
+        }
+        let per_query = self.kv_heads * self.select_count;
+        let mut tokens = 0;
+        let mut set = Vec::new();
+        for (row, t) in self.positions() {
+            for given in indices[row * per_query..][..per_query].chunks(self.select_count.max(1)) {
+                set.clear();
+                set.extend(
+                    given.iter().map(|j| i64::from(*j)).filter(|j| *j >= 0 && j * block <= t),
+                );
+                set.sort_unstable();
+                set.dedup();
+                tokens += set.iter().map(|j| block.min(t + 1 - j * block) as u64).sum::<u64>();
+            }
+        }
+        Ok(tokens)
+    }
+}
+
+/// Query and key sequences: dense, packed alike, or packed with offsets each.
+fn sequences(inputs: Inputs<'_>) -> Result<(Sequences, Sequences), OpError> {
+    let queries = inputs.sequences("q", 4, "cu_seqlens")?;
+    let packed = inputs.get("cu_seqlens").is_some();
+    let key_offsets = match inputs.get("cu_seqlens_k").is_some() {
+        true if !packed => {
+            return Err(inputs.value_error("cu_seqlens_k", "needs `cu_seqlens` beside it"));
+        }
+        true => "cu_seqlens_k",
+        false => "cu_seqlens",
+    };
+    let keys = inputs.sequences("k", 4, key_offsets)?;
+    if keys.count() != queries.count() {
+        return Err(match packed {
+            true => inputs.value_error(
+                key_offsets,
+                format!(
+                    "has {} sequences, wanted the {} of `cu_seqlens`",
+                    keys.count(),
+                    queries.count()
+                ),
+            ),
+            false => inputs.shape_error("k", &format!("[B={}, Tk, Hkv, D]", queries.count())),
+        });
+    }
+    Ok((queries, keys))
+}
+
+/// `n` of `block_indices` where it was given.
+fn given_count(
+    inputs: Inputs<'_>,
+    queries: &Sequences,
+    branches: &Branches,
+    kv_heads: usize,
+) -> Result<Option<usize>, OpError> {
+    let name = "block_indices";
+    if inputs.get(name).is_none() {
+        return Ok(None);
+    }
+    if !branches.selected {
+        return Err(inputs.value_error(name, "needs `g_slc`, the gate of the branch that reads it"));
+    }
+    let [_, n] = inputs.token_dims(name, queries, [Dim::fixed("Hkv", kv_heads), Dim::free("n")])?;
+    Ok(Some(n))
+}
+
+fn f32_or(inputs: Inputs<'_>, name: &str, dtype: DType) -> Result<(), OpError> {
+    match inputs.tensor(name).dtype() {
+        DType::F32 => Ok(()),
+        other if other == dtype => Ok(()),
+        _ if dtype == DType::F32 => Err(inputs.dtype_error(name, "f32")),
+        _ => Err(inputs.dtype_error(name, &format!("f32, or {dtype} like `q`"))),
+    }
+}
+
+fn wrong(name: &str, value: impl ToString, wanted: impl Into<String>) -> OpError {
+    OpError::Setting {
+        op: OP,
+        setting: name.to_owned(),
+        value: value.to_string(),
+        wanted: wanted.into(),
+    }
+}
