@@ -1,6 +1,9 @@
 //! Kimi Delta Attention: a gated delta rule whose decay differs per key channel. See the folder's README.
 
+mod operands;
+mod parts;
 mod problem;
+mod recurrent;
 mod reference;
 mod variants;
 

@@ -2,7 +2,7 @@
 
 use crate::{
     DType, Dim, Inputs, OpError, OpSpec, OutputSpec, Problem, Sequences, SettingKind, SettingSpec,
-    Settings, TensorSpec,
+    Settings, StateSlots, TensorSpec,
 };
 
 const fn required(name: &'static str, shape: &'static str, about: &'static str) -> TensorSpec {
@@ -137,10 +137,8 @@ pub struct KdaProblem {
     pub l2norm: bool,
     /// Whether there is an `initial_state`.
     pub has_initial_state: bool,
-    /// First dimension of `final_state`: sequences, or slots of the pool.
-    pub slots: usize,
-    /// Slot of each sequence; `None` for padding.
-    pub slot_of: Vec<Option<usize>>,
+    /// Rows of the states that each sequence uses.
+    pub slots: StateSlots,
 }
 
 impl KdaProblem {
@@ -152,13 +150,6 @@ impl KdaProblem {
     /// Elements of one head's state, K * V.
     pub fn state_len(&self) -> usize {
         self.key_dim * self.value_dim
-    }
-
-    /// Slots that no sequence updates, in rising order.
-    pub fn untouched_slots(&self) -> Vec<usize> {
-        let mut touched = vec![false; self.slots];
-        self.slot_of.iter().flatten().for_each(|slot| touched[*slot] = true);
-        (0..self.slots).filter(|slot| !touched[*slot]).collect()
     }
 }
 
@@ -187,8 +178,8 @@ impl Problem for KdaProblem {
     /// The recurrence's own count: per token and value head one multiplication per state element for the decay and
     /// one multiply-add each for the read `k^T S`, the write and the output.
     fn flops(&self) -> f64 {
-        let active = self.sequences.iter().zip(&self.slot_of).filter(|(_, slot)| slot.is_some());
-        let tokens: usize = active.map(|(range, _)| range.len()).sum();
+        let active = (0..self.sequences.count()).filter(|index| self.slots.of(*index).is_some());
+        let tokens: usize = active.map(|index| self.sequences.range(index).len()).sum();
         7.0 * tokens as f64 * self.value_heads as f64 * self.state_len() as f64
     }
 
@@ -198,7 +189,7 @@ impl Problem for KdaProblem {
         let q_and_k = 2.0 * tokens * (self.heads * self.key_dim) as f64;
         let v_and_o = 2.0 * tokens * value_heads * self.value_dim as f64;
         let gates = tokens * value_heads * (self.key_dim as f64 + 1.0);
-        let states = (self.slots * self.value_heads * self.state_len()) as f64
+        let states = (self.slots.count() * self.value_heads * self.state_len()) as f64
             * if self.has_initial_state { 2.0 } else { 1.0 };
         (q_and_k + v_and_o) * self.dtype.bytes() as f64
             + gates * self.gate_dtype.bytes() as f64
@@ -207,7 +198,7 @@ impl Problem for KdaProblem {
 
     fn outputs(&self) -> Vec<OutputSpec> {
         let o = self.sequences.shape(&[self.value_heads, self.value_dim]);
-        let state = vec![self.slots, self.value_heads, self.key_dim, self.value_dim];
+        let state = vec![self.slots.count(), self.value_heads, self.key_dim, self.value_dim];
         vec![
             OutputSpec { name: "o", shape: o, dtype: self.dtype },
             OutputSpec { name: "final_state", shape: state, dtype: DType::F32 },
@@ -246,11 +237,15 @@ pub(super) fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<KdaProble
             inputs.dims("dt_bias", [hv, Dim::fixed("K", key_dim)])?;
         }
     }
-    let (slots, slot_of) = slots(inputs, sequences.count())?;
+    let slots = StateSlots::parse(inputs, &sequences)?;
     if inputs.get("initial_state").is_some() {
         let count = if inputs.get("state_indices").is_some() { "slots" } else { "N" };
-        let state =
-            [Dim::fixed(count, slots), hv, Dim::fixed("K", key_dim), Dim::fixed("V", value_dim)];
+        let state = [
+            Dim::fixed(count, slots.count()),
+            hv,
+            Dim::fixed("K", key_dim),
+            Dim::fixed("V", value_dim),
+        ];
         inputs.dims("initial_state", state)?;
     }
     Ok(KdaProblem {
@@ -266,7 +261,6 @@ pub(super) fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<KdaProble
         l2norm: settings.bool(SPEC.name, "l2norm")?.unwrap_or(false),
         has_initial_state: inputs.get("initial_state").is_some(),
         slots,
-        slot_of,
         sequences,
     })
 }
@@ -327,37 +321,4 @@ fn gate_and_beta(inputs: Inputs<'_>, settings: &Settings) -> Result<(Gate, Beta)
     }
     let factor = if doubled == Some(true) { 2.0 } else { 1.0 };
     Ok((gate, Beta::Sigmoid { factor }))
-}
-
-/// Slots of `final_state` and the slot of each sequence.
-fn slots(inputs: Inputs<'_>, count: usize) -> Result<(usize, Vec<Option<usize>>), OpError> {
-    if inputs.get("state_indices").is_none() {
-        return Ok((count, (0..count).map(Some).collect()));
-    }
-    inputs.dims("state_indices", [Dim::fixed("N", count)])?;
-    let Some(pool) = inputs.get("initial_state") else {
-        let wanted = SPEC.inputs.iter().find(|spec| spec.name == "initial_state");
-        let shape = wanted.map_or("", |spec| spec.shape);
-        return Err(OpError::MissingTensor { op: SPEC.name, tensor: "initial_state", shape });
-    };
-    let slots = pool.shape().first().copied().unwrap_or(0);
-    let mut user = vec![None; slots];
-    let mut slot_of = Vec::with_capacity(count);
-    for (sequence, index) in inputs.integers("state_indices")?.iter().enumerate() {
-        let Ok(slot) = usize::try_from(*index) else {
-            slot_of.push(None);
-            continue;
-        };
-        if slot >= slots {
-            let what = format!("is {index} at element {sequence}, the pool has {slots} slots");
-            return Err(inputs.value_error("state_indices", what));
-        }
-        // Two sequences in one slot would each read the state the other is writing.
-        if let Some(first) = user[slot].replace(sequence) {
-            let what = format!("names slot {slot} twice, at elements {first} and {sequence}");
-            return Err(inputs.value_error("state_indices", what));
-        }
-        slot_of.push(Some(slot));
-    }
-    Ok((slots, slot_of))
 }

@@ -12,12 +12,12 @@ pub(super) fn reference(problem: &KdaProblem, inputs: Inputs<'_>) -> TensorMap {
     let beta = write_strength(problem, inputs); // [total, HV]
     let mut states = match inputs.get("initial_state") {
         Some(initial) => initial.to_f64(), // [slots, HV, K, V]
-        None => vec![0.0; problem.slots * hv * kd * vd],
+        None => vec![0.0; problem.slots.count() * hv * kd * vd],
     };
     let mut o = vec![0.0; problem.sequences.total() * hv * vd]; // [total, HV, V]
 
-    for (tokens, slot) in problem.sequences.iter().zip(&problem.slot_of) {
-        let Some(slot) = slot else { continue }; // Padding: its rows of o stay 0.
+    for (sequence, tokens) in problem.sequences.iter().enumerate() {
+        let Some(slot) = problem.slots.of(sequence) else { continue }; // Padding: its rows of o stay 0.
         for head in 0..hv {
             let state = &mut states[(slot * hv + head) * kd * vd..][..kd * vd]; // [K, V]
             for t in tokens.clone() {
@@ -38,7 +38,7 @@ pub(super) fn reference(problem: &KdaProblem, inputs: Inputs<'_>) -> TensorMap {
     }
     TensorMap::from([
         ("o".to_owned(), Tensor::new(&problem.sequences.shape(&[hv, vd]), o)),
-        ("final_state".to_owned(), Tensor::new(&[problem.slots, hv, kd, vd], states)),
+        ("final_state".to_owned(), Tensor::new(&[problem.slots.count(), hv, kd, vd], states)),
     ])
 }
 

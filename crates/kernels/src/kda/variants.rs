@@ -1,5 +1,27 @@
-use super::KdaProblem;
+use super::{KdaProblem, recurrent};
 use crate::Variant;
+use device::Isa;
+use facts::BackendKind;
+
+/// A variant of a scheme for one instruction set.
+macro_rules! cpu {
+    ($scheme:ident, $isa:ident, $name:literal) => {
+        Variant {
+            name: $name,
+            backend: BackendKind::Cpu,
+            why_not: |problem, here| here.lacks(Isa::$isa).or_else(|| $scheme::why_not(problem)),
+            run: |problem, inputs, device, outputs| {
+                let kernel = concat!("kda.", $name);
+                $scheme::run(Isa::$isa, kernel, problem, inputs, device, outputs)
+            },
+        }
+    };
+}
 
 /// Every variant, best first.
-pub(super) const VARIANTS: &[Variant<KdaProblem>] = &[];
+pub(super) const VARIANTS: &[Variant<KdaProblem>] = &[
+    cpu!(recurrent, Avx512, "recurrent.avx512"),
+    cpu!(recurrent, Avx2, "recurrent.avx2"),
+    cpu!(recurrent, Neon, "recurrent.neon"),
+    cpu!(recurrent, Portable, "recurrent.portable"),
+];

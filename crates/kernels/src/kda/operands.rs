@@ -1,0 +1,274 @@
+//! A call's tensors as the fast variants read them: rows widened to f32, normalised, and gates turned into decays.
+#![allow(unsafe_code)] // Vector loads and stores through raw pointers, bounds checked first.
+
+use super::{Beta, Gate, KdaProblem};
+use crate::cpu::simd::{Simd, math};
+use crate::floats::{elements, floats};
+use crate::{DType, Element, Inputs, Tensor};
+use half::bf16;
+use std::borrow::Cow;
+
+/// A tensor in the storage type of the values or in another one its contract allows.
+enum Stored<'a, E> {
+    Narrow(&'a [E]),
+    F32(&'a [f32]),
+}
+
+impl<'a, E: Element> Stored<'a, E> {
+    fn read(tensor: &'a Tensor) -> Self {
+        match tensor.view::<f32>() {
+            Some(values) => Self::F32(values),
+            None => Self::Narrow(elements(tensor)),
+        }
+    }
+
+    #[inline(always)]
+    fn widen<S: Simd>(&self, simd: S, start: usize, to: &mut [f32]) {
+        match self {
+            Self::Narrow(values) => widen(simd, &values[start..start + to.len()], to),
+            Self::F32(values) => to.copy_from_slice(&values[start..start + to.len()]),
+        }
+    }
+}
+
+/// The tensors of one call.
+pub(super) struct Operands<'a, E> {
+    pub(super) problem: &'a KdaProblem,
+    q: &'a [E],
+    k: &'a [E],
+    v: &'a [E],
+    g: Stored<'a, E>,
+    beta: Cow<'a, [f32]>,
+    /// exp(A_log), `[HV]`; empty without it.
+    rate: Vec<f32>,
+    /// `[HV, K]`; empty without it.
+    bias: Cow<'a, [f32]>,
+    initial_state: Option<Stored<'a, bf16>>,
+}
+
+impl<'a, E: Element> Operands<'a, E> {
+    pub(super) fn read(problem: &'a KdaProblem, inputs: Inputs<'a>) -> Self {
+        let rate = inputs.get("A_log").map(Tensor::to_f64).unwrap_or_default();
+        Self {
+            problem,
+            q: elements(inputs.tensor("q")),
+            k: elements(inputs.tensor("k")),
+            v: elements(inputs.tensor("v")),
+            g: Stored::read(inputs.tensor("g")),
+            beta: floats(inputs.tensor("beta")),
+            rate: rate.iter().map(|a_log| a_log.exp() as f32).collect(),
+            bias: inputs.get("dt_bias").map(floats).unwrap_or_default(),
+            initial_state: inputs.get("initial_state").map(Stored::read),
+        }
+    }
+
+    /// One token's key for a value head, `[K]`.
+    #[inline(always)]
+    pub(super) fn key<S: Simd>(&self, simd: S, token: usize, head: usize, to: &mut [f32]) {
+        self.shared_row(simd, self.k, token, head, 1.0, to);
+    }
+
+    /// One token's query for a value head, times the scale, `[K]`.
+    #[inline(always)]
+    pub(super) fn query<S: Simd>(&self, simd: S, token: usize, head: usize, to: &mut [f32]) {
+        self.shared_row(simd, self.q, token, head, self.problem.scale as f32, to);
+    }
+
+    #[inline(always)]
+    fn shared_row<S: Simd>(
+        &self,
+        simd: S,
+        from: &[E],
+        token: usize,
+        head: usize,
+        scale: f32,
+        to: &mut [f32],
+    ) {
+        let problem = self.problem;
+        let start = (token * problem.heads + problem.head_of(head)) * problem.key_dim;
+        widen(simd, &from[start..start + problem.key_dim], to);
+        let mut factor = scale;
+        if problem.l2norm {
+            factor /= (dot(simd, to, to) + 1e-6).sqrt();
+        }
+        if factor != 1.0 {
+            let factor = simd.splat(factor);
+            map(simd, to, |x| simd.mul(x, factor));
+        }
+    }
+
+    /// Some columns of one token's value.
+    #[inline(always)]
+    pub(super) fn value<S: Simd>(
+        &self,
+        simd: S,
+        token: usize,
+        head: usize,
+        column: usize,
+        to: &mut [f32],
+    ) {
+        let start = (token * self.problem.value_heads + head) * self.problem.value_dim + column;
+        widen(simd, &self.v[start..start + to.len()], to);
+    }
+
+    /// One token's log decay, `[K]`.
+    #[inline(always)]
+    pub(super) fn log_decay<S: Simd>(&self, simd: S, token: usize, head: usize, to: &mut [f32]) {
+        let problem = self.problem;
+        let channels = problem.key_dim;
+        self.g.widen(simd, (token * problem.value_heads + head) * channels, to);
+        if problem.gate == Gate::LogDecay {
+            return;
+        }
+        if !self.bias.is_empty() {
+            let bias = &self.bias[head * channels..][..channels];
+            for (x, bias) in to.iter_mut().zip(bias) {
+                *x += bias;
+            }
+        }
+        let rate = self.rate[head];
+        match problem.gate {
+            Gate::LogDecay => {}
+            Gate::Plain => {
+                let rate = simd.splat(-rate);
+                map(simd, to, |x| simd.mul(rate, math::softplus(simd, x)));
+            }
+            Gate::Safe { lower_bound } => {
+                let (rate, bound) = (simd.splat(rate), simd.splat(lower_bound as f32));
+                map(simd, to, |x| simd.mul(bound, math::sigmoid(simd, simd.mul(rate, x))));
+            }
+        }
+    }
+
+    /// One token's write strength.
+    #[inline(always)]
+    pub(super) fn beta(&self, token: usize, head: usize) -> f32 {
+        let x = self.beta[token * self.problem.value_heads + head];
+        match self.problem.beta {
+            Beta::AsGiven => x,
+            Beta::Sigmoid { factor } => factor as f32 / (1.0 + (-x).exp()),
+        }
+    }
+
+    /// Offset of a row of one head's state, in `initial_state` and `final_state`.
+    pub(super) fn state_row(&self, slot: usize, head: usize, channel: usize) -> usize {
+        ((slot * self.problem.value_heads + head) * self.problem.key_dim + channel)
+            * self.problem.value_dim
+    }
+
+    /// Consecutive elements of the initial state from `start` on; zeros when there is none.
+    #[inline(always)]
+    pub(super) fn initial_state<S: Simd>(&self, simd: S, start: usize, to: &mut [f32]) {
+        match &self.initial_state {
+            Some(state) => state.widen(simd, start, to),
+            None => to.fill(0.0),
+        }
+    }
+
+    /// The initial state, where it can be read without a copy.
+    pub(super) fn initial_state_f32(&self) -> Option<&'a [f32]> {
+        match self.initial_state {
+            Some(Stored::F32(state)) => Some(state),
+            _ => None,
+        }
+    }
+
+    /// Offset of a row of `o`: token, head and first column.
+    pub(super) fn output(&self, token: usize, head: usize, column: usize) -> usize {
+        (token * self.problem.value_heads + head) * self.problem.value_dim + column
+    }
+}
+
+/// Widens a row; bfloat16 in registers, which the baseline of `half` does an element at a time.
+#[inline(always)]
+pub(super) fn widen<S: Simd, E: Element>(simd: S, from: &[E], to: &mut [f32]) {
+    if E::DTYPE != DType::Bf16 {
+        return E::widen(from, to);
+    }
+    assert_eq!(from.len(), to.len(), "lengths of a conversion");
+    let whole = from.len() / S::LANES * S::LANES;
+    for at in (0..whole).step_by(S::LANES) {
+        // SAFETY: E is bfloat16; `LANES` values from `at` on are inside both slices.
+        unsafe {
+            simd.store(to.as_mut_ptr().add(at), simd.load_bf16(from.as_ptr().add(at).cast()));
+        }
+    }
+    E::widen(&from[whole..], &mut to[whole..]);
+}
+
+/// Rounds a row; to bfloat16 in integer arithmetic that vectorises for the instruction set at hand.
+#[inline(always)]
+pub(super) fn narrow<E: Element>(from: &[f32], to: &mut [E]) {
+    if E::DTYPE != DType::Bf16 {
+        return E::narrow(from, to);
+    }
+    assert_eq!(from.len(), to.len(), "lengths of a conversion");
+    // SAFETY: E is bfloat16.
+    let to = unsafe { std::slice::from_raw_parts_mut(to.as_mut_ptr().cast::<bf16>(), to.len()) };
+    for (to, from) in to.iter_mut().zip(from) {
+        let bits = from.to_bits();
+        // To nearest even; a NaN keeps its sign and becomes quiet instead of rounding up to infinity.
+        let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
+        let quiet = bits >> 16 | 0x40;
+        *to = bf16::from_bits(if from.is_nan() { quiet } else { rounded } as u16);
+    }
+}
+
+/// Applies `f` to every value.
+#[inline(always)]
+pub(super) fn map<S: Simd>(simd: S, values: &mut [f32], f: impl Fn(S::V) -> S::V) {
+    let whole = values.len() / S::LANES * S::LANES;
+    let start = values.as_mut_ptr();
+    for at in (0..whole).step_by(S::LANES) {
+        // SAFETY: `LANES` values from `at` on are inside the slice.
+        unsafe { simd.store(start.add(at), f(simd.load(start.add(at)))) };
+    }
+    let rest = values.len() - whole;
+    if rest > 0 {
+        // SAFETY: `rest` values are left.
+        unsafe {
+            let v = f(simd.load_first(start.add(whole), rest));
+            simd.store_first(start.add(whole), v, rest);
+        }
+    }
+}
+
+/// Sum of products.
+#[inline(always)]
+pub(super) fn dot<S: Simd>(simd: S, a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len(), "lengths of a dot product");
+    let whole = a.len() / S::LANES * S::LANES;
+    let mut sum = simd.splat(0.0);
+    for at in (0..whole).step_by(S::LANES) {
+        // SAFETY: `LANES` values from `at` on are inside both slices.
+        sum =
+            unsafe { simd.fma(simd.load(a.as_ptr().add(at)), simd.load(b.as_ptr().add(at)), sum) };
+    }
+    let rest = a.len() - whole;
+    if rest > 0 {
+        // SAFETY: `rest` values are left in both.
+        sum = unsafe {
+            let a = simd.load_first(a.as_ptr().add(whole), rest);
+            simd.fma(a, simd.load_first(b.as_ptr().add(whole), rest), sum)
+        };
+    }
+    simd.reduce_add(sum)
+}
+
+/// `e^g` as `(whole, part)` with `whole` 1 near 1 and else 0. A factor just below 1 rounded to f32 is wrong the same
+/// way at every token, which a slow gate sums up over thousands of them; `1 + part` is not.
+#[inline(always)]
+pub(super) fn decay<S: Simd>(simd: S, g: S::V) -> (S::V, S::V) {
+    // e^g - 1 = g + g^2 p(g) with the polynomial of `math::exp` (Cephes expf), valid for |g| <= ln2 / 2.
+    let mut p = simd.splat(1.987_569_1e-4);
+    for c in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
+        p = simd.fma(p, g, simd.splat(c));
+    }
+    let minus_one = simd.fma(simd.mul(g, g), p, g);
+    let limit = simd.splat(-0.346);
+    let whole = simd.select_gt(g, limit, simd.splat(1.0), simd.splat(0.0));
+    // Positive g beyond the polynomial takes the plain exponential as well.
+    let small = simd.select_gt(simd.splat(0.346), g, whole, simd.splat(0.0));
+    let part = simd.select_gt(small, simd.splat(0.5), minus_one, math::exp(simd, g));
+    (small, part)
+}
