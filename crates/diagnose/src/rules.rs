@@ -142,6 +142,60 @@ mod tests {
         }
     }
 
+    /// Files of other people are behind these records: no spelling of theirs may end a run.
+    #[test]
+    fn odd_words_in_the_records_do_no_harm() {
+        let words = [
+            "",
+            " ",
+            "+",
+            "==",
+            "~",
+            "/~",
+            "é漢",
+            "cu",
+            "cuda",
+            "+cu",
+            "13",
+            "1.",
+            ".",
+            "4294967296",
+            "a=='",
+            "0+cu999.x",
+        ];
+        for word in words {
+            for other in words {
+                let mut env = crate::test_support::env(word)
+                    .python(other)
+                    .torch(&format!("2.9.0+{word}"), Some(other))
+                    .dist(&format!("nvidia-{word}"), other)
+                    .dist("torchvision", word)
+                    .requires("torchvision", &format!("torch{other}{word}"))
+                    .dist("triton", other)
+                    .requires("torch", &format!("triton{word};{other}"))
+                    .installer("torch", word)
+                    .dist_at(word, other, word)
+                    .build();
+                env.found_by = "python on PATH".into();
+                env.problems =
+                    vec![format!("{word}/~{other}"), format!("/~{word}.dist-info{other}")];
+                let mut machine = crate::test_support::machines::h200();
+                let driver = machine.driver.as_mut().expect("a driver");
+                driver.kernel_module = Some(facts::Fact::new(word.into(), other));
+                driver.cuda_limit = Some(facts::Fact::new((u32::MAX, u32::MAX), word));
+                machine.gpus[0].compute_capability = Some(facts::Fact::new((u32::MAX, 0), other));
+                let venv = crate::test_support::env(other).found_by("./.venv").build();
+                for finding in crate::run(&machine, &[env, venv]) {
+                    assert!(
+                        !finding.evidence.is_empty() && !finding.cause.is_empty(),
+                        "{}",
+                        finding.rule
+                    );
+                }
+            }
+        }
+    }
+
     #[test]
     fn explanations_are_complete_and_short() {
         for rule in RULES {

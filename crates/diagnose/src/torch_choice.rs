@@ -86,7 +86,7 @@ pub(crate) fn choose(
 /// Smaller is better: the newest CUDA release the driver names, then newer ones of the same major version, which
 /// also run, nearest first. Without a named limit, the oldest release of the newest major version it runs.
 fn preference(cuda: Minor, reach: Option<DriverReach>) -> (u32, u32) {
-    let number = |minor: Minor| minor.0 * 100 + minor.1;
+    let number = |minor: Minor| minor.0.saturating_mul(100).saturating_add(minor.1);
     match reach.map(|reach| (reach.major, reach.limit)) {
         Some((_, Some(limit))) if cuda <= limit => (0, number(limit) - number(cuda)),
         Some((_, Some(limit))) => (1, number(cuda) - number(limit)),

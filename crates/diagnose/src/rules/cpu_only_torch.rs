@@ -69,12 +69,15 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
             env.site_packages.join(", "),
         );
     }
-    Some(draft.cause(cause(env, &torch, arm)).fix(fix(machine, env, &torch.version)).done())
+    let jetson = machine.kind == MachineKind::Jetson;
+    Some(draft.cause(cause(env, &torch, arm, jetson)).fix(fix(machine, env, &torch.version)).done())
 }
 
-fn cause(env: &PyEnv, torch: &Installed, arm: bool) -> String {
+fn cause(env: &PyEnv, torch: &Installed, arm: bool, jetson: bool) -> String {
     let why = if live_dist(env, "torch").is_some_and(by_conda) {
         "conda chose its CPU build, as it does where it sees no GPU while it resolves."
+    } else if jetson {
+        "The aarch64 wheels on PyPI are for servers (and up to 2.10 without CUDA); NVIDIA publishes Jetson's itself."
     } else if arm && torch.version.minor() <= (2, 10) {
         "The aarch64 wheels of torch 2.10 and older on PyPI have no CUDA; PyTorch's own index has those that do."
     } else if torch.version.local.as_deref() == Some("cpu") {
@@ -161,7 +164,7 @@ mod tests {
                 machines::jetson_orin(),
                 vec![env("/v").python("3.10.12").torch("2.9.1", None).build()],
             )
-            .finds(Error, Certain, &["NVIDIA's torch wheel for this JetPack release"])
+            .finds(Error, Certain, &["NVIDIA publishes Jetson's itself", "NVIDIA's torch wheel for this JetPack release"])
             .without(&["--index-url"]),
             Case::new("GB10", machines::gb10(), cpu("2.10.0")).finds(
                 Error,

@@ -108,15 +108,19 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
     Some(draft.fix(fix).done())
 }
 
-/// The toolkit torch's extension builder would take: CUDA_HOME's, else that of the nvcc on PATH, else /usr/local/cuda's.
+/// The toolkit torch's extension builder takes: CUDA_HOME's or CUDA_PATH's, else that of the nvcc on PATH, else
+/// /usr/local/cuda. A numbered folder in /usr/local is none of these until CUDA_HOME names it.
 fn default_toolkit(machine: &Machine) -> Option<(&CudaToolkit, Option<Minor>)> {
-    let rank = |toolkit: &&CudaToolkit| match toolkit.found_by.as_str() {
-        "CUDA_HOME" => 0,
-        "PATH" => 1,
-        _ if toolkit.root == "/usr/local/cuda" => 2,
-        _ => 3,
+    let rank = |toolkit: &CudaToolkit| match toolkit.found_by.as_str() {
+        "CUDA_HOME" => Some(0),
+        "CUDA_PATH" => Some(1),
+        "PATH" => Some(2),
+        _ => (toolkit.root == "/usr/local/cuda").then_some(3),
     };
-    let toolkit = machine.toolkits.iter().filter(|toolkit| toolkit.has_nvcc).min_by_key(rank)?;
+    let ranked = machine.toolkits.iter().filter(|toolkit| toolkit.has_nvcc);
+    let (_, toolkit) = ranked
+        .filter_map(|toolkit| Some((rank(toolkit)?, toolkit)))
+        .min_by_key(|(rank, _)| *rank)?;
     Some((toolkit, toolkit.version.as_ref().and_then(|fact| minor_of(&fact.value))))
 }
 
@@ -174,7 +178,7 @@ mod tests {
             ),
             Case::new(
                 "nvcc 12.8 beside a CUDA 13 torch",
-                machines::with_toolkit(machines::gb10(), "12.8", "/usr/local"),
+                machines::with_toolkit(machines::gb10(), "12.8", "/usr/local/cuda"),
                 torch("2.11.0+cu130", "13.0"),
             )
             .finds(
@@ -193,6 +197,12 @@ mod tests {
             )
             .finds(Warning, Certain, &["toolkit 11.8", "export CUDA_HOME=/usr/local/cuda-12.4"])
             .without(&["apt-get"]),
+            Case::new(
+                "a toolkit nothing points at",
+                machines::with_toolkit(machines::gb10(), "12.8", "/usr/local"),
+                torch("2.11.0+cu130", "13.0"),
+            )
+            .finds(Info, Certain, &["toolkit none"]),
             Case::new("another rule's matter", machines::rtx4090(), torch("2.11.0+cu130", "13.0")),
             Case::new("no driver", machines::x86(), torch("2.5.1+cu124", "12.4")),
             Case::new(

@@ -66,7 +66,15 @@ fn judge(machine: &Machine, driver: &Driver) -> Option<Finding> {
         ),
         (None, None) => return None,
     };
-    let mut fix: Vec<String> = host::where_the_driver_is(machine).into_iter().collect();
+    let mut fix: Vec<String> = Vec::new();
+    if answered {
+        fix.push("ldconfig -p | grep -E 'libnvidia-ml|libcuda.so'".into());
+        fix.push(
+            "# remove the packages of the version that is not the module's, or after an upgrade:"
+                .into(),
+        );
+    }
+    fix.extend(host::where_the_driver_is(machine));
     fix.push("sudo reboot".into());
     fix.push("# or without a reboot, once nothing uses the GPU:".into());
     fix.push(
@@ -150,7 +158,7 @@ mod tests {
                 drivers(machines::a10(), "570.148.08", "580.95.05", None),
                 vec![],
             )
-            .finds(Warning, Likely, &["NVML answered"]),
+            .finds(Warning, Likely, &["NVML answered", "ldconfig -p"]),
             Case::new(
                 "only NVML's words",
                 drivers(machines::a10(), "570.148.08", "1", error),

@@ -5,7 +5,7 @@ use crate::torch_build::installed;
 use crate::torch_choice::{choose, reach};
 use crate::version::dotted;
 use crate::{gpu, host};
-use facts::{Confidence, Finding, PyEnv, Severity};
+use facts::{Confidence, Finding, MachineKind, PyEnv, Severity};
 
 pub(super) const RULE: Rule = Rule {
     id: "driver-too-old",
@@ -56,6 +56,8 @@ fn judge(context: &Context, env: &PyEnv) -> Option<Finding> {
         }
         None => String::new(),
     };
+    // Tegra's driver comes with JetPack and has a numbering of its own.
+    let jetson = machine.kind == MachineKind::Jetson;
     let mut fix = Vec::new();
     if let Some(choice) = choose(machine, env, Some(&torch.version)) {
         fix.push(format!("# a build of torch for CUDA {}, which this driver runs:", choice.cuda.0));
@@ -65,7 +67,15 @@ fn judge(context: &Context, env: &PyEnv) -> Option<Finding> {
             floor.branch
         ));
     }
-    fix.extend(host::update_driver(machine, floor.branch));
+    if jetson {
+        fix.push(Installer::of(env).uninstall(&["torch"]));
+        fix.push(
+            "# then install NVIDIA's torch wheel for this JetPack release; a newer CUDA comes with a newer JetPack"
+                .into(),
+        );
+    } else {
+        fix.extend(host::update_driver(machine, floor.branch));
+    }
     // On data-centre GPUs a newer libcuda from NVIDIA's compatibility package may stand in for the driver's.
     let confidence = match gpu::all_geforce(machine) {
         true => Confidence::Certain,
@@ -79,12 +89,15 @@ fn judge(context: &Context, env: &PyEnv) -> Option<Finding> {
             limit.source.clone(),
         );
     }
+    draft = draft.evidence(
+        format!("torch was built with CUDA {}", dotted(cuda)),
+        torch.torch.source.clone(),
+    );
+    if !jetson {
+        let needs = format!("CUDA {} needs driver {} or newer", cuda.0, floor.driver);
+        draft = draft.evidence(needs, floor.source.to_string());
+    }
     let finding = draft
-        .evidence(format!("torch was built with CUDA {}", dotted(cuda)), torch.torch.source.clone())
-        .evidence(
-            format!("CUDA {} needs driver {} or newer", cuda.0, floor.driver),
-            floor.source.to_string(),
-        )
         .cause(format!(
             "A driver runs no CUDA major version newer than its own, here {}.{found}",
             reach.major
@@ -135,8 +148,8 @@ mod tests {
                 machines::jetson_orin(),
                 vec![env("/v").python("3.10.12").torch("2.9.1+cu130", Some("13.0")).build()],
             )
-            .finds(Error, Likely, &["sudo reboot"])
-            .without(&["--index-url"]),
+            .finds(Error, Likely, &["comes with a newer JetPack", "/v/bin/python -m pip uninstall"])
+            .without(&["--index-url", "needs driver 580", "reboot"]),
             Case::new("driver 580", machines::h200(), cu13()),
             Case::new(
                 "minor version compatibility",

@@ -1,9 +1,9 @@
 use super::{Context, Rule};
 use crate::remedy::{Installer, quote};
-use crate::torch_build::{folder, is_leftover};
+use crate::torch_build::is_leftover;
 use crate::version::{Version, cuda_of_label};
 use facts::{Confidence, Dist, Finding, PyEnv, Severity};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) const RULE: Rule = Rule {
     id: "duplicate-dist",
@@ -22,7 +22,7 @@ Seen in the names of the dist-info folders.
 
 Remove every copy and install the one that is wanted; delete the `~` folders. The same package in two site-packages is
 no damage: the first on the path is used.",
-    links: &["https://github.com/pypa/pip/issues/11718"],
+    links: &[],
     check,
     #[cfg(test)]
     cases: tests::cases,
@@ -110,24 +110,40 @@ fn twice_in_one(env: &PyEnv, name: &str, copies: &[&Dist]) -> Finding {
 }
 
 fn leftovers(env: &PyEnv) -> Option<Finding> {
-    let left: Vec<&Dist> = env.dists.iter().filter(|dist| is_leftover(dist)).collect();
+    let of_dists = env.dists.iter().filter(|dist| is_leftover(dist)).map(|dist| dist.path.as_str());
+    // A folder without readable METADATA is no distribution; the record then names it among the problems.
+    let of_problems = env.problems.iter().filter_map(|problem| leftover_path(problem));
+    let left: BTreeSet<&str> = of_dists.chain(of_problems).collect();
     if left.is_empty() {
         return None;
     }
-    let names: Vec<&str> = left.iter().map(|dist| folder(dist)).collect();
+    let names: Vec<&str> = left.iter().map(|path| last_part(path)).collect();
     let mut draft = RULE.finding(
         Severity::Info,
         Confidence::Certain,
         format!("remains of an interrupted install in {}: {}", env.root, names.join(", ")),
     );
-    for dist in &left {
-        draft = draft.evidence(format!("folder {}", folder(dist)), dist.path.clone());
+    for path in &left {
+        draft = draft.evidence(format!("folder {}", last_part(path)), *path);
     }
     let finding = draft
         .cause("pip set the folder aside while it replaced the package and did not come to delete it; nothing reads it.")
-        .fix(left.iter().map(|dist| format!("rm -r -- {}", quote(&dist.path))))
+        .fix(left.iter().map(|path| format!("rm -r -- {}", quote(path))))
         .done();
     Some(finding)
+}
+
+/// The path of a `~...dist-info` folder that a sentence names.
+fn leftover_path(problem: &str) -> Option<&str> {
+    let name = problem.find("/~")?;
+    let ends = [".dist-info", ".egg-info"]
+        .map(|ending| problem[name..].find(ending).map(|at| name + at + ending.len()));
+    let path = &problem[..ends.into_iter().flatten().min()?];
+    Some(&path[path.find('/')?..])
+}
+
+fn last_part(path: &str) -> &str {
+    path.trim_end_matches('/').rsplit('/').next().unwrap_or(path)
 }
 
 /// Different versions in different folders: the first on the path is used, which is no damage but good to know.
@@ -181,6 +197,9 @@ mod tests {
             .torch("2.9.1+cu128", Some("12.8"))
             .dist_at("torch", "2.5.1", &format!("{site}/~orch-2.5.1.dist-info"))
             .build();
+        let mut unread = env("/v").build();
+        unread.problems =
+            vec![format!("{site}/~orch-2.1.0.dist-info is what an interrupted pip left behind")];
         let mut two_folders = env("/usr")
             .system()
             .dist_at("numpy", "1.26.4", "/usr/lib/python3/dist-packages/numpy-1.26.4.dist-info")
@@ -214,6 +233,12 @@ mod tests {
                 Certain,
                 &["~orch-2.5.1.dist-info", "rm -r -- '/v/lib/python3.12/site-packages/~orch-2.5.1.dist-info'"],
             ),
+            Case::new("the same, known from the problems", machines::a10(), vec![unread]).finds(
+                Info,
+                Certain,
+                &["remains of an interrupted install in /v: ~orch-2.1.0.dist-info", "site-packages/~orch-2.1.0.dist-info'"],
+            )
+            .without(&["left behind'"]),
             Case::new("Debian's numpy and pip's", machines::x86(), vec![two_folders])
                 .finds(Info, Certain, &["numpy 2.3.1 is used, 1.26.4 is hidden"]),
             Case::new("lib64 is a link to lib", machines::x86(), vec![linked]),

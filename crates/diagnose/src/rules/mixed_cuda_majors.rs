@@ -146,7 +146,7 @@ fn fix(env: &PyEnv, strays: &[&Dist], keep: u32) -> Vec<String> {
         let askers = askers(env, dist, strays);
         if !askers.is_empty() {
             remarks.push(format!(
-                "# {} asks for {}: put a build of it for CUDA {keep} in its place",
+                "# {0} asks for {1}: install a build of {0} for CUDA {keep}, then remove {1}",
                 askers.join(", "),
                 dist.name
             ));

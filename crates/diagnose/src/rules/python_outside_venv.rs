@@ -36,18 +36,19 @@ fn own_interpreter(env: &PyEnv) -> Option<Finding> {
         return None;
     }
     let root = env.root.trim_end_matches('/');
+    let missing = is_missing(env);
     let seen = match &env.interpreter.executable {
+        Some(path) if missing => format!("{path} leads to no file"),
         Some(path) if is_inside(path, root) => return None,
         Some(path) => path.clone(),
-        None => "no interpreter".to_owned(),
+        None => "no bin/python".to_owned(),
     };
-    let missing = env.interpreter.executable.is_none();
     let finding = RULE
         .finding(
             Severity::Error,
             if missing { Confidence::Likely } else { Confidence::Certain },
             match missing {
-                true => format!("the environment {root} has no interpreter of its own"),
+                true => format!("the environment {root} has no interpreter: {seen}"),
                 false => format!("the environment {root} runs {seen}, which is outside it"),
             },
         )
@@ -73,7 +74,17 @@ fn remake(env: &PyEnv) -> Vec<String> {
         (true, None) => format!("uv venv --clear {root}"),
         (false, _) => format!("python3 -m venv --clear {root}"),
     };
-    std::iter::once(listed).chain(folders).chain([make]).collect()
+    let mut lines: Vec<String> = std::iter::once(listed).chain(folders).chain([make]).collect();
+    if matches!(env.found_by.as_str(), "VIRTUAL_ENV" | "CONDA_PREFIX") {
+        lines.push("# or, where the environment is not wanted any more:".to_owned());
+        lines.push(format!("unset {}", env.found_by));
+    }
+    lines
+}
+
+/// Whether an environment's interpreter is gone: no file, or a link to a Python that was removed.
+fn is_missing(env: &PyEnv) -> bool {
+    env.interpreter.executable.is_none() || env.interpreter.resolved.is_none()
 }
 
 /// The environment the shell names, against the Python it would run.
@@ -83,7 +94,9 @@ fn on_path(envs: &[PyEnv]) -> Option<Finding> {
         .into_iter()
         .find_map(|how| envs.iter().find(|env| env.found_by == how))?;
     let python = python_path(on_path);
-    if is_inside(&python, wanted.root.trim_end_matches('/')) {
+    let broken = wanted.kind == EnvKind::Venv && is_missing(wanted);
+    // A broken environment has its own finding, and activating it would not help.
+    if broken || is_inside(&python, wanted.root.trim_end_matches('/')) {
         return None;
     }
     let active = wanted.found_by != "./.venv";
@@ -120,7 +133,7 @@ fn on_path(envs: &[PyEnv]) -> Option<Finding> {
             activate,
             "hash -r".to_owned(),
             "# or name the interpreter each time:".to_owned(),
-            format!("{} -m pip --version", quote(&python_path(wanted))),
+            format!("{} --version", quote(&python_path(wanted))),
         ])
         .done();
     Some(finding)
@@ -140,7 +153,7 @@ mod tests {
             env("/usr")
                 .system()
                 .found_by("python on PATH")
-                .interpreter(Some("/usr/bin/python3"), None)
+                .interpreter(Some("/usr/bin/python3"), Some("/usr/bin/python3.12"))
         };
         let venv = |how: &str| env("/w/.venv").found_by(how);
         vec![
@@ -155,7 +168,7 @@ mod tests {
                 &[
                     "VIRTUAL_ENV names /w/.venv, but `python` is /usr/bin/python3",
                     "source /w/.venv/bin/activate",
-                    "/w/.venv/bin/python -m pip",
+                    "/w/.venv/bin/python --version",
                 ],
             ),
             Case::new(
@@ -179,7 +192,11 @@ mod tests {
             Case::new(
                 "an interpreter elsewhere",
                 machines::gh200(),
-                vec![venv("--venv").interpreter(Some("/usr/bin/python3"), None).build()],
+                vec![
+                    venv("--venv")
+                        .interpreter(Some("/usr/bin/python3"), Some("/usr/bin/python3.12"))
+                        .build(),
+                ],
             )
             .finds(
                 Error,
@@ -192,7 +209,12 @@ mod tests {
             Case::new(
                 "a sibling folder with the same beginning is outside",
                 machines::x86(),
-                vec![venv("--venv").uv().interpreter(Some("/w/.venv2/bin/python"), None).build()],
+                vec![
+                    venv("--venv")
+                        .uv()
+                        .interpreter(Some("/w/.venv2/bin/python"), Some("/usr/bin/python3.12"))
+                        .build(),
+                ],
             )
             .finds(Error, Certain, &["uv venv --clear --python 3.12.3 /w/.venv"]),
             Case::new(
@@ -200,7 +222,17 @@ mod tests {
                 machines::x86(),
                 vec![venv("--venv").interpreter(None, None).build()],
             )
-            .finds(Error, Likely, &["has no interpreter of its own"]),
+            .finds(Error, Likely, &["/w/.venv has no interpreter: no bin/python"]),
+            Case::new(
+                "the Python it was made from was removed",
+                machines::x86(),
+                vec![
+                    venv("VIRTUAL_ENV").uv().interpreter(Some("/w/.venv/bin/python"), None).build(),
+                    system().build(),
+                ],
+            )
+            .finds(Error, Likely, &["/w/.venv/bin/python leads to no file", "unset VIRTUAL_ENV"])
+            .without(&["source /w"]),
             Case::new("its own interpreter", machines::x86(), vec![venv("VIRTUAL_ENV").build()]),
             Case::new(
                 "--venv may differ from PATH",

@@ -2,7 +2,7 @@ use super::{Context, Rule};
 use crate::data::torch_series::{self, Fits};
 use crate::remedy::Installer;
 use crate::requirement::{Requirement, required};
-use crate::torch_build::{Installed, installed, is_leftover, live_dist};
+use crate::torch_build::{Installed, by_conda, installed, live_dist};
 use crate::version::{Version, cuda_of_label};
 use facts::{Confidence, Dist, Finding, Machine, PyEnv, Severity};
 
@@ -131,6 +131,9 @@ fn label(
 fn fix(env: &PyEnv, torch: &Installed, name: &str, fits: Option<Fits>) -> Vec<String> {
     let installer = Installer::of(env);
     let constraint = fits.map_or(String::new(), Fits::constraint);
+    if live_dist(env, "torch").is_some_and(by_conda) {
+        return vec![installer.conda(&[format!("{name}{}", constraint.replace("==", "="))])];
+    }
     // The label in version.py tells which index torch came from; without it the default index is right.
     let index = torch.cuda.filter(|_| {
         torch.version.local.as_deref().is_some_and(|label| cuda_of_label(label).is_some())
@@ -144,8 +147,7 @@ fn triton(env: &PyEnv, torch: &Installed, arm: bool) -> Option<Finding> {
     torch.cuda?;
     let triton = live_dist(env, "triton")?;
     let version = Version::parse(&triton.version).filter(Version::is_final)?;
-    let dist =
-        env.dists.iter().find(|dist| Dist::normalise(&dist.name) == "torch" && !is_leftover(dist));
+    let dist = live_dist(env, "torch");
     let pin = dist.and_then(|dist| required(dist, "triton", arm)).filter(Requirement::is_pinned);
     let row = torch_series::series(torch.version.minor());
     let (confidence, what, source, spec) = match (&pin, row) {
@@ -235,6 +237,13 @@ mod tests {
             .build();
         let labels =
             env("/v").torch("2.9.0+cu128", Some("12.8")).dist("torchvision", "0.24.0+cpu").build();
+        let conda = env("/opt/c")
+            .conda()
+            .torch("2.9.1", Some("12.9"))
+            .installer("torch", "conda")
+            .dist("torchvision", "0.23.0")
+            .installer("torchvision", "conda")
+            .build();
         let nightly = env("/v")
             .torch("2.12.0.dev20260301+cu130", Some("13.0"))
             .dist("torchvision", "0.20.1")
@@ -260,6 +269,11 @@ mod tests {
                 .finds(Error, Likely, &["goes with torchaudio==2.8.*", "table of firstlight"]),
             Case::new("a CPU torchvision beside a CUDA torch", machines::a10(), vec![labels])
                 .finds(Error, Likely, &["built for other hardware", "'torchvision==0.24.*'"]),
+            Case::new("conda's torch stays conda's", machines::a10(), vec![conda]).finds(
+                Error,
+                Likely,
+                &["conda install --prefix /opt/c -c conda-forge 'torchvision=0.24.*'"],
+            ),
             Case::new("the recorded H200", machines::h200(), vec![recorded]),
             Case::new("releases against the stable ABI", machines::h200(), vec![stable]),
             Case::new("a nightly", machines::h200(), vec![nightly]),

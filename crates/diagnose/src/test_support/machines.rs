@@ -64,7 +64,12 @@ pub(crate) fn with_gpu(mut machine: Machine, gpu: Gpu, driver: &str, limit: (u32
 
 /// Adds a toolkit with nvcc.
 pub(crate) fn with_toolkit(mut machine: Machine, version: &str, found_by: &str) -> Machine {
-    let root = format!("/usr/local/cuda-{version}");
+    // What is found as /usr/local/cuda itself is the default; a numbered folder beside it is not.
+    let root = match found_by {
+        "/usr/local/cuda" => found_by.to_owned(),
+        _ => format!("/usr/local/cuda-{version}"),
+    };
+    let found_by = found_by.trim_end_matches("/cuda");
     let source = format!("{root}/version.json");
     machine.toolkits.push(CudaToolkit {
         root,
@@ -102,7 +107,7 @@ pub(crate) fn gh200() -> Machine {
     let machine = ubuntu(machine(Platform::LinuxAarch64, MachineKind::ArmCuda, 525), "22.04");
     let machine =
         with_gpu(machine, gpu("NVIDIA GH200 480GB", (9, 0), 97_871), "570.148.08", (12, 8));
-    with_toolkit(machine, "12.8", "/usr/local")
+    with_toolkit(machine, "12.8", "/usr/local/cuda")
 }
 
 /// A10 with driver 570.148.08 (row R2-01).
@@ -123,7 +128,7 @@ pub(crate) fn rtx4090() -> Machine {
 pub(crate) fn jetson_orin() -> Machine {
     let machine = ubuntu(machine(Platform::LinuxAarch64, MachineKind::Jetson, 61), "22.04");
     let machine = with_gpu(machine, gpu("Orin (nvgpu)", (8, 7), 62_000), "540.4.0", (12, 6));
-    with_toolkit(machine, "12.6", "/usr/local")
+    with_toolkit(machine, "12.6", "/usr/local/cuda")
 }
 
 /// Jetson AGX Thor on JetPack 7.
