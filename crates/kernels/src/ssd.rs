@@ -1,9 +1,12 @@
 //! Mamba-2's state space scan (SSD): a decaying outer-product state per head. See the folder's README.
 
+mod chunk;
+mod decay;
 mod operands;
 mod problem;
 mod recurrent;
 mod reference;
+mod transpose;
 mod variants;
 
 pub use problem::SsdProblem;

@@ -2,9 +2,11 @@
 #![allow(unsafe_code)] // Vector loads and stores through raw pointers, bounds checked first.
 
 use super::SsdProblem;
+use crate::cpu::gemm::Mat;
 use crate::cpu::simd::{Simd, math};
-use crate::floats::{elements, floats};
+use crate::floats::{as_f32, elements, floats, widen};
 use crate::{Element, Inputs};
+use device::SharedMut;
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -91,6 +93,72 @@ impl<'a, E: Element> Operands<'a, E> {
     /// Offset of one head's state in a slot.
     pub(super) fn state(&self, slot: usize, head: usize) -> usize {
         (slot * self.problem.heads + head) * self.problem.state_len()
+    }
+
+    /// Writes one head of the final state as it was, for a slot that no sequence uses.
+    ///
+    /// # Safety
+    /// Nothing else may have this head of this slot.
+    pub(super) unsafe fn keep(&self, slot: usize, head: usize, states: &SharedMut<'_, f32>) {
+        let range = self.state(slot, head)..self.state(slot, head) + self.problem.state_len();
+        // SAFETY: the caller's contract.
+        let to = unsafe { states.slice(range.clone()) };
+        match self.initial_state {
+            Some(initial) => to.copy_from_slice(&initial[range]),
+            None => to.fill(0.0),
+        }
+    }
+}
+
+/// Rows of a tensor that a matrix product reads, one a token.
+pub(super) struct Rows {
+    start: usize,
+    stride: usize,
+    count: usize,
+    width: usize,
+}
+
+impl Rows {
+    /// A group's rows of B or C.
+    pub(super) fn of_group(problem: &SsdProblem, tokens: Range<usize>, group: usize) -> Self {
+        let (stride, width) = (problem.groups * problem.state_dim, problem.state_dim);
+        let start = tokens.start * stride + group * width;
+        Self { start, stride, count: tokens.len(), width }
+    }
+
+    /// Some columns of a head's rows of x or z.
+    pub(super) fn of_head(
+        problem: &SsdProblem,
+        tokens: Range<usize>,
+        head: usize,
+        columns: Range<usize>,
+    ) -> Self {
+        let stride = problem.heads * problem.head_dim;
+        let start = tokens.start * stride + head * problem.head_dim + columns.start;
+        Self { start, stride, count: tokens.len(), width: columns.len() }
+    }
+
+    /// The rows as a float32 matrix: where they lie when they are float32, else widened into `wide`.
+    #[inline(always)]
+    pub(super) fn read<'a, S: Simd, E: Element>(
+        &self,
+        simd: S,
+        from: &'a [E],
+        wide: &'a mut Vec<f32>,
+    ) -> Mat<'a> {
+        let &Self { start, stride, count, width } = self;
+        if count * width == 0 {
+            return Mat::new(&[], count, width, width);
+        }
+        if let Some(from) = as_f32(from) {
+            return Mat::new(&from[start..], count, width, stride);
+        }
+        wide.resize(count * width, 0.0);
+        for (row, to) in wide.chunks_exact_mut(width).enumerate() {
+            let at = start + row * stride;
+            widen(simd, &from[at..at + width], to);
+        }
+        Mat::new(&*wide, count, width, width)
     }
 }
 

@@ -5,7 +5,7 @@
 use super::SsdProblem;
 use super::operands::{Operands, finish, map};
 use crate::cpu::simd::{Simd, SimdKernel, dispatch, math};
-use crate::floats::elements_mut;
+use crate::floats::{elements_mut, narrow, widen};
 use crate::stream::{STREAM_BYTES, stream_copy};
 use crate::{DType, Element, Inputs, TensorMap};
 use device::{Device, Isa, SharedMut};
@@ -77,7 +77,7 @@ fn launch<E: Element>(
     let mut o = outputs.remove("o");
     let states = elements_mut::<f32>(outputs.get_mut("final_state"));
     let stream = size_of_val(states) >= STREAM_BYTES;
-    let (heads, len) = (problem.heads, problem.state_len());
+    let heads = problem.heads;
     {
         let states = SharedMut::new(states);
         let o = SharedMut::new(elements_mut::<E>(o.as_mut()));
@@ -89,14 +89,10 @@ fn launch<E: Element>(
             Scratch::default,
             |scratch, block| {
                 if let Some(rest) = block.checked_sub(blocks) {
-                    let from = operands.state(untouched[rest / heads], rest % heads);
                     // SAFETY: no sequence has this slot, and this block alone has this head of it.
-                    let to = unsafe { states.slice(from..from + len) };
-                    match operands.initial_state {
-                        Some(initial) => to.copy_from_slice(&initial[from..from + len]),
-                        None => to.fill(0.0),
-                    }
-                    return;
+                    return unsafe {
+                        operands.keep(untouched[rest / heads], rest % heads, &states)
+                    };
                 }
                 let first = block % grid.splits * grid.rows;
                 dispatch(
@@ -197,9 +193,9 @@ impl<E: Element> SimdKernel for Block<'_, E> {
             for token in part.clone() {
                 let step = token - part.start;
                 let row = operands.row(token, head, first);
-                E::widen(&operands.b[operands.projection(token, head)], b);
-                E::widen(&operands.c[operands.projection(token, head)], c);
-                E::widen(&operands.x[row..row + rows], x);
+                widen(simd, &operands.b[operands.projection(token, head)], b);
+                widen(simd, &operands.c[operands.projection(token, head)], c);
+                widen(simd, &operands.x[row..row + rows], x);
                 for (input, x) in input.iter_mut().zip(x.iter()) {
                     *input = dt[step] * x;
                 }
@@ -213,11 +209,11 @@ impl<E: Element> SimdKernel for Block<'_, E> {
                 // SAFETY: start, tile and end hold `rows` rows of `n`; from and to are the same or do not overlap.
                 unsafe { coefficients.advance(simd, from, to, y) };
                 if let Some(all) = operands.z {
-                    E::widen(&all[row..row + rows], z);
+                    widen(simd, &all[row..row + rows], z);
                 }
                 finish(simd, y, x, d, z);
                 // SAFETY: this block alone has these rows of o.
-                E::narrow(y, unsafe { o.slice(row..row + rows) });
+                narrow(simd, y, unsafe { o.slice(row..row + rows) });
             }
         }
         if stream {

@@ -1,4 +1,4 @@
-use super::{SsdProblem, recurrent};
+use super::{SsdProblem, chunk, recurrent};
 use crate::Variant;
 use device::Isa;
 use facts::BackendKind;
@@ -22,6 +22,10 @@ macro_rules! cpu {
 
 /// Every variant, best first.
 pub(super) const VARIANTS: &[Variant<SsdProblem>] = &[
+    cpu!(chunk, Avx512, "chunk.avx512"),
+    cpu!(chunk, Avx2, "chunk.avx2"),
+    cpu!(chunk, Neon, "chunk.neon"),
+    cpu!(chunk, Portable, "chunk.portable"),
     cpu!(recurrent, Avx512, "recurrent.avx512"),
     cpu!(recurrent, Avx2, "recurrent.avx2"),
     cpu!(recurrent, Neon, "recurrent.neon"),
