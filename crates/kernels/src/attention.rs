@@ -1,5 +1,6 @@
 //! Softmax attention: dense, packed and paged, grouped heads, any head dimension. See `attention/README.md`.
 
+mod flash;
 mod keys;
 mod mask;
 mod problem;

@@ -1,5 +1,40 @@
-use super::AttentionProblem;
+use super::{AttentionProblem, flash};
 use crate::Variant;
+use device::Isa;
+use facts::BackendKind;
 
 /// The op's variants, best first.
-pub(super) const VARIANTS: &[Variant<AttentionProblem>] = &[];
+pub(super) const VARIANTS: &[Variant<AttentionProblem>] = &[
+    Variant {
+        name: "flash.avx512",
+        backend: BackendKind::Cpu,
+        why_not: |_, here| here.lacks(Isa::Avx512),
+        run: |problem, inputs, device, outputs| {
+            flash::run(Isa::Avx512, problem, inputs, device, outputs);
+        },
+    },
+    Variant {
+        name: "flash.avx2",
+        backend: BackendKind::Cpu,
+        why_not: |_, here| here.lacks(Isa::Avx2),
+        run: |problem, inputs, device, outputs| {
+            flash::run(Isa::Avx2, problem, inputs, device, outputs);
+        },
+    },
+    Variant {
+        name: "flash.neon",
+        backend: BackendKind::Cpu,
+        why_not: |_, here| here.lacks(Isa::Neon),
+        run: |problem, inputs, device, outputs| {
+            flash::run(Isa::Neon, problem, inputs, device, outputs);
+        },
+    },
+    Variant {
+        name: "flash.portable",
+        backend: BackendKind::Cpu,
+        why_not: |_, here| here.lacks(Isa::Portable),
+        run: |problem, inputs, device, outputs| {
+            flash::run(Isa::Portable, problem, inputs, device, outputs);
+        },
+    },
+];

@@ -1,0 +1,117 @@
+//! Tiled attention with online softmax (FlashAttention) on the CPU. See the README for the derivation and the layouts.
+
+mod buffer;
+mod output;
+mod panel;
+mod plan;
+mod products;
+mod softmax;
+mod storage;
+mod stream;
+
+use super::AttentionProblem;
+use crate::cpu::simd::dispatch;
+use crate::{DType, Inputs, TensorMap};
+use device::{Device, Isa, SharedMut};
+use half::{bf16, f16};
+use output::Output;
+use plan::{Item, Plan, STREAM_ROWS};
+use products::{Products, Widened};
+use softmax::Logits;
+
+/// What every block of a call reads and writes.
+struct Operands<'a, E> {
+    problem: &'a AttentionProblem,
+    logits: Logits,
+    q: &'a [E],
+    k: &'a [E],
+    v: &'a [E],
+    output: Output<'a, E>,
+}
+
+impl<E> Operands<'_, E> {
+    /// The query of a stacked row, [D].
+    fn q_row(&self, item: &Item, row: usize) -> &[E] {
+        let (heads, dim, group) = (self.problem.heads, self.problem.head_dim, self.problem.group());
+        let token = self.problem.queries.range(item.sequence).start + row / group;
+        let head = item.kv_head * group + row % group;
+        &self.q[(token * heads + head) * dim..][..dim]
+    }
+
+    /// A key, [D].
+    fn k_row(&self, row: usize, kv_head: usize) -> &[E] {
+        let dim = self.problem.head_dim;
+        &self.k[(row * self.problem.kv_heads + kv_head) * dim..][..dim]
+    }
+
+    /// A value, [Dv].
+    fn v_row(&self, row: usize, kv_head: usize) -> &[E] {
+        let dim = self.problem.value_dim;
+        &self.v[(row * self.problem.kv_heads + kv_head) * dim..][..dim]
+    }
+}
+
+/// Computes `o` and `lse` with the vectors of `isa`.
+pub(super) fn run(
+    isa: Isa,
+    problem: &AttentionProblem,
+    inputs: Inputs<'_>,
+    device: &Device,
+    outputs: &mut TensorMap,
+) {
+    match problem.dtype {
+        DType::Bf16 => run_with::<Widened<bf16>>(isa, problem, inputs, device, outputs),
+        DType::F16 => run_with::<Widened<f16>>(isa, problem, inputs, device, outputs),
+        _ => run_with::<Widened<f32>>(isa, problem, inputs, device, outputs),
+    }
+}
+
+fn run_with<P: Products>(
+    isa: Isa,
+    problem: &AttentionProblem,
+    inputs: Inputs<'_>,
+    device: &Device,
+    outputs: &mut TensorMap,
+) {
+    let (dim, value_dim) = (problem.head_dim, problem.value_dim);
+    let plan = Plan::new(problem, panel::panel_rows(isa), panel::panels(isa, dim, value_dim));
+    let mut partial_o = vec![0.0; plan.partial_rows * value_dim];
+    let mut partial_lse = vec![0.0; plan.partial_rows];
+    let (mut o, mut lse) = (None, None);
+    for (name, tensor) in outputs {
+        match name.as_str() {
+            "o" => o = tensor.view_mut::<P::Element>(),
+            _ => lse = tensor.view_mut::<f32>(),
+        }
+    }
+    let view = |name| inputs.tensor(name).view::<P::Element>().unwrap_or_default();
+    let operands = Operands {
+        problem,
+        logits: Logits::new(problem.scale, problem.softcap),
+        q: view("q"),
+        k: view("k"),
+        v: view("v"),
+        output: Output {
+            problem,
+            o: SharedMut::new(o.unwrap_or_default()),
+            lse: SharedMut::new(lse.unwrap_or_default()),
+            partial_o: SharedMut::new(&mut partial_o),
+            partial_lse: SharedMut::new(&mut partial_lse),
+        },
+    };
+
+    let kernel = format!("attention.flash.{isa}");
+    let scratch = || (panel::Scratch::new(isa, plan.panels, dim, value_dim), stream::Scratch::new(dim, value_dim));
+    device.launch(&kernel, plan.items.len(), scratch, |(panels, stream), block| {
+        let (operands, item) = (&operands, &plan.items[block]);
+        if item.rows.len() <= STREAM_ROWS {
+            dispatch(isa, stream::Block { operands, item, scratch: stream });
+        } else {
+            dispatch(isa, panel::Block::<P> { operands, item, scratch: panels });
+        }
+    });
+    if !plan.merges.is_empty() {
+        let merge = |values: &mut Vec<f32>, block: usize| operands.output.merge(&plan.merges[block], values);
+        device.launch(&format!("{kernel}.merge"), plan.merges.len(), Vec::new, merge);
+    }
+}

@@ -1,0 +1,10 @@
+//! Attention: every variant this machine has against the float64 reference, on poisoned outputs, with counted launches.
+
+mod case;
+mod contract;
+mod edges;
+mod layouts;
+mod repeat;
+mod shapes;
+
+use case::{Case, check};
