@@ -3,7 +3,7 @@
 //! Nothing is installed: Debian's cargo on PATH would stand in the way of rustup's, and another architecture would
 //! change the machine's package database. apt gets a configuration, lists and an archive folder of its own.
 
-use super::TARGETS;
+use super::{TARGETS, write_program};
 use crate::steps;
 use anyhow::{Context, bail};
 use std::fs;
@@ -204,11 +204,10 @@ fn write_wrapper(path: &Path, usr: &Path) -> anyhow::Result<()> {
         .find(|folder| has_driver(folder))
         .context("Debian's rustc has no librustc_driver beside it")?;
     let (usr, driver) = (usr.display(), driver.display());
-    let text = format!(
-        "#!/bin/sh\nLD_LIBRARY_PATH='{driver}' exec '{usr}/bin/rustc' --sysroot '{usr}' \"$@\"\n"
-    );
-    fs::write(path, text)?;
-    make_executable(path)
+    write_program(
+        path,
+        &format!("LD_LIBRARY_PATH='{driver}' exec '{usr}/bin/rustc' --sysroot '{usr}' \"$@\""),
+    )
 }
 
 fn has_driver(folder: &Path) -> bool {
@@ -216,17 +215,6 @@ fn has_driver(folder: &Path) -> bool {
     entries
         .into_iter()
         .any(|entry| entry.file_name().to_string_lossy().starts_with("librustc_driver"))
-}
-
-#[cfg(unix)]
-fn make_executable(path: &Path) -> anyhow::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    Ok(fs::set_permissions(path, fs::Permissions::from_mode(0o755))?)
-}
-
-#[cfg(not(unix))]
-fn make_executable(path: &Path) -> anyhow::Result<()> {
-    bail!("{} would need a Unix machine to run", path.display())
 }
 
 #[cfg(test)]
