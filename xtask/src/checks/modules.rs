@@ -86,11 +86,13 @@ mod tests {
             ("crates/a/src/one.rs", ""),
             ("crates/a/src/rules.rs", ""),
             ("crates/a/src/rules/first.rs", ""),
+            ("crates/a/src/old/mod.rs", ""),
         ];
         check(
             &CHECK,
             &Layout::of(&files),
             &[
+                "crates/a/src/old/mod.rs: no `mod old;` in crates/a/src/lib.rs",
                 "crates/a/src/one.rs: no `mod one;` in crates/a/src/lib.rs",
                 "crates/a/src/rules/first.rs: no `mod first;` in crates/a/src/rules.rs",
             ],
