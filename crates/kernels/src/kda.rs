@@ -1,5 +1,6 @@
 //! Kimi Delta Attention: a gated delta rule whose decay differs per key channel. See the folder's README.
 
+mod chunk;
 mod operands;
 mod parts;
 mod problem;

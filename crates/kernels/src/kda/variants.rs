@@ -1,4 +1,4 @@
-use super::{KdaProblem, recurrent};
+use super::{KdaProblem, chunk, recurrent};
 use crate::Variant;
 use device::Isa;
 use facts::BackendKind;
@@ -20,8 +20,12 @@ macro_rules! cpu {
 
 /// Every variant, best first.
 pub(super) const VARIANTS: &[Variant<KdaProblem>] = &[
+    cpu!(chunk, Avx512, "chunk.avx512"),
     cpu!(recurrent, Avx512, "recurrent.avx512"),
+    cpu!(chunk, Avx2, "chunk.avx2"),
     cpu!(recurrent, Avx2, "recurrent.avx2"),
+    cpu!(chunk, Neon, "chunk.neon"),
     cpu!(recurrent, Neon, "recurrent.neon"),
+    cpu!(chunk, Portable, "chunk.portable"),
     cpu!(recurrent, Portable, "recurrent.portable"),
 ];
