@@ -3,10 +3,13 @@
 use super::{Check, Problem};
 use crate::layout::Layout;
 
-/// Paths that exist on one machine only. Written in halves, so that this file does not find itself.
-const PATHS: &[&str] = &[concat!("/wo", "rk/"), concat!(".lib", "rary/"), concat!("/ro", "ot/.")];
+/// Folders that exist on one machine only. Written in halves, so that this file does not find itself.
+const FOLDERS: &[&str] = &[concat!("/wo", "rk/"), concat!(".lib", "rary/")];
 
-/// Home folders that stand for anyone's, as examples and recorded fixtures use them.
+/// What some machine's files said, kept as it was: home folders there are data.
+const RECORDED: &[&str] = &["/fixtures/", "benchmarks/runs/"];
+
+/// Home folders that stand for anyone's, as examples use them.
 const ANYONE: &[&str] = &["a", "user", "ubuntu", "me", "you", "alice", "USER", "<user>", "$USER"];
 
 pub(super) const CHECK: Check = Check {
@@ -20,7 +23,7 @@ fn find(layout: &Layout) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (path, text) in layout.texts(&[""]) {
         for (index, line) in text.lines().enumerate() {
-            if let Some(found) = machine_path(line) {
+            if let Some(found) = folder(line).or_else(|| home(path, line)) {
                 problems.push(Problem::line(path, index + 1, format!("names `{found}`")));
             }
         }
@@ -28,11 +31,15 @@ fn find(layout: &Layout) -> Vec<Problem> {
     problems
 }
 
-fn machine_path(line: &str) -> Option<&str> {
-    if let Some(found) = PATHS.iter().find(|path| line.contains(**path)) {
-        return Some(found);
+fn folder(line: &str) -> Option<&str> {
+    FOLDERS.iter().find(|path| line.contains(**path)).copied()
+}
+
+fn home<'a>(path: &str, line: &'a str) -> Option<&'a str> {
+    if RECORDED.iter().any(|recorded| path.contains(recorded)) {
+        return None;
     }
-    for marker in [concat!("/ho", "me/"), concat!("/Us", "ers/")] {
+    for marker in [concat!("/ho", "me/"), concat!("/Us", "ers/"), concat!("/ro", "ot/.")] {
         for (start, _) in line.match_indices(marker) {
             let rest = &line[start + marker.len()..];
             let end = rest.find(|c: char| !(c.is_alphanumeric() || "<>$_-.".contains(c)));
@@ -53,18 +60,27 @@ mod tests {
     #[test]
     fn examples_pass() {
         let text = "/home/user/venv\n/home/$USER/x\n/Users/alice/models\nworkspace/work\n/var/tmp/x\nnetwork/io\n";
-        check(&CHECK, &Layout::of(&[("README.md", text)]), &[]);
+        let recorded = concat!("HOME=/ho", "me/nvidia");
+        let files = [("README.md", text), ("crates/probe/fixtures/orin/env", recorded)];
+        check(&CHECK, &Layout::of(&files), &[]);
     }
 
     #[test]
     fn a_machine_fails() {
         let text = ["ok", concat!("cd /wo", "rk/main"), concat!("see /ho", "me/jdoe/notes")];
+        let files = [
+            ("README.md", &*text.join("\n")),
+            ("benchmarks/runs/x/facts.json", concat!("/wo", "rk/venv")),
+            ("src.rs", concat!("open(\"/ro", "ot/.cache\")")),
+        ];
         check(
             &CHECK,
-            &Layout::of(&[("README.md", &text.join("\n"))]),
+            &Layout::of(&files),
             &[
                 concat!("README.md:2: names `/wo", "rk/`"),
                 concat!("README.md:3: names `/ho", "me/jdoe`"),
+                concat!("benchmarks/runs/x/facts.json:1: names `/wo", "rk/`"),
+                concat!("src.rs:1: names `/ro", "ot/.cache`"),
             ],
         );
     }
