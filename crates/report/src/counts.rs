@@ -74,6 +74,8 @@ pub(crate) struct Group<'a> {
     pub(crate) variant: &'a str,
     pub(crate) dtype: &'a str,
     pub(crate) counts: Counts,
+    /// The rows, in the order of the run; never empty.
+    pub(crate) rows: Vec<&'a ParityRow>,
     /// The compared row whose error is the largest part of what is allowed.
     pub(crate) worst: Option<&'a ParityRow>,
     pub(crate) launches: u64,
@@ -99,6 +101,7 @@ pub(crate) fn groups(rows: &[ParityRow]) -> Vec<Group<'_>> {
                         variant: &row.variant,
                         dtype: &row.dtype,
                         counts: Counts::default(),
+                        rows: Vec::new(),
                         worst: None,
                         launches: 0,
                     };
@@ -114,6 +117,7 @@ pub(crate) fn groups(rows: &[ParityRow]) -> Vec<Group<'_>> {
 impl<'a> Group<'a> {
     fn add(&mut self, row: &'a ParityRow) {
         self.counts.add(row);
+        self.rows.push(row);
         self.launches += row.launches;
         let worse = match (share(row), self.worst.and_then(share)) {
             (Some(new), Some(old)) => new > old || (new.is_nan() && !old.is_nan()),
@@ -176,19 +180,53 @@ pub(crate) fn not_passed(rows: &[ParityRow]) -> Vec<&ParityRow> {
     found
 }
 
-/// Reasons of these rows with how often each stands, in order of first appearance.
-pub(crate) fn by_reason<'a>(
-    rows: impl IntoIterator<Item = &'a ParityRow>,
-) -> Vec<(String, Vec<&'a ParityRow>)> {
-    let mut found: Vec<(String, Vec<&ParityRow>)> = Vec::new();
-    for row in rows {
-        let reason = format!("{}: {}", row.op, reason(row));
-        match found.iter_mut().find(|(known, _)| *known == reason) {
-            Some((_, rows)) => rows.push(row),
-            None => found.push((reason, vec![row])),
+/// Rows that were left out for one reason.
+pub(crate) struct LeftOut<'a> {
+    pub(crate) reason: String,
+    /// Never empty.
+    pub(crate) rows: Vec<&'a ParityRow>,
+}
+
+impl LeftOut<'_> {
+    /// How many rows of each op: `attention 10, kda 9`.
+    pub(crate) fn ops(&self) -> String {
+        let mut counts: Vec<(&str, usize)> = Vec::new();
+        for row in &self.rows {
+            match counts.iter_mut().find(|(op, _)| *op == row.op) {
+                Some((_, count)) => *count += 1,
+                None => counts.push((&row.op, 1)),
+            }
+        }
+        counts.iter().map(|(op, count)| format!("{op} {count}")).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Rows of a status by their reason, in order of first appearance: a machine without a GPU has one reason for many rows.
+pub(crate) fn left_out(rows: &[ParityRow], wanted: Status) -> Vec<LeftOut<'_>> {
+    let mut found: Vec<LeftOut<'_>> = Vec::new();
+    for row in rows.iter().filter(|row| row.status == wanted) {
+        let reason = reason(row);
+        match found.iter_mut().find(|known| known.reason == reason) {
+            Some(known) => known.rows.push(row),
+            None => found.push(LeftOut { reason, rows: vec![row] }),
         }
     }
     found
+}
+
+/// A status whose count has a column: its head, its count, its tone.
+pub(crate) type CountColumn = (&'static str, fn(Counts) -> usize, Tone);
+
+/// Columns of counts. The one for passes without evidence is there only where some row needs it.
+pub(crate) fn count_columns(all: Counts) -> Vec<CountColumn> {
+    let columns: [CountColumn; 5] = [
+        ("PASS", |counts| counts.pass, Tone::Good),
+        ("FAIL", |counts| counts.fail, Tone::Bad),
+        ("UNPROVEN", |counts| counts.unproven, Tone::Bad),
+        ("SKIP", |counts| counts.skip, Tone::Warn),
+        ("N/A", |counts| counts.not_applicable, Tone::Plain),
+    ];
+    columns.into_iter().filter(|(head, ..)| *head != "UNPROVEN" || all.unproven > 0).collect()
 }
 
 /// A count as a cell: nought is a dash, so that the eye finds what is there.

@@ -137,12 +137,12 @@ pub(crate) struct Table {
 
 impl Table {
     /// An empty table; a column whose head starts with `>` is set to the right.
-    pub(crate) fn new(caption: impl Into<Prose>, columns: &[&str]) -> Self {
+    pub(crate) fn new(caption: impl Into<Prose>, columns: &[impl AsRef<str>]) -> Self {
         let columns = columns
             .iter()
-            .map(|head| match head.strip_prefix('>') {
+            .map(|head| match head.as_ref().strip_prefix('>') {
                 Some(head) => (head.to_owned(), Align::Right),
-                None => ((*head).to_owned(), Align::Left),
+                None => (head.as_ref().to_owned(), Align::Left),
             })
             .collect();
         Self { caption: caption.into(), columns, rows: Vec::new() }

@@ -4,6 +4,8 @@ use crate::document::{Align, Block, Document, Figure, Inline, Prose, Table, Targ
 use crate::escape;
 
 const STYLE: &str = include_str!("html/page.css");
+/// Letters of code above which a table may break it.
+const LONG_CODE: usize = 44;
 const MARK: &str = include_str!("html/mark.svg");
 
 /// The whole page.
@@ -18,7 +20,9 @@ pub(crate) fn render(document: &Document) -> String {
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">\n",
     );
     out.push_str("<meta name=\"referrer\" content=\"no-referrer\">\n");
-    out.push_str(&format!("<title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n"));
+    out.push_str(&format!(
+        "<title>{title} · firstlight</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n"
+    ));
     out.push_str("<a class=\"skip\" href=\"#content\">Skip to the report</a>\n");
     out.push_str(&format!(
         "<header class=\"masthead\"><div class=\"mark\">{}<span>firstlight</span></div>\n<h1>{title}</h1>\n<p class=\"subtitle\">{}</p></header>\n",
@@ -127,7 +131,7 @@ fn table(out: &mut String, table: &Table) {
     for row in &table.rows {
         out.push_str("<tr>");
         for (cell, (_, align)) in row.iter().zip(&table.columns) {
-            out.push_str(&format!("<td{}>{}</td>", align_class(*align), prose(cell)));
+            out.push_str(&format!("<td{}>{}</td>", cell_class(*align, cell), prose(cell)));
         }
         out.push_str("</tr>\n");
     }
@@ -138,6 +142,16 @@ fn align_class(align: Align) -> &'static str {
     match align {
         Align::Left => "",
         Align::Right => " class=\"n\"",
+    }
+}
+
+/// Words get room in proportion to their length, so that a narrow screen scrolls instead of breaking every word.
+fn cell_class(align: Align, cell: &Prose) -> &'static str {
+    match (align, cell.plain().chars().count()) {
+        (Align::Right, _) => align_class(align),
+        (Align::Left, 0..=12) => "",
+        (Align::Left, 13..=26) => " class=\"w1\"",
+        (Align::Left, _) => " class=\"w2\"",
     }
 }
 
@@ -168,6 +182,10 @@ fn inline(piece: &Inline) -> String {
     match piece {
         Inline::Text(words) => escape::html(words),
         Inline::Strong(words) => format!("<strong>{}</strong>", escape::html(words)),
+        // Short names stay on one line in a table; a path or a hash may break anywhere.
+        Inline::Code(words) if words.chars().count() > LONG_CODE => {
+            format!("<code class=\"long\">{}</code>", escape::html(words))
+        }
         Inline::Code(words) => format!("<code>{}</code>", escape::html(words)),
         Inline::Chip(tone, words) => {
             format!("<span class=\"chip {}\">{}</span>", class(*tone), escape::html(words))

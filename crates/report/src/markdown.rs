@@ -6,7 +6,7 @@ use crate::escape;
 /// The whole document.
 pub(crate) fn render(document: &Document) -> String {
     let mut out = String::new();
-    line(&mut out, &format!("# {}", escape::markdown(&document.title)));
+    line(&mut out, &format!("# firstlight: {}", escape::markdown(&document.title)));
     line(&mut out, &prose(&document.subtitle));
     if let Some((tone, words)) = &document.banner {
         block(&mut out, &Block::Notice(*tone, words.clone()));

@@ -58,12 +58,9 @@ fn document(run: &Run<'_>) -> Document {
         .first()
         .map(|gpu| gpu.name.value.clone())
         .or_else(|| machine.cpu.model.as_ref().map(|model| model.value.clone()));
-    let mut subtitle = Prose::new().code(&manifest.host);
-    if let Some(device) = device {
-        subtitle = subtitle.text(format!(" · {device}"));
-    }
-    subtitle =
-        subtitle.text(format!(" · {} · {}", machine.platform, format::time(&manifest.started)));
+    let device = device.map_or_else(String::new, |device| format!("{device} · "));
+    let subtitle =
+        Prose::from(format!("{device}{} · {}", machine.platform, format::time(&manifest.started)));
 
     let banner = (manifest.state == RunState::Incomplete).then(|| {
         let reached = match manifest.stages.last() {
@@ -82,5 +79,5 @@ fn document(run: &Run<'_>) -> Document {
         .iter()
         .map(|(id, title, build)| Section { id, title, blocks: build(run) })
         .collect();
-    Document { title: format!("firstlight report: {}", manifest.host), subtitle, banner, sections }
+    Document { title: format!("Report on {}", manifest.host), subtitle, banner, sections }
 }

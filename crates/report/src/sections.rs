@@ -14,7 +14,7 @@ use crate::run::Run;
 
 pub(crate) use environment::{describe, kind as machine_kind, version};
 pub(crate) use findings::{sentence as findings_sentence, tone as finding_tone};
-pub(crate) use pending::lines as pending_items;
+pub(crate) use pending::pending as pending_items;
 pub(crate) use summary::why as verdict_reason;
 
 /// What a section makes of a run. It always says something: "not part of this run" is an answer, an absent heading is not.
@@ -23,8 +23,8 @@ pub(crate) type Build = fn(&Run<'_>) -> Vec<Block>;
 /// Name (also the anchor and the file's stem), title and builder.
 pub(crate) const SECTIONS: &[(&str, &str, Build)] = &[
     ("summary", "Summary", summary::build),
-    ("environment", "Environment", environment::build),
     ("findings", "Findings", findings::build),
+    ("environment", "Environment", environment::build),
     ("parity", "Parity with the f64 reference", parity::build),
     ("bench", "Speed", bench::build),
     ("pending", "Done, pending and limits", pending::build),

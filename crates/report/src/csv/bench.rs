@@ -22,6 +22,7 @@ const COLUMNS: &[&str] = &[
     "bound",
     "pct_of_ceiling",
     "verified_rel_err",
+    "reference_ms",
     "note",
 ];
 
@@ -83,6 +84,7 @@ fn kernel(row: &BenchRow) -> Vec<String> {
         ("bound", if row.bound == Bound::Compute { "compute" } else { "memory" }.into()),
         ("pct_of_ceiling", optional(row.pct_of_ceiling)),
         ("verified_rel_err", row.verified_rel_err.to_string()),
+        ("reference_ms", optional(row.reference_ms)),
     ])
 }
 
@@ -145,6 +147,7 @@ fn read_kernel(row: &Row<'_>) -> Result<BenchRow, CsvError> {
         bound: row.one_of("bound", &BOUNDS)?,
         pct_of_ceiling: row.optional("pct_of_ceiling")?,
         verified_rel_err: row.number("verified_rel_err", "a number")?,
+        reference_ms: row.optional("reference_ms")?,
     })
 }
 
@@ -182,10 +185,12 @@ mod tests {
             bound: Bound::Compute,
             pct_of_ceiling: Some(42.125),
             verified_rel_err: 3.1e-7,
+            reference_ms: Some(812.5),
         };
         let unmeasured = BenchRow {
             pct_of_ceiling: None,
             bound: Bound::Memory,
+            reference_ms: None,
             shape: BTreeMap::new(),
             ..row.clone()
         };

@@ -23,7 +23,8 @@ pub(crate) struct DotRow {
 }
 
 const ROW: f64 = 27.0;
-const GUTTER: f64 = 26.0;
+const ZERO_ROOM: f64 = 26.0;
+const BROKEN_ROOM: f64 = 66.0;
 
 /// Relative errors on a logarithmic axis, each line with the limits it was held against.
 pub(crate) fn dots(id: &str, title: &str, rows: &[DotRow]) -> String {
@@ -34,8 +35,8 @@ pub(crate) fn dots(id: &str, title: &str, rows: &[DotRow]) -> String {
     let label_room = rows.iter().map(|row| width_of(&row.label)).fold(40.0, f64::max).min(150.0);
     let zeros = all().any(|dot| dot.error == 0.0);
     let broken = all().any(|dot| !dot.error.is_finite());
-    let left = label_room + 12.0 + if zeros { GUTTER } else { 0.0 };
-    let right = WIDTH - 14.0 - if broken { GUTTER + 12.0 } else { 0.0 };
+    let left = label_room + 12.0 + if zeros { ZERO_ROOM } else { 0.0 };
+    let right = WIDTH - 14.0 - if broken { BROKEN_ROOM } else { 0.0 };
     let (low, high) = decades(
         all()
             .map(|dot| dot.error)
@@ -55,7 +56,7 @@ pub(crate) fn dots(id: &str, title: &str, rows: &[DotRow]) -> String {
             svg.text(x, bottom + 16.0, Anchor::Middle, "muted", &format!("1e{power}"));
         }
     }
-    let (zero_x, broken_x) = (left - GUTTER * 0.6, right + GUTTER * 0.7);
+    let (zero_x, broken_x) = (left - ZERO_ROOM * 0.6, right + BROKEN_ROOM * 0.6);
     if zeros {
         svg.text(zero_x, bottom + 16.0, Anchor::Middle, "muted", "0");
     }
@@ -71,14 +72,19 @@ pub(crate) fn dots(id: &str, title: &str, rows: &[DotRow]) -> String {
             let x = scale.at(*tolerance);
             svg.line((x, middle - ROW * 0.4), (x, middle + ROW * 0.4), "limit");
         }
-        for (j, dot) in row.dots.iter().enumerate() {
-            let x = match dot.error {
-                error if error == 0.0 => zero_x,
-                error if error.is_finite() && error > 0.0 => scale.at(error),
-                _ => broken_x,
-            };
-            // Equal errors would hide each other: three heights in turn.
-            let y = middle + ((j % 3) as f64 - 1.0) * 5.0;
+        let place = |dot: &Dot| match dot.error {
+            0.0 => zero_x,
+            error if error.is_finite() && error > 0.0 => scale.at(error),
+            _ => broken_x,
+        };
+        let mut marks: Vec<(f64, &Dot)> = row.dots.iter().map(|dot| (place(dot), dot)).collect();
+        marks.sort_by(|a, b| a.0.total_cmp(&b.0));
+        // Marks that would hide each other go to the first of three heights with room.
+        let mut ends = [f64::NEG_INFINITY; 3];
+        for (x, dot) in marks {
+            let level = ends.iter().position(|end| x - end >= 6.5).unwrap_or(0);
+            ends[level] = x;
+            let y = middle + [0.0, -6.5, 6.5][level];
             let tip = format!("{}: {}", dot.name, format::error(dot.error));
             if dot.passed {
                 svg.circle(x, y, 3.2, &format!("s{}", row.series), &tip);

@@ -30,7 +30,7 @@ pub(crate) fn lines(
         .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), (x, _)| (low.min(x), high.max(x)));
     let (low, high) = if low < high { (low, high) } else { (1.0, 2.0) };
     let ticks = steps(points().map(|(_, y)| y).fold(0.0, f64::max), 4);
-    let (left, right, top, bottom) = (52.0, WIDTH - 16.0, 42.0, 42.0 + HEIGHT);
+    let (left, right, top, bottom) = (52.0, WIDTH - 20.0, 50.0, 50.0 + HEIGHT);
     let x_at = if high / low >= 8.0 {
         Scale::log(low, high, left, right)
     } else {
@@ -46,13 +46,7 @@ pub(crate) fn lines(
             (right, y_at.at(*tick)),
             if *tick == 0.0 { "axis" } else { "grid" },
         );
-        svg.text(
-            left - 7.0,
-            y_at.at(*tick) + 4.0,
-            Anchor::End,
-            "muted",
-            &format::significant(*tick, 3),
-        );
+        svg.text(left - 7.0, y_at.at(*tick) + 4.0, Anchor::End, "muted", &tick_label(*tick));
     }
     // Each size is named where there is room for its digits.
     let mut sizes: Vec<f64> = points().map(|(x, _)| x).collect();
@@ -87,6 +81,16 @@ pub(crate) fn lines(
         y += 19.0;
     }
     svg.finish(y - 10.0)
+}
+
+/// A round number without the digits that a sum of steps may leave behind.
+fn tick_label(tick: f64) -> String {
+    let text = format::significant(tick, 3);
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
+    }
 }
 
 /// The points that have a place on the axes.

@@ -15,7 +15,7 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
     let intro = Prose::new()
         .text(format!("{} (", format::count(bench.rows.len(), "timing")))
         .file(BENCH_FILE)
-        .text("). Only a kernel that was verified in the same run has a time. Times are wall times of one call after warm-up; GFLOP/s counts by the op's formula, GB/s counts each input read once and each output written once.");
+        .text("). Only a kernel that was verified in the same run has a time. Times are those of one call after warm-up; GFLOP/s counts by the op's formula, GB/s counts each input read once and each output written once.");
     let mut blocks = vec![Block::Paragraph(intro), Block::Table(ceilings(&bench.ceilings))];
     if !bench.rows.is_empty() {
         blocks.push(Block::Figures(figures(bench)));
@@ -60,26 +60,26 @@ fn ceilings(ceilings: &Ceilings) -> Table {
 }
 
 fn timings(bench: &BenchReport) -> Table {
-    let mut table = Table::new(
-        from_file("Times of one call, with the error that allowed each row"),
-        &[
-            "Op",
-            "Case",
-            "Shape",
-            "Type",
-            "Kernel",
-            ">Median",
-            ">p95",
-            ">GFLOP/s",
-            ">GB/s",
-            ">Of ceiling",
-            "Bound by",
-            ">Samples",
-            ">Rel. error",
-        ],
-    );
+    let caption = "Times of one call; each row was allowed by the relative error of its own check";
+    let heads = [
+        "Op",
+        "Case",
+        "Shape",
+        "Type",
+        "Kernel",
+        ">Median",
+        ">p95",
+        ">GFLOP/s",
+        ">GB/s",
+        ">Of ceiling",
+        ">Rel. error",
+        ">Samples",
+    ];
+    let with_reference = bench.rows.iter().any(|row| row.reference_ms.is_some());
+    let heads = heads.into_iter().chain(with_reference.then_some(">f64 reference"));
+    let mut table = Table::new(from_file(caption), &heads.collect::<Vec<_>>());
     for row in &bench.rows {
-        table.row(vec![
+        let mut cells = vec![
             Prose::new().strong(&row.op),
             Prose::new().code(&row.case),
             Prose::from(shape(&row.shape)),
@@ -89,26 +89,51 @@ fn timings(bench: &BenchReport) -> Table {
             Prose::from(format::duration(row.p95_ms)),
             Prose::from(format::significant(row.gflops, 3)),
             Prose::from(format::significant(row.gbps, 3)),
-            Prose::from(
-                row.pct_of_ceiling.map_or_else(|| format::ABSENT.to_owned(), format::percent),
-            ),
-            Prose::from(bound(row.bound)),
-            Prose::from(row.samples.to_string()),
+            Prose::from(share(row)),
             Prose::from(format::error(row.verified_rel_err)),
-        ]);
+            Prose::from(row.samples.to_string()),
+        ];
+        if with_reference {
+            cells.push(Prose::from(reference(row)));
+        }
+        table.row(cells);
     }
     table
 }
 
-fn bound(bound: Bound) -> &'static str {
+/// The reference's own time and how many medians it holds.
+fn reference(row: &BenchRow) -> String {
+    row.reference_ms.map_or_else(
+        || format::ABSENT.to_owned(),
+        |millis| {
+            format!(
+                "{} ({}×)",
+                format::duration(millis),
+                format::significant(millis / row.median_ms, 3)
+            )
+        },
+    )
+}
+
+/// `61.4 % of GEMM`, or a dash when the ceiling was not measured.
+fn share(row: &BenchRow) -> String {
+    row.pct_of_ceiling.map_or_else(
+        || format::ABSENT.to_owned(),
+        |share| format!("{} {}", format::percent(share), of(row.bound)),
+    )
+}
+
+/// Which ceiling a share refers to.
+fn of(bound: Bound) -> &'static str {
     match bound {
-        Bound::Compute => "arithmetic",
-        Bound::Memory => "memory",
+        Bound::Compute => "of GEMM",
+        Bound::Memory => "of copy",
     }
 }
 
+/// Sizes by name: `B 1, T 2048`, with spaces at which a table cell may not be broken.
 fn shape(shape: &BTreeMap<String, u64>) -> String {
-    shape.iter().map(|(name, size)| format!("{name} {size}")).collect::<Vec<_>>().join(", ")
+    shape.iter().map(|(name, size)| format!("{name}\u{a0}{size}")).collect::<Vec<_>>().join(", ")
 }
 
 fn ops(rows: &[BenchRow]) -> Vec<&str> {
@@ -149,15 +174,11 @@ fn groups(rows: &[&BenchRow]) -> Vec<BarGroup> {
         } else {
             row.dtype.clone()
         };
-        let note = match row.bound {
-            Bound::Compute => "of GEMM",
-            Bound::Memory => "of copy",
-        };
         let bar = Bar {
             label,
             series: series(&row.dtype),
             percent: row.pct_of_ceiling,
-            note: note.to_owned(),
+            note: of(row.bound).to_owned(),
         };
         let name = format!("{}: {}", row.case, shape(&row.shape));
         match groups.iter_mut().find(|group| group.label == name) {

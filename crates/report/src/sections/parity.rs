@@ -1,6 +1,6 @@
 //! The parity matrix: by kernel with counts, what is not a pass with its reason, pictures, and every row.
 
-use crate::counts::{Counts, by_reason, cell, groups, not_passed, ops, reason, status};
+use crate::counts::{self, Counts, cell, count_columns, groups, not_passed, ops, reason, status};
 use crate::document::{Block, Figure, Prose, Table, Tone, slug};
 use crate::format;
 use crate::plot::{Dot, DotRow, dots};
@@ -44,41 +44,28 @@ fn from_file(words: &str) -> Prose {
 }
 
 fn by_kernel(rows: &[ParityRow]) -> Table {
-    let mut table = Table::new(
-        from_file("Checks by kernel"),
-        &[
-            "Op",
-            "Kernel",
-            "Backend",
-            "Type",
-            ">PASS",
-            ">FAIL",
-            ">SKIP",
-            ">N/A",
-            ">Largest error",
-            ">Allowed",
-            ">Launches",
-        ],
-    );
+    let columns = count_columns(Counts::of(rows));
+    let mut heads: Vec<String> = ["Op", "Kernel", "Backend", "Type"].map(str::to_owned).to_vec();
+    heads.extend(columns.iter().map(|(head, ..)| format!(">{head}")));
+    heads.extend([">Largest error", ">Allowed", ">Launches"].map(str::to_owned));
+    let mut table = Table::new(from_file("Checks by kernel"), &heads);
     for group in groups(rows) {
-        let worst = group.worst.and_then(|row| row.rel_err);
-        table.row(vec![
+        let mut cells = vec![
             Prose::new().strong(group.op),
             kernel(group.variant),
             Prose::from(group.backend.as_str()),
             Prose::from(group.dtype),
-            cell(group.counts.pass, Tone::Good),
-            cell(group.counts.bad(), Tone::Bad),
-            cell(group.counts.skip, Tone::Warn),
-            cell(group.counts.not_applicable, Tone::Plain),
-            Prose::from(format::error_or_dash(worst)),
-            Prose::from(
-                group
-                    .worst
-                    .map_or_else(|| format::ABSENT.to_owned(), |row| format::error(row.tolerance)),
-            ),
+        ];
+        cells.extend(columns.iter().map(|(_, count, tone)| cell(count(group.counts), *tone)));
+        let allowed = group
+            .worst
+            .map_or_else(|| format::ABSENT.to_owned(), |row| format::error(row.tolerance));
+        cells.extend([
+            Prose::from(format::error_or_dash(group.worst.and_then(|row| row.rel_err))),
+            Prose::from(allowed),
             Prose::from(group.launches.to_string()),
         ]);
+        table.row(cells);
     }
     table
 }
@@ -171,33 +158,35 @@ fn failing(rows: &[ParityRow]) -> Vec<Block> {
     vec![Block::Table(table)]
 }
 
-/// Skips and what does not apply: one line for each reason, since a machine without a GPU has one reason for many rows.
+/// Skips and what does not apply, one line for each reason.
 fn left_out(rows: &[ParityRow]) -> Vec<Block> {
     let mut table = Table::new(
         from_file("Neither passed nor failed, by reason"),
-        &["Status", ">Checks", "Reason", "Backend, type", "Cases"],
+        &["Status", ">Checks", "Reason", "Ops", "Backend and type", "Cases"],
     );
-    for wanted in [Status::Skip, Status::NotApplicable] {
-        for (reason, rows) in by_reason(rows.iter().filter(|row| row.status == wanted)) {
-            let Some(first) = rows.first() else { continue };
-            let (tone, word) = status(first);
-            let places = distinct(rows.iter().map(|row| format!("{} {}", row.backend, row.dtype)));
-            let cases = distinct(rows.iter().map(|row| row.case.clone()));
-            let mut shown = Prose::new();
-            for (i, case) in cases.iter().take(3).enumerate() {
-                shown = if i > 0 { shown.text(", ") } else { shown }.code(case);
-            }
-            if cases.len() > 3 {
-                shown = shown.text(format!(" and {} more", cases.len() - 3));
-            }
-            table.row(vec![
-                Prose::new().chip(tone, word),
-                Prose::from(rows.len().to_string()),
-                Prose::from(reason),
-                Prose::from(places.join(", ")),
-                shown,
-            ]);
+    for left_out in [Status::Skip, Status::NotApplicable]
+        .iter()
+        .flat_map(|wanted| counts::left_out(rows, *wanted))
+    {
+        let (tone, word) = status(left_out.rows[0]);
+        let places =
+            distinct(left_out.rows.iter().map(|row| format!("{} {}", row.backend, row.dtype)));
+        let cases = distinct(left_out.rows.iter().map(|row| row.case.clone()));
+        let mut shown = Prose::new();
+        for (i, case) in cases.iter().take(3).enumerate() {
+            shown = if i > 0 { shown.text(", ") } else { shown }.code(case);
         }
+        if cases.len() > 3 {
+            shown = shown.text(format!(" and {} more", cases.len() - 3));
+        }
+        table.row(vec![
+            Prose::new().chip(tone, word),
+            Prose::from(left_out.rows.len().to_string()),
+            Prose::from(&left_out.reason),
+            Prose::from(left_out.ops()),
+            Prose::from(places.join(", ")),
+            shown,
+        ]);
     }
     if table.rows.is_empty() {
         return vec![Block::Paragraph(Prose::from(

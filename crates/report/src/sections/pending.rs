@@ -1,21 +1,35 @@
 //! What ended, what is still to do, and what cannot be had here. Pending stays pending, and every count is computed.
 
-use crate::counts::by_reason;
+use crate::counts::left_out;
 use crate::document::{Block, Prose};
 use crate::format;
 use crate::run::{BENCH_FILE, FACTS_FILE, MANIFEST_FILE, PARITY_FILE, Run};
 use facts::{RunState, Status};
 
+/// One thing done, pending or impossible.
+pub(crate) struct Item {
+    /// What.
+    pub(crate) what: String,
+    /// What came out of it, or why it is not done.
+    pub(crate) why: String,
+    /// Where that is recorded.
+    file: &'static str,
+}
+
+fn item(what: impl Into<String>, why: impl Into<String>, file: &'static str) -> Item {
+    Item { what: what.into(), why: why.into(), file }
+}
+
 pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
     let (done, pending, limits) = (done(run), pending(run), limits(run));
-    let words = |number: usize| format::count(number, "entry");
-    let intro = Prose::from(format!(
+    let words = |items: &[Item]| format::count(items.len(), "entry");
+    let intro = format!(
         "Done: {}. Pending: {}. Limits: {}.",
-        words(done.len()),
-        words(pending.len()),
-        words(limits.len())
-    ));
-    let mut blocks = vec![Block::Paragraph(intro)];
+        words(&done),
+        words(&pending),
+        words(&limits)
+    );
+    let mut blocks = vec![Block::Paragraph(Prose::from(intro))];
     for (id, title, items, none) in [
         ("done", "Done", done, "No stage ended."),
         ("still-pending", "Pending", pending, "Nothing that could have run here was left out."),
@@ -25,94 +39,68 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
         blocks.push(if items.is_empty() {
             Block::Paragraph(Prose::from(none))
         } else {
-            Block::List(items)
+            let line = |item: &Item| {
+                Prose::new()
+                    .strong(&item.what)
+                    .text(format!(": {} (", item.why))
+                    .file(item.file)
+                    .text(")")
+            };
+            Block::List(items.iter().map(line).collect())
         });
     }
     blocks
 }
 
-fn done(run: &Run<'_>) -> Vec<Prose> {
-    run.manifest
-        .stages
-        .iter()
+fn done(run: &Run<'_>) -> Vec<Item> {
+    let stages = run.manifest.stages.iter();
+    stages
         .map(|stage| {
-            Prose::new()
-                .strong(&stage.name)
-                .text(format!(": {} in {} (", stage.outcome, format::duration(stage.millis)))
-                .file(MANIFEST_FILE)
-                .text(")")
+            item(
+                &stage.name,
+                format!("{} in {}", stage.outcome, format::duration(stage.millis)),
+                MANIFEST_FILE,
+            )
         })
         .collect()
 }
 
 /// What could have been done here and was not.
-pub(super) fn pending(run: &Run<'_>) -> Vec<Prose> {
+pub(crate) fn pending(run: &Run<'_>) -> Vec<Item> {
     let mut items = Vec::new();
     if run.manifest.state == RunState::Incomplete {
-        let words = Prose::new()
-            .strong("The end of this run")
-            .text(": it is incomplete (")
-            .file(MANIFEST_FILE)
-            .text(")");
-        items.push(words);
+        items.push(item("The end of this run", "it is incomplete", MANIFEST_FILE));
     }
-    for not_run in &run.manifest.not_run {
-        items.push(
-            Prose::new()
-                .strong(&not_run.what)
-                .text(format!(": {} (", not_run.why))
-                .file(MANIFEST_FILE)
-                .text(")"),
-        );
-    }
-    items.extend(rows_with(run, Status::Skip, "skipped"));
-    for why in run.bench.iter().flat_map(|bench| &bench.not_timed) {
-        items.push(
-            Prose::new().strong("Not timed").text(format!(": {why} (")).file(BENCH_FILE).text(")"),
-        );
-    }
+    items.extend(
+        run.manifest.not_run.iter().map(|not_run| item(&not_run.what, &not_run.why, MANIFEST_FILE)),
+    );
+    items.extend(checks(run, Status::Skip, "skipped"));
+    items.extend(
+        run.bench
+            .iter()
+            .flat_map(|bench| &bench.not_timed)
+            .map(|why| item("Not timed", why, BENCH_FILE)),
+    );
     items
-}
-
-/// What is pending as pairs of a name and a reason, for a terminal.
-pub(crate) fn lines(run: &Run<'_>) -> Vec<(String, String)> {
-    let manifest =
-        run.manifest.not_run.iter().map(|not_run| (not_run.what.clone(), not_run.why.clone()));
-    let not_timed = run
-        .bench
-        .iter()
-        .flat_map(|bench| &bench.not_timed)
-        .map(|why| ("not timed".to_owned(), why.clone()));
-    manifest.chain(not_timed).collect()
 }
 
 /// What this machine or its files do not allow.
-fn limits(run: &Run<'_>) -> Vec<Prose> {
-    let mut items = rows_with(run, Status::NotApplicable, "not applicable here");
-    let machine = run.doctor.machine.notes.iter().map(|note| ("Machine", note));
-    let envs = run
-        .doctor
-        .envs
-        .iter()
-        .flat_map(|env| env.problems.iter().map(|problem| ("Environment", problem)));
-    for (what, words) in machine.chain(envs) {
-        items.push(
-            Prose::new().strong(what).text(format!(": {words} (")).file(FACTS_FILE).text(")"),
-        );
-    }
+fn limits(run: &Run<'_>) -> Vec<Item> {
+    let mut items = checks(run, Status::NotApplicable, "not applicable here");
+    items.extend(run.doctor.machine.notes.iter().map(|note| item("Machine", note, FACTS_FILE)));
+    let problems = run.doctor.envs.iter().flat_map(|env| &env.problems);
+    items.extend(problems.map(|problem| item("Environment", problem, FACTS_FILE)));
     items
 }
 
-fn rows_with(run: &Run<'_>, status: Status, word: &str) -> Vec<Prose> {
-    let rows = run.parity.iter().flat_map(|parity| &parity.rows).filter(|row| row.status == status);
-    by_reason(rows)
+/// Rows of a status, one item for each reason.
+fn checks(run: &Run<'_>, status: Status, word: &str) -> Vec<Item> {
+    let rows = run.parity.map_or(&[][..], |parity| &parity.rows);
+    left_out(rows, status)
         .into_iter()
-        .map(|(reason, rows)| {
-            Prose::new()
-                .strong(format!("{} {word}", format::count(rows.len(), "check")))
-                .text(format!(": {reason} ("))
-                .file(PARITY_FILE)
-                .text(")")
+        .map(|left_out| {
+            let what = format!("{} {word}", format::count(left_out.rows.len(), "check"));
+            item(what, format!("{} ({})", left_out.reason, left_out.ops()), PARITY_FILE)
         })
         .collect()
 }

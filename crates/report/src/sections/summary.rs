@@ -1,7 +1,7 @@
 //! The verdict, by evidence: every word of it follows from a count.
 
 use super::{findings, pending};
-use crate::counts::{Counts, cell, groups, not_passed, ops, status};
+use crate::counts::{Counts, cell, count_columns, groups, not_passed, ops, status};
 use crate::document::{Block, Prose, Table, Tile, Tone};
 use crate::format;
 use crate::run::{BENCH_FILE, FACTS_FILE, MANIFEST_FILE, PARITY_FILE, Run};
@@ -180,19 +180,11 @@ fn by_op(parity: &ParityReport, bench: Option<&BenchReport>) -> Table {
     if bench.is_some() {
         caption = caption.text(" and ").file(BENCH_FILE);
     }
-    let mut table = Table::new(
-        caption.text("."),
-        &[
-            "Op",
-            "Result",
-            ">PASS",
-            ">FAIL",
-            ">SKIP",
-            ">N/A",
-            ">Largest error / allowed",
-            ">Best share of ceiling",
-        ],
-    );
+    let columns = count_columns(Counts::of(&parity.rows));
+    let mut heads: Vec<String> = ["Op", "Result"].map(str::to_owned).to_vec();
+    heads.extend(columns.iter().map(|(head, ..)| format!(">{head}")));
+    heads.extend([">Largest error / allowed", ">Best share of ceiling"].map(str::to_owned));
+    let mut table = Table::new(caption.text("."), &heads);
     let groups = groups(&parity.rows);
     for op in ops(&parity.rows) {
         let counts = Counts::of(parity.rows.iter().filter(|row| row.op == op));
@@ -215,16 +207,10 @@ fn by_op(parity: &ParityReport, bench: Option<&BenchReport>) -> Table {
                 format!("{} / {}", format::error_or_dash(row.rel_err), format::error(row.tolerance))
             },
         );
-        table.row(vec![
-            Prose::new().strong(op),
-            Prose::new().chip(tone, word),
-            cell(counts.pass, Tone::Good),
-            cell(counts.bad(), Tone::Bad),
-            cell(counts.skip, Tone::Warn),
-            cell(counts.not_applicable, Tone::Plain),
-            Prose::from(worst),
-            Prose::from(best(bench, op)),
-        ]);
+        let mut cells = vec![Prose::new().strong(op), Prose::new().chip(tone, word)];
+        cells.extend(columns.iter().map(|(_, count, tone)| cell(count(counts), *tone)));
+        cells.extend([Prose::from(worst), Prose::from(best(bench, op))]);
+        table.row(cells);
     }
     table
 }
@@ -259,7 +245,7 @@ fn next(run: &Run<'_>) -> Vec<Prose> {
             if let Some(first) = bad.first() {
                 let words = format!(
                     "{} of {op} ({}{})",
-                    format::count(bad.len(), "failing check"),
+                    format::count(bad.len(), "check"),
                     first.case,
                     if bad.len() > 1 { ", ..." } else { "" }
                 );

@@ -1,7 +1,7 @@
 use super::Style;
-use super::layout::{fields, paragraph, plain, render, table};
+use super::layout::{Column, fields, paragraph, plain, render, table};
 use crate::format;
-use facts::{BenchReport, Bound};
+use facts::{BenchReport, BenchRow, Bound};
 
 /// Ceilings, then every timed kernel with its share of the ceiling that limits it, then what was not timed.
 pub fn bench(report: &BenchReport, style: Style) -> String {
@@ -25,34 +25,47 @@ pub fn bench(report: &BenchReport, style: Style) -> String {
     if report.rows.is_empty() {
         out.push_str(&paragraph(style, "no kernel was timed"));
     } else {
-        let mut table = table(
-            style,
-            &[
-                "op", "case", "type", "kernel", ">median", ">p95", ">GFLOP/s", ">GB/s", ">of",
-                "ceiling",
-            ],
-        );
-        for row in &report.rows {
-            table.add_row(vec![
-                plain(&row.op),
-                plain(&row.case),
-                plain(&row.dtype),
-                plain(format!("{} {}", row.variant, row.backend)),
-                plain(format::duration(row.median_ms)),
-                plain(format::duration(row.p95_ms)),
-                plain(format::significant(row.gflops, 3)),
-                plain(format::significant(row.gbps, 3)),
-                plain(
-                    row.pct_of_ceiling
-                        .map_or_else(|| format::ABSENT.to_owned(), |share| format!("{share:.0}%")),
-                ),
-                plain(if row.bound == Bound::Compute { "GEMM" } else { "copy" }),
-            ]);
-        }
-        out.push_str(&render(&table));
+        out.push_str(&rows(&report.rows, style));
     }
     for why in &report.not_timed {
         out.push_str(&paragraph(style, &format!("not timed: {why}")));
     }
     out
+}
+
+fn rows(rows: &[BenchRow], style: Style) -> String {
+    let columns = [
+        Column::wrapped("op, case"),
+        Column::word("type"),
+        Column::wrapped("kernel"),
+        Column::number("median"),
+        Column::number("p95"),
+        Column::number("GFLOP/s"),
+        Column::number("GB/s"),
+        Column::number("of ceiling"),
+    ];
+    let mut table = table(style, &columns);
+    let mut op = "";
+    for row in rows {
+        // The op stands on a line of its own, so that the cases below it need not be broken.
+        if row.op != op {
+            op = &row.op;
+            table.add_row(vec![plain(op)]);
+        }
+        let ceiling = if row.bound == Bound::Compute { "GEMM" } else { "copy" };
+        let share = row
+            .pct_of_ceiling
+            .map_or_else(|| format::ABSENT.to_owned(), |share| format!("{share:.0}%"));
+        table.add_row(vec![
+            plain(format!("  {}", row.case)),
+            plain(&row.dtype),
+            plain(format!("{} {}", row.variant, row.backend)),
+            plain(format::duration(row.median_ms)),
+            plain(format::duration(row.p95_ms)),
+            plain(format::significant(row.gflops, 3)),
+            plain(format::significant(row.gbps, 3)),
+            plain(format!("{share} {ceiling}")),
+        ]);
+    }
+    render(&table)
 }

@@ -5,7 +5,7 @@ use crate::escape;
 use crate::format;
 use crate::sections::{describe, finding_tone, findings_sentence, machine_kind, version};
 use crate::stack::five_lines;
-use facts::{DoctorReport, Fact, Finding, Machine, PyEnv};
+use facts::{Confidence, DoctorReport, Fact, Finding, Machine, PyEnv};
 
 /// The machine, the five lines of each environment, and every finding with evidence, cause, fix and links.
 pub fn doctor(report: &DoctorReport, style: Style) -> String {
@@ -139,7 +139,12 @@ fn finding(out: &mut String, finding: &Finding, style: Style) {
         .evidence
         .iter()
         .map(|seen| field("evidence", format!("{} ({})", seen.what, seen.source)));
-    let rows: Vec<_> = evidence.chain([field("cause", &finding.cause)]).collect();
+    let cause = match finding.confidence {
+        Confidence::Certain => finding.cause.clone(),
+        Confidence::Likely => format!("likely: {}", finding.cause),
+        Confidence::Possible => format!("possibly: {}", finding.cause),
+    };
+    let rows: Vec<_> = evidence.chain([field("cause", cause)]).collect();
     out.push_str(&fields(style, &rows));
     for command in &finding.fix {
         out.push_str(&format!("  fix         {}\n", escape::terminal(command)));

@@ -11,6 +11,9 @@ use comfy_table::{
 /// The narrowest line that still reads as a table.
 const NARROWEST: usize = 40;
 
+/// The width that every table is made for.
+const USUAL: usize = 80;
+
 /// Words in the colour of their meaning.
 pub(super) fn paint(style: Style, tone: Tone, words: &str) -> String {
     let words = escape::terminal(words);
@@ -39,26 +42,69 @@ pub(super) fn plain(words: impl AsRef<str>) -> Cell {
     Cell::new(escape::terminal(words.as_ref()))
 }
 
-/// A table with these heads; one that starts with `>` is set to the right.
-pub(super) fn table(style: Style, heads: &[&str]) -> Table {
+/// A column of a table.
+pub(super) struct Column {
+    head: &'static str,
+    right: bool,
+    wraps: bool,
+}
+
+impl Column {
+    /// A column of words that keeps its width.
+    pub(super) fn word(head: &'static str) -> Self {
+        Self { head, right: false, wraps: false }
+    }
+
+    /// A column of words that gives way when the line is too long.
+    pub(super) fn wrapped(head: &'static str) -> Self {
+        Self { head, right: false, wraps: true }
+    }
+
+    /// A column of numbers, which are never broken.
+    pub(super) fn number(head: &'static str) -> Self {
+        Self { head, right: true, wraps: false }
+    }
+}
+
+/// A table with a rule under its heads.
+pub(super) fn table(style: Style, columns: &[Column]) -> Table {
     let mut table = bare(style);
     table
         .set_style(TableComponent::HeaderLines, '─')
         .set_style(TableComponent::MiddleHeaderIntersections, ' ');
-    table.set_header(heads.iter().map(|head| {
-        let right = head.starts_with('>');
-        let cell = Cell::new(head.trim_start_matches('>')).add_attribute(Attribute::Bold);
-        if right { cell.set_alignment(CellAlignment::Right) } else { cell }
-    }));
-    for (i, head) in heads.iter().enumerate() {
+    table.set_header(
+        columns.iter().map(|column| Cell::new(column.head).add_attribute(Attribute::Bold)),
+    );
+    for (i, wanted) in columns.iter().enumerate() {
         if let Some(column) = table.column_mut(i) {
             column.set_padding((0, 1));
-            if head.starts_with('>') {
+            if wanted.right {
                 column.set_cell_alignment(CellAlignment::Right);
+            }
+            // Numbers stay whole on any usual terminal; a narrower one has to break them.
+            if !wanted.wraps && style.width >= USUAL {
+                column.set_constraint(ColumnConstraint::ContentWidth);
             }
         }
     }
     table
+}
+
+/// Sentences behind a status word each.
+pub(super) fn tagged(style: Style, items: Vec<(Cell, String)>) -> String {
+    let mut table = bare(style);
+    for (tag, words) in items {
+        table.add_row(vec![tag, plain(words)]);
+    }
+    for (i, padding) in [(0, 2), (0, 0)].into_iter().enumerate() {
+        if let Some(column) = table.column_mut(i) {
+            column.set_padding(padding);
+        }
+    }
+    if let Some(column) = table.column_mut(0) {
+        column.set_constraint(ColumnConstraint::ContentWidth);
+    }
+    render(&table)
 }
 
 fn bare(style: Style) -> Table {

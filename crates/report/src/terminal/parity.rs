@@ -1,42 +1,60 @@
 use super::Style;
-use super::layout::{cell, paragraph, plain, render, table};
-use crate::counts::{Counts, by_reason, groups, not_passed, ops, reason, status};
+use super::layout::{Column, cell, paragraph, plain, render, table, tagged};
+use crate::counts::{
+    Counts, Group, count_columns, groups, left_out, not_passed, ops, reason, status,
+};
 use crate::document::Tone;
 use crate::format;
 use comfy_table::Cell;
 use facts::{ParityReport, ParityRow, Status};
 
-/// The whole matrix: counts, what failed with its reason, what was left out by reason, then every row by op.
+/// The whole matrix: counts, what failed with its reason, what was left out by reason, then every row by op and kernel.
 pub fn parity(report: &ParityReport, style: Style) -> String {
     let mut out = head(report, style);
+    let groups = groups(&report.rows);
     for op in ops(&report.rows) {
-        let rows = || report.rows.iter().filter(|row| row.op == op);
-        let counts = Counts::of(rows());
+        let counts = Counts::of(report.rows.iter().filter(|row| row.op == op));
+        let words =
+            format!("{op}: {}, {}", format::count(counts.total(), "check"), counts.sentence());
         out.push('\n');
-        out.push_str(&paragraph(
-            style,
-            &format!("{op}: {}, {}", format::count(counts.total(), "check"), counts.sentence()),
-        ));
-        let mut table = table(
-            style,
-            &["status", "case", "kernel", "type", ">error", ">allowed", ">launches", ">time"],
-        );
-        for row in rows() {
-            let ran = row.launches > 0 || row.rel_err.is_some();
-            table.add_row(vec![
-                status_cell(row),
-                plain(&row.case),
-                plain(kernel(row)),
-                plain(&row.dtype),
-                plain(format::error_or_dash(row.rel_err)),
-                plain(format::error(row.tolerance)),
-                plain(row.launches.to_string()),
-                plain(if ran { format::duration(row.millis) } else { format::ABSENT.to_owned() }),
-            ]);
+        out.push_str(&paragraph(style, &words));
+        for group in groups.iter().filter(|group| group.op == op) {
+            out.push('\n');
+            out.push_str(&paragraph(
+                style,
+                &format!("{op}, {} {}", name(group.variant, group.backend.as_str()), group.dtype),
+            ));
+            out.push_str(&rows(group, style));
         }
-        out.push_str(&render(&table));
     }
     out
+}
+
+/// Every row of one kernel.
+fn rows(group: &Group<'_>, style: Style) -> String {
+    let columns = [
+        Column::word("status"),
+        Column::wrapped("case"),
+        Column::number("error"),
+        Column::number("allowed"),
+        Column::number("max error"),
+        Column::number("launches"),
+        Column::number("time"),
+    ];
+    let mut table = table(style, &columns);
+    for row in &group.rows {
+        let ran = row.launches > 0 || row.rel_err.is_some();
+        table.add_row(vec![
+            status_cell(row),
+            plain(&row.case),
+            plain(format::error_or_dash(row.rel_err)),
+            plain(format::error(row.tolerance)),
+            plain(format::error_or_dash(row.max_err)),
+            plain(row.launches.to_string()),
+            plain(if ran { format::duration(row.millis) } else { format::ABSENT.to_owned() }),
+        ]);
+    }
+    render(&table)
 }
 
 /// Counts, what failed with its reason, what was left out by reason, then one line for each kernel.
@@ -46,29 +64,29 @@ pub fn parity_summary(report: &ParityReport, style: Style) -> String {
         return out;
     }
     out.push('\n');
-    let mut table = table(
-        style,
-        &["op", "kernel", "type", ">PASS", ">FAIL", ">SKIP", ">N/A", ">worst", ">allowed"],
-    );
+    let counts = count_columns(Counts::of(&report.rows));
+    let mut columns = vec![Column::word("op"), Column::wrapped("kernel"), Column::word("type")];
+    columns.extend(counts.iter().map(|(head, ..)| Column::number(head)));
+    columns.extend([Column::number("worst"), Column::number("allowed")]);
+    let mut table = table(style, &columns);
     for group in groups(&report.rows) {
-        let count = |number: usize, tone| {
-            if number == 0 { plain(format::ABSENT) } else { cell(tone, &number.to_string()) }
-        };
-        table.add_row(vec![
+        let mut cells = vec![
             plain(group.op),
             plain(name(group.variant, group.backend.as_str())),
             plain(group.dtype),
-            count(group.counts.pass, Tone::Good),
-            count(group.counts.bad(), Tone::Bad),
-            count(group.counts.skip, Tone::Warn),
-            count(group.counts.not_applicable, Tone::Plain),
+        ];
+        cells.extend(counts.iter().map(|(_, count, tone)| match count(group.counts) {
+            0 => plain(format::ABSENT),
+            number => cell(*tone, &number.to_string()),
+        }));
+        let allowed = group
+            .worst
+            .map_or_else(|| format::ABSENT.to_owned(), |row| format::error(row.tolerance));
+        cells.extend([
             plain(format::error_or_dash(group.worst.and_then(|row| row.rel_err))),
-            plain(
-                group
-                    .worst
-                    .map_or_else(|| format::ABSENT.to_owned(), |row| format::error(row.tolerance)),
-            ),
+            plain(allowed),
         ]);
+        table.add_row(cells);
     }
     out.push_str(&render(&table));
     out
@@ -80,33 +98,27 @@ fn head(report: &ParityReport, style: Style) -> String {
     let words =
         format!("parity: {}, {}", format::count(counts.total(), "check"), counts.sentence());
     let mut out = paragraph(style, &words);
-    let bad: Vec<&ParityRow> =
-        not_passed(&report.rows).into_iter().filter(|row| status(row).0 == Tone::Bad).collect();
-    if !bad.is_empty() {
-        let mut table = table(style, &["status", "op", "case", "kernel", "type", "reason"]);
-        for row in bad {
-            table.add_row(vec![
-                status_cell(row),
-                plain(&row.op),
-                plain(&row.case),
-                plain(kernel(row)),
-                plain(&row.dtype),
-                plain(reason(row)),
-            ]);
-        }
-        out.push('\n');
-        out.push_str(&render(&table));
+    let mut items: Vec<(Cell, String)> = Vec::new();
+    for row in not_passed(&report.rows).into_iter().filter(|row| status(row).0 == Tone::Bad) {
+        let kernel = name(&row.variant, row.backend.as_str());
+        items.push((
+            status_cell(row),
+            format!("{} {}, {kernel} {}: {}", row.op, row.case, row.dtype, reason(row)),
+        ));
     }
-    let mut table = table(style, &["status", ">checks", "reason"]);
-    for wanted in [Status::Skip, Status::NotApplicable] {
-        for (reason, rows) in by_reason(report.rows.iter().filter(|row| row.status == wanted)) {
-            let Some(first) = rows.first() else { continue };
-            table.add_row(vec![status_cell(first), plain(rows.len().to_string()), plain(reason)]);
-        }
+    for left_out in [Status::Skip, Status::NotApplicable]
+        .iter()
+        .flat_map(|wanted| left_out(&report.rows, *wanted))
+    {
+        let checks = format::count(left_out.rows.len(), "check");
+        items.push((
+            status_cell(left_out.rows[0]),
+            format!("{checks} ({}): {}", left_out.ops(), left_out.reason),
+        ));
     }
-    if !table.is_empty() {
+    if !items.is_empty() {
         out.push('\n');
-        out.push_str(&render(&table));
+        out.push_str(&tagged(style, items));
     }
     out
 }
@@ -114,10 +126,6 @@ fn head(report: &ParityReport, style: Style) -> String {
 fn status_cell(row: &ParityRow) -> Cell {
     let (tone, word) = status(row);
     cell(tone, word)
-}
-
-fn kernel(row: &ParityRow) -> String {
-    name(&row.variant, row.backend.as_str())
 }
 
 fn name(variant: &str, backend: &str) -> String {

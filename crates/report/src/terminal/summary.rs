@@ -16,12 +16,13 @@ pub fn summary(run: &Run<'_>, style: Style) -> String {
         out.extend(part.map(|part| part + "\n"));
     }
     let pending = pending_items(run);
+    let lines: Vec<_> = pending.iter().map(|item| (item.what.clone(), item.why.clone())).collect();
     if !pending.is_empty() {
         out.push_str(&paragraph(
             style,
             &format!("pending: {}", format::count(pending.len(), "entry")),
         ));
-        out.push_str(&fields(style, &pending));
+        out.push_str(&fields(style, &lines));
         out.push('\n');
     }
     out.push_str(&paragraph(style, &findings_sentence(&run.doctor.findings)));

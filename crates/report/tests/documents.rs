@@ -1,0 +1,288 @@
+//! Whole documents of a small run: their text, and what must hold of any of them.
+
+mod fixture;
+mod page;
+
+use facts::{RunState, Severity, Status};
+use fixture::{Sample, small};
+use page::Page;
+use report::{
+    Run, Verdict, bench_csv, evidence_gap, html, markdown, parity_csv, read_bench_csv,
+    read_parity_csv, run_report,
+};
+
+/// Compares a text with its file in `tests/golden`; `FIRSTLIGHT_BLESS=1` writes the file instead.
+fn golden(name: &str, text: &str) {
+    let path = format!("{}/tests/golden/{name}", env!("CARGO_MANIFEST_DIR"));
+    if std::env::var_os("FIRSTLIGHT_BLESS").is_some() {
+        std::fs::write(&path, text).expect("the golden folder can be written");
+    }
+    let wanted = std::fs::read_to_string(&path).unwrap_or_default();
+    let differs = text.lines().zip(wanted.lines()).enumerate().find(|(_, (got, want))| got != want);
+    assert!(
+        text == wanted,
+        "{name} changed; look at it, then run again with FIRSTLIGHT_BLESS=1. First difference: {differs:?}, lines {} and {}",
+        text.lines().count(),
+        wanted.lines().count()
+    );
+}
+
+/// Every shape a run can have: whole, interrupted, doctor only, and with nothing in it.
+fn check_every_run(check: impl Fn(&str, &Run<'_>)) {
+    let whole = small();
+    check("whole", &whole.run());
+    check("doctor only", &whole.doctor_only());
+    let mut stopped = small();
+    stopped.manifest.state = RunState::Incomplete;
+    stopped.manifest.finished = None;
+    stopped.manifest.stages.truncate(1);
+    stopped.manifest.artefacts.clear();
+    check("interrupted", &stopped.run());
+    let mut empty = small();
+    empty.doctor.findings.clear();
+    empty.doctor.envs.clear();
+    empty.doctor.machine.driver = None;
+    empty.doctor.machine.toolkits.clear();
+    empty.doctor.machine.gpus.clear();
+    empty.parity.rows.clear();
+    empty.bench.rows.clear();
+    empty.bench.not_timed.clear();
+    empty.manifest.stages.clear();
+    check("empty", &empty.run());
+}
+
+#[test]
+fn the_texts_are_the_recorded_ones() {
+    let sample = small();
+    golden("report.md", &markdown(&sample.run()));
+    golden("report.html", &html(&sample.run()));
+    golden("parity.csv", &parity_csv(&sample.parity));
+    golden("bench.csv", &bench_csv(&sample.bench));
+    let mut stopped = small();
+    stopped.manifest.state = RunState::Incomplete;
+    stopped.manifest.finished = None;
+    golden("doctor-only-incomplete.md", &markdown(&stopped.doctor_only()));
+}
+
+#[test]
+fn the_same_run_gives_the_same_bytes() {
+    assert_eq!(run_report(&small().run()), run_report(&small().run()));
+}
+
+#[test]
+fn a_page_is_whole_and_asks_for_nothing() {
+    check_every_run(|name, run| {
+        let page = Page::read(&html(run)).unwrap_or_else(|error| panic!("{name}: {error}"));
+        for tag in
+            ["script", "link", "iframe", "img", "object", "embed", "base", "form", "video", "audio"]
+        {
+            assert_eq!(page.count(tag), 0, "{name}: <{tag}>");
+        }
+        for attribute in
+            ["src", "srcset", "action", "onclick", "onload", "onerror", "xlink:href", "data"]
+        {
+            assert_eq!(page.attributes(attribute).count(), 0, "{name}: {attribute}=");
+        }
+        for word in ["@import", "url(", "javascript:\""] {
+            assert!(!page.style.contains(word), "{name}: {word}");
+        }
+        let ids: Vec<&str> = page.attributes("id").collect();
+        let unique: std::collections::BTreeSet<&&str> = ids.iter().collect();
+        assert_eq!(unique.len(), ids.len(), "{name}: an id stands twice");
+        for reference in page.attributes("aria-labelledby").flat_map(str::split_whitespace) {
+            assert!(ids.contains(&reference), "{name}: aria-labelledby {reference}");
+        }
+        let of_folder =
+            ["facts.json", "run.json", "parity.csv", "bench.csv", "logs/verify%20log.txt"];
+        for link in page.attributes("href") {
+            let known = match link.strip_prefix('#') {
+                Some(id) => ids.contains(&id),
+                None => {
+                    of_folder.contains(&link)
+                        || link == "https://github.com/pytorch/pytorch/issues/160162"
+                }
+            };
+            assert!(known, "{name}: a link goes nowhere: {link}");
+        }
+    });
+}
+
+#[test]
+fn every_artefact_is_linked_with_its_hash() {
+    let sample = small();
+    let (page, text) = (html(&sample.run()), markdown(&sample.run()));
+    for artefact in &sample.manifest.artefacts {
+        let link = artefact.path.replace(' ', "%20");
+        assert!(page.contains(&format!("href=\"{link}\"")), "{link}");
+        assert!(text.contains(&format!("]({link})")), "{link}");
+        assert!(page.contains(&artefact.sha256) && text.contains(&artefact.sha256), "{link}");
+    }
+}
+
+#[test]
+fn words_from_outside_stay_words() {
+    let sample = small();
+    let page = html(&sample.run());
+    for raw in
+        ["<script>1", "<nvmlDeviceGetCount>", "<pinned>", "<b>|", "<100>", "href=\"javascript"]
+    {
+        assert!(!page.contains(raw), "{raw}");
+    }
+    for shown in
+        ["&lt;script&gt;1&lt;/script&gt;", "NVML &lt;nvmlDeviceGetCount&gt;", "fla/&lt;b&gt;|`x`"]
+    {
+        assert!(page.contains(shown), "{shown}");
+    }
+    // A pipe in a name must not make another cell.
+    let text = markdown(&sample.run());
+    let mut columns = None;
+    for line in text.lines() {
+        if !line.starts_with('|') {
+            columns = None;
+            continue;
+        }
+        let cells = line.replace("\\|", "").matches('|').count();
+        assert_eq!(*columns.get_or_insert(cells), cells, "{line}");
+    }
+    assert!(text.contains("evil\\|pkg"));
+}
+
+#[test]
+fn an_incomplete_run_says_so_everywhere() {
+    let mut sample = small();
+    assert!(!html(&sample.run()).contains("Incomplete run."));
+    sample.manifest.state = RunState::Incomplete;
+    let run = sample.run();
+    let plain = report::terminal::summary(&run, report::terminal::Style::default());
+    for (name, text) in [("html", html(&run)), ("markdown", markdown(&run))] {
+        let banner = text.find("Incomplete run.").unwrap_or_else(|| panic!("{name} has no banner"));
+        assert!(
+            banner < text.find("Summary").unwrap_or(0) || name == "html",
+            "{name}: the banner comes first"
+        );
+    }
+    assert!(plain.contains("verdict: incomplete."), "{plain}");
+}
+
+#[test]
+fn counts_in_prose_are_counts_of_rows() {
+    // Every row in turn is given every status; the sentences must follow.
+    for at in 0..small().parity.rows.len() {
+        for status in [Status::Pass, Status::Fail, Status::Skip, Status::NotApplicable] {
+            let mut sample = small();
+            sample.parity.rows[at].status = status;
+            let rows = &sample.parity.rows;
+            let unproven = rows.iter().filter(|row| evidence_gap(row).is_some()).count();
+            let of = |status| sample.parity.count(status);
+            let (pass, fail, skip) =
+                (of(Status::Pass) - unproven, of(Status::Fail), of(Status::Skip));
+            let text = markdown(&sample.run());
+            let says = format!("Of {} checks, {pass} passed, {fail} failed,", rows.len());
+            assert!(text.contains(&says), "{says}");
+            let were = if skip == 1 { "was" } else { "were" };
+            assert!(text.contains(&format!("{skip} {were} skipped and")), "{at} {status}");
+            let page = html(&sample.run());
+            // In the tables of every check, and only there, the status stands before the case.
+            let page = page.replace(" class=\"w1\"", "").replace(" class=\"w2\"", "");
+            let chips =
+                |word: &str| page.matches(&format!("\">{word}</span></td><td><code>")).count();
+            for (word, count) in
+                [("PASS", pass), ("FAIL", fail), ("UNPROVEN", unproven), ("SKIP", skip)]
+            {
+                assert_eq!(chips(word), count, "the full tables have a line for each {word}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_changed_csv_changes_the_prose() {
+    let check = |csv: String, from: &str, to: &str, before: &str, after: &str| {
+        assert_eq!(csv.matches(from).count(), 1, "{from} in {csv}");
+        let planted = csv.replace(from, to);
+        let mut sample = small();
+        assert!(markdown(&sample.run()).contains(before), "{before}");
+        if csv.starts_with("op,") {
+            sample.parity = read_parity_csv(&planted).unwrap();
+        } else {
+            sample.bench = read_bench_csv(&planted).unwrap();
+        }
+        for text in [markdown(&sample.run()), html(&sample.run())] {
+            assert!(text.contains(after) && !text.contains(before), "{after}");
+        }
+    };
+    let (parity, bench) = (parity_csv(&small().parity), bench_csv(&small().bench));
+    let line = parity.lines().find(|line| line.contains("ffpa/d640,cpu")).unwrap().to_owned();
+    check(
+        parity.clone(),
+        &line,
+        &line.replace("FAIL", "SKIP"),
+        "3 passed, 1 failed, 1 claims",
+        "3 passed, 0 failed, 1 claims",
+    );
+    // A failure that is merely called a pass is not believed.
+    check(
+        parity,
+        &line,
+        &line.replace("FAIL", "PASS"),
+        "3 passed, 1 failed, 1 claims",
+        "3 passed, 0 failed, 2 claim ",
+    );
+    check(bench.clone(), "61.4", "88.8", "51.2 % to 61.4 %", "51.2 % to 88.8 %");
+    check(bench, "180.25", "99.5", "180.2 GFLOP/s", "99.50 GFLOP/s");
+}
+
+#[test]
+fn the_verdict_follows_from_the_evidence() {
+    let check = |change: &dyn Fn(&mut Sample), expect: Verdict| {
+        let mut sample = small();
+        sample.parity.rows.retain(|row| row.status == Status::Pass && row.launches > 0);
+        sample.doctor.findings.retain(|finding| finding.severity == Severity::Info);
+        sample.manifest.not_run.clear();
+        sample.bench.not_timed.clear();
+        change(&mut sample);
+        assert_eq!(Verdict::of(&sample.run()), expect);
+        let plain = report::terminal::summary(&sample.run(), report::terminal::Style::default());
+        assert!(plain.contains(&format!("verdict: {expect}.")), "{plain}");
+    };
+    let all = small();
+    check(&|_| (), Verdict::Verified);
+    check(&|sample| sample.parity.rows.push(all.parity.rows[3].clone()), Verdict::Verified);
+    check(&|sample| sample.parity.rows.push(all.parity.rows[6].clone()), Verdict::Partial);
+    check(&|sample| sample.manifest.not_run = all.manifest.not_run.clone(), Verdict::Partial);
+    check(&|sample| sample.bench.not_timed = all.bench.not_timed.clone(), Verdict::Partial);
+    check(&|sample| sample.parity.rows.clear(), Verdict::NotVerified);
+    check(&|sample| sample.parity.rows = vec![all.parity.rows[6].clone()], Verdict::NotVerified);
+    check(&|sample| sample.parity.rows.push(all.parity.rows[2].clone()), Verdict::Failing);
+    check(&|sample| sample.parity.rows.push(all.parity.rows[7].clone()), Verdict::Failing);
+    check(&|sample| sample.doctor.findings = all.doctor.findings.clone(), Verdict::Failing);
+    check(&|sample| sample.manifest.state = RunState::Incomplete, Verdict::Incomplete);
+    let sample = small();
+    let doctor_only = Verdict::of(&Run {
+        doctor: &facts::DoctorReport { findings: vec![], ..sample.doctor.clone() },
+        ..sample.doctor_only()
+    });
+    assert_eq!(doctor_only, Verdict::NotVerified);
+}
+
+#[test]
+fn no_superlative_and_no_speed_where_nothing_ran() {
+    check_every_run(|name, run| {
+        let text = markdown(run).to_lowercase();
+        for word in [
+            "excellent",
+            "perfect",
+            "blazing",
+            "outstanding",
+            "production-ready",
+            "flawless",
+            "impressive",
+        ] {
+            assert!(!text.contains(word), "{name}: {word}");
+        }
+    });
+    let text = markdown(&small().doctor_only());
+    for word in ["GFLOP", "passed,", "kernel runs"] {
+        assert!(!text.contains(word), "{word}");
+    }
+}

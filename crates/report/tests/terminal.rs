@@ -1,0 +1,122 @@
+//! What a terminal shows of a small run.
+
+mod fixture;
+
+use facts::Status;
+use fixture::{parity_row, small};
+use report::terminal::{self, Style};
+
+/// All four texts of the small run.
+fn texts(style: Style) -> Vec<(&'static str, String)> {
+    let sample = small();
+    vec![
+        ("doctor", terminal::doctor(&sample.doctor, style)),
+        ("parity", terminal::parity(&sample.parity, style)),
+        ("bench", terminal::bench(&sample.bench, style)),
+        ("summary", terminal::summary(&sample.run(), style)),
+    ]
+}
+
+/// Text without its colours.
+fn without_colour(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("\u{1b}[") {
+        out.push_str(before);
+        rest = after.split_once('m').map_or("", |(_, tail)| tail);
+    }
+    out + rest
+}
+
+#[test]
+fn the_texts_are_the_recorded_ones() {
+    for (name, text) in texts(Style::default()) {
+        let path = format!("{}/tests/golden/{name}.txt", env!("CARGO_MANIFEST_DIR"));
+        if std::env::var_os("FIRSTLIGHT_BLESS").is_some() {
+            std::fs::write(&path, &text).unwrap();
+        }
+        let wanted = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            text == wanted,
+            "{name} changed; look at it, then run again with FIRSTLIGHT_BLESS=1:\n{text}"
+        );
+    }
+}
+
+#[test]
+fn lines_fit_the_width_and_commands_stay_whole() {
+    for width in [60, 80, 132] {
+        for (name, text) in texts(Style { color: false, width }) {
+            for line in text.lines() {
+                let copied = line.starts_with("  fix ") || line.starts_with("  see ");
+                assert!(copied || line.chars().count() <= width, "{name} at {width}: {line:?}");
+                assert_eq!(line, line.trim_end(), "{name}: blanks at a line's end");
+            }
+        }
+    }
+    let doctor = terminal::doctor(&small().doctor, Style { color: false, width: 40 });
+    let command = "uv pip install torch==2.9.0 --index-url 'https://download.pytorch.org/whl/cu128' # <pinned>";
+    assert!(doctor.contains(&format!("  fix         {command}\n")), "{doctor}");
+}
+
+#[test]
+fn colour_only_adds_colour() {
+    for ((name, plain), (_, coloured)) in
+        texts(Style::default()).into_iter().zip(texts(Style { color: true, width: 80 }))
+    {
+        assert!(!plain.contains('\u{1b}'), "{name} is plain");
+        let trimmed: Vec<String> =
+            without_colour(&coloured).lines().map(|line| line.trim_end().to_owned()).collect();
+        assert_eq!(trimmed, plain.lines().collect::<Vec<_>>(), "{name}");
+        assert!(coloured.contains('\u{1b}'), "{name} has colours");
+    }
+}
+
+#[test]
+fn the_five_lines_are_there() {
+    let doctor = terminal::doctor(&small().doctor, Style::default());
+    let block: Vec<&str> =
+        doctor.lines().skip_while(|line| !line.starts_with("  python ")).take(5).collect();
+    assert_eq!(
+        block,
+        [
+            "  python      3.10.12",
+            "  torch       2.9.0+cpu",
+            "  cuda        none: torch is built for the CPU only",
+            "  triton      3.5.0",
+            "  flash_attn  not installed",
+        ]
+    );
+}
+
+#[test]
+fn failures_come_first_with_their_reasons() {
+    let text = terminal::parity(&small().parity, Style::default());
+    let at = |words: &str| text.find(words).unwrap_or_else(|| panic!("{words} in {text}"));
+    assert!(at("FAIL ") < at("UNPROVEN") && at("UNPROVEN") < at("SKIP") && at("SKIP") < at("N/A"));
+    assert!(at("N/A") < at("attention, tiled cpu f32"), "the rows come after the reasons");
+    assert!(text.contains("3 passed, 1 failed, 1 claims a pass without evidence, 1 was"), "{text}");
+}
+
+#[test]
+fn a_name_cannot_move_the_cursor() {
+    let mut sample = small();
+    sample.parity.rows = vec![parity_row(
+        "kda",
+        "x\u{1b}[2J\u{7}y",
+        "v",
+        "f32",
+        Status::Skip,
+        Err("a\nb\u{1b}[31m"),
+    )];
+    sample.doctor.findings[0].fix = vec!["rm\u{1b}[8m -rf".into()];
+    sample.doctor.findings[0].title = "t\u{1b}]0;owned\u{7}".into();
+    for text in [
+        terminal::parity(&sample.parity, Style::default()),
+        terminal::doctor(&sample.doctor, Style::default()),
+        report::markdown(&sample.run()),
+        report::html(&sample.run()),
+    ] {
+        assert!(!text.contains(['\u{1b}', '\u{7}']), "{text:?}");
+    }
+}
