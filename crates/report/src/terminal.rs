@@ -10,7 +10,7 @@ mod parity;
 mod summary;
 
 pub use bench::bench;
-pub use doctor::doctor;
+pub use doctor::{doctor, one_finding};
 pub use parity::{parity, parity_summary};
 pub use summary::summary;
 

@@ -28,6 +28,13 @@ pub fn doctor(report: &DoctorReport, style: Style) -> String {
     out
 }
 
+/// One finding with its evidence, cause, fix and links, for `explain`.
+pub fn one_finding(found: &Finding, style: Style) -> String {
+    let mut out = String::new();
+    finding(&mut out, found, style);
+    out
+}
+
 fn field(name: impl Into<String>, value: impl Into<String>) -> (String, String) {
     (name.into(), value.into())
 }

@@ -1,0 +1,194 @@
+//! Arguments. Help, completions and the man page are made from these definitions.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use facts::BackendKind;
+use std::path::PathBuf;
+
+/// From a bare GPU machine to the first verified token.
+///
+/// Probes the machine, diagnoses its accelerator stack from the files themselves, verifies every attention kernel
+/// against an independent float64 reference, benches what passed, and writes a report in which every number points at
+/// the file it came from.
+#[derive(Debug, Parser)]
+#[command(name = "firstlight", version, arg_required_else_help = true)]
+#[command(
+    after_help = "Exit status: 0 all is good, 1 findings or failures, 2 a usage or operational error.\n\
+                        NO_COLOR is honoured; progress goes to standard error, and only to a terminal."
+)]
+pub(crate) struct Cli {
+    /// Print JSON on standard output instead of text.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Probe, diagnose, verify, bench and report: the main job, in one run folder.
+    Check(Check),
+    /// Read the machine and its Python environments, and say what is wrong with them. Fast; runs no kernel.
+    Doctor(Doctor),
+    /// Say what a rule means, how it shows, and whether it applies here. Without a rule: list them.
+    Explain(Explain),
+    /// Hold every kernel against the float64 reference.
+    Verify(Verify),
+    /// Run one op on tensors from a safetensors file.
+    Op(Op),
+    /// Measure this machine's ceilings, then every kernel that passes its check.
+    Bench(Bench),
+    /// Write a run folder's report again from its files, and show its verdict.
+    Report(Report),
+    /// Print completions for a shell.
+    Completions(Completions),
+    /// Print the man page, or write one page a subcommand into a folder.
+    Man(Man),
+}
+
+/// Which environment to read.
+#[derive(Debug, Args)]
+pub(crate) struct Environment {
+    /// Python environment to read first (a folder with pyvenv.cfg or conda-meta).
+    ///
+    /// VIRTUAL_ENV, CONDA_PREFIX, ./.venv and the python on PATH are read as well.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) venv: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    #[command(flatten)]
+    pub(crate) environment: Environment,
+    /// Fewer cases and shorter measurements: well under a minute on two cores.
+    #[arg(long, conflicts_with = "full")]
+    pub(crate) quick: bool,
+    /// Every case, every variant this machine can run, and the large shapes.
+    #[arg(long)]
+    pub(crate) full: bool,
+    /// Run folder, which must be empty or absent.
+    ///
+    /// Default: firstlight-runs/<utc>-<host>
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    #[command(flatten)]
+    pub(crate) environment: Environment,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Explain {
+    /// Rule id, as `doctor` prints it.
+    pub(crate) rule: Option<String>,
+    #[command(flatten)]
+    pub(crate) environment: Environment,
+}
+
+/// How much to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Extent {
+    /// One or two shapes and the sharpest edges of each op.
+    Quick,
+    /// The standard matrix.
+    Standard,
+    /// The large shapes too.
+    Full,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum BackendArg {
+    Cpu,
+    Cuda,
+    Metal,
+}
+
+impl From<BackendArg> for BackendKind {
+    fn from(backend: BackendArg) -> Self {
+        match backend {
+            BackendArg::Cpu => Self::Cpu,
+            BackendArg::Cuda => Self::Cuda,
+            BackendArg::Metal => Self::Metal,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Verify {
+    /// Ops to verify: attention, kda, ssd, conv1d, nsa. Default: all.
+    #[arg(value_name = "OP")]
+    pub(crate) ops: Vec<String>,
+    /// Backend. Default: every one that can be used here.
+    #[arg(long)]
+    pub(crate) backend: Option<BackendArg>,
+    /// How many cases.
+    #[arg(long, value_enum, default_value_t = Extent::Standard)]
+    pub(crate) extent: Extent,
+    /// Every variant this machine can run, not only the one that would be chosen.
+    #[arg(long)]
+    pub(crate) all_variants: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Op {
+    /// Op: attention, kda, ssd, conv1d, nsa.
+    pub(crate) name: String,
+    /// Input tensors by name. Left out: list the op's tensors and settings.
+    #[arg(value_name = "IN.safetensors", requires = "output")]
+    pub(crate) input: Option<PathBuf>,
+    /// Where the outputs go.
+    #[arg(short, long, value_name = "OUT.safetensors", requires = "input")]
+    pub(crate) output: Option<PathBuf>,
+    /// A setting: `--set causal=true --set scale=0.1`.
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    pub(crate) settings: Vec<String>,
+    /// Backend.
+    #[arg(long, default_value = "cpu")]
+    pub(crate) backend: BackendArg,
+    /// Variant to run; an error where it cannot.
+    #[arg(long, conflicts_with = "reference")]
+    pub(crate) variant: Option<String>,
+    /// Run the float64 reference instead, and write float64 outputs.
+    #[arg(long)]
+    pub(crate) reference: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Bench {
+    /// attention, kda, ssd, conv1d (or conv), nsa, or decode for the one-token forms. Default: everything.
+    #[arg(value_name = "WHAT")]
+    pub(crate) names: Vec<String>,
+    /// Backend.
+    #[arg(long, default_value = "cpu")]
+    pub(crate) backend: BackendArg,
+    /// Fewer shapes and shorter measurements.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Time the float64 reference of the recurrent prefills too, once each.
+    #[arg(long)]
+    pub(crate) reference: bool,
+    /// Write bench.csv into this folder as well.
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Report {
+    /// Run folder of a `check`.
+    #[arg(value_name = "RUN")]
+    pub(crate) run: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    /// Shell.
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Man {
+    /// Folder to write one page a subcommand into.
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+}

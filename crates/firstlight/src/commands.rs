@@ -1,0 +1,29 @@
+//! One subcommand, one file.
+
+mod bench;
+mod check;
+mod completions;
+mod doctor;
+mod explain;
+mod man;
+mod op;
+mod report;
+mod verify;
+
+use crate::Outcome;
+use crate::cli::Command;
+use crate::output::Output;
+
+pub(crate) fn run(command: &Command, output: &Output) -> anyhow::Result<Outcome> {
+    match command {
+        Command::Check(arguments) => check::run(arguments, output),
+        Command::Doctor(arguments) => doctor::run(arguments, output),
+        Command::Explain(arguments) => explain::run(arguments, output),
+        Command::Verify(arguments) => verify::run(arguments, output),
+        Command::Op(arguments) => op::run(arguments, output),
+        Command::Bench(arguments) => bench::run(arguments, output),
+        Command::Report(arguments) => report::run(arguments, output),
+        Command::Completions(arguments) => completions::run(arguments, output),
+        Command::Man(arguments) => man::run(arguments, output),
+    }
+}

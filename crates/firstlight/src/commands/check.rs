@@ -1,0 +1,163 @@
+//! `firstlight check`: the main job, from probe to report.
+
+use super::{bench, doctor, verify};
+use crate::Outcome;
+use crate::cli::Check;
+use crate::output::Output;
+use crate::run_folder::RunFolder;
+use ::bench::Size;
+use ::verify::Tier;
+use facts::{
+    BackendKind, BenchReport, DoctorReport, ParityReport, RunManifest, SCHEMA, Severity, Status,
+};
+use report::{
+    BENCH_FILE, FACTS_FILE, PARITY_FILE, Run, Verdict, bench_csv, parity_csv, run_report, terminal,
+};
+use serde::Serialize;
+use std::time::Instant;
+
+/// What `check --json` prints.
+#[derive(Serialize)]
+struct Summary<'a> {
+    schema: u32,
+    run: String,
+    verdict: &'static str,
+    manifest: &'a RunManifest,
+    findings: &'a [facts::Finding],
+    parity: &'a ParityReport,
+    bench: &'a BenchReport,
+}
+
+pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
+    let since = Instant::now();
+    let doctor = doctor::examine(&arguments.environment)?;
+    let host = doctor.machine.host.as_ref().map_or("unknown-host", |host| host.value.as_str());
+    let mut folder = RunFolder::create(arguments.output.as_deref(), host)?;
+    if !output.json {
+        output.text(&terminal::doctor(&doctor, output.style()))?;
+    }
+    folder.artefact(
+        FACTS_FILE,
+        "machine, environments and findings",
+        &(serde_json::to_string_pretty(&doctor)? + "\n"),
+    )?;
+    folder.stage("probe and diagnose", since, examined(&doctor))?;
+
+    let since = Instant::now();
+    let parity = verify::measure(&::verify::Plan {
+        ops: Vec::new(),
+        backends: verify::available(),
+        tier: tier(arguments),
+        all_variants: arguments.full,
+    });
+    folder.artefact(
+        PARITY_FILE,
+        "every kernel against the float64 reference",
+        &parity_csv(&parity),
+    )?;
+    for row in parity.rows.iter().filter(|row| row.status != Status::Pass) {
+        folder.note(&format!(
+            "{} {} {} {}: {}",
+            row.status, row.op, row.case, row.variant, row.reason
+        ));
+    }
+    folder.stage("verify", since, counted(&parity))?;
+
+    let since = Instant::now();
+    let bench = bench::measure(&::bench::Plan {
+        names: Vec::new(),
+        backend: BackendKind::Cpu,
+        size: if arguments.quick { Size::Quick } else { Size::Standard },
+        reference: arguments.full,
+    })?;
+    folder.artefact(BENCH_FILE, "ceilings and timed kernels", &bench_csv(&bench))?;
+    bench.not_timed.iter().for_each(|line| folder.note(&format!("not timed: {line}")));
+    folder.stage(
+        "bench",
+        since,
+        format!("{} kernels timed, {} not", bench.rows.len(), bench.not_timed.len()),
+    )?;
+
+    leave_out(&mut folder, &doctor, arguments);
+    folder.finish(|manifest| run_report(&record(manifest, &doctor, &parity, &bench)))?;
+    let run = record(&folder.manifest, &doctor, &parity, &bench);
+    let verdict = Verdict::of(&run);
+    if output.json {
+        output.document(&Summary {
+            schema: SCHEMA,
+            run: folder.path().display().to_string(),
+            verdict: verdict.as_str(),
+            manifest: &folder.manifest,
+            findings: &doctor.findings,
+            parity: &parity,
+            bench: &bench,
+        })?;
+    } else {
+        output.text(&format!("\n{}", terminal::summary(&run, output.style())))?;
+        output.text(&format!("report: {}", folder.path().join("report.html").display()))?;
+    }
+    let outcomes = [doctor::outcome(&doctor), verify::outcome(&parity), timed(&bench)];
+    Ok(if outcomes.contains(&Outcome::Bad) { Outcome::Bad } else { Outcome::Good })
+}
+
+fn record<'a>(
+    manifest: &'a RunManifest,
+    doctor: &'a DoctorReport,
+    parity: &'a ParityReport,
+    bench: &'a BenchReport,
+) -> Run<'a> {
+    Run { manifest, doctor, parity: Some(parity), bench: Some(bench) }
+}
+
+fn tier(arguments: &Check) -> Tier {
+    match (arguments.quick, arguments.full) {
+        (true, _) => Tier::Quick,
+        (_, true) => Tier::Full,
+        _ => Tier::Standard,
+    }
+}
+
+fn timed(bench: &BenchReport) -> Outcome {
+    if bench.not_timed.is_empty() { Outcome::Good } else { Outcome::Bad }
+}
+
+fn examined(doctor: &DoctorReport) -> String {
+    let of =
+        |severity| doctor.findings.iter().filter(|finding| finding.severity == severity).count();
+    format!(
+        "{} GPUs, {} environments, findings: {} errors, {} warnings, {} notes",
+        doctor.machine.gpus.len(),
+        doctor.envs.len(),
+        of(Severity::Error),
+        of(Severity::Warning),
+        of(Severity::Info)
+    )
+}
+
+fn counted(parity: &ParityReport) -> String {
+    let of = |status| parity.count(status);
+    format!(
+        "{} PASS, {} FAIL, {} SKIP, {} N/A",
+        of(Status::Pass),
+        of(Status::Fail),
+        of(Status::Skip),
+        of(Status::NotApplicable)
+    )
+}
+
+/// What this run deliberately did not do, so that nothing pending looks done.
+fn leave_out(folder: &mut RunFolder, doctor: &DoctorReport, arguments: &Check) {
+    if arguments.quick {
+        folder.not_run("the standard matrix and the larger benchmarks", "--quick was given");
+    }
+    for gpu in &doctor.machine.gpus {
+        let what = format!("kernels on GPU {} ({})", gpu.index, gpu.name.value);
+        folder.not_run(&what, "this version of firstlight has no kernels for GPUs yet");
+    }
+    if doctor.envs.iter().any(|env| env.torch.is_some()) {
+        folder.not_run(
+            "the kernels of the installed Python packages",
+            "this version verifies only its own kernels",
+        );
+    }
+}

@@ -1,0 +1,39 @@
+//! `firstlight man`.
+
+use crate::Outcome;
+use crate::cli::{Cli, Man};
+use crate::output::Output;
+use crate::run_folder::write_atomically;
+use anyhow::Context;
+use clap::{Command, CommandFactory};
+use clap_mangen::Man as Page;
+
+pub(super) fn run(arguments: &Man, output: &Output) -> anyhow::Result<Outcome> {
+    let mut command = Cli::command();
+    command.build();
+    let Some(folder) = &arguments.output else {
+        let page = page(&command)?;
+        let document = serde_json::json!({ "schema": facts::SCHEMA, "page": page });
+        output.either(&document, |_| page)?;
+        return Ok(Outcome::Good);
+    };
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let mut written = Vec::new();
+    let pages = std::iter::once(&command)
+        .chain(command.get_subcommands().filter(|sub| sub.get_name() != "help"));
+    for command in pages {
+        let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
+        let path = folder.join(format!("{name}.1"));
+        write_atomically(&path, page(command)?.as_bytes())?;
+        written.push(path.display().to_string());
+    }
+    let document = serde_json::json!({ "schema": facts::SCHEMA, "pages": written });
+    output.either(&document, |_| written.join("\n"))?;
+    Ok(Outcome::Good)
+}
+
+fn page(command: &Command) -> anyhow::Result<String> {
+    let mut page = Vec::new();
+    Page::new(command.clone()).render(&mut page)?;
+    Ok(String::from_utf8(page)?)
+}

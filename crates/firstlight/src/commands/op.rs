@@ -1,0 +1,217 @@
+//! `firstlight op`: one op on tensors from a file.
+
+use crate::Outcome;
+use crate::cli::Op;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::run_folder::write_atomically;
+use crate::tensors;
+use facts::SCHEMA;
+use kernels::{OpSpec, SettingKind, Settings, TensorMap, op};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::Instant;
+
+#[derive(Serialize)]
+struct Ran {
+    schema: u32,
+    op: &'static str,
+    backend: &'static str,
+    variant: String,
+    refused: Vec<Refused>,
+    launches: u64,
+    millis: f64,
+    outputs: BTreeMap<String, Written>,
+    file: String,
+}
+
+#[derive(Serialize)]
+struct Refused {
+    variant: &'static str,
+    reason: String,
+}
+
+#[derive(Serialize)]
+struct Written {
+    shape: Vec<usize>,
+    dtype: &'static str,
+}
+
+pub(super) fn run(arguments: &Op, output: &Output) -> anyhow::Result<Outcome> {
+    let op = op(&arguments.name)?;
+    let (Some(input), Some(into)) = (&arguments.input, &arguments.output) else {
+        output.either(&Table::of(op.spec()), |_| describe(op.spec()))?;
+        return Ok(Outcome::Good);
+    };
+    let settings = settings(&arguments.settings)?;
+    let inputs = tensors::read(input)?;
+    let call = op.bind(&inputs, &settings)?;
+    let mut ran = Ran {
+        schema: SCHEMA,
+        op: op.spec().name,
+        backend: facts::BackendKind::from(arguments.backend).as_str(),
+        variant: "reference".to_owned(),
+        refused: Vec::new(),
+        launches: 0,
+        millis: 0.0,
+        outputs: BTreeMap::new(),
+        file: into.display().to_string(),
+    };
+    if arguments.reference {
+        let start = Instant::now();
+        let outputs = call.reference();
+        ran.millis = start.elapsed().as_secs_f64() * 1e3;
+        write(&outputs, into, &mut ran)?;
+    } else {
+        let device = device::open(arguments.backend.into())?;
+        let selection = call.select(&device, arguments.variant.as_deref())?;
+        ran.variant = selection.chosen.to_owned();
+        let refused = selection.refused.into_iter();
+        ran.refused = refused
+            .map(|refusal| Refused { variant: refusal.variant, reason: refusal.reason })
+            .collect();
+        let mut execution = call.prepare(&device, selection.chosen)?;
+        let start = Instant::now();
+        execution.launch();
+        ran.millis = start.elapsed().as_secs_f64() * 1e3;
+        ran.launches = device.launches().of(execution.kernel()).count;
+        write(execution.outputs(), into, &mut ran)?;
+    }
+    output.either(&ran, |_| text(&ran))?;
+    Ok(Outcome::Good)
+}
+
+fn settings(given: &[String]) -> anyhow::Result<Settings> {
+    let mut settings = Settings::new();
+    for setting in given {
+        let Some((name, value)) = setting.split_once('=') else {
+            return Err(Failure::new(
+                format!("`--set {setting}` has no value"),
+                "write it as `--set name=value`",
+            ));
+        };
+        settings.set(name.trim(), value.trim());
+    }
+    Ok(settings)
+}
+
+fn write(outputs: &TensorMap, into: &Path, ran: &mut Ran) -> anyhow::Result<()> {
+    // A kernel that left an element unwritten must not leave a file that looks like a result.
+    if let Some((name, at)) =
+        outputs.iter().find_map(|(name, tensor)| tensor.first_nan().map(|at| (name, at)))
+    {
+        let hint = "inputs that overflow the storage type give NaN; try float32, or `--reference` for the exact answer";
+        return Err(Failure::new(format!("output `{name}` is NaN at element {at}"), hint));
+    }
+    write_atomically(into, &tensors::to_bytes(outputs)?)?;
+    for (name, tensor) in outputs {
+        let written = Written { shape: tensor.shape().to_vec(), dtype: tensor.dtype().as_str() };
+        ran.outputs.insert(name.clone(), written);
+    }
+    Ok(())
+}
+
+fn text(ran: &Ran) -> String {
+    let mut out =
+        format!("{} by {} on {} in {:.3} ms\n", ran.op, ran.variant, ran.backend, ran.millis);
+    for refused in &ran.refused {
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "  not {}: {}", refused.variant, refused.reason);
+    }
+    for (name, written) in &ran.outputs {
+        let _ = writeln!(out, "{name} {:?} {}", written.shape, written.dtype);
+    }
+    let _ = writeln!(out, "wrote {}", ran.file);
+    out
+}
+
+#[derive(Serialize)]
+struct Table {
+    schema: u32,
+    op: &'static str,
+    summary: &'static str,
+    inputs: Vec<TableTensor>,
+    outputs: Vec<TableTensor>,
+    settings: Vec<TableSetting>,
+}
+
+#[derive(Serialize)]
+struct TableTensor {
+    name: &'static str,
+    shape: &'static str,
+    required: bool,
+    about: &'static str,
+}
+
+#[derive(Serialize)]
+struct TableSetting {
+    name: &'static str,
+    values: String,
+    default: &'static str,
+    about: &'static str,
+}
+
+impl Table {
+    fn of(spec: &OpSpec) -> Self {
+        let tensors = |list: &[kernels::TensorSpec]| {
+            let row = |tensor: &kernels::TensorSpec| TableTensor {
+                name: tensor.name,
+                shape: tensor.shape,
+                required: tensor.required,
+                about: tensor.about,
+            };
+            list.iter().map(row).collect()
+        };
+        let setting = |setting: &kernels::SettingSpec| TableSetting {
+            name: setting.name,
+            values: values(setting.kind),
+            default: setting.default,
+            about: setting.about,
+        };
+        Self {
+            schema: SCHEMA,
+            op: spec.name,
+            summary: spec.summary,
+            inputs: tensors(spec.inputs),
+            outputs: tensors(spec.outputs),
+            settings: spec.settings.iter().map(setting).collect(),
+        }
+    }
+}
+
+fn values(kind: SettingKind) -> String {
+    match kind {
+        SettingKind::Bool => "true|false".to_owned(),
+        SettingKind::Number => "number".to_owned(),
+        SettingKind::Count => "count".to_owned(),
+        SettingKind::Choice(words) => words.join("|"),
+    }
+}
+
+/// The op's table, for `firstlight op NAME`.
+fn describe(spec: &OpSpec) -> String {
+    let table = Table::of(spec);
+    let mut out = format!("{}: {}\n", table.op, table.summary);
+    for (title, tensors) in [("inputs", &table.inputs), ("outputs", &table.outputs)] {
+        let _ = writeln!(out, "\n{title}");
+        for tensor in tensors {
+            let optional = if tensor.required { "" } else { " (optional)" };
+            let _ = writeln!(
+                out,
+                "  {} {}{optional}\n      {}",
+                tensor.name, tensor.shape, tensor.about
+            );
+        }
+    }
+    let _ = writeln!(out, "\nsettings (--set name=value)");
+    for setting in &table.settings {
+        let _ = writeln!(
+            out,
+            "  {}={}  default {}\n      {}",
+            setting.name, setting.values, setting.default, setting.about
+        );
+    }
+    out
+}

@@ -1,0 +1,63 @@
+//! `firstlight verify`: the parity matrix.
+
+use crate::Outcome;
+use crate::cli::{Extent, Verify};
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::progress::Progress;
+use facts::{BackendKind, ParityReport, Status};
+use report::terminal;
+use verify::{Plan, Tier, matrix};
+
+pub(super) fn run(arguments: &Verify, output: &Output) -> anyhow::Result<Outcome> {
+    let plan = Plan {
+        ops: known(&arguments.ops)?,
+        backends: arguments.backend.map_or_else(available, |backend| vec![backend.into()]),
+        tier: arguments.extent.into(),
+        all_variants: arguments.all_variants,
+    };
+    let report = measure(&plan);
+    output.either(&report, |style| terminal::parity(&report, style))?;
+    Ok(outcome(&report))
+}
+
+/// Runs a matrix with progress.
+pub(super) fn measure(plan: &Plan) -> ParityReport {
+    let progress = Progress::start("verify");
+    matrix(plan, |row| progress.step(format!("{} {} {}", row.op, row.case, row.dtype)))
+}
+
+/// A matrix in which nothing passed is no good matrix, even when nothing failed.
+pub(super) fn outcome(report: &ParityReport) -> Outcome {
+    let good = report.count(Status::Fail) == 0 && report.count(Status::Pass) > 0;
+    if good { Outcome::Good } else { Outcome::Bad }
+}
+
+/// Every backend that can be used here.
+pub(super) fn available() -> Vec<BackendKind> {
+    device::BACKENDS
+        .iter()
+        .filter(|backend| backend.open().is_ok())
+        .map(|backend| backend.kind())
+        .collect()
+}
+
+fn known(ops: &[String]) -> anyhow::Result<Vec<String>> {
+    for op in ops {
+        if let Err(error) = kernels::op(op) {
+            let hint = error.hint().unwrap_or_default();
+            return Err(Failure::new(error.to_string(), hint));
+        }
+    }
+    Ok(ops.to_vec())
+}
+
+impl From<Extent> for Tier {
+    fn from(extent: Extent) -> Self {
+        match extent {
+            Extent::Quick => Self::Quick,
+            Extent::Standard => Self::Standard,
+            Extent::Full => Self::Full,
+        }
+    }
+}

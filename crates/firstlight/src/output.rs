@@ -1,0 +1,73 @@
+//! Where text goes and how it looks there.
+
+use report::terminal::Style;
+use serde::Serialize;
+use std::io::{IsTerminal, Write};
+
+/// Widest line worth reading, and the width of a pipe.
+const WIDEST: usize = 120;
+const PIPE: usize = 80;
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Output {
+    pub(crate) json: bool,
+    color: bool,
+    color_errors: bool,
+    width: usize,
+}
+
+impl Output {
+    pub(crate) fn new(json: bool) -> Self {
+        // An empty NO_COLOR does not count, as its authors define it.
+        let allowed = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        let terminal = std::io::stdout().is_terminal();
+        let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+        let measured = terminal.then(terminal_width).flatten();
+        Self {
+            json,
+            color: allowed && terminal,
+            color_errors: allowed && std::io::stderr().is_terminal(),
+            width: columns.or(measured).unwrap_or(PIPE).min(WIDEST),
+        }
+    }
+
+    pub(crate) fn style(&self) -> Style {
+        Style { color: self.color, width: self.width }
+    }
+
+    /// Prints text as it is.
+    pub(crate) fn text(&self, text: &str) -> anyhow::Result<()> {
+        let mut out = std::io::stdout().lock();
+        out.write_all(text.as_bytes())?;
+        if !text.ends_with('\n') {
+            out.write_all(b"\n")?;
+        }
+        Ok(out.flush()?)
+    }
+
+    /// Prints one JSON document.
+    pub(crate) fn document(&self, document: &impl Serialize) -> anyhow::Result<()> {
+        self.text(&serde_json::to_string_pretty(document)?)
+    }
+
+    /// Prints the document with `--json`, the text without.
+    pub(crate) fn either(
+        &self,
+        document: &impl Serialize,
+        text: impl FnOnce(Style) -> String,
+    ) -> anyhow::Result<()> {
+        if self.json { self.document(document) } else { self.text(&text(self.style())) }
+    }
+
+    pub(crate) fn paint_error(&self, word: &str) -> String {
+        if self.color_errors { format!("\u{1b}[1;31m{word}\u{1b}[0m") } else { word.to_owned() }
+    }
+
+    pub(crate) fn paint_hint(&self, word: &str) -> String {
+        if self.color_errors { format!("\u{1b}[1;36m{word}\u{1b}[0m") } else { word.to_owned() }
+    }
+}
+
+fn terminal_width() -> Option<usize> {
+    console::Term::stdout().size_checked().map(|(_, columns)| usize::from(columns))
+}

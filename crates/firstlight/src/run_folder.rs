@@ -1,0 +1,174 @@
+//! A run folder: marked incomplete from its first moment to its last.
+//!
+//! Invariant: no moment of a run leaves a folder that looks whole and is not. `run.json` says `incomplete` until every
+//! artefact is hashed, and a file named INCOMPLETE lies beside it until the reports are in place.
+
+use crate::failure::Failure;
+use crate::source_tree;
+use anyhow::Context;
+use facts::{Artefact, NotRun, RunManifest, RunState, SCHEMA, Stage};
+use report::MANIFEST_FILE;
+use sha2::{Digest, Sha256};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use time::macros::format_description;
+
+/// The mark of an interrupted run.
+pub(crate) const INCOMPLETE: &str = "INCOMPLETE";
+/// The log of a run.
+const LOG: &str = "logs/run.log";
+
+pub(crate) struct RunFolder {
+    path: PathBuf,
+    pub(crate) manifest: RunManifest,
+    log: String,
+    began: Instant,
+}
+
+impl RunFolder {
+    /// Makes the folder; one that holds anything is refused.
+    pub(crate) fn create(wanted: Option<&Path>, host: &str) -> anyhow::Result<Self> {
+        let now = OffsetDateTime::now_utc();
+        let path = match wanted {
+            Some(path) => path.to_owned(),
+            None => default_path(now, host)?,
+        };
+        if path.read_dir().is_ok_and(|mut entries| entries.next().is_some()) {
+            let hint = "name a folder that is empty or does not exist yet";
+            return Err(Failure::new(format!("run folder {} is not empty", path.display()), hint));
+        }
+        std::fs::create_dir_all(path.join("logs"))
+            .with_context(|| format!("cannot make {}", path.display()))?;
+        let mut run = Self {
+            path,
+            manifest: RunManifest {
+                schema: SCHEMA,
+                state: RunState::Incomplete,
+                command: std::env::args().collect(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                built_from: source_tree::built_from(),
+                run_in: source_tree::run_in(),
+                host: host.to_owned(),
+                started: now.format(&Rfc3339)?,
+                finished: None,
+                stages: Vec::new(),
+                not_run: Vec::new(),
+                artefacts: Vec::new(),
+            },
+            log: String::new(),
+            began: Instant::now(),
+        };
+        write_atomically(
+            &run.path.join(INCOMPLETE),
+            b"This run was interrupted or is still running.\n",
+        )?;
+        run.save_manifest()?;
+        run.note(&format!("started: {}", run.manifest.command.join(" ")));
+        Ok(run)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Adds a line to the log.
+    pub(crate) fn note(&mut self, line: &str) {
+        let seconds = self.began.elapsed().as_secs_f64();
+        // Writing to a String cannot fail.
+        let _ = writeln!(self.log, "{seconds:9.3} s  {line}");
+    }
+
+    /// Records a stage that has ended, and saves the manifest so that an interrupted run shows how far it came.
+    pub(crate) fn stage(
+        &mut self,
+        name: &str,
+        since: Instant,
+        outcome: String,
+    ) -> anyhow::Result<()> {
+        self.note(&format!("{name}: {outcome}"));
+        let millis = since.elapsed().as_secs_f64() * 1e3;
+        self.manifest.stages.push(Stage { name: name.to_owned(), millis, outcome });
+        self.save_manifest()
+    }
+
+    /// Records something left out.
+    pub(crate) fn not_run(&mut self, what: &str, why: &str) {
+        self.manifest.not_run.push(NotRun { what: what.to_owned(), why: why.to_owned() });
+    }
+
+    /// Writes an artefact and lists it with its hash.
+    pub(crate) fn artefact(&mut self, name: &str, what: &str, content: &str) -> anyhow::Result<()> {
+        write_atomically(&self.path.join(name), content.as_bytes())?;
+        let mut sha256 = String::new();
+        for byte in Sha256::digest(content.as_bytes()) {
+            let _ = write!(sha256, "{byte:02x}");
+        }
+        self.manifest.artefacts.push(Artefact {
+            path: name.to_owned(),
+            what: what.to_owned(),
+            bytes: content.len() as u64,
+            sha256,
+        });
+        Ok(())
+    }
+
+    /// Ends the run: log, reports, manifest, and only then the mark is taken away.
+    pub(crate) fn finish(
+        &mut self,
+        render: impl FnOnce(&RunManifest) -> report::Documents,
+    ) -> anyhow::Result<()> {
+        self.note("writing the report");
+        let log = std::mem::take(&mut self.log);
+        self.artefact(LOG, "what was done when", &log)?;
+        self.manifest.finished = Some(OffsetDateTime::now_utc().format(&Rfc3339)?);
+        self.manifest.state = RunState::Complete;
+        let documents = render(&self.manifest);
+        write_documents(&self.path, &documents)?;
+        self.save_manifest()?;
+        let mark = self.path.join(INCOMPLETE);
+        std::fs::remove_file(&mark).with_context(|| format!("cannot remove {}", mark.display()))
+    }
+
+    fn save_manifest(&self) -> anyhow::Result<()> {
+        let text = serde_json::to_string_pretty(&self.manifest)? + "\n";
+        write_atomically(&self.path.join(MANIFEST_FILE), text.as_bytes())
+    }
+}
+
+/// Writes report.md and report.html.
+pub(crate) fn write_documents(folder: &Path, documents: &report::Documents) -> anyhow::Result<()> {
+    write_atomically(&folder.join("report.md"), documents.markdown.as_bytes())?;
+    write_atomically(&folder.join("report.html"), documents.html.as_bytes())
+}
+
+/// `firstlight-runs/<utc>-<host>`, with a number behind it when two runs start in the same second.
+fn default_path(now: OffsetDateTime, host: &str) -> anyhow::Result<PathBuf> {
+    let stamp = now.format(format_description!("[year][month][day]T[hour][minute][second]Z"))?;
+    let host: String =
+        host.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '-' }).collect();
+    let name = format!("{stamp}-{host}");
+    let folder = Path::new("firstlight-runs");
+    let numbered = (2..).map(|number| folder.join(format!("{name}-{number}")));
+    let free = std::iter::once(folder.join(&name)).chain(numbered).find(|path| !path.exists());
+    Ok(free.unwrap_or_else(|| folder.join(name)))
+}
+
+/// Writes a whole file or nothing: beside it first, then renamed into place. A device or a pipe is written directly.
+pub(crate) fn write_atomically(path: &Path, content: &[u8]) -> anyhow::Result<()> {
+    let failed = || format!("cannot write {}", path.display());
+    if path.metadata().is_ok_and(|metadata| !metadata.is_file()) {
+        return std::fs::write(path, content).with_context(failed);
+    }
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.part", std::process::id()));
+    let beside = path.with_file_name(name);
+    let written = std::fs::write(&beside, content).and_then(|()| std::fs::rename(&beside, path));
+    if written.is_err() {
+        // What is half-written goes; that it may not be there is fine.
+        let _ = std::fs::remove_file(&beside);
+    }
+    written.with_context(failed)
+}
