@@ -71,9 +71,9 @@ pub(crate) fn choose(
     });
     let (torch, cuda) = candidates.min_by_key(|(torch, cuda)| {
         let distance = wanted.unwrap_or(newest).1.abs_diff(torch.1);
-        // At the same distance the newer series; within a series the CUDA release nearest to what the driver names,
-        // from below if there is one.
-        (distance, std::cmp::Reverse(torch.1), preference(*cuda, reach))
+        // Within a series the CUDA release nearest to what the driver names, from below if there is one. Two series at
+        // the same distance cannot both fit where the installed one does not: what fits is one run of releases.
+        (distance, preference(*cuda, reach))
     })?;
     let kept = installed.filter(|version| version.is_final() && version.minor() == torch);
     let constraint = match kept {

@@ -118,6 +118,11 @@ mod tests {
                 machines::jetson_orin(),
                 torch("2.9.1+cu126", "12.6"),
             ),
+            Case::new(
+                "too old is another rule",
+                machines::x86_with("Tesla V100-SXM2-32GB", (7, 0), "580.95.05", (13, 0)),
+                torch("2.11.0+cu130", "13.0"),
+            ),
             Case::new("no GPU", machines::x86(), torch("2.9.1+cu126", "12.6")),
         ]
     }

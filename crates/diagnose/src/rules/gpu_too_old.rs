@@ -145,6 +145,11 @@ mod tests {
             Case::new("Pascal on cu126", p100(), torch("2.14.0+cu126", "12.6")),
             Case::new("Volta on cu128 of 2.10", v100(), torch("2.10.0+cu128", "12.8")),
             Case::new("too new is another rule", machines::gb10(), torch("2.9.1+cu126", "12.6")),
+            Case::new(
+                "missing in the middle is not old",
+                machines::jetson_thor(),
+                torch("2.9.1+cu128", "12.8"),
+            ),
             Case::new("a build the table does not know", v100(), torch("2.11.0", "13.0")),
             Case::new("a nightly", v100(), torch("2.12.0.dev20260101+cu130", "13.0")),
             Case::new(

@@ -105,6 +105,11 @@ mod tests {
                 machines::jetson_thor(),
                 torch("2.9.1+cu130", "13.0"),
             ),
+            Case::new(
+                "Thor on cu128 is gpu-too-new",
+                machines::jetson_thor(),
+                torch("2.9.1+cu128", "12.8"),
+            ),
             Case::new("a server", machines::gh200(), torch("2.9.1+cu126", "12.6")),
         ]
     }
