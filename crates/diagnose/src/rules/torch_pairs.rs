@@ -147,7 +147,12 @@ fn triton(env: &PyEnv, torch: &Installed, arm: bool) -> Option<Finding> {
     torch.cuda?;
     let triton = live_dist(env, "triton")?;
     let version = Version::parse(&triton.version).filter(Version::is_final)?;
-    let dist = live_dist(env, "torch");
+    // Of two records of torch the one that version.py agrees with is the one whose files are there.
+    let is_it = |dist: &&Dist| {
+        Dist::normalise(&dist.name) == "torch"
+            && Version::parse(&dist.version).is_some_and(|v| v.compare(&torch.version).is_eq())
+    };
+    let dist = env.dists.iter().find(is_it);
     let pin = dist.and_then(|dist| required(dist, "triton", arm)).filter(Requirement::is_pinned);
     let row = torch_series::series(torch.version.minor());
     let (confidence, what, source, spec) = match (&pin, row) {
@@ -218,6 +223,15 @@ mod tests {
             .requires("torch", "triton==3.6.0; platform_system == \"Linux\"")
             .dist("triton", "3.7.0")
             .build();
+        let stale = env("/v")
+            .dist("torch", "2.5.1")
+            .requires("torch", "triton==3.1.0")
+            .torch("2.11.0+cu130", Some("13.0"))
+            .build();
+        let stale = facts::PyEnv {
+            dists: by_metadata.dists.iter().chain(&stale.dists[..1]).rev().cloned().collect(),
+            ..stale
+        };
         let table_only =
             env("/v").torch("2.8.0+cu128", Some("12.8")).dist("torchaudio", "2.9.1").build();
         let recorded = env("/opt/torch/.venv")
@@ -265,6 +279,9 @@ mod tests {
             ),
             Case::new("torch's own pin", machines::h200(), vec![by_metadata])
                 .finds(Warning, Certain, &["Requires-Dist: triton==3.6.0", "pip install triton==3.6.0"]),
+            Case::new("the pin of the torch that is there, not of a stale record", machines::h200(), vec![stale])
+                .finds(Warning, Certain, &["Requires-Dist: triton==3.6.0"])
+                .without(&["3.1.0"]),
             Case::new("no pin, so the table", machines::a10(), vec![table_only])
                 .finds(Error, Likely, &["goes with torchaudio==2.8.*", "table of firstlight"]),
             Case::new("a CPU torchvision beside a CUDA torch", machines::a10(), vec![labels])
