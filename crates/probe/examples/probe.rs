@@ -15,7 +15,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--venv" => venv = args.next().map(PathBuf::from),
-            "--recorded" => source = Source::recorded(Path::new(&args.next().ok_or("--recorded wants a folder")?))?,
+            "--recorded" => {
+                source =
+                    Source::recorded(Path::new(&args.next().ok_or("--recorded wants a folder")?))?
+            }
             "--nvml" => {
                 print!("{}", source.ask_nvml().record());
                 return Ok(());
@@ -24,7 +27,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     let started = Instant::now();
-    let report = probe::read(&EnvOptions { source, venv }).map_err(|error| format!("{error}\nhint: {}", error.hint()))?;
+    let report = probe::read(&EnvOptions { source, venv })
+        .map_err(|error| format!("{error}\nhint: {}", error.hint()))?;
     let millis = started.elapsed().as_secs_f64() * 1e3;
     println!("{}", serde_json::to_string_pretty(&report.machine)?);
     println!("{}", serde_json::to_string_pretty(&report.envs)?);

@@ -67,19 +67,36 @@ fn write_environment(venv: &Path) -> std::io::Result<()> {
     // A description of 12 kB is what such files usually carry behind their headers.
     let description = "Some words about the package.\n".repeat(400);
     for index in 0..PACKAGES {
-        write_package(&site, &format!("package_{index}"), FILES_EACH, usize::from(index % 5 == 0), &description)?;
+        write_package(
+            &site,
+            &format!("package_{index}"),
+            FILES_EACH,
+            usize::from(index % 5 == 0),
+            &description,
+        )?;
     }
     write_package(&site, "torch", TORCH_FILES, TORCH_NATIVE, &description)?;
-    fs::write(site.join("torch/version.py"), "__version__ = '2.11.0+cu130'\ncuda: Optional[str] = '13.0'\n")
+    fs::write(
+        site.join("torch/version.py"),
+        "__version__ = '2.11.0+cu130'\ncuda: Optional[str] = '13.0'\n",
+    )
 }
 
-fn write_package(site: &Path, name: &str, files: usize, native: usize, description: &str) -> std::io::Result<()> {
+fn write_package(
+    site: &Path,
+    name: &str,
+    files: usize,
+    native: usize,
+    description: &str,
+) -> std::io::Result<()> {
     let info = site.join(format!("{name}-1.0.dist-info"));
     fs::create_dir_all(&info)?;
     fs::create_dir_all(site.join(name).join("lib"))?;
-    let mut metadata = format!("Metadata-Version: 2.4\nName: {name}\nVersion: 1.0\nRequires-Python: >=3.10\n");
+    let mut metadata =
+        format!("Metadata-Version: 2.4\nName: {name}\nVersion: 1.0\nRequires-Python: >=3.10\n");
     for other in 0..12 {
-        let _ = writeln!(metadata, "Requires-Dist: package_{other}>=1.0; platform_system == \"Linux\"");
+        let _ =
+            writeln!(metadata, "Requires-Dist: package_{other}>=1.0; platform_system == \"Linux\"");
     }
     fs::write(info.join("METADATA"), format!("{metadata}\n{description}"))?;
     fs::write(info.join("WHEEL"), "Wheel-Version: 1.0\nTag: cp312-cp312-manylinux_2_28_x86_64\n")?;
@@ -91,7 +108,10 @@ fn write_package(site: &Path, name: &str, files: usize, native: usize, descripti
         let _ = writeln!(record, "{name}/lib/lib{index}.so,{hash},123456");
     }
     for index in native..files {
-        let _ = writeln!(record, "{name}/include/some/folder/header_file_number_{index}.h,{hash},12345");
+        let _ = writeln!(
+            record,
+            "{name}/include/some/folder/header_file_number_{index}.h,{hash},12345"
+        );
     }
     fs::write(info.join("RECORD"), record)
 }

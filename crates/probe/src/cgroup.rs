@@ -20,7 +20,9 @@ impl Membership {
         let mut membership = Self::default();
         for line in text.lines() {
             let mut parts = line.splitn(3, ':');
-            let (Some(_id), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next()) else {
+            let (Some(_id), Some(controllers), Some(path)) =
+                (parts.next(), parts.next(), parts.next())
+            else {
                 continue;
             };
             if controllers.is_empty() {
@@ -58,8 +60,18 @@ fn cores(quota: i64, period: i64) -> Option<u32> {
 
 /// The tightest memory limit on this process's group and all groups above it.
 pub(crate) fn memory_limit(source: &Source, membership: &Membership) -> Option<Fact<u64>> {
-    let v2 = files(source, &["/sys/fs/cgroup", "/sys/fs/cgroup/unified"], membership.unified.as_deref(), "memory.max");
-    let v1 = files(source, &["/sys/fs/cgroup/memory"], membership.memory.as_deref(), "memory.limit_in_bytes");
+    let v2 = files(
+        source,
+        &["/sys/fs/cgroup", "/sys/fs/cgroup/unified"],
+        membership.unified.as_deref(),
+        "memory.max",
+    );
+    let v1 = files(
+        source,
+        &["/sys/fs/cgroup/memory"],
+        membership.memory.as_deref(),
+        "memory.limit_in_bytes",
+    );
     v2.into_iter()
         .chain(v1)
         .filter_map(|file| {
@@ -71,7 +83,12 @@ pub(crate) fn memory_limit(source: &Source, membership: &Membership) -> Option<F
 
 /// The tightest limit in cores on this process's group and all groups above it.
 pub(crate) fn cpu_limit(source: &Source, membership: &Membership) -> Option<Fact<u32>> {
-    let v2 = files(source, &["/sys/fs/cgroup", "/sys/fs/cgroup/unified"], membership.unified.as_deref(), "cpu.max");
+    let v2 = files(
+        source,
+        &["/sys/fs/cgroup", "/sys/fs/cgroup/unified"],
+        membership.unified.as_deref(),
+        "cpu.max",
+    );
     let v2 = v2.into_iter().filter_map(|file| {
         Some(Fact::new(parse_cpu_max(&source.text(&file)?)?, file.display().to_string()))
     });
@@ -108,7 +125,8 @@ mod tests {
     fn memberships() {
         let v2 = Membership::parse("0::/system.slice/docker-4f.scope\n");
         assert_eq!(v2.unified.as_deref(), Some("/system.slice/docker-4f.scope"));
-        let v1 = Membership::parse("5:cpu,cpuacct:/a\n4:memory:/b:c\n1:name=systemd:/\n0::/\nnoise\n");
+        let v1 =
+            Membership::parse("5:cpu,cpuacct:/a\n4:memory:/b:c\n1:name=systemd:/\n0::/\nnoise\n");
         assert_eq!(v1.memory.as_deref(), Some("/b:c"));
         assert_eq!(v1.cpu, Some(("cpu,cpuacct".to_string(), "/a".to_string())));
         assert_eq!(v1.unified.as_deref(), Some("/"));

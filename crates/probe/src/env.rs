@@ -59,8 +59,11 @@ fn read(source: &Source, candidate: Candidate) -> PyEnv {
         problems.extend(site.problems);
         native_files.extend(site.native_files);
         // Python takes a package from the first folder that has it; what a later folder has under the name is not seen.
-        let names: BTreeSet<String> = site.dists.iter().map(|dist| Dist::normalise(&dist.name)).collect();
-        dists.extend(site.dists.into_iter().filter(|dist| !seen.contains(&Dist::normalise(&dist.name))));
+        let names: BTreeSet<String> =
+            site.dists.iter().map(|dist| Dist::normalise(&dist.name)).collect();
+        dists.extend(
+            site.dists.into_iter().filter(|dist| !seen.contains(&Dist::normalise(&dist.name))),
+        );
         seen.extend(names);
     }
     for dist in dists.iter_mut().filter(|dist| dist.installer.is_none()) {
@@ -92,7 +95,11 @@ fn read(source: &Source, candidate: Candidate) -> PyEnv {
         kind: candidate.kind,
         found_by: candidate.found_by,
         interpreter: layout.interpreter,
-        site_packages: layout.site_packages.iter().map(|folder| folder.display().to_string()).collect(),
+        site_packages: layout
+            .site_packages
+            .iter()
+            .map(|folder| folder.display().to_string())
+            .collect(),
         dists,
         torch,
         native_files,

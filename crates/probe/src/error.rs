@@ -65,7 +65,10 @@ impl ProbeError {
                 }
             }
             Self::VenvUnreadable { file, .. } => {
-                format!("check what `ls -ld {}` says about its owner and permissions", file.display())
+                format!(
+                    "check what `ls -ld {}` says about its owner and permissions",
+                    file.display()
+                )
             }
             Self::NotAnEnvironment { path } => format!(
                 "name the folder that holds pyvenv.cfg (often {}), or make one with `python3 -m venv`",

@@ -53,9 +53,14 @@ impl Loader {
     pub(crate) fn of(source: &Source) -> Self {
         let mut places = Vec::new();
         for folder in source.folders_of_var("LD_LIBRARY_PATH") {
-            places.push(Place::folder(source, &folder, format!("LD_LIBRARY_PATH {}", folder.display())));
+            places.push(Place::folder(
+                source,
+                &folder,
+                format!("LD_LIBRARY_PATH {}", folder.display()),
+            ));
         }
-        let cache = source.read("/etc/ld.so.cache").map(|bytes| parse_cache(&bytes)).unwrap_or_default();
+        let cache =
+            source.read("/etc/ld.so.cache").map(|bytes| parse_cache(&bytes)).unwrap_or_default();
         places.push(Place {
             source: "/etc/ld.so.cache".to_string(),
             files: cache.into_iter().map(|entry| PathBuf::from(entry.path)).collect(),
@@ -86,7 +91,9 @@ impl Loader {
             .places
             .iter()
             .flat_map(|place| &place.files)
-            .filter(|path| path.file_name().is_some_and(|file| file == name) && source.is_file(path))
+            .filter(|path| {
+                path.file_name().is_some_and(|file| file == name) && source.is_file(path)
+            })
             .cloned()
             .collect();
         let mut seen = std::collections::BTreeSet::new();
@@ -105,7 +112,10 @@ impl Place {
 /// Shared libraries of a folder.
 pub(crate) fn libraries_in(source: &Source, folder: &Path) -> Vec<PathBuf> {
     let names = source.list(folder).into_iter();
-    names.filter(|name| name.starts_with("lib") && name.contains(".so")).map(|name| folder.join(name)).collect()
+    names
+        .filter(|name| name.starts_with("lib") && name.contains(".so"))
+        .map(|name| folder.join(name))
+        .collect()
 }
 
 /// Whether a file is the library of a stem: `libnvrtc.so.12`, but not `libnvrtc-builtins.so.12.8`. Wheels of the CUDA 11

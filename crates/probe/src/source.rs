@@ -225,7 +225,8 @@ impl Source {
     /// macOS's own description of the machine; read once, empty elsewhere.
     pub(crate) fn sysctl(&self) -> &Sysctl {
         self.sysctl.get_or_init(|| {
-            let args = ["hw", "machdep.cpu", "kern.osrelease", "kern.hostname", "kern.hv_vmm_present"];
+            let args =
+                ["hw", "machdep.cpu", "kern.osrelease", "kern.hostname", "kern.hv_vmm_present"];
             let command = Command {
                 record: "sysctl",
                 program: "sysctl",

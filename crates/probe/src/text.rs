@@ -36,7 +36,8 @@ pub(crate) fn major_minor(text: &str) -> Option<(u32, u32)> {
 
 /// Whether a word is a dotted number: `580`, `580.159.04`.
 pub(crate) fn is_dotted_number(word: &str) -> bool {
-    !word.is_empty() && word.split('.').all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()))
+    !word.is_empty()
+        && word.split('.').all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()))
 }
 
 #[cfg(test)]

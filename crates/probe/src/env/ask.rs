@@ -28,11 +28,19 @@ pub(super) struct Answers {
 pub(super) fn ask(source: &Source, python: &Path) -> Result<Answers, String> {
     let program = python.display().to_string();
     let args = [FLAGS[0], FLAGS[1], FLAGS[2], FLAGS[3], QUESTION];
-    let command =
-        Command { record: "python-paths", program: &program, args: &args, limit: Duration::from_secs(5) };
+    let command = Command {
+        record: "python-paths",
+        program: &program,
+        args: &args,
+        limit: Duration::from_secs(5),
+    };
     let text = source.run(&command).map_err(|error| format!("{program} -I -S -c ...: {error}"))?;
     let answers = parse(&text);
-    if answers.prefix.is_none() { Err(format!("{program} did not tell its paths")) } else { Ok(answers) }
+    if answers.prefix.is_none() {
+        Err(format!("{program} did not tell its paths"))
+    } else {
+        Ok(answers)
+    }
 }
 
 /// Reads the `key=value` lines.

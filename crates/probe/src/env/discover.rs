@@ -23,12 +23,22 @@ pub(super) struct Candidate {
 
 impl Candidate {
     fn new(root: PathBuf, kind: EnvKind, found_by: &str) -> Self {
-        Self { root, kind, found_by: found_by.to_string(), python: None, answers: None, problems: Vec::new() }
+        Self {
+            root,
+            kind,
+            found_by: found_by.to_string(),
+            python: None,
+            answers: None,
+            problems: Vec::new(),
+        }
     }
 }
 
 /// All environments in the order of [`super::environments`], each folder once.
-pub(super) fn candidates(source: &Source, venv: Option<&Path>) -> Result<Vec<Candidate>, ProbeError> {
+pub(super) fn candidates(
+    source: &Source,
+    venv: Option<&Path>,
+) -> Result<Vec<Candidate>, ProbeError> {
     let mut found = Vec::new();
     if let Some(venv) = venv {
         found.push(named(source, venv)?);
@@ -55,7 +65,8 @@ pub(super) fn candidates(source: &Source, venv: Option<&Path>) -> Result<Vec<Can
 fn named(source: &Source, venv: &Path) -> Result<Candidate, ProbeError> {
     let root = source.absolute(venv).into_owned();
     let path = venv.to_path_buf();
-    let unreadable = |file: PathBuf, reason| ProbeError::VenvUnreadable { path: path.clone(), file, reason };
+    let unreadable =
+        |file: PathBuf, reason| ProbeError::VenvUnreadable { path: path.clone(), file, reason };
     if !source.exists(&root) {
         return Err(ProbeError::VenvMissing { path });
     }
@@ -79,8 +90,14 @@ fn of_variable(source: &Source, variable: &str, root: &Path, kind: EnvKind) -> C
     match kind_of(source, &candidate.root) {
         Some(kind) => candidate.kind = kind,
         None => {
-            let why = if source.exists(&candidate.root) { "is no python environment" } else { "does not exist" };
-            candidate.problems.push(format!("{variable} names {}, which {why}", candidate.root.display()));
+            let why = if source.exists(&candidate.root) {
+                "is no python environment"
+            } else {
+                "does not exist"
+            };
+            candidate
+                .problems
+                .push(format!("{variable} names {}, which {why}", candidate.root.display()));
         }
     }
     candidate
@@ -112,7 +129,9 @@ fn of_executable(source: &Source, python: PathBuf) -> Option<Candidate> {
         candidate
     };
     // Python itself looks for pyvenv.cfg beside the path it was started by, before following any link.
-    let above = |python: &Path| Some(python.parent().filter(|bin| bin.ends_with("bin"))?.parent()?.to_path_buf());
+    let above = |python: &Path| {
+        Some(python.parent().filter(|bin| bin.ends_with("bin"))?.parent()?.to_path_buf())
+    };
     let behind_shim = pyenv_shim::resolve(source, &python);
     let python = behind_shim.unwrap_or(python);
     if let Some(root) = above(&python) {
@@ -125,20 +144,25 @@ fn of_executable(source: &Source, python: PathBuf) -> Option<Candidate> {
         return None;
     }
     if let Some(root) = above(&real) {
-        if let Some(kind) = kind_of(source, &root) {
+        let own_stdlib = || has_stdlib(source, &root).then_some(EnvKind::System);
+        if let Some(kind) = kind_of(source, &root).or_else(own_stdlib) {
             return Some(candidate(&root, kind, &python));
         }
     }
     // On a Mac without the developer tools this file opens a window that offers to install them.
     const STUB: &str = "/usr/bin/python3";
-    if real == Path::new(STUB) && source.exists("/usr/bin/xcode-select") && !source.is_dir("/Library/Developer/CommandLineTools") {
+    if real == Path::new(STUB)
+        && source.exists("/usr/bin/xcode-select")
+        && !source.is_dir("/Library/Developer/CommandLineTools")
+    {
         return None;
     }
     // Some other launcher: only the interpreter it starts can tell where it belongs.
     match ask::ask(source, &python) {
         Ok(answers) => {
             let root = answers.prefix.clone()?;
-            let mut found = candidate(&root, kind_of(source, &root).unwrap_or(EnvKind::System), &python);
+            let mut found =
+                candidate(&root, kind_of(source, &root).unwrap_or(EnvKind::System), &python);
             found.answers = Some(answers);
             Some(found)
         }

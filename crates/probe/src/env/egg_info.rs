@@ -8,14 +8,19 @@ pub(crate) fn parse_requires(text: &str) -> Vec<String> {
     for line in text.lines().map(str::trim) {
         if let Some(section) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
             let (extra, marker) = section.split_once(':').unwrap_or((section, ""));
-            let extra = if extra.is_empty() { String::new() } else { format!("extra == \"{extra}\"") };
+            let extra =
+                if extra.is_empty() { String::new() } else { format!("extra == \"{extra}\"") };
             condition = match (marker.is_empty(), extra.is_empty()) {
                 (true, _) => extra,
                 (false, true) => marker.to_string(),
                 (false, false) => format!("({marker}) and {extra}"),
             };
         } else if !line.is_empty() && !line.starts_with('#') {
-            requires.push(if condition.is_empty() { line.to_string() } else { format!("{line}; {condition}") });
+            requires.push(if condition.is_empty() {
+                line.to_string()
+            } else {
+                format!("{line}; {condition}")
+            });
         }
     }
     requires
@@ -24,7 +29,8 @@ pub(crate) fn parse_requires(text: &str) -> Vec<String> {
 /// Paths in installed-files.txt that are compiled code, relative to the egg-info folder; and how many paths there are.
 pub(crate) fn parse_installed_files(text: &str) -> (u32, Vec<String>) {
     let paths = || text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let native = paths().filter(|path| super::record::is_native(path)).map(str::to_string).collect();
+    let native =
+        paths().filter(|path| super::record::is_native(path)).map(str::to_string).collect();
     (u32::try_from(paths().count()).unwrap_or(u32::MAX), native)
 }
 

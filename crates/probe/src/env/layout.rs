@@ -34,7 +34,8 @@ impl PythonFolder {
             None => (false, name.strip_prefix("python")?),
         };
         let end = rest.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(rest.len());
-        let version = rest[..end].contains('.').then(|| crate::text::major_minor(&rest[..end]))??;
+        let version =
+            rest[..end].contains('.').then(|| crate::text::major_minor(&rest[..end]))??;
         Some(Self { name: name.to_string(), version, flags: rest[end..].to_string(), pypy })
     }
 
@@ -56,7 +57,9 @@ fn stdlib_folders(source: &Source, prefix: &Path) -> Vec<PythonFolder> {
     let mut folders = Vec::new();
     for lib in ["lib", "lib64"] {
         for folder in python_folders(source, &prefix.join(lib)) {
-            if source.is_file(prefix.join(lib).join(&folder.name).join("os.py")) && !folders.contains(&folder) {
+            if source.is_file(prefix.join(lib).join(&folder.name).join("os.py"))
+                && !folders.contains(&folder)
+            {
                 folders.push(folder);
             }
         }
@@ -66,8 +69,12 @@ fn stdlib_folders(source: &Source, prefix: &Path) -> Vec<PythonFolder> {
 
 /// `python3.*` and `pypy3.*` in a `lib` folder.
 fn python_folders(source: &Source, lib: &Path) -> Vec<PythonFolder> {
-    let mut folders: Vec<PythonFolder> =
-        source.list(lib).iter().filter_map(|name| PythonFolder::parse(name)).filter(|f| f.version.0 == 3).collect();
+    let mut folders: Vec<PythonFolder> = source
+        .list(lib)
+        .iter()
+        .filter_map(|name| PythonFolder::parse(name))
+        .filter(|f| f.version.0 == 3)
+        .collect();
     folders.sort_by_key(|folder| folder.version);
     folders
 }
@@ -76,7 +83,13 @@ impl Layout {
     pub(super) fn of(source: &Source, candidate: &Candidate) -> Self {
         let root = &candidate.root;
         let mut layout = Self {
-            interpreter: Interpreter { executable: None, resolved: None, version: None, abi_tag: None, base: None },
+            interpreter: Interpreter {
+                executable: None,
+                resolved: None,
+                version: None,
+                abi_tag: None,
+                base: None,
+            },
             site_packages: Vec::new(),
             uv: None,
             problems: Vec::new(),
@@ -98,10 +111,12 @@ impl Layout {
 
     fn find_executable(&mut self, source: &Source, candidate: &Candidate) {
         let in_root = || {
-            ["bin/python", "bin/python3"].iter().map(|name| candidate.root.join(name)).find(|python| {
-                // A link whose interpreter is gone is still what the environment calls its python.
-                source.is_file(python) || source.is_link(python)
-            })
+            ["bin/python", "bin/python3"].iter().map(|name| candidate.root.join(name)).find(
+                |python| {
+                    // A link whose interpreter is gone is still what the environment calls its python.
+                    source.is_file(python) || source.is_link(python)
+                },
+            )
         };
         let Some(python) = candidate.python.clone().or_else(in_root) else {
             self.problems.push(format!("{} has no bin/python", candidate.root.display()));
@@ -133,9 +148,12 @@ impl Layout {
             self.problems.push(format!("{} has no `home` line", file.display()));
         }
         let mut folders = python_folders(source, &root.join("lib"));
-        folders.retain(|folder| source.is_dir(root.join("lib").join(&folder.name).join("site-packages")));
+        folders.retain(|folder| {
+            source.is_dir(root.join("lib").join(&folder.name).join("site-packages"))
+        });
         let said = cfg.version.as_deref().and_then(crate::text::major_minor);
-        let chosen = folders.iter().find(|folder| Some(folder.version) == said).or(folders.last()).cloned();
+        let chosen =
+            folders.iter().find(|folder| Some(folder.version) == said).or(folders.last()).cloned();
         for other in folders.iter().filter(|folder| Some(*folder) != chosen.as_ref()) {
             self.problems.push(format!(
                 "{} holds packages for another python than the environment's own",
@@ -146,7 +164,13 @@ impl Layout {
         self.interpreter.version = version;
         if let Some(folder) = &chosen {
             self.set_abi(folder, root);
-            self.add(source, &[root.join("lib").join(&folder.name).join("site-packages"), root.join("lib64").join(&folder.name).join("site-packages")]);
+            self.add(
+                source,
+                &[
+                    root.join("lib").join(&folder.name).join("site-packages"),
+                    root.join("lib64").join(&folder.name).join("site-packages"),
+                ],
+            );
         }
         if let (true, Some(folder), Some(home)) = (cfg.system_site_packages, &chosen, &cfg.home) {
             if let Some(prefix) = Path::new(home).parent() {
@@ -166,7 +190,9 @@ impl Layout {
         let called = resolved.and_then(|real| PythonFolder::parse(real.file_name()?.to_str()?));
         let chosen = match (&folders[..], called) {
             ([only], _) => Some(only.clone()),
-            (several, Some(called)) => several.iter().find(|folder| folder.version == called.version).cloned(),
+            (several, Some(called)) => {
+                several.iter().find(|folder| folder.version == called.version).cloned()
+            }
             _ => None,
         };
         if let Some(folder) = chosen {
@@ -176,14 +202,18 @@ impl Layout {
             self.add(source, &user_site(source, &folder.name));
             self.add(source, &prefix_sites(root, &folder.name));
         }
-        if candidate.answers.is_some() { None } else { self.ask_if_unknown(source) }
+        // Asked already, with or without an answer.
+        let asked = candidate.answers.is_some() || !candidate.problems.is_empty();
+        if asked { None } else { self.ask_if_unknown(source) }
     }
 
     fn ask_if_unknown(&mut self, source: &Source) -> Option<Answers> {
         if self.interpreter.version.is_some() && !self.site_packages.is_empty() {
             return None;
         }
-        let python = PathBuf::from(self.interpreter.resolved.is_some().then(|| self.interpreter.executable.clone())??);
+        let python = PathBuf::from(
+            self.interpreter.resolved.is_some().then(|| self.interpreter.executable.clone())??,
+        );
         match ask::ask(source, &python) {
             Ok(answers) => Some(answers),
             Err(problem) => {
@@ -202,8 +232,9 @@ impl Layout {
         };
         if self.interpreter.abi_tag.is_none() && answers.implementation == "cpython" {
             let version = answers.version.as_deref().and_then(crate::text::major_minor);
-            self.interpreter.abi_tag = version
-                .map(|(major, minor)| Fact::new(format!("cp{major}{minor}{}", answers.abiflags), words.clone()));
+            self.interpreter.abi_tag = version.map(|(major, minor)| {
+                Fact::new(format!("cp{major}{minor}{}", answers.abiflags), words.clone())
+            });
         }
         if self.interpreter.version.is_none() {
             self.interpreter.version = answers.version.map(|version| Fact::new(version, words));
@@ -256,7 +287,8 @@ fn patchlevel(source: &Source, prefix: &Path, python: &str) -> Option<Fact<Strin
     let text = source.text(&file)?;
     let version = text.lines().find_map(|line| {
         let mut words = line.trim().strip_prefix("#define")?.split_whitespace();
-        (words.next()? == "PY_VERSION").then(|| Some(words.next()?.trim_matches('"').to_string()))?
+        (words.next()? == "PY_VERSION")
+            .then(|| Some(words.next()?.trim_matches('"').to_string()))?
     })?;
     Some(Fact::new(version, file.display().to_string()))
 }
@@ -269,7 +301,11 @@ mod tests {
     fn folder_names() {
         let check = |name, expect: Option<((u32, u32), Option<&str>)>| {
             let got = PythonFolder::parse(name).map(|folder| (folder.version, folder.abi_tag()));
-            assert_eq!(got, expect.map(|(version, tag)| (version, tag.map(str::to_string))), "{name}");
+            assert_eq!(
+                got,
+                expect.map(|(version, tag)| (version, tag.map(str::to_string))),
+                "{name}"
+            );
         };
         check("python3.12", Some(((3, 12), Some("cp312"))));
         check("python3.13t", Some(((3, 13), Some("cp313t"))));

@@ -5,7 +5,12 @@ use facts::{Dist, EnvKind, EnvManager, Fact};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-pub(super) fn manager(kind: EnvKind, root: &Path, uv: Option<&str>, dists: &[Dist]) -> Option<Fact<EnvManager>> {
+pub(super) fn manager(
+    kind: EnvKind,
+    root: &Path,
+    uv: Option<&str>,
+    dists: &[Dist],
+) -> Option<Fact<EnvManager>> {
     if kind == EnvKind::Conda {
         return Some(Fact::new(EnvManager::Conda, root.join("conda-meta").display().to_string()));
     }
@@ -41,7 +46,10 @@ pub(super) fn conda_packages(source: &Source, root: &Path) -> BTreeSet<String> {
 /// Version of a package that conda-meta lists, and the file that says so.
 pub(super) fn conda_version(source: &Source, root: &Path, package: &str) -> Option<Fact<String>> {
     let folder = root.join("conda-meta");
-    let file = source.list(&folder).into_iter().find(|file| conda_record(file).is_some_and(|(name, _)| name == package))?;
+    let file = source
+        .list(&folder)
+        .into_iter()
+        .find(|file| conda_record(file).is_some_and(|(name, _)| name == package))?;
     let version = conda_record(&file)?.1.to_string();
     Some(Fact::new(version, folder.join(file).display().to_string()))
 }

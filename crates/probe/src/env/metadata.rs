@@ -88,7 +88,9 @@ mod tests {
 
     #[test]
     fn a_recorded_torch() {
-        let text = include_str!("../../fixtures/h200/root/opt/torch/.venv/lib/python3.12/site-packages/torch-2.11.0.dist-info/METADATA");
+        let text = include_str!(
+            "../../fixtures/h200/root/opt/torch/.venv/lib/python3.12/site-packages/torch-2.11.0.dist-info/METADATA"
+        );
         let metadata = Metadata::parse(text).unwrap();
         assert_eq!((metadata.name.as_str(), metadata.version.as_str()), ("torch", "2.11.0"));
         assert_eq!(metadata.requires_python.as_deref(), Some(">=3.10"));
@@ -100,13 +102,20 @@ mod tests {
     fn odd_and_corrupt_files() {
         let check = |text: &str, expect: Result<(&str, &str, &[&str]), &str>| {
             let got = Metadata::parse(text);
-            let got = got.as_ref().map(|m| (m.name.as_str(), m.version.as_str(), m.requires.clone()));
+            let got =
+                got.as_ref().map(|m| (m.name.as_str(), m.version.as_str(), m.requires.clone()));
             let expect = expect.map(|(n, v, r)| (n, v, r.iter().map(|r| r.to_string()).collect()));
             assert_eq!(got.map_err(|error| *error), expect, "{text:?}");
         };
         check("NAME: a\nVERSION: 1\n", Ok(("a", "1", &[])));
-        check("Name: a\r\nVersion: 1\r\nLicense: x\r\n        Name: b\r\n\r\nName: c\r\n", Ok(("a", "1", &[])));
-        check("Name: a\nVersion: 1\nRequires-Dist: b\n  (>=2)\n\nRequires-Dist: body\n", Ok(("a", "1", &["b (>=2)"])));
+        check(
+            "Name: a\r\nVersion: 1\r\nLicense: x\r\n        Name: b\r\n\r\nName: c\r\n",
+            Ok(("a", "1", &[])),
+        );
+        check(
+            "Name: a\nVersion: 1\nRequires-Dist: b\n  (>=2)\n\nRequires-Dist: body\n",
+            Ok(("a", "1", &["b (>=2)"])),
+        );
         check("Version: 1\n", Err("has no readable `Name:` line"));
         check("Name: a\n\nVersion: 1\n", Err("has no readable `Version:` line"));
         check("Name: \u{fffd}\u{fffd}\nVersion: 1\n", Err("has no readable `Name:` line"));

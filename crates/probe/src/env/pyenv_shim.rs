@@ -11,10 +11,12 @@ pub(super) fn resolve(source: &Source, shim: &Path) -> Option<PathBuf> {
     let name = shim.file_name()?;
     let chosen = chosen(source, root)?;
     // Several versions may be chosen; the first that has the program is the one that runs.
-    chosen.split([':', '\n', ' ']).map(str::trim).filter(|version| !version.is_empty()).find_map(|version| {
-        let program = versions.join(version).join("bin").join(name);
-        source.is_file(&program).then_some(program)
-    })
+    chosen.split([':', '\n', ' ']).map(str::trim).filter(|version| !version.is_empty()).find_map(
+        |version| {
+            let program = versions.join(version).join("bin").join(name);
+            source.is_file(&program).then_some(program)
+        },
+    )
 }
 
 /// PYENV_VERSION, then .python-version here and above, then pyenv's global version.
@@ -22,6 +24,9 @@ fn chosen(source: &Source, root: &Path) -> Option<String> {
     if let Some(version) = source.var("PYENV_VERSION") {
         return Some(version.to_string());
     }
-    let local = source.working_folder().ancestors().find_map(|folder| source.word(folder.join(".python-version")));
+    let local = source
+        .working_folder()
+        .ancestors()
+        .find_map(|folder| source.word(folder.join(".python-version")));
     local.or_else(|| source.word(root.join("version")))
 }

@@ -48,7 +48,13 @@ fn release(value: &str) -> Option<String> {
 mod tests {
     use super::PyvenvCfg;
 
-    fn check(text: &str, home: Option<&str>, version: Option<&str>, uv: Option<&str>, system: bool) {
+    fn check(
+        text: &str,
+        home: Option<&str>,
+        version: Option<&str>,
+        uv: Option<&str>,
+        system: bool,
+    ) {
         let cfg = PyvenvCfg::parse(text);
         assert_eq!(cfg.home.as_deref(), home);
         assert_eq!(cfg.version.as_deref(), version);

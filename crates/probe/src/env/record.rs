@@ -25,7 +25,10 @@ impl Record {
             }
             let first = path.split('/').next().unwrap_or_default();
             // Files of one package stand together, so comparing with the last entry keeps this list short.
-            if first != ".." && !first.is_empty() && record.top_level.last().is_none_or(|last| last != first) {
+            if first != ".."
+                && !first.is_empty()
+                && record.top_level.last().is_none_or(|last| last != first)
+            {
                 record.top_level.push(first.to_string());
             }
         }
@@ -72,7 +75,8 @@ mod tests {
     fn lines() {
         let check = |text, files, native: &[(&str, Option<u64>)], top: &[&str]| {
             let record = Record::parse(text);
-            let native: Vec<_> = native.iter().map(|(path, size)| (path.to_string(), *size)).collect();
+            let native: Vec<_> =
+                native.iter().map(|(path, size)| (path.to_string(), *size)).collect();
             assert_eq!((record.files, record.native), (files, native), "{text:?}");
             assert_eq!(record.top_level, top, "{text:?}");
         };
@@ -82,7 +86,12 @@ mod tests {
             &[("torch/lib/libtorch.so", Some(123))],
             &["torch", "torch-2.dist-info"],
         );
-        check("\"a,b \"\"c\"\"/x.so\",sha256=,7\n", 1, &[("a,b \"c\"/x.so", Some(7))], &["a,b \"c\""]);
+        check(
+            "\"a,b \"\"c\"\"/x.so\",sha256=,7\n",
+            1,
+            &[("a,b \"c\"/x.so", Some(7))],
+            &["a,b \"c\""],
+        );
         check("_x.so,,\r\nb.py\n\n,,\n\"open,1,2\n", 2, &[("_x.so", None)], &["_x.so", "b.py"]);
         check("", 0, &[], &[]);
     }

@@ -52,9 +52,16 @@ pub(super) fn read(source: &Source, folder: &Path) -> Site {
     // Packages without a RECORD (conda, Debian, copied in by hand) have their compiled files found by walking.
     let strays: Vec<&String> = names
         .iter()
-        .filter(|name| !is_info(name) && !owned.contains(*name) && !name.starts_with('~') && *name != "__pycache__")
+        .filter(|name| {
+            !is_info(name)
+                && !owned.contains(*name)
+                && !name.starts_with('~')
+                && *name != "__pycache__"
+        })
         .collect();
-    site.native_files.par_extend(strays.par_iter().flat_map_iter(|name| walk(source, folder.join(name.as_str()))));
+    site.native_files.par_extend(
+        strays.par_iter().flat_map_iter(|name| walk(source, folder.join(name.as_str()))),
+    );
     site
 }
 
@@ -92,8 +99,11 @@ fn entry(source: &Source, site: &Path, name: &str) -> Entry {
 
 fn dist_info(source: &Source, site: &Path, path: &Path) -> Entry {
     let mut entry = Entry::default();
-    let Some(mut dist) = named(source, path, &path.join("METADATA"), &mut entry.problems) else { return entry };
-    dist.tags = source.text(path.join("WHEEL")).map(|text| wheel::parse_tags(&text)).unwrap_or_default();
+    let Some(mut dist) = named(source, path, &path.join("METADATA"), &mut entry.problems) else {
+        return entry;
+    };
+    dist.tags =
+        source.text(path.join("WHEEL")).map(|text| wheel::parse_tags(&text)).unwrap_or_default();
     dist.installer = source.word(path.join("INSTALLER"));
     if let Some(text) = source.text(path.join("RECORD")) {
         let record = Record::parse(&text);
@@ -152,7 +162,11 @@ fn egg_link(source: &Source, path: &Path) -> Entry {
     match name {
         Some(name) if target.is_absolute() => egg(source, &target, &target.join(name)),
         _ => Entry {
-            problems: vec![format!("{} leads to no egg-info ({})", path.display(), target.display())],
+            problems: vec![format!(
+                "{} leads to no egg-info ({})",
+                path.display(),
+                target.display()
+            )],
             ..Entry::default()
         },
     }
@@ -186,7 +200,13 @@ fn named(source: &Source, path: &Path, file: &Path, problems: &mut Vec<String>) 
 
 impl Entry {
     /// Adds the compiled files that are there, with the size the file system tells, and names those that are not.
-    fn add_native(&mut self, source: &Source, dist: &Dist, list: &Path, paths: impl Iterator<Item = PathBuf>) {
+    fn add_native(
+        &mut self,
+        source: &Source,
+        dist: &Dist,
+        list: &Path,
+        paths: impl Iterator<Item = PathBuf>,
+    ) {
         let mut missing: Vec<PathBuf> = Vec::new();
         for path in paths.map(|path| without_dots(&path)) {
             match source.file_size(&path) {
@@ -202,7 +222,10 @@ impl Entry {
             let list = list.display();
             self.problems.push(match missing.len() {
                 1 => format!("{list} lists {}, which is not there", first.display()),
-                count => format!("{list} lists {count} compiled files that are not there, {} first", first.display()),
+                count => format!(
+                    "{list} lists {count} compiled files that are not there, {} first",
+                    first.display()
+                ),
             });
         }
     }

@@ -13,7 +13,9 @@ pub(super) fn read(source: &Source, site: &Path) -> Option<Result<Torch, String>
     let name = file.display().to_string();
     Some(match source.text(&file) {
         None => Err(format!("{name} cannot be read")),
-        Some(text) => parse(&text, &name).ok_or_else(|| format!("{name} has no readable `__version__` line")),
+        Some(text) => {
+            parse(&text, &name).ok_or_else(|| format!("{name} has no readable `__version__` line"))
+        }
     })
 }
 
@@ -59,7 +61,9 @@ mod tests {
 
     #[test]
     fn a_recorded_torch() {
-        let text = include_str!("../../fixtures/h200/root/opt/torch/.venv/lib/python3.12/site-packages/torch/version.py");
+        let text = include_str!(
+            "../../fixtures/h200/root/opt/torch/.venv/lib/python3.12/site-packages/torch/version.py"
+        );
         check(text, Some(("2.11.0+cu130", Some("13.0"), None)));
         let git = parse(text, "").unwrap().git_version;
         assert_eq!(git.as_deref(), Some("70d99e998b4955e0049d13a98d77ae1b14db1f45"));
@@ -67,9 +71,18 @@ mod tests {
 
     #[test]
     fn old_cpu_rocm_and_corrupt_files() {
-        check("__version__ = '1.13.1+cu117'\ndebug = False\ncuda = '11.7'\nhip = None\n", Some(("1.13.1+cu117", Some("11.7"), None)));
-        check("__version__ = \"2.9.0+cpu\"\ncuda: Optional[str] = None\n", Some(("2.9.0+cpu", None, None)));
-        check("__version__='2.8'\ncuda = None\nhip: Optional[str] = '6.4'  # rocm\n", Some(("2.8", None, Some("6.4"))));
+        check(
+            "__version__ = '1.13.1+cu117'\ndebug = False\ncuda = '11.7'\nhip = None\n",
+            Some(("1.13.1+cu117", Some("11.7"), None)),
+        );
+        check(
+            "__version__ = \"2.9.0+cpu\"\ncuda: Optional[str] = None\n",
+            Some(("2.9.0+cpu", None, None)),
+        );
+        check(
+            "__version__='2.8'\ncuda = None\nhip: Optional[str] = '6.4'  # rocm\n",
+            Some(("2.8", None, Some("6.4"))),
+        );
         check("cuda_version = '12'\n__version__ = '1'\n", Some(("1", None, None)));
         check("__version__ = \n", None);
         check("__version__ = '\n", None);

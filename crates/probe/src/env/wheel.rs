@@ -20,7 +20,9 @@ mod tests {
     fn tags() {
         let check = |text, expect: &[&str]| assert_eq!(parse_tags(text), expect);
         check(
-            include_str!("../../fixtures/h200/root/opt/torch/.venv/lib/python3.12/site-packages/torch-2.11.0.dist-info/WHEEL"),
+            include_str!(
+                "../../fixtures/h200/root/opt/torch/.venv/lib/python3.12/site-packages/torch-2.11.0.dist-info/WHEEL"
+            ),
             &["cp312-cp312-manylinux_2_28_x86_64"],
         );
         check("Tag: py2-none-any\r\nTag: py3-none-any\r\n", &["py2-none-any", "py3-none-any"]);

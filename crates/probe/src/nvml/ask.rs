@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 pub(crate) fn live(files: &[PathBuf]) -> Nvml {
     let mut refused = None;
     // The loader's own choice goes first, since that is the library CUDA programs get.
-    for library in std::iter::once(Path::new("libnvidia-ml.so.1")).chain(files.iter().map(PathBuf::as_path)) {
+    for library in
+        std::iter::once(Path::new("libnvidia-ml.so.1")).chain(files.iter().map(PathBuf::as_path))
+    {
         let name = library.display().to_string();
         match nvml_wrapper::Nvml::builder().lib_path(OsStr::new(library)).init() {
             Ok(nvml) => return Nvml::Answered(snapshot(&nvml, name)),

@@ -25,11 +25,16 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
     };
     for display in displays {
         if !display.is_apple() {
-            machine.notes.push(format!("GPU `{}` is not Apple's and is not used ({FROM})", display.model));
+            machine
+                .notes
+                .push(format!("GPU `{}` is not Apple's and is not used ({FROM})", display.model));
             continue;
         }
         if display.metal.is_none() {
-            machine.notes.push(format!("GPU `{}` reports no Metal support and is not used ({FROM})", display.model));
+            machine.notes.push(format!(
+                "GPU `{}` reports no Metal support and is not used ({FROM})",
+                display.model
+            ));
             continue;
         }
         let index = u32::try_from(machine.gpus.len()).unwrap_or(u32::MAX);
@@ -61,7 +66,8 @@ pub(crate) struct Display {
 
 impl Display {
     fn is_apple(&self) -> bool {
-        self.vendor.starts_with("Apple") || (self.vendor.is_empty() && self.model.starts_with("Apple"))
+        self.vendor.starts_with("Apple")
+            || (self.vendor.is_empty() && self.model.starts_with("Apple"))
     }
 }
 
@@ -80,7 +86,9 @@ pub(crate) fn parse_displays(text: &str) -> Vec<Display> {
             "Vendor" => display.vendor = value.to_string(),
             "Total Number of Cores" => display.cores = value.parse().ok(),
             // Until macOS 12 the line was `Metal Family: Supported, Metal GPUFamily Apple 7`.
-            "Metal Support" | "Metal Family" if !value.is_empty() && !value.contains("Unsupported") => {
+            "Metal Support" | "Metal Family"
+                if !value.is_empty() && !value.contains("Unsupported") =>
+            {
                 display.metal = Some(value.to_string());
             }
             _ => {}

@@ -41,17 +41,27 @@ fn logical_cores(source: &Source, info: &CpuInfo) -> Option<Fact<u32>> {
 fn physical_cores(source: &Source, info: &CpuInfo) -> Option<Fact<u32>> {
     let count = |pairs: usize| u32::try_from(pairs).ok();
     if !info.cores.is_empty() {
-        return Some(Fact::new(count(info.cores.len())?, format!("{CPUINFO} physical id, core id")));
+        return Some(Fact::new(
+            count(info.cores.len())?,
+            format!("{CPUINFO} physical id, core id"),
+        ));
+    }
+    let smt = format!("{SYSFS}/smt/active");
+    if source.word(&smt).as_deref() == Some("0") {
+        return Some(Fact::new(logical_cores(source, info)?.value, smt));
     }
     let mut pairs = BTreeSet::new();
     for name in source.list(SYSFS) {
         let is_cpu = name.strip_prefix("cpu").is_some_and(|number| number.parse::<u32>().is_ok());
         let word = |file: &str| source.word(format!("{SYSFS}/{name}/topology/{file}"));
-        if let (true, Some(socket), Some(core)) = (is_cpu, word("physical_package_id"), word("core_id")) {
+        if let (true, Some(socket), Some(core)) =
+            (is_cpu, word("physical_package_id"), word("core_id"))
+        {
             pairs.insert((socket, core));
         }
     }
-    (!pairs.is_empty()).then(|| Some(Fact::new(count(pairs.len())?, format!("{SYSFS}/cpu*/topology"))))?
+    (!pairs.is_empty())
+        .then(|| Some(Fact::new(count(pairs.len())?, format!("{SYSFS}/cpu*/topology"))))?
 }
 
 /// The tighter of this process's affinity and its control group's processor time.
@@ -75,7 +85,10 @@ fn caches(source: &Source) -> Vec<Cache> {
     let mut caches = Vec::new();
     for name in source.list(&folder).iter().filter(|name| name.starts_with("index")) {
         let word = |file: &str| source.word(format!("{folder}/{name}/{file}"));
-        let (Some(level), Some(kind), Some(size)) = (word("level"), word("type"), word("size")) else { continue };
+        let (Some(level), Some(kind), Some(size)) = (word("level"), word("type"), word("size"))
+        else {
+            continue;
+        };
         let (Ok(level), Some(bytes)) = (level.parse(), parse_size(&size)) else { continue };
         let kind = kind.to_ascii_lowercase();
         if kind == "data" || kind == "unified" {
@@ -100,8 +113,8 @@ fn macos(source: &Source, cpu: &mut Cpu) {
     // macOS has neither affinity masks nor control groups; hw.activecpu follows its power saving.
     cpu.usable_cores = cores("hw.activecpu").or_else(|| cores("hw.logicalcpu"));
     let features = cpuinfo::features_of_sysctl(sysctl);
-    cpu.features =
-        (!features.is_empty()).then(|| Fact::new(features, "sysctl hw.optional, machdep.cpu.features"));
+    cpu.features = (!features.is_empty())
+        .then(|| Fact::new(features, "sysctl hw.optional, machdep.cpu.features"));
     // Apple Silicon's fast cores are performance level 0; the plain names describe the slow ones.
     let names = [
         (1, "data", ["hw.perflevel0.l1dcachesize", "hw.l1dcachesize"]),
@@ -109,9 +122,16 @@ fn macos(source: &Source, cpu: &mut Cpu) {
         (3, "unified", ["hw.perflevel0.l3cachesize", "hw.l3cachesize"]),
     ];
     for (level, kind, names) in names {
-        let found = names.iter().find_map(|name| Some((name, sysctl.number(name).filter(|bytes| *bytes > 0)?)));
+        let found = names
+            .iter()
+            .find_map(|name| Some((name, sysctl.number(name).filter(|bytes| *bytes > 0)?)));
         if let Some((name, bytes)) = found {
-            cpu.caches.push(Cache { level, kind: kind.to_string(), bytes, source: format!("sysctl {name}") });
+            cpu.caches.push(Cache {
+                level,
+                kind: kind.to_string(),
+                bytes,
+                source: format!("sysctl {name}"),
+            });
         }
     }
 }

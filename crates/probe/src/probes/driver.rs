@@ -43,8 +43,9 @@ mod tests {
 
     #[test]
     fn open_and_proprietary_modules() {
-        let check = |text, expect: Option<(&str, bool)>| {
-            let expect = expect.map(|(version, open)| Module { version: version.to_string(), open });
+        let check = |text: &str, expect: Option<(&str, bool)>| {
+            let expect =
+                expect.map(|(version, open)| Module { version: version.to_string(), open });
             assert_eq!(parse_proc_version(text), expect, "{text:?}");
         };
         let gcc = "\nGCC version:  gcc version 15.3.0 (GCC)\n";

@@ -7,9 +7,9 @@ use facts::{Fact, Machine};
 use std::path::{Path, PathBuf};
 
 pub(crate) fn run(source: &Source, machine: &mut Machine) {
-    let found = ["libnvidia-ml.so.1", "libcuda.so.1"]
-        .iter()
-        .find_map(|name| source.loader().files(source, name).iter().find_map(|file| version(source, file)));
+    let found = ["libnvidia-ml.so.1", "libcuda.so.1"].iter().find_map(|name| {
+        source.loader().files(source, name).iter().find_map(|file| version(source, file))
+    });
     if let Some((version, file)) = found {
         driver_of(machine).user_library = Some(Fact::new(version, file.display().to_string()));
     }
@@ -25,8 +25,9 @@ fn version(source: &Source, file: &Path) -> Option<(String, PathBuf)> {
     let stem = file.file_name()?.to_str()?.strip_suffix('1')?;
     let folder = real.parent()?;
     let beside = source.list(folder).into_iter().filter(|name| name.starts_with(stem));
-    let mut releases: Vec<_> =
-        beside.filter_map(|name| Some((release_of(Path::new(&name))?, folder.join(name)))).collect();
+    let mut releases: Vec<_> = beside
+        .filter_map(|name| Some((release_of(Path::new(&name))?, folder.join(name))))
+        .collect();
     // Two releases side by side tell nothing about which of them the copy is.
     if releases.len() == 1 { releases.pop() } else { None }
 }

@@ -12,13 +12,16 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
     }
     for (index, bus) in (0..).zip(source.list(FOLDER)) {
         let file = format!("{FOLDER}/{bus}/information");
-        let information = source.text(&file).map(|text| parse_information(&text)).unwrap_or_default();
+        let information =
+            source.text(&file).map(|text| parse_information(&text)).unwrap_or_default();
         machine.gpus.push(Gpu {
             index,
             vendor: GpuVendor::Nvidia,
             name: match information.model {
                 Some(model) => Fact::new(model, file),
-                None => Fact::new("NVIDIA GPU without a name".to_string(), format!("{FOLDER}/{bus}")),
+                None => {
+                    Fact::new("NVIDIA GPU without a name".to_string(), format!("{FOLDER}/{bus}"))
+                }
             },
             uuid: information.uuid,
             compute_capability: None,
@@ -39,7 +42,8 @@ pub(crate) struct Information {
 
 pub(crate) fn parse_information(text: &str) -> Information {
     let value = |key: &str| {
-        let value = text.lines().find_map(|line| line.strip_prefix(key)?.trim_start().strip_prefix(':'))?;
+        let value =
+            text.lines().find_map(|line| line.strip_prefix(key)?.trim_start().strip_prefix(':'))?;
         let value = value.trim();
         // The module writes question marks for a UUID it has not read yet.
         (!value.is_empty() && !value.contains('?')).then(|| value.to_string())

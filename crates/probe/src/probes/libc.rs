@@ -27,7 +27,9 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
     };
     machine.os.libc = glibc.or_else(musl);
     if machine.os.libc.is_none() {
-        machine.notes.push("no C library was found in the standard folders: its version is unknown".to_string());
+        machine.notes.push(
+            "no C library was found in the standard folders: its version is unknown".to_string(),
+        );
     }
 }
 
@@ -38,7 +40,10 @@ pub(crate) fn parse_glibc_banner(bytes: &[u8]) -> Option<String> {
     // The banner is one line of some 80 bytes.
     let line = &bytes[at..bytes.len().min(at + 200)];
     let version = &line[find(line, BEFORE)? + BEFORE.len()..];
-    let end = version.iter().position(|byte| !(byte.is_ascii_digit() || *byte == b'.')).unwrap_or(version.len());
+    let end = version
+        .iter()
+        .position(|byte| !(byte.is_ascii_digit() || *byte == b'.'))
+        .unwrap_or(version.len());
     let version = std::str::from_utf8(&version[..end]).ok()?.trim_end_matches('.');
     crate::text::is_dotted_number(version).then(|| version.to_string())
 }
@@ -58,7 +63,8 @@ fn find(bytes: &[u8], needle: &[u8]) -> Option<usize> {
 /// Version of a package in Alpine's list: a `P:name` line followed by a `V:version-rN` line.
 pub(crate) fn parse_apk_version(text: &str, package: &str) -> Option<String> {
     let lines = text.lines().skip_while(|line| line.strip_prefix("P:") != Some(package));
-    let version = lines.take_while(|line| !line.is_empty()).find_map(|line| line.strip_prefix("V:"))?;
+    let version =
+        lines.take_while(|line| !line.is_empty()).find_map(|line| line.strip_prefix("V:"))?;
     let version = version.split("-r").next().unwrap_or(version);
     (!version.is_empty()).then(|| version.to_string())
 }
@@ -76,8 +82,14 @@ mod tests {
             b"\x7fELF\0GNU C\0GNU C Library (Ubuntu GLIBC 2.39-0ubuntu8.9) stable release version 2.39.\nCopyright",
             Some("2.39"),
         );
-        check(b"GNU C Library (GNU libc) stable release version 2.17, by Roland McGrath", Some("2.17"));
-        check(b"GNU C Library (GNU libc) development release version 2.40.9000.", Some("2.40.9000"));
+        check(
+            b"GNU C Library (GNU libc) stable release version 2.17, by Roland McGrath",
+            Some("2.17"),
+        );
+        check(
+            b"GNU C Library (GNU libc) development release version 2.40.9000.",
+            Some("2.40.9000"),
+        );
         check(b"GNU C Library (GNU libc) stable release version .", None);
         check(b"GNU C Library ", None);
         check(b"", None);

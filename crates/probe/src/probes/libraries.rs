@@ -7,8 +7,12 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// Name in the facts and stem of the file.
-const WANTED: &[(&str, &str)] =
-    &[("nvrtc", "libnvrtc"), ("cublasLt", "libcublasLt"), ("cudnn", "libcudnn"), ("nccl", "libnccl")];
+const WANTED: &[(&str, &str)] = &[
+    ("nvrtc", "libnvrtc"),
+    ("cublasLt", "libcublasLt"),
+    ("cudnn", "libcudnn"),
+    ("nccl", "libnccl"),
+];
 
 pub(crate) fn run(source: &Source, machine: &mut Machine) {
     if !matches!(machine.platform, Platform::LinuxX86_64 | Platform::LinuxAarch64) {
@@ -23,8 +27,11 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
         }
         let mut inside = vec![root.join("lib64"), root.join("lib")];
         let targets = root.join("targets");
-        inside.extend(source.list(&targets).into_iter().map(|target| targets.join(target).join("lib")));
-        folders.extend(inside.into_iter().map(|folder| (folder, format!("toolkit {}", toolkit.root))));
+        inside.extend(
+            source.list(&targets).into_iter().map(|target| targets.join(target).join("lib")),
+        );
+        folders
+            .extend(inside.into_iter().map(|folder| (folder, format!("toolkit {}", toolkit.root))));
     }
     for (name, stem) in WANTED {
         let found = source.loader().find(source, stem);
@@ -34,17 +41,28 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
 }
 
 /// Libraries that Python packages bring: `nvidia/*/lib` of the CUDA wheels, and `torch/lib` of older torch wheels.
-pub(crate) fn in_site_packages(source: &Source, libraries: &mut Vec<AcceleratorLibrary>, folders: &[PathBuf]) {
+pub(crate) fn in_site_packages(
+    source: &Source,
+    libraries: &mut Vec<AcceleratorLibrary>,
+    folders: &[PathBuf],
+) {
     let mut inside = Vec::new();
     for site in folders {
         let words = site.display().to_string();
         let nvidia = site.join("nvidia");
-        inside.extend(source.list(&nvidia).into_iter().map(|part| (nvidia.join(part).join("lib"), words.clone())));
+        inside.extend(
+            source
+                .list(&nvidia)
+                .into_iter()
+                .map(|part| (nvidia.join(part).join("lib"), words.clone())),
+        );
         inside.push((site.join("torch/lib"), words.clone()));
         // conda puts C libraries into the environment's own lib, two folders above its site-packages.
         let lib = site.parent().and_then(Path::parent).filter(|lib| lib.ends_with("lib"));
-        if let Some(lib) = lib.filter(|lib| source.is_dir(lib.with_file_name("conda-meta"))) {
-            inside.push((lib.to_path_buf(), format!("conda environment {}", lib.with_file_name("").display())));
+        if let Some((lib, root)) = lib.and_then(|lib| Some((lib, lib.parent()?))) {
+            if source.is_dir(root.join("conda-meta")) {
+                inside.push((lib.to_path_buf(), format!("conda environment {}", root.display())));
+            }
         }
     }
     search(source, libraries, &inside);
@@ -55,7 +73,8 @@ fn search(source: &Source, libraries: &mut Vec<AcceleratorLibrary>, folders: &[(
         let files = libraries_in(source, folder);
         for (name, stem) in WANTED {
             let found = files.iter().filter(|path| is_library(path, stem) && source.is_file(path));
-            let found = found.map(|path| Found { path: path.clone(), source: words.clone() }).collect();
+            let found =
+                found.map(|path| Found { path: path.clone(), source: words.clone() }).collect();
             add(source, libraries, name, found);
         }
     }

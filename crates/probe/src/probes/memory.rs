@@ -10,7 +10,9 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
         machine.memory.total_bytes =
             sysctl.number("hw.memsize").map(|bytes| Fact::new(bytes, "sysctl hw.memsize"));
         if machine.memory.total_bytes.is_none() {
-            machine.notes.push("/proc/meminfo cannot be read: the size of main memory is unknown".to_string());
+            machine.notes.push(
+                "/proc/meminfo cannot be read: the size of main memory is unknown".to_string(),
+            );
         }
         return;
     };
@@ -42,7 +44,8 @@ mod tests {
 
     #[test]
     fn values_in_bytes() {
-        let check = |text, key, expect| assert_eq!(parse_meminfo(text, key), expect, "{text:?} {key}");
+        let check =
+            |text, key, expect| assert_eq!(parse_meminfo(text, key), expect, "{text:?} {key}");
         let text = "MemTotal:       131981020 kB\nMemFree:        1 kB\nMemAvailable:   131451656 kB\nHugePages_Total:       0\n";
         check(text, "MemTotal", Some(135_148_564_480));
         check(text, "MemAvailable", Some(134_606_495_744));

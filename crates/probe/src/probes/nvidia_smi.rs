@@ -4,7 +4,7 @@ use super::driver_of;
 use crate::Source;
 use crate::source::{Command, CommandError};
 use crate::text::major_minor;
-use facts::{Fact, Gpu, GpuVendor, Machine};
+use facts::{Fact, Gpu, GpuVendor, Machine, Platform};
 use std::time::Duration;
 
 /// A GPU in trouble can make nvidia-smi wait for long.
@@ -14,9 +14,9 @@ const LIMIT: Duration = Duration::from_secs(10);
 const ELSEWHERE: &[&str] = &["/usr/lib/wsl/lib/nvidia-smi", "/usr/local/nvidia/bin/nvidia-smi"];
 
 pub(crate) fn run(source: &Source, machine: &mut Machine) {
-    let program = source
-        .which("nvidia-smi")
-        .or_else(|| ELSEWHERE.iter().map(std::path::PathBuf::from).find(|path| source.is_file(path)));
+    let program = source.which("nvidia-smi").or_else(|| {
+        ELSEWHERE.iter().map(std::path::PathBuf::from).find(|path| source.is_file(path))
+    });
     let nvml_spoke = machine
         .driver
         .as_ref()
@@ -32,6 +32,13 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
                     .to_string(),
             );
         }
+        None if matches!(machine.platform, Platform::LinuxX86_64 | Platform::LinuxAarch64) => {
+            machine.notes.push(
+                "no trace of an NVIDIA driver: no /sys/module/nvidia, /proc/driver/nvidia, libnvidia-ml.so.1 or \
+                 nvidia-smi"
+                    .to_string(),
+            );
+        }
         None => {}
         Some(_) if nvml_spoke => {}
         Some(program) => ask(source, machine, &program.display().to_string()),
@@ -41,7 +48,8 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
 fn ask(source: &Source, machine: &mut Machine, program: &str) {
     // Drivers before 510 refuse the whole query when they do not know one field, hence the second, shorter one.
     const FULL: &str = "--query-gpu=index,name,uuid,compute_cap,driver_version,memory.total,memory.used,pci.bus_id,mig.mode.current";
-    const SHORT: &str = "--query-gpu=index,name,uuid,driver_version,memory.total,memory.used,pci.bus_id";
+    const SHORT: &str =
+        "--query-gpu=index,name,uuid,driver_version,memory.total,memory.used,pci.bus_id";
     let query = |record, fields| {
         source.run(&Command { record, program, args: &[fields, "--format=csv"], limit: LIMIT })
     };
@@ -58,8 +66,10 @@ fn ask(source: &Source, machine: &mut Machine, program: &str) {
                 if let Some(version) = &row.driver_version {
                     let driver = driver_of(machine);
                     if driver.kernel_module.is_none() {
-                        driver.kernel_module =
-                            Some(Fact::new(version.clone(), "nvidia-smi --query-gpu=driver_version"));
+                        driver.kernel_module = Some(Fact::new(
+                            version.clone(),
+                            "nvidia-smi --query-gpu=driver_version",
+                        ));
                     }
                 }
                 machine.gpus.push(gpu(row, index));
@@ -76,7 +86,8 @@ fn ask(source: &Source, machine: &mut Machine, program: &str) {
     if !machine.gpus.is_empty() {
         let table = source.run(&Command { record: "nvidia-smi", program, args: &[], limit: LIMIT });
         let limit = table.ok().and_then(|text| parse_cuda_limit(&text));
-        driver_of(machine).cuda_limit = limit.map(|version| Fact::new(version, "nvidia-smi CUDA Version"));
+        driver_of(machine).cuda_limit =
+            limit.map(|version| Fact::new(version, "nvidia-smi CUDA Version"));
     }
 }
 
@@ -85,7 +96,10 @@ fn gpu(row: Row, index: u32) -> Gpu {
     Gpu {
         index: row.index.unwrap_or(index),
         vendor: GpuVendor::Nvidia,
-        name: Fact::new(row.name.unwrap_or_else(|| "NVIDIA GPU without a name".to_string()), from("name")),
+        name: Fact::new(
+            row.name.unwrap_or_else(|| "NVIDIA GPU without a name".to_string()),
+            from("name"),
+        ),
         uuid: row.uuid,
         compute_capability: row.compute_cap.map(|version| Fact::new(version, from("compute_cap"))),
         memory_total_bytes: row.memory_total.map(|bytes| Fact::new(bytes, from("memory.total"))),
@@ -221,7 +235,9 @@ mod tests {
 
     #[test]
     fn failures_in_its_own_words() {
-        let check = |text, expect: Option<&str>| assert_eq!(parse_failure(text).as_deref(), expect, "{text:?}");
+        let check = |text, expect: Option<&str>| {
+            assert_eq!(parse_failure(text).as_deref(), expect, "{text:?}")
+        };
         check(
             "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 535.161\n",
             Some("Driver/library version mismatch"),

@@ -9,23 +9,26 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
     match source.ask_nvml() {
         Nvml::Absent => {}
         Nvml::Failed { library, words } => {
-            driver_of(machine).nvml_error = Some(Fact::new(words, format!("NVML nvmlInit_v2 ({library})")));
+            driver_of(machine).nvml_error =
+                Some(Fact::new(words, format!("NVML nvmlInit_v2 ({library})")));
         }
         Nvml::Answered(snapshot) => {
             let shared = machine.memory.total_bytes.clone();
             let driver = driver_of(machine);
-            driver.cuda_limit =
-                snapshot.cuda.map(|version| Fact::new(version, "NVML nvmlSystemGetCudaDriverVersion_v2"));
+            driver.cuda_limit = snapshot
+                .cuda
+                .map(|version| Fact::new(version, "NVML nvmlSystemGetCudaDriverVersion_v2"));
             // In a container /sys and /proc may be hidden while NVML still answers for the loaded module.
             if driver.kernel_module.is_none() {
-                driver.kernel_module =
-                    snapshot.driver.map(|version| Fact::new(version, "NVML nvmlSystemGetDriverVersion"));
+                driver.kernel_module = snapshot
+                    .driver
+                    .map(|version| Fact::new(version, "NVML nvmlSystemGetDriverVersion"));
             }
             for (index, device) in (0..).zip(snapshot.gpus) {
                 match &device.error {
-                    Some(words) => machine
-                        .notes
-                        .push(format!("GPU {index} does not answer (NVML nvmlDeviceGetHandleByIndex: {words})")),
+                    Some(words) => machine.notes.push(format!(
+                        "GPU {index} does not answer (NVML nvmlDeviceGetHandleByIndex: {words})"
+                    )),
                     None => machine.gpus.push(gpu(index, device, shared.as_ref())),
                 }
             }
@@ -49,7 +52,10 @@ fn gpu(index: u32, device: Device, shared: Option<&Fact<u64>>) -> Gpu {
         vendor: GpuVendor::Nvidia,
         name: match device.name {
             Some(name) => Fact::new(name, "NVML nvmlDeviceGetName"),
-            None => Fact::new("NVIDIA GPU without a name".to_string(), "NVML nvmlDeviceGetName gave none"),
+            None => Fact::new(
+                "NVIDIA GPU without a name".to_string(),
+                "NVML nvmlDeviceGetName gave none",
+            ),
         },
         uuid: device.uuid,
         compute_capability: device

@@ -30,9 +30,14 @@ fn uname(source: &Source) -> Option<(String, String, String)> {
     {
         return Some((system, architecture, "/proc/sys/kernel/arch".to_string()));
     }
-    let command =
-        Command { record: "uname", program: "uname", args: &["-s", "-m"], limit: Duration::from_secs(5) };
-    if let Some((system, architecture)) = source.run(&command).ok().as_deref().and_then(parse_uname) {
+    let command = Command {
+        record: "uname",
+        program: "uname",
+        args: &["-s", "-m"],
+        limit: Duration::from_secs(5),
+    };
+    if let Some((system, architecture)) = source.run(&command).ok().as_deref().and_then(parse_uname)
+    {
         // A program translated by Rosetta is told x86_64; the flag tells the machine itself.
         if system == "Darwin" && source.sysctl().is_set("hw.optional.arm64") {
             return Some((system, "arm64".to_string(), "sysctl hw.optional.arm64".to_string()));
@@ -42,7 +47,11 @@ fn uname(source: &Source) -> Option<(String, String, String)> {
     // A container without uname on an older kernel: the program at least knows what it was built for.
     source.is_live().then(|| {
         let (system, architecture) = (std::env::consts::OS, std::env::consts::ARCH);
-        (system.to_string(), architecture.to_string(), "what this program was built for".to_string())
+        (
+            system.to_string(),
+            architecture.to_string(),
+            "what this program was built for".to_string(),
+        )
     })
 }
 
@@ -86,10 +95,12 @@ pub(crate) fn os_release_value(text: &str, key: &str) -> Option<String> {
 
 fn macos(source: &Source, machine: &mut Machine) {
     let sysctl = source.sysctl();
-    let fact = |name: &str| Some(Fact::new(sysctl.word(name)?.to_string(), format!("sysctl {name}")));
+    let fact =
+        |name: &str| Some(Fact::new(sysctl.word(name)?.to_string(), format!("sysctl {name}")));
     machine.host = fact("kern.hostname");
     machine.os.kernel = fact("kern.osrelease");
-    let command = Command { record: "sw_vers", program: "sw_vers", args: &[], limit: Duration::from_secs(5) };
+    let command =
+        Command { record: "sw_vers", program: "sw_vers", args: &[], limit: Duration::from_secs(5) };
     match source.run(&command) {
         Ok(text) => {
             machine.os.id = Some(Fact::new("macos".to_string(), "sw_vers ProductName"));
@@ -97,7 +108,10 @@ fn macos(source: &Source, machine: &mut Machine) {
                 .map(|version| Fact::new(version, "sw_vers ProductVersion"));
             machine.os.name = sw_vers_value(&text, "ProductName").map(|name| {
                 let version = machine.os.version.as_ref().map(|version| version.value.as_str());
-                Fact::new(format!("{name} {}", version.unwrap_or_default()).trim_end().to_string(), "sw_vers")
+                Fact::new(
+                    format!("{name} {}", version.unwrap_or_default()).trim_end().to_string(),
+                    "sw_vers",
+                )
             });
         }
         Err(error) => machine.notes.push(format!("sw_vers {error}: the macOS version is unknown")),
@@ -106,7 +120,8 @@ fn macos(source: &Source, machine: &mut Machine) {
 
 /// One value of `sw_vers`.
 pub(crate) fn sw_vers_value(text: &str, key: &str) -> Option<String> {
-    let value = text.lines().find_map(|line| line.trim().strip_prefix(key)?.strip_prefix(':'))?.trim();
+    let value =
+        text.lines().find_map(|line| line.trim().strip_prefix(key)?.strip_prefix(':'))?.trim();
     (!value.is_empty()).then(|| value.to_string())
 }
 

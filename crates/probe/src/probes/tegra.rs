@@ -61,7 +61,9 @@ fn shared(total: Option<&Fact<u64>>) -> Option<Fact<u64>> {
 }
 
 /// The Tegra chip among the device tree's compatible names, which are separated by NUL bytes.
-pub(crate) fn chip_of(compatible: &str) -> Option<&'static (&'static str, &'static str, (u32, u32))> {
+pub(crate) fn chip_of(
+    compatible: &str,
+) -> Option<&'static (&'static str, &'static str, (u32, u32))> {
     compatible.split('\0').find_map(|name| CHIPS.iter().find(|(chip, ..)| *chip == name.trim()))
 }
 
@@ -80,7 +82,9 @@ mod tests {
 
     #[test]
     fn chips() {
-        let check = |text, expect: Option<&str>| assert_eq!(chip_of(text).map(|(_, name, _)| *name), expect);
+        let check = |text, expect: Option<&str>| {
+            assert_eq!(chip_of(text).map(|(_, name, _)| *name), expect)
+        };
         check("nvidia,p3737-0000+p3701-0005\0nvidia,p3701-0005\0nvidia,tegra234\0", Some("Orin"));
         check("nvidia,tegra2340\0", None);
         check("raspberrypi,5-model-b\0brcm,bcm2712\0", None);

@@ -11,7 +11,9 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
     let mut seen = BTreeSet::new();
     for (root, found_by) in candidates(source) {
         let Some(real) = source.canonical(&root) else {
-            machine.notes.push(format!("{found_by} names {}, which does not exist", root.display()));
+            machine
+                .notes
+                .push(format!("{found_by} names {}, which does not exist", root.display()));
             continue;
         };
         if !seen.insert(real.clone()) {
@@ -23,7 +25,12 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
         if version.is_none() && !has_nvcc && found_by == "/usr/local" {
             continue;
         }
-        machine.toolkits.push(CudaToolkit { root: root.display().to_string(), version, has_nvcc, found_by });
+        machine.toolkits.push(CudaToolkit {
+            root: root.display().to_string(),
+            version,
+            has_nvcc,
+            found_by,
+        });
     }
 }
 
@@ -37,16 +44,28 @@ fn candidates(source: &Source) -> Vec<(PathBuf, String)> {
     for folder in source.folders_of_var("PATH") {
         let nvcc = folder.join("nvcc");
         // A link in /usr/bin leads into the toolkit; Debian's own package has a plain nvcc there, its root being /usr.
-        let Some(real) = source.canonical(&nvcc).filter(|real| source.is_file(real)) else { continue };
-        let direct = (folder.ends_with("bin") && real.parent() == source.canonical(&folder).as_deref())
-            .then(|| folder.parent().map(Path::to_path_buf))
-            .flatten();
-        let behind = || real.parent().filter(|bin| bin.ends_with("bin")).and_then(Path::parent).map(Path::to_path_buf);
+        let Some(real) = source.canonical(&nvcc).filter(|real| source.is_file(real)) else {
+            continue;
+        };
+        let direct = (folder.ends_with("bin")
+            && real.parent() == source.canonical(&folder).as_deref())
+        .then(|| folder.parent().map(Path::to_path_buf))
+        .flatten();
+        let behind = || {
+            real.parent()
+                .filter(|bin| bin.ends_with("bin"))
+                .and_then(Path::parent)
+                .map(Path::to_path_buf)
+        };
         if let Some(root) = direct.or_else(behind) {
             found.push((root, "PATH".to_string()));
         }
     }
-    for name in source.list("/usr/local").into_iter().filter(|name| name == "cuda" || name.starts_with("cuda-")) {
+    for name in source
+        .list("/usr/local")
+        .into_iter()
+        .filter(|name| name == "cuda" || name.starts_with("cuda-"))
+    {
         let root = Path::new("/usr/local").join(name);
         // A link left behind by an uninstalled toolkit is nothing to report.
         if source.is_dir(&root) {
@@ -78,8 +97,12 @@ fn version(source: &Source, root: &Path, has_nvcc: bool) -> Option<Fact<String>>
         return None;
     }
     let nvcc = root.join("bin/nvcc").display().to_string();
-    let command =
-        Command { record: "nvcc-version", program: &nvcc, args: &["--version"], limit: Duration::from_secs(5) };
+    let command = Command {
+        record: "nvcc-version",
+        program: &nvcc,
+        args: &["--version"],
+        limit: Duration::from_secs(5),
+    };
     let version = parse_nvcc(&source.run(&command).ok()?)?;
     Some(Fact::new(version, format!("{nvcc} --version")))
 }
@@ -120,7 +143,9 @@ mod tests {
     fn versions() {
         let check = |got: Option<String>, expect: Option<&str>| assert_eq!(got.as_deref(), expect);
         check(
-            parse_version_json(r#"{"cuda":{"name":"CUDA SDK","version":"12.8.1"},"cuda_nvcc":{"version":"12.8.93"}}"#),
+            parse_version_json(
+                r#"{"cuda":{"name":"CUDA SDK","version":"12.8.1"},"cuda_nvcc":{"version":"12.8.93"}}"#,
+            ),
             Some("12.8.1"),
         );
         check(parse_version_json("{}"), None);

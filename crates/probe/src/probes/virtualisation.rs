@@ -23,9 +23,11 @@ fn container(source: &Source) -> Option<Fact<String>> {
     if source.var("KUBERNETES_SERVICE_HOST").is_some() {
         return fact("kubernetes", "KUBERNETES_SERVICE_HOST");
     }
-    for (file, name) in
-        [("/run/.containerenv", "podman"), ("/.dockerenv", "docker"), ("/.singularity.d", "apptainer")]
-    {
+    for (file, name) in [
+        ("/run/.containerenv", "podman"),
+        ("/.dockerenv", "docker"),
+        ("/.singularity.d", "apptainer"),
+    ] {
         if source.exists(file) {
             return fact(name, file);
         }
@@ -38,7 +40,8 @@ fn container(source: &Source) -> Option<Fact<String>> {
     if let Some(name) = source.word("/run/systemd/container") {
         return Some(Fact::new(name, "/run/systemd/container"));
     }
-    let release = source.word("/proc/sys/kernel/osrelease").unwrap_or_default().to_ascii_lowercase();
+    let release =
+        source.word("/proc/sys/kernel/osrelease").unwrap_or_default().to_ascii_lowercase();
     if release.contains("microsoft") {
         return fact("wsl", "/proc/sys/kernel/osrelease");
     }
@@ -66,7 +69,8 @@ fn container_of_part(part: &str) -> Option<&'static str> {
 fn hypervisor(source: &Source) -> Option<Fact<String>> {
     const DMI: &str = "/sys/class/dmi/id";
     // Amazon's bare-metal instances carry its name as the virtual ones do; their product is `g5g.metal`, say.
-    if source.word(format!("{DMI}/product_name")).is_some_and(|product| product.contains(".metal")) {
+    if source.word(format!("{DMI}/product_name")).is_some_and(|product| product.contains(".metal"))
+    {
         return None;
     }
     for file in ["sys_vendor", "product_name", "board_vendor", "bios_vendor"] {
@@ -133,7 +137,10 @@ mod tests {
     fn control_groups() {
         let check = |text, expect| assert_eq!(container_of_cgroup(text), expect, "{text:?}");
         check("12:memory:/docker/4f1\n", Some("docker"));
-        check("0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-1.scope\n", Some("kubernetes"));
+        check(
+            "0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-1.scope\n",
+            Some("kubernetes"),
+        );
         check("0::/machine.slice/libpod-1.scope\n", Some("podman"));
         check("0::/system.slice/docker-4f1.scope\n", Some("docker"));
         check("0::/lxc.payload.web/init.scope\n", Some("lxc"));

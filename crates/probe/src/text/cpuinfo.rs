@@ -75,7 +75,9 @@ impl CpuInfo {
                     info.processors = info.processors.saturating_add(1);
                     (implementer, socket) = (None, None);
                 }
-                "model name" if info.model.is_none() && !value.is_empty() => info.model = Some(value.to_string()),
+                "model name" if info.model.is_none() && !value.is_empty() => {
+                    info.model = Some(value.to_string())
+                }
                 // All cores have the same sets: the first line speaks for them.
                 "flags" | "Features" if info.features.is_empty() => info.features = features(value),
                 "physical id" => socket = value.parse().ok(),
@@ -86,9 +88,13 @@ impl CpuInfo {
                 }
                 "CPU implementer" => implementer = hexadecimal(value),
                 "CPU part" => {
-                    let name = implementer.zip(hexadecimal(value)).and_then(|(implementer, part)| {
-                        ARM_CORES.iter().find(|core| (core.0, core.1) == (implementer, part)).map(|core| core.2)
-                    });
+                    let name =
+                        implementer.zip(hexadecimal(value)).and_then(|(implementer, part)| {
+                            ARM_CORES
+                                .iter()
+                                .find(|core| (core.0, core.1) == (implementer, part))
+                                .map(|core| core.2)
+                        });
                     arm_cores.extend(name.filter(|name| !arm_cores.contains(name)));
                 }
                 _ => {}
@@ -162,7 +168,13 @@ mod tests {
             )
         };
         let text = core(0, 0) + &core(1, 1) + &core(2, 0) + &core(3, 1);
-        check(&text, Some("AMD EPYC 9654"), &["avx2", "avx512_bf16", "avx512f", "f16c", "fma"], 4, 2);
+        check(
+            &text,
+            Some("AMD EPYC 9654"),
+            &["avx2", "avx512_bf16", "avx512f", "f16c", "fma"],
+            4,
+            2,
+        );
     }
 
     #[test]
@@ -173,9 +185,21 @@ mod tests {
             )
         };
         let text = core(0, "0xd4f") + &core(1, "0xd4f");
-        check(&text, Some("Neoverse-V2"), &["bf16", "dotprod", "fp16", "i8mm", "neon", "sve"], 2, 0);
+        check(
+            &text,
+            Some("Neoverse-V2"),
+            &["bf16", "dotprod", "fp16", "i8mm", "neon", "sve"],
+            2,
+            0,
+        );
         let text = core(0, "0xd85") + &core(1, "0xd87");
-        check(&text, Some("Cortex-X925 + Cortex-A725"), &["bf16", "dotprod", "fp16", "i8mm", "neon", "sve"], 2, 0);
+        check(
+            &text,
+            Some("Cortex-X925 + Cortex-A725"),
+            &["bf16", "dotprod", "fp16", "i8mm", "neon", "sve"],
+            2,
+            0,
+        );
         check(&core(0, "0xfff"), None, &["bf16", "dotprod", "fp16", "i8mm", "neon", "sve"], 1, 0);
     }
 

@@ -37,7 +37,9 @@ mod tests {
 
     #[test]
     fn lines_without_a_value_are_left_out() {
-        let sysctl = Sysctl::parse("hw.memsize: 68719476736\nhw.optional.neon: 1\nkern.boottime:\nnoise\n: 3\n");
+        let sysctl = Sysctl::parse(
+            "hw.memsize: 68719476736\nhw.optional.neon: 1\nkern.boottime:\nnoise\n: 3\n",
+        );
         assert_eq!(sysctl.number("hw.memsize"), Some(68_719_476_736));
         assert!(sysctl.is_set("hw.optional.neon"));
         assert_eq!(sysctl.word("kern.boottime"), None);
