@@ -55,7 +55,8 @@ fn lines_fit_the_width_and_commands_stay_whole() {
         }
     }
     let doctor = terminal::doctor(&small().doctor, Style { color: false, width: 40 });
-    let command = "uv pip install torch==2.9.0 --index-url 'https://download.pytorch.org/whl/cu128' # <pinned>";
+    let command =
+        "uv pip install torch==2.9.0 --torch-backend=cu128 --reinstall-package 'torch' # <pinned>";
     assert!(doctor.contains(&format!("  fix         {command}\n")), "{doctor}");
 }
 

@@ -84,7 +84,7 @@ fn timings(bench: &BenchReport) -> Table {
             Prose::new().code(&row.case),
             Prose::from(shape(&row.shape)),
             Prose::from(&row.dtype),
-            Prose::new().code(&row.variant).text(format!(" {}", row.backend)),
+            Prose::new().code(format!("{} {}", row.variant, row.backend)),
             Prose::from(format::duration(row.median_ms)),
             Prose::from(format::duration(row.p95_ms)),
             Prose::from(format::significant(row.gflops, 3)),
