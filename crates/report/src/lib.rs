@@ -4,8 +4,8 @@
 //! Invariant: `report` never measures, and neither reads nor writes a file. Every sentence with a number in it is computed
 //! from the records, so re-rendering a run folder whose CSV was edited changes the prose.
 //!
-//! A section is one file in `sections/` and one line in [`sections::SECTIONS`]. A section builds a document
-//! ([`document`]), which is rendered once to Markdown and once to HTML; no section writes either by hand.
+//! A section is one file in `sections/` and one line in `SECTIONS`. A section builds a document
+//! (`document.rs`), which is rendered once to Markdown and once to HTML; no section writes either by hand.
 
 mod counts;
 mod csv;
