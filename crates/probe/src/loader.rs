@@ -123,10 +123,10 @@ pub(crate) fn libraries_in(source: &Source, folder: &Path) -> Vec<PathBuf> {
 pub(crate) fn is_library(path: &Path, stem: &str) -> bool {
     let rest = || path.file_name()?.to_str()?.strip_prefix(stem);
     let Some(mut rest) = rest() else { return false };
-    if let Some((hash, tail)) = rest.strip_prefix('-').and_then(|tail| tail.split_at_checked(8)) {
-        if hash.bytes().all(|b| b.is_ascii_hexdigit()) {
-            rest = tail;
-        }
+    if let Some((hash, tail)) = rest.strip_prefix('-').and_then(|tail| tail.split_at_checked(8))
+        && hash.bytes().all(|b| b.is_ascii_hexdigit())
+    {
+        rest = tail;
     }
     rest.strip_prefix(".so").is_some_and(|version| {
         version.is_empty() || version.strip_prefix('.').is_some_and(crate::text::is_dotted_number)

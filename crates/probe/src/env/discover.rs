@@ -134,10 +134,10 @@ fn of_executable(source: &Source, python: PathBuf) -> Option<Candidate> {
     };
     let behind_shim = pyenv_shim::resolve(source, &python);
     let python = behind_shim.unwrap_or(python);
-    if let Some(root) = above(&python) {
-        if let Some(kind @ (EnvKind::Venv | EnvKind::Conda)) = kind_of(source, &root) {
-            return Some(candidate(&root, kind, &python));
-        }
+    if let Some(root) = above(&python)
+        && let Some(kind @ (EnvKind::Venv | EnvKind::Conda)) = kind_of(source, &root)
+    {
+        return Some(candidate(&root, kind, &python));
     }
     let real = source.canonical(&python)?;
     if real.file_name()?.to_str()?.starts_with("python2") {

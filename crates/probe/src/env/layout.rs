@@ -172,11 +172,11 @@ impl Layout {
                 ],
             );
         }
-        if let (true, Some(folder), Some(home)) = (cfg.system_site_packages, &chosen, &cfg.home) {
-            if let Some(prefix) = Path::new(home).parent() {
-                self.add(source, &user_site(source, &folder.name));
-                self.add(source, &prefix_sites(prefix, &folder.name));
-            }
+        if let (true, Some(folder), Some(home)) = (cfg.system_site_packages, &chosen, &cfg.home)
+            && let Some(prefix) = Path::new(home).parent()
+        {
+            self.add(source, &user_site(source, &folder.name));
+            self.add(source, &prefix_sites(prefix, &folder.name));
         }
         self.ask_if_unknown(source)
     }

@@ -59,10 +59,10 @@ pub(crate) fn in_site_packages(
         inside.push((site.join("torch/lib"), words.clone()));
         // conda puts C libraries into the environment's own lib, two folders above its site-packages.
         let lib = site.parent().and_then(Path::parent).filter(|lib| lib.ends_with("lib"));
-        if let Some((lib, root)) = lib.and_then(|lib| Some((lib, lib.parent()?))) {
-            if source.is_dir(root.join("conda-meta")) {
-                inside.push((lib.to_path_buf(), format!("conda environment {}", root.display())));
-            }
+        if let Some((lib, root)) = lib.and_then(|lib| Some((lib, lib.parent()?)))
+            && source.is_dir(root.join("conda-meta"))
+        {
+            inside.push((lib.to_path_buf(), format!("conda environment {}", root.display())));
         }
     }
     search(source, libraries, &inside);

@@ -1,0 +1,83 @@
+//! Recorded machines after something broke.
+
+use super::{altered, replace, report};
+use facts::{BackendKind, Fact, Gpu, Machine, MachineKind};
+
+/// Without NVML, nvidia-smi tells the same facts under its own name.
+#[test]
+fn nvidia_smi_is_the_last_resort() {
+    let with = report("h200").machine;
+    let without =
+        altered("h200", |folder| std::fs::remove_file(folder.join("nvml")).unwrap()).machine;
+    let values = |machine: &Machine| -> Vec<_> {
+        let of = |gpu: &Gpu| {
+            (
+                gpu.name.value.clone(),
+                gpu.compute_capability.as_ref().map(|fact| fact.value),
+                gpu.memory_total_bytes.as_ref().map(|fact| fact.value),
+                gpu.pci_bus.clone(),
+                gpu.mig,
+                gpu.uuid.clone(),
+            )
+        };
+        machine.gpus.iter().map(of).collect()
+    };
+    assert_eq!(values(&with), values(&without));
+    assert!(
+        without.gpus[0].name.source.starts_with("nvidia-smi"),
+        "{}",
+        without.gpus[0].name.source
+    );
+    let limit = without.driver.unwrap().cuda_limit.unwrap();
+    assert_eq!(limit, Fact::new((13, 0), "nvidia-smi CUDA Version"));
+}
+
+/// A driver upgraded under a running system: NVML's own words, both versions, and nothing that claims to run on the GPU.
+#[test]
+fn driver_and_library_disagree() {
+    let machine = altered("h200", |folder| {
+        std::fs::write(
+            folder.join("nvml"),
+            "library = libnvidia-ml.so.1\nerror = Driver/library version mismatch\n",
+        )
+        .unwrap();
+        replace(folder, "root/sys/module/nvidia/version", "580.159.04", "570.148.08");
+    })
+    .machine;
+    let driver = machine.driver.unwrap();
+    assert_eq!(
+        driver.nvml_error,
+        Some(Fact::new(
+            "Driver/library version mismatch".to_string(),
+            "NVML nvmlInit_v2 (libnvidia-ml.so.1)"
+        ))
+    );
+    assert_eq!(driver.kernel_module.unwrap().value, "570.148.08");
+    assert_eq!(driver.user_library.unwrap().value, "580.159.04");
+    // The module's own files still name the GPU.
+    assert_eq!(
+        machine.gpus[0].name,
+        Fact::new("NVIDIA H200".to_string(), "/proc/driver/nvidia/gpus/0000:00:06.0/information")
+    );
+    assert_eq!((machine.backend, machine.kind), (BackendKind::Cpu, MachineKind::X86Cuda));
+    assert!(
+        machine.notes.iter().any(|note| note.contains("Driver/library version mismatch")),
+        "{:?}",
+        machine.notes
+    );
+}
+
+#[test]
+fn a_gpu_that_fell_off_the_bus_is_noted() {
+    let machine = altered("h200", |folder| {
+        let nvml = folder.join("nvml");
+        let text = std::fs::read_to_string(&nvml).unwrap();
+        std::fs::write(nvml, text + "\n[gpu]\nerror = GPU is lost\n").unwrap();
+    })
+    .machine;
+    assert_eq!(machine.gpus.len(), 1);
+    assert_eq!(
+        machine.notes,
+        ["GPU 1 does not answer (NVML nvmlDeviceGetHandleByIndex: GPU is lost)"]
+    );
+}
