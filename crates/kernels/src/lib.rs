@@ -5,6 +5,7 @@
 //! device and says why it refused each other one; [`Call::prepare`] makes an [`Execution`] that can be poisoned,
 //! launched and read.
 
+mod aligned;
 mod error;
 mod floats;
 mod inputs;

@@ -142,7 +142,11 @@ fn mamba_selective_state_update() {
 #[test]
 fn mamba_varlen_of_300_sequences() {
     let mut random = Random(300);
-    let tokens: Vec<usize> = (0..300).map(|_| random.uniform(1.0, 12.0) as usize).collect();
+    // Mostly short, a few over several chunks, so that the chunk form takes part.
+    let mut tokens: Vec<usize> = (0..300).map(|_| random.uniform(1.0, 12.0) as usize).collect();
+    tokens[7] = 150;
+    tokens[100] = 64;
+    tokens[299] = 131;
     for (heads, groups, chunk) in [(8, 1, 64), (8, 2, 128), (8, 8, 64), (16, 8, 128)] {
         Case {
             name: "mamba varlen 300",
@@ -162,7 +166,7 @@ fn mamba_varlen_of_300_sequences() {
 
 #[test]
 fn lengths_around_the_chunk_size() {
-    for tokens in [0, 1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 300] {
+    for tokens in [0, 1, 2, 31, 32, 33, 47, 48, 49, 63, 64, 65, 127, 128, 129, 300] {
         for initial in [false, true] {
             let d = usize::from(initial);
             let case =
@@ -302,7 +306,7 @@ fn calls_that_carry_the_state_equal_one_long_call() {
 
 #[test]
 fn results_do_not_depend_on_the_number_of_threads() {
-    for tokens in [vec![1; 3], vec![150; 2], vec![70, 1, 140]] {
+    for tokens in [vec![1; 3], vec![150; 2], vec![70, 1, 140, 0]] {
         let case = Case { tokens, heads: 4, p: 64, n: 48, z: true, ..Case::default() };
         for dtype in ALL {
             let tensors = case.tensors(dtype);

@@ -4,6 +4,7 @@
 
 use super::SsdProblem;
 use super::operands::{Operands, finish, map};
+use crate::aligned::Aligned;
 use crate::cpu::simd::{Simd, SimdKernel, dispatch, math};
 use crate::floats::{elements_mut, narrow, widen};
 use crate::stream::{STREAM_BYTES, stream_copy};
@@ -118,13 +119,13 @@ fn launch<E: Element>(
 /// Buffers of one thread.
 #[derive(Default)]
 struct Scratch {
-    tile: Vec<f32>,
-    b: Vec<f32>,
-    c: Vec<f32>,
-    x: Vec<f32>,
-    z: Vec<f32>,
-    y: Vec<f32>,
-    input: Vec<f32>,
+    tile: Aligned,
+    b: Aligned,
+    c: Aligned,
+    x: Aligned,
+    z: Aligned,
+    y: Aligned,
+    input: Aligned,
 }
 
 struct Block<'a, E> {
@@ -160,14 +161,10 @@ impl<E: Element> SimdKernel for Block<'_, E> {
         // SAFETY: no other sequence has this slot, no other block these rows of this head.
         let end_state = unsafe { states.slice(at..at + rows * n) };
         let Scratch { tile, b, c, x, z, y, input } = scratch;
-        // Only growth writes; what is there is overwritten before it is read.
-        tile.resize(rows * n, 0.0);
-        b.resize(n, 0.0);
-        c.resize(n, 0.0);
-        x.resize(rows, 0.0);
-        z.resize(if problem.has_z { rows } else { 0 }, 0.0);
-        y.resize(rows, 0.0);
-        input.resize(rows, 0.0);
+        let tile = tile.of_len(rows * n);
+        let (b, c) = (b.of_len(n), c.of_len(n));
+        let (x, y, input) = (x.of_len(rows), y.of_len(rows), input.of_len(rows));
+        let z = z.of_len(if problem.has_z { rows } else { 0 });
         let start_state = operands.initial_state.map(|initial| &initial[at..at + rows * n]);
         if start_state.is_none() {
             tile.fill(0.0);
