@@ -170,13 +170,20 @@ fn what_went_wrong_in_site_packages_is_named() {
     laid.dist("twice", "1.0");
     laid.site("twice-2.0.dist-info/METADATA", "Name: Twice\nVersion: 2.0\n");
     laid.site("~orch-2.9.0.dist-info/METADATA", "Name: torch\nVersion: 2.9.0\n");
+    laid.site("~orch/_C.so", "half removed");
     laid.site("far.egg-link", "/no/such/source\n.");
-    laid.check(&[
+    let env = laid.check(&[
         &format!("{SITE}/far.egg-link leads to no egg-info (/no/such/source)"),
         &format!("{SITE}/lost-1.0.dist-info/RECORD lists {SITE}/lost/_C.so, which is not there"),
         &format!("{SITE}/~orch-2.9.0.dist-info is what an interrupted pip left behind"),
         &format!("twice is there 2 times: {SITE}/twice-1.0.dist-info, {SITE}/twice-2.0.dist-info"),
     ]);
+    // What is half removed is none of the environment's compiled files.
+    assert!(
+        env.native_files.iter().all(|file| file.dist.as_deref() == Some("twice")),
+        "{:?}",
+        env.native_files
+    );
 }
 
 #[test]

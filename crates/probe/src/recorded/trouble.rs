@@ -81,3 +81,52 @@ fn a_gpu_that_fell_off_the_bus_is_noted() {
         ["GPU 1 does not answer (NVML nvmlDeviceGetHandleByIndex: GPU is lost)"]
     );
 }
+
+/// A limit on any group above this process's own binds it as well: the tightest one counts, of either version.
+#[test]
+fn the_tightest_limit_counts() {
+    let check = |files: &[(&str, &str)], memory: (u64, &str), cores: (u32, &str)| {
+        let machine = altered("x86-cpu", |folder| {
+            for (file, text) in files {
+                let file = folder.join("root").join(file);
+                std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+                std::fs::write(file, text).unwrap();
+            }
+        })
+        .machine;
+        assert_eq!(machine.memory.limit_bytes, Some(Fact::new(memory.0, memory.1)));
+        assert_eq!(machine.cpu.usable_cores, Some(Fact::new(cores.0, cores.1)));
+    };
+    let own = ("proc/self/cgroup", "0::/pod/main\n");
+    let root = (8 << 30, "/sys/fs/cgroup/memory.max");
+    check(&[own], root, (4, "/sys/fs/cgroup/cpu.max"));
+    check(
+        &[
+            own,
+            ("sys/fs/cgroup/pod/memory.max", "1048576\n"),
+            ("sys/fs/cgroup/pod/main/memory.max", "max\n"),
+        ],
+        (1 << 20, "/sys/fs/cgroup/pod/memory.max"),
+        (4, "/sys/fs/cgroup/cpu.max"),
+    );
+    check(
+        &[
+            own,
+            ("sys/fs/cgroup/pod/main/cpu.max", "max 100000\n"),
+            ("proc/self/status", "Cpus_allowed_list:\t2-3\n"),
+        ],
+        root,
+        (2, "/proc/self/status Cpus_allowed_list"),
+    );
+    // Version 1, with its controllers mounted together, beside an unlimited memory group.
+    check(
+        &[
+            ("proc/self/cgroup", "5:cpu,cpuacct:/pod\n4:memory:/pod\n0::/\n"),
+            ("sys/fs/cgroup/cpu,cpuacct/pod/cpu.cfs_quota_us", "100000\n"),
+            ("sys/fs/cgroup/cpu,cpuacct/pod/cpu.cfs_period_us", "100000\n"),
+            ("sys/fs/cgroup/memory/pod/memory.limit_in_bytes", "9223372036854771712\n"),
+        ],
+        root,
+        (1, "/sys/fs/cgroup/cpu,cpuacct/pod/cpu.cfs_quota_us"),
+    );
+}
