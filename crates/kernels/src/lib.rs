@@ -16,6 +16,7 @@ mod stream;
 mod tensor;
 
 pub mod attention;
+pub mod conv1d;
 pub mod cpu;
 pub mod kda;
 pub mod nsa;

@@ -178,8 +178,13 @@ pub struct Selection {
 }
 
 /// The ops, in the order they are verified and benched.
-pub const OPS: &[&dyn Op] =
-    &[&crate::attention::AttentionOp, &crate::kda::KdaOp, &crate::ssd::SsdOp, &crate::nsa::NsaOp];
+pub const OPS: &[&dyn Op] = &[
+    &crate::attention::AttentionOp,
+    &crate::kda::KdaOp,
+    &crate::ssd::SsdOp,
+    &crate::conv1d::Conv1dOp,
+    &crate::nsa::NsaOp,
+];
 
 /// The op of this name.
 ///

@@ -1,0 +1,28 @@
+//! Depthwise causal convolution over tokens, width 2 to 4. See the folder's README.
+
+mod direct;
+mod problem;
+mod reference;
+mod variants;
+
+pub use problem::{Activation, Conv1dProblem, Layout};
+
+use crate::{Family, Inputs, OpError, OpSpec, Settings, TensorMap, Variant};
+
+/// The op `conv1d`.
+#[derive(Debug, Clone, Copy)]
+pub struct Conv1dOp;
+
+impl Family for Conv1dOp {
+    type Problem = Conv1dProblem;
+    const SPEC: &'static OpSpec = &problem::SPEC;
+    const VARIANTS: &'static [Variant<Conv1dProblem>] = variants::VARIANTS;
+
+    fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<Conv1dProblem, OpError> {
+        Conv1dProblem::parse(inputs, settings)
+    }
+
+    fn reference(problem: &Conv1dProblem, inputs: Inputs<'_>) -> TensorMap {
+        reference::reference(problem, inputs)
+    }
+}

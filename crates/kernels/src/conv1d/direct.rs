@@ -1,0 +1,146 @@
+//! The sums as they are written, each token read from memory once: vectors over channels where those are contiguous,
+//! over time where time is.
+#![allow(unsafe_code)] // Blocks write disjoint parts of o and of the states.
+
+mod channel_first;
+mod channel_last;
+mod states;
+
+use super::{Activation, Conv1dProblem, Layout};
+use crate::cpu::simd::{Simd, math};
+use crate::floats::{elements, elements_mut, floats, narrow};
+use crate::stream::{STREAM_BYTES, stream_copy};
+use crate::{DType, Element, Inputs, TensorMap};
+use device::{Device, Isa, SharedMut};
+use half::{bf16, f16};
+use std::ops::Range;
+
+/// The widest convolution.
+const TAPS: usize = 4;
+
+/// Runs the variant whose kernel name is `kernel`.
+pub(super) fn run(
+    isa: Isa,
+    kernel: &str,
+    problem: &Conv1dProblem,
+    inputs: Inputs<'_>,
+    device: &Device,
+    outputs: &mut TensorMap,
+) {
+    match problem.dtype {
+        DType::Bf16 => launch::<bf16>(isa, kernel, problem, inputs, device, outputs),
+        DType::F16 => launch::<f16>(isa, kernel, problem, inputs, device, outputs),
+        _ => launch::<f32>(isa, kernel, problem, inputs, device, outputs),
+    }
+}
+
+/// The tensors of one call.
+struct Operands<'a, E> {
+    problem: &'a Conv1dProblem,
+    /// `[total, C]` or `[B, C, T]`.
+    x: &'a [E],
+    /// `[W, C]`: the taps of neighbouring channels lie side by side.
+    weight: Vec<f32>,
+    /// `[C]`.
+    bias: Vec<f32>,
+    /// `[slots, C, S]`.
+    initial_state: Option<&'a [f32]>,
+    o: SharedMut<'a, E>,
+    states: SharedMut<'a, f32>,
+    /// Whether o is large enough to be written past the caches.
+    stream: bool,
+}
+
+impl<E: Element> Operands<'_, E> {
+    /// Writes one row of results, rounded; `rounded` is scratch.
+    ///
+    /// # Safety
+    /// Nothing else may have this range of o.
+    #[inline(always)]
+    unsafe fn write<S: Simd>(&self, simd: S, y: &[f32], at: usize, rounded: &mut Vec<E>) {
+        // SAFETY: the caller's contract.
+        let o = unsafe { self.o.slice(at..at + y.len()) };
+        if self.stream {
+            rounded.resize(y.len(), E::default());
+            narrow(simd, y, rounded);
+            stream_copy(simd, rounded, o);
+        } else {
+            narrow(simd, y, o);
+        }
+    }
+}
+
+/// The activation over a vector.
+#[inline(always)]
+fn activate<S: Simd>(simd: S, activation: Activation, y: S::V) -> S::V {
+    match activation {
+        Activation::None => y,
+        Activation::Silu => math::silu(simd, y),
+    }
+}
+
+/// Consecutive tokens of one sequence, counted from its start.
+#[derive(Debug, Clone)]
+struct Segment {
+    sequence: usize,
+    tokens: Range<usize>,
+}
+
+impl Segment {
+    /// Every sequence cut into segments of at most `len` tokens. An empty sequence has one empty segment, which
+    /// carries its state on. The cut depends on the problem only, and so do the results.
+    fn of(problem: &Conv1dProblem, len: usize) -> Vec<Self> {
+        let mut segments = Vec::new();
+        for (sequence, tokens) in problem.sequences.iter().enumerate() {
+            let total = tokens.len();
+            for start in (0..total.max(1)).step_by(len) {
+                let tokens = start..(start + len).min(total);
+                segments.push(Self { sequence, tokens });
+            }
+        }
+        segments
+    }
+}
+
+fn launch<E: Element>(
+    isa: Isa,
+    kernel: &str,
+    problem: &Conv1dProblem,
+    inputs: Inputs<'_>,
+    device: &Device,
+    outputs: &mut TensorMap,
+) {
+    let (channels, width) = (problem.channels, problem.width);
+    let by_channel = floats(inputs.tensor("weight"));
+    let mut weight = vec![0f32; by_channel.len()];
+    for (channel, taps) in by_channel.chunks_exact(width).enumerate() {
+        for (tap, value) in taps.iter().enumerate() {
+            weight[tap * channels + channel] = *value;
+        }
+    }
+    let mut o = outputs.remove("o");
+    {
+        let o = elements_mut::<E>(o.as_mut());
+        let stream = size_of_val(o) >= STREAM_BYTES;
+        let operands = Operands::<E> {
+            problem,
+            x: elements(inputs.tensor("x")),
+            weight,
+            bias: match inputs.get("bias") {
+                Some(bias) => floats(bias).into_owned(),
+                None => vec![0.0; channels],
+            },
+            initial_state: inputs.get("initial_state").map(elements),
+            o: SharedMut::new(o),
+            states: SharedMut::new(elements_mut::<f32>(outputs.get_mut("final_state"))),
+            stream,
+        };
+        // One token a sequence looks the same in both layouts; channels are then what is contiguous.
+        if problem.layout == Layout::ChannelFirst && problem.sequences.longest() > 1 {
+            channel_first::launch(isa, kernel, &operands, device);
+        } else {
+            channel_last::launch(isa, kernel, &operands, device);
+        }
+    }
+    outputs.extend(o.map(|o| ("o".to_owned(), o)));
+}
