@@ -137,8 +137,9 @@ proptest! {
     #[test]
     fn torch_version_py(text in text_like(VERSION_PY)) {
         if let Some(torch) = torch_version::parse(&text, "") {
+            // A value with the quote that the rewritten file uses would end early there.
+            prop_assume!(![Some(&torch.version), torch.cuda.as_ref()].into_iter().flatten().any(|value| value.contains('"')));
             let cuda = torch.cuda.as_deref().map_or("None".to_string(), |cuda| format!("\"{cuda}\""));
-            prop_assume!(!torch.version.contains('"') && !cuda[1..].trim_end_matches('"').contains('"'));
             let again = format!("__version__ = \"{}\"\ncuda: Optional[str] = {cuda}\n", torch.version);
             let again = torch_version::parse(&again, "").unwrap();
             prop_assert_eq!((again.version, again.cuda), (torch.version, torch.cuda));
