@@ -4,7 +4,7 @@ mod buffer;
 mod output;
 mod panel;
 mod plan;
-mod products;
+mod scheme;
 mod softmax;
 mod storage;
 mod stream;
@@ -15,8 +15,8 @@ use crate::{DType, Inputs, TensorMap};
 use device::{Device, Isa, SharedMut};
 use half::{bf16, f16};
 use output::Output;
-use plan::{Item, Plan, STREAM_ROWS};
-use products::{Products, Widened};
+use plan::{Item, Plan, Tiling};
+use scheme::{Pairs, Widened};
 use softmax::Logits;
 
 /// What every block of a call reads and writes.
@@ -31,10 +31,10 @@ struct Operands<'a, E> {
 
 impl<E> Operands<'_, E> {
     /// The query of a stacked row, [D].
-    fn q_row(&self, item: &Item, row: usize) -> &[E] {
+    fn q_row(&self, item: &Item, kv_head: usize, row: usize) -> &[E] {
         let (heads, dim, group) = (self.problem.heads, self.problem.head_dim, self.problem.group());
         let token = self.problem.queries.range(item.sequence).start + row / group;
-        let head = item.kv_head * group + row % group;
+        let head = kv_head * group + row % group;
         &self.q[(token * heads + head) * dim..][..dim]
     }
 
@@ -60,13 +60,17 @@ pub(super) fn run(
     outputs: &mut TensorMap,
 ) {
     match problem.dtype {
+        #[cfg(target_arch = "x86_64")]
+        DType::Bf16 if isa == Isa::Avx512Bf16 => {
+            run_with::<Pairs>(isa, problem, inputs, device, outputs);
+        }
         DType::Bf16 => run_with::<Widened<bf16>>(isa, problem, inputs, device, outputs),
         DType::F16 => run_with::<Widened<f16>>(isa, problem, inputs, device, outputs),
         _ => run_with::<Widened<f32>>(isa, problem, inputs, device, outputs),
     }
 }
 
-fn run_with<P: Products>(
+fn run_with<P: panel::Products + stream::Products>(
     isa: Isa,
     problem: &AttentionProblem,
     inputs: Inputs<'_>,
@@ -74,7 +78,12 @@ fn run_with<P: Products>(
     outputs: &mut TensorMap,
 ) {
     let (dim, value_dim) = (problem.head_dim, problem.value_dim);
-    let plan = Plan::new(problem, panel::panel_rows(isa), panel::panels(isa, dim, value_dim));
+    let tiling = Tiling {
+        panel_rows: panel::panel_rows(isa),
+        most_panels: panel::panels(isa, dim, value_dim),
+        stream_rows: stream::MOST_ROWS,
+    };
+    let plan = Plan::new(problem, tiling);
     let mut partial_o = vec![0.0; plan.partial_rows * value_dim];
     let mut partial_lse = vec![0.0; plan.partial_rows];
     let (mut o, mut lse) = (None, None);
@@ -101,17 +110,22 @@ fn run_with<P: Products>(
     };
 
     let kernel = format!("attention.flash.{isa}");
-    let scratch = || (panel::Scratch::new(isa, plan.panels, dim, value_dim), stream::Scratch::new(dim, value_dim));
+    let scratch = || {
+        let panels = panel::Scratch::new(isa, plan.panels, dim, value_dim);
+        (panels, stream::Scratch::new(plan.heads, dim, value_dim))
+    };
     device.launch(&kernel, plan.items.len(), scratch, |(panels, stream), block| {
         let (operands, item) = (&operands, &plan.items[block]);
-        if item.rows.len() <= STREAM_ROWS {
-            dispatch(isa, stream::Block { operands, item, scratch: stream });
+        if item.rows.len() <= tiling.stream_rows {
+            dispatch(isa, stream::Block::<P> { operands, item, scratch: stream });
         } else {
             dispatch(isa, panel::Block::<P> { operands, item, scratch: panels });
         }
     });
     if !plan.merges.is_empty() {
-        let merge = |values: &mut Vec<f32>, block: usize| operands.output.merge(&plan.merges[block], values);
+        let merge = |values: &mut Vec<f32>, block: usize| {
+            operands.output.merge(&plan.merges[block], values)
+        };
         device.launch(&format!("{kernel}.merge"), plan.merges.len(), Vec::new, merge);
     }
 }

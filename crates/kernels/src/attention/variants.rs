@@ -1,10 +1,21 @@
 use super::{AttentionProblem, flash};
-use crate::Variant;
+use crate::{DType, Variant};
 use device::Isa;
 use facts::BackendKind;
 
 /// The op's variants, best first.
 pub(super) const VARIANTS: &[Variant<AttentionProblem>] = &[
+    Variant {
+        name: "flash.avx512bf16",
+        backend: BackendKind::Cpu,
+        why_not: |problem, here| match problem.dtype {
+            DType::Bf16 => here.lacks(Isa::Avx512Bf16),
+            other => Some(format!("needs bf16 tensors, got {other}")),
+        },
+        run: |problem, inputs, device, outputs| {
+            flash::run(Isa::Avx512Bf16, problem, inputs, device, outputs);
+        },
+    },
     Variant {
         name: "flash.avx512",
         backend: BackendKind::Cpu,

@@ -77,9 +77,11 @@ impl Case {
 
     /// Inputs of standard normal values (q times `spread`), rounded to `dtype`.
     pub(crate) fn inputs(&self, dtype: DType) -> TensorMap {
-        let leading = |dense: [usize; 2], packed: fn(&(Vec<i32>, Vec<i32>)) -> &Vec<i32>| match &self.packed {
-            None => dense.to_vec(),
-            Some(offsets) => vec![packed(offsets)[packed(offsets).len() - 1] as usize],
+        let leading = |dense: [usize; 2], packed: fn(&(Vec<i32>, Vec<i32>)) -> &Vec<i32>| {
+            match &self.packed {
+                None => dense.to_vec(),
+                Some(offsets) => vec![packed(offsets)[packed(offsets).len() - 1] as usize],
+            }
         };
         let query_rows = leading([self.batch, self.queries], |offsets| &offsets.0);
         let key_rows = leading([self.batch, self.keys], |offsets| &offsets.1);
@@ -191,5 +193,8 @@ fn close(what: &str, output: &Tensor, reference: &Tensor, tolerance: f64) {
         norm += reference.powi(2);
     }
     let relative = if norm == 0.0 { error.sqrt() } else { (error / norm).sqrt() };
-    assert!(relative <= tolerance, "{what}: relative error {relative:.2e}, allowed {tolerance:.0e}");
+    assert!(
+        relative <= tolerance,
+        "{what}: relative error {relative:.2e}, allowed {tolerance:.0e}"
+    );
 }

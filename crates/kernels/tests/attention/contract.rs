@@ -62,10 +62,7 @@ fn wrong_calls_name_the_tensor_or_setting() {
         |inputs, _| drop(inputs.insert("q".into(), zeros(&[2, 5, 0, 8]))),
         "attention: tensor `q` has shape [2, 5, 0, 8], wanted at least one head and one channel",
     );
-    refused(
-        |_, settings| settings.set("window", 5),
-        "attention: there is no setting `window`",
-    );
+    refused(|_, settings| settings.set("window", 5), "attention: there is no setting `window`");
     refused(
         |_, settings| settings.set("softcap", 0),
         "attention: setting `softcap` is `0`, wanted a number above 0 (leave it out for no cap)",

@@ -14,7 +14,8 @@ fn one_causal_query_sees_every_key() {
     let inputs = Case::new(1, 1, 1, 64).keys(700).inputs(DType::F32);
     let causal = Settings::new().with("causal", true);
     let op = kernels::op("attention").unwrap();
-    let (masked, open) = (op.bind(&inputs, &causal).unwrap(), op.bind(&inputs, &Settings::new()).unwrap());
+    let (masked, open) =
+        (op.bind(&inputs, &causal).unwrap(), op.bind(&inputs, &Settings::new()).unwrap());
     let device = cpu();
     for variant in variants(masked.as_ref(), &device) {
         let (a, b) = (run(masked.as_ref(), &device, variant), run(open.as_ref(), &device, variant));
@@ -35,7 +36,10 @@ fn queries_before_the_first_key_see_nothing() {
             let (o, lse) = (outputs["o"].to_f64(), outputs["lse"].to_f64());
             let blind = queries - keys.min(queries);
             assert!(o[..blind * 2 * 32].iter().all(|x| *x == 0.0), "{variant} {queries} {keys}");
-            assert!(lse[..blind].iter().all(|x| *x == f64::NEG_INFINITY), "{variant} {queries} {keys}");
+            assert!(
+                lse[..blind].iter().all(|x| *x == f64::NEG_INFINITY),
+                "{variant} {queries} {keys}"
+            );
         }
     }
 }
@@ -110,7 +114,8 @@ fn keys_that_are_not_seen_leave_no_trace() {
         };
         inputs.insert("v".into(), poison(&inputs, "v", 1));
         let op = kernels::op("attention").unwrap();
-        let (a, b) = (op.bind(&clean, &case.settings).unwrap(), op.bind(&inputs, &case.settings).unwrap());
+        let (a, b) =
+            (op.bind(&clean, &case.settings).unwrap(), op.bind(&inputs, &case.settings).unwrap());
         let device = cpu();
         for variant in variants(a.as_ref(), &device) {
             let (a, b) = (run(a.as_ref(), &device, variant), run(b.as_ref(), &device, variant));

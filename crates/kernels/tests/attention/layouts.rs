@@ -13,7 +13,8 @@ fn packed_sequences_may_be_empty_and_uneven() {
         check(&Case::new(1, 0, 2, 64).packed(&lengths).causal());
         check(&Case::new(1, 0, 4, 32).kv_heads(1).packed(&lengths));
     }
-    for lengths in [&[(1, 70), (0, 9), (5, 0), (33, 200), (9, 3)][..], &[(1, 500), (1, 1), (1, 64)]] {
+    for lengths in [&[(1, 70), (0, 9), (5, 0), (33, 200), (9, 3)][..], &[(1, 500), (1, 1), (1, 64)]]
+    {
         check(&Case::new(1, 0, 4, 60).kv_heads(2).packed(lengths).causal());
         check(&Case::new(1, 0, 2, 60).packed(lengths).set("window_left", 10));
     }
@@ -55,7 +56,8 @@ fn paged(dense: &TensorMap, block_size: usize, lengths: &[i32]) -> TensorMap {
     let (batch, keys) = (shape[0], shape[1]);
     let max_blocks = keys.div_ceil(block_size);
     // A prime number of blocks: multiples of 7 visit every one before they repeat.
-    let blocks = (batch * max_blocks + 8..).find(|n| (2..*n).all(|d| !n.is_multiple_of(d))).unwrap();
+    let blocks =
+        (batch * max_blocks + 8..).find(|n| (2..*n).all(|d| !n.is_multiple_of(d))).unwrap();
     let block_of = |sequence: usize, at: usize| (sequence * max_blocks + at) * 7 % blocks;
     let mut table = vec![-1; batch * max_blocks];
     for name in ["k", "v"] {
@@ -86,7 +88,9 @@ fn paged(dense: &TensorMap, block_size: usize, lengths: &[i32]) -> TensorMap {
 fn paged_caches_equal_contiguous_ones() {
     let settings = Settings::new().with("causal", true);
     let op = kernels::op("attention").unwrap();
-    for (block_size, lengths) in [(16, [200, 1, 129]), (1, [3, 0, 200]), (256, [200, 77, 200]), (24, [5, 199, 24])] {
+    for (block_size, lengths) in
+        [(16, [200, 1, 129]), (1, [3, 0, 200]), (256, [200, 77, 200]), (24, [5, 199, 24])]
+    {
         for (queries, heads) in [(1, 2), (1, 8), (1, 40), (4, 4), (30, 2)] {
             for dtype in [DType::F32, DType::Bf16, DType::F16] {
                 let case = Case::new(3, queries, heads, 72).kv_heads(2).keys(200);
@@ -94,10 +98,12 @@ fn paged_caches_equal_contiguous_ones() {
                 let pages = paged(&dense, block_size, &lengths);
                 dense.insert("cache_seqlens".into(), Tensor::new(&[3], lengths.to_vec()));
                 check_inputs(&format!("blocks of {block_size}, {case:?}"), &pages, &settings);
-                let (a, b) = (op.bind(&dense, &settings).unwrap(), op.bind(&pages, &settings).unwrap());
+                let (a, b) =
+                    (op.bind(&dense, &settings).unwrap(), op.bind(&pages, &settings).unwrap());
                 let device = cpu();
                 for variant in variants(a.as_ref(), &device) {
-                    let (a, b) = (run(a.as_ref(), &device, variant), run(b.as_ref(), &device, variant));
+                    let (a, b) =
+                        (run(a.as_ref(), &device, variant), run(b.as_ref(), &device, variant));
                     assert_eq!(a, b, "{variant} {dtype} blocks of {block_size} {case:?}");
                 }
             }

@@ -13,7 +13,9 @@ fn lengths_around_the_tiles() {
 
 #[test]
 fn head_dimensions_need_not_be_multiples_of_anything() {
-    for dim in [1, 2, 3, 15, 16, 17, 32, 60, 63, 65, 72, 96, 100, 127, 128, 192, 256, 320, 512, 1024] {
+    for dim in
+        [1, 2, 3, 15, 16, 17, 32, 60, 63, 65, 72, 96, 100, 127, 128, 192, 256, 320, 512, 1024]
+    {
         check(&Case::new(1, 33, 2, dim).keys(70).causal());
         check(&Case::new(1, 3, 2, dim).keys(70).causal());
     }

@@ -19,8 +19,15 @@ pub(super) struct Output<'a, E> {
 }
 
 impl<E: Element> Output<'_, E> {
-    /// Takes stacked row `row` of an item: accumulated values, largest base-2 logit and sum of weights.
-    pub(super) fn finish(&self, item: &Item, row: usize, values: &mut [f32], max: f32, sum: f32) {
+    /// Takes stacked row `row` of a head of an item: accumulated values, and the largest base-2 logit with the sum of
+    /// weights.
+    pub(super) fn finish(
+        &self,
+        item: &Item,
+        (kv_head, row): (usize, usize),
+        values: &mut [f32],
+        (max, sum): (f32, f32),
+    ) {
         let lse = if max == f32::NEG_INFINITY {
             // No visible key: the definition is 0, whatever was accumulated.
             values.fill(0.0);
@@ -30,9 +37,10 @@ impl<E: Element> Output<'_, E> {
             max + sum.log2()
         };
         match item.partial {
-            None => self.write(item.sequence, item.kv_head, row, values, lse),
+            None => self.write(item.sequence, kv_head, row, values, lse),
             Some(first) => {
-                let at = first + row - item.rows.start;
+                let head = kv_head - item.kv_heads.start;
+                let at = first + head * item.rows.len() + row - item.rows.start;
                 let dim = values.len();
                 // SAFETY: the plan gives every split of every item its own rows.
                 unsafe {
@@ -45,10 +53,10 @@ impl<E: Element> Output<'_, E> {
 
     /// Merges the splits of every row of `merge`, in their order.
     pub(super) fn merge(&self, merge: &Merge, values: &mut Vec<f32>) {
-        let (dim, rows) = (self.problem.value_dim, merge.rows.len());
+        let dim = self.problem.value_dim;
         values.resize(dim, 0.0);
         for (index, row) in merge.rows.clone().enumerate() {
-            let at = |split: usize| merge.partial + split * rows + index;
+            let at = |split: usize| merge.partial + split * merge.stride + index;
             // SAFETY: the launch that wrote the partial results is over, and no other block merges these rows.
             let (lse_of, o_of) = unsafe {
                 (

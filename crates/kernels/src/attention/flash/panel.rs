@@ -1,13 +1,20 @@
 //! Blocks with queries in lanes: the form for many query rows.
 #![allow(unsafe_code)] // Tiles live in scratch that register tiles reach through pointers.
 
+#[cfg(target_arch = "x86_64")]
+mod pairs;
+mod products;
+mod widened;
+
+pub(super) use products::Products;
+
 use super::Operands;
 use super::buffer::Buffer;
 use super::plan::Item;
-use super::products::{CHUNK, Products};
 use super::softmax::{self, Running};
 use crate::cpu::simd::{Simd, SimdKernel};
 use device::Isa;
+use products::CHUNK;
 use std::ops::Range;
 
 /// Keys of a tile: a multiple of the rows of every register tile and of a word.
@@ -147,8 +154,10 @@ impl<P: Products> Block<'_, P> {
             let (first, last) = (rows.start / group, (rows.end - 1) / group);
             let seen = problem.mask.visible_to_any(queries, keys, first..last + 1);
             // Both limits rise with the query, and only the first queries can see nothing.
-            let (low, high) =
-                (problem.mask.visible(queries, keys, last), problem.mask.visible(queries, keys, first));
+            let (low, high) = (
+                problem.mask.visible(queries, keys, last),
+                problem.mask.visible(queries, keys, first),
+            );
             let common = if high.is_empty() { 0..0 } else { low.start..high.end.max(low.start) };
             Panel { index, rows, seen, common }
         };
@@ -172,13 +181,18 @@ impl<P: Products> Block<'_, P> {
             let rows = scratch.rows.ptr();
             rows.write_bytes(0, lanes * stride);
             for (lane, row) in panel.rows.clone().enumerate() {
-                let from = operands.q_row(item, row).as_ptr();
+                let from = operands.q_row(item, item.kv_heads.start, row).as_ptr();
                 P::stage(s, from, problem.head_dim, rows.add(lane * stride));
             }
             let q = scratch.q.ptr().add(panel.index * stride * lanes);
             for lane in (0..lanes).step_by(S::TRANSPOSE) {
                 for word in (0..stride).step_by(S::TRANSPOSE) {
-                    s.transpose(rows.add(lane * stride + word), stride, q.add(word * lanes + lane), lanes);
+                    s.transpose(
+                        rows.add(lane * stride + word),
+                        stride,
+                        q.add(word * lanes + lane),
+                        lanes,
+                    );
                 }
             }
             let o = scratch.o.ptr().add(panel.index * value_rows * lanes);
@@ -203,13 +217,15 @@ impl<P: Products> Block<'_, P> {
             let values = self.scratch.values.ptr();
             let mut waiting = [std::ptr::null(); 2];
             let mut staged = 0;
-            for (j, row) in operands.problem.keys.runs(item.sequence, tile.clone()).flatten().enumerate() {
-                let k = operands.k_row(row, item.kv_head).as_ptr();
+            for (j, row) in
+                operands.problem.keys.runs(item.sequence, tile.clone()).flatten().enumerate()
+            {
+                let k = operands.k_row(row, item.kv_heads.start).as_ptr();
                 for (chunk, at) in (0..dim).step_by(per_chunk).enumerate() {
                     let count = per_chunk.min(dim - at);
                     P::stage(s, k.add(at), count, keys.add((chunk * KEYS + j) * CHUNK));
                 }
-                waiting[j % P::PER_WORD] = operands.v_row(row, item.kv_head).as_ptr();
+                waiting[j % P::PER_WORD] = operands.v_row(row, item.kv_heads.start).as_ptr();
                 let missing = P::PER_WORD - 1 - j % P::PER_WORD;
                 if missing == 0 || j + 1 == tile.len() {
                     let rows = &waiting[..P::PER_WORD - missing];
@@ -318,14 +334,19 @@ impl<P: Products> Block<'_, P> {
             let o = scratch.o.ptr().add(panel.index * stride * lanes);
             for lane in (0..lanes).step_by(S::TRANSPOSE) {
                 for at in (0..stride).step_by(S::TRANSPOSE) {
-                    s.transpose(o.add(at * lanes + lane), lanes, rows.add(lane * stride + at), stride);
+                    s.transpose(
+                        o.add(at * lanes + lane),
+                        lanes,
+                        rows.add(lane * stride + at),
+                        stride,
+                    );
                 }
             }
             let running = running(&mut scratch.running, panel, lanes);
             for (lane, row) in panel.rows.clone().enumerate() {
                 let values = std::slice::from_raw_parts_mut(rows.add(lane * stride), value_dim);
                 let (max, sum) = (*running.max.add(lane), *running.sum.add(lane));
-                operands.output.finish(item, row, values, max, sum);
+                operands.output.finish(item, (item.kv_heads.start, row), values, (max, sum));
             }
         }
     }

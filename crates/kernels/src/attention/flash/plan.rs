@@ -1,38 +1,50 @@
 use super::super::AttentionProblem;
 use std::ops::Range;
 
-/// Stacked query rows up to which keys and values are streamed straight from memory, see [`super::stream`].
-pub(super) const STREAM_ROWS: usize = 8;
 /// Blocks below which long key ranges are split, so that few heads still fill many cores. A constant, never the number
 /// of threads: the result must not depend on it.
 const ENOUGH_BLOCKS: usize = 64;
-/// Fewest keys of a split: below this, merging costs more than the split wins.
-const SPLIT_KEYS: usize = 512;
-/// Splits begin at multiples of this, so that key tiles stay whole.
-const SPLIT_STEP: usize = 192;
+/// Bytes of a token's neighbouring heads that a streaming block reads together: a page. One head at a time would walk
+/// every page of the cache once for each head.
+const STREAM_BYTES: usize = 4096;
 
-/// The work of one block: some query rows of one key head against some keys.
+/// What an instruction set asks of a plan.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Tiling {
+    /// Stacked query rows of a panel.
+    pub(super) panel_rows: usize,
+    /// Most panels of a block.
+    pub(super) most_panels: usize,
+    /// Stacked query rows up to which keys and values are streamed straight from memory, see [`super::stream`].
+    pub(super) stream_rows: usize,
+}
+
+/// The work of one block: some query rows of some key heads against some keys.
 ///
 /// The rows of a key head's group are stacked: row `r` is query `r / G`, head `kv_head * G + r % G`. So the group
 /// shares every read of its keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Item {
     pub(super) sequence: usize,
-    pub(super) kv_head: usize,
+    /// One head, or neighbours when streaming.
+    pub(super) kv_heads: Range<usize>,
     pub(super) rows: Range<usize>,
     /// Keys that some row may see.
     pub(super) keys: Range<usize>,
-    /// Where the rows' partial results go, in rows; `None` when this is the only split.
+    /// Where the partial results of heads and rows go, in rows; `None` when this is the only split.
     pub(super) partial: Option<usize>,
 }
 
-/// Rows whose splits are merged afterwards: their partial results lie `rows.len()` apart from `partial` on.
+/// Rows of one key head whose splits are merged afterwards.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Merge {
     pub(super) sequence: usize,
     pub(super) kv_head: usize,
     pub(super) rows: Range<usize>,
+    /// The first split's partial results of these rows, in rows.
     pub(super) partial: usize,
+    /// Distance between splits, in rows.
+    pub(super) stride: usize,
     pub(super) splits: usize,
 }
 
@@ -46,60 +58,86 @@ pub(super) struct Plan {
     pub(super) partial_rows: usize,
     /// Most panels of query rows in a block.
     pub(super) panels: usize,
+    /// Most key heads in a block.
+    pub(super) heads: usize,
+}
+
+/// Rows and heads of a block before its keys are split.
+struct Unit {
+    sequence: usize,
+    kv_heads: Range<usize>,
+    rows: Range<usize>,
+    keys: Range<usize>,
 }
 
 impl Plan {
-    /// Blocks of at most `most_panels` panels of `panel_rows` stacked rows.
-    pub(super) fn new(problem: &AttentionProblem, panel_rows: usize, most_panels: usize) -> Self {
+    /// Blocks for a problem.
+    pub(super) fn new(problem: &AttentionProblem, tiling: Tiling) -> Self {
+        let Tiling { panel_rows, most_panels, stream_rows } = tiling;
         let group = problem.group();
         let stacked: Vec<usize> = problem.queries.iter().map(|rows| rows.len() * group).collect();
         let all_panels: usize =
             stacked.iter().map(|rows| rows.div_ceil(panel_rows)).sum::<usize>() * problem.kv_heads;
         let panels = (all_panels / ENOUGH_BLOCKS).clamp(1, most_panels.max(1));
-        let tile_rows = panels * panel_rows;
+        let head_bytes = problem.head_dim.max(problem.value_dim) * problem.dtype.bytes();
+        let heads = (STREAM_BYTES / head_bytes).clamp(1, problem.kv_heads);
 
-        let units: usize =
-            stacked.iter().map(|rows| rows.div_ceil(tile_rows)).sum::<usize>() * problem.kv_heads;
-        let wanted_splits = ENOUGH_BLOCKS.div_ceil(units.max(1));
-
-        let mut plan = Self { panels, ..Self::default() };
+        let mut units = Vec::new();
         for (sequence, rows) in stacked.into_iter().enumerate() {
             let (queries, keys) = (rows / group, problem.keys.len(sequence));
-            for kv_head in 0..problem.kv_heads {
-                for start in (0..rows).step_by(tile_rows) {
-                    let tile = start..rows.min(start + tile_rows);
-                    let asked = tile.start / group..tile.end.div_ceil(group);
-                    let seen = problem.mask.visible_to_any(queries, keys, asked);
-                    plan.add(sequence, kv_head, tile, seen, wanted_splits);
+            let tile_rows = panels * panel_rows;
+            for start in (0..rows).step_by(tile_rows) {
+                let rows = start..rows.min(start + tile_rows);
+                let asked = rows.start / group..rows.end.div_ceil(group);
+                let keys = problem.mask.visible_to_any(queries, keys, asked);
+                let step = if rows.len() <= stream_rows { heads } else { 1 };
+                for head in (0..problem.kv_heads).step_by(step) {
+                    let kv_heads = head..problem.kv_heads.min(head + step);
+                    units.push(Unit { sequence, kv_heads, rows: rows.clone(), keys: keys.clone() });
                 }
             }
         }
-        plan.items.sort_by_key(|item| std::cmp::Reverse(item.rows.len() * item.keys.len()));
+        let mut plan = Self { panels, heads, ..Self::default() };
+        let wanted_splits = ENOUGH_BLOCKS.div_ceil(units.len().max(1));
+        units.into_iter().for_each(|unit| plan.add(unit, wanted_splits));
+        let work = |item: &Item| item.kv_heads.len() * item.rows.len() * item.keys.len();
+        plan.items.sort_by_key(|item| std::cmp::Reverse(work(item)));
         plan
     }
 
-    fn add(
-        &mut self,
-        sequence: usize,
-        kv_head: usize,
-        rows: Range<usize>,
-        keys: Range<usize>,
-        wanted_splits: usize,
-    ) {
-        let splits = wanted_splits.min(keys.len() / SPLIT_KEYS).max(1);
-        let step = keys.len().div_ceil(splits).next_multiple_of(SPLIT_STEP);
+    fn add(&mut self, unit: Unit, wanted_splits: usize) {
+        let Unit { sequence, kv_heads, rows, keys } = unit;
+        // Below so many keys a split costs more, in merging, than it wins.
+        let fewest = (1024 / kv_heads.len()).max(128);
+        let splits = wanted_splits.min(keys.len() / fewest).max(1);
+        // A multiple of both key tiles, so that they stay whole.
+        let step = keys.len().div_ceil(splits).next_multiple_of(96);
         if keys.len() <= step {
-            self.items.push(Item { sequence, kv_head, rows, keys, partial: None });
+            self.items.push(Item { sequence, kv_heads, rows, keys, partial: None });
             return;
         }
         let first = self.partial_rows;
+        let stride = kv_heads.len() * rows.len();
         for start in keys.clone().step_by(step) {
             let keys = start..keys.end.min(start + step);
-            let partial = Some(self.partial_rows);
-            self.partial_rows += rows.len();
-            self.items.push(Item { sequence, kv_head, rows: rows.clone(), keys, partial });
+            let (kv_heads, rows) = (kv_heads.clone(), rows.clone());
+            self.items.push(Item {
+                sequence,
+                kv_heads,
+                rows,
+                keys,
+                partial: Some(self.partial_rows),
+            });
+            self.partial_rows += stride;
         }
-        let splits = (self.partial_rows - first) / rows.len();
-        self.merges.push(Merge { sequence, kv_head, rows, partial: first, splits });
+        let splits = (self.partial_rows - first) / stride;
+        for (index, kv_head) in kv_heads.enumerate() {
+            let partial = first + index * rows.len();
+            let rows = rows.clone();
+            self.merges.push(Merge { sequence, kv_head, rows, partial, stride, splits });
+        }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -140,7 +140,8 @@ pub(super) unsafe fn row<S: Simd>(
         for at in (0..count).step_by(S::LANES) {
             largest = s.max(largest, s.load(scores.add(at)));
         }
-        let new_max = s.max(s.splat(max), s.mul(s.splat(s.reduce_max(largest)), s.splat(logits.factor)));
+        let new_max =
+            s.max(s.splat(max), s.mul(s.splat(s.reduce_max(largest)), s.splat(logits.factor)));
         let base = base(s, new_max);
         let rescale = exp2(s, s.sub(s.splat(max), base));
         let mut sums = s.splat(0.0);
