@@ -1,0 +1,106 @@
+//! `firstlight check`: a whole run, an interrupted one, and a report that follows its files.
+
+mod support;
+
+use sha2::{Digest, Sha256};
+use std::path::Path;
+use std::time::{Duration, Instant};
+use support::{command, environment, expect, json};
+use tempfile::tempdir;
+
+fn manifest(folder: &Path) -> serde_json::Value {
+    serde_json::from_slice(&std::fs::read(folder.join("run.json")).unwrap()).unwrap()
+}
+
+#[test]
+fn a_quick_check_leaves_a_whole_folder_whose_report_follows_its_files() {
+    let folder = tempdir().unwrap();
+    let venv = environment(folder.path(), &[("numpy", "2.1.0")]);
+    let arguments = ["check", "--quick", "--venv", venv.to_str().unwrap(), "-o", "run"];
+    let summary = json(folder.path(), &arguments, 0);
+    let run = folder.path().join("run");
+    assert!(!run.join("INCOMPLETE").exists());
+    let manifest = manifest(&run);
+    assert_eq!((&manifest["state"], &manifest["schema"]), (&"complete".into(), &1.into()));
+    assert!(
+        manifest["finished"].is_string() && manifest["stages"].as_array().unwrap().len() == 3,
+        "{manifest}"
+    );
+    for name in ["facts.json", "parity.csv", "bench.csv", "logs/run.log"] {
+        let artefacts = manifest["artefacts"].as_array().unwrap();
+        let artefact = artefacts.iter().find(|artefact| artefact["path"] == name).unwrap();
+        let content = std::fs::read(run.join(name)).unwrap();
+        assert_eq!(artefact["bytes"], content.len());
+        let hash: String =
+            Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(artefact["sha256"], hash.as_str(), "{name}");
+    }
+    let rows = summary["parity"]["rows"].as_array().unwrap();
+    let passed = rows.iter().filter(|row| row["status"] == "PASS").count();
+    assert!(passed >= 5 && rows.iter().all(|row| row["status"] != "FAIL"), "{rows:?}");
+    assert!(!summary["bench"]["rows"].as_array().unwrap().is_empty());
+    for name in ["report.md", "report.html"] {
+        let text = std::fs::read_to_string(run.join(name)).unwrap();
+        for artefact in ["facts.json", "parity.csv", "bench.csv"] {
+            assert!(text.contains(artefact), "{name} has no link to {artefact}");
+        }
+        assert!(
+            !text.contains("<script") && !text.to_lowercase().contains("incomplete run"),
+            "{name}"
+        );
+    }
+
+    // A second run into the same folder would mix two runs.
+    let (_, err) = expect(folder.path(), &arguments, 2);
+    assert!(err.contains("not empty") && err.contains("hint:"), "{err}");
+
+    // A planted failure in the file changes the prose and the verdict.
+    let before = std::fs::read_to_string(run.join("report.md")).unwrap();
+    let parity = std::fs::read_to_string(run.join("parity.csv")).unwrap();
+    std::fs::write(run.join("parity.csv"), parity.replacen(",PASS,", ",FAIL,", 1)).unwrap();
+    expect(folder.path(), &["report", "run"], 1);
+    let after = std::fs::read_to_string(run.join("report.md")).unwrap();
+    assert_ne!(before, after);
+    assert!(after.contains("1 FAIL") || after.contains("FAIL 1"), "{after}");
+    std::fs::write(run.join("parity.csv"), parity).unwrap();
+    expect(folder.path(), &["report", "run"], 0);
+    assert_eq!(std::fs::read_to_string(run.join("report.md")).unwrap(), before);
+
+    std::fs::write(run.join("parity.csv"), "op,case\nattention,x\n").unwrap();
+    let (_, err) = expect(folder.path(), &["report", "run"], 2);
+    assert!(err.contains("parity.csv"), "{err}");
+}
+
+#[test]
+fn an_interrupted_check_never_looks_whole() {
+    let folder = tempdir().unwrap();
+    let mut child = command(folder.path(), &["check", "--full", "-o", "run"])
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let run = folder.path().join("run");
+    let since = Instant::now();
+    while !run.join("facts.json").exists() {
+        assert!(since.elapsed() < Duration::from_secs(60), "check never wrote its facts");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // The full matrix takes minutes: the run is in its midst.
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(run.join("INCOMPLETE").exists());
+    assert_eq!(manifest(&run)["state"], "incomplete");
+    assert!(!run.join("report.html").exists());
+    expect(folder.path(), &["report", "run"], 1);
+    for name in ["report.md", "report.html"] {
+        let text = std::fs::read_to_string(run.join(name)).unwrap();
+        assert!(text.contains("Incomplete run"), "{name}");
+    }
+}
+
+#[test]
+fn a_folder_of_something_else_is_no_run() {
+    let folder = tempdir().unwrap();
+    support::refuses(folder.path(), &["report", "."], &["no run folder", "run.json"]);
+    std::fs::write(folder.path().join("run.json"), "{\"schema\": 99}").unwrap();
+    support::refuses(folder.path(), &["report", "."], &["schema 99"]);
+}

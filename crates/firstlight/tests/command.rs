@@ -1,0 +1,198 @@
+//! What every subcommand promises: exit status, one sentence with a hint, JSON, and nothing half-written.
+
+mod support;
+
+use support::{environment, expect, json, refuses};
+use tempfile::tempdir;
+
+#[test]
+fn usage_errors_exit_with_two_and_help_with_zero() {
+    let folder = tempdir().unwrap();
+    for arguments in [
+        &["nonsense"][..],
+        &["verify", "--backend", "abacus"],
+        &["check", "--quick", "--full"],
+        &[],
+    ] {
+        expect(folder.path(), arguments, 2);
+    }
+    let (help, _) = expect(folder.path(), &["--help"], 0);
+    for subcommand in
+        ["check", "doctor", "explain", "verify", "op", "bench", "report", "completions", "man"]
+    {
+        assert!(help.contains(subcommand), "{help}");
+        expect(folder.path(), &[subcommand, "--help"], 0);
+    }
+    // What does not exist yet is absent, not a placeholder.
+    for subcommand in ["plan", "apply", "run", "ps", "fit", "matrix", "compare", "gate"] {
+        expect(folder.path(), &[subcommand], 2);
+    }
+}
+
+#[test]
+fn doctor_speaks_the_contract() {
+    let folder = tempdir().unwrap();
+    let venv = environment(folder.path(), &[("numpy", "2.1.0"), ("einops", "0.8.1")]);
+    let report = json(folder.path(), &["doctor", "--venv", venv.to_str().unwrap()], 0);
+    assert_eq!(report["schema"], 1);
+    for field in ["platform", "backend", "gpus", "driver"] {
+        assert!(report["machine"].get(field).is_some(), "machine has no {field}");
+    }
+    assert!(["cpu", "cuda", "metal"].contains(&report["machine"]["backend"].as_str().unwrap()));
+    assert_eq!(report["envs"][0]["root"], venv.to_str().unwrap());
+    assert_eq!(report["envs"][0]["interpreter"]["version"]["value"], "3.12.3");
+    assert_eq!(report["envs"][0]["dists"].as_array().unwrap().len(), 2);
+    assert!(report["findings"].is_array());
+}
+
+#[test]
+fn findings_exit_with_one_and_name_evidence_and_fix() {
+    let folder = tempdir().unwrap();
+    let venv = environment(
+        folder.path(),
+        &[
+            ("torch", "2.5.1"),
+            ("nvidia_cublas_cu12", "12.4.5.8"),
+            ("nvidia_cublas_cu11", "11.11.3.6"),
+        ],
+    );
+    let report = json(folder.path(), &["doctor", "--venv", venv.to_str().unwrap()], 1);
+    let findings = report["findings"].as_array().unwrap();
+    let mixed = findings.iter().find(|finding| finding["rule"] == "mixed-cuda-majors").unwrap();
+    for field in ["severity", "title", "cause"] {
+        assert!(mixed[field].as_str().is_some_and(|text| !text.is_empty()), "{mixed}");
+    }
+    assert!(!mixed["evidence"].as_array().unwrap().is_empty());
+    assert!(!mixed["fix"].as_array().unwrap().is_empty());
+    let (text, _) = expect(folder.path(), &["doctor", "--venv", venv.to_str().unwrap()], 1);
+    assert!(text.contains("mixed-cuda-majors"), "{text}");
+    let explained =
+        json(folder.path(), &["explain", "mixed-cuda-majors", "--venv", venv.to_str().unwrap()], 0);
+    assert_eq!(explained["matches"][0]["confirmed_here"], true);
+}
+
+#[test]
+fn bad_environments_are_one_sentence() {
+    let folder = tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    refuses(folder.path(), &["doctor", "--venv", &path("absent")], &["absent", "does not exist"]);
+    std::fs::write(path("file"), "x").unwrap();
+    refuses(folder.path(), &["doctor", "--venv", &path("file")], &["file", "not a folder"]);
+    std::fs::create_dir(path("plain")).unwrap();
+    refuses(
+        folder.path(),
+        &["check", "--venv", &path("plain")],
+        &["plain", "not a python environment"],
+    );
+    // A refused check leaves no run folder behind.
+    assert!(!folder.path().join("firstlight-runs").exists());
+}
+
+#[test]
+fn a_corrupt_package_is_named_and_stops_nothing() {
+    let folder = tempdir().unwrap();
+    let venv = environment(folder.path(), &[("numpy", "2.1.0"), ("broken", "1.0")]);
+    let metadata = venv.join("lib/python3.12/site-packages/broken-1.0.dist-info/METADATA");
+    std::fs::write(&metadata, [0xff, 0xfe, 0x00, 0x80, b'\n']).unwrap();
+    let output =
+        support::run(folder.path(), &["doctor", "--json", "--venv", venv.to_str().unwrap()]);
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let problems = report["envs"][0]["problems"].to_string();
+    assert!(problems.contains("broken-1.0.dist-info"), "{problems}");
+    assert!(report["envs"][0]["dists"].to_string().contains("numpy"));
+}
+
+#[test]
+fn explain_lists_rules_and_suggests_the_nearest() {
+    let folder = tempdir().unwrap();
+    let listing = json(folder.path(), &["explain"], 0);
+    let rules: Vec<&str> = listing["rules"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|rule| rule["rule"].as_str().unwrap())
+        .collect();
+    assert!(rules.contains(&"cpu-only-torch"), "{rules:?}");
+    refuses(folder.path(), &["explain", "cpu-only-torh"], &["cpu-only-torh"]);
+    let (_, err) = expect(folder.path(), &["explain", "cpu-only-torh"], 2);
+    assert!(err.contains("did you mean `cpu-only-torch`"), "{err}");
+    let explained = json(folder.path(), &["explain", "CPU_ONLY_TORCH"], 0);
+    assert_eq!(explained["matches"][0]["rule"], "cpu-only-torch");
+    for field in ["title", "cause", "fix", "confirmed_here"] {
+        assert!(!explained["matches"][0][field].is_null(), "{explained}");
+    }
+}
+
+#[test]
+fn a_backend_that_is_not_there_is_never_a_pass() {
+    let folder = tempdir().unwrap();
+    let report = json(folder.path(), &["verify", "--backend", "metal", "--extent", "quick"], 1);
+    let rows = report["rows"].as_array().unwrap();
+    assert!(!rows.is_empty());
+    for row in rows {
+        assert_eq!(row["status"], "N/A");
+        assert!(row["reason"].as_str().unwrap().contains("metal is not available"), "{row}");
+        assert!(row["rel_err"].is_null());
+    }
+    let (_, err) = expect(folder.path(), &["bench", "--backend", "metal"], 2);
+    assert!(err.contains("metal is not available"), "{err}");
+    refuses(folder.path(), &["verify", "atention"], &["atention"]);
+}
+
+#[test]
+fn verify_speaks_the_contract() {
+    let folder = tempdir().unwrap();
+    let report = json(folder.path(), &["verify", "conv1d", "--extent", "quick"], 0);
+    assert_eq!(report["schema"], 1);
+    for row in report["rows"].as_array().unwrap() {
+        let fields = [
+            "op",
+            "case",
+            "backend",
+            "variant",
+            "dtype",
+            "status",
+            "reason",
+            "rel_err",
+            "max_err",
+            "tolerance",
+            "launches",
+            "millis",
+        ];
+        for field in fields {
+            assert!(row.get(field).is_some(), "no {field} in {row}");
+        }
+        if row["status"] == "PASS" {
+            assert!(row["launches"].as_u64().unwrap() > 0, "{row}");
+            assert!(
+                row["rel_err"].as_f64().unwrap() <= row["tolerance"].as_f64().unwrap(),
+                "{row}"
+            );
+        }
+    }
+}
+
+#[test]
+fn completions_and_man_pages_cover_every_subcommand() {
+    let folder = tempdir().unwrap();
+    for shell in ["bash", "zsh", "fish"] {
+        let (script, _) = expect(folder.path(), &["completions", shell], 0);
+        assert!(script.contains("doctor") && script.contains("firstlight"), "{shell}");
+    }
+    let (page, _) = expect(folder.path(), &["man"], 0);
+    assert!(page.contains(".TH firstlight"), "{page}");
+    expect(folder.path(), &["man", "-o", "pages"], 0);
+    for page in ["firstlight.1", "firstlight-check.1", "firstlight-op.1"] {
+        assert!(folder.path().join("pages").join(page).exists(), "{page}");
+    }
+}
+
+#[test]
+fn no_colour_and_no_progress_reach_a_pipe() {
+    let folder = tempdir().unwrap();
+    let (out, err) = expect(folder.path(), &["verify", "conv1d", "--extent", "quick"], 0);
+    assert!(!out.contains('\u{1b}') && err.is_empty(), "{err}");
+    let width = out.lines().map(|line| line.chars().count()).max().unwrap();
+    assert!(width <= 80, "{width} columns in a pipe\n{out}");
+}
