@@ -11,6 +11,16 @@ pub enum Tier {
     Full,
 }
 
+/// What several runs of a call must have in common. Their outputs must agree with the reference besides.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Property {
+    /// A second run gives the same bits: no result depends on which thread came first.
+    SameBits,
+    /// The dense call cut into runs of these many tokens, each going on from the state that the one before left, gives
+    /// the outputs of the whole call.
+    Continuation(Vec<usize>),
+}
+
 /// One call of an op with drawn inputs.
 pub struct Case {
     /// Op name.
@@ -21,6 +31,8 @@ pub struct Case {
     pub dtype: DType,
     /// How much of the matrix it belongs to.
     pub tier: Tier,
+    /// What several runs must have in common; `None` for one run that must agree with the reference.
+    pub property: Option<Property>,
     /// Draws the inputs. Called when the case runs, so a listed case costs no memory.
     pub build: Box<dyn Fn() -> (TensorMap, Settings) + Send + Sync>,
 }

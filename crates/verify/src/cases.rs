@@ -1,6 +1,14 @@
 //! The cases of the matrix: one file an op, gathered in [`CASES`].
 //!
-//! Shapes and edges come from the ops' own suites and from bugs seen in the field; a case's name says which.
+//! Shapes and edges come from the ops' own suites and from bugs seen in the field; a case's name says which:
+//! `suite/shape`, `edge/what` and `property/what`.
+
+mod attention;
+mod conv1d;
+mod kda;
+mod list;
+mod nsa;
+mod ssd;
 
 use crate::Case;
 
@@ -8,9 +16,60 @@ use crate::Case;
 pub type OpCases = (&'static str, fn() -> Vec<Case>);
 
 /// Each op with its cases. A test holds this list against [`kernels::OPS`].
-pub const CASES: &[OpCases] = &[];
+pub const CASES: &[OpCases] = &[
+    ("attention", attention::cases),
+    ("kda", kda::cases),
+    ("ssd", ssd::cases),
+    ("conv1d", conv1d::cases),
+    ("nsa", nsa::cases),
+];
 
 /// The cases of one op; none for an unknown name.
 pub fn cases(op: &str) -> Vec<Case> {
     CASES.iter().filter(|(name, _)| *name == op).flat_map(|(_, cases)| cases()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_op_has_its_cases_and_every_file_is_listed() {
+        let listed: Vec<&str> = CASES.iter().map(|(name, _)| *name).collect();
+        let ops: Vec<&str> = kernels::OPS.iter().map(|op| op.spec().name).collect();
+        assert_eq!(listed, ops);
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/cases");
+        let files: BTreeSet<String> = std::fs::read_dir(folder)
+            .unwrap()
+            .filter_map(|entry| {
+                entry.unwrap().file_name().to_str()?.strip_suffix(".rs").map(str::to_owned)
+            })
+            .filter(|file| file != "list")
+            .collect();
+        assert_eq!(files, listed.iter().map(|name| (*name).to_owned()).collect());
+    }
+
+    #[test]
+    fn names_are_unique_and_every_case_binds_and_can_run_on_a_processor() {
+        let device = device::open(facts::BackendKind::Cpu).unwrap();
+        for op in kernels::OPS {
+            let mut names = BTreeSet::new();
+            for case in cases(op.spec().name) {
+                assert!(names.insert((case.name.clone(), case.dtype)), "{case:?} is listed twice");
+                assert!(
+                    case.name
+                        .split_once('/')
+                        .is_some_and(|(suite, what)| !suite.is_empty() && !what.is_empty())
+                );
+                let (inputs, settings) = (case.build)();
+                let call = op
+                    .bind(&inputs, &settings)
+                    .map_err(|error| format!("{case:?}: {error}"))
+                    .unwrap();
+                call.select(&device, None).map_err(|error| format!("{case:?}: {error}")).unwrap();
+                assert_eq!(call.problem().dtype(), case.dtype, "{case:?}");
+            }
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! One variant, one call: run it and say whether it may be believed.
 
 use crate::compare::{Agreement, compare};
+use crate::references::References;
 use crate::tolerance;
 use device::Device;
 use facts::Status;
@@ -24,7 +25,7 @@ pub struct Judgement {
 }
 
 impl Judgement {
-    fn fail(reason: String, launches: u64, millis: f64) -> Self {
+    pub(crate) fn fail(reason: String, launches: u64, millis: f64) -> Self {
         Self { status: Status::Fail, reason, agreement: None, launches, millis }
     }
 }
@@ -93,6 +94,16 @@ pub fn judge<'a>(
     device: &'a Device,
     variant: &str,
 ) -> (Judgement, Option<Verified<'a>>) {
+    judge_with(&mut References::of(call), device, variant)
+}
+
+/// The same with references that may be known already.
+pub(crate) fn judge_with<'a>(
+    references: &mut References<'a>,
+    device: &'a Device,
+    variant: &str,
+) -> (Judgement, Option<Verified<'a>>) {
+    let call = references.call();
     let mut execution = match call.prepare(device, variant) {
         Ok(execution) => execution,
         Err(error) => return (Judgement::fail(error.to_string(), 0, 0.0), None),
@@ -101,7 +112,10 @@ pub fn judge<'a>(
     if let Some(judgement) = unbelievable(&ran, execution.kernel()) {
         return (judgement, None);
     }
-    let judgement = judge_outputs(call, execution.outputs());
+    let judgement = match references.given(execution.outputs()) {
+        Ok(reference) => against(call, execution.outputs(), &reference),
+        Err(reason) => Judgement::fail(reason, 0, 0.0),
+    };
     let judgement = Judgement { launches: ran.launches, millis: ran.millis, ..judgement };
     let verified = match (judgement.status, judgement.agreement) {
         (Status::Pass, Some(agreement)) => Some(Verified::new(execution, agreement)),

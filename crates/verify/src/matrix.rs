@@ -1,7 +1,9 @@
 //! The parity matrix: every case against every variant that a plan asks for.
 
-use crate::judge::judge;
-use crate::{Tier, cases, tolerance};
+use crate::judge::judge_with;
+use crate::property::judge_property;
+use crate::references::References;
+use crate::{Case, Tier, cases, tolerance};
 use device::Device;
 use facts::{BackendKind, ParityReport, ParityRow, SCHEMA, Status};
 use kernels::{DType, Op};
@@ -52,40 +54,50 @@ pub fn matrix(plan: &Plan, mut on_row: impl FnMut(&ParityRow)) -> ParityReport {
 }
 
 fn run_op(op: &dyn Op, device: &Device, plan: &Plan, push: &mut dyn FnMut(ParityRow)) {
+    for case in cases(op.spec().name).iter().filter(|case| case.tier <= plan.tier) {
+        run_case(case, device, plan.all_variants, push);
+    }
+}
+
+/// Runs one case on the variant that selection chooses, and on every other one that can run when `all_variants`.
+///
+/// A case that does not bind is a failed row, one that no variant can run an N/A row.
+pub fn run_case(case: &Case, device: &Device, all_variants: bool, push: &mut dyn FnMut(ParityRow)) {
+    let (inputs, settings) = (case.build)();
     let backend = device.capabilities().backend;
-    for case in cases(op.spec().name).into_iter().filter(|case| case.tier <= plan.tier) {
-        let (inputs, settings) = (case.build)();
-        let row = |status, reason: String| {
-            blank(case.op, &case.name, backend, case.dtype, status, reason)
-        };
-        let call = match op.bind(&inputs, &settings) {
-            Ok(call) => call,
-            Err(error) => {
-                push(row(Status::Fail, format!("the case does not bind: {error}")));
-                continue;
-            }
-        };
-        let selection = match call.select(device, None) {
-            Ok(selection) => selection,
-            Err(error) => {
-                push(row(Status::NotApplicable, error.to_string()));
-                continue;
-            }
-        };
-        let others = selection.refused.iter().map(|refusal| refusal.variant);
-        let others = others
-            .filter(|variant| plan.all_variants && call.select(device, Some(variant)).is_ok());
-        for variant in std::iter::once(selection.chosen).chain(others) {
-            let (judgement, _) = judge(call.as_ref(), device, variant);
-            push(ParityRow {
-                variant: variant.to_owned(),
-                rel_err: judgement.agreement.map(|agreement| agreement.relative),
-                max_err: judgement.agreement.map(|agreement| agreement.max),
-                launches: judgement.launches,
-                millis: judgement.millis,
-                ..row(judgement.status, judgement.reason)
-            });
+    let row =
+        |status, reason: String| blank(case.op, &case.name, backend, case.dtype, status, reason);
+    let bound = kernels::op(case.op).and_then(|op| Ok((op, op.bind(&inputs, &settings)?)));
+    let (op, call) = match bound {
+        Ok(bound) => bound,
+        Err(error) => {
+            return push(row(Status::Fail, format!("the case does not bind: {error}")));
         }
+    };
+    let selection = match call.select(device, None) {
+        Ok(selection) => selection,
+        Err(error) => return push(row(Status::NotApplicable, error.to_string())),
+    };
+    let mut references = References::of(call.as_ref());
+    let others = selection.refused.iter().map(|refusal| refusal.variant);
+    let others =
+        others.filter(|variant| all_variants && call.select(device, Some(variant)).is_ok());
+    for variant in std::iter::once(selection.chosen).chain(others) {
+        let judgement = match &case.property {
+            None => judge_with(&mut references, device, variant).0,
+            Some(property) => {
+                let given = (&inputs, &settings);
+                judge_property(op, given, property, &mut references, device, variant)
+            }
+        };
+        push(ParityRow {
+            variant: variant.to_owned(),
+            rel_err: judgement.agreement.map(|agreement| agreement.relative),
+            max_err: judgement.agreement.map(|agreement| agreement.max),
+            launches: judgement.launches,
+            millis: judgement.millis,
+            ..row(judgement.status, judgement.reason)
+        });
     }
 }
 

@@ -5,120 +5,15 @@
 //! of that part alone. Attention rows do not mix either: there only the last tokens of the queries are recomputed.
 
 use crate::judge::{Judgement, against, run, unbelievable};
+use crate::layout::{Axis, layout};
 use crate::{Draw, Verified};
 use device::Device;
 use facts::Status;
-use kernels::{Call, DType, Op, Settings, Tensor, TensorMap};
+use kernels::{Call, Op, Settings, Tensor, TensorMap};
 use std::ops::Range;
-
-/// What a dimension of a tensor runs over, as far as sampling cuts it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Axis {
-    /// Kept whole.
-    Whole,
-    /// Sequences.
-    Batch,
-    /// Query tokens, of which the last few are kept.
-    QueryTokens,
-    /// Heads of the first kind (queries; heads of an SSD; channels of a convolution).
-    Head,
-    /// Heads of the second kind, shared by or sharing those of the first.
-    Shared,
-}
-
-use Axis::{Batch, Head, QueryTokens, Shared, Whole};
-
-/// One op's axes: tensor names (inputs and outputs) with their dense shapes.
-struct Layout {
-    op: &'static str,
-    /// Tensor whose shape gives the number of heads of the first kind, and the dimension.
-    heads: (&'static str, usize),
-    /// The same for the second kind.
-    shared: (&'static str, usize),
-    tensors: &'static [(&'static str, &'static [Axis])],
-}
 
 /// Query tokens recomputed where rows do not mix.
 const QUERY_TOKENS: usize = 32;
-
-const LAYOUTS: &[Layout] = &[
-    Layout {
-        op: "attention",
-        heads: ("q", 2),
-        shared: ("k", 2),
-        tensors: &[
-            ("q", &[Batch, QueryTokens, Head, Whole]),
-            ("k", &[Batch, Whole, Shared, Whole]),
-            ("v", &[Batch, Whole, Shared, Whole]),
-            ("o", &[Batch, QueryTokens, Head, Whole]),
-            ("lse", &[Batch, Head, QueryTokens]),
-        ],
-    },
-    Layout {
-        op: "kda",
-        heads: ("v", 2),
-        shared: ("q", 2),
-        tensors: &[
-            ("q", &[Batch, Whole, Shared, Whole]),
-            ("k", &[Batch, Whole, Shared, Whole]),
-            ("v", &[Batch, Whole, Head, Whole]),
-            ("g", &[Batch, Whole, Head, Whole]),
-            ("beta", &[Batch, Whole, Head]),
-            ("A_log", &[Head]),
-            ("dt_bias", &[Head, Whole]),
-            ("initial_state", &[Batch, Head, Whole, Whole]),
-            ("o", &[Batch, Whole, Head, Whole]),
-            ("final_state", &[Batch, Head, Whole, Whole]),
-        ],
-    },
-    Layout {
-        op: "ssd",
-        heads: ("x", 2),
-        shared: ("B", 2),
-        tensors: &[
-            ("x", &[Batch, Whole, Head, Whole]),
-            ("dt", &[Batch, Whole, Head]),
-            ("A", &[Head]),
-            ("B", &[Batch, Whole, Shared, Whole]),
-            ("C", &[Batch, Whole, Shared, Whole]),
-            ("D", &[Head]),
-            ("z", &[Batch, Whole, Head, Whole]),
-            ("dt_bias", &[Head]),
-            ("initial_state", &[Batch, Head, Whole, Whole]),
-            ("o", &[Batch, Whole, Head, Whole]),
-            ("final_state", &[Batch, Head, Whole, Whole]),
-        ],
-    },
-    Layout {
-        op: "conv1d",
-        heads: ("x", 2),
-        shared: ("x", 2),
-        tensors: &[
-            ("x", &[Batch, Whole, Head]),
-            ("weight", &[Head, Whole]),
-            ("bias", &[Head]),
-            ("initial_state", &[Batch, Head, Whole]),
-            ("o", &[Batch, Whole, Head]),
-            ("final_state", &[Batch, Head, Whole]),
-        ],
-    },
-    Layout {
-        op: "nsa",
-        heads: ("q", 2),
-        shared: ("k", 2),
-        tensors: &[
-            ("q", &[Batch, QueryTokens, Head, Whole]),
-            ("k", &[Batch, Whole, Shared, Whole]),
-            ("v", &[Batch, Whole, Shared, Whole]),
-            ("g_cmp", &[Batch, QueryTokens, Head]),
-            ("g_slc", &[Batch, QueryTokens, Head]),
-            ("g_swa", &[Batch, QueryTokens, Head]),
-            ("o", &[Batch, QueryTokens, Head, Whole]),
-            ("indices", &[Batch, QueryTokens, Shared, Whole]),
-            ("reads", &[Batch, QueryTokens, Shared, Whole]),
-        ],
-    },
-];
 
 /// One drawn part of a dense call: what to keep of each axis.
 #[derive(Debug, Clone)]
@@ -137,15 +32,7 @@ impl Sample {
     pub fn draw(op: &str, inputs: &TensorMap, draw: &mut Draw) -> Result<Self, String> {
         let layout = layout(op)?;
         for (name, tensor) in inputs {
-            match layout.tensors.iter().find(|(known, _)| known == name) {
-                Some((_, axes)) if axes.len() == tensor.shape().len() => {}
-                _ => {
-                    return Err(format!(
-                        "tensor `{name}` {:?} is of a form that is not sampled",
-                        tensor.shape()
-                    ));
-                }
-            }
+            layout.axes(name, tensor)?;
         }
         let size =
             |(name, at): (&str, usize)| inputs.get(name).map_or(0, |tensor| tensor.shape()[at]);
@@ -177,53 +64,17 @@ impl Sample {
 
     fn cut(&self, tensors: &TensorMap) -> Result<TensorMap, String> {
         let layout = layout(self.op)?;
-        let mut cut = TensorMap::new();
-        for (name, tensor) in tensors {
-            let Some((_, axes)) = layout.tensors.iter().find(|(known, _)| known == name) else {
-                return Err(format!("tensor `{name}` is of a form that is not sampled"));
-            };
-            let ranges: Vec<Range<usize>> = axes
-                .iter()
-                .zip(tensor.shape())
-                .map(|(axis, size)| match axis {
-                    Whole => 0..*size,
-                    Batch => self.batch.clone(),
-                    QueryTokens => size.saturating_sub(QUERY_TOKENS)..*size,
-                    Head => self.heads.clone(),
-                    Shared => self.shared.clone(),
-                })
-                .collect();
-            cut.insert(name.clone(), slice(tensor, &ranges));
-        }
-        Ok(cut)
-    }
-}
-
-fn layout(op: &str) -> Result<&'static Layout, String> {
-    LAYOUTS
-        .iter()
-        .find(|layout| layout.op == op)
-        .ok_or_else(|| format!("op `{op}` has no layout to sample by"))
-}
-
-/// The part of a tensor inside one range a dimension.
-fn slice(tensor: &Tensor, ranges: &[Range<usize>]) -> Tensor {
-    let shape: Vec<usize> = ranges.iter().map(ExactSizeIterator::len).collect();
-    let values = tensor.to_f64();
-    let mut out = Vec::with_capacity(shape.iter().product());
-    copy(&values, tensor.shape(), ranges, 0, &mut out);
-    let part = Tensor::new(&shape, out);
-    if tensor.dtype() == DType::F64 { part } else { part.cast(tensor.dtype()) }
-}
-
-fn copy(values: &[f64], shape: &[usize], ranges: &[Range<usize>], base: usize, out: &mut Vec<f64>) {
-    match (shape, ranges) {
-        ([_], [range]) => out.extend_from_slice(&values[base + range.start..base + range.end]),
-        ([_, inner @ ..], [range, rest @ ..]) => {
-            let stride: usize = inner.iter().product();
-            range.clone().for_each(|index| copy(values, inner, rest, base + index * stride, out));
-        }
-        _ => out.push(values[base]),
+        let keep = |axis, size: usize| match axis {
+            Axis::Whole | Axis::Tokens => 0..size,
+            Axis::Batch => self.batch.clone(),
+            Axis::QueryTokens => size.saturating_sub(QUERY_TOKENS)..size,
+            Axis::Head => self.heads.clone(),
+            Axis::Shared => self.shared.clone(),
+        };
+        let cut = |(name, tensor): (&String, &Tensor)| {
+            Ok((name.clone(), layout.cut(name, tensor, keep)?))
+        };
+        tensors.iter().map(cut).collect()
     }
 }
 

@@ -1,0 +1,278 @@
+use super::list::{ALL, BF16, Call, F16, F32, F32_BF16, List, integers, offsets};
+use crate::Tier::{Full, Quick, Standard};
+use crate::{Case, Draw, Property};
+use kernels::{DType, Settings, Tensor, TensorMap};
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut list = List::new("attention");
+    ffpa(&mut list);
+    head_dims(&mut list);
+    masks(&mut list);
+    layouts(&mut list);
+    values(&mut list);
+    let call = Attention::new(200, 4, 64).keys(333).causal();
+    list.property(Quick, "property/same-bits", F32_BF16, Property::SameBits, &call);
+    list.done()
+}
+
+/// FFPA's forward suite: wide heads, 16 query heads over 4 key heads, lengths that are no multiple of a tile.
+fn ffpa(list: &mut List) {
+    let ffpa = |tokens, dim| Attention::new(tokens, 16, dim).kv_heads(4);
+    list.add(Quick, "ffpa/d320-gqa16x4-t75", ALL, &ffpa(75, 320).causal());
+    for (dim, tokens) in [(320, 201), (384, 129), (512, 161), (640, 97)] {
+        let name = |what: &str| format!("ffpa/d{dim}-gqa16x4-t{tokens}{what}");
+        list.add(Standard, &name(""), &[DType::Bf16, DType::F16], &ffpa(tokens, dim));
+        list.add(Standard, &name("-causal"), F32, &ffpa(tokens, dim).causal());
+        let name = format!("ffpa/d{dim}-gqa16x4-t517-causal");
+        list.add(Full, &name, BF16, &ffpa(517, dim).causal());
+    }
+    for (queries, tier) in [(1, Quick), (5, Standard), (7, Standard)] {
+        let decode = ffpa(queries, 512).keys(300).causal();
+        list.add(tier, &format!("ffpa/d512-decode-tq{queries}"), ALL, &decode);
+        let decode = ffpa(queries, 320).batch(2).keys(1025).causal();
+        list.add(Standard, &format!("ffpa/d320-decode-tq{queries}-tk1025"), F16, &decode);
+    }
+}
+
+/// Every head dimension that a fast path is named for, and the ones between.
+fn head_dims(list: &mut List) {
+    for dim in [32, 64, 96, 128, 192, 256] {
+        let call = Attention::new(150, 2, dim).kv_heads(1);
+        list.add(Standard, &format!("dims/d{dim}-t150"), ALL, &call);
+    }
+    for dim in [448, 576, 704, 768, 896, 1024] {
+        let call = Attention::new(70, 2, dim).causal();
+        list.add(Standard, &format!("dims/d{dim}-t70"), F32_BF16, &call);
+    }
+    list.add(Quick, "edge/d60", ALL, &Attention::new(67, 3, 60).causal());
+    list.add(Quick, "edge/d100-dv33", F32_BF16, &Attention::new(40, 2, 100).value_dim(33));
+    for dim in [1, 7, 72] {
+        list.add(Standard, &format!("edge/d{dim}"), ALL, &Attention::new(50, 2, dim).causal());
+    }
+    // Multi-head latent attention: one key head of 512 + 64 channels whose first 512 are the values.
+    let mla = Attention::new(1, 16, 576).kv_heads(1).value_dim(512).causal();
+    list.add(Quick, "mla/576-512-decode-tk200", F32_BF16, &mla.clone().keys(200));
+    list.add(Standard, "mla/576-512-decode-tq2-tk1111", ALL, &mla.clone().queries(2).keys(1111));
+    list.add(Standard, "mla/192-128-t130", BF16, &Attention::new(130, 4, 192).value_dim(128));
+    let long = |dim| Attention::new(2048, 4, dim).causal();
+    list.add(Full, "dims/d128-t2048-causal", F32_BF16, &long(128));
+    list.add(Full, "dims/d64-t2048-causal", F16, &long(64));
+    list.add(Full, "dims/d1024-t700", F32_BF16, &Attention::new(700, 2, 1024));
+    list.add(Full, "mla/576-512-decode-tk4097", BF16, &mla.batch(2).keys(4097));
+}
+
+fn masks(list: &mut List) {
+    let base = |queries: usize, keys: usize| Attention::new(queries, 2, 64).keys(keys);
+    // torch's is_causal is aligned at the top left: one query over many keys would see key 0 only.
+    list.add(Quick, "edge/causal-tq1-tk65", ALL, &base(1, 65).causal());
+    list.add(Quick, "edge/causal-tq-below-tk", F32_BF16, &base(13, 130).causal());
+    // The first Tq - Tk queries see nothing: o = 0, lse = -inf.
+    list.add(Quick, "edge/causal-tq-over-tk-no-visible-key", ALL, &base(100, 37).causal());
+    list.add(Quick, "edge/t1", ALL, &base(1, 1).causal());
+    list.add(Quick, "edge/no-keys", F32, &base(5, 0));
+    list.add(Quick, "edge/window-12-0-causal", F32_BF16, &base(70, 90).causal().left(12));
+    list.add(Quick, "edge/window-5-3", F32, &base(66, 66).left(5).right(3));
+    list.add(Standard, "edge/window-0-0", F32, &base(130, 130).left(0).right(0));
+    list.add(Standard, "edge/window-left-only", BF16, &base(90, 200).left(40));
+    list.add(Standard, "edge/window-right-only-no-visible-key", F32, &base(130, 60).right(4));
+    list.add(Standard, "edge/window-decode", ALL, &base(1, 1000).causal().left(127));
+    list.add(Standard, "edge/window-wider-than-keys", F16, &base(60, 60).left(4096).right(4096));
+    list.add(Quick, "edge/gqa-12x3-causal", F32, &Attention::new(33, 12, 32).kv_heads(3).causal());
+    list.add(Standard, "edge/mqa-24x1", BF16, &Attention::new(65, 24, 64).kv_heads(1).causal());
+}
+
+fn layouts(list: &mut List) {
+    let packed = |lengths: &[(usize, usize)]| Attention::new(0, 4, 64).kv_heads(2).packed(lengths);
+    let same = [(15, 15), (0, 0), (1, 1), (64, 64), (40, 40)];
+    list.add(Quick, "edge/varlen-empty-sequence", ALL, &packed(&same).causal());
+    // No queries, no keys, more queries than keys, decode.
+    let uneven = [(3, 40), (0, 9), (30, 21), (5, 0), (1, 100), (0, 0)];
+    list.add(Quick, "edge/varlen-uneven", F32_BF16, &packed(&uneven).causal());
+    list.add(Standard, "edge/varlen-nothing", F32, &packed(&[(0, 0)]));
+    let long = [(256, 256), (244, 244), (500, 500), (129, 129)];
+    list.add(Standard, "varlen/256-244-500-129", F32_BF16, &packed(&long).causal());
+    let windows = packed(&[(100, 300), (77, 77), (1, 513)]).causal().left(31);
+    list.add(Standard, "varlen/window", F16, &windows);
+    let paged = |queries, lengths: &[usize], block| {
+        Attention::new(queries, 8, 128).kv_heads(2).paged(lengths, block).causal()
+    };
+    list.add(Quick, "paged/block16-decode", F32_BF16, &paged(1, &[33, 0, 128, 77], 16));
+    list.add(Standard, "paged/block64-tq7", ALL, &paged(7, &[500, 3, 64], 64));
+    list.add(Standard, "paged/block1", F32, &paged(1, &[9, 20], 1));
+    let cache = Attention::new(1, 8, 64).kv_heads(4).keys(150).cached(&[150, 1, 0, 99]).causal();
+    list.add(Quick, "edge/cache-seqlens", F32_BF16, &cache);
+    list.add(Standard, "edge/no-batch", F32, &Attention::new(4, 2, 32).batch(0));
+    list.add(
+        Standard,
+        "decode/b8-tk2048",
+        BF16,
+        &Attention::new(1, 8, 128).kv_heads(2).batch(8).keys(2048).causal(),
+    );
+}
+
+fn values(list: &mut List) {
+    let base = Attention::new(70, 2, 64).causal();
+    list.add(Quick, "edge/softcap-5", F32_BF16, &base.clone().set("softcap", 5).spread(4.0));
+    list.add(Standard, "edge/softcap-50-window", F32, &base.clone().set("softcap", 50).left(9));
+    list.add(Quick, "edge/large-logits", F32_BF16, &base.clone().spread(30.0));
+    list.add(Standard, "edge/larger-logits", F32, &base.clone().spread(300.0));
+    list.add(Quick, "edge/scale-0.3", F32, &base.clone().set("scale", 0.3));
+    list.add(Standard, "edge/scale-0", F32, &base.clone().set("scale", 0));
+    list.add(Standard, "edge/scale-negative", F16, &base.clone().set("scale", -0.2));
+    list.add(Quick, "edge/far-below-zero", F32, &Attention { sunk: true, ..base });
+}
+
+/// A call of attention.
+#[derive(Clone)]
+struct Attention {
+    batch: usize,
+    queries: usize,
+    keys: usize,
+    heads: usize,
+    kv_heads: usize,
+    dim: usize,
+    value_dim: usize,
+    /// Numbers of queries and keys of packed sequences.
+    packed: Option<Vec<(usize, usize)>>,
+    /// Keys of each sequence, and the block size where they are paged.
+    cached: Option<(Vec<usize>, Option<usize>)>,
+    /// Standard deviation of the queries.
+    spread: f64,
+    /// Every logit is far below zero: exp of it vanishes unless the maximum is taken out first.
+    sunk: bool,
+    settings: Settings,
+}
+
+impl Attention {
+    fn new(tokens: usize, heads: usize, dim: usize) -> Self {
+        Self {
+            batch: 1,
+            queries: tokens,
+            keys: tokens,
+            heads,
+            kv_heads: heads,
+            dim,
+            value_dim: dim,
+            packed: None,
+            cached: None,
+            spread: 1.0,
+            sunk: false,
+            settings: Settings::new(),
+        }
+    }
+
+    fn batch(self, batch: usize) -> Self {
+        Self { batch, ..self }
+    }
+
+    fn queries(self, queries: usize) -> Self {
+        Self { queries, ..self }
+    }
+
+    fn keys(self, keys: usize) -> Self {
+        Self { keys, ..self }
+    }
+
+    fn kv_heads(self, kv_heads: usize) -> Self {
+        Self { kv_heads, ..self }
+    }
+
+    fn value_dim(self, value_dim: usize) -> Self {
+        Self { value_dim, ..self }
+    }
+
+    fn spread(self, spread: f64) -> Self {
+        Self { spread, ..self }
+    }
+
+    fn packed(self, lengths: &[(usize, usize)]) -> Self {
+        Self { packed: Some(lengths.to_vec()), ..self }
+    }
+
+    fn cached(self, lengths: &[usize]) -> Self {
+        Self { batch: lengths.len(), cached: Some((lengths.to_vec(), None)), ..self }
+    }
+
+    fn paged(self, lengths: &[usize], block: usize) -> Self {
+        Self { batch: lengths.len(), cached: Some((lengths.to_vec(), Some(block))), ..self }
+    }
+
+    fn set(mut self, name: &str, value: impl std::fmt::Display) -> Self {
+        self.settings.set(name, value);
+        self
+    }
+
+    fn causal(self) -> Self {
+        self.set("causal", true)
+    }
+
+    fn left(self, keys: usize) -> Self {
+        self.set("window_left", keys)
+    }
+
+    fn right(self, keys: usize) -> Self {
+        self.set("window_right", keys)
+    }
+}
+
+impl Call for Attention {
+    fn draw(&self, draw: &mut Draw, dtype: DType) -> (TensorMap, Settings) {
+        let mut inputs = TensorMap::new();
+        let (mut rows, mut key_rows) =
+            (vec![self.batch, self.queries], vec![self.batch, self.keys]);
+        if let Some(lengths) = &self.packed {
+            rows = vec![lengths.iter().map(|pair| pair.0).sum()];
+            key_rows = vec![lengths.iter().map(|pair| pair.1).sum()];
+            let own = offsets(lengths.iter().map(|pair| pair.0));
+            let keys = offsets(lengths.iter().map(|pair| pair.1));
+            if own != keys {
+                inputs.insert("cu_seqlens_k".to_owned(), keys);
+            }
+            inputs.insert("cu_seqlens".to_owned(), own);
+        }
+        if let Some((lengths, block)) = &self.cached {
+            let counts: Vec<i32> = lengths.iter().map(|length| *length as i32).collect();
+            inputs.insert("cache_seqlens".to_owned(), integers(&counts));
+            if let Some(block) = *block {
+                let (table, blocks) = block_table(draw, lengths, block);
+                let width = table.len() / lengths.len().max(1);
+                let table = Tensor::new(&[lengths.len(), width], table);
+                inputs.insert("block_table".to_owned(), table);
+                key_rows = vec![blocks, block];
+            }
+        }
+        let shape = |rows: &[usize], heads, dim| [rows, &[heads, dim]].concat();
+        let (q, k) =
+            (shape(&rows, self.heads, self.dim), shape(&key_rows, self.kv_heads, self.dim));
+        let v = shape(&key_rows, self.kv_heads, self.value_dim);
+        let (mut q, mut k) = (draw.normals(&q, dtype, self.spread), draw.normals(&k, dtype, 1.0));
+        if self.sunk {
+            q = sink(&q, -1024.0, self.dim);
+            k = sink(&k, 128.0, self.dim);
+        }
+        inputs.insert("q".to_owned(), q);
+        inputs.insert("k".to_owned(), k);
+        inputs.insert("v".to_owned(), draw.normals(&v, dtype, 1.0));
+        (inputs, self.settings.clone())
+    }
+}
+
+/// The same rows with `value` in the first channel and 0 in the others: sums of terms that large keep no others.
+fn sink(tensor: &Tensor, value: f64, dim: usize) -> Tensor {
+    let mut values = vec![0.0; tensor.len()];
+    values.chunks_mut(dim).for_each(|row| row[0] = value);
+    Tensor::new(tensor.shape(), values).cast(tensor.dtype())
+}
+
+/// A table of shuffled blocks with -1 past each sequence's end, and the number of blocks: one more than are used.
+fn block_table(draw: &mut Draw, lengths: &[usize], block: usize) -> (Vec<i32>, usize) {
+    let used: Vec<usize> = lengths.iter().map(|length| length.div_ceil(block)).collect();
+    let (width, total) = (used.iter().max().map_or(0, |most| most + 1), used.iter().sum::<usize>());
+    let mut free: Vec<i32> = (0..=total as i32).collect();
+    let mut table = Vec::new();
+    for used in used {
+        table.extend((0..used).map(|_| free.swap_remove(draw.below(free.len()))));
+        table.extend(std::iter::repeat_n(-1, width - used));
+    }
+    (table, total + 1)
+}

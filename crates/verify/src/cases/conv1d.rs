@@ -1,0 +1,184 @@
+use super::list::{ALL, Call, F32, F32_BF16, List, integers, offsets, poison_unused, slots};
+use crate::Tier::{Full, Quick, Standard};
+use crate::{Case, Draw, Property};
+use kernels::{DType, Settings, TensorMap};
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut list = List::new("conv1d");
+    forward(&mut list);
+    update(&mut list);
+    edges(&mut list);
+    for width in [2, 4] {
+        let call = Conv::new(100, 70, width).batch(2).silu().initial(width - 1);
+        let parts = Property::Continuation(vec![50, 1, 2, 47]);
+        let name = format!("property/continuation-50-1-2-47-w{width}");
+        list.property(Quick, &name, F32_BF16, parts, &call);
+    }
+    let call = Conv::new(300, 200, 4).batch(2).silu().initial(5);
+    list.property(Quick, "property/same-bits", F32_BF16, Property::SameBits, &call);
+    list.done()
+}
+
+/// causal-conv1d's forward suite: widths 2 to 4, T 1 to 4096, 64 and 4128 channels, with and without SiLU.
+fn forward(list: &mut List) {
+    for width in [2, 3, 4] {
+        for (tokens, tier) in [
+            (1, Quick),
+            (2, Standard),
+            (8, Standard),
+            (129, Quick),
+            (151, Standard),
+            (1134, Standard),
+            (4096, Full),
+        ] {
+            let plain = Conv::new(tokens, 64, width).batch(2);
+            list.add(tier, &format!("causal-conv1d/w{width}-t{tokens}-c64"), ALL, &plain);
+            let silu = Conv::new(tokens, 64, width).silu().initial(width - 1);
+            let name = format!("causal-conv1d/w{width}-t{tokens}-c64-silu-state");
+            list.add(Standard.max(tier), &name, F32_BF16, &silu);
+        }
+        let wide = |tokens| Conv::new(tokens, 4128, width).silu();
+        list.add(Standard, &format!("causal-conv1d/w{width}-t151-c4128"), ALL, &wide(151));
+        list.add(Full, &format!("causal-conv1d/w{width}-t1134-c4128"), F32_BF16, &wide(1134));
+        let lengths = [3, 129, 0, 1, 151, 2];
+        let varlen = Conv::new(0, 64, width).packed(&lengths).silu();
+        list.add(Quick, &format!("causal-conv1d/varlen-w{width}"), F32_BF16, &varlen);
+        let pool = Conv { padding: true, ..varlen.pool(9, width - 1) };
+        list.add(Quick, &format!("causal-conv1d/varlen-padding-w{width}"), ALL, &pool);
+        let first = Conv { channel_first: true, ..Conv::new(151, 64, width).batch(2).silu() };
+        list.add(Standard, &format!("causal-conv1d/channel-first-w{width}"), ALL, &first);
+    }
+}
+
+/// causal-conv1d's update suite: one token, states longer than needed, state indices with -1 padding, rings.
+fn update(list: &mut List) {
+    for width in [2, 3, 4] {
+        let update = Conv::new(1, 2064, width).batch(3).silu();
+        let pool = Conv { padding: true, ..update.clone().pool(7, width - 1) };
+        list.add(Quick, &format!("causal-conv1d/update-w{width}-padding"), F32_BF16, &pool);
+        let ring = Conv { ring: true, ..update.clone().initial(width + 2) };
+        list.add(Quick, &format!("causal-conv1d/update-w{width}-ring"), F32, &ring);
+        let long = update.initial(width + 3);
+        list.add(Standard, &format!("causal-conv1d/update-w{width}-long-state"), ALL, &long);
+    }
+    let speculative = Conv { ring: true, ..Conv::new(5, 100, 4).batch(3).silu().pool(8, 7) };
+    list.add(Standard, "causal-conv1d/update-t5-ring-pool", ALL, &speculative);
+}
+
+fn edges(list: &mut List) {
+    let base = |tokens| Conv::new(tokens, 33, 4).silu().initial(3);
+    list.add(Quick, "edge/c33-t70", ALL, &base(70));
+    // Fewer tokens than taps: part of the old state stays.
+    for tokens in [1, 2, 3] {
+        list.add(Quick, &format!("edge/t{tokens}-w4"), F32_BF16, &base(tokens));
+    }
+    list.add(Quick, "edge/long-state-t2", F32, &Conv::new(2, 40, 4).initial(8));
+    list.add(Standard, "edge/c1", F32, &Conv::new(50, 1, 3).silu());
+    list.add(Quick, "edge/no-bias", F32, &Conv { bias: false, ..base(40) });
+    list.add(Quick, "edge/large-values", F32_BF16, &Conv { scale: 40.0, ..base(40) });
+    list.add(Quick, "edge/varlen-empty-sequence", ALL, &base(0).packed(&[0, 2, 0, 30, 1]));
+    list.add(Standard, "edge/no-tokens", F32, &base(0).batch(2));
+    list.add(Standard, "edge/no-batch", F32, &base(4).batch(0));
+}
+
+/// A call of conv1d.
+#[derive(Clone)]
+struct Conv {
+    batch: usize,
+    tokens: usize,
+    packed: Option<Vec<usize>>,
+    channels: usize,
+    width: usize,
+    bias: bool,
+    /// Tokens that the initial state holds.
+    state: Option<usize>,
+    pool: Option<usize>,
+    /// Every third sequence is padding.
+    padding: bool,
+    ring: bool,
+    channel_first: bool,
+    /// Deviation of x.
+    scale: f64,
+    settings: Settings,
+}
+
+impl Conv {
+    fn new(tokens: usize, channels: usize, width: usize) -> Self {
+        Self {
+            batch: 1,
+            tokens,
+            packed: None,
+            channels,
+            width,
+            bias: true,
+            state: None,
+            pool: None,
+            padding: false,
+            ring: false,
+            channel_first: false,
+            scale: 1.0,
+            settings: Settings::new(),
+        }
+    }
+
+    fn batch(self, batch: usize) -> Self {
+        Self { batch, ..self }
+    }
+
+    fn packed(self, lengths: &[usize]) -> Self {
+        Self { batch: lengths.len(), packed: Some(lengths.to_vec()), ..self }
+    }
+
+    fn silu(mut self) -> Self {
+        self.settings.set("activation", "silu");
+        self
+    }
+
+    fn initial(self, state: usize) -> Self {
+        Self { state: Some(state), ..self }
+    }
+
+    fn pool(self, slots: usize, state: usize) -> Self {
+        Self { pool: Some(slots), state: Some(state), ..self }
+    }
+}
+
+impl Call for Conv {
+    fn draw(&self, draw: &mut Draw, dtype: DType) -> (TensorMap, Settings) {
+        let channels = self.channels;
+        let mut settings = self.settings.clone();
+        let shape = match &self.packed {
+            Some(lengths) => vec![lengths.iter().sum(), channels],
+            None if self.channel_first => vec![self.batch, channels, self.tokens],
+            None => vec![self.batch, self.tokens, channels],
+        };
+        if self.channel_first {
+            settings.set("layout", "channel_first");
+        }
+        let mut inputs = TensorMap::new();
+        let mut put = |name: &str, tensor| inputs.insert(name.to_owned(), tensor);
+        put("x", draw.normals(&shape, dtype, self.scale));
+        put("weight", draw.normals(&[channels, self.width], dtype, 0.5));
+        if self.bias {
+            put("bias", draw.normals(&[channels], dtype, 0.5));
+        }
+        if let Some(state) = self.state {
+            let count = self.pool.unwrap_or(self.batch);
+            let mut tensor = draw.normals(&[count, channels, state], DType::F32, self.scale);
+            if self.pool.is_some() {
+                let indices = slots(draw, self.batch, count, self.padding);
+                tensor = poison_unused(&tensor, &indices);
+                put("state_indices", integers(&indices));
+            }
+            put("initial_state", tensor);
+            if self.ring {
+                let seen: Vec<i32> = (0..self.batch).map(|_| draw.below(50) as i32).collect();
+                put("state_positions", integers(&seen));
+            }
+        }
+        if let Some(lengths) = &self.packed {
+            put("cu_seqlens", offsets(lengths.iter().copied()));
+        }
+        (inputs, settings)
+    }
+}

@@ -1,0 +1,351 @@
+use super::list::{ALL, BF16, Call, F32, F32_BF16, List, integers, offsets};
+use crate::Tier::{Full, Quick, Standard};
+use crate::{Case, Draw, Property};
+use kernels::{DType, Settings, Tensor, TensorMap};
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut list = List::new("kda");
+    fla(&mut list);
+    flash_kda(&mut list);
+    gates(&mut list);
+    edges(&mut list);
+    properties(&mut list);
+    list.done()
+}
+
+/// fla's chunk, varlen and decode suites.
+fn fla(list: &mut List) {
+    let half = &[DType::Bf16, DType::F16];
+    for (batch, tokens, heads, value_heads, dim, tier) in [
+        (1, 63, 1, 1, 64, Quick),
+        (2, 500, 3, 3, 60, Standard),
+        (3, 1024, 4, 4, 100, Full),
+        (2, 1500, 4, 4, 128, Full),
+        (2, 1024, 2, 8, 128, Full),
+    ] {
+        for gate in ["plain", "safe"] {
+            let name =
+                format!("fla/chunk-b{batch}-t{tokens}-h{heads}-hv{value_heads}-d{dim}-{gate}");
+            let call = Kda::new(tokens, heads, dim).batch(batch).value_heads(value_heads);
+            list.add(tier, &name, half, &call.logits(gate, 0.0, 1.0).initial());
+        }
+    }
+    let varlen = |lengths: &[usize], dim| Kda::new(0, 2, dim).packed(lengths).soft(0.0).initial();
+    list.add(Quick, "fla/varlen-15", half, &varlen(&[15], 64));
+    list.add(Standard, "fla/varlen-256-500-1000", half, &varlen(&[256, 244, 500], 64));
+    let uneven = [15, 85, 200, 900, 800];
+    list.add(Standard, "fla/varlen-15-100-300-1200-2000", half, &varlen(&uneven, 60));
+    for (batch, tier) in [(7, Quick), (16, Standard), (32, Full)] {
+        // Slots that no sequence uses hold 1e30: reading one shows, and writing one does.
+        let decode = Kda::new(1, 4, 64).batch(batch).value_heads(8).logits("plain", 0.0, 1.0);
+        list.add(tier, &format!("fla/decode-pool-b{batch}"), F32_BF16, &decode.pool(2 * batch));
+    }
+}
+
+/// FlashKDA's grid of heads and lengths, sampled: H 1, 4, 32, 96 by T 16 to 8192, K = V = 128.
+fn flash_kda(list: &mut List) {
+    for (heads, tokens, tier) in [
+        (1, 16, Quick),
+        (1, 17, Quick),
+        (4, 37, Quick),
+        (96, 16, Standard),
+        (32, 64, Standard),
+        (4, 97, Standard),
+        (1, 1024, Standard),
+        (4, 256, Standard),
+        (96, 97, Full),
+        (32, 256, Full),
+        (4, 2048, Full),
+        (1, 4096, Full),
+    ] {
+        let call = Kda::new(tokens, heads, 128).logits("safe", 0.0, 1.0).initial();
+        list.add(tier, &format!("flashkda/h{heads}-t{tokens}"), F32_BF16, &call);
+    }
+    let narrow = Kda { state: DType::Bf16, ..Kda::new(64, 4, 128).logits("safe", 0.0, 1.0) };
+    list.add(Standard, "flashkda/h4-t64-bf16-state", BF16, &narrow.initial());
+}
+
+/// FlashKDA's gate suite: logits and biases where both gates saturate.
+fn gates(list: &mut List) {
+    for gate in ["plain", "safe"] {
+        let base = |mean, deviation| Kda::new(70, 2, 64).logits(gate, mean, deviation).initial();
+        for mean in [-8.0, -4.0, 0.0, 8.0] {
+            let tier = if mean == -8.0 { Quick } else { Standard };
+            list.add(tier, &format!("flashkda/gate-{gate}-logits{mean}"), F32, &base(mean, 0.0));
+        }
+        list.add(Quick, &format!("flashkda/gate-{gate}-normal8"), F32_BF16, &base(0.0, 8.0));
+        for bias in [-8.0, 8.0] {
+            let call = Kda { bias: Some(bias), ..base(0.0, 1.0) };
+            list.add(Standard, &format!("flashkda/gate-{gate}-bias{bias}"), F32, &call);
+        }
+        let mixed = Kda { bias: Some(1.5), value_heads: 4, ..base(-1.0, 1.0) };
+        list.add(Quick, &format!("flashkda/gate-{gate}-bias-hv4"), F32, &mixed);
+    }
+    let bound = Kda::new(40, 1, 32).logits("safe", 0.0, 2.0).set("lower_bound", -0.5);
+    list.add(Quick, "flashkda/gate-safe-bound-0.5", F32, &bound.initial());
+    let doubled = Kda::new(90, 2, 64).logits("plain", 0.0, 1.0).set("allow_neg_eigval", true);
+    list.add(Quick, "edge/negative-eigenvalues", F32_BF16, &doubled.initial());
+}
+
+fn edges(list: &mut List) {
+    let base = |tokens| Kda::new(tokens, 2, 64);
+    list.add(Quick, "edge/t1", ALL, &base(1).soft(0.0).initial());
+    list.add(Quick, "edge/t1-no-state", F32, &base(1).soft(0.0));
+    for tokens in [15, 63, 64, 65, 129] {
+        let tier = if tokens == 65 { Quick } else { Standard };
+        list.add(tier, &format!("edge/t{tokens}"), F32_BF16, &base(tokens).soft(0.0).initial());
+    }
+    // Almost no decay: the state of the first token is still there at the end.
+    list.add(Quick, "edge/slow-gates", ALL, &base(200).decay(Decay::Constant(-1e-5)).initial());
+    list.add(Quick, "edge/no-decay", F32, &base(130).decay(Decay::Constant(0.0)).initial());
+    list.add(Standard, "edge/slow-gates-t1500", F32_BF16, &base(1500).soft(-7.0).initial());
+    // e^-5 a token: e^80 after 16 of them, where a cumulated e^-G leaves float16 and then float32.
+    list.add(Quick, "edge/fast-gates", ALL, &base(130).decay(Decay::Constant(-5.0)).initial());
+    list.add(Standard, "edge/faster-gates", F32, &base(90).decay(Decay::Constant(-40.0)).initial());
+    let mixed = Decay::Mixed(&[0.0, -1e-4, -0.1, -5.0]);
+    list.add(Quick, "edge/mixed-gates", F32_BF16, &base(130).decay(mixed).initial());
+    // One wiped token in 37: what came before must vanish, what follows must not.
+    list.add(Standard, "edge/cliffs", F32_BF16, &base(200).decay(Decay::Cliff(-80.0)).initial());
+    // Each channel decays by e^-40 over the sequence, but the state steps aside each time: it must not be dropped.
+    list.add(Quick, "edge/false-decay-bound", F32, &base(16).decay(Decay::StepsAside).initial());
+    list.add(Quick, "edge/gva-h2-hv6", F32_BF16, &base(50).value_heads(6).soft(0.0).initial());
+    list.add(Quick, "edge/k33-v20", ALL, &Kda::new(70, 2, 33).value_dim(20).soft(0.0).initial());
+    list.add(Standard, "edge/k16-v200", F32, &Kda::new(70, 1, 16).value_dim(200).soft(0.0));
+    list.add(Standard, "edge/k256-v64", F32_BF16, &Kda::new(80, 1, 256).value_dim(64).soft(0.0));
+    let lengths = [5, 0, 1, 64, 0, 33];
+    let varlen = Kda::new(0, 2, 48).packed(&lengths).soft(0.0).initial();
+    list.add(Quick, "edge/varlen-empty-sequence", ALL, &varlen);
+    let pool = Kda::new(0, 2, 32).packed(&lengths).soft(0.0).pool(9);
+    list.add(Quick, "edge/varlen-pool-padding", F32_BF16, &Kda { padding: true, ..pool });
+    list.add(Standard, "edge/no-tokens", F32, &base(0).batch(2).soft(0.0).initial());
+    list.add(Standard, "edge/scale-1", F32, &base(50).soft(0.0).set("scale", 1));
+    list.add(Quick, "edge/without-l2norm", F32_BF16, &Kda { l2norm: false, ..base(70).soft(0.0) });
+    list.add(
+        Standard,
+        "edge/beta-0",
+        F32,
+        &Kda { beta: Some(0.0), ..base(40).soft(0.0).initial() },
+    );
+    list.add(
+        Standard,
+        "edge/beta-1",
+        F32,
+        &Kda { beta: Some(1.0), ..base(90).soft(0.0).initial() },
+    );
+}
+
+fn properties(list: &mut List) {
+    let call = Kda::new(200, 2, 64).batch(2).value_heads(4).soft(-2.0).initial();
+    list.property(Quick, "property/same-bits", F32_BF16, Property::SameBits, &call);
+    let parts = Property::Continuation(vec![100, 63, 37]);
+    list.property(Quick, "property/continuation-100-63-37", F32_BF16, parts, &call);
+    let parts = Property::Continuation(vec![64, 65, 71]);
+    let logits = Kda::new(200, 2, 60).logits("safe", 0.0, 2.0);
+    list.property(Standard, "property/continuation-64-65-71-safe", ALL, parts, &logits);
+}
+
+/// Log decays, where `g` holds them.
+#[derive(Clone, Copy)]
+enum Decay {
+    /// The same for every token and channel.
+    Constant(f64),
+    /// `-softplus(N(0, 1) + shift)`.
+    Soft(f64),
+    /// Each one of these.
+    Mixed(&'static [f64]),
+    /// -0.05, but the given value in every channel of every 37th token.
+    Cliff(f64),
+    /// -5 for the lower half of the channels at even tokens, for the upper half at odd ones, while keys of strength
+    /// 2 swap the first channel of each half: that channel pair is never where the decay is.
+    StepsAside,
+}
+
+#[derive(Clone, Copy)]
+enum Gates {
+    Decay(Decay),
+    /// Logits N(mean, deviation) of this kind of gate.
+    Logits(&'static str, f64, f64),
+}
+
+/// A call of kda.
+#[derive(Clone)]
+struct Kda {
+    batch: usize,
+    tokens: usize,
+    packed: Option<Vec<usize>>,
+    heads: usize,
+    value_heads: usize,
+    dim: usize,
+    value_dim: usize,
+    gates: Gates,
+    /// Added to the logits with either sign; also turns `dt_bias` on.
+    bias: Option<f64>,
+    beta: Option<f64>,
+    l2norm: bool,
+    initial: bool,
+    /// Storage of the initial state.
+    state: DType,
+    /// Slots of a pool.
+    pool: Option<usize>,
+    /// Every third sequence is padding.
+    padding: bool,
+    settings: Settings,
+}
+
+impl Kda {
+    fn new(tokens: usize, heads: usize, dim: usize) -> Self {
+        Self {
+            batch: 1,
+            tokens,
+            packed: None,
+            heads,
+            value_heads: heads,
+            dim,
+            value_dim: dim,
+            gates: Gates::Decay(Decay::Soft(0.0)),
+            bias: None,
+            beta: None,
+            l2norm: true,
+            initial: false,
+            state: DType::F32,
+            pool: None,
+            padding: false,
+            settings: Settings::new(),
+        }
+    }
+
+    fn batch(self, batch: usize) -> Self {
+        Self { batch, ..self }
+    }
+
+    fn value_heads(self, value_heads: usize) -> Self {
+        Self { value_heads, ..self }
+    }
+
+    fn value_dim(self, value_dim: usize) -> Self {
+        Self { value_dim, ..self }
+    }
+
+    fn packed(self, lengths: &[usize]) -> Self {
+        Self { batch: lengths.len(), packed: Some(lengths.to_vec()), ..self }
+    }
+
+    fn decay(self, decay: Decay) -> Self {
+        Self { gates: Gates::Decay(decay), ..self }
+    }
+
+    fn soft(self, shift: f64) -> Self {
+        self.decay(Decay::Soft(shift))
+    }
+
+    fn logits(self, gate: &'static str, mean: f64, deviation: f64) -> Self {
+        Self { gates: Gates::Logits(gate, mean, deviation), bias: Some(0.5), ..self }
+    }
+
+    fn initial(self) -> Self {
+        Self { initial: true, ..self }
+    }
+
+    fn pool(self, slots: usize) -> Self {
+        Self { initial: true, pool: Some(slots), ..self }
+    }
+
+    fn set(mut self, name: &str, value: impl std::fmt::Display) -> Self {
+        self.settings.set(name, value);
+        self
+    }
+
+    /// The log decay or logit of a token's channel, channels of all heads counted through.
+    fn gate(&self, draw: &mut Draw, index: usize) -> f64 {
+        let (token, channel) = (index / (self.value_heads * self.dim), index % self.dim);
+        match self.gates {
+            Gates::Logits(_, mean, deviation) => mean + deviation * draw.normal(),
+            Gates::Decay(Decay::Constant(decay)) => decay,
+            Gates::Decay(Decay::Soft(shift)) => -(draw.normal() + shift).exp().ln_1p(),
+            Gates::Decay(Decay::Mixed(decays)) => decays[draw.below(decays.len())],
+            Gates::Decay(Decay::Cliff(decay)) if token % 37 == 36 => decay,
+            Gates::Decay(Decay::Cliff(_)) => -0.05,
+            Gates::Decay(Decay::StepsAside) => {
+                if (channel < self.dim / 2) == (token % 2 == 0) {
+                    -5.0
+                } else {
+                    0.0
+                }
+            }
+        }
+    }
+}
+
+impl Call for Kda {
+    fn draw(&self, draw: &mut Draw, dtype: DType) -> (TensorMap, Settings) {
+        let (heads, dim) = (self.heads, self.dim);
+        let (own, values) = (self.value_heads, self.value_dim);
+        let rows = match &self.packed {
+            Some(lengths) => vec![lengths.iter().sum()],
+            None => vec![self.batch, self.tokens],
+        };
+        let shape = |rest: &[usize]| [&rows, rest].concat();
+        let mut inputs = TensorMap::new();
+        let mut put = |name: &str, tensor| inputs.insert(name.to_owned(), tensor);
+        let mut settings = self.settings.clone();
+        if self.l2norm {
+            settings.set("l2norm", true);
+        }
+        // Without normalisation keys longer than 1 would make the recurrence grow without bound.
+        let scale = if self.l2norm { 1.0 } else { 0.7 * (dim as f64).powf(-0.5) };
+        put("q", draw.normals(&shape(&[heads, dim]), dtype, 1.0));
+        let mut key = draw.normals(&shape(&[heads, dim]), dtype, scale);
+        let mut beta = draw.uniforms(&shape(&[own]), dtype, 0.0, 1.0);
+        if let Gates::Logits(gate, ..) = self.gates {
+            settings.set("gate", gate);
+            beta = draw.normals(&shape(&[own]), dtype, 2.0);
+            put("A_log", draw.uniforms(&[own], DType::F32, -1.0, 1.0));
+        }
+        if let Some(value) = self.beta {
+            beta = draw.tensor(&shape(&[own]), dtype, |_| value);
+        }
+        if let Gates::Decay(Decay::StepsAside) = self.gates {
+            key = swapping_keys(key.shape(), dim).cast(dtype);
+            beta = draw.tensor(&shape(&[own]), dtype, |_| 2.0);
+        }
+        put("k", key);
+        put("beta", beta);
+        let steps = matches!(self.gates, Gates::Decay(Decay::StepsAside));
+        put("v", draw.normals(&shape(&[own, values]), dtype, if steps { 0.01 } else { 1.0 }));
+        let mut index = 0;
+        let gate = draw.tensor(&shape(&[own, dim]), dtype, |draw| {
+            index += 1;
+            self.gate(draw, index - 1)
+        });
+        put("g", gate);
+        if let (Gates::Logits(..), Some(bias)) = (self.gates, self.bias) {
+            let sign = |draw: &mut Draw| if draw.below(2) == 0 { bias } else { -bias };
+            put("dt_bias", draw.tensor(&[own, dim], DType::F32, sign));
+        }
+        let sequences = self.batch;
+        if self.initial {
+            let slots = self.pool.unwrap_or(sequences);
+            let mut state = draw.normals(&[slots, own, dim, values], self.state, 1.0);
+            if self.pool.is_some() {
+                let indices = super::list::slots(draw, sequences, slots, self.padding);
+                state = super::list::poison_unused(&state, &indices);
+                put("state_indices", integers(&indices));
+            }
+            put("initial_state", state);
+        }
+        if let Some(lengths) = &self.packed {
+            put("cu_seqlens", offsets(lengths.iter().copied()));
+        }
+        (inputs, settings)
+    }
+}
+
+/// Unit keys that, at strength 2, swap the first channels of the two halves: `I - 2 k k^T` with `k = (1, -1) / sqrt 2`.
+fn swapping_keys(shape: &[usize], dim: usize) -> Tensor {
+    let mut values = vec![0.0; shape.iter().product()];
+    for row in values.chunks_mut(dim) {
+        row[0] = std::f64::consts::FRAC_1_SQRT_2;
+        row[dim / 2] = -std::f64::consts::FRAC_1_SQRT_2;
+    }
+    Tensor::new(shape, values)
+}

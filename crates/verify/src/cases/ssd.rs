@@ -1,0 +1,228 @@
+use super::list::{ALL, BF16, Call, F16, F32, F32_BF16, List, integers, offsets};
+use super::list::{poison_unused, slots};
+use crate::Tier::{Full, Quick, Standard};
+use crate::{Case, Draw, Property};
+use kernels::{DType, Settings, TensorMap};
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut list = List::new("ssd");
+    state_update(&mut list);
+    varlen(&mut list);
+    chunk(&mut list);
+    edges(&mut list);
+    let call = Ssd::new(200, 4, 32, 64).batch(2).groups(2).every_part().initial();
+    list.property(Quick, "property/same-bits", F32_BF16, Property::SameBits, &call);
+    let parts = Property::Continuation(vec![90, 33, 77]);
+    list.property(Quick, "property/continuation-90-33-77", F32_BF16, parts, &call);
+    let parts = Property::Continuation(vec![128, 100, 72]);
+    let plain = Ssd::new(300, 2, 64, 128);
+    list.property(Standard, "property/continuation-128-100-72", ALL, parts, &plain);
+    list.done()
+}
+
+/// mamba's selective_state_update: one token, dim = H P, with state indices into a poisoned pool.
+fn state_update(list: &mut List) {
+    for (dim, head_dim) in [(2048, 64), (2064, 48), (4096, 64)] {
+        for state in [16, 32, 64] {
+            let heads = dim / head_dim;
+            for groups in [1, 2, 4].into_iter().filter(|groups| heads % groups == 0) {
+                let name = format!("mamba/update-dim{dim}-n{state}-g{groups}");
+                let call = Ssd::new(1, heads, head_dim, state).batch(2).groups(groups);
+                let tier = match (dim, state, groups) {
+                    (2064, 16, 1) | (2048, 32, 4) => Quick,
+                    (4096, 64, _) => Full,
+                    _ => Standard,
+                };
+                let dtypes = if tier == Standard { F32_BF16 } else { ALL };
+                list.add(tier, &name, dtypes, &call.every_part().pool(5));
+            }
+        }
+    }
+}
+
+/// mamba's combined scan over 300 sequences; chunks of 64 and 128 must give the same.
+fn varlen(list: &mut List) {
+    // Lengths 0 to 18, the same on every machine.
+    let lengths: Vec<usize> = (0..300).map(|index| index * 7 % 19).collect();
+    for (groups, chunk) in [(1, 64), (2, 128), (8, 64), (8, 128)] {
+        let name = format!("mamba/varlen-300-g{groups}of8-chunk{chunk}");
+        let call = Ssd::new(0, 8, 64, 64).groups(groups).packed(&lengths).every_part();
+        let call = call.set("chunk_size", chunk);
+        let tier = if groups == 2 { Standard } else { Full };
+        list.add(tier, &name, F32_BF16, &call);
+    }
+    let few = Ssd::new(0, 4, 32, 32).packed(&lengths[..40]).every_part().initial();
+    list.add(Quick, "mamba/varlen-40-g1of4", F32_BF16, &few.set("chunk_size", 64));
+}
+
+/// The chunk form at the sizes of models: N 128, P 64.
+fn chunk(list: &mut List) {
+    let model = |tokens, heads| Ssd::new(tokens, heads, 64, 128).every_part();
+    list.add(Quick, "mamba/chunk-t130-h2", ALL, &model(130, 2).initial());
+    list.add(Standard, "mamba/chunk-t257-h8-g1", ALL, &model(257, 8).initial());
+    list.add(Standard, "mamba/chunk-t1000-h4-g2", F32_BF16, &model(1000, 4).groups(2));
+    list.add(Full, "mamba/chunk-b2-t2048-h8", F32_BF16, &model(2048, 8).batch(2).initial());
+    list.add(Full, "granite/t512-h48-n128", BF16, &model(512, 48).initial());
+    for (chunk, tier) in [(16, Quick), (64, Standard), (256, Standard), (1000, Standard)] {
+        let call = model(150, 2).set("chunk_size", chunk);
+        list.add(tier, &format!("mamba/chunk{chunk}-t150"), F32, &call);
+    }
+}
+
+fn edges(list: &mut List) {
+    let base = |tokens| Ssd::new(tokens, 4, 32, 32).groups(2).every_part().initial();
+    list.add(Quick, "edge/t1", ALL, &base(1));
+    for tokens in [2, 15, 63, 64, 65, 129] {
+        let tier = if tokens == 65 { Quick } else { Standard };
+        list.add(tier, &format!("edge/t{tokens}"), F32_BF16, &base(tokens));
+    }
+    list.add(Quick, "edge/no-skip-no-gate", F32_BF16, &Ssd::new(70, 2, 32, 32));
+    list.add(Quick, "edge/skip-per-channel", F32, &Ssd { skip: Some(true), ..base(40) });
+    list.add(Quick, "edge/p20-n33", ALL, &Ssd::new(70, 3, 20, 33).every_part().initial());
+    list.add(Standard, "edge/p1-n1", F32, &Ssd::new(70, 3, 1, 1).every_part().initial());
+    list.add(Standard, "edge/p80-n256", F32_BF16, &Ssd::new(70, 2, 80, 256).every_part());
+    // Step sizes: clamped from both sides, past the softplus's identity at 20, without softplus.
+    let clamp = |low, high| base(80).set("dt_min", low).set("dt_max", high);
+    list.add(Quick, "edge/dt-clamped", F32_BF16, &clamp(0.3, 0.8));
+    list.add(Standard, "edge/dt-all-at-one-end", F32, &clamp(0.5, 0.5));
+    list.add(Quick, "edge/dt-over-20", F32_BF16, &Ssd { dt: (22.0, 3.0), ..base(60) });
+    list.add(Standard, "edge/dt-far-below-zero", F32, &Ssd { dt: (-15.0, 1.0), ..base(60) });
+    let given = Ssd { dt: (0.5, 0.1), ..base(60) }.set("dt_softplus", false).set("dt_min", 0.01);
+    list.add(Quick, "edge/dt-without-softplus", F32, &given);
+    // Almost no decay, and none: the first token is still there at the end. And decays that end at once.
+    list.add(Quick, "edge/slow-decay", ALL, &Ssd { rate: (1e-5, 1e-4), ..base(200) });
+    list.add(Quick, "edge/no-decay", F32, &Ssd { rate: (0.0, 0.0), ..base(130) });
+    list.add(Quick, "edge/fast-decay", F32_BF16, &Ssd { rate: (50.0, 200.0), ..base(130) });
+    list.add(Standard, "edge/slow-decay-t1500", F32, &Ssd { rate: (1e-5, 1e-4), ..base(1500) });
+    list.add(Standard, "edge/mixed-decay", F16, &Ssd { rate: (1e-4, 20.0), ..base(150) });
+    list.add(Standard, "edge/head-each-group", F32_BF16, &base(70).groups(4));
+    let lengths = [5, 0, 1, 64, 0, 133];
+    list.add(Quick, "edge/varlen-empty-sequence", ALL, &base(0).packed(&lengths));
+    let pool = Ssd { padding: true, ..base(0).packed(&lengths).pool(8) };
+    list.add(Quick, "edge/varlen-pool-padding", F32_BF16, &pool);
+    list.add(Standard, "edge/no-tokens", F32, &base(0).batch(2));
+    list.add(Standard, "edge/no-batch", F32, &base(5).batch(0));
+}
+
+/// A call of ssd.
+#[derive(Clone)]
+struct Ssd {
+    batch: usize,
+    tokens: usize,
+    packed: Option<Vec<usize>>,
+    heads: usize,
+    groups: usize,
+    head_dim: usize,
+    state_dim: usize,
+    /// D, and whether it has one weight a channel.
+    skip: Option<bool>,
+    gate: bool,
+    bias: bool,
+    initial: bool,
+    pool: Option<usize>,
+    /// Every third sequence is padding.
+    padding: bool,
+    /// Mean and deviation of the raw step sizes.
+    dt: (f64, f64),
+    /// -A is drawn from here.
+    rate: (f64, f64),
+    settings: Settings,
+}
+
+impl Ssd {
+    fn new(tokens: usize, heads: usize, head_dim: usize, state_dim: usize) -> Self {
+        Self {
+            batch: 1,
+            tokens,
+            packed: None,
+            heads,
+            groups: 1,
+            head_dim,
+            state_dim,
+            skip: None,
+            gate: false,
+            bias: false,
+            initial: false,
+            pool: None,
+            padding: false,
+            dt: (-1.0, 1.0),
+            rate: (0.1, 2.0),
+            settings: Settings::new(),
+        }
+    }
+
+    fn batch(self, batch: usize) -> Self {
+        Self { batch, ..self }
+    }
+
+    fn groups(self, groups: usize) -> Self {
+        Self { groups, ..self }
+    }
+
+    fn packed(self, lengths: &[usize]) -> Self {
+        Self { batch: lengths.len(), packed: Some(lengths.to_vec()), ..self }
+    }
+
+    /// With D, z and dt_bias.
+    fn every_part(self) -> Self {
+        Self { skip: Some(false), gate: true, bias: true, ..self }
+    }
+
+    fn initial(self) -> Self {
+        Self { initial: true, ..self }
+    }
+
+    fn pool(self, slots: usize) -> Self {
+        Self { initial: true, pool: Some(slots), ..self }
+    }
+
+    fn set(mut self, name: &str, value: impl std::fmt::Display) -> Self {
+        self.settings.set(name, value);
+        self
+    }
+}
+
+impl Call for Ssd {
+    fn draw(&self, draw: &mut Draw, dtype: DType) -> (TensorMap, Settings) {
+        let (heads, head_dim) = (self.heads, self.head_dim);
+        let rows = match &self.packed {
+            Some(lengths) => vec![lengths.iter().sum()],
+            None => vec![self.batch, self.tokens],
+        };
+        let shape = |rest: &[usize]| [&rows, rest].concat();
+        let projection = shape(&[self.groups, self.state_dim]);
+        let mut inputs = TensorMap::new();
+        let mut put = |name: &str, tensor| inputs.insert(name.to_owned(), tensor);
+        put("x", draw.normals(&shape(&[heads, head_dim]), dtype, 1.0));
+        put("B", draw.normals(&projection, dtype, 1.0));
+        put("C", draw.normals(&projection, dtype, 1.0));
+        let (mean, deviation) = self.dt;
+        put("dt", draw.tensor(&shape(&[heads]), dtype, |draw| mean + deviation * draw.normal()));
+        put("A", draw.uniforms(&[heads], DType::F32, -self.rate.1, -self.rate.0));
+        if let Some(per_channel) = self.skip {
+            let shape = if per_channel { vec![heads, head_dim] } else { vec![heads] };
+            put("D", draw.normals(&shape, DType::F32, 1.0));
+        }
+        if self.gate {
+            put("z", draw.normals(&shape(&[heads, head_dim]), dtype, 1.0));
+        }
+        if self.bias {
+            put("dt_bias", draw.normals(&[heads], DType::F32, 1.0));
+        }
+        if self.initial {
+            let count = self.pool.unwrap_or(self.batch);
+            let mut state =
+                draw.normals(&[count, heads, head_dim, self.state_dim], DType::F32, 1.0);
+            if self.pool.is_some() {
+                let indices = slots(draw, self.batch, count, self.padding);
+                state = poison_unused(&state, &indices);
+                put("state_indices", integers(&indices));
+            }
+            put("initial_state", state);
+        }
+        if let Some(lengths) = &self.packed {
+            put("cu_seqlens", offsets(lengths.iter().copied()));
+        }
+        (inputs, self.settings.clone())
+    }
+}

@@ -1,0 +1,140 @@
+//! Properties of several runs: the same bits twice, and calls that go on from a returned state.
+
+use crate::Property;
+use crate::judge::{Judgement, against, run, unbelievable};
+use crate::layout::{Axis, layout};
+use crate::references::References;
+use device::Device;
+use kernels::{Op, Settings, Tensor, TensorMap};
+
+/// Runs a variant as the property says; its outputs must hold the property and agree with the reference.
+pub(crate) fn judge_property(
+    op: &dyn Op,
+    (inputs, settings): (&TensorMap, &Settings),
+    property: &Property,
+    references: &mut References<'_>,
+    device: &Device,
+    variant: &str,
+) -> Judgement {
+    let runs = match property {
+        Property::SameBits => same_bits(references, device, variant),
+        Property::Continuation(lengths) => {
+            continuation(op, (inputs, settings), lengths, device, variant)
+        }
+    };
+    match runs {
+        Ok(Runs { outputs, launches, millis }) => {
+            let judgement = match references.given(&outputs) {
+                Ok(reference) => against(references.call(), &outputs, &reference),
+                Err(reason) => Judgement::fail(reason, 0, 0.0),
+            };
+            Judgement { launches, millis, ..judgement }
+        }
+        Err(judgement) => *judgement,
+    }
+}
+
+/// What the runs gave together.
+struct Runs {
+    outputs: TensorMap,
+    launches: u64,
+    millis: f64,
+}
+
+impl Runs {
+    fn fail(&self, reason: String) -> Box<Judgement> {
+        Box::new(Judgement::fail(reason, self.launches, self.millis))
+    }
+
+    /// Adds a run of a call to these, and gives its outputs.
+    fn add(
+        &mut self,
+        call: &dyn kernels::Call,
+        device: &Device,
+        variant: &str,
+    ) -> Result<TensorMap, Box<Judgement>> {
+        let mut execution =
+            call.prepare(device, variant).map_err(|error| self.fail(error.to_string()))?;
+        let ran = run(execution.as_mut(), device);
+        self.launches += ran.launches;
+        self.millis += ran.millis;
+        match unbelievable(&ran, execution.kernel()) {
+            Some(judgement) => Err(Box::new(judgement)),
+            None => Ok(execution.outputs().clone()),
+        }
+    }
+}
+
+fn same_bits(
+    references: &References<'_>,
+    device: &Device,
+    variant: &str,
+) -> Result<Runs, Box<Judgement>> {
+    let mut runs = Runs { outputs: TensorMap::new(), launches: 0, millis: 0.0 };
+    let first = runs.add(references.call(), device, variant)?;
+    let second = runs.add(references.call(), device, variant)?;
+    for (name, tensor) in &first {
+        // NaN differs from itself here; the comparison with the reference names it better.
+        if tensor.first_nan().is_none() && second.get(name) != Some(tensor) {
+            return Err(runs.fail(format!("output `{name}` of a second run has other bits")));
+        }
+    }
+    runs.outputs = first;
+    Ok(runs)
+}
+
+/// Token rows `start..start + length` of every tensor, and the state that the runs before left.
+fn continuation(
+    op: &dyn Op,
+    (inputs, settings): (&TensorMap, &Settings),
+    lengths: &[usize],
+    device: &Device,
+    variant: &str,
+) -> Result<Runs, Box<Judgement>> {
+    let mut runs = Runs { outputs: TensorMap::new(), launches: 0, millis: 0.0 };
+    let name = op.spec().name;
+    let cut = |start: usize, length: usize| -> Result<TensorMap, String> {
+        let layout = layout(name)?;
+        let keep = |axis, size| if axis == Axis::Tokens { start..start + length } else { 0..size };
+        inputs
+            .iter()
+            .map(|(name, tensor)| Ok((name.clone(), layout.cut(name, tensor, keep)?)))
+            .collect()
+    };
+    let (mut start, mut state, mut pieces) = (0, None, Vec::new());
+    for length in lengths {
+        let mut part = cut(start, *length).map_err(|what| runs.fail(what))?;
+        if let Some(state) = state.take() {
+            part.insert("initial_state".to_owned(), state);
+        }
+        let call = op.bind(&part, settings).map_err(|error| {
+            runs.fail(format!("tokens {start}.. by {length} do not bind: {error}"))
+        })?;
+        let mut outputs = runs.add(call.as_ref(), device, variant)?;
+        state = outputs.remove("final_state");
+        pieces.extend(outputs.remove("o"));
+        start += length;
+    }
+    if let Some(o) = concatenate_tokens(&pieces) {
+        runs.outputs.insert("o".to_owned(), o);
+    }
+    runs.outputs.extend(state.map(|state| ("final_state".to_owned(), state)));
+    Ok(runs)
+}
+
+/// `[B, T0, ..]`, `[B, T1, ..]` and so on as `[B, T0 + T1 .., ..]`.
+fn concatenate_tokens(pieces: &[Tensor]) -> Option<Tensor> {
+    let first = pieces.first()?;
+    let batch = *first.shape().first()?;
+    let values: Vec<Vec<f64>> = pieces.iter().map(Tensor::to_f64).collect();
+    let mut all = Vec::new();
+    for sequence in 0..batch {
+        for piece in &values {
+            let rows = piece.len() / batch;
+            all.extend_from_slice(&piece[sequence * rows..][..rows]);
+        }
+    }
+    let mut shape = first.shape().to_vec();
+    *shape.get_mut(1)? = pieces.iter().map(|piece| piece.shape()[1]).sum();
+    Some(Tensor::new(&shape, all).cast(first.dtype()))
+}

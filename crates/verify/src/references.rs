@@ -1,0 +1,36 @@
+use kernels::{Call, DType, Tensor, TensorMap};
+use std::sync::Arc;
+
+/// The float64 references of one call, each computed once however many variants are compared with it.
+///
+/// A reference depends on the inputs and on the choices in the outputs that are judged (see
+/// [`kernels::Family::reference_given`]), and choices are integers: outputs with equal integer tensors have the same
+/// reference.
+pub(crate) struct References<'a> {
+    call: &'a dyn Call,
+    known: Vec<(Vec<Tensor>, Result<Arc<TensorMap>, String>)>,
+}
+
+impl<'a> References<'a> {
+    pub(crate) fn of(call: &'a dyn Call) -> Self {
+        Self { call, known: Vec::new() }
+    }
+
+    pub(crate) fn call(&self) -> &'a dyn Call {
+        self.call
+    }
+
+    /// The reference for these outputs.
+    ///
+    /// # Errors
+    /// One sentence, when a choice that the outputs contain is wrong.
+    pub(crate) fn given(&mut self, outputs: &TensorMap) -> Result<Arc<TensorMap>, String> {
+        let choices = || outputs.values().filter(|tensor| tensor.dtype() == DType::I32);
+        if let Some((_, known)) = self.known.iter().find(|(known, _)| known.iter().eq(choices())) {
+            return known.clone();
+        }
+        let reference = self.call.reference_for(outputs).map(Arc::new);
+        self.known.push((choices().cloned().collect(), reference.clone()));
+        reference
+    }
+}

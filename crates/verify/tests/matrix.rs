@@ -1,0 +1,66 @@
+//! The matrix on this machine: every case of the quick tier on every variant that can run here, and a drawn part of
+//! the standard tier.
+
+use facts::{BackendKind, ParityRow, Status};
+use std::collections::BTreeSet;
+use verify::{CASES, Case, Draw, Plan, Tier, cases, matrix, run_case};
+
+/// Every row must have passed on counted launches: on a processor nothing is absent, so nothing is N/A either.
+fn check(rows: &[ParityRow]) {
+    let bad: Vec<&ParityRow> = rows
+        .iter()
+        .filter(|row| row.status != Status::Pass || row.launches == 0 || row.rel_err.is_none())
+        .collect();
+    let lines: Vec<String> = bad
+        .iter()
+        .map(|row| {
+            let ParityRow { op, case, dtype, variant, status, reason, rel_err, .. } = row;
+            format!("{op} {case} {dtype} {variant}: {status} {reason} ({rel_err:?})")
+        })
+        .collect();
+    assert!(bad.is_empty(), "{} of {} rows:\n{}", bad.len(), rows.len(), lines.join("\n"));
+}
+
+#[test]
+fn every_variant_of_this_machine_passes_the_quick_tier() {
+    let (backends, tier) = (vec![BackendKind::Cpu], Tier::Quick);
+    let plan = Plan { ops: Vec::new(), backends, tier, all_variants: true };
+    let report = matrix(&plan, |_| ());
+    check(&report.rows);
+    // Nothing is left out: each case ran, and each variant that this machine can run ran in some case.
+    let device = device::open(BackendKind::Cpu).unwrap();
+    for op in kernels::OPS {
+        let op = op.spec().name;
+        let rows = || report.rows.iter().filter(move |row| row.op == op);
+        let ran: BTreeSet<_> = rows().map(|row| (row.case.clone(), row.dtype.clone())).collect();
+        let listed: BTreeSet<_> = cases(op)
+            .into_iter()
+            .filter(|case| case.tier == Tier::Quick)
+            .map(|case| (case.name, case.dtype.to_string()))
+            .collect();
+        assert_eq!(ran, listed, "{op}");
+        for isa in &device.capabilities().isas {
+            let of_isa = |variant: &str| variant.ends_with(&format!(".{isa}"));
+            let has = kernels::op(op).unwrap().variants().iter().any(|(name, _)| of_isa(name));
+            assert!(!has || rows().any(|row| of_isa(&row.variant)), "{op} never ran on {isa}");
+        }
+    }
+}
+
+/// A drawn part of the standard tier: `firstlight verify` runs all of it.
+#[test]
+fn a_drawn_part_of_the_standard_tier_passes() {
+    let device = device::open(BackendKind::Cpu).unwrap();
+    let mut draw = Draw::new(20_260_101);
+    let mut rows = Vec::new();
+    for (op, cases) in CASES {
+        let standard: Vec<Case> =
+            cases().into_iter().filter(|case| case.tier == Tier::Standard).collect();
+        assert!(!standard.is_empty(), "{op} has no standard cases");
+        for _ in 0..4 {
+            let case = &standard[draw.below(standard.len())];
+            run_case(case, &device, true, &mut |row| rows.push(row));
+        }
+    }
+    check(&rows);
+}
