@@ -52,24 +52,28 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_every_case_binds_and_can_run_on_a_processor() {
-        let device = device::open(facts::BackendKind::Cpu).unwrap();
-        for op in kernels::OPS {
-            let mut names = BTreeSet::new();
-            for case in cases(op.spec().name) {
-                assert!(names.insert((case.name.clone(), case.dtype)), "{case:?} is listed twice");
-                assert!(
-                    case.name
-                        .split_once('/')
-                        .is_some_and(|(suite, what)| !suite.is_empty() && !what.is_empty())
-                );
-                let (inputs, settings) = (case.build)();
-                let call = op
-                    .bind(&inputs, &settings)
-                    .map_err(|error| format!("{case:?}: {error}"))
-                    .unwrap();
-                call.select(&device, None).map_err(|error| format!("{case:?}: {error}")).unwrap();
-                assert_eq!(call.problem().dtype(), case.dtype, "{case:?}");
+        // Drawing every input takes a while: a thread an op.
+        std::thread::scope(|scope| {
+            for op in kernels::OPS {
+                scope.spawn(|| check(*op));
             }
+        });
+    }
+
+    fn check(op: &dyn kernels::Op) {
+        let device = device::open(facts::BackendKind::Cpu).unwrap();
+        let mut names = BTreeSet::new();
+        for case in cases(op.spec().name) {
+            assert!(names.insert((case.name.clone(), case.dtype)), "{case:?} is listed twice");
+            let named =
+                case.name.split_once('/').is_some_and(|(a, b)| !a.is_empty() && !b.is_empty());
+            assert!(named, "{case:?} is not named suite/shape");
+            let (inputs, settings) = (case.build)();
+            let call =
+                op.bind(&inputs, &settings).unwrap_or_else(|error| panic!("{case:?}: {error}"));
+            let selected = call.select(&device, None);
+            assert!(selected.is_ok(), "{case:?}: {selected:?}");
+            assert_eq!(call.problem().dtype(), case.dtype, "{case:?}");
         }
     }
 }

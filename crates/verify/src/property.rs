@@ -73,14 +73,20 @@ fn same_bits(
     let mut runs = Runs { outputs: TensorMap::new(), launches: 0, millis: 0.0 };
     let first = runs.add(references.call(), device, variant)?;
     let second = runs.add(references.call(), device, variant)?;
-    for (name, tensor) in &first {
-        // NaN differs from itself here; the comparison with the reference names it better.
-        if tensor.first_nan().is_none() && second.get(name) != Some(tensor) {
-            return Err(runs.fail(format!("output `{name}` of a second run has other bits")));
-        }
+    if let Some(name) = differing(&first, &second) {
+        return Err(runs.fail(format!("output `{name}` of a second run has other bits")));
     }
     runs.outputs = first;
     Ok(runs)
+}
+
+/// The first output that two runs do not share.
+fn differing<'a>(first: &'a TensorMap, second: &TensorMap) -> Option<&'a str> {
+    // NaN differs from itself here; the comparison with the reference names it better.
+    let differs = |(name, tensor): &(&String, &Tensor)| {
+        tensor.first_nan().is_none() && second.get(*name) != Some(*tensor)
+    };
+    first.iter().find(differs).map(|(name, _)| name.as_str())
 }
 
 /// Token rows `start..start + length` of every tensor, and the state that the runs before left.
@@ -137,4 +143,54 @@ fn concatenate_tokens(pieces: &[Tensor]) -> Option<Tensor> {
     let mut shape = first.shape().to_vec();
     *shape.get_mut(1)? = pieces.iter().map(|piece| piece.shape()[1]).sum();
     Some(Tensor::new(&shape, all).cast(first.dtype()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_joined_along_the_tokens_of_each_sequence() {
+        // [2 sequences, T, 1 channel]: 11, 12 | 21, 22 and 13 | 23.
+        let first = Tensor::new(&[2, 2, 1], vec![11f32, 12.0, 21.0, 22.0]);
+        let second = Tensor::new(&[2, 1, 1], vec![13f32, 23.0]);
+        let all = concatenate_tokens(&[first, second]);
+        let expect = Tensor::new(&[2, 3, 1], vec![11f32, 12.0, 13.0, 21.0, 22.0, 23.0]);
+        assert_eq!(all, Some(expect));
+    }
+
+    #[test]
+    fn one_bit_makes_a_run_differ() {
+        let run =
+            |value: f32| TensorMap::from([("o".to_owned(), Tensor::new(&[2], vec![1.0, value]))]);
+        assert_eq!(differing(&run(0.1), &run(0.1)), None);
+        assert_eq!(differing(&run(0.1), &run(0.1f32.next_up())), Some("o"));
+        assert_eq!(differing(&run(0.0), &run(f32::NAN)), Some("o"));
+        assert_eq!(differing(&run(0.1), &TensorMap::new()), Some("o"));
+    }
+
+    #[test]
+    fn a_continuation_is_judged_against_the_whole_call() {
+        let device = device::open(facts::BackendKind::Cpu).unwrap();
+        for op in ["kda", "ssd", "conv1d"] {
+            let continues =
+                |case: &crate::Case| matches!(case.property, Some(Property::Continuation(_)));
+            let case = crate::cases(op).into_iter().find(continues).unwrap();
+            let (inputs, settings) = (case.build)();
+            let op = kernels::op(op).unwrap();
+            let call = op.bind(&inputs, &settings).unwrap();
+            let chosen = call.select(&device, None).unwrap().chosen;
+            let check = |lengths: Vec<usize>, expect: facts::Status| {
+                let property = Property::Continuation(lengths);
+                let mut references = References::of(call.as_ref());
+                let given = (&inputs, &settings);
+                let judged = judge_property(op, given, &property, &mut references, &device, chosen);
+                assert_eq!(judged.status, expect, "{case:?} {property:?}: {}", judged.reason);
+            };
+            let Some(Property::Continuation(lengths)) = case.property.clone() else { continue };
+            check(lengths.clone(), facts::Status::Pass);
+            // Tokens are missing at the end.
+            check(lengths[..lengths.len() - 1].to_vec(), facts::Status::Fail);
+        }
+    }
 }

@@ -116,3 +116,79 @@ pub fn admit<'a>(
         judgement => Err(judgement.reason),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Tier, cases, compare};
+
+    /// The reference of a drawn part must be that part of the whole reference, for every dense quick case of an op.
+    fn check(op: &str, at_least: usize) {
+        let op = kernels::op(op).unwrap();
+        let mut sampled = 0;
+        let quick = cases(op.spec().name).into_iter().filter(|case| case.tier == Tier::Quick);
+        for case in quick {
+            let (inputs, settings) = (case.build)();
+            let Ok(_) = Sample::draw(case.op, &inputs, &mut Draw::new(0)) else { continue };
+            let whole = op.bind(&inputs, &settings).unwrap().reference();
+            sampled += 1;
+            for seed in 0..3 {
+                let sample = Sample::draw(case.op, &inputs, &mut Draw::new(seed)).unwrap();
+                let part = sample.cut(&inputs).unwrap();
+                let part = op.bind(&part, &settings).unwrap().reference();
+                for (name, wanted) in sample.cut(&whole).unwrap() {
+                    let agreement = compare(&part[&name], &wanted, 1).unwrap();
+                    assert!(agreement.relative < 1e-12, "{case:?} {name} {sample:?} {agreement:?}");
+                }
+            }
+        }
+        assert!(sampled >= at_least, "{sampled} cases of {} were sampled", op.spec().name);
+    }
+
+    #[test]
+    fn parts_of_attention() {
+        check("attention", 20);
+    }
+
+    #[test]
+    fn parts_of_kda() {
+        check("kda", 20);
+    }
+
+    #[test]
+    fn parts_of_ssd() {
+        check("ssd", 20);
+    }
+
+    #[test]
+    fn parts_of_conv1d() {
+        check("conv1d", 10);
+    }
+
+    #[test]
+    fn parts_of_nsa() {
+        check("nsa", 15);
+    }
+
+    #[test]
+    fn forms_that_are_not_cut_are_refused() {
+        for (op, name, expect) in [
+            (
+                "attention",
+                "edge/varlen-empty-sequence",
+                "tensor `cu_seqlens` [6] is of a form that is not cut",
+            ),
+            (
+                "kda",
+                "fla/decode-pool-b7",
+                "tensor `state_indices` [7] is of a form that is not cut",
+            ),
+            ("attention", "edge/no-keys", ""),
+            ("ssd", "edge/no-batch", "the call is empty"),
+        ] {
+            let case = cases(op).into_iter().find(|case| case.name == name).unwrap();
+            let drawn = Sample::draw(op, &(case.build)().0, &mut Draw::new(0));
+            assert_eq!(drawn.err().unwrap_or_default(), expect, "{name}");
+        }
+    }
+}

@@ -24,7 +24,7 @@ fn ffpa(list: &mut List) {
         list.add(Standard, &name(""), &[DType::Bf16, DType::F16], &ffpa(tokens, dim));
         list.add(Standard, &name("-causal"), F32, &ffpa(tokens, dim).causal());
         let name = format!("ffpa/d{dim}-gqa16x4-t517-causal");
-        list.add(Full, &name, BF16, &ffpa(517, dim).causal());
+        list.add(Standard, &name, BF16, &ffpa(517, dim).causal());
     }
     for (queries, tier) in [(1, Quick), (5, Standard), (7, Standard)] {
         let decode = ffpa(queries, 512).keys(300).causal();
@@ -56,9 +56,11 @@ fn head_dims(list: &mut List) {
     list.add(Standard, "mla/192-128-t130", BF16, &Attention::new(130, 4, 192).value_dim(128));
     let long = |dim| Attention::new(2048, 4, dim).causal();
     list.add(Full, "dims/d128-t2048-causal", F32_BF16, &long(128));
-    list.add(Full, "dims/d64-t2048-causal", F16, &long(64));
+    list.add(Standard, "dims/d64-t2048-causal", F16, &long(64));
     list.add(Full, "dims/d1024-t700", F32_BF16, &Attention::new(700, 2, 1024));
-    list.add(Full, "mla/576-512-decode-tk4097", BF16, &mla.batch(2).keys(4097));
+    let pair = Attention::new(2048, 8, 128).kv_heads(2).batch(2);
+    list.add(Full, "dims/b2-d128-gqa8x2-t2048", BF16, &pair);
+    list.add(Standard, "mla/576-512-decode-tk4097", BF16, &mla.batch(2).keys(4097));
 }
 
 fn masks(list: &mut List) {

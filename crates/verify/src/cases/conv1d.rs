@@ -29,7 +29,7 @@ fn forward(list: &mut List) {
             (129, Quick),
             (151, Standard),
             (1134, Standard),
-            (4096, Full),
+            (4096, Standard),
         ] {
             let plain = Conv::new(tokens, 64, width).batch(2);
             list.add(tier, &format!("causal-conv1d/w{width}-t{tokens}-c64"), ALL, &plain);

@@ -19,9 +19,9 @@ fn fla(list: &mut List) {
     for (batch, tokens, heads, value_heads, dim, tier) in [
         (1, 63, 1, 1, 64, Quick),
         (2, 500, 3, 3, 60, Standard),
-        (3, 1024, 4, 4, 100, Full),
-        (2, 1500, 4, 4, 128, Full),
-        (2, 1024, 2, 8, 128, Full),
+        (3, 1024, 4, 4, 100, Standard),
+        (2, 1500, 4, 4, 128, Standard),
+        (2, 1024, 2, 8, 128, Standard),
     ] {
         for gate in ["plain", "safe"] {
             let name =
@@ -53,10 +53,12 @@ fn flash_kda(list: &mut List) {
         (4, 97, Standard),
         (1, 1024, Standard),
         (4, 256, Standard),
-        (96, 97, Full),
+        (96, 97, Standard),
         (32, 256, Full),
         (4, 2048, Full),
+        (96, 256, Full),
         (1, 4096, Full),
+        (1, 8192, Full),
     ] {
         let call = Kda::new(tokens, heads, 128).logits("safe", 0.0, 1.0).initial();
         list.add(tier, &format!("flashkda/h{heads}-t{tokens}"), F32_BF16, &call);
@@ -115,6 +117,7 @@ fn edges(list: &mut List) {
     let lengths = [5, 0, 1, 64, 0, 33];
     let varlen = Kda::new(0, 2, 48).packed(&lengths).soft(0.0).initial();
     list.add(Quick, "edge/varlen-empty-sequence", ALL, &varlen);
+    list.add(Quick, "edge/varlen-no-state", F32, &Kda::new(0, 2, 48).packed(&lengths).soft(-3.0));
     let pool = Kda::new(0, 2, 32).packed(&lengths).soft(0.0).pool(9);
     list.add(Quick, "edge/varlen-pool-padding", F32_BF16, &Kda { padding: true, ..pool });
     list.add(Standard, "edge/no-tokens", F32, &base(0).batch(2).soft(0.0).initial());

@@ -23,7 +23,7 @@ fn fla(list: &mut List) {
     list.add(Standard, "fla/t111-hq32-d60", half, &fla(111).batch(2).heads(32, 1).dims(60, 60));
     let long = |tokens, dim| fla(tokens).heads(16, 1).dims(dim, dim).set("select_count", 8);
     list.add(Standard, "fla/t500-d128", half, &long(500, 128).set("window", 64));
-    list.add(Full, "fla/t1024-d60", F16, &long(1024, 60).set("window", 64));
+    list.add(Standard, "fla/t1024-d60", F16, &long(1024, 60).set("window", 64));
     list.add(Full, "fla/t1024-d128", BF16, &long(1024, 128));
     list.add(Full, "fla/t2048-d64", BF16, &long(2048, 64).set("window", 128));
     list.add(Standard, "fla/t200-d128-v320", half, &fla(200).heads(16, 1).dims(128, 320));

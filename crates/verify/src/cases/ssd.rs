@@ -48,9 +48,10 @@ fn varlen(list: &mut List) {
         let name = format!("mamba/varlen-300-g{groups}of8-chunk{chunk}");
         let call = Ssd::new(0, 8, 64, 64).groups(groups).packed(&lengths).every_part();
         let call = call.set("chunk_size", chunk);
-        let tier = if groups == 2 { Standard } else { Full };
-        list.add(tier, &name, F32_BF16, &call);
+        list.add(Standard, &name, F32_BF16, &call);
     }
+    let alone = Ssd::new(0, 4, 32, 32).packed(&lengths[..20]);
+    list.add(Quick, "mamba/varlen-20-no-state", F32, &alone);
     let few = Ssd::new(0, 4, 32, 32).packed(&lengths[..40]).every_part().initial();
     list.add(Quick, "mamba/varlen-40-g1of4", F32_BF16, &few.set("chunk_size", 64));
 }
@@ -62,7 +63,7 @@ fn chunk(list: &mut List) {
     list.add(Standard, "mamba/chunk-t257-h8-g1", ALL, &model(257, 8).initial());
     list.add(Standard, "mamba/chunk-t1000-h4-g2", F32_BF16, &model(1000, 4).groups(2));
     list.add(Full, "mamba/chunk-b2-t2048-h8", F32_BF16, &model(2048, 8).batch(2).initial());
-    list.add(Full, "granite/t512-h48-n128", BF16, &model(512, 48).initial());
+    list.add(Standard, "granite/t512-h48-n128", BF16, &model(512, 48).initial());
     for (chunk, tier) in [(16, Quick), (64, Standard), (256, Standard), (1000, Standard)] {
         let call = model(150, 2).set("chunk_size", chunk);
         list.add(tier, &format!("mamba/chunk{chunk}-t150"), F32, &call);

@@ -1,0 +1,96 @@
+//! Calls with something changed.
+
+use crate::Given;
+use kernels::{Settings, Tensor, TensorMap};
+
+impl Given<'_> {
+    /// The outputs without an input, where the call has it.
+    pub(crate) fn without(&self, name: &str) -> Option<TensorMap> {
+        let mut inputs = self.inputs.clone();
+        inputs.remove(name)?;
+        self.run(&inputs, self.settings)
+    }
+
+    /// The outputs with some inputs replaced, where the call has all of them.
+    pub(crate) fn with(
+        &self,
+        names: &[&str],
+        change: impl Fn(&Tensor) -> Tensor,
+    ) -> Option<TensorMap> {
+        let mut inputs = self.inputs.clone();
+        for name in names {
+            let tensor = inputs.get_mut(*name)?;
+            *tensor = change(tensor);
+        }
+        self.run(&inputs, self.settings)
+    }
+
+    /// The outputs under other settings; `None` when `change` changes nothing.
+    pub(crate) fn under(&self, change: impl Fn(&str, &str) -> Option<String>) -> Option<TensorMap> {
+        let settings = self.settings.iter().fold(Settings::new(), |settings, (name, value)| {
+            match change(name, value) {
+                Some(value) => settings.with(name, value),
+                None => settings,
+            }
+        });
+        if settings == *self.settings { None } else { self.run(self.inputs, &settings) }
+    }
+
+    /// The outputs without these settings.
+    pub(crate) fn unset(&self, names: &[&str]) -> Option<TensorMap> {
+        self.under(|name, value| (!names.contains(&name)).then(|| value.to_owned()))
+    }
+
+    /// The outputs with one more setting, where it was not given.
+    pub(crate) fn set(&self, name: &str, value: &str) -> Option<TensorMap> {
+        let absent = self.setting(name).is_none();
+        absent.then(|| self.run(self.inputs, &self.settings.clone().with(name, value)))?
+    }
+
+    pub(crate) fn setting(&self, name: &str) -> Option<&str> {
+        self.settings.iter().find(|(given, _)| *given == name).map(|(_, value)| value)
+    }
+
+    pub(crate) fn is_dense(&self) -> bool {
+        !self.inputs.keys().any(|name| {
+            ["cu_seqlens", "block_table", "cache_seqlens", "state_indices"].contains(&name.as_str())
+        })
+    }
+
+    /// The right outputs with one of them replaced.
+    pub(crate) fn replacing(&self, name: &str, change: impl Fn(&mut Vec<f64>)) -> TensorMap {
+        let mut outputs = self.right.clone();
+        let tensor = outputs.get_mut(name).unwrap();
+        let mut values = tensor.to_f64();
+        change(&mut values);
+        *tensor = Tensor::new(tensor.shape(), values).cast(tensor.dtype());
+        outputs
+    }
+}
+
+/// The same tensor with entries `from(i)` along a dimension of another size.
+pub(crate) fn gather(
+    tensor: &Tensor,
+    dim: usize,
+    size: usize,
+    from: impl Fn(usize) -> usize,
+) -> Tensor {
+    let shape = tensor.shape();
+    let inner: usize = shape[dim + 1..].iter().product();
+    let values = tensor.to_f64();
+    let mut out = Vec::new();
+    for outer in values.chunks(shape[dim] * inner) {
+        for index in 0..size {
+            out.extend_from_slice(&outer[from(index) * inner..][..inner]);
+        }
+    }
+    let mut shape = shape.to_vec();
+    shape[dim] = size;
+    Tensor::new(&shape, out).cast(tensor.dtype())
+}
+
+/// Every value replaced.
+pub(crate) fn map(tensor: &Tensor, change: impl Fn(f64) -> f64) -> Tensor {
+    let values = tensor.to_f64().into_iter().map(change).collect::<Vec<f64>>();
+    Tensor::new(tensor.shape(), values).cast(tensor.dtype())
+}

@@ -1,0 +1,88 @@
+use crate::alter::gather;
+use crate::naive::largest_logits;
+use crate::{Fault, Given};
+use kernels::{Tensor, TensorMap};
+
+pub(crate) const FAULTS: &[Fault] = &[
+    Fault { name: "causal mask aligned at the top left", plant: top_left },
+    Fault { name: "scale forgotten", plant: |given| given.set("scale", "1") },
+    Fault { name: "window off by one", plant: window },
+    Fault { name: "causal mask off by one", plant: causal },
+    Fault { name: "softcap forgotten", plant: |given| given.unset(&["softcap"]) },
+    Fault { name: "lse without the maximum", plant: lse_without_max },
+    Fault { name: "query head h reads key head h % Hkv", plant: interleaved_heads },
+    Fault { name: "block table ignored", plant: |given| given.with(&["block_table"], identity) },
+    Fault { name: "cache length ignored", plant: |given| given.without("cache_seqlens") },
+    Fault { name: "packed sequences see one another", plant: one_sequence },
+    Fault { name: "lse of a blind row is finite", plant: finite_blind_rows },
+    Fault { name: "last key block left out", plant: last_keys },
+];
+
+/// Key j is visible to query i iff j <= i: the same as the first Tq keys alone.
+fn top_left(given: &Given<'_>) -> Option<TensorMap> {
+    let (queries, keys) = (given.inputs["q"].shape(), given.inputs["k"].shape());
+    let causal = given.setting("causal") == Some("true") && given.is_dense();
+    (causal && keys[1] > queries[1])
+        .then(|| given.with(&["k", "v"], |tensor| gather(tensor, 1, queries[1], |j| j)))?
+}
+
+fn window(given: &Given<'_>) -> Option<TensorMap> {
+    given.under(|name, value| match name {
+        "window_left" => Some((value.parse::<usize>().unwrap() + 1).to_string()),
+        _ => Some(value.to_owned()),
+    })
+}
+
+/// Each query sees one key more: bottom-right alignment with a window of 1 to the right.
+fn causal(given: &Given<'_>) -> Option<TensorMap> {
+    given.setting("causal")?;
+    let settings = given.settings.clone().with("causal", false).with("window_right", 1);
+    given.run(given.inputs, &settings)
+}
+
+fn lse_without_max(given: &Given<'_>) -> Option<TensorMap> {
+    let plain = given.is_dense() && given.settings.iter().all(|(name, _)| name == "causal");
+    let largest = plain.then(|| largest_logits(given))?;
+    Some(given.replacing("lse", |lse| {
+        lse.iter_mut().zip(&largest).for_each(|(lse, max)| {
+            *lse -= if max.is_finite() { *max } else { 0.0 };
+        })
+    }))
+}
+
+fn interleaved_heads(given: &Given<'_>) -> Option<TensorMap> {
+    let (heads, kv_heads) = (given.inputs["q"].shape().get(2)?, given.inputs["k"].shape()[2]);
+    (given.is_dense() && *heads > kv_heads)
+        .then(|| given.with(&["k", "v"], |tensor| gather(tensor, 2, *heads, |h| h % kv_heads)))?
+}
+
+fn identity(table: &Tensor) -> Tensor {
+    let blocks = table.to_f64().iter().fold(0.0, |most: f64, block| most.max(*block)) as i32 + 1;
+    Tensor::new(table.shape(), (0..table.len() as i32).map(|at| at % blocks).collect::<Vec<i32>>())
+}
+
+fn one_sequence(given: &Given<'_>) -> Option<TensorMap> {
+    if given.inputs.contains_key("cu_seqlens_k") {
+        return None;
+    }
+    given.with(&["cu_seqlens"], |offsets| {
+        let total = offsets.to_f64()[offsets.len() - 1] as i32;
+        Tensor::new(&[2], vec![0, total])
+    })
+}
+
+fn finite_blind_rows(given: &Given<'_>) -> Option<TensorMap> {
+    let blind = given.right["lse"].to_f64().contains(&f64::NEG_INFINITY);
+    blind.then(|| {
+        given.replacing("lse", |lse| {
+            lse.iter_mut().filter(|lse| **lse == f64::NEG_INFINITY).for_each(|lse| *lse = -1e30);
+        })
+    })
+}
+
+fn last_keys(given: &Given<'_>) -> Option<TensorMap> {
+    let keys = given.inputs["k"].shape()[1];
+    let whole = keys / 16 * 16;
+    (given.is_dense() && given.settings.iter().next().is_none() && 0 < whole && whole < keys)
+        .then(|| given.with(&["k", "v"], |tensor| gather(tensor, 1, whole, |j| j)))?
+}

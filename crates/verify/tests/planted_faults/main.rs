@@ -1,0 +1,124 @@
+//! Deliberately wrong kernels, each of which the matrix must catch.
+//!
+//! A fault is planted by running the op's own kernel on an altered call (a window one wider, a tensor left out), or by
+//! computing the wrong answer here, and its outputs go through the judgement of the matrix. Nothing here may pass.
+
+mod alter;
+mod attention;
+mod conv1d;
+mod evidence;
+mod kda;
+mod naive;
+mod nsa;
+mod outputs;
+mod ssd;
+
+use facts::{BackendKind, Status};
+use kernels::{Op, Settings, TensorMap};
+use verify::{Case, Tier, cases, judge_outputs};
+
+/// A wrong kernel.
+pub(crate) struct Fault {
+    /// What it does wrong.
+    pub(crate) name: &'static str,
+    /// Its outputs for a call; `None` where this call cannot show the fault.
+    pub(crate) plant: fn(&Given<'_>) -> Option<TensorMap>,
+}
+
+/// A call of a case, and what the right kernel makes of it.
+pub(crate) struct Given<'a> {
+    pub(crate) op: &'static dyn Op,
+    pub(crate) inputs: &'a TensorMap,
+    pub(crate) settings: &'a Settings,
+    pub(crate) right: &'a TensorMap,
+}
+
+impl Given<'_> {
+    /// Outputs of the kernel that selection chooses for another call; `None` when the op refuses that call.
+    pub(crate) fn run(&self, inputs: &TensorMap, settings: &Settings) -> Option<TensorMap> {
+        let device = device::open(BackendKind::Cpu).unwrap();
+        let call = self.op.bind(inputs, settings).ok()?;
+        let chosen = call.select(&device, None).unwrap().chosen;
+        let mut execution = call.prepare(&device, chosen).unwrap();
+        execution.poison();
+        execution.launch();
+        Some(execution.outputs().clone())
+    }
+}
+
+/// Every fault of an op must fail at least one case of the quick or standard tier, and the right kernel none of the
+/// cases that caught one.
+fn check(op: &str, faults: &[Fault]) {
+    let op = kernels::op(op).unwrap();
+    let mut caught: Vec<Vec<String>> = faults.iter().map(|_| Vec::new()).collect();
+    for tier in [Tier::Quick, Tier::Standard] {
+        let listed: Vec<Case> = cases(op.spec().name)
+            .into_iter()
+            .filter(|case| case.tier == tier && case.property.is_none())
+            .collect();
+        for case in &listed {
+            // The standard tier only for what the quick one has missed.
+            let open: Vec<usize> = (0..faults.len())
+                .filter(|at| tier == Tier::Quick || caught[*at].is_empty())
+                .collect();
+            if open.is_empty() {
+                break;
+            }
+            let (inputs, settings) = (case.build)();
+            let call = op.bind(&inputs, &settings).unwrap();
+            let nothing = TensorMap::new();
+            let mut given = Given { op, inputs: &inputs, settings: &settings, right: &nothing };
+            let right = given.run(&inputs, &settings).unwrap();
+            given.right = &right;
+            let judgement = judge_outputs(call.as_ref(), &right);
+            assert_eq!(judgement.status, Status::Pass, "{case:?}: {}", judgement.reason);
+            for at in open {
+                let Some(wrong) = (faults[at].plant)(&given) else { continue };
+                let judgement = judge_outputs(call.as_ref(), &wrong);
+                if judgement.status == Status::Fail {
+                    caught[at].push(format!("{} {}", case.name, case.dtype));
+                }
+            }
+        }
+    }
+    let line = |(fault, cases): (&Fault, &Vec<String>)| {
+        let cases = if cases.is_empty() { "NOT CAUGHT".to_owned() } else { cases.join(", ") };
+        format!("{}: {cases}", fault.name)
+    };
+    let table: Vec<String> = faults.iter().zip(&caught).map(line).collect();
+    let table = format!("{}\n{}", op.spec().name, table.join("\n"));
+    assert!(caught.iter().all(|cases| !cases.is_empty()), "{table}");
+    println!("{table}");
+}
+
+#[test]
+fn wrong_attention_is_caught() {
+    check("attention", attention::FAULTS);
+}
+
+#[test]
+fn wrong_kda_is_caught() {
+    check("kda", kda::FAULTS);
+}
+
+#[test]
+fn wrong_ssd_is_caught() {
+    check("ssd", ssd::FAULTS);
+}
+
+#[test]
+fn wrong_conv1d_is_caught() {
+    check("conv1d", conv1d::FAULTS);
+}
+
+#[test]
+fn wrong_nsa_is_caught() {
+    check("nsa", nsa::FAULTS);
+}
+
+#[test]
+fn badly_written_outputs_of_every_op_are_caught() {
+    for op in kernels::OPS {
+        check(op.spec().name, outputs::FAULTS);
+    }
+}

@@ -1,0 +1,64 @@
+use crate::alter::gather;
+use crate::outputs::{one_sequence, overwrite_unused_slot};
+use crate::{Fault, Given};
+use kernels::{Tensor, TensorMap};
+
+pub(crate) const FAULTS: &[Fault] = &[
+    Fault { name: "dt not clamped", plant: |given| given.unset(&["dt_min", "dt_max"]) },
+    Fault { name: "dt clamped from above only", plant: |given| given.unset(&["dt_min"]) },
+    Fault { name: "dt_bias left out", plant: |given| given.without("dt_bias") },
+    Fault { name: "softplus left out", plant: |given| given.set("dt_softplus", "false") },
+    Fault { name: "softplus applied to given steps", plant: |given| given.unset(&["dt_softplus"]) },
+    Fault { name: "skip weight D left out", plant: |given| given.without("D") },
+    Fault { name: "gate z left out", plant: |given| given.without("z") },
+    Fault { name: "gate z applied before the skip", plant: gate_before_skip },
+    Fault { name: "initial state dropped", plant: dropped_state },
+    Fault { name: "head h reads group h % G", plant: interleaved_groups },
+    Fault { name: "B and C swapped", plant: swapped_projections },
+    Fault { name: "state carried over to the next sequence", plant: one_sequence },
+    Fault { name: "unused slot overwritten", plant: overwrite_unused_slot },
+    Fault { name: "state dropped where it decays slowly", plant: slow_state },
+];
+
+fn dropped_state(given: &Given<'_>) -> Option<TensorMap> {
+    given.is_dense().then(|| given.without("initial_state"))?
+}
+
+/// `y = (h C) silu(z) + D x`.
+fn gate_before_skip(given: &Given<'_>) -> Option<TensorMap> {
+    let mut inputs = given.inputs.clone();
+    let (d, _z) = (inputs.remove("D")?, inputs.get("z")?);
+    let gated = given.run(&inputs, given.settings)?;
+    let (x, d) = (given.inputs["x"].to_f64(), d.to_f64());
+    let shape = given.inputs["x"].shape();
+    let (heads, head_dim) = (shape[shape.len() - 2], shape[shape.len() - 1]);
+    if d.len() != heads {
+        return None;
+    }
+    Some(given.replacing("o", |o| {
+        for (at, (o, gated)) in o.iter_mut().zip(gated["o"].to_f64()).enumerate() {
+            *o = gated + d[at / head_dim % heads] * x[at];
+        }
+    }))
+}
+
+fn interleaved_groups(given: &Given<'_>) -> Option<TensorMap> {
+    let (heads, groups) = (given.inputs["x"].shape()[2], given.inputs["B"].shape()[2]);
+    (given.is_dense() && 1 < groups && groups < heads)
+        .then(|| given.with(&["B", "C"], |tensor| gather(tensor, 2, heads, |h| h % groups)))?
+}
+
+fn swapped_projections(given: &Given<'_>) -> Option<TensorMap> {
+    let mut inputs = given.inputs.clone();
+    inputs.insert("B".to_owned(), given.inputs["C"].clone());
+    inputs.insert("C".to_owned(), given.inputs["B"].clone());
+    given.run(&inputs, given.settings)
+}
+
+/// As if every head decayed at once: the state of earlier tokens is not there.
+fn slow_state(given: &Given<'_>) -> Option<TensorMap> {
+    let rates = given.inputs["A"].to_f64();
+    let slow = rates.iter().all(|rate| *rate > -0.01);
+    let fast = Tensor::new(&[rates.len()], vec![-1e4f32; rates.len()]);
+    slow.then(|| given.with(&["A"], |_| fast.clone()))?
+}
