@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-pub(crate) use emulate::run_tests as run_tests_emulated;
+pub(crate) use emulate::{Emulated, run_tests as run_tests_emulated};
 
 /// One target that everything is checked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

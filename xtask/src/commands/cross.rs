@@ -2,18 +2,18 @@
 
 use super::{Command, Usage};
 use crate::cargo;
-use crate::cross::{self, Request, Source, TARGETS};
+use crate::cross::{self, Emulated, Request, Source, TARGETS};
 
 pub(super) const COMMAND: Command = Command {
     name: "cross",
-    arguments: "[--target TRIPLE]... [--package ROOM]... [--from rustup|debian] [--allow-missing] [--run-aarch64 [FILTER]...]",
+    arguments: "[--target TRIPLE]... [--package ROOM]... [--from rustup|debian] [--allow-missing] [--run-aarch64 [--unit] [FILTER]...]",
     about: "compiles everything for 64-bit Arm Linux and macOS; can run Arm tests under qemu",
     details: "  --target TRIPLE   only this target (may stand several times)\n  \
               --package ROOM    only this room (may stand several times; -p for short)\n  \
               --from SOURCE     take the standard library from rustup or from debian only\n  \
               --allow-missing   a target that cannot be checked here does not fail the command\n  \
-              --run-aarch64     instead of checking, run the kernels' tests for aarch64 under qemu;\n                    \
-              words after it go to the test programs",
+              --run-aarch64     instead of checking, run the kernels' tests for aarch64 under qemu: all of them\n                    \
+              (slow) or, with --unit, those beside the code; further words go to the test programs",
     run,
 };
 
@@ -21,7 +21,7 @@ pub(super) const COMMAND: Command = Command {
 #[derive(Debug, PartialEq, Eq)]
 enum Asked {
     Check(Request),
-    Run { source: Option<Source>, rooms: Vec<String>, filter: Vec<String> },
+    Run(Emulated),
 }
 
 fn run(arguments: &[String]) -> anyhow::Result<()> {
@@ -29,9 +29,7 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
     let root = cargo::workspace_root()?;
     match asked {
         Asked::Check(request) => cross::check(&root, &request),
-        Asked::Run { source, rooms, filter } => {
-            cross::run_tests_emulated(&root, source, &rooms, &filter)
-        }
+        Asked::Run(emulated) => cross::run_tests_emulated(&root, &emulated),
     }
 }
 
@@ -60,8 +58,13 @@ fn parse(arguments: &[String]) -> Result<Asked, Usage> {
                 });
             }
             "--run-aarch64" => {
-                let filter = arguments.cloned().collect();
-                return Ok(Asked::Run { source: request.source, rooms: request.rooms, filter });
+                let mut filter: Vec<String> = arguments.cloned().collect();
+                let unit = filter.first().is_some_and(|word| word == "--unit");
+                if unit {
+                    filter.remove(0);
+                }
+                let Request { source, rooms, .. } = request;
+                return Ok(Asked::Run(Emulated { source, rooms, unit, filter }));
             }
             other => return Err(Usage(format!("unexpected argument `{other}`"))),
         }
@@ -104,13 +107,15 @@ mod tests {
         check("", request(TARGETS, None, false));
         check("--target aarch64-apple-darwin", request(&TARGETS[1..2], None, false));
         check("--from debian --allow-missing", request(TARGETS, Some(Source::Debian), true));
+        let run = |source, rooms: &[&str], unit, filter: &[&str]| {
+            let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+            Ok(Asked::Run(Emulated { source, rooms: owned(rooms), unit, filter: owned(filter) }))
+        };
+        check("--run-aarch64", run(None, &[], false, &[]));
+        check("--run-aarch64 --unit", run(None, &[], true, &[]));
         check(
             "--from rustup -p kernels --run-aarch64 neon",
-            Ok(Asked::Run {
-                source: Some(Source::Rustup),
-                rooms: vec!["kernels".to_owned()],
-                filter: vec!["neon".to_owned()],
-            }),
+            run(Some(Source::Rustup), &["kernels"], false, &["neon"]),
         );
     }
 

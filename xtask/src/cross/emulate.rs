@@ -24,27 +24,37 @@ const C_LIBRARY: &str = "/usr/aarch64-linux-gnu";
 /// The names an emulator goes by.
 const EMULATORS: &[&str] = &["qemu-aarch64-static", "qemu-aarch64"];
 
-/// Builds the tests of some rooms, or of [`ROOMS`], for 64-bit Arm Linux and runs them under qemu; `filter` goes to
-/// the test programs.
-pub(crate) fn run_tests(
-    root: &Path,
-    source: Option<Source>,
-    rooms: &[String],
-    filter: &[String],
-) -> anyhow::Result<()> {
+/// Which emulated tests are asked for.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Emulated {
+    /// Only from this source, where one is named.
+    pub(crate) source: Option<Source>,
+    /// Only these rooms; [`ROOMS`] where none is named.
+    pub(crate) rooms: Vec<String>,
+    /// Only the tests beside the code: the others compute whole references, which is slow in an emulator.
+    pub(crate) unit: bool,
+    /// Goes to the test programs.
+    pub(crate) filter: Vec<String>,
+}
+
+/// Builds the tests for 64-bit Arm Linux and runs them under qemu.
+pub(crate) fn run_tests(root: &Path, asked: &Emulated) -> anyhow::Result<()> {
     let emulator = set_up()?;
     let target_directory = cargo::target_directory(root)?;
-    let toolchain = toolchain(*TARGET, source, &target_directory)?;
+    let toolchain = toolchain(*TARGET, asked.source, &target_directory)?;
     let mut command = toolchain.command(root, "test", *TARGET, &target_directory);
-    command.arg("--locked").arg("--no-fail-fast").args(["--lib", "--bins", "--tests"]);
+    command.args(["--locked", "--no-fail-fast", "--lib"]);
+    if !asked.unit {
+        command.args(["--bins", "--tests"]);
+    }
     let all: Vec<String> = ROOMS.iter().map(|room| (*room).to_owned()).collect();
-    let rooms = if rooms.is_empty() { &all } else { rooms };
+    let rooms = if asked.rooms.is_empty() { &all } else { &asked.rooms };
     command.args(rooms.iter().flat_map(|room| ["--package", room]));
     let prefix = format!("CARGO_TARGET_{}", TARGET.triple.to_uppercase().replace('-', "_"));
     command.env(format!("{prefix}_LINKER"), LINKER);
     command.env(format!("{prefix}_RUNNER"), format!("{emulator} -L {C_LIBRARY}"));
-    if !filter.is_empty() {
-        command.arg("--").args(filter);
+    if !asked.filter.is_empty() {
+        command.arg("--").args(&asked.filter);
     }
     steps::run(&mut command)
 }
