@@ -1,6 +1,9 @@
 use kernels::{Call, DType, Tensor, TensorMap};
 use std::sync::Arc;
 
+/// The answer in float64, or why the choice that it was asked for is wrong.
+pub(crate) type Reference = Result<Arc<TensorMap>, String>;
+
 /// The float64 references of one call, each computed once however many variants are compared with it.
 ///
 /// A reference depends on the inputs and on the choices in the outputs that are judged (see
@@ -8,7 +11,7 @@ use std::sync::Arc;
 /// reference.
 pub(crate) struct References<'a> {
     call: &'a dyn Call,
-    known: Vec<(Vec<Tensor>, Result<Arc<TensorMap>, String>)>,
+    known: Vec<(Vec<Tensor>, Reference)>,
 }
 
 impl<'a> References<'a> {
@@ -24,7 +27,7 @@ impl<'a> References<'a> {
     ///
     /// # Errors
     /// One sentence, when a choice that the outputs contain is wrong.
-    pub(crate) fn given(&mut self, outputs: &TensorMap) -> Result<Arc<TensorMap>, String> {
+    pub(crate) fn given(&mut self, outputs: &TensorMap) -> Reference {
         let choices = || outputs.values().filter(|tensor| tensor.dtype() == DType::I32);
         if let Some((_, known)) = self.known.iter().find(|(known, _)| known.iter().eq(choices())) {
             return known.clone();
