@@ -8,6 +8,23 @@ use crate::cpu::simd::Simd;
 /// that a core complex of current server processors shares.
 pub(crate) const STREAM_BYTES: usize = 20 << 20;
 
+/// Starts reading a slice into the second cache. For rows that lie further apart than the processor foresees.
+#[inline(always)]
+pub(crate) fn prefetch<E>(values: &[E]) {
+    #[cfg(target_arch = "x86_64")]
+    for line in values.chunks(64 / size_of::<E>()) {
+        // SAFETY: a prefetch has no effect but on caches; SSE is part of the architecture.
+        unsafe {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(
+                line.as_ptr().cast(),
+            );
+        }
+    }
+    // Other architectures have no stable intrinsic for it.
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = values;
+}
+
 /// Copies a slice with stores past the caches; elements before the first and after the last whole aligned vector are
 /// stored plainly. Call [`Simd::stream_end`] after the last copy.
 ///

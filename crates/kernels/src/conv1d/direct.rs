@@ -2,12 +2,13 @@
 //! over time where time is.
 #![allow(unsafe_code)] // Blocks write disjoint parts of o and of the states.
 
+mod activation;
 mod channel_first;
 mod channel_last;
 mod states;
 
-use super::{Activation, Conv1dProblem, Layout};
-use crate::cpu::simd::{Simd, math};
+use super::{Conv1dProblem, Layout};
+use crate::cpu::simd::Simd;
 use crate::floats::{elements, elements_mut, floats, narrow};
 use crate::stream::{STREAM_BYTES, stream_copy};
 use crate::{DType, Element, Inputs, TensorMap};
@@ -67,15 +68,6 @@ impl<E: Element> Operands<'_, E> {
         } else {
             narrow(simd, y, o);
         }
-    }
-}
-
-/// The activation over a vector.
-#[inline(always)]
-fn activate<S: Simd>(simd: S, activation: Activation, y: S::V) -> S::V {
-    match activation {
-        Activation::None => y,
-        Activation::Silu => math::silu(simd, y),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Step sizes of a chunk of tokens and their decays.
 #![allow(unsafe_code)] // Vector loads and stores through raw pointers, bounds checked first.
 
-use super::operands::{Operands, map};
+use super::operands::{Exp, Operands, map};
 use crate::Element;
 use crate::cpu::simd::{Simd, math};
 use std::ops::Range;
@@ -53,7 +53,7 @@ impl Decay {
         }
         self.from_start.clear();
         self.from_start.extend_from_slice(&self.high[..len]);
-        map(simd, &mut self.from_start, |a| math::exp(simd, a));
+        map(simd, &mut self.from_start, Exp);
         let mut to_end = std::mem::take(&mut self.to_end);
         to_end.clear();
         to_end.resize(padded, 0.0);

@@ -70,11 +70,11 @@ impl<'a, E: Element> Operands<'a, E> {
         for (out, token) in out.iter_mut().zip(tokens) {
             *out = self.dt[token * problem.heads + head] + self.dt_bias[head];
         }
-        let (low, high) = (simd.splat(problem.dt_min as f32), simd.splat(problem.dt_max as f32));
-        map(simd, out, |dt| {
-            let dt = if problem.dt_softplus { math::softplus(simd, dt) } else { dt };
-            simd.min(simd.max(dt, low), high)
-        });
+        let limits = (problem.dt_min as f32, problem.dt_max as f32);
+        if problem.dt_softplus {
+            map(simd, out, Softplus);
+        }
+        map(simd, out, Clamp(limits.0, limits.1));
     }
 
     /// Offset of one row of x, z and o: token, head and first column.
@@ -162,20 +162,69 @@ impl Rows {
     }
 }
 
+/// What [`map`] does to a vector. Not a closure: one that holds more than a few vector operations is compiled for the
+/// baseline instead of being inlined, and every operation becomes a call.
+pub(super) trait Map: Copy {
+    /// Implement as `#[inline(always)]`.
+    fn map<S: Simd>(self, simd: S, v: S::V) -> S::V;
+}
+
+#[derive(Clone, Copy)]
+struct Softplus;
+
+impl Map for Softplus {
+    #[inline(always)]
+    fn map<S: Simd>(self, simd: S, v: S::V) -> S::V {
+        math::softplus(simd, v)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Clamp(f32, f32);
+
+impl Map for Clamp {
+    #[inline(always)]
+    fn map<S: Simd>(self, simd: S, v: S::V) -> S::V {
+        simd.min(simd.max(v, simd.splat(self.0)), simd.splat(self.1))
+    }
+}
+
+/// `v` times the factor.
+#[derive(Clone, Copy)]
+pub(super) struct Scale(pub(super) f32);
+
+impl Map for Scale {
+    #[inline(always)]
+    fn map<S: Simd>(self, simd: S, v: S::V) -> S::V {
+        simd.mul(v, simd.splat(self.0))
+    }
+}
+
+/// `e^v`.
+#[derive(Clone, Copy)]
+pub(super) struct Exp;
+
+impl Map for Exp {
+    #[inline(always)]
+    fn map<S: Simd>(self, simd: S, v: S::V) -> S::V {
+        math::exp(simd, v)
+    }
+}
+
 /// Applies `f` to every value.
 #[inline(always)]
-pub(super) fn map<S: Simd>(simd: S, values: &mut [f32], f: impl Fn(S::V) -> S::V) {
+pub(super) fn map<S: Simd>(simd: S, values: &mut [f32], f: impl Map) {
     let whole = values.len() / S::LANES * S::LANES;
     let start = values.as_mut_ptr();
     for at in (0..whole).step_by(S::LANES) {
         // SAFETY: `LANES` values from `at` on are inside the slice.
-        unsafe { simd.store(start.add(at), f(simd.load(start.add(at)))) };
+        unsafe { simd.store(start.add(at), f.map(simd, simd.load(start.add(at)))) };
     }
     let rest = values.len() - whole;
     if rest > 0 {
         // SAFETY: `rest` values are left.
         unsafe {
-            let v = f(simd.load_first(start.add(whole), rest));
+            let v = f.map(simd, simd.load_first(start.add(whole), rest));
             simd.store_first(start.add(whole), v, rest);
         }
     }

@@ -3,9 +3,9 @@
 #![allow(unsafe_code)] // Vector loads and stores through raw pointers; blocks write disjoint rows.
 
 use super::SsdProblem;
-use super::operands::{Operands, finish, map};
+use super::operands::{Exp, Operands, Scale, finish, map};
 use crate::aligned::Aligned;
-use crate::cpu::simd::{Simd, SimdKernel, dispatch, math};
+use crate::cpu::simd::{Simd, SimdKernel, dispatch};
 use crate::floats::{elements_mut, narrow, widen};
 use crate::stream::{STREAM_BYTES, stream_copy};
 use crate::{DType, Element, Inputs, TensorMap};
@@ -184,9 +184,9 @@ impl<E: Element> SimdKernel for Block<'_, E> {
         for part in tokens.clone().step_by(STEPS) {
             let part = part..(part + STEPS).min(tokens.end);
             operands.steps(simd, head, part.clone(), &mut dt);
-            let rate = simd.splat(operands.rate[head]);
             let mut decay = dt;
-            map(simd, &mut decay, |dt| math::exp(simd, simd.mul(dt, rate)));
+            map(simd, &mut decay, Scale(operands.rate[head]));
+            map(simd, &mut decay, Exp);
             for token in part.clone() {
                 let step = token - part.start;
                 let row = operands.row(token, head, first);

@@ -1,9 +1,11 @@
 //! `[B, C, T]`: vectors over time, each tap a load shifted by one token.
 #![allow(unsafe_code)] // Vector loads and stores through raw pointers; blocks write disjoint parts.
 
-use super::{Operands, Segment, TAPS, activate, channel_last};
+use super::activation::activate;
+use super::{Operands, Segment, TAPS, channel_last};
 use crate::Element;
 use crate::aligned::Aligned;
+use crate::conv1d::Activation;
 use crate::cpu::simd::{Simd, SimdKernel, dispatch};
 use crate::floats::widen;
 use device::{Device, Isa};
@@ -117,7 +119,7 @@ impl<E: Element> Block<'_, E> {
             let taps: [f32; WIDTH] =
                 std::array::from_fn(|tap| operands.weight[tap * problem.channels + channel]);
             let bias = operands.bias[channel];
-            sum(simd, &taps, bias, x, y, |sum| activate(simd, problem.activation, sum));
+            sum(simd, &taps, bias, problem.activation, x, y);
             // SAFETY: this block alone has these tokens and channels of o.
             unsafe { operands.write(simd, y, row + tokens.start, rounded) };
             if tokens.end == total {
@@ -142,7 +144,7 @@ impl<E: Element> Block<'_, E> {
     }
 }
 
-/// `y_t = f(bias + sum over taps of taps_w x_(t + w))`; x has `WIDTH - 1` values more than y.
+/// `y_t = activation(bias + sum over taps of taps_w x_(t + w))`; x has `WIDTH - 1` values more than y.
 ///
 /// # Panics
 /// When it has not.
@@ -151,30 +153,33 @@ fn sum<S: Simd, const WIDTH: usize>(
     simd: S,
     taps: &[f32; WIDTH],
     bias: f32,
+    activation: Activation,
     x: &[f32],
     y: &mut [f32],
-    f: impl Fn(S::V) -> S::V,
 ) {
     assert_eq!(x.len(), y.len() + WIDTH - 1, "history and tokens");
-    let taps = taps.map(|tap| simd.splat(tap));
+    let mut splat = [simd.splat(0.0); WIDTH];
+    for (splat, tap) in splat.iter_mut().zip(taps) {
+        *splat = simd.splat(*tap);
+    }
     let bias = simd.splat(bias);
     let whole = y.len() / S::LANES * S::LANES;
     // SAFETY: the tap w of the vector at `at` ends at `at + w + LANES <= y.len() + W - 1`.
     unsafe {
         for at in (0..whole).step_by(S::LANES) {
             let mut sum = bias;
-            for (w, tap) in taps.iter().enumerate() {
+            for (w, tap) in splat.iter().enumerate() {
                 sum = simd.fma(*tap, simd.load(x.as_ptr().add(at + w)), sum);
             }
-            simd.store(y.as_mut_ptr().add(at), f(sum));
+            simd.store(y.as_mut_ptr().add(at), activate(simd, activation, sum));
         }
         let rest = y.len() - whole;
         if rest > 0 {
             let mut sum = bias;
-            for (w, tap) in taps.iter().enumerate() {
+            for (w, tap) in splat.iter().enumerate() {
                 sum = simd.fma(*tap, simd.load_first(x.as_ptr().add(whole + w), rest), sum);
             }
-            simd.store_first(y.as_mut_ptr().add(whole), f(sum), rest);
+            simd.store_first(y.as_mut_ptr().add(whole), activate(simd, activation, sum), rest);
         }
     }
 }

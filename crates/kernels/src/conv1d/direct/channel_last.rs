@@ -1,11 +1,14 @@
 //! `[B, T, C]` and packed `[total, C]`: vectors over channels.
 #![allow(unsafe_code)] // Vector loads and stores through raw pointers; blocks write disjoint parts.
 
-use super::{Activation, Operands, Segment, TAPS, activate, states};
+use super::activation::activate;
+use super::{Operands, Segment, TAPS, states};
 use crate::Element;
 use crate::aligned::Aligned;
+use crate::conv1d::Activation;
 use crate::cpu::simd::{Simd, SimdKernel, dispatch};
 use crate::floats::widen;
+use crate::stream::prefetch;
 use device::{Device, Isa};
 use std::ops::Range;
 
@@ -150,6 +153,9 @@ impl<E: Element> Block<'_, E> {
                 let row = &mut recent[token % RECENT * width..][..width];
                 widen(simd, &operands.x[at(token)..at(token) + width], row);
             }
+            for token in start + STRIP..(start + 2 * STRIP).min(tokens.end) {
+                prefetch(&operands.x[at(token)..at(token) + width]);
+            }
             let strip = Strip {
                 weight: &operands.weight[channels.start..],
                 stride: problem.channels,
@@ -227,37 +233,59 @@ impl Strip<'_> {
             // SAFETY: `count` values from `at` on are inside every row and every tap, asserted above.
             unsafe {
                 if count == S::LANES {
-                    let load = |from: *const f32| simd.load(from.add(at));
-                    let sums = self.vector::<S, WIDTH, COUNT>(simd, &rows, load);
-                    for (token, sum) in sums.into_iter().enumerate() {
-                        simd.store(y.as_mut_ptr().add(token * width + at), sum);
-                    }
+                    self.vector::<S, WIDTH, COUNT, true>(simd, &rows, at, count, y);
                 } else {
-                    let load = |from: *const f32| simd.load_first(from.add(at), count);
-                    let sums = self.vector::<S, WIDTH, COUNT>(simd, &rows, load);
-                    for (token, sum) in sums.into_iter().enumerate() {
-                        simd.store_first(y.as_mut_ptr().add(token * width + at), sum, count);
-                    }
+                    self.vector::<S, WIDTH, COUNT, false>(simd, &rows, at, count, y);
                 }
             }
             at += count;
         }
     }
 
+    /// The sums of `count` channels from `at` on; `WHOLE` when they fill a vector. There are no closures here: one
+    /// that holds vector operations is compiled for the baseline unless it is small.
+    ///
+    /// # Safety
+    /// `at + count` must not exceed the channels of any row or tap.
     #[inline(always)]
-    fn vector<S: Simd, const WIDTH: usize, const COUNT: usize>(
+    unsafe fn vector<S: Simd, const WIDTH: usize, const COUNT: usize, const WHOLE: bool>(
         &self,
         simd: S,
         rows: &[*const f32; RECENT],
-        load: impl Fn(*const f32) -> S::V,
-    ) -> [S::V; COUNT] {
-        let mut sums = [load(self.bias.as_ptr()); COUNT];
-        for tap in 0..WIDTH {
-            let weight = load(self.weight[tap * self.stride..].as_ptr());
-            for (token, sum) in sums.iter_mut().enumerate() {
-                *sum = simd.fma(weight, load(rows[token + tap]), *sum);
+        at: usize,
+        count: usize,
+        y: &mut [f32],
+    ) {
+        let width = self.bias.len();
+        // SAFETY: the caller's contract.
+        unsafe {
+            let bias = load::<S, WHOLE>(simd, self.bias.as_ptr().add(at), count);
+            let mut sums = [bias; COUNT];
+            for tap in 0..WIDTH {
+                let weight = self.weight.as_ptr().add(tap * self.stride + at);
+                let weight = load::<S, WHOLE>(simd, weight, count);
+                for (token, sum) in sums.iter_mut().enumerate() {
+                    let x = load::<S, WHOLE>(simd, rows[token + tap].add(at), count);
+                    *sum = simd.fma(weight, x, *sum);
+                }
+            }
+            for (token, sum) in sums.into_iter().enumerate() {
+                let sum = activate(simd, self.activation, sum);
+                let to = y.as_mut_ptr().add(token * width + at);
+                if WHOLE {
+                    simd.store(to, sum);
+                } else {
+                    simd.store_first(to, sum, count);
+                }
             }
         }
-        sums.map(|sum| activate(simd, self.activation, sum))
     }
+}
+
+/// # Safety
+/// As [`Simd::load`] when `WHOLE`, else as [`Simd::load_first`].
+#[inline(always)]
+unsafe fn load<S: Simd, const WHOLE: bool>(simd: S, from: *const f32, count: usize) -> S::V {
+    // SAFETY: the caller's contract.
+    unsafe { if WHOLE { simd.load(from) } else { simd.load_first(from, count) } }
 }

@@ -7,7 +7,7 @@ use crate::cpu::simd::{Simd, SimdKernel, dispatch};
 use crate::floats::{narrow, widen};
 use crate::ssd::chunk::{cut, scores};
 use crate::ssd::decay::Decay;
-use crate::ssd::operands::{Operands, Rows, finish, map};
+use crate::ssd::operands::{Operands, Rows, Scale, finish, map};
 use crate::ssd::transpose::transpose;
 use device::{Isa, SharedMut};
 use std::ops::Range;
@@ -103,8 +103,7 @@ impl<E: Element> SimdKernel for Run<'_, E> {
                 packed.pack(isa, Mat::new(state, n, width, width));
                 gemm_packed(isa, 1.0, c, packed, Store::Replace, MatMut::new(y, len, width, width));
                 for (y, decay) in y.chunks_exact_mut(width).zip(&decay.from_start) {
-                    let decay = simd.splat(*decay);
-                    map(simd, y, |y| simd.mul(y, decay));
+                    map(simd, y, Scale(*decay));
                 }
             } else {
                 y.fill(0.0);
@@ -135,8 +134,7 @@ impl<E: Element> SimdKernel for Run<'_, E> {
                 }
             }
             packed.pack(isa, Mat::new(weighted, len, width, width));
-            let kept = simd.splat(decay.over_chunk());
-            map(simd, state, |h| simd.mul(h, kept));
+            map(simd, state, Scale(decay.over_chunk()));
             gemm_packed(isa, 1.0, b.t(), packed, Store::Add, MatMut::new(state, n, width, width));
             live = true;
 
