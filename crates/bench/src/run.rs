@@ -98,6 +98,7 @@ fn measure(
         backend: plan.backend,
         variant: variant.to_owned(),
         samples: samples.count() as u32,
+        samples_ms: samples.millis().to_vec(),
         median_ms: samples.median(),
         p95_ms: samples.p95(),
         gflops: problem.flops() / seconds / 1e9,

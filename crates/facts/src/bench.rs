@@ -47,6 +47,9 @@ pub struct BenchRow {
     pub variant: String,
     /// Timed samples after warm-up.
     pub samples: u32,
+    /// The samples themselves in the order they were taken, milliseconds; empty where a row was read from a table.
+    #[serde(default)]
+    pub samples_ms: Vec<f64>,
     /// Median milliseconds.
     pub median_ms: f64,
     /// 95th percentile milliseconds.

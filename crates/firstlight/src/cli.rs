@@ -168,7 +168,7 @@ pub(crate) struct Bench {
     /// Time the float64 reference of the recurrent prefills too, once each.
     #[arg(long)]
     pub(crate) reference: bool,
-    /// Write bench.csv into this folder as well.
+    /// Write bench.csv, and every sample as samples.csv, into this folder as well.
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
 }

@@ -26,7 +26,7 @@ fn a_quick_check_leaves_a_whole_folder_whose_report_follows_its_files() {
         manifest["finished"].is_string() && manifest["stages"].as_array().unwrap().len() == 3,
         "{manifest}"
     );
-    for name in ["facts.json", "parity.csv", "bench.csv", "logs/run.log"] {
+    for name in ["facts.json", "parity.csv", "bench.csv", "samples.csv", "logs/run.log"] {
         let artefacts = manifest["artefacts"].as_array().unwrap();
         let artefact = artefacts.iter().find(|artefact| artefact["path"] == name).unwrap();
         let content = std::fs::read(run.join(name)).unwrap();

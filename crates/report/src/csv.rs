@@ -5,6 +5,6 @@ mod bench;
 mod fields;
 mod parity;
 
-pub use bench::{bench_csv, read_bench_csv};
+pub use bench::{bench_csv, read_bench_csv, samples_csv};
 pub use fields::CsvError;
 pub use parity::{parity_csv, read_parity_csv};

@@ -21,8 +21,11 @@ mod stack;
 pub mod terminal;
 mod verdict;
 
-pub use crate::csv::{CsvError, bench_csv, parity_csv, read_bench_csv, read_parity_csv};
+pub use crate::csv::{
+    CsvError, bench_csv, parity_csv, read_bench_csv, read_parity_csv, samples_csv,
+};
 pub use run::{
-    BENCH_FILE, Documents, FACTS_FILE, MANIFEST_FILE, PARITY_FILE, Run, html, markdown, run_report,
+    BENCH_FILE, Documents, FACTS_FILE, MANIFEST_FILE, PARITY_FILE, Run, SAMPLES_FILE, html,
+    markdown, run_report,
 };
 pub use verdict::{Verdict, evidence_gap};

@@ -9,6 +9,8 @@ pub const FACTS_FILE: &str = "facts.json";
 pub const PARITY_FILE: &str = "parity.csv";
 /// Ceilings and timings in a run folder, as [`crate::bench_csv`] writes them.
 pub const BENCH_FILE: &str = "bench.csv";
+/// Name of every timed sample in a run folder.
+pub const SAMPLES_FILE: &str = "samples.csv";
 /// The manifest in a run folder; its content is a [`RunManifest`] as JSON.
 pub const MANIFEST_FILE: &str = "run.json";
 

@@ -8,7 +8,7 @@ use crate::run_folder::write_atomically;
 use ::bench::{Plan, Size};
 use anyhow::Context;
 use facts::BenchReport;
-use report::{BENCH_FILE, bench_csv, terminal};
+use report::{BENCH_FILE, SAMPLES_FILE, bench_csv, samples_csv, terminal};
 
 pub(super) fn run(arguments: &Bench, output: &Output) -> anyhow::Result<Outcome> {
     let name = |name: &String| if name == "conv" { "conv1d".to_owned() } else { name.clone() };
@@ -23,6 +23,7 @@ pub(super) fn run(arguments: &Bench, output: &Output) -> anyhow::Result<Outcome>
         std::fs::create_dir_all(folder)
             .with_context(|| format!("cannot make {}", folder.display()))?;
         write_atomically(&folder.join(BENCH_FILE), bench_csv(&report).as_bytes())?;
+        write_atomically(&folder.join(SAMPLES_FILE), samples_csv(&report).as_bytes())?;
     }
     output.either(&report, |style| terminal::bench(&report, style))?;
     // A kernel that may not be timed failed its check.

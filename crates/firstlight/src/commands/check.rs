@@ -11,7 +11,8 @@ use facts::{
     BackendKind, BenchReport, DoctorReport, ParityReport, RunManifest, SCHEMA, Severity, Status,
 };
 use report::{
-    BENCH_FILE, FACTS_FILE, PARITY_FILE, Run, Verdict, bench_csv, parity_csv, run_report, terminal,
+    BENCH_FILE, FACTS_FILE, PARITY_FILE, Run, SAMPLES_FILE, Verdict, bench_csv, parity_csv,
+    run_report, samples_csv, terminal,
 };
 use serde::Serialize;
 use std::time::Instant;
@@ -71,6 +72,7 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
         reference: arguments.full,
     })?;
     folder.artefact(BENCH_FILE, "ceilings and timed kernels", &bench_csv(&bench))?;
+    folder.artefact(SAMPLES_FILE, "every timed sample", &samples_csv(&bench))?;
     bench.not_timed.iter().for_each(|line| folder.note(&format!("not timed: {line}")));
     folder.stage(
         "bench",

@@ -65,6 +65,25 @@ pub fn bench_csv(report: &BenchReport) -> String {
     write(COLUMNS, ceilings.chain(kernels).chain(not_timed))
 }
 
+/// Every sample of every timed kernel, one a line, in the order they were taken.
+pub fn samples_csv(report: &BenchReport) -> String {
+    let columns = &["op", "case", "dtype", "backend", "variant", "sample", "millis"];
+    let samples = report.rows.iter().flat_map(|row| {
+        row.samples_ms.iter().enumerate().map(|(index, millis)| {
+            vec![
+                row.op.clone(),
+                row.case.clone(),
+                row.dtype.clone(),
+                row.backend.to_string(),
+                row.variant.clone(),
+                index.to_string(),
+                millis.to_string(),
+            ]
+        })
+    });
+    write(columns, samples)
+}
+
 fn kernel(row: &BenchRow) -> Vec<String> {
     let shape: Vec<String> =
         row.shape.iter().map(|(name, size)| format!("{name}={size}")).collect();
@@ -140,6 +159,7 @@ fn read_kernel(row: &Row<'_>) -> Result<BenchRow, CsvError> {
         backend: row.backend()?,
         variant: row.text("variant"),
         samples: row.number("samples", "a whole number")?,
+        samples_ms: Vec::new(),
         median_ms: row.number("median_ms", "a number")?,
         p95_ms: row.number("p95_ms", "a number")?,
         gflops: row.number("gflops", "a number")?,
@@ -178,6 +198,7 @@ mod tests {
             backend: BackendKind::Cpu,
             variant: "chunk, \"avx2\"".into(),
             samples: 21,
+            samples_ms: Vec::new(),
             median_ms: 10.0 / 3.0,
             p95_ms: 4.0,
             gflops: 81.7,
