@@ -4,6 +4,8 @@
 
 mod block;
 mod branch;
+#[cfg(target_arch = "x86_64")]
+mod pairs;
 mod pool;
 mod select;
 mod stored;
@@ -49,6 +51,7 @@ pub(super) fn run(
             v: Stored::new(inputs.tensor("v")),
             gates: ["g_cmp", "g_slc", "g_swa"].map(|name| inputs.get(name).map(floats)),
             given: inputs.get("block_indices").map(elements),
+            pairs: isa == Isa::Avx512Bf16,
             compressed_keys,
             compressed_values,
             o: StoredMut::new(o),

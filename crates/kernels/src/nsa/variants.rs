@@ -1,10 +1,23 @@
 use super::{NsaProblem, blocked};
-use crate::Variant;
+use crate::{DType, Variant};
 use device::Isa;
 use facts::BackendKind;
 
 /// The op's variants, best first.
 pub(super) const VARIANTS: &[Variant<NsaProblem>] = &[
+    Variant {
+        name: "blocked.avx512bf16",
+        backend: BackendKind::Cpu,
+        why_not: |problem, here| {
+            here.lacks(Isa::Avx512Bf16).or_else(|| {
+                (problem.dtype != DType::Bf16)
+                    .then(|| format!("needs bf16 tensors, got {}", problem.dtype))
+            })
+        },
+        run: |problem, inputs, device, outputs| {
+            blocked::run(Isa::Avx512Bf16, problem, inputs, device, outputs);
+        },
+    },
     Variant {
         name: "blocked.avx512",
         backend: BackendKind::Cpu,

@@ -201,5 +201,5 @@ fn every_output_and_variant_is_in_the_table() {
     let device = crate::case::cpu().limited_to(device::Isa::Portable);
     let selection = call.select(&device, None).unwrap();
     assert_eq!(selection.chosen, "blocked.portable");
-    assert_eq!(selection.refused[0].reason, "needs avx512, this processor has portable");
+    assert_eq!(selection.refused[0].reason, "needs avx512bf16, this processor has portable");
 }

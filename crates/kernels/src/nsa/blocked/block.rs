@@ -1,6 +1,6 @@
 //! One block of the launch: a few queries of one sequence against one key head, all branches.
 
-use super::branch::{Buffers, Runs, Source, attend};
+use super::branch::{Buffers, Runs, Sides, Source, attend};
 use super::pool::Pooled;
 use super::select::{importance, top};
 use super::stored::{Stored, StoredMut};
@@ -19,6 +19,8 @@ pub(super) struct Context<'a> {
     /// Gate tensors of the three branches.
     pub(super) gates: [Option<Cow<'a, [f32]>>; 3],
     pub(super) given: Option<&'a [i32]>,
+    /// Use the bfloat16 dot product of AVX512-BF16 for inputs in bfloat16.
+    pub(super) pairs: bool,
     pub(super) compressed_keys: Option<Pooled>,
     pub(super) compressed_values: Option<Pooled>,
     pub(super) o: StoredMut<'a>,
@@ -107,12 +109,12 @@ impl SimdKernel for Block<'_> {
             if context.gates[branch].is_some() {
                 here.load_gates(branch, &mut scratch.buffers.gate);
             }
-            let sources = here.sources(branch, tile);
+            let sides = here.sides(branch, tile);
             for start in (0..here.vectors::<S>()).step_by(units) {
                 let unit = start..start + units;
                 here.find_runs::<S>(branch, &unit, compressed_seen, scratch);
                 let Scratch { runs, buffers, .. } = &mut *scratch;
-                attend(s, unit.clone(), problem.group(), runs, sources.0, sources.1, buffers);
+                attend(s, unit.clone(), problem.group(), runs, sides, buffers);
                 for query in here.queries_of::<S>(&unit) {
                     // A query that lies in two units reads its tokens once more there; it is counted at its first.
                     if query * problem.group() >= unit.start * S::LANES {
@@ -143,8 +145,6 @@ struct Here<'a> {
     /// Rows of the sequence in k.
     keys: Range<usize>,
 }
-
-type Side<'a> = (Source<'a>, usize);
 
 impl<'a> Here<'a> {
     /// Tokens at or before a query of the tile.
@@ -177,8 +177,16 @@ impl<'a> Here<'a> {
         let (d, dv) = (self.problem.head_dim, self.problem.value_dim);
         buffers.reset::<S>(self.vectors::<S>(), d, dv);
         row.resize(d.max(dv), 0.0);
+        #[cfg(target_arch = "x86_64")]
+        if self.context.pairs {
+            buffers.pairs.reset(self.vectors::<S>(), d, dv);
+        }
         for lane in 0..self.count * self.problem.group() {
             self.context.q.widen(s, self.row(lane) * d, &mut row[..d]);
+            #[cfg(target_arch = "x86_64")]
+            if self.context.pairs {
+                buffers.pairs.put_query(lane, &row[..d]);
+            }
             let start = lane / S::LANES * d * S::LANES + lane % S::LANES;
             for (x, to) in row[..d].iter().zip(buffers.q[start..].iter_mut().step_by(S::LANES)) {
                 *to = *x * self.problem.scale as f32;
@@ -204,7 +212,7 @@ impl<'a> Here<'a> {
         }
     }
 
-    fn sources(&self, branch: usize, tile: &Tile) -> (Side<'a>, Option<Side<'a>>) {
+    fn sides(&self, branch: usize, tile: &Tile) -> Sides<'a> {
         let (d, dv) = (self.problem.head_dim, self.problem.value_dim);
         let kv_heads = self.problem.kv_heads;
         let input = |stored, size| {
@@ -215,14 +223,15 @@ impl<'a> Here<'a> {
             let pooled = pooled.as_ref()?;
             Some((Source::Pooled { values: pooled.of(tile.sequence, tile.kv_head), size }, size))
         };
-        match branch {
+        let (keys, values) = match branch {
             0 => {
                 let none = (Source::Pooled { values: &[], size: d }, d);
                 let keys = pooled(&self.context.compressed_keys, d).unwrap_or(none);
                 (keys, pooled(&self.context.compressed_values, dv))
             }
             _ => (input(self.context.k, d), Some(input(self.context.v, dv))),
-        }
+        };
+        Sides { keys, values, scale: self.problem.scale as f32, pairs: self.context.pairs }
     }
 
     /// Finds the blocks of every query: given, or by the importance that the compressed branch has left behind.

@@ -1,5 +1,7 @@
 //! Softmax attention of a few vectors of query lanes over runs of tokens: the one loop that all three branches share.
 
+#[cfg(target_arch = "x86_64")]
+use super::pairs::{PairBuffers, PairRows};
 use super::stored::Stored;
 use super::tile::{Lanes, Left, multiply};
 use crate::cpu::simd::{Simd, math};
@@ -78,6 +80,16 @@ pub(super) enum Source<'a> {
 }
 
 impl<'a> Source<'a> {
+    #[cfg(target_arch = "x86_64")]
+    fn pair_rows(self, pairs: bool) -> Option<PairRows<'a>> {
+        match self {
+            Self::Input { stored: Stored::Bf16(values), start, stride, size } if pairs => {
+                Some(PairRows { values, start, stride, size })
+            }
+            _ => None,
+        }
+    }
+
     #[inline(always)]
     fn rows<'b, S: Simd>(self, s: S, run: Run, tile: &'b mut [f32]) -> (&'b [f32], usize)
     where
@@ -96,6 +108,21 @@ impl<'a> Source<'a> {
     }
 }
 
+/// What a branch attends to.
+#[derive(Clone, Copy)]
+pub(super) struct Sides<'a> {
+    /// Keys and D.
+    pub(super) keys: (Source<'a>, usize),
+    /// Values and Dv; none where only the scores are wanted.
+    pub(super) values: Option<(Source<'a>, usize)>,
+    /// Factor of the scores where the queries are not scaled already: those that go in pairs.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    pub(super) scale: f32,
+    /// Use the bfloat16 dot product, where inputs are bfloat16.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    pub(super) pairs: bool,
+}
+
 /// Buffers of [`attend`]; the layout `[vector][row][LANES]` is that of the register tiles.
 #[derive(Debug, Default)]
 pub(super) struct Buffers {
@@ -111,6 +138,8 @@ pub(super) struct Buffers {
     pub(super) o: Vec<f32>,
     branch: Vec<f32>,
     tile: Vec<f32>,
+    #[cfg(target_arch = "x86_64")]
+    pub(super) pairs: PairBuffers,
 }
 
 impl Buffers {
@@ -137,62 +166,99 @@ pub(super) fn attend<S: Simd>(
     unit: Range<usize>,
     group: usize,
     runs: &Runs,
-    (keys, head_dim): (Source<'_>, usize),
-    values: Option<(Source<'_>, usize)>,
+    sides: Sides<'_>,
     buffers: &mut Buffers,
 ) {
-    let Buffers { q, scores, inverse, gate, o, branch, tile } = buffers;
     let tokens = runs.tokens();
-    let vectors = unit.len();
-    if scores.len() < vectors * tokens * S::LANES {
-        scores.resize(vectors * tokens * S::LANES, 0.0);
+    let len = unit.len() * tokens * S::LANES;
+    if buffers.scores.len() < len {
+        buffers.scores.resize(len, 0.0);
     }
-    let mut first = 0;
-    for run in &runs.runs {
-        let (data, row_stride) = keys.rows(s, *run, &mut tile[..]);
-        let left = Left { data, rows: run.len, depth: head_dim, row_stride, depth_stride: 1 };
-        let right_stride = head_dim * S::LANES;
-        let lanes = Lanes { vectors, right_stride, out_stride: tokens * S::LANES };
-        let right = &q[unit.start * right_stride..];
-        multiply(s, left, right, &mut scores[first * S::LANES..], lanes, false);
-        first += run.len;
-    }
-    for vector in 0..vectors {
-        let scores = &mut scores[vector * tokens * S::LANES..][..tokens * S::LANES];
-        let lane = (unit.start + vector) * S::LANES;
+    score(s, &unit, runs, tokens, sides, buffers);
+    for (vector, lane) in unit.clone().map(|vector| vector * S::LANES).enumerate() {
+        let scores = &mut buffers.scores[vector * tokens * S::LANES..][..tokens * S::LANES];
         let sum = exponentials(s, runs, lane, group, scores);
         let none = s.splat(0.0);
         // A lane that sees nothing has no sum, and gives 0.
         let one_over = s.select_gt(sum, none, s.div(s.splat(1.0), sum), none);
         // SAFETY: `inverse` has LANES values for each vector of the tile.
-        unsafe { s.store(inverse[lane..][..S::LANES].as_mut_ptr(), one_over) };
+        unsafe { s.store(buffers.inverse[lane..][..S::LANES].as_mut_ptr(), one_over) };
     }
-    let Some((values, value_dim)) = values else { return };
-    let out_stride = value_dim * S::LANES;
-    let mut first = 0;
-    for run in &runs.runs {
-        let (data, depth_stride) = values.rows(s, *run, &mut tile[..]);
-        let left = Left { data, rows: value_dim, depth: run.len, row_stride: 1, depth_stride };
-        let lanes = Lanes { vectors, right_stride: tokens * S::LANES, out_stride };
-        multiply(s, left, &scores[first * S::LANES..], branch, lanes, first > 0);
-        first += run.len;
-    }
+    let Some((values, value_dim)) = sides.values else { return };
     if tokens == 0 {
         return;
     }
-    for vector in 0..vectors {
-        let lane = (unit.start + vector) * S::LANES;
-        let from = &branch[vector * out_stride..][..out_stride];
-        let to = &mut o[(unit.start + vector) * out_stride..][..out_stride];
+    weigh(s, unit.len(), runs, tokens, (values, value_dim, sides.pairs), buffers);
+    let stride = value_dim * S::LANES;
+    for (vector, lane) in unit.clone().map(|vector| vector * S::LANES).enumerate() {
+        let from = &buffers.branch[vector * stride..][..stride];
+        let to = &mut buffers.o[(unit.start + vector) * stride..][..stride];
         // SAFETY: every slice is whole vectors long.
         unsafe {
-            let gate = s.load(gate[lane..][..S::LANES].as_ptr());
-            let factor = s.mul(gate, s.load(inverse[lane..][..S::LANES].as_ptr()));
+            let gate = s.load(buffers.gate[lane..][..S::LANES].as_ptr());
+            let factor = s.mul(gate, s.load(buffers.inverse[lane..][..S::LANES].as_ptr()));
             for (from, to) in from.chunks_exact(S::LANES).zip(to.chunks_exact_mut(S::LANES)) {
                 let sum = s.fma(factor, s.load(from.as_ptr()), s.load(to.as_ptr()));
                 s.store(to.as_mut_ptr(), sum);
             }
         }
+    }
+}
+
+/// Scores of the unit's lanes against the keys of the runs.
+#[inline(always)]
+fn score<S: Simd>(
+    s: S,
+    unit: &Range<usize>,
+    runs: &Runs,
+    tokens: usize,
+    sides: Sides<'_>,
+    buffers: &mut Buffers,
+) {
+    let (keys, head_dim) = sides.keys;
+    let Buffers { q, scores, tile, .. } = buffers;
+    #[cfg(target_arch = "x86_64")]
+    if let Some(keys) = keys.pair_rows(sides.pairs) {
+        let vectors = (unit.start, unit.len());
+        buffers.pairs.score(vectors, &runs.runs, tokens, keys, sides.scale, scores);
+        return;
+    }
+    let right_stride = head_dim * S::LANES;
+    let lanes = Lanes { vectors: unit.len(), right_stride, out_stride: tokens * S::LANES };
+    let mut first = 0;
+    for run in &runs.runs {
+        let (data, row_stride) = keys.rows(s, *run, &mut tile[..]);
+        let left = Left { data, rows: run.len, depth: head_dim, row_stride, depth_stride: 1 };
+        let right = &q[unit.start * right_stride..];
+        multiply(s, left, right, &mut scores[first * S::LANES..], lanes, false);
+        first += run.len;
+    }
+}
+
+/// Sums of values, weighted by the exponentials, not yet divided by their sum.
+#[inline(always)]
+fn weigh<S: Simd>(
+    s: S,
+    vectors: usize,
+    runs: &Runs,
+    tokens: usize,
+    (values, value_dim, pairs): (Source<'_>, usize, bool),
+    buffers: &mut Buffers,
+) {
+    let Buffers { scores, branch, tile, .. } = buffers;
+    #[cfg(target_arch = "x86_64")]
+    if let Some(values) = values.pair_rows(pairs) {
+        buffers.pairs.weigh(vectors, &runs.runs, tokens, values, scores, branch);
+        return;
+    }
+    let out_stride = value_dim * S::LANES;
+    let lanes = Lanes { vectors, right_stride: tokens * S::LANES, out_stride };
+    let mut first = 0;
+    for run in &runs.runs {
+        let (data, depth_stride) = values.rows(s, *run, &mut tile[..]);
+        let left = Left { data, rows: value_dim, depth: run.len, row_stride: 1, depth_stride };
+        multiply(s, left, &scores[first * S::LANES..], branch, lanes, first > 0);
+        first += run.len;
     }
 }
 

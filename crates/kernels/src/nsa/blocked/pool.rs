@@ -2,16 +2,18 @@
 
 use super::stored::Stored;
 use super::tile::{Lanes, Left, multiply};
+use crate::Inputs;
 use crate::cpu::simd::{Simd, SimdKernel, dispatch};
 use crate::floats::floats;
 use crate::nsa::{NsaProblem, Pooling};
-use crate::{Inputs, Tensor};
 use device::{Device, Isa, SharedMut};
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Compressed tokens of one block of the launch.
-const PANEL: usize = 64;
+/// Compressed tokens of one block of the launch. Means are cheap: small panels balance a short launch.
+const MEAN_PANEL: usize = 16;
+/// Learned pooling reads its matrix once for each panel.
+const LEARNED_PANEL: usize = 64;
 /// Rows of the learned matrix that are widened at a time.
 const SLICE: usize = 64;
 
@@ -48,14 +50,24 @@ pub(super) fn pool(
     size: usize,
 ) -> Pooled {
     let kv_heads = problem.kv_heads;
+    let learned = (problem.pooling == Pooling::Learned).then(|| Learned {
+        weight: Stored::new(inputs.tensor(weight)),
+        positions: inputs.get(positions).map(floats),
+    });
+    let panel = if learned.is_some() { LEARNED_PANEL } else { MEAN_PANEL };
     let mut starts = vec![0];
     let mut jobs = Vec::new();
     for (sequence, keys) in problem.keys.iter().enumerate() {
         let count = problem.compressed_tokens(keys.len());
         starts.push(starts[sequence] + count * kv_heads);
-        for head in 0..kv_heads {
-            let panels = (0..count).step_by(PANEL);
-            jobs.extend(panels.map(|at| (sequence, head, at..count.min(at + PANEL))));
+        for at in (0..count).step_by(panel) {
+            let blocks = at..count.min(at + panel);
+            // Means of all heads at once read the input in the order of memory; a learned matrix is a head's own.
+            if learned.is_some() {
+                jobs.extend((0..kv_heads).map(|head| (sequence, head..head + 1, blocks.clone())));
+            } else {
+                jobs.push((sequence, 0..kv_heads, blocks));
+            }
         }
     }
     let total = starts[starts.len() - 1];
@@ -66,20 +78,28 @@ pub(super) fn pool(
     let mut values = vec![0f32; total * size];
     let shared = SharedMut::new(&mut values);
     let source = Stored::new(inputs.tensor(name));
-    let learned = (problem.pooling == Pooling::Learned).then(|| Learned {
-        weight: inputs.tensor(weight),
-        positions: inputs.get(positions).map(floats),
-    });
     let kernel = format!("nsa.blocked.{isa}.pool");
     device.launch(&kernel, jobs.len(), Scratch::default, |scratch, index| {
-        let (sequence, head, ref blocks) = jobs[index];
-        let first = pooled.place(sequence, head).start;
-        // SAFETY: jobs cover different compressed tokens.
-        let to = unsafe { shared.slice(first + blocks.start * size..first + blocks.end * size) };
-        let tokens = problem.keys.range(sequence);
-        let first = (tokens.start + blocks.start * problem.compress_stride) * kv_heads + head;
-        let rows = Rows { source, start: first * size, stride: kv_heads * size, size };
-        dispatch(isa, Panel { problem, rows, learned: learned.as_ref(), head, scratch, to });
+        let (sequence, ref heads, ref blocks) = jobs[index];
+        let token = problem.keys.range(sequence).start + blocks.start * problem.compress_stride;
+        let rows = Rows {
+            source,
+            start: (token * kv_heads + heads.start) * size,
+            stride: kv_heads * size,
+            width: heads.len() * size,
+        };
+        let panel = Panel { problem, rows, learned: learned.as_ref(), heads, blocks, scratch };
+        dispatch(isa, panel);
+        for (index, head) in heads.clone().enumerate() {
+            let first = pooled.place(sequence, head).start;
+            let range = first + blocks.start * size..first + blocks.end * size;
+            // SAFETY: jobs cover different compressed tokens or heads.
+            let to = unsafe { shared.slice(range) };
+            let from = scratch.pooled.chunks_exact(heads.len() * size);
+            for (to, from) in to.chunks_exact_mut(size).zip(from) {
+                to.copy_from_slice(&from[index * size..][..size]);
+            }
+        }
     });
     pooled.values = values;
     pooled
@@ -87,25 +107,19 @@ pub(super) fn pool(
 
 struct Learned<'a> {
     /// [Hkv, l * size, size]
-    weight: &'a Tensor,
+    weight: Stored<'a>,
     /// [Hkv, l, size]
     positions: Option<Cow<'a, [f32]>>,
 }
 
-/// Rows of one key head, from the first token of a panel on.
+/// Rows of neighbouring key heads, from the first token of a panel on.
 #[derive(Clone, Copy)]
 struct Rows<'a> {
     source: Stored<'a>,
     start: usize,
     stride: usize,
-    size: usize,
-}
-
-impl Rows<'_> {
-    #[inline(always)]
-    fn widen<S: Simd>(self, s: S, token: usize, to: &mut [f32]) {
-        self.source.widen(s, self.start + token * self.stride, to);
-    }
+    /// Heads times their size.
+    width: usize,
 }
 
 #[derive(Default)]
@@ -113,22 +127,24 @@ struct Scratch {
     rows: Vec<f32>,
     sums: Vec<f32>,
     slice: Vec<f32>,
+    /// [blocks, width], what the panel gives.
+    pooled: Vec<f32>,
 }
 
 struct Panel<'a> {
     problem: &'a NsaProblem,
     rows: Rows<'a>,
     learned: Option<&'a Learned<'a>>,
-    head: usize,
+    heads: &'a Range<usize>,
+    blocks: &'a Range<usize>,
     scratch: &'a mut Scratch,
-    /// [count, size]
-    to: &'a mut [f32],
 }
 
 impl SimdKernel for Panel<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
+        self.scratch.pooled.resize(self.blocks.len() * self.rows.width, 0.0);
         match self.learned {
             None => self.mean(s),
             Some(learned) => self.learned(s, learned),
@@ -142,24 +158,22 @@ impl Panel<'_> {
     #[inline(always)]
     fn mean<S: Simd>(self, s: S) {
         let (l, d) = (self.problem.compress_block, self.problem.compress_stride);
-        let size = self.rows.size;
+        let width = self.rows.width;
         let chunk = gcd(l, d);
-        let count = self.to.len() / size;
-        let chunks = ((count - 1) * d + l) / chunk;
-        self.scratch.rows.resize(size, 0.0);
-        self.scratch.sums.clear();
-        self.scratch.sums.resize(chunks * size, 0.0);
-        for (index, sum) in self.scratch.sums.chunks_exact_mut(size).enumerate() {
+        let chunks = ((self.blocks.len() - 1) * d + l) / chunk;
+        let Scratch { sums, pooled, .. } = self.scratch;
+        sums.clear();
+        sums.resize(chunks * width, 0.0);
+        for (index, sum) in sums.chunks_exact_mut(width).enumerate() {
             for token in index * chunk..(index + 1) * chunk {
-                self.rows.widen(s, token, &mut self.scratch.rows);
-                sum.iter_mut().zip(&self.scratch.rows).for_each(|(sum, x)| *sum += x);
+                self.rows.source.add_to(s, self.rows.start + token * self.rows.stride, sum);
             }
         }
-        for (index, to) in self.to.chunks_exact_mut(size).enumerate() {
-            let first = index * d / chunk * size;
-            let sums = &self.scratch.sums[first..first + l / chunk * size];
-            to.copy_from_slice(&sums[..size]);
-            for sum in sums[size..].chunks_exact(size) {
+        for (index, to) in pooled.chunks_exact_mut(width).enumerate() {
+            let first = index * d / chunk * width;
+            let sums = &sums[first..first + l / chunk * width];
+            to.copy_from_slice(&sums[..width]);
+            for sum in sums[width..].chunks_exact(width) {
                 to.iter_mut().zip(sum).for_each(|(to, x)| *to += x);
             }
             to.iter_mut().for_each(|x| *x /= l as f32);
@@ -171,18 +185,17 @@ impl Panel<'_> {
     #[inline(always)]
     fn learned<S: Simd>(self, s: S, learned: &Learned<'_>) {
         let (l, d) = (self.problem.compress_block, self.problem.compress_stride);
-        let size = self.rows.size;
-        let count = self.to.len() / size;
+        // A panel of learned pooling is one head's.
+        let (head, size, count) = (self.heads.start, self.rows.width, self.blocks.len());
         let tokens = (count - 1) * d + l;
         let depth = l * size;
-        let Scratch { rows, sums, slice } = self.scratch;
+        let Scratch { rows, sums, slice, pooled } = self.scratch;
         rows.resize(tokens * size, 0.0);
         for (token, row) in rows.chunks_exact_mut(size).enumerate() {
-            self.rows.widen(s, token, row);
+            self.rows.source.widen(s, self.rows.start + token * self.rows.stride, row);
         }
-        let positions = learned.positions.as_ref().map(|all| &all[self.head * depth..][..depth]);
+        let positions = learned.positions.as_ref().map(|all| &all[head * depth..][..depth]);
         let vectors = size.div_ceil(S::LANES);
-        let weight = Stored::new(learned.weight);
         slice.clear();
         slice.resize((vectors * SLICE + 1) * S::LANES, 0.0);
         // One row more than blocks: the positions' part.
@@ -190,11 +203,11 @@ impl Panel<'_> {
         for start in (0..depth).step_by(SLICE) {
             let here = SLICE.min(depth - start);
             for row in 0..here {
-                let from = (self.head * depth + start + row) * size;
+                let from = (head * depth + start + row) * size;
                 for vector in 0..vectors {
                     let columns = vector * S::LANES..size.min((vector + 1) * S::LANES);
                     let to = &mut slice[(vector * SLICE + row) * S::LANES..][..columns.len()];
-                    weight.widen(s, from + columns.start, to);
+                    learned.weight.widen(s, from + columns.start, to);
                 }
             }
             let lanes = Lanes {
@@ -215,7 +228,7 @@ impl Panel<'_> {
             let left = Left { data, rows: 1, depth: here, row_stride: 0, depth_stride: 1 };
             multiply(s, left, slice, &mut sums[count * S::LANES..], lanes, start > 0);
         }
-        for (index, to) in self.to.chunks_exact_mut(size).enumerate() {
+        for (index, to) in pooled.chunks_exact_mut(size).enumerate() {
             for (column, to) in to.iter_mut().enumerate() {
                 let lane = |row: usize| {
                     let vector = column / S::LANES;

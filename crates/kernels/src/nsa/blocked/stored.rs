@@ -27,6 +27,38 @@ impl<'a> Stored<'a> {
         }
     }
 
+    /// Adds the `to.len()` values from `start` on.
+    #[inline(always)]
+    pub(super) fn add_to<S: Simd>(self, s: S, start: usize, to: &mut [f32]) {
+        let range = start..start + to.len();
+        match self {
+            Self::F32(values) => {
+                to.iter_mut().zip(&values[range]).for_each(|(to, x)| *to += x);
+            }
+            Self::F16(values) => {
+                let mut wide = [0f32; 64];
+                for (to, from) in to.chunks_mut(64).zip(values[range].chunks(64)) {
+                    f16::widen(from, &mut wide[..from.len()]);
+                    to.iter_mut().zip(&wide).for_each(|(to, x)| *to += x);
+                }
+            }
+            Self::Bf16(values) => {
+                let from = &values[range];
+                let whole = to.len() / S::LANES * S::LANES;
+                for at in (0..whole).step_by(S::LANES) {
+                    // SAFETY: `at + LANES <= whole <= len` of both slices.
+                    unsafe {
+                        let to = to.as_mut_ptr().add(at);
+                        s.store(to, s.add(s.load(to), s.load_bf16(from.as_ptr().add(at))));
+                    }
+                }
+                for (to, from) in to[whole..].iter_mut().zip(&from[whole..]) {
+                    *to += from.to_f32();
+                }
+            }
+        }
+    }
+
     /// Widens `to.len()` values from `start` on.
     #[inline(always)]
     pub(super) fn widen<S: Simd>(self, s: S, start: usize, to: &mut [f32]) {

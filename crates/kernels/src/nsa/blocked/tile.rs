@@ -12,8 +12,8 @@ use device::Isa;
 
 /// A matrix inside a slice, read element by element.
 #[derive(Clone, Copy)]
-pub(super) struct Left<'a> {
-    pub(super) data: &'a [f32],
+pub(super) struct Left<'a, T = f32> {
+    pub(super) data: &'a [T],
     pub(super) rows: usize,
     pub(super) depth: usize,
     /// Distance of two rows, in elements.
