@@ -1,9 +1,10 @@
-//! Rough times of nsa: `cargo run --release -p kernels --example time_nsa [filter]`. The bench room measures properly;
+//! Rough times of nsa: `cargo run --release -p kernels --example time_nsa [case] [variant]`. The bench room measures properly;
 //! this only shows whether a change to a kernel helped.
 #![allow(clippy::print_stdout)] // An example for the terminal.
 
 use device::Isa;
 use facts::BackendKind;
+use kernels::attention::AttentionOp;
 use kernels::cpu::gemm::{Mat, MatMut, PackedB, Store, gemm_f32};
 use kernels::{DType, Op, Settings, Tensor, TensorMap, nsa::NsaOp};
 use std::time::Instant;
@@ -49,6 +50,7 @@ fn gemm_gflops(isa: Isa) -> f64 {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let filter = std::env::args().nth(1).unwrap_or_default();
+    let only = std::env::args().nth(2).unwrap_or_default();
     let device = device::open(BackendKind::Cpu)?;
     let threads = device.capabilities().threads;
     for isa in &device.capabilities().isas {
@@ -80,9 +82,27 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             ] {
                 tensors.insert(name.into(), random(&shape, &mut seed, dtype));
             }
+            if tk <= 8192 && tq > 1 {
+                let dense = ["q", "k", "v"].map(|name| (name.to_owned(), tensors[name].clone()));
+                let dense = TensorMap::from(dense);
+                let call = AttentionOp.bind(&dense, &Settings::new().with("causal", true))?;
+                let variant = call.select(&device, None)?.chosen;
+                let mut execution = call.prepare(&device, variant)?;
+                let before = processor_seconds();
+                let seconds = best(1, || execution.launch());
+                let busy =
+                    processor_seconds().zip(before).map_or(f64::NAN, |(end, start)| end - start);
+                println!(
+                    "{name} {dtype} dense causal attention {variant}: {:.1} ms, {busy:.2} core-seconds",
+                    seconds * 1e3,
+                );
+            }
             let call = NsaOp.bind(&tensors, &Settings::new())?;
             for (variant, _) in NsaOp.variants() {
-                if variant.ends_with("portable") || call.select(&device, Some(variant)).is_err() {
+                if variant.ends_with("portable")
+                    || !variant.contains(&only)
+                    || call.select(&device, Some(variant)).is_err()
+                {
                     continue;
                 }
                 let mut execution = call.prepare(&device, variant)?;
@@ -97,7 +117,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 let per_query: f64 = reads.iter().sum::<f64>() / (batch * tq * kv_heads) as f64;
                 let dense: f64 = (0..tq).map(|i| (tk - tq + i + 1) as f64).sum::<f64>() / tq as f64;
                 println!(
-                    "{name} {dtype} {variant}: {:.1} ms, {:.0} GFLOP/s on {threads} threads, {:.0} per core, {:.1} GB/s, reads {:.0} of {:.0} keys ({:.3})",
+                    "{name} {dtype} {variant}: {:.1} ms, {busy:.2} core-seconds, {:.0} GFLOP/s on {threads} threads, {:.0} per core, {:.1} GB/s, reads {:.0} of {:.0} keys ({:.3})",
                     seconds * 1e3,
                     call.problem().flops() / seconds / 1e9,
                     call.problem().flops() / busy / 1e9,

@@ -1,4 +1,5 @@
 //! NSA: every variant that this machine can run against the float64 reference, and what must hold exactly.
+#![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 
 mod case;
 mod cases;

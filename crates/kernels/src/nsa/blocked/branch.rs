@@ -184,11 +184,11 @@ pub(super) fn attend<S: Simd>(
         // SAFETY: `inverse` has LANES values for each vector of the tile.
         unsafe { s.store(buffers.inverse[lane..][..S::LANES].as_mut_ptr(), one_over) };
     }
-    let Some((values, value_dim)) = sides.values else { return };
+    let Some((_, value_dim)) = sides.values else { return };
     if tokens == 0 {
         return;
     }
-    weigh(s, unit.len(), runs, tokens, (values, value_dim, sides.pairs), buffers);
+    weigh(s, unit.len(), runs, tokens, sides, buffers);
     let stride = value_dim * S::LANES;
     for (vector, lane) in unit.clone().map(|vector| vector * S::LANES).enumerate() {
         let from = &buffers.branch[vector * stride..][..stride];
@@ -242,12 +242,13 @@ fn weigh<S: Simd>(
     vectors: usize,
     runs: &Runs,
     tokens: usize,
-    (values, value_dim, pairs): (Source<'_>, usize, bool),
+    sides: Sides<'_>,
     buffers: &mut Buffers,
 ) {
+    let Some((values, value_dim)) = sides.values else { return };
     let Buffers { scores, branch, tile, .. } = buffers;
     #[cfg(target_arch = "x86_64")]
-    if let Some(values) = values.pair_rows(pairs) {
+    if let Some(values) = values.pair_rows(sides.pairs) {
         buffers.pairs.weigh(vectors, &runs.runs, tokens, values, scores, branch);
         return;
     }
