@@ -2,14 +2,14 @@
 //! over time where time is.
 #![allow(unsafe_code)] // Blocks write disjoint parts of o and of the states.
 
-mod activation;
 mod channel_first;
 mod channel_last;
 mod states;
 
-use super::{Conv1dProblem, Layout};
+use super::{Activation, Conv1dProblem, Layout};
 use crate::cpu::simd::Simd;
 use crate::floats::{elements, elements_mut, floats, narrow};
+use crate::quick;
 use crate::stream::{STREAM_BYTES, stream_copy};
 use crate::{DType, Element, Inputs, TensorMap};
 use device::{Device, Isa, SharedMut};
@@ -68,6 +68,15 @@ impl<E: Element> Operands<'_, E> {
         } else {
             narrow(simd, y, o);
         }
+    }
+}
+
+/// The activation over a vector.
+#[inline(always)]
+fn activate<S: Simd>(simd: S, activation: Activation, y: S::V) -> S::V {
+    match activation {
+        Activation::None => y,
+        Activation::Silu => quick::silu(simd, y),
     }
 }
 

@@ -3,7 +3,8 @@
 
 use super::operands::{Exp, Operands, map};
 use crate::Element;
-use crate::cpu::simd::{Simd, math};
+use crate::cpu::simd::Simd;
+use crate::quick;
 use std::ops::Range;
 
 /// With `a` the running sum of dt A within the chunk (falling from below 0), token `j` reaches token `i >= j` as
@@ -92,7 +93,7 @@ impl Decay {
             )
         };
         let difference = simd.add(simd.sub(high, their_high), simd.sub(low, their_low));
-        simd.mul(math::exp(simd, simd.min(difference, simd.splat(0.0))), dt)
+        simd.mul(quick::decay(simd, simd.min(difference, simd.splat(0.0))), dt)
     }
 
     /// One row of the matrix that mixes a chunk's tokens: `scores_j exp(a_i - a_j) dt_j` for `j <= i`, else 0.

@@ -5,6 +5,7 @@ use super::SsdProblem;
 use crate::cpu::gemm::Mat;
 use crate::cpu::simd::{Simd, math};
 use crate::floats::{as_f32, elements, floats, widen};
+use crate::quick;
 use crate::{Element, Inputs};
 use device::SharedMut;
 use std::borrow::Cow;
@@ -250,7 +251,7 @@ pub(super) fn finish<S: Simd>(simd: S, y: &mut [f32], x: &[f32], d: &[f32], z: &
                 v = simd.fma(d, simd.load_first(x.as_ptr().add(at), count), v);
             }
             if !z.is_empty() {
-                v = simd.mul(v, math::silu(simd, simd.load_first(z.as_ptr().add(at), count)));
+                v = simd.mul(v, quick::silu(simd, simd.load_first(z.as_ptr().add(at), count)));
             }
             simd.store_first(to, v, count);
         }

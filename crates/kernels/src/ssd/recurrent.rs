@@ -16,6 +16,8 @@ use half::{bf16, f16};
 const TILE_VALUES: usize = 4096;
 /// Blocks that let 16 cores share a call evenly.
 const ENOUGH_BLOCKS: usize = 64;
+/// Fewest rows of a block of several tokens: with fewer, widening B and C costs more than the rows themselves.
+const SHARED_ROWS: usize = 16;
 /// Rows that share one load of B and C. Their 4 sums, 4 inputs and the decay stay in 16 registers.
 const ROWS: usize = 4;
 /// Tokens whose step sizes are computed at once.
@@ -54,13 +56,13 @@ impl Grid {
         let whole = problem.head_dim;
         let units = (problem.sequences.count() * problem.heads).max(1);
         let fair = whole.div_ceil(ENOUGH_BLOCKS.div_ceil(units));
-        // A single token streams through memory: its tile need not stay in the cache.
-        let cached = if problem.sequences.longest() > 1 {
-            TILE_VALUES / problem.state_dim.max(1)
-        } else {
-            whole
+        // A single token streams through memory: its tile need not stay in the cache. More tokens reuse it, and each
+        // block reads their B and C again.
+        let (fewest, most) = match problem.sequences.longest() {
+            0 | 1 => (ROWS, whole),
+            _ => (SHARED_ROWS, TILE_VALUES / problem.state_dim.max(1)),
         };
-        let rows = fair.min(cached).next_multiple_of(ROWS).min(whole).max(1);
+        let rows = fair.max(fewest).min(most).next_multiple_of(ROWS).min(whole).max(1);
         Self { rows, splits: whole.div_ceil(rows) }
     }
 }

@@ -1,8 +1,7 @@
 //! `[B, C, T]`: vectors over time, each tap a load shifted by one token.
 #![allow(unsafe_code)] // Vector loads and stores through raw pointers; blocks write disjoint parts.
 
-use super::activation::activate;
-use super::{Operands, Segment, TAPS, channel_last};
+use super::{Operands, Segment, TAPS, activate, channel_last};
 use crate::Element;
 use crate::aligned::Aligned;
 use crate::conv1d::Activation;

@@ -1,8 +1,7 @@
 //! `[B, T, C]` and packed `[total, C]`: vectors over channels.
 #![allow(unsafe_code)] // Vector loads and stores through raw pointers; blocks write disjoint parts.
 
-use super::activation::activate;
-use super::{Operands, Segment, TAPS, states};
+use super::{Operands, Segment, TAPS, activate, states};
 use crate::Element;
 use crate::aligned::Aligned;
 use crate::conv1d::Activation;

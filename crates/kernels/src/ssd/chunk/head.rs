@@ -129,8 +129,9 @@ impl<E: Element> SimdKernel for Run<'_, E> {
             weighted.resize(len * width, 0.0);
             for (row, weighted) in weighted.chunks_exact_mut(width).enumerate() {
                 let x = &x.data[row * x.row_stride..][..width];
+                let weight = decay.to_end[row];
                 for (weighted, x) in weighted.iter_mut().zip(x) {
-                    *weighted = decay.to_end[row] * x;
+                    *weighted = weight * x;
                 }
             }
             packed.pack(isa, Mat::new(weighted, len, width, width));
