@@ -16,7 +16,9 @@ use device::{Device, Isa, SharedMut};
 use half::{bf16, f16};
 use output::Output;
 use plan::{Item, Plan, Tiling};
-use scheme::{Pairs, Widened};
+#[cfg(target_arch = "x86_64")]
+use scheme::Pairs;
+use scheme::Widened;
 use softmax::Logits;
 
 /// What every block of a call reads and writes.

@@ -39,7 +39,7 @@ impl Mask {
         let mut seen =
             rows.map(|i| self.visible(queries, keys, i)).filter(|range| !range.is_empty());
         let Some(first) = seen.next() else { return 0..0 };
-        let last = seen.last().unwrap_or_else(|| first.clone());
+        let last = seen.next_back().unwrap_or_else(|| first.clone());
         first.start..last.end
     }
 
@@ -58,6 +58,7 @@ impl Mask {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init)] // Lists of ranges, some of one query.
 mod tests {
     use super::*;
 

@@ -77,14 +77,11 @@ impl Case {
 
     /// Inputs of standard normal values (q times `spread`), rounded to `dtype`.
     pub(crate) fn inputs(&self, dtype: DType) -> TensorMap {
-        let leading = |dense: [usize; 2], packed: fn(&(Vec<i32>, Vec<i32>)) -> &Vec<i32>| {
-            match &self.packed {
-                None => dense.to_vec(),
-                Some(offsets) => vec![packed(offsets)[packed(offsets).len() - 1] as usize],
-            }
+        let last = |offsets: &Vec<i32>| vec![offsets[offsets.len() - 1] as usize];
+        let (query_rows, key_rows) = match &self.packed {
+            None => (vec![self.batch, self.queries], vec![self.batch, self.keys]),
+            Some((queries, keys)) => (last(queries), last(keys)),
         };
-        let query_rows = leading([self.batch, self.queries], |offsets| &offsets.0);
-        let key_rows = leading([self.batch, self.keys], |offsets| &offsets.1);
         let mut random = Random(0x9e37_79b9_7f4a_7c15);
         let mut tensor = |rows: &[usize], rest: [usize; 2], spread: f64| {
             let shape = [rows, rest.as_slice()].concat();

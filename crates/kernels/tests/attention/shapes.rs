@@ -12,6 +12,20 @@ fn lengths_around_the_tiles() {
 }
 
 #[test]
+fn blocks_of_several_panels() {
+    // So many rows that a block takes several panels against each key tile, which some of them see only in part.
+    for (queries, keys) in [(300, 300), (301, 390), (400, 130)] {
+        let case = Case::new(1, queries, 16, 16).keys(keys);
+        check(&case);
+        check(&case.clone().causal());
+        for (left, right) in [(0, 0), (5, 3), (33, 0), (100, 40)] {
+            check(&case.clone().set("window_left", left).set("window_right", right));
+        }
+        check(&case.kv_heads(4).causal().set("window_left", 50));
+    }
+}
+
+#[test]
 fn head_dimensions_need_not_be_multiples_of_anything() {
     for dim in
         [1, 2, 3, 15, 16, 17, 32, 60, 63, 65, 72, 96, 100, 127, 128, 192, 256, 320, 512, 1024]

@@ -34,7 +34,7 @@ pub(super) fn panel_rows(isa: Isa) -> usize {
 
 /// Panels of a block: their queries and outputs share the second-level cache with the key tile.
 pub(super) fn panels(isa: Isa, head_dim: usize, value_dim: usize) -> usize {
-    const BYTES: usize = 192 << 10;
+    const BYTES: usize = 320 << 10;
     (BYTES / (panel_rows(isa) * (head_dim + value_dim) * 4)).clamp(1, 16)
 }
 

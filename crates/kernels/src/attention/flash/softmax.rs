@@ -47,6 +47,7 @@ impl Logits {
 
 /// 2^x for x <= 0 (or a rounding error above); exactly 0 below -126.5, so that a masked key weighs nothing.
 #[inline(always)]
+#[allow(clippy::approx_constant)] // A coefficient near ln 2 that is not ln 2.
 pub(super) fn exp2<S: Simd>(s: S, x: S::V) -> S::V {
     // The order of the arguments keeps NaN (see `Simd::max`).
     let x = s.max(s.splat(-127.0), x);
@@ -151,8 +152,10 @@ pub(super) unsafe fn row<S: Simd>(
             sums = s.add(sums, weight);
             s.store(scores.add(at), weight);
         }
-        let rescale = s.reduce_max(rescale);
-        (s.reduce_max(new_max), sum * rescale + s.reduce_add(sums), rescale)
+        let (mut max, mut factor) = (0.0, 0.0);
+        s.store_first(&raw mut max, new_max, 1);
+        s.store_first(&raw mut factor, rescale, 1);
+        (max, sum * factor + s.reduce_add(sums), factor)
     }
 }
 
