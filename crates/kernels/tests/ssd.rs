@@ -1,4 +1,5 @@
 //! Every variant of ssd against the float64 recurrence.
+#![allow(clippy::unwrap_used)] // In the helpers too: what cannot be unwrapped is the failure.
 
 mod scan_support;
 
