@@ -25,6 +25,11 @@ impl Samples {
         self.quantile(0.95)
     }
 
+    /// The fastest run.
+    pub fn fastest(&self) -> f64 {
+        self.millis.iter().copied().fold(f64::INFINITY, f64::min)
+    }
+
     /// The raw times.
     pub fn millis(&self) -> &[f64] {
         &self.millis

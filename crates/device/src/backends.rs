@@ -28,7 +28,10 @@ pub fn open(kind: BackendKind) -> Result<Device, Unavailable> {
         Some(backend) => backend.open(),
         None => {
             let built: Vec<&str> = BACKENDS.iter().map(|backend| backend.kind().as_str()).collect();
-            Err(Unavailable { backend: kind, reason: format!("this build has only {}", built.join(", ")) })
+            Err(Unavailable {
+                backend: kind,
+                reason: format!("this build has only {}", built.join(", ")),
+            })
         }
     }
 }
@@ -88,7 +91,8 @@ mod tests {
     #[test]
     fn the_list_is_the_folder() {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/backends");
-        let files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let files: Vec<_> =
+            std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(files.len(), BACKENDS.len(), "{files:?}");
         for backend in BACKENDS {
             assert!(files.contains(&format!("{}.rs", backend.kind()).into()), "{}", backend.kind());
@@ -111,7 +115,12 @@ mod tests {
                 let mut hits = vec![0u32; grid];
                 let shared = SharedMut::new(&mut hits);
                 // SAFETY: block `i` takes only element `i`.
-                device.launch("count", grid, || (), |(), block| unsafe { shared.slice(block..block + 1)[0] += 1 });
+                device.launch(
+                    "count",
+                    grid,
+                    || (),
+                    |(), block| unsafe { shared.slice(block..block + 1)[0] += 1 },
+                );
                 assert!(hits.iter().all(|hits| *hits == 1), "grid {grid} threads {threads}");
                 assert_eq!(device.launches().of("count").count, 1);
                 assert_eq!(device.launches().of("count").blocks, grid as u64);

@@ -74,8 +74,14 @@ impl<'a, T> SharedMut<'a, T> {
     /// When the range leaves the slice.
     #[allow(clippy::mut_from_ref)] // That is the point of the type; the contract above makes it sound.
     pub unsafe fn slice(&self, range: Range<usize>) -> &'a mut [T] {
-        assert!(range.start <= range.end && range.end <= self.len, "block writes {range:?} of {} elements", self.len);
+        assert!(
+            range.start <= range.end && range.end <= self.len,
+            "block writes {range:?} of {} elements",
+            self.len
+        );
         // SAFETY: the range is inside the slice, and the caller keeps parts disjoint.
-        unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.end - range.start) }
+        unsafe {
+            std::slice::from_raw_parts_mut(self.start.add(range.start), range.end - range.start)
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! `firstlight check`: a whole run, an interrupted one, and a report that follows its files.
 
+#![allow(clippy::unwrap_used)] // Test helpers beside the tests.
+
 mod support;
 
 use sha2::{Digest, Sha256};

@@ -1,5 +1,7 @@
 //! `firstlight op`: tensors in, tensors out, and every mistake named.
 
+#![allow(clippy::unwrap_used)] // Test helpers beside the tests.
+
 mod support;
 
 use half::bf16;

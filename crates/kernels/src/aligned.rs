@@ -23,6 +23,13 @@ impl Aligned {
         // SAFETY: a line is 16 floats without padding, and there are enough of them.
         unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), len) }
     }
+
+    /// All values of the lines there are.
+    pub(crate) fn values(&self) -> &[f32] {
+        let len = self.lines.len() * size_of::<Line>() / size_of::<f32>();
+        // SAFETY: a line is 16 floats without padding.
+        unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), len) }
+    }
 }
 
 #[cfg(test)]
@@ -39,6 +46,7 @@ mod tests {
             assert!(values.as_ptr().addr().is_multiple_of(64));
             values[len - 1] = len as f32;
             assert_eq!(buffer.of_len(len)[len - 1], len as f32);
+            assert_eq!(buffer.values()[len - 1], len as f32);
         }
     }
 }

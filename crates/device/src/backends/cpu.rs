@@ -12,6 +12,10 @@ impl Backend for Cpu {
 
     fn open(&self) -> Result<Device, Unavailable> {
         let isas = Isa::ALL.into_iter().filter(|isa| isa.is_here()).collect();
-        Ok(Device::new(Capabilities { backend: BackendKind::Cpu, isas, threads: rayon::current_num_threads() }))
+        Ok(Device::new(Capabilities {
+            backend: BackendKind::Cpu,
+            isas,
+            threads: rayon::current_num_threads(),
+        }))
     }
 }

@@ -1,10 +1,13 @@
 //! Chunks of tokens: within a chunk the recurrence becomes matrix products, between chunks the state is carried.
 //! The README derives the form; names here are the ones used there.
-#![allow(unsafe_code)] // Vector loads and stores through raw pointers, bounds asserted first.
 
 mod block;
 mod matrix;
 mod pairs;
+mod prefetch;
+mod products;
+mod scores;
+mod walk;
 
 use super::KdaProblem;
 use super::operands::Operands;
@@ -17,13 +20,16 @@ use half::{bf16, f16};
 /// Tokens whose scores are computed pair by pair, and the rows of a solved triangle.
 const BLOCK: usize = 16;
 /// Tokens of a chunk: more make the products with the state rarer, and the scores within a chunk dearer.
-const CHUNK: usize = 64;
+const CHUNK: usize = 32;
 /// Sequences up to this length are left to the token loop, which passes over the state once per token.
 const SHORT: usize = 8;
 /// Share of a block's work that does not shrink with its columns: gates, scores, decayed keys and queries.
 const FIXED_WORK: f64 = 0.25;
 
-pub(super) fn why_not(problem: &KdaProblem) -> Option<String> {
+pub(super) fn why_not(problem: &KdaProblem, isa: Isa) -> Option<String> {
+    if isa == Isa::Avx512Bf16 && problem.dtype != DType::Bf16 {
+        return Some(format!("multiplies in bf16, the inputs are {}", problem.dtype));
+    }
     let longest = problem.sequences.longest();
     (longest <= SHORT)
         .then(|| format!("needs a sequence of more than {SHORT} tokens, the longest has {longest}"))
@@ -54,7 +60,8 @@ fn launch<E: Element>(
     outputs: &mut TensorMap,
 ) {
     let operands = Operands::<E>::read(problem, inputs);
+    let in_pairs = isa == Isa::Avx512Bf16;
     parts::launch(isa, kernel, device, &operands, FIXED_WORK, outputs, |scratch, part| {
-        dispatch(isa, block::Walk { part, scratch });
+        dispatch(isa, walk::Walk { part, in_pairs, scratch });
     });
 }

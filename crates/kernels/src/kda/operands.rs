@@ -4,9 +4,11 @@
 use super::{Beta, Gate, KdaProblem};
 use crate::cpu::simd::{Simd, math};
 use crate::floats::{elements, floats};
+use crate::stream::prefetch;
 use crate::{DType, Element, Inputs, Tensor};
 use half::bf16;
 use std::borrow::Cow;
+use std::ops::Range;
 
 /// A tensor in the storage type of the values or in another one its contract allows.
 enum Stored<'a, E> {
@@ -26,7 +28,7 @@ impl<'a, E: Element> Stored<'a, E> {
     fn widen<S: Simd>(&self, simd: S, start: usize, to: &mut [f32]) {
         match self {
             Self::Narrow(values) => widen(simd, &values[start..start + to.len()], to),
-            Self::F32(values) => to.copy_from_slice(&values[start..start + to.len()]),
+            Self::F32(values) => widen(simd, &values[start..start + to.len()], to),
         }
     }
 }
@@ -47,6 +49,9 @@ pub(super) struct Operands<'a, E> {
 }
 
 impl<'a, E: Element> Operands<'a, E> {
+    /// Rows of a token: query, key, gate, value.
+    pub(super) const INPUT_ROWS: usize = 4;
+
     pub(super) fn read(problem: &'a KdaProblem, inputs: Inputs<'a>) -> Self {
         let rate = inputs.get("A_log").map(Tensor::to_f64).unwrap_or_default();
         Self {
@@ -92,8 +97,7 @@ impl<'a, E: Element> Operands<'a, E> {
             factor /= (dot(simd, to, to) + 1e-6).sqrt();
         }
         if factor != 1.0 {
-            let factor = simd.splat(factor);
-            map(simd, to, |x| simd.mul(x, factor));
+            map(simd, to, &Times(factor));
         }
     }
 
@@ -129,14 +133,28 @@ impl<'a, E: Element> Operands<'a, E> {
         let rate = self.rate[head];
         match problem.gate {
             Gate::LogDecay => {}
-            Gate::Plain => {
-                let rate = simd.splat(-rate);
-                map(simd, to, |x| simd.mul(rate, math::softplus(simd, x)));
-            }
+            Gate::Plain => map(simd, to, &PlainGate { minus_rate: -rate }),
             Gate::Safe { lower_bound } => {
-                let (rate, bound) = (simd.splat(rate), simd.splat(lower_bound as f32));
-                map(simd, to, |x| simd.mul(bound, math::sigmoid(simd, simd.mul(rate, x))));
+                map(simd, to, &SafeGate { rate, lower_bound: lower_bound as f32 });
             }
+        }
+    }
+
+    /// Asks for one of the [`Self::INPUT_ROWS`] rows of a token, which for many heads lie too far apart for the
+    /// processor to foresee.
+    #[inline(always)]
+    pub(super) fn prefetch(&self, row: usize, token: usize, head: usize, values: Range<usize>) {
+        let problem = self.problem;
+        let own = token * problem.value_heads + head;
+        let shared = (token * problem.heads + problem.head_of(head)) * problem.key_dim;
+        let shared = shared..shared + problem.key_dim;
+        let gate = own * problem.key_dim..(own + 1) * problem.key_dim;
+        match (row, &self.g) {
+            (0, _) => prefetch(&self.q[shared]),
+            (1, _) => prefetch(&self.k[shared]),
+            (2, Stored::Narrow(g)) => prefetch(&g[gate]),
+            (2, Stored::F32(g)) => prefetch(&g[gate]),
+            _ => prefetch(&self.v[own * problem.value_dim..][values]),
         }
     }
 
@@ -179,18 +197,22 @@ impl<'a, E: Element> Operands<'a, E> {
     }
 }
 
-/// Widens a row; bfloat16 in registers, which the baseline of `half` does an element at a time.
+/// Widens a row: bfloat16 in registers, which the baseline of `half` does an element at a time, and f32 without the
+/// call that a copy of unknown length is.
 #[inline(always)]
 pub(super) fn widen<S: Simd, E: Element>(simd: S, from: &[E], to: &mut [f32]) {
-    if E::DTYPE != DType::Bf16 {
+    if E::DTYPE == DType::F16 {
         return E::widen(from, to);
     }
     assert_eq!(from.len(), to.len(), "lengths of a conversion");
     let whole = from.len() / S::LANES * S::LANES;
     for at in (0..whole).step_by(S::LANES) {
-        // SAFETY: E is bfloat16; `LANES` values from `at` on are inside both slices.
+        // SAFETY: E is bfloat16 or f32; `LANES` values from `at` on are inside both slices.
         unsafe {
-            simd.store(to.as_mut_ptr().add(at), simd.load_bf16(from.as_ptr().add(at).cast()));
+            let from = from.as_ptr().add(at);
+            let narrow = E::DTYPE == DType::Bf16;
+            let v = if narrow { simd.load_bf16(from.cast()) } else { simd.load(from.cast()) };
+            simd.store(to.as_mut_ptr().add(at), v);
         }
     }
     E::widen(&from[whole..], &mut to[whole..]);
@@ -214,20 +236,73 @@ pub(super) fn narrow<E: Element>(from: &[f32], to: &mut [E]) {
     }
 }
 
-/// Applies `f` to every value.
+/// A function of vectors. A closure would be compiled for the baseline where the compiler does not inline it, and
+/// then each of its operations is a call.
+pub(super) trait Map {
+    /// Its value; implement as `#[inline(always)]`.
+    fn at<S: Simd>(&self, simd: S, x: S::V) -> S::V;
+}
+
+/// x times a factor.
+pub(super) struct Times(pub(super) f32);
+
+impl Map for Times {
+    #[inline(always)]
+    fn at<S: Simd>(&self, simd: S, x: S::V) -> S::V {
+        simd.mul(x, simd.splat(self.0))
+    }
+}
+
+/// e^x.
+pub(super) struct Exp;
+
+impl Map for Exp {
+    #[inline(always)]
+    fn at<S: Simd>(&self, simd: S, x: S::V) -> S::V {
+        math::exp(simd, x)
+    }
+}
+
+/// `minus_rate * softplus(x)`.
+struct PlainGate {
+    minus_rate: f32,
+}
+
+impl Map for PlainGate {
+    #[inline(always)]
+    fn at<S: Simd>(&self, simd: S, x: S::V) -> S::V {
+        simd.mul(simd.splat(self.minus_rate), math::softplus(simd, x))
+    }
+}
+
+/// `lower_bound * sigmoid(rate * x)`.
+struct SafeGate {
+    rate: f32,
+    lower_bound: f32,
+}
+
+impl Map for SafeGate {
+    #[inline(always)]
+    fn at<S: Simd>(&self, simd: S, x: S::V) -> S::V {
+        let x = simd.mul(simd.splat(self.rate), x);
+        simd.mul(simd.splat(self.lower_bound), math::sigmoid(simd, x))
+    }
+}
+
+/// Applies a function to every value.
 #[inline(always)]
-pub(super) fn map<S: Simd>(simd: S, values: &mut [f32], f: impl Fn(S::V) -> S::V) {
+pub(super) fn map<S: Simd>(simd: S, values: &mut [f32], function: &impl Map) {
     let whole = values.len() / S::LANES * S::LANES;
     let start = values.as_mut_ptr();
     for at in (0..whole).step_by(S::LANES) {
         // SAFETY: `LANES` values from `at` on are inside the slice.
-        unsafe { simd.store(start.add(at), f(simd.load(start.add(at)))) };
+        unsafe { simd.store(start.add(at), function.at(simd, simd.load(start.add(at)))) };
     }
     let rest = values.len() - whole;
     if rest > 0 {
         // SAFETY: `rest` values are left.
         unsafe {
-            let v = f(simd.load_first(start.add(whole), rest));
+            let v = function.at(simd, simd.load_first(start.add(whole), rest));
             simd.store_first(start.add(whole), v, rest);
         }
     }

@@ -10,23 +10,22 @@ use crate::{Element, TensorMap};
 use device::{Device, Isa, SharedMut};
 use std::ops::Range;
 
-/// Narrowest part of a head's values: one cache line of f32.
-const COLUMNS: usize = 16;
+/// f32 values of a cache line: the narrowest part of a head's values.
+const LINE: usize = 16;
 
 /// Values per block. State columns never meet in the recurrence, so a head can be shared by cores, each computing the
 /// key side again: `fixed_work` is that side's share of a whole head's work. Results do not depend on the width.
 fn columns_per_part(problem: &KdaProblem, threads: usize, fixed_work: f64) -> usize {
     let heads = problem.sequences.count() * problem.value_heads;
-    let lines = problem.value_dim.div_ceil(COLUMNS).max(1);
+    let lines = problem.value_dim.div_ceil(LINE).max(1);
     let time = |lines_per_part: usize| {
-        let parts = lines.div_ceil(lines_per_part);
-        let rounds = (heads * parts).div_ceil(threads);
+        let rounds = (heads * lines.div_ceil(lines_per_part)).div_ceil(threads);
         let share = lines_per_part as f64 / lines as f64;
         rounds as f64 * (fixed_work + (1.0 - fixed_work) * share)
     };
     // The widest of the fastest: fewer parts repeat less.
     let best = (1..=lines).rev().min_by(|a, b| time(*a).total_cmp(&time(*b)));
-    best.unwrap_or(1) * COLUMNS
+    best.unwrap_or(1) * LINE
 }
 
 /// One block's share of a call: some value columns of one head of one sequence.
@@ -53,28 +52,32 @@ impl<'a, E: Element> Part<'a, E> {
         self.operands
     }
 
-    /// This part's columns of one token's row of `o`.
+    /// This part's columns of a row of `o`.
     pub(super) fn output(&mut self, token: usize) -> &mut [E] {
         let start = self.operands.output(token, self.head, self.column);
         // SAFETY: no other part has this sequence, head and columns, and the borrow of `self` keeps rows apart.
         unsafe { self.o.slice(start..start + self.columns) }
     }
 
-    /// This part's columns of some rows of the final state; more than one row only when the part has all columns.
+    /// Offset in the initial state of this part's columns of one row.
+    pub(super) fn initial_state(&self, channel: usize) -> usize {
+        self.operands.state_row(self.slot, self.head, channel) + self.column
+    }
+
+    /// This part's columns of some rows of the final state; more than one row only where they follow each other.
     pub(super) fn final_state(&mut self, channels: Range<usize>) -> &mut [f32] {
-        let value_dim = self.operands.problem.value_dim;
-        assert!(
-            channels.len() <= 1 || self.columns == value_dim,
-            "rows of a part are not contiguous"
-        );
-        let start = self.operands.state_row(self.slot, self.head, channels.start) + self.column;
+        let whole = self.columns == self.operands.problem.value_dim;
+        assert!(channels.len() <= 1 || whole, "rows of a part are not contiguous");
+        let start = self.initial_state(channels.start);
         // SAFETY: no other sequence has this slot, no other part these columns of this head.
         unsafe { self.states.slice(start..start + channels.len() * self.columns) }
     }
 
-    /// Offset in the initial state of this part's columns of one row.
-    pub(super) fn initial_state(&self, channel: usize) -> usize {
-        self.operands.state_row(self.slot, self.head, channel) + self.column
+    /// The rows of a state in ranges that [`Self::final_state`] takes, of up to `most` rows.
+    pub(super) fn rows_together(&self, most: usize) -> impl Iterator<Item = Range<usize>> + use<E> {
+        let KdaProblem { value_dim, key_dim, .. } = *self.operands.problem;
+        let together = if self.columns == value_dim { most } else { 1 };
+        (0..key_dim).step_by(together).map(move |row| row..(row + together).min(key_dim))
     }
 }
 
@@ -96,10 +99,10 @@ pub(super) fn launch<E: Element, K: Default>(
     // Both outputs are written at once: one leaves the map meanwhile.
     let mut o = outputs.remove("o");
     {
-        let o = SharedMut::new(elements_mut::<E>(o.as_mut()));
+        let o = &SharedMut::new(elements_mut::<E>(o.as_mut()));
         let states = elements_mut::<f32>(outputs.get_mut("final_state"));
         let stream = size_of_val(states) >= STREAM_BYTES;
-        let states = SharedMut::new(states);
+        let states = &SharedMut::new(states);
         let untouched = problem.slots.untouched();
         let computed = problem.sequences.count() * heads * parts;
         let grid = computed + untouched.len() * heads;
@@ -124,7 +127,6 @@ pub(super) fn launch<E: Element, K: Default>(
                     }
                 }
                 Some(slot) => {
-                    let (o, states) = (&o, &states);
                     let part =
                         Part { tokens, head, column, columns, stream, slot, operands, o, states };
                     body(scratch, part);

@@ -9,7 +9,9 @@ macro_rules! cpu {
         Variant {
             name: $name,
             backend: BackendKind::Cpu,
-            why_not: |problem, here| here.lacks(Isa::$isa).or_else(|| $scheme::why_not(problem)),
+            why_not: |problem, here| {
+                here.lacks(Isa::$isa).or_else(|| $scheme::why_not(problem, Isa::$isa))
+            },
             run: |problem, inputs, device, outputs| {
                 let kernel = concat!("kda.", $name);
                 $scheme::run(Isa::$isa, kernel, problem, inputs, device, outputs)
@@ -20,6 +22,7 @@ macro_rules! cpu {
 
 /// Every variant, best first.
 pub(super) const VARIANTS: &[Variant<KdaProblem>] = &[
+    cpu!(chunk, Avx512Bf16, "chunk.avx512bf16"),
     cpu!(chunk, Avx512, "chunk.avx512"),
     cpu!(recurrent, Avx512, "recurrent.avx512"),
     cpu!(chunk, Avx2, "chunk.avx2"),

@@ -26,11 +26,14 @@ const ENOUGH_BLOCKS: usize = 16;
 /// Columns of a head are split only in whole panels of the matrix products.
 const PANEL: usize = 32;
 
-/// Refuses batches of short sequences only, as decode has.
+/// Refuses batches of short sequences only, as decode has, unless the caller chose a chunk size: chunks are then what
+/// is wanted, for checking them if not for speed.
 pub(super) fn why_not(problem: &SsdProblem, _: Isa) -> Option<String> {
     let longest = problem.sequences.longest();
-    (longest < FEWEST_TOKENS).then(|| {
-        format!("needs a sequence of {FEWEST_TOKENS} tokens or more, the longest has {longest}")
+    (longest < FEWEST_TOKENS && problem.chunk_size.is_none()).then(|| {
+        format!(
+            "needs a sequence of {FEWEST_TOKENS} tokens or more, or a chunk_size; the longest has {longest}"
+        )
     })
 }
 

@@ -171,11 +171,30 @@ fn mamba_varlen_of_300_sequences() {
 fn lengths_around_the_chunk_size() {
     for tokens in [0, 1, 2, 31, 32, 33, 47, 48, 49, 63, 64, 65, 127, 128, 129, 300] {
         for initial in [false, true] {
-            let d = usize::from(initial);
-            let case =
-                Case { name: "lengths", tokens: vec![tokens; 2], initial, d, ..Case::default() };
+            let case = Case {
+                name: "lengths",
+                tokens: vec![tokens; 2],
+                initial,
+                d: usize::from(initial),
+                ..Case::default()
+            };
             case.check(&ALL);
+            // Short sequences take the chunk form only when a chunk size is asked for.
+            let settings = Settings::new().with("chunk_size", 48);
+            Case { name: "lengths in chunks", settings, ..case }.check(&[DType::F32]);
         }
+    }
+}
+
+/// Decode must not be given to the chunk form, nor a long sequence to anything else.
+#[test]
+fn selection_follows_the_number_of_tokens() {
+    for (tokens, scheme) in [(1, "recurrent."), (31, "recurrent."), (32, "chunk."), (100, "chunk.")]
+    {
+        let case = Case { tokens: vec![tokens, 1], ..Case::default() };
+        let tensors = case.tensors(DType::F32);
+        let chosen = SsdOp.bind(&tensors, &case.settings).unwrap().select(&cpu(), None).unwrap();
+        assert!(chosen.chosen.starts_with(scheme), "{tokens} tokens: {chosen:?}");
     }
 }
 

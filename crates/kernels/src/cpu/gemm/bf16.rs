@@ -70,6 +70,16 @@ impl PackedBf16 {
                 continue;
             }
             for (pair, out) in out.chunks_exact_mut(PANEL_COLUMNS).enumerate() {
+                if b.column_stride == 1 && columns == PANEL_COLUMNS && 2 * pair + 1 < b.rows {
+                    // Two whole rows side by side: slices of known length become vector instructions.
+                    let start = 2 * pair * b.row_stride + first;
+                    let even = &b.data[start..start + PANEL_COLUMNS];
+                    let odd = &b.data[start + b.row_stride..start + b.row_stride + PANEL_COLUMNS];
+                    for ((out, even), odd) in out.iter_mut().zip(even).zip(odd) {
+                        *out = u32::from(even.to_bits()) | u32::from(odd.to_bits()) << 16;
+                    }
+                    continue;
+                }
                 for (column, out) in out[..columns].iter_mut().enumerate() {
                     *out = at(2 * pair, first + column) | at(2 * pair + 1, first + column) << 16;
                 }
@@ -93,6 +103,8 @@ pub fn gemm_bf16(alpha: f32, a: Mat<'_, bf16>, b: &PackedBf16, store: Store, c: 
     unsafe {
         x86::product(alpha, a, b, store, c)
     };
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (alpha, store);
 }
 
 #[cfg(target_arch = "x86_64")]

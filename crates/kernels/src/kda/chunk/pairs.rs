@@ -1,127 +1,262 @@
-//! Scores between tokens of one block of 16: the decay between two tokens is a product of factors that are each at
-//! most 1, so nothing overflows however fast the gates are, and nothing is lost however slow.
-#![allow(unsafe_code)] // Vector loads through raw pointers, bounds asserted first.
+//! Products of scratch matrices as sums of bfloat16 pairs, by the AVX512-BF16 dot product: twice the rate of f32, sums
+//! in f32. Operands are rounded here, so what is carried along (the state, sums of gates) stays in f32.
+#![allow(unsafe_code)] // Intrinsics and raw loads and stores, bounds asserted first.
 
-use super::BLOCK;
-use super::matrix::{Matrix, View};
-use crate::cpu::simd::Simd;
+use super::CHUNK;
+use super::matrix::{Matrix, View, ViewMut};
+use super::products::{Between, Start};
+use device::Isa;
 
-/// Rows of 16 tokens.
-#[derive(Clone, Copy)]
-pub(super) struct Tokens<'a> {
-    pub(super) q: View<'a>,
-    pub(super) k: View<'a>,
-    /// e^g.
-    pub(super) decay: View<'a>,
-    /// Minus the write strength of each token.
-    pub(super) minus_beta: &'a [f32],
+/// Operands of products. An element is a word of two bfloat16 values: neighbours of a row on the left side of a
+/// product, neighbours of a column on the right side.
+#[derive(Default)]
+pub(super) struct Words {
+    /// `[CHUNK, K / 2]`.
+    pub(super) left: Matrix,
+    /// `[K / 2, V]`.
+    pub(super) right: Matrix,
+    /// Keys decayed to the chunk's end: `[K, CHUNK / 2]`.
+    pub(super) keys: Matrix,
+    /// U: `[CHUNK / 2, V]`.
+    pub(super) written: Matrix,
 }
 
-/// For tokens i and j of a block that begins at row `at` of both outputs, with `d = product of decay over j+1..=i`:
-/// `by_query[at + i][at + j] = sum(q_i d k_j)` for j <= i, and `by_key[at + i][at + j] = -beta_i sum(k_i d k_j)` for
-/// j < i. What is above is zero.
-#[inline(always)]
-pub(super) fn score<S: Simd>(
-    simd: S,
-    tokens: Tokens<'_>,
-    channels: usize,
-    at: usize,
-    by_query: &mut Matrix,
-    by_key: &mut Matrix,
-) {
-    for view in [tokens.q, tokens.k, tokens.decay] {
-        assert!((BLOCK - 1) * view.stride + channels <= view.data.len(), "rows of a block");
+impl Words {
+    pub(super) fn resize(&mut self, channels: usize, columns: usize) {
+        // Rows on the left side are rounded 32 values at a time.
+        self.left.resize(CHUNK, channels.max(CHUNK).next_multiple_of(32) / 2);
+        self.right.resize(channels / 2, columns);
+        self.keys.resize(channels, CHUNK / 2);
+        self.written.resize(CHUNK / 2, columns);
     }
-    assert!(channels.is_multiple_of(BLOCK) && tokens.minus_beta.len() >= BLOCK);
-    for i in 0..BLOCK {
-        by_query.row_mut(at + i)[at..at + BLOCK].fill(0.0);
-        by_key.row_mut(at + i)[at..at + BLOCK].fill(0.0);
-    }
-    let mut slab = Slab { tokens, first: 0, at, by_query, by_key };
-    let end = channels / S::LANES;
-    // SAFETY: the slabs are inside the rows, asserted above.
+}
+
+/// Rounds `[rows, columns]` to words of neighbours in a row: the left side of a product. Columns beyond the size, up
+/// to a multiple of 32, are rounded as well.
+///
+/// # Panics
+/// When a matrix is too small or this processor lacks AVX512-BF16.
+#[inline]
+pub(super) fn round([rows, columns]: [usize; 2], from: View<'_>, to: &mut Matrix) {
+    let columns = columns.next_multiple_of(32);
+    let stride = to.stride();
+    let to = to.data_mut();
+    assert!(rows == 0 || (rows - 1) * from.stride + columns <= from.data.len(), "rows to round");
+    assert!(rows == 0 || (rows - 1) * stride + columns / 2 <= to.len(), "rounded rows");
+    assert!(Isa::Avx512Bf16.is_here(), "this processor has no bfloat16 dot product");
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: detected and asserted above.
     unsafe {
-        while slab.first + 8 <= end {
-            slab.add::<S, 8>(simd);
-        }
-        while slab.first + 4 <= end {
-            slab.add::<S, 4>(simd);
-        }
-        while slab.first < end {
-            slab.add::<S, 1>(simd);
-        }
+        x86::round([rows, columns], from, to.as_mut_ptr(), stride);
     }
 }
 
-/// Some vectors of channels, and where their share of the scores is added.
-struct Slab<'a> {
-    tokens: Tokens<'a>,
-    first: usize,
-    at: usize,
-    by_query: &'a mut Matrix,
-    by_key: &'a mut Matrix,
+/// Rounds `[rows, columns]` to words of neighbours in a column: the right side of a product.
+///
+/// # Panics
+/// When rows are odd, columns no multiple of 16, a matrix is too small, or this processor lacks AVX512-BF16.
+#[inline]
+pub(super) fn interleave([rows, columns]: [usize; 2], from: View<'_>, to: ViewMut<'_>) {
+    assert!(
+        rows.is_multiple_of(2) && columns.is_multiple_of(16),
+        "{rows}x{columns} is no whole tile"
+    );
+    assert!(
+        rows == 0 || (rows - 1) * from.stride + columns <= from.data.len(),
+        "rows to interleave"
+    );
+    assert!(rows == 0 || (rows / 2 - 1) * to.stride + columns <= to.data.len(), "interleaved rows");
+    assert!(Isa::Avx512Bf16.is_here(), "this processor has no bfloat16 dot product");
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: detected and asserted above.
+    unsafe {
+        x86::interleave([rows, columns], from, to.data.as_mut_ptr(), to.stride);
+    }
 }
 
-impl Slab<'_> {
-    /// Adds the share of `WIDTH` vectors and moves on by as many.
-    ///
+/// `c = start + a b` for `[rows, depth]` times `[depth, columns]`, a and b in words. Rows and columns are multiples of
+/// 16 and the depth is even.
+///
+/// # Panics
+/// When a size does not fit or this processor lacks AVX512-BF16.
+#[inline]
+pub(super) fn multiply(
+    [rows, columns, depth]: [usize; 3],
+    a: View<'_>,
+    b: View<'_>,
+    start: Start<'_>,
+    c: ViewMut<'_>,
+    between: &mut impl Between,
+) {
+    if rows == 0 || columns == 0 {
+        return;
+    }
+    assert!(rows.is_multiple_of(16) && columns.is_multiple_of(16) && depth.is_multiple_of(2));
+    let words = depth / 2;
+    assert!(words == 0 || (rows - 1) * a.stride + words <= a.data.len(), "a is too small");
+    assert!(words == 0 || (words - 1) * b.stride + columns <= b.data.len(), "b is too small");
+    assert!((rows - 1) * c.stride + columns <= c.data.len(), "c is too small");
+    if let Start::Scaled(factors) = start {
+        assert!(factors.len() >= rows, "a factor for each row");
+    }
+    assert!(Isa::Avx512Bf16.is_here(), "this processor has no bfloat16 dot product");
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: detected and asserted above.
+    unsafe {
+        x86::multiply([rows, columns, words], a, b, start, c, between);
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = between;
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::{Between, Start, View, ViewMut};
+    use crate::kda::chunk::products::STRETCH;
+    use std::arch::x86_64::*;
+
+    /// Rows of a register tile; with two vectors of columns 16 sums, which hide the latency of the dot product.
+    const ROWS: usize = 8;
+
     /// # Safety
-    /// The vectors must be inside the rows.
-    #[inline(always)]
-    unsafe fn add<S: Simd, const WIDTH: usize>(&mut self, simd: S) {
-        // With 32 registers two keys are carried along, which halves the loads per sum.
-        let both =
-            matches!(S::ISA, device::Isa::Avx512 | device::Isa::Avx512Bf16 | device::Isa::Neon);
-        // SAFETY: the caller's contract.
-        unsafe {
-            if both {
-                self.keys::<S, WIDTH, 2>(simd);
-            } else {
-                self.keys::<S, WIDTH, 1>(simd);
+    /// The processor must have AVX512-BF16; sizes must fit, columns be a multiple of 32.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
+    pub(super) unsafe fn round(
+        [rows, columns]: [usize; 2],
+        from: View<'_>,
+        to: *mut f32,
+        stride: usize,
+    ) {
+        for row in 0..rows {
+            for column in (0..columns).step_by(32) {
+                // SAFETY: the caller's contract.
+                unsafe {
+                    let from = from.data.as_ptr().add(row * from.stride + column);
+                    let (low, high) = (_mm512_loadu_ps(from), _mm512_loadu_ps(from.add(16)));
+                    let words: __m512i = std::mem::transmute(_mm512_cvtne2ps_pbh(high, low));
+                    _mm512_storeu_si512(to.add(row * stride + column / 2).cast(), words);
+                }
             }
         }
-        self.first += WIDTH;
     }
 
     /// # Safety
-    /// As [`Self::add`].
-    #[inline(always)]
-    unsafe fn keys<S: Simd, const WIDTH: usize, const KEYS: usize>(&mut self, simd: S) {
-        let at = |view: View<'_>, token: usize, vector: usize| {
-            view.data.as_ptr().wrapping_add(token * view.stride + (self.first + vector) * S::LANES)
-        };
-        let Tokens { q, k, decay, minus_beta } = self.tokens;
-        let query_stride = self.by_query.stride();
-        let key_stride = self.by_key.stride();
-        let by_query = self.by_query.data_mut();
-        let by_key = self.by_key.data_mut();
-        for j in (0..BLOCK).step_by(KEYS) {
-            // Keys j.. decayed up to token i, which runs.
-            let mut carried = [[simd.splat(0.0); WIDTH]; KEYS];
-            for i in j..BLOCK {
-                let mut query_sums = [simd.splat(0.0); KEYS];
-                let mut key_sums = [simd.splat(0.0); KEYS];
-                for vector in 0..WIDTH {
-                    // SAFETY: the caller's contract.
-                    let (q, k, decay) = unsafe {
-                        let load = |view| simd.load(at(view, i, vector));
-                        (load(q), load(k), load(decay))
-                    };
-                    for (key, carried) in carried.iter_mut().enumerate() {
-                        // A key enters at its own token; before that its zeros stay zeros.
-                        let old = carried[vector];
-                        carried[vector] = if i == j + key { k } else { simd.mul(old, decay) };
-                        query_sums[key] = simd.fma(q, carried[vector], query_sums[key]);
-                        key_sums[key] = simd.fma(k, carried[vector], key_sums[key]);
+    /// The processor must have AVX512-BF16; sizes must fit, rows be even and columns a multiple of 16.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
+    pub(super) unsafe fn interleave(
+        [rows, columns]: [usize; 2],
+        from: View<'_>,
+        to: *mut f32,
+        stride: usize,
+    ) {
+        // Value i of the upper row after value i of the lower one; in 32-bit words: i | (i + 16) << 16.
+        let first = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+        let second = _mm512_slli_epi32::<16>(_mm512_add_epi32(first, _mm512_set1_epi32(16)));
+        let order = _mm512_or_si512(first, second);
+        for row in (0..rows).step_by(2) {
+            for column in (0..columns).step_by(16) {
+                // SAFETY: the caller's contract.
+                unsafe {
+                    let from_low = from.data.as_ptr().add(row * from.stride + column);
+                    let low = _mm512_loadu_ps(from_low);
+                    let high = _mm512_loadu_ps(from_low.add(from.stride));
+                    let both: __m512i = std::mem::transmute(_mm512_cvtne2ps_pbh(high, low));
+                    let words = _mm512_permutexvar_epi16(order, both);
+                    _mm512_storeu_si512(to.add(row / 2 * stride + column).cast(), words);
+                }
+            }
+        }
+    }
+
+    /// # Safety
+    /// The processor must have AVX512-BF16; sizes must fit, rows and columns be multiples of 16.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
+    pub(super) unsafe fn multiply(
+        [rows, columns, words]: [usize; 3],
+        a: View<'_>,
+        b: View<'_>,
+        start: Start<'_>,
+        c: ViewMut<'_>,
+        between: &mut impl Between,
+    ) {
+        let product = Product { words, a, b, start, c: c.data.as_mut_ptr(), c_stride: c.stride };
+        let mut column = 0;
+        // SAFETY: the caller's contract.
+        unsafe {
+            while column + 32 <= columns {
+                for row in (0..rows).step_by(ROWS) {
+                    product.tile::<2>(row, column, between);
+                }
+                column += 32;
+            }
+            if column < columns {
+                for row in (0..rows).step_by(ROWS) {
+                    product.tile::<1>(row, column, between);
+                }
+            }
+        }
+    }
+
+    struct Product<'a> {
+        words: usize,
+        a: View<'a>,
+        b: View<'a>,
+        start: Start<'a>,
+        c: *mut f32,
+        c_stride: usize,
+    }
+
+    impl Product<'_> {
+        /// # Safety
+        /// The processor must have AVX512-BF16; the tile must be inside.
+        #[inline]
+        #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
+        unsafe fn tile<const VECTORS: usize>(
+            &self,
+            row: usize,
+            column: usize,
+            between: &mut impl Between,
+        ) {
+            let mut sums = [[_mm512_setzero_ps(); VECTORS]; ROWS];
+            // SAFETY: the caller's contract.
+            unsafe {
+                let a = self.a.data.as_ptr().add(row * self.a.stride);
+                let b = self.b.data.as_ptr().add(column);
+                let c = self.c.add(row * self.c_stride + column);
+                for (i, sums) in sums.iter_mut().enumerate() {
+                    for (j, sum) in sums.iter_mut().enumerate() {
+                        let old = c.add(i * self.c_stride + 16 * j);
+                        *sum = match self.start {
+                            Start::Zero => _mm512_setzero_ps(),
+                            Start::Old => _mm512_loadu_ps(old),
+                            Start::Scaled(factors) => {
+                                let factor = _mm512_set1_ps(*factors.get_unchecked(row + i));
+                                _mm512_mul_ps(factor, _mm512_loadu_ps(old))
+                            }
+                        };
                     }
                 }
-                for key in 0..KEYS {
-                    let column = self.at + j + key;
-                    let row = self.at + i;
-                    by_query[row * query_stride + column] += simd.reduce_add(query_sums[key]);
-                    if i > j + key {
-                        by_key[row * key_stride + column] +=
-                            minus_beta[i] * simd.reduce_add(key_sums[key]);
+                for stretch in (0..self.words).step_by(STRETCH) {
+                    for word in stretch..(stretch + STRETCH).min(self.words) {
+                        let mut b_row = [_mm512_setzero_si512(); VECTORS];
+                        for (j, b_row) in b_row.iter_mut().enumerate() {
+                            *b_row =
+                                _mm512_loadu_si512(b.add(word * self.b.stride + 16 * j).cast());
+                        }
+                        for (i, sums) in sums.iter_mut().enumerate() {
+                            let pair = a.add(i * self.a.stride + word).cast::<i32>().read();
+                            let pair: __m512bh = std::mem::transmute(_mm512_set1_epi32(pair));
+                            for (sum, b) in sums.iter_mut().zip(b_row) {
+                                let b: __m512bh = std::mem::transmute(b);
+                                *sum = _mm512_dpbf16_ps(*sum, b, pair);
+                            }
+                        }
+                    }
+                    between.next();
+                }
+                for (i, sums) in sums.iter().enumerate() {
+                    for (j, sum) in sums.iter().enumerate() {
+                        _mm512_storeu_ps(c.add(i * self.c_stride + 16 * j), *sum);
                     }
                 }
             }
