@@ -12,7 +12,7 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    pub(crate) fn new(what: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
+    pub(crate) fn hinted(what: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
         Self { what: what.into(), hint: hint.into() }.into()
     }
 }

@@ -38,7 +38,10 @@ impl RunFolder {
         };
         if path.read_dir().is_ok_and(|mut entries| entries.next().is_some()) {
             let hint = "name a folder that is empty or does not exist yet";
-            return Err(Failure::new(format!("run folder {} is not empty", path.display()), hint));
+            return Err(Failure::hinted(
+                format!("run folder {} is not empty", path.display()),
+                hint,
+            ));
         }
         std::fs::create_dir_all(path.join("logs"))
             .with_context(|| format!("cannot make {}", path.display()))?;

@@ -10,7 +10,7 @@ use std::path::Path;
 /// Reads every tensor of a file.
 pub(crate) fn read(path: &Path) -> anyhow::Result<TensorMap> {
     let bytes = std::fs::read(path).map_err(|error| {
-        Failure::new(
+        Failure::hinted(
             format!("cannot read {}: {error}", path.display()),
             "check the path and its permissions",
         )
@@ -39,7 +39,7 @@ fn not_safetensors(bytes: &[u8], error: &SafeTensorError) -> anyhow::Error {
         }
         other => format!("it is no valid safetensors file ({other})"),
     };
-    Failure::new(what, hint)
+    Failure::hinted(what, hint)
 }
 
 fn tensor(name: &str, view: &TensorView<'_>) -> anyhow::Result<Tensor> {
@@ -56,7 +56,7 @@ fn tensor(name: &str, view: &TensorView<'_>) -> anyhow::Result<Tensor> {
             let wide = elements(data, i64::from_le_bytes);
             let narrow: Result<Vec<i32>, _> = wide.into_iter().map(i32::try_from).collect();
             let narrow = narrow.map_err(|_| {
-                Failure::new(
+                Failure::hinted(
                     format!("tensor `{name}` holds an integer beyond 32 bits"),
                     "ops take 32-bit indices",
                 )
@@ -66,7 +66,7 @@ fn tensor(name: &str, view: &TensorView<'_>) -> anyhow::Result<Tensor> {
         other => {
             let hint =
                 "use F32, BF16, F16 or F64 for values and I32 or I64 for offsets and indices";
-            return Err(Failure::new(
+            return Err(Failure::hinted(
                 format!("tensor `{name}` is {other:?}, which no op takes"),
                 hint,
             ));

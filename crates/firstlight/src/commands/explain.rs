@@ -48,7 +48,7 @@ pub(super) fn run(arguments: &Explain, output: &Output) -> anyhow::Result<Outcom
             }
             None => "`firstlight explain` lists the rules".to_owned(),
         };
-        return Err(Failure::new(format!("there is no rule `{id}`"), hint));
+        return Err(Failure::hinted(format!("there is no rule `{id}`"), hint));
     };
     let report = examine(&arguments.environment)?;
     let here: Vec<&Finding> =

@@ -87,7 +87,7 @@ fn settings(given: &[String]) -> anyhow::Result<Settings> {
     let mut settings = Settings::new();
     for setting in given {
         let Some((name, value)) = setting.split_once('=') else {
-            return Err(Failure::new(
+            return Err(Failure::hinted(
                 format!("`--set {setting}` has no value"),
                 "write it as `--set name=value`",
             ));
@@ -103,7 +103,7 @@ fn write(outputs: &TensorMap, into: &Path, ran: &mut Ran) -> anyhow::Result<()> 
         outputs.iter().find_map(|(name, tensor)| tensor.first_nan().map(|at| (name, at)))
     {
         let hint = "inputs that overflow the storage type give NaN; try float32, or `--reference` for the exact answer";
-        return Err(Failure::new(format!("output `{name}` is NaN at element {at}"), hint));
+        return Err(Failure::hinted(format!("output `{name}` is NaN at element {at}"), hint));
     }
     write_atomically(into, &tensors::to_bytes(outputs)?)?;
     for (name, tensor) in outputs {

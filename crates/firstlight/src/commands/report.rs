@@ -66,7 +66,7 @@ pub(super) fn run(arguments: &Report, output: &Output) -> anyhow::Result<Outcome
 fn read_json<T: DeserializeOwned>(folder: &Path, name: &str) -> anyhow::Result<T> {
     let Some(text) = read_text(folder, name)? else {
         let what = format!("{} is no run folder: it has no {name}", folder.display());
-        return Err(Failure::new(what, "name a folder that `firstlight check` wrote"));
+        return Err(Failure::hinted(what, "name a folder that `firstlight check` wrote"));
     };
     let version: Option<u64> = serde_json::from_str::<serde_json::Value>(&text)
         .ok()
@@ -77,7 +77,7 @@ fn read_json<T: DeserializeOwned>(folder: &Path, name: &str) -> anyhow::Result<T
             folder.join(name).display(),
             version.unwrap_or(0)
         );
-        return Err(Failure::new(what, "render it with the firstlight that wrote it"));
+        return Err(Failure::hinted(what, "render it with the firstlight that wrote it"));
     }
     serde_json::from_str(&text)
         .with_context(|| format!("cannot use {}", folder.join(name).display()))

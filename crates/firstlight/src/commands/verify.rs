@@ -46,7 +46,7 @@ fn known(ops: &[String]) -> anyhow::Result<Vec<String>> {
     for op in ops {
         if let Err(error) = kernels::op(op) {
             let hint = error.hint().unwrap_or_default();
-            return Err(Failure::new(error.to_string(), hint));
+            return Err(Failure::hinted(error.to_string(), hint));
         }
     }
     Ok(ops.to_vec())
