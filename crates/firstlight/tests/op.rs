@@ -116,11 +116,7 @@ fn every_mistake_names_the_tensor_and_what_was_wanted() {
     let k: (&str, &[usize], &[f32]) = ("k", &[1, 2, 1, 8], &two);
     let v: (&str, &[usize], &[f32]) = ("v", &[1, 2, 1, 8], &two);
     check(&[q, k], &[], &["`v`", "missing"]);
-    check(
-        &[q, k, v, ("values", &[1], &[0.0])],
-        &[],
-        &["`values`", "hint:", "lse", "q, k, v"][..2].as_ref(),
-    );
+    check(&[q, k, v, ("values", &[1], &[0.0])], &[], &["`values`", "hint:"]);
     check(&[q, k, ("v", &[1, 2, 2, 4], &two)], &[], &["`v`", "[1, 2, 2, 4]", "wanted"]);
     check(&[("q", &[8], &one), k, v], &[], &["`q`", "[8]", "4 dimensions"]);
     let mut poisoned = two.clone();
