@@ -24,9 +24,9 @@ fn seconds(runs: usize, mut work: impl FnMut()) -> f64 {
 
 /// Bytes per second of a copy by all threads, read and written bytes both counted.
 fn copy_bandwidth(device: &Device) -> f64 {
-    let from = vec![1u8; 128 << 20];
-    let mut to = vec![0u8; 128 << 20];
-    2.0 * from.len() as f64 / seconds(5, || copy_parallel(device, &from, &mut to))
+    let from = vec![1f32; 32 << 20];
+    let mut to = vec![0f32; 32 << 20];
+    2.0 * size_of_val(&from[..]) as f64 / seconds(5, || copy_parallel(device, &from, &mut to))
 }
 
 fn main() {

@@ -15,7 +15,7 @@ fn lengths_around_the_tiles() {
 fn blocks_of_several_panels() {
     // So many rows that a block takes several panels against each key tile, which some of them see only in part.
     for (queries, keys) in [(300, 300), (301, 390), (400, 130)] {
-        let case = Case::new(1, queries, 16, 16).keys(keys);
+        let case = Case::new(1, queries, 32, 16).keys(keys);
         check(&case);
         check(&case.clone().causal());
         for (left, right) in [(0, 0), (5, 3), (33, 0), (100, 40)] {
