@@ -30,6 +30,10 @@ pub(super) fn why_not(problem: &KdaProblem, isa: Isa) -> Option<String> {
     if isa == Isa::Avx512Bf16 && problem.dtype != DType::Bf16 {
         return Some(format!("multiplies in bf16, the inputs are {}", problem.dtype));
     }
+    // Rows of the left operands are rounded 32 channels at a time and end with the channels, padded to 16.
+    if isa == Isa::Avx512Bf16 && !problem.key_dim.next_multiple_of(16).is_multiple_of(32) {
+        return Some(format!("needs K in whole blocks of 32, got {}", problem.key_dim));
+    }
     let longest = problem.sequences.longest();
     (longest <= SHORT)
         .then(|| format!("needs a sequence of more than {SHORT} tokens, the longest has {longest}"))

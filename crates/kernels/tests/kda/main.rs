@@ -1,5 +1,7 @@
 //! `kda`: every variant this machine has against the float64 recurrence.
 
+#![allow(clippy::unwrap_used)] // Test helpers beside the tests.
+
 mod case;
 mod contract;
 mod identities;
