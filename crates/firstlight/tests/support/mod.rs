@@ -57,6 +57,8 @@ pub fn environment(folder: &Path, dists: &[(&str, &str)]) -> PathBuf {
     let site = venv.join("lib/python3.12/site-packages");
     std::fs::create_dir_all(&site).unwrap();
     std::fs::create_dir_all(venv.join("bin")).unwrap();
+    // An interpreter that is there and is never started: pyvenv.cfg tells all that doctor asks.
+    std::fs::copy(std::env::current_exe().unwrap(), venv.join("bin/python")).unwrap();
     std::fs::write(venv.join("pyvenv.cfg"), "home = /usr/bin\nversion = 3.12.3\n").unwrap();
     for (name, version) in dists {
         let info = site.join(format!("{name}-{version}.dist-info"));
