@@ -1,0 +1,366 @@
+// Split-KV attention forward for few queries per sequence (decode, Tq 1..16), and for any number of queries where
+// the head dimension is too large for mma.cu: o = softmax(scale q k^T, masked) v in tiles of keys with a running
+// maximum and sum. Design, split rule and figures: README-decode.md.
+//
+// The query heads of one key head and all its queries form the rows of the matrix products ("GQA packing"), so each
+// key and value byte is read once: row r of sequence b and key head g is query r / (H / Hkv), head
+// g * (H / Hkv) + r % (H / Hkv). A block takes BLOCK_ROWS of them and one of `splits` shares of the visible keys.
+//
+// q, o [B, Tq, H, D|Dv], or packed [total, H, D|Dv] with cu_q [B + 1];
+// k, v [B, Tk, Hkv, D|Dv], packed [total, Hkv, ..] with cu_k [B + 1], or paged [blocks, block_size, Hkv, ..] with
+// block_table [B, max_blocks]; cache_seqlens [B] gives the keys in use of dense or paged sequences (null: all Tk);
+// lse f32 [B, H, Tq], packed [H, total], natural logarithm, or null. All q, k, v, o 16-byte aligned and contiguous.
+// Query i of a sequence sees key j when -window_left <= j - (i + keys - queries) <= window_right; negative windows
+// are unlimited, others at most 2^30; causal is window_right = 0. A row that sees no key gives o = 0, lse = -inf. softcap 0 is off.
+//
+// Launch: grid (Hkv * row_blocks, splits, B), row_blocks = ceil(longest Tq * (H / Hkv) / BLOCK_ROWS);
+// block (32 * WARPS); dynamic shared memory SHARED_BYTES below:
+//   STAGES * BLOCK_KEYS * (row(D) + row(DV)) + BLOCK_ROWS * row(D) + 4 * SPLIT_DEPTH * BLOCK_ROWS * (BLOCK_KEYS + 8)
+//   + 2 * BLOCK_ROWS * (BLOCK_KEYS + 8) + 12 * BLOCK_ROWS + 4 * (STAGES + 1) * BLOCK_KEYS,
+//   row(n) = 2 p bytes, p = n rounded up to 16, plus 16 where p % 64 != 0; SPLIT_KEYS = min(WARPS, BLOCK_KEYS / 16),
+//   SPLIT_DEPTH = WARPS / SPLIT_KEYS.
+// splits = 1 writes o and lse; splits > 1 writes partial_o f32 [splits, q rows * H, Dv] and partial_lse
+// [splits, q rows * H] for combine.cu.
+//
+// Macros: D, DV (default D), DTYPE (bf16, f16), BLOCK_ROWS (16, 32, 64), BLOCK_KEYS (16 .. 128), WARPS (4, 8),
+// STAGES (1 ..), BLOCKS_PER_SM (register cap).
+
+#ifndef DV
+#define DV D
+#endif
+#ifndef BLOCK_ROWS
+#define BLOCK_ROWS 16
+#endif
+#ifndef BLOCK_KEYS
+#define BLOCK_KEYS 64
+#endif
+#ifndef WARPS
+#define WARPS 4
+#endif
+#ifndef STAGES
+#define STAGES 3
+#endif
+#ifndef BLOCKS_PER_SM
+#define BLOCKS_PER_SM 1
+#endif
+
+constexpr int THREADS = WARPS * 32;
+// Scores: warps share the keys of a tile, at least 16 each, and beyond that the depth D of the sums.
+constexpr int SPLIT_KEYS = WARPS < BLOCK_KEYS / 16 ? WARPS : BLOCK_KEYS / 16;
+constexpr int SPLIT_DEPTH = WARPS / SPLIT_KEYS;
+constexpr int ROW_TILES = BLOCK_ROWS / 16;
+constexpr int KEY_PAIRS = BLOCK_KEYS / SPLIT_KEYS / 16;  // pairs of 8 keys of a warp
+constexpr int DEPTH_STEPS = Rows<D>::padded / 16;
+constexpr int WARP_STEPS = ceil_div(DEPTH_STEPS, SPLIT_DEPTH);
+// Output: warps share the columns of V, in tiles of 8.
+constexpr int VALUE_TILES = Rows<DV>::padded / 8;
+constexpr int WARP_TILES = ceil_div(VALUE_TILES, WARPS);
+// Softmax: threads of a row, each with an even number of keys.
+constexpr int ROW_THREADS_MAX = THREADS / BLOCK_ROWS < BLOCK_KEYS / 2 ? THREADS / BLOCK_ROWS : BLOCK_KEYS / 2;
+constexpr int ROW_THREADS = ROW_THREADS_MAX < 32 ? ROW_THREADS_MAX : 32;
+constexpr int THREAD_PAIRS = BLOCK_KEYS / ROW_THREADS / 2;
+
+constexpr int KEY_BYTES = BLOCK_KEYS * Rows<D>::stride;
+constexpr int VALUE_BYTES = BLOCK_KEYS * Rows<DV>::stride;
+constexpr int SCORE_STRIDE = BLOCK_KEYS + 8;  // both in floats and in storage elements: no bank conflicts
+constexpr int VALUES_AT = STAGES * KEY_BYTES;
+constexpr int QUERIES_AT = VALUES_AT + STAGES * VALUE_BYTES;
+constexpr int SCORES_AT = QUERIES_AT + BLOCK_ROWS * Rows<D>::stride;
+constexpr int WEIGHTS_AT = SCORES_AT + SPLIT_DEPTH * BLOCK_ROWS * SCORE_STRIDE * 4;
+constexpr int FACTORS_AT = WEIGHTS_AT + BLOCK_ROWS * SCORE_STRIDE * 2;
+constexpr int LSE_AT = FACTORS_AT + BLOCK_ROWS * 4;
+constexpr int QUERY_ROWS_AT = LSE_AT + BLOCK_ROWS * 4;
+constexpr int KEY_ROWS_AT = QUERY_ROWS_AT + BLOCK_ROWS * 4;
+constexpr int SHARED_BYTES = KEY_ROWS_AT + (STAGES + 1) * BLOCK_KEYS * 4;
+static_assert(BLOCK_KEYS % (16 * SPLIT_KEYS) == 0 && WARPS % SPLIT_KEYS == 0 && THREAD_PAIRS >= 1, "tile");
+static_assert(SHARED_BYTES <= 227 * 1024, "more shared memory than any GPU has");
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
+    attention_decode(const u16* __restrict__ q, const u16* __restrict__ k, const u16* __restrict__ v,
+                     u16* __restrict__ o, float* __restrict__ lse, float* __restrict__ partial_o,
+                     float* __restrict__ partial_lse, const int* __restrict__ cu_q, const int* __restrict__ cu_k,
+                     const int* __restrict__ cache_seqlens, const int* __restrict__ block_table, int tq, int tk,
+                     int total_q, int heads, int kv_heads, int block_size, int max_blocks, int window_left,
+                     int window_right, float scale, float softcap) {
+  extern __shared__ __align__(128) unsigned char shared[];
+  const u32 base = shared_address(shared);
+  float* const scores = (float*)(shared + SCORES_AT);    // [SPLIT_DEPTH, BLOCK_ROWS, SCORE_STRIDE]
+  float* const factors = (float*)(shared + FACTORS_AT);  // [BLOCK_ROWS], of the output so far; at the end 1 / sum
+  float* const row_lse = (float*)(shared + LSE_AT);      // [BLOCK_ROWS], base 2
+  int* const query_rows = (int*)(shared + QUERY_ROWS_AT);
+  int* const key_rows = (int*)(shared + KEY_ROWS_AT);  // [STAGES + 1, BLOCK_KEYS]
+  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+
+  // ---- Which rows and which keys.
+  const int sequence = blockIdx.z, group = heads / kv_heads;
+  const int kv_head = blockIdx.x % kv_heads, first_row = blockIdx.x / kv_heads * BLOCK_ROWS;
+  const int q_start = cu_q != nullptr ? cu_q[sequence] : sequence * tq;
+  const int queries = cu_q != nullptr ? cu_q[sequence + 1] - q_start : tq;
+  const int k_start = cu_k != nullptr ? cu_k[sequence] : sequence * tk;
+  const int keys = cache_seqlens != nullptr ? cache_seqlens[sequence]
+                   : cu_k != nullptr        ? cu_k[sequence + 1] - k_start
+                                            : tk;
+  const int rows = queries * group;
+  if (first_row >= rows) return;
+  const int shift = keys - queries;  // query i stands at key position i + shift
+  const int last_row = min(first_row + BLOCK_ROWS, rows) - 1;
+  // Keys seen by any row of the block: both limits rise with the query.
+  const int low = window_left >= 0 ? max(0, first_row / group + shift - window_left) : 0;
+  const int high = window_right >= 0 ? (int)min((i64)keys, (i64)last_row / group + shift + window_right + 1) : keys;
+  const int tiles = max(0, ceil_div(high - low, BLOCK_KEYS));
+  const int first_tile = (int)((i64)tiles * blockIdx.y / gridDim.y);
+  const int end_tile = (int)((i64)tiles * (blockIdx.y + 1) / gridDim.y);
+
+  // The row of a key in k seen as [rows, Hkv, D], -1 past the last visible key.
+  auto key_row = [&](int tile, int at) {
+    int key = low + tile * BLOCK_KEYS + at;
+    if (tile >= end_tile || key >= high) return -1;
+    if (block_table == nullptr) return k_start + key;
+    return block_table[(i64)sequence * max_blocks + key / block_size] * block_size + key % block_size;
+  };
+  k += (i64)kv_head * D;
+  v += (i64)kv_head * DV;
+  auto load_keys = [&](int tile) {
+    if (tile < end_tile) {
+      Rows<D>::load<BLOCK_KEYS, THREADS>(base + tile % STAGES * KEY_BYTES, k, (i64)kv_heads * D,
+                                         key_rows + tile % (STAGES + 1) * BLOCK_KEYS, thread);
+    }
+  };
+  auto load_values = [&](int tile) {
+    if (tile < end_tile) {
+      Rows<DV>::load<BLOCK_KEYS, THREADS>(base + VALUES_AT + tile % STAGES * VALUE_BYTES, v, (i64)kv_heads * DV,
+                                          key_rows + tile % (STAGES + 1) * BLOCK_KEYS, thread);
+    }
+  };
+
+  // ---- First copies. Copy groups: {q, K_0}, {V_0, K_1}, .. {V_{STAGES-2}, K_{STAGES-1}}; then one per tile.
+  for (int at = thread; at < BLOCK_ROWS; at += THREADS) {
+    int row = first_row + at;
+    query_rows[at] = row < rows ? (q_start + row / group) * heads + kv_head * group + row % group : -1;
+  }
+  for (int at = thread; at < STAGES * BLOCK_KEYS; at += THREADS) {
+    int tile = first_tile + at / BLOCK_KEYS;
+    key_rows[tile % (STAGES + 1) * BLOCK_KEYS + at % BLOCK_KEYS] = key_row(tile, at % BLOCK_KEYS);
+  }
+  __syncthreads();
+  Rows<D>::load<BLOCK_ROWS, THREADS>(base + QUERIES_AT, q, D, query_rows, thread);
+#pragma unroll 1
+  for (int ahead = 0; ahead < STAGES; ahead++) {
+    load_keys(first_tile + ahead);
+    copy_commit();
+    if (ahead + 1 < STAGES) load_values(first_tile + ahead);
+  }
+  int next_row = thread < BLOCK_KEYS ? key_row(first_tile + STAGES, thread) : -1;
+
+  // ---- Roles. Softmax: one row (of which only some threads' rows exist when BLOCK_ROWS * ROW_THREADS < THREADS).
+  const int soft_row = thread / ROW_THREADS, soft_lane = thread % ROW_THREADS;
+  const int position = (first_row + soft_row) / group + shift;
+  const int row_low = window_left >= 0 ? max(0, position - window_left) : 0;
+  const int row_high = window_right >= 0 ? (int)min((i64)keys, (i64)position + window_right + 1) : keys;
+  const float to_base2 = 1.44269504f;
+  const float factor = softcap > 0.0f ? scale / softcap : scale * to_base2;
+  const float cap = softcap * to_base2;
+  float maximum = -INFINITE, sum = 0.0f;
+  float output[ROW_TILES][WARP_TILES][4] = {};
+
+  copy_wait<STAGES - 1>();
+  __syncthreads();
+#pragma unroll 1
+  for (int tile = first_tile; tile < end_tile; tile++) {
+    if constexpr (STAGES == 1) {
+      load_values(tile);
+      copy_commit();
+    }
+    // ---- Scores of this warp's keys over its share of the depth.
+    {
+      float s[ROW_TILES][KEY_PAIRS * 2][4] = {};
+      const int first_key = warp % SPLIT_KEYS * KEY_PAIRS * 16, first_step = warp / SPLIT_KEYS * WARP_STEPS;
+      const u32 key_tile = base + tile % STAGES * KEY_BYTES, query_tile = base + QUERIES_AT;
+#pragma unroll
+      for (int i = 0; i < WARP_STEPS; i++) {
+        const int step = first_step + i;
+        if (DEPTH_STEPS % SPLIT_DEPTH != 0 && step >= DEPTH_STEPS) break;
+        u32 a[ROW_TILES][4];
+#pragma unroll
+        for (int m = 0; m < ROW_TILES; m++) {
+          load_matrix_x4(a[m], query_tile + Rows<D>::offset(m * 16 + lane % 16, step * 2 + lane / 16));
+        }
+#pragma unroll
+        for (int n = 0; n < KEY_PAIRS; n++) {
+          u32 b[4];
+          load_matrix_x4(b, key_tile + Rows<D>::offset(first_key + n * 16 + lane % 16, step * 2 + lane / 16));
+#pragma unroll
+          for (int m = 0; m < ROW_TILES; m++) {
+            multiply(s[m][n * 2], a[m], b[0], b[2]);
+            multiply(s[m][n * 2 + 1], a[m], b[1], b[3]);
+          }
+        }
+      }
+      float* to = scores + (warp / SPLIT_KEYS * BLOCK_ROWS + lane / 4) * SCORE_STRIDE + first_key + lane % 4 * 2;
+#pragma unroll
+      for (int m = 0; m < ROW_TILES; m++) {
+#pragma unroll
+        for (int n = 0; n < KEY_PAIRS * 2; n++) {
+          *(float2*)(to + m * 16 * SCORE_STRIDE + n * 8) = make_float2(s[m][n][0], s[m][n][1]);
+          *(float2*)(to + (m * 16 + 8) * SCORE_STRIDE + n * 8) = make_float2(s[m][n][2], s[m][n][3]);
+        }
+      }
+    }
+    __syncthreads();  // scores are written; everyone has left the previous tile's values and copies
+
+    // ---- Softmax: the row's new maximum, the weights, and the factor of what was summed before.
+    if (thread < BLOCK_KEYS) key_rows[(tile + STAGES) % (STAGES + 1) * BLOCK_KEYS + thread] = next_row;
+    if (BLOCK_ROWS * ROW_THREADS == THREADS || soft_row < BLOCK_ROWS) {
+      const int first_key = low + tile * BLOCK_KEYS;
+      float s[THREAD_PAIRS][2];
+      float largest = maximum;
+#pragma unroll
+      for (int i = 0; i < THREAD_PAIRS; i++) {
+        const int at = (i * ROW_THREADS + soft_lane) * 2;
+        float2 value = *(const float2*)(scores + soft_row * SCORE_STRIDE + at);
+#pragma unroll
+        for (int part = 1; part < SPLIT_DEPTH; part++) {
+          float2 more = *(const float2*)(scores + (part * BLOCK_ROWS + soft_row) * SCORE_STRIDE + at);
+          value.x += more.x;
+          value.y += more.y;
+        }
+        s[i][0] = value.x * factor;
+        s[i][1] = value.y * factor;
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+          if (softcap > 0.0f) s[i][j] = cap * tanh_exact(s[i][j]);
+          const int key = first_key + at + j;
+          if (key < row_low || key >= row_high) s[i][j] = -INFINITE;
+          largest = fmaxf(largest, s[i][j]);
+        }
+      }
+#pragma unroll
+      for (int far = ROW_THREADS / 2; far > 0; far /= 2) {
+        largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, far));
+      }
+      // A row that has seen nothing yet keeps weights of 0: -inf - 0, not -inf - -inf.
+      const float center = largest == -INFINITE ? 0.0f : largest;
+      const float fade = exp2_approximate(maximum - center);
+      maximum = largest;
+      sum *= fade;
+      u32* to = (u32*)(shared + WEIGHTS_AT) + soft_row * (SCORE_STRIDE / 2) + soft_lane;
+#pragma unroll
+      for (int i = 0; i < THREAD_PAIRS; i++) {
+        float p0 = exp2_approximate(s[i][0] - center), p1 = exp2_approximate(s[i][1] - center);
+        sum += p0 + p1;
+        to[i * ROW_THREADS] = pack(p0, p1);
+      }
+      if (soft_lane == 0) factors[soft_row] = fade;
+    }
+    // This tile's values and the next tile's keys.
+    copy_wait<STAGES >= 2 ? STAGES - 2 : 0>();
+    __syncthreads();  // weights are written; everyone has left this tile's keys
+
+    if constexpr (STAGES > 1) load_values(tile + STAGES - 1);
+    load_keys(tile + STAGES);
+    copy_commit();
+    next_row = thread < BLOCK_KEYS ? key_row(tile + STAGES + 1, thread) : -1;
+
+    // ---- Output: this warp's columns.
+#pragma unroll
+    for (int m = 0; m < ROW_TILES; m++) {
+      const float fade0 = factors[m * 16 + lane / 4], fade1 = factors[m * 16 + 8 + lane / 4];
+#pragma unroll
+      for (int n = 0; n < WARP_TILES; n++) {
+        output[m][n][0] *= fade0;
+        output[m][n][1] *= fade0;
+        output[m][n][2] *= fade1;
+        output[m][n][3] *= fade1;
+      }
+    }
+    const u32 value_tile = base + VALUES_AT + tile % STAGES * VALUE_BYTES;
+    const u32 weight_tile = base + WEIGHTS_AT + (lane % 16 * SCORE_STRIDE + lane / 16 * 8) * 2;
+#pragma unroll
+    for (int step = 0; step < BLOCK_KEYS / 16; step++) {
+      u32 a[ROW_TILES][4];
+#pragma unroll
+      for (int m = 0; m < ROW_TILES; m++) {
+        load_matrix_x4(a[m], weight_tile + (m * 16 * SCORE_STRIDE + step * 16) * 2);
+      }
+#pragma unroll
+      for (int n = 0; n < WARP_TILES; n += 2) {
+        const int tile8 = warp * WARP_TILES + n;
+        if (VALUE_TILES % WARPS != 0 && tile8 >= VALUE_TILES) break;
+        u32 b[4];
+        if (n + 1 < WARP_TILES) {
+          // Two tiles of 8 columns; where the second is past the last it is not multiplied below.
+          const int chunk = min(tile8 + lane / 16, VALUE_TILES - 1);
+          load_matrix_x4_transposed(b, value_tile + Rows<DV>::offset(step * 16 + lane % 16, chunk));
+        } else {
+          load_matrix_x2_transposed(b[0], b[1], value_tile + Rows<DV>::offset(step * 16 + lane % 16, tile8));
+        }
+#pragma unroll
+        for (int m = 0; m < ROW_TILES; m++) multiply(output[m][n], a[m], b[0], b[1]);
+        if (n + 1 < WARP_TILES && (VALUE_TILES % WARPS == 0 || tile8 + 1 < VALUE_TILES)) {
+#pragma unroll
+          for (int m = 0; m < ROW_TILES; m++) multiply(output[m][n + 1], a[m], b[2], b[3]);
+        }
+      }
+    }
+    if constexpr (STAGES == 1) {
+      copy_wait<0>();
+      __syncthreads();  // the next tile's keys have come; everyone has left this tile's values
+    }
+  }
+
+  // ---- The end: divide by the sums and write.
+  copy_wait<0>();
+  __syncthreads();
+  if (BLOCK_ROWS * ROW_THREADS == THREADS || soft_row < BLOCK_ROWS) {
+#pragma unroll
+    for (int far = ROW_THREADS / 2; far > 0; far /= 2) sum += __shfl_xor_sync(0xffffffff, sum, far);
+    if (soft_lane == 0) {
+      const float row_sum = maximum + log2_approximate(sum);
+      factors[soft_row] = sum > 0.0f ? 1.0f / sum : 0.0f;
+      row_lse[soft_row] = sum > 0.0f ? row_sum : -INFINITE;
+      const int at = query_rows[soft_row];
+      if (at >= 0) {
+        if (gridDim.y > 1) {
+          partial_lse[(i64)blockIdx.y * total_q * heads + at] = row_lse[soft_row];
+        } else if (lse != nullptr) {
+          const int query = at / heads, head = at % heads;
+          const i64 to = cu_q != nullptr ? (i64)head * total_q + query
+                                         : ((i64)sequence * heads + head) * tq + (query - q_start);
+          lse[to] = row_lse[soft_row] * 0.693147181f;
+        }
+      }
+    }
+  }
+  __syncthreads();
+#pragma unroll
+  for (int m = 0; m < ROW_TILES; m++) {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      const int row = m * 16 + half * 8 + lane / 4, at = query_rows[row];
+      const float inverse = factors[row];
+      // A part that saw no key is marked by its partial_lse and is not read.
+      if (at < 0 || (gridDim.y > 1 && row_lse[row] == -INFINITE)) continue;
+      const i64 part_row = (i64)blockIdx.y * total_q * heads + at;
+#pragma unroll
+      for (int n = 0; n < WARP_TILES; n++) {
+        const int column = (warp * WARP_TILES + n) * 8 + lane % 4 * 2;
+        const float x = output[m][n][half * 2] * inverse, y = output[m][n][half * 2 + 1] * inverse;
+        if (column >= DV) continue;
+        if (gridDim.y > 1) {
+          float* to = partial_o + part_row * DV + column;
+          to[0] = x;
+          if (DV % 2 == 0 || column + 1 < DV) to[1] = y;
+        } else {
+          u16* to = o + (i64)at * DV + column;
+          const u32 both = pack(x, y);
+          if (DV % 2 == 0) {
+            *(u32*)to = both;
+          } else {
+            to[0] = (u16)both;
+            if (column + 1 < DV) to[1] = (u16)(both >> 16);
+          }
+        }
+      }
+    }
+  }
+}
