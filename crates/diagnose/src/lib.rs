@@ -9,19 +9,26 @@
 
 mod data;
 mod draft;
+mod explain;
+mod extension;
 mod gpu;
 mod host;
+mod oom;
 mod remedy;
 mod requirement;
 mod rules;
+mod seen;
 mod suggest;
 #[cfg(test)]
 mod test_support;
+mod text;
 mod torch_build;
 mod torch_choice;
 mod version;
 
-pub use rules::{Context, RULES, Rule};
+pub use explain::{Match, explain, explain_rule, knows, nearest_to_text, out_of_memory_in};
+pub use oom::{OutOfMemory, out_of_memory};
+pub use rules::{Context, Need, RULES, Rule, Seen, Text};
 pub use suggest::nearest;
 
 use facts::{Finding, Machine, PyEnv};
@@ -29,7 +36,8 @@ use facts::{Finding, Machine, PyEnv};
 /// Every finding of every rule, worst first and by rule id among equals. Findings about an environment name its folder.
 pub fn run(machine: &Machine, envs: &[PyEnv]) -> Vec<Finding> {
     let context = Context { machine, envs };
-    let mut findings: Vec<Finding> = RULES.iter().flat_map(|rule| (rule.check)(&context)).collect();
+    let mut findings: Vec<Finding> =
+        RULES.iter().filter_map(|rule| rule.check).flat_map(|check| check(&context)).collect();
     findings.sort_by(|a, b| (a.severity, &a.rule).cmp(&(b.severity, &b.rule)));
     findings
 }

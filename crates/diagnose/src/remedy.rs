@@ -1,6 +1,7 @@
 use crate::data::torch_series;
-use crate::torch_build::{by_conda, live_dist};
-use crate::torch_choice::Choice;
+use crate::seen::Seen;
+use crate::torch_build::{by_conda, installed, live_dist};
+use crate::torch_choice::{Choice, choose};
 use crate::version::Minor;
 use facts::{EnvKind, EnvManager, PyEnv};
 
@@ -9,7 +10,7 @@ const FAMILY: [&str; 3] = ["torch", "torchvision", "torchaudio"];
 
 /// The words that change one environment: uv's, pip's or conda's.
 pub(crate) struct Installer<'a> {
-    env: &'a PyEnv,
+    env: Option<&'a PyEnv>,
     uv: bool,
 }
 
@@ -22,7 +23,12 @@ impl<'a> Installer<'a> {
             Some(manager) => manager.value == EnvManager::Uv,
             None => by_uv,
         };
-        Self { env, uv }
+        Self { env: Some(env), uv }
+    }
+
+    /// For where no environment is known: the python the user's shell finds.
+    pub(crate) fn on_path() -> Self {
+        Self { env: None, uv: false }
     }
 
     /// Whether the commands are uv's.
@@ -32,7 +38,7 @@ impl<'a> Installer<'a> {
 
     /// The environment's own interpreter, quoted for a shell.
     pub(crate) fn python(&self) -> String {
-        quote(&python_path(self.env))
+        self.env.map_or("python".to_owned(), |env| quote(&python_path(env)))
     }
 
     /// Installs from the default index, or from PyTorch's index of a CUDA release.
@@ -40,6 +46,34 @@ impl<'a> Installer<'a> {
         let specs: Vec<String> = specs.iter().map(|spec| quote(spec)).collect();
         let index = cuda.map_or(String::new(), |cuda| format!(" --index-url {}", index_url(cuda)));
         format!("{} {}{index}", self.command("install"), specs.join(" "))
+    }
+
+    /// Builds packages from source against what is installed, never taking a prebuilt wheel.
+    pub(crate) fn build(&self, specs: &[&str]) -> String {
+        let quoted: Vec<String> = specs.iter().map(|spec| quote(spec)).collect();
+        let command = self.command("install");
+        match self.uv {
+            // uv names the packages; pip's switch would take the dependencies from source as well.
+            true => {
+                let names: Vec<String> = specs
+                    .iter()
+                    .map(|spec| format!("--no-binary {}", requirement_name(spec)))
+                    .collect();
+                format!(
+                    "{command} --reinstall --no-deps --no-build-isolation {} {}",
+                    names.join(" "),
+                    quoted.join(" ")
+                )
+            }
+            false => {
+                let names: Vec<&str> = specs.iter().map(|spec| requirement_name(spec)).collect();
+                format!(
+                    "{command} --force-reinstall --no-deps --no-cache-dir --no-build-isolation --no-binary {} {}",
+                    names.join(","),
+                    quoted.join(" ")
+                )
+            }
+        }
     }
 
     /// Removes packages.
@@ -58,29 +92,46 @@ impl<'a> Installer<'a> {
     /// Installs into the environment with conda.
     pub(crate) fn conda(&self, specs: &[String]) -> String {
         let specs: Vec<String> = specs.iter().map(|spec| quote(spec)).collect();
-        format!(
-            "conda install --prefix {} -c conda-forge {}",
-            quote(&self.env.root),
-            specs.join(" ")
-        )
+        let prefix =
+            self.env.map_or(String::new(), |env| format!(" --prefix {}", quote(&env.root)));
+        format!("conda install{prefix} -c conda-forge {}", specs.join(" "))
     }
 
     /// Replaces torch, and those of torchvision and torchaudio that are installed, by a chosen build.
     pub(crate) fn replace_torch(&self, choice: &Choice) -> Vec<String> {
-        if self.env.kind == EnvKind::Conda && live_dist(self.env, "torch").is_some_and(by_conda) {
+        let has = |name: &str| self.env.and_then(|env| live_dist(env, name));
+        let conda = self.env.is_some_and(|env| env.kind == EnvKind::Conda);
+        if conda && has("torch").is_some_and(by_conda) {
             let version = choice.constraint.trim_start_matches("==");
             return vec![self.conda(&[
                 format!("pytorch-gpu={version}"),
                 format!("cuda-version={}", choice.cuda.0),
             ])];
         }
-        let present: Vec<&str> = FAMILY
-            .into_iter()
-            .filter(|name| *name == "torch" || live_dist(self.env, name).is_some())
-            .collect();
+        let present: Vec<&str> =
+            FAMILY.into_iter().filter(|name| *name == "torch" || has(name).is_some()).collect();
         let specs: Vec<String> =
             present.iter().map(|name| format!("{name}{}", companion(name, choice))).collect();
         vec![self.uninstall(&present), self.install(&specs, Some(choice.cuda))]
+    }
+}
+
+/// The published torch nearest to the installed one that fits the GPU, the driver and the Python here.
+pub(crate) fn another_torch(seen: &Seen) -> Vec<String> {
+    let choice = seen.env().and_then(|env| {
+        let version = installed(env).map(|torch| torch.version);
+        choose(seen.machine(), env, version.as_ref())
+    });
+    match choice {
+        Some(choice) => seen.installer().replace_torch(&choice),
+        None => vec![
+            "# what torch was built for, and what the GPU is:".into(),
+            format!(
+                "{} -c 'import torch; print(torch.version.cuda, torch.cuda.get_arch_list())'",
+                seen.installer().python()
+            ),
+            "nvidia-smi --query-gpu=name,compute_cap --format=csv".into(),
+        ],
     }
 }
 
@@ -100,6 +151,12 @@ pub(crate) fn python_path(env: &PyEnv) -> String {
         Some(path) => path.clone(),
         None => format!("{}/bin/python", env.root.trim_end_matches('/')),
     }
+}
+
+/// The package a requirement names: `causal-conv1d` of `causal-conv1d>=1.4`.
+fn requirement_name(spec: &str) -> &str {
+    let end = spec.find(|c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c)));
+    &spec[..end.unwrap_or(spec.len())]
 }
 
 /// PyTorch's package index of a CUDA release.

@@ -5,7 +5,10 @@
 //! 1. Write `rules/<name>.rs` with a `pub(super) const RULE: Rule`, its `check`, and its `cases`: at least one machine
 //!    and environment it finds something in and one it must stay silent about. Its id is the file's name with `-` for
 //!    `_`. Say in `about` what causes it, the exact text a user would paste, and what to do.
-//! 2. Name it below: the `mod` line, and the row in [`RULES`] at the place `explain` shall list it.
+//!    Give the words it shows as in `texts`, each with a sample as it was printed, and in `remedy` the commands for
+//!    someone who pasted them. A rule whose matter no file shows has no `check`.
+//! 2. Name it below: the `mod` line, and the row in [`RULES`] at the place `explain` shall list it. Of rules with the
+//!    same words, the first is shown first unless the files here say otherwise.
 //!
 //! Tests hold the folder against the list, run every rule's cases, and refuse a finding without evidence, without a
 //! cause, or (unless it is information only) without commands. Tables of versions go to `data/`, each row with its
@@ -19,14 +22,23 @@ mod cuda_versions;
 mod driver_library_mismatch;
 mod driver_too_old;
 mod duplicate_dist;
+mod extension_new_abi;
+mod extension_old_abi;
+mod extension_other_torch;
+mod glibc_too_old;
 mod gpu_too_new;
 mod gpu_too_old;
 mod jetson_server_wheel;
+mod libstdcxx_too_old;
 mod mixed_cuda_majors;
 mod old_python;
+mod optional_type_drift;
 mod python_outside_venv;
+mod torch_minor_drift;
 mod torch_pairs;
 
+pub use crate::seen::{Need, Seen};
+pub use crate::text::Text;
 use facts::{Finding, Machine, PyEnv};
 
 /// Every rule: first what stops a GPU from working at all, then what is wrong with an environment, then advice.
@@ -34,9 +46,9 @@ pub const RULES: &[Rule] = &[
     driver_library_mismatch::RULE,
     driver_too_old::RULE,
     cpu_only_torch::RULE,
-    jetson_server_wheel::RULE,
-    gpu_too_old::RULE,
     gpu_too_new::RULE,
+    gpu_too_old::RULE,
+    jetson_server_wheel::RULE,
     capability_warning::RULE,
     cuda_versions::RULE,
     mixed_cuda_majors::RULE,
@@ -46,6 +58,13 @@ pub const RULES: &[Rule] = &[
     duplicate_dist::RULE,
     old_python::RULE,
     container_memory::RULE,
+    extension_new_abi::RULE,
+    extension_old_abi::RULE,
+    extension_other_torch::RULE,
+    glibc_too_old::RULE,
+    libstdcxx_too_old::RULE,
+    optional_type_drift::RULE,
+    torch_minor_drift::RULE,
 ];
 
 /// What the rules look at.
@@ -69,8 +88,14 @@ pub struct Rule {
     pub about: &'static str,
     /// Public issue threads or documents.
     pub links: &'static [&'static str],
-    /// Finds it: no I/O, findings in the order of the environments.
-    pub check: fn(&Context) -> Vec<Finding>,
+    /// The words it shows as, each with a real sample; empty where nothing is said at all.
+    pub texts: &'static [Text],
+    /// Commands for someone who pasted such words and in whose files the rule finds nothing.
+    pub remedy: fn(&Seen) -> Vec<String>,
+    /// What has to be here before the silence of `check` means that all is well.
+    pub needs: &'static [Need],
+    /// Finds it: no I/O, findings in the order of the environments. `None` for what only its words show.
+    pub check: Option<fn(&Context) -> Vec<Finding>>,
     /// Machines and environments the rule must find something in, or must not.
     #[cfg(test)]
     pub(crate) cases: fn() -> Vec<crate::test_support::Case>,
@@ -97,7 +122,7 @@ mod tests {
 
     #[test]
     fn every_rule_keeps_its_cases() {
-        for rule in RULES {
+        for rule in RULES.iter().filter(|rule| rule.check.is_some()) {
             let cases = (rule.cases)();
             assert!(cases.iter().any(|case| !case.expect.is_empty()), "{} never finds", rule.id);
             assert!(cases.iter().any(|case| case.expect.is_empty()), "{} never refrains", rule.id);

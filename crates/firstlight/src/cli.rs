@@ -29,7 +29,7 @@ pub(crate) enum Command {
     Check(Check),
     /// Read the machine and its Python environments, and say what is wrong with them. Fast; runs no kernel.
     Doctor(Doctor),
-    /// Say what a rule means, how it shows, and whether it applies here. Without a rule: list them.
+    /// Say what a pasted error means, whether this machine's files agree, and what to do. Alone: list the rules.
     Explain(Explain),
     /// Hold every kernel against the float64 reference.
     Verify(Verify),
@@ -80,8 +80,9 @@ pub(crate) struct Doctor {
 
 #[derive(Debug, Args)]
 pub(crate) struct Explain {
-    /// Rule id, as `doctor` prints it.
-    pub(crate) rule: Option<String>,
+    /// An error's text, a file with it (a traceback, a pip log, dmesg), `-` for standard input, or a rule's id.
+    #[arg(value_name = "TEXT|FILE|-|RULE")]
+    pub(crate) text: Option<String>,
     #[command(flatten)]
     pub(crate) environment: Environment,
 }

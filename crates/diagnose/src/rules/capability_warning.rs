@@ -1,4 +1,4 @@
-use super::{Context, Rule};
+use super::{Context, Need, Rule, Text};
 use crate::gpu;
 use crate::torch_build::published;
 use crate::version::dotted;
@@ -19,7 +19,16 @@ It shows as
 Nothing needs doing. A kernel package built for an exact architecture (sm_120a) is another matter: that code does not
 run on 12.1, and shows as `no kernel image is available`.",
     links: &["https://github.com/pytorch/pytorch/issues/172629"],
-    check,
+    texts: &[Text {
+        pattern: "Minimum and Maximum cuda capability supported by this version of PyTorch is",
+        sample: "\
+UserWarning: Found GPU0 NVIDIA GB10 which is of cuda capability 12.1.
+    Minimum and Maximum cuda capability supported by this version of PyTorch is
+    (8.0) - (12.0)",
+    }],
+    remedy: |_| vec!["# nothing needs doing: code for 12.0 runs on 12.1".into()],
+    needs: &[Need::Torch, Need::Gpu],
+    check: Some(check),
     #[cfg(test)]
     cases: tests::cases,
 };

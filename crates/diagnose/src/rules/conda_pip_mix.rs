@@ -1,4 +1,4 @@
-use super::{Context, Rule};
+use super::{Context, Need, Rule, Text};
 use crate::remedy::Installer;
 use crate::torch_build::{by_conda, is_leftover};
 use facts::{Confidence, Dist, EnvKind, Finding, PyEnv, Severity};
@@ -22,7 +22,13 @@ Take the compiled GPU packages (torch, torchvision, triton, flash-attn and the l
 Python and compilers, pip or uv for torch and everything built on it, is the mix that lasts, since PyTorch publishes no
 conda packages of its own after 2.5. Install with conda first and with pip last.",
     links: &["https://github.com/pytorch/pytorch/issues/138506"],
-    check,
+    texts: &[Text {
+        pattern: "OMP: Error #15: Initializing *, but found * already initialized",
+        sample: "OMP: Error #15: Initializing libiomp5.so, but found libomp.so already initialized.",
+    }],
+    remedy: |seen| vec![format!("{} -m pip check", seen.installer().python())],
+    needs: &[Need::Environment],
+    check: Some(check),
     #[cfg(test)]
     cases: tests::cases,
 };

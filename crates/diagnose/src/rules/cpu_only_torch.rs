@@ -1,4 +1,4 @@
-use super::{Context, Rule};
+use super::{Context, Need, Rule, Text};
 use crate::remedy::{Installer, quote};
 use crate::torch_build::{Installed, by_conda, installed, linux_arm, live_dist};
 use crate::torch_choice::choose;
@@ -27,7 +27,22 @@ CPU build back: install it together with torch, from that index.",
         "https://github.com/pytorch/pytorch/issues/160162",
         "https://github.com/pytorch/pytorch/issues/168065",
     ],
-    check,
+    texts: &[
+        Text {
+            pattern: "Torch not compiled with CUDA enabled",
+            sample: "AssertionError: Torch not compiled with CUDA enabled",
+        },
+        Text {
+            pattern: "Triton is not supported on current platform",
+            sample: "Triton is not supported on current platform, roll back to CPU.",
+        },
+    ],
+    remedy: |seen| match seen.env() {
+        Some(env) => fix(seen.machine(), env, None),
+        None => vec!["# no Python environment was found; name it with --venv".into()],
+    },
+    needs: &[Need::Torch, Need::Gpu],
+    check: Some(check),
     #[cfg(test)]
     cases: tests::cases,
 };
@@ -70,7 +85,12 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
         );
     }
     let jetson = machine.kind == MachineKind::Jetson;
-    Some(draft.cause(cause(env, &torch, arm, jetson)).fix(fix(machine, env, &torch.version)).done())
+    Some(
+        draft
+            .cause(cause(env, &torch, arm, jetson))
+            .fix(fix(machine, env, Some(&torch.version)))
+            .done(),
+    )
 }
 
 fn cause(env: &PyEnv, torch: &Installed, arm: bool, jetson: bool) -> String {
@@ -90,9 +110,9 @@ fn cause(env: &PyEnv, torch: &Installed, arm: bool, jetson: bool) -> String {
     )
 }
 
-fn fix(machine: &Machine, env: &PyEnv, version: &Version) -> Vec<String> {
+fn fix(machine: &Machine, env: &PyEnv, version: Option<&Version>) -> Vec<String> {
     let installer = Installer::of(env);
-    match choose(machine, env, Some(version)) {
+    match choose(machine, env, version) {
         Some(choice) => {
             let mut lines = installer.replace_torch(&choice);
             lines.push(format!(

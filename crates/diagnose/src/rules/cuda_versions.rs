@@ -1,4 +1,4 @@
-use super::{Context, Rule};
+use super::{Context, Need, Rule, Text};
 use crate::host;
 use crate::torch_build::installed;
 use crate::torch_choice::reach;
@@ -25,7 +25,19 @@ Point CUDA_HOME at a toolkit of torch's major version before building; otherwise
         "https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html",
         "https://github.com/state-spaces/mamba/issues/772",
     ],
-    check,
+    texts: &[Text {
+        pattern: "The detected CUDA version ({nvcc}) mismatches the version that was used to compile PyTorch ({torch})",
+        sample: "\
+RuntimeError:
+The detected CUDA version (12.3) mismatches the version that was used to compile
+PyTorch (11.8). Please make sure to use the same CUDA versions.",
+    }],
+    remedy: |seen| match seen.word("torch").and_then(minor_of) {
+        Some(cuda) => host::use_toolkit(seen.machine(), cuda),
+        None => vec!["nvcc --version".into()],
+    },
+    needs: &[Need::Torch, Need::Driver],
+    check: Some(check),
     #[cfg(test)]
     cases: tests::cases,
 };

@@ -1,4 +1,4 @@
-use super::{Context, Rule};
+use super::{Context, Need, Rule, Text};
 use crate::host;
 use crate::version::Version;
 use facts::{Confidence, Driver, Finding, Machine, Severity};
@@ -20,7 +20,25 @@ Seen by comparing /sys/module/nvidia/version with the version in the file name o
 Reboot, or unload and reload the module when nothing uses the GPU; then start containers again. Holding the driver
 packages back keeps an unattended upgrade from doing it again.",
     links: &["https://github.com/NVIDIA/ubuntu-packaging-nvidia-driver/issues/3"],
-    check,
+    texts: &[
+        Text {
+            pattern: "Failed to initialize NVML: Driver/library version mismatch",
+            sample: "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 570.148",
+        },
+        Text {
+            pattern: "NVRM: API mismatch: the client has the version {client}",
+            sample: "\
+[ 5123.4421] NVRM: API mismatch: the client has the version 570.148.08, but
+             NVRM: this kernel module has the version 550.163.01.",
+        },
+    ],
+    remedy: |seen| {
+        let mut lines: Vec<String> = host::where_the_driver_is(seen.machine()).into_iter().collect();
+        lines.push("sudo reboot".into());
+        lines
+    },
+    needs: &[Need::Driver],
+    check: Some(check),
     #[cfg(test)]
     cases: tests::cases,
 };

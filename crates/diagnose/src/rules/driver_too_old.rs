@@ -1,4 +1,4 @@
-use super::{Context, Rule};
+use super::{Context, Need, Rule, Text};
 use crate::data::cuda_drivers;
 use crate::remedy::Installer;
 use crate::torch_build::installed;
@@ -24,7 +24,27 @@ Seen by comparing the driver's CUDA limit with `cuda` in torch/version.py.
 Install the same torch from an index of a CUDA release the driver runs, or update the driver. NVIDIA's forward
 compatibility libraries can help on data-centre GPUs; on GeForce they end in error 804.",
     links: &["https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html"],
-    check,
+    texts: &[
+        Text {
+            pattern: "The NVIDIA driver on your system is too old (found version {found})",
+            sample: "\
+RuntimeError: The NVIDIA driver on your system is too old (found version 12020). Please update your GPU driver by
+downloading and installing a new version from the URL: http://www.nvidia.com/Download/index.aspx",
+        },
+        Text {
+            pattern: "CUDA driver version is insufficient for CUDA runtime version",
+            sample: "CUDA error 35: CUDA driver version is insufficient for CUDA runtime version",
+        },
+    ],
+    remedy: |seen| {
+        let choice = seen.env().and_then(|env| choose(seen.machine(), env, None));
+        match choice {
+            Some(choice) => seen.installer().replace_torch(&choice),
+            None => host::update_driver(seen.machine(), 580),
+        }
+    },
+    needs: &[Need::Torch, Need::Driver],
+    check: Some(check),
     #[cfg(test)]
     cases: tests::cases,
 };

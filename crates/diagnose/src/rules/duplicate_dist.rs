@@ -1,4 +1,4 @@
-use super::{Context, Rule};
+use super::{Context, Need, Rule, Text};
 use crate::remedy::{Installer, quote};
 use crate::torch_build::is_leftover;
 use crate::version::{Version, cuda_of_label};
@@ -23,7 +23,18 @@ Seen in the names of the dist-info folders.
 Remove every copy and install the one that is wanted; delete the `~` folders. The same package in two site-packages is
 no damage: the first on the path is used.",
     links: &[],
-    check,
+    texts: &[Text {
+        pattern: "WARNING: Ignoring invalid distribution {name}",
+        sample: "WARNING: Ignoring invalid distribution ~orch (/home/user/.venv/lib/python3.12/site-packages)",
+    }],
+    remedy: |seen| match seen.env() {
+        Some(env) => {
+            env.site_packages.iter().map(|site| format!("rm -r {}/~*", quote(site))).collect()
+        }
+        None => vec!["python -m pip list".into()],
+    },
+    needs: &[Need::Environment],
+    check: Some(check),
     #[cfg(test)]
     cases: tests::cases,
 };

@@ -1,5 +1,6 @@
 use super::gpu_too_old::{finding, unserved};
-use super::{Context, Rule};
+use super::{Context, Need, Rule, Text};
+use crate::remedy::another_torch;
 use crate::torch_build::published;
 use crate::version::dotted;
 use facts::{Finding, Machine, PyEnv};
@@ -26,7 +27,24 @@ Install a build whose list has the architecture.",
         "https://github.com/pytorch/pytorch/issues/167244",
         "https://github.com/pytorch/pytorch/issues/150733",
     ],
-    check,
+    texts: &[
+        Text {
+            pattern: "with CUDA capability sm_{sm} is not compatible with the current PyTorch installation",
+            sample: "\
+UserWarning:
+NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the current PyTorch installation.
+The current PyTorch install supports CUDA capabilities sm_50 sm_60 sm_70 sm_75 sm_80 sm_86 sm_90.",
+        },
+        Text {
+            pattern: "CUDA error: no kernel image is available for execution on the device",
+            sample: "\
+torch.AcceleratorError: CUDA error: no kernel image is available for execution on the device
+CUDA kernel errors might be asynchronously reported at some other API call",
+        },
+    ],
+    remedy: another_torch,
+    needs: &[Need::Torch, Need::Gpu],
+    check: Some(check),
     #[cfg(test)]
     cases: tests::cases,
 };

@@ -1,7 +1,7 @@
-use super::{Context, Rule};
+use super::{Context, Need, Rule, Text};
 use crate::data::torch_builds::Build;
 use crate::gpu::{self, Sm};
-use crate::remedy::Installer;
+use crate::remedy::{Installer, another_torch};
 use crate::torch_build::{installed, published};
 use crate::torch_choice::choose;
 use crate::version::dotted;
@@ -30,7 +30,22 @@ Install the cu126 build of torch 2.14 or older.",
         "https://github.com/pytorch/pytorch/issues/172352",
         "https://github.com/pytorch/pytorch/issues/190385",
     ],
-    check,
+    texts: &[
+        Text {
+            pattern: "PyTorch no longer supports this GPU because it is too old",
+            sample: "\
+    Found GPU0 Tesla P100-PCIE-16GB which is of cuda capability 6.0.
+    PyTorch no longer supports this GPU because it is too old.
+    The minimum cuda capability supported by this library is 7.5.",
+        },
+        Text {
+            pattern: "CUDA error: no kernel image is available for execution on the device",
+            sample: "",
+        },
+    ],
+    remedy: another_torch,
+    needs: &[Need::Torch, Need::Gpu],
+    check: Some(check),
     #[cfg(test)]
     cases: tests::cases,
 };

@@ -1,4 +1,4 @@
-use super::{Context, Rule};
+use super::{Context, Need, Rule, Text};
 use crate::gpu;
 use crate::remedy::Installer;
 use crate::torch_build::published;
@@ -23,7 +23,27 @@ Install the wheel NVIDIA builds for the JetPack release, or build torch with TOR
         "https://github.com/pytorch/pytorch/issues/145560",
         "https://github.com/jax-ml/jax/pull/40492",
     ],
-    check,
+    texts: &[
+        Text {
+            pattern: "Orin with CUDA capability sm_87 is not compatible with the current PyTorch installation",
+            sample: "\
+Orin with CUDA capability sm_87 is not compatible with the current PyTorch installation.
+The current PyTorch install supports CUDA capabilities sm_80 sm_90.",
+        },
+        Text {
+            pattern: "CUDA error: no kernel image is available for execution on the device",
+            sample: "",
+        },
+    ],
+    remedy: |seen| {
+        vec![
+            seen.installer().uninstall(&["torch"]),
+            "# then install NVIDIA's torch wheel for this JetPack release, or build torch with:".into(),
+            "export TORCH_CUDA_ARCH_LIST=8.7".into(),
+        ]
+    },
+    needs: &[Need::Torch, Need::Gpu],
+    check: Some(check),
     #[cfg(test)]
     cases: tests::cases,
 };

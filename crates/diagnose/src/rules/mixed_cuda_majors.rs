@@ -1,4 +1,4 @@
-use super::{Context, Rule};
+use super::{Context, Need, Rule, Text};
 use crate::remedy::Installer;
 use crate::requirement::Requirement;
 use crate::torch_build::{installed, is_leftover};
@@ -26,7 +26,24 @@ Keep torch's major version: take out what no package asks for, and replace the r
         "https://github.com/vllm-project/vllm/issues/36099",
         "https://github.com/vllm-project/vllm/issues/52300",
     ],
-    check,
+    texts: &[Text {
+        pattern: "libcudart.so.{major}: cannot open shared object file",
+        sample: "ImportError: libcudart.so.12: cannot open shared object file: No such file or directory",
+    }],
+    remedy: |seen| {
+        let installer = seen.installer();
+        let check = match installer.uv() {
+            true => format!("uv pip check --python {}", installer.python()),
+            false => format!("{} -m pip check", installer.python()),
+        };
+        let major = seen.word("major").unwrap_or("12");
+        vec![
+            check,
+            format!("# the package that asks was built for CUDA {major}: install its build for the CUDA of your torch"),
+        ]
+    },
+    needs: &[Need::Environment],
+    check: Some(check),
     #[cfg(test)]
     cases: tests::cases,
 };

@@ -1,4 +1,4 @@
-use super::{Context, Rule};
+use super::{Context, Need, Rule, Text};
 use crate::version::minor_of;
 use facts::{Confidence, Finding, PyEnv, Severity};
 
@@ -16,7 +16,13 @@ or quietly, as an older torch being installed.
 
 Make a new environment with Python 3.12 when the next upgrade is due; there is no need to change a working one.",
     links: &["https://devguide.python.org/versions/"],
-    check,
+    texts: &[Text {
+        pattern: "Python {version} is below recommended",
+        sample: "Python 3.10 is below recommended 3.11+ (torch.compile unavailable)",
+    }],
+    remedy: |_| vec!["uv venv --python 3.12".into()],
+    needs: &[Need::Environment],
+    check: Some(check),
     #[cfg(test)]
     cases: tests::cases,
 };

@@ -1,4 +1,4 @@
-use super::{Context, Rule};
+use super::{Context, Need, Rule, Text};
 use crate::remedy::{python_path, quote};
 use facts::{Confidence, EnvKind, EnvManager, Finding, PyEnv, Severity};
 
@@ -20,7 +20,16 @@ interpreter an environment names with its folder.
 
 Activate the environment again, or name its interpreter: /path/.venv/bin/python -m pip ...",
     links: &["https://docs.python.org/3/library/venv.html"],
-    check,
+    texts: &[Text {
+        pattern: "This environment is externally managed",
+        sample: "error: externally-managed-environment\n\n× This environment is externally managed",
+    }],
+    remedy: |seen| match seen.env() {
+        Some(env) => vec![format!(". {}", quote(&format!("{}/bin/activate", env.root)))],
+        None => vec!["python3 -m venv .venv".into(), ". .venv/bin/activate".into()],
+    },
+    needs: &[Need::Environment],
+    check: Some(check),
     #[cfg(test)]
     cases: tests::cases,
 };

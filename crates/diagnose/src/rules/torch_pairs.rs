@@ -1,4 +1,4 @@
-use super::{Context, Rule};
+use super::{Context, Need, Rule, Text};
 use crate::data::torch_series::{self, Fits};
 use crate::remedy::Installer;
 use crate::requirement::{Requirement, required};
@@ -27,7 +27,27 @@ Install the fitting release from the index torch came from, naming torch's own v
         "https://github.com/pytorch/vision/issues/8985",
         "https://github.com/pytorch/vision#installation",
     ],
-    check,
+    texts: &[
+        Text {
+            pattern: "operator torchvision::nms does not exist",
+            sample: "RuntimeError: operator torchvision::nms does not exist",
+        },
+        Text {
+            pattern: "Couldn't load custom C++ ops. This can happen if your PyTorch and torchvision versions are incompatible",
+            sample: "\
+RuntimeError: Couldn't load custom C++ ops. This can happen if your PyTorch and torchvision versions are
+incompatible, or if you had errors while compiling torchvision from source.",
+        },
+    ],
+    remedy: |seen| match seen.env().and_then(|env| Some((env, installed(env)?))) {
+        Some((env, torch)) => {
+            let row = torch_series::series(torch.version.minor());
+            fix(env, &torch, "torchvision", row.map(|row| row.torchvision))
+        }
+        None => vec![seen.installer().install(&["torch".into(), "torchvision".into()], None)],
+    },
+    needs: &[Need::Torch, Need::Package("torchvision")],
+    check: Some(check),
     #[cfg(test)]
     cases: tests::cases,
 };

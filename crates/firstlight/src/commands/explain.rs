@@ -1,29 +1,39 @@
-//! `firstlight explain RULE`: what a rule means, and whether it applies here.
+//! `firstlight explain [TEXT|FILE|-|RULE]`: which rules a pasted error shows, and whether this machine's files agree.
+
+mod pasted;
+mod text;
 
 use super::doctor::examine;
 use crate::Outcome;
 use crate::cli::Explain;
 use crate::failure::Failure;
 use crate::output::Output;
-use diagnose::{RULES, Rule};
-use facts::{Finding, SCHEMA};
-use report::terminal::Style;
+use diagnose::{Match, RULES};
+use facts::{DoctorReport, Evidence, SCHEMA};
+use pasted::Asked;
 use serde::Serialize;
-use std::fmt::Write as _;
 
 #[derive(Serialize)]
 struct Explanation<'a> {
     schema: u32,
-    matches: Vec<Match<'a>>,
+    matches: Vec<Matched<'a>>,
+    /// For a text no rule knows: the rules nearest to it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    nearest: Vec<Listed>,
+    /// Which memory ran out, where the text says so (row R1-05).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    out_of_memory: Option<&'static str>,
 }
 
 #[derive(Serialize)]
-struct Match<'a> {
+struct Matched<'a> {
     rule: &'a str,
     title: &'a str,
     cause: &'a str,
     fix: Vec<&'a str>,
-    confirmed_here: bool,
+    /// `null` where no file can tell, or where what the rule looks at is not here.
+    confirmed_here: Option<bool>,
+    evidence: Vec<&'a Evidence>,
     links: &'a [&'a str],
 }
 
@@ -40,57 +50,76 @@ struct Listed {
 }
 
 pub(super) fn run(arguments: &Explain, output: &Output) -> anyhow::Result<Outcome> {
-    let Some(id) = &arguments.rule else { return list(output) };
-    let Some(rule) = diagnose::rule(id) else {
-        let hint = match diagnose::nearest(id) {
-            Some(near) => {
-                format!("did you mean `{}`? `firstlight explain` lists the rules", near.id)
-            }
-            None => "`firstlight explain` lists the rules".to_owned(),
-        };
-        return Err(Failure::hinted(format!("there is no rule `{id}`"), hint));
-    };
-    let report = examine(&arguments.environment)?;
-    let here: Vec<&Finding> =
-        report.findings.iter().filter(|finding| finding.rule == rule.id).collect();
-    let explanation = Explanation {
-        schema: SCHEMA,
-        matches: vec![Match {
-            rule: rule.id,
-            title: rule.title,
-            cause: rule.about,
-            fix: here.iter().flat_map(|finding| &finding.fix).map(String::as_str).collect(),
-            confirmed_here: !here.is_empty(),
-            links: rule.links,
-        }],
-    };
-    output.either(&explanation, |style| text(rule, &here, style))?;
+    let Some(asked) = &arguments.text else { return list(output) };
+    match pasted::read(asked)? {
+        Asked::Rule(rule) => {
+            let report = examine(&arguments.environment)?;
+            let found = diagnose::explain_rule(rule, &report.machine, &report.envs);
+            output.either(&explanation(std::slice::from_ref(&found), &[], None), |style| {
+                text::by_name(&found, style)
+            })?;
+        }
+        Asked::Text(pasted) => {
+            let report = examine(&arguments.environment)?;
+            by_text(&pasted, &report, output)?;
+        }
+        Asked::Unknown(id) => return Err(unknown(&id)),
+    }
     Ok(Outcome::Good)
 }
 
-fn list(output: &Output) -> anyhow::Result<Outcome> {
-    let listing = Listing {
+fn by_text(pasted: &str, report: &DoctorReport, output: &Output) -> anyhow::Result<()> {
+    let matches = diagnose::explain(pasted, &report.machine, &report.envs);
+    let nearest = if matches.is_empty() { diagnose::nearest_to_text(pasted) } else { Vec::new() };
+    let memory = diagnose::out_of_memory_in(pasted);
+    output.either(&explanation(&matches, &nearest, memory), |style| {
+        text::by_text(&matches, &nearest, memory, style)
+    })
+}
+
+fn explanation<'a>(
+    matches: &'a [Match],
+    nearest: &[&'static diagnose::Rule],
+    memory: Option<diagnose::OutOfMemory>,
+) -> Explanation<'a> {
+    Explanation {
         schema: SCHEMA,
-        rules: RULES.iter().map(|rule| Listed { rule: rule.id, title: rule.title }).collect(),
+        matches: matches.iter().map(matched).collect(),
+        nearest: nearest.iter().map(|rule| listed(rule)).collect(),
+        out_of_memory: memory.map(diagnose::OutOfMemory::as_str),
+    }
+}
+
+fn matched(found: &Match) -> Matched<'_> {
+    Matched {
+        rule: found.rule.id,
+        title: found.rule.title,
+        cause: found.rule.about,
+        fix: found.fix.iter().map(String::as_str).collect(),
+        confirmed_here: found.confirmed_here,
+        evidence: found.findings.iter().flat_map(|finding| &finding.evidence).collect(),
+        links: found.rule.links,
+    }
+}
+
+/// A word that is no rule, no file and no error any rule knows was most likely meant as a rule.
+fn unknown(id: &str) -> anyhow::Error {
+    let hint = match diagnose::nearest(id) {
+        Some(near) => format!("did you mean `{}`? `firstlight explain` lists the rules", near.id),
+        None => "`firstlight explain` lists the rules; `-` reads an error from standard input"
+            .to_owned(),
     };
+    Failure::hinted(format!("there is no rule `{id}`"), hint)
+}
+
+fn listed(rule: &'static diagnose::Rule) -> Listed {
+    Listed { rule: rule.id, title: rule.title }
+}
+
+fn list(output: &Output) -> anyhow::Result<Outcome> {
+    let listing = Listing { schema: SCHEMA, rules: RULES.iter().map(listed).collect() };
     let width = RULES.iter().map(|rule| rule.id.len()).max().unwrap_or(0);
     let lines = RULES.iter().map(|rule| format!("{:width$}  {}\n", rule.id, rule.title));
     output.either(&listing, |_| lines.collect())?;
     Ok(Outcome::Good)
-}
-
-fn text(rule: &Rule, here: &[&Finding], style: Style) -> String {
-    let mut out = format!("{}: {}\n\n{}\n", rule.id, rule.title, rule.about.trim());
-    if here.is_empty() {
-        out.push_str("\nNot found on this machine.\n");
-    }
-    for finding in here {
-        out.push_str("\nFound on this machine:\n");
-        out.push_str(&report::terminal::one_finding(finding, style));
-    }
-    for link in rule.links {
-        // Writing to a String cannot fail.
-        let _ = write!(out, "\n{link}");
-    }
-    out
 }

@@ -1,0 +1,173 @@
+//! Packages that are compiled against one torch: which one an error names, and how to get the one that fits here.
+
+use crate::seen::Seen;
+use crate::torch_build::installed;
+use crate::version::dotted;
+use facts::{Machine, Platform, PyEnv};
+
+/// A package whose setup first looks for a prebuilt wheel, and what makes it compile.
+pub(crate) struct Extension {
+    /// The distribution.
+    pub(crate) package: &'static str,
+    /// Words of its compiled files' names.
+    files: &'static [&'static str],
+    /// The variable that forbids the prebuilt wheel, which is what failed.
+    force: Option<&'static str>,
+}
+
+const fn row(
+    package: &'static str,
+    files: &'static [&'static str],
+    force: Option<&'static str>,
+) -> Extension {
+    Extension { package, files, force }
+}
+
+/// The extensions people meet in errors, by their compiled files.
+pub(crate) const EXTENSIONS: &[Extension] = &[
+    row("flash-attn", &["flash_attn_2_cuda", "flash_attn"], Some("FLASH_ATTENTION_FORCE_BUILD")),
+    row(
+        "causal-conv1d",
+        &["causal_conv1d_cuda", "causal_conv1d"],
+        Some("CAUSAL_CONV1D_FORCE_BUILD"),
+    ),
+    row("mamba-ssm", &["selective_scan_cuda", "mamba_ssm"], Some("MAMBA_FORCE_BUILD")),
+    row("vllm", &["vllm/_C", "vllm/_moe_C", "vllm_flash_attn"], None),
+    row("xformers", &["xformers/_C", "xformers"], None),
+    row("torchvision", &["torchvision/_C", "torchvision/image"], None),
+    row("torchaudio", &["libtorchaudio", "torchaudio/lib"], None),
+    row("flashinfer-python", &["flashinfer"], None),
+    row("transformer-engine", &["transformer_engine"], None),
+    row("deepspeed", &["deepspeed"], None),
+    row("apex", &["amp_C", "fused_layer_norm_cuda", "apex_C"], None),
+    row("ffpa-attn", &["ffpa_attn", "pyffpa"], None),
+    row("sageattention", &["sageattention", "_qattn"], None),
+];
+
+impl Seen<'_> {
+    /// The extension an error is about, by the compiled file or package it names.
+    pub(crate) fn extension(&self) -> Option<&'static Extension> {
+        EXTENSIONS.iter().find(|row| row.files.iter().any(|file| self.text.contains(file)))
+    }
+
+    /// Gets an extension that fits the torch here: the wheel's label where one is published, and the build.
+    pub(crate) fn fitting_extension(&self) -> Vec<String> {
+        let known = self.extension();
+        let package = known.map_or("flash-attn", |row| row.package);
+        let mut lines = Vec::new();
+        if known.is_none() && !self.text.is_empty() {
+            lines.push(format!("# name the package the .so file belongs to instead of {package}:"));
+        }
+        if let Some(label) = self.env().and_then(|env| wheel_label(self.machine(), env)) {
+            lines.push(format!(
+                "# a published wheel fits only when its name has {label}; else build it here:"
+            ));
+        }
+        lines.push(self.build_extension(package, known.and_then(|row| row.force)));
+        lines
+    }
+
+    fn build_extension(&self, package: &str, force: Option<&str>) -> String {
+        let arch = self.arch_list().map(|list| format!("TORCH_CUDA_ARCH_LIST='{list}' "));
+        let force = force.map(|name| format!("{name}=TRUE "));
+        format!(
+            "{}{}{}",
+            force.unwrap_or_default(),
+            arch.unwrap_or_default(),
+            self.installer().build(&[package])
+        )
+    }
+}
+
+/// What the name of a wheel for this torch and Python has: `cu12torch2.9cxx11abiTRUE-cp312-cp312-linux_x86_64`.
+pub(crate) fn wheel_label(machine: &Machine, env: &PyEnv) -> Option<String> {
+    let torch = installed(env)?;
+    let cuda = torch.cuda?;
+    let arch = match machine.platform {
+        Platform::LinuxX86_64 => "x86_64",
+        Platform::LinuxAarch64 => "aarch64",
+        _ => return None,
+    };
+    let minor = torch.version.minor();
+    // PyTorch's x86-64 wheels have the new C++ ABI from 2.7 on, and in 2.6 those for CUDA 12.6; its aarch64 wheels from
+    // 2.6 on (read from the wheels' metadata, 2026-11-21). Older aarch64 ones differ among themselves.
+    let new_abi = match (arch, minor) {
+        (_, minor) if minor >= (2, 7) => true,
+        ("x86_64", (2, 6)) => cuda == (12, 6),
+        ("x86_64", _) => false,
+        (_, (2, 6)) => true,
+        _ => return None,
+    };
+    let abi = if new_abi { "TRUE" } else { "FALSE" };
+    let python = env.interpreter.version.as_ref()?;
+    let (major, python) = crate::version::minor_of(&python.value)?;
+    let tag = format!("cp{major}{python}");
+    Some(format!("cu{}torch{}cxx11abi{abi}-{tag}-{tag}-linux_{arch}", cuda.0, dotted(minor)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::Context;
+    use crate::test_support::{env, machines};
+
+    #[test]
+    fn the_label_of_a_wheel_that_fits() {
+        let check = |machine: &Machine, torch: &str, cuda: &str, expect: Option<&str>| {
+            let env = env("/v").torch(torch, Some(cuda)).build();
+            assert_eq!(wheel_label(machine, &env).as_deref(), expect, "{torch}");
+        };
+        let a10 = machines::a10();
+        check(
+            &a10,
+            "2.6.0+cu124",
+            "12.4",
+            Some("cu12torch2.6cxx11abiFALSE-cp312-cp312-linux_x86_64"),
+        );
+        check(
+            &a10,
+            "2.6.0+cu126",
+            "12.6",
+            Some("cu12torch2.6cxx11abiTRUE-cp312-cp312-linux_x86_64"),
+        );
+        check(
+            &a10,
+            "2.9.1+cu128",
+            "12.8",
+            Some("cu12torch2.9cxx11abiTRUE-cp312-cp312-linux_x86_64"),
+        );
+        let gh200 = machines::gh200();
+        check(
+            &gh200,
+            "2.11.0+cu130",
+            "13.0",
+            Some("cu13torch2.11cxx11abiTRUE-cp312-cp312-linux_aarch64"),
+        );
+        check(&gh200, "2.5.1+cu124", "12.4", None);
+        check(&machines::m3_max(), "2.9.0", "12.8", None);
+    }
+
+    #[test]
+    fn the_extension_an_error_names_is_built_for_the_gpu_here() {
+        let machine = machines::a10();
+        let envs = [env("/v").uv().torch("2.6.0+cu124", Some("12.4")).build()];
+        let seen = |text| Seen {
+            context: Context { machine: &machine, envs: &envs },
+            text,
+            words: Vec::new(),
+        };
+        let lines =
+            seen("/v/lib/selective_scan_cuda.cpython-312-x86_64-linux-gnu.so: undefined symbol: x")
+                .fitting_extension();
+        assert_eq!(
+            lines[1],
+            "MAMBA_FORCE_BUILD=TRUE TORCH_CUDA_ARCH_LIST='8.6' uv pip install --python /v/bin/python --reinstall \
+             --no-deps --no-build-isolation --no-binary mamba-ssm mamba-ssm"
+        );
+        assert!(lines[0].contains("cu12torch2.6cxx11abiFALSE"), "{lines:?}");
+        assert!(
+            seen("/v/lib/own.so: undefined symbol: x").fitting_extension()[0]
+                .contains("name the package")
+        );
+    }
+}

@@ -1,0 +1,53 @@
+use super::{Rule, Text};
+
+pub(super) const RULE: Rule = Rule {
+    id: "extension-other-torch",
+    title: "an extension compiled against another torch than the installed one",
+    about: "\
+An extension calls functions of torch (c10, at, torch) that the installed torch does not have under that name: it was
+compiled against another release. That is what happens when pip builds a source package in isolation: it brings the
+newest torch into a place of its own, compiles against that, and installs the result beside an older one.
+
+It shows, when the extension is imported, as for example
+  undefined symbol: _ZN3c107WarningC1ESt7variantIJNS0_11UserWarningENS0_18DeprecationWarningEEE...
+or with any other name that begins _ZN3c10, _ZN2at or _ZN5torch.
+
+Seen by looking the extension's undefined symbols up in what the installed torch libraries export.
+
+Build the extension here without isolation, so that it meets the torch it will run with.",
+    links: &[
+        "https://github.com/state-spaces/mamba/issues/764",
+        "https://github.com/state-spaces/mamba/issues/787",
+    ],
+    texts: &[
+        Text {
+            pattern: "undefined symbol: _ZN3c107WarningC1ESt7variantI*",
+            sample: "ImportError: /v/lib/python3.11/site-packages/selective_scan_cuda.cpython-311-x86_64-linux-gnu.so: undefined symbol: _ZN3c107WarningC1ESt7variantIJNS0_11UserWarningENS0_18DeprecationWarningEEERKNS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEEb",
+        },
+        Text {
+            pattern: "undefined symbol: _ZN3c10*",
+            sample: "ImportError: /v/lib/python3.12/site-packages/own_ops.so: undefined symbol: _ZN3c1021throwNullDataPtrErrorEv",
+        },
+        Text {
+            pattern: "undefined symbol: _ZNK3c10*",
+            sample: "OSError: /v/lib/python3.12/site-packages/own_ops.so: undefined symbol: _ZNK3c1010TensorImpl15decref_pyobjectEv",
+        },
+        Text {
+            pattern: "undefined symbol: _ZN2at*",
+            sample: "ImportError: /v/lib/own_ops.so: undefined symbol: _ZN2at6detail10noopDeleteEPv",
+        },
+        Text {
+            pattern: "undefined symbol: _ZNK2at*",
+            sample: "ImportError: /v/lib/own_ops.so: undefined symbol: _ZNK2at6Tensor8data_ptrIdEEPT_v",
+        },
+        Text {
+            pattern: "undefined symbol: _ZN5torch*",
+            sample: "ImportError: /v/lib/own_ops.so: undefined symbol: _ZN5torch8autograd4NodeC2EmSt6vectorINS0_4EdgeESaIS3_EE",
+        },
+    ],
+    remedy: |seen| seen.fitting_extension(),
+    needs: &[],
+    check: None,
+    #[cfg(test)]
+    cases: Vec::new,
+};

@@ -1,0 +1,43 @@
+use super::{Rule, Text};
+
+pub(super) const RULE: Rule = Rule {
+    id: "torch-minor-drift",
+    title: "an extension built for another torch release: c10::cuda::SetDevice changed its arguments",
+    about: "\
+torch promises no stable C++ interface between its releases. c10::cuda::SetDevice took an int, then (from 2.3) a signed
+char, then a signed char and a bool, so each form in an error dates the torch that the extension was built against.
+
+It shows, when the extension is imported, as one of
+  undefined symbol: _ZN3c104cuda9SetDeviceEi
+  undefined symbol: _ZN3c104cuda9SetDeviceEa
+  undefined symbol: _ZN3c104cuda9SetDeviceEab
+The first means an extension older than the torch beside it, the last one that is newer.
+
+Seen by looking the extension's undefined symbols up in what the installed libc10_cuda.so exports.
+
+Install the extension's wheel for the installed torch release (its name has torchX.Y), or build it here.",
+    links: &[
+        "https://github.com/Dao-AILab/flash-attention/issues/931",
+        "https://github.com/Dao-AILab/flash-attention/issues/1816",
+        "https://github.com/state-spaces/mamba/issues/788",
+    ],
+    texts: &[
+        Text {
+            pattern: "undefined symbol: _ZN3c104cuda9SetDeviceEi",
+            sample: "ImportError: /v/lib/python3.10/site-packages/flash_attn_2_cuda.cpython-310-x86_64-linux-gnu.so: undefined symbol: _ZN3c104cuda9SetDeviceEi",
+        },
+        Text {
+            pattern: "undefined symbol: _ZN3c104cuda9SetDeviceEa",
+            sample: "ImportError: /v/lib/python3.12/site-packages/flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so: undefined symbol: _ZN3c104cuda9SetDeviceEa",
+        },
+        Text {
+            pattern: "undefined symbol: _ZN3c104cuda9SetDeviceEab",
+            sample: "ImportError: /v/lib/python3.12/site-packages/selective_scan_cuda.cpython-312-x86_64-linux-gnu.so: undefined symbol: _ZN3c104cuda9SetDeviceEab",
+        },
+    ],
+    remedy: |seen| seen.fitting_extension(),
+    needs: &[],
+    check: None,
+    #[cfg(test)]
+    cases: Vec::new,
+};

@@ -1,0 +1,376 @@
+//! Words of an error as people paste them, and finding them in a text that was wrapped, coloured or logged.
+
+/// Words an error shows itself by.
+#[derive(Debug)]
+pub struct Text {
+    /// The words, with `*` for a short stretch of anything and `{name}` for one word that the remedy uses. White space,
+    /// letter case, colours, frames and the kind of quotes do not count; a `^` in front and a `$` behind tie the words
+    /// to a line's begin and end, and a `*` at the end lets the last word go on.
+    pub pattern: &'static str,
+    /// Lines in which they were seen, as they were printed. Empty where another rule has the same words, a sample of
+    /// them, and the first place: which of the rules it is, the files here tell.
+    pub sample: &'static str,
+}
+
+/// How far a `*` reaches, in letters that are no white space: a list of names or a path, not another message.
+const REACH: usize = 300;
+/// Longest word a `{name}` takes: mangled C++ names are long.
+const LONGEST_WORD: usize = 400;
+
+/// A pasted text without what terminals and logs add to it.
+#[derive(Debug)]
+pub(crate) struct Pasted {
+    /// Letters that are no white space, in lower case, quotes made equal.
+    squeezed: Vec<u8>,
+    /// The same letters as they were written.
+    written: Vec<u8>,
+    /// Whether white space, or a line's end, stands before each letter; one more than there are letters.
+    before: Vec<Space>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Space {
+    None,
+    Blank,
+    Line,
+}
+
+/// Where words were found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// First letter, counted without white space.
+    pub(crate) start: usize,
+    /// One past the last letter.
+    pub(crate) end: usize,
+    /// Letters of the pattern itself that were matched: how specific the words are.
+    pub(crate) weight: usize,
+    /// What each `{name}` stood for.
+    pub(crate) words: Vec<(String, String)>,
+}
+
+impl Pasted {
+    pub(crate) fn new(text: &str) -> Self {
+        let mut pasted = Self { squeezed: Vec::new(), written: Vec::new(), before: Vec::new() };
+        let mut space = Space::Line;
+        let mut letters = text.chars().peekable();
+        while let Some(letter) = letters.next() {
+            match letter {
+                '\u{1b}' => skip_escape(&mut letters),
+                '\n' | '\r' => space = Space::Line,
+                // Frames of rich tracebacks stand at a line's edge, where they hide that the line goes on.
+                '\u{2500}'..='\u{257f}' => space = space.max(Space::Blank),
+                letter if letter.is_whitespace() || letter.is_control() => {
+                    space = space.max(Space::Blank);
+                }
+                letter => {
+                    let plain = match letter {
+                        '\u{2018}' | '\u{2019}' | '`' | '\u{b4}' | '"' | '\u{201c}'
+                        | '\u{201d}' => '\'',
+                        letter => letter,
+                    };
+                    let mut buffer = [0; 4];
+                    for byte in plain.encode_utf8(&mut buffer).bytes() {
+                        pasted.squeezed.push(byte.to_ascii_lowercase());
+                        pasted.written.push(byte);
+                        pasted.before.push(space);
+                        space = Space::None;
+                    }
+                }
+            }
+        }
+        pasted.before.push(Space::Line);
+        pasted
+    }
+
+    /// The text with single spaces for white space, and without what a terminal added.
+    pub(crate) fn spaced(&self) -> String {
+        let mut out = Vec::with_capacity(self.written.len() * 5 / 4);
+        for (letter, space) in self.written.iter().zip(&self.before) {
+            if *space != Space::None && !out.is_empty() {
+                out.push(b' ');
+            }
+            out.push(*letter);
+        }
+        String::from_utf8_lossy(&out).into_owned()
+    }
+
+    /// The first place the pattern fits.
+    pub(crate) fn find(&self, pattern: &str) -> Option<Found> {
+        let (pattern, at_line) = match pattern.strip_prefix('^') {
+            Some(rest) => (rest, true),
+            None => (pattern, false),
+        };
+        let (pattern, to_line) = match pattern.strip_suffix('$') {
+            Some(rest) => (rest, true),
+            None => (pattern, false),
+        };
+        // Of a mangled name the begin is enough: it may go on.
+        let (pattern, open) = match pattern.strip_suffix('*') {
+            Some(rest) => (rest, true),
+            None => (pattern, false),
+        };
+        let pieces = pieces(pattern);
+        let Some(Piece::Words(first)) = pieces.first() else { return None };
+        let mut from = 0;
+        while let Some(start) = position(&self.squeezed[from..], first).map(|at| from + at) {
+            from = start + 1;
+            if at_line && self.before[start] != Space::Line || !self.begins_word(start, first) {
+                continue;
+            }
+            let end = start + first.len();
+            let mut words = Vec::new();
+            let Some(end) = self.follow(&pieces[1..], end, &mut words) else { continue };
+            if to_line && self.before[end] != Space::Line || !open && !self.ends_word(end) {
+                continue;
+            }
+            let weight = pieces.iter().map(|piece| piece.weight()).sum();
+            return Some(Found { start, end, weight, words });
+        }
+        None
+    }
+
+    /// Fits the remaining pieces from `at` on; gives the end.
+    fn follow(
+        &self,
+        pieces: &[Piece],
+        at: usize,
+        words: &mut Vec<(String, String)>,
+    ) -> Option<usize> {
+        let (gap, name) = match pieces.first() {
+            None => return Some(at),
+            Some(Piece::Words(literal)) => {
+                let fits = self.squeezed[at..].starts_with(literal);
+                return if fits {
+                    self.follow(&pieces[1..], at + literal.len(), words)
+                } else {
+                    None
+                };
+            }
+            Some(Piece::Gap) => (REACH, None),
+            Some(Piece::Word(name)) => (LONGEST_WORD, Some(name)),
+        };
+        let longest = match name {
+            None => (at + gap).min(self.squeezed.len()),
+            Some(_) => self.word_end(at, gap),
+        };
+        let Some(Piece::Words(next)) = pieces.get(1) else {
+            // A name at the pattern's end takes the whole word; a gap there would say nothing.
+            let name = name.filter(|_| longest > at)?;
+            words.push((name.clone(), self.written(at, longest)));
+            return Some(longest);
+        };
+        let least = at + usize::from(name.is_some());
+        let mut from = least;
+        while let Some(step) = self.squeezed.get(from..).and_then(|rest| position(rest, next)) {
+            let place = from + step;
+            if place > longest {
+                return None;
+            }
+            let known = words.len();
+            if let Some(name) = name {
+                words.push((name.clone(), self.written(at, place)));
+            }
+            if let Some(end) = self.follow(&pieces[1..], place, words) {
+                return Some(end);
+            }
+            words.truncate(known);
+            from = place + 1;
+        }
+        None
+    }
+
+    fn word_end(&self, at: usize, most: usize) -> usize {
+        let in_word = |index: &usize| {
+            let letter = self.squeezed[*index];
+            letter.is_ascii_alphanumeric() || b"_.+-/:~".contains(&letter)
+        };
+        let limit = (at + most).min(self.squeezed.len());
+        let apart = |index: &usize| *index > at && self.before[*index] != Space::None;
+        (at..limit)
+            .take_while(|index| in_word(index) && !apart(index))
+            .last()
+            .map_or(at, |last| last + 1)
+    }
+
+    fn written(&self, start: usize, end: usize) -> String {
+        String::from_utf8_lossy(&self.written[start..end]).into_owned()
+    }
+
+    /// Words do not begin inside another word: `skilled` is no `Killed`.
+    fn begins_word(&self, start: usize, words: &[u8]) -> bool {
+        let joins = |letter: u8| letter.is_ascii_alphanumeric();
+        !words.first().copied().is_some_and(joins)
+            || self.before[start] != Space::None
+            || !start.checked_sub(1).is_some_and(|before| joins(self.squeezed[before]))
+    }
+
+    fn ends_word(&self, end: usize) -> bool {
+        let joins = |letter: &u8| letter.is_ascii_alphanumeric();
+        let last = end.checked_sub(1).and_then(|last| self.squeezed.get(last));
+        !last.is_some_and(joins)
+            || self.before[end] != Space::None
+            || !self.squeezed.get(end).is_some_and(joins)
+    }
+}
+
+/// A part of a pattern.
+enum Piece {
+    Words(Vec<u8>),
+    Gap,
+    Word(String),
+}
+
+impl Piece {
+    fn weight(&self) -> usize {
+        if let Self::Words(words) = self { words.len() } else { 0 }
+    }
+}
+
+fn pieces(pattern: &str) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let mut rest = pattern;
+    while !rest.is_empty() {
+        if let Some(after) = rest.strip_prefix('*') {
+            pieces.push(Piece::Gap);
+            rest = after;
+        } else if let Some((name, after)) = rest.strip_prefix('{').and_then(|r| r.split_once('}')) {
+            pieces.push(Piece::Word(name.to_owned()));
+            rest = after;
+        } else {
+            let first = rest.chars().next().map_or(0, char::len_utf8);
+            let end = rest[first..].find(['*', '{']).map_or(rest.len(), |at| at + first);
+            let words = Pasted::new(&rest[..end]).squeezed;
+            if !words.is_empty() {
+                pieces.push(Piece::Words(words));
+            }
+            rest = &rest[end..];
+        }
+    }
+    pieces
+}
+
+/// The first place of `needle`; the rarest letter of most messages is not worth looking for, the first one is.
+fn position(text: &[u8], needle: &[u8]) -> Option<usize> {
+    let first = *needle.first()?;
+    let mut from = 0;
+    while let Some(step) = text[from..].iter().position(|letter| *letter == first) {
+        let at = from + step;
+        if text[at..].starts_with(needle) {
+            return Some(at);
+        }
+        from = at + 1;
+    }
+    None
+}
+
+/// Skips what follows an escape letter: colours and cursor moves (`[...m`), and titles and links (`]...` to a bell).
+fn skip_escape(letters: &mut std::iter::Peekable<std::str::Chars>) {
+    match letters.next() {
+        Some('[') => {
+            // A sequence ends with its first letter of @ to ~.
+            while letters.next_if(|letter| !('@'..='~').contains(letter)).is_some() {}
+            letters.next();
+        }
+        Some(']') => {
+            while let Some(letter) = letters.next() {
+                if letter == '\u{7}' {
+                    break;
+                }
+                if letter == '\u{1b}' {
+                    letters.next_if_eq(&'\\');
+                    break;
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(pattern: &str, text: &str, expect: Option<&[(&str, &str)]>) {
+        let found = Pasted::new(text).find(pattern);
+        let words = found.as_ref().map(|found| {
+            found
+                .words
+                .iter()
+                .map(|(name, word)| (name.as_str(), word.as_str()))
+                .collect::<Vec<_>>()
+        });
+        assert_eq!(words.as_deref(), expect, "{pattern:?} in {text:?}");
+    }
+
+    #[test]
+    fn words_are_found_whatever_a_terminal_did_to_them() {
+        let pattern = "Torch not compiled with CUDA enabled";
+        for text in [
+            "AssertionError: Torch not compiled with CUDA enabled",
+            "torch NOT compiled with cuda enabled.",
+            "Torch not compi\nled with CUDA enabled",
+            "\u{1b}[31mTorch\u{1b}[0m not \u{1b}[1;4mcompiled\u{1b}[m with CUDA enabled\r\n",
+            "│ Torch not compiled   │\n│ with CUDA enabled    │",
+            "\u{1b}]8;;https://x\u{7}Torch\u{1b}]8;;\u{1b}\\ not compiled with CUDA enabled",
+        ] {
+            check(pattern, text, Some(&[]));
+        }
+        for text in ["Torch not compiled with CUDA", "xTorch not compiled with CUDA enabled", ""] {
+            check(pattern, text, None);
+        }
+    }
+
+    #[test]
+    fn names_take_one_word_and_gaps_a_short_stretch() {
+        check(
+            "{file}: cannot open shared object file",
+            "ImportError: libcudart.so.12: cannot open shared object file: No such file",
+            None,
+        );
+        check(
+            "lib{file}: cannot open shared object file",
+            "ImportError: libcudart.so.12: cannot open shared object file: No such file",
+            Some(&[("file", "cudart.so.12")]),
+        );
+        check(
+            "found version {v})",
+            "too old (found version 12020). Please",
+            Some(&[("v", "12020")]),
+        );
+        check("symbol: {s}", "undefined symbol: _ZN3c10Ea\nnext line", Some(&[("s", "_ZN3c10Ea")]));
+        check("one of * is None", "one of `(a, b, c)` is None", Some(&[]));
+        check("one of * is None", &format!("one of {} is None", "x".repeat(400)), None);
+        // The first place where a gap could begin is not the only one.
+        check("a: * b", &format!("a: {} a: x b", "x".repeat(400)), Some(&[]));
+        check("v {a} of {b}!", "v 1 of 2, v 3 of 4!", Some(&[("a", "3"), ("b", "4")]));
+    }
+
+    #[test]
+    fn lines_and_word_ends_hold() {
+        check("^Killed$", "nvcc ...\nKilled\nmake: error", Some(&[]));
+        for text in ["Skilled", "Killed it", "process Killed", "Killedx"] {
+            check("^Killed$", text, None);
+        }
+        check("SetDeviceEa", "_ZN3c104cuda9SetDeviceEab", None);
+        check("undefined symbol: _ZN3c10*", "undefined symbol: _ZN3c107Warning", Some(&[]));
+        check("undefined symbol: _ZN3c10", "undefined symbol: _ZN3c107Warning", None);
+        check("cuda9SetDeviceEa", "undefined symbol: _ZN3c10 4cuda9SetDeviceEa", None);
+        check(
+            "_ZN3c104cuda9SetDeviceEa",
+            "undefined symbol: _ZN3c104cuda9SetDeviceEa\n",
+            Some(&[]),
+        );
+    }
+
+    #[test]
+    fn unfinished_escapes_and_other_letters_do_no_harm() {
+        for text in ["\u{1b}", "\u{1b}[", "\u{1b}]", "\u{1b}[31", "é漢\u{0}", "{", "*", "^$"] {
+            assert_eq!(Pasted::new(text).find("no kernel image"), None);
+            assert_eq!(
+                Pasted::new("some text").find(text).filter(|f| f.end > f.start),
+                None,
+                "{text}"
+            );
+        }
+    }
+}

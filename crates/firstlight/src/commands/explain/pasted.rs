@@ -1,0 +1,86 @@
+//! What `explain` was asked about: a rule, a file, standard input or the text itself.
+
+use crate::failure::Failure;
+use diagnose::Rule;
+use std::io::Read;
+use std::path::Path;
+
+/// A log longer than this is read from its end, where the error stands.
+const LONGEST: u64 = 32 << 20;
+
+/// What the argument turned out to be.
+pub(super) enum Asked {
+    /// A rule's id.
+    Rule(&'static Rule),
+    /// Words of an error.
+    Text(String),
+    /// One word that is neither a rule nor a file.
+    Unknown(String),
+}
+
+pub(super) fn read(asked: &str) -> anyhow::Result<Asked> {
+    if asked == "-" {
+        let mut bytes = Vec::new();
+        let mut input = std::io::stdin().lock();
+        // What is too long is dropped from the front while reading, so that any stream can be piped in.
+        let mut buffer = vec![0; 1 << 16];
+        loop {
+            let read = input.read(&mut buffer)?;
+            if read == 0 {
+                break;
+            }
+            bytes.extend_from_slice(&buffer[..read]);
+            if bytes.len() as u64 > 2 * LONGEST {
+                bytes.drain(..bytes.len() - LONGEST as usize);
+            }
+        }
+        return Ok(Asked::Text(String::from_utf8_lossy(&bytes).into_owned()));
+    }
+    if let Some(rule) = diagnose::rule(asked) {
+        return Ok(Asked::Rule(rule));
+    }
+    // A pasted traceback can be longer than any path, and asking the system about it would fail with odd words.
+    let one_line = !asked.contains('\n') && asked.len() < 4096;
+    let path = Path::new(asked);
+    if one_line && path.is_file() {
+        return file(path).map(Asked::Text);
+    }
+    if asked.contains(char::is_whitespace) {
+        return Ok(Asked::Text(asked.to_owned()));
+    }
+    if path.is_dir() {
+        let hint =
+            "explain takes an error's text, a file with it, `-` for standard input, or a rule";
+        return Err(Failure::hinted(format!("{asked} is a folder"), hint));
+    }
+    if diagnose::knows(asked) {
+        return Ok(Asked::Text(asked.to_owned()));
+    }
+    if asked.contains('/') || asked.ends_with(".log") || asked.ends_with(".txt") {
+        let hint =
+            "explain takes an error's text, a file with it, `-` for standard input, or a rule";
+        return Err(Failure::hinted(format!("{asked} does not exist"), hint));
+    }
+    Ok(match asked.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c)) {
+        true => Asked::Unknown(asked.to_owned()),
+        false => Asked::Text(asked.to_owned()),
+    })
+}
+
+fn file(path: &Path) -> anyhow::Result<String> {
+    use std::io::{Seek, SeekFrom};
+    let open = || -> std::io::Result<String> {
+        let mut file = std::fs::File::open(path)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(LONGEST)))?;
+        let mut bytes = Vec::new();
+        file.take(LONGEST).read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    open().map_err(|reason| {
+        Failure::hinted(
+            format!("{} cannot be read: {reason}", path.display()),
+            "pipe the text in with `firstlight explain -`",
+        )
+    })
+}

@@ -1,0 +1,98 @@
+//! `explain`: a pasted error as an argument, a file or standard input gives its rule, and an unknown one says so.
+
+mod support;
+
+use std::io::Write;
+use std::process::Stdio;
+use support::{command, environment, expect, json, refuses};
+use tempfile::tempdir;
+
+const CPU_ONLY: &str = "Traceback (most recent call last):\n  File \"train.py\", line 3, in <module>\n    \
+                        torch.zeros(1).cuda()\nAssertionError: Torch not compiled with CUDA enabled\n";
+
+#[test]
+fn a_text_a_file_and_standard_input_give_the_same_rule() {
+    let folder = tempdir().unwrap();
+    let argument = json(folder.path(), &["explain", CPU_ONLY], 0);
+    assert_eq!(argument["schema"], 1);
+    assert_eq!(argument["matches"][0]["rule"], "cpu-only-torch");
+    for field in ["title", "cause"] {
+        assert!(!argument["matches"][0][field].as_str().unwrap().is_empty(), "{argument}");
+    }
+    assert!(!argument["matches"][0]["fix"].as_array().unwrap().is_empty(), "{argument}");
+    assert!(argument["matches"][0].get("confirmed_here").is_some(), "{argument}");
+    std::fs::write(folder.path().join("error.log"), CPU_ONLY).unwrap();
+    assert_eq!(json(folder.path(), &["explain", "error.log"], 0), argument);
+    let mut child = command(folder.path(), &["explain", "-", "--json"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(CPU_ONLY.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap(), argument);
+}
+
+#[test]
+fn the_environment_s_files_confirm_or_refute() {
+    let folder = tempdir().unwrap();
+    let venv = environment(
+        folder.path(),
+        &[
+            ("torch", "2.5.1"),
+            ("nvidia_cublas_cu12", "12.4.5.8"),
+            ("nvidia_cublas_cu11", "11.11.3.6"),
+        ],
+    );
+    let text =
+        "ImportError: libcudart.so.11: cannot open shared object file: No such file or directory";
+    let arguments = ["explain", text, "--venv", venv.to_str().unwrap()];
+    let explained = json(folder.path(), &arguments, 0);
+    let found = explained["matches"].as_array().unwrap();
+    let mixed = found.iter().find(|found| found["rule"] == "mixed-cuda-majors").unwrap();
+    assert_eq!(mixed["confirmed_here"], true, "{explained}");
+    assert!(mixed["fix"].to_string().contains("pip"), "{explained}");
+    assert!(!mixed["evidence"].as_array().unwrap().is_empty(), "{explained}");
+    let (shown, _) = expect(folder.path(), &arguments, 0);
+    assert!(shown.contains("Found on this machine"), "{shown}");
+}
+
+#[test]
+fn unknown_text_is_an_empty_list_and_shows_the_nearest() {
+    let folder = tempdir().unwrap();
+    let text = "KeyError: 'lm_head.weight' while loading a torchvision model";
+    let unknown = json(folder.path(), &["explain", text], 0);
+    assert_eq!(unknown["matches"].as_array().unwrap().len(), 0, "{unknown}");
+    assert_eq!(unknown["nearest"][0]["rule"], "torch-pairs", "{unknown}");
+    let (shown, _) = expect(folder.path(), &["explain", text], 0);
+    assert!(shown.contains("No rule knows this text") && shown.contains("torch-pairs"), "{shown}");
+    // An empty file is a text nobody knows, and no error.
+    std::fs::write(folder.path().join("empty"), "").unwrap();
+    assert_eq!(
+        json(folder.path(), &["explain", "empty"], 0)["matches"].as_array().unwrap().len(),
+        0
+    );
+}
+
+#[test]
+fn what_is_no_text_is_one_sentence() {
+    let folder = tempdir().unwrap();
+    refuses(
+        folder.path(),
+        &["explain", "absent/error.log"],
+        &["absent/error.log", "does not exist"],
+    );
+    std::fs::create_dir(folder.path().join("logs")).unwrap();
+    refuses(folder.path(), &["explain", "logs"], &["logs", "is a folder"]);
+}
+
+#[test]
+fn a_log_of_other_bytes_does_no_harm() {
+    let folder = tempdir().unwrap();
+    let mut bytes = vec![0xff, 0xfe, 0, 0x1b, b'[', 0x80];
+    bytes.extend(CPU_ONLY.bytes());
+    std::fs::write(folder.path().join("bytes.bin"), bytes).unwrap();
+    let explained = json(folder.path(), &["explain", "bytes.bin"], 0);
+    assert_eq!(explained["matches"][0]["rule"], "cpu-only-torch");
+}
