@@ -3,7 +3,7 @@
 use crate::oom::{self, OutOfMemory};
 use crate::rules::{Context, RULES, Rule, Seen};
 use crate::text::Pasted;
-use facts::{Finding, Machine, PyEnv};
+use facts::{Evidence, Finding, Machine, PyEnv};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One rule that a pasted text shows.
@@ -15,6 +15,8 @@ pub struct Match {
     pub pattern: &'static str,
     /// What the rule finds here, worst first.
     pub findings: Vec<Finding>,
+    /// What was seen here, for or against.
+    pub evidence: Vec<Evidence>,
     /// Whether the files here agree: `Some(true)` when the rule finds something, `Some(false)` when it looked and found
     /// nothing, `None` when it cannot see this in files, or what it would look at is not here.
     pub confirmed_here: Option<bool>,
@@ -91,18 +93,19 @@ fn judge(hit: Hit, context: &Context, text: &str) -> Match {
     let rule = hit.rule;
     let findings = rule.check.map_or_else(Vec::new, |check| check(context));
     let able = rule.check.is_some() && rule.needs.iter().all(|need| need.met(context));
-    let confirmed_here = match (findings.is_empty(), able) {
-        (false, _) => Some(true),
-        (true, true) => Some(false),
-        (true, false) => None,
+    let seen = Seen { context: *context, text, words: hit.words };
+    let look = if findings.is_empty() { rule.look.and_then(|look| look(&seen)) } else { None };
+    let confirmed_here = match (&look, findings.is_empty(), able) {
+        (Some(look), ..) => Some(look.agrees),
+        (None, false, _) => Some(true),
+        (None, true, true) => Some(false),
+        (None, true, false) => None,
     };
     let found: Vec<String> = findings.iter().flat_map(|finding| finding.fix.clone()).collect();
-    let fix = if found.is_empty() {
-        (rule.remedy)(&Seen { context: *context, text, words: hit.words })
-    } else {
-        found
-    };
-    Match { rule, pattern: hit.pattern, findings, confirmed_here, fix }
+    let fix = if found.is_empty() { (rule.remedy)(&seen) } else { found };
+    let evidence = findings.iter().flat_map(|finding| finding.evidence.clone());
+    let evidence = evidence.chain(look.map(|look| look.evidence)).collect();
+    Match { rule, pattern: hit.pattern, findings, evidence, confirmed_here, fix }
 }
 
 /// The rules whose words are nearest to a text that none of them knows; at most three, none when nothing is shared.

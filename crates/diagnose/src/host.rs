@@ -63,6 +63,17 @@ pub(crate) fn use_toolkit(machine: &Machine, cuda: Minor) -> Vec<String> {
     ]
 }
 
+/// What one nvcc thread takes while it compiles attention kernels (flash-attention's README and its issue 1736).
+const BYTES_A_COMPILER: u64 = 5_000_000_000;
+
+/// How many compilers fit into memory at once, by the container's limit where there is one; at least one.
+pub(crate) fn build_jobs(machine: &Machine) -> Option<u32> {
+    let memory = machine.memory.limit_bytes.as_ref().or(machine.memory.total_bytes.as_ref())?;
+    let fit = u32::try_from(memory.value / BYTES_A_COMPILER).unwrap_or(u32::MAX).max(1);
+    let cores = machine.cpu.usable_cores.as_ref().or(machine.cpu.logical_cores.as_ref());
+    Some(cores.map_or(fit, |cores| fit.min(cores.value)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -28,7 +28,7 @@ mod version;
 
 pub use explain::{Match, explain, explain_rule, knows, nearest_to_text, out_of_memory_in};
 pub use oom::{OutOfMemory, out_of_memory};
-pub use rules::{Context, Need, RULES, Rule, Seen, Text};
+pub use rules::{Context, Look, Need, RULES, Rule, Seen, Text};
 pub use suggest::nearest;
 
 use facts::{Finding, Machine, PyEnv};

@@ -14,10 +14,15 @@
 //! cause, or (unless it is information only) without commands. Tables of versions go to `data/`, each row with its
 //! source and date; commands come from `remedy`, so that they fit the environment's manager and name its own Python.
 
+mod bitsandbytes_library;
+mod build_isolation;
+mod build_out_of_memory;
 mod capability_warning;
 mod conda_pip_mix;
 mod container_memory;
+mod conv_extension_missing;
 mod cpu_only_torch;
+mod cuda_home_not_set;
 mod cuda_versions;
 mod driver_library_mismatch;
 mod driver_too_old;
@@ -25,21 +30,31 @@ mod duplicate_dist;
 mod extension_new_abi;
 mod extension_old_abi;
 mod extension_other_torch;
+mod fabric_manager;
+mod flash_attention_needs_ampere;
+mod forward_compatibility;
 mod glibc_too_old;
 mod gpu_too_new;
 mod gpu_too_old;
 mod jetson_server_wheel;
+mod library_path_shadows;
 mod libstdcxx_too_old;
+mod missing_cuda_library;
 mod mixed_cuda_majors;
+mod no_driver;
+mod no_prebuilt_wheel;
 mod old_python;
 mod optional_type_drift;
+mod ptx_newer_than_driver;
 mod python_outside_venv;
+mod slow_hybrid_path;
 mod torch_minor_drift;
 mod torch_pairs;
+mod triton_ptxas_too_old;
 
 pub use crate::seen::{Need, Seen};
 pub use crate::text::Text;
-use facts::{Finding, Machine, PyEnv};
+use facts::{Evidence, Finding, Machine, PyEnv};
 
 /// Every rule: first what stops a GPU from working at all, then what is wrong with an environment, then advice.
 pub const RULES: &[Rule] = &[
@@ -65,6 +80,21 @@ pub const RULES: &[Rule] = &[
     libstdcxx_too_old::RULE,
     optional_type_drift::RULE,
     torch_minor_drift::RULE,
+    bitsandbytes_library::RULE,
+    conv_extension_missing::RULE,
+    fabric_manager::RULE,
+    flash_attention_needs_ampere::RULE,
+    forward_compatibility::RULE,
+    library_path_shadows::RULE,
+    missing_cuda_library::RULE,
+    no_driver::RULE,
+    ptx_newer_than_driver::RULE,
+    build_isolation::RULE,
+    build_out_of_memory::RULE,
+    cuda_home_not_set::RULE,
+    no_prebuilt_wheel::RULE,
+    slow_hybrid_path::RULE,
+    triton_ptxas_too_old::RULE,
 ];
 
 /// What the rules look at.
@@ -96,9 +126,45 @@ pub struct Rule {
     pub needs: &'static [Need],
     /// Finds it: no I/O, findings in the order of the environments. `None` for what only its words show.
     pub check: Option<fn(&Context) -> Vec<Finding>>,
+    /// Looks for what is no fault until someone saw the words (no nvcc matters to a build alone); `None` as its answer
+    /// when it cannot tell here.
+    pub look: Option<fn(&Seen) -> Option<Look>>,
     /// Machines and environments the rule must find something in, or must not.
     #[cfg(test)]
     pub(crate) cases: fn() -> Vec<crate::test_support::Case>,
+}
+
+/// Whether the files here agree with words someone saw.
+#[derive(Debug)]
+pub struct Look {
+    /// Whether they do.
+    pub agrees: bool,
+    /// What was seen, and where.
+    pub evidence: Evidence,
+}
+
+impl Look {
+    /// An answer with its evidence.
+    pub(crate) fn new(agrees: bool, what: impl Into<String>, source: impl Into<String>) -> Self {
+        Self { agrees, evidence: Evidence { what: what.into(), source: source.into() } }
+    }
+}
+
+impl Rule {
+    /// What a rule does not need to say.
+    pub(crate) const BLANK: Self = Self {
+        id: "",
+        title: "",
+        about: "",
+        links: &[],
+        texts: &[],
+        remedy: |_| Vec::new(),
+        needs: &[],
+        check: None,
+        look: None,
+        #[cfg(test)]
+        cases: Vec::new,
+    };
 }
 
 #[cfg(test)]

@@ -31,6 +31,7 @@ UserWarning: Found GPU0 NVIDIA GB10 which is of cuda capability 12.1.
     check: Some(check),
     #[cfg(test)]
     cases: tests::cases,
+    ..Rule::BLANK
 };
 
 fn check(context: &Context) -> Vec<Finding> {

@@ -31,6 +31,7 @@ conda packages of its own after 2.5. Install with conda first and with pip last.
     check: Some(check),
     #[cfg(test)]
     cases: tests::cases,
+    ..Rule::BLANK
 };
 
 /// Packages compiled against torch or bringing its GPU libraries.

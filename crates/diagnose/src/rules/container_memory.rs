@@ -35,6 +35,7 @@ oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=docker-4f0c.scope,me
     check: Some(check),
     #[cfg(test)]
     cases: tests::cases,
+    ..Rule::BLANK
 };
 
 fn check(context: &Context) -> Vec<Finding> {

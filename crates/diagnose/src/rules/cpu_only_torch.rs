@@ -45,6 +45,7 @@ CPU build back: install it together with torch, from that index.",
     check: Some(check),
     #[cfg(test)]
     cases: tests::cases,
+    ..Rule::BLANK
 };
 
 fn check(context: &Context) -> Vec<Finding> {

@@ -40,6 +40,7 @@ PyTorch (11.8). Please make sure to use the same CUDA versions.",
     check: Some(check),
     #[cfg(test)]
     cases: tests::cases,
+    ..Rule::BLANK
 };
 
 fn check(context: &Context) -> Vec<Finding> {

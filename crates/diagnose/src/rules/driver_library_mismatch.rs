@@ -41,6 +41,7 @@ packages back keeps an unattended upgrade from doing it again.",
     check: Some(check),
     #[cfg(test)]
     cases: tests::cases,
+    ..Rule::BLANK
 };
 
 fn check(context: &Context) -> Vec<Finding> {

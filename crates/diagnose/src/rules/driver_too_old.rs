@@ -47,6 +47,7 @@ downloading and installing a new version from the URL: http://www.nvidia.com/Dow
     check: Some(check),
     #[cfg(test)]
     cases: tests::cases,
+    ..Rule::BLANK
 };
 
 fn check(context: &Context) -> Vec<Finding> {

@@ -30,8 +30,5 @@ Install the wheel whose name has cxx11abiFALSE, or torch 2.7 or newer, or build 
         },
     ],
     remedy: |seen| seen.fitting_extension(),
-    needs: &[],
-    check: None,
-    #[cfg(test)]
-    cases: Vec::new,
+    ..Rule::BLANK
 };

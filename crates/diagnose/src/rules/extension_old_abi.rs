@@ -29,8 +29,5 @@ Install the wheel whose name has cxx11abiTRUE, or build the extension here again
         },
     ],
     remedy: |seen| seen.fitting_extension(),
-    needs: &[],
-    check: None,
-    #[cfg(test)]
-    cases: Vec::new,
+    ..Rule::BLANK
 };

@@ -46,8 +46,5 @@ Build the extension here without isolation, so that it meets the torch it will r
         },
     ],
     remedy: |seen| seen.fitting_extension(),
-    needs: &[],
-    check: None,
-    #[cfg(test)]
-    cases: Vec::new,
+    ..Rule::BLANK
 };

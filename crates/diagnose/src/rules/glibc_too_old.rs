@@ -29,8 +29,5 @@ Take an older wheel or one tagged manylinux, build the extension here, or use a 
         lines.extend(seen.fitting_extension());
         lines
     },
-    needs: &[],
-    check: None,
-    #[cfg(test)]
-    cases: Vec::new,
+    ..Rule::BLANK
 };

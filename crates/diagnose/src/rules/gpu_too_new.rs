@@ -47,6 +47,7 @@ CUDA kernel errors might be asynchronously reported at some other API call",
     check: Some(check),
     #[cfg(test)]
     cases: tests::cases,
+    ..Rule::BLANK
 };
 
 fn check(context: &Context) -> Vec<Finding> {

@@ -48,6 +48,7 @@ Install the cu126 build of torch 2.14 or older.",
     check: Some(check),
     #[cfg(test)]
     cases: tests::cases,
+    ..Rule::BLANK
 };
 
 fn check(context: &Context) -> Vec<Finding> {

@@ -46,6 +46,7 @@ The current PyTorch install supports CUDA capabilities sm_80 sm_90.",
     check: Some(check),
     #[cfg(test)]
     cases: tests::cases,
+    ..Rule::BLANK
 };
 
 fn check(context: &Context) -> Vec<Finding> {

@@ -34,8 +34,5 @@ In a conda environment install its newer libstdcxx-ng; elsewhere take the old co
             None => vec!["unset LD_LIBRARY_PATH".into()],
         }
     },
-    needs: &[],
-    check: None,
-    #[cfg(test)]
-    cases: Vec::new,
+    ..Rule::BLANK
 };

@@ -46,6 +46,7 @@ Keep torch's major version: take out what no package asks for, and replace the r
     check: Some(check),
     #[cfg(test)]
     cases: tests::cases,
+    ..Rule::BLANK
 };
 
 /// Distributions without a suffix whose version is the CUDA release itself. cuFFT, cuSOLVER, cuSPARSE and others have

@@ -25,6 +25,7 @@ Make a new environment with Python 3.12 when the next upgrade is due; there is n
     check: Some(check),
     #[cfg(test)]
     cases: tests::cases,
+    ..Rule::BLANK
 };
 
 fn check(context: &Context) -> Vec<Finding> {

@@ -30,8 +30,5 @@ Build the extension here without isolation, or install its wheel for the install
         },
     ],
     remedy: |seen| seen.fitting_extension(),
-    needs: &[],
-    check: None,
-    #[cfg(test)]
-    cases: Vec::new,
+    ..Rule::BLANK
 };

@@ -32,6 +32,7 @@ Activate the environment again, or name its interpreter: /path/.venv/bin/python 
     check: Some(check),
     #[cfg(test)]
     cases: tests::cases,
+    ..Rule::BLANK
 };
 
 fn check(context: &Context) -> Vec<Finding> {

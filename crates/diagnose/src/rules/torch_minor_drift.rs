@@ -36,8 +36,5 @@ Install the extension's wheel for the installed torch release (its name has torc
         },
     ],
     remedy: |seen| seen.fitting_extension(),
-    needs: &[],
-    check: None,
-    #[cfg(test)]
-    cases: Vec::new,
+    ..Rule::BLANK
 };

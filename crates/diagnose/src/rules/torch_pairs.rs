@@ -50,6 +50,7 @@ incompatible, or if you had errors while compiling torchvision from source.",
     check: Some(check),
     #[cfg(test)]
     cases: tests::cases,
+    ..Rule::BLANK
 };
 
 fn check(context: &Context) -> Vec<Finding> {

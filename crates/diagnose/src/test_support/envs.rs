@@ -1,6 +1,6 @@
 //! Python environments, as `probe` would record them.
 
-use facts::{Dist, EnvKind, EnvManager, Fact, Interpreter, PyEnv, Torch};
+use facts::{Dist, EnvKind, EnvManager, Fact, Interpreter, NativeFile, PyEnv, Torch};
 
 /// Builds one environment.
 pub(crate) struct EnvBuilder(PyEnv);
@@ -102,6 +102,17 @@ impl EnvBuilder {
             requires_python: None,
             installer: None,
             record_files: Some(10),
+        });
+        self
+    }
+
+    /// A compiled file of a distribution, by its path in site-packages.
+    pub(crate) fn native(mut self, dist: &str, file: &str) -> Self {
+        let path = format!("{}/{file}", self.0.site_packages[0]);
+        self.0.native_files.push(NativeFile {
+            path,
+            dist: Some(dist.into()),
+            bytes: Some(1 << 20),
         });
         self
     }

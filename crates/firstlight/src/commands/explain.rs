@@ -97,7 +97,7 @@ fn matched(found: &Match) -> Matched<'_> {
         cause: found.rule.about,
         fix: found.fix.iter().map(String::as_str).collect(),
         confirmed_here: found.confirmed_here,
-        evidence: found.findings.iter().flat_map(|finding| &finding.evidence).collect(),
+        evidence: found.evidence.iter().collect(),
         links: found.rule.links,
     }
 }

@@ -59,8 +59,12 @@ fn one(out: &mut String, found: &Match, refuted: &str, style: Style) {
         out.push_str(&one_finding(finding, style));
     }
     if found.findings.is_empty() {
+        for seen in &found.evidence {
+            let _ = writeln!(out, "\nSeen on this machine: {} ({})", seen.what, seen.source);
+        }
         let verdict = match found.confirmed_here {
-            Some(_) => refuted,
+            Some(true) => "The files here agree.",
+            Some(false) => refuted,
             None if rule.check.is_none() => {
                 "No file shows whether this is so here; the words alone tell."
             }

@@ -1,0 +1,101 @@
+use super::{Look, Rule, Seen, Text};
+use crate::host::build_jobs;
+pub(super) const RULE: Rule = Rule {
+    id: "build-out-of-memory",
+    title: "a build killed for want of memory",
+    about: "\
+One nvcc thread takes about 5 GB while it compiles attention kernels, and ninja starts as many as there are cores.
+When memory ends, the kernel kills the compiler with signal 9, and the log has one word about it, or none.
+
+It shows as
+  Killed
+alone on a line, as
+  nvcc error   : 'cicc' died due to signal 9 (Kill signal)
+and in the kernel's log as
+  Out of memory: Killed process 48213 (cicc)
+
+Seen by dividing the memory here (the container's limit where there is one) by 5 GB and comparing it with the cores.
+
+Set MAX_JOBS to that number, and NVCC_THREADS=1; or take a wheel that is built already.",
+    links: &[
+        "https://github.com/Dao-AILab/flash-attention/issues/2079",
+    ],
+    texts: &[
+        Text {
+            pattern: "^Killed$",
+            sample: "ninja: build stopped: subcommand failed.
+Killed
+error: command failed",
+        },
+        Text {
+            pattern: "died due to signal 9 (Kill signal)",
+            sample: "nvcc error   : 'cicc' died due to signal 9 (Kill signal)",
+        },
+        Text {
+            pattern: "fatal error: Killed signal terminated program",
+            sample: "g++: fatal error: Killed signal terminated program cc1plus",
+        },
+        Text {
+            pattern: "Out of memory: Killed process {pid} (cicc)",
+            sample: "[74210.512345] Out of memory: Killed process 48213 (cicc) total-vm:6213456kB, anon-rss:5123456kB",
+        },
+        Text {
+            pattern: "Out of memory: Killed process {pid} (cc1plus)",
+            sample: "[ 4210.5123] Out of memory: Killed process 9213 (cc1plus) total-vm:2213456kB",
+        },
+        Text {
+            pattern: "Out of memory: Killed process {pid} (nvcc)",
+            sample: "[ 4210.5123] Out of memory: Killed process 9213 (nvcc) total-vm:2213456kB",
+        },
+        Text {
+            pattern: "Out of memory: Killed process {pid} (ptxas)",
+            sample: "[ 4210.5123] Out of memory: Killed process 9213 (ptxas) total-vm:2213456kB",
+        },
+    ],
+    remedy: |seen| {
+        let jobs = build_jobs(seen.machine()).unwrap_or(1);
+        let mut lines = vec![format!("export MAX_JOBS={jobs} NVCC_THREADS=1")];
+        lines.extend(seen.fitting_extension());
+        lines
+    },
+    look: Some(look),
+    ..Rule::BLANK
+};
+
+fn look(seen: &Seen) -> Option<Look> {
+    let machine = seen.machine();
+    let jobs = build_jobs(machine)?;
+    let cores = machine.cpu.usable_cores.as_ref().or(machine.cpu.logical_cores.as_ref())?;
+    let memory = machine.memory.limit_bytes.as_ref().or(machine.memory.total_bytes.as_ref())?;
+    Some(Look::new(
+        jobs < cores.value,
+        format!(
+            "{} cores would start as many compilers; {} GiB of memory is enough for {jobs}",
+            cores.value,
+            memory.value >> 30
+        ),
+        format!("{}, {}", memory.source, cores.source),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_support::{env, machines};
+    use facts::Fact;
+
+    #[test]
+    fn memory_is_held_against_the_cores() {
+        let explain = |gib: u64, cores: u32| {
+            let mut machine = machines::a10();
+            machine.memory.total_bytes = Some(Fact::new(gib << 30, "/proc/meminfo MemTotal"));
+            machine.cpu.usable_cores = Some(Fact::new(cores, "sched_getaffinity"));
+            let envs = [env("/v").torch("2.9.1+cu128", Some("12.8")).build()];
+            crate::explain("Killed\n", &machine, &envs).remove(0)
+        };
+        let small = explain(16, 8);
+        assert_eq!((small.rule.id, small.confirmed_here), ("build-out-of-memory", Some(true)));
+        assert_eq!(small.fix[0], "export MAX_JOBS=3 NVCC_THREADS=1");
+        assert_eq!(explain(220, 30).confirmed_here, Some(false));
+        assert_eq!(explain(2, 2).fix[0], "export MAX_JOBS=1 NVCC_THREADS=1");
+    }
+}

@@ -1,0 +1,141 @@
+use super::{Context, Need, Rule, Text};
+use crate::remedy::Installer;
+use crate::torch_build::live_dist;
+use facts::{Confidence, Finding, PyEnv, Severity};
+pub(super) const RULE: Rule = Rule {
+    id: "conv-extension-missing",
+    title: "mamba-ssm without the compiled half of causal-conv1d",
+    about: "\
+mamba-ssm imports causal-conv1d when it is there and goes on with None when it is not, so what is missing shows only
+when the model runs. It is missing when causal-conv1d was never installed, when its compiled file is not there (its
+source was copied without building it), or when that file does not load; mamba-ssm sees the package only if it was
+installed before.
+
+It shows as
+  AttributeError: 'NoneType' object has no attribute 'causal_conv1d_fwd'
+or as TypeError: 'NoneType' object is not callable, from mamba_ssm/ops/triton/ssd_combined.py.
+
+Seen by looking for the package and for causal_conv1d_cuda*.so among its files.
+
+Install causal-conv1d first, then mamba-ssm, both built against the installed torch.",
+    links: &[
+        "https://github.com/state-spaces/mamba/issues/467",
+        "https://github.com/state-spaces/mamba/issues/786",
+    ],
+    texts: &[
+        Text {
+            pattern: "'NoneType' object has no attribute 'causal_conv1d_fwd'",
+            sample: "  File \"/v/lib/python3.11/site-packages/mamba_ssm/ops/triton/ssd_combined.py\", line 757, in forward
+AttributeError: 'NoneType' object has no attribute 'causal_conv1d_fwd'",
+        },
+        Text {
+            pattern: "No module named 'causal_conv1d_cuda'",
+            sample: "ModuleNotFoundError: No module named 'causal_conv1d_cuda'",
+        },
+        Text {
+            pattern: "causal_conv1d_fwd_function*TypeError: 'NoneType' object is not callable",
+            sample: "    causal_conv1d_fwd_function(
+TypeError: 'NoneType' object is not callable",
+        },
+    ],
+    remedy: |seen| commands(seen.installer()),
+    needs: &[Need::Package("mamba-ssm")],
+    check: Some(check),
+    #[cfg(test)]
+    cases: tests::cases,
+    ..Rule::BLANK
+};
+
+/// Both in order: mamba-ssm looks for causal-conv1d when it is imported, and its build pulls in no fitting one.
+fn commands(installer: Installer) -> Vec<String> {
+    vec![
+        format!("CAUSAL_CONV1D_FORCE_BUILD=TRUE {}", installer.build(&["causal-conv1d"])),
+        format!("MAMBA_FORCE_BUILD=TRUE {}", installer.build(&["mamba-ssm"])),
+    ]
+}
+
+fn check(context: &Context) -> Vec<Finding> {
+    context.envs.iter().filter_map(judge).collect()
+}
+
+fn judge(env: &PyEnv) -> Option<Finding> {
+    let mamba = live_dist(env, "mamba-ssm")?;
+    let conv = live_dist(env, "causal-conv1d");
+    let compiled = |path: &str| {
+        path.rsplit('/').next().is_some_and(|name| name.starts_with("causal_conv1d_cuda"))
+    };
+    if conv.is_some() && env.native_files.iter().any(|file| compiled(&file.path)) {
+        return None;
+    }
+    let draft = match conv {
+        Some(conv) => RULE
+            .finding(
+                Severity::Error,
+                Confidence::Certain,
+                format!("causal-conv1d {} in {} has no compiled file, so mamba-ssm cannot use it", conv.version, env.root),
+            )
+            .evidence(
+                format!("causal-conv1d {} lists no causal_conv1d_cuda*.so that is there", conv.version),
+                format!("{}/RECORD", conv.path),
+            ),
+        None => RULE
+            .finding(
+                Severity::Warning,
+                Confidence::Likely,
+                format!("mamba-ssm {} in {} runs without causal-conv1d: slower, and Mamba-2 layers fail", mamba.version, env.root),
+            )
+            .evidence("causal-conv1d is not installed", env.site_packages.join(", ")),
+    };
+    let finding = draft
+        .evidence(format!("mamba-ssm {}", mamba.version), mamba.path.clone())
+        .cause("mamba-ssm takes causal-conv1d when it is there and None when it is not, without a word.")
+        .fix(commands(Installer::of(env)))
+        .done();
+    Some(finding)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_support::{Case, env, machines};
+    use facts::{Confidence::*, Severity::*};
+
+    pub(super) fn cases() -> Vec<Case> {
+        let both =
+            || env("/v").uv().dist("mamba-ssm", "2.2.6.post3").dist("causal-conv1d", "1.5.3.post1");
+        vec![
+            Case::new("the package without its .so", machines::a10(), vec![both().build()]).finds(
+                Error,
+                Certain,
+                &[
+                    "causal-conv1d 1.5.3.post1 in /v has no compiled file",
+                    "causal_conv1d-1.5.3.post1.dist-info/RECORD",
+                    "CAUSAL_CONV1D_FORCE_BUILD=TRUE uv pip install --python /v/bin/python",
+                    "MAMBA_FORCE_BUILD=TRUE",
+                ],
+            ),
+            Case::new(
+                "mamba-ssm alone",
+                machines::a10(),
+                vec![env("/v").dist("mamba-ssm", "2.2.6.post3").build()],
+            )
+            .finds(
+                Warning,
+                Likely,
+                &["causal-conv1d is not installed", "--no-build-isolation"],
+            ),
+            Case::new(
+                "both, compiled",
+                machines::a10(),
+                vec![
+                    both()
+                        .native(
+                            "causal-conv1d",
+                            "causal_conv1d_cuda.cpython-312-x86_64-linux-gnu.so",
+                        )
+                        .build(),
+                ],
+            ),
+            Case::new("neither", machines::a10(), vec![env("/v").build()]),
+        ]
+    }
+}

@@ -1,0 +1,77 @@
+use super::{Look, Rule, Seen, Text};
+use crate::host;
+use crate::torch_build::installed;
+pub(super) const RULE: Rule = Rule {
+    id: "cuda-home-not-set",
+    title: "a build that finds no CUDA toolkit",
+    about: "\
+Compiling an extension needs nvcc, which torch's wheels do not bring: they hold the libraries to run with, not the
+compiler. torch's builder looks in CUDA_HOME, then for nvcc on PATH, then in /usr/local/cuda.
+
+It shows as
+  OSError: CUDA_HOME environment variable is not set. Please set it to your CUDA install root.
+or as a setup that says nvcc was not found.
+
+Seen by looking for nvcc in the same places.
+
+Set CUDA_HOME to a toolkit of torch's CUDA major version, install one, or take a wheel that is built already.",
+    links: &[
+        "https://github.com/Dao-AILab/flash-attention/issues/1736",
+    ],
+    texts: &[
+        Text {
+            pattern: "CUDA_HOME environment variable is not set",
+            sample: "OSError: CUDA_HOME environment variable is not set. Please set it to your CUDA install root.",
+        },
+        Text {
+            pattern: "No such file or directory: '*/bin/nvcc'",
+            sample: "FileNotFoundError: [Errno 2] No such file or directory: '/usr/local/cuda/bin/nvcc'",
+        },
+        Text {
+            pattern: "nvcc was not found. Are you sure your environment has nvcc available",
+            sample: "UserWarning: mamba_ssm was requested, but nvcc was not found. Are you sure your environment has nvcc available?",
+        },
+    ],
+    remedy: |seen| {
+        let cuda = seen.env().and_then(installed).and_then(|torch| torch.cuda);
+        host::use_toolkit(seen.machine(), cuda.unwrap_or((12, 8)))
+    },
+    look: Some(look),
+    ..Rule::BLANK
+};
+
+fn look(seen: &Seen) -> Option<Look> {
+    let places = "CUDA_HOME, CUDA_PATH, PATH, /usr/local/cuda*";
+    Some(match seen.machine().toolkits.iter().find(|toolkit| toolkit.has_nvcc) {
+        Some(toolkit) => {
+            let unset = toolkit.found_by != "CUDA_HOME"
+                && toolkit.found_by != "PATH"
+                && toolkit.root != "/usr/local/cuda";
+            Look::new(
+                unset,
+                format!("nvcc is in {}, found by {}", toolkit.root, toolkit.found_by),
+                places,
+            )
+        }
+        None => Look::new(true, "no nvcc", places),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_support::{env, machines};
+
+    #[test]
+    fn a_toolkit_that_is_here_is_named_and_one_that_is_not_installed() {
+        let text = "OSError: CUDA_HOME environment variable is not set.";
+        let envs = [env("/v").torch("2.9.1+cu128", Some("12.8")).build()];
+        let without = &crate::explain(text, &machines::rtx4090(), &envs)[0];
+        assert_eq!(without.confirmed_here, Some(true));
+        assert_eq!(without.fix[1], "sudo apt-get install --yes cuda-toolkit-12-8");
+        let aside = machines::with_toolkit(machines::rtx4090(), "12.8", "/usr/local");
+        let found = &crate::explain(text, &aside, &envs)[0];
+        assert_eq!(found.confirmed_here, Some(true));
+        assert_eq!(found.fix, ["export CUDA_HOME=/usr/local/cuda-12.8"]);
+        assert_eq!(crate::explain(text, &machines::h200(), &envs)[0].confirmed_here, Some(false));
+    }
+}

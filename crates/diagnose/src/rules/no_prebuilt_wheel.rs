@@ -1,0 +1,75 @@
+use super::{Look, Rule, Seen, Text};
+use crate::host::build_jobs;
+pub(super) const RULE: Rule = Rule {
+    id: "no-prebuilt-wheel",
+    title: "no wheel for this torch and Python, so it compiles",
+    about: "\
+flash-attn, mamba-ssm and causal-conv1d publish wheels on their release pages for chosen pairs of torch, CUDA, C++
+ABI, Python and processor, and their setup looks there first. Where none fits, everything is compiled: 45 minutes and
+more, and about 5 GB of memory for each nvcc thread. flash-attn 2.8.3.post2, mamba-ssm 2.3.2.post1 and causal-conv1d
+1.7.0 have no wheel on PyPI, and the official ones stop at torch 2.10.
+
+It shows as
+  Precompiled wheel not found. Building from source...
+or as a wheel address that answers 404.
+
+Choose the newest torch for which every wanted package has a wheel, or let it compile once with MAX_JOBS set and keep
+the wheel.",
+    links: &[
+        "https://github.com/Dao-AILab/flash-attention/issues/1017",
+        "https://github.com/Dao-AILab/flash-attention/releases",
+    ],
+    texts: &[
+        Text {
+            pattern: "Precompiled wheel not found. Building from source",
+            sample: "Precompiled wheel not found. Building from source...",
+        },
+        Text {
+            pattern: "Guessing wheel URL: {url}",
+            sample: "Guessing wheel URL:  https://github.com/Dao-AILab/flash-attention/releases/download/v2.8.3/flash_attn-2.8.3+cu12torch2.11cxx11abiTRUE-cp312-cp312-linux_x86_64.whl",
+        },
+    ],
+    remedy: |seen| {
+        let mut lines = seen.fitting_extension();
+        if let (Some(last), Some(jobs)) = (lines.last_mut(), build_jobs(seen.machine())) {
+            *last = format!("MAX_JOBS={jobs} {last}");
+        }
+        lines
+    },
+    look: Some(look),
+    ..Rule::BLANK
+};
+
+/// The label a fitting wheel has tells whether the address the setup guessed was for the torch here.
+fn look(seen: &Seen) -> Option<Look> {
+    let env = seen.env()?;
+    let label = crate::extension::wheel_label(seen.machine(), env)?;
+    let torch = env.torch.as_ref()?;
+    let guessed = seen.word("url").filter(|url| url.contains("cxx11abi"))?;
+    Some(Look::new(
+        guessed.contains(&label),
+        format!("a wheel for the torch here has {label} in its name"),
+        torch.source.clone(),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_support::{env, machines};
+
+    #[test]
+    fn the_guessed_wheel_is_held_against_the_torch_here() {
+        let envs = [env("/v").torch("2.11.0+cu128", Some("12.8")).build()];
+        let explain = |label: &str| {
+            let text = format!("Guessing wheel URL:  https://x/flash_attn-2.8.3+{label}.whl");
+            crate::explain(&text, &machines::a10(), &envs).remove(0)
+        };
+        let fits = explain("cu12torch2.11cxx11abiTRUE-cp312-cp312-linux_x86_64");
+        assert_eq!(fits.confirmed_here, Some(true));
+        assert!(fits.fix.last().unwrap().starts_with("MAX_JOBS="), "{:?}", fits.fix);
+        assert_eq!(
+            explain("cu12torch2.6cxx11abiFALSE-cp312-cp312-linux_x86_64").confirmed_here,
+            Some(false)
+        );
+    }
+}

@@ -1,0 +1,130 @@
+use super::{Look, Rule, Seen, Text};
+use crate::torch_build::live_dist;
+use facts::PyEnv;
+pub(super) const RULE: Rule = Rule {
+    id: "slow-hybrid-path",
+    title: "a hybrid model on its slow path: a kernel package is missing",
+    about: "\
+transformers runs Mamba and linear-attention layers by compiled kernels (causal-conv1d, mamba-ssm,
+flash-linear-attention) when all of a layer's are importable, and otherwise by a sequential PyTorch loop, many times
+slower, with one warning in a log or none. The result is right; only the speed is not what the GPU gives.
+
+It shows as
+  The fast path is not available because one of `(selective_state_update, causal_conv1d_fn, ...)` is None
+and in newer releases as
+  ... is falling back to its reference PyTorch implementation because `causal_conv1d` is not installed
+
+Seen by the packages that are installed; `firstlight doctor --model DIR` tells which of them a model needs.
+
+Install the missing packages, built against the installed torch.",
+    links: &[
+        "https://github.com/huggingface/transformers/pull/40765",
+    ],
+    texts: &[
+        Text {
+            pattern: "The fast path is not available because one of",
+            sample: "The fast path is not available because one of `(selective_state_update, causal_conv1d_fn, causal_conv1d_update)` is None. Falling back to the naive implementation. To install follow https://github.com/state-spaces/mamba/#installation and https://github.com/Dao-AILab/causal-conv1d",
+        },
+        Text {
+            pattern: "The fast path is not available because one of the required library is not installed",
+            sample: "The fast path is not available because one of the required library is not installed. Falling back to torch implementation. To install follow https://github.com/fla-org/flash-linear-attention#installation and https://github.com/Dao-AILab/causal-conv1d",
+        },
+        Text {
+            pattern: "is falling back to its reference PyTorch implementation because",
+            sample: "`causal_conv1d_fn` is falling back to its reference PyTorch implementation because `causal_conv1d` is not installed",
+        },
+    ],
+    remedy: |seen| commands(seen),
+    look: Some(look),
+    ..Rule::BLANK
+};
+
+/// The packages that the names in the warning come from.
+const NAMES: [(&str, &str); 9] = [
+    ("selective_state_update", "mamba-ssm"),
+    ("selective_scan_fn", "mamba-ssm"),
+    ("mamba_inner_fn", "mamba-ssm"),
+    ("mamba_chunk_scan_combined", "mamba-ssm"),
+    ("mamba_split_conv1d_scan_combined", "mamba-ssm"),
+    ("causal_conv1d", "causal-conv1d"),
+    ("chunk_gated_delta_rule", "flash-linear-attention"),
+    ("flash-linear-attention", "flash-linear-attention"),
+    ("mamba_ssm", "mamba-ssm"),
+];
+
+/// What the warning names: causal-conv1d first, because mamba-ssm looks for it when it is built and imported.
+fn named(text: &str) -> Vec<&'static str> {
+    ["causal-conv1d", "mamba-ssm", "flash-linear-attention"]
+        .into_iter()
+        .filter(|package| NAMES.iter().any(|(name, its)| its == package && text.contains(name)))
+        .collect()
+}
+
+fn missing(seen: &Seen, env: &PyEnv) -> Vec<&'static str> {
+    let named = named(seen.text);
+    let named = if named.is_empty() { vec!["causal-conv1d", "mamba-ssm"] } else { named };
+    named.into_iter().filter(|package| live_dist(env, package).is_none()).collect()
+}
+
+fn look(seen: &Seen) -> Option<Look> {
+    let env = seen.env()?;
+    let missing = missing(seen, env);
+    let place = env.site_packages.join(", ");
+    Some(match missing.is_empty() {
+        true => Look::new(false, "every package the warning names is installed", place),
+        false => Look::new(true, format!("{} not installed", missing.join(" and ")), place),
+    })
+}
+
+fn commands(seen: &Seen) -> Vec<String> {
+    let missing = match seen.env() {
+        Some(env) => missing(seen, env),
+        None => named(seen.text),
+    };
+    // What is there and yet does not work is there for another torch, or without its compiled file.
+    let wanted = if missing.is_empty() { vec!["causal-conv1d", "mamba-ssm"] } else { missing };
+    let installer = seen.installer();
+    wanted
+        .into_iter()
+        .map(|package| match package {
+            "flash-linear-attention" => installer.install(&[package.into()], None),
+            package => installer.build(&[package]),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_support::{env, machines};
+
+    #[test]
+    fn the_missing_package_is_named() {
+        let check = |tail: &str, packages: &[&str], expect: Option<bool>, named: &[&str]| {
+            let text = format!("The fast path is not available because one of {tail}");
+            let mut env = env("/v").torch("2.9.1+cu128", Some("12.8"));
+            for package in packages {
+                env = env.dist(package, "1.0");
+            }
+            let found = &crate::explain(&text, &machines::a10(), &[env.build()])[0];
+            assert_eq!(found.rule.id, "slow-hybrid-path");
+            assert_eq!(found.confirmed_here, expect, "{tail}");
+            assert_eq!(found.fix.len(), named.len(), "{:?}", found.fix);
+            for (line, name) in found.fix.iter().zip(named) {
+                assert!(line.ends_with(name), "{line}");
+            }
+        };
+        let granite = "`(selective_state_update, causal_conv1d_fn, causal_conv1d_update)` is None";
+        check(granite, &["mamba-ssm"], Some(true), &["causal-conv1d"]);
+        check(granite, &["causal-conv1d"], Some(true), &["mamba-ssm"]);
+        check(granite, &[], Some(true), &["causal-conv1d", "mamba-ssm"]);
+        check(
+            granite,
+            &["causal-conv1d", "mamba-ssm"],
+            Some(false),
+            &["causal-conv1d", "mamba-ssm"],
+        );
+        let qwen = "the required library is not installed. To install follow github.com/fla-org/flash-linear-attention and \
+                    github.com/Dao-AILab/causal-conv1d causal_conv1d";
+        check(qwen, &["causal-conv1d"], Some(true), &["flash-linear-attention"]);
+    }
+}

@@ -1,0 +1,174 @@
+use super::{Context, Need, Rule, Text};
+use crate::gpu::{self, Sm};
+use crate::remedy::quote;
+use crate::torch_build::live_dist;
+use crate::version::{Minor, Version, dotted, minor_of};
+use facts::{Confidence, Finding, Machine, PyEnv, Severity};
+pub(super) const RULE: Rule = Rule {
+    id: "triton-ptxas-too-old",
+    title: "Triton's own ptxas does not know this GPU",
+    about: "\
+Triton compiles its kernels with a ptxas of its own, inside its wheel, whatever CUDA toolkit is installed. A GPU newer
+than that ptxas stops every Triton kernel, and torch.compile with it: sm_110 (Thor) is known from CUDA 13.0 on, sm_103
+(B300) and sm_121 (GB10, DGX Spark) from 12.9, sm_100 and sm_120 from 12.8. Triton 3.5 brings 12.8, 3.6 brings 12.9
+for Blackwell, 3.7 brings 13.1.
+
+It shows as
+  ptxas fatal   : Value 'sm_121a' is not defined for option 'gpu-name'
+
+Seen by comparing the GPU with the CUDA release that ptxas comes from, by Triton's version.
+
+Point Triton at the ptxas of a toolkit that knows the GPU: TRITON_PTXAS_PATH, and TRITON_PTXAS_BLACKWELL_PATH where
+Triton has a second one for Blackwell; or upgrade torch and Triton together.",
+    links: &[
+        "https://github.com/triton-lang/triton/issues/8539",
+        "https://github.com/triton-lang/triton/issues/10331",
+        "https://github.com/triton-inference-server/server/issues/8632",
+    ],
+    texts: &[
+        Text {
+            pattern: "fatal : Value 'sm_{sm}' is not defined for option 'gpu-name'",
+            sample: "`ptxas` stderr:
+ptxas fatal   : Value 'sm_121a' is not defined for option 'gpu-name'
+
+Repro command: ptxas -lineinfo -v --gpu-name=sm_121a /tmp/tmpkw7ug6t8.ptx",
+        },
+        Text {
+            pattern: "PTXASError: PTXAS error: Internal Triton PTX codegen error",
+            sample: "triton.runtime.errors.PTXASError: PTXAS error: Internal Triton PTX codegen error
+`ptxas` stderr:
+ptxas-blackwell fatal   : Value 'sm_110a' is not defined for option 'gpu-name'",
+        },
+    ],
+    remedy: |seen| commands(seen.machine()),
+    needs: &[Need::Gpu, Need::Package("triton")],
+    check: Some(check),
+    #[cfg(test)]
+    cases: tests::cases,
+    ..Rule::BLANK
+};
+
+/// The CUDA release of the ptxas that each Triton series' wheel has for Blackwell: its one ptxas up to 3.5, a second one
+/// from 3.6 on. Source: triton-lang/triton#10331 (3.5 to 3.7, measured on the wheels) and the release branches'
+/// cmake/nvidia-toolchain-version.json (before), read 2026-11-21.
+const BUNDLED: &[(Minor, Minor)] = &[
+    ((3, 2), (12, 4)),
+    ((3, 3), (12, 8)),
+    ((3, 4), (12, 8)),
+    ((3, 5), (12, 8)),
+    ((3, 6), (12, 9)),
+    ((3, 7), (13, 1)),
+];
+
+/// The first CUDA release whose ptxas compiles for a GPU with its `a` suffix, as Triton asks it to.
+/// Source: the PTX version of each target in LLVM's NVPTX.td (8.7 is CUDA 12.8, 8.8 is 12.9, 9.0 is 13.0), 2026-11-21.
+fn first_release(sm: Sm) -> Option<Minor> {
+    match sm {
+        (10, 0) | (12, 0) => Some((12, 8)),
+        (10, 3) | (12, 1) => Some((12, 9)),
+        (11, _) => Some((13, 0)),
+        _ => None,
+    }
+}
+
+fn check(context: &Context) -> Vec<Finding> {
+    context.envs.iter().filter_map(|env| judge(context.machine, env)).collect()
+}
+
+fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
+    let dist = live_dist(env, "triton")?;
+    let triton = Version::parse(&dist.version)?.minor();
+    let (_, bundled) = BUNDLED.iter().find(|(series, _)| *series == triton)?;
+    let capabilities = gpu::capabilities(machine);
+    let (gpu, sm) = capabilities
+        .iter()
+        .find(|(_, sm)| first_release(*sm).is_some_and(|first| first > *bundled))?;
+    let first = first_release(*sm)?;
+    let finding = RULE
+        .finding(
+            Severity::Error,
+            Confidence::Likely,
+            format!(
+                "the ptxas of triton {} in {} (CUDA {}) does not know the {} ({})",
+                dist.version,
+                env.root,
+                dotted(*bundled),
+                gpu.name.value,
+                dotted(*sm)
+            ),
+        )
+        .evidence(format!("triton {}", dist.version), dist.path.clone())
+        .evidence(gpu::describe(gpu), gpu.name.source.clone())
+        .evidence(
+            format!("triton {} brings the ptxas of CUDA {}", dotted(triton), dotted(*bundled)),
+            "triton-lang/triton#10331, read 2026-11-21",
+        )
+        .cause(format!("ptxas compiles for {} from CUDA {} on.", dotted(*sm), dotted(first)))
+        .fix(commands(machine))
+        .done();
+    Some(finding)
+}
+
+/// The ptxas of the newest toolkit here that knows the GPUs, else of one to install.
+fn commands(machine: &Machine) -> Vec<String> {
+    let wanted = gpu::capabilities(machine).iter().filter_map(|(_, sm)| first_release(*sm)).max();
+    let wanted = wanted.unwrap_or((13, 0));
+    let version = |toolkit: &facts::CudaToolkit| minor_of(&toolkit.version.as_ref()?.value);
+    let here = machine
+        .toolkits
+        .iter()
+        .filter(|toolkit| toolkit.has_nvcc && version(toolkit).is_some_and(|v| v >= wanted))
+        .max_by_key(|toolkit| version(toolkit));
+    let (mut lines, root) = match here {
+        Some(toolkit) => (Vec::new(), toolkit.root.clone()),
+        None => (
+            vec![
+                "# from NVIDIA's package repository:".to_owned(),
+                format!("sudo apt-get install --yes cuda-nvcc-{}-{}", wanted.0, wanted.1),
+            ],
+            format!("/usr/local/cuda-{}", dotted(wanted)),
+        ),
+    };
+    let ptxas = quote(&format!("{root}/bin/ptxas"));
+    lines.push(format!("export TRITON_PTXAS_PATH={ptxas} TRITON_PTXAS_BLACKWELL_PATH={ptxas}"));
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_support::{Case, env, machines};
+    use facts::{Confidence::*, PyEnv, Severity::*};
+
+    pub(super) fn cases() -> Vec<Case> {
+        let triton =
+            |version: &str| -> Vec<PyEnv> { vec![env("/v").dist("triton", version).build()] };
+        vec![
+            Case::new("GB10 with triton 3.5", machines::gb10(), triton("3.5.0")).finds(
+                Error,
+                Likely,
+                &[
+                    "ptxas of triton 3.5.0 in /v (CUDA 12.8) does not know the NVIDIA GB10 (12.1)",
+                    "from CUDA 12.9 on",
+                    "cuda-nvcc-12-9",
+                    "export TRITON_PTXAS_PATH=/usr/local/cuda-12.9/bin/ptxas",
+                ],
+            ),
+            Case::new(
+                "a toolkit that knows it is here",
+                machines::with_toolkit(machines::gb10(), "13.0", "/usr/local/cuda"),
+                triton("3.5.0"),
+            )
+            .finds(Error, Likely, &["TRITON_PTXAS_PATH=/usr/local/cuda/bin/ptxas"])
+            .without(&["apt-get"]),
+            Case::new("Thor with triton 3.6", machines::jetson_thor(), triton("3.6.0")).finds(
+                Error,
+                Likely,
+                &["(CUDA 12.9) does not know the NVIDIA Thor (11.0)"],
+            ),
+            Case::new("GB10 with triton 3.6", machines::gb10(), triton("3.6.0")),
+            Case::new("an unknown, newer Triton", machines::gb10(), triton("3.8.0")),
+            Case::new("H200", machines::h200(), triton("3.1.0")),
+            Case::new("no Triton", machines::gb10(), vec![env("/v").build()]),
+        ]
+    }
+}
