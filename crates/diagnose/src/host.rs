@@ -63,6 +63,18 @@ pub(crate) fn use_toolkit(machine: &Machine, cuda: Minor) -> Vec<String> {
     ]
 }
 
+/// The command that installs a system package, by its names on Debian's and on Red Hat's side.
+pub(crate) fn install_package(machine: &Machine, debian: &str, red_hat: &str) -> String {
+    let id = machine.os.id.as_ref().map_or("", |id| id.value.as_str());
+    match id {
+        "rhel" | "rocky" | "almalinux" | "centos" | "fedora" | "amzn" => {
+            format!("sudo dnf install --assumeyes {red_hat}")
+        }
+        "ubuntu" | "debian" => format!("sudo apt-get install --yes {debian}"),
+        _ => format!("# install {debian} (its name on Debian) with the system's packages"),
+    }
+}
+
 /// What one nvcc thread takes while it compiles attention kernels (flash-attention's README and its issue 1736).
 const BYTES_A_COMPILER: u64 = 5_000_000_000;
 

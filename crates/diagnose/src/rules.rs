@@ -24,6 +24,7 @@ mod conv_extension_missing;
 mod cpu_only_torch;
 mod cuda_home_not_set;
 mod cuda_versions;
+mod dependency_conflict;
 mod driver_library_mismatch;
 mod driver_too_old;
 mod duplicate_dist;
@@ -33,24 +34,32 @@ mod extension_other_torch;
 mod fabric_manager;
 mod flash_attention_needs_ampere;
 mod forward_compatibility;
+mod gate_broadcast;
 mod glibc_too_old;
 mod gpu_too_new;
 mod gpu_too_old;
 mod jetson_server_wheel;
+mod kernel_hub_variant;
+mod kernel_syntax_error;
 mod library_path_shadows;
 mod libstdcxx_too_old;
 mod missing_cuda_library;
+mod missing_header;
 mod mixed_cuda_majors;
 mod no_driver;
 mod no_prebuilt_wheel;
+mod nvml_not_supported;
 mod old_python;
 mod optional_type_drift;
+mod out_of_memory;
 mod ptx_newer_than_driver;
 mod python_outside_venv;
 mod slow_hybrid_path;
+mod sm103_miscompile;
 mod torch_minor_drift;
 mod torch_pairs;
 mod triton_ptxas_too_old;
+mod wrong_architecture;
 
 pub use crate::seen::{Need, Seen};
 pub use crate::text::Text;
@@ -95,6 +104,15 @@ pub const RULES: &[Rule] = &[
     no_prebuilt_wheel::RULE,
     slow_hybrid_path::RULE,
     triton_ptxas_too_old::RULE,
+    dependency_conflict::RULE,
+    gate_broadcast::RULE,
+    kernel_hub_variant::RULE,
+    kernel_syntax_error::RULE,
+    missing_header::RULE,
+    nvml_not_supported::RULE,
+    out_of_memory::RULE,
+    sm103_miscompile::RULE,
+    wrong_architecture::RULE,
 ];
 
 /// What the rules look at.

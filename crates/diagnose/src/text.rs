@@ -151,7 +151,9 @@ impl Pasted {
         };
         let longest = match name {
             None => (at + gap).min(self.squeezed.len()),
-            Some(_) => self.word_end(at, gap),
+            // Where other words follow, they end the name: it may be a requirement such as `requests>=2.32,<3`.
+            Some(_) if pieces.len() > 1 => self.word_end(at, gap, b"_.+-/:~=<>!,"),
+            Some(_) => self.word_end(at, gap, b"_.+-/:~"),
         };
         let Some(Piece::Words(next)) = pieces.get(1) else {
             // A name at the pattern's end takes the whole word; a gap there would say nothing.
@@ -179,10 +181,10 @@ impl Pasted {
         None
     }
 
-    fn word_end(&self, at: usize, most: usize) -> usize {
+    fn word_end(&self, at: usize, most: usize, marks: &[u8]) -> usize {
         let in_word = |index: &usize| {
             let letter = self.squeezed[*index];
-            letter.is_ascii_alphanumeric() || b"_.+-/:~".contains(&letter)
+            letter.is_ascii_alphanumeric() || marks.contains(&letter)
         };
         let limit = (at + most).min(self.squeezed.len());
         let apart = |index: &usize| *index > at && self.before[*index] != Space::None;

@@ -1,5 +1,7 @@
 //! Every text a rule knows is found by it, whatever a terminal or a log did to it, and no other text is.
 
+mod catalogue;
+
 use super::*;
 use crate::test_support::{env, machines};
 
@@ -64,6 +66,27 @@ fn every_sample_finds_its_rule_first_in_any_dress() {
         }
         assert!(Pasted::new(text.sample).find(text.pattern).is_some(), "{}", text.pattern);
     }
+}
+
+#[test]
+fn every_row_of_the_catalogue_is_its_rule() {
+    for (row, words, id) in catalogue::ROWS {
+        assert!(crate::rule(id).is_some(), "row {row}: no rule {id}");
+        if !words.is_empty() {
+            assert_eq!(rules_for(words).first(), Some(id), "row {row}: {words}");
+            let long = format!("ImportError: /v/lib/python3.12/site-packages/x.so: {words}");
+            assert!(*words == "Killed" || rules_for(&long).contains(id), "row {row}: {long}");
+        }
+    }
+    let rows = |prefix: &str| {
+        let rows: BTreeSet<&str> = catalogue::ROWS
+            .iter()
+            .map(|row| row.0)
+            .filter(|row| row.starts_with('R') == (prefix == "R"))
+            .collect();
+        rows.len()
+    };
+    assert_eq!((rows(""), rows("R")), (30, 12));
 }
 
 #[test]

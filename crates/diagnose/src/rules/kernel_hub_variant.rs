@@ -1,0 +1,82 @@
+use super::{Look, Rule, Seen, Text};
+use crate::torch_build::installed;
+use facts::{Machine, Platform, PyEnv};
+pub(super) const RULE: Rule = Rule {
+    id: "kernel-hub-variant",
+    title: "the kernel hub has no build for this torch",
+    about: "\
+The kernels package downloads compiled kernels, one build for each torch release, CUDA release, C++ ABI and processor
+(torch29-cxx11-cu128-x86_64-linux). A torch that is newer or older than every build of that kernel finds none, and so
+does a processor or system nobody built for.
+
+It shows as
+  FileNotFoundError: Cannot find a build variant for this system in kernels-community/flash-attn
+
+Seen by comparing the torch, CUDA and processor here with the names of the folders under build/ in that repository;
+newer releases of the package list why each does not fit.
+
+Take a revision of the kernel whose builds use the stable ABI (they fit every later torch), upgrade the kernels
+package, or install a torch that is among its builds.",
+    links: &[
+        "https://github.com/huggingface/kernels/pull/25",
+        "https://github.com/huggingface/kernels/issues/436",
+    ],
+    texts: &[
+        Text {
+            pattern: "Cannot find a build variant for this system in {repository}",
+            sample: "FileNotFoundError: Cannot find a build variant for this system in kernels-community/flash-attn (revision: main). Available variants: torch27-cxx11-cu126-x86_64-linux, torch28-cxx11-cu128-x86_64-linux",
+        },
+    ],
+    remedy: |seen| {
+        let mut lines = vec![format!("{} --upgrade", seen.installer().install(&["kernels".into()], None))];
+        if let Some(variant) = seen.env().and_then(|env| variant(seen.machine(), env)) {
+            lines.insert(0, format!("# the build that would fit here is {variant}; look for it under build/ of the kernel"));
+        }
+        lines
+    },
+    look: Some(look),
+    ..Rule::BLANK
+};
+
+/// The folder of a build that fits: `torch29-cxx11-cu128-x86_64-linux`.
+fn variant(machine: &Machine, env: &PyEnv) -> Option<String> {
+    let torch = installed(env)?;
+    let (cuda, minor) = (torch.cuda?, torch.version.minor());
+    let arch = match machine.platform {
+        Platform::LinuxX86_64 => "x86_64",
+        Platform::LinuxAarch64 => "aarch64",
+        _ => return None,
+    };
+    Some(format!("torch{}{}-cxx11-cu{}{}-{arch}-linux", minor.0, minor.1, cuda.0, cuda.1))
+}
+
+/// Where the message lists the variants there are, the one for this torch is among them or not.
+fn look(seen: &Seen) -> Option<Look> {
+    let env = seen.env()?;
+    let wanted = variant(seen.machine(), env)?;
+    let torch = env.torch.as_ref()?;
+    let listed = seen.text.contains("-linux");
+    listed.then(|| {
+        let there = seen.text.contains(&wanted);
+        Look::new(!there, format!("this torch wants {wanted}"), torch.source.clone())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_support::{env, machines};
+
+    #[test]
+    fn the_listed_variants_are_held_against_the_torch_here() {
+        let explain = |torch: &str, cuda: &str| {
+            let text = "FileNotFoundError: Cannot find a build variant for this system in k/a. \
+                        Available: torch28-cxx11-cu128-x86_64-linux";
+            let envs = [env("/v").torch(torch, Some(cuda)).build()];
+            crate::explain(text, &machines::a10(), &envs).remove(0)
+        };
+        let other = explain("2.11.0+cu130", "13.0");
+        assert_eq!((other.rule.id, other.confirmed_here), ("kernel-hub-variant", Some(true)));
+        assert!(other.fix[0].contains("torch211-cxx11-cu130-x86_64-linux"), "{:?}", other.fix);
+        assert_eq!(explain("2.8.0+cu128", "12.8").confirmed_here, Some(false));
+    }
+}

@@ -1,0 +1,92 @@
+use super::{Rule, Text};
+use crate::remedy::quote;
+pub(super) const RULE: Rule = Rule {
+    id: "kernel-syntax-error",
+    title: "a syntax error in a Python module",
+    about: "\
+Python refuses a whole module for one syntax error, when it is first imported: a test run that imports it late fails
+late, and a package that catches ImportError around it goes on without its kernels. A missing `except` after `try`, an
+unclosed bracket or a half-resolved merge are the usual ones.
+
+It shows as
+  File \"nsa/kernels.py\", line 212
+  SyntaxError: expected 'except' or 'finally' block
+
+The two lines above it name the file and the line; nothing of the module has run.
+
+Compile every module before any test runs: `python -m compileall -q` reports each file and line and imports nothing.",
+    links: &[
+        "https://docs.python.org/3/library/compileall.html",
+    ],
+    texts: &[
+        Text {
+            pattern: "SyntaxError: expected 'except' or 'finally' block",
+            sample: "  File \"nsa/kernels/triton_sel.py\", line 212
+    return out
+SyntaxError: expected 'except' or 'finally' block",
+        },
+        Text {
+            pattern: "SyntaxError: invalid syntax",
+            sample: "  File \"nsa/core.py\", line 40
+    <<<<<<< HEAD
+    ^^
+SyntaxError: invalid syntax",
+        },
+        Text {
+            pattern: "IndentationError: unexpected indent",
+            sample: "  File \"nsa/core.py\", line 41
+    x = 1
+IndentationError: unexpected indent",
+        },
+        Text {
+            pattern: "IndentationError: expected an indented block",
+            sample: "  File \"nsa/core.py\", line 42
+IndentationError: expected an indented block after 'try' statement on line 41",
+        },
+        Text {
+            pattern: "SyntaxError: '*' was never closed",
+            sample: "  File \"nsa/core.py\", line 42
+    out = f(
+SyntaxError: '(' was never closed",
+        },
+    ],
+    remedy: |seen| {
+        let python = seen.installer().python();
+        match place(seen.text) {
+            Some((file, line)) => vec![
+                format!("# {file}, line {line}:"),
+                format!("{python} -m py_compile {}", quote(file)),
+                format!("{python} -m compileall -q ."),
+            ],
+            None => vec![format!("{python} -m compileall -q .")],
+        }
+    },
+    ..Rule::BLANK
+};
+
+/// The file and line that the traceback names last before the error.
+fn place(text: &str) -> Option<(&str, u32)> {
+    // Quotes were made equal when the text was read.
+    let before = &text[..text.find("SyntaxError:").or_else(|| text.find("IndentationError:"))?];
+    let (_, last) = before.rsplit_once("File '")?;
+    let (file, rest) = last.split_once("', line ")?;
+    let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+    Some((file, rest[..digits].parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_support::machines;
+
+    #[test]
+    fn the_file_and_line_are_named() {
+        let text = "Traceback (most recent call last):\n  File \"run.py\", line 3, in <module>\n    import kernels\n  \
+                    File \"nsa/kernels.py\", line 212\n    return out\nSyntaxError: expected 'except' or 'finally' block";
+        let found = crate::explain(text, &machines::x86(), &[]).remove(0);
+        assert_eq!(found.rule.id, "kernel-syntax-error");
+        assert_eq!(
+            found.fix[..2],
+            ["# nsa/kernels.py, line 212:", "python -m py_compile nsa/kernels.py"]
+        );
+    }
+}

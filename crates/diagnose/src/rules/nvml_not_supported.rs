@@ -1,0 +1,60 @@
+use super::{Look, Rule, Seen, Text};
+
+pub(super) const RULE: Rule = Rule {
+    id: "nvml-not-supported",
+    title: "NVML does not tell this GPU's memory, and that is no fault",
+    about: "\
+A GPU that shares the host's memory (GB10 in a DGX Spark, Jetson) has no memory of its own that NVML could count, so
+it answers Not Supported; nvidia-smi shows [N/A] or Not Supported in that column. Tools that take the answer for a
+failure stop or report 0 bytes.
+
+It shows as
+  pynvml.NVMLError_NotSupported: Not Supported
+or as Memory-Usage: Not Supported in nvidia-smi's table.
+
+All is well: CUDA programs use the host's memory, and what is free there is what /proc/meminfo says. Count with
+MemAvailable, and leave some of it to the system, since a GPU program can take all of it.",
+    links: &[
+        "https://docs.nvidia.com/dgx/dgx-spark/known-issues.html",
+    ],
+    texts: &[
+        Text {
+            pattern: "NVMLError_NotSupported: Not Supported",
+            sample: "pynvml.NVMLError_NotSupported: Not Supported",
+        },
+        Text {
+            pattern: "NVIDIA GB10*Not Supported",
+            sample: "|   0  NVIDIA GB10                    On  |   0000000F:01:00.0 Off |                  N/A |
+| N/A   41C    P8              4W /  N/A  | Not Supported          |      0%      Default |",
+        },
+    ],
+    remedy: |_| vec!["grep -E 'MemTotal|MemAvailable' /proc/meminfo".into()],
+    look: Some(look),
+    ..Rule::BLANK
+};
+
+fn look(seen: &Seen) -> Option<Look> {
+    let gpu = crate::gpu::nvidia(seen.machine()).next()?;
+    let memory = gpu.memory_total_bytes.as_ref();
+    let shared = memory.is_some_and(|fact| fact.source.contains("meminfo"));
+    let source = memory.map_or(gpu.name.source.clone(), |fact| fact.source.clone());
+    Some(match shared {
+        true => Look::new(true, format!("{} shares the host's memory", gpu.name.value), source),
+        false => {
+            Look::new(false, format!("NVML tells the memory of the {}", gpu.name.value), source)
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_support::machines;
+
+    #[test]
+    fn a_gb10_confirms_it() {
+        let text = "pynvml.NVMLError_NotSupported: Not Supported";
+        assert_eq!(crate::explain(text, &machines::gb10(), &[])[0].confirmed_here, Some(true));
+        assert_eq!(crate::explain(text, &machines::a10(), &[])[0].confirmed_here, Some(false));
+        assert_eq!(crate::explain(text, &machines::x86(), &[])[0].confirmed_here, None);
+    }
+}

@@ -1,0 +1,89 @@
+use super::{Context, Need, Rule};
+use crate::gpu;
+use crate::remedy::Installer;
+use crate::torch_build::live_dist;
+use facts::{Confidence, Finding, Machine, PyEnv, Severity};
+pub(super) const RULE: Rule = Rule {
+    id: "sm103-miscompile",
+    title: "causal-conv1d compiled for B300 by CUDA 13 computes wrongly",
+    about: "\
+nvcc of CUDA 13 miscompiles causal-conv1d's kernels for sm_103 (B300): the result is off by 0.4 to 0.6 and nothing is
+said; the update of the convolution state is lost altogether. A build from source takes that path by itself, because
+the setup adds sm_103 from CUDA 13 on. The published wheels have code for sm_100 only, which runs on B300 and is
+right.
+
+It shows as nothing at all: wrong text from a hybrid model, while every test of speed passes.
+
+Seen by the GPU being a B300 and the package having no wheel's label; whether the file has sm_103 code, its fatbin
+tells.
+
+Install the published wheel, or build for sm_100 alone, and compare with F.conv1d before trusting it.",
+    links: &[
+        "https://github.com/Dao-AILab/causal-conv1d/issues/105",
+        "https://github.com/Dao-AILab/causal-conv1d/pull/106",
+    ],
+    texts: &[
+    ],
+    remedy: |seen| {
+        let build = seen.installer().build(&["causal-conv1d"]);
+        vec![format!("CAUSAL_CONV1D_FORCE_BUILD=TRUE TORCH_CUDA_ARCH_LIST=10.0 {build}")]
+    },
+    needs: &[Need::Gpu, Need::Package("causal-conv1d")],
+    check: Some(check),
+    #[cfg(test)]
+    cases: tests::cases,
+    ..Rule::BLANK
+};
+
+fn check(context: &Context) -> Vec<Finding> {
+    context.envs.iter().filter_map(|env| judge(context.machine, env)).collect()
+}
+
+fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
+    let (gpu, _) = gpu::capabilities(machine).into_iter().find(|(_, sm)| *sm == (10, 3))?;
+    let dist = live_dist(env, "causal-conv1d")?;
+    // A published wheel's version has a label (+cu12torch2.9...) and no sm_103 code.
+    if dist.version.contains('+') {
+        return None;
+    }
+    let finding = RULE
+        .finding(
+            Severity::Warning,
+            Confidence::Possible,
+            format!("causal-conv1d {} in {} may compute wrongly on the {}", dist.version, env.root, gpu.name.value),
+        )
+        .evidence(gpu::describe(gpu), gpu.name.source.clone())
+        .evidence(format!("causal-conv1d {}, without a wheel's label", dist.version), format!("{}/METADATA", dist.path))
+        .cause("Built here by CUDA 13 it has sm_103 code, which that nvcc miscompiles; code for sm_100 runs and is right.")
+        .fix([format!(
+            "CAUSAL_CONV1D_FORCE_BUILD=TRUE TORCH_CUDA_ARCH_LIST=10.0 {}",
+            Installer::of(env).build(&["causal-conv1d"])
+        )])
+        .done();
+    Some(finding)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_support::{Case, env, machines};
+    use facts::{Confidence::*, Severity::*};
+
+    pub(super) fn cases() -> Vec<Case> {
+        let b300 = || machines::x86_with("NVIDIA B300 SXM6 AC", (10, 3), "580.95.05", (13, 0));
+        let conv = |version: &str| vec![env("/v").dist("causal-conv1d", version).build()];
+        vec![
+            Case::new("a build from source on B300", b300(), conv("1.6.1")).finds(
+                Warning,
+                Possible,
+                &[
+                    "may compute wrongly on the NVIDIA B300",
+                    "TORCH_CUDA_ARCH_LIST=10.0",
+                    "without a wheel's label",
+                ],
+            ),
+            Case::new("the published wheel", b300(), conv("1.6.1+cu12torch2.9cxx11abiTRUE")),
+            Case::new("H200", machines::h200(), conv("1.6.1")),
+            Case::new("B300 without it", b300(), vec![env("/v").build()]),
+        ]
+    }
+}

@@ -1,0 +1,132 @@
+use super::{Context, Need, Rule, Text};
+use crate::remedy::{Installer, quote};
+use facts::{Confidence, Finding, Machine, Platform, PyEnv, Severity};
+use std::collections::BTreeMap;
+pub(super) const RULE: Rule = Rule {
+    id: "wrong-architecture",
+    title: "a compiled file for another processor",
+    about: "\
+A package holds machine code for another processor architecture: an x86-64 .so on 64-bit Arm, or the reverse. It
+happens when a wheel is tagged py3-none-any but has compiled files inside, when an environment was copied from another
+machine, and when a container image of the other architecture runs under emulation.
+
+It shows as one of
+  OSError: .../x.so: cannot open shared object file: No such file or directory
+although the file is there, as
+  OSError: .../x.so: wrong ELF class: ELFCLASS32
+  exec format error
+or as a module that is not found although its .cpython-312-x86_64-linux-gnu.so is there.
+
+Seen by reading the machine field in the file's ELF header, and the architecture in its name.
+
+Build the package here, or install its wheel for this architecture.",
+    links: &[
+        "https://github.com/state-spaces/mamba/issues/891",
+    ],
+    texts: &[
+        Text {
+            pattern: "wrong ELF class: ELFCLASS*",
+            sample: "OSError: /v/lib/libown.so: wrong ELF class: ELFCLASS32",
+        },
+        Text {
+            pattern: "cannot execute binary file: Exec format error",
+            sample: "bash: ./bin/ptxas: cannot execute binary file: Exec format error",
+        },
+        Text {
+            pattern: "Exec format error: *ptxas",
+            sample: "OSError: [Errno 8] Exec format error: '/v/lib/python3.12/site-packages/triton/backends/nvidia/bin/ptxas'",
+        },
+        Text {
+            pattern: "ELF file's phentsize not the expected size",
+            sample: "ImportError: /v/lib/x.so: ELF file's phentsize not the expected size",
+        },
+        Text {
+            pattern: "x86_64-linux-gnu.so: cannot open shared object file: No such file or directory",
+            sample: "ImportError: /v/lib/python3.12/site-packages/selective_scan_cuda.cpython-312-x86_64-linux-gnu.so: cannot open shared object file: No such file or directory",
+        },
+    ],
+    remedy: |seen| seen.fitting_extension(),
+    needs: &[Need::Environment],
+    check: Some(check),
+    #[cfg(test)]
+    cases: tests::cases,
+    ..Rule::BLANK
+};
+
+fn check(context: &Context) -> Vec<Finding> {
+    context.envs.iter().filter_map(|env| judge(context.machine, env)).collect()
+}
+
+/// CPython puts the architecture into the name of every extension it compiles.
+fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
+    let (own, other) = match machine.platform {
+        Platform::LinuxX86_64 => ("x86-64", "-aarch64-linux-gnu.so"),
+        Platform::LinuxAarch64 => ("64-bit Arm", "-x86_64-linux-gnu.so"),
+        _ => return None,
+    };
+    let mut strays: BTreeMap<&str, (&str, usize)> = BTreeMap::new();
+    for file in env.native_files.iter().filter(|file| file.path.ends_with(other)) {
+        let dist = file.dist.as_deref().unwrap_or("no package");
+        strays.entry(dist).or_insert((file.path.as_str(), 0)).1 += 1;
+    }
+    if strays.is_empty() {
+        return None;
+    }
+    let names: Vec<&str> = strays.keys().copied().collect();
+    let mut draft = RULE.finding(
+        Severity::Error,
+        Confidence::Certain,
+        format!(
+            "{} in {} is compiled for another processor than this {own} one",
+            names.join(", "),
+            env.root
+        ),
+    );
+    for (dist, (path, count)) in &strays {
+        draft = draft
+            .evidence(format!("{dist}: {count} compiled for {}", other.trim_matches('-')), *path);
+    }
+    let installer = Installer::of(env);
+    let packages: Vec<&str> = names.into_iter().filter(|name| *name != "no package").collect();
+    let fix = match packages.is_empty() {
+        true => vec![
+            "# make the environment again on this machine: it was copied from another one"
+                .to_owned(),
+            format!("python3 -m venv --clear {}", quote(&env.root)),
+        ],
+        false => vec![installer.build(&packages)],
+    };
+    Some(draft.cause("Python does not load an extension whose name has another architecture, nor the loader its code.").fix(fix).done())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_support::{Case, env, machines};
+    use facts::{Confidence::*, Severity::*};
+
+    pub(super) fn cases() -> Vec<Case> {
+        let mamba = |arch: &str| {
+            let file = format!("selective_scan_cuda.cpython-312-{arch}-linux-gnu.so");
+            vec![env("/v").dist("mamba-ssm", "2.3.1").native("mamba-ssm", &file).build()]
+        };
+        vec![
+            Case::new("the x86-64 wheel on a GB10", machines::gb10(), mamba("x86_64")).finds(
+                Error,
+                Certain,
+                &[
+                    "mamba-ssm in /v is compiled for another processor than this 64-bit Arm one",
+                    "selective_scan_cuda.cpython-312-x86_64-linux-gnu.so",
+                    "--no-build-isolation --no-binary mamba-ssm mamba-ssm",
+                ],
+            ),
+            Case::new("an Arm file on x86-64", machines::a10(), mamba("aarch64")).finds(
+                Error,
+                Certain,
+                &["x86-64"],
+            ),
+            Case::new("the right one", machines::gb10(), mamba("aarch64")),
+            Case::new("the right one on x86-64", machines::a10(), mamba("x86_64")),
+            Case::new("off Linux", machines::m3_max(), mamba("x86_64")),
+        ]
+    }
+}
