@@ -192,6 +192,15 @@ DEVICE void named_barrier_arrive(u32 id, u32 threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+// Four 8 x 8 matrices of 16-bit elements (ldmatrix): lanes 8 i to 8 i + 7 give the addresses of the rows of matrix i,
+// and words[i] gets elements t % 4 * 2 and the next of row t / 4.
+DEVICE void load_matrices(u32 (&words)[4], u32 address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+               : "r"(address)
+               : "memory");
+}
+
 // ---- Numbers.
 
 // Two floats rounded to the storage type; `low` gets the lower half.
