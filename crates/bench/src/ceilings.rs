@@ -2,7 +2,7 @@
 //! its samples, where a kernel's figure is its median: what slowed a sample down was not the machine's limit.
 
 use crate::timing::repeat;
-use device::{Device, Isa};
+use device::{Device, HostBuffer, Isa};
 use facts::{Ceilings, GemmCeilings};
 use half::bf16;
 use kernels::cpu::copy::copy_parallel;
@@ -21,8 +21,9 @@ pub fn ceilings(device: &Device, budget: Duration) -> Ceilings {
 
 /// Bytes read plus bytes written per second when every core copies its share of a large buffer.
 fn copy(device: &Device, budget: Duration) -> f64 {
-    let from = vec![1f32; COPY_BYTES / size_of::<f32>()];
-    let mut to = vec![0f32; COPY_BYTES / size_of::<f32>()];
+    // The same memory that tensors have.
+    let from = HostBuffer::filled(1f32, COPY_BYTES / size_of::<f32>());
+    let mut to = HostBuffer::filled(0f32, COPY_BYTES / size_of::<f32>());
     let samples = repeat(budget, || copy_parallel(device, &from, &mut to));
     assert!(to == from, "the copy ceiling copied wrongly");
     2.0 * COPY_BYTES as f64 / samples.fastest() / 1e6

@@ -112,18 +112,21 @@ mod tests {
         for grid in [0, 1, 2, 7, 1000] {
             for threads in [1, 2, 5] {
                 let device = device.with_threads(threads);
-                let mut hits = vec![0u32; grid];
-                let shared = SharedMut::new(&mut hits);
-                // SAFETY: block `i` takes only element `i`.
-                device.launch(
-                    "count",
-                    grid,
-                    || (),
-                    |(), block| unsafe { shared.slice(block..block + 1)[0] += 1 },
-                );
-                assert!(hits.iter().all(|hits| *hits == 1), "grid {grid} threads {threads}");
-                assert_eq!(device.launches().of("count").count, 1);
-                assert_eq!(device.launches().of("count").blocks, grid as u64);
+                for kernel in ["dealt", "streaming"] {
+                    let mut hits = vec![0u32; grid];
+                    let shared = SharedMut::new(&mut hits);
+                    // SAFETY: block `i` takes only element `i`.
+                    let count =
+                        |(): &mut (), block| unsafe { shared.slice(block..block + 1)[0] += 1 };
+                    match kernel {
+                        "dealt" => device.launch(kernel, grid, || (), count),
+                        _ => device.launch_streaming(kernel, grid, || (), count),
+                    }
+                    let case = format!("{kernel} grid {grid} threads {threads}");
+                    assert!(hits.iter().all(|hits| *hits == 1), "{case}");
+                    assert_eq!(device.launches().of(kernel).count, 1, "{case}");
+                    assert_eq!(device.launches().of(kernel).blocks, grid as u64, "{case}");
+                }
                 assert_eq!(device.launches().of("other").count, 0);
             }
         }

@@ -19,31 +19,73 @@ impl Device {
         scratch: impl Fn() -> S + Sync,
         body: impl Fn(&mut S, usize) + Sync,
     ) {
-        let next = AtomicUsize::new(0);
+        self.run(kernel, grid, 1, scratch, body);
+    }
+
+    /// As [`Device::launch`], but each thread begins with its own share of neighbouring blocks, and takes others' only
+    /// when that is done. For blocks that stream through memory once: a thread then walks one long range, which the
+    /// memory system serves up to twice as fast as ranges that alternate between threads.
+    pub fn launch_streaming<S>(
+        &self,
+        kernel: &str,
+        grid: usize,
+        scratch: impl Fn() -> S + Sync,
+        body: impl Fn(&mut S, usize) + Sync,
+    ) {
+        self.run(kernel, grid, self.capabilities().threads, scratch, body);
+    }
+
+    /// Runs a grid cut into `shares` ranges of neighbouring blocks.
+    fn run<S>(
+        &self,
+        kernel: &str,
+        grid: usize,
+        shares: usize,
+        scratch: impl Fn() -> S + Sync,
+        body: impl Fn(&mut S, usize) + Sync,
+    ) {
+        let share = grid.div_ceil(shares).max(1);
+        let next: Vec<AtomicUsize> = (0..grid).step_by(share).map(AtomicUsize::new).collect();
         let done = AtomicU64::new(0);
-        let work = || {
+        let work = |first: usize| {
             let mut own = None;
-            loop {
-                let block = next.fetch_add(1, Ordering::Relaxed);
-                if block >= grid {
-                    return;
+            for turn in 0..next.len() {
+                let range = (first + turn) % next.len();
+                let end = ((range + 1) * share).min(grid);
+                loop {
+                    let block = next[range].fetch_add(1, Ordering::Relaxed);
+                    if block >= end {
+                        break;
+                    }
+                    body(own.get_or_insert_with(&scratch), block);
+                    done.fetch_add(1, Ordering::Relaxed);
                 }
-                body(own.get_or_insert_with(&scratch), block);
-                done.fetch_add(1, Ordering::Relaxed);
             }
+            order_streamed_stores();
         };
         let workers = self.capabilities().threads.min(grid);
         if workers <= 1 {
-            work();
+            work(0);
         } else {
             rayon::scope(|scope| {
-                for _ in 1..workers {
-                    scope.spawn(|_| work());
+                for worker in 1..workers {
+                    let work = &work;
+                    scope.spawn(move |_| work(worker));
                 }
-                work();
+                work(0);
             });
         }
         self.launches().record(kernel, done.into_inner());
+    }
+}
+
+/// Makes a thread's stores past the caches visible before it ends: no other instruction orders them. Once for all
+/// blocks of a thread, since it waits for memory.
+fn order_streamed_stores() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: SSE is part of the architecture.
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
     }
 }
 

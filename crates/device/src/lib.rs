@@ -5,9 +5,11 @@
 mod backends;
 mod capabilities;
 mod grid;
+mod host;
 mod launches;
 
 pub use backends::{BACKENDS, Backend, Device, Unavailable, open};
 pub use capabilities::{Capabilities, Isa};
 pub use grid::SharedMut;
+pub use host::HostBuffer;
 pub use launches::{LaunchRecord, Launches};

@@ -1,3 +1,4 @@
+use device::HostBuffer;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use std::collections::BTreeMap;
@@ -54,11 +55,11 @@ pub struct Tensor {
 
 #[derive(Debug, Clone, PartialEq)]
 enum Data {
-    F64(Vec<f64>),
-    F32(Vec<f32>),
-    Bf16(Vec<bf16>),
-    F16(Vec<f16>),
-    I32(Vec<i32>),
+    F64(HostBuffer<f64>),
+    F32(HostBuffer<f32>),
+    Bf16(HostBuffer<bf16>),
+    F16(HostBuffer<f16>),
+    I32(HostBuffer<i32>),
 }
 
 /// Tensors by name.
@@ -99,7 +100,7 @@ macro_rules! element {
                     values.len(),
                     "values for shape {shape:?}"
                 );
-                Tensor { shape: shape.to_vec(), data: Data::$variant(values) }
+                Tensor { shape: shape.to_vec(), data: Data::$variant(values.into()) }
             }
             fn view(tensor: &Tensor) -> Option<&[Self]> {
                 match &tensor.data {
@@ -155,11 +156,11 @@ impl Tensor {
     pub fn poisoned(shape: &[usize], dtype: DType) -> Self {
         let len = shape.iter().product();
         let data = match dtype {
-            DType::F64 => Data::F64(vec![f64::NAN; len]),
-            DType::F32 => Data::F32(vec![f32::NAN; len]),
-            DType::Bf16 => Data::Bf16(vec![bf16::NAN; len]),
-            DType::F16 => Data::F16(vec![f16::NAN; len]),
-            DType::I32 => Data::I32(vec![i32::MIN; len]),
+            DType::F64 => Data::F64(HostBuffer::filled(f64::NAN, len)),
+            DType::F32 => Data::F32(HostBuffer::filled(f32::NAN, len)),
+            DType::Bf16 => Data::Bf16(HostBuffer::filled(bf16::NAN, len)),
+            DType::F16 => Data::F16(HostBuffer::filled(f16::NAN, len)),
+            DType::I32 => Data::I32(HostBuffer::filled(i32::MIN, len)),
         };
         Self { shape: shape.to_vec(), data }
     }
@@ -214,7 +215,7 @@ impl Tensor {
     /// Every element as float64, exactly.
     pub fn to_f64(&self) -> Vec<f64> {
         match &self.data {
-            Data::F64(values) => values.clone(),
+            Data::F64(values) => values.to_vec(),
             Data::F32(values) => values.iter().map(|x| f64::from(*x)).collect(),
             Data::Bf16(values) => values.iter().map(|x| x.to_f64()).collect(),
             Data::F16(values) => values.iter().map(|x| x.to_f64()).collect(),

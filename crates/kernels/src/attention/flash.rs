@@ -116,14 +116,20 @@ fn run_with<P: panel::Products + stream::Products>(
         let panels = panel::Scratch::new(isa, plan.panels, dim, value_dim);
         (panels, stream::Scratch::new(plan.heads, dim, value_dim))
     };
-    device.launch(&kernel, plan.items.len(), scratch, |(panels, stream), block| {
+    let streams = |item: &Item| item.rows.len() <= tiling.stream_rows;
+    let body = |(panels, stream): &mut (panel::Scratch, stream::Scratch), block: usize| {
         let (operands, item) = (&operands, &plan.items[block]);
-        if item.rows.len() <= tiling.stream_rows {
+        if streams(item) {
             dispatch(isa, stream::Block::<P> { operands, item, scratch: stream });
         } else {
             dispatch(isa, panel::Block::<P> { operands, item, scratch: panels });
         }
-    });
+    };
+    if plan.items.iter().all(streams) {
+        device.launch_streaming(&kernel, plan.items.len(), scratch, body);
+    } else {
+        device.launch(&kernel, plan.items.len(), scratch, body);
+    }
     if !plan.merges.is_empty() {
         let merge = |values: &mut Vec<f32>, block: usize| {
             operands.output.merge(&plan.merges[block], values)

@@ -5,6 +5,7 @@
 mod channel_first;
 mod channel_last;
 mod states;
+mod step;
 
 use super::{Activation, Conv1dProblem, Layout};
 use crate::cpu::simd::Simd;
@@ -50,6 +51,8 @@ struct Operands<'a, E> {
     states: SharedMut<'a, f32>,
     /// Whether o is large enough to be written past the caches.
     stream: bool,
+    /// Whether the states are.
+    stream_states: bool,
 }
 
 impl<E: Element> Operands<'_, E> {
@@ -123,6 +126,7 @@ fn launch<E: Element>(
     {
         let o = elements_mut::<E>(o.as_mut());
         let stream = size_of_val(o) >= STREAM_BYTES;
+        let states = elements_mut::<f32>(outputs.get_mut("final_state"));
         let operands = Operands::<E> {
             problem,
             x: elements(inputs.tensor("x")),
@@ -133,8 +137,9 @@ fn launch<E: Element>(
             },
             initial_state: inputs.get("initial_state").map(elements),
             o: SharedMut::new(o),
-            states: SharedMut::new(elements_mut::<f32>(outputs.get_mut("final_state"))),
             stream,
+            stream_states: size_of_val(states) >= STREAM_BYTES,
+            states: SharedMut::new(states),
         };
         // One token a sequence looks the same in both layouts; channels are then what is contiguous.
         if problem.layout == Layout::ChannelFirst && problem.sequences.longest() > 1 {

@@ -48,7 +48,6 @@ impl SimdKernel for Copy<'_> {
             // SAFETY: `at + LANES` values lie in both slices, and `to` is aligned from `head` on.
             unsafe { simd.stream(to.as_mut_ptr().add(at), simd.load(from.as_ptr().add(at))) };
         }
-        simd.stream_end();
         to[head + body..].copy_from_slice(&from[head + body..]);
     }
 }

@@ -13,6 +13,8 @@ pub mod math;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod portable;
+#[cfg(target_arch = "x86_64")]
+mod triples;
 
 #[cfg(target_arch = "x86_64")]
 pub use avx2::Avx2;
@@ -57,13 +59,12 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// `to` must be writable for `count` values, `count <= LANES`.
     unsafe fn store_first(self, to: *mut f32, v: Self::V, count: usize);
-    /// Writes all lanes past the caches, for outputs much larger than them; call [`Simd::stream_end`] when done.
+    /// Writes all lanes past the caches, for outputs much larger than them. [`device::Device::launch`]
+    /// orders such writes before what follows the launch.
     ///
     /// # Safety
     /// As [`Simd::store`], and `to` must be aligned to the size of the vector.
     unsafe fn stream(self, to: *mut f32, v: Self::V);
-    /// Orders earlier [`Simd::stream`] writes before what follows.
-    fn stream_end(self);
     /// `LANES` bfloat16 values, widened.
     ///
     /// # Safety
@@ -74,6 +75,10 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// Every row of both blocks must be readable or writable for `TRANSPOSE` values.
     unsafe fn transpose(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize);
+    /// `LANES` triples, in memory order in three vectors, as one vector of first, of second and of third members.
+    fn split_triples(self, v: [Self::V; 3]) -> [Self::V; 3];
+    /// The inverse of [`Simd::split_triples`].
+    fn join_triples(self, v: [Self::V; 3]) -> [Self::V; 3];
 
     /// Lane-wise sum.
     fn add(self, a: Self::V, b: Self::V) -> Self::V;

@@ -11,7 +11,7 @@ use device::{Device, Isa, SharedMut};
 use std::ops::Range;
 
 /// f32 values of a cache line: the narrowest part of a head's values.
-const LINE: usize = 16;
+pub(super) const LINE: usize = 16;
 
 /// Values per block. State columns never meet in the recurrence, so a head can be shared by cores, each computing the
 /// key side again: `fixed_work` is that side's share of a whole head's work. Results do not depend on the width.
@@ -73,6 +73,18 @@ impl<'a, E: Element> Part<'a, E> {
         unsafe { self.states.slice(start..start + channels.len() * self.columns) }
     }
 
+    /// The final state of the whole head, where this part has all of its columns.
+    pub(super) fn whole_final_state<'b>(&self) -> Option<&'b mut [f32]>
+    where
+        'a: 'b,
+    {
+        let KdaProblem { value_dim, key_dim, .. } = *self.operands.problem;
+        let start = self.initial_state(0);
+        // SAFETY: no other sequence has this slot, no other part any column of this head.
+        (self.columns == value_dim)
+            .then(|| unsafe { self.states.slice(start..start + key_dim * value_dim) })
+    }
+
     /// The rows of a state in ranges that [`Self::final_state`] takes, of up to `most` rows.
     pub(super) fn rows_together(&self, most: usize) -> impl Iterator<Item = Range<usize>> + use<E> {
         let KdaProblem { value_dim, key_dim, .. } = *self.operands.problem;
@@ -106,7 +118,7 @@ pub(super) fn launch<E: Element, K: Default>(
         let untouched = problem.slots.untouched();
         let computed = problem.sequences.count() * heads * parts;
         let grid = computed + untouched.len() * heads;
-        device.launch(kernel, grid, K::default, |scratch, block| {
+        device.launch_streaming(kernel, grid, K::default, |scratch, block| {
             let copy = |slot: usize, head: usize| {
                 let start = operands.state_row(slot, head, 0);
                 // SAFETY: no block computes this head of this slot, and this block alone copies it.
@@ -161,7 +173,6 @@ impl<E: Element> SimdKernel for CopyState<'_, E> {
         match operands.initial_state_f32() {
             Some(from) if stream => {
                 stream_copy(simd, &from[start..start + to.len()], to);
-                simd.stream_end();
             }
             _ => operands.initial_state(simd, start, to),
         }

@@ -7,7 +7,7 @@ mod step;
 use self::step::Step;
 use super::KdaProblem;
 use super::operands::{Operands, narrow};
-use super::parts::{self, Part};
+use super::parts::{self, LINE, Part};
 use crate::cpu::simd::{Simd, SimdKernel, dispatch};
 use crate::stream::stream_copy;
 use crate::{DType, Element, Inputs, TensorMap};
@@ -87,9 +87,6 @@ impl<E: Element> SimdKernel for Block<'_, E> {
                 self.token_by_token(simd);
             }
         }
-        if self.part.stream {
-            simd.stream_end();
-        }
     }
 }
 
@@ -102,10 +99,16 @@ impl<E: Element> Block<'_, E> {
         let (operands, token, head) = (part.operands(), part.tokens.start, part.head);
         let (channels, stride) = (operands.problem.key_dim, operands.problem.value_dim);
         step.prepare(simd, operands, token, head);
-        // One row after the other: the processor reads ahead in one stream of lines but not in several.
-        step.read::<S, 1>(simd, channels, &initial[part.initial_state(0)..], stride);
+        step.read(simd, channels, &initial[part.initial_state(0)..], stride);
         step.output(simd, operands, token, head, part.column);
         narrow(step.out(), part.output(token));
+        let to = part.whole_final_state().filter(|to| part.stream && is_whole_lines(to, stride));
+        if let Some(to) = to {
+            let from = &initial[part.initial_state(0)..][..to.len()];
+            // SAFETY: both hold K rows of `stride` values, which are whole lines; an output is no input.
+            unsafe { step.stream(simd, from.as_ptr(), to.as_mut_ptr()) };
+            return;
+        }
         for rows in part.rows_together(STREAM_ROWS) {
             let from = &initial[part.initial_state(rows.start)..];
             put(simd, part, step, rows.clone(), from, stride, written);
@@ -124,7 +127,7 @@ impl<E: Element> Block<'_, E> {
         }
         for token in part.tokens.clone() {
             step.prepare(simd, operands, token, head);
-            step.read::<S, 4>(simd, channels, state, columns);
+            step.read(simd, channels, state, columns);
             step.output(simd, operands, token, head, part.column);
             narrow(step.out(), part.output(token));
             if token + 1 < part.tokens.end {
@@ -138,6 +141,11 @@ impl<E: Element> Block<'_, E> {
             put(simd, part, step, rows.clone(), from, columns, written);
         }
     }
+}
+
+/// Whether rows of so many values, the first of them at the start of `state`, are whole cache lines.
+fn is_whole_lines(state: &[f32], columns: usize) -> bool {
+    columns.is_multiple_of(LINE) && state.as_ptr().addr().is_multiple_of(LINE * size_of::<f32>())
 }
 
 /// Writes some rows of the state after a token. `from` begins with those rows of the state before it.

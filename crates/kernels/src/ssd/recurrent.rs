@@ -20,6 +20,8 @@ const ENOUGH_BLOCKS: usize = 64;
 const SHARED_ROWS: usize = 16;
 /// Rows that share one load of B and C. Their 4 sums, 4 inputs and the decay stay in 16 registers.
 const ROWS: usize = 4;
+/// f32 values of a cache line, which are whole vectors of any instruction set.
+const LINE: usize = 16;
 /// Tokens whose step sizes are computed at once.
 const STEPS: usize = 64;
 
@@ -86,7 +88,7 @@ fn launch<E: Element>(
         let o = SharedMut::new(elements_mut::<E>(o.as_mut()));
         let untouched = problem.slots.untouched();
         let blocks = problem.sequences.count() * heads * grid.splits;
-        device.launch(
+        device.launch_streaming(
             kernel,
             blocks + untouched.len() * heads,
             Scratch::default,
@@ -162,8 +164,15 @@ impl<E: Element> SimdKernel for Block<'_, E> {
         let at = operands.state(slot, head) + first * n;
         // SAFETY: no other sequence has this slot, no other block these rows of this head.
         let end_state = unsafe { states.slice(at..at + rows * n) };
+        // A single token's state goes from registers straight past the caches, where its rows are whole lines: reads
+        // and writes then overlap.
+        let direct = stream
+            && tokens.len() == 1
+            && n.is_multiple_of(LINE)
+            && end_state.as_ptr().addr().is_multiple_of(LINE * size_of::<f32>());
         let Scratch { tile, b, c, x, z, y, input } = scratch;
-        let tile = tile.of_len(rows * n);
+        let tile =
+            tile.of_len(if direct && operands.initial_state.is_some() { 0 } else { rows * n });
         let (b, c) = (b.of_len(n), c.of_len(n));
         let (x, y, input) = (x.of_len(rows), y.of_len(rows), input.of_len(rows));
         let z = z.of_len(if problem.has_z { rows } else { 0 });
@@ -203,10 +212,20 @@ impl<E: Element> SimdKernel for Block<'_, E> {
                     _ => tile.as_ptr(),
                 };
                 let last = token + 1 == tokens.end;
-                let to = if last && !stream { end_state.as_mut_ptr() } else { tile.as_mut_ptr() };
+                let to = match last && (direct || !stream) {
+                    true => end_state.as_mut_ptr(),
+                    false => tile.as_mut_ptr(),
+                };
                 let coefficients = Coefficients { decay: decay[step], input, b, c };
                 // SAFETY: start, tile and end hold `rows` rows of `n`; from and to are the same or do not overlap.
-                unsafe { coefficients.advance(simd, from, to, y) };
+                // `direct` holds only where rows of the end state are whole aligned lines.
+                unsafe {
+                    if direct {
+                        coefficients.advance::<S, true>(simd, from, to, y);
+                    } else {
+                        coefficients.advance::<S, false>(simd, from, to, y);
+                    }
+                }
                 if let Some(all) = operands.z {
                     widen(simd, &all[row..row + rows], z);
                 }
@@ -215,9 +234,8 @@ impl<E: Element> SimdKernel for Block<'_, E> {
                 narrow(simd, y, unsafe { o.slice(row..row + rows) });
             }
         }
-        if stream {
+        if stream && !direct {
             stream_copy(simd, tile, end_state);
-            simd.stream_end();
         }
     }
 }
@@ -234,27 +252,34 @@ struct Coefficients<'a> {
 impl Coefficients<'_> {
     /// # Safety
     /// `from` must be readable and `to` writable for a row of `b.len()` values per element of `input`; the two are
-    /// the same or do not overlap.
+    /// the same or do not overlap. To `STREAM`, `to` must start a cache line and rows must be whole lines.
     #[inline(always)]
-    unsafe fn advance<S: Simd>(&self, simd: S, from: *const f32, to: *mut f32, y: &mut [f32]) {
+    unsafe fn advance<S: Simd, const STREAM: bool>(
+        &self,
+        simd: S,
+        from: *const f32,
+        to: *mut f32,
+        y: &mut [f32],
+    ) {
         let n = self.b.len();
-        let whole = y.len() / ROWS * ROWS;
+        // One row after the other where they come from memory: the processor reads ahead in one stream of lines.
+        let whole = if STREAM { 0 } else { y.len() / ROWS * ROWS };
         for row in (0..whole).step_by(ROWS) {
             // SAFETY: rows `row..row + ROWS` are inside, by the caller's contract.
             unsafe {
-                self.rows::<S, ROWS>(simd, row, from.add(row * n), to.add(row * n), y);
+                self.rows::<S, ROWS, STREAM>(simd, row, from.add(row * n), to.add(row * n), y);
             }
         }
         for row in whole..y.len() {
             // SAFETY: as above.
-            unsafe { self.rows::<S, 1>(simd, row, from.add(row * n), to.add(row * n), y) };
+            unsafe { self.rows::<S, 1, STREAM>(simd, row, from.add(row * n), to.add(row * n), y) };
         }
     }
 
     /// # Safety
     /// As [`Self::advance`], from row `row` on, for `COUNT` rows.
     #[inline(always)]
-    unsafe fn rows<S: Simd, const COUNT: usize>(
+    unsafe fn rows<S: Simd, const COUNT: usize, const STREAM: bool>(
         &self,
         simd: S,
         row: usize,
@@ -274,7 +299,11 @@ impl Coefficients<'_> {
                 for i in 0..COUNT {
                     let h = simd.mul(decay, simd.load(from.add(i * n + at)));
                     let h = simd.fma(input[i], b, h);
-                    simd.store(to.add(i * n + at), h);
+                    if STREAM {
+                        simd.stream(to.add(i * n + at), h);
+                    } else {
+                        simd.store(to.add(i * n + at), h);
+                    }
                     sums[i] = simd.fma(h, c, sums[i]);
                 }
             }

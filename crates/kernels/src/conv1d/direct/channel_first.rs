@@ -137,9 +137,6 @@ impl<E: Element> Block<'_, E> {
                 }
             }
         }
-        if operands.stream {
-            simd.stream_end();
-        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! `[B, T, C]` and packed `[total, C]`: vectors over channels.
 #![allow(unsafe_code)] // Vector loads and stores through raw pointers; blocks write disjoint parts.
 
+use super::step::{self, Step};
 use super::{Operands, Segment, TAPS, activate, states};
 use crate::Element;
 use crate::aligned::Aligned;
@@ -33,7 +34,7 @@ pub(super) fn launch<E: Element>(
     let untouched = problem.slots.untouched();
     let blocks = segments.len() * tiles;
     let grid = blocks + untouched.len() * tiles;
-    device.launch(kernel, grid, Scratch::<E>::default, |scratch, block| {
+    device.launch_streaming(kernel, grid, Scratch::<E>::default, |scratch, block| {
         let first = block % tiles * CHANNELS;
         let channels = first..(first + CHANNELS).min(problem.channels);
         match block.checked_sub(blocks) {
@@ -127,6 +128,16 @@ impl<E: Element> Block<'_, E> {
             return;
         };
         let Scratch { before, recent, after, y, rounded } = scratch;
+        if all.len() == 1 && step::fits(operands) {
+            let (x, y) = (recent.of_len(width), y.of_len(width));
+            let token = &operands.x[at(0)..at(0) + width];
+            // SAFETY: no other sequence has this slot, no other block these channels of it or of o.
+            unsafe {
+                Step::new(operands, slot, channels.clone()).run(simd, token, x, y);
+                operands.write(simd, y, at(0), rounded);
+            }
+            return;
+        }
         let len = problem.state_len;
         let last = tokens.end == all.len();
         let before = before.of_len(len * width);
@@ -175,9 +186,6 @@ impl<E: Element> Block<'_, E> {
                 // SAFETY: this block alone has these tokens and channels of o.
                 unsafe { operands.write(simd, row, at(token), rounded) };
             }
-        }
-        if operands.stream {
-            simd.stream_end();
         }
         if last {
             // The last S tokens: from x, and from the state where the sequence is shorter.

@@ -1,4 +1,4 @@
-use super::{Simd, SimdKernel};
+use super::{Simd, SimdKernel, triples};
 use device::Isa;
 use std::arch::x86_64::*;
 
@@ -94,10 +94,6 @@ impl Simd for Avx2 {
         unsafe { _mm256_stream_ps(to, v) }
     }
     #[inline(always)]
-    fn stream_end(self) {
-        unsafe { _mm_sfence() }
-    }
-    #[inline(always)]
     unsafe fn load_bf16(self, from: *const half::bf16) -> __m256 {
         unsafe {
             let bits = _mm_loadu_si128(from.cast());
@@ -115,6 +111,61 @@ impl Simd for Avx2 {
         unsafe { transpose8(from, from_stride, to, to_stride) }
     }
 
+    #[inline(always)]
+    fn split_triples(self, v: [__m256; 3]) -> [__m256; 3] {
+        const fn mask(j: usize, k: usize) -> i32 {
+            triples::mask(8, j, k) as i32
+        }
+        const LANES: [[i32; 8]; 3] = [triples::lanes(0), triples::lanes(1), triples::lanes(2)];
+        unsafe {
+            let all = [
+                _mm256_blend_ps::<{ mask(2, 0) }>(
+                    _mm256_blend_ps::<{ mask(1, 0) }>(v[0], v[1]),
+                    v[2],
+                ),
+                _mm256_blend_ps::<{ mask(2, 1) }>(
+                    _mm256_blend_ps::<{ mask(1, 1) }>(v[0], v[1]),
+                    v[2],
+                ),
+                _mm256_blend_ps::<{ mask(2, 2) }>(
+                    _mm256_blend_ps::<{ mask(1, 2) }>(v[0], v[1]),
+                    v[2],
+                ),
+            ];
+            let order = |k: usize| {
+                _mm256_permutevar8x32_ps(all[k], _mm256_loadu_si256(LANES[k].as_ptr().cast()))
+            };
+            [order(0), order(1), order(2)]
+        }
+    }
+    #[inline(always)]
+    fn join_triples(self, v: [__m256; 3]) -> [__m256; 3] {
+        const fn mask(j: usize, k: usize) -> i32 {
+            triples::mask(8, j, k) as i32
+        }
+        const TRIPLES: [[i32; 8]; 3] =
+            [triples::triples(0), triples::triples(1), triples::triples(2)];
+        unsafe {
+            let spread = |k: usize| {
+                _mm256_permutevar8x32_ps(v[k], _mm256_loadu_si256(TRIPLES[k].as_ptr().cast()))
+            };
+            let v = [spread(0), spread(1), spread(2)];
+            [
+                _mm256_blend_ps::<{ mask(0, 2) }>(
+                    _mm256_blend_ps::<{ mask(0, 1) }>(v[0], v[1]),
+                    v[2],
+                ),
+                _mm256_blend_ps::<{ mask(1, 2) }>(
+                    _mm256_blend_ps::<{ mask(1, 1) }>(v[0], v[1]),
+                    v[2],
+                ),
+                _mm256_blend_ps::<{ mask(2, 2) }>(
+                    _mm256_blend_ps::<{ mask(2, 1) }>(v[0], v[1]),
+                    v[2],
+                ),
+            ]
+        }
+    }
     #[inline(always)]
     fn add(self, a: __m256, b: __m256) -> __m256 {
         unsafe { _mm256_add_ps(a, b) }

@@ -1,4 +1,4 @@
-use super::{Simd, SimdKernel};
+use super::{Simd, SimdKernel, triples};
 use device::Isa;
 use std::arch::x86_64::*;
 
@@ -53,10 +53,6 @@ impl Simd for Avx512 {
         unsafe { _mm512_stream_ps(to, v) }
     }
     #[inline(always)]
-    fn stream_end(self) {
-        unsafe { _mm_sfence() }
-    }
-    #[inline(always)]
     unsafe fn load_bf16(self, from: *const half::bf16) -> __m512 {
         unsafe {
             let bits = _mm256_loadu_si256(from.cast());
@@ -74,6 +70,46 @@ impl Simd for Avx512 {
         unsafe { super::avx2::transpose8(from, from_stride, to, to_stride) }
     }
 
+    #[inline(always)]
+    fn split_triples(self, v: [__m512; 3]) -> [__m512; 3] {
+        const fn mask(j: usize, k: usize) -> __mmask16 {
+            triples::mask(16, j, k) as __mmask16
+        }
+        const LANES: [[i32; 16]; 3] = [triples::lanes(0), triples::lanes(1), triples::lanes(2)];
+        unsafe {
+            let gather = |second: __mmask16, third: __mmask16, lanes: &[i32; 16]| {
+                let two = _mm512_mask_blend_ps(second, v[0], v[1]);
+                let all = _mm512_mask_blend_ps(third, two, v[2]);
+                _mm512_permutexvar_ps(_mm512_loadu_epi32(lanes.as_ptr()), all)
+            };
+            [
+                gather(const { mask(1, 0) }, const { mask(2, 0) }, &LANES[0]),
+                gather(const { mask(1, 1) }, const { mask(2, 1) }, &LANES[1]),
+                gather(const { mask(1, 2) }, const { mask(2, 2) }, &LANES[2]),
+            ]
+        }
+    }
+    #[inline(always)]
+    fn join_triples(self, v: [__m512; 3]) -> [__m512; 3] {
+        const fn mask(j: usize, k: usize) -> __mmask16 {
+            triples::mask(16, j, k) as __mmask16
+        }
+        const TRIPLES: [[i32; 16]; 3] =
+            [triples::triples(0), triples::triples(1), triples::triples(2)];
+        unsafe {
+            let spread =
+                |k: usize| _mm512_permutexvar_ps(_mm512_loadu_epi32(TRIPLES[k].as_ptr()), v[k]);
+            let v = [spread(0), spread(1), spread(2)];
+            let scatter = |second: __mmask16, third: __mmask16| {
+                _mm512_mask_blend_ps(third, _mm512_mask_blend_ps(second, v[0], v[1]), v[2])
+            };
+            [
+                scatter(const { mask(0, 1) }, const { mask(0, 2) }),
+                scatter(const { mask(1, 1) }, const { mask(1, 2) }),
+                scatter(const { mask(2, 1) }, const { mask(2, 2) }),
+            ]
+        }
+    }
     #[inline(always)]
     fn add(self, a: __m512, b: __m512) -> __m512 {
         unsafe { _mm512_add_ps(a, b) }

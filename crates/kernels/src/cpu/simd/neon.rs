@@ -55,8 +55,6 @@ impl Simd for Neon {
         unsafe { vst1q_f32(to, v) }
     }
     #[inline(always)]
-    fn stream_end(self) {}
-    #[inline(always)]
     unsafe fn load_bf16(self, from: *const half::bf16) -> float32x4_t {
         unsafe { vreinterpretq_f32_u32(vshll_n_u16::<16>(vld1_u16(from.cast()))) }
     }
@@ -84,6 +82,25 @@ impl Simd for Neon {
         }
     }
 
+    #[inline(always)]
+    fn split_triples(self, v: [float32x4_t; 3]) -> [float32x4_t; 3] {
+        // The de-interleaving load is the instruction for it; the store before it stays in the store buffer.
+        let mut values = [0f32; 12];
+        unsafe {
+            vst1q_f32_x3(values.as_mut_ptr(), float32x4x3_t(v[0], v[1], v[2]));
+            let split = vld3q_f32(values.as_ptr());
+            [split.0, split.1, split.2]
+        }
+    }
+    #[inline(always)]
+    fn join_triples(self, v: [float32x4_t; 3]) -> [float32x4_t; 3] {
+        let mut values = [0f32; 12];
+        unsafe {
+            vst3q_f32(values.as_mut_ptr(), float32x4x3_t(v[0], v[1], v[2]));
+            let joined = vld1q_f32_x3(values.as_ptr());
+            [joined.0, joined.1, joined.2]
+        }
+    }
     #[inline(always)]
     fn add(self, a: float32x4_t, b: float32x4_t) -> float32x4_t {
         unsafe { vaddq_f32(a, b) }

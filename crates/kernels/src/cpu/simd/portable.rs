@@ -47,8 +47,6 @@ impl Simd for Portable {
         unsafe { self.store(to, v) }
     }
     #[inline(always)]
-    fn stream_end(self) {}
-    #[inline(always)]
     unsafe fn load_bf16(self, from: *const half::bf16) -> V {
         each(|i| unsafe { from.add(i).read_unaligned() }.to_f32())
     }
@@ -69,6 +67,14 @@ impl Simd for Portable {
         }
     }
 
+    #[inline(always)]
+    fn split_triples(self, v: [V; 3]) -> [V; 3] {
+        std::array::from_fn(|k| each(|c| v[(3 * c + k) / LANES][(3 * c + k) % LANES]))
+    }
+    #[inline(always)]
+    fn join_triples(self, v: [V; 3]) -> [V; 3] {
+        std::array::from_fn(|j| each(|lane| v[(LANES * j + lane) % 3][(LANES * j + lane) / 3]))
+    }
     #[inline(always)]
     fn add(self, a: V, b: V) -> V {
         each(|i| a[i] + b[i])

@@ -105,6 +105,26 @@ impl SimdKernel for Rest {
                 assert_eq!(to[column * 13 + row], from[row * 11 + column], "{}", S::ISA);
             }
         }
+        let triples: Vec<f32> = (0..3 * S::LANES).map(|i| i as f32).collect();
+        let vectors = std::array::from_fn(|j| {
+            // SAFETY: three times LANES values.
+            unsafe { s.load(triples.as_ptr().add(j * S::LANES)) }
+        });
+        let split = s.split_triples(vectors);
+        let joined = s.join_triples(split);
+        for k in 0..3 {
+            let mut member = vec![f32::NAN; S::LANES];
+            let mut again = vec![f32::NAN; S::LANES];
+            // SAFETY: LANES values each.
+            unsafe {
+                s.store(member.as_mut_ptr(), split[k]);
+                s.store(again.as_mut_ptr(), joined[k]);
+            }
+            for (c, x) in member.iter().enumerate() {
+                assert_eq!(*x, (3 * c + k) as f32, "{} member {k} of {c}", S::ISA);
+            }
+            assert_eq!(again, triples[k * S::LANES..][..S::LANES], "{}", S::ISA);
+        }
         let lanes: Vec<f32> = (0..S::LANES).map(|i| (i as f32 - 3.0) * 1.5).collect();
         // SAFETY: LANES values.
         let v = unsafe { s.load(lanes.as_ptr()) };

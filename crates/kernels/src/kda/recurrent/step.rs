@@ -4,6 +4,7 @@
 use crate::Element;
 use crate::cpu::simd::Simd;
 use crate::kda::operands::{Operands, decay, dot};
+use device::Isa;
 use std::ops::Range;
 
 /// One token of one head: its coefficients per key channel, and its sums over the state per value column.
@@ -42,7 +43,7 @@ impl Step {
         &self.out
     }
 
-    /// Reads one token's rows and begins the sums.
+    /// Reads one token's rows.
     #[inline(always)]
     pub(super) fn prepare<S: Simd, E: Element>(
         &mut self,
@@ -51,8 +52,6 @@ impl Step {
         token: usize,
         head: usize,
     ) {
-        self.write.fill(0.0);
-        self.out.fill(0.0);
         operands.query(simd, token, head, &mut self.q);
         operands.key(simd, token, head, &mut self.k);
         operands.log_decay(simd, token, head, &mut self.g);
@@ -75,69 +74,87 @@ impl Step {
         }
     }
 
-    /// Sums over the state before this token, `ROWS` rows at a time; rows are `stride` apart.
+    /// Sums over the state before this token; rows are `stride` apart.
     ///
     /// # Panics
     /// When the rows leave the slice.
     #[inline(always)]
-    pub(super) fn read<S: Simd, const ROWS: usize>(
-        &mut self,
-        simd: S,
-        channels: usize,
-        state: &[f32],
-        stride: usize,
-    ) {
-        assert!((channels - 1) * stride + self.write.len() <= state.len(), "rows to read");
-        let together = channels / ROWS * ROWS;
-        for row in (0..together).step_by(ROWS) {
-            self.read_rows::<S, ROWS>(simd, row, &state[row * stride..], stride);
-        }
-        for row in together..channels {
-            self.read_rows::<S, 1>(simd, row, &state[row * stride..], stride);
+    pub(super) fn read<S: Simd>(&mut self, simd: S, channels: usize, state: &[f32], stride: usize) {
+        let columns = self.write.len();
+        assert!((channels - 1) * stride + columns <= state.len(), "rows to read");
+        // Both sums of so many vectors stay in registers over all rows, and a row is read as one stream of lines.
+        let many_registers = !matches!(S::ISA, Isa::Avx2 | Isa::Portable);
+        let mut at = 0;
+        while at < columns {
+            let state = &state[at..];
+            at += match (columns - at) / S::LANES {
+                8.. if many_registers => {
+                    self.read_vectors::<S, 8>(simd, at, channels, state, stride)
+                }
+                4.. => self.read_vectors::<S, 4>(simd, at, channels, state, stride),
+                1.. => self.read_vectors::<S, 1>(simd, at, channels, state, stride),
+                0 => self.read_rest(simd, at, channels, state, stride),
+            };
         }
     }
 
+    /// The sums of `COUNT` vectors of columns from `at` on, where `state` begins; returns their number of columns.
     #[inline(always)]
-    fn read_rows<S: Simd, const COUNT: usize>(
+    fn read_vectors<S: Simd, const COUNT: usize>(
         &mut self,
         simd: S,
-        channel: usize,
+        at: usize,
+        channels: usize,
         state: &[f32],
         stride: usize,
-    ) {
-        let k: [S::V; COUNT] = std::array::from_fn(|i| simd.splat(self.k_decayed[channel + i]));
-        let q: [S::V; COUNT] = std::array::from_fn(|i| simd.splat(self.q_decayed[channel + i]));
-        let columns = self.write.len();
-        let from = state.as_ptr();
-        let (for_key, for_query) = (self.write.as_mut_ptr(), self.out.as_mut_ptr());
-        let whole = columns / S::LANES * S::LANES;
-        // SAFETY: `read` asserted that every row of the state has `columns` values, as both sums have.
-        unsafe {
-            for at in (0..whole).step_by(S::LANES) {
-                let (for_key, for_query) = (for_key.add(at), for_query.add(at));
-                let (mut by_key, mut by_query) = (simd.load(for_key), simd.load(for_query));
-                for i in 0..COUNT {
-                    let s = simd.load(from.add(i * stride + at));
-                    by_key = simd.fma(k[i], s, by_key);
-                    by_query = simd.fma(q[i], s, by_query);
-                }
-                simd.store(for_key, by_key);
-                simd.store(for_query, by_query);
-            }
-            let rest = columns - whole;
-            if rest > 0 {
-                let (for_key, for_query) = (for_key.add(whole), for_query.add(whole));
-                let mut by_key = simd.load_first(for_key, rest);
-                let mut by_query = simd.load_first(for_query, rest);
-                for i in 0..COUNT {
-                    let s = simd.load_first(from.add(i * stride + whole), rest);
-                    by_key = simd.fma(k[i], s, by_key);
-                    by_query = simd.fma(q[i], s, by_query);
-                }
-                simd.store_first(for_key, by_key, rest);
-                simd.store_first(for_query, by_query, rest);
+    ) -> usize {
+        let mut by_key = [simd.splat(0.0); COUNT];
+        let mut by_query = [simd.splat(0.0); COUNT];
+        for channel in 0..channels {
+            let (k, q) = (self.k_decayed[channel], self.q_decayed[channel]);
+            let (k, q) = (simd.splat(k), simd.splat(q));
+            for vector in 0..COUNT {
+                // SAFETY: `read` asserted that every row of the state has these columns.
+                let s =
+                    unsafe { simd.load(state.as_ptr().add(channel * stride + vector * S::LANES)) };
+                by_key[vector] = simd.fma(k, s, by_key[vector]);
+                by_query[vector] = simd.fma(q, s, by_query[vector]);
             }
         }
+        let columns = COUNT * S::LANES;
+        let sums = self.write[at..at + columns].chunks_exact_mut(S::LANES).zip(by_key);
+        let outs = self.out[at..at + columns].chunks_exact_mut(S::LANES).zip(by_query);
+        for (row, sum) in sums.chain(outs) {
+            // SAFETY: each chunk has as many values as a vector.
+            unsafe { simd.store(row.as_mut_ptr(), sum) };
+        }
+        columns
+    }
+
+    /// The sums of the last columns, fewer than a vector has, from `at` on; returns their number.
+    #[inline(always)]
+    fn read_rest<S: Simd>(
+        &mut self,
+        simd: S,
+        at: usize,
+        channels: usize,
+        state: &[f32],
+        stride: usize,
+    ) -> usize {
+        let count = self.write.len() - at;
+        let (mut by_key, mut by_query) = (simd.splat(0.0), simd.splat(0.0));
+        for channel in 0..channels {
+            // SAFETY: `read` asserted that every row of the state has these columns.
+            let s = unsafe { simd.load_first(state.as_ptr().add(channel * stride), count) };
+            by_key = simd.fma(simd.splat(self.k_decayed[channel]), s, by_key);
+            by_query = simd.fma(simd.splat(self.q_decayed[channel]), s, by_query);
+        }
+        // SAFETY: both rows have `count` values from `at` on.
+        unsafe {
+            simd.store_first(self.write[at..].as_mut_ptr(), by_key, count);
+            simd.store_first(self.out[at..].as_mut_ptr(), by_query, count);
+        }
+        count
     }
 
     /// The write `beta (v - k^T e^g S)` and the output `q^T S' = (q e^g)^T S + (q . k) write`.
@@ -195,6 +212,32 @@ impl Step {
                     let added = simd.mul(k, simd.load_first(write.add(vectors), rest));
                     let kept = simd.fma(part, s, added);
                     simd.store_first(to.add(vectors), simd.fma(whole, s, kept), rest);
+                }
+            }
+        }
+    }
+
+    /// The whole state after this token, past the caches: rows of `from` and `to` follow each other.
+    ///
+    /// # Safety
+    /// `from` must be readable and `to` writable for K rows and not overlap; rows must be whole lines, and `to` must
+    /// start one.
+    #[inline(always)]
+    pub(super) unsafe fn stream<S: Simd>(&self, simd: S, from: *const f32, to: *mut f32) {
+        let columns = self.write.len();
+        let write = self.write.as_ptr();
+        for channel in 0..self.k.len() {
+            let k = simd.splat(self.k[channel]);
+            let whole = simd.splat(self.whole[channel]);
+            let part = simd.splat(self.part[channel]);
+            // SAFETY: the caller's contract.
+            unsafe {
+                let (from, to) = (from.add(channel * columns), to.add(channel * columns));
+                for at in (0..columns).step_by(S::LANES) {
+                    let s = simd.load(from.add(at));
+                    let added = simd.mul(k, simd.load(write.add(at)));
+                    let kept = simd.fma(part, s, added);
+                    simd.stream(to.add(at), simd.fma(whole, s, kept));
                 }
             }
         }

@@ -1,0 +1,154 @@
+//! Host memory of tensors.
+#![allow(unsafe_code)] // An allocation with an alignment that `Vec` cannot ask for.
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+/// Bytes of a cache line, and of the widest vector.
+const LINE: usize = 64;
+/// Bytes of a huge page on x86-64 and on aarch64 with 4 KiB pages.
+const HUGE_PAGE: usize = 2 << 20;
+/// Buffers from this size on start a huge page.
+const LARGE: usize = 2 * HUGE_PAGE;
+
+/// Values in host memory that start a cache line, so that whole vectors of them are whole lines: a store past the
+/// caches wants that, and a load that straddles two lines costs two accesses. Large buffers ask for huge pages, which
+/// spare kernels that walk them once most of their page table look-ups.
+pub struct HostBuffer<T: Copy> {
+    start: NonNull<T>,
+    len: usize,
+}
+
+// SAFETY: the buffer owns its values, as a `Vec` does.
+unsafe impl<T: Copy + Send> Send for HostBuffer<T> {}
+// SAFETY: as above.
+unsafe impl<T: Copy + Sync> Sync for HostBuffer<T> {}
+
+impl<T: Copy> HostBuffer<T> {
+    /// `len` times the same value.
+    pub fn filled(value: T, len: usize) -> Self {
+        Self::new(len, |start| {
+            for index in 0..len {
+                // SAFETY: `new` allocated `len` values.
+                unsafe { start.add(index).write(value) };
+            }
+        })
+    }
+
+    /// A copy of a slice.
+    pub fn from_slice(values: &[T]) -> Self {
+        // SAFETY: `new` allocated as many values; a fresh allocation overlaps nothing.
+        Self::new(values.len(), |start| unsafe {
+            start.copy_from_nonoverlapping(values.as_ptr(), values.len());
+        })
+    }
+
+    /// Allocates `len` values, which `write` must initialise.
+    fn new(len: usize, write: impl FnOnce(*mut T)) -> Self {
+        let layout = Self::layout(len);
+        if layout.size() == 0 {
+            return Self { start: NonNull::dangling(), len };
+        }
+        // SAFETY: the size is not zero.
+        let Some(start) = NonNull::new(unsafe { alloc(layout) }.cast::<T>()) else {
+            handle_alloc_error(layout)
+        };
+        advise(start.as_ptr().cast(), layout);
+        write(start.as_ptr());
+        Self { start, len }
+    }
+
+    fn layout(len: usize) -> Layout {
+        let bytes = len.saturating_mul(size_of::<T>());
+        let align = if bytes >= LARGE { HUGE_PAGE } else { LINE };
+        match Layout::from_size_align(bytes, align.max(align_of::<T>())) {
+            Ok(layout) => layout,
+            Err(_) => panic!("{len} values of {} bytes exceed the address space", size_of::<T>()),
+        }
+    }
+}
+
+/// Asks for huge pages, where the system gives them on request. Only speed depends on the answer.
+fn advise(start: *mut u8, layout: Layout) {
+    #[cfg(target_os = "linux")]
+    if layout.align() == HUGE_PAGE {
+        // SAFETY: the range is this allocation's own, and the advice does not change what it holds.
+        unsafe { libc::madvise(start.cast(), layout.size(), libc::MADV_HUGEPAGE) };
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (start, layout);
+}
+
+impl<T: Copy> Drop for HostBuffer<T> {
+    fn drop(&mut self) {
+        let layout = Self::layout(self.len);
+        if layout.size() > 0 {
+            // SAFETY: allocated in `new` with the same layout. The values are `Copy` and need no drop.
+            unsafe { dealloc(self.start.as_ptr().cast(), layout) };
+        }
+    }
+}
+
+impl<T: Copy> Deref for HostBuffer<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        // SAFETY: `new` had `len` values initialised; an empty buffer's pointer is dangling but aligned.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl<T: Copy> DerefMut for HostBuffer<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as for `deref`, and `self` is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl<T: Copy> From<Vec<T>> for HostBuffer<T> {
+    fn from(values: Vec<T>) -> Self {
+        Self::from_slice(&values)
+    }
+}
+
+impl<T: Copy> Clone for HostBuffer<T> {
+    fn clone(&self) -> Self {
+        Self::from_slice(self)
+    }
+}
+
+impl<T: Copy + PartialEq> PartialEq for HostBuffer<T> {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl<T: Copy + std::fmt::Debug> std::fmt::Debug for HostBuffer<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_start_lines_or_huge_pages_and_hold_their_values() {
+        for len in [0, 1, 15, 1000, LARGE / 4 - 1, LARGE / 4, LARGE / 4 + 5] {
+            let values: Vec<u32> = (0..len as u32).collect();
+            let buffer = HostBuffer::from(values.clone());
+            assert_eq!(*buffer, *values);
+            let align = if len * 4 >= LARGE { HUGE_PAGE } else { LINE };
+            if len > 0 {
+                assert_eq!(buffer.as_ptr().addr() % align, 0, "{len}");
+            }
+            let mut copy = buffer.clone();
+            assert_eq!(copy, buffer);
+            copy.fill(7);
+            assert_eq!(copy, HostBuffer::filled(7, len));
+            assert_eq!(*buffer, *values, "a clone shares nothing");
+        }
+    }
+}
