@@ -67,32 +67,74 @@ struct Rows {
   // Byte offset of 16-byte chunk `chunk` of row `row`.
   static DEVICE u32 offset(int row, int chunk) { return row * stride + ((swizzled ? chunk ^ (row & 7) : chunk) << 4); }
 
+  // What a lane of a warp adds to a tile's address for ldmatrix to read the 16 x 16 elements at row 0, column 0.
+  static DEVICE u32 lane_offset(int lane) { return offset(lane % 16, lane / 16); }
+
+  // The same `steps` times 16 columns on. (16 rows on is 16 * stride further.)
+  static DEVICE u32 advance(u32 lane_offset, int steps) {
+    return swizzled ? (lane_offset ^ (steps % 4 * 32)) + steps / 4 * 128 : lane_offset + steps * 32;
+  }
+
   // Starts copying `count` rows: row r of the tile is row rows[r] of `from`, whose rows are `from_stride` elements
   // apart; a negative rows[r] gives zeros. `rows` lies in shared memory. `threads` threads call it together.
   template <int count, int threads>
-  static DEVICE void load(u32 to, const u16* from, i64 from_stride, const int* rows, int thread) {
-    constexpr int pieces = padded / vector;  // per row
-    // Enough copies side by side to hide the look-up of their rows; all of them at once would cost registers.
-    constexpr int side_by_side = vector == 1 ? 2 : 4;
-#pragma unroll side_by_side
-    for (int first = 0; first < count * pieces; first += threads) {
-      int piece = first + thread;
-      if (count * pieces % threads != 0 && piece >= count * pieces) break;
-      int row = piece / pieces, column = piece % pieces * vector;
+  static DEVICE void load(u32 to, const u16* from, int from_stride, const int* rows, int thread) {
+    copy<count, threads, 4>(to, thread, [&](int row, int column, bool inside) {
       int source = rows[row];
-      bool valid = source >= 0 && (padded == columns || column < columns);
-      const u16* address = from + (valid ? source * from_stride + column : 0);
+      return inside && source >= 0 ? from + (i64)source * from_stride + column : nullptr;
+    }, from);
+  }
+
+  // The same for neighbouring rows, of which only the first `valid` are there; the others give zeros.
+  template <int count, int threads>
+  static DEVICE void load_range(u32 to, const u16* from, int from_stride, int valid, int thread) {
+    copy<count, threads, 2>(to, thread, [&](int row, int column, bool inside) {
+      return inside && row < valid ? from + (i64)row * from_stride + column : nullptr;
+    }, from);
+  }
+
+  // Copies the pieces that `source(row, column, whether the column exists)` points to, zeros where it is null.
+  // `side_by_side` of them are under way to the copy unit at once: more hide the look-up of rows, at the cost of
+  // registers.
+  template <int count, int threads, int side_by_side, class Source>
+  static DEVICE void copy(u32 to, int thread, Source source, const u16* any) {
+    constexpr int pieces = padded / vector;  // per row
+
+#pragma unroll(vector == 1 ? 1 : side_by_side)
+    for (int first = 0; first < count * pieces; first += threads) {
+      if (count * pieces % threads != 0 && first + thread >= count * pieces) break;
+      // Where the threads cover whole rows a thread keeps its column.
+      constexpr bool whole = threads % pieces == 0;
+      int row = whole ? first / pieces + thread / pieces : (first + thread) / pieces;
+      int column = (whole ? thread % pieces : (first + thread) % pieces) * vector;
+      const u16* from = source(row, column, padded == columns || column < columns);
       u32 target = to + offset(row, column / 8) + column % 8 * 2;
       if constexpr (vector > 1) {
-        copy_async<vector * 2>(target, address, valid);
+        copy_async<vector * 2>(target, from != nullptr ? from : any, from != nullptr);
       } else {
         // An odd row length leaves no aligned pair: one element at a time, through a register.
-        u16 element = valid ? *address : (u16)0;
+        u16 element = from != nullptr ? *from : (u16)0;
         asm volatile("st.shared.u16 [%0], %1;" ::"r"(target), "h"(element) : "memory");
       }
     }
   }
 };
+
+// ---- Two kernels in a row (from sm_90 on; before that the second starts when the first has ended).
+
+// Lets the next kernel of the stream, if it was launched so as to overlap, start as blocks become free.
+DEVICE void let_next_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Until the previous kernel has ended and what it wrote can be read.
+DEVICE void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 
 // ---- Matrix fragments and products.
 
@@ -120,7 +162,7 @@ DEVICE void load_matrix_x2_transposed(u32& to0, u32& to1, u32 address) {
 // d (16 x 8) += a (16 x 16) b (16 x 8). Lane l holds of d the rows l / 4 (d[0], d[1]) and that + 8 (d[2], d[3]),
 // columns l % 4 * 2 and the next.
 DEVICE void multiply(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." DTYPE_NAME "." DTYPE_NAME
+  asm("mma.sync.aligned.m16n8k16.row.col.f32." DTYPE_NAME "." DTYPE_NAME
                ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));

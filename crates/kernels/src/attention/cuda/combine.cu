@@ -2,47 +2,70 @@
 //
 //   weight[s] = 2^(partial_lse[s] - max), o = sum_s weight[s] partial_o[s] / sum_s weight[s],
 //   lse = (max + log2 sum_s weight[s]) ln 2,
-// summed in the order of s, so that the same parts always give the same bits. A part that saw no key has
-// partial_lse = -inf and is not read (it was not written); a row whose parts all saw none gets o = 0, lse = -inf.
+// summed in an order that depends on DV and splits only, so that the same parts always give the same bits. A part
+// that saw no key has partial_lse = -inf and is not read (it was not written); a row whose parts all saw none gets
+// o = 0, lse = -inf.
 //
 // partial_o [splits, rows, Dv] f32, each part already divided by its own sum; partial_lse [splits, rows] f32, base 2;
 // o [rows, Dv] in storage type; lse f32 [B, H, Tq], or [H, total] when cu_q is given, or null.
 // Row numbers are those of o seen as [rows, Dv]: (query row) * H + head.
 //
-// Launch: grid (rows), block (THREADS), no dynamic shared memory.
-// Macros: DV, DTYPE (bf16, f16), THREADS (default 128).
-// Args: as named below; rows = q rows * H; tq = queries of a sequence when dense.
+// Launch: grid (rows), block (256), no dynamic shared memory. From sm_90 on it may be launched with programmatic
+// stream serialisation: its start then overlaps the end of decode.cu.
+// Macros: DV, DTYPE (bf16, f16).
+// Args: as named below; splits at most 256; rows = q rows * H; tq = queries of a sequence when dense.
 
-#ifndef THREADS
-#define THREADS 128
-#endif
+constexpr int THREADS = 256;
+// A thread sums VECTOR neighbouring columns of every GROUPS-th part; the groups' sums are then added up in order.
+constexpr int VECTOR = DV % 4 == 0 ? 4 : 1;
+constexpr int PIECES = DV / VECTOR;
+constexpr int GROUPS = PIECES < THREADS ? THREADS / PIECES : 1;
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     attention_combine(const float* __restrict__ partial_o, const float* __restrict__ partial_lse, u16* __restrict__ o,
                       float* __restrict__ lse, const int* __restrict__ cu_q, int splits, int rows, int heads, int tq) {
-  const int row = blockIdx.x;
-  float largest = -INFINITE;
-  for (int s = 0; s < splits; s++) largest = fmaxf(largest, partial_lse[(i64)s * rows + row]);
-  float sum = 0.0f;
-  for (int s = 0; s < splits; s++) {
-    float part = partial_lse[(i64)s * rows + row];
-    if (part != -INFINITE) sum += exp2_approximate(part - largest);
-  }
+  __shared__ float weights[THREADS];
+  __shared__ __align__(16) float sums[GROUPS * DV];
+  const int row = blockIdx.x, thread = threadIdx.x;
+  wait_for_previous();
+  if (thread < splits) weights[thread] = partial_lse[(i64)thread * rows + row];
+  __syncthreads();
+  float largest = -INFINITE, sum = 0.0f;
+  for (int s = 0; s < splits; s++) largest = fmaxf(largest, weights[s]);
+  const float center = largest == -INFINITE ? 0.0f : largest;
+  for (int s = 0; s < splits; s++) sum += exp2_approximate(weights[s] - center);
   const float inverse = sum > 0.0f ? 1.0f / sum : 0.0f;
 
-  for (int column = threadIdx.x; column < DV; column += THREADS) {
-    float value = 0.0f;
+  for (int at = thread; at < GROUPS * PIECES; at += THREADS) {
+    const int group = at / PIECES, column = at % PIECES * VECTOR;
+    float values[VECTOR] = {};
 #pragma unroll 4
-    for (int s = 0; s < splits; s++) {
-      float part = partial_lse[(i64)s * rows + row];
-      if (part != -INFINITE) {
-        value += exp2_approximate(part - largest) * inverse * partial_o[((i64)s * rows + row) * DV + column];
+    for (int s = group; s < splits; s += GROUPS) {
+      if (weights[s] == -INFINITE) continue;
+      const float weight = exp2_approximate(weights[s] - center) * inverse;
+      const float* part = partial_o + ((i64)s * rows + row) * DV + column;
+      if constexpr (VECTOR == 4) {
+        const float4 four = *(const float4*)part;
+        values[0] += weight * four.x;
+        values[1] += weight * four.y;
+        values[2] += weight * four.z;
+        values[3] += weight * four.w;
+      } else {
+        values[0] += weight * *part;
       }
     }
+#pragma unroll
+    for (int i = 0; i < VECTOR; i++) sums[group * DV + column + i] = values[i];
+  }
+  __syncthreads();
+  for (int column = thread; column < DV; column += THREADS) {
+    float value = sums[column];
+#pragma unroll
+    for (int group = 1; group < GROUPS; group++) value += sums[group * DV + column];
     o[(i64)row * DV + column] = (u16)pack(value, 0.0f);
   }
 
-  if (threadIdx.x == 0 && lse != nullptr) {
+  if (thread == 0 && lse != nullptr) {
     const int query = row / heads, head = row % heads;
     const i64 at = cu_q != nullptr ? (i64)head * (rows / heads) + query
                                    : ((i64)(query / tq) * heads + head) * tq + query % tq;

@@ -11,7 +11,7 @@
 // block_table [B, max_blocks]; cache_seqlens [B] gives the keys in use of dense or paged sequences (null: all Tk);
 // lse f32 [B, H, Tq], packed [H, total], natural logarithm, or null. All q, k, v, o 16-byte aligned and contiguous.
 // Query i of a sequence sees key j when -window_left <= j - (i + keys - queries) <= window_right; negative windows
-// are unlimited, others at most 2^30; causal is window_right = 0. A row that sees no key gives o = 0, lse = -inf. softcap 0 is off.
+// are unlimited, as are those of 2^30 and more; causal is window_right = 0. A row that sees no key gives o = 0, lse = -inf. softcap 0 is off.
 //
 // Launch: grid (Hkv * row_blocks, splits, B), row_blocks = ceil(longest Tq * (H / Hkv) / BLOCK_ROWS);
 // block (32 * WARPS); dynamic shared memory SHARED_BYTES below:
@@ -19,6 +19,7 @@
 //   + 2 * BLOCK_ROWS * (BLOCK_KEYS + 8) + 12 * BLOCK_ROWS + 4 * (STAGES + 1) * BLOCK_KEYS,
 //   row(n) = 2 p bytes, p = n rounded up to 16, plus 16 where p % 64 != 0; SPLIT_KEYS = min(WARPS, BLOCK_KEYS / 16),
 //   SPLIT_DEPTH = WARPS / SPLIT_KEYS.
+// `longest` is the number of keys that the queries of a sequence see together, of the sequence where it is largest.
 // splits = 1 writes o and lse; splits > 1 writes partial_o f32 [splits, q rows * H, Dv] and partial_lse
 // [splits, q rows * H] for combine.cu.
 //
@@ -45,6 +46,7 @@
 #endif
 
 constexpr int THREADS = WARPS * 32;
+constexpr int UNLIMITED = 1 << 30;  // a window that no sequence reaches
 // Scores: warps share the keys of a tile, at least 16 each, and beyond that the depth D of the sums.
 constexpr int SPLIT_KEYS = WARPS < BLOCK_KEYS / 16 ? WARPS : BLOCK_KEYS / 16;
 constexpr int SPLIT_DEPTH = WARPS / SPLIT_KEYS;
@@ -80,8 +82,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
                      u16* __restrict__ o, float* __restrict__ lse, float* __restrict__ partial_o,
                      float* __restrict__ partial_lse, const int* __restrict__ cu_q, const int* __restrict__ cu_k,
                      const int* __restrict__ cache_seqlens, const int* __restrict__ block_table, int tq, int tk,
-                     int total_q, int heads, int kv_heads, int block_size, int max_blocks, int window_left,
-                     int window_right, float scale, float softcap) {
+                     int total_q, int heads, int kv_heads, int block_size, int max_blocks, int longest,
+                     int window_left, int window_right, float scale, float softcap) {
   extern __shared__ __align__(128) unsigned char shared[];
   const u32 base = shared_address(shared);
   float* const scores = (float*)(shared + SCORES_AT);    // [SPLIT_DEPTH, BLOCK_ROWS, SCORE_STRIDE]
@@ -105,11 +107,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
   const int shift = keys - queries;  // query i stands at key position i + shift
   const int last_row = min(first_row + BLOCK_ROWS, rows) - 1;
   // Keys seen by any row of the block: both limits rise with the query.
-  const int low = window_left >= 0 ? max(0, first_row / group + shift - window_left) : 0;
-  const int high = window_right >= 0 ? (int)min((i64)keys, (i64)last_row / group + shift + window_right + 1) : keys;
+  const int left = window_left < 0 ? UNLIMITED : min(window_left, UNLIMITED);
+  const int right = window_right < 0 ? UNLIMITED : min(window_right, UNLIMITED);
+  const int low = max(0, first_row / group + shift - left), high = min(keys, last_row / group + shift + right + 1);
   const int tiles = max(0, ceil_div(high - low, BLOCK_KEYS));
-  const int first_tile = (int)((i64)tiles * blockIdx.y / gridDim.y);
-  const int end_tile = (int)((i64)tiles * (blockIdx.y + 1) / gridDim.y);
+  // The longest range of keys is shared by all splits, a shorter one by so many fewer that the blocks have equal work;
+  // what remains is empty.
+  const int most = max(1, ceil_div(longest, BLOCK_KEYS));
+  const int parts = max(1, min((int)gridDim.y, (int)(((i64)tiles * gridDim.y + most - 1) / most)));
+  const int part = min((int)blockIdx.y, parts);
+  const int first_tile = (int)((i64)tiles * part / parts);
+  const int end_tile = (int)((i64)tiles * min(part + 1, parts) / parts);
 
   // The row of a key in k seen as [rows, Hkv, D], -1 past the last visible key.
   auto key_row = [&](int tile, int at) {
@@ -122,13 +130,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
   v += (i64)kv_head * DV;
   auto load_keys = [&](int tile) {
     if (tile < end_tile) {
-      Rows<D>::load<BLOCK_KEYS, THREADS>(base + tile % STAGES * KEY_BYTES, k, (i64)kv_heads * D,
+      Rows<D>::load<BLOCK_KEYS, THREADS>(base + tile % STAGES * KEY_BYTES, k, kv_heads * D,
                                          key_rows + tile % (STAGES + 1) * BLOCK_KEYS, thread);
     }
   };
   auto load_values = [&](int tile) {
     if (tile < end_tile) {
-      Rows<DV>::load<BLOCK_KEYS, THREADS>(base + VALUES_AT + tile % STAGES * VALUE_BYTES, v, (i64)kv_heads * DV,
+      Rows<DV>::load<BLOCK_KEYS, THREADS>(base + VALUES_AT + tile % STAGES * VALUE_BYTES, v, kv_heads * DV,
                                           key_rows + tile % (STAGES + 1) * BLOCK_KEYS, thread);
     }
   };
@@ -150,13 +158,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     copy_commit();
     if (ahead + 1 < STAGES) load_values(first_tile + ahead);
   }
+  let_next_start();  // combine.cu
   int next_row = thread < BLOCK_KEYS ? key_row(first_tile + STAGES, thread) : -1;
 
   // ---- Roles. Softmax: one row (of which only some threads' rows exist when BLOCK_ROWS * ROW_THREADS < THREADS).
   const int soft_row = thread / ROW_THREADS, soft_lane = thread % ROW_THREADS;
   const int position = (first_row + soft_row) / group + shift;
-  const int row_low = window_left >= 0 ? max(0, position - window_left) : 0;
-  const int row_high = window_right >= 0 ? (int)min((i64)keys, (i64)position + window_right + 1) : keys;
+  const int row_low = position - left, row_high = min(keys, position + right + 1);
   const float to_base2 = 1.44269504f;
   const float factor = softcap > 0.0f ? scale / softcap : scale * to_base2;
   const float cap = softcap * to_base2;
