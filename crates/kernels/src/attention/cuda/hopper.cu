@@ -1,9 +1,9 @@
 // Attention forward for Hopper (sm_90a), head dims 32 to 256: o = softmax(scale Q K^T + mask) V, and lse.
 //
-// A persistent block has one producer warpgroup, of which one thread issues all copies, and CONSUMERS warpgroups with
+// A persistent block has one producer warpgroup, of which one thread issues all copies and one warp picks the tiles, and CONSUMERS warpgroups with
 // 64 query rows each, so a tile has BLOCK_Q = 64 CONSUMERS rows. Keys and values come in blocks of BLOCK_K through
 // rings of STAGES stages. A consumer issues Q K^T of the next block and P V of this one, then does the softmax of the
-// next block while P V runs; the consumers take turns at issuing (PINGPONG), so that one's softmax runs under the
+// next block while P V runs; with PINGPONG the consumers take turns at issuing, so that one's softmax runs under the
 // other's products. See README-hopper.md.
 //
 // Source: cuda/hopper.cuh, attention/cuda/hopper_tile.cuh, hopper_softmax.cuh, hopper.cu in this order.
@@ -16,7 +16,7 @@
 //   STAGES      of K and of V, default 2
 //   MASK        0: every query sees every key; 1: window_left and window_right hold (causal is window_right = 0)
 //   SOFTCAP     1: logits are capped
-//   PINGPONG    1: the consumers take turns, default where D <= 128
+//   PINGPONG    1: the consumers take turns, default where D <= 64
 //
 // Arguments, in this order
 //   map_q, map_k, map_v  CUtensorMap by value, 16-bit elements, dimensions from the innermost: channel, head, row,
@@ -45,7 +45,7 @@
 #define STAGES 2
 #endif
 #ifndef PINGPONG
-#define PINGPONG (D <= 128)
+#define PINGPONG (D <= 64)
 #endif
 
 // Channels in a box and bytes in its rows, which is also the swizzle.
@@ -71,7 +71,9 @@
 #define AT_V_EMPTY (AT_V_FULL + 8 * STAGES)
 #define AT_Q_FULL (AT_V_EMPTY + 8 * STAGES)
 #define AT_Q_EMPTY (AT_Q_FULL + 8 * CONSUMERS)
-#define AT_TILES (AT_Q_EMPTY + 8 * CONSUMERS)
+#define AT_PLAN_FULL (AT_Q_EMPTY + 8 * CONSUMERS)
+#define AT_PLAN_EMPTY (AT_PLAN_FULL + 16)
+#define AT_PLANS ((AT_PLAN_EMPTY + 16 + 15) / 16 * 16)
 
 // A place in a ring of stages, and the parity of the round.
 struct Ring {
@@ -104,46 +106,45 @@ DEVICE void load_values(u32 base, const TensorMap* map, u32 turn, int head, int 
                                             batch);
 }
 
-DEVICE void produce(u32 base, Tile* tiles, const TensorMap* map_q, const TensorMap* map_k, const TensorMap* map_v,
-                    const Shape& shape, u32* counter) {
-  const int tiles_of_pair = (shape.queries + BLOCK_Q - 1) / BLOCK_Q;
-  const int count = shape.batch * shape.heads * tiles_of_pair;
-  // The producer has few registers: the tile lives in shared memory while its blocks are copied.
-  volatile int4* own = reinterpret_cast<volatile int4*>(tiles + CONSUMERS);
-  u32 turn = 0;    // blocks of keys and of values copied
-  u32 parity = 0;  // of the queries' buffers
+// One warp decides what is worked on, a tile ahead of the copies.
+DEVICE void schedule(u32 base, Plan* plans, const Shape& shape, u32* counter) {
+  const int lane = threadIdx.x % 32;
+  Cursor cursor = {0, 0};
   int index = blockIdx.x;
-  for (;;) {
-    // Asked for now and used after this tile's copies are issued, so that the answer's way is hidden.
-    const int next = index < count ? gridDim.x + atomicAdd(counter, 1) : index;
-    int kv_head = -1, row = 0, end_row = 0, batch = 0, q_batch = 0, q_row = 0;
-    {
-      Tile tile;
-      tile.head = -1;
-      if (index < count) {
-        int sequence;
-        if (!tile_at(shape, index, tiles_of_pair, tile, sequence)) {
-          index = next;
-          continue;
-        }
-        kv_head = tile.head / shape.group;
-        batch = shape.cu_keys ? 0 : sequence;
-        q_batch = shape.cu_queries ? 0 : sequence;
-        q_row = (shape.cu_queries ? tile.token : 0) + tile.row;
-        const int first_row = shape.cu_keys ? shape.cu_keys[sequence] : 0;
-        row = first_row + (tile.block_end - 1) * BLOCK_K;
-        end_row = first_row + tile.block_begin * BLOCK_K;
-      }
-      own_store(own, tile);
+  for (u32 turn = 0;; turn++) {
+    const Place place = shape.cu_queries ? find_packed(shape, index, cursor) : find_dense(shape, index);
+    const bool last = place.sequence < 0;
+    mbarrier_wait(base + AT_PLAN_EMPTY + 8 * (turn % 2), (turn / 2 & 1) ^ 1);
+    if (lane == 0) {
+      Plan& plan = plans[turn % 2];
+      if (last) plan.tile.head = -1; else plan = plan_at(shape, place);
+      mbarrier_arrive(base + AT_PLAN_FULL + 8 * (turn % 2));
     }
-    const bool some = kv_head >= 0 && row >= end_row;
+    if (last) break;
+    if (lane == 0) index = gridDim.x + atomicAdd(counter, 1);
+    index = __shfl_sync(0xffffffff, index, 0);
+  }
+  // The last block to finish has seen every other take its last number.
+  __threadfence();
+  if (lane == 0 && atomicInc(counter + 1, gridDim.x - 1) == gridDim.x - 1) counter[0] = 0;
+}
+
+// One thread issues all copies.
+DEVICE void load(u32 base, const Plan* plans, const TensorMap* map_q, const TensorMap* map_k, const TensorMap* map_v) {
+  u32 turn = 0;  // blocks of keys and of values copied
+  for (u32 tile = 0;; tile++) {
+    mbarrier_wait(base + AT_PLAN_FULL + 8 * (tile % 2), tile / 2 & 1);
+    const volatile Plan& plan = plans[tile % 2];
+    const bool last = plan.tile.head < 0;
+    const bool some = !last && plan.tile.block_begin < plan.tile.block_end;
+    const int kv_head = plan.kv_head, batch = plan.kv_batch, end_row = plan.first_row;
+    int row = plan.last_row;
     // The first keys go before the queries: their stage is free earlier.
     if (some) load_keys(base, map_k, turn, kv_head, row, batch);
 #pragma unroll 1
     for (int c = 0; c < CONSUMERS; c++) {
-      mbarrier_wait(base + AT_Q_EMPTY + 8 * c, parity ^ 1);
+      mbarrier_wait(base + AT_Q_EMPTY + 8 * c, (tile & 1) ^ 1);
       const u32 full = base + AT_Q_FULL + 8 * c;
-      const int head = own_pass(own, tiles + c);
       if (!some) {
         mbarrier_arrive(full);
         continue;
@@ -151,25 +152,21 @@ DEVICE void produce(u32 base, Tile* tiles, const TensorMap* map_q, const TensorM
       mbarrier_expect(full, Q_BYTES);
 #pragma unroll
       for (int i = 0; i < D / QK_WIDTH; i++) {
-        tma_load_4d(base + AT_Q + c * Q_BYTES + i * 64 * QK_SWIZZLE, map_q, full, i * QK_WIDTH, head, q_row + 64 * c,
-                    q_batch);
+        tma_load_4d(base + AT_Q + c * Q_BYTES + i * 64 * QK_SWIZZLE, map_q, full, i * QK_WIDTH, plan.tile.head,
+                    plan.q_row + 64 * c, plan.q_batch);
       }
     }
-    parity ^= 1;
-    if (kv_head < 0) break;
-    if (some) {
+    if (last) return;
+    // All consumers are done with the plan before this one.
+    if (tile > 0) mbarrier_arrive(base + AT_PLAN_EMPTY + 8 * ((tile - 1) % 2));
+    if (!some) continue;
 #pragma unroll 1
-      for (; row > end_row; row -= BLOCK_K, turn++) {
-        load_keys(base, map_k, turn + 1, kv_head, row - BLOCK_K, batch);
-        load_values(base, map_v, turn, kv_head, row, batch);
-      }
-      load_values(base, map_v, turn++, kv_head, row, batch);
+    for (; row > end_row; row -= BLOCK_K, turn++) {
+      load_keys(base, map_k, turn + 1, kv_head, row - BLOCK_K, batch);
+      load_values(base, map_v, turn, kv_head, row, batch);
     }
-    index = next;
+    load_values(base, map_v, turn++, kv_head, row, batch);
   }
-  // The last block to finish has seen every other take its last number.
-  __threadfence();
-  if (atomicInc(counter + 1, gridDim.x - 1) == gridDim.x - 1) counter[0] = 0;
 }
 
 // s = Q K^T, issued.
@@ -214,11 +211,11 @@ DEVICE void clear_values(u32 stage, int first, int thread, int consumer) {
   named_barrier_sync(8 + consumer, 128);
 }
 
-DEVICE void consume(u32 base, const Tile* tiles, int consumer, const Shape& shape, u16* output, float* lse, float scale,
+DEVICE void consume(u32 base, const Plan* plans, int consumer, const Shape& shape, u16* output, float* lse, float scale,
                     float softcap) {
   const int thread = threadIdx.x % 128, lane = thread % 32;
   const int thread_row = 64 * consumer + thread / 32 * 16 + lane / 4, t = lane % 4;
-  const u32 turn = 1 + consumer, next_turn = 1 + (consumer + 1) % CONSUMERS;
+  const u32 own_turn = 1 + consumer, next_turn = 1 + (consumer + 1) % CONSUMERS;
 #if SOFTCAP
   const float inner = 2.0f * 1.44269504089f * scale / softcap, outer = softcap * 1.44269504089f, factor = 1.0f;
 #else
@@ -228,14 +225,13 @@ DEVICE void consume(u32 base, const Tile* tiles, int consumer, const Shape& shap
   const u64 k = descriptor_k_major<QK_SWIZZLE>(base + AT_K);
   const u64 v = descriptor_mn_major<V_SWIZZLE>(base + AT_V, BOX_V_BYTES);
   Ring keys = {0, 0}, values = {0, 0};
-  u32 parity = 0;
   float s[BLOCK_K / 2], o[DV / 2];
   u32 p[BLOCK_K / 4];
   // The first consumer's first turn is given by the last one.
   if (PINGPONG && consumer == CONSUMERS - 1) named_barrier_arrive(1, 256);
-  for (;; parity ^= 1) {
-    mbarrier_wait(base + AT_Q_FULL + 8 * consumer, parity);
-    const Tile tile = tiles[consumer];
+  for (u32 turn = 0;; turn++) {
+    mbarrier_wait(base + AT_Q_FULL + 8 * consumer, turn & 1);
+    const Tile tile = plans[turn % 2].tile;
     if (tile.head < 0) break;
     const u32 q_empty = base + AT_Q_EMPTY + 8 * consumer;
     Rows rows = {{NEGATIVE_INFINITY, NEGATIVE_INFINITY}, {0.0f, 0.0f}};
@@ -277,7 +273,7 @@ DEVICE void consume(u32 base, const Tile* tiles, int consumer, const Shape& shap
 
     for (block--; block >= tile.block_begin; block--) {
       mbarrier_wait(base + AT_K_FULL + 8 * keys.stage, keys.parity);
-      if (PINGPONG) named_barrier_sync(turn, 256);
+      if (PINGPONG) named_barrier_sync(own_turn, 256);
       issue_scores(s, q, k + keys.stage * (K_BYTES >> 4));
       mbarrier_wait(base + AT_V_FULL + 8 * values.stage, values.parity);
       issue_output(o, p, v + values.stage * (V_BYTES >> 4));
@@ -296,12 +292,20 @@ DEVICE void consume(u32 base, const Tile* tiles, int consumer, const Shape& shap
 #endif
       const bool grew = update_reference<false>(s, rows, factor, rescale);
       weigh(s, rows, factor);
-      wgmma_wait<0>();
-      keep(o);
+      keep(s);
+      // One wait would do, but ptxas moves a wait that no branch precedes up before the powers of 2, and the softmax
+      // would run after P V instead of beside it.
+      if (grew) {
+        wgmma_wait<0>();
+        keep(o);
+        rescale_output(o, rescale);
+      } else {
+        wgmma_wait<0>();
+        keep(o);
+      }
       keep(p);
       release(base + AT_V_EMPTY + 8 * values.stage, lane);
       values.advance();
-      if (grew) rescale_output(o, rescale);
       pack_weights(s, p);
     }
     release(q_empty, lane);
@@ -324,7 +328,7 @@ extern "C" __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
   extern __shared__ __align__(1024) u8 shared[];
   const u32 start = shared_address(shared);
   const u32 base = (start + 1023) & ~1023u;
-  Tile* tiles = reinterpret_cast<Tile*>(shared + (base - start) + AT_TILES);
+  Plan* plans = reinterpret_cast<Plan*>(shared + (base - start) + AT_PLANS);
   const Shape shape = {cu_queries, cu_keys, key_counts, batch,       heads,        heads / kv_heads,
                        queries,    keys,    total,      window_left, window_right, section};
   // Broadcast, so that the compiler knows it to be the same in a warp.
@@ -340,6 +344,10 @@ extern "C" __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
       mbarrier_init(base + AT_Q_FULL + 8 * i, 1);
       mbarrier_init(base + AT_Q_EMPTY + 8 * i, 4);
     }
+    for (int i = 0; i < 2; i++) {
+      mbarrier_init(base + AT_PLAN_FULL + 8 * i, 1);
+      mbarrier_init(base + AT_PLAN_EMPTY + 8 * i, 1);
+    }
     fence_barrier_init();
     tma_prefetch(&map_q);
     tma_prefetch(&map_k);
@@ -348,9 +356,10 @@ extern "C" __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
   __syncthreads();
   if (warpgroup == 0) {
     registers_decrease<CONSUMERS == 2 ? 40 : 32>();
-    if (threadIdx.x == 0) produce(base, tiles, &map_q, &map_k, &map_v, shape, counter);
+    if (threadIdx.x == 0) load(base, plans, &map_q, &map_k, &map_v);
+    if (threadIdx.x / 32 == 1) schedule(base, plans, shape, counter);
   } else {
     registers_increase<CONSUMERS == 2 ? 232 : 160>();
-    consume(base, tiles, warpgroup - 1, shape, output, lse, scale, softcap);
+    consume(base, plans, warpgroup - 1, shape, output, lse, scale, softcap);
   }
 }

@@ -72,22 +72,24 @@ DEVICE bool update_reference(const float (&s)[BLOCK_K / 2], Rows& rows, float fa
 #pragma unroll
     for (int j = 0; j < 4; j++) top[j] = fmaxf(top[j], s[4 * i + j]);
   }
-  bool grew = false;
+  const float most[2] = {fmaxf(top[0], top[1]) * factor, fmaxf(top[2], top[3]) * factor};
+  // Seldom is a thread's own maximum that high, so the threads of a row need not compare theirs before they go on.
+  const bool high = most[0] > rows.reference[0] + RESCALE_ABOVE || most[1] > rows.reference[1] + RESCALE_ABOVE;
+  if (!first && !__any_sync(0xffffffff, high)) return false;
 #pragma unroll
   for (int r = 0; r < 2; r++) {
-    const float most = quad_max(fmaxf(top[2 * r], top[2 * r + 1])) * factor;
+    const float row_most = quad_max(most[r]);
     rescale[r] = 1.0f;
     if (first) {
-      rows.reference[r] = most;
-    } else if (most > rows.reference[r] + RESCALE_ABOVE) {
+      rows.reference[r] = row_most;
+    } else if (row_most > rows.reference[r] + RESCALE_ABOVE) {
       // From -inf this gives 0, and there was nothing to rescale.
-      rescale[r] = exp2_approximate(rows.reference[r] - most);
-      rows.reference[r] = most;
+      rescale[r] = exp2_approximate(rows.reference[r] - row_most);
+      rows.reference[r] = row_most;
       rows.sum[r] *= rescale[r];
-      grew = true;
     }
   }
-  return !first && __any_sync(0xffffffff, grew);
+  return !first;
 }
 
 // Scores become weights, and the weights are added to the sums.

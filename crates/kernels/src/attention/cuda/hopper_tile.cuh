@@ -13,7 +13,7 @@ struct Shape {
   int section;
 };
 
-// BLOCK_Q query rows of one head, as the producer tells it to the consumers.
+// BLOCK_Q query rows of one head.
 struct Tile {
   int head;         // query head; negative when there is no further tile
   int row;          // first query row of the tile within its sequence
@@ -25,28 +25,93 @@ struct Tile {
   int lse_start;  // where the head's row 0 of this sequence stands in lse
 };
 
+// A tile and where its copies start, in the coordinates of the tensor maps.
+struct alignas(16) Plan {
+  Tile tile;
+  int q_row, q_batch;
+  int kv_head, kv_batch;
+  int first_row, last_row;  // of the first and of the last block of keys
+};
+
+// A tile of BLOCK_Q rows, named by its place in the batch; sequence is negative when there is no such tile.
+struct Place {
+  int sequence, head, row_of_tiles;
+};
+
 // Tiles are taken in this order: sections of `section` (sequence, head) pairs whose keys and values fit the L2 cache
 // together; in a section the rows from the last to the first, because under a causal mask the last rows cost most
-// and should start first; in a row of tiles the pairs. Gives false where the sequence has no such rows.
-DEVICE bool tile_at(const Shape& shape, int index, int tiles_of_pair, Tile& tile, int& sequence) {
-  const int pairs = shape.batch * shape.heads;
-  const int section = index / (shape.section * tiles_of_pair);
-  const int first_pair = section * shape.section;
-  const int width = min(shape.section, pairs - first_pair);
-  const int within = index - first_pair * tiles_of_pair;
-  const int row_of_tiles = within / width;
-  const int pair = first_pair + within - row_of_tiles * width;
-  sequence = pair / shape.heads;
-  tile.head = pair - sequence * shape.heads;
-  tile.row = (tiles_of_pair - 1 - row_of_tiles) * BLOCK_Q;
+// and should start first; in a row of tiles the pairs.
+DEVICE Place place_in(int within, int first_pair, int pairs, int section, int rows_of_tiles) {
+  const int skipped = within / (section * rows_of_tiles) * section;
+  const int width = min(section, pairs - skipped);
+  within -= skipped * rows_of_tiles;
+  const int row = within / width;
+  return {0, first_pair + skipped + within - row * width, rows_of_tiles - 1 - row};
+}
+
+DEVICE Place find_dense(const Shape& shape, int index) {
+  const int rows_of_tiles = (shape.queries + BLOCK_Q - 1) / BLOCK_Q, pairs = shape.batch * shape.heads;
+  if (index >= pairs * rows_of_tiles) return {-1, 0, 0};
+  Place place = place_in(index, 0, pairs, shape.section, rows_of_tiles);
+  place.sequence = place.head / shape.heads;
+  place.head -= place.sequence * shape.heads;
+  return place;
+}
+
+// Packed sequences have different numbers of tiles. A block asks for rising numbers, so it keeps a cursor: the first
+// of the sequences it looks at, 32 at a time, and the tiles before it.
+struct Cursor {
+  int sequence, tiles;
+};
+
+// All lanes of a warp call this together.
+DEVICE Place find_packed(const Shape& shape, int index, Cursor& cursor) {
+  const int lane = threadIdx.x % 32;
+  for (; cursor.sequence < shape.batch; cursor.sequence += 32) {
+    const int sequence = cursor.sequence + lane;
+    int rows_of_tiles = 0;
+    if (sequence < shape.batch) {
+      rows_of_tiles = (shape.cu_queries[sequence + 1] - shape.cu_queries[sequence] + BLOCK_Q - 1) / BLOCK_Q;
+    }
+    int end = rows_of_tiles * shape.heads;  // tiles up to and with this lane's sequence
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const int before = __shfl_up_sync(0xffffffff, end, step);
+      if (lane >= step) end += before;
+    }
+    const u32 beyond = __ballot_sync(0xffffffff, index < cursor.tiles + end);
+    if (beyond) {
+      const int found = __ffs(beyond) - 1;
+      rows_of_tiles = __shfl_sync(0xffffffff, rows_of_tiles, found);
+      const int start = __shfl_sync(0xffffffff, end, found) - rows_of_tiles * shape.heads;
+      const int section = min(shape.section, shape.heads);
+      Place place = place_in(index - cursor.tiles - start, 0, shape.heads, section, rows_of_tiles);
+      place.sequence = cursor.sequence + found;
+      return place;
+    }
+    cursor.tiles += __shfl_sync(0xffffffff, end, 31);
+  }
+  return {-1, 0, 0};
+}
+
+DEVICE Plan plan_at(const Shape& shape, const Place& place) {
+  Plan plan;
+  Tile& tile = plan.tile;
+  const int sequence = place.sequence;
+  tile.head = place.head;
+  tile.row = place.row_of_tiles * BLOCK_Q;
   if (shape.cu_queries) {
     tile.token = shape.cu_queries[sequence];
     tile.rows = shape.cu_queries[sequence + 1] - tile.token;
     tile.lse_start = tile.head * shape.total + tile.token;
+    plan.q_row = tile.token + tile.row;
+    plan.q_batch = 0;
   } else {
     tile.token = sequence * shape.queries;
     tile.rows = shape.queries;
-    tile.lse_start = pair * shape.queries;
+    tile.lse_start = (sequence * shape.heads + tile.head) * shape.queries;
+    plan.q_row = tile.row;
+    plan.q_batch = sequence;
   }
   if (shape.key_counts) {
     tile.keys = shape.key_counts[sequence];
@@ -64,7 +129,12 @@ DEVICE bool tile_at(const Shape& shape, int index, int tiles_of_pair, Tile& tile
 #endif
   tile.block_begin = first / BLOCK_K;
   tile.block_end = end > first ? (end + BLOCK_K - 1) / BLOCK_K : tile.block_begin;
-  return tile.row < tile.rows;
+  const int start = shape.cu_keys ? shape.cu_keys[sequence] : 0;
+  plan.kv_head = tile.head / shape.group;
+  plan.kv_batch = shape.cu_keys ? 0 : sequence;
+  plan.first_row = start + tile.block_begin * BLOCK_K;
+  plan.last_row = start + (tile.block_end - 1) * BLOCK_K;
+  return plan;
 }
 
 // The keys [first, last] that one query row sees.
@@ -80,19 +150,4 @@ DEVICE Visible visible_keys(const Shape& shape, const Tile& tile, int row) {
   if (shape.window_left != UNLIMITED) visible.first = max(0, position - shape.window_left);
 #endif
   return visible;
-}
-
-// A tile put aside in shared memory, and passed on from there without the compiler keeping it in registers.
-DEVICE void own_store(volatile int4* own, const Tile& tile) {
-  own[0].x = tile.head, own[0].y = tile.row, own[0].z = tile.rows, own[0].w = tile.keys;
-  own[1].x = tile.block_begin, own[1].y = tile.block_end, own[1].z = tile.token, own[1].w = tile.lse_start;
-}
-
-// Gives the head.
-DEVICE int own_pass(const volatile int4* own, Tile* to) {
-  const volatile int* from = reinterpret_cast<const volatile int*>(own);
-  volatile int* words = reinterpret_cast<volatile int*>(to);
-#pragma unroll
-  for (int i = 0; i < 8; i++) words[i] = from[i];
-  return from[0];
 }
