@@ -1,9 +1,12 @@
 //! One backend, one file; [`BACKENDS`] is the list.
 
 mod cpu;
+mod cuda;
 
+use crate::cuda::Cuda;
 use crate::{Capabilities, Isa, Launches};
 use facts::BackendKind;
+use std::sync::Arc;
 
 /// A way to run kernels.
 pub trait Backend: Sync {
@@ -17,7 +20,7 @@ pub trait Backend: Sync {
 }
 
 /// Every backend firstlight was built with, preferred first.
-pub const BACKENDS: &[&dyn Backend] = &[&cpu::Cpu];
+pub const BACKENDS: &[&dyn Backend] = &[&cuda::Cuda, &cpu::Cpu];
 
 /// Opens the backend of this kind.
 ///
@@ -50,12 +53,27 @@ pub struct Unavailable {
 #[derive(Debug)]
 pub struct Device {
     capabilities: Capabilities,
-    launches: Launches,
+    launches: Arc<Launches>,
+    cuda: Option<Cuda>,
 }
 
 impl Device {
     pub(crate) fn new(capabilities: Capabilities) -> Self {
-        Self { capabilities, launches: Launches::default() }
+        Self { capabilities, launches: Arc::default(), cuda: None }
+    }
+
+    /// A GPU; its launches are counted in `launches`, which it holds too.
+    pub(crate) fn with_cuda(
+        capabilities: Capabilities,
+        launches: Arc<Launches>,
+        cuda: Cuda,
+    ) -> Self {
+        Self { capabilities, launches, cuda: Some(cuda) }
+    }
+
+    /// The GPU, on the CUDA backend.
+    pub fn cuda(&self) -> Option<&Cuda> {
+        self.cuda.as_ref()
     }
 
     /// The same device limited to narrower instruction sets, so that one machine can check every variant it can run.
@@ -102,7 +120,10 @@ mod tests {
     #[test]
     fn a_missing_backend_is_a_sentence() {
         let error = open(BackendKind::Metal).unwrap_err();
-        assert_eq!(error.to_string(), "backend metal is not available: this build has only cpu");
+        assert_eq!(
+            error.to_string(),
+            "backend metal is not available: this build has only cuda, cpu"
+        );
     }
 
     #[test]

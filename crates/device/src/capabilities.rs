@@ -1,3 +1,4 @@
+use crate::cuda::CudaCapabilities;
 use facts::BackendKind;
 
 /// Instruction sets the CPU variants are written for.
@@ -70,8 +71,10 @@ pub struct Capabilities {
     pub backend: BackendKind,
     /// Instruction sets of the processor, widest first; empty on a GPU.
     pub isas: Vec<Isa>,
-    /// Threads that run a grid.
+    /// Threads that run a grid; 0 on a GPU.
     pub threads: usize,
+    /// What the GPU can do, on CUDA.
+    pub cuda: Option<CudaCapabilities>,
 }
 
 impl Capabilities {

@@ -6,8 +6,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub struct LaunchRecord {
     /// Launches.
     pub count: u64,
-    /// Blocks whose body ran to its end, all launches together.
+    /// Blocks whose body ran to its end, all launches together. On a GPU, blocks of the launches that the driver
+    /// accepted.
     pub blocks: u64,
+    /// Grid of the last launch.
+    pub grid: [u32; 3],
 }
 
 /// Counters of a device, by kernel name. They are raised where blocks run and nowhere else, so a kernel that was
@@ -24,10 +27,19 @@ impl Launches {
     }
 
     pub(crate) fn record(&self, kernel: &str, blocks: u64) {
+        self.add(kernel, blocks, [u32::try_from(blocks).unwrap_or(u32::MAX), 1, 1]);
+    }
+
+    pub(crate) fn record_grid(&self, kernel: &str, grid: [u32; 3]) {
+        self.add(kernel, grid.iter().map(|size| u64::from(*size)).product(), grid);
+    }
+
+    fn add(&self, kernel: &str, blocks: u64, grid: [u32; 3]) {
         let mut by_kernel = self.lock();
         let record = by_kernel.entry(kernel.to_owned()).or_default();
         record.count += 1;
         record.blocks += blocks;
+        record.grid = grid;
     }
 
     /// The record of one kernel; zero when it never ran.

@@ -4,6 +4,7 @@
 
 mod backends;
 mod capabilities;
+pub mod cuda;
 mod grid;
 mod host;
 mod launches;

@@ -16,6 +16,7 @@ impl Backend for Cpu {
             backend: BackendKind::Cpu,
             isas,
             threads: rayon::current_num_threads(),
+            cuda: None,
         }))
     }
 }

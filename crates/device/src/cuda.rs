@@ -1,0 +1,46 @@
+//! NVIDIA GPUs through the driver library, which is loaded at run time: nothing of CUDA is needed to build, and a
+//! machine without a driver gets a sentence, not a failure to start.
+//!
+//! [`Cuda`] is one open GPU. Memory comes from its [`Stream`]s, work goes to them, and every launch is counted in the
+//! device's [`crate::Launches`] where the driver accepted it.
+
+mod args;
+mod bundle;
+mod cache;
+mod capabilities;
+mod context;
+mod driver;
+mod error;
+mod event;
+mod graph;
+mod kernel;
+mod launch;
+mod memory;
+mod nvrtc;
+mod pinned;
+mod pool;
+mod resolve;
+mod source;
+mod stream;
+mod tensor_map;
+
+pub use args::Args;
+pub use bundle::Bundle;
+pub use cache::Cache;
+pub use capabilities::{ComputeCapability, CudaCapabilities};
+pub use context::Cuda;
+pub use error::CudaError;
+pub use event::Event;
+pub use graph::Graph;
+pub use kernel::{Kernel, Resources};
+pub use launch::Launch;
+pub use memory::Buffer;
+pub use nvrtc::Nvrtc;
+pub use pinned::PinnedBuffer;
+pub use pool::MemoryUse;
+pub use resolve::Origin;
+pub use source::{GpuArch, KernelSource};
+pub use stream::Stream;
+pub use tensor_map::{MapElement, Swizzle, TensorMap, TiledLayout};
+
+pub(crate) use context::open;

@@ -1,0 +1,203 @@
+//! One open GPU.
+#![allow(unsafe_code)] // Calls of the driver.
+
+use super::driver::{Driver, Handle, is_sticky};
+use super::kernel::Modules;
+use super::pool::Pool;
+use super::{ComputeCapability, CudaCapabilities, CudaError, MemoryUse, Stream};
+use crate::Launches;
+use std::ffi::{CStr, c_char, c_int};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// `CUdevice_attribute` numbers.
+const MULTIPROCESSORS: c_int = 16;
+const L2_BYTES: c_int = 38;
+const COMPUTE_MAJOR: c_int = 75;
+const COMPUTE_MINOR: c_int = 76;
+const SHARED_BYTES_OPT_IN: c_int = 97;
+
+/// One open GPU: its primary context, a stream, the memory pool and the loaded kernels. Clones are the same GPU.
+#[derive(Debug, Clone)]
+pub struct Cuda {
+    context: Arc<Context>,
+    stream: Stream,
+}
+
+/// The first GPU that the process sees (`CUDA_VISIBLE_DEVICES` chooses), and what it can do.
+pub(crate) fn open(launches: &Arc<Launches>) -> Result<(Cuda, CudaCapabilities), CudaError> {
+    let driver = Driver::get()?;
+    let mut count = 0;
+    // SAFETY: the pointer is to a local that outlives the call, here and below.
+    driver.check("cuDeviceGetCount", unsafe { (driver.device_count)(&raw mut count) })?;
+    if count == 0 {
+        return Err(CudaError::unavailable("the NVIDIA driver sees no GPU"));
+    }
+    let mut device = 0;
+    driver.check("cuDeviceGet", unsafe { (driver.device_get)(&raw mut device, 0) })?;
+    let capabilities = read_capabilities(driver, device)?;
+    let mut raw = std::ptr::null_mut();
+    driver.check("cuDevicePrimaryCtxRetain", unsafe {
+        (driver.context_retain)(&raw mut raw, device)
+    })?;
+    let context = Arc::new(Context {
+        driver,
+        device,
+        raw,
+        lost: OnceLock::new(),
+        since_good: Mutex::default(),
+        pool: Mutex::default(),
+        modules: Modules::default(),
+        launches: Arc::clone(launches),
+    });
+    let stream = Stream::new(&context)?;
+    Ok((Cuda { context, stream }, capabilities))
+}
+
+fn read_capabilities(driver: &Driver, device: c_int) -> Result<CudaCapabilities, CudaError> {
+    let attribute = |number| {
+        let mut value = 0;
+        // SAFETY: the pointer is to a local that outlives the call, here and below.
+        let code = unsafe { (driver.device_attribute)(&raw mut value, number, device) };
+        driver.check("cuDeviceGetAttribute", code).map(|()| value.unsigned_abs())
+    };
+    let mut name = [0 as c_char; 256];
+    driver.check("cuDeviceGetName", unsafe {
+        (driver.device_name)(name.as_mut_ptr(), name.len() as c_int - 1, device)
+    })?;
+    let mut memory = 0;
+    driver.check("cuDeviceTotalMem", unsafe { (driver.device_memory)(&raw mut memory, device) })?;
+    Ok(CudaCapabilities {
+        // SAFETY: the last byte stayed zero, so the text ends.
+        name: unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned(),
+        compute: ComputeCapability::new(attribute(COMPUTE_MAJOR)?, attribute(COMPUTE_MINOR)?),
+        multiprocessors: attribute(MULTIPROCESSORS)?,
+        shared_bytes: attribute(SHARED_BYTES_OPT_IN)?,
+        l2_bytes: attribute(L2_BYTES)?,
+        memory_bytes: memory as u64,
+        driver: driver.interface(),
+    })
+}
+
+impl Cuda {
+    /// The stream that work goes to unless another is made.
+    pub fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// Another stream of the same GPU.
+    ///
+    /// # Errors
+    /// [`CudaError`] of the driver.
+    pub fn new_stream(&self) -> Result<Stream, CudaError> {
+        Stream::new(&self.context)
+    }
+
+    /// Bytes of GPU memory in use, kept and at most used at once.
+    pub fn memory_use(&self) -> MemoryUse {
+        self.context.pool().usage()
+    }
+
+    pub(super) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+}
+
+/// The driver's context and what belongs to it. Streams, buffers and kernels hold it.
+pub(super) struct Context {
+    pub(super) driver: &'static Driver,
+    device: c_int,
+    raw: Handle,
+    lost: OnceLock<CudaError>,
+    /// Kernels launched since the last synchronisation: the suspects when the context is lost.
+    since_good: Mutex<Vec<String>>,
+    pool: Mutex<Pool>,
+    pub(super) modules: Modules,
+    pub(super) launches: Arc<Launches>,
+}
+
+// SAFETY: the driver's handles may be used from every thread; `enter` makes the context current on the calling one.
+unsafe impl Send for Context {}
+// SAFETY: as above; what changes is behind locks.
+unsafe impl Sync for Context {}
+
+impl std::fmt::Debug for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Context(GPU {}, lost: {})", self.device, self.lost.get().is_some())
+    }
+}
+
+impl Context {
+    /// Makes this context current on the calling thread.
+    ///
+    /// # Errors
+    /// [`CudaError::Lost`] once an error inside a kernel ended it.
+    pub(super) fn enter(&self) -> Result<&'static Driver, CudaError> {
+        if let Some(lost) = self.lost.get() {
+            return Err(lost.clone());
+        }
+        // SAFETY: the context is retained until the last holder of `self` is gone.
+        self.check("cuCtxSetCurrent", unsafe { (self.driver.context_set_current)(self.raw) })?;
+        Ok(self.driver)
+    }
+
+    /// An error code as a value; remembers an error that ends the context.
+    pub(super) fn check(&self, call: &'static str, code: c_int) -> Result<(), CudaError> {
+        let checked = self.driver.check(call, code);
+        if let Err(CudaError::Call { call, code, name, what }) = &checked
+            && is_sticky(*code)
+        {
+            let suspects = self.suspects();
+            let kernels = if suspects.is_empty() { "none".to_owned() } else { suspects.join(", ") };
+            let (name, what) = (name.clone(), what.clone());
+            let lost = CudaError::Lost { call, name, what, kernels };
+            return Err(self.lost.get_or_init(|| lost).clone());
+        }
+        checked
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost.get().is_some()
+    }
+
+    pub(super) fn pool(&self) -> MutexGuard<'_, Pool> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn suspects(&self) -> MutexGuard<'_, Vec<String>> {
+        self.since_good.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a launch as a suspect until the next synchronisation.
+    pub(super) fn suspect(&self, kernel: &str) {
+        let mut suspects = self.suspects();
+        // A long run of launches names each kernel once.
+        if !suspects.iter().any(|known| known == kernel) {
+            suspects.push(kernel.to_owned());
+        }
+    }
+
+    /// A synchronisation succeeded: whatever was launched before it is good.
+    pub(super) fn is_good(&self) {
+        self.suspects().clear();
+    }
+
+    /// Bytes that are free and that the GPU has.
+    pub(super) fn free_and_total(&self) -> (u64, u64) {
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: the pointers are to locals; a failure leaves them 0, which the message then says.
+        unsafe { (self.driver.memory_info)(&raw mut free, &raw mut total) };
+        (free as u64, total as u64)
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        if self.enter().is_ok() {
+            self.pool().release_all(self.driver);
+            self.modules.unload(self.driver);
+        }
+        // A lost context has nothing to give back, and the driver opens no other one in the same process.
+        // SAFETY: retained once in `open`, released once here.
+        unsafe { (self.driver.context_release)(self.device) };
+    }
+}

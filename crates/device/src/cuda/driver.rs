@@ -1,0 +1,206 @@
+//! The driver's functions, found by name in the library that the driver installed.
+#![allow(unsafe_code)] // Functions of a C library; each call site says why its arguments are right.
+
+use super::CudaError;
+use libloading::Library;
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::sync::OnceLock;
+
+/// `CUcontext`, `CUstream`, `CUevent`, `CUmodule`, `CUfunction`, `CUgraph` and `CUgraphExec` are pointers to what only
+/// the driver knows.
+pub(super) type Handle = *mut c_void;
+/// `CUdeviceptr`.
+pub(super) type DevicePointer = u64;
+
+/// `CUDA_SUCCESS`.
+const SUCCESS: c_int = 0;
+/// `CUDA_ERROR_OUT_OF_MEMORY`.
+pub(super) const OUT_OF_MEMORY: c_int = 2;
+/// The first driver interface with all of the functions below: CUDA 12.0.
+const LEAST_INTERFACE: c_int = 12_000;
+
+/// Errors after which the driver refuses every further call on the same context: ECC, illegal address, time-out,
+/// assertion, stack, instruction, misaligned address, address space, program counter, launch failure.
+const STICKY: &[c_int] = &[214, 700, 702, 710, 714, 715, 716, 717, 718, 719];
+
+/// Whether this error ends the context.
+pub(super) fn is_sticky(code: c_int) -> bool {
+    STICKY.contains(&code)
+}
+
+/// `CUlaunchAttribute`: an identifier, and a value of 64 bytes at offset 8.
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+pub(super) struct LaunchAttribute {
+    pub(super) id: c_uint,
+    pub(super) pad: c_uint,
+    pub(super) value: [c_uint; 16],
+}
+
+/// `CUlaunchConfig`.
+#[repr(C)]
+pub(super) struct LaunchConfig {
+    pub(super) grid: [c_uint; 3],
+    pub(super) block: [c_uint; 3],
+    pub(super) shared_bytes: c_uint,
+    pub(super) stream: Handle,
+    pub(super) attributes: *const LaunchAttribute,
+    pub(super) attribute_count: c_uint,
+}
+
+/// `CUtensorMap`: 128 opaque bytes.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct RawTensorMap(pub(super) [u64; 16]);
+
+macro_rules! functions {
+    ($($field:ident = $symbol:literal ($($argument:ty),*);)*) => {
+        /// The functions used here. Each returns a `CUresult`, 0 for success.
+        pub(super) struct Driver {
+            $(pub(super) $field: unsafe extern "C" fn($($argument),*) -> c_int,)*
+            /// `cuFuncGetParamInfo`, of CUDA 12.4 and later.
+            pub(super) parameter: Option<unsafe extern "C" fn(Handle, usize, *mut usize, *mut usize) -> c_int>,
+            version: c_int,
+        }
+
+        impl Driver {
+            fn read(library: Library) -> Result<Self, CudaError> {
+                // The driver cannot be unloaded: it leaves threads and handlers behind.
+                let library: &'static Library = Box::leak(Box::new(library));
+                Ok(Self {
+                    $($field: {
+                        // SAFETY: the type is the one that cuda.h declares for this symbol.
+                        let found = unsafe { library.get($symbol) };
+                        *found.map_err(|_| CudaError::unavailable(format!(
+                            "the driver is older than CUDA 12.0, it has no {}",
+                            String::from_utf8_lossy($symbol)
+                        )))?
+                    },)*
+                    // SAFETY: as above.
+                    parameter: unsafe { library.get(b"cuFuncGetParamInfo") }.ok().map(|found| *found),
+                    version: 0,
+                })
+            }
+        }
+    };
+}
+
+functions! {
+    init = b"cuInit" (c_uint);
+    driver_version = b"cuDriverGetVersion" (*mut c_int);
+    error_name = b"cuGetErrorName" (c_int, *mut *const c_char);
+    error_string = b"cuGetErrorString" (c_int, *mut *const c_char);
+    device_count = b"cuDeviceGetCount" (*mut c_int);
+    device_get = b"cuDeviceGet" (*mut c_int, c_int);
+    device_name = b"cuDeviceGetName" (*mut c_char, c_int, c_int);
+    device_memory = b"cuDeviceTotalMem_v2" (*mut usize, c_int);
+    device_attribute = b"cuDeviceGetAttribute" (*mut c_int, c_int, c_int);
+    context_retain = b"cuDevicePrimaryCtxRetain" (*mut Handle, c_int);
+    context_release = b"cuDevicePrimaryCtxRelease_v2" (c_int);
+    context_set_current = b"cuCtxSetCurrent" (Handle);
+    memory_info = b"cuMemGetInfo_v2" (*mut usize, *mut usize);
+    allocate = b"cuMemAlloc_v2" (*mut DevicePointer, usize);
+    free = b"cuMemFree_v2" (DevicePointer);
+    host_allocate = b"cuMemHostAlloc" (*mut *mut c_void, usize, c_uint);
+    host_free = b"cuMemFreeHost" (*mut c_void);
+    copy_to_device = b"cuMemcpyHtoDAsync_v2" (DevicePointer, *const c_void, usize, Handle);
+    copy_to_host = b"cuMemcpyDtoHAsync_v2" (*mut c_void, DevicePointer, usize, Handle);
+    copy_on_device = b"cuMemcpyDtoDAsync_v2" (DevicePointer, DevicePointer, usize, Handle);
+    fill16 = b"cuMemsetD16Async" (DevicePointer, u16, usize, Handle);
+    fill32 = b"cuMemsetD32Async" (DevicePointer, c_uint, usize, Handle);
+    stream_create = b"cuStreamCreate" (*mut Handle, c_uint);
+    stream_destroy = b"cuStreamDestroy_v2" (Handle);
+    stream_synchronize = b"cuStreamSynchronize" (Handle);
+    stream_wait_event = b"cuStreamWaitEvent" (Handle, Handle, c_uint);
+    capture_begin = b"cuStreamBeginCapture_v2" (Handle, c_int);
+    capture_end = b"cuStreamEndCapture" (Handle, *mut Handle);
+    graph_instantiate = b"cuGraphInstantiateWithFlags" (*mut Handle, Handle, u64);
+    graph_launch = b"cuGraphLaunch" (Handle, Handle);
+    graph_destroy = b"cuGraphDestroy" (Handle);
+    graph_exec_destroy = b"cuGraphExecDestroy" (Handle);
+    event_create = b"cuEventCreate" (*mut Handle, c_uint);
+    event_destroy = b"cuEventDestroy_v2" (Handle);
+    event_record = b"cuEventRecord" (Handle, Handle);
+    event_synchronize = b"cuEventSynchronize" (Handle);
+    event_elapsed = b"cuEventElapsedTime" (*mut f32, Handle, Handle);
+    module_load = b"cuModuleLoadData" (*mut Handle, *const c_void);
+    module_unload = b"cuModuleUnload" (Handle);
+    module_function = b"cuModuleGetFunction" (*mut Handle, Handle, *const c_char);
+    function_attribute = b"cuFuncGetAttribute" (*mut c_int, c_int, Handle);
+    function_set_attribute = b"cuFuncSetAttribute" (Handle, c_int, c_int);
+    launch = b"cuLaunchKernelEx" (*const LaunchConfig, Handle, *const *const c_void, *const *const c_void);
+    encode_tiled = b"cuTensorMapEncodeTiled" (
+        *mut RawTensorMap, c_int, c_uint, DevicePointer, *const u64, *const u64, *const c_uint, *const c_uint,
+        c_int, c_int, c_int, c_int
+    );
+}
+
+/// Where the loader finds the driver. WSL keeps it outside the loader's paths.
+const NAMES: &[&str] =
+    &["libcuda.so.1", "libcuda.so", "/usr/lib/wsl/lib/libcuda.so.1", "nvcuda.dll"];
+
+impl Driver {
+    /// The driver, loaded and initialised once a process; or why it cannot be used.
+    pub(super) fn get() -> Result<&'static Self, CudaError> {
+        static DRIVER: OnceLock<Result<Driver, CudaError>> = OnceLock::new();
+        DRIVER.get_or_init(Self::load).as_ref().map_err(Clone::clone)
+    }
+
+    fn load() -> Result<Self, CudaError> {
+        // SAFETY: loading the driver runs its initialisers, as every CUDA program does.
+        let library = NAMES.iter().find_map(|name| unsafe { Library::new(name) }.ok());
+        let Some(library) = library else {
+            return Err(CudaError::unavailable("no NVIDIA driver is installed (no libcuda.so.1)"));
+        };
+        let mut driver = Self::read(library)?;
+        // SAFETY: no flag is defined, 0 is the only value.
+        let code = unsafe { (driver.init)(0) };
+        if code != SUCCESS {
+            let (name, what) = driver.describe(code);
+            let reason = format!("the NVIDIA driver does not start: {name} ({what})");
+            return Err(CudaError::unavailable(reason));
+        }
+        let mut version = 0;
+        // SAFETY: the pointer is to a local that outlives the call.
+        let code = unsafe { (driver.driver_version)(&raw mut version) };
+        driver.check("cuDriverGetVersion", code)?;
+        driver.version = version;
+        if driver.version < LEAST_INTERFACE {
+            let (major, minor) = driver.interface();
+            let reason =
+                format!("the NVIDIA driver supports CUDA {major}.{minor}, these kernels need 12.0");
+            return Err(CudaError::unavailable(reason));
+        }
+        Ok(driver)
+    }
+
+    /// The newest CUDA this driver supports.
+    pub(super) fn interface(&self) -> (u32, u32) {
+        let version = self.version.unsigned_abs();
+        (version / 1000, version % 1000 / 10)
+    }
+
+    /// The name and the text of an error code.
+    pub(super) fn describe(&self, code: c_int) -> (String, String) {
+        let text = |of: unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int| {
+            let mut text = std::ptr::null();
+            // SAFETY: the driver writes a pointer to a constant of its own, or null for an unknown code.
+            let found = unsafe { of(code, &raw mut text) };
+            if found != SUCCESS || text.is_null() {
+                return format!("error {code}");
+            }
+            // SAFETY: not null, so a constant string of the driver.
+            unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+        };
+        (text(self.error_name), text(self.error_string))
+    }
+
+    /// An error code as a value.
+    pub(super) fn check(&self, call: &'static str, code: c_int) -> Result<(), CudaError> {
+        if code == SUCCESS {
+            return Ok(());
+        }
+        let (name, what) = self.describe(code);
+        Err(CudaError::Call { call, code, name, what })
+    }
+}

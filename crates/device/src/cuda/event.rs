@@ -1,0 +1,77 @@
+//! Events: points in a stream's work, with times.
+#![allow(unsafe_code)] // Calls of the driver.
+
+use super::context::Context;
+use super::driver::Handle;
+use super::{CudaError, Stream};
+use std::sync::Arc;
+
+/// A point in a stream's work.
+#[derive(Debug)]
+pub struct Event {
+    context: Arc<Context>,
+    raw: Handle,
+}
+
+// SAFETY: the driver's handles may be used from every thread.
+unsafe impl Send for Event {}
+// SAFETY: as above.
+unsafe impl Sync for Event {}
+
+impl Stream {
+    /// Marks the work given so far.
+    ///
+    /// # Errors
+    /// [`CudaError`] of the driver.
+    pub fn record(&self) -> Result<Event, CudaError> {
+        let context = self.context();
+        let driver = context.enter()?;
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the pointer is to a local that outlives the call.
+        context.check("cuEventCreate", unsafe { (driver.event_create)(&raw mut raw, 0) })?;
+        let event = Event { context: Arc::clone(context), raw };
+        // SAFETY: both handles live.
+        context.check("cuEventRecord", unsafe { (driver.event_record)(raw, self.raw()) })?;
+        Ok(event)
+    }
+}
+
+impl Event {
+    pub(super) fn raw(&self) -> Handle {
+        self.raw
+    }
+
+    /// Waits until the work before it is done.
+    ///
+    /// # Errors
+    /// What went wrong in that work.
+    pub fn synchronize(&self) -> Result<(), CudaError> {
+        let driver = self.context.enter()?;
+        // SAFETY: the event lives.
+        let code = unsafe { (driver.event_synchronize)(self.raw) };
+        self.context.check("cuEventSynchronize", code)
+    }
+
+    /// Milliseconds of GPU time from this event to a later one; waits for both.
+    ///
+    /// # Errors
+    /// What went wrong in the work between them.
+    pub fn millis_until(&self, later: &Self) -> Result<f64, CudaError> {
+        later.synchronize()?;
+        let driver = self.context.enter()?;
+        let mut millis = 0.0;
+        // SAFETY: both events live, and the pointer is to a local.
+        let code = unsafe { (driver.event_elapsed)(&raw mut millis, self.raw, later.raw) };
+        self.context.check("cuEventElapsedTime", code)?;
+        Ok(f64::from(millis))
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        if self.context.enter().is_ok() {
+            // SAFETY: made in `record`, destroyed once.
+            unsafe { (self.context.driver.event_destroy)(self.raw) };
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Launching a kernel: the one place where a launch is counted.
+#![allow(unsafe_code)] // Calls of the driver.
+
+use super::driver::{self, LaunchAttribute};
+use super::{Args, CudaError, Kernel, Stream};
+use std::sync::Arc;
+
+/// `CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION`.
+const CLUSTER_DIMENSION: u32 = 4;
+/// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`.
+const PROGRAMMATIC_SERIALIZATION: u32 = 6;
+
+/// The shape of a launch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Launch {
+    /// Blocks along x, y and z; a launch with none runs nothing.
+    pub grid: [u32; 3],
+    /// Threads of a block.
+    pub block: [u32; 3],
+    /// Dynamic shared memory of a block, bytes.
+    pub shared_bytes: u32,
+    /// Blocks of a cluster; all ones for none.
+    pub cluster: [u32; 3],
+    /// Whether the kernel may start before the one ahead of it in the stream ends; it must then wait for it itself
+    /// (`griddepcontrol.wait`).
+    pub overlaps: bool,
+}
+
+impl Launch {
+    /// Blocks of a one-dimensional launch without clusters.
+    pub const fn new(grid: [u32; 3], threads: u32, shared_bytes: u32) -> Self {
+        Self { grid, block: [threads, 1, 1], shared_bytes, cluster: [1; 3], overlaps: false }
+    }
+
+    /// The same in clusters.
+    #[must_use]
+    pub const fn with_cluster(mut self, cluster: [u32; 3]) -> Self {
+        self.cluster = cluster;
+        self
+    }
+}
+
+impl Stream {
+    /// Launches a kernel and counts it under `name`, which is where evidence comes from: the count is raised once
+    /// the driver has accepted the launch (or, while capturing, when the graph is launched).
+    ///
+    /// # Safety
+    /// The arguments must be what the kernel's parameters are, and what they point to must live until the stream is
+    /// synchronised and be large enough for what the kernel reads and writes.
+    ///
+    /// # Errors
+    /// [`CudaError::Refused`] for arguments of the wrong number or size, buffers of another device, or a grid that
+    /// its clusters do not divide; [`CudaError::Call`] when the driver refuses. An error inside the kernel shows at
+    /// the next synchronisation.
+    pub unsafe fn launch(
+        &self,
+        name: &str,
+        kernel: &Kernel,
+        launch: &Launch,
+        args: &Args,
+    ) -> Result<(), CudaError> {
+        let context = self.context();
+        let driver = context.enter()?;
+        if !Arc::ptr_eq(kernel.context(), context) {
+            return Err(CudaError::refused("a kernel of one device was launched on another"));
+        }
+        args.check_device(context)?;
+        kernel.check_args(&args.sizes())?;
+        if launch.grid.contains(&0) {
+            // CUDA refuses an empty grid. As on every backend, an empty call is a launch of no blocks.
+            context.launches.record_grid(name, launch.grid);
+            return Ok(());
+        }
+        let clustered = launch.cluster != [1; 3];
+        if launch.grid.iter().zip(launch.cluster).any(|(grid, cluster)| grid % cluster.max(1) != 0)
+        {
+            let what = format!(
+                "grid {:?} is not made of whole clusters {:?}",
+                launch.grid, launch.cluster
+            );
+            return Err(CudaError::refused(what));
+        }
+        kernel.allow_shared(launch.shared_bytes)?;
+        let mut attributes = Vec::new();
+        if clustered {
+            let mut value = [0; 16];
+            value[..3].copy_from_slice(&launch.cluster);
+            attributes.push(LaunchAttribute { id: CLUSTER_DIMENSION, pad: 0, value });
+        }
+        if launch.overlaps {
+            let mut value = [0; 16];
+            value[0] = 1;
+            attributes.push(LaunchAttribute { id: PROGRAMMATIC_SERIALIZATION, pad: 0, value });
+        }
+        let config = driver::LaunchConfig {
+            grid: launch.grid,
+            block: launch.block,
+            shared_bytes: launch.shared_bytes,
+            stream: self.raw(),
+            attributes: attributes.as_ptr(),
+            attribute_count: attributes.len() as u32,
+        };
+        let pointers = args.pointers();
+        // SAFETY: the driver copies configuration, attributes and arguments before it returns; the arguments match
+        // the kernel by the caller's promise.
+        let code = unsafe {
+            (driver.launch)(&raw const config, kernel.raw(), pointers.as_ptr(), std::ptr::null())
+        };
+        context.check("cuLaunchKernelEx", code).map_err(|error| kernel.explain(error, launch))?;
+        match self.captured().as_mut() {
+            Some(captured) => captured.push((name.to_owned(), launch.grid)),
+            None => {
+                context.suspect(name);
+                context.launches.record_grid(name, launch.grid);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,201 @@
+//! Buffers in GPU memory.
+#![allow(unsafe_code)] // Calls of the driver, and plain data viewed as bytes.
+
+use super::context::Context;
+use super::driver::DevicePointer;
+use super::{CudaError, PinnedBuffer, Stream};
+use crate::cuda::driver::OUT_OF_MEMORY;
+use crate::cuda::pool::block_bytes;
+use std::sync::Arc;
+
+/// A buffer in GPU memory, aligned to 512 bytes, of undefined content. It goes back to its stream's pool when dropped.
+#[derive(Debug)]
+pub struct Buffer {
+    stream: Stream,
+    pointer: DevicePointer,
+    bytes: usize,
+}
+
+impl Stream {
+    /// A buffer of this many bytes.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfMemory`], or another error of the driver.
+    pub fn allocate(&self, bytes: usize) -> Result<Buffer, CudaError> {
+        let context = self.context();
+        let driver = context.enter()?;
+        let block = block_bytes(bytes);
+        let mut pool = context.pool();
+        let pointer = match pool.take(self.id(), block) {
+            Some(pointer) => pointer,
+            None => pool.allocate(driver, block).map_err(|code| {
+                if code != OUT_OF_MEMORY {
+                    let failed = context.check("cuMemAlloc", code).err();
+                    return failed.unwrap_or_else(|| CudaError::refused("no memory"));
+                }
+                let (free, total) = context.free_and_total();
+                let held = pool.usage().live;
+                CudaError::OutOfMemory { asked: bytes as u64, free, total, held }
+            })?,
+        };
+        Ok(Buffer { stream: self.clone(), pointer, bytes })
+    }
+
+    /// A buffer with these bytes. The source may be reused at once.
+    ///
+    /// # Errors
+    /// As [`Stream::allocate`].
+    pub fn upload(&self, bytes: &[u8]) -> Result<Buffer, CudaError> {
+        let buffer = self.allocate(bytes.len())?;
+        self.write(&buffer, bytes)?;
+        Ok(buffer)
+    }
+
+    /// Copies bytes to the start of a buffer; returns when the source may be reused.
+    ///
+    /// # Errors
+    /// [`CudaError::Refused`] when they do not fit, or an error of the driver.
+    pub fn write(&self, buffer: &Buffer, bytes: &[u8]) -> Result<(), CudaError> {
+        self.fits(buffer, bytes.len())?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the call below waits before the borrow of `bytes` ends.
+        unsafe { self.start_write(buffer, bytes)? };
+        self.synchronize()
+    }
+
+    /// Starts copying pinned bytes to the start of a buffer, and returns at once.
+    ///
+    /// # Safety
+    /// The pinned buffer must not be changed or dropped before the stream is synchronised.
+    ///
+    /// # Errors
+    /// As [`Stream::write`].
+    pub unsafe fn write_pinned(
+        &self,
+        buffer: &Buffer,
+        from: &PinnedBuffer,
+    ) -> Result<(), CudaError> {
+        self.fits(buffer, from.len())?;
+        // SAFETY: the caller keeps the source until the stream is synchronised.
+        unsafe { self.start_write(buffer, from) }
+    }
+
+    /// # Safety
+    /// The buffer holds as many bytes, and the source must stay as it is until the stream is synchronised.
+    unsafe fn start_write(&self, buffer: &Buffer, bytes: &[u8]) -> Result<(), CudaError> {
+        let driver = self.context().enter()?;
+        // SAFETY: the caller's promise.
+        let code = unsafe {
+            (driver.copy_to_device)(buffer.pointer, bytes.as_ptr().cast(), bytes.len(), self.raw())
+        };
+        self.context().check("cuMemcpyHtoDAsync", code)
+    }
+
+    /// Copies the start of a buffer to the host and waits for it.
+    ///
+    /// # Errors
+    /// [`CudaError::Refused`] when the buffer is shorter, or an error of the driver.
+    pub fn read(&self, buffer: &Buffer, into: &mut [u8]) -> Result<(), CudaError> {
+        self.fits(buffer, into.len())?;
+        if into.is_empty() {
+            return Ok(());
+        }
+        let driver = self.context().enter()?;
+        // SAFETY: both sides hold that many bytes, and the call below waits before `into` is seen.
+        let code = unsafe {
+            (driver.copy_to_host)(into.as_mut_ptr().cast(), buffer.pointer, into.len(), self.raw())
+        };
+        self.context().check("cuMemcpyDtoHAsync", code)?;
+        self.synchronize()
+    }
+
+    /// Copies the first `bytes` of one buffer to another.
+    ///
+    /// # Errors
+    /// [`CudaError::Refused`] when one of them is shorter, or an error of the driver.
+    pub fn copy(&self, from: &Buffer, to: &Buffer, bytes: usize) -> Result<(), CudaError> {
+        self.fits(from, bytes)?;
+        self.fits(to, bytes)?;
+        let driver = self.context().enter()?;
+        // SAFETY: both buffers hold that many bytes.
+        let code = unsafe { (driver.copy_on_device)(to.pointer, from.pointer, bytes, self.raw()) };
+        self.context().check("cuMemcpyDtoDAsync", code)
+    }
+
+    /// Fills a buffer with one 16-bit pattern.
+    ///
+    /// # Errors
+    /// An error of the driver.
+    pub fn fill16(&self, buffer: &Buffer, pattern: u16) -> Result<(), CudaError> {
+        self.fits(buffer, 0)?;
+        let driver = self.context().enter()?;
+        // SAFETY: the buffer holds that many 16-bit words.
+        let code =
+            unsafe { (driver.fill16)(buffer.pointer, pattern, buffer.bytes / 2, self.raw()) };
+        self.context().check("cuMemsetD16Async", code)
+    }
+
+    /// Fills a buffer with one 32-bit pattern.
+    ///
+    /// # Errors
+    /// An error of the driver.
+    pub fn fill32(&self, buffer: &Buffer, pattern: u32) -> Result<(), CudaError> {
+        self.fits(buffer, 0)?;
+        let driver = self.context().enter()?;
+        // SAFETY: the buffer holds that many 32-bit words.
+        let code =
+            unsafe { (driver.fill32)(buffer.pointer, pattern, buffer.bytes / 4, self.raw()) };
+        self.context().check("cuMemsetD32Async", code)
+    }
+
+    fn fits(&self, buffer: &Buffer, bytes: usize) -> Result<(), CudaError> {
+        buffer.is_of(self.context())?;
+        if bytes > buffer.bytes {
+            let what = format!("{bytes} bytes do not fit a buffer of {} bytes", buffer.bytes);
+            return Err(CudaError::refused(what));
+        }
+        Ok(())
+    }
+}
+
+impl Buffer {
+    /// Its length.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Its address on the GPU.
+    pub fn address(&self) -> u64 {
+        self.pointer
+    }
+
+    pub(super) fn context(&self) -> &Arc<Context> {
+        self.stream.context()
+    }
+
+    /// Refuses a buffer of another device.
+    pub(super) fn is_of(&self, context: &Arc<Context>) -> Result<(), CudaError> {
+        if Arc::ptr_eq(self.stream.context(), context) {
+            return Ok(());
+        }
+        Err(CudaError::refused("a buffer of one device was given to another"))
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let context = self.stream.context();
+        // A lost context has no memory to give back to.
+        if !context.is_lost() {
+            context.pool().give_back(self.stream.id(), block_bytes(self.bytes), self.pointer);
+        }
+    }
+}
+
+/// The bytes of a slice of plain numbers.
+pub(crate) fn bytes_of<T: Copy>(values: &[T]) -> &[u8] {
+    // SAFETY: numbers have no padding, and every byte of them is initialised.
+    unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
+}

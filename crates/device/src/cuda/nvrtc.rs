@@ -1,0 +1,179 @@
+//! NVRTC, NVIDIA's run-time compiler, found on the machine: needed only for shapes that are not built in.
+#![allow(unsafe_code)] // Functions of a C library.
+
+mod search;
+
+use super::{CudaError, KernelSource};
+use libloading::Library;
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+type Program = *mut c_void;
+
+/// The compiler's library.
+pub struct Nvrtc {
+    create: unsafe extern "C" fn(
+        *mut Program,
+        *const c_char,
+        *const c_char,
+        c_int,
+        *const *const c_char,
+        *const *const c_char,
+    ) -> c_int,
+    compile: unsafe extern "C" fn(Program, c_int, *const *const c_char) -> c_int,
+    log_size: unsafe extern "C" fn(Program, *mut usize) -> c_int,
+    log: unsafe extern "C" fn(Program, *mut u8) -> c_int,
+    cubin_size: unsafe extern "C" fn(Program, *mut usize) -> c_int,
+    cubin: unsafe extern "C" fn(Program, *mut u8) -> c_int,
+    destroy: unsafe extern "C" fn(*mut Program) -> c_int,
+    version: (u32, u32),
+    path: PathBuf,
+}
+
+impl std::fmt::Debug for Nvrtc {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "NVRTC {}.{} at {}", self.version.0, self.version.1, self.path.display())
+    }
+}
+
+impl Nvrtc {
+    /// The first NVRTC on this machine up to CUDA `newest`, searched for once a process; or where it was looked for.
+    ///
+    /// # Errors
+    /// The paths that were tried.
+    pub fn find(newest: u32) -> Result<&'static Self, Vec<PathBuf>> {
+        static FOUND: OnceLock<Result<Nvrtc, Vec<PathBuf>>> = OnceLock::new();
+        let found = FOUND.get_or_init(|| {
+            let candidates = search::candidates();
+            let mut loaded = candidates.iter().filter_map(|path| Self::load(path));
+            loaded.find(|nvrtc| nvrtc.version.0 <= newest).ok_or(candidates)
+        });
+        found.as_ref().map_err(Clone::clone)
+    }
+
+    /// NVRTC at this path; `None` when there is none that can be loaded.
+    pub fn load(path: &Path) -> Option<Self> {
+        // SAFETY: loading NVRTC runs its initialisers, which touch nothing of ours.
+        let library = unsafe { Library::new(path) }.ok()?;
+        // The compiler keeps state for the process's life; it is never unloaded.
+        let library: &'static Library = Box::leak(Box::new(library));
+        // SAFETY: each type is the one that nvrtc.h declares for its symbol.
+        let mut nvrtc = unsafe {
+            Self {
+                create: *library.get(b"nvrtcCreateProgram").ok()?,
+                compile: *library.get(b"nvrtcCompileProgram").ok()?,
+                log_size: *library.get(b"nvrtcGetProgramLogSize").ok()?,
+                log: *library.get(b"nvrtcGetProgramLog").ok()?,
+                cubin_size: *library.get(b"nvrtcGetCUBINSize").ok()?,
+                cubin: *library.get(b"nvrtcGetCUBIN").ok()?,
+                destroy: *library.get(b"nvrtcDestroyProgram").ok()?,
+                version: (0, 0),
+                path: path.to_owned(),
+            }
+        };
+        let (mut major, mut minor): (c_int, c_int) = (0, 0);
+        // SAFETY: the pointers are to locals that outlive the call.
+        let code = unsafe {
+            let version: unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int =
+                *library.get(b"nvrtcVersion").ok()?;
+            version(&raw mut major, &raw mut minor)
+        };
+        nvrtc.version = (major.unsigned_abs(), minor.unsigned_abs());
+        (code == 0).then_some(nvrtc)
+    }
+
+    /// The CUDA it belongs to.
+    pub fn version(&self) -> (u32, u32) {
+        self.version
+    }
+
+    /// Where it was found.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Compiles a source to a cubin; gives the compiler's log beside it.
+    ///
+    /// # Errors
+    /// [`CudaError::Compile`] with the log.
+    pub fn compile(&self, source: &KernelSource) -> Result<(Vec<u8>, String), CudaError> {
+        let failed = |log: String| CudaError::Compile {
+            kernel: source.label(),
+            arch: source.arch().to_string(),
+            log,
+        };
+        let text = |text: &str| {
+            CString::new(text).map_err(|_| failed("the source holds a zero byte".to_owned()))
+        };
+        let code = text(&source.text())?;
+        let options =
+            source.options().iter().map(|option| text(option)).collect::<Result<Vec<_>, _>>()?;
+        let options: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
+        let mut program = Compilation { nvrtc: self, raw: std::ptr::null_mut() };
+        // SAFETY: the strings end with zeros and live until the program is destroyed; there are no headers.
+        let created = unsafe {
+            (self.create)(
+                &raw mut program.raw,
+                code.as_ptr(),
+                c"firstlight.cu".as_ptr(),
+                0,
+                std::ptr::null(),
+                std::ptr::null(),
+            )
+        };
+        if created != 0 {
+            return Err(failed(format!("nvrtcCreateProgram gave {created}")));
+        }
+        // SAFETY: the program was created, and there are as many options as said.
+        let compiled =
+            unsafe { (self.compile)(program.raw, options.len() as c_int, options.as_ptr()) };
+        let log = String::from_utf8_lossy(&program.bytes(self.log_size, self.log))
+            .trim_end_matches(['\0', '\n'])
+            .to_owned();
+        if compiled != 0 {
+            return Err(failed(log));
+        }
+        let cubin = program.bytes(self.cubin_size, self.cubin);
+        if !cubin.starts_with(b"\x7fELF") {
+            return Err(failed("the compiler gave no binary".to_owned()));
+        }
+        Ok((cubin, log))
+    }
+}
+
+/// A program that is destroyed when dropped.
+struct Compilation<'a> {
+    nvrtc: &'a Nvrtc,
+    raw: Program,
+}
+
+impl Compilation<'_> {
+    /// What a pair of size and content functions gives; empty when they fail.
+    fn bytes(
+        &self,
+        size: unsafe extern "C" fn(Program, *mut usize) -> c_int,
+        content: unsafe extern "C" fn(Program, *mut u8) -> c_int,
+    ) -> Vec<u8> {
+        let mut length = 0;
+        // SAFETY: the program was created; the pointer is to a local.
+        if unsafe { size(self.raw, &raw mut length) } != 0 {
+            return Vec::new();
+        }
+        let mut bytes = vec![0; length];
+        // SAFETY: there is room for as many bytes as the library said.
+        if unsafe { content(self.raw, bytes.as_mut_ptr()) } != 0 {
+            return Vec::new();
+        }
+        bytes
+    }
+}
+
+impl Drop for Compilation<'_> {
+    fn drop(&mut self) {
+        if !self.raw.is_null() {
+            // SAFETY: created once, destroyed once.
+            unsafe { (self.nvrtc.destroy)(&raw mut self.raw) };
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! What a kernel is compiled from.
+
+use super::ComputeCapability;
+use sha2::{Digest, Sha256};
+
+/// A real architecture, as the compiler takes it: `sm_90a`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GpuArch(String);
+
+/// Architectures that the bundle is built for. A suffix `a` unlocks instructions of that very chip, so such a binary
+/// runs on no other.
+const BUNDLED: &[(ComputeCapability, &str)] = &[
+    (ComputeCapability::new(8, 0), "sm_80"),
+    (ComputeCapability::new(8, 6), "sm_86"),
+    (ComputeCapability::new(8, 9), "sm_89"),
+    (ComputeCapability::new(9, 0), "sm_90a"),
+    (ComputeCapability::new(10, 0), "sm_100a"),
+    (ComputeCapability::new(10, 3), "sm_103a"),
+    (ComputeCapability::new(12, 0), "sm_120a"),
+    (ComputeCapability::new(12, 1), "sm_121a"),
+];
+
+impl GpuArch {
+    /// The architecture to compile for on a GPU of this capability.
+    ///
+    /// Plain binaries run on later members of their generation; those with the suffix do not, so an unlisted chip
+    /// gets its own.
+    pub fn of(compute: ComputeCapability) -> Self {
+        let exact = BUNDLED.iter().find(|(listed, _)| *listed == compute);
+        let earlier = BUNDLED.iter().rev().find(|(listed, name)| {
+            listed.major == compute.major && *listed < compute && !name.ends_with('a')
+        });
+        match exact.or(earlier) {
+            Some((_, name)) => Self((*name).to_owned()),
+            None => {
+                let suffix = if compute.major >= 9 { "a" } else { "" };
+                Self(format!("sm_{}{}{suffix}", compute.major, compute.minor))
+            }
+        }
+    }
+
+    /// Every architecture that the bundle is built for, with the capability it stands for.
+    pub fn bundled() -> impl Iterator<Item = (ComputeCapability, Self)> {
+        BUNDLED.iter().map(|(compute, name)| (*compute, Self((*name).to_owned())))
+    }
+
+    /// Its name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Display for GpuArch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// CUDA C++ and how to compile it. Equal sources have equal keys, and an edited one has another: a binary made from
+/// something else can never be taken for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KernelSource {
+    name: &'static str,
+    parts: &'static [&'static str],
+    defines: Vec<(&'static str, String)>,
+    arch: GpuArch,
+}
+
+impl KernelSource {
+    /// The kernel `name` (`extern "C"`) in the concatenation of `parts`.
+    pub fn new(name: &'static str, parts: &'static [&'static str], arch: GpuArch) -> Self {
+        Self { name, parts, defines: Vec::new(), arch }
+    }
+
+    /// Defines a macro.
+    #[must_use]
+    pub fn define(mut self, name: &'static str, value: impl ToString) -> Self {
+        self.defines.push((name, value.to_string()));
+        self
+    }
+
+    /// The kernel's function.
+    pub fn name(&self) -> &str {
+        self.name
+    }
+
+    /// The architecture it is compiled for.
+    pub fn arch(&self) -> &GpuArch {
+        &self.arch
+    }
+
+    /// The text that is compiled.
+    pub fn text(&self) -> String {
+        self.parts.join("\n")
+    }
+
+    /// The kernel and its macros: `attention_hopper<D=128>`.
+    pub fn label(&self) -> String {
+        let defines: Vec<String> =
+            self.defines.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        format!("{}<{}>", self.name, defines.join(" "))
+    }
+
+    /// The compiler's options.
+    pub fn options(&self) -> Vec<String> {
+        let mut options = vec![
+            format!("--gpu-architecture={}", self.arch),
+            "--std=c++17".to_owned(),
+            // Without it, functions that are not marked are for the host, which NVRTC does not compile.
+            "-default-device".to_owned(),
+        ];
+        options.extend(self.defines.iter().map(|(name, value)| format!("-D{name}={value}")));
+        options
+    }
+
+    /// SHA-256 of everything that decides the binary: the text and the options.
+    pub fn key(&self) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        for part in std::iter::once(self.text()).chain(self.options()) {
+            // Lengths keep apart what a plain concatenation would run together.
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+        hash.finalize().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_gpu_gets_an_architecture_it_can_run() {
+        for (major, minor, expect) in [
+            (8, 0, "sm_80"),
+            (8, 6, "sm_86"),
+            (8, 7, "sm_86"),
+            (8, 9, "sm_89"),
+            (9, 0, "sm_90a"),
+            (10, 0, "sm_100a"),
+            (10, 3, "sm_103a"),
+            (11, 0, "sm_110a"),
+            (12, 1, "sm_121a"),
+            (7, 5, "sm_75"),
+        ] {
+            assert_eq!(GpuArch::of(ComputeCapability::new(major, minor)).as_str(), expect);
+        }
+    }
+
+    #[test]
+    fn whatever_changes_the_binary_changes_the_key() {
+        let arch = |minor| GpuArch::of(ComputeCapability::new(8, minor));
+        let source = || KernelSource::new("f", &["int a;", "int b;"], arch(0));
+        let key = source().key();
+        assert_eq!(source().key(), key);
+        for other in [
+            KernelSource::new("f", &["int a;", "int c;"], arch(0)),
+            KernelSource::new("f", &["int a;", "int b;"], arch(6)),
+            source().define("D", 64),
+        ] {
+            assert_ne!(other.key(), key, "{other:?}");
+        }
+        assert_ne!(source().define("D", 64).key(), source().define("D", 128).key());
+    }
+}

@@ -1,0 +1,102 @@
+//! Streams: work that runs in the order it was given.
+#![allow(unsafe_code)] // Calls of the driver.
+
+use super::context::Context;
+use super::driver::Handle;
+use super::{CudaError, Event};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// `CU_STREAM_NON_BLOCKING`: does not wait for the legacy default stream.
+const NON_BLOCKING: u32 = 1;
+
+/// Names and grids of captured launches, in order.
+pub(super) type Captured = Vec<(String, [u32; 3])>;
+
+/// A stream of one GPU. Clones are the same stream.
+#[derive(Debug, Clone)]
+pub struct Stream {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    context: Arc<Context>,
+    raw: Handle,
+    id: u64,
+    /// Launches that a capture in progress recorded instead of running.
+    captured: Mutex<Option<Captured>>,
+}
+
+// SAFETY: the driver's handles may be used from every thread.
+unsafe impl Send for Inner {}
+// SAFETY: as above.
+unsafe impl Sync for Inner {}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Stream({}, {:?})", self.id, self.context)
+    }
+}
+
+impl Stream {
+    pub(super) fn new(context: &Arc<Context>) -> Result<Self, CudaError> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let driver = context.enter()?;
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the pointer is to a local that outlives the call.
+        let code = unsafe { (driver.stream_create)(&raw mut raw, NON_BLOCKING) };
+        context.check("cuStreamCreate", code)?;
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        let captured = Mutex::default();
+        Ok(Self { inner: Arc::new(Inner { context: Arc::clone(context), raw, id, captured }) })
+    }
+
+    pub(super) fn context(&self) -> &Arc<Context> {
+        &self.inner.context
+    }
+
+    pub(super) fn raw(&self) -> Handle {
+        self.inner.raw
+    }
+
+    pub(super) fn id(&self) -> u64 {
+        self.inner.id
+    }
+
+    pub(super) fn captured(&self) -> MutexGuard<'_, Option<Captured>> {
+        self.inner.captured.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until all work given so far is done.
+    ///
+    /// # Errors
+    /// What went wrong in that work: [`CudaError::Lost`] for an error inside a kernel.
+    pub fn synchronize(&self) -> Result<(), CudaError> {
+        let driver = self.context().enter()?;
+        // SAFETY: the stream lives as long as `self`.
+        let code = unsafe { (driver.stream_synchronize)(self.raw()) };
+        self.context().check("cuStreamSynchronize", code)?;
+        self.context().is_good();
+        Ok(())
+    }
+
+    /// Lets the work given from now on wait for an event of another stream.
+    ///
+    /// # Errors
+    /// [`CudaError`] of the driver.
+    pub fn wait(&self, event: &Event) -> Result<(), CudaError> {
+        let driver = self.context().enter()?;
+        // SAFETY: both handles live.
+        let code = unsafe { (driver.stream_wait_event)(self.raw(), event.raw(), 0) };
+        self.context().check("cuStreamWaitEvent", code)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if self.context.enter().is_ok() {
+            // SAFETY: made in `new`, destroyed once; the driver lets pending work end first.
+            unsafe { (self.context.driver.stream_destroy)(self.raw) };
+        }
+    }
+}
