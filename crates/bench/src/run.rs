@@ -86,7 +86,7 @@ fn measure(
     let call = op.bind(&inputs, &settings).map_err(|error| error.to_string())?;
     let variant = call.select(device, None).map_err(|error| error.to_string())?.chosen;
     let mut verified = admit(op, call.as_ref(), (&inputs, &settings), device, variant, SEED)?;
-    let samples = time(&mut verified, budget);
+    let samples = time(&mut verified, budget).map_err(|error| error.to_string())?;
     let problem = call.problem();
     let seconds = samples.median() / 1e3;
     let (bound, floor) = floor(problem, variant, ceilings);

@@ -1,5 +1,7 @@
 //! Repeating a verified execution.
 
+use kernels::OpError;
+use std::convert::Infallible;
 use std::time::{Duration, Instant};
 use verify::Verified;
 
@@ -48,23 +50,40 @@ const FEWEST: usize = 5;
 /// Most samples worth taking.
 const MOST: usize = 200;
 
-/// Runs a verified execution: warm-up first, then samples until `budget` is spent (never fewer than five).
-pub fn time(execution: &mut Verified<'_>, budget: Duration) -> Samples {
-    repeat(budget, || execution.launch())
+/// Times a verified execution: warm-up first, then samples until `budget` is spent (never fewer than five).
+///
+/// # Errors
+/// What the device said; never on the processor.
+pub fn time(execution: &mut Verified<'_>, budget: Duration) -> Result<Samples, OpError> {
+    sample(budget, || execution.time())
 }
 
 /// The same for the ceilings, which have no reference to be verified against but check their own results.
 pub(crate) fn repeat(budget: Duration, mut run: impl FnMut()) -> Samples {
-    // Two runs bring pages, caches and clocks up.
-    run();
-    run();
-    let (start, mut millis) = (Instant::now(), Vec::new());
-    while millis.len() < FEWEST || (start.elapsed() < budget && millis.len() < MOST) {
+    let timed = || {
         let begin = Instant::now();
         run();
-        millis.push(begin.elapsed().as_secs_f64() * 1e3);
+        Ok::<_, Infallible>(begin.elapsed().as_secs_f64() * 1e3)
+    };
+    match sample(budget, timed) {
+        Ok(samples) => samples,
+        Err(never) => match never {},
     }
-    Samples { millis }
+}
+
+/// Samples of what a device times itself, milliseconds each.
+pub(crate) fn sample<E>(
+    budget: Duration,
+    mut timed: impl FnMut() -> Result<f64, E>,
+) -> Result<Samples, E> {
+    // Two runs bring pages, caches and clocks up.
+    timed()?;
+    timed()?;
+    let (start, mut millis) = (Instant::now(), Vec::new());
+    while millis.len() < FEWEST || (start.elapsed() < budget && millis.len() < MOST) {
+        millis.push(timed()?);
+    }
+    Ok(Samples { millis })
 }
 
 #[cfg(test)]

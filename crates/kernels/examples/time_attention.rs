@@ -112,7 +112,7 @@ fn main() {
         let wanted = arguments.get(1).map(String::as_str);
         let variant = call.select(&device, wanted).expect("a variant runs everywhere").chosen;
         let mut execution = call.prepare(&device, variant).expect("it was selected");
-        let seconds = median(|| execution.launch());
+        let seconds = median(|| execution.launch().expect("the processor launches"));
         let gflops = call.problem().flops() / seconds / 1e9;
         let gbps = call.problem().bytes() / seconds / 1e9;
         let rate = if case.dtype == DType::Bf16 { bf16_rate } else { f32_rate };

@@ -64,7 +64,7 @@ fn main() {
                 println!("B{b} T{t} C{c} {dtype} {layout} {activation}");
                 for (variant, _) in Conv1dOp.variants() {
                     let Ok(mut execution) = call.prepare(&device, variant) else { continue };
-                    let time = seconds(7, || execution.launch());
+                    let time = seconds(7, || execution.launch().expect("the processor launches"));
                     let rate = call.problem().bytes() / time;
                     println!(
                         "  {variant:16} {:9.3} ms {:6.1} GB/s ({:.0} % of copy)",

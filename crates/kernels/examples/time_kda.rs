@@ -85,7 +85,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             for threads in [1, threads] {
                 let device = cpu.with_threads(threads);
                 let Ok(mut execution) = call.prepare(&device, variant) else { continue };
-                let time = least(7, || execution.launch());
+                let time = least(7, || execution.launch().expect("the processor launches"));
                 println!(
                     "  {variant} on {threads}: {:.2} ms, {:.1} GFLOP/s, {:.1} x the reference",
                     time * 1e3,
@@ -108,7 +108,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     continue;
                 }
                 let Ok(mut execution) = call.prepare(&device, variant) else { continue };
-                let time = least(9, || execution.launch());
+                let time = least(9, || execution.launch().expect("the processor launches"));
                 let rate = states as f64 / time;
                 let share = 100.0 * rate / copy;
                 println!(

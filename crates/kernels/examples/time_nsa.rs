@@ -89,7 +89,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 let variant = call.select(&device, None)?.chosen;
                 let mut execution = call.prepare(&device, variant)?;
                 let before = processor_seconds();
-                let seconds = best(1, || execution.launch());
+                let seconds = best(1, || execution.launch().expect("the processor launches"));
                 let busy =
                     processor_seconds().zip(before).map_or(f64::NAN, |(end, start)| end - start);
                 println!(
@@ -106,14 +106,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     continue;
                 }
                 let mut execution = call.prepare(&device, variant)?;
-                execution.launch();
+                execution.launch()?;
                 let runs = if tq > 1 { 2 } else { 10 };
                 let before = processor_seconds();
-                let seconds = best(runs, || execution.launch());
+                let seconds = best(runs, || execution.launch().expect("the processor launches"));
                 let busy =
                     processor_seconds().zip(before).map_or(f64::NAN, |(end, start)| end - start);
                 let busy = busy / runs as f64;
-                let reads = execution.outputs()["reads"].to_f64();
+                let reads = execution.outputs()?["reads"].to_f64();
                 let per_query: f64 = reads.iter().sum::<f64>() / (batch * tq * kv_heads) as f64;
                 let dense: f64 = (0..tq).map(|i| (tk - tq + i + 1) as f64).sum::<f64>() / tq as f64;
                 println!(

@@ -108,7 +108,7 @@ fn main() {
             }
             for (variant, _) in SsdOp.variants() {
                 let Ok(mut execution) = call.prepare(&device, variant) else { continue };
-                let time = seconds(7, || execution.launch());
+                let time = seconds(7, || execution.launch().expect("the processor launches"));
                 println!(
                     "  {dtype:4} {variant:20} {:9.3} ms {:7.1} GFLOP/s {:6.1} GB/s ({:.0} % of copy)",
                     time * 1e3,

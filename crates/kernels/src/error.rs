@@ -1,4 +1,5 @@
 use crate::{DType, Refusal};
+use device::cuda::CudaError;
 
 /// What is wrong with a call of an op. Every message names the tensor or setting, what it is and what was wanted.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -103,6 +104,14 @@ pub enum OpError {
         /// Its reason.
         reason: String,
     },
+    /// A GPU had not the memory, or refused.
+    #[error("{op}: {error}")]
+    Cuda {
+        /// The op.
+        op: &'static str,
+        /// What the device said.
+        error: CudaError,
+    },
 }
 
 fn list(refused: &[Refusal]) -> String {
@@ -129,6 +138,7 @@ impl OpError {
                 Some(format!("its settings are {}", known.join(", ")))
             }
             Self::DType { .. } => Some("convert it before saving the file".to_owned()),
+            Self::Cuda { error, .. } => error.hint(),
             _ => None,
         }
     }

@@ -46,6 +46,11 @@ impl<'a> Inputs<'a> {
         Self { op, tensors }
     }
 
+    /// The op.
+    pub fn op(&self) -> &'static str {
+        self.op
+    }
+
     /// An optional tensor.
     pub fn get(&self, name: &str) -> Option<&'a Tensor> {
         self.tensors.get(name)

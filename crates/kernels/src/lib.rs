@@ -19,6 +19,7 @@ mod tensor;
 pub mod attention;
 pub mod conv1d;
 pub mod cpu;
+pub mod cuda;
 pub mod kda;
 pub mod nsa;
 pub mod ssd;
@@ -26,8 +27,8 @@ pub mod ssd;
 pub use error::OpError;
 pub use inputs::{Dim, Inputs, Sequences};
 pub use op::{
-    Call, Execution, Family, OPS, Op, OpSpec, OutputSpec, Problem, Refusal, Selection, TensorSpec,
-    Variant, op,
+    Call, Execution, Family, OPS, Op, OpSpec, OutputSpec, Preference, Problem, Refusal, Selection,
+    TensorSpec, Variant, op,
 };
 pub use settings::{SettingKind, SettingSpec, Settings};
 pub use slots::StateSlots;

@@ -1,8 +1,13 @@
 //! What every op has in common: its table of names, binding, variants and selection.
 
-use crate::{DType, Inputs, OpError, SettingSpec, Settings, Tensor, TensorMap};
+mod bound;
+mod host;
+
+use crate::cuda::CudaVariant;
+use crate::{DType, Inputs, OpError, SettingSpec, Settings, TensorMap};
 use device::{Capabilities, Device};
 use facts::BackendKind;
+use std::time::Instant;
 
 /// An op's table: what it is called, which tensors it takes and gives, and its settings.
 #[derive(Debug)]
@@ -57,7 +62,7 @@ pub trait Problem: std::fmt::Debug + Send + Sync {
     fn outputs(&self) -> Vec<OutputSpec>;
 }
 
-/// One implementation of an op for one backend.
+/// One implementation of an op over tensors in host memory. Those for GPUs are [`CudaVariant`]s.
 pub struct Variant<P: 'static> {
     /// Name, unique within the op: `tiled.avx512`.
     pub name: &'static str,
@@ -75,8 +80,16 @@ pub trait Family: Sync + 'static {
     type Problem: Problem;
     /// Its table.
     const SPEC: &'static OpSpec;
-    /// Its variants, best first.
+    /// Its variants over host memory, best first.
     const VARIANTS: &'static [Variant<Self::Problem>];
+    /// Its variants for NVIDIA GPUs, best first.
+    const CUDA: &'static [CudaVariant<Self::Problem>] = &[];
+    /// The variant that the op's choice table names for this problem, and the rule that names it. It is taken where
+    /// it can run; without a rule the first variant that can run is.
+    fn preferred(problem: &Self::Problem, here: &Capabilities) -> Option<Preference> {
+        let _ = (problem, here);
+        None
+    }
     /// Checks shapes, types and settings. Names are known, required tensors there and values free of NaN already.
     ///
     /// # Errors
@@ -99,6 +112,15 @@ pub trait Family: Sync + 'static {
         let _ = outputs;
         Ok(Self::reference(problem, inputs))
     }
+}
+
+/// What a choice table says of a problem.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Preference {
+    /// The variant.
+    pub variant: &'static str,
+    /// The rule, in words.
+    pub rule: String,
 }
 
 /// An op, whatever its problem type.
@@ -139,7 +161,8 @@ pub trait Call {
     /// Makes an execution of a variant that selection chose; its outputs are poisoned.
     ///
     /// # Errors
-    /// [`OpError::Refused`] when that variant cannot run this call on this device.
+    /// [`OpError::Refused`] when that variant cannot run this call on this device, [`OpError::Cuda`] when the GPU
+    /// has not the memory or a kernel cannot be made.
     fn prepare<'b>(
         &'b self,
         device: &'b Device,
@@ -147,16 +170,34 @@ pub trait Call {
     ) -> Result<Box<dyn Execution + 'b>, OpError>;
 }
 
-/// A variant ready to run on given inputs.
+/// A variant ready to run on given inputs, which are where it reads them: on a GPU they were copied there once.
 pub trait Execution {
     /// The name its launches are counted under.
     fn kernel(&self) -> &str;
     /// Fills the outputs with NaN.
-    fn poison(&mut self);
+    ///
+    /// # Errors
+    /// [`OpError::Cuda`]; never on the processor.
+    fn poison(&mut self) -> Result<(), OpError>;
     /// Runs it once and waits for its end.
-    fn launch(&mut self);
-    /// The outputs as the last launch left them.
-    fn outputs(&self) -> &TensorMap;
+    ///
+    /// # Errors
+    /// [`OpError::Cuda`]; never on the processor.
+    fn launch(&mut self) -> Result<(), OpError>;
+    /// Runs it once and gives the milliseconds it took by the device's own clock, without the way there.
+    ///
+    /// # Errors
+    /// As [`Execution::launch`].
+    fn time(&mut self) -> Result<f64, OpError> {
+        let start = Instant::now();
+        self.launch()?;
+        Ok(start.elapsed().as_secs_f64() * 1e3)
+    }
+    /// The outputs as the last launch left them, in host memory.
+    ///
+    /// # Errors
+    /// [`OpError::Cuda`]; never on the processor.
+    fn outputs(&mut self) -> Result<&TensorMap, OpError>;
 }
 
 /// A variant that was not chosen, and why.
@@ -193,172 +234,4 @@ pub const OPS: &[&dyn Op] = &[
 pub fn op(name: &str) -> Result<&'static dyn Op, OpError> {
     let found = OPS.iter().find(|op| op.spec().name == name);
     found.copied().ok_or_else(|| OpError::UnknownOp { name: name.to_owned() })
-}
-
-impl<F: Family> Op for F {
-    fn spec(&self) -> &'static OpSpec {
-        F::SPEC
-    }
-
-    fn variants(&self) -> Vec<(&'static str, BackendKind)> {
-        F::VARIANTS.iter().map(|variant| (variant.name, variant.backend)).collect()
-    }
-
-    fn bind<'a>(
-        &self,
-        inputs: &'a TensorMap,
-        settings: &Settings,
-    ) -> Result<Box<dyn Call + 'a>, OpError> {
-        let op = F::SPEC.name;
-        for name in inputs.keys() {
-            if !F::SPEC.inputs.iter().any(|tensor| tensor.name == name) {
-                let known = F::SPEC.inputs.iter().map(|tensor| tensor.name).collect();
-                return Err(OpError::UnknownTensor { op, tensor: name.clone(), known });
-            }
-        }
-        if let Some(missing) =
-            F::SPEC.inputs.iter().find(|spec| spec.required && !inputs.contains_key(spec.name))
-        {
-            return Err(OpError::MissingTensor { op, tensor: missing.name, shape: missing.shape });
-        }
-        settings.check_known(F::SPEC)?;
-        let bound = Bound::<F> { problem: F::parse(Inputs::new(op, inputs), settings)?, inputs };
-        // Values last: a wrong shape is the likelier mistake and the cheaper check.
-        for (name, tensor) in inputs {
-            if let Some(index) = tensor.first_nan() {
-                return Err(OpError::Value {
-                    op,
-                    tensor: name.clone(),
-                    what: format!("is NaN at element {index}"),
-                });
-            }
-        }
-        Ok(Box::new(bound))
-    }
-}
-
-struct Bound<'a, F: Family> {
-    problem: F::Problem,
-    inputs: &'a TensorMap,
-}
-
-impl<F: Family> Bound<'_, F> {
-    fn refusal(&self, variant: &Variant<F::Problem>, device: &Device) -> Option<String> {
-        let here = device.capabilities();
-        if variant.backend != here.backend {
-            return Some(format!("runs on {}, this device is {}", variant.backend, here.backend));
-        }
-        (variant.why_not)(&self.problem, here)
-    }
-
-    fn inputs(&self) -> Inputs<'_> {
-        Inputs::new(F::SPEC.name, self.inputs)
-    }
-}
-
-impl<F: Family> Call for Bound<'_, F> {
-    fn spec(&self) -> &'static OpSpec {
-        F::SPEC
-    }
-
-    fn problem(&self) -> &dyn Problem {
-        &self.problem
-    }
-
-    fn reference(&self) -> TensorMap {
-        F::reference(&self.problem, self.inputs())
-    }
-
-    fn reference_for(&self, outputs: &TensorMap) -> Result<TensorMap, String> {
-        F::reference_given(&self.problem, self.inputs(), outputs)
-    }
-
-    fn select(&self, device: &Device, wanted: Option<&str>) -> Result<Selection, OpError> {
-        let op = F::SPEC.name;
-        if let Some(wanted) = wanted
-            && !F::VARIANTS.iter().any(|variant| variant.name == wanted)
-        {
-            let names: Vec<&str> = F::VARIANTS.iter().map(|variant| variant.name).collect();
-            let reason = format!("there is no such variant, the op has {}", names.join(", "));
-            return Err(OpError::Refused { op, variant: wanted.to_owned(), reason });
-        }
-        let mut chosen = None;
-        let mut refused = Vec::new();
-        for variant in F::VARIANTS {
-            let reason = match (self.refusal(variant, device), chosen, wanted) {
-                (Some(reason), _, _) => reason,
-                (None, None, None) => {
-                    chosen = Some(variant.name);
-                    continue;
-                }
-                (None, _, Some(wanted)) if variant.name == wanted => {
-                    chosen = Some(variant.name);
-                    continue;
-                }
-                (None, _, Some(wanted)) => format!("{wanted} was asked for"),
-                (None, Some(chosen), None) => format!("{chosen} comes first"),
-            };
-            refused.push(Refusal { variant: variant.name, reason });
-        }
-        match (chosen, wanted) {
-            (Some(chosen), _) => Ok(Selection { chosen, refused }),
-            (None, None) => Err(OpError::NoVariant { op, refused }),
-            (None, Some(wanted)) => {
-                let refusal = refused.iter().find(|refusal| refusal.variant == wanted);
-                let reason = refusal.map(|refusal| refusal.reason.clone()).unwrap_or_default();
-                Err(OpError::Refused { op, variant: wanted.to_owned(), reason })
-            }
-        }
-    }
-
-    fn prepare<'b>(
-        &'b self,
-        device: &'b Device,
-        variant: &str,
-    ) -> Result<Box<dyn Execution + 'b>, OpError> {
-        self.select(device, Some(variant))?;
-        let Some(variant) = F::VARIANTS.iter().find(|candidate| candidate.name == variant) else {
-            return Err(OpError::UnknownOp { name: variant.to_owned() });
-        };
-        let outputs = self.problem.outputs();
-        let outputs = outputs
-            .iter()
-            .map(|spec| (spec.name.to_owned(), Tensor::poisoned(&spec.shape, spec.dtype)));
-        Ok(Box::new(HostExecution {
-            kernel: format!("{}.{}", F::SPEC.name, variant.name),
-            run: variant.run,
-            problem: &self.problem,
-            inputs: self.inputs(),
-            device,
-            outputs: outputs.collect(),
-        }))
-    }
-}
-
-/// A variant over tensors in host memory.
-struct HostExecution<'b, P: 'static> {
-    kernel: String,
-    run: fn(&P, Inputs<'_>, &Device, &mut TensorMap),
-    problem: &'b P,
-    inputs: Inputs<'b>,
-    device: &'b Device,
-    outputs: TensorMap,
-}
-
-impl<P: Problem + 'static> Execution for HostExecution<'_, P> {
-    fn kernel(&self) -> &str {
-        &self.kernel
-    }
-
-    fn poison(&mut self) {
-        self.outputs.values_mut().for_each(Tensor::poison);
-    }
-
-    fn launch(&mut self) {
-        (self.run)(self.problem, self.inputs, self.device, &mut self.outputs);
-    }
-
-    fn outputs(&self) -> &TensorMap {
-        &self.outputs
-    }
 }

@@ -5,7 +5,7 @@ use crate::references::References;
 use crate::tolerance;
 use device::Device;
 use facts::Status;
-use kernels::{Call, Execution, TensorMap};
+use kernels::{Call, Execution, OpError, TensorMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
@@ -44,9 +44,12 @@ impl<'a> Verified<'a> {
         Self { execution, agreement }
     }
 
-    /// Runs it once more.
-    pub fn launch(&mut self) {
-        self.execution.launch();
+    /// Runs it once more and gives the milliseconds it took by the device's own clock.
+    ///
+    /// # Errors
+    /// What the device said; never on the processor.
+    pub fn time(&mut self) -> Result<f64, OpError> {
+        self.execution.time()
     }
 
     /// The kernel's name, as launches are counted.
@@ -70,22 +73,30 @@ impl std::fmt::Debug for Verified<'_> {
 pub(crate) struct Ran {
     pub(crate) launches: u64,
     pub(crate) millis: f64,
-    pub(crate) panic: Option<String>,
+    /// Why it did not end well.
+    pub(crate) broke: Option<String>,
 }
 
 /// Poisons the outputs, launches, and counts what the device saw under the kernel's own name.
 pub(crate) fn run(execution: &mut dyn Execution, device: &Device) -> Ran {
-    execution.poison();
     let before = device.launches().of(execution.kernel()).count;
     let start = Instant::now();
     // A kernel that panics is a result of the matrix, not the end of it.
-    let panic = catch_unwind(AssertUnwindSafe(|| execution.launch())).err().map(|cause| {
-        let text = cause.downcast_ref::<String>().cloned();
-        text.or_else(|| cause.downcast_ref::<&str>().map(|text| (*text).to_owned()))
-            .unwrap_or_default()
-    });
+    let ended = catch_unwind(AssertUnwindSafe(|| {
+        execution.poison()?;
+        execution.launch()
+    }));
+    let broke = match ended {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => Some(error.to_string()),
+        Err(cause) => {
+            let text = cause.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| cause.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+            Some(text.unwrap_or_default())
+        }
+    };
     let millis = start.elapsed().as_secs_f64() * 1e3;
-    Ran { launches: device.launches().of(execution.kernel()).count - before, millis, panic }
+    Ran { launches: device.launches().of(execution.kernel()).count - before, millis, broke }
 }
 
 /// Runs `variant` of a call on poisoned outputs and compares every output with the reference.
@@ -112,9 +123,12 @@ pub(crate) fn judge_with<'a>(
     if let Some(judgement) = unbelievable(&ran, execution.kernel()) {
         return (judgement, None);
     }
-    let judgement = match references.given(execution.outputs()) {
-        Ok(reference) => against(call, execution.outputs(), &reference),
-        Err(reason) => Judgement::fail(reason, 0, 0.0),
+    let judgement = match execution.outputs() {
+        Ok(outputs) => match references.given(outputs) {
+            Ok(reference) => against(call, outputs, &reference),
+            Err(reason) => Judgement::fail(reason, 0, 0.0),
+        },
+        Err(error) => Judgement::fail(error.to_string(), 0, 0.0),
     };
     let judgement = Judgement { launches: ran.launches, millis: ran.millis, ..judgement };
     let verified = match (judgement.status, judgement.agreement) {
@@ -126,8 +140,8 @@ pub(crate) fn judge_with<'a>(
 
 /// The failure of a run whose outputs need not even be looked at.
 pub(crate) fn unbelievable(ran: &Ran, kernel: &str) -> Option<Judgement> {
-    let reason = match &ran.panic {
-        Some(panic) => format!("the kernel broke: {panic}"),
+    let reason = match &ran.broke {
+        Some(how) => format!("the kernel broke: {how}"),
         None if ran.launches == 0 => format!("no launch of {kernel} was counted"),
         None => return None,
     };

@@ -60,7 +60,10 @@ impl Runs {
         self.millis += ran.millis;
         match unbelievable(&ran, execution.kernel()) {
             Some(judgement) => Err(Box::new(judgement)),
-            None => Ok(execution.outputs().clone()),
+            None => match execution.outputs() {
+                Ok(outputs) => Ok(outputs.clone()),
+                Err(error) => Err(self.fail(error.to_string())),
+            },
         }
     }
 }

@@ -96,7 +96,8 @@ pub fn admit<'a>(
     if let Some(judgement) = unbelievable(&ran, execution.kernel()) {
         return Err(judgement.reason);
     }
-    let (part_inputs, part_outputs) = (sample.cut(inputs)?, sample.cut(execution.outputs())?);
+    let outputs = execution.outputs().map_err(|error| error.to_string())?;
+    let (part_inputs, part_outputs) = (sample.cut(inputs)?, sample.cut(outputs)?);
     let part = op
         .bind(&part_inputs, settings)
         .map_err(|error| format!("the sample does not bind: {error}"))?;
@@ -104,10 +105,7 @@ pub fn admit<'a>(
     match against(part.as_ref(), &part_outputs, &reference) {
         Judgement { status: Status::Pass, agreement: Some(agreement), .. } => {
             // Outside the sample nothing is compared, but nothing may be unwritten either.
-            match execution
-                .outputs()
-                .iter()
-                .find_map(|(name, tensor)| tensor.first_nan().map(|at| (name, at)))
+            match outputs.iter().find_map(|(name, tensor)| tensor.first_nan().map(|at| (name, at)))
             {
                 Some((name, at)) => Err(format!("output `{name}` is NaN at element {at}")),
                 None => Ok(Verified::new(execution, agreement)),

@@ -73,11 +73,9 @@ pub(super) fn run(arguments: &Op, output: &Output) -> anyhow::Result<Outcome> {
             .map(|refusal| Refused { variant: refusal.variant, reason: refusal.reason })
             .collect();
         let mut execution = call.prepare(&device, selection.chosen)?;
-        let start = Instant::now();
-        execution.launch();
-        ran.millis = start.elapsed().as_secs_f64() * 1e3;
+        ran.millis = execution.time()?;
         ran.launches = device.launches().of(execution.kernel()).count;
-        write(execution.outputs(), into, &mut ran)?;
+        write(execution.outputs()?, into, &mut ran)?;
     }
     output.either(&ran, |_| text(&ran))?;
     Ok(Outcome::Good)

@@ -129,12 +129,12 @@ pub(crate) fn run(call: &dyn Call, device: &Device, variant: &str) -> TensorMap 
     let mut execution = call.prepare(device, variant).unwrap();
     let kernel = execution.kernel().to_owned();
     let before = device.launches().of(&kernel);
-    execution.poison();
-    execution.launch();
+    execution.poison().unwrap();
+    execution.launch().unwrap();
     let after = device.launches().of(&kernel);
     assert_eq!(kernel, format!("attention.{variant}"));
     assert_eq!(after.count, before.count + 1, "{kernel} was not launched");
-    execution.outputs().clone()
+    execution.outputs().unwrap().clone()
 }
 
 /// The variants that can run a call here, and how many there are at least.

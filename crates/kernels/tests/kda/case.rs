@@ -267,12 +267,12 @@ pub(crate) fn run(call: &dyn Call, device: &Device, variant: &str) -> Option<Ten
         }
         Err(error) => panic!("{variant}: {error}"),
     };
-    execution.poison();
+    execution.poison().unwrap();
     let before = device.launches().of(execution.kernel()).count;
-    execution.launch();
+    execution.launch().unwrap();
     assert_eq!(execution.kernel(), format!("kda.{variant}"));
     assert!(device.launches().of(execution.kernel()).count > before, "{variant} was not launched");
-    Some(execution.outputs().clone())
+    Some(execution.outputs().unwrap().clone())
 }
 
 pub(crate) fn relative_error(out: &[f64], reference: &[f64]) -> f64 {

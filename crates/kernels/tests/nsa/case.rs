@@ -175,12 +175,12 @@ pub(crate) fn variants(call: &dyn Call, device: &Device) -> Vec<&'static str> {
 /// One launch over poisoned outputs; it must have been counted.
 pub(crate) fn launch(call: &dyn Call, device: &Device, variant: &str) -> TensorMap {
     let mut execution = call.prepare(device, variant).unwrap();
-    execution.poison();
+    execution.poison().unwrap();
     let kernel = execution.kernel().to_owned();
     let before = device.launches().of(&kernel).count;
-    execution.launch();
+    execution.launch().unwrap();
     assert_eq!(device.launches().of(&kernel).count, before + 1, "{kernel}");
-    execution.outputs().clone()
+    execution.outputs().unwrap().clone()
 }
 
 /// `||got - want|| / ||want||`, NaN when anything is.

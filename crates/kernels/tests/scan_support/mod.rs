@@ -77,12 +77,12 @@ pub(crate) fn launch(
 ) -> TensorMap {
     let call = op.bind(tensors, settings).unwrap();
     let mut execution = call.prepare(device, variant).unwrap();
-    execution.poison();
+    execution.poison().unwrap();
     let kernel = execution.kernel().to_owned();
     let before = device.launches().of(&kernel).count;
-    execution.launch();
+    execution.launch().unwrap();
     assert!(device.launches().of(&kernel).count > before, "{kernel} was not launched");
-    execution.outputs().clone()
+    execution.outputs().unwrap().clone()
 }
 
 /// Every variant that can run this call here, with its outputs.

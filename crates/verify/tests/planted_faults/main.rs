@@ -42,9 +42,9 @@ impl Given<'_> {
         let call = self.op.bind(inputs, settings).ok()?;
         let chosen = call.select(&device, None).unwrap().chosen;
         let mut execution = call.prepare(&device, chosen).unwrap();
-        execution.poison();
-        execution.launch();
-        Some(execution.outputs().clone())
+        execution.poison().unwrap();
+        execution.launch().unwrap();
+        Some(execution.outputs().unwrap().clone())
     }
 }
 

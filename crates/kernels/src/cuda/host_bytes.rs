@@ -1,0 +1,53 @@
+//! Tensors in host memory as the bytes that go to a GPU and come back.
+#![allow(unsafe_code)] // Numbers viewed as bytes.
+
+use crate::{DType, Tensor};
+use half::{bf16, f16};
+
+/// The elements as bytes.
+pub(super) fn bytes(tensor: &Tensor) -> &[u8] {
+    fn of<T: Copy>(values: Option<&[T]>) -> &[u8] {
+        let values = values.unwrap_or_default();
+        // SAFETY: numbers have no padding, and every byte of them is initialised.
+        unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
+    }
+    match tensor.dtype() {
+        DType::F64 => of(tensor.view::<f64>()),
+        DType::F32 => of(tensor.view::<f32>()),
+        DType::Bf16 => of(tensor.view::<bf16>()),
+        DType::F16 => of(tensor.view::<f16>()),
+        DType::I32 => of(tensor.view::<i32>()),
+    }
+}
+
+/// The same for writing: every pattern of bits is a number of these types.
+pub(super) fn bytes_mut(tensor: &mut Tensor) -> &mut [u8] {
+    fn of<T: Copy>(values: Option<&mut [T]>) -> &mut [u8] {
+        let values = values.unwrap_or_default();
+        // SAFETY: as above, and borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), size_of_val(values)) }
+    }
+    match tensor.dtype() {
+        DType::F64 => of(tensor.view_mut::<f64>()),
+        DType::F32 => of(tensor.view_mut::<f32>()),
+        DType::Bf16 => of(tensor.view_mut::<bf16>()),
+        DType::F16 => of(tensor.view_mut::<f16>()),
+        DType::I32 => of(tensor.view_mut::<i32>()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_type_goes_there_and_back() {
+        for dtype in [DType::F64, DType::F32, DType::Bf16, DType::F16, DType::I32] {
+            let tensor = Tensor::new(&[2, 3], vec![1f64, -2.0, 3.0, 4.5, 0.0, 6.0]).cast(dtype);
+            assert_eq!(bytes(&tensor).len(), 6 * dtype.bytes());
+            let mut back = Tensor::poisoned(&[2, 3], dtype);
+            bytes_mut(&mut back).copy_from_slice(bytes(&tensor));
+            assert_eq!(back, tensor);
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! A call whose tensors and settings are checked, of an op of any family.
+
+use super::host::HostExecution;
+use super::{Call, Execution, Family, Op, OpSpec, Problem, Refusal, Selection};
+use crate::cuda::CudaExecution;
+use crate::{Inputs, OpError, Settings, TensorMap};
+use device::Device;
+use facts::BackendKind;
+
+impl<F: Family> Op for F {
+    fn spec(&self) -> &'static OpSpec {
+        F::SPEC
+    }
+
+    fn variants(&self) -> Vec<(&'static str, BackendKind)> {
+        candidates::<F>().collect()
+    }
+
+    fn bind<'a>(
+        &self,
+        inputs: &'a TensorMap,
+        settings: &Settings,
+    ) -> Result<Box<dyn Call + 'a>, OpError> {
+        let op = F::SPEC.name;
+        for name in inputs.keys() {
+            if !F::SPEC.inputs.iter().any(|tensor| tensor.name == name) {
+                let known = F::SPEC.inputs.iter().map(|tensor| tensor.name).collect();
+                return Err(OpError::UnknownTensor { op, tensor: name.clone(), known });
+            }
+        }
+        if let Some(missing) =
+            F::SPEC.inputs.iter().find(|spec| spec.required && !inputs.contains_key(spec.name))
+        {
+            return Err(OpError::MissingTensor { op, tensor: missing.name, shape: missing.shape });
+        }
+        settings.check_known(F::SPEC)?;
+        let bound = Bound::<F> { problem: F::parse(Inputs::new(op, inputs), settings)?, inputs };
+        // Values last: a wrong shape is the likelier mistake and the cheaper check.
+        for (name, tensor) in inputs {
+            if let Some(index) = tensor.first_nan() {
+                return Err(OpError::Value {
+                    op,
+                    tensor: name.clone(),
+                    what: format!("is NaN at element {index}"),
+                });
+            }
+        }
+        Ok(Box::new(bound))
+    }
+}
+
+struct Bound<'a, F: Family> {
+    problem: F::Problem,
+    inputs: &'a TensorMap,
+}
+
+/// Names and backends of a family's variants, GPUs first.
+fn candidates<F: Family>() -> impl Iterator<Item = (&'static str, BackendKind)> {
+    let cuda = F::CUDA.iter().map(|variant| (variant.name, BackendKind::Cuda));
+    cuda.chain(F::VARIANTS.iter().map(|variant| (variant.name, variant.backend)))
+}
+
+impl<F: Family> Bound<'_, F> {
+    /// Why a variant cannot run this call on a device; `None` when it can.
+    fn refusal(&self, name: &str, backend: BackendKind, device: &Device) -> Option<String> {
+        let here = device.capabilities();
+        if backend != here.backend {
+            return Some(format!("runs on {backend}, this device is {}", here.backend));
+        }
+        if let Some(gpu) = &here.cuda {
+            let variant = F::CUDA.iter().find(|variant| variant.name == name)?;
+            return (variant.why_not)(&self.problem, gpu);
+        }
+        let variant = F::VARIANTS.iter().find(|variant| variant.name == name)?;
+        (variant.why_not)(&self.problem, here)
+    }
+
+    fn inputs(&self) -> Inputs<'_> {
+        Inputs::new(F::SPEC.name, self.inputs)
+    }
+}
+
+impl<F: Family> Call for Bound<'_, F> {
+    fn spec(&self) -> &'static OpSpec {
+        F::SPEC
+    }
+
+    fn problem(&self) -> &dyn Problem {
+        &self.problem
+    }
+
+    fn reference(&self) -> TensorMap {
+        F::reference(&self.problem, self.inputs())
+    }
+
+    fn reference_for(&self, outputs: &TensorMap) -> Result<TensorMap, String> {
+        F::reference_given(&self.problem, self.inputs(), outputs)
+    }
+
+    fn select(&self, device: &Device, wanted: Option<&str>) -> Result<Selection, OpError> {
+        let op = F::SPEC.name;
+        if let Some(wanted) = wanted
+            && !candidates::<F>().any(|(name, _)| name == wanted)
+        {
+            let names: Vec<&str> = candidates::<F>().map(|(name, _)| name).collect();
+            let reason = format!("there is no such variant, the op has {}", names.join(", "));
+            return Err(OpError::Refused { op, variant: wanted.to_owned(), reason });
+        }
+        let judged: Vec<(&'static str, Option<String>)> = candidates::<F>()
+            .map(|(name, backend)| (name, self.refusal(name, backend, device)))
+            .collect();
+        let can_run = |wanted: &str| {
+            judged.iter().find(|(name, refusal)| *name == wanted && refusal.is_none())
+        };
+        let preferred = F::preferred(&self.problem, device.capabilities());
+        let (chosen, why) = match (wanted, preferred) {
+            (Some(wanted), _) => {
+                (can_run(wanted).map(|(name, _)| *name), format!("{wanted} was asked for"))
+            }
+            (None, Some(choice)) if can_run(choice.variant).is_some() => {
+                (Some(choice.variant), format!("{}: {}", choice.variant, choice.rule))
+            }
+            (None, _) => {
+                let first = judged.iter().find(|(_, refusal)| refusal.is_none());
+                let name = first.map(|(name, _)| *name);
+                (name, format!("{} comes first", name.unwrap_or_default()))
+            }
+        };
+        let refused: Vec<Refusal> = judged
+            .into_iter()
+            .filter(|(name, _)| Some(*name) != chosen)
+            .map(|(variant, reason)| Refusal { variant, reason: reason.unwrap_or(why.clone()) })
+            .collect();
+        match (chosen, wanted) {
+            (Some(chosen), _) => Ok(Selection { chosen, refused }),
+            (None, None) => Err(OpError::NoVariant { op, refused }),
+            (None, Some(wanted)) => {
+                let refusal = refused.iter().find(|refusal| refusal.variant == wanted);
+                let reason = refusal.map(|refusal| refusal.reason.clone()).unwrap_or_default();
+                Err(OpError::Refused { op, variant: wanted.to_owned(), reason })
+            }
+        }
+    }
+
+    fn prepare<'b>(
+        &'b self,
+        device: &'b Device,
+        variant: &str,
+    ) -> Result<Box<dyn Execution + 'b>, OpError> {
+        let chosen = self.select(device, Some(variant))?.chosen;
+        let kernel = format!("{}.{chosen}", F::SPEC.name);
+        if let Some(cuda) = device.cuda() {
+            let Some(variant) = F::CUDA.iter().find(|variant| variant.name == chosen) else {
+                return Err(OpError::UnknownOp { name: kernel });
+            };
+            let execution =
+                CudaExecution::new(kernel, variant, &self.problem, self.inputs(), device, cuda);
+            return match execution {
+                Ok(execution) => Ok(Box::new(execution)),
+                Err(error) => Err(OpError::Cuda { op: F::SPEC.name, error }),
+            };
+        }
+        let Some(variant) = F::VARIANTS.iter().find(|variant| variant.name == chosen) else {
+            return Err(OpError::UnknownOp { name: kernel });
+        };
+        Ok(Box::new(HostExecution::new(kernel, variant, &self.problem, self.inputs(), device)))
+    }
+}
