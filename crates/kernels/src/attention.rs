@@ -1,5 +1,6 @@
 //! Softmax attention: dense, packed and paged, grouped heads, any head dimension. See `attention/README.md`.
 
+mod cuda;
 mod flash;
 mod keys;
 mod mask;
@@ -11,7 +12,11 @@ pub use keys::KeyLayout;
 pub use mask::Mask;
 pub use problem::AttentionProblem;
 
-use crate::{Family, Inputs, OpError, OpSpec, Settings, TensorMap, Variant};
+use crate::cuda::CudaVariant;
+use crate::{
+    ChoiceTable, Family, Inputs, OpError, OpSpec, Preference, Settings, TensorMap, Variant,
+};
+use device::Capabilities;
 
 /// The attention op.
 #[derive(Debug, Clone, Copy)]
@@ -21,6 +26,15 @@ impl Family for AttentionOp {
     type Problem = AttentionProblem;
     const SPEC: &'static OpSpec = &problem::SPEC;
     const VARIANTS: &'static [Variant<AttentionProblem>] = variants::VARIANTS;
+    const CUDA: &'static [CudaVariant<AttentionProblem>] = cuda::VARIANTS;
+
+    fn preferred(problem: &AttentionProblem, here: &Capabilities) -> Vec<Preference> {
+        here.cuda.as_ref().map(|here| cuda::preferred(problem, here)).unwrap_or_default()
+    }
+
+    fn choice_tables() -> Vec<ChoiceTable> {
+        cuda::choice_tables()
+    }
 
     fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<AttentionProblem, OpError> {
         problem::parse(inputs, settings)

@@ -27,8 +27,8 @@ pub mod ssd;
 pub use error::OpError;
 pub use inputs::{Dim, Inputs, Sequences};
 pub use op::{
-    Call, Execution, Family, OPS, Op, OpSpec, OutputSpec, Preference, Problem, Refusal, Selection,
-    TensorSpec, Variant, op,
+    Call, ChoiceTable, Execution, Family, OPS, Op, OpSpec, OutputSpec, Preference, Problem,
+    Refusal, Selection, TensorSpec, Variant, op,
 };
 pub use settings::{SettingKind, SettingSpec, Settings};
 pub use slots::StateSlots;

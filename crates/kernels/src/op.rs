@@ -84,11 +84,15 @@ pub trait Family: Sync + 'static {
     const VARIANTS: &'static [Variant<Self::Problem>];
     /// Its variants for NVIDIA GPUs, best first.
     const CUDA: &'static [CudaVariant<Self::Problem>] = &[];
-    /// The variant that the op's choice table names for this problem, and the rule that names it. It is taken where
-    /// it can run; without a rule the first variant that can run is.
-    fn preferred(problem: &Self::Problem, here: &Capabilities) -> Option<Preference> {
+    /// The variants that the op's choice table names for this problem, most wanted first, each with its rule. The
+    /// first that can run is taken; where none can, the first variant of the op that can.
+    fn preferred(problem: &Self::Problem, here: &Capabilities) -> Vec<Preference> {
         let _ = (problem, here);
-        None
+        Vec::new()
+    }
+    /// The op's choice tables, printable.
+    fn choice_tables() -> Vec<ChoiceTable> {
+        Vec::new()
     }
     /// Checks shapes, types and settings. Names are known, required tensors there and values free of NaN already.
     ///
@@ -123,12 +127,25 @@ pub struct Preference {
     pub rule: String,
 }
 
+/// Rules by which variants or tiles are chosen, as a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChoiceTable {
+    /// What it decides, and how: `the first row that fits`.
+    pub title: &'static str,
+    /// Names of the columns.
+    pub columns: &'static [&'static str],
+    /// Its rows, in the order they are tried.
+    pub rows: Vec<Vec<String>>,
+}
+
 /// An op, whatever its problem type.
 pub trait Op: Sync {
     /// Its table.
     fn spec(&self) -> &'static OpSpec;
     /// Names of its variants with their backends, best first.
     fn variants(&self) -> Vec<(&'static str, BackendKind)>;
+    /// The tables by which it chooses; none where the first variant that can run is taken.
+    fn choice_tables(&self) -> Vec<ChoiceTable>;
     /// Checks a call: names, types, shapes, settings, NaN.
     ///
     /// # Errors

@@ -128,6 +128,7 @@ functions! {
     module_function = b"cuModuleGetFunction" (*mut Handle, Handle, *const c_char);
     function_attribute = b"cuFuncGetAttribute" (*mut c_int, c_int, Handle);
     function_set_attribute = b"cuFuncSetAttribute" (Handle, c_int, c_int);
+    occupancy = b"cuOccupancyMaxActiveBlocksPerMultiprocessor" (*mut c_int, Handle, c_int, usize);
     launch = b"cuLaunchKernelEx" (*const LaunchConfig, Handle, *const *const c_void, *const *const c_void);
     encode_tiled = b"cuTensorMapEncodeTiled" (
         *mut RawTensorMap, c_int, c_uint, DevicePointer, *const u64, *const u64, *const c_uint, *const c_uint,

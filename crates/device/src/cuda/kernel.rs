@@ -163,6 +163,31 @@ impl Kernel {
         self.inner.resources
     }
 
+    /// Blocks of a launch that one multiprocessor can hold at once.
+    ///
+    /// # Errors
+    /// [`CudaError::Refused`] when a block asks for more shared memory than there is, or an error of the driver.
+    pub fn blocks_per_multiprocessor(
+        &self,
+        threads: u32,
+        shared_bytes: u32,
+    ) -> Result<u32, CudaError> {
+        let driver = self.inner.context.enter()?;
+        self.allow_shared(shared_bytes)?;
+        let mut blocks = 0;
+        // SAFETY: the pointer is to a local that outlives the call.
+        let code = unsafe {
+            (driver.occupancy)(
+                &raw mut blocks,
+                self.inner.function,
+                threads as c_int,
+                shared_bytes as usize,
+            )
+        };
+        self.inner.context.check("cuOccupancyMaxActiveBlocksPerMultiprocessor", code)?;
+        Ok(blocks.unsigned_abs())
+    }
+
     pub(super) fn context(&self) -> &Arc<Context> {
         &self.inner.context
     }

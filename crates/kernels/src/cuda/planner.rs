@@ -2,7 +2,7 @@
 
 use super::host_bytes::bytes;
 use super::{BUNDLE, execution::Poison};
-use crate::{DType, Inputs, OutputSpec};
+use crate::{DType, Inputs, OutputSpec, Tensor};
 use device::cuda::{
     Args, Buffer, Cuda, CudaCapabilities, CudaError, GpuArch, Kernel, KernelSource, Launch,
     TensorMap, TiledLayout,
@@ -88,6 +88,11 @@ impl<'a> Planner<'a> {
     pub fn required(&mut self, name: &'static str) -> Result<Arc<Buffer>, CudaError> {
         let missing = || CudaError::Refused { what: format!("tensor `{name}` is missing") };
         self.input(name)?.ok_or_else(missing)
+    }
+
+    /// The shape of an input; empty when the call has none of this name.
+    pub fn shape(&self, name: &str) -> &[usize] {
+        self.inputs.get(name).map(Tensor::shape).unwrap_or_default()
     }
 
     /// An output on the GPU.

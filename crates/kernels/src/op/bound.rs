@@ -1,7 +1,7 @@
 //! A call whose tensors and settings are checked, of an op of any family.
 
 use super::host::HostExecution;
-use super::{Call, Execution, Family, Op, OpSpec, Problem, Refusal, Selection};
+use super::{Call, ChoiceTable, Execution, Family, Op, OpSpec, Problem, Refusal, Selection};
 use crate::cuda::CudaExecution;
 use crate::{Inputs, OpError, Settings, TensorMap};
 use device::Device;
@@ -14,6 +14,10 @@ impl<F: Family> Op for F {
 
     fn variants(&self) -> Vec<(&'static str, BackendKind)> {
         candidates::<F>().collect()
+    }
+
+    fn choice_tables(&self) -> Vec<ChoiceTable> {
+        F::choice_tables()
     }
 
     fn bind<'a>(
@@ -113,14 +117,15 @@ impl<F: Family> Call for Bound<'_, F> {
             judged.iter().find(|(name, refusal)| *name == wanted && refusal.is_none())
         };
         let preferred = F::preferred(&self.problem, device.capabilities());
+        let preferred = preferred.into_iter().find(|choice| can_run(choice.variant).is_some());
         let (chosen, why) = match (wanted, preferred) {
             (Some(wanted), _) => {
                 (can_run(wanted).map(|(name, _)| *name), format!("{wanted} was asked for"))
             }
-            (None, Some(choice)) if can_run(choice.variant).is_some() => {
-                (Some(choice.variant), format!("{}: {}", choice.variant, choice.rule))
+            (None, Some(choice)) => {
+                (Some(choice.variant), format!("{} is for {}", choice.variant, choice.rule))
             }
-            (None, _) => {
+            (None, None) => {
                 let first = judged.iter().find(|(_, refusal)| refusal.is_none());
                 let name = first.map(|(name, _)| *name);
                 (name, format!("{} comes first", name.unwrap_or_default()))

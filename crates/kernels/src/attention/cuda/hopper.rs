@@ -1,0 +1,176 @@
+//! `hopper`: warp-specialised copies and products for D up to 256. The kernel's contract stands in `hopper.cu`.
+
+use super::operands::{Operands, batch_and_tokens, not_half, row_map, shape_macros};
+use crate::attention::AttentionProblem;
+use crate::cuda::{CudaVariant, Planner};
+use crate::{ChoiceTable, DType};
+use device::cuda::{
+    Args, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch,
+};
+
+pub(super) const VARIANT: CudaVariant<AttentionProblem> =
+    CudaVariant { name: "hopper", why_not, plan };
+
+const PARTS: &[&str] = &[
+    include_str!("../../cuda/hopper.cuh"),
+    include_str!("hopper_tile.cuh"),
+    include_str!("hopper_softmax.cuh"),
+    include_str!("hopper.cu"),
+];
+
+/// A row of the tile table.
+struct Tile {
+    /// The larger of D and Dv, at most.
+    channels: usize,
+    /// Keys of a block.
+    block_keys: usize,
+    /// Consumer warpgroups of 64 queries.
+    consumers: usize,
+}
+
+/// The first row that fits. Shared memory bounds the blocks of keys, registers the consumers.
+const TILES: &[Tile] = &[
+    Tile { channels: 128, block_keys: 128, consumers: 2 },
+    Tile { channels: 192, block_keys: 112, consumers: 2 },
+    Tile { channels: 256, block_keys: 80, consumers: 2 },
+];
+
+const STAGES: usize = 2;
+
+pub(super) fn table() -> ChoiceTable {
+    let row = |tile: &Tile| {
+        vec![
+            tile.channels.to_string(),
+            tile.block_keys.to_string(),
+            (64 * tile.consumers).to_string(),
+        ]
+    };
+    ChoiceTable {
+        title: "tile of hopper: the first row that fits",
+        columns: &["channels up to", "keys of a block", "queries of a block"],
+        rows: TILES.iter().map(row).collect(),
+    }
+}
+
+fn tile(head_dim: usize, value_dim: usize) -> Option<&'static Tile> {
+    TILES.iter().find(|tile| head_dim.max(value_dim) <= tile.channels)
+}
+
+fn why_not(problem: &AttentionProblem, here: &CudaCapabilities) -> Option<String> {
+    if here.compute != ComputeCapability::new(9, 0) {
+        return Some(format!("needs compute capability 9.0, this GPU has {}", here.compute));
+    }
+    if problem.keys.block_size().is_some() {
+        return Some("reads no paged keys".to_owned());
+    }
+    for (name, channels) in [("D", problem.head_dim), ("Dv", problem.value_dim)] {
+        if !channels.is_multiple_of(32) || channels > 256 {
+            return Some(format!("needs {name} a multiple of 32 up to 256, got {channels}"));
+        }
+    }
+    not_half(problem)
+}
+
+/// What the kernel is compiled for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Form {
+    pub(super) dtype: DType,
+    pub(super) head_dim: usize,
+    pub(super) value_dim: usize,
+    pub(super) masked: bool,
+    pub(super) softcap: bool,
+}
+
+fn source(form: Form, tile: &Tile) -> KernelSource {
+    let arch = GpuArch::of(ComputeCapability::new(9, 0));
+    let source = KernelSource::new("attention_hopper", PARTS, arch);
+    shape_macros(source, form.dtype, (form.head_dim, form.value_dim))
+        .define("BLOCK_K", tile.block_keys)
+        .define("CONSUMERS", tile.consumers)
+        .define("STAGES", STAGES)
+        .define("MASK", u8::from(form.masked))
+        .define("SOFTCAP", u8::from(form.softcap))
+}
+
+fn plan(problem: &AttentionProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
+    let (head_dim, value_dim) = (problem.head_dim, problem.value_dim);
+    let Some(tile) = tile(head_dim, value_dim) else {
+        return Err(CudaError::Refused { what: format!("hopper has no tile for D {head_dim}") });
+    };
+    let kernel = planner.kernel(&source(
+        Form {
+            dtype: problem.dtype,
+            head_dim,
+            value_dim,
+            masked: !problem.mask.is_full(),
+            softcap: problem.softcap.is_some(),
+        },
+        tile,
+    ))?;
+    let operands = Operands::new(problem, planner)?;
+    let width = |channels: usize| if channels.is_multiple_of(64) { 64 } else { 32 };
+    let (batch, tokens) = batch_and_tokens(&problem.queries);
+    let (key_batch, key_tokens) = match operands.cu_keys {
+        Some(_) => (1, operands.k.bytes() / (2 * problem.kv_heads * head_dim)),
+        None => (batch, operands.keys as usize),
+    };
+    let dtype = problem.dtype;
+    let map_q = row_map(
+        planner,
+        &operands.q,
+        (batch, tokens, problem.heads, head_dim),
+        (width(head_dim), 64),
+        dtype,
+    )?;
+    let map_k = row_map(
+        planner,
+        &operands.k,
+        (key_batch, key_tokens, problem.kv_heads, head_dim),
+        (width(head_dim), tile.block_keys),
+        dtype,
+    )?;
+    let map_v = row_map(
+        planner,
+        &operands.v,
+        (key_batch, key_tokens, problem.kv_heads, value_dim),
+        (width(value_dim), tile.block_keys),
+        dtype,
+    )?;
+    let block_queries = 64 * tile.consumers;
+    let tiles =
+        problem.queries.count() * problem.heads * problem.queries.longest().div_ceil(block_queries);
+    let blocks = (tiles as u64).min(u64::from(planner.here().multiprocessors)) as u32;
+    let args = Args::new()
+        .map(&map_q)
+        .map(&map_k)
+        .map(&map_v)
+        .buffer(&operands.o)
+        .buffer(&operands.lse)
+        .maybe(operands.cu_queries.as_deref())
+        .maybe(operands.cu_keys.as_deref())
+        .maybe(operands.key_counts.as_deref())
+        .buffer(&*planner.zeroed(2)?)
+        .i32(operands.batch)
+        .i32(operands.heads)
+        .i32(operands.kv_heads)
+        .i32(operands.queries)
+        .i32(operands.keys)
+        .i32(operands.total)
+        .i32(operands.window_left)
+        .i32(operands.window_right)
+        .i32(section(problem, planner.here()))
+        .f32(operands.scale)
+        .f32(if problem.softcap.is_some() { operands.softcap } else { 1.0 });
+    let shared =
+        2 * head_dim * block_queries + 2 * STAGES * tile.block_keys * (head_dim + value_dim) + 2048;
+    let threads = 128 * (tile.consumers as u32 + 1);
+    planner.launch(kernel, Launch::new([blocks, 1, 1], threads, shared as u32), args);
+    Ok(())
+}
+
+/// (Sequence, head) pairs that are worked on together, so that their keys and values stay in half of the L2 cache.
+fn section(problem: &AttentionProblem, here: &CudaCapabilities) -> i32 {
+    let bytes = 2 * (problem.head_dim + problem.value_dim) * problem.keys.longest().max(1);
+    let pairs = (here.l2_bytes as usize / 2 / bytes).max(1) * (problem.heads / problem.kv_heads);
+    i32::try_from(pairs).unwrap_or(i32::MAX)
+}

@@ -1,0 +1,146 @@
+//! What every attention kernel is given: tensors on the GPU and the numbers that shape the work.
+
+use crate::attention::AttentionProblem;
+use crate::cuda::Planner;
+use crate::{DType, Sequences};
+use device::cuda::{Buffer, CudaError, KernelSource, MapElement, Swizzle, TensorMap, TiledLayout};
+use std::sync::Arc;
+
+/// Limits of windows that kernels take as unlimited; longer sequences do not fit their 32-bit positions.
+const LONGEST_WINDOW: usize = 1 << 29;
+
+/// The operands of one call.
+pub(super) struct Operands {
+    pub(super) q: Arc<Buffer>,
+    pub(super) k: Arc<Buffer>,
+    pub(super) v: Arc<Buffer>,
+    pub(super) o: Arc<Buffer>,
+    pub(super) lse: Arc<Buffer>,
+    /// Offsets of packed queries.
+    pub(super) cu_queries: Option<Arc<Buffer>>,
+    /// Offsets of packed keys.
+    pub(super) cu_keys: Option<Arc<Buffer>>,
+    /// Keys in use of each dense or paged sequence.
+    pub(super) key_counts: Option<Arc<Buffer>>,
+    pub(super) block_table: Option<Arc<Buffer>>,
+    pub(super) block_size: i32,
+    /// Entries of a row of the block table.
+    pub(super) max_blocks: i32,
+    pub(super) batch: i32,
+    pub(super) heads: i32,
+    pub(super) kv_heads: i32,
+    /// Queries of a dense sequence, or of the longest packed one.
+    pub(super) queries: i32,
+    /// Key rows of a dense sequence.
+    pub(super) keys: i32,
+    /// Query rows of all sequences.
+    pub(super) total: i32,
+    /// Keys seen before and after the query's own position; -1 for all.
+    pub(super) window_left: i32,
+    pub(super) window_right: i32,
+    pub(super) scale: f32,
+    /// 0 for none.
+    pub(super) softcap: f32,
+}
+
+/// A size as the kernels take it.
+fn int(value: usize) -> Result<i32, CudaError> {
+    let refused = |_| CudaError::Refused {
+        what: format!("the kernels count in 32 bits, {value} is too large"),
+    };
+    i32::try_from(value).map_err(refused)
+}
+
+impl Operands {
+    /// Uploads the inputs.
+    pub(super) fn new(
+        problem: &AttentionProblem,
+        planner: &mut Planner<'_>,
+    ) -> Result<Self, CudaError> {
+        let paged = problem.keys.block_size();
+        let packed_queries = problem.queries.batch_and_tokens().is_none();
+        let own_offsets = !planner.shape("cu_seqlens_k").is_empty();
+        let packed_keys = paged.is_none() && (own_offsets || packed_queries);
+        let offsets = if own_offsets { "cu_seqlens_k" } else { "cu_seqlens" };
+        let window = |limit: Option<usize>| match limit {
+            Some(limit) => limit.min(LONGEST_WINDOW) as i32,
+            None => -1,
+        };
+        let right = if problem.mask.causal { Some(0) } else { problem.mask.window_right };
+        let keys = if packed_keys || paged.is_some() {
+            problem.keys.longest()
+        } else {
+            planner.shape("k").get(1).copied().unwrap_or(0)
+        };
+        let max_blocks = planner.shape("block_table").get(1).copied().unwrap_or(0);
+        Ok(Self {
+            q: planner.required("q")?,
+            k: planner.required("k")?,
+            v: planner.required("v")?,
+            o: planner.output("o")?,
+            lse: planner.output("lse")?,
+            cu_queries: if packed_queries { planner.input("cu_seqlens")? } else { None },
+            cu_keys: if packed_keys { planner.input(offsets)? } else { None },
+            key_counts: planner.input("cache_seqlens")?,
+            block_table: planner.input("block_table")?,
+            block_size: int(paged.unwrap_or(1))?,
+            max_blocks: int(max_blocks)?,
+            batch: int(problem.queries.count())?,
+            heads: int(problem.heads)?,
+            kv_heads: int(problem.kv_heads)?,
+            queries: int(problem.queries.longest())?,
+            keys: int(keys)?,
+            total: int(problem.queries.total())?,
+            window_left: window(problem.mask.window_left),
+            window_right: window(right),
+            scale: problem.scale as f32,
+            softcap: problem.softcap.unwrap_or(0.0) as f32,
+        })
+    }
+}
+
+/// Why a kernel that computes in 16-bit storage cannot take this call.
+pub(super) fn not_half(problem: &AttentionProblem) -> Option<String> {
+    match problem.dtype {
+        DType::Bf16 | DType::F16 => None,
+        other => Some(format!("needs bf16 or f16 tensors, got {other}")),
+    }
+}
+
+/// Macros that every attention kernel takes.
+pub(super) fn shape_macros(
+    source: KernelSource,
+    dtype: DType,
+    (head_dim, value_dim): (usize, usize),
+) -> KernelSource {
+    source.define("D", head_dim).define("DV", value_dim).define("DTYPE", dtype)
+}
+
+/// Describes rows `[batch, tokens, heads, channels]` to the copy engine: boxes of `width` channels of one head and
+/// `rows` tokens. Packed rows are one batch.
+pub(super) fn row_map(
+    planner: &mut Planner<'_>,
+    buffer: &Arc<Buffer>,
+    (batch, tokens, heads, channels): (usize, usize, usize, usize),
+    (width, rows): (usize, usize),
+    dtype: DType,
+) -> Result<TensorMap, CudaError> {
+    let element = if dtype == DType::F16 { MapElement::F16 } else { MapElement::Bf16 };
+    let token = (2 * heads * channels) as u64;
+    // The engine takes no empty tensor; nothing of this one row is used.
+    let empty = batch * tokens == 0;
+    let (batch, tokens) = if empty { (1, 1) } else { (batch, tokens) };
+    let stand_in = if empty { Some(planner.zeroed(heads * channels)?) } else { None };
+    let sizes = [channels as u64, heads as u64, tokens as u64, batch as u64];
+    let strides = [2 * channels as u64, token, token * tokens as u64];
+    let tile = [width as u32, 1, rows as u32, 1];
+    let swizzle = if width == 64 { Swizzle::Bytes128 } else { Swizzle::Bytes64 };
+    let layout =
+        TiledLayout { element, offset: 0, sizes: &sizes, strides: &strides, tile: &tile, swizzle };
+    planner.tensor_map(stand_in.as_ref().unwrap_or(buffer), &layout)
+}
+
+/// The leading sizes of a tensor over these sequences, packed ones as one batch.
+pub(super) fn batch_and_tokens(sequences: &Sequences) -> (usize, usize) {
+    sequences.batch_and_tokens().unwrap_or((1, sequences.total()))
+}
