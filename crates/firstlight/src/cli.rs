@@ -153,6 +153,9 @@ pub(crate) struct Op {
     /// Run the float64 reference instead, and write float64 outputs.
     #[arg(long)]
     pub(crate) reference: bool,
+    /// Print the tables by which variants and tiles are chosen.
+    #[arg(long, conflicts_with = "input")]
+    pub(crate) explain_choice: bool,
 }
 
 #[derive(Debug, Args)]

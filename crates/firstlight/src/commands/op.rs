@@ -41,6 +41,11 @@ struct Written {
 
 pub(super) fn run(arguments: &Op, output: &Output) -> anyhow::Result<Outcome> {
     let op = op(&arguments.name)?;
+    if arguments.explain_choice {
+        let choices = Choices::of(op);
+        output.either(&choices, |_| choices.text())?;
+        return Ok(Outcome::Good);
+    }
     let (Some(input), Some(into)) = (&arguments.input, &arguments.output) else {
         output.either(&Table::of(op.spec()), |_| describe(op.spec()))?;
         return Ok(Outcome::Good);
@@ -123,6 +128,62 @@ fn text(ran: &Ran) -> String {
     }
     let _ = writeln!(out, "wrote {}", ran.file);
     out
+}
+
+/// What `--explain-choice` prints.
+#[derive(Serialize)]
+struct Choices {
+    schema: u32,
+    op: &'static str,
+    variants: Vec<(&'static str, &'static str)>,
+    tables: Vec<Rules>,
+}
+
+#[derive(Serialize)]
+struct Rules {
+    title: &'static str,
+    columns: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Choices {
+    fn of(op: &dyn kernels::Op) -> Self {
+        let rules = |table: kernels::ChoiceTable| Rules {
+            title: table.title,
+            columns: table.columns.to_vec(),
+            rows: table.rows,
+        };
+        let variants = op.variants().into_iter();
+        Self {
+            schema: SCHEMA,
+            op: op.spec().name,
+            variants: variants.map(|(name, backend)| (name, backend.as_str())).collect(),
+            tables: op.choice_tables().into_iter().map(rules).collect(),
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut out = format!("{}: variants, best first where no table decides\n", self.op);
+        for (name, backend) in &self.variants {
+            // Writing to a String cannot fail.
+            let _ = writeln!(out, "  {name} ({backend})");
+        }
+        for table in &self.tables {
+            let heads: Vec<String> = table.columns.iter().map(|head| (*head).to_owned()).collect();
+            let lines: Vec<&Vec<String>> = std::iter::once(&heads).chain(&table.rows).collect();
+            let width = |column: usize| {
+                lines.iter().filter_map(|line| line.get(column)).map(String::len).max().unwrap_or(0)
+            };
+            let _ = writeln!(out, "\n{}", table.title);
+            for line in &lines {
+                let cells = line.iter().enumerate();
+                let cells =
+                    cells.map(|(column, cell)| format!("{cell:<width$}", width = width(column)));
+                let _ = writeln!(out, "  {}", cells.collect::<Vec<_>>().join("  ").trim_end());
+            }
+        }
+        out
+    }
 }
 
 #[derive(Serialize)]

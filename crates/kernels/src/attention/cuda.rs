@@ -4,6 +4,7 @@ mod choice;
 mod decode;
 mod hopper;
 mod operands;
+mod wide;
 
 pub(super) use choice::{choice_tables, preferred};
 
@@ -11,4 +12,5 @@ use super::AttentionProblem;
 use crate::cuda::CudaVariant;
 
 /// The variants. [`choice`] says which is taken for what; this order decides only where it is silent.
-pub(super) const VARIANTS: &[CudaVariant<AttentionProblem>] = &[hopper::VARIANT, decode::VARIANT];
+pub(super) const VARIANTS: &[CudaVariant<AttentionProblem>] =
+    &[hopper::VARIANT, wide::WIDE, wide::CLUSTER, decode::VARIANT];

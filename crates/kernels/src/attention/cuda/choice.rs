@@ -27,6 +27,20 @@ const RULES: &[Rule] = &[
     Rule { compute: None, queries: ANY, channels: 1024, paged: Some(true), variant: "decode" },
     Rule { compute: None, queries: 16, channels: 1024, paged: None, variant: "decode" },
     Rule { compute: Some(HOPPER), queries: ANY, channels: 256, paged: None, variant: "hopper" },
+    Rule {
+        compute: Some(HOPPER),
+        queries: ANY,
+        channels: 576,
+        paged: None,
+        variant: "hopper_wide",
+    },
+    Rule {
+        compute: Some(HOPPER),
+        queries: ANY,
+        channels: 1024,
+        paged: None,
+        variant: "hopper_cluster",
+    },
     Rule { compute: None, queries: ANY, channels: 1024, paged: None, variant: "decode" },
 ];
 

@@ -1,6 +1,6 @@
 //! `hopper`: warp-specialised copies and products for D up to 256. The kernel's contract stands in `hopper.cu`.
 
-use super::operands::{Operands, batch_and_tokens, not_half, row_map, shape_macros};
+use super::operands::{Operands, Rows, not_half, row_map, shape_macros};
 use crate::attention::AttentionProblem;
 use crate::cuda::{CudaVariant, Planner};
 use crate::{ChoiceTable, DType};
@@ -81,6 +81,18 @@ pub(super) struct Form {
     pub(super) softcap: bool,
 }
 
+impl Form {
+    pub(super) fn of(problem: &AttentionProblem) -> Self {
+        Self {
+            dtype: problem.dtype,
+            head_dim: problem.head_dim,
+            value_dim: problem.value_dim,
+            masked: !problem.mask.is_full(),
+            softcap: problem.softcap.is_some(),
+        }
+    }
+}
+
 fn source(form: Form, tile: &Tile) -> KernelSource {
     let arch = GpuArch::of(ComputeCapability::new(9, 0));
     let source = KernelSource::new("attention_hopper", PARTS, arch);
@@ -97,45 +109,17 @@ fn plan(problem: &AttentionProblem, planner: &mut Planner<'_>) -> Result<(), Cud
     let Some(tile) = tile(head_dim, value_dim) else {
         return Err(CudaError::Refused { what: format!("hopper has no tile for D {head_dim}") });
     };
-    let kernel = planner.kernel(&source(
-        Form {
-            dtype: problem.dtype,
-            head_dim,
-            value_dim,
-            masked: !problem.mask.is_full(),
-            softcap: problem.softcap.is_some(),
-        },
-        tile,
-    ))?;
+    let kernel = planner.kernel(&source(Form::of(problem), tile))?;
     let operands = Operands::new(problem, planner)?;
     let width = |channels: usize| if channels.is_multiple_of(64) { 64 } else { 32 };
-    let (batch, tokens) = batch_and_tokens(&problem.queries);
-    let (key_batch, key_tokens) = match operands.cu_keys {
-        Some(_) => (1, operands.k.bytes() / (2 * problem.kv_heads * head_dim)),
-        None => (batch, operands.keys as usize),
-    };
+    let (queries, keys) = (Rows::of_queries(problem), Rows::of_keys(problem, &operands));
     let dtype = problem.dtype;
-    let map_q = row_map(
-        planner,
-        &operands.q,
-        (batch, tokens, problem.heads, head_dim),
-        (width(head_dim), 64),
-        dtype,
-    )?;
-    let map_k = row_map(
-        planner,
-        &operands.k,
-        (key_batch, key_tokens, problem.kv_heads, head_dim),
-        (width(head_dim), tile.block_keys),
-        dtype,
-    )?;
-    let map_v = row_map(
-        planner,
-        &operands.v,
-        (key_batch, key_tokens, problem.kv_heads, value_dim),
-        (width(value_dim), tile.block_keys),
-        dtype,
-    )?;
+    let of_q = (width(head_dim), 64);
+    let of_k = (width(head_dim), tile.block_keys);
+    let of_v = (width(value_dim), tile.block_keys);
+    let map_q = row_map(planner, &operands.q, (queries, head_dim), of_q, dtype)?;
+    let map_k = row_map(planner, &operands.k, (keys, head_dim), of_k, dtype)?;
+    let map_v = row_map(planner, &operands.v, (keys, value_dim), of_v, dtype)?;
     let block_queries = 64 * tile.consumers;
     let tiles =
         problem.queries.count() * problem.heads * problem.queries.longest().div_ceil(block_queries);

@@ -1,8 +1,8 @@
 //! What every attention kernel is given: tensors on the GPU and the numbers that shape the work.
 
+use crate::DType;
 use crate::attention::AttentionProblem;
 use crate::cuda::Planner;
-use crate::{DType, Sequences};
 use device::cuda::{Buffer, CudaError, KernelSource, MapElement, Swizzle, TensorMap, TiledLayout};
 use std::sync::Arc;
 
@@ -116,31 +116,68 @@ pub(super) fn shape_macros(
     source.define("D", head_dim).define("DV", value_dim).define("DTYPE", dtype)
 }
 
-/// Describes rows `[batch, tokens, heads, channels]` to the copy engine: boxes of `width` channels of one head and
-/// `rows` tokens. Packed rows are one batch.
+/// The element type of 16-bit storage, as the copy engine knows it.
+pub(super) fn half_element(dtype: DType) -> MapElement {
+    if dtype == DType::F16 { MapElement::F16 } else { MapElement::Bf16 }
+}
+
+/// Leading sizes of a tensor `[batch, tokens, heads, channels]`; packed rows are one batch.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rows {
+    pub(super) batch: usize,
+    pub(super) tokens: usize,
+    pub(super) heads: usize,
+}
+
+impl Rows {
+    pub(super) fn of_queries(problem: &AttentionProblem) -> Self {
+        let packed = (1, problem.queries.total());
+        let (batch, tokens) = problem.queries.batch_and_tokens().unwrap_or(packed);
+        Self { batch, tokens, heads: problem.heads }
+    }
+
+    pub(super) fn of_keys(problem: &AttentionProblem, operands: &Operands) -> Self {
+        let heads = problem.kv_heads;
+        match operands.cu_keys {
+            Some(_) => {
+                let row = problem.dtype.bytes() * heads * problem.head_dim;
+                Self { batch: 1, tokens: operands.k.bytes() / row, heads }
+            }
+            None => Self { batch: problem.queries.count(), tokens: operands.keys as usize, heads },
+        }
+    }
+
+    /// The copy engine takes no empty tensor. For one, a row of zeros and its sizes; nothing of it is used.
+    pub(super) fn stand_in(
+        self,
+        planner: &mut Planner<'_>,
+        channels: usize,
+    ) -> Result<(Option<Arc<Buffer>>, Self), CudaError> {
+        if self.batch * self.tokens > 0 {
+            return Ok((None, self));
+        }
+        let zeros = planner.zeroed(self.heads * channels)?;
+        Ok((Some(zeros), Self { batch: 1, tokens: 1, heads: self.heads }))
+    }
+}
+
+/// Describes a tensor to the copy engine: boxes of `width` channels of one head and `box_rows` tokens.
 pub(super) fn row_map(
     planner: &mut Planner<'_>,
     buffer: &Arc<Buffer>,
-    (batch, tokens, heads, channels): (usize, usize, usize, usize),
-    (width, rows): (usize, usize),
+    (rows, channels): (Rows, usize),
+    (width, box_rows): (usize, usize),
     dtype: DType,
 ) -> Result<TensorMap, CudaError> {
-    let element = if dtype == DType::F16 { MapElement::F16 } else { MapElement::Bf16 };
-    let token = (2 * heads * channels) as u64;
-    // The engine takes no empty tensor; nothing of this one row is used.
-    let empty = batch * tokens == 0;
-    let (batch, tokens) = if empty { (1, 1) } else { (batch, tokens) };
-    let stand_in = if empty { Some(planner.zeroed(heads * channels)?) } else { None };
-    let sizes = [channels as u64, heads as u64, tokens as u64, batch as u64];
-    let strides = [2 * channels as u64, token, token * tokens as u64];
-    let tile = [width as u32, 1, rows as u32, 1];
-    let swizzle = if width == 64 { Swizzle::Bytes128 } else { Swizzle::Bytes64 };
-    let layout =
-        TiledLayout { element, offset: 0, sizes: &sizes, strides: &strides, tile: &tile, swizzle };
+    let (stand_in, rows) = rows.stand_in(planner, channels)?;
+    let row = (2 * rows.heads * channels) as u64;
+    let layout = TiledLayout {
+        element: half_element(dtype),
+        offset: 0,
+        sizes: &[channels as u64, rows.heads as u64, rows.tokens as u64, rows.batch as u64],
+        strides: &[2 * channels as u64, row, row * rows.tokens as u64],
+        tile: &[width as u32, 1, box_rows as u32, 1],
+        swizzle: if width == 64 { Swizzle::Bytes128 } else { Swizzle::Bytes64 },
+    };
     planner.tensor_map(stand_in.as_ref().unwrap_or(buffer), &layout)
-}
-
-/// The leading sizes of a tensor over these sequences, packed ones as one batch.
-pub(super) fn batch_and_tokens(sequences: &Sequences) -> (usize, usize) {
-    sequences.batch_and_tokens().unwrap_or((1, sequences.total()))
 }

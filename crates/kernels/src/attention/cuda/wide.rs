@@ -1,0 +1,177 @@
+//! `hopper_wide` and `hopper_cluster`: D from 320 to 1024 at exact widths. The contracts stand in `hopper_wide.cu` and
+//! `hopper_cluster.cu`.
+
+use super::hopper::Form;
+use super::operands::{Operands, Rows, half_element, not_half, row_map, shape_macros};
+use crate::attention::AttentionProblem;
+use crate::cuda::{CudaVariant, Planner};
+use device::cuda::{
+    Args, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch, Swizzle,
+    TensorMap, TiledLayout,
+};
+use std::ops::RangeInclusive;
+
+/// All channels in one block.
+pub(super) const WIDE: CudaVariant<AttentionProblem> = CudaVariant {
+    name: "hopper_wide",
+    why_not: |problem, here| why_not(problem, here, &ONE),
+    plan: |problem, planner| plan(problem, planner, &ONE),
+};
+
+/// Channels dealt out over the two blocks of a cluster.
+pub(super) const CLUSTER: CudaVariant<AttentionProblem> = CudaVariant {
+    name: "hopper_cluster",
+    why_not: |problem, here| why_not(problem, here, &TWO),
+    plan: |problem, planner| plan(problem, planner, &TWO),
+};
+
+macro_rules! parts {
+    ($last:literal) => {
+        &[
+            include_str!("hopper_wide_config.cuh"),
+            include_str!("../../cuda/hopper.cuh"),
+            include_str!("hopper_tile.cuh"),
+            include_str!("hopper_softmax.cuh"),
+            include_str!("hopper_wide.cuh"),
+            include_str!("hopper_wide_consumer.cuh"),
+            include_str!("hopper_wide_kernel.cuh"),
+            include_str!($last),
+        ]
+    };
+}
+
+/// One of the two kernels.
+struct Kind {
+    function: &'static str,
+    parts: &'static [&'static str],
+    /// Blocks that share the channels of 64 rows.
+    split: usize,
+    head_dims: RangeInclusive<usize>,
+    value_dims: RangeInclusive<usize>,
+}
+
+static ONE: Kind = Kind {
+    function: "attention_hopper_wide",
+    parts: parts!("hopper_wide.cu"),
+    split: 1,
+    head_dims: 320..=576,
+    value_dims: 128..=512,
+};
+
+static TWO: Kind = Kind {
+    function: "attention_hopper_cluster",
+    parts: parts!("hopper_cluster.cu"),
+    split: 2,
+    head_dims: 576..=1024,
+    value_dims: 256..=1024,
+};
+
+/// Blocks with neighbouring rows that share their copies, keys whose scores one warpgroup computes.
+const SHARE: usize = 1;
+const BLOCK_KEYS: usize = 64;
+/// All the shared memory that a block can have: there is one block on a multiprocessor anyway.
+const SHARED_BYTES: u32 = 232_448;
+
+fn why_not(problem: &AttentionProblem, here: &CudaCapabilities, kind: &Kind) -> Option<String> {
+    if here.compute != ComputeCapability::new(9, 0) {
+        return Some(format!("needs compute capability 9.0, this GPU has {}", here.compute));
+    }
+    if problem.keys.block_size().is_some() {
+        return Some("reads no paged keys".to_owned());
+    }
+    let dims =
+        [("D", problem.head_dim, &kind.head_dims), ("Dv", problem.value_dim, &kind.value_dims)];
+    for (name, channels, range) in dims {
+        if !channels.is_multiple_of(64) || !range.contains(&channels) {
+            return Some(format!(
+                "needs {name} a multiple of 64 from {} to {}, got {channels}",
+                range.start(),
+                range.end()
+            ));
+        }
+    }
+    not_half(problem)
+}
+
+fn source(form: Form, kind: &Kind) -> KernelSource {
+    let arch = GpuArch::of(ComputeCapability::new(9, 0));
+    let source = KernelSource::new(kind.function, kind.parts, arch);
+    shape_macros(source, form.dtype, (form.head_dim, form.value_dim))
+        .define("SPLIT", kind.split)
+        .define("SHARE", SHARE)
+        .define("BLOCK_K", BLOCK_KEYS)
+        .define("MASK", u8::from(form.masked))
+        .define("SOFTCAP", u8::from(form.softcap))
+}
+
+fn plan(
+    problem: &AttentionProblem,
+    planner: &mut Planner<'_>,
+    kind: &Kind,
+) -> Result<(), CudaError> {
+    let kernel = planner.kernel(&source(Form::of(problem), kind))?;
+    let operands = Operands::new(problem, planner)?;
+    let queries = Rows::of_queries(problem);
+    let keys = Rows::of_keys(problem, &operands);
+    let (dtype, value_dim) = (problem.dtype, problem.value_dim);
+    let map_q = row_map(planner, &operands.q, (queries, problem.head_dim), (64, 64), dtype)?;
+    let box_keys = 2 * BLOCK_KEYS / SHARE;
+    let map_k = row_map(planner, &operands.k, (keys, problem.head_dim), (64, box_keys), dtype)?;
+    let groups = value_dim / 64;
+    let low = if kind.split == 2 { groups / 2 } else { groups };
+    let map_v = value_map(planner, &operands, keys, problem, low)?;
+    let mut args = Args::new().map(&map_q).map(&map_k).map(&map_v);
+    if kind.split == 2 {
+        args = args.map(&value_map(planner, &operands, keys, problem, groups - low)?);
+    }
+    let args = args
+        .buffer(&operands.o)
+        .buffer(&operands.lse)
+        .maybe(operands.cu_queries.as_deref())
+        .maybe(operands.cu_keys.as_deref())
+        .maybe(operands.key_counts.as_deref())
+        .i32(operands.batch)
+        .i32(operands.heads)
+        .i32(operands.kv_heads)
+        .i32(operands.queries)
+        .i32(operands.keys)
+        .i32(operands.total)
+        .i32(operands.window_left)
+        .i32(operands.window_right)
+        .i32(1)
+        .f32(operands.scale)
+        .f32(if problem.softcap.is_some() { operands.softcap } else { 1.0 });
+    let tiles =
+        problem.queries.count() * problem.heads * problem.queries.longest().div_ceil(64 * SHARE);
+    let blocks = (tiles * SHARE * kind.split) as u32;
+    planner.launch(kernel, Launch::new([blocks, 1, 1], 384, SHARED_BYTES), args);
+    Ok(())
+}
+
+/// Values by groups of 64 channels: eight rows of `groups` groups in one copy.
+fn value_map(
+    planner: &mut Planner<'_>,
+    operands: &Operands,
+    rows: Rows,
+    problem: &AttentionProblem,
+    groups: usize,
+) -> Result<TensorMap, CudaError> {
+    let channels = problem.value_dim;
+    let (stand_in, rows) = rows.stand_in(planner, channels)?;
+    let row = (2 * rows.heads * channels) as u64;
+    let layout = TiledLayout {
+        element: half_element(problem.dtype),
+        offset: 0,
+        sizes: &[
+            64,
+            rows.tokens as u64,
+            channels as u64 / 64,
+            rows.heads as u64,
+            rows.batch as u64,
+        ],
+        strides: &[row, 128, 2 * channels as u64, row * rows.tokens as u64],
+        tile: &[64, 8, groups as u32, 1, 1],
+        swizzle: Swizzle::Bytes128,
+    };
+    planner.tensor_map(stand_in.as_ref().unwrap_or(&operands.v), &layout)
+}
