@@ -3,6 +3,7 @@
 pub(crate) mod cuda_drivers;
 pub(crate) mod torch_builds;
 pub(crate) mod torch_series;
+pub(crate) mod torch_symbols;
 
 /// Where a row was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

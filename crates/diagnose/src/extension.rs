@@ -12,7 +12,7 @@ pub(crate) struct Extension {
     /// Words of its compiled files' names.
     files: &'static [&'static str],
     /// The variable that forbids the prebuilt wheel, which is what failed.
-    force: Option<&'static str>,
+    pub(crate) force: Option<&'static str>,
 }
 
 const fn row(

@@ -7,12 +7,14 @@
 //! Invariant: nothing is judged by a label where a file told more. A rule that rests on a table of published wheels
 //! instead of bytes says so in its confidence and names the table's source in its evidence.
 
+mod abi;
 mod data;
 mod draft;
 mod explain;
 mod extension;
 mod gpu;
 mod host;
+mod native;
 mod oom;
 mod remedy;
 mod requirement;

@@ -13,6 +13,8 @@ pub enum Need {
     Environment,
     /// An environment with torch.
     Torch,
+    /// An environment whose compiled files were read.
+    Compiled,
     /// An environment with this distribution.
     Package(&'static str),
     /// An NVIDIA GPU whose compute capability is known.
@@ -26,6 +28,10 @@ impl Need {
         match self {
             Self::Environment => !context.envs.is_empty(),
             Self::Torch => context.envs.iter().any(|env| env.torch.is_some()),
+            Self::Compiled => context
+                .envs
+                .iter()
+                .any(|env| env.native_files.iter().any(|file| file.elf.is_some())),
             Self::Package(name) => context.envs.iter().any(|env| env.dist(name).is_some()),
             Self::Gpu => !gpu::capabilities(context.machine).is_empty(),
             Self::Driver => context.machine.driver.is_some(),

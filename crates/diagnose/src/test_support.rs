@@ -3,7 +3,7 @@
 mod envs;
 pub(crate) mod machines;
 
-pub(crate) use envs::env;
+pub(crate) use envs::{elf, env, found, missing_version};
 
 use crate::rules::{Context, Rule};
 use facts::{Confidence, Finding, Machine, PyEnv, Severity};

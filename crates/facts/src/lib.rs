@@ -7,6 +7,7 @@ mod bench;
 mod fact;
 mod finding;
 mod machine;
+mod native;
 mod parity;
 mod pyenv;
 mod run;
@@ -18,8 +19,12 @@ pub use machine::{
     AcceleratorLibrary, BackendKind, Cache, Cpu, CudaToolkit, Driver, Gpu, GpuVendor, Machine,
     MachineKind, Memory, Os, Platform, Virtualisation,
 };
+pub use native::{
+    Elf, Exported, FoundBy, GpuCode, GpuImage, GpuImageKind, GpuReach, MissingSymbol,
+    MissingVersion, NativeFile, Needed,
+};
 pub use parity::{ParityReport, ParityRow, Status};
-pub use pyenv::{Dist, EnvKind, EnvManager, Interpreter, NativeFile, PyEnv, Torch};
+pub use pyenv::{Dist, EnvKind, EnvManager, Interpreter, PyEnv, Torch};
 pub use run::{Artefact, NotRun, RunManifest, RunState, SourceTree, Stage};
 
 /// Version of every JSON document firstlight writes; raised when a field changes meaning or goes away.

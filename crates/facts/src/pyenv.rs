@@ -1,4 +1,4 @@
-use crate::Fact;
+use crate::{Fact, NativeFile};
 use serde::{Deserialize, Serialize};
 
 /// One Python environment, read from its files without running or importing any package.
@@ -124,17 +124,6 @@ pub struct Torch {
     pub git_version: Option<String>,
     /// The file that was read.
     pub source: String,
-}
-
-/// A compiled file inside an environment.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NativeFile {
-    /// The file.
-    pub path: String,
-    /// The distribution whose RECORD lists it.
-    pub dist: Option<String>,
-    /// Size in bytes, where RECORD or the file system tells.
-    pub bytes: Option<u64>,
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Prints what the probe reads, as JSON: `probe [--venv DIR] [--recorded DIR] [--nvml]`.
+//! Prints what the probe reads, as JSON: `probe [--venv DIR] [--recorded DIR] [--cache FILE] [--nvml]`.
 //!
 //! `--nvml` prints only what NVML answers, in the form that a recorded machine keeps in its file `nvml`.
 #![allow(clippy::print_stdout, clippy::print_stderr)] // An example has no other way to show its result.
@@ -11,10 +11,12 @@ use std::time::Instant;
 fn main() -> Result<(), Box<dyn Error>> {
     let mut source = Source::live();
     let mut venv = None;
+    let mut cache = None;
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--venv" => venv = args.next().map(PathBuf::from),
+            "--cache" => cache = args.next().map(PathBuf::from),
             "--recorded" => {
                 source =
                     Source::recorded(Path::new(&args.next().ok_or("--recorded wants a folder")?))?
@@ -27,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     let started = Instant::now();
-    let report = probe::read(&EnvOptions { source, venv })
+    let report = probe::read(&EnvOptions { source, venv, cache })
         .map_err(|error| format!("{error}\nhint: {}", error.hint()))?;
     let millis = started.elapsed().as_secs_f64() * 1e3;
     println!("{}", serde_json::to_string_pretty(&report.machine)?);

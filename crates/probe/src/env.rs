@@ -1,6 +1,6 @@
 //! Python environments, read from their files.
 
-use crate::{ProbeError, Source};
+use crate::{ProbeError, Source, native};
 use facts::{Dist, NativeFile, PyEnv};
 use rayon::prelude::*;
 use std::collections::BTreeSet;
@@ -31,6 +31,8 @@ pub struct EnvOptions {
     pub source: Source,
     /// An environment the user named, read first.
     pub venv: Option<PathBuf>,
+    /// The file that keeps what was read of compiled files; `None` reads them anew.
+    pub cache: Option<PathBuf>,
 }
 
 /// Reads the environments of a machine: the one named, then VIRTUAL_ENV, CONDA_PREFIX, ./.venv and the python on PATH,
@@ -41,7 +43,10 @@ pub struct EnvOptions {
 /// and with single packages in any of them, is listed in [`PyEnv::problems`].
 pub fn environments(options: &EnvOptions) -> Result<Vec<PyEnv>, ProbeError> {
     let candidates = discover::candidates(&options.source, options.venv.as_deref())?;
-    Ok(candidates.into_par_iter().map(|candidate| read(&options.source, candidate)).collect())
+    let mut envs: Vec<PyEnv> =
+        candidates.into_par_iter().map(|candidate| read(&options.source, candidate)).collect();
+    native::inspect(&options.source, options.cache.as_deref(), &mut envs);
+    Ok(envs)
 }
 
 fn read(source: &Source, candidate: Candidate) -> PyEnv {

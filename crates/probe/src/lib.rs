@@ -11,6 +11,7 @@ mod env;
 mod error;
 mod loader;
 mod machine;
+mod native;
 pub mod nvml;
 mod probes;
 mod source;

@@ -12,7 +12,8 @@ fn folder(name: &str) -> PathBuf {
 }
 
 fn report_of(folder: &Path) -> Report {
-    read(&EnvOptions { source: Source::recorded(folder).unwrap(), venv: None }).unwrap()
+    read(&EnvOptions { source: Source::recorded(folder).unwrap(), venv: None, cache: None })
+        .unwrap()
 }
 
 fn report(name: &str) -> Report {

@@ -1,10 +1,12 @@
 use crate::ProbeError;
 use crate::loader::Loader;
+use crate::native::Stamp;
 use crate::nvml::{self, Nvml};
 use crate::text::sysctl::Sysctl;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -177,6 +179,23 @@ impl Source {
     pub(crate) fn file_size(&self, path: impl AsRef<Path>) -> Option<u64> {
         let metadata = std::fs::metadata(self.on_disk(path.as_ref())).ok()?;
         metadata.is_file().then_some(metadata.len())
+    }
+
+    /// A file to be read in parts.
+    pub(crate) fn open(&self, path: &Path) -> std::io::Result<std::fs::File> {
+        std::fs::File::open(self.on_disk(path))
+    }
+
+    /// What tells whether a file has changed; `None` when there is no file.
+    pub(crate) fn stamp(&self, path: &Path) -> Option<Stamp> {
+        let metadata = std::fs::metadata(self.on_disk(path)).ok()?;
+        metadata.is_file().then(|| Stamp {
+            bytes: metadata.len(),
+            mtime_seconds: metadata.mtime(),
+            mtime_nanos: metadata.mtime_nsec(),
+            device: metadata.dev(),
+            inode: metadata.ino(),
+        })
     }
 
     /// The file behind all links, when it exists.

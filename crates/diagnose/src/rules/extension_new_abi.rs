@@ -1,4 +1,6 @@
-use super::{Rule, Text};
+use super::{Context, Need, Rule, Text};
+use crate::abi::{self, Mismatch};
+use facts::Finding;
 
 pub(super) const RULE: Rule = Rule {
     id: "extension-new-abi",
@@ -30,5 +32,60 @@ Install the wheel whose name has cxx11abiFALSE, or torch 2.7 or newer, or build 
         },
     ],
     remedy: |seen| seen.fitting_extension(),
+    needs: &[Need::Torch, Need::Compiled],
+    check: Some(check),
+    #[cfg(test)]
+    cases: tests::cases,
     ..Rule::BLANK
 };
+
+fn check(context: &Context) -> Vec<Finding> {
+    const CAUSE: &str = "The two C++ ABIs spell std::string differently inside every function's name, so the loader finds none of torch's functions that take a string.";
+    abi::findings(&RULE, context, Mismatch::NewAbi, CAUSE)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_support::{Case, env, machines};
+    use facts::{Confidence::*, Severity::*};
+
+    pub(super) fn cases() -> Vec<Case> {
+        let env = |wanted: &'static str, exported: &'static str| {
+            let env = env("/v").torch("2.6.0+cu124", Some("12.4")).dist("flash_attn", "2.8.3");
+            vec![
+                env.misses(
+                    "flash_attn",
+                    "flash_attn_2_cuda.so",
+                    wanted,
+                    "torch/lib/libc10.so",
+                    exported,
+                )
+                .build(),
+            ]
+        };
+        let new = "_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
+        let old = "_ZN3c105ErrorC2ENS_14SourceLocationESs";
+        vec![
+            Case::new("abiTRUE beside an old torch", machines::a10(), env(new, old)).finds(
+                Error,
+                Certain,
+                &[
+                    "flash_attn 2.8.3 in /v was built for the new C++ ABI; torch 2.6.0+cu124 has the old one",
+                    "needs _ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx11",
+                    "/v/lib/python3.12/site-packages/flash_attn_2_cuda.so",
+                    "exports _ZN3c105ErrorC2ENS_14SourceLocationESs in its place",
+                    "it is in torch 2.7 and newer",
+                    "cu12torch2.6cxx11abiFALSE-cp312-cp312-linux_x86_64",
+                    "FLASH_ATTENTION_FORCE_BUILD=TRUE /v/bin/python -m pip install",
+                    "flash-attn==2.8.3",
+                ],
+            ),
+            Case::new("the reverse is another rule", machines::a10(), env(old, new)),
+            Case::new(
+                "a changed function with strings on both sides is no ABI",
+                machines::a10(),
+                env("_ZN3c104warnERKSs", "_ZN3c104warnESsb"),
+            ),
+        ]
+    }
+}

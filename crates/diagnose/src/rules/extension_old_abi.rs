@@ -1,4 +1,6 @@
-use super::{Rule, Text};
+use super::{Context, Need, Rule, Text};
+use crate::abi::{self, Mismatch};
+use facts::Finding;
 
 pub(super) const RULE: Rule = Rule {
     id: "extension-old-abi",
@@ -29,5 +31,46 @@ Install the wheel whose name has cxx11abiTRUE, or build the extension here again
         },
     ],
     remedy: |seen| seen.fitting_extension(),
+    needs: &[Need::Torch, Need::Compiled],
+    check: Some(check),
+    #[cfg(test)]
+    cases: tests::cases,
     ..Rule::BLANK
 };
+
+fn check(context: &Context) -> Vec<Finding> {
+    const CAUSE: &str = "The two C++ ABIs spell std::string differently inside every function's name, so the loader finds none of torch's functions that take a string.";
+    abi::findings(&RULE, context, Mismatch::OldAbi, CAUSE)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_support::{Case, env, machines};
+    use facts::{Confidence::*, Severity::*};
+
+    pub(super) fn cases() -> Vec<Case> {
+        let env = |wanted: &'static str, exported: &'static str| {
+            let env = env("/v")
+                .uv()
+                .torch("2.9.1+cu128", Some("12.8"))
+                .dist("causal_conv1d", "1.5.3.post1");
+            let file = "causal_conv1d_cuda.so";
+            vec![env.misses("causal_conv1d", file, wanted, "torch/lib/libc10.so", exported).build()]
+        };
+        let new = "_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
+        let old = "_ZN3c105ErrorC2ENS_14SourceLocationESs";
+        vec![
+            Case::new("abiFALSE beside a new torch", machines::a10(), env(old, new)).finds(
+                Error,
+                Certain,
+                &[
+                    "causal_conv1d 1.5.3.post1 in /v was built for the old C++ ABI; torch 2.9.1+cu128 has the new one",
+                    "it is in torch 2.6 and older",
+                    "cu12torch2.9cxx11abiTRUE-cp312-cp312-linux_x86_64",
+                    "CAUSAL_CONV1D_FORCE_BUILD=TRUE uv pip install --python /v/bin/python",
+                ],
+            ),
+            Case::new("the reverse is another rule", machines::a10(), env(new, old)),
+        ]
+    }
+}

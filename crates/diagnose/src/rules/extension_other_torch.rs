@@ -1,4 +1,6 @@
-use super::{Rule, Text};
+use super::{Context, Need, Rule, Text};
+use crate::abi::{self, Mismatch};
+use facts::Finding;
 
 pub(super) const RULE: Rule = Rule {
     id: "extension-other-torch",
@@ -46,5 +48,48 @@ Build the extension here without isolation, so that it meets the torch it will r
         },
     ],
     remedy: |seen| seen.fitting_extension(),
+    needs: &[Need::Torch, Need::Compiled],
+    check: Some(check),
+    #[cfg(test)]
+    cases: tests::cases,
     ..Rule::BLANK
 };
+
+fn check(context: &Context) -> Vec<Finding> {
+    const CAUSE: &str = "torch promises no stable C++ interface between its releases: what this file asks for is not in the torch beside it.";
+    abi::findings(&RULE, context, Mismatch::Other, CAUSE)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_support::{Case, env, machines};
+    use facts::{Confidence::*, Severity::*};
+
+    pub(super) fn cases() -> Vec<Case> {
+        let env = |owner: &'static str, wanted: &'static str, file: &'static str| {
+            let env = env("/v").torch("2.9.1+cu128", Some("12.8")).dist("xformers", "0.0.35");
+            let env = env.requires("xformers", "torch==2.10.0");
+            vec![env.misses(owner, file, wanted, "torch/lib/libc10_cuda.so", "").build()]
+        };
+        let gone = "_ZN3c104cuda29c10_cuda_check_implementationEiPKcS2_jb";
+        vec![
+            Case::new("xformers of another torch", machines::a10(), env("xformers", gone, "xformers/_C.so"))
+                .finds(
+                    Error,
+                    Certain,
+                    &[
+                        "xformers 0.0.35 in /v was built for another torch than the 2.9.1+cu128 beside it",
+                        "it is in torch 2.10 to 2.13",
+                        "/v/bin/python -m pip install xformers torch==2.9.1",
+                    ],
+                ),
+            Case::new("a file of nobody", machines::a10(), env("", gone, "own.so")).finds(
+                Error,
+                Certain,
+                &["/v/lib/python3.12/site-packages/own.so in /v", "rm /v/lib/python3.12/site-packages/own.so"],
+            ),
+            Case::new("not torch's symbol", machines::a10(), env("xformers", "MPI_Init", "xformers/_C.so")),
+            Case::new("a python symbol", machines::a10(), env("xformers", "PyObject_Call", "xformers/_C.so")),
+        ]
+    }
+}

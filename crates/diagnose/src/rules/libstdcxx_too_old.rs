@@ -1,5 +1,8 @@
-use super::{Rule, Text};
-use facts::EnvKind;
+use super::{Context, Need, Rule, Text};
+use crate::native::{Native, by_owner};
+use crate::remedy::Installer;
+use facts::{Confidence, EnvKind, Finding, FoundBy, Severity};
+
 pub(super) const RULE: Rule = Rule {
     id: "libstdcxx-too-old",
     title: "a compiled file needs a newer C++ library than the one that is found first",
@@ -34,5 +37,125 @@ In a conda environment install its newer libstdcxx-ng; elsewhere take the old co
             None => vec!["unset LD_LIBRARY_PATH".into()],
         }
     },
+    needs: &[Need::Compiled],
+    check: Some(check),
+    #[cfg(test)]
+    cases: tests::cases,
     ..Rule::BLANK
 };
+
+fn check(context: &Context) -> Vec<Finding> {
+    let wants = |native: &Native<'_>| missing(native).is_some() && !native.is_one_of_several();
+    let groups = context.envs.iter().flat_map(|env| by_owner(env, wants));
+    groups.filter_map(|group| judge(&group)).collect()
+}
+
+/// The newest missing version of the C++ library that a file asks for.
+fn missing<'a>(native: &Native<'a>) -> Option<&'a facts::MissingVersion> {
+    let versions = native.elf.missing_versions.iter();
+    let ours = versions.filter(|missing| {
+        missing.version.starts_with("GLIBCXX_") || missing.version.starts_with("CXXABI_")
+    });
+    ours.max_by_key(|missing| {
+        let number = missing.version.split_once('_').map(|(_, number)| number).unwrap_or_default();
+        crate::version::Version::parse(number).map(|version| version.release)
+    })
+}
+
+fn judge(group: &[Native<'_>]) -> Option<Finding> {
+    let first = group.first()?;
+    let wanted = missing(first)?;
+    let here = wanted.newest.as_deref().unwrap_or("none of that name");
+    let needed = first.elf.needed.iter().find(|needed| needed.name == wanted.library);
+    let by = needed.and_then(|needed| needed.found_by);
+    let other = needed.and_then(|needed| needed.other.as_deref());
+    let mut draft = RULE
+        .finding(
+            Severity::Error,
+            Confidence::Certain,
+            format!(
+                "{} in {} needs {}; the {} found first ends at {here}",
+                first.what(),
+                first.env.root,
+                wanted.version,
+                wanted.library
+            ),
+        )
+        .evidence(
+            format!("requires {} of {}", wanted.version, wanted.library),
+            first.file.path.clone(),
+        )
+        .evidence(
+            format!(
+                "its newest version is {here}; found by {}",
+                by.map_or("the loader", FoundBy::as_str)
+            ),
+            wanted.path.clone(),
+        );
+    if let Some(other) = other {
+        draft = draft.evidence("another copy, which would be found without it", other);
+    }
+    let installer = Installer::of(first.env);
+    let mut fix = Vec::new();
+    if by == Some(FoundBy::LdLibraryPath) {
+        fix.push("unset LD_LIBRARY_PATH".to_owned());
+    } else if first.env.kind == EnvKind::Conda {
+        fix.push(installer.conda(&["libstdcxx-ng".into()]));
+    } else {
+        fix.push("# take a wheel tagged manylinux for this system, or build it here:".into());
+        fix.extend(crate::abi::build_here(first));
+    }
+    let cause = "The file was compiled with a newer g++ than the C++ library that the loader finds first, and the \
+                 loader takes the first it finds.";
+    Some(draft.cause(cause).fix(fix).done())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_support::{Case, elf, env, found, machines, missing_version};
+    use facts::{Confidence::*, Elf, FoundBy, Severity::*};
+
+    pub(super) fn cases() -> Vec<Case> {
+        let elf = |path: &str, by, other: Option<&str>| {
+            let missing =
+                missing_version("GLIBCXX_3.4.32", "libstdc++.so.6", path, "GLIBCXX_3.4.30");
+            let mut needed = found("libstdc++.so.6", path, by);
+            needed.other = other.map(str::to_owned);
+            Elf { missing_versions: vec![missing], needed: vec![needed], ..elf() }
+        };
+        let shadowed =
+            elf("/opt/old/libstdc++.so.6", FoundBy::LdLibraryPath, Some("/usr/lib/libstdc++.so.6"));
+        let conda = elf("/c/lib/libstdc++.so.6", FoundBy::Rpath, None);
+        let system = elf("/usr/lib/libstdc++.so.6", FoundBy::LdSoCache, None);
+        vec![
+            Case::new(
+                "an old copy on LD_LIBRARY_PATH",
+                machines::a10(),
+                vec![env("/v").dist("own_ops", "1.0").compiled("own_ops", "own_ops.so", shadowed).build()],
+            )
+            .finds(
+                Error,
+                Certain,
+                &[
+                    "own_ops 1.0 in /v needs GLIBCXX_3.4.32; the libstdc++.so.6 found first ends at GLIBCXX_3.4.30",
+                    "found by LD_LIBRARY_PATH [/opt/old/libstdc++.so.6]",
+                    "[/usr/lib/libstdc++.so.6]",
+                    "unset LD_LIBRARY_PATH",
+                ],
+            ),
+            Case::new(
+                "conda's own copy",
+                machines::a10(),
+                vec![env("/c").conda().dist("own_ops", "1.0").compiled("own_ops", "own_ops.so", conda).build()],
+            )
+            .finds(Error, Certain, &["conda install --prefix /c -c conda-forge libstdcxx-ng"]),
+            Case::new(
+                "the system's copy",
+                machines::a10(),
+                vec![env("/v").dist("own_ops", "1.0").compiled("own_ops", "own_ops.so", system).build()],
+            )
+            .finds(Error, Certain, &["--no-binary own-ops own-ops==1.0"]),
+            Case::new("no compiled file", machines::a10(), vec![env("/v").build()]),
+        ]
+    }
+}

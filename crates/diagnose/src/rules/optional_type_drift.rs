@@ -1,4 +1,6 @@
-use super::{Rule, Text};
+use super::{Context, Need, Rule, Text};
+use crate::abi::{self, Mismatch};
+use facts::Finding;
 
 pub(super) const RULE: Rule = Rule {
     id: "optional-type-drift",
@@ -30,5 +32,46 @@ Build the extension here without isolation, or install its wheel for the install
         },
     ],
     remedy: |seen| seen.fitting_extension(),
+    needs: &[Need::Torch, Need::Compiled],
+    check: Some(check),
+    #[cfg(test)]
+    cases: tests::cases,
     ..Rule::BLANK
 };
+
+fn check(context: &Context) -> Vec<Finding> {
+    const CAUSE: &str = "torch replaced c10::optional by std::optional, which is part of the name of every function that takes one.";
+    abi::findings(&RULE, context, Mismatch::Optional, CAUSE)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_support::{Case, env, machines};
+    use facts::{Confidence::*, Severity::*};
+
+    pub(super) fn cases() -> Vec<Case> {
+        let old = "_ZN2at4_ops10zeros_like4callERKNS_6TensorEN3c108optionalINS5_10ScalarTypeEEE";
+        let new = "_ZN2at4_ops10zeros_like4callERKNS_6TensorESt8optionalIN3c1010ScalarTypeEE";
+        let env = |wanted: &'static str, exported: &'static str| {
+            let env = env("/v").torch("2.5.1+cu124", Some("12.4")).dist("mamba_ssm", "2.0.0");
+            let file = "selective_scan_cuda.so";
+            vec![
+                env.misses("mamba_ssm", file, wanted, "torch/lib/libtorch_cpu.so", exported)
+                    .build(),
+            ]
+        };
+        vec![
+            Case::new("c10::optional beside std::optional", machines::a10(), env(old, new)).finds(
+                Error,
+                Certain,
+                &["mamba_ssm 2.0.0 in /v", "N3c108optionalI", "St8optionalI"],
+            ),
+            Case::new("the reverse", machines::a10(), env(new, old)).finds(
+                Error,
+                Certain,
+                &["St8optionalI"],
+            ),
+            Case::new("the same type on both sides", machines::a10(), env(old, old)),
+        ]
+    }
+}

@@ -1,4 +1,6 @@
-use super::{Rule, Text};
+use super::{Context, Need, Rule, Text};
+use crate::abi::{self, Mismatch};
+use facts::Finding;
 
 pub(super) const RULE: Rule = Rule {
     id: "torch-minor-drift",
@@ -36,5 +38,53 @@ Install the extension's wheel for the installed torch release (its name has torc
         },
     ],
     remedy: |seen| seen.fitting_extension(),
+    needs: &[Need::Torch, Need::Compiled],
+    check: Some(check),
+    #[cfg(test)]
+    cases: tests::cases,
     ..Rule::BLANK
 };
+
+fn check(context: &Context) -> Vec<Finding> {
+    const CAUSE: &str = "torch promises no stable C++ interface between its releases, and this function changed its arguments.";
+    abi::findings(&RULE, context, Mismatch::SetDevice, CAUSE)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_support::{Case, env, machines};
+    use facts::{Confidence::*, Severity::*};
+
+    pub(super) fn cases() -> Vec<Case> {
+        let env = |wanted: &'static str, exported: &'static str| {
+            let env = env("/v").torch("2.9.1+cu128", Some("12.8")).dist("mamba_ssm", "2.2.6.post3");
+            let file = "selective_scan_cuda.so";
+            vec![
+                env.misses("mamba_ssm", file, wanted, "torch/lib/libc10_cuda.so", exported).build(),
+            ]
+        };
+        vec![
+            Case::new(
+                "built for torch 2.3 to 2.7",
+                machines::a10(),
+                env("_ZN3c104cuda9SetDeviceEa", "_ZN3c104cuda9SetDeviceEab"),
+            )
+            .finds(
+                Error,
+                Certain,
+                &[
+                    "mamba_ssm 2.2.6.post3 in /v was built for another torch than the 2.9.1+cu128 beside it",
+                    "needs _ZN3c104cuda9SetDeviceEa",
+                    "exports _ZN3c104cuda9SetDeviceEab in its place",
+                    "it is in torch 2.3 to 2.7",
+                    "MAMBA_FORCE_BUILD=TRUE /v/bin/python -m pip install",
+                ],
+            ),
+            Case::new(
+                "another function is another rule",
+                machines::a10(),
+                env("_ZN3c104cuda29c10_cuda_check_implementationEiPKcS2_jb", "_ZN3c104cuda9SetDeviceEab"),
+            ),
+        ]
+    }
+}

@@ -1,6 +1,9 @@
 //! Python environments, as `probe` would record them.
 
-use facts::{Dist, EnvKind, EnvManager, Fact, Interpreter, NativeFile, PyEnv, Torch};
+use facts::{
+    Dist, Elf, EnvKind, EnvManager, Exported, Fact, FoundBy, Interpreter, MissingSymbol,
+    MissingVersion, NativeFile, Needed, PyEnv, Torch,
+};
 
 /// Builds one environment.
 pub(crate) struct EnvBuilder(PyEnv);
@@ -113,6 +116,7 @@ impl EnvBuilder {
             path,
             dist: Some(dist.into()),
             bytes: Some(1 << 20),
+            elf: None,
         });
         self
     }
@@ -129,5 +133,69 @@ impl EnvBuilder {
 
     pub(crate) fn requires(self, name: &str, line: &str) -> Self {
         self.change(name, |dist| dist.requires.push(line.into()))
+    }
+
+    /// A compiled file below site-packages, of this distribution (of none when empty).
+    pub(crate) fn compiled(mut self, owner: &str, file: &str, elf: Elf) -> Self {
+        let path = format!("{}/{file}", self.0.site_packages[0]);
+        self.0.native_files.push(NativeFile {
+            path,
+            dist: (!owner.is_empty()).then(|| owner.to_owned()),
+            bytes: Some(1 << 20),
+            elf: Some(elf),
+        });
+        self
+    }
+
+    /// A compiled file that needs a library, misses a symbol and finds another in that library (none when empty).
+    pub(crate) fn misses(
+        self,
+        owner: &str,
+        file: &str,
+        symbol: &str,
+        library: &str,
+        exported: &str,
+    ) -> Self {
+        let path = format!("{}/{library}", self.0.site_packages[0]);
+        let name = library.rsplit('/').next().unwrap_or(library);
+        let instead = Exported { symbol: exported.into(), demangled: None, path: path.clone() };
+        let elf = Elf {
+            missing_symbols: vec![MissingSymbol {
+                symbol: symbol.into(),
+                demangled: None,
+                version: None,
+                library: None,
+                instead: if exported.is_empty() { Vec::new() } else { vec![instead] },
+            }],
+            missing_symbols_total: 1,
+            needed: vec![found(name, &path, FoundBy::Loaded)],
+            ..elf()
+        };
+        self.compiled(owner, file, elf)
+    }
+}
+
+/// An ELF file for x86-64 that nothing is known of.
+pub(crate) fn elf() -> Elf {
+    Elf { machine: "x86_64".into(), ..Elf::default() }
+}
+
+/// A library the loader finds.
+pub(crate) fn found(name: &str, path: &str, by: FoundBy) -> Needed {
+    Needed { name: name.into(), path: Some(path.into()), found_by: Some(by), other: None }
+}
+
+/// A symbol version the library found does not have.
+pub(crate) fn missing_version(
+    version: &str,
+    library: &str,
+    path: &str,
+    newest: &str,
+) -> MissingVersion {
+    MissingVersion {
+        version: version.into(),
+        library: library.into(),
+        path: path.into(),
+        newest: Some(newest.into()),
     }
 }

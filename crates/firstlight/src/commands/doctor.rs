@@ -6,6 +6,7 @@ use crate::output::Output;
 use facts::{DoctorReport, Severity};
 use probe::{EnvOptions, Source};
 use report::terminal;
+use std::path::PathBuf;
 
 pub(super) fn run(arguments: &Doctor, output: &Output) -> anyhow::Result<Outcome> {
     let report = examine(&arguments.environment)?;
@@ -15,10 +16,22 @@ pub(super) fn run(arguments: &Doctor, output: &Output) -> anyhow::Result<Outcome
 
 /// The machine, its environments and what is wrong with them.
 pub(super) fn examine(environment: &Environment) -> anyhow::Result<DoctorReport> {
-    let options = EnvOptions { source: Source::live(), venv: environment.venv.clone() };
+    let options = EnvOptions {
+        source: Source::live(),
+        venv: environment.venv.clone(),
+        cache: cache_folder().map(|folder| folder.join("firstlight/native")),
+    };
     let probe::Report { machine, envs } = probe::read(&options)?;
     let findings = diagnose::run(&machine, &envs);
     Ok(DoctorReport::new(machine, envs, findings))
+}
+
+/// Where programs keep what they can make again: XDG's variable, else what the system's own programs use.
+fn cache_folder() -> Option<PathBuf> {
+    let absolute =
+        |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let usual = if cfg!(target_os = "macos") { "Library/Caches" } else { ".cache" };
+    absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(usual)))
 }
 
 /// Advice is no fault: only errors and warnings make an exit status of 1.

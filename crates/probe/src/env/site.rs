@@ -214,6 +214,7 @@ impl Entry {
                     path: path.display().to_string(),
                     dist: Some(dist.name.clone()),
                     bytes: Some(bytes),
+                    elf: None,
                 }),
                 None => missing.push(path),
             }
@@ -250,7 +251,12 @@ fn walk(source: &Source, path: PathBuf) -> std::vec::IntoIter<NativeFile> {
     }
     let files = found.into_iter().filter_map(|path| {
         let bytes = source.file_size(&path)?;
-        Some(NativeFile { path: path.display().to_string(), dist: None, bytes: Some(bytes) })
+        Some(NativeFile {
+            path: path.display().to_string(),
+            dist: None,
+            bytes: Some(bytes),
+            elf: None,
+        })
     });
     files.collect::<Vec<_>>().into_iter()
 }

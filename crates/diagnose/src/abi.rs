@@ -1,0 +1,242 @@
+//! Extensions compiled against another torch than the one beside them: what their undefined symbols tell.
+
+use crate::data::torch_symbols;
+use crate::extension::{EXTENSIONS, wheel_label};
+use crate::native::{Native, by_owner};
+use crate::remedy::{Installer, quote};
+use crate::requirement::Requirement;
+use crate::rules::{Context, Rule};
+use crate::torch_build::{by_conda, installed};
+use facts::{Confidence, Dist, Finding, Machine, MissingSymbol, Severity};
+
+/// In what an extension and torch differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mismatch {
+    /// The extension has the new C++ ABI (`std::__cxx11::string`), torch the old.
+    NewAbi,
+    /// The reverse.
+    OldAbi,
+    /// `c10::optional` on one side, `std::optional` on the other.
+    Optional,
+    /// c10::cuda::SetDevice with other arguments.
+    SetDevice,
+    /// Anything else of torch's that is not there.
+    Other,
+}
+
+/// The findings of one kind of mismatch, one for each package that has it.
+pub(crate) fn findings(
+    rule: &Rule,
+    context: &Context,
+    wanted: Mismatch,
+    cause: &str,
+) -> Vec<Finding> {
+    let lacks = |native: &Native<'_>| !native.is_torch() && !symbols(native).is_empty();
+    context
+        .envs
+        .iter()
+        .flat_map(|env| by_owner(env, lacks))
+        .filter(|group| mismatch(group) == wanted)
+        .map(|group| finding(rule, context.machine, &group, wanted, cause))
+        .collect()
+}
+
+/// The missing symbols of a file that only torch's libraries can have.
+fn symbols<'a>(native: &Native<'a>) -> Vec<&'a MissingSymbol> {
+    // Without torch's libraries in the process nothing can be said about what they export.
+    let loaded = |name: &str| {
+        native
+            .elf
+            .needed
+            .iter()
+            .any(|needed| needed.name.starts_with(name) && needed.path.is_some())
+    };
+    let torch = loaded("libc10") || loaded("libtorch");
+    let symbols = native.elf.missing_symbols.iter();
+    symbols.filter(|symbol| torch && is_torch_symbol(&symbol.symbol)).collect()
+}
+
+/// Whether a symbol can only come from torch's libraries.
+fn is_torch_symbol(symbol: &str) -> bool {
+    let rest = ["_ZNK", "_ZN", "_ZTIN", "_ZTVN", "_ZTSN", "_ZGVN"]
+        .iter()
+        .find_map(|prefix| symbol.strip_prefix(prefix));
+    let scoped = |rest: &str| {
+        ["3c10", "2at", "5torch", "6caffe2", "4c10d"].iter().any(|scope| rest.starts_with(scope))
+    };
+    rest.is_some_and(scoped) || symbol.starts_with("aoti_torch_")
+}
+
+fn mismatch(group: &[Native<'_>]) -> Mismatch {
+    let all: Vec<&MissingSymbol> = group.iter().flat_map(symbols).collect();
+    // Only a like function of the other ABI in torch's exports proves an ABI: a function that is gone takes strings too.
+    let abi = all.iter().find_map(|symbol| {
+        let own = is_new_abi(&symbol.symbol)?;
+        let theirs = symbol.instead.iter().find_map(|exported| is_new_abi(&exported.symbol))?;
+        let same = symbol.instead.iter().any(|e| is_new_abi(&e.symbol) == Some(own));
+        (own != theirs && !same).then_some(own)
+    });
+    match abi {
+        Some(true) => return Mismatch::NewAbi,
+        Some(false) => return Mismatch::OldAbi,
+        None => {}
+    }
+    let optional = |symbol: &MissingSymbol| {
+        let (old, new) = ("N3c108optionalI", "St8optionalI");
+        let other = |own: &str, theirs: &str| {
+            symbol.symbol.contains(own)
+                && symbol.instead.iter().any(|exported| exported.symbol.contains(theirs))
+        };
+        other(old, new) || other(new, old)
+    };
+    if all.iter().any(|symbol| optional(symbol)) {
+        Mismatch::Optional
+    } else if all.iter().any(|symbol| symbol.symbol.starts_with("_ZN3c104cuda9SetDeviceE")) {
+        Mismatch::SetDevice
+    } else {
+        Mismatch::Other
+    }
+}
+
+/// The C++ ABI of the strings in a symbol: new (`__cxx11`) or old (`Ss`); `None` where there are none.
+fn is_new_abi(symbol: &str) -> Option<bool> {
+    if symbol.contains("__cxx11") || symbol.contains("B5cxx11") {
+        return Some(true);
+    }
+    // `Ss` is the old std::string where a type can stand: behind the scope's end, another type or a qualifier.
+    let string = |(at, _): (usize, &str)| {
+        symbol[..at].ends_with(|c: char| "EKRPO_IJSabcdefhijlmstvwxy".contains(c))
+    };
+    symbol.match_indices("Ss").any(string).then_some(false)
+}
+
+fn finding(
+    rule: &Rule,
+    machine: &Machine,
+    group: &[Native<'_>],
+    kind: Mismatch,
+    cause: &str,
+) -> Finding {
+    let first = &group[0];
+    let torch = installed(first.env);
+    let version = torch.as_ref().map_or("torch", |torch| torch.torch.version.as_str());
+    let what = format!("{} in {}", first.what(), first.env.root);
+    let title = match kind {
+        Mismatch::NewAbi => {
+            format!("{what} was built for the new C++ ABI; torch {version} has the old one")
+        }
+        Mismatch::OldAbi => {
+            format!("{what} was built for the old C++ ABI; torch {version} has the new one")
+        }
+        _ => format!("{what} was built for another torch than the {version} beside it"),
+    };
+    let mut draft = rule.finding(Severity::Error, Confidence::Certain, title);
+    // The symbols that prove the mismatch come first.
+    let mut lines: Vec<(&Native<'_>, &MissingSymbol)> = group
+        .iter()
+        .flat_map(|native| symbols(native).into_iter().map(move |symbol| (native, symbol)))
+        .collect();
+    lines.sort_by_key(|(_, symbol)| !proves(symbol, kind));
+    for (native, symbol) in lines.iter().take(2) {
+        let words = words(&symbol.symbol, symbol.demangled.as_deref());
+        draft = draft.evidence(format!("needs {words}"), native.file.path.clone());
+        if let Some(exported) = symbol.instead.first() {
+            let words = self::words(&exported.symbol, exported.demangled.as_deref());
+            draft = draft.evidence(format!("exports {words} in its place"), exported.path.clone());
+        }
+        if let Some(row) = torch_symbols::exporters(&symbol.symbol) {
+            draft = draft
+                .evidence(format!("it is in {}", row.words()), torch_symbols::SOURCE.to_string());
+        }
+    }
+    let total: u32 = group.iter().map(|native| native.elf.missing_symbols_total).sum();
+    if total as usize > lines.len().min(2) {
+        draft = draft.evidence(
+            format!("{total} symbols that no library exports, in {} files", group.len()),
+            first.file.path.clone(),
+        );
+    }
+    if let Some(torch) = &torch {
+        draft =
+            draft.evidence(format!("torch {}", torch.torch.version), torch.torch.source.clone());
+    }
+    draft.cause(cause).fix(match_torch(machine, first)).done()
+}
+
+fn proves(symbol: &MissingSymbol, kind: Mismatch) -> bool {
+    match kind {
+        Mismatch::NewAbi => is_new_abi(&symbol.symbol) == Some(true) && !symbol.instead.is_empty(),
+        Mismatch::OldAbi => is_new_abi(&symbol.symbol) == Some(false) && !symbol.instead.is_empty(),
+        Mismatch::SetDevice => symbol.symbol.starts_with("_ZN3c104cuda9SetDeviceE"),
+        Mismatch::Optional => symbol.symbol.contains("optionalI"),
+        Mismatch::Other => !symbol.instead.is_empty(),
+    }
+}
+
+/// A symbol as evidence shows it: its C++ name, with the symbol itself behind it.
+pub(crate) fn words(symbol: &str, demangled: Option<&str>) -> String {
+    const STRING: &str =
+        "std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> >";
+    match demangled {
+        Some(name) => format!("{} [{symbol}]", name.replace(STRING, "std::__cxx11::string")),
+        None => symbol.to_owned(),
+    }
+}
+
+/// Commands that bring a package built for the installed torch: another release where each is bound to one torch by
+/// its metadata, else the wheel whose name fits, else the build.
+pub(crate) fn match_torch(machine: &Machine, native: &Native<'_>) -> Vec<String> {
+    let installer = Installer::of(native.env);
+    let (Some(dist), Some(torch)) = (native.owner(), installed(native.env)) else {
+        return vec![
+            "# it belongs to no installed package: build it anew against the torch here, or remove it:".into(),
+            format!("rm {}", quote(&native.file.path)),
+        ];
+    };
+    let name = Dist::normalise(&dist.name);
+    if by_conda(dist) {
+        return vec![installer.conda(&[name])];
+    }
+    let requirements = dist.requires.iter().filter_map(|line| Requirement::parse(line));
+    let bound = requirements
+        .filter(|requirement| requirement.name == "torch")
+        .any(|requirement| requirement.constraint().starts_with("=="));
+    if bound {
+        let torch = format!("torch=={}", torch.version.public());
+        return vec![
+            format!(
+                "# each release of {name} is built for one torch; this takes the one for {torch}:"
+            ),
+            installer.uninstall(&[&name]),
+            installer.install(&[name, torch], None),
+        ];
+    }
+    let known = EXTENSIONS.iter().any(|row| row.package == name);
+    let label = wheel_label(machine, native.env).filter(|_| known);
+    let mut lines: Vec<String> = label
+        .map(|label| {
+            format!("# a published wheel fits only when its name has {label}; else build it here:")
+        })
+        .into_iter()
+        .collect();
+    lines.extend(build_here(native));
+    lines
+}
+
+/// The command that builds a file's package from source against what is installed; none for a file of no package.
+pub(crate) fn build_here(native: &Native<'_>) -> Option<String> {
+    let dist = native.owner()?;
+    let name = Dist::normalise(&dist.name);
+    let installer = Installer::of(native.env);
+    if by_conda(dist) {
+        return Some(installer.conda(&[name]));
+    }
+    let known = EXTENSIONS.iter().find(|row| row.package == name);
+    let force = known.and_then(|row| row.force).map(|word| format!("{word}=TRUE "));
+    let public = dist.version.split('+').next().unwrap_or(&dist.version);
+    Some(format!(
+        "{}{}",
+        force.unwrap_or_default(),
+        installer.build(&[&format!("{name}=={public}")])
+    ))
+}

@@ -1,0 +1,86 @@
+//! What rules ask of the compiled files of an environment.
+
+use crate::torch_build::is_leftover;
+use facts::{Dist, Elf, NativeFile, PyEnv};
+
+/// One ELF file of an environment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Native<'a> {
+    pub(crate) env: &'a PyEnv,
+    pub(crate) file: &'a NativeFile,
+    pub(crate) elf: &'a Elf,
+}
+
+/// Every ELF file of an environment.
+pub(crate) fn files(env: &PyEnv) -> impl Iterator<Item = Native<'_>> {
+    env.native_files
+        .iter()
+        .filter_map(move |file| Some(Native { env, file, elf: file.elf.as_ref()? }))
+}
+
+/// The files that are of interest, by the distribution they belong to: one package gives one finding.
+pub(crate) fn by_owner<'a>(
+    env: &'a PyEnv,
+    wanted: impl Fn(&Native<'a>) -> bool,
+) -> Vec<Vec<Native<'a>>> {
+    let mut groups: Vec<Vec<Native<'a>>> = Vec::new();
+    for native in files(env).filter(|native| wanted(native)) {
+        let key = native.owner_name();
+        match groups.iter_mut().find(|group| key.is_some() && group[0].owner_name() == key) {
+            Some(group) => group.push(native),
+            None => groups.push(vec![native]),
+        }
+    }
+    groups
+}
+
+impl<'a> Native<'a> {
+    /// The name of its distribution, as PEP 503 normalises it.
+    pub(crate) fn owner_name(&self) -> Option<String> {
+        self.file.dist.as_deref().map(Dist::normalise)
+    }
+
+    /// Its distribution.
+    pub(crate) fn owner(&self) -> Option<&'a Dist> {
+        let name = self.owner_name()?;
+        self.env.dists.iter().find(|dist| Dist::normalise(&dist.name) == name && !is_leftover(dist))
+    }
+
+    /// `flash_attn 2.8.3`, or the file where nobody owns it.
+    pub(crate) fn what(&self) -> String {
+        match self.owner() {
+            Some(dist) => format!("{} {}", dist.name, dist.version),
+            None => self.file.path.clone(),
+        }
+    }
+
+    /// Whether it is one of several builds of one library that a package chooses from when it is imported, such as
+    /// libbitsandbytes_cuda118.so among libbitsandbytes_cuda128.so: most of them are meant not to load here.
+    pub(crate) fn is_one_of_several(&self) -> bool {
+        let own = stem(self.file.name());
+        let numbered = self.file.name().split(".so").next().is_some_and(|name| name != own);
+        // What stands before the last underscore is the library: its builds for other accelerators count as well.
+        let family = own.rsplit_once('_').map_or(own, |(family, _)| family);
+        numbered
+            && self.env.native_files.iter().any(|other| {
+                other.path != self.file.path
+                    && folder(&other.path) == folder(&self.file.path)
+                    && stem(other.name()).starts_with(family)
+            })
+    }
+
+    /// Whether it is torch's own.
+    pub(crate) fn is_torch(&self) -> bool {
+        self.owner_name().as_deref() == Some("torch")
+    }
+}
+
+/// The name of a file without its ending and the number before that.
+fn stem(name: &str) -> &str {
+    let name = name.split(".so").next().unwrap_or(name);
+    name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '_' || c == '.')
+}
+
+fn folder(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(folder, _)| folder)
+}

@@ -1,0 +1,205 @@
+//! Every compiled file of an environment, read from its bytes and placed in a Python process as the dynamic loader
+//! would place it. Nothing is loaded or run.
+//!
+//! What is modelled is glibc's loader for a process that starts the environment's interpreter, imports torch where
+//! there is one, and then opens the file. A package that opens libraries itself before importing its extension can
+//! make more names known than this sees; a name that lies in the environment is therefore told apart from one that
+//! lies nowhere ([`facts::Needed::other`]).
+
+mod cache;
+mod demangle;
+pub(crate) mod elf;
+pub(crate) mod fatbin;
+mod link;
+mod process;
+mod search;
+mod store;
+pub(crate) mod symbols;
+#[cfg(target_os = "linux")]
+#[cfg(test)]
+mod tests;
+
+use crate::Source;
+use cache::{Entry, Known};
+use facts::{Elf, Needed, PyEnv};
+use link::Unresolved;
+use process::Process;
+use rayon::prelude::*;
+use search::Search;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+pub(crate) use store::Stamp;
+use store::Store;
+
+/// The unresolved symbols of a file, with the fingerprint of the process they were looked up in.
+type Linked = (u64, Unresolved);
+
+/// Fills in [`facts::NativeFile::elf`] of every environment. `cache` is the file that keeps what was read; a cache that
+/// cannot be written costs time at the next run and nothing else.
+pub(crate) fn inspect(source: &Source, cache: Option<&Path>, envs: &mut [PyEnv]) {
+    let known = cache.map(Known::read).unwrap_or_default();
+    let store = Store::new(source, &known);
+    let search = Search::of(source);
+    let mut linked: HashMap<PathBuf, Linked> = HashMap::new();
+    for env in envs {
+        linked.extend(inspect_env(&store, &search, &known, env));
+    }
+    let Some(cache) = cache else { return };
+    let files = store.into_files().into_iter();
+    let fresh: HashMap<PathBuf, Entry> = files
+        .filter_map(|(path, lib)| {
+            let (stamp, object) = match lib {
+                Some(lib) => (lib.stamp, Some(lib.object.clone())),
+                None => (source.stamp(&path)?, None),
+            };
+            let linked = linked.remove(&path);
+            Some((path, Entry { stamp, object, linked }))
+        })
+        .collect();
+    let _ = known.update(cache, fresh);
+}
+
+/// What was found of one file.
+#[derive(Default)]
+struct Inspected {
+    elf: Option<Elf>,
+    linked: Option<Linked>,
+}
+
+fn inspect_env(
+    store: &Store<'_>,
+    search: &Search<'_>,
+    known: &Known,
+    env: &mut PyEnv,
+) -> Vec<(PathBuf, Linked)> {
+    let paths: Vec<PathBuf> =
+        env.native_files.iter().map(|file| PathBuf::from(&file.path)).collect();
+    // The order of the work, not of the results: the largest files take longest and go first.
+    let mut by_size: Vec<usize> = (0..paths.len()).collect();
+    by_size.sort_by_key(|index| std::cmp::Reverse(env.native_files[*index].bytes));
+    by_size.par_iter().with_max_len(1).for_each(|index| drop(store.get(&paths[*index])));
+
+    let mut plain = Process::default();
+    if let Some(python) = &env.interpreter.resolved {
+        plain.open(store, search, Path::new(python));
+    }
+    let torch = with_torch(store, search, &plain, &paths);
+    let here = names_here(store, &paths);
+    let results: Vec<Inspected> = paths
+        .par_iter()
+        .map(|path| {
+            let Some(lib) = store.get(path) else { return Inspected::default() };
+            let mut elf = described(&lib.object);
+            if !lib.object.readable {
+                return Inspected { elf: Some(elf), linked: None };
+            }
+            let (process, root) = place(store, search, &plain, torch.as_ref(), path);
+            let Some(root) = root else { return Inspected { elf: Some(elf), linked: None } };
+            elf.needed = process.needs(root).iter().map(|(needed, _)| needed.clone()).collect();
+            for needed in elf.needed.iter_mut().filter(|needed| needed.path.is_none()) {
+                needed.other = here.get(&needed.name).cloned();
+            }
+            elf.missing_versions = link::missing_versions(&process, root);
+            let (key, unresolved) = link::unresolved(store, known, &process, root);
+            elf.missing_symbols.clone_from(&unresolved.symbols);
+            elf.missing_symbols_total = unresolved.total;
+            elf.problems.extend(unresolved.problems.iter().cloned());
+            Inspected { elf: Some(elf), linked: Some((key, unresolved)) }
+        })
+        .collect();
+    let mut linked = Vec::new();
+    for ((file, path), found) in env.native_files.iter_mut().zip(paths).zip(results) {
+        file.elf = found.elf;
+        linked.extend(found.linked.map(|link| (path, link)));
+    }
+    linked
+}
+
+/// The process after `import torch`: its global dependencies, then its extension.
+fn with_torch(
+    store: &Store<'_>,
+    search: &Search<'_>,
+    plain: &Process,
+    paths: &[PathBuf],
+) -> Option<Process> {
+    let ends =
+        |path: &&PathBuf, wanted: &str| path.to_str().is_some_and(|path| path.ends_with(wanted));
+    let extension = paths.iter().find(|path| {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        path.parent().is_some_and(|folder| folder.ends_with("torch"))
+            && name.starts_with("_C.")
+            && name.ends_with(".so")
+    })?;
+    let mut process = plain.clone();
+    if let Some(global) = paths.iter().find(|path| ends(path, "/torch/lib/libtorch_global_deps.so"))
+    {
+        process.open(store, search, global);
+    }
+    process.open(store, search, extension)?;
+    Some(process)
+}
+
+/// Opens a file in a process of its own; in one that has imported torch where the file cannot do without.
+fn place(
+    store: &Store<'_>,
+    search: &Search<'_>,
+    plain: &Process,
+    torch: Option<&Process>,
+    path: &Path,
+) -> (Process, Option<usize>) {
+    // torch's own libraries lean on each other without saying so, and are only ever loaded together.
+    if let (Some(torch), Some(lib)) = (torch, store.get(path))
+        && let Some(root) = torch.maps().iter().position(|map| map.lib.stamp.same_file(&lib.stamp))
+    {
+        return (torch.clone(), Some(root));
+    }
+    let mut process = plain.clone();
+    let root = process.open(store, search, path);
+    let Some(torch) = torch else { return (process, root) };
+    let whole = root.is_some_and(|root| {
+        process.scope(root).iter().all(|map| {
+            process
+                .needs(*map)
+                .iter()
+                .all(|(needed, target)| target.is_some() && !is_torch_library(needed))
+        })
+    });
+    if whole {
+        return (process, root);
+    }
+    let mut process = torch.clone();
+    let root = process.open(store, search, path);
+    (process, root)
+}
+
+fn is_torch_library(needed: &Needed) -> bool {
+    ["libtorch", "libc10"].iter().any(|stem| needed.name.starts_with(stem))
+}
+
+/// Files of the environment by the names one could ask for them by.
+fn names_here(store: &Store<'_>, paths: &[PathBuf]) -> HashMap<String, String> {
+    let mut names = HashMap::new();
+    for path in paths {
+        let soname = store.get(path).and_then(|lib| lib.object.soname.clone());
+        let name = path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
+        for name in soname.into_iter().chain(name) {
+            names.entry(name).or_insert_with(|| path.display().to_string());
+        }
+    }
+    names
+}
+
+/// What the file says by itself.
+fn described(object: &elf::Object) -> Elf {
+    let search = object.runpath.as_ref().or(object.rpath.as_ref());
+    Elf {
+        machine: elf::machine_name(object.machine),
+        soname: object.soname.clone(),
+        search: search
+            .map(|words| words.split(':').map(str::to_owned).collect())
+            .unwrap_or_default(),
+        gpu_code: object.gpu_code.clone(),
+        problems: object.problems.clone(),
+        ..Elf::default()
+    }
+}

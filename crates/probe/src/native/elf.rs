@@ -1,0 +1,325 @@
+//! What one ELF file says about itself, read through its program headers as the dynamic loader reads it.
+
+use object::elf::{self, Dyn64, FileHeader64, ProgramHeader64, SectionHeader64};
+use object::endian::LittleEndian as LE;
+use object::read::ReadRef;
+use object::read::elf::FileHeader as _;
+use serde::{Deserialize, Serialize};
+
+/// One ELF file, without its symbols. This is what the cache keeps.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Object {
+    /// `e_machine`.
+    pub(crate) machine: u16,
+    /// A 64-bit little-endian file: all others are only named.
+    pub(crate) readable: bool,
+    pub(crate) soname: Option<String>,
+    pub(crate) needed: Vec<String>,
+    pub(crate) rpath: Option<String>,
+    pub(crate) runpath: Option<String>,
+    /// DF_1_NODEFLIB: the cache and the default folders are not searched for what it needs.
+    pub(crate) no_default: bool,
+    pub(crate) requires: Vec<Requires>,
+    /// Symbol versions it defines.
+    pub(crate) defines: Vec<String>,
+    /// `facts::GpuCode`, as read.
+    pub(crate) gpu_code: Vec<facts::GpuCode>,
+    pub(crate) problems: Vec<String>,
+}
+
+/// The symbol versions a file asks of one library.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Requires {
+    pub(crate) library: String,
+    /// Versions that must be there; weak ones are left out.
+    pub(crate) versions: Vec<String>,
+}
+
+/// More of anything than this is no library but an attack or a torn file; the largest real ones have some hundreds.
+const MAX_ENTRIES: usize = 20_000;
+/// The loader itself has no limit for a name; C++ symbols reach 5,000 letters, file names do not.
+const MAX_NAME: u64 = 4096;
+
+/// Whether these are the first bytes of an ELF file.
+pub(crate) fn is_elf(magic: &[u8]) -> bool {
+    magic.starts_with(&elf::ELFMAG)
+}
+
+/// Reads a file. `None` when it is no ELF file at all; what is wrong inside one is in [`Object::problems`].
+pub(crate) fn parse<'data, R: ReadRef<'data>>(data: R) -> Option<Object> {
+    let ident = data.read_bytes_at(0, 20).ok()?;
+    if !is_elf(ident) {
+        return None;
+    }
+    let machine = match ident[5] {
+        2 => u16::from_be_bytes([ident[18], ident[19]]),
+        _ => u16::from_le_bytes([ident[18], ident[19]]),
+    };
+    let mut object = Object { machine, ..Object::default() };
+    let file = match File::open(data) {
+        Ok(file) => file,
+        Err(problem) => {
+            object.problems.extend(problem.map(str::to_owned));
+            return Some(object);
+        }
+    };
+    object.readable = true;
+    if let Err(problem) = file.dynamic_facts(&mut object) {
+        object.problems.push(problem.to_owned());
+    }
+    for (offset, size) in file.sections_named(&[b".nv_fatbin", b"__nv_relfatbin"]) {
+        match super::fatbin::walk(data, offset, size, &mut object.gpu_code) {
+            Ok(()) => {}
+            Err(problem) => object.problems.push(problem),
+        }
+    }
+    object.gpu_code.sort_by(|a, b| a.images.cmp(&b.images));
+    Some(object)
+}
+
+/// A 64-bit little-endian ELF file with its program headers read.
+pub(crate) struct File<'data, R: ReadRef<'data>> {
+    pub(crate) data: R,
+    pub(crate) length: u64,
+    header: &'data FileHeader64<LE>,
+    segments: &'data [ProgramHeader64<LE>],
+}
+
+/// The values of a dynamic section this room uses.
+#[derive(Debug, Default)]
+pub(crate) struct Dynamic {
+    needed: Vec<u64>,
+    soname: Option<u64>,
+    rpath: Option<u64>,
+    runpath: Option<u64>,
+    flags_1: u64,
+    pub(crate) strtab: u64,
+    pub(crate) strtab_size: u64,
+    pub(crate) symtab: Option<u64>,
+    pub(crate) gnu_hash: Option<u64>,
+    pub(crate) versym: Option<u64>,
+    pub(crate) verneed: Option<(u64, u64)>,
+    pub(crate) verdef: Option<(u64, u64)>,
+}
+
+/// One entry of `.gnu.version_r` or `.gnu.version_d`.
+#[derive(Debug)]
+pub(crate) struct Version {
+    /// The number symbols refer to it by.
+    pub(crate) index: u16,
+    pub(crate) name: String,
+    /// The library it is asked of; `None` for a version the file defines.
+    pub(crate) library: Option<String>,
+    pub(crate) weak: bool,
+}
+
+impl<'data, R: ReadRef<'data>> File<'data, R> {
+    /// Reads the headers. The error has no words when the file is whole but of another kind than read here.
+    pub(crate) fn open(data: R) -> Result<Self, Option<&'static str>> {
+        let ident = data.read_bytes_at(0, 16).map_err(|()| Some("has no whole ELF header"))?;
+        if ident[4] != elf::ELFCLASS64.0 || ident[5] != elf::ELFDATA2LSB.0 {
+            return Err(None);
+        }
+        let length = data.len().map_err(|()| Some("has no size"))?;
+        let header =
+            FileHeader64::<LE>::parse(data).map_err(|_| Some("has no whole ELF header"))?;
+        let segments =
+            header.program_headers(LE, data).map_err(|_| Some("has torn program headers"))?;
+        Ok(Self { data, length, header, segments })
+    }
+
+    /// Where in the file the byte at an address is, and how many bytes of its segment follow.
+    pub(crate) fn offset_of(&self, address: u64) -> Option<(u64, u64)> {
+        self.segments.iter().filter(|s| s.p_type.get(LE) == elf::PT_LOAD).find_map(|segment| {
+            let into = address.checked_sub(segment.p_vaddr.get(LE))?;
+            let rest = segment.p_filesz.get(LE).checked_sub(into).filter(|rest| *rest > 0)?;
+            Some((segment.p_offset.get(LE).checked_add(into)?, rest))
+        })
+    }
+
+    /// The dynamic section; `None` for a file without one (static programs, debug files).
+    pub(crate) fn dynamic(&self) -> Result<Option<Dynamic>, &'static str> {
+        let Some(segment) = self.segments.iter().find(|s| s.p_type.get(LE) == elf::PT_DYNAMIC)
+        else {
+            return Ok(None);
+        };
+        let count = (segment.p_filesz.get(LE) / 16).min(MAX_ENTRIES as u64) as usize;
+        let entries: &[Dyn64<LE>] = self
+            .data
+            .read_slice_at(segment.p_offset.get(LE), count)
+            .map_err(|()| "has a dynamic section outside the file")?;
+        let mut dynamic = Dynamic::default();
+        let (mut verneed, mut verneed_count, mut verdef, mut verdef_count) = (None, 0, None, 0);
+        for entry in entries {
+            let value = entry.d_val.get(LE);
+            match entry.d_tag.get(LE) {
+                elf::DT_NULL => break,
+                elf::DT_NEEDED => dynamic.needed.push(value),
+                elf::DT_SONAME => dynamic.soname = Some(value),
+                elf::DT_RPATH => dynamic.rpath = Some(value),
+                elf::DT_RUNPATH => dynamic.runpath = Some(value),
+                elf::DT_FLAGS_1 => dynamic.flags_1 = value,
+                elf::DT_STRTAB => dynamic.strtab = value,
+                elf::DT_STRSZ => dynamic.strtab_size = value,
+                elf::DT_SYMTAB => dynamic.symtab = Some(value),
+                elf::DT_GNU_HASH => dynamic.gnu_hash = Some(value),
+                elf::DT_VERSYM => dynamic.versym = Some(value),
+                elf::DT_VERNEED => verneed = Some(value),
+                elf::DT_VERNEEDNUM => verneed_count = value,
+                elf::DT_VERDEF => verdef = Some(value),
+                elf::DT_VERDEFNUM => verdef_count = value,
+                _ => {}
+            }
+        }
+        dynamic.verneed = verneed.map(|address| (address, verneed_count));
+        dynamic.verdef = verdef.map(|address| (address, verdef_count));
+        Ok(Some(dynamic))
+    }
+
+    fn dynamic_facts(&self, object: &mut Object) -> Result<(), &'static str> {
+        let Some(dynamic) = self.dynamic()? else { return Ok(()) };
+        let string = |at: Option<u64>| at.and_then(|at| self.string(&dynamic, at));
+        object.soname = string(dynamic.soname);
+        object.rpath = string(dynamic.rpath);
+        object.runpath = string(dynamic.runpath);
+        object.needed = dynamic.needed.iter().filter_map(|at| string(Some(*at))).collect();
+        object.no_default = dynamic.flags_1 & elf::DF_1_NODEFLIB.0 != 0;
+        for version in self.required_versions(&dynamic)? {
+            let Some(library) = version.library.filter(|_| !version.weak) else { continue };
+            match object.requires.iter_mut().find(|entry| entry.library == library) {
+                Some(entry) => entry.versions.push(version.name),
+                None => object.requires.push(Requires { library, versions: vec![version.name] }),
+            }
+        }
+        object.defines =
+            self.defined_versions(&dynamic)?.into_iter().map(|version| version.name).collect();
+        if object.needed.len() != dynamic.needed.len() {
+            return Err("has DT_NEEDED entries outside its string table");
+        }
+        Ok(())
+    }
+
+    /// A string of the dynamic string table.
+    pub(crate) fn string(&self, dynamic: &Dynamic, at: u64) -> Option<String> {
+        let (start, rest) = self.offset_of(dynamic.strtab)?;
+        let left = dynamic.strtab_size.min(rest).checked_sub(at)?.min(MAX_NAME);
+        let from = start.checked_add(at)?;
+        let end = from.checked_add(left)?.min(self.length);
+        let bytes = self.data.read_bytes_at_until(from..end, 0).ok()?;
+        std::str::from_utf8(bytes).ok().map(str::to_owned)
+    }
+
+    fn at<T: object::Pod>(&self, offset: u64) -> Result<&'data T, &'static str> {
+        self.data.read_at(offset).map_err(|()| "has symbol versions outside the file")
+    }
+
+    /// `.gnu.version_r`: the versions asked for.
+    pub(crate) fn required_versions(
+        &self,
+        dynamic: &Dynamic,
+    ) -> Result<Vec<Version>, &'static str> {
+        let mut versions = Vec::new();
+        let Some((address, count)) = dynamic.verneed else { return Ok(versions) };
+        let mut at = self.offset_of(address).ok_or("has symbol versions outside the file")?.0;
+        // One budget for both loops: a torn table can lead from any entry to any other.
+        let mut steps = MAX_ENTRIES;
+        for _ in 0..count.min(MAX_ENTRIES as u64) {
+            let need: &elf::Verneed<LE> = self.at(at)?;
+            let library = self.string(dynamic, need.vn_file.get(LE).into());
+            let mut aux_at = at.saturating_add(need.vn_aux.get(LE).into());
+            for _ in 0..need.vn_cnt.get(LE) {
+                let aux: &elf::Vernaux<LE> = self.at(aux_at)?;
+                if let Some(name) = self.string(dynamic, aux.vna_name.get(LE).into()) {
+                    versions.push(Version {
+                        index: aux.vna_other.get(LE).0 & 0x7fff,
+                        name,
+                        library: library.clone(),
+                        weak: aux.vna_flags.get(LE).0 & elf::VER_FLG_WEAK.0 != 0,
+                    });
+                }
+                steps = steps.saturating_sub(1);
+                if aux.vna_next.get(LE) == 0 || steps == 0 {
+                    break;
+                }
+                aux_at = aux_at.saturating_add(aux.vna_next.get(LE).into());
+            }
+            if need.vn_next.get(LE) == 0 || steps == 0 {
+                break;
+            }
+            at = at.saturating_add(need.vn_next.get(LE).into());
+        }
+        Ok(versions)
+    }
+
+    /// `.gnu.version_d`: the versions defined, without the file's own name.
+    pub(crate) fn defined_versions(&self, dynamic: &Dynamic) -> Result<Vec<Version>, &'static str> {
+        let mut versions = Vec::new();
+        let Some((address, count)) = dynamic.verdef else { return Ok(versions) };
+        let mut at = self.offset_of(address).ok_or("has symbol versions outside the file")?.0;
+        for _ in 0..count.min(MAX_ENTRIES as u64) {
+            let def: &elf::Verdef<LE> = self.at(at)?;
+            let aux: &elf::Verdaux<LE> = self.at(at.saturating_add(def.vd_aux.get(LE).into()))?;
+            let base = def.vd_flags.get(LE).0 & elf::VER_FLG_BASE.0 != 0;
+            if let Some(name) = self.string(dynamic, aux.vda_name.get(LE).into())
+                && !base
+            {
+                let index = def.vd_ndx.get(LE).0 & 0x7fff;
+                versions.push(Version { index, name, library: None, weak: false });
+            }
+            if def.vd_next.get(LE) == 0 {
+                break;
+            }
+            at = at.saturating_add(def.vd_next.get(LE).into());
+        }
+        Ok(versions)
+    }
+
+    fn sections(&self) -> &'data [SectionHeader64<LE>] {
+        // Section headers can be stripped from a whole library: what only they tell is then unknown.
+        self.header.section_headers(LE, self.data).unwrap_or_default()
+    }
+
+    /// Offset and size of the sections with one of these names.
+    fn sections_named(&self, names: &[&[u8]]) -> Vec<(u64, u64)> {
+        let sections = self.sections();
+        let Ok(index) = self.header.shstrndx(LE, self.data) else { return Vec::new() };
+        let Some(strings) = sections.get(index as usize) else { return Vec::new() };
+        let (start, size) = (strings.sh_offset.get(LE), strings.sh_size.get(LE));
+        let Ok(strings) = self.data.read_bytes_at(start, size.min(1 << 20)) else {
+            return Vec::new();
+        };
+        let named = |section: &&SectionHeader64<LE>| {
+            let rest = strings.get(section.sh_name.get(LE) as usize..).unwrap_or_default();
+            names
+                .iter()
+                .any(|name| rest.strip_prefix(*name).is_some_and(|after| after.first() == Some(&0)))
+        };
+        sections
+            .iter()
+            .filter(|section| section.sh_type.get(LE) != elf::SHT_NOBITS)
+            .filter(named)
+            .take(16)
+            .map(|section| (section.sh_offset.get(LE), section.sh_size.get(LE)))
+            .collect()
+    }
+
+    /// How many dynamic symbols there are, by the section headers; `None` when those are stripped.
+    pub(crate) fn symbol_count(&self) -> Option<u64> {
+        let section = self.sections().iter().find(|s| s.sh_type.get(LE) == elf::SHT_DYNSYM)?;
+        Some(section.sh_size.get(LE) / 24)
+    }
+}
+
+/// The name `uname -m` has for an ELF machine.
+pub(crate) fn machine_name(machine: u16) -> String {
+    match elf::Machine(machine) {
+        elf::EM_X86_64 => "x86_64".to_owned(),
+        elf::EM_AARCH64 => "aarch64".to_owned(),
+        elf::EM_386 => "i686".to_owned(),
+        elf::EM_ARM => "arm".to_owned(),
+        elf::EM_PPC64 => "ppc64le".to_owned(),
+        elf::EM_RISCV => "riscv64".to_owned(),
+        elf::EM_S390 => "s390x".to_owned(),
+        elf::Machine(other) => format!("elf-machine-{other}"),
+    }
+}

@@ -1,0 +1,203 @@
+//! What is found, what is missing, and that the loader agrees.
+
+use super::world::{World, of};
+use facts::FoundBy;
+
+const NEW: &str =
+    "_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
+const OLD: &str = "_ZN3c105ErrorC2ENS_14SourceLocationESs";
+
+/// A torch whose libc10 exports one symbol, and an extension that wants another.
+fn torch_and_extension(exported: &str, wanted: &str) -> World {
+    let world = World::new();
+    let export = format!("void f(void) __asm__(\"{exported}\"); void f(void) {{}}");
+    world.write("lib/python3.12/site-packages/torch/lib/empty", "");
+    world.library("torch/lib/libc10.so", &export, &["-Wl,-soname,libc10.so"]);
+    world.library(
+        "torch/_C.cpython-312-x86_64-linux-gnu.so",
+        "void Py_Initialize(void); void *init(void) { return Py_Initialize; }",
+        &["-Wl,--no-as-needed", "site:torch/lib/libc10.so", "-Wl,-rpath,$ORIGIN/lib"],
+    );
+    let want = format!("void f(void) __asm__(\"{wanted}\"); int which(void) {{ f(); return 7; }}");
+    world.library("flash.so", &want, &["-Wl,--no-as-needed", "site:torch/lib/libc10.so"]);
+    world
+}
+
+#[test]
+fn an_extension_for_the_other_cxx_abi() {
+    let world = torch_and_extension(OLD, NEW);
+    let elf = world.elf("flash.so");
+    assert_eq!(elf.needed[0].found_by, Some(FoundBy::Loaded), "torch has it in the process");
+    assert_eq!(elf.missing_symbols_total, 1);
+    let missing = &elf.missing_symbols[0];
+    assert_eq!(missing.symbol, NEW);
+    assert!(
+        missing.demangled.as_ref().unwrap().starts_with("c10::Error::Error(c10::SourceLocation, ")
+    );
+    assert_eq!(missing.instead[0].symbol, OLD);
+    assert_eq!(missing.instead[0].path, world.site("torch/lib/libc10.so").to_str().unwrap());
+    let said = world.open(&["torch/_C.cpython-312-x86_64-linux-gnu.so", "flash.so"]);
+    assert_eq!(said[0], "opened 0");
+    assert!(said[1].ends_with(&format!("undefined symbol: {NEW}")), "{said:?}");
+}
+
+#[test]
+fn an_extension_that_fits() {
+    let world = torch_and_extension(NEW, NEW);
+    let elf = world.elf("flash.so");
+    assert_eq!((elf.missing_symbols_total, elf.missing_versions.len()), (0, 0), "{elf:?}");
+    let said = world.open(&["torch/_C.cpython-312-x86_64-linux-gnu.so", "flash.so"]);
+    assert_eq!(said, ["opened 0", "opened 7"]);
+}
+
+#[test]
+fn weak_symbols_need_not_be_found() {
+    let world = World::new();
+    world.library(
+        "weak.so",
+        "void gone(void) __attribute__((weak)); int which(void) { return gone ? 1 : 2; }",
+        &[],
+    );
+    assert_eq!(world.elf("weak.so").missing_symbols_total, 0);
+    assert_eq!(world.open(&["weak.so"]), ["opened 2"]);
+}
+
+/// A library in two versions of itself: the extension is linked with the newer and finds the older.
+fn versioned(extension: &str, older: &str) -> World {
+    let world = World::new();
+    let script =
+        world.write("new.map", "GLIBCXX_3.4.30 { global: a; }; GLIBCXX_3.4.32 { global: b; };");
+    let script = format!("-Wl,--version-script={}", script.display());
+    let soname = "-Wl,-soname,libcxx.so.6";
+    world.library("lib/libcxx.so.6", "void a(void) {} void b(void) {}", &[soname, &script]);
+    world.library("ext.so", extension, &["site:lib/libcxx.so.6", "-Wl,-rpath,$ORIGIN/lib"]);
+    let script = world.write("old.map", "GLIBCXX_3.4.9 {}; GLIBCXX_3.4.30 { global: a; };");
+    let script = format!("-Wl,--version-script={}", script.display());
+    world.library("lib/libcxx.so.6", older, &[soname, &script]);
+    world
+}
+
+#[test]
+fn a_version_the_library_found_does_not_have() {
+    let world = versioned("void b(void); int which(void) { b(); return 3; }", "void a(void) {}");
+    let elf = world.elf("ext.so");
+    let missing = &elf.missing_versions[0];
+    assert_eq!(missing.version, "GLIBCXX_3.4.32");
+    assert_eq!(
+        missing.newest.as_deref(),
+        Some("GLIBCXX_3.4.30"),
+        "numbers, not letters, are compared"
+    );
+    assert_eq!(missing.path, world.site("lib/libcxx.so.6").to_str().unwrap());
+    let said = world.open(&["ext.so"]).remove(0);
+    assert!(said.contains("version `GLIBCXX_3.4.32' not found (required by "), "{said}");
+}
+
+#[test]
+fn a_version_that_is_there() {
+    let world = versioned("void a(void); int which(void) { a(); return 3; }", "void a(void) {}");
+    let elf = world.elf("ext.so");
+    assert_eq!((elf.missing_versions.len(), elf.missing_symbols_total), (0, 0), "{elf:?}");
+    assert_eq!(world.open(&["ext.so"]), ["opened 3"]);
+}
+
+/// An extension that needs libdep.so.1, which lies beside it (2) and on LD_LIBRARY_PATH (1).
+fn two_copies(flag: &str) -> World {
+    let world = World::new().with_ld_library_path("cuda/lib64");
+    let source = |number: u32| format!("int dep(void) {{ return {number}; }}");
+    let soname = "-Wl,-soname,libdep.so.1";
+    world.library("deps/libdep.so.1", &source(2), &[soname]);
+    world.write("cuda/lib64/empty", "");
+    world.compile("cuda/lib64/libdep.so.1", &source(1), &[soname], true);
+    world.library(
+        "ext.so",
+        "int dep(void); int which(void) { return dep(); }",
+        &["site:deps/libdep.so.1", "-Wl,-rpath,$ORIGIN/deps", flag],
+    );
+    world
+}
+
+#[test]
+fn ld_library_path_shadows_a_runpath() {
+    let world = two_copies("-Wl,--enable-new-dtags");
+    let needed = world.elf("ext.so").needed.remove(0);
+    assert_eq!(needed.found_by, Some(FoundBy::LdLibraryPath));
+    assert_eq!(needed.path.as_deref(), world.path("cuda/lib64/libdep.so.1").to_str());
+    assert_eq!(needed.other.as_deref(), world.site("deps/libdep.so.1").to_str());
+    assert_eq!(world.open(&["ext.so"]), ["opened 1"]);
+}
+
+#[test]
+fn an_rpath_comes_before_ld_library_path() {
+    let world = two_copies("-Wl,--disable-new-dtags");
+    let needed = world.elf("ext.so").needed.remove(0);
+    assert_eq!((needed.found_by, needed.other), (Some(FoundBy::Rpath), None));
+    assert_eq!(needed.path.as_deref(), world.site("deps/libdep.so.1").to_str());
+    assert_eq!(world.open(&["ext.so"]), ["opened 2"]);
+}
+
+#[test]
+fn a_library_that_is_nowhere_and_one_that_lies_elsewhere() {
+    let world = World::new();
+    let dep = "int dep(void) { return 2; }";
+    world.library("nvidia/lib/libcudart.so.12", dep, &["-Wl,-soname,libcudart.so.12"]);
+    world.library("gone.so", dep, &["-Wl,-soname,libgone.so.13"]);
+    world.library(
+        "ext.so",
+        "int dep(void); int which(void) { return dep(); }",
+        &["-Wl,--no-as-needed", "site:nvidia/lib/libcudart.so.12", "site:gone.so"],
+    );
+    std::fs::remove_file(world.site("gone.so")).unwrap();
+    let elf = world.elf("ext.so");
+    assert_eq!(
+        elf.needed.iter().map(|needed| needed.path.clone()).collect::<Vec<_>>(),
+        [None, None]
+    );
+    assert_eq!(elf.needed[0].other.as_deref(), world.site("nvidia/lib/libcudart.so.12").to_str());
+    assert_eq!(elf.needed[1].other, None);
+    let said = world.open(&["ext.so"]).remove(0);
+    assert_eq!(said, "libcudart.so.12: cannot open shared object file: No such file or directory");
+}
+
+#[test]
+fn a_second_look_comes_from_the_cache_and_notices_changes() {
+    let world = torch_and_extension(OLD, NEW);
+    let cache = world.path("cache/native");
+    let first = world.env_cached(Some(cache.clone()));
+    let written = std::fs::read(&cache).unwrap();
+    assert_eq!(world.env_cached(Some(cache.clone())), first);
+    assert_eq!(std::fs::read(&cache).unwrap(), written, "nothing new, nothing written");
+
+    // The libraries are not read again: what the cache says of them is believed as long as they are unchanged.
+    let text = String::from_utf8(written.clone()).unwrap();
+    let (_, body) = text.split_once('\n').unwrap();
+    let body = body.replace(OLD, "_ZN3c105ErrorC2ENS_14SourceLocationESx");
+    std::fs::write(
+        &cache,
+        [super::super::cache::header(body.as_bytes()).as_bytes(), body.as_bytes()].concat(),
+    )
+    .unwrap();
+    let told = of(&world.env_cached(Some(cache.clone())), &world.site("flash.so"));
+    assert_eq!(told.missing_symbols[0].instead[0].symbol, "_ZN3c105ErrorC2ENS_14SourceLocationESx");
+
+    // Another libc10: the extension itself is unchanged, what it finds is not.
+    let export = format!("void f(void) __asm__(\"{NEW}\"); void f(void) {{}}");
+    world.library("torch/lib/libc10.so", &export, &["-Wl,-soname,libc10.so"]);
+    assert_eq!(
+        of(&world.env_cached(Some(cache.clone())), &world.site("flash.so")).missing_symbols,
+        []
+    );
+
+    // Torn and altered files are read past and replaced.
+    for bytes in [&written[..written.len() / 2], b"", b"firstlight native cache 1\n{}", &[0xff; 64]]
+    {
+        std::fs::write(&cache, bytes).unwrap();
+        let env = world.env_cached(Some(cache.clone()));
+        assert_eq!(of(&env, &world.site("flash.so")).missing_symbols, []);
+        assert!(std::fs::read(&cache).unwrap().len() > 500);
+    }
+    let mut altered = written;
+    let at = altered.len() - 10;
+    altered[at] ^= 1;
+    assert!(super::super::cache::parse(&altered).is_none());
+}
