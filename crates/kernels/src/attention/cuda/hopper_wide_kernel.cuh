@@ -39,10 +39,12 @@ DEVICE void cluster_barrier() {
 DEVICE void attend(u8* shared, const TensorMap* map_q, const TensorMap* map_k, const TensorMap* map_v,
                    const TensorMap* map_v_high, u16* output, float* lse, const Shape& shape, float scale,
                    float softcap) {
-  const int tiles_of_pair = (shape.queries + BLOCK_Q - 1) / BLOCK_Q;
-  Plan plan;
   // The same in the whole cluster.
-  if (!plan_at(shape, blockIdx.x / CLUSTER, tiles_of_pair, plan)) return;
+  const int index = blockIdx.x / CLUSTER;
+  Cursor cursor = {0, 0};
+  const Place place = shape.cu_queries ? find_packed(shape, index, cursor) : find_dense(shape, index);
+  if (place.sequence < 0) return;
+  const Plan plan = plan_at(shape, place);
   const Tile& tile = plan.tile;
   const u32 base = (shared_address(shared) + 1023) & ~1023u;
   const Part part = part_of(base, tile);
