@@ -225,6 +225,26 @@ pub(crate) fn match_torch(machine: &Machine, native: &Native<'_>) -> Vec<String>
 
 /// The command that builds a file's package from source against what is installed; none for a file of no package.
 pub(crate) fn build_here(native: &Native<'_>) -> Option<String> {
+    build(native, "")
+}
+
+/// The commands that build a file's package for one architecture, written as TORCH_CUDA_ARCH_LIST wants it.
+pub(crate) fn build_for(native: &Native<'_>, architecture: &str) -> Vec<String> {
+    // Switches of packages that leave code out unless told otherwise.
+    let hopper = native.owner_name().as_deref() == Some("ffpa-attn") && architecture == "9.0";
+    let switch = if hopper { "ENABLE_FFPA_HOPPER=1 " } else { "" };
+    match build(native, &format!("{switch}TORCH_CUDA_ARCH_LIST={architecture} ")) {
+        Some(line) => vec![line],
+        None => vec![
+            format!(
+                "# it belongs to no installed package: build it anew for {architecture}, or remove it:"
+            ),
+            format!("rm {}", quote(&native.file.path)),
+        ],
+    }
+}
+
+fn build(native: &Native<'_>, variables: &str) -> Option<String> {
     let dist = native.owner()?;
     let name = Dist::normalise(&dist.name);
     let installer = Installer::of(native.env);
@@ -235,7 +255,7 @@ pub(crate) fn build_here(native: &Native<'_>) -> Option<String> {
     let force = known.and_then(|row| row.force).map(|word| format!("{word}=TRUE "));
     let public = dist.version.split('+').next().unwrap_or(&dist.version);
     Some(format!(
-        "{}{}",
+        "{}{variables}{}",
         force.unwrap_or_default(),
         installer.build(&[&format!("{name}=={public}")])
     ))

@@ -1,6 +1,7 @@
 //! Tables of what was published: each row carries where it was read and when.
 
 pub(crate) mod cuda_drivers;
+pub(crate) mod ptx_isa;
 pub(crate) mod torch_builds;
 pub(crate) mod torch_series;
 pub(crate) mod torch_symbols;

@@ -13,6 +13,7 @@ mod draft;
 mod explain;
 mod extension;
 mod gpu;
+mod gpu_code;
 mod host;
 mod native;
 mod oom;

@@ -47,6 +47,7 @@ mod missing_cuda_library;
 mod missing_header;
 mod mixed_cuda_majors;
 mod no_driver;
+mod no_kernel_image;
 mod no_prebuilt_wheel;
 mod nvml_not_supported;
 mod old_python;
@@ -73,6 +74,7 @@ pub const RULES: &[Rule] = &[
     gpu_too_new::RULE,
     gpu_too_old::RULE,
     jetson_server_wheel::RULE,
+    no_kernel_image::RULE,
     capability_warning::RULE,
     cuda_versions::RULE,
     mixed_cuda_majors::RULE,

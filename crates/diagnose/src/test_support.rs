@@ -3,7 +3,7 @@
 mod envs;
 pub(crate) mod machines;
 
-pub(crate) use envs::{elf, env, found, missing_version};
+pub(crate) use envs::{EnvBuilder, elf, env, found, image, lacking, missing_version, with_code};
 
 use crate::rules::{Context, Rule};
 use facts::{Confidence, Finding, Machine, PyEnv, Severity};

@@ -4,7 +4,7 @@
 //! ("minor version compatibility"), so the floor belongs to the major version and not to the release.
 
 use super::Source;
-use crate::version::Version;
+use crate::version::{Minor, Version};
 
 /// The oldest driver of one CUDA major version.
 pub(crate) struct Floor {
@@ -43,9 +43,34 @@ pub(crate) fn newest_major(driver: &Version) -> Option<u32> {
     FLOORS.iter().rev().find(reaches).map(|row| row.cuda)
 }
 
+/// Driver branches still maintained and the newest CUDA release each knows itself, rising.
+/// Source: NVIDIA CUDA Toolkit release notes, table of driver versions, 2026-11-21.
+const BRANCHES: &[(Minor, u32)] = &[
+    ((12, 2), 535),
+    ((12, 4), 550),
+    ((12, 8), 570),
+    ((13, 0), 580),
+    ((13, 1), 590),
+    ((13, 2), 595),
+];
+
+/// A driver branch whose own CUDA release is this one or newer; the newest known where none is.
+pub(crate) fn branch(cuda: Minor) -> u32 {
+    let row = BRANCHES.iter().find(|(release, _)| *release >= cuda).or(BRANCHES.last());
+    row.map_or(0, |(_, branch)| *branch)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_branch_knows_its_cuda_and_older_ones() {
+        assert_eq!(
+            [(11, 8), (12, 5), (12, 9), (13, 2), (14, 0)].map(branch),
+            [535, 570, 580, 595, 595]
+        );
+    }
 
     #[test]
     fn drivers_reach_their_cuda_major() {

@@ -1,4 +1,7 @@
-use super::{Rule, Text};
+use super::{Context, Need, Rule, Text};
+use crate::abi::words;
+use crate::native::{Native, files};
+use facts::{Confidence, Finding, FoundBy, MissingSymbol, Needed, PyEnv, Severity};
 
 pub(super) const RULE: Rule = Rule {
     id: "library-path-shadows",
@@ -34,5 +37,163 @@ Unset LD_LIBRARY_PATH, in the shell and in its start-up files; programs that nee
         },
     ],
     remedy: |_| vec!["unset LD_LIBRARY_PATH".into(), "grep -n LD_LIBRARY_PATH ~/.bashrc ~/.profile /etc/environment".into()],
+    needs: &[Need::Compiled],
+    check: Some(check),
+    #[cfg(test)]
+    cases: tests::cases,
     ..Rule::BLANK
 };
+
+fn check(context: &Context) -> Vec<Finding> {
+    context.envs.iter().filter_map(judge).collect()
+}
+
+/// A library taken from LD_LIBRARY_PATH although the file that asks would find another copy without.
+fn shadowed<'a>(native: &Native<'a>) -> Vec<&'a Needed> {
+    let needed = native.elf.needed.iter();
+    needed
+        .filter(|needed| needed.found_by == Some(FoundBy::LdLibraryPath) && needed.other.is_some())
+        .collect()
+}
+
+fn judge(env: &PyEnv) -> Option<Finding> {
+    let all: Vec<(Native<'_>, &Needed)> = files(env)
+        .flat_map(|native| shadowed(&native).into_iter().map(move |needed| (native, needed)))
+        .collect();
+    // A symbol asked of the very library that was exchanged settles it; any other missing one makes it likely.
+    let asked = |(native, needed): &(Native<'_>, &Needed)| -> Option<MissingSymbol> {
+        let mut symbols = native.elf.missing_symbols.iter();
+        symbols.find(|symbol| symbol.library.as_ref() == Some(&needed.name)).cloned()
+    };
+    let version = |(native, needed): &(Native<'_>, &Needed)| {
+        let mut versions = native.elf.missing_versions.iter();
+        versions
+            .find(|missing| missing.library == needed.name)
+            .map(|missing| missing.version.clone())
+    };
+    let proved = all.iter().find(|pair| asked(pair).is_some() || version(pair).is_some());
+    let likely = all.iter().find(|(native, _)| native.elf.missing_symbols_total > 0);
+    let (native, needed) = proved.or(likely).or(all.first())?;
+    let (severity, confidence) = match (proved, likely) {
+        (Some(_), _) => (Severity::Error, Confidence::Certain),
+        (None, Some(_)) => (Severity::Error, Confidence::Likely),
+        (None, None) => (Severity::Warning, Confidence::Likely),
+    };
+    let path = needed.path.as_deref().unwrap_or_default();
+    let title = match severity {
+        Severity::Error => format!(
+            "LD_LIBRARY_PATH breaks {} in {}: another {} is loaded",
+            native.what(),
+            env.root,
+            needed.name
+        ),
+        _ => format!(
+            "LD_LIBRARY_PATH puts another {} in front of the one {} in {} brings",
+            needed.name,
+            native.what(),
+            env.root
+        ),
+    };
+    let mut draft = RULE
+        .finding(severity, confidence, title)
+        .evidence(format!("needs {}", needed.name), native.file.path.clone())
+        .evidence("taken first, by LD_LIBRARY_PATH", path);
+    if let Some(other) = &needed.other {
+        draft = draft.evidence("found without it", other.clone());
+    }
+    let symbol = asked(&(*native, needed)).or_else(|| native.elf.missing_symbols.first().cloned());
+    if let Some(symbol) = symbol {
+        let words = words(&symbol.symbol, symbol.demangled.as_deref());
+        draft =
+            draft.evidence(format!("no library loaded exports {words}"), native.file.path.clone());
+    }
+    if let Some(version) = version(&(*native, needed)) {
+        draft = draft.evidence(format!("it has no version {version}"), path);
+    }
+    let mut names: Vec<&str> = all.iter().map(|(_, needed)| needed.name.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    if names.len() > 1 {
+        draft =
+            draft.evidence(format!("exchanged in all: {}", names.join(", ")), "LD_LIBRARY_PATH");
+    }
+    let cause = match severity {
+        Severity::Error => {
+            "LD_LIBRARY_PATH is searched before the paths inside the files, so libraries that were never built for each other meet in one process."
+        }
+        _ => {
+            "LD_LIBRARY_PATH is searched before the paths inside the files. These two copies get on today; after the next upgrade of either they may not."
+        }
+    };
+    let fix =
+        ["unset LD_LIBRARY_PATH", "grep -n LD_LIBRARY_PATH ~/.bashrc ~/.profile /etc/environment"];
+    Some(draft.cause(cause).fix(fix).done())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_support::{Case, elf, env, found, machines};
+    use facts::{Confidence::*, Elf, FoundBy, MissingSymbol, PyEnv, Severity::*};
+
+    pub(super) fn cases() -> Vec<Case> {
+        let env = |by, other: Option<&str>, symbol: Option<(&str, Option<&str>)>| -> Vec<PyEnv> {
+            let mut needed =
+                found("libnvJitLink.so.12", "/usr/local/cuda/lib64/libnvJitLink.so.12", by);
+            needed.other = other.map(str::to_owned);
+            let symbols = symbol.into_iter().map(|(name, library)| MissingSymbol {
+                symbol: name.into(),
+                demangled: None,
+                version: library.map(str::to_owned),
+                library: library.map(str::to_owned),
+                instead: Vec::new(),
+            });
+            let missing_symbols: Vec<MissingSymbol> = symbols.collect();
+            let elf = Elf {
+                needed: vec![needed],
+                missing_symbols_total: missing_symbols.len() as u32,
+                missing_symbols,
+                ..elf()
+            };
+            let env = env("/v")
+                .torch("2.5.1+cu124", Some("12.4"))
+                .dist("nvidia-cusparse-cu12", "12.3.1.170");
+            vec![
+                env.compiled("nvidia-cusparse-cu12", "nvidia/cusparse/lib/libcusparse.so.12", elf)
+                    .build(),
+            ]
+        };
+        let own = Some("/v/lib/python3.12/site-packages/nvidia/nvjitlink/lib/libnvJitLink.so.12");
+        let gone = "__nvJitLinkComplete_12_4";
+        vec![
+            Case::new(
+                "the system's older nvJitLink (row 16)",
+                machines::a10(),
+                env(FoundBy::LdLibraryPath, own, Some((gone, Some("libnvJitLink.so.12")))),
+            )
+            .finds(
+                Error,
+                Certain,
+                &[
+                    "LD_LIBRARY_PATH breaks nvidia-cusparse-cu12 12.3.1.170 in /v: another libnvJitLink.so.12 is loaded",
+                    "[/usr/local/cuda/lib64/libnvJitLink.so.12]",
+                    "found without it [/v/lib/python3.12/site-packages/nvidia/nvjitlink/lib/libnvJitLink.so.12]",
+                    "no library loaded exports __nvJitLinkComplete_12_4",
+                    "unset LD_LIBRARY_PATH",
+                ],
+            ),
+            Case::new(
+                "a symbol without a version",
+                machines::a10(),
+                env(FoundBy::LdLibraryPath, own, Some((gone, None))),
+            )
+            .finds(Error, Likely, &[gone]),
+            Case::new("they get on", machines::a10(), env(FoundBy::LdLibraryPath, own, None)).finds(
+                Warning,
+                Likely,
+                &["puts another libnvJitLink.so.12 in front", "get on today"],
+            ),
+            Case::new("there is no other copy", machines::a10(), env(FoundBy::LdLibraryPath, None, None)),
+            Case::new("by its own path", machines::a10(), env(FoundBy::Runpath, None, None)),
+        ]
+    }
+}

@@ -1,5 +1,9 @@
-use super::{Rule, Text};
+use super::{Context, Need, Rule, Text};
+use crate::native::{Native, by_owner};
+use crate::remedy::Installer;
 use crate::torch_build::installed;
+use facts::{Confidence, Finding, Needed, PyEnv, Severity};
+
 pub(super) const RULE: Rule = Rule {
     id: "missing-cuda-library",
     title: "a CUDA library that a package loads is not there",
@@ -78,50 +82,229 @@ Install the package that brings the library, or torch again with its dependencie
         },
     ],
     remedy: |seen| {
-        let installer = seen.installer();
-        let cuda = seen.env().and_then(installed).and_then(|torch| torch.cuda).map_or(12, |cuda| cuda.0);
-        // From CUDA 13 on the packages carry no number in their names, but for the few with versions of their own.
-        let name = library(seen.text);
-        let package = match (name, cuda) {
-            ("cudnn" | "nccl" | "cusparselt", _) | (_, ..=12) => format!("nvidia-{name}-cu{cuda}"),
-            _ => format!("nvidia-{name}"),
-        };
-        vec![
-            format!("# the package that brings it for the CUDA {cuda} of the torch here:"),
-            installer.install(&[package], None),
-        ]
+        let cuda = seen.env().and_then(cuda_of_torch).unwrap_or(12);
+        commands(&seen.installer(), library(seen.text), cuda)
     },
+    needs: &[Need::Compiled],
+    check: Some(check),
+    #[cfg(test)]
+    cases: tests::cases,
     ..Rule::BLANK
 };
 
+fn cuda_of_torch(env: &PyEnv) -> Option<u32> {
+    installed(env).and_then(|torch| torch.cuda).map(|cuda| cuda.0)
+}
+
+fn commands(installer: &Installer<'_>, name: &str, cuda: u32) -> Vec<String> {
+    // From CUDA 13 on the packages carry no number in their names, but for the few with versions of their own.
+    let package = match (name, cuda) {
+        ("cudnn" | "nccl" | "cusparselt", _) | (_, ..=12) => format!("nvidia-{name}-cu{cuda}"),
+        _ => format!("nvidia-{name}"),
+    };
+    vec![
+        format!("# the package that brings it for the CUDA {cuda} of the torch here:"),
+        installer.install(&[package], None),
+    ]
+}
+
+fn check(context: &Context) -> Vec<Finding> {
+    let wants = |native: &Native<'_>| {
+        let by_nvidia = native.owner_name().is_some_and(|name| name.starts_with("nvidia-"));
+        missing(native).is_some() && !by_nvidia && !native.is_one_of_several()
+    };
+    let groups = context.envs.iter().flat_map(|env| by_owner(env, wants));
+    groups.filter_map(|group| judge(&group)).collect()
+}
+
+/// The first CUDA library a file needs that lies neither where the loader looks nor anywhere in the environment, from
+/// where a package could load it by itself.
+fn missing<'a>(native: &Native<'a>) -> Option<&'a Needed> {
+    let mut needed = native.elf.needed.iter();
+    needed.find(|needed| {
+        needed.path.is_none() && needed.other.is_none() && known(&needed.name).is_some()
+    })
+}
+
+fn judge(group: &[Native<'_>]) -> Option<Finding> {
+    let first = group.first()?;
+    let env = first.env;
+    let needed = missing(first)?;
+    let package = known(&needed.name)?;
+    // What begins with `lib` may be a part the package never loads; torch loads all of its own.
+    let loaded =
+        group.iter().find(|native| native.is_torch() || !native.file.name().starts_with("lib"));
+    let severity = if loaded.is_some() { Severity::Error } else { Severity::Warning };
+    let shown = loaded.unwrap_or(first);
+    let mut draft = RULE
+        .finding(
+            severity,
+            Confidence::Certain,
+            format!(
+                "{} in {} needs {}, which is nowhere here",
+                first.what(),
+                env.root,
+                needed.name
+            ),
+        )
+        .evidence(format!("needs {} (DT_NEEDED)", needed.name), shown.file.path.clone());
+    if !first.elf.search.is_empty() {
+        draft = draft.evidence(
+            format!("its own search path is {}", first.elf.search.join(":")),
+            first.file.path.clone(),
+        );
+    }
+    let wanted = major(&needed.name);
+    let cuda = cuda_of_torch(env);
+    if let Some(torch) = env.torch.as_ref() {
+        let built =
+            torch.cuda.as_deref().map_or("without CUDA".into(), |cuda| format!("with CUDA {cuda}"));
+        draft = draft
+            .evidence(format!("torch {} was built {built}", torch.version), torch.source.clone());
+    }
+    // The number behind `.so` is the CUDA release's major version only in these; others count for themselves.
+    let follows_cuda =
+        ["cublas", "cuda-runtime", "cuda-nvrtc", "nvjitlink", "cuda-cupti"].contains(&package);
+    let other_major = match (follows_cuda, wanted, cuda) {
+        (true, Some(wanted), Some(cuda)) if wanted != cuda && !first.is_torch() => {
+            Some((wanted, cuda))
+        }
+        _ => None,
+    };
+    let (cause, fix) = match other_major {
+        Some((wanted, cuda)) => (
+            format!(
+                "The file was built for CUDA {wanted}, and the torch here brings the libraries of CUDA {cuda}: two \
+                 major versions do not serve each other."
+            ),
+            replace(first, cuda),
+        ),
+        None => (
+            "None of the places the loader looks in has it: RPATH, LD_LIBRARY_PATH, RUNPATH, the system's cache and \
+             folders. The package that brings it was removed, or never installed."
+                .to_owned(),
+            commands(&Installer::of(env), package, cuda.or(wanted).unwrap_or(12)),
+        ),
+    };
+    Some(draft.cause(cause).fix(fix).done())
+}
+
+/// Gets the package's build for torch's CUDA.
+fn replace(native: &Native<'_>, cuda: u32) -> Vec<String> {
+    let name = native.owner_name().unwrap_or_default();
+    let mut lines = vec![format!(
+        "# install {name}'s build for CUDA {cuda}, or build it here against the torch here:"
+    )];
+    lines.extend(crate::abi::build_here(native));
+    lines
+}
+
+/// The major version in a library's name: 12 of `libcudart.so.12`, 11 of `libcudart.so.11.0`.
+fn major(name: &str) -> Option<u32> {
+    name.split_once(".so.")?.1.split('.').next()?.parse().ok()
+}
+
+/// The nvidia package's name for a library; `None` for what is none of CUDA's.
+fn known(name: &str) -> Option<&'static str> {
+    let stem = name.split(".so").next()?;
+    PACKAGES.iter().find(|(file, _)| *file == stem).map(|(_, package)| *package)
+}
+
+/// Libraries and the nvidia packages that bring them. A longer name stands before one it begins with.
+const PACKAGES: [(&str, &str); 16] = [
+    ("libcublasLt", "cublas"),
+    ("libcublas", "cublas"),
+    ("libcudnn", "cudnn"),
+    ("libcufft", "cufft"),
+    ("libcurand", "curand"),
+    ("libcusparseLt", "cusparselt"),
+    ("libcusparse", "cusparse"),
+    ("libcusolver", "cusolver"),
+    ("libnccl", "nccl"),
+    ("libnvrtc", "cuda-nvrtc"),
+    ("libnvJitLink", "nvjitlink"),
+    ("libcupti", "cuda-cupti"),
+    ("libcufile", "cufile"),
+    ("libnvToolsExt", "nvtx"),
+    ("libnvshmem_host", "nvshmem"),
+    ("libcudart", "cuda-runtime"),
+];
+
 /// The nvidia package's name for the library a text names.
 fn library(text: &str) -> &'static str {
-    const PACKAGES: [(&str, &str); 15] = [
-        ("libcublas", "cublas"),
-        ("libcudnn", "cudnn"),
-        ("libcufft", "cufft"),
-        ("libcurand", "curand"),
-        ("libcusparseLt", "cusparselt"),
-        ("libcusparse", "cusparse"),
-        ("libcusolver", "cusolver"),
-        ("libnccl", "nccl"),
-        ("libnvrtc", "cuda-nvrtc"),
-        ("libnvJitLink", "nvjitlink"),
-        ("libcupti", "cuda-cupti"),
-        ("libcufile", "cufile"),
-        ("libnvToolsExt", "nvtx"),
-        ("libcudart", "cuda-runtime"),
-        ("", "cuda-runtime"),
-    ];
-    PACKAGES
-        .iter()
-        .find(|(file, _)| text.contains(file))
-        .map_or("cuda-runtime", |(_, package)| package)
+    let named = PACKAGES.iter().find(|(file, _)| text.contains(file));
+    named.map_or("cuda-runtime", |(_, package)| package)
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::test_support::{env, machines};
+    use crate::test_support::{Case, elf, env, lacking, machines};
+    use facts::{Confidence::*, Elf, PyEnv, Severity::*};
+
+    pub(super) fn cases() -> Vec<Case> {
+        let env = |torch: (&str, &str), owner: &str, file: &str, elf: Elf| -> Vec<PyEnv> {
+            let env = env("/v").torch(torch.0, Some(torch.1)).dist("flash_attn", "2.8.3");
+            vec![env.compiled(owner, file, elf).build()]
+        };
+        let cu130 = ("2.11.0+cu130", "13.0");
+        let cu128 = ("2.9.1+cu128", "12.8");
+        let elsewhere = || {
+            let mut elf = lacking("libcudart.so.12");
+            elf.needed[0].other =
+                Some("/v/lib/python3.12/site-packages/nvidia/x/libcudart.so.12".into());
+            elf
+        };
+        vec![
+            Case::new(
+                "an extension for CUDA 12 beside a torch for 13 (row 15)",
+                machines::h200(),
+                env(cu130, "flash_attn", "flash_attn_2_cuda.so", lacking("libcudart.so.12")),
+            )
+            .finds(
+                Error,
+                Certain,
+                &[
+                    "flash_attn 2.8.3 in /v needs libcudart.so.12, which is nowhere here",
+                    "needs libcudart.so.12 (DT_NEEDED) [/v/lib/python3.12/site-packages/flash_attn_2_cuda.so]",
+                    "torch 2.11.0+cu130 was built with CUDA 13.0",
+                    "built for CUDA 12, and the torch here brings the libraries of CUDA 13",
+                    "FLASH_ATTENTION_FORCE_BUILD=TRUE",
+                ],
+            ),
+            Case::new(
+                "torch without one of its packages",
+                machines::a10(),
+                env(cu128, "torch", "torch/lib/libtorch_cuda.so", lacking("libcusparseLt.so.0")),
+            )
+            .finds(
+                Error,
+                Certain,
+                &["torch 2.9.1 in /v needs libcusparseLt.so.0", "pip install nvidia-cusparselt-cu12"],
+            ),
+            Case::new(
+                "a library the package may never load",
+                machines::a10(),
+                env(cu128, "flash_attn", "libodd.so", lacking("libcudnn.so.8")),
+            )
+            .finds(Warning, Certain, &["libcudnn.so.8"]),
+            Case::new(
+                "it lies in the environment: the package may load it itself",
+                machines::a10(),
+                env(cu128, "flash_attn", "a.so", elsewhere()),
+            ),
+            Case::new(
+                "the driver's own is another matter",
+                machines::x86(),
+                env(cu128, "torch", "torch/lib/libcaffe2_nvrtc.so", lacking("libcuda.so.1")),
+            ),
+            Case::new(
+                "not CUDA's",
+                machines::a10(),
+                env(cu128, "flash_attn", "a.so", lacking("libmpi.so.40")),
+            ),
+            Case::new("nothing needed", machines::a10(), env(cu128, "flash_attn", "a.so", elf())),
+        ]
+    }
 
     #[test]
     fn the_package_is_named_for_the_major_version_of_torch() {

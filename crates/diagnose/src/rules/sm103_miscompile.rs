@@ -1,8 +1,11 @@
 use super::{Context, Need, Rule};
 use crate::gpu;
+use crate::gpu_code::architectures;
+use crate::native::{Native, files};
 use crate::remedy::Installer;
 use crate::torch_build::live_dist;
-use facts::{Confidence, Finding, Machine, PyEnv, Severity};
+use facts::{Confidence, Dist, Finding, Gpu, Machine, PyEnv, Severity};
+
 pub(super) const RULE: Rule = Rule {
     id: "sm103-miscompile",
     title: "causal-conv1d compiled for B300 by CUDA 13 computes wrongly",
@@ -42,6 +45,21 @@ fn check(context: &Context) -> Vec<Finding> {
 fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
     let (gpu, _) = gpu::capabilities(machine).into_iter().find(|(_, sm)| *sm == (10, 3))?;
     let dist = live_dist(env, "causal-conv1d")?;
+    let code: Vec<Native<'_>> = files(env)
+        .filter(|native| native.owner_name().as_deref() == Some("causal-conv1d"))
+        .filter(|native| !native.elf.gpu_code.is_empty())
+        .collect();
+    if !code.is_empty() {
+        let images = |native: &Native<'_>| {
+            native
+                .elf
+                .gpu_code
+                .iter()
+                .flat_map(|code| &code.images)
+                .any(|image| image.sm == (10, 3))
+        };
+        return code.iter().find(|native| images(native)).map(|native| by_bytes(gpu, dist, native));
+    }
     // A published wheel's version has a label (+cu12torch2.9...) and no sm_103 code.
     if dist.version.contains('+') {
         return None;
@@ -63,14 +81,37 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
     Some(finding)
 }
 
+/// The file itself has the code: that it was nvcc 13 is the only thing left to infer, and only that one has sm_103 here.
+fn by_bytes(gpu: &Gpu, dist: &Dist, native: &Native<'_>) -> Finding {
+    let what = format!("causal-conv1d {} in {}", dist.version, native.env.root);
+    RULE.finding(Severity::Error, Confidence::Likely, format!("{what} computes wrongly on the {}", gpu.name.value))
+        .evidence(gpu::describe(gpu), gpu.name.source.clone())
+        .evidence(format!("it has {}", architectures(&native.elf.gpu_code)), native.file.path.clone())
+        .cause("It has code for sm_103, which the nvcc of CUDA 13 miscompiles; code for sm_100 runs on this GPU and is right.")
+        .fix([format!(
+            "CAUSAL_CONV1D_FORCE_BUILD=TRUE TORCH_CUDA_ARCH_LIST=10.0 {}",
+            Installer::of(native.env).build(&["causal-conv1d"])
+        )])
+        .done()
+}
+
 #[cfg(test)]
 mod tests {
-    use crate::test_support::{Case, env, machines};
+    use crate::test_support::{Case, env, machines, with_code};
     use facts::{Confidence::*, Severity::*};
 
     pub(super) fn cases() -> Vec<Case> {
         let b300 = || machines::x86_with("NVIDIA B300 SXM6 AC", (10, 3), "580.95.05", (13, 0));
         let conv = |version: &str| vec![env("/v").dist("causal-conv1d", version).build()];
+        let built = |images: &[&str]| {
+            let file = ("causal_conv1d_cuda.so", with_code(4, images));
+            vec![
+                env("/v")
+                    .dist("causal-conv1d", "1.6.1")
+                    .compiled("causal-conv1d", file.0, file.1)
+                    .build(),
+            ]
+        };
         vec![
             Case::new("a build from source on B300", b300(), conv("1.6.1")).finds(
                 Warning,
@@ -82,6 +123,17 @@ mod tests {
                 ],
             ),
             Case::new("the published wheel", b300(), conv("1.6.1+cu12torch2.9cxx11abiTRUE")),
+            Case::new("sm_103 code in the file", b300(), built(&["sm_90", "sm_100", "sm_103"]))
+                .finds(
+                    Error,
+                    Likely,
+                    &[
+                        "computes wrongly on the NVIDIA B300",
+                        "it has sm_90 sm_100 sm_103",
+                        "causal_conv1d_cuda.so",
+                    ],
+                ),
+            Case::new("only sm_100 code in the file", b300(), built(&["sm_90", "sm_100"])),
             Case::new("H200", machines::h200(), conv("1.6.1")),
             Case::new("B300 without it", b300(), vec![env("/v").build()]),
         ]

@@ -1,4 +1,5 @@
 use super::{Context, Need, Rule, Text};
+use crate::native::by_owner;
 use crate::remedy::{Installer, quote};
 use facts::{Confidence, Finding, Machine, Platform, PyEnv, Severity};
 use std::collections::BTreeMap;
@@ -69,6 +70,18 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
         let dist = file.dist.as_deref().unwrap_or("no package");
         strays.entry(dist).or_insert((file.path.as_str(), 0)).1 += 1;
     }
+    // The header of each file tells without its name. A package may carry parts for other processors on purpose (a
+    // debugger does), so only one whose every file is for another counts.
+    let here = if machine.platform == Platform::LinuxAarch64 { "aarch64" } else { "x86_64" };
+    let mut headers: Vec<(&str, &str)> = Vec::new();
+    for group in by_owner(env, |native| native.file.dist.is_some()) {
+        if let (Some(dist), true) =
+            (group[0].file.dist.as_deref(), group.iter().all(|native| native.elf.machine != here))
+        {
+            headers.push((group[0].file.path.as_str(), group[0].elf.machine.as_str()));
+            strays.entry(dist).or_insert((group[0].file.path.as_str(), group.len()));
+        }
+    }
     if strays.is_empty() {
         return None;
     }
@@ -83,8 +96,14 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
         ),
     );
     for (dist, (path, count)) in &strays {
-        draft = draft
-            .evidence(format!("{dist}: {count} compiled for {}", other.trim_matches('-')), *path);
+        let header = headers.iter().find(|(known, _)| known == path).map(|(_, machine)| *machine);
+        let words = match header {
+            Some(machine) => {
+                format!("{dist}: the ELF header says {machine}, as in all its {count}")
+            }
+            None => format!("{dist}: {count} named for {}", other.trim_matches('-')),
+        };
+        draft = draft.evidence(words, *path);
     }
     let installer = Installer::of(env);
     let packages: Vec<&str> = names.into_iter().filter(|name| *name != "no package").collect();
@@ -101,13 +120,21 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use crate::test_support::{Case, env, machines};
+    use crate::test_support::{Case, elf, env, machines};
     use facts::{Confidence::*, Severity::*};
 
     pub(super) fn cases() -> Vec<Case> {
         let mamba = |arch: &str| {
             let file = format!("selective_scan_cuda.cpython-312-{arch}-linux-gnu.so");
             vec![env("/v").dist("mamba-ssm", "2.3.1").native("mamba-ssm", &file).build()]
+        };
+        let plain = |machines: &[&str]| {
+            let start = (0, env("/v").dist("own-ops", "1.0"));
+            let add = |(index, env): (usize, crate::test_support::EnvBuilder), machine: &&str| {
+                let elf = facts::Elf { machine: (*machine).to_owned(), ..elf() };
+                (index + 1, env.compiled("own-ops", &format!("own/x{index}_x.so"), elf))
+            };
+            vec![machines.iter().fold(start, add).1.build()]
         };
         vec![
             Case::new("the x86-64 wheel on a GB10", machines::gb10(), mamba("x86_64")).finds(
@@ -124,6 +151,17 @@ mod tests {
                 Certain,
                 &["x86-64"],
             ),
+            Case::new(
+                "an x86-64 file in a wheel for any machine",
+                machines::gb10(),
+                plain(&["x86_64", "x86_64"]),
+            )
+            .finds(
+                Error,
+                Certain,
+                &["own-ops: the ELF header says x86_64, as in all its 2"],
+            ),
+            Case::new("parts for both on purpose", machines::gb10(), plain(&["x86_64", "aarch64"])),
             Case::new("the right one", machines::gb10(), mamba("aarch64")),
             Case::new("the right one on x86-64", machines::a10(), mamba("x86_64")),
             Case::new("off Linux", machines::m3_max(), mamba("x86_64")),

@@ -1,8 +1,8 @@
 //! Python environments, as `probe` would record them.
 
 use facts::{
-    Dist, Elf, EnvKind, EnvManager, Exported, Fact, FoundBy, Interpreter, MissingSymbol,
-    MissingVersion, NativeFile, Needed, PyEnv, Torch,
+    Dist, Elf, EnvKind, EnvManager, Exported, Fact, FoundBy, GpuCode, GpuImage, GpuImageKind,
+    GpuReach, Interpreter, MissingSymbol, MissingVersion, NativeFile, Needed, PyEnv, Torch,
 };
 
 /// Builds one environment.
@@ -198,4 +198,35 @@ pub(crate) fn missing_version(
         path: path.into(),
         newest: Some(newest.into()),
     }
+}
+
+/// An image by its words: `sm_90a`, or `compute_80 8.7` with the PTX ISA behind.
+pub(crate) fn image(words: &str) -> GpuImage {
+    let (name, isa) = words.split_once(' ').map_or((words, None), |(name, isa)| (name, Some(isa)));
+    let (kind, number) = name.split_once('_').expect("an architecture");
+    let digits = number.trim_end_matches(['a', 'f']);
+    let sm: u32 = digits.parse().expect("a number");
+    GpuImage {
+        kind: if kind == "sm" { GpuImageKind::Cubin } else { GpuImageKind::Ptx },
+        sm: (sm / 10, sm % 10),
+        reach: match number.trim_start_matches(digits) {
+            "a" => GpuReach::Architecture,
+            "f" => GpuReach::Family,
+            _ => GpuReach::Onward,
+        },
+        ptx_isa: isa.and_then(crate::version::minor_of),
+        compressed: false,
+    }
+}
+
+/// A file with containers that all hold these images.
+pub(crate) fn with_code(containers: u32, images: &[&str]) -> Elf {
+    let images = images.iter().map(|words| image(words)).collect();
+    Elf { gpu_code: vec![GpuCode { containers, images }], ..elf() }
+}
+
+/// A file that needs a library the loader finds nowhere.
+pub(crate) fn lacking(name: &str) -> Elf {
+    let needed = Needed { name: name.into(), path: None, found_by: None, other: None };
+    Elf { needed: vec![needed], ..elf() }
 }

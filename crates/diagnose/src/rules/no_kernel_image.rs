@@ -1,0 +1,190 @@
+use super::{Context, Need, Rule, Text};
+use crate::abi::build_for;
+use crate::gpu::{self, Sm};
+use crate::gpu_code::{Coverage, Target, architectures, counts};
+use crate::native::{Native, by_owner};
+use crate::version::dotted;
+use facts::{Confidence, Finding, Gpu, Machine, Severity};
+
+pub(super) const RULE: Rule = Rule {
+    id: "no-kernel-image",
+    title: "a package without code for this GPU",
+    about: "\
+A compiled extension carries its GPU code as images: machine code for single architectures, and sometimes PTX, which the
+driver compiles. Machine code runs on later GPUs of the same major capability only; code with an `a` suffix on exactly
+its architecture, with an `f` suffix in its family. A package built without this GPU's architecture (FFPA leaves Hopper
+out unless ENABLE_FFPA_HOPPER=1 is set) imports well, and fails at its first kernel.
+
+It shows as
+  CUDA error: no kernel image is available for execution on the device
+and, where only PTX fits, as a first call that takes minutes.
+
+Seen by reading every image in the package's files and holding it against each GPU.
+
+Build the package here for the GPU's architecture, or install a build that has it.",
+    links: &["https://github.com/pytorch/pytorch/issues/167244"],
+    texts: &[Text {
+        pattern: "CUDA error: no kernel image is available for execution on the device",
+        sample: "",
+    }],
+    remedy: |seen| seen.fitting_extension(),
+    needs: &[Need::Compiled, Need::Gpu],
+    check: Some(check),
+    #[cfg(test)]
+    cases: tests::cases,
+    ..Rule::BLANK
+};
+
+fn check(context: &Context) -> Vec<Finding> {
+    let machine = context.machine;
+    let mut findings = Vec::new();
+    for group in context.envs.iter().flat_map(|env| by_owner(env, counts)) {
+        // torch itself has rules of its own, which know where another build is found.
+        if group[0].is_torch() {
+            continue;
+        }
+        let gpus = gpu::capabilities(machine);
+        findings.extend(gpus.iter().filter_map(|(gpu, sm)| judge(machine, &group, gpu, *sm)));
+    }
+    findings
+}
+
+fn judge(machine: &Machine, group: &[Native<'_>], gpu: &Gpu, sm: Sm) -> Option<Finding> {
+    let target = Target::of(machine, sm);
+    let covered: Vec<(&Native<'_>, Coverage)> =
+        group.iter().map(|native| (native, target.coverage(&native.elf.gpu_code))).collect();
+    let all = covered.iter().fold(Coverage::default(), |sum, (_, coverage)| sum.add(*coverage));
+    let what = format!("{} in {}", group[0].what(), group[0].env.root);
+    let on = format!("{} (sm_{}{})", gpu.name.value, sm.0, sm.1);
+    let blind: Vec<&Native<'_>> =
+        covered.iter().filter(|(_, c)| c.runs() == 0 && c.too_new == 0).map(|(n, _)| *n).collect();
+    let (severity, title, shown, cause) = if all.runs() == 0 && all.too_new == 0 {
+        let title = format!("{what} has no code for the {on}");
+        let cause = format!(
+            "None of its {} sets of kernels has an image that runs on {}: {}.",
+            all.total(),
+            dotted(sm),
+            rule_words(&target)
+        );
+        (Severity::Error, title, blind, cause)
+    } else if !blind.is_empty() && covered.len() > blind.len() {
+        let title =
+            format!("{} of the compiled files of {what} have no code for the {on}", blind.len());
+        let cause = "The package's other files do. Such files are often for other GPUs and never chosen here; \
+                     should one be, its first kernel fails.";
+        (Severity::Info, title, blind, cause.to_owned())
+    } else if all.native == 0 && all.compiled > 0 {
+        let title = format!("{what} has only PTX for the {on}");
+        let shown = group.iter().collect();
+        let cause = "The driver compiles PTX when the file is first used and keeps the result: the first call takes \
+                     long, and features of this architecture stay unused.";
+        (Severity::Info, title, shown, cause.to_owned())
+    } else {
+        return None;
+    };
+    let mut draft = RULE.finding(severity, Confidence::Certain, title);
+    for native in shown.iter().take(4) {
+        draft = draft.evidence(
+            format!("it has {}", architectures(&native.elf.gpu_code)),
+            native.file.path.clone(),
+        );
+    }
+    draft = draft.evidence(gpu::describe(gpu), gpu.name.source.clone());
+    let list = dotted(sm);
+    let fix = match severity {
+        Severity::Info => Vec::new(),
+        _ => build_for(&group[0], &list),
+    };
+    Some(draft.cause(cause).fix(fix).done())
+}
+
+fn rule_words(target: &Target) -> &'static str {
+    match target.tegra {
+        true => "on a Jetson machine code runs on its own architecture alone",
+        false => {
+            "machine code runs on later GPUs of the same major version only, and there is no PTX that fits"
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_support::{Case, env, machines, with_code};
+    use facts::{Confidence::*, PyEnv, Severity::*};
+
+    fn ffpa(files: &[(&str, &[&str])]) -> Vec<PyEnv> {
+        let start = env("/v").uv().torch("2.6.0+cu126", Some("12.6")).dist("ffpa-attn", "0.0.2.1");
+        let add = |env: crate::test_support::EnvBuilder, (file, images): &(&str, &[&str])| {
+            env.compiled("ffpa-attn", file, with_code(12, images))
+        };
+        vec![files.iter().fold(start, add).build()]
+    }
+
+    pub(super) fn cases() -> Vec<Case> {
+        let thor = || machines::jetson_thor();
+        vec![
+            Case::new(
+                "FFPA without Hopper on a GH200 (row R3-02)",
+                machines::gh200(),
+                ffpa(&[("pyffpa.so", &["sm_80", "sm_89"])]),
+            )
+            .finds(
+                Error,
+                Certain,
+                &[
+                    "ffpa-attn 0.0.2.1 in /v has no code for the NVIDIA GH200 480GB (sm_90)",
+                    "it has sm_80 sm_89 [/v/lib/python3.12/site-packages/pyffpa.so]",
+                    "None of its 12 sets",
+                    "TORCH_CUDA_ARCH_LIST=9.0",
+                    "ENABLE_FFPA_HOPPER=1",
+                    "--no-binary ffpa-attn ffpa-attn==0.0.2.1",
+                ],
+            ),
+            Case::new(
+                "with Hopper",
+                machines::gh200(),
+                ffpa(&[("pyffpa.so", &["sm_80", "sm_90"])]),
+            ),
+            Case::new("with Hopper's own", machines::gh200(), ffpa(&[("pyffpa.so", &["sm_90a"])])),
+            Case::new("an A10 runs 8.0", machines::a10(), ffpa(&[("pyffpa.so", &["sm_80"])])),
+            Case::new(
+                "PTX is compiled",
+                machines::gh200(),
+                ffpa(&[("pyffpa.so", &["sm_80", "compute_80 8.5"])]),
+            )
+            .finds(Info, Certain, &["has only PTX for the NVIDIA GH200", "takes long"]),
+            Case::new(
+                "one file of two is for other GPUs",
+                machines::a10(),
+                ffpa(&[("a.so", &["sm_80"]), ("b.so", &["sm_90a"])]),
+            )
+            .finds(Info, Certain, &["1 of the compiled files of ffpa-attn", "b.so"]),
+            Case::new(
+                "Orin takes no code of 8.0",
+                machines::jetson_orin(),
+                ffpa(&[("a.so", &["sm_80"])]),
+            )
+            .finds(
+                Error,
+                Certain,
+                &["on a Jetson machine code runs on its own architecture alone"],
+            ),
+            Case::new("Thor with its own", thor(), ffpa(&[("a.so", &["sm_110"])])),
+            Case::new("GB10 runs 12.0", machines::gb10(), ffpa(&[("a.so", &["sm_120"])])),
+            Case::new("GB10 is no sm_120a", machines::gb10(), ffpa(&[("a.so", &["sm_120a"])]))
+                .finds(Error, Certain, &["sm_121"]),
+            Case::new(
+                "builds for several CUDA releases",
+                machines::gh200(),
+                vec![
+                    env("/v")
+                        .dist("bitsandbytes", "0.50.2")
+                        .compiled("bitsandbytes", "b/libbnb_cuda118.so", with_code(6, &["sm_80"]))
+                        .compiled("bitsandbytes", "b/libbnb_cuda128.so", with_code(6, &["sm_90"]))
+                        .build(),
+                ],
+            ),
+            Case::new("no GPU", machines::x86(), ffpa(&[("a.so", &["sm_80"])])),
+        ]
+    }
+}
