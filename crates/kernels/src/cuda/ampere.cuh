@@ -41,6 +41,16 @@ DEVICE void copy_async(u32 to, const void* from, bool valid) {
   }
 }
 
+// The same where all bytes are there.
+template <int bytes>
+DEVICE void copy_async(u32 to, const void* from) {
+  if constexpr (bytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(from), "n"(bytes) : "memory");
+  }
+}
+
 DEVICE void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 // Until at most `pending` of this thread's newest groups are still under way; a barrier must follow before other
@@ -67,8 +77,11 @@ struct Rows {
   // Byte offset of 16-byte chunk `chunk` of row `row`.
   static DEVICE u32 offset(int row, int chunk) { return row * stride + ((swizzled ? chunk ^ (row & 7) : chunk) << 4); }
 
-  // What a lane of a warp adds to a tile's address for ldmatrix to read the 16 x 16 elements at row 0, column 0.
+  // What a lane of a warp adds to a tile's address for ldmatrix to read the 16 x 16 elements at row 0, column 0: as a
+  // left operand or, transposed, two right ones; and as two right operands of 8 rows each. The two registers of a right
+  // operand must be neighbours, or each product costs moves.
   static DEVICE u32 lane_offset(int lane) { return offset(lane % 16, lane / 16); }
+  static DEVICE u32 lane_offset_right(int lane) { return offset(lane / 16 * 8 + lane % 8, lane / 8 % 2); }
 
   // The same `steps` times 16 columns on. (16 rows on is 16 * stride further.)
   static DEVICE u32 advance(u32 lane_offset, int steps) {
@@ -79,42 +92,59 @@ struct Rows {
   // apart; a negative rows[r] gives zeros. `rows` lies in shared memory. `threads` threads call it together.
   template <int count, int threads>
   static DEVICE void load(u32 to, const u16* from, int from_stride, const int* rows, int thread) {
-    copy<count, threads, 4>(to, thread, [&](int row, int column, bool inside) {
-      int source = rows[row];
-      return inside && source >= 0 ? from + (i64)source * from_stride + column : nullptr;
-    }, from);
+    copy<count, threads, false, 4>(to, thread, from, [&](int row) {
+      const int source = rows[row];
+      return source >= 0 ? from + (i64)source * from_stride : nullptr;
+    });
   }
 
   // The same for neighbouring rows, of which only the first `valid` are there; the others give zeros.
   template <int count, int threads>
   static DEVICE void load_range(u32 to, const u16* from, int from_stride, int valid, int thread) {
-    copy<count, threads, 2>(to, thread, [&](int row, int column, bool inside) {
-      return inside && row < valid ? from + (i64)row * from_stride + column : nullptr;
-    }, from);
+    if (valid >= count) {  // the usual case, in as few instructions as can be
+      copy<count, threads, true, 2>(to, thread, from, [&](int row) { return from + (i64)row * from_stride; });
+    } else {
+      copy<count, threads, false, 1>(to, thread, from, [&](int row) {
+        return row < valid ? from + (i64)row * from_stride : nullptr;
+      });
+    }
   }
 
-  // Copies the pieces that `source(row, column, whether the column exists)` points to, zeros where it is null.
-  // `side_by_side` of them are under way to the copy unit at once: more hide the look-up of rows, at the cost of
-  // registers.
-  template <int count, int threads, int side_by_side, class Source>
-  static DEVICE void copy(u32 to, int thread, Source source, const u16* any) {
-    constexpr int pieces = padded / vector;  // per row
+  // Neighbouring lanes that copy one row: 128 bytes of it at a time where its length allows. Fewer lanes than pieces,
+  // so that what belongs to a row (its place in memory, whether it is there) is worked out once for several pieces.
+  static constexpr int pieces = padded / vector;
+  static constexpr int row_lanes = pieces % 8 == 0 ? 8 : pieces % 4 == 0 ? 4 : 2;
 
-#pragma unroll(vector == 1 ? 1 : side_by_side)
-    for (int first = 0; first < count * pieces; first += threads) {
-      if (count * pieces % threads != 0 && first + thread >= count * pieces) break;
-      // Where the threads cover whole rows a thread keeps its column.
-      constexpr bool whole = threads % pieces == 0;
-      int row = whole ? first / pieces + thread / pieces : (first + thread) / pieces;
-      int column = (whole ? thread % pieces : (first + thread) % pieces) * vector;
-      const u16* from = source(row, column, padded == columns || column < columns);
-      u32 target = to + offset(row, column / 8) + column % 8 * 2;
-      if constexpr (vector > 1) {
-        copy_async<vector * 2>(target, from != nullptr ? from : any, from != nullptr);
-      } else {
-        // An odd row length leaves no aligned pair: one element at a time, through a register.
-        u16 element = from != nullptr ? *from : (u16)0;
-        asm volatile("st.shared.u16 [%0], %1;" ::"r"(target), "h"(element) : "memory");
+  // Copies rows from where `row_of` points, zeros where that is null (never, if `all`); `any` is some address. A lane
+  // works on `rows_ahead` rows at once: more hide the look-up of a row, at the cost of registers.
+  template <int count, int threads, bool all, int rows_ahead, class RowOf>
+  static DEVICE void copy(u32 to, int thread, const u16* any, RowOf row_of) {
+    constexpr int at_once = threads / row_lanes;
+    const int lane_column = thread % row_lanes * vector;
+#pragma unroll(vector == 1 ? 1 : rows_ahead)
+    for (int first = 0; first < count; first += at_once) {
+      const int row = first + thread / row_lanes;
+      if (count % at_once != 0 && row >= count) break;
+      const u16* from = row_of(row);
+      const bool there = all || from != nullptr;
+      from = (there ? from : any) + lane_column;
+      const u32 target = to + offset(row, lane_column / 8) + lane_column % 8 * 2;
+#pragma unroll(vector == 1 ? 1 : pieces / row_lanes)
+      for (int ahead = 0; ahead < padded; ahead += row_lanes * vector) {
+        const bool inside = there && (padded == columns || ahead + lane_column < columns);
+        // 64 columns are 128 bytes, within which the chunks are permuted.
+        const u32 piece = row_lanes * vector == 64 || !swizzled
+                              ? target + ahead * 2
+                              : to + offset(row, (ahead + lane_column) / 8) + lane_column % 8 * 2;
+        if constexpr (vector == 1) {
+          // An odd row length leaves no aligned pair: one element at a time, through a register.
+          const u16 element = inside ? from[ahead] : (u16)0;
+          asm volatile("st.shared.u16 [%0], %1;" ::"r"(piece), "h"(element) : "memory");
+        } else if constexpr (all && padded == columns) {
+          copy_async<vector * 2>(piece, from + ahead);
+        } else {
+          copy_async<vector * 2>(piece, from + ahead, inside);
+        }
       }
     }
   }
@@ -160,12 +190,17 @@ DEVICE void load_matrix_x2_transposed(u32& to0, u32& to1, u32 address) {
 }
 
 // d (16 x 8) += a (16 x 16) b (16 x 8). Lane l holds of d the rows l / 4 (d[0], d[1]) and that + 8 (d[2], d[3]),
-// columns l % 4 * 2 and the next.
+// columns l % 4 * 2 and the next. What is added to is an operand of its own, so that a d of zeros needs no registers.
 DEVICE void multiply(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  float d0, d1, d2, d3;
   asm("mma.sync.aligned.m16n8k16.row.col.f32." DTYPE_NAME "." DTYPE_NAME
-               ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+      ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
+      : "=f"(d0), "=f"(d1), "=f"(d2), "=f"(d3)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(d[0]), "f"(d[1]), "f"(d[2]), "f"(d[3]));
+  d[0] = d0;
+  d[1] = d1;
+  d[2] = d2;
+  d[3] = d3;
 }
 
 // ---- Numbers.

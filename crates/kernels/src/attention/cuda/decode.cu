@@ -13,18 +13,22 @@
 // Query i of a sequence sees key j when -window_left <= j - (i + keys - queries) <= window_right; negative windows
 // are unlimited, as are those of 2^30 and more; causal is window_right = 0. A row that sees no key gives o = 0, lse = -inf. softcap 0 is off.
 //
-// Launch: grid (Hkv * row_blocks, splits, B), row_blocks = ceil(longest Tq * (H / Hkv) / BLOCK_ROWS);
+// Launch: grid (Hkv * row_blocks * VALUE_SPLITS, splits, B), row_blocks = ceil(longest Tq * (H / Hkv) / BLOCK_ROWS);
 // block (32 * WARPS); dynamic shared memory SHARED_BYTES below:
-//   STAGES * BLOCK_KEYS * (row(D) + row(DV)) + BLOCK_ROWS * row(D) + 4 * SPLIT_DEPTH * BLOCK_ROWS * (BLOCK_KEYS + 8)
-//   + 2 * BLOCK_ROWS * (BLOCK_KEYS + 8) + 12 * BLOCK_ROWS + 4 * (STAGES + 1) * BLOCK_KEYS,
-//   row(n) = 2 p bytes, p = n rounded up to 16, plus 16 where p % 64 != 0; SPLIT_KEYS = min(WARPS, BLOCK_KEYS / 16),
-//   SPLIT_DEPTH = WARPS / SPLIT_KEYS.
+//   BLOCK_KEYS * (KEY_STAGES * row(D) + STAGES * row(DV)) + BLOCK_ROWS * row(D)
+//   + 4 * SPLIT_DEPTH * BLOCK_ROWS * (BLOCK_KEYS + 8) + 2 * BLOCK_ROWS * (BLOCK_KEYS + 8) + 12 * BLOCK_ROWS
+//   + 4 * (KEY_STAGES + 1) * BLOCK_KEYS,
+//   row(n) = 2 p bytes, p = n rounded up to 16, plus 16 where p % 64 != 0;
+//   SPLIT_KEYS = min(WARPS / SPLIT_ROWS, BLOCK_KEYS / 16), SPLIT_DEPTH = WARPS / SPLIT_ROWS / SPLIT_KEYS.
 // `longest` is the number of keys that the queries of a sequence see together, of the sequence where it is largest.
 // splits = 1 writes o and lse; splits > 1 writes partial_o f32 [splits, q rows * H, Dv] and partial_lse
 // [splits, q rows * H] for combine.cu.
 //
-// Macros: D, DV (default D), DTYPE (bf16, f16), BLOCK_ROWS (16, 32, 64), BLOCK_KEYS (16 .. 128), WARPS (4, 8),
-// STAGES (1 ..), BLOCKS_PER_SM (register cap).
+// Macros: D, DV (default D), DTYPE (bf16, f16), BLOCK_ROWS (16, 32, 64), BLOCK_KEYS (16 .. 128), WARPS (4, 8, 16),
+// SPLIT_ROWS (1, 2, 4: warps that share the rows of the scores), STAGES (1 ..: tiles of values in shared memory),
+// KEY_STAGES (tiles of keys; STAGES, or 2 where STAGES is 1), VALUE_SPLITS (1 ..: the columns of v are shared by so
+// many blocks, DV being the share of one and Dv = DV * VALUE_SPLITS; the scores are then worked out as many times),
+// BLOCKS_PER_SM (register cap).
 
 #ifndef DV
 #define DV D
@@ -41,16 +45,27 @@
 #ifndef STAGES
 #define STAGES 3
 #endif
+#ifndef KEY_STAGES
+#define KEY_STAGES STAGES
+#endif
+#ifndef SPLIT_ROWS
+#define SPLIT_ROWS 1
+#endif
+#ifndef VALUE_SPLITS
+#define VALUE_SPLITS 1
+#endif
 #ifndef BLOCKS_PER_SM
 #define BLOCKS_PER_SM 1
 #endif
 
 constexpr int THREADS = WARPS * 32;
 constexpr int UNLIMITED = 1 << 30;  // a window that no sequence reaches
-// Scores: warps share the keys of a tile, at least 16 each, and beyond that the depth D of the sums.
-constexpr int SPLIT_KEYS = WARPS < BLOCK_KEYS / 16 ? WARPS : BLOCK_KEYS / 16;
-constexpr int SPLIT_DEPTH = WARPS / SPLIT_KEYS;
+// Scores: warps share the rows, the keys of a tile, at least 16 each, and beyond that the depth D of the sums.
+constexpr int KEY_WARPS = WARPS / SPLIT_ROWS;
+constexpr int SPLIT_KEYS = KEY_WARPS < BLOCK_KEYS / 16 ? KEY_WARPS : BLOCK_KEYS / 16;
+constexpr int SPLIT_DEPTH = KEY_WARPS / SPLIT_KEYS;
 constexpr int ROW_TILES = BLOCK_ROWS / 16;
+constexpr int WARP_ROW_TILES = ROW_TILES / SPLIT_ROWS;
 constexpr int KEY_PAIRS = BLOCK_KEYS / SPLIT_KEYS / 16;  // pairs of 8 keys of a warp
 constexpr int DEPTH_STEPS = Rows<D>::padded / 16;
 constexpr int WARP_STEPS = ceil_div(DEPTH_STEPS, SPLIT_DEPTH);
@@ -65,7 +80,7 @@ constexpr int THREAD_PAIRS = BLOCK_KEYS / ROW_THREADS / 2;
 constexpr int KEY_BYTES = BLOCK_KEYS * Rows<D>::stride;
 constexpr int VALUE_BYTES = BLOCK_KEYS * Rows<DV>::stride;
 constexpr int SCORE_STRIDE = BLOCK_KEYS + 8;  // both in floats and in storage elements: no bank conflicts
-constexpr int VALUES_AT = STAGES * KEY_BYTES;
+constexpr int VALUES_AT = KEY_STAGES * KEY_BYTES;
 constexpr int QUERIES_AT = VALUES_AT + STAGES * VALUE_BYTES;
 constexpr int SCORES_AT = QUERIES_AT + BLOCK_ROWS * Rows<D>::stride;
 constexpr int WEIGHTS_AT = SCORES_AT + SPLIT_DEPTH * BLOCK_ROWS * SCORE_STRIDE * 4;
@@ -73,8 +88,11 @@ constexpr int FACTORS_AT = WEIGHTS_AT + BLOCK_ROWS * SCORE_STRIDE * 2;
 constexpr int LSE_AT = FACTORS_AT + BLOCK_ROWS * 4;
 constexpr int QUERY_ROWS_AT = LSE_AT + BLOCK_ROWS * 4;
 constexpr int KEY_ROWS_AT = QUERY_ROWS_AT + BLOCK_ROWS * 4;
-constexpr int SHARED_BYTES = KEY_ROWS_AT + (STAGES + 1) * BLOCK_KEYS * 4;
-static_assert(BLOCK_KEYS % (16 * SPLIT_KEYS) == 0 && WARPS % SPLIT_KEYS == 0 && THREAD_PAIRS >= 1, "tile");
+constexpr int SHARED_BYTES = KEY_ROWS_AT + (KEY_STAGES + 1) * BLOCK_KEYS * 4;
+static_assert(BLOCK_KEYS % (16 * SPLIT_KEYS) == 0 && KEY_WARPS % SPLIT_KEYS == 0 && THREAD_PAIRS >= 1, "keys");
+static_assert(ROW_TILES % SPLIT_ROWS == 0 && WARPS % SPLIT_ROWS == 0, "rows");
+static_assert(VALUE_SPLITS == 1 || DV % 8 == 0, "shares of v start at 16 bytes");
+static_assert(KEY_STAGES == STAGES || (STAGES == 1 && KEY_STAGES == 2), "stages");
 static_assert(SHARED_BYTES <= 227 * 1024, "more shared memory than any GPU has");
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
@@ -90,12 +108,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
   float* const factors = (float*)(shared + FACTORS_AT);  // [BLOCK_ROWS], of the output so far; at the end 1 / sum
   float* const row_lse = (float*)(shared + LSE_AT);      // [BLOCK_ROWS], base 2
   int* const query_rows = (int*)(shared + QUERY_ROWS_AT);
-  int* const key_rows = (int*)(shared + KEY_ROWS_AT);  // [STAGES + 1, BLOCK_KEYS]
+  int* const key_rows = (int*)(shared + KEY_ROWS_AT);  // [KEY_STAGES + 1, BLOCK_KEYS]
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
 
   // ---- Which rows and which keys.
   const int sequence = blockIdx.z, group = heads / kv_heads;
-  const int kv_head = blockIdx.x % kv_heads, first_row = blockIdx.x / kv_heads * BLOCK_ROWS;
+  const int kv_head = blockIdx.x % kv_heads, share = blockIdx.x / kv_heads % VALUE_SPLITS;
+  const int first_row = blockIdx.x / kv_heads / VALUE_SPLITS * BLOCK_ROWS;
   const int q_start = cu_q != nullptr ? cu_q[sequence] : sequence * tq;
   const int queries = cu_q != nullptr ? cu_q[sequence + 1] - q_start : tq;
   const int k_start = cu_k != nullptr ? cu_k[sequence] : sequence * tk;
@@ -127,39 +146,40 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     return block_table[(i64)sequence * max_blocks + key / block_size] * block_size + key % block_size;
   };
   k += (i64)kv_head * D;
-  v += (i64)kv_head * DV;
+  v += ((i64)kv_head * VALUE_SPLITS + share) * DV;
   auto load_keys = [&](int tile) {
     if (tile < end_tile) {
-      Rows<D>::load<BLOCK_KEYS, THREADS>(base + tile % STAGES * KEY_BYTES, k, kv_heads * D,
-                                         key_rows + tile % (STAGES + 1) * BLOCK_KEYS, thread);
+      Rows<D>::load<BLOCK_KEYS, THREADS>(base + tile % KEY_STAGES * KEY_BYTES, k, kv_heads * D,
+                                         key_rows + tile % (KEY_STAGES + 1) * BLOCK_KEYS, thread);
     }
   };
   auto load_values = [&](int tile) {
     if (tile < end_tile) {
-      Rows<DV>::load<BLOCK_KEYS, THREADS>(base + VALUES_AT + tile % STAGES * VALUE_BYTES, v, kv_heads * DV,
-                                          key_rows + tile % (STAGES + 1) * BLOCK_KEYS, thread);
+      Rows<DV>::load<BLOCK_KEYS, THREADS>(base + VALUES_AT + tile % STAGES * VALUE_BYTES, v, kv_heads * DV * VALUE_SPLITS,
+                                          key_rows + tile % (KEY_STAGES + 1) * BLOCK_KEYS, thread);
     }
   };
 
-  // ---- First copies. Copy groups: {q, K_0}, {V_0, K_1}, .. {V_{STAGES-2}, K_{STAGES-1}}; then one per tile.
+  // ---- First copies. Copy groups: {q, K_0}, {V_0, K_1}, .. {V_{STAGES-2}, K_{STAGES-1}}; then one per tile. With one
+  // stage of values: {q, K_0}, and {K_1} if keys have two; then {V_t} and {K_{t+KEY_STAGES}}.
   for (int at = thread; at < BLOCK_ROWS; at += THREADS) {
     int row = first_row + at;
     query_rows[at] = row < rows ? (q_start + row / group) * heads + kv_head * group + row % group : -1;
   }
-  for (int at = thread; at < STAGES * BLOCK_KEYS; at += THREADS) {
+  for (int at = thread; at < KEY_STAGES * BLOCK_KEYS; at += THREADS) {
     int tile = first_tile + at / BLOCK_KEYS;
-    key_rows[tile % (STAGES + 1) * BLOCK_KEYS + at % BLOCK_KEYS] = key_row(tile, at % BLOCK_KEYS);
+    key_rows[tile % (KEY_STAGES + 1) * BLOCK_KEYS + at % BLOCK_KEYS] = key_row(tile, at % BLOCK_KEYS);
   }
   __syncthreads();
   Rows<D>::load<BLOCK_ROWS, THREADS>(base + QUERIES_AT, q, D, query_rows, thread);
 #pragma unroll 1
-  for (int ahead = 0; ahead < STAGES; ahead++) {
+  for (int ahead = 0; ahead < KEY_STAGES; ahead++) {
     load_keys(first_tile + ahead);
     copy_commit();
     if (ahead + 1 < STAGES) load_values(first_tile + ahead);
   }
   let_next_start();  // combine.cu
-  int next_row = thread < BLOCK_KEYS ? key_row(first_tile + STAGES, thread) : -1;
+  int next_row = thread < BLOCK_KEYS ? key_row(first_tile + KEY_STAGES, thread) : -1;
 
   // ---- Roles. Softmax: one row (of which only some threads' rows exist when BLOCK_ROWS * ROW_THREADS < THREADS).
   const int soft_row = thread / ROW_THREADS, soft_lane = thread % ROW_THREADS;
@@ -171,7 +191,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
   float maximum = -INFINITE, sum = 0.0f;
   float output[ROW_TILES][WARP_TILES][4] = {};
 
-  copy_wait<STAGES - 1>();
+  copy_wait<KEY_STAGES - 1>();
   __syncthreads();
 #pragma unroll 1
   for (int tile = first_tile; tile < end_tile; tile++) {
@@ -179,34 +199,42 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
       load_values(tile);
       copy_commit();
     }
-    // ---- Scores of this warp's keys over its share of the depth.
+    // ---- Scores of this warp's rows and keys over its share of the depth.
     {
-      float s[ROW_TILES][KEY_PAIRS * 2][4] = {};
-      const int first_key = warp % SPLIT_KEYS * KEY_PAIRS * 16, first_step = warp / SPLIT_KEYS * WARP_STEPS;
-      const u32 key_tile = base + tile % STAGES * KEY_BYTES, query_tile = base + QUERIES_AT;
+      float s[WARP_ROW_TILES][KEY_PAIRS * 2][4] = {};
+      const int first_row_tile = warp / KEY_WARPS * WARP_ROW_TILES, key_warp = warp % KEY_WARPS;
+      const int first_key = key_warp % SPLIT_KEYS * KEY_PAIRS * 16, first_step = key_warp / SPLIT_KEYS * WARP_STEPS;
+      const u32 query_tile = base + QUERIES_AT + first_row_tile * 16 * Rows<D>::stride;
+      const u32 key_tile = base + tile % KEY_STAGES * KEY_BYTES + first_key * Rows<D>::stride;
+      // Where shares of the depth start at whole permutations the steps' addresses are known but for a constant.
+      constexpr bool whole = SPLIT_DEPTH == 1 || WARP_STEPS % 4 == 0;
+      const u32 first_column = whole ? first_step * 32 : 0;
+      const u32 query_lane = query_tile + Rows<D>::lane_offset(lane) + first_column;
+      const u32 key_lane = key_tile + Rows<D>::lane_offset_right(lane) + first_column;
 #pragma unroll
       for (int i = 0; i < WARP_STEPS; i++) {
-        const int step = first_step + i;
-        if (DEPTH_STEPS % SPLIT_DEPTH != 0 && step >= DEPTH_STEPS) break;
-        u32 a[ROW_TILES][4];
+        if (DEPTH_STEPS % SPLIT_DEPTH != 0 && first_step + i >= DEPTH_STEPS) break;
+        const int step = whole ? i : first_step + i;
+        u32 a[WARP_ROW_TILES][4];
 #pragma unroll
-        for (int m = 0; m < ROW_TILES; m++) {
-          load_matrix_x4(a[m], query_tile + Rows<D>::offset(m * 16 + lane % 16, step * 2 + lane / 16));
+        for (int m = 0; m < WARP_ROW_TILES; m++) {
+          load_matrix_x4(a[m], m * 16 * Rows<D>::stride + Rows<D>::advance(query_lane, step));
         }
 #pragma unroll
         for (int n = 0; n < KEY_PAIRS; n++) {
           u32 b[4];
-          load_matrix_x4(b, key_tile + Rows<D>::offset(first_key + n * 16 + lane % 16, step * 2 + lane / 16));
+          load_matrix_x4(b, n * 16 * Rows<D>::stride + Rows<D>::advance(key_lane, step));
 #pragma unroll
-          for (int m = 0; m < ROW_TILES; m++) {
-            multiply(s[m][n * 2], a[m], b[0], b[2]);
-            multiply(s[m][n * 2 + 1], a[m], b[1], b[3]);
+          for (int m = 0; m < WARP_ROW_TILES; m++) {
+            multiply(s[m][n * 2], a[m], b[0], b[1]);
+            multiply(s[m][n * 2 + 1], a[m], b[2], b[3]);
           }
         }
       }
-      float* to = scores + (warp / SPLIT_KEYS * BLOCK_ROWS + lane / 4) * SCORE_STRIDE + first_key + lane % 4 * 2;
+      float* to = scores + (key_warp / SPLIT_KEYS * BLOCK_ROWS + first_row_tile * 16 + lane / 4) * SCORE_STRIDE +
+                  first_key + lane % 4 * 2;
 #pragma unroll
-      for (int m = 0; m < ROW_TILES; m++) {
+      for (int m = 0; m < WARP_ROW_TILES; m++) {
 #pragma unroll
         for (int n = 0; n < KEY_PAIRS * 2; n++) {
           *(float2*)(to + m * 16 * SCORE_STRIDE + n * 8) = make_float2(s[m][n][0], s[m][n][1]);
@@ -217,7 +245,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     __syncthreads();  // scores are written; everyone has left the previous tile's values and copies
 
     // ---- Softmax: the row's new maximum, the weights, and the factor of what was summed before.
-    if (thread < BLOCK_KEYS) key_rows[(tile + STAGES) % (STAGES + 1) * BLOCK_KEYS + thread] = next_row;
+    if (thread < BLOCK_KEYS) key_rows[(tile + KEY_STAGES) % (KEY_STAGES + 1) * BLOCK_KEYS + thread] = next_row;
     if (BLOCK_ROWS * ROW_THREADS == THREADS || soft_row < BLOCK_ROWS) {
       const int first_key = low + tile * BLOCK_KEYS;
       float s[THREAD_PAIRS][2];
@@ -265,20 +293,30 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     __syncthreads();  // weights are written; everyone has left this tile's keys
 
     if constexpr (STAGES > 1) load_values(tile + STAGES - 1);
-    load_keys(tile + STAGES);
+    load_keys(tile + KEY_STAGES);
     copy_commit();
-    next_row = thread < BLOCK_KEYS ? key_row(tile + STAGES + 1, thread) : -1;
+    next_row = thread < BLOCK_KEYS ? key_row(tile + KEY_STAGES + 1, thread) : -1;
 
     // ---- Output: this warp's columns.
+    float fades[ROW_TILES][2];
+    bool faded = false;
 #pragma unroll
     for (int m = 0; m < ROW_TILES; m++) {
-      const float fade0 = factors[m * 16 + lane / 4], fade1 = factors[m * 16 + 8 + lane / 4];
 #pragma unroll
-      for (int n = 0; n < WARP_TILES; n++) {
-        output[m][n][0] *= fade0;
-        output[m][n][1] *= fade0;
-        output[m][n][2] *= fade1;
-        output[m][n][3] *= fade1;
+      for (int half = 0; half < 2; half++) {
+        fades[m][half] = factors[m * 16 + half * 8 + lane / 4];
+        faded |= fades[m][half] != 1.0f;
+      }
+    }
+    // After the first tiles the maxima seldom change.
+    if (__any_sync(0xffffffff, faded)) {
+#pragma unroll
+      for (int m = 0; m < ROW_TILES; m++) {
+#pragma unroll
+        for (int n = 0; n < WARP_TILES; n++) {
+#pragma unroll
+          for (int e = 0; e < 4; e++) output[m][n][e] *= fades[m][e / 2];
+        }
       }
     }
     const u32 value_tile = base + VALUES_AT + tile % STAGES * VALUE_BYTES;
@@ -311,7 +349,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
       }
     }
     if constexpr (STAGES == 1) {
-      copy_wait<0>();
+      if constexpr (KEY_STAGES == 1) copy_wait<0>();
       __syncthreads();  // the next tile's keys have come; everyone has left this tile's values
     }
   }
@@ -327,7 +365,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
       factors[soft_row] = sum > 0.0f ? 1.0f / sum : 0.0f;
       row_lse[soft_row] = sum > 0.0f ? row_sum : -INFINITE;
       const int at = query_rows[soft_row];
-      if (at >= 0) {
+      if (at >= 0 && share == 0) {
         if (gridDim.y > 1) {
           partial_lse[(i64)blockIdx.y * total_q * heads + at] = row_lse[soft_row];
         } else if (lse != nullptr) {
@@ -355,11 +393,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
         const float x = output[m][n][half * 2] * inverse, y = output[m][n][half * 2 + 1] * inverse;
         if (column >= DV) continue;
         if (gridDim.y > 1) {
-          float* to = partial_o + part_row * DV + column;
+          float* to = partial_o + (part_row * VALUE_SPLITS + share) * DV + column;
           to[0] = x;
           if (DV % 2 == 0 || column + 1 < DV) to[1] = y;
         } else {
-          u16* to = o + (i64)at * DV + column;
+          u16* to = o + ((i64)at * VALUE_SPLITS + share) * DV + column;
           const u32 both = pack(x, y);
           if (DV % 2 == 0) {
             *(u32*)to = both;

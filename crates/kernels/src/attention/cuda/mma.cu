@@ -122,30 +122,30 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     copy_wait<STAGES - 2>();
     __syncthreads();  // this tile has come; everyone has left the previous one
     load_tile(first + (STAGES - 1) * BLOCK_KEYS);
+    const u32 key_tile = base + KEYS_AT + stage * KEY_BYTES, value_tile = base + VALUES_AT + stage * VALUE_BYTES;
     // Addresses are worked out from these in every round: kept over the loop they would cost the products' registers.
-    u32 key_lane = Rows<D>::lane_offset(lane), value_lane = base + VALUES_AT + Rows<DV>::lane_offset(lane);
-    asm volatile("" : "+r"(key_lane), "+r"(value_lane));
-    const u32 key_tile = base + KEYS_AT + stage * KEY_BYTES;
-    value_lane += stage * VALUE_BYTES;
+    u32 query_lane = query_tile + Rows<D>::lane_offset(lane), key_lane = key_tile + Rows<D>::lane_offset_right(lane);
+    u32 value_lane = value_tile + Rows<DV>::lane_offset(lane);
+    asm volatile("" : "+r"(query_lane), "+r"(key_lane), "+r"(value_lane));
     stage = stage + 1 == STAGES ? 0 : stage + 1;
 
     // ---- Scores.
     float s[ROW_TILES][KEY_PAIRS * 2][4] = {};
-#pragma unroll 2
+#pragma unroll
     for (int step = 0; step < DEPTH_STEPS; step++) {
       u32 a[ROW_TILES][4];
 #pragma unroll
       for (int m = 0; m < ROW_TILES; m++) {
-        load_matrix_x4(a[m], query_tile + m * 16 * Rows<D>::stride + Rows<D>::advance(key_lane, step));
+        load_matrix_x4(a[m], m * 16 * Rows<D>::stride + Rows<D>::advance(query_lane, step));
       }
 #pragma unroll
       for (int n = 0; n < KEY_PAIRS; n++) {
         u32 b[4];
-        load_matrix_x4(b, key_tile + n * 16 * Rows<D>::stride + Rows<D>::advance(key_lane, step));
+        load_matrix_x4(b, n * 16 * Rows<D>::stride + Rows<D>::advance(key_lane, step));
 #pragma unroll
         for (int m = 0; m < ROW_TILES; m++) {
-          multiply(s[m][n * 2], a[m], b[0], b[2]);
-          multiply(s[m][n * 2 + 1], a[m], b[1], b[3]);
+          multiply(s[m][n * 2], a[m], b[0], b[1]);
+          multiply(s[m][n * 2 + 1], a[m], b[2], b[3]);
         }
       }
     }
