@@ -1,8 +1,8 @@
 use super::{Context, Need, Rule, Text};
 use crate::gpu;
-use crate::torch_build::published;
+use crate::torch_code::TorchCode;
 use crate::version::dotted;
-use facts::{Confidence, Finding, Machine, MachineKind, PyEnv, Severity};
+use facts::{Finding, Machine, MachineKind, PyEnv, Severity};
 
 pub(super) const RULE: Rule = Rule {
     id: "capability-warning",
@@ -39,7 +39,9 @@ fn check(context: &Context) -> Vec<Finding> {
 }
 
 fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
-    let build = published(machine, env)?;
+    let code = TorchCode::of(machine, env)?;
+    let (newest, list) = (code.newest(), code.evidence());
+    let unserved = code.unserved();
     let torch = env.torch.as_ref()?;
     // On Tegra code of another minor capability does not run: nothing is harmless there.
     if machine.kind == MachineKind::Jetson {
@@ -47,11 +49,11 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
     }
     let (gpu, sm) = gpu::capabilities(machine)
         .into_iter()
-        .find(|(_, sm)| *sm > build.newest() && build.runs_on(*sm))?;
+        .find(|(_, sm)| *sm > newest && unserved.iter().all(|(_, other)| other != sm))?;
     let finding = RULE
         .finding(
             Severity::Info,
-            Confidence::Likely,
+            code.confidence(),
             format!(
                 "torch {} in {} may warn that {} ({}) is above its range; it runs all the same",
                 torch.version,
@@ -61,12 +63,12 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
             ),
         )
         .evidence(gpu::describe(gpu), gpu.name.source.clone())
-        .evidence(format!("that build has {}", build.architectures()), build.source.to_string())
+        .evidence(list.what, list.source)
         .cause(format!(
             "The warning compares {} with the highest listed architecture, {}; code for a capability runs on later \
              ones of the same major number.",
             dotted(sm),
-            dotted(build.newest())
+            dotted(newest)
         ))
         .done();
     Some(finding)
@@ -74,11 +76,17 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use crate::test_support::{Case, env, machines};
+    use crate::test_support::{Case, env, machines, with_code};
     use facts::{Confidence::*, Severity::*};
 
     pub(super) fn cases() -> Vec<Case> {
         let torch = |version: &str, cuda: &str| vec![env("/v").torch(version, Some(cuda)).build()];
+        let built = |images: &[&str]| {
+            let env = env("/v").torch("2.9.1+cu130", Some("13.0"));
+            vec![
+                env.compiled("torch", "torch/lib/libtorch_cuda.so", with_code(400, images)).build(),
+            ]
+        };
         vec![
             Case::new("GB10 on sm_120 builds", machines::gb10(), torch("2.9.1+cu130", "13.0"))
                 .finds(
@@ -86,6 +94,12 @@ mod tests {
                     Likely,
                     &["NVIDIA GB10 (12.1)", "it runs all the same", "sm_120 compute_120", "12.0"],
                 ),
+            Case::new("GB10, by the bytes", machines::gb10(), built(&["sm_90", "sm_120"])).finds(
+                Info,
+                Certain,
+                &["that build has sm_90 sm_120 [/v/lib/python3.12/site-packages/torch/lib/libtorch_cuda.so]"],
+            ),
+            Case::new("GB10, by the bytes without 12.0", machines::gb10(), built(&["sm_90", "sm_100"])),
             Case::new(
                 "GB10 on the limited cu129 wheel",
                 machines::gb10(),

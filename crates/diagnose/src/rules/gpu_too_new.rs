@@ -1,7 +1,7 @@
 use super::gpu_too_old::{finding, unserved};
 use super::{Context, Need, Rule, Text};
 use crate::remedy::another_torch;
-use crate::torch_build::published;
+use crate::torch_code::TorchCode;
 use crate::version::dotted;
 use facts::{Finding, Machine, PyEnv};
 
@@ -19,8 +19,7 @@ It shows as
 and then as
   CUDA error: no kernel image is available for execution on the device
 
-Seen by comparing the GPU's compute capability with the published list of the installed build; the embedded code itself
-is not read.
+Seen by reading the images in libtorch_cuda.so; where that cannot be read, from the published list of the build.
 
 Install a build whose list has the architecture.",
     links: &[
@@ -55,9 +54,9 @@ fn check(context: &Context) -> Vec<Finding> {
 }
 
 fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
-    let build = published(machine, env)?;
-    let (gpu, sm) = unserved(machine, build).into_iter().find(|(_, sm)| *sm >= build.oldest())?;
-    let cause = match build.ptx {
+    let code = TorchCode::of(machine, env)?;
+    let (gpu, sm) = unserved(machine, &code).into_iter().find(|(_, sm)| *sm >= code.oldest())?;
+    let cause = match code.ptx() {
         Some(ptx) => format!(
             "This build has no machine code for {}, and its PTX for {} serves only newer GPUs.",
             dotted(sm),
@@ -68,12 +67,12 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
             dotted(sm)
         ),
     };
-    Some(finding(&RULE, machine, env, build, (gpu, sm), "too new for", cause))
+    Some(finding(&RULE, machine, env, &code, (gpu, sm), "too new for", cause))
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::test_support::{Case, env, machines};
+    use crate::test_support::{Case, env, machines, with_code};
     use facts::{Confidence::*, Severity::*};
 
     pub(super) fn cases() -> Vec<Case> {
@@ -82,6 +81,12 @@ mod tests {
         let rtx5090 =
             || machines::x86_with("NVIDIA GeForce RTX 5090", (12, 0), "575.57.08", (12, 9));
         let b200 = || machines::x86_with("NVIDIA B200", (10, 0), "580.95.05", (13, 0));
+        let built = |images: &[&str]| {
+            let env = env("/v").torch("2.7.1+cu126", Some("12.6"));
+            vec![
+                env.compiled("torch", "torch/lib/libtorch_cuda.so", with_code(400, images)).build(),
+            ]
+        };
         vec![
             Case::new("RTX 5090 on cu126", rtx5090(), torch("2.7.1+cu126", "12.6")).finds(
                 Error,
@@ -125,6 +130,12 @@ mod tests {
                 torch("2.6.0+cu126", "12.6"),
             )
             .finds(Error, Likely, &["NVIDIA GB200 (sm_100) is too new", "whl/cu128"]),
+            Case::new("by the bytes", rtx5090(), built(&["sm_80", "sm_90"])).finds(
+                Error,
+                Certain,
+                &["that build has sm_80 sm_90 [/v/lib/python3.12/site-packages/torch/lib/libtorch_cuda.so]"],
+            ),
+            Case::new("by the bytes it has PTX", rtx5090(), built(&["sm_80", "compute_80 8.5"])),
             Case::new("RTX 5090 on cu128", rtx5090(), torch("2.9.1+cu128", "12.8")),
             Case::new(
                 "RTX 4090 runs the code of 8.6",

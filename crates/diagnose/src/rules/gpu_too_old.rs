@@ -1,11 +1,11 @@
 use super::{Context, Need, Rule, Text};
-use crate::data::torch_builds::Build;
-use crate::gpu::{self, Sm};
+use crate::gpu::Sm;
 use crate::remedy::{Installer, another_torch};
-use crate::torch_build::{installed, published};
+use crate::torch_build::installed;
 use crate::torch_choice::choose;
+use crate::torch_code::TorchCode;
 use crate::version::dotted;
-use facts::{Confidence, Finding, Gpu, Machine, MachineKind, PyEnv, Severity};
+use facts::{Finding, Gpu, Machine, MachineKind, PyEnv, Severity};
 
 pub(super) const RULE: Rule = Rule {
     id: "gpu-too-old",
@@ -21,8 +21,7 @@ It shows as a warning when CUDA starts,
 and then as
   CUDA error: no kernel image is available for execution on the device
 
-Seen by comparing the GPU's compute capability with the published list of the installed build; the embedded code itself
-is not read.
+Seen by reading the images in libtorch_cuda.so; where that cannot be read, from the published list of the build.
 
 Install the cu126 build of torch 2.14 or older.",
     links: &[
@@ -56,22 +55,20 @@ fn check(context: &Context) -> Vec<Finding> {
 }
 
 fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
-    let build = published(machine, env)?;
-    let (gpu, sm) = unserved(machine, build).into_iter().find(|(_, sm)| *sm < build.oldest())?;
+    let code = TorchCode::of(machine, env)?;
+    let (gpu, sm) = unserved(machine, &code).into_iter().find(|(_, sm)| *sm < code.oldest())?;
     let cause = format!(
         "The oldest architecture in this build is {}, and code for a newer GPU does not run on an older one.",
-        dotted(build.oldest())
+        dotted(code.oldest())
     );
-    Some(finding(&RULE, machine, env, build, (gpu, sm), "too old for", cause))
+    Some(finding(&RULE, machine, env, &code, (gpu, sm), "too old for", cause))
 }
 
 /// The GPUs a build has no code for. A Jetson older than Thor is another rule's matter.
-pub(super) fn unserved<'a>(machine: &'a Machine, build: &Build) -> Vec<(&'a Gpu, Sm)> {
-    let served = |sm: Sm| match machine.kind {
-        MachineKind::Jetson => sm.0 < 11 || build.sm.contains(&sm),
-        _ => build.runs_on(sm),
-    };
-    gpu::capabilities(machine).into_iter().filter(|(_, sm)| !served(*sm)).collect()
+pub(super) fn unserved<'a>(machine: &Machine, code: &TorchCode<'a>) -> Vec<(&'a Gpu, Sm)> {
+    let mut gpus = code.unserved();
+    gpus.retain(|(_, sm)| machine.kind != MachineKind::Jetson || sm.0 >= 11);
+    gpus
 }
 
 /// What both architecture rules say: the GPU, the build's list, and a build that fits.
@@ -79,7 +76,7 @@ pub(super) fn finding(
     rule: &Rule,
     machine: &Machine,
     env: &PyEnv,
-    build: &Build,
+    code: &TorchCode<'_>,
     (gpu, sm): (&Gpu, Sm),
     relation: &str,
     cause: String,
@@ -100,9 +97,10 @@ pub(super) fn finding(
             ),
         ],
     };
+    let list = code.evidence();
     rule.finding(
         Severity::Error,
-        Confidence::Likely,
+        code.confidence(),
         format!(
             "{} (sm_{}{}) is {relation} torch {version} in {}",
             gpu.name.value, sm.0, sm.1, env.root
@@ -110,7 +108,7 @@ pub(super) fn finding(
     )
     .evidence(format!("compute capability {}", dotted(sm)), capability)
     .evidence(format!("torch {version}"), source)
-    .evidence(format!("that build has {}", build.architectures()), build.source.to_string())
+    .evidence(list.what, list.source)
     .cause(cause)
     .fix(fix)
     .done()
@@ -118,7 +116,7 @@ pub(super) fn finding(
 
 #[cfg(test)]
 mod tests {
-    use crate::test_support::{Case, env, machines};
+    use crate::test_support::{Case, env, machines, with_code};
     use facts::{Confidence::*, Severity::*};
 
     pub(super) fn cases() -> Vec<Case> {
@@ -127,6 +125,12 @@ mod tests {
         let p100 = || machines::x86_with("Tesla P100-PCIE-16GB", (6, 0), "570.148.08", (12, 8));
         let v100 = || machines::x86_with("Tesla V100-SXM2-32GB", (7, 0), "580.95.05", (13, 0));
         let k40 = || machines::x86_with("Tesla K40c", (3, 5), "470.256.02", (11, 4));
+        let built = |images: &[&str]| {
+            let env = env("/v").torch("2.12.0.dev20260101+cu130", Some("13.0"));
+            vec![
+                env.compiled("torch", "torch/lib/libtorch_cuda.so", with_code(400, images)).build(),
+            ]
+        };
         vec![
             Case::new("Pascal on cu128", p100(), torch("2.9.1+cu128", "12.8")).finds(
                 Error,
@@ -158,6 +162,16 @@ mod tests {
                 Likely,
                 &["no published CUDA build", "whl/cpu"],
             ),
+            Case::new("Pascal, by the bytes of a build nobody published", p100(), built(&["sm_75", "sm_80"]))
+                .finds(
+                    Error,
+                    Certain,
+                    &[
+                        "Tesla P100-PCIE-16GB (sm_60) is too old for torch 2.12.0.dev20260101+cu130",
+                        "that build has sm_75 sm_80 [/v/lib/python3.12/site-packages/torch/lib/libtorch_cuda.so]",
+                    ],
+                ),
+            Case::new("the label says no, the bytes say yes", p100(), built(&["sm_60", "sm_80"])),
             Case::new("Pascal on cu126", p100(), torch("2.14.0+cu126", "12.6")),
             Case::new("Volta on cu128 of 2.10", v100(), torch("2.10.0+cu128", "12.8")),
             Case::new("too new is another rule", machines::gb10(), torch("2.9.1+cu126", "12.6")),

@@ -1,9 +1,9 @@
 use super::{Context, Need, Rule, Text};
 use crate::gpu;
 use crate::remedy::Installer;
-use crate::torch_build::published;
+use crate::torch_code::TorchCode;
 use crate::version::dotted;
-use facts::{Confidence, Finding, MachineKind, PyEnv, Severity};
+use facts::{Finding, MachineKind, PyEnv, Severity};
 
 pub(super) const RULE: Rule = Rule {
     id: "jetson-server-wheel",
@@ -16,7 +16,7 @@ support that, so an Orin (8.7) finds nothing to run. A Thor (11.0) is served by 
 It shows as torch.cuda.is_available() being True and then, at the first kernel,
   CUDA error: no kernel image is available for execution on the device
 
-Seen from the label of the torch wheel and the machine being a Tegra; the embedded code itself is not read.
+Seen by the machine being a Tegra and the images in libtorch_cuda.so; where that cannot be read, by the wheel's label.
 
 Install the wheel NVIDIA builds for the JetPack release, or build torch with TORCH_CUDA_ARCH_LIST=8.7.",
     links: &[
@@ -57,23 +57,23 @@ fn check(context: &Context) -> Vec<Finding> {
 }
 
 fn judge(context: &Context, env: &PyEnv) -> Option<Finding> {
-    let build = published(context.machine, env)?;
+    let code = TorchCode::of(context.machine, env)?;
+    let list = code.evidence();
     let torch = env.torch.as_ref()?;
-    let capabilities = gpu::capabilities(context.machine);
     // From Thor on, a Jetson takes the server wheels: an architecture missing there is `gpu-too-new`'s matter.
-    let (gpu, sm) = capabilities.into_iter().find(|(_, sm)| sm.0 < 11 && !build.sm.contains(sm))?;
+    let (gpu, sm) = code.unserved().into_iter().find(|(_, sm)| sm.0 < 11)?;
     let installer = Installer::of(env);
     let finding = RULE
         .finding(
             Severity::Error,
-            Confidence::Likely,
+            code.confidence(),
             format!(
                 "torch {} in {} is the wheel for Arm servers; it has no code for this Jetson's sm_{}{}",
                 torch.version, env.root, sm.0, sm.1
             ),
         )
         .evidence(format!("version {}", torch.version), torch.source.clone())
-        .evidence(format!("that wheel has {}", build.architectures()), build.source.to_string())
+        .evidence(list.what, list.source)
         .evidence(gpu::describe(gpu), gpu.name.source.clone())
         .cause(format!(
             "On Tegra machine code runs only on the architecture it was built for, and the server wheels are not \
@@ -105,7 +105,7 @@ mod tests {
                     Likely,
                     &[
                         "sm_87",
-                        "that wheel has sm_80 sm_90",
+                        "that build has sm_80 sm_90",
                         "Orin (nvgpu) (compute capability 8.7)",
                         "/v/bin/python -m pip uninstall --yes torch",
                         "export TORCH_CUDA_ARCH_LIST=8.7",

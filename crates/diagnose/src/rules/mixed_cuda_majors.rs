@@ -19,7 +19,7 @@ It shows as
 (or .so.13), and, where both are found, as undefined symbols or two cuDNNs in one process.
 
 Seen in the names and labels of the installed distributions (nvidia-*-cu12, cupy-cuda13x, +cu128) and in
-torch/version.py; which library a file really asks for is not read.
+torch/version.py; `missing-cuda-library` tells which file asks for a library that is not there.
 
 Keep torch's major version: take out what no package asks for, and replace the rest by builds for that version.",
     links: &[

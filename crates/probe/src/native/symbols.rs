@@ -32,7 +32,7 @@ pub(crate) struct Symbols {
     versym: Vec<u8>,
     required: BTreeMap<u16, (String, String)>,
     defined: BTreeMap<u16, String>,
-    /// Hash and index of every exported symbol, by hash.
+    /// Hash (with its last bit set, as `.gnu.hash` does not keep it) and index of every exported symbol, by hash.
     exports: Vec<(u32, u32)>,
 }
 
@@ -62,13 +62,49 @@ pub(crate) fn read<'data, R: ReadRef<'data>>(data: R) -> Result<Symbols, &'stati
     for version in file.defined_versions(&dynamic)? {
         symbols.defined.insert(version.index, version.name);
     }
+    let hashes = hashes(&file, &dynamic, count);
     let mut exports: Vec<(u32, u32)> = (symbols.entries().iter().enumerate())
         .filter(|(_, symbol)| is_export(symbol))
-        .map(|(index, symbol)| (elf::gnu_hash(symbols.name(symbol)), index as u32))
+        .map(|(index, symbol)| {
+            // Hashing the names of libtorch_cpu.so takes longer than all the rest: the file has done it already.
+            let known = hashes.as_ref().and_then(|(base, words)| {
+                let at = index.checked_sub(*base)?.checked_mul(4)?;
+                Some(u32::from_le_bytes(words.get(at..at.checked_add(4)?)?.try_into().ok()?))
+            });
+            (known.unwrap_or_else(|| elf::gnu_hash(symbols.name(symbol))) | 1, index as u32)
+        })
         .collect();
     exports.sort_unstable();
     symbols.exports = exports;
     Ok(symbols)
+}
+
+/// The chains of `.gnu.hash`: the index of its first symbol and, from that on, the hash of each, whose last bit ends a
+/// chain.
+fn hashes<'data, R: ReadRef<'data>>(
+    file: &File<'data, R>,
+    dynamic: &Dynamic,
+    count: u64,
+) -> Option<(usize, &'data [u8])> {
+    let (base, chains) = chains(file, dynamic)?;
+    let size = count.checked_sub(base)?.checked_mul(4)?;
+    Some((base as usize, file.data.read_bytes_at(chains, size.min(LARGEST_TABLE)).ok()?))
+}
+
+/// The index of the first symbol in `.gnu.hash`, and where its chains begin.
+fn chains<'data, R: ReadRef<'data>>(
+    file: &File<'data, R>,
+    dynamic: &Dynamic,
+) -> Option<(u64, u64)> {
+    let (offset, _) = file.offset_of(dynamic.gnu_hash?)?;
+    let word = |at: u64| word_at(file, offset.checked_add(at)?);
+    let (buckets, base, bloom) = (word(0)?, word(4)?, word(8)?);
+    let tables = u64::from(bloom) * 8 + u64::from(buckets) * 4;
+    Some((base.into(), offset.checked_add(16)?.checked_add(tables)?))
+}
+
+fn word_at<'data, R: ReadRef<'data>>(file: &File<'data, R>, at: u64) -> Option<u32> {
+    Some(u32::from_le_bytes(file.data.read_bytes_at(at, 4).ok()?.try_into().ok()?))
 }
 
 /// Copies a block out of the file; the reader's own copy goes when it does.
@@ -90,25 +126,21 @@ fn count_by_hash<'data, R: ReadRef<'data>>(
     file: &File<'data, R>,
     dynamic: &Dynamic,
 ) -> Option<u64> {
+    let (base, chains) = chains(file, dynamic)?;
     let (offset, _) = file.offset_of(dynamic.gnu_hash?)?;
-    let word = |at: u64| -> Option<u32> {
-        Some(u32::from_le_bytes(file.data.read_bytes_at(at, 4).ok()?.try_into().ok()?))
-    };
-    let (buckets, base, bloom) = (word(offset)?, word(offset + 4)?, word(offset + 8)?);
-    let first = offset.checked_add(16)?.checked_add(u64::from(bloom) * 8)?;
-    let size = u64::from(buckets) * 4;
-    let table = file.data.read_bytes_at(first, size.min(LARGEST_TABLE)).ok()?;
-    let last = table
+    let size = u64::from(word_at(file, offset)?) * 4;
+    let buckets =
+        file.data.read_bytes_at(chains.checked_sub(size)?, size.min(LARGEST_TABLE)).ok()?;
+    let last = buckets
         .chunks_exact(4)
         .filter_map(|bytes| bytes.try_into().ok().map(u32::from_le_bytes))
         .max()?;
     let mut index = u64::from(last);
-    let chains = first.checked_add(size)?;
     // A chain ends at the first odd hash; chains are short, so one that is not is a torn file.
     for _ in 0..10_000 {
-        let at = index.checked_sub(base.into())?.checked_mul(4)?.checked_add(chains)?;
+        let at = index.checked_sub(base)?.checked_mul(4)?.checked_add(chains)?;
         index += 1;
-        if word(at)? & 1 == 1 {
+        if word_at(file, at)? & 1 == 1 {
             return Some(index);
         }
     }
@@ -154,9 +186,10 @@ impl Symbols {
 
     /// Whether the loader takes a symbol from this file, by the rules of glibc's check_match.
     pub(crate) fn provides(&self, wanted: &Undefined<'_>) -> bool {
-        let from = self.exports.partition_point(|(hash, _)| *hash < wanted.hash);
+        let wanted_hash = wanted.hash | 1;
+        let from = self.exports.partition_point(|(hash, _)| *hash < wanted_hash);
         let entries = self.entries();
-        self.exports[from..].iter().take_while(|(hash, _)| *hash == wanted.hash).any(
+        self.exports[from..].iter().take_while(|(hash, _)| *hash == wanted_hash).any(
             |(_, index)| {
                 let index = *index as usize;
                 let Some(symbol) = entries.get(index) else { return false };

@@ -101,6 +101,19 @@ fn the_seed_itself_is_whole() {
     assert_eq!(symbols.undefined().count(), 2);
 }
 
+/// The loader reads no section headers, and a file can be without.
+#[test]
+fn a_file_without_section_headers() {
+    let mut bytes = seed().to_vec();
+    for at in [40..48, 58..64] {
+        bytes[at].fill(0);
+    }
+    let (whole, bare) = (symbols::read(seed()).unwrap(), symbols::read(bytes.as_slice()).unwrap());
+    assert_eq!(bare.undefined().collect::<Vec<_>>(), whole.undefined().collect::<Vec<_>>());
+    assert_eq!(bare.beginning_with(b"", 100), whole.beginning_with(b"", 100));
+    assert_eq!(elf::parse(bytes.as_slice()).unwrap().needed, ["libdep.so"]);
+}
+
 /// Every length a file can be cut to.
 #[test]
 fn a_file_that_ends_anywhere() {
