@@ -14,7 +14,7 @@
 //
 // Arguments, in this order
 //   map_q, map_k  CUtensorMap by value, 16-bit elements, dimensions from the innermost: channel, head, row, batch,
-//       128-byte swizzle, box {64, 1, 64, 1} for q and {64, 1, 2 BLOCK_K / SHARE, 1} for k. Dense: [B, T, heads,
+//       128-byte swizzle, box {64, 1, 64, 1} for q and {64, 1, 2 BLOCK_K, 1} for k. Dense: [B, T, heads,
 //       channels]. Packed: batch 1, row = token. Out of bounds fill: zero. An extent of 0 is encoded as 1.
 //   map_v, map_v_high  the same with dimensions channel of the group, row, group of 64 channels, head, batch; box
 //       {64, 8, G, 1, 1} with G = floor(DV / 128) groups, and for map_v_high the other DV / 64 - G
@@ -29,10 +29,10 @@
 //   section     i32, at least 1: (sequence, head) pairs that are worked on together; 1 is best for long sequences
 //   scale, softcap   f32, both above 0 (softcap is read where SOFTCAP is 1)
 //
-// Launch: grid = B * H * ceil(queries / (64 SHARE)) * 2 SHARE (nothing to launch when that is 0), block = 384, dynamic
+// Launch: grid = 2 * B * H * ceil(queries / 64) (nothing to launch when that is 0), block = 384, dynamic
 // shared memory = SHARED_BYTES of hopper_wide.cuh, which is at most 232448. The cluster's shape is in the kernel.
 
-extern "C" __global__ void __launch_bounds__(384, 1) __cluster_dims__(CLUSTER, 1, 1)
+extern "C" __global__ void __launch_bounds__(384, 1) __cluster_dims__(SPLIT, 1, 1)
     attention_hopper_cluster(const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,
                              const __grid_constant__ TensorMap map_v, const __grid_constant__ TensorMap map_v_high,
                              u16* output, float* lse, const int* cu_queries, const int* cu_keys, const int* key_counts,

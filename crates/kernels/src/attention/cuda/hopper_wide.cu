@@ -1,5 +1,5 @@
-// Attention forward for Hopper (sm_90a), wide heads: o = softmax(scale Q K^T + mask) V, and lse, for D = 320 to 576 and
-// DV = 128 to 512, multiples of 64, at their exact widths (so MLA's D 576, DV 512 too).
+// Attention forward for Hopper (sm_90a), wide heads: o = softmax(scale Q K^T + mask) V, and lse, for D = 320 to 640 and
+// DV = 128 to 640, multiples of 64, at their exact widths (so MLA's D 576, DV 512 too).
 //
 // A block has 64 query rows, which two consumer warpgroups share: of the scores each has half the keys, of the output
 // half the channels. A producer warp copies keys and values in stages of about 16 KiB. README-hopper-wide.md derives it.
@@ -13,12 +13,13 @@
 //   D, DV       channels of q and k, of v and o
 //   MASK        0: every query sees every key; 1: window_left and window_right hold
 //   SOFTCAP     1: logits are capped
-//   SHARE       blocks of a cluster that share their copies of keys and values by multicast, 1 (default) or 2
-//   BLOCK_K, V_KEYS, STAGES, AHEAD   of the schedule; the defaults are the measured best
+//   BLOCK_K     keys of a warpgroup in a step: 64, or 48 where DV > 512; the launcher needs it for map_k, the default is
+//               right
+//   V_KEYS, STAGES, JUDGE   of the schedule; the defaults are the measured best
 //
 // Arguments, in this order
 //   map_q, map_k  CUtensorMap by value, 16-bit elements, dimensions from the innermost: channel, head, row, batch,
-//       128-byte swizzle, box {64, 1, 64, 1} for q and {64, 1, 2 BLOCK_K / SHARE, 1} for k. Dense: [B, T, heads,
+//       128-byte swizzle, box {64, 1, 64, 1} for q and {64, 1, 2 BLOCK_K, 1} for k. Dense: [B, T, heads,
 //       channels]. Packed: batch 1, row = token. Out of bounds fill: zero. An extent of 0 is encoded as 1.
 //   map_v  the same with dimensions channel of the group, row, group of 64 channels, head, batch; box {64, 8, DV / 64, 1, 1}
 //   o    [B, Tq, H, DV] or [total, H, DV], 16-byte aligned
@@ -32,16 +33,10 @@
 //   section     i32, at least 1: (sequence, head) pairs that are worked on together; 1 is best for long sequences
 //   scale, softcap   f32, both above 0 (softcap is read where SOFTCAP is 1)
 //
-// Launch: grid = B * H * ceil(queries / (64 SHARE)) * SHARE (nothing to launch when that is 0), block = 384, dynamic
+// Launch: grid = B * H * ceil(queries / 64) (nothing to launch when that is 0), block = 384, dynamic
 // shared memory = SHARED_BYTES of hopper_wide.cuh, which is at most 232448.
 
-#if CLUSTER > 1
-#define CLUSTER_SHAPE __cluster_dims__(CLUSTER, 1, 1)
-#else
-#define CLUSTER_SHAPE
-#endif
-
-extern "C" __global__ void __launch_bounds__(384, 1) CLUSTER_SHAPE
+extern "C" __global__ void __launch_bounds__(384, 1)
     attention_hopper_wide(const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,
                           const __grid_constant__ TensorMap map_v, u16* output, float* lse, const int* cu_queries,
                           const int* cu_keys, const int* key_counts, int batch, int heads, int kv_heads, int queries,

@@ -5,11 +5,10 @@
 // STEP_K = 2 BLOCK_K keys, in P V its own part of the channels, so that the accumulator of 64 x 512 floats, which is
 // half of all registers, is spread over 256 threads. Weights P go through shared memory.
 //
-// Channels are dealt in groups of 64, one 128-byte swizzled box row each. With SPLIT 2 two blocks of a cluster deal
+// Channels are dealt in groups of 64, one 128-byte swizzled box row each. With SPLIT 2 the two blocks of a cluster deal
 // them out: block 0 has the first half of the channels of Q and K (the larger one, where the number of groups is odd)
 // and the first half of those of V (the smaller one then, so that the work is the same). Partial scores are exchanged
-// over distributed shared memory. SHARE blocks of a cluster have neighbouring rows and the same channels; each loads
-// its share of every stage for all of them by multicast.
+// over distributed shared memory.
 
 #define SPLIT_OF(groups, high) (SPLIT == 1 ? (groups) : (high) ? ((groups) + 1) / 2 : (groups) / 2)
 #define QK_GROUPS (D / 64)
@@ -17,13 +16,12 @@
 #define QK_GROUPS_MOST SPLIT_OF(QK_GROUPS, 1)
 #define V_GROUPS_MOST SPLIT_OF(V_GROUPS, 1)
 #define V_GROUPS_LEAST SPLIT_OF(V_GROUPS, 0)
-#define CLUSTER (SPLIT * SHARE)
 #define STEP_K (2 * BLOCK_K)
 
 // A stage holds 64 channels of STEP_K keys, [key][64], or all channels of V_KEYS values, [V_KEYS / 8][group][8][64]:
-// so both are released as soon as one product has read them, and no stage waits for a whole tile.
+// so a stage is released as soon as one product has read it, and none waits for a whole tile.
 #ifndef V_KEYS
-#define V_KEYS 16
+#define V_KEYS (SPLIT == 1 && DV <= 320 ? 32 : 16)
 #endif
 #define V_STAGES (STEP_K / V_KEYS)
 #define K_BYTES (STEP_K * 128)
@@ -32,7 +30,7 @@
 
 // Shared memory, from a base aligned to 1024 bytes.
 #define Q_BYTES (QK_GROUPS_MOST * 64 * 128)
-#define P_BYTES (64 * STEP_K * 2)
+#define P_BYTES ((STEP_K + 63) / 64 * 64 * 64 * 2)
 #define X_BYTES (SPLIT == 2 ? 2 * 64 * BLOCK_K * 4 : 0)
 #define AT_Q 0
 #define AT_P (AT_Q + Q_BYTES)
@@ -54,25 +52,24 @@
 #define MAXIMA_STORED 4
 #define OWN 5  // and 6: within one warpgroup
 
-// Products that run while the softmax between them is done, in stages.
-#ifndef AHEAD
-#define AHEAD 2
+// The stage of values beside whose product new scores are judged: late enough for the peer's part of them to have come,
+// early enough for the products that follow to hide it. Measured.
+#ifndef JUDGE
+#define JUDGE (V_STAGES * 5 / 8)
 #endif
 
 // One block's part of the work.
 struct Part {
-  u32 base;         // of shared memory
-  int half, share;  // place in the cluster: rank = share * SPLIT + half
+  u32 base;  // of shared memory
+  int half;  // rank in the cluster
   int qk_groups, qk_first, v_groups, v_first;
   int step_begin, step_end;
 };
 
 DEVICE Part part_of(u32 base, const Tile& tile) {
   Part part;
-  const u32 rank = cluster_rank();
   part.base = base;
-  part.half = rank % SPLIT;
-  part.share = rank / SPLIT;
+  part.half = SPLIT == 1 ? 0 : cluster_rank();
   part.qk_groups = part.half == 0 ? QK_GROUPS_MOST : QK_GROUPS - QK_GROUPS_MOST;
   part.qk_first = part.half == 0 ? 0 : QK_GROUPS_MOST;
   part.v_groups = part.half == 0 ? V_GROUPS_LEAST : V_GROUPS - V_GROUPS_LEAST;
@@ -91,64 +88,41 @@ struct Ring {
   }
 };
 
-// Boxes of 64 channels come by four dimensions: channel, head, row, batch.
-DEVICE void load_box(u32 to, const TensorMap* map, u32 full, int half, int channel, int head, int row, int batch) {
-#if SHARE == 1
-  tma_load_4d(to, map, full, channel, head, row, batch);
-#else
-  u16 blocks = 0;
-#pragma unroll
-  for (int i = 0; i < SHARE; i++) blocks |= 1 << i * SPLIT;
-  tma_load_4d_multicast(to, map, full, blocks << half, channel, head, row, batch);
-#endif
-}
-
-// Values come by five: channel of the group, row, group, head, batch, eight rows of all groups at once.
-DEVICE void load_values(u32 to, const TensorMap* map, u32 full, int half, int row, int group, int head, int batch) {
-#if SHARE == 1
+// Values come by five dimensions: channel of the group, row, group, head, batch; eight rows of all groups at once.
+DEVICE void load_values(u32 to, const TensorMap* map, u32 full, int row, int group, int head, int batch) {
   asm volatile(
       "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes "
       "[%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(to),
       "l"(map), "r"(full), "r"(0), "r"(row), "r"(group), "r"(head), "r"(batch)
       : "memory");
-#else
-  u16 blocks = 0;
-#pragma unroll
-  for (int i = 0; i < SHARE; i++) blocks |= 1 << i * SPLIT;
-  blocks <<= half;
-  asm volatile(
-      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
-      "[%0], [%1, {%4, %5, %6, %7, %8}], [%2], %3;" ::"r"(to),
-      "l"(map), "r"(full), "h"(blocks), "r"(0), "r"(row), "r"(group), "r"(head), "r"(batch)
-      : "memory");
-#endif
 }
 
 // One thread issues all of a block's copies: the keys of a step go ahead of the values of the step before, in the
 // order in which the consumers take them.
 DEVICE void produce(const Part& part, const Plan& plan, const TensorMap* map_q, const TensorMap* map_k,
                     const TensorMap* map_v) {
-  const int kv_head = plan.kv_head, kv_batch = plan.kv_batch;
   const int key_row = plan.first_row - plan.tile.block_begin * BLOCK_K;
   const u32 q_full = part.base + AT_Q_FULL;
   mbarrier_expect(q_full, part.qk_groups * 8192);
 #pragma unroll 1
   for (int c = 0; c < part.qk_groups; c++) {
-    tma_load_4d(part.base + AT_Q + c * 8192, map_q, q_full, 64 * (part.qk_first + c), plan.tile.head,
-                plan.q_row + 64 * part.share, plan.q_batch);
+    tma_load_4d(part.base + AT_Q + c * 8192, map_q, q_full, 64 * (part.qk_first + c), plan.tile.head, plan.q_row,
+                plan.q_batch);
   }
   Ring ring = {0, 0};
+  // Waits until the next stage is free, and announces what comes into it.
+  auto claim = [&](u32 bytes) {
+    mbarrier_wait(part.base + AT_EMPTY + 8 * ring.stage, ring.parity ^ 1);
+    mbarrier_expect(part.base + AT_FULL + 8 * ring.stage, bytes);
+  };
 #pragma unroll 1
   for (int step = part.step_begin; step <= part.step_end; step++) {
     if (step < part.step_end) {
-      const int row = key_row + step * STEP_K + part.share * (STEP_K / SHARE);
 #pragma unroll 1
       for (int c = 0; c < part.qk_groups; c++) {
-        const u32 full = part.base + AT_FULL + 8 * ring.stage;
-        mbarrier_wait(part.base + AT_EMPTY + 8 * ring.stage, ring.parity ^ 1);
-        mbarrier_expect(full, K_BYTES);
-        load_box(part.base + AT_STAGES + ring.stage * STAGE_BYTES + part.share * (K_BYTES / SHARE), map_k, full,
-                 part.half, 64 * (part.qk_first + c), kv_head, row, kv_batch);
+        claim(K_BYTES);
+        tma_load_4d(part.base + AT_STAGES + ring.stage * STAGE_BYTES, map_k, part.base + AT_FULL + 8 * ring.stage,
+                    64 * (part.qk_first + c), plan.kv_head, key_row + step * STEP_K, plan.kv_batch);
         ring.advance();
       }
     }
@@ -156,14 +130,12 @@ DEVICE void produce(const Part& part, const Plan& plan, const TensorMap* map_q, 
       const int row = key_row + (step - 1) * STEP_K;
 #pragma unroll 1
       for (int i = 0; i < V_STAGES; i++) {
-        const u32 full = part.base + AT_FULL + 8 * ring.stage;
-        mbarrier_wait(part.base + AT_EMPTY + 8 * ring.stage, ring.parity ^ 1);
-        mbarrier_expect(full, V_KEYS * 128 * part.v_groups);
+        claim(V_KEYS * 128 * part.v_groups);
 #pragma unroll
-        for (int j = 0; j < V_KEYS / 8 / SHARE; j++) {
-          const int octet = j * SHARE + part.share;
-          load_values(part.base + AT_STAGES + ring.stage * STAGE_BYTES + octet * part.v_groups * 1024, map_v, full,
-                      part.half, row + i * V_KEYS + 8 * octet, part.v_first, kv_head, kv_batch);
+        for (int octet = 0; octet < V_KEYS / 8; octet++) {
+          load_values(part.base + AT_STAGES + ring.stage * STAGE_BYTES + octet * part.v_groups * 1024, map_v,
+                      part.base + AT_FULL + 8 * ring.stage, row + i * V_KEYS + 8 * octet, part.v_first, plan.kv_head,
+                      plan.kv_batch);
         }
         ring.advance();
       }

@@ -3,12 +3,10 @@
 #ifndef DV
 #define DV D
 #endif
-// Rows of a tile are those of one cluster: 64 for each block that has rows of its own.
-#ifndef SHARE
-#define SHARE 1
-#endif
-#define CONSUMERS SHARE
-// Keys whose scores one warpgroup computes.
+// A tile is the 64 query rows of one block.
+#define CONSUMERS 1
+#define BLOCK_Q (64 * CONSUMERS)
+// Keys whose scores one warpgroup computes. With accumulators of 320 channels there are registers for 48 only.
 #ifndef BLOCK_K
-#define BLOCK_K 64
+#define BLOCK_K (SPLIT == 1 && DV > 512 ? 48 : 64)
 #endif

@@ -8,8 +8,8 @@ DEVICE void store_matrices(u32 to, u32 a, u32 b, u32 c, u32 d) {
 }
 
 // Arrives at a barrier of another block, named by its address in the cluster's window. Without .release.cluster, which
-// the compiler turns into a membar of the whole device: all that stands before it here is reads, whose values have
-// been used, or products that have been waited for.
+// the compiler turns into a membar of the whole device: all that stands before it here is reads whose values have been
+// used.
 DEVICE void arrive_remote(u32 barrier) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
@@ -38,14 +38,10 @@ struct Consumer {
   Ring next, done;
 };
 
-// A warp tells the producers of all blocks that copy into this stage that it has read it.
+// A warp tells the producer that it has read a stage.
 DEVICE void release(Consumer& me) {
   const u32 barrier = me.part.base + AT_EMPTY + 8 * me.done.stage;
-#if SHARE == 1
   if (me.lane == 0) mbarrier_arrive(barrier);
-#else
-  if (me.lane < SHARE) arrive_remote(cluster_address(barrier, me.lane * SPLIT + me.part.half));
-#endif
   me.done.advance();
 }
 
@@ -76,9 +72,16 @@ DEVICE void clear_values(const Consumer& me, int first) {
   named_barrier_sync(OWN + me.group, 128);
 }
 
+// The accumulator of 64 rows and 64 GROUPS channels: a product writes 256 at most.
+template <int GROUPS>
+struct Output {
+  static constexpr int FIRST = GROUPS > 4 ? (GROUPS + 1) / 2 : GROUPS, SECOND = GROUPS - FIRST;
+  float first[32 * FIRST], second[SECOND > 0 ? 32 * SECOND : 1];
+};
+
 // o += P V over stage i of the values, issued.
 template <int GROUPS, bool last>
-DEVICE void issue_output(Consumer& me, float (&o)[32 * GROUPS], int i, int keys_left) {
+DEVICE void issue_output(Consumer& me, Output<GROUPS>& o, int i, int keys_left) {
   mbarrier_wait(me.part.base + AT_FULL + 8 * me.next.stage, me.next.parity);
   if (last && (i + 1) * V_KEYS > keys_left) clear_values<GROUPS>(me, keys_left - i * V_KEYS);
   const u64 v = me.v + me.next.stage * (STAGE_BYTES >> 4);
@@ -86,7 +89,9 @@ DEVICE void issue_output(Consumer& me, float (&o)[32 * GROUPS], int i, int keys_
 #pragma unroll
   for (int j = 0; j < V_KEYS / 16; j++) {
     const int key = i * V_KEYS + 16 * j;
-    wgmma_ss<1>(o, me.p + key / 64 * (8192 >> 4) + key % 64 / 8, v + j * 2 * me.part.v_groups * (1024 >> 4), 1);
+    const u64 p = me.p + key / 64 * (8192 >> 4) + key % 64 / 8, values = v + j * 2 * me.part.v_groups * (1024 >> 4);
+    wgmma_ss<1>(o.first, p, values, 1);
+    if constexpr (GROUPS > 4) wgmma_ss<1>(o.second, p, values + Output<GROUPS>::FIRST * (1024 >> 4), 1);
   }
   wgmma_commit();
   me.next.advance();
@@ -109,10 +114,10 @@ DEVICE void store_weights(const Consumer& me, const u32 (&p)[BLOCK_K / 4]) {
 // peer has to have read.
 DEVICE void send_scores(const Consumer& me, const float (&s)[BLOCK_K / 2], int step) {
   const int warp = 4 * me.group + me.warp;
-  const u32 full = me.part.base + AT_X_FULL + 8 * warp, peer = cluster_rank() ^ 1;
+  const u32 full = me.part.base + AT_X_FULL + 8 * warp, peer = me.part.half ^ 1;
   if (me.lane == 0) mbarrier_expect(full, 64 * BLOCK_K);
   if (step > me.part.step_begin) {
-    mbarrier_wait_cluster(me.part.base + AT_X_FREE + 8 * warp, (step - me.part.step_begin - 1) & 1);
+    mbarrier_wait(me.part.base + AT_X_FREE + 8 * warp, (step - me.part.step_begin - 1) & 1);
   }
   const u32 to = cluster_address(me.part.base + AT_X + warp * (64 * BLOCK_K) + me.lane * 16, peer);
   const u32 barrier = cluster_address(full, peer);
@@ -124,7 +129,7 @@ DEVICE void send_scores(const Consumer& me, const float (&s)[BLOCK_K / 2], int s
 DEVICE void receive_scores(const Consumer& me, float (&w)[BLOCK_K / 2], int step) {
   const int warp = 4 * me.group + me.warp;
   const u32 from = me.part.base + AT_X + warp * (64 * BLOCK_K) + me.lane * 16;
-  mbarrier_wait_cluster(me.part.base + AT_X_FULL + 8 * warp, (step - me.part.step_begin) & 1);
+  mbarrier_wait(me.part.base + AT_X_FULL + 8 * warp, (step - me.part.step_begin) & 1);
 #pragma unroll
   for (int i = 0; i < BLOCK_K / 8; i++) {
     float x[4];
@@ -136,9 +141,13 @@ DEVICE void receive_scores(const Consumer& me, float (&w)[BLOCK_K / 2], int step
     for (int j = 0; j < 4; j++) w[4 * i + j] += x[j];
   }
   __syncwarp();
-  if (me.lane == 0) arrive_remote(cluster_address(me.part.base + AT_X_FREE + 8 * warp, cluster_rank() ^ 1));
+  if (me.lane == 0) arrive_remote(cluster_address(me.part.base + AT_X_FREE + 8 * warp, me.part.half ^ 1));
 }
 #endif
+
+// Growth of the row maximum, in powers of 2, up to which o and the sums keep their reference: weights are then at most
+// 2^8, far inside bf16, f16 and the sums, and the accumulator is seldom rescaled.
+#define GROWTH 8.0f
 
 // Brings both rows' references up to the scores of both warpgroups. Gives whether o must be multiplied by `rescale`.
 DEVICE bool update_rows(const Consumer& me, const float (&w)[BLOCK_K / 2], Rows& rows, float factor,
@@ -165,8 +174,8 @@ DEVICE bool update_rows(const Consumer& me, const float (&w)[BLOCK_K / 2], Rows&
     const u32 others = me.part.base + AT_ROWS + (64 * (me.group ^ 1) + me.row + 8 * r) * 4;
     const float all = fmaxf(most[r], load_shared(others)) * factor;
     rescale[r] = 1.0f;
-    // RESCALE_ABOVE is -inf-safe: from a reference of -inf any visible score is a growth, and rescales zeros by 0.
-    if (all > rows.reference[r] + RESCALE_ABOVE) {
+    // From a reference of -inf any visible score is a growth, and rescales zeros by 0.
+    if (all > rows.reference[r] + GROWTH) {
       rescale[r] = exp2_approximate(rows.reference[r] - all);
       rows.reference[r] = all;
       rows.sum[r] *= rescale[r];
@@ -174,6 +183,29 @@ DEVICE bool update_rows(const Consumer& me, const float (&w)[BLOCK_K / 2], Rows&
     }
   }
   return __any_sync(0xffffffff, grew);
+}
+
+// Scores of one half of this warpgroup's keys become weights, which are added to the sums and packed as the left
+// operand of P V has them.
+template <int half>
+DEVICE void weigh_half(const float (&w)[BLOCK_K / 2], Rows& rows, float factor, u32 (&p)[BLOCK_K / 4]) {
+  float sum[4] = {rows.sum[0], 0.0f, rows.sum[1], 0.0f};
+  float minus[2];
+#pragma unroll
+  for (int r = 0; r < 2; r++) minus[r] = rows.reference[r] == NEGATIVE_INFINITY ? 0.0f : -rows.reference[r];
+#pragma unroll
+  for (int i = half * BLOCK_K / 16; i < (half + 1) * BLOCK_K / 16; i++) {
+    float x[4];
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      x[j] = exp2_approximate(fmaf(w[4 * i + j], factor, minus[j / 2]));
+      sum[j] += x[j];
+    }
+    p[2 * i] = pack(x[0], x[1]);
+    p[2 * i + 1] = pack(x[2], x[3]);
+  }
+  rows.sum[0] = sum[0] + sum[1];
+  rows.sum[1] = sum[2] + sum[3];
 }
 
 template <int GROUPS>
@@ -184,16 +216,19 @@ DEVICE void consume(Consumer& me, const Tile& tile, const Shape& shape, u16* out
 #else
   const float factor = scale * 1.44269504089f;
 #endif
-  const int block_row = tile.row + 64 * me.part.share, t = me.lane % 4;
-  const Visible visible[2] = {visible_keys(shape, tile, block_row + me.row),
-                              visible_keys(shape, tile, block_row + me.row + 8)};
-  const int common_first = visible_keys(shape, tile, block_row + 63).first;
-  const int common_last = visible_keys(shape, tile, block_row).last;
+  const int t = me.lane % 4;
+  const Visible visible[2] = {visible_keys(shape, tile, tile.row + me.row),
+                              visible_keys(shape, tile, tile.row + me.row + 8)};
+  const int common_first = visible_keys(shape, tile, tile.row + 63).first;
+  const int common_last = visible_keys(shape, tile, tile.row).last;
   Rows rows = {{NEGATIVE_INFINITY, NEGATIVE_INFINITY}, {0.0f, 0.0f}};
-  float o[32 * GROUPS], s[BLOCK_K / 2], w[BLOCK_K / 2], rescale[2];
+  Output<GROUPS> o;
+  float s[BLOCK_K / 2], w[BLOCK_K / 2], rescale[2];
   u32 p[BLOCK_K / 4];
 #pragma unroll
-  for (int i = 0; i < 32 * GROUPS; i++) o[i] = 0.0f;
+  for (int i = 0; i < 32 * o.FIRST; i++) o.first[i] = 0.0f;
+#pragma unroll
+  for (int i = 0; i < 32 * o.SECOND; i++) o.second[i] = 0.0f;
 
   // From products to scores of which the rows' references know.
   auto judge = [&](int step) {
@@ -215,15 +250,12 @@ DEVICE void consume(Consumer& me, const Tile& tile, const Shape& shape, u16* out
 #pragma unroll
     for (int i = 0; i < BLOCK_K / 2; i++) w[i] = s[i];
   };
-  auto weigh_and_store = [&](bool grew) {
-    weigh(w, rows, factor);
-    pack_weights(w, p);
-    if (grew) {
+  auto rescale_output = [&](bool grew) {
+    if (!grew) return;
 #pragma unroll
-      for (int i = 0; i < 32 * GROUPS; i++) o[i] *= rescale[i / 2 % 2];
-    }
-    named_barrier_sync(1 + me.group, 256);
-    store_weights(me, p);
+    for (int i = 0; i < 32 * o.FIRST; i++) o.first[i] *= rescale[i / 2 % 2];
+#pragma unroll
+    for (int i = 0; i < 32 * o.SECOND; i++) o.second[i] *= rescale[i / 2 % 2];
   };
 
   int step = me.part.step_begin;
@@ -239,37 +271,60 @@ DEVICE void consume(Consumer& me, const Tile& tile, const Shape& shape, u16* out
     release(me);
     take(step);
     bool grew = judge(step);
+    if (step + 1 < me.part.step_end) issue_scores(me, s, 0);
 #pragma unroll 1
     for (; step + 1 < me.part.step_end; step++) {
-#pragma unroll
-      for (int c = 0; c < AHEAD; c++) issue_scores(me, s, c);
+      // The first product of the next scores is running. The others are issued between the parts of the softmax.
       named_barrier_arrive(1 + (me.group ^ 1), 256);
-      weigh_and_store(grew);
+      issue_scores(me, s, 1);
+      weigh_half<0>(w, rows, factor, p);
+      wgmma_wait<1>();
+      release(me);
+      issue_scores(me, s, 2);
+      weigh_half<1>(w, rows, factor, p);
+      rescale_output(grew);
+      wgmma_wait<1>();
+      release(me);
+      named_barrier_sync(1 + me.group, 256);
+      store_weights(me, p);
 #pragma unroll 1
-      for (int c = AHEAD; c < me.part.qk_groups; c++) {
+      for (int c = 3; c < me.part.qk_groups; c++) {
         issue_scores(me, s, c);
         wgmma_wait<1>();
-        if (c == AHEAD) {
-#pragma unroll
-          for (int i = 1; i < AHEAD; i++) release(me);
-        }
         release(me);
       }
       named_barrier_sync(P_STORED, 256);
 #pragma unroll
       for (int i = 0; i < V_STAGES; i++) {
         issue_output<GROUPS, false>(me, o, i, 0);
-        wgmma_wait<1>();
+        // Two products are left running while the new scores are judged.
+        if (i == JUDGE - 1) continue;
+        if (i == JUDGE) {
+          grew = judge(step + 1);
+          wgmma_wait<1>();
+          release(me);
+        } else {
+          wgmma_wait<1>();
+        }
         release(me);
         if (i == 0) take(step + 1);
-        if (i == V_STAGES - 2) grew = judge(step + 1);
       }
-      wgmma_wait<0>();
-      keep(o);
+      if (step + 2 < me.part.step_end) {
+        issue_scores(me, s, 0);
+        wgmma_wait<1>();
+      } else {
+        wgmma_wait<0>();
+      }
+      keep(o.first);
+      if constexpr (GROUPS > 4) keep(o.second);
       release(me);
     }
     named_barrier_arrive(1 + (me.group ^ 1), 256);
-    weigh_and_store(grew);
+    weigh_half<0>(w, rows, factor, p);
+    weigh_half<1>(w, rows, factor, p);
+    rescale_output(grew);
+    named_barrier_sync(1 + me.group, 256);
+    store_weights(me, p);
     named_barrier_sync(P_STORED, 256);
 #pragma unroll 1
     for (int i = 0; i < V_STAGES; i++) {
@@ -278,7 +333,8 @@ DEVICE void consume(Consumer& me, const Tile& tile, const Shape& shape, u16* out
       if (i > 0) release(me);
     }
     wgmma_wait<0>();
-    keep(o);
+    keep(o.first);
+      if constexpr (GROUPS > 4) keep(o.second);
   }
 
   // Each warpgroup summed the weights of its own keys.
@@ -294,7 +350,7 @@ DEVICE void consume(Consumer& me, const Tile& tile, const Shape& shape, u16* out
     const u32 sums = me.part.base + AT_ROWS + (me.row + 8 * r) * 4;
     const float sum = load_shared(sums) + load_shared(sums + 64 * 4);
     const float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;
-    const int at = block_row + me.row + 8 * r;
+    const int at = tile.row + me.row + 8 * r;
     const bool inside = at < tile.rows;
     u16* to = output + ((i64)(tile.token + at) * shape.heads + tile.head) * DV + channel + 8 * t;
 #pragma unroll
@@ -303,7 +359,8 @@ DEVICE void consume(Consumer& me, const Tile& tile, const Shape& shape, u16* out
 #pragma unroll
       for (int j = 0; j < 4; j++) {
         const int from = 4 * (4 * i + j) + 2 * r;
-        x[j] = pack(o[from] * inverse, o[from + 1] * inverse);
+        const float* at = from < 32 * o.FIRST ? o.first + from : o.second + (from - 32 * o.FIRST);
+        x[j] = pack(at[0] * inverse, at[1] * inverse);
       }
       transpose_quad(x, t);
       if (inside) *reinterpret_cast<uint4*>(to + 32 * i) = make_uint4(x[0], x[1], x[2], x[3]);

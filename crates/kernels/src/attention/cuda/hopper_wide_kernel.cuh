@@ -28,7 +28,7 @@ DEVICE void start_consumer(const Part& part, int group, const Tile& tile, const 
 }
 
 DEVICE void cluster_barrier() {
-  if (CLUSTER == 1) {
+  if (SPLIT == 1) {
     __syncthreads();
   } else {
     cluster_arrive();
@@ -40,7 +40,7 @@ DEVICE void attend(u8* shared, const TensorMap* map_q, const TensorMap* map_k, c
                    const TensorMap* map_v_high, u16* output, float* lse, const Shape& shape, float scale,
                    float softcap) {
   // The same in the whole cluster.
-  const int index = blockIdx.x / CLUSTER;
+  const int index = blockIdx.x / SPLIT;
   Cursor cursor = {0, 0};
   const Place place = shape.cu_queries ? find_packed(shape, index, cursor) : find_dense(shape, index);
   if (place.sequence < 0) return;
@@ -53,7 +53,7 @@ DEVICE void attend(u8* shared, const TensorMap* map_q, const TensorMap* map_k, c
   if (threadIdx.x == 0) {
     for (int i = 0; i < STAGES; i++) {
       mbarrier_init(base + AT_FULL + 8 * i, 1);
-      mbarrier_init(base + AT_EMPTY + 8 * i, 8 * SHARE);
+      mbarrier_init(base + AT_EMPTY + 8 * i, 8);
     }
     mbarrier_init(base + AT_Q_FULL, 1);
     for (int i = 0; i < 8; i++) {
