@@ -201,6 +201,16 @@ DEVICE void load_matrices(u32 (&words)[4], u32 address) {
                : "memory");
 }
 
+// d (16 x 8) += a (16 x 16) b (16 x 8) by one warp. With t = the lane: d[0], d[1] are row t / 4, columns t % 4 * 2 and
+// the next, d[2], d[3] the same of row t / 4 + 8; a as load_matrices gives rows 0-7 and 8-15 of the first 8 columns,
+// then of the last 8; b0 and b1 as it gives the first and the last 8 columns of the transpose of b.
+DEVICE void mma_m16n8k16(float* d, const u32 (&a)[4], u32 b0, u32 b1) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." DTYPE_NAME "." DTYPE_NAME
+               ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
 // ---- Numbers.
 
 // Two floats rounded to the storage type; `low` gets the lower half.

@@ -6,7 +6,8 @@
 // next block while P V runs; with PINGPONG the consumers take turns at issuing, so that one's softmax runs under the
 // other's products. See README-hopper.md.
 //
-// Source: cuda/hopper.cuh, attention/cuda/hopper_tile.cuh, hopper_softmax.cuh, hopper.cu in this order.
+// Source: cuda/hopper.cuh, then attention/cuda/hopper_config.cuh, hopper_tile.cuh, hopper_softmax.cuh,
+// hopper_products.cuh and hopper.cu.
 //
 // Macros
 //   DTYPE       bf16 or f16, of q, k, v and o
@@ -40,40 +41,6 @@
 // Launch: grid = min(multiprocessors, B * H * ceil(queries / BLOCK_Q)) (nothing to launch when that is 0),
 //   block = 128 (CONSUMERS + 1), dynamic shared memory =
 //   2 D BLOCK_Q + 2 STAGES BLOCK_K (D + DV) + 2048 bytes.
-
-#ifndef STAGES
-#define STAGES 2
-#endif
-#ifndef PINGPONG
-#define PINGPONG (D <= 64)
-#endif
-
-// Channels in a box and bytes in its rows, which is also the swizzle.
-#define QK_WIDTH (D % 64 == 0 ? 64 : 32)
-#define V_WIDTH (DV % 64 == 0 ? 64 : 32)
-#define QK_SWIZZLE (2 * QK_WIDTH)
-#define V_SWIZZLE (2 * V_WIDTH)
-// Bytes of one consumer's part of Q and of one stage.
-#define Q_BYTES (64 * D * 2)
-#define K_BYTES (BLOCK_K * D * 2)
-#define V_BYTES (BLOCK_K * DV * 2)
-#define BOX_K_BYTES (BLOCK_K * QK_SWIZZLE)
-#define BOX_V_BYTES (BLOCK_K * V_SWIZZLE)
-
-// Shared memory, from a base aligned to 1024 bytes.
-#define AT_Q 0
-#define AT_K (AT_Q + CONSUMERS * Q_BYTES)
-#define AT_V (AT_K + STAGES * K_BYTES)
-#define AT_BARRIERS (AT_V + STAGES * V_BYTES)
-#define AT_K_FULL AT_BARRIERS
-#define AT_K_EMPTY (AT_K_FULL + 8 * STAGES)
-#define AT_V_FULL (AT_K_EMPTY + 8 * STAGES)
-#define AT_V_EMPTY (AT_V_FULL + 8 * STAGES)
-#define AT_Q_FULL (AT_V_EMPTY + 8 * STAGES)
-#define AT_Q_EMPTY (AT_Q_FULL + 8 * CONSUMERS)
-#define AT_PLAN_FULL (AT_Q_EMPTY + 8 * CONSUMERS)
-#define AT_PLAN_EMPTY (AT_PLAN_FULL + 16)
-#define AT_PLANS ((AT_PLAN_EMPTY + 16 + 15) / 16 * 16)
 
 // A place in a ring of stages, and the parity of the round.
 struct Ring {
@@ -169,27 +136,6 @@ DEVICE void load(u32 base, const Plan* plans, const TensorMap* map_q, const Tens
   }
 }
 
-// s = Q K^T, issued.
-DEVICE void issue_scores(float (&s)[BLOCK_K / 2], u64 q, u64 k) {
-  wgmma_fence();
-#pragma unroll
-  for (int i = 0; i < D / 16; i++) {
-    const int box = 16 * i / QK_WIDTH, within = 16 * i % QK_WIDTH / 8;
-    wgmma_ss<0>(s, q + box * (64 * QK_SWIZZLE >> 4) + within, k + box * (BOX_K_BYTES >> 4) + within, i > 0);
-  }
-  wgmma_commit();
-}
-
-// o += P V, issued.
-DEVICE void issue_output(float (&o)[DV / 2], const u32 (&p)[BLOCK_K / 4], u64 v) {
-  wgmma_fence();
-#pragma unroll
-  for (int i = 0; i < BLOCK_K / 16; i++) {
-    wgmma_rs<1>(o, p[4 * i], p[4 * i + 1], p[4 * i + 2], p[4 * i + 3], v + i * V_SWIZZLE, 1);
-  }
-  wgmma_commit();
-}
-
 // One lane of each warp tells the producer that this warp is done with a buffer.
 DEVICE void release(u32 barrier, int lane) {
   if (lane == 0) mbarrier_arrive(barrier);
@@ -209,6 +155,13 @@ DEVICE void clear_values(u32 stage, int first, int thread, int consumer) {
   }
   fence_async_shared();
   named_barrier_sync(8 + consumer, 128);
+}
+
+// Read from the special register each time, where a value kept in a register through the loop would be one too many.
+DEVICE int thread_of_warpgroup() {
+  int thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread % 128;
 }
 
 DEVICE void consume(u32 base, const Plan* plans, int consumer, const Shape& shape, u16* output, float* lse, float scale,
@@ -231,15 +184,14 @@ DEVICE void consume(u32 base, const Plan* plans, int consumer, const Shape& shap
   if (PINGPONG && consumer == CONSUMERS - 1) named_barrier_arrive(1, 256);
   for (u32 turn = 0;; turn++) {
     mbarrier_wait(base + AT_Q_FULL + 8 * consumer, turn & 1);
-    const Tile tile = plans[turn % 2].tile;
+    Tile tile = read_tile(plans + turn % 2);
     if (tile.head < 0) break;
-    const u32 q_empty = base + AT_Q_EMPTY + 8 * consumer;
     Rows rows = {{NEGATIVE_INFINITY, NEGATIVE_INFINITY}, {0.0f, 0.0f}};
 #pragma unroll
     for (int i = 0; i < DV / 2; i++) o[i] = 0.0f;
     int block = tile.block_end - 1;
     if (block < tile.block_begin) {
-      release(q_empty, lane);
+      release(base + AT_Q_EMPTY + 8 * consumer, lane);
       write_rows(o, rows, tile, tile.row + thread_row, t, shape.heads, output, lse);
       continue;
     }
@@ -249,7 +201,6 @@ DEVICE void consume(u32 base, const Plan* plans, int consumer, const Shape& shap
     const int first_row = tile.row + 64 * consumer;
     const int common_first = visible_keys(shape, tile, first_row + 63).first;
     const int common_last = visible_keys(shape, tile, first_row).last;
-    float rescale[2];
 
     mbarrier_wait(base + AT_K_FULL + 8 * keys.stage, keys.parity);
     issue_scores(s, q, k + keys.stage * (K_BYTES >> 4));
@@ -263,15 +214,23 @@ DEVICE void consume(u32 base, const Plan* plans, int consumer, const Shape& shap
     if (block * BLOCK_K + BLOCK_K - 1 > common_last || block * BLOCK_K < common_first) {
       mask_scores(s, block * BLOCK_K + 2 * t, visible);
     }
-    update_reference<true>(s, rows, factor, rescale);
-    weigh(s, rows, factor);
+    float none[2] = {1.0f, 1.0f};  // Nothing was summed yet that could need it.
+    raise_to_maxima(s, rows, factor, none);
+    weigh(s, rows, factor, rows.sum);
     pack_weights(s, p);
     if (block * BLOCK_K + BLOCK_K > tile.keys) {
       mbarrier_wait(base + AT_V_FULL + 8 * values.stage, values.parity);
       clear_values(base + AT_V + values.stage * V_BYTES, tile.keys - block * BLOCK_K, thread, consumer);
     }
 
-    for (block--; block >= tile.block_begin; block--) {
+    for (int left = block - tile.block_begin; left > 0; left--) {
+      block--;
+      // The maxima are taken where a mask cuts the block or some row has no reference yet.
+      bool with_maxima = !is_settled(rows);
+#if MASK
+      const bool cut = block * BLOCK_K + BLOCK_K - 1 > common_last || block * BLOCK_K < common_first;
+      with_maxima |= cut;
+#endif
       mbarrier_wait(base + AT_K_FULL + 8 * keys.stage, keys.parity);
       if (PINGPONG) named_barrier_sync(own_turn, 256);
       issue_scores(s, q, k + keys.stage * (K_BYTES >> 4));
@@ -280,42 +239,64 @@ DEVICE void consume(u32 base, const Plan* plans, int consumer, const Shape& shap
       if (PINGPONG) named_barrier_arrive(next_turn, 256);
       wgmma_wait<1>();
       keep(s);
-      release(base + AT_K_EMPTY + 8 * keys.stage, lane);
-      keys.advance();
 #if SOFTCAP
       cap_scores(s, inner, outer);
 #endif
+      if (with_maxima) {
 #if MASK
-      if (block * BLOCK_K + BLOCK_K - 1 > common_last || block * BLOCK_K < common_first) {
-        mask_scores(s, block * BLOCK_K + 2 * t, visible);
-      }
+        if (cut) mask_scores(s, block * BLOCK_K + 2 * t, visible);
 #endif
-      const bool grew = update_reference<false>(s, rows, factor, rescale);
-      weigh(s, rows, factor);
-      keep(s);
-      // One wait would do, but ptxas moves a wait that no branch precedes up before the powers of 2, and the softmax
-      // would run after P V instead of beside it.
-      if (grew) {
+        float rescale[2] = {1.0f, 1.0f};
+        raise_to_maxima(s, rows, factor, rescale);
         wgmma_wait<0>();
         keep(o);
         rescale_output(o, rescale);
+      }
+      float sum[2];
+      weigh(s, rows, factor, sum);
+      // Where maxima were taken, sums are large only when they are NaN. (Also, ptxas moves a wait for P V that no branch
+      // precedes up before the powers of 2, and the softmax would run after P V instead of beside it.)
+      if (!with_maxima && is_above(sum, SUM_LIMIT)) {
+        wgmma_wait<0>();
+        keep(o);
+        float rescale[2] = {1.0f, 1.0f};
+        if (is_above(sum, SUM_LOST)) {
+          recompute_scores(s, base + AT_Q + consumer * Q_BYTES, base + AT_K + keys.stage * K_BYTES);
+#if SOFTCAP
+          cap_scores(s, inner, outer);
+#endif
+          raise_to_maxima(s, rows, factor, rescale);
+          weigh(s, rows, factor, sum);
+        } else {
+          shrink_weights(s, rows, sum, rescale);
+        }
+        rescale_output(o, rescale);
+        release(base + AT_K_EMPTY + 8 * keys.stage, lane);
       } else {
+        // The keys not before: the scores might have been wanted again.
+        release(base + AT_K_EMPTY + 8 * keys.stage, lane);
         wgmma_wait<0>();
         keep(o);
       }
-      keep(p);
       release(base + AT_V_EMPTY + 8 * values.stage, lane);
+      keys.advance();
       values.advance();
+      rows.sum[0] += sum[0];
+      rows.sum[1] += sum[1];
       pack_weights(s, p);
     }
-    release(q_empty, lane);
+    // Read again, so that it takes no registers in the loop; the plan stands until the queries are released.
+    tile = read_tile(plans + turn % 2);
+    const int again = thread_of_warpgroup();
+    release(base + AT_Q_EMPTY + 8 * consumer, lane);
     mbarrier_wait(base + AT_V_FULL + 8 * values.stage, values.parity);
     issue_output(o, p, v + values.stage * (V_BYTES >> 4));
     wgmma_wait<0>();
     keep(o);
     release(base + AT_V_EMPTY + 8 * values.stage, lane);
     values.advance();
-    write_rows(o, rows, tile, tile.row + thread_row, t, shape.heads, output, lse);
+    write_rows(o, rows, tile, tile.row + 64 * consumer + again / 32 * 16 + again % 32 / 4, again % 4, shape.heads, output,
+               lse);
   }
 }
 

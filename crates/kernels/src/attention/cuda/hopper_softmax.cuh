@@ -1,17 +1,23 @@
 // The online softmax of the Hopper attention kernel, on the 64 x BLOCK_K scores of a warpgroup in registers.
 //
-// A thread has parts of two rows (0 and 1), four threads in a row share a row. Scores are kept as the product left
-// them; `factor` = scale * log2(e) is folded into the exponent's multiply-add, so exp(scale s - m) costs one
-// multiply-add and one 2^x. All logarithms here are of base 2 until lse is written.
+// A thread has parts of two rows (0 and 1); four threads share a row. `factor` = scale * log2(e) is folded into the
+// exponent's multiply-add, so a weight costs one multiply-add and one 2^x. All logarithms here are of base 2 until lse
+// is written.
+//
+// The usual online softmax finds the maximum of every block before it can start with the exponents, and that wait, a
+// chain of comparisons and shuffles, cost an eighth of the time at D = 128. Any reference near the maximum will do,
+// so only a row's first block, and blocks that a mask cuts, have their maxima taken. Elsewhere the weights are worked
+// out against the reference at hand, and their sum, which is needed anyway, tells afterwards whether they grew too
+// large: then they are shrunk, or, where 2^x overflowed, the scores are worked out again and their maxima taken.
+// Weights much smaller than 1 are no loss: the reference was the score of a key that the row sees.
 
 #define NEGATIVE_INFINITY __int_as_float(0xff800000)
 
-// Growth of the row maximum, in powers of 2, up to which o and the sum keep their old reference. A weight is then at
-// most 2^8, far inside bf16, f16 and the f32 sums, and the accumulator is seldom rescaled: only when a row meets a
-// score that is 8 above all before, where every new maximum would do it in the usual form.
-#ifndef RESCALE_ABOVE
-#define RESCALE_ABOVE 8.0f
-#endif
+// A thread's weights of a block may sum up to this before its row gets a new reference: far inside f32 and bf16, and
+// still a number in f16.
+#define SUM_LIMIT 32768.0f
+// Above this, 2^100, weights may have overflowed or be too large to shrink by one power of 2.
+#define SUM_LOST 1.2676506e30f
 
 // What a thread knows of its two rows.
 struct Rows {
@@ -59,10 +65,8 @@ DEVICE void cap_scores(float (&s)[BLOCK_K / 2], float inner, float outer) {
 }
 #endif
 
-// Brings the reference of both rows up to the scores. Gives whether o must be multiplied by `rescale` (the same
-// answer in a whole warp).
-template <bool first>
-DEVICE bool update_reference(const float (&s)[BLOCK_K / 2], Rows& rows, float factor, float (&rescale)[2]) {
+// The greatest score of each row, times the factor.
+DEVICE void row_maxima(const float (&s)[BLOCK_K / 2], float factor, float (&most)[2]) {
   // Two partial maxima a row: one chain of dependent instructions would be as long as the scores.
   float top[4];
 #pragma unroll
@@ -72,42 +76,72 @@ DEVICE bool update_reference(const float (&s)[BLOCK_K / 2], Rows& rows, float fa
 #pragma unroll
     for (int j = 0; j < 4; j++) top[j] = fmaxf(top[j], s[4 * i + j]);
   }
-  const float most[2] = {fmaxf(top[0], top[1]) * factor, fmaxf(top[2], top[3]) * factor};
-  // Seldom is a thread's own maximum that high, so the threads of a row need not compare theirs before they go on.
-  const bool high = most[0] > rows.reference[0] + RESCALE_ABOVE || most[1] > rows.reference[1] + RESCALE_ABOVE;
-  if (!first && !__any_sync(0xffffffff, high)) return false;
 #pragma unroll
-  for (int r = 0; r < 2; r++) {
-    const float row_most = quad_max(most[r]);
-    rescale[r] = 1.0f;
-    if (first) {
-      rows.reference[r] = row_most;
-    } else if (row_most > rows.reference[r] + RESCALE_ABOVE) {
-      // From -inf this gives 0, and there was nothing to rescale.
-      rescale[r] = exp2_approximate(rows.reference[r] - row_most);
-      rows.reference[r] = row_most;
-      rows.sum[r] *= rescale[r];
-    }
-  }
-  return !first;
+  for (int r = 0; r < 2; r++) most[r] = quad_max(fmaxf(top[2 * r], top[2 * r + 1])) * factor;
 }
 
-// Scores become weights, and the weights are added to the sums.
-DEVICE void weigh(float (&s)[BLOCK_K / 2], Rows& rows, float factor) {
-  float sum[4] = {rows.sum[0], 0.0f, rows.sum[1], 0.0f};
+// Moves a row's reference up to `most`; what was summed so far must be multiplied by `rescale`.
+DEVICE void raise_reference(Rows& rows, int r, float most, float (&rescale)[2]) {
+  // From -inf this gives 0, and there was nothing to rescale.
+  const float factor = rows.reference[r] == NEGATIVE_INFINITY ? 0.0f : exp2_approximate(rows.reference[r] - most);
+  rows.reference[r] = most;
+  rows.sum[r] *= factor;
+  rescale[r] *= factor;
+}
+
+// Raises the references to the maxima of the scores, where these are higher.
+DEVICE void raise_to_maxima(const float (&s)[BLOCK_K / 2], Rows& rows, float factor, float (&rescale)[2]) {
+  float most[2];
+  row_maxima(s, factor, most);
+#pragma unroll
+  for (int r = 0; r < 2; r++) {
+    if (most[r] > rows.reference[r]) raise_reference(rows, r, most[r], rescale);
+  }
+}
+
+// Whether every row of the warp has met a visible key; the same answer in the whole warp.
+DEVICE bool is_settled(const Rows& rows) {
+  return __all_sync(0xffffffff, rows.reference[0] > NEGATIVE_INFINITY && rows.reference[1] > NEGATIVE_INFINITY);
+}
+
+// Scores become weights, and `sum` this thread's sums of them.
+DEVICE void weigh(float (&s)[BLOCK_K / 2], const Rows& rows, float factor, float (&sum)[2]) {
   float minus[2];
 #pragma unroll
-  for (int r = 0; r < 2; r++) minus[r] = rows.reference[r] == NEGATIVE_INFINITY ? 0.0f : -rows.reference[r];
+  for (int r = 0; r < 2; r++) {
+    minus[r] = rows.reference[r] == NEGATIVE_INFINITY ? 0.0f : -rows.reference[r];
+    sum[r] = 0.0f;
+  }
 #pragma unroll
   for (int i = 0; i < BLOCK_K / 8; i++) {
 #pragma unroll
     for (int j = 0; j < 4; j++) {
       s[4 * i + j] = exp2_approximate(fmaf(s[4 * i + j], factor, minus[j / 2]));
-      sum[j] += s[4 * i + j];
+      sum[j / 2] += s[4 * i + j];
     }
   }
-  rows.sum[0] = sum[0] + sum[1];
-  rows.sum[1] = sum[2] + sum[3];
+}
+
+// Whether some sum of the warp is above the limit, infinite or NaN.
+DEVICE bool is_above(const float (&sum)[2], float limit) {
+  return __any_sync(0xffffffff, !(sum[0] <= limit && sum[1] <= limit));
+}
+
+// Weights up to SUM_LOST, and their sums, are divided by a power of 2, which is exact, and the references
+// grow by as much.
+DEVICE void shrink_weights(float (&s)[BLOCK_K / 2], Rows& rows, float (&sum)[2], float (&rescale)[2]) {
+  float by[2];
+#pragma unroll
+  for (int r = 0; r < 2; r++) {
+    const int exponent = max(0, (__float_as_int(quad_max(sum[r])) >> 23) - 127);
+    by[r] = __int_as_float((127 - exponent) << 23);
+    rows.reference[r] += exponent;
+    rows.sum[r] *= by[r];
+    sum[r] *= by[r];
+    rescale[r] *= by[r];
+  }
+#pragma unroll
+  for (int i = 0; i < BLOCK_K / 2; i++) s[i] *= by[i / 2 % 2];
 }
 
 // Weights in the storage type, laid out as the left operand of the second product: the accumulator of the first

@@ -1,6 +1,5 @@
 // Which rows and keys a tile of the Hopper attention kernel has, and the order in which blocks take the tiles.
 
-#define BLOCK_Q (64 * CONSUMERS)
 #define UNLIMITED (-1)
 
 // The run-time arguments that shape the work; see hopper.cu.
@@ -32,6 +31,11 @@ struct alignas(16) Plan {
   int kv_head, kv_batch;
   int first_row, last_row;  // of the first and of the last block of keys
 };
+
+DEVICE Tile read_tile(const volatile Plan* plan) {
+  return {plan->tile.head,        plan->tile.row,       plan->tile.rows,  plan->tile.keys,
+          plan->tile.block_begin, plan->tile.block_end, plan->tile.token, plan->tile.lse_start};
+}
 
 // A tile of BLOCK_Q rows, named by its place in the batch; sequence is negative when there is no such tile.
 struct Place {
