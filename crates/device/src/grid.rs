@@ -45,22 +45,24 @@ impl Device {
         body: impl Fn(&mut S, usize) + Sync,
     ) {
         let share = grid.div_ceil(shares).max(1);
-        let next: Vec<AtomicUsize> = (0..grid).step_by(share).map(AtomicUsize::new).collect();
+        let next: Vec<Next> =
+            (0..grid).step_by(share).map(|block| Next(AtomicUsize::new(block))).collect();
         let done = AtomicU64::new(0);
         let work = |first: usize| {
-            let mut own = None;
+            let (mut own, mut count) = (None, 0);
             for turn in 0..next.len() {
                 let range = (first + turn) % next.len();
                 let end = ((range + 1) * share).min(grid);
                 loop {
-                    let block = next[range].fetch_add(1, Ordering::Relaxed);
+                    let block = next[range].0.fetch_add(1, Ordering::Relaxed);
                     if block >= end {
                         break;
                     }
                     body(own.get_or_insert_with(&scratch), block);
-                    done.fetch_add(1, Ordering::Relaxed);
+                    count += 1;
                 }
             }
+            done.fetch_add(count, Ordering::Relaxed);
             order_streamed_stores();
         };
         let workers = self.capabilities().threads.min(grid);
@@ -78,6 +80,10 @@ impl Device {
         self.launches().record(kernel, done.into_inner());
     }
 }
+
+/// The next block of a range, in a cache line of its own: threads write it for every block.
+#[repr(align(64))]
+struct Next(AtomicUsize);
 
 /// Makes a thread's stores past the caches visible before it ends: no other instruction orders them. Once for all
 /// blocks of a thread, since it waits for memory.

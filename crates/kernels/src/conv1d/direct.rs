@@ -9,7 +9,7 @@ mod step;
 
 use super::{Activation, Conv1dProblem, Layout};
 use crate::cpu::simd::Simd;
-use crate::floats::{elements, elements_mut, floats, narrow};
+use crate::floats::{elements, elements_mut, floats, narrow, widen};
 use crate::quick;
 use crate::stream::{STREAM_BYTES, stream_copy};
 use crate::{DType, Element, Inputs, TensorMap};
@@ -17,6 +17,8 @@ use device::{Device, Isa, SharedMut};
 use half::{bf16, f16};
 use std::ops::Range;
 
+/// f32 values of a cache line, which are whole vectors of any instruction set.
+const LINE: usize = 16;
 /// The widest convolution.
 const TAPS: usize = 4;
 
@@ -56,6 +58,36 @@ struct Operands<'a, E> {
 }
 
 impl<E: Element> Operands<'_, E> {
+    /// Values of x as float32: borrowed where they are, else widened into `wide`.
+    #[inline(always)]
+    fn row<'b, S: Simd>(&self, simd: S, at: usize, wide: &'b mut [f32]) -> &'b [f32]
+    where
+        Self: 'b,
+    {
+        let x = &self.x[at..at + wide.len()];
+        if E::DTYPE == DType::F32 {
+            // SAFETY: the type is float32, as just compared; the tensor outlives `self`.
+            return unsafe { std::slice::from_raw_parts(x.as_ptr().cast(), x.len()) };
+        }
+        widen(simd, x, wide);
+        wide
+    }
+
+    /// A row of o that float32 vectors can be streamed to as they are computed: whole cache lines, past the caches.
+    ///
+    /// # Safety
+    /// Nothing else may have this range of o.
+    unsafe fn row_past_caches(&self, at: usize, width: usize) -> Option<&mut [f32]> {
+        // SAFETY: the caller's contract.
+        let o = unsafe { self.o.slice(at..at + width) };
+        let whole = width.is_multiple_of(LINE) && o.as_ptr().addr().is_multiple_of(64);
+        if E::DTYPE != DType::F32 || !self.stream || !whole {
+            return None;
+        }
+        // SAFETY: the type is float32, as just compared.
+        Some(unsafe { std::slice::from_raw_parts_mut(o.as_mut_ptr().cast(), width) })
+    }
+
     /// Writes one row of results, rounded; `rounded` is scratch.
     ///
     /// # Safety

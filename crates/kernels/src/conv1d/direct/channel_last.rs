@@ -129,12 +129,18 @@ impl<E: Element> Block<'_, E> {
         };
         let Scratch { before, recent, after, y, rounded } = scratch;
         if all.len() == 1 && step::fits(operands) {
-            let (x, y) = (recent.of_len(width), y.of_len(width));
-            let token = &operands.x[at(0)..at(0) + width];
+            let x = operands.row(simd, at(0), recent.of_len(width));
             // SAFETY: no other sequence has this slot, no other block these channels of it or of o.
             unsafe {
-                Step::new(operands, slot, channels.clone()).run(simd, token, x, y);
-                operands.write(simd, y, at(0), rounded);
+                let step = Step::new(operands, slot, channels.clone());
+                match operands.row_past_caches(at(0), width) {
+                    Some(o) => step.run::<S, true>(simd, x, o),
+                    None => {
+                        let y = y.of_len(width);
+                        step.run::<S, false>(simd, x, y);
+                        operands.write(simd, y, at(0), rounded);
+                    }
+                }
             }
             return;
         }

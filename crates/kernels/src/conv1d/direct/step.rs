@@ -2,16 +2,13 @@
 //! written once, and its triples are split and joined in registers.
 #![allow(unsafe_code)] // Vector loads and stores through raw pointers.
 
-use super::{Operands, TAPS, activate};
+use super::{LINE, Operands, TAPS, activate};
 use crate::Element;
 use crate::cpu::simd::Simd;
-use crate::floats::widen;
 use std::ops::Range;
 
 /// Tokens of the state.
 const LEN: usize = TAPS - 1;
-/// f32 values of a cache line, which are whole vectors of any instruction set.
-const LINE: usize = 16;
 /// Lanes of the widest vector.
 const WIDEST: usize = 16;
 
@@ -58,33 +55,35 @@ impl<'a, E: Element> Step<'a, E> {
         }
     }
 
-    /// Computes it: `x` is the token, widened; `y` takes the result.
+    /// Computes it: `x` is the token as float32, `y` takes the result, past the caches with `STREAM`.
     ///
     /// # Panics
-    /// When `x` or `y` does not have as many values as there are channels.
+    /// When `x` or `y` does not have as many values as there are channels, or to `STREAM` is not whole lines.
     #[inline(always)]
-    pub(super) fn run<S: Simd>(mut self, simd: S, x: &[E], wide: &mut [f32], y: &mut [f32]) {
+    pub(super) fn run<S: Simd, const STREAM: bool>(mut self, simd: S, x: &[f32], y: &mut [f32]) {
         let channels = self.bias.len();
-        assert_eq!([wide.len(), y.len()], [channels; 2], "channels of a step");
+        assert_eq!([x.len(), y.len()], [channels; 2], "channels of a step");
         assert_eq!([self.before.len(), self.after.len()], [channels * LEN; 2]);
-        widen(simd, x, wide);
-        let lines = self.after.as_ptr().addr().is_multiple_of(LINE * size_of::<f32>());
+        let is_lines = |start: *const f32| start.addr().is_multiple_of(LINE * size_of::<f32>());
+        assert!(!STREAM || (is_lines(y.as_ptr()) && channels.is_multiple_of(LINE)));
+        let lines = is_lines(self.after.as_ptr());
         let whole = channels / S::LANES * S::LANES;
         // SAFETY: `whole` channels are inside every row; streamed vectors start where lines or their halves do.
         unsafe {
             if self.operands.stream_states && lines {
-                self.vectors::<S, true>(simd, whole, wide, y);
+                self.vectors::<S, true, STREAM>(simd, whole, x, y);
             } else {
-                self.vectors::<S, false>(simd, whole, wide, y);
+                self.vectors::<S, false, STREAM>(simd, whole, x, y);
             }
         }
-        self.rest(simd, whole, wide, y);
+        self.rest(simd, whole, x, y);
     }
 
     /// # Safety
-    /// `whole` must be a multiple of the lanes and not exceed the channels; to `STREAM`, `after` must start a line.
+    /// `whole` must be a multiple of the lanes and not exceed the channels. To `STREAM` the state, `after` must start
+    /// a line, and to stream `y`, `y` must.
     #[inline(always)]
-    unsafe fn vectors<S: Simd, const STREAM: bool>(
+    unsafe fn vectors<S: Simd, const STREAM: bool, const STREAM_Y: bool>(
         &mut self,
         simd: S,
         whole: usize,
@@ -96,8 +95,8 @@ impl<'a, E: Element> Step<'a, E> {
             // SAFETY: the caller's contract; `run` asserted the lengths.
             unsafe {
                 let before = self.before.as_ptr().add(at * LEN);
-                let state = [0, 1, 2].map(|vector| simd.load(before.add(vector * S::LANES)));
-                let [s0, s1, s2] = simd.split_triples(state);
+                let member = |vector: usize| simd.load(before.add(vector * S::LANES));
+                let [s0, s1, s2] = simd.split_triples([member(0), member(1), member(2)]);
                 let x = simd.load(x.as_ptr().add(at));
                 let tap = |tap: usize| simd.load(self.taps[tap].as_ptr().add(at));
                 let mut sum = simd.fma(tap(0), s0, simd.load(self.bias.as_ptr().add(at)));
@@ -105,15 +104,12 @@ impl<'a, E: Element> Step<'a, E> {
                 sum = simd.fma(tap(2), s2, sum);
                 sum = simd.fma(tap(3), x, sum);
                 let sum = activate(simd, self.operands.problem.activation, sum);
-                simd.store(y.as_mut_ptr().add(at), sum);
-                for (vector, values) in simd.join_triples([s1, s2, x]).into_iter().enumerate() {
-                    let to = after.add(at * LEN + vector * S::LANES);
-                    if STREAM {
-                        simd.stream(to, values);
-                    } else {
-                        simd.store(to, values);
-                    }
-                }
+                put::<S, STREAM_Y>(simd, y.as_mut_ptr().add(at), sum);
+                let [a, b, c] = simd.join_triples([s1, s2, x]);
+                let to = after.add(at * LEN);
+                put::<S, STREAM>(simd, to, a);
+                put::<S, STREAM>(simd, to.add(S::LANES), b);
+                put::<S, STREAM>(simd, to.add(2 * S::LANES), c);
             }
         }
     }
@@ -123,13 +119,13 @@ impl<'a, E: Element> Step<'a, E> {
     fn rest<S: Simd>(self, simd: S, whole: usize, x: &[f32], y: &mut [f32]) {
         let mut sums = [0f32; WIDEST];
         let rest = whole..self.bias.len();
-        for (sum, channel) in sums.iter_mut().zip(rest.clone()) {
+        for ((sum, x), channel) in sums.iter_mut().zip(&x[whole..]).zip(rest.clone()) {
             let state = &self.before[channel * LEN..][..LEN];
             *sum = self.bias[channel];
-            for (taps, value) in self.taps.iter().zip(state.iter().chain([&x[channel]])) {
+            for (taps, value) in self.taps.iter().zip(state.iter().chain([x])) {
                 *sum = taps[channel].mul_add(*value, *sum);
             }
-            self.after[channel * LEN..][..LEN].copy_from_slice(&[state[1], state[2], x[channel]]);
+            self.after[channel * LEN..][..LEN].copy_from_slice(&[state[1], state[2], *x]);
         }
         if !rest.is_empty() {
             // SAFETY: there are as many sums as the widest vector has lanes.
@@ -141,4 +137,12 @@ impl<'a, E: Element> Step<'a, E> {
             }
         }
     }
+}
+
+/// # Safety
+/// As [`Simd::stream`] with `PAST_CACHES`, else as [`Simd::store`].
+#[inline(always)]
+unsafe fn put<S: Simd, const PAST_CACHES: bool>(simd: S, to: *mut f32, v: S::V) {
+    // SAFETY: the caller's contract.
+    unsafe { if PAST_CACHES { simd.stream(to, v) } else { simd.store(to, v) } }
 }
