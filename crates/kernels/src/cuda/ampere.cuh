@@ -92,7 +92,7 @@ struct Rows {
   // apart; a negative rows[r] gives zeros. `rows` lies in shared memory. `threads` threads call it together.
   template <int count, int threads>
   static DEVICE void load(u32 to, const u16* from, int from_stride, const int* rows, int thread) {
-    copy<count, threads, false, 4>(to, thread, from, [&](int row) {
+    copy<count, threads, false, (pieces > row_lanes ? 2 : 4)>(to, thread, from, [&](int row) {
       const int source = rows[row];
       return source >= 0 ? from + (i64)source * from_stride : nullptr;
     });

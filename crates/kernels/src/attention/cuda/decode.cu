@@ -113,8 +113,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
 
   // ---- Which rows and which keys.
   const int sequence = blockIdx.z, group = heads / kv_heads;
-  const int kv_head = blockIdx.x % kv_heads, share = blockIdx.x / kv_heads % VALUE_SPLITS;
-  const int first_row = blockIdx.x / kv_heads / VALUE_SPLITS * BLOCK_ROWS;
+  // Blocks of the same keys are neighbours, so that these are in the L2 cache; the last rows, which under a causal mask
+  // see most keys, start first.
+  const int row_blocks = gridDim.x / (kv_heads * VALUE_SPLITS), others = blockIdx.x / row_blocks;
+  const int first_row = (row_blocks - 1 - blockIdx.x % row_blocks) * BLOCK_ROWS;
+  const int kv_head = others / VALUE_SPLITS, share = others % VALUE_SPLITS;
   const int q_start = cu_q != nullptr ? cu_q[sequence] : sequence * tq;
   const int queries = cu_q != nullptr ? cu_q[sequence + 1] - q_start : tq;
   const int k_start = cu_k != nullptr ? cu_k[sequence] : sequence * tk;
