@@ -30,7 +30,7 @@ const RULES: &[Rule] = &[
     Rule {
         compute: Some(HOPPER),
         queries: ANY,
-        channels: 576,
+        channels: 640,
         paged: None,
         variant: "hopper_wide",
     },

@@ -40,6 +40,9 @@ macro_rules! parts {
     };
 }
 
+/// Query rows of a block.
+const BLOCK_ROWS: usize = 64;
+
 /// One of the two kernels.
 struct Kind {
     function: &'static str,
@@ -54,8 +57,8 @@ static ONE: Kind = Kind {
     function: "attention_hopper_wide",
     parts: parts!("hopper_wide.cu"),
     split: 1,
-    head_dims: 320..=576,
-    value_dims: 128..=512,
+    head_dims: 320..=640,
+    value_dims: 128..=640,
 };
 
 static TWO: Kind = Kind {
@@ -66,9 +69,6 @@ static TWO: Kind = Kind {
     value_dims: 256..=1024,
 };
 
-/// Blocks with neighbouring rows that share their copies, keys whose scores one warpgroup computes.
-const SHARE: usize = 1;
-const BLOCK_KEYS: usize = 64;
 /// All the shared memory that a block can have: there is one block on a multiprocessor anyway.
 const SHARED_BYTES: u32 = 232_448;
 
@@ -93,13 +93,17 @@ fn why_not(problem: &AttentionProblem, here: &CudaCapabilities, kind: &Kind) -> 
     not_half(problem)
 }
 
+/// Keys whose scores one warpgroup computes: an accumulator of more than 256 channels leaves registers for fewer.
+fn block_keys(value_dim: usize, kind: &Kind) -> usize {
+    if kind.split == 1 && value_dim > 512 { 48 } else { 64 }
+}
+
 fn source(form: Form, kind: &Kind) -> KernelSource {
     let arch = GpuArch::of(ComputeCapability::new(9, 0));
     let source = KernelSource::new(kind.function, kind.parts, arch);
     shape_macros(source, form.dtype, (form.head_dim, form.value_dim))
         .define("SPLIT", kind.split)
-        .define("SHARE", SHARE)
-        .define("BLOCK_K", BLOCK_KEYS)
+        .define("BLOCK_K", block_keys(form.value_dim, kind))
         .define("MASK", u8::from(form.masked))
         .define("SOFTCAP", u8::from(form.softcap))
 }
@@ -114,8 +118,9 @@ fn plan(
     let queries = Rows::of_queries(problem);
     let keys = Rows::of_keys(problem, &operands);
     let (dtype, value_dim) = (problem.dtype, problem.value_dim);
-    let map_q = row_map(planner, &operands.q, (queries, problem.head_dim), (64, 64), dtype)?;
-    let box_keys = 2 * BLOCK_KEYS / SHARE;
+    let map_q =
+        row_map(planner, &operands.q, (queries, problem.head_dim), (64, BLOCK_ROWS), dtype)?;
+    let box_keys = 2 * block_keys(value_dim, kind);
     let map_k = row_map(planner, &operands.k, (keys, problem.head_dim), (64, box_keys), dtype)?;
     let groups = value_dim / 64;
     let low = if kind.split == 2 { groups / 2 } else { groups };
@@ -142,8 +147,8 @@ fn plan(
         .f32(operands.scale)
         .f32(if problem.softcap.is_some() { operands.softcap } else { 1.0 });
     let tiles =
-        problem.queries.count() * problem.heads * problem.queries.longest().div_ceil(64 * SHARE);
-    let blocks = (tiles * SHARE * kind.split) as u32;
+        problem.queries.count() * problem.heads * problem.queries.longest().div_ceil(BLOCK_ROWS);
+    let blocks = (tiles * kind.split) as u32;
     planner.launch(kernel, Launch::new([blocks, 1, 1], 384, SHARED_BYTES), args);
     Ok(())
 }
