@@ -118,7 +118,8 @@ impl<'a> Installer<'a> {
 
 /// The published torch nearest to the installed one that fits the GPU, the driver and the Python here.
 pub(crate) fn another_torch(seen: &Seen) -> Vec<String> {
-    let choice = seen.env().and_then(|env| {
+    let known = !crate::gpu::capabilities(seen.machine()).is_empty();
+    let choice = seen.env().filter(|_| known).and_then(|env| {
         let version = installed(env).map(|torch| torch.version);
         choose(seen.machine(), env, version.as_ref())
     });

@@ -28,6 +28,7 @@ mod dependency_conflict;
 mod driver_library_mismatch;
 mod driver_too_old;
 mod duplicate_dist;
+mod duplicate_processes;
 mod extension_new_abi;
 mod extension_old_abi;
 mod extension_other_torch;
@@ -57,6 +58,7 @@ mod ptx_newer_than_driver;
 mod python_outside_venv;
 mod slow_hybrid_path;
 mod sm103_miscompile;
+mod stale_process;
 mod torch_minor_drift;
 mod torch_pairs;
 mod triton_ptxas_too_old;
@@ -115,6 +117,8 @@ pub const RULES: &[Rule] = &[
     out_of_memory::RULE,
     sm103_miscompile::RULE,
     wrong_architecture::RULE,
+    duplicate_processes::RULE,
+    stale_process::RULE,
 ];
 
 /// What the rules look at.

@@ -2,6 +2,7 @@
 
 mod envs;
 pub(crate) mod machines;
+pub(crate) mod processes;
 
 pub(crate) use envs::{EnvBuilder, elf, env, found, image, lacking, missing_version, with_code};
 

@@ -9,6 +9,7 @@ mod finding;
 mod machine;
 mod native;
 mod parity;
+mod process;
 mod pyenv;
 mod run;
 
@@ -24,6 +25,7 @@ pub use native::{
     MissingVersion, NativeFile, Needed,
 };
 pub use parity::{ParityReport, ParityRow, Status};
+pub use process::{GpuMemory, GpuProcess, GpuUse, ProcessReport};
 pub use pyenv::{Dist, EnvKind, EnvManager, Interpreter, PyEnv, Torch};
 pub use run::{Artefact, NotRun, RunManifest, RunState, SourceTree, Stage};
 

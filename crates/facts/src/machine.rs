@@ -1,4 +1,4 @@
-use crate::Fact;
+use crate::{Fact, GpuProcess};
 use serde::{Deserialize, Serialize};
 
 /// One machine as its own files describe it. An absent fact is `None`, never a guess.
@@ -28,6 +28,9 @@ pub struct Machine {
     pub libraries: Vec<AcceleratorLibrary>,
     /// Container or virtual machine; `None` when neither was recognised.
     pub virtualisation: Option<Virtualisation>,
+    /// Processes that have memory of an NVIDIA GPU, by number.
+    #[serde(default)]
+    pub gpu_processes: Vec<GpuProcess>,
     /// What could not be read and why, one sentence each: an absent `nvidia-smi` is a fact, not a failure.
     pub notes: Vec<String>,
 }

@@ -31,6 +31,8 @@ pub(crate) enum Command {
     Doctor(Doctor),
     /// Say what a pasted error means, whether this machine's files agree, and what to do. Alone: list the rules.
     Explain(Explain),
+    /// Show which processes have GPU memory, copies of one program and what was left behind; stop one.
+    Ps(Ps),
     /// Hold every kernel against the float64 reference.
     Verify(Verify),
     /// Run one op on tensors from a safetensors file.
@@ -85,6 +87,22 @@ pub(crate) struct Explain {
     pub(crate) text: Option<String>,
     #[command(flatten)]
     pub(crate) environment: Environment,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Ps {
+    /// Ask, then send TERM to this process if it is yours, and look whether its memory came back.
+    #[arg(long, value_name = "PID")]
+    pub(crate) stop: Option<u32>,
+    /// Do not ask before TERM.
+    #[arg(long, requires = "stop")]
+    pub(crate) yes: bool,
+    /// Kill it, without asking again, if it does not end on TERM.
+    #[arg(long, requires = "stop")]
+    pub(crate) kill: bool,
+    /// Read a recorded machine instead of this one.
+    #[arg(long, value_name = "DIR", hide = true)]
+    pub(crate) recorded: Option<PathBuf>,
 }
 
 /// How much to run.

@@ -7,6 +7,7 @@ mod doctor;
 mod explain;
 mod man;
 mod op;
+mod ps;
 mod report;
 mod verify;
 
@@ -19,6 +20,7 @@ pub(crate) fn run(command: &Command, output: &Output) -> anyhow::Result<Outcome>
         Command::Check(arguments) => check::run(arguments, output),
         Command::Doctor(arguments) => doctor::run(arguments, output),
         Command::Explain(arguments) => explain::run(arguments, output),
+        Command::Ps(arguments) => ps::run(arguments, output),
         Command::Verify(arguments) => verify::run(arguments, output),
         Command::Op(arguments) => op::run(arguments, output),
         Command::Bench(arguments) => bench::run(arguments, output),

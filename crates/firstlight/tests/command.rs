@@ -17,14 +17,23 @@ fn usage_errors_exit_with_two_and_help_with_zero() {
         expect(folder.path(), arguments, 2);
     }
     let (help, _) = expect(folder.path(), &["--help"], 0);
-    for subcommand in
-        ["check", "doctor", "explain", "verify", "op", "bench", "report", "completions", "man"]
-    {
+    for subcommand in [
+        "check",
+        "doctor",
+        "explain",
+        "ps",
+        "verify",
+        "op",
+        "bench",
+        "report",
+        "completions",
+        "man",
+    ] {
         assert!(help.contains(subcommand), "{help}");
         expect(folder.path(), &[subcommand, "--help"], 0);
     }
     // What does not exist yet is absent, not a placeholder.
-    for subcommand in ["plan", "apply", "run", "ps", "fit", "matrix", "compare", "gate"] {
+    for subcommand in ["plan", "apply", "run", "fit", "matrix", "compare", "gate"] {
         expect(folder.path(), &[subcommand], 2);
     }
 }

@@ -36,6 +36,7 @@ pub fn machine(options: &Options) -> Machine {
         toolkits: Vec::new(),
         libraries: Vec::new(),
         virtualisation: None,
+        gpu_processes: Vec::new(),
         notes: Vec::new(),
     };
     for probe in PROBES {

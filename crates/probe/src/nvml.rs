@@ -64,6 +64,36 @@ pub struct Device {
     pub pci_bus: Option<String>,
     /// nvmlDeviceGetMigMode; `None` where the GPU has no MIG.
     pub mig: Option<bool>,
+    /// nvmlDeviceGetComputeRunningProcesses and nvmlDeviceGetGraphicsRunningProcesses.
+    pub processes: Vec<Process>,
+    /// NVML's words when it does not list processes.
+    pub processes_error: Option<String>,
+}
+
+/// One process on a GPU as NVML lists it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    /// Process id, in the numbering of the driver's host.
+    pub pid: u32,
+    /// Bytes, where NVML counts them.
+    pub bytes: Option<u64>,
+    /// `compute` or `graphics`.
+    pub kind: String,
+}
+
+impl Process {
+    /// Reads `4711 compute 6764363776`, or `-` for the bytes.
+    fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split_whitespace();
+        let pid = words.next()?.parse().ok()?;
+        let kind = words.next()?.to_string();
+        Some(Self { pid, kind, bytes: words.next().and_then(|bytes| bytes.parse().ok()) })
+    }
+
+    fn record(&self) -> String {
+        let bytes = self.bytes.map_or("-".to_string(), |bytes| bytes.to_string());
+        format!("process = {} {} {bytes}\n", self.pid, self.kind)
+    }
 }
 
 impl Nvml {
@@ -133,6 +163,8 @@ impl Device {
             "memory_error" => self.memory_error = Some(value.to_string()),
             "pci_bus" => self.pci_bus = Some(value.to_string()),
             "mig" => self.mig = value.parse().ok(),
+            "process" => self.processes.extend(Process::parse(value)),
+            "processes_error" => self.processes_error = Some(value.to_string()),
             _ => {}
         }
     }
@@ -148,10 +180,12 @@ impl Device {
             ("memory_error", self.memory_error.clone()),
             ("pci_bus", self.pci_bus.clone()),
             ("mig", self.mig.map(|on| on.to_string())),
+            ("processes_error", self.processes_error.clone()),
         ];
         fields
             .into_iter()
             .filter_map(|(key, value)| Some(format!("{key} = {}\n", value?)))
+            .chain(self.processes.iter().map(Process::record))
             .collect()
     }
 }
@@ -162,7 +196,7 @@ fn dotted((major, minor): (u32, u32)) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Device, Nvml, Snapshot};
+    use super::{Device, Nvml, Process, Snapshot};
 
     #[test]
     fn a_record_reads_back_as_what_was_written() {
@@ -186,7 +220,16 @@ mod tests {
                     ..Device::default()
                 },
                 Device { error: Some("GPU is lost".into()), ..Device::default() },
-                Device { memory_total: Some(1 << 40), memory_used: Some(0), ..Device::default() },
+                Device {
+                    memory_total: Some(1 << 40),
+                    memory_used: Some(0),
+                    processes: vec![
+                        Process { pid: 7, bytes: Some(1 << 30), kind: "compute".into() },
+                        Process { pid: 9, bytes: None, kind: "graphics".into() },
+                    ],
+                    ..Device::default()
+                },
+                Device { processes_error: Some("Not Supported".into()), ..Device::default() },
             ],
         }));
     }

@@ -14,6 +14,7 @@ pub(crate) mod memory;
 pub(crate) mod nvidia_smi;
 pub(crate) mod nvml;
 pub(crate) mod os;
+pub(crate) mod processes;
 pub(crate) mod tegra;
 pub(crate) mod toolkits;
 pub(crate) mod virtualisation;
@@ -45,6 +46,7 @@ pub const PROBES: &[Probe] = &[
     Probe { name: "toolkits", reads: "CUDA_HOME, CUDA_PATH, PATH, /usr/local/cuda*: version.json, version.txt, cuda.h", run: toolkits::run },
     Probe { name: "libraries", reads: "NVRTC, cuBLASLt, cuDNN and NCCL files where the loader and toolkits have them", run: libraries::run },
     Probe { name: "virtualisation", reads: "container marks, control groups, DMI, the hypervisor flag, WSL", run: virtualisation::run },
+    Probe { name: "processes", reads: "/proc/PID of the processes NVML lists: stat, status, cmdline, wchan, cgroup", run: processes::run },
 ];
 
 /// The driver record, made on the first trace of a driver.

@@ -176,6 +176,17 @@ impl Source {
         self.on_disk(parent).join(name).is_symlink()
     }
 
+    /// What a link says, wherever that is.
+    pub(crate) fn link(&self, path: impl AsRef<Path>) -> Option<String> {
+        let path = path.as_ref();
+        let (parent, name) = (path.parent()?, path.file_name()?);
+        std::fs::read_link(self.on_disk(parent).join(name))
+            .ok()?
+            .into_os_string()
+            .into_string()
+            .ok()
+    }
+
     pub(crate) fn file_size(&self, path: impl AsRef<Path>) -> Option<u64> {
         let metadata = std::fs::metadata(self.on_disk(path.as_ref())).ok()?;
         metadata.is_file().then_some(metadata.len())

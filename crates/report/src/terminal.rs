@@ -7,11 +7,13 @@ mod bench;
 mod doctor;
 mod layout;
 mod parity;
+mod processes;
 mod summary;
 
 pub use bench::bench;
 pub use doctor::{doctor, one_finding};
 pub use parity::{parity, parity_summary};
+pub use processes::processes;
 pub use summary::summary;
 
 /// How to write for a terminal, a pipe or a file.

@@ -24,6 +24,7 @@ fn machine(platform: Platform, kind: MachineKind, gib: u64) -> Machine {
         toolkits: Vec::new(),
         libraries: Vec::new(),
         virtualisation: None,
+        gpu_processes: Vec::new(),
         notes: Vec::new(),
     }
 }

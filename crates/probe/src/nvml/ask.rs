@@ -1,7 +1,9 @@
 //! The calls themselves.
 
-use super::{Device, Nvml, Snapshot};
+use super::{Device, Nvml, Process, Snapshot};
+use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 use nvml_wrapper::{cuda_driver_version_major, cuda_driver_version_minor};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -42,6 +44,7 @@ fn device(nvml: &nvml_wrapper::Nvml, index: u32) -> Device {
         Ok(device) => device,
         Err(error) => return Device { error: Some(words(&error)), ..Device::default() },
     };
+    let (processes, processes_error) = processes(&device);
     let capability = device.cuda_compute_capability().ok();
     let memory = device.memory_info();
     Device {
@@ -55,7 +58,32 @@ fn device(nvml: &nvml_wrapper::Nvml, index: u32) -> Device {
         memory_error: memory.err().map(|error| words(&error)),
         pci_bus: device.pci_info().ok().map(|pci| pci.bus_id),
         mig: device.mig_mode().ok().map(|mode| mode.current == 1),
+        processes,
+        processes_error,
     }
+}
+
+/// Programs that compute and programs that draw; one that does both is in both lists and has its memory once.
+fn processes(device: &nvml_wrapper::Device) -> (Vec<Process>, Option<String>) {
+    let process = |kind: &str, info: ProcessInfo| Process {
+        pid: info.pid,
+        bytes: match info.used_gpu_memory {
+            UsedGpuMemory::Used(bytes) => Some(bytes),
+            UsedGpuMemory::Unavailable => None,
+        },
+        kind: kind.to_string(),
+    };
+    let compute = match device.running_compute_processes() {
+        Ok(list) => list,
+        Err(error) => return (Vec::new(), Some(words(&error))),
+    };
+    let mut all: Vec<Process> = compute.into_iter().map(|info| process("compute", info)).collect();
+    for info in device.running_graphics_processes().unwrap_or_default() {
+        if !all.iter().any(|known| known.pid == info.pid) {
+            all.push(process("graphics", info));
+        }
+    }
+    (all, None)
 }
 
 /// NVML's own words for its errors (nvmlErrorString), since those are what people paste and search for; the wrapper

@@ -3,7 +3,7 @@
 use super::driver_of;
 use crate::Source;
 use crate::nvml::{Device, Nvml};
-use facts::{Fact, Gpu, GpuVendor, Machine};
+use facts::{Fact, Gpu, GpuProcess, GpuUse, GpuVendor, Machine};
 
 pub(crate) fn run(source: &Source, machine: &mut Machine) {
     match source.ask_nvml() {
@@ -29,11 +29,37 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
                     Some(words) => machine.notes.push(format!(
                         "GPU {index} does not answer (NVML nvmlDeviceGetHandleByIndex: {words})"
                     )),
-                    None => machine.gpus.push(gpu(index, device, shared.as_ref())),
+                    None => {
+                        if let Some(words) = &device.processes_error {
+                            machine.notes.push(format!(
+                                "the processes on GPU {index} cannot be listed (NVML \
+                                 nvmlDeviceGetComputeRunningProcesses: {words})"
+                            ));
+                        }
+                        list_processes(machine, index, &device);
+                        machine.gpus.push(gpu(index, device, shared.as_ref()));
+                    }
                 }
             }
         }
     }
+}
+
+/// Adds what NVML lists; what the system knows of each process is another probe's matter.
+fn list_processes(machine: &mut Machine, gpu: u32, device: &Device) {
+    for listed in &device.processes {
+        let known = machine.gpu_processes.iter().position(|process| process.pid == listed.pid);
+        let place = known.unwrap_or_else(|| {
+            machine.gpu_processes.push(GpuProcess { pid: listed.pid, ..GpuProcess::default() });
+            machine.gpu_processes.len() - 1
+        });
+        machine.gpu_processes[place].uses.push(GpuUse {
+            gpu,
+            bytes: listed.bytes,
+            kind: listed.kind.clone(),
+        });
+    }
+    machine.gpu_processes.sort_by_key(|process| process.pid);
 }
 
 fn gpu(index: u32, device: Device, shared: Option<&Fact<u64>>) -> Gpu {

@@ -120,6 +120,7 @@ pub(super) const ROWS: &[(&str, &str, &str)] = &[
     ),
     ("28", "", "sm103-miscompile"),
     ("29", "", "wrong-architecture"),
+    ("30", "", "stale-process"),
     ("31", "FlashAttention only supports Ampere GPUs or newer.", "flash-attention-needs-ampere"),
     ("R0-03", "", "cpu-only-torch"),
     ("R0-04", "Python 3.10 is below recommended 3.11+", "old-python"),
@@ -135,6 +136,7 @@ pub(super) const ROWS: &[(&str, &str, &str)] = &[
          causal_conv1d_update)` is None",
         "slow-hybrid-path",
     ),
+    ("R2-04", "", "duplicate-processes"),
     ("R3-01", "fatal error: pybind11/pybind11.h: No such file or directory", "missing-header"),
     (
         "R3-02",

@@ -1,0 +1,56 @@
+//! `firstlight ps`: who has the GPUs' memory, copies of one program and what was left behind; `--stop` ends one of them.
+
+#[cfg(target_os = "linux")]
+mod signal;
+mod stop;
+
+use crate::Outcome;
+use crate::cli::Ps;
+use crate::failure::Failure;
+use crate::output::Output;
+use facts::{Finding, GpuVendor, Machine, ProcessReport, Severity};
+use probe::Source;
+use report::terminal;
+
+/// The rules that are about processes.
+const RULES: [&str; 2] = ["stale-process", "duplicate-processes"];
+
+pub(super) fn run(arguments: &Ps, output: &Output) -> anyhow::Result<Outcome> {
+    let source = match &arguments.recorded {
+        Some(folder) => Source::recorded(folder)?,
+        None => Source::live(),
+    };
+    let machine = read(&source)?;
+    if let Some(pid) = arguments.stop {
+        return stop::run(pid, arguments, &machine, output);
+    }
+    let findings: Vec<Finding> = diagnose::run(&machine, &[])
+        .into_iter()
+        .filter(|finding| RULES.contains(&finding.rule.as_str()))
+        .collect();
+    let wrong = findings.iter().any(|finding| finding.severity != Severity::Info);
+    let report = ProcessReport::new(&machine, findings);
+    output.either(&report, |style| terminal::processes(&report, style))?;
+    Ok(if wrong { Outcome::Bad } else { Outcome::Good })
+}
+
+/// The machine; an error where no NVIDIA driver can list processes.
+fn read(source: &Source) -> anyhow::Result<Machine> {
+    let machine =
+        probe::machine(&probe::Options { source: source.clone(), site_packages: Vec::new() });
+    let refused = machine.driver.as_ref().and_then(|driver| driver.nvml_error.as_ref());
+    if let Some(words) = refused {
+        return Err(Failure::hinted(
+            format!("the NVIDIA driver lists no processes: {}", words.value),
+            "`firstlight doctor` tells why it does not answer",
+        ));
+    }
+    if !machine.gpus.iter().any(|gpu| gpu.vendor == GpuVendor::Nvidia) {
+        let hint = match machine.gpus.is_empty() {
+            true => "`firstlight doctor` tells which GPU and driver it sees",
+            false => "only NVIDIA's driver lists processes by GPU; Apple's does not",
+        };
+        return Err(Failure::hinted("there is no NVIDIA driver here that lists processes", hint));
+    }
+    Ok(machine)
+}

@@ -1,0 +1,224 @@
+//! What the system knows of the processes NVML lists: command, owner, parent, age, state, container.
+
+use super::virtualisation::container_of_cgroup;
+use crate::Source;
+use facts::{Fact, GpuProcess, Machine};
+
+/// The unit of times in /proc/PID/stat on every processor supported here.
+const TICKS_A_SECOND: u64 = 100;
+
+pub(crate) fn run(source: &Source, machine: &mut Machine) {
+    let uptime = source.word("/proc/uptime").and_then(|text| parse_uptime(&text));
+    let inside = machine.virtualisation.as_ref().is_some_and(|v| v.container.is_some());
+    let mut foreign = Vec::new();
+    for process in &mut machine.gpu_processes {
+        // NVML numbers processes as the host does. In a container another process may have that number.
+        if inside && !uses_a_gpu(source, process.pid) {
+            foreign.push(process.pid.to_string());
+            continue;
+        }
+        describe(source, process, uptime);
+    }
+    if !foreign.is_empty() {
+        machine.notes.push(format!(
+            "{} of a GPU cannot be seen from this container (NVML lists {} {}, by the host's numbers)",
+            if foreign.len() == 1 { "a process" } else { "processes" },
+            if foreign.len() == 1 { "process" } else { "processes" },
+            foreign.join(", ")
+        ));
+    }
+}
+
+/// Whether an open file of the process is one of the driver's.
+fn uses_a_gpu(source: &Source, pid: u32) -> bool {
+    let folder = format!("/proc/{pid}/fd");
+    let opened =
+        source.list(&folder).into_iter().filter_map(|name| source.link(format!("{folder}/{name}")));
+    opened.into_iter().any(|target| target.starts_with("/dev/nvidia"))
+}
+
+fn describe(source: &Source, process: &mut GpuProcess, uptime: Option<u64>) {
+    let folder = format!("/proc/{}", process.pid);
+    let file = |name: &str| format!("{folder}/{name}");
+    let Some(stat) = source.text(file("stat")).as_deref().and_then(Stat::parse) else { return };
+    process.name = Some(Fact::new(stat.name.clone(), file("stat")));
+    process.state = Some(Fact::new(stat.state, file("stat")));
+    process.age_seconds = uptime.map(|uptime| {
+        let age = uptime.saturating_sub(stat.started_ticks / TICKS_A_SECOND);
+        Fact::new(age, format!("{} and /proc/uptime", file("stat")))
+    });
+    let parent = source.word(format!("/proc/{}/comm", stat.parent)).unwrap_or_default();
+    process.parent = Some(Fact::new((stat.parent, parent), file("stat")));
+    let arguments =
+        source.read(file("cmdline")).map(|bytes| parse_cmdline(&bytes)).unwrap_or_default();
+    if !arguments.is_empty() {
+        process.command = Some(Fact::new(arguments.join(" "), file("cmdline")));
+        process.program = Some(program(&arguments));
+    } else {
+        // A zombie has no command line left.
+        process.program = Some(stat.name);
+    }
+    process.uid = source
+        .text(file("status"))
+        .as_deref()
+        .and_then(parse_uid)
+        .map(|uid| Fact::new(uid, file("status")));
+    // The kernel writes 0 where it does not tell, or where the process waits for nothing.
+    process.waits_in = source
+        .word(file("wchan"))
+        .filter(|name| name != "0")
+        .map(|name| Fact::new(name, file("wchan")));
+    let cgroup = source.text(file("cgroup")).unwrap_or_default();
+    process.container = container(&cgroup).map(|name| Fact::new(name, file("cgroup")));
+    process.unit = unit(&cgroup).map(|name| Fact::new(name, file("cgroup")));
+}
+
+/// The parts of /proc/PID/stat that are asked for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Stat {
+    name: String,
+    state: String,
+    parent: u32,
+    started_ticks: u64,
+}
+
+impl Stat {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        // The name stands in parentheses and may hold any letter, parentheses and spaces too.
+        let (start, end) = (text.find('(')?, text.rfind(')')?);
+        let name = text.get(start + 1..end)?.to_string();
+        let fields: Vec<&str> = text.get(end + 1..)?.split_whitespace().collect();
+        Some(Self {
+            name,
+            state: (*fields.first()?).to_string(),
+            parent: fields.get(1)?.parse().ok()?,
+            started_ticks: fields.get(19)?.parse().ok()?,
+        })
+    }
+}
+
+/// Whole seconds since the system started.
+pub(crate) fn parse_uptime(text: &str) -> Option<u64> {
+    text.split_whitespace().next()?.split('.').next()?.parse().ok()
+}
+
+/// Arguments, which the kernel separates by NUL. A program that sets its title leaves one long text with spaces.
+pub(crate) fn parse_cmdline(bytes: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(bytes);
+    let arguments = text.trim_end_matches('\0').split('\0').map(|word| word.trim().to_string());
+    arguments.filter(|word| !word.is_empty()).collect()
+}
+
+/// The real user of `Uid:` in /proc/PID/status.
+pub(crate) fn parse_uid(status: &str) -> Option<u32> {
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// What a process is a copy of: `python train.py` of `/v/bin/python -u train.py --lr 1e-3`.
+pub(crate) fn program(arguments: &[String]) -> String {
+    let base = |path: &str| path.rsplit('/').next().unwrap_or(path).to_string();
+    let Some(executable) = arguments.first().map(|first| base(first)) else { return String::new() };
+    let interpreter = ["python", "pypy", "node", "bash", "sh", "julia"].iter().any(|name| {
+        executable.strip_prefix(name).is_some_and(|rest| !rest.starts_with(char::is_alphabetic))
+    });
+    if !interpreter {
+        return executable;
+    }
+    let mut rest = arguments[1..].iter();
+    while let Some(word) = rest.next() {
+        match word.as_str() {
+            "-m" | "-c" => {
+                let what = rest.next().map_or("", String::as_str);
+                // What -c is given can be a whole program: its begin tells copies apart well enough.
+                let what: String = what.chars().take(60).collect();
+                return format!("{executable} {word} {what}");
+            }
+            "-W" | "-X" => {
+                rest.next();
+            }
+            option if option.starts_with('-') => {}
+            script => return format!("{executable} {script}"),
+        }
+    }
+    executable
+}
+
+/// Manager and the first letters of the id, as `docker ps` shows it.
+pub(crate) fn container(cgroup: &str) -> Option<String> {
+    let manager = container_of_cgroup(cgroup)?;
+    let hex = |part: &str| part.len() == 64 && part.chars().all(|c| c.is_ascii_hexdigit());
+    let id = cgroup.split(['/', '-', '.', ':', '\n']).find(|part| hex(part));
+    Some(match id {
+        Some(id) => format!("{manager} {}", &id[..12]),
+        None => manager.to_string(),
+    })
+}
+
+/// The service a control group belongs to; a login's own scope is none.
+pub(crate) fn unit(cgroup: &str) -> Option<String> {
+    let last = cgroup.lines().find_map(|line| line.splitn(3, ':').nth(2))?;
+    let service = last.split('/').rev().find(|part| part.ends_with(".service"))?;
+    // Every process of a login runs below user@1000.service: that says nothing about who started it.
+    (!service.starts_with("user@")).then(|| service.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_s_line_is_read_around_any_name() {
+        let tail = "0 0 0 0 -1 4194560 1 0 0 0 10 5 0 0 20 0 8 0 123456 0 0";
+        let parse = |name: &str| Stat::parse(&format!("4711 ({name}) S 1 {}", &tail[2..]));
+        for name in ["python", "VLLM::EngineCor", "a) S 9 (b", "tmux: server", ""] {
+            let stat = parse(name).expect(name);
+            assert_eq!((stat.name.as_str(), stat.state.as_str(), stat.parent), (name, "S", 1));
+        }
+        for text in ["", "1", "1 (x", "1 (x) S", ") S 1 ("] {
+            assert_eq!(Stat::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn copies_of_a_program_have_one_name() {
+        let check = |line: &str, expect: &str| {
+            let words: Vec<String> = line.split(' ').map(str::to_string).collect();
+            assert_eq!(program(&words), expect, "{line}");
+        };
+        check("/v/bin/python3 -u -X dev inference.py --prompt x", "python3 inference.py");
+        check(
+            "python -m vllm.entrypoints.openai.api_server --port 1",
+            "python -m vllm.entrypoints.openai.api_server",
+        );
+        check("/opt/llama/llama-server -m model.gguf", "llama-server");
+        check("VLLM::EngineCore", "VLLM::EngineCore");
+        check("pythonista run", "pythonista");
+        assert_eq!(program(&[]), "");
+        assert_eq!(parse_cmdline(b"python\0a b.py\0\0"), ["python", "a b.py"]);
+        assert_eq!(parse_cmdline(b"VLLM::EngineCore        "), ["VLLM::EngineCore"]);
+    }
+
+    #[test]
+    fn control_groups_name_containers_and_services() {
+        let id = "4f0c9a1b2c3d".to_string() + &"0".repeat(52);
+        let check = |cgroup: &str, in_container: Option<&str>, service: Option<&str>| {
+            assert_eq!(container(cgroup).as_deref(), in_container, "{cgroup}");
+            assert_eq!(unit(cgroup).as_deref(), service, "{cgroup}");
+        };
+        check(&format!("0::/system.slice/docker-{id}.scope\n"), Some("docker 4f0c9a1b2c3d"), None);
+        check(&format!("1:memory:/docker/{id}\n"), Some("docker 4f0c9a1b2c3d"), None);
+        check("0::/system.slice/ollama.service\n", None, Some("ollama.service"));
+        check("0::/user.slice/user-1000.slice/user@1000.service/app.slice/x.scope\n", None, None);
+        check("0::/user.slice/user-1000.slice/session-3.scope\n", None, None);
+        check("", None, None);
+    }
+
+    #[test]
+    fn numbers_of_status_and_uptime() {
+        assert_eq!(parse_uid("Name:\tx\nUid:\t1000\t1000\t1000\t1000\n"), Some(1000));
+        assert_eq!(parse_uid("Uid:\tx\n"), None);
+        assert_eq!(parse_uptime("12345.67 9.9\n"), Some(12345));
+        assert_eq!(parse_uptime(""), None);
+    }
+}
