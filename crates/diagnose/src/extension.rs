@@ -1,5 +1,7 @@
 //! Packages that are compiled against one torch: which one an error names, and how to get the one that fits here.
 
+use crate::gpu;
+use crate::remedy::Installer;
 use crate::seen::Seen;
 use crate::torch_build::installed;
 use crate::version::dotted;
@@ -68,15 +70,39 @@ impl Seen<'_> {
     }
 
     fn build_extension(&self, package: &str, force: Option<&str>) -> String {
-        let arch = self.arch_list().map(|list| format!("TORCH_CUDA_ARCH_LIST='{list}' "));
-        let force = force.map(|name| format!("{name}=TRUE "));
-        format!(
-            "{}{}{}",
-            force.unwrap_or_default(),
-            arch.unwrap_or_default(),
-            self.installer().build(&[package])
-        )
+        build_command(self.machine(), &self.installer(), package, force)
     }
+}
+
+/// The command that compiles one of the [`EXTENSIONS`] against an environment's torch.
+pub(crate) fn build_here(machine: &Machine, env: &PyEnv, package: &str) -> String {
+    let force = EXTENSIONS.iter().find(|row| row.package == package).and_then(|row| row.force);
+    build_command(machine, &Installer::of(env), package, force)
+}
+
+/// Compiles for the GPUs here alone, which takes a fraction of the time that all architectures take.
+fn build_command(
+    machine: &Machine,
+    installer: &Installer,
+    package: &str,
+    force: Option<&str>,
+) -> String {
+    let arch = arch_list(machine).map(|list| format!("TORCH_CUDA_ARCH_LIST='{list}' "));
+    let force = force.map(|name| format!("{name}=TRUE "));
+    format!(
+        "{}{}{}",
+        force.unwrap_or_default(),
+        arch.unwrap_or_default(),
+        installer.build(&[package])
+    )
+}
+
+/// The architectures of the GPUs here as TORCH_CUDA_ARCH_LIST wants them: `8.6;9.0`.
+fn arch_list(machine: &Machine) -> Option<String> {
+    let mut all: Vec<String> =
+        gpu::capabilities(machine).iter().map(|(_, sm)| dotted(*sm)).collect();
+    all.dedup();
+    (!all.is_empty()).then(|| all.join(";"))
 }
 
 /// What the name of a wheel for this torch and Python has: `cu12torch2.9cxx11abiTRUE-cp312-cp312-linux_x86_64`.

@@ -47,6 +47,7 @@ mod libstdcxx_too_old;
 mod missing_cuda_library;
 mod missing_header;
 mod mixed_cuda_majors;
+mod model_memory;
 mod no_driver;
 mod no_kernel_image;
 mod no_prebuilt_wheel;
@@ -119,6 +120,7 @@ pub const RULES: &[Rule] = &[
     wrong_architecture::RULE,
     duplicate_processes::RULE,
     stale_process::RULE,
+    model_memory::RULE,
 ];
 
 /// What the rules look at.

@@ -3,7 +3,6 @@
 use crate::gpu;
 use crate::remedy::Installer;
 use crate::rules::Context;
-use crate::version::dotted;
 use facts::{Machine, PyEnv};
 
 /// What has to be here before a rule's silence means that all is well.
@@ -69,14 +68,6 @@ impl<'a> Seen<'a> {
     pub(crate) fn word(&self, name: &str) -> Option<&str> {
         self.words.iter().find(|(known, _)| known == name).map(|(_, word)| word.as_str())
     }
-
-    /// The architectures of the GPUs here as TORCH_CUDA_ARCH_LIST wants them: `8.6;9.0`.
-    pub(crate) fn arch_list(&self) -> Option<String> {
-        let mut all: Vec<String> =
-            gpu::capabilities(self.context.machine).iter().map(|(_, sm)| dotted(*sm)).collect();
-        all.dedup();
-        (!all.is_empty()).then(|| all.join(";"))
-    }
 }
 
 #[cfg(test)]
@@ -121,6 +112,5 @@ mod tests {
             seen(&[]).installer().install(&["ninja".into()], None),
             "python -m pip install ninja"
         );
-        assert_eq!(seen(&[]).arch_list().as_deref(), Some("8.6"));
     }
 }

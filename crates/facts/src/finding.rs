@@ -1,4 +1,4 @@
-use crate::{Machine, PyEnv, SCHEMA};
+use crate::{Machine, ModelReport, PyEnv, SCHEMA};
 use serde::{Deserialize, Serialize};
 
 /// What `firstlight doctor --json` prints.
@@ -12,13 +12,16 @@ pub struct DoctorReport {
     pub envs: Vec<PyEnv>,
     /// What is wrong, worst first.
     pub findings: Vec<Finding>,
+    /// What a model needs here, when one was named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelReport>,
 }
 
 impl DoctorReport {
     /// A report with findings sorted worst first, then by rule id, so that its text does not depend on rule order.
     pub fn new(machine: Machine, envs: Vec<PyEnv>, mut findings: Vec<Finding>) -> Self {
         findings.sort_by(|a, b| (a.severity, &a.rule).cmp(&(b.severity, &b.rule)));
-        Self { schema: SCHEMA, machine, envs, findings }
+        Self { schema: SCHEMA, machine, envs, findings, model: None }
     }
 }
 

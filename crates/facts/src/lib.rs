@@ -7,6 +7,7 @@ mod bench;
 mod fact;
 mod finding;
 mod machine;
+mod model;
 mod native;
 mod parity;
 mod process;
@@ -20,6 +21,7 @@ pub use machine::{
     AcceleratorLibrary, BackendKind, Cache, Cpu, CudaToolkit, Driver, Gpu, GpuVendor, Machine,
     MachineKind, Memory, Os, Platform, Virtualisation,
 };
+pub use model::{KernelNeed, KernelStatus, LayerGroup, ModelMemory, ModelReport};
 pub use native::{
     Elf, Exported, FoundBy, GpuCode, GpuImage, GpuImageKind, GpuReach, MissingSymbol,
     MissingVersion, NativeFile, Needed,

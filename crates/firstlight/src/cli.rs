@@ -78,6 +78,15 @@ pub(crate) struct Check {
 pub(crate) struct Doctor {
     #[command(flatten)]
     pub(crate) environment: Environment,
+    /// A model's folder or config.json: which kernels its layers need, which are missing, and whether it fits.
+    #[arg(long, value_name = "DIR|config.json")]
+    pub(crate) model: Option<PathBuf>,
+    /// Tokens of each sequence the model shall fit with.
+    #[arg(long, value_name = "TOKENS", default_value_t = 4096, requires = "model")]
+    pub(crate) context: u64,
+    /// Sequences at once the model shall fit with.
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "model")]
+    pub(crate) sequences: u64,
 }
 
 #[derive(Debug, Args)]

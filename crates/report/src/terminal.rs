@@ -6,6 +6,7 @@
 mod bench;
 mod doctor;
 mod layout;
+mod model;
 mod parity;
 mod processes;
 mod summary;

@@ -1,5 +1,7 @@
 //! `firstlight doctor`: probe and diagnose.
 
+mod model;
+
 use crate::Outcome;
 use crate::cli::{Doctor, Environment};
 use crate::output::Output;
@@ -9,7 +11,12 @@ use report::terminal;
 use std::path::PathBuf;
 
 pub(super) fn run(arguments: &Doctor, output: &Output) -> anyhow::Result<Outcome> {
-    let report = examine(&arguments.environment)?;
+    // A model that cannot be read is said at once, before a machine with GPUs is probed.
+    let wanted = arguments.model.as_deref().map(model::read).transpose()?;
+    let mut report = examine(&arguments.environment)?;
+    if let Some(wanted) = wanted {
+        model::judge(&wanted, arguments, &mut report)?;
+    }
     output.either(&report, |style| terminal::doctor(&report, style))?;
     Ok(outcome(&report))
 }

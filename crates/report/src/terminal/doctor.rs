@@ -1,5 +1,6 @@
 use super::Style;
 use super::layout::{fields, paint, paragraph};
+use super::model::model;
 use crate::document::Tone;
 use crate::escape;
 use crate::format;
@@ -18,6 +19,10 @@ pub fn doctor(report: &DoctorReport, style: Style) -> String {
     }
     if report.envs.is_empty() {
         out.push_str("\nno Python environment was found\n");
+    }
+    if let Some(wanted) = &report.model {
+        out.push('\n');
+        out.push_str(&model(wanted, style));
     }
     out.push('\n');
     out.push_str(&paragraph(style, &findings_sentence(&report.findings)));

@@ -1,0 +1,226 @@
+//! The kernels each kind of layer wants, and how their packages stand in each environment.
+
+use super::families::Family;
+use super::layer::{Layer, LayerKind};
+use crate::extension::{build_here, wheel_label};
+use crate::gpu;
+use crate::remedy::Installer;
+use crate::torch_build::live_dist;
+use facts::{Finding, KernelNeed, KernelStatus, Machine, PyEnv, Severity};
+
+/// One package a kind of layer takes functions from.
+struct Wanted {
+    package: &'static str,
+    /// Other names it is published under.
+    also: &'static [&'static str],
+    functions: &'static [&'static str],
+    /// The compiled file it is of no use without; `None` where it is Triton code alone.
+    compiled: Option<&'static str>,
+    /// Whether layers run at full speed without it.
+    optional: bool,
+    otherwise: &'static str,
+}
+
+const CONV: Wanted = Wanted {
+    package: "causal-conv1d",
+    also: &[],
+    functions: &["causal_conv1d_fn", "causal_conv1d_update"],
+    compiled: Some("causal_conv1d_cuda"),
+    optional: false,
+    otherwise: "transformers falls back to a PyTorch loop for the whole mixer, with one warning or none.",
+};
+
+const SCAN: Wanted = Wanted {
+    package: "mamba-ssm",
+    also: &[],
+    functions: &["selective_scan_fn", "selective_state_update", "mamba_inner_fn"],
+    compiled: Some("selective_scan_cuda"),
+    optional: false,
+    otherwise: "transformers falls back to a sequential loop over the tokens, with one warning or none.",
+};
+
+const SSD: Wanted = Wanted {
+    package: "mamba-ssm",
+    also: &[],
+    functions: &[
+        "mamba_chunk_scan_combined",
+        "mamba_split_conv1d_scan_combined",
+        "selective_state_update",
+    ],
+    // These are Triton code, but the package imports its compiled scan first and fails as a whole without it.
+    compiled: Some("selective_scan_cuda"),
+    optional: false,
+    otherwise: "transformers falls back to a naive PyTorch form of the scan, with one warning or none.",
+};
+
+const DELTA: Wanted = Wanted {
+    package: "flash-linear-attention",
+    also: &["fla-core"],
+    functions: &["chunk_gated_delta_rule", "fused_recurrent_gated_delta_rule"],
+    compiled: None,
+    optional: false,
+    otherwise: "transformers falls back to a PyTorch loop over chunks, with one warning or none.",
+};
+
+const KDA: Wanted = Wanted {
+    package: "flash-linear-attention",
+    also: &["fla-core"],
+    functions: &["chunk_kda", "fused_recurrent_kda"],
+    compiled: None,
+    optional: false,
+    otherwise: "transformers falls back to a PyTorch loop over chunks, with one warning or none.",
+};
+
+const FLASH: Wanted = Wanted {
+    package: "flash-attn",
+    also: &["flash-attn-3", "flash-attn-4"],
+    functions: &["flash_attn_func", "flash_attn_varlen_func"],
+    compiled: None,
+    optional: true,
+    otherwise: "PyTorch's own scaled_dot_product_attention runs, which has a flash kernel of its own.",
+};
+
+fn wanted(kind: LayerKind) -> &'static [Wanted] {
+    match kind {
+        LayerKind::Attention | LayerKind::LatentAttention => &[FLASH],
+        LayerKind::Mamba1 => &[CONV, SCAN],
+        LayerKind::Mamba2 => &[CONV, SSD],
+        LayerKind::AttentionAndMamba2 => &[CONV, SSD, FLASH],
+        // The short convolutions of KDA are fla's own Triton kernels.
+        LayerKind::Kda => &[KDA],
+        LayerKind::GatedDeltaNet => &[CONV, DELTA],
+        LayerKind::FeedForward => &[],
+    }
+}
+
+/// What every kind of layer wants, in each environment; without an environment, what is wanted at all.
+pub(super) fn needs(
+    layers: &[Layer],
+    family: &Family,
+    machine: &Machine,
+    envs: &[PyEnv],
+    findings: &[Finding],
+) -> Vec<KernelNeed> {
+    let mut kinds: Vec<LayerKind> = Vec::new();
+    for layer in layers {
+        if !kinds.contains(&layer.kind) {
+            kinds.push(layer.kind);
+        }
+    }
+    let mut needs = Vec::new();
+    let places: Vec<Option<&PyEnv>> = match relevant(envs)[..] {
+        [] => vec![None],
+        ref envs => envs.iter().copied().map(Some).collect(),
+    };
+    for env in places {
+        for kind in &kinds {
+            for wanted in wanted(*kind) {
+                let (status, reason) = judge(wanted, env, machine, findings);
+                let otherwise = match family.demands {
+                    Some(demands) if !wanted.optional => demands,
+                    _ => wanted.otherwise,
+                };
+                needs.push(KernelNeed {
+                    layer: kind.name().to_owned(),
+                    package: wanted.package.to_owned(),
+                    functions: wanted.functions.iter().map(|name| (*name).to_owned()).collect(),
+                    env: env.map(|env| env.root.clone()),
+                    status,
+                    reason,
+                    otherwise: otherwise.to_owned(),
+                });
+            }
+        }
+    }
+    needs
+}
+
+/// Environments a model could run in: the one the user named, and those with torch or transformers; else the first.
+fn relevant(envs: &[PyEnv]) -> Vec<&PyEnv> {
+    let could = |env: &&PyEnv| {
+        env.found_by == "--venv" || env.torch.is_some() || live_dist(env, "transformers").is_some()
+    };
+    let found: Vec<&PyEnv> = envs.iter().filter(could).collect();
+    if found.is_empty() { envs.iter().take(1).collect() } else { found }
+}
+
+fn judge(
+    wanted: &Wanted,
+    env: Option<&PyEnv>,
+    machine: &Machine,
+    findings: &[Finding],
+) -> (KernelStatus, String) {
+    let Some(env) = env else {
+        return (
+            KernelStatus::Unusable,
+            "no Python environment was read; name one with --venv".into(),
+        );
+    };
+    let dist =
+        std::iter::once(&wanted.package).chain(wanted.also).find_map(|name| live_dist(env, name));
+    let Some(dist) = dist else {
+        return match wanted.optional {
+            true => (KernelStatus::Optional, format!("{} is not installed", wanted.package)),
+            false => (KernelStatus::Missing, format!("{} is not installed", wanted.package)),
+        };
+    };
+    let installed = format!("{} {} is installed", dist.name, dist.version);
+    if let Some(file) = wanted.compiled {
+        let there = env.native_files.iter().any(|native| {
+            native.path.rsplit('/').next().is_some_and(|name| name.starts_with(file))
+        });
+        if !there {
+            return (
+                KernelStatus::Broken,
+                format!("{installed} without its compiled file {file}*.so"),
+            );
+        }
+    }
+    // A finding that names the package and this environment says that it does not load here.
+    let named = |finding: &&Finding| {
+        let words = finding.title.replace('_', "-");
+        finding.severity == Severity::Error
+            && words.contains(wanted.package)
+            && finding.title.contains(env.root.as_str())
+    };
+    if let Some(finding) = findings.iter().find(named) {
+        return (
+            KernelStatus::Broken,
+            format!("{installed}, but {} [{}]", finding.title, finding.rule),
+        );
+    }
+    let cuda = env.torch.as_ref().is_some_and(|torch| torch.cuda.is_some());
+    if gpu::nvidia(machine).next().is_none() {
+        return (
+            KernelStatus::Unusable,
+            format!("{installed}, but there is no NVIDIA GPU here to run it"),
+        );
+    }
+    if !cuda {
+        return (
+            KernelStatus::Unusable,
+            format!("{installed}, but torch in {} is not a CUDA build", env.root),
+        );
+    }
+    (KernelStatus::Ready, installed)
+}
+
+/// What installs the missing packages, in the order in which each finds the one before it.
+pub(super) fn commands(machine: &Machine, env: &PyEnv, wrong: &[&KernelNeed]) -> Vec<String> {
+    let wants = |package: &str| wrong.iter().any(|need| need.package == package);
+    let mut lines: Vec<String> = ["causal-conv1d", "mamba-ssm"]
+        .into_iter()
+        .filter(|package| wants(package))
+        .map(|package| build_here(machine, env, package))
+        .collect();
+    if let Some(label) = wheel_label(machine, env).filter(|_| !lines.is_empty()) {
+        lines.insert(
+            0,
+            format!("# a published wheel fits only when its name has {label}; else build here:"),
+        );
+    }
+    if wants("flash-linear-attention") {
+        lines.push(Installer::of(env).install(&["flash-linear-attention".to_owned()], None));
+    }
+    lines
+}

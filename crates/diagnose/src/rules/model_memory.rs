@@ -1,0 +1,33 @@
+use super::{Rule, Text};
+
+pub(super) const RULE: Rule = Rule {
+    id: "model-memory",
+    title: "a model that needs more memory than is free",
+    about: "\
+A model needs its weights, and beside them for each sequence the keys and values of every token in its attention
+layers (or their compressed form), the state of its recurrent layers, which does not grow with the length, and room to
+work in. GB and GiB differ by 7 %: 98.25 GB of weights on a card with 101.47 GB = 94.50 GiB leave 3.2 GB, not 9.
+
+It shows as an out-of-memory error while weights are loaded, or later, at the first long prompt.
+
+Seen by counting bytes from config.json and the headers of the weight files, and comparing them with what is free on
+the roomiest GPU; the workspace is an estimate. `firstlight doctor --model DIR --context TOKENS --sequences N` does
+it.
+
+Free what others hold (`firstlight ps`), shorten the context, take fewer bits a weight, or more GPUs.",
+    links: &[
+        "https://docs.vllm.ai/en/latest/configuration/conserving_memory.html",
+    ],
+    texts: &[
+        Text {
+            pattern: "No available memory for the cache blocks",
+            sample: "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine.",
+        },
+        Text {
+            pattern: "is larger than the maximum number of tokens that can be stored in KV cache",
+            sample: "ValueError: The model's max seq len (131072) is larger than the maximum number of tokens that can be stored in KV cache (65536).",
+        },
+    ],
+    remedy: |_| vec!["firstlight ps".into(), "# then count it: firstlight doctor --model DIR --context TOKENS".into()],
+    ..Rule::BLANK
+};

@@ -1,0 +1,131 @@
+use super::Style;
+use super::layout::{Column, cell, fields, paragraph, plain, render, table};
+use crate::document::Tone;
+use crate::format;
+use facts::{Fact, KernelNeed, KernelStatus, LayerGroup, ModelReport};
+
+/// A model's layers, the kernels they need with what is missing, and its memory.
+pub(super) fn model(report: &ModelReport, style: Style) -> String {
+    let total: usize = report.layers.iter().map(|group| group.indices.len()).sum();
+    let mut out = paragraph(
+        style,
+        &format!(
+            "model {} ({}, {})",
+            report.architecture,
+            report.family,
+            format::count(total, "layer")
+        ),
+    );
+    let layers: Vec<(String, String)> =
+        report.layers.iter().map(|group| (group.kind.clone(), indices(group))).collect();
+    out.push_str(&fields(style, &layers));
+    out.push('\n');
+    out.push_str(&kernels(&report.kernels, style));
+    out.push('\n');
+    out.push_str(&fields(style, &memory(report)));
+    out
+}
+
+/// `36 layers: 0-4, 6-14`.
+fn indices(group: &LayerGroup) -> String {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for index in &group.indices {
+        match runs.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(*index) => *last = *index,
+            _ => runs.push((*index, *index)),
+        }
+    }
+    let runs: Vec<String> = runs
+        .iter()
+        .map(
+            |(first, last)| {
+                if first == last { first.to_string() } else { format!("{first}-{last}") }
+            },
+        )
+        .collect();
+    format!("{}: {}", format::count(group.indices.len(), "layer"), runs.join(", "))
+}
+
+fn kernels(needs: &[KernelNeed], style: Style) -> String {
+    if needs.is_empty() {
+        return paragraph(style, "its layers need no kernels beyond PyTorch's own");
+    }
+    let columns = [
+        Column::word("layers"),
+        Column::word("package"),
+        Column::word("status"),
+        Column::wrapped("why, and what runs otherwise"),
+    ];
+    let mut table = table(style, &columns);
+    let mut env = None;
+    for need in needs {
+        if env != Some(&need.env) {
+            env = Some(&need.env);
+            table.add_row(vec![plain(need.env.as_deref().unwrap_or("no environment"))]);
+        }
+        let (tone, word) = match need.status {
+            KernelStatus::Ready => (Tone::Good, "ready"),
+            KernelStatus::Missing => (Tone::Bad, "missing"),
+            KernelStatus::Broken => (Tone::Bad, "broken"),
+            KernelStatus::Optional => (Tone::Plain, "optional"),
+            KernelStatus::Unusable => (Tone::Warn, "unusable"),
+        };
+        let words = match need.status {
+            KernelStatus::Ready => need.reason.clone(),
+            _ => format!("{}. {}", need.reason, need.otherwise),
+        };
+        table.add_row(vec![
+            plain(format!("  {}", need.layer)),
+            plain(&need.package),
+            cell(tone, word),
+            plain(words),
+        ]);
+    }
+    render(&table)
+}
+
+fn memory(report: &ModelReport) -> Vec<(String, String)> {
+    let memory = &report.memory;
+    let field = |name: &str, value: String| (name.to_owned(), value);
+    let sourced = |fact: &Fact<u64>| format!("{} ({})", format::bytes(fact.value), fact.source);
+    let mut rows = Vec::new();
+    if let Some(parameters) = &memory.parameters {
+        rows.push(field("parameters", format!("{} ({})", parameters.value, parameters.source)));
+    }
+    rows.extend(memory.weights_bytes.as_ref().map(|fact| field("weights", sourced(fact))));
+    rows.push(field(
+        "state",
+        format!("{} a sequence", format::bytes(memory.state_bytes_per_sequence)),
+    ));
+    rows.push(field("cache", format!("{} a token", format::bytes(memory.cache_bytes_per_token))));
+    let estimate = memory.workspace_bytes.saturating_add(memory.runtime_bytes);
+    rows.push(field(
+        "workspace",
+        format!("{} with the runtime's own, an estimate", format::bytes(estimate)),
+    ));
+    let asked = format!(
+        "{} of {} tokens",
+        format::count(memory.sequences as usize, "sequence"),
+        memory.context_tokens
+    );
+    rows.extend(
+        memory
+            .needed_bytes
+            .map(|bytes| field("needs", format!("{} for {asked}", format::bytes(bytes)))),
+    );
+    rows.extend(memory.available.as_ref().map(|fact| field("free", sourced(fact))));
+    let verdict = match (memory.fits, memory.left_bytes) {
+        (Some(true), Some(left)) => {
+            format!("fits, {} are left", format::bytes(left.unsigned_abs()))
+        }
+        (Some(false), Some(left)) => {
+            format!("does not fit, {} are missing", format::bytes(left.unsigned_abs()))
+        }
+        _ => "not known: nothing tells how much memory is free".to_owned(),
+    };
+    rows.push(field("verdict", verdict));
+    if let Some(tokens) = memory.longest_context_tokens {
+        rows.push(field("longest", format!("{tokens} tokens a sequence")));
+    }
+    rows
+}
