@@ -15,7 +15,7 @@
 //   SOFTCAP     1: logits are capped
 //   BLOCK_K     keys of a warpgroup in a step: 64, or 48 where DV > 512; the launcher needs it for map_k, the default is
 //               right
-//   V_KEYS, STAGES, JUDGE   of the schedule; the defaults are the measured best
+//   V_KEYS, STAGES, JUDGE, SEND_STAGES   of the schedule; the defaults are the measured best
 //
 // Arguments, in this order
 //   map_q, map_k  CUtensorMap by value, 16-bit elements, dimensions from the innermost: channel, head, row, batch,

@@ -55,7 +55,12 @@
 // The stage of values beside whose product new scores are judged: late enough for the peer's part of them to have come,
 // early enough for the products that follow to hide it. Measured.
 #ifndef JUDGE
-#define JUDGE (V_STAGES * 5 / 8)
+#define JUDGE (SPLIT == 2 ? V_STAGES * 3 / 4 : V_STAGES * 5 / 8)
+#endif
+
+// Stages of values beside which partial scores are sent, at most JUDGE - 1 and 4.
+#ifndef SEND_STAGES
+#define SEND_STAGES 4
 #endif
 
 // One block's part of the work.

@@ -112,17 +112,26 @@ DEVICE void store_weights(const Consumer& me, const u32 (&p)[BLOCK_K / 4]) {
 #if SPLIT == 2
 // Partial scores go to the same warp of the block with the other half of the channels, into a buffer that this warp's
 // peer has to have read.
-DEVICE void send_scores(const Consumer& me, const float (&s)[BLOCK_K / 2], int step) {
+DEVICE void announce_scores(const Consumer& me, int step) {
   const int warp = 4 * me.group + me.warp;
-  const u32 full = me.part.base + AT_X_FULL + 8 * warp, peer = me.part.half ^ 1;
-  if (me.lane == 0) mbarrier_expect(full, 64 * BLOCK_K);
+  if (me.lane == 0) mbarrier_expect(me.part.base + AT_X_FULL + 8 * warp, 64 * BLOCK_K);
   if (step > me.part.step_begin) {
     mbarrier_wait(me.part.base + AT_X_FREE + 8 * warp, (step - me.part.step_begin - 1) & 1);
   }
+}
+
+// They go in parts: the way to the other block takes about 16 bytes a cycle, and while stores queue for it the warp
+// comes to no barrier, so to no product either.
+template <int part, int parts>
+DEVICE void send_scores(const Consumer& me, const float (&w)[BLOCK_K / 2]) {
+  const int warp = 4 * me.group + me.warp;
+  const u32 peer = me.part.half ^ 1;
   const u32 to = cluster_address(me.part.base + AT_X + warp * (64 * BLOCK_K) + me.lane * 16, peer);
-  const u32 barrier = cluster_address(full, peer);
+  const u32 barrier = cluster_address(me.part.base + AT_X_FULL + 8 * warp, peer);
 #pragma unroll
-  for (int i = 0; i < BLOCK_K / 8; i++) store_async(to + i * 512, barrier, s + 4 * i);
+  for (int i = part * (BLOCK_K / 8) / parts; i < (part + 1) * (BLOCK_K / 8) / parts; i++) {
+    store_async(to + i * 512, barrier, w + 4 * i);
+  }
 }
 
 // Both blocks add the same two numbers, so both go on with the same bits.
@@ -244,11 +253,11 @@ DEVICE void consume(Consumer& me, const Tile& tile, const Shape& shape, u16* out
   };
   auto take = [&](int step) {
     keep(s);
-#if SPLIT == 2
-    send_scores(me, s, step);
-#endif
 #pragma unroll
     for (int i = 0; i < BLOCK_K / 2; i++) w[i] = s[i];
+#if SPLIT == 2
+    announce_scores(me, step);
+#endif
   };
   auto rescale_output = [&](bool grew) {
     if (!grew) return;
@@ -270,6 +279,9 @@ DEVICE void consume(Consumer& me, const Tile& tile, const Shape& shape, u16* out
     wgmma_wait<0>();
     release(me);
     take(step);
+#if SPLIT == 2
+    send_scores<0, 1>(me, w);
+#endif
     bool grew = judge(step);
     if (step + 1 < me.part.step_end) issue_scores(me, s, 0);
 #pragma unroll 1
@@ -308,6 +320,12 @@ DEVICE void consume(Consumer& me, const Tile& tile, const Shape& shape, u16* out
         }
         release(me);
         if (i == 0) take(step + 1);
+#if SPLIT == 2
+        if (i == 0) send_scores<0, SEND_STAGES>(me, w);
+        if (i == 1 && SEND_STAGES > 1) send_scores<1, SEND_STAGES>(me, w);
+        if (i == 2 && SEND_STAGES > 2) send_scores<2, SEND_STAGES>(me, w);
+        if (i == 3 && SEND_STAGES > 3) send_scores<3, SEND_STAGES>(me, w);
+#endif
       }
       if (step + 2 < me.part.step_end) {
         issue_scores(me, s, 0);
