@@ -2,7 +2,8 @@
 // DV = 128 to 640, multiples of 64, at their exact widths (so MLA's D 576, DV 512 too).
 //
 // A block has 64 query rows, which two consumer warpgroups share: of the scores each has half the keys, of the output
-// half the channels. A producer warp copies keys and values in stages of about 16 KiB. README-hopper-wide.md derives it.
+// half the channels. A producer thread copies keys and values in stages of about 16 KiB. README-hopper-wide.md tells
+// how this comes about.
 //
 // Source: attention/cuda/hopper_wide_config.cuh, cuda/hopper.cuh, attention/cuda/hopper_tile.cuh, hopper_softmax.cuh,
 // hopper_wide.cuh, hopper_wide_consumer.cuh, hopper_wide_kernel.cuh, hopper_wide.cu in this order.
@@ -13,15 +14,15 @@
 //   D, DV       channels of q and k, of v and o
 //   MASK        0: every query sees every key; 1: window_left and window_right hold
 //   SOFTCAP     1: logits are capped
-//   BLOCK_K     keys of a warpgroup in a step: 64, or 48 where DV > 512; the launcher needs it for map_k, the default is
-//               right
+//   BLOCK_K     keys of a warpgroup in a step: 64, or 48 where DV > 512 (the default); the launcher needs it for map_k
 //   V_KEYS, STAGES, JUDGE, SEND_STAGES   of the schedule; the defaults are the measured best
 //
 // Arguments, in this order
 //   map_q, map_k  CUtensorMap by value, 16-bit elements, dimensions from the innermost: channel, head, row, batch,
 //       128-byte swizzle, box {64, 1, 64, 1} for q and {64, 1, 2 BLOCK_K, 1} for k. Dense: [B, T, heads,
 //       channels]. Packed: batch 1, row = token. Out of bounds fill: zero. An extent of 0 is encoded as 1.
-//   map_v  the same with dimensions channel of the group, row, group of 64 channels, head, batch; box {64, 8, DV / 64, 1, 1}
+//   map_v  the same with dimensions channel of the group, row, group of 64 channels, head, batch; box
+//       {64, 8, DV / 64, 1, 1}
 //   o    [B, Tq, H, DV] or [total, H, DV], 16-byte aligned
 //   lse  f32 [B, H, Tq] or [H, total], or null
 //   cu_queries, cu_keys  i32 [B + 1], or null when dense

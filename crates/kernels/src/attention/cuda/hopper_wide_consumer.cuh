@@ -104,7 +104,8 @@ DEVICE void store_weights(const Consumer& me, const u32 (&p)[BLOCK_K / 4]) {
 #pragma unroll
   for (int i = 0; i < BLOCK_K / 8; i += 2) {
     const int chunk = me.group * (BLOCK_K / 8) + i + me.lane / 16;
-    store_matrices(to + chunk / 8 * 8192 + ((chunk ^ row) % 8) * 16, p[2 * i], p[2 * i + 1], p[2 * i + 2], p[2 * i + 3]);
+    const u32 at = to + chunk / 8 * 8192 + ((chunk ^ row) % 8) * 16;
+    store_matrices(at, p[2 * i], p[2 * i + 1], p[2 * i + 2], p[2 * i + 3]);
   }
   fence_async_shared();
 }
