@@ -3,7 +3,6 @@
 
 mod block;
 mod matrix;
-mod pairs;
 mod prefetch;
 mod products;
 mod scores;
@@ -26,14 +25,7 @@ const SHORT: usize = 8;
 /// Share of a block's work that does not shrink with its columns: gates, scores, decayed keys and queries.
 const FIXED_WORK: f64 = 0.25;
 
-pub(super) fn why_not(problem: &KdaProblem, isa: Isa) -> Option<String> {
-    if isa == Isa::Avx512Bf16 && problem.dtype != DType::Bf16 {
-        return Some(format!("multiplies in bf16, the inputs are {}", problem.dtype));
-    }
-    // Rows of the left operands are rounded 32 channels at a time and end with the channels, padded to 16.
-    if isa == Isa::Avx512Bf16 && !problem.key_dim.next_multiple_of(16).is_multiple_of(32) {
-        return Some(format!("needs K in whole blocks of 32, got {}", problem.key_dim));
-    }
+pub(super) fn why_not(problem: &KdaProblem, _: Isa) -> Option<String> {
     let longest = problem.sequences.longest();
     (longest <= SHORT)
         .then(|| format!("needs a sequence of more than {SHORT} tokens, the longest has {longest}"))
@@ -64,8 +56,7 @@ fn launch<E: Element>(
     outputs: &mut TensorMap,
 ) {
     let operands = Operands::<E>::read(problem, inputs);
-    let in_pairs = isa == Isa::Avx512Bf16;
     parts::launch(isa, kernel, device, &operands, FIXED_WORK, outputs, |scratch, part| {
-        dispatch(isa, walk::Walk { part, in_pairs, scratch });
+        dispatch(isa, walk::Walk { part, scratch });
     });
 }

@@ -1,7 +1,6 @@
 //! One part of one head: the walk over its chunks.
 
 use super::matrix::Matrix;
-use super::pairs::{self, Words};
 use super::prefetch::Prefetch;
 use super::products::{Start, multiply, solve_16};
 use super::{BLOCK, CHUNK};
@@ -37,8 +36,6 @@ pub(super) struct Scratch {
     pub(super) since: Matrix,
     /// Minus beta of a block.
     pub(super) minus_beta: [f32; BLOCK],
-    /// Operands of products in bfloat16 pairs.
-    words: Words,
 }
 
 impl Scratch {
@@ -55,15 +52,12 @@ impl Scratch {
         self.u.resize(CHUNK, columns);
         self.state.resize(channels, columns);
         self.since.resize(3, channels);
-        self.words.resize(channels, columns);
     }
 }
 
 /// All chunks of one part.
 pub(super) struct Walk<'a, E> {
     pub(super) part: Part<'a, E>,
-    /// Whether the large products are sums of bfloat16 pairs.
-    pub(super) in_pairs: bool,
     pub(super) scratch: &'a mut Scratch,
 }
 
@@ -72,12 +66,12 @@ impl<E: Element> SimdKernel for Walk<'_, E> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { part, in_pairs, scratch } = self;
+        let Self { part, scratch } = self;
         let key_dim = part.operands().problem.key_dim;
         let channels = key_dim.next_multiple_of(BLOCK);
         let columns = part.columns.next_multiple_of(BLOCK);
         scratch.resize(channels, columns);
-        let mut head = Head { part, scratch, in_pairs, key_dim, channels, columns };
+        let mut head = Head { part, scratch, key_dim, channels, columns };
         head.load_state(simd);
         let tokens = head.part.tokens.clone();
         for start in tokens.clone().step_by(CHUNK) {
@@ -91,7 +85,6 @@ impl<E: Element> SimdKernel for Walk<'_, E> {
 pub(super) struct Head<'a, E> {
     pub(super) part: Part<'a, E>,
     pub(super) scratch: &'a mut Scratch,
-    in_pairs: bool,
     /// K as given.
     pub(super) key_dim: usize,
     /// K padded.
@@ -165,25 +158,13 @@ impl<E: Element> Head<'_, E> {
     /// O = qd S, and U = beta V - beta kd S.
     #[inline(always)]
     fn read_state<S: Simd>(&mut self, simd: S, tokens: Range<usize>, padded: usize) {
-        let (columns, key_dim, channels) = (self.columns, self.key_dim, self.channels);
-        let Scratch { q_left, k_left, o, u, state, words, .. } = &mut *self.scratch;
+        let (columns, key_dim) = (self.columns, self.key_dim);
+        let Scratch { q_left, k_left, o, u, state, .. } = &mut *self.scratch;
         let (o, u) = (o.from_row_mut(0), u.from_row_mut(0));
-        let (q_left, k_left) = (q_left.from_row(0), k_left.from_row(0));
-        let steps = if self.in_pairs { channels / 2 } else { key_dim };
-        let next = &mut Prefetch::new(&mut self.part, tokens, [padded, columns, steps]);
-        if self.in_pairs {
-            let Words { left, right, .. } = words;
-            pairs::interleave([channels, columns], state.from_row(0), right.from_row_mut(0));
-            let sizes = [padded, columns, channels];
-            for (from, start, to) in [(q_left, Start::Zero, o), (k_left, Start::Old, u)] {
-                pairs::round([padded, channels], from, left);
-                pairs::multiply(sizes, left.from_row(0), right.from_row(0), start, to, next);
-            }
-        } else {
-            let (sizes, state) = ([padded, columns, key_dim], state.from_row(0));
-            multiply(simd, sizes, q_left, state, Start::Zero, o, next);
-            multiply(simd, sizes, k_left, state, Start::Old, u, next);
-        }
+        let next = &mut Prefetch::new(&mut self.part, tokens, [padded, columns, key_dim]);
+        let (sizes, state) = ([padded, columns, key_dim], state.from_row(0));
+        multiply(simd, sizes, q_left.from_row(0), state, Start::Zero, o, next);
+        multiply(simd, sizes, k_left.from_row(0), state, Start::Old, u, next);
     }
 
     /// One block of U: what earlier blocks write is taken off, then the block's own triangle is solved. Then
@@ -191,38 +172,23 @@ impl<E: Element> Head<'_, E> {
     #[inline(always)]
     fn solve_block<S: Simd>(&mut self, simd: S, at: usize) {
         let columns = self.columns;
-        let Scratch { by_query, by_key, o, u, words, .. } = &mut *self.scratch;
+        let Scratch { by_query, by_key, o, u, .. } = &mut *self.scratch;
         let (before, own) = u.split_at(at);
         let earlier = by_key.from_row(at);
         multiply(simd, [BLOCK, columns, at], earlier, before, Start::Old, own, &mut ());
         solve_16(simd, earlier.from_column(at), u.from_row_mut(at), columns);
         let (scores, o) = (by_query.from_row(at), o.from_row_mut(at));
         let sizes = [BLOCK, columns, at + BLOCK];
-        if self.in_pairs {
-            let Words { left, written, .. } = words;
-            pairs::interleave([BLOCK, columns], u.from_row(at), written.from_row_mut(at / 2));
-            pairs::round([BLOCK, at + BLOCK], scores, left);
-            pairs::multiply(sizes, left.from_row(0), written.from_row(0), Start::Old, o, &mut ());
-        } else {
-            multiply(simd, sizes, scores, u.from_row(0), Start::Old, o, &mut ());
-        }
+        multiply(simd, sizes, scores, u.from_row(0), Start::Old, o, &mut ());
     }
 
     /// S <- e^G S + (keys decayed to the chunk's end)^T U.
     #[inline(always)]
     fn advance_state<S: Simd>(&mut self, simd: S, padded: usize) {
         let (columns, channels) = (self.columns, self.channels);
-        let Scratch { k_right, u, state, since, words, .. } = &mut *self.scratch;
+        let Scratch { k_right, u, state, since, .. } = &mut *self.scratch;
         let decay = Start::Scaled(&since.data()[since.stride()..][..channels]);
         let (sizes, state) = ([channels, columns, padded], state.from_row_mut(0));
-        if self.in_pairs {
-            // Solving the blocks interleaved all of U.
-            let Words { keys, written, .. } = words;
-            pairs::round([channels, padded], k_right.from_row(0), keys);
-            let (keys, written) = (keys.from_row(0), written.from_row(0));
-            pairs::multiply(sizes, keys, written, decay, state, &mut ());
-        } else {
-            multiply(simd, sizes, k_right.from_row(0), u.from_row(0), decay, state, &mut ());
-        }
+        multiply(simd, sizes, k_right.from_row(0), u.from_row(0), decay, state, &mut ());
     }
 }
