@@ -13,26 +13,46 @@ pub(super) const VARIANT: CudaVariant<AttentionProblem> =
 
 const PARTS: &[&str] = &[
     include_str!("../../cuda/hopper.cuh"),
+    include_str!("hopper_config.cuh"),
     include_str!("hopper_tile.cuh"),
     include_str!("hopper_softmax.cuh"),
+    include_str!("hopper_products.cuh"),
     include_str!("hopper.cu"),
 ];
 
 /// A row of the tile table.
 struct Tile {
-    /// The larger of D and Dv, at most.
-    channels: usize,
+    /// D and Dv, at most.
+    head_dim: usize,
+    value_dim: usize,
+    /// Only where D = Dv and no logit is capped: other forms would spill registers.
+    plain: bool,
     /// Keys of a block.
     block_keys: usize,
     /// Consumer warpgroups of 64 queries.
     consumers: usize,
 }
 
-/// The first row that fits. Shared memory bounds the blocks of keys, registers the consumers.
+const fn row(
+    [head_dim, value_dim]: [usize; 2],
+    plain: bool,
+    block_keys: usize,
+    consumers: usize,
+) -> Tile {
+    Tile { head_dim, value_dim, plain, block_keys, consumers }
+}
+
+/// The first row that fits. Shared memory bounds the blocks of keys, registers the consumers; measured on an H200, see
+/// README-hopper.md.
 const TILES: &[Tile] = &[
-    Tile { channels: 128, block_keys: 128, consumers: 2 },
-    Tile { channels: 192, block_keys: 112, consumers: 2 },
-    Tile { channels: 256, block_keys: 80, consumers: 2 },
+    row([32, 32], false, 128, 3),
+    row([64, 64], true, 128, 3),
+    row([64, 64], false, 112, 3),
+    row([96, 96], false, 96, 3),
+    row([128, 128], false, 128, 2),
+    row([192, 128], false, 128, 2),
+    row([192, 192], false, 112, 2),
+    row([256, 256], false, 80, 2),
 ];
 
 const STAGES: usize = 2;
@@ -40,20 +60,25 @@ const STAGES: usize = 2;
 pub(super) fn table() -> ChoiceTable {
     let row = |tile: &Tile| {
         vec![
-            tile.channels.to_string(),
+            tile.head_dim.to_string(),
+            tile.value_dim.to_string(),
+            if tile.plain { "D = Dv, no softcap" } else { "any" }.to_owned(),
             tile.block_keys.to_string(),
             (64 * tile.consumers).to_string(),
         ]
     };
     ChoiceTable {
         title: "tile of hopper: the first row that fits",
-        columns: &["channels up to", "keys of a block", "queries of a block"],
+        columns: &["D up to", "Dv up to", "forms", "keys of a block", "queries of a block"],
         rows: TILES.iter().map(row).collect(),
     }
 }
 
-fn tile(head_dim: usize, value_dim: usize) -> Option<&'static Tile> {
-    TILES.iter().find(|tile| head_dim.max(value_dim) <= tile.channels)
+fn tile(form: Form) -> Option<&'static Tile> {
+    let plain = form.head_dim == form.value_dim && !form.softcap;
+    TILES.iter().find(|tile| {
+        form.head_dim <= tile.head_dim && form.value_dim <= tile.value_dim && (plain || !tile.plain)
+    })
 }
 
 fn why_not(problem: &AttentionProblem, here: &CudaCapabilities) -> Option<String> {
@@ -106,10 +131,11 @@ fn source(form: Form, tile: &Tile) -> KernelSource {
 
 fn plan(problem: &AttentionProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
     let (head_dim, value_dim) = (problem.head_dim, problem.value_dim);
-    let Some(tile) = tile(head_dim, value_dim) else {
+    let form = Form::of(problem);
+    let Some(tile) = tile(form) else {
         return Err(CudaError::Refused { what: format!("hopper has no tile for D {head_dim}") });
     };
-    let kernel = planner.kernel(&source(Form::of(problem), tile))?;
+    let kernel = planner.kernel(&source(form, tile))?;
     let operands = Operands::new(problem, planner)?;
     let width = |channels: usize| if channels.is_multiple_of(64) { 64 } else { 32 };
     let (queries, keys) = (Rows::of_queries(problem), Rows::of_keys(problem, &operands));
