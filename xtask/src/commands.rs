@@ -1,5 +1,6 @@
 //! The commands. A new one is a file under `commands/` and a line in [`COMMANDS`].
 
+mod bundle;
 mod check;
 mod cross;
 mod test;
@@ -9,7 +10,7 @@ use std::fmt;
 
 /// Every command, in the order the overview shows them.
 pub(crate) const COMMANDS: &[Command] =
-    &[test::COMMAND, check::COMMAND, tidy::COMMAND, cross::COMMAND];
+    &[test::COMMAND, check::COMMAND, tidy::COMMAND, cross::COMMAND, bundle::COMMAND];
 
 /// One command of `cargo xtask`.
 pub(crate) struct Command {

@@ -4,6 +4,7 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command's output is its result")]
 
+mod bundle;
 mod cargo;
 mod checks;
 mod commands;

@@ -1,0 +1,165 @@
+//! The gate: what the compiler made must be what the kernel was written for.
+
+use super::cubin;
+use crate::steps::output;
+use anyhow::{Context, bail};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Mutex;
+
+/// Instructions that a kernel must have, by the start of its name. Without the first two a Hopper kernel runs on the
+/// matrix units and copies of the generation before.
+const WANTED: &[(&str, &[&str])] = &[("attention_hopper", &["HGMMA", "UTMALDG"])];
+/// Loads and stores of local memory: spilled registers.
+const UNWANTED: &[&str] = &["LDL", "STL"];
+
+/// A compiled kernel.
+struct Compiled {
+    file: String,
+    arch: String,
+    label: String,
+}
+
+/// What was found of the kernels of one function and architecture.
+#[derive(Debug, Default)]
+struct Row {
+    kernels: usize,
+    registers: Vec<u32>,
+    stack_bytes: u32,
+    /// Fewest of each wanted instruction.
+    fewest: BTreeMap<&'static str, usize>,
+}
+
+/// Checks every kernel that `kernels.tsv` lists, and prints a table.
+pub(super) fn check(folder: &Path, nvdisasm: &Path) -> anyhow::Result<()> {
+    let list = fs::read_to_string(folder.join("kernels.tsv"))?;
+    let compiled = list.lines().map(line).collect::<anyhow::Result<Vec<_>>>()?;
+    let rows = Mutex::new(BTreeMap::<(String, String), Row>::new());
+    let problems = Mutex::new(Vec::new());
+    let threads = std::thread::available_parallelism()?.get();
+    std::thread::scope(|scope| {
+        for nth in 0..threads {
+            let (compiled, rows, problems) = (&compiled, &rows, &problems);
+            scope.spawn(move || {
+                for kernel in compiled.iter().skip(nth).step_by(threads) {
+                    let looked = look(folder, nvdisasm, kernel, rows);
+                    let found = looked.unwrap_or_else(|error| vec![format!("{error:#}")]);
+                    let named = found
+                        .into_iter()
+                        .map(|what| format!("{} {}: {what}", kernel.label, kernel.arch));
+                    if let Ok(mut problems) = problems.lock() {
+                        problems.extend(named);
+                    }
+                }
+            });
+        }
+    });
+    let rows = rows.into_inner().ok().context("a thread broke")?;
+    println!(
+        "{:<24}{:<9}{:>8}  {:>9}  {:>5}  fewest instructions",
+        "function", "arch", "kernels", "registers", "stack"
+    );
+    for ((function, arch), row) in &rows {
+        let least = row.registers.iter().min().copied().unwrap_or(0);
+        let most = row.registers.iter().max().copied().unwrap_or(0);
+        let fewest: Vec<String> =
+            row.fewest.iter().map(|(name, count)| format!("{name} {count}")).collect();
+        println!(
+            "{function:<24}{arch:<9}{:>8}  {:>9}  {:>5}  {}",
+            row.kernels,
+            format!("{least}-{most}"),
+            row.stack_bytes,
+            fewest.join(", ")
+        );
+    }
+    let mut problems = problems.into_inner().ok().context("a thread broke")?;
+    if problems.is_empty() {
+        return Ok(());
+    }
+    problems.sort();
+    bail!("{} problems:\n{}", problems.len(), problems.join("\n"))
+}
+
+fn line(line: &str) -> anyhow::Result<Compiled> {
+    let mut fields = line.split('\t').map(str::to_owned);
+    let (Some(file), Some(arch), Some(label)) = (fields.next(), fields.next(), fields.next())
+    else {
+        bail!("`{line}` has not three fields");
+    };
+    Ok(Compiled { file: file + ".cubin", arch, label })
+}
+
+/// Looks at one kernel, adds it to its row and gives what is wrong with it.
+fn look(
+    folder: &Path,
+    nvdisasm: &Path,
+    kernel: &Compiled,
+    rows: &Mutex<BTreeMap<(String, String), Row>>,
+) -> anyhow::Result<Vec<String>> {
+    let file = folder.join(&kernel.file);
+    let resources = cubin::read(&fs::read(&file)?)?;
+    let function = kernel.label.split('<').next().unwrap_or_default();
+    let wanted = WANTED.iter().find(|(start, _)| function.starts_with(start));
+    let mut counts = BTreeMap::new();
+    let mut problems = Vec::new();
+    if resources.stack_bytes > 0 {
+        problems.push(format!("{} bytes of local memory", resources.stack_bytes));
+    }
+    // Without a stack there is nothing to spill to; only kernels with an instruction to look for are disassembled.
+    if let Some((_, wanted)) = wanted {
+        let text = output(Command::new(nvdisasm).arg("-c").arg(&file))?;
+        counts = wanted.iter().map(|name| (*name, count(&text, name))).collect();
+        problems.extend(
+            counts.iter().filter(|(_, count)| **count == 0).map(|(name, _)| format!("no {name}")),
+        );
+        let unwanted = UNWANTED.iter().filter(|name| count(&text, name) > 0);
+        problems.extend(unwanted.map(|name| format!("{name} in its code")));
+    }
+    if let Ok(mut rows) = rows.lock() {
+        let row = rows.entry((function.to_owned(), kernel.arch.clone())).or_default();
+        row.kernels += 1;
+        row.registers.push(resources.registers);
+        row.stack_bytes = row.stack_bytes.max(resources.stack_bytes);
+        for (name, count) in counts {
+            row.fewest
+                .entry(name)
+                .and_modify(|fewest| *fewest = count.min(*fewest))
+                .or_insert(count);
+        }
+    }
+    Ok(problems)
+}
+
+/// How many instructions of a listing have this name, whatever their suffix: `UTMALDG.4D [UR8], [UR4]`.
+fn count(listing: &str, name: &str) -> usize {
+    let is_one = |line: &&str| {
+        let words = line.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+        words.into_iter().any(|word| word == name)
+    };
+    listing.lines().filter(is_one).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instructions_are_counted_by_their_whole_name() {
+        let listing = "  /*0010*/  HGMMA.64x128x16.F32.BF16 R24, gdesc[UR8], R24 ;\n\
+                       /*0020*/ @P0 UTMALDG.4D.MULTICAST [UR8], [UR4] ;\n\
+                       /*0030*/  LDL.LU R2, [R1] ;\n.text.STLABEL:\n";
+        for (name, expect) in [("HGMMA", 1), ("UTMALDG", 1), ("LDL", 1), ("STL", 0)] {
+            assert_eq!(count(listing, name), expect, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_line_of_the_list_has_three_fields() {
+        let kernel = line("00ff\tsm_90a\tattention_hopper<D=64>").unwrap();
+        assert_eq!((kernel.file.as_str(), kernel.arch.as_str()), ("00ff.cubin", "sm_90a"));
+        assert_eq!(kernel.label, "attention_hopper<D=64>");
+        assert!(line("00ff sm_90a").is_err());
+    }
+}
