@@ -1,7 +1,10 @@
 //! What the machine can do at best: memory copy and dense matrix products, on all cores. A ceiling is the fastest of
 //! its samples, where a kernel's figure is its median: what slowed a sample down was not the machine's limit.
 
+mod cuda;
+
 use crate::timing::repeat;
+use device::cuda::CudaError;
 use device::{Device, HostBuffer, Isa};
 use facts::{Ceilings, GemmCeilings};
 use half::bf16;
@@ -17,8 +20,15 @@ const COPY_BUFFERS: u32 = 3;
 const GEMM: usize = 2048;
 
 /// Measures them. `budget` is the time for each, after warm-up.
-pub fn ceilings(device: &Device, budget: Duration) -> Ceilings {
-    Ceilings { copy_gbps: copy(device, budget), gemm_gflops: gemm(device, budget) }
+///
+/// # Errors
+/// What a GPU said; never on the processor.
+pub fn ceilings(device: &Device, budget: Duration) -> Result<Ceilings, CudaError> {
+    if let Some(cuda) = device.cuda() {
+        return cuda::ceilings(cuda, budget);
+    }
+    let gemm_gflops = gemm(device, budget);
+    Ok(Ceilings { copy_gbps: copy(device, budget), gemm_gflops, gemm_by: None })
 }
 
 /// Bytes read plus bytes written per second when every core copies its share of a large buffer. Several pairs of

@@ -12,4 +12,7 @@ pub enum BenchError {
     /// The backend cannot be used here.
     #[error(transparent)]
     Unavailable(#[from] device::Unavailable),
+    /// The ceilings of a GPU could not be measured.
+    #[error("the ceilings could not be measured: {0}")]
+    Ceilings(#[from] device::cuda::CudaError),
 }

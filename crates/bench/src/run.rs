@@ -1,6 +1,6 @@
 //! One bench run: ceilings, then every workload that can be verified.
 
-use crate::workloads::{WORKLOADS, Workload};
+use crate::workloads::{CUDA_WORKLOADS, WORKLOADS, Workload};
 use crate::{BenchError, ceilings, time};
 use device::{Device, Isa};
 use facts::{BackendKind, BenchReport, BenchRow, Bound, Ceilings, SCHEMA};
@@ -46,8 +46,13 @@ pub fn run(plan: &Plan, mut on_row: impl FnMut(&BenchRow)) -> Result<BenchReport
         }
     }
     let device = device::open(plan.backend)?;
-    let budget = Duration::from_millis(if plan.size == Size::Quick { 250 } else { 1500 });
-    let ceilings = ceilings(&device, budget);
+    let budget = Duration::from_millis(match (plan.size, plan.backend) {
+        (Size::Quick, _) => 250,
+        // A GPU is not shared with the rest of the machine: its samples spread less.
+        (Size::Standard, BackendKind::Cuda) => 500,
+        (Size::Standard, _) => 1500,
+    });
+    let ceilings = ceilings(&device, budget)?;
     let mut report =
         BenchReport { schema: SCHEMA, ceilings, rows: Vec::new(), not_timed: Vec::new() };
     let wanted = |op: &str, workload: &Workload| {
@@ -57,7 +62,15 @@ pub fn run(plan: &Plan, mut on_row: impl FnMut(&BenchRow)) -> Result<BenchReport
                 .iter()
                 .any(|name| name == op || (name == "decode" && workload.case.starts_with("decode")))
     };
-    for (op, workloads) in WORKLOADS {
+    let listed = if plan.backend == BackendKind::Cuda { CUDA_WORKLOADS } else { WORKLOADS };
+    for name in plan.names.iter().filter(|name| *name != "decode") {
+        if !listed.iter().any(|(op, _)| op == name) {
+            report
+                .not_timed
+                .push(format!("{name}: there is nothing to time on {} yet", plan.backend));
+        }
+    }
+    for (op, workloads) in listed {
         for workload in workloads(plan.size).iter().filter(|workload| wanted(op, workload)) {
             match measure(op, workload, &device, plan, &report.ceilings, budget) {
                 Ok(row) => {
@@ -89,7 +102,7 @@ fn measure(
     let samples = time(&mut verified, budget).map_err(|error| error.to_string())?;
     let problem = call.problem();
     let seconds = samples.median() / 1e3;
-    let (bound, floor) = floor(problem, variant, ceilings);
+    let (bound, floor) = floor(problem, variant, plan.backend, ceilings);
     Ok(BenchRow {
         op: name.to_owned(),
         case: workload.case.to_owned(),
@@ -111,13 +124,28 @@ fn measure(
     })
 }
 
+/// Without a measured matrix product, calls with more arithmetic than this for each byte have no ceiling: no GPU of the
+/// last years multiplies less in the time in which it moves a byte.
+const FLOPS_OF_A_BYTE: f64 = 100.0;
+
 /// The shortest time the ceilings allow, in seconds, and which of them it is.
-fn floor(problem: &dyn Problem, variant: &str, ceilings: &Ceilings) -> (Bound, Option<f64>) {
-    // A variant that widens to float32 is held against float32 arithmetic, whatever its storage.
+fn floor(
+    problem: &dyn Problem,
+    variant: &str,
+    backend: BackendKind,
+    ceilings: &Ceilings,
+) -> (Bound, Option<f64>) {
+    // A variant that widens to float32 is held against float32 arithmetic, whatever its storage. Every variant for
+    // GPUs multiplies in its storage type, and both 16-bit types have one rate.
+    let on_gpu = backend == BackendKind::Cuda;
     let dots_in_bf16 =
         problem.dtype() == DType::Bf16 && variant.ends_with(Isa::Avx512Bf16.as_str());
-    let rate = if dots_in_bf16 { ceilings.gemm_gflops.bf16 } else { ceilings.gemm_gflops.f32 };
+    let gemm = &ceilings.gemm_gflops;
+    let rate = if on_gpu || dots_in_bf16 { gemm.bf16 } else { gemm.f32 };
     let moving = problem.bytes() / (ceilings.copy_gbps * 1e9);
+    if on_gpu && rate.is_none() && problem.flops() > FLOPS_OF_A_BYTE * problem.bytes() {
+        return (Bound::Compute, None);
+    }
     match rate.map(|rate| problem.flops() / (rate * 1e9)) {
         Some(computing) if computing > moving => (Bound::Compute, Some(computing)),
         _ => (Bound::Memory, Some(moving)),

@@ -7,7 +7,9 @@ mod nsa;
 mod ssd;
 
 use crate::Size;
+use half::{bf16, f16};
 use kernels::{DType, Element, Settings, Tensor, TensorMap};
+use rayon::prelude::*;
 
 /// One call worth timing.
 pub struct Workload {
@@ -33,31 +35,38 @@ pub const WORKLOADS: &[OpWorkloads] = &[
     ("nsa", nsa::workloads),
 ];
 
+/// The same for NVIDIA GPUs, which want larger calls.
+pub(crate) const CUDA_WORKLOADS: &[OpWorkloads] = &[("attention", attention::cuda::workloads)];
+
 /// Values uniform in [low, high): benchmarks need realistic data, not a particular distribution, and a state of a
 /// hundred megabytes must be drawn quickly.
 fn uniform(name: &str, shape: &[usize], dtype: DType, low: f32, high: f32) -> Tensor {
-    let mut draw = verify::Draw::named(name);
-    let count: usize = shape.iter().product();
-    let mut values = Vec::with_capacity(count + 1);
-    while values.len() < count {
-        let bits = draw.bits();
-        for half in [bits as u32, (bits >> 32) as u32] {
-            values.push(low + (high - low) * (half >> 8) as f32 / (1 << 24) as f32);
-        }
-    }
-    values.truncate(count);
     match dtype {
-        DType::F32 => Tensor::new(shape, values),
-        DType::Bf16 => narrow::<half::bf16>(shape, &values),
-        DType::F16 => narrow::<half::f16>(shape, &values),
-        _ => Tensor::new(shape, values).cast(dtype),
+        DType::F32 => Tensor::new(shape, values::<f32>(name, shape, low, high)),
+        DType::Bf16 => Tensor::new(shape, values::<bf16>(name, shape, low, high)),
+        DType::F16 => Tensor::new(shape, values::<f16>(name, shape, low, high)),
+        _ => Tensor::new(shape, values::<f32>(name, shape, low, high)).cast(dtype),
     }
 }
 
-fn narrow<E: Element>(shape: &[usize], values: &[f32]) -> Tensor {
-    let mut stored = vec![E::default(); values.len()];
-    E::narrow(values, &mut stored);
-    Tensor::new(shape, stored)
+/// Values drawn at once; each such run has its own generator, so that all cores draw and the values are the same on
+/// any number of them.
+const RUN: usize = 1 << 16;
+
+fn values<E: Element>(name: &str, shape: &[usize], low: f32, high: f32) -> Vec<E> {
+    let mut stored = vec![E::default(); shape.iter().product()];
+    stored.par_chunks_mut(RUN).enumerate().for_each(|(run, stored)| {
+        let mut draw = verify::Draw::named(&format!("{name}/{run}"));
+        let mut values = Vec::with_capacity(RUN + 1);
+        while values.len() < stored.len() {
+            let bits = draw.bits();
+            for half in [bits as u32, (bits >> 32) as u32] {
+                values.push(low + (high - low) * (half >> 8) as f32 / (1 << 24) as f32);
+            }
+        }
+        E::narrow(&values[..stored.len()], stored);
+    });
+    stored
 }
 
 /// Named uniform tensors: `(name, shape, dtype, low, high)`.
@@ -76,6 +85,16 @@ mod tests {
     fn every_op_has_prefill_and_decode_and_every_workload_binds() {
         let ops: Vec<&str> = kernels::OPS.iter().map(|op| op.spec().name).collect();
         assert_eq!(ops, WORKLOADS.iter().map(|(op, _)| *op).collect::<Vec<_>>());
+        // On GPUs the large shapes are left to the machines that have one: drawing them takes memory and time.
+        let mut names: Vec<&str> = CUDA_WORKLOADS
+            .iter()
+            .flat_map(|(_, workloads)| workloads(Size::Standard))
+            .map(|workload| workload.case)
+            .collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert!(names.len() * 2 >= count, "a case is listed for two types at most");
         for (name, workloads) in WORKLOADS {
             let workloads = workloads(Size::Quick);
             for form in ["prefill", "decode"] {

@@ -9,6 +9,9 @@ pub struct Ceilings {
     pub copy_gbps: f64,
     /// Dense matrix product rates.
     pub gemm_gflops: GemmCeilings,
+    /// Whose matrix product it was, where it was not firstlight's own: a library's name and file.
+    #[serde(default)]
+    pub gemm_by: Option<String>,
 }
 
 /// Dense matrix product rates in 1e9 floating-point operations per second; `None` where the machine has no such path.

@@ -1,6 +1,6 @@
 //! Softmax attention: dense, packed and paged, grouped heads, any head dimension. See `attention/README.md`.
 
-mod cuda;
+pub(crate) mod cuda;
 mod flash;
 mod keys;
 mod mask;

@@ -12,7 +12,17 @@ pub(crate) use execution::CudaExecution;
 pub use planner::Planner;
 pub use variant::CudaVariant;
 
-use device::cuda::Bundle;
+use device::cuda::{Bundle, KernelSource};
 
-/// Kernels compiled ahead by `cargo xtask bundle`.
-pub const BUNDLE: Bundle = Bundle::EMPTY;
+/// Kernels compiled ahead by `cargo xtask bundle`. A kernel that was edited since has another key and misses it; it is
+/// then compiled on the machine, and `cargo xtask bundle --check` fails.
+pub const BUNDLE: Bundle = Bundle::new(include_bytes!("cuda/bundle.bin"));
+
+/// What the bundle is made of: the common shapes of every op, each for the architectures it runs on.
+pub fn bundled() -> Vec<KernelSource> {
+    let mut sources = crate::attention::cuda::bundled();
+    // Several shapes share a kernel (the combine step has no D).
+    let mut seen = std::collections::BTreeSet::new();
+    sources.retain(|source| seen.insert(source.key()));
+    sources
+}

@@ -115,6 +115,9 @@ pub enum OpError {
 }
 
 fn list(refused: &[Refusal]) -> String {
+    if refused.is_empty() {
+        return "it has none for this backend".to_owned();
+    }
     let reasons: Vec<String> =
         refused.iter().map(|refusal| format!("{} ({})", refusal.variant, refusal.reason)).collect();
     reasons.join(", ")

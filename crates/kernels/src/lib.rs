@@ -10,6 +10,7 @@ mod error;
 mod floats;
 mod inputs;
 mod op;
+mod part;
 mod quick;
 mod settings;
 mod slots;

@@ -1,6 +1,7 @@
 use device::HostBuffer;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
+use rayon::prelude::*;
 use std::collections::BTreeMap;
 
 /// Element types of tensors.
@@ -243,13 +244,22 @@ impl Tensor {
     /// Index of the first NaN, if any.
     pub fn first_nan(&self) -> Option<usize> {
         match &self.data {
-            Data::F64(values) => values.iter().position(|x| x.is_nan()),
-            Data::F32(values) => values.iter().position(|x| x.is_nan()),
-            Data::Bf16(values) => values.iter().position(|x| x.is_nan()),
-            Data::F16(values) => values.iter().position(|x| x.is_nan()),
+            Data::F64(values) => first(values, |x| x.is_nan()),
+            Data::F32(values) => first(values, |x| x.is_nan()),
+            Data::Bf16(values) => first(values, |x| x.is_nan()),
+            Data::F16(values) => first(values, |x| x.is_nan()),
             Data::I32(_) => None,
         }
     }
+}
+
+/// Elements that one thread looks through at a time.
+const RUN: usize = 1 << 20;
+
+/// Index of the first element of which `is` holds, looked for on all cores.
+fn first<T: Sync>(values: &[T], is: impl Fn(&T) -> bool + Sync) -> Option<usize> {
+    let in_run = |(run, values): (usize, &[T])| Some(run * RUN + values.iter().position(&is)?);
+    values.par_chunks(RUN).enumerate().find_map_first(in_run)
 }
 
 #[cfg(test)]

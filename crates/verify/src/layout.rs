@@ -1,6 +1,6 @@
 //! What the dimensions of an op's dense tensors run over, as far as cutting a call into parts needs it.
 
-use kernels::{DType, Tensor};
+use kernels::Tensor;
 use std::ops::Range;
 
 /// What a dimension of a tensor runs over.
@@ -157,21 +157,5 @@ fn slice(tensor: &Tensor, ranges: &[Range<usize>]) -> Tensor {
     if ranges.iter().zip(tensor.shape()).all(|(range, size)| *range == (0..*size)) {
         return tensor.clone();
     }
-    let shape: Vec<usize> = ranges.iter().map(ExactSizeIterator::len).collect();
-    let values = tensor.to_f64();
-    let mut out = Vec::with_capacity(shape.iter().product());
-    copy(&values, tensor.shape(), ranges, 0, &mut out);
-    let part = Tensor::new(&shape, out);
-    if tensor.dtype() == DType::F64 { part } else { part.cast(tensor.dtype()) }
-}
-
-fn copy(values: &[f64], shape: &[usize], ranges: &[Range<usize>], base: usize, out: &mut Vec<f64>) {
-    match (shape, ranges) {
-        ([_], [range]) => out.extend_from_slice(&values[base + range.start..base + range.end]),
-        ([_, inner @ ..], [range, rest @ ..]) => {
-            let stride: usize = inner.iter().product();
-            range.clone().for_each(|index| copy(values, inner, rest, base + index * stride, out));
-        }
-        _ => out.push(values[base]),
-    }
+    tensor.part(ranges)
 }

@@ -31,10 +31,19 @@ pub fn matrix(plan: &Plan, mut on_row: impl FnMut(&ParityRow)) -> ParityReport {
         }
         for backend in &plan.backends {
             match device::open(*backend) {
-                Ok(device) => run_op(*op, &device, plan, &mut |row| {
+                Ok(device) if op.variants().iter().any(|(_, here)| here == backend) => {
+                    run_op(*op, &device, plan, &mut |row| {
+                        on_row(&row);
+                        rows.push(row);
+                    });
+                }
+                Ok(_) => {
+                    let reason = format!("{name} has no variant for {backend} yet");
+                    let status = Status::NotApplicable;
+                    let row = blank(name, "-", *backend, DType::F32, status, reason);
                     on_row(&row);
                     rows.push(row);
-                }),
+                }
                 Err(unavailable) => {
                     let row = blank(
                         name,

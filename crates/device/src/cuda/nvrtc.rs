@@ -1,8 +1,7 @@
 //! NVRTC, NVIDIA's run-time compiler, found on the machine: needed only for shapes that are not built in.
 #![allow(unsafe_code)] // Functions of a C library.
 
-mod search;
-
+use super::search::Wanted;
 use super::{CudaError, KernelSource};
 use libloading::Library;
 use std::ffi::{CString, c_char, c_int, c_void};
@@ -10,6 +9,13 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 type Program = *mut c_void;
+
+/// The bundle's own version first: its binaries load on every driver that firstlight supports.
+pub(super) const WANTED: Wanted = Wanted {
+    variable: "FIRSTLIGHT_NVRTC",
+    names: ["libnvrtc.so.12", "libnvrtc.so.13"],
+    wheels: ["nvidia/cuda_nvrtc/lib", "nvidia/cu13/lib"],
+};
 
 /// The compiler's library.
 pub struct Nvrtc {
@@ -45,7 +51,7 @@ impl Nvrtc {
     pub fn find(newest: u32) -> Result<&'static Self, Vec<PathBuf>> {
         static FOUND: OnceLock<Result<Nvrtc, Vec<PathBuf>>> = OnceLock::new();
         let found = FOUND.get_or_init(|| {
-            let candidates = search::candidates();
+            let candidates = WANTED.candidates();
             let mut loaded = candidates.iter().filter_map(|path| Self::load(path));
             loaded.find(|nvrtc| nvrtc.version.0 <= newest).ok_or(candidates)
         });

@@ -7,18 +7,44 @@ use sha2::{Digest, Sha256};
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GpuArch(String);
 
-/// Architectures that the bundle is built for. A suffix `a` unlocks instructions of that very chip, so such a binary
-/// runs on no other.
-const BUNDLED: &[(ComputeCapability, &str)] = &[
-    (ComputeCapability::new(8, 0), "sm_80"),
-    (ComputeCapability::new(8, 6), "sm_86"),
-    (ComputeCapability::new(8, 9), "sm_89"),
-    (ComputeCapability::new(9, 0), "sm_90a"),
-    (ComputeCapability::new(10, 0), "sm_100a"),
-    (ComputeCapability::new(10, 3), "sm_103a"),
-    (ComputeCapability::new(12, 0), "sm_120a"),
-    (ComputeCapability::new(12, 1), "sm_121a"),
+/// An architecture that the bundle is built for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BundledArch {
+    /// The GPUs it is for.
+    pub compute: ComputeCapability,
+    /// Most shared memory that a block may have there, bytes.
+    pub shared_bytes: u32,
+    name: &'static str,
+}
+
+const fn bundled(major: u32, minor: u32, name: &'static str, shared_kib: u32) -> BundledArch {
+    let compute = ComputeCapability::new(major, minor);
+    BundledArch { compute, shared_bytes: shared_kib << 10, name }
+}
+
+/// Architectures that the bundle is built for, with the shared memory of a block by the CUDA programming guide's table
+/// of technical specifications (12.9). A suffix `a` unlocks instructions of that very chip, so such a binary runs on
+/// no other.
+const BUNDLED: &[BundledArch] = &[
+    bundled(8, 0, "sm_80", 163),
+    bundled(8, 6, "sm_86", 99),
+    bundled(8, 9, "sm_89", 99),
+    bundled(9, 0, "sm_90a", 227),
+    bundled(10, 0, "sm_100a", 227),
+    bundled(10, 3, "sm_103a", 227),
+    bundled(12, 0, "sm_120a", 99),
+    bundled(12, 1, "sm_121a", 99),
 ];
+
+impl BundledArch {
+    /// Every one.
+    pub const ALL: &'static [Self] = BUNDLED;
+
+    /// The architecture.
+    pub fn arch(&self) -> GpuArch {
+        GpuArch(self.name.to_owned())
+    }
+}
 
 impl GpuArch {
     /// The architecture to compile for on a GPU of this capability.
@@ -26,22 +52,19 @@ impl GpuArch {
     /// Plain binaries run on later members of their generation; those with the suffix do not, so an unlisted chip
     /// gets its own.
     pub fn of(compute: ComputeCapability) -> Self {
-        let exact = BUNDLED.iter().find(|(listed, _)| *listed == compute);
-        let earlier = BUNDLED.iter().rev().find(|(listed, name)| {
-            listed.major == compute.major && *listed < compute && !name.ends_with('a')
+        let exact = BUNDLED.iter().find(|listed| listed.compute == compute);
+        let earlier = BUNDLED.iter().rev().find(|listed| {
+            listed.compute.major == compute.major
+                && listed.compute < compute
+                && !listed.name.ends_with('a')
         });
         match exact.or(earlier) {
-            Some((_, name)) => Self((*name).to_owned()),
+            Some(listed) => listed.arch(),
             None => {
                 let suffix = if compute.major >= 9 { "a" } else { "" };
                 Self(format!("sm_{}{}{suffix}", compute.major, compute.minor))
             }
         }
-    }
-
-    /// Every architecture that the bundle is built for, with the capability it stands for.
-    pub fn bundled() -> impl Iterator<Item = (ComputeCapability, Self)> {
-        BUNDLED.iter().map(|(compute, name)| (*compute, Self((*name).to_owned())))
     }
 
     /// Its name.

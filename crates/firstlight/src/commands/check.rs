@@ -152,9 +152,17 @@ fn leave_out(folder: &mut RunFolder, doctor: &DoctorReport, arguments: &Check) {
     if arguments.quick {
         folder.not_run("the standard matrix and the larger benchmarks", "--quick was given");
     }
+    let cuda = device::open(BackendKind::Cuda);
     for gpu in &doctor.machine.gpus {
-        let what = format!("kernels on GPU {} ({})", gpu.index, gpu.name.value);
-        folder.not_run(&what, "this version of firstlight has no kernels for GPUs yet");
+        let name = format!("GPU {} ({})", gpu.index, gpu.name.value);
+        match &cuda {
+            Ok(_) => {
+                let why =
+                    "`check` times the processor; `firstlight bench --backend cuda` times the GPU";
+                folder.not_run(&format!("benchmarks on {name}"), why);
+            }
+            Err(unavailable) => folder.not_run(&format!("kernels on {name}"), &unavailable.reason),
+        }
     }
     if doctor.envs.iter().any(|env| env.torch.is_some()) {
         folder.not_run(

@@ -10,6 +10,10 @@ use report::terminal;
 use verify::{Plan, Tier, matrix};
 
 pub(super) fn run(arguments: &Verify, output: &Output) -> anyhow::Result<Outcome> {
+    if let Some(backend) = arguments.backend {
+        // Asked for by name, an absent backend is an error of the call; otherwise it is a fact with a row.
+        device::open(backend.into())?;
+    }
     let plan = Plan {
         ops: known(&arguments.ops)?,
         backends: arguments.backend.map_or_else(available, |backend| vec![backend.into()]),

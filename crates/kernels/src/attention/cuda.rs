@@ -3,6 +3,7 @@
 mod choice;
 mod decode;
 mod hopper;
+mod mma;
 mod operands;
 mod wide;
 
@@ -10,7 +11,17 @@ pub(super) use choice::{choice_tables, preferred};
 
 use super::AttentionProblem;
 use crate::cuda::CudaVariant;
+use device::cuda::{BundledArch, KernelSource};
 
 /// The variants. [`choice`] says which is taken for what; this order decides only where it is silent.
 pub(super) const VARIANTS: &[CudaVariant<AttentionProblem>] =
-    &[hopper::VARIANT, wide::WIDE, wide::CLUSTER, decode::VARIANT];
+    &[hopper::VARIANT, wide::WIDE, wide::CLUSTER, mma::VARIANT, decode::VARIANT];
+
+/// What the bundle holds of attention.
+pub(crate) fn bundled() -> Vec<KernelSource> {
+    let mut sources = hopper::bundled();
+    sources.extend(wide::bundled());
+    sources.extend(BundledArch::ALL.iter().flat_map(mma::bundled));
+    sources.extend(BundledArch::ALL.iter().flat_map(decode::bundled));
+    sources
+}

@@ -121,7 +121,7 @@ impl AttentionProblem {
     }
 
     /// Sequences with their numbers of queries and keys.
-    fn lengths(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+    pub(super) fn lengths(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         self.queries.iter().enumerate().map(|(index, rows)| (rows.len(), self.keys.len(index)))
     }
 

@@ -138,7 +138,15 @@ impl<F: Family> Call for Bound<'_, F> {
             .collect();
         match (chosen, wanted) {
             (Some(chosen), _) => Ok(Selection { chosen, refused }),
-            (None, None) => Err(OpError::NoVariant { op, refused }),
+            (None, None) => {
+                // Those of other backends are no answer to what this device lacks.
+                let here = device.capabilities().backend;
+                let of_here = |refusal: &Refusal| {
+                    candidates::<F>().any(|(name, of)| name == refusal.variant && of == here)
+                };
+                let refused = refused.into_iter().filter(of_here).collect();
+                Err(OpError::NoVariant { op, refused })
+            }
             (None, Some(wanted)) => {
                 let refusal = refused.iter().find(|refusal| refusal.variant == wanted);
                 let reason = refusal.map(|refusal| refusal.reason.clone()).unwrap_or_default();

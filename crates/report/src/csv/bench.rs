@@ -53,6 +53,7 @@ pub fn bench_csv(report: &BenchReport) -> String {
                 ("op", "gemm".into()),
                 ("dtype", dtype.into()),
                 ("gflops", rate?.to_string()),
+                ("note", report.ceilings.gemm_by.clone().unwrap_or_default()),
             ];
             Some(named(&cells))
         },
@@ -128,6 +129,7 @@ fn named(cells: &[(&str, String)]) -> Vec<String> {
 pub fn read_bench_csv(text: &str) -> Result<BenchReport, CsvError> {
     let mut copy_gbps = None;
     let mut gemm = GemmCeilings { f32: None, bf16: None };
+    let mut gemm_by = None;
     let (mut kernels, mut not_timed) = (Vec::new(), Vec::new());
     for row in Rows::read(BENCH_FILE, text, COLUMNS)?.iter() {
         match row.one_of("record", &RECORDS)? {
@@ -135,9 +137,16 @@ pub fn read_bench_csv(text: &str) -> Result<BenchReport, CsvError> {
             Record::NotTimed => not_timed.push(row.word("note")?),
             Record::Ceiling => match (row.text("op").as_str(), row.text("dtype").as_str()) {
                 ("copy", _) => copy_gbps = Some(row.number("gbps", "a number")?),
-                ("gemm", "f32") => gemm.f32 = Some(row.number("gflops", "a number")?),
-                ("gemm", "bf16") => gemm.bf16 = Some(row.number("gflops", "a number")?),
-                ("gemm", _) => return Err(row.bad("dtype", "f32 or bf16")),
+                ("gemm", dtype) => {
+                    let rate = Some(row.number("gflops", "a number")?);
+                    match dtype {
+                        "f32" => gemm.f32 = rate,
+                        "bf16" => gemm.bf16 = rate,
+                        _ => return Err(row.bad("dtype", "f32 or bf16")),
+                    }
+                    let by = row.text("note");
+                    gemm_by = gemm_by.or((!by.is_empty()).then_some(by));
+                }
                 _ => return Err(row.bad("op", "copy or gemm")),
             },
         }
@@ -146,7 +155,7 @@ pub fn read_bench_csv(text: &str) -> Result<BenchReport, CsvError> {
         file: BENCH_FILE,
         what: "the row with record `ceiling` and op `copy` is missing".to_owned(),
     })?;
-    let ceilings = Ceilings { copy_gbps, gemm_gflops: gemm };
+    let ceilings = Ceilings { copy_gbps, gemm_gflops: gemm, gemm_by };
     Ok(BenchReport { schema: SCHEMA, ceilings, rows: kernels, not_timed })
 }
 
@@ -220,6 +229,7 @@ mod tests {
             ceilings: Ceilings {
                 copy_gbps: 21.5,
                 gemm_gflops: GemmCeilings { f32: Some(180.25), bf16: None },
+                gemm_by: None,
             },
             rows: vec![row, unmeasured],
             not_timed: vec!["nsa bf16: failed parity, so no time is printed".into()],

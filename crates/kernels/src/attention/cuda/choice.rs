@@ -1,6 +1,6 @@
 //! Which variant is taken for what: data, so that it can be printed and rewritten from measurements.
 
-use super::{decode, hopper};
+use super::{decode, hopper, mma};
 use crate::attention::AttentionProblem;
 use crate::{ChoiceTable, Preference};
 use device::cuda::{ComputeCapability, CudaCapabilities};
@@ -41,6 +41,7 @@ const RULES: &[Rule] = &[
         paged: None,
         variant: "hopper_cluster",
     },
+    Rule { compute: None, queries: ANY, channels: 256, paged: None, variant: "mma" },
     Rule { compute: None, queries: ANY, channels: 1024, paged: None, variant: "decode" },
 ];
 
@@ -96,7 +97,7 @@ pub(in crate::attention) fn choice_tables() -> Vec<ChoiceTable> {
         columns: &["compute capability", "queries up to", "channels up to", "paged", "variant"],
         rows: RULES.iter().map(Rule::cells).collect(),
     };
-    vec![variants, hopper::table(), decode::table()]
+    vec![variants, hopper::table(), mma::table(), decode::table()]
 }
 
 #[cfg(test)]

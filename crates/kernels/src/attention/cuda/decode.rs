@@ -6,7 +6,8 @@ use crate::attention::AttentionProblem;
 use crate::cuda::{CudaVariant, Planner};
 use crate::{ChoiceTable, DType};
 use device::cuda::{
-    Args, ComputeCapability, CudaCapabilities, CudaError, GpuArch, Kernel, KernelSource, Launch,
+    Args, BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, Kernel,
+    KernelSource, Launch,
 };
 
 pub(super) const VARIANT: CudaVariant<AttentionProblem> =
@@ -15,7 +16,7 @@ pub(super) const VARIANT: CudaVariant<AttentionProblem> =
 const DECODE: &[&str] = &[include_str!("../../cuda/ampere.cuh"), include_str!("decode.cu")];
 const COMBINE: &[&str] = &[include_str!("../../cuda/ampere.cuh"), include_str!("combine.cu")];
 
-/// A row of the tile table.
+/// A row of the tile table. The fields from `block_rows` on are macros of `decode.cu`.
 #[derive(Debug)]
 struct Tile {
     /// The larger of D and Dv, at most.
@@ -25,35 +26,78 @@ struct Tile {
     block_rows: usize,
     block_keys: usize,
     warps: usize,
+    split_rows: usize,
     stages: usize,
+    key_stages: usize,
+    value_splits: usize,
     /// Blocks that a multiprocessor must be able to hold: caps the registers.
     blocks: usize,
 }
 
 const ANY: usize = usize::MAX;
 
-const fn tile(
-    [channels, rows]: [usize; 2],
-    [block_rows, block_keys, warps, stages, blocks]: [usize; 5],
-) -> Tile {
-    Tile { channels, rows, block_rows, block_keys, warps, stages, blocks }
+/// A tile for few rows.
+const fn few(channels: usize, [block_keys, warps, stages, blocks]: [usize; 4]) -> Tile {
+    Tile { rows: 16, ..many(channels, [16, block_keys, warps, 1, stages, blocks]) }
 }
 
-/// The first row that fits and whose shared memory the GPU has.
+/// A tile for any number of rows.
+const fn many(
+    channels: usize,
+    [block_rows, block_keys, warps, split_rows, stages, blocks]: [usize; 6],
+) -> Tile {
+    Tile {
+        channels,
+        rows: ANY,
+        block_rows,
+        block_keys,
+        warps,
+        split_rows,
+        stages,
+        key_stages: stages,
+        value_splits: 1,
+        blocks,
+    }
+}
+
+/// The first row that fits and whose shared memory the GPU has: measured in `README-decode.md` (few rows) and
+/// `README-mma.md` (many). Where several rows have the same channels, the later ones are for less shared memory.
 const TILES: &[Tile] = &[
-    tile([64, 16], [16, 128, 4, 3, 2]),
-    tile([128, 16], [16, 64, 4, 3, 2]),
-    tile([256, 16], [16, 32, 4, 3, 2]),
-    tile([128, ANY], [64, 64, 4, 2, 2]),
-    tile([320, ANY], [64, 64, 8, 1, 1]),
-    tile([512, ANY], [64, 32, 8, 1, 1]),
-    tile([576, ANY], [32, 32, 8, 2, 1]),
-    tile([768, ANY], [32, 32, 8, 1, 1]),
-    tile([1024, 16], [16, 16, 8, 2, 1]),
-    tile([1024, ANY], [32, 16, 8, 2, 1]),
-    // For GPUs with 99 KB of shared memory.
-    tile([512, ANY], [32, 16, 4, 1, 1]),
-    tile([1024, ANY], [16, 16, 4, 1, 1]),
+    few(32, [128, 8, 3, 2]),
+    few(64, [64, 4, 2, 4]),
+    few(96, [64, 4, 2, 3]),
+    few(128, [64, 4, 2, 2]),
+    few(192, [32, 4, 4, 2]),
+    few(192, [32, 4, 2, 2]),
+    few(256, [32, 4, 2, 2]),
+    few(512, [32, 8, 2, 1]),
+    few(512, [16, 4, 2, 1]),
+    few(1024, [16, 8, 2, 1]),
+    few(960, [16, 4, 1, 1]),
+    many(128, [64, 64, 4, 1, 2, 2]),
+    many(128, [32, 32, 4, 1, 2, 2]),
+    many(256, [64, 32, 8, 1, 1, 1]),
+    many(256, [32, 32, 4, 1, 1, 1]),
+    many(320, [64, 64, 8, 1, 1, 1]),
+    many(320, [64, 32, 8, 2, 1, 1]),
+    many(320, [32, 32, 4, 2, 1, 1]),
+    many(384, [64, 64, 16, 2, 1, 1]),
+    many(384, [64, 32, 8, 2, 1, 1]),
+    many(384, [32, 16, 4, 2, 1, 1]),
+    many(512, [64, 32, 8, 1, 1, 1]),
+    many(512, [64, 32, 8, 2, 1, 1]),
+    many(512, [32, 16, 4, 2, 1, 1]),
+    many(576, [64, 32, 16, 2, 1, 1]),
+    many(576, [32, 16, 8, 2, 1, 1]),
+    many(576, [32, 16, 4, 2, 1, 1]),
+    many(640, [64, 32, 8, 2, 1, 1]),
+    Tile { key_stages: 2, ..many(768, [32, 32, 16, 2, 1, 1]) },
+    many(768, [32, 16, 8, 2, 1, 1]),
+    many(896, [32, 32, 8, 1, 1, 1]),
+    many(1024, [32, 32, 16, 2, 1, 1]),
+    many(1024, [32, 16, 8, 2, 1, 1]),
+    many(960, [16, 16, 4, 1, 1, 1]),
+    Tile { value_splits: 2, ..many(1024, [16, 16, 4, 1, 1, 1]) },
 ];
 
 pub(super) fn table() -> ChoiceTable {
@@ -65,18 +109,31 @@ pub(super) fn table() -> ChoiceTable {
             tile.block_rows.to_string(),
             tile.block_keys.to_string(),
             tile.warps.to_string(),
+            tile.split_rows.to_string(),
             tile.stages.to_string(),
+            tile.key_stages.to_string(),
+            tile.value_splits.to_string(),
         ]
     };
     ChoiceTable {
         title: "tile of decode: the first row that fits and whose shared memory the GPU has",
-        columns: &["channels up to", "rows up to", "rows", "keys", "warps", "stages"],
+        columns: &[
+            "channels up to",
+            "rows up to",
+            "rows",
+            "keys",
+            "warps",
+            "split rows",
+            "stages",
+            "key stages",
+            "value splits",
+        ],
         rows: TILES.iter().map(row).collect(),
     }
 }
 
 /// Bytes of a row of `channels` in shared memory: padded so that columns meet different banks.
-fn row_bytes(channels: usize) -> usize {
+pub(super) fn row_bytes(channels: usize) -> usize {
     let padded = channels.next_multiple_of(16);
     2 * padded + if padded.is_multiple_of(64) { 0 } else { 16 }
 }
@@ -84,15 +141,24 @@ fn row_bytes(channels: usize) -> usize {
 impl Tile {
     /// `SHARED_BYTES` of `decode.cu`.
     fn shared_bytes(&self, head_dim: usize, value_dim: usize) -> usize {
-        let split_keys = self.warps.min(self.block_keys / 16);
-        let split_depth = self.warps / split_keys;
+        let key_warps = self.warps / self.split_rows;
+        let split_keys = key_warps.min(self.block_keys / 16);
+        let split_depth = key_warps / split_keys;
         let scores = self.block_rows * (self.block_keys + 8);
-        self.stages * self.block_keys * (row_bytes(head_dim) + row_bytes(value_dim))
+        let keys = self.key_stages * row_bytes(head_dim);
+        let values = self.stages * row_bytes(value_dim / self.value_splits);
+        self.block_keys * (keys + values)
             + self.block_rows * row_bytes(head_dim)
             + 4 * split_depth * scores
             + 2 * scores
             + 12 * self.block_rows
-            + 4 * (self.stages + 1) * self.block_keys
+            + 4 * (self.key_stages + 1) * self.block_keys
+    }
+
+    /// Whether it is for these channels: columns that blocks share must be whole vectors.
+    fn takes(&self, (head_dim, value_dim): (usize, usize)) -> bool {
+        head_dim.max(value_dim) <= self.channels
+            && (self.value_splits == 1 || value_dim.is_multiple_of(16 * self.value_splits))
     }
 }
 
@@ -101,13 +167,30 @@ fn rows(problem: &AttentionProblem) -> usize {
     problem.queries.longest() * (problem.heads / problem.kv_heads)
 }
 
-fn choose(problem: &AttentionProblem, here: &CudaCapabilities) -> Option<&'static Tile> {
-    let (head_dim, value_dim) = (problem.head_dim, problem.value_dim);
+fn choose(dims: (usize, usize), rows: usize, shared_bytes: u32) -> Option<&'static Tile> {
     TILES.iter().find(|tile| {
-        head_dim.max(value_dim) <= tile.channels
-            && rows(problem) <= tile.rows
-            && tile.shared_bytes(head_dim, value_dim) <= here.shared_bytes as usize
+        tile.takes(dims)
+            && rows <= tile.rows
+            && tile.shared_bytes(dims.0, dims.1) <= shared_bytes as usize
     })
+}
+
+/// Common shapes, for the bundle: one query and many.
+pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
+    const DIMS: [(usize, usize); 7] =
+        [(64, 64), (96, 96), (128, 128), (192, 128), (256, 256), (512, 512), (576, 512)];
+    let mut sources = Vec::new();
+    for dtype in [DType::Bf16, DType::F16] {
+        for dims in DIMS {
+            for rows in [16, ANY] {
+                if let Some(tile) = choose(dims, rows, arch.shared_bytes) {
+                    sources.push(source(dtype, dims, tile, arch.arch()));
+                    sources.push(combine_source(dtype, dims.1, arch.arch()));
+                }
+            }
+        }
+    }
+    sources
 }
 
 fn why_not(problem: &AttentionProblem, here: &CudaCapabilities) -> Option<String> {
@@ -119,7 +202,8 @@ fn why_not(problem: &AttentionProblem, here: &CudaCapabilities) -> Option<String
             return Some(format!("needs {name} up to 1024, got {channels}"));
         }
     }
-    if choose(problem, here).is_none() {
+    let dims = (problem.head_dim, problem.value_dim);
+    if choose(dims, rows(problem), here.shared_bytes).is_none() {
         return Some(format!(
             "no tile for D {} and Dv {} fits the {} bytes of shared memory of a block here",
             problem.head_dim, problem.value_dim, here.shared_bytes
@@ -129,7 +213,11 @@ fn why_not(problem: &AttentionProblem, here: &CudaCapabilities) -> Option<String
 }
 
 fn source(dtype: DType, dims: (usize, usize), tile: &Tile, arch: GpuArch) -> KernelSource {
+    let dims = (dims.0, dims.1 / tile.value_splits);
     shape_macros(KernelSource::new("attention_decode", DECODE, arch), dtype, dims)
+        .define("SPLIT_ROWS", tile.split_rows)
+        .define("KEY_STAGES", tile.key_stages)
+        .define("VALUE_SPLITS", tile.value_splits)
         .define("BLOCK_ROWS", tile.block_rows)
         .define("BLOCK_KEYS", tile.block_keys)
         .define("WARPS", tile.warps)
@@ -144,7 +232,8 @@ fn combine_source(dtype: DType, value_dim: usize, arch: GpuArch) -> KernelSource
 
 fn plan(problem: &AttentionProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
     let (head_dim, value_dim) = (problem.head_dim, problem.value_dim);
-    let Some(tile) = choose(problem, planner.here()) else {
+    let shared_bytes = planner.here().shared_bytes;
+    let Some(tile) = choose((head_dim, value_dim), rows(problem), shared_bytes) else {
         return Err(CudaError::Refused { what: format!("decode has no tile for D {head_dim}") });
     };
     let arch = planner.arch();
@@ -156,12 +245,9 @@ fn plan(problem: &AttentionProblem, planner: &mut Planner<'_>) -> Result<(), Cud
     let row_blocks = rows(problem).div_ceil(tile.block_rows);
     let slots =
         kernel.blocks_per_multiprocessor(threads, shared)?.max(1) * planner.here().multiprocessors;
-    let sequences = problem.queries.count();
-    let splits = splits(
-        sequences * problem.kv_heads * row_blocks,
-        slots as usize,
-        problem.keys.longest().div_ceil(tile.block_keys),
-    );
+    let seen = keys_seen(problem);
+    let blocks_of_share = problem.kv_heads * row_blocks * tile.value_splits;
+    let splits = splits(&seen, blocks_of_share, slots as usize, tile.block_keys);
     let query_rows = problem.queries.total() * problem.heads;
     let partial = if splits > 1 {
         let values = planner.scratch(splits * query_rows * value_dim)?;
@@ -188,11 +274,12 @@ fn plan(problem: &AttentionProblem, planner: &mut Planner<'_>) -> Result<(), Cud
         .i32(operands.kv_heads)
         .i32(operands.block_size)
         .i32(operands.max_blocks)
+        .i32(seen.iter().copied().max().unwrap_or(0) as i32)
         .i32(operands.window_left)
         .i32(operands.window_right)
         .f32(operands.scale)
         .f32(operands.softcap);
-    let grid = [(problem.kv_heads * row_blocks) as u32, splits as u32, sequences as u32];
+    let grid = [blocks_of_share as u32, splits as u32, operands.batch as u32];
     planner.launch(kernel, Launch::new(grid, threads, shared), args);
     if let Some((values, lse)) = &partial {
         let kernel = planner.kernel(&combine_source(problem.dtype, value_dim, arch))?;
@@ -224,16 +311,29 @@ fn combine(
     planner.launch(kernel, launch, args);
 }
 
-/// Shares of the keys: the fewest whose last wave of blocks is nearly as full as that of any other number. Each share
-/// has at least two tiles of keys.
-fn splits(blocks: usize, slots: usize, key_tiles: usize) -> usize {
-    let most = (key_tiles / 2).clamp(1, 128);
-    let filling = |splits: usize| {
-        let waves = (blocks * splits) as f64 / slots as f64;
-        if waves == 0.0 { 1.0 } else { waves / waves.ceil() }
+/// Keys that the queries of each sequence see together.
+fn keys_seen(problem: &AttentionProblem) -> Vec<usize> {
+    let seen = |(queries, keys)| problem.mask.visible_to_any(queries, keys, 0..queries).len();
+    problem.lengths().map(seen).collect()
+}
+
+/// Shares that the keys of the longest sequence are cut into; shorter ones get fewer. `README-decode.md` derives it:
+/// waves of blocks, times the tiles of a block and two more that starting and ending one costs.
+fn splits(seen: &[usize], blocks_of_share: usize, slots: usize, block_keys: usize) -> usize {
+    let tiles: Vec<usize> = seen.iter().map(|keys| keys.div_ceil(block_keys)).collect();
+    let most = tiles.iter().copied().max().unwrap_or(0).max(1);
+    let cost = |splits: usize| {
+        let shares = |tiles: &usize| splits.min((tiles * splits).div_ceil(most));
+        let blocks = blocks_of_share * tiles.iter().map(shares).sum::<usize>();
+        blocks.div_ceil(slots) as f64 * (most as f64 / splits as f64 + 2.0)
     };
-    let best = (1..=most).map(filling).fold(0.0, f64::max);
-    (1..=most).find(|splits| filling(*splits) >= 0.95 * best).unwrap_or(1)
+    let mut best = 1;
+    for splits in 2..=most.min(256) {
+        if cost(splits) < cost(best) {
+            best = splits;
+        }
+    }
+    best
 }
 
 #[cfg(test)]
@@ -241,28 +341,47 @@ mod tests {
     use super::*;
 
     #[test]
-    fn splits_fill_the_gpu_and_no_more() {
-        for (blocks, slots, key_tiles, expect) in [
-            (8, 264, 512, 32),
-            (64, 264, 512, 4),
-            (264, 264, 512, 1),
-            (1000, 264, 512, 1),
-            (8, 264, 4, 2),
-            (8, 264, 0, 1),
-            (0, 264, 512, 1),
-        ] {
-            assert_eq!(splits(blocks, slots, key_tiles), expect, "{blocks} {slots} {key_tiles}");
+    fn every_width_has_a_tile_on_every_bundled_gpu() {
+        for gpu in BundledArch::ALL {
+            for dim in (16..=960).step_by(16).chain([1024]) {
+                for rows in [1, 16, 17, 4096] {
+                    let tile = choose((dim, dim), rows, gpu.shared_bytes);
+                    assert!(tile.is_some(), "{} D {dim} rows {rows}", gpu.arch());
+                }
+            }
         }
     }
 
     #[test]
+    fn splits_follow_the_rule() {
+        let check = |seen: &[usize], blocks, expect| {
+            assert_eq!(splits(seen, blocks, 264, 64), expect, "{seen:?} {blocks}");
+        };
+        // One sequence over eight key heads: every block in the one wave there is room for.
+        check(&[32768], 8, 33);
+        // Enough sequences fill the GPU by themselves.
+        check(&[1024; 264], 1, 1);
+        check(&[], 8, 1);
+        check(&[0, 0], 8, 1);
+        check(&[1], 8, 1);
+    }
+
+    #[test]
     fn shared_memory_is_what_the_kernel_declares() {
-        // 3 stages of 64 keys and values of 256 bytes, 16 queries, scores, weights, row data and row numbers.
-        let small = &TILES[1];
-        assert_eq!(
-            small.shared_bytes(128, 128),
-            3 * 64 * 512 + 16 * 256 + 4 * 16 * 72 + 2 * 16 * 72 + 12 * 16 + 4 * 4 * 64
-        );
+        // `SHARED_BYTES` of decode.cu for the tiles of README-decode.md, which the compiler was asked for.
+        for (dims, expect) in [
+            ((32, 32), 78_016),
+            ((64, 64), 42_688),
+            ((96, 96), 64_448),
+            ((128, 128), 77_504),
+            ((192, 192), 111_680),
+            ((256, 256), 80_704),
+            ((512, 512), 159_552),
+            ((1024, 1024), 177_280),
+        ] {
+            let tile = choose(dims, 16, 227 << 10).unwrap();
+            assert_eq!(tile.shared_bytes(dims.0, dims.1), expect, "{dims:?}");
+        }
         assert_eq!(row_bytes(60), 128);
         assert_eq!(row_bytes(72), 176);
     }

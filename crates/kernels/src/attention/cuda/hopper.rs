@@ -93,6 +93,9 @@ fn why_not(problem: &AttentionProblem, here: &CudaCapabilities) -> Option<String
             return Some(format!("needs {name} a multiple of 32 up to 256, got {channels}"));
         }
     }
+    if problem.scale <= 0.0 {
+        return Some(format!("needs a scale above 0, got {}", problem.scale));
+    }
     not_half(problem)
 }
 
@@ -107,6 +110,19 @@ pub(super) struct Form {
 }
 
 impl Form {
+    /// Both storage types, with and without a mask.
+    pub(super) fn common(dims: &[(usize, usize)]) -> Vec<Self> {
+        let mut forms = Vec::new();
+        for (head_dim, value_dim) in dims.iter().copied() {
+            for dtype in [DType::Bf16, DType::F16] {
+                for masked in [false, true] {
+                    forms.push(Self { dtype, head_dim, value_dim, masked, softcap: false });
+                }
+            }
+        }
+        forms
+    }
+
     pub(super) fn of(problem: &AttentionProblem) -> Self {
         Self {
             dtype: problem.dtype,
@@ -127,6 +143,13 @@ fn source(form: Form, tile: &Tile) -> KernelSource {
         .define("STAGES", STAGES)
         .define("MASK", u8::from(form.masked))
         .define("SOFTCAP", u8::from(form.softcap))
+}
+
+/// Common shapes, for the bundle.
+pub(super) fn bundled() -> Vec<KernelSource> {
+    let dims = [(32, 32), (64, 64), (96, 96), (128, 128), (192, 192), (192, 128), (256, 256)];
+    let forms = Form::common(&dims).into_iter();
+    forms.filter_map(|form| Some(source(form, tile(form.head_dim, form.value_dim)?))).collect()
 }
 
 fn plan(problem: &AttentionProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {

@@ -90,6 +90,9 @@ fn why_not(problem: &AttentionProblem, here: &CudaCapabilities, kind: &Kind) -> 
             ));
         }
     }
+    if problem.scale <= 0.0 {
+        return Some(format!("needs a scale above 0, got {}", problem.scale));
+    }
     not_half(problem)
 }
 
@@ -106,6 +109,16 @@ fn source(form: Form, kind: &Kind) -> KernelSource {
         .define("BLOCK_K", block_keys(form.value_dim, kind))
         .define("MASK", u8::from(form.masked))
         .define("SOFTCAP", u8::from(form.softcap))
+}
+
+/// Common shapes, for the bundle.
+pub(super) fn bundled() -> Vec<KernelSource> {
+    let one = [320, 384, 448, 512, 576, 640].map(|dim| (dim, dim));
+    let latent = [(576, 512)];
+    let two: Vec<(usize, usize)> = (704..=1024).step_by(64).map(|dim| (dim, dim)).collect();
+    let one = Form::common(&one).into_iter().chain(Form::common(&latent));
+    let one = one.map(|form| source(form, &ONE));
+    one.chain(Form::common(&two).into_iter().map(|form| source(form, &TWO))).collect()
 }
 
 fn plan(

@@ -1,0 +1,70 @@
+//! Attention on a GPU: the sweep over head dimensions at one long sequence, and decoding over long caches.
+
+use super::qkv;
+use crate::Size;
+use crate::workloads::Workload;
+use kernels::{DType, Settings, TensorMap};
+
+/// One case: its name, type and inputs.
+type Listed = (&'static str, DType, fn(DType) -> (TensorMap, Settings));
+
+macro_rules! sweep {
+    ($($dim:literal)*) => {
+        &[$(
+            (concat!("prefill-8192-d", $dim), DType::Bf16, square::<$dim, false> as fn(DType) -> _),
+            (concat!("prefill-8192-d", $dim, "-causal"), DType::Bf16, square::<$dim, true>),
+        )*]
+    };
+}
+
+const QUICK: &[Listed] = &[
+    ("prefill-8192-d128", DType::Bf16, square::<128, false>),
+    ("prefill-8192-d128-causal", DType::Bf16, square::<128, true>),
+    ("prefill-8192-d512", DType::Bf16, square::<512, false>),
+    ("decode-b8-tk32768", DType::Bf16, decode::<8>),
+];
+
+const SWEEP: &[Listed] = sweep!(64 128 192 256 320 384 448 512 576 640 704 768 832 896 960 1024);
+
+const STANDARD: &[Listed] = &[
+    ("prefill-8192-d128-f16", DType::F16, square::<128, false>),
+    ("prefill-8192-d100", DType::Bf16, square::<100, false>),
+    ("prefill-8192-mla", DType::Bf16, mla),
+    ("decode-b1-tk32768", DType::Bf16, decode::<1>),
+    ("decode-b8-tk32768", DType::Bf16, decode::<8>),
+    ("decode-b32-tk32768", DType::Bf16, decode::<32>),
+    ("decode-b64-tk32768", DType::Bf16, decode::<64>),
+];
+
+pub(in crate::workloads) fn workloads(size: Size) -> Vec<Workload> {
+    let listed: Vec<&Listed> = match size {
+        Size::Quick => QUICK.iter().collect(),
+        Size::Standard => SWEEP.iter().chain(STANDARD).collect(),
+    };
+    let workload = |(case, dtype, build): &Listed| Workload {
+        case,
+        dtype: *dtype,
+        recurrent: false,
+        build: *build,
+    };
+    listed.into_iter().map(workload).collect()
+}
+
+/// The shape of the measured peers: one sequence of 8192 tokens, 32 heads.
+fn square<const DIM: usize, const CAUSAL: bool>(dtype: DType) -> (TensorMap, Settings) {
+    let shape = [1, 8192, 32, DIM];
+    (qkv(dtype, shape, shape), Settings::new().with("causal", CAUSAL))
+}
+
+/// The latent form of multi-head latent attention: one key head, values that are the first channels of the keys.
+fn mla(dtype: DType) -> (TensorMap, Settings) {
+    let mut tensors = qkv(dtype, [1, 8192, 16, 576], [1, 8192, 1, 576]);
+    tensors.extend(qkv(dtype, [1, 8192, 16, 576], [1, 8192, 1, 512]).remove_entry("v"));
+    (tensors, Settings::new().with("causal", true))
+}
+
+/// One token of each sequence over 32768 keys, four query heads for each key head.
+fn decode<const BATCH: usize>(dtype: DType) -> (TensorMap, Settings) {
+    let (q, k) = ([BATCH, 1, 32, 128], [BATCH, 32768, 8, 128]);
+    (qkv(dtype, q, k), Settings::new().with("causal", true))
+}

@@ -1,0 +1,160 @@
+//! `mma`: any D up to 256 on every GPU from compute capability 8.0 on. The contract stands in `mma.cu`.
+
+use super::decode::row_bytes;
+use super::operands::{Operands, not_half, shape_macros};
+use crate::attention::AttentionProblem;
+use crate::cuda::{CudaVariant, Planner};
+use crate::{ChoiceTable, DType};
+use device::cuda::{
+    Args, BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource,
+    Launch,
+};
+
+pub(super) const VARIANT: CudaVariant<AttentionProblem> =
+    CudaVariant { name: "mma", why_not, plan };
+
+const PARTS: &[&str] = &[include_str!("../../cuda/ampere.cuh"), include_str!("mma.cu")];
+
+/// A row of the tile table.
+#[derive(Debug)]
+struct Tile {
+    /// The larger of D and Dv, at most.
+    channels: usize,
+    /// Whether both must be just that.
+    exact: bool,
+    /// Tiles of 16 queries of a warp.
+    row_tiles: usize,
+    block_keys: usize,
+    warps: usize,
+    stages: usize,
+    /// Blocks that a multiprocessor must be able to hold: caps the registers.
+    blocks: usize,
+}
+
+const fn tile(channels: usize, [row_tiles, block_keys, warps, stages, blocks]: [usize; 5]) -> Tile {
+    Tile { channels, exact: false, row_tiles, block_keys, warps, stages, blocks }
+}
+
+/// The first row that fits and whose shared memory the GPU has: measured in `README-mma.md`.
+const TILES: &[Tile] = &[
+    tile(32, [2, 64, 4, 2, 2]),
+    Tile { exact: true, ..tile(64, [2, 96, 4, 2, 2]) },
+    tile(64, [2, 64, 4, 2, 2]),
+    tile(128, [2, 48, 4, 2, 2]),
+    tile(192, [1, 64, 8, 2, 1]),
+    tile(192, [1, 32, 4, 2, 1]),
+    tile(256, [1, 64, 8, 2, 1]),
+    tile(256, [1, 32, 8, 2, 1]),
+    tile(256, [1, 32, 4, 2, 1]),
+];
+
+pub(super) fn table() -> ChoiceTable {
+    let row = |tile: &Tile| {
+        let channels = if tile.exact { "exactly " } else { "" };
+        let mut row = vec![format!("{channels}{}", tile.channels)];
+        let cells = [tile.block_rows(), tile.block_keys, tile.warps, tile.stages];
+        row.extend(cells.iter().map(usize::to_string));
+        row
+    };
+    ChoiceTable {
+        title: "tile of mma: the first row that fits and whose shared memory the GPU has",
+        columns: &["channels up to", "queries", "keys", "warps", "stages"],
+        rows: TILES.iter().map(row).collect(),
+    }
+}
+
+impl Tile {
+    fn block_rows(&self) -> usize {
+        16 * self.row_tiles * self.warps
+    }
+
+    /// `SHARED_BYTES` of `mma.cu`.
+    fn shared_bytes(&self, (head_dim, value_dim): (usize, usize)) -> usize {
+        self.block_rows() * row_bytes(head_dim)
+            + self.stages * self.block_keys * (row_bytes(head_dim) + row_bytes(value_dim))
+    }
+}
+
+fn choose(dims: (usize, usize), shared_bytes: u32) -> Option<&'static Tile> {
+    TILES.iter().find(|tile| {
+        let fits = if tile.exact {
+            dims == (tile.channels, tile.channels)
+        } else {
+            dims.0.max(dims.1) <= tile.channels
+        };
+        fits && tile.shared_bytes(dims) <= shared_bytes as usize
+    })
+}
+
+fn why_not(problem: &AttentionProblem, here: &CudaCapabilities) -> Option<String> {
+    if here.compute < ComputeCapability::new(8, 0) {
+        return Some(format!("needs compute capability 8.0, this GPU has {}", here.compute));
+    }
+    if problem.keys.block_size().is_some() {
+        return Some("reads no paged keys".to_owned());
+    }
+    for (name, channels) in [("D", problem.head_dim), ("Dv", problem.value_dim)] {
+        if channels > 256 {
+            return Some(format!("needs {name} up to 256, got {channels}"));
+        }
+    }
+    if choose((problem.head_dim, problem.value_dim), here.shared_bytes).is_none() {
+        let shared = here.shared_bytes;
+        return Some(format!("no tile fits the {shared} bytes of shared memory of a block here"));
+    }
+    not_half(problem)
+}
+
+fn source(dtype: DType, dims: (usize, usize), tile: &Tile, arch: GpuArch) -> KernelSource {
+    shape_macros(KernelSource::new("attention_mma", PARTS, arch), dtype, dims)
+        .define("ROW_TILES", tile.row_tiles)
+        .define("BLOCK_KEYS", tile.block_keys)
+        .define("WARPS", tile.warps)
+        .define("STAGES", tile.stages)
+        .define("BLOCKS_PER_SM", tile.blocks)
+}
+
+/// Common shapes, for the bundle.
+pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
+    let mut sources = Vec::new();
+    for dtype in [DType::Bf16, DType::F16] {
+        for dim in [32, 64, 96, 128, 192, 256] {
+            if let Some(tile) = choose((dim, dim), arch.shared_bytes) {
+                sources.push(source(dtype, (dim, dim), tile, arch.arch()));
+            }
+        }
+    }
+    sources
+}
+
+fn plan(problem: &AttentionProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
+    let dims = (problem.head_dim, problem.value_dim);
+    let Some(tile) = choose(dims, planner.here().shared_bytes) else {
+        return Err(CudaError::Refused { what: format!("mma has no tile for D {}", dims.0) });
+    };
+    let kernel = planner.kernel(&source(problem.dtype, dims, tile, planner.arch()))?;
+    let operands = Operands::new(problem, planner)?;
+    let args = Args::new()
+        .buffer(&operands.q)
+        .buffer(&operands.k)
+        .buffer(&operands.v)
+        .buffer(&operands.o)
+        .buffer(&operands.lse)
+        .maybe(operands.cu_queries.as_deref())
+        .maybe(operands.cu_keys.as_deref())
+        .maybe(operands.key_counts.as_deref())
+        .i32(operands.queries)
+        .i32(operands.keys)
+        .i32(operands.total)
+        .i32(operands.heads)
+        .i32(operands.kv_heads)
+        .i32(operands.window_left)
+        .i32(operands.window_right)
+        .f32(operands.scale)
+        .f32(operands.softcap);
+    let row_blocks = problem.queries.longest().div_ceil(tile.block_rows());
+    let grid = [row_blocks as u32, operands.heads as u32, operands.batch as u32];
+    let shared = tile.shared_bytes(dims) as u32;
+    planner.launch(kernel, Launch::new(grid, 32 * tile.warps as u32, shared), args);
+    Ok(())
+}
