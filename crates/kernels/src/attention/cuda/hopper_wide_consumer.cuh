@@ -229,8 +229,14 @@ DEVICE void consume(Consumer& me, const Tile& tile, const Shape& shape, u16* out
   const int t = me.lane % 4;
   const Visible visible[2] = {visible_keys(shape, tile, tile.row + me.row),
                               visible_keys(shape, tile, tile.row + me.row + 8)};
+#if SOFTCAP && SPLIT == 1 && DV == 576
+  // Worked out anew in every step: kept, they are the two registers too many of this one form.
+#define common_first visible_keys(shape, tile, tile.row + 63).first
+#define common_last visible_keys(shape, tile, tile.row).last
+#else
   const int common_first = visible_keys(shape, tile, tile.row + 63).first;
   const int common_last = visible_keys(shape, tile, tile.row).last;
+#endif
   Rows rows = {{NEGATIVE_INFINITY, NEGATIVE_INFINITY}, {0.0f, 0.0f}};
   Output<GROUPS> o;
   float s[BLOCK_K / 2], w[BLOCK_K / 2], rescale[2];
