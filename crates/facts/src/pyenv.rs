@@ -22,6 +22,9 @@ pub struct PyEnv {
     pub torch: Option<Torch>,
     /// Compiled extensions and bundled shared libraries.
     pub native_files: Vec<NativeFile>,
+    /// The ptxas programs that Triton brings, each with the CUDA release its own bytes name: `12.8`.
+    #[serde(default)]
+    pub ptxas: Vec<Fact<String>>,
     /// What could not be read, one sentence each, naming the file.
     pub problems: Vec<String>,
 }

@@ -108,6 +108,7 @@ fn read(source: &Source, candidate: Candidate) -> PyEnv {
         dists,
         torch,
         native_files,
+        ptxas: Vec::new(),
         problems,
     }
 }

@@ -21,7 +21,7 @@ mod tests;
 
 use crate::Source;
 use cache::{Entry, Known};
-use facts::{Elf, Needed, PyEnv};
+use facts::{Elf, Fact, Needed, PyEnv};
 use link::Unresolved;
 use process::Process;
 use rayon::prelude::*;
@@ -42,6 +42,7 @@ pub(crate) fn inspect(source: &Source, cache: Option<&Path>, envs: &mut [PyEnv])
     let search = Search::of(source);
     let mut linked: HashMap<PathBuf, Linked> = HashMap::new();
     for env in envs {
+        env.ptxas = ptxas(source, &store, env);
         linked.extend(inspect_env(&store, &search, &known, env));
     }
     let Some(cache) = cache else { return };
@@ -57,6 +58,21 @@ pub(crate) fn inspect(source: &Source, cache: Option<&Path>, envs: &mut [PyEnv])
         })
         .collect();
     let _ = known.update(cache, fresh);
+}
+
+/// The compilers Triton brings, in the order of their names: one, or two since it has one for Blackwell alone.
+fn ptxas(source: &Source, store: &Store<'_>, env: &PyEnv) -> Vec<Fact<String>> {
+    let folders =
+        env.site_packages.iter().map(|site| Path::new(site).join("triton/backends/nvidia/bin"));
+    let programs = folders.flat_map(|folder| {
+        let names = source.list(&folder).into_iter().filter(|name| name.starts_with("ptxas"));
+        names.map(|name| folder.join(name)).collect::<Vec<_>>()
+    });
+    let fact = |path: PathBuf| {
+        let release = store.get(&path)?.object.cuda_release.clone()?;
+        Some(Fact::new(release, path.display().to_string()))
+    };
+    programs.filter_map(fact).collect()
 }
 
 /// What was found of one file.

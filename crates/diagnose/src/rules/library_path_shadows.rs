@@ -51,7 +51,12 @@ fn check(context: &Context) -> Vec<Finding> {
 /// A library taken from LD_LIBRARY_PATH although the file that asks would find another copy without.
 fn shadowed<'a>(native: &Native<'a>) -> Vec<&'a Needed> {
     let needed = native.elf.needed.iter();
+    // The C++ library has a rule of its own.
+    let cxx = |needed: &Needed| {
+        ["libstdc++.so", "libgcc_s.so"].iter().any(|stem| needed.name.starts_with(stem))
+    };
     needed
+        .filter(|needed| !cxx(needed))
         .filter(|needed| needed.found_by == Some(FoundBy::LdLibraryPath) && needed.other.is_some())
         .collect()
 }

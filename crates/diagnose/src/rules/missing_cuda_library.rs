@@ -24,6 +24,7 @@ Install the package that brings the library, or torch again with its dependencie
         "https://github.com/vllm-project/vllm/issues/52300",
     ],
     texts: &[
+        Text { pattern: "libcudart.so.{major}: cannot open shared object file", sample: "" },
         Text {
             pattern: "libcublas.so.{major}: cannot open shared object file",
             sample: "ImportError: libcublas.so.12: cannot open shared object file: No such file or directory",

@@ -3,7 +3,8 @@ use crate::gpu::{self, Sm};
 use crate::remedy::quote;
 use crate::torch_build::live_dist;
 use crate::version::{Minor, Version, dotted, minor_of};
-use facts::{Confidence, Finding, Machine, PyEnv, Severity};
+use facts::{Confidence, Fact, Finding, Machine, PyEnv, Severity};
+
 pub(super) const RULE: Rule = Rule {
     id: "triton-ptxas-too-old",
     title: "Triton's own ptxas does not know this GPU",
@@ -16,7 +17,7 @@ for Blackwell, 3.7 brings 13.1.
 It shows as
   ptxas fatal   : Value 'sm_121a' is not defined for option 'gpu-name'
 
-Seen by comparing the GPU with the CUDA release that ptxas comes from, by Triton's version.
+Seen by comparing the GPU with the CUDA release that ptxas names in its own bytes, else by Triton's version.
 
 Point Triton at the ptxas of a toolkit that knows the GPU: TRITON_PTXAS_PATH, and TRITON_PTXAS_BLACKWELL_PATH where
 Triton has a second one for Blackwell; or upgrade torch and Triton together.",
@@ -71,38 +72,64 @@ fn first_release(sm: Sm) -> Option<Minor> {
     }
 }
 
+/// The ptxas Triton would take for a GPU.
+struct Bundled {
+    release: Minor,
+    what: String,
+    source: String,
+    confidence: Confidence,
+}
+
+/// By the program's own bytes; by Triton's version where it could not be read.
+fn bundled(env: &PyEnv, version: &str, sm: Sm) -> Option<Bundled> {
+    let is_blackwell = |fact: &&Fact<String>| fact.source.ends_with("-blackwell");
+    // Where Triton has a second ptxas, it takes that one from sm_100 on.
+    let second = env.ptxas.iter().find(is_blackwell).filter(|_| sm.0 >= 10);
+    if let Some(fact) = second.or_else(|| env.ptxas.iter().find(|fact| !is_blackwell(fact))) {
+        let what = format!("it names itself the ptxas of CUDA {}", fact.value);
+        let (release, source) = (minor_of(&fact.value)?, fact.source.clone());
+        return Some(Bundled { release, what, source, confidence: Confidence::Certain });
+    }
+    let triton = Version::parse(version)?.minor();
+    let (_, release) = BUNDLED.iter().find(|(series, _)| *series == triton)?;
+    Some(Bundled {
+        release: *release,
+        what: format!("triton {} brings the ptxas of CUDA {}", dotted(triton), dotted(*release)),
+        source: "triton-lang/triton#10331, read 2026-11-21".into(),
+        confidence: Confidence::Likely,
+    })
+}
+
 fn check(context: &Context) -> Vec<Finding> {
     context.envs.iter().filter_map(|env| judge(context.machine, env)).collect()
 }
 
 fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
     let dist = live_dist(env, "triton")?;
-    let triton = Version::parse(&dist.version)?.minor();
-    let (_, bundled) = BUNDLED.iter().find(|(series, _)| *series == triton)?;
     let capabilities = gpu::capabilities(machine);
-    let (gpu, sm) = capabilities
-        .iter()
-        .find(|(_, sm)| first_release(*sm).is_some_and(|first| first > *bundled))?;
+    let (gpu, sm, bundled) = capabilities.iter().find_map(|(gpu, sm)| {
+        let bundled = bundled(env, &dist.version, *sm)?;
+        first_release(*sm)
+            .is_some_and(|first| first > bundled.release)
+            .then_some((gpu, sm, bundled))
+    })?;
     let first = first_release(*sm)?;
     let finding = RULE
         .finding(
             Severity::Error,
-            Confidence::Likely,
+            bundled.confidence,
             format!(
                 "the ptxas of triton {} in {} (CUDA {}) does not know the {} ({})",
                 dist.version,
                 env.root,
-                dotted(*bundled),
+                dotted(bundled.release),
                 gpu.name.value,
                 dotted(*sm)
             ),
         )
         .evidence(format!("triton {}", dist.version), dist.path.clone())
         .evidence(gpu::describe(gpu), gpu.name.source.clone())
-        .evidence(
-            format!("triton {} brings the ptxas of CUDA {}", dotted(triton), dotted(*bundled)),
-            "triton-lang/triton#10331, read 2026-11-21",
-        )
+        .evidence(bundled.what, bundled.source)
         .cause(format!("ptxas compiles for {} from CUDA {} on.", dotted(*sm), dotted(first)))
         .fix(commands(machine))
         .done();
@@ -164,6 +191,30 @@ mod tests {
                 Error,
                 Likely,
                 &["(CUDA 12.9) does not know the NVIDIA Thor (11.0)"],
+            ),
+            Case::new(
+                "by its bytes, whatever the version says",
+                machines::gb10(),
+                vec![env("/v").dist("triton", "3.8.0").ptxas("ptxas", "12.8").build()],
+            )
+            .finds(
+                Error,
+                Certain,
+                &[
+                    "it names itself the ptxas of CUDA 12.8",
+                    "/v/lib/python3.12/site-packages/triton/backends/nvidia/bin/ptxas",
+                ],
+            ),
+            Case::new(
+                "the second one is for Blackwell",
+                machines::gb10(),
+                vec![
+                    env("/v")
+                        .dist("triton", "3.5.0")
+                        .ptxas("ptxas", "12.8")
+                        .ptxas("ptxas-blackwell", "12.9")
+                        .build(),
+                ],
             ),
             Case::new("GB10 with triton 3.6", machines::gb10(), triton("3.6.0")),
             Case::new("an unknown, newer Triton", machines::gb10(), triton("3.8.0")),

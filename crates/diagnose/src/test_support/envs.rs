@@ -26,6 +26,7 @@ pub(crate) fn env(root: &str) -> EnvBuilder {
         dists: Vec::new(),
         torch: None,
         native_files: Vec::new(),
+        ptxas: Vec::new(),
         problems: Vec::new(),
     })
 }
@@ -144,6 +145,13 @@ impl EnvBuilder {
             bytes: Some(1 << 20),
             elf: Some(elf),
         });
+        self
+    }
+
+    /// A ptxas of Triton's that names this CUDA release.
+    pub(crate) fn ptxas(mut self, name: &str, release: &str) -> Self {
+        let path = format!("{}/triton/backends/nvidia/bin/{name}", self.0.site_packages[0]);
+        self.0.ptxas.push(Fact::new(release.into(), path));
         self
     }
 

@@ -8,6 +8,8 @@ use std::process::{Command, Output};
 pub fn command(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_firstlight"));
     command.current_dir(folder).args(arguments);
+    // What is read of compiled files is kept in a cache, which must not be the one of whoever runs the tests.
+    command.env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"));
     for name in ["VIRTUAL_ENV", "CONDA_PREFIX", "COLUMNS", "NO_COLOR"] {
         command.env_remove(name);
     }

@@ -22,6 +22,8 @@ pub(crate) struct Object {
     pub(crate) requires: Vec<Requires>,
     /// Symbol versions it defines.
     pub(crate) defines: Vec<String>,
+    /// The CUDA release a program of the toolkit names itself by: `12.8` of a ptxas.
+    pub(crate) cuda_release: Option<String>,
     /// `facts::GpuCode`, as read.
     pub(crate) gpu_code: Vec<facts::GpuCode>,
     pub(crate) problems: Vec<String>,
@@ -72,6 +74,9 @@ pub(crate) fn parse<'data, R: ReadRef<'data>>(data: R) -> Option<Object> {
             Ok(()) => {}
             Err(problem) => object.problems.push(problem),
         }
+    }
+    if file.is_program() {
+        object.cuda_release = file.cuda_release();
     }
     object.gpu_code.sort_by(|a, b| a.images.cmp(&b.images));
     Some(object)
@@ -272,6 +277,27 @@ impl<'data, R: ReadRef<'data>> File<'data, R> {
             at = at.saturating_add(def.vd_next.get(LE).into());
         }
         Ok(versions)
+    }
+
+    /// Whether it is a program and no library: programs name the loader that starts them.
+    fn is_program(&self) -> bool {
+        self.segments.iter().any(|segment| segment.p_type.get(LE) == elf::PT_INTERP)
+    }
+
+    /// The release in the words NVIDIA's compilers print when asked for their version.
+    fn cuda_release(&self) -> Option<String> {
+        const WORDS: &[u8] = b"Cuda compilation tools, release ";
+        /// The constants of a ptxas are 3 MB.
+        const LARGEST: u64 = 32 << 20;
+        let (offset, size) =
+            self.sections_named(&[b".rodata"]).into_iter().find(|(_, size)| *size <= LARGEST)?;
+        let constants = self.data.read_bytes_at(offset, size).ok()?;
+        let starts = constants.iter().enumerate().filter(|(_, byte)| **byte == WORDS[0]);
+        let found = starts.map(|(at, _)| &constants[at..]).find(|rest| rest.starts_with(WORDS))?;
+        let number = &found[WORDS.len()..];
+        let end =
+            number.iter().take(8).position(|byte| !(byte.is_ascii_digit() || *byte == b'.'))?;
+        std::str::from_utf8(&number[..end]).ok().filter(|text| !text.is_empty()).map(str::to_owned)
     }
 
     fn sections(&self) -> &'data [SectionHeader64<LE>] {

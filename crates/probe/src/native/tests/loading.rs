@@ -189,7 +189,7 @@ fn a_second_look_comes_from_the_cache_and_notices_changes() {
     );
 
     // Torn and altered files are read past and replaced.
-    for bytes in [&written[..written.len() / 2], b"", b"firstlight native cache 1\n{}", &[0xff; 64]]
+    for bytes in [&written[..written.len() / 2], b"", b"firstlight native cache 2\n{}", &[0xff; 64]]
     {
         std::fs::write(&cache, bytes).unwrap();
         let env = world.env_cached(Some(cache.clone()));
@@ -200,4 +200,20 @@ fn a_second_look_comes_from_the_cache_and_notices_changes() {
     let at = altered.len() - 10;
     altered[at] ^= 1;
     assert!(super::super::cache::parse(&altered).is_none());
+}
+
+#[test]
+fn the_release_a_ptxas_names() {
+    let world = World::new();
+    let source =
+        |words: &str| format!("#include <stdio.h>\nint main(void) {{ puts(\"{words}\"); }}");
+    let folder = "lib/python3.12/site-packages/triton/backends/nvidia/bin";
+    let words = "C, Cuda compilation tools, release 12.8, V12.8.93";
+    world.compile(&format!("{folder}/ptxas"), &source(words), &[], false);
+    world.compile(&format!("{folder}/ptxas-blackwell"), &source("release 13.1"), &[], false);
+    world.write(&format!("{folder}/ptxas-torn"), b"\x7fELF");
+    let ptxas = world.env().ptxas;
+    assert_eq!(ptxas.len(), 1, "{ptxas:?}");
+    assert_eq!(ptxas[0].value, "12.8");
+    assert_eq!(ptxas[0].source, world.path(folder).join("ptxas").display().to_string());
 }
