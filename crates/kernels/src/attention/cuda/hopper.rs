@@ -149,7 +149,7 @@ fn source(form: Form, tile: &Tile) -> KernelSource {
 pub(super) fn bundled() -> Vec<KernelSource> {
     let dims = [(32, 32), (64, 64), (96, 96), (128, 128), (192, 192), (192, 128), (256, 256)];
     let forms = Form::common(&dims).into_iter();
-    forms.filter_map(|form| Some(source(form, tile(form.head_dim, form.value_dim)?))).collect()
+    forms.filter_map(|form| Some(source(form, tile(form)?))).collect()
 }
 
 fn plan(problem: &AttentionProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
