@@ -15,6 +15,11 @@ const WANTED: &[(&str, &[&str])] = &[("attention_hopper", &["HGMMA", "UTMALDG"])
 /// Loads and stores of local memory: spilled registers.
 const UNWANTED: &[&str] = &["LDL", "STL"];
 
+/// Local memory that is known and costs nothing worth having: function and macro, start of the architecture, bytes.
+/// The step that puts parts together adds up a few numbers a row; at 96 columns the compiler keeps one of them there.
+const ACCEPTED: &[(&str, &str, u32)] =
+    &[("attention_combine<DV=96 ", "sm_10", 8), ("attention_combine<DV=96 ", "sm_12", 8)];
+
 /// A compiled kernel.
 struct Compiled {
     file: String,
@@ -104,7 +109,12 @@ fn look(
     let wanted = WANTED.iter().find(|(start, _)| function.starts_with(start));
     let mut counts = BTreeMap::new();
     let mut problems = Vec::new();
-    if resources.stack_bytes > 0 {
+    let accepted = ACCEPTED.iter().any(|(start, arch, bytes)| {
+        kernel.label.starts_with(start)
+            && kernel.arch.starts_with(arch)
+            && resources.stack_bytes <= *bytes
+    });
+    if resources.stack_bytes > 0 && !accepted {
         problems.push(format!("{} bytes of local memory", resources.stack_bytes));
     }
     // Without a stack there is nothing to spill to; only kernels with an instruction to look for are disassembled.

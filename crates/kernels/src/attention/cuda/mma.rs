@@ -22,6 +22,10 @@ struct Tile {
     channels: usize,
     /// Whether both must be just that.
     exact: bool,
+    /// Whether it is only for rows that are copied in whole pieces and a Dv that fits D: other forms cost registers.
+    regular: bool,
+    /// The last generation of GPUs that it is for: on later ones the compiler runs out of registers.
+    newest: u32,
     /// Tiles of 16 queries of a warp.
     row_tiles: usize,
     block_keys: usize,
@@ -31,8 +35,20 @@ struct Tile {
     blocks: usize,
 }
 
+const ANY: u32 = u32::MAX;
+
 const fn tile(channels: usize, [row_tiles, block_keys, warps, stages, blocks]: [usize; 5]) -> Tile {
-    Tile { channels, exact: false, row_tiles, block_keys, warps, stages, blocks }
+    Tile {
+        channels,
+        exact: false,
+        regular: false,
+        newest: ANY,
+        row_tiles,
+        block_keys,
+        warps,
+        stages,
+        blocks,
+    }
 }
 
 /// The first row that fits and whose shared memory the GPU has: measured in `README-mma.md`.
@@ -40,7 +56,10 @@ const TILES: &[Tile] = &[
     tile(32, [2, 64, 4, 2, 2]),
     Tile { exact: true, ..tile(64, [2, 96, 4, 2, 2]) },
     tile(64, [2, 64, 4, 2, 2]),
-    tile(128, [2, 48, 4, 2, 2]),
+    Tile { regular: true, newest: 11, ..tile(128, [2, 48, 4, 2, 2]) },
+    Tile { regular: true, ..tile(128, [2, 32, 4, 2, 2]) },
+    tile(128, [1, 64, 8, 2, 1]),
+    tile(128, [2, 32, 4, 2, 2]),
     tile(192, [1, 64, 8, 2, 1]),
     tile(192, [1, 32, 4, 2, 1]),
     tile(256, [1, 64, 8, 2, 1]),
@@ -50,15 +69,20 @@ const TILES: &[Tile] = &[
 
 pub(super) fn table() -> ChoiceTable {
     let row = |tile: &Tile| {
-        let channels = if tile.exact { "exactly " } else { "" };
-        let mut row = vec![format!("{channels}{}", tile.channels)];
+        let channels = match (tile.exact, tile.regular) {
+            (true, _) => "exactly ",
+            (_, true) => "whole pieces, ",
+            _ => "",
+        };
+        let newest = if tile.newest == ANY { "any".to_owned() } else { tile.newest.to_string() };
+        let mut row = vec![format!("{channels}{}", tile.channels), newest];
         let cells = [tile.block_rows(), tile.block_keys, tile.warps, tile.stages];
         row.extend(cells.iter().map(usize::to_string));
         row
     };
     ChoiceTable {
         title: "tile of mma: the first row that fits and whose shared memory the GPU has",
-        columns: &["channels up to", "queries", "keys", "warps", "stages"],
+        columns: &["channels up to", "generation up to", "queries", "keys", "warps", "stages"],
         rows: TILES.iter().map(row).collect(),
     }
 }
@@ -75,14 +99,19 @@ impl Tile {
     }
 }
 
-fn choose(dims: (usize, usize), shared_bytes: u32) -> Option<&'static Tile> {
-    TILES.iter().find(|tile| {
+fn choose(
+    dims: (usize, usize),
+    compute: ComputeCapability,
+    shared_bytes: u32,
+) -> Option<&'static Tile> {
+    let regular = dims.0.is_multiple_of(8) && dims.1.is_multiple_of(8) && dims.1 <= dims.0.max(96);
+    TILES.iter().filter(|tile| regular || !tile.regular).find(|tile| {
         let fits = if tile.exact {
             dims == (tile.channels, tile.channels)
         } else {
             dims.0.max(dims.1) <= tile.channels
         };
-        fits && tile.shared_bytes(dims) <= shared_bytes as usize
+        fits && compute.major <= tile.newest && tile.shared_bytes(dims) <= shared_bytes as usize
     })
 }
 
@@ -98,7 +127,7 @@ fn why_not(problem: &AttentionProblem, here: &CudaCapabilities) -> Option<String
             return Some(format!("needs {name} up to 256, got {channels}"));
         }
     }
-    if choose((problem.head_dim, problem.value_dim), here.shared_bytes).is_none() {
+    if choose((problem.head_dim, problem.value_dim), here.compute, here.shared_bytes).is_none() {
         let shared = here.shared_bytes;
         return Some(format!("no tile fits the {shared} bytes of shared memory of a block here"));
     }
@@ -119,7 +148,7 @@ pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
     let mut sources = Vec::new();
     for dtype in [DType::Bf16, DType::F16] {
         for dim in [32, 64, 96, 128, 192, 256] {
-            if let Some(tile) = choose((dim, dim), arch.shared_bytes) {
+            if let Some(tile) = choose((dim, dim), arch.compute, arch.shared_bytes) {
                 sources.push(source(dtype, (dim, dim), tile, arch.arch()));
             }
         }
@@ -129,7 +158,7 @@ pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
 
 fn plan(problem: &AttentionProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
     let dims = (problem.head_dim, problem.value_dim);
-    let Some(tile) = choose(dims, planner.here().shared_bytes) else {
+    let Some(tile) = choose(dims, planner.here().compute, planner.here().shared_bytes) else {
         return Err(CudaError::Refused { what: format!("mma has no tile for D {}", dims.0) });
     };
     let kernel = planner.kernel(&source(problem.dtype, dims, tile, planner.arch()))?;
