@@ -15,6 +15,7 @@ mod extension;
 mod gpu;
 mod gpu_code;
 mod host;
+mod matrix;
 mod model;
 mod native;
 mod oom;
@@ -32,6 +33,7 @@ mod torch_code;
 mod version;
 
 pub use explain::{Match, explain, explain_rule, knows, nearest_to_text, out_of_memory_in};
+pub use matrix::matrix;
 pub use model::{FAMILIES, Family, ModelError, ModelOptions, Weights, model};
 pub use oom::{OutOfMemory, out_of_memory};
 pub use rules::{Context, Look, Need, RULES, Rule, Seen, Text};

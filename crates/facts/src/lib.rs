@@ -7,6 +7,7 @@ mod bench;
 mod fact;
 mod finding;
 mod machine;
+mod matrix;
 mod model;
 mod native;
 mod parity;
@@ -21,6 +22,7 @@ pub use machine::{
     AcceleratorLibrary, BackendKind, Cache, Cpu, CudaToolkit, Driver, Gpu, GpuVendor, Machine,
     MachineKind, Memory, Os, Platform, Virtualisation,
 };
+pub use matrix::{Support, SupportCell, SupportMatrix, SupportRow};
 pub use model::{KernelNeed, KernelStatus, LayerGroup, ModelMemory, ModelReport};
 pub use native::{
     Elf, Exported, FoundBy, GpuCode, GpuImage, GpuImageKind, GpuReach, MissingSymbol,

@@ -31,6 +31,8 @@ pub(crate) enum Command {
     Doctor(Doctor),
     /// Say what a pasted error means, whether this machine's files agree, and what to do. Alone: list the rules.
     Explain(Explain),
+    /// Show what works on which platform, each cell with its reason and source.
+    Matrix(Matrix),
     /// Show which processes have GPU memory, copies of one program and what was left behind; stop one.
     Ps(Ps),
     /// Hold every kernel against the float64 reference.
@@ -87,6 +89,15 @@ pub(crate) struct Doctor {
     /// Sequences at once the model shall fit with.
     #[arg(long, value_name = "N", default_value_t = 1, requires = "model")]
     pub(crate) sequences: u64,
+    /// Show each finding's evidence and links, and all facts about the machine.
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    /// Show the commands of each finding, ask, and run those that only change packages of a virtual environment.
+    #[arg(long, conflicts_with = "model")]
+    pub(crate) fix: bool,
+    /// With --fix: do not ask.
+    #[arg(long, requires = "fix")]
+    pub(crate) yes: bool,
 }
 
 #[derive(Debug, Args)]
@@ -96,6 +107,13 @@ pub(crate) struct Explain {
     pub(crate) text: Option<String>,
     #[command(flatten)]
     pub(crate) environment: Environment,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Matrix {
+    /// Show where each cell was read, and when.
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
 }
 
 #[derive(Debug, Args)]

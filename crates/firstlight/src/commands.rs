@@ -6,6 +6,7 @@ mod completions;
 mod doctor;
 mod explain;
 mod man;
+mod matrix;
 mod op;
 mod ps;
 mod report;
@@ -20,6 +21,7 @@ pub(crate) fn run(command: &Command, output: &Output) -> anyhow::Result<Outcome>
         Command::Check(arguments) => check::run(arguments, output),
         Command::Doctor(arguments) => doctor::run(arguments, output),
         Command::Explain(arguments) => explain::run(arguments, output),
+        Command::Matrix(arguments) => matrix::run(arguments, output),
         Command::Ps(arguments) => ps::run(arguments, output),
         Command::Verify(arguments) => verify::run(arguments, output),
         Command::Op(arguments) => op::run(arguments, output),

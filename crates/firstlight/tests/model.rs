@@ -28,7 +28,10 @@ fn a_folder_and_its_config_say_the_same() {
     for part in ["architecture", "layers", "kernels"] {
         assert_eq!(report["model"][part], by_file["model"][part]);
     }
-    assert_eq!(report["model"]["memory"]["needed_bytes"], by_file["model"]["memory"]["needed_bytes"]);
+    assert_eq!(
+        report["model"]["memory"]["needed_bytes"],
+        by_file["model"]["memory"]["needed_bytes"]
+    );
     let wanted = &report["model"];
     assert_eq!(wanted["family"], "kimi-linear");
     assert_eq!(wanted["memory"]["parameters"]["value"], 49_122_681_728_u64);

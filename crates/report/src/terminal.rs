@@ -4,15 +4,19 @@
 //! Every line fits the width except commands and addresses, which must survive being copied.
 
 mod bench;
+mod brief;
 mod doctor;
 mod layout;
+mod matrix;
 mod model;
 mod parity;
 mod processes;
 mod summary;
 
 pub use bench::bench;
+pub use brief::doctor_brief;
 pub use doctor::{doctor, one_finding};
+pub use matrix::matrix;
 pub use parity::{parity, parity_summary};
 pub use processes::processes;
 pub use summary::summary;

@@ -1,5 +1,6 @@
 //! `firstlight doctor`: probe and diagnose.
 
+mod fix;
 mod model;
 
 use crate::Outcome;
@@ -17,7 +18,13 @@ pub(super) fn run(arguments: &Doctor, output: &Output) -> anyhow::Result<Outcome
     if let Some(wanted) = wanted {
         model::judge(&wanted, arguments, &mut report)?;
     }
-    output.either(&report, |style| terminal::doctor(&report, style))?;
+    if arguments.fix {
+        return fix::run(&report, arguments, output);
+    }
+    output.either(&report, |style| match arguments.verbose {
+        true => terminal::doctor(&report, style),
+        false => terminal::doctor_brief(&report, style),
+    })?;
     Ok(outcome(&report))
 }
 

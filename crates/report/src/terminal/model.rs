@@ -2,6 +2,7 @@ use super::Style;
 use super::layout::{Column, cell, fields, paragraph, plain, render, table};
 use crate::document::Tone;
 use crate::format;
+use comfy_table::Cell;
 use facts::{Fact, KernelNeed, KernelStatus, LayerGroup, ModelReport};
 
 /// A model's layers, the kernels they need with what is missing, and its memory.
@@ -56,32 +57,33 @@ fn kernels(needs: &[KernelNeed], style: Style) -> String {
         Column::word("status"),
         Column::wrapped("why, and what runs otherwise"),
     ];
-    let mut table = table(style, &columns);
-    let mut env = None;
-    for need in needs {
-        if env != Some(&need.env) {
-            env = Some(&need.env);
-            table.add_row(vec![plain(need.env.as_deref().unwrap_or("no environment"))]);
+    let mut out = String::new();
+    let mut envs: Vec<Option<&str>> = needs.iter().map(|need| need.env.as_deref()).collect();
+    envs.dedup();
+    for env in envs {
+        out.push_str(&paragraph(style, &format!("in {}", env.unwrap_or("no environment"))));
+        let mut table = table(style, &columns);
+        for need in needs.iter().filter(|need| need.env.as_deref() == env) {
+            table.add_row(row(need));
         }
-        let (tone, word) = match need.status {
-            KernelStatus::Ready => (Tone::Good, "ready"),
-            KernelStatus::Missing => (Tone::Bad, "missing"),
-            KernelStatus::Broken => (Tone::Bad, "broken"),
-            KernelStatus::Optional => (Tone::Plain, "optional"),
-            KernelStatus::Unusable => (Tone::Warn, "unusable"),
-        };
-        let words = match need.status {
-            KernelStatus::Ready => need.reason.clone(),
-            _ => format!("{}. {}", need.reason, need.otherwise),
-        };
-        table.add_row(vec![
-            plain(format!("  {}", need.layer)),
-            plain(&need.package),
-            cell(tone, word),
-            plain(words),
-        ]);
+        out.push_str(&render(&table));
     }
-    render(&table)
+    out
+}
+
+fn row(need: &KernelNeed) -> Vec<Cell> {
+    let (tone, word) = match need.status {
+        KernelStatus::Ready => (Tone::Good, "ready"),
+        KernelStatus::Missing => (Tone::Bad, "missing"),
+        KernelStatus::Broken => (Tone::Bad, "broken"),
+        KernelStatus::Optional => (Tone::Plain, "optional"),
+        KernelStatus::Unusable => (Tone::Warn, "unusable"),
+    };
+    let words = match need.status {
+        KernelStatus::Ready => need.reason.clone(),
+        _ => format!("{}. {}", need.reason, need.otherwise),
+    };
+    vec![plain(&need.layer), plain(&need.package), cell(tone, word), plain(words)]
 }
 
 fn memory(report: &ModelReport) -> Vec<(String, String)> {

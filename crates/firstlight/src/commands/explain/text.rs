@@ -41,6 +41,16 @@ pub(super) fn by_text(
         return out;
     }
     for (place, found) in matches.iter().enumerate() {
+        // Words of several rules: the first in full, and of the others those that the files here show.
+        if place > 0 && found.confirmed_here != Some(true) {
+            let head = if place == 1 { "\nThe words fit these rules too:\n" } else { "" };
+            let _ = writeln!(
+                out,
+                "{head}  {}: {} (`firstlight explain {0}`)",
+                found.rule.id, found.rule.title
+            );
+            continue;
+        }
         if place > 0 {
             out.push_str("\n----\n\n");
         }

@@ -1,0 +1,75 @@
+use super::Style;
+use super::layout::{fields, paint, paragraph};
+use super::model::model;
+use crate::escape;
+use crate::sections::{describe, finding_tone, findings_sentence, version};
+use facts::{Confidence, DoctorReport, Finding, Severity};
+
+/// What a tired person acts on: what is wrong, worst first, why, and the commands. The rest is one flag away.
+pub fn doctor_brief(report: &DoctorReport, style: Style) -> String {
+    let mut out = fields(style, &where_we_are(report));
+    out.push('\n');
+    out.push_str(&paragraph(style, &findings_sentence(&report.findings)));
+    for found in report.findings.iter().filter(|found| found.severity != Severity::Info) {
+        out.push('\n');
+        finding(&mut out, found, style);
+    }
+    let advice: Vec<&Finding> =
+        report.findings.iter().filter(|found| found.severity == Severity::Info).collect();
+    if !advice.is_empty() {
+        out.push('\n');
+    }
+    for found in advice {
+        out.push_str(&paragraph(style, &format!("info: {} [{}]", found.title, found.rule)));
+    }
+    if let Some(wanted) = &report.model {
+        out.push('\n');
+        out.push_str(&model(wanted, style));
+    }
+    if !report.findings.is_empty() {
+        out.push('\n');
+        out.push_str(&paragraph(
+            style,
+            "--verbose shows the evidence; `firstlight explain RULE` tells more",
+        ));
+    }
+    out
+}
+
+/// The machine in a line or two, and each environment in one.
+fn where_we_are(report: &DoctorReport) -> Vec<(String, String)> {
+    let machine = &report.machine;
+    let mut words = vec![machine.platform.to_string()];
+    words.extend(machine.gpus.iter().map(|gpu| {
+        let sm = gpu.compute_capability.as_ref().map(|fact| format!(" ({})", version(fact.value)));
+        format!("{}{}", gpu.name.value, sm.unwrap_or_default())
+    }));
+    if machine.gpus.is_empty() {
+        words.push("no GPU".to_owned());
+    }
+    let driver = machine.driver.as_ref().and_then(|driver| driver.version());
+    words.extend(driver.map(|fact| format!("driver {}", fact.value)));
+    let mut rows = vec![("machine".to_owned(), words.join(", "))];
+    for env in &report.envs {
+        let torch = env.torch.as_ref().map(|torch| format!(", torch {}", torch.version));
+        let words = format!("{} ({}{})", env.root, describe(env), torch.unwrap_or_default());
+        rows.push(("env".to_owned(), words));
+    }
+    rows
+}
+
+fn finding(out: &mut String, finding: &Finding, style: Style) {
+    let (tone, word) = finding_tone(finding.severity);
+    let word = word.to_lowercase();
+    let title = paragraph(style, &format!("{word}: {} [{}]", finding.title, finding.rule));
+    out.push_str(&title.replacen(&word, &paint(style, tone, &word), 1));
+    let cause = match finding.confidence {
+        Confidence::Certain => finding.cause.clone(),
+        Confidence::Likely => format!("likely: {}", finding.cause),
+        Confidence::Possible => format!("possibly: {}", finding.cause),
+    };
+    out.push_str(&fields(style, &[("cause".to_owned(), cause)]));
+    for command in &finding.fix {
+        out.push_str(&format!("  fix         {}\n", escape::terminal(command)));
+    }
+}

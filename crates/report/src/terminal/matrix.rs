@@ -1,0 +1,45 @@
+use super::Style;
+use super::layout::{Column, cell, paragraph, plain, render, table};
+use crate::document::Tone;
+use facts::{Support, SupportMatrix};
+
+/// What works where; with `verbose`, each cell's reason and source below.
+pub fn matrix(matrix: &SupportMatrix, verbose: bool, style: Style) -> String {
+    let mut table = table(
+        style,
+        &[
+            Column::word("component"),
+            Column::word("platform"),
+            Column::word(""),
+            Column::wrapped("why"),
+        ],
+    );
+    for row in &matrix.rows {
+        for (place, part) in row.cells.iter().enumerate() {
+            let (tone, word) = match part.support {
+                Support::Yes => (Tone::Good, "yes"),
+                Support::Partly => (Tone::Warn, "partly"),
+                Support::No => (Tone::Bad, "no"),
+            };
+            let name = if place == 0 { row.component.as_str() } else { "" };
+            let words = match verbose {
+                true => format!("{} ({}, {})", part.reason, part.source, part.date),
+                false => part.reason.clone(),
+            };
+            table.add_row(vec![plain(name), plain(&part.platform), cell(tone, word), plain(words)]);
+        }
+    }
+    let mut out = render(&table);
+    out.push('\n');
+    out.push_str(&paragraph(
+        style,
+        &match &matrix.here {
+            Some(platform) => format!("this machine is {platform}"),
+            None => "this machine is none of these platforms".to_owned(),
+        },
+    ));
+    if !verbose {
+        out.push_str(&paragraph(style, "--verbose shows where each cell was read, and when"));
+    }
+    out
+}
