@@ -210,8 +210,12 @@ impl Symbols {
 
     /// Exports whose name begins with these letters, up to a number of them.
     pub(crate) fn beginning_with(&self, prefix: &[u8], most: usize) -> Vec<&[u8]> {
-        let names = self.entries().iter().filter(|symbol| is_export(symbol));
-        let names = names.map(|symbol| self.name(symbol)).filter(|name| name.starts_with(prefix));
+        // The begin is compared before the end of a name is looked for: there are a hundred thousand names.
+        let begins = |symbol: &&Sym64<LE>| {
+            let rest = self.strings.get(symbol.st_name.get(LE) as usize..).unwrap_or_default();
+            rest.starts_with(prefix) && is_export(symbol)
+        };
+        let names = self.entries().iter().filter(begins).map(|symbol| self.name(symbol));
         names.take(most).collect()
     }
 }
