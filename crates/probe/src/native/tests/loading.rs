@@ -217,3 +217,69 @@ fn the_release_a_ptxas_names() {
     assert_eq!(ptxas[0].value, "12.8");
     assert_eq!(ptxas[0].source, world.path(folder).join("ptxas").display().to_string());
 }
+
+#[test]
+fn a_file_with_a_runpath_takes_no_rpath_of_its_loader() {
+    let build = |dtags: &str| {
+        let world = World::new();
+        for (folder, number) in [("one", 1), ("two", 2)] {
+            let source = format!("int dep(void) {{ return {number}; }}");
+            world.library(&format!("{folder}/libdep.so"), &source, &["-Wl,-soname,libdep.so"]);
+        }
+        let middle = "int dep(void); int middle(void) { return dep(); }";
+        let arguments =
+            ["site:two/libdep.so", "-Wl,-soname,libmiddle.so", "-Wl,-rpath,$ORIGIN/two", dtags];
+        world.library("libmiddle.so", middle, &arguments);
+        let outer = "int middle(void); int which(void) { return middle(); }";
+        let path = "-Wl,--disable-new-dtags,-rpath,$ORIGIN/one:$ORIGIN";
+        world.library("outer.so", outer, &["site:libmiddle.so", path]);
+        world
+    };
+    // What the outer file's RPATH gives the middle one is seen in the symbols: neither misses any, so ask the process.
+    let which = |world: &World| {
+        let source = crate::Source::live().without_vars();
+        let known = super::super::Known::default();
+        let store = super::super::Store::new(&source, &known);
+        let search = super::super::Search::of(&source);
+        let mut process = super::super::Process::default();
+        process.open(&store, &search, &world.path("bin/python")).unwrap();
+        let root = process.open(&store, &search, &world.site("outer.so")).unwrap();
+        let scope = process.scope(root);
+        let paths = scope.iter().map(|index| process.maps()[*index].lib.path.clone());
+        paths.filter(|path| path.ends_with("libdep.so")).collect::<Vec<_>>()
+    };
+    let runpath = build("-Wl,--enable-new-dtags");
+    assert_eq!(which(&runpath), [runpath.site("two/libdep.so")]);
+    assert_eq!(runpath.open(&["outer.so"]), ["opened 2"]);
+    // With an RPATH of its own, that one still comes before its loader's.
+    let rpath = build("-Wl,--disable-new-dtags");
+    assert_eq!(which(&rpath), [rpath.site("two/libdep.so")]);
+    assert_eq!(rpath.open(&["outer.so"]), ["opened 2"]);
+}
+
+/// A version can be there and the symbol asked for in it be elsewhere.
+#[test]
+fn a_symbol_in_another_version_is_another_symbol() {
+    let world = World::new();
+    let script =
+        |text: &str| format!("-Wl,--version-script={}", world.write("map", text).display());
+    let soname = "-Wl,-soname,libv.so.1";
+    let source = "void a(void) {} void b(void) {}";
+    world.library("lib/libv.so.1", source, &[soname, &script("V_1 { global: a; b; };")]);
+    let extension = "void b(void); int which(void) { b(); return 1; }";
+    world.library("ext.so", extension, &["site:lib/libv.so.1", "-Wl,-rpath,$ORIGIN/lib"]);
+    assert_eq!(world.elf("ext.so").missing_symbols_total, 0);
+    assert_eq!(world.open(&["ext.so"]), ["opened 1"]);
+    world.library(
+        "lib/libv.so.1",
+        source,
+        &[soname, &script("V_1 { global: a; }; V_2 { global: b; };")],
+    );
+    let elf = world.elf("ext.so");
+    assert_eq!(elf.missing_versions, []);
+    let missing = &elf.missing_symbols[0];
+    assert_eq!((missing.symbol.as_str(), missing.version.as_deref()), ("b", Some("V_1")));
+    assert_eq!(missing.library.as_deref(), Some("libv.so.1"));
+    let said = world.open(&["ext.so"]).remove(0);
+    assert!(said.ends_with("undefined symbol: b, version V_1"), "{said}");
+}
