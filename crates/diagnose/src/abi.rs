@@ -31,7 +31,11 @@ pub(crate) fn findings(
     wanted: Mismatch,
     cause: &str,
 ) -> Vec<Finding> {
-    let lacks = |native: &Native<'_>| !native.is_torch() && !symbols(native).is_empty();
+    let lacks = |native: &Native<'_>| {
+        let lacking = !native.is_torch() && !symbols(native).is_empty();
+        // A package with a build for each torch takes the one that fits.
+        lacking && !native.has_sibling(|other| other.elf.missing_symbols_total == 0)
+    };
     context
         .envs
         .iter()

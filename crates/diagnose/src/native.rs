@@ -69,6 +69,18 @@ impl<'a> Native<'a> {
             })
     }
 
+    /// Whether another build of the same library, for another torch, CUDA or processor by its name, lies beside it and
+    /// passes this test: the package takes that one.
+    pub(crate) fn has_sibling(&self, fits: impl Fn(&Native<'a>) -> bool) -> bool {
+        let own = build_family(self.file.name());
+        files(self.env).any(|other| {
+            other.file.path != self.file.path
+                && folder(&other.file.path) == folder(&self.file.path)
+                && build_family(other.file.name()) == own
+                && fits(&other)
+        })
+    }
+
     /// Whether it is torch's own.
     pub(crate) fn is_torch(&self) -> bool {
         self.owner_name().as_deref() == Some("torch")
@@ -79,6 +91,15 @@ impl<'a> Native<'a> {
 fn stem(name: &str) -> &str {
     let name = name.split(".so").next().unwrap_or(name);
     name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '_' || c == '.')
+}
+
+/// A file's name without numbers and without the words for what a build is for.
+fn build_family(name: &str) -> String {
+    let mut name: String = name.chars().filter(|c| !c.is_ascii_digit()).collect();
+    for word in ["cpu", "cuda", "rocm", "hip", "xpu"] {
+        name = name.replace(word, "");
+    }
+    name
 }
 
 fn folder(path: &str) -> &str {

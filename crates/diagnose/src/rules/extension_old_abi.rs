@@ -70,6 +70,18 @@ mod tests {
                     "CAUSAL_CONV1D_FORCE_BUILD=TRUE uv pip install --python /v/bin/python",
                 ],
             ),
+            Case::new("a package with a build for each torch", machines::a10(), {
+                let env = env(old, new).remove(0);
+                let mut sibling = env.native_files[0].clone();
+                sibling.path = sibling.path.replace("causal_conv1d_cuda.so", "causal_conv1d_torch29-cpu.so");
+                let mut own = env.native_files[0].clone();
+                own.path = own.path.replace("causal_conv1d_cuda.so", "causal_conv1d_torch24-cuda.so");
+                if let Some(elf) = sibling.elf.as_mut() {
+                    elf.missing_symbols.clear();
+                    elf.missing_symbols_total = 0;
+                }
+                vec![facts::PyEnv { native_files: vec![own, sibling], ..env }]
+            }),
             Case::new("the reverse is another rule", machines::a10(), env(new, old)),
         ]
     }

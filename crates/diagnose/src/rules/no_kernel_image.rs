@@ -66,7 +66,9 @@ fn judge(machine: &Machine, group: &[Native<'_>], gpu: &Gpu, sm: Sm) -> Option<F
             dotted(sm),
             rule_words(&target)
         );
-        (Severity::Error, title, blind, cause)
+        // Libraries that nothing here need load are no reason to call an environment broken.
+        let opened = group.iter().any(|native| !native.file.name().starts_with("lib"));
+        (if opened { Severity::Error } else { Severity::Warning }, title, blind, cause)
     } else if !blind.is_empty() && covered.len() > blind.len() {
         let title =
             format!("{} of the compiled files of {what} have no code for the {on}", blind.len());
