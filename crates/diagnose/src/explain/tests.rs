@@ -151,6 +151,14 @@ fn among_rules_with_the_same_words_the_one_the_files_show_comes_first() {
 }
 
 #[test]
+fn words_inside_longer_words_are_not_another_error() {
+    // The general `undefined symbol: _ZN3c10...` lies inside the symbol that tells the ABI.
+    let text = "undefined symbol: _ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
+    assert_eq!(rules_for(text), ["extension-new-abi"]);
+    assert_eq!(rules_for("undefined symbol: _ZN3c104cuda9SetDeviceEab"), ["torch-minor-drift"]);
+}
+
+#[test]
 fn every_match_says_what_to_do() {
     let torch = [env("/v").uv().torch("2.9.1+cu128", Some("12.8")).build()];
     for rule in RULES {
