@@ -134,7 +134,10 @@ fn finding(
         }
         _ => format!("{what} was built for another torch than the {version} beside it"),
     };
-    let mut draft = rule.finding(Severity::Error, Confidence::Certain, title);
+    // A library is opened by whatever its package decides, and perhaps never; an extension by its import.
+    let opened = group.iter().any(|native| !native.file.name().starts_with("lib"));
+    let severity = if opened { Severity::Error } else { Severity::Warning };
+    let mut draft = rule.finding(severity, Confidence::Certain, title);
     // The symbols that prove the mismatch come first.
     let mut lines: Vec<(&Native<'_>, &MissingSymbol)> = group
         .iter()

@@ -88,6 +88,12 @@ mod tests {
                 Certain,
                 &["/v/lib/python3.12/site-packages/own.so in /v", "rm /v/lib/python3.12/site-packages/own.so"],
             ),
+            Case::new(
+                "a library its package may never open",
+                machines::a10(),
+                env("xformers", gone, "xformers/libaddon.so"),
+            )
+            .finds(Warning, Certain, &["libaddon.so"]),
             Case::new("not torch's symbol", machines::a10(), env("xformers", "MPI_Init", "xformers/_C.so")),
             Case::new("a python symbol", machines::a10(), env("xformers", "PyObject_Call", "xformers/_C.so")),
         ]
