@@ -57,7 +57,7 @@ struct Operands<'a, E> {
     stream_states: bool,
 }
 
-impl<E: Element> Operands<'_, E> {
+impl<'a, E: Element> Operands<'a, E> {
     /// Values of x as float32: borrowed where they are, else widened into `wide`.
     #[inline(always)]
     fn row<'b, S: Simd>(&self, simd: S, at: usize, wide: &'b mut [f32]) -> &'b [f32]
@@ -77,7 +77,7 @@ impl<E: Element> Operands<'_, E> {
     ///
     /// # Safety
     /// Nothing else may have this range of o.
-    unsafe fn row_past_caches(&self, at: usize, width: usize) -> Option<&mut [f32]> {
+    unsafe fn row_past_caches(&self, at: usize, width: usize) -> Option<&'a mut [f32]> {
         // SAFETY: the caller's contract.
         let o = unsafe { self.o.slice(at..at + width) };
         let whole = width.is_multiple_of(LINE) && o.as_ptr().addr().is_multiple_of(64);
