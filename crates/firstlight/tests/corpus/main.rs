@@ -3,6 +3,7 @@
 //!
 //! Linux only: what is judged are ELF files.
 #![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
 
 #[path = "../support/mod.rs"]
 mod support;

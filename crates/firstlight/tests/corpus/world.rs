@@ -1,4 +1,5 @@
 //! One environment with a torch, made of compiled libraries, and a program in the place of Python.
+#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
 
 use crate::support;
 use std::path::PathBuf;
