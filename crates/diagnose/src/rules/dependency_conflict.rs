@@ -55,7 +55,7 @@ This behaviour is the source of the following dependency conflicts.",
 };
 
 /// Packages other than torch's own on PyTorch's index, with the version that is newest there.
-/// Source: row R1-06 for requests; the index pages of download.pytorch.org/whl for the others.
+/// Source: a field report for requests; for the others, public pip logs that name the files taken from that index.
 const ON_PYTORCH_INDEX: [(&str, &str); 5] = [
     ("requests", "2.28.1"),
     ("urllib3", "1.26.13"),
