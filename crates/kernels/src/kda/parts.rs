@@ -74,13 +74,11 @@ impl<'a, E: Element> Part<'a, E> {
     }
 
     /// The final state of the whole head, where this part has all of its columns.
-    pub(super) fn whole_final_state<'b>(&self) -> Option<&'b mut [f32]>
-    where
-        'a: 'b,
-    {
+    pub(super) fn whole_final_state(&mut self) -> Option<&mut [f32]> {
         let KdaProblem { value_dim, key_dim, .. } = *self.operands.problem;
         let start = self.initial_state(0);
-        // SAFETY: no other sequence has this slot, no other part any column of this head.
+        // SAFETY: no other sequence has this slot, no other part any column of this head, and the borrow of `self`
+        // keeps calls apart.
         (self.columns == value_dim)
             .then(|| unsafe { self.states.slice(start..start + key_dim * value_dim) })
     }

@@ -102,9 +102,10 @@ impl<E: Element> Block<'_, E> {
         step.read(simd, channels, &initial[part.initial_state(0)..], stride);
         step.output(simd, operands, token, head, part.column);
         narrow(step.out(), part.output(token));
-        let to = part.whole_final_state().filter(|to| part.stream && is_whole_lines(to, stride));
+        let (stream, start) = (part.stream, part.initial_state(0));
+        let to = part.whole_final_state().filter(|to| stream && is_whole_lines(to, stride));
         if let Some(to) = to {
-            let from = &initial[part.initial_state(0)..][..to.len()];
+            let from = &initial[start..][..to.len()];
             // SAFETY: both hold K rows of `stride` values, which are whole lines; an output is no input.
             unsafe { step.stream(simd, from.as_ptr(), to.as_mut_ptr()) };
             return;

@@ -313,3 +313,13 @@ fn large_outputs_are_written_past_the_caches() {
         Case { tokens: vec![5203], ..case }.check(&[DType::Bf16]);
     }
 }
+
+#[test]
+fn large_decode_steps_are_written_past_the_caches() {
+    // One token of many sequences: the states alone, then o as well, are over the 20 MiB from which stores are streamed.
+    for (sequences, dtype) in [(600, DType::Bf16), (1300, DType::F32)] {
+        let (tokens, state_len) = (vec![1; sequences], Some(3));
+        Case { name: "steps", tokens, channels: 4352, state_len, silu: true, ..Case::default() }
+            .check(&[dtype]);
+    }
+}
