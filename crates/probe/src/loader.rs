@@ -26,7 +26,8 @@ pub(crate) struct Found {
     pub(crate) source: String,
 }
 
-const STANDARD: &[&str] = &[
+/// The folders the dynamic loader looks in last.
+pub(crate) const STANDARD: &[&str] = &[
     "/lib/x86_64-linux-gnu",
     "/usr/lib/x86_64-linux-gnu",
     "/lib/aarch64-linux-gnu",

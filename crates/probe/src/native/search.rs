@@ -1,7 +1,7 @@
 //! Where the dynamic loader looks for a library, in glibc's order (ld.so(8)).
 
 use crate::Source;
-use crate::loader::parse_cache;
+use crate::loader::{STANDARD, parse_cache};
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,17 +16,6 @@ pub(crate) struct Search<'a> {
     /// Names in folders that were looked into: each folder is read once, instead of being asked for each name.
     listings: Mutex<HashMap<PathBuf, Arc<BTreeSet<String>>>>,
 }
-
-const DEFAULTS: &[&str] = &[
-    "/lib/x86_64-linux-gnu",
-    "/usr/lib/x86_64-linux-gnu",
-    "/lib/aarch64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu",
-    "/lib64",
-    "/usr/lib64",
-    "/lib",
-    "/usr/lib",
-];
 
 impl<'a> Search<'a> {
     pub(crate) fn of(source: &'a Source) -> Self {
@@ -44,7 +33,7 @@ impl<'a> Search<'a> {
                 cache.entry(name.to_owned()).or_default().push(path);
             }
         }
-        let defaults = DEFAULTS.iter().map(PathBuf::from).collect();
+        let defaults = STANDARD.iter().map(PathBuf::from).collect();
         Self { source, ld_library_path, cache, defaults, listings: Mutex::default() }
     }
 
