@@ -12,5 +12,5 @@ mod workloads;
 pub use ceilings::ceilings;
 pub use error::BenchError;
 pub use run::{Plan, Size, run};
-pub use timing::{Samples, time};
+pub use timing::{Samples, time, time_steps};
 pub use workloads::{OpWorkloads, WORKLOADS, Workload};

@@ -1,7 +1,7 @@
 //! One bench run: ceilings, then every workload that can be verified.
 
 use crate::workloads::{CUDA_WORKLOADS, WORKLOADS, Workload};
-use crate::{BenchError, ceilings, time};
+use crate::{BenchError, ceilings, time, time_steps};
 use device::{Device, Isa};
 use facts::{BackendKind, BenchReport, BenchRow, Bound, Ceilings, SCHEMA};
 use kernels::{Call, DType, Problem, op};
@@ -57,10 +57,7 @@ pub fn run(plan: &Plan, mut on_row: impl FnMut(&BenchRow)) -> Result<BenchReport
         BenchReport { schema: SCHEMA, ceilings, rows: Vec::new(), not_timed: Vec::new() };
     let wanted = |op: &str, workload: &Workload| {
         plan.names.is_empty()
-            || plan
-                .names
-                .iter()
-                .any(|name| name == op || (name == "decode" && workload.case.starts_with("decode")))
+            || plan.names.iter().any(|name| name == op || (name == "decode" && workload.is_step()))
     };
     let listed = if plan.backend == BackendKind::Cuda { CUDA_WORKLOADS } else { WORKLOADS };
     for name in plan.names.iter().filter(|name| *name != "decode") {
@@ -99,7 +96,12 @@ fn measure(
     let call = op.bind(&inputs, &settings).map_err(|error| error.to_string())?;
     let variant = call.select(device, None).map_err(|error| error.to_string())?.chosen;
     let mut verified = admit(op, call.as_ref(), (&inputs, &settings), device, variant, SEED)?;
-    let samples = time(&mut verified, budget).map_err(|error| error.to_string())?;
+    let timed = if workload.is_step() {
+        time_steps(&mut verified, budget)
+    } else {
+        time(&mut verified, budget).map(|samples| (samples, 1))
+    };
+    let (samples, replays) = timed.map_err(|error| error.to_string())?;
     let problem = call.problem();
     let seconds = samples.median() / 1e3;
     let (bound, floor) = floor(problem, variant, plan.backend, ceilings);
@@ -111,6 +113,7 @@ fn measure(
         backend: plan.backend,
         variant: variant.to_owned(),
         samples: samples.count() as u32,
+        replays,
         samples_ms: samples.millis().to_vec(),
         median_ms: samples.median(),
         p95_ms: samples.p95(),

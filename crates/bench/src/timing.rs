@@ -58,6 +58,28 @@ pub fn time(execution: &mut Verified<'_>, budget: Duration) -> Result<Samples, O
     sample(budget, || execution.time())
 }
 
+/// The same for a step of decoding, which is shorter than the way to the device: each sample is the mean of [`REPLAYS`]
+/// runs back to back where the device can do that. Also gives how many runs a sample is.
+///
+/// # Errors
+/// As [`time`].
+pub fn time_steps(
+    execution: &mut Verified<'_>,
+    budget: Duration,
+) -> Result<(Samples, u32), OpError> {
+    if execution.replay(REPLAYS)?.is_none() {
+        return Ok((time(execution, budget)?, 1));
+    }
+    let samples = sample(budget, || match execution.replay(REPLAYS)? {
+        Some(millis) => Ok(millis),
+        None => execution.time(),
+    })?;
+    Ok((samples, REPLAYS))
+}
+
+/// Runs of one graph: enough that its own start no longer shows.
+const REPLAYS: u32 = 20;
+
 /// The same for the ceilings, which have no reference to be verified against but check their own results.
 pub(crate) fn repeat(budget: Duration, mut run: impl FnMut()) -> Samples {
     let timed = || {

@@ -23,6 +23,13 @@ pub struct Workload {
     pub build: fn(DType) -> (TensorMap, Settings),
 }
 
+impl Workload {
+    /// Whether it is a step of decoding: a token, or a few, for each sequence.
+    pub(crate) fn is_step(&self) -> bool {
+        self.case.starts_with("decode")
+    }
+}
+
 /// An op's name and its workloads of a size.
 pub type OpWorkloads = (&'static str, fn(Size) -> Vec<Workload>);
 

@@ -50,6 +50,10 @@ pub struct BenchRow {
     pub variant: String,
     /// Timed samples after warm-up.
     pub samples: u32,
+    /// Runs that each sample is the mean of: 1, or more where a step of decoding was replayed back to back, whose caches
+    /// are then warm.
+    #[serde(default = "one")]
+    pub replays: u32,
     /// The samples themselves in the order they were taken, milliseconds; empty where a row was read from a table.
     #[serde(default)]
     pub samples_ms: Vec<f64>,
@@ -69,6 +73,10 @@ pub struct BenchRow {
     pub verified_rel_err: f64,
     /// Milliseconds of one run of the single-threaded float64 reference on the same inputs, where that was asked for.
     pub reference_ms: Option<f64>,
+}
+
+fn one() -> u32 {
+    1
 }
 
 /// What `firstlight bench --json` prints.

@@ -52,6 +52,15 @@ impl<'a> Verified<'a> {
         self.execution.time()
     }
 
+    /// Runs it `runs` times back to back without the host between, and gives the milliseconds of one run; `None` where
+    /// the device cannot.
+    ///
+    /// # Errors
+    /// As [`Verified::time`].
+    pub fn replay(&mut self, runs: u32) -> Result<Option<f64>, OpError> {
+        self.execution.replay(runs)
+    }
+
     /// The kernel's name, as launches are counted.
     pub fn kernel(&self) -> &str {
         self.execution.kernel()

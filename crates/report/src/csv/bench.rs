@@ -24,6 +24,8 @@ const COLUMNS: &[&str] = &[
     "verified_rel_err",
     "reference_ms",
     "note",
+    // Last, as runs recorded before it have no such column.
+    "replays",
 ];
 
 #[derive(Clone, Copy, PartialEq)]
@@ -97,6 +99,7 @@ fn kernel(row: &BenchRow) -> Vec<String> {
         ("backend", row.backend.to_string()),
         ("variant", row.variant.clone()),
         ("samples", row.samples.to_string()),
+        ("replays", row.replays.to_string()),
         ("median_ms", row.median_ms.to_string()),
         ("p95_ms", row.p95_ms.to_string()),
         ("gflops", row.gflops.to_string()),
@@ -131,7 +134,8 @@ pub fn read_bench_csv(text: &str) -> Result<BenchReport, CsvError> {
     let mut gemm = GemmCeilings { f32: None, bf16: None };
     let mut gemm_by = None;
     let (mut kernels, mut not_timed) = (Vec::new(), Vec::new());
-    for row in Rows::read(BENCH_FILE, text, COLUMNS)?.iter() {
+    let (_later, wanted) = COLUMNS.split_last().unwrap_or((&"", COLUMNS));
+    for row in Rows::read(BENCH_FILE, text, wanted)?.iter() {
         match row.one_of("record", &RECORDS)? {
             Record::Kernel => kernels.push(read_kernel(&row)?),
             Record::NotTimed => not_timed.push(row.word("note")?),
@@ -168,6 +172,10 @@ fn read_kernel(row: &Row<'_>) -> Result<BenchRow, CsvError> {
         backend: row.backend()?,
         variant: row.text("variant"),
         samples: row.number("samples", "a whole number")?,
+        replays: match row.text("replays").as_str() {
+            "" => 1,
+            _ => row.number("replays", "a whole number")?,
+        },
         samples_ms: Vec::new(),
         median_ms: row.number("median_ms", "a number")?,
         p95_ms: row.number("p95_ms", "a number")?,
@@ -207,6 +215,7 @@ mod tests {
             backend: BackendKind::Cpu,
             variant: "chunk, \"avx2\"".into(),
             samples: 21,
+            replays: 20,
             samples_ms: Vec::new(),
             median_ms: 10.0 / 3.0,
             p95_ms: 4.0,

@@ -91,7 +91,7 @@ fn timings(bench: &BenchReport) -> Table {
             Prose::from(format::significant(row.gbps, 3)),
             Prose::from(share(row)),
             Prose::from(format::error(row.verified_rel_err)),
-            Prose::from(row.samples.to_string()),
+            Prose::from(samples(row)),
         ];
         if with_reference {
             cells.push(Prose::from(reference(row)));
@@ -121,6 +121,14 @@ fn share(row: &BenchRow) -> String {
         || format::ABSENT.to_owned(),
         |share| format!("{} {}", format::percent(share), of(row.bound)),
     )
+}
+
+/// How many samples there are, and of how many runs back to back each is the mean.
+fn samples(row: &BenchRow) -> String {
+    match row.replays {
+        1 => row.samples.to_string(),
+        runs => format!("{}\u{a0}of\u{a0}{runs}\u{a0}runs", row.samples),
+    }
 }
 
 /// Which ceiling a share refers to.

@@ -25,6 +25,13 @@ pub fn bench(report: &BenchReport, style: Style) -> String {
         out.push_str(&paragraph(style, "no kernel was timed"));
     } else {
         out.push_str(&rows(&report.rows, style));
+        if let Some(row) = report.rows.iter().find(|row| row.replays > 1) {
+            let runs = row.replays;
+            let what = format!(
+                "decode: each sample is the mean of {runs} runs back to back, whose caches are warm"
+            );
+            out.push_str(&paragraph(style, &what));
+        }
     }
     for why in &report.not_timed {
         out.push_str(&paragraph(style, &format!("not timed: {why}")));
