@@ -10,6 +10,7 @@ pub(super) fn cases() -> Vec<Case> {
     masks(&mut list);
     layouts(&mut list);
     values(&mut list);
+    schedules(&mut list);
     let call = Attention::new(200, 4, 64).keys(333).causal();
     list.property(Quick, "property/same-bits", F32_BF16, Property::SameBits, &call);
     list.done()
@@ -124,6 +125,33 @@ fn values(list: &mut List) {
     list.add(Quick, "edge/far-below-zero", F32, &Attention { sunk: true, ..base });
 }
 
+/// What schedules of kernels turn on: widths between tiles, masks over several tiles of keys at every width, and a
+/// maximum that moves on every tile.
+fn schedules(list: &mut List) {
+    const HALVES: &[DType] = &[DType::Bf16, DType::F16];
+    for dim in [160, 224] {
+        list.add(Standard, &format!("dims/d{dim}-t150"), HALVES, &Attention::new(150, 2, dim));
+    }
+    for dim in [320, 448, 512, 640, 704, 768, 832, 896, 960, 1024] {
+        let call = Attention::new(200, 2, dim).kv_heads(1).keys(333).causal();
+        list.add(Standard, &format!("wide/d{dim}-causal-tk333"), F16, &call);
+        list.add(Standard, &format!("wide/d{dim}-window-70"), BF16, &call.left(70));
+    }
+    for dim in [320, 512, 640, 1024] {
+        let call = Attention::new(130, 2, dim).keys(300).set("softcap", 7).spread(3.0);
+        list.add(Standard, &format!("wide/d{dim}-softcap"), BF16, &call);
+        let lengths = [(100, 300), (0, 5), (129, 64), (1, 257), (40, 0)];
+        let packed = Attention::new(0, 2, dim).packed(&lengths).causal();
+        list.add(Standard, &format!("wide/d{dim}-varlen"), BF16, &packed);
+    }
+    // A kernel may leave out a rescaling whose factor is 1; where logits fall towards the first key, none is.
+    for dim in [128, 512] {
+        let call = Attention::new(256, 2, dim).keys(383).causal();
+        let call = Attention { fall: 900.0, ..call };
+        list.add(Standard, &format!("edge/logits-fall-by-900-d{dim}"), HALVES, &call);
+    }
+}
+
 /// A call of attention.
 #[derive(Clone)]
 struct Attention {
@@ -142,6 +170,8 @@ struct Attention {
     spread: f64,
     /// Every logit is far below zero: exp of it vanishes unless the maximum is taken out first.
     sunk: bool,
+    /// How far logits rise from the first key to the last.
+    fall: f64,
     settings: Settings,
 }
 
@@ -159,6 +189,7 @@ impl Attention {
             cached: None,
             spread: 1.0,
             sunk: false,
+            fall: 0.0,
             settings: Settings::new(),
         }
     }
@@ -252,6 +283,15 @@ impl Call for Attention {
             q = sink(&q, -1024.0, self.dim);
             k = sink(&k, 128.0, self.dim);
         }
+        if self.fall > 0.0 {
+            // The first channel carries the slope: scale * 64 * (what the key has there).
+            let steepest = self.fall * (self.dim as f64).sqrt() / 64.0;
+            q = first_channel(&q, self.dim, |_| 64.0);
+            let (heads, last) = (self.kv_heads, (self.keys - 1) as f64);
+            k = first_channel(&k, self.dim, |row| {
+                steepest * ((row / heads % self.keys) as f64 / last - 1.0)
+            });
+        }
         inputs.insert("q".to_owned(), q);
         inputs.insert("k".to_owned(), k);
         inputs.insert("v".to_owned(), draw.normals(&v, dtype, 1.0));
@@ -263,6 +303,13 @@ impl Call for Attention {
 fn sink(tensor: &Tensor, value: f64, dim: usize) -> Tensor {
     let mut values = vec![0.0; tensor.len()];
     values.chunks_mut(dim).for_each(|row| row[0] = value);
+    Tensor::new(tensor.shape(), values).cast(tensor.dtype())
+}
+
+/// The same rows with other values in the first channel, by row.
+fn first_channel(tensor: &Tensor, dim: usize, value: impl Fn(usize) -> f64) -> Tensor {
+    let mut values = tensor.to_f64();
+    values.chunks_mut(dim).enumerate().for_each(|(row, channels)| channels[0] = value(row));
     Tensor::new(tensor.shape(), values).cast(tensor.dtype())
 }
 
