@@ -7,10 +7,12 @@ mod ceilings;
 mod error;
 mod run;
 mod timing;
+mod tune;
 mod workloads;
 
 pub use ceilings::ceilings;
 pub use error::BenchError;
 pub use run::{Plan, Size, run};
 pub use timing::{Samples, time, time_steps};
+pub use tune::{Tuned, tune};
 pub use workloads::{OpWorkloads, WORKLOADS, Workload};

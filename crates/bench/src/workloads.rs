@@ -6,6 +6,8 @@ mod kda;
 mod nsa;
 mod ssd;
 
+pub(crate) use attention::cuda::causal as causal_attention;
+
 use crate::Size;
 use half::{bf16, f16};
 use kernels::{DType, Element, Settings, Tensor, TensorMap};

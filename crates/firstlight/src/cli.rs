@@ -217,6 +217,9 @@ pub(crate) struct Bench {
     /// Time the float64 reference of the recurrent prefills too, once each.
     #[arg(long)]
     pub(crate) reference: bool,
+    /// Time every CUDA variant of attention instead, and write the choice table that follows from it to this file.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["names", "json", "quick", "reference", "output"])]
+    pub(crate) tune: Option<PathBuf>,
     /// Write bench.csv, and every sample as samples.csv, into this folder as well.
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,

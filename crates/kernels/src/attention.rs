@@ -8,6 +8,7 @@ mod problem;
 mod reference;
 mod variants;
 
+pub use cuda::{MeasuredVariant, tuned};
 pub use keys::KeyLayout;
 pub use mask::Mask;
 pub use problem::AttentionProblem;

@@ -5,9 +5,11 @@ mod decode;
 mod hopper;
 mod mma;
 mod operands;
+mod tuned;
 mod wide;
 
 pub(super) use choice::{choice_tables, preferred};
+pub use tuned::{MeasuredVariant, tuned};
 
 use super::AttentionProblem;
 use crate::cuda::CudaVariant;

@@ -68,3 +68,14 @@ fn decode<const BATCH: usize>(dtype: DType) -> (TensorMap, Settings) {
     let (q, k) = ([BATCH, 1, 32, 128], [BATCH, 32768, 8, 128]);
     (qkv(dtype, q, k), Settings::new().with("causal", true))
 }
+
+/// The last queries of four sequences, four query heads for each key head: what variants are compared on.
+pub(crate) fn causal(
+    dtype: DType,
+    queries: usize,
+    keys: usize,
+    dim: usize,
+) -> (TensorMap, Settings) {
+    let (q, k) = ([4, queries, 32, dim], [4, keys, 8, dim]);
+    (qkv(dtype, q, k), Settings::new().with("causal", true))
+}

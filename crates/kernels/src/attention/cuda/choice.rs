@@ -1,49 +1,74 @@
-//! Which variant is taken for what: data, so that it can be printed and rewritten from measurements.
+//! Which variant is taken for what: a table in a file, so that it can be printed and rewritten from measurements.
 
 use super::{decode, hopper, mma};
 use crate::attention::AttentionProblem;
 use crate::{ChoiceTable, Preference};
 use device::cuda::{ComputeCapability, CudaCapabilities};
+use std::sync::LazyLock;
+
+/// The table: a line a rule, columns apart by tabs.
+pub(super) const TABLE: &str = include_str!("choice.tsv");
 
 /// A row of the table: every column must fit.
-struct Rule {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Rule {
     /// The GPU generation; any when `None`.
-    compute: Option<ComputeCapability>,
+    pub(super) compute: Option<ComputeCapability>,
     /// Queries of the longest sequence, at most.
-    queries: usize,
+    pub(super) queries: usize,
     /// The larger of D and Dv, at most.
-    channels: usize,
+    pub(super) channels: usize,
     /// Whether keys are paged; either when `None`.
-    paged: Option<bool>,
-    variant: &'static str,
+    pub(super) paged: Option<bool>,
+    pub(super) variant: &'static str,
 }
 
-const ANY: usize = usize::MAX;
-const HOPPER: ComputeCapability = ComputeCapability::new(9, 0);
+pub(super) const ANY: usize = usize::MAX;
 
 /// The first row that fits and whose variant can run. Few queries leave most multiprocessors idle unless the keys are
 /// shared out; only the decode kernel does that, and reads pages.
-const RULES: &[Rule] = &[
-    Rule { compute: None, queries: ANY, channels: 1024, paged: Some(true), variant: "decode" },
-    Rule { compute: None, queries: 16, channels: 1024, paged: None, variant: "decode" },
-    Rule { compute: Some(HOPPER), queries: ANY, channels: 256, paged: None, variant: "hopper" },
-    Rule {
-        compute: Some(HOPPER),
-        queries: ANY,
-        channels: 640,
-        paged: None,
-        variant: "hopper_wide",
-    },
-    Rule {
-        compute: Some(HOPPER),
-        queries: ANY,
-        channels: 1024,
-        paged: None,
-        variant: "hopper_cluster",
-    },
-    Rule { compute: None, queries: ANY, channels: 256, paged: None, variant: "mma" },
-    Rule { compute: None, queries: ANY, channels: 1024, paged: None, variant: "decode" },
-];
+static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| read(TABLE).unwrap_or_default());
+
+/// The rules of a table.
+///
+/// # Errors
+/// The line that is no rule.
+pub(super) fn read(table: &str) -> Result<Vec<Rule>, String> {
+    let rule = |line: &str| {
+        let [compute, queries, channels, paged, variant] =
+            line.split('\t').collect::<Vec<_>>().try_into().ok()?;
+        let most = |cell: &str| if cell == "any" { Some(ANY) } else { cell.parse().ok() };
+        Some(Rule {
+            compute: match compute {
+                "any" => None,
+                _ => {
+                    let (major, minor) = compute.split_once('.')?;
+                    Some(ComputeCapability::new(major.parse().ok()?, minor.parse().ok()?))
+                }
+            },
+            queries: most(queries)?,
+            channels: most(channels)?,
+            paged: match paged {
+                "either" => None,
+                "yes" => Some(true),
+                "no" => Some(false),
+                _ => return None,
+            },
+            variant: super::VARIANTS
+                .iter()
+                .map(|known| known.name)
+                .find(|name| *name == variant)?,
+        })
+    };
+    let lines = table.lines().skip(1);
+    lines.map(|line| rule(line).ok_or_else(|| format!("no rule: `{line}`"))).collect()
+}
+
+/// The table of these rules.
+pub(super) fn write(rules: &[Rule]) -> String {
+    let lines = rules.iter().map(|rule| rule.cells().join("\t") + "\n");
+    "compute\tqueries\tchannels\tpaged\tvariant\n".to_owned() + &lines.collect::<String>()
+}
 
 impl Rule {
     fn fits(&self, problem: &AttentionProblem, here: &CudaCapabilities) -> bool {
@@ -107,12 +132,18 @@ mod tests {
 
     #[test]
     fn every_variant_is_in_the_table_and_every_row_names_one() {
-        let named: Vec<&str> = RULES.iter().map(|rule| rule.variant).collect();
+        let rules = read(TABLE).unwrap();
         for variant in VARIANTS {
-            assert!(named.contains(&variant.name), "{}", variant.name);
+            assert!(rules.iter().any(|rule| rule.variant == variant.name), "{}", variant.name);
         }
-        for name in named {
-            assert!(VARIANTS.iter().any(|variant| variant.name == name), "{name}");
+        assert_eq!(write(&rules), TABLE, "the table is as it would be written");
+    }
+
+    #[test]
+    fn a_line_that_is_no_rule_is_named() {
+        for line in ["9.0\t16\t1024\teither", "9\t1\t2\tno\tmma", "any\tany\t64\tno\tnothing"] {
+            let error = read(&format!("{}\n{line}\n", TABLE.lines().next().unwrap())).unwrap_err();
+            assert!(error.contains(line), "{error}");
         }
     }
 }
