@@ -129,6 +129,11 @@ fn values(list: &mut List) {
 /// maximum that moves on every tile.
 fn schedules(list: &mut List) {
     const HALVES: &[DType] = &[DType::Bf16, DType::F16];
+    for (dim, value_dim) in [(80, 80), (40, 104), (200, 136)] {
+        let lengths = [(100, 300), (0, 5), (129, 64), (1, 257), (40, 0)];
+        let call = Attention::new(0, 4, dim).kv_heads(2).value_dim(value_dim).packed(&lengths);
+        list.add(Standard, &format!("dims/d{dim}-dv{value_dim}-varlen"), HALVES, &call.causal());
+    }
     for dim in [160, 224] {
         list.add(Standard, &format!("dims/d{dim}-t150"), HALVES, &Attention::new(150, 2, dim));
     }

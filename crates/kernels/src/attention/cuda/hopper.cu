@@ -12,6 +12,8 @@
 // Macros
 //   DTYPE       bf16 or f16, of q, k, v and o
 //   D, DV       channels of q and k, of v and o; multiples of 32 up to 256
+//   DV_STORED   channels of a row of o where v has fewer than DV: a multiple of 8. The maps give the true channels of q, k
+//       and v, and the copy engine reads zeros past them
 //   BLOCK_K     keys in a block, a multiple of 16 up to 256
 //   CONSUMERS   2 or 3
 //   STAGES      of K and of V, default 2

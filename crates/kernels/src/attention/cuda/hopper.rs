@@ -1,4 +1,4 @@
-//! `hopper`: warp-specialised copies and products for D up to 256. The kernel's contract stands in `hopper.cu`.
+//! `hopper`: warp-specialised copies and products for D up to 256, in steps of 8 channels. The kernel's contract stands in `hopper.cu`.
 
 use super::operands::{Operands, Rows, not_half, row_map, shape_macros};
 use crate::attention::AttentionProblem;
@@ -68,7 +68,7 @@ pub(super) fn table() -> ChoiceTable {
         ]
     };
     ChoiceTable {
-        title: "tile of hopper: the first row that fits",
+        title: "tile of hopper: the first row that fits D and Dv, each padded to a multiple of 32",
         columns: &["D up to", "Dv up to", "forms", "keys of a block", "queries of a block"],
         rows: TILES.iter().map(row).collect(),
     }
@@ -89,8 +89,9 @@ fn why_not(problem: &AttentionProblem, here: &CudaCapabilities) -> Option<String
         return Some("reads no paged keys".to_owned());
     }
     for (name, channels) in [("D", problem.head_dim), ("Dv", problem.value_dim)] {
-        if !channels.is_multiple_of(32) || channels > 256 {
-            return Some(format!("needs {name} a multiple of 32 up to 256, got {channels}"));
+        // The copy engine takes rows of whole 16 bytes.
+        if !channels.is_multiple_of(8) || channels > 256 {
+            return Some(format!("needs {name} a multiple of 8 up to 256, got {channels}"));
         }
     }
     if problem.scale <= 0.0 {
@@ -134,10 +135,18 @@ impl Form {
     }
 }
 
+/// Channels as the kernel computes with them: what a row lacks is read as zeros.
+fn padded(channels: usize) -> usize {
+    channels.next_multiple_of(32)
+}
+
 fn source(form: Form, tile: &Tile) -> KernelSource {
     let arch = GpuArch::of(ComputeCapability::new(9, 0));
-    let source = KernelSource::new("attention_hopper", PARTS, arch);
-    shape_macros(source, form.dtype, (form.head_dim, form.value_dim))
+    let mut source = KernelSource::new("attention_hopper", PARTS, arch);
+    if padded(form.value_dim) != form.value_dim {
+        source = source.define("DV_STORED", form.value_dim);
+    }
+    shape_macros(source, form.dtype, (padded(form.head_dim), padded(form.value_dim)))
         .define("BLOCK_K", tile.block_keys)
         .define("CONSUMERS", tile.consumers)
         .define("STAGES", STAGES)
@@ -147,13 +156,14 @@ fn source(form: Form, tile: &Tile) -> KernelSource {
 
 /// Common shapes, for the bundle.
 pub(super) fn bundled() -> Vec<KernelSource> {
-    let dims = [(32, 32), (64, 64), (96, 96), (128, 128), (192, 192), (192, 128), (256, 256)];
+    let dims =
+        [(32, 32), (64, 64), (80, 80), (96, 96), (128, 128), (192, 192), (192, 128), (256, 256)];
     let forms = Form::common(&dims).into_iter();
     forms.filter_map(|form| Some(source(form, tile(form)?))).collect()
 }
 
 fn plan(problem: &AttentionProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
-    let (head_dim, value_dim) = (problem.head_dim, problem.value_dim);
+    let (head_dim, value_dim) = (padded(problem.head_dim), padded(problem.value_dim));
     let form = Form::of(problem);
     let Some(tile) = tile(form) else {
         return Err(CudaError::Refused { what: format!("hopper has no tile for D {head_dim}") });
@@ -166,9 +176,9 @@ fn plan(problem: &AttentionProblem, planner: &mut Planner<'_>) -> Result<(), Cud
     let of_q = (width(head_dim), 64);
     let of_k = (width(head_dim), tile.block_keys);
     let of_v = (width(value_dim), tile.block_keys);
-    let map_q = row_map(planner, &operands.q, (queries, head_dim), of_q, dtype)?;
-    let map_k = row_map(planner, &operands.k, (keys, head_dim), of_k, dtype)?;
-    let map_v = row_map(planner, &operands.v, (keys, value_dim), of_v, dtype)?;
+    let map_q = row_map(planner, &operands.q, (queries, problem.head_dim), of_q, dtype)?;
+    let map_k = row_map(planner, &operands.k, (keys, problem.head_dim), of_k, dtype)?;
+    let map_v = row_map(planner, &operands.v, (keys, problem.value_dim), of_v, dtype)?;
     let block_queries = 64 * tile.consumers;
     let tiles =
         problem.queries.count() * problem.heads * problem.queries.longest().div_ceil(block_queries);

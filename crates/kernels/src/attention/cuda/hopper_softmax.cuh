@@ -171,6 +171,11 @@ DEVICE void transpose_quad(u32 (&w)[4], int t) {
   }
 }
 
+// Channels of a row of o in memory; those up to DV are padding.
+#ifndef DV_STORED
+#define DV_STORED DV
+#endif
+
 // Writes the thread's part of o and lse; rows beyond the sequence are not written.
 DEVICE void write_rows(const float (&o)[DV / 2], const Rows& rows, const Tile& tile, int row, int t, int heads,
                        u16* output, float* lse) {
@@ -180,7 +185,7 @@ DEVICE void write_rows(const float (&o)[DV / 2], const Rows& rows, const Tile& t
     const float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;
     const int at = row + 8 * r;
     const bool inside = at < tile.rows;
-    u16* to = output + ((i64)(tile.token + at) * heads + tile.head) * DV + 8 * t;
+    u16* to = output + ((i64)(tile.token + at) * heads + tile.head) * DV_STORED + 8 * t;
 #pragma unroll
     for (int i = 0; i < DV / 32; i++) {
       u32 w[4];
@@ -190,7 +195,8 @@ DEVICE void write_rows(const float (&o)[DV / 2], const Rows& rows, const Tile& t
         w[j] = pack(o[from] * inverse, o[from + 1] * inverse);
       }
       transpose_quad(w, t);
-      if (inside) *reinterpret_cast<uint4*>(to + 32 * i) = make_uint4(w[0], w[1], w[2], w[3]);
+      const bool stored = DV_STORED == DV || 32 * i + 8 * t < DV_STORED;
+      if (inside && stored) *reinterpret_cast<uint4*>(to + 32 * i) = make_uint4(w[0], w[1], w[2], w[3]);
     }
     if (inside && t == 0 && lse) {
       const float value = (rows.reference[r] + log2_approximate(sum)) * 0.69314718056f;
