@@ -144,7 +144,7 @@ fn launches_that_do_not_fit(device: &Device, cuda: &Cuda) {
     let good = Launch::new([1, 1, 1], 32, 0);
     let few = Args::new().buffer(&buffer).f32(1.0);
     // SAFETY: refused before the driver sees it.
-    refused(unsafe { cuda.stream().launch("test.refused", &add, &good, &few) }, "argument");
+    refused(unsafe { cuda.stream().launch("test.refused", &add, &good, &few) }, "parameters");
     let odd = Launch::new([3, 1, 1], 32, 0).with_cluster([2, 1, 1]);
     refused(launch(cuda, &add, &odd, &buffer, 0), "cluster");
     for shape in [Launch::new([1, 1, 1], 4096, 0), Launch::new([1, 1, 1], 32, 1 << 20)] {
