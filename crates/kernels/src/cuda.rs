@@ -21,6 +21,7 @@ pub const BUNDLE: Bundle = Bundle::new(include_bytes!("cuda/bundle.bin"));
 /// What the bundle is made of: the common shapes of every op, each for the architectures it runs on.
 pub fn bundled() -> Vec<KernelSource> {
     let mut sources = crate::attention::cuda::bundled();
+    sources.extend(crate::nsa::cuda::bundled());
     // Several shapes share a kernel (the combine step has no D).
     let mut seen = std::collections::BTreeSet::new();
     sources.retain(|source| seen.insert(source.key()));

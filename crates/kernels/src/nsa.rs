@@ -4,6 +4,7 @@
 mod account;
 mod blocked;
 mod check;
+pub(crate) mod cuda;
 mod problem;
 mod reference;
 mod spec;
@@ -12,7 +13,11 @@ mod variants;
 pub use check::{SCORE_MARGIN, check_selection};
 pub use problem::{Branches, Gate, NsaProblem, Pooling};
 
-use crate::{Family, Inputs, OpError, OpSpec, Settings, TensorMap, Variant};
+use crate::cuda::CudaVariant;
+use crate::{
+    ChoiceTable, Family, Inputs, OpError, OpSpec, Preference, Settings, TensorMap, Variant,
+};
+use device::Capabilities;
 
 /// The op `nsa`.
 #[derive(Debug, Clone, Copy)]
@@ -22,6 +27,15 @@ impl Family for NsaOp {
     type Problem = NsaProblem;
     const SPEC: &'static OpSpec = &spec::SPEC;
     const VARIANTS: &'static [Variant<NsaProblem>] = variants::VARIANTS;
+    const CUDA: &'static [CudaVariant<NsaProblem>] = cuda::VARIANTS;
+
+    fn preferred(problem: &NsaProblem, here: &Capabilities) -> Vec<Preference> {
+        here.cuda.as_ref().map(|_| cuda::preferred(problem)).unwrap_or_default()
+    }
+
+    fn choice_tables() -> Vec<ChoiceTable> {
+        cuda::choice_tables()
+    }
 
     fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<NsaProblem, OpError> {
         NsaProblem::parse(inputs, settings)

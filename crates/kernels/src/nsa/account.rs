@@ -39,6 +39,7 @@ impl Problem for NsaProblem {
             if needed {
                 flops += 2.0 * size * compressed * self.heads as f64;
                 flops += match self.pooling {
+                    _ if self.given_compressed.is_some() => 0.0,
                     Pooling::Mean => pooled * size,
                     Pooling::Learned => 2.0 * pooled * size * size,
                 };
@@ -52,12 +53,25 @@ impl Problem for NsaProblem {
         let (d, dv) = (self.head_dim as f64, self.value_dim as f64);
         let gates = [self.branches.compressed, self.branches.selected, self.branches.window];
         let gates = gates.into_iter().filter(|gate| *gate).count() as f64;
-        let stored =
-            queries * self.heads as f64 * (d + dv + gates) + keys * self.kv_heads as f64 * (d + dv);
+        let kv_heads = self.kv_heads as f64;
+        let mut read = keys * kv_heads;
+        let mut given_tokens = 0.0;
+        if self.given_compressed.is_some() {
+            // Only what is selected or in a window is read of the keys, each token once at most.
+            let window = |(_, t): (usize, i64)| (self.window as f64).min((t + 1).max(0) as f64);
+            let window =
+                if self.branches.window { self.positions().map(window).sum() } else { 0.0 };
+            read = read.min(self.selected_tokens as f64 + window * kv_heads);
+            let blocks = self.keys.iter().map(|keys| self.compressed_tokens(keys.len()));
+            given_tokens = blocks.sum::<usize>() as f64 * kv_heads;
+        }
+        let compressed = given_tokens * (d + if self.branches.compressed { dv } else { 0.0 });
+        let stored = queries * self.heads as f64 * (d + dv + gates) + read * (d + dv) + compressed;
         let given = if self.given_blocks { self.select_count } else { 0 };
         let integers = queries * (self.kv_heads * (self.select_count + 3 + given)) as f64;
         let learned = match self.pooling {
             Pooling::Mean => 0.0,
+            Pooling::Learned if self.given_compressed.is_some() => 0.0,
             Pooling::Learned => (self.kv_heads * self.compress_block) as f64 * (d * d + dv * dv),
         };
         (stored + learned) * self.dtype.bytes() as f64 + integers * DType::I32.bytes() as f64

@@ -16,7 +16,7 @@ use crate::floats::{elements, elements_mut, floats};
 use crate::{Inputs, TensorMap};
 use block::{Block, Context, Scratch, Tile};
 use device::{Device, Isa, SharedMut};
-use pool::pool;
+use pool::{Pooled, pool};
 use std::ops::Range;
 use stored::{Stored, StoredMut};
 
@@ -33,11 +33,14 @@ pub(super) fn run(
     outputs: &mut TensorMap,
 ) {
     let (d, dv) = (problem.head_dim, problem.value_dim);
-    let pooled = |names, size| pool(isa, problem, inputs, device, names, size);
-    let compressed_keys =
-        problem.scores_compressed().then(|| pooled(["k", "cmp_k_weight", "cmp_k_pos"], d));
-    let compressed_values =
-        problem.branches.compressed.then(|| pooled(["v", "cmp_v_weight", "cmp_v_pos"], dv));
+    let pooled = |given: &str, names, size| match inputs.get(given) {
+        Some(tensor) => Pooled::given(problem, tensor, size),
+        None => pool(isa, problem, inputs, device, names, size),
+    };
+    let keys = || pooled("k_cmp", ["k", "cmp_k_weight", "cmp_k_pos"], d);
+    let values = || pooled("v_cmp", ["v", "cmp_v_weight", "cmp_v_pos"], dv);
+    let compressed_keys = problem.scores_compressed().then(keys);
+    let compressed_values = problem.branches.compressed.then(values);
 
     // Outputs leave the map for the launch so that each can be borrowed for writing.
     let mut o = outputs.remove("o");

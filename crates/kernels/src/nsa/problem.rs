@@ -1,5 +1,5 @@
 use super::spec::{GATES, POOLINGS};
-use crate::{DType, Dim, Inputs, OpError, Sequences, Settings};
+use crate::{DType, Dim, Inputs, OpError, Sequences, Settings, Tensor};
 
 const OP: &str = "nsa";
 /// Keeps products of sizes and positions far from overflow.
@@ -81,6 +81,8 @@ pub struct NsaProblem {
     pub overlap: bool,
     /// The selection was given as `block_indices`.
     pub given_blocks: bool,
+    /// Compressed tokens were given as `k_cmp` and `v_cmp`, a cache between decode steps: the wider of their types.
+    pub given_compressed: Option<DType>,
     /// Tokens that the selected branch reads, over all queries and key heads.
     pub selected_tokens: u64,
 }
@@ -225,9 +227,11 @@ impl NsaProblem {
             gate,
             overlap,
             given_blocks: given.is_some(),
+            given_compressed: inputs.get("k_cmp").map(Tensor::dtype),
             selected_tokens: 0,
         };
         problem.check_pooling(inputs)?;
+        problem.check_compressed(inputs)?;
         problem.selected_tokens = problem.count_selected(inputs)?;
         Ok(problem)
     }
@@ -244,6 +248,9 @@ impl NsaProblem {
                 if self.pooling == Pooling::Mean {
                     return Err(inputs.value_error(name, "needs `pooling=learned`"));
                 }
+                if self.given_compressed.is_some() {
+                    return Err(inputs.value_error(name, "is not read where `k_cmp` is given"));
+                }
                 f32_or(inputs, name, self.dtype)?;
             }
             if inputs.get(position).is_some() {
@@ -251,6 +258,7 @@ impl NsaProblem {
             }
             // Values are pooled for their branch only; keys also to select.
             let needed = self.pooling == Pooling::Learned
+                && self.given_compressed.is_none()
                 && if letter == "D" { self.scores_compressed() } else { self.branches.compressed };
             if inputs.get(weight).is_some() {
                 let rows = Dim::fixed(rows, self.compress_block * size);
@@ -259,6 +267,43 @@ impl NsaProblem {
                 let shape = if letter == "D" { "[Hkv, l * D, D]" } else { "[Hkv, l * Dv, Dv]" };
                 return Err(OpError::MissingTensor { op: OP, tensor: weight, shape });
             }
+        }
+        Ok(())
+    }
+
+    /// `k_cmp` and `v_cmp`: one row for each compressed token of the keys, so of dense sequences only.
+    fn check_compressed(&mut self, inputs: Inputs<'_>) -> Result<(), OpError> {
+        let sides = [("k_cmp", self.head_dim, "D"), ("v_cmp", self.value_dim, "Dv")];
+        let given = sides.into_iter().filter(|(name, ..)| inputs.get(name).is_some());
+        for (name, size, letter) in given {
+            if self.given_compressed.is_none() {
+                return Err(inputs.value_error(name, "needs `k_cmp` beside it"));
+            }
+            let Some((batch, tokens)) = self.keys.batch_and_tokens() else {
+                return Err(inputs.value_error(name, "needs dense sequences, not `cu_seqlens`"));
+            };
+            if !self.scores_compressed() {
+                let what =
+                    "needs a branch that reads compressed tokens: `g_cmp`, or `g_slc` that selects";
+                return Err(inputs.value_error(name, what));
+            }
+            let count = Dim::fixed("Nc", self.compressed_tokens(tokens));
+            let rest = [count, Dim::fixed("Hkv", self.kv_heads), Dim::fixed(letter, size)];
+            inputs.dims(name, [Dim::fixed("B", batch), rest[0], rest[1], rest[2]])?;
+            f32_or(inputs, name, self.dtype)?;
+            if inputs.tensor(name).dtype() == DType::F32 {
+                self.given_compressed = Some(DType::F32);
+            }
+        }
+        if self.given_compressed.is_some()
+            && self.branches.compressed
+            && inputs.get("v_cmp").is_none()
+        {
+            return Err(OpError::MissingTensor {
+                op: OP,
+                tensor: "v_cmp",
+                shape: "[B, Nc, Hkv, Dv]",
+            });
         }
         Ok(())
     }

@@ -74,6 +74,8 @@ struct Tensors {
     gates: [Option<Vec<f64>>; 3],
     given: Option<Vec<f64>>,
     pooling: [Option<Vec<f64>>; 4],
+    /// [B, Nc, Hkv, D] and [B, Nc, Hkv, Dv]
+    compressed: [Option<Vec<f64>>; 2],
 }
 
 fn solve(
@@ -89,6 +91,7 @@ fn solve(
         gates: ["g_cmp", "g_slc", "g_swa"].map(read),
         given: read("block_indices"),
         pooling: ["cmp_k_weight", "cmp_k_pos", "cmp_v_weight", "cmp_v_pos"].map(read),
+        compressed: ["k_cmp", "v_cmp"].map(read),
     };
     let (group, n) = (problem.group(), problem.select_count);
     let mut o = vec![0f64; problem.queries.total() * problem.heads * problem.value_dim];
@@ -150,12 +153,26 @@ fn head(problem: &NsaProblem, tensors: &Tensors, keys: Range<usize>, kv_head: us
     let values_here = vectors(&tensors.v, problem.value_dim);
     // What no branch asks for is not computed: its weights may not be there.
     let none = Vectors::new();
-    let compressed_keys = if problem.scores_compressed() {
+    let [given_keys, given_values] = &tensors.compressed;
+    let given = |from: &Vec<f64>, size: usize| -> Vectors {
+        // Only dense sequences have given ones: as many rows each.
+        let rows = problem.compressed_tokens(keys.len());
+        let sequence = if keys.is_empty() { 0 } else { keys.start / keys.len() };
+        let tokens = sequence * rows..(sequence + 1) * rows;
+        tokens
+            .map(|token| from[(token * problem.kv_heads + kv_head) * size..][..size].to_vec())
+            .collect()
+    };
+    let compressed_keys = if let Some(from) = given_keys {
+        given(from, problem.head_dim)
+    } else if problem.scores_compressed() {
         pool(&keys_here, key_weight, key_positions)
     } else {
         none.clone()
     };
-    let compressed_values = if problem.branches.compressed {
+    let compressed_values = if let Some(from) = given_values {
+        given(from, problem.value_dim)
+    } else if problem.branches.compressed {
         pool(&values_here, value_weight, value_positions)
     } else {
         none

@@ -45,6 +45,13 @@ pub(super) const SPEC: OpSpec = OpSpec {
             false,
             "i32 blocks to select, -1 for none; absent: the op selects",
         ),
+        tensor(
+            "k_cmp",
+            "[B, Nc, Hkv, D]",
+            false,
+            "compressed keys of a cache; absent: pooled from k",
+        ),
+        tensor("v_cmp", "[B, Nc, Hkv, Dv]", false, "compressed values, beside k_cmp"),
         tensor("cmp_k_weight", "[Hkv, l * D, D]", false, "learned pooling of keys"),
         tensor("cmp_v_weight", "[Hkv, l * Dv, Dv]", false, "learned pooling of values"),
         tensor("cmp_k_pos", "[Hkv, l, D]", false, "added to the keys of a block before pooling"),

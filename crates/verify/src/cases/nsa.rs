@@ -8,6 +8,7 @@ pub(super) fn cases() -> Vec<Case> {
     fla(&mut list);
     paper(&mut list);
     selection(&mut list);
+    caches(&mut list);
     edges(&mut list);
     let call = Nsa::new(40, 150).heads(8, 2).blocks(8, 4, 16, 4).set("window", 20);
     list.property(Quick, "property/same-bits", F32_BF16, Property::SameBits, &call);
@@ -83,6 +84,22 @@ fn selection(list: &mut List) {
     list.add(Quick, "edge/sharp-scores", F32, &base().set("scale", 3));
 }
 
+/// Decode steps whose compressed tokens are kept between steps, and so given.
+fn caches(list: &mut List) {
+    let cache = |queries, keys| Nsa { cache: true, ..Nsa::new(queries, keys) };
+    let fla = cache(1, 700).heads(16, 1).dims(64, 64).aligned(32).set("select_count", 4);
+    list.add(Quick, "cache/decode-tq1-tk700", ALL, &fla);
+    list.add(Standard, "cache/decode-b3-tq1-tk700", F32_BF16, &fla.clone().batch(3).heads(32, 2));
+    let paper = cache(3, 1300).dims(192, 128).heads(64, 4);
+    list.add(Quick, "cache/paper-hq64-hkv4-tq3", F32_BF16, &paper);
+    let long = cache(1, 9000).dims(128, 128).heads(64, 4).aligned(64);
+    list.add(Standard, "cache/decode-hq64-hkv4-tk9000", BF16, &long.clone().branches("cs"));
+    list.add(Standard, "cache/decode-window", BF16, &long);
+    list.add(Quick, "cache/only-to-select", ALL, &cache(2, 170).branches("s"));
+    list.add(Quick, "cache/no-compressed-token", F32_BF16, &cache(3, 20));
+    list.add(Standard, "cache/only-compressed", F32_BF16, &cache(70, 333).branches("c"));
+}
+
 fn edges(list: &mut List) {
     let base = |queries, keys| Nsa::new(queries, keys).heads(4, 2).dims(20, 12).blocks(8, 4, 16, 4);
     list.add(Quick, "edge/t1", ALL, &base(1, 1));
@@ -118,8 +135,11 @@ struct Nsa {
     /// Letters of the branches present: `c`, `s`, `w`.
     branches: &'static str,
     learned: bool,
-    /// l, which weights of a learned pooling depend on.
+    /// Compressed tokens are given.
+    cache: bool,
+    /// l and d, which weights of a learned pooling depend on.
     compress_block: usize,
+    compress_stride: usize,
     /// Blocks of every query.
     given: Option<Vec<i32>>,
     /// Every key is the same vector.
@@ -140,7 +160,9 @@ impl Nsa {
             value_dim: 32,
             branches: "csw",
             learned: false,
+            cache: false,
             compress_block: 32,
+            compress_stride: 16,
             given: None,
             equal_keys: false,
             settings: Settings::new(),
@@ -176,14 +198,14 @@ impl Nsa {
     fn blocks(self, compress: usize, stride: usize, select: usize, count: usize) -> Self {
         let set = self.set("compress_block", compress).set("compress_stride", stride);
         let set = set.set("select_block", select).set("select_count", count);
-        Self { compress_block: compress, ..set }
+        Self { compress_block: compress, compress_stride: stride, ..set }
     }
 
     /// l = d = l', importance block by block.
     fn aligned(self, block: usize) -> Self {
         let set = self.set("compress_block", block).set("compress_stride", block);
         let set = set.set("select_block", block).set("overlap", false);
-        Self { compress_block: block, ..set }
+        Self { compress_block: block, compress_stride: block, ..set }
     }
 }
 
@@ -220,6 +242,15 @@ impl Call for Nsa {
             let count = shape.iter().product();
             let values: Vec<i32> = blocks.iter().copied().cycle().take(count).collect();
             put("block_indices", Tensor::new(&shape, values));
+        }
+        if self.cache {
+            let blocks = self.keys.checked_sub(self.compress_block);
+            let rows = [self.batch, blocks.map_or(0, |rest| rest / self.compress_stride + 1)];
+            put("k_cmp", draw.normals(&shape(&rows, &[self.kv_heads, self.dim]), dtype, 0.3));
+            if self.branches.contains('c') {
+                let size = [self.kv_heads, self.value_dim];
+                put("v_cmp", draw.normals(&shape(&rows, &size), dtype, 0.3));
+            }
         }
         let mut settings = self.settings.clone();
         if self.learned {

@@ -2,10 +2,10 @@
 
 use super::stored::Stored;
 use super::tile::{Lanes, Left, multiply};
-use crate::Inputs;
 use crate::cpu::simd::{Simd, SimdKernel, dispatch};
 use crate::floats::floats;
 use crate::nsa::{NsaProblem, Pooling};
+use crate::{Inputs, Tensor};
 use device::{Device, Isa, SharedMut};
 use std::borrow::Cow;
 use std::ops::Range;
@@ -32,6 +32,24 @@ impl Pooled {
         let count = (self.starts[sequence + 1] - start) / self.kv_heads;
         let first = start + head * count;
         first * self.size..(first + count) * self.size
+    }
+
+    /// Those that were given as `[B, Nc, Hkv, size]`: each head's side by side, in float32.
+    pub(super) fn given(problem: &NsaProblem, tensor: &Tensor, size: usize) -> Self {
+        let kv_heads = problem.kv_heads;
+        let from = floats(tensor);
+        let counts = problem.keys.iter().map(|keys| problem.compressed_tokens(keys.len()));
+        let mut starts = vec![0];
+        let mut values = Vec::with_capacity(from.len());
+        for (sequence, count) in counts.enumerate() {
+            let first = starts[sequence];
+            starts.push(first + count * kv_heads);
+            for head in 0..kv_heads {
+                let rows = (0..count).map(|token| first + token * kv_heads + head);
+                rows.for_each(|row| values.extend_from_slice(&from[row * size..][..size]));
+            }
+        }
+        Self { values, size, kv_heads, starts }
     }
 
     /// `[Nc, size]` of one sequence and key head.

@@ -1,0 +1,217 @@
+// What the kernels of nsa share: where sequences lie, numbers and gates as they are stored, and the steps of an online
+// softmax over tiles in shared memory (scores, weights, output), with 16 heads of one query as the 16 rows of a product.
+//
+// Stands behind ampere.cuh. Macros: D, DV (default D), DTYPE.
+
+#ifndef DV
+#define DV D
+#endif
+#define STORAGE_IS_bf16 1
+#define STORAGE_IS_f16 0
+#define JOIN_TOKENS(a, b) a##b
+#define JOIN(a, b) JOIN_TOKENS(a, b)
+
+constexpr bool BRAIN_FLOAT = JOIN(STORAGE_IS_, DTYPE) == 1;
+constexpr float TO_BASE2 = 1.44269504f;
+constexpr int HEAD_ROWS = 16;  // heads of one query that a product takes
+
+// ---- Sequences: dense [B, T, ..], or packed [total, ..] with offsets [B + 1].
+struct Sequence {
+  int q_start, queries, k_start, keys;
+};
+
+DEVICE Sequence sequence_at(int index, const int* cu_q, const int* cu_k, int tq, int tk) {
+  Sequence s;
+  s.q_start = cu_q != nullptr ? cu_q[index] : index * tq;
+  s.queries = cu_q != nullptr ? cu_q[index + 1] - s.q_start : tq;
+  s.k_start = cu_k != nullptr ? cu_k[index] : index * tk;
+  s.keys = cu_k != nullptr ? cu_k[index + 1] - s.k_start : tk;
+  return s;
+}
+
+// Compressed tokens that a query at `position` sees: those that end at or before it.
+DEVICE int compressed_before(int position, int block, int stride) {
+  return position + 1 < block ? 0 : (position + 1 - block) / stride + 1;
+}
+
+// The first row of a sequence's compressed tokens: rows_each of every sequence, or 0 for those of compress.cu.
+DEVICE i64 compressed_row(const Sequence& here, int index, int stride, int rows_each) {
+  return rows_each > 0 ? (i64)index * rows_each : here.k_start / stride;
+}
+
+// ---- Numbers.
+DEVICE float to_float(u16 x) {
+  if constexpr (BRAIN_FLOAT) return __int_as_float((int)x << 16);
+  float y;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));
+  return y;
+}
+
+DEVICE u16 to_storage(float x) { return (u16)pack(x, 0.0f); }
+
+// An element of a tensor that is stored as float32 or like the others.
+DEVICE float number_at(const void* from, i64 at, bool f32) {
+  return f32 ? ((const float*)from)[at] : to_float(((const u16*)from)[at]);
+}
+
+// ---- Gates: tensors [B, Tq, HQ], null where the branch is absent; bit b of `f32` says how branch b's is stored.
+struct Gates {
+  const void *compressed, *selected, *window;
+  int f32;
+  int kind;  // 0: values, 1: logits of a sigmoid, 2: logits of a softmax over the branches that are there
+};
+
+DEVICE float gate_of(const Gates& gates, int branch, i64 at) {
+  const void* all[3] = {gates.compressed, gates.selected, gates.window};
+  float raw[3], largest = -INFINITE;
+#pragma unroll
+  for (int b = 0; b < 3; b++) {
+    raw[b] = all[b] != nullptr && (gates.kind == 2 || b == branch) ? number_at(all[b], at, gates.f32 >> b & 1) : -INFINITE;
+    largest = fmaxf(largest, raw[b]);
+  }
+  const float own = branch == 0 ? raw[0] : branch == 1 ? raw[1] : raw[2];
+  if (gates.kind == 0) return own;
+  if (gates.kind == 1) return 1.0f / (1.0f + exp2_approximate(-own * TO_BASE2));
+  float sum = 0.0f;
+#pragma unroll
+  for (int b = 0; b < 3; b++) sum += exp2_approximate((raw[b] - largest) * TO_BASE2);
+  return exp2_approximate((own - largest) * TO_BASE2) / sum;
+}
+
+// ---- Tiles. A warp owns TILES x 16 rows; a tile in shared memory has PAIRS x 16 keys.
+//
+// Lane l holds of a 16 x 8 result the rows l / 4 ([0], [1]) and that + 8 ([2], [3]), columns l % 4 * 2 and the next.
+
+// s += q k^T.
+template <int TILES, int PAIRS>
+DEVICE void add_scores(float (&s)[TILES][PAIRS * 2][4], u32 query_lane, u32 key_lane) {
+#pragma unroll
+  for (int step = 0; step < Rows<D>::padded / 16; step++) {
+    u32 a[TILES][4];
+#pragma unroll
+    for (int m = 0; m < TILES; m++) {
+      load_matrix_x4(a[m], m * 16 * Rows<D>::stride + Rows<D>::advance(query_lane, step));
+    }
+#pragma unroll
+    for (int n = 0; n < PAIRS; n++) {
+      u32 b[4];
+      load_matrix_x4(b, n * 16 * Rows<D>::stride + Rows<D>::advance(key_lane, step));
+#pragma unroll
+      for (int m = 0; m < TILES; m++) {
+        multiply(s[m][n * 2], a[m], b[0], b[1]);
+        multiply(s[m][n * 2 + 1], a[m], b[2], b[3]);
+      }
+    }
+  }
+}
+
+// Scores at and behind `limit` of this row tile are not seen; column 0 of the tile is key 0.
+template <int PAIRS>
+DEVICE void mask_behind(float (&s)[PAIRS * 2][4], int limit, int lane) {
+  const int here = limit - lane % 4 * 2;
+#pragma unroll
+  for (int n = 0; n < PAIRS * 2; n++) {
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+      if (n * 8 + e % 2 >= here) s[n][e] = -INFINITE;
+    }
+  }
+}
+
+template <int PAIRS>
+DEVICE void multiply_all(float (&s)[PAIRS * 2][4], float by) {
+#pragma unroll
+  for (int n = 0; n < PAIRS * 2; n++) {
+#pragma unroll
+    for (int e = 0; e < 4; e++) s[n][e] *= by;
+  }
+}
+
+// Turns scores into weights 2^(s * factor - maximum * factor) and keeps maximum and sum (this lane's part) of each row;
+// `fade` is what earlier sums and outputs of the row are multiplied by.
+template <int PAIRS>
+DEVICE void soften(float (&s)[PAIRS * 2][4], float (&maximum)[2], float (&sum)[2], float (&fade)[2], float factor) {
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    float largest = maximum[half];
+#pragma unroll
+    for (int n = 0; n < PAIRS * 2; n++) largest = fmaxf(largest, fmaxf(s[n][half * 2], s[n][half * 2 + 1]));
+    largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, 1));
+    largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, 2));
+    // A row that has seen nothing yet keeps weights of 0: -inf - 0, not -inf - -inf.
+    const float center = largest == -INFINITE ? 0.0f : largest * factor;
+    fade[half] = exp2_approximate(maximum[half] * factor - center);
+    maximum[half] = largest;
+    sum[half] *= fade[half];
+#pragma unroll
+    for (int n = 0; n < PAIRS * 2; n++) {
+#pragma unroll
+      for (int e = 0; e < 2; e++) {
+        s[n][half * 2 + e] = exp2_approximate(s[n][half * 2 + e] * factor - center);
+        sum[half] += s[n][half * 2 + e];
+      }
+    }
+  }
+}
+
+// output = output * fade + weights v.
+template <int TILES, int PAIRS>
+DEVICE void add_output(float (&output)[TILES][Rows<DV>::padded / 8][4], const float (&s)[TILES][PAIRS * 2][4],
+                       const float (&fade)[TILES][2], u32 value_lane) {
+#pragma unroll
+  for (int m = 0; m < TILES; m++) {
+#pragma unroll
+    for (int n = 0; n < Rows<DV>::padded / 8; n++) {
+#pragma unroll
+      for (int e = 0; e < 4; e++) output[m][n][e] *= fade[m][e / 2];
+    }
+  }
+#pragma unroll
+  for (int step = 0; step < PAIRS; step++) {
+    u32 a[TILES][4];
+#pragma unroll
+    for (int m = 0; m < TILES; m++) {
+      a[m][0] = pack(s[m][step * 2][0], s[m][step * 2][1]);
+      a[m][1] = pack(s[m][step * 2][2], s[m][step * 2][3]);
+      a[m][2] = pack(s[m][step * 2 + 1][0], s[m][step * 2 + 1][1]);
+      a[m][3] = pack(s[m][step * 2 + 1][2], s[m][step * 2 + 1][3]);
+    }
+#pragma unroll
+    for (int n = 0; n < Rows<DV>::padded / 16; n++) {
+      u32 b[4];
+      load_matrix_x4_transposed(b, step * 16 * Rows<DV>::stride + Rows<DV>::advance(value_lane, n));
+#pragma unroll
+      for (int m = 0; m < TILES; m++) {
+        multiply(output[m][n * 2], a[m], b[0], b[1]);
+        multiply(output[m][n * 2 + 1], a[m], b[2], b[3]);
+      }
+    }
+  }
+}
+
+// A row's sum over the four lanes that share it.
+DEVICE float row_sum(float part) {
+  part += __shfl_xor_sync(0xffffffff, part, 1);
+  return part + __shfl_xor_sync(0xffffffff, part, 2);
+}
+
+// Writes this lane's part of a row of o, times `by`, or adds it to what is there.
+DEVICE void write_row(u16* row, const float (&output)[Rows<DV>::padded / 8][4], int half, float by, bool add, int lane) {
+#pragma unroll
+  for (int n = 0; n < Rows<DV>::padded / 8; n++) {
+    const int column = n * 8 + lane % 4 * 2;
+    if (Rows<DV>::padded != DV && column >= DV) continue;
+    float low = output[n][half * 2] * by, high = output[n][half * 2 + 1] * by;
+    if (DV % 2 == 0) {
+      if (add) {
+        const u32 there = *(const u32*)(row + column);
+        low += to_float((u16)there);
+        high += to_float((u16)(there >> 16));
+      }
+      *(u32*)(row + column) = pack(low, high);
+    } else {
+      row[column] = to_storage(low + (add ? to_float(row[column]) : 0.0f));
+      if (column + 1 < DV) row[column + 1] = to_storage(high + (add ? to_float(row[column + 1]) : 0.0f));
+    }
+  }
+}

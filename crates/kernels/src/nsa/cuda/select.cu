@@ -1,0 +1,123 @@
+// The blocks that each query of nsa reads: the n most important ones with the forced ones, or those that were given.
+//
+// A warp takes one query against one key head. Importance of block j: the sum over compressed tokens i, in rising order,
+// of |[i d, i d + l) intersect [j l', (j + 1) l')| / d * p[i], p[i] being p_sum of compressed.cu added up over the slabs. The
+// largest is taken n times, the lower of equals first; forced blocks are larger than all.
+//
+// indices [.., Hkv, n] gets the blocks, ascending, then -1. reads [.., Hkv, 3] gets a 0 for each branch whose bit is
+// set in zero_reads, as no other kernel will count there.
+//
+// bits [B, Hkv, most_blocks, chunk_tokens / 32], or null: bit i of a block's row is set where query i of the chunk reads it;
+// all were 0 (each bit is set once, so no order shows).
+//
+// mode 0: nothing is selected, all -1. 1: by importance. 2: as given [.., Hkv, n]: a set, where -1 and blocks
+// behind the query mean none.
+//
+// Launch: grid (ceil(chunk_tokens * Hkv / WARPS), 1, B), block 32 * WARPS, dynamic shared memory
+// WARPS * most_blocks * 4 bytes, most_blocks = blocks of the longest sequence, at least 1. Macros: D (unused), DTYPE, WARPS.
+
+constexpr u32 TAKEN = 0, LEAST = 1, FORCED = 0xffffffff;
+
+DEVICE u32 warp_max(u32 x) {
+  u32 y;
+  asm volatile("redux.sync.max.u32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
+  return y;
+}
+
+DEVICE u32 warp_min(u32 x) {
+  u32 y;
+  asm volatile("redux.sync.min.u32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
+  return y;
+}
+
+extern "C" __global__ void __launch_bounds__(WARPS * 32)
+    nsa_select(const float* __restrict__ p_sum, const int* __restrict__ given, int* __restrict__ indices,
+               int* __restrict__ reads, const int* __restrict__ cu_q, const int* __restrict__ cu_k, int tq, int tk,
+               int kv_heads, int slabs, int mode, int zero_reads, int block, int stride, int select_block,
+               int select_count, int initial_blocks, int local_blocks, int chunk_first, int chunk_tokens, int p_stride,
+               int most_blocks, u32* __restrict__ bits) {
+  extern __shared__ u32 shared_keys[];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int item = blockIdx.x * WARPS + warp;
+  const int in_chunk = item / kv_heads, kv_head = item % kv_heads;
+  const Sequence here = sequence_at(blockIdx.z, cu_q, cu_k, tq, tk);
+  const int token = chunk_first + in_chunk;
+  if (in_chunk >= chunk_tokens || token >= here.queries) return;
+  const int position = token + here.keys - here.queries;
+  const i64 row = (i64)(here.q_start + token) * kv_heads + kv_head;
+  if (lane < 3 && (zero_reads >> lane & 1)) reads[row * 3 + lane] = 0;
+  int* to = indices + row * select_count;
+  u32* keys = shared_keys + (i64)warp * most_blocks;
+  const int blocks = mode == 0 || position < 0 ? 0 : position / select_block + 1;
+
+  if (mode == 1 && blocks > select_count) {
+    const float* p = p_sum + (((i64)blockIdx.z * chunk_tokens + in_chunk) * kv_heads + kv_head) * slabs * p_stride;
+    const int seen = compressed_before(position, block, stride);
+    const float of_stride = 1.0f / (float)stride;
+    u32 best = TAKEN, best_at = FORCED;
+    for (int j = lane; j < blocks; j += 32) {
+      u32 key = FORCED;
+      if (j >= initial_blocks && j + local_blocks < blocks) {
+        const int start = j * select_block, end = start + select_block;
+        const int first = start < block ? 0 : (start - block) / stride + 1, last = min(seen - 1, (end - 1) / stride);
+        float sum = 0.0f;
+        for (int i = first; i <= last; i++) {
+          float weight = p[i];
+          for (int slab = 1; slab < slabs; slab++) weight += p[(i64)slab * p_stride + i];
+          const int shared_tokens = min(i * stride + block, end) - max(i * stride, start);
+          sum += (float)shared_tokens * of_stride * weight;
+        }
+        key = __float_as_uint(sum) + LEAST;
+      }
+      keys[j] = key;
+      if (key > best) {
+        best = key;
+        best_at = j;
+      }
+    }
+    // The lane that held the largest looks for its next; the others keep theirs.
+    for (int taken = 0; taken < select_count; taken++) {
+      const u32 largest = warp_max(best);
+      const u32 at = warp_min(best == largest ? best_at : FORCED);
+      if (best_at == at) {
+        keys[at] = TAKEN;
+        best = TAKEN;
+        best_at = FORCED;
+        for (int j = lane; j < blocks; j += 32) {
+          const u32 key = keys[j];
+          if (key > best) {
+            best = key;
+            best_at = j;
+          }
+        }
+      }
+      __syncwarp();
+    }
+  } else {
+    for (int j = lane; j < blocks; j += 32) keys[j] = mode == 1 ? TAKEN : LEAST;
+    __syncwarp();
+    if (mode == 2) {
+      for (int s = lane; s < select_count; s += 32) {
+        const int j = given[row * select_count + s];
+        if (j >= 0 && j < blocks) keys[j] = TAKEN;
+      }
+    }
+  }
+  __syncwarp();
+  int count = 0;
+  for (int first = 0; first < blocks; first += 32) {
+    const int j = first + lane;
+    const bool taken = j < blocks && keys[j] == TAKEN;
+    const u32 mask = __ballot_sync(0xffffffff, taken);
+    if (taken) {
+      to[count + __popc(mask & ((1u << lane) - 1))] = j;
+      if (bits != nullptr) {
+        const i64 words = chunk_tokens / 32;
+        atomicOr(bits + (((i64)blockIdx.z * kv_heads + kv_head) * most_blocks + j) * words + in_chunk / 32,
+                 1u << (in_chunk % 32));
+      }
+    }
+    count += __popc(mask);
+  }
+  for (int s = count + lane; s < select_count; s += 32) to[s] = -1;
+}
