@@ -45,7 +45,11 @@ pub const WORKLOADS: &[OpWorkloads] = &[
 ];
 
 /// The same for NVIDIA GPUs, which want larger calls.
-pub(crate) const CUDA_WORKLOADS: &[OpWorkloads] = &[("attention", attention::cuda::workloads)];
+pub(crate) const CUDA_WORKLOADS: &[OpWorkloads] = &[
+    ("attention", attention::cuda::workloads),
+    ("ssd", ssd::cuda::workloads),
+    ("conv1d", conv1d::cuda::workloads),
+];
 
 /// Values uniform in [low, high): benchmarks need realistic data, not a particular distribution, and a state of a
 /// hundred megabytes must be drawn quickly.

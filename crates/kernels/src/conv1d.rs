@@ -1,5 +1,6 @@
 //! Depthwise causal convolution over tokens, width 2 to 4. See the folder's README.
 
+pub(crate) mod cuda;
 mod direct;
 mod problem;
 mod reference;
@@ -7,6 +8,7 @@ mod variants;
 
 pub use problem::{Activation, Conv1dProblem, Layout};
 
+use crate::cuda::CudaVariant;
 use crate::{Family, Inputs, OpError, OpSpec, Settings, TensorMap, Variant};
 
 /// The op `conv1d`.
@@ -17,6 +19,7 @@ impl Family for Conv1dOp {
     type Problem = Conv1dProblem;
     const SPEC: &'static OpSpec = &problem::SPEC;
     const VARIANTS: &'static [Variant<Conv1dProblem>] = variants::VARIANTS;
+    const CUDA: &'static [CudaVariant<Conv1dProblem>] = cuda::VARIANTS;
 
     fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<Conv1dProblem, OpError> {
         Conv1dProblem::parse(inputs, settings)

@@ -6,10 +6,12 @@
 mod execution;
 mod host_bytes;
 mod planner;
+pub(crate) mod slots;
 mod variant;
 
 pub(crate) use execution::CudaExecution;
 pub use planner::Planner;
+pub(crate) use planner::int;
 pub use variant::CudaVariant;
 
 use device::cuda::{Bundle, KernelSource};
@@ -22,6 +24,9 @@ pub const BUNDLE: Bundle = Bundle::new(include_bytes!("cuda/bundle.bin"));
 pub fn bundled() -> Vec<KernelSource> {
     let mut sources = crate::attention::cuda::bundled();
     sources.extend(crate::nsa::cuda::bundled());
+    sources.extend(crate::ssd::cuda::bundled());
+    sources.extend(crate::conv1d::cuda::bundled());
+    sources.extend(slots::bundled());
     // Several shapes share a kernel (the combine step has no D).
     let mut seen = std::collections::BTreeSet::new();
     sources.retain(|source| seen.insert(source.key()));

@@ -1,6 +1,7 @@
 //! Mamba-2's state space scan (SSD): a decaying outer-product state per head. See the folder's README.
 
 mod chunk;
+pub(crate) mod cuda;
 mod decay;
 mod operands;
 mod problem;
@@ -11,7 +12,11 @@ mod variants;
 
 pub use problem::SsdProblem;
 
-use crate::{Family, Inputs, OpError, OpSpec, Settings, TensorMap, Variant};
+use crate::cuda::CudaVariant;
+use crate::{
+    ChoiceTable, Family, Inputs, OpError, OpSpec, Preference, Settings, TensorMap, Variant,
+};
+use device::Capabilities;
 
 /// The op `ssd`.
 #[derive(Debug, Clone, Copy)]
@@ -21,6 +26,15 @@ impl Family for SsdOp {
     type Problem = SsdProblem;
     const SPEC: &'static OpSpec = &problem::SPEC;
     const VARIANTS: &'static [Variant<SsdProblem>] = variants::VARIANTS;
+    const CUDA: &'static [CudaVariant<SsdProblem>] = cuda::VARIANTS;
+
+    fn preferred(problem: &SsdProblem, here: &Capabilities) -> Vec<Preference> {
+        here.cuda.as_ref().map(|here| cuda::preferred(problem, here)).unwrap_or_default()
+    }
+
+    fn choice_tables() -> Vec<ChoiceTable> {
+        cuda::choice_tables()
+    }
 
     fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<SsdProblem, OpError> {
         SsdProblem::parse(inputs, settings)

@@ -10,6 +10,17 @@ use device::cuda::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// A size as kernels take it.
+///
+/// # Errors
+/// [`CudaError::Refused`] when it needs more than 32 bits.
+pub(crate) fn int(value: usize) -> Result<i32, CudaError> {
+    let refused = |_| CudaError::Refused {
+        what: format!("the kernels count in 32 bits, {value} is too large"),
+    };
+    i32::try_from(value).map_err(refused)
+}
+
 /// One launch of a plan.
 pub(super) struct Step {
     pub(super) name: String,
@@ -93,6 +104,11 @@ impl<'a> Planner<'a> {
     /// The shape of an input; empty when the call has none of this name.
     pub fn shape(&self, name: &str) -> &[usize] {
         self.inputs.get(name).map(Tensor::shape).unwrap_or_default()
+    }
+
+    /// Whether an input is float32, as kernels take it that read a tensor in one of two types; 0 without the input.
+    pub fn is_f32(&self, name: &str) -> i32 {
+        i32::from(self.inputs.get(name).is_some_and(|tensor| tensor.dtype() == DType::F32))
     }
 
     /// An output on the GPU.

@@ -64,6 +64,11 @@ fn chunk(list: &mut List) {
     list.add(Standard, "mamba/chunk-t1000-h4-g2", F32_BF16, &model(1000, 4).groups(2));
     list.add(Full, "mamba/chunk-b2-t2048-h8", F32_BF16, &model(2048, 8).batch(2).initial());
     list.add(Standard, "granite/t512-h48-n128", BF16, &model(512, 48).initial());
+    // Long and few: kernels for GPUs cut these into segments whose states are made first, and some lie past an end.
+    let long = [700, 0, 65, 1200, 3].as_slice();
+    list.add(Standard, "mamba/varlen-long-h2", BF16, &model(0, 2).packed(long).initial());
+    let slow = Ssd { rate: (1e-5, 1e-3), ..model(1500, 1) };
+    list.add(Standard, "mamba/chunk-t1500-h1-slow", F32_BF16, &slow.initial());
     for (chunk, tier) in [(16, Quick), (64, Standard), (256, Standard), (1000, Standard)] {
         let call = model(150, 2).set("chunk_size", chunk);
         list.add(tier, &format!("mamba/chunk{chunk}-t150"), F32, &call);

@@ -1,0 +1,23 @@
+//! The causal convolution on a GPU, at the shapes of the measured peers.
+
+use super::call;
+use crate::Size;
+use crate::workloads::Workload;
+use kernels::{DType, Settings, TensorMap};
+
+pub(in crate::workloads) fn workloads(size: Size) -> Vec<Workload> {
+    let case = |case, build| Workload { case, dtype: DType::Bf16, recurrent: false, build };
+    let mut list = vec![
+        case("prefill-8192-c4352", run::<1, 8192> as fn(DType) -> _),
+        case("decode-b256-c4352", run::<256, 1>),
+    ];
+    if size == Size::Standard {
+        list.push(case("prefill-b8-8192-c4352", run::<8, 8192>));
+        list.push(case("decode-b1-c4352", run::<1, 1>));
+    }
+    list
+}
+
+fn run<const BATCH: usize, const TOKENS: usize>(dtype: DType) -> (TensorMap, Settings) {
+    call(dtype, BATCH, TOKENS)
+}

@@ -1,0 +1,25 @@
+//! The state space scan on a GPU: the heads of a Granite 4.0-H or Mamba-2 layer, at the shapes of the measured peers.
+
+use super::call;
+use crate::Size;
+use crate::workloads::Workload;
+use kernels::{DType, Settings, TensorMap};
+
+pub(in crate::workloads) fn workloads(size: Size) -> Vec<Workload> {
+    let case = |case, recurrent, build| Workload { case, dtype: DType::Bf16, recurrent, build };
+    let mut list = vec![
+        case("prefill-8192-h64", false, run::<1, 8192> as fn(DType) -> _),
+        case("decode-b256-h64", false, run::<256, 1>),
+    ];
+    if size == Size::Standard {
+        list.push(case("prefill-65536-h64", false, run::<1, 65536>));
+        list.push(case("prefill-b8-8192-h64", false, run::<8, 8192>));
+        list.push(case("decode-b1-h64", false, run::<1, 1>));
+        list.push(case("decode-b64-h64", false, run::<64, 1>));
+    }
+    list
+}
+
+fn run<const BATCH: usize, const TOKENS: usize>(dtype: DType) -> (TensorMap, Settings) {
+    call(dtype, BATCH, TOKENS, 64)
+}

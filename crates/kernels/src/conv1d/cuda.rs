@@ -1,0 +1,25 @@
+//! The causal convolution on NVIDIA GPUs: one file a variant beside its kernel. All run from compute capability 8.0 on.
+
+mod channel_first;
+mod channel_last;
+mod operands;
+mod update;
+
+use super::Conv1dProblem;
+use crate::cuda::CudaVariant;
+use device::cuda::{BundledArch, KernelSource};
+
+/// The variants, best first; each refuses what it is not for.
+pub(super) const VARIANTS: &[CudaVariant<Conv1dProblem>] =
+    &[update::VARIANT, channel_last::VARIANT, channel_first::VARIANT];
+
+/// What the bundle holds of conv1d.
+pub(crate) fn bundled() -> Vec<KernelSource> {
+    let mut sources = Vec::new();
+    for arch in BundledArch::ALL {
+        sources.extend(update::bundled(arch));
+        sources.extend(channel_last::bundled(arch));
+        sources.extend(channel_first::bundled(arch));
+    }
+    sources
+}

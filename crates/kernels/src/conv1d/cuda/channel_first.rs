@@ -1,0 +1,62 @@
+//! `channel_first`: the tokens of a channel are neighbours. The contract stands in `channel_first.cu`.
+
+use super::channel_last::rows_of_warps;
+use super::operands::{Operands, shape_macros, too_old, vector};
+use crate::DType;
+use crate::conv1d::{Conv1dProblem, Layout};
+use crate::cuda::{CudaVariant, Planner, slots};
+use device::cuda::{BundledArch, CudaCapabilities, CudaError, GpuArch, KernelSource};
+
+pub(super) const VARIANT: CudaVariant<Conv1dProblem> =
+    CudaVariant { name: "channel_first", why_not, plan };
+
+const PARTS: &[&str] = &[include_str!("../../cuda/storage.cuh"), include_str!("channel_first.cu")];
+
+/// Channels of a block, a warp each.
+const WARPS: usize = 4;
+/// Most blocks along y and z of a grid.
+const MOST: usize = 65535;
+
+fn why_not(problem: &Conv1dProblem, here: &CudaCapabilities) -> Option<String> {
+    if problem.layout != Layout::ChannelFirst {
+        return Some("needs layout=channel_first".to_owned());
+    }
+    if problem.channels > WARPS * MOST {
+        return Some(format!("needs up to {} channels, got {}", WARPS * MOST, problem.channels));
+    }
+    too_old(here)
+}
+
+fn source(dtype: DType, width: usize, vector: usize, arch: GpuArch) -> KernelSource {
+    shape_macros(KernelSource::new("conv1d_channel_first", PARTS, arch), dtype, width)
+        .define("VECTOR", vector)
+        .define("WARPS", WARPS)
+}
+
+/// Width 4, whole vectors.
+pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
+    vec![source(DType::Bf16, 4, 8, arch.arch())]
+}
+
+fn plan(problem: &Conv1dProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
+    let tokens = problem.sequences.longest();
+    let vector = vector(tokens, problem.dtype);
+    let kernel = planner.kernel(&source(problem.dtype, problem.width, vector, planner.arch()))?;
+    let operands = Operands::new(problem, planner)?;
+    let args = operands
+        .first_args()
+        .maybe(operands.state_indices.as_deref())
+        .maybe(operands.state_positions.as_deref())
+        .buffer(&operands.o)
+        .buffer(&operands.final_state)
+        .i32(operands.sequences)
+        .i32(operands.tokens)
+        .i32(operands.channels)
+        .i32(operands.state_len);
+    let args = operands.last_args(args);
+    let sequences = problem.sequences.count();
+    let along = tokens.div_ceil(32 * vector).max(1) as u32;
+    let grid = [along, problem.channels.div_ceil(WARPS) as u32, sequences.min(MOST) as u32];
+    planner.launch(kernel, rows_of_warps(grid, WARPS), args);
+    slots::hand_on(planner, &problem.slots, sequences, problem.channels * problem.state_len)
+}

@@ -1,0 +1,46 @@
+//! States that no sequence of a call uses: they are handed on as they are. The contract stands in `slots.cu`.
+
+use super::Planner;
+use super::planner::int;
+use crate::slots::StateSlots;
+use device::cuda::{Args, BundledArch, CudaError, GpuArch, KernelSource, Launch};
+
+const PARTS: &[&str] = &[include_str!("slots.cu")];
+
+fn source(arch: GpuArch) -> KernelSource {
+    KernelSource::new("copy_unused_slots", PARTS, arch)
+}
+
+/// For the bundle.
+pub(super) fn bundled() -> Vec<KernelSource> {
+    BundledArch::ALL.iter().map(|arch| source(arch.arch())).collect()
+}
+
+/// Adds the launch that copies unused slots from `initial_state` to `final_state`, where the states are a pool.
+/// `length` is the number of elements of one slot.
+///
+/// # Errors
+/// As [`Planner::kernel`].
+pub(crate) fn hand_on(
+    planner: &mut Planner<'_>,
+    slots: &StateSlots,
+    sequences: usize,
+    length: usize,
+) -> Result<(), CudaError> {
+    let Some(indices) = planner.input("state_indices")? else { return Ok(()) };
+    if slots.untouched().is_empty() {
+        return Ok(());
+    }
+    let kernel = planner.kernel(&source(planner.arch()))?;
+    let args = Args::new()
+        .buffer(&*planner.required("initial_state")?)
+        .buffer(&*planner.output("final_state")?)
+        .buffer(&indices)
+        .i32(int(sequences)?)
+        .i32(int(slots.count())?)
+        .i64(int(length)?.into());
+    let blocks = length.div_ceil(256 * 8).max(1) as u32;
+    let grid = [blocks, slots.count().min(65535) as u32, 1];
+    planner.launch(kernel, Launch::new(grid, 256, 0), args);
+    Ok(())
+}

@@ -1,0 +1,257 @@
+//! `chunk`: chunks of 64 tokens by matrix products, long sequences cut into segments where there are few. The contracts
+//! stand in `states.cu`, `combine.cu` and `chunk.cu`.
+
+use super::operands::{MOST, Operands, unfit};
+use crate::cuda::{CudaVariant, Planner, int, slots};
+use crate::ssd::SsdProblem;
+use crate::{ChoiceTable, DType};
+use device::cuda::{
+    Args, Buffer, BundledArch, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch,
+};
+use std::sync::Arc;
+
+pub(super) const VARIANT: CudaVariant<SsdProblem> = CudaVariant { name: "chunk", why_not, plan };
+
+const CHUNK: &[&str] = &[
+    include_str!("../../cuda/ampere.cuh"),
+    include_str!("../../cuda/storage.cuh"),
+    include_str!("chunk.cuh"),
+    include_str!("chunk.cu"),
+];
+const STATES: &[&str] = &[
+    include_str!("../../cuda/ampere.cuh"),
+    include_str!("../../cuda/storage.cuh"),
+    include_str!("chunk.cuh"),
+    include_str!("states.cu"),
+];
+const COMBINE: &[&str] = &[include_str!("combine.cu")];
+
+/// Tokens of a chunk, `Q` of the kernels.
+const CHUNK_TOKENS: usize = 64;
+/// Warps of a block, at most: a warp's state takes half of its registers.
+const MOST_WARPS: usize = 8;
+/// Chunks that a segment has at least: shorter ones do not pay for reading x twice.
+const SEGMENT_CHUNKS: usize = 4;
+
+/// How the work is cut: macros of `chunk.cuh`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Tile {
+    heads: usize,
+    column_tiles: usize,
+    stages: usize,
+}
+
+/// Heads of a block and stages of its loads, in the order they are tried: the first whose heads divide a group, whose
+/// warps are not too many and whose shared memory the GPU has.
+const SHAPES: &[(usize, usize)] = &[(4, 2), (2, 2), (4, 1), (2, 1), (1, 2), (1, 1)];
+
+pub(super) fn table() -> ChoiceTable {
+    let row = |(heads, stages): &(usize, usize)| vec![heads.to_string(), stages.to_string()];
+    ChoiceTable {
+        title: "block of ssd's chunk: the first row whose heads divide a group and whose shared memory the GPU has",
+        columns: &["heads", "stages"],
+        rows: SHAPES.iter().map(row).collect(),
+    }
+}
+
+/// Bytes of a row of storage elements, as `Rows` of `ampere.cuh` has them.
+fn row_bytes(columns: usize) -> usize {
+    2 * columns + if columns.is_multiple_of(64) { 0 } else { 16 }
+}
+
+impl Tile {
+    fn warps(&self, head_dim: usize) -> usize {
+        self.heads * head_dim / (16 * self.column_tiles)
+    }
+
+    /// `SHARED_BYTES` of `chunk.cuh`.
+    fn shared_bytes(&self, head_dim: usize, state_dim: usize, states_only: bool) -> usize {
+        let width = self.heads * head_dim;
+        let projections = if states_only { 1 } else { 2 };
+        let stage = CHUNK_TOKENS * (projections * row_bytes(state_dim) + row_bytes(width));
+        let loads = self.stages * stage + 2 * self.heads * 4 * CHUNK_TOKENS * 4;
+        if states_only {
+            return loads;
+        }
+        let mixes = self.heads * CHUNK_TOKENS * row_bytes(CHUNK_TOKENS);
+        let staging = self.warps(head_dim) * 16 * (32 * self.column_tiles + 16);
+        loads + mixes + staging + 4 * width
+    }
+}
+
+fn choose(problem: &SsdProblem, shared_bytes: u32) -> Option<Tile> {
+    let (head_dim, state_dim) = (problem.head_dim, problem.state_dim);
+    let fits = head_dim > 0
+        && state_dim > 0
+        && head_dim.is_multiple_of(16)
+        && state_dim.is_multiple_of(32)
+        && state_dim <= 256;
+    if !fits {
+        return None;
+    }
+    let column_tiles = if head_dim.is_multiple_of(32) && state_dim <= 128 { 2 } else { 1 };
+    let mut tiles =
+        SHAPES.iter().map(|(heads, stages)| Tile { heads: *heads, column_tiles, stages: *stages });
+    tiles.find(|tile| {
+        problem.heads_per_group().is_multiple_of(tile.heads)
+            && tile.warps(head_dim) <= MOST_WARPS
+            && tile.shared_bytes(head_dim, state_dim, false) <= shared_bytes as usize
+    })
+}
+
+fn why_not(problem: &SsdProblem, here: &CudaCapabilities) -> Option<String> {
+    if !matches!(problem.dtype, DType::Bf16 | DType::F16) {
+        return Some(format!("needs bf16 or f16 tensors, got {}", problem.dtype));
+    }
+    if problem.sequences.count() > MOST {
+        return Some(format!("needs up to {MOST} sequences, got {}", problem.sequences.count()));
+    }
+    if choose(problem, here.shared_bytes).is_none() {
+        return Some(format!(
+            "needs P a multiple of 16 up to 128 (256 where it is one of 32 and N is up to 128), N one of 32 up to \
+             256, and shared memory for both, got P {} and N {}",
+            problem.head_dim, problem.state_dim
+        ));
+    }
+    unfit(problem, here)
+}
+
+fn source(
+    (name, parts): (&'static str, &'static [&'static str]),
+    dtype: DType,
+    (head_dim, state_dim): (usize, usize),
+    tile: Tile,
+    arch: GpuArch,
+) -> KernelSource {
+    KernelSource::new(name, parts, arch)
+        .define("DTYPE", dtype)
+        .define("P", head_dim)
+        .define("N", state_dim)
+        .define("HEADS", tile.heads)
+        .define("COLUMN_TILES", tile.column_tiles)
+        .define("STAGES", tile.stages)
+        .define("STATES_ONLY", usize::from(name == STATES_KERNEL.0))
+}
+
+const CHUNK_KERNEL: (&str, &[&str]) = ("ssd_chunk", CHUNK);
+const STATES_KERNEL: (&str, &[&str]) = ("ssd_states", STATES);
+
+fn combine_source(arch: GpuArch) -> KernelSource {
+    KernelSource::new("ssd_combine", COMBINE, arch)
+}
+
+/// P 64 and N 128 with heads in fours, as the models have them.
+pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
+    let dims = (64, 128);
+    let fits = |(heads, stages): &(usize, usize)| {
+        let tile = Tile { heads: *heads, column_tiles: 2, stages: *stages };
+        (tile.shared_bytes(dims.0, dims.1, false) <= arch.shared_bytes as usize).then_some(tile)
+    };
+    let Some(tile) = SHAPES.iter().find_map(fits) else { return Vec::new() };
+    let of = |kernel| source(kernel, DType::Bf16, dims, tile, arch.arch());
+    vec![of(CHUNK_KERNEL), of(STATES_KERNEL), combine_source(arch.arch())]
+}
+
+/// Segments that the sequences are cut into: as many as give every multiprocessor a block, where whole sequences would
+/// leave half of them idle.
+fn segments(problem: &SsdProblem, tile: Tile, multiprocessors: usize) -> usize {
+    let blocks = (problem.heads / tile.heads * problem.sequences.count()).max(1);
+    let longest = problem.sequences.longest().div_ceil(CHUNK_TOKENS);
+    (multiprocessors / blocks).min(longest / SEGMENT_CHUNKS).max(1)
+}
+
+fn plan(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
+    let Some(tile) = choose(problem, planner.here().shared_bytes) else {
+        return Err(CudaError::Refused {
+            what: format!("chunk has no tile for P {}", problem.head_dim),
+        });
+    };
+    let dims = (problem.head_dim, problem.state_dim);
+    let operands = Operands::new(problem, planner)?;
+    let sequences = problem.sequences.count();
+    let segments = segments(problem, tile, planner.here().multiprocessors as usize);
+    let head_blocks = (problem.heads / tile.heads) as u32;
+    let threads = 32 * tile.warps(problem.head_dim) as u32;
+    let states = if segments > 1 {
+        Some(plan_states(problem, planner, &operands, tile, segments)?)
+    } else {
+        None
+    };
+    let kernel = source(CHUNK_KERNEL, problem.dtype, dims, tile, planner.arch());
+    let kernel = planner.kernel(&kernel)?;
+    let args = Args::new()
+        .buffer(&operands.x)
+        .buffer(&operands.dt)
+        .buffer(&operands.rate)
+        .buffer(&operands.b)
+        .buffer(&operands.c)
+        .maybe(operands.d.as_deref())
+        .maybe(operands.z.as_deref())
+        .maybe(operands.dt_bias.as_deref())
+        .maybe(operands.initial_state.as_deref())
+        .maybe(operands.cu_seqlens.as_deref())
+        .maybe(operands.state_indices.as_deref())
+        .maybe(states.as_deref())
+        .buffer(&operands.o)
+        .buffer(&operands.final_state)
+        .i32(operands.tokens)
+        .i32(operands.heads)
+        .i32(operands.groups)
+        .i32(int(segments)?);
+    let args = operands.output_settings(args);
+    let shared = tile.shared_bytes(dims.0, dims.1, false) as u32;
+    let grid = [head_blocks, segments as u32, sequences as u32];
+    planner.launch(kernel, Launch::new(grid, threads, shared), args);
+    slots::hand_on(planner, &problem.slots, sequences, problem.heads * problem.state_len())
+}
+
+/// The two launches that make the states between segments.
+fn plan_states(
+    problem: &SsdProblem,
+    planner: &mut Planner<'_>,
+    operands: &Operands,
+    tile: Tile,
+    segments: usize,
+) -> Result<Arc<Buffer>, CudaError> {
+    let dims = (problem.head_dim, problem.state_dim);
+    let sequences = problem.sequences.count();
+    let kernel = source(STATES_KERNEL, problem.dtype, dims, tile, planner.arch());
+    let kernel = planner.kernel(&kernel)?;
+    let combine = planner.kernel(&combine_source(planner.arch()))?;
+    let rows = sequences * (segments - 1) * problem.heads;
+    let states = planner.scratch(rows * problem.state_len())?;
+    let decays = planner.scratch(rows)?;
+    let args = Args::new()
+        .buffer(&operands.x)
+        .buffer(&operands.dt)
+        .buffer(&operands.rate)
+        .buffer(&operands.b)
+        .maybe(operands.dt_bias.as_deref())
+        .maybe(operands.cu_seqlens.as_deref())
+        .maybe(operands.state_indices.as_deref())
+        .buffer(&states)
+        .buffer(&decays)
+        .i32(operands.tokens)
+        .i32(operands.heads)
+        .i32(operands.groups)
+        .i32(int(segments)?);
+    let args = operands.state_settings(args);
+    let grid = [(problem.heads / tile.heads) as u32, segments as u32 - 1, sequences as u32];
+    let shared = tile.shared_bytes(dims.0, dims.1, true) as u32;
+    let threads = 32 * tile.warps(problem.head_dim) as u32;
+    planner.launch(kernel, Launch::new(grid, threads, shared), args);
+    let args = Args::new()
+        .buffer(&states)
+        .buffer(&decays)
+        .maybe(operands.initial_state.as_deref())
+        .maybe(operands.cu_seqlens.as_deref())
+        .maybe(operands.state_indices.as_deref())
+        .i32(operands.tokens)
+        .i32(operands.heads)
+        .i32(int(problem.state_len())?)
+        .i32(int(segments)?);
+    let blocks = problem.state_len().div_ceil(4 * 256) as u32;
+    let grid = [blocks, problem.heads as u32, sequences as u32];
+    planner.launch(combine, Launch::new(grid, 256, 0), args);
+    Ok(states)
+}

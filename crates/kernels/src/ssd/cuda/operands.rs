@@ -1,0 +1,106 @@
+//! What every kernel of the op is given: tensors on the GPU, and the numbers that shape the work.
+
+use crate::cuda::{Planner, int};
+use crate::ssd::SsdProblem;
+use device::cuda::{Args, Buffer, ComputeCapability, CudaCapabilities, CudaError};
+use std::sync::Arc;
+
+/// The operands of one call.
+pub(super) struct Operands {
+    pub(super) x: Arc<Buffer>,
+    pub(super) dt: Arc<Buffer>,
+    pub(super) rate: Arc<Buffer>,
+    pub(super) b: Arc<Buffer>,
+    pub(super) c: Arc<Buffer>,
+    pub(super) d: Option<Arc<Buffer>>,
+    pub(super) z: Option<Arc<Buffer>>,
+    pub(super) dt_bias: Option<Arc<Buffer>>,
+    pub(super) initial_state: Option<Arc<Buffer>>,
+    pub(super) cu_seqlens: Option<Arc<Buffer>>,
+    pub(super) state_indices: Option<Arc<Buffer>>,
+    pub(super) o: Arc<Buffer>,
+    pub(super) final_state: Arc<Buffer>,
+    pub(super) sequences: i32,
+    /// Tokens of a dense sequence, or of the longest packed one.
+    pub(super) tokens: i32,
+    pub(super) heads: i32,
+    pub(super) groups: i32,
+    pub(super) head_dim: i32,
+    dt_f32: i32,
+    rate_f32: i32,
+    d_f32: i32,
+    bias_f32: i32,
+    /// Whether D has a weight for each channel of a head.
+    d_per_channel: i32,
+    softplus: i32,
+    dt_min: f32,
+    dt_max: f32,
+}
+
+impl Operands {
+    /// Uploads the inputs.
+    pub(super) fn new(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<Self, CudaError> {
+        Ok(Self {
+            x: planner.required("x")?,
+            dt: planner.required("dt")?,
+            rate: planner.required("A")?,
+            b: planner.required("B")?,
+            c: planner.required("C")?,
+            d: planner.input("D")?,
+            z: planner.input("z")?,
+            dt_bias: planner.input("dt_bias")?,
+            initial_state: planner.input("initial_state")?,
+            cu_seqlens: planner.input("cu_seqlens")?,
+            state_indices: planner.input("state_indices")?,
+            o: planner.output("o")?,
+            final_state: planner.output("final_state")?,
+            sequences: int(problem.sequences.count())?,
+            tokens: int(problem.sequences.longest())?,
+            heads: int(problem.heads)?,
+            groups: int(problem.groups)?,
+            head_dim: int(problem.head_dim)?,
+            dt_f32: planner.is_f32("dt"),
+            rate_f32: planner.is_f32("A"),
+            d_f32: planner.is_f32("D"),
+            bias_f32: planner.is_f32("dt_bias"),
+            d_per_channel: i32::from(planner.shape("D").len() == 2),
+            softplus: i32::from(problem.dt_softplus),
+            dt_min: problem.dt_min as f32,
+            dt_max: problem.dt_max.min(f64::from(f32::MAX)) as f32,
+        })
+    }
+
+    /// The types of the small tensors that make both steps and outputs, and how steps are made: the last arguments of
+    /// the kernels that write outputs.
+    pub(super) fn output_settings(&self, args: Args) -> Args {
+        args.i32(self.dt_f32)
+            .i32(self.rate_f32)
+            .i32(self.d_f32)
+            .i32(self.bias_f32)
+            .i32(self.d_per_channel)
+            .i32(self.softplus)
+            .f32(self.dt_min)
+            .f32(self.dt_max)
+    }
+
+    /// The same for a kernel that makes states alone.
+    pub(super) fn state_settings(&self, args: Args) -> Args {
+        args.i32(self.dt_f32)
+            .i32(self.rate_f32)
+            .i32(self.bias_f32)
+            .i32(self.softplus)
+            .f32(self.dt_min)
+            .f32(self.dt_max)
+    }
+}
+
+/// Most blocks along y and z of a grid.
+pub(super) const MOST: usize = 65535;
+
+/// Why no kernel of the op runs this here.
+pub(super) fn unfit(problem: &SsdProblem, here: &CudaCapabilities) -> Option<String> {
+    if here.compute < ComputeCapability::new(8, 0) {
+        return Some(format!("needs compute capability 8.0, this GPU has {}", here.compute));
+    }
+    (problem.heads > MOST).then(|| format!("needs up to {MOST} heads, got {}", problem.heads))
+}

@@ -1,0 +1,213 @@
+// The state space scan token by token, for every GPU from sm_80 on: any P, any N, every storage type. One token is the
+// decode step (selective_state_update), which reads the state once and writes it once.
+//
+//   h <- exp(dt A) h + dt x (outer) B,  y = h C + D x,  then y * silu(z)
+//
+// A warp holds WARP_ROWS = 32 / LANES * ROWS rows of one head's state in registers as float; a row's N values lie over LANES
+// lanes in pieces of VECTOR. The next token's inputs come while one is computed.
+//
+// x, z, o [B, T, H, P], B, C [B, T, G, N], dt [B, T, H], or packed with cu_seqlens [Nseq + 1]; A, dt_bias [H],
+// D [H] or [H, P] (d_per_channel), f32 or storage; initial_state, final_state f32 [slots, H, P, N]; state_indices
+// [Nseq] or null: negative is padding, which gives o = 0 and touches no state. z, D, dt_bias, initial_state may be null.
+//
+// Launch: grid (ceil(P / (WARPS * WARP_ROWS)), H, min(sequences, 65535)); block (32 * WARPS).
+//
+// Macros: DTYPE (f32, bf16, f16), N, VECTOR (divides N; 4 f32 are 16 bytes), LANES (power of two up to 32),
+// ROWS (power of two), WARPS.
+
+#ifndef WARPS
+#define WARPS 4
+#endif
+
+constexpr int PIECES = ceil_div(N, LANES * VECTOR);  // of a row, of a lane
+constexpr int WARP_ROWS = 32 / LANES * ROWS;
+
+// Sums over the lanes of a row: each step halves the rows that a lane still works on, as long as there are several.
+// In the end sums[0 .. left) are those of rows `own` and the following ones.
+template <int count, int span>
+DEVICE void reduce(float* sums, int lane, int& own) {
+  if constexpr (span > 1) {
+    constexpr int far = span / 2;
+    if constexpr (count > 1) {
+      const bool upper = lane & far;
+#pragma unroll
+      for (int r = 0; r < count / 2; r++) {
+        const float keep = upper ? sums[r + count / 2] : sums[r], give = upper ? sums[r] : sums[r + count / 2];
+        sums[r] = keep + __shfl_xor_sync(0xffffffff, give, far);
+      }
+      own += upper ? count / 2 : 0;
+      reduce<count / 2, far>(sums, lane, own);
+    } else {
+      sums[0] += __shfl_xor_sync(0xffffffff, sums[0], far);
+      reduce<1, far>(sums, lane, own);
+    }
+  }
+}
+
+constexpr int LEFT = ROWS > LANES ? ROWS / LANES : 1;       // rows whose sums a lane ends with
+constexpr int SHARERS = LANES > ROWS ? LANES / ROWS : 1;  // lanes that end with the same row
+
+// The inputs of one token, as they come.
+struct Token {
+  Stored<VECTOR> b[PIECES], c[PIECES];
+  float x[ROWS], own_x[LEFT], z[LEFT];
+  float step;
+};
+
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
+    ssd_recurrent(const char* __restrict__ x, const void* __restrict__ dt, const void* __restrict__ rate,
+                  const char* __restrict__ b, const char* __restrict__ c, const void* __restrict__ d,
+                  const char* __restrict__ z, const void* __restrict__ dt_bias,
+                  const float* __restrict__ initial_state, const int* __restrict__ cu_seqlens,
+                  const int* __restrict__ state_indices, char* __restrict__ o, float* __restrict__ final_state,
+                  int sequences, int tokens, int heads, int groups, int head_dim, int dt_f32, int rate_f32, int d_f32,
+                  int bias_f32, int d_per_channel, int softplus, float dt_min, float dt_max) {
+  const int lane = threadIdx.x % 32, head = blockIdx.y, group = head / (heads / groups);
+  const int row_lane = lane % LANES;
+  // This lane's rows are first .. first + ROWS.
+  const int first = (blockIdx.x * WARPS + threadIdx.x / 32) * WARP_ROWS + lane / LANES * ROWS;
+  int own = 0;
+  if (first - lane / LANES * ROWS >= head_dim) return;  // whole warps
+
+  for (int sequence = blockIdx.z; sequence < sequences; sequence += gridDim.z) {
+    const i64 start = cu_seqlens != nullptr ? cu_seqlens[sequence] : (i64)sequence * tokens;
+    const int length = cu_seqlens != nullptr ? (int)(cu_seqlens[sequence + 1] - start) : tokens;
+    const int slot = state_indices != nullptr ? state_indices[sequence] : sequence;
+    if (slot < 0) {
+      if (row_lane == 0) {
+        for (int t = 0; t < length; t++) {
+          for (int r = first; r < min(first + ROWS, head_dim); r++) {
+            const float zero[1] = {0.0f};
+            Stored<1> out;
+            out.set(zero);
+            out.store(o + (((start + t) * heads + head) * head_dim + r) * ELEMENT_BYTES);
+          }
+        }
+      }
+      continue;
+    }
+
+    // ---- The state. Its loads are under way while the token's are asked for.
+    float h[ROWS][PIECES][VECTOR];
+    const i64 state = (((i64)slot * heads + head) * head_dim + first) * N;
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+#pragma unroll
+      for (int p = 0; p < PIECES; p++) {
+        const int column = (p * LANES + row_lane) * VECTOR;
+        const bool there = initial_state != nullptr && first + r < head_dim && (N % (LANES * VECTOR) == 0 || column < N);
+        const float* const at = initial_state + state + r * N + column;
+        if constexpr (VECTOR == 4) {
+          float4 four = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+          if (there) four = __ldcs((const float4*)at);
+          h[r][p][0] = four.x;
+          h[r][p][1] = four.y;
+          h[r][p][2] = four.z;
+          h[r][p][3] = four.w;
+        } else {
+#pragma unroll
+          for (int v = 0; v < VECTOR; v++) h[r][p][v] = there ? at[v] : 0.0f;
+        }
+      }
+    }
+
+    // ---- What belongs to the head.
+    // Which rows' outputs this lane ends with: the same for every token.
+    {
+      float none[ROWS] = {};
+      own = 0;
+      reduce<ROWS, LANES>(none, row_lane, own);
+    }
+    const float bias = dt_bias != nullptr ? number(dt_bias, head, bias_f32) : 0.0f;
+    const float rate2 = number(rate, head, rate_f32) * 1.44269504f;
+    float skip[LEFT];
+#pragma unroll
+    for (int l = 0; l < LEFT; l++) {
+      const int r = min(first + own + l, head_dim - 1);
+      skip[l] = d == nullptr ? 0.0f : number(d, d_per_channel ? (i64)head * head_dim + r : head, d_f32);
+    }
+
+    auto load = [&](Token& to, int t) {
+      const i64 row = (start + t) * heads + head;
+      const i64 projection = ((start + t) * groups + group) * N;
+      to.step = number(dt, row, dt_f32);
+#pragma unroll
+      for (int p = 0; p < PIECES; p++) {
+        const int column = (p * LANES + row_lane) * VECTOR;
+        if (N % (LANES * VECTOR) == 0 || column < N) {
+          to.b[p].load(b + (projection + column) * ELEMENT_BYTES);
+          to.c[p].load(c + (projection + column) * ELEMENT_BYTES);
+        } else {
+          to.b[p].clear();
+          to.c[p].clear();
+        }
+      }
+#pragma unroll
+      for (int r = 0; r < ROWS; r++) {
+        to.x[r] = number(x, row * head_dim + min(first + r, head_dim - 1), false);
+      }
+#pragma unroll
+      for (int l = 0; l < LEFT; l++) {
+        const i64 at = row * head_dim + min(first + own + l, head_dim - 1);
+        to.own_x[l] = number(x, at, false);
+        to.z[l] = z != nullptr ? number(z, at, false) : 0.0f;
+      }
+    };
+
+    Token now;
+    if (length > 0) load(now, 0);
+    for (int t = 0; t < length; t++) {
+      Token next;
+      if (t + 1 < length) load(next, t + 1);
+      float step = now.step + bias;
+      if (softplus && step <= 20.0f) step = log1pf(expf(step));
+      step = fminf(fmaxf(step, dt_min), dt_max);
+      const float decay = exp2_fast(step * rate2);
+      float sums[ROWS];
+#pragma unroll
+      for (int r = 0; r < ROWS; r++) {
+        const float weight = step * now.x[r];
+        float sum = 0.0f;
+#pragma unroll
+        for (int p = 0; p < PIECES; p++) {
+#pragma unroll
+          for (int v = 0; v < VECTOR; v++) {
+            h[r][p][v] = fmaf(weight, now.b[p].get(v), decay * h[r][p][v]);
+            sum = fmaf(h[r][p][v], now.c[p].get(v), sum);
+          }
+        }
+        sums[r] = sum;
+      }
+      own = 0;
+      reduce<ROWS, LANES>(sums, row_lane, own);
+      if (row_lane % SHARERS == 0) {
+#pragma unroll
+        for (int l = 0; l < LEFT; l++) {
+          const int r = first + own + l;
+          float result[1] = {fmaf(skip[l], now.own_x[l], sums[l])};
+          if (z != nullptr) result[0] *= silu(now.z[l]);
+          Stored<1> out;
+          out.set(result);
+          if (r < head_dim) out.store(o + (((start + t) * heads + head) * head_dim + r) * ELEMENT_BYTES);
+        }
+      }
+      now = next;
+    }
+
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+#pragma unroll
+      for (int p = 0; p < PIECES; p++) {
+        const int column = (p * LANES + row_lane) * VECTOR;
+        if (first + r >= head_dim || (N % (LANES * VECTOR) != 0 && column >= N)) continue;
+        float* const at = final_state + state + r * N + column;
+        if constexpr (VECTOR == 4) {
+          __stcs((float4*)at, make_float4(h[r][p][0], h[r][p][1], h[r][p][2], h[r][p][3]));
+        } else {
+#pragma unroll
+          for (int v = 0; v < VECTOR; v++) at[v] = h[r][p][v];
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,120 @@
+//! `recurrent`: token by token, any shape and storage type; the decode step. The contract stands in `recurrent.cu`.
+
+use super::operands::{MOST, Operands, unfit};
+use crate::DType;
+use crate::cuda::{CudaVariant, Planner, slots};
+use crate::ssd::SsdProblem;
+use device::cuda::{Args, BundledArch, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch};
+
+pub(super) const VARIANT: CudaVariant<SsdProblem> =
+    CudaVariant { name: "recurrent", why_not, plan };
+
+const PARTS: &[&str] = &[include_str!("../../cuda/storage.cuh"), include_str!("recurrent.cu")];
+
+const WARPS: usize = 4;
+/// Most values of the state that a lane holds.
+const HELD: usize = 32;
+/// Widest state whose rows fit a lane's registers.
+const WIDEST: usize = 512;
+
+/// How a row of the state lies over lanes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Tile {
+    vector: usize,
+    lanes: usize,
+    rows: usize,
+}
+
+impl Tile {
+    fn of(state_dim: usize) -> Self {
+        let vector =
+            [4, 2, 1].into_iter().find(|wide| state_dim.is_multiple_of(*wide)).unwrap_or(1);
+        let lanes = state_dim.div_ceil(vector).next_power_of_two().min(32);
+        let of_row = state_dim.div_ceil(lanes * vector) * vector;
+        let rows = [8, 4, 2, 1].into_iter().find(|rows| rows * of_row <= HELD).unwrap_or(1);
+        Self { vector, lanes, rows }
+    }
+
+    /// Rows of a block.
+    fn block_rows(&self) -> usize {
+        WARPS * (32 / self.lanes) * self.rows
+    }
+}
+
+fn why_not(problem: &SsdProblem, here: &CudaCapabilities) -> Option<String> {
+    if problem.state_dim > WIDEST {
+        return Some(format!("needs N up to {WIDEST}, got {}", problem.state_dim));
+    }
+    if problem.state_dim == 0 {
+        return Some("needs a state of one column or more".to_owned());
+    }
+    unfit(problem, here)
+}
+
+fn source(dtype: DType, state_dim: usize, arch: GpuArch) -> KernelSource {
+    let tile = Tile::of(state_dim);
+    KernelSource::new("ssd_recurrent", PARTS, arch)
+        .define("DTYPE", dtype)
+        .define("N", state_dim)
+        .define("VECTOR", tile.vector)
+        .define("LANES", tile.lanes)
+        .define("ROWS", tile.rows)
+        .define("WARPS", WARPS)
+}
+
+/// The state width of the models, as they are stored.
+pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
+    vec![source(DType::Bf16, 128, arch.arch())]
+}
+
+fn plan(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
+    let kernel = planner.kernel(&source(problem.dtype, problem.state_dim, planner.arch()))?;
+    let operands = Operands::new(problem, planner)?;
+    let args = Args::new()
+        .buffer(&operands.x)
+        .buffer(&operands.dt)
+        .buffer(&operands.rate)
+        .buffer(&operands.b)
+        .buffer(&operands.c)
+        .maybe(operands.d.as_deref())
+        .maybe(operands.z.as_deref())
+        .maybe(operands.dt_bias.as_deref())
+        .maybe(operands.initial_state.as_deref())
+        .maybe(operands.cu_seqlens.as_deref())
+        .maybe(operands.state_indices.as_deref())
+        .buffer(&operands.o)
+        .buffer(&operands.final_state)
+        .i32(operands.sequences)
+        .i32(operands.tokens)
+        .i32(operands.heads)
+        .i32(operands.groups)
+        .i32(operands.head_dim);
+    let args = operands.output_settings(args);
+    let sequences = problem.sequences.count();
+    let blocks = problem.head_dim.div_ceil(Tile::of(problem.state_dim).block_rows());
+    let grid = [blocks as u32, operands.heads as u32, sequences.min(MOST) as u32];
+    planner.launch(kernel, Launch::new(grid, 32 * WARPS as u32, 0), args);
+    slots::hand_on(planner, &problem.slots, sequences, problem.heads * problem.state_len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Tile;
+
+    #[test]
+    fn rows_lie_over_the_lanes_that_fill_them() {
+        for (state_dim, vector, lanes, rows) in [
+            (128, 4, 32, 8),
+            (256, 4, 32, 4),
+            (512, 4, 32, 2),
+            (64, 4, 16, 8),
+            (16, 4, 4, 8),
+            (20, 4, 8, 8),
+            (33, 1, 32, 8),
+            (34, 2, 32, 8),
+            (1, 1, 1, 8),
+        ] {
+            assert_eq!(Tile::of(state_dim), Tile { vector, lanes, rows }, "{state_dim}");
+        }
+    }
+}
