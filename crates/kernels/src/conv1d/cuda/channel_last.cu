@@ -17,7 +17,7 @@
 // Macros: DTYPE (f32, bf16, f16), WIDTH (2 .. 4), VECTOR (VECTOR elements are at most 16 bytes), AHEAD, WARPS.
 
 #ifndef AHEAD
-#define AHEAD 4
+#define AHEAD 8
 #endif
 #ifndef WARPS
 #define WARPS 4

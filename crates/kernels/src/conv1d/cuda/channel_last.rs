@@ -14,7 +14,7 @@ const PARTS: &[&str] = &[include_str!("../../cuda/storage.cuh"), include_str!("c
 /// Segments of a block, a warp each.
 const WARPS: usize = 4;
 /// Tokens that a thread walks, where there are so many: measured in `README.md`.
-const SEGMENT: usize = 32;
+const SEGMENT: usize = 64;
 
 fn why_not(problem: &Conv1dProblem, here: &CudaCapabilities) -> Option<String> {
     // One token of each channel is the same memory in both layouts.
@@ -33,12 +33,12 @@ fn source(dtype: DType, width: usize, vector: usize, arch: GpuArch) -> KernelSou
 
 /// Width 4, whole vectors.
 pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
-    let of = |dtype: DType| source(dtype, 4, 16 / dtype.bytes(), arch.arch());
+    let of = |dtype: DType| source(dtype, 4, 4, arch.arch());
     [DType::Bf16, DType::F16].map(of).to_vec()
 }
 
 fn plan(problem: &Conv1dProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
-    let vector = vector(problem.channels, problem.dtype);
+    let vector = vector(problem.channels, problem.dtype).min(4);
     let kernel = planner.kernel(&source(problem.dtype, problem.width, vector, planner.arch()))?;
     let operands = Operands::new(problem, planner)?;
     let args = operands

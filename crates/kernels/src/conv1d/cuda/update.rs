@@ -16,8 +16,9 @@ const PARTS: &[&str] = &[include_str!("../../cuda/storage.cuh"), include_str!("u
 const CHANNELS: usize = 128;
 /// Longest state whose rows fit the kernel's registers.
 const LONGEST_STATE: usize = 8;
-/// Warps of work per multiprocessor from which a warp takes several sequences: measured in `README.md`.
-const ENOUGH_WARPS: usize = 16;
+/// Warps of work per multiprocessor from which a warp takes several sequences. At 256 sequences of 4352 channels both
+/// tiles measure the same (`README.md`); beyond, weights would be loaded often enough to matter.
+const ENOUGH_WARPS: usize = 128;
 
 /// How the work is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
