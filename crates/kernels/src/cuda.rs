@@ -23,6 +23,7 @@ pub const BUNDLE: Bundle = Bundle::new(include_bytes!("cuda/bundle.bin"));
 /// What the bundle is made of: the common shapes of every op, each for the architectures it runs on.
 pub fn bundled() -> Vec<KernelSource> {
     let mut sources = crate::attention::cuda::bundled();
+    sources.extend(crate::kda::cuda::bundled());
     sources.extend(crate::nsa::cuda::bundled());
     sources.extend(crate::ssd::cuda::bundled());
     sources.extend(crate::conv1d::cuda::bundled());

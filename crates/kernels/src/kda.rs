@@ -1,6 +1,7 @@
 //! Kimi Delta Attention: a gated delta rule whose decay differs per key channel. See the folder's README.
 
 mod chunk;
+pub(crate) mod cuda;
 mod operands;
 mod parts;
 mod problem;
@@ -10,7 +11,11 @@ mod variants;
 
 pub use problem::{Beta, Gate, KdaProblem};
 
-use crate::{Family, Inputs, OpError, OpSpec, Settings, TensorMap, Variant};
+use crate::cuda::CudaVariant;
+use crate::{
+    ChoiceTable, Family, Inputs, OpError, OpSpec, Preference, Settings, TensorMap, Variant,
+};
+use device::Capabilities;
 
 /// The op `kda`.
 #[derive(Debug, Clone, Copy)]
@@ -20,6 +25,15 @@ impl Family for KdaOp {
     type Problem = KdaProblem;
     const SPEC: &'static OpSpec = &problem::SPEC;
     const VARIANTS: &'static [Variant<KdaProblem>] = variants::VARIANTS;
+    const CUDA: &'static [CudaVariant<KdaProblem>] = cuda::VARIANTS;
+
+    fn preferred(problem: &KdaProblem, here: &Capabilities) -> Vec<Preference> {
+        here.cuda.as_ref().map(|_| cuda::preferred(problem)).unwrap_or_default()
+    }
+
+    fn choice_tables() -> Vec<ChoiceTable> {
+        cuda::choice_tables()
+    }
 
     fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<KdaProblem, OpError> {
         problem::parse(inputs, settings)

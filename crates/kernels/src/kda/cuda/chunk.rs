@@ -1,0 +1,187 @@
+//! `chunk.hopper`: what a chunk needs besides the state, of all chunks at once, and then the state's walk over them. The
+//! contracts stand in `prepare.cu`, `package.cuh` and `walk.cu`.
+
+use super::operands::{Operands, storage_macros, too_many};
+use crate::DType;
+use crate::cuda::{CudaVariant, Planner};
+use crate::kda::KdaProblem;
+use device::cuda::{
+    Args, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch,
+};
+
+pub(super) const VARIANT: CudaVariant<KdaProblem> =
+    CudaVariant { name: "chunk.hopper", why_not, plan };
+
+const PREPARE: &[&str] = &[
+    include_str!("../../cuda/ampere.cuh"),
+    include_str!("gates.cuh"),
+    include_str!("package.cuh"),
+    include_str!("prepare_solve.cuh"),
+    include_str!("prepare_load.cuh"),
+    include_str!("prepare.cu"),
+];
+const WALK: &[&str] = &[
+    include_str!("../../cuda/hopper.cuh"),
+    include_str!("gates.cuh"),
+    include_str!("package.cuh"),
+    include_str!("walk_copy.cuh"),
+    include_str!("walk.cu"),
+];
+
+const HOPPER: ComputeCapability = ComputeCapability::new(9, 0);
+/// More would not fit the registers that hold the state.
+const LARGEST_KEY_DIM: usize = 128;
+const CHUNK: usize = 64;
+const STAGES: usize = 2;
+/// Bytes of 64 rows of 64 channels.
+const BOX_BYTES: usize = CHUNK * 128;
+/// Chunks of a sequence, at most: what a grid's y takes.
+const MOST_CHUNKS: usize = 65_535;
+
+/// `PACKAGE_BYTES` of `package.cuh`.
+fn package_bytes(key_dim: usize) -> usize {
+    let padded = key_dim.next_multiple_of(64);
+    3 * padded / 64 * BOX_BYTES + 2 * BOX_BYTES + 4 * padded
+}
+
+/// `SHARED_BYTES` of `prepare.cu`.
+fn prepare_bytes(key_dim: usize) -> usize {
+    let tiles = 12 * 16 * 2 * key_dim.next_multiple_of(64);
+    let solve = 4 * CHUNK * 68;
+    tiles.max(solve + solve / 2) + solve
+}
+
+/// `SHARED_BYTES` of `walk.cu`.
+fn walk_bytes(key_dim: usize, warpgroups: usize) -> usize {
+    let stage = package_bytes(key_dim).next_multiple_of(1024) + warpgroups * BOX_BYTES;
+    STAGES * stage + warpgroups * 4 * CHUNK * 32 + 1024
+}
+
+/// Warpgroups of a block of the walk, each with 64 value columns. Two share what a chunk brings; one a block leaves
+/// more multiprocessors something to do.
+fn warpgroups(problem: &KdaProblem, multiprocessors: u32) -> usize {
+    let heads = problem.sequences.count() * problem.value_heads;
+    let columns = problem.value_dim.div_ceil(64);
+    if columns == 1 || heads * columns <= multiprocessors as usize { 1 } else { 2 }
+}
+
+fn why_not(problem: &KdaProblem, here: &CudaCapabilities) -> Option<String> {
+    if here.compute != HOPPER {
+        return Some(format!("needs compute capability 9.0, this GPU has {}", here.compute));
+    }
+    if !matches!(problem.dtype, DType::Bf16 | DType::F16) {
+        return Some(format!("needs bf16 or f16 tensors, got {}", problem.dtype));
+    }
+    if problem.key_dim > LARGEST_KEY_DIM {
+        return Some(format!("needs K up to {LARGEST_KEY_DIM}, got {}", problem.key_dim));
+    }
+    let chunks = problem.sequences.longest().div_ceil(CHUNK);
+    if chunks > MOST_CHUNKS {
+        return Some(format!("needs up to {MOST_CHUNKS} chunks of 64 tokens, got {chunks}"));
+    }
+    too_many(problem)
+}
+
+fn prepare_source(dtype: DType, key_dim: usize, arch: GpuArch) -> KernelSource {
+    storage_macros(KernelSource::new("kda_prepare", PREPARE, arch), dtype).define("KD", key_dim)
+}
+
+fn walk_source(
+    dtype: DType,
+    (key_dim, value_dim): (usize, usize),
+    warpgroups: usize,
+    arch: GpuArch,
+) -> KernelSource {
+    storage_macros(KernelSource::new("kda_walk", WALK, arch), dtype)
+        .define("KD", key_dim)
+        .define("VD", value_dim)
+        .define("WARPGROUPS", warpgroups)
+        .define("STAGES", STAGES)
+}
+
+/// Common shapes, for the bundle.
+pub(super) fn bundled() -> Vec<KernelSource> {
+    let arch = || GpuArch::of(HOPPER);
+    let mut sources = Vec::new();
+    for dtype in [DType::Bf16, DType::F16] {
+        for dim in [64, 128] {
+            sources.push(prepare_source(dtype, dim, arch()));
+            for warpgroups in 1..=dim / 64 {
+                sources.push(walk_source(dtype, (dim, dim), warpgroups, arch()));
+            }
+        }
+    }
+    sources
+}
+
+fn plan(problem: &KdaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
+    let (key_dim, value_dim) = (problem.key_dim, problem.value_dim);
+    let prepare = planner.kernel(&prepare_source(problem.dtype, key_dim, planner.arch()))?;
+    let warpgroups = warpgroups(problem, planner.here().multiprocessors);
+    let source = walk_source(problem.dtype, (key_dim, value_dim), warpgroups, planner.arch());
+    let walk = planner.kernel(&source)?;
+    let operands = Operands::new(problem, planner)?;
+
+    let (count, heads) = (problem.sequences.count(), problem.value_heads);
+    let chunks = problem.sequences.longest().div_ceil(CHUNK);
+    // As `find_sequence` of package.cuh places them.
+    let slots = match operands.offsets {
+        Some(_) => problem.sequences.total() / CHUNK + count,
+        None => count * chunks,
+    };
+    let packages = planner.scratch(slots * heads * package_bytes(key_dim) / 4)?;
+
+    let args = Args::new()
+        .buffer(&operands.q)
+        .buffer(&operands.k)
+        .buffer(&operands.g)
+        .buffer(&operands.beta)
+        .maybe(operands.a_log.as_deref())
+        .maybe(operands.dt_bias.as_deref())
+        .buffer(&packages)
+        .maybe(operands.offsets.as_deref())
+        .maybe(operands.slots.as_deref())
+        .i32(operands.tokens)
+        .i32(problem.heads as i32)
+        .i32(heads as i32);
+    let args = operands.gates(problem, args);
+    let grid = [heads as u32, chunks as u32, count as u32];
+    planner.launch(prepare, Launch::new(grid, 128, prepare_bytes(key_dim) as u32), args);
+
+    let args = Args::new()
+        .buffer(&packages)
+        .buffer(&operands.v)
+        .maybe(operands.initial.as_deref())
+        .buffer(&operands.o)
+        .buffer(&operands.final_state)
+        .maybe(operands.offsets.as_deref())
+        .maybe(operands.slots.as_deref())
+        .i32(operands.tokens)
+        .i32(heads as i32)
+        .i32(operands.types);
+    let blocks = value_dim.div_ceil(64 * warpgroups) as u32;
+    let threads = 128 * (warpgroups as u32 + 1);
+    let launch = Launch::new(
+        [blocks, heads as u32, count as u32],
+        threads,
+        walk_bytes(key_dim, warpgroups) as u32,
+    );
+    planner.launch(walk, launch, args);
+    operands.keep_untouched(problem, planner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_what_the_kernels_declare() {
+        // Taken from the constants of package.cuh, prepare.cu and walk.cu by their compiler.
+        assert_eq!([60, 64, 128].map(package_bytes), [41_216, 41_216, 66_048]);
+        assert_eq!([64, 128].map(prepare_bytes), [43_520, 66_560]);
+        assert_eq!(
+            [(64, 1), (128, 1), (128, 2)].map(|(k, w)| walk_bytes(k, w)),
+            [109_568, 158_720, 183_296]
+        );
+    }
+}

@@ -1,0 +1,134 @@
+//! What every kda kernel is given: tensors on the GPU and the numbers that shape the work.
+
+use crate::DType;
+use crate::cuda::Planner;
+use crate::kda::{Beta, Gate, KdaProblem};
+use device::cuda::{Args, Buffer, CudaError, KernelSource, Launch};
+use std::sync::Arc;
+
+const UNTOUCHED: &[&str] = &[
+    include_str!("../../cuda/ampere.cuh"),
+    include_str!("gates.cuh"),
+    include_str!("untouched.cu"),
+];
+
+/// Sizes of a launch's y and z.
+const LARGEST_GRID: usize = 65_535;
+
+/// The operands of one call.
+pub(super) struct Operands {
+    pub(super) q: Arc<Buffer>,
+    pub(super) k: Arc<Buffer>,
+    pub(super) v: Arc<Buffer>,
+    pub(super) g: Arc<Buffer>,
+    pub(super) beta: Arc<Buffer>,
+    pub(super) a_log: Option<Arc<Buffer>>,
+    pub(super) dt_bias: Option<Arc<Buffer>>,
+    pub(super) initial: Option<Arc<Buffer>>,
+    pub(super) o: Arc<Buffer>,
+    pub(super) final_state: Arc<Buffer>,
+    /// Offsets of packed sequences.
+    pub(super) offsets: Option<Arc<Buffer>>,
+    pub(super) slots: Option<Arc<Buffer>>,
+    /// Tokens of a dense sequence, or of the longest packed one.
+    pub(super) tokens: i32,
+    /// Bits of `gates.cuh` for tensors that are not stored like q.
+    pub(super) types: i32,
+}
+
+impl Operands {
+    /// Uploads the inputs.
+    pub(super) fn new(problem: &KdaProblem, planner: &mut Planner<'_>) -> Result<Self, CudaError> {
+        let packed = problem.sequences.batch_and_tokens().is_none();
+        let is = |name, dtype| planner.dtype(name) == Some(dtype);
+        let mut types = 0;
+        for (bit, name) in ["g", "beta", "A_log", "dt_bias"].into_iter().enumerate() {
+            types |= i32::from(is(name, DType::F32)) << bit;
+        }
+        types |= i32::from(is("initial_state", DType::Bf16)) << 4;
+        let tokens = problem.sequences.longest();
+        Ok(Self {
+            q: planner.required("q")?,
+            k: planner.required("k")?,
+            v: planner.required("v")?,
+            g: planner.required("g")?,
+            beta: planner.required("beta")?,
+            a_log: planner.input("A_log")?,
+            dt_bias: planner.input("dt_bias")?,
+            initial: planner.input("initial_state")?,
+            o: planner.output("o")?,
+            final_state: planner.output("final_state")?,
+            offsets: if packed { planner.input("cu_seqlens")? } else { None },
+            slots: planner.input("state_indices")?,
+            tokens: i32::try_from(tokens).map_err(|_| CudaError::Refused {
+                what: format!("the kernels count tokens in 32 bits, {tokens} are too many"),
+            })?,
+            types,
+        })
+    }
+
+    /// Copies the slots that no sequence uses, if there are any.
+    pub(super) fn keep_untouched(
+        &self,
+        problem: &KdaProblem,
+        planner: &mut Planner<'_>,
+    ) -> Result<(), CudaError> {
+        let (Some(slots), Some(initial)) = (&self.slots, &self.initial) else { return Ok(()) };
+        if problem.slots.untouched().is_empty() {
+            return Ok(());
+        }
+        let source = KernelSource::new("kda_untouched", UNTOUCHED, planner.arch());
+        let kernel = planner.kernel(&storage_macros(source, DType::Bf16))?;
+        let elements = problem.value_heads * problem.state_len();
+        let args = Args::new()
+            .buffer(initial)
+            .buffer(&self.final_state)
+            .buffer(slots)
+            .i32(problem.sequences.count() as i32)
+            .i32(self.types)
+            .i64(elements as i64);
+        let blocks = elements.div_ceil(16 * 256).clamp(1, 64);
+        let grid = [problem.slots.count() as u32, blocks as u32, 1];
+        planner.launch(kernel, Launch::new(grid, 256, 0), args);
+        Ok(())
+    }
+
+    /// The arguments that end a kernel's list: what makes gates and strengths, and the scale.
+    pub(super) fn gates(&self, problem: &KdaProblem, args: Args) -> Args {
+        let (gate, lower_bound) = match problem.gate {
+            Gate::LogDecay => (0, 0.0),
+            Gate::Plain => (1, 0.0),
+            Gate::Safe { lower_bound } => (2, lower_bound),
+        };
+        let factor = match problem.beta {
+            Beta::AsGiven => 0.0,
+            Beta::Sigmoid { factor } => factor,
+        };
+        args.i32(gate)
+            .i32(self.types)
+            .i32(i32::from(problem.l2norm))
+            .f32(lower_bound as f32)
+            .f32(factor as f32)
+            .f32(problem.scale as f32)
+    }
+}
+
+/// Macros of `gates.cuh`. Products are always of f16.
+pub(super) fn storage_macros(source: KernelSource, dtype: DType) -> KernelSource {
+    let storage = match dtype {
+        DType::Bf16 => 0,
+        DType::F16 => 1,
+        _ => 2,
+    };
+    source.define("DTYPE", DType::F16).define("STORAGE", storage)
+}
+
+/// Why a launch cannot have this many sequences or heads.
+pub(super) fn too_many(problem: &KdaProblem) -> Option<String> {
+    for (what, count) in [("sequences", problem.sequences.count()), ("HV", problem.value_heads)] {
+        if count > LARGEST_GRID {
+            return Some(format!("needs {what} up to {LARGEST_GRID}, got {count}"));
+        }
+    }
+    None
+}

@@ -1,0 +1,40 @@
+// What prepare.cu leaves of a chunk of 64 tokens of one value head, and what walks the state reads: a package.
+//
+// All in f16, rows of 128 bytes whose 16-byte pieces are permuted (piece ^ row % 8), as ldmatrix and wgmma like them:
+//   kd   [KP / 64][64 tokens][64 channels]  k e^G                G: sum of g from the chunk's start, the token's included
+//   qd   the same                           scale q e^G
+//   ke   the same                           k e^{G_end - G}
+//   m    [64][64]                           (I - L)^-1 Diag(beta): U = m (V - kd S)
+//   aq   [64][64]                           Tril(A^q)
+// and in f32 decay [KP], e^{G_end}. KP is KD padded to a multiple of 64; what is padding is 0, decays then 1.
+//
+// f16 rather than bf16, whatever the inputs: all of these are bounded by the keys' and queries' size, and three more bits
+// are an error of 6e-4 where bf16 gives 5e-3 with slow gates (README.md).
+//
+// Packages lie in the order of (chunk slot, value head). A packed sequence that starts at token s has chunk slots from
+// s / 64 + its number on: never two in one, and never more than total / 64 + N.
+//
+// Macros: KD, the key channels.
+
+constexpr int CHUNK = 64;
+constexpr int KP = (KD + 63) / 64 * 64;
+constexpr int BOX_BYTES = CHUNK * 128;  // 64 rows of 64 channels
+constexpr int KEY_BYTES = KP / 64 * BOX_BYTES;
+constexpr int QD_AT = KEY_BYTES, KE_AT = 2 * KEY_BYTES, M_AT = 3 * KEY_BYTES, AQ_AT = M_AT + BOX_BYTES;
+constexpr int DECAY_AT = AQ_AT + BOX_BYTES;
+constexpr int PACKAGE_BYTES = DECAY_AT + KP * 4;
+
+// Where a 16-byte piece (8 channels) of a row lies in its matrix.
+DEVICE int piece_at(int row, int piece) { return piece / 8 * BOX_BYTES + row * 128 + ((piece % 8 ^ row % 8) << 4); }
+
+struct Sequence {
+  int first, count, chunk_slot;  // its tokens, and where its chunks begin
+};
+
+DEVICE Sequence find_sequence(const int* offsets, int sequence, int tokens) {
+  Sequence found;
+  found.first = offsets ? offsets[sequence] : sequence * tokens;
+  found.count = offsets ? offsets[sequence + 1] - found.first : tokens;
+  found.chunk_slot = offsets ? found.first / CHUNK + sequence : sequence * ((tokens + CHUNK - 1) / CHUNK);
+  return found;
+}

@@ -1,0 +1,198 @@
+// The recurrence of kda, token by token, with the state in registers: decode steps, and every shape and type that the
+// chunk kernels do not take.
+//
+//   S <- Diag(e^g) S;  u = beta (v - k^T S);  S <- S + k u^T;  o = q^T S      q scaled, q and k perhaps normalised
+//
+// A block has COLUMNS value columns of one value head of one sequence: columns never meet. A lane has VECTOR columns of
+// every ROWS-th key channel, so that a warp reads whole lines of the state. One pass over the state gives k^T S and q^T S
+// of the decayed state together, and o = q^T S + (q . k) u needs no second: one barrier for the sums, one for the next
+// token's operands. A state that is read once and written once is all the memory traffic of a decode step.
+//
+// Shapes: q, k [total, H, KD]; v, o [total, HV, VD]; g [total, HV, KD]; beta [total, HV]; states [slots, HV, KD, VD].
+// Launch: grid (ceil(VD / COLUMNS), HV, sequences), THREADS threads.
+// Macros: KD, VD, COLUMNS (a power of two times VECTOR), VECTOR (4, 2 or 1, dividing VD), THREADS, STORAGE (gates.cuh).
+// Arguments: offsets is cu_seqlens or null, then each sequence has `tokens`; slots is state_indices or null (sequence n
+// has slot n); initial may be null (zeros). types, gate: gates.cuh.
+
+constexpr int LANES = COLUMNS / VECTOR;           // lanes of a row of the state
+constexpr int ROWS = THREADS / LANES;             // rows that the block reads at once
+constexpr int PASSES = (KD + ROWS - 1) / ROWS;    // rows of a thread
+constexpr int WARPS = THREADS / 32;
+constexpr int ROW_LANES = LANES < 32 ? LANES : 32;  // lanes of a warp in one row
+
+struct Vector {
+  float at[VECTOR];
+};
+
+DEVICE Vector load_state(const void* from, i64 at, bool narrow_state) {
+  Vector x;
+  if (narrow_state) {
+#pragma unroll
+    for (int i = 0; i < VECTOR; i++) x.at[i] = bf16_element(from, at + i);
+  } else if (VECTOR == 4) {
+    asm volatile("ld.global.cs.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(x.at[0]), "=f"(x.at[VECTOR > 1 ? 1 : 0]), "=f"(x.at[VECTOR > 2 ? 2 : 0]), "=f"(x.at[VECTOR - 1])
+                 : "l"((const float*)from + at));
+  } else {
+#pragma unroll
+    for (int i = 0; i < VECTOR; i++) x.at[i] = ((const float*)from)[at + i];
+  }
+  return x;
+}
+
+DEVICE void store_state(float* to, const Vector& x) {
+  if (VECTOR == 4) {
+    asm volatile("st.global.cs.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x.at[0]), "f"(x.at[VECTOR > 1 ? 1 : 0]),
+                 "f"(x.at[VECTOR > 2 ? 2 : 0]), "f"(x.at[VECTOR - 1])
+                 : "memory");
+  } else {
+#pragma unroll
+    for (int i = 0; i < VECTOR; i++) to[i] = x.at[i];
+  }
+}
+
+DEVICE void store_output(void* o, i64 at, float x) {
+  if (STORAGE == 2) {
+    ((float*)o)[at] = x;
+  } else {
+    ((u16*)o)[at] = (u16)narrow(x, 0.0f);
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    kda_recurrent(const void* q, const void* k, const void* v, const void* g, const void* beta, const void* a_log,
+                  const void* dt_bias, const void* initial, void* o, float* final_state, const int* offsets,
+                  const int* slots, int tokens, int heads, int value_heads, int gate, int types, int l2norm,
+                  float lower_bound, float beta_factor, float scale) {
+  __shared__ float key[KD], query[KD], decay[KD], biases[KD];
+  __shared__ float norms[3][WARPS];                  // k . k, q . q, q . k of each warp's channels
+  __shared__ float sums[2][WARPS][COLUMNS];          // k^T S and q^T S of each warp's rows
+  const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
+  const int value_head = blockIdx.y, head = value_head / (value_heads / heads), sequence = blockIdx.z;
+  const int first = offsets ? offsets[sequence] : sequence * tokens;
+  const int count = offsets ? offsets[sequence + 1] - first : tokens;
+  const int slot = slots ? slots[sequence] : sequence;
+  const int column = blockIdx.x * COLUMNS + thread % LANES * VECTOR, row = thread / LANES;
+  const bool inside = column < VD;
+
+  if (slot < 0) {  // Padding: its rows of o are 0.
+    for (int t = 0; t < count; t++) {
+      if (row == 0 && inside) {
+        for (int i = 0; i < VECTOR; i++) store_output(o, ((i64)(first + t) * value_heads + value_head) * VD + column + i, 0);
+      }
+    }
+    return;
+  }
+  const i64 state_at = ((i64)slot * value_heads + value_head) * KD * VD + column;
+  Vector state[PASSES];
+#pragma unroll
+  for (int p = 0; p < PASSES; p++) {
+    const int r = p * ROWS + row;
+    if (initial != nullptr && inside && (KD % ROWS == 0 || r < KD)) {
+      state[p] = load_state(initial, state_at + (i64)r * VD, types & NARROW_STATE);
+    } else {
+#pragma unroll
+      for (int i = 0; i < VECTOR; i++) state[p].at[i] = 0.0f;
+    }
+  }
+  const float rate = gate ? expf(element(a_log, value_head, types & WIDE_RATE)) : 0.0f;
+  if (gate) {
+    for (int c = thread; c < KD; c += THREADS) {
+      biases[c] = dt_bias ? element(dt_bias, value_head * KD + c, types & WIDE_BIAS) : 0.0f;
+    }
+  }
+
+  for (int t = 0; t < count; t++) {
+    const i64 shared_at = ((i64)(first + t) * heads + head) * KD, own = (i64)(first + t) * value_heads + value_head;
+    if (t > 0) __syncthreads();  // The last token's operands have been read.
+    float kk = 0, qq = 0, qk = 0;
+    for (int c = thread; c < KD; c += THREADS) {
+      const float kc = element(k, shared_at + c, false), qc = element(q, shared_at + c, false);
+      // e^g - 1 rather than e^g: a slow gate multiplies thousands of tokens, each rounded the same way.
+      decay[c] = expm1f(log_decay(element(g, own * KD + c, types & WIDE_GATE), gate, rate, gate ? biases[c] : 0.0f,
+                                  lower_bound));
+      key[c] = kc;
+      query[c] = qc;
+      kk += kc * kc;
+      qq += qc * qc;
+      qk += qc * kc;
+    }
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) {
+      kk += __shfl_xor_sync(~0u, kk, step);
+      qq += __shfl_xor_sync(~0u, qq, step);
+      qk += __shfl_xor_sync(~0u, qk, step);
+    }
+    if (lane == 0) norms[0][warp] = kk, norms[1][warp] = qq, norms[2][warp] = qk;
+    const float write = strength(element(beta, own, types & WIDE_BETA), beta_factor);
+    Vector value;
+#pragma unroll
+    for (int i = 0; i < VECTOR; i++) value.at[i] = inside ? element(v, own * VD + column + i, false) : 0.0f;
+    __syncthreads();
+    kk = qq = qk = 0;
+#pragma unroll
+    for (int w = 0; w < WARPS; w++) kk += norms[0][w], qq += norms[1][w], qk += norms[2][w];
+    const float key_factor = l2norm ? rsqrtf(kk + 1e-6f) : 1.0f;
+    const float query_factor = scale * (l2norm ? rsqrtf(qq + 1e-6f) : 1.0f);
+    qk *= key_factor * query_factor;
+
+    Vector from_key, from_query;
+#pragma unroll
+    for (int i = 0; i < VECTOR; i++) from_key.at[i] = from_query.at[i] = 0.0f;
+#pragma unroll
+    for (int p = 0; p < PASSES; p++) {
+      const int r = p * ROWS + row;
+      if (KD % ROWS != 0 && r >= KD) break;
+      const float less = decay[r], kr = key[r], qr = query[r];
+#pragma unroll
+      for (int i = 0; i < VECTOR; i++) {
+        state[p].at[i] += state[p].at[i] * less;
+        from_key.at[i] += state[p].at[i] * kr;
+        from_query.at[i] += state[p].at[i] * qr;
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < VECTOR; i++) {
+#pragma unroll
+      for (int step = 16; step >= ROW_LANES; step /= 2) {
+        from_key.at[i] += __shfl_xor_sync(~0u, from_key.at[i], step);
+        from_query.at[i] += __shfl_xor_sync(~0u, from_query.at[i], step);
+      }
+    }
+    if (lane < ROW_LANES) {
+#pragma unroll
+      for (int i = 0; i < VECTOR; i++) {
+        sums[0][warp][thread % LANES * VECTOR + i] = from_key.at[i];
+        sums[1][warp][thread % LANES * VECTOR + i] = from_query.at[i];
+      }
+    }
+    __syncthreads();
+    Vector written;
+#pragma unroll
+    for (int i = 0; i < VECTOR; i++) {
+      float key_sum = 0, query_sum = 0;
+#pragma unroll
+      for (int w = 0; w < WARPS; w++) {
+        // A warp that lies within one row has only some of the columns.
+        if (LANES > 32 && w % (LANES / 32) != warp % (LANES / 32)) continue;
+        key_sum += sums[0][w][thread % LANES * VECTOR + i];
+        query_sum += sums[1][w][thread % LANES * VECTOR + i];
+      }
+      written.at[i] = write * (value.at[i] - key_factor * key_sum);
+      if (row == 0 && inside) store_output(o, own * VD + column + i, query_factor * query_sum + qk * written.at[i]);
+      written.at[i] *= key_factor;
+    }
+#pragma unroll
+    for (int p = 0; p < PASSES; p++) {
+      const int r = p * ROWS + row;
+      if (KD % ROWS != 0 && r >= KD) break;
+#pragma unroll
+      for (int i = 0; i < VECTOR; i++) state[p].at[i] += key[r] * written.at[i];
+    }
+  }
+#pragma unroll
+  for (int p = 0; p < PASSES; p++) {
+    const int r = p * ROWS + row;
+    if (inside && (KD % ROWS == 0 || r < KD)) store_state(final_state + state_at + (i64)r * VD, state[p]);
+  }
+}

@@ -1,0 +1,140 @@
+//! `recurrent.cuda`: the recurrence token by token with the state in registers, for decode steps and for every shape and
+//! type that the chunk kernels do not take. Runs on every GPU from compute capability 8.0 on. The contract stands in
+//! `recurrent.cu`.
+
+use super::operands::{Operands, storage_macros, too_many};
+use crate::cuda::{CudaVariant, Planner};
+use crate::kda::KdaProblem;
+use crate::{ChoiceTable, DType};
+use device::cuda::{
+    Args, BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource,
+    Launch,
+};
+
+pub(super) const VARIANT: CudaVariant<KdaProblem> =
+    CudaVariant { name: "recurrent.cuda", why_not, plan };
+
+const PARTS: &[&str] = &[
+    include_str!("../../cuda/ampere.cuh"),
+    include_str!("gates.cuh"),
+    include_str!("recurrent.cu"),
+];
+
+/// More would not fit the registers that hold the state.
+const LARGEST_KEY_DIM: usize = 512;
+
+/// A row of the tile table.
+#[derive(Debug)]
+struct Tile {
+    /// K, at most.
+    key_dim: usize,
+    /// Blocks of 32 columns per multiprocessor from which on it pays; 0: always.
+    blocks: usize,
+    /// Value columns of a block whose lanes have four of them.
+    columns: usize,
+    threads: usize,
+}
+
+/// The first row that fits: measured in `README.md`.
+const TILES: &[Tile] = &[
+    Tile { key_dim: 128, blocks: 16, columns: 128, threads: 256 },
+    Tile { key_dim: 128, blocks: 0, columns: 32, threads: 256 },
+    Tile { key_dim: LARGEST_KEY_DIM, blocks: 0, columns: 32, threads: 256 },
+];
+
+pub(super) fn table() -> ChoiceTable {
+    let row = |tile: &Tile| {
+        let cells = [tile.key_dim, tile.blocks, tile.columns, tile.threads];
+        cells.iter().map(usize::to_string).collect()
+    };
+    ChoiceTable {
+        title: "tile of recurrent.cuda: the first row that fits",
+        columns: &["K up to", "blocks of 32 columns a multiprocessor from", "columns", "threads"],
+        rows: TILES.iter().map(row).collect(),
+    }
+}
+
+fn choose(problem: &KdaProblem, multiprocessors: u32) -> Option<&'static Tile> {
+    let heads = problem.sequences.count() * problem.value_heads;
+    let blocks = heads * problem.value_dim.div_ceil(32) / (multiprocessors as usize).max(1);
+    TILES.iter().find(|tile| {
+        problem.key_dim <= tile.key_dim
+            && blocks >= tile.blocks
+            && problem.value_dim >= tile.columns.min(32)
+            || tile.key_dim == LARGEST_KEY_DIM && problem.key_dim <= tile.key_dim
+    })
+}
+
+fn why_not(problem: &KdaProblem, here: &CudaCapabilities) -> Option<String> {
+    if here.compute < ComputeCapability::new(8, 0) {
+        return Some(format!("needs compute capability 8.0, this GPU has {}", here.compute));
+    }
+    if problem.key_dim > LARGEST_KEY_DIM {
+        return Some(format!("needs K up to {LARGEST_KEY_DIM}, got {}", problem.key_dim));
+    }
+    too_many(problem)
+}
+
+/// Columns of a lane: as many as divide V, since a row of the state must be whole vectors.
+fn vector(value_dim: usize) -> usize {
+    [4, 2, 1].into_iter().find(|vector| value_dim.is_multiple_of(*vector)).unwrap_or(1)
+}
+
+/// Columns of a block: lanes with fewer of them make it narrower.
+fn columns(tile: &Tile, value_dim: usize) -> usize {
+    (tile.columns * vector(value_dim) / 4).max(8)
+}
+
+fn source(
+    dtype: DType,
+    (key_dim, value_dim): (usize, usize),
+    tile: &Tile,
+    arch: GpuArch,
+) -> KernelSource {
+    storage_macros(KernelSource::new("kda_recurrent", PARTS, arch), dtype)
+        .define("KD", key_dim)
+        .define("VD", value_dim)
+        .define("COLUMNS", columns(tile, value_dim))
+        .define("VECTOR", vector(value_dim))
+        .define("THREADS", tile.threads)
+}
+
+/// Common shapes, for the bundle: decode steps of few and of many sequences.
+pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
+    let of = |tile| source(DType::Bf16, (128, 128), tile, arch.arch());
+    TILES.iter().take(2).map(of).collect()
+}
+
+fn plan(problem: &KdaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
+    let Some(tile) = choose(problem, planner.here().multiprocessors) else {
+        let what = format!("recurrent.cuda has no tile for K {}", problem.key_dim);
+        return Err(CudaError::Refused { what });
+    };
+    let dims = (problem.key_dim, problem.value_dim);
+    let kernel = planner.kernel(&source(problem.dtype, dims, tile, planner.arch()))?;
+    let operands = Operands::new(problem, planner)?;
+    let args = Args::new()
+        .buffer(&operands.q)
+        .buffer(&operands.k)
+        .buffer(&operands.v)
+        .buffer(&operands.g)
+        .buffer(&operands.beta)
+        .maybe(operands.a_log.as_deref())
+        .maybe(operands.dt_bias.as_deref())
+        .maybe(operands.initial.as_deref())
+        .buffer(&operands.o)
+        .buffer(&operands.final_state)
+        .maybe(operands.offsets.as_deref())
+        .maybe(operands.slots.as_deref())
+        .i32(operands.tokens)
+        .i32(problem.heads as i32)
+        .i32(problem.value_heads as i32);
+    let args = operands.gates(problem, args);
+    let grid = [
+        problem.value_dim.div_ceil(columns(tile, problem.value_dim)) as u32,
+        problem.value_heads as u32,
+        problem.sequences.count() as u32,
+    ];
+    planner.launch(kernel, Launch::new(grid, tile.threads as u32, 0), args);
+    operands.keep_untouched(problem, planner)
+}
