@@ -53,7 +53,7 @@ DEVICE float over_quad(float x) {
   return x + __shfl_xor_sync(~0u, x, 2);
 }
 
-extern "C" __global__ void __launch_bounds__(128, 3)
+extern "C" __global__ void __launch_bounds__(128, KD % 8 == 0 ? 3 : 2)
     kda_prepare(const u16* q, const u16* k, const void* g, const void* beta, const void* a_log, const void* dt_bias,
                 unsigned char* packages, const int* offsets, const int* slots, int tokens, int heads, int value_heads,
                 int gate, int types, int l2norm, float lower_bound, float beta_factor, float scale) {
@@ -77,14 +77,17 @@ extern "C" __global__ void __launch_bounds__(128, 3)
 
   // Twice over keys and queries: for their norms, and (from the caches) for everything else.
   float key_factor[2], query_factor[2], self[2];  // self: q . k of a token, the diagonal of A^q
-  i64 keys_at[2], gates_at[2];
+  // From the chunk's first row of this head on.
+  const u16 *chunk_keys = k + (first * heads + head) * KD, *chunk_queries = q + (first * heads + head) * KD;
+  const void* chunk_gates = (const char*)g + (first * value_heads + value_head) * KD * (types & WIDE_GATE ? 4 : 2);
+  int keys_at[2], gates_at[2];
   bool there[2];
 #pragma unroll
   for (int h = 0; h < 2; h++) {
     const int token = warp * 16 + h * 8 + row;
     there[h] = token < count;
-    keys_at[h] = ((first + token) * heads + head) * KD;
-    gates_at[h] = ((first + token) * value_heads + value_head) * KD;
+    keys_at[h] = token * heads * KD;
+    gates_at[h] = token * value_heads * KD;
   }
 #pragma unroll
   for (int h = 0; h < 2; h++) {
@@ -93,9 +96,9 @@ extern "C" __global__ void __launch_bounds__(128, 3)
     for (int s = 0; s < KP / 32; s++) {
       float x[8], y[8];
       u32 words[4];
-      load_channels(words, k + keys_at[h], s * 32 + quad * 8, there[h]);
+      load_channels(words, chunk_keys + keys_at[h], s * 32 + quad * 8, there[h]);
       widened(x, words, 1.0f);
-      load_channels(words, q + keys_at[h], s * 32 + quad * 8, there[h]);
+      load_channels(words, chunk_queries + keys_at[h], s * 32 + quad * 8, there[h]);
       widened(y, words, 1.0f);
 #pragma unroll
       for (int c = 0; c < 8; c++) kk += x[c] * x[c], qq += y[c] * y[c], qk += x[c] * y[c];
@@ -112,14 +115,14 @@ extern "C" __global__ void __launch_bounds__(128, 3)
     u32 keys[2][4], queries[2][4];
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-      load_channels(keys[h], k + keys_at[h], channel, there[h]);
-      load_channels(queries[h], q + keys_at[h], channel, there[h]);
+      load_channels(keys[h], chunk_keys + keys_at[h], channel, there[h]);
+      load_channels(queries[h], chunk_queries + keys_at[h], channel, there[h]);
     }
     float left[2][8], right[2][8], log_sum[8];
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       float gates[8];
-      load_gates(gates, g, gates_at[h], channel, there[h], types & WIDE_GATE);
+      load_gates(gates, chunk_gates, gates_at[h], channel, there[h], types & WIDE_GATE);
 #pragma unroll
       for (int c = 0; c < 8; c++) {
         const bool bias_there = gate && dt_bias && (KD % 8 == 0 || channel + c < KD);

@@ -25,7 +25,7 @@ DEVICE void load_channels(u32 (&words)[4], const u16* row, int channel, bool the
   }
 }
 
-DEVICE void load_gates(float (&x)[8], const void* g, i64 at, int channel, bool there, bool wide) {
+DEVICE void load_gates(float (&x)[8], const void* g, int at, int channel, bool there, bool wide) {
   if (!wide) {
     u32 words[4];
     load_channels(words, (const u16*)g + at, channel, there);

@@ -60,7 +60,7 @@ extern "C" __global__ void __launch_bounds__(128 * WARPGROUPS + 128, 1)
   const int chunks = (sequence.count + CHUNK - 1) / CHUNK;
 
   if (warp >= WARPGROUPS * 4) {
-    if constexpr (WARPGROUPS == 2) registers_decrease<24>();
+    if constexpr (WARPGROUPS == 2) registers_decrease<40>();
     const unsigned char* package = packages + ((i64)sequence.chunk_slot * value_heads + value_head) * PACKAGE_BYTES;
     for (int c = 0; c < chunks && warp == WARPGROUPS * 4; c++) {
       const int s = c % STAGES;
@@ -77,7 +77,7 @@ extern "C" __global__ void __launch_bounds__(128 * WARPGROUPS + 128, 1)
       arrive_with_copies(barrier);
     }
   } else {
-  if constexpr (WARPGROUPS == 2) registers_increase<240>();
+  if constexpr (WARPGROUPS == 2) registers_increase<232>();
   const int group = warp / 4, row = lane / 4, quad = lane % 4;
   const int column = block_column + warp * 16;  // of the warp
   const u32 corner = stages + STAGES * STAGE_BYTES + warp * CORNER_BYTES;

@@ -12,7 +12,7 @@ DEVICE void bulk_load(u32 to, const void* from, u32 bytes, u32 barrier) {
 // `barrier` when its part is there.
 DEVICE void load_values(u32 to, const u16* v, i64 token_stride, int count, int column, int lane) {
   constexpr int VECTOR = VD % 8 == 0 ? 8 : VD % 4 == 0 ? 4 : 1;
-#pragma unroll 4
+#pragma unroll 2
   for (int i = lane; i < CHUNK * 8; i += 32) {
     const int token = i / 8, piece = i % 8, from_column = column + piece * 8;
     const u32 at = to + token * 128 + ((piece ^ token % 8) << 4);
