@@ -10,7 +10,8 @@
 //
 // Shapes: q, k [total, H, KD]; v, o [total, HV, VD]; g [total, HV, KD]; beta [total, HV]; states [slots, HV, KD, VD].
 // Launch: grid (ceil(VD / COLUMNS), HV, sequences), THREADS threads.
-// Macros: KD, VD, COLUMNS (a power of two times VECTOR), VECTOR (4, 2 or 1, dividing VD), THREADS, STORAGE (gates.cuh).
+// Macros: KD, VD, COLUMNS (a power of two times VECTOR), VECTOR (4, 2 or 1, dividing VD), THREADS, BLOCKS (that
+// a multiprocessor must be able to hold: caps the registers), STORAGE (gates.cuh).
 // Arguments: offsets is cu_seqlens or null, then each sequence has `tokens`; slots is state_indices or null (sequence n
 // has slot n); initial may be null (zeros). types, gate: gates.cuh.
 
@@ -18,7 +19,7 @@ constexpr int LANES = COLUMNS / VECTOR;           // lanes of a row of the state
 constexpr int ROWS = THREADS / LANES;             // rows that the block reads at once
 constexpr int PASSES = (KD + ROWS - 1) / ROWS;    // rows of a thread
 constexpr int WARPS = THREADS / 32;
-constexpr int ROW_LANES = LANES < 32 ? LANES : 32;  // lanes of a warp in one row
+static_assert(LANES <= 32, "a row of the state lies within a warp");
 
 struct Vector {
   float at[VECTOR];
@@ -59,7 +60,7 @@ DEVICE void store_output(void* o, i64 at, float x) {
   }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     kda_recurrent(const void* q, const void* k, const void* v, const void* g, const void* beta, const void* a_log,
                   const void* dt_bias, const void* initial, void* o, float* final_state, const int* offsets,
                   const int* slots, int tokens, int heads, int value_heads, int gate, int types, int l2norm,
@@ -154,12 +155,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int i = 0; i < VECTOR; i++) {
 #pragma unroll
-      for (int step = 16; step >= ROW_LANES; step /= 2) {
+      for (int step = 16; step >= LANES; step /= 2) {
         from_key.at[i] += __shfl_xor_sync(~0u, from_key.at[i], step);
         from_query.at[i] += __shfl_xor_sync(~0u, from_query.at[i], step);
       }
     }
-    if (lane < ROW_LANES) {
+    if (lane < LANES) {
 #pragma unroll
       for (int i = 0; i < VECTOR; i++) {
         sums[0][warp][thread % LANES * VECTOR + i] = from_key.at[i];
@@ -173,8 +174,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
       float key_sum = 0, query_sum = 0;
 #pragma unroll
       for (int w = 0; w < WARPS; w++) {
-        // A warp that lies within one row has only some of the columns.
-        if (LANES > 32 && w % (LANES / 32) != warp % (LANES / 32)) continue;
         key_sum += sums[0][w][thread % LANES * VECTOR + i];
         query_sum += sums[1][w][thread % LANES * VECTOR + i];
       }

@@ -97,6 +97,7 @@ fn source(
         .define("COLUMNS", columns(tile, value_dim))
         .define("VECTOR", vector(value_dim))
         .define("THREADS", tile.threads)
+        .define("BLOCKS", 1)
 }
 
 /// Common shapes, for the bundle: decode steps of few and of many sequences.

@@ -15,10 +15,11 @@
 // Launch: grid (ceil(VD / (64 WARPGROUPS)), HV, sequences), 128 (WARPGROUPS + 1) threads, SHARED_BYTES of dynamic
 // shared memory. Macros: KD (up to 128), VD, STORAGE (0 or 1), WARPGROUPS, STAGES, DTYPE=f16. Arguments as in recurrent.cu.
 
-constexpr int VALUE_BYTES = BOX_BYTES;  // 64 tokens of 64 columns
-constexpr int STAGE_BYTES = (PACKAGE_BYTES + 1023) / 1024 * 1024 + WARPGROUPS * VALUE_BYTES;
+constexpr int VALUE_BYTES = BOX_BYTES;                  // 64 tokens of 64 columns
+constexpr int MATRIX_BYTES = DECAY_AT;                 // of a package, without its decays
+constexpr int SMALL_BYTES = KP * 4 + WARPGROUPS * VALUE_BYTES;  // decays, then values
 constexpr int CORNER_BYTES = CHUNK * 32;
-constexpr int SHARED_BYTES = STAGES * STAGE_BYTES + WARPGROUPS * 4 * CORNER_BYTES + 1024;  // the last to align
+constexpr int SHARED_BYTES = STAGES * (MATRIX_BYTES + SMALL_BYTES) + WARPGROUPS * 4 * CORNER_BYTES + 1024;  // to align
 
 DEVICE float over_quad_max(float x) {
   x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
@@ -34,6 +35,7 @@ extern "C" __global__ void __launch_bounds__(128 * WARPGROUPS + 128, 1)
   extern __shared__ unsigned char dynamic[];
   __shared__ u64 barriers[2 * STAGES];
   const u32 stages = (shared_address(dynamic) + 1023) & ~1023u;
+  const u32 smalls = stages + STAGES * MATRIX_BYTES;
   const u32 full = shared_address(barriers), empty = full + STAGES * 8;
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   const int value_head = blockIdx.y, slot = slots ? slots[blockIdx.z] : blockIdx.z;
@@ -51,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(128 * WARPGROUPS + 128, 1)
   }
   if (thread == 0) {
     for (int s = 0; s < STAGES; s++) {
-      mbarrier_init(full + s * 8, 1 + 32);
+      mbarrier_init(full + s * 8, 1 + 128);
       mbarrier_init(empty + s * 8, WARPGROUPS * 128);
     }
     fence_barrier_init();
@@ -62,25 +64,29 @@ extern "C" __global__ void __launch_bounds__(128 * WARPGROUPS + 128, 1)
   if (warp >= WARPGROUPS * 4) {
     if constexpr (WARPGROUPS == 2) registers_decrease<40>();
     const unsigned char* package = packages + ((i64)sequence.chunk_slot * value_heads + value_head) * PACKAGE_BYTES;
-    for (int c = 0; c < chunks && warp == WARPGROUPS * 4; c++) {
+    const u16* values = v + values_at;
+    for (int c = 0; c < chunks; c++) {
       const int s = c % STAGES;
-      const u32 stage = stages + s * STAGE_BYTES, barrier = full + s * 8;
+      const u32 stage = stages + s * MATRIX_BYTES, small = smalls + s * SMALL_BYTES, barrier = full + s * 8;
       if (c >= STAGES) mbarrier_wait(empty + s * 8, (c / STAGES - 1) % 2);
-      if (lane == 0) {
+      if (thread == WARPGROUPS * 128) {
         mbarrier_expect(barrier, PACKAGE_BYTES);
-        bulk_load(stage, package + c * (i64)value_heads * PACKAGE_BYTES, PACKAGE_BYTES, barrier);
+        bulk_load(stage, package, MATRIX_BYTES, barrier);
+        bulk_load(small, package + DECAY_AT, KP * 4, barrier);
       }
       for (int group = 0; group < WARPGROUPS; group++) {
-        load_values(stage + STAGE_BYTES - (WARPGROUPS - group) * VALUE_BYTES, v + values_at + c * CHUNK * token_stride,
-                    token_stride, sequence.count - c * CHUNK, block_column + group * 64, lane);
+        load_values(small + KP * 4 + group * VALUE_BYTES, values, token_stride, sequence.count - c * CHUNK,
+                    block_column + group * 64, thread % 128);
       }
       arrive_with_copies(barrier);
+      package += (i64)value_heads * PACKAGE_BYTES;
+      values += CHUNK * token_stride;
     }
   } else {
   if constexpr (WARPGROUPS == 2) registers_increase<232>();
   const int group = warp / 4, row = lane / 4, quad = lane % 4;
   const int column = block_column + warp * 16;  // of the warp
-  const u32 corner = stages + STAGES * STAGE_BYTES + warp * CORNER_BYTES;
+  const u32 corner = smalls + STAGES * SMALL_BYTES + warp * CORNER_BYTES;
   const i64 state_at = ((i64)slot * value_heads + value_head) * KD * VD;
   float state[KP / 2];  // [4 i + 2 r + c]: column `row` + 8 r of the warp, channel 8 i + 2 `quad` + c
   float factor[2] = {1.0f, 1.0f}, largest[2] = {0.0f, 0.0f};
@@ -95,12 +101,12 @@ extern "C" __global__ void __launch_bounds__(128 * WARPGROUPS + 128, 1)
   const int matrix = lane / 8, in_matrix = lane % 8;
 
   for (int c = 0; c < chunks; c++) {
-    const u32 stage = stages + c % STAGES * STAGE_BYTES;
+    const u32 stage = stages + c % STAGES * MATRIX_BYTES, small = smalls + c % STAGES * SMALL_BYTES;
     mbarrier_wait(full + c % STAGES * 8, c / STAGES % 2);
     // Values: words[4 b + 2 n + r] has column `row` + 8 r, tokens 16 b + 8 n + 2 `quad` and the next.
     u32 values[16];
     u32 large[2] = {0, 0};
-    const u32 value_tile = stage + STAGE_BYTES - (WARPGROUPS - group) * VALUE_BYTES;
+    const u32 value_tile = small + KP * 4 + group * VALUE_BYTES;
 #pragma unroll
     for (int b = 0; b < 4; b++) {
       u32 words[4];
@@ -173,7 +179,7 @@ extern "C" __global__ void __launch_bounds__(128 * WARPGROUPS + 128, 1)
       float decay_0, decay_1;
       asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
                    : "=f"(decay_0), "=f"(decay_1)
-                   : "r"(stage + DECAY_AT + (8 * i + 2 * quad) * 4)
+                   : "r"(small + (8 * i + 2 * quad) * 4)
                    : "memory");
       state[4 * i] *= decay_0, state[4 * i + 1] *= decay_1;
       state[4 * i + 2] *= decay_0, state[4 * i + 3] *= decay_1;
@@ -207,10 +213,11 @@ extern "C" __global__ void __launch_bounds__(128 * WARPGROUPS + 128, 1)
     store_outputs(corner, o + values_at + c * CHUNK * token_stride, token_stride, sequence.count - c * CHUNK, column, out,
                   back, lane);
   }
+  const float back[2] = {1.0f / factor[0], 1.0f / factor[1]};  // exact: powers of two
 #pragma unroll
   for (int i = 0; i < KP / 2; i++) {
     const int channel = i / 4 * 8 + quad * 2 + i % 2, r = i / 2 % 2, at = column + row + r * 8;
-    if (at < VD && (KD % 64 == 0 || channel < KD)) final_state[state_at + (i64)channel * VD + at] = state[i] / factor[r];
+    if (at < VD && (KD % 64 == 0 || channel < KD)) final_state[state_at + (i64)channel * VD + at] = state[i] * back[r];
   }
   }
 }

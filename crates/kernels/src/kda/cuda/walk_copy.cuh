@@ -8,15 +8,16 @@ DEVICE void bulk_load(u32 to, const void* from, u32 bytes, u32 barrier) {
                : "memory");
 }
 
-// One warp copies 64 tokens of 64 value columns from `column` on, zeros where there are none, and each lane arrives on
-// `barrier` when its part is there.
-DEVICE void load_values(u32 to, const u16* v, i64 token_stride, int count, int column, int lane) {
+// A warpgroup copies 64 tokens of 64 value columns from `column` on, zeros where there are none; each of its threads has
+// to arrive (arrive_with_copies). Every address is worked out once: a warp that counted pieces for itself was slower than
+// the walk.
+DEVICE void load_values(u32 to, const u16* v, i64 token_stride, int count, int column, int thread) {
   constexpr int VECTOR = VD % 8 == 0 ? 8 : VD % 4 == 0 ? 4 : 1;
-#pragma unroll 2
-  for (int i = lane; i < CHUNK * 8; i += 32) {
-    const int token = i / 8, piece = i % 8, from_column = column + piece * 8;
-    const u32 at = to + token * 128 + ((piece ^ token % 8) << 4);
-    const u16* from = v + token * token_stride + from_column;
+  const int first = thread / 8, piece = thread % 8, from_column = column + piece * 8;
+  u32 at = to + first * 128 + ((piece ^ first % 8) << 4);
+  const u16* from = v + first * token_stride + from_column;
+#pragma unroll
+  for (int token = first; token < CHUNK + first; token += 16, at += 16 * 128, from += 16 * token_stride) {
 #pragma unroll
     for (int part = 0; part < 8; part += VECTOR) {
       const bool there = token < count && from_column + part < VD;
