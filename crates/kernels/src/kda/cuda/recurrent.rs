@@ -57,12 +57,7 @@ pub(super) fn table() -> ChoiceTable {
 fn choose(problem: &KdaProblem, multiprocessors: u32) -> Option<&'static Tile> {
     let heads = problem.sequences.count() * problem.value_heads;
     let blocks = heads * problem.value_dim.div_ceil(32) / (multiprocessors as usize).max(1);
-    TILES.iter().find(|tile| {
-        problem.key_dim <= tile.key_dim
-            && blocks >= tile.blocks
-            && problem.value_dim >= tile.columns.min(32)
-            || tile.key_dim == LARGEST_KEY_DIM && problem.key_dim <= tile.key_dim
-    })
+    TILES.iter().find(|tile| problem.key_dim <= tile.key_dim && blocks >= tile.blocks)
 }
 
 fn why_not(problem: &KdaProblem, here: &CudaCapabilities) -> Option<String> {
