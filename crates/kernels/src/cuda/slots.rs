@@ -38,6 +38,7 @@ pub(crate) fn hand_on(
         .buffer(&indices)
         .i32(int(sequences)?)
         .i32(int(slots.count())?)
+        .i32(planner.is_f32("initial_state"))
         .i64(int(length)?.into());
     let blocks = length.div_ceil(256 * 8).max(1) as u32;
     let grid = [blocks, slots.count().min(65535) as u32, 1];

@@ -3,7 +3,7 @@
 
 use super::operands::{Operands, storage_macros, too_many};
 use crate::DType;
-use crate::cuda::{CudaVariant, Planner};
+use crate::cuda::{CudaVariant, Planner, slots};
 use crate::kda::KdaProblem;
 use device::cuda::{
     Args, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch,
@@ -171,7 +171,12 @@ fn plan(problem: &KdaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
         walk_bytes(key_dim, warpgroups) as u32,
     );
     planner.launch(walk, launch, args);
-    operands.keep_untouched(problem, planner)
+    slots::hand_on(
+        planner,
+        &problem.slots,
+        problem.sequences.count(),
+        problem.value_heads * problem.state_len(),
+    )
 }
 
 #[cfg(test)]

@@ -1,16 +1,10 @@
 //! What every kda kernel is given: tensors on the GPU and the numbers that shape the work.
 
 use crate::DType;
-use crate::cuda::Planner;
+use crate::cuda::{Planner, int};
 use crate::kda::{Beta, Gate, KdaProblem};
-use device::cuda::{Args, Buffer, CudaError, KernelSource, Launch};
+use device::cuda::{Args, Buffer, CudaError, KernelSource};
 use std::sync::Arc;
-
-const UNTOUCHED: &[&str] = &[
-    include_str!("../../cuda/ampere.cuh"),
-    include_str!("gates.cuh"),
-    include_str!("untouched.cu"),
-];
 
 /// Sizes of a launch's y and z.
 const LARGEST_GRID: usize = 65_535;
@@ -40,13 +34,12 @@ impl Operands {
     /// Uploads the inputs.
     pub(super) fn new(problem: &KdaProblem, planner: &mut Planner<'_>) -> Result<Self, CudaError> {
         let packed = problem.sequences.batch_and_tokens().is_none();
-        let is = |name, dtype| planner.dtype(name) == Some(dtype);
         let mut types = 0;
         for (bit, name) in ["g", "beta", "A_log", "dt_bias"].into_iter().enumerate() {
-            types |= i32::from(is(name, DType::F32)) << bit;
+            types |= planner.is_f32(name) << bit;
         }
-        types |= i32::from(is("initial_state", DType::Bf16)) << 4;
-        let tokens = problem.sequences.longest();
+        let narrow_state = problem.has_initial_state && planner.is_f32("initial_state") == 0;
+        types |= i32::from(narrow_state) << 4;
         Ok(Self {
             q: planner.required("q")?,
             k: planner.required("k")?,
@@ -60,37 +53,9 @@ impl Operands {
             final_state: planner.output("final_state")?,
             offsets: if packed { planner.input("cu_seqlens")? } else { None },
             slots: planner.input("state_indices")?,
-            tokens: i32::try_from(tokens).map_err(|_| CudaError::Refused {
-                what: format!("the kernels count tokens in 32 bits, {tokens} are too many"),
-            })?,
+            tokens: int(problem.sequences.longest())?,
             types,
         })
-    }
-
-    /// Copies the slots that no sequence uses, if there are any.
-    pub(super) fn keep_untouched(
-        &self,
-        problem: &KdaProblem,
-        planner: &mut Planner<'_>,
-    ) -> Result<(), CudaError> {
-        let (Some(slots), Some(initial)) = (&self.slots, &self.initial) else { return Ok(()) };
-        if problem.slots.untouched().is_empty() {
-            return Ok(());
-        }
-        let source = KernelSource::new("kda_untouched", UNTOUCHED, planner.arch());
-        let kernel = planner.kernel(&storage_macros(source, DType::Bf16))?;
-        let elements = problem.value_heads * problem.state_len();
-        let args = Args::new()
-            .buffer(initial)
-            .buffer(&self.final_state)
-            .buffer(slots)
-            .i32(problem.sequences.count() as i32)
-            .i32(self.types)
-            .i64(elements as i64);
-        let blocks = elements.div_ceil(16 * 256).clamp(1, 64);
-        let grid = [problem.slots.count() as u32, blocks as u32, 1];
-        planner.launch(kernel, Launch::new(grid, 256, 0), args);
-        Ok(())
     }
 
     /// The arguments that end a kernel's list: what makes gates and strengths, and the scale.

@@ -3,7 +3,7 @@
 //! `recurrent.cu`.
 
 use super::operands::{Operands, storage_macros, too_many};
-use crate::cuda::{CudaVariant, Planner};
+use crate::cuda::{CudaVariant, Planner, slots};
 use crate::kda::KdaProblem;
 use crate::{ChoiceTable, DType};
 use device::cuda::{
@@ -132,5 +132,10 @@ fn plan(problem: &KdaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
         problem.sequences.count() as u32,
     ];
     planner.launch(kernel, Launch::new(grid, tile.threads as u32, 0), args);
-    operands.keep_untouched(problem, planner)
+    slots::hand_on(
+        planner,
+        &problem.slots,
+        problem.sequences.count(),
+        problem.value_heads * problem.state_len(),
+    )
 }
