@@ -6,6 +6,7 @@ mod choice;
 mod gather;
 mod operands;
 mod stages;
+mod step;
 
 pub(super) use choice::{choice_tables, preferred};
 
@@ -15,7 +16,8 @@ use crate::cuda::CudaVariant;
 use device::cuda::{BundledArch, KernelSource};
 
 /// The variants. [`choice`] says which is taken for what; this order decides only where it is silent.
-pub(super) const VARIANTS: &[CudaVariant<NsaProblem>] = &[blocks::VARIANT, gather::VARIANT];
+pub(super) const VARIANTS: &[CudaVariant<NsaProblem>] =
+    &[blocks::VARIANT, step::VARIANT, gather::VARIANT];
 
 /// What the bundle holds of nsa: the paper's heads and those of equal D and Dv that its followers use.
 pub(crate) fn bundled() -> Vec<KernelSource> {
@@ -24,6 +26,7 @@ pub(crate) fn bundled() -> Vec<KernelSource> {
         for dims in [(128, 128), (192, 128)] {
             sources.extend(stages::bundled(DType::Bf16, dims, arch));
             sources.extend(gather::bundled(DType::Bf16, dims, arch));
+            sources.extend(step::bundled(DType::Bf16, dims, arch));
         }
         sources.extend(blocks::bundled(DType::Bf16, (128, 128), arch));
     }

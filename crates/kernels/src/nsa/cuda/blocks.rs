@@ -24,6 +24,8 @@ const WARPS: usize = 4;
 const ROW_TILES: usize = 2;
 const STAGES: usize = 2;
 const FINISH_WARPS: usize = 4;
+/// Forced keys that `finish.cu` takes at a time.
+const FINISH_TILE: usize = 32;
 /// Most keys of a block: a query's scores against it are in registers all at once.
 const MOST_KEYS: usize = 64;
 /// Most blocks of a query: `finish.cu` holds their sums in shared memory.
@@ -48,6 +50,11 @@ fn shared_bytes(keys: usize, (d, dv): (usize, usize), stretch: usize) -> usize {
         + 2 * stretch
 }
 
+fn finish_bytes((d, dv): (usize, usize), blocks: usize) -> usize {
+    FINISH_WARPS * 16 * (row_bytes(d) + blocks * DType::F32.bytes())
+        + 2 * FINISH_TILE * (row_bytes(d) + row_bytes(dv))
+}
+
 fn source(keys: usize, dtype: DType, dims: (usize, usize), arch: GpuArch) -> KernelSource {
     shape_macros(KernelSource::new("nsa_blocks", BLOCKS, arch), dtype, dims)
         .define("KEYS", keys)
@@ -59,7 +66,10 @@ fn source(keys: usize, dtype: DType, dims: (usize, usize), arch: GpuArch) -> Ker
 
 fn finish_source(dtype: DType, dims: (usize, usize), arch: GpuArch) -> KernelSource {
     let source = KernelSource::new("nsa_finish", FINISH, arch);
-    shape_macros(source, dtype, dims).define("WARPS", FINISH_WARPS)
+    shape_macros(source, dtype, dims)
+        .define("TILE", FINISH_TILE)
+        .define("WARPS", FINISH_WARPS)
+        .define("BLOCKS_PER_SM", 3)
 }
 
 /// Common shapes, for the bundle.
@@ -85,7 +95,8 @@ fn why_not(problem: &NsaProblem, here: &CudaCapabilities) -> Option<String> {
         }
     }
     let dims = (problem.head_dim, problem.value_dim);
-    let needed = shared_bytes(key_rows(problem), dims, stretch(problem.queries.longest()));
+    let needed = shared_bytes(key_rows(problem), dims, stretch(problem.queries.longest()))
+        .max(finish_bytes(dims, problem.select_count));
     if needed > here.shared_bytes as usize {
         let shared = here.shared_bytes;
         return Some(format!("needs {needed} bytes of shared memory of a block, got {shared}"));
@@ -168,6 +179,9 @@ fn selected(
 
     let kernel = planner.kernel(&finish_source(problem.dtype, dims, arch))?;
     let args = Args::new()
+        .buffer(&operands.q)
+        .buffer(&operands.k)
+        .buffer(&operands.v)
         .buffer(&scratch.partial)
         .buffer(&scratch.sums)
         .buffer(&operands.o)
@@ -177,7 +191,7 @@ fn selected(
     let args = operands.push_heads(operands.push_sequences(operands.push_gates(args)));
     let args = numbers(args).i32(int(scratch.words)?).i32(i32::from(problem.branches.compressed));
     let grid = [chunk.div_ceil(FINISH_WARPS) as u32, operands.head_slabs(), batch];
-    let shared = (FINISH_WARPS * 16 * problem.select_count * DType::F32.bytes()) as u32;
+    let shared = finish_bytes(dims, problem.select_count) as u32;
     planner.launch(kernel, Launch::new(grid, 32 * FINISH_WARPS as u32, shared), args);
     Ok(())
 }

@@ -1,45 +1,55 @@
 //! Which variant is taken for what: data, so that it can be printed and rewritten from measurements.
 
-use super::{gather, stages};
+use super::{gather, stages, step};
 use crate::nsa::NsaProblem;
 use crate::{ChoiceTable, Preference};
+
+const ANY: usize = usize::MAX;
 
 /// A row of the table: every column must fit.
 struct Rule {
     /// Queries of the longest sequence, at least.
-    queries: usize,
+    from: usize,
+    /// At most.
+    to: usize,
     variant: &'static str,
 }
 
 /// The first row that fits and whose variant can run. Reading a block once for many queries pays where many select it.
-const RULES: &[Rule] =
-    &[Rule { queries: 512, variant: "blocks" }, Rule { queries: 0, variant: "gather" }];
+const RULES: &[Rule] = &[
+    Rule { from: 0, to: 16, variant: "step" },
+    Rule { from: 512, to: ANY, variant: "blocks" },
+    Rule { from: 0, to: ANY, variant: "gather" },
+];
 
 impl Rule {
     /// The row in words, for the variants that were not taken.
     fn words(&self) -> String {
-        match self.queries {
-            0 => "any number of queries".to_owned(),
-            least => format!("{least} queries and more"),
+        match (self.from, self.to) {
+            (0, ANY) => "any number of queries".to_owned(),
+            (from, ANY) => format!("{from} queries and more"),
+            (_, to) => format!("up to {to} queries"),
         }
     }
 }
 
 /// The variants for a problem, most wanted first.
 pub(in crate::nsa) fn preferred(problem: &NsaProblem) -> Vec<Preference> {
-    let fitting = RULES.iter().filter(|rule| problem.queries.longest() >= rule.queries);
+    let queries = problem.queries.longest();
+    let fitting = RULES.iter().filter(|rule| (rule.from..=rule.to).contains(&queries));
     fitting.map(|rule| Preference { variant: rule.variant, rule: rule.words() }).collect()
 }
 
 /// Every table, printable.
 pub(in crate::nsa) fn choice_tables() -> Vec<ChoiceTable> {
-    let cells = |rule: &Rule| vec![rule.queries.to_string(), rule.variant.to_owned()];
+    let most = |to: usize| if to == ANY { "any".to_owned() } else { to.to_string() };
+    let cells = |rule: &Rule| vec![rule.from.to_string(), most(rule.to), rule.variant.to_owned()];
     let variants = ChoiceTable {
         title: "variant on CUDA: the first row that fits and whose variant can run",
-        columns: &["queries from", "variant"],
+        columns: &["queries from", "to", "variant"],
         rows: RULES.iter().map(cells).collect(),
     };
-    vec![variants, stages::table(), gather::table()]
+    vec![variants, stages::table(), gather::table(), step::table()]
 }
 
 #[cfg(test)]

@@ -118,6 +118,19 @@ DEVICE void mask_behind(float (&s)[PAIRS * 2][4], int limit, int lane) {
   }
 }
 
+// The same for scores before `low` and from `high` on.
+template <int PAIRS>
+DEVICE void mask_outside(float (&s)[PAIRS * 2][4], int low, int high, int lane) {
+  const int start = low - lane % 4 * 2, end = high - lane % 4 * 2;
+#pragma unroll
+  for (int n = 0; n < PAIRS * 2; n++) {
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+      if (n * 8 + e % 2 < start || n * 8 + e % 2 >= end) s[n][e] = -INFINITE;
+    }
+  }
+}
+
 template <int PAIRS>
 DEVICE void multiply_all(float (&s)[PAIRS * 2][4], float by) {
 #pragma unroll

@@ -1,25 +1,37 @@
-// Puts the softmax of the selected branch of nsa together from those of its blocks (blocks.cu): o (+)= gate * sum over
-// blocks of 2^(lse - max) partial / sum over blocks of 2^(lse - max). A warp takes one query and 16 heads.
+// The rest of the selected branch of nsa after blocks.cu: o (+)= gate * softmax over all of a query's blocks.
+//
+// A block of threads takes WARPS neighbouring queries, a warp one of them with 16 heads. First the forced blocks, which
+// neighbours share: the first initial_blocks and the local_blocks up to each query's own, by tiles of TILE keys that all warps read.
+// Then what blocks.cu left of the query's other blocks: weighted by 2^(lse - maximum) and added, in the order of the blocks.
 //
 // It also counts the tokens that the query's blocks hold (reads [.., Hkv, 3]: [1]), and leaves the bits of the chunk zero.
 //
 // Launch: grid (ceil(chunk_tokens / WARPS), Hkv * slabs, B), block 32 * WARPS, dynamic shared memory
-// WARPS * 16 * n * 4 bytes. Macros: D, DV, DTYPE, WARPS. Tensors as in blocks.cu; accumulate: adds to what o holds.
+// WARPS * 16 row(D) + 2 TILE (row(D) + row(DV)) + WARPS * 16 n * 4. Macros: D, DV, DTYPE, TILE (16, 32), WARPS, BLOCKS_PER_SM.
+// Tensors as in blocks.cu; accumulate: adds to what o holds.
 
+constexpr int THREADS = WARPS * 32;
+constexpr int PAIRS = TILE / 16;
 constexpr int PIECES = Rows<DV>::padded / 16;
+constexpr int QUERY_BYTES = WARPS * 16 * Rows<D>::stride;
+constexpr int KEY_BYTES = TILE * Rows<D>::stride;
+constexpr int STAGE_BYTES = KEY_BYTES + TILE * Rows<DV>::stride;
+constexpr int WEIGHTS_AT = QUERY_BYTES + 2 * STAGE_BYTES;
 
-extern "C" __global__ void __launch_bounds__(WARPS * 32)
-    nsa_finish(const uint4* __restrict__ partial, const float* __restrict__ lse, u16* __restrict__ o,
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
+    nsa_finish(const u16* __restrict__ q, const u16* __restrict__ k, const u16* __restrict__ v,
+               const uint4* __restrict__ partial, const float* __restrict__ lse, u16* __restrict__ o,
                const int* __restrict__ indices, int* __restrict__ reads, u32* __restrict__ bits,
                const void* __restrict__ g_cmp, const void* __restrict__ g_slc, const void* __restrict__ g_swa,
                int gates_f32, int gate_kind, const int* __restrict__ cu_q, const int* __restrict__ cu_k, int tq, int tk,
                int heads, int kv_heads, int select_block, int select_count, int chunk_first, int chunk_tokens,
-               int bit_words, int accumulate) {
-  extern __shared__ float shared_lse[];
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+               int initial_blocks, int local_blocks, int bit_words, int accumulate, float scale) {
+  extern __shared__ __align__(128) unsigned char shared[];
+  const u32 base = shared_address(shared);
+  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   // Every thread of the launch clears its share of the bits.
-  const i64 threads = (i64)gridDim.x * gridDim.y * gridDim.z * (WARPS * 32);
-  for (i64 w = (((i64)blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x) * (WARPS * 32) + threadIdx.x; w < bit_words;
+  const i64 threads = (i64)gridDim.x * gridDim.y * gridDim.z * THREADS;
+  for (i64 w = (((i64)blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x) * THREADS + thread; w < bit_words;
        w += threads) {
     bits[w] = 0;
   }
@@ -27,34 +39,105 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32)
   const int group = heads / kv_heads, slabs = ceil_div(group, HEAD_ROWS);
   const int kv_head = blockIdx.y / slabs, slab = blockIdx.y % slabs;
   const int first_head = kv_head * group + slab * HEAD_ROWS, slab_heads = min(HEAD_ROWS, group - slab * HEAD_ROWS);
-  const int in_chunk = blockIdx.x * WARPS + warp, token = chunk_first + in_chunk;
-  if (in_chunk >= chunk_tokens || token >= here.queries) return;
-  const int position = token + here.keys - here.queries;
+  const int first_token = chunk_first + blockIdx.x * WARPS, end_token = min(here.queries, chunk_first + chunk_tokens);
+  if (first_token >= end_token) return;
+  const int first_position = first_token + here.keys - here.queries;
+  const int last_position = first_position + min(WARPS, end_token - first_token) - 1;
+
+  // ---- Tiles of forced keys: those of the first blocks, then those from the first query's local blocks on.
+  const int initial_keys = max(0, min(initial_blocks * select_block, last_position + 1));
+  const int initial_tiles = ceil_div(initial_keys, TILE);
+  const int local_first = max(initial_keys, (max(first_position, 0) / select_block - local_blocks + 1) * select_block);
+  const int tiles = initial_tiles + (local_blocks > 0 ? max(0, ceil_div(last_position + 1 - local_first, TILE)) : 0);
+  const i64 key_row = (i64)here.k_start * kv_heads + kv_head;
+  const u16 *keys = k + key_row * D, *values = v + key_row * DV;
+  auto first_of = [&](int tile) { return tile < initial_tiles ? tile * TILE : local_first + (tile - initial_tiles) * TILE; };
+  auto load = [&](int tile) {
+    if (tile < tiles) {
+      const u32 to = base + QUERY_BYTES + tile % 2 * STAGE_BYTES;
+      const int first = first_of(tile), valid = (tile < initial_tiles ? initial_keys : last_position + 1) - first;
+      Rows<D>::template load_range<TILE, THREADS>(to, keys + (i64)first * kv_heads * D, kv_heads * D, valid, thread);
+      Rows<DV>::template load_range<TILE, THREADS>(to + KEY_BYTES, values + (i64)first * kv_heads * DV, kv_heads * DV, valid,
+                                                   thread);
+    }
+    copy_commit();
+  };
+  if (tiles > 0) {
+    const u16* q_here = q + ((i64)(here.q_start + first_token) * heads + first_head) * D;
+    Rows<D>::template copy<WARPS * 16, THREADS, false, 1>(base, thread, q, [&](int row) {
+      return first_token + row / 16 < end_token && row % 16 < slab_heads ? q_here + ((i64)(row / 16) * heads + row % 16) * D
+                                                                         : nullptr;
+    });
+  }
+  load(0);
+
+  const int token = first_token + warp, position = first_position + warp;
+  const int own_block = max(position, 0) / select_block;
+  const int local_low = (own_block - local_blocks + 1) * select_block;
+  const float factor = scale * TO_BASE2;
+  float maximum[2] = {-INFINITE, -INFINITE}, sum[2] = {};
+  float output[1][Rows<DV>::padded / 8][4] = {};
+#pragma unroll 1
+  for (int tile = 0; tile < tiles; tile++) {
+    copy_wait<0>();
+    __syncthreads();  // this tile has come; everyone has left the previous one
+    load(tile + 1);
+    u32 key_tile = base + QUERY_BYTES + tile % 2 * STAGE_BYTES, query_lane = base + warp * 16 * Rows<D>::stride;
+    asm volatile("" : "+r"(key_tile), "+r"(query_lane));
+    const int first = first_of(tile);
+    const bool initial = tile < initial_tiles;
+    float s[1][PAIRS * 2][4] = {}, fade[1][2];
+    add_scores<1, PAIRS>(s, query_lane + Rows<D>::lane_offset(lane), key_tile + Rows<D>::lane_offset_right(lane));
+    multiply_all<PAIRS>(s[0], factor);
+    mask_outside<PAIRS>(s[0], initial ? 0 : local_low - first,
+                        (initial ? min(initial_keys, position + 1) : position + 1) - first, lane);
+    soften<PAIRS>(s[0], maximum, sum, fade[0], 1.0f);
+    add_output<1, PAIRS>(output, s, fade, key_tile + KEY_BYTES + Rows<DV>::lane_offset(lane));
+  }
+  copy_wait<0>();
+  if (token >= end_token) return;
+
+  // ---- The other blocks: slots begin .. end, as indices ascend.
   const i64 query = here.q_start + token;
   const int* blocks = indices + (query * kv_heads + kv_head) * select_count;
-  int count = 0, tokens = 0;
+  int begin = 0, end = 0, tokens = 0;
   for (int first = 0; first < select_count; first += 32) {
     const int block = first + lane < select_count ? blocks[first + lane] : -1;
-    count += __popc(__ballot_sync(0xffffffff, block >= 0));
+    begin += __popc(__ballot_sync(0xffffffff, block >= 0 && block < initial_blocks));
+    end += __popc(__ballot_sync(0xffffffff, block >= 0 && block + local_blocks <= own_block));
     tokens += block >= 0 ? min(select_block, position + 1 - block * select_block) : 0;
   }
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) tokens += __shfl_xor_sync(0xffffffff, tokens, step);
   if (slab == 0 && lane == 0) reads[(query * kv_heads + kv_head) * 3 + 1] = tokens;
 
-  const i64 item = (((i64)blockIdx.z * chunk_tokens + in_chunk) * (kv_heads * slabs) + blockIdx.y) * select_count;
-  float* weights = shared_lse + warp * 16 * select_count;
-  for (int i = lane; i < count * 16; i += 32) weights[i] = lse[item * 16 + i];
-  __syncwarp();
-  float maximum[2] = {-INFINITE, -INFINITE}, sum[2] = {};
-  for (int s = 0; s < count; s++) {
-#pragma unroll
-    for (int half = 0; half < 2; half++) maximum[half] = fmaxf(maximum[half], weights[s * 16 + lane / 4 + half * 8]);
-  }
-  float output[Rows<DV>::padded / 8][4] = {};
+  const i64 item = (((i64)blockIdx.z * chunk_tokens + token - chunk_first) * (kv_heads * slabs) + blockIdx.y) * select_count;
   const uint4* from = partial + item * (PIECES * 32) + lane;
-#pragma unroll 2
-  for (int s = 0; s < count; s++) {
+  uint4 piece[PIECES];
+  auto fetch = [&](int slot) {
+#pragma unroll
+    for (int p = 0; p < PIECES; p++) piece[p] = from[((i64)slot * PIECES + p) * 32];
+  };
+  float* weights = (float*)(shared + WEIGHTS_AT) + warp * 16 * select_count;
+  for (int i = begin * 16 + lane; i < end * 16; i += 32) weights[i] = lse[item * 16 + i];
+  __syncwarp();
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    float largest = maximum[half];
+    for (int s = begin; s < end; s++) largest = fmaxf(largest, weights[s * 16 + lane / 4 + half * 8]);
+    const float center = largest == -INFINITE ? 0.0f : largest;
+    const float fade = exp2_approximate(maximum[half] - center);
+    maximum[half] = center;
+    sum[half] = row_sum(sum[half]) * fade;
+#pragma unroll
+    for (int n = 0; n < Rows<DV>::padded / 8; n++) {
+      output[0][n][half * 2] *= fade;
+      output[0][n][half * 2 + 1] *= fade;
+    }
+  }
+#pragma unroll 1
+  for (int s = begin; s < end; s++) {
+    fetch(s);
     float weight[2];
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -63,12 +146,11 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32)
     }
 #pragma unroll
     for (int p = 0; p < PIECES; p++) {
-      const uint4 piece = from[((i64)s * PIECES + p) * 32];
-      const u32 both[4] = {piece.x, piece.y, piece.z, piece.w};
+      const u32 both[4] = {piece[p].x, piece[p].y, piece[p].z, piece[p].w};
 #pragma unroll
       for (int e = 0; e < 4; e++) {
-        output[p * 2 + e / 2][e % 2 * 2] += weight[e % 2] * to_float((u16)both[e]);
-        output[p * 2 + e / 2][e % 2 * 2 + 1] += weight[e % 2] * to_float((u16)(both[e] >> 16));
+        output[0][p * 2 + e / 2][e % 2 * 2] += weight[e % 2] * to_float((u16)both[e]);
+        output[0][p * 2 + e / 2][e % 2 * 2 + 1] += weight[e % 2] * to_float((u16)(both[e] >> 16));
       }
     }
   }
@@ -79,6 +161,6 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32)
     if (head >= slab_heads) continue;
     const i64 row = query * heads + first_head + head;
     const float gate = gate_of(gates, 1, row);
-    write_row(o + row * DV, output, half, count > 0 ? gate / sum[half] : 0.0f, accumulate, lane);
+    write_row(o + row * DV, output[0], half, sum[half] > 0.0f ? gate / sum[half] : 0.0f, accumulate, lane);
   }
 }

@@ -7,8 +7,8 @@
 // indices [.., Hkv, n] gets the blocks, ascending, then -1. reads [.., Hkv, 3] gets a 0 for each branch whose bit is
 // set in zero_reads, as no other kernel will count there.
 //
-// bits [B, Hkv, most_blocks, chunk_tokens / 32], or null: bit i of a block's row is set where query i of the chunk reads it;
-// all were 0 (each bit is set once, so no order shows).
+// bits [B, Hkv, most_blocks, chunk_tokens / 32], or null: bit i of a block's row is set where query i of the chunk reads it and
+// it is not forced (finish.cu reads those); all were 0 (each bit is set once, so no order shows).
 //
 // mode 0: nothing is selected, all -1. 1: by importance. 2: as given [.., Hkv, n]: a set, where -1 and blocks
 // behind the query mean none.
@@ -111,7 +111,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32)
     const u32 mask = __ballot_sync(0xffffffff, taken);
     if (taken) {
       to[count + __popc(mask & ((1u << lane) - 1))] = j;
-      if (bits != nullptr) {
+      if (bits != nullptr && j >= initial_blocks && j + local_blocks < blocks) {
         const i64 words = chunk_tokens / 32;
         atomicOr(bits + (((i64)blockIdx.z * kv_heads + kv_head) * most_blocks + j) * words + in_chunk / 32,
                  1u << (in_chunk % 32));

@@ -143,7 +143,14 @@ pub(super) struct Compressed {
     rest: Option<Arc<Buffer>>,
     values: Option<Arc<Buffer>>,
     /// Rows of every sequence; 0 where they lie as `compress.cu` puts them.
-    rows_each: usize,
+    pub(super) rows_each: usize,
+}
+
+impl Compressed {
+    /// `k_cmp, k_rest, v_cmp`.
+    pub(super) fn push(&self, args: Args) -> Args {
+        args.buffer(&self.keys).maybe(self.rest.as_deref()).maybe(self.values.as_deref())
+    }
 }
 
 /// Adds the launches that compress keys and values, if any query is scored against them.
@@ -220,6 +227,9 @@ pub(super) struct Selection {
     weight_stride: usize,
     /// Blocks of the longest sequence, at least 1.
     pub(super) most_blocks: usize,
+    /// Blocks that are selected whatever they weigh: none where the selection was given.
+    pub(super) initial_blocks: usize,
+    pub(super) local_blocks: usize,
 }
 
 impl Selection {
@@ -242,7 +252,12 @@ impl Selection {
         let weights =
             if problem.selects() { Some(planner.scratch(of_query * chunk)?) } else { None };
         let most_blocks = operands.keys.div_ceil(problem.select_block).max(1);
-        Ok(Self { chunk, weights, weight_stride: stride, most_blocks })
+        let [initial_blocks, local_blocks] = match problem.given_blocks {
+            true => [0, 0],
+            false => [problem.initial_blocks, problem.local_blocks],
+        };
+        let weight_stride = stride;
+        Ok(Self { chunk, weights, weight_stride, most_blocks, initial_blocks, local_blocks })
     }
 
     /// First queries of the chunks.
@@ -268,14 +283,9 @@ impl Selection {
                 return Err(CudaError::Refused { what: format!("no tile for D {}", dims.0) });
             };
             let kernel = planner.kernel(&tile.source(problem.dtype, dims, planner.arch()))?;
-            let args = Args::new()
-                .buffer(&operands.q)
-                .buffer(&compressed.keys)
-                .maybe(compressed.rest.as_deref())
-                .maybe(compressed.values.as_deref())
-                .buffer(&operands.o)
-                .maybe(self.weights.as_deref())
-                .buffer(&operands.reads);
+            let args = compressed.push(Args::new().buffer(&operands.q));
+            let args =
+                args.buffer(&operands.o).maybe(self.weights.as_deref()).buffer(&operands.reads);
             let args = operands.push_heads(operands.push_sequences(operands.push_gates(args)));
             let args = args.i32(problem.compress_block as i32).i32(problem.compress_stride as i32);
             let args = args.i32(int(compressed.rows_each)?);
@@ -315,8 +325,8 @@ impl Selection {
             problem.compress_stride,
             problem.select_block,
             problem.select_count,
-            problem.initial_blocks,
-            problem.local_blocks,
+            self.initial_blocks,
+            self.local_blocks,
         ];
         let args = settings.iter().fold(args, |args, value| args.i32(*value as i32));
         let args = numbers(args).i32(int(self.weight_stride)?).i32(int(self.most_blocks)?);

@@ -1,0 +1,265 @@
+//! `step`: few queries against a long cache. Compressed tokens, selected tokens and windows are shared out among blocks
+//! of threads, the last of which to finish selects, and later puts the parts together. The contracts stand in
+//! `step_score.cu` and `step_attend.cu`.
+
+use super::operands::{Operands, int, row_bytes, shape_macros};
+use super::stages::{self, Selection, compress};
+use crate::cuda::{CudaVariant, Planner};
+use crate::nsa::NsaProblem;
+use crate::{ChoiceTable, DType};
+use device::cuda::{
+    Args, Buffer, BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch,
+    KernelSource, Launch,
+};
+use std::sync::Arc;
+
+pub(super) const VARIANT: CudaVariant<NsaProblem> = CudaVariant { name: "step", why_not, plan };
+
+const SCORE: &[&str] = &[
+    include_str!("../../cuda/ampere.cuh"),
+    include_str!("common.cuh"),
+    include_str!("step.cuh"),
+    include_str!("step_score.cu"),
+];
+const ATTEND: &[&str] = &[
+    include_str!("../../cuda/ampere.cuh"),
+    include_str!("common.cuh"),
+    include_str!("step.cuh"),
+    include_str!("step_attend.cu"),
+];
+
+/// Tokens that a warp reads at a time.
+const TILE: usize = 16;
+/// Warps of a block: the first that fits the shared memory.
+const WARPS: &[usize] = &[8, 4, 2, 1];
+/// Most queries of a sequence: each reads its tokens by itself.
+const MOST_QUERIES: usize = 64;
+/// Most blocks of a query that the selecting block orders by counting.
+const MOST_BLOCKS: usize = 1024;
+/// Heads of a group whose sums the selecting block holds: `lse` of `step_score.cu`.
+const MOST_GROUP: usize = 64;
+/// Most parts of one branch: all are read again by the block that puts them together.
+const MOST_PARTS: usize = 64;
+
+/// The two kernels' parameter `KEY_COPIES`: keys, and what rounding them lost.
+const SCORE_COPIES: usize = 2;
+const ATTEND_COPIES: usize = 1;
+
+fn shared_bytes((d, dv): (usize, usize), warps: usize, key_copies: usize) -> usize {
+    let tile = TILE * (key_copies * row_bytes(d) + row_bytes(dv));
+    let merge = 16 * dv.next_multiple_of(16) * DType::F32.bytes();
+    16 * row_bytes(d) + warps * tile.max(merge)
+}
+
+/// Memory of the selecting block: weights, importance and the list of what was taken.
+fn select_bytes(problem: &NsaProblem) -> usize {
+    if !problem.selects() {
+        return 0;
+    }
+    let keys = problem.keys.longest();
+    let blocks = keys.div_ceil(problem.select_block);
+    4 * (problem.compressed_tokens(keys) + blocks + problem.select_count)
+}
+
+fn choose(dims: (usize, usize), shared: u32) -> Option<usize> {
+    // Static shared memory comes on top.
+    let most = (shared as usize).saturating_sub(2048);
+    WARPS.iter().copied().find(|warps| shared_bytes(dims, *warps, SCORE_COPIES) <= most)
+}
+
+fn source(
+    (name, parts): (&'static str, &'static [&'static str]),
+    (dtype, dims): (DType, (usize, usize)),
+    (warps, key_copies): (usize, usize),
+    arch: GpuArch,
+) -> KernelSource {
+    shape_macros(KernelSource::new(name, parts, arch), dtype, dims)
+        .define("TILE", TILE)
+        .define("WARPS", warps)
+        .define("KEY_COPIES", key_copies)
+}
+
+fn score_source(dtype: DType, dims: (usize, usize), warps: usize, arch: GpuArch) -> KernelSource {
+    source(("nsa_step_score", SCORE), (dtype, dims), (warps, SCORE_COPIES), arch)
+}
+
+fn attend_source(dtype: DType, dims: (usize, usize), warps: usize, arch: GpuArch) -> KernelSource {
+    source(("nsa_step_attend", ATTEND), (dtype, dims), (warps, ATTEND_COPIES), arch)
+}
+
+/// Common shapes, for the bundle.
+pub(super) fn bundled(dtype: DType, dims: (usize, usize), arch: &BundledArch) -> Vec<KernelSource> {
+    let Some(warps) = choose(dims, arch.shared_bytes) else { return Vec::new() };
+    vec![
+        score_source(dtype, dims, warps, arch.arch()),
+        attend_source(dtype, dims, warps, arch.arch()),
+    ]
+}
+
+pub(super) fn table() -> ChoiceTable {
+    ChoiceTable {
+        title: "warps of a block of nsa_step: the first whose tiles fit the shared memory",
+        columns: &["warps", "tokens of a warp"],
+        rows: WARPS.iter().map(|warps| vec![warps.to_string(), TILE.to_string()]).collect(),
+    }
+}
+
+fn why_not(problem: &NsaProblem, here: &CudaCapabilities) -> Option<String> {
+    let queries = problem.queries.longest();
+    if queries > MOST_QUERIES {
+        return Some(format!("needs up to {MOST_QUERIES} queries in a sequence, got {queries}"));
+    }
+    if problem.group() > MOST_GROUP {
+        return Some(format!("needs groups of up to {MOST_GROUP} heads, got {}", problem.group()));
+    }
+    if problem.select_count > MOST_BLOCKS {
+        let got = problem.select_count;
+        return Some(format!("needs select_count up to {MOST_BLOCKS}, got {got}"));
+    }
+    let dims = (problem.head_dim, problem.value_dim);
+    let shared = here.shared_bytes;
+    let needed = select_bytes(problem);
+    if choose(dims, shared).is_none() || needed + 2048 > shared as usize {
+        return Some(format!(
+            "D {}, Dv {} and {needed} bytes to select with do not fit the {shared} bytes of shared memory of a \
+             block here",
+            dims.0, dims.1
+        ));
+    }
+    let rows = problem.queries.count() * queries;
+    if rows > 65_535 {
+        return Some(format!("needs up to 65535 queries in all, got {rows}"));
+    }
+    stages::why_not(problem, here)
+}
+
+/// Results of parts.
+struct Partial {
+    values: Arc<Buffer>,
+    sums: Arc<Buffer>,
+    parts: usize,
+}
+
+impl Partial {
+    fn new(
+        problem: &NsaProblem,
+        planner: &mut Planner<'_>,
+        items: usize,
+        parts: usize,
+    ) -> Result<Self, CudaError> {
+        let columns = problem.value_dim.next_multiple_of(16);
+        Ok(Self {
+            values: planner.scratch(items * parts * 16 * columns)?,
+            sums: planner.scratch(items * parts * 16 * 2)?,
+            parts,
+        })
+    }
+}
+
+fn plan(problem: &NsaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
+    let dims = (problem.head_dim, problem.value_dim);
+    let Some(warps) = choose(dims, planner.here().shared_bytes) else {
+        return Err(CudaError::Refused { what: format!("step has no tile for D {}", dims.0) });
+    };
+    let operands = Operands::new(problem, planner)?;
+    let compressed = compress(problem, &operands, planner)?;
+    let rows = operands.batch * operands.queries;
+    let items = rows * operands.kv_heads * operands.slabs;
+    let arch = planner.arch();
+    let scale = problem.scale as f32;
+    if !problem.selects() {
+        let selection = Selection::new(problem, &operands, planner, (0, usize::MAX))?;
+        for first in selection.chunks(&operands) {
+            selection.plan(problem, (&operands, None), planner, first, None)?;
+        }
+    }
+
+    let mut scored = None;
+    if let Some(compressed) = &compressed {
+        let tokens = problem.compressed_tokens(operands.keys);
+        // Enough blocks for every multiprocessor to have two.
+        let slots = 2 * planner.here().multiprocessors as usize;
+        let splits = tokens.div_ceil(warps * TILE).min(slots.div_ceil(items.max(1))).max(1);
+        let share = tokens.div_ceil(splits).next_multiple_of(TILE).max(TILE);
+        let splits = tokens.div_ceil(share).max(1);
+        let stride = tokens.next_multiple_of(4).max(4);
+        let part = Partial::new(problem, planner, items, splits)?;
+        let scores = planner.scratch(if problem.selects() { items * 16 * stride } else { 4 })?;
+        let counters = planner.zeroed(rows * operands.kv_heads)?;
+        let kernel = planner.kernel(&score_source(problem.dtype, dims, warps, arch.clone()))?;
+        let args = compressed.push(Args::new().buffer(&operands.q));
+        let args = args
+            .buffer(&scores)
+            .buffer(&part.values)
+            .buffer(&part.sums)
+            .buffer(&counters)
+            .buffer(&operands.indices)
+            .buffer(&operands.reads);
+        let args = operands.push_heads(operands.push_sequences(args));
+        let settings = [
+            problem.compress_block,
+            problem.compress_stride,
+            compressed.rows_each,
+            share,
+            stride,
+            usize::from(problem.selects()),
+            problem.select_block,
+            problem.select_count,
+            problem.initial_blocks,
+            problem.local_blocks,
+        ];
+        let mut args = args;
+        for value in settings {
+            args = args.i32(int(value)?);
+        }
+        let grid = [splits as u32, operands.head_slabs(), rows as u32];
+        let shared = shared_bytes(dims, warps, SCORE_COPIES).max(select_bytes(problem)) as u32;
+        planner.launch(kernel, Launch::new(grid, 32 * warps as u32, shared), args.f32(scale));
+        scored = Some(part);
+    }
+
+    let parts_of = |there: bool, tokens: usize| match there {
+        true => tokens.min(operands.keys).div_ceil(warps * TILE).clamp(1, MOST_PARTS),
+        false => 0,
+    };
+    let selected_tokens = problem.select_count * problem.select_block.min(operands.keys.max(1));
+    let selected = parts_of(problem.branches.selected, selected_tokens);
+    let window = parts_of(problem.branches.window, problem.window);
+    let share_of = |parts: usize, tokens: usize| match parts {
+        0 => TILE,
+        parts => tokens.min(operands.keys).div_ceil(parts).next_multiple_of(TILE).max(TILE),
+    };
+    let share = share_of(selected, selected_tokens).max(share_of(window, problem.window));
+    let part = Partial::new(problem, planner, items, (selected + window).max(1))?;
+    let counters = planner.zeroed(items)?;
+    let kernel = planner.kernel(&attend_source(problem.dtype, dims, warps, arch))?;
+    let scored = scored.filter(|_| problem.branches.compressed);
+    let args = Args::new()
+        .buffer(&operands.q)
+        .buffer(&operands.k)
+        .buffer(&operands.v)
+        .buffer(&operands.o)
+        .buffer(&operands.indices)
+        .buffer(&operands.reads)
+        .maybe(scored.as_ref().map(|scored| &*scored.values))
+        .maybe(scored.as_ref().map(|scored| &*scored.sums))
+        .buffer(&part.values)
+        .buffer(&part.sums)
+        .buffer(&counters);
+    let args = operands.push_heads(operands.push_sequences(operands.push_gates(args)));
+    let args = args
+        .i32(problem.select_block as i32)
+        .i32(problem.select_count as i32)
+        .i32(problem.window as i32)
+        .i32(scored.map_or(0, |scored| scored.parts as i32))
+        .i32(selected as i32)
+        .i32(int(share)?)
+        .f32(scale);
+    let grid = [part.parts as u32, operands.head_slabs(), rows as u32];
+    let shared = shared_bytes(dims, warps, ATTEND_COPIES) as u32;
+    let mut launch = Launch::new(grid, 32 * warps as u32, shared);
+    // Its start overlaps the end of the kernel before; it waits for that itself.
+    launch.overlaps = planner.here().compute >= ComputeCapability::new(9, 0);
+    planner.launch(kernel, launch, args);
+    Ok(())
+}
