@@ -26,6 +26,7 @@ mod cuda_home_not_set;
 mod cuda_versions;
 mod dependency_conflict;
 mod driver_library_mismatch;
+mod driver_silent;
 mod driver_too_old;
 mod duplicate_dist;
 mod duplicate_processes;
@@ -72,6 +73,7 @@ use facts::{Evidence, Finding, Machine, PyEnv};
 /// Every rule: first what stops a GPU from working at all, then what is wrong with an environment, then advice.
 pub const RULES: &[Rule] = &[
     driver_library_mismatch::RULE,
+    driver_silent::RULE,
     driver_too_old::RULE,
     cpu_only_torch::RULE,
     gpu_too_new::RULE,

@@ -248,6 +248,9 @@ pub struct Driver {
     pub cuda_limit: Option<Fact<(u32, u32)>>,
     /// What NVML answered instead of a device list, in its own words.
     pub nvml_error: Option<Fact<String>>,
+    /// The question the driver never answered: `nvmlInit_v2 did not return within 2.0 s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_answer: Option<Fact<String>>,
 }
 
 impl Driver {

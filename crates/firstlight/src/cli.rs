@@ -43,6 +43,10 @@ pub(crate) enum Command {
     Bench(Bench),
     /// Write a run folder's report again from its files, and show its verdict.
     Report(Report),
+    /// Ask NVML and print its answers as they come: `doctor` and the others ask through a process of their own, which
+    /// may hang or be ended by a driver in trouble.
+    #[command(hide = true)]
+    AskNvml,
     /// Print completions for a shell.
     Completions(Completions),
     /// Print the man page, or write one page a subcommand into a folder.
@@ -50,13 +54,33 @@ pub(crate) enum Command {
 }
 
 /// Which environment to read.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct Environment {
     /// Python environment to read first (a folder with pyvenv.cfg or conda-meta).
     ///
     /// VIRTUAL_ENV, CONDA_PREFIX, ./.venv and the python on PATH are read as well.
     #[arg(long, value_name = "DIR")]
     pub(crate) venv: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) waiting: Waiting,
+}
+
+/// How long to wait for a driver.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Waiting {
+    /// Longest time the driver may take to answer; more for many GPUs without persistence mode.
+    ///
+    /// Default: 2, and 30 for `check`, which takes longer anyway.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) wait: Option<f64>,
+}
+
+/// A day is more than anybody waits, and keeps the arithmetic of clocks far from its ends.
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.1..=86_400.0).contains(&seconds) => Ok(seconds),
+        _ => Err("wanted a number of seconds from 0.1 to 86400".to_owned()),
+    }
 }
 
 #[derive(Debug, Args)]
@@ -127,6 +151,11 @@ pub(crate) struct Ps {
     /// Kill it, without asking again, if it does not end on TERM.
     #[arg(long, requires = "stop")]
     pub(crate) kill: bool,
+    /// How long it may take to end on TERM, and on KILL.
+    #[arg(long, requires = "stop", value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
+    pub(crate) grace: f64,
+    #[command(flatten)]
+    pub(crate) waiting: Waiting,
     /// Read a recorded machine instead of this one.
     #[arg(long, value_name = "DIR", hide = true)]
     pub(crate) recorded: Option<PathBuf>,

@@ -1,5 +1,6 @@
 //! One subcommand, one file.
 
+mod ask_nvml;
 mod bench;
 mod check;
 mod completions;
@@ -27,6 +28,7 @@ pub(crate) fn run(command: &Command, output: &Output) -> anyhow::Result<Outcome>
         Command::Op(arguments) => op::run(arguments, output),
         Command::Bench(arguments) => bench::run(arguments, output),
         Command::Report(arguments) => report::run(arguments, output),
+        Command::AskNvml => ask_nvml::run(),
         Command::Completions(arguments) => completions::run(arguments, output),
         Command::Man(arguments) => man::run(arguments, output),
     }

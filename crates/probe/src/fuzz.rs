@@ -211,7 +211,7 @@ proptest! {
         let gpus = gpus.into_iter().map(|(name, memory_total, compute_capability, mig)| {
             Device { name, memory_total, compute_capability, mig, ..Device::default() }
         });
-        let nvml = Nvml::Answered(Snapshot { library: "l".into(), driver: None, cuda: None, gpus: gpus.collect() });
+        let nvml = Nvml::Answered(Snapshot { library: "l".into(), gpus: gpus.collect(), ..Snapshot::default() });
         prop_assert_eq!(&Nvml::parse(&nvml.record()), &nvml);
         let parsed = Nvml::parse(&text);
         prop_assert_eq!(Nvml::parse(&parsed.record()), parsed);

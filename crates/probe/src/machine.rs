@@ -54,8 +54,14 @@ pub fn machine(options: &Options) -> Machine {
 /// Those of [`environments`].
 pub fn read(options: &EnvOptions) -> Result<Report, ProbeError> {
     let alone = Options { source: options.source.clone(), site_packages: Vec::new() };
-    let (mut machine, envs) = rayon::join(|| machine(&alone), || environments(options));
-    let envs = envs?;
+    // A thread of its own: it waits for the driver, and must not keep one of the few that read files.
+    let (machine, envs) = std::thread::scope(|scope| {
+        let machine = scope.spawn(|| machine(&alone));
+        let envs = environments(options);
+        (machine.join(), envs)
+    });
+    let (mut machine, envs) =
+        (machine.unwrap_or_else(|panic| std::panic::resume_unwind(panic)), envs?);
     let folders: Vec<PathBuf> =
         envs.iter().flat_map(|env| &env.site_packages).map(PathBuf::from).collect();
     probes::libraries::in_site_packages(&options.source, &mut machine.libraries, &folders);
@@ -81,8 +87,11 @@ fn kind(machine: &Machine) -> MachineKind {
 fn backend(machine: &mut Machine) -> BackendKind {
     let has = |vendor| machine.gpus.iter().any(|gpu| gpu.vendor == vendor);
     let (nvidia, apple) = (has(GpuVendor::Nvidia), has(GpuVendor::Apple));
-    let refusal = machine.driver.as_ref().and_then(|driver| driver.nvml_error.as_ref());
-    if nvidia {
+    let driver = machine.driver.as_ref();
+    let refusal = driver.and_then(|driver| driver.nvml_error.as_ref());
+    // What a driver that never came back has not told is noted where it was asked.
+    let silent = driver.is_some_and(|driver| driver.no_answer.is_some());
+    if nvidia && !silent {
         match refusal {
             None => return BackendKind::Cuda,
             Some(words) => machine.notes.push(format!(

@@ -10,6 +10,7 @@ mod cache;
 mod demangle;
 pub(crate) mod elf;
 pub(crate) mod fatbin;
+mod hwcaps;
 mod link;
 mod process;
 mod search;

@@ -1,18 +1,17 @@
 //! What NVML, NVIDIA's management library, says about its GPUs: asked on a live machine, read back on a recorded one.
 
+use crate::source::CommandError;
 use crate::text::major_minor;
 use std::fmt::Write;
 
 #[cfg(target_os = "linux")]
 mod ask;
 #[cfg(target_os = "linux")]
-pub(crate) use ask::live;
+pub use ask::tell;
 
-/// NVML exists for Linux (and Windows) only.
+/// NVML exists for Linux (and Windows) only: elsewhere there is nothing to tell.
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn live(_files: &[std::path::PathBuf]) -> Nvml {
-    Nvml::Absent
-}
+pub fn tell(_source: &crate::Source, _out: &mut impl std::io::Write) {}
 
 /// NVML's answer as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +23,13 @@ pub enum Nvml {
         /// The library file.
         library: String,
         /// NVML's own words: `Driver/library version mismatch`.
+        words: String,
+    },
+    /// The library is here and did not come back from starting.
+    Silent {
+        /// The library file.
+        library: String,
+        /// The call and what became of it: `nvmlInit_v2 did not return within 2.0 s`.
         words: String,
     },
     /// The library answered.
@@ -39,6 +45,10 @@ pub struct Snapshot {
     pub driver: Option<String>,
     /// nvmlSystemGetCudaDriverVersion_v2, major and minor.
     pub cuda: Option<(u32, u32)>,
+    /// What NVML would not tell, each as the call and its words: `nvmlSystemGetDriverVersion: Not Supported`.
+    pub refused: Vec<String>,
+    /// The call that ended the answers, and what became of it; nothing behind it was asked.
+    pub unanswered: Option<String>,
     /// One entry for each index, in order.
     pub gpus: Vec<Device>,
 }
@@ -68,6 +78,8 @@ pub struct Device {
     pub processes: Vec<Process>,
     /// NVML's words when it does not list processes.
     pub processes_error: Option<String>,
+    /// What else NVML would not tell, each as the call and its words.
+    pub refused: Vec<String>,
 }
 
 /// One process on a GPU as NVML lists it.
@@ -96,11 +108,14 @@ impl Process {
     }
 }
 
+/// The helper's last line: whatever its process does afterwards, all was asked.
+pub(crate) const COMPLETE: &str = "complete = true";
+
 impl Nvml {
     /// Reads a record: `key = value` lines, then one `[gpu]` section for each GPU.
     pub fn parse(text: &str) -> Self {
         let mut snapshot = Snapshot::default();
-        let mut error = None;
+        let (mut error, mut silent) = (None, None);
         for line in text.lines().map(str::trim) {
             if line == "[gpu]" {
                 snapshot.gpus.push(Device::default());
@@ -109,18 +124,60 @@ impl Nvml {
             let Some((key, value)) = line.split_once('=') else { continue };
             let (key, value) = (key.trim(), value.trim());
             match (snapshot.gpus.last_mut(), key) {
+                // What ends the answers stands behind the GPU it happened on.
+                (_, "unanswered") => snapshot.unanswered = Some(value.to_string()),
                 (Some(gpu), _) => gpu.set(key, value),
                 (None, "library") => snapshot.library = value.to_string(),
                 (None, "driver") => snapshot.driver = Some(value.to_string()),
                 (None, "cuda") => snapshot.cuda = major_minor(value),
+                (None, "refused") => snapshot.refused.push(value.to_string()),
                 (None, "error") => error = Some(value.to_string()),
+                (None, "silent") => silent = Some(value.to_string()),
                 _ => {}
             }
         }
-        match error {
-            Some(words) => Self::Failed { library: snapshot.library, words },
-            None if snapshot.library.is_empty() => Self::Absent,
-            None => Self::Answered(snapshot),
+        let library = snapshot.library.clone();
+        match (error, silent) {
+            (Some(words), _) => Self::Failed { library, words },
+            (None, Some(words)) => Self::Silent { library, words },
+            (None, None) if library.is_empty() => Self::Absent,
+            (None, None) => Self::Answered(snapshot),
+        }
+    }
+
+    /// Reads what the helper printed, which names each call before it makes it: the last one named is the one that did
+    /// not return, or that ended the helper.
+    pub(crate) fn of_helper(answer: Result<String, CommandError>) -> Self {
+        let (text, became) = match answer {
+            Ok(text) => (text, "ended the process that called it".to_string()),
+            Err(CommandError::TimedOut { limit, text }) => {
+                (text, format!("did not return within {:.1} s", limit.as_secs_f64()))
+            }
+            Err(CommandError::Failed { text }) => {
+                (text, "ended the process that called it".to_string())
+            }
+            Err(error) => {
+                let words = format!("NVML was not asked: its helper {error}");
+                return Self::Silent { library: "libnvidia-ml.so.1".to_string(), words };
+            }
+        };
+        if text.lines().any(|line| line == COMPLETE) {
+            return Self::parse(&text);
+        }
+        let last = |key: &str| {
+            let lines = text.lines().rev();
+            lines.filter_map(|line| line.strip_prefix(key)?.strip_prefix(" = ")).next()
+        };
+        let words = format!("{} {became}", last("asking").unwrap_or("the call into NVML"));
+        match Self::parse(&text) {
+            Self::Answered(snapshot) => {
+                Self::Answered(Snapshot { unanswered: Some(words), ..snapshot })
+            }
+            Self::Absent => {
+                let library = last("trying").unwrap_or("libnvidia-ml.so.1").to_string();
+                Self::Silent { library, words }
+            }
+            other => other,
         }
     }
 
@@ -138,10 +195,16 @@ impl Nvml {
                 line("library", Some(library.clone()));
                 line("error", Some(words.clone()));
             }
+            Self::Silent { library, words } => {
+                line("library", Some(library.clone()));
+                line("silent", Some(words.clone()));
+            }
             Self::Answered(snapshot) => {
                 line("library", Some(snapshot.library.clone()));
                 line("driver", snapshot.driver.clone());
                 line("cuda", snapshot.cuda.map(dotted));
+                snapshot.refused.iter().for_each(|words| line("refused", Some(words.clone())));
+                line("unanswered", snapshot.unanswered.clone());
                 for gpu in &snapshot.gpus {
                     let _ = write!(text, "\n[gpu]\n{}", gpu.record());
                 }
@@ -165,6 +228,7 @@ impl Device {
             "mig" => self.mig = value.parse().ok(),
             "process" => self.processes.extend(Process::parse(value)),
             "processes_error" => self.processes_error = Some(value.to_string()),
+            "refused" => self.refused.push(value.to_string()),
             _ => {}
         }
     }
@@ -185,6 +249,7 @@ impl Device {
         fields
             .into_iter()
             .filter_map(|(key, value)| Some(format!("{key} = {}\n", value?)))
+            .chain(self.refused.iter().map(|words| format!("refused = {words}\n")))
             .chain(self.processes.iter().map(Process::record))
             .collect()
     }
@@ -196,7 +261,48 @@ fn dotted((major, minor): (u32, u32)) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Device, Nvml, Process, Snapshot};
+    use super::{COMPLETE, Device, Nvml, Process, Snapshot};
+    use crate::source::CommandError;
+    use std::time::Duration;
+
+    #[test]
+    fn what_the_helper_said_before_it_hung_counts() {
+        let hung = |text: &str| {
+            Nvml::of_helper(Err(CommandError::TimedOut {
+                limit: Duration::from_millis(2000),
+                text: text.to_string(),
+            }))
+        };
+        let began = "trying = libnvidia-ml.so.1\nasking = nvmlInit_v2\n";
+        let silent =
+            |words: &str| Nvml::Silent { library: "libnvidia-ml.so.1".into(), words: words.into() };
+        assert_eq!(hung(began), silent("nvmlInit_v2 did not return within 2.0 s"));
+        assert_eq!(hung(""), silent("the call into NVML did not return within 2.0 s"));
+        assert_eq!(
+            Nvml::of_helper(Err(CommandError::Failed { text: began.into() })),
+            silent("nvmlInit_v2 ended the process that called it")
+        );
+        let text = format!(
+            "{began}library = libnvidia-ml.so.1\ndriver = 580.1\n\n[gpu]\nname = A\nasking = nvmlX (GPU 0)\n"
+        );
+        let answered = |unanswered: Option<&str>| {
+            Nvml::Answered(Snapshot {
+                library: "libnvidia-ml.so.1".into(),
+                driver: Some("580.1".into()),
+                unanswered: unanswered.map(str::to_string),
+                gpus: vec![Device { name: Some("A".into()), ..Device::default() }],
+                ..Snapshot::default()
+            })
+        };
+        assert_eq!(hung(&text), answered(Some("nvmlX (GPU 0) did not return within 2.0 s")));
+        // A library that hangs or crashes only when it is closed has told everything.
+        assert_eq!(hung(&format!("{text}{COMPLETE}\n")), answered(None));
+        // A refusal is a refusal, even when the process ends badly after it.
+        let refused = format!("{began}library = l\nerror = Driver Not Loaded\n");
+        assert!(matches!(hung(&refused), Nvml::Failed { .. }));
+        assert!(matches!(Nvml::of_helper(Err(CommandError::Absent)), Nvml::Silent { .. }));
+        assert_eq!(Nvml::of_helper(Ok(format!("{COMPLETE}\n"))), Nvml::Absent);
+    }
 
     #[test]
     fn a_record_reads_back_as_what_was_written() {
@@ -206,10 +312,16 @@ mod tests {
             library: "/usr/lib64/libnvidia-ml.so.1".into(),
             words: "Driver/library version mismatch".into(),
         });
+        check(Nvml::Silent {
+            library: "libnvidia-ml.so.1".into(),
+            words: "nvmlInit_v2 did not return within 2.0 s".into(),
+        });
         check(Nvml::Answered(Snapshot {
             library: "libnvidia-ml.so.1".into(),
             driver: Some("580.159.04".into()),
             cuda: Some((13, 0)),
+            refused: vec!["nvmlSystemGetDriverVersion: Not Supported".into()],
+            unanswered: Some("nvmlDeviceGetName (GPU 3) did not return within 2.0 s".into()),
             gpus: vec![
                 Device {
                     name: Some("NVIDIA GB10".into()),
@@ -229,7 +341,11 @@ mod tests {
                     ],
                     ..Device::default()
                 },
-                Device { processes_error: Some("Not Supported".into()), ..Device::default() },
+                Device {
+                    processes_error: Some("Not Supported".into()),
+                    refused: vec!["nvmlDeviceGetName: Not Supported".into()],
+                    ..Device::default()
+                },
             ],
         }));
     }

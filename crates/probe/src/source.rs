@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 mod command;
 pub(crate) use command::{Command, CommandError};
@@ -20,16 +20,30 @@ pub(crate) use command::{Command, CommandError};
 /// `NAME=value` a line), `commands/` (outputs by the name the probe gives each command) and `nvml` (what NVML answered,
 /// in the form [`nvml::Nvml::parse`] reads). Whatever is not in the folder is absent from the machine. Facts always
 /// carry the machine's own paths, never the recording's.
+///
+/// Programs that are asked, and NVML, have [`Source::PATIENCE`] to answer: a driver in trouble never returns, and what
+/// it cannot tell is then a fact.
 #[derive(Debug, Clone)]
 pub struct Source {
     recording: Option<PathBuf>,
+    /// The program that asks NVML in a process of its own, with its arguments.
+    nvml_helper: Option<(PathBuf, Vec<String>)>,
+    patience: Duration,
+    until: Instant,
     vars: BTreeMap<String, String>,
     working_folder: PathBuf,
     loader: OnceLock<Loader>,
     sysctl: OnceLock<Sysctl>,
 }
 
+/// What other programs may take together beyond the driver's own time: nvcc and the like need a few hundredths.
+const BESIDES: Duration = Duration::from_millis(300);
+
 impl Source {
+    /// How long a driver may take to answer. One that works needs a few hundredths of a second, or about one for each
+    /// GPU that it has to wake (no persistence mode).
+    pub const PATIENCE: Duration = Duration::from_secs(2);
+
     /// This machine, with this process's environment variables and working folder.
     pub fn live() -> Self {
         let vars = std::env::vars_os()
@@ -37,6 +51,9 @@ impl Source {
             .collect();
         Self {
             recording: None,
+            nvml_helper: None,
+            patience: Self::PATIENCE,
+            until: Instant::now() + Self::PATIENCE + BESIDES,
             vars,
             working_folder: std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
             loader: OnceLock::new(),
@@ -55,6 +72,9 @@ impl Source {
         let vars = std::fs::read_to_string(folder.join("env")).unwrap_or_default();
         Ok(Self {
             recording: Some(folder.to_path_buf()),
+            nvml_helper: None,
+            patience: Self::PATIENCE,
+            until: Instant::now() + Self::PATIENCE + BESIDES,
             vars: vars
                 .lines()
                 .filter_map(|line| line.split_once('='))
@@ -64,6 +84,29 @@ impl Source {
             loader: OnceLock::new(),
             sysctl: OnceLock::new(),
         })
+    }
+
+    /// The same source, which asks NVML through a program that calls [`nvml::tell`]: a call that never returns, or that
+    /// ends its process, then costs that program and not this one. Without it NVML is asked by this process, for as
+    /// long as it takes.
+    #[must_use]
+    pub fn with_nvml_helper(mut self, program: PathBuf, arguments: &[&str]) -> Self {
+        let arguments = arguments.iter().map(|word| (*word).to_string()).collect();
+        self.nvml_helper = Some((program, arguments));
+        self
+    }
+
+    /// The same source, which from now on waits this long for a driver.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self.until = Instant::now() + patience + BESIDES;
+        self
+    }
+
+    /// How long a driver may take to answer.
+    pub(crate) fn patience(&self) -> Duration {
+        self.patience
     }
 
     /// The same source with one environment variable set.
@@ -229,22 +272,39 @@ impl Source {
             .find(|path| self.is_file(path))
     }
 
-    /// Runs a command, or reads what it printed when the machine was recorded.
+    /// Runs a command, or reads what it printed when the machine was recorded. The time of all commands is limited
+    /// together.
     pub(crate) fn run(&self, command: &Command<'_>) -> Result<String, CommandError> {
-        match &self.recording {
-            None => command.run(&self.vars),
-            Some(folder) => std::fs::read_to_string(folder.join("commands").join(command.record))
-                .map_err(|_| CommandError::Absent),
-        }
+        let Some(folder) = &self.recording else {
+            let left = self.until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(CommandError::NoTimeLeft);
+            }
+            return Command { limit: command.limit.min(left), ..*command }.run(&self.vars);
+        };
+        std::fs::read_to_string(folder.join("commands").join(command.record))
+            .map_err(|_| CommandError::Absent)
     }
 
     /// What NVML says: asked now, or recorded.
     pub fn ask_nvml(&self) -> Nvml {
-        match &self.recording {
-            None => nvml::live(&self.loader().files(self, "libnvidia-ml.so.1")),
-            Some(folder) => std::fs::read_to_string(folder.join("nvml"))
-                .map_or(Nvml::Absent, |text| Nvml::parse(&text)),
+        if let Some(folder) = &self.recording {
+            return std::fs::read_to_string(folder.join("nvml"))
+                .map_or(Nvml::Absent, |text| Nvml::parse(&text));
         }
+        let Some((program, arguments)) = &self.nvml_helper else {
+            let mut record = Vec::new();
+            nvml::tell(self, &mut record);
+            return Nvml::parse(&String::from_utf8_lossy(&record));
+        };
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let answer = self.run(&Command {
+            record: "nvml",
+            program: &program.display().to_string(),
+            args: &arguments,
+            limit: self.patience,
+        });
+        Nvml::of_helper(answer)
     }
 
     /// Where the dynamic loader looks for libraries; read once.

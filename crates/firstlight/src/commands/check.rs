@@ -2,7 +2,7 @@
 
 use super::{bench, doctor, verify};
 use crate::Outcome;
-use crate::cli::Check;
+use crate::cli::{Check, Environment, Waiting};
 use crate::output::Output;
 use crate::run_folder::RunFolder;
 use ::bench::Size;
@@ -31,7 +31,7 @@ struct Summary<'a> {
 
 pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
     let since = Instant::now();
-    let doctor = doctor::examine(&arguments.environment)?;
+    let doctor = doctor::examine(&patient(&arguments.environment))?;
     let host = doctor.machine.host.as_ref().map_or("unknown-host", |host| host.value.as_str());
     let mut folder = RunFolder::create(arguments.output.as_deref(), host)?;
     if !output.json {
@@ -100,6 +100,12 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
     }
     let outcomes = [doctor::outcome(&doctor), verify::outcome(&parity), timed(&bench)];
     Ok(if outcomes.contains(&Outcome::Bad) { Outcome::Bad } else { Outcome::Good })
+}
+
+/// A driver that is slow to wake is worth waiting for where everything else takes minutes.
+fn patient(environment: &Environment) -> Environment {
+    let wait = environment.waiting.wait.or(Some(30.0));
+    Environment { waiting: Waiting { wait }, ..environment.clone() }
 }
 
 fn record<'a>(

@@ -3,11 +3,12 @@
 mod fix;
 mod model;
 
+use super::ask_nvml::live;
 use crate::Outcome;
 use crate::cli::{Doctor, Environment};
 use crate::output::Output;
 use facts::{DoctorReport, Severity};
-use probe::{EnvOptions, Source};
+use probe::EnvOptions;
 use report::terminal;
 use std::path::PathBuf;
 
@@ -31,7 +32,7 @@ pub(super) fn run(arguments: &Doctor, output: &Output) -> anyhow::Result<Outcome
 /// The machine, its environments and what is wrong with them.
 pub(super) fn examine(environment: &Environment) -> anyhow::Result<DoctorReport> {
     let options = EnvOptions {
-        source: Source::live(),
+        source: live(&environment.waiting),
         venv: environment.venv.clone(),
         cache: cache_folder().map(|folder| folder.join("firstlight/native")),
     };

@@ -4,6 +4,7 @@
 mod signal;
 mod stop;
 
+use super::ask_nvml::live;
 use crate::Outcome;
 use crate::cli::Ps;
 use crate::failure::Failure;
@@ -18,7 +19,7 @@ const RULES: [&str; 2] = ["stale-process", "duplicate-processes"];
 pub(super) fn run(arguments: &Ps, output: &Output) -> anyhow::Result<Outcome> {
     let source = match &arguments.recorded {
         Some(folder) => Source::recorded(folder)?,
-        None => Source::live(),
+        None => live(&arguments.waiting),
     };
     let machine = read(&source)?;
     if let Some(pid) = arguments.stop {
@@ -38,8 +39,17 @@ pub(super) fn run(arguments: &Ps, output: &Output) -> anyhow::Result<Outcome> {
 fn read(source: &Source) -> anyhow::Result<Machine> {
     let machine =
         probe::machine(&probe::Options { source: source.clone(), site_packages: Vec::new() });
-    let refused = machine.driver.as_ref().and_then(|driver| driver.nvml_error.as_ref());
-    if let Some(words) = refused {
+    let driver = machine.driver.as_ref();
+    if let Some(words) = driver.and_then(|driver| driver.no_answer.as_ref()) {
+        // GPUs that answered before are worth showing; without any, nothing was learnt.
+        if machine.gpu_processes.is_empty() {
+            return Err(Failure::hinted(
+                format!("the NVIDIA driver lists no processes: {}", words.value),
+                "`firstlight doctor` tells what can be done; `--wait 30` waits longer",
+            ));
+        }
+    }
+    if let Some(words) = driver.and_then(|driver| driver.nvml_error.as_ref()) {
         return Err(Failure::hinted(
             format!("the NVIDIA driver lists no processes: {}", words.value),
             "`firstlight doctor` tells why it does not answer",

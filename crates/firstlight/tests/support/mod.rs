@@ -1,6 +1,9 @@
 //! Running the built command and looking at what it did.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub)] // Test support; each test file uses its part.
 
+#[cfg(target_os = "linux")]
+pub mod fake_driver;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

@@ -1,5 +1,6 @@
 //! Where the dynamic loader looks for a library, in glibc's order (ld.so(8)).
 
+use super::hwcaps;
 use crate::Source;
 use crate::loader::{STANDARD, parse_cache};
 use std::collections::{BTreeSet, HashMap};
@@ -13,6 +14,8 @@ pub(crate) struct Search<'a> {
     pub(crate) ld_library_path: Vec<PathBuf>,
     cache: HashMap<String, Vec<PathBuf>>,
     defaults: Vec<PathBuf>,
+    /// Sub-folders of builds for this processor, best first.
+    levels: Vec<&'static str>,
     /// Names in folders that were looked into: each folder is read once, instead of being asked for each name.
     listings: Mutex<HashMap<PathBuf, Arc<BTreeSet<String>>>>,
 }
@@ -33,20 +36,30 @@ impl<'a> Search<'a> {
                 cache.entry(name.to_owned()).or_default().push(path);
             }
         }
+        let levels = hwcaps::of(source);
+        for files in cache.values_mut().filter(|files| files.len() > 1) {
+            *files = hwcaps::ordered(std::mem::take(files), &levels);
+        }
         let defaults = STANDARD.iter().map(PathBuf::from).collect();
-        Self { source, ld_library_path, cache, defaults, listings: Mutex::default() }
+        Self { source, ld_library_path, cache, defaults, levels, listings: Mutex::default() }
     }
 
-    /// The files of this name in the folders, in their order.
+    /// The files of this name in the folders, in their order; builds for this processor before the plain one.
     pub(crate) fn in_folders<'s>(
         &'s self,
         folders: &'s [PathBuf],
         name: &'s str,
     ) -> impl Iterator<Item = PathBuf> + 's {
-        folders
-            .iter()
-            .filter(|folder| self.listing(folder).contains(name))
-            .map(move |f| f.join(name))
+        let has = move |folder: &Path| self.listing(folder).contains(name);
+        folders.iter().flat_map(move |folder| {
+            let special = self.listing(folder).contains(hwcaps::FOLDER);
+            let levels = self.levels.iter().filter(move |_| special);
+            levels
+                .map(move |level| folder.join(hwcaps::FOLDER).join(level))
+                .chain([folder.clone()])
+                .filter(move |folder| has(folder))
+                .map(move |folder| folder.join(name))
+        })
     }
 
     pub(crate) fn in_cache(&self, name: &str) -> &[PathBuf] {

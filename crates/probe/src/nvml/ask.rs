@@ -1,89 +1,168 @@
 //! The calls themselves.
 
-use super::{Device, Nvml, Process, Snapshot};
+use super::{COMPLETE, Process};
+use crate::Source;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 use nvml_wrapper::{cuda_driver_version_major, cuda_driver_version_minor};
 use std::ffi::OsStr;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Starts NVML and asks it everything. `files` are places where the library lies outside the loader's own search.
-pub(crate) fn live(files: &[PathBuf]) -> Nvml {
-    let mut refused = None;
-    // The loader's own choice goes first, since that is the library CUDA programs get.
-    for library in
-        std::iter::once(Path::new("libnvidia-ml.so.1")).chain(files.iter().map(PathBuf::as_path))
-    {
-        let name = library.display().to_string();
-        match nvml_wrapper::Nvml::builder().lib_path(OsStr::new(library)).init() {
-            Ok(nvml) => return Nvml::Answered(snapshot(&nvml, name)),
-            Err(NvmlError::LibloadingError(_)) => {}
+/// Starts NVML, asks it everything, and writes the record that [`super::Nvml::parse`] reads, line by line: each call is
+/// named before it is made, so that whoever reads knows which one never returned. It may never return itself.
+pub fn tell(source: &Source, out: &mut impl Write) {
+    let mut teller = Teller { out };
+    teller.tell(&source.loader().files(source, "libnvidia-ml.so.1"));
+    teller.line(COMPLETE);
+}
+
+struct Teller<'a, W> {
+    out: &'a mut W,
+}
+
+impl<W: Write> Teller<'_, W> {
+    /// `files` are places where the library lies outside the loader's own search.
+    fn tell(&mut self, files: &[PathBuf]) {
+        let mut refused = None;
+        // The loader's own choice goes first, since that is the library CUDA programs get.
+        let own = std::iter::once(Path::new("libnvidia-ml.so.1"));
+        for library in own.chain(files.iter().map(PathBuf::as_path)) {
+            let name = library.display().to_string();
+            self.key("trying", &name);
+            self.key("asking", "nvmlInit_v2");
+            match nvml_wrapper::Nvml::builder().lib_path(OsStr::new(library)).init() {
+                Ok(nvml) => {
+                    self.key("library", &name);
+                    self.everything(&nvml);
+                    // Closing NVML can hang as any call can, and this process ends anyway.
+                    std::mem::forget(nvml);
+                    return;
+                }
+                Err(NvmlError::LibloadingError(_)) => {}
+                Err(error) => drop(refused.get_or_insert((name, words(&error)))),
+            }
+        }
+        if let Some((library, words)) = refused {
+            self.key("library", &library);
+            self.key("error", &words);
+        }
+    }
+
+    fn everything(&mut self, nvml: &nvml_wrapper::Nvml) {
+        let part = |number: i32| u32::try_from(number).unwrap_or(0);
+        let driver = self.ask("nvmlSystemGetDriverVersion", "", || nvml.sys_driver_version());
+        self.fact("driver", driver);
+        let cuda =
+            self.ask("nvmlSystemGetCudaDriverVersion_v2", "", || nvml.sys_cuda_driver_version());
+        self.fact(
+            "cuda",
+            cuda.map(|version| {
+                let (major, minor) =
+                    (cuda_driver_version_major(version), cuda_driver_version_minor(version));
+                format!("{}.{}", part(major), part(minor))
+            }),
+        );
+        let count = self.ask("nvmlDeviceGetCount_v2", "", || nvml.device_count());
+        for index in 0..count.unwrap_or(0) {
+            self.device(nvml, index);
+        }
+    }
+
+    fn device(&mut self, nvml: &nvml_wrapper::Nvml, index: u32) {
+        let of = format!(" (GPU {index})");
+        self.line("\n[gpu]");
+        self.key("asking", &format!("nvmlDeviceGetHandleByIndex_v2{of}"));
+        let device = match nvml.device_by_index(index) {
+            Ok(device) => device,
+            Err(error) => return self.key("error", &words(&error)),
+        };
+        let name = self.ask("nvmlDeviceGetName", &of, || device.name());
+        self.fact("name", name);
+        let uuid = self.ask("nvmlDeviceGetUUID", &of, || device.uuid());
+        self.fact("uuid", uuid);
+        let capability = self
+            .ask("nvmlDeviceGetCudaComputeCapability", &of, || device.cuda_compute_capability());
+        self.fact("compute_capability", capability.map(|c| format!("{}.{}", c.major, c.minor)));
+        let pci = self.ask("nvmlDeviceGetPciInfo_v3", &of, || device.pci_info());
+        self.fact("pci_bus", pci.map(|pci| pci.bus_id));
+        // Most GPUs have no MIG, and say so by refusing.
+        self.key("asking", &format!("nvmlDeviceGetMigMode{of}"));
+        self.fact("mig", device.mig_mode().ok().map(|mode| mode.current == 1));
+        self.key("asking", &format!("nvmlDeviceGetMemoryInfo_v2{of}"));
+        match device.memory_info() {
+            Ok(memory) => {
+                self.fact("memory_total", Some(memory.total));
+                self.fact("memory_used", Some(memory.used));
+            }
+            Err(error) => self.key("memory_error", &words(&error)),
+        }
+        self.processes(&device, &of);
+    }
+
+    /// Programs that compute and programs that draw; one that does both is in both lists and has its memory once.
+    fn processes(&mut self, device: &nvml_wrapper::Device, of: &str) {
+        let process = |kind: &str, info: ProcessInfo| Process {
+            pid: info.pid,
+            bytes: match info.used_gpu_memory {
+                UsedGpuMemory::Used(bytes) => Some(bytes),
+                UsedGpuMemory::Unavailable => None,
+            },
+            kind: kind.to_string(),
+        };
+        self.key("asking", &format!("nvmlDeviceGetComputeRunningProcesses_v3{of}"));
+        let compute = match device.running_compute_processes() {
+            Ok(list) => list,
+            Err(error) => return self.key("processes_error", &words(&error)),
+        };
+        let mut all: Vec<Process> =
+            compute.into_iter().map(|info| process("compute", info)).collect();
+        self.key("asking", &format!("nvmlDeviceGetGraphicsRunningProcesses_v3{of}"));
+        for info in device.running_graphics_processes().unwrap_or_default() {
+            if !all.iter().any(|known| known.pid == info.pid) {
+                all.push(process("graphics", info));
+            }
+        }
+        for process in all {
+            self.line(process.record().trim_end());
+        }
+    }
+
+    /// Makes one call, which is named first; its refusal is part of the record.
+    fn ask<T>(
+        &mut self,
+        call: &str,
+        of: &str,
+        answer: impl FnOnce() -> Result<T, NvmlError>,
+    ) -> Option<T> {
+        self.key("asking", &format!("{call}{of}"));
+        match answer() {
+            Ok(value) => Some(value),
             Err(error) => {
-                refused.get_or_insert(Nvml::Failed { library: name, words: words(&error) });
+                self.key("refused", &format!("{call}: {}", words(&error)));
+                None
             }
         }
     }
-    refused.unwrap_or(Nvml::Absent)
-}
 
-fn snapshot(nvml: &nvml_wrapper::Nvml, library: String) -> Snapshot {
-    let part = |number: i32| u32::try_from(number).unwrap_or(0);
-    Snapshot {
-        library,
-        driver: nvml.sys_driver_version().ok(),
-        cuda: nvml.sys_cuda_driver_version().ok().map(|version| {
-            (part(cuda_driver_version_major(version)), part(cuda_driver_version_minor(version)))
-        }),
-        gpus: (0..nvml.device_count().unwrap_or(0)).map(|index| device(nvml, index)).collect(),
-    }
-}
-
-fn device(nvml: &nvml_wrapper::Nvml, index: u32) -> Device {
-    let device = match nvml.device_by_index(index) {
-        Ok(device) => device,
-        Err(error) => return Device { error: Some(words(&error)), ..Device::default() },
-    };
-    let (processes, processes_error) = processes(&device);
-    let capability = device.cuda_compute_capability().ok();
-    let memory = device.memory_info();
-    Device {
-        error: None,
-        name: device.name().ok(),
-        uuid: device.uuid().ok(),
-        compute_capability: capability
-            .and_then(|c| Some((u32::try_from(c.major).ok()?, u32::try_from(c.minor).ok()?))),
-        memory_total: memory.as_ref().ok().map(|memory| memory.total),
-        memory_used: memory.as_ref().ok().map(|memory| memory.used),
-        memory_error: memory.err().map(|error| words(&error)),
-        pci_bus: device.pci_info().ok().map(|pci| pci.bus_id),
-        mig: device.mig_mode().ok().map(|mode| mode.current == 1),
-        processes,
-        processes_error,
-    }
-}
-
-/// Programs that compute and programs that draw; one that does both is in both lists and has its memory once.
-fn processes(device: &nvml_wrapper::Device) -> (Vec<Process>, Option<String>) {
-    let process = |kind: &str, info: ProcessInfo| Process {
-        pid: info.pid,
-        bytes: match info.used_gpu_memory {
-            UsedGpuMemory::Used(bytes) => Some(bytes),
-            UsedGpuMemory::Unavailable => None,
-        },
-        kind: kind.to_string(),
-    };
-    let compute = match device.running_compute_processes() {
-        Ok(list) => list,
-        Err(error) => return (Vec::new(), Some(words(&error))),
-    };
-    let mut all: Vec<Process> = compute.into_iter().map(|info| process("compute", info)).collect();
-    for info in device.running_graphics_processes().unwrap_or_default() {
-        if !all.iter().any(|known| known.pid == info.pid) {
-            all.push(process("graphics", info));
+    fn fact(&mut self, key: &str, value: Option<impl std::fmt::Display>) {
+        if let Some(value) = value {
+            self.key(key, &value.to_string());
         }
     }
-    (all, None)
+
+    fn key(&mut self, key: &str, value: &str) {
+        // A line is one fact: what a driver says must not begin another.
+        let value = value.replace(['\n', '\r'], " ");
+        self.line(&format!("{key} = {value}"));
+    }
+
+    /// Whoever reads may have left: then nobody misses the line.
+    fn line(&mut self, line: &str) {
+        let _ = writeln!(self.out, "{line}");
+        let _ = self.out.flush();
+    }
 }
 
 /// NVML's own words for its errors (nvmlErrorString), since those are what people paste and search for; the wrapper

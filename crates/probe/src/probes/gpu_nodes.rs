@@ -10,18 +10,18 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
     if !machine.gpus.is_empty() {
         return;
     }
+    let silent = machine.driver.as_ref().is_some_and(|driver| driver.no_answer.is_some());
     for (index, bus) in (0..).zip(source.list(FOLDER)) {
         let file = format!("{FOLDER}/{bus}/information");
-        let information =
-            source.text(&file).map(|text| parse_information(&text)).unwrap_or_default();
+        // The module writes this file as it is read, with the locks a driver in trouble holds: reading it would hang.
+        let information = if silent { None } else { source.text(&file) };
+        let information = information.map(|text| parse_information(&text)).unwrap_or_default();
         machine.gpus.push(Gpu {
             index,
             vendor: GpuVendor::Nvidia,
             name: match information.model {
                 Some(model) => Fact::new(model, file),
-                None => {
-                    Fact::new("NVIDIA GPU without a name".to_string(), format!("{FOLDER}/{bus}"))
-                }
+                None => unnamed(source, &bus),
             },
             uuid: information.uuid,
             compute_capability: None,
@@ -30,6 +30,18 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
             pci_bus: Some(bus),
             mig: None,
         });
+    }
+}
+
+/// A GPU by the numbers its board carries, which the system keeps apart from the driver.
+fn unnamed(source: &Source, bus: &str) -> Fact<String> {
+    let file = format!("/sys/bus/pci/devices/{}/device", bus.to_ascii_lowercase());
+    match source.word(&file) {
+        Some(device) => Fact::new(
+            format!("NVIDIA GPU (PCI device 10de:{})", device.trim_start_matches("0x")),
+            file,
+        ),
+        None => Fact::new("NVIDIA GPU without a name".to_string(), format!("{FOLDER}/{bus}")),
     }
 }
 

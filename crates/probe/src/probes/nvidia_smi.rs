@@ -5,10 +5,6 @@ use crate::Source;
 use crate::source::{Command, CommandError};
 use crate::text::major_minor;
 use facts::{Fact, Gpu, GpuVendor, Machine, Platform};
-use std::time::Duration;
-
-/// A GPU in trouble can make nvidia-smi wait for long.
-const LIMIT: Duration = Duration::from_secs(10);
 
 /// Where nvidia-smi lies when it is not on PATH: WSL and the container toolkit.
 const ELSEWHERE: &[&str] = &["/usr/lib/wsl/lib/nvidia-smi", "/usr/local/nvidia/bin/nvidia-smi"];
@@ -17,10 +13,15 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
     let program = source.which("nvidia-smi").or_else(|| {
         ELSEWHERE.iter().map(std::path::PathBuf::from).find(|path| source.is_file(path))
     });
-    let nvml_spoke = machine
-        .driver
-        .as_ref()
-        .is_some_and(|driver| driver.cuda_limit.is_some() || driver.nvml_error.is_some());
+    // What NVML could not be asked, nvidia-smi cannot tell: it asks NVML, and would hang as well.
+    if machine.driver.as_ref().is_some_and(|driver| driver.no_answer.is_some()) {
+        return;
+    }
+    let nvml_spoke = !machine.gpus.is_empty()
+        || machine
+            .driver
+            .as_ref()
+            .is_some_and(|driver| driver.cuda_limit.is_some() || driver.nvml_error.is_some());
     match program {
         None if nvml_spoke => {
             machine.notes.push("nvidia-smi is not on PATH; NVML answered in its place".to_string());
@@ -51,7 +52,8 @@ fn ask(source: &Source, machine: &mut Machine, program: &str) {
     const SHORT: &str =
         "--query-gpu=index,name,uuid,driver_version,memory.total,memory.used,pci.bus_id";
     let query = |record, fields| {
-        source.run(&Command { record, program, args: &[fields, "--format=csv"], limit: LIMIT })
+        let args = &[fields, "--format=csv"];
+        source.run(&Command { record, program, args, limit: source.patience() })
     };
     let answer = match query("nvidia-smi-query-gpu", FULL) {
         Err(CommandError::Failed { text }) if text.contains("not a valid field") => {
@@ -80,14 +82,25 @@ fn ask(source: &Source, machine: &mut Machine, program: &str) {
                 driver_of(machine).nvml_error = Some(Fact::new(words, "nvidia-smi"));
             }
         }
+        Err(error @ CommandError::TimedOut { .. }) => {
+            driver_of(machine).no_answer =
+                Some(Fact::new(format!("{program} {error}"), "nvidia-smi"));
+        }
         Err(error) => machine.notes.push(format!("{program} {error}: its GPUs are unknown")),
     }
     // The table's head line is the only place where nvidia-smi tells the CUDA limit.
     if !machine.gpus.is_empty() {
-        let table = source.run(&Command { record: "nvidia-smi", program, args: &[], limit: LIMIT });
-        let limit = table.ok().and_then(|text| parse_cuda_limit(&text));
-        driver_of(machine).cuda_limit =
-            limit.map(|version| Fact::new(version, "nvidia-smi CUDA Version"));
+        let table = Command { record: "nvidia-smi", program, args: &[], limit: source.patience() };
+        match source.run(&table) {
+            Ok(text) => {
+                driver_of(machine).cuda_limit = parse_cuda_limit(&text)
+                    .map(|version| Fact::new(version, "nvidia-smi CUDA Version"));
+            }
+            Err(CommandError::Absent) => {}
+            Err(error) => machine.notes.push(format!(
+                "{program} {error}: the highest CUDA version the driver accepts is unknown"
+            )),
+        }
     }
 }
 

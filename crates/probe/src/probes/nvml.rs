@@ -12,7 +12,21 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
             driver_of(machine).nvml_error =
                 Some(Fact::new(words, format!("NVML nvmlInit_v2 ({library})")));
         }
+        Nvml::Silent { library, words } => {
+            machine.notes.push(format!(
+                "{words}: compute capability, memory and processes of the GPUs could not be read"
+            ));
+            driver_of(machine).no_answer = Some(Fact::new(words, format!("NVML ({library})")));
+        }
         Nvml::Answered(snapshot) => {
+            if let Some(words) = &snapshot.unanswered {
+                machine.notes.push(format!(
+                    "{words}: what NVML tells beyond that, of this GPU and the ones behind it, could not be read"
+                ));
+                let from = format!("NVML ({})", snapshot.library);
+                driver_of(machine).no_answer = Some(Fact::new(words.clone(), from));
+            }
+            refused(machine, "the driver", &snapshot.refused);
             let shared = machine.memory.total_bytes.clone();
             let driver = driver_of(machine);
             driver.cuda_limit = snapshot
@@ -36,12 +50,20 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
                                  nvmlDeviceGetComputeRunningProcesses: {words})"
                             ));
                         }
+                        refused(machine, &format!("GPU {index}"), &device.refused);
                         list_processes(machine, index, &device);
                         machine.gpus.push(gpu(index, device, shared.as_ref()));
                     }
                 }
             }
         }
+    }
+}
+
+/// Says what is missing, in one sentence, rather than leaving it out silently.
+fn refused(machine: &mut Machine, of: &str, calls: &[String]) {
+    if !calls.is_empty() {
+        machine.notes.push(format!("NVML does not tell all of {of}: {}", calls.join(", ")));
     }
 }
 

@@ -3,21 +3,26 @@
 use super::virtualisation::container_of_cgroup;
 use crate::Source;
 use facts::{Fact, GpuProcess, Machine};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
 
 /// The unit of times in /proc/PID/stat on every processor supported here.
 const TICKS_A_SECOND: u64 = 100;
 
 pub(crate) fn run(source: &Source, machine: &mut Machine) {
-    let uptime = source.word("/proc/uptime").and_then(|text| parse_uptime(&text));
+    if machine.gpu_processes.is_empty() {
+        return;
+    }
     let inside = machine.virtualisation.as_ref().is_some_and(|v| v.container.is_some());
-    let mut foreign = Vec::new();
-    for process in &mut machine.gpu_processes {
-        // NVML numbers processes as the host does. In a container another process may have that number.
-        if inside && !uses_a_gpu(source, process.pid) {
-            foreign.push(process.pid.to_string());
-            continue;
+    let listed = std::mem::take(&mut machine.gpu_processes);
+    let (mut foreign, mut unread) = (Vec::new(), Vec::new());
+    for (process, read) in read_all(source, listed, inside) {
+        match read {
+            Read::Described => {}
+            Read::Foreign => foreign.push(process.pid.to_string()),
+            Read::Unread => unread.push(process.pid.to_string()),
         }
-        describe(source, process, uptime);
+        machine.gpu_processes.push(process);
     }
     if !foreign.is_empty() {
         machine.notes.push(format!(
@@ -27,14 +32,79 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
             foreign.join(", ")
         ));
     }
+    for pid in unread {
+        machine.notes.push(format!(
+            "what /proc/{pid} tells of a process on a GPU could not be read within {:.1} s: it is most likely stuck \
+             inside the driver",
+            LIMIT.as_secs_f64()
+        ));
+    }
 }
 
-/// Whether an open file of the process is one of the driver's.
+/// The kernel answers for a process that is stuck inside a driver with its memory map locked only when it comes free.
+const LIMIT: Duration = Duration::from_millis(400);
+
+enum Read {
+    Described,
+    /// The number means a process of the host.
+    Foreign,
+    /// /proc did not answer.
+    Unread,
+}
+
+/// Reads each process in a thread of its own, so that one that never answers hides no other; all have one limit.
+fn read_all(source: &Source, listed: Vec<GpuProcess>, inside: bool) -> Vec<(GpuProcess, Read)> {
+    let shared = Arc::new(source.clone());
+    let uptime = source.word("/proc/uptime").and_then(|text| parse_uptime(&text));
+    let (done, answers) = mpsc::channel();
+    for (index, process) in listed.iter().cloned().enumerate() {
+        let (done, source) = (done.clone(), Arc::clone(&shared));
+        std::thread::spawn(move || {
+            let mut process = process;
+            // NVML numbers processes as the host does. In a container another process may have that number.
+            let read = if inside && !uses_a_gpu(&source, process.pid) {
+                Read::Foreign
+            } else {
+                describe(&source, &mut process, uptime);
+                Read::Described
+            };
+            // Nobody listens any more when the limit has passed.
+            let _ = done.send((index, process, read));
+        });
+    }
+    let mut all: Vec<(GpuProcess, Read)> =
+        listed.into_iter().map(|process| (process, Read::Unread)).collect();
+    let until = Instant::now() + LIMIT;
+    for _ in 0..all.len() {
+        let left = until.saturating_duration_since(Instant::now());
+        let Ok((index, process, read)) = answers.recv_timeout(left) else { break };
+        all[index] = (process, read);
+    }
+    all
+}
+
+/// Whether a process is one of the driver's: it has one of its devices open (WSL's is /dev/dxg), or its library loaded.
 fn uses_a_gpu(source: &Source, pid: u32) -> bool {
     let folder = format!("/proc/{pid}/fd");
-    let opened =
+    let mut opened =
         source.list(&folder).into_iter().filter_map(|name| source.link(format!("{folder}/{name}")));
-    opened.into_iter().any(|target| target.starts_with("/dev/nvidia"))
+    opened.any(|target| target.starts_with("/dev/nvidia") || target == "/dev/dxg")
+        || source.text(format!("/proc/{pid}/maps")).is_some_and(|maps| has_libcuda(&maps))
+        || ended(source, pid)
+}
+
+/// One that has ended has neither files nor libraries left; that a stranger's number is a zombie's here is unlikely.
+fn ended(source: &Source, pid: u32) -> bool {
+    let stat = source.text(format!("/proc/{pid}/stat"));
+    stat.as_deref().and_then(Stat::parse).is_some_and(|stat| stat.state == "Z")
+}
+
+/// Whether a file named libcuda.so, in any version, is in a process's map.
+pub(crate) fn has_libcuda(maps: &str) -> bool {
+    // Five fields without a slash stand before the path, which may have spaces.
+    let paths = maps.lines().filter_map(|line| Some(&line[line.find('/')?..]));
+    let mut names = paths.filter_map(|path| path.rsplit('/').next());
+    names.any(|name| name.starts_with("libcuda.so"))
 }
 
 fn describe(source: &Source, process: &mut GpuProcess, uptime: Option<u64>) {
@@ -212,6 +282,51 @@ mod tests {
         check("0::/user.slice/user-1000.slice/user@1000.service/app.slice/x.scope\n", None, None);
         check("0::/user.slice/user-1000.slice/session-3.scope\n", None, None);
         check("", None, None);
+    }
+
+    /// /proc of a process that is stuck inside the driver can keep a reader for ever, as a pipe without a writer does.
+    #[test]
+    fn a_process_whose_files_never_answer_hides_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = folder.path().join("root").join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        for pid in [70, 71] {
+            let zeros = "0 ".repeat(17);
+            write(&format!("proc/{pid}/stat"), &format!("{pid} (x) D 1 {zeros}5 0\n"));
+        }
+        write("proc/71/cmdline", "python\0a.py\0");
+        let pipe = folder.path().join("root/proc/70/cmdline");
+        assert!(std::process::Command::new("mkfifo").arg(pipe).status().unwrap().success());
+        std::fs::write(
+            folder.path().join("nvml"),
+            "library = l\n[gpu]\nname = A\nprocess = 70 compute 1\nprocess = 71 compute 1\n",
+        )
+        .unwrap();
+        let source = Source::recorded(folder.path()).unwrap();
+        let started = Instant::now();
+        let machine = crate::machine(&crate::Options { source, site_packages: Vec::new() });
+        assert!(started.elapsed() < LIMIT * 3, "{:?}", started.elapsed());
+        let command = |index: usize| machine.gpu_processes[index].command.clone();
+        assert_eq!(command(0), None);
+        assert_eq!(command(1).unwrap().value, "python a.py");
+        let note = machine.notes.iter().find(|note| note.contains("/proc/70")).unwrap();
+        assert!(note.contains("could not be read within 0.4 s"), "{note}");
+    }
+
+    #[test]
+    fn a_map_with_the_driver_s_library() {
+        let check = |path: &str, expect: bool| {
+            let line = format!("7f1c-7f2c r-xp 00000000 fe:00 1311 {path}\n");
+            assert_eq!(has_libcuda(&format!("55-56 r--p 0 0 0 [heap]\n{line}")), expect, "{path}");
+        };
+        check("/usr/lib/x86_64-linux-gnu/libcuda.so.580.159.04", true);
+        check("/my libs/libcuda.so.1 (deleted)", true);
+        check("/usr/lib/libcudart.so.12", false);
+        check("/opt/libcuda.so.d/other", false);
+        check("", false);
     }
 
     #[test]

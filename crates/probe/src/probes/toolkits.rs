@@ -1,7 +1,7 @@
 //! CUDA toolkits on disk. nvcc is started only where no file of the toolkit tells the version.
 
 use crate::Source;
-use crate::source::Command;
+use crate::source::{Command, CommandError};
 use facts::{CudaToolkit, Fact, Machine};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
             continue;
         }
         let has_nvcc = source.is_file(real.join("bin/nvcc"));
-        let version = version(source, &real, has_nvcc);
+        let version = version(source, &real, has_nvcc, &mut machine.notes);
         // An empty or runtime-only folder named cuda is no toolkit, unless the user says that it is.
         if version.is_none() && !has_nvcc && found_by == "/usr/local" {
             continue;
@@ -78,7 +78,12 @@ fn candidates(source: &Source) -> Vec<(PathBuf, String)> {
     found
 }
 
-fn version(source: &Source, root: &Path, has_nvcc: bool) -> Option<Fact<String>> {
+fn version(
+    source: &Source,
+    root: &Path,
+    has_nvcc: bool,
+    notes: &mut Vec<String>,
+) -> Option<Fact<String>> {
     type Reader = fn(&str) -> Option<String>;
     let mut files: Vec<(PathBuf, Reader)> = vec![
         (root.join("version.json"), parse_version_json),
@@ -103,8 +108,14 @@ fn version(source: &Source, root: &Path, has_nvcc: bool) -> Option<Fact<String>>
         args: &["--version"],
         limit: Duration::from_secs(5),
     };
-    let version = parse_nvcc(&source.run(&command).ok()?)?;
-    Some(Fact::new(version, format!("{nvcc} --version")))
+    match source.run(&command) {
+        Ok(text) => Some(Fact::new(parse_nvcc(&text)?, format!("{nvcc} --version"))),
+        Err(CommandError::Absent) => None,
+        Err(error) => {
+            notes.push(format!("{nvcc} {error}: this toolkit's version is unknown"));
+            None
+        }
+    }
 }
 
 /// version.json of CUDA 11 and later: the `cuda` entry's version.

@@ -1,7 +1,18 @@
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::process::{Command as Process, Stdio};
+use std::process::{Child, Command as Process, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+/// What a program that has ended may still have in its pipe. One that left a child behind, which holds the pipe open,
+/// is not waited for longer.
+const REST: Duration = Duration::from_millis(200);
+
+/// What a killed program may need to go. One that waits inside a driver never goes, and is left to the system.
+const GRACE: Duration = Duration::from_millis(50);
+
+/// The most that is kept of what a program prints; the largest answer that is read has a few kilobytes.
+const LONGEST: usize = 4 << 20;
 
 /// A command whose output is read, and the name its output has in a recorded machine.
 pub(crate) struct Command<'a> {
@@ -18,8 +29,10 @@ pub(crate) enum CommandError {
     Absent,
     /// It ended with an error; `text` is what it printed all the same.
     Failed { text: String },
-    /// It did not end in time and was killed.
-    TimedOut,
+    /// It did not end in time and was killed; `text` is what it had printed by then.
+    TimedOut { limit: Duration, text: String },
+    /// The programs before it took all the time there is for them, so it was not started.
+    NoTimeLeft,
 }
 
 impl std::fmt::Display for CommandError {
@@ -30,13 +43,19 @@ impl std::fmt::Display for CommandError {
                 let first = text.lines().find(|line| !line.trim().is_empty());
                 f.write_str(first.map_or("failed without a word", str::trim))
             }
-            Self::TimedOut => f.write_str("did not end in time"),
+            Self::TimedOut { limit, .. } => {
+                write!(f, "did not answer within {:.1} s", limit.as_secs_f64())
+            }
+            Self::NoTimeLeft => {
+                f.write_str("was not started: the programs before it took too long")
+            }
         }
     }
 }
 
 impl Command<'_> {
-    /// Runs the program and returns what it printed to standard output.
+    /// Runs the program and returns what it printed to standard output. Returns within the limit and a quarter of a
+    /// second, whatever the program does.
     pub(super) fn run(&self, vars: &BTreeMap<String, String>) -> Result<String, CommandError> {
         let mut child = Process::new(self.program)
             .args(self.args)
@@ -48,66 +67,130 @@ impl Command<'_> {
             .spawn()
             .map_err(|_| CommandError::Absent)?;
         // Both pipes are drained while the program runs: one left full would stop it for ever.
-        let stdout = drain(child.stdout.take());
-        let stderr = drain(child.stderr.take());
-        let started = Instant::now();
-        let mut pause = Duration::from_micros(200);
-        let status = loop {
-            match child.try_wait() {
-                Ok(Some(status)) => break status,
-                Ok(None) if started.elapsed() < self.limit => {
-                    std::thread::sleep(pause);
-                    pause = (pause * 2).min(Duration::from_millis(5));
-                }
-                _ => {
-                    // The answers are not waited for: a grandchild may hold the pipes open still.
-                    let _ = child.kill();
-                    let _ = child.wait();
-                    return Err(CommandError::TimedOut);
-                }
-            }
+        let stdout = Drained::of(child.stdout.take());
+        let stderr = Drained::of(child.stderr.take());
+        let Some(status) = ended_within(&mut child, self.limit) else {
+            // Not waited for: one that is stuck inside a driver stays, and so may a child of its own.
+            let _ = child.kill();
+            ended_within(&mut child, GRACE);
+            return Err(CommandError::TimedOut { limit: self.limit, text: stdout.so_far() });
         };
-        let text = stdout.join().unwrap_or_default();
+        let text = stdout.text_within(REST);
         if status.success() {
             return Ok(text);
         }
-        let errors = stderr.join().unwrap_or_default();
+        let errors = stderr.text_within(REST);
         Err(CommandError::Failed { text: if text.trim().is_empty() { errors } else { text } })
     }
 }
 
-fn drain(pipe: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<String> {
-    std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        if let Some(mut pipe) = pipe {
-            // A broken pipe ends the text early, which the parser then judges.
-            let _ = pipe.read_to_end(&mut bytes);
+fn ended_within(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
+    let started = Instant::now();
+    let mut pause = Duration::from_micros(200);
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Some(status),
+            Ok(None) if started.elapsed() < limit => {
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(Duration::from_millis(5));
+            }
+            _ => return None,
         }
-        String::from_utf8_lossy(&bytes).into_owned()
-    })
+    }
+}
+
+/// What a program prints, read by a thread that is left alone when the program does not end.
+struct Drained(Arc<(Mutex<Text>, Condvar)>);
+
+#[derive(Default)]
+struct Text {
+    bytes: Vec<u8>,
+    complete: bool,
+}
+
+impl Drained {
+    fn of(pipe: Option<impl Read + Send + 'static>) -> Self {
+        let shared = Arc::new((Mutex::new(Text::default()), Condvar::new()));
+        let Some(mut pipe) = pipe else { return Self(shared) };
+        let kept = Arc::clone(&shared);
+        std::thread::spawn(move || {
+            let mut part = [0; 4096];
+            // A broken pipe ends the text early, which the parser then judges.
+            while let Ok(count @ 1..) = pipe.read(&mut part) {
+                let bytes = &mut lock(&kept.0).bytes;
+                let room = LONGEST.saturating_sub(bytes.len()).min(count);
+                bytes.extend_from_slice(&part[..room]);
+            }
+            lock(&kept.0).complete = true;
+            kept.1.notify_all();
+        });
+        Self(shared)
+    }
+
+    /// The whole text, or what came of it in this time.
+    fn text_within(&self, limit: Duration) -> String {
+        let text = lock(&self.0.0);
+        let waited = self.0.1.wait_timeout_while(text, limit, |text| !text.complete);
+        let (text, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&text.bytes).into_owned()
+    }
+
+    fn so_far(&self) -> String {
+        self.text_within(Duration::ZERO)
+    }
+}
+
+fn lock(text: &Mutex<Text>) -> MutexGuard<'_, Text> {
+    text.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Command, CommandError};
+    use super::{Command, CommandError, LONGEST};
     use std::collections::BTreeMap;
     use std::time::{Duration, Instant};
 
-    fn check(program: &str, args: &[&str], expect: Result<&str, CommandError>) {
-        let command = Command { record: "", program, args, limit: Duration::from_millis(300) };
-        let vars = BTreeMap::from([("PATH".to_string(), "/usr/bin:/bin".to_string())]);
-        assert_eq!(command.run(&vars), expect.map(str::to_string), "{program} {args:?}");
+    const LIMIT: Duration = Duration::from_millis(300);
+
+    fn run(script: &[&str]) -> Result<String, CommandError> {
+        let command = Command { record: "", program: script[0], args: &script[1..], limit: LIMIT };
+        command.run(&BTreeMap::from([("PATH".to_string(), "/usr/bin:/bin".to_string())]))
+    }
+
+    fn check(script: &[&str], expect: Result<&str, CommandError>) {
+        assert_eq!(run(script), expect.map(str::to_string), "{script:?}");
     }
 
     #[test]
     fn a_program_is_read_refused_or_stopped() {
-        check("sh", &["-c", "echo yes"], Ok("yes\n"));
-        check("no-such-program-here", &[], Err(CommandError::Absent));
+        check(&["sh", "-c", "echo yes"], Ok("yes\n"));
+        check(&["no-such-program-here"], Err(CommandError::Absent));
         let failed = |text: &str| Err(CommandError::Failed { text: text.to_string() });
-        check("sh", &["-c", "echo printed; echo error >&2; exit 9"], failed("printed\n"));
-        check("sh", &["-c", "echo error >&2; exit 9"], failed("error\n"));
-        let started = Instant::now();
-        check("sh", &["-c", "exec sleep 30"], Err(CommandError::TimedOut));
-        assert!(started.elapsed() < Duration::from_secs(5), "the sleeping program was waited for");
+        check(&["sh", "-c", "echo printed; echo error >&2; exit 9"], failed("printed\n"));
+        check(&["sh", "-c", "echo error >&2; exit 9"], failed("error\n"));
+    }
+
+    #[test]
+    fn nothing_is_waited_for_past_its_limit() {
+        let within = |script: &str, expect| {
+            let started = Instant::now();
+            check(&["sh", "-c", script], expect);
+            let took = started.elapsed();
+            assert!(took < LIMIT + Duration::from_millis(700), "{script}: {took:?}");
+        };
+        let timed_out =
+            |text: &str| Err(CommandError::TimedOut { limit: LIMIT, text: text.into() });
+        within("exec sleep 30", timed_out(""));
+        // What it said before it hung is not lost.
+        within("echo first; exec sleep 30", timed_out("first\n"));
+        // A child that holds the pipe open outlives the program, ended by itself or killed.
+        within("sleep 3 & echo yes", Ok("yes\n"));
+        within("sleep 3 & echo yes; wait", timed_out("yes\n"));
+    }
+
+    #[test]
+    fn a_program_that_prints_for_ever_fills_no_memory() {
+        let Err(CommandError::TimedOut { text, .. }) = run(&["yes"]) else { panic!("it ended") };
+        assert!(text.len() <= LONGEST && text.starts_with("y\n"), "{}", text.len());
     }
 }

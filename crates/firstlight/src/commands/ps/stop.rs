@@ -17,7 +17,7 @@ pub(super) fn run(
         return Err(Failure::hinted("a process of a recorded machine cannot be stopped", hint));
     }
     let process = find(pid, machine)?;
-    end(process, arguments, output)
+    end(process, machine, arguments, output)
 }
 
 /// The process, if it has GPU memory at all: this command is not for others.
@@ -25,11 +25,14 @@ fn find(pid: u32, machine: &Machine) -> anyhow::Result<&GpuProcess> {
     machine.gpu_processes.iter().find(|process| process.pid == pid).ok_or_else(|| {
         let known: Vec<String> =
             machine.gpu_processes.iter().map(|process| process.pid.to_string()).collect();
-        let hint = match known.is_empty() {
-            true => "no process has GPU memory".to_owned(),
-            false => format!("those that have: {}", known.join(", ")),
+        let unlisted = machine.notes.iter().find(|note| note.contains("cannot be listed"));
+        let hint = match (known.is_empty(), unlisted) {
+            // Then it may have some: what the driver does not tell is not known, rather than none.
+            (_, Some(note)) => note.clone(),
+            (true, None) => "no process has GPU memory".to_owned(),
+            (false, None) => format!("those that have: {}", known.join(", ")),
         };
-        Failure::hinted(format!("process {pid} has no GPU memory"), hint)
+        Failure::hinted(format!("process {pid} is not listed with GPU memory"), hint)
     })
 }
 
@@ -49,7 +52,7 @@ fn owned(process: &GpuProcess, own: u32) -> anyhow::Result<()> {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn end(process: &GpuProcess, _: &Ps, _: &Output) -> anyhow::Result<Outcome> {
+fn end(process: &GpuProcess, _: &Machine, _: &Ps, _: &Output) -> anyhow::Result<Outcome> {
     owned(process, 0)?;
     Err(Failure::hinted("stopping a process is made for Linux", "stop it where it was started"))
 }
@@ -61,14 +64,13 @@ use on_linux::end;
 mod on_linux {
     use super::super::signal::Held;
     use super::*;
+    use crate::cli::Waiting;
+    use crate::commands::ask_nvml::live;
     use anyhow::Context;
-    use probe::Source;
     use serde::Serialize;
     use std::io::{BufRead, IsTerminal, Write};
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
-    /// What a server needs to write its state and leave.
-    const PATIENCE: Duration = Duration::from_secs(10);
     /// What the driver needs to take a large process's memory back.
     const COLLECTION: Duration = Duration::from_secs(5);
 
@@ -80,25 +82,37 @@ mod on_linux {
         signal: &'static str,
         /// What it had before; `null` where the driver does not count.
         had_bytes: Option<u64>,
-        /// Whether the driver no longer lists it.
-        memory_came_back: bool,
+        /// Whether the driver no longer lists it; `null` where the driver does not tell.
+        memory_came_back: Option<bool>,
+        /// Bytes in use on each GPU it was on, before and after.
+        gpus: Vec<Memory>,
+    }
+
+    #[derive(Serialize)]
+    struct Memory {
+        gpu: u32,
+        used_before_bytes: Option<u64>,
+        used_after_bytes: Option<u64>,
     }
 
     pub(super) fn end(
         process: &GpuProcess,
+        before: &Machine,
         arguments: &Ps,
         output: &Output,
     ) -> anyhow::Result<Outcome> {
         owned(process, rustix::process::getuid().as_raw())?;
         let pid = process.pid;
+        let grace = Duration::from_secs_f64(arguments.grace);
         let held = Held::open(pid).with_context(|| format!("process {pid} cannot be reached"))?;
         if !arguments.yes && !ask(&format!("stop process {pid} ({})?", describe(process)))? {
             output.text("nothing was stopped")?;
             return Ok(Outcome::Good);
         }
         // Held first and listed again: the number still means the process that was shown.
-        let again = listed(pid);
-        if again.as_ref().and_then(|now| now.command.as_ref()) != process.command.as_ref() {
+        let again = machine(&arguments.waiting);
+        let again = again.gpu_processes.iter().find(|now| now.pid == pid);
+        if again.and_then(|now| now.command.as_ref()) != process.command.as_ref() {
             return Err(Failure::hinted(
                 format!("process {pid} is no longer the one that was listed"),
                 "list them again with `firstlight ps`",
@@ -107,18 +121,25 @@ mod on_linux {
         let failed = || format!("process {pid} cannot be signalled");
         held.terminate().with_context(failed)?;
         let mut signal = "TERM";
-        let mut ended = held.ended_within(PATIENCE)?;
+        let mut ended = held.ended_within(grace)?;
         if !ended && (arguments.kill || may_ask() && ask(&deaf(pid))?) {
             held.kill().with_context(failed)?;
             signal = "KILL";
-            ended = held.ended_within(COLLECTION)?;
+            ended = held.ended_within(grace)?;
         }
-        let memory_came_back = ended && collected(pid);
-        let had_bytes = process.bytes();
-        let stopped =
-            Stopped { schema: facts::SCHEMA, pid, ended, signal, had_bytes, memory_came_back };
+        let after = if ended { collected(pid, arguments) } else { machine(&arguments.waiting) };
+        let memory_came_back = tells(&after).then(|| ended && !lists(&after, pid));
+        let stopped = Stopped {
+            schema: facts::SCHEMA,
+            pid,
+            ended,
+            signal,
+            had_bytes: process.bytes(),
+            memory_came_back,
+            gpus: process.uses.iter().map(|it| memory(it.gpu, before, &after)).collect(),
+        };
         output.either(&stopped, |_| say(&stopped))?;
-        Ok(if ended && memory_came_back { Outcome::Good } else { Outcome::Bad })
+        Ok(if memory_came_back == Some(true) { Outcome::Good } else { Outcome::Bad })
     }
 
     fn describe(process: &GpuProcess) -> String {
@@ -139,8 +160,8 @@ mod on_linux {
 
     fn say(stopped: &Stopped) -> String {
         let pid = stopped.pid;
-        match (stopped.ended, stopped.memory_came_back) {
-            (true, true) => {
+        let mut text = match (stopped.ended, stopped.memory_came_back) {
+            (true, Some(true)) => {
                 let bytes = stopped
                     .had_bytes
                     .map_or(String::new(), |bytes| format!(" ({} MiB)", bytes >> 20));
@@ -149,31 +170,69 @@ mod on_linux {
                     stopped.signal
                 )
             }
-            (true, false) => format!(
+            (true, Some(false)) => format!(
                 "process {pid} ended on {}, but the driver still lists its memory: `firstlight ps` shows who has it\n",
                 stopped.signal
             ),
-            (false, _) => format!(
-                "process {pid} did not end on {}; add --kill to end it without asking it\n",
+            (true, None) => format!(
+                "process {pid} ended on {}; whether its memory came back is not known, since the driver does not \
+                 answer: `firstlight doctor` tells more\n",
                 stopped.signal
             ),
-        }
-    }
-
-    fn listed(pid: u32) -> Option<GpuProcess> {
-        let options = probe::Options { source: Source::live(), site_packages: Vec::new() };
-        let machine = probe::machine(&options);
-        machine.gpu_processes.into_iter().find(|process| process.pid == pid)
-    }
-
-    fn collected(pid: u32) -> bool {
-        let steps = 10;
-        (0..steps).any(|step| {
-            if step > 0 {
-                std::thread::sleep(COLLECTION / steps);
+            (false, _) if stopped.signal == "KILL" => format!(
+                "process {pid} did not end on KILL: it is stuck inside the kernel, most likely in the driver, and only \
+                 a reboot ends it\n"
+            ),
+            (false, _) => format!(
+                "process {pid} did not end on TERM; add --kill to end it without asking it\n"
+            ),
+        };
+        for gpu in &stopped.gpus {
+            if let (Some(before), Some(after)) = (gpu.used_before_bytes, gpu.used_after_bytes) {
+                text.push_str(&format!(
+                    "GPU {}: {} MiB in use before, {} MiB now\n",
+                    gpu.gpu,
+                    before >> 20,
+                    after >> 20
+                ));
             }
-            listed(pid).is_none()
-        })
+        }
+        text
+    }
+
+    fn machine(waiting: &Waiting) -> Machine {
+        probe::machine(&probe::Options { source: live(waiting), site_packages: Vec::new() })
+    }
+
+    /// Whether the driver answered at all: from one that is silent nothing follows.
+    fn tells(machine: &Machine) -> bool {
+        let driver = machine.driver.as_ref();
+        driver.is_some_and(|driver| driver.no_answer.is_none() && driver.nvml_error.is_none())
+            && !machine.notes.iter().any(|note| note.contains("cannot be listed"))
+    }
+
+    fn lists(machine: &Machine, pid: u32) -> bool {
+        machine.gpu_processes.iter().any(|process| process.pid == pid)
+    }
+
+    fn memory(gpu: u32, before: &Machine, after: &Machine) -> Memory {
+        let used = |machine: &Machine| {
+            let found = machine.gpus.iter().find(|it| it.index == gpu)?;
+            Some(found.memory_used_bytes.as_ref()?.value)
+        };
+        Memory { gpu, used_before_bytes: used(before), used_after_bytes: used(after) }
+    }
+
+    /// The machine once the driver has taken the memory back, or after as long as that may take.
+    fn collected(pid: u32, arguments: &Ps) -> Machine {
+        let until = Instant::now() + COLLECTION;
+        loop {
+            let now = machine(&arguments.waiting);
+            if !tells(&now) || !lists(&now, pid) || Instant::now() >= until {
+                return now;
+            }
+            std::thread::sleep(COLLECTION / 10);
+        }
     }
 
     fn may_ask() -> bool {

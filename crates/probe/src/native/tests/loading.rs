@@ -283,3 +283,28 @@ fn a_symbol_in_another_version_is_another_symbol() {
     let said = world.open(&["ext.so"]).remove(0);
     assert!(said.ends_with("undefined symbol: b, version V_1"), "{said}");
 }
+
+/// A library beside the plain one for the processor's level, and one for a level that no processor has.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_build_for_this_processor_goes_first() {
+    let world = two_copies("-Wl,--enable-new-dtags");
+    let build = |level: &str, number: u32| {
+        let folder = format!("deps/glibc-hwcaps/{level}");
+        world.write(&format!("lib/python3.12/site-packages/{folder}/empty"), "");
+        let source = format!("int dep(void) {{ return {number}; }}");
+        let library = format!("{folder}/libdep.so.1");
+        world.library(&library, &source, &["-Wl,-soname,libdep.so.1"]);
+        library
+    };
+    build("x86-64-v9", 9);
+    // Without the copy on LD_LIBRARY_PATH: that folder comes before RUNPATH whatever is in it.
+    std::fs::remove_file(world.path("cuda/lib64/libdep.so.1")).unwrap();
+    let chosen = |world: &World| world.elf("ext.so").needed[0].path.clone().unwrap();
+    assert_eq!(world.open(&["ext.so"]), ["opened 2"]);
+    assert_eq!(chosen(&world), world.site("deps/libdep.so.1").to_str().unwrap());
+    let special = build("x86-64-v2", 4);
+    // Every x86-64 processor of the last fifteen years has this level.
+    assert_eq!(world.open(&["ext.so"]), ["opened 4"]);
+    assert_eq!(chosen(&world), world.site(&special).to_str().unwrap());
+}

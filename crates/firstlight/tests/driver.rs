@@ -1,0 +1,145 @@
+//! A driver in trouble: doctor answers within three seconds and says what it could not read.
+#![cfg(target_os = "linux")] // NVML is asked nowhere else.
+#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+
+mod support;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use support::environment;
+use support::fake_driver::with_driver;
+use tempfile::tempdir;
+
+/// What a person waits before pressing Ctrl-C.
+const LIMIT: Duration = Duration::from_secs(3);
+
+/// Runs doctor to its end, within the limit, and gives what it prints as JSON and as text.
+fn answers(what: &str, mut command: Command) -> String {
+    let started = Instant::now();
+    let output = command.output().unwrap();
+    let took = started.elapsed();
+    assert!(took < LIMIT, "{what}: {took:?}");
+    assert!(output.status.code().is_some_and(|code| code < 2), "{what}: {output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn doctor(folder: &Path, verbose: bool, behaviour: &[(&str, &str)]) -> Command {
+    let venv = environment(folder, &[("requests", "2.32.5")]);
+    let mut arguments = vec!["doctor", "--venv", venv.to_str().unwrap()];
+    arguments.extend(verbose.then_some("--verbose"));
+    with_driver(folder, &arguments, behaviour)
+}
+
+#[test]
+fn each_call_that_hangs_is_named_and_what_came_before_it_is_kept() {
+    for (call, kept, missing) in [
+        ("nvmlInit_v2", "", "Fake GPU 0"),
+        ("nvmlSystemGetDriverVersion", "", "580.159.04"),
+        ("nvmlDeviceGetHandleByIndex_v2", "580.159.04", "Fake GPU 0"),
+        ("nvmlDeviceGetMemoryInfo_v2", "Fake GPU 0, compute capability 9.0", "Fake GPU 1"),
+        ("nvmlDeviceGetComputeRunningProcesses_v3", "24.00 GiB", "Fake GPU 1"),
+    ] {
+        let folder = tempdir().unwrap();
+        let command = doctor(folder.path(), true, &[("FAKE_NVML_HANG", call)]);
+        let text = answers(call, command);
+        assert!(text.contains("[driver-silent]"), "{call}: {text}");
+        for words in [call, "did not return within 2.0 s", "could not be read", kept] {
+            assert!(text.contains(words), "{call}: no {words} in {text}");
+        }
+        assert!(!text.contains(missing), "{call}: {missing} in {text}");
+    }
+}
+
+#[test]
+fn a_hang_in_closing_costs_nothing() {
+    let folder = tempdir().unwrap();
+    let started = Instant::now();
+    let command = doctor(folder.path(), true, &[("FAKE_NVML_HANG", "nvmlShutdown")]);
+    let text = answers("nvmlShutdown", command);
+    assert!(text.contains("Fake GPU 1") && !text.contains("driver-silent"), "{text}");
+    assert!(started.elapsed() < Duration::from_secs(2), "the end was waited for");
+}
+
+#[test]
+fn a_library_that_crashes_takes_nothing_else_down() {
+    let folder = tempdir().unwrap();
+    let command = doctor(folder.path(), true, &[("FAKE_NVML_CRASH", "nvmlDeviceGetUUID")]);
+    let text = answers("crash", command);
+    let words = "nvmlDeviceGetUUID (GPU 0) ended the process that called it";
+    assert!(
+        text.contains(words) && text.contains("requests") | text.contains("packages"),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_is_not_supported_is_said_call_by_call() {
+    let folder = tempdir().unwrap();
+    let text = answers("refused", doctor(folder.path(), true, &[("FAKE_NVML_REFUSE", "1")]));
+    for words in [
+        "NVML does not tell all of the driver: nvmlSystemGetCudaDriverVersion_v2: Not Supported",
+        "NVML does not tell all of GPU 1: nvmlDeviceGetName: Not Supported",
+        "nvmlDeviceGetCudaComputeCapability: Not Supported",
+        "the processes on GPU 0 cannot be listed",
+        // The memory is then the host's, as on a GB10.
+        "NVIDIA GPU without a name",
+    ] {
+        assert!(text.contains(words), "no {words} in {text}");
+    }
+    // nvidia-smi is not asked for GPUs that NVML listed already.
+    assert!(!text.contains("gpu 2"), "{text}");
+}
+
+#[test]
+fn the_short_form_says_it_too() {
+    let folder = tempdir().unwrap();
+    let behaviour = [("FAKE_NVML_HANG", "nvmlInit_v2")];
+    let text = answers("brief", doctor(folder.path(), false, &behaviour));
+    assert!(text.contains("does not answer: nvmlInit_v2 did not return within 2.0 s"), "{text}");
+    assert!(text.contains("--wait 30"), "{text}");
+}
+
+/// An nvidia-smi that never ends, and keeps its output open through a child of its own.
+#[test]
+fn an_nvidia_smi_that_hangs_is_given_up() {
+    let folder = tempdir().unwrap();
+    let venv = environment(folder.path(), &[]);
+    let tools = folder.path().join("tools");
+    std::fs::create_dir(&tools).unwrap();
+    let smi = tools.join("nvidia-smi");
+    std::fs::write(&smi, "#!/bin/sh\nsleep 20 &\nwait\n").unwrap();
+    std::fs::set_permissions(&smi, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let arguments = ["doctor", "--verbose", "--venv", venv.to_str().unwrap()];
+    let mut command = support::command(folder.path(), &arguments);
+    command.env("PATH", format!("{}:/usr/bin:/bin", tools.display()));
+    let text = answers("nvidia-smi", command);
+    // Where NVML is, nvidia-smi is not needed and never started.
+    let real = support::json(folder.path(), &["ps"], 2)["error"].to_string();
+    if real.contains("there is no NVIDIA driver here") {
+        assert!(text.contains("nvidia-smi did not answer within 2.0 s"), "{text}");
+        assert!(text.contains("[driver-silent]"), "{text}");
+    }
+}
+
+#[test]
+fn more_patience_is_an_option() {
+    let folder = tempdir().unwrap();
+    let behaviour = [("FAKE_NVML_HANG", "nvmlInit_v2")];
+    let arguments = ["ps", "--wait", "0.3"];
+    let started = Instant::now();
+    let output = with_driver(folder.path(), &arguments, &behaviour).output().unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{err}");
+    assert!(
+        err.contains("nvmlInit_v2 did not return within 0.3 s") && err.contains("hint: "),
+        "{err}"
+    );
+    assert!(started.elapsed() < Duration::from_millis(1500), "{:?}", started.elapsed());
+    for wrong in ["0", "-1", "x", "nan", "1e9"] {
+        let (_, err) = support::expect(folder.path(), &["ps", &format!("--wait={wrong}")], 2);
+        assert!(err.contains("0.1 to 86400"), "{err}");
+    }
+}

@@ -1,0 +1,128 @@
+// A libnvidia-ml.so.1 for tests: it answers as NVML does for two GPUs, and misbehaves as the environment tells it.
+//   FAKE_NVML_HANG=FUNCTION     that function never returns
+//   FAKE_NVML_CRASH=FUNCTION    that function ends its process
+//   FAKE_NVML_REFUSE=1          everything about a GPU is NVML_ERROR_NOT_SUPPORTED
+//   FAKE_NVML_PROCESSES=FILE    lines `PID MIB [kept]`: on GPU 0 while the process runs, with `kept` also as a zombie
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { SUCCESS = 0, NOT_SUPPORTED = 3, INSUFFICIENT_SIZE = 7, NOT_FOUND = 6 };
+typedef struct { unsigned version; unsigned long long total, reserved, free, used; } Memory;
+typedef struct { unsigned pid; unsigned long long bytes; unsigned gpu_instance, compute_instance; } Process;
+typedef struct { char legacy[16]; unsigned domain, bus, device, ids, subsystem; char bus_id[32]; } Pci;
+
+static int named(const char *variable, const char *function) {
+    const char *value = getenv(variable);
+    return value && strcmp(value, function) == 0;
+}
+
+static void enter(const char *function) {
+    if (named("FAKE_NVML_HANG", function)) for (;;) sleep(1000);
+    if (named("FAKE_NVML_CRASH", function)) abort();
+}
+
+static int refuse(void) { return getenv("FAKE_NVML_REFUSE") != NULL; }
+
+// `R` and the like; 0 for no such process.
+static char state(unsigned pid) {
+    char path[64], line[512], *end;
+    snprintf(path, sizeof path, "/proc/%u/stat", pid);
+    FILE *file = fopen(path, "r");
+    if (!file) return 0;
+    end = fgets(line, sizeof line, file) ? strrchr(line, ')') : NULL;
+    fclose(file);
+    return end ? end[2] : 0;
+}
+
+static unsigned long long holders(unsigned gpu, Process *out, unsigned room, unsigned *count) {
+    const char *name = getenv("FAKE_NVML_PROCESSES");
+    FILE *file = name ? fopen(name, "r") : NULL;
+    unsigned long long used = 0;
+    char line[128], word[16];
+    *count = 0;
+    while (file && gpu == 0 && fgets(line, sizeof line, file)) {
+        unsigned pid = 0;
+        unsigned long long mib = 0;
+        word[0] = 0;
+        if (sscanf(line, "%u %llu %15s", &pid, &mib, word) < 2) continue;
+        char now = state(pid);
+        if (now == 0 || (now == 'Z' && strcmp(word, "kept") != 0)) continue;
+        used += mib << 20;
+        if (out && *count < room) out[*count] = (Process){pid, mib << 20, ~0u, ~0u};
+        *count += 1;
+    }
+    if (file) fclose(file);
+    return used;
+}
+
+int nvmlInit_v2(void) { enter(__func__); return SUCCESS; }
+int nvmlShutdown(void) { enter(__func__); return SUCCESS; }
+int nvmlSystemGetDriverVersion(char *out, unsigned length) {
+    enter(__func__);
+    snprintf(out, length, "580.159.04");
+    return SUCCESS;
+}
+int nvmlSystemGetCudaDriverVersion_v2(int *out) {
+    enter(__func__);
+    *out = 13000;
+    return refuse() ? NOT_SUPPORTED : SUCCESS;
+}
+int nvmlDeviceGetCount_v2(unsigned *out) { enter(__func__); *out = 2; return SUCCESS; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **out) {
+    enter(__func__);
+    *out = (void *)(size_t)(index + 1);
+    return SUCCESS;
+}
+static unsigned index_of(void *device) { return (unsigned)(size_t)device - 1; }
+int nvmlDeviceGetName(void *device, char *out, unsigned length) {
+    enter(__func__);
+    snprintf(out, length, "Fake GPU %u", index_of(device));
+    return refuse() ? NOT_SUPPORTED : SUCCESS;
+}
+int nvmlDeviceGetUUID(void *device, char *out, unsigned length) {
+    enter(__func__);
+    snprintf(out, length, "GPU-%u", index_of(device));
+    return refuse() ? NOT_SUPPORTED : SUCCESS;
+}
+int nvmlDeviceGetCudaComputeCapability(void *device, int *major, int *minor) {
+    (void)device;
+    enter(__func__);
+    *major = 9, *minor = 0;
+    return refuse() ? NOT_SUPPORTED : SUCCESS;
+}
+int nvmlDeviceGetPciInfo_v3(void *device, Pci *out) {
+    enter(__func__);
+    memset(out, 0, sizeof *out);
+    snprintf(out->bus_id, sizeof out->bus_id, "00000000:0%u:00.0", index_of(device));
+    return refuse() ? NOT_SUPPORTED : SUCCESS;
+}
+int nvmlDeviceGetMigMode(void *device, unsigned *current, unsigned *pending) {
+    (void)device;
+    enter(__func__);
+    *current = *pending = 0;
+    return refuse() ? NOT_SUPPORTED : SUCCESS;
+}
+int nvmlDeviceGetMemoryInfo_v2(void *device, Memory *out) {
+    unsigned count;
+    enter(__func__);
+    out->total = 24ull << 30, out->reserved = 0;
+    out->used = holders(index_of(device), NULL, 0, &count);
+    out->free = out->total - out->used;
+    return refuse() ? NOT_SUPPORTED : SUCCESS;
+}
+int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, Process *out) {
+    unsigned room = *count;
+    enter(__func__);
+    if (refuse()) return NOT_SUPPORTED;
+    holders(index_of(device), out, room, count);
+    return *count > room ? INSUFFICIENT_SIZE : SUCCESS;
+}
+int nvmlDeviceGetGraphicsRunningProcesses_v3(void *device, unsigned *count, Process *out) {
+    (void)device, (void)out;
+    enter(__func__);
+    *count = 0;
+    return SUCCESS;
+}
