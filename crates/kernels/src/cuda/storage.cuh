@@ -53,6 +53,10 @@ DEVICE float number(const void* from, i64 index, bool is_f32) {
   return widen_half(__ldg((const u16*)from + index));
 }
 
+#ifndef STORE_GLOBAL
+#define STORE_GLOBAL "st.global"
+#endif
+
 // `count` neighbouring elements in storage; the address is a multiple of their size.
 template <int count>
 struct Stored {
@@ -78,11 +82,11 @@ struct Stored {
 
   DEVICE void store(void* at) const {
     if constexpr (bytes == 16) {
-      asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(word[0]), "r"(word[1]), "r"(word[2]),
+      asm volatile(STORE_GLOBAL ".v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(word[0]), "r"(word[1]), "r"(word[2]),
                    "r"(word[3])
                    : "memory");
     } else if constexpr (bytes == 8) {
-      asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(at), "r"(word[0]), "r"(word[1]) : "memory");
+      asm volatile(STORE_GLOBAL ".v2.u32 [%0], {%1, %2};" ::"l"(at), "r"(word[0]), "r"(word[1]) : "memory");
     } else if constexpr (bytes == 4) {
       *(u32*)at = word[0];
     } else {

@@ -115,7 +115,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   if (warp < HEADS) {
     RawSteps raw;
     raw.fetch(steps, segment.start * heads + head_block + warp, head_block + warp, heads, segment.first, segment.end, lane);
-    make_decays(table(segment.first, warp), raw, steps, segment.end - segment.first, lane);
+    make_decays(table(segment.first, warp), raw, steps, segment.end - segment.first, lane, 0.0f);
   }
   State h;
   {
@@ -149,7 +149,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       RawSteps raw;
       raw.fetch(steps, row, head_block + warp, heads, first + Q, segment.end, lane);
       RawSteps::announce(steps, row, heads, first + 2 * Q, segment.end, lane);
-      make_decays(table(first + Q, warp), raw, steps, segment.end - first - Q, lane);
+      make_decays(table(first + Q, warp), raw, steps, segment.end - first - Q, lane, 0.0f);
     }
     const int head = warp / (P / (16 * COLUMN_TILES));                              // of the block
     const int own_column = warp % (P / (16 * COLUMN_TILES)) * (16 * COLUMN_TILES);  // of the head

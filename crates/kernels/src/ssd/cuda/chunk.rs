@@ -2,36 +2,30 @@
 //! stand in `states.cu`, `combine.cu` and `chunk.cu`.
 
 use super::operands::{MOST, Operands, unfit};
+use super::segments;
 use crate::cuda::{CudaVariant, Planner, int, slots};
 use crate::ssd::SsdProblem;
 use crate::{ChoiceTable, DType};
-use device::cuda::{
-    Args, Buffer, BundledArch, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch,
-};
-use std::sync::Arc;
+use device::cuda::{Args, BundledArch, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch};
 
 pub(super) const VARIANT: CudaVariant<SsdProblem> = CudaVariant { name: "chunk", why_not, plan };
 
 const CHUNK: &[&str] = &[
     include_str!("../../cuda/ampere.cuh"),
     include_str!("../../cuda/storage.cuh"),
+    include_str!("decays.cuh"),
     include_str!("chunk.cuh"),
     include_str!("chunk.cu"),
 ];
 const STATES: &[&str] = &[
     include_str!("../../cuda/ampere.cuh"),
     include_str!("../../cuda/storage.cuh"),
+    include_str!("decays.cuh"),
     include_str!("chunk.cuh"),
     include_str!("states.cu"),
 ];
-const COMBINE: &[&str] = &[include_str!("combine.cu")];
-
-/// Tokens of a chunk, `Q` of the kernels.
-const CHUNK_TOKENS: usize = 64;
 /// Warps of a block, at most: a warp's state takes half of its registers.
 const MOST_WARPS: usize = 8;
-/// Chunks that a segment has at least: shorter ones do not pay for reading x twice.
-const SEGMENT_CHUNKS: usize = 4;
 
 /// How the work is cut: macros of `chunk.cuh`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,12 +62,13 @@ impl Tile {
     fn shared_bytes(&self, head_dim: usize, state_dim: usize, states_only: bool) -> usize {
         let width = self.heads * head_dim;
         let projections = if states_only { 1 } else { 2 };
-        let stage = CHUNK_TOKENS * (projections * row_bytes(state_dim) + row_bytes(width));
-        let loads = self.stages * stage + 2 * self.heads * 4 * CHUNK_TOKENS * 4;
+        let stage =
+            segments::CHUNK_TOKENS * (projections * row_bytes(state_dim) + row_bytes(width));
+        let loads = self.stages * stage + 2 * self.heads * 4 * segments::CHUNK_TOKENS * 4;
         if states_only {
             return loads;
         }
-        let mixes = self.heads * CHUNK_TOKENS * row_bytes(CHUNK_TOKENS);
+        let mixes = self.heads * segments::CHUNK_TOKENS * row_bytes(segments::CHUNK_TOKENS);
         let staging = self.warps(head_dim) * 16 * (32 * self.column_tiles + 16);
         loads + mixes + staging + 4 * width
     }
@@ -136,10 +131,6 @@ fn source(
 const CHUNK_KERNEL: (&str, &[&str]) = ("ssd_chunk", CHUNK);
 const STATES_KERNEL: (&str, &[&str]) = ("ssd_states", STATES);
 
-fn combine_source(arch: GpuArch) -> KernelSource {
-    KernelSource::new("ssd_combine", COMBINE, arch)
-}
-
 /// P 64 and N 128 with heads in fours, as the models have them.
 pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
     let dims = (64, 128);
@@ -149,15 +140,7 @@ pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
     };
     let Some(tile) = SHAPES.iter().find_map(fits) else { return Vec::new() };
     let of = |kernel| source(kernel, DType::Bf16, dims, tile, arch.arch());
-    vec![of(CHUNK_KERNEL), of(STATES_KERNEL), combine_source(arch.arch())]
-}
-
-/// Segments that the sequences are cut into: as many as give every multiprocessor a block, where whole sequences would
-/// leave half of them idle.
-fn segments(problem: &SsdProblem, tile: Tile, multiprocessors: usize) -> usize {
-    let blocks = (problem.heads / tile.heads * problem.sequences.count()).max(1);
-    let longest = problem.sequences.longest().div_ceil(CHUNK_TOKENS);
-    (multiprocessors / blocks).min(longest / SEGMENT_CHUNKS).max(1)
+    vec![of(CHUNK_KERNEL), of(STATES_KERNEL), segments::combine_source(arch.arch())]
 }
 
 fn plan(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
@@ -169,11 +152,16 @@ fn plan(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     let dims = (problem.head_dim, problem.state_dim);
     let operands = Operands::new(problem, planner)?;
     let sequences = problem.sequences.count();
-    let segments = segments(problem, tile, planner.here().multiprocessors as usize);
+    let segments = segments::count(problem, tile.heads, planner.here().multiprocessors as usize);
     let head_blocks = (problem.heads / tile.heads) as u32;
     let threads = 32 * tile.warps(problem.head_dim) as u32;
     let states = if segments > 1 {
-        Some(plan_states(problem, planner, &operands, tile, segments)?)
+        let kernel = source(STATES_KERNEL, problem.dtype, dims, tile, planner.arch());
+        let kernel = planner.kernel(&kernel)?;
+        let shared = tile.shared_bytes(dims.0, dims.1, true) as u32;
+        let launch =
+            Launch::new([head_blocks, segments as u32 - 1, sequences as u32], threads, shared);
+        Some(segments::plan_states(problem, planner, &operands, (kernel, launch), segments)?)
     } else {
         None
     };
@@ -203,55 +191,4 @@ fn plan(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     let grid = [head_blocks, segments as u32, sequences as u32];
     planner.launch(kernel, Launch::new(grid, threads, shared), args);
     slots::hand_on(planner, &problem.slots, sequences, problem.heads * problem.state_len())
-}
-
-/// The two launches that make the states between segments.
-fn plan_states(
-    problem: &SsdProblem,
-    planner: &mut Planner<'_>,
-    operands: &Operands,
-    tile: Tile,
-    segments: usize,
-) -> Result<Arc<Buffer>, CudaError> {
-    let dims = (problem.head_dim, problem.state_dim);
-    let sequences = problem.sequences.count();
-    let kernel = source(STATES_KERNEL, problem.dtype, dims, tile, planner.arch());
-    let kernel = planner.kernel(&kernel)?;
-    let combine = planner.kernel(&combine_source(planner.arch()))?;
-    let rows = sequences * (segments - 1) * problem.heads;
-    let states = planner.scratch(rows * problem.state_len())?;
-    let decays = planner.scratch(rows)?;
-    let args = Args::new()
-        .buffer(&operands.x)
-        .buffer(&operands.dt)
-        .buffer(&operands.rate)
-        .buffer(&operands.b)
-        .maybe(operands.dt_bias.as_deref())
-        .maybe(operands.cu_seqlens.as_deref())
-        .maybe(operands.state_indices.as_deref())
-        .buffer(&states)
-        .buffer(&decays)
-        .i32(operands.tokens)
-        .i32(operands.heads)
-        .i32(operands.groups)
-        .i32(int(segments)?);
-    let args = operands.state_settings(args);
-    let grid = [(problem.heads / tile.heads) as u32, segments as u32 - 1, sequences as u32];
-    let shared = tile.shared_bytes(dims.0, dims.1, true) as u32;
-    let threads = 32 * tile.warps(problem.head_dim) as u32;
-    planner.launch(kernel, Launch::new(grid, threads, shared), args);
-    let args = Args::new()
-        .buffer(&states)
-        .buffer(&decays)
-        .maybe(operands.initial_state.as_deref())
-        .maybe(operands.cu_seqlens.as_deref())
-        .maybe(operands.state_indices.as_deref())
-        .i32(operands.tokens)
-        .i32(operands.heads)
-        .i32(int(problem.state_len())?)
-        .i32(int(segments)?);
-    let blocks = problem.state_len().div_ceil(4 * 256) as u32;
-    let grid = [blocks, problem.heads as u32, sequences as u32];
-    planner.launch(combine, Launch::new(grid, 256, 0), args);
-    Ok(states)
 }

@@ -18,6 +18,9 @@
 #ifndef WARPS
 #define WARPS 4
 #endif
+#ifndef BLOCKS_PER_SM
+#define BLOCKS_PER_SM 1
+#endif
 
 constexpr int PIECES = ceil_div(N, LANES * VECTOR);  // of a row, of a lane
 constexpr int WARP_ROWS = 32 / LANES * ROWS;
@@ -54,7 +57,7 @@ struct Token {
   float step;
 };
 
-extern "C" __global__ void __launch_bounds__(32 * WARPS)
+extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS_PER_SM)
     ssd_recurrent(const char* __restrict__ x, const void* __restrict__ dt, const void* __restrict__ rate,
                   const char* __restrict__ b, const char* __restrict__ c, const void* __restrict__ d,
                   const char* __restrict__ z, const void* __restrict__ dt_bias,

@@ -44,7 +44,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   float total = 0.0f;
   if (warp < HEADS) {
     raw.fetch(steps, dt_row, scan_head, heads, segment.first, segment.end, lane);
-    total += make_decays(table(segment.first, warp), raw, steps, segment.end - segment.first, lane);
+    total += make_decays(table(segment.first, warp), raw, steps, segment.end - segment.first, lane, 0.0f);
     raw.fetch(steps, dt_row, scan_head, heads, segment.first + Q, segment.end, lane);
   }
   State h = {};
@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     __syncthreads();
     if (STAGES > 1) load_chunk(first + Q);
     if (warp < HEADS && first + Q < segment.end) {
-      total += make_decays(table(first + Q, warp), raw, steps, segment.end - first - Q, lane);
+      total += make_decays(table(first + Q, warp), raw, steps, segment.end - first - Q, lane, 0.0f);
       raw.fetch(steps, dt_row, scan_head, heads, first + 2 * Q, segment.end, lane);
     }
     const float* const decay = table(first, head);

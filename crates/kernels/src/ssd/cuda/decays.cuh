@@ -1,0 +1,136 @@
+// Segments of sequences and the decays of a chunk: what every chunk kernel of the op shares. Stands behind storage.cuh and
+// ampere.cuh or hopper.cuh.
+//
+// Macros: TILE_DECAYS (0, 1: also the factors for tiles of 16 tokens).
+
+#ifndef TILE_DECAYS
+#define TILE_DECAYS 0
+#endif
+
+constexpr int Q = 64;  // tokens of a chunk
+
+
+DEVICE float low_half(u32 pair) { return widen_half(STORAGE == STORED_bf16 ? pair : pair & 0xffff); }
+DEVICE float high_half(u32 pair) {
+  return STORAGE == STORED_bf16 ? __uint_as_float(pair & 0xffff0000u) : widen_half(pair >> 16);
+}
+
+// Two stored numbers times two weights, rounded once.
+DEVICE u32 weigh(u32 pair, float2 weight) { return pack(low_half(pair) * weight.x, high_half(pair) * weight.y); }
+
+// Arrays of a head in the decays of a chunk, in base 2: with a_i the sum of dt A up to and with token i,
+enum Decay {
+  ROW = 0,         // a_i
+  COLUMN = Q,      // a_j - log2 dt_j: 2^(ROW_i - COLUMN_j) is exp(a_i - a_j) dt_j
+  FROM_START = 2 * Q,  // 2^a_i
+  TO_END = 3 * Q,      // 2^(a_end - a_j) dt_j
+  IN_TILE = 4 * Q,     // 2^(a_i - a_split), a_split the end of the tile of 16 before i's
+  ACROSS = 5 * Q,      // 2^(a_split - a_j) dt_j for each of the three splits
+};
+constexpr int DECAYS = TILE_DECAYS ? 8 : 4;  // arrays
+
+// A decay per step below 2^-150 is none at all in float, and a sum of such steps would lose the digits of others.
+#define LEAST_STEP (-150.0f)
+
+// What a block works on: a segment of a sequence, whole chunks but for the sequence's last.
+struct Segment {
+  i64 start;    // first token of the sequence among all
+  int first, end;  // tokens of the segment, within the sequence
+  bool there, is_first, is_last;
+
+  DEVICE Segment(const int* cu_seqlens, int tokens, int sequence, int index, int count) {
+    start = cu_seqlens != nullptr ? cu_seqlens[sequence] : (i64)sequence * tokens;
+    const int length = cu_seqlens != nullptr ? (int)(cu_seqlens[sequence + 1] - start) : tokens;
+    const int each = ((length + Q - 1) / Q + count - 1) / count * Q;
+    first = index * each;
+    end = min(length, first + each);
+    is_first = index == 0;
+    is_last = first + each >= length;
+    there = is_first || first < length;
+  }
+};
+
+// How step sizes are made.
+struct Steps {
+  const void *dt, *rate, *bias;
+  float low, high;
+  int dt_f32, rate_f32, bias_f32, softplus;
+};
+
+// What a lane needs of its two tokens of a chunk, as it comes.
+struct RawSteps {
+  float step[2], bias, rate;
+
+  // `row` points to the head's number in the sequence's first token.
+  DEVICE void fetch(const Steps& steps, i64 row, int head, int heads, int first, int end, int lane) {
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+      const int t = first + lane * 2 + e;
+      step[e] = t < end ? number(steps.dt, row + (i64)t * heads, steps.dt_f32) : 0.0f;
+    }
+    bias = steps.bias != nullptr ? number(steps.bias, head, steps.bias_f32) : 0.0f;
+    rate = number(steps.rate, head, steps.rate_f32);
+  }
+
+  // Brings what a later call of `fetch` reads into the second cache, without holding a register for it.
+  static DEVICE void announce(const Steps& steps, i64 row, int heads, int first, int end, int lane) {
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+      const i64 at = row + (i64)min(first + lane * 2 + e, end - 1) * heads;
+      asm volatile("prefetch.global.L2 [%0];" ::"l"((const char*)steps.dt + at * (steps.dt_f32 ? 4 : 2)));
+    }
+  }
+};
+
+// One warp makes the decays of a chunk of one head. Gives a_end.
+// `after` is what follows the chunk up to where TO_END leads, in base 2: 0 for its own end.
+DEVICE float make_decays(float* decays, const RawSteps& raw, const Steps& steps, int valid, int lane, float after) {
+  float step[2], sum[2];
+#pragma unroll
+  for (int e = 0; e < 2; e++) {
+    float s = raw.step[e] + raw.bias;
+    if (steps.softplus && s <= 20.0f) s = log1pf(__expf(s));
+    s = fminf(fmaxf(s, steps.low), steps.high);
+    step[e] = lane * 2 + e < valid ? s : 0.0f;
+    sum[e] = fmaxf(step[e] * (raw.rate * 1.44269504f), LEAST_STEP);
+  }
+  sum[1] += sum[0];
+  float before = sum[1];
+#pragma unroll
+  for (int far = 1; far < 32; far *= 2) {
+    const float other = __shfl_up_sync(0xffffffff, before, far);
+    if (lane >= far) before += other;
+  }
+  const float end = __shfl_sync(0xffffffff, before, 31);
+  before -= sum[1];
+  float2 row, column, from_start, to_end;
+  row.x = before + sum[0];
+  row.y = before + sum[1];
+  column.x = row.x - log2_approximate(step[0]);
+  column.y = row.y - log2_approximate(step[1]);
+  from_start.x = exp2_approximate(row.x);
+  from_start.y = exp2_approximate(row.y);
+  to_end.x = exp2_approximate(end + after - column.x);
+  to_end.y = exp2_approximate(end + after - column.y);
+  ((float2*)(decays + ROW))[lane] = row;
+  ((float2*)(decays + COLUMN))[lane] = column;
+  ((float2*)(decays + FROM_START))[lane] = from_start;
+  ((float2*)(decays + TO_END))[lane] = to_end;
+#if TILE_DECAYS
+  // For pairs in different tiles of 16 tokens: 2^(ROW_i - COLUMN_j) as a product of two factors that are at most 1 but
+  // for dt, split at the end of the tile before i's.
+  float mine = 0.0f;
+#pragma unroll
+  for (int tile = 1; tile < Q / 16; tile++) {
+    const float split = __shfl_sync(0xffffffff, row.y, tile * 8 - 1);
+    if (lane / 8 == tile) mine = split;
+    float2 across;
+    across.x = exp2_approximate(split - column.x);
+    across.y = exp2_approximate(split - column.y);
+    ((float2*)(decays + ACROSS + (tile - 1) * Q))[lane] = across;
+  }
+  ((float2*)(decays + IN_TILE))[lane] = make_float2(exp2_approximate(row.x - mine), exp2_approximate(row.y - mine));
+#endif
+  return end;
+}
+
