@@ -44,10 +44,6 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
   const int first = (blockIdx.x / channel_blocks * WARPS + threadIdx.y) * segment;
   if (channel >= channels) return;
 
-  float taps[VECTOR][WIDTH], offset[VECTOR] = {};
-#pragma unroll
-  for (int v = 0; v < VECTOR; v++) numbers<WIDTH>(taps[v], weight, (i64)(channel + v) * WIDTH, weight_f32);
-  if (bias != nullptr) numbers<VECTOR>(offset, bias, channel, bias_f32);
   const i64 row_bytes = (i64)channels * ELEMENT_BYTES;
 
   for (int sequence = blockIdx.y; sequence < sequences; sequence += gridDim.y) {
@@ -68,7 +64,14 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     }
     const i64 state = ((i64)slot * channels + channel) * state_len;
 
-    // Rows BEFORE tokens back to AHEAD tokens on: float where they come from a state, which is float32.
+    // The first rows are asked for before all else that they are multiplied with.
+    Row rows[AHEAD];
+    const bool whole = first + AHEAD <= last;
+    if (whole) {
+#pragma unroll
+      for (int a = 0; a < AHEAD; a++) rows[a].load(from + a * row_bytes);
+    }
+    // The BEFORE rows before them: float, since they may come from a state.
     float before[BEFORE][VECTOR];
 #pragma unroll
     for (int b = 0; b < BEFORE; b++) {
@@ -85,6 +88,11 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
         }
       }
     }
+
+    float taps[VECTOR][WIDTH], offset[VECTOR] = {};
+#pragma unroll
+    for (int v = 0; v < VECTOR; v++) numbers<WIDTH>(taps[v], weight, (i64)(channel + v) * WIDTH, weight_f32);
+    if (bias != nullptr) numbers<VECTOR>(offset, bias, channel, bias_f32);
 
     auto compute = [&](const Row& row) {
       float now[VECTOR], result[VECTOR];
@@ -107,10 +115,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     };
 
     int t = first;
-    if (t + AHEAD <= last) {
-      Row rows[AHEAD];
-#pragma unroll
-      for (int a = 0; a < AHEAD; a++) rows[a].load(from + a * row_bytes);
+    if (whole) {
       from += AHEAD * row_bytes;
       for (; t + 2 * AHEAD <= last; t += AHEAD) {
         Row next[AHEAD];

@@ -13,8 +13,20 @@ const PARTS: &[&str] = &[include_str!("../../cuda/storage.cuh"), include_str!("c
 
 /// Segments of a block, a warp each.
 const WARPS: usize = 4;
-/// Tokens that a thread walks, where there are so many: measured in `README.md`.
+/// Tokens that a thread walks in calls of many waves of blocks.
 const SEGMENT: usize = 64;
+/// Blocks of a multiprocessor, in tenths, that calls of about one wave are cut into; a wave and a bit would leave most
+/// of the GPU idle at its end. Both are measured in `README.md`.
+const ONE_WAVE: usize = 33;
+/// Fewest and most tokens of a segment of such a call.
+const SHORTEST: usize = 8;
+const LONGEST: usize = 160;
+
+/// Tokens that a thread walks, where `strips` is the number of warps that stand side by side for one token.
+fn segment(tokens: usize, strips: usize, multiprocessors: usize) -> usize {
+    let even = (10 * tokens * strips).div_ceil(ONE_WAVE * WARPS * multiprocessors.max(1));
+    if even > LONGEST { SEGMENT } else { even.max(SHORTEST) }
+}
 
 fn why_not(problem: &Conv1dProblem, here: &CudaCapabilities) -> Option<String> {
     // One token of each channel is the same memory in both layouts.
@@ -39,6 +51,10 @@ pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
 
 fn plan(problem: &Conv1dProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
     let vector = vector(problem.channels, problem.dtype).min(4);
+    let (tokens, sequences) = (problem.sequences.longest(), problem.sequences.count());
+    let channel_blocks = problem.channels.div_ceil(32 * vector);
+    let multiprocessors = planner.here().multiprocessors as usize;
+    let segment = segment(tokens, channel_blocks * sequences, multiprocessors);
     let kernel = planner.kernel(&source(problem.dtype, problem.width, vector, planner.arch()))?;
     let operands = Operands::new(problem, planner)?;
     let args = operands
@@ -52,11 +68,9 @@ fn plan(problem: &Conv1dProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
         .i32(operands.tokens)
         .i32(operands.channels)
         .i32(operands.state_len)
-        .i32(SEGMENT as i32);
+        .i32(segment as i32);
     let args = operands.last_args(args);
-    let segments = problem.sequences.longest().div_ceil(SEGMENT).max(1);
-    let blocks = problem.channels.div_ceil(32 * vector) * segments.div_ceil(WARPS);
-    let sequences = problem.sequences.count();
+    let blocks = channel_blocks * tokens.div_ceil(segment).max(1).div_ceil(WARPS);
     let grid = [blocks as u32, sequences.min(65535) as u32, 1];
     planner.launch(kernel, rows_of_warps(grid, WARPS), args);
     slots::hand_on(planner, &problem.slots, sequences, problem.channels * problem.state_len)
@@ -65,4 +79,18 @@ fn plan(problem: &Conv1dProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
 /// A launch with blocks of `warps` warps, which the kernels of this op know by `threadIdx.y`.
 pub(super) fn rows_of_warps(grid: [u32; 3], warps: usize) -> device::cuda::Launch {
     device::cuda::Launch { block: [32, warps as u32, 1], ..device::cuda::Launch::new(grid, 32, 0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::segment;
+
+    #[test]
+    fn one_wave_is_shared_out_and_many_waves_take_short_segments() {
+        // 4352 channels, 4 of a thread: 34 warps side by side, on 132 multiprocessors.
+        for (tokens, sequences, expect) in [(8192, 1, 160), (8192, 8, 64), (4096, 1, 80), (1, 1, 8)]
+        {
+            assert_eq!(segment(tokens, 34 * sequences, 132), expect, "{tokens} {sequences}");
+        }
+    }
 }

@@ -19,7 +19,7 @@
 #define WARPS 4
 #endif
 #ifndef BLOCKS_PER_SM
-#define BLOCKS_PER_SM 1
+#define BLOCKS_PER_SM 4
 #endif
 
 constexpr int PIECES = ceil_div(N, LANES * VECTOR);  // of a row, of a lane

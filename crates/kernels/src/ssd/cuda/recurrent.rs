@@ -60,6 +60,7 @@ fn source(dtype: DType, state_dim: usize, arch: GpuArch) -> KernelSource {
         .define("LANES", tile.lanes)
         .define("ROWS", tile.rows)
         .define("WARPS", WARPS)
+        .define("BLOCKS_PER_SM", if state_dim <= 256 { 4 } else { 2 })
 }
 
 /// The state width of the models, as they are stored.
