@@ -49,6 +49,7 @@ pub(crate) const CUDA_WORKLOADS: &[OpWorkloads] = &[
     ("attention", attention::cuda::workloads),
     ("ssd", ssd::cuda::workloads),
     ("conv1d", conv1d::cuda::workloads),
+    ("nsa", nsa::cuda::workloads),
 ];
 
 /// Values uniform in [low, high): benchmarks need realistic data, not a particular distribution, and a state of a

@@ -107,6 +107,8 @@ const LAYOUTS: &[Layout] = &[
             ("g_slc", &[Batch, QueryTokens, Head]),
             ("g_swa", &[Batch, QueryTokens, Head]),
             ("block_indices", &[Batch, QueryTokens, Shared, Whole]),
+            ("k_cmp", &[Batch, Whole, Shared, Whole]),
+            ("v_cmp", &[Batch, Whole, Shared, Whole]),
             ("cmp_k_weight", &[Shared, Whole, Whole]),
             ("cmp_v_weight", &[Shared, Whole, Whole]),
             ("cmp_k_pos", &[Shared, Whole, Whole]),

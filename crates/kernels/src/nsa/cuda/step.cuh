@@ -16,9 +16,16 @@ struct Partial {
   float *values, *sums;
 };
 
-DEVICE float read_through(const float* from) {  // from the L2 cache: another block wrote it
-  float x;
-  asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(x) : "l"(from) : "memory");
+// Reads from the L2 cache: another block of threads wrote it.
+DEVICE float2 read_pair(const float* from) {
+  float2 x;
+  asm volatile("ld.global.cg.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "l"(from));
+  return x;
+}
+
+DEVICE float4 read_four(const float* from) {
+  float4 x;
+  asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w) : "l"(from));
   return x;
 }
 
@@ -50,7 +57,7 @@ DEVICE void load_query(u32 base, const u16* q, const u16* q_here, int slab_heads
 template <class KeyOf, class RestOf, class ValueOf, class OnScores>
 DEVICE void attend(u32 base, unsigned char* shared, const u16* any, int first, int end, bool rest, bool values, float scale,
                    const Partial& to, i64 part, KeyOf key_of, RestOf rest_of, ValueOf value_of, OnScores on_scores) {
-  __shared__ float warp_sums[WARPS][16][2];
+  __shared__ float warp_sums[WARPS][16][2], warp_weights[WARPS][16];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const u32 mine = base + QUERY_BYTES + warp * WARP_BYTES;
   const u32 value_at = mine + KEY_COPIES * TILE * Rows<D>::stride;
@@ -112,23 +119,35 @@ DEVICE void attend(u32 base, unsigned char* shared, const u16* any, int first, i
     }
   }
   __syncthreads();
-  const float* all = (const float*)(shared + QUERY_BYTES);
-  for (int e = threadIdx.x; e < 16 * COLUMNS; e += THREADS) {
-    const int row = e / COLUMNS;
-    float largest = -INFINITE, weights = 0.0f, value = 0.0f;
+  // How much of each warp's a row takes.
+  for (int r = threadIdx.x; r < WARPS * 16; r += THREADS) {
+    const int row = r % 16;
+    float largest = -INFINITE, weights = 0.0f;
 #pragma unroll
     for (int w = 0; w < WARPS; w++) largest = fmaxf(largest, warp_sums[w][row][0]);
     const float center = largest == -INFINITE ? 0.0f : largest;
+    if (r < 16) {
+#pragma unroll
+      for (int w = 0; w < WARPS; w++) weights += exp2_approximate(warp_sums[w][row][0] - center) * warp_sums[w][row][1];
+      *(float2*)(to.sums + (part * 16 + row) * 2) = make_float2(largest, weights);
+    }
+    warp_weights[r / 16][row] = exp2_approximate(warp_sums[r / 16][row][0] - center);
+  }
+  __syncthreads();
+  if (!values) return;
+  const unsigned char* all = shared + QUERY_BYTES;
+  for (int e = threadIdx.x; e < 4 * COLUMNS; e += THREADS) {
+    const int row = e * 4 / COLUMNS;
+    float4 value = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
     for (int w = 0; w < WARPS; w++) {
-      const float weight = exp2_approximate(warp_sums[w][row][0] - center);
-      weights += weight * warp_sums[w][row][1];
-      if (values) value += weight * all[w * (WARP_BYTES / 4) + e];
+      const float weight = warp_weights[w][row];
+      const float4 x = ((const float4*)(all + w * WARP_BYTES))[e];
+      value.x += weight * x.x;
+      value.y += weight * x.y;
+      value.z += weight * x.z;
+      value.w += weight * x.w;
     }
-    if (values) to.values[part * 16 * COLUMNS + e] = value;
-    if (e % COLUMNS == 0) {
-      to.sums[(part * 16 + row) * 2] = largest;
-      to.sums[(part * 16 + row) * 2 + 1] = weights;
-    }
+    ((float4*)(to.values + part * 16 * COLUMNS))[e] = value;
   }
 }

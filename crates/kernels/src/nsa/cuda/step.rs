@@ -2,7 +2,7 @@
 //! of threads, the last of which to finish selects, and later puts the parts together. The contracts stand in
 //! `step_score.cu` and `step_attend.cu`.
 
-use super::operands::{Operands, int, row_bytes, shape_macros};
+use super::operands::{HEAD_ROWS, Operands, int, row_bytes, shape_macros};
 use super::stages::{self, Selection, compress};
 use crate::cuda::{CudaVariant, Planner};
 use crate::nsa::NsaProblem;
@@ -41,6 +41,8 @@ const MOST_GROUP: usize = 64;
 /// Most parts of one branch: all are read again by the block that puts them together.
 const MOST_PARTS: usize = 64;
 
+/// Shared memory that the kernels declare themselves, at most.
+const STATIC_BYTES: usize = 6144;
 /// The two kernels' parameter `KEY_COPIES`: keys, and what rounding them lost.
 const SCORE_COPIES: usize = 2;
 const ATTEND_COPIES: usize = 1;
@@ -51,19 +53,30 @@ fn shared_bytes((d, dv): (usize, usize), warps: usize, key_copies: usize) -> usi
     16 * row_bytes(d) + warps * tile.max(merge)
 }
 
-/// Memory of the selecting block: weights, importance and the list of what was taken.
-fn select_bytes(problem: &NsaProblem) -> usize {
+/// Shares of the compressed tokens: enough blocks for every multiprocessor to have two. With the tokens of a share.
+fn splits(problem: &NsaProblem, warps: usize, here: &CudaCapabilities) -> (usize, usize) {
+    let tokens = problem.compressed_tokens(problem.keys.longest());
+    let rows = problem.queries.count() * problem.queries.longest();
+    let items = rows * problem.kv_heads * problem.group().div_ceil(HEAD_ROWS);
+    let slots = 2 * here.multiprocessors as usize;
+    let splits = tokens.div_ceil(warps * TILE).min(slots.div_ceil(items.max(1))).max(1);
+    let share = tokens.div_ceil(splits).next_multiple_of(TILE).max(TILE);
+    (tokens.div_ceil(share).max(1), share)
+}
+
+/// Memory of the selecting block: sums of the parts, weights, importance and the list of what was taken.
+fn select_bytes(problem: &NsaProblem, splits: usize) -> usize {
     if !problem.selects() {
         return 0;
     }
     let keys = problem.keys.longest();
     let blocks = keys.div_ceil(problem.select_block);
-    4 * (problem.compressed_tokens(keys) + blocks + problem.select_count)
+    let sums = problem.group().next_multiple_of(HEAD_ROWS) * splits * 2;
+    4 * (sums + problem.compressed_tokens(keys) + blocks + problem.select_count)
 }
 
 fn choose(dims: (usize, usize), shared: u32) -> Option<usize> {
-    // Static shared memory comes on top.
-    let most = (shared as usize).saturating_sub(2048);
+    let most = (shared as usize).saturating_sub(STATIC_BYTES);
     WARPS.iter().copied().find(|warps| shared_bytes(dims, *warps, SCORE_COPIES) <= most)
 }
 
@@ -118,12 +131,13 @@ fn why_not(problem: &NsaProblem, here: &CudaCapabilities) -> Option<String> {
     }
     let dims = (problem.head_dim, problem.value_dim);
     let shared = here.shared_bytes;
-    let needed = select_bytes(problem);
-    if choose(dims, shared).is_none() || needed + 2048 > shared as usize {
+    let Some(warps) = choose(dims, shared) else {
+        return Some(format!("no tile fits the {shared} bytes of shared memory of a block here"));
+    };
+    let needed = select_bytes(problem, splits(problem, warps, here).0) + STATIC_BYTES;
+    if needed > shared as usize {
         return Some(format!(
-            "D {}, Dv {} and {needed} bytes to select with do not fit the {shared} bytes of shared memory of a \
-             block here",
-            dims.0, dims.1
+            "needs {needed} bytes of shared memory of a block to select, got {shared}"
         ));
     }
     let rows = problem.queries.count() * queries;
@@ -177,11 +191,7 @@ fn plan(problem: &NsaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     let mut scored = None;
     if let Some(compressed) = &compressed {
         let tokens = problem.compressed_tokens(operands.keys);
-        // Enough blocks for every multiprocessor to have two.
-        let slots = 2 * planner.here().multiprocessors as usize;
-        let splits = tokens.div_ceil(warps * TILE).min(slots.div_ceil(items.max(1))).max(1);
-        let share = tokens.div_ceil(splits).next_multiple_of(TILE).max(TILE);
-        let splits = tokens.div_ceil(share).max(1);
+        let (splits, share) = splits(problem, warps, planner.here());
         let stride = tokens.next_multiple_of(4).max(4);
         let part = Partial::new(problem, planner, items, splits)?;
         let scores = planner.scratch(if problem.selects() { items * 16 * stride } else { 4 })?;
@@ -213,7 +223,8 @@ fn plan(problem: &NsaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
             args = args.i32(int(value)?);
         }
         let grid = [splits as u32, operands.head_slabs(), rows as u32];
-        let shared = shared_bytes(dims, warps, SCORE_COPIES).max(select_bytes(problem)) as u32;
+        let shared =
+            shared_bytes(dims, warps, SCORE_COPIES).max(select_bytes(problem, splits)) as u32;
         planner.launch(kernel, Launch::new(grid, 32 * warps as u32, shared), args.f32(scale));
         scored = Some(part);
     }
@@ -234,6 +245,7 @@ fn plan(problem: &NsaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     let counters = planner.zeroed(items)?;
     let kernel = planner.kernel(&attend_source(problem.dtype, dims, warps, arch))?;
     let scored = scored.filter(|_| problem.branches.compressed);
+    let score_parts = scored.as_ref().map_or(0, |scored| scored.parts);
     let args = Args::new()
         .buffer(&operands.q)
         .buffer(&operands.k)
@@ -251,12 +263,14 @@ fn plan(problem: &NsaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
         .i32(problem.select_block as i32)
         .i32(problem.select_count as i32)
         .i32(problem.window as i32)
-        .i32(scored.map_or(0, |scored| scored.parts as i32))
+        .i32(int(score_parts)?)
         .i32(selected as i32)
         .i32(int(share)?)
         .f32(scale);
     let grid = [part.parts as u32, operands.head_slabs(), rows as u32];
-    let shared = shared_bytes(dims, warps, ATTEND_COPIES) as u32;
+    // Sums of all parts of a row take their place once the tiles are done with.
+    let sums = 128 * (score_parts + part.parts);
+    let shared = shared_bytes(dims, warps, ATTEND_COPIES).max(sums) as u32;
     let mut launch = Launch::new(grid, 32 * warps as u32, shared);
     // Its start overlaps the end of the kernel before; it waits for that itself.
     launch.overlaps = planner.here().compute >= ComputeCapability::new(9, 0);

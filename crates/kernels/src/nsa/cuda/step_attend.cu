@@ -6,7 +6,8 @@
 // step_score.cu. Partial results as in step.cuh. counters [queries, Hkv * slabs], 0 before and after.
 //
 // Launch: grid (selected_parts + window_parts, at least 1; Hkv * slabs; B * tq), block 32 * WARPS, dynamic shared memory
-// 16 row(D) + WARPS * max(TILE (row(D) + row(DV)), 64 DV padded to 16). Macros: D, DV, DTYPE, TILE, WARPS.
+// the larger of
+// 16 row(D) + WARPS * max(TILE (row(D) + row(DV)), 64 DV padded to 16) and 128 times all parts. Macros: D, DV, DTYPE, TILE, WARPS.
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     nsa_step_attend(const u16* __restrict__ q, const u16* __restrict__ k, const u16* __restrict__ v,
@@ -18,7 +19,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                     int tk, int heads, int kv_heads, int select_block, int select_count, int window, int score_parts,
                     int selected_parts, int share, float scale) {
   extern __shared__ __align__(128) unsigned char shared[];
-  __shared__ int flag;
+  __shared__ int flag, chosen[1024];
   const u32 base = shared_address(shared);
   const int thread = threadIdx.x, lane = thread % 32;
   const int sequence = blockIdx.z / tq, token = blockIdx.z % tq, parts = gridDim.x;
@@ -38,10 +39,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   int total = 0, window_first = 0;
   if (selected) {
     int count = 0;
-    for (int s = lane; s - lane < select_count; s += 32) {
-      count += __popc(__ballot_sync(0xffffffff, s < select_count && blocks[s] >= 0));
+    for (int s = thread; s - thread < select_count; s += THREADS) {
+      const int block = s < select_count ? blocks[s] : -1;
+      if (s < select_count) chosen[s] = block;
+      count += __syncthreads_count(block >= 0);
     }
-    if (count > 0) total = (count - 1) * select_block + min(select_block, position + 1 - blocks[count - 1] * select_block);
+    if (count > 0) total = (count - 1) * select_block + min(select_block, position + 1 - chosen[count - 1] * select_block);
   } else if (g_swa != nullptr) {
     window_first = max(0, position + 1 - window);
     total = max(0, position + 1 - window_first);
@@ -49,7 +52,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const int first = (selected ? blockIdx.x : blockIdx.x - selected_parts) * share;
   const i64 key_row = (i64)here.k_start * kv_heads + kv_head;
   auto token_at = [&](int at) {
-    return selected ? blocks[at / select_block] * select_block + at % select_block : window_first + at;
+    return selected ? chosen[at / select_block] * select_block + at % select_block : window_first + at;
   };
   const u16* none = nullptr;
   attend(
@@ -63,30 +66,64 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   }
   if (!last_of(counters + item, parts, &flag)) return;
 
-  // ---- All branches.
+  // ---- All branches. First how much of each part a row takes, gates and divisions included.
   const Gates gates = {g_cmp, g_slc, g_swa, gates_f32, gate_kind};
-  for (int e = thread; e < 16 * COLUMNS; e += THREADS) {
-    const int row = e / COLUMNS, column = e % COLUMNS;
+  const int window_parts = g_swa != nullptr ? parts - selected_parts : 0, all_parts = score_parts + selected_parts + window_parts;
+  float2* part_sums = (float2*)shared;
+  float* weights = (float*)shared;  // where the part's maximum was
+  for (int r = thread; r < all_parts * 16; r += THREADS) {
+    const int part = r / 16;
+    part_sums[r] = read_pair(part < score_parts ? score_sums + (item * score_parts * 16 + r) * 2
+                                                : sums + (item * parts * 16 + r - score_parts * 16) * 2);
+  }
+  __syncthreads();
+  const int warp = thread / 32;
+  for (int task = warp; task < 3 * slab_heads; task += WARPS) {
+    const int branch = task / slab_heads, row = task % slab_heads;
+    const int begin = branch == 0 ? 0 : branch == 1 ? score_parts : score_parts + selected_parts;
+    const int count = branch == 0 ? score_parts : branch == 1 ? selected_parts : window_parts;
+    if (count == 0) continue;
+    float largest = -INFINITE, sum = 0.0f;
+    for (int p = lane; p < count; p += 32) largest = fmaxf(largest, part_sums[(begin + p) * 16 + row].x);
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, step));
+    const float center = largest == -INFINITE ? 0.0f : largest;
+    for (int p = lane; p < count; p += 32) {
+      const float2 part = part_sums[(begin + p) * 16 + row];
+      sum += exp2_approximate(part.x - center) * part.y;
+    }
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffff, sum, step);
+    const float by = sum > 0.0f ? gate_of(gates, branch, query * heads + first_head + row) / sum : 0.0f;
+    for (int p = lane; p < count; p += 32) {
+      const int at = (begin + p) * 16 + row;
+      weights[at * 2] = by * exp2_approximate(part_sums[at].x - center);
+    }
+  }
+  __syncthreads();
+  for (int e = thread; e < 4 * COLUMNS; e += THREADS) {
+    const int row = e * 4 / COLUMNS, column = e * 4 % COLUMNS;
     if (row >= slab_heads || column >= DV) continue;
-    const i64 head = query * heads + first_head + row;
-    float result = 0.0f;
-    auto add = [&](int branch, const float* part_values, const float* part_sums, i64 part, int count) {
-      if (count == 0) return;
-      float largest = -INFINITE, sum = 0.0f, value = 0.0f;
+    float4 result = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    const float* score_from = score_values + item * score_parts * 16 * COLUMNS + e * 4;
+    const float* from = values + item * parts * 16 * COLUMNS + e * 4;
 #pragma unroll 8
-      for (int p = 0; p < count; p++) largest = fmaxf(largest, read_through(part_sums + ((part + p) * 16 + row) * 2));
-      if (largest == -INFINITE) return;
-#pragma unroll 8
-      for (int p = 0; p < count; p++) {
-        const float weight = exp2_approximate(read_through(part_sums + ((part + p) * 16 + row) * 2) - largest);
-        sum += weight * read_through(part_sums + ((part + p) * 16 + row) * 2 + 1);
-        value += weight * read_through(part_values + (part + p) * 16 * COLUMNS + e);
-      }
-      result += gate_of(gates, branch, head) * value / sum;
-    };
-    add(0, score_values, score_sums, item * score_parts, score_parts);
-    add(1, values, sums, item * parts, selected_parts);
-    add(2, values, sums, item * parts + selected_parts, g_swa != nullptr ? parts - selected_parts : 0);
-    o[head * DV + column] = to_storage(result);
+    for (int p = 0; p < all_parts; p++) {
+      const float4 x = read_four(p < score_parts ? score_from + (i64)p * 16 * COLUMNS : from + (i64)(p - score_parts) * 16 * COLUMNS);
+      const float weight = weights[(p * 16 + row) * 2];
+      result.x += weight * x.x;
+      result.y += weight * x.y;
+      result.z += weight * x.z;
+      result.w += weight * x.w;
+    }
+    u16* to = o + (query * heads + first_head + row) * DV + column;
+    if (DV % 4 == 0) {
+      *(uint2*)to = make_uint2(pack(result.x, result.y), pack(result.z, result.w));
+    } else {
+      to[0] = to_storage(result.x);
+      if (column + 1 < DV) to[1] = to_storage(result.y);
+      if (column + 2 < DV) to[2] = to_storage(result.z);
+      if (column + 3 < DV) to[3] = to_storage(result.w);
+    }
   }
 }

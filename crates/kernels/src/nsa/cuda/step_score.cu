@@ -10,10 +10,10 @@
 // compressed.cu; k_rest null: nothing was lost; v_cmp null: no branch. counters [queries, Hkv], 0 before and after.
 //
 // Launch: grid (splits, Hkv * slabs, B * tq), block 32 * WARPS, dynamic shared memory the larger of
-// 16 row(D) + WARPS * max(TILE (2 row(D) + row(DV)), 64 DV padded to 16) and 4 (tokens + blocks + n), of the longest
-// sequence's compressed tokens and select blocks. Macros: D, DV, DTYPE, TILE, WARPS. n is at most 1024.
+// 16 row(D) + WARPS * max(TILE (2 row(D) + row(DV)), 64 DV padded to 16) and 128 slabs splits + 4 (tokens + blocks + n), of the
+// longest sequence's compressed tokens and select blocks. Macros: D, DV, DTYPE, TILE, WARPS. n is at most 1024.
 
-constexpr u32 TAKEN = 0, FORCED = 0xffffffff;
+constexpr u32 TAKEN = 0, NONE = 0xffffffff;
 
 DEVICE u32 warp_max(u32 x) {
   u32 y;
@@ -78,8 +78,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 
   // ---- Selection, by the last block of this key head.
   const i64 item0 = (i64)blockIdx.z * gridDim.y + kv_head * slabs;
-  float* p = (float*)shared;
-  u32* keys = (u32*)shared + seen;
+  const int rows = slabs * 16;
+  float2* part_sums = (float2*)shared;
+  float* p = (float*)(part_sums + rows * splits);
+  u32* keys = (u32*)p + seen;
   const int blocks = position < 0 ? 0 : position / select_block + 1;
   int* list = (int*)keys + blocks;
   int* to = indices + (query * kv_heads + kv_head) * select_count;
@@ -87,36 +89,58 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     for (int s = thread; s < select_count; s += THREADS) to[s] = s < blocks ? s : -1;
     return;
   }
-  for (int r = thread; r < slabs * 16; r += THREADS) {
+  for (int r = thread; r < rows * splits; r += THREADS) {
+    // [slab][split][row] in memory.
+    const int row = r / (splits * 16) * 16 + r % 16, split = r / 16 % splits;
+    part_sums[row * splits + split] = read_pair(sums + (item0 * splits * 16 + r) * 2);
+  }
+  __syncthreads();
+  for (int r = warp; r < rows; r += WARPS) {
     float largest = -INFINITE, sum = 0.0f;
-    const float* from = sums + ((item0 + r / 16) * splits * 16 + r % 16) * 2;
-    for (int s = 0; s < splits; s++) largest = fmaxf(largest, read_through(from + s * 32));
-    for (int s = 0; s < splits; s++) {
-      const float weight = exp2_approximate(read_through(from + s * 32) - (largest == -INFINITE ? 0.0f : largest));
-      sum += weight * read_through(from + s * 32 + 1);
+    for (int s = lane; s < splits; s += 32) largest = fmaxf(largest, part_sums[r * splits + s].x);
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, step));
+    const float center = largest == -INFINITE ? 0.0f : largest;
+    for (int s = lane; s < splits; s += 32) {
+      const float2 part = part_sums[r * splits + s];
+      sum += exp2_approximate(part.x - center) * part.y;
     }
-    lse[r] = r < group && sum > 0.0f ? largest + log2_approximate(sum) : INFINITE;
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffff, sum, step);
+    if (lane == 0) lse[r] = r < group && sum > 0.0f ? largest + log2_approximate(sum) : INFINITE;
   }
   __syncthreads();
   const float* all = scores + item0 * 16 * score_stride;
-  for (int i = thread; i < seen; i += THREADS) {
-    float weight = 0.0f;
+  for (int i = thread * 4; i < seen; i += THREADS * 4) {
+    float4 weight = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll 16
-    for (int r = 0; r < group; r++) weight += exp2_approximate(read_through(all + (i64)r * score_stride + i) - lse[r]);
-    p[i] = weight;
+    for (int r = 0; r < group; r++) {
+      const float4 s = read_four(all + (i64)r * score_stride + i);
+      weight.x += exp2_approximate(s.x - lse[r]);
+      weight.y += exp2_approximate(s.y - lse[r]);
+      weight.z += exp2_approximate(s.z - lse[r]);
+      weight.w += exp2_approximate(s.w - lse[r]);
+    }
+    p[i] = weight.x;
+    if (i + 1 < seen) p[i + 1] = weight.y;
+    if (i + 2 < seen) p[i + 2] = weight.z;
+    if (i + 3 < seen) p[i + 3] = weight.w;
   }
   __syncthreads();
   const float of_stride = 1.0f / (float)stride;
-  u32 best = TAKEN, best_at = FORCED;
+  u32 best = TAKEN, best_at = NONE;
   auto look = [&](int j, u32 key) {
     if (key > best) {
       best = key;
       best_at = j;
     }
   };
+  // Forced blocks come first in the list: those at the front, then those at the end that are not at the front as well.
+  const int front = min(initial_blocks, blocks), back = max(front, blocks - local_blocks), forced = front + blocks - back;
+  for (int f = thread; f < forced; f += THREADS) list[f] = f < front ? f : back + f - front;
   for (int j = thread; j < blocks; j += THREADS) {
-    u32 key = FORCED;
-    if (j >= initial_blocks && j + local_blocks < blocks) {
+    u32 key = TAKEN;
+    if (j >= front && j < back) {
       const int start = j * select_block, end = start + select_block;
       const int first = start < block ? 0 : (start - block) / stride + 1, last = min(seen - 1, (end - 1) / stride);
       float sum = 0.0f;
@@ -128,8 +152,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     keys[j] = key;
     look(j, key);
   }
-  for (int taken = 0; taken < select_count; taken++) {
-    const u32 largest = warp_max(best), at = warp_min(best == largest ? best_at : FORCED);
+  for (int taken = forced; taken < select_count; taken++) {
+    const u32 largest = warp_max(best), at = warp_min(best == largest ? best_at : NONE);
     u32(&round)[WARPS][2] = found[taken % 2];
     if (lane == 0) {
       round[warp][0] = largest;
@@ -148,7 +172,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     if (best_at == top_at) {
       keys[top_at] = TAKEN;
       best = TAKEN;
-      best_at = FORCED;
+      best_at = NONE;
       for (int j = thread; j < blocks; j += THREADS) look(j, keys[j]);
     }
   }
