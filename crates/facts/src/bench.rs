@@ -73,6 +73,12 @@ pub struct BenchRow {
     pub verified_rel_err: f64,
     /// Milliseconds of one run of the single-threaded float64 reference on the same inputs, where that was asked for.
     pub reference_ms: Option<f64>,
+    /// The installed package whose kernel it is, with its version; `None` for firstlight's own.
+    #[serde(default)]
+    pub peer: Option<String>,
+    /// The peer's kernels that a profiler saw, before and after the timing; empty for firstlight's own.
+    #[serde(default)]
+    pub evidence: String,
 }
 
 fn one() -> u32 {

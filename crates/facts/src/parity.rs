@@ -10,6 +10,9 @@ pub enum Status {
     /// Ran and disagreed, wrote NaN, left outputs unwritten, was never launched, or broke.
     #[serde(rename = "FAIL")]
     Fail,
+    /// Ran and may even agree, but what ran was not the kernel asked for; a failure, told apart by its name.
+    #[serde(rename = "FALLBACK")]
+    Fallback,
     /// Could have run here but was not, for the reason given; never counted as a pass.
     #[serde(rename = "SKIP")]
     Skip,
@@ -24,6 +27,7 @@ impl Status {
         match self {
             Self::Pass => "PASS",
             Self::Fail => "FAIL",
+            Self::Fallback => "FALLBACK",
             Self::Skip => "SKIP",
             Self::NotApplicable => "N/A",
         }
@@ -63,6 +67,13 @@ pub struct ParityRow {
     pub launches: u64,
     /// Wall time of the checked run in milliseconds (not a benchmark).
     pub millis: f64,
+    /// The installed package whose kernel it is, with its version; `None` for firstlight's own.
+    #[serde(default)]
+    pub peer: Option<String>,
+    /// What a profiler saw run: kernels with their counts, the peer's own first; empty for firstlight's own, whose launches
+    /// are counted by the device.
+    #[serde(default)]
+    pub evidence: String,
 }
 
 /// What `firstlight verify --json` prints.
@@ -75,6 +86,11 @@ pub struct ParityReport {
 }
 
 impl ParityReport {
+    /// Number of rows that are failures, fallbacks included.
+    pub fn failures(&self) -> usize {
+        self.count(Status::Fail) + self.count(Status::Fallback)
+    }
+
     /// Number of rows with this status.
     pub fn count(&self, status: Status) -> usize {
         self.rows.iter().filter(|row| row.status == status).count()

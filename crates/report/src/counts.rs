@@ -29,7 +29,8 @@ impl Counts {
         match row.status {
             Status::Pass if evidence_gap(row).is_some() => self.unproven += 1,
             Status::Pass => self.pass += 1,
-            Status::Fail => self.fail += 1,
+            // What ran instead proves nothing of the kernel asked for.
+            Status::Fail | Status::Fallback => self.fail += 1,
             Status::Skip => self.skip += 1,
             Status::NotApplicable => self.not_applicable += 1,
         }
@@ -151,6 +152,7 @@ pub(crate) fn status(row: &ParityRow) -> (Tone, &'static str) {
         Status::Pass if evidence_gap(row).is_some() => (Tone::Bad, "UNPROVEN"),
         Status::Pass => (Tone::Good, "PASS"),
         Status::Fail => (Tone::Bad, "FAIL"),
+        Status::Fallback => (Tone::Bad, "FALLBACK"),
         Status::Skip => (Tone::Warn, "SKIP"),
         Status::NotApplicable => (Tone::Plain, "N/A"),
     }

@@ -107,6 +107,8 @@ mod tests {
                 tolerance: 1e-3,
                 launches,
                 millis: 1.0,
+                peer: None,
+                evidence: String::new(),
             };
             assert_eq!(evidence_gap(&row).as_deref(), expect);
         };

@@ -36,6 +36,18 @@ pub(super) fn bytes_mut(tensor: &mut Tensor) -> &mut [u8] {
     }
 }
 
+impl Tensor {
+    /// The elements as bytes, in the machine's order.
+    pub fn bytes(&self) -> &[u8] {
+        bytes(self)
+    }
+
+    /// The same for writing.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        bytes_mut(self)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

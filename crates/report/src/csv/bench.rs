@@ -24,9 +24,14 @@ const COLUMNS: &[&str] = &[
     "verified_rel_err",
     "reference_ms",
     "note",
-    // Last, as runs recorded before it have no such column.
+    // Last, as runs recorded before them have no such columns.
     "replays",
+    "peer",
+    "evidence",
 ];
+
+/// The last columns, which a table may lack.
+const LATER: usize = 3;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Record {
@@ -108,6 +113,8 @@ fn kernel(row: &BenchRow) -> Vec<String> {
         ("pct_of_ceiling", optional(row.pct_of_ceiling)),
         ("verified_rel_err", row.verified_rel_err.to_string()),
         ("reference_ms", optional(row.reference_ms)),
+        ("peer", row.peer.clone().unwrap_or_default()),
+        ("evidence", row.evidence.clone()),
     ])
 }
 
@@ -134,7 +141,7 @@ pub fn read_bench_csv(text: &str) -> Result<BenchReport, CsvError> {
     let mut gemm = GemmCeilings { f32: None, bf16: None };
     let mut gemm_by = None;
     let (mut kernels, mut not_timed) = (Vec::new(), Vec::new());
-    let (_later, wanted) = COLUMNS.split_last().unwrap_or((&"", COLUMNS));
+    let wanted = &COLUMNS[..COLUMNS.len() - LATER];
     for row in Rows::read(BENCH_FILE, text, wanted)?.iter() {
         match row.one_of("record", &RECORDS)? {
             Record::Kernel => kernels.push(read_kernel(&row)?),
@@ -185,6 +192,8 @@ fn read_kernel(row: &Row<'_>) -> Result<BenchRow, CsvError> {
         pct_of_ceiling: row.optional("pct_of_ceiling")?,
         verified_rel_err: row.number("verified_rel_err", "a number")?,
         reference_ms: row.optional("reference_ms")?,
+        peer: Some(row.text("peer")).filter(|peer| !peer.is_empty()),
+        evidence: row.text("evidence"),
     })
 }
 
@@ -225,11 +234,15 @@ mod tests {
             pct_of_ceiling: Some(42.125),
             verified_rel_err: 3.1e-7,
             reference_ms: Some(812.5),
+            peer: None,
+            evidence: String::new(),
         };
         let unmeasured = BenchRow {
             pct_of_ceiling: None,
             bound: Bound::Memory,
             reference_ms: None,
+            peer: Some("torch 2.11.0".into()),
+            evidence: "fmha_cutlassF_bf16 x1".into(),
             shape: BTreeMap::new(),
             ..row.clone()
         };

@@ -15,7 +15,13 @@ const COLUMNS: &[&str] = &[
     "tolerance",
     "launches",
     "millis",
+    // Last, as runs recorded before them have no such columns.
+    "peer",
+    "evidence",
 ];
+
+/// The last columns, which a table may lack.
+const LATER: usize = 2;
 
 /// The parity matrix as CSV, one row for each case; an error that was never computed is an empty cell.
 pub fn parity_csv(report: &ParityReport) -> String {
@@ -36,6 +42,8 @@ fn cells(row: &ParityRow) -> Vec<String> {
         row.tolerance.to_string(),
         row.launches.to_string(),
         row.millis.to_string(),
+        row.peer.clone().unwrap_or_default(),
+        row.evidence.clone(),
     ]
 }
 
@@ -44,9 +52,10 @@ fn cells(row: &ParityRow) -> Vec<String> {
 /// # Errors
 /// [`CsvError`] names the line and the column that cannot be read; nothing is guessed.
 pub fn read_parity_csv(text: &str) -> Result<ParityReport, CsvError> {
-    let statuses = [Status::Pass, Status::Fail, Status::Skip, Status::NotApplicable]
-        .map(|status| (status.as_str(), status));
-    let rows = Rows::read(PARITY_FILE, text, COLUMNS)?
+    let statuses =
+        [Status::Pass, Status::Fail, Status::Fallback, Status::Skip, Status::NotApplicable]
+            .map(|status| (status.as_str(), status));
+    let rows = Rows::read(PARITY_FILE, text, &COLUMNS[..COLUMNS.len() - LATER])?
         .iter()
         .map(|row| {
             Ok(ParityRow {
@@ -62,6 +71,8 @@ pub fn read_parity_csv(text: &str) -> Result<ParityReport, CsvError> {
                 tolerance: row.number("tolerance", "a number")?,
                 launches: row.number("launches", "a whole number")?,
                 millis: row.number("millis", "a number")?,
+                peer: Some(row.text("peer")).filter(|peer| !peer.is_empty()),
+                evidence: row.text("evidence"),
             })
         })
         .collect::<Result<_, _>>()?;
@@ -87,6 +98,8 @@ mod tests {
             tolerance: 0.02,
             launches: u64::from(rel_err.is_some()),
             millis: 12.3456789,
+            peer: None,
+            evidence: String::new(),
         }
     }
 
@@ -103,6 +116,11 @@ mod tests {
                     Some(f64::INFINITY),
                 ),
                 row(Status::Skip, "|pipe| é – <b>", None),
+                ParityRow {
+                    peer: Some("flash_attn 2.8.3".into()),
+                    evidence: "pytorch_flash::flash_fwd_kernel x2, other; x1".into(),
+                    ..row(Status::Fallback, "none of its kernels ran", Some(1e-3))
+                },
                 row(Status::NotApplicable, "no such form", None),
             ],
         };
@@ -140,7 +158,7 @@ mod tests {
         check(
             "PASS",
             "pass",
-            "parity.csv line 2: column `status` holds `pass`, wanted PASS or FAIL or SKIP or N/A",
+            "parity.csv line 2: column `status` holds `pass`, wanted PASS or FAIL or FALLBACK or SKIP or N/A",
         );
         check(
             "0.25",
