@@ -124,6 +124,8 @@ fn measure(
         verified_rel_err: verified.agreement().relative,
         reference_ms: (plan.reference && workload.recurrent)
             .then(|| reference_millis(call.as_ref())),
+        peer: None,
+        evidence: String::new(),
     })
 }
 

@@ -83,6 +83,42 @@ fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Kernels of an installed Python stack, run beside firstlight's own.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Kernels of a Python environment")]
+pub(crate) struct PythonPeers {
+    /// Environment whose installed kernels are run too (a folder with bin/python).
+    #[arg(long, value_name = "DIR")]
+    pub(crate) venv: Option<PathBuf>,
+    /// The same by its interpreter, for one that is no virtual environment.
+    #[arg(long, value_name = "EXE", conflicts_with = "venv")]
+    pub(crate) python: Option<PathBuf>,
+    /// Folder searched for packages first. The interpreter is isolated: it does not read PYTHONPATH.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) peer_path: Vec<PathBuf>,
+    /// Only the peers whose names begin so: torch, ffpa.triton, fla. Default: all.
+    #[arg(long = "only", value_name = "NAME", value_delimiter = ',')]
+    pub(crate) only: Vec<String>,
+    /// A function of yours: it takes tensors and settings by name and gives outputs by name.
+    ///
+    /// After an @ a part of the name of a kernel that must have run.
+    #[arg(long, value_name = "OP=MODULE:FUNCTION[@KERNEL]")]
+    pub(crate) peer: Vec<String>,
+    /// Seconds that one call may take, its first, which compiles, included.
+    #[arg(long, value_name = "SECONDS", default_value_t = 180)]
+    pub(crate) peer_timeout: u64,
+    /// GiB of memory that the interpreter may take.
+    #[arg(long, value_name = "GIB", default_value_t = 64)]
+    pub(crate) peer_memory: u64,
+}
+
+impl PythonPeers {
+    /// Whether something was asked of an environment that may not be named.
+    pub(crate) fn names_any(&self) -> bool {
+        !(self.peer_path.is_empty() && self.only.is_empty() && self.peer.is_empty())
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Check {
     #[command(flatten)]
@@ -203,6 +239,8 @@ pub(crate) struct Verify {
     /// Every variant this machine can run, not only the one that would be chosen.
     #[arg(long)]
     pub(crate) all_variants: bool,
+    #[command(flatten)]
+    pub(crate) peers: PythonPeers,
 }
 
 #[derive(Debug, Args)]
@@ -232,6 +270,38 @@ pub(crate) struct Op {
     pub(crate) explain_choice: bool,
 }
 
+/// Shapes of a sweep, in place of the listed cases.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "A sweep of attention, in place of the listed cases")]
+pub(crate) struct Sweep {
+    /// Sequences.
+    #[arg(long = "B", value_name = "N", requires = "dims", default_value_t = 1)]
+    pub(crate) batch: usize,
+    /// Heads.
+    #[arg(long = "H", value_name = "N", requires = "dims", default_value_t = 32)]
+    pub(crate) heads: usize,
+    /// Tokens of each sequence.
+    #[arg(long = "N", value_name = "N", requires = "dims", default_value_t = 8192)]
+    pub(crate) tokens: usize,
+    /// Channels of a head, one row each: 320,384,448.
+    #[arg(long = "D", value_name = "N,..", value_delimiter = ',')]
+    pub(crate) dims: Vec<usize>,
+    /// With a causal mask.
+    #[arg(long, requires = "dims")]
+    pub(crate) causal: bool,
+    /// Storage type.
+    #[arg(long, value_enum, default_value_t = Storage::Bf16, requires = "dims")]
+    pub(crate) dtype: Storage,
+}
+
+/// Storage types of the ops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Storage {
+    F32,
+    F16,
+    Bf16,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
     /// attention, kda, ssd, conv1d (or conv), nsa, or decode for the one-token forms. Default: everything.
@@ -249,6 +319,10 @@ pub(crate) struct Bench {
     /// Time every CUDA variant of attention instead, and write the choice table that follows from it to this file.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["names", "json", "quick", "reference", "output"])]
     pub(crate) tune: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) sweep: Sweep,
+    #[command(flatten)]
+    pub(crate) peers: PythonPeers,
     /// Write bench.csv, and every sample as samples.csv, into this folder as well.
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,

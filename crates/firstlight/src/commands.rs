@@ -10,6 +10,7 @@ mod man;
 mod matrix;
 mod op;
 mod ps;
+mod python;
 mod report;
 mod verify;
 

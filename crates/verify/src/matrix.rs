@@ -1,12 +1,14 @@
 //! The parity matrix: every case against every variant that a plan asks for.
 
 use crate::judge::judge_with;
+use crate::peers::{Peer, judge_peer, load};
 use crate::property::judge_property;
+use crate::python::Session;
 use crate::references::References;
 use crate::{Case, Tier, cases, tolerance};
 use device::Device;
 use facts::{BackendKind, ParityReport, ParityRow, SCHEMA, Status};
-use kernels::{DType, Op};
+use kernels::{DType, Op, Settings, TensorMap};
 
 /// What to verify.
 #[derive(Debug, Clone)]
@@ -21,8 +23,22 @@ pub struct Plan {
     pub all_variants: bool,
 }
 
+/// Kernels of an installed Python stack, to be held against the same references.
+pub struct Peers<'a> {
+    /// The environment they run in.
+    pub session: &'a mut Session,
+    /// Which.
+    pub peers: &'a [Peer],
+    /// Where they run: beside the native kernels of this backend.
+    pub backend: BackendKind,
+}
+
 /// Runs the matrix; `on_row` sees each row as it is done.
-pub fn matrix(plan: &Plan, mut on_row: impl FnMut(&ParityRow)) -> ParityReport {
+pub fn matrix(
+    plan: &Plan,
+    mut peers: Option<Peers<'_>>,
+    mut on_row: impl FnMut(&ParityRow),
+) -> ParityReport {
     let mut rows = Vec::new();
     for op in kernels::OPS {
         let name = op.spec().name;
@@ -32,7 +48,7 @@ pub fn matrix(plan: &Plan, mut on_row: impl FnMut(&ParityRow)) -> ParityReport {
         for backend in &plan.backends {
             match device::open(*backend) {
                 Ok(device) if op.variants().iter().any(|(_, here)| here == backend) => {
-                    run_op(*op, &device, plan, &mut |row| {
+                    run_op(*op, &device, plan, peers.as_mut(), &mut |row| {
                         on_row(&row);
                         rows.push(row);
                     });
@@ -62,16 +78,29 @@ pub fn matrix(plan: &Plan, mut on_row: impl FnMut(&ParityRow)) -> ParityReport {
     ParityReport { schema: SCHEMA, rows }
 }
 
-fn run_op(op: &dyn Op, device: &Device, plan: &Plan, push: &mut dyn FnMut(ParityRow)) {
+fn run_op(
+    op: &dyn Op,
+    device: &Device,
+    plan: &Plan,
+    mut peers: Option<&mut Peers<'_>>,
+    push: &mut dyn FnMut(ParityRow),
+) {
     for case in cases(op.spec().name).iter().filter(|case| case.tier <= plan.tier) {
-        run_case(case, device, plan.all_variants, push);
+        run_case(case, device, plan.all_variants, peers.as_deref_mut(), push);
     }
 }
 
 /// Runs one case on the variant that selection chooses, and on every other one that can run when `all_variants`.
 ///
-/// A case that does not bind is a failed row, one that no variant can run an N/A row.
-pub fn run_case(case: &Case, device: &Device, all_variants: bool, push: &mut dyn FnMut(ParityRow)) {
+/// Then on the peers of its op, against the same reference. A case that does not bind is a failed row, one that no variant
+/// can run an N/A row.
+pub fn run_case(
+    case: &Case,
+    device: &Device,
+    all_variants: bool,
+    peers: Option<&mut Peers<'_>>,
+    push: &mut dyn FnMut(ParityRow),
+) {
     let (inputs, settings) = (case.build)();
     let backend = device.capabilities().backend;
     let row =
@@ -83,15 +112,20 @@ pub fn run_case(case: &Case, device: &Device, all_variants: bool, push: &mut dyn
             return push(row(Status::Fail, format!("the case does not bind: {error}")));
         }
     };
-    let selection = match call.select(device, None) {
-        Ok(selection) => selection,
-        Err(error) => return push(row(Status::NotApplicable, error.to_string())),
-    };
     let mut references = References::of(call.as_ref());
-    let others = selection.refused.iter().map(|refusal| refusal.variant);
-    let others =
-        others.filter(|variant| all_variants && call.select(device, Some(variant)).is_ok());
-    for variant in std::iter::once(selection.chosen).chain(others) {
+    let variants = match call.select(device, None) {
+        Ok(selection) => {
+            let others = selection.refused.iter().map(|refusal| refusal.variant);
+            let others =
+                others.filter(|variant| all_variants && call.select(device, Some(variant)).is_ok());
+            std::iter::once(selection.chosen).chain(others).collect()
+        }
+        Err(error) => {
+            push(row(Status::NotApplicable, error.to_string()));
+            Vec::new()
+        }
+    };
+    for variant in variants {
         let judgement = match &case.property {
             None => judge_with(&mut references, device, variant).0,
             Some(property) => {
@@ -106,6 +140,46 @@ pub fn run_case(case: &Case, device: &Device, all_variants: bool, push: &mut dyn
             launches: judgement.launches,
             millis: judgement.millis,
             ..row(judgement.status, judgement.reason)
+        });
+    }
+    // What several runs have in common is asked of firstlight's own kernels only.
+    if let Some(peers) = peers.filter(|peers| peers.backend == backend && case.property.is_none()) {
+        run_peers(peers, &mut references, (&inputs, &settings), &row, push);
+    }
+}
+
+/// A case on every peer of its op.
+fn run_peers(
+    Peers { session, peers, backend }: &mut Peers<'_>,
+    references: &mut References<'_>,
+    given: (&TensorMap, &Settings),
+    row: &dyn Fn(Status, String) -> ParityRow,
+    push: &mut dyn FnMut(ParityRow),
+) {
+    let call = references.call();
+    let mut peers = peers.iter().filter(|peer| peer.op == call.spec().name).peekable();
+    if peers.peek().is_none() {
+        return;
+    }
+    if let Err(error) = load(session, call, given, *backend) {
+        for peer in peers {
+            let failed = row(Status::Fail, error.to_string());
+            push(ParityRow { variant: peer.name.clone(), peer: Some(peer.name.clone()), ..failed });
+        }
+        return;
+    }
+    for peer in peers {
+        let ran = judge_peer(session, peer, references, *backend);
+        let package = if ran.package.is_empty() { peer.name.clone() } else { ran.package };
+        push(ParityRow {
+            variant: peer.name.clone(),
+            rel_err: ran.judgement.agreement.map(|agreement| agreement.relative),
+            max_err: ran.judgement.agreement.map(|agreement| agreement.max),
+            launches: ran.judgement.launches,
+            millis: ran.judgement.millis,
+            peer: Some(package),
+            evidence: ran.evidence,
+            ..row(ran.judgement.status, ran.judgement.reason)
         });
     }
 }
@@ -131,5 +205,7 @@ fn blank(
         tolerance: tolerance(dtype).relative,
         launches: 0,
         millis: 0.0,
+        peer: None,
+        evidence: String::new(),
     }
 }

@@ -4,7 +4,7 @@
 //! variant runs on the whole inputs and one drawn (sequence, head) part of its outputs is held against the reference
 //! of that part alone. Attention rows do not mix either: there only the last tokens of the queries are recomputed.
 
-use crate::judge::{Judgement, against, run, unbelievable};
+use crate::judge::{Judgement, against_only, run, unbelievable};
 use crate::layout::{Axis, layout};
 use crate::{Draw, Verified};
 use device::Device;
@@ -90,29 +90,49 @@ pub fn admit<'a>(
     variant: &str,
     seed: u64,
 ) -> Result<Verified<'a>, String> {
-    let sample = Sample::draw(op.spec().name, inputs, &mut Draw::new(seed))?;
+    // Refused before anything runs, when it is not cut.
+    Sample::draw(op.spec().name, inputs, &mut Draw::new(seed))?;
     let mut execution = call.prepare(device, variant).map_err(|error| error.to_string())?;
     let ran = run(execution.as_mut(), device);
     if let Some(judgement) = unbelievable(&ran, execution.kernel()) {
         return Err(judgement.reason);
     }
     let outputs = execution.outputs().map_err(|error| error.to_string())?;
-    let (part_inputs, part_outputs) = (sample.cut(inputs)?, sample.cut(outputs)?);
-    let part = op
-        .bind(&part_inputs, settings)
-        .map_err(|error| format!("the sample does not bind: {error}"))?;
-    let reference = part.reference_for(&part_outputs)?;
-    match against(part.as_ref(), &part_outputs, &reference) {
+    match judge_sample(op, (inputs, settings), outputs, None, seed) {
         Judgement { status: Status::Pass, agreement: Some(agreement), .. } => {
-            // Outside the sample nothing is compared, but nothing may be unwritten either.
-            match outputs.iter().find_map(|(name, tensor)| tensor.first_nan().map(|at| (name, at)))
-            {
-                Some((name, at)) => Err(format!("output `{name}` is NaN at element {at}")),
-                None => Ok(Verified::new(execution, agreement)),
-            }
+            Ok(Verified::new(execution, agreement))
         }
         judgement => Err(judgement.reason),
     }
+}
+
+/// Holds a drawn part of outputs, wherever they come from, against the reference of that part.
+pub(crate) fn judge_sample(
+    op: &dyn Op,
+    (inputs, settings): (&TensorMap, &Settings),
+    outputs: &TensorMap,
+    only: Option<&[&str]>,
+    seed: u64,
+) -> Judgement {
+    let judged = || -> Result<Judgement, String> {
+        let sample = Sample::draw(op.spec().name, inputs, &mut Draw::new(seed))?;
+        let (part_inputs, part_outputs) = (sample.cut(inputs)?, sample.cut(outputs)?);
+        let part = op
+            .bind(&part_inputs, settings)
+            .map_err(|error| format!("the sample does not bind: {error}"))?;
+        let reference = part.reference_for(&part_outputs)?;
+        let judgement = against_only(part.as_ref(), &part_outputs, &reference, only);
+        // Outside the sample nothing is compared, but nothing may be unwritten either.
+        let nan = || outputs.iter().find_map(|(name, tensor)| Some((name, tensor.first_nan()?)));
+        match judgement.status {
+            Status::Pass => match nan() {
+                Some((name, at)) => Err(format!("output `{name}` is NaN at element {at}")),
+                None => Ok(judgement),
+            },
+            _ => Ok(judgement),
+        }
+    };
+    judged().unwrap_or_else(|reason| Judgement::fail(reason, 0, 0.0))
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ fn check(rows: &[ParityRow]) {
 fn every_variant_of_this_machine_passes_the_quick_tier() {
     let (backends, tier) = (vec![BackendKind::Cpu], Tier::Quick);
     let plan = Plan { ops: Vec::new(), backends, tier, all_variants: true };
-    let report = matrix(&plan, |_| ());
+    let report = matrix(&plan, None, |_| ());
     check(&report.rows);
     // Nothing is left out: each case ran, and each variant that this machine can run ran in some case.
     let device = device::open(BackendKind::Cpu).unwrap();
@@ -59,7 +59,7 @@ fn a_drawn_part_of_the_standard_tier_passes() {
         assert!(!standard.is_empty(), "{op} has no standard cases");
         for _ in 0..4 {
             let case = &standard[draw.below(standard.len())];
-            run_case(case, &device, true, &mut |row| rows.push(row));
+            run_case(case, &device, true, None, &mut |row| rows.push(row));
         }
     }
     check(&rows);

@@ -1,5 +1,6 @@
 //! `firstlight verify`: the parity matrix.
 
+use super::python;
 use crate::Outcome;
 use crate::cli::{Extent, Verify};
 use crate::failure::Failure;
@@ -7,7 +8,7 @@ use crate::output::Output;
 use crate::progress::Progress;
 use facts::{BackendKind, ParityReport, Status};
 use report::terminal;
-use verify::{Plan, Tier, matrix};
+use verify::{Peers, Plan, Tier, matrix};
 
 pub(super) fn run(arguments: &Verify, output: &Output) -> anyhow::Result<Outcome> {
     if let Some(backend) = arguments.backend {
@@ -20,20 +21,29 @@ pub(super) fn run(arguments: &Verify, output: &Output) -> anyhow::Result<Outcome
         tier: arguments.extent.into(),
         all_variants: arguments.all_variants,
     };
-    let report = measure(&plan);
+    let mut python = python::start(&arguments.peers, arguments.backend.map(BackendKind::from))?;
+    let peers = python.as_mut().map(|python| Peers {
+        session: &mut python.session,
+        peers: &python.peers,
+        backend: python.backend,
+    });
+    let report = measure(&plan, peers);
     output.either(&report, |style| terminal::parity(&report, style))?;
     Ok(outcome(&report))
 }
 
 /// Runs a matrix with progress.
-pub(super) fn measure(plan: &Plan) -> ParityReport {
+pub(super) fn measure(plan: &Plan, peers: Option<Peers<'_>>) -> ParityReport {
     let progress = Progress::start("verify");
-    matrix(plan, |row| progress.step(format!("{} {} {}", row.op, row.case, row.dtype)))
+    matrix(plan, peers, |row| {
+        let by = row.peer.as_ref().map_or("", |_| row.variant.as_str());
+        progress.step(format!("{} {} {} {by}", row.op, row.case, row.dtype));
+    })
 }
 
 /// A matrix in which nothing passed is no good matrix, even when nothing failed.
 pub(super) fn outcome(report: &ParityReport) -> Outcome {
-    let good = report.count(Status::Fail) == 0 && report.count(Status::Pass) > 0;
+    let good = report.failures() == 0 && report.count(Status::Pass) > 0;
     if good { Outcome::Good } else { Outcome::Bad }
 }
 

@@ -1,0 +1,84 @@
+//! The Python environment whose kernels `verify` and `bench` run beside firstlight's own.
+
+use crate::cli::PythonPeers;
+use crate::failure::Failure;
+use facts::BackendKind;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use verify::{Limits, Peer, Python, Session};
+
+/// A started environment and the peers to run in it.
+pub(super) struct Environment {
+    pub(super) session: Session,
+    pub(super) peers: Vec<Peer>,
+    pub(super) backend: BackendKind,
+}
+
+/// Starts the environment that the arguments name; `None` when they name none. `backend` is where the peers should run;
+/// without one, on the GPU if torch can use it there.
+pub(super) fn start(
+    arguments: &PythonPeers,
+    backend: Option<BackendKind>,
+) -> anyhow::Result<Option<Environment>> {
+    let interpreter = match (&arguments.venv, &arguments.python) {
+        (_, Some(python)) => python.clone(),
+        (Some(folder), None) => interpreter_of(folder)?,
+        (None, None) => {
+            if arguments.names_any() {
+                let hint =
+                    "name the environment with --venv DIR, or its interpreter with --python EXE";
+                return Err(Failure::hinted(
+                    "there is no Python environment to run peers in",
+                    hint,
+                ));
+            }
+            return Ok(None);
+        }
+    };
+    let mut peers = Peer::listed(&arguments.only);
+    if peers.is_empty() && arguments.peer.is_empty() {
+        let known: Vec<&str> = verify::PEERS.iter().map(|peer| peer.name).collect();
+        let hint = format!("the peers are {}", known.join(", "));
+        return Err(Failure::hinted(
+            format!("no peer is called `{}`", arguments.only.join(",")),
+            hint,
+        ));
+    }
+    for function in &arguments.peer {
+        peers.push(Peer::function(function).map_err(|what| {
+            Failure::hinted(what, "for example attention=my_module:my_attention")
+        })?);
+    }
+    let limits = Limits {
+        time: Duration::from_secs(arguments.peer_timeout),
+        memory_bytes: arguments.peer_memory << 30,
+    };
+    let paths = arguments.peer_path.iter().map(|path| absolute(path)).collect();
+    let session = Session::start(Python { interpreter, paths, limits })
+        .map_err(|error| Failure::hinted(error.to_string(), "try the interpreter on its own"))?;
+    let backend = match (backend, session.cuda()) {
+        (Some(BackendKind::Cuda), Err(why)) => {
+            let hint = "leave out --backend cuda to run its kernels on the processor";
+            return Err(Failure::hinted(format!("no kernel of it can run on a GPU: {why}"), hint));
+        }
+        (Some(backend), _) => backend,
+        (None, Ok(())) => BackendKind::Cuda,
+        (None, Err(_)) => BackendKind::Cpu,
+    };
+    Ok(Some(Environment { session, peers, backend }))
+}
+
+/// The interpreter of a virtual or conda environment.
+fn interpreter_of(folder: &Path) -> anyhow::Result<PathBuf> {
+    let names = ["bin/python", "bin/python3"];
+    let found = names.iter().map(|name| folder.join(name)).find(|path| path.is_file());
+    found.map(|path| absolute(&path)).ok_or_else(|| {
+        let hint = "name a folder with bin/python, or the interpreter itself with --python EXE";
+        Failure::hinted(format!("{} has no Python interpreter", folder.display()), hint)
+    })
+}
+
+/// Not resolved: the link in a virtual environment is what makes the interpreter its own.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}

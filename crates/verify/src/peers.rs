@@ -1,0 +1,251 @@
+//! Kernels of installed Python packages: each is a row of [`PEERS`] and an adapter in `python/peers/` that maps an op's
+//! contract to the package's call.
+//!
+//! A peer passes as a native kernel does, by its outputs and by evidence: a profiler must have seen kernels of its own. What
+//! only other kernels computed is a fallback, however right it is.
+
+mod evidence;
+mod run;
+
+pub use run::{PeerRefusal, VerifiedPeer, admit_peer, load as load_peer_case};
+
+pub(crate) use run::{judge_peer, load};
+
+/// The adapters, by file.
+pub(crate) const FILES: &[(&str, &str)] = &[
+    ("torch_sdpa", include_str!("python/peers/torch_sdpa.py")),
+    ("flash_attn", include_str!("python/peers/flash_attn.py")),
+    ("ffpa", include_str!("python/peers/ffpa.py")),
+    ("fla", include_str!("python/peers/fla.py")),
+    ("mamba_ssm", include_str!("python/peers/mamba_ssm.py")),
+    ("causal_conv1d", include_str!("python/peers/causal_conv1d.py")),
+    ("triton_hello", include_str!("python/peers/triton_hello.py")),
+];
+
+/// A kernel of a Python package, as it is listed.
+#[derive(Debug, Clone, Copy)]
+pub struct Listed {
+    /// `torch.sdpa.flash`: the package first.
+    pub name: &'static str,
+    /// The op whose contract it is held to.
+    pub op: &'static str,
+    /// The adapter's file.
+    pub adapter: &'static str,
+    /// The outputs it gives; the others of the op are not asked of it.
+    pub gives: &'static [&'static str],
+    /// Its own kernels: parts of their names, one of which is enough.
+    pub kernels: &'static [&'static str],
+    /// Parts of names that look like its own and are another package's.
+    pub not: &'static [&'static str],
+    /// Its operators on the processor; empty for a peer that needs a GPU.
+    pub cpu: &'static [&'static str],
+}
+
+const fn on_gpu(
+    (name, op): (&'static str, &'static str),
+    adapter: &'static str,
+    gives: &'static [&'static str],
+    kernels: &'static [&'static str],
+) -> Listed {
+    Listed { name, op, adapter, gives, kernels, not: &[], cpu: &[] }
+}
+
+const O: &[&str] = &["o"];
+const O_AND_STATE: &[&str] = &["o", "final_state"];
+
+/// Every peer. Names of kernels are those that torch 2.11, flash-linear-attention 0.6, ffpa-attn 0.2, mamba_ssm 2.3 and
+/// causal-conv1d 1.6 launch.
+pub const PEERS: &[Listed] = &[
+    Listed {
+        not: &["fmha_cutlass", "flash", "cudnn"],
+        cpu: &["aten::_scaled_dot_product_attention_math"],
+        // The softmax between its two products is the one kernel that it always launches.
+        ..on_gpu(("torch.sdpa.math", "attention"), "torch_sdpa", O, &["softmax", "SoftMax"])
+    },
+    on_gpu(("torch.sdpa.efficient", "attention"), "torch_sdpa", O, &["fmha_cutlass"]),
+    Listed {
+        cpu: &["aten::_scaled_dot_product_flash_attention_for_cpu"],
+        ..on_gpu(("torch.sdpa.flash", "attention"), "torch_sdpa", O, &["pytorch_flash"])
+    },
+    on_gpu(("torch.sdpa.cudnn", "attention"), "torch_sdpa", O, &["cudnn"]),
+    Listed {
+        not: &["pytorch_flash"],
+        ..on_gpu(("flash_attn.dense", "attention"), "flash_attn", O, &["flash_fwd", "FlashAttnFwd"])
+    },
+    Listed {
+        not: &["pytorch_flash"],
+        ..on_gpu(
+            ("flash_attn.varlen", "attention"),
+            "flash_attn",
+            O,
+            &["flash_fwd", "FlashAttnFwd"],
+        )
+    },
+    on_gpu(("ffpa.triton", "attention"), "ffpa", O, &["_ffpa_"]),
+    on_gpu(("ffpa.cutedsl", "attention"), "ffpa", O, &["FFPA", "ffpa"]),
+    on_gpu(("fla.chunk_kda", "kda"), "fla", O_AND_STATE, &["chunk_kda_fwd_kernel", "kda_kernel"]),
+    on_gpu(("fla.fused_recurrent_kda", "kda"), "fla", O_AND_STATE, &["fused_recurrent_kda"]),
+    on_gpu(("fla.parallel_nsa", "nsa"), "fla", &["o", "indices"], &["parallel_nsa"]),
+    on_gpu(("mamba_ssm.chunk_scan", "ssd"), "mamba_ssm", O_AND_STATE, &["_chunk_scan_fwd_kernel"]),
+    on_gpu(
+        ("mamba_ssm.state_update", "ssd"),
+        "mamba_ssm",
+        O_AND_STATE,
+        &["_selective_scan_update_kernel"],
+    ),
+    on_gpu(("causal_conv1d.fn", "conv1d"), "causal_conv1d", O_AND_STATE, &["causal_conv1d_"]),
+    on_gpu(
+        ("causal_conv1d.update", "conv1d"),
+        "causal_conv1d",
+        O_AND_STATE,
+        &["causal_conv1d_update"],
+    ),
+    on_gpu(("triton.hello", "conv1d"), "triton_hello", O, &["hello_conv1d"]),
+];
+
+/// A peer of a run: one that is listed, or a user's own function.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    /// Its name.
+    pub name: String,
+    /// The op.
+    pub op: String,
+    adapter: Option<&'static str>,
+    function: Option<String>,
+    gives: Vec<String>,
+    kernels: Vec<String>,
+    not: Vec<String>,
+    cpu: Vec<String>,
+}
+
+fn owned(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+impl From<&Listed> for Peer {
+    fn from(listed: &Listed) -> Self {
+        Self {
+            name: listed.name.to_owned(),
+            op: listed.op.to_owned(),
+            adapter: Some(listed.adapter),
+            function: None,
+            gives: owned(listed.gives),
+            kernels: owned(listed.kernels),
+            not: owned(listed.not),
+            cpu: owned(listed.cpu),
+        }
+    }
+}
+
+impl Peer {
+    /// Every listed peer whose name begins with one of these; all of them for none.
+    pub fn listed(named: &[String]) -> Vec<Self> {
+        let wanted = |listed: &&Listed| {
+            named.is_empty() || named.iter().any(|name| listed.name.starts_with(name.as_str()))
+        };
+        PEERS.iter().filter(wanted).map(Self::from).collect()
+    }
+
+    /// A user's function from `OP=MODULE:FUNCTION`, or `OP=MODULE:FUNCTION@KERNEL` with a part of the name of a kernel
+    /// that must have run. Without it anything that was seen to run counts.
+    ///
+    /// # Errors
+    /// One sentence.
+    pub fn function(text: &str) -> Result<Self, String> {
+        let form = "wanted OP=MODULE:FUNCTION or OP=MODULE:FUNCTION@KERNEL";
+        let parts = text.split_once('=').and_then(|(op, function)| {
+            let (function, kernel) = function.split_once('@').unwrap_or((function, ""));
+            let (module, name) = function.split_once(':')?;
+            (!module.is_empty() && !name.is_empty()).then_some((op, function, kernel))
+        });
+        let Some((op, function, kernel)) = parts else {
+            return Err(format!("`{text}` names no function, {form}"));
+        };
+        kernels::op(op).map_err(|error| error.to_string())?;
+        let kernels = Some(kernel.to_owned()).filter(|kernel| !kernel.is_empty());
+        Ok(Self {
+            name: function.to_owned(),
+            op: op.to_owned(),
+            adapter: None,
+            function: Some(function.to_owned()),
+            gives: Vec::new(),
+            cpu: kernels.clone().into_iter().collect(),
+            kernels: kernels.into_iter().collect(),
+            not: Vec::new(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_adapter_is_listed_and_defines_its_peers() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/python/peers");
+        let files: BTreeSet<String> = std::fs::read_dir(folder)
+            .unwrap()
+            .filter_map(|entry| {
+                Some(entry.unwrap().file_name().to_str()?.strip_suffix(".py")?.to_owned())
+            })
+            .collect();
+        assert_eq!(files, FILES.iter().map(|(name, _)| (*name).to_owned()).collect());
+        let mut names = BTreeSet::new();
+        for peer in PEERS {
+            assert!(names.insert(peer.name), "{} is listed twice", peer.name);
+            assert!(FILES.iter().any(|(name, _)| *name == peer.adapter), "{}", peer.name);
+            let op = kernels::op(peer.op).unwrap().spec();
+            for output in peer.gives {
+                assert!(
+                    op.outputs.iter().any(|known| known.name == *output),
+                    "{}: {output}",
+                    peer.name
+                );
+            }
+            assert!(
+                !peer.gives.is_empty() && !peer.kernels.is_empty(),
+                "{} has no evidence",
+                peer.name
+            );
+        }
+        for (name, text) in FILES {
+            assert!(
+                text.lines().count() < 120 && text.starts_with("\"\"\""),
+                "{name} is small and says what it is"
+            );
+        }
+    }
+
+    #[test]
+    fn functions_are_read_from_the_command_line() {
+        let check = |text: &str, expect: Result<(&str, &str, &[&str]), &str>| match (
+            Peer::function(text),
+            expect,
+        ) {
+            (Ok(peer), Ok((op, function, kernels))) => {
+                assert_eq!((peer.op.as_str(), peer.function.as_deref()), (op, Some(function)));
+                assert_eq!(peer.kernels, owned(kernels));
+            }
+            (got, want) => assert_eq!(got.map(|_| ("", "", &[][..])), want.map_err(str::to_owned)),
+        };
+        check("attention=mine:f", Ok(("attention", "mine:f", &[])));
+        check("kda=a.b:c.d@my_kernel", Ok(("kda", "a.b:c.d", &["my_kernel"])));
+        check(
+            "mine:f",
+            Err(
+                "`mine:f` names no function, wanted OP=MODULE:FUNCTION or OP=MODULE:FUNCTION@KERNEL",
+            ),
+        );
+        check(
+            "attention=:f",
+            Err(
+                "`attention=:f` names no function, wanted OP=MODULE:FUNCTION or OP=MODULE:FUNCTION@KERNEL",
+            ),
+        );
+        check(
+            "softmax=a:f",
+            Err("there is no op called `softmax`, wanted one of attention, kda, ssd, conv1d, nsa"),
+        );
+    }
+}

@@ -1,0 +1,330 @@
+//! One peer, one call: ask the harness, then judge as a native kernel is judged.
+
+use super::Peer;
+use super::evidence::{Evidence, Gap, Seen};
+use crate::Agreement;
+use crate::judge::{Judgement, against_only};
+use crate::python::{PythonError, Session, read_outputs, write_inputs};
+use crate::references::References;
+use crate::sample::judge_sample;
+use facts::{BackendKind, Status};
+use kernels::{Call, Op, Settings, TensorMap};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use std::time::{Duration, Instant};
+
+/// What came of a peer's call.
+pub(crate) struct PeerRun {
+    pub(crate) judgement: Judgement,
+    /// The package with its version, as far as that was reached.
+    pub(crate) package: String,
+    /// What ran.
+    pub(crate) evidence: String,
+}
+
+impl PeerRun {
+    fn without_outputs(status: Status, reason: String) -> Self {
+        let judgement = Judgement { status, ..Judgement::fail(reason, 0, 0.0) };
+        Self { judgement, package: String::new(), evidence: String::new() }
+    }
+}
+
+/// What the harness answers to `run`.
+#[derive(Deserialize)]
+#[serde(tag = "outcome")]
+enum Outcome {
+    #[serde(rename = "ran")]
+    Ran { evidence: Vec<Seen>, millis: f64, package: String },
+    #[serde(rename = "not applicable")]
+    NotApplicable { reason: String },
+    #[serde(rename = "skipped")]
+    Skipped { reason: String },
+    #[serde(rename = "raised")]
+    Raised { reason: String },
+}
+
+/// Gives the harness a call's inputs.
+///
+/// # Errors
+/// When they cannot be written, or it does not answer.
+pub fn load(
+    session: &mut Session,
+    call: &dyn Call,
+    (inputs, settings): (&TensorMap, &Settings),
+    backend: BackendKind,
+) -> Result<(), PythonError> {
+    let path = session.folder().join("inputs.safetensors");
+    write_inputs(&path, inputs)
+        .map_err(|error| PythonError::Start { interpreter: path.clone(), error })?;
+    let settings: Map<String, Value> =
+        settings.iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+    let outputs: Map<String, Value> = call
+        .problem()
+        .outputs()
+        .into_iter()
+        .map(|spec| (spec.name.to_owned(), crate::python::word(spec.dtype).into()))
+        .collect();
+    session.load(json!({
+        "do": "load",
+        "op": call.spec().name,
+        "dtype": call.problem().dtype().as_str(),
+        "device": if backend == BackendKind::Cuda { "cuda" } else { "cpu" },
+        "settings": settings,
+        "outputs": outputs,
+        "inputs": path,
+    }))
+}
+
+/// Runs a peer on the call that was loaded and compares what it gives with `reference`.
+fn run(
+    session: &mut Session,
+    peer: &Peer,
+    call: &dyn Call,
+    backend: BackendKind,
+    compare: impl FnOnce(&TensorMap, &[&str]) -> Judgement,
+) -> PeerRun {
+    let own = if backend == BackendKind::Cuda { &peer.kernels } else { &peer.cpu };
+    if backend != BackendKind::Cuda && peer.adapter.is_some() && own.is_empty() {
+        let reason = format!("{} needs a GPU", peer.name);
+        return PeerRun::without_outputs(Status::NotApplicable, reason);
+    }
+    let into = session.folder().join("outputs.safetensors");
+    // What an earlier peer gave must not be taken for this one's.
+    let _ = std::fs::remove_file(&into);
+    let asked = session.ask(json!({
+        "do": "run",
+        "peer": peer.name,
+        "adapter": peer.adapter,
+        "function": peer.function,
+        "gives": peer.gives,
+        "into": into,
+    }));
+    let answer = match asked {
+        Ok(answer) => answer,
+        Err(error) => return PeerRun::without_outputs(Status::Fail, error.to_string()),
+    };
+    let (seen, millis, package) = match serde_json::from_value(answer.clone()) {
+        Ok(Outcome::Ran { evidence, millis, package }) => (evidence, millis, package),
+        Ok(Outcome::NotApplicable { reason }) => {
+            return PeerRun::without_outputs(Status::NotApplicable, reason);
+        }
+        Ok(Outcome::Skipped { reason }) => return PeerRun::without_outputs(Status::Skip, reason),
+        Ok(Outcome::Raised { reason }) => return PeerRun::without_outputs(Status::Fail, reason),
+        Err(_) => {
+            let reason = PythonError::Garbage(answer.to_string()).to_string();
+            return PeerRun::without_outputs(Status::Fail, reason);
+        }
+    };
+    let evidence = Evidence::of(seen, own, &peer.not);
+    let specs = call.problem().outputs();
+    let judgement = match read_outputs(&into, &specs) {
+        Err(error) => Judgement::fail(error.to_string(), 0, 0.0),
+        Ok(outputs) => {
+            // A user's function must give the first output at least.
+            let given: Vec<&str> = match peer.gives.is_empty() {
+                true => specs
+                    .iter()
+                    .enumerate()
+                    .filter(|(index, spec)| *index == 0 || outputs.contains_key(spec.name))
+                    .map(|(_, spec)| spec.name)
+                    .collect(),
+                false => peer.gives.iter().map(String::as_str).collect(),
+            };
+            compare(&outputs, &given)
+        }
+    };
+    let judgement = Judgement { launches: evidence.launches(), millis, ..judgement };
+    let judgement = match evidence.gap(own) {
+        None => judgement,
+        Some(Gap::Nothing) => Judgement {
+            status: Status::Fail,
+            reason: "nothing was seen to run".to_owned(),
+            ..judgement
+        },
+        Some(Gap::Others(reason)) => Judgement { status: Status::Fallback, reason, ..judgement },
+    };
+    PeerRun { judgement, package, evidence: evidence.text() }
+}
+
+/// Judges a peer on the call that was loaded, against its whole reference.
+pub(crate) fn judge_peer(
+    session: &mut Session,
+    peer: &Peer,
+    references: &mut References<'_>,
+    backend: BackendKind,
+) -> PeerRun {
+    let call = references.call();
+    run(session, peer, call, backend, |outputs, given| match references.given(outputs) {
+        Ok(reference) => against_only(call, outputs, &reference, Some(given)),
+        Err(reason) => Judgement::fail(reason, 0, 0.0),
+    })
+}
+
+/// A peer whose last run was held against the float64 reference, whose kernels were seen, and which may be timed.
+///
+/// Only [`admit_peer`] makes it.
+#[derive(Debug)]
+pub struct VerifiedPeer {
+    peer: Peer,
+    package: String,
+    evidence: String,
+    agreement: Agreement,
+    backend: BackendKind,
+    /// The process that holds it.
+    process: u32,
+}
+
+/// Why a peer is not timed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerRefusal {
+    /// What its check came to.
+    pub status: Status,
+    /// Why.
+    pub reason: String,
+}
+
+/// Runs a peer on the call that was loaded and holds a drawn part of its outputs against the reference of that part.
+///
+/// # Errors
+/// Why it must not be timed.
+pub fn admit_peer(
+    session: &mut Session,
+    peer: &Peer,
+    (op, call): (&dyn Op, &dyn Call),
+    given: (&TensorMap, &Settings),
+    backend: BackendKind,
+    seed: u64,
+) -> Result<VerifiedPeer, PeerRefusal> {
+    let ran = run(session, peer, call, backend, |outputs, gives| {
+        judge_sample(op, given, outputs, Some(gives), seed)
+    });
+    match (ran.judgement.status, ran.judgement.agreement) {
+        (Status::Pass, Some(agreement)) => Ok(VerifiedPeer {
+            peer: peer.clone(),
+            package: ran.package,
+            evidence: ran.evidence,
+            agreement,
+            backend,
+            process: session.started(),
+        }),
+        (status, _) => Err(PeerRefusal { status, reason: ran.judgement.reason }),
+    }
+}
+
+impl VerifiedPeer {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.peer.name
+    }
+
+    /// The package with its version.
+    pub fn package(&self) -> &str {
+        &self.package
+    }
+
+    /// What ran.
+    pub fn evidence(&self) -> &str {
+        &self.evidence
+    }
+
+    /// The figures it passed with.
+    pub fn agreement(&self) -> Agreement {
+        self.agreement
+    }
+
+    /// Times it on the device's own clock for about `budget`, `fewest` samples at least: milliseconds of single runs, or
+    /// means of `replays` runs of a recorded graph where it could be recorded. Gives the samples and the runs of each.
+    ///
+    /// # Errors
+    /// One sentence: the process is another one by now, or the times are none.
+    pub fn time(
+        &self,
+        session: &mut Session,
+        budget: Duration,
+        fewest: usize,
+        replays: u32,
+    ) -> Result<(Vec<f64>, u32), String> {
+        #[derive(Deserialize)]
+        struct Timed {
+            samples: Vec<f64>,
+            replays: u32,
+        }
+        let begin = Instant::now();
+        let answer = self.ask(
+            session,
+            json!({
+                "do": "time",
+                "peer": self.peer.name,
+                "millis": budget.as_secs_f64() * 1e3,
+                "fewest": fewest,
+                "most": 200,
+                "replays": replays,
+            }),
+        )?;
+        let wall = begin.elapsed().as_secs_f64() * 1e3;
+        let reason = || match answer["reason"].as_str() {
+            Some(reason) => reason.to_owned(),
+            None => PythonError::Garbage(answer.to_string()).to_string(),
+        };
+        let timed: Timed = serde_json::from_value(answer.clone()).map_err(|_| reason())?;
+        believable(&timed.samples, timed.replays, wall)?;
+        Ok((timed.samples, timed.replays))
+    }
+
+    /// Looks again at what runs, after the timing.
+    ///
+    /// # Errors
+    /// One sentence, when its own kernels do not run any more.
+    pub fn confirm(&self, session: &mut Session) -> Result<(), String> {
+        let answer = self.ask(session, json!({ "do": "watch", "peer": self.peer.name }))?;
+        let seen: Vec<Seen> =
+            serde_json::from_value(answer["evidence"].clone()).unwrap_or_default();
+        let own =
+            if self.backend == BackendKind::Cuda { &self.peer.kernels } else { &self.peer.cpu };
+        match Evidence::of(seen, own, &self.peer.not).gap(own) {
+            None => Ok(()),
+            Some(Gap::Nothing) => Err("after its timing nothing was seen to run".to_owned()),
+            Some(Gap::Others(reason)) => Err(format!("after its timing {reason}")),
+        }
+    }
+
+    fn ask(&self, session: &mut Session, request: Value) -> Result<Value, String> {
+        if session.started() != self.process {
+            return Err("the process that held it is gone".to_owned());
+        }
+        session.ask(request).map_err(|error| error.to_string())
+    }
+}
+
+/// Times must be times: above nothing, and together no longer than firstlight's own clock saw the whole take.
+fn believable(samples: &[f64], replays: u32, wall_millis: f64) -> Result<(), String> {
+    let total: f64 = samples.iter().sum::<f64>() * f64::from(replays);
+    if samples.is_empty() || samples.iter().any(|sample| !sample.is_finite() || *sample <= 0.0) {
+        Err("its clock gave a time that is none".to_owned())
+    } else if total > wall_millis {
+        Err(format!("its clock says {total:.1} ms, and all of it took {wall_millis:.1} ms"))
+    } else {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::believable;
+
+    #[test]
+    fn a_clock_that_jumps_is_not_believed() {
+        assert_eq!(believable(&[1.0, 2.0], 1, 3.5), Ok(()));
+        assert_eq!(believable(&[1.0, 0.5], 2, 3.5), Ok(()));
+        for (samples, replays) in [
+            (&[][..], 1),
+            (&[1.0, -2.0], 1),
+            (&[0.0], 1),
+            (&[f64::NAN], 1),
+            (&[3.0, 2.0], 1),
+            (&[1.0, 1.0], 20),
+        ] {
+            assert!(believable(samples, replays, 3.5).is_err(), "{samples:?} {replays}");
+        }
+    }
+}

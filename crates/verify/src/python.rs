@@ -1,0 +1,11 @@
+//! An installed Python stack, asked to run its kernels: one interpreter started in the user's environment, one request a
+//! line, tensors in files in memory.
+//!
+//! Invariant: whatever a package does (crash, hang, take all memory, print, end the process) is an answer with a reason.
+
+mod files;
+mod session;
+
+pub use session::{Limits, Python, PythonError, Session};
+
+pub(crate) use files::{read_outputs, word, write_inputs};

@@ -1,0 +1,120 @@
+//! The harness and its adapters as files, and tensors as safetensors files: 8 bytes of header length, a JSON header, then
+//! the tensors. They are written and read whole, since inputs of a benchmark are gigabytes.
+
+use kernels::{DType, OutputSpec, Tensor, TensorMap};
+use serde_json::{Map, Value, json};
+use std::fs::File;
+use std::io::{BufWriter, Error, Read, Result, Write};
+use std::path::Path;
+
+/// The harness and the folder of its adapters.
+pub(super) const HARNESS: (&str, &str) = ("harness.py", include_str!("harness.py"));
+pub(super) const ADAPTERS: &str = "peers";
+
+/// The word for a type in a safetensors file.
+pub(crate) fn word(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F64 => "F64",
+        DType::F32 => "F32",
+        DType::Bf16 => "BF16",
+        DType::F16 => "F16",
+        DType::I32 => "I32",
+    }
+}
+
+/// Writes tensors.
+pub(crate) fn write_inputs(path: &Path, tensors: &TensorMap) -> Result<()> {
+    let mut header = Map::new();
+    let mut at = 0;
+    for (name, tensor) in tensors {
+        let end = at + tensor.bytes().len();
+        let entry = json!({
+            "dtype": word(tensor.dtype()), "shape": tensor.shape(), "data_offsets": [at, end]
+        });
+        header.insert(name.clone(), entry);
+        at = end;
+    }
+    let header = Value::Object(header).to_string();
+    let mut file = BufWriter::new(File::create(path)?);
+    file.write_all(&(header.len() as u64).to_le_bytes())?;
+    file.write_all(header.as_bytes())?;
+    for tensor in tensors.values() {
+        file.write_all(tensor.bytes())?;
+    }
+    file.flush()
+}
+
+/// Reads the outputs of a call that a file has; each must have the contract's shape and type.
+pub(crate) fn read_outputs(path: &Path, specs: &[OutputSpec]) -> Result<TensorMap> {
+    let wrong = |what: String| Error::other(what);
+    let mut file = File::open(path)?;
+    let mut length = [0; 8];
+    file.read_exact(&mut length)?;
+    let size = file.metadata()?.len();
+    let length = u64::from_le_bytes(length);
+    if length > size {
+        return Err(wrong(format!("its header has {length} bytes, the file {size}")));
+    }
+    let mut header = vec![0; length as usize];
+    file.read_exact(&mut header)?;
+    let header: Map<String, Value> = serde_json::from_slice(&header)?;
+    let mut body = Vec::new();
+    file.read_to_end(&mut body)?;
+    let mut outputs = TensorMap::new();
+    for spec in specs {
+        let Some(entry) = header.get(spec.name) else { continue };
+        let shape: Vec<usize> = serde_json::from_value(entry["shape"].clone())?;
+        if shape != spec.shape {
+            let wanted = &spec.shape;
+            return Err(wrong(format!(
+                "output `{}` has shape {shape:?}, wanted {wanted:?}",
+                spec.name
+            )));
+        }
+        let [from, to]: [usize; 2] = serde_json::from_value(entry["data_offsets"].clone())?;
+        let mut tensor = Tensor::poisoned(&spec.shape, spec.dtype);
+        let bytes = body.get(from..to).filter(|bytes| bytes.len() == tensor.bytes().len());
+        match bytes {
+            Some(bytes) if entry["dtype"] == word(spec.dtype) => {
+                tensor.bytes_mut().copy_from_slice(bytes);
+            }
+            _ => return Err(wrong(format!("output `{}` is no {}", spec.name, spec.dtype))),
+        }
+        outputs.insert(spec.name.to_owned(), tensor);
+    }
+    Ok(outputs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_again_and_wrong_shapes_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tensors");
+        let mut tensors = TensorMap::new();
+        for (name, dtype) in [("a", DType::F32), ("b", DType::Bf16), ("c", DType::I32)] {
+            let tensor = Tensor::new(&[2, 3], vec![1f64, -2.0, 3.0, 4.0, 0.0, 6.0]).cast(dtype);
+            tensors.insert(name.to_owned(), tensor);
+        }
+        write_inputs(&path, &tensors).unwrap();
+        let spec = |name, shape: &[usize], dtype| OutputSpec { name, shape: shape.to_vec(), dtype };
+        let specs = [
+            spec("a", &[2, 3], DType::F32),
+            spec("b", &[2, 3], DType::Bf16),
+            spec("c", &[2, 3], DType::I32),
+            spec("absent", &[1], DType::F32),
+        ];
+        assert_eq!(read_outputs(&path, &specs).unwrap(), tensors);
+        let check = |spec: OutputSpec, expect: &str| {
+            assert_eq!(read_outputs(&path, &[spec]).unwrap_err().to_string(), expect);
+        };
+        check(spec("a", &[3, 2], DType::F32), "output `a` has shape [2, 3], wanted [3, 2]");
+        check(spec("b", &[2, 3], DType::F16), "output `b` is no f16");
+        std::fs::write(&path, [255; 9]).unwrap();
+        assert!(read_outputs(&path, &specs).is_err());
+        std::fs::write(&path, b"").unwrap();
+        assert!(read_outputs(&path, &specs).is_err());
+    }
+}

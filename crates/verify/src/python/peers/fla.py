@@ -1,0 +1,93 @@
+"""flash-linear-attention's KDA: chunked for prefill, recurrent for single tokens. Its log decay has the contract's sign (zero
+or below) and its states are [K, V], as the contract's."""
+
+import os
+
+# Where FlashKDA is importable, chunk_kda runs that instead, without a word.
+os.environ["FLA_FLASH_KDA"] = "0"
+
+
+def arguments(case):
+    case.refuse(state_indices="its states are given one for each sequence")
+    packed = case.has("cu_seqlens")
+    batched = lambda tensor: tensor.unsqueeze(0) if packed else tensor
+    tensors = [batched(case.tensor(name)) for name in ("q", "k", "v", "g", "beta")]
+    more = {
+        "scale": case.number("scale"),
+        "output_final_state": True,
+        "use_qk_l2norm_in_kernel": case.flag("l2norm"),
+        "initial_state": case.get("initial_state"),
+    }
+    if packed:
+        more["cu_seqlens"] = case.tensor("cu_seqlens").long()
+    if case.has("A_log"):
+        bias = case.get("dt_bias")
+        more.update(
+            use_gate_in_kernel=True,
+            use_beta_sigmoid_in_kernel=True,
+            A_log=case.tensor("A_log").float(),
+            dt_bias=None if bias is None else bias.reshape(-1).float(),
+            allow_neg_eigval=case.flag("allow_neg_eigval"),
+        )
+        if case.word("gate") == "safe":
+            more["lower_bound"] = case.number("lower_bound", -5.0)
+    unbatched = lambda o: o.squeeze(0) if packed else o
+    return tensors, more, lambda result: {"o": unbatched(result[0]), "final_state": result[1]}
+
+
+@peer("fla.chunk_kda", "flash-linear-attention")
+def chunk(case):
+    function = package("fla.ops.kda").chunk_kda
+    tensors, more, collect = arguments(case)
+    if "lower_bound" in more:
+        more["safe_gate"] = True
+    return lambda: function(*tensors, **more), collect
+
+
+@peer("fla.fused_recurrent_kda", "flash-linear-attention")
+def recurrent(case):
+    function = package("fla.ops.kda").fused_recurrent_kda
+    tensors, more, collect = arguments(case)
+    return lambda: function(*tensors, **more), collect
+
+
+@peer("fla.parallel_nsa", "flash-linear-attention")
+def nsa(case):
+    module = package("fla.ops.nsa.parallel")
+    wanted = {"compress_block": 32, "compress_stride": 16, "select_block": 64}
+    sizes = {case.count(name, size) for name, size in wanted.items()}
+    if len(sizes) != 1 or case.flag("overlap", True):
+        raise NotApplicable("parallel_nsa has one block size for all branches")
+    if case.word("pooling", "mean") != "mean" or case.word("gate", "given") != "given":
+        raise NotApplicable("parallel_nsa pools by the mean and takes gates as they are")
+    if (case.count("initial_blocks", 1), case.count("local_blocks", 2)) != (1, 2):
+        raise NotApplicable("parallel_nsa always selects the first block and the last two")
+    case.refuse(cu_seqlens="packed sequences of its queries and keys are not asked for here")
+    chosen = case.get("block_indices")
+    if not case.has("g_slc") or (chosen is None and not case.has("g_cmp")):
+        raise NotApplicable("parallel_nsa has no call without its selected branch, and selects by its compressed one")
+    (size,) = sizes
+    count = case.count("select_count", 16 if chosen is None else chosen.shape[-1])
+    q, k, v = (case.tensor(name) for name in "qkv")
+    window = case.count("window", 512) if case.has("g_swa") else 0
+    more = {"block_counts": count, "block_size": size, "window_size": window, "scale": case.number("scale")}
+    gates = [case.get(name) for name in ("g_cmp", "g_slc", "g_swa")]
+
+    def collect(o):
+        blocks = chosen
+        if blocks is None:
+            # parallel_nsa keeps its selection to itself: the same functions give it again.
+            scale = more["scale"] or k.shape[-1] ** -0.5
+            pooled = module.mean_pooling(k, size, None), module.mean_pooling(v, size, None)
+            _, sums = module.parallel_nsa_compression(
+                q=q, k=pooled[0], v=pooled[1], TK=k.shape[1], block_size=size, scale=scale, cu_seqlens=None
+            )
+            blocks = module.parallel_nsa_topk(
+                q=q, k=pooled[0], lse=sums, TK=k.shape[1], block_counts=count, block_size=size, scale=scale, cu_seqlens=None
+            )
+        # In the contract's order: ascending, then -1 for none.
+        last = torch.iinfo(torch.int32).max
+        ordered = blocks.int().masked_fill(blocks < 0, last).sort(-1).values[..., :count]
+        return {"o": o, "indices": ordered.masked_fill(ordered == last, -1)}
+
+    return lambda: module.parallel_nsa(q, k, v, *gates, block_indices=chosen, **more), collect

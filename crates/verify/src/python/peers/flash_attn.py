@@ -1,0 +1,39 @@
+"""FlashAttention's own package: causal masks are aligned bottom-right, as the contract's are, and windows of -1 have no end."""
+
+
+def arguments(case):
+    case.refuse(
+        block_table="this entry takes no pages",
+        cache_seqlens="this entry takes no lengths of its own for each sequence",
+    )
+    window = (case.count("window_left", -1), case.count("window_right", -1))
+    return {
+        "softmax_scale": case.number("scale"),
+        "causal": case.flag("causal"),
+        "window_size": window,
+        "softcap": case.number("softcap", 0.0),
+    }
+
+
+@peer("flash_attn.dense", "flash_attn")
+def dense(case):
+    attention = package("flash_attn").flash_attn_func
+    case.refuse(cu_seqlens="flash_attn_func takes no packed sequences")
+    q, k, v = (case.tensor(name) for name in "qkv")
+    more = arguments(case)
+    return lambda: attention(q, k, v, **more), lambda o: {"o": o}
+
+
+@peer("flash_attn.varlen", "flash_attn")
+def varlen(case):
+    attention = package("flash_attn").flash_attn_varlen_func
+    if not case.has("cu_seqlens"):
+        raise NotApplicable("flash_attn_varlen_func takes packed sequences")
+    q, k, v = (case.tensor(name) for name in "qkv")
+    more = arguments(case)
+    queries = case.tensor("cu_seqlens")
+    keys = case.get("cu_seqlens_k")
+    keys = queries if keys is None else keys
+    longest = lambda offsets: int((offsets[1:] - offsets[:-1]).max()) if len(offsets) > 1 else 0
+    most = (longest(queries), longest(keys))
+    return lambda: attention(q, k, v, queries, keys, *most, **more), lambda o: {"o": o}

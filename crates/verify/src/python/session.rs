@@ -1,0 +1,306 @@
+//! The process of the harness: started when it is first needed, killed with all its children when it takes too long or too
+//! much, and started again for the next request.
+
+use super::files::{ADAPTERS, HARNESS};
+use crate::peers::FILES;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// How much a request may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Time of one request; a first call compiles.
+    pub time: Duration,
+    /// Resident host memory of the interpreter.
+    pub memory_bytes: u64,
+}
+
+/// An interpreter of the environment under test.
+#[derive(Debug, Clone)]
+pub struct Python {
+    /// The executable; in a virtual environment its own `bin/python`.
+    pub interpreter: PathBuf,
+    /// Folders searched for packages before the environment's own. The interpreter is isolated: PYTHONPATH is not read.
+    pub paths: Vec<PathBuf>,
+    /// How much a request may take.
+    pub limits: Limits,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum PythonError {
+    /// The interpreter could not be started, or its files not be written.
+    #[error("cannot start {}: {error}", .interpreter.display())]
+    Start {
+        /// The interpreter.
+        interpreter: PathBuf,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// It ended.
+    #[error("the Python process {how}{said}")]
+    Ended {
+        /// `was killed by signal 11`.
+        how: String,
+        /// The last line of standard error, after a colon.
+        said: String,
+    },
+    /// It was killed for its time.
+    #[error("no answer within {} s; the process was killed", .0.as_secs_f64())]
+    TooLong(Duration),
+    /// It was killed for its memory.
+    #[error("took {:.1} GiB of memory, over {:.1} GiB; the process was killed", *.used as f64 / GIB, *.limit as f64 / GIB)]
+    TooMuch {
+        /// Bytes it had.
+        used: u64,
+        /// Bytes allowed.
+        limit: u64,
+    },
+    /// It said something that is no answer.
+    #[error("answered `{0}`, which is no answer")]
+    Garbage(String),
+}
+
+const GIB: f64 = (1u64 << 30) as f64;
+
+/// What the interpreter says of itself.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Hello {
+    pub(crate) cuda: bool,
+    pub(crate) why_no_cuda: String,
+}
+
+/// A Python environment that is asked to run kernels.
+pub struct Session {
+    python: Python,
+    folder: TempDir,
+    process: Option<Process>,
+    /// Processes started so far: what one prepared, another does not know.
+    started: u32,
+    /// The request that loads the case at hand, for a process that is started anew.
+    case: Option<Value>,
+    hello: Hello,
+}
+
+struct Process {
+    child: Child,
+    requests: ChildStdin,
+    answers: Receiver<String>,
+    errors: Arc<Mutex<Vec<u8>>>,
+}
+
+/// How much of standard error is kept.
+const ERRORS: usize = 1 << 14;
+/// How often memory is looked at while an answer is awaited.
+const LOOK: Duration = Duration::from_millis(50);
+
+impl Session {
+    /// Starts the interpreter and asks what it has.
+    ///
+    /// # Errors
+    /// When it cannot be started or does not answer.
+    pub fn start(python: Python) -> Result<Self, PythonError> {
+        let started = |error| PythonError::Start { interpreter: python.interpreter.clone(), error };
+        let folder = folder().map_err(started)?;
+        let hello = Hello { cuda: false, why_no_cuda: String::new() };
+        let mut session = Self { python, folder, process: None, started: 0, case: None, hello };
+        session.write_harness().map_err(|error| session.start_error(error))?;
+        let answer = session.ask(json!({ "do": "hello" }))?;
+        session.hello = serde_json::from_value(answer.clone())
+            .map_err(|_| PythonError::Garbage(answer.to_string()))?;
+        Ok(session)
+    }
+
+    /// Whether torch can use a GPU there, and why not.
+    pub fn cuda(&self) -> Result<(), &str> {
+        if self.hello.cuda { Ok(()) } else { Err(&self.hello.why_no_cuda) }
+    }
+
+    /// The folder for tensors.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Processes started so far.
+    pub(crate) fn started(&self) -> u32 {
+        self.started
+    }
+
+    /// Makes a case the one at hand: `request` loads it, now and in every process that is started later.
+    pub(crate) fn load(&mut self, request: Value) -> Result<(), PythonError> {
+        self.case = None;
+        let answer = self.ask(request.clone())?;
+        if let Some(reason) = answer.get("reason").and_then(Value::as_str) {
+            return Err(PythonError::Garbage(reason.to_owned()));
+        }
+        self.case = Some(request);
+        Ok(())
+    }
+
+    /// Sends a request and waits for its answer.
+    ///
+    /// # Errors
+    /// When none comes; the process is then gone, and the next request starts another.
+    pub(crate) fn ask(&mut self, request: Value) -> Result<Value, PythonError> {
+        if self.process.is_none() {
+            let process = self.spawn().map_err(|error| self.start_error(error))?;
+            self.process = Some(process);
+            self.started += 1;
+            if let Some(case) = self.case.clone() {
+                self.exchange(&case)?;
+            }
+        }
+        self.exchange(&request)
+    }
+
+    fn exchange(&mut self, request: &Value) -> Result<Value, PythonError> {
+        let Some(process) = &mut self.process else {
+            return Err(PythonError::Garbage("nothing".to_owned()));
+        };
+        let answer = process.exchange(request, self.python.limits);
+        if answer.is_err() {
+            self.process = None;
+        }
+        answer
+    }
+
+    fn start_error(&self, error: std::io::Error) -> PythonError {
+        PythonError::Start { interpreter: self.python.interpreter.clone(), error }
+    }
+
+    fn write_harness(&self) -> std::io::Result<()> {
+        let (name, text) = HARNESS;
+        std::fs::write(self.folder().join(name), text)?;
+        let adapters = self.folder().join(ADAPTERS);
+        std::fs::create_dir(&adapters)?;
+        FILES.iter().try_for_each(|(name, text)| {
+            std::fs::write(adapters.join(name).with_extension("py"), text)
+        })
+    }
+
+    fn spawn(&self) -> std::io::Result<Process> {
+        let mut child = Command::new(&self.python.interpreter)
+            // Isolated, and without writing compiled files into the environment.
+            .args(["-I", "-B"])
+            .arg(self.folder().join(HARNESS.0))
+            .arg(self.folder().join(ADAPTERS))
+            .args(&self.python.paths)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .spawn()?;
+        let (Some(requests), Some(stdout), Some(mut stderr)) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        else {
+            return Err(std::io::Error::other("its pipes are not there"));
+        };
+        let (send, answers) = channel();
+        std::thread::spawn(move || {
+            let lines = BufReader::new(stdout).split(b'\n').map_while(Result::ok);
+            for line in lines {
+                if send.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
+                    break;
+                }
+            }
+        });
+        let errors = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&errors);
+        std::thread::spawn(move || {
+            let mut part = [0; 4096];
+            while let Ok(count @ 1..) = stderr.read(&mut part) {
+                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                kept.extend_from_slice(&part[..count]);
+                let excess = kept.len().saturating_sub(ERRORS);
+                kept.drain(..excess);
+            }
+        });
+        Ok(Process { child, requests, answers, errors })
+    }
+}
+
+impl Process {
+    fn exchange(&mut self, request: &Value, limits: Limits) -> Result<Value, PythonError> {
+        let deadline = Instant::now() + limits.time;
+        if writeln!(self.requests, "{request}").and_then(|()| self.requests.flush()).is_err() {
+            return Err(self.ended());
+        }
+        loop {
+            match self.answers.recv_timeout(LOOK) {
+                Ok(line) => {
+                    return serde_json::from_str(&line)
+                        .ok()
+                        .filter(Value::is_object)
+                        .ok_or_else(|| PythonError::Garbage(line.chars().take(200).collect()));
+                }
+                Err(RecvTimeoutError::Disconnected) => return Err(self.ended()),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            let used = resident_bytes(self.child.id());
+            if used > limits.memory_bytes {
+                return Err(PythonError::TooMuch { used, limit: limits.memory_bytes });
+            }
+            if Instant::now() > deadline {
+                return Err(PythonError::TooLong(limits.time));
+            }
+        }
+    }
+
+    fn ended(&mut self) -> PythonError {
+        // Its answers ended before it did, perhaps by a moment; perhaps it closed them and stays.
+        let deadline = Instant::now() + Duration::from_secs(2);
+        let how = loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => {
+                    break match (status.signal(), status.code()) {
+                        (Some(signal), _) => format!("was killed by signal {signal}"),
+                        (_, code) => format!("ended with status {}", code.unwrap_or_default()),
+                    };
+                }
+                Ok(None) if Instant::now() < deadline => std::thread::sleep(LOOK),
+                _ => break "closed its answers".to_owned(),
+            }
+        };
+        let errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = String::from_utf8_lossy(&errors);
+        let last = text.lines().rev().find(|line| !line.trim().is_empty());
+        let said = last.map_or_else(String::new, |line| {
+            format!(": {}", line.trim().chars().take(200).collect::<String>())
+        });
+        PythonError::Ended { how, said }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Compilers that it started belong to its group.
+        if let Some(group) =
+            i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw)
+        {
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A folder in memory where there is one: inputs of gigabytes go through it.
+fn folder() -> std::io::Result<TempDir> {
+    let named = |parent: &Path| tempfile::Builder::new().prefix("firstlight-").tempdir_in(parent);
+    named(Path::new("/dev/shm")).or_else(|_| named(&std::env::temp_dir()))
+}
+
+/// Resident memory of a process; 0 where the system does not tell.
+fn resident_bytes(id: u32) -> u64 {
+    let statm = std::fs::read_to_string(format!("/proc/{id}/statm")).unwrap_or_default();
+    let pages: u64 = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
+    pages * rustix::param::page_size() as u64
+}

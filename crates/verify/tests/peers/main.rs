@@ -1,0 +1,220 @@
+//! Peers that cheat, break or lie, each as a small Python module: no row of theirs may be a pass, and none may end the run.
+
+use facts::{BackendKind, ParityRow, Status};
+use kernels::{DType, Settings, TensorMap};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use verify::{
+    Case, Draw, Limits, Peer, Peers, Python, Session, Tier, admit_peer, load_peer_case, run_case,
+};
+
+fn session(time: Duration) -> Session {
+    let fakes = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/fakes");
+    let limits = Limits { time, memory_bytes: 600 << 20 };
+    let python = Python { interpreter: PathBuf::from("python3"), paths: vec![fakes], limits };
+    Session::start(python).expect("the tests of peers need python3 on PATH")
+}
+
+/// A call of attention with some more keys than queries, which causal masks tell apart.
+fn draw(queries: usize, keys: usize) -> (TensorMap, Settings) {
+    let mut draw = Draw::named("peers");
+    let mut tensor = |tokens, heads| draw.normals(&[1, tokens, heads, 8], DType::F32, 1.0);
+    let tensors = [("q", tensor(queries, 2)), ("k", tensor(keys, 1)), ("v", tensor(keys, 1))];
+    let tensors = tensors.map(|(name, tensor)| (name.to_owned(), tensor));
+    (TensorMap::from(tensors), Settings::new().with("causal", true))
+}
+
+fn case(queries: usize, keys: usize) -> Case {
+    Case {
+        op: "attention",
+        name: format!("fake/tq{queries}-tk{keys}"),
+        dtype: DType::F32,
+        tier: Tier::Quick,
+        property: None,
+        build: Box::new(move || draw(queries, keys)),
+    }
+}
+
+/// The rows of these functions, in one session and in this order.
+fn rows(session: &mut Session, case: &Case, functions: &[&str]) -> Vec<ParityRow> {
+    let named = |function: &&str| Peer::function(&format!("attention={function}")).unwrap();
+    let peers: Vec<Peer> = functions.iter().map(named).collect();
+    let device = device::open(BackendKind::Cpu).unwrap();
+    let mut rows = Vec::new();
+    let mut peers = Peers { session, peers: &peers, backend: BackendKind::Cpu };
+    run_case(case, &device, false, Some(&mut peers), &mut |row| rows.push(row));
+    let native = rows.remove(0);
+    assert_eq!((native.status, native.peer), (Status::Pass, None));
+    rows
+}
+
+/// Each function with the status and the reason it must get; a reason is compared as far as it is given.
+fn check(session: &mut Session, case: &Case, expect: &[(&str, Status, &str)]) {
+    let functions: Vec<&str> = expect.iter().map(|(function, ..)| *function).collect();
+    let rows = rows(session, case, &functions);
+    assert_eq!(rows.len(), expect.len());
+    for (row, (function, status, reason)) in rows.iter().zip(expect) {
+        assert_eq!(row.status, *status, "{function}: {row:?}");
+        assert!(row.reason.starts_with(reason), "{function}: {row:?}");
+        assert!(row.peer.is_some(), "{function}");
+        if *status == Status::Pass {
+            assert!(
+                row.launches > 0 && row.rel_err.is_some() && !row.evidence.is_empty(),
+                "{row:?}"
+            );
+            assert_eq!(row.reason, "");
+        } else {
+            assert!(!row.reason.is_empty(), "{function}: {row:?}");
+        }
+    }
+}
+
+#[test]
+fn wrong_answers_are_failures_and_right_ones_pass() {
+    use Status::{Fail, NotApplicable, Pass, Skip};
+    let mut session = session(Duration::from_secs(60));
+    check(
+        &mut session,
+        &case(5, 9),
+        &[
+            ("right:attention", Pass, ""),
+            ("right:named_and_wrapped", Pass, ""),
+            ("cheats:cached", Fail, "relative error"),
+            ("cheats:for_seed_0", Fail, "relative error"),
+            ("cheats:unvisited_tiles", Fail, "relative error"),
+            ("cheats:top_left", Fail, "relative error"),
+            ("cheats:says_pass", Fail, "relative error"),
+            ("cheats:noisy", Pass, ""),
+            ("cheats:vandal", Pass, ""),
+            // After the vandal the inputs are as they were.
+            ("right:attention", Pass, ""),
+            ("cheats:skips", Skip, "the peer skipped itself: needs a Hopper GPU"),
+            ("cheats:raises", Fail, "ValueError: head dim 8 is not supported"),
+            ("cheats:exits", Fail, "SystemExit: 0"),
+            ("cheats:no_output", Fail, "LookupError: gave no output `o`"),
+            ("cheats:nothing", Fail, "LookupError: gave no output `o`"),
+            ("cheats:wrong_shape", Fail, "output `o` has shape [80], wanted [1, 5, 2, 8]"),
+            ("cheats:wrong_type", Fail, "TypeError: output `o` has format i, wanted f"),
+            ("cheats:impossible_clock", Pass, ""),
+            (
+                "not_installed:f",
+                NotApplicable,
+                "ModuleNotFoundError: No module named 'not_installed'",
+            ),
+            ("cheats:not_there", NotApplicable, "module `cheats` has no `not_there`"),
+        ],
+    );
+    // A decode step of a top-left mask, and rows without a visible key.
+    check(&mut session, &case(1, 7), &[("cheats:top_left", Fail, "relative error")]);
+    check(
+        &mut session,
+        &case(6, 3),
+        &[
+            (
+                "cheats:nan_rows",
+                Fail,
+                "output `o` is NaN (not written, or computed as NaN) at element 0",
+            ),
+            ("right:attention", Pass, ""),
+        ],
+    );
+}
+
+#[test]
+fn what_ran_must_be_the_peers_own() {
+    use Status::{Fail, Fallback, Pass};
+    let mut session = session(Duration::from_secs(60));
+    check(
+        &mut session,
+        &case(3, 3),
+        &[
+            ("right:attention@right.attention", Pass, ""),
+            (
+                "fake_flash_attn:flash_attn_func@flash_fwd",
+                Fallback,
+                "no kernel of its own ran (wanted flash_fwd), but fake_flash_attn.flash_attn_func x1, right.attention x1",
+            ),
+            (
+                "fake_flash_attn:falls_back_below_512@flash_fwd",
+                Fallback,
+                "no kernel of its own ran (wanted flash_fwd), but",
+            ),
+            ("fake_flash_attn:flash_fwd_kernel@flash_fwd", Pass, ""),
+            // Last, since nothing is seen any more in this process.
+            ("blind:attention", Fail, "nothing was seen to run"),
+        ],
+    );
+    let rows = rows(&mut session, &case(3, 3), &["fake_flash_attn:flash_attn_func@flash_fwd"]);
+    assert!(rows[0].rel_err.is_some_and(|error| error < 1e-6), "right, and no pass: {:?}", rows[0]);
+    assert_eq!(rows[0].launches, 0);
+}
+
+#[test]
+fn a_process_that_breaks_is_a_result_and_the_next_peer_has_another() {
+    use Status::{Fail, Pass};
+    let mut session = session(Duration::from_secs(5));
+    check(
+        &mut session,
+        &case(2, 3),
+        &[
+            (
+                "cheats:crashes",
+                Fail,
+                "the Python process was killed by signal 11: about to touch address 0",
+            ),
+            ("right:attention", Pass, ""),
+            ("cheats:ends", Fail, "the Python process ended with status 0"),
+            ("right:attention", Pass, ""),
+            ("cheats:eats_memory", Fail, "took 0."),
+            ("right:attention", Pass, ""),
+            ("cheats:garbage_everywhere", Fail, "answered `PASS`, which is no answer"),
+            ("right:attention", Pass, ""),
+            ("cheats:hangs", Fail, "no answer within 5 s; the process was killed"),
+            ("right:attention", Pass, ""),
+        ],
+    );
+}
+
+#[test]
+fn only_what_passed_is_timed_and_only_as_long_as_it_stays_itself() {
+    let mut session = session(Duration::from_secs(60));
+    let (inputs, settings) = draw(4, 4);
+    let op = kernels::op("attention").unwrap();
+    let call = op.bind(&inputs, &settings).unwrap();
+    let given = (&inputs, &settings);
+    load_peer_case(&mut session, call.as_ref(), given, BackendKind::Cpu).unwrap();
+    let mut admit = |session: &mut Session, function: &str| {
+        let peer = Peer::function(&format!("attention={function}")).unwrap();
+        let backend = BackendKind::Cpu;
+        admit_peer(session, &peer, (op, call.as_ref()), given, backend, 7)
+    };
+    for (function, status) in [
+        ("cheats:cached", Status::Fail),
+        ("cheats:skips", Status::Skip),
+        ("fake_flash_attn:flash_attn_func@flash_fwd", Status::Fallback),
+        ("not_installed:f", Status::NotApplicable),
+    ] {
+        let refused = admit(&mut session, function).unwrap_err();
+        assert_eq!(refused.status, status, "{function}: {refused:?}");
+    }
+    let right = admit(&mut session, "right:attention@right.attention").unwrap();
+    let (samples, replays) = right.time(&mut session, Duration::from_millis(5), 3, 20).unwrap();
+    assert!(samples.len() >= 3 && samples.iter().all(|millis| *millis > 0.0), "{samples:?}");
+    assert_eq!(replays, 1, "nothing is recorded on the processor");
+    right.confirm(&mut session).unwrap();
+
+    let tiring = admit(&mut session, "cheats:tires@own_work").unwrap();
+    tiring.time(&mut session, Duration::from_millis(5), 5, 0).unwrap();
+    let lost = tiring.confirm(&mut session).unwrap_err();
+    assert!(
+        lost.starts_with("after its timing no kernel of its own ran (wanted own_work)"),
+        "{lost}"
+    );
+
+    // A peer that takes the process with it takes the others' times too.
+    assert_eq!(admit(&mut session, "cheats:ends").unwrap_err().status, Status::Fail);
+    let again = admit(&mut session, "right:attention").unwrap();
+    let gone = right.time(&mut session, Duration::from_millis(5), 3, 0).unwrap_err();
+    assert_eq!(gone, "the process that held it is gone");
+    assert!(again.time(&mut session, Duration::from_millis(5), 3, 0).is_ok());
+}
