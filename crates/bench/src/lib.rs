@@ -5,7 +5,9 @@
 
 mod ceilings;
 mod error;
+mod peers;
 mod run;
+mod sweep;
 mod timing;
 mod tune;
 mod workloads;
@@ -13,6 +15,7 @@ mod workloads;
 pub use ceilings::ceilings;
 pub use error::BenchError;
 pub use run::{Plan, Size, run};
+pub use sweep::Sweep;
 pub use timing::{Samples, time, time_steps};
 pub use tune::{Tuned, tune};
 pub use workloads::{OpWorkloads, WORKLOADS, Workload};

@@ -1,12 +1,13 @@
 //! One bench run: ceilings, then every workload that can be verified.
 
-use crate::workloads::{CUDA_WORKLOADS, WORKLOADS, Workload};
-use crate::{BenchError, ceilings, time, time_steps};
+use crate::peers::{Contest, ROUNDS, Runner, of_backend};
+use crate::workloads::{CUDA_WORKLOADS, Task, WORKLOADS};
+use crate::{BenchError, Samples, Sweep, ceilings, time, time_steps};
 use device::{Device, Isa};
 use facts::{BackendKind, BenchReport, BenchRow, Bound, Ceilings, SCHEMA};
-use kernels::{Call, DType, Problem, op};
+use kernels::{Call, DType, Op, Problem, Settings, TensorMap, op};
 use std::time::{Duration, Instant};
-use verify::admit;
+use verify::{Agreement, Peers, Verified, admit};
 
 /// How long and how large.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,6 +29,8 @@ pub struct Plan {
     pub size: Size,
     /// Also time the float64 reference of every recurrent prefill, once.
     pub reference: bool,
+    /// Shapes of attention in place of the listed cases.
+    pub sweep: Option<Sweep>,
 }
 
 /// Seed of the sampled check, kept fixed so that two runs check the same part.
@@ -38,7 +41,11 @@ const SEED: u64 = 20_261_121;
 /// # Errors
 /// [`BenchError`] for an unknown name or an unavailable backend. A workload that fails its check is no error: it has
 /// no row, and [`BenchReport::not_timed`] says why.
-pub fn run(plan: &Plan, mut on_row: impl FnMut(&BenchRow)) -> Result<BenchReport, BenchError> {
+pub fn run(
+    plan: &Plan,
+    mut peers: Option<Peers<'_>>,
+    mut on_row: impl FnMut(&BenchRow),
+) -> Result<BenchReport, BenchError> {
     for name in &plan.names {
         let known = WORKLOADS.iter().map(|(op, _)| *op).chain(["decode"]).collect::<Vec<_>>();
         if !known.contains(&name.as_str()) {
@@ -53,11 +60,16 @@ pub fn run(plan: &Plan, mut on_row: impl FnMut(&BenchRow)) -> Result<BenchReport
         (Size::Standard, _) => 1500,
     });
     let ceilings = ceilings(&device, budget)?;
-    let mut report =
-        BenchReport { schema: SCHEMA, ceilings, rows: Vec::new(), not_timed: Vec::new() };
-    let wanted = |op: &str, workload: &Workload| {
+    let mut report = BenchReport {
+        schema: SCHEMA,
+        ceilings,
+        rows: Vec::new(),
+        not_timed: Vec::new(),
+        not_applicable: Vec::new(),
+    };
+    let wanted = |op: &str, task: &Task<'_>| {
         plan.names.is_empty()
-            || plan.names.iter().any(|name| name == op || (name == "decode" && workload.is_step()))
+            || plan.names.iter().any(|name| name == op || (name == "decode" && task.is_step()))
     };
     let listed = if plan.backend == BackendKind::Cuda { CUDA_WORKLOADS } else { WORKLOADS };
     for name in plan.names.iter().filter(|name| *name != "decode") {
@@ -68,49 +80,151 @@ pub fn run(plan: &Plan, mut on_row: impl FnMut(&BenchRow)) -> Result<BenchReport
         }
     }
     for (op, workloads) in listed {
-        for workload in workloads(plan.size).iter().filter(|workload| wanted(op, workload)) {
-            match measure(op, workload, &device, plan, &report.ceilings, budget) {
-                Ok(row) => {
-                    on_row(&row);
-                    report.rows.push(row);
-                }
-                Err(why) => report
-                    .not_timed
-                    .push(format!("{op} {} {}: {why}", workload.case, workload.dtype)),
+        let tasks: Vec<Task<'_>> = match &plan.sweep {
+            None => workloads(plan.size).into_iter().map(Task::from).collect(),
+            Some(sweep) if *op == "attention" => sweep.tasks(),
+            Some(_) => continue,
+        };
+        for task in tasks.iter().filter(|task| wanted(op, task)) {
+            let context = Context { device: &device, plan, budget };
+            let peers = of_backend(peers.as_mut(), plan.backend);
+            for row in measure(op, task, &context, peers, &mut report) {
+                on_row(&row);
+                report.rows.push(row);
             }
         }
     }
     Ok(report)
 }
 
+/// What every measurement of a run shares.
+struct Context<'a> {
+    device: &'a Device,
+    plan: &'a Plan,
+    budget: Duration,
+}
+
+/// The rows of one task: firstlight's own kernel and each peer, all checked first, then timed in turns.
 fn measure(
     name: &str,
-    workload: &Workload,
-    device: &Device,
-    plan: &Plan,
-    ceilings: &Ceilings,
-    budget: Duration,
-) -> Result<BenchRow, String> {
-    let op = op(name).map_err(|error| error.to_string())?;
-    let (inputs, settings) = (workload.build)(workload.dtype);
-    let call = op.bind(&inputs, &settings).map_err(|error| error.to_string())?;
-    let variant = call.select(device, None).map_err(|error| error.to_string())?.chosen;
-    let mut verified = admit(op, call.as_ref(), (&inputs, &settings), device, variant, SEED)?;
-    let timed = if workload.is_step() {
-        time_steps(&mut verified, budget)
-    } else {
-        time(&mut verified, budget).map(|samples| (samples, 1))
+    task: &Task<'_>,
+    context: &Context<'_>,
+    mut peers: Option<&mut Peers<'_>>,
+    report: &mut BenchReport,
+) -> Vec<BenchRow> {
+    let case = format!("{name} {} {}", task.case, task.dtype);
+    let (inputs, settings) = (task.build)(task.dtype);
+    let bound = op(name).and_then(|op| Ok((op, op.bind(&inputs, &settings)?)));
+    let (op, call) = match bound {
+        Ok(bound) => bound,
+        Err(error) => {
+            report.not_timed.push(format!("{case}: {error}"));
+            return Vec::new();
+        }
     };
-    let (samples, replays) = timed.map_err(|error| error.to_string())?;
-    let problem = call.problem();
+    let (call, given) = (call.as_ref(), (&inputs, &settings));
+    let mut contest = match &mut peers {
+        Some(peers) => Contest::admit(peers, (op, call), given, SEED),
+        None => Contest::default(),
+    };
+    let mut own = own(op, call, given, context.device);
+    let rounds = if contest.runners.is_empty() { 1 } else { ROUNDS };
+    let budget = context.budget / rounds;
+    for _ in 0..rounds {
+        if let Ok(runner) = &mut own
+            && let Err(why) = runner.round(task.is_step(), budget)
+        {
+            own = Err(why);
+        }
+        if let Some(peers) = &mut peers {
+            contest.round(peers, task.is_step(), budget);
+        }
+    }
+    if let Some(peers) = &mut peers {
+        contest.confirm(peers);
+    }
+    let row = |variant: &str, samples: &Samples, replays, agreement: Agreement| {
+        row(
+            name,
+            task,
+            call.problem(),
+            context,
+            &report.ceilings,
+            (variant, samples, replays, agreement),
+        )
+    };
+    let mut rows = Vec::new();
+    match own {
+        Ok(Own { variant, verified, samples, replays }) => rows.push(BenchRow {
+            reference_ms: (context.plan.reference && task.recurrent)
+                .then(|| reference_millis(call)),
+            ..row(variant, &samples, replays, verified.agreement())
+        }),
+        Err(why) => report.not_timed.push(format!("{case}: {why}")),
+    }
+    for Runner { peer, samples, replays } in &contest.runners {
+        rows.push(BenchRow {
+            peer: Some(peer.package().to_owned()),
+            evidence: peer.evidence().to_owned(),
+            ..row(peer.name(), samples, *replays, peer.agreement())
+        });
+    }
+    report.not_timed.extend(contest.refused.iter().map(|why| format!("{case}: {why}")));
+    report.not_applicable.extend(contest.not_applicable.iter().map(|why| format!("{case}: {why}")));
+    rows
+}
+
+/// firstlight's own kernel of a task, with its times so far.
+struct Own<'a> {
+    variant: &'static str,
+    verified: Verified<'a>,
+    samples: Samples,
+    replays: u32,
+}
+
+fn own<'a>(
+    op: &dyn Op,
+    call: &'a dyn Call,
+    given: (&TensorMap, &Settings),
+    device: &'a Device,
+) -> Result<Own<'a>, String> {
+    let variant = call.select(device, None).map_err(|error| error.to_string())?.chosen;
+    let verified = admit(op, call, given, device, variant, SEED)?;
+    Ok(Own { variant, verified, samples: Samples::default(), replays: 1 })
+}
+
+impl Own<'_> {
+    fn round(&mut self, is_step: bool, budget: Duration) -> Result<(), String> {
+        let timed = if is_step {
+            time_steps(&mut self.verified, budget)
+        } else {
+            time(&mut self.verified, budget).map(|samples| (samples, 1))
+        };
+        let (samples, replays) = timed.map_err(|error| error.to_string())?;
+        self.samples.extend(samples.millis().iter().copied());
+        self.replays = replays;
+        Ok(())
+    }
+}
+
+/// A row of firstlight's own kernel; a peer's differs in whose it is.
+fn row(
+    name: &str,
+    task: &Task<'_>,
+    problem: &dyn Problem,
+    context: &Context<'_>,
+    ceilings: &Ceilings,
+    (variant, samples, replays, agreement): (&str, &Samples, u32, Agreement),
+) -> BenchRow {
     let seconds = samples.median() / 1e3;
-    let (bound, floor) = floor(problem, variant, plan.backend, ceilings);
-    Ok(BenchRow {
+    let backend = context.plan.backend;
+    let (bound, floor) = floor(problem, variant, backend, ceilings);
+    BenchRow {
         op: name.to_owned(),
-        case: workload.case.to_owned(),
+        case: task.case.clone().into_owned(),
         shape: problem.dims().into_iter().map(|(name, size)| (name.to_owned(), size)).collect(),
         dtype: problem.dtype().to_string(),
-        backend: plan.backend,
+        backend,
         variant: variant.to_owned(),
         samples: samples.count() as u32,
         replays,
@@ -121,12 +235,11 @@ fn measure(
         gbps: problem.bytes() / seconds / 1e9,
         bound,
         pct_of_ceiling: floor.map(|floor| 100.0 * floor / seconds),
-        verified_rel_err: verified.agreement().relative,
-        reference_ms: (plan.reference && workload.recurrent)
-            .then(|| reference_millis(call.as_ref())),
+        verified_rel_err: agreement.relative,
+        reference_ms: None,
         peer: None,
         evidence: String::new(),
-    })
+    }
 }
 
 /// Without a measured matrix product, calls with more arithmetic than this for each byte have no ceiling: no GPU of the

@@ -6,12 +6,17 @@ use std::time::{Duration, Instant};
 use verify::Verified;
 
 /// Times of single runs, in milliseconds, in the order they were taken.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Samples {
     millis: Vec<f64>,
 }
 
 impl Samples {
+    /// Adds later samples.
+    pub(crate) fn extend(&mut self, later: impl IntoIterator<Item = f64>) {
+        self.millis.extend(later);
+    }
+
     /// Number of timed runs.
     pub fn count(&self) -> usize {
         self.millis.len()
@@ -78,7 +83,7 @@ pub fn time_steps(
 }
 
 /// Runs of one graph: enough that its own start no longer shows.
-const REPLAYS: u32 = 20;
+pub(crate) const REPLAYS: u32 = 20;
 
 /// The same for the ceilings, which have no reference to be verified against but check their own results.
 pub(crate) fn repeat(budget: Duration, mut run: impl FnMut()) -> Samples {

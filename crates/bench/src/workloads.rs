@@ -7,11 +7,13 @@ mod nsa;
 mod ssd;
 
 pub(crate) use attention::cuda::causal as causal_attention;
+pub(crate) use attention::qkv;
 
 use crate::Size;
 use half::{bf16, f16};
 use kernels::{DType, Element, Settings, Tensor, TensorMap};
 use rayon::prelude::*;
+use std::borrow::Cow;
 
 /// One call worth timing.
 pub struct Workload {
@@ -25,10 +27,28 @@ pub struct Workload {
     pub build: fn(DType) -> (TensorMap, Settings),
 }
 
-impl Workload {
+/// A workload of a run: one that is listed, or one of a sweep.
+pub(crate) struct Task<'a> {
+    /// As [`Workload::case`].
+    pub(crate) case: Cow<'static, str>,
+    /// As [`Workload::dtype`].
+    pub(crate) dtype: DType,
+    /// As [`Workload::recurrent`].
+    pub(crate) recurrent: bool,
+    /// As [`Workload::build`].
+    pub(crate) build: Box<dyn Fn(DType) -> (TensorMap, Settings) + 'a>,
+}
+
+impl Task<'_> {
     /// Whether it is a step of decoding: a token, or a few, for each sequence.
     pub(crate) fn is_step(&self) -> bool {
         self.case.starts_with("decode")
+    }
+}
+
+impl From<Workload> for Task<'_> {
+    fn from(Workload { case, dtype, recurrent, build }: Workload) -> Self {
+        Self { case: case.into(), dtype, recurrent, build: Box::new(build) }
     }
 }
 

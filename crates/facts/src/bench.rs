@@ -96,4 +96,7 @@ pub struct BenchReport {
     pub rows: Vec<BenchRow>,
     /// What was not timed and why, one sentence each.
     pub not_timed: Vec<String>,
+    /// Calls that an installed package has no form of, one sentence each: no failure of it.
+    #[serde(default)]
+    pub not_applicable: Vec<String>,
 }

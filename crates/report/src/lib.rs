@@ -14,6 +14,7 @@ mod escape;
 mod format;
 mod html;
 mod markdown;
+mod pictures;
 mod plot;
 mod run;
 mod sections;
@@ -24,6 +25,7 @@ mod verdict;
 pub use crate::csv::{
     CsvError, bench_csv, parity_csv, read_bench_csv, read_parity_csv, samples_csv,
 };
+pub use pictures::{Picture, bench_pictures};
 pub use run::{
     BENCH_FILE, Documents, FACTS_FILE, MANIFEST_FILE, PARITY_FILE, Run, SAMPLES_FILE, html,
     markdown, run_report,

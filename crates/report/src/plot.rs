@@ -12,4 +12,4 @@ mod svg;
 
 pub(crate) use bars::{Bar, BarGroup, bars};
 pub(crate) use dots::{Dot, DotRow, dots};
-pub(crate) use lines::{Series, lines};
+pub(crate) use lines::{Band, Series, lines, lines_with};

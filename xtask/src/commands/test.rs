@@ -22,6 +22,8 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         require("cc", "--version", "install a C toolchain: `apt-get install gcc libc6-dev`, or `xcode-select --install` on macOS")?;
         // The tidy tests list a real repository, and a run folder records the commit.
         require("git", "--version", "install git: `apt-get install git`")?;
+        // Peers that cheat are small Python modules; no package is needed.
+        require("python3", "--version", "install Python: `apt-get install python3`")?;
         cargo::run(&root, &["fetch", "--locked"])
     })?;
     // Every failure is shown, not only those of the first room that fails.

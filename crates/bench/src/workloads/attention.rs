@@ -20,7 +20,7 @@ pub(super) fn workloads(size: Size) -> Vec<Workload> {
     list
 }
 
-fn qkv(dtype: DType, q: [usize; 4], k: [usize; 4]) -> TensorMap {
+pub(crate) fn qkv(dtype: DType, q: [usize; 4], k: [usize; 4]) -> TensorMap {
     tensors(&[
         ("q", &q, dtype, -2.0, 2.0),
         ("k", &k, dtype, -2.0, 2.0),

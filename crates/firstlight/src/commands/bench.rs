@@ -1,15 +1,19 @@
 //! `firstlight bench`: ceilings and kernels.
 
+use super::python;
 use crate::Outcome;
-use crate::cli::Bench;
+use crate::cli::{Bench, Storage};
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::run_folder::write_atomically;
-use ::bench::{Plan, Size};
+use ::bench::{Plan, Size, Sweep};
 use anyhow::Context;
-use facts::BenchReport;
-use report::{BENCH_FILE, SAMPLES_FILE, bench_csv, samples_csv, terminal};
+use facts::{BackendKind, BenchReport};
+use kernels::DType;
+use probe::{Options, Source};
+use report::{BENCH_FILE, SAMPLES_FILE, bench_csv, bench_pictures, samples_csv, terminal};
 use std::path::Path;
+use verify::Peers;
 
 pub(super) fn run(arguments: &Bench, output: &Output) -> anyhow::Result<Outcome> {
     if let Some(file) = &arguments.tune {
@@ -21,13 +25,25 @@ pub(super) fn run(arguments: &Bench, output: &Output) -> anyhow::Result<Outcome>
         backend: arguments.backend.into(),
         size: if arguments.quick { Size::Quick } else { Size::Standard },
         reference: arguments.reference,
+        sweep: sweep(&arguments.sweep),
     };
-    let report = measure(&plan)?;
+    let backend = BackendKind::from(arguments.backend);
+    let mut python = python::start(&arguments.peers, Some(backend))?;
+    let peers = python.as_mut().map(|python| Peers {
+        session: &mut python.session,
+        peers: &python.peers,
+        backend: python.backend,
+    });
+    let report = measure(&plan, peers)?;
     if let Some(folder) = &arguments.output {
         std::fs::create_dir_all(folder)
             .with_context(|| format!("cannot make {}", folder.display()))?;
         write_atomically(&folder.join(BENCH_FILE), bench_csv(&report).as_bytes())?;
         write_atomically(&folder.join(SAMPLES_FILE), samples_csv(&report).as_bytes())?;
+        for picture in bench_pictures(&report, &device_name(backend)) {
+            let path = folder.join(picture.name).with_added_extension("svg");
+            write_atomically(&path, picture.svg.as_bytes())?;
+        }
     }
     output.either(&report, |style| terminal::bench(&report, style))?;
     // A kernel that may not be timed failed its check.
@@ -53,8 +69,39 @@ fn tune(file: &Path, output: &Output) -> anyhow::Result<Outcome> {
     Ok(if tuned.not_timed.is_empty() { Outcome::Good } else { Outcome::Bad })
 }
 
+/// What the pictures' files are named after: the GPU, or the processor's model.
+fn device_name(backend: BackendKind) -> String {
+    let gpu = match device::open(backend) {
+        Ok(device) => device.capabilities().cuda.as_ref().map(|cuda| cuda.name.clone()),
+        Err(_) => None,
+    };
+    gpu.unwrap_or_else(|| {
+        let options = Options { source: Source::live(), site_packages: Vec::new() };
+        probe::machine(&options).cpu.model.map_or_else(|| backend.to_string(), |model| model.value)
+    })
+}
+
+/// The sweep that the arguments name; `None` for the listed cases.
+fn sweep(arguments: &crate::cli::Sweep) -> Option<Sweep> {
+    (!arguments.dims.is_empty()).then(|| Sweep {
+        batch: arguments.batch,
+        tokens: arguments.tokens,
+        heads: arguments.heads,
+        dims: arguments.dims.clone(),
+        causal: arguments.causal,
+        dtype: match arguments.dtype {
+            Storage::F32 => DType::F32,
+            Storage::F16 => DType::F16,
+            Storage::Bf16 => DType::Bf16,
+        },
+    })
+}
+
 /// Runs a bench with progress.
-pub(super) fn measure(plan: &Plan) -> anyhow::Result<BenchReport> {
+pub(super) fn measure(plan: &Plan, peers: Option<Peers<'_>>) -> anyhow::Result<BenchReport> {
     let progress = Progress::start("bench");
-    Ok(::bench::run(plan, |row| progress.step(format!("{} {} {}", row.op, row.case, row.dtype)))?)
+    let report = ::bench::run(plan, peers, |row| {
+        progress.step(format!("{} {} {} {}", row.op, row.case, row.dtype, row.variant));
+    })?;
+    Ok(report)
 }

@@ -68,12 +68,16 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
     folder.stage("verify", since, counted(&parity))?;
 
     let since = Instant::now();
-    let bench = bench::measure(&::bench::Plan {
-        names: Vec::new(),
-        backend: BackendKind::Cpu,
-        size: if arguments.quick { Size::Quick } else { Size::Standard },
-        reference: arguments.full,
-    })?;
+    let bench = bench::measure(
+        &::bench::Plan {
+            names: Vec::new(),
+            backend: BackendKind::Cpu,
+            size: if arguments.quick { Size::Quick } else { Size::Standard },
+            reference: arguments.full,
+            sweep: None,
+        },
+        None,
+    )?;
     folder.artefact(BENCH_FILE, "ceilings and timed kernels", &bench_csv(&bench))?;
     folder.artefact(SAMPLES_FILE, "every timed sample", &samples_csv(&bench))?;
     bench.not_timed.iter().for_each(|line| folder.note(&format!("not timed: {line}")));
@@ -176,7 +180,7 @@ fn leave_out(folder: &mut RunFolder, doctor: &DoctorReport, arguments: &Check) {
     if doctor.envs.iter().any(|env| env.torch.is_some()) {
         folder.not_run(
             "the kernels of the installed Python packages",
-            "this version verifies only its own kernels",
+            "`check` runs its own kernels; `firstlight verify --venv DIR` and `bench --venv DIR` run theirs",
         );
     }
 }

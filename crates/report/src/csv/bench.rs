@@ -38,10 +38,15 @@ enum Record {
     Ceiling,
     Kernel,
     NotTimed,
+    NotApplicable,
 }
 
-const RECORDS: [(&str, Record); 3] =
-    [("ceiling", Record::Ceiling), ("kernel", Record::Kernel), ("not timed", Record::NotTimed)];
+const RECORDS: [(&str, Record); 4] = [
+    ("ceiling", Record::Ceiling),
+    ("kernel", Record::Kernel),
+    ("not timed", Record::NotTimed),
+    ("not applicable", Record::NotApplicable),
+];
 const BOUNDS: [(&str, Bound); 2] = [("compute", Bound::Compute), ("memory", Bound::Memory)];
 
 /// Ceilings, timings and what was not timed as CSV. The shape is one cell, `B=1 D=128 T=2048`; what was not measured is an
@@ -66,11 +71,13 @@ pub fn bench_csv(report: &BenchReport) -> String {
         },
     ));
     let kernels = report.rows.iter().map(kernel);
-    let not_timed = report
-        .not_timed
-        .iter()
-        .map(|why| named(&[("record", "not timed".into()), ("note", why.clone())]));
-    write(COLUMNS, ceilings.chain(kernels).chain(not_timed))
+    let notes = |record: &'static str, lines: &[String]| -> Vec<Vec<String>> {
+        let line = |why: &String| named(&[("record", record.into()), ("note", why.clone())]);
+        lines.iter().map(line).collect()
+    };
+    let not_timed = notes("not timed", &report.not_timed);
+    let not_applicable = notes("not applicable", &report.not_applicable);
+    write(COLUMNS, ceilings.chain(kernels).chain(not_timed).chain(not_applicable))
 }
 
 /// Every sample of every timed kernel, one a line, in the order they were taken.
@@ -140,12 +147,13 @@ pub fn read_bench_csv(text: &str) -> Result<BenchReport, CsvError> {
     let mut copy_gbps = None;
     let mut gemm = GemmCeilings { f32: None, bf16: None };
     let mut gemm_by = None;
-    let (mut kernels, mut not_timed) = (Vec::new(), Vec::new());
+    let (mut kernels, mut not_timed, mut not_applicable) = (Vec::new(), Vec::new(), Vec::new());
     let wanted = &COLUMNS[..COLUMNS.len() - LATER];
     for row in Rows::read(BENCH_FILE, text, wanted)?.iter() {
         match row.one_of("record", &RECORDS)? {
             Record::Kernel => kernels.push(read_kernel(&row)?),
             Record::NotTimed => not_timed.push(row.word("note")?),
+            Record::NotApplicable => not_applicable.push(row.word("note")?),
             Record::Ceiling => match (row.text("op").as_str(), row.text("dtype").as_str()) {
                 ("copy", _) => copy_gbps = Some(row.number("gbps", "a number")?),
                 ("gemm", dtype) => {
@@ -167,7 +175,7 @@ pub fn read_bench_csv(text: &str) -> Result<BenchReport, CsvError> {
         what: "the row with record `ceiling` and op `copy` is missing".to_owned(),
     })?;
     let ceilings = Ceilings { copy_gbps, gemm_gflops: gemm, gemm_by };
-    Ok(BenchReport { schema: SCHEMA, ceilings, rows: kernels, not_timed })
+    Ok(BenchReport { schema: SCHEMA, ceilings, rows: kernels, not_timed, not_applicable })
 }
 
 fn read_kernel(row: &Row<'_>) -> Result<BenchRow, CsvError> {
@@ -255,6 +263,7 @@ mod tests {
             },
             rows: vec![row, unmeasured],
             not_timed: vec!["nsa bf16: failed parity, so no time is printed".into()],
+            not_applicable: vec!["kda prefill: fla.chunk_kda needs a GPU".into()],
         }
     }
 
@@ -267,7 +276,8 @@ mod tests {
             text.contains(",memory,,3.1e-7,") || text.contains(",memory,,0.00000031,"),
             "None is an empty cell: {text}"
         );
-        let bare = BenchReport { rows: vec![], not_timed: vec![], ..report() };
+        let bare =
+            BenchReport { rows: vec![], not_timed: vec![], not_applicable: vec![], ..report() };
         assert_eq!(read_bench_csv(&bench_csv(&bare)).unwrap(), bare);
     }
 
@@ -297,7 +307,7 @@ mod tests {
         check(
             "kernel,",
             "kernels,",
-            "bench.csv line 4: column `record` holds `kernels`, wanted ceiling or kernel or not timed",
+            "bench.csv line 4: column `record` holds `kernels`, wanted ceiling or kernel or not timed or not applicable",
         );
         check(
             "42.125",

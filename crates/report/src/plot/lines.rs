@@ -10,7 +10,18 @@ pub(crate) struct Series {
 }
 
 const HEIGHT: f64 = 190.0;
-const COLOURS: usize = 5;
+const COLOURS: usize = 8;
+
+/// A range of values over a stretch of x: what someone else measured, known no better than that.
+pub(crate) struct Band {
+    pub(crate) label: String,
+    /// The stretch of x.
+    pub(crate) from: f64,
+    pub(crate) to: f64,
+    /// The values.
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+}
 
 /// Lines over one dimension of a shape. The y axis starts at nought; the x axis is logarithmic when the dimension grows
 /// eightfold or more. Points that are not finite are left out.
@@ -21,6 +32,18 @@ pub(crate) fn lines(
     y_name: &str,
     series: &[Series],
 ) -> String {
+    lines_with(id, title, x_name, y_name, series, &[])
+}
+
+/// The same over bands.
+pub(crate) fn lines_with(
+    id: &str,
+    title: &str,
+    x_name: &str,
+    y_name: &str,
+    series: &[Series],
+    bands: &[Band],
+) -> String {
     let points = || series.iter().flat_map(shown);
     let described: Vec<String> =
         series.iter().map(|series| describe(series, x_name, y_name)).collect();
@@ -29,7 +52,8 @@ pub(crate) fn lines(
     let (low, high) = points()
         .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), (x, _)| (low.min(x), high.max(x)));
     let (low, high) = if low < high { (low, high) } else { (1.0, 2.0) };
-    let ticks = steps(points().map(|(_, y)| y).fold(0.0, f64::max), 4);
+    let highest = points().map(|(_, y)| y).chain(bands.iter().map(|band| band.high));
+    let ticks = steps(highest.fold(0.0, f64::max), 4);
     let (left, right, top, bottom) = (52.0, WIDTH - 20.0, 50.0, 50.0 + HEIGHT);
     let x_at = if high / low >= 8.0 {
         Scale::log(low, high, left, right)
@@ -47,6 +71,13 @@ pub(crate) fn lines(
             if *tick == 0.0 { "axis" } else { "grid" },
         );
         svg.text(left - 7.0, y_at.at(*tick) + 4.0, Anchor::End, "muted", &tick_label(*tick));
+    }
+    for (i, band) in bands.iter().enumerate() {
+        let colour = (series.len() + i) % COLOURS + 1;
+        let (from, to) = (x_at.at(band.from.clamp(low, high)), x_at.at(band.to.clamp(low, high)));
+        let (top, bottom) = (y_at.at(band.high), y_at.at(band.low));
+        let class = format!("band s{colour}");
+        svg.rect(from, top, to - from, bottom - top, &class, &band.label);
     }
     // Each size is named where there is room for its digits.
     let mut sizes: Vec<f64> = points().map(|(x, _)| x).collect();
@@ -78,6 +109,13 @@ pub(crate) fn lines(
         }
         svg.circle(6.0, y - 4.5, 4.0, &format!("s{colour}"), "");
         svg.label(18.0, y, WIDTH - 18.0, "", &line.label);
+        y += 19.0;
+    }
+    for (i, band) in bands.iter().enumerate() {
+        let colour = (series.len() + i) % COLOURS + 1;
+        svg.rect(1.0, y - 10.0, 10.0, 11.0, &format!("band s{colour}"), "");
+        let words = format!("{}: {} to {}", band.label, band.low, band.high);
+        svg.label(18.0, y, WIDTH - 18.0, "", &words);
         y += 19.0;
     }
     svg.finish(y - 10.0)

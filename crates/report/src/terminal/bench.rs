@@ -33,8 +33,21 @@ pub fn bench(report: &BenchReport, style: Style) -> String {
             out.push_str(&paragraph(style, &what));
         }
     }
+    let mut shown = Vec::new();
+    for row in report.rows.iter().filter(|row| row.peer.is_some()) {
+        if !shown.contains(&&row.variant) {
+            shown.push(&row.variant);
+            let by = row.peer.as_deref().unwrap_or_default();
+            let words =
+                format!("{}: {by}; in {} there ran {}", row.variant, row.case, row.evidence);
+            out.push_str(&paragraph(style, &words));
+        }
+    }
     for why in &report.not_timed {
         out.push_str(&paragraph(style, &format!("not timed: {why}")));
+    }
+    for why in &report.not_applicable {
+        out.push_str(&paragraph(style, &format!("not here: {why}")));
     }
     out
 }

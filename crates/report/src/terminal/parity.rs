@@ -25,6 +25,12 @@ pub fn parity(report: &ParityReport, style: Style) -> String {
                 &format!("{op}, {} {}", name(group.variant, group.backend.as_str()), group.dtype),
             ));
             out.push_str(&rows(group, style));
+            // One example of what ran is enough here; parity.csv and --json have it for every row.
+            if let Some(row) = group.rows.iter().find(|row| !row.evidence.is_empty()) {
+                let by = row.peer.as_deref().unwrap_or_default();
+                let words = format!("of {by}; in {} there ran {}", row.case, row.evidence);
+                out.push_str(&paragraph(style, &words));
+            }
         }
     }
     out

@@ -42,6 +42,12 @@ def first_line(error):
     return (lines[0] if lines else "no message")[:300]
 
 
+def said_why(warning):
+    """A warning's reason, without where torch's source raised it and without what it says of the backends not asked for."""
+    text = first_line(warning.message).partition(" (Triggered internally")[0].strip()
+    return None if "runtime disabled" in text or text.endswith("because:") else text
+
+
 def package(name):
     """A module of the environment under test."""
     try:
@@ -66,10 +72,16 @@ def version(name):
         return "%s %s" % (name, found) if found else name
 
 
-try:
-    import torch
-except BaseException as error:
-    torch, no_torch = None, "torch cannot be imported: %s: %s" % (type(error).__name__, first_line(error))
+torch, no_torch = None, ""
+
+
+def find_torch():
+    global torch, no_torch
+    try:
+        torch = importlib.import_module("torch")
+    except BaseException as error:
+        no_torch = "torch cannot be imported: %s: %s" % (type(error).__name__, first_line(error))
+
 
 WIDTHS = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2, "I32": 4}
 # A memoryview has no 16-bit floats: their bits are given as unsigned integers.
@@ -275,7 +287,9 @@ def watched_functions(run):
             name = "%s.%s" % (getattr(argument, "__module__", None) or "builtins", argument.__name__)
         else:
             return
-        counts[name] = counts.get(name, 0) + 1
+        # Generators and the like have no name of their own, and len() is no evidence.
+        if "<" not in name and not name.startswith("builtins."):
+            counts[name] = counts.get(name, 0) + 1
 
     sys.setprofile(see)
     try:
@@ -402,14 +416,10 @@ class Harness:
     def run(self, request):
         """Runs a peer on other values first, then once as it is judged: on its real inputs, watched, over poison."""
         case, name = self.case, request["peer"]
-        if request.get("function"):
-            prepare, by = own_function(request["function"]), request["function"].partition(":")[0]
-        else:
-            adapter(self.adapters, request["adapter"])
-            prepare, by = PEERS[name]
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             try:
+                prepare, by = self.wanted(request)
                 # The first call compiles and tunes. Half the values give other outputs: a cached result is a wrong one.
                 case.scale(0.5)
                 call, collect = prepare(case)
@@ -423,13 +433,20 @@ class Harness:
                 result, evidence = watched(case, call)
                 millis = (clock() - start) * 1e3
             except NotApplicable as error:
-                reasons = [str(error)] + [first_line(warning.message) for warning in said]
+                reasons = [str(error)] + [reason for reason in map(said_why, said) if reason]
                 # Warnings name what the library refused; the same one may come twice.
                 return {"outcome": "not applicable", "reason": "; ".join(dict.fromkeys(reasons))[:600]}
         outputs = self.gathered(collect(result), case, request["gives"])
         write_tensors(request["into"], {name: (case.outputs[name], tensor) for name, tensor in outputs.items()})
         self.prepared[name] = Prepared(case, call)
         return {"outcome": "ran", "evidence": evidence, "millis": millis, "package": version(by)}
+
+    def wanted(self, request):
+        """The peer's function and the distribution it is of."""
+        if request.get("function"):
+            return own_function(request["function"]), request["function"].partition(":")[0]
+        adapter(self.adapters, request["adapter"])
+        return PEERS[request["peer"]]
 
     def gathered(self, outputs, case, wanted):
         """The outputs asked for, in the contract's storage types."""
@@ -463,6 +480,16 @@ class Harness:
         return {"evidence": evidence}
 
 
+def add_sites(folders):
+    """Makes them site folders, `.pth` files included, and the first ones."""
+    import site
+
+    known = list(sys.path)
+    for folder in folders:
+        site.addsitedir(folder)
+    sys.path[:] = [path for path in sys.path if path not in known] + known
+
+
 def outcome_of(error):
     kind = type(error).__name__
     # unittest's SkipTest and pytest's Skipped say so in their names.
@@ -473,7 +500,8 @@ def outcome_of(error):
 
 def main():
     adapters, *paths = sys.argv[1:]
-    sys.path[:0] = paths
+    add_sites(paths)
+    find_torch()
     harness = Harness(adapters)
     # Gradients are nobody's business here.
     guard = torch.no_grad() if torch is not None else None

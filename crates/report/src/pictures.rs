@@ -1,0 +1,298 @@
+//! Pictures of a bench run's sweeps, each an SVG file that stands alone.
+//!
+//! Rows of one op belong to one picture when they differ in one dimension alone: the head dim for attention, the tokens for
+//! every other op. A series is firstlight's own kernels, whichever the selection chose at each size, or one peer.
+
+mod baseline;
+
+use crate::format;
+use crate::plot::{Band, Series, lines_with};
+use baseline::bands;
+use facts::{BenchReport, BenchRow};
+use std::collections::BTreeMap;
+
+/// One picture.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Picture {
+    /// File name without its extension: what is shown, at which shape, on which device.
+    pub name: String,
+    /// The picture.
+    pub svg: String,
+}
+
+/// The peer that speeds are held against.
+const BASIS: &str = "torch.sdpa.efficient";
+
+/// The pictures of every sweep in a run; none for a run that measured each shape once. `device` is the name of the machine
+/// or GPU.
+pub fn bench_pictures(report: &BenchReport, device: &str) -> Vec<Picture> {
+    let mut sweeps: BTreeMap<Sweep, Vec<&BenchRow>> = BTreeMap::new();
+    for row in &report.rows {
+        sweeps.entry(Sweep::of(row)).or_default().push(row);
+    }
+    let pictures = sweeps.iter().flat_map(|(sweep, rows)| sweep.pictures(rows, device));
+    pictures.collect()
+}
+
+/// What the rows of a sweep have in common.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Sweep {
+    op: String,
+    /// The case's name without the sizes that vary.
+    form: String,
+    /// Every other dimension.
+    shape: BTreeMap<String, u64>,
+    dtype: String,
+}
+
+/// Dimensions that a sweep of the op runs over, the one of the x axis first.
+fn axes(op: &str) -> &'static [&'static str] {
+    match op {
+        "attention" => &["D", "Dv"],
+        "nsa" => &["Tk", "Tq"],
+        _ => &["T"],
+    }
+}
+
+impl Sweep {
+    fn of(row: &BenchRow) -> Self {
+        let axes = axes(&row.op);
+        let varies = |part: &&str| {
+            let digits = part.trim_start_matches('d');
+            let number = !digits.is_empty() && digits.chars().all(|letter| letter.is_ascii_digit());
+            number && (row.op != "attention" || part.starts_with('d'))
+        };
+        let form: Vec<&str> = row.case.split('-').filter(|part| !varies(part)).collect();
+        let kept = row.shape.iter().filter(|(name, _)| !axes.contains(&name.as_str()));
+        Self {
+            op: row.op.clone(),
+            form: form.join("-"),
+            shape: kept.map(|(name, size)| (name.clone(), *size)).collect(),
+            dtype: row.dtype.clone(),
+        }
+    }
+
+    fn pictures(&self, rows: &[&BenchRow], device: &str) -> Vec<Picture> {
+        let x_name = axes(&self.op)[0];
+        // Rows of another value of the second axis (MLA has Dv apart from D) are no points of this curve.
+        let on_curve = |row: &&&BenchRow| {
+            let sizes: Vec<_> =
+                axes(&self.op).iter().filter_map(|name| row.shape.get(*name)).collect();
+            sizes.windows(2).all(|pair| pair[0] == pair[1]) || self.op == "nsa"
+        };
+        let mut curves: Vec<(String, BTreeMap<u64, &BenchRow>)> = Vec::new();
+        for row in rows.iter().filter(on_curve) {
+            let Some(x) = row.shape.get(x_name) else { continue };
+            let label = match &row.peer {
+                None => "firstlight".to_owned(),
+                Some(package) => format!("{} ({package})", row.variant),
+            };
+            match curves.iter_mut().find(|(known, _)| *known == label) {
+                Some((_, points)) => _ = points.insert(*x, row),
+                None => curves.push((label, BTreeMap::from([(*x, *row)]))),
+            }
+        }
+        if !curves.iter().any(|(_, points)| points.len() > 1) {
+            return Vec::new();
+        }
+        let series = |value: &dyn Fn(&BenchRow) -> Option<f64>| -> Vec<Series> {
+            let of = |(label, points): &(String, BTreeMap<u64, &BenchRow>)| Series {
+                label: label.clone(),
+                points: points
+                    .iter()
+                    .filter_map(|(x, row)| Some((*x as f64, value(row)?)))
+                    .collect(),
+            };
+            curves.iter().map(of).filter(|series| !series.points.is_empty()).collect()
+        };
+        let basis = rows.iter().filter(|row| row.peer.is_some() && row.variant == BASIS);
+        let basis: BTreeMap<u64, f64> =
+            basis.filter_map(|row| Some((*row.shape.get(x_name)?, row.median_ms))).collect();
+        let mut drawn = Vec::new();
+        let mut draw = |what: &str, y_name: &str, series: &[Series], bands: &[Band]| {
+            let title = format!("{} on {device}", self.title());
+            let name = file_name(&[
+                &self.op,
+                &self.form,
+                &self.shape_words("-"),
+                &self.dtype,
+                what,
+                device,
+            ]);
+            let svg = lines_with(&name, &title, x_name, y_name, series, bands);
+            drawn.push(Picture { svg: standalone(&svg), name });
+        };
+        if self.op == "attention" {
+            let rates = series(&|row| Some(row.gflops / 1e3));
+            draw("tflops", "TFLOP/s, by medians", &rates, &bands(&self.op, &self.shape));
+            if basis.len() > 1 {
+                let gains = series(&|row| Some(basis.get(row.shape.get(x_name)?)? / row.median_ms));
+                draw("speedup", &format!("times as fast as {BASIS}"), &gains, &[]);
+            }
+        } else {
+            draw("millis", "ms, medians", &series(&|row| Some(row.median_ms)), &[]);
+        }
+        drawn
+    }
+
+    fn title(&self) -> String {
+        format!("{} {} {}, {}", self.op, self.form, self.dtype, self.shape_words(" "))
+    }
+
+    /// `B=1 H=32`: every other dimension.
+    fn shape_words(&self, between: &str) -> String {
+        let join = if between == " " { "=" } else { "" };
+        let words: Vec<String> =
+            self.shape.iter().map(|(name, size)| format!("{name}{join}{size}")).collect();
+        words.join(between)
+    }
+}
+
+/// Lower-case words that every file system takes.
+fn file_name(parts: &[&str]) -> String {
+    let mut name = String::new();
+    for letter in parts.join("-").to_lowercase().chars() {
+        match letter {
+            'a'..='z' | '0'..='9' | '.' => name.push(letter),
+            _ if name.ends_with('-') || name.is_empty() => {}
+            _ => name.push('-'),
+        }
+    }
+    name.trim_end_matches('-').to_owned()
+}
+
+/// The page's light colours, fixed: a file has no page around it.
+const STYLE: &str = include_str!("pictures/standalone.css");
+
+/// A picture of the report as a file of its own: its name space, its colours and white paper.
+fn standalone(svg: &str) -> String {
+    let (head, rest) = svg.split_once('>').unwrap_or((svg, ""));
+    let box_of = head.split("viewBox=\"0 0 ").nth(1).and_then(|rest| rest.split('"').next());
+    let (width, height) = box_of.and_then(|size| size.split_once(' ')).unwrap_or(("440", "320"));
+    let pixels = |side: &str| {
+        format::significant(2.0 * side.parse::<f64>().unwrap_or(400.0), 4).replace(',', "")
+    };
+    format!(
+        "{} xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\">\n<style>{STYLE}</style>\n<rect x=\"-12\" y=\"-12\" width=\"100%\" height=\"100%\" class=\"paper\"/>{rest}\n",
+        head.replace("viewBox=\"0 0 ", "viewBox=\"-12 -12 ").replace(
+            &format!("-12 -12 {width} {height}"),
+            &format!(
+                "-12 -12 {} {}",
+                width.parse::<f64>().unwrap_or(440.0) + 24.0,
+                height.parse::<f64>().unwrap_or(320.0) + 24.0
+            )
+        ),
+        pixels(width),
+        pixels(height),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use facts::{BackendKind, Bound, Ceilings, GemmCeilings, SCHEMA};
+
+    fn row(
+        op: &str,
+        case: &str,
+        shape: &[(&str, u64)],
+        peer: Option<&str>,
+        millis: f64,
+    ) -> BenchRow {
+        BenchRow {
+            op: op.into(),
+            case: case.into(),
+            shape: shape.iter().map(|(name, size)| ((*name).to_owned(), *size)).collect(),
+            dtype: "bf16".into(),
+            backend: BackendKind::Cuda,
+            variant: peer.map_or("hopper_wide", |peer| peer).into(),
+            samples: 9,
+            replays: 1,
+            samples_ms: Vec::new(),
+            median_ms: millis,
+            p95_ms: millis,
+            gflops: 1e6 / millis,
+            gbps: 1.0,
+            bound: Bound::Compute,
+            pct_of_ceiling: None,
+            verified_rel_err: 1e-3,
+            reference_ms: None,
+            peer: peer.map(|_| "torch 2.11.0".to_owned()),
+            evidence: String::new(),
+        }
+    }
+
+    fn names(rows: Vec<BenchRow>) -> Vec<String> {
+        let ceilings = Ceilings {
+            copy_gbps: 1.0,
+            gemm_gflops: GemmCeilings { f32: None, bf16: None },
+            gemm_by: None,
+        };
+        let report = BenchReport {
+            schema: SCHEMA,
+            ceilings,
+            rows,
+            not_timed: Vec::new(),
+            not_applicable: Vec::new(),
+        };
+        let pictures = bench_pictures(&report, "NVIDIA H200");
+        for Picture { name, svg } in &pictures {
+            assert!(
+                svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"),
+                "{name}: {svg}"
+            );
+            assert!(svg.contains("xmlns=\"http://www.w3.org/2000/svg\""), "{name}");
+            assert!(!svg.contains("NaN\"") && !svg.contains("inf"), "{name}: {svg}");
+        }
+        pictures.into_iter().map(|picture| picture.name).collect()
+    }
+
+    #[test]
+    fn a_sweep_gives_rates_and_gains_and_a_single_shape_nothing() {
+        let attention = |dim: u64, peer, millis| {
+            let shape = [("B", 1), ("H", 48), ("Tq", 8192), ("D", dim), ("Dv", dim)];
+            row("attention", &format!("prefill-8192-d{dim}"), &shape, peer, millis)
+        };
+        let efficient = Some("torch.sdpa.efficient");
+        assert_eq!(names(vec![attention(320, None, 1.0)]), Vec::<String>::new());
+        let shape = "attention-prefill-8192-b1-h48-tq8192-bf16";
+        assert_eq!(
+            names(vec![
+                attention(320, None, 1.0),
+                attention(320, efficient, 2.0),
+                attention(384, None, 1.5),
+                attention(384, efficient, 3.0),
+            ]),
+            [format!("{shape}-tflops-nvidia-h200"), format!("{shape}-speedup-nvidia-h200")]
+        );
+        // Without the peer that speeds are held against there is no gain to show.
+        assert_eq!(
+            names(vec![attention(320, None, 1.0), attention(384, None, 1.5)]),
+            [format!("{shape}-tflops-nvidia-h200")]
+        );
+        let kda = |tokens: u64, millis| {
+            let shape = [("B", 1), ("T", tokens), ("H", 32)];
+            row("kda", &format!("prefill-{tokens}"), &shape, None, millis)
+        };
+        assert_eq!(
+            names(vec![kda(2048, 1.0), kda(8192, 4.0)]),
+            ["kda-prefill-b1-h32-bf16-millis-nvidia-h200"]
+        );
+    }
+
+    #[test]
+    fn the_baseline_is_drawn_at_its_own_shape_alone() {
+        let shape = |heads| {
+            BTreeMap::from(
+                [("B", 1), ("H", heads), ("Tq", 8192), ("Tk", 8192)]
+                    .map(|(name, size)| (name.to_owned(), size)),
+            )
+        };
+        let labels: Vec<String> =
+            bands("attention", &shape(48)).into_iter().map(|band| band.label).collect();
+        assert_eq!(labels.len(), 3);
+        assert!(labels.iter().all(|label| label.contains("field report")), "{labels:?}");
+        assert!(bands("attention", &shape(32)).is_empty());
+        assert!(bands("kda", &shape(48)).is_empty());
+    }
+}
