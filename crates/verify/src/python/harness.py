@@ -432,6 +432,9 @@ class Harness:
                 start = clock()
                 result, evidence = watched(case, call)
                 millis = (clock() - start) * 1e3
+            except ImportError as error:
+                # Some packages import their parts when they are first called.
+                return {"outcome": "not applicable", "reason": "%s: %s" % (type(error).__name__, first_line(error))}
             except NotApplicable as error:
                 reasons = [str(error)] + [reason for reason in map(said_why, said) if reason]
                 # Warnings name what the library refused; the same one may come twice.
