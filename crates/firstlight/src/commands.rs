@@ -10,7 +10,6 @@ mod man;
 mod matrix;
 mod op;
 mod ps;
-mod python;
 mod report;
 mod verify;
 

@@ -6,6 +6,7 @@ mod commands;
 mod failure;
 mod output;
 mod progress;
+mod python;
 mod run_folder;
 mod source_tree;
 mod tensors;

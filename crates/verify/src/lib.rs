@@ -24,7 +24,9 @@ pub use compare::{Agreement, compare};
 pub use draw::Draw;
 pub use judge::{Judgement, Verified, judge, judge_outputs};
 pub use matrix::{Peers, Plan, matrix, run_case};
-pub use peers::{Listed, PEERS, Peer, PeerRefusal, VerifiedPeer, admit_peer, load_peer_case};
-pub use python::{Limits, Python, PythonError, Session};
+pub use peers::{Listed, PEERS, Peer};
+pub use python::{
+    Limits, PeerRefusal, Python, PythonError, Session, VerifiedPeer, admit_peer, load_peer_case,
+};
 pub use sample::{Sample, admit};
 pub use tolerance::{Tolerance, tolerance};

@@ -1,9 +1,9 @@
 //! The parity matrix: every case against every variant that a plan asks for.
 
 use crate::judge::judge_with;
-use crate::peers::{Peer, judge_peer, load};
+use crate::peers::Peer;
 use crate::property::judge_property;
-use crate::python::Session;
+use crate::python::{Session, judge_peer, load};
 use crate::references::References;
 use crate::{Case, Tier, cases, tolerance};
 use device::Device;

@@ -4,13 +4,6 @@
 //! A peer passes as a native kernel does, by its outputs and by evidence: a profiler must have seen kernels of its own. What
 //! only other kernels computed is a fallback, however right it is.
 
-mod evidence;
-mod run;
-
-pub use run::{PeerRefusal, VerifiedPeer, admit_peer, load as load_peer_case};
-
-pub(crate) use run::{judge_peer, load};
-
 /// The adapters, by file.
 pub(crate) const FILES: &[(&str, &str)] = &[
     ("torch_sdpa", include_str!("python/peers/torch_sdpa.py")),
@@ -110,12 +103,12 @@ pub struct Peer {
     pub name: String,
     /// The op.
     pub op: String,
-    adapter: Option<&'static str>,
-    function: Option<String>,
-    gives: Vec<String>,
-    kernels: Vec<String>,
-    not: Vec<String>,
-    cpu: Vec<String>,
+    pub(crate) adapter: Option<&'static str>,
+    pub(crate) function: Option<String>,
+    pub(crate) gives: Vec<String>,
+    pub(crate) kernels: Vec<String>,
+    pub(crate) not: Vec<String>,
+    pub(crate) cpu: Vec<String>,
 }
 
 fn owned(words: &[&str]) -> Vec<String> {

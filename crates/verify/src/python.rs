@@ -3,9 +3,12 @@
 //!
 //! Invariant: whatever a package does (crash, hang, take all memory, print, end the process) is an answer with a reason.
 
+mod evidence;
 mod files;
+mod run;
 mod session;
 
+pub use run::{PeerRefusal, VerifiedPeer, admit_peer, load as load_peer_case};
 pub use session::{Limits, Python, PythonError, Session};
 
-pub(crate) use files::{read_outputs, word, write_inputs};
+pub(crate) use run::{judge_peer, load};

@@ -1,10 +1,10 @@
 //! `firstlight bench`: ceilings and kernels.
 
-use super::python;
 use crate::Outcome;
 use crate::cli::{Bench, Storage};
 use crate::output::Output;
 use crate::progress::Progress;
+use crate::python;
 use crate::run_folder::write_atomically;
 use ::bench::{Plan, Size, Sweep};
 use anyhow::Context;

@@ -1,11 +1,11 @@
 //! `firstlight verify`: the parity matrix.
 
-use super::python;
 use crate::Outcome;
 use crate::cli::{Extent, Verify};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::progress::Progress;
+use crate::python;
 use facts::{BackendKind, ParityReport, Status};
 use report::terminal;
 use verify::{Peers, Plan, Tier, matrix};

@@ -7,8 +7,17 @@ use std::fs::File;
 use std::io::{BufWriter, Error, Read, Result, Write};
 use std::path::Path;
 
-/// The harness and the folder of its adapters.
-pub(super) const HARNESS: (&str, &str) = ("harness.py", include_str!("harness.py"));
+/// The harness: one program, kept as a file for each thing it does.
+pub(super) const HARNESS: (&str, &str) = (
+    "harness.py",
+    concat!(
+        include_str!("channel.py"),
+        include_str!("tensors.py"),
+        include_str!("timing.py"),
+        include_str!("harness.py")
+    ),
+);
+/// The folder of its adapters.
 pub(super) const ADAPTERS: &str = "peers";
 
 /// The word for a type in a safetensors file.

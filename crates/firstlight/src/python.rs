@@ -8,15 +8,15 @@ use std::time::Duration;
 use verify::{Limits, Peer, Python, Session};
 
 /// A started environment and the peers to run in it.
-pub(super) struct Environment {
-    pub(super) session: Session,
-    pub(super) peers: Vec<Peer>,
-    pub(super) backend: BackendKind,
+pub(crate) struct Environment {
+    pub(crate) session: Session,
+    pub(crate) peers: Vec<Peer>,
+    pub(crate) backend: BackendKind,
 }
 
 /// Starts the environment that the arguments name; `None` when they name none. `backend` is where the peers should run;
 /// without one, on the GPU if torch can use it there.
-pub(super) fn start(
+pub(crate) fn start(
     arguments: &PythonPeers,
     backend: Option<BackendKind>,
 ) -> anyhow::Result<Option<Environment>> {

@@ -1,10 +1,11 @@
 //! One peer, one call: ask the harness, then judge as a native kernel is judged.
 
-use super::Peer;
 use super::evidence::{Evidence, Gap, Seen};
+use super::files::{read_outputs, word, write_inputs};
+use super::{PythonError, Session};
 use crate::Agreement;
 use crate::judge::{Judgement, against_only};
-use crate::python::{PythonError, Session, read_outputs, write_inputs};
+use crate::peers::Peer;
 use crate::references::References;
 use crate::sample::judge_sample;
 use facts::{BackendKind, Status};
@@ -62,7 +63,7 @@ pub fn load(
         .problem()
         .outputs()
         .into_iter()
-        .map(|spec| (spec.name.to_owned(), crate::python::word(spec.dtype).into()))
+        .map(|spec| (spec.name.to_owned(), word(spec.dtype).into()))
         .collect();
     session.load(json!({
         "do": "load",

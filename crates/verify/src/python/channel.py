@@ -1,0 +1,85 @@
+"""firstlight's harness: runs kernels of an installed Python stack and says what ran.
+
+Started as `python -I -B harness.py ADAPTERS [DIR]...`: ADAPTERS is the folder with the adapters, each DIR is searched for
+packages before the environment's own. Requests are JSON lines on standard input, answers JSON lines on what was standard
+output. Both are taken before anything else is imported; whatever a library prints goes to standard error.
+
+Needs Python 3.8 and nothing else. Tensors are torch's where torch can be imported, and memoryviews otherwise.
+"""
+
+import json
+import os
+import sys
+import time
+
+# Kept before a package could replace them.
+clock = time.perf_counter
+requests = os.fdopen(os.dup(0), "r", encoding="utf-8")
+answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+nothing = os.open(os.devnull, os.O_RDONLY)
+os.dup2(nothing, 0)
+os.dup2(2, 1)
+sys.stdout = sys.stderr
+
+import importlib
+import importlib.util
+import mmap
+import struct
+import warnings
+
+
+class NotApplicable(Exception):
+    """This peer cannot run this call, for the reason given: no failure of its kernel."""
+
+
+def absent(error):
+    """The reason of a package that is not here or cannot be imported."""
+    return NotApplicable("%s: %s" % (type(error).__name__, first_line(error)))
+
+
+def first_line(error):
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[0] if lines else "no message")[:300]
+
+
+def said_why(warning):
+    """A warning's reason, without where torch's source raised it and without what it says of the backends not asked for."""
+    text = first_line(warning.message).partition(" (Triggered internally")[0].strip()
+    return None if "runtime disabled" in text or text.endswith("because:") else text
+
+
+def package(name):
+    """A module of the environment under test."""
+    try:
+        return importlib.import_module(name)
+    except NotApplicable:
+        raise
+    except BaseException as error:
+        # A package may break in any way while it is imported, SystemExit included.
+        if isinstance(error, (KeyboardInterrupt, MemoryError)):
+            raise
+        raise absent(error)
+
+
+def version(name):
+    """What the environment says of a distribution's version."""
+    from importlib import metadata
+
+    try:
+        return "%s %s" % (name, metadata.version(name))
+    except metadata.PackageNotFoundError:
+        found = getattr(sys.modules.get(name), "__version__", None)
+        return "%s %s" % (name, found) if found else name
+
+
+torch, no_torch = None, ""
+
+
+def find_torch():
+    global torch, no_torch
+    try:
+        torch = importlib.import_module("torch")
+    except BaseException as error:
+        no_torch = "torch cannot be imported: %s: %s" % (type(error).__name__, first_line(error))
+
+

@@ -1,0 +1,125 @@
+# Tensors as files, and the call that they belong to.
+
+WIDTHS = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2, "I32": 4}
+# A memoryview has no 16-bit floats: their bits are given as unsigned integers.
+FORMATS = {"F64": "d", "F32": "f", "BF16": "H", "F16": "H", "I32": "i"}
+
+
+def torch_type(dtype):
+    return {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16, "I32": torch.int32}[dtype]
+
+
+def product(shape):
+    size = 1
+    for side in shape:
+        size *= side
+    return size
+
+
+def read_tensors(path):
+    """{name: (dtype, shape, bytes)} of a safetensors file: 8 bytes of header length, a JSON header, the tensors."""
+    with open(path, "rb") as file:
+        data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(bytes(data[8 : 8 + length]))
+    tensors = {}
+    for name, entry in header.items():
+        begin, end = entry["data_offsets"]
+        tensors[name] = (entry["dtype"], entry["shape"], data[8 + length + begin : 8 + length + end])
+    return tensors
+
+
+def write_tensors(path, tensors):
+    """The same the other way: {name: (dtype, tensor)} of torch tensors or buffers."""
+    header, sizes, at = {}, [], 0
+    for name, (dtype, tensor) in tensors.items():
+        shape = list(tensor.shape)
+        size = product(shape) * WIDTHS[dtype]
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + size]}
+        sizes.append((name, dtype, tensor, at, size))
+        at += size
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "w+b") as file:
+        file.truncate(8 + len(text) + at)
+        data = memoryview(mmap.mmap(file.fileno(), 8 + len(text) + at))
+        data[: 8 + len(text)] = struct.pack("<Q", len(text)) + text
+        for name, dtype, tensor, begin, size in sizes:
+            if size == 0:
+                continue
+            part = data[8 + len(text) + begin :][:size]
+            if torch is not None and isinstance(tensor, torch.Tensor):
+                into = torch.frombuffer(part, dtype=torch_type(dtype)).view(tensor.shape)
+                into.copy_(tensor.detach())
+            else:
+                part[:] = memoryview(tensor).cast("B")
+
+
+class Case:
+    """One call of an op: its tensors by name, its settings as text, and where it runs."""
+
+    def __init__(self, request):
+        self.op, self.dtype, self.device = request["op"], request["dtype"], request["device"]
+        self.settings, self.outputs = request["settings"], request["outputs"]
+        self.files = read_tensors(request["inputs"])
+        # How the inputs of the first call differ from those of the judged one.
+        self.factor = 1.0
+        self.kept = {}
+
+    def has(self, name):
+        return name in self.files
+
+    def shape(self, name):
+        return self.files[name][1]
+
+    def flag(self, name, default=False):
+        return self.settings.get(name, str(default)).lower() == "true"
+
+    def number(self, name, default=None):
+        return float(self.settings[name]) if name in self.settings else default
+
+    def count(self, name, default=None):
+        return int(self.settings[name]) if name in self.settings else default
+
+    def word(self, name, default=None):
+        return self.settings.get(name, default)
+
+    def refuse(self, **unless):
+        """Refuses inputs and settings that the peer has no argument for."""
+        for name, reason in unless.items():
+            if name in self.files or name in self.settings:
+                raise NotApplicable("%s: %s" % (name, reason))
+
+    def get(self, name):
+        """A tensor, or None where the call has none."""
+        return self.tensor(name) if name in self.files else None
+
+    def tensor(self, name):
+        """A tensor on the device; the same object as long as the factor stays, so that it is copied there once."""
+        if name not in self.kept:
+            self.kept[name] = self.made(name)
+        return self.kept[name]
+
+    def made(self, name):
+        dtype, shape, data = self.files[name]
+        scaled = self.factor != 1.0 and dtype != "I32"
+        if torch is None:
+            if scaled and dtype in ("F32", "F64"):
+                from array import array
+
+                data = memoryview(array(FORMATS[dtype], [x * self.factor for x in data.cast(FORMATS[dtype])])).cast("B")
+            if product(shape) == 0:
+                raise NotApplicable("a memoryview cannot be empty, and `%s` is" % name)
+            # A copy: a peer may write into its inputs, and the next one reads them too.
+            return memoryview(bytearray(data)).cast(FORMATS[dtype], shape)
+        if product(shape) == 0:
+            return torch.empty(shape, dtype=torch_type(dtype), device=self.device)
+        tensor = torch.frombuffer(data, dtype=torch_type(dtype)).view(shape)
+        # A copy even on the processor: a peer may write into its inputs.
+        tensor = tensor.to(self.device) if self.device != "cpu" else tensor.clone()
+        return tensor.mul_(self.factor) if scaled else tensor
+
+    def scale(self, factor):
+        self.kept, self.factor = {}, factor
+
+
