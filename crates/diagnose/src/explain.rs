@@ -3,7 +3,7 @@
 use crate::oom::{self, OutOfMemory};
 use crate::rules::{Context, RULES, Rule, Seen};
 use crate::text::Pasted;
-use facts::{Evidence, Finding, Machine, PyEnv};
+use facts::{Evidence, Finding, Machine, PyEnv, Severity};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One rule that a pasted text shows.
@@ -83,9 +83,11 @@ impl Hit {
         let found = rule.texts.iter().filter_map(|text| Some((text, pasted.find(text.pattern)?)));
         let found: Vec<_> = found.collect();
         let score = found.iter().map(|(_, found)| found.weight).sum();
+        // What any of the patterns names may be asked for: a log has the address in one line and the failure in another.
+        let words = found.iter().flat_map(|(_, found)| found.words.clone()).collect();
         let (text, found) = found.into_iter().max_by_key(|(_, found)| found.weight)?;
         let (start, end, weight) = (found.start, found.end, found.weight);
-        Some(Self { rule, pattern: text.pattern, start, end, weight, score, words: found.words })
+        Some(Self { rule, pattern: text.pattern, start, end, weight, score, words })
     }
 }
 
@@ -94,7 +96,9 @@ fn judge(hit: Hit, context: &Context, text: &str) -> Match {
     let findings = rule.check.map_or_else(Vec::new, |check| check(context));
     let able = rule.check.is_some() && rule.needs.iter().all(|need| need.met(context));
     let seen = Seen { context: *context, text, words: hit.words };
-    let look = if findings.is_empty() { rule.look.and_then(|look| look(&seen)) } else { None };
+    // Information is no fault: whether someone's words come from it, only a look tells.
+    let fault = findings.iter().any(|finding| finding.severity != Severity::Info);
+    let look = if fault { None } else { rule.look.and_then(|look| look(&seen)) };
     let confirmed_here = match (&look, findings.is_empty(), able) {
         (Some(look), ..) => Some(look.agrees),
         (None, false, _) => Some(true),

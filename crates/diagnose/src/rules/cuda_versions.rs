@@ -1,4 +1,4 @@
-use super::{Context, Need, Rule, Text};
+use super::{Context, Look, Need, Rule, Seen, Text};
 use crate::host;
 use crate::torch_build::installed;
 use crate::torch_choice::reach;
@@ -38,6 +38,7 @@ PyTorch (11.8). Please make sure to use the same CUDA versions.",
     },
     needs: &[Need::Torch, Need::Driver],
     check: Some(check),
+    look: Some(look),
     #[cfg(test)]
     cases: tests::cases,
     ..Rule::BLANK
@@ -119,6 +120,15 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
         .cause(format!("{runs}{builds}"));
     let fix = if refused.is_some() { host::use_toolkit(machine, cuda) } else { Vec::new() };
     Some(draft.fix(fix).done())
+}
+
+/// Whether the toolkit a build takes is of another major version than torch; nothing to be said without one.
+fn look(seen: &Seen) -> Option<Look> {
+    let cuda = installed(seen.env()?)?.cuda?;
+    let (toolkit, version) = default_toolkit(seen.machine())?;
+    let version = version?;
+    let words = format!("a build takes nvcc {}, torch has CUDA {}", dotted(version), dotted(cuda));
+    Some(Look::new(version.0 != cuda.0, words, toolkit.root.clone()))
 }
 
 /// The toolkit torch's extension builder takes: CUDA_HOME's or CUDA_PATH's, else that of the nvcc on PATH, else
