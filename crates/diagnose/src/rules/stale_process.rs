@@ -1,4 +1,5 @@
 use super::{Context, Need, Rule, Text};
+use crate::host;
 use facts::{Confidence, Finding, GpuProcess, Severity};
 pub(super) const RULE: Rule = Rule {
     id: "stale-process",
@@ -54,14 +55,28 @@ const WORKERS: [&str; 9] = [
 ];
 
 /// Processes that take over what their own child left: finding one as the parent says that the real parent is gone.
-const REAPERS: [&str; 9] =
-    ["systemd", "init", "tini", "dumb-init", "bash", "sh", "zsh", "fish", "sshd"];
+const REAPERS: [&str; 13] = [
+    "systemd",
+    "init",
+    "tini",
+    "dumb-init",
+    "docker-init",
+    "catatonit",
+    "podman-init",
+    "pause",
+    "bash",
+    "sh",
+    "zsh",
+    "fish",
+    "sshd",
+];
 
 fn check(context: &Context) -> Vec<Finding> {
-    context.machine.gpu_processes.iter().filter_map(judge).collect()
+    let inside = host::container(context.machine).is_some();
+    context.machine.gpu_processes.iter().filter_map(|process| judge(process, inside)).collect()
 }
 
-fn judge(process: &GpuProcess) -> Option<Finding> {
+fn judge(process: &GpuProcess, inside: bool) -> Option<Finding> {
     let state = process.state.as_ref().map(|fact| fact.value.as_str());
     let waits = process
         .waits_in
@@ -72,7 +87,8 @@ fn judge(process: &GpuProcess) -> Option<Finding> {
     let words = command.map_or("", |fact| fact.value.as_str());
     let (parent, parent_name) = process.parent.as_ref().map(|fact| fact.value.clone())?;
     let worker = WORKERS.iter().any(|name| words.contains(name));
-    let adopted = parent == 1 || REAPERS.contains(&parent_name.as_str());
+    // In a container process 1 is most often the server itself, whose workers are in good hands.
+    let adopted = (parent == 1 && !inside) || REAPERS.contains(&parent_name.as_str());
     // What a service manager or a container started has process 1 for a parent by right.
     let placed = process.unit.is_some() || process.container.is_some();
     let (what, confidence, cause) = if state == Some("Z") {
@@ -99,7 +115,7 @@ fn judge(process: &GpuProcess) -> Option<Finding> {
                 "It is a worker, and its parent is process {parent} ({parent_name}): the program that started it is gone."
             ),
         )
-    } else if parent == 1 && !placed {
+    } else if parent == 1 && !placed && !inside {
         (
             format!("process {} ({}) runs without the program that started it", process.pid, short(words)),
             Confidence::Possible,
@@ -201,6 +217,17 @@ mod tests {
                 .finds(Info, Possible, &["runs without the program that started it", "nohup"]),
             Case::new("an engine beside its server", with(engine(395_000, "vllm")), vec![]),
             Case::new("a service", with(service), vec![]),
+            Case::new(
+                "an engine whose server is process 1 of their container",
+                machines::in_container(with(engine(1, "vllm"))),
+                vec![],
+            ),
+            Case::new(
+                "an engine whose server is gone in a container with an init",
+                machines::in_container(with(engine(1, "tini"))),
+                vec![],
+            )
+            .finds(Warning, Likely, &["parent is process 1 (tini)"]),
             Case::new(
                 "an ordinary run",
                 with(process(99, "python train.py", 910, "bash", 6_451)),
