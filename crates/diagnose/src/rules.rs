@@ -134,6 +134,13 @@ pub struct Context<'a> {
     pub envs: &'a [PyEnv],
 }
 
+impl<'a> Context<'a> {
+    /// The machine's NVIDIA driver.
+    pub(crate) fn driver(&self) -> Option<&'a facts::Driver> {
+        self.machine.driver.as_ref()
+    }
+}
+
 /// One thing that can be wrong, and what `firstlight explain` says about it.
 #[derive(Debug)]
 pub struct Rule {

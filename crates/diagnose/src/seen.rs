@@ -1,6 +1,7 @@
 //! What a remedy is written from when someone pasted an error: the machine, its environments and words of the error.
 
 use crate::gpu;
+use crate::host;
 use crate::remedy::Installer;
 use crate::rules::Context;
 use facts::{Machine, PyEnv};
@@ -20,6 +21,10 @@ pub enum Need {
     Gpu,
     /// An NVIDIA driver.
     Driver,
+    /// The libcuda that programs get.
+    CudaLibrary,
+    /// NVSwitches, and the processes of the system that has them.
+    NvSwitches,
 }
 
 impl Need {
@@ -34,6 +39,13 @@ impl Need {
             Self::Package(name) => context.envs.iter().any(|env| env.dist(name).is_some()),
             Self::Gpu => !gpu::capabilities(context.machine).is_empty(),
             Self::Driver => context.machine.driver.is_some(),
+            Self::CudaLibrary => {
+                context.driver().is_some_and(|driver| driver.cuda_library.is_some())
+            }
+            Self::NvSwitches => {
+                let seen = context.driver().is_some_and(|driver| driver.nvswitches.is_some());
+                seen && host::container(context.machine).is_none()
+            }
         }
     }
 }

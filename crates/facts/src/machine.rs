@@ -251,6 +251,15 @@ pub struct Driver {
     /// The question the driver never answered: `nvmlInit_v2 did not return within 2.0 s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_answer: Option<Fact<String>>,
+    /// The libcuda that a program gets, behind all links; the source says by which folder of the loader's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cuda_library: Option<Fact<String>>,
+    /// How many NVSwitches the driver has, when it has any: CUDA then waits for the fabric manager.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nvswitches: Option<Fact<u32>>,
+    /// Process id of the fabric manager, where one is seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fabric_manager: Option<Fact<u32>>,
 }
 
 impl Driver {

@@ -7,6 +7,7 @@ pub(crate) mod apple_gpu;
 pub(crate) mod cpu;
 pub(crate) mod driver;
 pub(crate) mod driver_library;
+pub(crate) mod fabric;
 pub(crate) mod gpu_nodes;
 pub(crate) mod libc;
 pub(crate) mod libraries;
@@ -37,7 +38,8 @@ pub const PROBES: &[Probe] = &[
     Probe { name: "cpu", reads: "/proc/cpuinfo, /sys/devices/system/cpu, affinity and cpu control group; sysctl on macOS", run: cpu::run },
     Probe { name: "memory", reads: "/proc/meminfo and the memory control group; sysctl on macOS", run: memory::run },
     Probe { name: "driver", reads: "/sys/module/nvidia/version, /proc/driver/nvidia/version", run: driver::run },
-    Probe { name: "driver_library", reads: "the version in libnvidia-ml's file name, or libcuda's", run: driver_library::run },
+    Probe { name: "driver_library", reads: "the version in libnvidia-ml's file name, or libcuda's, and which libcuda the loader finds first", run: driver_library::run },
+    Probe { name: "fabric", reads: "/proc/driver/nvidia-nvswitch/devices and, where there are any, /proc/PID/comm", run: fabric::run },
     Probe { name: "nvml", reads: "NVML, loaded at run time", run: nvml::run },
     Probe { name: "nvidia_smi", reads: "nvidia-smi, only where there is no NVML", run: nvidia_smi::run },
     Probe { name: "gpu_nodes", reads: "/proc/driver/nvidia/gpus, where nothing above listed a GPU", run: gpu_nodes::run },

@@ -1,5 +1,7 @@
-use super::{Rule, Text};
-use crate::host;
+use super::{Context, Need, Rule, Text};
+use crate::{gpu, host};
+use facts::{Confidence, Driver, Finding, Machine, Severity};
+
 pub(super) const RULE: Rule = Rule {
     id: "fabric-manager",
     title: "the GPUs wait for the fabric manager",
@@ -11,7 +13,8 @@ to the last number, so a driver upgrade without it stops every GPU. nvidia-smi w
 It shows as torch.cuda.is_available() being False, with
   Error 802: system not yet initialized
 
-Confirm it with `nvidia-smi -q`, where Fabric says State: In Progress, and `systemctl status nvidia-fabricmanager`.
+Seen by the driver listing NVSwitches while no process is the fabric manager; in a container, whose processes are its
+own, by its words alone. `nvidia-smi -q` has Fabric State: In Progress then.
 
 Install the fabric manager of the driver's version and start it; in a container or a virtual machine, on the host.",
     links: &[
@@ -32,16 +35,97 @@ Install the fabric manager of the driver's version and start it; in a container 
             sample: "cudaGetDeviceProperties returned 802 (cudaErrorSystemNotReady)",
         },
     ],
-    remedy: |seen| {
-        let mut lines: Vec<String> = host::where_the_driver_is(seen.machine()).into_iter().collect();
-        let driver = seen.machine().driver.as_ref().and_then(|driver| driver.version());
-        let package = driver.and_then(|version| {
-            let branch = version.value.split('.').next()?;
-            Some(format!("sudo apt-get install --yes nvidia-fabricmanager-{branch}={}-1", version.value))
-        });
-        lines.extend(package);
-        lines.push("sudo systemctl enable --now nvidia-fabricmanager".into());
-        lines
-    },
+    remedy: |seen| start(seen.machine()),
+    needs: &[Need::NvSwitches],
+    check: Some(check),
+    #[cfg(test)]
+    cases: tests::cases,
     ..Rule::BLANK
 };
+
+/// Installs the service in the driver's own version and starts it.
+fn start(machine: &Machine) -> Vec<String> {
+    let mut lines: Vec<String> = host::where_the_driver_is(machine).into_iter().collect();
+    let driver = machine.driver.as_ref().and_then(Driver::version);
+    let package = driver.and_then(|version| {
+        let branch = version.value.split('.').next()?;
+        Some(format!(
+            "sudo apt-get install --yes nvidia-fabricmanager-{branch}={}-1",
+            version.value
+        ))
+    });
+    lines.extend(package);
+    lines.push("sudo systemctl enable --now nvidia-fabricmanager".into());
+    lines
+}
+
+fn check(context: &Context) -> Vec<Finding> {
+    judge(context.machine).into_iter().collect()
+}
+
+fn judge(machine: &Machine) -> Option<Finding> {
+    let driver = machine.driver.as_ref()?;
+    let switches = driver.nvswitches.as_ref()?;
+    // A container sees its own processes alone: the host's service is none of them.
+    if driver.fabric_manager.is_some() || host::container(machine).is_some() {
+        return None;
+    }
+    let gpu = gpu::nvidia(machine).next()?;
+    let title =
+        format!("{} NVSwitches are here, and the fabric manager does not run", switches.value);
+    let finding = RULE
+        .finding(Severity::Error, Confidence::Likely, title)
+        .evidence(format!("{} NVSwitches", switches.value), switches.source.clone())
+        .evidence("no process is named nv-fabricmanager", "/proc/PID/comm")
+        .evidence(gpu::describe(gpu), gpu.name.source.clone())
+        .cause("CUDA starts on these GPUs only after the fabric manager has set up the switches between them.")
+        .fix(start(machine))
+        .done();
+    Some(finding)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_support::{Case, machines};
+    use facts::{Confidence, Fact, Machine, Severity};
+
+    fn with_switches(mut machine: Machine, manager: Option<u32>) -> Machine {
+        let driver = machine.driver.as_mut().expect("a driver");
+        driver.nvswitches = Some(Fact::new(4, "/proc/driver/nvidia-nvswitch/devices"));
+        driver.fabric_manager = manager.map(|pid| Fact::new(pid, format!("/proc/{pid}/comm")));
+        machine
+    }
+
+    pub(super) fn cases() -> Vec<Case> {
+        let words = ["4 NVSwitches are here", "sudo systemctl enable --now nvidia-fabricmanager"];
+        vec![
+            Case::new(
+                "switches that nobody sets up",
+                with_switches(machines::h200(), None),
+                Vec::new(),
+            )
+            .finds(Severity::Error, Confidence::Likely, &words),
+            Case::new(
+                "switches that are set up",
+                with_switches(machines::h200(), Some(2841)),
+                Vec::new(),
+            ),
+            Case::new("no switches", machines::h200(), Vec::new()),
+            Case::new(
+                "a container, which does not see the host's processes",
+                machines::in_container(with_switches(machines::h200(), None)),
+                Vec::new(),
+            ),
+        ]
+    }
+
+    #[test]
+    fn where_no_switch_is_seen_nothing_can_be_told() {
+        let text = "Error 802: system not yet initialized";
+        let confirmed = |machine: &Machine| crate::explain(text, machine, &[])[0].confirmed_here;
+        assert_eq!(confirmed(&with_switches(machines::h200(), None)), Some(true));
+        assert_eq!(confirmed(&with_switches(machines::h200(), Some(2841))), Some(false));
+        assert_eq!(confirmed(&machines::h200()), None);
+        assert_eq!(confirmed(&machines::in_container(with_switches(machines::h200(), None))), None);
+    }
+}

@@ -1,5 +1,9 @@
-use super::{Look, Rule, Seen, Text};
+use super::{Context, Look, Need, Rule, Seen, Text};
+use crate::version::Version;
 use crate::{gpu, host};
+use facts::{Confidence, Finding, Machine, Severity};
+use std::cmp::Ordering;
+
 pub(super) const RULE: Rule = Rule {
     id: "forward-compatibility",
     title: "a compatibility libcuda that this GPU does not take",
@@ -12,6 +16,8 @@ It shows as torch.cuda.is_available() being False, with
   Error 804: forward compatibility was attempted on non supported HW
 and, where the package does not fit the driver, with
   Error 803: system has unsupported display driver / cuda driver combination
+
+Seen by the libcuda that the loader finds first lying in a compat folder and being of another version than the module.
 
 Take the compat folder off the library path, or bring the driver to the CUDA release the program wants.",
     links: &[
@@ -27,36 +33,136 @@ Take the compat folder off the library path, or bring the driver to the CUDA rel
             sample: "UserWarning: CUDA initialization: Unexpected error from cudaGetDeviceCount(). Error 803: system has unsupported display driver / cuda driver combination (Triggered internally at ../c10/cuda/CUDAFunctions.cpp:108.)",
         },
     ],
-    remedy: |seen| {
-        let mut lines = vec![
-            "ldconfig -p | grep libcuda.so".to_owned(),
-            "# take its compat folder off LD_LIBRARY_PATH and out of /etc/ld.so.conf.d:".to_owned(),
-            "unset LD_LIBRARY_PATH".to_owned(),
-            "sudo rm -f /etc/ld.so.conf.d/*compat*.conf && sudo ldconfig".to_owned(),
-            "# or, with a driver as new as the program's CUDA, none of it is needed:".to_owned(),
-        ];
-        lines.extend(host::update_driver(seen.machine(), 580));
-        lines
-    },
+    remedy: |seen| take_away(seen.machine()),
+    needs: &[Need::CudaLibrary],
+    check: Some(check),
     look: Some(look),
+    #[cfg(test)]
+    cases: tests::cases,
     ..Rule::BLANK
 };
 
-/// GeForce cards take no forward compatibility whatever its version; about others the GPU's name tells nothing.
+fn take_away(machine: &Machine) -> Vec<String> {
+    let mut lines = vec![
+        "ldconfig -p | grep libcuda.so".to_owned(),
+        "# take its compat folder off LD_LIBRARY_PATH and out of /etc/ld.so.conf.d:".to_owned(),
+        "unset LD_LIBRARY_PATH".to_owned(),
+        "sudo rm -f /etc/ld.so.conf.d/*compat*.conf && sudo ldconfig".to_owned(),
+        "# or, with a driver as new as the program's CUDA, none of it is needed:".to_owned(),
+    ];
+    lines.extend(host::update_driver(machine, 580));
+    lines
+}
+
+fn check(context: &Context) -> Vec<Finding> {
+    judge(context.machine).into_iter().collect()
+}
+
+/// A libcuda from a compatibility package in front of the driver's own, of another version than the loaded module.
+fn judge(machine: &Machine) -> Option<Finding> {
+    let driver = machine.driver.as_ref()?;
+    let library = driver.cuda_library.as_ref()?;
+    let module = driver.kernel_module.as_ref()?;
+    let gpu = gpu::nvidia(machine).next()?;
+    let (folder, name) = library.value.rsplit_once('/')?;
+    if !folder.split('/').any(|part| part.starts_with("compat") || part.starts_with("cuda-compat"))
+    {
+        return None;
+    }
+    let release = Version::parse(name.strip_prefix("libcuda.so.")?)?;
+    let own = Version::parse(&module.value)?;
+    let (severity, confidence, cause) = match release.release.cmp(&own.release) {
+        Ordering::Equal => return None,
+        Ordering::Less => (
+            Severity::Error,
+            Confidence::Likely,
+            "A libcuda older than the loaded module does not start on it (error 803): it stayed in front when the driver \
+             was upgraded.",
+        ),
+        Ordering::Greater if gpu::all_geforce(machine) => (
+            Severity::Error,
+            Confidence::Certain,
+            "A libcuda newer than the loaded module starts on data-centre GPUs only (error 804 on others).",
+        ),
+        // On a data-centre GPU that is what the package is for.
+        Ordering::Greater => return None,
+    };
+    let title = format!(
+        "programs get NVIDIA's compatibility libcuda {} in front of driver {}'s own",
+        name.trim_start_matches("libcuda.so."),
+        module.value
+    );
+    let finding = RULE
+        .finding(severity, confidence, title)
+        .evidence(format!("found first, by {}", library.source), library.value.clone())
+        .fact("kernel module", Some(module))
+        .evidence(gpu::describe(gpu), gpu.name.source.clone())
+        .cause(cause)
+        .fix(take_away(machine))
+        .done();
+    Some(finding)
+}
+
+/// GeForce cards take no forward compatibility whatever its version; about others the GPU's name tells nothing. Where
+/// the libcuda that programs get is known, that one tells.
 fn look(seen: &Seen) -> Option<Look> {
     let gpu = gpu::nvidia(seen.machine()).next()?;
-    gpu::all_geforce(seen.machine())
+    let known = seen.context.driver().is_some_and(|driver| driver.cuda_library.is_some());
+    (!known && gpu::all_geforce(seen.machine()))
         .then(|| Look::new(true, gpu::describe(gpu), gpu.name.source.clone()))
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::test_support::machines;
+    use crate::test_support::{Case, machines};
+    use facts::{Confidence, Fact, Machine, Severity};
+
+    fn with_library(mut machine: Machine, path: &str) -> Machine {
+        let driver = machine.driver.as_mut().expect("a driver");
+        driver.cuda_library =
+            Some(Fact::new(path.into(), "LD_LIBRARY_PATH /usr/local/cuda/compat"));
+        machine
+    }
+
+    pub(super) fn cases() -> Vec<Case> {
+        let own = "/usr/lib/x86_64-linux-gnu/libcuda.so.550.163.01";
+        let newer = "/usr/local/cuda-12.8/compat/libcuda.so.570.86.15";
+        let older = "/usr/local/cuda-12.0/compat/libcuda.so.525.60.13";
+        let case = |what, machine, path| Case::new(what, with_library(machine, path), Vec::new());
+        vec![
+            case("a newer libcuda in front, on GeForce", machines::rtx4090(), newer).finds(
+                Severity::Error,
+                Confidence::Certain,
+                &[
+                    "compatibility libcuda 570.86.15",
+                    "kernel module 550.163.01",
+                    "error 804",
+                    "unset LD_LIBRARY_PATH",
+                ],
+            ),
+            case("an older libcuda in front, left from before an upgrade", machines::h200(), older)
+                .finds(
+                    Severity::Error,
+                    Confidence::Likely,
+                    &["compatibility libcuda 525.60.13", "error 803"],
+                ),
+            case("the driver's own", machines::rtx4090(), own),
+            case(
+                "a newer libcuda on a data-centre GPU",
+                machines::a10(),
+                "/usr/local/cuda-13.0/compat/libcuda.so.580.65.06",
+            ),
+            Case::new("a libcuda that is not known", machines::rtx4090(), Vec::new()),
+        ]
+    }
 
     #[test]
     fn a_geforce_confirms_and_others_cannot_tell() {
         let text = "Error 804: forward compatibility was attempted on non supported HW";
         assert_eq!(crate::explain(text, &machines::rtx4090(), &[])[0].confirmed_here, Some(true));
         assert_eq!(crate::explain(text, &machines::h200(), &[])[0].confirmed_here, None);
+        let own =
+            with_library(machines::rtx4090(), "/usr/lib/x86_64-linux-gnu/libcuda.so.550.163.01");
+        assert_eq!(crate::explain(text, &own, &[])[0].confirmed_here, Some(false));
     }
 }

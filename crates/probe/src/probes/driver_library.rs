@@ -1,4 +1,5 @@
-//! The driver's user-space library on disk, which a half-done upgrade leaves at another version than the loaded module.
+//! The driver's user-space libraries on disk: their version, which a half-done upgrade leaves at another one than the
+//! loaded module's, and the libcuda that programs get, in front of which NVIDIA's compatibility package puts its own.
 
 use super::driver_of;
 use crate::Source;
@@ -12,6 +13,13 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
     });
     if let Some((version, file)) = found {
         driver_of(machine).user_library = Some(Fact::new(version, file.display().to_string()));
+    }
+    let libraries = source.loader().find(source, "libcuda");
+    let first = libraries.into_iter().find(|found| found.path.ends_with("libcuda.so.1"));
+    if let Some((found, real)) =
+        first.and_then(|found| Some((found.source, source.canonical(found.path)?)))
+    {
+        driver_of(machine).cuda_library = Some(Fact::new(real.display().to_string(), found));
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::{altered, replace, report};
 use facts::{BackendKind, Fact, Gpu, Machine, MachineKind};
+use std::path::Path;
 
 /// Without NVML, nvidia-smi tells the same facts under its own name.
 #[test]
@@ -129,4 +130,59 @@ fn the_tightest_limit_counts() {
         root,
         (1, "/sys/fs/cgroup/cpu,cpuacct/pod/cpu.cfs_quota_us"),
     );
+}
+
+/// CUDA's compatibility package in front of the driver's libcuda, by the loader's order.
+#[test]
+fn the_libcuda_that_programs_get_is_the_loaders_first() {
+    let compat = |folder: &Path| {
+        let place = folder.join("root/usr/local/cuda-13.0/compat");
+        std::fs::create_dir_all(&place).unwrap();
+        std::fs::write(place.join("libcuda.so.590.44.01"), "").unwrap();
+        std::os::unix::fs::symlink("libcuda.so.590.44.01", place.join("libcuda.so.1")).unwrap();
+    };
+    let check = |change: &dyn Fn(&Path), path: &str, source: &str| {
+        let driver = altered("h200", |folder| change(folder)).machine.driver.unwrap();
+        assert_eq!(driver.cuda_library, Some(Fact::new(path.to_string(), source)));
+        assert_eq!(driver.user_library.unwrap().value, "580.159.04");
+    };
+    let own = "/usr/local/nvidia/lib64/libcuda.so.580.159.04";
+    check(&compat, own, "LD_LIBRARY_PATH /usr/local/nvidia/lib64");
+    let in_front = |folder: &Path| {
+        compat(folder);
+        replace(folder, "env", "LD_LIBRARY_PATH=", "LD_LIBRARY_PATH=/usr/local/cuda-13.0/compat:");
+    };
+    let first = "/usr/local/cuda-13.0/compat/libcuda.so.590.44.01";
+    check(&in_front, first, "LD_LIBRARY_PATH /usr/local/cuda-13.0/compat");
+}
+
+#[test]
+fn switches_and_the_service_that_sets_them_up() {
+    let machine =
+        |change: &dyn Fn(&Path)| altered("a10", |folder| change(folder)).machine.driver.unwrap();
+    let switches = |folder: &Path| {
+        for name in ["0000:05:00.0", "0000:06:00.0"] {
+            std::fs::create_dir_all(
+                folder.join("root/proc/driver/nvidia-nvswitch/devices").join(name),
+            )
+            .unwrap();
+        }
+    };
+    let driver = machine(&switches);
+    assert_eq!(driver.nvswitches, Some(Fact::new(2, "/proc/driver/nvidia-nvswitch/devices")));
+    assert_eq!(driver.fabric_manager, None);
+    let driver = machine(&|folder: &Path| {
+        switches(folder);
+        for (pid, name) in [("1", "systemd"), ("2841", "nv-fabricmanage")] {
+            std::fs::create_dir_all(folder.join("root/proc").join(pid)).unwrap();
+            std::fs::write(folder.join("root/proc").join(pid).join("comm"), format!("{name}\n"))
+                .unwrap();
+        }
+    });
+    assert_eq!(driver.fabric_manager, Some(Fact::new(2841, "/proc/2841/comm")));
+    // The driver makes the folder on machines without switches too.
+    let empty = machine(&|folder: &Path| {
+        std::fs::create_dir_all(folder.join("root/proc/driver/nvidia-nvswitch/devices")).unwrap();
+    });
+    assert_eq!(empty.nvswitches, None);
 }
