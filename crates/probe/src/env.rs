@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 mod ask;
 mod discover;
+mod editable;
 pub(crate) mod egg_info;
 mod layout;
 mod manager;

@@ -2,7 +2,7 @@
 
 use super::metadata::{self, Metadata};
 use super::record::{Record, is_native};
-use super::{egg_info, wheel};
+use super::{editable, egg_info, wheel};
 use crate::Source;
 use facts::{Dist, NativeFile};
 use rayon::prelude::*;
@@ -60,7 +60,9 @@ pub(super) fn read(source: &Source, folder: &Path) -> Site {
         })
         .collect();
     site.native_files.par_extend(
-        strays.par_iter().flat_map_iter(|name| walk(source, folder.join(name.as_str()))),
+        strays
+            .par_iter()
+            .flat_map_iter(|name| walk(source, folder.join(name.as_str()), &is_package)),
     );
     site
 }
@@ -112,6 +114,10 @@ fn dist_info(source: &Source, site: &Path, path: &Path) -> Entry {
         let paths = record.native.into_iter().map(|(relative, _)| site.join(relative));
         entry.add_native(source, &dist, &path.join("RECORD"), paths);
     }
+    let folder = source.text(path.join("direct_url.json")).and_then(|text| editable::parse(&text));
+    if let Some(folder) = folder {
+        entry.add_source(source, &dist, path, &folder);
+    }
     entry.dist = Some(dist);
     entry
 }
@@ -142,10 +148,10 @@ fn egg(source: &Source, site: &Path, path: &Path) -> Entry {
                 // Without a list of files, the packages it names are its own.
                 let tops: Vec<PathBuf> = entry.top_level.iter().map(|top| site.join(top)).collect();
                 for top in tops {
-                    entry.native_files.extend(walk(source, top).map(|mut file| {
-                        file.dist = Some(dist.name.clone());
-                        file
-                    }));
+                    let files = walk(source, top, &is_package);
+                    entry.native_files.extend(
+                        files.map(|file| NativeFile { dist: Some(dist.name.clone()), ..file }),
+                    );
                 }
             }
         }
@@ -199,6 +205,22 @@ fn named(source: &Source, path: &Path, file: &Path, problems: &mut Vec<String>) 
 }
 
 impl Entry {
+    /// Adds the compiled files of an editable install, which lie where its source does.
+    fn add_source(&mut self, source: &Source, dist: &Dist, info: &Path, folder: &Path) {
+        let Some(real) = source.canonical(folder) else {
+            let problem = format!(
+                "{}/direct_url.json leads to no folder ({})",
+                info.display(),
+                folder.display()
+            );
+            self.problems.push(problem);
+            return;
+        };
+        let files = walk(source, real, &|folder| editable::is_source(source, folder));
+        self.native_files
+            .extend(files.map(|file| NativeFile { dist: Some(dist.name.clone()), ..file }));
+    }
+
     /// Adds the compiled files that are there, with the size the file system tells, and names those that are not.
     fn add_native(
         &mut self,
@@ -232,15 +254,25 @@ impl Entry {
     }
 }
 
-/// Compiled files in or at a path, of no known distribution. Links to folders are not followed.
-fn walk(source: &Source, path: PathBuf) -> std::vec::IntoIter<NativeFile> {
+/// Whether a folder of site-packages can have compiled files that are imported.
+fn is_package(folder: &Path) -> bool {
+    folder.file_name().is_none_or(|name| name != "__pycache__")
+}
+
+/// Compiled files in or at a path, of no known distribution, in folders that are wanted. Links to folders are not
+/// followed.
+fn walk(
+    source: &Source,
+    path: PathBuf,
+    wanted: &dyn Fn(&Path) -> bool,
+) -> std::vec::IntoIter<NativeFile> {
     let mut found = Vec::new();
     let mut pending = vec![path];
     while let Some(path) = pending.pop() {
         if source.is_dir(&path) && !source.is_link(&path) {
             for (name, is_dir) in source.entries(&path) {
-                if is_dir && name != "__pycache__" {
-                    pending.push(path.join(name));
+                if is_dir {
+                    pending.extend(Some(path.join(name)).filter(|folder| wanted(folder)));
                 } else if is_native(&name) {
                     found.push(path.join(name));
                 }

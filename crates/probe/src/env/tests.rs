@@ -388,3 +388,36 @@ fn an_interpreter_is_asked_only_where_no_file_tells() {
         )]
     );
 }
+
+/// pip and uv leave the files of an editable install where its source is, and say so in direct_url.json.
+#[test]
+fn compiled_files_of_an_editable_install() {
+    let laid = Laid::new();
+    let info = "mamba_ssm-2.2.6.dist-info";
+    laid.site(&format!("{info}/METADATA"), "Name: mamba-ssm\nVersion: 2.2.6\n");
+    laid.site(&format!("{info}/RECORD"), "__editable__.mamba_ssm-2.2.6.pth,,\n");
+    let url = |folder: &Path| {
+        let folder = folder.display().to_string().replace(' ', "%20");
+        format!("{{\"url\": \"file://{folder}\", \"dir_info\": {{\"editable\": true}}}}")
+    };
+    laid.site(&format!("{info}/direct_url.json"), url(&laid.path("my src")));
+    laid.write("real/selective_scan_cuda.so", "code");
+    laid.write("real/mamba_ssm/ops/_C.so", "code");
+    // What a build left behind and what another environment has is imported by nobody here.
+    laid.write("real/build/lib/selective_scan_cuda.so", "code");
+    laid.write("real/.venv/lib/python3.12/site-packages/torch/_C.so", "code");
+    laid.write("real/env/pyvenv.cfg", "home = /usr/bin\n");
+    laid.write("real/env/lib/_C.so", "code");
+    laid.link("my src", "real");
+    let env = laid.check(&[]);
+    let native: Vec<(String, Option<&str>)> = env
+        .native_files
+        .iter()
+        .map(|file| (laid.shorten(&file.path), file.dist.as_deref()))
+        .collect();
+    let own = |path: &str| (format!("./real/{path}"), Some("mamba-ssm"));
+    assert_eq!(native, [own("mamba_ssm/ops/_C.so"), own("selective_scan_cuda.so")]);
+
+    laid.site(&format!("{info}/direct_url.json"), url(Path::new("/no/such/source")));
+    laid.check(&[&format!("{SITE}/{info}/direct_url.json leads to no folder (/no/such/source)")]);
+}
