@@ -1,169 +1,149 @@
-//! One environment with a torch, made of compiled libraries, and a program in the place of Python.
+//! One machine with one Python environment: a recorded machine's files, changed and added to, which `probe` reads and
+//! `diagnose` judges as `firstlight doctor` has it done, and whose libraries the dynamic loader can open.
 #![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
 
-use crate::support;
-use std::path::PathBuf;
+mod environment;
+mod machine;
+
+use crate::library::Library;
+use facts::{Finding, Severity};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// torch's extension: opening it is what `import torch` does.
-pub(crate) const TORCH: &str = "torch/_C.cpython-312-x86_64-linux-gnu.so";
-
-/// Opens its arguments in order, as imports do, and prints what the loader says.
-const PYTHON: &str = r#"
-#include <dlfcn.h>
-#include <stdio.h>
-int main(int count, char **names) {
-    for (int i = 1; i < count; i++) {
-        void *library = dlopen(names[i], RTLD_NOW);
-        printf("%s\n", library ? "opened" : dlerror());
-    }
-    return 0;
-}
-"#;
+/// Where the environment lies on its machine.
+const VENV: &str = "home/user/venv";
 
 pub(crate) struct World {
     folder: TempDir,
-    ld_library_path: Option<PathBuf>,
+    processor: &'static str,
+    /// The environment's folder and its Python, as `3.12`.
+    venv: String,
+    python: String,
+    installer: &'static str,
+    vars: Vec<(String, String)>,
+    working_folder: PathBuf,
+    /// Whether `--venv` names the environment; it is looked for otherwise.
+    named: bool,
+    libraries: Vec<(String, Library)>,
+    model: Option<PathBuf>,
+}
+
+/// What doctor says of a world.
+pub(crate) struct Report {
+    pub(crate) machine: facts::Machine,
+    pub(crate) envs: Vec<facts::PyEnv>,
+    pub(crate) findings: Vec<Finding>,
+}
+
+impl Report {
+    /// The rules with findings of this severity, each once.
+    pub(crate) fn rules(&self, severity: Severity) -> Vec<&str> {
+        let found = self.findings.iter().filter(|finding| finding.severity == severity);
+        let mut rules: Vec<&str> = found.map(|finding| finding.rule.as_str()).collect();
+        rules.dedup();
+        rules
+    }
 }
 
 impl World {
-    /// An environment with a torch of this version, whose libc10.so exports one function.
-    pub(crate) fn with_torch(version: &str, exported: &str) -> Self {
-        let world = Self { folder: tempfile::tempdir().unwrap(), ld_library_path: None };
-        world.write("venv/pyvenv.cfg", "home = /nowhere/bin\nversion = 3.12.3\n");
-        world.compile("venv/bin/python", PYTHON, &["-ldl"]);
-        let (public, cuda) = version.split_once("+cu").unwrap();
-        let (major, minor) = cuda.split_at(cuda.len() - 1);
-        world.dist("torch", public, &["torch/lib/libc10.so", TORCH]);
-        let text = format!("__version__ = '{version}'\ncuda: Optional[str] = '{major}.{minor}'\n");
-        world.write("venv/lib/python3.12/site-packages/torch/version.py", &text);
-        let source = format!("void f(void) __asm__(\"{exported}\"); void f(void) {{}}");
-        world.library("torch/lib/libc10.so", &source, &["-Wl,-soname,libc10.so"]);
-        let needs = ["-Wl,--no-as-needed", "site:torch/lib/libc10.so", "-Wl,-rpath,$ORIGIN/lib"];
-        world.library(TORCH, "int unused;", &needs);
-        world
-    }
-
-    pub(crate) fn with_ld_library_path(mut self, folder: &str) -> Self {
-        self.ld_library_path = Some(self.folder.path().join(folder));
-        self
-    }
-
-    pub(crate) fn site(&self, relative: &str) -> PathBuf {
-        self.folder.path().join("venv/lib/python3.12/site-packages").join(relative)
-    }
-
-    fn write(&self, relative: &str, text: &str) -> PathBuf {
-        let path = self.folder.path().join(relative);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(&path, text).unwrap();
-        path
-    }
-
-    /// A linker argument with these versions.
-    pub(crate) fn version_script(&self, text: &str) -> String {
-        format!("-Wl,--version-script={}", self.write("versions", text).display())
-    }
-
-    /// A distribution that owns these compiled files.
-    pub(crate) fn dist(&self, name: &str, version: &str, files: &[&str]) {
-        let info = format!("venv/lib/python3.12/site-packages/{name}-{version}.dist-info");
-        let metadata = format!("Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n");
-        self.write(&format!("{info}/METADATA"), &metadata);
-        let machine = std::env::consts::ARCH;
-        self.write(&format!("{info}/WHEEL"), &format!("Tag: cp312-cp312-linux_{machine}\n"));
-        self.write(&format!("{info}/INSTALLER"), "pip\n");
-        let record: String = files.iter().map(|file| format!("{file},,\n")).collect();
-        self.write(&format!("{info}/RECORD"), &record);
-    }
-
-    /// Compiles a library into site-packages; `site:x` among the arguments is another one there.
-    pub(crate) fn library(&self, relative: &str, source: &str, arguments: &[&str]) {
-        self.outside(&format!("venv/lib/python3.12/site-packages/{relative}"), source, arguments);
-    }
-
-    /// Compiles a library anywhere.
-    pub(crate) fn outside(&self, relative: &str, source: &str, arguments: &[&str]) {
-        let shared = ["-shared", "-fPIC", "-nostdlib", "-Wl,--allow-shlib-undefined"];
-        // The compiler knows a `free` of its own, with which these have nothing to do.
-        let all: Vec<&str> =
-            shared.iter().chain(&["-fno-builtin"]).chain(arguments).copied().collect();
-        self.compile(relative, source, &all);
-    }
-
-    fn compile(&self, relative: &str, source: &str, arguments: &[&str]) {
-        let file = self.write(&format!("{relative}.c"), source);
-        let argument = |word: &&str| match word.strip_prefix("site:") {
-            Some(path) => self.site(path).display().to_string(),
-            None => (*word).to_owned(),
+    /// A recorded machine of crates/probe/fixtures with an empty environment of Python 3.12 made by pip.
+    pub(crate) fn on(machine: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../probe/fixtures");
+        copy(&fixtures.join(machine), folder.path());
+        let arm = ["gh200", "gb10", "jetson-orin", "m4-max"].contains(&machine);
+        let world = Self {
+            folder,
+            processor: if arm { "aarch64" } else { "x86_64" },
+            venv: VENV.to_owned(),
+            python: "3.12".to_owned(),
+            installer: "pip",
+            vars: Vec::new(),
+            working_folder: PathBuf::from("/"),
+            named: true,
+            libraries: Vec::new(),
+            model: None,
         };
-        let mut command = Command::new("cc");
-        command.arg("-o").arg(self.folder.path().join(relative)).arg(&file);
-        let done = command.args(arguments.iter().map(argument)).output().unwrap();
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-        std::fs::remove_file(file).unwrap();
+        world.python("3.12")
     }
 
-    /// firstlight on this environment alone.
-    fn json(&self, arguments: &[&str]) -> serde_json::Value {
-        let venv = self.folder.path().join("venv").display().to_string();
-        let arguments = [arguments, &["--venv", &venv, "--json"]].concat();
-        let mut command = support::command(self.folder.path(), &arguments);
-        command.env("PATH", "/nowhere").env_remove("LD_LIBRARY_PATH");
-        command.envs(self.ld_library_path.iter().map(|folder| ("LD_LIBRARY_PATH", folder)));
-        let out = command.output().unwrap();
-        let text = String::from_utf8_lossy(&out.stderr);
-        serde_json::from_slice(&out.stdout).unwrap_or_else(|error| panic!("{error}: {text}"))
+    /// A machine for x86-64 with Ubuntu 22.04 and this GPU.
+    pub(crate) fn with_gpu(name: &str, capability: &str, driver: &str, cuda: &str) -> Self {
+        Self::on("a10").gpu(name, capability).driver(driver, cuda)
     }
 
-    fn findings(&self) -> Vec<(String, String)> {
-        let report = self.json(&["doctor"]);
-        let findings = report["findings"].as_array().unwrap().iter();
-        let word = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
-        findings
-            .filter(|finding| finding["severity"] != "info")
-            .map(|finding| (word(&finding["severity"]), word(&finding["rule"])))
-            .collect()
+    fn disk(&self, path: &str) -> PathBuf {
+        self.folder.path().join("root").join(path)
     }
 
-    /// The rules that find a fault, information left out.
-    pub(crate) fn rules(&self) -> Vec<String> {
-        self.findings().into_iter().map(|(_, rule)| rule).collect()
+    /// A variable's value on the recorded machine, and on the disk that holds it.
+    fn values(&self, root: &str) -> impl Iterator<Item = (&str, String)> {
+        self.vars.iter().map(move |(name, value)| (name.as_str(), value.replace('~', root)))
     }
 
-    /// What the loader says to files opened in this order.
+    /// What `firstlight doctor` does: probe reads the files, diagnose judges the facts.
+    pub(crate) fn doctor(&self) -> Report {
+        let source = probe::Source::recorded(self.folder.path()).unwrap().without_vars();
+        let source = source.with_working_folder(&self.working_folder);
+        let source =
+            self.values("").fold(source, |source, (name, value)| source.with_var(name, &value));
+        let venv = self.named.then(|| Path::new("/").join(&self.venv));
+        let options = probe::EnvOptions { source, venv, cache: None };
+        let probe::Report { machine, envs } = probe::read(&options).unwrap();
+        let mut findings = diagnose::run(&machine, &envs);
+        if let Some(path) = &self.model {
+            let config = std::fs::read_to_string(path).unwrap();
+            let source = "/home/user/model/config.json".to_owned();
+            let options = diagnose::ModelOptions {
+                source,
+                context_tokens: 4096,
+                sequences: 1,
+                weights: None,
+            };
+            let model = diagnose::model(&config, &options, &machine, &envs, &findings);
+            findings.extend(model.unwrap().1);
+        }
+        Report { machine, envs, findings }
+    }
+
+    /// What the loader of this system says to files of site-packages opened in this order, by a Python without its own
+    /// packages.
     pub(crate) fn open(&self, files: &[&str]) -> Vec<String> {
-        let mut command = Command::new(self.folder.path().join("venv/bin/python"));
-        command.args(files.iter().map(|file| self.site(file))).env_clear();
-        command.envs(self.ld_library_path.iter().map(|folder| ("LD_LIBRARY_PATH", folder)));
-        let out = command.output().unwrap().stdout;
-        String::from_utf8(out).unwrap().lines().map(str::to_owned).collect()
+        // The files were written for the recorded machine's processor; those that are opened are for this one.
+        if files.is_empty() {
+            return Vec::new();
+        }
+        for (path, library) in &self.libraries {
+            std::fs::write(self.disk(path), library.bytes(std::env::consts::ARCH)).unwrap();
+        }
+        let program = "import ctypes, sys\nfor name in sys.argv[1:]:\n    try:\n        ctypes.CDLL(name)\n        \
+                       print('opened')\n    except OSError as error:\n        print(error)\n";
+        let mut command = Command::new("python3");
+        command
+            .args(["-I", "-S", "-c", program])
+            .args(files.iter().map(|file| self.disk(&self.site(file))));
+        let root = self.folder.path().join("root").display().to_string();
+        let variable = self.values(&root).filter(|(name, _)| *name == "LD_LIBRARY_PATH");
+        command.env_remove("LD_LIBRARY_PATH").envs(variable);
+        let out = command.output().expect("a python3, which the corpus opens its libraries with");
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).unwrap().lines().map(str::to_owned).collect()
     }
+}
 
-    /// doctor finds this rule as an error, the loader says these words to the last file, and explain leads from the
-    /// loader's words to the rule, confirmed by the files.
-    pub(crate) fn breaks(&self, rule: &str, files: &[&str], words: &str) {
-        let findings = self.findings();
-        assert_eq!(findings, [("error".to_owned(), rule.to_owned())]);
-        let said = self.open(files);
-        let last = said.last().unwrap();
-        assert!(last.contains(words), "the loader said {said:?}");
-        let explained = self.json(&["explain", &format!("ImportError: {last}")]);
-        let first = &explained["matches"][0];
-        assert_eq!(
-            (&first["rule"], &first["confirmed_here"]),
-            (&rule.into(), &true.into()),
-            "{explained}"
-        );
-        assert!(!first["fix"].as_array().unwrap().is_empty());
-    }
-
-    /// doctor finds no error, and the loader opens everything.
-    pub(crate) fn works(&self, files: &[&str]) {
-        let errors: Vec<_> =
-            self.findings().into_iter().filter(|(severity, _)| severity == "error").collect();
-        assert_eq!(errors, []);
-        assert_eq!(self.open(files), vec!["opened"; files.len()]);
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let (path, target) = (entry.path(), to.join(entry.file_name()));
+        let kind = entry.file_type().unwrap();
+        if kind.is_symlink() {
+            std::os::unix::fs::symlink(std::fs::read_link(&path).unwrap(), target).unwrap();
+        } else if kind.is_dir() {
+            copy(&path, &target);
+        } else {
+            std::fs::copy(&path, target).unwrap();
+        }
     }
 }

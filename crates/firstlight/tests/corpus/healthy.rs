@@ -1,0 +1,80 @@
+//! Healthy environments, one file each, and for each a twin that is spoilt by one change: the rule it tempts finds the twin,
+//! so silence about the healthy one is worth something.
+//!
+//! A new one is a file here with a `pub(super) const PAIR`, named after what it shows, the `mod` line and the line in
+//! [`HEALTHY`].
+
+mod apple_silicon;
+mod bitsandbytes_many;
+mod bundled_libraries;
+mod compat_on_data_centre_gpu;
+mod conda_newer_libstdcxx;
+mod conda_torch;
+mod cpu_torch_without_gpu;
+mod driver_mounted_in_container;
+mod editable_install;
+mod empty_on_gpu;
+mod family_cubin_b300;
+mod family_cubin_gb10;
+mod family_cubin_not_onward;
+mod flash_attention_beside_turing;
+mod gh200_arm_wheels;
+mod h200_cuda_wheels;
+mod jetson_nvidia_wheel;
+mod lib64_link;
+mod namespace_package;
+mod nightly_torch;
+mod one_build_per_torch;
+mod origin_chain;
+mod ptx_for_newer_gpu;
+mod rocm_torch;
+mod rtx4090_minor_version;
+mod rtx4090_older_cubin;
+mod same_library_by_path;
+mod stable_abi;
+mod symlinked_library;
+mod system_python;
+mod torchvision_for_later_torch;
+mod triton_second_ptxas;
+mod worker_in_container;
+mod working_folder;
+
+use crate::judge::Pair;
+
+/// Every healthy environment: machines, then drivers and GPU code, then files, then records and shells.
+pub(crate) const HEALTHY: &[Pair] = &[
+    empty_on_gpu::PAIR,
+    cpu_torch_without_gpu::PAIR,
+    rocm_torch::PAIR,
+    apple_silicon::PAIR,
+    h200_cuda_wheels::PAIR,
+    gh200_arm_wheels::PAIR,
+    jetson_nvidia_wheel::PAIR,
+    rtx4090_minor_version::PAIR,
+    rtx4090_older_cubin::PAIR,
+    ptx_for_newer_gpu::PAIR,
+    family_cubin_b300::PAIR,
+    family_cubin_gb10::PAIR,
+    family_cubin_not_onward::PAIR,
+    triton_second_ptxas::PAIR,
+    flash_attention_beside_turing::PAIR,
+    compat_on_data_centre_gpu::PAIR,
+    driver_mounted_in_container::PAIR,
+    worker_in_container::PAIR,
+    stable_abi::PAIR,
+    one_build_per_torch::PAIR,
+    bundled_libraries::PAIR,
+    origin_chain::PAIR,
+    symlinked_library::PAIR,
+    same_library_by_path::PAIR,
+    bitsandbytes_many::PAIR,
+    conda_newer_libstdcxx::PAIR,
+    conda_torch::PAIR,
+    lib64_link::PAIR,
+    editable_install::PAIR,
+    namespace_package::PAIR,
+    torchvision_for_later_torch::PAIR,
+    nightly_torch::PAIR,
+    system_python::PAIR,
+    working_folder::PAIR,
+];

@@ -1,0 +1,14 @@
+//! Row 22: a build that does not see the torch that is installed, and words that are plainly true where none is.
+
+use crate::judge::{PAIR as BLANK, Pair};
+use crate::world::World;
+
+pub(super) const PAIR: Pair = Pair {
+    name: "row_22_build_isolation",
+    rule: "build-isolation",
+    says: "× Getting requirements to build wheel did not run successfully.\n  ModuleNotFoundError: No module named 'torch'",
+    build: |twin| {
+        twin.broken(World::on("a10"), |world| world.torch("2.9.1+cu128", &[], &["sm_80", "sm_86"]))
+    },
+    ..BLANK
+};

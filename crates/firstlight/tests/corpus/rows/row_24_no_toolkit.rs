@@ -1,0 +1,18 @@
+//! Row 24: a build without any nvcc, and words that a toolkit found by CUDA_HOME does not agree with.
+
+use crate::judge::{PAIR as BLANK, Pair};
+use crate::world::World;
+
+pub(super) const PAIR: Pair = Pair {
+    name: "row_24_no_toolkit",
+    rule: "cuda-home-not-set",
+    says: "OSError: CUDA_HOME environment variable is not set. Please set it to your CUDA install root.",
+    build: |twin| {
+        let world = World::on("rtx4090").torch("2.9.1+cu128", &[], &["sm_80", "sm_86"]);
+        match twin.pick(true, false) {
+            true => world,
+            false => world.toolkit("opt/toolkit", "12.8.1").var("CUDA_HOME", "/opt/toolkit"),
+        }
+    },
+    ..BLANK
+};
