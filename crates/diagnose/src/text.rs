@@ -151,9 +151,10 @@ impl Pasted {
         };
         let longest = match name {
             None => (at + gap).min(self.squeezed.len()),
-            // Where other words follow, they end the name: it may be a requirement such as `requests>=2.32,<3`.
-            Some(_) if pieces.len() > 1 => self.word_end(at, gap, b"_.+-/:~=<>!,"),
-            Some(_) => self.word_end(at, gap, b"_.+-/:~"),
+            // Where other words follow, they end the name: it may be a requirement such as `requests>=2.32,<3`, and a
+            // terminal may have broken it into lines.
+            Some(_) if pieces.len() > 1 => self.word_end(at, gap, b"_.+-/:~=<>!,", Space::Blank),
+            Some(_) => self.word_end(at, gap, b"_.+-/:~", Space::Line),
         };
         let Some(Piece::Words(next)) = pieces.get(1) else {
             // A name at the pattern's end takes the whole word; a gap there would say nothing.
@@ -181,13 +182,16 @@ impl Pasted {
         None
     }
 
-    fn word_end(&self, at: usize, most: usize, marks: &[u8]) -> usize {
+    /// Where a word ends that begins at a letter: at another letter than a word's, or at white space up to this kind.
+    fn word_end(&self, at: usize, most: usize, marks: &[u8], parted_by: Space) -> usize {
         let in_word = |index: &usize| {
             let letter = self.squeezed[*index];
             letter.is_ascii_alphanumeric() || marks.contains(&letter)
         };
         let limit = (at + most).min(self.squeezed.len());
-        let apart = |index: &usize| *index > at && self.before[*index] != Space::None;
+        let apart = |index: &usize| {
+            *index > at && self.before[*index] != Space::None && self.before[*index] <= parted_by
+        };
         (at..limit)
             .take_while(|index| in_word(index) && !apart(index))
             .last()
@@ -339,6 +343,14 @@ mod tests {
             "too old (found version 12020). Please",
             Some(&[("v", "12020")]),
         );
+        // A terminal breaks a word anywhere; where nothing follows, its end cannot be told from the line's.
+        check("version {v})", "too old (found version 1\n2020). Please", Some(&[("v", "12020")]));
+        check(
+            "version {v})",
+            "too old (found version │\n│ 12020). Please",
+            Some(&[("v", "12020")]),
+        );
+        check("version {v})", "too old (found version 1 2020). Please", None);
         check("symbol: {s}", "undefined symbol: _ZN3c10Ea\nnext line", Some(&[("s", "_ZN3c10Ea")]));
         check("one of * is None", "one of `(a, b, c)` is None", Some(&[]));
         check("one of * is None", &format!("one of {} is None", "x".repeat(400)), None);

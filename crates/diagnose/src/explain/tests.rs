@@ -49,18 +49,22 @@ fn logged(text: &str) -> String {
     format!("{}{text}\n{}", noise(0), noise(400))
 }
 
+/// What a terminal, a tool's frame or a log makes of a text.
+fn dressed(text: &str) -> [(&'static str, String); 6] {
+    [
+        ("plain", text.to_owned()),
+        ("wrapped at 60", wrapped(text, 60)),
+        ("wrapped at 79", wrapped(text, 79)),
+        ("coloured", colored(text)),
+        ("framed", framed(text)),
+        ("in a log", logged(text)),
+    ]
+}
+
 #[test]
 fn every_sample_finds_its_rule_first_in_any_dress() {
     for (rule, text) in samples().filter(|(_, text)| !text.sample.is_empty()) {
-        let dressed = [
-            ("plain", text.sample.to_owned()),
-            ("wrapped at 60", wrapped(text.sample, 60)),
-            ("wrapped at 79", wrapped(text.sample, 79)),
-            ("coloured", colored(text.sample)),
-            ("framed", framed(text.sample)),
-            ("in a log", logged(text.sample)),
-        ];
-        for (dress, pasted) in dressed {
+        for (dress, pasted) in dressed(text.sample) {
             let found = rules_for(&pasted);
             assert_eq!(found.first(), Some(&rule.id), "{dress}: {found:?}\n{pasted}");
         }
@@ -73,7 +77,9 @@ fn every_row_of_the_catalogue_is_its_rule() {
     for (row, words, id) in catalogue::ROWS {
         assert!(crate::rule(id).is_some(), "row {row}: no rule {id}");
         if !words.is_empty() {
-            assert_eq!(rules_for(words).first(), Some(id), "row {row}: {words}");
+            for (dress, pasted) in dressed(words) {
+                assert_eq!(rules_for(&pasted).first(), Some(id), "row {row} {dress}: {pasted}");
+            }
             let long = format!("ImportError: /v/lib/python3.12/site-packages/x.so: {words}");
             assert!(*words == "Killed" || rules_for(&long).contains(id), "row {row}: {long}");
         }
@@ -112,8 +118,8 @@ fn other_errors_find_no_rule() {
     let texts: Vec<&str> =
         UNRELATED.split("---\n").filter(|text| !text.trim().is_empty()).collect();
     assert!(texts.len() >= 40, "{}", texts.len());
-    for text in texts {
-        assert_eq!(rules_for(text), [""; 0], "{text}");
+    for (dress, pasted) in texts.into_iter().flat_map(dressed) {
+        assert_eq!(rules_for(&pasted), [""; 0], "{dress}: {pasted}");
     }
 }
 
