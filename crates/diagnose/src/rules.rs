@@ -23,6 +23,7 @@ mod container_memory;
 mod conv_extension_missing;
 mod cpu_only_torch;
 mod cuda_home_not_set;
+mod cuda_library_too_old;
 mod cuda_versions;
 mod dependency_conflict;
 mod driver_library_mismatch;
@@ -101,6 +102,7 @@ pub const RULES: &[Rule] = &[
     fabric_manager::RULE,
     flash_attention_needs_ampere::RULE,
     forward_compatibility::RULE,
+    cuda_library_too_old::RULE,
     library_path_shadows::RULE,
     missing_cuda_library::RULE,
     no_driver::RULE,

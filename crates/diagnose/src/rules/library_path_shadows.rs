@@ -21,6 +21,7 @@ Unset LD_LIBRARY_PATH, in the shell and in its start-up files; programs that nee
     links: &[
         "https://github.com/pytorch/pytorch/issues/134929",
         "https://github.com/pytorch/pytorch/issues/111469",
+        "https://github.com/pytorch/pytorch/issues/157381",
     ],
     texts: &[
         Text {
@@ -30,6 +31,12 @@ Unset LD_LIBRARY_PATH, in the shell and in its start-up files; programs that nee
         Text {
             pattern: "undefined symbol: cublasLt*, version libcublasLt.so",
             sample: "ImportError: /v/lib/python3.11/site-packages/torch/lib/../../nvidia/cublas/lib/libcublas.so.12: undefined symbol: cublasLtGetEnvironmentMode, version libcublasLt.so.12",
+        },
+        // Either a copy in front of the right one, or there is no right one: the files tell which.
+        Text { pattern: "undefined symbol: {symbol}, version libcudart.so", sample: "" },
+        Text {
+            pattern: "undefined symbol: {symbol}, version libcupti.so",
+            sample: "ImportError: /home/user/.local/lib/python3.10/site-packages/torch/lib/libtorch_cpu.so: undefined symbol: cuptiActivityEnableDriverApi, version libcupti.so.12",
         },
         Text {
             pattern: "undefined symbol: ncclCommWindowDeregister",

@@ -23,6 +23,7 @@ mod h200_cuda_wheels;
 mod jetson_nvidia_wheel;
 mod lib64_link;
 mod namespace_package;
+mod newer_cudart;
 mod nightly_torch;
 mod one_build_per_torch;
 mod origin_chain;
@@ -67,6 +68,7 @@ pub(crate) const HEALTHY: &[Pair] = &[
     origin_chain::PAIR,
     symlinked_library::PAIR,
     same_library_by_path::PAIR,
+    newer_cudart::PAIR,
     bitsandbytes_many::PAIR,
     conda_newer_libstdcxx::PAIR,
     conda_torch::PAIR,

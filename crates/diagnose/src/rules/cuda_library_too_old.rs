@@ -1,0 +1,220 @@
+use super::{Context, Need, Rule, Text};
+use crate::abi::build_here;
+use crate::native::{Native, by_owner};
+use crate::remedy::Installer;
+use crate::torch_build::installed;
+use crate::version::cuda_of_label;
+use facts::{Confidence, Finding, FoundBy, MissingSymbol, Needed, Severity};
+
+pub(super) const RULE: Rule = Rule {
+    id: "cuda-library-too-old",
+    title: "a CUDA library that lacks a function a package calls",
+    about: "\
+A compiled file calls a function of a CUDA library that the copy in the process does not have: the file was built with a
+newer minor release of CUDA than the library is of. Within one major version a newer library serves older programs, not
+the other way round. The name libcudart.so.12 is the same for all of CUDA 12, so the loader finds nothing wrong until it
+looks the function up; and a library that torch has loaded is taken for every later file, whatever its own path says.
+
+It shows, when the package is imported, as
+  undefined symbol: cudaLibraryGetKernel, version libcudart.so.12
+
+Seen by looking each such function up in the library that the file gets.
+
+Build the package here with the toolkit of torch's CUDA, or take its build for that release; or a torch for the newer
+release, which brings the newer library.",
+    links: &[
+        "https://github.com/deepseek-ai/DeepGEMM/issues/137",
+        "https://github.com/Layne-Huang/PMDM/issues/5",
+    ],
+    texts: &[
+        Text {
+            pattern: "undefined symbol: {symbol}, version libcudart.so",
+            sample: "ImportError: /v/lib/python3.12/site-packages/deep_gemm_cpp.cpython-312-x86_64-linux-gnu.so: undefined symbol: cudaLibraryGetKernel, version libcudart.so.12",
+        },
+    ],
+    remedy: |seen| seen.fitting_extension(),
+    needs: &[Need::Compiled],
+    check: Some(check),
+    #[cfg(test)]
+    cases: tests::cases,
+    ..Rule::BLANK
+};
+
+/// Libraries of the CUDA toolkit, whose symbols have the library's name for a version.
+const LIBRARIES: [&str; 10] = [
+    "libcublas",
+    "libcublasLt",
+    "libcudart",
+    "libcufft",
+    "libcupti",
+    "libcurand",
+    "libcusolver",
+    "libcusparse",
+    "libnvJitLink",
+    "libnvrtc",
+];
+
+fn check(context: &Context) -> Vec<Finding> {
+    let wants = |native: &Native<'_>| {
+        let by_nvidia = native.owner_name().is_some_and(|name| name.starts_with("nvidia-"));
+        let fits = |other: &Native<'_>| other.elf.missing_symbols_total == 0;
+        lacking(native).is_some()
+            && !by_nvidia
+            && !native.is_one_of_several()
+            && !native.has_sibling(fits)
+    };
+    let groups = context.envs.iter().flat_map(|env| by_owner(env, wants));
+    groups.filter_map(|group| judge(context, &group)).collect()
+}
+
+/// The first function a file wants of a CUDA library that it gets and that has no such function.
+fn lacking<'a>(native: &Native<'a>) -> Option<(&'a MissingSymbol, &'a Needed)> {
+    native.elf.missing_symbols.iter().find_map(|symbol| {
+        let library = symbol.library.as_deref()?;
+        if !LIBRARIES.contains(&library.split(".so").next()?) {
+            return None;
+        }
+        let needed = native.elf.needed.iter().find(|needed| needed.name == library)?;
+        // Where LD_LIBRARY_PATH hides the right copy, `library-path-shadows` says so.
+        let shadowed = needed.found_by == Some(FoundBy::LdLibraryPath) && needed.other.is_some();
+        (needed.path.is_some() && !shadowed).then_some((symbol, needed))
+    })
+}
+
+fn judge(context: &Context, group: &[Native<'_>]) -> Option<Finding> {
+    let opened = |native: &&Native<'_>| native.is_torch() || !native.file.name().starts_with("lib");
+    let shown = group.iter().find(opened).or(group.first())?;
+    let severity = if group.iter().any(|native| opened(&native)) {
+        Severity::Error
+    } else {
+        Severity::Warning
+    };
+    let (symbol, needed) = lacking(shown)?;
+    let path = needed.path.as_deref().unwrap_or_default();
+    let title = format!(
+        "{} in {} calls {}, which the {} here does not have",
+        shown.what(),
+        shown.env.root,
+        symbol.symbol,
+        needed.name
+    );
+    let mut draft = RULE
+        .finding(severity, Confidence::Certain, title)
+        .evidence(format!("needs {} of {}", symbol.symbol, needed.name), shown.file.path.clone())
+        .evidence(
+            format!(
+                "has no such function; found by {}",
+                needed.found_by.map_or("the loader", FoundBy::as_str)
+            ),
+            path,
+        );
+    if let Some(other) = &needed.other {
+        draft = draft.evidence("another copy, which the file would find by itself", other.clone());
+    }
+    let torch = installed(shown.env);
+    if let Some(torch) = &torch {
+        let cuda = torch
+            .torch
+            .cuda
+            .as_deref()
+            .map_or("without CUDA".into(), |cuda| format!("with CUDA {cuda}"));
+        draft = draft.evidence(
+            format!("torch {} was built {cuda}", torch.torch.version),
+            torch.torch.source.clone(),
+        );
+    }
+    let fix: Vec<String> = match torch.filter(|_| shown.is_torch()) {
+        // Its own requirements name the version of each CUDA package.
+        Some(torch) => {
+            // The label in version.py tells that torch came from PyTorch's own index.
+            let own = torch.version.local.as_deref().and_then(cuda_of_label).is_some();
+            let index = torch.cuda.filter(|_| own);
+            vec![
+                "# brings back the CUDA packages this torch was built with:".into(),
+                Installer::of(shown.env)
+                    .install(&[format!("torch=={}", torch.version.public())], index),
+            ]
+        }
+        None => crate::abi::match_torch(context.machine, shown),
+    };
+    let fix = if fix.is_empty() { build_here(shown).into_iter().collect() } else { fix };
+    let cause = "The file was built with a newer CUDA of the same major version than the library is of; a newer library \
+                 serves older programs, but an older one has not what newer programs call.";
+    Some(draft.cause(cause).fix(fix).done())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_support::{Case, elf, env, found, machines};
+    use facts::Confidence::Certain;
+    use facts::Severity::{Error, Warning};
+    use facts::{Elf, FoundBy, MissingSymbol, PyEnv};
+
+    const CUDART: &str = "/v/lib/python3.12/site-packages/nvidia/cuda_runtime/lib/libcudart.so.12";
+
+    fn lacks(library: &str, path: &str, by: FoundBy) -> Elf {
+        Elf {
+            needed: vec![found(library, path, by)],
+            missing_symbols: vec![MissingSymbol {
+                symbol: "cudaLibraryGetKernel".into(),
+                demangled: None,
+                version: Some(library.into()),
+                library: Some(library.into()),
+                instead: Vec::new(),
+            }],
+            missing_symbols_total: 1,
+            ..elf()
+        }
+    }
+
+    pub(super) fn cases() -> Vec<Case> {
+        let env = |owner: &str, file: &str, elf: Elf| -> Vec<PyEnv> {
+            let env = env("/v").torch("2.7.1+cu126", Some("12.6")).dist("deep_gemm", "2.0.0");
+            vec![env.compiled(owner, file, elf).build()]
+        };
+        let mut shadowed = lacks(
+            "libcudart.so.12",
+            "/usr/local/cuda/lib64/libcudart.so.12",
+            FoundBy::LdLibraryPath,
+        );
+        shadowed.needed[0].other = Some(CUDART.into());
+        let mut fits = lacks("libcudart.so.12", CUDART, FoundBy::Loaded);
+        fits.missing_symbols.clear();
+        vec![
+            Case::new(
+                "an extension built with a newer CUDA than torch brings",
+                machines::h200(),
+                env("deep_gemm", "deep_gemm_cpp.so", lacks("libcudart.so.12", CUDART, FoundBy::Loaded)),
+            )
+            .finds(
+                Error,
+                Certain,
+                &[
+                    "deep_gemm 2.0.0 in /v calls cudaLibraryGetKernel, which the libcudart.so.12 here does not have",
+                    "deep_gemm_cpp.so]",
+                    "nvidia/cuda_runtime/lib/libcudart.so.12]",
+                    "torch 2.7.1+cu126 was built with CUDA 12.6",
+                ],
+            ),
+            Case::new(
+                "torch beside an older package than it was built with",
+                machines::h200(),
+                env("torch", "torch/lib/libtorch_cpu.so", lacks("libcupti.so.12", "/x/libcupti.so.12", FoundBy::Runpath)),
+            )
+            .finds(Error, Certain, &["torch==2.7.1 --index-url https://download.pytorch.org/whl/cu126"]),
+            Case::new(
+                "a library that may never be opened",
+                machines::h200(),
+                env("deep_gemm", "libodd.so", lacks("libcudart.so.12", CUDART, FoundBy::Loaded)),
+            )
+            .finds(Warning, Certain, &["libodd.so"]),
+            Case::new("LD_LIBRARY_PATH hides the right copy", machines::h200(), env("deep_gemm", "x.so", shadowed)),
+            Case::new("everything is there", machines::h200(), env("deep_gemm", "x.so", fits)),
+            Case::new(
+                "a library of nobody's concern here",
+                machines::h200(),
+                env("deep_gemm", "x.so", lacks("libmpi.so.40", "/usr/lib/libmpi.so.40", FoundBy::LdSoCache)),
+            ),
+        ]
+    }
+}
