@@ -18,7 +18,7 @@ pub(super) const PAIR: Pair = Pair {
         let new = Library::named("libstdc++.so.6")
             .exports(&["older@GLIBCXX_3.4.30", "newer@GLIBCXX_3.4.99"]);
         let ops =
-            Library::new().linked_with(&new).wants(&["newer"]).search("RPATH $ORIGIN/../../../..");
+            Library::new().linked_with(&new).wants(&["newer"]).search("RPATH $ORIGIN/../../..");
         World::on("a10")
             .conda()
             .system("libstdc++.so.6", &old)
