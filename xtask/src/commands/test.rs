@@ -22,7 +22,8 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         require("cc", "--version", "install a C toolchain: `apt-get install gcc libc6-dev`, or `xcode-select --install` on macOS")?;
         // The tidy tests list a real repository, and a run folder records the commit.
         require("git", "--version", "install git: `apt-get install git`")?;
-        // Peers that cheat are small Python modules; no package is needed.
+        // Peers that cheat are small Python modules; no package is needed. The corpus of broken environments is opened by
+        // the loader of a real Python.
         require("python3", "--version", "install Python: `apt-get install python3`")?;
         cargo::run(&root, &["fetch", "--locked"])
     })?;
