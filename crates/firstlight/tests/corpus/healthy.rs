@@ -28,6 +28,7 @@ mod nightly_torch;
 mod one_build_per_torch;
 mod origin_chain;
 mod ptx_for_newer_gpu;
+mod requirement_of_an_extra;
 mod rocm_torch;
 mod rtx4090_minor_version;
 mod rtx4090_older_cubin;
@@ -38,6 +39,7 @@ mod system_python;
 mod torchvision_for_later_torch;
 mod triton_second_ptxas;
 mod worker_in_container;
+mod workers_of_one_run;
 mod working_folder;
 
 use crate::judge::Pair;
@@ -62,6 +64,7 @@ pub(crate) const HEALTHY: &[Pair] = &[
     compat_on_data_centre_gpu::PAIR,
     driver_mounted_in_container::PAIR,
     worker_in_container::PAIR,
+    workers_of_one_run::PAIR,
     stable_abi::PAIR,
     one_build_per_torch::PAIR,
     bundled_libraries::PAIR,
@@ -75,6 +78,7 @@ pub(crate) const HEALTHY: &[Pair] = &[
     lib64_link::PAIR,
     editable_install::PAIR,
     namespace_package::PAIR,
+    requirement_of_an_extra::PAIR,
     torchvision_for_later_torch::PAIR,
     nightly_torch::PAIR,
     system_python::PAIR,
