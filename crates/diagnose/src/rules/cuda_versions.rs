@@ -41,7 +41,6 @@ PyTorch (11.8). Please make sure to use the same CUDA versions.",
     look: Some(look),
     #[cfg(test)]
     cases: tests::cases,
-    ..Rule::BLANK
 };
 
 fn check(context: &Context) -> Vec<Finding> {

@@ -39,7 +39,6 @@ Take the compat folder off the library path, or bring the driver to the CUDA rel
     look: Some(look),
     #[cfg(test)]
     cases: tests::cases,
-    ..Rule::BLANK
 };
 
 fn take_away(machine: &Machine) -> Vec<String> {
