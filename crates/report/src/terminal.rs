@@ -4,6 +4,7 @@
 //! Every line fits the width except commands and addresses, which must survive being copied.
 
 mod bench;
+mod beside;
 mod brief;
 mod doctor;
 mod layout;

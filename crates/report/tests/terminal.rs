@@ -121,3 +121,35 @@ fn a_name_cannot_move_the_cursor() {
         assert!(!text.contains(['\u{1b}', '\u{7}']), "{text:?}");
     }
 }
+
+#[test]
+fn native_and_python_kernels_stand_side_by_side() {
+    let mut sample = small();
+    let native = parity_row("attention", "ffpa/d320", "wide", "bf16", Status::Pass, Ok(1e-3));
+    let peer = |name: &str, package: &str, status, outcome| facts::ParityRow {
+        peer: Some(package.into()),
+        evidence: "fmha_cutlassF x1".into(),
+        ..parity_row("attention", "ffpa/d320", name, "bf16", status, outcome)
+    };
+    let needs = Err("head dim 320 is over 256");
+    sample.parity.rows = vec![
+        native,
+        peer("flash_attn.dense", "flash_attn 2.8.3", Status::NotApplicable, needs),
+        peer("ffpa.triton", "ffpa_attn 0.2.4", Status::Fallback, Ok(2e-3)),
+        peer("torch.sdpa.efficient", "torch 2.11.0", Status::Pass, Ok(2e-3)),
+    ];
+    let text = terminal::parity(&sample.parity, Style { color: false, width: 100 });
+    let line = text.lines().find(|line| line.contains("ffpa/d320") && line.contains("FALLBACK"));
+    let words: Vec<&str> = text
+        .lines()
+        .find(|line| line.trim_start().starts_with("ffpa/d320"))
+        .map(|line| line.split_whitespace().collect())
+        .unwrap_or_default();
+    assert_eq!(words, ["ffpa/d320", "bf16", "PASS", "N/A", "FALLBACK", "PASS"], "{text}");
+    assert!(line.is_some(), "{text}");
+    assert!(text.contains("b  ffpa.triton (ffpa_attn 0.2.4)"), "{text}");
+    assert!(text.contains("2 passed, 1 failed"), "a fallback is a failure: {text}");
+    assert!(text.contains("there ran fmha_cutlassF x1"), "{text}");
+    let small = terminal::parity(&small().parity, Style::default());
+    assert!(!small.contains("side by side"), "{small}");
+}

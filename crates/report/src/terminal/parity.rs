@@ -1,4 +1,5 @@
 use super::Style;
+use super::beside::beside;
 use super::layout::{Column, cell, paragraph, plain, render, table, tagged};
 use crate::counts::{
     Counts, Group, count_columns, groups, left_out, not_passed, ops, reason, status,
@@ -18,6 +19,8 @@ pub fn parity(report: &ParityReport, style: Style) -> String {
             format!("{op}: {}, {}", format::count(counts.total(), "check"), counts.sentence());
         out.push('\n');
         out.push_str(&paragraph(style, &words));
+        let of_op: Vec<&ParityRow> = report.rows.iter().filter(|row| row.op == op).collect();
+        out.push_str(&beside(&of_op, style));
         for group in groups.iter().filter(|group| group.op == op) {
             out.push('\n');
             out.push_str(&paragraph(

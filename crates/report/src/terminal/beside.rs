@@ -1,0 +1,62 @@
+//! Native and Python kernels side by side: a line for each call, a column for each kernel.
+
+use super::Style;
+use super::layout::{Column, cell, paragraph, plain, render, table};
+use crate::counts::status;
+use crate::format;
+use comfy_table::Cell;
+use facts::{ParityRow, Status};
+
+/// Heads of the columns: names would not fit, so a legend has them.
+const HEADS: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
+
+/// The table of one op; empty where no installed package was run.
+pub(super) fn beside(rows: &[&ParityRow], style: Style) -> String {
+    let mut peers: Vec<(&str, &str)> = Vec::new();
+    for row in rows {
+        let Some(package) = row.peer.as_deref() else { continue };
+        match peers.iter_mut().find(|(name, _)| *name == row.variant) {
+            // A package's version is known from the first call that it answered.
+            Some((_, known)) if *known == row.variant => *known = package,
+            Some(_) => {}
+            None => peers.push((&row.variant, package)),
+        }
+    }
+    if peers.is_empty() || peers.len() > HEADS.len() {
+        return String::new();
+    }
+    let mut out = paragraph(style, "side by side:");
+    for ((name, package), head) in peers.iter().zip(HEADS) {
+        out.push_str(&paragraph(style, &format!("  {head}  {name} ({package})")));
+    }
+    let mut columns =
+        vec![Column::wrapped("case"), Column::word("type"), Column::word("firstlight")];
+    columns.extend(HEADS.iter().take(peers.len()).map(|head| Column::word(head)));
+    let mut table = table(style, &columns);
+    let backends: Vec<_> =
+        rows.iter().filter(|row| row.peer.is_some()).map(|row| row.backend).collect();
+    for first in rows.iter().filter(|row| row.peer.is_none() && backends.contains(&row.backend)) {
+        let same = |row: &&&ParityRow| {
+            (&row.case, &row.dtype, row.backend) == (&first.case, &first.dtype, first.backend)
+        };
+        let line: Vec<&&ParityRow> = rows.iter().filter(same).collect();
+        // One line a call, however many variants of firstlight's own were run.
+        let native: Vec<&&&ParityRow> = line.iter().filter(|row| row.peer.is_none()).collect();
+        if native.first().is_none_or(|row| row.variant != first.variant) {
+            continue;
+        }
+        let worst = native.iter().find(|row| row.status != Status::Pass).unwrap_or(&native[0]);
+        let mut cells = vec![plain(&first.case), plain(&first.dtype), status_cell(worst)];
+        cells.extend(peers.iter().map(|(name, _)| {
+            let row = line.iter().find(|row| row.peer.is_some() && row.variant == *name);
+            row.map_or_else(|| plain(format::ABSENT), |row| status_cell(row))
+        }));
+        table.add_row(cells);
+    }
+    out + &render(&table)
+}
+
+fn status_cell(row: &ParityRow) -> Cell {
+    let (tone, word) = status(row);
+    cell(tone, word)
+}
