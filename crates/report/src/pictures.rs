@@ -57,12 +57,12 @@ fn axes(op: &str) -> &'static [&'static str] {
 impl Sweep {
     fn of(row: &BenchRow) -> Self {
         let axes = axes(&row.op);
-        let varies = |part: &&str| {
-            let digits = part.trim_start_matches('d');
-            let number = !digits.is_empty() && digits.chars().all(|letter| letter.is_ascii_digit());
-            number && (row.op != "attention" || part.starts_with('d'))
+        // Every size in a case's name is in its shape too.
+        let size = |part: &&str| {
+            let digits = part.strip_prefix('d').unwrap_or(part);
+            !digits.is_empty() && digits.chars().all(|letter| letter.is_ascii_digit())
         };
-        let form: Vec<&str> = row.case.split('-').filter(|part| !varies(part)).collect();
+        let form: Vec<&str> = row.case.split('-').filter(|part| !size(part)).collect();
         let kept = row.shape.iter().filter(|(name, _)| !axes.contains(&name.as_str()));
         Self {
             op: row.op.clone(),
@@ -110,7 +110,8 @@ impl Sweep {
             basis.filter_map(|row| Some((*row.shape.get(x_name)?, row.median_ms))).collect();
         let mut drawn = Vec::new();
         let mut draw = |what: &str, y_name: &str, series: &[Series], bands: &[Band]| {
-            let title = format!("{} on {device}", self.title());
+            let title = format!("{} {} {} on {device}", self.op, self.form, self.dtype);
+            let y_name = format!("{y_name}; {}", self.shape_words(" "));
             let name = file_name(&[
                 &self.op,
                 &self.form,
@@ -119,7 +120,7 @@ impl Sweep {
                 what,
                 device,
             ]);
-            let svg = lines_with(&name, &title, x_name, y_name, series, bands);
+            let svg = lines_with(&name, &title, x_name, &y_name, series, bands);
             drawn.push(Picture { svg: standalone(&svg), name });
         };
         if self.op == "attention" {
@@ -135,15 +136,21 @@ impl Sweep {
         drawn
     }
 
-    fn title(&self) -> String {
-        format!("{} {} {}, {}", self.op, self.form, self.dtype, self.shape_words(" "))
-    }
-
-    /// `B=1 H=32`: every other dimension.
+    /// `B=1 H=32`: every other dimension, key heads and keys only where they differ from those of the queries.
     fn shape_words(&self, between: &str) -> String {
         let join = if between == " " { "=" } else { "" };
-        let words: Vec<String> =
-            self.shape.iter().map(|(name, size)| format!("{name}{join}{size}")).collect();
+        let size = |name: &str| self.shape.get(name);
+        let told = |name: &str| match name {
+            "Hkv" => size("H") == size(name),
+            "Tk" => size("Tq") == size(name),
+            _ => false,
+        };
+        let words: Vec<String> = self
+            .shape
+            .iter()
+            .filter(|(name, _)| !told(name))
+            .map(|(name, size)| format!("{name}{join}{size}"))
+            .collect();
         words.join(between)
     }
 }
@@ -255,7 +262,7 @@ mod tests {
         };
         let efficient = Some("torch.sdpa.efficient");
         assert_eq!(names(vec![attention(320, None, 1.0)]), Vec::<String>::new());
-        let shape = "attention-prefill-8192-b1-h48-tq8192-bf16";
+        let shape = "attention-prefill-b1-h48-tq8192-bf16";
         assert_eq!(
             names(vec![
                 attention(320, None, 1.0),
