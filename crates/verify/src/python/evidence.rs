@@ -75,11 +75,12 @@ fn list<'a>(seen: impl Iterator<Item = &'a Seen>) -> String {
 
 /// A kernel's name without its type, its arguments and the ends of its templates.
 fn short(name: &str) -> String {
-    let name = name.strip_prefix("void ").unwrap_or(name);
-    let name = name
-        .split_once('(')
-        .filter(|(before, _)| !before.is_empty())
-        .map_or(name, |(before, _)| before);
+    let name = name.strip_prefix("void ").unwrap_or(name).replace("(anonymous namespace)::", "");
+    let name = match name.split_once('(') {
+        // `Memset (Device)` has no arguments.
+        Some((before, _)) if !before.is_empty() && !before.ends_with(' ') => before,
+        _ => &name,
+    };
     let mut short: String = name.chars().take(LENGTH).collect();
     if short.len() < name.len() {
         short.push('…');
@@ -108,10 +109,10 @@ mod tests {
         };
         let flash =
             [("Memset (Device)", 1), ("void pytorch_flash::flash_fwd_kernel<Traits>(Params)", 2)];
-        let shown = "pytorch_flash::flash_fwd_kernel<Traits> x2, Memset  x1";
+        let shown = "pytorch_flash::flash_fwd_kernel<Traits> x2, Memset (Device) x1";
         check(&flash, &["flash_fwd"], &[], (2, None), shown);
-        let others = "no kernel of its own ran (wanted flash_fwd), but Memset  x1, pytorch_flash::flash_fwd_kernel<Traits> x2";
-        let all = "Memset  x1, pytorch_flash::flash_fwd_kernel<Traits> x2";
+        let others = "no kernel of its own ran (wanted flash_fwd), but Memset (Device) x1, pytorch_flash::flash_fwd_kernel<Traits> x2";
+        let all = "Memset (Device) x1, pytorch_flash::flash_fwd_kernel<Traits> x2";
         check(
             &flash,
             &["flash_fwd"],
@@ -122,5 +123,7 @@ mod tests {
         check(&[], &["flash_fwd"], &[], (0, Some(Gap::Nothing)), "");
         check(&[("flash_fwd", 0)], &["flash_fwd"], &[], (0, Some(Gap::Nothing)), "");
         check(&[("mine.f", 3)], &[], &[], (3, None), "mine.f x3");
+        let softmax = "void (anonymous namespace)::softmax_warp_forward<float>(float*, int)";
+        check(&[(softmax, 1)], &["softmax"], &[], (1, None), "softmax_warp_forward<float> x1");
     }
 }

@@ -64,7 +64,7 @@ class Case:
         self.files = read_tensors(request["inputs"])
         # How the inputs of the first call differ from those of the judged one.
         self.factor = 1.0
-        self.kept = {}
+        self.kept, self.copied = {}, {}
 
     def has(self, name):
         return name in self.files
@@ -95,7 +95,7 @@ class Case:
         return self.tensor(name) if name in self.files else None
 
     def tensor(self, name):
-        """A tensor on the device; the same object as long as the factor stays, so that it is copied there once."""
+        """A tensor on the device; the same object as long as the factor stays."""
         if name not in self.kept:
             self.kept[name] = self.made(name)
         return self.kept[name]
@@ -114,10 +114,12 @@ class Case:
             return memoryview(bytearray(data)).cast(FORMATS[dtype], shape)
         if product(shape) == 0:
             return torch.empty(shape, dtype=torch_type(dtype), device=self.device)
-        tensor = torch.frombuffer(data, dtype=torch_type(dtype)).view(shape)
-        # A copy even on the processor: a peer may write into its inputs.
-        tensor = tensor.to(self.device) if self.device != "cpu" else tensor.clone()
-        return tensor.mul_(self.factor) if scaled else tensor
+        if name not in self.copied:
+            # To a GPU once, however many peers read it.
+            tensor = torch.frombuffer(data, dtype=torch_type(dtype)).view(shape)
+            self.copied[name] = tensor.to(self.device)
+        # A copy even so: a peer may write into its inputs.
+        return self.copied[name] * self.factor if scaled else self.copied[name].clone()
 
     def scale(self, factor):
         self.kept, self.factor = {}, factor
