@@ -6,7 +6,7 @@ mod cuda;
 use crate::timing::repeat;
 use device::cuda::CudaError;
 use device::{Device, HostBuffer, Isa};
-use facts::{Ceilings, GemmCeilings};
+use facts::{BackendKind, Ceilings, GemmCeilings};
 use half::bf16;
 use kernels::cpu::copy::copy_parallel;
 use kernels::cpu::gemm::{gemm_bf16_parallel, gemm_f32_parallel};
@@ -28,7 +28,12 @@ pub fn ceilings(device: &Device, budget: Duration) -> Result<Ceilings, CudaError
         return cuda::ceilings(cuda, budget);
     }
     let gemm_gflops = gemm(device, budget);
-    Ok(Ceilings { copy_gbps: copy(device, budget), gemm_gflops, gemm_by: None })
+    Ok(Ceilings {
+        backend: BackendKind::Cpu,
+        copy_gbps: copy(device, budget),
+        gemm_gflops,
+        gemm_by: None,
+    })
 }
 
 /// Bytes read plus bytes written per second when every core copies its share of a large buffer. Several pairs of

@@ -62,7 +62,7 @@ pub fn run(
     let ceilings = ceilings(&device, budget)?;
     let mut report = BenchReport {
         schema: SCHEMA,
-        ceilings,
+        ceilings: vec![ceilings.clone()],
         rows: Vec::new(),
         not_timed: Vec::new(),
         not_applicable: Vec::new(),
@@ -86,7 +86,7 @@ pub fn run(
             Some(_) => continue,
         };
         for task in tasks.iter().filter(|task| wanted(op, task)) {
-            let context = Context { device: &device, plan, budget };
+            let context = Context { device: &device, plan, budget, ceilings: &ceilings };
             let peers = of_backend(peers.as_mut(), plan.backend);
             for row in measure(op, task, &context, peers, &mut report) {
                 on_row(&row);
@@ -102,6 +102,7 @@ struct Context<'a> {
     device: &'a Device,
     plan: &'a Plan,
     budget: Duration,
+    ceilings: &'a Ceilings,
 }
 
 /// The rows of one task: firstlight's own kernel and each peer, all checked first, then timed in turns.
@@ -144,14 +145,7 @@ fn measure(
         contest.confirm(peers);
     }
     let row = |variant: &str, samples: &Samples, replays, agreement: Agreement| {
-        row(
-            name,
-            task,
-            call.problem(),
-            context,
-            &report.ceilings,
-            (variant, samples, replays, agreement),
-        )
+        row(name, task, call.problem(), context, (variant, samples, replays, agreement))
     };
     let mut rows = Vec::new();
     match own {
@@ -213,12 +207,11 @@ fn row(
     task: &Task<'_>,
     problem: &dyn Problem,
     context: &Context<'_>,
-    ceilings: &Ceilings,
     (variant, samples, replays, agreement): (&str, &Samples, u32, Agreement),
 ) -> BenchRow {
     let seconds = samples.median() / 1e3;
     let backend = context.plan.backend;
-    let (bound, floor) = floor(problem, variant, backend, ceilings);
+    let (bound, floor) = floor(problem, variant, backend, context.ceilings);
     BenchRow {
         op: name.to_owned(),
         case: task.case.clone().into_owned(),

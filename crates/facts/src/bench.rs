@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 /// What the machine can do at best, measured in the same run as the rows held against it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ceilings {
+    /// Where they were measured; only rows of the same backend are held against them.
+    pub backend: BackendKind,
     /// Memory copy, bytes read plus bytes written, in 1e9 bytes per second.
     pub copy_gbps: f64,
     /// Dense matrix product rates.
@@ -90,8 +92,8 @@ fn one() -> u32 {
 pub struct BenchReport {
     /// Always [`crate::SCHEMA`].
     pub schema: u32,
-    /// Ceilings of this run.
-    pub ceilings: Ceilings,
+    /// Ceilings of this run, one entry for each backend.
+    pub ceilings: Vec<Ceilings>,
     /// Timed kernels.
     pub rows: Vec<BenchRow>,
     /// What was not timed and why, one sentence each.
@@ -99,4 +101,16 @@ pub struct BenchReport {
     /// Calls that an installed package has no form of, one sentence each: no failure of it.
     #[serde(default)]
     pub not_applicable: Vec<String>,
+}
+
+impl BenchReport {
+    /// The ceilings and rows of another run with these.
+    #[must_use]
+    pub fn joined(mut self, other: Self) -> Self {
+        self.ceilings.extend(other.ceilings);
+        self.rows.extend(other.rows);
+        self.not_timed.extend(other.not_timed);
+        self.not_applicable.extend(other.not_applicable);
+        self
+    }
 }

@@ -175,7 +175,7 @@ fn large() -> Sample {
         }
     }
     sample.bench.rows = timings;
-    sample.bench.ceilings.gemm_gflops.bf16 = Some(412.75);
+    sample.bench.ceilings[0].gemm_gflops.bf16 = Some(412.75);
     sample
         .manifest
         .not_run

@@ -231,13 +231,14 @@ mod tests {
 
     fn names(rows: Vec<BenchRow>) -> Vec<String> {
         let ceilings = Ceilings {
+            backend: BackendKind::Cuda,
             copy_gbps: 1.0,
             gemm_gflops: GemmCeilings { f32: None, bf16: None },
             gemm_by: None,
         };
         let report = BenchReport {
             schema: SCHEMA,
-            ceilings,
+            ceilings: vec![ceilings],
             rows,
             not_timed: Vec::new(),
             not_applicable: Vec::new(),

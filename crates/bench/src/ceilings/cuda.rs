@@ -2,7 +2,7 @@
 
 use crate::timing::sample;
 use device::cuda::{Buffer, Cublas, Cuda, CudaError};
-use facts::{Ceilings, GemmCeilings};
+use facts::{BackendKind, Ceilings, GemmCeilings};
 use half::bf16;
 use rayon::prelude::*;
 use std::time::Duration;
@@ -15,7 +15,12 @@ const GEMM: usize = 8192;
 pub(super) fn ceilings(cuda: &Cuda, budget: Duration) -> Result<Ceilings, CudaError> {
     let copy_gbps = copy(cuda, budget)?;
     let (bf16, gemm_by) = gemm(cuda, budget)?.unzip();
-    Ok(Ceilings { copy_gbps, gemm_gflops: GemmCeilings { f32: None, bf16 }, gemm_by })
+    Ok(Ceilings {
+        backend: BackendKind::Cuda,
+        copy_gbps,
+        gemm_gflops: GemmCeilings { f32: None, bf16 },
+        gemm_by,
+    })
 }
 
 /// Milliseconds of what `work` gives to the stream.

@@ -41,7 +41,7 @@ pub(super) fn run(arguments: &Bench, output: &Output) -> anyhow::Result<Outcome>
         write_atomically(&folder.join(BENCH_FILE), bench_csv(&report).as_bytes())?;
         write_atomically(&folder.join(SAMPLES_FILE), samples_csv(&report).as_bytes())?;
         for picture in bench_pictures(&report, &device_name(backend)) {
-            let path = folder.join(picture.name).with_added_extension("svg");
+            let path = folder.join(format!("{}.svg", picture.name));
             write_atomically(&path, picture.svg.as_bytes())?;
         }
     }

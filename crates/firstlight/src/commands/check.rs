@@ -7,6 +7,7 @@ use crate::output::Output;
 use crate::run_folder::RunFolder;
 use ::bench::Size;
 use ::verify::Tier;
+use anyhow::Context;
 use facts::{
     BackendKind, BenchReport, DoctorReport, ParityReport, RunManifest, SCHEMA, Severity, Status,
 };
@@ -68,16 +69,23 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
     folder.stage("verify", since, counted(&parity))?;
 
     let since = Instant::now();
-    let bench = bench::measure(
-        &::bench::Plan {
+    let backends = timed_backends();
+    let mut bench: Option<BenchReport> = None;
+    for backend in backends {
+        let plan = ::bench::Plan {
             names: Vec::new(),
-            backend: BackendKind::Cpu,
+            backend,
             size: if arguments.quick { Size::Quick } else { Size::Standard },
-            reference: arguments.full,
+            reference: arguments.full && backend == BackendKind::Cpu,
             sweep: None,
-        },
-        None,
-    )?;
+        };
+        let report = bench::measure(&plan, None)?;
+        bench = Some(match bench {
+            Some(earlier) => earlier.joined(report),
+            None => report,
+        });
+    }
+    let bench = bench.context("there is no backend to time anything on")?;
     folder.artefact(BENCH_FILE, "ceilings and timed kernels", &bench_csv(&bench))?;
     folder.artefact(SAMPLES_FILE, "every timed sample", &samples_csv(&bench))?;
     bench.not_timed.iter().for_each(|line| folder.note(&format!("not timed: {line}")));
@@ -124,6 +132,12 @@ fn record<'a>(
     Run { manifest, doctor, parity: Some(parity), bench: Some(bench) }
 }
 
+/// The processor, and the GPU where one can be used.
+fn timed_backends() -> impl Iterator<Item = BackendKind> {
+    let usable = |backend: &BackendKind| device::open(*backend).is_ok();
+    [BackendKind::Cpu, BackendKind::Cuda].into_iter().filter(usable)
+}
+
 fn tier(arguments: &Check) -> Tier {
     match (arguments.quick, arguments.full) {
         (true, _) => Tier::Quick,
@@ -166,16 +180,14 @@ fn leave_out(folder: &mut RunFolder, doctor: &DoctorReport, arguments: &Check) {
         folder.not_run("the standard matrix and the larger benchmarks", "--quick was given");
     }
     let cuda = device::open(BackendKind::Cuda);
-    for gpu in &doctor.machine.gpus {
-        let name = format!("GPU {} ({})", gpu.index, gpu.name.value);
-        match &cuda {
-            Ok(_) => {
-                let why =
-                    "`check` times the processor; `firstlight bench --backend cuda` times the GPU";
-                folder.not_run(&format!("benchmarks on {name}"), why);
-            }
-            Err(unavailable) => folder.not_run(&format!("kernels on {name}"), &unavailable.reason),
-        }
+    // Kernels ran on the first GPU that the process sees.
+    let ran = usize::from(cuda.is_ok());
+    for gpu in doctor.machine.gpus.iter().skip(ran) {
+        let why = match &cuda {
+            Ok(_) => "kernels run on one GPU; CUDA_VISIBLE_DEVICES chooses which",
+            Err(unavailable) => &unavailable.reason,
+        };
+        folder.not_run(&format!("kernels on GPU {} ({})", gpu.index, gpu.name.value), why);
     }
     if doctor.envs.iter().any(|env| env.torch.is_some()) {
         folder.not_run(

@@ -3,7 +3,7 @@
 
 use super::fields::{CsvError, Row, Rows, optional, write};
 use crate::run::BENCH_FILE;
-use facts::{BenchReport, BenchRow, Bound, Ceilings, GemmCeilings, SCHEMA};
+use facts::{BackendKind, BenchReport, BenchRow, Bound, Ceilings, GemmCeilings, SCHEMA};
 use std::collections::BTreeMap;
 
 const COLUMNS: &[&str] = &[
@@ -52,24 +52,7 @@ const BOUNDS: [(&str, Bound); 2] = [("compute", Bound::Compute), ("memory", Boun
 /// Ceilings, timings and what was not timed as CSV. The shape is one cell, `B=1 D=128 T=2048`; what was not measured is an
 /// empty cell.
 pub fn bench_csv(report: &BenchReport) -> String {
-    let gemm = &report.ceilings.gemm_gflops;
-    let ceilings = std::iter::once(named(&[
-        ("record", "ceiling".into()),
-        ("op", "copy".into()),
-        ("gbps", report.ceilings.copy_gbps.to_string()),
-    ]))
-    .chain([("f32", gemm.f32), ("bf16", gemm.bf16)].into_iter().filter_map(
-        |(dtype, rate)| {
-            let cells = [
-                ("record", "ceiling".into()),
-                ("op", "gemm".into()),
-                ("dtype", dtype.into()),
-                ("gflops", rate?.to_string()),
-                ("note", report.ceilings.gemm_by.clone().unwrap_or_default()),
-            ];
-            Some(named(&cells))
-        },
-    ));
+    let ceilings = report.ceilings.iter().flat_map(ceiling);
     let kernels = report.rows.iter().map(kernel);
     let notes = |record: &'static str, lines: &[String]| -> Vec<Vec<String>> {
         let line = |why: &String| named(&[("record", record.into()), ("note", why.clone())]);
@@ -78,6 +61,31 @@ pub fn bench_csv(report: &BenchReport) -> String {
     let not_timed = notes("not timed", &report.not_timed);
     let not_applicable = notes("not applicable", &report.not_applicable);
     write(COLUMNS, ceilings.chain(kernels).chain(not_timed).chain(not_applicable))
+}
+
+/// The rates of one backend.
+fn ceiling(ceilings: &Ceilings) -> Vec<Vec<String>> {
+    let common = |op: &str| {
+        vec![
+            ("record", "ceiling".to_owned()),
+            ("op", op.to_owned()),
+            ("backend", ceilings.backend.to_string()),
+        ]
+    };
+    let mut copy = common("copy");
+    copy.push(("gbps", ceilings.copy_gbps.to_string()));
+    let mut rows = vec![named(&copy)];
+    let gemm = &ceilings.gemm_gflops;
+    for (dtype, rate) in [("f32", gemm.f32), ("bf16", gemm.bf16)] {
+        if let Some(rate) = rate {
+            let mut cells = common("gemm");
+            cells.push(("dtype", dtype.to_owned()));
+            cells.push(("gflops", rate.to_string()));
+            cells.push(("note", ceilings.gemm_by.clone().unwrap_or_default()));
+            rows.push(named(&cells));
+        }
+    }
+    rows
 }
 
 /// Every sample of every timed kernel, one a line, in the order they were taken.
@@ -144,9 +152,7 @@ fn named(cells: &[(&str, String)]) -> Vec<String> {
 /// # Errors
 /// [`CsvError`] names the line and the column that cannot be read, also when the ceilings are missing.
 pub fn read_bench_csv(text: &str) -> Result<BenchReport, CsvError> {
-    let mut copy_gbps = None;
-    let mut gemm = GemmCeilings { f32: None, bf16: None };
-    let mut gemm_by = None;
+    let mut ceilings: Vec<Ceilings> = Vec::new();
     let (mut kernels, mut not_timed, mut not_applicable) = (Vec::new(), Vec::new(), Vec::new());
     let wanted = &COLUMNS[..COLUMNS.len() - LATER];
     for row in Rows::read(BENCH_FILE, text, wanted)?.iter() {
@@ -154,28 +160,46 @@ pub fn read_bench_csv(text: &str) -> Result<BenchReport, CsvError> {
             Record::Kernel => kernels.push(read_kernel(&row)?),
             Record::NotTimed => not_timed.push(row.word("note")?),
             Record::NotApplicable => not_applicable.push(row.word("note")?),
-            Record::Ceiling => match (row.text("op").as_str(), row.text("dtype").as_str()) {
-                ("copy", _) => copy_gbps = Some(row.number("gbps", "a number")?),
-                ("gemm", dtype) => {
-                    let rate = Some(row.number("gflops", "a number")?);
-                    match dtype {
-                        "f32" => gemm.f32 = rate,
-                        "bf16" => gemm.bf16 = rate,
-                        _ => return Err(row.bad("dtype", "f32 or bf16")),
-                    }
-                    let by = row.text("note");
-                    gemm_by = gemm_by.or((!by.is_empty()).then_some(by));
-                }
-                _ => return Err(row.bad("op", "copy or gemm")),
-            },
+            Record::Ceiling => read_ceiling(&row, &mut ceilings)?,
         }
     }
-    let copy_gbps = copy_gbps.ok_or_else(|| CsvError::Malformed {
-        file: BENCH_FILE,
-        what: "the row with record `ceiling` and op `copy` is missing".to_owned(),
-    })?;
-    let ceilings = Ceilings { copy_gbps, gemm_gflops: gemm, gemm_by };
+    if ceilings.is_empty() {
+        return Err(CsvError::Malformed {
+            file: BENCH_FILE,
+            what: "the row with record `ceiling` and op `copy` is missing".to_owned(),
+        });
+    }
     Ok(BenchReport { schema: SCHEMA, ceilings, rows: kernels, not_timed, not_applicable })
+}
+
+/// Adds a rate to the ceilings of its backend, of which the copy comes first.
+fn read_ceiling(row: &Row<'_>, ceilings: &mut Vec<Ceilings>) -> Result<(), CsvError> {
+    // Runs recorded before a run could have several backends do not name it.
+    let backend = if row.text("backend").is_empty() { BackendKind::Cpu } else { row.backend()? };
+    if row.text("op") == "copy" {
+        ceilings.push(Ceilings {
+            backend,
+            copy_gbps: row.number("gbps", "a number")?,
+            gemm_gflops: GemmCeilings { f32: None, bf16: None },
+            gemm_by: None,
+        });
+        return Ok(());
+    }
+    let of_backend = ceilings.iter_mut().find(|ceilings| ceilings.backend == backend);
+    let (Some(ceilings), "gemm") = (of_backend, row.text("op").as_str()) else {
+        return Err(row.bad("op", "copy, or gemm after the copy of its backend"));
+    };
+    let rate = Some(row.number("gflops", "a number")?);
+    match row.text("dtype").as_str() {
+        "f32" => ceilings.gemm_gflops.f32 = rate,
+        "bf16" => ceilings.gemm_gflops.bf16 = rate,
+        _ => return Err(row.bad("dtype", "f32 or bf16")),
+    }
+    let by = row.text("note");
+    if !by.is_empty() {
+        ceilings.gemm_by = Some(by);
+    }
+    Ok(())
 }
 
 fn read_kernel(row: &Row<'_>) -> Result<BenchRow, CsvError> {
@@ -219,7 +243,6 @@ fn read_shape(row: &Row<'_>) -> Result<BTreeMap<String, u64>, CsvError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use facts::BackendKind;
 
     fn report() -> BenchReport {
         let row = BenchRow {
@@ -256,11 +279,20 @@ mod tests {
         };
         BenchReport {
             schema: SCHEMA,
-            ceilings: Ceilings {
-                copy_gbps: 21.5,
-                gemm_gflops: GemmCeilings { f32: Some(180.25), bf16: None },
-                gemm_by: None,
-            },
+            ceilings: vec![
+                Ceilings {
+                    backend: BackendKind::Cpu,
+                    copy_gbps: 21.5,
+                    gemm_gflops: GemmCeilings { f32: Some(180.25), bf16: None },
+                    gemm_by: None,
+                },
+                Ceilings {
+                    backend: BackendKind::Cuda,
+                    copy_gbps: 4300.0,
+                    gemm_gflops: GemmCeilings { f32: None, bf16: Some(7.5e5) },
+                    gemm_by: Some("cuBLASLt".into()),
+                },
+            ],
             rows: vec![row, unmeasured],
             not_timed: vec!["nsa bf16: failed parity, so no time is printed".into()],
             not_applicable: vec!["kda prefill: fla.chunk_kda needs a GPU".into()],
@@ -292,35 +324,33 @@ mod tests {
         check(
             "T=2048",
             "T=long",
-            "bench.csv line 4: column `shape` holds `B=1 H=16 T=long`, wanted sizes",
+            "bench.csv line 6: column `shape` holds `B=1 H=16 T=long`, wanted sizes",
         );
         check(
             "ceiling,copy",
             "ceiling,swap",
-            "bench.csv line 2: column `op` holds `swap`, wanted copy or gemm",
+            "bench.csv line 2: column `op` holds `swap`, wanted copy, or gemm after",
         );
         check(
             "compute",
             "disk",
-            "bench.csv line 4: column `bound` holds `disk`, wanted compute or memory",
+            "bench.csv line 6: column `bound` holds `disk`, wanted compute or memory",
         );
         check(
             "kernel,",
             "kernels,",
-            "bench.csv line 4: column `record` holds `kernels`, wanted ceiling or kernel or not timed or not applicable",
+            "bench.csv line 6: column `record` holds `kernels`, wanted ceiling or kernel or not timed or not applicable",
         );
         check(
             "42.125",
             "half",
-            "bench.csv line 4: column `pct_of_ceiling` holds `half`, wanted a number or nothing",
+            "bench.csv line 6: column `pct_of_ceiling` holds `half`, wanted a number or nothing",
         );
-        let headless = good
-            .lines()
-            .filter(|line| !line.starts_with("ceiling,copy"))
-            .collect::<Vec<_>>()
-            .join("\n");
-        assert!(
-            read_bench_csv(&headless).unwrap_err().to_string().contains("op `copy` is missing")
-        );
+        let without = |start: &str| {
+            let kept: Vec<&str> = good.lines().filter(|line| !line.starts_with(start)).collect();
+            read_bench_csv(&kept.join("\n")).unwrap_err().to_string()
+        };
+        assert!(without("ceiling").contains("op `copy` is missing"));
+        assert!(without("ceiling,copy").contains("gemm after the copy of its backend"));
     }
 }

@@ -5,7 +5,7 @@ use crate::document::{Block, Figure, Prose, Table, slug};
 use crate::format;
 use crate::plot::{Bar, BarGroup, Series, bars, lines};
 use crate::run::{BENCH_FILE, Run};
-use facts::{BenchReport, BenchRow, Bound, Ceilings};
+use facts::{BackendKind, BenchReport, BenchRow, Bound, Ceilings};
 use std::collections::BTreeMap;
 
 pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
@@ -16,7 +16,8 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
         .text(format!("{} (", format::count(bench.rows.len(), "timing")))
         .file(BENCH_FILE)
         .text("). Only a kernel that was verified in the same run has a time. Times are those of one call after warm-up; GFLOP/s counts by the op's formula, GB/s counts each input read once and each output written once.");
-    let mut blocks = vec![Block::Paragraph(intro), Block::Table(ceilings(&bench.ceilings))];
+    let mut blocks = vec![Block::Paragraph(intro)];
+    blocks.extend(bench.ceilings.iter().map(|ceilings| Block::Table(self::ceilings(ceilings))));
     if !bench.rows.is_empty() {
         blocks.push(Block::Figures(figures(bench)));
         blocks.push(Block::Table(timings(bench)));
@@ -34,8 +35,10 @@ fn from_file(words: &str) -> Prose {
 }
 
 fn ceilings(ceilings: &Ceilings) -> Table {
-    let mut table =
-        Table::new(from_file("Ceilings measured in this run"), &["Ceiling", ">Rate", "Limits"]);
+    let mut table = Table::new(
+        from_file(&format!("Ceilings on {}, measured in this run", ceilings.backend)),
+        &["Ceiling", ">Rate", "Limits"],
+    );
     let mut row = |what: &str, rate: Option<f64>, unit: &str, limits: &str| {
         let rate = rate.map_or_else(
             || "not measured".to_owned(),
@@ -144,11 +147,12 @@ fn shape(shape: &BTreeMap<String, u64>) -> String {
     shape.iter().map(|(name, size)| format!("{name}\u{a0}{size}")).collect::<Vec<_>>().join(", ")
 }
 
-fn ops(rows: &[BenchRow]) -> Vec<&str> {
-    let mut ops: Vec<&str> = Vec::new();
+/// Ops with the backends they were timed on, as they come.
+fn ops(rows: &[BenchRow]) -> Vec<(&str, BackendKind)> {
+    let mut ops: Vec<(&str, BackendKind)> = Vec::new();
     for row in rows {
-        if !ops.contains(&row.op.as_str()) {
-            ops.push(&row.op);
+        if !ops.contains(&(&row.op, row.backend)) {
+            ops.push((&row.op, row.backend));
         }
     }
     ops
@@ -156,16 +160,19 @@ fn ops(rows: &[BenchRow]) -> Vec<&str> {
 
 fn figures(bench: &BenchReport) -> Vec<Figure> {
     let mut figures = Vec::new();
-    for op in ops(&bench.rows) {
-        let rows: Vec<&BenchRow> = bench.rows.iter().filter(|row| row.op == op).collect();
-        let id = format!("plot-bench-{}", slug(op));
-        let svg = bars(&id, &format!("{op}: share of the ceiling reached"), &groups(&rows));
+    for (op, backend) in ops(&bench.rows) {
+        let of_both = |row: &&BenchRow| row.op == op && row.backend == backend;
+        let rows: Vec<&BenchRow> = bench.rows.iter().filter(of_both).collect();
+        let place = format!("{op}-{backend}");
+        let id = format!("plot-bench-{}", slug(&place));
+        let title = format!("{op} on {backend}: share of the ceiling reached");
+        let svg = bars(&id, &title, &groups(&rows));
         let caption = from_file(&format!(
-            "Percent of the ceiling that limits each of {} of {op}",
+            "Percent of the ceiling that limits each of {} of {op} on {backend}",
             format::count(rows.len(), "timing")
         ));
-        figures.push(Figure { id: format!("figure-bench-{}", slug(op)), caption, svg });
-        figures.extend(sweeps(op, &rows));
+        figures.push(Figure { id: format!("figure-bench-{}", slug(&place)), caption, svg });
+        figures.extend(sweeps(&place, op, &rows));
     }
     figures
 }
@@ -198,7 +205,7 @@ fn groups(rows: &[&BenchRow]) -> Vec<BarGroup> {
 }
 
 /// A picture for each dimension along which one kernel has three or more sizes with all else equal.
-fn sweeps(op: &str, rows: &[&BenchRow]) -> Vec<Figure> {
+fn sweeps(place: &str, op: &str, rows: &[&BenchRow]) -> Vec<Figure> {
     let mut names: Vec<&str> =
         rows.iter().flat_map(|row| row.shape.keys().map(String::as_str)).collect();
     names.sort_unstable();
@@ -231,7 +238,7 @@ fn sweeps(op: &str, rows: &[&BenchRow]) -> Vec<Figure> {
         });
         // Five colours are told apart; more lines than that go into a further picture.
         for (i, part) in found.chunks(5).enumerate() {
-            let id = format!("sweep-{}-{}-{}", slug(op), slug(name), i + 1);
+            let id = format!("sweep-{}-{}-{}", slug(place), slug(name), i + 1);
             let svg = lines(
                 &format!("plot-{id}"),
                 &format!("{op}: rate over {name}"),

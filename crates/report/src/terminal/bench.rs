@@ -11,15 +11,19 @@ pub fn bench(report: &BenchReport, style: Style) -> String {
             |rate| format!("{} {unit}", format::significant(rate, 4)),
         )
     };
-    let gemm = &report.ceilings.gemm_gflops;
-    let mut out = paragraph(style, "ceilings measured in this run");
-    let mut measured = vec![
-        ("copy".to_owned(), rate(Some(report.ceilings.copy_gbps), "GB/s")),
-        ("GEMM f32".to_owned(), rate(gemm.f32, "GFLOP/s")),
-        ("GEMM bf16".to_owned(), rate(gemm.bf16, "GFLOP/s")),
-    ];
-    measured.extend(report.ceilings.gemm_by.iter().map(|by| ("GEMM by".to_owned(), by.clone())));
-    out.push_str(&fields(style, &measured));
+    let mut out = String::new();
+    for ceilings in &report.ceilings {
+        let here = format!("ceilings on {}, measured in this run", ceilings.backend);
+        out.push_str(&paragraph(style, &here));
+        let gemm = &ceilings.gemm_gflops;
+        let mut measured = vec![
+            ("copy".to_owned(), rate(Some(ceilings.copy_gbps), "GB/s")),
+            ("GEMM f32".to_owned(), rate(gemm.f32, "GFLOP/s")),
+            ("GEMM bf16".to_owned(), rate(gemm.bf16, "GFLOP/s")),
+        ];
+        measured.extend(ceilings.gemm_by.iter().map(|by| ("GEMM by".to_owned(), by.clone())));
+        out.push_str(&fields(style, &measured));
+    }
     out.push('\n');
     if report.rows.is_empty() {
         out.push_str(&paragraph(style, "no kernel was timed"));
