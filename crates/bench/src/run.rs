@@ -29,7 +29,7 @@ pub struct Plan {
     pub size: Size,
     /// Also time the float64 reference of every recurrent prefill, once.
     pub reference: bool,
-    /// Shapes of attention in place of the listed cases.
+    /// Shapes in place of the listed cases.
     pub sweep: Option<Sweep>,
 }
 
@@ -82,8 +82,7 @@ pub fn run(
     for (op, workloads) in listed {
         let tasks: Vec<Task<'_>> = match &plan.sweep {
             None => workloads(plan.size).into_iter().map(Task::from).collect(),
-            Some(sweep) if *op == "attention" => sweep.tasks(),
-            Some(_) => continue,
+            Some(sweep) => sweep.tasks(op),
         };
         for task in tasks.iter().filter(|task| wanted(op, task)) {
             let context = Context { device: &device, plan, budget, ceilings: &ceilings };

@@ -1,10 +1,10 @@
 //! What is timed: one file an op, gathered in [`WORKLOADS`].
 
 mod attention;
-mod conv1d;
-mod kda;
-mod nsa;
-mod ssd;
+pub(crate) mod conv1d;
+pub(crate) mod kda;
+pub(crate) mod nsa;
+pub(crate) mod ssd;
 
 pub(crate) use attention::cuda::causal as causal_attention;
 pub(crate) use attention::qkv;

@@ -272,26 +272,26 @@ pub(crate) struct Op {
 
 /// Shapes of a sweep, in place of the listed cases.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "A sweep of attention, in place of the listed cases")]
+#[command(next_help_heading = "A sweep, in place of the listed cases")]
 pub(crate) struct Sweep {
-    /// Sequences.
-    #[arg(long = "B", value_name = "N", requires = "dims", default_value_t = 1)]
-    pub(crate) batch: usize,
-    /// Heads.
-    #[arg(long = "H", value_name = "N", requires = "dims", default_value_t = 32)]
-    pub(crate) heads: usize,
-    /// Tokens of each sequence.
-    #[arg(long = "N", value_name = "N", requires = "dims", default_value_t = 8192)]
-    pub(crate) tokens: usize,
-    /// Channels of a head, one row each: 320,384,448.
+    /// Sequences. Default: 1.
+    #[arg(long = "B", value_name = "N")]
+    pub(crate) batch: Option<usize>,
+    /// Heads of attention, KDA and SSD. Default: 32.
+    #[arg(long = "H", value_name = "N")]
+    pub(crate) heads: Option<usize>,
+    /// Tokens of each sequence, one row each: 2048,8192. Default: 8192.
+    #[arg(long = "N", value_name = "N,..", value_delimiter = ',')]
+    pub(crate) tokens: Vec<usize>,
+    /// Channels of a head of attention, one row each: 320,384,448. Default: 128.
     #[arg(long = "D", value_name = "N,..", value_delimiter = ',')]
     pub(crate) dims: Vec<usize>,
-    /// With a causal mask.
-    #[arg(long, requires = "dims")]
+    /// Attention with a causal mask.
+    #[arg(long)]
     pub(crate) causal: bool,
-    /// Storage type.
-    #[arg(long, value_enum, default_value_t = Storage::Bf16, requires = "dims")]
-    pub(crate) dtype: Storage,
+    /// Storage type. Default: bf16.
+    #[arg(long, value_enum)]
+    pub(crate) dtype: Option<Storage>,
 }
 
 /// Storage types of the ops.

@@ -20,7 +20,7 @@ pub(super) fn workloads(size: Size) -> Vec<Workload> {
 /// The channels of a Granite 4.0-H micro layer.
 const CHANNELS: usize = 4352;
 
-fn call(dtype: DType, batch: usize, tokens: usize) -> (TensorMap, Settings) {
+pub(crate) fn call(dtype: DType, batch: usize, tokens: usize) -> (TensorMap, Settings) {
     let inputs = tensors(&[
         ("x", &[batch, tokens, CHANNELS], dtype, -1.0, 1.0),
         ("weight", &[CHANNELS, 4], dtype, -0.5, 0.5),

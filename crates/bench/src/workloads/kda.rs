@@ -15,7 +15,12 @@ pub(super) fn workloads(size: Size) -> Vec<Workload> {
     list
 }
 
-fn call(dtype: DType, batch: usize, tokens: usize, heads: usize) -> (TensorMap, Settings) {
+pub(crate) fn call(
+    dtype: DType,
+    batch: usize,
+    tokens: usize,
+    heads: usize,
+) -> (TensorMap, Settings) {
     let wide = [batch, tokens, heads, 128];
     let inputs = tensors(&[
         ("q", &wide, dtype, -1.0, 1.0),

@@ -1,4 +1,4 @@
-pub(super) mod cuda;
+pub(crate) mod cuda;
 
 use super::{Workload, tensors};
 use crate::Size;

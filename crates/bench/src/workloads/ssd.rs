@@ -17,7 +17,12 @@ pub(super) fn workloads(size: Size) -> Vec<Workload> {
     list
 }
 
-fn call(dtype: DType, batch: usize, tokens: usize, heads: usize) -> (TensorMap, Settings) {
+pub(crate) fn call(
+    dtype: DType,
+    batch: usize,
+    tokens: usize,
+    heads: usize,
+) -> (TensorMap, Settings) {
     let inputs = tensors(&[
         ("x", &[batch, tokens, heads, 64], dtype, -1.0, 1.0),
         ("dt", &[batch, tokens, heads], dtype, -4.0, 1.0),

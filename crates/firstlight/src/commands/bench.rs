@@ -81,18 +81,32 @@ fn device_name(backend: BackendKind) -> String {
     })
 }
 
-/// The sweep that the arguments name; `None` for the listed cases.
+/// The sweep that the arguments name, with defaults for what they leave out; `None` for the listed cases.
 fn sweep(arguments: &crate::cli::Sweep) -> Option<Sweep> {
-    (!arguments.dims.is_empty()).then(|| Sweep {
-        batch: arguments.batch,
-        tokens: arguments.tokens,
-        heads: arguments.heads,
-        dims: arguments.dims.clone(),
-        causal: arguments.causal,
-        dtype: match arguments.dtype {
-            Storage::F32 => DType::F32,
-            Storage::F16 => DType::F16,
-            Storage::Bf16 => DType::Bf16,
+    let crate::cli::Sweep { batch, heads, tokens, dims, causal, dtype } = arguments;
+    let listed = batch.is_none()
+        && heads.is_none()
+        && tokens.is_empty()
+        && dims.is_empty()
+        && !causal
+        && dtype.is_none();
+    if listed {
+        return None;
+    }
+    let or = |sizes: &[usize], default| match sizes {
+        [] => vec![default],
+        sizes => sizes.to_vec(),
+    };
+    Some(Sweep {
+        batch: batch.unwrap_or(1),
+        heads: heads.unwrap_or(32),
+        tokens: or(tokens, 8192),
+        dims: or(dims, 128),
+        causal: *causal,
+        dtype: match dtype {
+            Some(Storage::F32) => DType::F32,
+            Some(Storage::F16) => DType::F16,
+            Some(Storage::Bf16) | None => DType::Bf16,
         },
     })
 }

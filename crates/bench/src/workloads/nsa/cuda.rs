@@ -27,7 +27,12 @@ pub(in crate::workloads) fn workloads(size: Size) -> Vec<Workload> {
     list
 }
 
-fn call(dtype: DType, batch: usize, queries: usize, keys: usize) -> (TensorMap, Settings) {
+pub(crate) fn call(
+    dtype: DType,
+    batch: usize,
+    queries: usize,
+    keys: usize,
+) -> (TensorMap, Settings) {
     let gate = [batch, queries, HEADS];
     let cache = [batch, keys, KV_HEADS, DIM];
     let inputs = tensors(&[

@@ -56,13 +56,18 @@ def nsa(case):
     module = package("fla.ops.nsa.parallel")
     wanted = {"compress_block": 32, "compress_stride": 16, "select_block": 64}
     sizes = {case.count(name, size) for name, size in wanted.items()}
-    if len(sizes) != 1 or case.flag("overlap", True):
+    # Where the blocks of both kinds are the same ones, importance by overlap is importance block by block.
+    if len(sizes) != 1:
         raise NotApplicable("parallel_nsa has one block size for all branches")
     if case.word("pooling", "mean") != "mean" or case.word("gate", "given") != "given":
         raise NotApplicable("parallel_nsa pools by the mean and takes gates as they are")
     if (case.count("initial_blocks", 1), case.count("local_blocks", 2)) != (1, 2):
         raise NotApplicable("parallel_nsa always selects the first block and the last two")
-    case.refuse(cu_seqlens="packed sequences of its queries and keys are not asked for here")
+    case.refuse(
+        cu_seqlens="packed sequences of its queries and keys are not asked for here",
+        k_cmp="parallel_nsa compresses keys itself",
+        v_cmp="parallel_nsa compresses values itself",
+    )
     chosen = case.get("block_indices")
     if not case.has("g_slc") or (chosen is None and not case.has("g_cmp")):
         raise NotApplicable("parallel_nsa has no call without its selected branch, and selects by its compressed one")
