@@ -1,6 +1,6 @@
 use super::{Context, Need, Rule, Text};
 use crate::native::{Native, by_owner};
-use crate::remedy::Installer;
+use crate::remedy::{Installer, quote};
 use crate::torch_build::installed;
 use facts::{Confidence, Finding, Needed, PyEnv, Severity};
 
@@ -115,7 +115,54 @@ fn check(context: &Context) -> Vec<Finding> {
         missing(native).is_some() && !by_nvidia && !native.is_one_of_several()
     };
     let groups = context.envs.iter().flat_map(|env| by_owner(env, wants));
-    groups.filter_map(|group| judge(&group)).collect()
+    let hidden =
+        context.envs.iter().flat_map(|env| by_owner(env, |native| out_of_reach(native).is_some()));
+    groups
+        .filter_map(|group| judge(&group))
+        .chain(hidden.filter_map(|group| tell(&group)))
+        .collect()
+}
+
+/// A CUDA library that an extension needs and that lies in the environment, but not where the loader looks. Its package
+/// may load it by itself before (JAX's and ONNX Runtime's do), which no file shows; torch does so with its own.
+fn out_of_reach<'a>(native: &Native<'a>) -> Option<(&'a Needed, &'a str)> {
+    let by_nvidia = native.owner_name().is_some_and(|name| name.starts_with("nvidia-"));
+    if by_nvidia
+        || native.is_torch()
+        || native.file.name().starts_with("lib")
+        || native.is_one_of_several()
+    {
+        return None;
+    }
+    let mut needed = native.elf.needed.iter().filter(|needed| needed.path.is_none());
+    needed.find_map(|needed| known(&needed.name).and(Some((needed, needed.other.as_deref()?))))
+}
+
+fn tell(group: &[Native<'_>]) -> Option<Finding> {
+    let first = group.first()?;
+    let (needed, other) = out_of_reach(first)?;
+    let folder = other.rsplit_once('/').map_or(other, |(folder, _)| folder);
+    let title = format!(
+        "{} in {} finds {} only if its package loads it by itself",
+        first.what(),
+        first.env.root,
+        needed.name
+    );
+    let search = match first.elf.search.is_empty() {
+        true => "it has no search path of its own".to_owned(),
+        false => format!("its own search path is {}", first.elf.search.join(":")),
+    };
+    let finding = RULE
+        .finding(Severity::Info, Confidence::Possible, title)
+        .evidence(format!("needs {} (DT_NEEDED); {search}", needed.name), first.file.path.clone())
+        .evidence("it lies here, where the loader does not look", other)
+        .cause(
+            "The loader looks in the file's own search path and in the system's folders. Some packages open the library \
+             by its path before they import the file; where this one does not, its import fails.",
+        )
+        .fix(["# only where the import fails:".to_owned(), format!("export LD_LIBRARY_PATH={}", quote(folder))])
+        .done();
+    Some(finding)
 }
 
 /// The first CUDA library a file needs that lies neither where the loader looks nor anywhere in the environment, from
@@ -292,6 +339,24 @@ mod tests {
                 "it lies in the environment: the package may load it itself",
                 machines::a10(),
                 env(cu128, "flash_attn", "a.so", elsewhere()),
+            )
+            .finds(
+                Info,
+                Possible,
+                &[
+                    "flash_attn 2.8.3 in /v finds libcudart.so.12 only if its package loads it by itself",
+                    "export LD_LIBRARY_PATH=/v/lib/python3.12/site-packages/nvidia/x",
+                ],
+            ),
+            Case::new(
+                "torch loads its own libraries by itself",
+                machines::a10(),
+                env(cu128, "torch", "torch/_C.so", elsewhere()),
+            ),
+            Case::new(
+                "a library that may never be opened, and whose own lies in the environment",
+                machines::a10(),
+                env(cu128, "flash_attn", "libodd.so", elsewhere()),
             ),
             Case::new(
                 "the driver's own is another matter",

@@ -22,6 +22,7 @@ mod gh200_arm_wheels;
 mod h200_cuda_wheels;
 mod jetson_nvidia_wheel;
 mod lib64_link;
+mod library_within_reach;
 mod namespace_package;
 mod newer_cudart;
 mod nightly_torch;
@@ -69,6 +70,7 @@ pub(crate) const HEALTHY: &[Pair] = &[
     one_build_per_torch::PAIR,
     bundled_libraries::PAIR,
     origin_chain::PAIR,
+    library_within_reach::PAIR,
     symlinked_library::PAIR,
     same_library_by_path::PAIR,
     newer_cudart::PAIR,
