@@ -14,18 +14,30 @@ use std::sync::Arc;
 
 pub(super) const VARIANT: CudaVariant<NsaProblem> = CudaVariant { name: "blocks", why_not, plan };
 
-const BLOCKS: &[&str] =
-    &[include_str!("../../cuda/ampere.cuh"), include_str!("common.cuh"), include_str!("blocks.cu")];
-const FINISH: &[&str] =
-    &[include_str!("../../cuda/ampere.cuh"), include_str!("common.cuh"), include_str!("finish.cu")];
+const BLOCKS: &[&str] = &[
+    include_str!("../../cuda/ampere.cuh"),
+    include_str!("call.cuh"),
+    include_str!("common.cuh"),
+    include_str!("blocks.cu"),
+];
+const FINISH: &[&str] = &[
+    include_str!("../../cuda/ampere.cuh"),
+    include_str!("call.cuh"),
+    include_str!("common.cuh"),
+    include_str!("finish.cu"),
+];
 
-/// Warps of a block of threads, tiles of 16 rows of a warp, and tiles of queries that it holds ahead.
-const WARPS: usize = 4;
-const ROW_TILES: usize = 2;
-const STAGES: usize = 2;
+/// Warps of a block of threads, tiles of 16 rows of a warp, tiles of queries that it holds, and blocks that a
+/// multiprocessor must be able to hold.
+const WARPS: usize = 8;
+const ROW_TILES: usize = 1;
+const STAGES: usize = 1;
+const BLOCKS_PER_SM: usize = 2;
 const FINISH_WARPS: usize = 4;
 /// Forced keys that `finish.cu` takes at a time.
-const FINISH_TILE: usize = 32;
+const FINISH_TILE: usize = 16;
+/// Results that a warp of `finish.cu` has under way: `AHEAD` there.
+const FINISH_AHEAD: usize = 2;
 /// Most keys of a block: a query's scores against it are in registers all at once.
 const MOST_KEYS: usize = 64;
 /// Most blocks of a query: `finish.cu` holds their sums in shared memory.
@@ -37,7 +49,11 @@ const PARTIAL_BYTES: usize = 2 << 30;
 /// Queries whose selections one block of threads lists: long stretches load a block of keys less often, short ones
 /// are more even.
 const fn stretch(queries: usize) -> usize {
-    if queries <= 16_384 { 1024 } else { 2048 }
+    match queries {
+        0..=16_384 => 256,
+        16_385..=32_768 => 1024,
+        _ => 2048,
+    }
 }
 
 fn key_rows(problem: &NsaProblem) -> usize {
@@ -51,7 +67,8 @@ fn shared_bytes(keys: usize, (d, dv): (usize, usize), stretch: usize) -> usize {
 }
 
 fn finish_bytes((d, dv): (usize, usize), blocks: usize) -> usize {
-    FINISH_WARPS * 16 * (row_bytes(d) + blocks * DType::F32.bytes())
+    let results = FINISH_AHEAD * 512 * dv.div_ceil(16);
+    FINISH_WARPS * (16 * row_bytes(d) + results + 16 * blocks * DType::F32.bytes())
         + 2 * FINISH_TILE * (row_bytes(d) + row_bytes(dv))
 }
 
@@ -61,7 +78,7 @@ fn source(keys: usize, dtype: DType, dims: (usize, usize), arch: GpuArch) -> Ker
         .define("ROW_TILES", ROW_TILES)
         .define("WARPS", WARPS)
         .define("STAGES", STAGES)
-        .define("BLOCKS_PER_SM", 2)
+        .define("BLOCKS_PER_SM", BLOCKS_PER_SM)
 }
 
 fn finish_source(dtype: DType, dims: (usize, usize), arch: GpuArch) -> KernelSource {

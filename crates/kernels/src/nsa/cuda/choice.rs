@@ -18,7 +18,7 @@ struct Rule {
 /// The first row that fits and whose variant can run. Reading a block once for many queries pays where many select it.
 const RULES: &[Rule] = &[
     Rule { from: 0, to: 16, variant: "step" },
-    Rule { from: 512, to: ANY, variant: "blocks" },
+    Rule { from: 256, to: ANY, variant: "blocks" },
     Rule { from: 0, to: ANY, variant: "gather" },
 ];
 

@@ -23,22 +23,6 @@ constexpr int KEY_BYTES = BLOCK_KEYS * Rows<D>::stride;
 constexpr int VALUE_BYTES = BLOCK_KEYS * (Rows<D>::stride > Rows<DV>::stride ? Rows<D>::stride : Rows<DV>::stride);
 constexpr int STAGE_BYTES = KEY_BYTES + VALUE_BYTES;
 
-// Sums values[v] over the eight lanes that share lane % 4: afterwards a lane holds count / 8 of the sums, starting at
-// that of value first_of(lane). Every value is added up in the same order of lanes.
-template <int count>
-DEVICE void sum_over_rows(float (&values)[count], int lane) {
-#pragma unroll
-  for (int bit = 16, held = count; bit >= 4; bit /= 2) {
-    held /= 2;
-    const bool upper = lane & bit;
-#pragma unroll
-    for (int v = 0; v < held; v++) {
-      const float other = __shfl_xor_sync(0xffffffff, upper ? values[v] : values[v + held], bit);
-      values[v] = (upper ? values[v + held] : values[v]) + other;
-    }
-  }
-}
-
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     nsa_compressed(const u16* __restrict__ q, const u16* __restrict__ k_cmp, const u16* __restrict__ k_rest,
                    const u16* __restrict__ v_cmp, u16* __restrict__ o, float* __restrict__ p_sum,

@@ -2,12 +2,13 @@
 //
 // A block of threads takes WARPS neighbouring queries, a warp one of them with 16 heads. First the forced blocks, which
 // neighbours share: the first initial_blocks and the local_blocks up to each query's own, by tiles of TILE keys that all warps read.
-// Then what blocks.cu left of the query's other blocks: weighted by 2^(lse - maximum) and added, in the order of the blocks.
+// Then what blocks.cu left of the query's other blocks: weighted by 2^(lse - maximum) and added, in the order of the
+// blocks; the first of it comes while the forced blocks are worked on.
 //
 // It also counts the tokens that the query's blocks hold (reads [.., Hkv, 3]: [1]), and leaves the bits of the chunk zero.
 //
 // Launch: grid (ceil(chunk_tokens / WARPS), Hkv * slabs, B), block 32 * WARPS, dynamic shared memory
-// WARPS * 16 row(D) + 2 TILE (row(D) + row(DV)) + WARPS * 16 n * 4. Macros: D, DV, DTYPE, TILE (16, 32), WARPS, BLOCKS_PER_SM.
+// WARPS * 16 row(D) + 2 TILE (row(D) + row(DV)) + WARPS * (1024 ceil(DV / 16) + 64 n). Macros: D, DV, DTYPE, TILE (16, 32), WARPS, BLOCKS_PER_SM.
 // Tensors as in blocks.cu; accumulate: adds to what o holds.
 
 constexpr int THREADS = WARPS * 32;
@@ -16,7 +17,10 @@ constexpr int PIECES = Rows<DV>::padded / 16;
 constexpr int QUERY_BYTES = WARPS * 16 * Rows<D>::stride;
 constexpr int KEY_BYTES = TILE * Rows<D>::stride;
 constexpr int STAGE_BYTES = KEY_BYTES + TILE * Rows<DV>::stride;
-constexpr int WEIGHTS_AT = QUERY_BYTES + 2 * STAGE_BYTES;
+constexpr int AHEAD = 2;  // blocks of a query whose results are under way
+constexpr int RESULT_BYTES = PIECES * 512;
+constexpr int RESULTS_AT = QUERY_BYTES + 2 * STAGE_BYTES;
+constexpr int WEIGHTS_AT = RESULTS_AT + WARPS * AHEAD * RESULT_BYTES;
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     nsa_finish(const u16* __restrict__ q, const u16* __restrict__ k, const u16* __restrict__ v,
@@ -74,12 +78,45 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
   const int token = first_token + warp, position = first_position + warp;
   const int own_block = max(position, 0) / select_block;
   const int local_low = (own_block - local_blocks + 1) * select_block;
+
+  // ---- The other blocks' results start to come: slots begin .. end, as indices ascend. A lane copies what it will read.
+  const i64 query = here.q_start + token;
+  int begin = 0, end = 0, tokens = 0;
+  if (token < end_token) {
+    const int* blocks = indices + (query * kv_heads + kv_head) * select_count;
+    for (int first = 0; first < select_count; first += 32) {
+      const int block = first + lane < select_count ? blocks[first + lane] : -1;
+      begin += __popc(__ballot_sync(0xffffffff, block >= 0 && block < initial_blocks));
+      end += __popc(__ballot_sync(0xffffffff, block >= 0 && block + local_blocks <= own_block));
+      tokens += block >= 0 ? min(select_block, position + 1 - block * select_block) : 0;
+    }
+  }
+  const i64 item = (((i64)blockIdx.z * chunk_tokens + token - chunk_first) * (kv_heads * slabs) + blockIdx.y) * select_count;
+  const uint4* from = partial + item * (PIECES * 32) + lane;
+  const u32 results = base + RESULTS_AT + warp * AHEAD * RESULT_BYTES + lane * 16;
+  auto fetch = [&](int slot) {
+    if (slot < end) {
+#pragma unroll
+      for (int p = 0; p < PIECES; p++) copy_async<16>(results + slot % AHEAD * RESULT_BYTES + p * 512, from + ((i64)slot * PIECES + p) * 32);
+    }
+    copy_commit();
+  };
+  fetch(begin);
+  fetch(begin + 1);
+  float* weights = (float*)(shared + WEIGHTS_AT) + warp * 16 * select_count;
+  for (int i = begin * 16 + lane; i < end * 16; i += 32) weights[i] = lse[item * 16 + i];
+
   const float factor = scale * TO_BASE2;
   float maximum[2] = {-INFINITE, -INFINITE}, sum[2] = {};
   float output[1][Rows<DV>::padded / 8][4] = {};
 #pragma unroll 1
   for (int tile = 0; tile < tiles; tile++) {
-    copy_wait<0>();
+    // The first tile is older than the results.
+    if (tile == 0) {
+      copy_wait<AHEAD>();
+    } else {
+      copy_wait<0>();
+    }
     __syncthreads();  // this tile has come; everyone has left the previous one
     load(tile + 1);
     u32 key_tile = base + QUERY_BYTES + tile % 2 * STAGE_BYTES, query_lane = base + warp * 16 * Rows<D>::stride;
@@ -96,30 +133,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
   }
   copy_wait<0>();
   if (token >= end_token) return;
-
-  // ---- The other blocks: slots begin .. end, as indices ascend.
-  const i64 query = here.q_start + token;
-  const int* blocks = indices + (query * kv_heads + kv_head) * select_count;
-  int begin = 0, end = 0, tokens = 0;
-  for (int first = 0; first < select_count; first += 32) {
-    const int block = first + lane < select_count ? blocks[first + lane] : -1;
-    begin += __popc(__ballot_sync(0xffffffff, block >= 0 && block < initial_blocks));
-    end += __popc(__ballot_sync(0xffffffff, block >= 0 && block + local_blocks <= own_block));
-    tokens += block >= 0 ? min(select_block, position + 1 - block * select_block) : 0;
-  }
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) tokens += __shfl_xor_sync(0xffffffff, tokens, step);
   if (slab == 0 && lane == 0) reads[(query * kv_heads + kv_head) * 3 + 1] = tokens;
-
-  const i64 item = (((i64)blockIdx.z * chunk_tokens + token - chunk_first) * (kv_heads * slabs) + blockIdx.y) * select_count;
-  const uint4* from = partial + item * (PIECES * 32) + lane;
-  uint4 piece[PIECES];
-  auto fetch = [&](int slot) {
-#pragma unroll
-    for (int p = 0; p < PIECES; p++) piece[p] = from[((i64)slot * PIECES + p) * 32];
-  };
-  float* weights = (float*)(shared + WEIGHTS_AT) + warp * 16 * select_count;
-  for (int i = begin * 16 + lane; i < end * 16; i += 32) weights[i] = lse[item * 16 + i];
   __syncwarp();
 #pragma unroll
   for (int half = 0; half < 2; half++) {
@@ -137,7 +153,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
   }
 #pragma unroll 1
   for (int s = begin; s < end; s++) {
-    fetch(s);
+    copy_wait<AHEAD - 1>();
     float weight[2];
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -146,14 +162,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     }
 #pragma unroll
     for (int p = 0; p < PIECES; p++) {
-      const u32 both[4] = {piece[p].x, piece[p].y, piece[p].z, piece[p].w};
+      u32 both[4];
+      asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(both[0]), "=r"(both[1]), "=r"(both[2]), "=r"(both[3])
+                   : "r"(results + s % AHEAD * RESULT_BYTES + p * 512)
+                   : "memory");
 #pragma unroll
       for (int e = 0; e < 4; e++) {
         output[0][p * 2 + e / 2][e % 2 * 2] += weight[e % 2] * to_float((u16)both[e]);
         output[0][p * 2 + e / 2][e % 2 * 2 + 1] += weight[e % 2] * to_float((u16)(both[e] >> 16));
       }
     }
+    fetch(s + AHEAD);
   }
+  copy_wait<0>();
   const Gates gates = {g_cmp, g_slc, g_swa, gates_f32, gate_kind};
 #pragma unroll
   for (int half = 0; half < 2; half++) {

@@ -10,8 +10,12 @@ use device::cuda::{Args, BundledArch, CudaCapabilities, CudaError, GpuArch, Kern
 
 pub(super) const VARIANT: CudaVariant<NsaProblem> = CudaVariant { name: "gather", why_not, plan };
 
-const PARTS: &[&str] =
-    &[include_str!("../../cuda/ampere.cuh"), include_str!("common.cuh"), include_str!("gather.cu")];
+const PARTS: &[&str] = &[
+    include_str!("../../cuda/ampere.cuh"),
+    include_str!("call.cuh"),
+    include_str!("common.cuh"),
+    include_str!("gather.cu"),
+];
 
 /// A row of the tile table.
 #[derive(Debug)]

@@ -3,11 +3,14 @@
 use crate::DType;
 use crate::cuda::Planner;
 use crate::nsa::{Gate, NsaProblem};
-use device::cuda::{Args, Buffer, CudaError, KernelSource};
+use device::cuda::{Args, Buffer, ComputeCapability, CudaError, KernelSource};
 use std::sync::Arc;
 
 /// Heads of one query that are the rows of one matrix product: `HEAD_ROWS` of `common.cuh`.
 pub(super) const HEAD_ROWS: usize = 16;
+
+/// The GPUs that kernels with registers or products of their own are made for.
+pub(super) const HOPPER: ComputeCapability = ComputeCapability::new(9, 0);
 
 /// Bytes of a row of `channels` elements in shared memory: `Rows<channels>::stride` of `ampere.cuh`.
 pub(super) const fn row_bytes(channels: usize) -> usize {

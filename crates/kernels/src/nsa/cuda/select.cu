@@ -1,8 +1,8 @@
 // The blocks that each query of nsa reads: the n most important ones with the forced ones, or those that were given.
 //
 // A warp takes one query against one key head. Importance of block j: the sum over compressed tokens i, in rising order,
-// of |[i d, i d + l) intersect [j l', (j + 1) l')| / d * p[i], p[i] being p_sum of compressed.cu added up over the slabs. The
-// largest is taken n times, the lower of equals first; forced blocks are larger than all.
+// of |[i d, i d + l) intersect [j l', (j + 1) l')| / d * p[i], p[i] being p_sum of compressed.cu added up over the slabs. Forced blocks
+// are taken first, then the largest one by one, the lower of equals first.
 //
 // indices [.., Hkv, n] gets the blocks, ascending, then -1. reads [.., Hkv, 3] gets a 0 for each branch whose bit is
 // set in zero_reads, as no other kernel will count there.
@@ -16,7 +16,7 @@
 // Launch: grid (ceil(chunk_tokens * Hkv / WARPS), 1, B), block 32 * WARPS, dynamic shared memory
 // WARPS * most_blocks * 4 bytes, most_blocks = blocks of the longest sequence, at least 1. Macros: D (unused), DTYPE, WARPS.
 
-constexpr u32 TAKEN = 0, LEAST = 1, FORCED = 0xffffffff;
+constexpr u32 TAKEN = 0, LEAST = 1, NONE = 0xffffffff;
 
 DEVICE u32 warp_max(u32 x) {
   u32 y;
@@ -54,18 +54,28 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32)
     const float* p = p_sum + (((i64)blockIdx.z * chunk_tokens + in_chunk) * kv_heads + kv_head) * slabs * p_stride;
     const int seen = compressed_before(position, block, stride);
     const float of_stride = 1.0f / (float)stride;
-    u32 best = TAKEN, best_at = FORCED;
+    // Forced blocks are taken at once: those at the front, and those from `back` on.
+    const int front = min(initial_blocks, blocks), back = max(front, blocks - local_blocks);
+    const bool same_blocks = block == stride && block == select_block;
+    u32 best = TAKEN, best_at = NONE;
+    auto weight_of = [&](int i) {
+      float weight = p[i];
+      for (int slab = 1; slab < slabs; slab++) weight += p[(i64)slab * p_stride + i];
+      return weight;
+    };
+#pragma unroll 4
     for (int j = lane; j < blocks; j += 32) {
-      u32 key = FORCED;
-      if (j >= initial_blocks && j + local_blocks < blocks) {
-        const int start = j * select_block, end = start + select_block;
-        const int first = start < block ? 0 : (start - block) / stride + 1, last = min(seen - 1, (end - 1) / stride);
+      u32 key = TAKEN;
+      if (j >= front && j < back) {
         float sum = 0.0f;
-        for (int i = first; i <= last; i++) {
-          float weight = p[i];
-          for (int slab = 1; slab < slabs; slab++) weight += p[(i64)slab * p_stride + i];
-          const int shared_tokens = min(i * stride + block, end) - max(i * stride, start);
-          sum += (float)shared_tokens * of_stride * weight;
+        if (same_blocks) {
+          if (j < seen) sum = weight_of(j);
+        } else {
+          const int start = j * select_block, end = start + select_block;
+          const int first = start < block ? 0 : (start - block) / stride + 1, last = min(seen - 1, (end - 1) / stride);
+          for (int i = first; i <= last; i++) {
+            sum += (float)(min(i * stride + block, end) - max(i * stride, start)) * of_stride * weight_of(i);
+          }
         }
         key = __float_as_uint(sum) + LEAST;
       }
@@ -76,13 +86,13 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32)
       }
     }
     // The lane that held the largest looks for its next; the others keep theirs.
-    for (int taken = 0; taken < select_count; taken++) {
+    for (int taken = front + blocks - back; taken < select_count; taken++) {
       const u32 largest = warp_max(best);
-      const u32 at = warp_min(best == largest ? best_at : FORCED);
+      const u32 at = warp_min(best == largest ? best_at : NONE);
       if (best_at == at) {
         keys[at] = TAKEN;
         best = TAKEN;
-        best_at = FORCED;
+        best_at = NONE;
         for (int j = lane; j < blocks; j += 32) {
           const u32 key = keys[j];
           if (key > best) {

@@ -1,32 +1,47 @@
 //! The steps before the selected branch: compressed tokens (`compress.cu`, `learned.cu`), the compressed branch with
 //! the weights that blocks are selected by (`compressed.cu`), and the selection (`select.cu`).
 
-use super::operands::{Operands, int, is_f32, row_bytes, shape_macros};
+use super::operands::{HOPPER, Operands, int, is_f32, row_bytes, shape_macros};
 use crate::cuda::Planner;
 use crate::nsa::{NsaProblem, Pooling};
 use crate::{ChoiceTable, DType};
 use device::cuda::{
-    Args, Buffer, BundledArch, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch,
+    Args, Buffer, BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch,
+    KernelSource, Launch,
 };
 use std::sync::Arc;
 
 const COMPRESS: &[&str] = &[
     include_str!("../../cuda/ampere.cuh"),
+    include_str!("call.cuh"),
     include_str!("common.cuh"),
     include_str!("compress.cu"),
 ];
 const LEARNED: &[&str] = &[
     include_str!("../../cuda/ampere.cuh"),
+    include_str!("call.cuh"),
     include_str!("common.cuh"),
     include_str!("learned.cu"),
 ];
 const COMPRESSED: &[&str] = &[
     include_str!("../../cuda/ampere.cuh"),
+    include_str!("call.cuh"),
+    include_str!("rows.cuh"),
     include_str!("common.cuh"),
     include_str!("compressed.cu"),
 ];
-const SELECT: &[&str] =
-    &[include_str!("../../cuda/ampere.cuh"), include_str!("common.cuh"), include_str!("select.cu")];
+const COMPRESSED_HOPPER: &[&str] = &[
+    include_str!("../../cuda/hopper.cuh"),
+    include_str!("call.cuh"),
+    include_str!("rows.cuh"),
+    include_str!("compressed_hopper.cu"),
+];
+const SELECT: &[&str] = &[
+    include_str!("../../cuda/ampere.cuh"),
+    include_str!("call.cuh"),
+    include_str!("common.cuh"),
+    include_str!("select.cu"),
+];
 
 /// Rows of a block of `learned.cu`.
 const LEARNED_ROWS: usize = 8;
@@ -38,6 +53,8 @@ const WEIGHT_BYTES: usize = 512 << 20;
 /// A row of the table of `compressed.cu`.
 #[derive(Debug)]
 struct Tile {
+    /// Whether it is one of `compressed_hopper.cu`: D and Dv multiples of 64, Dv up to 128.
+    hopper: bool,
     /// The larger of D and Dv, at most.
     channels: usize,
     row_tiles: usize,
@@ -48,24 +65,43 @@ struct Tile {
 }
 
 const fn tile(channels: usize, [row_tiles, block_keys, warps, blocks]: [usize; 4]) -> Tile {
-    Tile { channels, row_tiles, block_keys, warps, blocks }
+    Tile { hopper: false, channels, row_tiles, block_keys, warps, blocks }
 }
 
-const TILES: &[Tile] =
-    &[tile(128, [2, 32, 4, 2]), tile(320, [1, 32, 4, 1]), tile(320, [1, 32, 2, 1])];
+const TILES: &[Tile] = &[
+    Tile { hopper: true, ..tile(192, [1, 64, 8, 2]) },
+    tile(128, [2, 32, 4, 2]),
+    tile(320, [1, 32, 4, 1]),
+    tile(320, [1, 32, 2, 1]),
+];
 
 impl Tile {
     fn tokens(&self) -> usize {
         self.row_tiles * self.warps
     }
 
-    fn shared_bytes(&self, (head_dim, value_dim): (usize, usize)) -> usize {
-        let second = row_bytes(head_dim).max(row_bytes(value_dim));
-        self.tokens() * 16 * row_bytes(head_dim)
-            + 2 * self.block_keys * (row_bytes(head_dim) + second)
+    fn shared_bytes(&self, (d, dv): (usize, usize)) -> usize {
+        if self.hopper {
+            // Columns of 64 must start at multiples of 1024 bytes.
+            return self.tokens() * 16 * 2 * d
+                + 2 * self.block_keys * (2 * d + 2 * d.max(dv))
+                + 1024;
+        }
+        let second = row_bytes(d).max(row_bytes(dv));
+        self.tokens() * 16 * row_bytes(d) + 2 * self.block_keys * (row_bytes(d) + second)
+    }
+
+    fn fits(&self, (d, dv): (usize, usize), compute: ComputeCapability, shared: u32) -> bool {
+        let form = !self.hopper
+            || compute == HOPPER && d.is_multiple_of(64) && dv.is_multiple_of(64) && dv <= 128;
+        form && d.max(dv) <= self.channels && self.shared_bytes((d, dv)) <= shared as usize
     }
 
     fn source(&self, dtype: DType, dims: (usize, usize), arch: GpuArch) -> KernelSource {
+        if self.hopper {
+            let source = KernelSource::new("nsa_compressed_hopper", COMPRESSED_HOPPER, arch);
+            return shape_macros(source, dtype, dims).define("KEYS", self.block_keys);
+        }
         shape_macros(KernelSource::new("nsa_compressed", COMPRESSED, arch), dtype, dims)
             .define("ROW_TILES", self.row_tiles)
             .define("BLOCK_KEYS", self.block_keys)
@@ -74,20 +110,20 @@ impl Tile {
     }
 }
 
-fn choose(dims: (usize, usize), shared_bytes: u32) -> Option<&'static Tile> {
-    TILES.iter().find(|tile| {
-        dims.0.max(dims.1) <= tile.channels && tile.shared_bytes(dims) <= shared_bytes as usize
-    })
+fn choose(dims: (usize, usize), compute: ComputeCapability, shared: u32) -> Option<&'static Tile> {
+    TILES.iter().find(|tile| tile.fits(dims, compute, shared))
 }
 
 pub(super) fn table() -> ChoiceTable {
     let row = |tile: &Tile| {
+        let form = if tile.hopper { "9.0, multiples of 64" } else { "any" };
         let cells = [tile.channels, tile.tokens(), tile.block_keys, tile.warps];
-        cells.iter().map(usize::to_string).collect()
+        let cells = cells.iter().map(usize::to_string);
+        std::iter::once(form.to_owned()).chain(cells).collect()
     };
     ChoiceTable {
         title: "tile of nsa_compressed: the first row that fits and whose shared memory the GPU has",
-        columns: &["channels up to", "queries", "compressed keys", "warps"],
+        columns: &["compute capability", "channels up to", "queries", "compressed keys", "warps"],
         rows: TILES.iter().map(row).collect(),
     }
 }
@@ -106,14 +142,16 @@ fn select_source(warps: usize, arch: GpuArch) -> KernelSource {
 pub(super) fn bundled(dtype: DType, dims: (usize, usize), arch: &BundledArch) -> Vec<KernelSource> {
     let mut sources =
         vec![compress_source(dtype, dims, arch.arch()), select_source(SELECT_WARPS, arch.arch())];
-    sources
-        .extend(choose(dims, arch.shared_bytes).map(|tile| tile.source(dtype, dims, arch.arch())));
+    sources.extend(
+        choose(dims, arch.compute, arch.shared_bytes)
+            .map(|tile| tile.source(dtype, dims, arch.arch())),
+    );
     sources
 }
 
 /// Why these steps cannot run on this GPU.
 pub(super) fn why_not(problem: &NsaProblem, here: &CudaCapabilities) -> Option<String> {
-    if here.compute < device::cuda::ComputeCapability::new(8, 0) {
+    if here.compute < ComputeCapability::new(8, 0) {
         return Some(format!("needs compute capability 8.0, this GPU has {}", here.compute));
     }
     if !matches!(problem.dtype, DType::Bf16 | DType::F16) {
@@ -127,7 +165,7 @@ pub(super) fn why_not(problem: &NsaProblem, here: &CudaCapabilities) -> Option<S
             return Some(format!("needs {name} up to {most}, got {channels}"));
         }
     }
-    if choose((problem.head_dim, problem.value_dim), here.shared_bytes).is_none() {
+    if choose((problem.head_dim, problem.value_dim), here.compute, here.shared_bytes).is_none() {
         let shared = here.shared_bytes;
         return Some(format!("no tile fits the {shared} bytes of shared memory of a block here"));
     }
@@ -279,7 +317,8 @@ impl Selection {
         let numbers = |args: Args| args.i32(first as i32).i32(chunk as i32);
         if let Some(compressed) = compressed {
             let dims = (problem.head_dim, problem.value_dim);
-            let Some(tile) = choose(dims, planner.here().shared_bytes) else {
+            let here = planner.here();
+            let Some(tile) = choose(dims, here.compute, here.shared_bytes) else {
                 return Err(CudaError::Refused { what: format!("no tile for D {}", dims.0) });
             };
             let kernel = planner.kernel(&tile.source(problem.dtype, dims, planner.arch()))?;

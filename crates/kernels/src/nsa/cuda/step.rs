@@ -17,12 +17,14 @@ pub(super) const VARIANT: CudaVariant<NsaProblem> = CudaVariant { name: "step", 
 
 const SCORE: &[&str] = &[
     include_str!("../../cuda/ampere.cuh"),
+    include_str!("call.cuh"),
     include_str!("common.cuh"),
     include_str!("step.cuh"),
     include_str!("step_score.cu"),
 ];
 const ATTEND: &[&str] = &[
     include_str!("../../cuda/ampere.cuh"),
+    include_str!("call.cuh"),
     include_str!("common.cuh"),
     include_str!("step.cuh"),
     include_str!("step_attend.cu"),
