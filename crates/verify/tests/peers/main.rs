@@ -37,9 +37,10 @@ fn case(queries: usize, keys: usize) -> Case {
 
 /// The rows of these functions, in one session and in this order.
 fn rows(session: &mut Session, case: &Case, functions: &[&str]) -> Vec<ParityRow> {
-    let named = |function: &&str| Peer::function(&format!("attention={function}")).unwrap();
+    let named =
+        |function: &&str| Peer::function(&format!("attention={function}")).expect("a function");
     let peers: Vec<Peer> = functions.iter().map(named).collect();
-    let device = device::open(BackendKind::Cpu).unwrap();
+    let device = device::open(BackendKind::Cpu).expect("the processor is always here");
     let mut rows = Vec::new();
     let mut peers = Peers { session, peers: &peers, backend: BackendKind::Cpu };
     run_case(case, &device, false, Some(&mut peers), &mut |row| rows.push(row));
@@ -184,7 +185,7 @@ fn only_what_passed_is_timed_and_only_as_long_as_it_stays_itself() {
     let given = (&inputs, &settings);
     load_peer_case(&mut session, call.as_ref(), given, BackendKind::Cpu).unwrap();
     let admit = |session: &mut Session, function: &str| {
-        let peer = Peer::function(&format!("attention={function}")).unwrap();
+        let peer = Peer::function(&format!("attention={function}")).expect("a function");
         let backend = BackendKind::Cpu;
         admit_peer(session, &peer, (op, call.as_ref()), given, backend, 7)
     };
