@@ -206,7 +206,12 @@ fn selected(
         .buffer(&operands.reads)
         .buffer(&scratch.bits);
     let args = operands.push_heads(operands.push_sequences(operands.push_gates(args)));
-    let args = numbers(args).i32(int(scratch.words)?).i32(i32::from(problem.branches.compressed));
+    let args = numbers(args)
+        .i32(selection.initial_blocks as i32)
+        .i32(selection.local_blocks as i32)
+        .i32(int(scratch.words)?)
+        .i32(i32::from(problem.branches.compressed))
+        .f32(problem.scale as f32);
     let grid = [chunk.div_ceil(FINISH_WARPS) as u32, operands.head_slabs(), batch];
     let shared = finish_bytes(dims, problem.select_count) as u32;
     planner.launch(kernel, Launch::new(grid, 32 * FINISH_WARPS as u32, shared), args);
