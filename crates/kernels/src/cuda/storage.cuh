@@ -47,10 +47,24 @@ DEVICE u32 narrow_pair(float low, float high) {
   return bits;
 }
 
-// One number of a tensor that is float32 or in the storage type, as the caller found it.
+// One number of a tensor that is float32 or in the storage type, as the caller found it: its bits, and then its value.
+// There is no branch between the two types: the conversion would stand in it, and every load would be waited for alone.
+DEVICE u32 load_number(const void* from, i64 index, bool is_f32) {
+  const u32 wide = STORAGE == STORED_f32 || is_f32;
+  u32 bits;
+  asm("{\n.reg .pred wide;\nsetp.ne.u32 wide, %2, 0;\n"
+      "@wide ld.global.nc.u32 %0, [%1];\n@!wide ld.global.nc.u16 %0, [%1];\n}"
+      : "=r"(bits)
+      : "l"((const char*)from + index * (wide ? 4 : 2)), "r"(wide));
+  return bits;
+}
+
+DEVICE float number_of(u32 bits, bool is_f32) {
+  return STORAGE == STORED_f32 || is_f32 ? __uint_as_float(bits) : widen_half(bits & 0xffff);
+}
+
 DEVICE float number(const void* from, i64 index, bool is_f32) {
-  if (STORAGE == STORED_f32 || is_f32) return __ldg((const float*)from + index);
-  return widen_half(__ldg((const u16*)from + index));
+  return number_of(load_number(from, index, is_f32), is_f32);
 }
 
 #ifndef STORE_GLOBAL
@@ -120,35 +134,26 @@ struct Stored {
   }
 };
 
-// `count` neighbouring numbers of a tensor that is float32 or in the storage type; `index` is a multiple of `count`.
+// `count` neighbouring numbers of such a tensor; `index` is a multiple of `count`.
 template <int count>
 DEVICE void numbers(float (&to)[count], const void* from, i64 index, bool is_f32) {
-  constexpr bool wide = count % 4 == 0 && STORAGE != STORED_f32;
-  if (STORAGE == STORED_f32 || is_f32) {
+  if constexpr (count % 4 == 0) {
+    const u32 wide = STORAGE == STORED_f32 || is_f32;
 #pragma unroll
-    for (int e = 0; e < count; e += count % 4 == 0 ? 4 : 1) {
-      if constexpr (count % 4 == 0) {
-        const float4 four = __ldg((const float4*)((const float*)from + index + e));
-        to[e] = four.x;
-        to[e + 1] = four.y;
-        to[e + 2] = four.z;
-        to[e + 3] = four.w;
-      } else {
-        to[e] = __ldg((const float*)from + index + e);
+    for (int e = 0; e < count; e += 4) {
+      u32 bits[4];
+      asm("{\n.reg .pred wide;\nsetp.ne.u32 wide, %5, 0;\nmov.u32 %2, 0;\nmov.u32 %3, 0;\n"
+          "@wide ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];\n@!wide ld.global.nc.v2.u32 {%0, %1}, [%4];\n}"
+          : "=&r"(bits[0]), "=&r"(bits[1]), "=&r"(bits[2]), "=&r"(bits[3])
+          : "l"((const char*)from + (index + e) * (wide ? 4 : 2)), "r"(wide));
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        to[e + i] = wide ? __uint_as_float(bits[i]) : widen_half(i % 2 ? bits[i / 2] >> 16 : bits[i / 2] & 0xffff);
       }
     }
   } else {
 #pragma unroll
-    for (int e = 0; e < count; e += wide ? 4 : 1) {
-      if constexpr (wide) {
-        Stored<4> four;
-        four.load((const u16*)from + index + e);
-#pragma unroll
-        for (int i = 0; i < 4; i++) to[e + i] = four.get(i);
-      } else {
-        to[e] = widen_half(__ldg((const u16*)from + index + e));
-      }
-    }
+    for (int e = 0; e < count; e++) to[e] = number(from, index + e, is_f32);
   }
 }
 

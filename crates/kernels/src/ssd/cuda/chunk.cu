@@ -13,7 +13,8 @@
 // negative is padding, which gives o = 0; states f32 [Nseq, segments - 1, H, P, N]: what segment s ends with, null for
 // one segment. z, d, dt_bias, initial_state may be null. All 16-byte aligned.
 //
-// Launch: grid (H / HEADS, segments, Nseq); block (THREADS); dynamic shared memory SHARED_BYTES.
+// Launch: grid (H / HEADS, segments, Nseq); block (THREADS); dynamic shared memory SHARED_BYTES. It may overlap the kernel
+// that writes `states`.
 // Macros: those of chunk.cuh.
 
 // Scores and mixing weights are made in pieces of one tile of 16 rows and up to 3 of 8 columns, on and below the diagonal:
@@ -114,14 +115,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   load_chunk(segment.first);
   if (warp < HEADS) {
     RawSteps raw;
-    raw.fetch(steps, segment.start * heads + head_block + warp, head_block + warp, heads, segment.first, segment.end, lane);
-    make_decays(table(segment.first, warp), raw, steps, segment.end - segment.first, lane, 0.0f);
+    raw.fetch(steps, segment.start * heads + head_block + warp, heads, segment.first, segment.end, lane);
+    make_decays(table(segment.first, warp), raw, steps, steps.of_head(head_block + warp), segment.end - segment.first, lane, 0.0f);
   }
   State h;
   {
     const int head = warp / (P / (16 * COLUMN_TILES));
     const float* from = nullptr;
     if (!segment.is_first) {
+      wait_for_previous();
       from = states + (((i64)sequence * (segments - 1) + blockIdx.y - 1) * heads + head_block + head) * (P * N);
     } else if (initial_state != nullptr) {
       from = initial_state + ((i64)slot * heads + head_block + head) * (P * N);
@@ -142,14 +144,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     if (STAGES > 1) load_chunk(first + Q);
     u32 stage = base + first / Q % STAGES * STAGE_BYTES;
     make_mix(base + MIX_AT, stage + B_AT, stage + C_AT, table(first, 0), warp, lane);
-    __syncthreads();
     asm volatile("" : "+r"(warp), "+r"(lane));
+    RawSteps raw;
     if (warp < HEADS && first + Q < segment.end) {
       const i64 row = segment.start * heads + head_block + warp;
-      RawSteps raw;
-      raw.fetch(steps, row, head_block + warp, heads, first + Q, segment.end, lane);
+      raw.fetch(steps, row, heads, first + Q, segment.end, lane);
       RawSteps::announce(steps, row, heads, first + 2 * Q, segment.end, lane);
-      make_decays(table(first + Q, warp), raw, steps, segment.end - first - Q, lane, 0.0f);
+    }
+    __syncthreads();
+    if (warp < HEADS && first + Q < segment.end) {
+      make_decays(table(first + Q, warp), raw, steps, steps.of_head(head_block + warp), segment.end - first - Q, lane, 0.0f);
     }
     const int head = warp / (P / (16 * COLUMN_TILES));                              // of the block
     const int own_column = warp % (P / (16 * COLUMN_TILES)) * (16 * COLUMN_TILES);  // of the head

@@ -161,7 +161,14 @@ fn plan(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
         let shared = tile.shared_bytes(dims.0, dims.1, true) as u32;
         let launch =
             Launch::new([head_blocks, segments as u32 - 1, sequences as u32], threads, shared);
-        Some(segments::plan_states(problem, planner, &operands, (kernel, launch), segments)?)
+        let args = Args::new()
+            .buffer(&operands.x)
+            .buffer(&operands.dt)
+            .buffer(&operands.rate)
+            .buffer(&operands.b)
+            .maybe(operands.dt_bias.as_deref());
+        let states = (kernel, launch, args);
+        Some(segments::plan_states(problem, planner, &operands, states, segments)?)
     } else {
         None
     };
@@ -189,6 +196,7 @@ fn plan(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     let args = operands.output_settings(args);
     let shared = tile.shared_bytes(dims.0, dims.1, false) as u32;
     let grid = [head_blocks, segments as u32, sequences as u32];
-    planner.launch(kernel, Launch::new(grid, threads, shared), args);
+    let launch = Launch { overlaps: segments > 1, ..Launch::new(grid, threads, shared) };
+    planner.launch(kernel, launch, args);
     slots::hand_on(planner, &problem.slots, sequences, problem.heads * problem.state_len())
 }

@@ -5,7 +5,7 @@
 // states f32 [Nseq, segments - 1, H, size], decays f32 [Nseq, segments - 1, H]; initial_state f32 [slots, H, size] or
 // null; size = P N is a multiple of 4. Segments as in chunk.cuh.
 //
-// Launch: grid (ceil(size / 4 / 256), H, Nseq); block (256). Macros: none.
+// Launch: grid (ceil(size / 4 / 256), H, Nseq); block (256). It may overlap the kernel before it. Macros: none.
 
 constexpr int Q = 64;
 constexpr int AHEAD = 8;
@@ -14,6 +14,10 @@ extern "C" __global__ void __launch_bounds__(256)
     ssd_combine(float* __restrict__ states, const float* __restrict__ decays, const float* __restrict__ initial_state,
                 const int* __restrict__ cu_seqlens, const int* __restrict__ state_indices, int tokens, int heads,
                 int size, int segments) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
   const int at = blockIdx.x * 256 + threadIdx.x, head = blockIdx.y, sequence = blockIdx.z;
   const int slot = state_indices != nullptr ? state_indices[sequence] : sequence;
   if (slot < 0 || at * 4 >= size) return;

@@ -50,26 +50,33 @@ struct Segment {
   }
 };
 
+// What is added to a head's raw step sizes, and its rate in base 2.
+struct HeadSteps {
+  float bias, rate2;
+};
+
 // How step sizes are made.
 struct Steps {
   const void *dt, *rate, *bias;
   float low, high;
   int dt_f32, rate_f32, bias_f32, softplus;
+
+  DEVICE HeadSteps of_head(int head) const {
+    return {bias != nullptr ? number(bias, head, bias_f32) : 0.0f, number(rate, head, rate_f32) * 1.44269504f};
+  }
 };
 
-// What a lane needs of its two tokens of a chunk, as it comes.
+// What a lane needs of its two tokens of a chunk, as it comes: nothing waits for it before it is used.
 struct RawSteps {
-  float step[2], bias, rate;
+  u32 step[2];
 
   // `row` points to the head's number in the sequence's first token.
-  DEVICE void fetch(const Steps& steps, i64 row, int head, int heads, int first, int end, int lane) {
+  DEVICE void fetch(const Steps& steps, i64 row, int heads, int first, int end, int lane) {
+    if (first >= end) return;
 #pragma unroll
     for (int e = 0; e < 2; e++) {
-      const int t = first + lane * 2 + e;
-      step[e] = t < end ? number(steps.dt, row + (i64)t * heads, steps.dt_f32) : 0.0f;
+      step[e] = load_number(steps.dt, row + (i64)min(first + lane * 2 + e, end - 1) * heads, steps.dt_f32);
     }
-    bias = steps.bias != nullptr ? number(steps.bias, head, steps.bias_f32) : 0.0f;
-    rate = number(steps.rate, head, steps.rate_f32);
   }
 
   // Brings what a later call of `fetch` reads into the second cache, without holding a register for it.
@@ -84,15 +91,16 @@ struct RawSteps {
 
 // One warp makes the decays of a chunk of one head. Gives a_end.
 // `after` is what follows the chunk up to where TO_END leads, in base 2: 0 for its own end.
-DEVICE float make_decays(float* decays, const RawSteps& raw, const Steps& steps, int valid, int lane, float after) {
+DEVICE float make_decays(float* decays, const RawSteps& raw, const Steps& steps, const HeadSteps& of_head, int valid,
+                         int lane, float after) {
   float step[2], sum[2];
 #pragma unroll
   for (int e = 0; e < 2; e++) {
-    float s = raw.step[e] + raw.bias;
+    float s = number_of(raw.step[e], steps.dt_f32) + of_head.bias;
     if (steps.softplus && s <= 20.0f) s = log1pf(__expf(s));
     s = fminf(fmaxf(s, steps.low), steps.high);
     step[e] = lane * 2 + e < valid ? s : 0.0f;
-    sum[e] = fmaxf(step[e] * (raw.rate * 1.44269504f), LEAST_STEP);
+    sum[e] = fmaxf(step[e] * of_head.rate2, LEAST_STEP);
   }
   sum[1] += sum[0];
   float before = sum[1];

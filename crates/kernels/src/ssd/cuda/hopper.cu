@@ -4,62 +4,69 @@
 //   y^T [P, tokens] = h C^T + x^T mix^T,   h [P, N] += (to_end x)^T B
 //
 // h, rounded, and x^T are left operands from registers; C, mix and B are right ones from shared memory as they lie.
-// A warpgroup has two heads' states in its registers for a whole segment.
+// A warpgroup has a head's state in its registers for a whole segment.
 //
-// Arguments, shapes and grid as in chunk.cu, but for z; H / G is a multiple of 4. Block (256); dynamic shared memory
+// x, b and c by the copy engine's maps over [total, H, P] and [total, G, N] in boxes of 64 tokens of one head or group and
+// 64 columns, swizzled by 128 bytes. Other arguments, shapes and grid as in chunk.cu, but for z; H / G is even. Block (384); dynamic shared memory
 // SHARED_BYTES. Macros: those of hopper_tile.cuh.
 
-// Scores of 64 rows and this warpgroup's 32 columns, and from them each head's mixing weights on and below the diagonal.
-DEVICE void make_mix(u32 mix, u32 stage, const float* decays, int warp, int lane) {
-  const int group = warp / 4, row_tile = warp % 4;
-  float s[16];
-  {
-    const u64 c = descriptor_k_major<128>(stage + C_AT), b = descriptor_k_major<128>(stage + B_AT + group * 32 * 128);
-    wgmma_fence();
+// The scores of this warp's 16 rows, issued and not waited for.
+DEVICE void issue_scores(float (&s)[Q / 2], u32 stage) {
+  const u64 c = descriptor_k_major<128>(stage + C_AT), b = descriptor_k_major<128>(stage + B_AT);
+  wgmma_fence();
 #pragma unroll
-    for (int k = 0; k < N / 16; k++) {
-      const int at = k / 4 * (PANEL >> 4) + k % 4 * 2;
-      wgmma_ss<0>(s, c + at, b + at, k > 0);
-    }
-    wgmma_commit();
-    wgmma_wait<0>();
-    keep(s);
+  for (int k = 0; k < N / 16; k++) {
+    const int at = k / 4 * (PANEL >> 4) + k % 4 * 2;
+    wgmma_ss<0>(s, c + at, b + at, k > 0);
   }
-  if (group * 2 > row_tile) return;  // all above the diagonal
+  wgmma_commit();
+}
+
+DEVICE void store_weights(u32 to, int row, int piece, const float (&w)[4]) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(to + piece_at(row, piece)), "r"(pack(w[0], w[1])) : "memory");
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(to + piece_at(row + 8, piece)), "r"(pack(w[2], w[3])) : "memory");
+}
+
+// From the scores, each head's mixing weights on and below the diagonal.
+DEVICE void make_mix(const float (&s)[Q / 2], u32 mix, const float* decays, int row_tile, int lane) {
   const int row = row_tile * 16 + lane / 4;
-#pragma unroll
+#pragma unroll 1
   for (int head = 0; head < HEADS; head++) {
     const float* const decay = decays + head * (DECAYS * Q);
-    const float upper_in = decay[IN_TILE + row], lower_in = decay[IN_TILE + row + 8];
     const u32 to = mix + head * PANEL + lane % 4 * 4;
+    const float upper_in = decay[IN_TILE + row], lower_in = decay[IN_TILE + row + 8];
+    const float* const across = decay + ACROSS + (row_tile - 1) * Q + lane % 4 * 2;
+    const float upper = decay[ROW + row], lower = decay[ROW + row + 8];
 #pragma unroll
-    for (int n = 0; n < 4; n++) {
-      const int column_tile = group * 2 + n / 2, first = group * 32 + n * 8 + lane % 4 * 2;
-      if (column_tile > row_tile) continue;
-      float w[4];
-      if (column_tile < row_tile) {
-        const float2 across = *(const float2*)(decay + ACROSS + (row_tile - 1) * Q + first);
-        w[0] = s[n * 4] * (upper_in * across.x);
-        w[1] = s[n * 4 + 1] * (upper_in * across.y);
-        w[2] = s[n * 4 + 2] * (lower_in * across.x);
-        w[3] = s[n * 4 + 3] * (lower_in * across.y);
+    for (int tile = 0; tile < Q / 16; tile++) {
+      if (tile > row_tile) break;
+      if (tile < row_tile) {
+#pragma unroll
+        for (int n = tile * 2; n < tile * 2 + 2; n++) {
+          const float2 at = *(const float2*)(across + n * 8);
+          const float w[4] = {s[n * 4] * (upper_in * at.x), s[n * 4 + 1] * (upper_in * at.y),
+                              s[n * 4 + 2] * (lower_in * at.x), s[n * 4 + 3] * (lower_in * at.y)};
+          store_weights(to, row, n, w);
+        }
       } else {
-        const float upper = decay[ROW + row], lower = decay[ROW + row + 8];
-        const float2 at = *(const float2*)(decay + COLUMN + first);
-        // Above the diagonal the exponent may be positive: chosen away, not multiplied away.
-        w[0] = first <= row ? s[n * 4] * exp2_approximate(upper - at.x) : 0.0f;
-        w[1] = first + 1 <= row ? s[n * 4 + 1] * exp2_approximate(upper - at.y) : 0.0f;
-        w[2] = first <= row + 8 ? s[n * 4 + 2] * exp2_approximate(lower - at.x) : 0.0f;
-        w[3] = first + 1 <= row + 8 ? s[n * 4 + 3] * exp2_approximate(lower - at.y) : 0.0f;
+#pragma unroll
+        for (int n = tile * 2; n < tile * 2 + 2; n++) {
+          const int first = n * 8 + lane % 4 * 2;
+          const float2 at = *(const float2*)(decay + COLUMN + first);
+          // Above the diagonal the exponent may be positive: chosen away, not multiplied away.
+          const float w[4] = {first <= row ? s[n * 4] * exp2_approximate(upper - at.x) : 0.0f,
+                              first + 1 <= row ? s[n * 4 + 1] * exp2_approximate(upper - at.y) : 0.0f,
+                              first <= row + 8 ? s[n * 4 + 2] * exp2_approximate(lower - at.x) : 0.0f,
+                              first + 1 <= row + 8 ? s[n * 4 + 3] * exp2_approximate(lower - at.y) : 0.0f};
+          store_weights(to, row, n, w);
+        }
       }
-      asm volatile("st.shared.u32 [%0], %1;" ::"r"(to + piece_at(row, group * 4 + n)), "r"(pack(w[0], w[1])) : "memory");
-      asm volatile("st.shared.u32 [%0], %1;" ::"r"(to + piece_at(row + 8, group * 4 + n)), "r"(pack(w[2], w[3])) : "memory");
     }
   }
 }
 
 // One chunk of one head: y into its panel of x, and h on to the end of the chunk.
-DEVICE void take_chunk(State& h, u32 panel, u32 stage, u32 mix, const float* decay, float2 skip, int warp, int lane) {
+DEVICE void take_chunk(State& h, u32 panel, u32 stage, u32 mix, const float* decay, const float* skips, int warp, int lane) {
   float y[Q / 2];
   u32 rounded[N / 4];
 #pragma unroll
@@ -73,17 +80,18 @@ DEVICE void take_chunk(State& h, u32 panel, u32 stage, u32 mix, const float* dec
                 c + k / 4 * (PANEL >> 4) + k % 4 * 2, k > 0);
   }
   wgmma_commit();
-  // Meanwhile: x, and the state's decay.
-  u32 values[Q / 16][4], weighed[Q / 16][4];
-#pragma unroll
-  for (int j = 0; j < Q / 16; j++) load_values(values[j], panel, j * 16, warp, lane);
   const float fade = decay[FROM_START + Q - 1];
 #pragma unroll
   for (int i = 0; i < N / 2; i++) h[i] *= fade;
   wgmma_wait<0>();
   keep(y);
+  // Only now are the registers of the rounded state free for x.
+  u32 values[Q / 16][4], weighed[Q / 16][4];
 #pragma unroll
-  for (int j = 0; j < Q / 16; j++) weigh_values(weighed[j], values[j], decay + TO_END + j * 16, lane);
+  for (int j = 0; j < Q / 16; j++) {
+    load_values(values[j], panel, j * 16, warp, lane);
+    weigh_values(weighed[j], values[j], decay + TO_END + j * 16, lane);
+  }
 #pragma unroll
   for (int i = 0; i < Q / 8; i++) {
     const float2 from_start = *(const float2*)(decay + FROM_START + i * 8 + lane % 4 * 2);
@@ -105,6 +113,7 @@ DEVICE void take_chunk(State& h, u32 panel, u32 stage, u32 mix, const float* dec
   wgmma_commit();
   wgmma_wait<1>();
   keep(y);
+  const float2 skip = make_float2(skips[warp % 4 * 16 + lane / 4], skips[warp % 4 * 16 + lane / 4 + 8]);
 #pragma unroll
   for (int i = 0; i < Q / 8; i++) {
     const u32 first = values[i / 2][i % 2 * 2], second = values[i / 2][i % 2 * 2 + 1];
@@ -128,8 +137,9 @@ DEVICE void take_chunk(State& h, u32 panel, u32 stage, u32 mix, const float* dec
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    ssd_hopper(const u16* __restrict__ x, const void* __restrict__ dt, const void* __restrict__ rate,
-               const u16* __restrict__ b, const u16* __restrict__ c, const void* __restrict__ d,
+    ssd_hopper(const __grid_constant__ TensorMap x, const __grid_constant__ TensorMap b,
+               const __grid_constant__ TensorMap c, const void* __restrict__ dt, const void* __restrict__ rate,
+               const void* __restrict__ d,
                const void* __restrict__ dt_bias, const float* __restrict__ initial_state,
                const int* __restrict__ cu_seqlens, const int* __restrict__ state_indices,
                const float* __restrict__ states, u16* __restrict__ o, float* __restrict__ final_state, int tokens,
@@ -138,7 +148,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   extern __shared__ __align__(128) unsigned char raw_shared[];
   const u32 base = (shared_address(raw_shared) + 1023) & ~1023u;
   unsigned char* const shared = raw_shared + (base - shared_address(raw_shared));
-  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+  // By a shuffle, so that the compiler knows that a warp takes one branch.
+  const int thread = threadIdx.x, warp = __shfl_sync(0xffffffff, thread / 32, 0), lane = thread % 32;
   const int head_block = blockIdx.x * HEADS, sequence = blockIdx.z;
   const Segment segment(cu_seqlens, tokens, sequence, blockIdx.y, segments);
   if (!segment.there) return;
@@ -151,100 +162,103 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     }
     return;
   }
-  const Steps steps = {dt, rate, dt_bias, dt_min, dt_max, dt_f32, rate_f32, bias_f32, softplus};
-  const int group = head_block / (heads / groups);
-  const i64 dt_row = segment.start * heads + head_block;
-
-  auto load_chunk = [&](int first) {
-    const u32 stage = base + first / Q % STAGES * STAGE_BYTES;
-    const i64 token = segment.start + first;
-    const int valid = segment.end - first;
-    if (valid > 0) {
-      const i64 projection = (token * groups + group) * N;
-#pragma unroll
-      for (int panel = 0; panel < PANELS; panel++) {
-        load_panel(stage + C_AT + panel * PANEL, c + projection + panel * 64, groups * N, valid, thread);
-        load_panel(stage + B_AT + panel * PANEL, b + projection + panel * 64, groups * N, valid, thread);
-      }
-#pragma unroll
-      for (int head = 0; head < HEADS; head++) {
-        load_panel(stage + VALUES_AT + head * PANEL, x + (token * heads + head_block + head) * P, heads * P, valid, thread);
-      }
-    }
-    copy_commit();
-  };
-  float* const tables = (float*)(shared + DECAYS_AT);
-  auto table = [&](int first, int head) { return tables + (first / Q % 2 * HEADS + head) * (DECAYS * Q); };
-  auto scan = [&](int first) {
-    const int head = scan_head(warp);
-    if (head < 0 || first >= segment.end) return;
-    RawSteps raw;
-    raw.fetch(steps, dt_row + head, head_block + head, heads, first, segment.end, lane);
-    RawSteps::announce(steps, dt_row + head, heads, first + Q, segment.end, lane);
-    make_decays(table(first, head), raw, steps, segment.end - first, lane, 0.0f);
-  };
-
-  load_chunk(segment.first);
-  scan(segment.first);
+  init_barriers(base, thread);
   // What lies above the diagonal is never written again.
-  for (int i = thread; i < HEADS * PANEL / 16; i += THREADS) ((uint4*)(shared + MIX_AT))[i] = make_uint4(0, 0, 0, 0);
-  State h[OWN_HEADS];
-  float2 skips[OWN_HEADS];
+  for (int i = thread; i < TABLES * MIX_BYTES / 16; i += THREADS) {
+    ((uint4*)(shared + MIX_AT))[i] = make_uint4(0, 0, 0, 0);
+  }
+  for (int i = thread; i < HEADS * P; i += THREADS) {
+    const i64 at = d_per_channel ? (i64)head_block * P + i : head_block + i / P;
+    ((float*)(shared + SKIPS_AT))[i] = d != nullptr ? number(d, at, d_f32) : 0.0f;
+  }
+  fence_async_shared();
+  __syncthreads();
+  float* const tables = (float*)(shared + DECAYS_AT);
+
+  if (warp >= 8) {
+    // ---- Loads, decays, mixing weights.
+    const Steps steps = {dt, rate, dt_bias, dt_min, dt_max, dt_f32, rate_f32, bias_f32, softplus};
+    const int group = head_block / (heads / groups), maker = warp - 8;
+    const i64 dt_row = segment.start * heads + head_block + maker;
+    const HeadSteps of_head = steps.of_head(head_block + min(maker, HEADS - 1));
+    const int chunks = (segment.end - segment.first + Q - 1) / Q;
+    auto load = [&](int chunk) {
+      if (maker != LOADER || chunk >= chunks || !elect_one()) return;
+      const int place = chunk % STAGES;
+      load_chunk(base + place * STAGE_BYTES, loaded_barrier(base, place), &x, &b, &c, head_block, group,
+                 (int)segment.start + segment.first + chunk * Q);
+    };
+    RawSteps raw;
+    auto fetch = [&](int first) {
+      if (maker < HEADS) raw.fetch(steps, dt_row, heads, first, segment.end, lane);
+    };
 #pragma unroll
-  for (int own = 0; own < OWN_HEADS; own++) {
-    const int head = head_block + warp / 4 * OWN_HEADS + own;
+    for (int ahead = 0; ahead < STAGES - 1; ahead++) load(ahead);
+    fetch(segment.first);
+    int count = 0;
+#pragma unroll 1
+    for (int first = segment.first; first < segment.end; first += Q, count++) {
+      const int parity = count % 2;
+      const u32 stage = base + count % STAGES * STAGE_BYTES;
+      float* const decays = tables + parity * (HEADS * DECAYS * Q);
+      if (maker < HEADS) {
+        make_decays(decays + maker * (DECAYS * Q), raw, steps, of_head, segment.end - first, lane, 0.0f);
+        fetch(first + Q);
+      }
+      named_barrier_sync(1, MAKERS);
+      mbarrier_wait(loaded_barrier(base, count % STAGES), count / STAGES % 2);
+      float s[Q / 2];
+      issue_scores(s, stage);
+      wgmma_wait<0>();
+      keep(s);
+      make_mix(s, base + MIX_AT + parity * MIX_BYTES, decays, maker, lane);
+      fence_async_shared();
+      hand_over(full_barrier(base, parity), lane);
+      // Into the stage of the chunk before; its weights and decays are then free too.
+      if (count > 0) mbarrier_wait(empty_barrier(base, 1 - parity), (count - 1) / 2 % 2);
+      load(count + STAGES - 1);
+    }
+    return;
+  }
+
+  // ---- Products.
+  const int head = warp / 4;  // of the block
+  State h;
+  {
+    const i64 row = head_block + head;
     const float* from = nullptr;
     if (!segment.is_first) {
-      from = states + (((i64)sequence * (segments - 1) + blockIdx.y - 1) * heads + head) * (P * N);
+      wait_for_previous();
+      from = states + (((i64)sequence * (segments - 1) + blockIdx.y - 1) * heads + row) * (P * N);
     } else if (initial_state != nullptr) {
-      from = initial_state + ((i64)slot * heads + head) * (P * N);
+      from = initial_state + ((i64)slot * heads + row) * (P * N);
     }
-    read_state(h[own], from, warp, lane);
-    const i64 column = (i64)head * P + warp % 4 * 16 + lane / 4;
-    skips[own] = make_float2(0.0f, 0.0f);
-    if (d != nullptr) {
-      skips[own].x = number(d, d_per_channel ? column : head, d_f32);
-      skips[own].y = number(d, d_per_channel ? column + 8 : head, d_f32);
-    }
+    read_state(h, from, warp, lane);
   }
-
+  const float* const skips = (const float*)(shared + SKIPS_AT) + head * P;
+  int count = 0;
 #pragma unroll 1
-  for (int first = segment.first; first < segment.end; first += Q) {
-    copy_wait<0>();
-    fence_async_shared();
-    __syncthreads();  // this chunk has come; everyone has left the one before
-    load_chunk(first + Q);
-    const u32 stage = base + first / Q % STAGES * STAGE_BYTES;
-    make_mix(base + MIX_AT, stage, table(first, 0), warp, lane);
-    fence_async_shared();
-    __syncthreads();
-    scan(first + Q);
+  for (int first = segment.first; first < segment.end; first += Q, count++) {
+    const int parity = count % 2;
+    const u32 stage = base + count % STAGES * STAGE_BYTES, panel = stage + VALUES_AT + head * PANEL;
+    mbarrier_wait(loaded_barrier(base, count % STAGES), count / STAGES % 2);
+    mbarrier_wait(full_barrier(base, parity), count / 2 % 2);
+    take_chunk(h, panel, stage, base + MIX_AT + parity * MIX_BYTES + head * PANEL,
+               tables + (parity * HEADS + head) * (DECAYS * Q), skips, warp, lane);
+    // This warp's 16 columns of 64 tokens.
+    const int column = warp % 4 * 2 + lane % 2, row = lane / 2, valid = segment.end - first - row;
+    u16* to = o + ((segment.start + first + row) * heads + head_block + head) * P + column * 8;
 #pragma unroll
-    for (int own = 0; own < OWN_HEADS; own++) {
-      const int head = warp / 4 * OWN_HEADS + own;
-      const u32 panel = stage + VALUES_AT + head * PANEL;
-      take_chunk(h[own], panel, stage, base + MIX_AT + head * PANEL, table(first, head), skips[own], warp, lane);
-      // This warp's 16 columns of 64 tokens.
-#pragma unroll
-      for (int i = 0; i < 4; i++) {
-        const int row = i * 16 + lane / 2;
-        uint4 out;
-        asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(out.x), "=r"(out.y), "=r"(out.z), "=r"(out.w)
-                     : "r"(panel + piece_at(row, warp % 4 * 2 + lane % 2))
-                     : "memory");
-        if (first + row < segment.end) {
-          *(uint4*)(o + ((segment.start + first + row) * heads + head_block + head) * P + warp % 4 * 16 + lane % 2 * 8) = out;
-        }
-      }
+    for (int i = 0; i < 4; i++) {
+      uint4 out;
+      asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(out.x), "=r"(out.y), "=r"(out.z), "=r"(out.w)
+                   : "r"(panel + piece_at(i * 16 + row, column))
+                   : "memory");
+      if (i * 16 < valid) *(uint4*)to = out;
+      to += 16 * heads * P;
     }
+    hand_over(empty_barrier(base, parity), lane);
   }
-  copy_wait<0>();
-  if (segment.is_last) {
-#pragma unroll
-    for (int own = 0; own < OWN_HEADS; own++) {
-      const i64 row = (i64)slot * heads + head_block + warp / 4 * OWN_HEADS + own;
-      write_state(h[own], final_state + row * (P * N), warp, lane);
-    }
-  }
+  if (segment.is_last) write_state(h, final_state + ((i64)slot * heads + head_block + head) * (P * N), warp, lane);
 }

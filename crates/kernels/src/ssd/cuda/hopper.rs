@@ -7,9 +7,10 @@ use crate::DType;
 use crate::cuda::{CudaVariant, Planner, int, slots};
 use crate::ssd::SsdProblem;
 use device::cuda::{
-    Args, BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource,
-    Launch,
+    Args, Buffer, BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch,
+    KernelSource, Launch, MapElement, Swizzle, TensorMap, TiledLayout,
 };
+use std::sync::Arc;
 
 pub(super) const VARIANT: CudaVariant<SsdProblem> = CudaVariant { name: "hopper", why_not, plan };
 
@@ -31,14 +32,15 @@ const STATES: &[&str] = &[
 const HOPPER: ComputeCapability = ComputeCapability::new(9, 0);
 /// P, the rows of a warpgroup's product.
 const HEAD_DIM: usize = 64;
-/// Heads of a block, two a warpgroup.
-const HEADS: usize = 4;
-const THREADS: u32 = 256;
+/// Heads of a block, one for each warpgroup that multiplies.
+const HEADS: usize = 2;
+/// Those two warpgroups and the one that loads and makes the mixing weights.
+const THREADS: u32 = 384;
 /// Bytes of 64 rows of 64 columns.
 const PANEL: usize = CHUNK_TOKENS * 128;
-/// Stages of loads: the scan's take all of the shared memory that its mixing weights leave.
-const SCAN_STAGES: usize = 2;
-const STATES_STAGES: usize = 4;
+/// Stages of loads.
+const SCAN_STAGES: usize = 3;
+const STATES_STAGES: usize = 5;
 
 fn why_not(problem: &SsdProblem, here: &CudaCapabilities) -> Option<String> {
     if here.compute != HOPPER {
@@ -54,10 +56,16 @@ fn why_not(problem: &SsdProblem, here: &CudaCapabilities) -> Option<String> {
         ));
     }
     if !problem.heads_per_group().is_multiple_of(HEADS) {
-        return Some(format!("needs groups of 4, 8, .. heads, got {}", problem.heads_per_group()));
+        return Some(format!(
+            "needs an even number of heads in a group, got {}",
+            problem.heads_per_group()
+        ));
     }
     if problem.has_z {
         return Some("applies no gate z".to_owned());
+    }
+    if problem.heads == 0 {
+        return Some("needs heads".to_owned());
     }
     if problem.sequences.count() > MOST {
         return Some(format!("needs up to {MOST} sequences, got {}", problem.sequences.count()));
@@ -67,9 +75,12 @@ fn why_not(problem: &SsdProblem, here: &CudaCapabilities) -> Option<String> {
 
 /// `SHARED_BYTES` of `hopper_tile.cuh`.
 fn shared_bytes(state_dim: usize, stages: usize, states_only: bool) -> u32 {
-    let (projections, mixes, decays) = if states_only { (1, 0, 4) } else { (2, HEADS, 8) };
+    let projections = if states_only { 1 } else { 2 };
     let stage = (HEADS + projections * state_dim / 64) * PANEL;
-    (stages * stage + mixes * PANEL + 2 * HEADS * decays * CHUNK_TOKENS * 4 + 1024) as u32
+    // Chunks whose decays are held, arrays of decays, and panels of mixing weights of a chunk.
+    let (tables, decays, mixes) = if states_only { (stages, 4, 0) } else { (2, 8, HEADS) };
+    let table = mixes * PANEL + HEADS * decays * CHUNK_TOKENS * 4 + 2 * 8;
+    (stages * (stage + 8) + tables * table + HEADS * HEAD_DIM * 4 + 1024) as u32
 }
 
 fn scan_source(dtype: DType, state_dim: usize, arch: GpuArch) -> KernelSource {
@@ -100,27 +111,59 @@ pub(super) fn bundled() -> Vec<KernelSource> {
     sources
 }
 
+/// Describes x, B or C to the copy engine: boxes of 64 columns of one head or group and a chunk's tokens.
+fn panel_map(
+    problem: &SsdProblem,
+    planner: &mut Planner<'_>,
+    buffer: &Arc<Buffer>,
+    [columns, rows]: [usize; 2],
+) -> Result<TensorMap, CudaError> {
+    let bytes = (2 * columns * rows) as u64;
+    let tokens = problem.sequences.total();
+    // The copy engine takes no empty tensor. For one, a row of zeros, of which nothing is used.
+    let zeros = if tokens == 0 { Some(planner.zeroed(columns * rows)?) } else { None };
+    let layout = TiledLayout {
+        element: if problem.dtype == DType::F16 { MapElement::F16 } else { MapElement::Bf16 },
+        offset: 0,
+        sizes: &[columns as u64, rows as u64, tokens.max(1) as u64],
+        strides: &[2 * columns as u64, bytes],
+        tile: &[64, 1, CHUNK_TOKENS as u32],
+        swizzle: Swizzle::Bytes128,
+    };
+    planner.tensor_map(zeros.as_ref().unwrap_or(buffer), &layout)
+}
+
 fn plan(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
     let (dtype, state_dim) = (problem.dtype, problem.state_dim);
     let operands = Operands::new(problem, planner)?;
     let sequences = problem.sequences.count();
     let segments = segments::count(problem, HEADS, planner.here().multiprocessors as usize);
     let head_blocks = (problem.heads / HEADS) as u32;
+    let x = panel_map(problem, planner, &operands.x, [HEAD_DIM, problem.heads])?;
+    let b = panel_map(problem, planner, &operands.b, [state_dim, problem.groups])?;
+    let c = panel_map(problem, planner, &operands.c, [state_dim, problem.groups])?;
     let states = if segments > 1 {
         let kernel = planner.kernel(&states_source(dtype, state_dim, planner.arch()))?;
         let grid = [head_blocks, segments as u32 - 1, sequences as u32];
         let launch = Launch::new(grid, THREADS, shared_bytes(state_dim, STATES_STAGES, true));
-        Some(segments::plan_states(problem, planner, &operands, (kernel, launch), segments)?)
+        let args = Args::new()
+            .map(&x)
+            .map(&b)
+            .buffer(&operands.dt)
+            .buffer(&operands.rate)
+            .maybe(operands.dt_bias.as_deref());
+        let states = (kernel, launch, args);
+        Some(segments::plan_states(problem, planner, &operands, states, segments)?)
     } else {
         None
     };
     let kernel = planner.kernel(&scan_source(dtype, state_dim, planner.arch()))?;
     let args = Args::new()
-        .buffer(&operands.x)
+        .map(&x)
+        .map(&b)
+        .map(&c)
         .buffer(&operands.dt)
         .buffer(&operands.rate)
-        .buffer(&operands.b)
-        .buffer(&operands.c)
         .maybe(operands.d.as_deref())
         .maybe(operands.dt_bias.as_deref())
         .maybe(operands.initial_state.as_deref())
@@ -136,6 +179,7 @@ fn plan(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     let args = operands.output_settings(args);
     let shared = shared_bytes(state_dim, SCAN_STAGES, false);
     let grid = [head_blocks, segments as u32, sequences as u32];
-    planner.launch(kernel, Launch::new(grid, THREADS, shared), args);
+    let launch = Launch { overlaps: segments > 1, ..Launch::new(grid, THREADS, shared) };
+    planner.launch(kernel, launch, args);
     slots::hand_on(planner, &problem.slots, sequences, problem.heads * problem.state_len())
 }

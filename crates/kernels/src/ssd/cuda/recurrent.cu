@@ -13,10 +13,13 @@
 // Launch: grid (ceil(P / (WARPS * WARP_ROWS)), H, min(sequences, 65535)); block (32 * WARPS).
 //
 // Macros: DTYPE (f32, bf16, f16), N, VECTOR (divides N; 4 f32 are 16 bytes), LANES (power of two up to 32),
-// ROWS (power of two), WARPS.
+// ROWS (power of two), WARPS, BLOCKS_PER_SM (register cap), ONE_TOKEN (1: no sequence is longer, nothing is loaded ahead).
 
 #ifndef WARPS
 #define WARPS 4
+#endif
+#ifndef ONE_TOKEN
+#define ONE_TOKEN 0
 #endif
 #ifndef BLOCKS_PER_SM
 #define BLOCKS_PER_SM 4
@@ -161,7 +164,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS_PER_SM)
     if (length > 0) load(now, 0);
     for (int t = 0; t < length; t++) {
       Token next;
-      if (t + 1 < length) load(next, t + 1);
+      if (!ONE_TOKEN && t + 1 < length) load(next, t + 1);
       float step = now.step + bias;
       if (softplus && step <= 20.0f) step = log1pf(expf(step));
       step = fminf(fmaxf(step, dt_min), dt_max);
@@ -194,7 +197,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS_PER_SM)
           if (r < head_dim) out.store(o + (((start + t) * heads + head) * head_dim + r) * ELEMENT_BYTES);
         }
       }
-      now = next;
+      if (!ONE_TOKEN) now = next;
     }
 
 #pragma unroll

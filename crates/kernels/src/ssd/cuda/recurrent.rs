@@ -51,8 +51,15 @@ fn why_not(problem: &SsdProblem, here: &CudaCapabilities) -> Option<String> {
     unfit(problem, here)
 }
 
-fn source(dtype: DType, state_dim: usize, arch: GpuArch) -> KernelSource {
+/// `one_token` is for calls in which no sequence is longer.
+fn source(dtype: DType, state_dim: usize, one_token: bool, arch: GpuArch) -> KernelSource {
     let tile = Tile::of(state_dim);
+    // Caps the registers: nothing loaded ahead takes fewer.
+    let blocks = match (state_dim, one_token) {
+        (..=256, true) => 5,
+        (..=256, false) => 3,
+        _ => 2,
+    };
     KernelSource::new("ssd_recurrent", PARTS, arch)
         .define("DTYPE", dtype)
         .define("N", state_dim)
@@ -60,16 +67,19 @@ fn source(dtype: DType, state_dim: usize, arch: GpuArch) -> KernelSource {
         .define("LANES", tile.lanes)
         .define("ROWS", tile.rows)
         .define("WARPS", WARPS)
-        .define("BLOCKS_PER_SM", if state_dim <= 256 { 4 } else { 2 })
+        .define("ONE_TOKEN", u8::from(one_token))
+        .define("BLOCKS_PER_SM", blocks)
 }
 
 /// The state width of the models, as they are stored.
 pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
-    vec![source(DType::Bf16, 128, arch.arch())]
+    [true, false].map(|one_token| source(DType::Bf16, 128, one_token, arch.arch())).to_vec()
 }
 
 fn plan(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
-    let kernel = planner.kernel(&source(problem.dtype, problem.state_dim, planner.arch()))?;
+    let one_token = problem.sequences.longest() <= 1;
+    let source = source(problem.dtype, problem.state_dim, one_token, planner.arch());
+    let kernel = planner.kernel(&source)?;
     let operands = Operands::new(problem, planner)?;
     let args = Args::new()
         .buffer(&operands.x)

@@ -26,13 +26,13 @@ pub(super) fn count(problem: &SsdProblem, heads: usize, multiprocessors: usize) 
     (multiprocessors / blocks).min(longest / SEGMENT_CHUNKS).max(1)
 }
 
-/// Adds the launch that makes the state each segment leaves by itself, whose contract is that of `states.cu`, and the
-/// one that chains them; gives the states that segments end with.
+/// Adds the launch that makes the state each segment leaves by itself, whose arguments from `cu_seqlens` on are those of
+/// `states.cu` and the earlier ones `args`, and the one that chains them; gives the states that segments end with.
 pub(super) fn plan_states(
     problem: &SsdProblem,
     planner: &mut Planner<'_>,
     operands: &Operands,
-    (kernel, launch): (Kernel, Launch),
+    (kernel, launch, args): (Kernel, Launch, Args),
     segments: usize,
 ) -> Result<Arc<Buffer>, CudaError> {
     let sequences = problem.sequences.count();
@@ -40,12 +40,7 @@ pub(super) fn plan_states(
     let rows = sequences * (segments - 1) * problem.heads;
     let states = planner.scratch(rows * problem.state_len())?;
     let decays = planner.scratch(rows)?;
-    let args = Args::new()
-        .buffer(&operands.x)
-        .buffer(&operands.dt)
-        .buffer(&operands.rate)
-        .buffer(&operands.b)
-        .maybe(operands.dt_bias.as_deref())
+    let args = args
         .maybe(operands.cu_seqlens.as_deref())
         .maybe(operands.state_indices.as_deref())
         .buffer(&states)
@@ -68,6 +63,7 @@ pub(super) fn plan_states(
         .i32(int(segments)?);
     let blocks = problem.state_len().div_ceil(4 * 256) as u32;
     let grid = [blocks, problem.heads as u32, sequences as u32];
-    planner.launch(combine, Launch::new(grid, 256, 0), args);
+    let launch = Launch { overlaps: true, ..Launch::new(grid, 256, 0) };
+    planner.launch(combine, launch, args);
     Ok(states)
 }

@@ -14,6 +14,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                const int* __restrict__ state_indices, float* __restrict__ states, float* __restrict__ decays, int tokens,
                int heads, int groups, int segments, int dt_f32, int rate_f32, int bias_f32, int softplus, float dt_min,
                float dt_max) {
+  let_next_start();
   extern __shared__ __align__(128) unsigned char shared[];
   const u32 base = shared_address(shared);
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
@@ -23,6 +24,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 
   const int scan_head = head_block + min(warp, HEADS - 1);
   const Steps steps = {dt, rate, dt_bias, dt_min, dt_max, dt_f32, rate_f32, bias_f32, softplus};
+  const HeadSteps of_head = steps.of_head(scan_head);
   const i64 dt_row = segment.start * heads + scan_head;
   const int group = head_block / (heads / groups);
 
@@ -43,9 +45,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   RawSteps raw;
   float total = 0.0f;
   if (warp < HEADS) {
-    raw.fetch(steps, dt_row, scan_head, heads, segment.first, segment.end, lane);
-    total += make_decays(table(segment.first, warp), raw, steps, segment.end - segment.first, lane, 0.0f);
-    raw.fetch(steps, dt_row, scan_head, heads, segment.first + Q, segment.end, lane);
+    raw.fetch(steps, dt_row, heads, segment.first, segment.end, lane);
+    total += make_decays(table(segment.first, warp), raw, steps, of_head, segment.end - segment.first, lane, 0.0f);
+    raw.fetch(steps, dt_row, heads, segment.first + Q, segment.end, lane);
   }
   State h = {};
   const int head = warp / (P / (16 * COLUMN_TILES));
@@ -55,8 +57,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     __syncthreads();
     if (STAGES > 1) load_chunk(first + Q);
     if (warp < HEADS && first + Q < segment.end) {
-      total += make_decays(table(first + Q, warp), raw, steps, segment.end - first - Q, lane, 0.0f);
-      raw.fetch(steps, dt_row, scan_head, heads, first + 2 * Q, segment.end, lane);
+      total += make_decays(table(first + Q, warp), raw, steps, of_head, segment.end - first - Q, lane, 0.0f);
+      raw.fetch(steps, dt_row, heads, first + 2 * Q, segment.end, lane);
     }
     const float* const decay = table(first, head);
     const u32 stage = base + first / Q % STAGES * STAGE_BYTES;
