@@ -9,6 +9,7 @@ pub(super) fn cases() -> Vec<Case> {
     state_update(&mut list);
     varlen(&mut list);
     chunk(&mut list);
+    ungated(&mut list);
     edges(&mut list);
     let call = Ssd::new(200, 4, 32, 64).batch(2).groups(2).every_part().initial();
     list.property(Quick, "property/same-bits", F32_BF16, Property::SameBits, &call);
@@ -73,6 +74,50 @@ fn chunk(list: &mut List) {
         let call = model(150, 2).set("chunk_size", chunk);
         list.add(tier, &format!("mamba/chunk{chunk}-t150"), F32, &call);
     }
+}
+
+/// Without a gate, P 64, an even number of heads in a group: what a kernel of Hopper's own products takes.
+fn ungated(list: &mut List) {
+    let base = |tokens, heads, state| Ssd {
+        gate: false,
+        ..Ssd::new(tokens, heads, 64, state).every_part()
+    };
+    let half: &[DType] = &[DType::Bf16, DType::F16];
+    for tokens in [17, 63, 64, 65, 127, 128, 129, 300] {
+        let tier = if tokens == 129 { Quick } else { Standard };
+        let call = base(tokens, 4, 128).groups(2).initial();
+        list.add(tier, &format!("ungated/t{tokens}-h4-g2"), half, &call);
+    }
+    list.add(Standard, "ungated/t257-h8-n64", half, &base(257, 8, 64).batch(2).initial());
+    list.add(Standard, "ungated/t200-no-state", BF16, &base(200, 2, 128));
+    let per_channel = Ssd { skip: Some(true), ..base(130, 4, 128).initial() };
+    list.add(Standard, "ungated/skip-per-channel", half, &per_channel);
+    list.add(Standard, "ungated/plain", BF16, &Ssd::new(150, 2, 64, 128));
+    // Ends before, at and behind a chunk's, sequences of no and of one token, padding, and slots that nobody uses.
+    let lengths = [63, 0, 1, 64, 65, 0, 129, 200];
+    let varlen = base(0, 4, 128).groups(2).packed(&lengths);
+    list.add(Quick, "ungated/varlen", half, &varlen.clone().initial());
+    let pool = Ssd { padding: true, ..varlen.clone().pool(11) };
+    list.add(Standard, "ungated/varlen-pool-padding", half, &pool);
+    // Long and few: segments, some of which lie past a sequence's end.
+    list.add(Standard, "ungated/t2000-h2", half, &base(2000, 2, 128).initial());
+    let long = [700, 0, 65, 1200, 3];
+    list.add(Standard, "ungated/varlen-long-h2", BF16, &base(0, 2, 128).packed(&long).initial());
+    let pool = Ssd { padding: true, ..base(0, 2, 64).packed(&long).pool(7) };
+    list.add(Standard, "ungated/varlen-long-pool-padding", BF16, &pool);
+    for (name, rate) in [
+        ("slow", (1e-5, 1e-3)),
+        ("none", (0.0, 0.0)),
+        ("fast", (50.0, 200.0)),
+        ("mixed", (1e-4, 20.0)),
+    ] {
+        let call = Ssd { rate, ..base(1500, 2, 128).initial() };
+        list.add(Standard, &format!("ungated/decay-{name}-t1500"), BF16, &call);
+    }
+    let parts = Property::Continuation(vec![128, 100, 72, 64]);
+    let call = base(364, 4, 128).batch(2).initial();
+    list.property(Standard, "ungated/continuation-128-100-72-64", BF16, parts, &call);
+    list.property(Standard, "ungated/same-bits", BF16, Property::SameBits, &call);
 }
 
 fn edges(list: &mut List) {
