@@ -1,0 +1,27 @@
+//! What `verify` and `bench` say of a Python environment that they cannot use: exit 2 and one sentence with a hint.
+
+mod support;
+
+use support::refuses;
+use tempfile::tempdir;
+
+#[test]
+fn an_environment_that_cannot_be_used_is_one_sentence() {
+    let folder = tempdir().unwrap();
+    let nothing = folder.path().join("empty");
+    std::fs::create_dir(&nothing).unwrap();
+    let nothing = nothing.to_str().unwrap();
+    for command in ["verify", "bench"] {
+        let check = |arguments: &[&str], words: &[&str]| {
+            refuses(folder.path(), &[&[command, "attention"], arguments].concat(), words);
+        };
+        check(&["--venv", nothing], &["empty has no Python interpreter"]);
+        check(&["--python", "no/such/python"], &["cannot start no/such/python"]);
+        check(&["--python", "true"], &["the Python process ended with status 0"]);
+        check(&["--only", "torch"], &["there is no Python environment to run peers in"]);
+        check(&["--peer", "attention=a:b"], &["there is no Python environment"]);
+        check(&["--python", "python3", "--only", "nobody"], &["no peer is called `nobody`"]);
+        check(&["--python", "python3", "--peer", "a:b"], &["`a:b` names no function"]);
+        check(&["--python", "python3", "--peer", "softmax=a:b"], &["there is no op `softmax`"]);
+    }
+}
