@@ -12,6 +12,7 @@ mod cross;
 mod layout;
 mod rust_source;
 mod steps;
+mod wheels;
 
 use commands::{COMMANDS, Usage};
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-use crate::{Machine, ModelReport, PyEnv, SCHEMA};
+use crate::{Machine, ModelReport, PyEnv, SCHEMA, SupportMatrix};
 use serde::{Deserialize, Serialize};
 
 /// What `firstlight doctor --json` prints.
@@ -15,13 +15,16 @@ pub struct DoctorReport {
     /// What a model needs here, when one was named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelReport>,
+    /// What works on which platform, in a run folder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub matrix: Option<SupportMatrix>,
 }
 
 impl DoctorReport {
     /// A report with findings sorted worst first, then by rule id, so that its text does not depend on rule order.
     pub fn new(machine: Machine, envs: Vec<PyEnv>, mut findings: Vec<Finding>) -> Self {
         findings.sort_by(|a, b| (a.severity, &a.rule).cmp(&(b.severity, &b.rule)));
-        Self { schema: SCHEMA, machine, envs, findings, model: None }
+        Self { schema: SCHEMA, machine, envs, findings, model: None, matrix: None }
     }
 }
 

@@ -123,6 +123,8 @@ impl PythonPeers {
 pub(crate) struct Check {
     #[command(flatten)]
     pub(crate) environment: Environment,
+    #[command(flatten)]
+    pub(crate) wanted: Wanted,
     /// Fewer cases and shorter measurements: well under a minute on two cores.
     #[arg(long, conflicts_with = "full")]
     pub(crate) quick: bool,
@@ -136,10 +138,9 @@ pub(crate) struct Check {
     pub(crate) output: Option<PathBuf>,
 }
 
+/// A model, and what it shall fit with.
 #[derive(Debug, Args)]
-pub(crate) struct Doctor {
-    #[command(flatten)]
-    pub(crate) environment: Environment,
+pub(crate) struct Wanted {
     /// A model's folder or config.json: which kernels its layers need, which are missing, and whether it fits.
     #[arg(long, value_name = "DIR|config.json")]
     pub(crate) model: Option<PathBuf>,
@@ -149,6 +150,14 @@ pub(crate) struct Doctor {
     /// Sequences at once the model shall fit with.
     #[arg(long, value_name = "N", default_value_t = 1, requires = "model")]
     pub(crate) sequences: u64,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    #[command(flatten)]
+    pub(crate) environment: Environment,
+    #[command(flatten)]
+    pub(crate) wanted: Wanted,
     /// Show each finding's evidence and links, and all facts about the machine.
     #[arg(short, long)]
     pub(crate) verbose: bool,
@@ -171,6 +180,8 @@ pub(crate) struct Explain {
 
 #[derive(Debug, Args)]
 pub(crate) struct Matrix {
+    #[command(flatten)]
+    pub(crate) waiting: Waiting,
     /// Show where each cell was read, and when.
     #[arg(short, long)]
     pub(crate) verbose: bool,

@@ -4,8 +4,11 @@ mod artefacts;
 mod bench;
 mod environment;
 mod findings;
+mod matrix;
+mod model;
 mod parity;
 mod pending;
+mod processes;
 mod provenance;
 mod summary;
 
@@ -14,6 +17,8 @@ use crate::run::Run;
 
 pub(crate) use environment::{describe, kind as machine_kind, version};
 pub(crate) use findings::{sentence as findings_sentence, tone as finding_tone};
+pub(crate) use matrix::support;
+pub(crate) use model::status as kernel_status;
 pub(crate) use pending::pending as pending_items;
 pub(crate) use summary::why as verdict_reason;
 
@@ -24,9 +29,12 @@ pub(crate) type Build = fn(&Run<'_>) -> Vec<Block>;
 pub(crate) const SECTIONS: &[(&str, &str, Build)] = &[
     ("summary", "Summary", summary::build),
     ("findings", "Findings", findings::build),
+    ("model", "Model fit", model::build),
+    ("processes", "Processes on the GPUs", processes::build),
     ("environment", "Environment", environment::build),
     ("parity", "Parity with the f64 reference", parity::build),
     ("bench", "Speed", bench::build),
+    ("matrix", "What works where", matrix::build),
     ("pending", "Done, pending and limits", pending::build),
     ("provenance", "Provenance", provenance::build),
     ("artefacts", "Artefacts", artefacts::build),

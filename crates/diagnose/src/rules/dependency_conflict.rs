@@ -64,8 +64,14 @@ const ON_PYTORCH_INDEX: [(&str, &str); 5] = [
     ("idna", "3.4"),
 ];
 
-/// Packages whose pairing with torch is judged by rules of their own, with better words.
+/// Packages whose pairing with each other is judged by a rule of its own, with better words.
 const OWN_RULES: [&str; 4] = ["torch", "torchvision", "torchaudio", "triton"];
+
+/// Whether that rule judges this line: torchvision's torch, torch's triton, but not what vllm or xformers pin.
+fn has_own_rule(dist: &Dist, wanted: &Requirement) -> bool {
+    let own = |name: &str| OWN_RULES.contains(&name);
+    own(&Dist::normalise(&dist.name)) && own(&wanted.name)
+}
 
 fn check_command(installer: &Installer) -> String {
     match installer.uv() {
@@ -90,13 +96,19 @@ fn conflicts(env: &PyEnv, arm: bool) -> Vec<(&Dist, Requirement, &Dist)> {
     pairs
         .filter(|(_, line)| plain(line))
         .filter_map(|(dist, line)| Some((dist, Requirement::parse(line)?)))
-        .filter(|(_, wanted)| wanted.applies(arm) && !OWN_RULES.contains(&wanted.name.as_str()))
+        .filter(|(dist, wanted)| wanted.applies(arm) && !has_own_rule(dist, wanted))
         .filter_map(|(dist, wanted)| {
             let installed = live_dist(env, &wanted.name)?;
             let version = Version::parse(&installed.version).filter(Version::is_final)?;
             (wanted.allows(&version) == Some(false)).then_some((dist, wanted, installed))
         })
         .collect()
+}
+
+/// The installed version as a requirement, without the label of the index it came from.
+fn kept(installed: &Dist) -> String {
+    let public = installed.version.split('+').next().unwrap_or_default();
+    format!("{}=={public}", installed.name)
 }
 
 fn judge(env: &PyEnv, arm: bool) -> Option<Finding> {
@@ -129,10 +141,12 @@ fn judge(env: &PyEnv, arm: bool) -> Option<Finding> {
                 format!("{}/METADATA", dist.path),
             )
             .evidence(format!("{} {}", installed.name, installed.version), installed.path.clone());
-        let spec = format!("{}{}", wanted.name, wanted.constraint());
-        if !specs.contains(&spec) {
-            specs.push(spec);
-        }
+        // torch is what everything compiled here was made for: what wants another one is what has to change.
+        let wants = match OWN_RULES.contains(&wanted.name.as_str()) {
+            true => vec![dist.name.clone(), kept(installed)],
+            false => vec![format!("{}{}", wanted.name, wanted.constraint())],
+        };
+        specs.extend(wants.into_iter().filter(|spec| !specs.contains(spec)).collect::<Vec<_>>());
         if ON_PYTORCH_INDEX.contains(&(wanted.name.as_str(), installed.version.as_str())) {
             from_index.push(format!("{} {}", wanted.name, installed.version));
         }
@@ -188,8 +202,16 @@ mod tests {
             Case::new("an extra's", machines::h200(), with("2.28.1", "requests>=2.32.2 ; extra == 'net'")),
             Case::new("a marker that is not read", machines::h200(), with("2.28.1", "requests>=2.32.2 ; python_version < '3.9'")),
             Case::new("a version nobody can compare", machines::h200(), with("unknown", "requests>=2.32.2")),
-            Case::new("torch has its own rules", machines::h200(), vec![
+            Case::new("torch is kept, and what wants another one changes", machines::h200(), vec![
                 env("/v").dist("torch", "2.5.1").dist("vllm", "0.33").requires("vllm", "torch==2.14.0").build(),
+            ])
+            .finds(
+                Warning,
+                Certain,
+                &["vllm 0.33 requires torch==2.14.0, but 2.5.1 is installed", "install vllm torch==2.5.1"],
+            ),
+            Case::new("torch's own companions have a rule of their own", machines::h200(), vec![
+                env("/v").dist("torch", "2.5.1").dist("torchvision", "0.19").requires("torchvision", "torch==2.4.0").build(),
             ]),
         ]
     }

@@ -32,7 +32,13 @@ struct Summary<'a> {
 
 pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
     let since = Instant::now();
-    let doctor = doctor::examine(&patient(&arguments.environment))?;
+    // A model that cannot be read is said at once, before minutes of work.
+    let wanted = arguments.wanted.model.as_deref().map(doctor::model::read).transpose()?;
+    let mut doctor = doctor::examine(&patient(&arguments.environment))?;
+    if let Some(wanted) = wanted {
+        doctor::model::judge(&wanted, &arguments.wanted, &mut doctor)?;
+    }
+    doctor.matrix = Some(diagnose::matrix(&doctor.machine));
     let host = doctor.machine.host.as_ref().map_or("unknown-host", |host| host.value.as_str());
     let mut folder = RunFolder::create(arguments.output.as_deref(), host)?;
     if !output.json {

@@ -1,7 +1,7 @@
 //! `firstlight doctor`: probe and diagnose.
 
 mod fix;
-mod model;
+pub(super) mod model;
 
 use super::ask_nvml::live;
 use crate::Outcome;
@@ -14,10 +14,10 @@ use std::path::PathBuf;
 
 pub(super) fn run(arguments: &Doctor, output: &Output) -> anyhow::Result<Outcome> {
     // A model that cannot be read is said at once, before a machine with GPUs is probed.
-    let wanted = arguments.model.as_deref().map(model::read).transpose()?;
+    let wanted = arguments.wanted.model.as_deref().map(model::read).transpose()?;
     let mut report = examine(&arguments.environment)?;
     if let Some(wanted) = wanted {
-        model::judge(&wanted, arguments, &mut report)?;
+        model::judge(&wanted, &arguments.wanted, &mut report)?;
     }
     if arguments.fix {
         return fix::run(&report, arguments, output);

@@ -19,8 +19,9 @@ pub(super) fn run(arguments: &Man, output: &Output) -> anyhow::Result<Outcome> {
     };
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let mut written = Vec::new();
-    let pages = std::iter::once(&command)
-        .chain(command.get_subcommands().filter(|sub| sub.get_name() != "help"));
+    let pages = std::iter::once(&command).chain(
+        command.get_subcommands().filter(|sub| sub.get_name() != "help" && !sub.is_hide_set()),
+    );
     for command in pages {
         let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
         let path = folder.join(format!("{name}.1"));

@@ -1,6 +1,7 @@
 // A libnvidia-ml.so.1 for tests: it answers as NVML does for two GPUs, and misbehaves as the environment tells it.
 //   FAKE_NVML_HANG=FUNCTION     that function never returns
 //   FAKE_NVML_CRASH=FUNCTION    that function ends its process
+//   FAKE_NVML_GPU=8.6 A10       the GPUs' compute capability and name
 //   FAKE_NVML_REFUSE=1          everything about a GPU is NVML_ERROR_NOT_SUPPORTED
 //   FAKE_NVML_PROCESSES=FILE    lines `PID MIB [kept]`: on GPU 0 while the process runs, with `kept` also as a zombie
 #include <signal.h>
@@ -79,7 +80,9 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **out) {
 static unsigned index_of(void *device) { return (unsigned)(size_t)device - 1; }
 int nvmlDeviceGetName(void *device, char *out, unsigned length) {
     enter(__func__);
-    snprintf(out, length, "Fake GPU %u", index_of(device));
+    const char *gpu = getenv("FAKE_NVML_GPU"), *name = gpu ? strchr(gpu, ' ') : NULL;
+    if (name) snprintf(out, length, "%s", name + 1);
+    else snprintf(out, length, "Fake GPU %u", index_of(device));
     return refuse() ? NOT_SUPPORTED : SUCCESS;
 }
 int nvmlDeviceGetUUID(void *device, char *out, unsigned length) {
@@ -90,7 +93,8 @@ int nvmlDeviceGetUUID(void *device, char *out, unsigned length) {
 int nvmlDeviceGetCudaComputeCapability(void *device, int *major, int *minor) {
     (void)device;
     enter(__func__);
-    *major = 9, *minor = 0;
+    const char *gpu = getenv("FAKE_NVML_GPU");
+    if (!gpu || sscanf(gpu, "%d.%d", major, minor) != 2) *major = 9, *minor = 0;
     return refuse() ? NOT_SUPPORTED : SUCCESS;
 }
 int nvmlDeviceGetPciInfo_v3(void *device, Pci *out) {

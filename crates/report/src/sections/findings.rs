@@ -52,13 +52,9 @@ fn card(place: usize, finding: &Finding) -> Block {
         .evidence
         .iter()
         .map(|seen| Prose::new().text(format!("{} – ", seen.what)).code(&seen.source));
-    let mut blocks = vec![
-        Block::Paragraph(Prose::new().strong("Evidence")),
-        Block::List(evidence.collect()),
-        Block::Paragraph(
-            Prose::new().strong("Cause").text(format!(" ({certainty}): {}", finding.cause)),
-        ),
-    ];
+    let mut blocks = vec![Block::Paragraph(
+        Prose::new().strong("Cause").text(format!(" ({certainty}): {}", finding.cause)),
+    )];
     if finding.fix.is_empty() {
         blocks.push(Block::Paragraph(
             Prose::new().strong("Fix").text(": no command; see the cause."),
@@ -67,14 +63,16 @@ fn card(place: usize, finding: &Finding) -> Block {
         blocks.push(Block::Paragraph(Prose::new().strong("Fix")));
         blocks.push(Block::Code(finding.fix.clone()));
     }
+    // Folded: what to do comes first, and whoever doubts it opens the rest.
+    let mut folded = vec![Block::List(evidence.collect())];
     if !finding.links.is_empty() {
         let mut links = Prose::new().text("Read more: ");
         for (i, link) in finding.links.iter().enumerate() {
             links = if i > 0 { links.text(", ") } else { links }.web(link);
         }
-        blocks.push(Block::Paragraph(links));
+        folded.push(Block::Paragraph(links));
     }
-    blocks.push(Block::Paragraph(
+    folded.push(Block::Paragraph(
         Prose::new()
             .text("Rule ")
             .code(&finding.rule)
@@ -82,6 +80,9 @@ fn card(place: usize, finding: &Finding) -> Block {
             .file(FACTS_FILE)
             .text("."),
     ));
+    let summary =
+        Prose::from(format!("Evidence: {}", format::count(finding.evidence.len(), "observation")));
+    blocks.push(Block::Details { summary, blocks: folded });
     let title = Prose::new().chip(tone, word).text(format!(" {}", finding.title));
     Block::Card { tone, id: anchor(place, finding), title, blocks }
 }

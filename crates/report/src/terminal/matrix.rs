@@ -1,7 +1,7 @@
 use super::Style;
 use super::layout::{Column, cell, paragraph, plain, render, table};
-use crate::document::Tone;
-use facts::{Support, SupportMatrix};
+use crate::sections::support;
+use facts::SupportMatrix;
 
 /// What works where; with `verbose`, each cell's reason and source below.
 pub fn matrix(matrix: &SupportMatrix, verbose: bool, style: Style) -> String {
@@ -16,11 +16,7 @@ pub fn matrix(matrix: &SupportMatrix, verbose: bool, style: Style) -> String {
     );
     for row in &matrix.rows {
         for (place, part) in row.cells.iter().enumerate() {
-            let (tone, word) = match part.support {
-                Support::Yes => (Tone::Good, "yes"),
-                Support::Partly => (Tone::Warn, "partly"),
-                Support::No => (Tone::Bad, "no"),
-            };
+            let (tone, word) = support(part.support);
             let name = if place == 0 { row.component.as_str() } else { "" };
             let words = match verbose {
                 true => format!("{} ({}, {})", part.reason, part.source, part.date),

@@ -1,7 +1,7 @@
 use super::Style;
 use super::layout::{Column, cell, fields, paragraph, plain, render, table};
-use crate::document::Tone;
 use crate::format;
+use crate::sections::kernel_status;
 use comfy_table::Cell;
 use facts::{Fact, KernelNeed, KernelStatus, LayerGroup, ModelReport};
 
@@ -29,22 +29,7 @@ pub(super) fn model(report: &ModelReport, style: Style) -> String {
 
 /// `36 layers: 0-4, 6-14`.
 fn indices(group: &LayerGroup) -> String {
-    let mut runs: Vec<(u32, u32)> = Vec::new();
-    for index in &group.indices {
-        match runs.last_mut() {
-            Some((_, last)) if last.checked_add(1) == Some(*index) => *last = *index,
-            _ => runs.push((*index, *index)),
-        }
-    }
-    let runs: Vec<String> = runs
-        .iter()
-        .map(
-            |(first, last)| {
-                if first == last { first.to_string() } else { format!("{first}-{last}") }
-            },
-        )
-        .collect();
-    format!("{}: {}", format::count(group.indices.len(), "layer"), runs.join(", "))
+    format!("{}: {}", format::count(group.indices.len(), "layer"), format::ranges(&group.indices))
 }
 
 fn kernels(needs: &[KernelNeed], style: Style) -> String {
@@ -72,13 +57,7 @@ fn kernels(needs: &[KernelNeed], style: Style) -> String {
 }
 
 fn row(need: &KernelNeed) -> Vec<Cell> {
-    let (tone, word) = match need.status {
-        KernelStatus::Ready => (Tone::Good, "ready"),
-        KernelStatus::Missing => (Tone::Bad, "missing"),
-        KernelStatus::Broken => (Tone::Bad, "broken"),
-        KernelStatus::Optional => (Tone::Plain, "optional"),
-        KernelStatus::Unusable => (Tone::Warn, "unusable"),
-    };
+    let (tone, word) = kernel_status(need.status);
     let words = match need.status {
         KernelStatus::Ready => need.reason.clone(),
         _ => format!("{}. {}", need.reason, need.otherwise),

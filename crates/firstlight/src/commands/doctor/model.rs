@@ -1,6 +1,6 @@
 //! A model's folder: its config.json, and the headers of its safetensors files, which tell parameters and bytes exactly.
 
-use crate::cli::Doctor;
+use crate::cli::Wanted;
 use crate::failure::Failure;
 use diagnose::{ModelOptions, Weights};
 use facts::DoctorReport;
@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 const LONGEST: u64 = 100 << 20;
 
 /// What a model's files say.
-pub(super) struct Model {
+pub(in crate::commands) struct Model {
     config: String,
     path: PathBuf,
     weights: Option<Weights>,
 }
 
 /// Reads a folder with config.json, or the file itself.
-pub(super) fn read(named: &Path) -> anyhow::Result<Model> {
+pub(in crate::commands) fn read(named: &Path) -> anyhow::Result<Model> {
     let shown = named.display();
     if !named.exists() {
         let hint = "name a folder with config.json, or the file";
@@ -34,9 +34,9 @@ pub(super) fn read(named: &Path) -> anyhow::Result<Model> {
 }
 
 /// Adds what the model needs to the report.
-pub(super) fn judge(
+pub(in crate::commands) fn judge(
     model: &Model,
-    arguments: &Doctor,
+    arguments: &Wanted,
     report: &mut DoctorReport,
 ) -> anyhow::Result<()> {
     let options = ModelOptions {

@@ -1,0 +1,120 @@
+//! Published wheels that the doctor is tried on, from the Python registry, in a folder below the target folder.
+
+use crate::steps::{is_available, output, run};
+use anyhow::{Context, bail};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// pip as it is needed here: it reads metadata of a wheel without the wheel.
+const PIP: &str = "pip==25.3";
+
+/// What is unpacked, 85 MB to download together: compiled packages of three projects, and NVIDIA's own reader of GPU
+/// code, which their images are compared with.
+const WHEELS: [&str; 4] = [
+    "bitsandbytes==0.49.2",
+    "xformers==0.0.28.post3",
+    "torchvision==0.20.1",
+    "nvidia-cuda-cuobjdump==13.5.37",
+];
+
+/// Of this one only the metadata is read: the wheel has 531 MB.
+const METADATA: &str = "torch==2.11.0";
+
+/// The wheels' own tags name one Python and one processor, whatever runs here.
+const PLATFORM: [&str; 12] = [
+    "--no-deps",
+    "--only-binary=:all:",
+    "--python-version=3.12",
+    "--platform=manylinux1_x86_64",
+    "--platform=manylinux2014_x86_64",
+    "--platform=manylinux_2_17_x86_64",
+    "--platform=manylinux_2_24_x86_64",
+    "--platform=manylinux_2_28_x86_64",
+    "--quiet",
+    "--disable-pip-version-check",
+    "--retries=2",
+    "--timeout=20",
+];
+
+/// Gets what is not there yet and returns the folder: `site` with the unpacked packages, `torch.json` with pip's report.
+/// `None` when the registry cannot be reached from here.
+pub(crate) fn prepare(target: &Path) -> anyhow::Result<Option<PathBuf>> {
+    let home = target.join("wheels");
+    let stamp = home.join("complete");
+    let wanted = [&WHEELS[..], &[METADATA, PIP]].concat().join("\n");
+    if fs::read_to_string(&stamp).is_ok_and(|there| there == wanted) {
+        return Ok(Some(home));
+    }
+    if !is_available("python3", "--version") {
+        bail!("`python3` was not found\nhint: `apt-get install python3-venv`");
+    }
+    if home.exists() {
+        fs::remove_dir_all(&home)?;
+    }
+    run(Command::new("python3").args(["-m", "venv"]).arg(home.join("pip")))
+        .context("hint: `apt-get install python3-venv`")?;
+    let pip = |words: &[&str]| {
+        let mut command = Command::new(home.join("pip/bin/python"));
+        command.args(["-m", "pip"]).args(words);
+        command
+    };
+    // This first and smallest download tells whether there is a registry; from here on its absence is a failure.
+    let first = output(
+        pip(&["install", "--quiet", "--disable-pip-version-check", PIP])
+            .args(["--retries=1", "--timeout=10"]),
+    );
+    if let Err(error) = first {
+        if reachable(&format!("{error:#}")) {
+            return Err(error);
+        }
+        return Ok(None);
+    }
+    let site = home.join("site");
+    run(pip(&["install", "--target"]).arg(&site).args(PLATFORM).args(WHEELS))?;
+    let report = home.join("torch.json");
+    run(pip(&[
+        "install",
+        "--dry-run",
+        "--use-feature=fast-deps",
+        "--ignore-installed",
+        "--target",
+    ])
+    .arg(home.join("nothing"))
+    .arg("--report")
+    .arg(&report)
+    .args(PLATFORM)
+    .arg(METADATA))?;
+    fs::write(&stamp, wanted)?;
+    Ok(Some(home))
+}
+
+/// Whether pip's words tell of anything but a network that is not there.
+fn reachable(words: &str) -> bool {
+    const ABSENT: [&str; 5] = [
+        "Failed to establish a new connection",
+        "Temporary failure in name resolution",
+        "Name or service not known",
+        "Network is unreachable",
+        "ConnectTimeoutError",
+    ];
+    !ABSENT.iter().any(|mark| words.contains(mark))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::reachable;
+
+    #[test]
+    fn only_an_absent_network_is_forgiven() {
+        assert!(!reachable(
+            "WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError(...: Failed to establish a \
+             new connection: [Errno -3] Temporary failure in name resolution)': /simple/pip/"
+        ));
+        assert!(reachable(
+            "ERROR: Could not find a version that satisfies the requirement pip==25.3"
+        ));
+        assert!(reachable("403 Client Error: Forbidden"));
+        assert!(reachable(""));
+    }
+}
