@@ -12,6 +12,8 @@ mod data;
 mod draft;
 mod explain;
 mod extension;
+#[cfg(test)]
+mod fuzz;
 mod gpu;
 mod gpu_code;
 mod host;

@@ -37,7 +37,9 @@ impl World {
         // A script, so that the command line is a program and its script, as Python's are. `deaf` ignores TERM.
         std::fs::write(
             &program,
-            "[ \"$1\" = deaf ] && trap '' TERM\n: > \"$2\"\nwhile :; do sleep 0.05; done\n",
+            // It says its number once it is ready, and ends by itself when the test's folder goes.
+            "[ \"$1\" = deaf ] && trap '' TERM\necho $$ > \"$2.new\"; mv \"$2.new\" \"$2\"\n\
+             while [ -e \"$2\" ]; do sleep 0.05; done\n",
         )
         .unwrap();
         Self { folder, program }
@@ -169,34 +171,55 @@ fn copies_of_one_program_are_told() {
     }
 }
 
-/// The program's starter ends at once, so that process 1 (or whoever reaps here) becomes the parent.
-#[test]
-fn an_orphan_has_another_parent() {
-    let world = World::new();
-    let ready = world.path().join("ready");
-    let output = Command::new("sh")
-        .args(["-c", "exec 2>/dev/null; sh \"$0\" willing \"$1\" >/dev/null & echo $!"])
-        .args([&world.program, &ready])
-        .env("LD_PRELOAD", libcuda())
-        .output()
-        .unwrap();
-    let pid: u32 = String::from_utf8(output.stdout).unwrap().trim().parse().unwrap();
-    wait_for("the orphan", || ready.exists());
-    world.hold(pid, 500, "");
-    let report = world.json(&["ps"], 0);
-    let parent = report["processes"][0]["parent"]["value"][0].as_u64().unwrap();
-    assert_ne!(parent, u64::from(std::process::id()));
-    // A machine whose first process is not the reaper names that one instead, and then it is no orphan to be told of.
-    let container = report["processes"][0]["container"].is_object();
-    let service = report["processes"][0]["unit"].is_object();
-    if parent == 1 && !container && !service {
-        assert_eq!(rules(&report), ["stale-process"], "{report:#}");
-        let title = report["findings"][0]["title"].as_str().unwrap();
-        assert!(title.contains(&format!("process {pid} ")), "{title}");
+/// Takes over what its children leave, as the first process of a machine does, and starts a server that starts a worker
+/// and ends.
+const REAPER: &str = r#"
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(int count, char **words) {
+    (void)count;
+    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+    if (fork() == 0) {
+        if (fork() == 0) execv(words[1], words + 1);
+        _exit(0);
     }
+    while (wait(NULL) > 0) {}
+    return 0;
+}
+"#;
+
+#[test]
+fn a_worker_whose_server_is_gone_is_told_and_stopped() {
+    let world = World::new();
+    let source = world.path().join("reaper.c");
+    std::fs::write(&source, REAPER).unwrap();
+    let reaper = world.path().join("tini");
+    assert!(Command::new("cc").arg("-o").arg(&reaper).arg(source).status().unwrap().success());
+    let ready = world.path().join("VLLM::EngineCore");
+    let child = Command::new(reaper)
+        .args(["/bin/sh".as_ref(), world.program.as_os_str(), "willing".as_ref()])
+        .arg(&ready)
+        .env("LD_PRELOAD", libcuda())
+        .spawn()
+        .unwrap();
+    let reaper = Running(child);
+    wait_for("the worker", || ready.exists());
+    let pid: u32 = std::fs::read_to_string(&ready).unwrap().trim().parse().unwrap();
+    world.hold(pid, 500, "");
+    let own = reaper.0.id().to_string();
+    wait_for("the server's end", || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let after_name = stat.rsplit(')').next().unwrap();
+        after_name.split_whitespace().nth(1) == Some(&own)
+    });
+    let report = world.json(&["ps"], 1);
+    assert_eq!(rules(&report), ["stale-process"], "{report:#}");
+    let finding = &report["findings"][0];
+    assert!(finding["title"].as_str().unwrap().contains("was left behind by its program"));
+    assert_eq!(finding["fix"][0], format!("firstlight ps --stop {pid}"));
     let stopped = world.json(&["ps", "--stop", &pid.to_string(), "--yes"], 0);
     assert_eq!((&stopped["ended"], &stopped["signal"]), (&true.into(), &"TERM".into()));
-    wait_for("the orphan's end", || !Path::new(&format!("/proc/{pid}")).exists() || zombie(pid));
 }
 
 fn zombie(pid: u32) -> bool {

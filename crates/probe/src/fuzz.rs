@@ -1,15 +1,16 @@
 //! Every parser against mutated real text and plain noise: none may panic, and what can be written reads back the same.
 //!
-//! 14 properties of 8,000 cases each: the project's 100,000 cases are reached in this room alone.
+//! 16 properties of 8,000 cases each: the project's 100,000 cases are reached in this room alone.
 
 use crate::cgroup::{Membership, parse_cpu_max, parse_memory_limit};
 use crate::env::{egg_info, metadata, pyvenv_cfg, record, torch_version, wheel};
 use crate::loader::parse_cache;
 use crate::nvml::{Device, Nvml, Snapshot};
 use crate::probes::{
-    apple_gpu, cpu, driver, gpu_nodes, libc, memory, nvidia_smi, os, tegra, toolkits,
+    apple_gpu, cpu, driver, gpu_nodes, libc, memory, nvidia_smi, os, processes, tegra, toolkits,
     virtualisation,
 };
+use crate::source::CommandError;
 use crate::text;
 use proptest::collection::vec;
 use proptest::option;
@@ -215,6 +216,46 @@ proptest! {
         prop_assert_eq!(&Nvml::parse(&nvml.record()), &nvml);
         let parsed = Nvml::parse(&text);
         prop_assert_eq!(Nvml::parse(&parsed.record()), parsed);
+    }
+
+    #[test]
+    fn proc_of_a_process(
+        stat in text_like("4711 (VLLM::Engine) C) S 1 4711 4711 0 -1 4194560 1 0 0 0 10 5 0 0 20 0 8 0 123456 0 0\n"),
+        status in text_like("Name:\tpython\nState:\tS (sleeping)\nUid:\t1000\t1000\t1000\t1000\n"),
+        cmdline in mutated(b"/v/bin/python\0-u\0-m\0vllm.entrypoints.api_server\0--port\0008000\0"),
+        maps in text_like("7f1c-7f2c r-xp 00000000 fe:00 1311 /usr/lib/libcuda.so.580.159.04\n55-56 r--p 0 0 0 [heap]\n"),
+        cgroup in text_like("0::/system.slice/docker-4f0c9a1b2c3d4f0c9a1b2c3d4f0c9a1b2c3d4f0c9a1b2c3d4f0c9a1b2c3d4f0c.scope\n1:name=systemd:/user.slice/user@1000.service/a.service\n"),
+    ) {
+        let _ = processes::Stat::parse(&stat);
+        let _ = processes::parse_uid(&status);
+        let _ = processes::parse_uptime(&status);
+        let _ = processes::has_libcuda(&maps);
+        let arguments = processes::parse_cmdline(&cmdline);
+        prop_assert!(arguments.iter().map(String::len).sum::<usize>() <= 3 * cmdline.len());
+        prop_assert!(processes::program(&arguments).len() <= cmdline.len() * 3 + 8);
+        prop_assert!(processes::container(&cgroup).is_none_or(|name| name.len() < 40));
+        prop_assert!(processes::unit(&cgroup).is_none_or(|unit| unit.ends_with(".service")));
+    }
+
+    #[test]
+    fn what_a_helper_said_before_it_ended(
+        text in text_like("trying = libnvidia-ml.so.1\nasking = nvmlInit_v2\nlibrary = l\ndriver = 580.1\nrefused = nvmlX: Not Supported\n\n[gpu]\nname = A\nmemory_total = 5\nprocess = 7 compute -\nasking = nvmlY (GPU 0)\ncomplete = true\n"),
+        ended in 0u8..3,
+    ) {
+        let limit = std::time::Duration::from_secs(2);
+        let nvml = Nvml::of_helper(match ended {
+            0 => Ok(text.clone()),
+            1 => Err(CommandError::Failed { text: text.clone() }),
+            _ => Err(CommandError::TimedOut { limit, text: text.clone() }),
+        });
+        // An answer that was cut short says so; silence is no absence.
+        let complete = text.lines().any(|line| line == "complete = true");
+        if !complete {
+            prop_assert!(nvml != Nvml::Absent);
+            if let Nvml::Answered(snapshot) = &nvml {
+                prop_assert!(snapshot.unanswered.is_some());
+            }
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Published models: their layers, their parameter counts, and what is missing for them in an environment.
 
 mod configs;
+mod fuzz;
 
 use super::*;
 use crate::test_support::{env, machines};

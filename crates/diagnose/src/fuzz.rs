@@ -1,0 +1,67 @@
+//! Pasted text, requirements and versions that nobody checked before: no panic, and no answer without a remedy.
+
+use crate::requirement::Requirement;
+use crate::rules::RULES;
+use crate::test_support::machines;
+use crate::version::Version;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+/// What stands between and inside the words of a log.
+const PIECES: [&str; 12] =
+    ["\n", "\r\n", "\u{1b}[31m", "\u{1b}[", "\t", "\0", "`", "\u{e9}", "\u{fffd}", "(", "*", "{x}"];
+
+/// A text that a rule knows, after a few changes.
+fn pasted() -> impl Strategy<Value = String> {
+    let samples: Vec<&str> =
+        RULES.iter().flat_map(|rule| rule.texts).map(|text| text.sample).collect();
+    let changes = vec((any::<Index>(), any::<Index>(), 0u8..4, any::<Index>()), 0..6);
+    (any::<Index>(), changes).prop_map(move |(which, changes)| {
+        let mut text: Vec<char> = samples[which.index(samples.len())].chars().collect();
+        for (from, to, kind, piece) in changes {
+            let (from, to) = (from.index(text.len() + 1), to.index(text.len() + 1));
+            let (from, to) = (from.min(to), from.max(to));
+            match kind {
+                0 => drop(text.drain(from..to.min(from + 30))),
+                1 => text.truncate(to),
+                2 => drop(text.splice(from..from, PIECES[piece.index(PIECES.len())].chars())),
+                _ => text.extend_from_within(from..to.min(from + 200)),
+            }
+        }
+        text.into_iter().collect()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn pasted_text(text in pasted()) {
+        let machine = machines::a10();
+        let matches = crate::explain(&text, &machine, &[]);
+        prop_assert!(matches.len() <= RULES.len());
+        for found in &matches {
+            prop_assert!(!found.pattern.is_empty(), "{}", found.rule.id);
+        }
+        prop_assert_eq!(crate::knows(&text), !matches.is_empty());
+        let _ = crate::out_of_memory_in(&text);
+        prop_assert!(crate::nearest_to_text(&text).len() <= RULES.len());
+    }
+
+    #[test]
+    fn requirements_and_versions(
+        line in "[A-Za-z0-9_.-]{0,8}[ \\[\\]a-z,]{0,6}[<>=!~]{0,3}[0-9.a-z*+-]{0,12}[ ;a-z_'\"=]{0,20}",
+        text in "[v0-9.!a-z+*_-]{0,20}",
+    ) {
+        if let Some(wanted) = Requirement::parse(&line) {
+            prop_assert!(!wanted.name.is_empty());
+            if let Some(version) = Version::parse(&text) {
+                let _ = wanted.allows(&version);
+            }
+        }
+        if let Some(version) = Version::parse(&text) {
+            prop_assert!(!version.public().contains('+'));
+        }
+    }
+}
