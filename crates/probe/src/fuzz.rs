@@ -222,7 +222,7 @@ proptest! {
     fn proc_of_a_process(
         stat in text_like("4711 (VLLM::Engine) C) S 1 4711 4711 0 -1 4194560 1 0 0 0 10 5 0 0 20 0 8 0 123456 0 0\n"),
         status in text_like("Name:\tpython\nState:\tS (sleeping)\nUid:\t1000\t1000\t1000\t1000\n"),
-        cmdline in mutated(b"/v/bin/python\0-u\0-m\0vllm.entrypoints.api_server\0--port\0008000\0"),
+        cmdline in mutated(b"/v/bin/python\0-u\0-m\0vllm.entrypoints.api_server\0--port\x008000\x00"),
         maps in text_like("7f1c-7f2c r-xp 00000000 fe:00 1311 /usr/lib/libcuda.so.580.159.04\n55-56 r--p 0 0 0 [heap]\n"),
         cgroup in text_like("0::/system.slice/docker-4f0c9a1b2c3d4f0c9a1b2c3d4f0c9a1b2c3d4f0c9a1b2c3d4f0c9a1b2c3d4f0c.scope\n1:name=systemd:/user.slice/user@1000.service/a.service\n"),
     ) {
