@@ -1,10 +1,11 @@
+use super::missing_cuda_library::known;
 use super::{Context, Need, Rule, Text};
 use crate::abi::build_here;
 use crate::native::{Native, by_owner};
 use crate::remedy::Installer;
+use crate::requirement::Requirement;
 use crate::torch_build::installed;
-use crate::version::cuda_of_label;
-use facts::{Confidence, Finding, FoundBy, MissingSymbol, Needed, Severity};
+use facts::{Confidence, Dist, Finding, FoundBy, MissingSymbol, Needed, Severity};
 
 pub(super) const RULE: Rule = Rule {
     id: "cuda-library-too-old",
@@ -17,6 +18,8 @@ looks the function up; and a library that torch has loaded is taken for every la
 
 It shows, when the package is imported, as
   undefined symbol: cudaLibraryGetKernel, version libcudart.so.12
+and from torch itself, where an older NCCL was installed over its own (packages for CUDA 11 and 12 share one folder), as
+  libtorch_cuda.so: undefined symbol: ncclAlltoAll
 
 Seen by looking each such function up in the library that the file gets.
 
@@ -24,12 +27,18 @@ Build the package here with the toolkit of torch's CUDA, or take its build for t
 release, which brings the newer library.",
     links: &[
         "https://github.com/deepseek-ai/DeepGEMM/issues/137",
-        "https://github.com/Layne-Huang/PMDM/issues/5",
+        "https://github.com/pytorch/pytorch/issues/119072",
+        "https://github.com/pytorch/pytorch/issues/176829",
+        "https://github.com/rwth-i6/returnn/issues/1802",
     ],
     texts: &[
         Text {
             pattern: "undefined symbol: {symbol}, version libcudart.so",
             sample: "ImportError: /v/lib/python3.12/site-packages/deep_gemm_cpp.cpython-312-x86_64-linux-gnu.so: undefined symbol: cudaLibraryGetKernel, version libcudart.so.12",
+        },
+        Text {
+            pattern: "undefined symbol: nccl*",
+            sample: "ImportError: /usr/local/lib/python3.12/site-packages/torch/lib/libtorch_cuda.so: undefined symbol: ncclAlltoAll",
         },
     ],
     remedy: |seen| seen.fitting_extension(),
@@ -54,6 +63,26 @@ const LIBRARIES: [&str; 10] = [
     "libnvrtc",
 ];
 
+/// Libraries whose symbols have no version, by how the symbols begin.
+const UNVERSIONED: [(&str, &str); 5] = [
+    ("nccl", "libnccl"),
+    ("cudnn", "libcudnn"),
+    ("cusparseLt", "libcusparseLt"),
+    ("nvshmem", "libnvshmem_host"),
+    ("cuFile", "libcufile"),
+];
+
+/// The library a symbol belongs to, without the number behind `.so`.
+fn library_of(symbol: &MissingSymbol) -> Option<&str> {
+    match symbol.library.as_deref() {
+        Some(library) => library.split(".so").next().filter(|stem| LIBRARIES.contains(stem)),
+        None => UNVERSIONED
+            .iter()
+            .find(|(begin, _)| symbol.symbol.starts_with(begin))
+            .map(|(_, library)| *library),
+    }
+}
+
 fn check(context: &Context) -> Vec<Finding> {
     let wants = |native: &Native<'_>| {
         let by_nvidia = native.owner_name().is_some_and(|name| name.starts_with("nvidia-"));
@@ -70,11 +99,9 @@ fn check(context: &Context) -> Vec<Finding> {
 /// The first function a file wants of a CUDA library that it gets and that has no such function.
 fn lacking<'a>(native: &Native<'a>) -> Option<(&'a MissingSymbol, &'a Needed)> {
     native.elf.missing_symbols.iter().find_map(|symbol| {
-        let library = symbol.library.as_deref()?;
-        if !LIBRARIES.contains(&library.split(".so").next()?) {
-            return None;
-        }
-        let needed = native.elf.needed.iter().find(|needed| needed.name == library)?;
+        let library = library_of(symbol)?;
+        let is_it = |needed: &&Needed| needed.name.split(".so").next() == Some(library);
+        let needed = native.elf.needed.iter().find(is_it)?;
         // Where LD_LIBRARY_PATH hides the right copy, `library-path-shadows` says so.
         let shadowed = needed.found_by == Some(FoundBy::LdLibraryPath) && needed.other.is_some();
         (needed.path.is_some() && !shadowed).then_some((symbol, needed))
@@ -123,24 +150,53 @@ fn judge(context: &Context, group: &[Native<'_>]) -> Option<Finding> {
             torch.torch.source.clone(),
         );
     }
-    let fix: Vec<String> = match torch.filter(|_| shown.is_torch()) {
-        // Its own requirements name the version of each CUDA package.
-        Some(torch) => {
-            // The label in version.py tells that torch came from PyTorch's own index.
-            let own = torch.version.local.as_deref().and_then(cuda_of_label).is_some();
-            let index = torch.cuda.filter(|_| own);
-            vec![
-                "# brings back the CUDA packages this torch was built with:".into(),
-                Installer::of(shown.env)
-                    .install(&[format!("torch=={}", torch.version.public())], index),
-            ]
-        }
-        None => crate::abi::match_torch(context.machine, shown),
+    let fix: Vec<String> = match shown.is_torch() {
+        true => bring_back(shown, needed),
+        false => crate::abi::match_torch(context.machine, shown),
     };
     let fix = if fix.is_empty() { build_here(shown).into_iter().collect() } else { fix };
     let cause = "The file was built with a newer CUDA of the same major version than the library is of; a newer library \
                  serves older programs, but an older one has not what newer programs call.";
     Some(draft.cause(cause).fix(fix).done())
+}
+
+/// Installs the package that torch itself requires for a library, over what lies there, and takes away others that
+/// bring a file of the same name.
+fn bring_back(native: &Native<'_>, needed: &Needed) -> Vec<String> {
+    let installer = Installer::of(native.env);
+    let Some(package) = known(&needed.name).map(|package| format!("nvidia-{package}")) else {
+        return Vec::new();
+    };
+    let is_it = |name: &str| {
+        let rest = name.strip_prefix(&package);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with("-cu"))
+    };
+    let requires = native.owner().into_iter().flat_map(|dist| &dist.requires);
+    let pin =
+        requires.filter_map(|line| Requirement::parse(line)).find(|wanted| is_it(&wanted.name));
+    let others = native.env.dists.iter().map(|dist| Dist::normalise(&dist.name));
+    let others: Vec<String> = others
+        .filter(|name| is_it(name) && pin.as_ref().is_none_or(|pin| pin.name != *name))
+        .collect();
+    let again = if installer.uv() { "--reinstall" } else { "--force-reinstall" };
+    let Some(pin) = pin else {
+        let torch = installed(native.env);
+        let torch =
+            torch.map_or("torch".into(), |torch| format!("torch=={}", torch.version.public()));
+        return vec![
+            "# its own requirements name the packages it was built with:".into(),
+            format!("{} {again}", installer.install(&[torch], None)),
+        ];
+    };
+    let spec = format!("{}{}", pin.name, pin.constraint());
+    let mut lines = Vec::new();
+    if !others.is_empty() {
+        let names: Vec<&str> = others.iter().map(String::as_str).collect();
+        lines.push("# brings a file of the same name for another CUDA:".into());
+        lines.push(installer.uninstall(&names));
+    }
+    lines.push(format!("{} {again} --no-deps", installer.install(&[spec], None)));
+    lines
 }
 
 #[cfg(test)]
@@ -178,6 +234,17 @@ mod tests {
             FoundBy::LdLibraryPath,
         );
         shadowed.needed[0].other = Some(CUDART.into());
+        let mut older = lacks("libnccl.so.2", "/x/nvidia/nccl/lib/libnccl.so.2", FoundBy::Runpath);
+        older.missing_symbols[0].symbol = "ncclAlltoAll".into();
+        older.missing_symbols[0].version = None;
+        older.missing_symbols[0].library = None;
+        let nccl = crate::test_support::env("/v")
+            .torch("2.7.1+cu126", Some("12.6"))
+            .requires("torch", "nvidia-nccl-cu12==2.27.3; platform_system == \"Linux\"")
+            .dist("nvidia-nccl-cu11", "2.14.3")
+            .dist("nvidia-nccl-cu12", "2.27.3")
+            .compiled("torch", "torch/lib/libtorch_cuda.so", older)
+            .build();
         let mut fits = lacks("libcudart.so.12", CUDART, FoundBy::Loaded);
         fits.missing_symbols.clear();
         vec![
@@ -199,9 +266,22 @@ mod tests {
             Case::new(
                 "torch beside an older package than it was built with",
                 machines::h200(),
-                env("torch", "torch/lib/libtorch_cpu.so", lacks("libcupti.so.12", "/x/libcupti.so.12", FoundBy::Runpath)),
+                env(
+                    "torch",
+                    "torch/lib/libtorch_cpu.so",
+                    lacks("libcupti.so.12", "/x/libcupti.so.12", FoundBy::Runpath),
+                ),
             )
-            .finds(Error, Certain, &["torch==2.7.1 --index-url https://download.pytorch.org/whl/cu126"]),
+            .finds(Error, Certain, &["pip install torch==2.7.1 --force-reinstall"]),
+            Case::new("an older NCCL over torch's own", machines::h200(), vec![nccl]).finds(
+                Error,
+                Certain,
+                &[
+                    "calls ncclAlltoAll, which the libnccl.so.2 here does not have",
+                    "pip uninstall --yes nvidia-nccl-cu11",
+                    "pip install nvidia-nccl-cu12==2.27.3 --force-reinstall --no-deps",
+                ],
+            ),
             Case::new(
                 "a library that may never be opened",
                 machines::h200(),

@@ -38,10 +38,7 @@ Unset LD_LIBRARY_PATH, in the shell and in its start-up files; programs that nee
             pattern: "undefined symbol: {symbol}, version libcupti.so",
             sample: "ImportError: /home/user/.local/lib/python3.10/site-packages/torch/lib/libtorch_cpu.so: undefined symbol: cuptiActivityEnableDriverApi, version libcupti.so.12",
         },
-        Text {
-            pattern: "undefined symbol: ncclCommWindowDeregister",
-            sample: "ImportError: /v/lib/python3.12/site-packages/torch/lib/libtorch_cuda.so: undefined symbol: ncclCommWindowDeregister",
-        },
+        Text { pattern: "undefined symbol: nccl*", sample: "" },
     ],
     remedy: |_| vec!["unset LD_LIBRARY_PATH".into(), "grep -n LD_LIBRARY_PATH ~/.bashrc ~/.profile /etc/environment".into()],
     needs: &[Need::Compiled],

@@ -253,7 +253,7 @@ fn major(name: &str) -> Option<u32> {
 }
 
 /// The nvidia package's name for a library; `None` for what is none of CUDA's.
-fn known(name: &str) -> Option<&'static str> {
+pub(super) fn known(name: &str) -> Option<&'static str> {
     let stem = name.split(".so").next()?;
     PACKAGES.iter().find(|(file, _)| *file == stem).map(|(_, package)| *package)
 }

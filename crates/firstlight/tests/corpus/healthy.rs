@@ -37,6 +37,7 @@ mod same_library_by_path;
 mod stable_abi;
 mod symlinked_library;
 mod system_python;
+mod torch_s_own_nccl;
 mod torchvision_for_later_torch;
 mod triton_second_ptxas;
 mod worker_in_container;
@@ -74,6 +75,7 @@ pub(crate) const HEALTHY: &[Pair] = &[
     symlinked_library::PAIR,
     same_library_by_path::PAIR,
     newer_cudart::PAIR,
+    torch_s_own_nccl::PAIR,
     bitsandbytes_many::PAIR,
     conda_newer_libstdcxx::PAIR,
     conda_torch::PAIR,
