@@ -36,7 +36,7 @@ pub struct Plan {
 /// Seed of the sampled check, kept fixed so that two runs check the same part.
 const SEED: u64 = 20_261_121;
 
-/// Measures the ceilings and every workload; `on_row` sees each row as it is done.
+/// Measures the ceilings and every workload; `on_task` sees what there is after each of them.
 ///
 /// # Errors
 /// [`BenchError`] for an unknown name or an unavailable backend. A workload that fails its check is no error: it has
@@ -44,7 +44,7 @@ const SEED: u64 = 20_261_121;
 pub fn run(
     plan: &Plan,
     mut peers: Option<Peers<'_>>,
-    mut on_row: impl FnMut(&BenchRow),
+    mut on_task: impl FnMut(&BenchReport),
 ) -> Result<BenchReport, BenchError> {
     for name in &plan.names {
         let known = WORKLOADS.iter().map(|(op, _)| *op).chain(["decode"]).collect::<Vec<_>>();
@@ -87,10 +87,9 @@ pub fn run(
         for task in tasks.iter().filter(|task| wanted(op, task)) {
             let context = Context { device: &device, plan, budget, ceilings: &ceilings };
             let peers = of_backend(peers.as_mut(), plan.backend);
-            for row in measure(op, task, &context, peers, &mut report) {
-                on_row(&row);
-                report.rows.push(row);
-            }
+            let rows = measure(op, task, &context, peers, &mut report);
+            report.rows.extend(rows);
+            on_task(&report);
         }
     }
     Ok(report)

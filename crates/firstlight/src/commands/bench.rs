@@ -34,20 +34,33 @@ pub(super) fn run(arguments: &Bench, output: &Output) -> anyhow::Result<Outcome>
         peers: &python.peers,
         backend: python.backend,
     });
-    let report = measure(&plan, peers)?;
-    if let Some(folder) = &arguments.output {
-        std::fs::create_dir_all(folder)
-            .with_context(|| format!("cannot make {}", folder.display()))?;
-        write_atomically(&folder.join(BENCH_FILE), bench_csv(&report).as_bytes())?;
-        write_atomically(&folder.join(SAMPLES_FILE), samples_csv(&report).as_bytes())?;
-        for picture in bench_pictures(&report, &device_name(backend)) {
-            let path = folder.join(format!("{}.svg", picture.name));
-            write_atomically(&path, picture.svg.as_bytes())?;
+    let device = device_name(backend);
+    let mut saved = Ok(());
+    let report = measure(&plan, peers, |report| {
+        // After each workload: a long run that is stopped leaves what it measured.
+        if let (Some(folder), Ok(())) = (&arguments.output, &saved) {
+            saved = save(folder, report, &device);
         }
+    })?;
+    saved?;
+    if let Some(folder) = &arguments.output {
+        save(folder, &report, &device)?;
     }
     output.either(&report, |style| terminal::bench(&report, style))?;
     // A kernel that may not be timed failed its check.
     Ok(if report.not_timed.is_empty() { Outcome::Good } else { Outcome::Bad })
+}
+
+/// Writes a run's tables and pictures into a folder.
+fn save(folder: &Path, report: &BenchReport, device: &str) -> anyhow::Result<()> {
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    write_atomically(&folder.join(BENCH_FILE), bench_csv(report).as_bytes())?;
+    write_atomically(&folder.join(SAMPLES_FILE), samples_csv(report).as_bytes())?;
+    for picture in bench_pictures(report, device) {
+        let path = folder.join(format!("{}.svg", picture.name));
+        write_atomically(&path, picture.svg.as_bytes())?;
+    }
+    Ok(())
 }
 
 /// Writes the choice table that measurements here give.
@@ -111,11 +124,18 @@ fn sweep(arguments: &crate::cli::Sweep) -> Option<Sweep> {
     })
 }
 
-/// Runs a bench with progress.
-pub(super) fn measure(plan: &Plan, peers: Option<Peers<'_>>) -> anyhow::Result<BenchReport> {
+/// Runs a bench with progress; `each` sees what there is after each workload.
+pub(super) fn measure(
+    plan: &Plan,
+    peers: Option<Peers<'_>>,
+    mut each: impl FnMut(&BenchReport),
+) -> anyhow::Result<BenchReport> {
     let progress = Progress::start("bench");
-    let report = ::bench::run(plan, peers, |row| {
-        progress.step(format!("{} {} {} {}", row.op, row.case, row.dtype, row.variant));
+    let report = ::bench::run(plan, peers, |report| {
+        if let Some(row) = report.rows.last() {
+            progress.step(format!("{} {} {} {}", row.op, row.case, row.dtype, row.variant));
+        }
+        each(report);
     })?;
     Ok(report)
 }

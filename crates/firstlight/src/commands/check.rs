@@ -85,7 +85,7 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
             reference: arguments.full && backend == BackendKind::Cpu,
             sweep: None,
         };
-        let report = bench::measure(&plan, None)?;
+        let report = bench::measure(&plan, None, |_| {})?;
         bench = Some(match bench {
             Some(earlier) => earlier.joined(report),
             None => report,
