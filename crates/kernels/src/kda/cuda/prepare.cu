@@ -20,37 +20,71 @@ constexpr int TILES = 12;
 // Left operands of warps 1 to 3 (keys, then queries), those of warp 3 from token 32 on; right operands of warps 0 to 2,
 // those of warp 0 to token 32.
 enum { LEFT = 0, LEFT_FAR = 6, RIGHT = 8, RIGHT_FAR = 11 };
-constexpr int SOLVE_BYTES = (SOLVE_FLOATS + SOLVE_FLOATS / 2) * 4;
+constexpr int SOLVE_BYTES = SOLVE_FLOATS * 4;
 constexpr int FRONT_BYTES = TILES * TILE_BYTES > SOLVE_BYTES ? TILES * TILE_BYTES : SOLVE_BYTES;
 constexpr int SHARED_BYTES = FRONT_BYTES + SOLVE_FLOATS * 4;
 
 DEVICE void store_piece(void* to, const u32 (&words)[4]) { *(uint4*)to = {words[0], words[1], words[2], words[3]}; }
 
-DEVICE void widened(float (&x)[8], const u32 (&words)[4], float factor) {
-#pragma unroll
-  for (int i = 0; i < 4; i++) x[2 * i] = widen_low(words[i]) * factor, x[2 * i + 1] = widen_high(words[i]) * factor;
+DEVICE u32 times(u32 a, u32 b) {
+  u32 product;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+  return product;
 }
 
-// Eight channels times factors, as f16.
-DEVICE void store_scaled(void* to, const u32 (&words)[4], float factor, const float (&a)[8]) {
-  u32 out[4];
+// Eight channels times eight factors, all f16.
+DEVICE void store_times(void* to, const u32 (&a)[4], const u32 (&b)[4]) {
+  *(uint4*)to = {times(a[0], b[0]), times(a[1], b[1]), times(a[2], b[2]), times(a[3], b[3])};
+}
+
+DEVICE void packed(u32 (&to)[4], const float (&x)[8]) {
 #pragma unroll
-  for (int i = 0; i < 4; i++) {
-    out[i] = pack(widen_low(words[i]) * (factor * a[2 * i]), widen_high(words[i]) * (factor * a[2 * i + 1]));
+  for (int i = 0; i < 4; i++) to[i] = pack(x[2 * i], x[2 * i + 1]);
+}
+
+DEVICE void packed(u32 (&to)[4], const float (&x)[8], const float (&y)[8]) {
+#pragma unroll
+  for (int i = 0; i < 4; i++) to[i] = pack(x[2 * i] * y[2 * i], x[2 * i + 1] * y[2 * i + 1]);
+}
+
+// As they are stored, to f16 times a factor.
+DEVICE void converted(u32 (&to)[4], const u32 (&from)[4], float factor) {
+#pragma unroll
+  for (int i = 0; i < 4; i++) to[i] = pack(widen_low(from[i]) * factor, widen_high(from[i]) * factor);
+}
+
+// d[j][i] += a_i . b_j over 16 stored channels, exactly but for the sum's rounding.
+DEVICE void multiply_stored(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+#if STORAGE == 1
+#define STORED "f16"
+#else
+#define STORED "bf16"
+#endif
+  asm("mma.sync.aligned.m16n8k16.row.col.f32." STORED "." STORED
+      ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// Of an 8 x 8 product whose row `row` lies in this lane's quad, the element of the diagonal.
+DEVICE float diagonal(float even, float odd, int row) {
+  const int from = row * 4 + row / 2;
+  const float x = __shfl_sync(~0u, even, from), y = __shfl_sync(~0u, odd, from);
+  return row % 2 ? y : x;
+}
+
+// Sums of eight values over the eight rows of a warp: each lane gets one, that of value `row`.
+DEVICE float sum_of_rows(float (&x)[8], int row) {
+#pragma unroll
+  for (int half = 4, step = 16; half > 0; half /= 2, step /= 2) {
+    const bool upper = row & half;
+#pragma unroll
+    for (int i = 0; i < half; i++) {
+      const float other = __shfl_xor_sync(~0u, upper ? x[i] : x[i + half], step);
+      x[i] = (upper ? x[i + half] : x[i]) + other;
+    }
   }
-  store_piece(to, out);
-}
-
-DEVICE void store_scaled(void* to, const u32 (&words)[4], float factor, const float (&a)[8], const float (&b)[8]) {
-  float both[8];
-#pragma unroll
-  for (int c = 0; c < 8; c++) both[c] = a[c] * b[c];
-  store_scaled(to, words, factor, both);
-}
-
-DEVICE float over_quad(float x) {
-  x += __shfl_xor_sync(~0u, x, 1);
-  return x + __shfl_xor_sync(~0u, x, 2);
+  return x[0];
 }
 
 extern "C" __global__ void __launch_bounds__(128, KD % 8 == 0 ? 3 : 2)
@@ -91,32 +125,38 @@ extern "C" __global__ void __launch_bounds__(128, KD % 8 == 0 ? 3 : 2)
   }
 #pragma unroll
   for (int h = 0; h < 2; h++) {
-    float kk = 0, qq = 0, qk = 0;
+    float with_keys[4] = {}, with_queries[4] = {};  // rows: keys, then queries
 #pragma unroll
     for (int s = 0; s < KP / 32; s++) {
-      float x[8], y[8];
-      u32 words[4];
-      load_channels(words, chunk_keys + keys_at[h], s * 32 + quad * 8, there[h]);
-      widened(x, words, 1.0f);
-      load_channels(words, chunk_queries + keys_at[h], s * 32 + quad * 8, there[h]);
-      widened(y, words, 1.0f);
+      u32 x[4], y[4];
+      load_channels(x, chunk_keys + keys_at[h], s * 32 + quad * 8, there[h]);
+      load_channels(y, chunk_queries + keys_at[h], s * 32 + quad * 8, there[h]);
 #pragma unroll
-      for (int c = 0; c < 8; c++) kk += x[c] * x[c], qq += y[c] * y[c], qk += x[c] * y[c];
+      for (int e = 0; e < 4; e += 2) {
+        const u32 both[4] = {x[e], y[e], x[e + 1], y[e + 1]};
+        multiply_stored(with_keys, both, x[e], x[e + 1]);
+        multiply_stored(with_queries, both, y[e], y[e + 1]);
+      }
     }
-    key_factor[h] = l2norm ? rsqrtf(over_quad(kk) + 1e-6f) : 1.0f;
-    query_factor[h] = scale * (l2norm ? rsqrtf(over_quad(qq) + 1e-6f) : 1.0f);
-    self[h] = over_quad(qk) * key_factor[h] * query_factor[h];
+    const float kk = diagonal(with_keys[0], with_keys[1], row), qk = diagonal(with_keys[2], with_keys[3], row);
+    const float qq = diagonal(with_queries[2], with_queries[3], row);
+    key_factor[h] = l2norm ? rsqrtf(kk + 1e-6f) : 1.0f;
+    query_factor[h] = scale * (l2norm ? rsqrtf(qq + 1e-6f) : 1.0f);
+    self[h] = qk * key_factor[h] * query_factor[h];
   }
 
   float near[3][2][4] = {}, across[4] = {};  // scores: of 1, 2 and 4 tokens against as many, of each 8; of 8 against 8
 #pragma unroll 1
   for (int s = 0; s < KP / 32; s++) {
     const int channel = s * 32 + quad * 8;
-    u32 keys[2][4], queries[2][4];
+    u32 keys[2][4], queries[2][4];  // normalised and scaled, f16
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-      load_channels(keys[h], chunk_keys + keys_at[h], channel, there[h]);
-      load_channels(queries[h], chunk_queries + keys_at[h], channel, there[h]);
+      u32 words[4];
+      load_channels(words, chunk_keys + keys_at[h], channel, there[h]);
+      converted(keys[h], words, key_factor[h]);
+      load_channels(words, chunk_queries + keys_at[h], channel, there[h]);
+      converted(queries[h], words, query_factor[h]);
     }
     float left[2][8], right[2][8], log_sum[8];
 #pragma unroll
@@ -133,36 +173,26 @@ extern "C" __global__ void __launch_bounds__(128, KD % 8 == 0 ? 3 : 2)
         right[h][c] = 1.0f;
       }
     }
-#pragma unroll
-    for (int c = 0; c < 8; c++) {
-#pragma unroll
-      for (int step = 4; step < 32; step *= 2) log_sum[c] += __shfl_xor_sync(~0u, log_sum[c], step);
-      if (row == 0) logs[s % 2][warp][quad * 8 + c] = log_sum[c];
-    }
+    logs[s % 2][warp][quad * 8 + row] = sum_of_rows(log_sum, row);
 #pragma unroll
     for (int e = 0; e < 2; e++) {  // 16 channels: the depth of a product
-      float x[2][4], y[2][4], all[2][4];
+      float all[2][4];
 #pragma unroll
       for (int h = 0; h < 2; h++) {
 #pragma unroll
-        for (int c = 0; c < 4; c += 2) {
-          const u32 key = keys[h][e * 2 + c / 2], query = queries[h][e * 2 + c / 2];
-          x[h][c] = widen_low(key) * key_factor[h], x[h][c + 1] = widen_high(key) * key_factor[h];
-          y[h][c] = widen_low(query) * query_factor[h], y[h][c + 1] = widen_high(query) * query_factor[h];
-        }
-#pragma unroll
         for (int c = 0; c < 4; c++) all[h][c] = left[h][e * 4 + c];
       }
+      const u32 *k0 = keys[0] + e * 2, *k1 = keys[1] + e * 2, *q1 = queries[1] + e * 2;
 #pragma unroll
       for (int level = 0; level < 3; level++) {
         const bool later = row >> level & 1;
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-          float factor[4];
-#pragma unroll
-          for (int c = 0; c < 4; c++) factor[c] = later ? left[h][e * 4 + c] : right[h][e * 4 + c];
-          const u32 a[4] = {pack(x[h][0] * factor[0], x[h][1] * factor[1]), pack(y[h][0] * factor[0], y[h][1] * factor[1]),
-                            pack(x[h][2] * factor[2], x[h][3] * factor[3]), pack(y[h][2] * factor[2], y[h][3] * factor[3])};
+          const float *l = left[h] + e * 4, *r = right[h] + e * 4;
+          const u32 low = pack(later ? l[0] : r[0], later ? l[1] : r[1]);
+          const u32 high = pack(later ? l[2] : r[2], later ? l[3] : r[3]);
+          const u32 a[4] = {times(keys[h][e * 2], low), times(queries[h][e * 2], low), times(keys[h][e * 2 + 1], high),
+                            times(queries[h][e * 2 + 1], high)};
           multiply(near[level][h], a, a[0], a[2]);
 #pragma unroll
           for (int c = 0; c < 4; c++) {
@@ -177,64 +207,76 @@ extern "C" __global__ void __launch_bounds__(128, KD % 8 == 0 ? 3 : 2)
         }
       }
       const float *l = left[1] + e * 4, *r = right[0] + e * 4;
-      const u32 a[4] = {pack(x[1][0] * l[0], x[1][1] * l[1]), pack(y[1][0] * l[0], y[1][1] * l[1]),
-                        pack(x[1][2] * l[2], x[1][3] * l[3]), pack(y[1][2] * l[2], y[1][3] * l[3])};
-      multiply(across, a, pack(x[0][0] * r[0], x[0][1] * r[1]), pack(x[0][2] * r[2], x[0][3] * r[3]));
+      const u32 low = pack(l[0], l[1]), high = pack(l[2], l[3]);
+      const u32 a[4] = {times(k1[0], low), times(q1[0], low), times(k1[1], high), times(q1[1], high)};
+      multiply(across, a, times(k0[0], pack(r[0], r[1])), times(k0[1], pack(r[2], r[3])));
 #pragma unroll
       for (int c = 0; c < 4; c++) {
         left[1][e * 4 + c] *= all[0][c];
         right[0][e * 4 + c] *= all[1][c];
-        if (row == 0) totals[s % 2][warp][quad * 8 + e * 4 + c] = all[0][c] * all[1][c];
+        all[0][c] *= all[1][c];
       }
+      if (row == 0) *(float4*)&totals[s % 2][warp][quad * 8 + e * 4] = {all[0][0], all[0][1], all[0][2], all[0][3]};
     }
     const int piece = s * 4 + quad;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       unsigned char* tile = shared + Rows<KP>::offset(h * 8 + row, piece);
+      u32 factors[4];
       if (warp > 0) {
-        store_scaled(tile + (LEFT + 2 * (warp - 1)) * TILE_BYTES, keys[h], key_factor[h], left[h]);
-        store_scaled(tile + (LEFT + 2 * (warp - 1) + 1) * TILE_BYTES, queries[h], query_factor[h], left[h]);
+        packed(factors, left[h]);
+        store_times(tile + (LEFT + 2 * (warp - 1)) * TILE_BYTES, keys[h], factors);
+        store_times(tile + (LEFT + 2 * (warp - 1) + 1) * TILE_BYTES, queries[h], factors);
       }
-      if (warp < 3) store_scaled(tile + (RIGHT + warp) * TILE_BYTES, keys[h], key_factor[h], right[h]);
+      if (warp < 3) {
+        packed(factors, right[h]);
+        store_times(tile + (RIGHT + warp) * TILE_BYTES, keys[h], factors);
+      }
     }
     __syncthreads();
     // The other warps' totals: of the warp between (for tokens on both sides of the middle), of all before and all after.
     float others[8];
-    if (warp == 0 || warp == 3) {
+    auto product_of = [&](int begin, int end) {
 #pragma unroll
-      for (int c = 0; c < 8; c++) others[c] = totals[s % 2][warp == 0 ? 1 : 2][quad * 8 + c];
+      for (int c = 0; c < 8; c++) others[c] = 1.0f;
+#pragma unroll 1
+      for (int w = begin; w < end; w++) {
+        const float4 low = *(const float4*)&totals[s % 2][w][quad * 8], high = *(const float4*)&totals[s % 2][w][quad * 8 + 4];
+        others[0] *= low.x, others[1] *= low.y, others[2] *= low.z, others[3] *= low.w;
+        others[4] *= high.x, others[5] *= high.y, others[6] *= high.z, others[7] *= high.w;
+      }
+    };
+    if (warp == 0 || warp == 3) {
+      product_of(warp == 0 ? 1 : 2, warp == 0 ? 2 : 3);
 #pragma unroll
       for (int h = 0; h < 2; h++) {
         unsigned char* tile = shared + Rows<KP>::offset(h * 8 + row, piece);
+        u32 factors[4];
         if (warp == 0) {
-          store_scaled(tile + RIGHT_FAR * TILE_BYTES, keys[h], key_factor[h], right[h], others);
+          packed(factors, right[h], others);
+          store_times(tile + RIGHT_FAR * TILE_BYTES, keys[h], factors);
         } else {
-          store_scaled(tile + LEFT_FAR * TILE_BYTES, keys[h], key_factor[h], left[h], others);
-          store_scaled(tile + (LEFT_FAR + 1) * TILE_BYTES, queries[h], query_factor[h], left[h], others);
+          packed(factors, left[h], others);
+          store_times(tile + LEFT_FAR * TILE_BYTES, keys[h], factors);
+          store_times(tile + (LEFT_FAR + 1) * TILE_BYTES, queries[h], factors);
         }
       }
     }
-#pragma unroll
-    for (int c = 0; c < 8; c++) others[c] = 1.0f;
-    for (int w = 0; w < warp; w++) {
-#pragma unroll
-      for (int c = 0; c < 8; c++) others[c] *= totals[s % 2][w][quad * 8 + c];
-    }
+    product_of(0, warp);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       unsigned char* to = package + piece_at(warp * 16 + h * 8 + row, piece);
-      store_scaled(to, keys[h], key_factor[h], left[h], others);
-      store_scaled(to + QD_AT, queries[h], query_factor[h], left[h], others);
+      u32 factors[4];
+      packed(factors, left[h], others);
+      store_times(to, keys[h], factors);
+      store_times(to + QD_AT, queries[h], factors);
     }
-#pragma unroll
-    for (int c = 0; c < 8; c++) others[c] = 1.0f;
-    for (int w = warp + 1; w < 4; w++) {
-#pragma unroll
-      for (int c = 0; c < 8; c++) others[c] *= totals[s % 2][w][quad * 8 + c];
-    }
+    product_of(warp + 1, 4);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-      store_scaled(package + KE_AT + piece_at(warp * 16 + h * 8 + row, piece), keys[h], key_factor[h], right[h], others);
+      u32 factors[4];
+      packed(factors, right[h], others);
+      store_times(package + KE_AT + piece_at(warp * 16 + h * 8 + row, piece), keys[h], factors);
     }
     if (warp == 0) {
       const float sum = logs[s % 2][0][lane] + logs[s % 2][1][lane] + logs[s % 2][2][lane] + logs[s % 2][3][lane];
@@ -302,7 +344,7 @@ extern "C" __global__ void __launch_bounds__(128, KD % 8 == 0 ? 3 : 2)
   __syncthreads();
 
   float* inverse = (float*)shared;
-  solve(b, inverse, inverse + SOLVE_FLOATS, thread);
+  solve(b, inverse, thread);
   __syncthreads();
   for (int piece = thread; piece < CHUNK * 8; piece += 128) {
     const int i = piece / 8, j = piece % 8 * 8;

@@ -1,5 +1,5 @@
-// (I + B)^-1 of a chunk for B strictly lower triangular, 64 x 64, in f32, by 128 threads: 16 x 16 blocks by substitution,
-// a column a lane, and then (A 0; C D)^-1 = (A^-1 0; -D^-1 C A^-1, D^-1) twice. Not by (I + L)(I + L^2)...: with
+// (I + B)^-1 of a chunk for B strictly lower triangular, 64 x 64, by 128 threads: 16 x 16 blocks by substitution in f32, a
+// column a lane, and then (A 0; C D)^-1 = (A^-1 0; -D^-1 C A^-1, D^-1) twice by products of f16. Not by (I + L)(I + L^2)...: with
 // correlated keys and beta = 2 those powers reach 1e6 before they cancel.
 
 constexpr int SOLVE_STRIDE = 68;  // floats from row to row: whole 16 bytes, and neighbouring rows in other banks
@@ -7,16 +7,49 @@ constexpr int SOLVE_FLOATS = CHUNK * SOLVE_STRIDE;
 
 DEVICE float4 four(const float* from) { return *(const float4*)from; }
 
-DEVICE void add_product(float4& sum, float a, const float4& b) {
-  sum.x += a * b.x;
-  sum.y += a * b.y;
-  sum.z += a * b.z;
-  sum.w += a * b.w;
+// The 16 x 16 tile at (row, column) of `from`, transposed, as a left operand in f16.
+DEVICE void transposed(u32 (&to)[4], const float* from, int row, int column, int lane) {
+  from += (row + lane % 4 * 2) * SOLVE_STRIDE + column + lane / 4;
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    const float* at = from + i / 2 * 8 * SOLVE_STRIDE + i % 2 * 8;
+    to[i] = pack(at[0], at[SOLVE_STRIDE]);
+  }
 }
 
-// `b` and `inverse` are 64 rows of SOLVE_STRIDE floats, `between` 32. The upper right 32 x 32 of `inverse` is left as it
+// The same tile, not transposed, as two right operands whose columns are its rows.
+DEVICE void rows(u32 (&to)[2][2], const float* from, int row, int column, int lane) {
+  from += (row + lane / 4) * SOLVE_STRIDE + column + lane % 4 * 2;
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    const float2 two = *(const float2*)(from + i / 2 * 8 * SOLVE_STRIDE + i % 2 * 8);
+    to[i / 2][i % 2] = pack(two.x, two.y);
+  }
+}
+
+// Sums of 16 x 16 as a left operand.
+DEVICE void chained(u32 (&to)[4], const float (&sums)[2][4]) {
+#pragma unroll
+  for (int i = 0; i < 4; i++) to[i] = pack(sums[i / 2][i % 2 * 2], sums[i / 2][i % 2 * 2 + 1]);
+}
+
+// Writes the negative of transposed sums to the tile at (row, column).
+DEVICE void put_negative(float* to, const float (&sums)[2][4], int row, int column, int lane) {
+  to += (row + lane % 4 * 2) * SOLVE_STRIDE + column + lane / 4;
+#pragma unroll
+  for (int i = 0; i < 8; i++) to[(i / 4 * 8 + i % 2) * SOLVE_STRIDE + i / 2 % 2 * 8] = -sums[i / 4][i % 4];
+}
+
+DEVICE void store_negative(float* to, const u32 (&left)[4], const u32 (&right)[2][2], int row, int column, int lane) {
+  float sums[2][4] = {};
+  multiply(sums[0], left, right[0][0], right[0][1]);
+  multiply(sums[1], left, right[1][0], right[1][1]);
+  put_negative(to, sums, row, column, lane);
+}
+
+// `b` and `inverse` are 64 rows of SOLVE_STRIDE floats. The upper right 32 x 32 of `inverse` is left as it
 // is. Every thread must have passed a barrier since `b` was written; the last barrier is the caller's.
-DEVICE void solve(const float* b, float* inverse, float* between, int thread) {
+DEVICE void solve(const float* b, float* inverse, int thread) {
   const int warp = thread / 32, lane = thread % 32;
   {
     const float* block = b + warp * 16 * (SOLVE_STRIDE + 1);
@@ -43,43 +76,42 @@ DEVICE void solve(const float* b, float* inverse, float* between, int thread) {
     }
   }
   __syncthreads();
-  {
-    const int low = warp / 2 * 32, high = low + 16, row = thread % 64 / 4, column = thread % 4 * 4;
-    float4 sum = {0, 0, 0, 0};
-#pragma unroll
-    for (int j = 0; j < 16; j++) {
-      add_product(sum, b[(high + row) * SOLVE_STRIDE + low + j], four(inverse + (low + j) * SOLVE_STRIDE + low + column));
-    }
-    *(float4*)(between + row * SOLVE_STRIDE + low + column) = sum;
-    __syncthreads();
-    sum = {0, 0, 0, 0};
-#pragma unroll
-    for (int j = 0; j < 16; j++) {
-      add_product(sum, -inverse[(high + row) * SOLVE_STRIDE + high + j], four(between + j * SOLVE_STRIDE + low + column));
-    }
-    *(float4*)(inverse + (high + row) * SOLVE_STRIDE + low + column) = sum;
+  // -D^-1 C A^-1 transposed, in 16 x 16 tiles: A^-T C^T leaves its sums where the next left operand is wanted.
+  if (warp % 2 == 0) {
+    const int low = warp * 16, high = low + 16;
+    float sums[2][4] = {};
+    u32 left[4], right[2][2];
+    transposed(left, inverse, low, low, lane);
+    rows(right, b, high, low, lane);
+    multiply(sums[0], left, right[0][0], right[0][1]);
+    multiply(sums[1], left, right[1][0], right[1][1]);
+    chained(left, sums);
+    rows(right, inverse, high, high, lane);
+    store_negative(inverse, left, right, high, low, lane);
   }
   __syncthreads();
   {
-    const int row = thread / 8 * 2, column = thread % 8 * 4;
-    float4 sums[2] = {{0, 0, 0, 0}, {0, 0, 0, 0}};
-#pragma unroll 8
-    for (int j = 0; j < 32; j++) {
-      const float4 right = four(inverse + j * SOLVE_STRIDE + column);
-      add_product(sums[0], b[(32 + row) * SOLVE_STRIDE + j], right);
-      add_product(sums[1], b[(33 + row) * SOLVE_STRIDE + j], right);
+    const int low = warp % 2 * 16, high = 32 + warp / 2 * 16;
+    float sums[2][2][4] = {};
+    u32 left[4], right[2][2];
+#pragma unroll
+    for (int step = 0; step < 2; step++) {
+      transposed(left, inverse, step * 16, low, lane);
+#pragma unroll
+      for (int half = 0; half < 2; half++) {
+        rows(right, b, 32 + half * 16, step * 16, lane);
+        multiply(sums[half][0], left, right[0][0], right[0][1]);
+        multiply(sums[half][1], left, right[1][0], right[1][1]);
+      }
     }
-    *(float4*)(between + row * SOLVE_STRIDE + column) = sums[0];
-    *(float4*)(between + (row + 1) * SOLVE_STRIDE + column) = sums[1];
-    __syncthreads();
-    sums[0] = sums[1] = {0, 0, 0, 0};
-#pragma unroll 8
-    for (int j = 0; j < 32; j++) {
-      const float4 right = four(between + j * SOLVE_STRIDE + column);
-      add_product(sums[0], -inverse[(32 + row) * SOLVE_STRIDE + 32 + j], right);
-      add_product(sums[1], -inverse[(33 + row) * SOLVE_STRIDE + 32 + j], right);
+    float last[2][4] = {};
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      chained(left, sums[half]);
+      rows(right, inverse, high, 32 + half * 16, lane);
+      multiply(last[0], left, right[0][0], right[0][1]);
+      multiply(last[1], left, right[1][0], right[1][1]);
     }
-    *(float4*)(inverse + (32 + row) * SOLVE_STRIDE + column) = sums[0];
-    *(float4*)(inverse + (33 + row) * SOLVE_STRIDE + column) = sums[1];
+    put_negative(inverse, last, high, low, lane);
   }
 }
