@@ -1,30 +1,22 @@
-// One token of kda for many sequences, on Hopper: the formulas of recurrent.cu, with states in flight all the time.
+// One token of kda for many sequences: the formulas of recurrent.cu, with states on their way in all the time.
 //
-// A block takes one (sequence, value head) after another. Its states come and go by bulk copies, STAGES of them in shared
-// memory: while one is computed with, the next are on their way in and the last on its way out, so that memory never waits
-// for arithmetic. recurrent.cu has as many bytes in flight only between a block's start and its first sum.
+// A block takes one (sequence, value head) after another. A thread copies the elements of the state that it will compute
+// with into its own corner of shared memory, STAGES states ahead, so that memory never waits for arithmetic and a corner
+// needs no barrier: recurrent.cu has bytes on their way only between a block's start and its first sum, and fewer of
+// them than registers can hold. The bulk copy engine was slower here: 3.7 TB/s.
 //
 // Shapes: as in recurrent.cu, every sequence with one token at most, states f32, slots as there.
 // Launch: grid (blocks), 256 threads, SHARED_BYTES of dynamic shared memory. A block's heads are neighbours in memory.
-// Macros: KD, VD (a multiple of 4, up to 128), STAGES, STORAGE (gates.cuh; 0 or 1), DTYPE. Arguments as in recurrent.cu;
-// `sequences` of them.
+// Macros: KD, VD (32, 64 or 128), STAGES, STORAGE (gates.cuh; 0 or 1). Arguments as in recurrent.cu; `sequences` of them.
 
 constexpr int THREADS = 256;
 constexpr int WARPS = THREADS / 32;
-constexpr int STATE_BYTES = KD * VD * 4;
-constexpr int LANES = VD / 4 < 32 ? VD / 4 : 32;  // of a row of the state; a warp has one row at a time
-constexpr int PASSES = (KD + WARPS - 1) / WARPS;
-constexpr int SHARED_BYTES = STAGES * STATE_BYTES + 128;
-
-DEVICE void bulk_load(u32 to, const void* from, u32 bytes, u32 barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-               "l"(from), "r"(bytes), "r"(barrier)
-               : "memory");
-}
-
-DEVICE void bulk_store(void* to, u32 from, u32 bytes) {
-  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes) : "memory");
-}
+constexpr int LANES = VD / 4;                      // of a row of the state
+constexpr int ROWS = THREADS / LANES;              // that the block has at once
+constexpr int PASSES = (KD + ROWS - 1) / ROWS;     // rows of a thread
+constexpr int STAGE_BYTES = PASSES * THREADS * 16;
+constexpr int SHARED_BYTES = STAGES * STAGE_BYTES;
+static_assert(LANES == 8 || LANES == 16 || LANES == 32, "a row of the state lies within a warp");
 
 DEVICE float4 load_four(u32 from) {
   float4 x;
@@ -32,12 +24,20 @@ DEVICE float4 load_four(u32 from) {
   return x;
 }
 
-DEVICE void store_four(u32 to, const float4& x) {
-  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w) : "memory");
+DEVICE void store_streaming(float* to, const float4& x) {
+  asm volatile("st.global.cs.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w) : "memory");
 }
 
 DEVICE void add_times(float4& sum, const float4& x, float factor) {
   sum.x += x.x * factor, sum.y += x.y * factor, sum.z += x.z * factor, sum.w += x.w * factor;
+}
+
+DEVICE void add_over_rows(float4& x) {
+#pragma unroll
+  for (int step = 16; step >= LANES; step /= 2) {
+    x.x += __shfl_xor_sync(~0u, x.x, step), x.y += __shfl_xor_sync(~0u, x.y, step);
+    x.z += __shfl_xor_sync(~0u, x.z, step), x.w += __shfl_xor_sync(~0u, x.w, step);
+  }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
@@ -45,37 +45,36 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                const void* dt_bias, const float* initial, u16* o, float* final_state, const int* offsets,
                const int* slots, int sequences, int heads, int value_heads, int gate, int types, int l2norm,
                float lower_bound, float beta_factor, float scale) {
-  extern __shared__ unsigned char dynamic[];
-  __shared__ u64 barriers[STAGES];
+  extern __shared__ __align__(16) unsigned char dynamic[];
   __shared__ float key[2][KD], query[2][KD], decay[2][KD], norms[2][3][WARPS];
-  __shared__ __align__(16) float sums[2][WARPS][VD];
-  const u32 states = (shared_address(dynamic) + 127) & ~127u, full = shared_address(barriers);
+  __shared__ __align__(16) float sums[2][2][WARPS][VD];
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+  const int row = thread / LANES, column = thread % LANES * 4;
+  const u32 corner = shared_address(dynamic) + thread * 16;
   const int items = sequences * value_heads;
   const int begin = (int)((i64)items * blockIdx.x / gridDim.x), end = (int)((i64)items * (blockIdx.x + 1) / gridDim.x);
 
-  auto slot_of = [&](int item) {
-    const int sequence = item / value_heads;
-    return slots ? slots[sequence] : sequence;
-  };
-  auto state_at = [&](int item) { return ((i64)slot_of(item) * value_heads + item % value_heads) * KD * VD; };
+  auto slot_of = [&](int item) { return slots ? slots[item / value_heads] : item / value_heads; };
   auto token_of = [&](int item) {  // -1: this sequence has none
     const int sequence = item / value_heads;
     return offsets == nullptr ? sequence : offsets[sequence + 1] > offsets[sequence] ? offsets[sequence] : -1;
   };
-  if (thread == 0) {
-    for (int s = 0; s < STAGES; s++) mbarrier_init(full + s * 8, 1);
-    fence_barrier_init();
-  }
-  __syncthreads();
-  auto fetch = [&](int item) {
-    const int s = (item - begin) % STAGES;
-    mbarrier_expect(full + s * 8, slot_of(item) >= 0 ? STATE_BYTES : 0);
-    if (slot_of(item) >= 0) bulk_load(states + s * STATE_BYTES, initial + state_at(item), STATE_BYTES, full + s * 8);
+  auto state_at = [&](int slot, int item) {
+    return ((i64)slot * value_heads + item % value_heads) * KD * VD + row * VD + column;
   };
-  if (thread == 0) {
-    for (int item = begin; item < min(end, begin + STAGES - 1); item++) fetch(item);
-  }
+  auto fetch = [&](int item) {
+    const int slot = item < end ? slot_of(item) : -1;
+    if (slot >= 0) {
+      const float* from = initial + state_at(slot, item);
+      const u32 to = corner + (item - begin) % STAGES * STAGE_BYTES;
+#pragma unroll
+      for (int p = 0; p < PASSES; p++) {
+        if (KD % ROWS == 0 || p * ROWS + row < KD) copy_async<16>(to + p * THREADS * 16, from + p * ROWS * VD);
+      }
+    }
+    copy_commit();
+  };
+  for (int item = begin; item < begin + STAGES; item++) fetch(item);
   // A token's operands: one channel a thread, fetched an item ahead.
   float next_key = 0, next_query = 0, next_gate = 0;
   auto fetch_operands = [&](int item) {
@@ -89,9 +88,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   fetch_operands(begin);
 
   for (int item = begin; item < end; item++) {
-    const int n = item - begin, s = n % STAGES, half = n % 2, head = item % value_heads, token = token_of(item);
-    const bool live = token >= 0 && slot_of(item) >= 0;
-    const u32 state = states + s * STATE_BYTES;
+    const int half = (item - begin) % 2, head = item % value_heads, token = token_of(item), slot = slot_of(item);
+    const bool live = token >= 0 && slot >= 0;
     float kk = 0, qq = 0, qk = 0;
     if (thread < KD && live) {
       const float rate = gate ? expf(element(a_log, head, types & WIDE_RATE)) : 0.0f;
@@ -113,13 +111,30 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const i64 own = (i64)token * value_heads + head;
     if (live) {
       write = strength(element(beta, own, types & WIDE_BETA), beta_factor);
-      if (lane < LANES) {
-        const uint2 words = *(const uint2*)(v + own * VD + lane * 4);
-        value = {widen_low(words.x), widen_high(words.x), widen_low(words.y), widen_high(words.y)};
-      }
+      const uint2 words = *(const uint2*)(v + own * VD + column);
+      value = {widen_low(words.x), widen_high(words.x), widen_low(words.y), widen_high(words.y)};
+    }
+    copy_wait<STAGES - 1>();
+    __syncthreads();
+    float4 rows[PASSES], from_key = {0, 0, 0, 0}, from_query = {0, 0, 0, 0};
+#pragma unroll
+    for (int p = 0; p < PASSES; p++) {
+      const int r = p * ROWS + row;
+      if (slot < 0 || (KD % ROWS != 0 && r >= KD)) continue;
+      rows[p] = load_four(corner + (item - begin) % STAGES * STAGE_BYTES + p * THREADS * 16);
+      if (!live) continue;
+      add_times(rows[p], rows[p], decay[half][r]);
+      add_times(from_key, rows[p], key[half][r]);
+      add_times(from_query, rows[p], query[half][r]);
+    }
+    add_over_rows(from_key);
+    add_over_rows(from_query);
+    if (lane < LANES) {
+      *(float4*)&sums[half][0][warp][column] = from_key;
+      *(float4*)&sums[half][1][warp][column] = from_query;
     }
     __syncthreads();
-    mbarrier_wait(full + s * 8, n / STAGES % 2);
+    fetch(item + STAGES);  // Into the corner that has just been read.
     if (live) {
       kk = qq = qk = 0;
 #pragma unroll
@@ -127,57 +142,35 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       const float key_factor = l2norm ? rsqrtf(kk + 1e-6f) : 1.0f;
       const float query_factor = scale * (l2norm ? rsqrtf(qq + 1e-6f) : 1.0f);
       qk *= key_factor * query_factor;
-      float4 rows[PASSES], from_key = {0, 0, 0, 0}, from_query = {0, 0, 0, 0};
-#pragma unroll
-      for (int p = 0; p < PASSES; p++) {
-        const int r = p * WARPS + warp;
-        if (lane >= LANES || (KD % WARPS != 0 && r >= KD)) continue;
-        rows[p] = load_four(state + (r * VD + lane * 4) * 4);
-        add_times(rows[p], rows[p], decay[half][r]);
-        add_times(from_key, rows[p], key[half][r]);
-        add_times(from_query, rows[p], query[half][r]);
-      }
-      if (lane < LANES) {
-        *(float4*)&sums[0][warp][lane * 4] = from_key;
-        *(float4*)&sums[1][warp][lane * 4] = from_query;
-      }
-      __syncthreads();
       from_key = from_query = {0, 0, 0, 0};
-      if (lane < LANES) {
 #pragma unroll
-        for (int w = 0; w < WARPS; w++) {
-          add_times(from_key, *(const float4*)&sums[0][w][lane * 4], 1.0f);
-          add_times(from_query, *(const float4*)&sums[1][w][lane * 4], 1.0f);
-        }
+      for (int w = 0; w < WARPS; w++) {
+        add_times(from_key, *(const float4*)&sums[half][0][w][column], 1.0f);
+        add_times(from_query, *(const float4*)&sums[half][1][w][column], 1.0f);
       }
       float4 written = value;
       add_times(written, from_key, -key_factor);
       written.x *= write, written.y *= write, written.z *= write, written.w *= write;
-      if (warp == 0 && lane < LANES) {
+      if (thread < LANES) {
         float4 out = {0, 0, 0, 0};
         add_times(out, from_query, query_factor);
         add_times(out, written, qk);
-        *(uint2*)(o + own * VD + lane * 4) = {narrow(out.x, out.y), narrow(out.z, out.w)};
+        *(uint2*)(o + own * VD + column) = {narrow(out.x, out.y), narrow(out.z, out.w)};
       }
+      written.x *= key_factor, written.y *= key_factor, written.z *= key_factor, written.w *= key_factor;
 #pragma unroll
       for (int p = 0; p < PASSES; p++) {
-        const int r = p * WARPS + warp;
-        if (lane >= LANES || (KD % WARPS != 0 && r >= KD)) continue;
-        add_times(rows[p], written, key[half][r] * key_factor);
-        store_four(state + (r * VD + lane * 4) * 4, rows[p]);
+        if (KD % ROWS == 0 || p * ROWS + row < KD) add_times(rows[p], written, key[half][p * ROWS + row]);
       }
-      fence_async_shared();
-    } else if (token >= 0 && warp == 0 && lane < LANES) {
-      *(uint2*)(o + own * VD + lane * 4) = {0, 0};  // Padding.
+    } else if (token >= 0 && thread < LANES) {
+      *(uint2*)(o + own * VD + column) = {0, 0};  // Padding.
     }
-    __syncthreads();
-    if (thread == 0) {
-      if (slot_of(item) >= 0) bulk_store(final_state + state_at(item), state, STATE_BYTES);
-      tma_store_commit();
-      // The stage of the item before this one is free when its store has read it.
-      tma_store_wait_read<1>();
-      if (item + STAGES - 1 < end) fetch(item + STAGES - 1);
+    if (slot >= 0) {
+      float* to = final_state + state_at(slot, item);
+#pragma unroll
+      for (int p = 0; p < PASSES; p++) {
+        if (KD % ROWS == 0 || p * ROWS + row < KD) store_streaming(to + p * ROWS * VD, rows[p]);
+      }
     }
   }
-  if (thread == 0) tma_store_wait<0>();
 }

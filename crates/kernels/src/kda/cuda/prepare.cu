@@ -109,28 +109,41 @@ extern "C" __global__ void __launch_bounds__(128, KD % 8 == 0 ? 3 : 2)
   }
   const float rate = gate ? expf(element(a_log, value_head, types & WIDE_RATE)) : 0.0f;
 
-  // Twice over keys and queries: for their norms, and (from the caches) for everything else.
+  // A lane brings its own channels, all at once, to where only it will write: of keys and queries to the tiles that they
+  // will fill, of gates to `b`. (A pointer to a row that is not there still points into the tensor.)
+  const u32 tiles = shared_address(shared), keys_at = tiles + (warp > 0 ? LEFT + 2 * (warp - 1) : RIGHT) * TILE_BYTES;
+  const u32 queries_at = warp > 0 ? keys_at + TILE_BYTES : tiles + RIGHT_FAR * TILE_BYTES;
+  const u32 gates_at = tiles + FRONT_BYTES + thread * 16;
   float key_factor[2], query_factor[2], self[2];  // self: q . k of a token, the diagonal of A^q
-  // From the chunk's first row of this head on.
-  const u16 *chunk_keys = k + (first * heads + head) * KD, *chunk_queries = q + (first * heads + head) * KD;
-  const void* chunk_gates = (const char*)g + (first * value_heads + value_head) * KD * (types & WIDE_GATE ? 4 : 2);
-  int keys_at[2], gates_at[2];
   bool there[2];
 #pragma unroll
   for (int h = 0; h < 2; h++) {
     const int token = warp * 16 + h * 8 + row;
     there[h] = token < count;
-    keys_at[h] = token * heads * KD;
-    gates_at[h] = token * value_heads * KD;
+    const i64 at = first + (there[h] ? token : 0), shared_row = (at * heads + head) * KD;
+    const i64 own_row = (at * value_heads + value_head) * KD;
+#pragma unroll
+    for (int s = 0; s < KP / 32; s++) {
+      const int channel = s * 32 + quad * 8;
+      start_channels(keys_at + Rows<KP>::offset(h * 8 + row, s * 4 + quad), k + shared_row, channel, there[h]);
+      start_channels(queries_at + Rows<KP>::offset(h * 8 + row, s * 4 + quad), q + shared_row, channel, there[h]);
+      if (types & WIDE_GATE) {
+        if (channel < KD) asm volatile("prefetch.global.L2 [%0];" ::"l"((const float*)g + own_row + channel));
+      } else {
+        start_channels(gates_at + (h * (KP / 32) + s) * 2048, (const u16*)g + own_row, channel, there[h]);
+      }
+    }
   }
+  copy_commit();
+  copy_wait<0>();
 #pragma unroll
   for (int h = 0; h < 2; h++) {
     float with_keys[4] = {}, with_queries[4] = {};  // rows: keys, then queries
 #pragma unroll
     for (int s = 0; s < KP / 32; s++) {
       u32 x[4], y[4];
-      load_channels(x, chunk_keys + keys_at[h], s * 32 + quad * 8, there[h]);
-      load_channels(y, chunk_queries + keys_at[h], s * 32 + quad * 8, there[h]);
+      take_channels(x, keys_at + Rows<KP>::offset(h * 8 + row, s * 4 + quad));
+      take_channels(y, queries_at + Rows<KP>::offset(h * 8 + row, s * 4 + quad));
 #pragma unroll
       for (int e = 0; e < 4; e += 2) {
         const u32 both[4] = {x[e], y[e], x[e + 1], y[e + 1]};
@@ -153,16 +166,24 @@ extern "C" __global__ void __launch_bounds__(128, KD % 8 == 0 ? 3 : 2)
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       u32 words[4];
-      load_channels(words, chunk_keys + keys_at[h], channel, there[h]);
+      take_channels(words, keys_at + Rows<KP>::offset(h * 8 + row, s * 4 + quad));
       converted(keys[h], words, key_factor[h]);
-      load_channels(words, chunk_queries + keys_at[h], channel, there[h]);
+      take_channels(words, queries_at + Rows<KP>::offset(h * 8 + row, s * 4 + quad));
       converted(queries[h], words, query_factor[h]);
     }
     float left[2][8], right[2][8], log_sum[8];
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       float gates[8];
-      load_gates(gates, chunk_gates, gates_at[h], channel, there[h], types & WIDE_GATE);
+      if (types & WIDE_GATE) {
+        const i64 at = ((first + warp * 16 + h * 8 + row) * value_heads + value_head) * KD;
+        load_wide_gates(gates, (const float*)g + at, channel, there[h]);
+      } else {
+        u32 words[4];
+        take_channels(words, gates_at + (h * (KP / 32) + s) * 2048);
+#pragma unroll
+        for (int i = 0; i < 4; i++) gates[2 * i] = widen_low(words[i]), gates[2 * i + 1] = widen_high(words[i]);
+      }
 #pragma unroll
       for (int c = 0; c < 8; c++) {
         const bool bias_there = gate && dt_bias && (KD % 8 == 0 || channel + c < KD);
@@ -310,7 +331,6 @@ extern "C" __global__ void __launch_bounds__(128, KD % 8 == 0 ? 3 : 2)
   __syncthreads();
 
   // Of 16 tokens against 16 earlier ones: two products of 16 x 16 for each of six pairs.
-  const u32 tiles = shared_address(shared);
   for (int pair = warp; pair < 6; pair += 4) {
     const int later = pair == 0 ? 1 : pair <= 2 ? 2 : 3, earlier = pair == 0 ? 0 : pair <= 2 ? pair - 1 : pair - 3;
     const int left_tile = later == 3 && earlier < 2 ? LEFT_FAR : LEFT + 2 * (later - 1);

@@ -25,18 +25,33 @@ DEVICE void load_channels(u32 (&words)[4], const u16* row, int channel, bool the
   }
 }
 
-DEVICE void load_gates(float (&x)[8], const void* g, int at, int channel, bool there, bool wide) {
-  if (!wide) {
+// Starts bringing them to shared memory, or brings them where rows are no whole 16 bytes.
+DEVICE void start_channels(u32 to, const u16* row, int channel, bool there) {
+  if constexpr (KD % 8 == 0) {
+    const bool inside = there && channel < KD;
+    copy_async<16>(to, inside ? row + channel : row, inside);
+  } else {
     u32 words[4];
-    load_channels(words, (const u16*)g + at, channel, there);
-#pragma unroll
-    for (int i = 0; i < 4; i++) x[2 * i] = widen_low(words[i]), x[2 * i + 1] = widen_high(words[i]);
-    return;
+    load_channels(words, row, channel, there);
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(words[0]), "r"(words[1]), "r"(words[2]),
+                 "r"(words[3])
+                 : "memory");
   }
+}
+
+DEVICE void take_channels(u32 (&words)[4], u32 from) {
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+               : "r"(from)
+               : "memory");
+}
+
+// The same of f32, from global memory.
+DEVICE void load_wide_gates(float (&x)[8], const float* g, int channel, bool there) {
 #pragma unroll
   for (int i = 0; i < 8; i += 4) {
     float4 four = {0, 0, 0, 0};
-    const float* from = (const float*)g + at + channel + i;
+    const float* from = g + channel + i;
     if (KD % 4 == 0) {
       if (there && channel + i < KD) four = *(const float4*)from;
     } else if (there) {
