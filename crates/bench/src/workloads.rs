@@ -67,6 +67,7 @@ pub const WORKLOADS: &[OpWorkloads] = &[
 /// The same for NVIDIA GPUs, which want larger calls.
 pub(crate) const CUDA_WORKLOADS: &[OpWorkloads] = &[
     ("attention", attention::cuda::workloads),
+    ("kda", kda::cuda::workloads),
     ("ssd", ssd::cuda::workloads),
     ("conv1d", conv1d::cuda::workloads),
     ("nsa", nsa::cuda::workloads),

@@ -1,3 +1,5 @@
+pub(super) mod cuda;
+
 use super::{Workload, tensors};
 use crate::Size;
 use kernels::{DType, Settings, TensorMap};

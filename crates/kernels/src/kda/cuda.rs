@@ -16,24 +16,23 @@ pub(super) const VARIANTS: &[CudaVariant<KdaProblem>] = &[chunk::VARIANT, recurr
 const FEW_TOKENS: usize = 16;
 
 pub(super) fn preferred(problem: &KdaProblem) -> Vec<Preference> {
-    let chunk = Preference {
-        variant: chunk::VARIANT.name,
-        rule: format!("sequences of more than {FEW_TOKENS} tokens"),
-    };
-    let recurrent =
-        Preference { variant: recurrent::VARIANT.name, rule: "any shape and type".to_owned() };
-    if problem.sequences.longest() > FEW_TOKENS { vec![chunk, recurrent] } else { vec![recurrent] }
+    let rules =
+        [(problem.sequences.longest() > FEW_TOKENS, chunk::VARIANT), (true, recurrent::VARIANT)];
+    let named = rules.iter().zip(rule_words()).filter(|((fits, _), _)| *fits);
+    named.map(|((_, variant), rule)| Preference { variant: variant.name, rule }).collect()
+}
+
+fn rule_words() -> [String; 2] {
+    [format!("sequences of more than {FEW_TOKENS} tokens"), "any shape and type".to_owned()]
 }
 
 pub(super) fn choice_tables() -> Vec<ChoiceTable> {
-    let row = |tokens: &str, variant: &str| vec![tokens.to_owned(), variant.to_owned()];
+    let names = [chunk::VARIANT.name, recurrent::VARIANT.name];
+    let rows = rule_words().into_iter().zip(names).map(|(rule, name)| vec![rule, name.to_owned()]);
     let variants = ChoiceTable {
         title: "variant on CUDA: the first row that fits and whose variant can run",
-        columns: &["tokens of the longest sequence", "variant"],
-        rows: vec![
-            row(&format!("more than {FEW_TOKENS}"), chunk::VARIANT.name),
-            row("any", recurrent::VARIANT.name),
-        ],
+        columns: &["for", "variant"],
+        rows: rows.collect(),
     };
     vec![variants, recurrent::table()]
 }

@@ -137,6 +137,8 @@ pub struct KdaProblem {
     pub l2norm: bool,
     /// Whether there is an `initial_state`.
     pub has_initial_state: bool,
+    /// Storage type of `initial_state`; f32 without one.
+    pub state_dtype: DType,
     /// Rows of the states that each sequence uses.
     pub slots: StateSlots,
 }
@@ -260,6 +262,7 @@ pub(super) fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<KdaProble
         scale: settings.number(SPEC.name, "scale")?.unwrap_or((key_dim as f64).powf(-0.5)),
         l2norm: settings.bool(SPEC.name, "l2norm")?.unwrap_or(false),
         has_initial_state: inputs.get("initial_state").is_some(),
+        state_dtype: inputs.get("initial_state").map_or(DType::F32, |state| state.dtype()),
         slots,
         sequences,
     })

@@ -104,6 +104,20 @@ fn edges(list: &mut List) {
     // e^-5 a token: e^80 after 16 of them, where a cumulated e^-G leaves float16 and then float32.
     list.add(Quick, "edge/fast-gates", ALL, &base(130).decay(Decay::Constant(-5.0)).initial());
     list.add(Standard, "edge/faster-gates", F32, &base(90).decay(Decay::Constant(-40.0)).initial());
+    // Reflections: nothing ever fades, and rounded keys turn the state a little at every token.
+    let reflections = Kda { beta: Some(2.0), ..base(130).decay(Decay::Constant(0.0)) };
+    list.add(Quick, "edge/reflections", F32_BF16, &reflections.initial());
+    // Values far from 1, where the range of a narrower type than the storage type would end.
+    for (name, values, tier) in [("large", 3e4, Quick), ("small", 1e-5, Standard)] {
+        let call = Kda { values, ..Kda::new(150, 2, 128).soft(-1.0) };
+        list.add(tier, &format!("edge/{name}-values"), F32_BF16, &call);
+    }
+    let wide = |tokens| Kda::new(tokens, 2, 128).value_heads(4);
+    list.add(Standard, "edge/slow-gates-t2000-d128", F32_BF16, &wide(2000).soft(-7.0).initial());
+    let uneven = [64, 1, 0, 200, 63, 129];
+    let pool = Kda::new(0, 2, 128).packed(&uneven).soft(-1.0).pool(9);
+    list.add(Standard, "edge/varlen-pool-d128", F32_BF16, &Kda { padding: true, ..pool });
+    list.add(Standard, "edge/k128-v64-hv4", F32_BF16, &wide(100).value_dim(64).soft(0.0).initial());
     let mixed = Decay::Mixed(&[0.0, -1e-4, -0.1, -5.0]);
     list.add(Quick, "edge/mixed-gates", F32_BF16, &base(130).decay(mixed).initial());
     // One wiped token in 37: what came before must vanish, what follows must not.
@@ -184,6 +198,8 @@ struct Kda {
     /// Added to the logits with either sign; also turns `dt_bias` on.
     bias: Option<f64>,
     beta: Option<f64>,
+    /// Standard deviation of the values.
+    values: f64,
     l2norm: bool,
     initial: bool,
     /// Storage of the initial state.
@@ -208,6 +224,7 @@ impl Kda {
             gates: Gates::Decay(Decay::Soft(0.0)),
             bias: None,
             beta: None,
+            values: 1.0,
             l2norm: true,
             initial: false,
             state: DType::F32,
@@ -314,7 +331,10 @@ impl Call for Kda {
         put("k", key);
         put("beta", beta);
         let steps = matches!(self.gates, Gates::Decay(Decay::StepsAside));
-        put("v", draw.normals(&shape(&[own, values]), dtype, if steps { 0.01 } else { 1.0 }));
+        put(
+            "v",
+            draw.normals(&shape(&[own, values]), dtype, if steps { 0.01 } else { self.values }),
+        );
         let mut index = 0;
         let gate = draw.tensor(&shape(&[own, dim]), dtype, |draw| {
             index += 1;

@@ -38,8 +38,7 @@ impl Operands {
         for (bit, name) in ["g", "beta", "A_log", "dt_bias"].into_iter().enumerate() {
             types |= planner.is_f32(name) << bit;
         }
-        let narrow_state = problem.has_initial_state && planner.is_f32("initial_state") == 0;
-        types |= i32::from(narrow_state) << 4;
+        types |= i32::from(problem.state_dtype != DType::F32) << 4;
         Ok(Self {
             q: planner.required("q")?,
             k: planner.required("k")?,
@@ -56,6 +55,27 @@ impl Operands {
             tokens: int(problem.sequences.longest())?,
             types,
         })
+    }
+
+    /// The arguments of the kernels that do everything in one launch; `count` is what theirs is of.
+    pub(super) fn all(&self, problem: &KdaProblem, count: i32) -> Result<Args, CudaError> {
+        let args = Args::new()
+            .buffer(&self.q)
+            .buffer(&self.k)
+            .buffer(&self.v)
+            .buffer(&self.g)
+            .buffer(&self.beta)
+            .maybe(self.a_log.as_deref())
+            .maybe(self.dt_bias.as_deref())
+            .maybe(self.initial.as_deref())
+            .buffer(&self.o)
+            .buffer(&self.final_state)
+            .maybe(self.offsets.as_deref())
+            .maybe(self.slots.as_deref())
+            .i32(count)
+            .i32(int(problem.heads)?)
+            .i32(int(problem.value_heads)?);
+        Ok(self.gates(problem, args))
     }
 
     /// The arguments that end a kernel's list: what makes gates and strengths, and the scale.

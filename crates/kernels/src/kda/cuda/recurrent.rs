@@ -7,8 +7,7 @@ use crate::cuda::{CudaVariant, Planner, slots};
 use crate::kda::KdaProblem;
 use crate::{ChoiceTable, DType};
 use device::cuda::{
-    Args, BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource,
-    Launch,
+    BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch,
 };
 
 pub(super) const VARIANT: CudaVariant<KdaProblem> =
@@ -92,7 +91,7 @@ fn source(
         .define("COLUMNS", columns(tile, value_dim))
         .define("VECTOR", vector(value_dim))
         .define("THREADS", tile.threads)
-        .define("BLOCKS", 1)
+        .define("BLOCKS", 2)
 }
 
 /// Common shapes, for the bundle: decode steps of few and of many sequences.
@@ -109,23 +108,7 @@ fn plan(problem: &KdaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     let dims = (problem.key_dim, problem.value_dim);
     let kernel = planner.kernel(&source(problem.dtype, dims, tile, planner.arch()))?;
     let operands = Operands::new(problem, planner)?;
-    let args = Args::new()
-        .buffer(&operands.q)
-        .buffer(&operands.k)
-        .buffer(&operands.v)
-        .buffer(&operands.g)
-        .buffer(&operands.beta)
-        .maybe(operands.a_log.as_deref())
-        .maybe(operands.dt_bias.as_deref())
-        .maybe(operands.initial.as_deref())
-        .buffer(&operands.o)
-        .buffer(&operands.final_state)
-        .maybe(operands.offsets.as_deref())
-        .maybe(operands.slots.as_deref())
-        .i32(operands.tokens)
-        .i32(problem.heads as i32)
-        .i32(problem.value_heads as i32);
-    let args = operands.gates(problem, args);
+    let args = operands.all(problem, operands.tokens)?;
     let grid = [
         problem.value_dim.div_ceil(columns(tile, problem.value_dim)) as u32,
         problem.value_heads as u32,

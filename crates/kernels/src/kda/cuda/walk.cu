@@ -91,25 +91,11 @@ extern "C" __global__ void __launch_bounds__(128 * WARPGROUPS + 128, 1)
       const int s = c % STAGES;
       const u32 stage = stages + s * MATRIX_BYTES, small = smalls + s * SMALL_BYTES, barrier = full + s * 8;
       if (c >= STAGES) mbarrier_wait(empty + s * 8, (c / STAGES - 1) % 2);
-#if ASYNC_LOAD
-      if (thread == WARPGROUPS * 128) mbarrier_arrive(barrier);
-#pragma unroll 8
-      for (int at = thread % 128 * 16; at < MATRIX_BYTES; at += 2048) {
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(stage + at), "l"(package + at) : "memory");
-      }
-      if (thread % 128 < KP / 4) {
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(small + thread % 128 * 16),
-                     "l"(package + DECAY_AT + thread % 128 * 16)
-                     : "memory");
-      }
-#else
       if (thread == WARPGROUPS * 128) {
         mbarrier_expect(barrier, PACKAGE_BYTES);
-#pragma unroll 1
-        for (int at = 0; at < MATRIX_BYTES; at += PIECE) bulk_load(stage + at, package + at, PIECE, barrier);
+        bulk_load(stage, package, MATRIX_BYTES, barrier);
         bulk_load(small, package + DECAY_AT, KP * 4, barrier);
       }
-#endif
       for (int group = 0; group < WARPGROUPS; group++) {
         load_values(small + KP * 4 + group * VALUE_BYTES, values, token_stride, sequence.count - c * CHUNK,
                     block_column + group * 64, thread % 128);
@@ -189,9 +175,6 @@ extern "C" __global__ void __launch_bounds__(128 * WARPGROUPS + 128, 1)
 #pragma unroll
       for (int i = 0; i < KP / 4; i++) packed[i] = pack(state[2 * i], state[2 * i + 1]);
     }
-#if ASYNC_LOAD
-    fence_async_shared();
-#endif
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < KP / 16; step++) {
