@@ -7,6 +7,7 @@ mod gather;
 mod operands;
 mod stages;
 mod step;
+mod step_cluster;
 
 pub(super) use choice::{choice_tables, preferred};
 
@@ -17,7 +18,7 @@ use device::cuda::{BundledArch, KernelSource};
 
 /// The variants. [`choice`] says which is taken for what; this order decides only where it is silent.
 pub(super) const VARIANTS: &[CudaVariant<NsaProblem>] =
-    &[blocks::VARIANT, step::VARIANT, gather::VARIANT];
+    &[step_cluster::VARIANT, blocks::VARIANT, step::VARIANT, gather::VARIANT];
 
 /// What the bundle holds of nsa: the paper's heads and those of equal D and Dv that its followers use.
 pub(crate) fn bundled() -> Vec<KernelSource> {
@@ -27,6 +28,7 @@ pub(crate) fn bundled() -> Vec<KernelSource> {
             sources.extend(stages::bundled(DType::Bf16, dims, arch));
             sources.extend(gather::bundled(DType::Bf16, dims, arch));
             sources.extend(step::bundled(DType::Bf16, dims, arch));
+            sources.extend(step_cluster::bundled(DType::Bf16, dims, arch));
         }
         sources.extend(blocks::bundled(DType::Bf16, (128, 128), arch));
     }

@@ -43,16 +43,17 @@ const MOST_KEYS: usize = 64;
 /// Most blocks of a query: `finish.cu` holds their sums in shared memory.
 const MOST_BLOCKS: usize = 64;
 const MOST_CHANNELS: usize = 128;
-/// Most bytes of partial results: a chunk of queries has as many as fit.
-const PARTIAL_BYTES: usize = 2 << 30;
+/// The share of the GPU's memory that partial results take at most: a chunk of queries has as many as fit. Larger
+/// chunks have fewer launches whose ends leave multiprocessors idle.
+const PARTIAL_SHARE: u64 = 12;
 
 /// Queries whose selections one block of threads lists: long stretches load a block of keys less often, short ones
 /// are more even.
 const fn stretch(queries: usize) -> usize {
     match queries {
-        0..=16_384 => 256,
-        16_385..=32_768 => 1024,
-        _ => 2048,
+        0..=16_384 => 512,
+        16_385..=32_768 => 2048,
+        _ => 4096,
     }
 }
 
@@ -136,7 +137,8 @@ fn plan(problem: &NsaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     let slots = operands.kv_heads * operands.slabs * problem.select_count;
     let value_bytes = 16 * problem.value_dim.next_multiple_of(16) * problem.dtype.bytes();
     let of_query = slots * (value_bytes + 16 * DType::F32.bytes());
-    let selection = Selection::new(problem, &operands, planner, (of_query, PARTIAL_BYTES))?;
+    let budget = (planner.here().memory_bytes / PARTIAL_SHARE) as usize;
+    let selection = Selection::new(problem, &operands, planner, (of_query, budget))?;
     let rows = operands.batch * selection.chunk;
     let words = operands.batch * operands.kv_heads * selection.most_blocks * selection.chunk / 32;
     let scratch = Scratch {

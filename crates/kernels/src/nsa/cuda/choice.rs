@@ -1,6 +1,6 @@
 //! Which variant is taken for what: data, so that it can be printed and rewritten from measurements.
 
-use super::{gather, stages, step};
+use super::{gather, stages, step, step_cluster};
 use crate::nsa::NsaProblem;
 use crate::{ChoiceTable, Preference};
 
@@ -12,23 +12,33 @@ struct Rule {
     from: usize,
     /// At most.
     to: usize,
+    /// Queries of all sequences times key heads, at most.
+    items: usize,
     variant: &'static str,
 }
 
-/// The first row that fits and whose variant can run. Reading a block once for many queries pays where many select it.
+/// The first row that fits and whose variant can run. A cluster for each query and key head is quicker than two launches
+/// as long as all clusters run at once (16 of 8 blocks on an H200). Reading a block once for many queries pays where
+/// many select it.
 const RULES: &[Rule] = &[
-    Rule { from: 0, to: 16, variant: "step" },
-    Rule { from: 256, to: ANY, variant: "blocks" },
-    Rule { from: 0, to: ANY, variant: "gather" },
+    Rule { from: 0, to: 16, items: 16, variant: "cluster" },
+    Rule { from: 0, to: 16, items: ANY, variant: "step" },
+    Rule { from: 0, to: 16, items: ANY, variant: "cluster" },
+    Rule { from: 256, to: ANY, items: ANY, variant: "blocks" },
+    Rule { from: 0, to: ANY, items: ANY, variant: "gather" },
 ];
 
 impl Rule {
     /// The row in words, for the variants that were not taken.
     fn words(&self) -> String {
-        match (self.from, self.to) {
+        let queries = match (self.from, self.to) {
             (0, ANY) => "any number of queries".to_owned(),
             (from, ANY) => format!("{from} queries and more"),
             (_, to) => format!("up to {to} queries"),
+        };
+        match self.items {
+            ANY => queries,
+            items => format!("{queries}, up to {items} times key heads in all"),
         }
     }
 }
@@ -36,20 +46,25 @@ impl Rule {
 /// The variants for a problem, most wanted first.
 pub(in crate::nsa) fn preferred(problem: &NsaProblem) -> Vec<Preference> {
     let queries = problem.queries.longest();
-    let fitting = RULES.iter().filter(|rule| (rule.from..=rule.to).contains(&queries));
+    let items = problem.queries.total() * problem.kv_heads;
+    let fitting =
+        RULES.iter().filter(|rule| (rule.from..=rule.to).contains(&queries) && items <= rule.items);
     fitting.map(|rule| Preference { variant: rule.variant, rule: rule.words() }).collect()
 }
 
 /// Every table, printable.
 pub(in crate::nsa) fn choice_tables() -> Vec<ChoiceTable> {
     let most = |to: usize| if to == ANY { "any".to_owned() } else { to.to_string() };
-    let cells = |rule: &Rule| vec![rule.from.to_string(), most(rule.to), rule.variant.to_owned()];
+    let cells = |rule: &Rule| -> Vec<String> {
+        let limits = [rule.from.to_string(), most(rule.to), most(rule.items)];
+        limits.into_iter().chain([rule.variant.to_owned()]).collect()
+    };
     let variants = ChoiceTable {
         title: "variant on CUDA: the first row that fits and whose variant can run",
-        columns: &["queries from", "to", "variant"],
+        columns: &["queries from", "to", "times key heads up to", "variant"],
         rows: RULES.iter().map(cells).collect(),
     };
-    vec![variants, stages::table(), gather::table(), step::table()]
+    vec![variants, stages::table(), gather::table(), step::table(), step_cluster::table()]
 }
 
 #[cfg(test)]

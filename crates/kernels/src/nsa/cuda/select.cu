@@ -30,7 +30,7 @@ DEVICE u32 warp_min(u32 x) {
   return y;
 }
 
-extern "C" __global__ void __launch_bounds__(WARPS * 32)
+extern "C" __global__ void __launch_bounds__(WARPS * 32, 8)
     nsa_select(const float* __restrict__ p_sum, const int* __restrict__ given, int* __restrict__ indices,
                int* __restrict__ reads, const int* __restrict__ cu_q, const int* __restrict__ cu_k, int tq, int tk,
                int kv_heads, int slabs, int mode, int zero_reads, int block, int stride, int select_block,

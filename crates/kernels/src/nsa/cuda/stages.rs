@@ -48,7 +48,7 @@ const LEARNED_ROWS: usize = 8;
 /// Warps of a block of `select.cu`, where their scores fit in shared memory.
 const SELECT_WARPS: usize = 4;
 /// Most bytes that the weights of a chunk of queries take.
-const WEIGHT_BYTES: usize = 512 << 20;
+const WEIGHT_BYTES: usize = 1 << 30;
 
 /// A row of the table of `compressed.cu`.
 #[derive(Debug)]

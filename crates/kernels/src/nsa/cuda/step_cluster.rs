@@ -1,0 +1,163 @@
+//! `cluster`: a decode step in one launch, a cluster of blocks for each query and key head. The contract stands in
+//! `step_cluster.cu`.
+
+use super::operands::{HOPPER, Operands, int, row_bytes, shape_macros};
+use super::stages::{self, compress};
+use crate::cuda::{CudaVariant, Planner};
+use crate::nsa::NsaProblem;
+use crate::{ChoiceTable, DType};
+use device::cuda::{Args, BundledArch, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch};
+
+pub(super) const VARIANT: CudaVariant<NsaProblem> = CudaVariant { name: "cluster", why_not, plan };
+
+const PARTS: &[&str] = &[
+    include_str!("../../cuda/ampere.cuh"),
+    include_str!("call.cuh"),
+    include_str!("common.cuh"),
+    include_str!("step.cuh"),
+    include_str!("step_cluster.cu"),
+];
+
+/// Blocks of a cluster: the most that every GPU with clusters allows.
+const CLUSTER: usize = 8;
+/// Tokens that a warp reads at a time.
+const TILE: usize = 16;
+/// Warps of a block: the first that fits the shared memory.
+const WARPS: &[usize] = &[8, 4];
+/// Most queries of a sequence: each reads its tokens by itself.
+const MOST_QUERIES: usize = 64;
+/// Most blocks of a query that are ordered by counting.
+const MOST_BLOCKS: usize = 1024;
+/// Most heads of a group: the rows of one product.
+const MOST_GROUP: usize = 16;
+/// Shared memory that the kernel declares itself, at most.
+const STATIC_BYTES: usize = 6144;
+
+/// Compressed tokens of a block, of all, and select blocks, of the longest sequence.
+fn counts(problem: &NsaProblem) -> [usize; 3] {
+    let keys = problem.keys.longest();
+    let tokens = problem.compressed_tokens(keys);
+    let blocks = keys.div_ceil(problem.select_block).max(1);
+    [tokens.div_ceil(CLUSTER).max(1), tokens, blocks]
+}
+
+/// Keys, and what rounding them lost: nothing where they were given.
+fn key_copies(problem: &NsaProblem) -> usize {
+    if problem.given_compressed.is_some() { 1 } else { 2 }
+}
+
+fn shared_bytes(problem: &NsaProblem, warps: usize) -> usize {
+    let (d, dv) = (problem.head_dim, problem.value_dim);
+    let [share, tokens, blocks] = counts(problem);
+    let merge = 16 * dv.next_multiple_of(16) * DType::F32.bytes();
+    let tile = TILE * (key_copies(problem) * row_bytes(d) + row_bytes(dv));
+    16 * row_bytes(d)
+        + warps * tile.max(merge)
+        + 3 * (merge + 128)
+        + 68 * share
+        + 4 * (tokens + blocks + problem.select_count)
+}
+
+fn choose(problem: &NsaProblem, shared: u32) -> Option<usize> {
+    let most = (shared as usize).saturating_sub(STATIC_BYTES);
+    WARPS.iter().copied().find(|warps| shared_bytes(problem, *warps) <= most)
+}
+
+fn source(
+    dtype: DType,
+    dims: (usize, usize),
+    (warps, key_copies): (usize, usize),
+    arch: GpuArch,
+) -> KernelSource {
+    shape_macros(KernelSource::new("nsa_step_cluster", PARTS, arch), dtype, dims)
+        .define("TILE", TILE)
+        .define("WARPS", warps)
+        .define("KEY_COPIES", key_copies)
+        .define("CLUSTER", CLUSTER)
+}
+
+/// Common shapes over a cache that keeps its compressed tokens, for the bundle.
+pub(super) fn bundled(dtype: DType, dims: (usize, usize), arch: &BundledArch) -> Vec<KernelSource> {
+    if arch.compute < HOPPER || arch.shared_bytes < 227 << 10 {
+        return Vec::new();
+    }
+    vec![source(dtype, dims, (WARPS[0], 1), arch.arch())]
+}
+
+pub(super) fn table() -> ChoiceTable {
+    ChoiceTable {
+        title: "warps of a block of nsa_step_cluster: the first whose tiles fit the shared memory",
+        columns: &["warps", "tokens of a warp", "blocks of a cluster"],
+        rows: WARPS
+            .iter()
+            .map(|warps| [*warps, TILE, CLUSTER].iter().map(usize::to_string).collect())
+            .collect(),
+    }
+}
+
+fn why_not(problem: &NsaProblem, here: &CudaCapabilities) -> Option<String> {
+    if here.compute < HOPPER {
+        return Some(format!("needs compute capability {HOPPER}, this GPU has {}", here.compute));
+    }
+    if !problem.selects() {
+        return Some("needs a selected branch that selects by itself".to_owned());
+    }
+    let queries = problem.queries.longest();
+    let rows = problem.queries.count() * queries;
+    for (what, got, most) in [
+        ("queries in a sequence", queries, MOST_QUERIES),
+        ("queries in all", rows, 65_535),
+        ("heads in a group", problem.group(), MOST_GROUP),
+        ("blocks of a query", problem.select_count, MOST_BLOCKS),
+    ] {
+        if got > most {
+            return Some(format!("needs up to {most} {what}, got {got}"));
+        }
+    }
+    if choose(problem, here.shared_bytes).is_none() {
+        let needed = shared_bytes(problem, WARPS[WARPS.len() - 1]) + STATIC_BYTES;
+        let shared = here.shared_bytes;
+        return Some(format!("needs {needed} bytes of shared memory of a block, got {shared}"));
+    }
+    stages::why_not(problem, here)
+}
+
+fn plan(problem: &NsaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
+    let dims = (problem.head_dim, problem.value_dim);
+    let Some(warps) = choose(problem, planner.here().shared_bytes) else {
+        return Err(CudaError::Refused { what: format!("cluster has no tile for D {}", dims.0) });
+    };
+    let operands = Operands::new(problem, planner)?;
+    let Some(compressed) = compress(problem, &operands, planner)? else {
+        return Err(CudaError::Refused { what: "cluster selects by compressed tokens".to_owned() });
+    };
+    let tile = (warps, key_copies(problem));
+    let kernel = planner.kernel(&source(problem.dtype, dims, tile, planner.arch()))?;
+    let args = Args::new().buffer(&operands.q).buffer(&operands.k).buffer(&operands.v);
+    let args =
+        compressed.push(args).buffer(&operands.o).buffer(&operands.indices).buffer(&operands.reads);
+    let mut args = operands.push_heads(operands.push_sequences(operands.push_gates(args)));
+    let [share, tokens, blocks] = counts(problem);
+    let settings = [
+        problem.compress_block,
+        problem.compress_stride,
+        compressed.rows_each,
+        share,
+        tokens,
+        blocks,
+        problem.select_block,
+        problem.select_count,
+        problem.initial_blocks,
+        problem.local_blocks,
+        problem.window,
+    ];
+    for value in settings {
+        args = args.i32(int(value)?);
+    }
+    let rows = operands.batch * operands.queries;
+    let grid = [CLUSTER as u32, operands.kv_heads as u32, rows as u32];
+    let shared = shared_bytes(problem, warps) as u32;
+    let launch = Launch::new(grid, 32 * warps as u32, shared);
+    planner.launch(kernel, launch, args.f32(problem.scale as f32));
+    Ok(())
+}
