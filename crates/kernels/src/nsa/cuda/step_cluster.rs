@@ -6,7 +6,10 @@ use super::stages::{self, compress};
 use crate::cuda::{CudaVariant, Planner};
 use crate::nsa::NsaProblem;
 use crate::{ChoiceTable, DType};
-use device::cuda::{Args, BundledArch, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch};
+use device::cuda::{
+    Args, BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource,
+    Launch,
+};
 
 pub(super) const VARIANT: CudaVariant<NsaProblem> = CudaVariant { name: "cluster", why_not, plan };
 
@@ -32,6 +35,11 @@ const MOST_BLOCKS: usize = 1024;
 const MOST_GROUP: usize = 16;
 /// Shared memory that the kernel declares itself, at most.
 const STATIC_BYTES: usize = 6144;
+
+/// Data-centre GPUs from Hopper on; the small ones of later generations have neither the clusters nor the memory.
+fn has_clusters(compute: ComputeCapability, shared_bytes: u32) -> bool {
+    compute >= HOPPER && shared_bytes >= 227 << 10
+}
 
 /// Compressed tokens of a block, of all, and select blocks, of the longest sequence.
 fn counts(problem: &NsaProblem) -> [usize; 3] {
@@ -78,7 +86,7 @@ fn source(
 
 /// Common shapes over a cache that keeps its compressed tokens, for the bundle.
 pub(super) fn bundled(dtype: DType, dims: (usize, usize), arch: &BundledArch) -> Vec<KernelSource> {
-    if arch.compute < HOPPER || arch.shared_bytes < 227 << 10 {
+    if !has_clusters(arch.compute, arch.shared_bytes) {
         return Vec::new();
     }
     vec![source(dtype, dims, (WARPS[0], 1), arch.arch())]
@@ -96,8 +104,11 @@ pub(super) fn table() -> ChoiceTable {
 }
 
 fn why_not(problem: &NsaProblem, here: &CudaCapabilities) -> Option<String> {
-    if here.compute < HOPPER {
-        return Some(format!("needs compute capability {HOPPER}, this GPU has {}", here.compute));
+    if !has_clusters(here.compute, here.shared_bytes) {
+        return Some(format!(
+            "needs clusters of {CLUSTER} blocks: compute capability 9.0 to 10.3, this GPU has {}",
+            here.compute
+        ));
     }
     if !problem.selects() {
         return Some("needs a selected branch that selects by itself".to_owned());
