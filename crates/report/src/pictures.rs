@@ -171,27 +171,29 @@ fn file_name(parts: &[&str]) -> String {
 /// The page's light colours, fixed: a file has no page around it.
 const STYLE: &str = include_str!("pictures/standalone.css");
 
+/// White around a picture, in its own units.
+const MARGIN: f64 = 12.0;
+
 /// A picture of the report as a file of its own: its name space, its colours and white paper.
 fn standalone(svg: &str) -> String {
     let (head, rest) = svg.split_once('>').unwrap_or((svg, ""));
-    let box_of = head.split("viewBox=\"0 0 ").nth(1).and_then(|rest| rest.split('"').next());
-    let (width, height) = box_of.and_then(|size| size.split_once(' ')).unwrap_or(("440", "320"));
-    let pixels = |side: &str| {
-        format::significant(2.0 * side.parse::<f64>().unwrap_or(400.0), 4).replace(',', "")
+    let size = head.split("viewBox=\"0 0 ").nth(1).and_then(|rest| rest.split('"').next());
+    let Some((width, height)) = size.and_then(|size| size.split_once(' ')) else {
+        return svg.to_owned();
     };
-    format!(
-        "{} xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\">\n<style>{STYLE}</style>\n<rect x=\"-12\" y=\"-12\" width=\"100%\" height=\"100%\" class=\"paper\"/>{rest}\n",
-        head.replace("viewBox=\"0 0 ", "viewBox=\"-12 -12 ").replace(
-            &format!("-12 -12 {width} {height}"),
-            &format!(
-                "-12 -12 {} {}",
-                width.parse::<f64>().unwrap_or(440.0) + 24.0,
-                height.parse::<f64>().unwrap_or(320.0) + 24.0
-            )
-        ),
-        pixels(width),
-        pixels(height),
-    )
+    let wider = |side: &str| side.parse::<f64>().unwrap_or_default() + 2.0 * MARGIN;
+    let (wide, high) = (wider(width), wider(height));
+    let from = format!("viewBox=\"0 0 {width} {height}\"");
+    let to = format!(
+        "xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"-{MARGIN} -{MARGIN} {wide} {high}\" \
+         width=\"{:.0}\" height=\"{:.0}\"",
+        2.0 * wide,
+        2.0 * high
+    );
+    let paper = format!(
+        "<rect x=\"-{MARGIN}\" y=\"-{MARGIN}\" width=\"{wide}\" height=\"{high}\" class=\"paper\"/>"
+    );
+    format!("{}>\n<style>{STYLE}</style>\n{paper}{rest}\n", head.replace(&from, &to))
 }
 
 #[cfg(test)]
