@@ -5,7 +5,6 @@
 
 mod baseline;
 
-use crate::format;
 use crate::plot::{Band, Series, lines_with};
 use baseline::bands;
 use facts::{BenchReport, BenchRow};
