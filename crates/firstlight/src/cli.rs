@@ -190,7 +190,7 @@ pub(crate) struct Matrix {
 #[derive(Debug, Args)]
 pub(crate) struct Ps {
     /// Ask, then send TERM to this process if it is yours, and look whether its memory came back.
-    #[arg(long, value_name = "PID")]
+    #[arg(long, value_name = "PID", value_parser = process)]
     pub(crate) stop: Option<u32>,
     /// Do not ask before TERM.
     #[arg(long, requires = "stop")]
@@ -206,6 +206,14 @@ pub(crate) struct Ps {
     /// Read a recorded machine instead of this one.
     #[arg(long, value_name = "DIR", hide = true)]
     pub(crate) recorded: Option<PathBuf>,
+}
+
+/// Only a number means one process: a name could mean other people's.
+fn process(text: &str) -> Result<u32, String> {
+    match text.parse::<u32>() {
+        Ok(pid) if pid > 0 => Ok(pid),
+        _ => Err("wanted a process number, as `firstlight ps` lists them".to_owned()),
+    }
 }
 
 /// How much to run.

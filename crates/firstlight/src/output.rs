@@ -39,7 +39,7 @@ impl Output {
     pub(crate) fn text(&self, text: &str) -> anyhow::Result<()> {
         let mut out = std::io::stdout().lock();
         out.write_all(text.as_bytes())?;
-        if !text.ends_with('\n') {
+        if !text.is_empty() && !text.ends_with('\n') {
             out.write_all(b"\n")?;
         }
         Ok(out.flush()?)

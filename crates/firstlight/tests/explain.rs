@@ -96,3 +96,12 @@ fn a_log_of_other_bytes_does_no_harm() {
     let explained = json(folder.path(), &["explain", "bytes.bin"], 0);
     assert_eq!(explained["matches"][0]["rule"], "cpu-only-torch");
 }
+
+#[test]
+fn the_list_of_rules_fits_a_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let (shown, _) = support::expect(folder.path(), &["explain"], 0);
+    assert!(shown.contains("driver-silent") && shown.contains("sm103-miscompile"), "{shown}");
+    let widest = shown.lines().map(|line| line.chars().count()).max();
+    assert!(widest <= Some(80), "{widest:?} columns");
+}

@@ -84,3 +84,20 @@ fn the_matrix_has_a_reason_and_a_source_in_every_cell() {
     let (shown, _) = expect(folder.path(), &["matrix", "--verbose"], 0);
     assert!(shown.contains("bitsandbytes") && shown.contains("2026-11-21"), "{shown}");
 }
+
+#[test]
+fn nothing_to_fix_is_one_line() {
+    let folder = tempdir().unwrap();
+    let venv = environment(folder.path(), &[("requests", "2.32.5")]);
+    let mut command =
+        support::command(folder.path(), &["doctor", "--venv", venv.to_str().unwrap(), "--fix"]);
+    // Whatever else this machine has is not this test's matter.
+    command.env("PATH", "/nonexistent").env_remove("LD_LIBRARY_PATH");
+    let output = command.output().unwrap();
+    let shown = String::from_utf8(output.stdout).unwrap();
+    if output.status.success() {
+        assert_eq!(shown, "nothing to fix\n");
+    } else {
+        assert!(!shown.starts_with("nothing to fix"), "{shown}");
+    }
+}

@@ -134,4 +134,8 @@ fn stopping_is_never_a_guess() {
     for arguments in [&["ps", "--stop", "python"][..], &["ps", "--yes"], &["ps", "--stop", "-1"]] {
         expect(folder.path(), arguments, 2);
     }
+    for wrong in ["python", "0", "-1"] {
+        let (_, err) = expect(folder.path(), &["ps", &format!("--stop={wrong}")], 2);
+        assert!(err.contains("wanted a process number"), "{err}");
+    }
 }

@@ -22,6 +22,13 @@ pub use parity::{parity, parity_summary};
 pub use processes::processes;
 pub use summary::summary;
 
+/// Names with a sentence each, the sentences wrapped beside them.
+pub fn listing(rows: &[(&str, &str)], style: Style) -> String {
+    let rows: Vec<(String, String)> =
+        rows.iter().map(|(name, words)| ((*name).to_owned(), (*words).to_owned())).collect();
+    layout::fields(style, &rows)
+}
+
 /// How to write for a terminal, a pipe or a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Style {

@@ -19,14 +19,14 @@ pub(crate) struct Floor {
 }
 
 const NVIDIA: Source = Source {
-    what: "NVIDIA CUDA Compatibility, minor version compatibility, and CUDA Toolkit release notes",
+    what: "NVIDIA CUDA Compatibility, minor version compatibility, and Supported Drivers and CUDA Toolkit Versions (615)",
     date: "2026-11-21",
 };
 
 /// Every CUDA major version torch 2 was built with.
 pub(crate) const FLOORS: &[Floor] = &[
-    Floor { cuda: 11, driver: "450.80.02", branch: 535, source: NVIDIA },
-    Floor { cuda: 12, driver: "525.60.13", branch: 535, source: NVIDIA },
+    Floor { cuda: 11, driver: "450.80.02", branch: 580, source: NVIDIA },
+    Floor { cuda: 12, driver: "525.60.13", branch: 580, source: NVIDIA },
     Floor { cuda: 13, driver: "580", branch: 580, source: NVIDIA },
 ];
 
@@ -43,16 +43,11 @@ pub(crate) fn newest_major(driver: &Version) -> Option<u32> {
     FLOORS.iter().rev().find(reaches).map(|row| row.cuda)
 }
 
-/// Driver branches still maintained and the newest CUDA release each knows itself, rising.
-/// Source: NVIDIA CUDA Toolkit release notes, table of driver versions, 2026-11-21.
-const BRANCHES: &[(Minor, u32)] = &[
-    ((12, 2), 535),
-    ((12, 4), 550),
-    ((12, 8), 570),
-    ((13, 0), 580),
-    ((13, 1), 590),
-    ((13, 2), 595),
-];
+/// Driver branches still maintained and the newest CUDA release each knows itself, rising. 535 ended in June 2026 and 570
+/// in February; 580 is kept until June 2028 and is the last one for Maxwell, Pascal and Volta; 595 is kept until March
+/// 2027. The branches between them were for new features and ended with their successor.
+/// Source: NVIDIA data center driver documentation 615, Supported Drivers and CUDA Toolkit Versions, 2026-11-21.
+const BRANCHES: &[(Minor, u32)] = &[((13, 0), 580), ((13, 2), 595)];
 
 /// A driver branch whose own CUDA release is this one or newer; the newest known where none is.
 pub(crate) fn branch(cuda: Minor) -> u32 {
@@ -67,8 +62,8 @@ mod tests {
     #[test]
     fn a_branch_knows_its_cuda_and_older_ones() {
         assert_eq!(
-            [(11, 8), (12, 5), (12, 9), (13, 2), (14, 0)].map(branch),
-            [535, 570, 580, 595, 595]
+            [(11, 8), (12, 9), (13, 0), (13, 1), (13, 2), (14, 0)].map(branch),
+            [580, 580, 580, 595, 595, 595]
         );
     }
 

@@ -5,7 +5,8 @@ use crate::version::Minor;
 
 /// Where the rows were read.
 pub(crate) const SOURCE: Source = Source {
-    what: "NVIDIA, PTX ISA, release notes; 7.8, 8.1, 8.4, 8.5, 8.7, 9.0 and 9.2 also read in bitsandbytes 0.50.2",
+    what: "NVIDIA, PTX ISA, release history, as cuda-python's _ptx_utils.py has it up to 9.1; 8.1 also read in xformers \
+           0.0.28.post3, and 7.8, 8.4, 8.5, 8.7, 9.0 and 9.2 in bitsandbytes 0.50.2",
     date: "2026-11-21",
 };
 

@@ -11,6 +11,7 @@ use crate::output::Output;
 use diagnose::{Match, RULES};
 use facts::{DoctorReport, Evidence, SCHEMA};
 use pasted::Asked;
+use report::terminal;
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -118,8 +119,7 @@ fn listed(rule: &'static diagnose::Rule) -> Listed {
 
 fn list(output: &Output) -> anyhow::Result<Outcome> {
     let listing = Listing { schema: SCHEMA, rules: RULES.iter().map(listed).collect() };
-    let width = RULES.iter().map(|rule| rule.id.len()).max().unwrap_or(0);
-    let lines = RULES.iter().map(|rule| format!("{:width$}  {}\n", rule.id, rule.title));
-    output.either(&listing, |_| lines.collect())?;
+    let rows: Vec<(&str, &str)> = RULES.iter().map(|rule| (rule.id, rule.title)).collect();
+    output.either(&listing, |style| terminal::listing(&rows, style))?;
     Ok(Outcome::Good)
 }

@@ -184,6 +184,9 @@ fn carry_out(commands: &[String], output: &Output) -> anyhow::Result<bool> {
 }
 
 fn said(fixes: &Fixes) -> String {
+    if fixes.plan.is_empty() {
+        return String::new();
+    }
     let count = |result: &str| fixes.plan.iter().filter(|step| step.result == result).count();
     format!("{} done, {} failed, {} not run\n", count("done"), count("failed"), count("not run"))
 }
