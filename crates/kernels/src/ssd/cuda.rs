@@ -2,7 +2,6 @@
 
 mod choice;
 mod chunk;
-mod hopper;
 mod operands;
 mod recurrent;
 mod segments;
@@ -14,12 +13,11 @@ use crate::cuda::CudaVariant;
 use device::cuda::{BundledArch, KernelSource};
 
 /// The variants. [`choice`] says which is taken for what; this order decides only where it is silent.
-pub(super) const VARIANTS: &[CudaVariant<SsdProblem>] =
-    &[hopper::VARIANT, chunk::VARIANT, recurrent::VARIANT];
+pub(super) const VARIANTS: &[CudaVariant<SsdProblem>] = &[chunk::VARIANT, recurrent::VARIANT];
 
 /// What the bundle holds of ssd.
 pub(crate) fn bundled() -> Vec<KernelSource> {
-    let mut sources = hopper::bundled();
+    let mut sources = Vec::new();
     for arch in BundledArch::ALL {
         sources.extend(chunk::bundled(arch));
         sources.extend(recurrent::bundled(arch));

@@ -76,7 +76,7 @@ fn chunk(list: &mut List) {
     }
 }
 
-/// Without a gate, P 64, an even number of heads in a group: what a kernel of Hopper's own products takes.
+/// The shapes of the models without a gate: ends of chunks and of segments, decays of every kind.
 fn ungated(list: &mut List) {
     let base = |tokens, heads, state| Ssd {
         gate: false,

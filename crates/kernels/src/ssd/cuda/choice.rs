@@ -18,7 +18,6 @@ const ANY: usize = usize::MAX;
 /// state once either way.
 const RULES: &[Rule] = &[
     Rule { tokens: 16, variant: "recurrent" },
-    Rule { tokens: ANY, variant: "hopper" },
     Rule { tokens: ANY, variant: "chunk" },
     Rule { tokens: ANY, variant: "recurrent" },
 ];

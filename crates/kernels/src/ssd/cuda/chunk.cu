@@ -116,7 +116,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   if (warp < HEADS) {
     RawSteps raw;
     raw.fetch(steps, segment.start * heads + head_block + warp, heads, segment.first, segment.end, lane);
-    make_decays(table(segment.first, warp), raw, steps, steps.of_head(head_block + warp), segment.end - segment.first, lane, 0.0f);
+    make_decays(table(segment.first, warp), raw, steps, steps.of_head(head_block + warp), segment.end - segment.first, lane);
   }
   State h;
   {
@@ -153,7 +153,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     }
     __syncthreads();
     if (warp < HEADS && first + Q < segment.end) {
-      make_decays(table(first + Q, warp), raw, steps, steps.of_head(head_block + warp), segment.end - first - Q, lane, 0.0f);
+      make_decays(table(first + Q, warp), raw, steps, steps.of_head(head_block + warp), segment.end - first - Q, lane);
     }
     const int head = warp / (P / (16 * COLUMN_TILES));                              // of the block
     const int own_column = warp % (P / (16 * COLUMN_TILES)) * (16 * COLUMN_TILES);  // of the head

@@ -200,3 +200,21 @@ fn plan(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     planner.launch(kernel, launch, args);
     slots::hand_on(planner, &problem.slots, sequences, problem.heads * problem.state_len())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_bundled_gpu_has_a_block_for_the_models_and_it_fits() {
+        for arch in BundledArch::ALL {
+            let sources = bundled(arch);
+            assert_eq!(sources.len(), 3, "{}", arch.arch());
+        }
+        // By hand: stages of 2 * 16 KiB of B and C and 32 KiB of x, decays, mixing weights, staging, D.
+        let tile = Tile { heads: 4, column_tiles: 2, stages: 2 };
+        let expect = 2 * (65536 + 4 * 1024) + 4 * 8192 + 8 * 16 * 80 + 4 * 256;
+        assert_eq!(tile.shared_bytes(64, 128, false), expect);
+        assert_eq!(tile.shared_bytes(64, 128, true), 2 * (49152 + 4 * 1024));
+    }
+}

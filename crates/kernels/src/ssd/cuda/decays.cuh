@@ -1,11 +1,5 @@
 // Segments of sequences and the decays of a chunk: what every chunk kernel of the op shares. Stands behind storage.cuh and
-// ampere.cuh or hopper.cuh.
-//
-// Macros: TILE_DECAYS (0, 1: also the factors for tiles of 16 tokens).
-
-#ifndef TILE_DECAYS
-#define TILE_DECAYS 0
-#endif
+// ampere.cuh.
 
 constexpr int Q = 64;  // tokens of a chunk
 
@@ -24,10 +18,8 @@ enum Decay {
   COLUMN = Q,      // a_j - log2 dt_j: 2^(ROW_i - COLUMN_j) is exp(a_i - a_j) dt_j
   FROM_START = 2 * Q,  // 2^a_i
   TO_END = 3 * Q,      // 2^(a_end - a_j) dt_j
-  IN_TILE = 4 * Q,     // 2^(a_i - a_split), a_split the end of the tile of 16 before i's
-  ACROSS = 5 * Q,      // 2^(a_split - a_j) dt_j for each of the three splits
 };
-constexpr int DECAYS = TILE_DECAYS ? 8 : 4;  // arrays
+constexpr int DECAYS = 4;  // arrays
 
 // A decay per step below 2^-150 is none at all in float, and a sum of such steps would lose the digits of others.
 #define LEAST_STEP (-150.0f)
@@ -90,9 +82,8 @@ struct RawSteps {
 };
 
 // One warp makes the decays of a chunk of one head. Gives a_end.
-// `after` is what follows the chunk up to where TO_END leads, in base 2: 0 for its own end.
 DEVICE float make_decays(float* decays, const RawSteps& raw, const Steps& steps, const HeadSteps& of_head, int valid,
-                         int lane, float after) {
+                         int lane) {
   float step[2], sum[2];
 #pragma unroll
   for (int e = 0; e < 2; e++) {
@@ -118,27 +109,12 @@ DEVICE float make_decays(float* decays, const RawSteps& raw, const Steps& steps,
   column.y = row.y - log2_approximate(step[1]);
   from_start.x = exp2_approximate(row.x);
   from_start.y = exp2_approximate(row.y);
-  to_end.x = exp2_approximate(end + after - column.x);
-  to_end.y = exp2_approximate(end + after - column.y);
+  to_end.x = exp2_approximate(end - column.x);
+  to_end.y = exp2_approximate(end - column.y);
   ((float2*)(decays + ROW))[lane] = row;
   ((float2*)(decays + COLUMN))[lane] = column;
   ((float2*)(decays + FROM_START))[lane] = from_start;
   ((float2*)(decays + TO_END))[lane] = to_end;
-#if TILE_DECAYS
-  // For pairs in different tiles of 16 tokens: 2^(ROW_i - COLUMN_j) as a product of two factors that are at most 1 but
-  // for dt, split at the end of the tile before i's.
-  float mine = 0.0f;
-#pragma unroll
-  for (int tile = 1; tile < Q / 16; tile++) {
-    const float split = __shfl_sync(0xffffffff, row.y, tile * 8 - 1);
-    if (lane / 8 == tile) mine = split;
-    float2 across;
-    across.x = exp2_approximate(split - column.x);
-    across.y = exp2_approximate(split - column.y);
-    ((float2*)(decays + ACROSS + (tile - 1) * Q))[lane] = across;
-  }
-  ((float2*)(decays + IN_TILE))[lane] = make_float2(exp2_approximate(row.x - mine), exp2_approximate(row.y - mine));
-#endif
   return end;
 }
 

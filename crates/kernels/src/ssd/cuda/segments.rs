@@ -21,9 +21,13 @@ pub(super) fn combine_source(arch: GpuArch) -> KernelSource {
 /// Segments that the sequences are cut into, where a block takes `heads` heads: as many as give every multiprocessor a
 /// block, where whole sequences would leave half of them idle.
 pub(super) fn count(problem: &SsdProblem, heads: usize, multiprocessors: usize) -> usize {
-    let blocks = (problem.heads / heads * problem.sequences.count()).max(1);
-    let longest = problem.sequences.longest().div_ceil(CHUNK_TOKENS);
-    (multiprocessors / blocks).min(longest / SEGMENT_CHUNKS).max(1)
+    let blocks = problem.heads / heads * problem.sequences.count();
+    count_of(blocks, problem.sequences.longest(), multiprocessors)
+}
+
+fn count_of(blocks: usize, longest: usize, multiprocessors: usize) -> usize {
+    let chunks = longest.div_ceil(CHUNK_TOKENS);
+    (multiprocessors / blocks.max(1)).min(chunks / SEGMENT_CHUNKS).max(1)
 }
 
 /// Adds the launch that makes the state each segment leaves by itself, whose arguments from `cu_seqlens` on are those of
@@ -66,4 +70,19 @@ pub(super) fn plan_states(
     let launch = Launch { overlaps: true, ..Launch::new(grid, 256, 0) };
     planner.launch(combine, launch, args);
     Ok(states)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::count_of;
+
+    #[test]
+    fn every_multiprocessor_gets_a_block_where_segments_stay_long() {
+        // Blocks of whole sequences, tokens of the longest, segments on 132 multiprocessors.
+        for (blocks, longest, expect) in
+            [(16, 8192, 8), (128, 8192, 1), (64, 8192, 2), (16, 300, 1), (2, 1000, 4), (0, 0, 1)]
+        {
+            assert_eq!(count_of(blocks, longest, 132), expect, "{blocks} {longest}");
+        }
+    }
 }

@@ -46,7 +46,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   float total = 0.0f;
   if (warp < HEADS) {
     raw.fetch(steps, dt_row, heads, segment.first, segment.end, lane);
-    total += make_decays(table(segment.first, warp), raw, steps, of_head, segment.end - segment.first, lane, 0.0f);
+    total += make_decays(table(segment.first, warp), raw, steps, of_head, segment.end - segment.first, lane);
     raw.fetch(steps, dt_row, heads, segment.first + Q, segment.end, lane);
   }
   State h = {};
@@ -57,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     __syncthreads();
     if (STAGES > 1) load_chunk(first + Q);
     if (warp < HEADS && first + Q < segment.end) {
-      total += make_decays(table(first + Q, warp), raw, steps, of_head, segment.end - first - Q, lane, 0.0f);
+      total += make_decays(table(first + Q, warp), raw, steps, of_head, segment.end - first - Q, lane);
       raw.fetch(steps, dt_row, heads, first + 2 * Q, segment.end, lane);
     }
     const float* const decay = table(first, head);
