@@ -43,3 +43,17 @@ pub(crate) fn bundled() -> Vec<KernelSource> {
     sources.extend(BundledArch::ALL.iter().flat_map(recurrent::bundled));
     sources
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_names_every_variant() {
+        let rows = choice_tables().swap_remove(0).rows;
+        assert_eq!(
+            rows.iter().map(|row| row[1].as_str()).collect::<Vec<_>>(),
+            VARIANTS.iter().map(|variant| variant.name).collect::<Vec<_>>()
+        );
+    }
+}
