@@ -12,11 +12,12 @@ def arguments(case):
     packed = case.has("cu_seqlens")
     batched = lambda tensor: tensor.unsqueeze(0) if packed else tensor
     tensors = [batched(case.tensor(name)) for name in ("q", "k", "v", "g", "beta")]
+    state = case.get("initial_state")
     more = {
         "scale": case.number("scale"),
         "output_final_state": True,
         "use_qk_l2norm_in_kernel": case.flag("l2norm"),
-        "initial_state": case.get("initial_state"),
+        "initial_state": None if state is None else state.float(),
     }
     if packed:
         more["cu_seqlens"] = case.tensor("cu_seqlens").long()
