@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 
@@ -43,6 +43,23 @@ fn image(words: &str) -> Vec<u8> {
     image[28..32].copy_from_slice(&digits.parse::<u32>().unwrap().to_le_bytes());
     image[40..48].copy_from_slice(&(flags | 0x11).to_le_bytes());
     image
+}
+
+/// A folder of this process's own below the target folder. Nothing ends a static, so what earlier processes left there
+/// goes away first.
+fn folder() -> PathBuf {
+    let all = Path::new(env!("CARGO_TARGET_TMPDIR")).join("corpus");
+    std::fs::create_dir_all(&all).unwrap();
+    for entry in std::fs::read_dir(&all).unwrap() {
+        let path = entry.unwrap().path();
+        if !Path::new("/proc").join(path.file_name().unwrap()).exists() {
+            // Another process may be at it too.
+            let _ = std::fs::remove_dir_all(path);
+        }
+    }
+    let own = all.join(std::process::id().to_string());
+    std::fs::create_dir_all(&own).unwrap();
+    own
 }
 
 impl Library {
@@ -144,20 +161,20 @@ impl Library {
     fn file(&self) -> Arc<PathBuf> {
         type Files = Mutex<HashMap<String, Arc<OnceLock<Arc<PathBuf>>>>>;
         static FILES: LazyLock<Files> = LazyLock::new(Files::default);
-        static FOLDER: LazyLock<tempfile::TempDir> = LazyLock::new(|| tempfile::tempdir().unwrap());
+        static FOLDER: LazyLock<PathBuf> = LazyLock::new(folder);
         let description = format!("{self:?}");
         let cell = FILES.lock().unwrap().entry(description.clone()).or_default().clone();
         cell.get_or_init(|| {
             let mut hasher = std::hash::DefaultHasher::new();
             std::hash::Hash::hash(&description, &mut hasher);
-            let out = FOLDER.path().join(format!("{:x}.so", std::hash::Hasher::finish(&hasher)));
+            let out = FOLDER.join(format!("{:x}.so", std::hash::Hasher::finish(&hasher)));
             self.compile(&out);
             Arc::new(out)
         })
         .clone()
     }
 
-    fn compile(&self, out: &std::path::Path) {
+    fn compile(&self, out: &Path) {
         let (source, script) = (out.with_extension("c"), out.with_extension("versions"));
         let main = if self.program { "int main(void) { return 0; }\n" } else { "" };
         std::fs::write(&source, self.source() + main).unwrap();
