@@ -52,9 +52,10 @@ DEVICE u32 narrow_pair(float low, float high) {
 DEVICE u32 load_number(const void* from, i64 index, bool is_f32) {
   const u32 wide = STORAGE == STORED_f32 || is_f32;
   u32 bits;
-  asm("{\n.reg .pred wide;\nsetp.ne.u32 wide, %2, 0;\n"
+  // Set first: a register that is only written under a predicate would be alive, and held, from its last use on.
+  asm("{\n.reg .pred wide;\nsetp.ne.u32 wide, %2, 0;\nmov.u32 %0, 0;\n"
       "@wide ld.global.nc.u32 %0, [%1];\n@!wide ld.global.nc.u16 %0, [%1];\n}"
-      : "=r"(bits)
+      : "=&r"(bits)
       : "l"((const char*)from + index * (wide ? 4 : 2)), "r"(wide));
   return bits;
 }
@@ -142,7 +143,8 @@ DEVICE void numbers(float (&to)[count], const void* from, i64 index, bool is_f32
 #pragma unroll
     for (int e = 0; e < count; e += 4) {
       u32 bits[4];
-      asm("{\n.reg .pred wide;\nsetp.ne.u32 wide, %5, 0;\nmov.u32 %2, 0;\nmov.u32 %3, 0;\n"
+      asm("{\n.reg .pred wide;\nsetp.ne.u32 wide, %5, 0;\n"
+          "mov.u32 %0, 0;\nmov.u32 %1, 0;\nmov.u32 %2, 0;\nmov.u32 %3, 0;\n"
           "@wide ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];\n@!wide ld.global.nc.v2.u32 {%0, %1}, [%4];\n}"
           : "=&r"(bits[0]), "=&r"(bits[1]), "=&r"(bits[2]), "=&r"(bits[3])
           : "l"((const char*)from + (index + e) * (wide ? 4 : 2)), "r"(wide));

@@ -94,13 +94,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const Steps steps = {dt, rate, dt_bias, dt_min, dt_max, dt_f32, rate_f32, bias_f32, softplus};
   const int group = head_block / (heads / groups);
 
-  auto load_chunk = [&](int first) {
-    // What depends on the thread is worked out anew each time: kept over the loop it would cost the products' registers.
-    int thread = threadIdx.x;
-    asm volatile("" : "+r"(thread));
+  auto load_chunk = [&](int first, i64 start, int end, int group) {
+    const int thread = ask_thread();
     const u32 stage = base + first / Q % STAGES * STAGE_BYTES;
-    const i64 token = segment.start + first;
-    const int valid = segment.end - first;
+    const i64 token = start + first;
+    const int valid = end - first;
     if (valid > 0) {
       const i64 projection = (token * groups + group) * N;
       Projection::load_range<Q, THREADS>(stage + C_AT, c + projection, groups * N, valid, thread);
@@ -112,7 +110,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   float* const tables = (float*)(shared + DECAYS_AT);
   auto table = [&](int first, int head) { return tables + (first / Q % 2 * HEADS + head) * (DECAYS * Q); };
 
-  load_chunk(segment.first);
+  volatile Bounds* const bounds = (volatile Bounds*)(shared + BOUNDS_AT);
+  if (thread == 0) {
+    bounds->start = segment.start;
+    bounds->end = segment.end;
+    bounds->group = group;
+  }
+  load_chunk(segment.first, segment.start, segment.end, group);
   if (warp < HEADS) {
     RawSteps raw;
     raw.fetch(steps, segment.start * heads + head_block + warp, heads, segment.first, segment.end, lane);
@@ -136,34 +140,35 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   }
 
 #pragma unroll 1
-  for (int first = segment.first; first < segment.end; first += Q) {
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    asm volatile("" : "+r"(warp), "+r"(lane));
+  for (int first = segment.first, last = segment.end; first < last; first += Q, last = bounds->end) {
     copy_wait<0>();
     __syncthreads();  // this chunk has come; everyone has left the one before
-    if (STAGES > 1) load_chunk(first + Q);
-    u32 stage = base + first / Q % STAGES * STAGE_BYTES;
-    make_mix(base + MIX_AT, stage + B_AT, stage + C_AT, table(first, 0), warp, lane);
-    asm volatile("" : "+r"(warp), "+r"(lane));
-    RawSteps raw;
-    if (warp < HEADS && first + Q < segment.end) {
-      const i64 row = segment.start * heads + head_block + warp;
-      raw.fetch(steps, row, heads, first + Q, segment.end, lane);
-      RawSteps::announce(steps, row, heads, first + 2 * Q, segment.end, lane);
+    if (STAGES > 1) load_chunk(first + Q, bounds->start, bounds->end, bounds->group);
+    const auto stage = [&] { return base + first / Q % STAGES * STAGE_BYTES; };
+    {
+      const int thread = ask_thread();
+      make_mix(base + MIX_AT, stage() + B_AT, stage() + C_AT, table(first, 0), thread / 32, thread % 32);
     }
     __syncthreads();
-    if (warp < HEADS && first + Q < segment.end) {
-      make_decays(table(first + Q, warp), raw, steps, steps.of_head(head_block + warp), segment.end - first - Q, lane);
+    if (const int thread = ask_thread(), warp = thread / 32, lane = thread % 32;
+        warp < HEADS && first + Q < bounds->end) {
+      const i64 row = bounds->start * heads + head_block + warp;
+      const int end = bounds->end;
+      RawSteps raw;
+      raw.fetch(steps, row, heads, first + Q, end, lane);
+      RawSteps::announce(steps, row, heads, first + 2 * Q, end, lane);
+      make_decays(table(first + Q, warp), raw, steps, steps.of_head(head_block + warp), end - first - Q, lane);
     }
-    const int head = warp / (P / (16 * COLUMN_TILES));                              // of the block
-    const int own_column = warp % (P / (16 * COLUMN_TILES)) * (16 * COLUMN_TILES);  // of the head
-    const float* const decay = table(first, head);
-    asm volatile("" : "+r"(stage));
+    // Of a thread: its head of the block, and its warp's first column of that head.
+    const auto head_of = [](int thread) { return thread / 32 / (P / (16 * COLUMN_TILES)); };
+    const auto column_of = [](int thread) {
+      return thread / 32 % (P / (16 * COLUMN_TILES)) * (16 * COLUMN_TILES);
+    };
 
     // ---- y = exp(a_i) C h^T.
     float y[TOKEN_STEPS][COLUMN_TILES * 2][4] = {};
     {
-      const u32 c_lane = stage + C_AT + Projection::lane_offset(lane);
+      const u32 c_lane = stage() + C_AT + Projection::lane_offset(ask_thread() % 32);
 #pragma unroll
       for (int k = 0; k < DEPTH_STEPS; k++) {
         u32 right[COLUMN_TILES][4];
@@ -187,6 +192,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         }
       }
     }
+    {
+    const int thread = ask_thread(), lane = thread % 32;
+    const float* const decay = table(first, head_of(thread));
 #pragma unroll
     for (int m = 0; m < TOKEN_STEPS; m++) {
       const float upper = decay[FROM_START + m * 16 + lane / 4], lower = decay[FROM_START + m * 16 + lane / 4 + 8];
@@ -199,11 +207,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       }
     }
     fade(h, decay[FROM_START + Q - 1]);
+    }
 
     // ---- y += mix x, h += (to_end x)^T B, 16 tokens at a time.
     {
-      const u32 value_lane = stage + VALUES_AT + Values::lane_offset(lane);
-      const u32 projection_lane = stage + B_AT + Projection::lane_offset(lane);
+      const int thread = ask_thread(), warp = thread / 32, lane = thread % 32, head = head_of(thread);
+      const float* const decay = table(first, head);
+      const u32 value_lane = stage() + VALUES_AT + Values::lane_offset(lane);
+      const u32 projection_lane = stage() + B_AT + Projection::lane_offset(lane);
       const u32 mix_lane = base + MIX_AT + head * MIX_BYTES + Mix::lane_offset(lane);
 #pragma unroll
       for (int j = 0; j < TOKEN_STEPS; j++) {
@@ -224,12 +235,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     }
 
     // ---- Skip, gate, out.
-    const u32 staging = base + STAGING_AT + warp * 16 * STAGING_STRIDE;
-    asm volatile("" : "+r"(lane), "+r"(stage));
+    const int thread = ask_thread(), lane = thread % 32, head = head_of(thread), own_column = column_of(thread);
+    const u32 staging = base + STAGING_AT + thread / 32 * 16 * STAGING_STRIDE;
 #pragma unroll
     for (int n = 0; n < COLUMN_TILES * 2; n++) {
       const float2 weight = *(const float2*)(skips + head * P + own_column + n * 8 + lane % 4 * 2);
-      u32 at = stage + VALUES_AT + Values::offset(lane / 4, (head * P + own_column) / 8 + n) + lane % 4 * 4;
+      const u32 at = stage() + VALUES_AT + Values::offset(lane / 4, (head * P + own_column) / 8 + n) + lane % 4 * 4;
 #pragma unroll
       for (int row = 0; row < TOKEN_STEPS * 2; row++) {  // 8 rows on, the permutation of chunks is the same
         u32 pair;
@@ -242,8 +253,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     if (z != nullptr) {
 #pragma unroll
       for (int row = 0; row < TOKEN_STEPS * 2; row++) {
-        const int t = min(first + row * 8 + lane / 4, segment.end - 1);
-        const u16* const from = z + ((segment.start + t) * heads + head_block + head) * P + own_column + lane % 4 * 2;
+        const int t = min(first + row * 8 + lane / 4, bounds->end - 1);
+        const u16* const from = z + ((bounds->start + t) * heads + head_block + head) * P + own_column + lane % 4 * 2;
 #pragma unroll
         for (int n = 0; n < COLUMN_TILES * 2; n++) {
           const u32 gate = __ldg((const u32*)(from + n * 8));
@@ -252,6 +263,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         }
       }
     }
+    const i64 start = bounds->start;
+    const int end = bounds->end;
 #pragma unroll
     for (int m = 0; m < TOKEN_STEPS; m++) {
 #pragma unroll
@@ -273,15 +286,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                      : "=r"(out.x), "=r"(out.y), "=r"(out.z), "=r"(out.w)
                      : "r"(staging + row * STAGING_STRIDE + part * 16)
                      : "memory");
-        if (t < segment.end) {
-          *(uint4*)(o + ((segment.start + t) * heads + head_block + head) * P + own_column + part * 8) = out;
+        if (t < end) {
+          *(uint4*)(o + ((start + t) * heads + head_block + head) * P + own_column + part * 8) = out;
         }
       }
       __syncwarp();
     }
     if (STAGES == 1) {
       __syncthreads();
-      load_chunk(first + Q);
+      load_chunk(first + Q, bounds->start, bounds->end, bounds->group);
     }
   }
   copy_wait<0>();

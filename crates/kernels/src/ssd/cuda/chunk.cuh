@@ -40,8 +40,23 @@ constexpr int MIX_AT = DECAYS_AT + 2 * DECAY_BYTES;
 constexpr int STAGING_STRIDE = COLUMN_TILES * 32 + 16;
 constexpr int STAGING_AT = MIX_AT + HEADS * MIX_BYTES;
 constexpr int SKIPS_AT = STAGING_AT + WARPS * 16 * STAGING_STRIDE;  // D of each column
-constexpr int SHARED_BYTES = STATES_ONLY ? MIX_AT : SKIPS_AT + WIDTH * 4;
+constexpr int BOUNDS_AT = STATES_ONLY ? MIX_AT : SKIPS_AT + WIDTH * 4;
+constexpr int SHARED_BYTES = BOUNDS_AT + 16;
 static_assert(SHARED_BYTES <= 227 * 1024, "more shared memory than any GPU has");
+
+// Where a segment lies, in shared memory: read where it is needed, it costs the products no registers.
+struct Bounds {
+  i64 start;  // first token of the sequence among all
+  int end;    // of the segment, within the sequence
+  int group;
+};
+
+// The thread's number, asked for anew: what is worked out from it is not kept in registers from one use to the next.
+DEVICE int ask_thread() {
+  int thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread;
+}
 
 // The state of a warp's columns, as accumulators of h [P, N]: tile ct, columns n * 8 of N. Rows lane / 4 and that + 8.
 typedef float State[COLUMN_TILES][N / 8][4];

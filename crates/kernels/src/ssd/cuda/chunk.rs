@@ -64,7 +64,7 @@ impl Tile {
         let projections = if states_only { 1 } else { 2 };
         let stage =
             segments::CHUNK_TOKENS * (projections * row_bytes(state_dim) + row_bytes(width));
-        let loads = self.stages * stage + 2 * self.heads * 4 * segments::CHUNK_TOKENS * 4;
+        let loads = self.stages * stage + 2 * self.heads * 4 * segments::CHUNK_TOKENS * 4 + 16;
         if states_only {
             return loads;
         }
@@ -131,6 +131,11 @@ fn source(
 const CHUNK_KERNEL: (&str, &[&str]) = ("ssd_chunk", CHUNK);
 const STATES_KERNEL: (&str, &[&str]) = ("ssd_states", STATES);
 
+/// Where the compiler keeps the whole of the chunk kernel in registers; elsewhere it is compiled on the machine.
+fn fits_registers(arch: &BundledArch) -> bool {
+    [(8, 6), (8, 9), (9, 0)].contains(&(arch.compute.major, arch.compute.minor))
+}
+
 /// P 64 and N 128 with heads in fours, as the models have them.
 pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
     let dims = (64, 128);
@@ -138,9 +143,12 @@ pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
         let tile = Tile { heads: *heads, column_tiles: 2, stages: *stages };
         (tile.shared_bytes(dims.0, dims.1, false) <= arch.shared_bytes as usize).then_some(tile)
     };
-    let Some(tile) = SHAPES.iter().find_map(fits) else { return Vec::new() };
+    let combine = segments::combine_source(arch.arch());
+    let Some(tile) = SHAPES.iter().find_map(fits).filter(|_| fits_registers(arch)) else {
+        return vec![combine];
+    };
     let of = |kernel| source(kernel, DType::Bf16, dims, tile, arch.arch());
-    vec![of(CHUNK_KERNEL), of(STATES_KERNEL), segments::combine_source(arch.arch())]
+    vec![of(CHUNK_KERNEL), of(STATES_KERNEL), combine]
 }
 
 fn plan(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
@@ -206,15 +214,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_bundled_gpu_has_a_block_for_the_models_and_it_fits() {
+    fn blocks_for_the_models_are_bundled_and_fit() {
         for arch in BundledArch::ALL {
-            let sources = bundled(arch);
-            assert_eq!(sources.len(), 3, "{}", arch.arch());
+            let expect = if fits_registers(arch) { 3 } else { 1 };
+            assert_eq!(bundled(arch).len(), expect, "{}", arch.arch());
         }
         // By hand: stages of 2 * 16 KiB of B and C and 32 KiB of x, decays, mixing weights, staging, D.
         let tile = Tile { heads: 4, column_tiles: 2, stages: 2 };
-        let expect = 2 * (65536 + 4 * 1024) + 4 * 8192 + 8 * 16 * 80 + 4 * 256;
+        let expect = 2 * (65536 + 4 * 1024) + 4 * 8192 + 8 * 16 * 80 + 4 * 256 + 16;
         assert_eq!(tile.shared_bytes(64, 128, false), expect);
-        assert_eq!(tile.shared_bytes(64, 128, true), 2 * (49152 + 4 * 1024));
+        assert_eq!(tile.shared_bytes(64, 128, true), 2 * (49152 + 4 * 1024) + 16);
     }
 }

@@ -64,6 +64,7 @@ struct RawSteps {
 
   // `row` points to the head's number in the sequence's first token.
   DEVICE void fetch(const Steps& steps, i64 row, int heads, int first, int end, int lane) {
+    step[0] = step[1] = 0;
     if (first >= end) return;
 #pragma unroll
     for (int e = 0; e < 2; e++) {
