@@ -123,7 +123,12 @@ fn edges(list: &mut List) {
     // One wiped token in 37: what came before must vanish, what follows must not.
     list.add(Standard, "edge/cliffs", F32_BF16, &base(200).decay(Decay::Cliff(-80.0)).initial());
     // Each channel decays by e^-40 over the sequence, but the state steps aside each time: it must not be dropped.
-    list.add(Quick, "edge/false-decay-bound", F32, &base(16).decay(Decay::StepsAside).initial());
+    list.add(
+        Quick,
+        "edge/false-decay-bound",
+        F32_BF16,
+        &base(16).decay(Decay::StepsAside).initial(),
+    );
     list.add(Quick, "edge/gva-h2-hv6", F32_BF16, &base(50).value_heads(6).soft(0.0).initial());
     list.add(Quick, "edge/k33-v20", ALL, &Kda::new(70, 2, 33).value_dim(20).soft(0.0).initial());
     list.add(Standard, "edge/k16-v200", F32, &Kda::new(70, 1, 16).value_dim(200).soft(0.0));

@@ -15,11 +15,12 @@
 // Launch: grid (HV, chunks of the longest sequence, sequences), 128 threads, SHARED_BYTES of dynamic shared memory.
 // Macros: KD, STORAGE (gates.cuh; 0 or 1). Arguments as in recurrent.cu; packages: package.cuh.
 
+constexpr int RESIDENT_BLOCKS = 396;  // 132 multiprocessors with three each
 constexpr int TILE_BYTES = 16 * KP * 2;
-constexpr int TILES = 12;
-// Left operands of warps 1 to 3 (keys, then queries), those of warp 3 from token 32 on; right operands of warps 0 to 2,
-// those of warp 0 to token 32.
-enum { LEFT = 0, LEFT_FAR = 6, RIGHT = 8, RIGHT_FAR = 11 };
+constexpr int TILES = 10;
+// Left operands of warps 1 to 3 (keys, then queries), right operands of warps 0 to 2, and room for the queries of warp 0 as
+// they come.
+enum { LEFT = 0, RIGHT = 6, ROOM = 9 };
 constexpr int SOLVE_BYTES = SOLVE_FLOATS * 4;
 constexpr int FRONT_BYTES = TILES * TILE_BYTES > SOLVE_BYTES ? TILES * TILE_BYTES : SOLVE_BYTES;
 constexpr int SHARED_BYTES = FRONT_BYTES + SOLVE_FLOATS * 4;
@@ -93,6 +94,7 @@ extern "C" __global__ void __launch_bounds__(128, KD % 8 == 0 ? 3 : 2)
                 int gate, int types, int l2norm, float lower_bound, float beta_factor, float scale) {
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ __align__(16) float writes[CHUNK];
+  __shared__ __align__(16) u32 between[2][KP / 2];                   // decays over the tokens of warps 1 and 2, f16
   __shared__ __align__(16) float totals[2][4][32], logs[2][4][32];  // of each warp's 16 tokens
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, row = lane / 4, quad = lane % 4;
   const int value_head = blockIdx.x, head = value_head / (value_heads / heads);
@@ -112,7 +114,7 @@ extern "C" __global__ void __launch_bounds__(128, KD % 8 == 0 ? 3 : 2)
   // A lane brings its own channels, all at once, to where only it will write: of keys and queries to the tiles that they
   // will fill, of gates to `b`. (A pointer to a row that is not there still points into the tensor.)
   const u32 tiles = shared_address(shared), keys_at = tiles + (warp > 0 ? LEFT + 2 * (warp - 1) : RIGHT) * TILE_BYTES;
-  const u32 queries_at = warp > 0 ? keys_at + TILE_BYTES : tiles + RIGHT_FAR * TILE_BYTES;
+  const u32 queries_at = warp > 0 ? keys_at + TILE_BYTES : tiles + ROOM * TILE_BYTES;
   const u32 gates_at = tiles + FRONT_BYTES + thread * 16;
   float key_factor[2], query_factor[2], self[2];  // self: q . k of a token, the diagonal of A^q
   bool there[2];
@@ -135,6 +137,15 @@ extern "C" __global__ void __launch_bounds__(128, KD % 8 == 0 ? 3 : 2)
     }
   }
   copy_commit();
+  // Asks for the rows of the chunk that a block will start with when this one is about done, two lines a row and tensor.
+  const int ahead = (blockIdx.y + (RESIDENT_BLOCKS + value_heads - 1) / value_heads) * CHUNK + thread / 2;
+  if (KD * 2 > thread % 2 * 128 && ahead < sequence.count) {
+    const i64 at = sequence.first + ahead, piece = thread % 2 * 64;
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(k + (at * heads + head) * KD + piece));
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(q + (at * heads + head) * KD + piece));
+    const i64 gate_at = (at * value_heads + value_head) * KD + piece;
+    asm volatile("prefetch.global.L2 [%0];" ::"l"((const u16*)g + (types & WIDE_GATE ? 2 : 1) * gate_at));
+  }
   copy_wait<0>();
 #pragma unroll
   for (int h = 0; h < 2; h++) {
@@ -237,6 +248,9 @@ extern "C" __global__ void __launch_bounds__(128, KD % 8 == 0 ? 3 : 2)
         right[0][e * 4 + c] *= all[1][c];
         all[0][c] *= all[1][c];
       }
+      if (row == 0 && (warp == 1 || warp == 2)) {
+        *(uint2*)&between[warp - 1][channel / 2 + e * 2] = {pack(all[0][0], all[0][1]), pack(all[0][2], all[0][3])};
+      }
       if (row == 0) *(float4*)&totals[s % 2][warp][quad * 8 + e * 4] = {all[0][0], all[0][1], all[0][2], all[0][3]};
     }
     const int piece = s * 4 + quad;
@@ -255,7 +269,7 @@ extern "C" __global__ void __launch_bounds__(128, KD % 8 == 0 ? 3 : 2)
       }
     }
     __syncthreads();
-    // The other warps' totals: of the warp between (for tokens on both sides of the middle), of all before and all after.
+    // The other warps' totals: of all before and of all after.
     float others[8];
     auto product_of = [&](int begin, int end) {
 #pragma unroll
@@ -267,22 +281,6 @@ extern "C" __global__ void __launch_bounds__(128, KD % 8 == 0 ? 3 : 2)
         others[4] *= high.x, others[5] *= high.y, others[6] *= high.z, others[7] *= high.w;
       }
     };
-    if (warp == 0 || warp == 3) {
-      product_of(warp == 0 ? 1 : 2, warp == 0 ? 2 : 3);
-#pragma unroll
-      for (int h = 0; h < 2; h++) {
-        unsigned char* tile = shared + Rows<KP>::offset(h * 8 + row, piece);
-        u32 factors[4];
-        if (warp == 0) {
-          packed(factors, right[h], others);
-          store_times(tile + RIGHT_FAR * TILE_BYTES, keys[h], factors);
-        } else {
-          packed(factors, left[h], others);
-          store_times(tile + LEFT_FAR * TILE_BYTES, keys[h], factors);
-          store_times(tile + (LEFT_FAR + 1) * TILE_BYTES, queries[h], factors);
-        }
-      }
-    }
     product_of(0, warp);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
@@ -333,9 +331,8 @@ extern "C" __global__ void __launch_bounds__(128, KD % 8 == 0 ? 3 : 2)
   // Of 16 tokens against 16 earlier ones: two products of 16 x 16 for each of six pairs.
   for (int pair = warp; pair < 6; pair += 4) {
     const int later = pair == 0 ? 1 : pair <= 2 ? 2 : 3, earlier = pair == 0 ? 0 : pair <= 2 ? pair - 1 : pair - 3;
-    const int left_tile = later == 3 && earlier < 2 ? LEFT_FAR : LEFT + 2 * (later - 1);
-    const int right_tile = later > 1 && earlier == 0 ? RIGHT_FAR : RIGHT + earlier;
-    const u32 left_at = tiles + left_tile * TILE_BYTES, right_at = tiles + right_tile * TILE_BYTES;
+    const u32 left_at = tiles + (LEFT + 2 * (later - 1)) * TILE_BYTES, right_at = tiles + (RIGHT + earlier) * TILE_BYTES;
+    const bool over_1 = earlier == 0 && later > 1, over_2 = later == 3 && earlier < 2;  // warps that lie between
     float sums[2][2][4] = {};
 #pragma unroll
     for (int step = 0; step < KP / 16; step++) {
@@ -344,6 +341,12 @@ extern "C" __global__ void __launch_bounds__(128, KD % 8 == 0 ? 3 : 2)
 #pragma unroll
       for (int kind = 0; kind < 2; kind++) {
         load_matrix_x4(a, left_at + kind * TILE_BYTES + Rows<KP>::advance(Rows<KP>::lane_offset(lane), step));
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+          const int channels = step * 8 + i / 2 * 4 + quad;
+          if (over_1) a[i] = times(a[i], between[0][channels]);
+          if (over_2) a[i] = times(a[i], between[1][channels]);
+        }
         multiply(sums[kind][0], a, bs[0], bs[1]);
         multiply(sums[kind][1], a, bs[2], bs[3]);
       }

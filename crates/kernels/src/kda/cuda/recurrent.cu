@@ -10,7 +10,8 @@
 //
 // Shapes: q, k [total, H, KD]; v, o [total, HV, VD]; g [total, HV, KD]; beta [total, HV]; states [slots, HV, KD, VD].
 // Launch: grid (ceil(VD / COLUMNS), HV, sequences), THREADS threads.
-// Macros: KD, VD, COLUMNS (a power of two times VECTOR), VECTOR (4, 2 or 1, dividing VD), THREADS, BLOCKS (that
+// Macros: KD, VD, COLUMNS (a power of two times VECTOR), VECTOR (4, 2 or 1, dividing VD), THREADS, ONE_TOKEN
+// (1: no sequence has more, and registers are spared), BLOCKS (that
 // a multiprocessor must be able to hold: caps the registers), STORAGE (gates.cuh).
 // Arguments: offsets is cu_seqlens or null, then each sequence has `tokens`; slots is state_indices or null (sequence n
 // has slot n); initial may be null (zeros). types, gate: gates.cuh.
@@ -84,6 +85,31 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     }
     return;
   }
+  // A token's operands are fetched ahead of their use, the first token's ahead of the state: behind it they would come
+  // last, and gates, norms and a barrier would then wait for memory a second time.
+  constexpr int CHANNELS = (KD + THREADS - 1) / THREADS;
+  float next_key[CHANNELS], next_query[CHANNELS], next_gate[CHANNELS], next_write = 0;
+  Vector next_value;
+  auto fetch = [&](int t) {
+    const i64 shared_at = ((i64)(first + t) * heads + head) * KD, own = (i64)(first + t) * value_heads + value_head;
+#pragma unroll
+    for (int i = 0; i < CHANNELS; i++) {
+      const int c = i * THREADS + thread;
+      if (c >= KD) continue;
+      next_key[i] = element(k, shared_at + c, false), next_query[i] = element(q, shared_at + c, false);
+      next_gate[i] = element(g, own * KD + c, types & WIDE_GATE);
+    }
+    next_write = element(beta, own, types & WIDE_BETA);
+#pragma unroll
+    for (int i = 0; i < VECTOR; i++) next_value.at[i] = inside ? element(v, own * VD + column + i, false) : 0.0f;
+  };
+  if (count > 0) fetch(0);
+  const float rate = gate ? expf(element(a_log, value_head, types & WIDE_RATE)) : 0.0f;
+  if (gate) {
+    for (int c = thread; c < KD; c += THREADS) {
+      biases[c] = dt_bias ? element(dt_bias, value_head * KD + c, types & WIDE_BIAS) : 0.0f;
+    }
+  }
   const i64 state_at = ((i64)slot * value_heads + value_head) * KD * VD + column;
   Vector state[PASSES];
 #pragma unroll
@@ -96,22 +122,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
       for (int i = 0; i < VECTOR; i++) state[p].at[i] = 0.0f;
     }
   }
-  const float rate = gate ? expf(element(a_log, value_head, types & WIDE_RATE)) : 0.0f;
-  if (gate) {
-    for (int c = thread; c < KD; c += THREADS) {
-      biases[c] = dt_bias ? element(dt_bias, value_head * KD + c, types & WIDE_BIAS) : 0.0f;
-    }
-  }
 
   for (int t = 0; t < count; t++) {
-    const i64 shared_at = ((i64)(first + t) * heads + head) * KD, own = (i64)(first + t) * value_heads + value_head;
+    const i64 own = (i64)(first + t) * value_heads + value_head;
     if (t > 0) __syncthreads();  // The last token's operands have been read.
     float kk = 0, qq = 0, qk = 0;
-    for (int c = thread; c < KD; c += THREADS) {
-      const float kc = element(k, shared_at + c, false), qc = element(q, shared_at + c, false);
+#pragma unroll
+    for (int i = 0; i < CHANNELS; i++) {
+      const int c = i * THREADS + thread;
+      if (c >= KD) continue;
+      const float kc = next_key[i], qc = next_query[i];
       // e^g - 1 rather than e^g: a slow gate multiplies thousands of tokens, each rounded the same way.
-      decay[c] = expm1f(log_decay(element(g, own * KD + c, types & WIDE_GATE), gate, rate, gate ? biases[c] : 0.0f,
-                                  lower_bound));
+      decay[c] = expm1f(log_decay(next_gate[i], gate, rate, gate ? biases[c] : 0.0f, lower_bound));
       key[c] = kc;
       query[c] = qc;
       kk += kc * kc;
@@ -125,10 +147,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
       qk += __shfl_xor_sync(~0u, qk, step);
     }
     if (lane == 0) norms[0][warp] = kk, norms[1][warp] = qq, norms[2][warp] = qk;
-    const float write = strength(element(beta, own, types & WIDE_BETA), beta_factor);
-    Vector value;
-#pragma unroll
-    for (int i = 0; i < VECTOR; i++) value.at[i] = inside ? element(v, own * VD + column + i, false) : 0.0f;
+    const float write = strength(next_write, beta_factor);
+    const Vector value = next_value;
+    if (!ONE_TOKEN && t + 1 < count) fetch(t + 1);
     __syncthreads();
     kk = qq = qk = 0;
 #pragma unroll
@@ -188,6 +209,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 #pragma unroll
       for (int i = 0; i < VECTOR; i++) state[p].at[i] += key[r] * written.at[i];
     }
+    if (ONE_TOKEN) break;
   }
 #pragma unroll
   for (int p = 0; p < PASSES; p++) {

@@ -27,28 +27,41 @@ const LARGEST_KEY_DIM: usize = 512;
 struct Tile {
     /// K, at most.
     key_dim: usize,
+    /// Whether it is only for sequences of one token: without a loop registers hold more of the state.
+    one_token: bool,
     /// Blocks of 32 columns per multiprocessor from which on it pays; 0: always.
     blocks: usize,
     /// Value columns of a block whose lanes have four of them.
     columns: usize,
-    threads: usize,
 }
 
-/// The first row that fits: measured in `README.md`.
+const THREADS: usize = 256;
+/// Blocks that a multiprocessor must be able to hold.
+const RESIDENT: usize = 2;
+
+/// The first row that fits: measured in `README.md`. A block of 128 columns reads a state's 64 KiB in one piece, which is
+/// what memory likes best; few states are shared out among more blocks.
 const TILES: &[Tile] = &[
-    Tile { key_dim: 128, blocks: 16, columns: 128, threads: 256 },
-    Tile { key_dim: 128, blocks: 0, columns: 32, threads: 256 },
-    Tile { key_dim: LARGEST_KEY_DIM, blocks: 0, columns: 32, threads: 256 },
+    Tile { key_dim: 128, one_token: true, blocks: 8, columns: 128 },
+    Tile { key_dim: LARGEST_KEY_DIM, one_token: true, blocks: 0, columns: 32 },
+    Tile { key_dim: LARGEST_KEY_DIM, one_token: false, blocks: 0, columns: 32 },
 ];
 
 pub(super) fn table() -> ChoiceTable {
     let row = |tile: &Tile| {
-        let cells = [tile.key_dim, tile.blocks, tile.columns, tile.threads];
-        cells.iter().map(usize::to_string).collect()
+        let tokens = if tile.one_token { "1" } else { "any" };
+        let [key_dim, blocks, columns] =
+            [tile.key_dim, tile.blocks, tile.columns].map(|size| size.to_string());
+        vec![key_dim, tokens.to_owned(), blocks, columns]
     };
     ChoiceTable {
         title: "tile of recurrent.cuda: the first row that fits",
-        columns: &["K up to", "blocks of 32 columns a multiprocessor from", "columns", "threads"],
+        columns: &[
+            "K up to",
+            "tokens up to",
+            "blocks of 32 columns a multiprocessor from",
+            "columns",
+        ],
         rows: TILES.iter().map(row).collect(),
     }
 }
@@ -56,7 +69,10 @@ pub(super) fn table() -> ChoiceTable {
 fn choose(problem: &KdaProblem, multiprocessors: u32) -> Option<&'static Tile> {
     let heads = problem.sequences.count() * problem.value_heads;
     let blocks = heads * problem.value_dim.div_ceil(32) / (multiprocessors as usize).max(1);
-    TILES.iter().find(|tile| problem.key_dim <= tile.key_dim && blocks >= tile.blocks)
+    let one_token = problem.sequences.longest() <= 1;
+    TILES.iter().find(|tile| {
+        problem.key_dim <= tile.key_dim && blocks >= tile.blocks && (one_token || !tile.one_token)
+    })
 }
 
 fn why_not(problem: &KdaProblem, here: &CudaCapabilities) -> Option<String> {
@@ -90,14 +106,15 @@ fn source(
         .define("VD", value_dim)
         .define("COLUMNS", columns(tile, value_dim))
         .define("VECTOR", vector(value_dim))
-        .define("THREADS", tile.threads)
-        .define("BLOCKS", 2)
+        .define("THREADS", THREADS)
+        .define("ONE_TOKEN", i32::from(tile.one_token))
+        .define("BLOCKS", RESIDENT)
 }
 
 /// Common shapes, for the bundle: decode steps of few and of many sequences.
 pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
     let of = |tile| source(DType::Bf16, (128, 128), tile, arch.arch());
-    TILES.iter().take(2).map(of).collect()
+    TILES.iter().map(of).collect()
 }
 
 fn plan(problem: &KdaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
@@ -114,11 +131,27 @@ fn plan(problem: &KdaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
         problem.value_heads as u32,
         problem.sequences.count() as u32,
     ];
-    planner.launch(kernel, Launch::new(grid, tile.threads as u32, 0), args);
+    planner.launch(kernel, Launch::new(grid, THREADS as u32, 0), args);
     slots::hand_on(
         planner,
         &problem.slots,
         problem.sequences.count(),
         problem.value_heads * problem.state_len(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_the_state_lie_within_a_warp() {
+        for tile in TILES {
+            for value_dim in 1..=260 {
+                let lanes = columns(tile, value_dim) / vector(value_dim);
+                assert!(lanes.is_power_of_two() && lanes <= 32, "V {value_dim}: {lanes}");
+                assert_eq!(columns(tile, value_dim) % vector(value_dim), 0);
+            }
+        }
+    }
 }

@@ -18,8 +18,11 @@
 constexpr int VALUE_BYTES = BOX_BYTES;                  // 64 tokens of 64 columns
 constexpr int MATRIX_BYTES = DECAY_AT;                 // of a package, without its decays
 constexpr int SMALL_BYTES = KP * 4 + WARPGROUPS * VALUE_BYTES;  // decays, then values
-constexpr int CORNER_BYTES = CHUNK * 32;
-constexpr int SHARED_BYTES = STAGES * (MATRIX_BYTES + SMALL_BYTES) + WARPGROUPS * 4 * CORNER_BYTES + 1024;  // to align
+constexpr int SHARED_BYTES = STAGES * (MATRIX_BYTES + SMALL_BYTES) + WARPGROUPS * BOX_BYTES + 1024;  // outputs; to align
+
+// Named barriers, each of a warpgroup that computes and the one that copies: a group's outputs have been put, and have
+// been read.
+enum { OUTPUTS_PUT = 1, OUTPUTS_READ = 3, BARRIER_THREADS = 256 };
 
 DEVICE float over_quad_max(float x) {
   x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
@@ -36,6 +39,9 @@ DEVICE u32 larger_stored(u32 a, u32 b) {
 #endif
   return larger;
 }
+
+// Of a power of two.
+DEVICE float inverse_of_power(float x) { return __uint_as_float(0x7f000000 - __float_as_uint(x)); }
 
 DEVICE u32 larger_half(u32 a, u32 b) {
   u32 larger;
@@ -57,7 +63,7 @@ extern "C" __global__ void __launch_bounds__(128 * WARPGROUPS + 128, 1)
   extern __shared__ unsigned char dynamic[];
   __shared__ u64 barriers[2 * STAGES];
   const u32 stages = (shared_address(dynamic) + 1023) & ~1023u;
-  const u32 smalls = stages + STAGES * MATRIX_BYTES;
+  const u32 smalls = stages + STAGES * MATRIX_BYTES, tiles = smalls + STAGES * SMALL_BYTES;
   const u32 full = shared_address(barriers), empty = full + STAGES * 8;
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   const int value_head = blockIdx.y, slot = slots ? slots[blockIdx.z] : blockIdx.z;
@@ -84,185 +90,204 @@ extern "C" __global__ void __launch_bounds__(128 * WARPGROUPS + 128, 1)
   const int chunks = (sequence.count + CHUNK - 1) / CHUNK;
 
   if (warp >= WARPGROUPS * 4) {
-    if constexpr (WARPGROUPS == 2) registers_decrease<40>();
+    if constexpr (WARPGROUPS == 2) registers_decrease<56>();
     const unsigned char* package = packages + ((i64)sequence.chunk_slot * value_heads + value_head) * PACKAGE_BYTES;
     const u16* values = v + values_at;
-    for (int c = 0; c < chunks; c++) {
+    for (int c = 0; c < chunks + STAGES; c++) {
       const int s = c % STAGES;
       const u32 stage = stages + s * MATRIX_BYTES, small = smalls + s * SMALL_BYTES, barrier = full + s * 8;
-      if (c >= STAGES) mbarrier_wait(empty + s * 8, (c / STAGES - 1) % 2);
-      if (thread == WARPGROUPS * 128) {
-        mbarrier_expect(barrier, PACKAGE_BYTES);
-        bulk_load(stage, package, MATRIX_BYTES, barrier);
-        bulk_load(small, package + DECAY_AT, KP * 4, barrier);
+      if (c < chunks) {
+        if (c >= STAGES) mbarrier_wait(empty + s * 8, (c / STAGES - 1) % 2);
+        if (thread == WARPGROUPS * 128) {
+          mbarrier_expect(barrier, PACKAGE_BYTES);
+          bulk_load(stage, package, MATRIX_BYTES, barrier);
+          bulk_load(small, package + DECAY_AT, KP * 4, barrier);
+        }
+        for (int group = 0; group < WARPGROUPS; group++) {
+          load_values(small + KP * 4 + group * VALUE_BYTES, values, token_stride, sequence.count - c * CHUNK,
+                      block_column + group * 64, thread % 128);
+        }
+        arrive_with_copies(barrier);
+        package += (i64)value_heads * PACKAGE_BYTES;
+        values += CHUNK * token_stride;
       }
-      for (int group = 0; group < WARPGROUPS; group++) {
-        load_values(small + KP * 4 + group * VALUE_BYTES, values, token_stride, sequence.count - c * CHUNK,
-                    block_column + group * 64, thread % 128);
+      // The chunk whose stage has just been taken over has its outputs ready.
+      const int done = c - STAGES;
+      if (done >= 0) {
+        for (int group = 0; group < WARPGROUPS; group++) {
+          named_barrier_sync(OUTPUTS_PUT + group, BARRIER_THREADS);
+          write_outputs(tiles + group * BOX_BYTES, o + values_at + done * CHUNK * token_stride, token_stride,
+                        sequence.count - done * CHUNK, block_column + group * 64, thread % 128, [&] {
+                          if (done + 1 < chunks) named_barrier_arrive(OUTPUTS_READ + group, BARRIER_THREADS);
+                        });
+        }
       }
-      arrive_with_copies(barrier);
-      package += (i64)value_heads * PACKAGE_BYTES;
-      values += CHUNK * token_stride;
     }
   } else {
-  if constexpr (WARPGROUPS == 2) registers_increase<232>();
-  const int group = warp / 4, row = lane / 4, quad = lane % 4;
-  const int column = block_column + warp * 16;  // of the warp
-  const u32 corner = smalls + STAGES * SMALL_BYTES + warp * CORNER_BYTES;
-  const i64 state_at = ((i64)slot * value_heads + value_head) * KD * VD;
-  float state[KP / 2];  // [4 i + 2 r + c]: column `row` + 8 r of the warp, channel 8 i + 2 `quad` + c
-  float factor[2] = {1.0f, 1.0f};
+    if constexpr (WARPGROUPS == 2) registers_increase<224>();
+    const int group = warp / 4, row = lane / 4, quad = lane % 4;
+    const int column = block_column + warp * 16;  // of the warp
+    const i64 state_at = ((i64)slot * value_heads + value_head) * KD * VD;
+    float state[KP / 2];  // [4 i + 2 r + c]: column `row` + 8 r of the warp, channel 8 i + 2 `quad` + c
+    float factor[2] = {1.0f, 1.0f};
 #pragma unroll
-  for (int i = 0; i < KP / 2; i++) {
-    const int channel = i / 4 * 8 + quad * 2 + i % 2, r = i / 2 % 2, at = column + row + r * 8;
-    const bool inside = initial != nullptr && at < VD && (KD % 64 == 0 || channel < KD);
-    const i64 from = state_at + (i64)channel * VD + at;
-    state[i] = !inside ? 0.0f : types & NARROW_STATE ? bf16_element(initial, from) : ((const float*)initial)[from];
-  }
-  const int matrix = lane / 8, in_matrix = lane % 8;
-  const u32 value_lane = (matrix / 2 * 8 + in_matrix) * 128 + (((warp % 4 * 2 + matrix % 2) ^ in_matrix) << 4);
+    for (int i = 0; i < KP / 2; i++) {
+      const int channel = i / 4 * 8 + quad * 2 + i % 2, r = i / 2 % 2, at = column + row + r * 8;
+      const bool inside = initial != nullptr && at < VD && (KD % 64 == 0 || channel < KD);
+      const i64 from = state_at + (i64)channel * VD + at;
+      state[i] = !inside ? 0.0f : types & NARROW_STATE ? bf16_element(initial, from) : ((const float*)initial)[from];
+    }
+    const int matrix = lane / 8, in_matrix = lane % 8;
+    const u32 value_lane = (matrix / 2 * 8 + in_matrix) * 128 + (((warp % 4 * 2 + matrix % 2) ^ in_matrix) << 4);
 
-  u32 packed[KP / 4];  // the state as left operands
-  u32 values[16];      // [4 b + 2 n + r]: column `row` + 8 r, tokens 16 b + 8 n + 2 `quad` and the next
-  float x[32], out[32];
-  // A chunk's first half: waits for it, and starts kd S. After the last chunk it computes with what lies there and nobody
-  // reads the product: a branch around it would make the compiler wait after every product.
-  auto begin = [&](u32 stage, u32 small, u32 barrier, u32 parity, bool there) {
-    if (there) mbarrier_wait(barrier, parity);
-    u32 large_values[2] = {0, 0}, large_state[2] = {0, 0};
+    u32 packed[KP / 4];  // the state as left operands
+    u32 values[16];      // [4 b + 2 n + r]: column `row` + 8 r, tokens 16 b + 8 n + 2 `quad` and the next
+    float x[32], out[32];
+    // A chunk's first half: waits for it, and starts kd S. After the last chunk it computes with what lies there and nobody
+    // reads the product: a branch around it would make the compiler wait after every product.
+    auto begin = [&](u32 stage, u32 small, u32 barrier, u32 parity, bool there) {
+      if (there) mbarrier_wait(barrier, parity);
+      u32 large_values[2] = {0, 0}, large_state[2] = {0, 0};
 #pragma unroll
-    for (int b = 0; b < 4; b++) {
-      u32 words[4];
-      load_matrices_transposed(words, small + KP * 4 + group * VALUE_BYTES + b * 2048 + value_lane);
+      for (int b = 0; b < 4; b++) {
+        u32 words[4];
+        load_matrices_transposed(words, small + KP * 4 + group * VALUE_BYTES + b * 2048 + value_lane);
 #pragma unroll
-      for (int i = 0; i < 4; i++) {
-        values[b * 4 + i] = words[i];
-        large_values[i % 2] = larger_stored(large_values[i % 2], words[i]);
+        for (int i = 0; i < 4; i++) {
+          values[b * 4 + i] = words[i];
+          large_values[i % 2] = larger_stored(large_values[i % 2], words[i]);
+        }
       }
-    }
 #pragma unroll
-    for (int i = 0; i < KP / 4; i++) {
-      packed[i] = pack(state[2 * i], state[2 * i + 1]);
-      large_state[i % 2] = larger_half(large_state[i % 2], packed[i]);
-    }
-    // A row lies in a quad: beyond the range where any of its lanes is above it or all are below.
-    bool rescale = false;
-    float top[2];
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-      const float of_values = there ? fmaxf(widen_low(large_values[r]), widen_high(large_values[r])) * factor[r] : 0.0f;
-      top[r] = fmaxf(fmaxf(half_low(large_state[r]), half_high(large_state[r])), of_values);
-      u32 small_lanes = __ballot_sync(~0u, top[r] < 0.015625f);
-      small_lanes &= small_lanes >> 1;
-      rescale |= top[r] > 16.0f || (small_lanes & small_lanes >> 2 & 0x11111111) != 0;
-    }
-    if (__any_sync(~0u, rescale)) {
+      for (int i = 0; i < KP / 4; i++) {
+        packed[i] = pack(state[2 * i], state[2 * i + 1]);
+        large_state[i % 2] = larger_half(large_state[i % 2], packed[i]);
+      }
+      // A row lies in a quad: beyond the range where any of its lanes is above it or all are below.
+      bool rescale = false;
+      float top[2];
 #pragma unroll
       for (int r = 0; r < 2; r++) {
-        float largest = there ? fmaxf(widen_low(large_values[r]), widen_high(large_values[r])) * factor[r] : 0.0f;
-#pragma unroll
-        for (int i = 0; i < KP / 8; i++) largest = fmaxf(largest, fmaxf(fabsf(state[4 * i + 2 * r]), fabsf(state[4 * i + 2 * r + 1])));
-        largest = over_quad_max(largest);
-        // 2^-e for 2^e to 2^{e + 1}; the factor stays between 2^-60 and 2^60.
-        const u32 exponent = min(max(__float_as_uint(largest) >> 23, 67u), 187u);
-        const float by = largest > 0.0f ? __uint_as_float((254 - exponent) << 23) : 1.0f;
-        const float limited = fminf(fmaxf(factor[r] * by, 8.6736174e-19f), 1.1529215e18f);
-        const float change = limited / factor[r];
-        factor[r] = limited;
-#pragma unroll
-        for (int i = 0; i < KP / 8; i++) state[4 * i + 2 * r] *= change, state[4 * i + 2 * r + 1] *= change;
+        const float of_values = there ? fmaxf(widen_low(large_values[r]), widen_high(large_values[r])) * factor[r] : 0.0f;
+        top[r] = fmaxf(fmaxf(half_low(large_state[r]), half_high(large_state[r])), of_values);
+        u32 small_lanes = __ballot_sync(~0u, top[r] < 0.015625f);
+        small_lanes &= small_lanes >> 1;
+        rescale |= top[r] > 16.0f || (small_lanes & small_lanes >> 2 & 0x11111111) != 0;
       }
+      if (__any_sync(~0u, rescale)) {
 #pragma unroll
-      for (int i = 0; i < KP / 4; i++) packed[i] = pack(state[2 * i], state[2 * i + 1]);
-    }
-    wgmma_fence();
+        for (int r = 0; r < 2; r++) {
+          float largest = there ? fmaxf(widen_low(large_values[r]), widen_high(large_values[r])) * factor[r] : 0.0f;
 #pragma unroll
-    for (int step = 0; step < KP / 16; step++) {
-      const u64 kd = descriptor_k_major<128>(stage + step / 4 * BOX_BYTES) + step % 4 * 2;
-      const u32* a = packed + step * 4;
-      wgmma_rs<0>(x, a[0], a[1], a[2], a[3], kd, step > 0);
-    }
-    wgmma_commit();
-  };
-
-  begin(stages, smalls, full, 0, chunks > 0);
-  // Stages are unrolled so that descriptors are known but for the block's base: worked out from a running stage they pass
-  // through vector registers, and every product waits for the last one to let go of its descriptor.
-  for (int round = 0; round * STAGES < chunks; round++) {
+          for (int i = 0; i < KP / 8; i++) largest = fmaxf(largest, fmaxf(fabsf(state[4 * i + 2 * r]), fabsf(state[4 * i + 2 * r + 1])));
+          largest = over_quad_max(largest);
+          // 2^-e for 2^e to 2^{e + 1}; the factor stays between 2^-60 and 2^60.
+          const u32 exponent = min(max(__float_as_uint(largest) >> 23, 67u), 187u);
+          const float by = largest > 0.0f ? __uint_as_float((254 - exponent) << 23) : 1.0f;
+          const float limited = fminf(fmaxf(factor[r] * by, 8.6736174e-19f), 1.1529215e18f);
+          const float change = limited * inverse_of_power(factor[r]);
+          factor[r] = limited;
 #pragma unroll
-    for (int s = 0; s < STAGES; s++) {
-      const int c = round * STAGES + s;
-      if (c >= chunks) break;
-      const u32 stage = stages + s * MATRIX_BYTES, small = smalls + s * SMALL_BYTES;
-      wgmma_wait<0>();
-      keep(x);
-      u32 left[16];
+          for (int i = 0; i < KP / 8; i++) state[4 * i + 2 * r] *= change, state[4 * i + 2 * r + 1] *= change;
+        }
 #pragma unroll
-      for (int i = 0; i < 16; i++) {
-        const float f = factor[i % 2];
-        left[i] = pack(widen_low(values[i]) * f - x[2 * i], widen_high(values[i]) * f - x[2 * i + 1]);
+        for (int i = 0; i < KP / 4; i++) packed[i] = pack(state[2 * i], state[2 * i + 1]);
       }
       wgmma_fence();
 #pragma unroll
-      for (int step = 0; step < 4; step++) {
-        const u64 m = descriptor_k_major<128>(stage + M_AT) + step * 2;
-        wgmma_rs<0>(x, left[step * 4], left[step * 4 + 1], left[step * 4 + 2], left[step * 4 + 3], m, step > 0);
-      }
-      wgmma_commit();
-#pragma unroll
       for (int step = 0; step < KP / 16; step++) {
-        const u64 qd = descriptor_k_major<128>(stage + QD_AT + step / 4 * BOX_BYTES) + step % 4 * 2;
+        const u64 kd = descriptor_k_major<128>(stage + step / 4 * BOX_BYTES) + step % 4 * 2;
         const u32* a = packed + step * 4;
-        wgmma_rs<0>(out, a[0], a[1], a[2], a[3], qd, step > 0);
+        wgmma_rs<0>(x, a[0], a[1], a[2], a[3], kd, step > 0);
       }
       wgmma_commit();
+    };
+
+    // Its second: decays the state, which has been packed, while kd S runs.
+    auto decay = [&](u32 decays) {
 #pragma unroll
       for (int i = 0; i < KP / 8; i++) {
         float decay_0, decay_1;
         asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
                      : "=f"(decay_0), "=f"(decay_1)
-                     : "r"(small + (8 * i + 2 * quad) * 4)
+                     : "r"(decays + (8 * i + 2 * quad) * 4)
                      : "memory");
         state[4 * i] *= decay_0, state[4 * i + 1] *= decay_1;
         state[4 * i + 2] *= decay_0, state[4 * i + 3] *= decay_1;
       }
-      wgmma_wait<1>();
-      keep(x);
+    };
+
+    begin(stages, smalls, full, 0, chunks > 0);
+    if (chunks > 0) decay(smalls);
+    // Stages are unrolled so that descriptors are known but for the block's base: worked out from a running stage they pass
+    // through vector registers, and every product waits for the last one to let go of its descriptor.
+    for (int round = 0; round * STAGES < chunks; round++) {
 #pragma unroll
-      for (int i = 0; i < 16; i++) left[i] = pack(x[2 * i], x[2 * i + 1]);
-      wgmma_fence();
+      for (int s = 0; s < STAGES; s++) {
+        const int c = round * STAGES + s;
+        if (c >= chunks) break;
+        const u32 stage = stages + s * MATRIX_BYTES, small = smalls + s * SMALL_BYTES;
+        wgmma_wait<0>();
+        keep(x);
+        u32 left[16];
 #pragma unroll
-      for (int step = 0; step < 4; step++) {
-        const u64 ke = descriptor_mn_major<128>(stage + KE_AT, BOX_BYTES) + step * 128;
-        wgmma_rs<1>(state, left[step * 4], left[step * 4 + 1], left[step * 4 + 2], left[step * 4 + 3], ke, 1);
+        for (int i = 0; i < 16; i++) {
+          const float f = factor[i % 2];
+          left[i] = pack(widen_low(values[i]) * f - x[2 * i], widen_high(values[i]) * f - x[2 * i + 1]);
+        }
+        wgmma_fence();
+#pragma unroll
+        for (int step = 0; step < 4; step++) {
+          const u64 m = descriptor_k_major<128>(stage + M_AT) + step * 2;
+          wgmma_rs<0>(x, left[step * 4], left[step * 4 + 1], left[step * 4 + 2], left[step * 4 + 3], m, step > 0);
+        }
+        wgmma_commit();
+#pragma unroll
+        for (int step = 0; step < KP / 16; step++) {
+          const u64 qd = descriptor_k_major<128>(stage + QD_AT + step / 4 * BOX_BYTES) + step % 4 * 2;
+          const u32* a = packed + step * 4;
+          wgmma_rs<0>(out, a[0], a[1], a[2], a[3], qd, step > 0);
+        }
+        wgmma_commit();
+        wgmma_wait<1>();
+        keep(x);
+#pragma unroll
+        for (int i = 0; i < 16; i++) left[i] = pack(x[2 * i], x[2 * i + 1]);
+        wgmma_fence();
+#pragma unroll
+        for (int step = 0; step < 4; step++) {
+          const u64 ke = descriptor_mn_major<128>(stage + KE_AT, BOX_BYTES) + step * 128;
+          wgmma_rs<1>(state, left[step * 4], left[step * 4 + 1], left[step * 4 + 2], left[step * 4 + 3], ke, 1);
+        }
+        wgmma_commit();
+#pragma unroll
+        for (int step = 0; step < 4; step++) {
+          const u64 aq = descriptor_k_major<128>(stage + AQ_AT) + step * 2;
+          wgmma_rs<0>(out, left[step * 4], left[step * 4 + 1], left[step * 4 + 2], left[step * 4 + 3], aq, 1);
+        }
+        wgmma_commit();
+        wgmma_wait<1>();
+        keep(state);
+        const float back[2] = {inverse_of_power(factor[0]), inverse_of_power(factor[1])};
+        // The next chunk's first product runs while this one's outputs are stored.
+        const int n = (s + 1) % STAGES;
+        begin(stages + n * MATRIX_BYTES, smalls + n * SMALL_BYTES, full + n * 8, (s + 1 == STAGES ? round + 1 : round) % 2,
+              c + 1 < chunks);
+        wgmma_wait<1>();
+        keep(out);
+        mbarrier_arrive(empty + s * 8);
+        if (c > 0) named_barrier_sync(OUTPUTS_READ + group, BARRIER_THREADS);
+        put_outputs(tiles + group * BOX_BYTES, out, back, warp, lane);
+        named_barrier_arrive(OUTPUTS_PUT + group, BARRIER_THREADS);
+        if (c + 1 < chunks) decay(smalls + n * SMALL_BYTES);
       }
-      wgmma_commit();
-#pragma unroll
-      for (int step = 0; step < 4; step++) {
-        const u64 aq = descriptor_k_major<128>(stage + AQ_AT) + step * 2;
-        wgmma_rs<0>(out, left[step * 4], left[step * 4 + 1], left[step * 4 + 2], left[step * 4 + 3], aq, 1);
-      }
-      wgmma_commit();
-      wgmma_wait<1>();
-      keep(state);
-      const float back[2] = {1.0f / factor[0], 1.0f / factor[1]};
-      // The next chunk's first product runs while this one's outputs are stored.
-      const int n = (s + 1) % STAGES;
-      begin(stages + n * MATRIX_BYTES, smalls + n * SMALL_BYTES, full + n * 8, (s + 1 == STAGES ? round + 1 : round) % 2,
-            c + 1 < chunks);
-      wgmma_wait<1>();
-      keep(out);
-      mbarrier_arrive(empty + s * 8);
-      store_outputs(corner, o + values_at + c * CHUNK * token_stride, token_stride, sequence.count - c * CHUNK, column,
-                    out, back, lane);
     }
-  }
-  wgmma_wait<0>();
-  const float back[2] = {1.0f / factor[0], 1.0f / factor[1]};  // exact: powers of two
+    wgmma_wait<0>();
+    const float back[2] = {inverse_of_power(factor[0]), inverse_of_power(factor[1])};
 #pragma unroll
-  for (int i = 0; i < KP / 2; i++) {
-    const int channel = i / 4 * 8 + quad * 2 + i % 2, r = i / 2 % 2, at = column + row + r * 8;
-    if (at < VD && (KD % 64 == 0 || channel < KD)) final_state[state_at + (i64)channel * VD + at] = state[i] * back[r];
-  }
+    for (int i = 0; i < KP / 2; i++) {
+      const int channel = i / 4 * 8 + quad * 2 + i % 2, r = i / 2 % 2, at = column + row + r * 8;
+      if (at < VD && (KD % 64 == 0 || channel < KD)) final_state[state_at + (i64)channel * VD + at] = state[i] * back[r];
+    }
   }
 }

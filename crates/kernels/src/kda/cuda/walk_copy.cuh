@@ -1,5 +1,5 @@
-// How walk.cu moves data: packages by bulk copies, values by 16-byte copies that may be cut, outputs through a warp's own
-// corner of shared memory.
+// How walk.cu moves data: packages by bulk copies, values by 16-byte copies that may be cut, outputs through a tile in
+// shared memory.
 
 // Starts a copy of `bytes` (a multiple of 16) that counts on `barrier`.
 DEVICE void bulk_load(u32 to, const void* from, u32 bytes, u32 barrier) {
@@ -58,38 +58,44 @@ DEVICE void store_matrices_transposed(u32 address, const u32 (&words)[4]) {
                : "memory");
 }
 
-// A warp's outputs of 16 columns and 64 tokens, from accumulators [16 columns][64 tokens] to rows of o.
-DEVICE void store_outputs(u32 corner, u16* o, i64 token_stride, int count, int column, const float (&sums)[32],
-                          const float (&factor)[2], int lane) {
+// A warp's outputs of 16 columns and 64 tokens, from accumulators [16 columns][64 tokens] to its pieces of the group's
+// tile [64 tokens][64 columns].
+DEVICE void put_outputs(u32 tile, const float (&sums)[32], const float (&factor)[2], int warp, int lane) {
   const int matrix = lane / 8, in_matrix = lane % 8;
+  const u32 at = tile + (matrix / 2 * 8 + in_matrix) * 128 + (((warp % 4 * 2 + matrix % 2) ^ in_matrix) << 4);
 #pragma unroll
   for (int block = 0; block < 4; block++) {
     const float* from = sums + block * 8;
     const u32 words[4] = {narrow(from[0] * factor[0], from[1] * factor[0]), narrow(from[2] * factor[1], from[3] * factor[1]),
                           narrow(from[4] * factor[0], from[5] * factor[0]), narrow(from[6] * factor[1], from[7] * factor[1])};
-    const int token = block * 16 + matrix / 2 * 8 + in_matrix;
-    store_matrices_transposed(corner + token * 32 + ((matrix % 2 ^ token / 4 % 2) << 4), words);
+    store_matrices_transposed(at + block * 2048, words);
   }
-  __syncwarp();
+}
+
+// A warpgroup writes a group's tile to rows of o, from `column` on. All reads come first: `read` is called after them.
+template <class Read>
+DEVICE void write_outputs(u32 tile, u16* o, i64 token_stride, int count, int column, int thread, Read read) {
+  const int first = thread / 8, piece = thread % 8, at = column + piece * 8;
+  u32 words[4][4];
 #pragma unroll
   for (int i = 0; i < 4; i++) {
-    const int token = i * 16 + lane / 2, piece = lane % 2, at = column + piece * 8;
-    u32 x, y, z, w;
     asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(x), "=r"(y), "=r"(z), "=r"(w)
-                 : "r"(corner + token * 32 + ((piece ^ token / 4 % 2) << 4))
+                 : "=r"(words[i][0]), "=r"(words[i][1]), "=r"(words[i][2]), "=r"(words[i][3])
+                 : "r"(tile + (first + i * 16) * 128 + ((piece ^ first % 8) << 4))
                  : "memory");
-    u16* to = o + token * token_stride + at;
-    if (token >= count) continue;
+  }
+  read();
+  u16* to = o + first * token_stride + at;
+#pragma unroll
+  for (int i = 0; i < 4; i++, to += 16 * token_stride) {
+    if (first + i * 16 >= count) continue;
     if constexpr (VD % 8 == 0) {
-      if (at < VD) *(uint4*)to = {x, y, z, w};
+      if (at < VD) *(uint4*)to = {words[i][0], words[i][1], words[i][2], words[i][3]};
     } else {
-      const u32 words[4] = {x, y, z, w};
 #pragma unroll
       for (int c = 0; c < 8; c++) {
-        if (at + c < VD) to[c] = (u16)(words[c / 2] >> c % 2 * 16);
+        if (at + c < VD) to[c] = (u16)(words[i][c / 2] >> c % 2 * 16);
       }
     }
   }
-  __syncwarp();
 }
