@@ -201,5 +201,10 @@ fn every_output_and_variant_is_in_the_table() {
     let device = crate::case::cpu().limited_to(device::Isa::Portable);
     let selection = call.select(&device, None).unwrap();
     assert_eq!(selection.chosen, "blocked.portable");
-    assert_eq!(selection.refused[0].reason, "needs avx512bf16, this processor has portable");
+    let refusal = |name: &str| {
+        let refusal = selection.refused.iter().find(|refusal| refusal.variant == name);
+        refusal.unwrap().reason.as_str()
+    };
+    assert_eq!(refusal("blocked.avx512bf16"), "needs avx512bf16, this processor has portable");
+    assert_eq!(refusal("gather"), "runs on cuda, this device is cpu");
 }
