@@ -86,7 +86,8 @@ impl World {
             .map(|it| {
                 format!("{} {}", it["rule"].as_str().unwrap(), it["severity"].as_str().unwrap())
             })
-            .filter(|line| line != "cuda-versions info")
+            // The torch of this test brings no libraries, so it cannot load libcudart before they are opened.
+            .filter(|line| line != "cuda-versions info" && line != "missing-cuda-library info")
             .collect();
         lines.sort();
         lines.dedup();

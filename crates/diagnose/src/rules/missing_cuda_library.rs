@@ -141,7 +141,13 @@ fn out_of_reach<'a>(native: &Native<'a>) -> Option<(&'a Needed, &'a str)> {
 fn tell(group: &[Native<'_>]) -> Option<Finding> {
     let first = group.first()?;
     let (needed, other) = out_of_reach(first)?;
-    let folder = other.rsplit_once('/').map_or(other, |(folder, _)| folder);
+    // The loader looks for a file of the needed name. A copy that a wheel renamed only answers once it is loaded.
+    let reach = match other.rsplit_once('/') {
+        Some((folder, file)) if file == needed.name => {
+            format!("export LD_LIBRARY_PATH={}", quote(folder))
+        }
+        _ => format!("export LD_PRELOAD={}", quote(other)),
+    };
     let title = format!(
         "{} in {} finds {} only if its package loads it by itself",
         first.what(),
@@ -160,7 +166,7 @@ fn tell(group: &[Native<'_>]) -> Option<Finding> {
             "The loader looks in the file's own search path and in the system's folders. Some packages open the library \
              by its path before they import the file; where this one does not, its import fails.",
         )
-        .fix(["# only where the import fails:".to_owned(), format!("export LD_LIBRARY_PATH={}", quote(folder))])
+        .fix(["# only where the import fails:".to_owned(), reach])
         .done();
     Some(finding)
 }
@@ -347,6 +353,21 @@ mod tests {
                     "flash_attn 2.8.3 in /v finds libcudart.so.12 only if its package loads it by itself",
                     "export LD_LIBRARY_PATH=/v/lib/python3.12/site-packages/nvidia/x",
                 ],
+            ),
+            Case::new(
+                "a copy that a wheel renamed: its folder would not help",
+                machines::a10(),
+                env(cu128, "flash_attn", "a.so", {
+                    let mut elf = lacking("libcudart.so.12");
+                    elf.needed[0].other =
+                        Some("/v/lib/python3.12/site-packages/x.libs/libcudart.4111.so.12".into());
+                    elf
+                }),
+            )
+            .finds(
+                Info,
+                Possible,
+                &["export LD_PRELOAD=/v/lib/python3.12/site-packages/x.libs/libcudart.4111.so.12"],
             ),
             Case::new(
                 "torch loads its own libraries by itself",
