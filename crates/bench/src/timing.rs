@@ -72,14 +72,10 @@ pub fn time_steps(
     execution: &mut Verified<'_>,
     budget: Duration,
 ) -> Result<(Samples, u32), OpError> {
-    if execution.replay(REPLAYS)?.is_none() {
+    if !execution.can_replay() {
         return Ok((time(execution, budget)?, 1));
     }
-    let samples = sample(budget, || match execution.replay(REPLAYS)? {
-        Some(millis) => Ok(millis),
-        None => execution.time(),
-    })?;
-    Ok((samples, REPLAYS))
+    Ok((sample(budget, || execution.replay(REPLAYS))?, REPLAYS))
 }
 
 /// Runs of one graph: enough that its own start no longer shows.

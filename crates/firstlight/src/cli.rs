@@ -336,7 +336,10 @@ pub(crate) struct Bench {
     #[arg(long)]
     pub(crate) reference: bool,
     /// Time every CUDA variant of attention instead, and write the choice table that follows from it to this file.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["names", "json", "quick", "reference", "output"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = [
+        "names", "json", "quick", "reference", "output", "batch", "heads", "tokens", "dims", "causal", "dtype", "venv",
+        "python", "peer_path", "only", "peer",
+    ])]
     pub(crate) tune: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) sweep: Sweep,

@@ -52,12 +52,17 @@ impl<'a> Verified<'a> {
         self.execution.time()
     }
 
-    /// Runs it `runs` times back to back without the host between, and gives the milliseconds of one run; `None` where
-    /// the device cannot.
+    /// Whether the device can record launches and replay them.
+    pub fn can_replay(&self) -> bool {
+        self.execution.can_replay()
+    }
+
+    /// Runs it `runs` times back to back without the host between, and gives the milliseconds of one run; one run where
+    /// the device cannot do that.
     ///
     /// # Errors
     /// As [`Verified::time`].
-    pub fn replay(&mut self, runs: u32) -> Result<Option<f64>, OpError> {
+    pub fn replay(&mut self, runs: u32) -> Result<f64, OpError> {
         self.execution.replay(runs)
     }
 

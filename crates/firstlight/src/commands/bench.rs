@@ -34,17 +34,18 @@ pub(super) fn run(arguments: &Bench, output: &Output) -> anyhow::Result<Outcome>
         peers: &python.peers,
         backend: python.backend,
     });
-    let device = device_name(backend);
+    // Asking for the name opens the device: only where something is named after it.
+    let folder = arguments.output.as_deref().map(|folder| (folder, device_name(backend)));
     let mut saved = Ok(());
     let report = measure(&plan, peers, |report| {
         // After each workload: a long run that is stopped leaves what it measured.
-        if let (Some(folder), Ok(())) = (&arguments.output, &saved) {
-            saved = save(folder, report, &device);
+        if let (Some((folder, device)), Ok(())) = (&folder, &saved) {
+            saved = save(folder, report, device);
         }
     })?;
     saved?;
-    if let Some(folder) = &arguments.output {
-        save(folder, &report, &device)?;
+    if let Some((folder, device)) = &folder {
+        save(folder, &report, device)?;
     }
     output.either(&report, |style| terminal::bench(&report, style))?;
     // A kernel that may not be timed failed its check.

@@ -52,10 +52,11 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
     folder.stage("probe and diagnose", since, examined(&doctor))?;
 
     let since = Instant::now();
+    let backends = verify::available();
     let parity = verify::measure(
         &::verify::Plan {
             ops: Vec::new(),
-            backends: verify::available(),
+            backends: backends.clone(),
             tier: tier(arguments),
             all_variants: arguments.full,
         },
@@ -75,7 +76,6 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
     folder.stage("verify", since, counted(&parity))?;
 
     let since = Instant::now();
-    let backends = timed_backends();
     let mut bench: Option<BenchReport> = None;
     for backend in backends {
         let plan = ::bench::Plan {
@@ -136,12 +136,6 @@ fn record<'a>(
     bench: &'a BenchReport,
 ) -> Run<'a> {
     Run { manifest, doctor, parity: Some(parity), bench: Some(bench) }
-}
-
-/// The processor, and the GPU where one can be used.
-fn timed_backends() -> impl Iterator<Item = BackendKind> {
-    let usable = |backend: &BackendKind| device::open(*backend).is_ok();
-    [BackendKind::Cpu, BackendKind::Cuda].into_iter().filter(usable)
 }
 
 fn tier(arguments: &Check) -> Tier {

@@ -181,8 +181,12 @@ impl Execution for CudaExecution<'_> {
         self.timed(Self::enqueue).map_err(|error| self.named(error))
     }
 
-    fn replay(&mut self, runs: u32) -> Result<Option<f64>, OpError> {
-        self.replayed(runs).map(Some).map_err(|error| self.named(error))
+    fn can_replay(&self) -> bool {
+        true
+    }
+
+    fn replay(&mut self, runs: u32) -> Result<f64, OpError> {
+        self.replayed(runs).map_err(|error| self.named(error))
     }
 
     fn outputs(&mut self) -> Result<&TensorMap, OpError> {

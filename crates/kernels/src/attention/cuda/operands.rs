@@ -2,7 +2,7 @@
 
 use crate::DType;
 use crate::attention::AttentionProblem;
-use crate::cuda::Planner;
+use crate::cuda::{Planner, int};
 use device::cuda::{Buffer, CudaError, KernelSource, MapElement, Swizzle, TensorMap, TiledLayout};
 use std::sync::Arc;
 
@@ -41,14 +41,6 @@ pub(super) struct Operands {
     pub(super) scale: f32,
     /// 0 for none.
     pub(super) softcap: f32,
-}
-
-/// A size as the kernels take it.
-fn int(value: usize) -> Result<i32, CudaError> {
-    let refused = |_| CudaError::Refused {
-        what: format!("the kernels count in 32 bits, {value} is too large"),
-    };
-    i32::try_from(value).map_err(refused)
 }
 
 impl Operands {

@@ -2,10 +2,10 @@
 //! puts a query's blocks together: prefill. The contracts stand in `blocks.cu` and `finish.cu`.
 
 use super::gather;
-use super::operands::{Operands, int, row_bytes, shape_macros};
+use super::operands::{Operands, row_bytes, shape_macros};
 use super::stages::{self, Selection, compress};
 use crate::DType;
-use crate::cuda::{CudaVariant, Planner};
+use crate::cuda::{CudaVariant, Planner, int};
 use crate::nsa::NsaProblem;
 use device::cuda::{
     Args, Buffer, BundledArch, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch,

@@ -1,7 +1,7 @@
 //! What every kernel of nsa is given: tensors on the GPU and the numbers that shape the work.
 
 use crate::DType;
-use crate::cuda::Planner;
+use crate::cuda::{Planner, int};
 use crate::nsa::{Gate, NsaProblem};
 use device::cuda::{Args, Buffer, ComputeCapability, CudaError, KernelSource};
 use std::sync::Arc;
@@ -16,14 +16,6 @@ pub(super) const HOPPER: ComputeCapability = ComputeCapability::new(9, 0);
 pub(super) const fn row_bytes(channels: usize) -> usize {
     let padded = channels.next_multiple_of(16);
     2 * padded + if padded.is_multiple_of(64) { 0 } else { 16 }
-}
-
-/// A size as the kernels take it.
-pub(super) fn int(value: usize) -> Result<i32, CudaError> {
-    let refused = |_| CudaError::Refused {
-        what: format!("the kernels count in 32 bits, {value} is too large"),
-    };
-    i32::try_from(value).map_err(refused)
 }
 
 /// The operands of one call.
@@ -65,8 +57,7 @@ impl Operands {
         let mut gates = [None, None, None];
         let mut gates_f32 = 0;
         for (branch, name) in names.into_iter().enumerate() {
-            let f32 = is_f32(planner, name)?;
-            gates_f32 |= i32::from(f32) << branch;
+            gates_f32 |= planner.is_f32(name) << branch;
             gates[branch] = planner.input(name)?;
         }
         Ok(Self {
@@ -115,13 +106,6 @@ impl Operands {
     pub(super) fn head_slabs(&self) -> u32 {
         (self.kv_heads * self.slabs) as u32
     }
-}
-
-/// Whether an input is stored as float32; others are stored like `q`, in 16 bits.
-pub(super) fn is_f32(planner: &mut Planner<'_>, name: &'static str) -> Result<bool, CudaError> {
-    let elements: usize = planner.shape(name).iter().product();
-    let buffer = planner.input(name)?;
-    Ok(buffer.is_some_and(|buffer| elements > 0 && buffer.bytes() == 4 * elements))
 }
 
 /// Macros that every kernel of nsa takes.

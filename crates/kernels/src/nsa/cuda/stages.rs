@@ -1,8 +1,8 @@
 //! The steps before the selected branch: compressed tokens (`compress.cu`, `learned.cu`), the compressed branch with
 //! the weights that blocks are selected by (`compressed.cu`), and the selection (`select.cu`).
 
-use super::operands::{HOPPER, Operands, int, is_f32, row_bytes, shape_macros};
-use crate::cuda::Planner;
+use super::operands::{HOPPER, Operands, row_bytes, shape_macros};
+use crate::cuda::{Planner, int};
 use crate::nsa::{NsaProblem, Pooling};
 use crate::{ChoiceTable, DType};
 use device::cuda::{
@@ -242,14 +242,13 @@ pub(super) fn compress(
             let source = KernelSource::new("nsa_learned", LEARNED, arch.clone());
             let source = shape_macros(source, problem.dtype, (channels, channels));
             let kernel = planner.kernel(&source)?;
-            let f32 = [is_f32(planner, weight)?, is_f32(planner, position)?];
             let args = Args::new()
                 .buffer(from)
                 .buffer(&*planner.required(weight)?)
                 .maybe(planner.input(position)?.as_deref())
                 .buffer(to)
                 .maybe(rest);
-            let args = numbers(args).i32(i32::from(f32[0])).i32(i32::from(f32[1]));
+            let args = numbers(args).i32(planner.is_f32(weight)).i32(planner.is_f32(position));
             let grid = [most.div_ceil(LEARNED_ROWS) as u32, heads, batch];
             planner.launch(kernel, Launch::new(grid, 128, 0), args);
         }

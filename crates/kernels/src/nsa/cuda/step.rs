@@ -2,9 +2,9 @@
 //! of threads, the last of which to finish selects, and later puts the parts together. The contracts stand in
 //! `step_score.cu` and `step_attend.cu`.
 
-use super::operands::{HEAD_ROWS, Operands, int, row_bytes, shape_macros};
+use super::operands::{HEAD_ROWS, Operands, row_bytes, shape_macros};
 use super::stages::{self, Selection, compress};
-use crate::cuda::{CudaVariant, Planner};
+use crate::cuda::{CudaVariant, Planner, int};
 use crate::nsa::NsaProblem;
 use crate::{ChoiceTable, DType};
 use device::cuda::{

@@ -1,9 +1,9 @@
 //! `cluster`: a decode step in one launch, a cluster of blocks for each query and key head. The contract stands in
 //! `step_cluster.cu`.
 
-use super::operands::{HOPPER, Operands, int, row_bytes, shape_macros};
+use super::operands::{HOPPER, Operands, row_bytes, shape_macros};
 use super::stages::{self, compress};
-use crate::cuda::{CudaVariant, Planner};
+use crate::cuda::{CudaVariant, Planner, int};
 use crate::nsa::NsaProblem;
 use crate::{ChoiceTable, DType};
 use device::cuda::{
