@@ -11,6 +11,7 @@ mod matrix;
 mod model;
 mod native;
 mod parity;
+mod plan;
 mod process;
 mod pyenv;
 mod run;
@@ -29,6 +30,10 @@ pub use native::{
     MissingVersion, NativeFile, Needed,
 };
 pub use parity::{ParityReport, ParityRow, Status};
+pub use plan::{
+    BuildRecipe, NearestPlan, PackageOrigin, Plan, PlanIndex, PlanTarget, PlannedFile,
+    PlannedPackage, Refusal, Rejected, Want,
+};
 pub use process::{GpuMemory, GpuProcess, GpuUse, ProcessReport};
 pub use pyenv::{Dist, EnvKind, EnvManager, Interpreter, PyEnv, Torch};
 pub use run::{Artefact, NotRun, RunManifest, RunState, SourceTree, Stage};

@@ -1,0 +1,3 @@
+//! The right accelerator stack for a machine: chosen from published facts, written down, and installed whole or not at all.
+//!
+//! Choosing ([`facts::Plan`]) and writing down are pure. Only applying changes an environment, and it does so by driving uv.
