@@ -1,3 +1,5 @@
 //! The right accelerator stack for a machine: chosen from published facts, written down, and installed whole or not at all.
 //!
 //! Choosing ([`facts::Plan`]) and writing down are pure. Only applying changes an environment, and it does so by driving uv.
+
+pub mod uv;
