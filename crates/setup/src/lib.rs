@@ -3,3 +3,4 @@
 //! Choosing ([`facts::Plan`]) and writing down are pure. Only applying changes an environment, and it does so by driving uv.
 
 pub mod uv;
+pub mod wheel;

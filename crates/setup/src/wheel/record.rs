@@ -1,0 +1,110 @@
+//! RECORD: every file of a wheel with its hash and its size.
+
+use sha2::digest::DynDigest;
+use sha2::{Sha256, Sha384, Sha512};
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+
+/// One line: the hash as it is written, `sha256=…`, and the size in bytes; both are empty for RECORD itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Listed {
+    hash: String,
+    bytes: Option<u64>,
+}
+
+/// The files by their paths. A path with a comma is quoted, as CSV has it.
+pub(super) fn parse(text: &str) -> BTreeMap<String, Listed> {
+    let line = |line: &str| {
+        let mut fields = line.rsplitn(3, ',');
+        let bytes = fields.next()?.trim().parse().ok();
+        let hash = fields.next()?.trim().to_owned();
+        let path = fields.next()?;
+        let path = path.strip_prefix('"').and_then(|path| path.strip_suffix('"')).unwrap_or(path);
+        Some((path.replace("\"\"", "\""), Listed { hash, bytes }))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+impl Listed {
+    /// Copies a file and holds it against its line on the way: libraries of torch are too large to be held in memory.
+    /// The inner error is what is there in place of what is listed.
+    pub(super) fn copy(
+        &self,
+        from: &mut impl Read,
+        to: &mut impl Write,
+    ) -> io::Result<Result<(), String>> {
+        let (kind, wanted) = self.hash.split_once('=').unwrap_or(("no hash", ""));
+        let mut digest: Box<dyn DynDigest> = match kind {
+            "sha256" => Box::new(Sha256::default()),
+            "sha384" => Box::new(Sha384::default()),
+            "sha512" => Box::new(Sha512::default()),
+            other => return Ok(Err(format!("{other}, where sha256 or better was wanted"))),
+        };
+        let (mut bytes, mut buffer) = (0, vec![0; 1 << 16]);
+        loop {
+            let count = from.read(&mut buffer)?;
+            if count == 0 {
+                break;
+            }
+            digest.update(&buffer[..count]);
+            to.write_all(&buffer[..count])?;
+            bytes += count as u64;
+        }
+        if let Some(wanted) = self.bytes.filter(|wanted| *wanted != bytes) {
+            return Ok(Err(format!("{bytes} bytes, but {wanted} are listed")));
+        }
+        let found = url_base64(&digest.finalize());
+        Ok(match found == wanted.trim_end_matches('=') {
+            true => Ok(()),
+            false => Err(format!("{kind}={found}, but {} is listed", self.hash)),
+        })
+    }
+}
+
+/// Base64 with the letters of addresses and without padding, as RECORD writes digests (RFC 4648, section 5).
+fn url_base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let byte = |index: usize| u32::from(chunk.get(index).copied().unwrap_or(0));
+        let group = byte(0) << 16 | byte(1) << 8 | byte(2);
+        // Three bytes are four letters; the end of one byte is two letters, of two bytes three.
+        for letter in 0..=chunk.len() {
+            let value = group >> (18 - 6 * letter) & 63;
+            text.push(char::from(LETTERS[value as usize]));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digests_are_written_as_rfc_4648_says() {
+        for (bytes, text) in
+            [("", ""), ("f", "Zg"), ("fo", "Zm8"), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")]
+        {
+            assert_eq!(url_base64(bytes.as_bytes()), text);
+        }
+        assert_eq!(url_base64(&[0xfb, 0xff]), "-_8");
+    }
+
+    #[test]
+    fn a_file_is_held_against_its_line() {
+        let record =
+            "a.py,sha256=ungWv48Bz-pBQUDeXa4iI7ADYaOWF3qctBD_YfIAFa0,3\n\"b,\"\"c\"\"\",,\n";
+        let record = parse(record);
+        assert_eq!(record.keys().collect::<Vec<_>>(), ["a.py", "b,\"c\""]);
+        let check = |file: &str, content: &[u8]| {
+            let mut copied = Vec::new();
+            let found = record[file].copy(&mut &*content, &mut copied).unwrap();
+            (found, copied)
+        };
+        assert_eq!(check("a.py", b"abc"), (Ok(()), b"abc".to_vec()));
+        assert!(check("a.py", b"abd").0.unwrap_err().contains("is listed"));
+        assert_eq!(check("a.py", b"abcd").0.unwrap_err(), "4 bytes, but 3 are listed");
+        assert!(check("b,\"c\"", b"").0.unwrap_err().contains("no hash"));
+    }
+}
