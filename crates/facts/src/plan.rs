@@ -121,6 +121,9 @@ pub struct BuildRecipe {
     pub env: Vec<(String, String)>,
     /// Packages that have to be there before, because the build sees the environment (`--no-build-isolation`).
     pub build_requires: Vec<String>,
+    /// What the built package needs (PEP 508, its Requires-Dist). Known beforehand, so that a plan is locked without
+    /// compiling anything.
+    pub requires: Vec<String>,
     /// Programs and headers of the system it needs: `nvcc`, `c++`, `pybind11/pybind11.h`.
     pub system_requires: Vec<String>,
     /// Least and most minutes that builds of it were seen to take.
