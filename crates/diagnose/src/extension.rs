@@ -4,8 +4,8 @@ use crate::gpu;
 use crate::remedy::Installer;
 use crate::seen::Seen;
 use crate::torch_build::installed;
-use crate::version::dotted;
 use facts::{Machine, Platform, PyEnv};
+use knowledge::dotted;
 
 /// A package whose setup first looks for a prebuilt wheel, and what makes it compile.
 pub(crate) struct Extension {
@@ -126,7 +126,7 @@ pub(crate) fn wheel_label(machine: &Machine, env: &PyEnv) -> Option<String> {
     };
     let abi = if new_abi { "TRUE" } else { "FALSE" };
     let python = env.interpreter.version.as_ref()?;
-    let (major, python) = crate::version::minor_of(&python.value)?;
+    let (major, python) = knowledge::minor_of(&python.value)?;
     let tag = format!("cp{major}{python}");
     Some(format!("cu{}torch{}cxx11abi{abi}-{tag}-{tag}-linux_{arch}", cuda.0, dotted(minor)))
 }

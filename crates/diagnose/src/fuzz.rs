@@ -3,7 +3,7 @@
 use crate::requirement::Requirement;
 use crate::rules::RULES;
 use crate::test_support::machines;
-use crate::version::Version;
+use knowledge::Version;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;

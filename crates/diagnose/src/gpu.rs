@@ -1,8 +1,6 @@
-use crate::version::{Minor, dotted};
 use facts::{Gpu, GpuVendor, Machine};
-
-/// A CUDA compute capability, major and minor.
-pub(crate) type Sm = Minor;
+pub(crate) use knowledge::Sm;
+use knowledge::dotted;
 
 /// The machine's NVIDIA GPUs.
 pub(crate) fn nvidia(machine: &Machine) -> impl Iterator<Item = &Gpu> {

@@ -3,8 +3,8 @@
 use crate::data::ptx_isa;
 use crate::gpu::Sm;
 use crate::native::Native;
-use crate::version::Minor;
 use facts::{GpuCode, GpuImage, GpuImageKind, GpuReach, Machine, MachineKind};
+use knowledge::Minor;
 use std::collections::BTreeSet;
 
 /// A GPU with what decides which code it runs.

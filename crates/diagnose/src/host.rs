@@ -1,7 +1,7 @@
 use crate::gpu::all_geforce;
 use crate::remedy::quote;
-use crate::version::{Minor, dotted};
 use facts::Machine;
+use knowledge::{Minor, dotted};
 
 /// The container's name when the machine is seen from inside one.
 pub(crate) fn container(machine: &Machine) -> Option<&str> {
@@ -40,7 +40,7 @@ pub(crate) fn update_driver(machine: &Machine, branch: u32) -> Vec<String> {
 /// Commands that make an nvcc of a CUDA release the one builds use: one that is here, else from NVIDIA's packages.
 pub(crate) fn use_toolkit(machine: &Machine, cuda: Minor) -> Vec<String> {
     let here = machine.toolkits.iter().filter(|toolkit| toolkit.has_nvcc).find(|toolkit| {
-        let version = toolkit.version.as_ref().and_then(|v| crate::version::minor_of(&v.value));
+        let version = toolkit.version.as_ref().and_then(|v| knowledge::minor_of(&v.value));
         version.is_some_and(|version| version.0 == cuda.0)
     });
     if let Some(toolkit) = here {

@@ -32,7 +32,6 @@ mod text;
 mod torch_build;
 mod torch_choice;
 mod torch_code;
-mod version;
 
 pub use explain::{Match, explain, explain_rule, knows, nearest_to_text, out_of_memory_in};
 pub use matrix::matrix;

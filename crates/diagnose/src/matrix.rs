@@ -1,43 +1,43 @@
 //! What works on which platform (row R1-08): the table behind `firstlight matrix`.
 
-use crate::data::Source;
 use facts::{Machine, MachineKind, SCHEMA, Support, SupportCell, SupportMatrix, SupportRow};
+use knowledge::Source;
 
 /// The three columns.
 const PLATFORMS: [&str; 3] = ["x86_64 CUDA", "arm64 CUDA", "arm64 MPS"];
 
-const METADATA: Source = Source {
-    what: "METADATA and file names of the torch and triton wheels on PyPI; pytorch#160162, pytorch#168065",
-    date: "2026-11-21",
-};
-const MPS: Source = Source {
-    what: "PyTorch documentation, MPS backend; row R1-07 for where macOS wheels come from",
-    date: "2026-11-21",
-};
-const BITSANDBYTES: Source = Source {
-    what: "bitsandbytes 0.50 installation guide: official support and PyPI build targets; bitsandbytes#1941",
-    date: "2026-11-21",
-};
-const FLASH: Source = Source {
-    what: "flash-attention README and issues #1866, #2045, #644: prebuilt wheels are linux_x86_64",
-    date: "2026-11-21",
-};
-const DEEPSPEED: Source = Source {
-    what: "DeepSpeed's abstract accelerators (mps by pull request #3907); it is a source package on PyPI",
-    date: "2026-11-21",
-};
-const TRITON: Source = Source {
-    what: "file names of the triton wheels on PyPI: manylinux x86_64, and aarch64 from 3.5.0",
-    date: "2026-11-21",
-};
-const NCCL: Source = Source {
-    what: "torch METADATA (nvidia-nccl on both Linux architectures); Lightning documentation: one MPS device at a time",
-    date: "2026-11-21",
-};
-const DOCKER: Source = Source {
-    what: "NVIDIA container toolkit installation guide; Docker's announcement of vllm-metal: no Metal in containers",
-    date: "2026-02-26",
-};
+const METADATA: Source = Source::of(
+    "METADATA and file names of the torch and triton wheels on PyPI; pytorch#160162, pytorch#168065",
+    "2026-11-21",
+);
+const MPS: Source = Source::of(
+    "PyTorch documentation, MPS backend; row R1-07 for where macOS wheels come from",
+    "2026-11-21",
+);
+const BITSANDBYTES: Source = Source::of(
+    "bitsandbytes 0.50 installation guide: official support and PyPI build targets; bitsandbytes#1941",
+    "2026-11-21",
+);
+const FLASH: Source = Source::of(
+    "flash-attention README and issues #1866, #2045, #644: prebuilt wheels are linux_x86_64",
+    "2026-11-21",
+);
+const DEEPSPEED: Source = Source::of(
+    "DeepSpeed's abstract accelerators (mps by pull request #3907); it is a source package on PyPI",
+    "2026-11-21",
+);
+const TRITON: Source = Source::of(
+    "file names of the triton wheels on PyPI: manylinux x86_64, and aarch64 from 3.5.0",
+    "2026-11-21",
+);
+const NCCL: Source = Source::of(
+    "torch METADATA (nvidia-nccl on both Linux architectures); Lightning documentation: one MPS device at a time",
+    "2026-11-21",
+);
+const DOCKER: Source = Source::of(
+    "NVIDIA container toolkit installation guide; Docker's announcement of vllm-metal: no Metal in containers",
+    "2026-02-26",
+);
 
 type Cell = (Support, &'static str, Source);
 
@@ -166,8 +166,8 @@ pub fn matrix(machine: &Machine) -> SupportMatrix {
         platform: platform.to_owned(),
         support: *support,
         reason: (*reason).to_owned(),
-        source: source.what.to_owned(),
-        date: source.date.to_owned(),
+        source: source.what.to_string(),
+        date: source.date.to_string(),
     };
     let row = |(component, cells): &(&str, [Cell; 3])| SupportRow {
         component: (*component).to_owned(),
@@ -197,7 +197,7 @@ mod tests {
             }
         }
         for (_, cells) in ROWS {
-            cells.iter().for_each(|(_, _, source)| crate::data::assert_cited(source));
+            cells.iter().for_each(|(_, _, source)| assert_eq!(source.check(), Ok(())));
         }
     }
 

@@ -1,9 +1,9 @@
-use crate::data::torch_series;
 use crate::seen::Seen;
 use crate::torch_build::{by_conda, installed, live_dist};
 use crate::torch_choice::{Choice, choose};
-use crate::version::Minor;
 use facts::{EnvKind, EnvManager, PyEnv};
+use knowledge::Minor;
+use knowledge::torch_series;
 
 /// The packages that must be of one build with torch.
 const FAMILY: [&str; 3] = ["torch", "torchvision", "torchaudio"];

@@ -1,5 +1,5 @@
-use crate::version::Version;
 use facts::Dist;
+use knowledge::Version;
 use std::cmp::Ordering;
 
 /// What one `Requires-Dist:` line asks of another package.

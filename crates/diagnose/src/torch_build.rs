@@ -1,6 +1,6 @@
-use crate::data::torch_builds::{self, Build};
-use crate::version::{Minor, Version, cuda_of_label, minor_of};
 use facts::{Dist, Machine, Platform, PyEnv, Torch};
+use knowledge::torch_builds::{self, Build};
+use knowledge::{Arch, Minor, Version, cuda_of_label, minor_of};
 
 /// The installed torch with its versions read.
 #[derive(Debug)]
@@ -42,10 +42,10 @@ pub(crate) fn by_conda(dist: &Dist) -> bool {
 }
 
 /// Which processor's wheels a Linux machine takes; `None` off Linux, where torch comes without CUDA.
-pub(crate) fn linux_arm(machine: &Machine) -> Option<bool> {
+pub(crate) fn linux_arch(machine: &Machine) -> Option<Arch> {
     match machine.platform {
-        Platform::LinuxX86_64 => Some(false),
-        Platform::LinuxAarch64 => Some(true),
+        Platform::LinuxX86_64 => Some(Arch::X86_64),
+        Platform::LinuxAarch64 => Some(Arch::Aarch64),
         _ => None,
     }
 }
@@ -61,5 +61,5 @@ pub(crate) fn published(machine: &Machine, env: &PyEnv) -> Option<&'static Build
     if !ours || conda {
         return None;
     }
-    torch_builds::build(torch.version.minor(), torch.cuda?, linux_arm(machine)?)
+    torch_builds::build(torch.version.minor(), torch.cuda?, linux_arch(machine)?)
 }

@@ -1,10 +1,10 @@
-use crate::data::cuda_drivers;
-use crate::data::torch_builds::{BUILDS, Build};
-use crate::data::torch_series;
 use crate::gpu;
-use crate::torch_build::linux_arm;
-use crate::version::{Minor, Version, minor_of};
+use crate::torch_build::linux_arch;
 use facts::{Driver, Machine, MachineKind, PyEnv};
+use knowledge::cuda_drivers;
+use knowledge::torch_builds::{Build, builds};
+use knowledge::torch_series;
+use knowledge::{Minor, Version, minor_of};
 
 /// A published torch that fits a machine and an environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,13 +46,13 @@ pub(crate) fn choose(
     env: &PyEnv,
     installed: Option<&Version>,
 ) -> Option<Choice> {
-    let arm = linux_arm(machine)?;
+    let arch = linux_arch(machine)?;
     let gpus = gpu::capabilities(machine);
     let reach = machine.driver.as_ref().and_then(|driver| reach(machine, driver));
     let python = env.interpreter.version.as_ref().and_then(|fact| minor_of(&fact.value));
     let fits = |build: &Build| {
         build.offered
-            && build.arm == arm
+            && build.arch == arch
             && reach.is_none_or(|reach| build.cuda.0 <= reach.major)
             && gpus.iter().all(|(_, sm)| match machine.kind {
                 MachineKind::Jetson => build.sm.contains(sm),
@@ -65,8 +65,8 @@ pub(crate) fn choose(
         (None, Some(_)) => false,
     };
     let wanted = installed.map(Version::minor);
-    let newest = torch_series::SERIES.last().map_or((2, 0), |row| row.torch);
-    let candidates = BUILDS.iter().filter(|build| fits(build)).flat_map(|build| {
+    let newest = torch_series::all().last().map_or((2, 0), |row| row.torch);
+    let candidates = builds().iter().filter(|build| fits(build)).flat_map(|build| {
         build.torch.iter().filter(|torch| has_wheel(**torch)).map(|torch| (*torch, build.cuda))
     });
     let (torch, cuda) = candidates.min_by_key(|(torch, cuda)| {

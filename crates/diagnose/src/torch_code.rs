@@ -1,12 +1,12 @@
 //! Which GPUs the installed torch has code for: by the images in its libtorch_cuda.so, and by the table of published
 //! builds where that file could not be read.
 
-use crate::data::torch_builds::Build;
 use crate::gpu::{self, Sm};
 use crate::gpu_code::{Target, architectures};
 use crate::native::{Native, files};
 use crate::torch_build::published;
 use facts::{Confidence, Evidence, Gpu, GpuImageKind, GpuReach, Machine, MachineKind, PyEnv};
+use knowledge::torch_builds::Build;
 
 /// The GPU code of one torch.
 pub(crate) struct TorchCode<'a> {

@@ -1,14 +1,13 @@
 //! The PTX ISA version each CUDA release brings, and so the newest one its driver compiles.
 
-use super::Source;
-use crate::version::Minor;
+use knowledge::{Minor, Source};
 
 /// Where the rows were read.
-pub(crate) const SOURCE: Source = Source {
-    what: "NVIDIA, PTX ISA, release history, as cuda-python's _ptx_utils.py has it up to 9.1; 8.1 also read in xformers \
+pub(crate) const SOURCE: Source = Source::of(
+    "NVIDIA, PTX ISA, release history, as cuda-python's _ptx_utils.py has it up to 9.1; 8.1 also read in xformers \
            0.0.28.post3, and 7.8, 8.4, 8.5, 8.7, 9.0 and 9.2 in bitsandbytes 0.50.2",
-    date: "2026-11-21",
-};
+    "2026-11-21",
+);
 
 /// CUDA release and PTX ISA version, rising.
 const ROWS: &[(Minor, Minor)] = &[
@@ -52,7 +51,7 @@ mod tests {
 
     #[test]
     fn releases_and_versions_rise_together() {
-        crate::data::assert_cited(&SOURCE);
+        assert_eq!(SOURCE.check(), Ok(()));
         assert!(ROWS.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1));
         assert_eq!((of_cuda((12, 8)), of_cuda((13, 0))), (Some((8, 7)), Some((9, 0))));
         assert_eq!((first_cuda((8, 5)), first_cuda((9, 2))), (Some((12, 5)), Some((13, 2))));

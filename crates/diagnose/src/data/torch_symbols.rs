@@ -1,7 +1,6 @@
 //! Functions of torch's C++ interface that changed between releases, and which releases export each form.
 
-use super::Source;
-use crate::version::{Minor, dotted};
+use knowledge::{Minor, Source, dotted};
 
 /// One symbol and the torch series that export it.
 #[derive(Debug)]
@@ -17,10 +16,10 @@ pub(crate) struct Row {
 const READ: (Minor, Minor) = ((2, 1), (2, 15));
 
 /// Where it was read.
-pub(crate) const SOURCE: Source = Source {
-    what: "exports of libc10.so and libc10_cuda.so in PyPI's x86-64 wheels of torch 2.1.2 to 2.15.0",
-    date: "2026-11-21",
-};
+pub(crate) const SOURCE: Source = Source::of(
+    "exports of libc10.so and libc10_cuda.so in PyPI's x86-64 wheels of torch 2.1.2 to 2.15.0",
+    "2026-11-21",
+);
 
 const fn row(symbol: &'static str, from: Option<Minor>, to: Option<Minor>) -> Row {
     Row { symbol, from, to }
@@ -95,7 +94,7 @@ mod tests {
 
     #[test]
     fn the_table_is_cited_and_sorted() {
-        crate::data::assert_cited(&SOURCE);
+        assert_eq!(SOURCE.check(), Ok(()));
         assert!(ROWS.windows(2).all(|pair| pair[0].symbol < pair[1].symbol));
         for row in ROWS {
             assert!(row.from.is_some() || row.to.is_some(), "{} tells nothing", row.symbol);

@@ -1,8 +1,8 @@
 use super::{Context, Need, Rule, Text};
 use crate::remedy::Installer;
 use crate::torch_build::{installed, live_dist};
-use crate::version::dotted;
 use facts::{Confidence, Finding, PyEnv, Severity};
+use knowledge::dotted;
 pub(super) const RULE: Rule = Rule {
     id: "bitsandbytes-library",
     title: "bitsandbytes has no library for torch's CUDA",

@@ -1,8 +1,8 @@
 use super::{Context, Need, Rule, Text};
 use crate::gpu;
 use crate::torch_code::TorchCode;
-use crate::version::dotted;
 use facts::{Finding, Machine, MachineKind, PyEnv, Severity};
+use knowledge::dotted;
 
 pub(super) const RULE: Rule = Rule {
     id: "capability-warning",

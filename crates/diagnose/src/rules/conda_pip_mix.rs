@@ -133,7 +133,7 @@ fn fix(env: &PyEnv, conda: &[&str], pip: &[&Dist], torch_by_conda: bool) -> Vec<
         format!("conda remove --prefix {prefix} --force {}", packages.join(" ")),
     ];
     let mut specs: Vec<String> = Vec::new();
-    let torch = env.torch.as_ref().and_then(|torch| crate::version::Version::parse(&torch.version));
+    let torch = env.torch.as_ref().and_then(|torch| knowledge::Version::parse(&torch.version));
     if let Some(version) = torch.filter(|version| torch_by_conda && version.is_final()) {
         specs.push(format!("torch=={}", version.public()));
     }

@@ -1,9 +1,10 @@
 use super::{Context, Need, Rule, Text};
+use crate::gpu;
 use crate::remedy::{Installer, quote};
-use crate::torch_build::{Installed, by_conda, installed, linux_arm, live_dist};
+use crate::torch_build::{Installed, by_conda, installed, linux_arch, live_dist};
 use crate::torch_choice::choose;
-use crate::{gpu, version::Version};
 use facts::{Confidence, Finding, Machine, MachineKind, PyEnv, Severity};
+use knowledge::{Arch, Version};
 
 pub(super) const RULE: Rule = Rule {
     id: "cpu-only-torch",
@@ -55,7 +56,7 @@ fn check(context: &Context) -> Vec<Finding> {
 fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
     let gpu = gpu::nvidia(machine).next()?;
     let torch = installed(env)?;
-    let arm = linux_arm(machine)?;
+    let arm = linux_arch(machine)? == Arch::Aarch64;
     let label = torch.version.local.as_deref().unwrap_or_default();
     // A build for another maker's GPU has no CUDA either, but it is what its user chose.
     let other_maker = torch.torch.hip.is_some() || label.starts_with("xpu");

@@ -2,8 +2,8 @@ use super::{Context, Look, Need, Rule, Seen, Text};
 use crate::host;
 use crate::torch_build::installed;
 use crate::torch_choice::reach;
-use crate::version::{Minor, dotted, minor_of};
 use facts::{Confidence, CudaToolkit, Finding, Machine, PyEnv, Severity};
+use knowledge::{Minor, dotted, minor_of};
 
 pub(super) const RULE: Rule = Rule {
     id: "cuda-versions",

@@ -2,8 +2,8 @@ use super::{Context, Need, Rule, Text};
 use crate::remedy::Installer;
 use crate::requirement::Requirement;
 use crate::torch_build::{is_leftover, live_dist};
-use crate::version::Version;
 use facts::{Confidence, Dist, Finding, PyEnv, Severity};
+use knowledge::Version;
 pub(super) const RULE: Rule = Rule {
     id: "dependency-conflict",
     title: "an installed package does not satisfy what another one requires",

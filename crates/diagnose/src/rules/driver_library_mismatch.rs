@@ -1,7 +1,7 @@
 use super::{Context, Need, Rule, Text};
 use crate::host;
-use crate::version::Version;
 use facts::{Confidence, Driver, Finding, Machine, Severity};
+use knowledge::Version;
 
 pub(super) const RULE: Rule = Rule {
     id: "driver-library-mismatch",

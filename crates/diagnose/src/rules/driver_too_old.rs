@@ -1,11 +1,11 @@
 use super::{Context, Need, Rule, Text};
-use crate::data::cuda_drivers;
 use crate::remedy::Installer;
 use crate::torch_build::installed;
 use crate::torch_choice::{choose, reach};
-use crate::version::dotted;
 use crate::{gpu, host};
 use facts::{Confidence, Finding, MachineKind, PyEnv, Severity};
+use knowledge::cuda_drivers;
+use knowledge::dotted;
 
 pub(super) const RULE: Rule = Rule {
     id: "driver-too-old",

@@ -1,8 +1,8 @@
 use super::{Context, Need, Rule, Text};
 use crate::remedy::{Installer, quote};
 use crate::torch_build::is_leftover;
-use crate::version::{Version, cuda_of_label};
 use facts::{Confidence, Dist, Finding, PyEnv, Severity};
+use knowledge::{Version, cuda_of_label};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) const RULE: Rule = Rule {

@@ -2,8 +2,8 @@ use super::{Context, Need, Rule, Text};
 use crate::gpu;
 use crate::remedy::Installer;
 use crate::torch_build::live_dist;
-use crate::version::dotted;
 use facts::{Confidence, Finding, Machine, PyEnv, Severity};
+use knowledge::dotted;
 pub(super) const RULE: Rule = Rule {
     id: "flash-attention-needs-ampere",
     title: "flash-attn on a GPU older than Ampere",

@@ -1,7 +1,7 @@
 use super::{Context, Look, Need, Rule, Seen, Text};
-use crate::version::Version;
 use crate::{gpu, host};
 use facts::{Confidence, Finding, Machine, Severity};
+use knowledge::Version;
 use std::cmp::Ordering;
 
 pub(super) const RULE: Rule = Rule {

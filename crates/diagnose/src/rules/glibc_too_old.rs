@@ -49,9 +49,7 @@ fn check(context: &Context) -> Vec<Finding> {
 fn missing<'a>(native: &Native<'a>) -> Option<&'a facts::MissingVersion> {
     let versions = native.elf.missing_versions.iter();
     let glibc = versions.filter(|missing| missing.version.starts_with("GLIBC_"));
-    glibc.max_by_key(|missing| {
-        crate::version::Version::parse(&missing.version[6..]).map(|v| v.release)
-    })
+    glibc.max_by_key(|missing| knowledge::Version::parse(&missing.version[6..]).map(|v| v.release))
 }
 
 fn judge(context: &Context, group: &[Native<'_>]) -> Option<Finding> {

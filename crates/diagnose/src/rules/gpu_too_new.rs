@@ -2,8 +2,8 @@ use super::gpu_too_old::{finding, unserved};
 use super::{Context, Need, Rule, Text};
 use crate::remedy::another_torch;
 use crate::torch_code::TorchCode;
-use crate::version::dotted;
 use facts::{Finding, Machine, PyEnv};
+use knowledge::dotted;
 
 pub(super) const RULE: Rule = Rule {
     id: "gpu-too-new",

@@ -4,8 +4,8 @@ use crate::remedy::{Installer, another_torch};
 use crate::torch_build::installed;
 use crate::torch_choice::choose;
 use crate::torch_code::TorchCode;
-use crate::version::dotted;
 use facts::{Finding, Gpu, Machine, MachineKind, PyEnv, Severity};
+use knowledge::dotted;
 
 pub(super) const RULE: Rule = Rule {
     id: "gpu-too-old",

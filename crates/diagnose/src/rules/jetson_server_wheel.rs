@@ -2,8 +2,8 @@ use super::{Context, Need, Rule, Text};
 use crate::gpu;
 use crate::remedy::Installer;
 use crate::torch_code::TorchCode;
-use crate::version::dotted;
 use facts::{Finding, MachineKind, PyEnv, Severity};
+use knowledge::dotted;
 
 pub(super) const RULE: Rule = Rule {
     id: "jetson-server-wheel",

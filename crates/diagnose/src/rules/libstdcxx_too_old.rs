@@ -58,7 +58,7 @@ fn missing<'a>(native: &Native<'a>) -> Option<&'a facts::MissingVersion> {
     });
     ours.max_by_key(|missing| {
         let number = missing.version.split_once('_').map(|(_, number)| number).unwrap_or_default();
-        crate::version::Version::parse(number).map(|version| version.release)
+        knowledge::Version::parse(number).map(|version| version.release)
     })
 }
 

@@ -2,8 +2,8 @@ use super::{Context, Need, Rule, Text};
 use crate::remedy::Installer;
 use crate::requirement::Requirement;
 use crate::torch_build::{installed, is_leftover};
-use crate::version::{Version, cuda_of_label};
 use facts::{Confidence, Dist, Finding, PyEnv, Severity};
+use knowledge::{Version, cuda_of_label};
 use std::collections::BTreeSet;
 
 pub(super) const RULE: Rule = Rule {

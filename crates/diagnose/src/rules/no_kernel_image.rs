@@ -3,8 +3,8 @@ use crate::abi::build_for;
 use crate::gpu::{self, Sm};
 use crate::gpu_code::{Coverage, Target, architectures, counts};
 use crate::native::{Native, by_owner};
-use crate::version::dotted;
 use facts::{Confidence, Finding, Gpu, Machine, Severity};
+use knowledge::dotted;
 
 pub(super) const RULE: Rule = Rule {
     id: "no-kernel-image",

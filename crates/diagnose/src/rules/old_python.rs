@@ -1,6 +1,6 @@
 use super::{Context, Need, Rule, Text};
-use crate::version::minor_of;
 use facts::{Confidence, Finding, PyEnv, Severity};
+use knowledge::minor_of;
 
 pub(super) const RULE: Rule = Rule {
     id: "old-python",
@@ -38,7 +38,7 @@ fn judge(env: &PyEnv) -> Option<Finding> {
     if python >= (3, 11) {
         return None;
     }
-    let newest = crate::data::torch_series::SERIES
+    let newest = knowledge::torch_series::all()
         .iter()
         .rev()
         .find(|row| (row.python.0..=row.python.1).contains(&python));

@@ -1,12 +1,12 @@
 use super::{Context, Need, Rule, Text};
 use crate::abi::build_for;
-use crate::data::{cuda_drivers, ptx_isa};
+use crate::data::ptx_isa;
 use crate::gpu::{self, Sm};
 use crate::gpu_code::{Coverage, Target, architectures, counts};
 use crate::host;
 use crate::native::{Native, by_owner};
-use crate::version::dotted;
 use facts::{Confidence, Finding, Gpu, GpuImageKind, Machine, Severity};
+use knowledge::{cuda_drivers, dotted};
 
 pub(super) const RULE: Rule = Rule {
     id: "ptx-newer-than-driver",

@@ -1,10 +1,10 @@
 use super::{Context, Need, Rule, Text};
-use crate::data::torch_series::{self, Fits};
 use crate::remedy::Installer;
 use crate::requirement::{Requirement, required};
 use crate::torch_build::{Installed, by_conda, installed, live_dist};
-use crate::version::{Version, cuda_of_label};
 use facts::{Confidence, Dist, Finding, Machine, PyEnv, Severity};
+use knowledge::torch_series::{self, Fits};
+use knowledge::{Version, cuda_of_label};
 
 pub(super) const RULE: Rule = Rule {
     id: "torch-pairs",

@@ -2,8 +2,8 @@ use super::{Context, Need, Rule, Text};
 use crate::gpu::{self, Sm};
 use crate::remedy::quote;
 use crate::torch_build::live_dist;
-use crate::version::{Minor, Version, dotted, minor_of};
 use facts::{Confidence, Fact, Finding, Machine, PyEnv, Severity};
+use knowledge::{Minor, Version, dotted, minor_of};
 
 pub(super) const RULE: Rule = Rule {
     id: "triton-ptxas-too-old",

@@ -222,7 +222,7 @@ pub(crate) fn image(words: &str) -> GpuImage {
             "f" => GpuReach::Family,
             _ => GpuReach::Onward,
         },
-        ptx_isa: isa.and_then(crate::version::minor_of),
+        ptx_isa: isa.and_then(knowledge::minor_of),
         compressed: false,
     }
 }

@@ -1,22 +1,24 @@
+//! Versions, as far as tables and rules compare them; PEP 440 in full is for whoever resolves requirements.
+
 use std::cmp::Ordering;
 
 /// A major and a minor number: a CUDA release, a torch series, a Python.
-pub(crate) type Minor = (u32, u32);
+pub type Minor = (u32, u32);
 
-/// A Python version string, as far as the rules need it: the release numbers, what follows them, the local label.
+/// A Python version string, as far as comparing releases needs it: the release numbers, what follows them, the local label.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Version {
+pub struct Version {
     /// `[2, 11, 0]` of `2.11.0+cu130`.
-    pub(crate) release: Vec<u32>,
+    pub release: Vec<u32>,
     /// `a0`, `.dev20251120`, `rc1`, `.post2`; empty for a plain release.
-    pub(crate) suffix: String,
+    pub suffix: String,
     /// `cu130` of `2.11.0+cu130`.
-    pub(crate) local: Option<String>,
+    pub local: Option<String>,
 }
 
 impl Version {
     /// Reads a version; `None` when it does not begin with a number.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim().trim_start_matches('v');
         let (public, local) = match text.split_once('+') {
             Some((public, local)) => (public, Some(local.to_owned())),
@@ -41,23 +43,23 @@ impl Version {
     }
 
     /// Major and minor number.
-    pub(crate) fn minor(&self) -> Minor {
+    pub fn minor(&self) -> Minor {
         (self.release.first().copied().unwrap_or(0), self.release.get(1).copied().unwrap_or(0))
     }
 
     /// Whether it is a published release: no alpha, candidate or nightly, and not a vendor's `2.6.0a0+nv25.01`.
-    pub(crate) fn is_final(&self) -> bool {
+    pub fn is_final(&self) -> bool {
         self.suffix.is_empty() || self.suffix.starts_with(".post")
     }
 
     /// The version without its local label: `2.11.0`.
-    pub(crate) fn public(&self) -> String {
+    pub fn public(&self) -> String {
         let numbers: Vec<String> = self.release.iter().map(u32::to_string).collect();
         format!("{}{}", numbers.join("."), self.suffix)
     }
 
     /// Compares the release numbers, missing ones counting as 0; suffixes and labels are not looked at.
-    pub(crate) fn compare(&self, other: &Self) -> Ordering {
+    pub fn compare(&self, other: &Self) -> Ordering {
         let length = self.release.len().max(other.release.len());
         let padded = |version: &Self| {
             (0..length).map(|i| version.release.get(i).copied().unwrap_or(0)).collect::<Vec<_>>()
@@ -67,18 +69,18 @@ impl Version {
 }
 
 /// Major and minor number of a dotted version such as `13.0.88`.
-pub(crate) fn minor_of(text: &str) -> Option<Minor> {
+pub fn minor_of(text: &str) -> Option<Minor> {
     Version::parse(text).map(|version| version.minor())
 }
 
 /// `12.8` of `(12, 8)`.
-pub(crate) fn dotted(minor: Minor) -> String {
+pub fn dotted(minor: Minor) -> String {
     format!("{}.{}", minor.0, minor.1)
 }
 
 /// The CUDA release a local label names: `cu130` is 13.0, `cu12.8torch2.10` is 12.8, and `cu12torch2.8` tells the
 /// major number alone.
-pub(crate) fn cuda_of_label(label: &str) -> Option<(u32, Option<u32>)> {
+pub fn cuda_of_label(label: &str) -> Option<(u32, Option<u32>)> {
     let rest = label.strip_prefix("cu")?;
     let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
     let (number, after) = rest.split_at(digits);

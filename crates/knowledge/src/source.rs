@@ -1,0 +1,40 @@
+use serde::Deserialize;
+use std::borrow::Cow;
+
+/// Where a row was read.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Source {
+    /// The document, script or package.
+    pub what: Cow<'static, str>,
+    /// The day it was read, or of the revision that was read: `2026-11-21`.
+    pub date: Cow<'static, str>,
+}
+
+impl Source {
+    /// For a table that is written in Rust.
+    pub const fn of(what: &'static str, date: &'static str) -> Self {
+        Self { what: Cow::Borrowed(what), date: Cow::Borrowed(date) }
+    }
+
+    /// Whether it names a document and a day.
+    ///
+    /// # Errors
+    /// A sentence about what is missing.
+    pub fn check(&self) -> Result<(), String> {
+        if self.what.len() <= 10 {
+            return Err(format!("{self} names no document"));
+        }
+        let date: Vec<&str> = self.date.split('-').collect();
+        match date[..] {
+            [year, month, day] if year.len() == 4 && month.len() == 2 && day.len() == 2 => Ok(()),
+            _ => Err(format!("{self} has no date")),
+        }
+    }
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "table of firstlight: {} ({})", self.what, self.date)
+    }
+}

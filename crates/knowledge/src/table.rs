@@ -1,0 +1,127 @@
+//! Reading the tables under `data/`, which are compiled in and parsed once.
+//!
+//! Each file names its sources in `[source.NAME]`, with `what` and `date`, and each row one of them in `source`. A row
+//! without one does not parse, so a table with such a row fails every test that touches it.
+
+use crate::{Minor, Source};
+use serde::de::{DeserializeOwned, Error};
+use serde::{Deserialize, Deserializer};
+use toml::{Table, Value};
+
+/// The rows under one key of a table.
+///
+/// # Panics
+/// When the table is not as described; the tables are part of the program, and the tests read all of them.
+pub(crate) fn rows<Row: DeserializeOwned>(text: &str, key: &str) -> Vec<Row> {
+    try_rows(text, key).unwrap_or_else(|wrong| panic!("the table of `{key}`: {wrong}"))
+}
+
+fn try_rows<Row: DeserializeOwned>(text: &str, key: &str) -> Result<Vec<Row>, String> {
+    let mut table: Table = text.parse().map_err(|wrong: toml::de::Error| wrong.to_string())?;
+    let sources = match table.remove("source") {
+        Some(Value::Table(sources)) => sources,
+        _ => return Err("it has no [source.NAME]".to_owned()),
+    };
+    let Some(Value::Array(rows)) = table.remove(key) else {
+        return Err("it is not there, or no list".to_owned());
+    };
+    rows.into_iter().map(|row| cited(row, &sources)).collect()
+}
+
+/// One row, its source's name replaced by the source.
+fn cited<Row: DeserializeOwned>(mut row: Value, sources: &Table) -> Result<Row, String> {
+    let shown = format!("{row:?}");
+    let source = row.get("source").and_then(Value::as_str).map(|name| (name, sources.get(name)));
+    let source = match source {
+        Some((_, Some(source))) => source.clone(),
+        Some((name, None)) => return Err(format!("no [source.{name}], which {shown} names")),
+        None => return Err(format!("no source in {shown}")),
+    };
+    if let Value::Table(row) = &mut row {
+        row.insert("source".to_owned(), source);
+    }
+    let source: Source =
+        row["source"].clone().try_into().map_err(|wrong| format!("{wrong}: {shown}"))?;
+    source.check().map_err(|wrong| format!("{wrong}: {shown}"))?;
+    row.try_into().map_err(|wrong| format!("{wrong}: {shown}"))
+}
+
+/// `12.8` as its two numbers.
+pub(crate) fn minor<'de, D: Deserializer<'de>>(from: D) -> Result<Minor, D::Error> {
+    let text = String::deserialize(from)?;
+    parse_minor(&text).ok_or_else(|| D::Error::custom(format!("`{text}` is not like 12.8")))
+}
+
+/// The same where it may be left out.
+pub(crate) fn optional_minor<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<Minor>, D::Error> {
+    minor(from).map(Some)
+}
+
+/// A list of them.
+pub(crate) fn minors<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Minor>, D::Error> {
+    let all = Vec::<String>::deserialize(from)?;
+    let parse = |text: &String| {
+        parse_minor(text).ok_or_else(|| D::Error::custom(format!("`{text}` is not like 12.8")))
+    };
+    all.iter().map(parse).collect()
+}
+
+/// Exactly two numbers: `12.8`, and neither `12` nor `12.8.1`.
+pub(crate) fn parse_minor(text: &str) -> Option<Minor> {
+    let (major, minor) = text.split_once('.')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    struct Row {
+        #[serde(deserialize_with = "minor")]
+        cuda: Minor,
+        source: Source,
+    }
+
+    #[test]
+    fn a_row_needs_a_source_with_a_date() {
+        // `build` stands above the sources, as a key after a table would belong to the table.
+        let read = |source: &str, row: &str| {
+            try_rows::<Row>(&format!("build = [{row}]\n{source}\n"), "build").map(|rows| {
+                rows.iter().map(|row| (row.cuda, row.source.to_string())).collect::<Vec<_>>()
+            })
+        };
+        let good = "[source.page]\nwhat = \"the install page\"\ndate = \"2026-11-21\"";
+        let rows = read(good, "{ cuda = \"12.8\", source = \"page\" }").expect("reads");
+        assert_eq!(
+            rows,
+            [((12, 8), "table of firstlight: the install page (2026-11-21)".to_owned())]
+        );
+        for (source, row, words) in [
+            (good, "{ cuda = \"12.8\" }", "no source in"),
+            (good, "{ cuda = \"12.8\", source = \"other\" }", "no [source.other]"),
+            (good, "{ cuda = \"12\", source = \"page\" }", "not like 12.8"),
+            ("", "{ cuda = \"12.8\", source = \"page\" }", "no [source.NAME]"),
+            (
+                "[source.page]\nwhat = \"the install page\"",
+                "{ cuda = \"12.8\", source = \"page\" }",
+                "date",
+            ),
+            (
+                "[source.page]\nwhat = \"the install page\"\ndate = \"2026\"",
+                "{ cuda = \"12.8\", source = \"page\" }",
+                "no date",
+            ),
+            (
+                "[source.page]\nwhat = \"page\"\ndate = \"2026-11-21\"",
+                "{ cuda = \"12.8\", source = \"page\" }",
+                "no document",
+            ),
+        ] {
+            let wrong = read(source, row).expect_err(row);
+            assert!(wrong.contains(words), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The CUDA wheels PyTorch published for Linux, by series, CUDA release and processor, and the GPU code inside each.
+//!
+//! The architectures are those the release scripts passed to nvcc. They are a label, not the bytes: a rule that rests
+//! on them is likely, never certain. Vendors' builds, conda's builds, nightlies and source builds are not here.
+
+use crate::table::{minor, minors, optional_minor, rows};
+use crate::{Arch, Minor, Sm, Source};
+use serde::Deserialize;
+use std::sync::LazyLock;
+
+/// One published CUDA build of one or more torch series.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Build {
+    /// torch series: major and minor number.
+    #[serde(deserialize_with = "minors")]
+    pub torch: Vec<Minor>,
+    /// The CUDA release it was built with.
+    #[serde(deserialize_with = "minor")]
+    pub cuda: Minor,
+    /// The processor it is for.
+    pub arch: Arch,
+    /// Compute capabilities with machine code, rising.
+    #[serde(deserialize_with = "minors")]
+    pub sm: Vec<Sm>,
+    /// The compute capability of embedded PTX, which a driver can compile for newer GPUs.
+    #[serde(default, deserialize_with = "optional_minor")]
+    pub ptx: Option<Sm>,
+    /// Whether the PyTorch project offers it on its install page, so that a remedy may name it.
+    #[serde(default = "yes")]
+    pub offered: bool,
+    /// Where the architectures were read.
+    pub source: Source,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl Build {
+    /// Whether code in this build runs on a GPU: machine code of X.y on X.z with z >= y, or PTX of anything older.
+    /// Not valid on Tegra, where machine code runs only on its own architecture.
+    pub fn runs_on(&self, gpu: Sm) -> bool {
+        runs_on(&self.sm, gpu) || self.ptx.is_some_and(|ptx| ptx <= gpu)
+    }
+
+    /// The oldest architecture with machine code.
+    pub fn oldest(&self) -> Sm {
+        self.sm.first().copied().unwrap_or((0, 0))
+    }
+
+    /// The newest architecture with machine code.
+    pub fn newest(&self) -> Sm {
+        self.sm.last().copied().unwrap_or((0, 0))
+    }
+
+    /// The list as torch prints it: `sm_80 sm_90 compute_120`.
+    pub fn architectures(&self) -> String {
+        let mut words: Vec<String> =
+            self.sm.iter().map(|sm| format!("sm_{}{}", sm.0, sm.1)).collect();
+        words.extend(self.ptx.map(|ptx| format!("compute_{}{}", ptx.0, ptx.1)));
+        words.join(" ")
+    }
+}
+
+/// Whether machine code of these architectures runs on a GPU, Tegra excepted: that of X.y on X.z with z >= y.
+pub fn runs_on(sm: &[Sm], gpu: Sm) -> bool {
+    sm.iter().any(|sm| sm.0 == gpu.0 && sm.1 <= gpu.1)
+}
+
+static BUILDS: LazyLock<Vec<Build>> =
+    LazyLock::new(|| rows(include_str!("../data/torch_builds.toml"), "build"));
+
+/// Every row, x86-64 first, by rising CUDA release.
+pub fn builds() -> &'static [Build] {
+    &BUILDS
+}
+
+/// The published build of a torch series for a CUDA release and a processor.
+pub fn build(torch: Minor, cuda: Minor, arch: Arch) -> Option<&'static Build> {
+    builds().iter().find(|row| row.torch.contains(&torch) && row.cuda == cuda && row.arch == arch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Arch::{Aarch64, X86_64};
+
+    #[test]
+    fn no_wheel_has_two_rows_and_every_row_rises() {
+        let mut seen = std::collections::HashSet::new();
+        for row in builds() {
+            assert!(row.sm.windows(2).all(|pair| pair[0] < pair[1]), "{row:?}");
+            assert!(!row.torch.is_empty() && !row.sm.is_empty(), "{row:?}");
+            for torch in &row.torch {
+                assert!(seen.insert((*torch, row.cuda, row.arch)), "{torch:?} twice: {row:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_runs_on_which_gpu() {
+        let check = |torch, cuda, arch, gpu, expect| {
+            let row = build(torch, cuda, arch).expect("a published build");
+            assert_eq!(row.runs_on(gpu), expect, "torch {torch:?} cu{cuda:?} on {gpu:?}");
+        };
+        // An RTX 4090 (8.9) runs the code of 8.6; a B300 (10.3) that of 10.0; GB10 (12.1) that of 12.0.
+        check((2, 5), (12, 1), X86_64, (8, 9), true);
+        check((2, 9), (12, 8), X86_64, (10, 3), true);
+        check((2, 9), (12, 8), Aarch64, (12, 1), true);
+        // RTX 50 (12.0) has no code before cu128; Thor (11.0) has none before cu130.
+        check((2, 6), (12, 6), X86_64, (12, 0), false);
+        check((2, 11), (12, 8), Aarch64, (11, 0), false);
+        check((2, 11), (13, 0), Aarch64, (11, 0), true);
+        // Volta is in the cu128 builds of 2.8 to 2.10 only; Pascal in no cu128 build.
+        check((2, 7), (12, 8), X86_64, (7, 0), false);
+        check((2, 10), (12, 8), X86_64, (7, 0), true);
+        check((2, 11), (12, 8), X86_64, (7, 0), false);
+        check((2, 8), (12, 8), X86_64, (6, 1), false);
+        check((2, 14), (12, 6), X86_64, (6, 1), true);
+        // PTX of 12.0 is no help to an older GPU.
+        check((2, 12), (13, 0), X86_64, (6, 0), false);
+        check((2, 12), (13, 0), X86_64, (13, 0), true);
+        check((2, 11), (13, 0), X86_64, (13, 0), false);
+    }
+
+    #[test]
+    fn architectures_print_as_torch_prints_them() {
+        let row = build((2, 9), (13, 0), Aarch64).expect("published");
+        assert_eq!(row.architectures(), "sm_80 sm_90 sm_100 sm_110 sm_120 compute_120");
+    }
+}
