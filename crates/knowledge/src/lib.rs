@@ -3,13 +3,21 @@
 //!
 //! Data with its look-ups; deciding is for the rooms that import it. The tables are the files under `data/`.
 
+pub mod abi;
 mod arch;
 pub mod cuda_drivers;
+pub mod indexes;
+pub mod machines;
+pub mod packages;
+pub mod profiles;
+pub mod pypi;
+pub mod recipes;
 mod source;
 mod table;
 pub mod torch_builds;
 pub mod torch_series;
 mod version;
+pub mod wheels;
 
 pub use arch::Arch;
 pub use source::Source;
@@ -17,3 +25,28 @@ pub use version::{Minor, Version, cuda_of_label, dotted, minor_of};
 
 /// A CUDA compute capability, major and minor.
 pub type Sm = Minor;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A row without its source, or one whose keys are not those of its type, does not parse: reading is the test.
+    #[test]
+    fn every_table_reads() {
+        let lengths = [
+            torch_builds::builds().len(),
+            torch_series::all().len(),
+            cuda_drivers::floors().len(),
+            indexes::indexes().len(),
+            machines::machines().len(),
+            packages::packages().len(),
+            profiles::profiles().len(),
+            pypi::releases("torch").count(),
+            recipes::recipes().len(),
+            wheels::wheels().len(),
+            packages::unstated("fla-core").count(),
+            packages::libraries("bitsandbytes", "0.50.2").map_or(0, |row| row.cuda.len()),
+        ];
+        assert!(lengths.iter().all(|length| *length > 0), "{lengths:?}");
+    }
+}
