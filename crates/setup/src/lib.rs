@@ -2,5 +2,6 @@
 //!
 //! Choosing ([`facts::Plan`]) and writing down are pure. Only applying changes an environment, and it does so by driving uv.
 
+pub mod build;
 pub mod uv;
 pub mod wheel;

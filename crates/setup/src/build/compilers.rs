@@ -1,0 +1,200 @@
+//! Note-takers in the place of compilers: each runs the compiler it stands for, notes how that ended and what it wrote,
+//! and keeps what it linked.
+
+use super::{BuildError, Host};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// One run of a compiler.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CompilerRun {
+    /// The compiler, as the build called it: `c++`, `nvcc`.
+    pub tool: String,
+    /// Its exit status.
+    pub status: i32,
+    /// The file it was told to write with `-o`, as it was told; empty where it was not.
+    pub output: String,
+    /// What it linked, kept; `None` for one that only compiled.
+    pub linked: Option<PathBuf>,
+}
+
+/// The note-takers of one build.
+#[derive(Debug)]
+pub(super) struct Compilers {
+    /// The folder with the note-takers, which comes first in PATH.
+    pub(super) folder: PathBuf,
+    /// Variables that name a compiler, and its note-taker.
+    pub(super) variables: Vec<(&'static str, PathBuf)>,
+    notes: PathBuf,
+}
+
+/// Names by which builds call compilers, without the prefix of a target and the suffix of a version.
+const NAMES: &[&str] = &["cc", "c++", "gcc", "g++", "clang", "clang++", "nvcc", "hipcc"];
+
+/// Whether a program is a compiler by its name: `g++`, `x86_64-linux-gnu-gcc-12`.
+fn is_compiler(name: &str) -> bool {
+    let version = |c: char| c.is_ascii_digit() || c == '.';
+    let stem = match name.rsplit_once('-') {
+        Some((stem, suffix)) if !suffix.is_empty() && suffix.chars().all(version) => stem,
+        _ => name,
+    };
+    // `-` parts the target from the compiler; no compiler above has one in its name.
+    NAMES.contains(&stem.rsplit('-').next().unwrap_or(stem))
+}
+
+impl Compilers {
+    /// Writes a note-taker for every compiler on PATH, for nvcc of the toolkit, and for those that CC and CXX name.
+    pub(super) fn new(host: &Host, notes: &Path) -> Result<Self, BuildError> {
+        let folder = notes.join("bin");
+        let kept = notes.join("linked");
+        for folder in [&folder, &kept] {
+            fs::create_dir_all(folder).map_err(at(folder))?;
+        }
+        let mut found: BTreeMap<String, PathBuf> = BTreeMap::new();
+        for place in std::env::split_paths(&host.path).filter(|place| place.is_absolute()) {
+            for entry in fs::read_dir(place).into_iter().flatten().flatten() {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                if is_compiler(&name) && entry.path().is_file() {
+                    found.entry(name).or_insert_with(|| entry.path());
+                }
+            }
+        }
+        let mut this = Self { folder, variables: Vec::new(), notes: notes.to_owned() };
+        for (name, program) in &found {
+            this.note_taker(name, name, program)?;
+        }
+        if let Some(nvcc) = host.cuda_home.as_ref().map(|home| home.join("bin/nvcc")) {
+            // torch's extension builder and CMake ask these before they look below CUDA_HOME.
+            let note_taker = this.note_taker("nvcc", "nvcc", &nvcc)?;
+            this.variables.extend(["PYTORCH_NVCC", "CUDACXX"].map(|name| (name, note_taker.clone())));
+        }
+        for variable in ["CC", "CXX"] {
+            let named = std::env::var_os(variable).map(PathBuf::from);
+            if let Some(program) = named.filter(|program| program.is_absolute()) {
+                let tool = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                let note_taker = this.note_taker(&format!("{variable}-{tool}"), &tool, &program)?;
+                this.variables.push((variable, note_taker));
+            }
+        }
+        Ok(this)
+    }
+
+    fn note_taker(&self, name: &str, tool: &str, program: &Path) -> Result<PathBuf, BuildError> {
+        let path = self.folder.join(name);
+        let text = SCRIPT
+            .replace("@tool@", tool)
+            .replace("@program@", &quoted(program))
+            .replace("@notes@", &quoted(&self.notes.join("runs")))
+            .replace("@kept@", &quoted(&self.notes.join("linked")));
+        fs::write(&path, text).and_then(|()| executable(&path)).map_err(at(&path))?;
+        Ok(path)
+    }
+
+    /// What was noted, in the order in which the runs ended.
+    pub(super) fn runs(&self) -> Result<Vec<CompilerRun>, BuildError> {
+        let path = self.notes.join("runs");
+        let text = match fs::read(&path) {
+            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(at(&path)(error)),
+        };
+        let run = |line: &str| {
+            let mut fields = line.split('\t');
+            let mut field = || fields.next();
+            let (status, tool, output, kept) = (field()?.parse().ok()?, field()?, field()?, field()?);
+            let linked = (!kept.is_empty()).then(|| PathBuf::from(kept));
+            Some(CompilerRun { tool: tool.to_owned(), status, output: output.to_owned(), linked })
+        };
+        Ok(text.lines().filter_map(run).collect())
+    }
+}
+
+/// A link to what was linked costs nothing; where the build works on another disk, it is copied.
+const SCRIPT: &str = r#"#!/bin/sh
+# Runs the compiler it stands for and notes what that did: firstlight's proof that a package was compiled here.
+output= only= before=
+for word in "$@"; do
+    [ "$before" = -o ] && output=$word
+    case $word in
+        -o?*) output=${word#-o} ;;
+        --output-file=*) output=${word#--output-file=} ;;
+        -c | -E | -S | -M | -MM | -dc | -dw | --compile | --device-c | --preprocess | -ptx | -cubin | -fatbin) only=1 ;;
+    esac
+    before=$word
+done
+@program@ "$@"
+status=$?
+kept=
+if [ $status = 0 ] && [ -z "$only" ] && [ -n "$output" ] && [ -f "$output" ]; then
+    kept=@kept@/$$-${output##*/}
+    ln "$output" "$kept" 2>/dev/null || cp "$output" "$kept" || kept=
+fi
+printf '%s\t%s\t%s\t%s\n' "$status" '@tool@' "$output" "$kept" >>@notes@
+exit $status
+"#;
+
+/// A path as one word of a shell.
+fn quoted(path: &Path) -> String {
+    format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
+}
+
+#[cfg(unix)]
+fn executable(path: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755))
+}
+
+#[cfg(not(unix))]
+fn executable(_: &Path) -> std::io::Result<()> {
+    Ok(())
+}
+
+fn at(path: &Path) -> impl Fn(std::io::Error) -> BuildError + use<> {
+    let folder = path.to_owned();
+    move |source| BuildError::Folder { folder: folder.clone(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn compilers_are_known_by_their_names() {
+        for name in ["cc", "g++", "gcc-12", "clang++-18", "x86_64-linux-gnu-g++-13", "nvcc"] {
+            assert!(is_compiler(name), "{name}");
+        }
+        for name in ["gcc-ar", "gccgo", "cccc", "c++filt", "g++-mapper-server", "ld", "clang-format"] {
+            assert!(!is_compiler(name), "{name}");
+        }
+    }
+
+    /// The real compiler of this machine, called as builds call it.
+    #[test]
+    fn runs_are_noted_and_what_was_linked_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = std::env::var_os("PATH").unwrap();
+        let host = Host { path, cuda_home: None, memory_bytes: None, cores: 1 };
+        // A folder with a space and a quote, as home folders have them.
+        let notes = folder.path().join("no'tes of");
+        let compilers = Compilers::new(&host, &notes).unwrap();
+        assert_eq!(compilers.runs().unwrap(), []);
+        fs::write(folder.path().join("a.c"), "int f(void) { return 1; }\n").unwrap();
+        fs::write(folder.path().join("b.c"), "no C\n").unwrap();
+        let run = |arguments: &[&str]| {
+            let mut command = Command::new(compilers.folder.join("cc"));
+            command.current_dir(folder.path()).args(arguments).output().unwrap().status.code()
+        };
+        assert_eq!(run(&["-c", "a.c", "-o", "a.o"]), Some(0));
+        assert_eq!(run(&["-shared", "a.o", "-oliba.so"]), Some(0));
+        assert_eq!(run(&["-c", "b.c", "-o", "b.o"]), Some(1));
+        let runs = compilers.runs().unwrap();
+        let seen: Vec<_> =
+            runs.iter().map(|run| (run.tool.as_str(), run.status, run.output.as_str())).collect();
+        assert_eq!(seen, [("cc", 0, "a.o"), ("cc", 0, "liba.so"), ("cc", 1, "b.o")]);
+        assert_eq!((&runs[0].linked, &runs[2].linked), (&None, &None));
+        let kept = fs::read(runs[1].linked.as_ref().unwrap()).unwrap();
+        assert_eq!(kept, fs::read(folder.path().join("liba.so")).unwrap());
+    }
+}

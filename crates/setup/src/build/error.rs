@@ -1,0 +1,119 @@
+//! Why there is no wheel.
+
+use super::Missing;
+use crate::wheel::WheelError;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+
+/// What stopped a source build.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// Something that the build needs is not here. Nothing was started.
+    #[error("{package} cannot be built here: {}", listed(missing))]
+    Preconditions {
+        /// The package.
+        package: String,
+        /// All that is missing.
+        missing: Vec<Missing>,
+    },
+    /// A folder of the build cannot be written or read.
+    #[error("cannot use {}: {source}\nhint: see that there is space and that the folder is yours", folder.display())]
+    Folder {
+        /// The folder or file.
+        folder: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The source cannot be had.
+    #[error("the source of {package} cannot be had: {what}\nhint: try the address in the plan by hand")]
+    Source {
+        /// The package.
+        package: String,
+        /// What was tried, and what came of it.
+        what: String,
+    },
+    /// A program of the build could not be started.
+    #[error("cannot start {program}: {source}\nhint: see that it is installed and may be run")]
+    Start {
+        /// The program.
+        program: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The build ended without a wheel.
+    #[error(
+        "building {package} failed ({status}): {last}\nhint: the whole log is {}; `firstlight explain {}` looks its words up", log.display(), log.display()
+    )]
+    Failed {
+        /// The package.
+        package: String,
+        /// How it ended.
+        status: ExitStatus,
+        /// The line of the log that tells most.
+        last: String,
+        /// The log.
+        log: PathBuf,
+    },
+    /// The wheel has no compiled file at all.
+    #[error(
+        "{package} was not compiled: {} has no compiled file\nhint: the log {} says which switch left its extension out", wheel.display(), log.display()
+    )]
+    NothingCompiled {
+        /// The package.
+        package: String,
+        /// The wheel.
+        wheel: PathBuf,
+        /// The log.
+        log: PathBuf,
+    },
+    /// A compiled file of the wheel was not linked by the build: a prebuilt wheel was taken.
+    #[error(
+        "{package} was not compiled here: {file} is none of the {linked} files that the build's {runs} compiler runs linked{}\nhint: its setup.py takes a prebuilt wheel where it finds one; its switch is *_FORCE_BUILD=TRUE ({switches})",
+        said.as_ref().map(|line| format!("; the log says `{line}`")).unwrap_or_default()
+    )]
+    Prebuilt {
+        /// The package.
+        package: String,
+        /// The file, relative to the environment.
+        file: String,
+        /// How many compiler runs were seen.
+        runs: usize,
+        /// How many of them linked a library.
+        linked: usize,
+        /// The switches that were set, `NAME=value`, or `none was set`.
+        switches: String,
+        /// What the log says about a prebuilt wheel.
+        said: Option<String>,
+        /// The log.
+        log: PathBuf,
+    },
+    /// What came out is not a whole wheel.
+    #[error(transparent)]
+    Wheel(#[from] WheelError),
+}
+
+fn listed(missing: &[Missing]) -> String {
+    let lines: Vec<String> =
+        missing.iter().map(|missing| format!("{}\nhint: {}", missing.what, missing.hint)).collect();
+    lines.join("\n")
+}
+
+impl BuildError {
+    /// A failure, with the line of the log that names its cause.
+    pub(super) fn failed(package: &str, status: ExitStatus, log: &Path) -> Self {
+        let text = std::fs::read(log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty());
+        // A compiler's first error is the cause of the others; Python's last line is.
+        let compiler = lines().find(|line| line.contains("error: ") && line.contains(':'));
+        let python = lines().rfind(|line| line.contains("Error"));
+        let last = compiler.or(python).or(lines().next_back()).unwrap_or("it printed nothing");
+        Self::Failed {
+            package: package.to_owned(),
+            status,
+            last: last.to_owned(),
+            log: log.to_owned(),
+        }
+    }
+}
