@@ -13,19 +13,21 @@ mod preconditions;
 mod proof;
 mod run;
 mod source;
+#[cfg(test)]
+mod test_support;
 
 pub use compilers::CompilerRun;
 pub use error::BuildError;
-pub use preconditions::{Missing, missing};
+pub use preconditions::Missing;
 pub use proof::{Linked, Sameness};
 pub use source::Source;
 
-use crate::uv::Uv;
 use crate::wheel;
 use compilers::Compilers;
-use facts::{BuildRecipe, PlanTarget};
+use facts::BuildRecipe;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Instant;
 
 /// One build.
@@ -41,27 +43,14 @@ pub struct Build<'a> {
     pub env: &'a Path,
     /// Python of the environment: `3.12`.
     pub python: &'a str,
-    /// The machine it is for, whose GPUs the code is made for.
-    pub target: &'a PlanTarget,
-    /// CUDA release of torch, `12.8`; `None` without CUDA.
-    pub cuda: Option<&'a str>,
-    /// What the machine that compiles has.
-    pub host: &'a Host,
+    /// Compute capabilities of the GPUs that the code is made for; empty leaves the choice to the package.
+    pub gpus: &'a [(u32, u32)],
+    /// The CUDA toolkit whose nvcc is used.
+    pub cuda_home: Option<&'a Path>,
+    /// Compile jobs at once (MAX_JOBS): what the memory holds, `recipe.job_bytes` each.
+    pub jobs: u32,
     /// A folder of the build's own. What an earlier build left in it goes away first.
     pub folder: &'a Path,
-}
-
-/// What the machine that compiles has.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Host {
-    /// The variable PATH.
-    pub path: std::ffi::OsString,
-    /// The CUDA toolkit: CUDA_HOME, else the folder of the nvcc on PATH.
-    pub cuda_home: Option<PathBuf>,
-    /// Memory in bytes, where it is known.
-    pub memory_bytes: Option<u64>,
-    /// Cores that may compile at once.
-    pub cores: u32,
 }
 
 /// A wheel that was compiled, and what that took.
@@ -82,13 +71,13 @@ pub struct Built {
     pub linked: Vec<Linked>,
 }
 
-/// Compiles a wheel. Nothing outside of `folder` is changed.
+/// Compiles a wheel with uv, of which `uv` is a command without arguments. Nothing outside of `folder` is changed.
 ///
 /// # Errors
 /// Where something is missing that the build needs, the source cannot be had, the build fails, or what came out was not
 /// compiled by it.
-pub fn build(build: &Build<'_>, uv: &Uv) -> Result<Built, BuildError> {
-    let missing = preconditions::missing_in_env(build);
+pub fn build(build: &Build<'_>, uv: Command) -> Result<Built, BuildError> {
+    let missing = preconditions::missing(build);
     if !missing.is_empty() {
         return Err(BuildError::Preconditions { package: build.package.to_owned(), missing });
     }
@@ -101,10 +90,11 @@ pub fn build(build: &Build<'_>, uv: &Uv) -> Result<Built, BuildError> {
     let (sources, out, notes) = (fresh("source")?, fresh("wheel")?, fresh("notes")?);
     let log = build.folder.join("build.log");
     let source = build.source.fetch(build, &sources)?;
-    let compilers = Compilers::new(build.host, &notes)?;
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let compilers = Compilers::new(&path, build.cuda_home, &notes)?;
 
     let started = Instant::now();
-    let (status, peak_memory_bytes) = run::run(build, uv, &compilers, &source, &out, &log)?;
+    let (status, peak_memory_bytes) = run::run(build, uv, &compilers, (&source, &out, &log))?;
     let seconds = started.elapsed().as_secs_f64();
     if !status.success() {
         return Err(BuildError::failed(build.package, status, &log));

@@ -22,6 +22,8 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         // Rust links through the C compiler driver; a machine with only rustup may lack it, and rustc's own message
         // about a missing linker comes after minutes of compiling.
         require("cc", "--version", "install a C toolchain: `apt-get install gcc libc6-dev`, or `xcode-select --install` on macOS")?;
+        // A small extension of Python is compiled as flash-attn is.
+        require("c++", "--version", "install a C++ compiler: `apt-get install g++ python3-dev`, or `xcode-select --install` on macOS")?;
         // The tidy tests list a real repository, and a run folder records the commit.
         require("git", "--version", "install git: `apt-get install git`")?;
         // Peers that cheat are small Python modules; no package is needed. The corpus of broken environments is opened by

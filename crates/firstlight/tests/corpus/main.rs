@@ -12,7 +12,6 @@ mod support;
 
 mod healthy;
 mod judge;
-mod library;
 mod live;
 mod rows;
 mod world;
@@ -23,6 +22,7 @@ use rows::ROWS;
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use support::library;
 
 /// Judges every pair, as many at a time as there are cores, and gives what is wrong with each.
 fn wrong(pairs: &[&Pair]) -> Vec<String> {

@@ -3,6 +3,8 @@
 
 #[cfg(target_os = "linux")]
 pub mod fake_driver;
+#[cfg(target_os = "linux")]
+pub mod library;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

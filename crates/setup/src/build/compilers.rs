@@ -1,10 +1,12 @@
 //! Note-takers in the place of compilers: each runs the compiler it stands for, notes how that ended and what it wrote,
 //! and keeps what it linked.
 
-use super::{BuildError, Host};
+use super::BuildError;
 use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// One run of a compiler.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,10 +24,12 @@ pub struct CompilerRun {
 /// The note-takers of one build.
 #[derive(Debug)]
 pub(super) struct Compilers {
-    /// The folder with the note-takers, which comes first in PATH.
-    pub(super) folder: PathBuf,
+    /// The folder with the note-takers.
+    folder: PathBuf,
+    /// The variable PATH as it was.
+    path: OsString,
     /// Variables that name a compiler, and its note-taker.
-    pub(super) variables: Vec<(&'static str, PathBuf)>,
+    variables: Vec<(&'static str, PathBuf)>,
     notes: PathBuf,
 }
 
@@ -45,14 +49,18 @@ fn is_compiler(name: &str) -> bool {
 
 impl Compilers {
     /// Writes a note-taker for every compiler on PATH, for nvcc of the toolkit, and for those that CC and CXX name.
-    pub(super) fn new(host: &Host, notes: &Path) -> Result<Self, BuildError> {
+    pub(super) fn new(
+        path: &OsStr,
+        cuda_home: Option<&Path>,
+        notes: &Path,
+    ) -> Result<Self, BuildError> {
         let folder = notes.join("bin");
         let kept = notes.join("linked");
         for folder in [&folder, &kept] {
             fs::create_dir_all(folder).map_err(at(folder))?;
         }
         let mut found: BTreeMap<String, PathBuf> = BTreeMap::new();
-        for place in std::env::split_paths(&host.path).filter(|place| place.is_absolute()) {
+        for place in std::env::split_paths(path).filter(|place| place.is_absolute()) {
             for entry in fs::read_dir(place).into_iter().flatten().flatten() {
                 let name = entry.file_name().to_string_lossy().into_owned();
                 if is_compiler(&name) && entry.path().is_file() {
@@ -60,14 +68,16 @@ impl Compilers {
                 }
             }
         }
-        let mut this = Self { folder, variables: Vec::new(), notes: notes.to_owned() };
+        let mut this =
+            Self { folder, path: path.to_owned(), variables: Vec::new(), notes: notes.to_owned() };
         for (name, program) in &found {
             this.note_taker(name, name, program)?;
         }
-        if let Some(nvcc) = host.cuda_home.as_ref().map(|home| home.join("bin/nvcc")) {
+        if let Some(nvcc) = cuda_home.map(|home| home.join("bin/nvcc")) {
             // torch's extension builder and CMake ask these before they look below CUDA_HOME.
             let note_taker = this.note_taker("nvcc", "nvcc", &nvcc)?;
-            this.variables.extend(["PYTORCH_NVCC", "CUDACXX"].map(|name| (name, note_taker.clone())));
+            this.variables
+                .extend(["PYTORCH_NVCC", "CUDACXX"].map(|name| (name, note_taker.clone())));
         }
         for variable in ["CC", "CXX"] {
             let named = std::env::var_os(variable).map(PathBuf::from);
@@ -78,6 +88,17 @@ impl Compilers {
             }
         }
         Ok(this)
+    }
+
+    /// Has a command and all that it starts call the note-takers; programs of the environment's `bin`, ninja first of
+    /// all, come next.
+    pub(super) fn attend(&self, command: &mut Command, bin: &Path) {
+        let own = [self.folder.clone(), bin.to_owned()];
+        let folders = own.into_iter().chain(std::env::split_paths(&self.path));
+        if let Ok(path) = std::env::join_paths(folders) {
+            command.env("PATH", path);
+        }
+        command.envs(self.variables.iter().map(|(name, program)| (name, program)));
     }
 
     fn note_taker(&self, name: &str, tool: &str, program: &Path) -> Result<PathBuf, BuildError> {
@@ -102,7 +123,8 @@ impl Compilers {
         let run = |line: &str| {
             let mut fields = line.split('\t');
             let mut field = || fields.next();
-            let (status, tool, output, kept) = (field()?.parse().ok()?, field()?, field()?, field()?);
+            let (status, tool, output, kept) =
+                (field()?.parse().ok()?, field()?, field()?, field()?);
             let linked = (!kept.is_empty()).then(|| PathBuf::from(kept));
             Some(CompilerRun { tool: tool.to_owned(), status, output: output.to_owned(), linked })
         };
@@ -158,14 +180,15 @@ fn at(path: &Path) -> impl Fn(std::io::Error) -> BuildError + use<> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::Command;
 
     #[test]
     fn compilers_are_known_by_their_names() {
         for name in ["cc", "g++", "gcc-12", "clang++-18", "x86_64-linux-gnu-g++-13", "nvcc"] {
             assert!(is_compiler(name), "{name}");
         }
-        for name in ["gcc-ar", "gccgo", "cccc", "c++filt", "g++-mapper-server", "ld", "clang-format"] {
+        for name in
+            ["gcc-ar", "gccgo", "cccc", "c++filt", "g++-mapper-server", "ld", "clang-format"]
+        {
             assert!(!is_compiler(name), "{name}");
         }
     }
@@ -175,10 +198,9 @@ mod tests {
     fn runs_are_noted_and_what_was_linked_is_kept() {
         let folder = tempfile::tempdir().unwrap();
         let path = std::env::var_os("PATH").unwrap();
-        let host = Host { path, cuda_home: None, memory_bytes: None, cores: 1 };
         // A folder with a space and a quote, as home folders have them.
         let notes = folder.path().join("no'tes of");
-        let compilers = Compilers::new(&host, &notes).unwrap();
+        let compilers = Compilers::new(&path, None, &notes).unwrap();
         assert_eq!(compilers.runs().unwrap(), []);
         fs::write(folder.path().join("a.c"), "int f(void) { return 1; }\n").unwrap();
         fs::write(folder.path().join("b.c"), "no C\n").unwrap();

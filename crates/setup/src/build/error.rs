@@ -26,7 +26,9 @@ pub enum BuildError {
         source: io::Error,
     },
     /// The source cannot be had.
-    #[error("the source of {package} cannot be had: {what}\nhint: try the address in the plan by hand")]
+    #[error(
+        "the source of {package} cannot be had: {what}\nhint: try the address in the plan by hand"
+    )]
     Source {
         /// The package.
         package: String,
@@ -69,22 +71,15 @@ pub enum BuildError {
     },
     /// A compiled file of the wheel was not linked by the build: a prebuilt wheel was taken.
     #[error(
-        "{package} was not compiled here: {file} is none of the {linked} files that the build's {runs} compiler runs linked{}\nhint: its setup.py takes a prebuilt wheel where it finds one; its switch is *_FORCE_BUILD=TRUE ({switches})",
-        said.as_ref().map(|line| format!("; the log says `{line}`")).unwrap_or_default()
+        "{package} was not compiled here: {seen}\nhint: its setup.py takes a prebuilt wheel where it finds one; its switch is *_FORCE_BUILD=TRUE ({switches})"
     )]
     Prebuilt {
         /// The package.
         package: String,
-        /// The file, relative to the environment.
-        file: String,
-        /// How many compiler runs were seen.
-        runs: usize,
-        /// How many of them linked a library.
-        linked: usize,
+        /// Which file no compiler linked, how many runs were seen, and what the log says.
+        seen: String,
         /// The switches that were set, `NAME=value`, or `none was set`.
         switches: String,
-        /// What the log says about a prebuilt wheel.
-        said: Option<String>,
         /// The log.
         log: PathBuf,
     },

@@ -92,16 +92,19 @@ fn prebuilt(build: &Build<'_>, file: &str, runs: &[CompilerRun], log: &Path) -> 
         .filter(|(name, _)| name.contains("FORCE_BUILD"))
         .map(|(name, value)| format!("{name}={value}"))
         .collect();
+    let linked = runs.iter().filter(|run| run.linked.is_some()).count();
+    let said = text.lines().map(str::trim).find(speaks);
+    let said = said.map(|line| format!("; the log says `{line}`")).unwrap_or_default();
     BuildError::Prebuilt {
         package: build.package.to_owned(),
-        file: file.to_owned(),
-        runs: runs.len(),
-        linked: runs.iter().filter(|run| run.linked.is_some()).count(),
+        seen: format!(
+            "{file} is none of the {linked} files that the build's {} compiler runs linked{said}",
+            runs.len()
+        ),
         switches: match switches.is_empty() {
             true => "none was set".to_owned(),
             false => format!("{} was set and did not help", switches.join(" ")),
         },
-        said: text.lines().map(str::trim).find(speaks).map(str::to_owned),
         log: log.to_owned(),
     }
 }

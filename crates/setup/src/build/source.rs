@@ -16,7 +16,17 @@ pub enum Source<'a> {
         /// Tag, branch or commit; the default branch without one.
         reference: Option<&'a str>,
     },
+    /// The source distribution that an index has of a version.
+    Index {
+        /// Address of a simple index (PEP 503, PEP 691).
+        url: &'a str,
+        /// The version.
+        version: &'a str,
+    },
 }
+
+/// Finds and fetches a source distribution, and holds it against the hash of its index.
+const SDIST: &str = include_str!("sdist.py");
 
 impl<'a> Source<'a> {
     /// The repository that a requirement names: `git+https://host/p@v2.8.3`, with or without `name @ ` before it.
@@ -37,15 +47,21 @@ impl<'a> Source<'a> {
 
     /// Lays the source out in an empty folder and gives the folder that is built.
     pub(super) fn fetch(self, build: &Build<'_>, folder: &Path) -> Result<PathBuf, BuildError> {
-        let run = |program: &Path, arguments: &[&str]| run(build.package, program, folder, arguments);
+        let run =
+            |program: &Path, arguments: &[&str]| run(build.package, program, folder, arguments);
+        let python = build.env.join("bin/python");
         match self {
+            Self::Index { url, version } => {
+                let name = run(&python, &["-I", "-c", SDIST, url, build.package, version])?;
+                let archive = folder.join(name.trim());
+                Source::Archive(&archive).fetch(build, folder)
+            }
             Self::Archive(archive) => {
                 // The environment's Python has a reader for all archives that Python packages come as.
                 let module = match archive.extension().is_some_and(|ending| ending == "zip") {
                     true => "zipfile",
                     false => "tarfile",
                 };
-                let python = build.env.join("bin/python");
                 let archive = archive.display().to_string();
                 run(&python, &["-I", "-m", module, "-e", &archive, "."])?;
                 let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -55,7 +71,10 @@ impl<'a> Source<'a> {
                     [one] => Ok(one.clone()),
                     _ => Err(BuildError::Source {
                         package: build.package.to_owned(),
-                        what: format!("{archive} has {} folders where one was wanted", folders.len()),
+                        what: format!(
+                            "{archive} has {} folders where one was wanted",
+                            folders.len()
+                        ),
                     }),
                 }
             }
@@ -78,7 +97,7 @@ fn run(
     program: &Path,
     folder: &Path,
     arguments: &[&str],
-) -> Result<(), BuildError> {
+) -> Result<String, BuildError> {
     let mut command = Command::new(program);
     command.current_dir(folder).args(arguments).stdin(Stdio::null());
     // Without a terminal a private repository has to fail, not to wait for a password.
@@ -87,11 +106,13 @@ fn run(
     let done = command.output();
     let done = done.map_err(|source| BuildError::Start { program: shown.clone(), source })?;
     if done.status.success() {
-        return Ok(());
+        return Ok(String::from_utf8_lossy(&done.stdout).into_owned());
     }
     let said = String::from_utf8_lossy(&done.stderr);
     let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
-    let what = format!("`{shown} {}`: {}", arguments.join(" "), last.trim());
+    // A program among the arguments is not worth repeating.
+    let words: Vec<&str> = arguments.iter().filter(|word| !word.contains('\n')).copied().collect();
+    let what = format!("`{shown} {}`: {}", words.join(" "), last.trim());
     Err(BuildError::Source { package: package.to_owned(), what })
 }
 
@@ -102,8 +123,16 @@ mod tests {
     #[test]
     fn requirements_name_repositories() {
         for (requirement, url, reference) in [
-            ("git+https://host/d/flash-attention.git@v2.8.3", "https://host/d/flash-attention.git", "v2.8.3"),
-            ("mamba-ssm @ git+https://host/s/mamba@v2.2.6.post3#egg=x", "https://host/s/mamba", "v2.2.6.post3"),
+            (
+                "git+https://host/d/flash-attention.git@v2.8.3",
+                "https://host/d/flash-attention.git",
+                "v2.8.3",
+            ),
+            (
+                "mamba-ssm @ git+https://host/s/mamba@v2.2.6.post3#egg=x",
+                "https://host/s/mamba",
+                "v2.2.6.post3",
+            ),
             ("git+ssh://git@host/a/b@1a2b3c", "ssh://git@host/a/b", "1a2b3c"),
             ("git+ssh://git@host/a/b", "ssh://git@host/a/b", ""),
             ("git+file:///a/b", "file:///a/b", ""),

@@ -1,6 +1,5 @@
 //! Small shared libraries, compiled once for each description: what they export, want and need, and the GPU code in
 //! them, written byte by byte as nvcc writes it.
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -9,7 +8,7 @@ use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 
 /// A library, described.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Library {
+pub struct Library {
     soname: Option<String>,
     /// `symbol`, or `symbol@VERSION`.
     exports: Vec<String>,
@@ -48,7 +47,7 @@ fn image(words: &str) -> Vec<u8> {
 /// A folder of this process's own below the target folder. Nothing ends a static, so what earlier processes left there
 /// goes away first.
 fn folder() -> PathBuf {
-    let all = Path::new(env!("CARGO_TARGET_TMPDIR")).join("corpus");
+    let all = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libraries");
     std::fs::create_dir_all(&all).unwrap();
     for entry in std::fs::read_dir(&all).unwrap() {
         let path = entry.unwrap().path();
@@ -63,38 +62,38 @@ fn folder() -> PathBuf {
 }
 
 impl Library {
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self::default()
     }
 
-    pub(crate) fn named(soname: &str) -> Self {
+    pub fn named(soname: &str) -> Self {
         Self { soname: Some(soname.to_owned()), ..Self::default() }
     }
 
-    pub(crate) fn exports(mut self, symbols: &[&str]) -> Self {
+    pub fn exports(mut self, symbols: &[&str]) -> Self {
         self.exports.extend(symbols.iter().map(|&symbol| symbol.to_owned()));
         self
     }
 
-    pub(crate) fn wants(mut self, symbols: &[&str]) -> Self {
+    pub fn wants(mut self, symbols: &[&str]) -> Self {
         self.wants.extend(symbols.iter().map(|&symbol| symbol.to_owned()));
         self
     }
 
     /// Links with this library as it is described here; which one lies beside it later is another matter.
-    pub(crate) fn linked_with(mut self, other: &Library) -> Self {
+    pub fn linked_with(mut self, other: &Library) -> Self {
         self.linked.push(other.clone());
         self
     }
 
     /// Where it looks for what it needs: `RPATH folders` or `RUNPATH folders`.
-    pub(crate) fn search(mut self, words: &str) -> Self {
+    pub fn search(mut self, words: &str) -> Self {
         self.search = Some(words.to_owned());
         self
     }
 
     /// Adds a container of GPU code with these images.
-    pub(crate) fn code(mut self, images: &[&str]) -> Self {
+    pub fn code(mut self, images: &[&str]) -> Self {
         let body: Vec<u8> = images.iter().flat_map(|words| image(words)).collect();
         self.code.extend(0xBA55_ED50u32.to_le_bytes());
         self.code.extend(1u16.to_le_bytes());
@@ -105,12 +104,12 @@ impl Library {
     }
 
     /// A program of these words in place of a library.
-    pub(crate) fn program(words: &str) -> Self {
+    pub fn program(words: &str) -> Self {
         Self { program: true, ..Self::default() }.text(words)
     }
 
     /// Adds words that stand somewhere in the file.
-    pub(crate) fn text(mut self, words: &str) -> Self {
+    pub fn text(mut self, words: &str) -> Self {
         self.text = words.to_owned();
         self
     }
@@ -199,12 +198,14 @@ impl Library {
             std::fs::write(&script, versions).unwrap();
             command.arg(format!("-Wl,--version-script={}", script.display()));
         }
-        let done = command.output().expect("a C compiler named cc, which the corpus is built with");
+        let done = command
+            .output()
+            .expect("a C compiler named cc, which libraries of tests are compiled with");
         assert!(done.status.success(), "{self:?}: {}", String::from_utf8_lossy(&done.stderr));
     }
 
     /// The file's bytes, for this processor by the word of its header: nothing else in these files is its own.
-    pub(crate) fn bytes(&self, processor: &str) -> Vec<u8> {
+    pub fn bytes(&self, processor: &str) -> Vec<u8> {
         let mut bytes = std::fs::read(self.file().as_path()).unwrap();
         bytes[18] = if processor == "aarch64" { 183 } else { 62 };
         bytes

@@ -1,0 +1,14 @@
+//! Plan and apply against indexes of our own: a server on the loopback interface that plays torch's CUDA index, an index
+//! of GPU wheels and a release page, with small wheels that carry real compiled files; real uv, real HTTP, real compilers.
+//!
+//! Linux only: what the wheels carry are ELF files. uv and a few small packages come from the Python registry and are
+//! kept below the target folder.
+#![cfg(target_os = "linux")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod server;
+mod source_build;
+mod tools;
+mod wheel;

@@ -1,0 +1,242 @@
+//! Source builds of a small package whose setup.py works as flash-attn's does: it takes a prebuilt wheel where its
+//! release page has one, unless a switch forbids it, and compiles a C++ extension with pybind11 otherwise.
+
+use crate::server::{Fault, Server};
+use crate::tools::{done, python, uv_command, venv};
+use crate::wheel::File;
+use facts::BuildRecipe;
+use setup::build::{Build, BuildError, Built, Source, build};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
+use tempfile::TempDir;
+
+const SETUP_PY: &str = include_str!("source_build/setup.py");
+const FASTOP_CPP: &str = include_str!("source_build/fastop.cpp");
+
+/// The environment that all these builds are compiled against, which none of them changes.
+fn env() -> &'static Path {
+    static ENV: LazyLock<(TempDir, PathBuf)> = LazyLock::new(|| {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let env = venv(folder.path(), &["pybind11", "setuptools", "packaging"]);
+        (folder, env)
+    });
+    &ENV.1
+}
+
+/// A release page, and a folder for builds.
+struct World {
+    server: Server,
+    folder: TempDir,
+}
+
+impl World {
+    fn new() -> Self {
+        Self { server: Server::start(), folder: tempfile::tempdir().unwrap() }
+    }
+
+    /// The source as a folder, with `change` made to the C++.
+    fn source(&self, change: impl Fn(&str) -> String) -> PathBuf {
+        let source = self.folder.path().join("fastop-1.0");
+        std::fs::create_dir_all(&source).unwrap();
+        std::fs::write(source.join("setup.py"), SETUP_PY).unwrap();
+        std::fs::write(source.join("fastop.cpp"), change(FASTOP_CPP)).unwrap();
+        source
+    }
+
+    /// The source as it is published.
+    fn archive(&self, source: &Path) -> PathBuf {
+        let archive = self.folder.path().join("fastop-1.0.tar.gz");
+        let mut tar = Command::new("tar");
+        tar.arg("-czf").arg(&archive).arg("-C").arg(self.folder.path());
+        done(tar.arg(source.file_name().unwrap()));
+        archive
+    }
+
+    /// Builds with these switches, always in the same folder.
+    fn build(&self, source: Source, switches: &[(&str, &str)]) -> Result<Built, BuildError> {
+        let page = self.server.url("releases/v1.0");
+        let asked = [("FASTOP_WHEELS", page.as_str())];
+        let all = switches.iter().chain(&asked);
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+        let recipe = BuildRecipe {
+            requirement: "fastop==1.0".into(),
+            env: all.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+            build_requires: words(&["pybind11", "setuptools", "packaging"]),
+            requires: Vec::new(),
+            system_requires: words(&["c++", "pybind11/pybind11.h", "Python.h"]),
+            minutes: (0, 1),
+            job_bytes: 1 << 28,
+            source: "this test".into(),
+        };
+        let task = Build {
+            package: "fastop",
+            recipe: &recipe,
+            source,
+            env: env(),
+            python: python(),
+            gpus: &[],
+            cuda_home: None,
+            jobs: 2,
+            folder: &self.folder.path().join("build"),
+        };
+        build(&task, uv_command(&[]))
+    }
+
+    /// Puts a wheel on the release page that setup.py asks.
+    fn publish(&self, wheel: &Path) {
+        let name = wheel.file_name().unwrap().to_str().unwrap();
+        self.server.release("releases/v1.0", &File::new(name, std::fs::read(wheel).unwrap()));
+    }
+}
+
+const FORCED: (&str, &str) = ("FASTOP_FORCE_BUILD", "TRUE");
+
+/// What the built extension gives, imported by the environment's own Python.
+fn answer(world: &World) -> String {
+    let site =
+        world.folder.path().join(format!("build/unpacked/lib/python{}/site-packages", python()));
+    let program =
+        "import sys; sys.path.insert(0, sys.argv[1]); import fastop; print(fastop.twice(21))";
+    let mut command = Command::new(env().join("bin/python"));
+    let said = done(command.args(["-I", "-c", program]).arg(site)).stdout;
+    String::from_utf8(said).unwrap().trim().to_owned()
+}
+
+#[test]
+fn r2_06_a_forced_build_compiles_and_an_unforced_one_that_took_a_prebuilt_wheel_is_refused() {
+    let world = World::new();
+    let archive = world.archive(&world.source(str::to_owned));
+    let built = world.build(Source::Archive(&archive), &[FORCED]).unwrap();
+    assert_eq!(answer(&world), "42");
+    let [linked] = built.linked.as_slice() else { panic!("{:?}", built.linked) };
+    assert!(linked.file.contains("fastop.cpython-"), "{linked:?}");
+    let compiled = built.runs.iter().any(|run| run.output.ends_with("fastop.o") && run.status == 0);
+    assert!(compiled, "{:?}", built.runs);
+    // A C++ compiler at work has tens of megabytes, and takes its time over pybind11's headers.
+    assert!(built.seconds > 0.5, "{}", built.seconds);
+    assert!(built.peak_memory_bytes.is_some_and(|bytes| bytes > 50 << 20), "{built:?}");
+    let log = std::fs::read_to_string(&built.log).unwrap();
+    assert!(log.contains("FASTOP_FORCE_BUILD=TRUE") && log.contains("MAX_JOBS=2"), "{log}");
+    assert!(world.server.asked(".whl").is_empty(), "a forced build asks for no wheel");
+
+    // The same wheel, byte for byte, as the project would publish it: what matters is who compiled it.
+    world.publish(&built.wheel);
+    let error = world.build(Source::Archive(&archive), &[]).unwrap_err();
+    assert_eq!(world.server.asked(".whl").len(), 1);
+    let BuildError::Prebuilt { .. } = error else { panic!("{error}") };
+    let text = error.to_string();
+    for words in [
+        "fastop was not compiled here: lib/python",
+        "none of the 0 files that the build's 0 compiler runs linked",
+        "the log says `Guessing wheel URL: ",
+        "hint: ",
+        "_FORCE_BUILD=TRUE (none was set)",
+    ] {
+        assert!(text.contains(words), "no {words} in {text}");
+    }
+
+    // With the switch the page is not asked, whatever it has.
+    world.build(Source::Archive(&archive), &[FORCED]).unwrap();
+    assert_eq!(world.server.asked(".whl").len(), 1);
+}
+
+#[test]
+fn r2_06_without_a_prebuilt_wheel_an_unforced_build_compiles_too() {
+    let world = World::new();
+    let archive = world.archive(&world.source(str::to_owned));
+    // Stripped after it was linked, it is no longer the same bytes.
+    let built = world.build(Source::Archive(&archive), &[("FASTOP_STRIP", "1")]).unwrap();
+    assert_eq!((world.server.asked(".whl").len(), built.linked.len()), (1, 1));
+    assert_eq!(answer(&world), "42");
+}
+
+#[test]
+fn r2_06_a_tag_of_a_repository_is_built() {
+    let world = World::new();
+    let source = world.source(str::to_owned);
+    let git = |arguments: &[&str]| {
+        let mut git = Command::new("git");
+        git.arg("-C").arg(&source).args(["-c", "user.name=t", "-c", "user.email=t@example.org"]);
+        done(git.args(arguments));
+    };
+    git(&["init", "--quiet"]);
+    git(&["add", "."]);
+    git(&["commit", "--quiet", "-m", "1.0"]);
+    git(&["tag", "v1.0"]);
+    // What came after the tag does not compile.
+    world.source(|text| format!("{text}\nno C++"));
+    git(&["commit", "--quiet", "-a", "-m", "later"]);
+    let requirement = format!("git+file://{}@v1.0", source.display());
+    world.build(Source::git(&requirement).unwrap(), &[FORCED]).unwrap();
+    assert_eq!(answer(&world), "42");
+    let error = world.build(Source::git(&requirement.replace("v1.0", "v9")).unwrap(), &[FORCED]);
+    let text = error.unwrap_err().to_string();
+    assert!(text.contains("the source of fastop cannot be had") && text.contains("v9"), "{text}");
+}
+
+#[test]
+fn r2_06_a_source_distribution_of_an_index_is_built_and_held_against_its_hash() {
+    let world = World::new();
+    let archive = world.archive(&world.source(str::to_owned));
+    let file = File::new("fastop-1.0.tar.gz", std::fs::read(archive).unwrap());
+    world.server.index("simple", &file);
+    let url = world.server.url("simple");
+    let build = |version| world.build(Source::Index { url: &url, version }, &[FORCED]);
+    build("1.0").unwrap();
+    assert_eq!(answer(&world), "42");
+    let text = build("1.1").unwrap_err().to_string();
+    assert!(text.contains("/fastop/ has no source distribution of version 1.1"), "{text}");
+    world.server.fault("fastop-1.0.tar.gz", &[Fault::OtherByte]);
+    let text = build("1.0").unwrap_err().to_string();
+    assert!(text.contains("is not what its index lists"), "{text}");
+}
+
+#[test]
+fn r3_05_a_build_is_clean_and_repeatable() {
+    let world = World::new();
+    let source = world.source(str::to_owned);
+    let archive = world.archive(&source);
+    let first = world.build(Source::Archive(&archive), &[FORCED]).unwrap();
+    let (wheel, runs) = (std::fs::read(&first.wheel).unwrap(), first.runs.len());
+    // Of what the first build left, nothing is taken: it is made to give another answer, and to look newer.
+    let left = world.folder.path().join("build/source/fastop-1.0");
+    let text = FASTOP_CPP.replace("2 *", "3 *");
+    std::fs::write(left.join("fastop.cpp"), text).unwrap();
+    assert!(left.join("build").is_dir(), "the build left nothing that could be taken");
+    let second = world.build(Source::Archive(&archive), &[FORCED]).unwrap();
+    assert_eq!(answer(&world), "42");
+    assert_eq!(second.runs.len(), runs);
+    assert_eq!(std::fs::read(&second.wheel).unwrap(), wheel, "two builds of one source differ");
+
+    // A source that was packed with its build folder brings objects that nobody compiled here.
+    let kept = world.folder.path().join("build/source/fastop-1.0/build");
+    std::fs::rename(kept, source.join("build")).unwrap();
+    let stale = world.archive(&source);
+    let error = world.build(Source::Archive(&stale), &[FORCED]).unwrap_err();
+    let BuildError::Prebuilt { .. } = error else { panic!("{error}") };
+    for words in ["is none of the 0 files", "FASTOP_FORCE_BUILD=TRUE was set and did not help"] {
+        assert!(error.to_string().contains(words), "no {words} in {error}");
+    }
+}
+
+#[test]
+fn a_build_that_fails_says_why_in_the_compiler_s_words() {
+    let world = World::new();
+    let source =
+        world.source(|text| text.replace("#include <pybind11/pybind11.h>", "#include <no_such.h>"));
+    let archive = world.archive(&source);
+    let error = world.build(Source::Archive(&archive), &[FORCED]).unwrap_err().to_string();
+    assert!(error.contains("building fastop failed"), "{error}");
+    assert!(error.contains("fatal error: no_such.h: No such file or directory"), "{error}");
+    assert!(error.contains("build.log"), "{error}");
+}
+
+#[test]
+fn a_build_without_an_extension_is_no_build() {
+    let world = World::new();
+    let archive = world.archive(&world.source(str::to_owned));
+    let switches = [FORCED, ("FASTOP_SKIP_BUILD", "TRUE")];
+    let error = world.build(Source::Archive(&archive), &switches).unwrap_err();
+    assert!(matches!(error, BuildError::NothingCompiled { .. }), "{error}");
+}
