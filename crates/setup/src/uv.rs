@@ -6,8 +6,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// The oldest uv taken: the first that reads and writes `pylock.toml` (PEP 751) and knows what its indexes are for.
-pub const OLDEST: Version = Version(0, 6, 15);
+/// The oldest uv taken: from here on every one writes `pylock.toml` (PEP 751) and knows `extra-build-variables`, without
+/// which a build that is to be forced would quietly install what somebody else built.
+pub const OLDEST: Version = Version(0, 9, 0);
 
 /// Variables by which a user's shell would change what a plan resolves to or where a package comes from. Proxies,
 /// certificates, credentials and the cache are the user's and stay.

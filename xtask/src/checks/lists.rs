@@ -6,7 +6,7 @@ use crate::rust_source::{code_without_tests, find_word};
 
 /// Folders whose every file is an entry of the list in the file of the same name.
 const FOLDERS: &[&str] =
-    &["probes", "rules", "sections", "backends", "commands", "checks", "peers"];
+    &["probes", "rules", "sections", "backends", "commands", "checks", "peers", "formats"];
 
 pub(super) const CHECK: Check = Check {
     name: "lists",

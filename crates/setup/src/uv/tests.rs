@@ -71,8 +71,8 @@ fn versions_are_read_and_ordered() {
     check("0.9.0rc1", Some(Version(0, 9, 0)));
     check("1.0", None);
     check("", None);
-    assert!(Version(0, 13, 9) > Version(0, 6, 15));
-    assert!(Version(0, 6, 9) < OLDEST);
+    assert!(Version(0, 13, 9) > Version(0, 9, 15));
+    assert!(Version(0, 8, 24) < OLDEST);
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn the_error_names_all_that_was_tried() {
     let machine = Machine::new().with("uv", "echo uv 0.5.0").with("python3", pip);
     let error = machine.find().unwrap_err().to_string();
     for part in [
-        "no uv 0.6.15 or newer: ",
+        "no uv 0.9.0 or newer: ",
         "path0/uv is 0.5.0; ",
         "python3 -m pip install uv: ERROR: No matching distribution found for uv\nhint: ",
     ] {

@@ -1,0 +1,23 @@
+//! The formats. A new one is a file under `formats/` and a line in [`FORMATS`].
+
+pub(crate) mod plan_toml;
+pub(crate) mod pylock;
+pub(crate) mod pyproject;
+mod requirements;
+
+use super::EmitError;
+use facts::Plan;
+
+/// Every format, our own first.
+pub const FORMATS: &[Format] =
+    &[plan_toml::FORMAT, pyproject::FORMAT, requirements::FORMAT, pylock::FORMAT];
+
+/// A file that a plan can be written as. All of them take `#` for a comment.
+pub struct Format {
+    /// Its name, which is also the usual name of the file.
+    pub name: &'static str,
+    /// Who reads it, and how it is used.
+    pub about: &'static str,
+    /// Writes what follows the head.
+    pub(super) write: fn(&Plan) -> Result<String, EmitError>,
+}

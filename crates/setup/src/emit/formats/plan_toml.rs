@@ -1,0 +1,146 @@
+//! `plan.toml`, the plan itself. Read and written again it is the same, byte by byte.
+
+use super::Format;
+use crate::emit::EmitError;
+use facts::{PackageOrigin, Plan, PlannedPackage, SCHEMA};
+
+pub(super) const FORMAT: Format = Format {
+    name: "plan.toml",
+    about: "the whole plan with its reasons, which `firstlight apply` installs.",
+    write,
+};
+
+/// The last line. A list cut off between two of its entries is a shorter list, which no parser would notice.
+const END: &str = "# end of the plan";
+
+fn write(plan: &Plan) -> Result<String, EmitError> {
+    let text = toml::to_string(plan).map_err(|error| EmitError::Unfit {
+        format: FORMAT.name,
+        reason: error.to_string(),
+        hint: "report it: every plan has to have this form".to_owned(),
+    })?;
+    Ok(format!("{text}\n{END}\n"))
+}
+
+/// Why a text is no plan.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlanFileError {
+    /// It was written by a newer firstlight.
+    #[error(
+        "line {line}: a plan of schema {found}, and this firstlight reads {SCHEMA}\nhint: take a newer firstlight, or make the plan again with this one"
+    )]
+    Schema {
+        /// Line in the text, from 1.
+        line: usize,
+        /// The schema it names.
+        found: i64,
+    },
+    /// It is damaged, or was edited into something that is no plan.
+    #[error(
+        "line {line}: {what}\nhint: a plan is not edited by hand; make it again by the command in its first lines"
+    )]
+    Damaged {
+        /// Line in the text, from 1.
+        line: usize,
+        /// What is wrong there.
+        what: String,
+    },
+}
+
+/// Reads a plan that was written as `plan.toml`.
+///
+/// # Errors
+/// Where the text is no plan, or one of another schema, or one that says what no plan says: a package from an index that
+/// it does not name, a second index for all packages, a file that is a path, a hash that is none, a locked package
+/// without a file. The error names the line.
+pub fn read_plan(text: &str) -> Result<Plan, PlanFileError> {
+    let damaged = |error: toml::de::Error| {
+        let start = error.span().map_or(0, |span| span.start);
+        let line = text.get(..start).unwrap_or(text).matches('\n').count() + 1;
+        PlanFileError::Damaged { line, what: error.message().to_owned() }
+    };
+    // The schema first: of a newer document nothing else needs to be as this version knows it.
+    let table: toml::Table = text.parse().map_err(damaged)?;
+    match table.get("schema").and_then(toml::Value::as_integer) {
+        Some(found) if found != i64::from(SCHEMA) => {
+            return Err(PlanFileError::Schema { line: line_of(text, "schema ="), found });
+        }
+        _ => {}
+    }
+    let plan: Plan = toml::from_str(text).map_err(damaged)?;
+    match wrong(&plan) {
+        None if text.trim_end().lines().next_back() != Some(END) => {
+            let what = format!("the text ends here without `{END}`, so that something is missing");
+            Err(PlanFileError::Damaged { line: text.lines().count().max(1), what })
+        }
+        None => Ok(plan),
+        Some((at, what)) => Err(PlanFileError::Damaged { line: line_of(text, &at), what }),
+    }
+}
+
+/// The last line that holds these words, from 1: of two entries of one name the second is one too many.
+fn line_of(text: &str, words: &str) -> usize {
+    text.lines()
+        .collect::<Vec<_>>()
+        .iter()
+        .rposition(|line| line.contains(words))
+        .map_or(1, |index| index + 1)
+}
+
+/// What no plan says, and words of the line that says it.
+fn wrong(plan: &Plan) -> Option<(String, String)> {
+    if let Some(index) = plan.indexes.iter().skip(1).find(|index| !index.explicit) {
+        let what = format!(
+            "index `{}` would serve every package, so that any of them could come from it instead of the default",
+            index.name
+        );
+        return Some((index.url.clone(), what));
+    }
+    for (nth, package) in plan.packages.iter().enumerate() {
+        let name = &package.name;
+        let line = || format!("name = \"{name}\"");
+        if plan.packages[..nth].iter().any(|earlier| earlier.name == *name) {
+            return Some((line(), format!("package `{name}` stands in the plan twice")));
+        }
+        if !plan.indexes.iter().any(|index| index.name == package.index) {
+            let what = format!(
+                "package `{name}` comes from `{}`, which is no index of this plan",
+                package.index
+            );
+            return Some((format!("index = \"{}\"", package.index), what));
+        }
+        if let Some(found) = wrong_file(package) {
+            return Some(found);
+        }
+        if plan.locked && !has_hashes(package) {
+            let what =
+                format!("the plan says that it is locked, and `{name}` has no file with a hash");
+            return Some((line(), what));
+        }
+    }
+    None
+}
+
+fn wrong_file(package: &PlannedPackage) -> Option<(String, String)> {
+    for file in &package.files {
+        // Whoever applies the plan makes files of these names.
+        if file.name.is_empty() || file.name.contains(['/', '\\']) || file.name.starts_with('.') {
+            return Some((file.name.clone(), format!("`{}` is not a file name", file.name)));
+        }
+        if let Some(sha256) = &file.sha256
+            && !(sha256.len() == 64
+                && sha256.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')))
+        {
+            let what =
+                format!("`{sha256}`, the hash of {}, is not 64 hexadecimal digits", file.name);
+            return Some((sha256.clone(), what));
+        }
+    }
+    None
+}
+
+/// Whether a package can be installed without asking an index what its files are. A source that is cloned has none.
+pub(crate) fn has_hashes(package: &PlannedPackage) -> bool {
+    let cloned = matches!(&package.origin, PackageOrigin::Build(recipe) if recipe.requirement.contains("git+"));
+    cloned || !package.files.is_empty() && package.files.iter().all(|file| file.sha256.is_some())
+}

@@ -1,0 +1,173 @@
+//! `pyproject.toml` for uv, the same for all machines of a project: what only one kind of machine has carries a marker.
+
+use super::Format;
+use crate::emit::target::{environment, system};
+use crate::emit::toml_text::{array, quote};
+use crate::lock::added_by_lock;
+use crate::uv::OLDEST;
+use facts::{BuildRecipe, PackageOrigin, Plan, PlanIndex, PlannedPackage};
+use std::fmt::Write as _;
+
+pub(super) const FORMAT: Format = Format {
+    name: "pyproject.toml",
+    about: "the project of a uv environment; `uv sync` makes it.",
+    write: |plan| Ok(write(plan)),
+};
+
+/// The name of the project. It is never a package.
+pub(crate) const PROJECT: &str = "accelerator-stack";
+
+/// The document, without its head.
+pub(crate) fn write(plan: &Plan) -> String {
+    let mut text = format!(
+        "[project]\nname = \"{PROJECT}\"\nversion = \"0\"\nrequires-python = {}\ndependencies = [\n",
+        quote(&format!("=={}.*", plan.python))
+    );
+    for package in plan.packages.iter().filter(|package| !added_by_lock(package)) {
+        let _ = writeln!(text, "    # {}", package.because);
+        for requirement in requirements(plan, package) {
+            let _ = writeln!(text, "    {},", quote(&requirement));
+        }
+    }
+    text += "]\n\n[tool.uv]\npackage = false\n";
+    let _ = writeln!(text, "required-version = {}", quote(&format!(">={OLDEST}")));
+    text += "# A package comes from the first index that has it, and never from whichever has the highest version.\n";
+    text += "index-strategy = \"first-index\"\n";
+    text += "# A package that this machine cannot install is an error when the project is locked, not later.\n";
+    let _ =
+        writeln!(text, "required-environments = {}", array([environment(&plan.target).as_str()]));
+    if plan.packages.iter().any(added_by_lock) {
+        text += "# What the packages above need, as it was when the plan was locked.\nconstraint-dependencies = [\n";
+        for package in plan.packages.iter().filter(|package| added_by_lock(package)) {
+            let pin = format!("{}=={}", package.name, package.version);
+            let _ = writeln!(text, "    {},", quote(&pin));
+        }
+        text += "]\n";
+    }
+    write_builds(&mut text, plan);
+    write_sources(&mut text, plan);
+    write_indexes(&mut text, plan);
+    text
+}
+
+/// How a package is asked for: on the plan's kind of machine, and on others where those have it too.
+fn requirements(plan: &Plan, package: &PlannedPackage) -> Vec<String> {
+    let PlannedPackage { name, version, .. } = package;
+    if let Some(marker) = marker(plan, package) {
+        let mut all = vec![format!("{name}=={version} ; {marker}")];
+        if package.marker.is_none()
+            && let Some(public) = flavour_of(version)
+        {
+            // PyPI has the same release, built for that other system.
+            all.push(format!("{name}=={public} ; {}", negated(system(&plan.target))));
+        }
+        return all;
+    }
+    vec![format!("{name}=={version}")]
+}
+
+/// The public version of a torch build, whose label is its flavour alone: `2.10.0` of `2.10.0+cu128`. An extension's
+/// label (`+cu12torch2.8cxx11abiTRUE`) is none: what it stands for is built for one system only.
+fn flavour_of(version: &str) -> Option<&str> {
+    let (public, label) = version.split_once('+')?;
+    let digits = label.strip_prefix("cu").unwrap_or_default();
+    let cuda = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+    (cuda || label == "cpu").then_some(public)
+}
+
+fn negated(system: &str) -> String {
+    system.replace("==", "!=")
+}
+
+/// The machines that take this package in this version: all, unless it is said, or it comes from an index of builds for
+/// one system, or is compiled.
+fn marker<'a>(plan: &'a Plan, package: &'a PlannedPackage) -> Option<&'a str> {
+    let of_system = index_of(plan, package).is_some() || recipe_of(package).is_some();
+    package.marker.as_deref().or(of_system.then(|| system(&plan.target)))
+}
+
+/// The index that is named for this package; `None` for the default.
+fn index_of<'a>(plan: &'a Plan, package: &PlannedPackage) -> Option<&'a PlanIndex> {
+    plan.indexes.iter().skip(1).find(|index| index.name == package.index)
+}
+
+fn recipe_of(package: &PlannedPackage) -> Option<&BuildRecipe> {
+    match &package.origin {
+        PackageOrigin::Build(recipe) => Some(recipe),
+        PackageOrigin::Wheel => None,
+    }
+}
+
+/// Each package that is built, with its recipe.
+fn builds(plan: &Plan) -> impl Iterator<Item = (&PlannedPackage, &BuildRecipe)> {
+    plan.packages.iter().filter_map(|package| Some((package, recipe_of(package)?)))
+}
+
+fn write_builds(text: &mut String, plan: &Plan) {
+    if builds(plan).next().is_none() {
+        return;
+    }
+    text.push_str("# These are compiled against the torch of this environment, which an isolated build would not see.\n");
+    let names = builds(plan).map(|(package, _)| package.name.as_str());
+    let _ = writeln!(text, "no-build-isolation-package = {}", array(names));
+    if builds(plan).any(|(_, recipe)| !recipe.env.is_empty()) {
+        text.push_str("\n[tool.uv.extra-build-variables]\n");
+    }
+    for (package, recipe) in builds(plan).filter(|(_, recipe)| !recipe.env.is_empty()) {
+        let variables: Vec<_> =
+            recipe.env.iter().map(|(name, value)| format!("{name} = {}", quote(value))).collect();
+        let _ = writeln!(text, "{} = {{ {} }}", package.name, variables.join(", "));
+    }
+    for (package, recipe) in builds(plan) {
+        text.push_str("\n# Known beforehand, so that nothing has to be compiled to learn it.\n[[tool.uv.dependency-metadata]]\n");
+        let _ = writeln!(text, "name = {}", quote(&package.name));
+        let _ = writeln!(text, "version = {}", quote(&package.version));
+        let _ =
+            writeln!(text, "requires-dist = {}", array(recipe.requires.iter().map(String::as_str)));
+    }
+}
+
+fn write_sources(text: &mut String, plan: &Plan) {
+    let sources: Vec<_> =
+        plan.packages.iter().filter_map(|package| source(plan, package)).collect();
+    if sources.is_empty() {
+        return;
+    }
+    text.push_str("\n# Each of these comes from the index that it names, and nothing else comes from there.\n[tool.uv.sources]\n");
+    text.push_str(&sources.concat());
+}
+
+/// The line that binds a package to its index or its repository.
+fn source(plan: &Plan, package: &PlannedPackage) -> Option<String> {
+    let marker = quote(marker(plan, package)?);
+    let name = &package.name;
+    if let Some((url, rev)) = recipe_of(package).and_then(repository) {
+        let (url, rev) = (quote(url), rev.map(|rev| format!(", rev = {}", quote(rev))));
+        let rev = rev.unwrap_or_default();
+        return Some(format!("{name} = [{{ git = {url}{rev}, marker = {marker} }}]\n"));
+    }
+    let index = quote(&index_of(plan, package)?.name);
+    Some(format!("{name} = [{{ index = {index}, marker = {marker} }}]\n"))
+}
+
+/// Repository and revision of a requirement such as `flash-attn @ git+https://host/path@v2.8.3`.
+fn repository(recipe: &BuildRecipe) -> Option<(&str, Option<&str>)> {
+    let (_, address) = recipe.requirement.split_once("git+")?;
+    // An `@` before the path belongs to a user's name.
+    let path = address.rfind('/').unwrap_or(0);
+    match address[path..].rfind('@') {
+        Some(at) => Some((&address[..path + at], Some(&address[path + at + 1..]))),
+        None => Some((address, None)),
+    }
+}
+
+fn write_indexes(text: &mut String, plan: &Plan) {
+    for (nth, index) in plan.indexes.iter().enumerate() {
+        let PlanIndex { name, url, flat, .. } = index;
+        let _ = write!(text, "\n[[tool.uv.index]]\nname = {}\nurl = {}\n", quote(name), quote(url));
+        text.push_str(if nth == 0 { "default = true\n" } else { "explicit = true\n" });
+        if *flat {
+            text.push_str("format = \"flat\"\n");
+        }
+    }
+}

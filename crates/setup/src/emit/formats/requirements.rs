@@ -1,0 +1,93 @@
+//! `requirements.txt` with hashes, for pip and uv.
+//!
+//! pip searches all indexes it is given for every package and takes the highest version; nothing in this format binds a
+//! package to an index. So the file gives pip the default index alone, and what comes from elsewhere is asked for by the
+//! address of its file.
+
+use super::Format;
+use super::plan_toml::has_hashes;
+use crate::emit::EmitError;
+use crate::wheel::WheelName;
+use facts::{BuildRecipe, PackageOrigin, Plan, PlannedFile, PlannedPackage};
+use std::fmt::Write as _;
+
+pub(super) const FORMAT: Format = Format {
+    name: "requirements.txt",
+    about: "`pip install --no-deps -r requirements.txt` installs it, and refuses a file of another hash.",
+    write,
+};
+
+fn write(plan: &Plan) -> Result<String, EmitError> {
+    let default = plan.indexes.first();
+    let mut text = String::new();
+    if let Some(index) = default {
+        let option = if index.flat { "--no-index\n--find-links" } else { "--index-url" };
+        let _ = writeln!(text, "{option} {}", index.url);
+    }
+    text += "--require-hashes\n--only-binary :all:\n\n";
+    let mut builds = Vec::new();
+    for package in &plan.packages {
+        if let PackageOrigin::Build(recipe) = &package.origin {
+            builds.push((package, recipe));
+            continue;
+        }
+        if !has_hashes(package) {
+            return Err(EmitError::Unlocked { format: FORMAT.name, package: package.name.clone() });
+        }
+        let from_default = default.is_some_and(|index| index.name == package.index);
+        let files = if from_default {
+            let _ = write!(text, "{}=={}", package.name, package.version);
+            package.files.iter().collect()
+        } else {
+            let file = the_file(package);
+            let url =
+                file.and_then(|file| file.url.as_deref()).ok_or_else(|| EmitError::Unfit {
+                    format: FORMAT.name,
+                    reason: format!(
+                        "`{}` comes from {} and has no address",
+                        package.name, package.index
+                    ),
+                    hint: "take pyproject.toml, which binds a package to an index".to_owned(),
+                })?;
+            let _ = write!(text, "{} @ {url}", package.name);
+            Vec::from_iter(file)
+        };
+        if let Some(marker) = &package.marker {
+            let _ = write!(text, " ; {marker}");
+        }
+        for sha256 in files.iter().filter_map(|file| file.sha256.as_ref()) {
+            let _ = write!(text, " \\\n    --hash=sha256:{sha256}");
+        }
+        text.push('\n');
+    }
+    write_builds(&mut text, &builds);
+    Ok(text)
+}
+
+/// The file that pip would take of several: the one with the highest build number.
+fn the_file(package: &PlannedPackage) -> Option<&PlannedFile> {
+    let number = |file: &PlannedFile| -> Option<u32> {
+        let build = WheelName::parse(&file.name).ok()?.build?;
+        build.trim_end_matches(|c: char| !c.is_ascii_digit()).parse().ok()
+    };
+    package.files.iter().max_by_key(|file| number(file))
+}
+
+/// Commands for what is compiled: pip takes neither its switches nor the order from a file.
+fn write_builds(text: &mut String, builds: &[(&PlannedPackage, &BuildRecipe)]) {
+    if builds.is_empty() {
+        return;
+    }
+    text.push_str("\n# Then, in this order, what is compiled against the torch above:\n");
+    for (package, recipe) in builds {
+        text.push_str("#   ");
+        for (name, value) in &recipe.env {
+            let _ = write!(text, "{name}={value} ");
+        }
+        let _ = writeln!(
+            text,
+            "pip install --no-deps --no-build-isolation --no-binary {} \"{}\"",
+            package.name, recipe.requirement
+        );
+    }
+}

@@ -1,0 +1,49 @@
+use super::formats::Format;
+use facts::{PackageOrigin, Plan};
+use std::fmt::Write as _;
+
+/// The comment each file starts with: what made it, for which machine, how to renew it, and whether it is locked.
+pub(super) fn head(plan: &Plan, format: &Format) -> String {
+    let target = &plan.target;
+    let mut head = format!(
+        "# {name}: {about}\n# Made by firstlight {version} for {target} ({os} {arch}). Do not edit it; renew it:\n#   {command} --emit {name} -o {name}\n",
+        name = format.name,
+        about = format.about,
+        version = env!("CARGO_PKG_VERSION"),
+        target = target.name,
+        os = target.os,
+        arch = target.arch,
+        command = command(plan),
+    );
+    head += if plan.locked {
+        "# Locked: every package that is installed is named, each with its files and their hashes.\n"
+    } else {
+        "# Not locked: it names what was chosen; what that needs is added when the plan is locked or installed.\n"
+    };
+    for package in &plan.packages {
+        if let PackageOrigin::Build(recipe) = &package.origin {
+            let (least, most) = recipe.minutes;
+            let _ = writeln!(
+                head,
+                "# {} {} is built from source: {least} to {most} minutes, {:.0} GB of memory for each compile job.",
+                package.name,
+                package.version,
+                recipe.job_bytes as f64 / 1e9,
+            );
+        }
+    }
+    head.push('\n');
+    head
+}
+
+/// The command that gives this plan again.
+fn command(plan: &Plan) -> String {
+    let mut command = "firstlight plan".to_owned();
+    if plan.target.name != "this" {
+        let _ = write!(command, " --machine {}", plan.target.name);
+    }
+    if plan.locked {
+        command += " --lock";
+    }
+    command
+}

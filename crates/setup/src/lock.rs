@@ -1,0 +1,197 @@
+//! Fills a plan with everything that it installs: dependencies, files and hashes, as uv resolves them.
+
+mod error;
+
+pub use error::LockError;
+
+use crate::emit::pylock::{Document, File, Package};
+use crate::emit::{pyproject, python_platform};
+use crate::uv::Uv;
+use facts::{PackageOrigin, Plan, PlanIndex, PlannedFile, PlannedPackage};
+use std::fs;
+use std::path::Path;
+
+/// Why a package is in a plan that the planner did not choose.
+const NEEDED: &str = "a chosen package needs it";
+
+/// Whether a package came into the plan when it was locked.
+pub fn added_by_lock(package: &PlannedPackage) -> bool {
+    package.because == NEEDED
+}
+
+/// The plan with its complete closure: each package with the files that the plan's machine may install and their hashes.
+/// uv asks the plan's indexes, for that machine and not for this one; nothing is downloaded but metadata, and nothing is
+/// built. A source that is cloned from a repository has no file.
+///
+/// # Errors
+/// Where the packages exclude each other, one has no file for the machine, or an index does not answer.
+pub fn lock(plan: &Plan, uv: &Uv) -> Result<Plan, LockError> {
+    let mut plan = plan.clone();
+    plan.packages.retain(|package| !added_by_lock(package));
+    let folder = tempfile::tempdir().map_err(LockError::Folder)?;
+    let (wheels, builds): (Vec<_>, Vec<_>) =
+        plan.packages.iter().cloned().partition(|package| package.origin == PackageOrigin::Wheel);
+
+    // What is built needs its dependencies as wheels. It is not resolved together with them, for then uv would have to be
+    // allowed to build, and would build any package that has no wheel.
+    let mut resolved = Plan { packages: wheels, ..plan.clone() };
+    let needed = fill(&mut resolved, uv, folder.path(), &builds)?;
+    let mut built = Plan { packages: builds, ..plan.clone() };
+    if built.packages.iter().any(|package| !is_cloned(package)) {
+        fill_sources(&mut built, uv, folder.path())?;
+    }
+    plan.packages = in_order(&plan.packages, resolved.packages, needed, built.packages);
+    plan.locked = true;
+    Ok(plan)
+}
+
+/// The order of the plan, with what it needs in front of the first package that is built.
+fn in_order(
+    order: &[PlannedPackage],
+    wheels: Vec<PlannedPackage>,
+    needed: Vec<PlannedPackage>,
+    built: Vec<PlannedPackage>,
+) -> Vec<PlannedPackage> {
+    let mut filled: Vec<_> = wheels.into_iter().chain(built).collect();
+    let place = |package: &PlannedPackage| order.iter().position(|one| one.name == package.name);
+    filled.sort_by_key(place);
+    let first_build = filled.iter().position(|package| package.origin != PackageOrigin::Wheel);
+    let at = first_build.unwrap_or(filled.len());
+    filled.splice(at..at, needed);
+    filled
+}
+
+/// Gives each wheel its files, and returns what else is needed.
+fn fill(
+    plan: &mut Plan,
+    uv: &Uv,
+    folder: &Path,
+    builds: &[PlannedPackage],
+) -> Result<Vec<PlannedPackage>, LockError> {
+    let requires: Vec<&str> = builds.iter().filter_map(requirements).flatten().collect();
+    let document = resolve(plan, uv, folder, &requires, &["--no-build"])?;
+    let default = plan.indexes.first().cloned();
+    let mut needed = Vec::new();
+    for package in document.packages {
+        let files = files(package.wheels.iter());
+        let version = package.version.clone().unwrap_or_default();
+        if files.is_empty() {
+            return Err(LockError::NoFile { package: package.name, version });
+        }
+        match plan.packages.iter_mut().find(|planned| planned.name == package.name) {
+            Some(planned) => {
+                planned.version = version;
+                planned.files = files;
+            }
+            // A build that another package needs as well is not a wheel of the plan.
+            None if builds.iter().any(|build| build.name == package.name) => {}
+            None => needed.push(dependency(&package, version, files, default.as_ref())),
+        }
+    }
+    Ok(needed)
+}
+
+fn dependency(
+    package: &Package,
+    version: String,
+    files: Vec<PlannedFile>,
+    index: Option<&PlanIndex>,
+) -> PlannedPackage {
+    PlannedPackage {
+        name: package.name.clone(),
+        version,
+        // Every other index is explicit: what does not name one comes from the default.
+        index: index.map(|index| index.name.clone()).unwrap_or_default(),
+        because: NEEDED.to_owned(),
+        origin: PackageOrigin::Wheel,
+        marker: None,
+        files,
+        source: index.map(|index| index.url.clone()).unwrap_or_default(),
+    }
+}
+
+/// Gives each package that is built from an archive that archive.
+fn fill_sources(plan: &mut Plan, uv: &Uv, folder: &Path) -> Result<(), LockError> {
+    let archived: Vec<_> = plan.packages.iter().filter(|one| !is_cloned(one)).cloned().collect();
+    let archived = Plan { packages: archived, ..plan.clone() };
+    // With `--no-deps` and metadata that is known beforehand uv has no reason to build.
+    let document = resolve(&archived, uv, folder, &[], &["--no-deps"])?;
+    for package in document.packages {
+        let Some(planned) = plan.packages.iter_mut().find(|one| one.name == package.name) else {
+            continue;
+        };
+        planned.files = files(package.sdist.iter());
+        if planned.files.is_empty() {
+            let version = package.version.unwrap_or_default();
+            return Err(LockError::NoFile { package: package.name, version });
+        }
+    }
+    Ok(())
+}
+
+fn is_cloned(package: &PlannedPackage) -> bool {
+    matches!(&package.origin, PackageOrigin::Build(recipe) if recipe.requirement.contains("git+"))
+}
+
+fn requirements(package: &PlannedPackage) -> Option<impl Iterator<Item = &str>> {
+    let PackageOrigin::Build(recipe) = &package.origin else { return None };
+    Some(recipe.requires.iter().chain(&recipe.build_requires).map(String::as_str))
+}
+
+/// What uv makes of the plan's packages, and of requirements beside them.
+fn resolve(
+    plan: &Plan,
+    uv: &Uv,
+    folder: &Path,
+    beside: &[&str],
+    options: &[&str],
+) -> Result<Document, LockError> {
+    let project = folder.join("pyproject.toml");
+    let others = folder.join("requires.in");
+    fs::write(&project, pyproject::write(plan)).map_err(LockError::Folder)?;
+    fs::write(&others, beside.join("\n")).map_err(LockError::Folder)?;
+    let output = uv
+        .command()
+        .current_dir(folder)
+        .args(["pip", "compile", "pyproject.toml", "requires.in", "--quiet", "--no-header"])
+        .args(["--format", "pylock.toml", "--python-version", &plan.python])
+        .args(["--python-platform", &python_platform(&plan.target)])
+        .args(default_index(plan))
+        .args(options)
+        .output()
+        .map_err(|source| LockError::Start { program: uv.program.clone(), source })?;
+    if !output.status.success() {
+        return Err(error::translate(&String::from_utf8_lossy(&output.stderr), plan));
+    }
+    toml::from_str(&String::from_utf8_lossy(&output.stdout)).map_err(|error| LockError::Answer {
+        version: uv.version.to_string(),
+        what: error.message().to_owned(),
+    })
+}
+
+/// uv reads the indexes that packages name from the project, but not its default: that is configuration, which our uv is
+/// told to leave alone.
+fn default_index(plan: &Plan) -> Vec<&str> {
+    match plan.indexes.first() {
+        Some(PlanIndex { url, flat: false, .. }) => vec!["--default-index", url],
+        Some(PlanIndex { url, flat: true, .. }) => vec!["--no-index", "--find-links", url],
+        None => vec!["--no-index"],
+    }
+}
+
+fn files<'a>(files: impl Iterator<Item = &'a File>) -> Vec<PlannedFile> {
+    let name = |file: &File| {
+        let url = file.url.as_deref().unwrap_or_default();
+        let last = url.rsplit('/').next().unwrap_or_default();
+        // An address has the plus of a local version encoded.
+        file.name.clone().unwrap_or_else(|| last.replace("%2B", "+").replace("%2b", "+"))
+    };
+    files
+        .map(|file| PlannedFile {
+            name: name(file),
+            url: file.url.clone(),
+            sha256: file.hashes.sha256.clone(),
+            bytes: file.size,
+        })
+        .collect()
+}

@@ -1,0 +1,193 @@
+//! What uv says when it cannot resolve, in terms of the plan.
+
+use crate::emit::pyproject::PROJECT;
+use facts::Plan;
+use std::collections::BTreeSet;
+use std::io;
+use std::path::PathBuf;
+
+/// Why a plan cannot be locked.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// No version of everything fits together.
+    #[error(
+        "these cannot be installed together: {}{}\nuv: {reason}\nhint: {hint}",
+        wants.join(", "),
+        places(indexes)
+    )]
+    Conflict {
+        /// What is wanted of the packages in conflict: `requests==2.28.1`, `requests>=2.32.5`.
+        wants: Vec<String>,
+        /// Packages in conflict and the address of the index each came from.
+        indexes: Vec<(String, String)>,
+        /// uv's derivation.
+        reason: String,
+        /// What to change.
+        hint: String,
+    },
+    /// An index did not answer.
+    #[error(
+        "cannot reach {url}: {reason}\nhint: see that this machine may open that address (a proxy is taken from HTTPS_PROXY), then lock again"
+    )]
+    Unreachable {
+        /// The address that was asked.
+        url: String,
+        /// What the network said.
+        reason: String,
+    },
+    /// A package has no file that the machine may install.
+    #[error(
+        "`{package}` {version} has no file for this machine on its index\nhint: ask for another version, or allow a source build of it"
+    )]
+    NoFile {
+        /// The package.
+        package: String,
+        /// Its version.
+        version: String,
+    },
+    /// A folder for uv's input could not be made.
+    #[error("cannot write a temporary folder: {0}\nhint: set TMPDIR to a folder with space")]
+    Folder(#[source] io::Error),
+    /// uv did not start.
+    #[error("cannot start {}: {source}\nhint: install uv again", program.display())]
+    Start {
+        /// The program.
+        program: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// uv answered with something else than a lock file.
+    #[error(
+        "uv {version} wrote a lock file that is none: {what}\nhint: take another version of uv"
+    )]
+    Answer {
+        /// uv's version.
+        version: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// Anything else that uv said.
+    #[error(
+        "uv cannot resolve this plan: {said}\nhint: run the command again with `uv` updated, or lock without the package it names"
+    )]
+    Other {
+        /// Its words.
+        said: String,
+    },
+}
+
+fn places(indexes: &[(String, String)]) -> String {
+    let all = indexes.iter().map(|(package, url)| format!("; `{package}` comes from {url}"));
+    all.collect()
+}
+
+/// uv's words about a failed resolution, as an error.
+pub(super) fn translate(stderr: &str, plan: &Plan) -> LockError {
+    let said = errors(stderr);
+    if let Some(url) =
+        word_after(&said, "Failed to fetch: ").or_else(|| word_after(&said, "Failed to download: "))
+    {
+        let reason = said.lines().last().unwrap_or_default().trim();
+        let url = url.trim_matches('`').to_owned();
+        return LockError::Unreachable { url, reason: without_label(reason).to_owned() };
+    }
+    if !said.contains("No solution found") {
+        return LockError::Other { said };
+    }
+    let reason: Vec<_> = said
+        .lines()
+        .filter(|line| !line.contains("No solution found"))
+        .map(without_label)
+        .collect();
+    let reason = without_markers(&reason.join(" "))
+        .replace(&format!("{PROJECT} depends on"), "the plan wants");
+    let wants = wants(&reason);
+    let indexes = indexes(stderr, &wants, plan);
+    let hint = hint(&reason, stderr, &indexes, plan);
+    LockError::Conflict { wants, indexes, reason, hint }
+}
+
+/// The error with its causes; warnings before it and uv's hints after it are left out. Among the hints is the advice to
+/// search all indexes for the best version, which this project never takes.
+fn errors(stderr: &str) -> String {
+    let starts = |line: &&str| line.starts_with("error:") || line.contains("No solution found");
+    let lines = stderr.lines().map(str::trim).skip_while(|line| !starts(line));
+    let lines = lines.take_while(|line| !line.starts_with("hint:"));
+    let lines: Vec<_> = lines.filter(|line| !line.is_empty()).collect();
+    if lines.is_empty() { stderr.trim().to_owned() } else { lines.join("\n") }
+}
+
+fn without_label(line: &str) -> &str {
+    let line = line.trim();
+    ["error: ", "cause: ", "╰─▶ "].iter().find_map(|label| line.strip_prefix(label)).unwrap_or(line)
+}
+
+fn word_after<'a>(text: &'a str, words: &str) -> Option<&'a str> {
+    let rest = &text[text.find(words)? + words.len()..];
+    rest.split_whitespace().next()
+}
+
+/// A sentence without the markers that uv puts behind names: `torch{sys_platform == 'linux'}==2.10.0`.
+fn without_markers(reason: &str) -> String {
+    let mut parts = reason.split('{');
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| text + part.split_once('}').map_or(part, |(_, after)| after))
+}
+
+/// Requirements in uv's sentences: a name with a comparison behind it.
+fn wants(reason: &str) -> Vec<String> {
+    let words = reason.split([' ', '\n']).map(|word| word.trim_end_matches([',', '.', ';', ')']));
+    let wants: BTreeSet<_> = words
+        .filter_map(|word| {
+            let name = package_of(word);
+            let named = name.starts_with(|c: char| c.is_ascii_alphanumeric())
+                && name
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'));
+            (named && name.len() < word.len()).then(|| word.to_owned())
+        })
+        .collect();
+    wants.into_iter().collect()
+}
+
+/// The package of a requirement.
+fn package_of(want: &str) -> &str {
+    want.find(['=', '<', '>', '!', '~']).map_or(want, |end| &want[..end])
+}
+
+/// Where the packages of these requirements came from: where uv says that it found them, or the plan's own index of them.
+fn indexes(stderr: &str, wants: &[String], plan: &Plan) -> Vec<(String, String)> {
+    let names: BTreeSet<_> = wants.iter().map(|want| package_of(want)).collect();
+    let found = |name: &str| {
+        let words = format!("`{name}` was found on ");
+        word_after(stderr, &words).map(|url| url.trim_end_matches(',').to_owned())
+    };
+    let planned = |name: &str| {
+        let package = plan.packages.iter().find(|package| package.name == name)?;
+        let index = plan.indexes.iter().find(|index| index.name == package.index)?;
+        Some(index.url.clone())
+    };
+    names
+        .into_iter()
+        .filter_map(|name| Some((name.to_owned(), found(name).or_else(|| planned(name))?)))
+        .collect()
+}
+
+fn hint(reason: &str, stderr: &str, indexes: &[(String, String)], plan: &Plan) -> String {
+    let no_file = ["no wheels with a matching", "no usable wheels", "no matching Python"];
+    if no_file.iter().any(|words| reason.contains(words)) {
+        let there = stderr.lines().find_map(|line| line.trim().strip_prefix("hint: Wheels are "));
+        let there = there.map(|rest| format!("wheels are {rest}; ")).unwrap_or_default();
+        return format!("{there}ask for another version, or allow a source build");
+    }
+    let default = plan.indexes.first().map(|index| &index.url);
+    match indexes.iter().find(|(_, url)| Some(url) != default) {
+        Some((package, _)) => {
+            format!("take another version of `{package}`, or take it from the default index")
+        }
+        None => "change one of them, or leave it to the planner to choose its version".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,91 @@
+//! An index in a folder, with wheels that hold nothing but their metadata.
+
+use setup::wheel::WheelName;
+use sha2::{Digest, Sha256};
+use std::fmt::Write as _;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use zip::write::SimpleFileOptions;
+
+/// A simple index (PEP 503), reached as a `file:` address.
+pub(crate) struct Index(PathBuf);
+
+impl Index {
+    pub(crate) fn at(folder: &Path) -> Self {
+        fs::create_dir_all(folder).unwrap();
+        Self(folder.to_owned())
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("file://{}", self.0.display())
+    }
+
+    /// Adds a wheel and lists it with its hash, which is returned.
+    pub(crate) fn wheel(&self, file: &str, requires: &[&str]) -> String {
+        let name = WheelName::parse(file).unwrap();
+        let folder = self.0.join(name.distribution.replace('_', "-"));
+        fs::create_dir_all(&folder).unwrap();
+        let bytes = wheel(&name, requires);
+        fs::write(folder.join(file), &bytes).unwrap();
+        let sha256 = hex(&bytes);
+        let page = folder.join("index.html");
+        let mut listed = fs::read_to_string(&page).unwrap_or_default();
+        let _ =
+            writeln!(listed, "<a href=\"{}#sha256={sha256}\">{file}</a>", file.replace('+', "%2B"));
+        fs::write(page, listed).unwrap();
+        sha256
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn wheel(name: &WheelName, requires: &[&str]) -> Vec<u8> {
+    let mut metadata =
+        format!("Metadata-Version: 2.1\nName: {}\nVersion: {}\n", name.distribution, name.version);
+    for requirement in requires {
+        let _ = writeln!(metadata, "Requires-Dist: {requirement}");
+    }
+    let (python, abi) = (name.pythons.join("."), name.abis.join("."));
+    let tag = format!("{python}-{abi}-{}", name.platforms.join("."));
+    let about = format!("Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tag}\n");
+    let module = format!("VERSION = \"{}\"\n", name.version);
+    let info = format!("{}-{}.dist-info", name.distribution, name.version);
+    let files = [
+        (format!("{}/__init__.py", name.distribution), module),
+        (format!("{info}/METADATA"), metadata),
+        (format!("{info}/WHEEL"), about),
+    ];
+    let mut record: String = files
+        .iter()
+        .map(|(path, text)| format!("{path},sha256={},{}\n", base64(text), text.len()))
+        .collect();
+    let _ = writeln!(record, "{info}/RECORD,,");
+    let mut archive = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    let record = (format!("{info}/RECORD"), record);
+    for (path, text) in files.iter().chain([&record]) {
+        archive.start_file(path.as_str(), SimpleFileOptions::default()).unwrap();
+        archive.write_all(text.as_bytes()).unwrap();
+    }
+    archive.finish().unwrap().into_inner()
+}
+
+/// The hash of a text as RECORD has it: base64 for addresses, without padding.
+fn base64(text: &str) -> String {
+    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let hash = Sha256::digest(text.as_bytes());
+    let digits = |three: &[u8]| {
+        let bits = three
+            .iter()
+            .chain([0, 0].iter())
+            .take(3)
+            .fold(0_u32, |all, b| all << 8 | u32::from(*b));
+        let shown = three.len() + 1;
+        (0..shown)
+            .map(move |n| char::from(DIGITS[(bits >> (18 - 6 * n) & 63) as usize]))
+            .collect::<String>()
+    };
+    hash.chunks(3).map(digits).collect()
+}

@@ -1,0 +1,56 @@
+//! The tools that emitted files are for, brought by pip into a folder of the tests and kept there.
+
+use setup::uv::Uv;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::LazyLock;
+
+static UV: LazyLock<Uv> = LazyLock::new(|| {
+    let path = std::env::var_os("PATH");
+    Uv::find(path.as_deref(), &folder().join("tools")).expect("uv, from PATH or by pip")
+});
+
+pub(crate) fn folder() -> &'static Path {
+    Path::new(env!("CARGO_TARGET_TMPDIR"))
+}
+
+pub(crate) fn uv() -> &'static Uv {
+    &UV
+}
+
+/// uv in a project's folder, as its user runs it: the project configures it.
+pub(crate) fn uv_in(project: &Path) -> Command {
+    let mut command = uv().command();
+    command.current_dir(project).env_remove("UV_NO_CONFIG");
+    command
+}
+
+/// The release of the Python that runs here, `3.11`, for tests in which something is installed.
+pub(crate) fn python_here() -> String {
+    let says = "import sys; print('%d.%d' % sys.version_info[:2])";
+    output(Command::new("python3").args(["-c", says])).trim().to_owned()
+}
+
+/// Runs a command and gives what it printed; panics with its words where it fails.
+pub(crate) fn output(command: &mut Command) -> String {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    assert!(status.success(), "{command:?}: {}", String::from_utf8_lossy(&stderr));
+    String::from_utf8(stdout).unwrap()
+}
+
+/// Runs a command that has to fail and gives what it said.
+pub(crate) fn failure(command: &mut Command) -> String {
+    let Output { status, stderr, .. } = command.output().unwrap();
+    assert!(!status.success(), "{command:?}");
+    String::from_utf8(stderr).unwrap()
+}
+
+/// A folder with these files.
+pub(crate) fn folder_with(files: &[(&str, &str)]) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    let path = folder.path().to_owned();
+    (folder, path)
+}
