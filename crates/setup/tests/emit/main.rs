@@ -1,5 +1,7 @@
 //! Plans as files: what they say, that they are read back, and that the tools they are for take them.
 
+#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+
 mod index;
 mod lock;
 mod plans;
