@@ -56,6 +56,7 @@ mod no_prebuilt_wheel;
 mod nvml_not_supported;
 mod old_python;
 mod optional_type_drift;
+mod other_python;
 mod out_of_memory;
 mod ptx_newer_than_driver;
 mod python_outside_venv;
@@ -122,6 +123,7 @@ pub const RULES: &[Rule] = &[
     out_of_memory::RULE,
     sm103_miscompile::RULE,
     wrong_architecture::RULE,
+    other_python::RULE,
     duplicate_processes::RULE,
     stale_process::RULE,
     model_memory::RULE,

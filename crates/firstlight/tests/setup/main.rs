@@ -8,7 +8,10 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod indexes;
+mod judged;
 mod server;
 mod source_build;
+mod stack;
 mod tools;
 mod wheel;

@@ -1,0 +1,153 @@
+use super::{Context, Need, Rule};
+use crate::remedy::Installer;
+use crate::torch_build::live_dist;
+use facts::{Confidence, Dist, Finding, PyEnv, Severity};
+use std::collections::{BTreeMap, BTreeSet};
+
+pub(super) const RULE: Rule = Rule {
+    id: "other-python",
+    title: "a compiled module for another Python release",
+    about: "\
+CPython looks for an extension module under names of its own release, as x.cpython-312-x86_64-linux-gnu.so, under
+x.abi3.so and under x.so. A file for another release lies there and is not seen.
+
+It happens when a wheel is tagged for one release and was built with another, when a file was renamed to get past an
+installer, when packages were copied between environments, or when the environment's Python was upgraded in place.
+
+It shows as
+  ModuleNotFoundError: No module named 'flash_attn_2_cuda'
+although the file is there.
+
+Seen in the names of the compiled files, which CPython's own build writes. A package that brings one file for each of
+several releases is well as long as this one is among them.
+
+Install the wheel for this release of Python, or build the package here.",
+    links: &["https://peps.python.org/pep-3149/"],
+    remedy: |seen| seen.fitting_extension(),
+    needs: &[Need::Environment],
+    check: Some(check),
+    #[cfg(test)]
+    cases: tests::cases,
+    ..Rule::BLANK
+};
+
+fn check(context: &Context) -> Vec<Finding> {
+    context.envs.iter().flat_map(judge).collect()
+}
+
+/// The names under which one module lies in one folder, and the releases that they are for.
+#[derive(Default)]
+struct Module<'a> {
+    /// `310`, `313t`; a name for every release is not among them.
+    releases: BTreeMap<&'a str, &'a str>,
+    for_all: bool,
+}
+
+fn judge(env: &PyEnv) -> Vec<Finding> {
+    let Some(own) = own_release(env) else { return Vec::new() };
+    let mut modules: BTreeMap<(&str, &str), Module> = BTreeMap::new();
+    for file in &env.native_files {
+        let Some(dist) = file.dist.as_deref() else { continue };
+        let Some(stem) = file.path.strip_suffix(".so") else { continue };
+        let (module, release) = match stem.rsplit_once(".cpython-") {
+            Some((module, platform)) => (module, platform.split('-').next()),
+            None => (stem.strip_suffix(".abi3").unwrap_or(stem), None),
+        };
+        let module = modules.entry((dist, module)).or_default();
+        match release {
+            Some(release) => drop(module.releases.insert(release, &file.path)),
+            None => module.for_all = true,
+        }
+    }
+    let unseen = |module: &Module| !module.for_all && !module.releases.contains_key(own.as_str());
+    let mut strays: BTreeMap<&str, Vec<&Module>> = BTreeMap::new();
+    for ((dist, _), module) in modules.iter().filter(|(_, module)| unseen(module)) {
+        strays.entry(dist).or_default().push(module);
+    }
+    strays.into_iter().map(|(dist, modules)| finding(env, &own, dist, &modules)).collect()
+}
+
+/// The release as names of files have it: `312`, `313t`.
+fn own_release(env: &PyEnv) -> Option<String> {
+    if let Some(tag) = &env.interpreter.abi_tag {
+        return tag.value.strip_prefix("cp").map(str::to_owned);
+    }
+    let version = &env.interpreter.version.as_ref()?.value;
+    let mut numbers = version.split('.');
+    Some(format!("{}{}", numbers.next()?, numbers.next()?))
+}
+
+fn finding(env: &PyEnv, own: &str, dist: &str, modules: &[&Module]) -> Finding {
+    let releases: BTreeSet<String> =
+        modules.iter().flat_map(|module| module.releases.keys()).map(|it| dotted(it)).collect();
+    let releases = releases.into_iter().collect::<Vec<_>>().join(", ");
+    let mut draft = RULE.finding(
+        Severity::Error,
+        Confidence::Certain,
+        format!("{dist} in {} is compiled for Python {releases}, not {}", env.root, dotted(own)),
+    );
+    // A few names say as much as hundreds.
+    for (release, path) in modules.iter().flat_map(|module| &module.releases).take(3) {
+        draft = draft.evidence(format!("its name is for Python {}", dotted(release)), *path);
+    }
+    if let Some(dist) = live_dist(env, dist).filter(|dist| !dist.tags.is_empty()) {
+        let said = format!("the wheel's label says {}", dist.tags.join(", "));
+        draft = draft.evidence(said, format!("{}/WHEEL", dist.path));
+    }
+    draft
+        .cause("Python imports a compiled module only under a name of its own release, so this one is not found.")
+        .fix(vec![Installer::of(env).build(&[&Dist::normalise(dist)])])
+        .done()
+}
+
+/// `3.12` of `312`.
+fn dotted(release: &str) -> String {
+    match release.split_at_checked(1) {
+        Some((major, minor)) if !minor.is_empty() => format!("{major}.{minor}"),
+        _ => release.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_support::{Case, env, machines};
+    use facts::{Confidence::*, Severity::*};
+
+    const PLATFORM: &str = "x86_64-linux-gnu.so";
+
+    pub(super) fn cases() -> Vec<Case> {
+        let flash = |names: &[&str]| {
+            let start = env("/v").dist("flash-attn", "2.8.3");
+            let add =
+                |env: crate::test_support::EnvBuilder, name: &&str| env.native("flash-attn", name);
+            vec![names.iter().fold(start, add).build()]
+        };
+        let file = |release: &str| format!("flash_attn_2_cuda.cpython-{release}-{PLATFORM}");
+        let (old, own, threaded) = (file("310"), file("312"), file("312t"));
+        vec![
+            Case::new("a file for 3.10", machines::a10(), flash(&[&old])).finds(
+                Error,
+                Certain,
+                &[
+                    "flash-attn in /v is compiled for Python 3.10, not 3.12",
+                    "flash_attn_2_cuda.cpython-310-",
+                    "--no-build-isolation --no-binary flash-attn flash-attn",
+                ],
+            ),
+            Case::new("free-threaded only", machines::a10(), flash(&[&threaded])).finds(
+                Error,
+                Certain,
+                &["Python 3.12t, not 3.12"],
+            ),
+            Case::new("its own", machines::a10(), flash(&[&own])),
+            Case::new("one for each release", machines::a10(), flash(&[&old, &own])),
+            Case::new("the stable ABI", machines::a10(), flash(&["flash_attn_2_cuda.abi3.so"])),
+            Case::new(
+                "the stable ABI beside a release",
+                machines::a10(),
+                flash(&[&old, "flash_attn_2_cuda.abi3.so"]),
+            ),
+            Case::new("a plain library", machines::a10(), flash(&["lib/libflash.so.1"])),
+        ]
+    }
+}
