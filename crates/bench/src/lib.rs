@@ -4,6 +4,7 @@
 //! is never against a datasheet. A kernel is timed only as the [`verify::Verified`] execution that was just checked.
 
 mod ceilings;
+mod dense;
 mod error;
 mod peers;
 mod run;

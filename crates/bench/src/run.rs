@@ -2,10 +2,10 @@
 
 use crate::peers::{Contest, ROUNDS, Runner, of_backend};
 use crate::workloads::{CUDA_WORKLOADS, Task, WORKLOADS};
-use crate::{BenchError, Samples, Sweep, ceilings, time, time_steps};
+use crate::{BenchError, Samples, Sweep, ceilings, dense, time, time_steps};
 use device::{Device, Isa};
 use facts::{BackendKind, BenchReport, BenchRow, Bound, Ceilings, SCHEMA};
-use kernels::{Call, DType, Op, Problem, Settings, TensorMap, op};
+use kernels::{Call, DType, Op, OpError, Problem, Settings, TensorMap, op};
 use std::time::{Duration, Instant};
 use verify::{Agreement, Peers, Verified, admit};
 
@@ -113,7 +113,7 @@ fn measure(
 ) -> Vec<BenchRow> {
     let case = format!("{name} {} {}", task.case, task.dtype);
     let (inputs, settings) = (task.build)(task.dtype);
-    let bound = op(name).and_then(|op| Ok((op, op.bind(&inputs, &settings)?)));
+    let bound = bind(name, &inputs, &settings);
     let (op, call) = match bound {
         Ok(bound) => bound,
         Err(error) => {
@@ -126,14 +126,25 @@ fn measure(
         Some(peers) => Contest::admit(peers, (op, call), given, SEED),
         None => Contest::default(),
     };
-    let mut own = own(op, call, given, context.device);
-    let rounds = if contest.runners.is_empty() { 1 } else { ROUNDS };
+    let dense_given = if task.is_step() { dense::of(op, &inputs, &settings) } else { None };
+    let dense = dense_given.as_ref().map(|(inputs, settings)| bind(dense::OP, inputs, settings));
+    let mut own = admitted(op, call, given, context.device);
+    let mut beside = match (&dense, &dense_given) {
+        (Some(Ok((op, call))), Some((inputs, settings))) => {
+            Some(admitted(*op, call.as_ref(), (inputs, settings), context.device))
+        }
+        (Some(Err(error)), _) => Some(Err(error.to_string())),
+        _ => None,
+    };
+    let rounds = if contest.runners.is_empty() && beside.is_none() { 1 } else { ROUNDS };
     let budget = context.budget / rounds;
     for _ in 0..rounds {
-        if let Ok(runner) = &mut own
-            && let Err(why) = runner.round(task.is_step(), budget)
-        {
-            own = Err(why);
+        for runner in std::iter::once(&mut own).chain(&mut beside) {
+            if let Ok(timed) = runner
+                && let Err(why) = timed.round(task.is_step(), budget)
+            {
+                *runner = Err(why);
+            }
         }
         if let Some(peers) = &mut peers {
             contest.round(peers, task.is_step(), budget);
@@ -150,9 +161,19 @@ fn measure(
         Ok(Own { variant, verified, samples, replays }) => rows.push(BenchRow {
             reference_ms: (context.plan.reference && task.recurrent)
                 .then(|| reference_millis(call)),
+            dense_ms: beside.as_ref().and_then(|dense| Some(dense.as_ref().ok()?.samples.median())),
             ..row(variant, &samples, replays, verified.agreement())
         }),
         Err(why) => report.not_timed.push(format!("{case}: {why}")),
+    }
+    match (&beside, &dense) {
+        (Some(Ok(own)), Some(Ok((_, call)))) => {
+            rows.push(dense_row(task, name, call.problem(), context, own))
+        }
+        (Some(Err(why)), _) => {
+            report.not_timed.push(format!("{case}, dense attention beside it: {why}"));
+        }
+        _ => {}
     }
     for Runner { peer, samples, replays } in &contest.runners {
         rows.push(BenchRow {
@@ -174,7 +195,18 @@ struct Own<'a> {
     replays: u32,
 }
 
-fn own<'a>(
+type BoundCall<'a> = (&'static dyn Op, Box<dyn Call + 'a>);
+
+fn bind<'a>(
+    name: &str,
+    inputs: &'a TensorMap,
+    settings: &Settings,
+) -> Result<BoundCall<'a>, OpError> {
+    let op = op(name)?;
+    Ok((op, op.bind(inputs, settings)?))
+}
+
+fn admitted<'a>(
     op: &dyn Op,
     call: &'a dyn Call,
     given: (&TensorMap, &Settings),
@@ -196,6 +228,21 @@ impl Own<'_> {
         self.samples.extend(samples.millis().iter().copied());
         self.replays = replays;
         Ok(())
+    }
+}
+
+/// The row of dense attention beside a step of `name`, under its own op.
+fn dense_row(
+    task: &Task<'_>,
+    name: &str,
+    problem: &dyn Problem,
+    context: &Context<'_>,
+    own: &Own<'_>,
+) -> BenchRow {
+    let timed = (own.variant, &own.samples, own.replays, own.verified.agreement());
+    BenchRow {
+        case: format!("{}-of-{name}", task.case),
+        ..row(dense::OP, task, problem, context, timed)
     }
 }
 
@@ -228,6 +275,7 @@ fn row(
         pct_of_ceiling: floor.map(|floor| 100.0 * floor / seconds),
         verified_rel_err: agreement.relative,
         reference_ms: None,
+        dense_ms: None,
         peer: None,
         evidence: String::new(),
     }

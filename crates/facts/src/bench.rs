@@ -75,6 +75,10 @@ pub struct BenchRow {
     pub verified_rel_err: f64,
     /// Milliseconds of one run of the single-threaded float64 reference on the same inputs, where that was asked for.
     pub reference_ms: Option<f64>,
+    /// Median milliseconds of dense attention over the same queries, keys and values, verified and timed in turns with
+    /// this kernel; it has a row of its own too. `None` where it was not timed.
+    #[serde(default)]
+    pub dense_ms: Option<f64>,
     /// The installed package whose kernel it is, with its version; `None` for firstlight's own.
     #[serde(default)]
     pub peer: Option<String>,

@@ -225,6 +225,7 @@ mod tests {
             pct_of_ceiling: None,
             verified_rel_err: 1e-3,
             reference_ms: None,
+            dense_ms: None,
             peer: peer.map(|_| "torch 2.11.0".to_owned()),
             evidence: String::new(),
         }

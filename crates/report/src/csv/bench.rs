@@ -28,6 +28,7 @@ const COLUMNS: &[&str] = &[
     "replays",
     "peer",
     "evidence",
+    "dense_ms",
 ];
 
 /// The last columns, which a table may lack.
@@ -130,6 +131,7 @@ fn kernel(row: &BenchRow) -> Vec<String> {
         ("reference_ms", optional(row.reference_ms)),
         ("peer", row.peer.clone().unwrap_or_default()),
         ("evidence", row.evidence.clone()),
+        ("dense_ms", optional(row.dense_ms)),
     ])
 }
 
@@ -224,6 +226,7 @@ fn read_kernel(row: &Row<'_>) -> Result<BenchRow, CsvError> {
         pct_of_ceiling: row.optional("pct_of_ceiling")?,
         verified_rel_err: row.number("verified_rel_err", "a number")?,
         reference_ms: row.optional("reference_ms")?,
+        dense_ms: row.optional("dense_ms")?,
         peer: Some(row.text("peer")).filter(|peer| !peer.is_empty()),
         evidence: row.text("evidence"),
     })
@@ -265,6 +268,7 @@ mod tests {
             pct_of_ceiling: Some(42.125),
             verified_rel_err: 3.1e-7,
             reference_ms: Some(812.5),
+            dense_ms: Some(0.0625),
             peer: None,
             evidence: String::new(),
         };
@@ -272,6 +276,7 @@ mod tests {
             pct_of_ceiling: None,
             bound: Bound::Memory,
             reference_ms: None,
+            dense_ms: None,
             peer: Some("torch 2.11.0".into()),
             evidence: "fmha_cutlassF_bf16 x1".into(),
             shape: BTreeMap::new(),

@@ -79,7 +79,9 @@ fn timings(bench: &BenchReport) -> Table {
         ">Samples",
     ];
     let with_reference = bench.rows.iter().any(|row| row.reference_ms.is_some());
+    let with_dense = bench.rows.iter().any(|row| row.dense_ms.is_some());
     let heads = heads.into_iter().chain(with_reference.then_some(">f64 reference"));
+    let heads = heads.chain(with_dense.then_some(">Dense attention"));
     let mut table = Table::new(from_file(caption), &heads.collect::<Vec<_>>());
     for row in &bench.rows {
         let mut cells = vec![
@@ -97,16 +99,19 @@ fn timings(bench: &BenchReport) -> Table {
             Prose::from(samples(row)),
         ];
         if with_reference {
-            cells.push(Prose::from(reference(row)));
+            cells.push(Prose::from(in_medians(row.reference_ms, row)));
+        }
+        if with_dense {
+            cells.push(Prose::from(in_medians(row.dense_ms, row)));
         }
         table.row(cells);
     }
     table
 }
 
-/// The reference's own time and how many medians it holds.
-fn reference(row: &BenchRow) -> String {
-    row.reference_ms.map_or_else(
+/// Another's time on the same inputs and how many medians it holds.
+fn in_medians(other_ms: Option<f64>, row: &BenchRow) -> String {
+    other_ms.map_or_else(
         || format::ABSENT.to_owned(),
         |millis| {
             format!(

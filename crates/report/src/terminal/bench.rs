@@ -37,6 +37,17 @@ pub fn bench(report: &BenchReport, style: Style) -> String {
             out.push_str(&paragraph(style, &what));
         }
     }
+    for row in &report.rows {
+        let Some(dense_ms) = row.dense_ms else { continue };
+        let words = format!(
+            "{} {}: {} times as fast as dense attention of the same step, {}",
+            row.op,
+            row.case,
+            format::significant(dense_ms / row.median_ms, 3),
+            format::duration(dense_ms)
+        );
+        out.push_str(&paragraph(style, &words));
+    }
     let mut shown = Vec::new();
     for row in report.rows.iter().filter(|row| row.peer.is_some()) {
         if !shown.contains(&&row.variant) {

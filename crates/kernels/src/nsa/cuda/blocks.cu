@@ -12,6 +12,8 @@
 // sub_tokens a multiple of 32, at most 1024 * WARPS and 65536. Dynamic shared memory
 // KEYS * (row(D) + row(DV)) + WARPS * STAGES * ROW_TILES * 16 * row(D) + 2 * sub_tokens.
 // Macros: D, DV, DTYPE, KEYS (l' rounded up to 16, at most 64), ROW_TILES, WARPS, STAGES (1, 2: tiles of queries a warp holds), BLOCKS_PER_SM.
+//
+// Source: ampere.cuh, call.cuh, softmax.cuh, common.cuh, list.cuh and this.
 
 constexpr int THREADS = WARPS * 32;
 constexpr int PAIRS = KEYS / 16;
@@ -29,57 +31,35 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
                int heads, int kv_heads, int select_block, int select_count, int chunk_first, int chunk_tokens,
                int sub_tokens, int most_blocks, float scale) {
   extern __shared__ __align__(128) unsigned char shared[];
-  __shared__ int warp_counts[WARPS];
   const u32 base = shared_address(shared);
   u16* list = (u16*)(shared + LIST_AT);
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   const Sequence here = sequence_at(blockIdx.z, cu_q, cu_k, tq, tk);
-  const int group = heads / kv_heads, slabs = ceil_div(group, HEAD_ROWS), lanes_of_heads = kv_heads * slabs;
+  const int lanes_of_heads = kv_heads * head_slab(0, heads, kv_heads).slabs;
   const int j = blockIdx.x / lanes_of_heads, kv_slab = blockIdx.x % lanes_of_heads;
-  const int kv_head = kv_slab / slabs, slab = kv_slab % slabs;
-  const int first_head = kv_head * group + slab * HEAD_ROWS, slab_heads = min(HEAD_ROWS, group - slab * HEAD_ROWS);
+  const HeadSlab own = head_slab(kv_slab, heads, kv_heads);
   const int first_key = j * select_block;
   if (first_key >= here.keys) return;
 
   // ---- The queries that selected this block.
   const int sub_first = blockIdx.y * sub_tokens;  // in the chunk
   const int words = min(sub_tokens, chunk_tokens - sub_first) / 32;
-  const u32* row = bits + (((i64)blockIdx.z * kv_heads + kv_head) * most_blocks + j) * (chunk_tokens / 32) + sub_first / 32;
-  int total = 0;
-  for (int first = 0; first < words; first += THREADS) {
-    u32 word = first + thread < words ? row[first + thread] : 0;
-    const int mine = __popc(word);
-    int before = mine;
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2) {
-      const int other = __shfl_up_sync(0xffffffff, before, step);
-      if (lane >= step) before += other;
-    }
-    if (lane == 31) warp_counts[warp] = before;
-    __syncthreads();
-    int at = total + before - mine;
-#pragma unroll
-    for (int w = 0; w < WARPS; w++) {
-      if (w < warp) at += warp_counts[w];
-      total += warp_counts[w];
-    }
-    for (; word != 0; word &= word - 1) list[at++] = (u16)((first + thread) * 32 + __ffs(word) - 1);
-    __syncthreads();
-  }
+  const u32* row = bits + (((i64)blockIdx.z * kv_heads + own.kv_head) * most_blocks + j) * (chunk_tokens / 32) + sub_first / 32;
+  const int total = list_queries<THREADS>(list, row, words);
   if (total == 0) return;
 
   // ---- Keys and values, once; then queries, a pair ahead.
-  const i64 key_row = ((i64)here.k_start + first_key) * kv_heads + kv_head;
+  const i64 key_row = ((i64)here.k_start + first_key) * kv_heads + own.kv_head;
   const int valid = min(select_block, here.keys - first_key);
   Rows<D>::template load_range<KEYS, THREADS>(base, k + key_row * D, kv_heads * D, valid, thread);
   Rows<DV>::template load_range<KEYS, THREADS>(base + VALUES_AT, v + key_row * DV, kv_heads * DV, valid, thread);
   copy_commit();
   const u32 my_queries = base + QUERIES_AT + warp * STAGES * ROW_TILES * TILE_BYTES;
-  const u16* q_here = q + ((i64)(here.q_start + chunk_first + sub_first) * heads + first_head) * D;
+  const u16* q_here = q + ((i64)(here.q_start + chunk_first + sub_first) * heads + own.first) * D;
   auto load = [&](int at, int stage) {
     if (at < total) {
       Rows<D>::template copy<ROW_TILES * 16, 32, false, 2>(my_queries + stage * ROW_TILES * TILE_BYTES, lane, q, [&](int r) {
-        return at + r / 16 < total && r % 16 < slab_heads ? q_here + ((i64)list[min(at + r / 16, total - 1)] * heads + r % 16) * D
+        return at + r / 16 < total && r % 16 < own.count ? q_here + ((i64)list[min(at + r / 16, total - 1)] * heads + r % 16) * D
                                                           : nullptr;
       });
     }
@@ -106,12 +86,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
 #pragma unroll
     for (int m = 0; m < ROW_TILES; m++) {
       in_chunk[m] = sub_first + list[min(at + m, total - 1)];
-      const int* mine = indices + ((i64)(here.q_start + chunk_first + in_chunk[m]) * kv_heads + kv_head) * select_count;
-      slot[m] = 0;
-      for (int first = 0; first < select_count; first += 32) {
-        const u32 found = __ballot_sync(0xffffffff, first + lane < select_count && mine[first + lane] == j);
-        if (found != 0) slot[m] = first + __ffs(found) - 1;
-      }
+      const int* mine = indices + ((i64)(here.q_start + chunk_first + in_chunk[m]) * kv_heads + own.kv_head) * select_count;
+      slot[m] = slot_of(mine, select_count, j, lane);
     }
     copy_wait<STAGES - 1>();
     __syncwarp();

@@ -2,13 +2,14 @@
 //! puts a query's blocks together: prefill. The contracts stand in `blocks.cu` and `finish.cu`.
 
 use super::gather;
-use super::operands::{Operands, row_bytes, shape_macros};
+use super::operands::{HOPPER, Operands, row_bytes, shape_macros};
 use super::stages::{self, Selection, compress};
 use crate::DType;
 use crate::cuda::{CudaVariant, Planner, int};
 use crate::nsa::NsaProblem;
 use device::cuda::{
-    Args, Buffer, BundledArch, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch,
+    Args, Buffer, BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch,
+    KernelSource, Launch,
 };
 use std::sync::Arc;
 
@@ -17,25 +18,51 @@ pub(super) const VARIANT: CudaVariant<NsaProblem> = CudaVariant { name: "blocks"
 const BLOCKS: &[&str] = &[
     include_str!("../../cuda/ampere.cuh"),
     include_str!("call.cuh"),
+    include_str!("softmax.cuh"),
     include_str!("common.cuh"),
+    include_str!("list.cuh"),
     include_str!("blocks.cu"),
+];
+const BLOCKS_HOPPER: &[&str] = &[
+    include_str!("../../cuda/hopper.cuh"),
+    include_str!("call.cuh"),
+    include_str!("hopper_tile.cuh"),
+    include_str!("softmax.cuh"),
+    include_str!("list.cuh"),
+    include_str!("blocks_hopper.cu"),
 ];
 const FINISH: &[&str] = &[
     include_str!("../../cuda/ampere.cuh"),
     include_str!("call.cuh"),
+    include_str!("softmax.cuh"),
     include_str!("common.cuh"),
+    include_str!("finish.cuh"),
     include_str!("finish.cu"),
 ];
+const FINISH_HOPPER: &[&str] = &[
+    include_str!("../../cuda/hopper.cuh"),
+    include_str!("call.cuh"),
+    include_str!("hopper_tile.cuh"),
+    include_str!("softmax.cuh"),
+    include_str!("finish.cuh"),
+    include_str!("finish_hopper.cu"),
+];
 
-/// Warps of a block of threads, tiles of 16 rows of a warp, tiles of queries that it holds, and blocks that a
+/// Warpgroups of a block of threads of `blocks_hopper.cu`.
+const GROUPS: usize = 2;
+/// Elsewhere: warps of a block of threads, tiles of 16 rows of a warp, tiles of queries that it holds, and blocks that a
 /// multiprocessor must be able to hold.
 const WARPS: usize = 8;
 const ROW_TILES: usize = 1;
 const STAGES: usize = 1;
 const BLOCKS_PER_SM: usize = 2;
-const FINISH_WARPS: usize = 4;
-/// Forced keys that `finish.cu` takes at a time.
+/// Queries of a block of threads that puts results together, a warp each.
+const FINISH_QUERIES: usize = 4;
+/// Forced keys that `finish.cu` and `finish_hopper.cu` take at a time.
 const FINISH_TILE: usize = 16;
+const HOPPER_FINISH_TILE: usize = 64;
+/// What lies in columns of 64 for warpgroup products starts at multiples of this.
+const ALIGNMENT: usize = 1024;
 /// Results that a warp of `finish.cu` has under way: `AHEAD` there.
 const FINISH_AHEAD: usize = 2;
 /// Most keys of a block: a query's scores against it are in registers all at once.
@@ -57,42 +84,109 @@ const fn stretch(queries: usize) -> usize {
     }
 }
 
-fn key_rows(problem: &NsaProblem) -> usize {
-    problem.select_block.next_multiple_of(16)
+/// A kernel, its threads and its dynamic shared memory.
+struct Form {
+    source: KernelSource,
+    threads: usize,
+    shared_bytes: usize,
 }
 
-fn shared_bytes(keys: usize, (d, dv): (usize, usize), stretch: usize) -> usize {
-    keys * (row_bytes(d) + row_bytes(dv))
-        + WARPS * STAGES * ROW_TILES * 16 * row_bytes(d)
-        + 2 * stretch
+/// What the kernels of this variant are made for.
+#[derive(Clone, Copy)]
+struct Shape {
+    dtype: DType,
+    dims: (usize, usize),
+    /// Keys of a block, a multiple of 16.
+    keys: usize,
+    /// Blocks of a query.
+    count: usize,
+    stretch: usize,
 }
 
-fn finish_bytes((d, dv): (usize, usize), blocks: usize) -> usize {
-    let results = FINISH_AHEAD * 512 * dv.div_ceil(16);
-    FINISH_WARPS * (16 * row_bytes(d) + results + 16 * blocks * DType::F32.bytes())
-        + 2 * FINISH_TILE * (row_bytes(d) + row_bytes(dv))
-}
+impl Shape {
+    fn of(problem: &NsaProblem) -> Self {
+        Self {
+            dtype: problem.dtype,
+            dims: (problem.head_dim, problem.value_dim),
+            keys: problem.select_block.next_multiple_of(16),
+            count: problem.select_count,
+            stretch: stretch(problem.queries.longest()),
+        }
+    }
 
-fn source(keys: usize, dtype: DType, dims: (usize, usize), arch: GpuArch) -> KernelSource {
-    shape_macros(KernelSource::new("nsa_blocks", BLOCKS, arch), dtype, dims)
-        .define("KEYS", keys)
-        .define("ROW_TILES", ROW_TILES)
-        .define("WARPS", WARPS)
-        .define("STAGES", STAGES)
-        .define("BLOCKS_PER_SM", BLOCKS_PER_SM)
-}
+    /// Warpgroup products are on Hopper, and of whole columns of 64.
+    fn by_warpgroups(&self, compute: ComputeCapability) -> bool {
+        let (d, dv) = self.dims;
+        compute == HOPPER && d.is_multiple_of(64) && dv.is_multiple_of(64)
+    }
 
-fn finish_source(dtype: DType, dims: (usize, usize), arch: GpuArch) -> KernelSource {
-    let source = KernelSource::new("nsa_finish", FINISH, arch);
-    shape_macros(source, dtype, dims)
-        .define("TILE", FINISH_TILE)
-        .define("WARPS", FINISH_WARPS)
-        .define("BLOCKS_PER_SM", 3)
+    fn source(
+        &self,
+        name: &'static str,
+        parts: &'static [&'static str],
+        compute: ComputeCapability,
+    ) -> KernelSource {
+        let source = KernelSource::new(name, parts, GpuArch::of(compute));
+        shape_macros(source, self.dtype, self.dims)
+    }
+
+    fn blocks(&self, compute: ComputeCapability) -> Form {
+        let ((d, dv), keys, list) = (self.dims, self.keys, 2 * self.stretch);
+        if self.by_warpgroups(compute) {
+            let source = self.source("nsa_blocks_hopper", BLOCKS_HOPPER, compute);
+            return Form {
+                source: source.define("KEYS", keys).define("GROUPS", GROUPS),
+                threads: 128 * GROUPS,
+                shared_bytes: keys * 2 * (d + dv) + GROUPS * 2 * 128 * d + list + ALIGNMENT,
+            };
+        }
+        let source = self.source("nsa_blocks", BLOCKS, compute);
+        Form {
+            source: source
+                .define("KEYS", keys)
+                .define("ROW_TILES", ROW_TILES)
+                .define("WARPS", WARPS)
+                .define("STAGES", STAGES)
+                .define("BLOCKS_PER_SM", BLOCKS_PER_SM),
+            threads: 32 * WARPS,
+            shared_bytes: keys * (row_bytes(d) + row_bytes(dv))
+                + WARPS * STAGES * ROW_TILES * 16 * row_bytes(d)
+                + list,
+        }
+    }
+
+    fn finish(&self, compute: ComputeCapability) -> Form {
+        let (d, dv) = self.dims;
+        let sums = FINISH_QUERIES * 16 * self.count * DType::F32.bytes();
+        let threads = 32 * FINISH_QUERIES;
+        if self.by_warpgroups(compute) {
+            let source = self.source("nsa_finish_hopper", FINISH_HOPPER, compute);
+            return Form {
+                source: source.define("TILE", HOPPER_FINISH_TILE),
+                threads,
+                shared_bytes: 128 * d + HOPPER_FINISH_TILE * 2 * (d + dv) + sums + ALIGNMENT,
+            };
+        }
+        let source = self.source("nsa_finish", FINISH, compute);
+        let results = FINISH_QUERIES * FINISH_AHEAD * 512 * dv.div_ceil(16);
+        Form {
+            source: source
+                .define("TILE", FINISH_TILE)
+                .define("WARPS", FINISH_QUERIES)
+                .define("BLOCKS_PER_SM", 3),
+            threads,
+            shared_bytes: FINISH_QUERIES * 16 * row_bytes(d)
+                + 2 * FINISH_TILE * (row_bytes(d) + row_bytes(dv))
+                + results
+                + sums,
+        }
+    }
 }
 
 /// Common shapes, for the bundle.
 pub(super) fn bundled(dtype: DType, dims: (usize, usize), arch: &BundledArch) -> Vec<KernelSource> {
-    vec![source(MOST_KEYS, dtype, dims, arch.arch()), finish_source(dtype, dims, arch.arch())]
+    let shape = Shape { dtype, dims, keys: MOST_KEYS, count: MOST_BLOCKS, stretch: stretch(0) };
+    vec![shape.blocks(arch.compute).source, shape.finish(arch.compute).source]
 }
 
 fn why_not(problem: &NsaProblem, here: &CudaCapabilities) -> Option<String> {
@@ -112,9 +206,9 @@ fn why_not(problem: &NsaProblem, here: &CudaCapabilities) -> Option<String> {
             return Some(format!("needs {name} up to {MOST_CHANNELS}, got {channels}"));
         }
     }
-    let dims = (problem.head_dim, problem.value_dim);
-    let needed = shared_bytes(key_rows(problem), dims, stretch(problem.queries.longest()))
-        .max(finish_bytes(dims, problem.select_count));
+    let shape = Shape::of(problem);
+    let [blocks, finish] = [shape.blocks(here.compute), shape.finish(here.compute)];
+    let needed = blocks.shared_bytes.max(finish.shared_bytes);
     if needed > here.shared_bytes as usize {
         let shared = here.shared_bytes;
         return Some(format!("needs {needed} bytes of shared memory of a block, got {shared}"));
@@ -166,13 +260,12 @@ fn selected(
     (selection, first): (&Selection, usize),
     scratch: &Scratch,
 ) -> Result<(), CudaError> {
-    let dims = (problem.head_dim, problem.value_dim);
-    let (arch, keys) = (planner.arch(), key_rows(problem));
+    let (shape, compute) = (Shape::of(problem), planner.here().compute);
     let chunk = selection.chunk;
-    let stretch = stretch(operands.queries);
     let batch = operands.batch as u32;
 
-    let kernel = planner.kernel(&source(keys, problem.dtype, dims, arch.clone()))?;
+    let blocks = shape.blocks(compute);
+    let kernel = planner.kernel(&blocks.source)?;
     let args = Args::new()
         .buffer(&operands.q)
         .buffer(&operands.k)
@@ -188,15 +281,16 @@ fn selected(
             .i32(chunk as i32)
     };
     let args = numbers(operands.push_heads(operands.push_sequences(args)))
-        .i32(stretch as i32)
+        .i32(shape.stretch as i32)
         .i32(int(selection.most_blocks)?)
         .f32(problem.scale as f32);
-    let blocks = selection.most_blocks as u32 * operands.head_slabs();
-    let grid = [blocks, chunk.div_ceil(stretch) as u32, batch];
-    let shared = shared_bytes(keys, dims, stretch) as u32;
-    planner.launch(kernel, Launch::new(grid, 32 * WARPS as u32, shared), args);
+    let all = selection.most_blocks as u32 * operands.head_slabs();
+    let grid = [all, chunk.div_ceil(shape.stretch) as u32, batch];
+    let launch = Launch::new(grid, blocks.threads as u32, blocks.shared_bytes as u32);
+    planner.launch(kernel, launch, args);
 
-    let kernel = planner.kernel(&finish_source(problem.dtype, dims, arch))?;
+    let finish = shape.finish(compute);
+    let kernel = planner.kernel(&finish.source)?;
     let args = Args::new()
         .buffer(&operands.q)
         .buffer(&operands.k)
@@ -214,8 +308,8 @@ fn selected(
         .i32(int(scratch.words)?)
         .i32(i32::from(problem.branches.compressed))
         .f32(problem.scale as f32);
-    let grid = [chunk.div_ceil(FINISH_WARPS) as u32, operands.head_slabs(), batch];
-    let shared = finish_bytes(dims, problem.select_count) as u32;
-    planner.launch(kernel, Launch::new(grid, 32 * FINISH_WARPS as u32, shared), args);
+    let grid = [chunk.div_ceil(FINISH_QUERIES) as u32, operands.head_slabs(), batch];
+    let launch = Launch::new(grid, finish.threads as u32, finish.shared_bytes as u32);
+    planner.launch(kernel, launch, args);
     Ok(())
 }

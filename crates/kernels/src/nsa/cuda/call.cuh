@@ -32,6 +32,16 @@ DEVICE Sequence sequence_at(int index, const int* cu_q, const int* cu_k, int tq,
   return s;
 }
 
+// The heads that a block of threads takes: a slab of up to HEAD_ROWS of a key head's group.
+struct HeadSlab {
+  int kv_head, slab, slabs, first, count;
+};
+
+DEVICE HeadSlab head_slab(int index, int heads, int kv_heads) {
+  const int group = heads / kv_heads, slabs = (group + HEAD_ROWS - 1) / HEAD_ROWS, slab = index % slabs;
+  return {index / slabs, slab, slabs, index / slabs * group + slab * HEAD_ROWS, min(HEAD_ROWS, group - slab * HEAD_ROWS)};
+}
+
 // Compressed tokens that a query at `position` sees: those that end at or before it.
 DEVICE int compressed_before(int position, int block, int stride) {
   return position + 1 < block ? 0 : (position + 1 - block) / stride + 1;
@@ -64,19 +74,24 @@ struct Gates {
   int kind;  // 0: values, 1: logits of a sigmoid, 2: logits of a softmax over the branches that are there
 };
 
-DEVICE float gate_of(const Gates& gates, int branch, i64 at) {
-  const void* all[3] = {gates.compressed, gates.selected, gates.window};
-  float raw[3], largest = -INFINITE;
-#pragma unroll
-  for (int b = 0; b < 3; b++) {
-    raw[b] = all[b] != nullptr && (gates.kind == 2 || b == branch) ? number_at(all[b], at, gates.f32 >> b & 1) : -INFINITE;
-    largest = fmaxf(largest, raw[b]);
-  }
+// The gate of a branch from what is stored of all three, -inf of one that is absent.
+DEVICE float gate_from(const float (&raw)[3], int kind, int branch) {
   const float own = branch == 0 ? raw[0] : branch == 1 ? raw[1] : raw[2];
-  if (gates.kind == 0) return own;
-  if (gates.kind == 1) return 1.0f / (1.0f + exp2_approximate(-own * TO_BASE2));
+  if (kind == 0) return own;
+  if (kind == 1) return 1.0f / (1.0f + exp2_approximate(-own * TO_BASE2));
+  const float largest = fmaxf(raw[0], fmaxf(raw[1], raw[2]));
   float sum = 0.0f;
 #pragma unroll
   for (int b = 0; b < 3; b++) sum += exp2_approximate((raw[b] - largest) * TO_BASE2);
   return exp2_approximate((own - largest) * TO_BASE2) / sum;
+}
+
+DEVICE float gate_of(const Gates& gates, int branch, i64 at) {
+  const void* all[3] = {gates.compressed, gates.selected, gates.window};
+  float raw[3];
+#pragma unroll
+  for (int b = 0; b < 3; b++) {
+    raw[b] = all[b] != nullptr && (gates.kind == 2 || b == branch) ? number_at(all[b], at, gates.f32 >> b & 1) : -INFINITE;
+  }
+  return gate_from(raw, gates.kind, branch);
 }

@@ -18,10 +18,10 @@ struct Rule {
 }
 
 /// The first row that fits and whose variant can run. A cluster for each query and key head is quicker than two launches
-/// as long as all clusters run at once (16 of 8 blocks on an H200). Reading a block once for many queries pays where
-/// many select it.
+/// for as many as were timed (16 sequences of 4 key heads on an H200). Reading a block once for many queries pays where many
+/// select it.
 const RULES: &[Rule] = &[
-    Rule { from: 0, to: 16, items: 16, variant: "cluster" },
+    Rule { from: 0, to: 16, items: 64, variant: "cluster" },
     Rule { from: 0, to: 16, items: ANY, variant: "step" },
     Rule { from: 0, to: 16, items: ANY, variant: "cluster" },
     Rule { from: 256, to: ANY, items: ANY, variant: "blocks" },

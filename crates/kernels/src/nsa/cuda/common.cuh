@@ -30,68 +30,6 @@ DEVICE void add_scores(float (&s)[TILES][PAIRS * 2][4], u32 query_lane, u32 key_
   }
 }
 
-// Scores at and behind `limit` of this row tile are not seen; column 0 of the tile is key 0.
-template <int PAIRS>
-DEVICE void mask_behind(float (&s)[PAIRS * 2][4], int limit, int lane) {
-  const int here = limit - lane % 4 * 2;
-#pragma unroll
-  for (int n = 0; n < PAIRS * 2; n++) {
-#pragma unroll
-    for (int e = 0; e < 4; e++) {
-      if (n * 8 + e % 2 >= here) s[n][e] = -INFINITE;
-    }
-  }
-}
-
-// The same for scores before `low` and from `high` on.
-template <int PAIRS>
-DEVICE void mask_outside(float (&s)[PAIRS * 2][4], int low, int high, int lane) {
-  const int start = low - lane % 4 * 2, end = high - lane % 4 * 2;
-#pragma unroll
-  for (int n = 0; n < PAIRS * 2; n++) {
-#pragma unroll
-    for (int e = 0; e < 4; e++) {
-      if (n * 8 + e % 2 < start || n * 8 + e % 2 >= end) s[n][e] = -INFINITE;
-    }
-  }
-}
-
-template <int PAIRS>
-DEVICE void multiply_all(float (&s)[PAIRS * 2][4], float by) {
-#pragma unroll
-  for (int n = 0; n < PAIRS * 2; n++) {
-#pragma unroll
-    for (int e = 0; e < 4; e++) s[n][e] *= by;
-  }
-}
-
-// Turns scores into weights 2^(s * factor - maximum * factor) and keeps maximum and sum (this lane's part) of each row;
-// `fade` is what earlier sums and outputs of the row are multiplied by.
-template <int PAIRS>
-DEVICE void soften(float (&s)[PAIRS * 2][4], float (&maximum)[2], float (&sum)[2], float (&fade)[2], float factor) {
-#pragma unroll
-  for (int half = 0; half < 2; half++) {
-    float largest = maximum[half];
-#pragma unroll
-    for (int n = 0; n < PAIRS * 2; n++) largest = fmaxf(largest, fmaxf(s[n][half * 2], s[n][half * 2 + 1]));
-    largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, 1));
-    largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, 2));
-    // A row that has seen nothing yet keeps weights of 0: -inf - 0, not -inf - -inf.
-    const float center = largest == -INFINITE ? 0.0f : largest * factor;
-    fade[half] = exp2_approximate(maximum[half] * factor - center);
-    maximum[half] = largest;
-    sum[half] *= fade[half];
-#pragma unroll
-    for (int n = 0; n < PAIRS * 2; n++) {
-#pragma unroll
-      for (int e = 0; e < 2; e++) {
-        s[n][half * 2 + e] = exp2_approximate(s[n][half * 2 + e] * factor - center);
-        sum[half] += s[n][half * 2 + e];
-      }
-    }
-  }
-}
-
 // output = output * fade + weights v.
 template <int TILES, int PAIRS>
 DEVICE void add_output(float (&output)[TILES][Rows<DV>::padded / 8][4], const float (&s)[TILES][PAIRS * 2][4],
@@ -125,12 +63,6 @@ DEVICE void add_output(float (&output)[TILES][Rows<DV>::padded / 8][4], const fl
       }
     }
   }
-}
-
-// A row's sum over the four lanes that share it.
-DEVICE float row_sum(float part) {
-  part += __shfl_xor_sync(0xffffffff, part, 1);
-  return part + __shfl_xor_sync(0xffffffff, part, 2);
 }
 
 // Writes this lane's part of a row of o, times `by`, or adds it to what is there.

@@ -14,6 +14,8 @@
 // Launch: grid (ceil(chunk_tokens / (WARPS * ROW_TILES)), Hkv * slabs, B), slabs = ceil(HQ / Hkv / 16); block
 // 32 * WARPS; dynamic shared memory WARPS * ROW_TILES * 16 * row(D) + 2 * BLOCK_KEYS * (row(D) + max(row(D), row(DV))),
 // row as in ampere.cuh. Macros: D, DV, DTYPE, ROW_TILES, BLOCK_KEYS (32, 64), WARPS, BLOCKS_PER_SM.
+//
+// Source: ampere.cuh, call.cuh, softmax.cuh, common.cuh, compressed.cuh and this.
 
 constexpr int THREADS = WARPS * 32;
 constexpr int TOKENS = WARPS * ROW_TILES;
@@ -34,24 +36,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
   const u32 base = shared_address(shared);
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   const Sequence here = sequence_at(blockIdx.z, cu_q, cu_k, tq, tk);
-  const int group = heads / kv_heads, slabs = ceil_div(group, HEAD_ROWS);
-  const int kv_head = blockIdx.y / slabs, slab = blockIdx.y % slabs;
-  const int first_head = kv_head * group + slab * HEAD_ROWS, slab_heads = min(HEAD_ROWS, group - slab * HEAD_ROWS);
-  // Late queries see most: they start first.
-  const int first_token = chunk_first + (gridDim.x - 1 - blockIdx.x) * TOKENS;
-  const int end_token = min(here.queries, chunk_first + chunk_tokens);
-  if (first_token >= end_token) return;
-  const int first_position = first_token + here.keys - here.queries;
-  const int high = compressed_before(first_position + min(TOKENS, end_token - first_token) - 1, block, stride);
+  const HeadSlab own = head_slab(blockIdx.y, heads, kv_heads);
+  const Span span = span_of<TOKENS>(here, chunk_first, chunk_tokens, block, stride);
+  if (span.empty()) return;
 
   // Queries, 16 rows each.
-  const u16* q_here = q + ((i64)(here.q_start + first_token) * heads + first_head) * D;
+  const u16* q_here = q + ((i64)(here.q_start + span.first) * heads + own.first) * D;
   Rows<D>::template copy<TOKENS * 16, THREADS, false, 1>(base, thread, q, [&](int row) {
-    return first_token + row / 16 < end_token && row % 16 < slab_heads ? q_here + ((i64)(row / 16) * heads + row % 16) * D
-                                                                       : nullptr;
+    return span.first + row / 16 < span.end && row % 16 < own.count ? q_here + ((i64)(row / 16) * heads + row % 16) * D
+                                                                    : nullptr;
   });
   const int key_stride = kv_heads * D, value_stride = kv_heads * DV;
-  const i64 key_row = compressed_row(here, blockIdx.z, stride, rows_each) * kv_heads + kv_head;
+  const i64 key_row = compressed_row(here, blockIdx.z, stride, rows_each) * kv_heads + own.kv_head;
   const u16* keys = k_cmp + key_row * D;
   const u16* rest = k_rest != nullptr ? k_rest + key_row * D : nullptr;
   const u16* values = v_cmp != nullptr ? v_cmp + key_row * DV : nullptr;
@@ -62,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
   int seen[ROW_TILES];  // compressed tokens of each of the warp's queries
 #pragma unroll
   for (int m = 0; m < ROW_TILES; m++) {
-    seen[m] = compressed_before(first_position + warp * ROW_TILES + m, block, stride);
+    seen[m] = compressed_before(span.first_position + warp * ROW_TILES + m, block, stride);
     maximum[m][0] = maximum[m][1] = -INFINITE;
     sum[m][0] = sum[m][1] = 0.0f;
   }
@@ -70,14 +66,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
   const u32 query_tile = base + warp * ROW_TILES * 16 * Rows<D>::stride;
   auto load = [&](int first, int stage, const u16* second, bool second_is_keys) {
     const u32 to = base + QUERY_BYTES + stage * STAGE_BYTES;
-    if (first < high) {
-      Rows<D>::template load_range<BLOCK_KEYS, THREADS>(to, keys + (i64)first * key_stride, key_stride, high - first, thread);
+    if (first < span.high) {
+      Rows<D>::template load_range<BLOCK_KEYS, THREADS>(to, keys + (i64)first * key_stride, key_stride, span.high - first, thread);
       if (second != nullptr && second_is_keys) {
         Rows<D>::template load_range<BLOCK_KEYS, THREADS>(to + KEY_BYTES, second + (i64)first * key_stride, key_stride,
-                                                          high - first, thread);
+                                                          span.high - first, thread);
       } else if (second != nullptr) {
         Rows<DV>::template load_range<BLOCK_KEYS, THREADS>(to + KEY_BYTES, second + (i64)first * value_stride,
-                                                           value_stride, high - first, thread);
+                                                           value_stride, span.high - first, thread);
       }
     }
     copy_commit();
@@ -88,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     float output[ROW_TILES][Rows<DV>::padded / 8][4] = {};
     load(0, 0, values, false);
 #pragma unroll 1
-    for (int first = 0, stage = 0; first < high; first += BLOCK_KEYS, stage ^= 1) {
+    for (int first = 0, stage = 0; first < span.high; first += BLOCK_KEYS, stage ^= 1) {
       copy_wait<0>();
       __syncthreads();  // this tile has come; everyone has left the previous one
       load(first + BLOCK_KEYS, stage ^ 1, values, false);
@@ -103,7 +99,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
         if (first + BLOCK_KEYS > seen[m]) mask_behind<PAIRS>(s[m], seen[m] - first, lane);
         soften<PAIRS>(s[m], maximum[m], sum[m], fade[m], factor);
       }
-      walked += min(BLOCK_KEYS, high - first);
+      walked += min(BLOCK_KEYS, span.high - first);
       if (values != nullptr) {
         add_output<ROW_TILES, PAIRS>(output, s, fade, key_tile + KEY_BYTES + Rows<DV>::lane_offset(lane));
       }
@@ -112,37 +108,36 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     const Gates gates = {g_cmp, g_slc, g_swa, gates_f32, gate_kind};
 #pragma unroll
     for (int m = 0; m < ROW_TILES; m++) {
-      const int token = first_token + warp * ROW_TILES + m;
+      const int token = span.first + warp * ROW_TILES + m;
 #pragma unroll
       for (int half = 0; half < 2; half++) {
         sum[m][half] = row_sum(sum[m][half]);
         const int head = lane / 4 + half * 8;
-        if (values == nullptr || token >= end_token || head >= slab_heads) continue;
-        const i64 row = (i64)(here.q_start + token) * heads + first_head + head;
+        if (values == nullptr || token >= span.end || head >= own.count) continue;
+        const i64 row = (i64)(here.q_start + token) * heads + own.first + head;
         const float gate = gate_of(gates, 0, row);
         write_row(o + row * DV, output[m], half, sum[m][half] > 0.0f ? gate / sum[m][half] : 0.0f, false, lane);
       }
       // What this query read of the tiles that the block walked over.
-      if (slab == 0 && lane == 0 && token < end_token) {
-        reads[((i64)(here.q_start + token) * kv_heads + kv_head) * 3] = min(walked, seen[m]);
+      if (own.slab == 0 && lane == 0 && token < span.end) {
+        reads[((i64)(here.q_start + token) * kv_heads + own.kv_head) * 3] = min(walked, seen[m]);
       }
     }
   }
   if (p_sum == nullptr) return;
 
-  // ---- Second pass. Rows of no head get an infinite exponent to subtract: weights of 0.
+  // ---- Second pass.
 #pragma unroll
   for (int m = 0; m < ROW_TILES; m++) {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-      const bool counts = lane / 4 + half * 8 < slab_heads && sum[m][half] > 0.0f;
-      maximum[m][half] = counts ? maximum[m][half] * factor + log2_approximate(sum[m][half]) : INFINITE;
+      maximum[m][half] = exponent_of(maximum[m][half], sum[m][half], factor, lane / 4 + half * 8, own.count);
     }
   }
   __syncthreads();
   load(0, 0, rest, true);
 #pragma unroll 1
-  for (int first = 0, stage = 0; first < high; first += BLOCK_KEYS, stage ^= 1) {
+  for (int first = 0, stage = 0; first < span.high; first += BLOCK_KEYS, stage ^= 1) {
     copy_wait<0>();
     __syncthreads();
     load(first + BLOCK_KEYS, stage ^ 1, rest, true);
@@ -164,18 +159,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
                                exp2_approximate(s[m][n][e + 2] * factor - maximum[m][1]);
         }
       }
-      sum_over_rows<PAIRS * 4>(weights, lane);
-      const int token = first_token + warp * ROW_TILES + m;
-      if (token < end_token) {
-        float* row = p_sum + ((((i64)blockIdx.z * chunk_tokens + token - chunk_first) * kv_heads + kv_head) * slabs + slab) * p_stride;
-        // The lane holds PAIRS / 2 sums from this one on.
-        const int from = (lane >> 4 & 1) * PAIRS * 2 + (lane >> 3 & 1) * PAIRS + (lane >> 2 & 1) * PAIRS / 2;
-#pragma unroll
-        for (int v = 0; v < PAIRS / 2; v++) {
-          const int key = first + (from + v) / 2 * 8 + lane % 4 * 2 + (from + v) % 2;
-          if (key < seen[m]) row[key] = weights[v];
-        }
-      }
+      const int token = span.first + warp * ROW_TILES + m;
+      const i64 query = ((i64)blockIdx.z * chunk_tokens + token - chunk_first) * kv_heads + own.kv_head;
+      float* row = token < span.end ? p_sum + (query * own.slabs + own.slab) * p_stride : nullptr;
+      write_weights<BLOCK_KEYS>(row, weights, first, seen[m], lane);
     }
   }
   copy_wait<0>();

@@ -10,6 +10,8 @@
 // Launch: grid (ceil(chunk_tokens / WARPS), Hkv * slabs, B), block 32 * WARPS, dynamic shared memory
 // WARPS * 16 row(D) + 2 TILE (row(D) + row(DV)) + WARPS * (1024 ceil(DV / 16) + 64 n). Macros: D, DV, DTYPE, TILE (16, 32), WARPS, BLOCKS_PER_SM.
 // Tensors as in blocks.cu; accumulate: adds to what o holds.
+//
+// Source: ampere.cuh, call.cuh, softmax.cuh, common.cuh, finish.cuh and this.
 
 constexpr int THREADS = WARPS * 32;
 constexpr int PAIRS = TILE / 16;
@@ -33,84 +35,65 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
   extern __shared__ __align__(128) unsigned char shared[];
   const u32 base = shared_address(shared);
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
-  // Every thread of the launch clears its share of the bits.
-  const i64 threads = (i64)gridDim.x * gridDim.y * gridDim.z * THREADS;
-  for (i64 w = (((i64)blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x) * THREADS + thread; w < bit_words;
-       w += threads) {
-    bits[w] = 0;
-  }
+  clear_bits(bits, bit_words);
   const Sequence here = sequence_at(blockIdx.z, cu_q, cu_k, tq, tk);
-  const int group = heads / kv_heads, slabs = ceil_div(group, HEAD_ROWS);
-  const int kv_head = blockIdx.y / slabs, slab = blockIdx.y % slabs;
-  const int first_head = kv_head * group + slab * HEAD_ROWS, slab_heads = min(HEAD_ROWS, group - slab * HEAD_ROWS);
+  const HeadSlab own = head_slab(blockIdx.y, heads, kv_heads);
   const int first_token = chunk_first + blockIdx.x * WARPS, end_token = min(here.queries, chunk_first + chunk_tokens);
   if (first_token >= end_token) return;
   const int first_position = first_token + here.keys - here.queries;
   const int last_position = first_position + min(WARPS, end_token - first_token) - 1;
 
-  // ---- Tiles of forced keys: those of the first blocks, then those from the first query's local blocks on.
-  const int initial_keys = max(0, min(initial_blocks * select_block, last_position + 1));
-  const int initial_tiles = ceil_div(initial_keys, TILE);
-  const int local_first = max(initial_keys, (max(first_position, 0) / select_block - local_blocks + 1) * select_block);
-  const int tiles = initial_tiles + (local_blocks > 0 ? max(0, ceil_div(last_position + 1 - local_first, TILE)) : 0);
-  const i64 key_row = (i64)here.k_start * kv_heads + kv_head;
+  // ---- Tiles of forced keys.
+  const Forced forced = forced_keys(first_position, last_position, select_block, initial_blocks, local_blocks);
+  const i64 key_row = (i64)here.k_start * kv_heads + own.kv_head;
   const u16 *keys = k + key_row * D, *values = v + key_row * DV;
-  auto first_of = [&](int tile) { return tile < initial_tiles ? tile * TILE : local_first + (tile - initial_tiles) * TILE; };
   auto load = [&](int tile) {
-    if (tile < tiles) {
+    if (tile < forced.tiles) {
       const u32 to = base + QUERY_BYTES + tile % 2 * STAGE_BYTES;
-      const int first = first_of(tile), valid = (tile < initial_tiles ? initial_keys : last_position + 1) - first;
+      const int first = forced.first_of(tile), valid = forced.valid_of(tile);
       Rows<D>::template load_range<TILE, THREADS>(to, keys + (i64)first * kv_heads * D, kv_heads * D, valid, thread);
       Rows<DV>::template load_range<TILE, THREADS>(to + KEY_BYTES, values + (i64)first * kv_heads * DV, kv_heads * DV, valid,
                                                    thread);
     }
     copy_commit();
   };
-  if (tiles > 0) {
-    const u16* q_here = q + ((i64)(here.q_start + first_token) * heads + first_head) * D;
+  if (forced.tiles > 0) {
+    const u16* q_here = q + ((i64)(here.q_start + first_token) * heads + own.first) * D;
     Rows<D>::template copy<WARPS * 16, THREADS, false, 1>(base, thread, q, [&](int row) {
-      return first_token + row / 16 < end_token && row % 16 < slab_heads ? q_here + ((i64)(row / 16) * heads + row % 16) * D
+      return first_token + row / 16 < end_token && row % 16 < own.count ? q_here + ((i64)(row / 16) * heads + row % 16) * D
                                                                          : nullptr;
     });
   }
   load(0);
 
   const int token = first_token + warp, position = first_position + warp;
-  const int own_block = max(position, 0) / select_block;
-  const int local_low = (own_block - local_blocks + 1) * select_block;
 
-  // ---- The other blocks' results start to come: slots begin .. end, as indices ascend. A lane copies what it will read.
+  // ---- The other blocks' results start to come. A lane copies what it will read.
   const i64 query = here.q_start + token;
-  int begin = 0, end = 0, tokens = 0;
-  if (token < end_token) {
-    const int* blocks = indices + (query * kv_heads + kv_head) * select_count;
-    for (int first = 0; first < select_count; first += 32) {
-      const int block = first + lane < select_count ? blocks[first + lane] : -1;
-      begin += __popc(__ballot_sync(0xffffffff, block >= 0 && block < initial_blocks));
-      end += __popc(__ballot_sync(0xffffffff, block >= 0 && block + local_blocks <= own_block));
-      tokens += block >= 0 ? min(select_block, position + 1 - block * select_block) : 0;
-    }
-  }
-  const i64 item = (((i64)blockIdx.z * chunk_tokens + token - chunk_first) * (kv_heads * slabs) + blockIdx.y) * select_count;
+  const int* blocks = indices + (query * kv_heads + own.kv_head) * select_count;
+  const Others others = token < end_token
+                            ? other_blocks(blocks, select_count, position, select_block, initial_blocks, local_blocks)
+                            : Others{};
+  const i64 item = (((i64)blockIdx.z * chunk_tokens + token - chunk_first) * (kv_heads * own.slabs) + blockIdx.y) * select_count;
   const uint4* from = partial + item * (PIECES * 32) + lane;
   const u32 results = base + RESULTS_AT + warp * AHEAD * RESULT_BYTES + lane * 16;
   auto fetch = [&](int slot) {
-    if (slot < end) {
+    if (slot < others.end) {
 #pragma unroll
       for (int p = 0; p < PIECES; p++) copy_async<16>(results + slot % AHEAD * RESULT_BYTES + p * 512, from + ((i64)slot * PIECES + p) * 32);
     }
     copy_commit();
   };
-  fetch(begin);
-  fetch(begin + 1);
-  float* weights = (float*)(shared + WEIGHTS_AT) + warp * 16 * select_count;
-  for (int i = begin * 16 + lane; i < end * 16; i += 32) weights[i] = lse[item * 16 + i];
+  fetch(others.begin);
+  fetch(others.begin + 1);
+  float* sums = (float*)(shared + WEIGHTS_AT) + warp * 16 * select_count;
+  for (int i = others.begin * 16 + lane; i < others.end * 16; i += 32) sums[i] = lse[item * 16 + i];
 
   const float factor = scale * TO_BASE2;
   float maximum[2] = {-INFINITE, -INFINITE}, sum[2] = {};
   float output[1][Rows<DV>::padded / 8][4] = {};
 #pragma unroll 1
-  for (int tile = 0; tile < tiles; tile++) {
+  for (int tile = 0; tile < forced.tiles; tile++) {
     // The first tile is older than the results.
     if (tile == 0) {
       copy_wait<AHEAD>();
@@ -121,45 +104,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     load(tile + 1);
     u32 key_tile = base + QUERY_BYTES + tile % 2 * STAGE_BYTES, query_lane = base + warp * 16 * Rows<D>::stride;
     asm volatile("" : "+r"(key_tile), "+r"(query_lane));
-    const int first = first_of(tile);
-    const bool initial = tile < initial_tiles;
     float s[1][PAIRS * 2][4] = {}, fade[1][2];
     add_scores<1, PAIRS>(s, query_lane + Rows<D>::lane_offset(lane), key_tile + Rows<D>::lane_offset_right(lane));
     multiply_all<PAIRS>(s[0], factor);
-    mask_outside<PAIRS>(s[0], initial ? 0 : local_low - first,
-                        (initial ? min(initial_keys, position + 1) : position + 1) - first, lane);
+    forced.mask<PAIRS>(s[0], tile, position, lane);
     soften<PAIRS>(s[0], maximum, sum, fade[0], 1.0f);
     add_output<1, PAIRS>(output, s, fade, key_tile + KEY_BYTES + Rows<DV>::lane_offset(lane));
   }
   copy_wait<0>();
   if (token >= end_token) return;
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) tokens += __shfl_xor_sync(0xffffffff, tokens, step);
-  if (slab == 0 && lane == 0) reads[(query * kv_heads + kv_head) * 3 + 1] = tokens;
+  if (own.slab == 0 && lane == 0) reads[(query * kv_heads + own.kv_head) * 3 + 1] = others.tokens;
   __syncwarp();
-#pragma unroll
-  for (int half = 0; half < 2; half++) {
-    float largest = maximum[half];
-    for (int s = begin; s < end; s++) largest = fmaxf(largest, weights[s * 16 + lane / 4 + half * 8]);
-    const float center = largest == -INFINITE ? 0.0f : largest;
-    const float fade = exp2_approximate(maximum[half] - center);
-    maximum[half] = center;
-    sum[half] = row_sum(sum[half]) * fade;
-#pragma unroll
-    for (int n = 0; n < Rows<DV>::padded / 8; n++) {
-      output[0][n][half * 2] *= fade;
-      output[0][n][half * 2 + 1] *= fade;
-    }
-  }
+  float(&all)[Rows<DV>::padded / 2] = reinterpret_cast<float(&)[Rows<DV>::padded / 2]>(output);
+  const Merge merge = {sums, lane};
+  merge.widen(all, maximum, sum, others);
 #pragma unroll 1
-  for (int s = begin; s < end; s++) {
+  for (int s = others.begin; s < others.end; s++) {
     copy_wait<AHEAD - 1>();
     float weight[2];
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-      weight[half] = exp2_approximate(weights[s * 16 + lane / 4 + half * 8] - maximum[half]);
-      sum[half] += weight[half];
-    }
+    merge.weigh(weight, maximum, sum, s);
 #pragma unroll
     for (int p = 0; p < PIECES; p++) {
       u32 both[4];
@@ -167,11 +130,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
                    : "=r"(both[0]), "=r"(both[1]), "=r"(both[2]), "=r"(both[3])
                    : "r"(results + s % AHEAD * RESULT_BYTES + p * 512)
                    : "memory");
-#pragma unroll
-      for (int e = 0; e < 4; e++) {
-        output[0][p * 2 + e / 2][e % 2 * 2] += weight[e % 2] * to_float((u16)both[e]);
-        output[0][p * 2 + e / 2][e % 2 * 2 + 1] += weight[e % 2] * to_float((u16)(both[e] >> 16));
-      }
+      add_piece(all, p, both, weight);
     }
     fetch(s + AHEAD);
   }
@@ -180,8 +139,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
 #pragma unroll
   for (int half = 0; half < 2; half++) {
     const int head = lane / 4 + half * 8;
-    if (head >= slab_heads) continue;
-    const i64 row = query * heads + first_head + head;
+    if (head >= own.count) continue;
+    const i64 row = query * heads + own.first + head;
     const float gate = gate_of(gates, 1, row);
     write_row(o + row * DV, output[0], half, sum[half] > 0.0f ? gate / sum[half] : 0.0f, accumulate, lane);
   }

@@ -13,6 +13,7 @@ pub(super) const VARIANT: CudaVariant<NsaProblem> = CudaVariant { name: "gather"
 const PARTS: &[&str] = &[
     include_str!("../../cuda/ampere.cuh"),
     include_str!("call.cuh"),
+    include_str!("softmax.cuh"),
     include_str!("common.cuh"),
     include_str!("gather.cu"),
 ];

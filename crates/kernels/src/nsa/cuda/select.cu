@@ -15,20 +15,10 @@
 //
 // Launch: grid (ceil(chunk_tokens * Hkv / WARPS), 1, B), block 32 * WARPS, dynamic shared memory
 // WARPS * most_blocks * 4 bytes, most_blocks = blocks of the longest sequence, at least 1. Macros: D (unused), DTYPE, WARPS.
+//
+// Source: ampere.cuh, call.cuh, importance.cuh and this.
 
-constexpr u32 TAKEN = 0, LEAST = 1, NONE = 0xffffffff;
-
-DEVICE u32 warp_max(u32 x) {
-  u32 y;
-  asm volatile("redux.sync.max.u32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
-  return y;
-}
-
-DEVICE u32 warp_min(u32 x) {
-  u32 y;
-  asm volatile("redux.sync.min.u32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
-  return y;
-}
+constexpr int MOST_CANDIDATES = 32;  // a lane each
 
 extern "C" __global__ void __launch_bounds__(WARPS * 32, 8)
     nsa_select(const float* __restrict__ p_sum, const int* __restrict__ given, int* __restrict__ indices,
@@ -37,6 +27,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 8)
                int select_count, int initial_blocks, int local_blocks, int chunk_first, int chunk_tokens, int p_stride,
                int most_blocks, u32* __restrict__ bits) {
   extern __shared__ u32 shared_keys[];
+  __shared__ int candidates[WARPS][MOST_CANDIDATES];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int item = blockIdx.x * WARPS + warp;
   const int in_chunk = item / kv_heads, kv_head = item % kv_heads;
@@ -48,15 +39,19 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 8)
   if (lane < 3 && (zero_reads >> lane & 1)) reads[row * 3 + lane] = 0;
   int* to = indices + row * select_count;
   u32* keys = shared_keys + (i64)warp * most_blocks;
-  const int blocks = mode == 0 || position < 0 ? 0 : position / select_block + 1;
+  const Selecting query = selecting_at(position, block, stride, select_block, select_count, initial_blocks, local_blocks);
+  const int blocks = mode == 0 ? 0 : query.blocks;
+  const u32 below = (1u << lane) - 1;
+  auto take = [&](int slot, int j) {
+    to[slot] = j;
+    if (bits != nullptr && j >= initial_blocks && j + local_blocks < blocks) {
+      atomicOr(bits + (((i64)blockIdx.z * kv_heads + kv_head) * most_blocks + j) * (chunk_tokens / 32) + in_chunk / 32,
+               1u << (in_chunk % 32));
+    }
+  };
 
   if (mode == 1 && blocks > select_count) {
     const float* p = p_sum + (((i64)blockIdx.z * chunk_tokens + in_chunk) * kv_heads + kv_head) * slabs * p_stride;
-    const int seen = compressed_before(position, block, stride);
-    const float of_stride = 1.0f / (float)stride;
-    // Forced blocks are taken at once: those at the front, and those from `back` on.
-    const int front = min(initial_blocks, blocks), back = max(front, blocks - local_blocks);
-    const bool same_blocks = block == stride && block == select_block;
     u32 best = TAKEN, best_at = NONE;
     auto weight_of = [&](int i) {
       float weight = p[i];
@@ -65,28 +60,48 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 8)
     };
 #pragma unroll 4
     for (int j = lane; j < blocks; j += 32) {
-      u32 key = TAKEN;
-      if (j >= front && j < back) {
-        float sum = 0.0f;
-        if (same_blocks) {
-          if (j < seen) sum = weight_of(j);
-        } else {
-          const int start = j * select_block, end = start + select_block;
-          const int first = start < block ? 0 : (start - block) / stride + 1, last = min(seen - 1, (end - 1) / stride);
-          for (int i = first; i <= last; i++) {
-            sum += (float)(min(i * stride + block, end) - max(i * stride, start)) * of_stride * weight_of(i);
-          }
-        }
-        key = __float_as_uint(sum) + LEAST;
-      }
+      const u32 key = query.key(j, weight_of);
       keys[j] = key;
       if (key > best) {
         best = key;
         best_at = j;
       }
     }
-    // The lane that held the largest looks for its next; the others keep theirs.
-    for (int taken = front + blocks - back; taken < select_count; taken++) {
+    // What is wanted, of the largest of each lane, bounds from below what is taken: few more blocks come up to that edge.
+    const int wanted = query.wanted();
+    u32 edge = TAKEN, edge_at = NONE, rest = best;
+    for (int taken = 0; taken < min(wanted, 32); taken++) {
+      edge = warp_max(rest);
+      edge_at = warp_min(rest == edge ? best_at : NONE);
+      if (best_at == edge_at) rest = TAKEN;
+    }
+    __syncwarp();
+    int found = edge == TAKEN || wanted > 32 ? MOST_CANDIDATES + 1 : 0;
+    for (int first = query.front; first < query.back && found <= MOST_CANDIDATES; first += 32) {
+      const int j = first + lane;
+      const u32 key = j < query.back ? keys[j] : TAKEN;
+      const bool reaches = key > edge || (key == edge && j <= (int)edge_at);
+      const u32 mask = __ballot_sync(0xffffffff, reaches);
+      const int at = found + __popc(mask & below);
+      if (reaches && at < MOST_CANDIDATES) candidates[warp][at] = j;
+      found += __popc(mask);
+    }
+    __syncwarp();
+    if (found <= MOST_CANDIDATES) {
+      // A lane holds one of them, in order; the least go, the higher of equals first.
+      const int j = lane < found ? candidates[warp][lane] : 0;
+      u32 key = lane < found ? keys[j] : NONE;
+      for (; found > wanted; found--) {
+        const u32 least = __ballot_sync(0xffffffff, key == warp_min(key));
+        if (lane == 31 - __clz(least)) key = NONE;
+      }
+      const u32 kept = __ballot_sync(0xffffffff, key != NONE);
+      if (key != NONE) take(query.front + __popc(kept & below), j);
+      for (int f = lane; f < query.forced(); f += 32) take(query.forced_slot(f), query.forced_block(f));
+      return;
+    }
+    // Many equals or many wanted: the lane that held the largest looks for its next; the others keep theirs.
+    for (int taken = 0; taken < wanted; taken++) {
       const u32 largest = warp_max(best);
       const u32 at = warp_min(best == largest ? best_at : NONE);
       if (best_at == at) {
@@ -119,14 +134,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 8)
     const int j = first + lane;
     const bool taken = j < blocks && keys[j] == TAKEN;
     const u32 mask = __ballot_sync(0xffffffff, taken);
-    if (taken) {
-      to[count + __popc(mask & ((1u << lane) - 1))] = j;
-      if (bits != nullptr && j >= initial_blocks && j + local_blocks < blocks) {
-        const i64 words = chunk_tokens / 32;
-        atomicOr(bits + (((i64)blockIdx.z * kv_heads + kv_head) * most_blocks + j) * words + in_chunk / 32,
-                 1u << (in_chunk % 32));
-      }
-    }
+    if (taken) take(count + __popc(mask & below), j);
     count += __popc(mask);
   }
   for (int s = count + lane; s < select_count; s += 32) to[s] = -1;

@@ -11,35 +11,30 @@ use device::cuda::{
 };
 use std::sync::Arc;
 
-const COMPRESS: &[&str] = &[
-    include_str!("../../cuda/ampere.cuh"),
-    include_str!("call.cuh"),
-    include_str!("common.cuh"),
-    include_str!("compress.cu"),
-];
-const LEARNED: &[&str] = &[
-    include_str!("../../cuda/ampere.cuh"),
-    include_str!("call.cuh"),
-    include_str!("common.cuh"),
-    include_str!("learned.cu"),
-];
+const COMPRESS: &[&str] =
+    &[include_str!("../../cuda/ampere.cuh"), include_str!("call.cuh"), include_str!("compress.cu")];
+const LEARNED: &[&str] =
+    &[include_str!("../../cuda/ampere.cuh"), include_str!("call.cuh"), include_str!("learned.cu")];
 const COMPRESSED: &[&str] = &[
     include_str!("../../cuda/ampere.cuh"),
     include_str!("call.cuh"),
-    include_str!("rows.cuh"),
+    include_str!("softmax.cuh"),
     include_str!("common.cuh"),
+    include_str!("compressed.cuh"),
     include_str!("compressed.cu"),
 ];
 const COMPRESSED_HOPPER: &[&str] = &[
     include_str!("../../cuda/hopper.cuh"),
     include_str!("call.cuh"),
-    include_str!("rows.cuh"),
+    include_str!("hopper_tile.cuh"),
+    include_str!("softmax.cuh"),
+    include_str!("compressed.cuh"),
     include_str!("compressed_hopper.cu"),
 ];
 const SELECT: &[&str] = &[
     include_str!("../../cuda/ampere.cuh"),
     include_str!("call.cuh"),
-    include_str!("common.cuh"),
+    include_str!("importance.cuh"),
     include_str!("select.cu"),
 ];
 

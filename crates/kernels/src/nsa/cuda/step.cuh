@@ -1,15 +1,29 @@
-// What the two kernels of a decode step of nsa share: a block of threads attends one query, 16 heads of it, over a list of
-// tokens, TILE to a warp at a time, and leaves one result: sums of weights and weighted values, not yet divided.
+// What the kernels of a decode step of nsa share: a block of threads attends one query, 16 heads of it, over a list of
+// tokens.
 //
-// Stands behind common.cuh. Macros: TILE (16, 32), WARPS.
+// Each warp scores TILE tokens of a round against the query. Their weights, by the largest score of the whole block, go through
+// shared memory, and each warp multiplies all of them with its own columns of the values: no output is ever added up over warps.
+//
+// Stands behind common.cuh. Macros: TILE (16, 32), WARPS, KEY_COPIES, STAGES (1, 2: rounds of tokens in shared memory).
 
 constexpr int THREADS = WARPS * 32;
 constexpr int PAIRS = TILE / 16;
-constexpr int QUERY_BYTES = 16 * Rows<D>::stride;
+constexpr int ROUND = WARPS * TILE;
 constexpr int COLUMNS = Rows<DV>::padded;
-constexpr int MERGE_BYTES = 16 * COLUMNS * 4;
-constexpr int TILE_BYTES = TILE * (KEY_COPIES * Rows<D>::stride + Rows<DV>::stride);
-constexpr int WARP_BYTES = TILE_BYTES > MERGE_BYTES ? TILE_BYTES : MERGE_BYTES;
+constexpr int PIECES = COLUMNS / 16;
+constexpr int WARP_PIECES = (PIECES + WARPS - 1) / WARPS;  // of 16 columns, warp by warp
+constexpr int QUERY_BYTES = 16 * Rows<D>::stride;
+constexpr int VALUE_AT = KEY_COPIES * TILE * Rows<D>::stride;
+constexpr int WARP_BYTES = VALUE_AT + TILE * Rows<DV>::stride;
+constexpr int WEIGHT_ROW = ROUND * 2 + 16;  // odd in pieces of 16 bytes: rows lie in different banks
+constexpr int WEIGHTS_AT = QUERY_BYTES + STAGES * WARPS * WARP_BYTES;
+constexpr int ATTEND_BYTES = WEIGHTS_AT + 16 * WEIGHT_ROW;
+
+// A branch, or a part of it: outputs not yet divided, of the columns of this warp's pieces warp, warp + WARPS .., and of rows
+// lane / 4 and that + 8 the maximum (base 2) and the sum of weights, which all warps know.
+struct Totals {
+  float maximum[2], sum[2], output[WARP_PIECES][2][4];
+};
 
 // Results of parts: values [.., 16, COLUMNS], sums [.., 16, 2] (maximum in base 2, sum of weights).
 struct Partial {
@@ -52,21 +66,17 @@ DEVICE void load_query(u32 base, const u16* q, const u16* q_here, int slab_heads
   copy_commit();
 }
 
-// Tokens first .. end of the list: key_of(n), rest_of(n) and value_of(n) point to their rows (rest_of and value_of may give
-// null for all); on_scores(s, n) sees the scores, in base 2, of tile n ...
+// Tokens first .. end of the list: key_of(n), rest_of(n) and value_of(n) point to their rows (rest_of and value_of are not called
+// unless `rest` and `values`); on_scores(s, n) sees the scores, in base 2, of tile n ... The query was loaded by load_query.
 template <class KeyOf, class RestOf, class ValueOf, class OnScores>
-DEVICE void attend(u32 base, unsigned char* shared, const u16* any, int first, int end, bool rest, bool values, float scale,
-                   const Partial& to, i64 part, KeyOf key_of, RestOf rest_of, ValueOf value_of, OnScores on_scores) {
-  __shared__ float warp_sums[WARPS][16][2], warp_weights[WARPS][16];
+DEVICE void attend(u32 base, const u16* any, int first, int end, bool rest, bool values, float scale, Totals& to, KeyOf key_of,
+                   RestOf rest_of, ValueOf value_of, OnScores on_scores) {
+  __shared__ float maxima[WARPS][16], sums[WARPS][16];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const u32 mine = base + QUERY_BYTES + warp * WARP_BYTES;
-  const u32 value_at = mine + KEY_COPIES * TILE * Rows<D>::stride;
-  float maximum[1][2] = {{-INFINITE, -INFINITE}}, sum[1][2] = {};
-  float output[1][COLUMNS / 8][4] = {};
   const float factor = scale * TO_BASE2;
-  bool waited = false;
-#pragma unroll 1
-  for (int at = first + warp * TILE; at < end || !waited; at += WARPS * TILE) {
+  auto load = [&](int at, int stage) {
+    const u32 mine = base + QUERY_BYTES + (stage * WARPS + warp) * WARP_BYTES;
+    at += warp * TILE;
     if (at < end) {
       Rows<D>::template copy<TILE, 32, false, 2>(mine, lane, any, [&](int row) {
         return at + row < end ? key_of(at + row) : nullptr;
@@ -76,78 +86,128 @@ DEVICE void attend(u32 base, unsigned char* shared, const u16* any, int first, i
           return at + row < end ? rest_of(at + row) : nullptr;
         });
       }
-      if (values) {
-        Rows<DV>::template copy<TILE, 32, false, 2>(value_at, lane, any, [&](int row) {
-          return at + row < end ? value_of(at + row) : nullptr;
-        });
-      }
     }
     copy_commit();
-    copy_wait<0>();
-    if (!waited) __syncthreads();  // the query has come, of which each warp copied a part
-    waited = true;
-    __syncwarp();
-    if (at >= end) break;
-    float s[1][PAIRS * 2][4] = {}, fade[1][2];
-    add_scores<1, PAIRS>(s, base + Rows<D>::lane_offset(lane), mine + Rows<D>::lane_offset_right(lane));
-    if (KEY_COPIES == 2 && rest) {
-      add_scores<1, PAIRS>(s, base + Rows<D>::lane_offset(lane), mine + TILE * Rows<D>::stride + Rows<D>::lane_offset_right(lane));
+    if (at < end && values) {
+      Rows<DV>::template copy<TILE, 32, false, 2>(mine + VALUE_AT, lane, any, [&](int row) {
+        return at + row < end ? value_of(at + row) : nullptr;
+      });
     }
-    multiply_all<PAIRS>(s[0], factor);
-    if (at + TILE > end) mask_behind<PAIRS>(s[0], end - at, lane);
-    on_scores(s[0], at);
-    soften<PAIRS>(s[0], maximum[0], sum[0], fade[0], 1.0f);
-    if (values) add_output<1, PAIRS>(output, s, fade, value_at + Rows<DV>::lane_offset(lane));
-    __syncwarp();  // everyone has left the tile before it is overwritten
-  }
-  // ---- One result of the warps'.
-  __syncthreads();
-  float* merge = (float*)(shared + QUERY_BYTES) + warp * (WARP_BYTES / 4);
+    copy_commit();
+  };
 #pragma unroll
   for (int half = 0; half < 2; half++) {
-    const int row = lane / 4 + half * 8;
-    const float all = row_sum(sum[0][half]);
+    to.maximum[half] = -INFINITE;
+    to.sum[half] = 0.0f;
+  }
+#pragma unroll
+  for (int e = 0; e < WARP_PIECES * 8; e++) (&to.output[0][0][0])[e] = 0.0f;
+  __syncthreads();  // everyone has left what was attended before
+  load(first, 0);
+#pragma unroll 1
+  for (int at = first, stage = 0; at < end; at += ROUND, stage ^= STAGES - 1) {
+    copy_wait<1>();
+    __syncthreads();  // keys have come, and the query, of which each warp copied a part; everyone has left the previous round
+    if (STAGES == 2) load(at + ROUND, stage ^ 1);
+    const u32 tiles = base + QUERY_BYTES + stage * WARPS * WARP_BYTES, mine = tiles + warp * WARP_BYTES;
+    const int here = at + warp * TILE;
+    float s[1][PAIRS * 2][4] = {}, largest[2] = {-INFINITE, -INFINITE};
+    if (here < end) {
+      const u32 query_lane = base + Rows<D>::lane_offset(lane), key_lane = mine + Rows<D>::lane_offset_right(lane);
+      add_scores<1, PAIRS>(s, query_lane, key_lane);
+      if (KEY_COPIES == 2 && rest) add_scores<1, PAIRS>(s, query_lane, key_lane + TILE * Rows<D>::stride);
+      multiply_all<PAIRS>(s[0], factor);
+      if (here + TILE > end) mask_behind<PAIRS>(s[0], end - here, lane);
+      on_scores(s[0], here);
+#pragma unroll
+      for (int half = 0; half < 2; half++) {
+#pragma unroll
+        for (int n = 0; n < PAIRS * 2; n++) largest[half] = fmaxf(largest[half], fmaxf(s[0][n][half * 2], s[0][n][half * 2 + 1]));
+        largest[half] = row_max(largest[half]);
+      }
+    }
     if (lane % 4 == 0) {
-      warp_sums[warp][row][0] = maximum[0][half];
-      warp_sums[warp][row][1] = all;
+      maxima[warp][lane / 4] = largest[0];
+      maxima[warp][lane / 4 + 8] = largest[1];
+    }
+    __syncthreads();
+    float fade[2];
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      const int row = lane / 4 + half * 8;
+      const float previous = to.maximum[half];
+#pragma unroll
+      for (int w = 0; w < WARPS; w++) to.maximum[half] = fmaxf(to.maximum[half], maxima[w][row]);
+      const float center = to.maximum[half] == -INFINITE ? 0.0f : to.maximum[half];
+      fade[half] = exp2_approximate(previous - center);
+      float sum = 0.0f;
+      if (here < end) {
+#pragma unroll
+        for (int n = 0; n < PAIRS * 2; n++) {
+          const float low = exp2_approximate(s[0][n][half * 2] - center), high = exp2_approximate(s[0][n][half * 2 + 1] - center);
+          sum += low + high;
+          const u32 to_weights = base + WEIGHTS_AT + row * WEIGHT_ROW + (warp * TILE + n * 8 + lane % 4 * 2) * 2;
+          asm volatile("st.shared.u32 [%0], %1;" ::"r"(to_weights), "r"(pack(low, high)) : "memory");
+        }
+      }
+      sum = row_sum(sum);
+      if (lane % 4 == 0) sums[warp][row] = sum;
+    }
+    if (STAGES == 2) {
+      copy_wait<2>();
+    } else {
+      copy_wait<0>();
+    }
+    __syncthreads();  // values have come, and all weights
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      to.sum[half] *= fade[half];
+#pragma unroll
+      for (int w = 0; w < WARPS; w++) to.sum[half] += sums[w][lane / 4 + half * 8];
     }
     if (values) {
 #pragma unroll
-      for (int n = 0; n < COLUMNS / 8; n++) {
-        *(float2*)(merge + row * COLUMNS + n * 8 + lane % 4 * 2) = make_float2(output[0][n][half * 2], output[0][n][half * 2 + 1]);
+      for (int e = 0; e < WARP_PIECES * 8; e++) (&to.output[0][0][0])[e] *= fade[e / 2 % 2];
+      const int steps = (min(end - at, ROUND) + 15) / 16;
+      const u32 weight_lane = base + WEIGHTS_AT + lane % 16 * WEIGHT_ROW + lane / 16 * 16;
+      const u32 value_lane = tiles + VALUE_AT + Rows<DV>::lane_offset(lane);
+#pragma unroll 4
+      for (int step = 0; step < steps; step++) {
+        u32 a[4], b[4];
+        load_matrix_x4(a, weight_lane + step * 32);
+        const u32 from = value_lane + step / PAIRS * WARP_BYTES + step % PAIRS * 16 * Rows<DV>::stride;
+#pragma unroll
+        for (int p = 0; p < WARP_PIECES; p++) {
+          if (WARP_PIECES * WARPS != PIECES && warp + p * WARPS >= PIECES) break;
+          load_matrix_x4_transposed(b, Rows<DV>::advance(from, warp + p * WARPS));
+          multiply(to.output[p][0], a, b[0], b[1]);
+          multiply(to.output[p][1], a, b[2], b[3]);
+        }
       }
     }
-  }
-  __syncthreads();
-  // How much of each warp's a row takes.
-  for (int r = threadIdx.x; r < WARPS * 16; r += THREADS) {
-    const int row = r % 16;
-    float largest = -INFINITE, weights = 0.0f;
-#pragma unroll
-    for (int w = 0; w < WARPS; w++) largest = fmaxf(largest, warp_sums[w][row][0]);
-    const float center = largest == -INFINITE ? 0.0f : largest;
-    if (r < 16) {
-#pragma unroll
-      for (int w = 0; w < WARPS; w++) weights += exp2_approximate(warp_sums[w][row][0] - center) * warp_sums[w][row][1];
-      *(float2*)(to.sums + (part * 16 + row) * 2) = make_float2(largest, weights);
+    if (STAGES == 1) {
+      __syncthreads();  // everyone has left the tiles
+      load(at + ROUND, 0);
     }
-    warp_weights[r / 16][row] = exp2_approximate(warp_sums[r / 16][row][0] - center);
   }
-  __syncthreads();
-  if (!values) return;
-  const unsigned char* all = shared + QUERY_BYTES;
-  for (int e = threadIdx.x; e < 4 * COLUMNS; e += THREADS) {
-    const int row = e * 4 / COLUMNS;
-    float4 value = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  copy_wait<0>();
+}
+
+// Leaves a result in memory as part `part`.
+DEVICE void leave(const Totals& result, const Partial& to, i64 part) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 #pragma unroll
-    for (int w = 0; w < WARPS; w++) {
-      const float weight = warp_weights[w][row];
-      const float4 x = ((const float4*)(all + w * WARP_BYTES))[e];
-      value.x += weight * x.x;
-      value.y += weight * x.y;
-      value.z += weight * x.z;
-      value.w += weight * x.w;
+  for (int half = 0; half < 2; half++) {
+    const i64 row = part * 16 + lane / 4 + half * 8;
+    if (warp == 0 && lane % 4 == 0) *(float2*)(to.sums + row * 2) = make_float2(result.maximum[half], result.sum[half]);
+#pragma unroll
+    for (int p = 0; p < WARP_PIECES; p++) {
+      if (WARP_PIECES * WARPS != PIECES && warp + p * WARPS >= PIECES) break;
+#pragma unroll
+      for (int n = 0; n < 2; n++) {
+        *(float2*)(to.values + row * COLUMNS + (warp + p * WARPS) * 16 + n * 8 + lane % 4 * 2) =
+            make_float2(result.output[p][n][half * 2], result.output[p][n][half * 2 + 1]);
+      }
     }
-    ((float4*)(to.values + part * 16 * COLUMNS))[e] = value;
   }
 }

@@ -18,20 +18,24 @@ pub(super) const VARIANT: CudaVariant<NsaProblem> = CudaVariant { name: "step", 
 const SCORE: &[&str] = &[
     include_str!("../../cuda/ampere.cuh"),
     include_str!("call.cuh"),
+    include_str!("softmax.cuh"),
     include_str!("common.cuh"),
     include_str!("step.cuh"),
+    include_str!("importance.cuh"),
+    include_str!("step_select.cuh"),
     include_str!("step_score.cu"),
 ];
 const ATTEND: &[&str] = &[
     include_str!("../../cuda/ampere.cuh"),
     include_str!("call.cuh"),
+    include_str!("softmax.cuh"),
     include_str!("common.cuh"),
     include_str!("step.cuh"),
     include_str!("step_attend.cu"),
 ];
 
 /// Tokens that a warp reads at a time.
-const TILE: usize = 16;
+pub(super) const TILE: usize = 16;
 /// Warps of a block: the first that fits the shared memory.
 const WARPS: &[usize] = &[8, 4, 2, 1];
 /// Most queries of a sequence: each reads its tokens by itself.
@@ -48,11 +52,23 @@ const STATIC_BYTES: usize = 6144;
 /// The two kernels' parameter `KEY_COPIES`: keys, and what rounding them lost.
 const SCORE_COPIES: usize = 2;
 const ATTEND_COPIES: usize = 1;
+/// Rounds of tokens that a block holds: few blocks have more than one.
+const STAGES: usize = 1;
 
-fn shared_bytes((d, dv): (usize, usize), warps: usize, key_copies: usize) -> usize {
+/// `ATTEND_BYTES` of `step.cuh`.
+pub(super) fn attend_bytes(
+    (d, dv): (usize, usize),
+    warps: usize,
+    key_copies: usize,
+    stages: usize,
+) -> usize {
     let tile = TILE * (key_copies * row_bytes(d) + row_bytes(dv));
-    let merge = 16 * dv.next_multiple_of(16) * DType::F32.bytes();
-    16 * row_bytes(d) + warps * tile.max(merge)
+    let weights = 16 * (2 * warps * TILE + 16);
+    16 * row_bytes(d) + stages * warps * tile + weights
+}
+
+fn shared_bytes(dims: (usize, usize), warps: usize, key_copies: usize) -> usize {
+    attend_bytes(dims, warps, key_copies, STAGES)
 }
 
 /// Shares of the compressed tokens: enough blocks for every multiprocessor to have two. With the tokens of a share.
@@ -92,6 +108,7 @@ fn source(
         .define("TILE", TILE)
         .define("WARPS", warps)
         .define("KEY_COPIES", key_copies)
+        .define("STAGES", STAGES)
 }
 
 fn score_source(dtype: DType, dims: (usize, usize), warps: usize, arch: GpuArch) -> KernelSource {

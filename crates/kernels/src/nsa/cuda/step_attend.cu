@@ -6,8 +6,9 @@
 // step_score.cu. Partial results as in step.cuh. counters [queries, Hkv * slabs], 0 before and after.
 //
 // Launch: grid (selected_parts + window_parts, at least 1; Hkv * slabs; B * tq), block 32 * WARPS, dynamic shared memory
-// the larger of
-// 16 row(D) + WARPS * max(TILE (row(D) + row(DV)), 64 DV padded to 16) and 128 times all parts. Macros: D, DV, DTYPE, TILE, WARPS.
+// the larger of ATTEND_BYTES (step.cuh) and 128 times all parts. Macros: D, DV, DTYPE, TILE, WARPS, KEY_COPIES, STAGES.
+//
+// Source: ampere.cuh, call.cuh, softmax.cuh, common.cuh, step.cuh and this.
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     nsa_step_attend(const u16* __restrict__ q, const u16* __restrict__ k, const u16* __restrict__ v,
@@ -25,17 +26,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const int sequence = blockIdx.z / tq, token = blockIdx.z % tq, parts = gridDim.x;
   const Sequence here = sequence_at(sequence, cu_q, cu_k, tq, tk);
   if (token >= here.queries) return;
-  const int group = heads / kv_heads, slabs = gridDim.y / kv_heads;
-  const int kv_head = blockIdx.y / slabs, slab = blockIdx.y % slabs;
-  const int first_head = kv_head * group + slab * HEAD_ROWS, slab_heads = min(HEAD_ROWS, group - slab * HEAD_ROWS);
+  const HeadSlab own = head_slab(blockIdx.y, heads, kv_heads);
   const int position = token + here.keys - here.queries;
   const i64 query = here.q_start + token;
   const i64 item = (i64)blockIdx.z * gridDim.y + blockIdx.y;
-  load_query(base, q, q + (query * heads + first_head) * D, slab_heads);
+  load_query(base, q, q + (query * heads + own.first) * D, own.count);
   wait_for_previous();
 
   const bool selected = (int)blockIdx.x < selected_parts;
-  const int* blocks = indices + (query * kv_heads + kv_head) * select_count;
+  const int* blocks = indices + (query * kv_heads + own.kv_head) * select_count;
   int total = 0, window_first = 0;
   if (selected) {
     int count = 0;
@@ -50,19 +49,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     total = max(0, position + 1 - window_first);
   }
   const int first = (selected ? blockIdx.x : blockIdx.x - selected_parts) * share;
-  const i64 key_row = (i64)here.k_start * kv_heads + kv_head;
+  const i64 key_row = (i64)here.k_start * kv_heads + own.kv_head;
   auto token_at = [&](int at) {
     return selected ? chosen[at / select_block] * select_block + at % select_block : window_first + at;
   };
   const u16* none = nullptr;
+  Totals result;
   attend(
-      base, shared, q, first, min(total, first + share), false, true, scale, Partial{values, sums}, item * parts + blockIdx.x,
+      base, q, first, min(total, first + share), false, true, scale, result,
       [&](int n) { return k + (key_row + (i64)token_at(n) * kv_heads) * D; }, [&](int n) { return none; },
       [&](int n) { return v + (key_row + (i64)token_at(n) * kv_heads) * DV; }, [](const float(&s)[PAIRS * 2][4], int at) {});
-  if (first == 0 && slab == 0 && thread == 0) {
-    reads[(query * kv_heads + kv_head) * 3 + (selected ? 1 : 2)] = total;
+  leave(result, Partial{values, sums}, item * parts + blockIdx.x);
+  if (first == 0 && own.slab == 0 && thread == 0) {
+    reads[(query * kv_heads + own.kv_head) * 3 + (selected ? 1 : 2)] = total;
     // Without a window there is no part of it to say so.
-    if (g_swa == nullptr) reads[(query * kv_heads + kv_head) * 3 + 2] = 0;
+    if (g_swa == nullptr) reads[(query * kv_heads + own.kv_head) * 3 + 2] = 0;
   }
   if (!last_of(counters + item, parts, &flag)) return;
 
@@ -78,8 +79,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   }
   __syncthreads();
   const int warp = thread / 32;
-  for (int task = warp; task < 3 * slab_heads; task += WARPS) {
-    const int branch = task / slab_heads, row = task % slab_heads;
+  for (int task = warp; task < 3 * own.count; task += WARPS) {
+    const int branch = task / own.count, row = task % own.count;
     const int begin = branch == 0 ? 0 : branch == 1 ? score_parts : score_parts + selected_parts;
     const int count = branch == 0 ? score_parts : branch == 1 ? selected_parts : window_parts;
     if (count == 0) continue;
@@ -94,7 +95,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     }
 #pragma unroll
     for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffff, sum, step);
-    const float by = sum > 0.0f ? gate_of(gates, branch, query * heads + first_head + row) / sum : 0.0f;
+    const float by = sum > 0.0f ? gate_of(gates, branch, query * heads + own.first + row) / sum : 0.0f;
     for (int p = lane; p < count; p += 32) {
       const int at = (begin + p) * 16 + row;
       weights[at * 2] = by * exp2_approximate(part_sums[at].x - center);
@@ -103,7 +104,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   __syncthreads();
   for (int e = thread; e < 4 * COLUMNS; e += THREADS) {
     const int row = e * 4 / COLUMNS, column = e * 4 % COLUMNS;
-    if (row >= slab_heads || column >= DV) continue;
+    if (row >= own.count || column >= DV) continue;
     float4 result = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     const float* score_from = score_values + item * score_parts * 16 * COLUMNS + e * 4;
     const float* from = values + item * parts * 16 * COLUMNS + e * 4;
@@ -116,7 +117,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       result.z += weight * x.z;
       result.w += weight * x.w;
     }
-    u16* to = o + (query * heads + first_head + row) * DV + column;
+    u16* to = o + (query * heads + own.first + row) * DV + column;
     if (DV % 4 == 0) {
       *(uint2*)to = make_uint2(pack(result.x, result.y), pack(result.z, result.w));
     } else {

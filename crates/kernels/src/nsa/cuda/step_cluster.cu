@@ -1,43 +1,36 @@
 // A decode step of nsa in one launch on Hopper: a cluster of CLUSTER blocks of threads takes one query and one key head with up to
-// 16 heads of its group. Each block scores its share of the compressed tokens and keeps the scores; sums and weights are
-// exchanged through the cluster's shared memory; each block selects, all alike; each attends its share of the
-// selected and of the window's tokens; and each puts a few rows of the three branches together, gated.
+// 16 heads of its group. Each block scores its share of the compressed tokens; sums, then weights, are sent to all others' shared
+// memory; each block selects, all alike; each attends its share of the selected and of the window's tokens; and sends each 16 columns
+// of what it found to the block that puts these columns of the three branches together, gated.
 //
 // q, o [B, Tq, HQ, D|DV], k, v [B, Tk, Hkv, D|DV], or packed with cu_q and cu_k. k_cmp, k_rest, v_cmp as in
 // compressed.cu (k_rest only where KEY_COPIES is 2). indices [.., Hkv, n], reads [.., Hkv, 3] as select.cu leaves them. The call selects.
 //
-// Launch: grid (CLUSTER, Hkv, B * tq), block 32 * WARPS, dynamic shared memory 16 row(D) + WARPS * max(TILE (KEY_COPIES
-// row(D) + row(DV)), 64 DV padded to 16) + 3 (64 DV padded to 16 + 128) + 68 share + 4 (tokens + blocks + n), tokens and blocks of
-// the longest sequence. Macros: D, DV, DTYPE, TILE, WARPS, KEY_COPIES, CLUSTER. n is at most 1024.
+// Launch: grid (CLUSTER, Hkv, B * tq), block 32 * WARPS, dynamic shared memory ATTEND_BYTES + 3 * CLUSTER * (1024 *
+// ceil(ceil(DV / 16) / CLUSTER) + 128) + 64 share + 4 (tokens + blocks + n), tokens and blocks of the longest sequence, share its
+// compressed tokens / CLUSTER rounded up. Macros: D, DV, DTYPE, TILE, WARPS, KEY_COPIES, STAGES, CLUSTER. n is at most 1024.
+//
+// Source: ampere.cuh, call.cuh, softmax.cuh, common.cuh, step.cuh, importance.cuh, step_select.cuh and this.
 
-constexpr u32 TAKEN = 0, NONE = 0xffffffff;
-constexpr int RESULT_FLOATS = 16 * COLUMNS + 32;  // values, then maximum and sum of each row
-constexpr int RESULTS_AT = QUERY_BYTES + WARPS * WARP_BYTES;
+constexpr int OWN_PIECES = (PIECES + CLUSTER - 1) / CLUSTER;  // of 16 columns that a block puts together
+constexpr int INBOX_FLOATS = OWN_PIECES * 256 + 32;            // from one block of a branch: values, maximum and sum of each row
 
-DEVICE u32 warp_max(u32 x) {
-  u32 y;
-  asm volatile("redux.sync.max.u32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
-  return y;
+DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+
+// The address of the same place in block `rank` of the cluster.
+DEVICE u32 remote_address(const void* place, u32 rank) {
+  u32 remote;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(place)), "r"(rank));
+  return remote;
 }
 
-DEVICE u32 warp_min(u32 x) {
-  u32 y;
-  asm volatile("redux.sync.min.u32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
-  return y;
+DEVICE void send(u32 to, float x) { asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(to), "f"(x) : "memory"); }
+DEVICE void send(u32 to, float x, float y) {
+  asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(x), "f"(y) : "memory");
 }
-
-DEVICE void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-
-// The float at the same place in block `rank` of the cluster.
-DEVICE float read_remote(u32 address, u32 rank) {
-  float x;
-  asm volatile("{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %1, %2;\nld.shared::cluster.f32 %0, [remote];\n}\n"
-               : "=f"(x)
-               : "r"(address), "r"(rank)
-               : "memory");
-  return x;
+DEVICE void send(u32 to, float x, float y, float z, float w) {
+  asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(x), "f"(y), "f"(z), "f"(w) : "memory");
 }
 
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS, 1)
@@ -50,8 +43,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
                      int most_tokens, int most_blocks, int select_block, int select_count, int initial_blocks,
                      int local_blocks, int window, float scale) {
   extern __shared__ __align__(128) unsigned char shared[];
-  __shared__ float lse[16];
-  __shared__ u32 found[2][WARPS][2];
+  __shared__ float lse[WARPS][16], gates[16][3];
   const u32 base = shared_address(shared);
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, rank = blockIdx.x;
   const int sequence = blockIdx.z / tq, token = blockIdx.z % tq;
@@ -59,23 +51,56 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
   if (token >= here.queries) return;  // the whole cluster
   const int group = heads / kv_heads, kv_head = blockIdx.y, first_head = kv_head * group;
   const int position = token + here.keys - here.queries;
-  const int seen = compressed_before(position, block, stride);
+  const Selecting selecting = selecting_at(position, block, stride, select_block, select_count, initial_blocks, local_blocks);
+  const int seen = selecting.seen;
   const i64 query = here.q_start + token;
-  const i64 row0 = compressed_row(here, sequence, stride, rows_each) * kv_heads + kv_head;
-  float* results = (float*)(shared + RESULTS_AT);  // compressed, selected, window
-  float* scores = results + 3 * RESULT_FLOATS;     // [16][share]
-  float* p = scores + 16 * most_share;             // [share], this block's weights
-  float* weights = p + most_share;                 // [tokens], all blocks'
-  u32* keys = (u32*)weights + most_tokens;         // [blocks]
-  int* list = (int*)keys + most_blocks;            // [n], then in order
-  auto result = [&](int branch) { return Partial{results + branch * RESULT_FLOATS, results + branch * RESULT_FLOATS + 16 * COLUMNS}; };
+  float* inbox = (float*)(shared + ATTEND_BYTES);               // [branch][block][INBOX_FLOATS]
+  float* scores = inbox + 3 * CLUSTER * INBOX_FLOATS;           // [16][share]
+  float* weights = scores + 16 * most_share;                    // [tokens], all blocks'
+  u32* keys = (u32*)weights + most_tokens;                      // [blocks], then those selected
+  int* list = (int*)keys + most_blocks;                         // [n]
+  Totals found;
+  auto from = [&](int branch, int block_rank) { return inbox + (branch * CLUSTER + block_rank) * INBOX_FLOATS; };
+  auto send_sums = [&](int branch) {
+    for (int to = warp; to < CLUSTER; to += WARPS) {
+      if (lane % 4 == 0) {
+        const u32 sums = remote_address(from(branch, rank) + OWN_PIECES * 256, to);
+        send(sums + lane / 4 * 8, found.maximum[0], found.sum[0]);
+        send(sums + lane / 4 * 8 + 64, found.maximum[1], found.sum[1]);
+      }
+    }
+  };
+  auto send_values = [&](int branch) {
+#pragma unroll
+    for (int p = 0; p < WARP_PIECES; p++) {
+      const int piece = warp + p * WARPS;
+      if (piece >= PIECES) break;
+      const u32 to = remote_address(from(branch, rank) + piece / CLUSTER * 256 + lane * 4, piece % CLUSTER);
+#pragma unroll
+      for (int n = 0; n < 2; n++) {
+        const float(&x)[4] = found.output[p][n];
+        send(to + n * 512, x[0], x[1], x[2], x[3]);
+      }
+    }
+  };
+
+  load_query(base, q, q + (query * heads + first_head) * D, group);
+  // What a thread brings of the gates is looked at when much else has been done.
+  const void* gates_of = thread / 16 == 0 ? g_cmp : thread / 16 == 1 ? g_slc : thread / 16 == 2 ? g_swa : nullptr;
+  const bool gate_is_there = gates_of != nullptr && thread % 16 < group, gate_is_f32 = gates_f32 >> thread / 16 & 1;
+  u32 gate_bits = 0;
+  if (gate_is_there) {
+    const i64 at = query * heads + first_head + thread % 16;
+    gate_bits = gate_is_f32 ? ((const u32*)gates_of)[at] : ((const u16*)gates_of)[at];
+  }
 
   // ---- Compressed tokens.
-  load_query(base, q, q + (query * heads + first_head) * D, group);
   const int share = min(most_share, ceil_div(max(seen, 1), CLUSTER)), first = rank * share;
   const int mine = max(0, min(seen, first + share) - first);
+  const i64 row0 = compressed_row(here, sequence, stride, rows_each) * kv_heads + kv_head;
+  cluster_arrive();  // all blocks have started before any memory of theirs is written
   attend(
-      base, shared, q, first, first + mine, k_rest != nullptr, v_cmp != nullptr, scale, result(0), 0,
+      base, q, first, first + mine, k_rest != nullptr, v_cmp != nullptr, scale, found,
       [&](int i) { return k_cmp + (row0 + (i64)i * kv_heads) * D; },
       [&](int i) { return k_rest + (row0 + (i64)i * kv_heads) * D; },
       [&](int i) { return v_cmp + (row0 + (i64)i * kv_heads) * DV; },
@@ -89,160 +114,102 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
           }
         }
       });
-  cluster_sync();
-  if (thread < 16) {
-    const u32 sums = shared_address(result(0).sums) + thread * 8;
+  cluster_wait();
+  send_sums(0);
+  cluster_arrive();
+  send_values(0);
+  asm volatile("" : "+r"(gate_bits)::"memory");
+  if (thread < 48) {
+    const float stored = gate_is_f32 ? __uint_as_float(gate_bits) : to_float((u16)gate_bits);
+    gates[thread % 16][thread / 16] = gate_is_there ? stored : -INFINITE;
+  }
+  cluster_wait();
+  // Every warp works out the sums of all rows.
+  if (lane < 16) {
     float largest = -INFINITE, sum = 0.0f, part[CLUSTER][2];
 #pragma unroll
     for (int r = 0; r < CLUSTER; r++) {
-      part[r][0] = read_remote(sums, r);
-      part[r][1] = read_remote(sums + 4, r);
+      const float2 both = *(const float2*)(from(0, r) + OWN_PIECES * 256 + lane * 2);
+      part[r][0] = both.x;
+      part[r][1] = both.y;
+      largest = fmaxf(largest, both.x);
     }
 #pragma unroll
-    for (int r = 0; r < CLUSTER; r++) largest = fmaxf(largest, part[r][0]);
-#pragma unroll
     for (int r = 0; r < CLUSTER; r++) sum += exp2_approximate(part[r][0] - (largest == -INFINITE ? 0.0f : largest)) * part[r][1];
-    lse[thread] = thread < group && sum > 0.0f ? largest + log2_approximate(sum) : INFINITE;
+    lse[warp][lane] = lane < group && sum > 0.0f ? largest + log2_approximate(sum) : INFINITE;
   }
-  __syncthreads();
+  __syncthreads();  // and all scores are there
   for (int i = thread; i < mine; i += THREADS) {
     float weight = 0.0f;
 #pragma unroll
     for (int r = 0; r < 16; r++) {
-      if (r < group) weight += exp2_approximate(scores[r * most_share + i] - lse[r]);
+      if (r < group) weight += exp2_approximate(scores[r * most_share + i] - lse[warp][r]);
     }
-    p[i] = weight;
-  }
-  cluster_sync();
-  for (int i = thread; i < seen; i += THREADS) weights[i] = read_remote(shared_address(p) + i % share * 4, i / share);
-  __syncthreads();
-
-  // ---- Selection, as in step_score.cu.
-  const int blocks = position < 0 ? 0 : position / select_block + 1;
-  int count = min(blocks, select_count);
-  if (blocks <= select_count) {
-    for (int s = thread; s < blocks; s += THREADS) keys[s] = s;
-  } else {
-    const float of_stride = 1.0f / (float)stride;
-    const bool same_blocks = block == stride && block == select_block;
-    u32 best = TAKEN, best_at = NONE;
-    auto look = [&](int j, u32 key) {
-      if (key > best) {
-        best = key;
-        best_at = j;
-      }
-    };
-    const int front = min(initial_blocks, blocks), back = max(front, blocks - local_blocks), forced = front + blocks - back;
-    for (int f = thread; f < forced; f += THREADS) list[f] = f < front ? f : back + f - front;
-    for (int j = thread; j < blocks; j += THREADS) {
-      u32 key = TAKEN;
-      if (j >= front && j < back) {
-        float sum = 0.0f;
-        if (same_blocks) {
-          if (j < seen) sum = weights[j];
-        } else {
-          const int start = j * select_block, end = start + select_block;
-          const int begin = start < block ? 0 : (start - block) / stride + 1, last = min(seen - 1, (end - 1) / stride);
-          for (int i = begin; i <= last; i++) {
-            sum += (float)(min(i * stride + block, end) - max(i * stride, start)) * of_stride * weights[i];
-          }
-        }
-        key = __float_as_uint(sum) + 1;
-      }
-      keys[j] = key;
-      look(j, key);
-    }
-    for (int taken = forced; taken < select_count; taken++) {
-      const u32 largest = warp_max(best), at = warp_min(best == largest ? best_at : NONE);
-      u32(&round)[WARPS][2] = found[taken % 2];
-      if (lane == 0) {
-        round[warp][0] = largest;
-        round[warp][1] = at;
-      }
-      __syncthreads();
-      u32 top = round[0][0], top_at = round[0][1];
 #pragma unroll
-      for (int w = 1; w < WARPS; w++) {
-        if (round[w][0] > top || (round[w][0] == top && round[w][1] < top_at)) {
-          top = round[w][0];
-          top_at = round[w][1];
-        }
-      }
-      if (thread == 0) list[taken] = (int)top_at;
-      if (best_at == top_at) {
-        keys[top_at] = TAKEN;
-        best = TAKEN;
-        best_at = NONE;
-        for (int j = thread; j < blocks; j += THREADS) look(j, keys[j]);
-      }
-    }
-    __syncthreads();
-    // In order; the keys' place is free now.
-    for (int s = thread; s < select_count; s += THREADS) {
-      int before = 0;
-      for (int other = 0; other < select_count; other++) before += list[other] < list[s];
-      keys[before] = list[s];
-    }
+    for (int r = 0; r < CLUSTER; r++) send(remote_address(weights + first + i, r), weight);
   }
-  __syncthreads();
+  cluster_arrive();
+  cluster_wait();
+
+  select_blocks(selecting, weights, keys, list);
   const int* chosen = (const int*)keys;
+  const int count = min(selecting.blocks, select_count);
   const int selected = count == 0 ? 0 : (count - 1) * select_block + min(select_block, position + 1 - chosen[count - 1] * select_block);
   const int window_first = max(0, position + 1 - window), in_window = g_swa != nullptr ? max(0, position + 1 - window_first) : 0;
-  if (rank == 0) {
-    int* to = indices + (query * kv_heads + kv_head) * select_count;
-    for (int s = thread; s < select_count; s += THREADS) to[s] = s < count ? chosen[s] : -1;
-  }
 
   // ---- Selected tokens and the window.
   const i64 key_row = (i64)here.k_start * kv_heads + kv_head;
-  const u16* none = nullptr;
-  auto branch = [&](int which, int total, auto token_at) {
-    const int share = ceil_div(total, CLUSTER), first = rank * share;
+#pragma unroll 1
+  for (int branch = 1; branch < (g_swa != nullptr ? 3 : 2); branch++) {
+    auto token_at = [&](int n) { return branch == 1 ? chosen[n / select_block] * select_block + n % select_block : window_first + n; };
+    const int total = branch == 1 ? selected : in_window, share = ceil_div(total, CLUSTER), first = rank * share;
+    const u16* none = nullptr;
     attend(
-        base, shared, q, first, min(total, first + share), false, true, scale, result(which), 0,
+        base, q, first, min(total, first + share), false, true, scale, found,
         [&](int n) { return k + (key_row + (i64)token_at(n) * kv_heads) * D; }, [&](int n) { return none; },
         [&](int n) { return v + (key_row + (i64)token_at(n) * kv_heads) * DV; }, [](const float(&s)[PAIRS * 2][4], int at) {});
-    __syncthreads();  // the warps' tiles are free again
-  };
-  branch(1, selected, [&](int n) { return chosen[n / select_block] * select_block + n % select_block; });
-  if (g_swa != nullptr) branch(2, in_window, [&](int n) { return window_first + n; });
-  if (rank == 0 && thread == 0) {
-    int* to = reads + (query * kv_heads + kv_head) * 3;
-    to[0] = seen;
-    to[1] = selected;
-    to[2] = in_window;
+    send_sums(branch);
+    send_values(branch);
   }
-  cluster_sync();
+  cluster_arrive();
+  if (rank == 0) {
+    int* to = indices + (query * kv_heads + kv_head) * select_count;
+    for (int s = thread; s < select_count; s += THREADS) to[s] = s < count ? chosen[s] : -1;
+    if (thread == 0) {
+      int* read = reads + (query * kv_heads + kv_head) * 3;
+      read[0] = seen;
+      read[1] = selected;
+      read[2] = in_window;
+    }
+  }
+  cluster_wait();
 
-  // ---- All branches: a block takes every CLUSTER-th row.
-  const Gates gates = {g_cmp, g_slc, g_swa, gates_f32, gate_kind};
-  for (int e = thread; e < ceil_div(group, CLUSTER) * COLUMNS; e += THREADS) {
-    const int row = e / COLUMNS * CLUSTER + rank, column = e % COLUMNS;
+  // ---- All branches of this block's columns.
+  for (int e = thread; e < OWN_PIECES * 256; e += THREADS) {
+    const int row = e / 16 % 16, in_piece = e % 16, column = (e / 256 * CLUSTER + rank) * 16 + in_piece;
     if (row >= group || column >= DV) continue;
-    const i64 head = query * heads + first_head + row;
+    // As send_values leaves them: eight columns of all rows, a lane's four numbers.
+    const int place = e / 256 * 256 + in_piece / 8 * 128 + (row % 8 * 4 + in_piece % 8 / 2) * 4 + row / 8 * 2 + in_piece % 2;
     float all = 0.0f;
 #pragma unroll
     for (int b = 0; b < 3; b++) {
       if (b == 0 && v_cmp == nullptr || b == 2 && g_swa == nullptr) continue;
-      const u32 values = shared_address(result(b).values) + (row * COLUMNS + column) * 4, sums = shared_address(result(b).sums) + row * 8;
-      float part[CLUSTER][3], largest = -INFINITE, sum = 0.0f, value = 0.0f;
+      float largest = -INFINITE, sum = 0.0f, value = 0.0f;
+      float2 part[CLUSTER];
 #pragma unroll
       for (int r = 0; r < CLUSTER; r++) {
-        part[r][0] = read_remote(sums, r);
-        part[r][1] = read_remote(sums + 4, r);
-        part[r][2] = read_remote(values, r);
-        largest = fmaxf(largest, part[r][0]);
+        part[r] = *(const float2*)(from(b, r) + OWN_PIECES * 256 + row * 2);
+        largest = fmaxf(largest, part[r].x);
       }
       if (largest == -INFINITE) continue;
 #pragma unroll
       for (int r = 0; r < CLUSTER; r++) {
-        const float weight = exp2_approximate(part[r][0] - largest);
-        sum += weight * part[r][1];
-        value += weight * part[r][2];
+        const float weight = exp2_approximate(part[r].x - largest);
+        sum += weight * part[r].y;
+        value += weight * from(b, r)[place];
       }
-      all += gate_of(gates, b, head) * value / sum;
+      all += gate_from(gates[row], gate_kind, b) * value / sum;
     }
-    o[head * DV + column] = to_storage(all);
+    o[(query * heads + first_head + row) * DV + column] = to_storage(all);
   }
-  cluster_sync();  // nobody leaves while others read its shared memory
 }

@@ -1,8 +1,9 @@
 //! `cluster`: a decode step in one launch, a cluster of blocks for each query and key head. The contract stands in
 //! `step_cluster.cu`.
 
-use super::operands::{HOPPER, Operands, row_bytes, shape_macros};
+use super::operands::{HOPPER, Operands, shape_macros};
 use super::stages::{self, compress};
+use super::step::{TILE, attend_bytes};
 use crate::cuda::{CudaVariant, Planner, int};
 use crate::nsa::NsaProblem;
 use crate::{ChoiceTable, DType};
@@ -16,17 +17,19 @@ pub(super) const VARIANT: CudaVariant<NsaProblem> = CudaVariant { name: "cluster
 const PARTS: &[&str] = &[
     include_str!("../../cuda/ampere.cuh"),
     include_str!("call.cuh"),
+    include_str!("softmax.cuh"),
     include_str!("common.cuh"),
     include_str!("step.cuh"),
+    include_str!("importance.cuh"),
+    include_str!("step_select.cuh"),
     include_str!("step_cluster.cu"),
 ];
 
 /// Blocks of a cluster: the most that every GPU with clusters allows.
 const CLUSTER: usize = 8;
-/// Tokens that a warp reads at a time.
-const TILE: usize = 16;
-/// Warps of a block: the first that fits the shared memory.
-const WARPS: &[usize] = &[8, 4];
+/// Warps of a block and rounds of tokens that it holds: the first that fits the shared memory. A second round only where
+/// a block has more compressed tokens than one takes.
+const TILES: &[(usize, usize)] = &[(8, 2), (8, 1), (4, 1)];
 /// Most queries of a sequence: each reads its tokens by itself.
 const MOST_QUERIES: usize = 64;
 /// Most blocks of a query that are ordered by counting.
@@ -54,33 +57,35 @@ fn key_copies(problem: &NsaProblem) -> usize {
     if problem.given_compressed.is_some() { 1 } else { 2 }
 }
 
-fn shared_bytes(problem: &NsaProblem, warps: usize) -> usize {
-    let (d, dv) = (problem.head_dim, problem.value_dim);
+fn shared_bytes(problem: &NsaProblem, (warps, stages): (usize, usize)) -> usize {
+    let dims = (problem.head_dim, problem.value_dim);
     let [share, tokens, blocks] = counts(problem);
-    let merge = 16 * dv.next_multiple_of(16) * DType::F32.bytes();
-    let tile = TILE * (key_copies(problem) * row_bytes(d) + row_bytes(dv));
-    16 * row_bytes(d)
-        + warps * tile.max(merge)
-        + 3 * (merge + 128)
-        + 68 * share
-        + 4 * (tokens + blocks + problem.select_count)
+    // Of each block and branch: its values of 16 columns by 16 rows, and two numbers a row.
+    let own_pieces = problem.value_dim.div_ceil(16).div_ceil(CLUSTER);
+    let inbox = 3 * CLUSTER * (own_pieces * 256 + 32);
+    attend_bytes(dims, warps, key_copies(problem), stages)
+        + DType::F32.bytes() * (inbox + 16 * share + tokens + blocks + problem.select_count)
 }
 
-fn choose(problem: &NsaProblem, shared: u32) -> Option<usize> {
+fn choose(problem: &NsaProblem, shared: u32) -> Option<(usize, usize)> {
     let most = (shared as usize).saturating_sub(STATIC_BYTES);
-    WARPS.iter().copied().find(|warps| shared_bytes(problem, *warps) <= most)
+    let [share, ..] = counts(problem);
+    let useful = |&(warps, stages): &(usize, usize)| stages == 1 || share > warps * TILE;
+    let mut tiles = TILES.iter().copied().filter(useful);
+    tiles.find(|tile| shared_bytes(problem, *tile) <= most)
 }
 
 fn source(
     dtype: DType,
     dims: (usize, usize),
-    (warps, key_copies): (usize, usize),
+    ((warps, stages), key_copies): ((usize, usize), usize),
     arch: GpuArch,
 ) -> KernelSource {
     shape_macros(KernelSource::new("nsa_step_cluster", PARTS, arch), dtype, dims)
         .define("TILE", TILE)
         .define("WARPS", warps)
         .define("KEY_COPIES", key_copies)
+        .define("STAGES", stages)
         .define("CLUSTER", CLUSTER)
 }
 
@@ -89,16 +94,19 @@ pub(super) fn bundled(dtype: DType, dims: (usize, usize), arch: &BundledArch) ->
     if !has_clusters(arch.compute, arch.shared_bytes) {
         return Vec::new();
     }
-    vec![source(dtype, dims, (WARPS[0], 1), arch.arch())]
+    let long_and_short = TILES[..2].iter();
+    long_and_short.map(|tile| source(dtype, dims, (*tile, 1), arch.arch())).collect()
 }
 
 pub(super) fn table() -> ChoiceTable {
     ChoiceTable {
-        title: "warps of a block of nsa_step_cluster: the first whose tiles fit the shared memory",
-        columns: &["warps", "tokens of a warp", "blocks of a cluster"],
-        rows: WARPS
+        title: "tile of nsa_step_cluster: the first whose shared memory the GPU has; two rounds only for more tokens than one",
+        columns: &["warps", "rounds", "tokens of a warp", "blocks of a cluster"],
+        rows: TILES
             .iter()
-            .map(|warps| [*warps, TILE, CLUSTER].iter().map(usize::to_string).collect())
+            .map(|(warps, stages)| {
+                [*warps, *stages, TILE, CLUSTER].iter().map(usize::to_string).collect()
+            })
             .collect(),
     }
 }
@@ -126,7 +134,7 @@ fn why_not(problem: &NsaProblem, here: &CudaCapabilities) -> Option<String> {
         }
     }
     if choose(problem, here.shared_bytes).is_none() {
-        let needed = shared_bytes(problem, WARPS[WARPS.len() - 1]) + STATIC_BYTES;
+        let needed = shared_bytes(problem, TILES[TILES.len() - 1]) + STATIC_BYTES;
         let shared = here.shared_bytes;
         return Some(format!("needs {needed} bytes of shared memory of a block, got {shared}"));
     }
@@ -135,15 +143,15 @@ fn why_not(problem: &NsaProblem, here: &CudaCapabilities) -> Option<String> {
 
 fn plan(problem: &NsaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
     let dims = (problem.head_dim, problem.value_dim);
-    let Some(warps) = choose(problem, planner.here().shared_bytes) else {
+    let Some(tile) = choose(problem, planner.here().shared_bytes) else {
         return Err(CudaError::Refused { what: format!("cluster has no tile for D {}", dims.0) });
     };
     let operands = Operands::new(problem, planner)?;
     let Some(compressed) = compress(problem, &operands, planner)? else {
         return Err(CudaError::Refused { what: "cluster selects by compressed tokens".to_owned() });
     };
-    let tile = (warps, key_copies(problem));
-    let kernel = planner.kernel(&source(problem.dtype, dims, tile, planner.arch()))?;
+    let macros = (tile, key_copies(problem));
+    let kernel = planner.kernel(&source(problem.dtype, dims, macros, planner.arch()))?;
     let args = Args::new().buffer(&operands.q).buffer(&operands.k).buffer(&operands.v);
     let args =
         compressed.push(args).buffer(&operands.o).buffer(&operands.indices).buffer(&operands.reads);
@@ -167,8 +175,8 @@ fn plan(problem: &NsaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     }
     let rows = operands.batch * operands.queries;
     let grid = [CLUSTER as u32, operands.kv_heads as u32, rows as u32];
-    let shared = shared_bytes(problem, warps) as u32;
-    let launch = Launch::new(grid, 32 * warps as u32, shared);
+    let shared = shared_bytes(problem, tile) as u32;
+    let launch = Launch::new(grid, 32 * tile.0 as u32, shared);
     planner.launch(kernel, launch, args.f32(problem.scale as f32));
     Ok(())
 }

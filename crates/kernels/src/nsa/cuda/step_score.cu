@@ -3,29 +3,16 @@
 //
 // Block (split, key head and slab of 16 heads, query) takes compressed tokens split * share .. + share. scores
 // [queries, Hkv * slabs, 16, score_stride] f32 in base 2; partial values and sums [queries, Hkv * slabs, splits, ..] as in step.cuh.
-// The last block of a (query, key head), if `select` is not 0: weights from scores and all parts' sums, importance as in select.cu,
-// the largest one after another by all threads, and their order by counting.
+// The last block of a (query, key head), if `select` is not 0: weights from scores and all parts' sums, and by these the selection.
 //
 // Queries are B * tq, or of packed sequences B * (longest tq), some of them none. k_cmp, k_rest, v_cmp as in
 // compressed.cu; k_rest null: nothing was lost; v_cmp null: no branch. counters [queries, Hkv], 0 before and after.
 //
-// Launch: grid (splits, Hkv * slabs, B * tq), block 32 * WARPS, dynamic shared memory the larger of
-// 16 row(D) + WARPS * max(TILE (2 row(D) + row(DV)), 64 DV padded to 16) and 128 slabs splits + 4 (tokens + blocks + n), of the
-// longest sequence's compressed tokens and select blocks. Macros: D, DV, DTYPE, TILE, WARPS. n is at most 1024.
-
-constexpr u32 TAKEN = 0, NONE = 0xffffffff;
-
-DEVICE u32 warp_max(u32 x) {
-  u32 y;
-  asm volatile("redux.sync.max.u32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
-  return y;
-}
-
-DEVICE u32 warp_min(u32 x) {
-  u32 y;
-  asm volatile("redux.sync.min.u32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
-  return y;
-}
+// Launch: grid (splits, Hkv * slabs, B * tq), block 32 * WARPS, dynamic shared memory the larger of ATTEND_BYTES (step.cuh) and
+// 128 slabs splits + 4 (tokens + blocks + n), of the longest sequence's compressed tokens and select blocks. Macros: D, DV, DTYPE,
+// TILE, WARPS, KEY_COPIES, STAGES. n is at most 1024.
+//
+// Source: ampere.cuh, call.cuh, softmax.cuh, common.cuh, step.cuh, importance.cuh, step_select.cuh and this.
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     nsa_step_score(const u16* __restrict__ q, const u16* __restrict__ k_cmp, const u16* __restrict__ k_rest,
@@ -36,7 +23,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                    int select, int select_block, int select_count, int initial_blocks, int local_blocks, float scale) {
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ float lse[64];
-  __shared__ u32 found[2][WARPS][2];
   __shared__ int flag;
   let_next_start();
   const u32 base = shared_address(shared);
@@ -44,21 +30,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const int sequence = blockIdx.z / tq, token = blockIdx.z % tq;
   const Sequence here = sequence_at(sequence, cu_q, cu_k, tq, tk);
   if (token >= here.queries) return;
-  const int group = heads / kv_heads, slabs = gridDim.y / kv_heads, splits = gridDim.x;
-  const int kv_head = blockIdx.y / slabs, slab = blockIdx.y % slabs;
-  const int first_head = kv_head * group + slab * HEAD_ROWS, slab_heads = min(HEAD_ROWS, group - slab * HEAD_ROWS);
+  const int group = heads / kv_heads, splits = gridDim.x;
+  const HeadSlab own = head_slab(blockIdx.y, heads, kv_heads);
   const int position = token + here.keys - here.queries;
-  const int seen = compressed_before(position, block, stride);
+  const Selecting selecting = selecting_at(position, block, stride, select_block, select_count, initial_blocks, local_blocks);
+  const int seen = selecting.seen;
   const i64 query = here.q_start + token;
   const i64 item = (i64)blockIdx.z * gridDim.y + blockIdx.y;
-  const i64 row0 = compressed_row(here, sequence, stride, rows_each) * kv_heads + kv_head;
+  const i64 row0 = compressed_row(here, sequence, stride, rows_each) * kv_heads + own.kv_head;
   float* my_scores = scores + item * 16 * score_stride;
-  load_query(base, q, q + (query * heads + first_head) * D, slab_heads);
+  load_query(base, q, q + (query * heads + own.first) * D, own.count);
   wait_for_previous();
   const int first = blockIdx.x * share;
+  Totals result;
   attend(
-      base, shared, q, first, min(seen, first + share), k_rest != nullptr, v_cmp != nullptr, scale, Partial{values, sums},
-      item * splits + blockIdx.x, [&](int i) { return k_cmp + (row0 + (i64)i * kv_heads) * D; },
+      base, q, first, min(seen, first + share), k_rest != nullptr, v_cmp != nullptr, scale, result, [&](int i) { return k_cmp + (row0 + (i64)i * kv_heads) * D; },
       [&](int i) { return k_rest + (row0 + (i64)i * kv_heads) * D; },
       [&](int i) { return v_cmp + (row0 + (i64)i * kv_heads) * DV; },
       [&](const float(&s)[PAIRS * 2][4], int at) {
@@ -68,27 +54,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
           for (int e = 0; e < 4; e++) {
             const int row = lane / 4 + e / 2 * 8, key = at + n * 8 + lane % 4 * 2 + e % 2;
-            if (row < slab_heads && key < seen) my_scores[row * score_stride + key] = s[n][e];
+            if (row < own.count && key < seen) my_scores[row * score_stride + key] = s[n][e];
           }
         }
       });
-  if (slab == 0 && blockIdx.x == 0 && thread == 0) reads[(query * kv_heads + kv_head) * 3] = seen;
+  leave(result, Partial{values, sums}, item * splits + blockIdx.x);
+  if (own.slab == 0 && blockIdx.x == 0 && thread == 0) reads[(query * kv_heads + own.kv_head) * 3] = seen;
   if (!select) return;
-  if (!last_of(counters + (i64)blockIdx.z * kv_heads + kv_head, splits * slabs, &flag)) return;
+  if (!last_of(counters + (i64)blockIdx.z * kv_heads + own.kv_head, splits * own.slabs, &flag)) return;
 
   // ---- Selection, by the last block of this key head.
-  const i64 item0 = (i64)blockIdx.z * gridDim.y + kv_head * slabs;
-  const int rows = slabs * 16;
+  const i64 item0 = (i64)blockIdx.z * gridDim.y + own.kv_head * own.slabs;
+  const int rows = own.slabs * 16;
   float2* part_sums = (float2*)shared;
   float* p = (float*)(part_sums + rows * splits);
   u32* keys = (u32*)p + seen;
-  const int blocks = position < 0 ? 0 : position / select_block + 1;
-  int* list = (int*)keys + blocks;
-  int* to = indices + (query * kv_heads + kv_head) * select_count;
-  if (blocks <= select_count) {
-    for (int s = thread; s < select_count; s += THREADS) to[s] = s < blocks ? s : -1;
-    return;
-  }
+  int* list = (int*)keys + selecting.blocks;
+  int* to = indices + (query * kv_heads + own.kv_head) * select_count;
   for (int r = thread; r < rows * splits; r += THREADS) {
     // [slab][split][row] in memory.
     const int row = r / (splits * 16) * 16 + r % 16, split = r / 16 % splits;
@@ -127,59 +109,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     if (i + 3 < seen) p[i + 3] = weight.w;
   }
   __syncthreads();
-  const float of_stride = 1.0f / (float)stride;
-  u32 best = TAKEN, best_at = NONE;
-  auto look = [&](int j, u32 key) {
-    if (key > best) {
-      best = key;
-      best_at = j;
-    }
-  };
-  // Forced blocks come first in the list: those at the front, then those at the end that are not at the front as well.
-  const int front = min(initial_blocks, blocks), back = max(front, blocks - local_blocks), forced = front + blocks - back;
-  for (int f = thread; f < forced; f += THREADS) list[f] = f < front ? f : back + f - front;
-  for (int j = thread; j < blocks; j += THREADS) {
-    u32 key = TAKEN;
-    if (j >= front && j < back) {
-      const int start = j * select_block, end = start + select_block;
-      const int first = start < block ? 0 : (start - block) / stride + 1, last = min(seen - 1, (end - 1) / stride);
-      float sum = 0.0f;
-      for (int i = first; i <= last; i++) {
-        sum += (float)(min(i * stride + block, end) - max(i * stride, start)) * of_stride * p[i];
-      }
-      key = __float_as_uint(sum) + 1;
-    }
-    keys[j] = key;
-    look(j, key);
-  }
-  for (int taken = forced; taken < select_count; taken++) {
-    const u32 largest = warp_max(best), at = warp_min(best == largest ? best_at : NONE);
-    u32(&round)[WARPS][2] = found[taken % 2];
-    if (lane == 0) {
-      round[warp][0] = largest;
-      round[warp][1] = at;
-    }
-    __syncthreads();
-    u32 top = round[0][0], top_at = round[0][1];
-#pragma unroll
-    for (int w = 1; w < WARPS; w++) {
-      if (round[w][0] > top || (round[w][0] == top && round[w][1] < top_at)) {
-        top = round[w][0];
-        top_at = round[w][1];
-      }
-    }
-    if (thread == 0) list[taken] = (int)top_at;
-    if (best_at == top_at) {
-      keys[top_at] = TAKEN;
-      best = TAKEN;
-      best_at = NONE;
-      for (int j = thread; j < blocks; j += THREADS) look(j, keys[j]);
-    }
-  }
-  __syncthreads();
-  for (int s = thread; s < select_count; s += THREADS) {
-    int before = 0;
-    for (int other = 0; other < select_count; other++) before += list[other] < list[s];
-    to[before] = list[s];
-  }
+  select_blocks(selecting, p, keys, list);
+  for (int s = thread; s < select_count; s += THREADS) to[s] = s < selecting.blocks ? (int)keys[s] : -1;
 }

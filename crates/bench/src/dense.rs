@@ -1,0 +1,66 @@
+//! Dense attention beside the ops that stand in for it: what a step over part of the cache is worth shows only next to a step
+//! over all of it.
+
+use kernels::{Op, Settings, TensorMap};
+
+/// Ops whose steps of decoding read part of the keys and values that dense attention of the same step reads.
+const SPARSE: &[&str] = &["nsa"];
+
+/// The op of dense attention.
+pub(crate) const OP: &str = "attention";
+
+/// What dense attention of the same step is given: the queries, keys and values of a step of `op`; `None` where that op is not
+/// sparse.
+pub(crate) fn of(
+    op: &dyn Op,
+    inputs: &TensorMap,
+    settings: &Settings,
+) -> Option<(TensorMap, Settings)> {
+    let name = op.spec().name;
+    if !SPARSE.contains(&name) {
+        return None;
+    }
+    let own = ["q", "k", "v"].into_iter().filter_map(|name| inputs.get_key_value(name));
+    let inputs = own.map(|(name, tensor)| (name.clone(), tensor.clone())).collect();
+    // The sparse ops are causal by definition. Their own settings have been read before: a scale that is none was refused.
+    let causal = Settings::new().with("causal", true);
+    let settings = match settings.number(name, "scale") {
+        Ok(Some(scale)) => causal.with("scale", scale),
+        _ => causal,
+    };
+    Some((inputs, settings))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Size;
+    use crate::workloads::WORKLOADS;
+    use kernels::{Call, op};
+
+    #[test]
+    fn every_sparse_op_is_one_and_its_steps_have_a_dense_form() {
+        for sparse in SPARSE {
+            let (_, workloads) = WORKLOADS.iter().find(|(op, _)| op == sparse).unwrap();
+            let steps = workloads(Size::Quick).into_iter().filter(|w| w.case.starts_with("decode"));
+            let mut found = 0;
+            for step in steps {
+                let (inputs, settings) = (step.build)(step.dtype);
+                let (sparse, dense) = (op(sparse).unwrap(), op(OP).unwrap());
+                let (dense_inputs, dense_settings) =
+                    of(sparse, &inputs, &settings.clone().with("scale", 0.5)).unwrap();
+                let call = dense.bind(&dense_inputs, &dense_settings).unwrap();
+                let of_sparse = sparse.bind(&inputs, &settings).unwrap();
+                let keys = |call: &dyn Call| {
+                    call.problem().dims().into_iter().find(|(dim, _)| *dim == "Tk").unwrap()
+                };
+                assert_eq!(keys(call.as_ref()), keys(of_sparse.as_ref()));
+                assert_eq!(dense_settings.number(OP, "scale").unwrap(), Some(0.5));
+                found += 1;
+            }
+            assert!(found > 0, "{sparse} has no step");
+        }
+        let kda = op("kda").unwrap();
+        assert!(of(kda, &TensorMap::new(), &Settings::new()).is_none());
+    }
+}

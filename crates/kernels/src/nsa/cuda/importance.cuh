@@ -1,0 +1,58 @@
+// How important a select block is to a query of nsa, and the order of blocks by it: the larger first, of equals the lower.
+// Stands behind call.cuh.
+
+constexpr u32 TAKEN = 0, LEAST = 1, NONE = 0xffffffff;  // as keys: taken already or not to be taken, importance 0, no key
+
+DEVICE u32 warp_max(u32 x) {
+  u32 y;
+  asm volatile("redux.sync.max.u32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
+  return y;
+}
+
+DEVICE u32 warp_min(u32 x) {
+  u32 y;
+  asm volatile("redux.sync.min.u32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
+  return y;
+}
+
+// What the selection is made with.
+struct Selecting {
+  int block, stride, select_block, count;
+  // Of the candidates: those before `front` and from `back` on are forced.
+  int blocks, front, back;
+  int seen;  // compressed tokens
+
+  DEVICE int forced() const { return front + blocks - back; }
+  DEVICE int wanted() const { return count - forced(); }  // others, where there are more than `count` candidates
+
+  // The f-th forced block stands here in the order of blocks, and is this one.
+  DEVICE int forced_slot(int f) const { return f < front ? f : wanted() + f; }
+  DEVICE int forced_block(int f) const { return f < front ? f : back + f - front; }
+
+  // Importance of block j as a number that orders alike: the sum over compressed tokens i, in rising order, of
+  // |[i d, i d + l) intersect [j l', (j + 1) l')| / d * weight_of(i).
+  template <class WeightOf>
+  DEVICE u32 key(int j, WeightOf weight_of) const {
+    if (j < front || j >= back) return TAKEN;
+    float sum = 0.0f;
+    if (block == stride && block == select_block) {
+      if (j < seen) sum = weight_of(j);
+    } else {
+      const float of_stride = 1.0f / (float)stride;
+      const int start = j * select_block, end = start + select_block;
+      const int first = start < block ? 0 : (start - block) / stride + 1, last = min(seen - 1, (end - 1) / stride);
+      for (int i = first; i <= last; i++) {
+        sum += (float)(min(i * stride + block, end) - max(i * stride, start)) * of_stride * weight_of(i);
+      }
+    }
+    return __float_as_uint(sum) + LEAST;
+  }
+};
+
+DEVICE Selecting selecting_at(int position, int block, int stride, int select_block, int count, int initial_blocks, int local_blocks) {
+  Selecting s = {block, stride, select_block, count, position < 0 ? 0 : position / select_block + 1, 0, 0,
+                 compressed_before(position, block, stride)};
+  s.front = min(initial_blocks, s.blocks);
+  s.back = max(s.front, s.blocks - local_blocks);
+  return s;
+}
