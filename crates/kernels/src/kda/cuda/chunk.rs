@@ -13,11 +13,12 @@ pub(super) const VARIANT: CudaVariant<KdaProblem> =
     CudaVariant { name: "chunk.hopper", why_not, plan };
 
 const PREPARE: &[&str] = &[
-    include_str!("../../cuda/ampere.cuh"),
+    include_str!("../../cuda/hopper.cuh"),
     include_str!("gates.cuh"),
     include_str!("package.cuh"),
-    include_str!("prepare_solve.cuh"),
+    include_str!("prepare_gates.cuh"),
     include_str!("prepare_load.cuh"),
+    include_str!("prepare_solve.cuh"),
     include_str!("prepare.cu"),
 ];
 const WALK: &[&str] = &[
@@ -45,9 +46,9 @@ fn package_bytes(key_dim: usize) -> usize {
 
 /// `SHARED_BYTES` of `prepare.cu`.
 fn prepare_bytes(key_dim: usize) -> usize {
-    let tiles = 10 * 16 * 2 * key_dim.next_multiple_of(64);
-    let solve = 4 * CHUNK * 68;
-    tiles.max(solve) + solve
+    let padded = key_dim.next_multiple_of(64);
+    let tiles = 12 * 16 * 2 * padded;
+    tiles + 4 * CHUNK * 68 + 24 * padded + 4 * CHUNK
 }
 
 /// Chunks in shared memory at once: as many as fit.
@@ -187,7 +188,7 @@ mod tests {
     fn sizes_are_what_the_kernels_declare() {
         // Taken from the constants of package.cuh, prepare.cu and walk.cu by their compiler.
         assert_eq!([60, 64, 128].map(package_bytes), [41_216, 41_216, 66_048]);
-        assert_eq!([64, 128].map(prepare_bytes), [37_888, 58_368]);
+        assert_eq!([64, 128].map(prepare_bytes), [43_776, 69_888]);
         assert_eq!(walk_bytes(64, 1), 157_440);
         assert_eq!(walk_bytes(128, 1), 231_936);
         assert_eq!(walk_bytes(128, 2), 182_272);

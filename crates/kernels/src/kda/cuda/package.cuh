@@ -25,7 +25,7 @@ constexpr int DECAY_AT = AQ_AT + BOX_BYTES;
 constexpr int PACKAGE_BYTES = DECAY_AT + KP * 4;
 
 // Where a 16-byte piece (8 channels) of a row lies in its matrix.
-DEVICE int piece_at(int row, int piece) { return piece / 8 * BOX_BYTES + row * 128 + ((piece % 8 ^ row % 8) << 4); }
+DEVICE int piece_at(int row, int piece) { return (piece >> 3) * BOX_BYTES + row * 128 + (((piece ^ row) & 7) << 4); }
 
 struct Sequence {
   int first, count, chunk_slot;  // its tokens, and where its chunks begin

@@ -1,29 +1,29 @@
 // What the chunk form of kda needs of a chunk of 64 tokens and one value head that depends on no state: a package
 // (package.cuh). Every chunk at once.
 //
-// A warp has 16 tokens: lane l tokens l / 4 and l / 4 + 8, and of every 32 channels the 8 from l % 4 * 8 on. That is just
-// how mma.m16n8k16 wants its operands, rows of the left and columns of the right alike (the order of the channels summed
-// over is free), so scores within 16 tokens need no shared memory.
+// A warp has 16 tokens. Its keys, queries and gates lie in shared memory, 16 rows each, and are read 16 channels at a time
+// as mma.m16n8k16 wants its operands: lane l has tokens l / 4 and l / 4 + 8, channels l % 4 * 2 and the next of every 8.
 //
-// Scores sum k_i e^{G_i - G_j} k_j over channels, and no exponent may be positive. For a block of 2 n tokens, those of the
-// later half against those of the earlier, split it where the halves meet: later keys and queries times the product of
-// e^g from there to i ("left"), earlier keys times the product from j + 1 to there ("right"). Both are products of
-// factors that are at most 1, and doubling n multiplies each by the other half's total: from n = 1 to 4 by shuffles,
-// 8 within a lane, 16 and 32 through shared memory. So one exponential an element is all. The decay of a whole chunk is the
-// exponential of a sum, because a slow gate multiplies it many times.
+// Scores sum k_i e^{G_i - G_j} k_j over channels, and no exponent may grow: a token i of a later block of tokens and j of an
+// earlier one take e^{G_i - G_end} e^{G_end - G_j}, split where the earlier block ends, both at most 1. Sums of log decays
+// from and to such places are products of the gates with a matrix of ones and zeros, which the tensor cores do exactly
+// (prepare_gates.cuh): no place's sum is the difference of two others, so fast gates cost slow ones no digits.
+// Blocks of 16 and of 8 tokens are split so, in f16. Within 8 tokens keys and queries times e^{+-(G - G_middle)} are multiplied as
+// tf32, whose exponents are those of f32: a token's decay counts there as at least 2^-28, and what it lets through is not
+// more than 4e-9 of what came before it.
 //
 // Launch: grid (HV, chunks of the longest sequence, sequences), 128 threads, SHARED_BYTES of dynamic shared memory.
 // Macros: KD, STORAGE (gates.cuh; 0 or 1). Arguments as in recurrent.cu; packages: package.cuh.
 
 constexpr int RESIDENT_BLOCKS = 396;  // 132 multiprocessors with three each
-constexpr int TILE_BYTES = 16 * KP * 2;
-constexpr int TILES = 10;
-// Left operands of warps 1 to 3 (keys, then queries), right operands of warps 0 to 2, and room for the queries of warp 0 as
-// they come.
-enum { LEFT = 0, RIGHT = 6, ROOM = 9 };
-constexpr int SOLVE_BYTES = SOLVE_FLOATS * 4;
-constexpr int FRONT_BYTES = TILES * TILE_BYTES > SOLVE_BYTES ? TILES * TILE_BYTES : SOLVE_BYTES;
-constexpr int SHARED_BYTES = FRONT_BYTES + SOLVE_FLOATS * 4;
+// Tiles of 16 tokens of each warp: keys, queries and gates as they come; then keys and queries times the decay from the first of
+// the 16 on, and keys times the decay to the last.
+enum { KEYS = 0, QUERIES = 4, GATES = 8, TILES = 12 };
+constexpr int B_AT = TILES * TILE_BYTES;
+constexpr int LOGS_AT = B_AT + SOLVE_FLOATS * 4;       // [4 warps][KP] sums of log decays
+constexpr int BETWEEN_AT = LOGS_AT + 4 * KP * 4;       // [4 warps][KP / 2] their powers of 2, f16
+constexpr int WRITES_AT = BETWEEN_AT + 4 * KP / 2 * 4;  // [CHUNK] write strengths
+constexpr int SHARED_BYTES = WRITES_AT + CHUNK * 4;
 
 DEVICE void store_piece(void* to, const u32 (&words)[4]) { *(uint4*)to = {words[0], words[1], words[2], words[3]}; }
 
@@ -38,29 +38,8 @@ DEVICE void store_times(void* to, const u32 (&a)[4], const u32 (&b)[4]) {
   *(uint4*)to = {times(a[0], b[0]), times(a[1], b[1]), times(a[2], b[2]), times(a[3], b[3])};
 }
 
-DEVICE void packed(u32 (&to)[4], const float (&x)[8]) {
-#pragma unroll
-  for (int i = 0; i < 4; i++) to[i] = pack(x[2 * i], x[2 * i + 1]);
-}
-
-DEVICE void packed(u32 (&to)[4], const float (&x)[8], const float (&y)[8]) {
-#pragma unroll
-  for (int i = 0; i < 4; i++) to[i] = pack(x[2 * i] * y[2 * i], x[2 * i + 1] * y[2 * i + 1]);
-}
-
-// As they are stored, to f16 times a factor.
-DEVICE void converted(u32 (&to)[4], const u32 (&from)[4], float factor) {
-#pragma unroll
-  for (int i = 0; i < 4; i++) to[i] = pack(widen_low(from[i]) * factor, widen_high(from[i]) * factor);
-}
-
 // d[j][i] += a_i . b_j over 16 stored channels, exactly but for the sum's rounding.
 DEVICE void multiply_stored(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-#if STORAGE == 1
-#define STORED "f16"
-#else
-#define STORED "bf16"
-#endif
   asm("mma.sync.aligned.m16n8k16.row.col.f32." STORED "." STORED
       ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
@@ -74,281 +53,267 @@ DEVICE float diagonal(float even, float odd, int row) {
   return row % 2 ? y : x;
 }
 
-// Sums of eight values over the eight rows of a warp: each lane gets one, that of value `row`.
-DEVICE float sum_of_rows(float (&x)[8], int row) {
-#pragma unroll
-  for (int half = 4, step = 16; half > 0; half /= 2, step /= 2) {
-    const bool upper = row & half;
-#pragma unroll
-    for (int i = 0; i < half; i++) {
-      const float other = __shfl_xor_sync(~0u, upper ? x[i] : x[i + half], step);
-      x[i] = (upper ? x[i + half] : x[i]) + other;
-    }
-  }
-  return x[0];
+
+// A pair of stored numbers times a factor, as floats and in f16.
+struct Scaled {
+  float low, high;
+  u32 both;
+};
+
+DEVICE Scaled scaled(u32 word, float factor) {
+  Scaled x;
+  x.low = widen_low(word) * factor, x.high = widen_high(word) * factor;
+  x.both = pack(x.low, x.high);
+  return x;
 }
 
-extern "C" __global__ void __launch_bounds__(128, KD % 8 == 0 ? 3 : 2)
-    kda_prepare(const u16* q, const u16* k, const void* g, const void* beta, const void* a_log, const void* dt_bias,
-                unsigned char* packages, const int* offsets, const int* slots, int tokens, int heads, int value_heads,
-                int gate, int types, int l2norm, float lower_bound, float beta_factor, float scale) {
-  extern __shared__ __align__(128) unsigned char shared[];
-  __shared__ __align__(16) float writes[CHUNK];
-  __shared__ __align__(16) u32 between[2][KP / 2];                   // decays over the tokens of warps 1 and 2, f16
-  __shared__ __align__(16) float totals[2][4][32], logs[2][4][32];  // of each warp's 16 tokens
-  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, row = lane / 4, quad = lane % 4;
-  const int value_head = blockIdx.x, head = value_head / (value_heads / heads);
-  const Sequence sequence = find_sequence(offsets, blockIdx.z, tokens);
-  const int start = blockIdx.y * CHUNK, count = min(sequence.count - start, CHUNK);
-  if (count <= 0 || (slots && slots[blockIdx.z] < 0)) return;
-  unsigned char* package =
-      packages + ((i64)(sequence.chunk_slot + blockIdx.y) * value_heads + value_head) * PACKAGE_BYTES;
-  const i64 first = sequence.first + start;
-  if (thread < CHUNK) {
-    const bool there = thread < count;
-    writes[thread] =
-        there ? strength(element(beta, (first + thread) * value_heads + value_head, types & WIDE_BETA), beta_factor) : 0.0f;
-  }
-  const float rate = gate ? expf(element(a_log, value_head, types & WIDE_RATE)) : 0.0f;
+DEVICE u32 powers(float low, float high) { return pack(exp2_approximate(low), exp2_approximate(high)); }
 
-  // A lane brings its own channels, all at once, to where only it will write: of keys and queries to the tiles that they
-  // will fill, of gates to `b`. (A pointer to a row that is not there still points into the tensor.)
-  const u32 tiles = shared_address(shared), keys_at = tiles + (warp > 0 ? LEFT + 2 * (warp - 1) : RIGHT) * TILE_BYTES;
-  const u32 queries_at = warp > 0 ? keys_at + TILE_BYTES : tiles + ROOM * TILE_BYTES;
-  const u32 gates_at = tiles + FRONT_BYTES + thread * 16;
-  float key_factor[2], query_factor[2], self[2];  // self: q . k of a token, the diagonal of A^q
-  bool there[2];
-#pragma unroll
-  for (int h = 0; h < 2; h++) {
-    const int token = warp * 16 + h * 8 + row;
-    there[h] = token < count;
-    const i64 at = first + (there[h] ? token : 0), shared_row = (at * heads + head) * KD;
-    const i64 own_row = (at * value_heads + value_head) * KD;
-#pragma unroll
-    for (int s = 0; s < KP / 32; s++) {
-      const int channel = s * 32 + quad * 8;
-      start_channels(keys_at + Rows<KP>::offset(h * 8 + row, s * 4 + quad), k + shared_row, channel, there[h]);
-      start_channels(queries_at + Rows<KP>::offset(h * 8 + row, s * 4 + quad), q + shared_row, channel, there[h]);
-      if (types & WIDE_GATE) {
-        if (channel < KD) asm volatile("prefetch.global.L2 [%0];" ::"l"((const float*)g + own_row + channel));
-      } else {
-        start_channels(gates_at + (h * (KP / 32) + s) * 2048, (const u16*)g + own_row, channel, there[h]);
-      }
-    }
-  }
-  copy_commit();
-  // Asks for the rows of the chunk that a block will start with when this one is about done, two lines a row and tensor.
-  const int ahead = (blockIdx.y + (RESIDENT_BLOCKS + value_heads - 1) / value_heads) * CHUNK + thread / 2;
-  if (KD * 2 > thread % 2 * 128 && ahead < sequence.count) {
-    const i64 at = sequence.first + ahead, piece = thread % 2 * 64;
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(k + (at * heads + head) * KD + piece));
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(q + (at * heads + head) * KD + piece));
-    const i64 gate_at = (at * value_heads + value_head) * KD + piece;
-    asm volatile("prefetch.global.L2 [%0];" ::"l"((const u16*)g + (types & WIDE_GATE ? 2 : 1) * gate_at));
-  }
-  copy_wait<0>();
-#pragma unroll
-  for (int h = 0; h < 2; h++) {
-    float with_keys[4] = {}, with_queries[4] = {};  // rows: keys, then queries
-#pragma unroll
-    for (int s = 0; s < KP / 32; s++) {
-      u32 x[4], y[4];
-      take_channels(x, keys_at + Rows<KP>::offset(h * 8 + row, s * 4 + quad));
-      take_channels(y, queries_at + Rows<KP>::offset(h * 8 + row, s * 4 + quad));
-#pragma unroll
-      for (int e = 0; e < 4; e += 2) {
-        const u32 both[4] = {x[e], y[e], x[e + 1], y[e + 1]};
-        multiply_stored(with_keys, both, x[e], x[e + 1]);
-        multiply_stored(with_queries, both, y[e], y[e + 1]);
-      }
-    }
-    const float kk = diagonal(with_keys[0], with_keys[1], row), qk = diagonal(with_keys[2], with_keys[3], row);
-    const float qq = diagonal(with_queries[2], with_queries[3], row);
-    key_factor[h] = l2norm ? rsqrtf(kk + 1e-6f) : 1.0f;
-    query_factor[h] = scale * (l2norm ? rsqrtf(qq + 1e-6f) : 1.0f);
-    self[h] = qk * key_factor[h] * query_factor[h];
-  }
+// Whether a lambda is for chunks of which every token is there.
+struct Always {
+  DEVICE constexpr operator bool() const { return true; }
+};
+struct Maybe {
+  DEVICE constexpr operator bool() const { return false; }
+};
 
-  float near[3][2][4] = {}, across[4] = {};  // scores: of 1, 2 and 4 tokens against as many, of each 8; of 8 against 8
-#pragma unroll 1
-  for (int s = 0; s < KP / 32; s++) {
-    const int channel = s * 32 + quad * 8;
-    u32 keys[2][4], queries[2][4];  // normalised and scaled, f16
+struct Inputs {
+  const u16 *q, *k;
+  const void *g, *beta, *a_log, *dt_bias;
+  int heads, value_heads, gate, types, l2norm;
+  float lower_bound, beta_factor, scale;
+};
+
+// A team of 128 threads makes the package of the chunk whose `count` tokens start with token `first` of the batch. `shared`
+// is its own; every one of its threads must be done with it.
+DEVICE void prepare_chunk(const Inputs& in, unsigned char* package, i64 first, int count, int value_head,
+                          unsigned char* shared, int team, int thread) {
+  const int warp = thread >> 5 & 3, lane = thread & 31, row = lane >> 2, quad = lane & 3;
+  const int head = value_head / (in.value_heads / in.heads);
+  float* b = (float*)(shared + B_AT);
+  float* logs = (float*)(shared + LOGS_AT);
+  u32* between = (u32*)(shared + BETWEEN_AT);
+  float* writes = (float*)(shared + WRITES_AT);
+  const u32 tiles = shared_address(shared);
+  const u32 keys_at = tiles + (KEYS + warp) * TILE_BYTES, queries_at = tiles + (QUERIES + warp) * TILE_BYTES;
+  const u32 gates_at = tiles + (GATES + warp) * TILE_BYTES;
+  const bool wide = in.types & WIDE_GATE;
+  asm volatile("" : "+l"(package));  // so that it is not worked out again for every store
+
+  const int piece = lane % PIECES, first_row = lane / PIECES;
+  // Of row `first_row` + r, for r a multiple of ROWS_AT_ONCE.
+  auto offset_of = [&](int r) { return (tile_offset(first_row, piece) ^ ((r & 7) << 4)) + r * KP * 2; };
+  {
+    const i64 at = first + warp * 16 + first_row;
+    const int shared_stride = in.heads * KD, own_stride = in.value_heads * KD;
+    const u16 *k = in.k + at * shared_stride + head * KD, *q = in.q + at * shared_stride + head * KD;
+    const u16* g = (const u16*)in.g + at * own_stride + value_head * KD;
+    auto bring = [&](auto all) {
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
-      u32 words[4];
-      take_channels(words, keys_at + Rows<KP>::offset(h * 8 + row, s * 4 + quad));
-      converted(keys[h], words, key_factor[h]);
-      take_channels(words, queries_at + Rows<KP>::offset(h * 8 + row, s * 4 + quad));
-      converted(queries[h], words, query_factor[h]);
-    }
-    float left[2][8], right[2][8], log_sum[8];
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-      float gates[8];
-      if (types & WIDE_GATE) {
-        const i64 at = ((first + warp * 16 + h * 8 + row) * value_heads + value_head) * KD;
-        load_wide_gates(gates, (const float*)g + at, channel, there[h]);
-      } else {
-        u32 words[4];
-        take_channels(words, gates_at + (h * (KP / 32) + s) * 2048);
-#pragma unroll
-        for (int i = 0; i < 4; i++) gates[2 * i] = widen_low(words[i]), gates[2 * i + 1] = widen_high(words[i]);
-      }
-#pragma unroll
-      for (int c = 0; c < 8; c++) {
-        const bool bias_there = gate && dt_bias && (KD % 8 == 0 || channel + c < KD);
-        const float bias = bias_there ? element(dt_bias, value_head * KD + channel + c, types & WIDE_BIAS) : 0.0f;
-        const float decay = there[h] ? log2_decay(gates[c], gate, rate, bias, lower_bound) : 0.0f;
-        log_sum[c] = h == 0 ? decay : log_sum[c] + decay;
-        left[h][c] = exp2_approximate(decay);
-        right[h][c] = 1.0f;
-      }
-    }
-    logs[s % 2][warp][quad * 8 + row] = sum_of_rows(log_sum, row);
-#pragma unroll
-    for (int e = 0; e < 2; e++) {  // 16 channels: the depth of a product
-      float all[2][4];
-#pragma unroll
-      for (int h = 0; h < 2; h++) {
-#pragma unroll
-        for (int c = 0; c < 4; c++) all[h][c] = left[h][e * 4 + c];
-      }
-      const u32 *k0 = keys[0] + e * 2, *k1 = keys[1] + e * 2, *q1 = queries[1] + e * 2;
-#pragma unroll
-      for (int level = 0; level < 3; level++) {
-        const bool later = row >> level & 1;
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-          const float *l = left[h] + e * 4, *r = right[h] + e * 4;
-          const u32 low = pack(later ? l[0] : r[0], later ? l[1] : r[1]);
-          const u32 high = pack(later ? l[2] : r[2], later ? l[3] : r[3]);
-          const u32 a[4] = {times(keys[h][e * 2], low), times(queries[h][e * 2], low), times(keys[h][e * 2 + 1], high),
-                            times(queries[h][e * 2 + 1], high)};
-          multiply(near[level][h], a, a[0], a[2]);
-#pragma unroll
-          for (int c = 0; c < 4; c++) {
-            const float other = __shfl_xor_sync(~0u, all[h][c], 4 << level);
-            if (later) {
-              left[h][e * 4 + c] *= other;
-            } else {
-              right[h][e * 4 + c] *= other;
-            }
-            all[h][c] *= other;
-          }
-        }
-      }
-      const float *l = left[1] + e * 4, *r = right[0] + e * 4;
-      const u32 low = pack(l[0], l[1]), high = pack(l[2], l[3]);
-      const u32 a[4] = {times(k1[0], low), times(q1[0], low), times(k1[1], high), times(q1[1], high)};
-      multiply(across, a, times(k0[0], pack(r[0], r[1])), times(k0[1], pack(r[2], r[3])));
-#pragma unroll
-      for (int c = 0; c < 4; c++) {
-        left[1][e * 4 + c] *= all[0][c];
-        right[0][e * 4 + c] *= all[1][c];
-        all[0][c] *= all[1][c];
-      }
-      if (row == 0 && (warp == 1 || warp == 2)) {
-        *(uint2*)&between[warp - 1][channel / 2 + e * 2] = {pack(all[0][0], all[0][1]), pack(all[0][2], all[0][3])};
-      }
-      if (row == 0) *(float4*)&totals[s % 2][warp][quad * 8 + e * 4] = {all[0][0], all[0][1], all[0][2], all[0][3]};
-    }
-    const int piece = s * 4 + quad;
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-      unsigned char* tile = shared + Rows<KP>::offset(h * 8 + row, piece);
-      u32 factors[4];
-      if (warp > 0) {
-        packed(factors, left[h]);
-        store_times(tile + (LEFT + 2 * (warp - 1)) * TILE_BYTES, keys[h], factors);
-        store_times(tile + (LEFT + 2 * (warp - 1) + 1) * TILE_BYTES, queries[h], factors);
-      }
-      if (warp < 3) {
-        packed(factors, right[h]);
-        store_times(tile + (RIGHT + warp) * TILE_BYTES, keys[h], factors);
-      }
-    }
-    __syncthreads();
-    // The other warps' totals: of all before and of all after.
-    float others[8];
-    auto product_of = [&](int begin, int end) {
-#pragma unroll
-      for (int c = 0; c < 8; c++) others[c] = 1.0f;
-#pragma unroll 1
-      for (int w = begin; w < end; w++) {
-        const float4 low = *(const float4*)&totals[s % 2][w][quad * 8], high = *(const float4*)&totals[s % 2][w][quad * 8 + 4];
-        others[0] *= low.x, others[1] *= low.y, others[2] *= low.z, others[3] *= low.w;
-        others[4] *= high.x, others[5] *= high.y, others[6] *= high.z, others[7] *= high.w;
+      for (int r = 0; r < 16; r += ROWS_AT_ONCE) {
+        const bool there = all || warp * 16 + first_row + r < count;
+        start_channels(keys_at + offset_of(r), there ? k + r * shared_stride : in.k, piece * 8, there);
+        start_channels(queries_at + offset_of(r), there ? q + r * shared_stride : in.q, piece * 8, there);
+        if (!wide) start_channels(gates_at + offset_of(r), there ? g + r * own_stride : (const u16*)in.g, piece * 8, there);
       }
     };
-    product_of(0, warp);
+    if (count == CHUNK) {
+      bring(Always());
+    } else {
+      bring(Maybe());
+    }
+  }
+  asm volatile("cp.async.commit_group;" ::: "memory");
+  if (thread < CHUNK) {
+    const i64 at = (first + thread) * in.value_heads + value_head;
+    writes[thread] = thread < count ? strength(element(in.beta, at, in.types & WIDE_BETA), in.beta_factor) : 0.0f;
+  }
+  const float rate = in.gate ? expf(element(in.a_log, value_head, in.types & WIDE_RATE)) : 0.0f;
+  const bool in_parts = in.gate || wide;
+  const float whole_one = in_parts ? 1.0f : widen(narrow(LOG2E, LOG2E) & 0xffff);
+  const u32 scratch = tiles + B_AT + (thread & 127) * 4;
+  const Counted one = counted(whole_one, row, quad, scratch);
+  const Counted rest = counted(in_parts ? 1.0f : LOG2E - whole_one, row, quad, scratch);
+  const float unit = in_parts ? 1.0f : 1.0f / LOG2E;
+  const u32 lowest = narrow(LOWEST_DECAY * unit, LOWEST_DECAY * unit), lowest_near = narrow(LOWEST_NEAR * unit, LOWEST_NEAR * unit);
+  const u32 lane_at = tile_offset(lane % 16, lane / 16);
+  asm volatile("cp.async.wait_group 0;" ::: "memory");
+  __syncwarp();
+
+  float key_factor[2], query_factor[2], self[2];  // self: q . k of a token, the diagonal of A^q
+  {
+    float with_keys[2][4] = {}, with_queries[2][4] = {};  // of 8 tokens; rows: keys, then queries
+#pragma unroll
+    for (int s = 0; s < KP / 16; s++) {
+      u32 x[4], y[4];
+      load_matrices(x, keys_at + step_offset(lane_at, s));
+      load_matrices(y, queries_at + step_offset(lane_at, s));
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        const u32 both[4] = {x[h], y[h], x[2 + h], y[2 + h]};
+        multiply_stored(with_keys[h], both, x[h], x[2 + h]);
+        multiply_stored(with_queries[h], both, y[h], y[2 + h]);
+      }
+    }
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-      unsigned char* to = package + piece_at(warp * 16 + h * 8 + row, piece);
-      u32 factors[4];
-      packed(factors, left[h], others);
-      store_times(to, keys[h], factors);
-      store_times(to + QD_AT, queries[h], factors);
+      const float kk = diagonal(with_keys[h][0], with_keys[h][1], row), qk = diagonal(with_keys[h][2], with_keys[h][3], row);
+      const float qq = diagonal(with_queries[h][2], with_queries[h][3], row);
+      key_factor[h] = in.l2norm ? rsqrtf(kk + 1e-6f) : 1.0f;
+      query_factor[h] = in.scale * (in.l2norm ? rsqrtf(qq + 1e-6f) : 1.0f);
+      self[h] = qk * key_factor[h] * query_factor[h];
     }
-    product_of(warp + 1, 4);
+  }
+
+  float near[2][4] = {}, across[4] = {};  // scores within each 8 tokens, and of the later 8 with the earlier
+  u32 logs_to = tiles + LOGS_AT + (warp * KP + quad * 2) * 4, between_to = tiles + BETWEEN_AT + (warp * (KP / 2) + quad) * 4;
+#pragma unroll 1
+  for (int s = 0; s < KP / 16; s++, logs_to += 64, between_to += 32) {
+    const u32 at = step_offset(lane_at, s);
+    u32 key_words[4], query_words[4], gates[4], rests[4], limited[4];
+    load_matrices(key_words, keys_at + at);
+    load_matrices(query_words, queries_at + at);
+    if (!wide) load_matrices_transposed(gates, gates_at + at);
+    if (in_parts) {
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
-      u32 factors[4];
-      packed(factors, right[h], others);
-      store_times(package + KE_AT + piece_at(warp * 16 + h * 8 + row, piece), keys[h], factors);
+      for (int i = 0; i < 4; i++) {
+        const int channel = s * 16 + i / 2 * 8 + row, token = warp * 16 + i % 2 * 8 + quad * 2;
+        const bool inside = KD % 16 == 0 || channel < KD;
+        const float bias = in.gate && in.dt_bias && inside
+                               ? element(in.dt_bias, value_head * KD + channel, in.types & WIDE_BIAS)
+                               : 0.0f;
+        float x[2];
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
+          const bool there = token + c < count;
+          x[c] = c == 0 ? widen_low(gates[i]) : widen_high(gates[i]);
+          if (wide) {
+            const i64 from = ((first + token + c) * in.value_heads + value_head) * KD + channel;
+            x[c] = there && inside ? ((const float*)in.g)[from] : 0.0f;
+          }
+          x[c] = there ? log2_decay(x[c], in.gate, rate, bias, in.lower_bound) : 0.0f;
+        }
+        gates[i] = narrow(x[0], x[1]);
+        rests[i] = narrow(x[0] - widen_low(gates[i]), x[1] - widen_high(gates[i]));
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; i++) gates[i] = rests[i] = larger_pair(gates[i], lowest);
     }
-    if (warp == 0) {
-      const float sum = logs[s % 2][0][lane] + logs[s % 2][1][lane] + logs[s % 2][2][lane] + logs[s % 2][3][lane];
-      ((float*)(package + DECAY_AT))[s * 32 + lane] = exp2f(sum);
+#pragma unroll
+    for (int i = 0; i < 4; i++) limited[i] = larger_pair(gates[i], lowest_near);
+    u32 left_keys[4], left_queries[4], right_keys[4], border[2][4], early[2];
+#pragma unroll
+    for (int n = 0; n < 2; n++) {
+      DecaySums sums;
+      sum_decays(sums, one, rest, gates + n * 2, rests + n * 2, limited + n * 2);
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        const Scaled key = scaled(key_words[n * 2 + h], key_factor[h]), query = scaled(query_words[n * 2 + h], query_factor[h]);
+        const u32 left = powers(sums.until[2 * h], sums.until[2 * h + 1]);
+        left_keys[n * 2 + h] = times(key.both, left), left_queries[n * 2 + h] = times(query.both, left);
+        right_keys[n * 2 + h] = times(key.both, powers(sums.after[2 * h], sums.after[2 * h + 1]));
+        const u32 to_border = powers(sums.border[2 * h], sums.border[2 * h + 1]);
+        if (h == 0) {
+          early[n] = times(key.both, to_border);
+        } else {
+          border[0][n * 2] = times(key.both, to_border), border[0][n * 2 + 1] = times(query.both, to_border);
+          if (row == 7) asm volatile("st.shared.u32 [%0], %1;" ::"r"(between_to + n * 16), "r"(left) : "memory");
+        }
+        const float low = exp2_approximate(sums.middle[2 * h]), high = exp2_approximate(sums.middle[2 * h + 1]);
+        multiply_near(near[h], key.low * low, query.low * low, key.high * high, query.high * high,
+                      key.low * exp2_approximate(-sums.middle[2 * h]), key.high * exp2_approximate(-sums.middle[2 * h + 1]));
+      }
+      if (row == 7) {
+        asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(logs_to + n * 32), "f"(sums.until[2]), "f"(sums.until[3])
+                     : "memory");
+      }
     }
+    mma_m16n8k16(across, border[0], early[0], early[1]);
+    __syncwarp();
+    store_matrices(keys_at + at, left_keys);
+    store_matrices(queries_at + at, left_queries);
+    store_matrices(gates_at + at, right_keys);
   }
 
   // Scores of keys times beta go to `b`, those of queries into the package.
-  float* b = (float*)(shared + FRONT_BYTES);
   auto put = [&](int i, int j, float key_0, float key_1, float query_0, float query_1) {
     *(float2*)(b + i * SOLVE_STRIDE + j) = {writes[i] * key_0, writes[i] * key_1};
-    *(u32*)(package + AQ_AT + piece_at(i, j / 8) + j % 8 * 2) = pack(query_0, query_1);
+    *(u32*)(package + AQ_AT + piece_at(i, j >> 3) + (j & 7) * 2) = pack(query_0, query_1);
   };
+  team_sync(team);
 #pragma unroll
   for (int h = 0; h < 2; h++) {
     float keys_of[2], queries_of[2];
 #pragma unroll
     for (int c = 0; c < 2; c++) {
-      const int j = quad * 2 + c, differ = row ^ j;
-      const bool high = differ & 4, middle = differ & 2, later = row > j;
-      const float from_key = high ? near[2][h][c] : middle ? near[1][h][c] : near[0][h][c];
-      const float from_query = high ? near[2][h][2 + c] : middle ? near[1][h][2 + c] : near[0][h][2 + c];
-      keys_of[c] = later ? from_key : 0.0f;
-      queries_of[c] = later ? from_query : row == j ? self[h] : 0.0f;
+      const int j = quad * 2 + c;
+      keys_of[c] = row > j ? near[h][c] * CUT : 0.0f;
+      queries_of[c] = row > j ? near[h][2 + c] * CUT : row == j ? self[h] : 0.0f;
     }
     const int i = warp * 16 + h * 8 + row, j = warp * 16 + h * 8 + quad * 2;
     put(i, j, keys_of[0], keys_of[1], queries_of[0], queries_of[1]);
   }
   put(warp * 16 + 8 + row, warp * 16 + quad * 2, across[0], across[1], across[2], across[3]);
   put(warp * 16 + row, warp * 16 + 8 + quad * 2, 0.0f, 0.0f, 0.0f, 0.0f);
-  __syncthreads();
+
+  // What the state meets: the warp's own tiles, times the decays of the warps before and after it.
+  {
+    u32 before[4], after[4];
+    auto decays = [&](u32 (&to)[4], int begin, int end) {
+      float sums[8] = {};
+#pragma unroll 1
+      for (int w = begin; w < end; w++) {
+        const float4 low = *(const float4*)(logs + w * KP + piece * 8), high = *(const float4*)(logs + w * KP + piece * 8 + 4);
+        sums[0] += low.x, sums[1] += low.y, sums[2] += low.z, sums[3] += low.w;
+        sums[4] += high.x, sums[5] += high.y, sums[6] += high.z, sums[7] += high.w;
+      }
+#pragma unroll
+      for (int i = 0; i < 4; i++) to[i] = powers(sums[2 * i], sums[2 * i + 1]);
+    };
+    decays(before, 0, warp);
+    decays(after, warp + 1, 4);
+    unsigned char* rows_of_warp = package + piece / 8 * BOX_BYTES + (warp * 16 + first_row) * 128;
+    const int in_row = (piece ^ first_row) % 8 << 4;
+#pragma unroll
+    for (int r = 0; r < 16; r += ROWS_AT_ONCE) {
+      unsigned char* to = rows_of_warp + r * 128 + (in_row ^ (r & 7) << 4);
+      u32 words[4];
+      take_piece(words, keys_at + offset_of(r));
+      store_times(to, words, before);
+      take_piece(words, queries_at + offset_of(r));
+      store_times(to + QD_AT, words, before);
+      take_piece(words, gates_at + offset_of(r));
+      store_times(to + KE_AT, words, after);
+    }
+    if (thread < KP) {
+      const float sum = logs[thread] + logs[KP + thread] + logs[2 * KP + thread] + logs[3 * KP + thread];
+      ((float*)(package + DECAY_AT))[thread] = exp2f(sum);
+    }
+  }
 
   // Of 16 tokens against 16 earlier ones: two products of 16 x 16 for each of six pairs.
   for (int pair = warp; pair < 6; pair += 4) {
     const int later = pair == 0 ? 1 : pair <= 2 ? 2 : 3, earlier = pair == 0 ? 0 : pair <= 2 ? pair - 1 : pair - 3;
-    const u32 left_at = tiles + (LEFT + 2 * (later - 1)) * TILE_BYTES, right_at = tiles + (RIGHT + earlier) * TILE_BYTES;
+    const u32 left_at = tiles + later * TILE_BYTES, right_at = tiles + (GATES + earlier) * TILE_BYTES;
     const bool over_1 = earlier == 0 && later > 1, over_2 = later == 3 && earlier < 2;  // warps that lie between
+    const u32 right_lane = tile_offset(lane / 16 * 8 + lane % 8, lane / 8 % 2);
+    const u32* of_warp_1 = between + KP / 2 + quad;
     float sums[2][2][4] = {};
 #pragma unroll
     for (int step = 0; step < KP / 16; step++) {
       u32 a[4], bs[4];
-      load_matrix_x4(bs, right_at + Rows<KP>::advance(Rows<KP>::lane_offset_right(lane), step));
+      load_matrices(bs, right_at + step_offset(right_lane, step));
 #pragma unroll
       for (int kind = 0; kind < 2; kind++) {
-        load_matrix_x4(a, left_at + kind * TILE_BYTES + Rows<KP>::advance(Rows<KP>::lane_offset(lane), step));
+        load_matrices(a, left_at + kind * QUERIES * TILE_BYTES + step_offset(lane_at, step));
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-          const int channels = step * 8 + i / 2 * 4 + quad;
-          if (over_1) a[i] = times(a[i], between[0][channels]);
-          if (over_2) a[i] = times(a[i], between[1][channels]);
+          if (over_1) a[i] = times(a[i], of_warp_1[step * 8 + i / 2 * 4]);
+          if (over_2) a[i] = times(a[i], of_warp_1[KP / 2 + step * 8 + i / 2 * 4]);
         }
-        multiply(sums[kind][0], a, bs[0], bs[1]);
-        multiply(sums[kind][1], a, bs[2], bs[3]);
+        mma_m16n8k16(sums[kind][0], a, bs[0], bs[1]);
+        mma_m16n8k16(sums[kind][1], a, bs[2], bs[3]);
       }
     }
 #pragma unroll
@@ -358,27 +323,56 @@ extern "C" __global__ void __launch_bounds__(128, KD % 8 == 0 ? 3 : 2)
       put(i, j, from_key[0], from_key[1], from_query[0], from_query[1]);
     }
   }
-  // A^q is 0 where the key comes later: six blocks of 16 x 16, in pieces of 8 columns.
+  // A^q is 0 where the key comes later: six blocks of 16 x 16, in pieces of 8 columns, by the warps that had one pair.
   const u32 none[4] = {0, 0, 0, 0};
-  for (int piece = thread; piece < 6 * 32; piece += 128) {
-    const int pair = piece / 32, earlier = pair == 0 ? 1 : pair <= 2 ? 2 : 3, block = pair == 0 ? 0 : pair <= 2 ? pair - 1 : pair - 3;
-    store_piece(package + AQ_AT + piece_at(block * 16 + piece % 32 / 2, earlier * 2 + piece % 2), none);
+  for (int piece = thread - 64; piece >= 0 && piece < 6 * 32; piece += 64) {
+    const int pair = piece >> 5, earlier = pair == 0 ? 1 : pair <= 2 ? 2 : 3, block = pair == 0 ? 0 : pair <= 2 ? pair - 1 : pair - 3;
+    store_piece(package + AQ_AT + piece_at(block * 16 + (piece >> 1 & 15), earlier * 2 + (piece & 1)), none);
   }
-  __syncthreads();
+  team_sync(team);
 
   float* inverse = (float*)shared;
-  solve(b, inverse, thread);
-  __syncthreads();
-  for (int piece = thread; piece < CHUNK * 8; piece += 128) {
-    const int i = piece / 8, j = piece % 8 * 8;
-    u32 words[4] = {0, 0, 0, 0};
-    if (j / 32 <= i / 32) {
-      const float4 low = four(inverse + i * SOLVE_STRIDE + j), high = four(inverse + i * SOLVE_STRIDE + j + 4);
-      const float4 low_writes = four(writes + j), high_writes = four(writes + j + 4);
-      words[0] = pack(low.x * low_writes.x, low.y * low_writes.y), words[1] = pack(low.z * low_writes.z, low.w * low_writes.w);
-      words[2] = pack(high.x * high_writes.x, high.y * high_writes.y);
-      words[3] = pack(high.z * high_writes.z, high.w * high_writes.w);
+  solve(b, inverse, team, thread);
+  team_sync(team);
+  const int j = (thread & 7) * 8;
+  const float4 low_writes = four(writes + j), high_writes = four(writes + j + 4);
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+#pragma unroll
+    for (int r = 0; r < 32; r += 16) {
+      const int i = half * 32 + (thread >> 3 & 15) + r;
+      u32 words[4] = {0, 0, 0, 0};
+      if (half == 1 || j < 32) {
+        const float4 low = four(inverse + i * SOLVE_STRIDE + j), high = four(inverse + i * SOLVE_STRIDE + j + 4);
+        words[0] = pack(low.x * low_writes.x, low.y * low_writes.y), words[1] = pack(low.z * low_writes.z, low.w * low_writes.w);
+        words[2] = pack(high.x * high_writes.x, high.y * high_writes.y);
+        words[3] = pack(high.z * high_writes.z, high.w * high_writes.w);
+      }
+      store_piece(package + M_AT + piece_at(i, thread & 7), words);
     }
-    store_piece(package + M_AT + piece_at(i, piece % 8), words);
   }
+}
+
+extern "C" __global__ void __launch_bounds__(128, KD % 8 == 0 ? 3 : 2)
+    kda_prepare(const u16* q, const u16* k, const void* g, const void* beta, const void* a_log, const void* dt_bias,
+                unsigned char* packages, const int* offsets, const int* slots, int tokens, int heads, int value_heads,
+                int gate, int types, int l2norm, float lower_bound, float beta_factor, float scale) {
+  extern __shared__ __align__(128) unsigned char shared[];
+  const int thread = threadIdx.x, value_head = blockIdx.x, head = value_head / (value_heads / heads);
+  const Sequence sequence = find_sequence(offsets, blockIdx.z, tokens);
+  const int start = blockIdx.y * CHUNK, count = min(sequence.count - start, CHUNK);
+  if (count <= 0 || (slots && slots[blockIdx.z] < 0)) return;
+  unsigned char* package =
+      packages + ((i64)(sequence.chunk_slot + blockIdx.y) * value_heads + value_head) * PACKAGE_BYTES;
+  // Asks for the rows of the chunk that a block will start with when this one is about done, two lines a row and tensor.
+  const int ahead = (blockIdx.y + (RESIDENT_BLOCKS + value_heads - 1) / value_heads) * CHUNK + thread / 2;
+  if (KD * 2 > thread % 2 * 128 && ahead < sequence.count) {
+    const i64 at = sequence.first + ahead, piece = thread % 2 * 64;
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(k + (at * heads + head) * KD + piece));
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(q + (at * heads + head) * KD + piece));
+    const i64 gate_at = (at * value_heads + value_head) * KD + piece;
+    asm volatile("prefetch.global.L2 [%0];" ::"l"((const u16*)g + (types & WIDE_GATE ? 2 : 1) * gate_at));
+  }
+  const Inputs in = {q, k, g, beta, a_log, dt_bias, heads, value_heads, gate, types, l2norm, lower_bound, beta_factor, scale};
+  prepare_chunk(in, package, sequence.first + start, count, value_head, shared, 0, thread);
 }

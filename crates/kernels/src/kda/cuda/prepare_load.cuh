@@ -1,4 +1,31 @@
-// Rows of 8 channels a lane, as prepare.cu reads them.
+// How prepare.cu brings rows: 8 channels a lane, into tiles of 16 tokens in shared memory whose 16-byte pieces are permuted
+// within 128 bytes (piece ^ row % 8), so that eight rows of a piece lie in different banks.
+
+constexpr int PIECES = KP / 8;             // 16-byte pieces of a row
+constexpr int ROWS_AT_ONCE = 32 / PIECES;  // that a warp's lanes take, a piece each
+constexpr int TILE_BYTES = 16 * KP * 2;
+
+DEVICE u32 tile_offset(int row, int piece) { return row * KP * 2 + ((piece ^ (row & 7)) << 4); }
+
+// What a lane adds to a tile's address to read or write its 16 channels from 16 `step` on with ldmatrix or stmatrix; `lane_offset`
+// is tile_offset(lane % 16, lane / 16).
+DEVICE u32 step_offset(u32 lane_offset, int step) { return (lane_offset ^ (step % 4 * 32)) + step / 4 * 128; }
+
+// A team of four warps makes a package.
+DEVICE void team_sync(int team) { named_barrier_sync(1 + team, 128); }
+
+DEVICE void load_matrices_transposed(u32 (&words)[4], u32 address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+               : "r"(address)
+               : "memory");
+}
+
+DEVICE void store_matrices(u32 address, const u32 (&words)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(words[0]),
+               "r"(words[1]), "r"(words[2]), "r"(words[3])
+               : "memory");
+}
 
 // Eight channels of a stored row, 0 beyond KD and where the token is not there.
 DEVICE void load_channels(u32 (&words)[4], const u16* row, int channel, bool there) {
@@ -29,7 +56,9 @@ DEVICE void load_channels(u32 (&words)[4], const u16* row, int channel, bool the
 DEVICE void start_channels(u32 to, const u16* row, int channel, bool there) {
   if constexpr (KD % 8 == 0) {
     const bool inside = there && channel < KD;
-    copy_async<16>(to, inside ? row + channel : row, inside);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(inside ? row + channel : row),
+                 "r"(inside ? 16 : 0)
+                 : "memory");
   } else {
     u32 words[4];
     load_channels(words, row, channel, there);
@@ -39,29 +68,11 @@ DEVICE void start_channels(u32 to, const u16* row, int channel, bool there) {
   }
 }
 
-DEVICE void take_channels(u32 (&words)[4], u32 from) {
+DEVICE void take_piece(u32 (&words)[4], u32 from) {
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
                : "r"(from)
                : "memory");
-}
-
-// The same of f32, from global memory.
-DEVICE void load_wide_gates(float (&x)[8], const float* g, int channel, bool there) {
-#pragma unroll
-  for (int i = 0; i < 8; i += 4) {
-    float4 four = {0, 0, 0, 0};
-    const float* from = g + channel + i;
-    if (KD % 4 == 0) {
-      if (there && channel + i < KD) four = *(const float4*)from;
-    } else if (there) {
-      if (channel + i < KD) four.x = from[0];
-      if (channel + i + 1 < KD) four.y = from[1];
-      if (channel + i + 2 < KD) four.z = from[2];
-      if (channel + i + 3 < KD) four.w = from[3];
-    }
-    x[i] = four.x, x[i + 1] = four.y, x[i + 2] = four.z, x[i + 3] = four.w;
-  }
 }
 
 // The log decay in powers of 2. Below 2^-150 nothing is left in f32, and larger sums would lose the digits of the slow
@@ -77,5 +88,5 @@ DEVICE float log2_decay(float x, int gate, float rate, float bias, float lower_b
   } else {
     x *= LOG2E;
   }
-  return fmaxf(x, -150.0f);
+  return fmaxf(x, LOWEST_DECAY);
 }

@@ -1,4 +1,4 @@
-// (I + B)^-1 of a chunk for B strictly lower triangular, 64 x 64, by 128 threads: 16 x 16 blocks by substitution in f32, a
+// (I + B)^-1 of a chunk for B strictly lower triangular, 64 x 64, by a team: 16 x 16 blocks by substitution in f32, a
 // column a lane, and then (A 0; C D)^-1 = (A^-1 0; -D^-1 C A^-1, D^-1) twice by products of f16. Not by (I + L)(I + L^2)...: with
 // correlated keys and beta = 2 those powers reach 1e6 before they cancel.
 
@@ -42,15 +42,15 @@ DEVICE void put_negative(float* to, const float (&sums)[2][4], int row, int colu
 
 DEVICE void store_negative(float* to, const u32 (&left)[4], const u32 (&right)[2][2], int row, int column, int lane) {
   float sums[2][4] = {};
-  multiply(sums[0], left, right[0][0], right[0][1]);
-  multiply(sums[1], left, right[1][0], right[1][1]);
+  mma_m16n8k16(sums[0], left, right[0][0], right[0][1]);
+  mma_m16n8k16(sums[1], left, right[1][0], right[1][1]);
   put_negative(to, sums, row, column, lane);
 }
 
 // `b` and `inverse` are 64 rows of SOLVE_STRIDE floats. The upper right 32 x 32 of `inverse` is left as it
 // is. Every thread must have passed a barrier since `b` was written; the last barrier is the caller's.
-DEVICE void solve(const float* b, float* inverse, int thread) {
-  const int warp = thread / 32, lane = thread % 32;
+DEVICE void solve(const float* b, float* inverse, int team, int thread) {
+  const int warp = thread >> 5 & 3, lane = thread & 31;
   {
     const float* block = b + warp * 16 * (SOLVE_STRIDE + 1);
     float* to = inverse + warp * 16 * (SOLVE_STRIDE + 1);
@@ -75,7 +75,7 @@ DEVICE void solve(const float* b, float* inverse, int thread) {
       for (int i = 0; i < 16; i++) to[i * SOLVE_STRIDE + lane] = 0.0f;
     }
   }
-  __syncthreads();
+  team_sync(team);
   // -D^-1 C A^-1 transposed, in 16 x 16 tiles: A^-T C^T leaves its sums where the next left operand is wanted.
   if (warp % 2 == 0) {
     const int low = warp * 16, high = low + 16;
@@ -83,13 +83,13 @@ DEVICE void solve(const float* b, float* inverse, int thread) {
     u32 left[4], right[2][2];
     transposed(left, inverse, low, low, lane);
     rows(right, b, high, low, lane);
-    multiply(sums[0], left, right[0][0], right[0][1]);
-    multiply(sums[1], left, right[1][0], right[1][1]);
+    mma_m16n8k16(sums[0], left, right[0][0], right[0][1]);
+    mma_m16n8k16(sums[1], left, right[1][0], right[1][1]);
     chained(left, sums);
     rows(right, inverse, high, high, lane);
     store_negative(inverse, left, right, high, low, lane);
   }
-  __syncthreads();
+  team_sync(team);
   {
     const int low = warp % 2 * 16, high = 32 + warp / 2 * 16;
     float sums[2][2][4] = {};
@@ -100,8 +100,8 @@ DEVICE void solve(const float* b, float* inverse, int thread) {
 #pragma unroll
       for (int half = 0; half < 2; half++) {
         rows(right, b, 32 + half * 16, step * 16, lane);
-        multiply(sums[half][0], left, right[0][0], right[0][1]);
-        multiply(sums[half][1], left, right[1][0], right[1][1]);
+        mma_m16n8k16(sums[half][0], left, right[0][0], right[0][1]);
+        mma_m16n8k16(sums[half][1], left, right[1][0], right[1][1]);
       }
     }
     float last[2][4] = {};
@@ -109,8 +109,8 @@ DEVICE void solve(const float* b, float* inverse, int thread) {
     for (int half = 0; half < 2; half++) {
       chained(left, sums[half]);
       rows(right, inverse, high, 32 + half * 16, lane);
-      multiply(last[0], left, right[0][0], right[0][1]);
-      multiply(last[1], left, right[1][0], right[1][1]);
+      mma_m16n8k16(last[0], left, right[0][0], right[0][1]);
+      mma_m16n8k16(last[1], left, right[1][0], right[1][1]);
     }
     put_negative(inverse, last, high, low, lane);
   }
