@@ -6,6 +6,7 @@
 pub mod abi;
 mod arch;
 pub mod cuda_drivers;
+pub mod cuda_images;
 pub mod indexes;
 pub mod machines;
 pub mod packages;
@@ -37,6 +38,7 @@ mod tests {
             torch_builds::builds().len(),
             torch_series::all().len(),
             cuda_drivers::floors().len(),
+            cuda_images::images().len(),
             indexes::indexes().len(),
             machines::machines().len(),
             packages::packages().len(),

@@ -5,7 +5,7 @@ mod head;
 mod target;
 mod toml_text;
 
-use facts::Plan;
+use facts::{PackageOrigin, Plan, PlannedPackage};
 pub use formats::plan_toml::{PlanFileError, read_plan};
 pub(crate) use formats::pylock;
 pub(crate) use formats::pyproject;
@@ -58,4 +58,16 @@ pub fn emit(plan: &Plan, format: &str) -> Result<String, EmitError> {
         .ok_or_else(|| EmitError::Unknown { name: format.to_owned() })?;
     let body = (format.write)(plan)?;
     Ok(head::head(plan, format) + &body)
+}
+
+/// Whether a package is built from a source that is cloned, which has no file and no hash.
+pub(crate) fn is_cloned(package: &PlannedPackage) -> bool {
+    matches!(&package.origin, PackageOrigin::Build(recipe) if recipe.requirement.contains("git+"))
+}
+
+/// Whether a package can be installed without asking an index what its files are.
+pub(crate) fn has_hashes(package: &PlannedPackage) -> bool {
+    let hashed =
+        !package.files.is_empty() && package.files.iter().all(|file| file.sha256.is_some());
+    hashed || is_cloned(package)
 }

@@ -5,5 +5,6 @@
 pub mod build;
 pub mod emit;
 pub mod lock;
+pub mod profile_yaml;
 pub mod uv;
 pub mod wheel;

@@ -5,7 +5,7 @@ mod error;
 pub use error::LockError;
 
 use crate::emit::pylock::{Document, File, Package};
-use crate::emit::{pyproject, python_platform};
+use crate::emit::{has_hashes, is_cloned, pyproject, python_platform};
 use crate::uv::Uv;
 use facts::{PackageOrigin, Plan, PlanIndex, PlannedFile, PlannedPackage};
 use std::fs;
@@ -20,8 +20,9 @@ pub fn added_by_lock(package: &PlannedPackage) -> bool {
 }
 
 /// The plan with its complete closure: each package with the files that the plan's machine may install and their hashes.
-/// uv asks the plan's indexes, for that machine and not for this one; nothing is downloaded but metadata, and nothing is
-/// built. A source that is cloned from a repository has no file.
+/// uv asks the plan's indexes, for that machine and not for this one. Nothing is built, and nothing is downloaded but
+/// metadata, except a wheel whose page publishes no hash of it (a release page): uv fetches that once, to its cache. A
+/// source that is cloned from a repository has no file.
 ///
 /// # Errors
 /// Where the packages exclude each other, one has no file for the machine, or an index does not answer.
@@ -41,7 +42,7 @@ pub fn lock(plan: &Plan, uv: &Uv) -> Result<Plan, LockError> {
         fill_sources(&mut built, uv, folder.path())?;
     }
     plan.packages = in_order(&plan.packages, resolved.packages, needed, built.packages);
-    plan.locked = true;
+    plan.locked = plan.packages.iter().all(has_hashes);
     Ok(plan)
 }
 
@@ -127,10 +128,6 @@ fn fill_sources(plan: &mut Plan, uv: &Uv, folder: &Path) -> Result<(), LockError
         }
     }
     Ok(())
-}
-
-fn is_cloned(package: &PlannedPackage) -> bool {
-    matches!(&package.origin, PackageOrigin::Build(recipe) if recipe.requirement.contains("git+"))
 }
 
 fn requirements(package: &PlannedPackage) -> Option<impl Iterator<Item = &str>> {

@@ -1,6 +1,11 @@
 //! The formats. A new one is a file under `formats/` and a line in [`FORMATS`].
 
+mod conftest;
+mod dockerfile;
+mod dockerfile_arm64_cuda;
+mod makefile;
 pub(crate) mod plan_toml;
+mod profile_yaml;
 pub(crate) mod pylock;
 pub(crate) mod pyproject;
 mod requirements;
@@ -9,8 +14,17 @@ use super::EmitError;
 use facts::Plan;
 
 /// Every format, our own first.
-pub const FORMATS: &[Format] =
-    &[plan_toml::FORMAT, pyproject::FORMAT, requirements::FORMAT, pylock::FORMAT];
+pub const FORMATS: &[Format] = &[
+    plan_toml::FORMAT,
+    pyproject::FORMAT,
+    requirements::FORMAT,
+    pylock::FORMAT,
+    dockerfile::FORMAT,
+    dockerfile_arm64_cuda::FORMAT,
+    makefile::FORMAT,
+    profile_yaml::FORMAT,
+    conftest::FORMAT,
+];
 
 /// A file that a plan can be written as. All of them take `#` for a comment.
 pub struct Format {

@@ -1,5 +1,5 @@
 use super::formats::Format;
-use facts::{PackageOrigin, Plan};
+use facts::{PackageOrigin, Plan, PlannedPackage};
 use std::fmt::Write as _;
 
 /// The comment each file starts with: what made it, for which machine, how to renew it, and whether it is locked.
@@ -34,6 +34,15 @@ pub(super) fn head(plan: &Plan, format: &Format) -> String {
     }
     head.push('\n');
     head
+}
+
+/// Memory of one compile job in units of 10^9 bytes, the most that any build of the plan takes; `None` where nothing is built.
+pub(super) fn jobs(plan: &Plan) -> Option<u64> {
+    let job = |package: &PlannedPackage| match &package.origin {
+        PackageOrigin::Build(recipe) => Some(recipe.job_bytes.div_ceil(1_000_000_000)),
+        PackageOrigin::Wheel => None,
+    };
+    plan.packages.iter().filter_map(job).max()
 }
 
 /// The command that gives this plan again.

@@ -1,6 +1,6 @@
 //! A plan's machine, as Python's tools name it.
 
-use facts::PlanTarget;
+use facts::{Plan, PlanTarget};
 
 /// glibc's minor versions that uv knows as `manylinux_2_N`.
 const GLIBC: &[u32] = &[17, 28, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40];
@@ -29,4 +29,20 @@ pub(crate) fn python_platform(target: &PlanTarget) -> String {
     let has = has.unwrap_or(28);
     let known = GLIBC.iter().rev().find(|known| **known <= has).unwrap_or(&GLIBC[0]);
     format!("{arch}-manylinux_2_{known}")
+}
+
+/// What a container with the plan's environment is called, where one reaches the accelerator: a Mac's containers see no
+/// Metal, and a Jetson's need images of their own.
+pub(super) fn container(plan: &Plan) -> Option<&'static str> {
+    let PlanTarget { os, arch, tegra, .. } = &plan.target;
+    if os != "linux" || *tegra {
+        return None;
+    }
+    match (arch.as_str(), plan.cuda.is_some()) {
+        ("aarch64", true) => Some("arm64-cuda"),
+        ("aarch64", false) => Some("arm64-cpu"),
+        ("x86_64", true) => Some("x86_64-cuda"),
+        ("x86_64", false) => Some("x86_64-cpu"),
+        _ => None,
+    }
 }

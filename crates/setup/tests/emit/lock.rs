@@ -56,6 +56,34 @@ fn r1_06_requests_of_the_torch_index_is_named_with_its_index() {
     assert_eq!(right.packages[1].version, "2.32.5");
 }
 
+/// Release pages list their files without hashes.
+#[test]
+fn what_a_page_does_not_hash_is_fetched_and_hashed() {
+    let (_kept, folder) = folder_with(&[]);
+    let (pypi, page) = (Index::at(&folder.join("pypi")), Index::at(&folder.join("page")));
+    let file = "flash_attn-2.8.3+cu12torch2.8cxx11abiTRUE-cp312-cp312-linux_x86_64.whl";
+    let hash = page.wheel(file, &[]);
+    pypi.wheel("small-1.0-py3-none-any.whl", &[]);
+    let listed = folder.join("page.html");
+    std::fs::write(&listed, format!("<a href=\"page/flash-attn/{file}\">{file}</a>")).unwrap();
+    let releases = facts::PlanIndex {
+        flat: true,
+        ..index("releases", &format!("file://{}", listed.display()))
+    };
+    let plan = plan(
+        target("a10", "linux", "x86_64", &[(8, 6)]),
+        &[index("pypi", &pypi.url()), releases],
+        &[
+            wheel("small==1.0", "pypi"),
+            wheel("flash-attn==2.8.3+cu12torch2.8cxx11abiTRUE", "releases"),
+        ],
+    );
+    let locked = lock(&plan, uv()).unwrap();
+    assert!(locked.locked);
+    let [found] = &locked.packages[1].files[..] else { panic!("{locked:?}") };
+    assert_eq!((found.name.as_str(), found.sha256.as_ref()), (file, Some(&hash)));
+}
+
 #[test]
 fn a_package_without_a_wheel_is_not_built() {
     let (_kept, folder) = folder_with(&[]);

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
 
+mod conftest;
+mod docker;
 mod index;
 mod lock;
 mod plans;

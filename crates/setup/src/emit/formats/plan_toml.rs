@@ -1,8 +1,8 @@
 //! `plan.toml`, the plan itself. Read and written again it is the same, byte by byte.
 
 use super::Format;
-use crate::emit::EmitError;
-use facts::{PackageOrigin, Plan, PlannedPackage, SCHEMA};
+use crate::emit::{EmitError, has_hashes};
+use facts::{Plan, PlannedPackage, SCHEMA};
 
 pub(super) const FORMAT: Format = Format {
     name: "plan.toml",
@@ -137,10 +137,4 @@ fn wrong_file(package: &PlannedPackage) -> Option<(String, String)> {
         }
     }
     None
-}
-
-/// Whether a package can be installed without asking an index what its files are. A source that is cloned has none.
-pub(crate) fn has_hashes(package: &PlannedPackage) -> bool {
-    let cloned = matches!(&package.origin, PackageOrigin::Build(recipe) if recipe.requirement.contains("git+"));
-    cloned || !package.files.is_empty() && package.files.iter().all(|file| file.sha256.is_some())
 }

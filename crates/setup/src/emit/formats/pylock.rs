@@ -1,9 +1,8 @@
 //! `pylock.toml` (PEP 751), which uv and pip install without resolving anything.
 
 use super::Format;
-use super::plan_toml::has_hashes;
-use crate::emit::EmitError;
 use crate::emit::target::environment;
+use crate::emit::{EmitError, has_hashes};
 use facts::{PackageOrigin, Plan, PlannedFile, PlannedPackage};
 use serde::{Deserialize, Serialize};
 

@@ -5,8 +5,7 @@
 //! address of its file.
 
 use super::Format;
-use super::plan_toml::has_hashes;
-use crate::emit::EmitError;
+use crate::emit::{EmitError, has_hashes};
 use crate::wheel::WheelName;
 use facts::{BuildRecipe, PackageOrigin, Plan, PlannedFile, PlannedPackage};
 use std::fmt::Write as _;

@@ -1,0 +1,22 @@
+//! `profile.yaml`: the versions of a stack in a few lines, as field report 4 keeps them.
+
+use super::Format;
+use crate::emit::EmitError;
+use crate::profile_yaml::Profile;
+use facts::Plan;
+
+pub(super) const FORMAT: Format = Format {
+    name: "profile.yaml",
+    about: "the versions of this stack; `firstlight plan --profile profile.yaml` asks for them again.",
+    write,
+};
+
+fn write(plan: &Plan) -> Result<String, EmitError> {
+    let unfit = |reason: String| EmitError::Unfit {
+        format: FORMAT.name,
+        reason,
+        hint: "take plan.toml".to_owned(),
+    };
+    let profile = Profile::of(plan).ok_or_else(|| unfit("it has no torch".to_owned()))?;
+    profile.write().map_err(|error| unfit(error.to_string()))
+}

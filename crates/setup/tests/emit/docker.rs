@@ -1,0 +1,131 @@
+//! `Dockerfile`, `Dockerfile.arm64-cuda` and `Makefile`.
+
+use crate::index::Index;
+use crate::plans::{full, index, plan, target, wheel};
+use crate::tools::{failure, folder_with, output, python_here, uv};
+use facts::Plan;
+use setup::emit::emit;
+use std::path::Path;
+use std::process::Command;
+
+/// Instructions of a Dockerfile with their arguments, continued lines joined.
+fn instructions(text: &str) -> Vec<(String, String)> {
+    let joined = text.replace("\\\n", " ");
+    let lines =
+        joined.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+            (word.to_owned(), rest.to_owned())
+        })
+        .collect()
+}
+
+/// What Docker itself would refuse: an unknown instruction, no FROM first, a RUN that is no shell command.
+fn check_structure(text: &str) {
+    const KNOWN: &[&str] = &["FROM", "COPY", "RUN", "ENV", "ARG", "WORKDIR", "CMD"];
+    let instructions = instructions(text);
+    assert_eq!(instructions[0].0, "FROM", "{text}");
+    for (word, rest) in &instructions {
+        assert!(KNOWN.contains(&word.as_str()) && !rest.is_empty(), "{word} {rest}");
+        if word == "RUN" {
+            output(Command::new("sh").args(["-n", "-c", rest]));
+        }
+    }
+}
+
+#[test]
+fn r1_14_the_arm64_image_starts_from_a_tag_that_exists() {
+    let text = emit(&full(), "Dockerfile.arm64-cuda").unwrap();
+    check_structure(&text);
+    // Something is compiled, so it has nvcc.
+    assert!(text.contains("\nFROM nvidia/cuda:12.8.1-cudnn-devel-ubuntu22.04\n"), "{text}");
+    assert!(text.contains("build-essential") && text.contains("ARG MAX_JOBS"), "{text}");
+    let mut plan = full();
+    plan.packages.truncate(3);
+    let text = emit(&plan, "Dockerfile.arm64-cuda").unwrap();
+    check_structure(&text);
+    assert!(text.contains("12.8.1-cudnn-runtime-ubuntu22.04"), "{text}");
+    assert!(!text.contains("build-essential") && !text.contains("MAX_JOBS"), "{text}");
+    plan.target.glibc = Some("2.39".to_owned());
+    assert!(emit(&plan, "Dockerfile").unwrap().contains("ubuntu24.04"));
+    plan.cuda = None;
+    assert!(emit(&plan, "Dockerfile").unwrap().contains("\nFROM ubuntu:24.04\n"));
+}
+
+#[test]
+fn machines_whose_containers_reach_no_accelerator_get_no_image() {
+    let check = |plan: &Plan, format: &str, words: &str| {
+        let error = emit(plan, format).unwrap_err().to_string();
+        assert!(error.contains(words) && error.contains("\nhint: "), "{error}");
+    };
+    let mut jetson = full();
+    jetson.target.tegra = true;
+    check(&jetson, "Dockerfile", "reaches no accelerator");
+    let mac = plan(target("m-series", "macos", "aarch64", &[]), &[], &[]);
+    check(&mac, "Dockerfile", "reaches no accelerator");
+    check(&mac, "Dockerfile.arm64-cuda", "no 64-bit Arm server");
+    let makefile = emit(&mac, "Makefile").unwrap();
+    assert!(makefile.contains("setup-dev") && !makefile.contains("\ndocker-"), "{makefile}");
+    let mut old = full();
+    old.cuda = Some("12.2".to_owned());
+    check(&old, "Dockerfile", "no image is known with 12.2");
+}
+
+fn make(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new("make");
+    let uv = format!("UV={}", uv().program.display());
+    command.current_dir(folder).arg("--no-print-directory").arg(uv).args(arguments);
+    command.env_remove("MAKEFLAGS").env_remove("VIRTUAL_ENV");
+    command
+}
+
+#[test]
+fn r1_11_setup_dev_makes_the_environment() {
+    let (_kept, folder) = folder_with(&[]);
+    let (pypi, own) = (Index::at(&folder.join("pypi")), Index::at(&folder.join("own")));
+    pypi.wheel("small-1.0-py3-none-any.whl", &[]);
+    own.wheel("torch-2.7.1+cpu-py3-none-any.whl", &["small"]);
+    pypi.wheel("torch-2.7.1-py3-none-any.whl", &["small"]);
+    let mut plan = plan(
+        target("cpu-x86_64", "linux", "x86_64", &[]),
+        &[index("pypi", &pypi.url()), index("pytorch-cpu", &own.url())],
+        &[wheel("torch==2.7.1+cpu", "pytorch-cpu")],
+    );
+    plan.python = python_here();
+    plan.target.arch = std::env::consts::ARCH.to_owned();
+    plan.target.os = std::env::consts::OS.to_owned();
+    std::fs::write(folder.join("Makefile"), emit(&plan, "Makefile").unwrap()).unwrap();
+    let said = failure(&mut make(&folder, &["setup-dev"]));
+    assert!(said.contains("no pyproject.toml here: firstlight plan --emit"), "{said}");
+    std::fs::write(folder.join("pyproject.toml"), emit(&plan, "pyproject.toml").unwrap()).unwrap();
+    let said = failure(make(&folder, &["setup-dev"]).arg("UV=no-such-uv"));
+    assert!(said.contains("no-such-uv is not on PATH"), "{said}");
+    output(&mut make(&folder, &["setup-dev"]));
+    let says = "import torch, small; print(torch.VERSION)";
+    let python = folder.join(".venv/bin/python");
+    assert_eq!(output(Command::new(python).args(["-c", says])).trim(), "2.7.1+cpu");
+}
+
+#[test]
+fn r1_14_docker_targets_build_run_and_clean() {
+    let text = emit(&full(), "Makefile").unwrap();
+    let dockerfile = emit(&full(), "Dockerfile.arm64-cuda").unwrap();
+    let files = [
+        ("Makefile", text.as_str()),
+        ("Dockerfile.arm64-cuda", &dockerfile),
+        ("pyproject.toml", ""),
+    ];
+    let (_kept, folder) = folder_with(&files);
+    for (verb, words) in [
+        (
+            "build",
+            "docker build --platform linux/arm64 --file Dockerfile.arm64-cuda --tag accelerator-stack:arm64-cuda .",
+        ),
+        ("run", "docker run --rm --interactive --tty --platform linux/arm64 --gpus all"),
+        ("clean", "docker image rm accelerator-stack:arm64-cuda"),
+    ] {
+        let said = output(&mut make(&folder, &["-n", &format!("docker-{verb}-arm64-cuda")]));
+        assert!(said.starts_with(words), "{said}");
+    }
+}
