@@ -4,10 +4,12 @@
 //! every other op. A series is firstlight's own kernels, whichever the selection chose at each size, or one peer.
 
 mod baseline;
+mod floors;
 
 use crate::plot::{Band, Series, lines_with};
 use baseline::bands;
-use facts::{BenchReport, BenchRow};
+use facts::{BenchReport, BenchRow, Ceilings};
+use floors::floors;
 use std::collections::BTreeMap;
 
 /// One picture.
@@ -29,7 +31,8 @@ pub fn bench_pictures(report: &BenchReport, device: &str) -> Vec<Picture> {
     for row in &report.rows {
         sweeps.entry(Sweep::of(row)).or_default().push(row);
     }
-    let pictures = sweeps.iter().flat_map(|(sweep, rows)| sweep.pictures(rows, device));
+    let pictures =
+        sweeps.iter().flat_map(|(sweep, rows)| sweep.pictures(rows, &report.ceilings, device));
     pictures.collect()
 }
 
@@ -71,7 +74,7 @@ impl Sweep {
         }
     }
 
-    fn pictures(&self, rows: &[&BenchRow], device: &str) -> Vec<Picture> {
+    fn pictures(&self, rows: &[&BenchRow], ceilings: &[Ceilings], device: &str) -> Vec<Picture> {
         let x_name = axes(&self.op)[0];
         // Rows of another value of the second axis (MLA has Dv apart from D) are no points of this curve.
         let on_curve = |row: &&&BenchRow| {
@@ -130,7 +133,11 @@ impl Sweep {
                 draw("speedup", &format!("times as fast as {BASIS}"), &gains, &[]);
             }
         } else {
-            draw("millis", "ms, medians", &series(&|row| Some(row.median_ms)), &[]);
+            let mut times = series(&|row| Some(row.median_ms));
+            times.extend(
+                curves.first().into_iter().flat_map(|(_, points)| floors(points, ceilings)),
+            );
+            draw("millis", "ms, medians", &times, &[]);
         }
         drawn
     }
@@ -288,6 +295,26 @@ mod tests {
             names(vec![kda(2048, 1.0), kda(8192, 4.0)]),
             ["kda-prefill-b1-h32-bf16-millis-nvidia-h200"]
         );
+    }
+
+    #[test]
+    fn floors_are_what_the_ceilings_allow() {
+        let kda = row("kda", "prefill-2048", &[("T", 2048)], None, 2.0);
+        let ceilings = |backend, bf16| Ceilings {
+            backend,
+            copy_gbps: 4.0,
+            gemm_gflops: GemmCeilings { f32: Some(1.0), bf16 },
+            gemm_by: None,
+        };
+        let drawn = |ceilings: &[Ceilings]| -> Vec<Vec<(f64, f64)>> {
+            let rows = BTreeMap::from([(2048, &kda)]);
+            floors(&rows, ceilings).into_iter().map(|series| series.points).collect()
+        };
+        // 2 ms at 1 GB/s of 4, and at 5e5 GFLOP/s of 1e6.
+        let both = ceilings(BackendKind::Cuda, Some(1e6));
+        assert_eq!(drawn(&[both]), [[(2048.0, 0.5)], [(2048.0, 1.0)]]);
+        assert_eq!(drawn(&[ceilings(BackendKind::Cuda, None)]), [[(2048.0, 0.5)]]);
+        assert!(drawn(&[ceilings(BackendKind::Cpu, Some(1e6))]).is_empty());
     }
 
     #[test]
