@@ -10,6 +10,7 @@ pub(crate) const FILES: &[(&str, &str)] = &[
     ("flash_attn", include_str!("python/peers/flash_attn.py")),
     ("ffpa", include_str!("python/peers/ffpa.py")),
     ("fla", include_str!("python/peers/fla.py")),
+    ("fla_modules", include_str!("python/peers/fla_modules.py")),
     ("mamba_ssm", include_str!("python/peers/mamba_ssm.py")),
     ("causal_conv1d", include_str!("python/peers/causal_conv1d.py")),
     ("triton_hello", include_str!("python/peers/triton_hello.py")),
@@ -79,6 +80,13 @@ pub const PEERS: &[Listed] = &[
     on_gpu(("fla.chunk_kda", "kda"), "fla", O_AND_STATE, &["chunk_kda_fwd_kernel", "kda_kernel"]),
     on_gpu(("fla.fused_recurrent_kda", "kda"), "fla", O_AND_STATE, &["fused_recurrent_kda"]),
     on_gpu(("fla.parallel_nsa", "nsa"), "fla", &["o", "indices"], &["parallel_nsa"]),
+    on_gpu(
+        ("fla.causal_conv1d", "conv1d"),
+        "fla_modules",
+        O_AND_STATE,
+        &["causal_conv1d_fwd_kernel"],
+    ),
+    on_gpu(("fla.rms_norm_gated", "rmsnorm"), "fla_modules", O, &["layer_norm_gated_fwd_kernel"]),
     on_gpu(("mamba_ssm.chunk_scan", "ssd"), "mamba_ssm", O_AND_STATE, &["_chunk_scan_fwd_kernel"]),
     on_gpu(
         ("mamba_ssm.state_update", "ssd"),
