@@ -4,6 +4,7 @@ mod attention;
 pub(crate) mod conv1d;
 pub(crate) mod kda;
 pub(crate) mod nsa;
+pub(crate) mod rmsnorm;
 pub(crate) mod ssd;
 
 pub(crate) use attention::cuda::causal as causal_attention;
@@ -62,6 +63,7 @@ pub const WORKLOADS: &[OpWorkloads] = &[
     ("ssd", ssd::workloads),
     ("conv1d", conv1d::workloads),
     ("nsa", nsa::workloads),
+    ("rmsnorm", rmsnorm::workloads),
 ];
 
 /// The same for NVIDIA GPUs, which want larger calls.
@@ -71,6 +73,7 @@ pub(crate) const CUDA_WORKLOADS: &[OpWorkloads] = &[
     ("ssd", ssd::cuda::workloads),
     ("conv1d", conv1d::cuda::workloads),
     ("nsa", nsa::cuda::workloads),
+    ("rmsnorm", rmsnorm::cuda::workloads),
 ];
 
 /// Values uniform in [low, high): benchmarks need realistic data, not a particular distribution, and a state of a

@@ -12,7 +12,7 @@ use std::time::Instant;
 /// An op's table: what it is called, which tensors it takes and gives, and its settings.
 #[derive(Debug)]
 pub struct OpSpec {
-    /// `attention`, `kda`, `ssd`, `conv1d`, `nsa`.
+    /// `attention`, `kda`, `ssd`, `conv1d`, `nsa`, `rmsnorm`.
     pub name: &'static str,
     /// One line.
     pub summary: &'static str,
@@ -255,6 +255,7 @@ pub const OPS: &[&dyn Op] = &[
     &crate::ssd::SsdOp,
     &crate::conv1d::Conv1dOp,
     &crate::nsa::NsaOp,
+    &crate::rmsnorm::RmsNormOp,
 ];
 
 /// The op of this name.

@@ -8,6 +8,7 @@ mod conv1d;
 mod kda;
 mod list;
 mod nsa;
+mod rmsnorm;
 mod ssd;
 
 use crate::Case;
@@ -22,6 +23,7 @@ pub const CASES: &[OpCases] = &[
     ("ssd", ssd::cases),
     ("conv1d", conv1d::cases),
     ("nsa", nsa::cases),
+    ("rmsnorm", rmsnorm::cases),
 ];
 
 /// The cases of one op; none for an unknown name.

@@ -12,9 +12,9 @@ pub(crate) enum Axis {
     Batch,
     /// Tokens of a recurrence: what a token gives depends on those before it.
     Tokens,
-    /// Query tokens, which do not mix.
+    /// Tokens that do not mix: queries, rows of a norm.
     QueryTokens,
-    /// Heads of the first kind (queries or values; heads of an SSD; channels of a convolution).
+    /// Heads of the first kind (queries or values; heads of an SSD; channels of a convolution; groups of a norm).
     Head,
     /// Heads of the second kind, shared by those of the first.
     Shared,
@@ -116,6 +116,18 @@ const LAYOUTS: &[Layout] = &[
             ("o", &[Batch, QueryTokens, Head, Whole]),
             ("indices", &[Batch, QueryTokens, Shared, Whole]),
             ("reads", &[Batch, QueryTokens, Shared, Whole]),
+        ],
+    },
+    Layout {
+        op: "rmsnorm",
+        heads: ("x", 2),
+        shared: ("x", 2),
+        tensors: &[
+            ("x", &[Batch, QueryTokens, Head, Whole]),
+            ("gate", &[Batch, QueryTokens, Head, Whole]),
+            ("weight", &[Whole]),
+            ("weight", &[Head, Whole]),
+            ("o", &[Batch, QueryTokens, Head, Whole]),
         ],
     },
 ];

@@ -189,6 +189,11 @@ mod tests {
     }
 
     #[test]
+    fn parts_of_rmsnorm() {
+        check("rmsnorm", 8);
+    }
+
+    #[test]
     fn forms_that_are_not_cut_are_refused() {
         for (op, name, expect) in [
             (

@@ -13,6 +13,7 @@ mod kda;
 mod naive;
 mod nsa;
 mod outputs;
+mod rmsnorm;
 mod ssd;
 
 use facts::{BackendKind, Status};
@@ -116,6 +117,11 @@ fn wrong_conv1d_is_caught() {
 #[test]
 fn wrong_nsa_is_caught() {
     check("nsa", nsa::FAULTS);
+}
+
+#[test]
+fn wrong_rmsnorm_is_caught() {
+    check("rmsnorm", rmsnorm::FAULTS);
 }
 
 #[test]

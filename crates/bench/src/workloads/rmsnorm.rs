@@ -1,0 +1,45 @@
+pub(super) mod cuda;
+
+use super::{Workload, tensors};
+use crate::Size;
+use kernels::{DType, Settings, TensorMap};
+
+pub(super) fn workloads(size: Size) -> Vec<Workload> {
+    let case = |case, dtype, build| Workload { case, dtype, recurrent: false, build };
+    let mut list = vec![
+        case("prefill-4096", DType::F32, prefill as fn(DType) -> _),
+        case("decode-b2048", DType::F32, decode),
+    ];
+    if size == Size::Standard {
+        list.push(case("prefill-4096", DType::Bf16, prefill));
+        list.push(case("decode-b2048", DType::Bf16, decode));
+    }
+    list
+}
+
+/// The norm of a Granite 4.0-H micro mixer: gated first, over all 4096 channels.
+pub(crate) fn mamba(dtype: DType, batch: usize, tokens: usize) -> (TensorMap, Settings) {
+    (gated(dtype, [batch, tokens, 1, 4096]), Settings::new())
+}
+
+/// The output norm of a Kimi-Linear layer: 32 heads of 128, gated afterwards.
+fn kda(dtype: DType, batch: usize, tokens: usize) -> (TensorMap, Settings) {
+    let settings = Settings::new().with("norm_before_gate", true).with("activation", "sigmoid");
+    (gated(dtype, [batch, tokens, 32, 128]), settings)
+}
+
+fn gated(dtype: DType, shape: [usize; 4]) -> TensorMap {
+    tensors(&[
+        ("x", &shape, dtype, -1.0, 1.0),
+        ("gate", &shape, dtype, -2.0, 2.0),
+        ("weight", &shape[3..], dtype, 0.5, 1.5),
+    ])
+}
+
+fn prefill(dtype: DType) -> (TensorMap, Settings) {
+    mamba(dtype, 1, 4096)
+}
+
+fn decode(dtype: DType) -> (TensorMap, Settings) {
+    mamba(dtype, 2048, 1)
+}

@@ -1,0 +1,28 @@
+//! RMSNorm on a GPU, as the mixers of Granite 4.0-H micro and Kimi-Linear ask for it.
+
+use super::{kda, mamba};
+use crate::Size;
+use crate::workloads::Workload;
+use kernels::{DType, Settings, TensorMap};
+
+pub(in crate::workloads) fn workloads(size: Size) -> Vec<Workload> {
+    let case = |case, build| Workload { case, dtype: DType::Bf16, recurrent: false, build };
+    let mut list = vec![
+        case("prefill-8192-d4096", granite::<1, 8192> as fn(DType) -> _),
+        case("prefill-8192-g32-d128", kimi::<1, 8192>),
+        case("decode-b256-d4096", granite::<256, 1>),
+    ];
+    if size == Size::Standard {
+        list.push(case("decode-b1-d4096", granite::<1, 1>));
+        list.push(case("decode-b256-g32-d128", kimi::<256, 1>));
+    }
+    list
+}
+
+fn granite<const BATCH: usize, const TOKENS: usize>(dtype: DType) -> (TensorMap, Settings) {
+    mamba(dtype, BATCH, TOKENS)
+}
+
+fn kimi<const BATCH: usize, const TOKENS: usize>(dtype: DType) -> (TensorMap, Settings) {
+    kda(dtype, BATCH, TOKENS)
+}

@@ -1,0 +1,31 @@
+//! RMSNorm over groups of channels, plain or gated before or after. See the folder's README.
+
+pub(crate) mod cuda;
+mod problem;
+mod reference;
+mod rows;
+mod variants;
+
+pub use problem::{Gate, RmsNormProblem};
+
+use crate::cuda::CudaVariant;
+use crate::{Family, Inputs, OpError, OpSpec, Settings, TensorMap, Variant};
+
+/// The op `rmsnorm`.
+#[derive(Debug, Clone, Copy)]
+pub struct RmsNormOp;
+
+impl Family for RmsNormOp {
+    type Problem = RmsNormProblem;
+    const SPEC: &'static OpSpec = &problem::SPEC;
+    const VARIANTS: &'static [Variant<RmsNormProblem>] = variants::VARIANTS;
+    const CUDA: &'static [CudaVariant<RmsNormProblem>] = cuda::VARIANTS;
+
+    fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<RmsNormProblem, OpError> {
+        RmsNormProblem::parse(inputs, settings)
+    }
+
+    fn reference(problem: &RmsNormProblem, inputs: Inputs<'_>) -> TensorMap {
+        reference::reference(problem, inputs)
+    }
+}

@@ -1,0 +1,110 @@
+// RMSNorm, plain or gated before or after, a row (a group of a token) a team of threads, for every GPU from sm_80 on.
+//
+//   NORM_BEFORE_GATE 0:  v = x a(gate),  o = v / sqrt(mean v^2 + eps) weight
+//   NORM_BEFORE_GATE 1:  o = x / sqrt(mean x^2 + eps) weight a(gate)          a is silu, or sigmoid with use_sigmoid
+//
+// A thread keeps its PIECES vectors of a row in registers, so that x and gate are read once; a row too long for that
+// (PIECES above HELD) is read a second time, then mostly from the caches. Sums have the same order in every run.
+//
+// x, gate, o [rows, SIZE]; weight [SIZE], or [groups, SIZE] with weight_per_group, f32 or storage. gate and weight may be
+// null: factors of 1.
+//
+// Launch: grid (ceil(rows / ROWS)); block (ROWS * TEAM).
+//
+// Macros: DTYPE (f32, bf16, f16), SIZE, VECTOR (elements of an access, divides SIZE), TEAM (threads of a row, a power of two
+// up to 1024), ROWS (rows of a block; 1 where TEAM is above 32), NORM_BEFORE_GATE.
+
+constexpr int PIECES = ceil_div(SIZE, TEAM * VECTOR);
+constexpr int HELD = 32 / VECTOR;  // pieces that registers have room for
+constexpr int WARPS = ceil_div(TEAM, 32);
+
+DEVICE float sigmoid(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(1.0f + exp2_fast(x * -1.44269504f)));
+  return y;
+}
+
+// VECTOR elements of a row: the values that are normalised, and what the gate multiplies them by afterwards.
+struct Piece {
+  float value[VECTOR], after[VECTOR];
+
+  DEVICE void load(const char* x, const char* gate, i64 at, bool there, bool use_sigmoid) {
+    Stored<VECTOR> values, gates;
+    values.clear();
+    gates.clear();
+    if (there) {
+      values.load(x + at * ELEMENT_BYTES);
+      if (gate != nullptr) gates.load(gate + at * ELEMENT_BYTES);
+    }
+#pragma unroll
+    for (int v = 0; v < VECTOR; v++) {
+      const float g = gates.get(v), factor = gate == nullptr ? 1.0f : use_sigmoid ? sigmoid(g) : silu(g);
+      value[v] = NORM_BEFORE_GATE ? values.get(v) : values.get(v) * factor;
+      after[v] = NORM_BEFORE_GATE ? factor : 1.0f;
+    }
+  }
+
+  DEVICE float squares() const {
+    float sum = 0.0f;
+#pragma unroll
+    for (int v = 0; v < VECTOR; v++) sum = fmaf(value[v], value[v], sum);
+    return sum;
+  }
+
+  DEVICE void store(char* o, i64 at, const void* weight, i64 weight_at, int weight_f32, float factor) const {
+    float weights[VECTOR], results[VECTOR];
+    if (weight != nullptr) numbers<VECTOR>(weights, weight, weight_at, weight_f32);
+#pragma unroll
+    for (int v = 0; v < VECTOR; v++) {
+      results[v] = value[v] * factor * (weight != nullptr ? weights[v] : 1.0f) * after[v];
+    }
+    Stored<VECTOR> out;
+    out.set(results);
+    out.store(o + at * ELEMENT_BYTES);
+  }
+};
+
+// The sum over a row's threads, in each of them.
+DEVICE float team_sum(float sum) {
+#pragma unroll
+  for (int far = min(TEAM, 32) / 2; far > 0; far /= 2) sum += __shfl_xor_sync(0xffffffff, sum, far);
+  if constexpr (WARPS > 1) {
+    __shared__ float sums[WARPS];
+    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = sum;
+    __syncthreads();
+    sum = 0.0f;
+#pragma unroll
+    for (int warp = 0; warp < WARPS; warp++) sum += sums[warp];
+  }
+  return sum;
+}
+
+extern "C" __global__ void __launch_bounds__(ROWS* TEAM, 1024 / (ROWS * TEAM))
+    rmsnorm_rows(const char* __restrict__ x, const char* __restrict__ gate, const void* __restrict__ weight,
+                 char* __restrict__ o, int rows, int groups, int weight_f32, int weight_per_group, int use_sigmoid,
+                 float eps) {
+  const int member = threadIdx.x % TEAM;
+  const i64 row = (i64)blockIdx.x * ROWS + threadIdx.x / TEAM;
+  const bool row_there = row < rows;
+  const i64 from = row * SIZE, weight_from = weight_per_group ? row % groups * SIZE : 0;
+
+  Piece held[PIECES <= HELD ? PIECES : 1];
+  float sum = 0.0f;
+#pragma unroll(PIECES <= HELD ? PIECES : 1)
+  for (int p = 0; p < PIECES; p++) {
+    const int column = (p * TEAM + member) * VECTOR;
+    Piece& piece = held[PIECES <= HELD ? p : 0];
+    piece.load(x, gate, from + column, row_there && (SIZE % (TEAM * VECTOR) == 0 || column < SIZE), use_sigmoid);
+    sum += piece.squares();
+  }
+  const float factor = 1.0f / sqrtf(team_sum(sum) * (1.0f / SIZE) + eps);
+  if (!row_there) return;
+#pragma unroll(PIECES <= HELD ? PIECES : 1)
+  for (int p = 0; p < PIECES; p++) {
+    const int column = (p * TEAM + member) * VECTOR;
+    if (SIZE % (TEAM * VECTOR) != 0 && column >= SIZE) continue;
+    Piece& piece = held[PIECES <= HELD ? p : 0];
+    if (PIECES > HELD) piece.load(x, gate, from + column, true, use_sigmoid);
+    piece.store(o, from + column, weight, weight_from + column, weight_f32, factor);
+  }
+}

@@ -1,0 +1,112 @@
+//! `rows`: a team of threads a row, any size and storage type. The contract stands in `rows.cu`.
+
+use crate::DType;
+use crate::cuda::{CudaVariant, Planner, int};
+use crate::rmsnorm::{Gate, RmsNormProblem};
+use device::cuda::{
+    Args, BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource,
+    Launch,
+};
+
+pub(super) const VARIANT: CudaVariant<RmsNormProblem> = CudaVariant { name: "rows", why_not, plan };
+
+const PARTS: &[&str] = &[include_str!("../../cuda/storage.cuh"), include_str!("rows.cu")];
+
+/// Elements of a row that a thread takes, where the row is short enough for that.
+const OF_THREAD: usize = 16;
+/// Threads of a block of short rows, and most threads of a long one.
+const BLOCK: usize = 256;
+const MOST: usize = 1024;
+
+/// How a row lies over threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Tile {
+    /// Elements of an access.
+    vector: usize,
+    /// Threads of a row.
+    team: usize,
+    /// Rows of a block.
+    rows: usize,
+}
+
+impl Tile {
+    fn of(channels: usize, dtype: DType) -> Self {
+        let widest = 16 / dtype.bytes();
+        let divides = |wide: &usize| *wide <= widest && channels.is_multiple_of(*wide);
+        let vector = [8, 4, 2, 1].into_iter().find(divides).unwrap_or(1);
+        let team = channels.div_ceil(OF_THREAD).next_power_of_two().min(MOST);
+        let rows = if team > 32 { 1 } else { BLOCK / team };
+        Self { vector, team, rows }
+    }
+}
+
+fn why_not(problem: &RmsNormProblem, here: &CudaCapabilities) -> Option<String> {
+    if problem.channels == 0 {
+        return Some("needs groups of one channel or more".to_owned());
+    }
+    if here.compute < ComputeCapability::new(8, 0) {
+        return Some(format!("needs compute capability 8.0, this GPU has {}", here.compute));
+    }
+    None
+}
+
+fn source(dtype: DType, channels: usize, norm_before_gate: bool, arch: GpuArch) -> KernelSource {
+    let tile = Tile::of(channels, dtype);
+    KernelSource::new("rmsnorm_rows", PARTS, arch)
+        .define("DTYPE", dtype)
+        .define("SIZE", channels)
+        .define("VECTOR", tile.vector)
+        .define("TEAM", tile.team)
+        .define("ROWS", tile.rows)
+        .define("NORM_BEFORE_GATE", u8::from(norm_before_gate))
+}
+
+/// The mixers of Granite 4.0-H tiny, micro and small, and the heads of Kimi-Linear.
+pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
+    [(3072, false), (4096, false), (8192, false), (128, true)]
+        .map(|(channels, after)| source(DType::Bf16, channels, after, arch.arch()))
+        .to_vec()
+}
+
+fn plan(problem: &RmsNormProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
+    let (dtype, channels) = (problem.dtype, problem.channels);
+    let source = source(dtype, channels, problem.norm_before_gate, planner.arch());
+    let kernel = planner.kernel(&source)?;
+    let rows = problem.rows();
+    let args = Args::new()
+        .buffer(&*planner.required("x")?)
+        .maybe(planner.input("gate")?.as_deref())
+        .maybe(planner.input("weight")?.as_deref())
+        .buffer(&*planner.output("o")?)
+        .i32(int(rows)?)
+        .i32(int(problem.groups)?)
+        .i32(planner.is_f32("weight"))
+        .i32(i32::from(problem.weight_per_group))
+        .i32(i32::from(problem.gate == Some(Gate::Sigmoid)))
+        .f32(problem.eps as f32);
+    let tile = Tile::of(channels, dtype);
+    let grid = [rows.div_ceil(tile.rows) as u32, 1, 1];
+    planner.launch(kernel, Launch::new(grid, (tile.rows * tile.team) as u32, 0), args);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_lie_over_the_threads_that_fill_them() {
+        for (channels, dtype, vector, team, rows) in [
+            (128, DType::Bf16, 8, 8, 32),
+            (4096, DType::Bf16, 8, 256, 1),
+            (4096, DType::F32, 4, 256, 1),
+            (3072, DType::F16, 8, 256, 1),
+            (100, DType::Bf16, 4, 8, 32),
+            (33, DType::F32, 1, 4, 64),
+            (1, DType::Bf16, 1, 1, 256),
+            (100_000, DType::Bf16, 8, 1024, 1),
+        ] {
+            assert_eq!(Tile::of(channels, dtype), Tile { vector, team, rows }, "{channels}");
+        }
+    }
+}

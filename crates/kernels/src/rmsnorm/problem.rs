@@ -1,0 +1,177 @@
+//! The contract of the op: its table, its problem, and the checks between the two.
+
+use crate::{
+    DType, Dim, Inputs, OpError, OpSpec, OutputSpec, Problem, SettingKind, SettingSpec, Settings,
+    TensorSpec,
+};
+
+const ACTIVATIONS: &[&str] = &["silu", "sigmoid"];
+
+/// The op's table.
+pub(super) const SPEC: OpSpec = OpSpec {
+    name: "rmsnorm",
+    summary: "RMSNorm over groups of channels, plain or gated: y = x / sqrt(mean x^2 + eps) * weight",
+    inputs: &[
+        tensor("x", "[B, T, G, D]", true, "G groups of D channels: each is normalised alone"),
+        tensor("gate", "[B, T, G, D]", false, "in x's type; none: no gate"),
+        tensor("weight", "[D] or [G, D]", false, "f32 or x's type; none: 1"),
+    ],
+    outputs: &[tensor("o", "[B, T, G, D]", true, "y, in x's type")],
+    settings: &[
+        SettingSpec {
+            name: "activation",
+            kind: SettingKind::Choice(ACTIVATIONS),
+            default: "silu",
+            about: "what is applied to the gate",
+        },
+        SettingSpec {
+            name: "norm_before_gate",
+            kind: SettingKind::Bool,
+            default: "false",
+            about: "false: x is gated, then normalised (Mamba-2, Granite); true: the other way round (KDA)",
+        },
+        SettingSpec {
+            name: "eps",
+            kind: SettingKind::Number,
+            default: "1e-5",
+            about: "added to the mean square; above 0",
+        },
+    ],
+};
+
+const fn tensor(
+    name: &'static str,
+    shape: &'static str,
+    required: bool,
+    about: &'static str,
+) -> TensorSpec {
+    TensorSpec { name, shape, required, about }
+}
+
+/// What the gate is taken through before it multiplies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gate {
+    /// g / (1 + e^-g).
+    Silu,
+    /// 1 / (1 + e^-g).
+    Sigmoid,
+}
+
+/// One call, apart from the choice of a kernel.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RmsNormProblem {
+    /// Storage type of x, gate and o.
+    pub dtype: DType,
+    /// Sequences, B.
+    pub batch: usize,
+    /// Tokens of each, T.
+    pub tokens: usize,
+    /// Groups of a token, G.
+    pub groups: usize,
+    /// Channels of a group, D: what a mean is over.
+    pub channels: usize,
+    /// The gate, where one is given.
+    pub gate: Option<Gate>,
+    /// Whether the gate multiplies what was normalised, rather than what is normalised.
+    pub norm_before_gate: bool,
+    /// Whether each group has weights of its own; they are shared otherwise, or there are none.
+    pub weight_per_group: bool,
+    /// Added to the mean square.
+    pub eps: f64,
+    /// Bytes of all tensors given.
+    input_bytes: f64,
+}
+
+impl RmsNormProblem {
+    /// Groups of all tokens: what is normalised one by one.
+    pub fn rows(&self) -> usize {
+        self.batch * self.tokens * self.groups
+    }
+
+    /// Reads a call.
+    ///
+    /// # Errors
+    /// [`OpError`] naming the tensor or setting.
+    pub(super) fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<Self, OpError> {
+        let op = SPEC.name;
+        let dtype = inputs.storage("x")?;
+        let dims = [Dim::free("B"), Dim::free("T"), Dim::free("G"), Dim::free("D")];
+        let [batch, tokens, groups, channels] = inputs.dims("x", dims)?;
+        inputs.same_storage(&["gate"], dtype)?;
+        if inputs.get("gate").is_some() {
+            let like_x = [("B", batch), ("T", tokens), ("G", groups), ("D", channels)];
+            inputs.dims("gate", like_x.map(|(name, size)| Dim::fixed(name, size)))?;
+        }
+        let activation = match settings.choice(op, "activation", ACTIVATIONS)? {
+            Some("sigmoid") => Gate::Sigmoid,
+            _ => Gate::Silu,
+        };
+        let eps = settings.number(op, "eps")?.unwrap_or(1e-5);
+        if eps <= 0.0 {
+            return Err(OpError::Setting {
+                op,
+                setting: "eps".to_owned(),
+                value: eps.to_string(),
+                wanted: "a number above 0".to_owned(),
+            });
+        }
+        let given = SPEC.inputs.iter().filter_map(|tensor| inputs.get(tensor.name));
+        Ok(Self {
+            dtype,
+            batch,
+            tokens,
+            groups,
+            channels,
+            gate: inputs.get("gate").map(|_| activation),
+            norm_before_gate: settings.bool(op, "norm_before_gate")?.unwrap_or(false),
+            weight_per_group: weight_per_group(inputs, dtype, (groups, channels))?,
+            eps,
+            input_bytes: given.map(|tensor| (tensor.len() * tensor.dtype().bytes()) as f64).sum(),
+        })
+    }
+}
+
+/// Checks the weight.
+fn weight_per_group(
+    inputs: Inputs<'_>,
+    dtype: DType,
+    (groups, channels): (usize, usize),
+) -> Result<bool, OpError> {
+    let Some(weight) = inputs.get("weight") else { return Ok(false) };
+    if weight.dtype() != dtype && weight.dtype() != DType::F32 {
+        return Err(inputs.dtype_error("weight", &format!("f32 or {dtype} like `x`")));
+    }
+    let per_group = weight.shape().len() > 1;
+    if per_group {
+        inputs.dims("weight", [Dim::fixed("G", groups), Dim::fixed("D", channels)])?;
+    } else {
+        inputs.dims("weight", [Dim::fixed("D", channels)])?;
+    }
+    Ok(per_group)
+}
+
+impl Problem for RmsNormProblem {
+    fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    fn dims(&self) -> Vec<(&'static str, u64)> {
+        let sizes = [self.batch, self.tokens, self.groups, self.channels];
+        ["B", "T", "G", "D"].into_iter().zip(sizes.map(|size| size as u64)).collect()
+    }
+
+    /// Two for the mean square, one for its root, one for the weight and one for the gate; activations are not counted.
+    fn flops(&self) -> f64 {
+        let per_element = if self.gate.is_some() { 5 } else { 4 };
+        (per_element * self.rows() * self.channels) as f64
+    }
+
+    fn bytes(&self) -> f64 {
+        self.input_bytes + (self.rows() * self.channels * self.dtype.bytes()) as f64
+    }
+
+    fn outputs(&self) -> Vec<OutputSpec> {
+        let shape = vec![self.batch, self.tokens, self.groups, self.channels];
+        vec![OutputSpec { name: "o", shape, dtype: self.dtype }]
+    }
+}

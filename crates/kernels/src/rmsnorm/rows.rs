@@ -1,0 +1,203 @@
+//! A row (a group of a token) at a time: its values stay in the first cache between the sum of squares and the scaling.
+#![allow(unsafe_code)] // Vector loads and stores through raw pointers; blocks write disjoint rows of o.
+
+use super::{Gate, RmsNormProblem};
+use crate::aligned::Aligned;
+use crate::cpu::simd::{Simd, SimdKernel, dispatch, math};
+use crate::floats::{elements, elements_mut, floats, narrow, widen};
+use crate::quick;
+use crate::stream::{STREAM_BYTES, stream_copy};
+use crate::{DType, Element, Inputs, TensorMap};
+use device::{Device, Isa, SharedMut};
+use half::{bf16, f16};
+use std::ops::Range;
+
+/// Values of a block, a row at least: enough that a launch costs little beside them.
+const VALUES: usize = 32 * 1024;
+
+/// f32 values of a cache line, which are whole vectors of any instruction set.
+const LINE: usize = 16;
+
+/// Values of a row's buffer: so many that it is whole vectors.
+fn padded(channels: usize) -> usize {
+    channels.next_multiple_of(LINE)
+}
+
+/// Rows of `channels` values, each padded with zeros.
+fn pad(values: &[f32], channels: usize) -> Vec<f32> {
+    let mut rows = Vec::new();
+    for row in values.chunks(channels.max(1)) {
+        rows.extend_from_slice(row);
+        rows.resize(rows.len().next_multiple_of(LINE), 0.0);
+    }
+    rows
+}
+
+/// Runs the variant whose kernel name is `kernel`.
+pub(super) fn run(
+    isa: Isa,
+    kernel: &str,
+    problem: &RmsNormProblem,
+    inputs: Inputs<'_>,
+    device: &Device,
+    outputs: &mut TensorMap,
+) {
+    match problem.dtype {
+        DType::Bf16 => launch::<bf16>(isa, kernel, problem, inputs, device, outputs),
+        DType::F16 => launch::<f16>(isa, kernel, problem, inputs, device, outputs),
+        _ => launch::<f32>(isa, kernel, problem, inputs, device, outputs),
+    }
+}
+
+/// The tensors of one call.
+struct Operands<'a, E> {
+    problem: &'a RmsNormProblem,
+    /// `[rows, D]`.
+    x: &'a [E],
+    /// `[rows, D]`.
+    gate: Option<&'a [E]>,
+    /// `[1, padded D]` or `[G, padded D]`.
+    weight: Option<Vec<f32>>,
+    o: SharedMut<'a, E>,
+    /// Whether o is large enough to be written past the caches.
+    stream: bool,
+}
+
+fn launch<E: Element>(
+    isa: Isa,
+    kernel: &str,
+    problem: &RmsNormProblem,
+    inputs: Inputs<'_>,
+    device: &Device,
+    outputs: &mut TensorMap,
+) {
+    let o = elements_mut::<E>(outputs.get_mut("o"));
+    let operands = Operands::<E> {
+        problem,
+        x: elements(inputs.tensor("x")),
+        gate: inputs.get("gate").map(elements),
+        weight: inputs.get("weight").map(|weight| pad(&floats(weight), problem.channels)),
+        stream: size_of_val(o) >= STREAM_BYTES,
+        o: SharedMut::new(o),
+    };
+    let (rows, per_block) = (problem.rows(), (VALUES / problem.channels.max(1)).max(1));
+    let grid = rows.div_ceil(per_block);
+    device.launch_streaming(kernel, grid, Scratch::<E>::default, |scratch, block| {
+        let rows = block * per_block..((block + 1) * per_block).min(rows);
+        dispatch(isa, Block { operands: &operands, rows, scratch });
+    });
+}
+
+/// Buffers of one thread, a row each.
+struct Scratch<E> {
+    x: Aligned,
+    factors: Aligned,
+    rounded: Vec<E>,
+}
+
+impl<E> Default for Scratch<E> {
+    fn default() -> Self {
+        Self { x: Aligned::default(), factors: Aligned::default(), rounded: Vec::new() }
+    }
+}
+
+struct Block<'a, E> {
+    operands: &'a Operands<'a, E>,
+    rows: Range<usize>,
+    scratch: &'a mut Scratch<E>,
+}
+
+impl<E: Element> SimdKernel for Block<'_, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Self { operands, rows, scratch } = self;
+        let problem = operands.problem;
+        let (channels, padded) = (problem.channels, padded(problem.channels));
+        let Scratch { x, factors, rounded } = scratch;
+        // Between a row's end and the buffer's, x is 0: it adds nothing to a sum, and factors there are finite.
+        let (x, factors) = (x.of_len(padded), factors.of_len(padded));
+        rounded.resize(channels, E::default());
+        for row in rows {
+            let at = row * channels..(row + 1) * channels;
+            widen(simd, &operands.x[at.clone()], &mut x[..channels]);
+            if let Some(gate) = operands.gate {
+                widen(simd, &gate[at.clone()], &mut factors[..channels]);
+                activate(simd, problem.gate, factors);
+                if !problem.norm_before_gate {
+                    multiply(simd, x, factors);
+                }
+            }
+            let mean = sum_of_squares(simd, x) / channels as f32;
+            scale(simd, x, 1.0 / (mean + problem.eps as f32).sqrt());
+            if let Some(weight) = &operands.weight {
+                let group = if problem.weight_per_group { row % problem.groups } else { 0 };
+                multiply(simd, x, &weight[group * padded..(group + 1) * padded]);
+            }
+            if operands.gate.is_some() && problem.norm_before_gate {
+                multiply(simd, x, factors);
+            }
+            // SAFETY: this block alone has this row of o.
+            let o = unsafe { operands.o.slice(at) };
+            if operands.stream {
+                narrow(simd, &x[..channels], rounded);
+                stream_copy(simd, rounded, o);
+            } else {
+                narrow(simd, &x[..channels], o);
+            }
+        }
+    }
+}
+
+/// The gate's values as the factors they stand for. The slice is whole vectors.
+#[inline(always)]
+fn activate<S: Simd>(simd: S, gate: Option<Gate>, x: &mut [f32]) {
+    let sigmoid = gate == Some(Gate::Sigmoid);
+    for x in x.chunks_exact_mut(S::LANES) {
+        // SAFETY: a chunk is a vector.
+        unsafe {
+            let v = simd.load(x.as_ptr());
+            let v = if sigmoid { math::sigmoid(simd, v) } else { quick::silu(simd, v) };
+            simd.store(x.as_mut_ptr(), v);
+        }
+    }
+}
+
+/// `x *= factor`. The slice is whole vectors.
+#[inline(always)]
+fn scale<S: Simd>(simd: S, x: &mut [f32], factor: f32) {
+    let factor = simd.splat(factor);
+    for x in x.chunks_exact_mut(S::LANES) {
+        // SAFETY: a chunk is a vector.
+        unsafe { simd.store(x.as_mut_ptr(), simd.mul(simd.load(x.as_ptr()), factor)) };
+    }
+}
+
+/// `x *= factors`, value by value. The slices are whole vectors.
+///
+/// # Panics
+/// When the lengths differ.
+#[inline(always)]
+fn multiply<S: Simd>(simd: S, x: &mut [f32], factors: &[f32]) {
+    assert_eq!(x.len(), factors.len(), "lengths of a product");
+    for (x, factors) in x.chunks_exact_mut(S::LANES).zip(factors.chunks_exact(S::LANES)) {
+        // SAFETY: chunks are vectors.
+        unsafe {
+            let product = simd.mul(simd.load(x.as_ptr()), simd.load(factors.as_ptr()));
+            simd.store(x.as_mut_ptr(), product);
+        }
+    }
+}
+
+/// The sum of squares, in four sums that do not wait for each other. The slice is whole vectors.
+#[inline(always)]
+fn sum_of_squares<S: Simd>(simd: S, x: &[f32]) -> f32 {
+    let mut sums = [simd.splat(0.0); 4];
+    for (vector, x) in x.chunks_exact(S::LANES).enumerate() {
+        // SAFETY: a chunk is a vector.
+        let v = unsafe { simd.load(x.as_ptr()) };
+        sums[vector % 4] = simd.fma(v, v, sums[vector % 4]);
+    }
+    simd.reduce_add(simd.add(simd.add(sums[0], sums[1]), simd.add(sums[2], sums[3])))
+}

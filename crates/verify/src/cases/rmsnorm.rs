@@ -1,0 +1,108 @@
+use super::list::{ALL, BF16, Call, F32, F32_BF16, List};
+use crate::Tier::{Full, Quick, Standard};
+use crate::{Case, Draw, Property};
+use kernels::{DType, Settings, TensorMap};
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut list = List::new("rmsnorm");
+    layers(&mut list);
+    edges(&mut list);
+    let call = Norm::new([2, 40, 3, 200]).gate(false, "silu");
+    list.property(Quick, "property/same-bits", F32_BF16, Property::SameBits, &call);
+    list.done()
+}
+
+/// What models ask for: Granite's mixer gates by SiLU and then normalises, Kimi-Linear's output norm normalises each head and
+/// then gates by a sigmoid, and the norms between layers have no gate.
+fn layers(list: &mut List) {
+    let granite = |tokens, channels| Norm::new([1, tokens, 1, channels]).gate(false, "silu");
+    list.add(Quick, "granite/h-micro-t17", ALL, &granite(17, 4096));
+    list.add(Standard, "granite/h-tiny-t128", F32_BF16, &granite(128, 3072));
+    list.add(Standard, "granite/h-small-t128", F32_BF16, &granite(128, 8192));
+    list.add(Full, "granite/h-micro-t2048", BF16, &granite(2048, 4096));
+    let grouped = Norm { weight: Weight::PerGroup, ..Norm::new([2, 9, 8, 512]) };
+    list.add(Quick, "granite/groups-8", ALL, &grouped.gate(false, "silu"));
+    let kimi = |batch, tokens| Norm::new([batch, tokens, 32, 128]).gate(true, "sigmoid");
+    list.add(Quick, "kimi/o-norm-t17", ALL, &kimi(1, 17));
+    list.add(Quick, "kimi/o-norm-decode-b7", F32_BF16, &kimi(7, 1));
+    list.add(Full, "kimi/o-norm-t2048", BF16, &kimi(1, 2048));
+    list.add(Standard, "fla/norm-silu-gate", ALL, &Norm::new([2, 65, 4, 64]).gate(true, "silu"));
+    list.add(Quick, "plain/d2304", ALL, &Norm::new([3, 5, 1, 2304]));
+}
+
+fn edges(list: &mut List) {
+    for channels in [1, 7, 33, 60, 100, 1000] {
+        let call = Norm::new([2, 5, 3, channels]).gate(channels % 2 == 1, "sigmoid");
+        list.add(Quick, &format!("edge/d{channels}"), F32_BF16, &call);
+    }
+    // Longer than the registers of a block, whole vectors and not.
+    list.add(Standard, "edge/d40000", F32_BF16, &Norm::new([1, 2, 1, 40_000]).gate(false, "silu"));
+    list.add(Standard, "edge/d33001", F32_BF16, &Norm::new([1, 2, 1, 33_001]).gate(true, "silu"));
+    let base = Norm::new([1, 9, 2, 128]).gate(false, "silu");
+    list.add(Quick, "edge/no-weight", F32_BF16, &Norm { weight: Weight::None, ..base.clone() });
+    list.add(Quick, "edge/stored-weight", ALL, &Norm { weight: Weight::Stored, ..base.clone() });
+    list.add(Quick, "edge/large-values", F32_BF16, &Norm { scale: 1e3, ..base.clone() });
+    // A mean square below eps: what eps is decides the result.
+    let tiny = Norm { scale: 1e-3, ..base.clone() };
+    list.add(Quick, "edge/eps-decides", F32_BF16, &tiny.eps(1e-4));
+    list.add(Quick, "edge/small-eps", F32, &tiny.eps(1e-12));
+    list.add(Standard, "edge/no-tokens", F32, &Norm { shape: [2, 0, 1, 64], ..base.clone() });
+    list.add(Standard, "edge/no-batch", F32, &Norm { shape: [0, 4, 1, 64], ..base });
+}
+
+#[derive(Clone)]
+enum Weight {
+    None,
+    /// Shared by the groups, f32.
+    Shared,
+    /// The same, stored like x.
+    Stored,
+    PerGroup,
+}
+
+/// A call of rmsnorm.
+#[derive(Clone)]
+struct Norm {
+    /// `[B, T, G, D]`.
+    shape: [usize; 4],
+    gate: bool,
+    weight: Weight,
+    /// Deviation of x.
+    scale: f64,
+    settings: Settings,
+}
+
+impl Norm {
+    fn new(shape: [usize; 4]) -> Self {
+        Self { shape, gate: false, weight: Weight::Shared, scale: 1.0, settings: Settings::new() }
+    }
+
+    fn gate(mut self, norm_before_gate: bool, activation: &str) -> Self {
+        self.settings.set("norm_before_gate", norm_before_gate);
+        self.settings.set("activation", activation);
+        Self { gate: true, ..self }
+    }
+
+    fn eps(&self, eps: f64) -> Self {
+        Self { settings: self.settings.clone().with("eps", eps), ..self.clone() }
+    }
+}
+
+impl Call for Norm {
+    fn draw(&self, draw: &mut Draw, dtype: DType) -> (TensorMap, Settings) {
+        let [_, _, groups, channels] = self.shape;
+        let mut inputs = TensorMap::new();
+        let mut put = |name: &str, tensor| inputs.insert(name.to_owned(), tensor);
+        put("x", draw.normals(&self.shape, dtype, self.scale));
+        if self.gate {
+            put("gate", draw.normals(&self.shape, dtype, 2.0));
+        }
+        match self.weight {
+            Weight::None => None,
+            Weight::Shared => put("weight", draw.normals(&[channels], DType::F32, 1.0)),
+            Weight::Stored => put("weight", draw.normals(&[channels], dtype, 1.0)),
+            Weight::PerGroup => put("weight", draw.normals(&[groups, channels], DType::F32, 1.0)),
+        };
+        (inputs, self.settings.clone())
+    }
+}
