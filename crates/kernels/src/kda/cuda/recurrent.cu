@@ -14,7 +14,8 @@
 // (1: no sequence has more, and registers are spared), BLOCKS (that
 // a multiprocessor must be able to hold: caps the registers), STORAGE (gates.cuh).
 // Arguments: offsets is cu_seqlens or null, then each sequence has `tokens`; slots is state_indices or null (sequence n
-// has slot n); initial may be null (zeros). types, gate: gates.cuh.
+// has slot n); initial may be null (zeros); ahead: how many blocks further the state is that a block brings into the second
+// cache, 0 for none. types, gate: gates.cuh.
 
 constexpr int LANES = COLUMNS / VECTOR;           // lanes of a row of the state
 constexpr int ROWS = THREADS / LANES;             // rows that the block reads at once
@@ -61,11 +62,30 @@ DEVICE void store_output(void* o, i64 at, float x) {
   }
 }
 
+// Brings the state of the block that is `ahead` further on in launch order into the second cache: memory is then kept busy
+// while the blocks of a multiprocessor compute and hand over to their successors.
+DEVICE void announce(const void* initial, const int* slots, int ahead, int value_heads, int bytes) {
+  const int of_sequence = gridDim.x * gridDim.y;
+  const i64 block = ahead + blockIdx.x + (i64)gridDim.x * blockIdx.y + (i64)of_sequence * blockIdx.z;
+  const i64 sequence = block / of_sequence;
+  if (sequence >= gridDim.z) return;
+  const int slot = slots ? slots[sequence] : (int)sequence;
+  if (slot < 0) return;
+  const int within = (int)(block - sequence * of_sequence), first = within % gridDim.x * COLUMNS;
+  const i64 at = ((i64)slot * value_heads + within / gridDim.x) * KD * VD + first;
+  const int line = 128 / bytes, row_lines = (COLUMNS + line - 1) / line;
+  for (int i = threadIdx.x; i < KD * row_lines; i += THREADS) {
+    const int column = i % row_lines * line;
+    const void* const there = (const char*)initial + (at + i / row_lines * VD + column) * bytes;
+    if (first + column < VD) asm volatile("prefetch.global.L2 [%0];" ::"l"(there));
+  }
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     kda_recurrent(const void* q, const void* k, const void* v, const void* g, const void* beta, const void* a_log,
                   const void* dt_bias, const void* initial, void* o, float* final_state, const int* offsets,
                   const int* slots, int tokens, int heads, int value_heads, int gate, int types, int l2norm,
-                  float lower_bound, float beta_factor, float scale) {
+                  float lower_bound, float beta_factor, float scale, int ahead) {
   __shared__ float key[KD], query[KD], decay[KD], biases[KD];
   __shared__ float norms[3][WARPS];                  // k . k, q . q, q . k of each warp's channels
   __shared__ float sums[2][WARPS][COLUMNS];          // k^T S and q^T S of each warp's rows
@@ -122,6 +142,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
       for (int i = 0; i < VECTOR; i++) state[p].at[i] = 0.0f;
     }
   }
+  if (ahead > 0 && initial != nullptr) announce(initial, slots, ahead, value_heads, types & NARROW_STATE ? 2 : 4);
 
   for (int t = 0; t < count; t++) {
     const i64 own = (i64)(first + t) * value_heads + value_head;

@@ -35,6 +35,16 @@ struct Tile {
     columns: usize,
 }
 
+impl Tile {
+    /// How many blocks further the state is that a block brings into the second cache: as many as run at once, where there
+    /// are more; 0 for none.
+    fn ahead(&self, grid: &[u32; 3], multiprocessors: u32) -> i32 {
+        let at_once = RESIDENT as u32 * multiprocessors;
+        let more = grid.iter().map(|size| u64::from(*size)).product::<u64>() > u64::from(at_once);
+        if self.one_token && more { at_once as i32 } else { 0 }
+    }
+}
+
 const THREADS: usize = 256;
 /// Blocks that a multiprocessor must be able to hold.
 const RESIDENT: usize = 2;
@@ -125,12 +135,13 @@ fn plan(problem: &KdaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     let dims = (problem.key_dim, problem.value_dim);
     let kernel = planner.kernel(&source(problem.dtype, dims, tile, planner.arch()))?;
     let operands = Operands::new(problem, planner)?;
-    let args = operands.all(problem, operands.tokens)?;
     let grid = [
         problem.value_dim.div_ceil(columns(tile, problem.value_dim)) as u32,
         problem.value_heads as u32,
         problem.sequences.count() as u32,
     ];
+    let ahead = tile.ahead(&grid, planner.here().multiprocessors);
+    let args = operands.all(problem, operands.tokens)?.i32(ahead);
     planner.launch(kernel, Launch::new(grid, THREADS as u32, 0), args);
     slots::hand_on(
         planner,

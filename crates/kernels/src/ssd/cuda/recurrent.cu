@@ -60,6 +60,25 @@ struct Token {
   float step;
 };
 
+// Brings the rows of the block that is `ahead` further on in launch order into the second cache: memory is then kept busy
+// while the blocks of a multiprocessor compute and hand over to their successors.
+DEVICE void announce(const float* initial_state, const int* state_indices, int ahead, int sequences, int sequence, int heads,
+                     int head_dim) {
+  constexpr int BLOCK_ROWS = WARPS * WARP_ROWS;
+  const int of_sequence = gridDim.x * gridDim.y;
+  const i64 block = ahead + blockIdx.x + (i64)gridDim.x * blockIdx.y + (i64)of_sequence * sequence;
+  const i64 other = block / of_sequence;
+  if (other >= sequences) return;
+  const int slot = state_indices != nullptr ? state_indices[other] : (int)other;
+  if (slot < 0) return;
+  const int within = (int)(block - other * of_sequence), first = within % gridDim.x * BLOCK_ROWS;
+  const i64 from = (((i64)slot * heads + within / gridDim.x) * head_dim + first) * N;
+  const int end = min(BLOCK_ROWS, head_dim - first) * N;
+  for (int i = threadIdx.x * 32; i < end; i += 32 * 32 * WARPS) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(initial_state + from + i));
+  }
+}
+
 extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS_PER_SM)
     ssd_recurrent(const char* __restrict__ x, const void* __restrict__ dt, const void* __restrict__ rate,
                   const char* __restrict__ b, const char* __restrict__ c, const void* __restrict__ d,
@@ -67,7 +86,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS_PER_SM)
                   const float* __restrict__ initial_state, const int* __restrict__ cu_seqlens,
                   const int* __restrict__ state_indices, char* __restrict__ o, float* __restrict__ final_state,
                   int sequences, int tokens, int heads, int groups, int head_dim, int dt_f32, int rate_f32, int d_f32,
-                  int bias_f32, int d_per_channel, int softplus, float dt_min, float dt_max) {
+                  int bias_f32, int d_per_channel, int softplus, float dt_min, float dt_max, int ahead) {
   const int lane = threadIdx.x % 32, head = blockIdx.y, group = head / (heads / groups);
   const int row_lane = lane % LANES;
   // This lane's rows are first .. first + ROWS.
@@ -115,6 +134,9 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS_PER_SM)
           for (int v = 0; v < VECTOR; v++) h[r][p][v] = there ? at[v] : 0.0f;
         }
       }
+    }
+    if (ahead > 0 && initial_state != nullptr) {
+      announce(initial_state, state_indices, ahead, sequences, sequence, heads, head_dim);
     }
 
     // ---- What belongs to the head.

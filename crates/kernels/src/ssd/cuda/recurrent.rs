@@ -51,15 +51,18 @@ fn why_not(problem: &SsdProblem, here: &CudaCapabilities) -> Option<String> {
     unfit(problem, here)
 }
 
-/// `one_token` is for calls in which no sequence is longer.
-fn source(dtype: DType, state_dim: usize, one_token: bool, arch: GpuArch) -> KernelSource {
-    let tile = Tile::of(state_dim);
-    // Caps the registers: nothing loaded ahead takes fewer.
-    let blocks = match (state_dim, one_token) {
+/// Blocks that a multiprocessor must be able to hold: caps the registers. Nothing loaded ahead takes fewer.
+fn resident(state_dim: usize, one_token: bool) -> usize {
+    match (state_dim, one_token) {
         (..=256, true) => 5,
         (..=256, false) => 3,
         _ => 2,
-    };
+    }
+}
+
+/// `one_token` is for calls in which no sequence is longer.
+fn source(dtype: DType, state_dim: usize, one_token: bool, arch: GpuArch) -> KernelSource {
+    let tile = Tile::of(state_dim);
     KernelSource::new("ssd_recurrent", PARTS, arch)
         .define("DTYPE", dtype)
         .define("N", state_dim)
@@ -68,7 +71,7 @@ fn source(dtype: DType, state_dim: usize, one_token: bool, arch: GpuArch) -> Ker
         .define("ROWS", tile.rows)
         .define("WARPS", WARPS)
         .define("ONE_TOKEN", u8::from(one_token))
-        .define("BLOCKS_PER_SM", blocks)
+        .define("BLOCKS_PER_SM", resident(state_dim, one_token))
 }
 
 /// The state width of the models, as they are stored.
@@ -100,9 +103,11 @@ fn plan(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
         .i32(operands.heads)
         .i32(operands.groups)
         .i32(operands.head_dim);
-    let args = operands.output_settings(args);
     let sequences = problem.sequences.count();
     let blocks = problem.head_dim.div_ceil(Tile::of(problem.state_dim).block_rows());
+    let at_once = resident(problem.state_dim, one_token) * planner.here().multiprocessors as usize;
+    let more = one_token && blocks * problem.heads * sequences > at_once;
+    let args = operands.output_settings(args).i32(if more { at_once as i32 } else { 0 });
     let grid = [blocks as u32, operands.heads as u32, sequences.min(MOST) as u32];
     planner.launch(kernel, Launch::new(grid, 32 * WARPS as u32, 0), args);
     slots::hand_on(planner, &problem.slots, sequences, problem.heads * problem.state_len())
