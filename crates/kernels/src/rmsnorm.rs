@@ -6,7 +6,7 @@ mod reference;
 mod rows;
 mod variants;
 
-pub use problem::{Gate, RmsNormProblem};
+pub use problem::{Activation, RmsNormProblem};
 
 use crate::cuda::CudaVariant;
 use crate::{Family, Inputs, OpError, OpSpec, Settings, TensorMap, Variant};

@@ -48,9 +48,9 @@ const fn tensor(
     TensorSpec { name, shape, required, about }
 }
 
-/// What the gate is taken through before it multiplies.
+/// What is applied to the gate before it multiplies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Gate {
+pub enum Activation {
     /// g / (1 + e^-g).
     Silu,
     /// 1 / (1 + e^-g).
@@ -70,8 +70,8 @@ pub struct RmsNormProblem {
     pub groups: usize,
     /// Channels of a group, D: what a mean is over.
     pub channels: usize,
-    /// The gate, where one is given.
-    pub gate: Option<Gate>,
+    /// What is applied to the gate, where one is given.
+    pub gate: Option<Activation>,
     /// Whether the gate multiplies what was normalised, rather than what is normalised.
     pub norm_before_gate: bool,
     /// Whether each group has weights of its own; they are shared otherwise, or there are none.
@@ -103,8 +103,8 @@ impl RmsNormProblem {
             inputs.dims("gate", like_x.map(|(name, size)| Dim::fixed(name, size)))?;
         }
         let activation = match settings.choice(op, "activation", ACTIVATIONS)? {
-            Some("sigmoid") => Gate::Sigmoid,
-            _ => Gate::Silu,
+            Some("sigmoid") => Activation::Sigmoid,
+            _ => Activation::Silu,
         };
         let eps = settings.number(op, "eps")?.unwrap_or(1e-5);
         if eps <= 0.0 {

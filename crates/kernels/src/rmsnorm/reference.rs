@@ -1,6 +1,6 @@
 //! The op in float64, straight from its definition.
 
-use super::{Gate, RmsNormProblem};
+use super::{Activation, RmsNormProblem};
 use crate::{Inputs, Problem, Tensor, TensorMap};
 
 /// `o` in float64.
@@ -14,7 +14,7 @@ pub(super) fn reference(problem: &RmsNormProblem, inputs: Inputs<'_>) -> TensorM
     for row in 0..problem.rows() {
         // What the gate multiplies an element by.
         let factor = |channel: usize| match (&gate, problem.gate) {
-            (Some(gate), Some(Gate::Sigmoid)) => {
+            (Some(gate), Some(Activation::Sigmoid)) => {
                 1.0 / (1.0 + (-gate[row * channels + channel]).exp())
             }
             (Some(gate), _) => {

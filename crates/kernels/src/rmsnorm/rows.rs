@@ -1,7 +1,7 @@
 //! A row (a group of a token) at a time: its values stay in the first cache between the sum of squares and the scaling.
 #![allow(unsafe_code)] // Vector loads and stores through raw pointers; blocks write disjoint rows of o.
 
-use super::{Gate, RmsNormProblem};
+use super::{Activation, RmsNormProblem};
 use crate::aligned::Aligned;
 use crate::cpu::simd::{Simd, SimdKernel, dispatch, math};
 use crate::floats::{elements, elements_mut, floats, narrow, widen};
@@ -152,8 +152,8 @@ impl<E: Element> SimdKernel for Block<'_, E> {
 
 /// The gate's values as the factors they stand for. The slice is whole vectors.
 #[inline(always)]
-fn activate<S: Simd>(simd: S, gate: Option<Gate>, x: &mut [f32]) {
-    let sigmoid = gate == Some(Gate::Sigmoid);
+fn activate<S: Simd>(simd: S, gate: Option<Activation>, x: &mut [f32]) {
+    let sigmoid = gate == Some(Activation::Sigmoid);
     for x in x.chunks_exact_mut(S::LANES) {
         // SAFETY: a chunk is a vector.
         unsafe {

@@ -2,7 +2,7 @@
 
 use crate::DType;
 use crate::cuda::{CudaVariant, Planner, int};
-use crate::rmsnorm::{Gate, RmsNormProblem};
+use crate::rmsnorm::{Activation, RmsNormProblem};
 use device::cuda::{
     Args, BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource,
     Launch,
@@ -82,7 +82,7 @@ fn plan(problem: &RmsNormProblem, planner: &mut Planner<'_>) -> Result<(), CudaE
         .i32(int(problem.groups)?)
         .i32(planner.is_f32("weight"))
         .i32(i32::from(problem.weight_per_group))
-        .i32(i32::from(problem.gate == Some(Gate::Sigmoid)))
+        .i32(i32::from(problem.gate == Some(Activation::Sigmoid)))
         .f32(problem.eps as f32);
     let tile = Tile::of(channels, dtype);
     let grid = [rows.div_ceil(tile.rows) as u32, 1, 1];
