@@ -3,6 +3,7 @@
 //! Choosing ([`facts::Plan`]) and writing down are pure. Only applying changes an environment, and it does so by driving uv.
 
 pub mod build;
+pub mod conda;
 pub mod emit;
 pub mod lock;
 pub mod profile_yaml;

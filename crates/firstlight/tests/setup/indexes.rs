@@ -1,10 +1,11 @@
-//! Two indexes with one package in both: what uv makes of them, and why torch's index is only ever an explicit one.
+//! Several indexes as plans name them: torch's, which is only ever an explicit one, one of GPU wheels, and a release page.
 #![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
 
 use crate::server::Server;
-use crate::stack::torch;
-use crate::tools::{python, uv_command};
+use crate::stack::{NEW_ABI, flash_attn, kernels, tag, torch};
+use crate::tools::{python, uv, uv_command};
 use crate::wheel::Wheel;
+use facts::{PackageOrigin, Plan, PlanIndex, PlanTarget, PlannedFile, PlannedPackage, SCHEMA};
 use std::path::Path;
 use std::process::Output;
 
@@ -56,4 +57,93 @@ fn r1_06_an_extra_index_hides_the_current_requests_and_unsafe_best_match_opens_i
     server.index("cu128", &newer);
     let found = lines(&compile(&server, folder.path(), "torch\nrequests\n", &unsafe_match));
     assert_eq!(found, ["requests==99.0", "torch==2.8.0+cu128"]);
+}
+
+/// A plan for this machine whose indexes are PyPI's part, torch's and a release page of the server.
+fn plan(server: &Server, packages: &[(&str, &str, &str)]) -> Plan {
+    let index = |name: &str, path: &str, explicit: bool, flat: bool| PlanIndex {
+        name: name.to_owned(),
+        url: server.url(path),
+        explicit,
+        flat,
+    };
+    let package = |(name, version, index): &(&str, &str, &str)| PlannedPackage {
+        name: (*name).to_owned(),
+        version: (*version).to_owned(),
+        index: (*index).to_owned(),
+        because: "wanted".to_owned(),
+        origin: PackageOrigin::Wheel,
+        marker: None,
+        files: Vec::new(),
+        source: "this test".to_owned(),
+    };
+    Plan {
+        schema: SCHEMA,
+        target: PlanTarget {
+            name: "this".to_owned(),
+            os: "linux".to_owned(),
+            arch: std::env::consts::ARCH.to_owned(),
+            glibc: None,
+            gpus: vec![(9, 0)],
+            driver: None,
+            cuda_limit: None,
+            tegra: false,
+            memory_bytes: None,
+            source: "this test".to_owned(),
+        },
+        wants: Vec::new(),
+        python: python().to_owned(),
+        cuda: Some("12.8".to_owned()),
+        indexes: vec![
+            index("pypi", "simple", false, false),
+            index("pytorch-cu128", "cu128", true, false),
+            index("flash-attention", "releases/v2.8.3/", true, true),
+        ],
+        packages: packages.iter().map(package).collect(),
+        warnings: Vec::new(),
+        rejected: Vec::new(),
+        locked: false,
+    }
+}
+
+/// The files of each package of a locked plan.
+fn files(plan: &Plan) -> Vec<(&str, &[PlannedFile])> {
+    plan.packages.iter().map(|package| (package.name.as_str(), package.files.as_slice())).collect()
+}
+
+#[test]
+fn r1_06_with_an_explicit_index_requests_comes_from_the_default_one_whatever_torch_s_has() {
+    let server = servers();
+    let newer = Wheel::new("requests", "99.0", "py3-none-any").file("requests.py", "").build();
+    server.index("cu128", &newer);
+    let packages = [("torch", "2.8.0+cu128", "pytorch-cu128"), ("requests", "2.32.5", "pypi")];
+    let locked = setup::lock::lock(&plan(&server, &packages), uv()).unwrap();
+    let addresses: Vec<(&str, bool)> = files(&locked)
+        .into_iter()
+        .map(|(name, files)| {
+            let url = files[0].url.as_deref().unwrap();
+            (name, url.starts_with(&server.url("cu128")))
+        })
+        .collect();
+    assert_eq!(addresses, [("torch", true), ("requests", false)]);
+    assert!(server.asked("/cu128/requests/").is_empty(), "torch's index was asked for requests");
+}
+
+#[test]
+fn r4_08_of_many_wheels_the_one_for_this_python_and_processor_is_locked_with_its_hash() {
+    let server = servers();
+    let fits = flash_attn(&kernels(NEW_ABI, &["sm_90"])).build();
+    server.release("releases/v2.8.3", &fits);
+    let own = tag();
+    let other = if own.contains("x86_64") { ("x86_64", "aarch64") } else { ("aarch64", "x86_64") };
+    for tag in [own.replace(other.0, other.1), "cp39-cp39-linux_x86_64".to_owned()] {
+        let wheel = Wheel::new("flash_attn", "2.8.3+cu12torch2.8cxx11abiTRUE", &tag);
+        server.release("releases/v2.8.3", &wheel.build());
+    }
+    let version = "2.8.3+cu12torch2.8cxx11abiTRUE";
+    let packages =
+        [("torch", "2.8.0+cu128", "pytorch-cu128"), ("flash-attn", version, "flash-attention")];
+    let locked = setup::lock::lock(&plan(&server, &packages), uv()).unwrap();
+    let (_, [file]) = files(&locked)[1] else { panic!("{:?}", files(&locked)) };
+    assert_eq!((&file.name, file.sha256.as_deref()), (&fits.name, Some(fits.sha256.as_str())));
 }
