@@ -4,7 +4,7 @@ use crate::data::torch_symbols;
 use crate::extension::{EXTENSIONS, wheel_label};
 use crate::native::{Native, by_owner};
 use crate::remedy::{Installer, quote};
-use crate::requirement::Requirement;
+use crate::requirement;
 use crate::rules::{Context, Rule};
 use crate::torch_build::{by_conda, installed};
 use facts::{Confidence, Dist, Finding, Machine, MissingSymbol, Severity};
@@ -204,7 +204,7 @@ pub(crate) fn match_torch(machine: &Machine, native: &Native<'_>) -> Vec<String>
     if by_conda(dist) {
         return vec![installer.conda(&[name])];
     }
-    let requirements = dist.requires.iter().filter_map(|line| Requirement::parse(line));
+    let requirements = dist.requires.iter().filter_map(|line| requirement::parse(line));
     let bound = requirements
         .filter(|requirement| requirement.name == "torch")
         .any(|requirement| requirement.constraint().starts_with("=="));

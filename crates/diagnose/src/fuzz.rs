@@ -1,6 +1,6 @@
 //! Pasted text, requirements and versions that nobody checked before: no panic, and no answer without a remedy.
 
-use crate::requirement::Requirement;
+use crate::requirement;
 use crate::rules::RULES;
 use crate::test_support::machines;
 use knowledge::Version;
@@ -54,7 +54,7 @@ proptest! {
         line in "[A-Za-z0-9_.-]{0,8}[ \\[\\]a-z,]{0,6}[<>=!~]{0,3}[0-9.a-z*+-]{0,12}[ ;a-z_'\"=]{0,20}",
         text in "[v0-9.!a-z+*_-]{0,20}",
     ) {
-        if let Some(wanted) = Requirement::parse(&line) {
+        if let Some(wanted) = requirement::parse(&line) {
             prop_assert!(!wanted.name.is_empty());
             if let Some(version) = Version::parse(&text) {
                 let _ = wanted.allows(&version);

@@ -1,7 +1,7 @@
 use crate::gpu;
 use crate::torch_build::linux_arch;
 use facts::{Driver, Machine, MachineKind, PyEnv};
-use knowledge::cuda_drivers;
+use knowledge::cuda_drivers::{Reach, preference};
 use knowledge::torch_builds::{Build, builds};
 use knowledge::torch_series;
 use knowledge::{Minor, Version, minor_of};
@@ -17,26 +17,12 @@ pub(crate) struct Choice {
     pub(crate) cuda: Minor,
 }
 
-/// What a driver accepts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct DriverReach {
-    /// Newest CUDA major version.
-    pub(crate) major: u32,
-    /// Newest CUDA release it names itself, where it was asked.
-    pub(crate) limit: Option<Minor>,
-}
-
 /// What a driver accepts by its own word, else by its version; `None` when neither is known.
-pub(crate) fn reach(machine: &Machine, driver: &Driver) -> Option<DriverReach> {
-    if let Some(limit) = &driver.cuda_limit {
-        return Some(DriverReach { major: limit.value.0, limit: Some(limit.value) });
-    }
+pub(crate) fn reach(machine: &Machine, driver: &Driver) -> Option<Reach> {
+    let limit = driver.cuda_limit.as_ref().map(|limit| limit.value);
     // Tegra's driver has a numbering of its own, which the table of floors is not about.
-    if machine.kind == MachineKind::Jetson {
-        return None;
-    }
-    let version = Version::parse(&driver.version()?.value)?;
-    Some(DriverReach { major: cuda_drivers::newest_major(&version)?, limit: None })
+    let version = driver.version().filter(|_| machine.kind != MachineKind::Jetson);
+    Reach::of(limit, version.map(|version| version.value.as_str()))
 }
 
 /// The published CUDA build nearest to the installed torch that has code for every GPU here, runs on the driver and
@@ -81,19 +67,6 @@ pub(crate) fn choose(
         None => format!("=={}.{}.*", torch.0, torch.1),
     };
     Some(Choice { torch, constraint, cuda })
-}
-
-/// Smaller is better: the newest CUDA release the driver names, then newer ones of the same major version, which
-/// also run, nearest first. Without a named limit, the oldest release of the newest major version it runs.
-fn preference(cuda: Minor, reach: Option<DriverReach>) -> (u32, u32) {
-    let number = |minor: Minor| minor.0.saturating_mul(100).saturating_add(minor.1);
-    match reach.map(|reach| (reach.major, reach.limit)) {
-        Some((_, Some(limit))) if cuda <= limit => (0, number(limit) - number(cuda)),
-        Some((_, Some(limit))) => (1, number(cuda) - number(limit)),
-        Some((major, None)) => (major.abs_diff(cuda.0), cuda.1),
-        // With no word from the driver, CUDA 12 is what most drivers in use run.
-        None => (12u32.abs_diff(cuda.0), cuda.1),
-    }
 }
 
 #[cfg(test)]
@@ -142,10 +115,10 @@ mod tests {
         let driver = machine.driver.as_mut().expect("a driver");
         driver.cuda_limit = None;
         let driver = driver.clone();
-        assert_eq!(reach(&machine, &driver), Some(DriverReach { major: 12, limit: None }));
+        assert_eq!(reach(&machine, &driver), Some(Reach { major: 12, limit: None }));
         check(&machine, "3.12.3", "2.9.1", Some(("==2.9.1", (12, 6))));
         let newer = Driver { kernel_module: Some(Fact::new("595.10".into(), "test")), ..driver };
-        assert_eq!(reach(&machine, &newer), Some(DriverReach { major: 13, limit: None }));
+        assert_eq!(reach(&machine, &newer), Some(Reach { major: 13, limit: None }));
         machine.driver = None;
         check(&machine, "3.12.3", "2.12.0", Some(("==2.12.0", (12, 6))));
         let mut jetson = machines::jetson_orin();

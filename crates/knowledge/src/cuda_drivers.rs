@@ -53,6 +53,39 @@ pub fn newest_major(driver: &Version) -> Option<u32> {
     floors().iter().rev().find(reaches).map(|row| row.cuda)
 }
 
+/// What a driver accepts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reach {
+    /// Newest CUDA major version.
+    pub major: u32,
+    /// Newest CUDA release it names itself, where it was asked.
+    pub limit: Option<Minor>,
+}
+
+impl Reach {
+    /// What a driver accepts by its own word, else by its version; `None` when neither is known.
+    pub fn of(limit: Option<Minor>, version: Option<&str>) -> Option<Self> {
+        match (limit, version.and_then(Version::parse)) {
+            (Some(limit), _) => Some(Self { major: limit.0, limit: Some(limit) }),
+            (None, Some(version)) => Some(Self { major: newest_major(&version)?, limit: None }),
+            (None, None) => None,
+        }
+    }
+}
+
+/// Which of several CUDA releases suits a driver best: smaller is better. The newest release it names, then newer ones of
+/// the same major version, which also run, nearest first. Without a named limit, the oldest release of the newest major
+/// version it runs; with no word from the driver, of CUDA 12, which most drivers in use run.
+pub fn preference(cuda: Minor, reach: Option<Reach>) -> (u32, u32) {
+    let number = |minor: Minor| minor.0.saturating_mul(100).saturating_add(minor.1);
+    match reach.map(|reach| (reach.major, reach.limit)) {
+        Some((_, Some(limit))) if cuda <= limit => (0, number(limit) - number(cuda)),
+        Some((_, Some(limit))) => (1, number(cuda) - number(limit)),
+        Some((major, None)) => (major.abs_diff(cuda.0), cuda.1),
+        None => (12u32.abs_diff(cuda.0), cuda.1),
+    }
+}
+
 /// A driver branch whose own CUDA release is this one or newer; the newest known where none is.
 pub fn branch(cuda: Minor) -> u32 {
     let row = BRANCHES.iter().find(|row| row.cuda >= cuda).or(BRANCHES.last());

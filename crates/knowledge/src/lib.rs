@@ -13,6 +13,7 @@ pub mod packages;
 pub mod profiles;
 pub mod pypi;
 pub mod recipes;
+mod requirement;
 mod source;
 mod table;
 pub mod torch_builds;
@@ -21,6 +22,7 @@ mod version;
 pub mod wheels;
 
 pub use arch::Arch;
+pub use requirement::Requirement;
 pub use source::Source;
 pub use version::{Minor, Version, cuda_of_label, dotted, minor_of};
 

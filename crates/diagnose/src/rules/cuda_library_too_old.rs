@@ -3,7 +3,7 @@ use super::{Context, Need, Rule, Text};
 use crate::abi::build_here;
 use crate::native::{Native, by_owner};
 use crate::remedy::Installer;
-use crate::requirement::Requirement;
+use crate::requirement;
 use crate::torch_build::installed;
 use facts::{Confidence, Dist, Finding, FoundBy, MissingSymbol, Needed, Severity};
 
@@ -173,7 +173,7 @@ fn bring_back(native: &Native<'_>, needed: &Needed) -> Vec<String> {
     };
     let requires = native.owner().into_iter().flat_map(|dist| &dist.requires);
     let pin =
-        requires.filter_map(|line| Requirement::parse(line)).find(|wanted| is_it(&wanted.name));
+        requires.filter_map(|line| requirement::parse(line)).find(|wanted| is_it(&wanted.name));
     let others = native.env.dists.iter().map(|dist| Dist::normalise(&dist.name));
     let others: Vec<String> = others
         .filter(|name| is_it(name) && pin.as_ref().is_none_or(|pin| pin.name != *name))

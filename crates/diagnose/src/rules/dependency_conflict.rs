@@ -1,6 +1,6 @@
 use super::{Context, Need, Rule, Text};
 use crate::remedy::Installer;
-use crate::requirement::Requirement;
+use crate::requirement::{self, Requirement};
 use crate::torch_build::{is_leftover, live_dist};
 use facts::{Confidence, Dist, Finding, PyEnv, Severity};
 use knowledge::Version;
@@ -95,7 +95,7 @@ fn conflicts(env: &PyEnv, arm: bool) -> Vec<(&Dist, Requirement, &Dist)> {
     let pairs = live.flat_map(|dist| dist.requires.iter().map(move |line| (dist, line)));
     pairs
         .filter(|(_, line)| plain(line))
-        .filter_map(|(dist, line)| Some((dist, Requirement::parse(line)?)))
+        .filter_map(|(dist, line)| Some((dist, requirement::parse(line)?)))
         .filter(|(dist, wanted)| wanted.applies(arm) && !has_own_rule(dist, wanted))
         .filter_map(|(dist, wanted)| {
             let installed = live_dist(env, &wanted.name)?;

@@ -1,6 +1,6 @@
 use super::{Context, Need, Rule, Text};
 use crate::remedy::Installer;
-use crate::requirement::Requirement;
+use crate::requirement;
 use crate::torch_build::{installed, is_leftover};
 use facts::{Confidence, Dist, Finding, PyEnv, Severity};
 use knowledge::{Version, cuda_of_label};
@@ -149,7 +149,7 @@ fn askers<'a>(env: &'a PyEnv, stray: &Dist, strays: &[&Dist]) -> Vec<&'a str> {
             && dist
                 .requires
                 .iter()
-                .filter_map(|line| Requirement::parse(line))
+                .filter_map(|line| requirement::parse(line))
                 .any(|requirement| requirement.name == wanted && requirement.applies(false))
     };
     env.dists.iter().filter(asks).map(|dist| dist.name.as_str()).collect()

@@ -1,0 +1,151 @@
+//! Requirement lines, as METADATA and users write them.
+
+use crate::Version;
+use std::cmp::Ordering;
+
+/// What one `Requires-Dist:` line asks of another package.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Requirement {
+    /// The line as METADATA has it.
+    pub line: String,
+    /// The package, as it is written there.
+    pub name: String,
+    /// Operator and version pairs; all must hold.
+    clauses: Vec<(String, String)>,
+    /// What follows the semicolon; empty without one.
+    pub marker: String,
+}
+
+impl Requirement {
+    /// Reads `triton==3.1.0; platform_system == "Linux"` and `torch (>=2.14.0)`; `None` for anything else.
+    pub fn parse(line: &str) -> Option<Self> {
+        let (spec, marker) = line.split_once(';').unwrap_or((line, ""));
+        let spec = spec.trim();
+        let end = spec
+            .find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')))
+            .unwrap_or(spec.len());
+        let (name, rest) = spec.split_at(end);
+        if name.is_empty() {
+            return None;
+        }
+        let mut rest = rest.trim();
+        if let Some(extras) = rest.strip_prefix('[') {
+            rest = extras.split_once(']')?.1.trim();
+        }
+        let rest = rest.trim_start_matches('(').trim_end_matches(')');
+        let mut clauses = Vec::new();
+        for clause in rest.split(',').map(str::trim).filter(|clause| !clause.is_empty()) {
+            let end = clause.find(|c: char| !matches!(c, '=' | '<' | '>' | '~' | '!'))?;
+            let (operator, version) = clause.split_at(end);
+            if operator.is_empty() {
+                return None;
+            }
+            clauses.push((operator.to_owned(), version.trim().to_owned()));
+        }
+        Some(Self {
+            line: line.trim().to_owned(),
+            name: name.to_owned(),
+            clauses,
+            marker: marker.trim().to_owned(),
+        })
+    }
+
+    /// Whether the line can apply on Linux: not an extra's, and not another architecture's. `arm` is the machine's.
+    pub fn applies(&self, arm: bool) -> bool {
+        let other = if arm { "x86_64" } else { "aarch64" };
+        let compact: String =
+            self.marker.chars().filter(|c| !c.is_whitespace() && *c != '\'' && *c != '"').collect();
+        !compact.contains("extra==") && !compact.contains(&format!("platform_machine=={other}"))
+    }
+
+    /// Whether any version is asked for at all.
+    pub fn is_pinned(&self) -> bool {
+        !self.clauses.is_empty()
+    }
+
+    /// The version constraint as it would be written after a name: `==3.1.0`.
+    pub fn constraint(&self) -> String {
+        let clauses: Vec<String> =
+            self.clauses.iter().map(|(operator, version)| format!("{operator}{version}")).collect();
+        clauses.join(",")
+    }
+
+    /// Whether a release satisfies every clause; `None` when a clause cannot be judged.
+    pub fn allows(&self, version: &Version) -> Option<bool> {
+        let mut allowed = true;
+        for (operator, wanted) in &self.clauses {
+            allowed &= holds(operator, wanted, version)?;
+        }
+        Some(allowed)
+    }
+}
+
+fn holds(operator: &str, wanted: &str, version: &Version) -> Option<bool> {
+    let prefix = wanted.strip_suffix(".*");
+    let wanted = Version::parse(prefix.unwrap_or(wanted))?;
+    let starts = |numbers: &[u32]| {
+        (0..numbers.len()).all(|i| version.release.get(i).copied().unwrap_or(0) == numbers[i])
+    };
+    let same_label = wanted.local.is_none() || wanted.local == version.local;
+    let order = version.compare(&wanted);
+    Some(match (operator, prefix.is_some()) {
+        ("==" | "===", true) => starts(&wanted.release),
+        ("!=", true) => !starts(&wanted.release),
+        ("==" | "===", false) => {
+            order == Ordering::Equal && wanted.suffix == version.suffix && same_label
+        }
+        ("!=", false) => order != Ordering::Equal,
+        ("~=", false) => {
+            order != Ordering::Less && starts(&wanted.release[..wanted.release.len() - 1])
+        }
+        (">=", false) => order != Ordering::Less,
+        ("<=", false) => order != Ordering::Greater,
+        (">", false) => order == Ordering::Greater,
+        ("<", false) => order == Ordering::Less,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requirement_lines_of_published_wheels() {
+        let check = |line: &str, version: &str, arm: bool, expect: Option<bool>| {
+            let requirement = Requirement::parse(line).expect(line);
+            let version = Version::parse(version).expect(version);
+            let got = requirement.applies(arm).then(|| requirement.allows(&version)).flatten();
+            assert_eq!(got, expect, "{line} against {version:?}");
+        };
+        let triton =
+            "triton==3.6.0 ; platform_system == \"Linux\" and platform_machine == \"x86_64\"";
+        check(triton, "3.6.0", false, Some(true));
+        check(triton, "3.5.0", false, Some(false));
+        check(triton, "3.5.0", true, None);
+        check("torch (==2.11.0)", "2.11.0+cu130", false, Some(true));
+        check("torch (>=2.14.0)", "2.13.0", false, Some(false));
+        check("torch==2.5.1", "2.5.0", false, Some(false));
+        check("torch==2.5.*", "2.5.1", false, Some(true));
+        check("torch==2.5.1+cu121", "2.5.1+cu124", false, Some(false));
+        check("triton~=3.9.0; python_version < \"3.16\"", "3.9.4", true, Some(true));
+        check("triton~=3.9.0", "3.10.0", true, Some(false));
+        check("cuda-bindings<14,>=13.0.3", "13.3.1", false, Some(true));
+        check("cuda-bindings<14,>=13.0.3", "14.0", false, Some(false));
+        check("optree>=0.13.0; extra == \"optree\"", "0.1", false, None);
+        check("numpy!=1.*", "1.26.4", false, Some(false));
+    }
+
+    #[test]
+    fn names_extras_and_junk() {
+        let toolkit = Requirement::parse("cuda-toolkit[cublas,cudart]==13.0.2").expect("reads");
+        assert_eq!(
+            (toolkit.name.as_str(), toolkit.constraint().as_str()),
+            ("cuda-toolkit", "==13.0.2")
+        );
+        assert!(!Requirement::parse("filelock").expect("reads").is_pinned());
+        for junk in ["", "   ", "==1.0", "name[open", "name 1.0"] {
+            assert_eq!(Requirement::parse(junk), None, "{junk:?}");
+        }
+    }
+}

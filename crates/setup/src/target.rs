@@ -1,0 +1,55 @@
+//! Which machine a plan is for.
+
+use facts::{GpuVendor, Machine, MachineKind, PlanTarget, Platform};
+use knowledge::machines;
+
+/// Every machine known by name.
+pub fn machines() -> Vec<PlanTarget> {
+    machines::machines().iter().map(named).collect()
+}
+
+fn named(machine: &machines::Machine) -> PlanTarget {
+    PlanTarget {
+        name: machine.name.clone(),
+        os: machine.os.clone(),
+        arch: machine.arch.as_str().to_owned(),
+        glibc: machine.glibc.clone(),
+        gpus: machine.gpu.into_iter().collect(),
+        driver: None,
+        cuda_limit: None,
+        tegra: machine.tegra,
+        memory_bytes: machine.memory_gb.map(|gb| gb.saturating_mul(1_000_000_000)),
+        source: machine.source.to_string(),
+    }
+}
+
+/// The machine that was probed; `None` for a platform that nothing is published for.
+pub fn target_of(machine: &Machine) -> Option<PlanTarget> {
+    let (os, arch) = match machine.platform {
+        Platform::LinuxX86_64 => ("linux", "x86_64"),
+        Platform::LinuxAarch64 => ("linux", "aarch64"),
+        Platform::MacosX86_64 => ("macos", "x86_64"),
+        Platform::MacosAarch64 => ("macos", "aarch64"),
+        Platform::Unknown => return None,
+    };
+    let nvidia = machine.gpus.iter().filter(|gpu| gpu.vendor == GpuVendor::Nvidia);
+    let mut gpus: Vec<_> =
+        nvidia.filter_map(|gpu| Some(gpu.compute_capability.as_ref()?.value)).collect();
+    gpus.sort_unstable();
+    gpus.dedup();
+    let libc = machine.os.libc.as_ref();
+    let memory = machine.memory.limit_bytes.as_ref().or(machine.memory.total_bytes.as_ref());
+    let driver = machine.driver.as_ref();
+    Some(PlanTarget {
+        name: "this".to_owned(),
+        os: os.to_owned(),
+        arch: arch.to_owned(),
+        glibc: libc.and_then(|fact| fact.value.strip_prefix("glibc ").map(str::to_owned)),
+        gpus,
+        driver: driver.and_then(|driver| Some(driver.version()?.value.clone())),
+        cuda_limit: driver.and_then(|driver| Some(driver.cuda_limit.as_ref()?.value)),
+        tegra: machine.kind == MachineKind::Jetson,
+        memory_bytes: memory.map(|fact| fact.value),
+        source: "probed on this machine".to_owned(),
+    })
+}
