@@ -25,6 +25,11 @@ pub struct Recipe {
     pub build_requires: Vec<String>,
     /// Programs and headers of the system it needs.
     pub system_requires: Vec<String>,
+    /// What the built package needs (PEP 508), where its source does not say.
+    pub requires: Vec<String>,
+    /// Releases that are not on PyPI but in the package's repository alone.
+    #[serde(default)]
+    pub only: Vec<String>,
     /// Least and most minutes that builds were seen to take.
     pub minutes: (u32, u32),
     /// Memory of one compile job in units of 10^9 bytes.

@@ -6,6 +6,15 @@ pub mod build;
 pub mod conda;
 pub mod emit;
 pub mod lock;
+pub mod marker;
+mod plan;
 pub mod profile_yaml;
+pub mod request;
+mod target;
 pub mod uv;
 pub mod wheel;
+
+pub use knowledge::profiles::{Profile, ProfileOption, profiles};
+pub use plan::plan;
+pub use request::{Request, RequestError, Wanted};
+pub use target::{machines, target_of};

@@ -92,7 +92,8 @@ impl Request {
     /// Lets packages be built from source where no wheel fits; `all` stands for every one.
     pub fn allow_builds(&mut self, packages: &[String]) {
         for wanted in &mut self.wants {
-            let named = |name: &String| name == "all" || Dist::normalise(name) == wanted.want.package;
+            let named =
+                |name: &String| name == "all" || Dist::normalise(name) == wanted.want.package;
             wanted.want.source_build |= packages.iter().any(named);
         }
     }

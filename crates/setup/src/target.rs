@@ -33,10 +33,7 @@ pub fn target_of(machine: &Machine) -> Option<PlanTarget> {
         Platform::Unknown => return None,
     };
     let nvidia = machine.gpus.iter().filter(|gpu| gpu.vendor == GpuVendor::Nvidia);
-    let mut gpus: Vec<_> =
-        nvidia.filter_map(|gpu| Some(gpu.compute_capability.as_ref()?.value)).collect();
-    gpus.sort_unstable();
-    gpus.dedup();
+    let gpus = nvidia.filter_map(|gpu| Some(gpu.compute_capability.as_ref()?.value)).collect();
     let libc = machine.os.libc.as_ref();
     let memory = machine.memory.limit_bytes.as_ref().or(machine.memory.total_bytes.as_ref());
     let driver = machine.driver.as_ref();

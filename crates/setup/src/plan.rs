@@ -1,0 +1,74 @@
+//! Choosing a machine's stack from published facts: pure, without network, and with a reason for everything.
+
+mod assemble;
+mod catalogue;
+mod extension;
+mod fit;
+mod nearest;
+mod pins;
+mod problem;
+mod refusal;
+mod search;
+#[cfg(test)]
+mod tests;
+mod torch;
+mod warnings;
+
+use crate::Request;
+use facts::{Plan, PlanTarget, Refusal};
+use problem::{Dropped, Problem};
+
+/// Why a candidate is not taken, and the published fact behind that.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Reason {
+    text: String,
+    source: String,
+}
+
+impl Reason {
+    fn new(text: impl Into<String>, source: impl Into<String>) -> Self {
+        Self { text: text.into(), source: source.into() }
+    }
+}
+
+/// The newest torch for which everything that is wanted has a fitting wheel on this machine; source builds only where they
+/// are allowed and no wheel of any torch will do. What is optional is left out, with a warning, where nothing fits.
+///
+/// # Errors
+/// A [`Refusal`] with the smallest set of facts that cannot all hold, and the plans nearest to what was asked for.
+pub fn plan(request: &Request, target: &PlanTarget) -> Result<Plan, Box<Refusal>> {
+    let problem = Problem::of(request, target);
+    let nothing = Dropped::new();
+    let left_out = left_out(&problem);
+    let (stack, passed) = search::solve(&problem, &nothing, &left_out);
+    match stack {
+        Some(stack) => Ok(assemble::plan(&problem, &stack, &passed, &left_out)),
+        None => Err(Box::new(refusal::refusal(request, &problem, &passed))),
+    }
+}
+
+/// The optional items without which there is a stack: first each one that nothing can be found for, then, where those
+/// that are left do not go together, the last of them.
+fn left_out(problem: &Problem) -> Vec<usize> {
+    let optional: Vec<usize> =
+        (0..problem.items.len()).filter(|i| problem.items[*i].optional).collect();
+    let nothing = Dropped::new();
+    let solvable = |left: &[usize]| search::solve(problem, &nothing, left).0.is_some();
+    if optional.is_empty() || solvable(&[]) {
+        return Vec::new();
+    }
+    let alone = |one: usize| {
+        let others: Vec<usize> = optional.iter().copied().filter(|other| *other != one).collect();
+        solvable(&others)
+    };
+    let mut left: Vec<usize> = optional.iter().copied().filter(|one| !alone(*one)).collect();
+    for last in optional.iter().rev() {
+        if solvable(&left) {
+            break;
+        }
+        if !left.contains(last) {
+            left.push(*last);
+        }
+    }
+    left
+}

@@ -1,0 +1,166 @@
+//! A stack as the record that is shown, written down and applied.
+
+use super::extension::{Pick, Place};
+use super::pins::asked;
+use super::problem::{Dropped, Problem};
+use super::search::{Passed, Stack};
+use super::torch::{Torch, pypi};
+use super::warnings::warnings;
+use facts::{PackageOrigin, Plan, PlanIndex, PlannedPackage, Rejected, SCHEMA};
+use knowledge::dotted;
+use knowledge::packages;
+
+/// Tools of a build are installed before what is built, and after torch.
+const TOOLS: u32 = 2;
+
+pub(super) fn plan(
+    problem: &Problem,
+    stack: &Stack,
+    passed: &[Passed],
+    left_out: &[usize],
+) -> Plan {
+    let nothing = Dropped::new();
+    let place =
+        Place { problem, torch: stack.torch.as_ref(), python: stack.python, dropped: &nothing };
+    let mut packages: Vec<(u32, PlannedPackage)> = stack
+        .picks
+        .iter()
+        .map(|pick| (problem.items[pick.item].order(), package(problem, pick)))
+        .collect();
+    packages.extend(triton(&place, stack).map(|package| (1, package)));
+    let tools = build_tools(stack, &packages);
+    packages.extend(tools.into_iter().map(|package| (TOOLS, package)));
+    // Stable: what has the same place stays in the order in which it was asked for.
+    packages.sort_by_key(|(order, _)| *order);
+    let packages: Vec<PlannedPackage> = packages.into_iter().map(|(_, package)| package).collect();
+    let mut rejected: Vec<Rejected> = passed.iter().map(passed_over).collect();
+    rejected.extend(newer(&place, stack));
+    Plan {
+        schema: SCHEMA,
+        target: problem.target.clone(),
+        wants: problem.items.iter().map(|item| item.want.clone()).collect(),
+        python: dotted(stack.python),
+        cuda: stack.torch.as_ref().and_then(Torch::cuda).map(dotted),
+        indexes: indexes(stack),
+        packages,
+        warnings: warnings(problem, stack, left_out),
+        rejected,
+        locked: false,
+    }
+}
+
+fn package(problem: &Problem, pick: &Pick) -> PlannedPackage {
+    let item = &problem.items[pick.item];
+    PlannedPackage {
+        name: item.name().to_owned(),
+        version: pick.version.clone(),
+        index: pick.index.name.clone(),
+        because: item.want.because.clone(),
+        origin: pick.origin.clone(),
+        marker: None,
+        files: pick.files.clone(),
+        source: pick.source.clone(),
+    }
+}
+
+/// The triton that goes with torch, which has to be named where torch's own METADATA does not bring it.
+fn triton(place: &Place, stack: &Stack) -> Option<PlannedPackage> {
+    let torch = stack.torch.as_ref().filter(|torch| torch.build.is_some())?;
+    if place.problem.items.iter().any(|item| item.name() == "triton") {
+        return None;
+    }
+    let asked = asked(place, &stack.picks);
+    let wanted: Vec<_> = asked.iter().filter(|asked| asked.requires.name == "triton").collect();
+    let first = wanted.first()?;
+    let releases = super::catalogue::releases("triton");
+    let release = releases.iter().find(|release| {
+        wanted.iter().all(|asked| asked.requires.specifiers.contains(&release.version))
+    })?;
+    let tags = place.problem.tags(place.python, place.dropped);
+    let file = release.files.iter().find(|(name, _)| tags.fit(name)).map(|(_, file)| *file);
+    // triton's wheels for Arm are on PyPI from 3.5 on; before that PyTorch's own index has them.
+    let index = if file.is_some() { pypi() } else { torch.index(place.problem) };
+    Some(PlannedPackage {
+        name: "triton".to_owned(),
+        version: release.text.clone(),
+        index: index.name,
+        because: format!("{} asks for {}", first.who, first.requires.line),
+        origin: PackageOrigin::Wheel,
+        marker: None,
+        files: file.map(super::extension::planned).into_iter().collect(),
+        source: first.requires.source.clone(),
+    })
+}
+
+/// What the builds need beforehand and the plan does not have.
+fn build_tools(stack: &Stack, there: &[(u32, PlannedPackage)]) -> Vec<PlannedPackage> {
+    let mut tools: Vec<PlannedPackage> = Vec::new();
+    for pick in &stack.picks {
+        let PackageOrigin::Build(recipe) = &pick.origin else { continue };
+        for name in &recipe.build_requires {
+            let known = there.iter().any(|(_, package)| package.name == *name);
+            if known || tools.iter().any(|tool| tool.name == *name) {
+                continue;
+            }
+            tools.push(PlannedPackage {
+                name: name.clone(),
+                version: String::new(),
+                index: pypi().name,
+                because: format!("build tool of {}", recipe.requirement),
+                origin: PackageOrigin::Wheel,
+                marker: None,
+                files: Vec::new(),
+                source: recipe.source.clone(),
+            });
+        }
+    }
+    tools
+}
+
+/// PyPI first, which is there for everything; each other index once, for the packages that name it.
+fn indexes(stack: &Stack) -> Vec<PlanIndex> {
+    let mut indexes = vec![pypi()];
+    for pick in &stack.picks {
+        if !indexes.iter().any(|index| index.name == pick.index.name) {
+            indexes.push(pick.index.clone());
+        }
+    }
+    indexes
+}
+
+pub(super) fn passed_over((torch, reason): &Passed) -> Rejected {
+    Rejected {
+        candidate: torch.label(),
+        reason: reason.text.clone(),
+        source: reason.source.clone(),
+    }
+}
+
+/// Releases newer than the chosen ones that the versions asked for would have allowed.
+fn newer(place: &Place, stack: &Stack) -> Vec<Rejected> {
+    let mut rejected = Vec::new();
+    for pick in &stack.picks {
+        let item = &place.problem.items[pick.item];
+        let Some(chosen) = pick.release.filter(|_| place.problem.torch != Some(pick.item)) else {
+            continue;
+        };
+        let passed = item.releases.iter().filter(|release| {
+            release.version > chosen.version && item.specifiers.contains(&release.version)
+        });
+        for release in passed {
+            let reason = place.why_not(pick.item, release, &stack.picks);
+            rejected.push(Rejected {
+                candidate: format!("{} {}", item.name(), release.text),
+                reason: reason.text,
+                source: reason.source,
+            });
+        }
+    }
+    rejected
+}
+
+/// Whether a package is one that the tables say more of than its releases.
+pub(super) fn fallback(name: &str) -> Option<(&'static str, &'static str, String)> {
+    let row = packages::package(name)?;
+    Some((row.lost.as_deref()?, row.instead.as_deref()?, row.source.to_string()))
+}

@@ -1,0 +1,401 @@
+//! Which releases of a package go with a torch and a Python, and where each comes from.
+
+use super::Reason;
+use super::catalogue::Release;
+use super::problem::{Dropped, Item, Limit, Problem};
+use super::torch::{Torch, pypi};
+use facts::{BuildRecipe, PackageOrigin, PlanIndex, PlannedFile};
+use knowledge::indexes::{Named, Trust};
+use knowledge::packages::{self, Needs};
+use knowledge::pypi::File;
+use knowledge::recipes::{Recipe, recipe};
+use knowledge::torch_builds::runs_on;
+use knowledge::wheels::Wheels;
+use knowledge::{Minor, Sm, abi, dotted, minor_of};
+
+/// One release from one place.
+#[derive(Debug, Clone)]
+pub(super) struct Pick<'p> {
+    pub(super) item: usize,
+    /// `None` for a package that no table knows.
+    pub(super) release: Option<&'p Release>,
+    /// With the local label where the place has one; empty where uv chooses.
+    pub(super) version: String,
+    pub(super) index: PlanIndex,
+    pub(super) trust: Trust,
+    pub(super) origin: PackageOrigin,
+    pub(super) files: Vec<PlannedFile>,
+    pub(super) source: String,
+}
+
+impl Pick<'_> {
+    pub(super) fn is_build(&self) -> bool {
+        matches!(self.origin, PackageOrigin::Build(_))
+    }
+}
+
+/// What is asked about an item.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a, 'p> {
+    pub(super) problem: &'p Problem<'p>,
+    pub(super) torch: Option<&'a Torch<'p>>,
+    pub(super) python: Minor,
+    pub(super) dropped: &'a Dropped,
+}
+
+impl<'p> Place<'_, 'p> {
+    fn holds(&self, limit: Limit) -> bool {
+        !self.dropped.contains(&limit)
+    }
+
+    /// Every release of an item that goes here, best first: newest first, and of one release the wheel before the build.
+    pub(super) fn options(&self, number: usize) -> Result<Vec<Pick<'p>>, Reason> {
+        let item = &self.problem.items[number];
+        if item.releases.is_empty() {
+            return Ok(vec![self.unknown(number)]);
+        }
+        self.starts_here(number, item)?;
+        let python = format!("{}.{}", self.python.0, self.python.1);
+        let python: Option<pep440_rs::Version> = python.parse().ok();
+        let all = self.holds(Limit::Versions(number));
+        let meant: Vec<&Release> = item
+            .releases
+            .iter()
+            .filter(|release| !all || item.specifiers.contains(&release.version))
+            .collect();
+        if meant.is_empty() {
+            let known: Vec<&str> = item.releases.iter().map(|row| row.text.as_str()).collect();
+            let text = format!("no {} is known, only {}", item.requirement(), known.join(", "));
+            return Err(Reason::new(text, source_of(item)));
+        }
+        let mut picks = Vec::new();
+        for release in meant {
+            if !python.as_ref().is_some_and(|python| release.python.contains(python)) {
+                continue;
+            }
+            picks.extend(self.wheel(number, item, release));
+            picks.extend(self.build(number, item, release));
+        }
+        if picks.is_empty() { Err(self.no_wheel(number)) } else { Ok(picks) }
+    }
+
+    /// uv finds what the tables do not know; a version that was asked for exactly is known all the same.
+    fn unknown(&self, number: usize) -> Pick<'p> {
+        let item = &self.problem.items[number];
+        let exact = item.want.specifiers.strip_prefix("==");
+        let exact = exact.filter(|version| !version.contains([',', '*', '=']));
+        Pick {
+            item: number,
+            release: None,
+            version: exact.unwrap_or_default().to_owned(),
+            index: pypi(),
+            trust: Trust::Registry,
+            origin: PackageOrigin::Wheel,
+            files: Vec::new(),
+            source: item.want.because.clone(),
+        }
+    }
+
+    fn starts_here(&self, number: usize, item: &Item) -> Result<(), Reason> {
+        let Some(package) = item.package.filter(|_| self.holds(Limit::Floor(number))) else {
+            return Ok(());
+        };
+        let source = package.source.to_string();
+        if package.needs == Some(Needs::Cuda) && !self.problem.has_gpu() {
+            return Err(Reason::new(format!("{} needs an NVIDIA GPU", item.name()), source));
+        }
+        let oldest = self.problem.target.gpus.iter().min();
+        match (package.oldest_gpu, oldest) {
+            (Some(floor), Some(gpu)) if *gpu < floor => {
+                let text = format!(
+                    "{} starts at compute capability {}, this GPU has {}",
+                    item.name(),
+                    dotted(floor),
+                    dotted(*gpu)
+                );
+                Err(Reason::new(text, source))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn wheel(&self, number: usize, item: &'p Item, release: &'p Release) -> Option<Pick<'p>> {
+        let elsewhere = || {
+            let mut found: Vec<Pick> = release
+                .wheels
+                .iter()
+                .filter_map(|row| self.elsewhere(number, release, row))
+                .collect();
+            // The project's own build before a publisher's, and that before one person's.
+            found.sort_by_key(|pick| pick.trust);
+            found.into_iter().next()
+        };
+        let has_libraries = self.has_libraries(item, release);
+        self.of_torch(number, item, release)
+            .or_else(|| self.on_pypi(number, release))
+            .filter(|_| has_libraries)
+            .or_else(elsewhere)
+    }
+
+    /// torch, and what is published beside it.
+    fn of_torch(&self, number: usize, item: &Item, release: &'p Release) -> Option<Pick<'p>> {
+        let torch = self.torch?;
+        let index = torch.index(self.problem);
+        let own = self.problem.torch == Some(number);
+        let beside = matches!(item.name(), "torchvision" | "torchaudio");
+        // triton's own wheels for Arm are on PyPI from 3.5 on.
+        let triton = item.name() == "triton" && self.fitting(release).next().is_none();
+        if index.name == "pypi" || !(own || beside || (triton && self.problem.has_gpu())) {
+            return None;
+        }
+        Some(Pick {
+            item: number,
+            release: Some(release),
+            version: if own { torch.version(self.problem) } else { release.text.clone() },
+            index,
+            trust: Trust::Project,
+            origin: PackageOrigin::Wheel,
+            files: Vec::new(),
+            source: torch
+                .build
+                .map_or(torch.series.source.to_string(), |row| row.source.to_string()),
+        })
+    }
+
+    /// The wheels of a release on PyPI that fit here. Of files that differ in their build tag alone the highest is meant.
+    fn fitting(&self, release: &'p Release) -> impl Iterator<Item = &'static File> {
+        let tags = self.problem.tags(self.python, self.dropped);
+        let mut files: Vec<_> = release.files.iter().filter(|(name, _)| tags.fit(name)).collect();
+        let build = |name: &crate::wheel::WheelName| {
+            let digits = name.build.as_deref().unwrap_or_default();
+            digits.trim_end_matches(|c: char| !c.is_ascii_digit()).parse::<u32>().unwrap_or(0)
+        };
+        files.sort_by_key(|(name, _)| std::cmp::Reverse(build(name)));
+        files.into_iter().map(|(_, file)| *file)
+    }
+
+    fn on_pypi(&self, number: usize, release: &'p Release) -> Option<Pick<'p>> {
+        let file = self.fitting(release).next()?;
+        Some(Pick {
+            item: number,
+            release: Some(release),
+            version: release.text.clone(),
+            index: pypi(),
+            trust: Trust::Registry,
+            origin: PackageOrigin::Wheel,
+            files: vec![planned(file)],
+            source: release.cited.clone()?,
+        })
+    }
+
+    /// A package that brings a library for each CUDA release is of no use with another one.
+    fn has_libraries(&self, item: &Item, release: &Release) -> bool {
+        let cuda = self.torch.and_then(Torch::cuda);
+        match (packages::libraries(item.name(), &release.text), cuda) {
+            (Some(row), Some(cuda)) => row.cuda.contains(&cuda),
+            _ => true,
+        }
+    }
+
+    fn elsewhere(&self, number: usize, release: &'p Release, row: &Wheels) -> Option<Pick<'p>> {
+        let (torch, arch) = (self.torch?, self.problem.arch?);
+        let cuda = torch.cuda()?;
+        let index = row.index();
+        if index.trust == Trust::Community && !self.problem.community && self.holds(Limit::Trust) {
+            return None;
+        }
+        let compiled_for = row.torch_of(torch.series.torch)?;
+        let new_abi = abi::abi(torch.series.torch, cuda, arch)?.new;
+        let glibc = self.problem.tags(self.python, self.dropped).glibc;
+        let asks = index.glibc.as_deref().and_then(minor_of);
+        let fits = row.cuda.iter().any(|allowed| allowed.allows(cuda))
+            && row.python.contains(&self.python)
+            && row.arch.contains(&arch)
+            && row.abi.iter().any(|label| label == abi::label(new_abi))
+            && glibc.is_none_or(|have| asks.is_none_or(|asks| have >= asks))
+            && (!self.holds(Limit::Gpu)
+                || self.problem.target.gpus.iter().all(|gpu| self.runs(&row.sm, *gpu)));
+        if !fits {
+            return None;
+        }
+        let tag = row.tag();
+        let named = Named {
+            torch: compiled_for,
+            series: torch.series.torch,
+            cuda,
+            new_abi,
+            arch,
+            tag: &tag,
+        };
+        let (version, name) = row.file(&named, self.python);
+        let folder = index.files.as_deref().map(|folder| named.fill(folder));
+        // A `+` in an address means a space to some servers.
+        let url = folder.map(|folder| format!("{folder}{}", name.replace('+', "%2B")));
+        Some(Pick {
+            item: number,
+            release: Some(release),
+            version,
+            index: PlanIndex {
+                name: format!(
+                    "{}-{}",
+                    index.name,
+                    named.fill(if index.flat { "{tag}" } else { "cu{digits}" })
+                ),
+                url: named.fill(&index.url),
+                explicit: true,
+                flat: index.flat,
+            },
+            trust: index.trust,
+            origin: PackageOrigin::Wheel,
+            files: vec![PlannedFile { name, url, sha256: None, bytes: None }],
+            source: row.source.to_string(),
+        })
+    }
+
+    fn runs(&self, sm: &[Sm], gpu: Sm) -> bool {
+        if self.problem.target.tegra { sm.contains(&gpu) } else { runs_on(sm, gpu) }
+    }
+
+    fn build(&self, number: usize, item: &Item, release: &'p Release) -> Option<Pick<'p>> {
+        let recipe = recipe(item.name());
+        let quiet = item.package.is_some_and(|row| !row.compiles);
+        if self.holds(Limit::Wheel(number))
+            && !quiet
+            && !(item.want.source_build && recipe.is_some())
+        {
+            return None;
+        }
+        let in_repository = recipe.is_some_and(|row| row.only.contains(&release.text));
+        if release.source.is_none() && !in_repository {
+            return None;
+        }
+        Some(Pick {
+            item: number,
+            release: Some(release),
+            version: release.text.clone(),
+            index: pypi(),
+            trust: Trust::Registry,
+            origin: PackageOrigin::Build(self.recipe(recipe, item, release)),
+            files: release.source.map(planned).into_iter().collect(),
+            source: recipe.map_or_else(|| source_of(item), |row| row.source.to_string()),
+        })
+    }
+
+    /// The build of one release for the GPUs here. Without a recipe it stands for a build that nobody described.
+    fn recipe(&self, recipe: Option<&Recipe>, item: &Item, release: &Release) -> BuildRecipe {
+        let Some(recipe) = recipe else {
+            return BuildRecipe {
+                requirement: format!("{}=={}", item.name(), release.text),
+                env: Vec::new(),
+                build_requires: Vec::new(),
+                system_requires: Vec::new(),
+                minutes: (0, 0),
+                job_bytes: 0,
+                source: String::new(),
+                requires: Vec::new(),
+            };
+        };
+        let mut env: Vec<(String, String)> = recipe.env.clone().into_iter().collect();
+        env.extend(recipe.arch.as_ref().map(|name| (name.clone(), self.architectures(recipe))));
+        BuildRecipe {
+            requirement: recipe.requirement.replace("{version}", &release.text),
+            env,
+            build_requires: recipe.build_requires.clone(),
+            system_requires: recipe.system_requires.clone(),
+            minutes: recipe.minutes,
+            job_bytes: recipe.job_gb.saturating_mul(1_000_000_000),
+            source: recipe.source.to_string(),
+            requires: match &release.requires[..] {
+                [] => recipe.requires.clone(),
+                known => known.iter().map(|row| row.line.clone()).collect(),
+            },
+        }
+    }
+
+    /// The GPUs here as the recipe's variable names them: compiling for these alone takes a fraction of the time.
+    fn architectures(&self, recipe: &Recipe) -> String {
+        let name =
+            |gpu: &Sm| match recipe.of.iter().rfind(|known| known.0 == gpu.0 && *known <= gpu) {
+                Some(known) => format!("{}{}", known.0, known.1),
+                None => dotted(*gpu),
+            };
+        let mut names: Vec<String> = self.problem.target.gpus.iter().map(name).collect();
+        names.sort();
+        names.dedup();
+        names.join(";")
+    }
+
+    /// Why one release of an item is not in a stack whose other packages are chosen.
+    pub(super) fn why_not(
+        &self,
+        number: usize,
+        release: &'p Release,
+        picks: &[Pick<'p>],
+    ) -> Reason {
+        let item = &self.problem.items[number];
+        let wheel = self.wheel(number, item, release);
+        let Some(pick) = wheel.or_else(|| self.build(number, item, release)) else {
+            return match (release.files.is_empty(), release.wheels.is_empty()) {
+                (true, true) => Reason::new("it is published as source alone", source_of(item)),
+                _ => self.no_wheel(number),
+            };
+        };
+        let mut picks: Vec<Pick> = picks.iter().filter(|p| p.item != number).cloned().collect();
+        picks.push(pick);
+        match super::pins::consistent(self, &picks) {
+            Err(reason) => reason,
+            Ok(()) => Reason::new("a release with a wheel is there", source_of(item)),
+        }
+    }
+
+    pub(super) fn no_wheel(&self, number: usize) -> Reason {
+        let item = &self.problem.items[number];
+        let there = published(item);
+        let cuda = self.torch.and_then(Torch::cuda).map(|cuda| format!(", CUDA {}", dotted(cuda)));
+        let text = format!(
+            "no wheel of {} for it{}, Python {} and {}: {there}",
+            item.requirement(),
+            cuda.unwrap_or_default(),
+            dotted(self.python),
+            self.problem.target.arch,
+        );
+        Reason::new(text, source_of(item))
+    }
+}
+
+/// Which wheels of a package there are, in words.
+pub(super) fn published(item: &Item) -> String {
+    let mut series: Vec<Minor> = item
+        .releases
+        .iter()
+        .flat_map(|release| &release.wheels)
+        .flat_map(|row| row.torch.iter().filter_map(|torch| minor_of(torch)))
+        .collect();
+    series.sort_unstable();
+    match (series.first(), series.last()) {
+        (Some(first), Some(last)) => {
+            format!("there are some for torch {} to {}", dotted(*first), dotted(*last))
+        }
+        _ if item.releases.iter().all(|release| release.files.is_empty()) => {
+            "it is published as source".to_owned()
+        }
+        _ => "those on PyPI are for others".to_owned(),
+    }
+}
+
+/// Where the newest wheels of a package were read, else what PyPI has of it.
+pub(super) fn source_of(item: &Item) -> String {
+    let row = item.releases.iter().find_map(|release| release.wheels.last());
+    let row = row.map(|row| row.source.to_string());
+    row.or_else(|| item.releases.iter().find_map(|release| release.cited.clone()))
+        .unwrap_or_default()
+}
+
+pub(super) fn planned(file: &File) -> PlannedFile {
+    PlannedFile {
+        name: file.name.clone(),
+        url: None,
+        sha256: Some(file.sha256.clone()),
+        bytes: Some(file.bytes),
+    }
+}

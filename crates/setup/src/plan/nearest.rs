@@ -1,0 +1,95 @@
+//! Plans that would work if one thing that was asked for were different.
+
+use super::problem::{Dropped, Problem};
+use super::search::{Stack, solve};
+use super::torch::Torch;
+use crate::Request;
+use facts::{NearestPlan, PlanTarget};
+use knowledge::cuda_drivers::branch;
+use knowledge::indexes::index;
+use knowledge::recipes::recipe;
+use knowledge::{cuda_drivers, dotted};
+
+/// How many are shown: the first one that suits ends the reading.
+const SHOWN: usize = 5;
+
+/// Changes that lead to a plan, those that give up least first.
+pub(super) fn nearest(request: &Request, target: &PlanTarget) -> Vec<NearestPlan> {
+    let mut found = Vec::new();
+    for (change, request, target) in changes(request, target) {
+        if found.len() == SHOWN {
+            break;
+        }
+        let problem = Problem::of(&request, &target);
+        if let (Some(stack), _) = solve(&problem, &Dropped::new(), &[]) {
+            found.push(NearestPlan { change, stack: words(&problem, &stack) });
+        }
+    }
+    if target.tegra && found.len() < SHOWN {
+        found.push(NearestPlan {
+            change: format!("take NVIDIA's own builds for Jetson from {}", index("jetson").url),
+            stack: "what JetPack has: chosen by NVIDIA, not by this plan".to_owned(),
+        });
+    }
+    found
+}
+
+/// Each change as an instruction, with the request and the machine it gives.
+fn changes(request: &Request, target: &PlanTarget) -> Vec<(String, Request, PlanTarget)> {
+    let mut all: Vec<(String, Request, PlanTarget)> = Vec::new();
+    let mut add = |change: String, changed: Request| all.push((change, changed, target.clone()));
+    if let Some(cuda) = request.cuda {
+        let changed = Request { cuda: None, ..request.clone() };
+        add(format!("take any CUDA release, not {} alone", dotted(cuda)), changed);
+    }
+    if let Some(python) = request.python {
+        let changed = Request { python: None, ..request.clone() };
+        add(format!("take any Python, not {} alone", dotted(python)), changed);
+    }
+    if !request.community {
+        let changed = Request { community: true, ..request.clone() };
+        add("take wheels that one person built (--community)".to_owned(), changed);
+    }
+    for (at, wanted) in request.wants.iter().enumerate() {
+        let name = &wanted.want.package;
+        if recipe(name).is_some() && !wanted.want.source_build {
+            let mut changed = request.clone();
+            changed.wants[at].want.source_build = true;
+            add(format!("build {name} from source (--allow-source {name})"), changed);
+        }
+    }
+    for (at, wanted) in request.wants.iter().enumerate() {
+        let (name, specifiers) = (&wanted.want.package, &wanted.want.specifiers);
+        if !specifiers.is_empty() {
+            let mut changed = request.clone();
+            changed.wants[at].want.specifiers.clear();
+            add(format!("take any {name}, not {specifiers} alone"), changed);
+        }
+    }
+    if let Some(newest) = cuda_drivers::floors().last().filter(|_| target.driver.is_some()) {
+        let updated = PlanTarget { driver: None, cuda_limit: None, ..target.clone() };
+        let change = format!("update the driver to {} or newer", branch((newest.cuda, 0)));
+        all.push((change, request.clone(), updated));
+    }
+    for at in 0..request.wants.len() {
+        let mut changed = request.clone();
+        let left = changed.wants.remove(at);
+        if !changed.wants.is_empty() {
+            let change = format!("leave out {}", left.want.package);
+            all.push((change, changed, target.clone()));
+        }
+    }
+    all
+}
+
+/// `Python 3.12, torch 2.10.0 cu128, flash-attn 2.8.3`.
+fn words(problem: &Problem, stack: &Stack) -> String {
+    let mut words = vec![format!("Python {}", dotted(stack.python))];
+    words.extend(stack.torch.as_ref().map(Torch::label));
+    for pick in stack.picks.iter().filter(|pick| Some(pick.item) != problem.torch) {
+        let Some(release) = pick.release else { continue };
+        let built = if pick.is_build() { " from source" } else { "" };
+        words.push(format!("{} {}{built}", problem.items[pick.item].name(), release.text));
+    }
+    words.join(", ")
+}
