@@ -134,7 +134,8 @@ def release(package, version, files):
     requires = []
     for line in re.findall(r"^Requires-Dist: (.*)$", text, re.M):
         wanted = re.match(r"[A-Za-z0-9._-]+", line)[0].lower().replace("_", "-")
-        if wanted in SHARED and "extra ==" not in line and "extra==" not in line:
+        # What is published as source alone is locked without building it, so all that it needs has to be known.
+        if (wanted in SHARED or not wheels) and "extra ==" not in line and "extra==" not in line:
             requires.append(re.sub(r"\s*\(([^)]*)\)", r"\1", line).replace(" ;", ";").strip())
     rows = [f"{name} {size(address)} {sha256}" for name, address, sha256 in files]
     return {
