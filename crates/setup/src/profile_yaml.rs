@@ -84,7 +84,8 @@ impl Profile {
         let version = |name: &str| {
             let package = plan.packages.iter().find(|package| package.name == name)?;
             let public = package.version.split('+').next()?;
-            Some(public.to_owned())
+            // A plan names no version of what only uv knows.
+            (!public.is_empty()).then(|| public.to_owned())
         };
         let flash_attn_version = version("flash-attn");
         Some(Self {

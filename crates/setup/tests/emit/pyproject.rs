@@ -115,6 +115,19 @@ fn a_source_build_sees_the_environment_and_is_forced() {
 }
 
 #[test]
+fn a_package_without_a_version_keeps_what_was_asked_for() {
+    let mut plan = full();
+    plan.packages = vec![wheel("pybind11==", "pypi"), wheel("numpy==", "pypi")];
+    plan.wants[0].package = "numpy".to_owned();
+    plan.wants[0].specifiers = ">=2,<3".to_owned();
+    let text = emit(&plan, "pyproject.toml").unwrap();
+    assert!(
+        text.contains("    \"pybind11\",\n") && text.contains("    \"numpy>=2,<3\",\n"),
+        "{text}"
+    );
+}
+
+#[test]
 fn a_git_source_becomes_its_repository_and_revision() {
     let mut plan = full();
     let facts::PackageOrigin::Build(recipe) = &mut plan.packages[3].origin else { panic!() };

@@ -6,6 +6,7 @@ use crate::emit::toml_text::{array, quote};
 use crate::lock::added_by_lock;
 use crate::uv::OLDEST;
 use facts::{BuildRecipe, PackageOrigin, Plan, PlanIndex, PlannedPackage};
+use knowledge::pypi;
 use std::fmt::Write as _;
 
 pub(super) const FORMAT: Format = Format {
@@ -53,17 +54,23 @@ pub(crate) fn write(plan: &Plan) -> String {
 /// How a package is asked for: on the plan's kind of machine, and on others where those have it too.
 fn requirements(plan: &Plan, package: &PlannedPackage) -> Vec<String> {
     let PlannedPackage { name, version, .. } = package;
-    if let Some(marker) = marker(plan, package) {
-        let mut all = vec![format!("{name}=={version} ; {marker}")];
-        if package.marker.is_none()
-            && let Some(public) = flavour_of(version)
-        {
-            // PyPI has the same release, built for that other system.
-            all.push(format!("{name}=={public} ; {}", negated(system(&plan.target))));
-        }
-        return all;
+    let wanted = || plan.wants.iter().find(|want| want.package == *name);
+    let versions = match version.as_str() {
+        // What no table knows is left to uv, within what was asked for.
+        "" => wanted().map(|want| want.specifiers.clone()).unwrap_or_default(),
+        version => format!("=={version}"),
+    };
+    let Some(marker) = marker(plan, package) else {
+        return vec![format!("{name}{versions}")];
+    };
+    let mut all = vec![format!("{name}{versions} ; {marker}")];
+    if package.marker.is_none()
+        && let Some(public) = flavour_of(version)
+    {
+        // PyPI has the same release, built for that other system.
+        all.push(format!("{name}=={public} ; {}", negated(system(&plan.target))));
     }
-    vec![format!("{name}=={version}")]
+    all
 }
 
 /// The public version of a torch build, whose label is its flavour alone: `2.10.0` of `2.10.0+cu128`. An extension's
@@ -80,10 +87,24 @@ fn negated(system: &str) -> String {
 }
 
 /// The machines that take this package in this version: all, unless it is said, or it comes from an index of builds for
-/// one system, or is compiled.
+/// one system, or is compiled, or is published for one system only.
 fn marker<'a>(plan: &'a Plan, package: &'a PlannedPackage) -> Option<&'a str> {
-    let of_system = index_of(plan, package).is_some() || recipe_of(package).is_some();
+    let of_system = index_of(plan, package).is_some()
+        || recipe_of(package).is_some()
+        || is_published_for_one(package);
     package.marker.as_deref().or(of_system.then(|| system(&plan.target)))
+}
+
+/// Whether PyPI is known to have this release with files for Linux, and none for a Mac.
+fn is_published_for_one(package: &PlannedPackage) -> bool {
+    let release = pypi::release(&package.name, &package.version);
+    release.is_some_and(|release| {
+        let names = || release.files.iter().map(|file| &file.name);
+        let elsewhere = |name: &String| {
+            ["-any.whl", "macosx", ".tar.gz"].iter().any(|part| name.contains(part))
+        };
+        names().any(|name| name.contains("linux")) && !names().any(elsewhere)
+    })
 }
 
 /// The index that is named for this package; `None` for the default.
