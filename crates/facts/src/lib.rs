@@ -4,6 +4,7 @@
 //! serialised schema of the project, so a field's name here is a promise to whoever reads the JSON.
 
 mod bench;
+mod comparison;
 mod fact;
 mod finding;
 mod machine;
@@ -17,6 +18,10 @@ mod pyenv;
 mod run;
 
 pub use bench::{BenchReport, BenchRow, Bound, Ceilings, GemmCeilings};
+pub use comparison::{
+    CeilingChange, Change, Comparison, Difference, FindingChange, GateReport, ParityChange,
+    SpeedChange, Spread,
+};
 pub use fact::Fact;
 pub use finding::{Confidence, DoctorReport, Evidence, Finding, Severity};
 pub use machine::{

@@ -43,6 +43,10 @@ pub(crate) enum Command {
     Bench(Bench),
     /// Write a run folder's report again from its files, and show its verdict.
     Report(Report),
+    /// Hold one run against another: what changed, beyond the noise of the samples.
+    Compare(Compare),
+    /// Let a run pass only if nothing got worse than in a baseline; for CI.
+    Gate(Gate),
     /// Ask NVML and print its answers as they come: `doctor` and the others ask through a process of their own, which
     /// may hang or be ended by a driver in trouble.
     #[command(hide = true)]
@@ -90,7 +94,15 @@ pub(crate) struct PythonPeers {
     /// Environment whose installed kernels are run too (a folder with bin/python).
     #[arg(long, value_name = "DIR")]
     pub(crate) venv: Option<PathBuf>,
-    /// The same by its interpreter, for one that is no virtual environment.
+    #[command(flatten)]
+    pub(crate) choice: PeerChoice,
+}
+
+/// Which kernels of an environment are run, and how far they may go.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Kernels of a Python environment")]
+pub(crate) struct PeerChoice {
+    /// The environment by its interpreter, for one that is no virtual environment: its installed kernels are run too.
     #[arg(long, value_name = "EXE", conflicts_with = "venv")]
     pub(crate) python: Option<PathBuf>,
     /// Folder searched for packages first. The interpreter is isolated: it does not read PYTHONPATH.
@@ -112,7 +124,7 @@ pub(crate) struct PythonPeers {
     pub(crate) peer_memory: u64,
 }
 
-impl PythonPeers {
+impl PeerChoice {
     /// Whether something was asked of an environment that may not be named.
     pub(crate) fn names_any(&self) -> bool {
         !(self.peer_path.is_empty() && self.only.is_empty() && self.peer.is_empty())
@@ -125,6 +137,8 @@ pub(crate) struct Check {
     pub(crate) environment: Environment,
     #[command(flatten)]
     pub(crate) wanted: Wanted,
+    #[command(flatten)]
+    pub(crate) peers: PeerChoice,
     /// Fewer cases and shorter measurements: well under a minute on two cores.
     #[arg(long, conflicts_with = "full")]
     pub(crate) quick: bool,
@@ -355,6 +369,49 @@ pub(crate) struct Report {
     /// Run folder of a `check`.
     #[arg(value_name = "RUN")]
     pub(crate) run: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Compare {
+    /// Folder of the run to hold the other one against: of a `check`, or of a `bench -o`.
+    #[arg(value_name = "BASE")]
+    pub(crate) base: PathBuf,
+    /// Folder of the run to look at.
+    #[arg(value_name = "RUN")]
+    pub(crate) run: PathBuf,
+    /// Change of a median, in percent, from which on it is called a change.
+    #[arg(long, value_name = "PERCENT", default_value_t = report::TOLERANCE_PCT, value_parser = percent)]
+    pub(crate) tolerance: f64,
+    /// Write compare.md and compare.html into this folder as well.
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Gate {
+    /// Folder of the run that wants to pass.
+    #[arg(value_name = "RUN")]
+    pub(crate) run: PathBuf,
+    /// Folder of the run it is held against.
+    #[arg(long, value_name = "RUN")]
+    pub(crate) baseline: PathBuf,
+    /// Percent that a median may be longer than the baseline's.
+    #[arg(long, value_name = "PERCENT", default_value_t = report::TOLERANCE_PCT, value_parser = percent)]
+    pub(crate) tolerance: f64,
+    /// Let the runs be of different machines.
+    #[arg(long)]
+    pub(crate) any_machine: bool,
+    /// Write gate.md and gate.html into this folder as well.
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+/// A share that is a number and not below nought.
+fn percent(text: &str) -> Result<f64, String> {
+    match text.trim_end_matches('%').parse::<f64>() {
+        Ok(percent) if percent.is_finite() && percent >= 0.0 => Ok(percent),
+        _ => Err("wanted a number of percent, such as 5".to_owned()),
+    }
 }
 
 #[derive(Debug, Args)]

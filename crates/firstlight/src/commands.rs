@@ -3,6 +3,7 @@
 mod ask_nvml;
 mod bench;
 mod check;
+mod compare;
 mod completions;
 mod doctor;
 mod explain;
@@ -28,6 +29,8 @@ pub(crate) fn run(command: &Command, output: &Output) -> anyhow::Result<Outcome>
         Command::Op(arguments) => op::run(arguments, output),
         Command::Bench(arguments) => bench::run(arguments, output),
         Command::Report(arguments) => report::run(arguments, output),
+        Command::Compare(arguments) => compare::run(arguments, output),
+        Command::Gate(arguments) => compare::gate(arguments, output),
         Command::AskNvml => ask_nvml::run(),
         Command::Completions(arguments) => completions::run(arguments, output),
         Command::Man(arguments) => man::run(arguments, output),

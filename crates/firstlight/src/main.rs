@@ -7,6 +7,7 @@ mod failure;
 mod output;
 mod progress;
 mod python;
+mod run_files;
 mod run_folder;
 mod source_tree;
 mod tensors;

@@ -1,26 +1,34 @@
 //! The Python environment whose kernels `verify` and `bench` run beside firstlight's own.
 
-use crate::cli::PythonPeers;
+use crate::cli::PeerChoice;
 use crate::failure::Failure;
 use facts::BackendKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use verify::{Limits, Peer, Python, Session};
+use verify::{Limits, Peer, Peers, Python, Session};
 
 /// A started environment and the peers to run in it.
 pub(crate) struct Environment {
-    pub(crate) session: Session,
-    pub(crate) peers: Vec<Peer>,
-    pub(crate) backend: BackendKind,
+    session: Session,
+    peers: Vec<Peer>,
+    backend: BackendKind,
+}
+
+impl Environment {
+    /// Its peers, for `verify` and `bench`.
+    pub(crate) fn peers(&mut self) -> Peers<'_> {
+        Peers { session: &mut self.session, peers: &self.peers, backend: self.backend }
+    }
 }
 
 /// Starts the environment that the arguments name; `None` when they name none. `backend` is where the peers should run;
 /// without one, on the GPU if torch can use it there.
 pub(crate) fn start(
-    arguments: &PythonPeers,
+    venv: Option<&Path>,
+    arguments: &PeerChoice,
     backend: Option<BackendKind>,
 ) -> anyhow::Result<Option<Environment>> {
-    let interpreter = match (&arguments.venv, &arguments.python) {
+    let interpreter = match (venv, &arguments.python) {
         (_, Some(python)) => python.clone(),
         (Some(folder), None) => interpreter_of(folder)?,
         (None, None) => {

@@ -105,15 +105,11 @@ impl RunFolder {
     /// Writes an artefact and lists it with its hash.
     pub(crate) fn artefact(&mut self, name: &str, what: &str, content: &str) -> anyhow::Result<()> {
         write_atomically(&self.path.join(name), content.as_bytes())?;
-        let mut sha256 = String::new();
-        for byte in Sha256::digest(content.as_bytes()) {
-            let _ = write!(sha256, "{byte:02x}");
-        }
         self.manifest.artefacts.push(Artefact {
             path: name.to_owned(),
             what: what.to_owned(),
             bytes: content.len() as u64,
-            sha256,
+            sha256: sha256(content.as_bytes()),
         });
         Ok(())
     }
@@ -129,7 +125,7 @@ impl RunFolder {
         self.manifest.finished = Some(OffsetDateTime::now_utc().format(&Rfc3339)?);
         self.manifest.state = RunState::Complete;
         let documents = render(&self.manifest);
-        write_documents(&self.path, &documents)?;
+        write_documents(&self.path, "report", &documents)?;
         self.save_manifest()?;
         let mark = self.path.join(INCOMPLETE);
         std::fs::remove_file(&mark).with_context(|| format!("cannot remove {}", mark.display()))
@@ -141,10 +137,21 @@ impl RunFolder {
     }
 }
 
-/// Writes report.md and report.html.
-pub(crate) fn write_documents(folder: &Path, documents: &report::Documents) -> anyhow::Result<()> {
-    write_atomically(&folder.join("report.md"), documents.markdown.as_bytes())?;
-    write_atomically(&folder.join("report.html"), documents.html.as_bytes())
+/// SHA-256 in lower-case hexadecimal.
+pub(crate) fn sha256(content: &[u8]) -> String {
+    Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Writes `<name>.md` and `<name>.html`.
+pub(crate) fn write_documents(
+    folder: &Path,
+    name: &str,
+    documents: &report::Documents,
+) -> anyhow::Result<[PathBuf; 2]> {
+    let paths = ["md", "html"].map(|kind| folder.join(format!("{name}.{kind}")));
+    write_atomically(&paths[0], documents.markdown.as_bytes())?;
+    write_atomically(&paths[1], documents.html.as_bytes())?;
+    Ok(paths)
 }
 
 /// `firstlight-runs/<utc>-<host>`, with a number behind it when two runs start in the same second.

@@ -4,7 +4,9 @@
 mod bench;
 mod fields;
 mod parity;
+mod samples;
 
-pub use bench::{bench_csv, read_bench_csv, samples_csv};
+pub use bench::{bench_csv, read_bench_csv};
 pub use fields::CsvError;
 pub use parity::{parity_csv, read_parity_csv};
+pub use samples::{read_samples_csv, samples_csv};

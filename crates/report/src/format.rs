@@ -99,6 +99,11 @@ pub(crate) fn percent(value: f64) -> String {
     format!("{value:.1} %")
 }
 
+/// A change in percent with its sign and one decimal.
+pub(crate) fn signed_percent(value: f64) -> String {
+    format!("{value:+.1} %")
+}
+
 /// What stands for a value that is not there.
 pub(crate) const ABSENT: &str = "–";
 

@@ -7,6 +7,7 @@
 //! A section is one file in `sections/` and one line in `SECTIONS`. A section builds a document
 //! (`document.rs`), which is rendered once to Markdown and once to HTML; no section writes either by hand.
 
+mod compare;
 mod counts;
 mod csv;
 mod document;
@@ -23,8 +24,9 @@ pub mod terminal;
 mod verdict;
 
 pub use crate::csv::{
-    CsvError, bench_csv, parity_csv, read_bench_csv, read_parity_csv, samples_csv,
+    CsvError, bench_csv, parity_csv, read_bench_csv, read_parity_csv, read_samples_csv, samples_csv,
 };
+pub use compare::{Recorded, TOLERANCE_PCT, compare, comparison_report, gate, gate_report};
 pub use pictures::{Picture, bench_pictures};
 pub use run::{
     BENCH_FILE, Documents, FACTS_FILE, MANIFEST_FILE, PARITY_FILE, Run, SAMPLES_FILE, html,

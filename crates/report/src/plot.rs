@@ -5,11 +5,13 @@
 //! stands only for a number in the data: what was not measured has its words and no mark.
 
 mod bars;
+mod changes;
 mod dots;
 mod lines;
 mod scale;
 mod svg;
 
 pub(crate) use bars::{Bar, BarGroup, bars};
+pub(crate) use changes::{ChangeBar, changes};
 pub(crate) use dots::{Dot, DotRow, dots};
 pub(crate) use lines::{Band, Series, lines, lines_with};

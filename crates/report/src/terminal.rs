@@ -6,6 +6,7 @@
 mod bench;
 mod beside;
 mod brief;
+mod compare;
 mod doctor;
 mod layout;
 mod matrix;
@@ -16,6 +17,7 @@ mod summary;
 
 pub use bench::bench;
 pub use brief::doctor_brief;
+pub use compare::{comparison, gate};
 pub use doctor::{doctor, one_finding};
 pub use matrix::matrix;
 pub use parity::{parity, parity_summary};

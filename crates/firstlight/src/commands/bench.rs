@@ -28,12 +28,9 @@ pub(super) fn run(arguments: &Bench, output: &Output) -> anyhow::Result<Outcome>
         sweep: sweep(&arguments.sweep),
     };
     let backend = BackendKind::from(arguments.backend);
-    let mut python = python::start(&arguments.peers, Some(backend))?;
-    let peers = python.as_mut().map(|python| Peers {
-        session: &mut python.session,
-        peers: &python.peers,
-        backend: python.backend,
-    });
+    let mut python =
+        python::start(arguments.peers.venv.as_deref(), &arguments.peers.choice, Some(backend))?;
+    let peers = python.as_mut().map(python::Environment::peers);
     // Asking for the name opens the device: only where something is named after it.
     let folder = arguments.output.as_deref().map(|folder| (folder, device_name(backend)));
     let mut saved = Ok(());

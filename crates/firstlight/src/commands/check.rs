@@ -4,9 +4,10 @@ use super::{bench, doctor, verify};
 use crate::Outcome;
 use crate::cli::{Check, Environment, Waiting};
 use crate::output::Output;
+use crate::python;
 use crate::run_folder::RunFolder;
 use ::bench::Size;
-use ::verify::Tier;
+use ::verify::{Peers, Tier};
 use anyhow::Context;
 use facts::{
     BackendKind, BenchReport, DoctorReport, ParityReport, RunManifest, SCHEMA, Severity, Status,
@@ -34,6 +35,7 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
     let since = Instant::now();
     // A model that cannot be read is said at once, before minutes of work.
     let wanted = arguments.wanted.model.as_deref().map(doctor::model::read).transpose()?;
+    let mut python = Installed::start(arguments)?;
     let mut doctor = doctor::examine(&patient(&arguments.environment))?;
     if let Some(wanted) = wanted {
         doctor::model::judge(&wanted, &arguments.wanted, &mut doctor)?;
@@ -60,7 +62,7 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
             tier: tier(arguments),
             all_variants: arguments.full,
         },
-        None,
+        python.peers(),
     );
     folder.artefact(
         PARITY_FILE,
@@ -85,7 +87,7 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
             reference: arguments.full && backend == BackendKind::Cpu,
             sweep: None,
         };
-        let report = bench::measure(&plan, None, |_| {})?;
+        let report = bench::measure(&plan, python.peers(), |_| {})?;
         bench = Some(match bench {
             Some(earlier) => earlier.joined(report),
             None => report,
@@ -101,7 +103,7 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
         format!("{} kernels timed, {} not", bench.rows.len(), bench.not_timed.len()),
     )?;
 
-    leave_out(&mut folder, &doctor, arguments);
+    leave_out(&mut folder, &doctor, arguments, &python);
     folder.finish(|manifest| run_report(&record(manifest, &doctor, &parity, &bench)))?;
     let run = record(&folder.manifest, &doctor, &parity, &bench);
     let verdict = Verdict::of(&run);
@@ -121,6 +123,39 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
     }
     let outcomes = [doctor::outcome(&doctor), verify::outcome(&parity), timed(&bench)];
     Ok(if outcomes.contains(&Outcome::Bad) { Outcome::Bad } else { Outcome::Good })
+}
+
+/// The kernels of the environment that was named.
+enum Installed {
+    /// None was named.
+    NotNamed,
+    /// They are run beside firstlight's own.
+    Started(Box<python::Environment>),
+    /// Its files can be read, and its interpreter cannot be started, for this reason.
+    Silent(String),
+}
+
+impl Installed {
+    /// An interpreter that was named has to start, at once and not after minutes of work; an environment whose files are
+    /// all that is there is still worth reading.
+    fn start(arguments: &Check) -> anyhow::Result<Self> {
+        let venv = arguments.environment.venv.as_deref();
+        match python::start(venv, &arguments.peers, None) {
+            Ok(None) => Ok(Self::NotNamed),
+            Ok(Some(environment)) => Ok(Self::Started(Box::new(environment))),
+            Err(why) if venv.is_some() && !arguments.peers.names_any() => {
+                Ok(Self::Silent(format!("{why:#}")))
+            }
+            Err(why) => Err(why),
+        }
+    }
+
+    fn peers(&mut self) -> Option<Peers<'_>> {
+        match self {
+            Self::Started(environment) => Some(environment.peers()),
+            Self::NotNamed | Self::Silent(_) => None,
+        }
+    }
 }
 
 /// A driver that is slow to wake is worth waiting for where everything else takes minutes.
@@ -175,7 +210,7 @@ fn counted(parity: &ParityReport) -> String {
 }
 
 /// What this run deliberately did not do, so that nothing pending looks done.
-fn leave_out(folder: &mut RunFolder, doctor: &DoctorReport, arguments: &Check) {
+fn leave_out(folder: &mut RunFolder, doctor: &DoctorReport, arguments: &Check, python: &Installed) {
     if arguments.quick {
         folder.not_run("the standard matrix and the larger benchmarks", "--quick was given");
     }
@@ -189,10 +224,13 @@ fn leave_out(folder: &mut RunFolder, doctor: &DoctorReport, arguments: &Check) {
         };
         folder.not_run(&format!("kernels on GPU {} ({})", gpu.index, gpu.name.value), why);
     }
-    if doctor.envs.iter().any(|env| env.torch.is_some()) {
-        folder.not_run(
-            "the kernels of the installed Python packages",
-            "`check` runs its own kernels; `firstlight verify --venv DIR` and `bench --venv DIR` run theirs",
-        );
+    let installed = "the kernels of the installed Python packages";
+    match python {
+        Installed::Started(_) => {}
+        Installed::Silent(why) => folder.not_run(installed, why),
+        Installed::NotNamed if doctor.envs.iter().any(|env| env.torch.is_some()) => {
+            folder.not_run(installed, "no environment was named: `--venv DIR` or `--python EXE`");
+        }
+        Installed::NotNamed => {}
     }
 }

@@ -21,12 +21,12 @@ pub(super) fn run(arguments: &Verify, output: &Output) -> anyhow::Result<Outcome
         tier: arguments.extent.into(),
         all_variants: arguments.all_variants,
     };
-    let mut python = python::start(&arguments.peers, arguments.backend.map(BackendKind::from))?;
-    let peers = python.as_mut().map(|python| Peers {
-        session: &mut python.session,
-        peers: &python.peers,
-        backend: python.backend,
-    });
+    let mut python = python::start(
+        arguments.peers.venv.as_deref(),
+        &arguments.peers.choice,
+        arguments.backend.map(BackendKind::from),
+    )?;
+    let peers = python.as_mut().map(python::Environment::peers);
     let report = measure(&plan, peers);
     output.either(&report, |style| terminal::parity(&report, style))?;
     Ok(outcome(&report))

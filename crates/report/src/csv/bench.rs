@@ -89,25 +89,6 @@ fn ceiling(ceilings: &Ceilings) -> Vec<Vec<String>> {
     rows
 }
 
-/// Every sample of every timed kernel, one a line, in the order they were taken.
-pub fn samples_csv(report: &BenchReport) -> String {
-    let columns = &["op", "case", "dtype", "backend", "variant", "sample", "millis"];
-    let samples = report.rows.iter().flat_map(|row| {
-        row.samples_ms.iter().enumerate().map(|(index, millis)| {
-            vec![
-                row.op.clone(),
-                row.case.clone(),
-                row.dtype.clone(),
-                row.backend.to_string(),
-                row.variant.clone(),
-                index.to_string(),
-                millis.to_string(),
-            ]
-        })
-    });
-    write(columns, samples)
-}
-
 fn kernel(row: &BenchRow) -> Vec<String> {
     let shape: Vec<String> =
         row.shape.iter().map(|(name, size)| format!("{name}={size}")).collect();

@@ -1,0 +1,89 @@
+//! `compare` and `gate` on run folders (row R4-20): a gate passes what holds, and names what does not.
+
+#![allow(clippy::unwrap_used)] // Test helpers beside the tests.
+
+mod support;
+
+use std::path::Path;
+use support::{expect, json, refuses};
+use tempfile::{TempDir, tempdir};
+
+/// A recorded run with tables alone.
+const RECORDED: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../benchmarks/runs/2026-11-21-h200/ops");
+
+/// A copy of the recorded run whose tables were edited.
+fn copy(edit: impl Fn(&str, &str) -> Option<String>) -> TempDir {
+    let folder = tempdir().unwrap();
+    for file in ["bench.csv", "samples.csv"] {
+        let text = std::fs::read_to_string(Path::new(RECORDED).join(file)).unwrap();
+        let lines = text.lines().filter_map(|line| edit(file, line));
+        std::fs::write(folder.path().join(file), lines.collect::<Vec<_>>().join("\n")).unwrap();
+    }
+    folder
+}
+
+fn gate(run: &Path, status: i32) -> String {
+    let (out, err) = expect(run, &["gate", ".", "--baseline", RECORDED], status);
+    assert_eq!(err, "");
+    out
+}
+
+#[test]
+fn r4_20_a_gate_passes_the_same_run_and_fails_a_slower_one() {
+    let same = copy(|_, line| Some(line.to_owned()));
+    let out = gate(same.path(), 0);
+    assert!(out.contains("gate: passed, 25 rows held"), "{out}");
+
+    // One decode step a fifth slower, one kernel not timed any more.
+    let slower = copy(|file, line| {
+        if line.contains(",decode-b256-c4352,") {
+            return None;
+        }
+        let step = if file == "bench.csv" { ",decode-b1-h64," } else { "ssd,decode-b1-h64," };
+        if !line.contains(step) {
+            return Some(line.to_owned());
+        }
+        let mut cells: Vec<String> = line.split(',').map(str::to_owned).collect();
+        let columns: &[usize] = if file == "bench.csv" { &[8, 9] } else { &[6] };
+        for column in columns {
+            let millis: f64 = cells[*column].parse().unwrap();
+            cells[*column] = (millis * 1.2).to_string();
+        }
+        Some(cells.join(","))
+    });
+    assert!(gate(slower.path(), 1).contains("gate: not passed, 2 reasons"));
+    let report = json(slower.path(), &["gate", ".", "--baseline", RECORDED], 1);
+    let failures: Vec<&str> =
+        report["failures"].as_array().unwrap().iter().map(|why| why.as_str().unwrap()).collect();
+    assert_eq!(
+        failures,
+        [
+            "ssd decode-b1-h64 bf16 on cuda takes 3.27 µs instead of 2.72 µs, 20.0 % longer",
+            "conv1d decode-b256-c4352 bf16 on cuda was timed in the baseline and is not in this run",
+        ]
+    );
+    // Looking is not judging.
+    let (out, _) = expect(slower.path(), &["compare", RECORDED, "."], 0);
+    assert!(out.contains("1 slower, 23 same, 1 gone"), "{out}");
+    let document = json(slower.path(), &["compare", RECORDED, "."], 0);
+    assert_eq!(document["speed"][0]["change"], "slower");
+}
+
+#[test]
+fn the_documents_are_written_beside_each_other_and_fetch_nothing() {
+    let folder = tempdir().unwrap();
+    expect(folder.path(), &["compare", RECORDED, RECORDED, "-o", "deep/out"], 0);
+    let html = std::fs::read_to_string(folder.path().join("deep/out/compare.html")).unwrap();
+    assert!(html.contains("changes-ssd") && !html.contains("src=\"http"), "{html}");
+    assert!(folder.path().join("deep/out/compare.md").is_file());
+}
+
+#[test]
+fn what_is_no_run_is_an_error_with_a_hint() {
+    let folder = tempdir().unwrap();
+    refuses(folder.path(), &["gate", ".", "--baseline", RECORDED], &["holds no run"]);
+    let arguments = ["gate", RECORDED, "--baseline", RECORDED, "--tolerance", "some"];
+    let (_, err) = expect(folder.path(), &arguments, 2);
+    assert!(err.contains("wanted a number of percent"), "{err}");
+}

@@ -1,0 +1,121 @@
+//! Whether a run may pass, held against a baseline.
+
+use super::parity::matters;
+use super::surroundings::hardware;
+use super::words::parity_words;
+use super::{Recorded, compare};
+use crate::format;
+use facts::{Change, GateReport, RunState, SCHEMA, SpeedChange};
+
+/// Holds a run against a baseline. It fails where a check that passed does not pass any more, where a timed kernel is slower
+/// than the baseline's beyond tolerance and noise or is not timed at all, where an error is found that was not there, and
+/// where either run cannot stand for itself: it is incomplete, its files were edited, or it has nothing in common with the
+/// other one. A change that the samples leave unclear is no failure; it is listed.
+pub fn gate(
+    run: &Recorded<'_>,
+    baseline: &Recorded<'_>,
+    tolerance_pct: f64,
+    any_machine: bool,
+) -> GateReport {
+    let comparison = compare(baseline, run, tolerance_pct);
+    let mut failures = Vec::new();
+    for recorded in [baseline, run] {
+        let incomplete =
+            recorded.manifest.is_some_and(|manifest| manifest.state == RunState::Incomplete);
+        if incomplete {
+            failures.push(format!("{} is incomplete", recorded.name));
+        }
+        for file in recorded.edited {
+            let name = recorded.name;
+            failures.push(format!("{file} of {name} is not what it was when the run ended"));
+        }
+    }
+    if let (Some(was), Some(is)) = (hardware(baseline), hardware(run))
+        && was != is
+        && !any_machine
+    {
+        failures
+            .push(format!("the baseline is of another machine: {was}, and this run is of {is}"));
+    }
+    failures.extend(comparison.parity.iter().filter(|change| matters(change)).map(parity_words));
+    let appeared =
+        comparison.findings.iter().filter(|finding| finding.appeared && finding.is_error);
+    failures.extend(appeared.map(|finding| {
+        format!("found, and not in the baseline: {} ({})", finding.title, finding.rule)
+    }));
+    failures.extend(comparison.speed.iter().filter_map(timing));
+    let held = |change: &&SpeedChange| matches!(change.change, Change::Same | Change::Faster);
+    let timings = comparison.speed.iter().filter(held).count();
+    let held = timings + comparison.parity_same;
+    if held == 0 {
+        failures.push("nothing in this run can be held against the baseline".to_owned());
+    }
+    GateReport { schema: SCHEMA, passed: failures.is_empty(), failures, held, comparison }
+}
+
+fn timing(change: &SpeedChange) -> Option<String> {
+    let who = change.peer.as_ref().map_or_else(String::new, |peer| format!(" of {peer}"));
+    let name = format!("{} {} {} on {}{who}", change.op, change.case, change.dtype, change.backend);
+    match (change.change, change.base, change.run) {
+        (Change::Slower, Some(base), Some(run)) => Some(format!(
+            "{name} takes {} instead of {}, {} longer",
+            format::duration(run.median_ms),
+            format::duration(base.median_ms),
+            format::percent(change.change_pct.unwrap_or(f64::NAN))
+        )),
+        (Change::Gone, ..) => {
+            Some(format!("{name} was timed in the baseline and is not in this run"))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::row;
+    use facts::{BackendKind, BenchReport, BenchRow, Ceilings, GemmCeilings};
+
+    fn bench(rows: Vec<BenchRow>) -> BenchReport {
+        let gemm_gflops = GemmCeilings { f32: None, bf16: None };
+        let backend = BackendKind::Cuda;
+        BenchReport {
+            schema: SCHEMA,
+            ceilings: vec![Ceilings { backend, copy_gbps: 4000.0, gemm_gflops, gemm_by: None }],
+            rows,
+            not_timed: Vec::new(),
+            not_applicable: Vec::new(),
+        }
+    }
+
+    fn recorded<'a>(bench: &'a BenchReport, edited: &'a [String]) -> Recorded<'a> {
+        let bench = Some(bench);
+        Recorded { name: "x", manifest: None, doctor: None, parity: None, bench, edited }
+    }
+
+    #[test]
+    fn a_gate_passes_what_holds_and_nothing_else() {
+        let check = |now: Vec<BenchRow>, edited: &[String], expect: &[&str]| {
+            let before = bench(vec![row("a", &[1.0; 9]), row("b", &[2.0; 9])]);
+            let now = bench(now);
+            let got = gate(&recorded(&now, edited), &recorded(&before, &[]), 5.0, false);
+            assert_eq!(got.passed, expect.is_empty(), "{:?}", got.failures);
+            assert_eq!(got.failures, expect);
+        };
+        check(vec![row("a", &[1.0; 9]), row("b", &[1.5; 9])], &[], &[]);
+        check(
+            vec![row("a", &[1.5; 9])],
+            &[],
+            &[
+                "ssd a bf16 on cuda takes 1.50 ms instead of 1.00 ms, 50.0 % longer",
+                "ssd b bf16 on cuda was timed in the baseline and is not in this run",
+                "nothing in this run can be held against the baseline",
+            ],
+        );
+        check(
+            vec![row("a", &[1.0; 9]), row("b", &[2.0; 9])],
+            &["bench.csv".to_owned()],
+            &["bench.csv of x is not what it was when the run ended"],
+        );
+    }
+}

@@ -1,0 +1,147 @@
+//! Outcomes of two runs.
+
+use crate::counts::reason;
+use crate::verdict::evidence_gap;
+use facts::{ParityChange, ParityReport, ParityRow, Status};
+
+/// Checks whose outcome differs, those that take evidence away first, and the number of those with the same one.
+pub(super) fn changes(
+    base: Option<&ParityReport>,
+    run: Option<&ParityReport>,
+) -> (Vec<ParityChange>, usize) {
+    let (Some(base), Some(run)) = (base, run) else { return (Vec::new(), 0) };
+    let mut changes = Vec::new();
+    let mut same = 0;
+    for (old, new) in pairs(&base.rows, &run.rows) {
+        let (was, is) = (old.map(outcome), new.map(outcome));
+        let Some(any) = new.or(old).filter(|_| was != is) else {
+            same += 1;
+            continue;
+        };
+        changes.push(ParityChange {
+            op: any.op.clone(),
+            case: any.case.clone(),
+            dtype: any.dtype.clone(),
+            backend: any.backend,
+            variant: any.variant.clone(),
+            base: was,
+            run: is,
+            reason: new.map_or_else(String::new, reason),
+        });
+    }
+    changes.sort_by_key(|change| !matters(change));
+    (changes, same)
+}
+
+/// Whether a change takes evidence away: a check that passed does so no longer, or something fails.
+pub(crate) fn matters(change: &ParityChange) -> bool {
+    matches!(change.run, Some(Status::Fail | Status::Fallback))
+        || (change.base == Some(Status::Pass) && change.run != Some(Status::Pass))
+}
+
+/// Rows of the same check. A check that ran on the same variant is the same one; what is left over is paired whatever the
+/// variant, as another choice between runs is no other check. A peer stands for itself alone.
+fn pairs<'a>(
+    base: &'a [ParityRow],
+    run: &'a [ParityRow],
+) -> Vec<(Option<&'a ParityRow>, Option<&'a ParityRow>)> {
+    let mut left: Vec<&ParityRow> = run.iter().collect();
+    let mut take = |old: &ParityRow, any_variant: bool| {
+        let place = left.iter().position(|new| {
+            let check = |row: &ParityRow| {
+                (
+                    row.op.clone(),
+                    row.case.clone(),
+                    row.dtype.clone(),
+                    row.backend,
+                    row.peer.is_some(),
+                )
+            };
+            (new.variant == old.variant || (any_variant && old.peer.is_none()))
+                && check(new) == check(old)
+        })?;
+        Some(left.remove(place))
+    };
+    let exact: Vec<_> = base.iter().map(|old| (old, take(old, false))).collect();
+    let mut pairs: Vec<_> =
+        exact.into_iter().map(|(old, new)| (Some(old), new.or_else(|| take(old, true)))).collect();
+    pairs.extend(left.into_iter().map(|new| (None, Some(new))));
+    pairs
+}
+
+/// The outcome as the row proves it: a pass without evidence is a failure.
+fn outcome(row: &ParityRow) -> Status {
+    if evidence_gap(row).is_some() { Status::Fail } else { row.status }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use facts::{BackendKind, SCHEMA};
+
+    fn row(case: &str, variant: &str, status: Status) -> ParityRow {
+        ParityRow {
+            op: "kda".into(),
+            case: case.into(),
+            backend: BackendKind::Cuda,
+            variant: variant.into(),
+            dtype: "bf16".into(),
+            status,
+            reason: if status == Status::Pass { String::new() } else { "for a reason".into() },
+            rel_err: Some(1e-3),
+            max_err: None,
+            tolerance: 1e-2,
+            launches: 1,
+            millis: 1.0,
+            peer: None,
+            evidence: String::new(),
+        }
+    }
+
+    fn check(base: Vec<ParityRow>, run: Vec<ParityRow>, expect: &[(&str, bool)], same: usize) {
+        let report = |rows| ParityReport { schema: SCHEMA, rows };
+        let (got, got_same) = changes(Some(&report(base)), Some(&report(run)));
+        let told: Vec<(&str, bool)> =
+            got.iter().map(|change| (change.case.as_str(), matters(change))).collect();
+        assert_eq!((told.as_slice(), got_same), (expect, same), "{got:?}");
+    }
+
+    #[test]
+    fn what_takes_evidence_away_stands_first() {
+        use Status::{Fail, NotApplicable, Pass, Skip};
+        check(
+            vec![
+                row("a", "x", Pass),
+                row("b", "x", Skip),
+                row("c", "x", Pass),
+                row("d", "x", Pass),
+            ],
+            vec![row("a", "x", Pass), row("b", "x", Pass), row("c", "x", Skip)],
+            &[("c", true), ("d", true), ("b", false)],
+            1,
+        );
+        check(vec![], vec![row("a", "x", Fail)], &[("a", true)], 0);
+        check(vec![], vec![row("a", "x", Pass)], &[("a", false)], 0);
+        check(vec![row("a", "x", Fail)], vec![row("a", "x", NotApplicable)], &[("a", false)], 0);
+        // It says PASS, but nothing was launched.
+        let mut hollow = row("a", "x", Pass);
+        hollow.launches = 0;
+        check(vec![row("a", "x", Pass)], vec![hollow], &[("a", true)], 0);
+    }
+
+    #[test]
+    fn another_variant_is_the_same_check_and_another_peer_is_not() {
+        use Status::{Fail, Pass};
+        check(vec![row("a", "x", Pass)], vec![row("a", "y", Pass)], &[], 1);
+        // Two variants of one case: each is held against itself.
+        check(
+            vec![row("a", "x", Pass), row("a", "y", Fail)],
+            vec![row("a", "y", Fail), row("a", "x", Pass)],
+            &[],
+            2,
+        );
+        let peer = |name: &str| ParityRow { peer: Some("torch".into()), ..row("a", name, Pass) };
+        check(vec![peer("flash")], vec![peer("math")], &[("a", true), ("a", false)], 0);
+        check(vec![row("a", "x", Pass)], vec![peer("x")], &[("a", true), ("a", false)], 0);
+    }
+}
