@@ -8,9 +8,11 @@ pub mod cuda;
 mod grid;
 mod host;
 mod launches;
+mod mapped;
 
 pub use backends::{BACKENDS, Backend, Device, Unavailable, open};
 pub use capabilities::{Capabilities, Isa};
 pub use grid::SharedMut;
 pub use host::HostBuffer;
 pub use launches::{LaunchRecord, Launches};
+pub use mapped::MappedFile;

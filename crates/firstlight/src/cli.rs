@@ -1,5 +1,9 @@
 //! Arguments. Help, completions and the man page are made from these definitions.
 
+mod model;
+
+pub(crate) use model::{Logits, Synth};
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use facts::BackendKind;
 use std::path::PathBuf;
@@ -41,6 +45,10 @@ pub(crate) enum Command {
     Op(Op),
     /// Measure this machine's ceilings, then every kernel that passes its check.
     Bench(Bench),
+    /// Write a random model of a real or reduced shape, for tests and measurements. Alone: list the shapes.
+    Synth(Synth),
+    /// Run a model on given tokens and write its logits.
+    Logits(Logits),
     /// Write a run folder's report again from its files, and show its verdict.
     Report(Report),
     /// Hold one run against another: what changed, beyond the noise of the samples.

@@ -7,11 +7,13 @@ mod compare;
 mod completions;
 mod doctor;
 mod explain;
+mod logits;
 mod man;
 mod matrix;
 mod op;
 mod ps;
 mod report;
+mod synth;
 mod verify;
 
 use crate::Outcome;
@@ -28,6 +30,8 @@ pub(crate) fn run(command: &Command, output: &Output) -> anyhow::Result<Outcome>
         Command::Verify(arguments) => verify::run(arguments, output),
         Command::Op(arguments) => op::run(arguments, output),
         Command::Bench(arguments) => bench::run(arguments, output),
+        Command::Synth(arguments) => synth::run(arguments, output),
+        Command::Logits(arguments) => logits::run(arguments, output),
         Command::Report(arguments) => report::run(arguments, output),
         Command::Compare(arguments) => compare::run(arguments, output),
         Command::Gate(arguments) => compare::gate(arguments, output),

@@ -2,6 +2,7 @@
 
 use crate::output::Output;
 use kernels::OpError;
+use models::ModelError;
 use probe::ProbeError;
 
 /// An error with a remedy, for what only the command can know.
@@ -32,6 +33,9 @@ fn hint(error: &anyhow::Error) -> Option<String> {
         }
         if let Some(error) = cause.downcast_ref::<ProbeError>() {
             return Some(error.hint());
+        }
+        if let Some(error) = cause.downcast_ref::<ModelError>() {
+            return error.hint();
         }
         cause.downcast_ref::<OpError>().and_then(OpError::hint)
     })

@@ -2,4 +2,5 @@
 
 pub mod copy;
 pub mod gemm;
+pub mod linear;
 pub mod simd;

@@ -228,6 +228,13 @@ pub trait Execution {
     /// # Errors
     /// [`OpError::Cuda`]; never on the processor.
     fn outputs(&mut self) -> Result<&TensorMap, OpError>;
+    /// The outputs to keep, without a copy where they lie in host memory already.
+    ///
+    /// # Errors
+    /// As [`Execution::outputs`].
+    fn into_outputs(mut self: Box<Self>) -> Result<TensorMap, OpError> {
+        Ok(self.outputs()?.clone())
+    }
 }
 
 /// A variant that was not chosen, and why.

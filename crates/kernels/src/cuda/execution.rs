@@ -195,4 +195,9 @@ impl Execution for CudaExecution<'_> {
         }
         Ok(&self.host)
     }
+
+    fn into_outputs(mut self: Box<Self>) -> Result<TensorMap, OpError> {
+        self.outputs()?;
+        Ok(self.host)
+    }
 }

@@ -49,4 +49,8 @@ impl<P: Problem + 'static> Execution for HostExecution<'_, P> {
     fn outputs(&mut self) -> Result<&TensorMap, OpError> {
         Ok(&self.outputs)
     }
+
+    fn into_outputs(self: Box<Self>) -> Result<TensorMap, OpError> {
+        Ok(self.outputs)
+    }
 }

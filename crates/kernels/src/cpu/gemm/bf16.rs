@@ -117,8 +117,28 @@ mod x86 {
 
     /// # Safety
     /// The processor must have AVX512-BF16; sizes must agree.
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
     pub(super) unsafe fn product(
+        alpha: f32,
+        a: Mat<'_, bf16>,
+        b: &PackedBf16,
+        store: Store,
+        c: MatMut<'_>,
+    ) {
+        // A short A takes a tile of its own height, as with float32; rows are summed in the same order in every tile.
+        // SAFETY: the caller's contract.
+        unsafe {
+            match a.rows {
+                0 | 1 => tiles::<1>(alpha, a, b, store, c),
+                2..=4 => tiles::<4>(alpha, a, b, store, c),
+                _ => tiles::<ROWS>(alpha, a, b, store, c),
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`product`].
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
+    unsafe fn tiles<const ROWS: usize>(
         alpha: f32,
         a: Mat<'_, bf16>,
         b: &PackedBf16,
@@ -135,7 +155,7 @@ mod x86 {
                 // SAFETY: the tile reads `rows` rows of A inside its slice and writes `rows` x `columns` of C.
                 unsafe {
                     let start = a.data.as_ptr().add(row * a.row_stride);
-                    let sums = tile(start, a.row_stride, rows, a.columns, words.as_ptr());
+                    let sums = tile::<ROWS>(start, a.row_stride, rows, a.columns, words.as_ptr());
                     let to = c.data.as_mut_ptr().add(row * c.row_stride + column);
                     for (i, sums) in sums.iter().enumerate().take(rows) {
                         for (j, sum) in sums.iter().enumerate() {
@@ -165,7 +185,7 @@ mod x86 {
     /// `rows` rows of `depth` values must be readable, and the panel's words.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
-    unsafe fn tile(
+    unsafe fn tile<const ROWS: usize>(
         a: *const bf16,
         stride: usize,
         rows: usize,

@@ -25,6 +25,13 @@ impl SimdKernel for Product<'_> {
             S::LANES * TILE_VECTORS,
             "B was packed for another instruction set"
         );
+        // A short A takes a tile of its own height: one row, as in decoding, has a twelfth of the arithmetic of the
+        // full tile, and then waits for memory instead. Rows are summed in the same order in every tile.
+        match self.a.rows {
+            0 | 1 => return self.tiles::<S, 1>(simd),
+            2..=4 => return self.tiles::<S, 4>(simd),
+            _ => {}
+        }
         // Rows of a register tile: as many as leave registers for the B vectors and one broadcast.
         match S::ISA {
             // 12 x 2 sums, 2 of B and 1 broadcast: 27 of 32 registers.

@@ -1,0 +1,36 @@
+//! `firstlight synth`: a random model of a real or reduced shape.
+
+use crate::Outcome;
+use crate::cli::Synth;
+use crate::output::Output;
+use facts::SCHEMA;
+use models::{SHAPES, SynthOptions, shape, synth};
+use serde_json::json;
+use std::fmt::Write as _;
+
+pub(super) fn run(arguments: &Synth, output: &Output) -> anyhow::Result<Outcome> {
+    let (Some(name), Some(folder)) = (&arguments.name, &arguments.output) else {
+        let shapes: Vec<_> = SHAPES
+            .iter()
+            .map(|shape| json!({ "name": shape.name, "about": shape.about }))
+            .collect();
+        output.either(&json!({ "schema": SCHEMA, "shapes": shapes }), |_| list())?;
+        return Ok(Outcome::Good);
+    };
+    let options =
+        SynthOptions { seed: arguments.seed, layers: arguments.layers, ..SynthOptions::default() };
+    let parameters = synth(shape(name)?, folder, &options)?;
+    let folder = folder.display().to_string();
+    let wrote =
+        json!({ "schema": SCHEMA, "shape": name, "parameters": parameters, "folder": folder });
+    output.either(&wrote, |_| format!("{parameters} parameters of random {name} in {folder}\n"))?;
+    Ok(Outcome::Good)
+}
+
+fn list() -> String {
+    SHAPES.iter().fold(String::new(), |mut out, shape| {
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "{:<22}{}", shape.name, shape.about);
+        out
+    })
+}

@@ -1,0 +1,196 @@
+//! Projections `y = x W^T`: W is packed once, and every call reads it once, all cores together.
+#![allow(unsafe_code)] // Blocks write disjoint parts of one output.
+
+use super::gemm::{Mat, MatMut, PackedB, PackedBf16, Store, gemm_bf16, gemm_packed};
+use device::{Device, Isa, SharedMut};
+use half::bf16;
+use half::slice::HalfFloatSliceExt;
+use rayon::prelude::*;
+
+/// Outputs of one strip: a few register tiles, so that a core has many strips and they balance.
+const STRIP: usize = 64;
+/// Rows of x that one block multiplies: with them a strip of W is read from the second cache, not from memory again.
+const ROWS: usize = 96;
+
+/// A projection's weights `[outputs, inputs]` in strips of outputs, each packed for this processor's register tiles.
+#[derive(Debug)]
+pub struct Linear {
+    inputs: usize,
+    outputs: usize,
+    strips: Strips,
+}
+
+#[derive(Debug)]
+enum Strips {
+    F32(Isa, Vec<PackedB>),
+    Bf16(Vec<PackedBf16>),
+}
+
+impl Linear {
+    /// Packs float32 weights for `isa`, given as B of `y = x B`: `[inputs, outputs]` by its strides, so that a row-major
+    /// `[outputs, inputs]` matrix comes as its transpose.
+    ///
+    /// # Panics
+    /// When the matrix leaves its slice or this processor lacks `isa`.
+    pub fn f32(isa: Isa, b: Mat<'_, f32>) -> Self {
+        let pack = |strip: Mat<'_, f32>| {
+            let mut packed = PackedB::new();
+            packed.pack(isa, strip);
+            packed
+        };
+        Self { inputs: b.rows, outputs: b.columns, strips: Strips::F32(isa, strips(b, pack)) }
+    }
+
+    /// Packs bfloat16 weights for the processor's bfloat16 dot product; x is rounded to bfloat16 then.
+    ///
+    /// # Panics
+    /// When the matrix leaves its slice or this processor lacks AVX512-BF16.
+    pub fn bf16(b: Mat<'_, bf16>) -> Self {
+        let pack = |strip: Mat<'_, bf16>| {
+            let mut packed = PackedBf16::new();
+            packed.pack(strip);
+            packed
+        };
+        Self { inputs: b.rows, outputs: b.columns, strips: Strips::Bf16(strips(b, pack)) }
+    }
+
+    /// Width of x.
+    pub fn inputs(&self) -> usize {
+        self.inputs
+    }
+
+    /// Width of y.
+    pub fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    /// Bytes of the weights as they are read by one call.
+    pub fn bytes(&self) -> usize {
+        match &self.strips {
+            Strips::F32(..) => self.inputs * self.outputs * size_of::<f32>(),
+            Strips::Bf16(_) => self.inputs * self.outputs * size_of::<bf16>(),
+        }
+    }
+
+    /// `y = x W^T` for rows of x, row-major and without padding. The launch is counted as `linear.f32` or `linear.bf16`.
+    /// A row's result does not depend on the rows beside it.
+    ///
+    /// # Panics
+    /// When x is no whole number of rows, or y has not as many.
+    pub fn apply(&self, device: &Device, x: &[f32], y: &mut [f32]) {
+        let rows = x.len() / self.inputs.max(1);
+        let wanted = (rows * self.inputs, rows * self.outputs);
+        assert_eq!((x.len(), y.len()), wanted, "sizes of y = x W^T for {rows} rows");
+        match &self.strips {
+            Strips::F32(isa, strips) => {
+                self.run(device, "linear.f32", rows, y, |range, strip, into| {
+                    let x = &x[range.start * self.inputs..range.end * self.inputs];
+                    let x = Mat::new(x, range.len(), self.inputs, self.inputs);
+                    gemm_packed(*isa, 1.0, x, &strips[strip], Store::Replace, into);
+                });
+            }
+            Strips::Bf16(strips) => {
+                let mut rounded = vec![bf16::ZERO; x.len()];
+                rounded.convert_from_f32_slice(x);
+                self.run(device, "linear.bf16", rows, y, |range, strip, into| {
+                    let x = &rounded[range.start * self.inputs..range.end * self.inputs];
+                    let x = Mat::new(x, range.len(), self.inputs, self.inputs);
+                    gemm_bf16(1.0, x, &strips[strip], Store::Replace, into);
+                });
+            }
+        }
+    }
+
+    /// One block for each strip and run of rows. Strips are handed out in neighbouring ranges: a core walks one long
+    /// stretch of memory, which serves that fastest.
+    fn run(
+        &self,
+        device: &Device,
+        kernel: &str,
+        rows: usize,
+        y: &mut [f32],
+        multiply: impl Fn(std::ops::Range<usize>, usize, MatMut<'_>) + Sync,
+    ) {
+        let runs = rows.div_ceil(ROWS);
+        let y = SharedMut::new(y);
+        let grid = self.outputs.div_ceil(STRIP) * runs;
+        let tile = || vec![0f32; STRIP * ROWS.min(rows)];
+        device.launch_streaming(kernel, grid, tile, |tile, block| {
+            let (strip, run) = (block / runs, block % runs);
+            let rows = run * ROWS..rows.min((run + 1) * ROWS);
+            let first = strip * STRIP;
+            let width = STRIP.min(self.outputs - first);
+            // A block's rows of y lie among those of other strips, so they are made apart and then copied.
+            multiply(rows.clone(), strip, MatMut::new(tile, rows.len(), width, STRIP));
+            for (from, row) in tile.chunks(STRIP).zip(rows) {
+                let start = row * self.outputs + first;
+                // SAFETY: blocks own disjoint rows or strips.
+                let into = unsafe { y.slice(start..start + width) };
+                into.copy_from_slice(&from[..width]);
+            }
+        });
+    }
+}
+
+fn strips<T: Copy + Sync, P: Send>(
+    b: Mat<'_, T>,
+    pack: impl Fn(Mat<'_, T>) -> P + Sync + Send,
+) -> Vec<P> {
+    let strip = |first: usize| {
+        let start = (first * b.column_stride).min(b.data.len());
+        let columns = STRIP.min(b.columns - first);
+        pack(Mat { data: &b.data[start..], columns, ..b })
+    };
+    (0..b.columns).into_par_iter().step_by(STRIP).map(strip).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Values that bfloat16 holds exactly, so that one expectation holds for both storage types.
+    fn values(seed: u64, count: usize) -> Vec<f32> {
+        let value = |i: u64| ((i * 7919 + seed * 104_729) % 251) as f32 / 128.0 - 1.0;
+        (0..count as u64).map(|i| bf16::from_f32(value(i)).to_f32()).collect()
+    }
+
+    fn check(linear: &Linear, rows: usize, w: &[f32], name: &str) {
+        let device = device::open(facts::BackendKind::Cpu).unwrap().with_threads(3);
+        let (inputs, outputs) = (linear.inputs(), linear.outputs());
+        let x = values(rows as u64 + 5, rows * inputs);
+        let mut y = vec![f32::NAN; rows * outputs];
+        linear.apply(&device, &x, &mut y);
+        for (at, got) in y.iter().enumerate() {
+            let (row, output) = (at / outputs, at % outputs);
+            let (x, w) = (&x[row * inputs..][..inputs], &w[output * inputs..][..inputs]);
+            let want: f64 = x.iter().zip(w).map(|(x, w)| f64::from(*x) * f64::from(*w)).sum();
+            assert!(
+                (f64::from(*got) - want).abs() < 1e-4,
+                "{name}: [{row}, {output}] is {got}, wanted {want}"
+            );
+        }
+        let mut alone = vec![f32::NAN; outputs];
+        for row in 0..rows {
+            linear.apply(&device, &x[row * inputs..][..inputs], &mut alone);
+            assert_eq!(alone, y[row * outputs..][..outputs], "{name}: row {row} alone");
+        }
+    }
+
+    #[test]
+    fn every_row_is_the_product_whatever_stands_beside_it() {
+        for [outputs, inputs] in [[1, 1], [64, 32], [65, 33], [130, 64], [200, 7]] {
+            let w = values(1, outputs * inputs);
+            let halves: Vec<bf16> = w.iter().map(|x| bf16::from_f32(*x)).collect();
+            for rows in [1, 2, 4, 5, 13, 97] {
+                for isa in Isa::ALL.into_iter().filter(|isa| isa.is_here()) {
+                    let linear = Linear::f32(isa, Mat::new(&w, outputs, inputs, inputs).t());
+                    check(&linear, rows, &w, &format!("{isa} {rows}x{outputs}x{inputs}"));
+                }
+                if Isa::Avx512Bf16.is_here() {
+                    let linear = Linear::bf16(Mat::new(&halves, outputs, inputs, inputs).t());
+                    check(&linear, rows, &w, &format!("bf16 {rows}x{outputs}x{inputs}"));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! A model as data: what a family makes of a config, and what an engine runs.
+
+use crate::layers::{Attention, Experts, GatedMlp, Kda, LatentAttention, Mamba2};
+use crate::params::{ParamId, Params, Projection};
+
+/// A model's layers, in which every parameter has its name and shape and every multiplier its value. No backend is
+/// assumed: an engine makes of it what suits its device.
+#[derive(Debug, Clone)]
+pub struct Architecture {
+    /// The family it is of.
+    pub family: &'static str,
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Number of token ids.
+    pub vocabulary: usize,
+    /// Longest context the config promises, in tokens.
+    pub context: usize,
+    /// Epsilon of the norms.
+    pub eps: f64,
+    /// Every parameter.
+    pub params: Params,
+    /// `[vocabulary, hidden]`; a token's row is the first x.
+    pub embedding: ParamId,
+    /// Factor on the embedding.
+    pub embedding_multiplier: f64,
+    /// Factor on what each mixer and feed-forward part adds to x.
+    pub residual_multiplier: f64,
+    /// The layers.
+    pub layers: Vec<Layer>,
+    /// The last norm.
+    pub norm: ParamId,
+    /// `[vocabulary, hidden]`; the embedding again where they are tied.
+    pub head: Projection,
+    /// What the logits are divided by.
+    pub logits_divisor: f64,
+}
+
+/// `x += r mixer(rms(x)); h = rms(x); x += r (experts(h) + mlp(h))`.
+#[derive(Debug, Clone)]
+pub struct Layer {
+    /// The norm before the mixer.
+    pub input_norm: ParamId,
+    /// What mixes tokens.
+    pub mixer: Mixer,
+    /// The norm before the feed-forward part.
+    pub post_norm: ParamId,
+    /// Routed experts.
+    pub experts: Option<Experts>,
+    /// What every token passes: the dense part, or the shared expert.
+    pub mlp: Option<GatedMlp>,
+}
+
+/// What mixes tokens.
+#[derive(Debug, Clone)]
+pub enum Mixer {
+    /// A state space layer.
+    Mamba2(Mamba2),
+    /// Softmax attention with grouped heads.
+    Attention(Attention),
+    /// Kimi Delta Attention.
+    Kda(Kda),
+    /// Softmax attention over a latent cache.
+    Latent(LatentAttention),
+}

@@ -1,0 +1,177 @@
+//! The engine on the processor: activations are rows of float32, every product, scan and attention a counted launch.
+
+mod attention;
+mod experts;
+mod kda;
+mod latent_attention;
+mod mamba2;
+mod mlp;
+mod rows;
+mod state;
+mod step;
+mod weights;
+
+use crate::engine::{Batch, Capacity, Engine, EngineKind, Model, Storage, Wanted};
+use crate::pages::Pages;
+use crate::{Architecture, Checkpoint, Mixer, ModelError};
+use device::Device;
+use experts::CpuExperts;
+use facts::BackendKind;
+use kernels::OpError;
+use mlp::CpuMlp;
+use rows::{add_scaled, rms_norm, scale};
+use step::Step;
+use weights::{CpuProjection, Weights};
+
+pub(crate) const ENGINE: EngineKind = EngineKind {
+    backend: BackendKind::Cpu,
+    open: |model, device, storage, capacity| {
+        Ok(Box::new(CpuEngine::new(model, device, storage, capacity)?))
+    },
+};
+
+/// A mixer with its weights, and its states or caches of every place.
+trait Mix {
+    /// Mixes rows `[tokens, hidden]`, which are normed, and advances the states.
+    fn mix(&mut self, x: &[f32], step: &Step<'_>) -> Result<Vec<f32>, OpError>;
+    /// Forgets a sequence.
+    fn reset(&mut self, sequence: usize);
+}
+
+struct CpuLayer {
+    input_norm: Vec<f32>,
+    mixer: Box<dyn Mix>,
+    post_norm: Vec<f32>,
+    experts: Option<CpuExperts>,
+    mlp: Option<CpuMlp>,
+}
+
+struct CpuEngine {
+    architecture: Architecture,
+    /// Rows of the embedding are read where they are needed: a few of many.
+    checkpoint: Checkpoint,
+    device: Device,
+    layers: Vec<CpuLayer>,
+    norm: Vec<f32>,
+    head: CpuProjection,
+    pages: Pages,
+}
+
+impl CpuEngine {
+    fn new(
+        model: Model,
+        device: Device,
+        storage: Storage,
+        capacity: Capacity,
+    ) -> Result<Self, ModelError> {
+        let Model { architecture, checkpoint } = model;
+        let pages = Pages::new(capacity.sequences, capacity.tokens);
+        let weights = Weights::new(&architecture, &checkpoint, &device, storage);
+        let layer = |layer: &crate::Layer| {
+            Ok(CpuLayer {
+                input_norm: weights.vector(layer.input_norm)?,
+                mixer: mixer(&layer.mixer, &weights, &pages, architecture.eps)?,
+                post_norm: weights.vector(layer.post_norm)?,
+                experts: layer
+                    .experts
+                    .as_ref()
+                    .map(|of| CpuExperts::new(of, &weights))
+                    .transpose()?,
+                mlp: layer.mlp.as_ref().map(|of| CpuMlp::new(of, &weights)).transpose()?,
+            })
+        };
+        let layers = architecture.layers.iter().map(layer).collect::<Result<_, ModelError>>()?;
+        let norm = weights.vector(architecture.norm)?;
+        let head = weights.projection(&architecture.head)?;
+        Ok(Self { layers, norm, head, architecture, checkpoint, device, pages })
+    }
+
+    /// The first x: embeddings of the tokens `[tokens, hidden]`.
+    fn embed(&self, tokens: &[u32]) -> Result<Vec<f32>, ModelError> {
+        let name = &self.architecture.params.get(self.architecture.embedding).name;
+        let hidden = self.architecture.hidden;
+        let mut x = Vec::with_capacity(tokens.len() * hidden);
+        for token in tokens {
+            x.extend(self.checkpoint.read::<f32>(name, *token as usize * hidden, hidden)?);
+        }
+        scale(&mut x, self.architecture.embedding_multiplier as f32);
+        Ok(x)
+    }
+}
+
+fn mixer(
+    mixer: &Mixer,
+    weights: &Weights<'_>,
+    pages: &Pages,
+    eps: f64,
+) -> Result<Box<dyn Mix>, ModelError> {
+    Ok(match mixer {
+        Mixer::Mamba2(of) => Box::new(mamba2::CpuMamba2::new(of, weights, pages, eps)?),
+        Mixer::Attention(of) => Box::new(attention::CpuAttention::new(of, weights, pages)?),
+        Mixer::Kda(of) => Box::new(kda::CpuKda::new(of, weights, pages, eps)?),
+        Mixer::Latent(of) => {
+            Box::new(latent_attention::CpuLatentAttention::new(of, weights, pages)?)
+        }
+    })
+}
+
+impl CpuLayer {
+    /// `x += r mixer(rms(x)); h = rms(x); x += r (experts(h) + mlp(h))`.
+    fn advance(
+        &mut self,
+        x: &mut [f32],
+        step: &Step<'_>,
+        eps: f64,
+        residual: f32,
+    ) -> Result<(), OpError> {
+        let mixed = self.mixer.mix(&rms_norm(x, &self.input_norm, eps), step)?;
+        add_scaled(x, &mixed, residual);
+        let normed = rms_norm(x, &self.post_norm, eps);
+        if let Some(experts) = &self.experts {
+            add_scaled(x, &experts.apply(step.device, &normed), residual);
+        }
+        if let Some(mlp) = &self.mlp {
+            add_scaled(x, &mlp.apply(step.device, &normed), residual);
+        }
+        Ok(())
+    }
+}
+
+impl Engine for CpuEngine {
+    fn architecture(&self) -> &Architecture {
+        &self.architecture
+    }
+
+    fn device(&self) -> &Device {
+        &self.device
+    }
+
+    fn step(&mut self, batch: &Batch, wanted: Wanted) -> Result<Vec<f32>, ModelError> {
+        batch.check(self.pages.sequences(), self.architecture.vocabulary)?;
+        let mut x = self.embed(&batch.tokens)?;
+        self.pages.grow(&batch.lengths())?;
+        let step = Step::new(&self.device, batch, &self.pages);
+        let (eps, residual) = (self.architecture.eps, self.architecture.residual_multiplier as f32);
+        for (layer, of) in self.layers.iter_mut().enumerate() {
+            let advanced = of.advance(&mut x, &step, eps, residual);
+            advanced.map_err(|error| ModelError::Op { layer, error })?;
+        }
+        let hidden = self.architecture.hidden;
+        if wanted == Wanted::Last {
+            let last = batch.offsets[1..].iter().map(|end| &x[(end - 1) * hidden..end * hidden]);
+            x = last.collect::<Vec<_>>().concat();
+        }
+        let mut logits = self.head.apply(&self.device, &rms_norm(&x, &self.norm, eps));
+        scale(&mut logits, (1.0 / self.architecture.logits_divisor) as f32);
+        Ok(logits)
+    }
+
+    fn len(&self, sequence: usize) -> usize {
+        self.pages.len(sequence)
+    }
+
+    fn reset(&mut self, sequence: usize) {
+        self.pages.release(sequence);
+        self.layers.iter_mut().for_each(|layer| layer.mixer.reset(sequence));
+    }
+}

@@ -1,0 +1,94 @@
+use super::Mix;
+use super::rows::{columns, norm_sigmoid_gated};
+use super::state::Recurrence;
+use super::step::Step;
+use super::weights::{CpuProjection, Weights};
+use crate::ModelError;
+use crate::layers::Kda;
+use crate::pages::Pages;
+use kernels::conv1d::Conv1dOp;
+use kernels::kda::KdaOp;
+use kernels::{OpError, Settings, Tensor};
+
+/// A Kimi Delta Attention mixer.
+pub(super) struct CpuKda {
+    heads: usize,
+    head_dim: usize,
+    eps: f64,
+    project: CpuProjection,
+    decay: CpuProjection,
+    gate: CpuProjection,
+    norm: Vec<f32>,
+    out: CpuProjection,
+    conv: Recurrence,
+    scan: Recurrence,
+}
+
+impl CpuKda {
+    pub(super) fn new(
+        of: &Kda,
+        weights: &Weights<'_>,
+        pages: &Pages,
+        eps: f64,
+    ) -> Result<Self, ModelError> {
+        let (heads, dim, inner, places) =
+            (of.heads, of.head_dim, of.heads * of.head_dim, pages.sequences());
+        let mut taps = Vec::new();
+        for weight in of.conv_weights {
+            taps.extend(weights.vector(weight)?);
+        }
+        let conv = [("weight", Tensor::new(&[3 * inner, of.taps], taps))];
+        let scan = [
+            ("A_log", Tensor::new(&[heads], weights.vector(of.a_log)?)),
+            ("dt_bias", Tensor::new(&[inner], weights.vector(of.dt_bias)?)),
+        ];
+        let silu = Settings::new().with("activation", "silu");
+        let l2norm = Settings::new().with("l2norm", true);
+        Ok(Self {
+            heads,
+            head_dim: dim,
+            eps,
+            project: weights.projection(&of.project)?,
+            decay: weights.projection(&of.decay)?,
+            gate: weights.projection(&of.gate)?,
+            norm: weights.vector(of.norm)?,
+            out: weights.projection(&of.out)?,
+            conv: Recurrence::new(conv, silu, places, &[3 * inner, of.taps - 1]),
+            scan: Recurrence::new(scan, l2norm, places, &[heads, dim, dim]),
+        })
+    }
+}
+
+impl Mix for CpuKda {
+    fn mix(&mut self, x: &[f32], step: &Step<'_>) -> Result<Vec<f32>, OpError> {
+        let (tokens, heads, dim) = (step.tokens(), self.heads, self.head_dim);
+        let inner = heads * dim;
+        let projected = self.project.apply(step.device, x); // [tokens, q | k | v | f_a | g_a | b]
+        let (low, width) = (3 * inner, 3 * inner + 2 * dim + heads);
+        let part = |range| columns(&projected, width, range);
+
+        let mixed = Tensor::new(&[tokens, low], part(0..low));
+        let mixed = self.conv.run(&Conv1dOp, step, [("x", mixed)])?; // [tokens, q | k | v]
+
+        let of_heads = |values| Tensor::new(&[tokens, heads, dim], values);
+        let part_of = |at: usize| of_heads(columns(&mixed, low, at * inner..(at + 1) * inner));
+        let decay = self.decay.apply(step.device, &part(low..low + dim));
+        let scanned = [
+            ("q", part_of(0)),
+            ("k", part_of(1)),
+            ("v", part_of(2)),
+            ("g", of_heads(decay)),
+            ("beta", Tensor::new(&[tokens, heads], part(low + 2 * dim..width))),
+        ];
+        let mut o = self.scan.run(&KdaOp, step, scanned)?; // [tokens, inner]
+
+        let gate = self.gate.apply(step.device, &part(low + dim..low + 2 * dim));
+        norm_sigmoid_gated(&mut o, &gate, &self.norm, self.eps);
+        Ok(self.out.apply(step.device, &o))
+    }
+
+    fn reset(&mut self, sequence: usize) {
+        self.conv.reset(sequence);
+        self.scan.reset(sequence);
+    }
+}

@@ -1,0 +1,105 @@
+//! Row-wise arithmetic on activations, rows of float32 without padding.
+
+use rayon::prelude::*;
+
+/// Independent sums that the compiler turns into vectors.
+const LANES: usize = 16;
+
+fn sum_of_squares(row: &[f32]) -> f32 {
+    let mut sums = [0f32; LANES];
+    let (whole, rest) = row.as_chunks::<LANES>();
+    for values in whole {
+        for (sum, x) in sums.iter_mut().zip(values) {
+            *sum += x * x;
+        }
+    }
+    sums.iter().sum::<f32>() + rest.iter().map(|x| x * x).sum::<f32>()
+}
+
+/// `x / sqrt(mean(x^2) + eps) * weight`, in place; the weight is as wide as the row.
+fn normalise(row: &mut [f32], weight: &[f32], eps: f64) {
+    let mean = f64::from(sum_of_squares(row)) / row.len() as f64;
+    let factor = (1.0 / (mean + eps).sqrt()) as f32;
+    row.iter_mut().zip(weight).for_each(|(x, weight)| *x *= factor * weight);
+}
+
+/// RMSNorm of every row.
+pub(super) fn rms_norm(x: &[f32], weight: &[f32], eps: f64) -> Vec<f32> {
+    let mut normed = x.to_vec();
+    normed.par_chunks_mut(weight.len()).for_each(|row| normalise(row, weight, eps));
+    normed
+}
+
+/// `x * silu(gate)`, then RMSNorm of each of `groups` parts of a row, then the weight, as wide as the row.
+pub(super) fn silu_gated_norm(
+    x: &mut [f32],
+    gate: &[f32],
+    weight: &[f32],
+    groups: usize,
+    eps: f64,
+) {
+    let (width, group) = (weight.len(), weight.len() / groups);
+    x.par_chunks_mut(width).zip(gate.par_chunks(width)).for_each(|(row, gate)| {
+        row.iter_mut().zip(gate).for_each(|(x, gate)| *x *= silu(*gate));
+        for (part, weight) in row.chunks_mut(group).zip(weight.chunks(group)) {
+            normalise(part, weight, eps);
+        }
+    });
+}
+
+/// RMSNorm of each part of a row that is as wide as the weight, times `sigmoid(gate)`.
+pub(super) fn norm_sigmoid_gated(x: &mut [f32], gate: &[f32], weight: &[f32], eps: f64) {
+    x.par_chunks_mut(weight.len()).zip(gate.par_chunks(weight.len())).for_each(|(row, gate)| {
+        normalise(row, weight, eps);
+        row.iter_mut().zip(gate).for_each(|(x, gate)| *x *= sigmoid(*gate));
+    });
+}
+
+/// Rows `[gate, up]` of twice the width become `silu(gate) * up`.
+pub(super) fn swiglu(gate_up: &[f32], width: usize) -> Vec<f32> {
+    let mut out = vec![0f32; gate_up.len() / 2];
+    out.par_chunks_mut(width).zip(gate_up.par_chunks(2 * width)).for_each(|(out, row)| {
+        let (gate, up) = row.split_at(width);
+        for ((out, gate), up) in out.iter_mut().zip(gate).zip(up) {
+            *out = silu(*gate) * up;
+        }
+    });
+    out
+}
+
+/// `x += factor * y`.
+pub(super) fn add_scaled(x: &mut [f32], y: &[f32], factor: f32) {
+    x.iter_mut().zip(y).for_each(|(x, y)| *x += factor * y);
+}
+
+/// `x *= factor`.
+pub(super) fn scale(x: &mut [f32], factor: f32) {
+    x.iter_mut().for_each(|x| *x *= factor);
+}
+
+/// The same columns of every row, side by side.
+pub(super) fn columns(x: &[f32], width: usize, range: std::ops::Range<usize>) -> Vec<f32> {
+    x.chunks_exact(width).flat_map(|row| &row[range.clone()]).copied().collect()
+}
+
+/// Writes rows side by side into columns of wider rows.
+pub(super) fn put_columns(
+    into: &mut [f32],
+    width: usize,
+    first: usize,
+    from: &[f32],
+    count: usize,
+) {
+    for (into, from) in into.chunks_exact_mut(width).zip(from.chunks_exact(count)) {
+        into[first..first + count].copy_from_slice(from);
+    }
+}
+
+/// `1 / (1 + e^-x)`.
+pub(super) fn sigmoid(x: f32) -> f32 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+fn silu(x: f32) -> f32 {
+    x * sigmoid(x)
+}

@@ -1,0 +1,93 @@
+//! What every layer of one step shares.
+
+use crate::engine::Batch;
+use crate::pages::Pages;
+use device::Device;
+use kernels::{Op, OpError, Settings, Tensor, TensorMap};
+
+/// One step: which tokens belong to which sequence, and where their states and caches lie.
+pub(super) struct Step<'a> {
+    pub(super) device: &'a Device,
+    /// For each token its position in its sequence.
+    pub(super) positions: Vec<usize>,
+    /// For each token its row of the key/value pools.
+    pub(super) cache_rows: Vec<usize>,
+    cu_seqlens: Tensor,
+    state_indices: Tensor,
+    block_table: Tensor,
+    cache_seqlens: Tensor,
+}
+
+impl<'a> Step<'a> {
+    /// The step of a batch for which the pages have grown already.
+    pub(super) fn new(device: &'a Device, batch: &Batch, pages: &Pages) -> Self {
+        let (mut positions, mut cache_rows) = (Vec::new(), Vec::new());
+        for (sequence, tokens) in batch.lengths() {
+            let end = pages.len(sequence);
+            positions.extend(end - tokens..end);
+            cache_rows.extend((end - tokens..end).map(|token| pages.row(sequence, token)));
+        }
+        let integers = |shape: &[usize], values: Vec<i32>| Tensor::new(shape, values);
+        let count = batch.sequences.len();
+        let lengths = batch.sequences.iter().map(|sequence| pages.len(*sequence) as i32);
+        let (table_shape, table) = pages.table(&batch.sequences);
+        Self {
+            device,
+            positions,
+            cache_rows,
+            cu_seqlens: integers(
+                &[count + 1],
+                batch.offsets.iter().map(|offset| *offset as i32).collect(),
+            ),
+            state_indices: integers(
+                &[count],
+                batch.sequences.iter().map(|sequence| *sequence as i32).collect(),
+            ),
+            block_table: integers(&table_shape, table),
+            cache_seqlens: integers(&[count], lengths.collect()),
+        }
+    }
+
+    /// Number of tokens.
+    pub(super) fn tokens(&self) -> usize {
+        self.positions.len()
+    }
+
+    /// Adds what tells an op with recurrent states which tokens and states belong together.
+    pub(super) fn name_states(&self, inputs: &mut TensorMap) {
+        inputs.insert("cu_seqlens".to_owned(), self.cu_seqlens.clone());
+        inputs.insert("state_indices".to_owned(), self.state_indices.clone());
+    }
+
+    /// Adds what tells attention which queries and cached keys belong together.
+    pub(super) fn name_cache(&self, inputs: &mut TensorMap) {
+        inputs.insert("cu_seqlens".to_owned(), self.cu_seqlens.clone());
+        inputs.insert("block_table".to_owned(), self.block_table.clone());
+        inputs.insert("cache_seqlens".to_owned(), self.cache_seqlens.clone());
+    }
+
+    /// Runs an op once by the variant that its selection takes.
+    pub(super) fn run(
+        &self,
+        op: &dyn Op,
+        inputs: &TensorMap,
+        settings: &Settings,
+    ) -> Result<TensorMap, OpError> {
+        let call = op.bind(inputs, settings)?;
+        let selection = call.select(self.device, None)?;
+        let mut execution = call.prepare(self.device, selection.chosen)?;
+        execution.launch()?;
+        execution.into_outputs()
+    }
+}
+
+/// Takes a tensor's float32 values out of an op's outputs; an op always gives what its table says.
+pub(super) fn take(outputs: &mut TensorMap, name: &str) -> Vec<f32> {
+    match outputs.remove(name) {
+        Some(tensor) => match tensor.view::<f32>() {
+            Some(values) => values.to_vec(),
+            None => tensor.to_f64().into_iter().map(|x| x as f32).collect(),
+        },
+        None => Vec::new(),
+    }
+}

@@ -1,0 +1,161 @@
+//! Running a model: an engine holds weights, states and caches on its device and advances many sequences at once.
+
+use crate::{Architecture, Checkpoint, Config, ModelError, cpu};
+use device::Device;
+use facts::BackendKind;
+use std::path::Path;
+
+/// A model's folder, read and checked.
+#[derive(Debug)]
+pub struct Model {
+    /// What its config describes.
+    pub architecture: Architecture,
+    /// Its weights.
+    pub checkpoint: Checkpoint,
+}
+
+impl Model {
+    /// Reads config.json and the headers of the weight files of a folder, and holds the two against each other.
+    ///
+    /// # Errors
+    /// [`ModelError`] naming the file, key or tensor.
+    pub fn read(folder: &Path) -> Result<Self, ModelError> {
+        let path = folder.join("config.json");
+        let text =
+            std::fs::read_to_string(&path).map_err(|error| ModelError::file(&path, error))?;
+        let config = Config::parse(&path.display().to_string(), &text)?;
+        let architecture = Architecture::of(&config)?;
+        let checkpoint = Checkpoint::open(folder)?;
+        checkpoint.check(&architecture)?;
+        Ok(Self { architecture, checkpoint })
+    }
+}
+
+/// What weights and key/value caches are stored in. Recurrent states are float32 always.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Storage {
+    /// float32: for comparing with references.
+    F32,
+    /// bfloat16: for speed.
+    Bf16,
+}
+
+/// What an engine makes room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capacity {
+    /// Sequences at once.
+    pub sequences: usize,
+    /// Tokens of each, prompt and continuation; one sequence may take what others leave.
+    pub tokens: usize,
+}
+
+/// Of which tokens a step gives logits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// Of every token of the batch.
+    Every,
+    /// Of the last token of each sequence.
+    Last,
+}
+
+/// Tokens to advance sequences by: some of a prompt, or the one that was just chosen, of any number of sequences.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Batch {
+    pub(crate) tokens: Vec<u32>,
+    pub(crate) sequences: Vec<usize>,
+    /// Where each sequence's tokens begin, and the end.
+    pub(crate) offsets: Vec<usize>,
+}
+
+impl Batch {
+    /// An empty batch.
+    pub fn new() -> Self {
+        Self { offsets: vec![0], ..Self::default() }
+    }
+
+    /// The batch with the next tokens of one more sequence, which is one of the engine's places.
+    #[must_use]
+    pub fn with(mut self, sequence: usize, tokens: &[u32]) -> Self {
+        self.tokens.extend(tokens);
+        self.sequences.push(sequence);
+        self.offsets.push(self.tokens.len());
+        self
+    }
+
+    /// Each sequence with its number of tokens.
+    pub(crate) fn lengths(&self) -> Vec<(usize, usize)> {
+        let lengths = self.offsets.windows(2).map(|ends| ends[1] - ends[0]);
+        self.sequences.iter().copied().zip(lengths).collect()
+    }
+
+    /// Checks everything that can be wrong with a batch before a layer has seen it.
+    pub(crate) fn check(&self, places: usize, vocabulary: usize) -> Result<(), ModelError> {
+        let refuse = |what: String| Err(ModelError::Call(what));
+        let mut seen = vec![false; places];
+        for (sequence, tokens) in self.lengths() {
+            match seen.get_mut(sequence) {
+                None => {
+                    return refuse(format!("there is no place {sequence}, the engine has {places}"));
+                }
+                Some(true) => return refuse(format!("sequence {sequence} is in the batch twice")),
+                Some(seen) => *seen = true,
+            }
+            if tokens == 0 {
+                return refuse(format!("sequence {sequence} has no tokens"));
+            }
+        }
+        match self.tokens.iter().find(|token| **token as usize >= vocabulary) {
+            Some(token) => refuse(format!(
+                "token {token} is beyond the model's vocabulary of {vocabulary}, so the tokens are another model's"
+            )),
+            None if self.tokens.is_empty() => refuse("there are no tokens".to_owned()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A model on a device.
+pub trait Engine {
+    /// The model.
+    fn architecture(&self) -> &Architecture;
+    /// The device; its counters tell which kernels ran.
+    fn device(&self) -> &Device;
+    /// Advances the sequences of a batch, and gives logits `[tokens or sequences, vocabulary]`.
+    ///
+    /// # Errors
+    /// [`ModelError`] when a token or sequence is none of the model's, or the cache has no place; then no sequence was
+    /// advanced. Also when a layer's values overflow: then the engine's sequences are lost.
+    fn step(&mut self, batch: &Batch, wanted: Wanted) -> Result<Vec<f32>, ModelError>;
+    /// Tokens that a sequence has been advanced by.
+    fn len(&self, sequence: usize) -> usize;
+    /// Forgets a sequence, whose place begins anew.
+    fn reset(&mut self, sequence: usize);
+}
+
+/// An engine, by its backend.
+#[derive(Debug)]
+pub struct EngineKind {
+    /// The backend it is for.
+    pub backend: BackendKind,
+    pub(crate) open: fn(Model, Device, Storage, Capacity) -> Result<Box<dyn Engine>, ModelError>,
+}
+
+/// Every engine.
+pub const ENGINES: &[EngineKind] = &[cpu::ENGINE];
+
+/// Loads a model onto a device.
+///
+/// # Errors
+/// [`ModelError::Backend`] when there is no engine for the device, and whatever is wrong with the weights' values.
+pub fn open(
+    model: Model,
+    device: Device,
+    storage: Storage,
+    capacity: Capacity,
+) -> Result<Box<dyn Engine>, ModelError> {
+    let backend = device.capabilities().backend;
+    match ENGINES.iter().find(|engine| engine.backend == backend) {
+        Some(engine) => (engine.open)(model, device, storage, capacity),
+        None => Err(ModelError::Backend(backend)),
+    }
+}

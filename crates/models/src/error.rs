@@ -1,0 +1,107 @@
+use facts::BackendKind;
+use kernels::OpError;
+use std::path::Path;
+
+/// What is wrong with a model, its files, or what was asked of it. Every message names the file, key or tensor, what it
+/// is and what was wanted.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    /// A file that cannot be read or written.
+    #[error("{path}: {reason}")]
+    File {
+        /// The file.
+        path: String,
+        /// What the system says.
+        reason: String,
+    },
+    /// A config without a key that its family cannot do without.
+    #[error("{path}: `{key}` is missing, wanted {wanted}")]
+    MissingKey {
+        /// The config.
+        path: String,
+        /// The key.
+        key: String,
+        /// What it holds.
+        wanted: &'static str,
+    },
+    /// A config's key whose value cannot be used.
+    #[error("{path}: `{key}` is {value}, wanted {wanted}")]
+    Key {
+        /// The config.
+        path: String,
+        /// The key.
+        key: String,
+        /// Its value.
+        value: String,
+        /// What it may be.
+        wanted: String,
+    },
+    /// A config of no family here.
+    #[error("{path}: {names} is no model family that firstlight runs")]
+    Family {
+        /// The config.
+        path: String,
+        /// Its `model_type` and `architectures`.
+        names: String,
+    },
+    /// Weight files that are not what the config describes.
+    #[error("{path}: {what}")]
+    Weights {
+        /// The file or folder.
+        path: String,
+        /// What is wrong: `tensor x has shape [2], the config wants [3]`.
+        what: String,
+    },
+    /// A call with tokens, sequences or lengths that cannot be.
+    #[error("{0}")]
+    Call(String),
+    /// A model or shape that has no such name.
+    #[error("there is no model shape `{name}`")]
+    Shape {
+        /// The name given.
+        name: String,
+    },
+    /// A backend that has no engine.
+    #[error("models run on cpu so far, not on {0}")]
+    Backend(BackendKind),
+    /// An op refused what a layer gave it.
+    #[error("layer {layer}: {error}")]
+    Op {
+        /// The layer, from 0.
+        layer: usize,
+        /// The op's words.
+        error: OpError,
+    },
+}
+
+impl ModelError {
+    /// A file that cannot be read or written.
+    pub(crate) fn file(path: &Path, reason: impl ToString) -> Self {
+        Self::File { path: path.display().to_string(), reason: reason.to_string() }
+    }
+
+    /// Weight files that are not what the config describes.
+    pub(crate) fn weights(path: &Path, what: impl Into<String>) -> Self {
+        Self::Weights { path: path.display().to_string(), what: what.into() }
+    }
+
+    /// What to do about it, where there is something to say.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Family { .. } => {
+                let names: Vec<&str> = crate::FAMILIES.iter().map(|family| family.name).collect();
+                Some(format!("families: {}", names.join(", ")))
+            }
+            Self::Shape { .. } => {
+                let names: Vec<&str> = crate::SHAPES.iter().map(|shape| shape.name).collect();
+                Some(format!("shapes: {}", names.join(", ")))
+            }
+            Self::Weights { .. } => Some(
+                "fetch the file again and compare its hash, or take the config that belongs to it"
+                    .to_owned(),
+            ),
+            Self::Op { error, .. } => error.hint(),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The hybrid models, from a folder of weights to logits.
+//!
+//! A family makes an [`Architecture`] of a config: layers as data, with every parameter's name and shape. A
+//! [`Checkpoint`] is held against it, and an [`Engine`] runs it on a device, many sequences at once.
+
+mod architecture;
+mod checkpoint;
+mod config;
+mod cpu;
+mod engine;
+mod error;
+mod families;
+mod generate;
+pub mod layers;
+mod pages;
+mod params;
+mod random;
+mod sampler;
+mod stop_strings;
+mod synth;
+
+pub use architecture::{Architecture, Layer, Mixer};
+pub use checkpoint::Checkpoint;
+pub use config::Config;
+pub use engine::{Batch, Capacity, ENGINES, Engine, EngineKind, Model, Storage, Wanted, open};
+pub use error::ModelError;
+pub use families::{FAMILIES, Family};
+pub use generate::{Ended, Generated, Next, Request, generate};
+pub use params::{Draw, Param, ParamId, Params, Projection, Rows};
+pub use sampler::{Sampler, Sampling};
+pub use stop_strings::StopStrings;
+pub use synth::{SHAPES, Shape, SynthOptions, shape, synth};

@@ -1,0 +1,220 @@
+//! Choosing the next token from logits.
+
+/// How the next token is chosen. Steps are taken in the order of the fields, as transformers takes them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sampling {
+    /// Logits of tokens that were there already, in the prompt or since, are divided by this where positive and
+    /// multiplied where negative; 1 for none.
+    pub repetition_penalty: f64,
+    /// Logits are divided by this; 0 takes the largest.
+    pub temperature: f64,
+    /// Only this many largest logits; none for all.
+    pub top_k: Option<usize>,
+    /// Only the likeliest tokens whose probabilities sum up to this; 1 for all.
+    pub top_p: f64,
+    /// Only tokens at least this times as likely as the likeliest; 0 for all.
+    pub min_p: f64,
+    /// The same seed chooses the same tokens.
+    pub seed: u64,
+}
+
+impl Default for Sampling {
+    /// The largest logit.
+    fn default() -> Self {
+        Self {
+            repetition_penalty: 1.0,
+            temperature: 0.0,
+            top_k: None,
+            top_p: 1.0,
+            min_p: 0.0,
+            seed: 0,
+        }
+    }
+}
+
+impl Sampling {
+    /// Why these cannot be used; `None` when they can.
+    pub fn wrong(&self) -> Option<String> {
+        let refuse = |name: &str, value: f64, wanted: &str| {
+            Some(format!("{name} is {value}, wanted {wanted}"))
+        };
+        match self {
+            Self { repetition_penalty: x, .. } if !(x.is_finite() && *x > 0.0) => {
+                refuse("the repetition penalty", *x, "a number above 0")
+            }
+            Self { temperature: x, .. } if !(x.is_finite() && *x >= 0.0) => {
+                refuse("the temperature", *x, "0 or more")
+            }
+            Self { top_k: Some(0), .. } => refuse("top-k", 0.0, "1 or more"),
+            Self { top_p: x, .. } if !(*x > 0.0 && *x <= 1.0) => {
+                refuse("top-p", *x, "a number above 0, at most 1")
+            }
+            Self { min_p: x, .. } if !(0.0..=1.0).contains(x) => refuse("min-p", *x, "0 to 1"),
+            _ => None,
+        }
+    }
+}
+
+/// The choices of one sequence.
+#[derive(Debug, Clone)]
+pub struct Sampler {
+    sampling: Sampling,
+    /// Which tokens were there already.
+    seen: Vec<bool>,
+    random: u64,
+}
+
+impl Sampler {
+    /// A sampler for a sequence that begins with a prompt.
+    pub fn new(sampling: Sampling, vocabulary: usize, prompt: &[u32]) -> Self {
+        let random = sampling.seed;
+        let mut sampler = Self { sampling, seen: vec![false; vocabulary], random };
+        prompt.iter().for_each(|token| sampler.see(*token));
+        sampler
+    }
+
+    fn see(&mut self, token: u32) {
+        if let Some(seen) = self.seen.get_mut(token as usize) {
+            *seen = true;
+        }
+    }
+
+    /// Chooses the next token. Of equal logits the lower token is taken first.
+    pub fn choose(&mut self, logits: &[f32]) -> u32 {
+        let mut ranked: Vec<(u32, f64)> = (0..).zip(logits.iter().map(|x| f64::from(*x))).collect();
+        let penalty = self.sampling.repetition_penalty;
+        if penalty != 1.0 {
+            for ((_, logit), seen) in ranked.iter_mut().zip(&self.seen) {
+                if *seen {
+                    *logit = if *logit > 0.0 { *logit / penalty } else { *logit * penalty };
+                }
+            }
+        }
+        let likelier = |a: &(u32, f64), b: &(u32, f64)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
+        let token = if self.sampling.temperature == 0.0 {
+            ranked.iter().copied().min_by(likelier).map_or(0, |(token, _)| token)
+        } else {
+            let keep = self.sampling.top_k.unwrap_or(ranked.len()).min(ranked.len());
+            // The k largest are found without sorting the rest.
+            if keep < ranked.len() {
+                ranked.select_nth_unstable_by(keep, likelier);
+                ranked.truncate(keep);
+            }
+            ranked.sort_unstable_by(likelier);
+            self.draw(&ranked)
+        };
+        self.see(token);
+        token
+    }
+
+    /// Draws from candidates, likeliest first.
+    fn draw(&mut self, ranked: &[(u32, f64)]) -> u32 {
+        let Sampling { temperature, top_p, min_p, .. } = self.sampling;
+        let largest = ranked.first().map_or(0.0, |(_, logit)| *logit);
+        let weight = |(_, logit): &(u32, f64)| ((logit - largest) / temperature).exp();
+        let all: f64 = ranked.iter().map(weight).sum();
+        // The last token that is kept is the one that reaches top-p. The likeliest has weight 1, so min-p compares
+        // weights as they are.
+        let (mut kept, mut mass) = (0, 0.0);
+        for candidate in ranked {
+            let weight = weight(candidate);
+            if kept > 0 && (mass >= top_p * all || weight < min_p) {
+                break;
+            }
+            (kept, mass) = (kept + 1, mass + weight);
+        }
+        let mut left = self.uniform() * mass;
+        for candidate in &ranked[..kept] {
+            left -= weight(candidate);
+            if left < 0.0 {
+                return candidate.0;
+            }
+        }
+        // Rounding may leave a rest after the last.
+        ranked[..kept].last().map_or(0, |(token, _)| *token)
+    }
+
+    /// A number from 0 to 1, 1 left out: SplitMix64.
+    fn uniform(&mut self) -> f64 {
+        let bits = crate::random::mix(self.random);
+        self.random = self.random.wrapping_add(crate::random::STEP);
+        (bits >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOGITS: [f32; 6] = [0.5, 2.0, -1.0, 2.0, 1.0, -3.0];
+
+    /// How often each token is drawn.
+    fn drawn(sampling: Sampling, prompt: &[u32]) -> [f64; 6] {
+        const DRAWS: u32 = 20_000;
+        let mut counts = [0.0; 6];
+        for seed in 0..DRAWS {
+            let sampling = Sampling { seed: u64::from(seed), ..sampling.clone() };
+            let token = Sampler::new(sampling, 6, prompt).choose(&LOGITS);
+            counts[token as usize] += 1.0 / f64::from(DRAWS);
+        }
+        counts
+    }
+
+    /// Holds draws against unnormalised weights, 0 meaning never.
+    fn check(sampling: Sampling, prompt: &[u32], weights: [f64; 6]) {
+        let sum: f64 = weights.iter().sum();
+        let got = drawn(sampling.clone(), prompt);
+        for (token, (got, weight)) in got.iter().zip(weights).enumerate() {
+            let want = weight / sum;
+            assert!((got - want).abs() < 0.015, "{sampling:?} token {token}: {got}, wanted {want}");
+            assert_eq!(*got == 0.0, weight == 0.0, "{sampling:?} token {token}");
+        }
+    }
+
+    #[test]
+    fn draws_follow_the_probabilities_that_are_left() {
+        let warm = Sampling { temperature: 1.0, ..Sampling::default() };
+        let e = |x: f64| x.exp();
+        let all = [e(0.5), e(2.0), e(-1.0), e(2.0), e(1.0), e(-3.0)];
+        check(warm.clone(), &[], all);
+        check(Sampling { temperature: 2.0, ..warm.clone() }, &[], all.map(f64::sqrt));
+        let three = [0.0, e(2.0), 0.0, e(2.0), e(1.0), 0.0];
+        check(Sampling { top_k: Some(3), ..warm.clone() }, &[], three);
+        // The two likeliest have 0.78 together, the third reaches 0.8.
+        check(Sampling { top_p: 0.8, ..warm.clone() }, &[], three);
+        check(Sampling { top_p: 0.01, ..warm.clone() }, &[], [0.0, 1.0, 0.0, 0.0, 0.0, 0.0]);
+        // e^(1-2) = 0.37 stays, e^(0.5-2) = 0.22 goes.
+        check(Sampling { min_p: 0.3, ..warm.clone() }, &[], three);
+        let penal = Sampling { repetition_penalty: 2.0, ..warm };
+        check(penal, &[1, 2], [e(0.5), e(1.0), e(-2.0), e(2.0), e(1.0), e(-3.0)]);
+    }
+
+    #[test]
+    fn the_largest_is_taken_and_what_was_there_is_penalised() {
+        let mut greedy = Sampler::new(Sampling::default(), 6, &[]);
+        assert_eq!([greedy.choose(&LOGITS), greedy.choose(&LOGITS)], [1, 1]);
+        let penal = Sampling { repetition_penalty: 3.0, ..Sampling::default() };
+        let mut penal = Sampler::new(penal, 6, &[]);
+        assert_eq!([0; 4].map(|_| penal.choose(&LOGITS)), [1, 3, 4, 1]);
+    }
+
+    #[test]
+    fn settings_that_mean_nothing_are_refused() {
+        assert_eq!(Sampling::default().wrong(), None);
+        for (sampling, words) in [
+            (Sampling { top_p: 0.0, ..Sampling::default() }, "top-p is 0, wanted a number above 0, at most 1"),
+            (Sampling { top_k: Some(0), ..Sampling::default() }, "top-k is 0, wanted 1 or more"),
+            (Sampling { min_p: 1.5, ..Sampling::default() }, "min-p is 1.5, wanted 0 to 1"),
+            (
+                Sampling { temperature: f64::NAN, ..Sampling::default() },
+                "the temperature is NaN, wanted 0 or more",
+            ),
+            (
+                Sampling { repetition_penalty: 0.0, ..Sampling::default() },
+                "the repetition penalty is 0, wanted a number above 0",
+            ),
+        ] {
+            assert_eq!(sampling.wrong().as_deref(), Some(words));
+        }
+    }
+}

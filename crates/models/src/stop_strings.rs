@@ -1,0 +1,67 @@
+//! Text as it comes, up to the first stop string.
+
+/// Holds text back for as long as it may be the beginning of a stop string.
+#[derive(Debug, Clone, Default)]
+pub struct StopStrings {
+    stops: Vec<String>,
+    held: String,
+}
+
+impl StopStrings {
+    /// Ends text at the first of these; empty ones do not count.
+    pub fn new(stops: impl IntoIterator<Item = String>) -> Self {
+        let stops = stops.into_iter().filter(|stop| !stop.is_empty()).collect();
+        Self { stops, held: String::new() }
+    }
+
+    /// Adds text; gives what can be shown of it, and whether a stop string came, which is not shown.
+    pub fn push(&mut self, text: &str) -> (String, bool) {
+        self.held.push_str(text);
+        // Of several stop strings the one that begins first counts.
+        if let Some(at) = self.stops.iter().filter_map(|stop| self.held.find(stop)).min() {
+            let shown = self.held[..at].to_owned();
+            self.held.clear();
+            return (shown, true);
+        }
+        let whole = self.held.len();
+        let begins = |at: &usize| {
+            self.stops.iter().any(|stop| stop.starts_with(&self.held[*at..]))
+        };
+        let mut starts = self.held.char_indices().map(|(at, _)| at);
+        let keep = starts.find(begins).unwrap_or(whole);
+        let held = self.held.split_off(keep);
+        (std::mem::replace(&mut self.held, held), false)
+    }
+
+    /// What is held back, when no more text comes.
+    pub fn finish(self) -> String {
+        self.held
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(stops: &[&str], pieces: &[&str], shown: &[&str], stopped: bool, rest: &str) {
+        let mut stream = StopStrings::new(stops.iter().map(|stop| (*stop).to_owned()));
+        for (index, (piece, want)) in pieces.iter().zip(shown).enumerate() {
+            let last = index + 1 == pieces.len();
+            let (got, ended) = stream.push(piece);
+            assert_eq!((got.as_str(), ended), (*want, stopped && last), "{stops:?} {pieces:?}");
+        }
+        assert_eq!(stream.finish(), rest);
+    }
+
+    #[test]
+    fn text_is_shown_as_soon_as_it_cannot_be_a_stop_string() {
+        check(&[], &["a", "b"], &["a", "b"], false, "");
+        check(&["END"], &["one E", "N", "Q"], &["one ", "", "ENQ"], false, "");
+        check(&["END"], &["one E", "ND two"], &["one ", ""], true, "");
+        check(&["END"], &["EEND"], &["E"], true, "");
+        check(&["\n\n", "."], &["a\n", ". b"], &["a", "\n"], true, "");
+        check(&["中文"], &["中", "国"], &["", "中国"], false, "");
+        check(&["aab"], &["aaa", "b"], &["a", ""], true, "");
+        check(&["", "xy"], &["ax"], &["a"], false, "x");
+    }
+}

@@ -1,0 +1,233 @@
+//! Random models with real names and shapes: what tests and measurements run on where weights cannot be had.
+
+use crate::checkpoint::{INDEX, SINGLE};
+use crate::params::{Draw, Param};
+use crate::random::mix;
+use crate::{Architecture, Config, ModelError};
+use half::bf16;
+use rayon::prelude::*;
+use safetensors::tensor::{Dtype, View, serialize_to_file};
+use serde_json::{Value, json};
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::path::Path;
+
+/// A model shape that can be drawn.
+#[derive(Debug)]
+pub struct Shape {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is.
+    pub about: &'static str,
+    config: &'static str,
+}
+
+macro_rules! shape {
+    ($name:literal, $about:literal) => {
+        Shape {
+            name: $name,
+            about: $about,
+            config: include_str!(concat!("synth/", $name, ".json")),
+        }
+    };
+}
+
+/// Every shape: those of published models, and reduced ones that run in an instant.
+pub const SHAPES: &[Shape] = &[
+    shape!("granite-4.0-h-micro", "3.2 billion parameters, dense"),
+    shape!("granite-4.0-h-tiny", "6.9 billion parameters, 64 experts"),
+    shape!("granite-4.0-h-small", "32 billion parameters, 72 experts"),
+    shape!("kimi-linear-48b-a3b", "49 billion parameters, KDA and latent attention, 256 experts"),
+    shape!("granite-hybrid-mini", "reduced: dense"),
+    shape!("granite-moe-mini", "reduced: 8 experts, two groups"),
+    shape!("granite-rope-mini", "reduced: attention everywhere, rotated"),
+    shape!("kimi-linear-mini", "reduced: KDA, latent attention, 8 experts"),
+];
+
+/// The config of a shape, by its name.
+///
+/// # Errors
+/// [`ModelError::Shape`].
+pub fn shape(name: &str) -> Result<Config, ModelError> {
+    match SHAPES.iter().find(|shape| shape.name == name) {
+        Some(shape) => Config::parse(shape.name, shape.config),
+        None => Err(ModelError::Shape { name: name.to_owned() }),
+    }
+}
+
+/// How a random model is drawn and written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SynthOptions {
+    /// The same seed draws the same weights.
+    pub seed: u64,
+    /// Only the first layers.
+    pub layers: Option<usize>,
+    /// Bytes of tensors above which another file is begun.
+    pub shard_bytes: usize,
+}
+
+impl Default for SynthOptions {
+    fn default() -> Self {
+        // Shards as large as transformers writes them.
+        Self { seed: 0, layers: None, shard_bytes: 5_000_000_000 }
+    }
+}
+
+/// Draws the weights of a config and writes a model's folder: weights first and config.json last, so that a folder that
+/// was left half-written is no model. Tensors are drawn and written one by one. Gives the number of parameters.
+///
+/// # Errors
+/// [`ModelError`] when the config is of no family, the folder holds something already, or a file cannot be written.
+pub fn synth(config: Config, folder: &Path, options: &SynthOptions) -> Result<u64, ModelError> {
+    let config = match options.layers {
+        Some(layers) => cut(config, layers)?,
+        None => config,
+    };
+    let architecture = Architecture::of(&config)?;
+    std::fs::create_dir_all(folder).map_err(|error| ModelError::file(folder, error))?;
+    let mut entries = std::fs::read_dir(folder).map_err(|error| ModelError::file(folder, error))?;
+    if entries.next().is_some() {
+        return Err(ModelError::file(folder, "is not empty, and nothing in it is replaced"));
+    }
+    let shards = shards(&architecture, options);
+    let of_shard = |shard: usize| match shards.len() {
+        1 => SINGLE.to_owned(),
+        all => format!("model-{:05}-of-{all:05}.safetensors", shard + 1),
+    };
+    let mut places = serde_json::Map::new();
+    let mut total = 0;
+    for (shard, drawn) in shards.iter().enumerate() {
+        for tensor in drawn {
+            places.insert(tensor.param.name.clone(), json!(of_shard(shard)));
+            total += tensor.data_len();
+        }
+        write(&folder.join(of_shard(shard)), drawn)?;
+    }
+    if shards.len() > 1 {
+        let index = json!({ "metadata": { "total_size": total }, "weight_map": places });
+        write_text(&folder.join(INDEX), &format!("{index:#}\n"))?;
+    }
+    write_text(&folder.join("config.json"), &config.to_text())?;
+    Ok(architecture.params.count())
+}
+
+/// The first layers of a config.
+fn cut(config: Config, layers: usize) -> Result<Config, ModelError> {
+    let all = config.count("num_hidden_layers")?;
+    if layers == 0 || layers > all {
+        return Err(config.wrong(
+            "num_hidden_layers",
+            format!("at least the {layers} layers asked for, and one"),
+        ));
+    }
+    let mut cut = config.clone().with("num_hidden_layers", json!(layers));
+    if let Some(Value::Array(kinds)) = config.get("layer_types") {
+        cut = cut.with("layer_types", json!(kinds[..layers.min(kinds.len())]));
+    }
+    // These lists count from 1.
+    if let Some(Value::Object(lists)) = config.get("linear_attn_config") {
+        let mut lists = lists.clone();
+        for list in lists.values_mut() {
+            if let Value::Array(list) = list {
+                list.retain(|layer| layer.as_u64().is_some_and(|layer| layer <= layers as u64));
+            }
+        }
+        cut = cut.with("linear_attn_config", Value::Object(lists));
+    }
+    Ok(cut)
+}
+
+/// A tensor that is drawn when it is written.
+struct Drawn<'a> {
+    param: &'a Param,
+    seed: u64,
+}
+
+fn shards<'a>(architecture: &'a Architecture, options: &SynthOptions) -> Vec<Vec<Drawn<'a>>> {
+    let mut shards = vec![Vec::new()];
+    let mut bytes = 0;
+    for param in architecture.params.iter() {
+        // A tensor's values depend on its name, so that layers can be cut without changing those that stay.
+        let seed = param.name.bytes().fold(options.seed, |seed, byte| mix(seed ^ u64::from(byte)));
+        let drawn = Drawn { param, seed };
+        if bytes > 0 && bytes + drawn.data_len() > options.shard_bytes {
+            shards.push(Vec::new());
+            bytes = 0;
+        }
+        bytes += drawn.data_len();
+        if let Some(shard) = shards.last_mut() {
+            shard.push(drawn);
+        }
+    }
+    shards
+}
+
+impl View for &Drawn<'_> {
+    fn dtype(&self) -> Dtype {
+        if self.param.draw.keeps_float32() { Dtype::F32 } else { Dtype::BF16 }
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.param.shape
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        let value = |at: usize| value(self.param.draw, mix(self.seed.wrapping_add(at as u64)));
+        let all = (0..self.param.len()).into_par_iter();
+        let bytes: Vec<u8> = match self.dtype() {
+            Dtype::F32 => all.flat_map_iter(|at| (value(at) as f32).to_le_bytes()).collect(),
+            _ => all.flat_map_iter(|at| bf16::from_f64(value(at)).to_le_bytes()).collect(),
+        };
+        Cow::Owned(bytes)
+    }
+
+    fn data_len(&self) -> usize {
+        self.param.len() * if self.param.draw.keeps_float32() { 4 } else { 2 }
+    }
+}
+
+impl Drawn<'_> {
+    fn data_len(&self) -> usize {
+        View::data_len(&self)
+    }
+}
+
+/// One value from 64 random bits.
+fn value(draw: Draw, bits: u64) -> f64 {
+    let between =
+        |low: f64, high: f64| low + (high - low) * (bits >> 11) as f64 / (1u64 << 53) as f64;
+    match draw {
+        // The sum of four uniform values is close to normal, with a variance of 4/12.
+        Draw::Normal(deviation) => {
+            let parts = [0, 16, 32, 48].map(|shift| (bits >> shift & 0xffff) as f64 / 65_536.0);
+            (parts.iter().sum::<f64>() - 2.0) * 3f64.sqrt() * deviation
+        }
+        Draw::Uniform(low, high) => between(low, high),
+        Draw::DecayRate => between(1.0, 16.0).ln(),
+        Draw::StepBias => between(-9.0, 1.0),
+    }
+}
+
+/// Writes a file under another name first, so that a full disk leaves nothing that looks whole.
+fn whole(path: &Path, write: impl FnOnce(&Path) -> Result<(), String>) -> Result<(), ModelError> {
+    let partial = path.with_extension("part");
+    let written = write(&partial)
+        .and_then(|()| std::fs::rename(&partial, path).map_err(|error| error.to_string()));
+    written.map_err(|reason| {
+        // What cannot be written can perhaps not be removed either; the first reason is the one to tell.
+        let _ = std::fs::remove_file(&partial);
+        ModelError::file(path, reason)
+    })
+}
+
+fn write(path: &Path, drawn: &[Drawn<'_>]) -> Result<(), ModelError> {
+    let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
+    let tensors = drawn.iter().map(|drawn| (drawn.param.name.as_str(), drawn));
+    whole(path, |partial| {
+        serialize_to_file(tensors, Some(metadata), partial).map_err(|error| error.to_string())
+    })
+}
+
+fn write_text(path: &Path, text: &str) -> Result<(), ModelError> {
+    whole(path, |partial| std::fs::write(partial, text).map_err(|error| error.to_string()))
+}

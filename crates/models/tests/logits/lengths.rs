@@ -1,0 +1,63 @@
+//! One sequence, of lengths around the blocks that kernels work in, whole and in pieces.
+
+use crate::subject::{Subject, VOCABULARY, advance, check, tokens};
+use device::Isa;
+use models::Storage;
+
+const LENGTHS: [usize; 9] = [1, 5, 21, 63, 64, 65, 255, 256, 257];
+
+#[test]
+fn whole_prompts_of_every_length() {
+    for subject in Subject::all() {
+        let tokens = tokens(1, 257);
+        // What comes later changes nothing, so the longest sequence has the answer for all.
+        let want = subject.oracle().logits(&tokens);
+        let mut engine = subject.engine(1);
+        for length in LENGTHS {
+            engine.reset(0);
+            let got = advance(&mut *engine, 0, &tokens[..length], length);
+            check(&format!("{} whole {length}", subject.name), &got, &want[..length * VOCABULARY]);
+        }
+        let launches = engine.device().launches().snapshot();
+        assert!(launches.keys().any(|kernel| kernel.starts_with("linear.")), "{launches:?}");
+        assert!(launches.keys().any(|kernel| kernel.starts_with("attention.")), "{launches:?}");
+    }
+}
+
+#[test]
+fn prompts_in_pieces_and_token_by_token() {
+    for subject in Subject::all() {
+        let tokens = tokens(2, 257);
+        let want = subject.oracle().logits(&tokens);
+        let mut engine = subject.engine(1);
+        for piece in [1, 2, 3, 64, 100] {
+            engine.reset(0);
+            let got = advance(&mut *engine, 0, &tokens, piece);
+            check(&format!("{} in pieces of {piece}", subject.name), &got, &want);
+        }
+        // A prompt, then a token at a time, as in generation.
+        for length in LENGTHS {
+            engine.reset(0);
+            let more = (length + 6).min(tokens.len());
+            let mut got = advance(&mut *engine, 0, &tokens[..length], length);
+            got.extend(advance(&mut *engine, 0, &tokens[length..more], 1));
+            let name = format!("{} {length} then one by one", subject.name);
+            check(&name, &got, &want[..more * VOCABULARY]);
+        }
+    }
+}
+
+#[test]
+fn every_instruction_set() {
+    for subject in Subject::all() {
+        let tokens = tokens(3, 65);
+        let want = subject.oracle().logits(&tokens);
+        for isa in Isa::ALL.into_iter().filter(|isa| isa.is_here()) {
+            let device = device::open(facts::BackendKind::Cpu).unwrap().limited_to(isa);
+            let mut engine = subject.engine_on(device, Storage::F32, 1);
+            let mut got = advance(&mut *engine, 0, &tokens[..64], 64);
+            got.extend(advance(&mut *engine, 0, &tokens[64..], 1));
+            check(&format!("{} {isa}", subject.name), &got, &want);
+        }
+    }
+}

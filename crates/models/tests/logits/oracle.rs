@@ -1,0 +1,148 @@
+//! The models in float64, from the formulas of their papers and of transformers' code, token by token and head by head.
+//!
+//! Nothing here is shared with the room under test: config.json and the weight files are read again, by other code.
+
+mod granite;
+mod kimi;
+
+use safetensors::SafeTensors;
+use safetensors::tensor::Dtype;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::path::Path;
+
+/// A model's folder.
+pub struct Oracle {
+    config: Value,
+    tensors: HashMap<String, Vec<f64>>,
+}
+
+impl Oracle {
+    pub fn read(folder: &Path) -> Self {
+        let config = std::fs::read_to_string(folder.join("config.json")).unwrap();
+        let mut tensors = HashMap::new();
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|ending| ending == "safetensors") {
+                let bytes = std::fs::read(&path).unwrap();
+                for (name, view) in SafeTensors::deserialize(&bytes).unwrap().tensors() {
+                    tensors.insert(name, widen(view.dtype(), view.data()));
+                }
+            }
+        }
+        Self { config: serde_json::from_str(&config).unwrap(), tensors }
+    }
+
+    /// Logits of every token, `[tokens, vocabulary]`.
+    pub fn logits(&self, tokens: &[u32]) -> Vec<f64> {
+        match self.config["model_type"].as_str().unwrap() {
+            "granitemoehybrid" => granite::logits(self, tokens),
+            "kimi_linear" => kimi::logits(self, tokens),
+            other => panic!("no oracle for {other}"),
+        }
+    }
+
+    fn tensor(&self, name: &str) -> &[f64] {
+        self.tensors.get(name).unwrap_or_else(|| panic!("no tensor {name}"))
+    }
+
+    fn count(&self, key: &str) -> usize {
+        self.config[key].as_u64().unwrap_or_else(|| panic!("no count {key}")) as usize
+    }
+
+    fn number(&self, key: &str) -> f64 {
+        self.config[key].as_f64().unwrap_or_else(|| panic!("no number {key}"))
+    }
+
+    fn word(&self, key: &str, index: usize) -> &str {
+        self.config[key][index].as_str().unwrap()
+    }
+
+    /// `W x` for the named `[outputs, inputs]` matrix.
+    fn project(&self, name: &str, x: &[f64]) -> Vec<f64> {
+        product(self.tensor(name), x)
+    }
+
+    fn embedding(&self, token: u32, width: usize) -> Vec<f64> {
+        self.tensor("model.embed_tokens.weight")[token as usize * width..][..width].to_vec()
+    }
+}
+
+fn widen(dtype: Dtype, bytes: &[u8]) -> Vec<f64> {
+    match dtype {
+        Dtype::F32 => {
+            bytes.as_chunks().0.iter().map(|x| f64::from(f32::from_le_bytes(*x))).collect()
+        }
+        Dtype::BF16 => {
+            let widen = |x: &[u8; 2]| f32::from_bits(u32::from(u16::from_le_bytes(*x)) << 16);
+            bytes.as_chunks().0.iter().map(|x| f64::from(widen(x))).collect()
+        }
+        other => panic!("no values of type {other:?}"),
+    }
+}
+
+fn product(w: &[f64], x: &[f64]) -> Vec<f64> {
+    w.chunks_exact(x.len()).map(|row| dot(row, x)).collect()
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+fn silu(x: f64) -> f64 {
+    x * sigmoid(x)
+}
+
+fn softplus(x: f64) -> f64 {
+    (1.0 + x.exp()).ln()
+}
+
+/// `x / sqrt(mean(x^2) + eps) * weight`.
+fn rms_norm(x: &[f64], weight: &[f64], eps: f64) -> Vec<f64> {
+    let norm = (dot(x, x) / x.len() as f64 + eps).sqrt();
+    x.iter().zip(weight).map(|(x, w)| x / norm * w).collect()
+}
+
+fn add(x: &mut [f64], y: &[f64], factor: f64) {
+    x.iter_mut().zip(y).for_each(|(x, y)| *x += factor * y);
+}
+
+/// `sum_j softmax_j(logits) values_j`.
+fn attend(logits: &[f64], values: &[&[f64]]) -> Vec<f64> {
+    let largest = logits.iter().copied().fold(f64::MIN, f64::max);
+    let weights: Vec<f64> = logits.iter().map(|x| (x - largest).exp()).collect();
+    let sum: f64 = weights.iter().sum();
+    let mut out = vec![0.0; values[0].len()];
+    for (weight, value) in weights.iter().zip(values) {
+        add(&mut out, value, weight / sum);
+    }
+    out
+}
+
+/// Causal convolution of one channel-major weight `[channels, 1, taps]`, then SiLU: `y_t = sum_w k_w x_(t-taps+1+w)`.
+fn convolve(xs: &[Vec<f64>], weight: &[f64], bias: Option<&[f64]>) -> Vec<Vec<f64>> {
+    let channels = xs[0].len();
+    let taps = weight.len() / channels;
+    let at = |t: usize, c: usize| {
+        let mut sum = bias.map_or(0.0, |bias| bias[c]);
+        for w in 0..taps {
+            if t + w + 1 >= taps {
+                sum += weight[c * taps + w] * xs[t + w + 1 - taps][c];
+            }
+        }
+        silu(sum)
+    };
+    (0..xs.len()).map(|t| (0..channels).map(|c| at(t, c)).collect()).collect()
+}
+
+/// Indices of the k largest values.
+fn largest(values: &[f64], k: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_by(|a, b| values[*b].partial_cmp(&values[*a]).unwrap());
+    order.truncate(k);
+    order
+}

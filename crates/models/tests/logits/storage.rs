@@ -1,0 +1,22 @@
+//! bfloat16 weights and caches: the error of logits that rounding makes.
+
+use crate::subject::{Subject, advance, tokens};
+use facts::BackendKind;
+use models::Storage;
+
+#[test]
+fn bfloat16_keeps_logits_within_two_percent() {
+    for subject in Subject::all() {
+        let tokens = tokens(4, 100);
+        let want = subject.oracle().logits(&tokens);
+        let device = device::open(BackendKind::Cpu).unwrap();
+        let mut engine = subject.engine_on(device, Storage::Bf16, 1);
+        let mut got = advance(&mut *engine, 0, &tokens[..90], 90);
+        got.extend(advance(&mut *engine, 0, &tokens[90..], 1));
+        let off = got.iter().zip(&want).map(|(got, want)| (f64::from(*got) - want).powi(2));
+        let error = (off.sum::<f64>() / want.iter().map(|want| want * want).sum::<f64>()).sqrt();
+        assert!(error < 2e-2, "{}: relative error {error:.2e}", subject.name);
+        // Rounding that did not happen would be no bfloat16.
+        assert!(error > 1e-5, "{}: relative error {error:.2e}", subject.name);
+    }
+}

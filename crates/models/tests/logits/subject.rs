@@ -1,0 +1,89 @@
+//! A random model in a folder of its own, and the comparison with the oracle.
+
+use crate::oracle::Oracle;
+use device::Device;
+use facts::BackendKind;
+use models::{Batch, Capacity, Engine, Model, Storage, SynthOptions, Wanted, open, shape, synth};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Every shape whose logits are compared, with what is changed of it.
+pub const SUBJECTS: &[(&str, &[(&str, u64)])] = &[
+    ("granite-hybrid-mini", &[]),
+    ("granite-hybrid-mini", &[("mamba_n_groups", 2)]),
+    ("granite-moe-mini", &[("mamba_n_groups", 1)]),
+    ("granite-moe-mini", &[]),
+    ("granite-rope-mini", &[]),
+    ("kimi-linear-mini", &[]),
+];
+
+pub const VOCABULARY: usize = 512;
+
+pub struct Subject {
+    folder: TempDir,
+    pub name: String,
+}
+
+impl Subject {
+    pub fn draw((name, changes): (&str, &[(&str, u64)])) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = shape(name).unwrap();
+        for (key, value) in changes {
+            config = config.with(key, Value::from(*value));
+        }
+        // Small shards, so that the index is read too.
+        let options = SynthOptions { seed: 7, layers: None, shard_bytes: 100_000 };
+        synth(config, folder.path(), &options).unwrap();
+        Self { folder, name: format!("{name} {changes:?}") }
+    }
+
+    pub fn all() -> impl Iterator<Item = Self> {
+        SUBJECTS.iter().map(|subject| Self::draw(*subject))
+    }
+
+    pub fn oracle(&self) -> Oracle {
+        Oracle::read(self.folder.path())
+    }
+
+    pub fn engine(&self, sequences: usize) -> Box<dyn Engine> {
+        self.engine_on(device::open(BackendKind::Cpu).unwrap(), Storage::F32, sequences)
+    }
+
+    pub fn engine_on(&self, device: Device, storage: Storage, sequences: usize) -> Box<dyn Engine> {
+        let model = Model::read(self.folder.path()).unwrap();
+        open(model, device, storage, Capacity { sequences, tokens: 300 }).unwrap()
+    }
+}
+
+/// Token ids without a pattern that a layer could profit from.
+pub fn tokens(seed: u32, count: usize) -> Vec<u32> {
+    let token =
+        |i: u32| (i.wrapping_mul(2_654_435_761).wrapping_add(seed * 97) >> 7) % VOCABULARY as u32;
+    (1..=count as u32).map(token).collect()
+}
+
+/// Advances one sequence by its tokens in pieces, and gives the logits of every token.
+pub fn advance(engine: &mut dyn Engine, place: usize, tokens: &[u32], piece: usize) -> Vec<f32> {
+    let step = |piece| engine.step(&Batch::new().with(place, piece), Wanted::Every).unwrap();
+    tokens.chunks(piece).flat_map(step).collect()
+}
+
+/// Holds logits against the oracle's.
+pub fn check(name: &str, got: &[f32], want: &[f64]) {
+    assert_eq!(got.len(), want.len(), "{name}: logits");
+    let mut worst = (0.0, 0);
+    for (at, (got, want)) in got.iter().zip(want).enumerate() {
+        let error = (f64::from(*got) - want).abs();
+        assert!(error.is_finite(), "{name}: token {} is {got}", at / VOCABULARY);
+        if error > worst.0 {
+            worst = (error, at);
+        }
+    }
+    let (error, at) = worst;
+    assert!(
+        error <= 1e-5,
+        "{name}: token {} logit {} is {error:.2e} off",
+        at / VOCABULARY,
+        at % VOCABULARY
+    );
+}
