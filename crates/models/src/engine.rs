@@ -95,7 +95,9 @@ impl Batch {
         for (sequence, tokens) in self.lengths() {
             match seen.get_mut(sequence) {
                 None => {
-                    return refuse(format!("there is no place {sequence}, the engine has {places}"));
+                    return refuse(format!(
+                        "there is no place {sequence}, the engine has {places}"
+                    ));
                 }
                 Some(true) => return refuse(format!("sequence {sequence} is in the batch twice")),
                 Some(seen) => *seen = true,

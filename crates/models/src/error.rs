@@ -100,8 +100,17 @@ impl ModelError {
                 "fetch the file again and compare its hash, or take the config that belongs to it"
                     .to_owned(),
             ),
+            Self::File { .. } => {
+                Some("a model's folder has config.json and safetensors files; check the path and its permissions".to_owned())
+            }
+            Self::MissingKey { .. } | Self::Key { .. } => {
+                Some("take the config.json that was published with the weights".to_owned())
+            }
+            Self::Call(_) => {
+                Some("tokens come from the model's own tokenizer, and fit the length that was asked for".to_owned())
+            }
+            Self::Backend(_) => Some("use the backend cpu".to_owned()),
             Self::Op { error, .. } => error.hint(),
-            _ => None,
         }
     }
 }

@@ -19,6 +19,9 @@ mod tests {
     fn it_is_splitmix64() {
         // The first outputs of the published generator for the seed 1234567.
         let first = [0u64, 1, 2].map(|i| mix(1_234_567u64.wrapping_add(i.wrapping_mul(STEP))));
-        assert_eq!(first, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
+        assert_eq!(
+            first,
+            [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]
+        );
     }
 }

@@ -202,7 +202,10 @@ mod tests {
     fn settings_that_mean_nothing_are_refused() {
         assert_eq!(Sampling::default().wrong(), None);
         for (sampling, words) in [
-            (Sampling { top_p: 0.0, ..Sampling::default() }, "top-p is 0, wanted a number above 0, at most 1"),
+            (
+                Sampling { top_p: 0.0, ..Sampling::default() },
+                "top-p is 0, wanted a number above 0, at most 1",
+            ),
             (Sampling { top_k: Some(0), ..Sampling::default() }, "top-k is 0, wanted 1 or more"),
             (Sampling { min_p: 1.5, ..Sampling::default() }, "min-p is 1.5, wanted 0 to 1"),
             (

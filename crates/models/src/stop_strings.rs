@@ -24,9 +24,7 @@ impl StopStrings {
             return (shown, true);
         }
         let whole = self.held.len();
-        let begins = |at: &usize| {
-            self.stops.iter().any(|stop| stop.starts_with(&self.held[*at..]))
-        };
+        let begins = |at: &usize| self.stops.iter().any(|stop| stop.starts_with(&self.held[*at..]));
         let mut starts = self.held.char_indices().map(|(at, _)| at);
         let keep = starts.find(begins).unwrap_or(whole);
         let held = self.held.split_off(keep);

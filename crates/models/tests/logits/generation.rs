@@ -28,8 +28,8 @@ fn run(subject: &Subject, requests: &[Request], chunk: usize) -> Vec<Generated> 
 fn a_sequence_is_the_same_alone_and_among_others_in_any_chunks() {
     for name in ["granite-moe-mini", "kimi-linear-mini"] {
         let subject = Subject::draw((name, &[]));
-        let requests =
-            [(1, 8), (70, 5), (5, 0), (33, 9)].map(|(prompt, limit)| request(tokens(5, prompt), limit, 11));
+        let requests = [(1, 8), (70, 5), (5, 0), (33, 9)]
+            .map(|(prompt, limit)| request(tokens(5, prompt), limit, 11));
         let together = run(&subject, &requests, 16);
         for (request, together) in requests.iter().zip(&together) {
             assert_eq!(together.ended, Ended::Limit);
@@ -38,7 +38,10 @@ fn a_sequence_is_the_same_alone_and_among_others_in_any_chunks() {
             assert_eq!(alone[0], *together, "{name}, a prompt of {}", request.prompt.len());
         }
         // Another seed draws others, so equality above is no accident.
-        assert_ne!(run(&subject, &[request(tokens(5, 33), 9, 12)], 16)[0].tokens, together[3].tokens);
+        assert_ne!(
+            run(&subject, &[request(tokens(5, 33), 9, 12)], 16)[0].tokens,
+            together[3].tokens
+        );
     }
 }
 

@@ -12,13 +12,13 @@ use std::collections::HashMap;
 use std::path::Path;
 
 /// A model's folder.
-pub struct Oracle {
+pub(crate) struct Oracle {
     config: Value,
     tensors: HashMap<String, Vec<f64>>,
 }
 
 impl Oracle {
-    pub fn read(folder: &Path) -> Self {
+    pub(crate) fn read(folder: &Path) -> Self {
         let config = std::fs::read_to_string(folder.join("config.json")).unwrap();
         let mut tensors = HashMap::new();
         for entry in std::fs::read_dir(folder).unwrap() {
@@ -34,7 +34,7 @@ impl Oracle {
     }
 
     /// Logits of every token, `[tokens, vocabulary]`.
-    pub fn logits(&self, tokens: &[u32]) -> Vec<f64> {
+    pub(crate) fn logits(&self, tokens: &[u32]) -> Vec<f64> {
         match self.config["model_type"].as_str().unwrap() {
             "granitemoehybrid" => granite::logits(self, tokens),
             "kimi_linear" => kimi::logits(self, tokens),

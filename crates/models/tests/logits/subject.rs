@@ -8,7 +8,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// Every shape whose logits are compared, with what is changed of it.
-pub const SUBJECTS: &[(&str, &[(&str, u64)])] = &[
+pub(crate) const SUBJECTS: &[(&str, &[(&str, u64)])] = &[
     ("granite-hybrid-mini", &[]),
     ("granite-hybrid-mini", &[("mamba_n_groups", 2)]),
     ("granite-moe-mini", &[("mamba_n_groups", 1)]),
@@ -17,15 +17,15 @@ pub const SUBJECTS: &[(&str, &[(&str, u64)])] = &[
     ("kimi-linear-mini", &[]),
 ];
 
-pub const VOCABULARY: usize = 512;
+pub(crate) const VOCABULARY: usize = 512;
 
-pub struct Subject {
+pub(crate) struct Subject {
     folder: TempDir,
-    pub name: String,
+    pub(crate) name: String,
 }
 
 impl Subject {
-    pub fn draw((name, changes): (&str, &[(&str, u64)])) -> Self {
+    pub(crate) fn draw((name, changes): (&str, &[(&str, u64)])) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut config = shape(name).unwrap();
         for (key, value) in changes {
@@ -37,39 +37,49 @@ impl Subject {
         Self { folder, name: format!("{name} {changes:?}") }
     }
 
-    pub fn all() -> impl Iterator<Item = Self> {
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
         SUBJECTS.iter().map(|subject| Self::draw(*subject))
     }
 
-    pub fn oracle(&self) -> Oracle {
+    pub(crate) fn oracle(&self) -> Oracle {
         Oracle::read(self.folder.path())
     }
 
-    pub fn engine(&self, sequences: usize) -> Box<dyn Engine> {
+    pub(crate) fn engine(&self, sequences: usize) -> Box<dyn Engine> {
         self.engine_on(device::open(BackendKind::Cpu).unwrap(), Storage::F32, sequences)
     }
 
-    pub fn engine_on(&self, device: Device, storage: Storage, sequences: usize) -> Box<dyn Engine> {
+    pub(crate) fn engine_on(
+        &self,
+        device: Device,
+        storage: Storage,
+        sequences: usize,
+    ) -> Box<dyn Engine> {
         let model = Model::read(self.folder.path()).unwrap();
         open(model, device, storage, Capacity { sequences, tokens: 300 }).unwrap()
     }
 }
 
 /// Token ids without a pattern that a layer could profit from.
-pub fn tokens(seed: u32, count: usize) -> Vec<u32> {
+pub(crate) fn tokens(seed: u32, count: usize) -> Vec<u32> {
     let token =
         |i: u32| (i.wrapping_mul(2_654_435_761).wrapping_add(seed * 97) >> 7) % VOCABULARY as u32;
     (1..=count as u32).map(token).collect()
 }
 
 /// Advances one sequence by its tokens in pieces, and gives the logits of every token.
-pub fn advance(engine: &mut dyn Engine, place: usize, tokens: &[u32], piece: usize) -> Vec<f32> {
+pub(crate) fn advance(
+    engine: &mut dyn Engine,
+    place: usize,
+    tokens: &[u32],
+    piece: usize,
+) -> Vec<f32> {
     let step = |piece| engine.step(&Batch::new().with(place, piece), Wanted::Every).unwrap();
     tokens.chunks(piece).flat_map(step).collect()
 }
 
 /// Holds logits against the oracle's.
-pub fn check(name: &str, got: &[f32], want: &[f64]) {
+pub(crate) fn check(name: &str, got: &[f32], want: &[f64]) {
     assert_eq!(got.len(), want.len(), "{name}: logits");
     let mut worst = (0.0, 0);
     for (at, (got, want)) in got.iter().zip(want).enumerate() {
