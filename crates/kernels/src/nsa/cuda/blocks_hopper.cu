@@ -27,8 +27,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4 / GROUPS)
   u16* list = (u16*)(unaligned + (base - shared_address(unaligned)) + LIST_AT);
   const int thread = threadIdx.x, lane = thread % 32, in_group = thread % 128, warps_group = thread / 128;
   const Sequence here = sequence_at(blockIdx.z, cu_q, cu_k, tq, tk);
+  // One slab of heads after the other: the queries of a stretch that are gathered at a time stay in the L2 cache.
   const int lanes_of_heads = kv_heads * head_slab(0, heads, kv_heads).slabs;
-  const int j = blockIdx.x / lanes_of_heads, kv_slab = blockIdx.x % lanes_of_heads;
+  const int j = blockIdx.x % most_blocks, kv_slab = blockIdx.x / most_blocks;
   const HeadSlab own = head_slab(kv_slab, heads, kv_heads);
   const int first_key = j * select_block;
   if (first_key >= here.keys) return;

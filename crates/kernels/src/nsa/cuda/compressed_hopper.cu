@@ -120,6 +120,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
   for (int half = 0; half < 2; half++) maximum[half] = exponent_of(maximum[half], sum[half], factor, lane / 4 + half * 8, own.count);
   const i64 query = ((i64)blockIdx.z * chunk_tokens + token - chunk_first) * kv_heads + own.kv_head;
   float* row = token < span.end ? p_sum + (query * own.slabs + own.slab) * p_stride : nullptr;
+  const float both = before * factor;
   __syncthreads();
   load(0, 0, true);
 #pragma unroll 1
@@ -140,7 +141,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
 #pragma unroll
     for (int i = 0; i < KEYS / 4; i++) {
       const int at = i / 2 * 4 + i % 2;
-      weights[i] = exp2_approximate(s[at] * before * factor - maximum[0]) + exp2_approximate(s[at + 2] * before * factor - maximum[1]);
+      weights[i] = exp2_approximate(s[at] * both - maximum[0]) + exp2_approximate(s[at + 2] * both - maximum[1]);
     }
     write_weights<KEYS>(row, weights, first, seen, lane);
   }

@@ -29,23 +29,27 @@ struct Selecting {
   DEVICE int forced_slot(int f) const { return f < front ? f : wanted() + f; }
   DEVICE int forced_block(int f) const { return f < front ? f : back + f - front; }
 
-  // Importance of block j as a number that orders alike: the sum over compressed tokens i, in rising order, of
+  // Whether a block's importance is the weight of its own compressed token.
+  DEVICE bool own_tokens() const { return block == stride && block == select_block; }
+
+  // Importance of block j: the sum over compressed tokens i, in rising order, of
   // |[i d, i d + l) intersect [j l', (j + 1) l')| / d * weight_of(i).
   template <class WeightOf>
-  DEVICE u32 key(int j, WeightOf weight_of) const {
-    if (j < front || j >= back) return TAKEN;
+  DEVICE float importance(int j, WeightOf weight_of) const {
+    if (own_tokens()) return j < seen ? weight_of(j) : 0.0f;
+    const float of_stride = 1.0f / (float)stride;
+    const int start = j * select_block, end = start + select_block;
+    const int first = start < block ? 0 : (start - block) / stride + 1, last = min(seen - 1, (end - 1) / stride);
     float sum = 0.0f;
-    if (block == stride && block == select_block) {
-      if (j < seen) sum = weight_of(j);
-    } else {
-      const float of_stride = 1.0f / (float)stride;
-      const int start = j * select_block, end = start + select_block;
-      const int first = start < block ? 0 : (start - block) / stride + 1, last = min(seen - 1, (end - 1) / stride);
-      for (int i = first; i <= last; i++) {
-        sum += (float)(min(i * stride + block, end) - max(i * stride, start)) * of_stride * weight_of(i);
-      }
+    for (int i = first; i <= last; i++) {
+      sum += (float)(min(i * stride + block, end) - max(i * stride, start)) * of_stride * weight_of(i);
     }
-    return __float_as_uint(sum) + LEAST;
+    return sum;
+  }
+
+  // Block j's importance as a number that orders alike; forced blocks are taken already.
+  DEVICE u32 key(int j, float importance) const {
+    return j < front || j >= back ? TAKEN : __float_as_uint(importance) + LEAST;
   }
 };
 

@@ -19,6 +19,7 @@
 // Source: ampere.cuh, call.cuh, importance.cuh and this.
 
 constexpr int MOST_CANDIDATES = 32;  // a lane each
+constexpr int AHEAD = 8;             // blocks of a lane whose weights are under way
 
 extern "C" __global__ void __launch_bounds__(WARPS * 32, 8)
     nsa_select(const float* __restrict__ p_sum, const int* __restrict__ given, int* __restrict__ indices,
@@ -58,13 +59,32 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 8)
       for (int slab = 1; slab < slabs; slab++) weight += p[(i64)slab * p_stride + i];
       return weight;
     };
-#pragma unroll 4
-    for (int j = lane; j < blocks; j += 32) {
-      const u32 key = query.key(j, weight_of);
-      keys[j] = key;
-      if (key > best) {
-        best = key;
-        best_at = j;
+    for (int first = lane; first < blocks; first += 32 * AHEAD) {
+      float importance[AHEAD];
+      if (query.own_tokens()) {
+        // All of these are under way before one is looked at.
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) importance[i] = first + 32 * i < query.seen ? p[first + 32 * i] : 0.0f;
+        for (int slab = 1; slab < slabs; slab++) {
+#pragma unroll
+          for (int i = 0; i < AHEAD; i++) {
+            importance[i] += first + 32 * i < query.seen ? p[(i64)slab * p_stride + first + 32 * i] : 0.0f;
+          }
+        }
+      } else {
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) importance[i] = first + 32 * i < blocks ? query.importance(first + 32 * i, weight_of) : 0.0f;
+      }
+#pragma unroll
+      for (int i = 0; i < AHEAD; i++) {
+        const int j = first + 32 * i;
+        if (j >= blocks) break;
+        const u32 key = query.key(j, importance[i]);
+        keys[j] = key;
+        if (key > best) {
+          best = key;
+          best_at = j;
+        }
       }
     }
     // What is wanted, of the largest of each lane, bounds from below what is taken: few more blocks come up to that edge.

@@ -25,7 +25,7 @@ DEVICE void select_blocks(const Selecting& here, const float* weights, u32* keys
   }
   u64 best = 0;
   for (int j = thread; j < here.blocks; j += THREADS) {
-    keys[j] = here.key(j, [&](int i) { return weights[i]; });
+    keys[j] = here.key(j, here.importance(j, [&](int i) { return weights[i]; }));
     best = max(best, order_of(keys[j], j));
   }
   const int wanted = here.wanted();
