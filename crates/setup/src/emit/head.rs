@@ -1,5 +1,5 @@
 use super::formats::Format;
-use facts::{PackageOrigin, Plan, PlannedPackage};
+use facts::{PackageOrigin, Plan, PlannedPackage, Want};
 use std::fmt::Write as _;
 
 /// The comment each file starts with: what made it, for which machine, how to renew it, and whether it is locked.
@@ -45,14 +45,32 @@ pub(super) fn jobs(plan: &Plan) -> Option<u64> {
     plan.packages.iter().filter_map(job).max()
 }
 
-/// The command that gives this plan again.
+/// The command that gives this plan again, as one would type it.
 fn command(plan: &Plan) -> String {
-    let mut command = "firstlight plan".to_owned();
-    if plan.target.name != "this" {
-        let _ = write!(command, " --machine {}", plan.target.name);
+    let mut command = format!("firstlight plan --machine {}", plan.target.name);
+    match profile(plan) {
+        Some(profile) => {
+            let _ = write!(command, " --profile {profile}");
+        }
+        None => {
+            for want in plan.wants.iter().filter(|want| want.source_build) {
+                let _ = write!(command, " --build {}", want.package);
+            }
+            for Want { package, specifiers, .. } in &plan.wants {
+                let quote = if specifiers.is_empty() { "" } else { "'" };
+                let _ = write!(command, " {quote}{package}{specifiers}{quote}");
+            }
+        }
     }
     if plan.locked {
         command += " --lock";
     }
     command
+}
+
+/// The stored profile that asked for everything.
+fn profile(plan: &Plan) -> Option<&str> {
+    let name = plan.wants.first()?.because.strip_prefix("profile ")?;
+    let same = |want: &Want| want.because.strip_prefix("profile ") == Some(name);
+    plan.wants.iter().all(same).then_some(name)
 }

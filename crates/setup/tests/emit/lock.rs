@@ -130,9 +130,7 @@ fn real_packages_are_locked_for_another_machine() {
         &[index("pypi", PYPI)],
         &[wheel("numpy==2.3.4", "pypi"), flash_attn],
     );
-    let start = std::time::Instant::now();
     let locked = lock(&plan, uv()).unwrap();
-    println!("locked in {} ms", start.elapsed().as_millis());
     let files = |plan: &Plan, name: &str| {
         let package = plan.packages.iter().find(|package| package.name == name).unwrap();
         package.files.iter().map(|file| file.name.clone()).collect::<Vec<_>>()

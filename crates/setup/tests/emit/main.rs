@@ -8,5 +8,6 @@ mod index;
 mod lock;
 mod plans;
 mod pyproject;
+mod registry;
 mod round_trip;
 mod tools;

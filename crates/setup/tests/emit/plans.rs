@@ -98,7 +98,7 @@ pub(crate) fn full() -> Plan {
         wants: vec![Want {
             package: "flash-attn".to_owned(),
             specifiers: "==2.8.3".to_owned(),
-            because: "profile \"gh200\"".to_owned(),
+            because: "requirement".to_owned(),
             source_build: true,
         }],
         cuda: Some("12.8".to_owned()),

@@ -12,6 +12,32 @@ fn a_plan_is_read_back_byte_by_byte() {
 }
 
 #[test]
+fn the_command_in_the_head_asks_for_the_same_again() {
+    let check = |plan: &facts::Plan, command: &str| {
+        let text = emit(plan, "plan.toml").unwrap();
+        assert!(
+            text.contains(&format!(
+                "#   firstlight plan {command} --emit plan.toml -o plan.toml\n"
+            )),
+            "{text}"
+        );
+    };
+    let mut plan = full();
+    check(&plan, "--machine gh200 --build flash-attn 'flash-attn==2.8.3'");
+    plan.wants[0].because = "profile granite-a10".to_owned();
+    check(&plan, "--machine gh200 --profile granite-a10");
+    plan.wants.push(facts::Want {
+        because: "requirement".to_owned(),
+        specifiers: String::new(),
+        ..plan.wants[0].clone()
+    });
+    check(
+        &plan,
+        "--machine gh200 --build flash-attn --build flash-attn 'flash-attn==2.8.3' flash-attn",
+    );
+}
+
+#[test]
 fn every_file_says_what_made_it_and_how_to_renew_it() {
     for format in FORMATS {
         let Ok(text) = emit(&full(), format.name) else { continue };
