@@ -50,8 +50,7 @@ pub fn plan(request: &Request, target: &PlanTarget) -> Result<Plan, Box<Refusal>
 /// The optional items without which there is a stack: first each one that nothing can be found for, then, where those
 /// that are left do not go together, the last of them.
 fn left_out(problem: &Problem) -> Vec<usize> {
-    let optional: Vec<usize> =
-        (0..problem.items.len()).filter(|i| problem.items[*i].optional).collect();
+    let optional = problem.optional();
     let nothing = Dropped::new();
     let solvable = |left: &[usize]| search::solve(problem, &nothing, left).0.is_some();
     if optional.is_empty() || solvable(&[]) {

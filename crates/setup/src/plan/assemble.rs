@@ -3,7 +3,7 @@
 use super::extension::{Pick, Place};
 use super::pins::asked;
 use super::problem::{Dropped, Problem};
-use super::search::{Passed, Stack};
+use super::search::{Passed, Stack, companion_triton};
 use super::torch::{Torch, pypi};
 use super::warnings::warnings;
 use facts::{PackageOrigin, Plan, PlanIndex, PlannedPackage, Rejected, SCHEMA};
@@ -20,8 +20,10 @@ pub(super) fn plan(
     left_out: &[usize],
 ) -> Plan {
     let nothing = Dropped::new();
-    let place =
-        Place { problem, torch: stack.torch.as_ref(), python: stack.python, dropped: &nothing };
+    let torch = stack.torch.as_ref();
+    let companion = torch.and_then(|torch| companion_triton(problem, torch));
+    let companion = companion.as_ref();
+    let place = Place { problem, torch, python: stack.python, dropped: &nothing, companion };
     let mut packages: Vec<(u32, PlannedPackage)> = stack
         .picks
         .iter()
@@ -69,8 +71,8 @@ fn triton(place: &Place, stack: &Stack) -> Option<PlannedPackage> {
     if place.problem.items.iter().any(|item| item.name() == "triton") {
         return None;
     }
-    let asked = asked(place, &stack.picks);
-    let wanted: Vec<_> = asked.iter().filter(|asked| asked.requires.name == "triton").collect();
+    let wanted: Vec<_> =
+        asked(place, &stack.picks).filter(|asked| asked.requires.name == "triton").collect();
     let first = wanted.first()?;
     let releases = super::catalogue::releases("triton");
     let release = releases.iter().find(|release| {
@@ -84,7 +86,7 @@ fn triton(place: &Place, stack: &Stack) -> Option<PlannedPackage> {
         name: "triton".to_owned(),
         version: release.text.clone(),
         index: index.name,
-        because: format!("{} asks for {}", first.who, first.requires.line),
+        because: first.words(place),
         origin: PackageOrigin::Wheel,
         marker: None,
         files: file.map(super::extension::planned).into_iter().collect(),

@@ -1,7 +1,7 @@
 //! Which releases of a package go with a torch and a Python, and where each comes from.
 
 use super::Reason;
-use super::catalogue::Release;
+use super::catalogue::{Release, Requires};
 use super::problem::{Dropped, Item, Limit, Problem};
 use super::torch::{Torch, pypi};
 use facts::{BuildRecipe, PackageOrigin, PlanIndex, PlannedFile};
@@ -41,6 +41,8 @@ pub(super) struct Place<'a, 'p> {
     pub(super) torch: Option<&'a Torch<'p>>,
     pub(super) python: Minor,
     pub(super) dropped: &'a Dropped,
+    /// The triton that goes with torch, where none was asked for by name.
+    pub(super) companion: Option<&'a Requires>,
 }
 
 impl<'p> Place<'_, 'p> {
@@ -258,11 +260,7 @@ impl<'p> Place<'_, 'p> {
 
     fn build(&self, number: usize, item: &Item, release: &'p Release) -> Option<Pick<'p>> {
         let recipe = recipe(item.name());
-        let quiet = item.package.is_some_and(|row| !row.compiles);
-        if self.holds(Limit::Wheel(number))
-            && !quiet
-            && !(item.want.source_build && recipe.is_some())
-        {
+        if self.problem.compiles(number) && !self.problem.may_build(number, self.dropped) {
             return None;
         }
         let in_repository = recipe.is_some_and(|row| row.only.contains(&release.text));
@@ -343,14 +341,14 @@ impl<'p> Place<'_, 'p> {
         let mut picks: Vec<Pick> = picks.iter().filter(|p| p.item != number).cloned().collect();
         picks.push(pick);
         match super::pins::consistent(self, &picks) {
-            Err(reason) => reason,
+            Err(clash) => clash.reason,
             Ok(()) => Reason::new("a release with a wheel is there", source_of(item)),
         }
     }
 
     pub(super) fn no_wheel(&self, number: usize) -> Reason {
         let item = &self.problem.items[number];
-        let there = published(item);
+        let there = published(item, self.problem);
         let cuda = self.torch.and_then(Torch::cuda).map(|cuda| format!(", CUDA {}", dotted(cuda)));
         let text = format!(
             "no wheel of {} for it{}, Python {} and {}: {there}",
@@ -364,22 +362,24 @@ impl<'p> Place<'_, 'p> {
 }
 
 /// Which wheels of a package there are, in words.
-pub(super) fn published(item: &Item) -> String {
-    let mut series: Vec<Minor> = item
-        .releases
-        .iter()
-        .flat_map(|release| &release.wheels)
-        .flat_map(|row| row.torch.iter().filter_map(|torch| minor_of(torch)))
-        .collect();
-    series.sort_unstable();
-    match (series.first(), series.last()) {
-        (Some(first), Some(last)) => {
-            format!("there are some for torch {} to {}", dotted(*first), dotted(*last))
-        }
-        _ if item.releases.iter().all(|release| release.files.is_empty()) => {
+pub(super) fn published(item: &Item, problem: &Problem) -> String {
+    let range = |community: bool| {
+        let rows = item.releases.iter().flat_map(|release| &release.wheels);
+        let rows = rows.filter(|row| problem.arch.is_some_and(|arch| row.arch.contains(&arch)));
+        let rows = rows.filter(|row| (row.index().trust == Trust::Community) == community);
+        let mut series: Vec<Minor> =
+            rows.flat_map(|row| row.torch.iter().filter_map(|torch| minor_of(torch))).collect();
+        series.sort_unstable();
+        Some(format!("torch {} to {}", dotted(*series.first()?), dotted(*series.last()?)))
+    };
+    match (range(false), range(true)) {
+        (Some(those), None) => format!("there are some for {those}"),
+        (Some(those), Some(more)) => format!("there are some for {those}, one person's for {more}"),
+        (None, Some(more)) => format!("there are only one person's, for {more}"),
+        (None, None) if item.releases.iter().all(|release| release.files.is_empty()) => {
             "it is published as source".to_owned()
         }
-        _ => "those on PyPI are for others".to_owned(),
+        (None, None) => "those on PyPI are for others".to_owned(),
     }
 }
 

@@ -21,7 +21,7 @@ pub(super) fn nearest(request: &Request, target: &PlanTarget) -> Vec<NearestPlan
             break;
         }
         let problem = Problem::of(&request, &target);
-        if let (Some(stack), _) = solve(&problem, &Dropped::new(), &[]) {
+        if let (Some(stack), _) = solve(&problem, &Dropped::new(), &problem.optional()) {
             found.push(NearestPlan { change, stack: words(&problem, &stack) });
         }
     }

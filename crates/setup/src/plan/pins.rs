@@ -5,113 +5,113 @@ use super::catalogue::Requires;
 use super::extension::{Pick, Place};
 use super::problem::Limit;
 use knowledge::pypi;
-use knowledge::torch_series::Fits;
 use pep440_rs::Version;
+use std::collections::BTreeSet;
 
 /// One requirement and who has it.
-#[derive(Debug, Clone)]
-pub(super) struct Asked {
-    pub(super) who: String,
-    pub(super) requires: Requires,
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked<'a> {
+    /// The item whose chosen release asks; torch for what goes with its series.
+    item: usize,
+    /// Its release; `None` where the user asks.
+    release: Option<&'a str>,
+    pub(super) requires: &'a Requires,
+}
+
+impl Asked<'_> {
+    /// `vllm 0.33.0 asks for torch==2.14.0`.
+    pub(super) fn words(&self, place: &Place) -> String {
+        let item = &place.problem.items[self.item];
+        match self.release {
+            Some(release) => format!("{} {release} asks for {}", item.name(), self.requires.line),
+            None => format!("{} is asked for", self.requires.line),
+        }
+    }
+}
+
+/// Why two choices do not go together, and which items were chosen for that to be so.
+#[derive(Debug)]
+pub(super) struct Clash {
+    pub(super) reason: Reason,
+    pub(super) items: BTreeSet<usize>,
 }
 
 /// Everything that the picks, and the user, ask of packages.
-pub(super) fn asked(place: &Place, picks: &[Pick]) -> Vec<Asked> {
+pub(super) fn asked<'a>(place: &'a Place, picks: &'a [Pick]) -> impl Iterator<Item = Asked<'a>> {
+    picks.iter().flat_map(|pick| of_pick(place, pick))
+}
+
+fn of_pick<'a>(place: &'a Place, pick: &'a Pick) -> impl Iterator<Item = Asked<'a>> {
+    let item = &place.problem.items[pick.item];
     let platform = place.problem.platform(place.python);
-    let mut all = Vec::new();
-    for pick in picks {
-        let item = &place.problem.items[pick.item];
-        let Some(release) = pick.release else {
-            // What no table knows and what has no exact version is a requirement like those of packages.
-            let line = item.requirement();
-            all.extend(
-                Requires::parse(&line, &item.want.because)
-                    .map(|requires| Asked { who: item.want.because.clone(), requires }),
-            );
-            continue;
-        };
-        if place.dropped.contains(&Limit::Pins(pick.item)) {
-            continue;
-        }
-        let here = release.requires.iter().filter(|requires| {
-            requires.marker.as_ref().is_none_or(|marker| marker.holds(platform))
-        });
-        let who = format!("{} {}", item.name(), release.text);
-        all.extend(here.map(|requires| Asked { who: who.clone(), requires: requires.clone() }));
-    }
-    all.extend(companion_triton(place, picks));
-    all
+    let held = !place.dropped.contains(&Limit::Pins(pick.item));
+    let release = pick.release.filter(|_| held);
+    let requires = release.map_or(&[][..], |release| release.requires.as_slice());
+    // What no table knows has no requirements that are known, but the user's own.
+    let own = item.own.as_ref().filter(|_| pick.release.is_none());
+    // torch compiles through triton on GPUs: where its METADATA does not say which, the series does.
+    let companion = place.companion.filter(|_| place.problem.torch == Some(pick.item));
+    let here = requires
+        .iter()
+        .chain(companion)
+        .filter(move |row| row.marker.as_ref().is_none_or(|marker| marker.holds(platform)));
+    let name = pick.release.map(|release| release.text.as_str());
+    let item = pick.item;
+    let theirs = here.map(move |requires| Asked { item, release: name, requires });
+    theirs.chain(own.map(move |requires| Asked { item, release: None, requires }))
 }
 
-/// torch compiles through triton on GPUs: where its METADATA does not say which, the series does. A triton that was asked
-/// for by name may differ, and is flagged.
-fn companion_triton(place: &Place, picks: &[Pick]) -> Option<Asked> {
-    let torch = place.torch.filter(|torch| torch.build.is_some())?;
-    let by_name = place.problem.items.iter().any(|item| item.name() == "triton");
-    if by_name || !picks.iter().any(|pick| place.problem.torch == Some(pick.item)) {
-        return None;
-    }
-    let line = format!("triton{}", Fits::Series(torch.series.triton).constraint());
-    let requires = Requires::parse(&line, &torch.series.source.to_string())?;
-    Some(Asked { who: format!("torch {}", torch.release.text), requires })
-}
-
-/// Whether all requirements can hold.
-pub(super) fn consistent(place: &Place, picks: &[Pick]) -> Result<(), Reason> {
-    let all = asked(place, picks);
-    let mut names: Vec<&str> = all.iter().map(|asked| asked.requires.name.as_str()).collect();
-    names.sort_unstable();
-    names.dedup();
+/// Whether the last pick goes with those before it, which go together.
+pub(super) fn consistent(place: &Place, picks: &[Pick]) -> Result<(), Clash> {
+    let Some(last) = picks.last() else { return Ok(()) };
+    let all: Vec<Asked> = asked(place, picks).collect();
+    let own = place.problem.items[last.item].name();
+    let names: BTreeSet<&str> =
+        of_pick(place, last).map(|asked| asked.requires.name.as_str()).chain([own]).collect();
     for name in names {
-        let same: Vec<&Asked> = all.iter().filter(|asked| asked.requires.name == name).collect();
+        let same: Vec<Asked> =
+            all.iter().filter(|asked| asked.requires.name == name).copied().collect();
         let position = place.problem.items.iter().position(|item| item.name() == name);
         let pick = picks.iter().find(|pick| Some(pick.item) == position);
-        let known = pick.and_then(|pick| Some((pick, &pick.release?.version)));
-        match (known, position) {
-            (Some((_, version)), _) => {
+        match (pick.and_then(|pick| Some((pick, &pick.release?.version))), position) {
+            (Some((pick, version)), _) => {
                 if let Some(asked) = same.iter().find(|a| !a.requires.specifiers.contains(version))
                 {
-                    let text = format!(
-                        "{} asks for {}, and {name} {version} was chosen",
-                        asked.who, asked.requires.line
-                    );
-                    return Err(Reason::new(text, &asked.requires.source));
+                    let text = format!("{}, and {name} {version} was chosen", asked.words(place));
+                    let reason = Reason::new(text, &asked.requires.source);
+                    return Err(Clash { reason, items: [asked.item, pick.item].into() });
                 }
             }
             // A package whose release is not chosen yet is held against these when it is.
             (None, Some(_)) if pick.is_none() => {}
-            _ if satisfiable(name, &same) => {}
-            _ => return Err(contradiction(&same)),
+            _ if same.len() < 2 || satisfiable(name, &same) => {}
+            _ => return Err(contradiction(place, name, &same)),
         }
     }
     Ok(())
 }
 
 /// Whether some version satisfies everything that is asked of a package: one that is known, or one that is named.
-fn satisfiable(name: &str, asked: &[&Asked]) -> bool {
-    let named = asked.iter().flat_map(|asked| asked.requires.specifiers.iter());
-    let named = named.map(|specifier| specifier.version().clone());
-    let known = pypi::releases(name).filter_map(|row| row.version.parse::<Version>().ok());
+fn satisfiable(name: &str, asked: &[Asked]) -> bool {
+    let fits = |version: &Version| asked.iter().all(|a| a.requires.specifiers.contains(version));
     // Beyond every version that is named there may be newer and older ones.
     let ends = [Version::new([0]), Version::new([u64::from(u32::MAX)])];
-    named
-        .chain(known)
-        .chain(ends)
-        .any(|version| asked.iter().all(|asked| asked.requires.specifiers.contains(&version)))
+    let mut named = asked.iter().flat_map(|asked| asked.requires.specifiers.iter());
+    named.any(|specifier| fits(specifier.version()))
+        || ends.iter().any(fits)
+        || pypi::releases(name).any(|row| row.version.parse().is_ok_and(|version| fits(&version)))
 }
 
-fn contradiction(asked: &[&Asked]) -> Reason {
-    let of = |a: &Asked| format!("{} asks for {}", a.who, a.requires.line);
+/// The first two that cannot both hold, or all of them where only all together cannot.
+fn contradiction(place: &Place, name: &str, asked: &[Asked]) -> Clash {
     let pairs =
-        asked.iter().enumerate().flat_map(|(i, a)| asked[i + 1..].iter().map(move |b| (a, b)));
-    let two = pairs.into_iter().find(|(a, b)| !satisfiable(&a.requires.name, &[a, b]));
-    match two {
-        Some((a, b)) => {
-            Reason::new(format!("{}, {} for {}", of(a), b.who, b.requires.line), &a.requires.source)
-        }
-        None => {
-            let all: Vec<String> = asked.iter().map(|asked| of(asked)).collect();
-            Reason::new(all.join(", "), asked.first().map_or("", |a| a.requires.source.as_str()))
-        }
+        asked.iter().enumerate().flat_map(|(i, a)| asked[i + 1..].iter().map(move |b| [*a, *b]));
+    let two = pairs.into_iter().find(|pair| !satisfiable(name, pair));
+    let those = two.map_or_else(|| asked.to_vec(), |pair| pair.to_vec());
+    let words: Vec<String> = those.iter().map(|asked| asked.words(place)).collect();
+    let source = those.first().map_or("", |asked| asked.requires.source.as_str());
+    Clash {
+        reason: Reason::new(words.join(", and "), source),
+        items: those.iter().map(|asked| asked.item).collect(),
     }
 }

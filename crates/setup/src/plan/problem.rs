@@ -1,7 +1,7 @@
 //! What has to be solved: a machine, what is wanted of it, and the limits, each of which can be dropped to see whether it
 //! is the one that stands in the way.
 
-use super::catalogue::{Release, releases};
+use super::catalogue::{Release, Requires, releases};
 use super::fit::Tags;
 use crate::Request;
 use crate::marker::Platform;
@@ -9,6 +9,7 @@ use crate::request::Wanted;
 use facts::{PlanTarget, Want};
 use knowledge::cuda_drivers::Reach;
 use knowledge::packages::{self, Package};
+use knowledge::recipes::recipe;
 use knowledge::{Arch, Minor};
 use pep440_rs::VersionSpecifiers;
 use std::collections::BTreeSet;
@@ -51,12 +52,17 @@ pub(super) struct Item {
     pub(super) optional: bool,
     /// Newest first; empty for a package that no table knows.
     pub(super) releases: Vec<Release>,
+    /// What the user asks of a package that no table knows.
+    pub(super) own: Option<Requires>,
     pub(super) package: Option<&'static Package>,
 }
 
 impl Item {
     fn of(wanted: &Wanted) -> Self {
+        let want = &wanted.want;
+        let line = format!("{}{}", want.package, want.specifiers);
         Self {
+            own: Requires::parse(&line, &want.because),
             // The request read these specifiers before.
             specifiers: wanted.want.specifiers.parse().unwrap_or_default(),
             optional: wanted.optional,
@@ -138,6 +144,18 @@ impl<'a> Problem<'a> {
         }
     }
 
+    /// Whether installing an item from source compiles GPU code: what does not counts as a wheel.
+    pub(super) fn compiles(&self, item: usize) -> bool {
+        self.items[item].package.is_none_or(|row| row.compiles)
+    }
+
+    /// Whether an item may be compiled, where no wheel fits.
+    pub(super) fn may_build(&self, item: usize, dropped: &Dropped) -> bool {
+        let allowed =
+            self.items[item].want.source_build && recipe(self.items[item].name()).is_some();
+        self.compiles(item) && (allowed || dropped.contains(&Limit::Wheel(item)))
+    }
+
     pub(super) fn mac(&self) -> bool {
         self.target.os == "macos"
     }
@@ -155,6 +173,11 @@ impl<'a> Problem<'a> {
 
     pub(super) fn platform(&self, python: Minor) -> Platform<'_> {
         Platform { os: &self.target.os, arch: &self.target.arch, python }
+    }
+
+    /// The items that are left out where nothing fits.
+    pub(super) fn optional(&self) -> Vec<usize> {
+        (0..self.items.len()).filter(|item| self.items[*item].optional).collect()
     }
 
     /// Every limit there is, those that a user can most easily change first.

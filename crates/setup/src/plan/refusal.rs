@@ -10,6 +10,7 @@ use crate::Request;
 use facts::{Fact, Refusal};
 use knowledge::dotted;
 use knowledge::packages::Needs;
+use knowledge::torch_builds::builds;
 
 pub(super) fn refusal(request: &Request, problem: &Problem, passed: &[Passed]) -> Refusal {
     let conflict = conflict(problem);
@@ -25,11 +26,13 @@ pub(super) fn refusal(request: &Request, problem: &Problem, passed: &[Passed]) -
 /// Limits that cannot all hold, of which each one that is dropped leaves a stack. Limits are tried in the order of
 /// [`Problem::limits`], so that those a user can change are dropped first and what is left says what is at the bottom.
 pub(super) fn conflict(problem: &Problem) -> Vec<Limit> {
+    // What is optional stands in nobody's way.
+    let optional = problem.optional();
     let mut dropped = Dropped::new();
     let mut kept = Vec::new();
     for limit in problem.limits() {
         dropped.insert(limit);
-        if solve(problem, &dropped, &[]).0.is_some() {
+        if solve(problem, &dropped, &optional).0.is_some() {
             dropped.remove(&limit);
             kept.push(limit);
         }
@@ -40,7 +43,7 @@ pub(super) fn conflict(problem: &Problem) -> Vec<Limit> {
 }
 
 /// A limit as a sentence with its source.
-fn fact(problem: &Problem, limit: Limit) -> Fact<String> {
+pub(super) fn fact(problem: &Problem, limit: Limit) -> Fact<String> {
     let target = problem.target;
     let of_target = |text: String| Fact::new(text, target.source.clone());
     let asked = |text: String| Fact::new(text, "request");
@@ -73,7 +76,7 @@ fn fact(problem: &Problem, limit: Limit) -> Fact<String> {
                 (Some(_), true) => format!("no source of {} fits", item.requirement()),
                 (None, _) => format!("how {} is built from source is not known", item.name()),
             };
-            let there = published(item);
+            let there = published(item, problem);
             Fact::new(format!("{text}; {there}"), source_of(item))
         }
         Limit::Pins(item) => pins(problem, item),
@@ -96,13 +99,32 @@ fn fact(problem: &Problem, limit: Limit) -> Fact<String> {
                 "" => format!("{} comes in the releases that are known", item.name()),
                 _ => format!("{} is asked for", item.requirement()),
             };
-            Fact::new(text, item.want.because.clone())
+            let there = series_for(problem).filter(|_| item.name() == "torch");
+            match there {
+                Some((there, source)) => Fact::new(format!("{text}; {there}"), source),
+                None => Fact::new(text, item.want.because.clone()),
+            }
         }
         Limit::Wanted(item) => {
             let item = &problem.items[item];
             Fact::new(format!("{} is wanted", item.name()), item.want.because.clone())
         }
     }
+}
+
+/// The torch series with a CUDA build for the machine's processor.
+fn series_for(problem: &Problem) -> Option<(String, String)> {
+    let arch = problem.arch.filter(|_| problem.has_gpu())?;
+    let rows = builds().iter().filter(|build| build.arch == arch);
+    let oldest = rows.clone().min_by_key(|build| build.torch.first().copied())?;
+    let newest = rows.max_by_key(|build| build.torch.last().copied())?;
+    let (first, last) = (oldest.torch.first()?, newest.torch.last()?);
+    let text = format!(
+        "CUDA builds for {arch} are there for torch {} to {}",
+        dotted(*first),
+        dotted(*last)
+    );
+    Some((text, oldest.source.to_string()))
 }
 
 fn gpus(problem: &Problem) -> String {

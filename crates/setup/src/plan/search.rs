@@ -1,11 +1,14 @@
 //! The search: newest torch first, every item by a wheel, and only then with as few source builds as will do.
 
 use super::Reason;
+use super::catalogue::Requires;
 use super::extension::{Pick, Place};
-use super::pins::consistent;
+use super::pins::{Clash, consistent};
 use super::problem::{Dropped, Limit, Problem};
 use super::torch::{Torch, candidates, fits};
-use knowledge::Minor;
+use knowledge::torch_series::Fits;
+use knowledge::{Minor, dotted};
+use std::collections::BTreeSet;
 
 /// One consistent choice.
 #[derive(Debug, Clone)]
@@ -19,32 +22,50 @@ pub(super) struct Stack<'p> {
 /// A torch that was passed over, and why.
 pub(super) type Passed<'p> = (Torch<'p>, Reason);
 
-/// The best stack, and what was passed over on the way to it; `None` with everything that was tried.
+/// The best stack and what was passed over on the way to it; no stack, and everything that was tried.
 pub(super) fn solve<'p>(
     problem: &'p Problem<'p>,
     dropped: &Dropped,
     left_out: &[usize],
 ) -> (Option<Stack<'p>>, Vec<Passed<'p>>) {
-    let wanted: Vec<usize> = (0..problem.items.len())
+    let mut order: Vec<usize> = (0..problem.items.len())
         .filter(|item| !left_out.contains(item) && !dropped.contains(&Limit::Wanted(*item)))
         .collect();
     // torch stays as long as something needs it.
-    let needs_torch = wanted.iter().any(|item| problem.items[*item].package.is_some());
+    let needs_torch = order.iter().any(|item| problem.items[*item].package.is_some());
     let Some(torch) = problem.torch.filter(|_| needs_torch) else {
-        return (without_torch(problem, &wanted, dropped), Vec::new());
+        return (without_torch(problem, &order, dropped), Vec::new());
     };
-    let mut order = wanted;
     if !order.contains(&torch) {
         order.insert(0, torch);
     }
+    // torch decides what every other item may be, so it is chosen first.
+    order.sort_by_key(|item| (*item != torch, *item));
+    let by_wheels = newest(problem, &order, 0, dropped);
+    let most = order.iter().filter(|item| problem.may_build(**item, dropped)).count();
+    if by_wheels.0.is_some() || most == 0 {
+        return by_wheels;
+    }
+    let with_all = newest(problem, &order, most, dropped);
+    if with_all.0.is_none() {
+        return with_all;
+    }
+    let fewer = (1..most).map(|builds| newest(problem, &order, builds, dropped));
+    fewer.into_iter().find(|found| found.0.is_some()).unwrap_or(with_all)
+}
+
+/// The newest torch with which everything goes together at no more than this many source builds.
+fn newest<'p>(
+    problem: &'p Problem<'p>,
+    order: &[usize],
+    builds: usize,
+    dropped: &Dropped,
+) -> (Option<Stack<'p>>, Vec<Passed<'p>>) {
     let mut passed = Vec::new();
-    for builds in 0..=order.len() {
-        passed.clear();
-        for candidate in candidates(problem) {
-            match with_torch(problem, &candidate, &order, builds, dropped) {
-                Ok(stack) => return (Some(stack), passed),
-                Err(reason) => passed.push((candidate, reason)),
-            }
+    for candidate in candidates(problem) {
+        match with_torch(problem, &candidate, order, builds, dropped) {
+            Ok(stack) => return (Some(stack), passed),
+            Err(reason) => passed.push((candidate, reason)),
         }
     }
     (None, passed)
@@ -58,28 +79,38 @@ fn with_torch<'p>(
     dropped: &Dropped,
 ) -> Result<Stack<'p>, Reason> {
     fits(problem, torch, dropped)?;
+    let companion = companion_triton(problem, torch);
     let mut first = None;
     for python in problem.pythons(dropped) {
-        if !(torch.series.python.0..=torch.series.python.1).contains(&python) {
-            let (oldest, newest) = torch.series.python;
-            let text = format!(
-                "its wheels are for Python {} to {}, not {}",
-                knowledge::dotted(oldest),
-                knowledge::dotted(newest),
-                knowledge::dotted(python)
-            );
+        let (oldest, newest) = torch.series.python;
+        if !(oldest..=newest).contains(&python) {
+            let range = format!("{} to {}", dotted(oldest), dotted(newest));
+            let text = format!("its wheels are for Python {range}, not {}", dotted(python));
             first.get_or_insert(Reason::new(text, torch.series.source.to_string()));
             continue;
         }
-        let place = Place { problem, torch: Some(torch), python, dropped };
+        let companion = companion.as_ref();
+        let place = Place { problem, torch: Some(torch), python, dropped, companion };
         match complete(&place, order, builds, &mut Vec::new()) {
-            Ok(picks) => return Ok(Stack { torch: Some(*torch), python, picks }),
-            Err(reason) => {
-                first.get_or_insert(reason);
+            Ok(picks) => {
+                let mut picks = picks;
+                picks.sort_by_key(|pick| pick.item);
+                return Ok(Stack { torch: Some(*torch), python, picks });
+            }
+            Err(clash) => {
+                first.get_or_insert(clash.reason);
             }
         }
     }
     Err(first.unwrap_or_else(|| Reason::new("no Python is left", "request")))
+}
+
+/// The triton that goes with a torch's series. One that was asked for by name may differ, and is flagged.
+pub(super) fn companion_triton(problem: &Problem, torch: &Torch) -> Option<Requires> {
+    let by_name = problem.items.iter().any(|item| item.name() == "triton");
+    torch.build.filter(|_| !by_name)?;
+    let line = format!("triton{}", Fits::Series(torch.series.triton).constraint());
+    Requires::parse(&line, &torch.series.source.to_string())
 }
 
 fn without_torch<'p>(
@@ -88,44 +119,50 @@ fn without_torch<'p>(
     dropped: &Dropped,
 ) -> Option<Stack<'p>> {
     let python = *problem.pythons(dropped).first()?;
-    let place = Place { problem, torch: None, python, dropped };
+    let place = Place { problem, torch: None, python, dropped, companion: None };
     let picks = complete(&place, wanted, 0, &mut Vec::new()).ok()?;
     Some(Stack { torch: None, python, picks })
 }
 
-/// Chooses a release for each item that is left, going back where two do not go together.
+/// Chooses a release for each item that is left. Where none goes with what was chosen, the search goes back to the last
+/// item that had a part in that, past those that had none.
 fn complete<'p>(
     place: &Place<'_, 'p>,
     rest: &[usize],
     builds: usize,
     picks: &mut Vec<Pick<'p>>,
-) -> Result<Vec<Pick<'p>>, Reason> {
-    let Some((item, rest)) = rest.split_first() else { return Ok(picks.clone()) };
+) -> Result<Vec<Pick<'p>>, Clash> {
+    let Some((&item, rest)) = rest.split_first() else { return Ok(picks.clone()) };
+    // What a package is published for depends on torch, Python and the machine, which are given.
+    let given = |reason: Reason| Clash { reason, items: BTreeSet::new() };
     let mut reason = None;
-    for pick in options(place, *item)? {
-        let left = match (pick.is_build(), builds) {
-            (true, 0) if !quiet(place, *item) => {
-                reason.get_or_insert_with(|| place.no_wheel(*item));
+    let mut items = BTreeSet::new();
+    for pick in options(place, item).map_err(given)? {
+        let builds = match (pick.is_build() && place.problem.compiles(item), builds) {
+            (false, left) => left,
+            (true, 0) => {
+                reason.get_or_insert_with(|| place.no_wheel(item));
+                // Another choice before this one might have left a build over.
+                items.extend(picks.iter().filter(|pick| pick.is_build()).map(|pick| pick.item));
                 continue;
             }
-            (true, left) if !quiet(place, *item) => left - 1,
-            (_, left) => left,
+            (true, left) => left - 1,
         };
         picks.push(pick);
-        let tried = consistent(place, picks).and_then(|()| complete(place, rest, left, picks));
-        picks.pop();
+        let tried = consistent(place, picks).and_then(|()| complete(place, rest, builds, picks));
+        let built = picks.pop().is_some_and(|pick| pick.is_build());
         match tried {
             Ok(done) => return Ok(done),
+            Err(clash) if !clash.items.contains(&item) && !built => return Err(clash),
             // The newest release of a package speaks for it: what stands in its way is what a user wants to know.
-            Err(why) => reason = reason.or(Some(why)),
+            Err(clash) => {
+                reason.get_or_insert(clash.reason);
+                items.extend(clash.items);
+            }
         }
     }
-    Err(reason.unwrap_or_else(|| place.no_wheel(*item)))
-}
-
-/// Whether installing an item from source compiles nothing, so that it counts as a wheel.
-fn quiet(place: &Place, item: usize) -> bool {
-    place.problem.items[item].package.is_some_and(|row| !row.compiles)
+    items.remove(&item);
+    Err(Clash { reason: reason.unwrap_or_else(|| place.no_wheel(item)), items })
 }
 
 fn options<'p>(place: &Place<'_, 'p>, item: usize) -> Result<Vec<Pick<'p>>, Reason> {

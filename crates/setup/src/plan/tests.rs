@@ -1,3 +1,6 @@
+mod chosen;
+mod refusals;
+
 use super::*;
 use crate::{Wanted, machines, profiles};
 use facts::PackageOrigin;

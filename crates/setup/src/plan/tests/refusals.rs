@@ -1,0 +1,165 @@
+//! Refusals: the conflict is the smallest, and the plans beside it are plans.
+
+use super::{machine, profile, request};
+use crate::plan::problem::{Dropped, Limit, Problem};
+use crate::plan::refusal::conflict;
+use crate::plan::search::solve;
+use crate::{Request, machines, plan, profiles};
+use facts::{PlanTarget, Refusal};
+use proptest::prelude::*;
+
+fn refused(request: &Request, target: &PlanTarget) -> Box<Refusal> {
+    plan(request, target).expect_err("no plan")
+}
+
+fn facts(refusal: &Refusal) -> Vec<&str> {
+    refusal.conflict.iter().map(|fact| fact.value.as_str()).collect()
+}
+
+/// Held alone, the limits of a conflict leave no stack; without any one of them there is one.
+fn smallest(request: &Request, target: &PlanTarget) {
+    let problem = Problem::of(request, target);
+    let kept = conflict(&problem);
+    let others: Dropped =
+        problem.limits().into_iter().filter(|limit| !kept.contains(limit)).collect();
+    let optional = problem.optional();
+    assert!(solve(&problem, &others, &optional).0.is_none(), "{kept:?} leaves a stack");
+    for limit in &kept {
+        let without: Dropped = others.iter().copied().chain([*limit]).collect();
+        assert!(solve(&problem, &without, &optional).0.is_some(), "{limit:?} is not needed");
+    }
+}
+
+#[test]
+fn every_conflict_of_the_profiles_is_the_smallest() {
+    for target in machines() {
+        for profile in profiles() {
+            let request = Request::of_profile(profile).expect("a profile");
+            if plan(&request, &target).is_err() {
+                smallest(&request, &target);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Any wants on any machine: a plan, or a conflict that is the smallest.
+    #[test]
+    fn every_conflict_is_the_smallest(
+        wants in prop::collection::vec(prop::sample::select(vec![
+            "torch", "torch==2.5.1", "torch==2.15.0", "triton==3.5.0", "torchvision==0.20.1", "flash-attn",
+            "flash-attn==2.8.3.post2", "mamba-ssm==2.3.2.post1", "causal-conv1d==1.7.0", "vllm==0.33.0", "vllm",
+            "xformers==0.0.35", "bitsandbytes", "deepspeed", "flash-linear-attention", "fla-core==0.6.0",
+            "transformers==4.57.1", "apache-tvm-ffi==0.1.11", "numpy>=2",
+        ]), 1..4),
+        at in 0..machines().len(),
+        python in prop::option::of(9_u32..16),
+        cuda in prop::option::of(prop::sample::select(vec![(11, 8), (12, 4), (12, 8), (13, 0)])),
+        driver in prop::option::of(prop::sample::select(vec!["450.80.02", "550.163.01", "570.148.08", "595.10"])),
+        build in any::<bool>(),
+    ) {
+        let mut request = request(&wants.join(" "));
+        request.python = python.map(|minor| (3, minor));
+        request.cuda = cuda;
+        if build {
+            request.allow_builds(&["all".to_owned()]);
+        }
+        let mut target = machines().remove(at);
+        target.driver = driver.map(str::to_owned);
+        if plan(&request, &target).is_err() {
+            smallest(&request, &target);
+        }
+    }
+}
+
+#[test]
+fn r4_04_a_wheel_that_is_missing_is_named_with_those_that_are_there() {
+    let refusal = refused(&request("torch==2.3.1 flash-attn==2.8.3"), &machine("rtx4090"));
+    let facts = facts(&refusal);
+    assert!(facts.contains(&"flash-attn==2.8.3 is asked for"), "{facts:#?}");
+    assert!(facts.iter().any(|fact| fact.starts_with("torch==2.3.1 is asked for")), "{facts:#?}");
+    let missing = facts.iter().find(|fact| fact.contains("may not be built from source"));
+    assert!(missing.is_some_and(|fact| fact.contains("torch 2.2 to 2.12")), "{facts:#?}");
+    // The report found no wheel for torch 2.3.1 at all. There is one, of an older release.
+    let nearest = &refusal.nearest[..];
+    let older =
+        nearest.iter().find(|near| near.change.contains("take any flash-attn")).expect("a plan");
+    assert!(older.stack.contains("torch 2.3.1 cu121, flash-attn 2.7.4.post1"), "{nearest:#?}");
+    assert!(
+        nearest.iter().any(|near| near.change.contains("--allow-source flash-attn")),
+        "{nearest:#?}"
+    );
+}
+
+#[test]
+fn mamba_and_vllm_cannot_share_an_environment() {
+    let mut request = request("mamba-ssm==2.3.2.post1 vllm==0.33.0");
+    request.allow_builds(&["all".to_owned()]);
+    let refusal = refused(&request, &machine("h200"));
+    let facts = facts(&refusal);
+    let pins = |package: &str, pin: &str| {
+        facts.iter().any(|fact| fact.starts_with(package) && fact.contains(pin))
+    };
+    assert!(pins("mamba-ssm 2.3.2.post1 asks for", "apache-tvm-ffi<=0.1.9"), "{facts:#?}");
+    assert!(pins("vllm 0.33.0 asks for", "apache-tvm-ffi==0.1.11"), "{facts:#?}");
+    assert!(refusal.nearest.iter().any(|near| near.change == "leave out vllm"), "{refusal:#?}");
+}
+
+#[test]
+fn a_jetson_orin_is_no_server() {
+    let refusal = refused(&request("torch"), &machine("jetson-orin"));
+    assert_eq!(
+        facts(&refusal),
+        [
+            "torch is wanted",
+            "the GPU has compute capability 8.7 of a Jetson, which runs only its own code"
+        ]
+    );
+    assert!(refusal.nearest.iter().any(|near| near.change.contains("pypi.jetson-ai-lab.io")));
+}
+
+#[test]
+fn volta_has_no_flash_attention_and_is_told_what_there_is() {
+    let volta = PlanTarget { gpus: vec![(7, 0)], ..machine("h100") };
+    let refusal = refused(&request("torch flash-attn"), &volta);
+    let facts = facts(&refusal);
+    assert!(facts.contains(&"flash-attn starts at compute capability 8.0"), "{facts:#?}");
+    assert_eq!(
+        refusal.nearest.last().map(|near| near.change.as_str()),
+        Some("leave out flash-attn")
+    );
+}
+
+#[test]
+fn an_old_driver_is_a_fact_and_a_new_one_a_remedy() {
+    let old = PlanTarget { driver: Some("550.163.01".to_owned()), ..machine("rtx4090") };
+    let refusal = refused(&request("torch==2.15.0"), &old);
+    let facts = facts(&refusal);
+    assert!(facts.iter().any(|fact| fact.contains("550.163.01, which runs CUDA 12")), "{facts:#?}");
+    assert!(refusal.nearest.iter().any(|near| near.change.contains("update the driver to 580")));
+}
+
+#[test]
+fn what_is_optional_refuses_nothing() {
+    let refusal = refused(&profile("nsa-rtx4090"), &machine("gh200"));
+    let facts = facts(&refusal);
+    assert!(facts.iter().all(|fact| !fact.contains("flash-attn")), "{facts:#?}");
+    assert!(
+        facts.iter().any(|fact| fact.contains("CUDA builds for aarch64 are there for torch 2.4"))
+    );
+}
+
+#[test]
+fn every_limit_has_a_sentence() {
+    let target = PlanTarget { driver: Some("550.163.01".to_owned()), ..machine("gb10") };
+    let mut request = request("torch==2.15.0 flash-attn deepspeed");
+    (request.python, request.cuda) = (Some((3, 9)), Some((12, 4)));
+    let problem = Problem::of(&request, &target);
+    for limit in problem.limits() {
+        let fact = crate::plan::refusal::fact(&problem, limit);
+        assert!(fact.value.len() > 10 && !fact.value.contains('?'), "{limit:?}: {fact:?}");
+    }
+    assert!(problem.limits().contains(&Limit::Gpu));
+}
