@@ -56,6 +56,7 @@ pub(crate) mod tests {
             pct_of_ceiling: None,
             verified_rel_err: 1e-3,
             reference_ms: None,
+            dense_ms: None,
             peer: None,
             evidence: String::new(),
         }
