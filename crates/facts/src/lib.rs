@@ -3,6 +3,7 @@
 //! Data only: no room is imported here, nothing is read and nothing is decided. These records are also the only
 //! serialised schema of the project, so a field's name here is a promise to whoever reads the JSON.
 
+mod apply;
 mod bench;
 mod comparison;
 mod fact;
@@ -17,6 +18,7 @@ mod process;
 mod pyenv;
 mod run;
 
+pub use apply::{AppliedBuild, AppliedPackage, ApplyOutcome, ApplyReport, ApplyStep};
 pub use bench::{BenchReport, BenchRow, Bound, Ceilings, GemmCeilings};
 pub use comparison::{
     CeilingChange, Change, Comparison, Difference, FindingChange, GateReport, ParityChange,

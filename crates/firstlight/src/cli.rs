@@ -39,6 +39,8 @@ pub(crate) enum Command {
     Matrix(Matrix),
     /// Show which processes have GPU memory, copies of one program and what was left behind; stop one.
     Ps(Ps),
+    /// Make a plan so in a Python environment, whole or not at all.
+    Apply(Apply),
     /// Hold every kernel against the float64 reference.
     Verify(Verify),
     /// Run one op on tensors from a safetensors file.
@@ -236,6 +238,32 @@ fn process(text: &str) -> Result<u32, String> {
         Ok(pid) if pid > 0 => Ok(pid),
         _ => Err("wanted a process number, as `firstlight ps` lists them".to_owned()),
     }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Apply {
+    /// A locked plan.
+    #[arg(value_name = "PLAN")]
+    pub(crate) plan: PathBuf,
+    /// The environment to make, or to replace whole once the new one is proven.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) venv: PathBuf,
+    /// Remove the environment that is replaced, and one that an earlier apply kept as DIR.firstlight-old.
+    #[arg(long)]
+    pub(crate) discard_old: bool,
+    /// Look at every precondition and make nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Do not ask before an environment is replaced.
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// Folder that keeps downloaded files.
+    ///
+    /// Default: firstlight/files in the user's cache folder.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cache: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) waiting: Waiting,
 }
 
 /// How much to run.

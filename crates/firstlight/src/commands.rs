@@ -1,5 +1,6 @@
 //! One subcommand, one file.
 
+mod apply;
 mod ask_nvml;
 mod bench;
 mod check;
@@ -27,6 +28,7 @@ pub(crate) fn run(command: &Command, output: &Output) -> anyhow::Result<Outcome>
         Command::Explain(arguments) => explain::run(arguments, output),
         Command::Matrix(arguments) => matrix::run(arguments, output),
         Command::Ps(arguments) => ps::run(arguments, output),
+        Command::Apply(arguments) => apply::run(arguments, output),
         Command::Verify(arguments) => verify::run(arguments, output),
         Command::Op(arguments) => op::run(arguments, output),
         Command::Bench(arguments) => bench::run(arguments, output),

@@ -4,6 +4,7 @@ use crate::output::Output;
 use kernels::OpError;
 use models::ModelError;
 use probe::ProbeError;
+use setup::apply::ApplyError;
 
 /// An error with a remedy, for what only the command can know.
 #[derive(Debug)]
@@ -37,14 +38,22 @@ fn hint(error: &anyhow::Error) -> Option<String> {
         if let Some(error) = cause.downcast_ref::<ModelError>() {
             return error.hint();
         }
+        if let Some(error) = cause.downcast_ref::<ApplyError>() {
+            return error.hint();
+        }
         cause.downcast_ref::<OpError>().and_then(OpError::hint)
     })
 }
 
 /// The whole chain in one sentence, then the hint.
 pub(crate) fn print(error: &anyhow::Error, output: &Output) {
-    let sentence = format!("{error:#}");
-    let hint = hint(error);
+    let text = format!("{error:#}");
+    // The errors of some rooms have their hint as their last line.
+    let (sentence, own) = match text.split_once("\nhint: ") {
+        Some((sentence, hint)) => (sentence, Some(hint.to_owned())),
+        None => (text.as_str(), None),
+    };
+    let hint = hint(error).or(own);
     if output.json {
         println!(
             "{}",

@@ -4,7 +4,7 @@ use crate::{ProbeError, Source, native};
 use facts::{Dist, NativeFile, PyEnv};
 use rayon::prelude::*;
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 mod ask;
 mod discover;
@@ -48,6 +48,17 @@ pub fn environments(options: &EnvOptions) -> Result<Vec<PyEnv>, ProbeError> {
         candidates.into_par_iter().map(|candidate| read(&options.source, candidate)).collect();
     native::inspect(&options.source, options.cache.as_deref(), &mut envs);
     Ok(envs)
+}
+
+/// Reads one environment and no other.
+pub(crate) fn environment(
+    source: &Source,
+    folder: &Path,
+    cache: Option<&Path>,
+) -> Result<PyEnv, ProbeError> {
+    let mut env = read(source, discover::named(source, folder)?);
+    native::inspect(source, cache, std::slice::from_mut(&mut env));
+    Ok(env)
 }
 
 fn read(source: &Source, candidate: Candidate) -> PyEnv {

@@ -1,6 +1,6 @@
-use crate::{EnvOptions, PROBES, ProbeError, Source, environments, probes};
+use crate::{EnvOptions, PROBES, ProbeError, Source, env, environments, probes};
 use facts::{BackendKind, Cpu, GpuVendor, Machine, MachineKind, Memory, Os, Platform, PyEnv};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What [`machine`] reads.
 #[derive(Debug, Clone)]
@@ -66,6 +66,21 @@ pub fn read(options: &EnvOptions) -> Result<Report, ProbeError> {
         envs.iter().flat_map(|env| &env.site_packages).map(PathBuf::from).collect();
     probes::libraries::in_site_packages(&options.source, &mut machine.libraries, &folders);
     Ok(Report { machine, envs })
+}
+
+/// Reads one environment, and no other, beside a machine that was read before.
+///
+/// # Errors
+/// Those of [`environments`].
+pub fn read_one(
+    mut machine: Machine,
+    options: &EnvOptions,
+    folder: &Path,
+) -> Result<Report, ProbeError> {
+    let env = env::environment(&options.source, folder, options.cache.as_deref())?;
+    let folders: Vec<PathBuf> = env.site_packages.iter().map(PathBuf::from).collect();
+    probes::libraries::in_site_packages(&options.source, &mut machine.libraries, &folders);
+    Ok(Report { machine, envs: vec![env] })
 }
 
 /// The column of the support matrix (row R1-03). The tegra probe has marked a Jetson already.

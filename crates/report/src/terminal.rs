@@ -3,6 +3,7 @@
 //!
 //! Every line fits the width except commands and addresses, which must survive being copied.
 
+mod apply;
 mod bench;
 mod beside;
 mod brief;
@@ -15,6 +16,7 @@ mod parity;
 mod processes;
 mod summary;
 
+pub use apply::apply;
 pub use bench::bench;
 pub use brief::doctor_brief;
 pub use compare::{comparison, gate};

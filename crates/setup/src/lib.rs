@@ -2,6 +2,7 @@
 //!
 //! Choosing ([`facts::Plan`]) and writing down are pure. Only applying changes an environment, and it does so by driving uv.
 
+pub mod apply;
 pub mod build;
 pub mod conda;
 pub mod emit;

@@ -34,19 +34,25 @@ pub(super) fn examine(environment: &Environment) -> anyhow::Result<DoctorReport>
     let options = EnvOptions {
         source: live(&environment.waiting),
         venv: environment.venv.clone(),
-        cache: cache_folder().map(|folder| folder.join("firstlight/native")),
+        cache: native_cache(),
     };
     let probe::Report { machine, envs } = probe::read(&options)?;
     let findings = diagnose::run(&machine, &envs);
     Ok(DoctorReport::new(machine, envs, findings))
 }
 
-/// Where programs keep what they can make again: XDG's variable, else what the system's own programs use.
-fn cache_folder() -> Option<PathBuf> {
+/// The file that keeps what was read of compiled files.
+pub(super) fn native_cache() -> Option<PathBuf> {
+    Some(cache_folder()?.join("native"))
+}
+
+/// Where firstlight keeps what it can make again: below XDG's variable, else where the system's own programs do.
+pub(super) fn cache_folder() -> Option<PathBuf> {
     let absolute =
         |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let usual = if cfg!(target_os = "macos") { "Library/Caches" } else { ".cache" };
-    absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(usual)))
+    let folder = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(usual)));
+    folder.map(|folder| folder.join("firstlight"))
 }
 
 /// Advice is no fault: only errors and warnings make an exit status of 1.

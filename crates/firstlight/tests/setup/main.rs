@@ -8,6 +8,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod apply;
 mod indexes;
 mod judged;
 mod server;

@@ -62,7 +62,7 @@ pub(super) fn candidates(
 }
 
 /// The environment the user named, checked before anything else is done.
-fn named(source: &Source, venv: &Path) -> Result<Candidate, ProbeError> {
+pub(super) fn named(source: &Source, venv: &Path) -> Result<Candidate, ProbeError> {
     let root = source.absolute(venv).into_owned();
     let path = venv.to_path_buf();
     let unreadable =

@@ -17,6 +17,16 @@ pub struct Linked {
     pub by: Sameness,
 }
 
+impl std::fmt::Display for Linked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let by = match self.by {
+            Sameness::Bytes => "the same bytes",
+            Sameness::BuildId => "the same build ID",
+        };
+        write!(f, "{} is what {} linked here: {by}", self.file, self.tool)
+    }
+}
+
 /// What shows that a file of the wheel is one that was linked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sameness {

@@ -3,11 +3,10 @@
 use super::{examine, outcome};
 use crate::Outcome;
 use crate::cli::Doctor;
-use crate::failure::Failure;
+use crate::confirm;
 use crate::output::Output;
 use facts::{DoctorReport, EnvKind, Finding, PyEnv, SCHEMA, Severity};
 use serde::Serialize;
-use std::io::{BufRead, IsTerminal, Write};
 use std::process::Command;
 
 #[derive(Serialize)]
@@ -155,18 +154,8 @@ fn plan(steps: &[Step]) -> String {
 }
 
 fn agreed(step: &Step, yes: bool) -> anyhow::Result<bool> {
-    if yes {
-        return Ok(true);
-    }
-    if !std::io::stdin().is_terminal() {
-        let hint = "add --yes to run the commands that only change packages, or read the plan and run them yourself";
-        return Err(Failure::hinted("there is nobody to ask: standard input is no terminal", hint));
-    }
-    eprint!("run the commands for {}? [y/N] ", step.rule);
-    std::io::stderr().flush()?;
-    let mut answer = String::new();
-    std::io::stdin().lock().read_line(&mut answer)?;
-    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+    let hint = "add --yes to run the commands that only change packages, or read the plan and run them yourself";
+    confirm::agreed(yes, &format!("run the commands for {}?", step.rule), hint)
 }
 
 /// One after another, as they were shown; the first that fails ends it.

@@ -66,9 +66,10 @@ mod on_linux {
     use super::*;
     use crate::cli::Waiting;
     use crate::commands::ask_nvml::live;
+    use crate::confirm;
     use anyhow::Context;
     use serde::Serialize;
-    use std::io::{BufRead, IsTerminal, Write};
+    use std::io::IsTerminal;
     use std::time::{Duration, Instant};
 
     /// What the driver needs to take a large process's memory back.
@@ -239,20 +240,8 @@ mod on_linux {
         std::io::stdin().is_terminal()
     }
 
-    /// The question goes to standard error, so that `--json` stays one document.
     fn ask(question: &str) -> anyhow::Result<bool> {
-        if !may_ask() {
-            let hint = "add --yes to stop it without being asked";
-            return Err(Failure::hinted(
-                "there is nobody to ask: standard input is no terminal",
-                hint,
-            ));
-        }
-        eprint!("{question} [y/N] ");
-        std::io::stderr().flush()?;
-        let mut answer = String::new();
-        std::io::stdin().lock().read_line(&mut answer)?;
-        Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+        confirm::agreed(false, question, "add --yes to stop it without being asked")
     }
 }
 

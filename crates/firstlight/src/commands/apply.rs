@@ -1,0 +1,68 @@
+//! `firstlight apply`: a plan made so in a Python environment, whole or not at all.
+
+mod inspect;
+mod progress;
+
+use super::ask_nvml::live;
+use super::doctor::{cache_folder, native_cache};
+use crate::Outcome;
+use crate::cli::Apply;
+use crate::confirm;
+use crate::failure::Failure;
+use crate::output::Output;
+use anyhow::Context;
+use facts::{Plan, SCHEMA};
+use inspect::Binaries;
+use probe::Options;
+use progress::Bar;
+use report::terminal;
+use setup::apply::ApplyOptions;
+use setup::emit::read_plan;
+use setup::uv::Uv;
+use std::path::Path;
+
+pub(super) fn run(arguments: &Apply, output: &Output) -> anyhow::Result<Outcome> {
+    let plan = read(&arguments.plan)?;
+    let cache = match (&arguments.cache, cache_folder()) {
+        (Some(folder), _) => folder.clone(),
+        (None, Some(folder)) => folder.join("files"),
+        (None, None) => {
+            let hint = "name one with --cache DIR, or set XDG_CACHE_HOME";
+            return Err(Failure::hinted("there is no folder for downloads: HOME is not set", hint));
+        }
+    };
+    // uv works in folders of its own, where a relative path would mean another place.
+    let cache = std::path::absolute(&cache).with_context(|| cache.display().to_string())?;
+    let uv = Uv::find(std::env::var_os("PATH").as_deref(), &cache.with_file_name("tools"))?;
+    let source = live(&arguments.waiting);
+    let machine = probe::machine(&Options { source: source.clone(), site_packages: Vec::new() });
+    let options = ApplyOptions {
+        venv: &arguments.venv,
+        uv: &uv,
+        cache: &cache,
+        machine: &machine,
+        discard_old: arguments.discard_old,
+    };
+    if arguments.dry_run {
+        let would = setup::apply::preview(&plan, &options)?;
+        let document = serde_json::json!({ "schema": SCHEMA, "would": would });
+        output.either(&document, |_| format!("all preconditions hold: {would}\n"))?;
+        return Ok(Outcome::Good);
+    }
+    if arguments.venv.join("pyvenv.cfg").exists() {
+        let question = format!("replace {} once the new one is proven?", arguments.venv.display());
+        if !confirm::agreed(arguments.yes, &question, "add --yes to replace the environment")? {
+            return Ok(Outcome::Bad);
+        }
+    }
+    let inspect = Binaries::new(source, machine.clone(), native_cache());
+    let report = setup::apply::apply(&plan, &options, &inspect, &mut Bar::default())?;
+    output.either(&report, |style| terminal::apply(&report, style))?;
+    Ok(Outcome::Good)
+}
+
+fn read(path: &Path) -> anyhow::Result<Plan> {
+    let name = || path.display().to_string();
+    let text = std::fs::read_to_string(path).with_context(name)?;
+    read_plan(&text).with_context(name)
+}

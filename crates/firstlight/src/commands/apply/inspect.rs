@@ -1,0 +1,32 @@
+//! What `apply` installs is judged by the doctor's own rules.
+
+use facts::{Finding, Machine};
+use probe::{EnvOptions, Report, Source};
+use setup::apply::Inspect;
+use std::path::{Path, PathBuf};
+
+/// Reads an environment as the doctor does, beside the machine that was probed once.
+pub(super) struct Binaries {
+    options: EnvOptions,
+    machine: Machine,
+    /// What the rules say about the machine without any environment: not the environment's fault.
+    of_machine: Vec<Finding>,
+}
+
+impl Binaries {
+    pub(super) fn new(source: Source, machine: Machine, cache: Option<PathBuf>) -> Self {
+        let of_machine = diagnose::run(&machine, &[]);
+        Self { options: EnvOptions { source, venv: None, cache }, machine, of_machine }
+    }
+}
+
+impl Inspect for Binaries {
+    fn examine(&self, environment: &Path) -> Result<Vec<Finding>, String> {
+        let Report { machine, envs } =
+            probe::read_one(self.machine.clone(), &self.options, environment)
+                .map_err(|error| error.to_string())?;
+        let mut findings = diagnose::run(&machine, &envs);
+        findings.retain(|finding| !self.of_machine.contains(finding));
+        Ok(findings)
+    }
+}

@@ -1,0 +1,10 @@
+//! `firstlight apply`: whole or not at all, whatever goes wrong.
+#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+
+mod faults;
+mod interrupted;
+mod overhead;
+mod preconditions;
+mod registry;
+mod replaced;
+mod world;

@@ -1,0 +1,106 @@
+//! What goes wrong on the way leaves the old environment as it was.
+
+use super::world::{ANY, World, contents, marker, version};
+use crate::server::Fault;
+use crate::support::library::Library;
+use crate::wheel::{File, Wheel};
+
+/// Applies to an old environment, expects a refusal with these words, and that nothing was touched.
+fn refused(world: &World, files: &[File], words: &[&str]) {
+    let before = contents(&world.venv());
+    let (out, err) = world.apply(&world.plan(files), &[], 2);
+    assert_eq!(out, "");
+    for words in words {
+        assert!(err.contains(words), "no `{words}` in {err}");
+    }
+    assert_eq!(contents(&world.venv()), before);
+    assert_eq!(version(&world.venv()), "1.0");
+}
+
+/// A wheel of so many bytes that do not shrink.
+fn large(bytes: usize) -> Wheel {
+    let mut state = 1u32;
+    let noise = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    });
+    Wheel::new("large", "1.0", ANY).file("large.bin", noise.take(bytes).collect::<Vec<u8>>())
+}
+
+#[test]
+fn a_file_of_another_hash_is_refused_with_both_hashes_and_fetched_anew() {
+    let world = World::new().with_old("1.0");
+    let wheel = marker("2.0").build();
+    // HEAD of the preconditions comes first.
+    world.server.fault(".whl", &[Fault::Slow(std::time::Duration::ZERO), Fault::OtherByte]);
+    refused(
+        &world,
+        &[wheel.clone()],
+        &["has the sha256", "but the plan has", &wheel.sha256, "hint: "],
+    );
+    assert_eq!(world.applied(&world.plan(&[wheel]), &[])["outcome"], "replaced");
+    assert_eq!(version(&world.venv()), "2.0");
+}
+
+#[test]
+fn a_connection_that_drops_is_taken_up_where_it_ended() {
+    let world = World::new();
+    let wheel = large(3 << 20).build();
+    let none = Fault::Slow(std::time::Duration::ZERO);
+    world.server.fault(".whl", &[none, Fault::Drop(1 << 20), Fault::Drop(1 << 19)]);
+    let report = world.applied(&world.plan(&[wheel.clone()]), &[]);
+    let from: Vec<Option<usize>> = world.server.asked(".whl").iter().map(|it| it.from).collect();
+    assert_eq!(from, [None, None, Some(1 << 20), Some((1 << 20) + (1 << 19))]);
+    // Every byte came once.
+    assert_eq!(report["packages"][0]["fetched_bytes"], wheel.bytes.len());
+}
+
+#[test]
+fn a_server_that_goes_away_is_named_and_what_came_is_kept() {
+    let world = World::new().with_old("1.0");
+    let wheel = large(1 << 20).build();
+    let none = Fault::Slow(std::time::Duration::ZERO);
+    world.server.fault(".whl", &[none, Fault::Drop(1 << 19), Fault::NotFound]);
+    let name = wheel.name.clone();
+    refused(&world, &[wheel.clone()], &[&name, "could not be fetched", "404", "hint: "]);
+    let report = world.applied(&world.plan(&[wheel.clone()]), &[]);
+    assert_eq!(report["packages"][0]["fetched_bytes"], wheel.bytes.len() - (1 << 19));
+}
+
+#[test]
+fn a_wheel_is_judged_by_its_bytes_before_it_is_installed() {
+    let world = World::new().with_old("1.0");
+    let other = if cfg!(target_arch = "x86_64") { "aarch64" } else { "x86_64" };
+    let lying =
+        Wheel::new("lying", "1.0", ANY).library("lying/_C.so", &Library::new(), other).build();
+    refused(
+        &world,
+        &[lying, marker("2.0").build()],
+        &[
+            "a wheel was opened and is not installed",
+            "[wrong-architecture]",
+            "lying/_C.so",
+            "hint: ",
+        ],
+    );
+    assert!(!world.path(".venv.firstlight-new").exists(), "nothing was installed anywhere");
+}
+
+#[test]
+fn a_wheel_that_is_not_what_it_lists_is_refused() {
+    let world = World::new().with_old("1.0");
+    let lying = marker("2.0").listed_as("marker.py", "sha256=AAAA,1").build();
+    refused(&world, &[lying], &["marker-2.0-py3-none-any.whl is not what it says", "marker.py"]);
+}
+
+#[test]
+fn r3_06_a_script_of_another_interpreter_is_an_error() {
+    let world = World::new().with_old("1.0");
+    let foreign = Wheel::new("foreign", "1.0", ANY)
+        .file("foreign-1.0.data/scripts/foreign", "#!/usr/bin/python3\nprint('elsewhere')\n");
+    refused(
+        &world,
+        &[foreign.build()],
+        &["bin/foreign", "/usr/bin/python3", "outside of the environment"],
+    );
+}

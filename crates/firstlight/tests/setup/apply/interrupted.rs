@@ -1,0 +1,105 @@
+//! Killed at any moment, an apply leaves a whole environment, and the next one goes on from what is done.
+
+use super::world::{ANY, World, contents, marker, said, version};
+use crate::server::Fault;
+use crate::wheel::{File, Wheel};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+const POINTS: u32 = 20;
+/// The file that takes most of the download.
+const LARGE: usize = 4 << 20;
+
+/// A world with an old environment, whose next apply takes a while in each step.
+fn world() -> (World, Vec<File>) {
+    let world = World::new().with_old("1.0");
+    let large = Wheel::new("large", "1.0", ANY).file("large.bin", vec![7; LARGE]).build();
+    // The preconditions ask for the first file alone.
+    world.server.fault(&large.name, &[Fault::Slow(Duration::from_millis(200))]);
+    let files = vec![marker("2.0").build(), large];
+    world.write(&world.plan(&files));
+    (world, files)
+}
+
+fn cached(world: &World, file: &File) -> PathBuf {
+    world.path("cache/firstlight/files").join(&file.sha256).join(&file.name)
+}
+
+fn bytes(path: &Path) -> u64 {
+    path.metadata().map_or(0, |metadata| metadata.len())
+}
+
+/// Kills an apply after so long and gives whether it was still at work, then lets another one finish.
+fn killed_after(time: Duration) -> (bool, bool) {
+    let (world, files) = world();
+    let before = contents(&world.venv());
+    let mut child = world.command(&[]).stdout(Stdio::null()).spawn().unwrap();
+    std::thread::sleep(time);
+    let at_work = child.try_wait().unwrap().is_none();
+    child.kill().unwrap();
+    child.wait().unwrap();
+
+    let switched = match version(&world.venv()).as_str() {
+        "1.0" => {
+            assert_eq!(contents(&world.venv()), before, "killed after {time:?}");
+            false
+        }
+        version => {
+            assert_eq!(version, "2.0");
+            true
+        }
+    };
+    // What is there of each file now does not come again; one that is there as a whole is not even asked for.
+    let there: Vec<(u64, u64)> = files
+        .iter()
+        .map(|file| {
+            let path = cached(&world, file);
+            (bytes(&path), bytes(&path.with_file_name(format!("{}.part", file.name))))
+        })
+        .collect();
+    let asked_before =
+        files.iter().map(|file| world.server.asked(&file.name).len()).collect::<Vec<_>>();
+    let (out, _) = said(&world.command(&["--json"]).output().unwrap(), 0);
+    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+    for ((file, (whole, part)), before) in files.iter().zip(there).zip(asked_before) {
+        let asked = world.server.asked(&file.name).split_off(before);
+        if whole > 0 {
+            assert!(asked.is_empty(), "killed after {time:?}, {} came again: {asked:?}", file.name);
+        } else if part > 0 {
+            let from = asked.iter().filter_map(|asked| asked.from).min();
+            assert!(
+                from.is_none_or(|from| from as u64 >= part),
+                "killed after {time:?}: {asked:?}"
+            );
+        }
+    }
+    assert_eq!(version(&world.venv()), "2.0", "killed after {time:?}");
+    assert_eq!(world.beside(), [".venv", ".venv.firstlight-old"], "killed after {time:?}");
+    assert!(!switched || report["outcome"] == "unchanged", "killed after {time:?}: {report}");
+    let old = contents(&world.path(".venv.firstlight-old"));
+    assert_eq!(old.len(), before.len(), "killed after {time:?}");
+    (at_work, switched)
+}
+
+#[test]
+fn r0_08_killed_at_twenty_points_it_leaves_a_whole_environment_and_goes_on() {
+    let (world, _) = world();
+    let began = Instant::now();
+    said(&world.command(&[]).output().unwrap(), 0);
+    let whole = began.elapsed();
+    // Spread over the run, each at some place of its own twentieth; always the same ones.
+    let mut state = 0x2545_f491_u32;
+    let times = (0..POINTS).map(|point| {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        whole.mul_f64(
+            (f64::from(point) + f64::from(state) / f64::from(u32::MAX)) / f64::from(POINTS),
+        )
+    });
+    let ends: Vec<(bool, bool)> = times.map(killed_after).collect();
+    let at_work = ends.iter().filter(|(at_work, _)| *at_work).count();
+    assert!(at_work >= 15, "only {at_work} kills came in time, of a run of {whole:?}");
+    assert!(ends.iter().any(|(_, switched)| !switched));
+}

@@ -1,0 +1,51 @@
+//! What apply costs over plain uv: the same wheels, from the same server, into a new environment.
+
+use super::world::{ANY, World, said};
+use crate::tools::{done, uv_command};
+use crate::wheel::{File, Wheel};
+use std::time::{Duration, Instant};
+
+/// Wheels of some megabytes each, half of which shrinks, as libraries do.
+fn wheels() -> Vec<File> {
+    let mut state = 1u32;
+    let mut noise = move || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    };
+    let wheel = |number: usize| {
+        let half: Vec<u8> = (0..24 << 20).map(|at| if at % 2 == 0 { noise() } else { 0 }).collect();
+        Wheel::new(&format!("bulk{number}"), "1.0", ANY)
+            .file(&format!("bulk{number}.bin"), half)
+            .build()
+    };
+    (0..4).map(wheel).collect()
+}
+
+/// Plain uv: an environment and the packages, with a cache that is empty.
+fn plain(world: &World, files: &[File]) -> Duration {
+    let (venv, index) = (world.path("plain"), world.server.url("simple"));
+    let began = Instant::now();
+    let uv = |arguments: &[&str]| {
+        let mut command = uv_command(arguments);
+        command.env("UV_CACHE_DIR", world.path("plain-cache"));
+        command
+    };
+    done(uv(&["venv", "--quiet", "--python", "python3"]).arg(&venv));
+    let names = files.iter().map(|file| format!("{}==1.0", file.project()));
+    let mut install = uv(&["pip", "install", "--quiet", "--index-url", &index, "--python"]);
+    done(install.arg(venv.join("bin/python")).args(names));
+    began.elapsed()
+}
+
+#[test]
+fn applying_costs_little_more_than_plain_uv() {
+    let world = World::new();
+    let files = wheels();
+    let plan = world.plan(&files);
+    world.write(&plan);
+    let plain = plain(&world, &files);
+    let began = Instant::now();
+    let (out, _) = said(&world.command(&["--json"]).output().unwrap(), 0);
+    let applied = began.elapsed();
+    println!("plain uv {plain:?}, apply {applied:?}: {out}");
+}

@@ -1,0 +1,118 @@
+//! Everything that has to hold is looked at before anything is made.
+
+use super::world::{World, contents, marker, version};
+use crate::wheel::File;
+use facts::{BuildRecipe, PackageOrigin, Plan};
+use std::time::Duration;
+
+/// A plan in which nothing is right.
+fn hopeless(world: &World) -> Plan {
+    let small = marker("2.0").build();
+    let absent = File { name: "absent-1.0-py3-none-any.whl".to_owned(), ..small.clone() };
+    let other = File { name: "other-1.0-cp27-cp27m-win32.whl".to_owned(), ..small.clone() };
+    let source = File { name: "source-1.0.tar.gz".to_owned(), ..small.clone() };
+    let mut plan = world.plan(&[small, absent, other, source]);
+    plan.cuda = Some("12.8".to_owned());
+    plan.packages[0].files[0].bytes = Some(1 << 60);
+    // Port 9 is discard: nobody listens.
+    plan.packages[1].files[0].url =
+        Some("http://127.0.0.1:9/absent-1.0-py3-none-any.whl".to_owned());
+    plan.packages[3].origin = PackageOrigin::Build(BuildRecipe {
+        requirement: "source==1.0".to_owned(),
+        env: Vec::new(),
+        build_requires: Vec::new(),
+        requires: Vec::new(),
+        system_requires: ["nvcc", "no-such-compiler", "nowhere/nothing.h"]
+            .map(str::to_owned)
+            .to_vec(),
+        minutes: (1, 2),
+        job_bytes: 1 << 60,
+        source: "this test".to_owned(),
+    });
+    plan
+}
+
+#[test]
+fn r3_03_each_precondition_that_fails_is_a_sentence_and_nothing_is_made() {
+    let world = World::new().with_old("1.0");
+    let mut plan = hopeless(&world);
+    // The first file would come from there as well.
+    plan.packages[0].files[0].url = plan.packages[1].files[0].url.clone();
+    std::fs::create_dir(world.path(".venv.firstlight-old")).unwrap();
+    let before = contents(&world.venv());
+    for arguments in [&[][..], &["--dry-run"]] {
+        let (out, err) = world.apply(&plan, arguments, 2);
+        assert_eq!(out, "");
+        for words in [
+            "this machine is not ready for the plan",
+            ".venv.firstlight-old is kept from an earlier apply",
+            "other 1.0 has no wheel for Python",
+            "other-1.0-cp27-cp27m-win32.whl",
+            "are free on the file system of",
+            "simple does not answer at http://127.0.0.1:9/",
+            "source is built from source: it needs nvcc of CUDA 12.8 or its major release",
+            "it needs no-such-compiler, which is not on PATH",
+            "it needs the header nowhere/nothing.h",
+            "a compile job of this plan takes 1099511627776.0 MiB",
+            "--discard-old",
+            "set CUDA_HOME",
+        ] {
+            assert!(err.contains(words), "no `{words}` in {err}");
+        }
+        assert_eq!(contents(&world.venv()), before);
+        assert_eq!(world.beside(), [".venv", ".venv.firstlight-old"]);
+        assert!(!world.path("cache/firstlight/files").exists());
+    }
+}
+
+#[test]
+fn a_dry_run_says_what_would_be_done_and_makes_nothing() {
+    let world = World::new().with_old("1.0");
+    let plan = world.plan(&[marker("2.0").build()]);
+    let (out, _) = world.apply(&plan, &["--dry-run"], 0);
+    assert!(out.starts_with("all preconditions hold: 1 file, "), "{out}");
+    assert_eq!(world.beside(), [".venv"]);
+    assert_eq!(version(&world.venv()), "1.0");
+}
+
+#[test]
+fn only_an_environment_is_replaced() {
+    let world = World::new();
+    let plan = world.plan(&[marker("2.0").build()]);
+    let check = |words: &str| {
+        let (_, err) = world.apply(&plan, &[], 2);
+        assert!(err.contains(words) && err.contains("hint: "), "no `{words}` in {err}");
+    };
+    std::fs::create_dir_all(world.venv().join("conda-meta")).unwrap();
+    check("is a conda environment");
+    std::fs::remove_dir(world.venv().join("conda-meta")).unwrap();
+    std::fs::write(world.venv().join("thesis.tex"), "").unwrap();
+    check("is no virtual environment and not empty");
+    assert!(world.venv().join("thesis.tex").exists());
+    std::fs::remove_dir_all(world.venv()).unwrap();
+    std::fs::write(world.venv(), "").unwrap();
+    check("is a file");
+    let mut elsewhere = plan.clone();
+    std::fs::remove_file(world.venv()).unwrap();
+    elsewhere.target.os = "macos".to_owned();
+    let (_, err) = world.apply(&elsewhere, &[], 2);
+    assert!(err.contains("the plan is for macos on"), "{err}");
+}
+
+#[test]
+fn a_second_apply_on_the_same_environment_is_locked_out() {
+    let world = World::new();
+    let plan = world.plan(&[marker("2.0").build()]);
+    world.server.fault(".whl", &[crate::server::Fault::Slow(Duration::from_secs(4))]);
+    world.write(&plan);
+    let mut first = world.command(&[]).spawn().unwrap();
+    while world.server.asked(".whl").is_empty()
+        && !world.path(".venv.firstlight-work/fetch.json").exists()
+    {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let (_, err) = world.apply(&plan, &[], 2);
+    assert!(err.contains("another apply is at work on this environment"), "{err}");
+    assert!(first.wait().unwrap().success());
+    assert_eq!(version(&world.venv()), "2.0");
+}

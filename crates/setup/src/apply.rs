@@ -1,0 +1,282 @@
+//! Makes a plan so: the one part of firstlight that changes a Python environment.
+//!
+//! The environment is built beside the old one, from files that were fetched and held against the plan's hashes, and that
+//! were opened and judged before anything was installed. Only when it is whole, when the doctor finds no error in it and
+//! its own interpreter has run does it take the old one's place, in one step of the file system.
+//!
+//! Invariant: until that step nothing in the environment's folder is touched, and after it the folder holds the whole new
+//! environment. An apply that was killed leaves one or the other, and the next one goes on from its journal.
+
+mod compile;
+mod download;
+mod environment;
+mod error;
+mod fetch;
+mod install;
+mod journal;
+mod judge;
+mod lock;
+mod places;
+mod preconditions;
+mod program;
+mod prove;
+mod steps;
+mod switch;
+
+pub use error::{ApplyError, Unmet};
+
+use crate::uv::Uv;
+use download::Chosen;
+use facts::{
+    AppliedPackage, ApplyOutcome, ApplyReport, Finding, Machine, PackageOrigin, Plan,
+    PlannedPackage, SCHEMA,
+};
+use fetch::Fetcher;
+use install::Wheel;
+use journal::{Done, Journal};
+use lock::Lock;
+use places::Places;
+use preconditions::Ready;
+use program::Programs;
+use std::path::Path;
+use steps::Steps;
+
+/// What an apply works with.
+#[derive(Debug, Clone, Copy)]
+pub struct ApplyOptions<'a> {
+    /// The environment: made, or replaced whole.
+    pub venv: &'a Path,
+    /// What resolves and installs.
+    pub uv: &'a Uv,
+    /// Folder that keeps downloaded files under their hashes, for this environment and others.
+    pub cache: &'a Path,
+    /// The machine this runs on.
+    pub machine: &'a Machine,
+    /// Remove the environment that is replaced, and one that an earlier apply kept.
+    pub discard_old: bool,
+}
+
+/// Reads what is about to be installed and what was: the part that this room cannot do, for it reads no binary.
+pub trait Inspect {
+    /// Findings about an environment's folder on this machine. Before the install the folder holds the opened wheels
+    /// beside each other, as they will be; afterwards it is the finished environment.
+    ///
+    /// # Errors
+    /// Where the folder cannot be read at all, in a sentence.
+    fn examine(&self, environment: &Path) -> Result<Vec<Finding>, String>;
+}
+
+/// Hears how far an apply is.
+pub trait Progress {
+    /// A step begins; `bytes` is what it will move, where that is known.
+    fn begin(&mut self, step: &'static str, bytes: Option<u64>);
+    /// Bytes moved since the last call, and what is being worked on.
+    fn advance(&mut self, bytes: u64, what: &str);
+    /// The step has ended, with one line on what came out of it.
+    fn end(&mut self, outcome: &str);
+}
+
+/// Makes the plan so in `options.venv`, whole or not at all.
+///
+/// # Errors
+/// Nothing was changed in the environment's folder, whatever the error. What was downloaded and built is kept, so that
+/// another call goes on from there.
+pub fn apply(
+    plan: &Plan,
+    options: &ApplyOptions,
+    inspect: &dyn Inspect,
+    progress: &mut dyn Progress,
+) -> Result<ApplyReport, ApplyError> {
+    let places = Places::of(options.venv)?;
+    let lock = Lock::take(&places)?;
+    let mut journal = Journal::open(&places);
+    switch::finish(&places, &journal)?;
+    let work = Work {
+        plan,
+        options,
+        places: &places,
+        programs: &Programs::new(options.uv, &lock),
+        inspect,
+        plan_sha256: journal::plan_sha256(plan),
+    };
+    let mut steps = Steps::new(progress);
+    let made = match work.applied_already() {
+        Some(packages) => work.leave(packages, &mut steps),
+        None => work.replace(&mut journal, &mut steps),
+    };
+    let mut report = match made {
+        // Nothing was begun, so there is nothing to keep for the next apply.
+        Err(error) if !journal.is_begun() => return lock.release(&places).and(Err(error)),
+        made => made?,
+    };
+    report.steps = steps.done();
+    let kept_old = switch::settle(&places, options.discard_old)?;
+    report.kept_old = kept_old.map(|old| old.display().to_string());
+    lock.release(&places)?;
+    Ok(report)
+}
+
+/// Looks at all preconditions and makes nothing: one line on what an apply would do.
+///
+/// # Errors
+/// Where a precondition does not hold.
+pub fn preview(plan: &Plan, options: &ApplyOptions) -> Result<String, ApplyError> {
+    let places = Places::of(options.venv)?;
+    let lock = Lock::take(&places)?;
+    let found = preconditions::check(plan, options, &places, &Programs::new(options.uv, &lock));
+    // The work of an interrupted apply stays for the next one.
+    if !Journal::open(&places).is_begun() {
+        lock.release(&places)?;
+    }
+    found.map(|ready| ready.words())
+}
+
+/// One apply at work.
+struct Work<'a> {
+    plan: &'a Plan,
+    options: &'a ApplyOptions<'a>,
+    places: &'a Places,
+    programs: &'a Programs<'a>,
+    inspect: &'a dyn Inspect,
+    plan_sha256: String,
+}
+
+impl Work<'_> {
+    /// What an earlier apply of this plan installed, where the environment still holds it and nothing else.
+    fn applied_already(&self) -> Option<Vec<AppliedPackage>> {
+        let report = switch::record(&self.places.venv)?.report;
+        let whole = report.plan_sha256 == self.plan_sha256
+            && environment::holds(&self.places.venv, &report.packages);
+        let unfetched = |package| AppliedPackage { fetched_bytes: 0, ..package };
+        whole.then(|| report.packages.into_iter().map(unfetched).collect())
+    }
+
+    /// The environment is what the plan says: it is examined and proven again where it is, and left.
+    fn leave(
+        &self,
+        packages: Vec<AppliedPackage>,
+        steps: &mut Steps,
+    ) -> Result<ApplyReport, ApplyError> {
+        places::remove(&self.places.new)?;
+        self.proven(&self.places.venv, packages, ApplyOutcome::Unchanged, steps)
+    }
+
+    /// Makes the new environment, unless an interrupted apply did, and puts it in place.
+    fn replace(&self, journal: &mut Journal, steps: &mut Steps) -> Result<ApplyReport, ApplyError> {
+        let installed = journal.installed(&self.plan_sha256);
+        let whole = installed.filter(|packages| environment::holds(&self.places.new, packages));
+        let packages = match whole {
+            Some(packages) => {
+                let packages = packages.to_vec();
+                journal.begin(&self.plan_sha256)?;
+                packages
+            }
+            None => self.install(journal, steps)?,
+        };
+        let outcome = switch::outcome(self.places);
+        let mut report = self.proven(&self.places.new, packages, outcome, steps)?;
+        report.resumed = journal.resumed;
+        steps.run("switch", None, |_| {
+            switch::run(self.places, &report, self.options.discard_old, journal, || {
+                prove::moved(&self.places.venv, self.programs)
+            })?;
+            Ok(((), 0, format!("{} is the new environment", self.places.venv.display())))
+        })?;
+        Ok(report)
+    }
+
+    /// Everything of the plan into the new environment, each file opened and judged before.
+    fn install(
+        &self,
+        journal: &mut Journal,
+        steps: &mut Steps,
+    ) -> Result<Vec<AppliedPackage>, ApplyError> {
+        let Self { plan, options, places, programs, inspect, .. } = *self;
+        let ready = steps.run("preconditions", None, |_| {
+            let ready = preconditions::check(plan, options, places, programs)?;
+            let words = ready.words();
+            Ok((ready, 0, words))
+        })?;
+        journal.begin(&self.plan_sha256)?;
+        let opened = places.opened();
+        judge::lay_out(&opened, &ready.python, &plan.python)?;
+        let fetched = steps.run("download", Some(ready.to_fetch), |progress| {
+            let fetcher = Fetcher { python: &ready.python, work: &places.work, programs };
+            download::run(&ready.files, options.cache, fetcher, (&opened, &plan.python), progress)
+        })?;
+        steps.run("judge", None, |_| judge::run(&opened, inspect))?;
+        steps.run("environment", None, |_| {
+            let prompt = places.venv.file_name().unwrap_or_default().to_string_lossy();
+            environment::make(&places.new, &ready.python, &prompt, programs)?;
+            Ok(((), 0, format!("Python {} at {}", plan.python, ready.python.display())))
+        })?;
+        let mut packages = Vec::new();
+        for group in plan.packages.chunk_by(|one, other| is_wheel(one) && is_wheel(other)) {
+            if let PackageOrigin::Build(recipe) = &group[0].origin {
+                let built = steps.run("build", None, |_| {
+                    compile::run(self, (&group[0], recipe), &ready, journal)
+                })?;
+                packages.push(built);
+                continue;
+            }
+            let wheels = self.wheels(group, &ready, &fetched);
+            steps.run("install", None, |_| {
+                install::run(&wheels, &places.new, &places.work, programs)?;
+                Ok(((), 0, format!("{} wheels", wheels.len())))
+            })?;
+            packages.extend(wheels.into_iter().map(|wheel| wheel.package));
+        }
+        journal.add(Done::Installed { packages: packages.clone() })?;
+        Ok(packages)
+    }
+
+    /// The fetched wheels of some packages.
+    fn wheels(
+        &self,
+        group: &[PlannedPackage],
+        ready: &Ready,
+        fetched: &[AppliedPackage],
+    ) -> Vec<Wheel> {
+        let of_group = ready
+            .files
+            .iter()
+            .zip(fetched)
+            .filter(|(file, _)| group.iter().any(|package| package.name == file.package));
+        let wheel = |(file, package): (&Chosen, &AppliedPackage)| Wheel {
+            package: package.clone(),
+            path: file.path(self.options.cache),
+        };
+        of_group.map(wheel).collect()
+    }
+
+    /// Examines and runs an environment, and reports on it.
+    fn proven(
+        &self,
+        environment: &Path,
+        packages: Vec<AppliedPackage>,
+        outcome: ApplyOutcome,
+        steps: &mut Steps,
+    ) -> Result<ApplyReport, ApplyError> {
+        let findings =
+            steps.run("examine", None, |_| prove::examine(environment, &packages, self.inspect))?;
+        let proof = steps.run("prove", None, |_| {
+            prove::run(environment, self.plan, self.options.machine, self.programs)
+        })?;
+        Ok(ApplyReport {
+            schema: SCHEMA,
+            venv: self.options.venv.display().to_string(),
+            plan_sha256: self.plan_sha256.clone(),
+            outcome,
+            resumed: false,
+            steps: Vec::new(),
+            packages,
+            proof,
+            findings,
+            kept_old: None,
+        })
+    }
+}
+
+fn is_wheel(package: &PlannedPackage) -> bool {
+    package.origin == PackageOrigin::Wheel
+}

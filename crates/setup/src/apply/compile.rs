@@ -1,0 +1,117 @@
+//! The packages of a plan that are built here, one after another: each is built, opened, judged and only then installed.
+
+use super::install::{self, Wheel};
+use super::journal::{Done, Journal, hex};
+use super::preconditions::Ready;
+use super::steps::Outcome;
+use super::{ApplyError, Work, judge, switch};
+use crate::build::{self, Build, Built, Source};
+use crate::wheel;
+use facts::{AppliedBuild, AppliedPackage, BuildRecipe, PlannedPackage};
+use sha2::{Digest, Sha256};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+/// Builds and installs one package. A wheel that an interrupted apply has built is taken when it is still the same file.
+pub(super) fn run(
+    work: &Work,
+    (package, recipe): (&PlannedPackage, &BuildRecipe),
+    ready: &Ready,
+    journal: &mut Journal,
+) -> Outcome<AppliedPackage> {
+    let kept = journal.built(&package.name).and_then(|(file, sha256, build)| {
+        let path = PathBuf::from(file);
+        (self::sha256(&path).ok()? == sha256).then(|| (path, sha256.to_owned(), build.clone()))
+    });
+    let when = if kept.is_some() { "was built before" } else { "was built" };
+    let (path, sha256, build) = match kept {
+        Some(kept) => kept,
+        None => made(work, (package, recipe), ready, journal)?,
+    };
+    let places = work.places;
+    let opened = wheel::unpack(&path, &places.opened(), &work.plan.python)?;
+    judge::run(&places.opened(), work.inspect)?;
+    let (log, kept_log) =
+        (places.built().join(&package.name).join("build.log"), places.new.join(&build.log));
+    let copied = fs::create_dir_all(kept_log.parent().unwrap_or(&places.new))
+        .and_then(|()| fs::copy(&log, &kept_log));
+    copied.map_err(ApplyError::io(&kept_log))?;
+    let applied = AppliedPackage {
+        name: package.name.clone(),
+        version: opened.name.version,
+        file: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        sha256,
+        bytes: path.metadata().map_err(ApplyError::io(&path))?.len(),
+        fetched_bytes: 0,
+        build: Some(build),
+    };
+    let words = format!("{} {when}", applied.file);
+    install::run(
+        &[Wheel { package: applied.clone(), path }],
+        &places.new,
+        &places.work,
+        work.programs,
+    )?;
+    Ok((applied, 0, words))
+}
+
+fn made(
+    work: &Work,
+    (package, recipe): (&PlannedPackage, &BuildRecipe),
+    ready: &Ready,
+    journal: &mut Journal,
+) -> Result<(PathBuf, String, AppliedBuild), ApplyError> {
+    let Work { plan, places, .. } = *work;
+    let archive = ready.files.iter().find(|file| file.package == package.name);
+    let archive = archive.map(|source| source.path(work.options.cache));
+    let source = match (&archive, Source::git(&recipe.requirement)) {
+        (Some(archive), _) => Source::Archive(archive),
+        (None, Some(git)) => git,
+        (None, None) => {
+            let index = plan.indexes.iter().find(|index| index.name == package.index);
+            Source::Index { url: index.map_or("", |index| &index.url), version: &package.version }
+        }
+    };
+    let job = Build {
+        package: &package.name,
+        recipe,
+        source,
+        env: &places.new,
+        python: &plan.python,
+        gpus: &plan.target.gpus,
+        cuda_home: ready.building.cuda_home.as_deref(),
+        jobs: ready.building.jobs,
+        folder: &places.built().join(&package.name),
+    };
+    let built = build::build(&job, work.programs.uv(&[])?)?;
+    let sha256 = sha256(&built.wheel)?;
+    let record = record(&built, &job);
+    journal.add(Done::Built {
+        package: package.name.clone(),
+        file: built.wheel.display().to_string(),
+        sha256: sha256.clone(),
+        build: record.clone(),
+    })?;
+    Ok((built.wheel, sha256, record))
+}
+
+/// What is kept of a build, its log in the environment.
+fn record(built: &Built, job: &Build) -> AppliedBuild {
+    AppliedBuild {
+        seconds: built.seconds,
+        jobs: job.jobs,
+        peak_memory_bytes: built.peak_memory_bytes,
+        log: format!("{}/{}.log", switch::KEPT, job.package),
+        evidence: built.linked.iter().map(ToString::to_string).collect(),
+    }
+}
+
+fn sha256(path: &Path) -> Result<String, ApplyError> {
+    let mut digest = Sha256::new();
+    let mut file = File::open(path).map_err(ApplyError::io(path))?;
+    // What is named in the journal has to be on the disk.
+    file.sync_all()
+        .and_then(|()| std::io::copy(&mut file, &mut digest))
+        .map_err(ApplyError::io(path))?;
+    Ok(hex(&digest.finalize()))
+}

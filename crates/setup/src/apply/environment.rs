@@ -1,0 +1,48 @@
+//! A virtual environment as a folder: made by uv, and looked at.
+
+use super::program::{Programs, output};
+use super::{ApplyError, places};
+use facts::{AppliedPackage, Dist};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The environment's interpreter.
+pub(super) fn python(environment: &Path) -> PathBuf {
+    environment.join("bin/python")
+}
+
+/// Makes an empty environment that can be moved: its scripts look for the interpreter beside themselves, because it is
+/// built in one place and used in another. `prompt` is what a shell shows once it is activated.
+pub(super) fn make(
+    environment: &Path,
+    base: &Path,
+    prompt: &str,
+    programs: &Programs,
+) -> Result<(), ApplyError> {
+    // What a killed apply left may be no environment yet.
+    places::remove(environment)?;
+    let mut command = programs.uv(&["venv", "--quiet", "--no-project", "--relocatable"])?;
+    output(command.args(["--prompt", prompt, "--python"]).arg(base).arg(environment)).map(drop)
+}
+
+/// What is installed: version by normalised name, from the names of the dist-info folders.
+pub(super) fn installed(environment: &Path) -> BTreeMap<String, String> {
+    let sites = fs::read_dir(environment.join("lib")).into_iter().flatten().flatten();
+    let entries = sites.filter_map(|entry| fs::read_dir(entry.path().join("site-packages")).ok());
+    let names =
+        entries.flatten().flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    names
+        .filter_map(|name| {
+            let (name, version) = name.strip_suffix(".dist-info")?.split_once('-')?;
+            Some((Dist::normalise(name), version.to_owned()))
+        })
+        .collect()
+}
+
+/// Whether these packages in these versions are installed, and no others.
+pub(super) fn holds(environment: &Path, packages: &[AppliedPackage]) -> bool {
+    let wanted =
+        packages.iter().map(|package| (Dist::normalise(&package.name), package.version.clone()));
+    installed(environment) == wanted.collect()
+}

@@ -1,0 +1,187 @@
+//! What was done, one line for each thing, on the disk before the next thing begins.
+
+use super::ApplyError;
+use super::places::{self, Places};
+use facts::{AppliedBuild, AppliedPackage, Plan};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::fmt::Write as _;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// One line of the journal.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "done", rename_all = "kebab-case")]
+pub(super) enum Done {
+    /// The first line: which plan, and a name for this apply that no other has.
+    Begun { plan_sha256: String, id: String },
+    /// A source was built; its wheel lies among those built.
+    Built { package: String, file: String, sha256: String, build: AppliedBuild },
+    /// Everything the plan names is in the new environment.
+    Installed { packages: Vec<AppliedPackage> },
+    /// From here on the new environment is put in place.
+    Switching { discard_old: bool },
+    /// It did not run there, and the old one is back.
+    PutBack,
+}
+
+/// The journal of one environment.
+#[derive(Debug)]
+pub(super) struct Journal {
+    path: PathBuf,
+    lines: Vec<Done>,
+    /// Whether it goes on with what a killed apply left.
+    pub(super) resumed: bool,
+}
+
+impl Journal {
+    /// The journal that is there, or an empty one. A line that a kill cut off was never done.
+    pub(super) fn open(places: &Places) -> Self {
+        let path = places.work.join("journal.jsonl");
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+        let lines: Vec<Done> =
+            whole.map_while(|line| serde_json::from_str(line.trim_end()).ok()).collect();
+        Self { path, resumed: false, lines }
+    }
+
+    /// Whether something was begun that another apply may go on with.
+    pub(super) fn is_begun(&self) -> bool {
+        !self.lines.is_empty()
+    }
+
+    fn is_of(&self, plan: &str) -> bool {
+        matches!(self.lines.first(), Some(Done::Begun { plan_sha256, .. }) if plan_sha256 == plan)
+    }
+
+    /// Starts anew for this plan, unless it is this plan's already.
+    pub(super) fn begin(&mut self, plan_sha256: &str) -> Result<(), ApplyError> {
+        if self.is_of(plan_sha256) {
+            self.resumed = true;
+            return Ok(());
+        }
+        self.lines.clear();
+        places::write(&self.path, b"")?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let id = format!("{}-{}", now.as_nanos(), std::process::id());
+        self.add(Done::Begun { plan_sha256: plan_sha256.to_owned(), id })
+    }
+
+    /// Writes a line; when this returns it is on the disk.
+    pub(super) fn add(&mut self, done: Done) -> Result<(), ApplyError> {
+        // These records have only strings and numbers, which every serialiser takes.
+        let line = serde_json::to_string(&done).unwrap_or_default() + "\n";
+        let whole: u64 = self
+            .lines
+            .iter()
+            .map(|line| serde_json::to_string(line).unwrap_or_default().len() as u64 + 1)
+            .sum();
+        let written =
+            OpenOptions::new().create(true).truncate(false).write(true).open(&self.path).and_then(
+                |mut file| {
+                    // What a kill cut off behind the last whole line goes.
+                    file.set_len(whole)?;
+                    std::io::Seek::seek(&mut file, std::io::SeekFrom::End(0))?;
+                    file.write_all(line.as_bytes())?;
+                    File::sync_all(&file)
+                },
+            );
+        written.map_err(ApplyError::io(&self.path))?;
+        self.lines.push(done);
+        Ok(())
+    }
+
+    /// The name of this apply.
+    pub(super) fn id(&self) -> &str {
+        match self.lines.first() {
+            Some(Done::Begun { id, .. }) => id,
+            _ => "",
+        }
+    }
+
+    /// What of this plan is installed, once everything is.
+    pub(super) fn installed(&self, plan_sha256: &str) -> Option<&[AppliedPackage]> {
+        let lines = self.is_of(plan_sha256).then_some(&self.lines)?;
+        lines.iter().find_map(|line| match line {
+            Done::Installed { packages } => Some(packages.as_slice()),
+            _ => None,
+        })
+    }
+
+    /// The wheel that was built of a package, its hash and how.
+    pub(super) fn built(&self, wanted: &str) -> Option<(&str, &str, &AppliedBuild)> {
+        self.lines.iter().find_map(|line| match line {
+            Done::Built { package, file, sha256, build } if package == wanted => {
+                Some((file.as_str(), sha256.as_str(), build))
+            }
+            _ => None,
+        })
+    }
+
+    /// Whether the new environment was being put in place, and whether the old one was to go.
+    pub(super) fn switching(&self) -> Option<bool> {
+        match self.lines.last() {
+            Some(Done::Switching { discard_old }) => Some(*discard_old),
+            _ => None,
+        }
+    }
+}
+
+/// The hash of a plan as it is written down.
+pub(super) fn plan_sha256(plan: &Plan) -> String {
+    hex(&Sha256::digest(serde_json::to_string(plan).unwrap_or_default()))
+}
+
+/// Lower-case hexadecimal.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_was_cut_off_was_never_done() {
+        let folder = tempfile::tempdir().unwrap();
+        let places = Places::of(&folder.path().join("venv")).unwrap();
+        fs::create_dir_all(&places.work).unwrap();
+        let mut journal = Journal::open(&places);
+        journal.begin("p").unwrap();
+        journal.add(Done::Installed { packages: Vec::new() }).unwrap();
+        let (path, whole) = (journal.path.clone(), fs::read(&journal.path).unwrap());
+        for length in 0..=whole.len() {
+            fs::write(&path, &whole[..length]).unwrap();
+            let mut journal = Journal::open(&places);
+            let lines = whole[..length].iter().filter(|byte| **byte == b'\n').count();
+            assert_eq!(journal.lines.len(), lines, "{length} bytes");
+            journal.begin("p").unwrap();
+            assert_eq!(journal.resumed, lines > 0, "{length} bytes");
+            // What is written behind it is read again.
+            journal.add(Done::Switching { discard_old: true }).unwrap();
+            assert_eq!(Journal::open(&places).lines, journal.lines, "{length} bytes");
+            assert_eq!(Journal::open(&places).switching(), Some(true));
+        }
+    }
+
+    #[test]
+    fn another_plan_starts_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let places = Places::of(&folder.path().join("venv")).unwrap();
+        fs::create_dir_all(&places.work).unwrap();
+        let mut journal = Journal::open(&places);
+        journal.begin("p").unwrap();
+        journal.add(Done::Installed { packages: Vec::new() }).unwrap();
+        let first = journal.id().to_owned();
+        assert!(journal.installed("p").is_some() && journal.installed("q").is_none());
+        journal.begin("q").unwrap();
+        assert!(!journal.resumed && journal.installed("q").is_none() && journal.id() != first);
+        assert_eq!(Journal::open(&places).lines, journal.lines);
+    }
+}

@@ -1,0 +1,125 @@
+//! What has to hold before anything is made, each as a sentence with what to do. All of them are looked at, so that
+//! nobody mends one only to hear of the next.
+
+mod disk;
+mod files;
+mod network;
+mod tools;
+
+use super::download::Chosen;
+use super::fetch::Fetcher;
+use super::places::Places;
+use super::program::{Programs, output};
+use super::{ApplyError, ApplyOptions, Unmet};
+use facts::{Machine, PackageOrigin, Plan, PlannedPackage, Platform};
+use std::path::PathBuf;
+use tools::Building;
+
+/// What the preconditions found, which the steps work with.
+#[derive(Debug)]
+pub(super) struct Ready {
+    /// The interpreter that the environment is made from.
+    pub(super) python: PathBuf,
+    /// One file for each package that has one.
+    pub(super) files: Vec<Chosen>,
+    /// Bytes that have to be fetched, as far as the plan tells sizes.
+    pub(super) to_fetch: u64,
+    /// Bytes that the work needs for a while on the file systems it uses.
+    pub(super) disk: u64,
+    /// How sources are built, where any are.
+    pub(super) building: Building,
+}
+
+/// Looks at all of them.
+pub(super) fn check(
+    plan: &Plan,
+    options: &ApplyOptions,
+    places: &Places,
+    programs: &Programs,
+) -> Result<Ready, ApplyError> {
+    let mut unmet: Vec<Unmet> = this_machine(plan, options.machine).into_iter().collect();
+    if places.old.exists() && !options.discard_old {
+        unmet.push(Unmet::new(
+            format!("{} is kept from an earlier apply, and only one is", places.old.display()),
+            "look whether anything in it is needed, and add --discard-old",
+        ));
+    }
+    let python = python(plan, programs).map_err(|it| unmet.push(it)).ok();
+    let files = files::choose(plan, &mut unmet);
+    let missing: Vec<&Chosen> =
+        files.iter().filter(|file| !file.path(options.cache).is_file()).collect();
+    let to_fetch = missing.iter().filter_map(|file| file.bytes).sum();
+    let disk = disk::check(&files, to_fetch, options.cache, places, programs, &mut unmet)?;
+    let building = tools::check(plan, options.machine, &mut unmet);
+    if let Some(python) = &python {
+        let fetcher = Fetcher { python, work: &places.work, programs };
+        network::check(plan, &missing, fetcher, &mut unmet)?;
+    }
+    match (python, unmet.is_empty()) {
+        (Some(python), true) => Ok(Ready { python, files, to_fetch, disk, building }),
+        _ => Err(ApplyError::Unmet { unmet }),
+    }
+}
+
+/// The packages of a plan that are built from source.
+pub(super) fn builds(plan: &Plan) -> impl Iterator<Item = (&PlannedPackage, &facts::BuildRecipe)> {
+    plan.packages.iter().filter_map(|package| match &package.origin {
+        PackageOrigin::Build(recipe) => Some((package, recipe)),
+        PackageOrigin::Wheel => None,
+    })
+}
+
+/// A plan is for one system and one processor.
+fn this_machine(plan: &Plan, machine: &Machine) -> Option<Unmet> {
+    let here = match machine.platform {
+        Platform::LinuxX86_64 => ("linux", "x86_64"),
+        Platform::LinuxAarch64 => ("linux", "aarch64"),
+        Platform::MacosX86_64 => ("macos", "x86_64"),
+        Platform::MacosAarch64 => ("macos", "aarch64"),
+        Platform::Unknown => ("an unknown system", "an unknown processor"),
+    };
+    let target = (plan.target.os.as_str(), plan.target.arch.as_str());
+    (here != target).then(|| {
+        Unmet::new(
+            format!(
+                "the plan is for {} on {}, and this is {} on {}",
+                target.0, target.1, here.0, here.1
+            ),
+            "make a plan for this machine: firstlight plan --machine this",
+        )
+    })
+}
+
+/// The interpreter of the plan's release, outside of any environment.
+fn python(plan: &Plan, programs: &Programs) -> Result<PathBuf, Unmet> {
+    let wanted = || {
+        let mut command = programs.uv(&["python", "find", "--system", "--no-project"])?;
+        output(command.arg(&plan.python)).map(|said| PathBuf::from(said.trim()))
+    };
+    wanted().map_err(|error| {
+        let error = error.to_string();
+        let first = error.lines().next().unwrap_or_default();
+        Unmet::new(
+            format!("uv finds no Python {} on this machine: {first}", plan.python),
+            format!("install it: uv python install {}", plan.python),
+        )
+    })
+}
+
+impl Ready {
+    /// One line.
+    pub(super) fn words(&self) -> String {
+        let builds = match self.building.count {
+            0 => String::new(),
+            count => format!(", {count} sources to build with {} jobs at once", self.building.jobs),
+        };
+        let (fetch, disk) = (mib(self.to_fetch), mib(self.disk));
+        let s = if self.files.len() == 1 { "" } else { "s" };
+        format!("{} file{s}, {fetch} to fetch, {disk} of disk{builds}", self.files.len())
+    }
+}
+
+/// Bytes as a person reads them.
+pub(super) fn mib(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+}

@@ -1,0 +1,153 @@
+//! What source builds need of the machine: compilers, the CUDA toolkit of torch's release, headers and memory.
+
+use super::super::Unmet;
+use super::builds;
+use facts::{BuildRecipe, Dist, Machine, Plan};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// How sources are built.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(in crate::apply) struct Building {
+    /// Sources to build.
+    pub(in crate::apply) count: usize,
+    /// Compile jobs at once.
+    pub(in crate::apply) jobs: u32,
+    /// The toolkit whose nvcc is used.
+    pub(in crate::apply) cuda_home: Option<PathBuf>,
+}
+
+/// Folders that a compiler of the system reads headers from.
+const INCLUDES: [&str; 2] = ["/usr/include", "/usr/local/include"];
+
+/// Checks what all builds of the plan need, each thing once.
+pub(super) fn check(plan: &Plan, machine: &Machine, unmet: &mut Vec<Unmet>) -> Building {
+    let mut building = Building { count: builds(plan).count(), ..Building::default() };
+    let mut said = BTreeSet::new();
+    for (package, recipe) in builds(plan) {
+        for needed in recipe.system_requires.iter().filter(|it| said.insert(it.as_str())) {
+            let missing = match needed.as_str() {
+                "nvcc" => match nvcc(plan, machine) {
+                    Ok(home) => {
+                        building.cuda_home = Some(home);
+                        None
+                    }
+                    Err(missing) => Some(missing),
+                },
+                header if header.ends_with(".h") => header_missing(header, plan, recipe),
+                program => program_missing(program),
+            };
+            unmet.extend(missing.map(|it| Unmet {
+                what: format!("{} is built from source: {}", package.name, it.what),
+                ..it
+            }));
+        }
+    }
+    match jobs(plan, machine) {
+        Ok(jobs) => building.jobs = jobs,
+        Err(missing) => unmet.push(missing),
+    }
+    building
+}
+
+/// The toolkit whose major release is that of the plan's CUDA: torch refuses to build against another one.
+fn nvcc(plan: &Plan, machine: &Machine) -> Result<PathBuf, Unmet> {
+    let major = |version: &str| version.split('.').next().map(str::to_owned);
+    let wanted = plan.cuda.as_deref();
+    let with_nvcc = machine.toolkits.iter().filter(|toolkit| toolkit.has_nvcc);
+    let mut fitting: Vec<_> = with_nvcc
+        .clone()
+        .filter_map(|toolkit| Some((toolkit, toolkit.version.as_ref()?.value.as_str())))
+        .filter(|(_, version)| major(version) == wanted.and_then(major))
+        .collect();
+    // The same minor release first, for what nvcc compiles is linked with torch's own libraries.
+    fitting.sort_by_key(|(_, version)| !wanted.is_some_and(|wanted| version.starts_with(wanted)));
+    if let Some((toolkit, _)) = fitting.first() {
+        return Ok(PathBuf::from(&toolkit.root));
+    }
+    let found: Vec<String> = with_nvcc
+        .map(|toolkit| {
+            let version = toolkit.version.as_ref().map_or("of an unknown release", |it| &it.value);
+            format!("{version} at {}", toolkit.root)
+        })
+        .collect();
+    let there = if found.is_empty() {
+        "there is none".to_owned()
+    } else {
+        format!("there is {}", found.join(", "))
+    };
+    let wanted = wanted.unwrap_or("any release");
+    Err(Unmet::new(
+        format!("it needs nvcc of CUDA {wanted} or its major release, and {there}"),
+        format!("install the CUDA {wanted} toolkit and set CUDA_HOME to it"),
+    ))
+}
+
+fn program_missing(program: &str) -> Option<Unmet> {
+    // Any C++ compiler is one; a build asks for the system's own name first.
+    let names: &[&str] = match program {
+        "c++" | "g++" => &["c++", "g++", "clang++"],
+        "cc" | "gcc" => &["cc", "gcc", "clang"],
+        other => &[other],
+    };
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let here = |name: &&str| std::env::split_paths(&path).any(|folder| folder.join(name).is_file());
+    let hint = match program {
+        "c++" | "g++" | "cc" | "gcc" => "install it: apt-get install g++".to_owned(),
+        other => format!("install {other} and see that it is on PATH"),
+    };
+    (!names.iter().any(here))
+        .then(|| Unmet::new(format!("it needs {program}, which is not on PATH"), hint))
+}
+
+/// A header comes with a package of the plan that has its first folder's name (`pybind11/pybind11.h`), or with the system.
+fn header_missing(header: &str, plan: &Plan, recipe: &BuildRecipe) -> Option<Unmet> {
+    let folder = Dist::normalise(header.split('/').next().unwrap_or(header));
+    let by_package = plan.packages.iter().any(|package| Dist::normalise(&package.name) == folder);
+    let by_recipe =
+        recipe.build_requires.iter().any(|name| Dist::normalise(name).starts_with(&folder));
+    let by_system = INCLUDES.iter().any(|includes| Path::new(includes).join(header).is_file());
+    // Python's own headers lie in a folder of its release.
+    let python = format!("python{}", plan.python);
+    let by_python =
+        INCLUDES.iter().any(|includes| Path::new(includes).join(&python).join(header).is_file());
+    (!(by_package || by_recipe || by_system || by_python)).then(|| {
+        let hint = match header.contains('/') {
+            true => format!("add {folder} to the plan, or install the system's package of it"),
+            false => format!(
+                "install the system's package with {header}; for Python.h it is python{}-dev",
+                plan.python
+            ),
+        };
+        Unmet::new(
+            format!(
+                "it needs the header {header}, which is neither in the plan nor in {}",
+                INCLUDES.join(" or ")
+            ),
+            hint,
+        )
+    })
+}
+
+/// Compile jobs at once, so that they fit into memory: nvcc's take gigabytes each, and one that is killed for memory is
+/// the usual end of such a build.
+fn jobs(plan: &Plan, machine: &Machine) -> Result<u32, Unmet> {
+    let Some(job) = builds(plan).map(|(_, recipe)| recipe.job_bytes.max(1)).max() else {
+        return Ok(0);
+    };
+    let memory = [&machine.memory.total_bytes, &machine.memory.limit_bytes];
+    let memory = memory.iter().filter_map(|it| it.as_ref().map(|it| it.value)).min();
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let Some(memory) = memory else { return Ok(1) };
+    match memory / job {
+        0 => Err(Unmet::new(
+            format!(
+                "a compile job of this plan takes {}, and the machine has {}",
+                super::mib(job),
+                super::mib(memory)
+            ),
+            "build on a machine with more memory, or make a plan without source builds",
+        )),
+        jobs => Ok(u32::try_from(jobs.min(cores as u64)).unwrap_or(1)),
+    }
+}

@@ -1,0 +1,41 @@
+//! The steps of an apply: timed, shown and kept for the report.
+
+use super::{ApplyError, Progress};
+use facts::ApplyStep;
+use std::time::Instant;
+
+/// What came out of a step: its value, the bytes it moved, and one line.
+pub(super) type Outcome<T> = Result<(T, u64, String), ApplyError>;
+
+/// The steps so far.
+pub(super) struct Steps<'a> {
+    progress: &'a mut dyn Progress,
+    done: Vec<ApplyStep>,
+}
+
+impl<'a> Steps<'a> {
+    pub(super) fn new(progress: &'a mut dyn Progress) -> Self {
+        Self { progress, done: Vec::new() }
+    }
+
+    /// Does one step.
+    pub(super) fn run<T>(
+        &mut self,
+        name: &'static str,
+        bytes: Option<u64>,
+        act: impl FnOnce(&mut dyn Progress) -> Outcome<T>,
+    ) -> Result<T, ApplyError> {
+        self.progress.begin(name, bytes);
+        let began = Instant::now();
+        let (value, bytes, outcome) = act(self.progress)?;
+        self.progress.end(&outcome);
+        let millis = began.elapsed().as_secs_f64() * 1e3;
+        self.done.push(ApplyStep { name: name.to_owned(), millis, bytes, outcome });
+        Ok(value)
+    }
+
+    /// What was done.
+    pub(super) fn done(self) -> Vec<ApplyStep> {
+        self.done
+    }
+}

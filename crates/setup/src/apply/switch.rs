@@ -1,0 +1,291 @@
+//! The new environment takes the old one's place.
+//!
+//! It is renamed there: uv makes environments that can be moved (`--relocatable`), whose scripts find the interpreter
+//! beside themselves and whose packages lie at a path relative to it. A link that is switched between two folders was the
+//! other way; but a `.venv` that was a folder would become a link, which `uv venv --clear`, `rm -r` and container builds
+//! treat differently, and the first switch would have to replace a folder by a link, which no file system does in one step.
+//!
+//! Where the file system can exchange two folders, there is no moment without an environment. Where it cannot (NFS), two
+//! renames follow each other, and an apply that was killed between them is finished by the next one.
+
+use super::ApplyError;
+use super::journal::{Done, Journal};
+use super::places::{self, Places};
+use facts::{ApplyOutcome, ApplyReport};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+/// The folder of an environment in which the apply that made it is recorded.
+pub(super) const KEPT: &str = "firstlight";
+
+/// What is kept in an environment.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Record {
+    /// The name of the apply.
+    pub(super) id: String,
+    /// What it did until the switch.
+    pub(super) report: ApplyReport,
+}
+
+/// What the environment's last apply left in it.
+pub(super) fn record(environment: &Path) -> Option<Record> {
+    serde_json::from_slice(&fs::read(record_file(environment)).ok()?).ok()
+}
+
+fn record_file(environment: &Path) -> PathBuf {
+    environment.join(KEPT).join("apply.json")
+}
+
+/// Whether an environment will be replaced, or made where there was none.
+pub(super) fn outcome(places: &Places) -> ApplyOutcome {
+    match places.venv.join("pyvenv.cfg").exists() {
+        true => ApplyOutcome::Replaced,
+        false => ApplyOutcome::Made,
+    }
+}
+
+/// Puts the new environment in place; `proven` is asked there, and where it says no everything is put back.
+pub(super) fn run(
+    places: &Places,
+    report: &ApplyReport,
+    discard_old: bool,
+    journal: &mut Journal,
+    proven: impl FnOnce() -> Result<(), ApplyError>,
+) -> Result<(), ApplyError> {
+    let record = Record { id: journal.id().to_owned(), report: report.clone() };
+    let text = serde_json::to_vec_pretty(&record).unwrap_or_default();
+    let kept = places.new.join(KEPT);
+    fs::create_dir_all(&kept).map_err(ApplyError::io(kept))?;
+    places::write(&record_file(&places.new), &text)?;
+    // What the record stands for has to be on the disk before the environment is: after a power cut as well.
+    sync(&places.new)?;
+    journal.add(Done::Switching { discard_old })?;
+    put(places)?;
+    sync_folder(&places.venv)?;
+    proven().or_else(|unproven| {
+        put_back(places, report.outcome)?;
+        journal.add(Done::PutBack)?;
+        Err(unproven)
+    })
+}
+
+/// Finishes what a killed apply had begun: from the line in its journal on, the new environment is whole and proven.
+pub(super) fn finish(places: &Places, journal: &Journal) -> Result<(), ApplyError> {
+    let Some(discard_old) = journal.switching() else { return Ok(()) };
+    let new_is_ours = record(&places.new).is_some_and(|it| it.id == journal.id());
+    match (new_is_ours, places.venv.exists()) {
+        // The exchange was not made yet.
+        (true, true) => return Ok(()),
+        (true, false) => rename(&places.new, &places.venv)?,
+        // What lies in the new one's place is the old one.
+        (false, _) => {}
+    }
+    settle(places, discard_old).map(drop)
+}
+
+/// Keeps or removes what was replaced, and tells where it is kept.
+pub(super) fn settle(places: &Places, discard_old: bool) -> Result<Option<PathBuf>, ApplyError> {
+    if discard_old {
+        places::remove(&places.old)?;
+        places::remove(&places.new)?;
+    } else if places.new.exists() {
+        // An empty folder that was named is no environment worth keeping.
+        match fs::remove_dir(&places.new) {
+            Ok(()) => {}
+            Err(_) => rename(&places.new, &places.old)?,
+        }
+    }
+    Ok(places.old.exists().then(|| places.old.clone()))
+}
+
+fn put(places: &Places) -> Result<(), ApplyError> {
+    if !places.venv.exists() {
+        return rename(&places.new, &places.venv);
+    }
+    match renameat_with(CWD, &places.new, CWD, &places.venv, RenameFlags::EXCHANGE) {
+        Ok(()) => Ok(()),
+        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => one_after_the_other(places),
+        Err(error) => Err(ApplyError::io(&places.venv)(error.into())),
+    }
+}
+
+/// For file systems that cannot exchange. What an earlier apply kept is here only where it is to be discarded.
+fn one_after_the_other(places: &Places) -> Result<(), ApplyError> {
+    places::remove(&places.old)?;
+    rename(&places.venv, &places.old)?;
+    rename(&places.new, &places.venv).inspect_err(|_| {
+        // The old one goes back; where that fails too, the next apply puts the new one here.
+        let _ = rename(&places.old, &places.venv);
+    })
+}
+
+fn put_back(places: &Places, outcome: ApplyOutcome) -> Result<(), ApplyError> {
+    match outcome {
+        ApplyOutcome::Replaced if places.new.exists() => put(places),
+        ApplyOutcome::Replaced => {
+            rename(&places.venv, &places.new).and_then(|()| rename(&places.old, &places.venv))
+        }
+        _ => rename(&places.venv, &places.new),
+    }
+}
+
+fn rename(from: &Path, to: &Path) -> Result<(), ApplyError> {
+    fs::rename(from, to).map_err(ApplyError::io(to))
+}
+
+/// Everything of the file system that the folder lies on.
+#[cfg(target_os = "linux")]
+fn sync(folder: &Path) -> Result<(), ApplyError> {
+    let synced = File::open(folder).and_then(|folder| Ok(rustix::fs::syncfs(folder)?));
+    synced.map_err(ApplyError::io(folder))
+}
+
+/// macOS has no call for one file system.
+#[cfg(not(target_os = "linux"))]
+fn sync(_: &Path) -> Result<(), ApplyError> {
+    rustix::fs::sync();
+    Ok(())
+}
+
+/// The names in the folder above.
+fn sync_folder(path: &Path) -> Result<(), ApplyError> {
+    let parent = path.parent().unwrap_or(path);
+    File::open(parent).and_then(|folder| folder.sync_all()).map_err(ApplyError::io(parent))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ops::Deref;
+
+    /// An environment beside a new one that is ready to take its place.
+    struct World {
+        places: Places,
+        journal: Journal,
+        _folder: tempfile::TempDir,
+    }
+
+    impl Deref for World {
+        type Target = Places;
+
+        fn deref(&self) -> &Places {
+            &self.places
+        }
+    }
+
+    fn environment(folder: &Path, text: &str) {
+        fs::create_dir_all(folder).unwrap();
+        fs::write(folder.join("pyvenv.cfg"), text).unwrap();
+    }
+
+    fn report(outcome: ApplyOutcome) -> ApplyReport {
+        ApplyReport {
+            schema: facts::SCHEMA,
+            venv: ".venv".to_owned(),
+            plan_sha256: "p".to_owned(),
+            outcome,
+            resumed: false,
+            steps: Vec::new(),
+            packages: Vec::new(),
+            proof: Vec::new(),
+            findings: Vec::new(),
+            kept_old: None,
+        }
+    }
+
+    impl World {
+        fn new(old: bool) -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let places = Places::of(&folder.path().join(".venv")).unwrap();
+            environment(&places.new, "new");
+            if old {
+                environment(&places.venv, "old");
+            }
+            fs::create_dir_all(&places.work).unwrap();
+            let mut journal = Journal::open(&places);
+            journal.begin("p").unwrap();
+            Self { places, journal, _folder: folder }
+        }
+
+        /// As far as the line in the journal.
+        fn ready(mut self) -> Self {
+            let id = self.journal.id().to_owned();
+            let record = Record { id, report: report(ApplyOutcome::Replaced) };
+            let file = record_file(&self.new);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, serde_json::to_vec(&record).unwrap()).unwrap();
+            self.journal.add(Done::Switching { discard_old: false }).unwrap();
+            self
+        }
+
+        /// What the environment, the new one and the old one are.
+        fn is(&self) -> [String; 3] {
+            [&self.venv, &self.new, &self.old]
+                .map(|folder| fs::read_to_string(folder.join("pyvenv.cfg")).unwrap_or_default())
+        }
+    }
+
+    #[test]
+    fn what_a_kill_left_is_finished_from_every_place() {
+        type Act = fn(&World);
+        let steps: [(&str, Act, [&str; 3]); 5] = [
+            ("nothing was moved", |_| {}, ["old", "new", ""]),
+            ("exchanged", |world| put(world).unwrap(), ["new", "", "old"]),
+            (
+                "exchanged and kept",
+                |world| {
+                    put(world).unwrap();
+                    settle(world, false).unwrap();
+                },
+                ["new", "", "old"],
+            ),
+            (
+                "between two renames",
+                |world| rename(&world.venv, &world.old).unwrap(),
+                ["new", "", "old"],
+            ),
+            ("both renames", |world| one_after_the_other(world).unwrap(), ["new", "", "old"]),
+        ];
+        for (name, act, expect) in steps {
+            let world = World::new(true).ready();
+            act(&world);
+            finish(&world, &Journal::open(&world)).unwrap();
+            assert_eq!(world.is(), expect, "{name}");
+        }
+        // Without the line in the journal nothing is moved, whatever lies there.
+        let world = World::new(true);
+        finish(&world, &Journal::open(&world)).unwrap();
+        assert_eq!(world.is(), ["old", "new", ""]);
+    }
+
+    #[test]
+    fn what_does_not_run_in_its_place_is_put_back() {
+        for old in [true, false] {
+            let World { places, mut journal, _folder } = World::new(old);
+            let outcome = outcome(&places);
+            let unproven =
+                || Err(ApplyError::Io { path: "/".into(), source: std::io::Error::other("no") });
+            run(&places, &report(outcome), false, &mut journal, unproven).unwrap_err();
+            let expect = if old { ["old", "new", ""] } else { ["", "new", ""] };
+            let world = World { places, journal, _folder };
+            assert_eq!(world.is(), expect);
+            // The next apply does not take it for proven.
+            finish(&world, &Journal::open(&world)).unwrap();
+            assert_eq!(world.is(), expect);
+        }
+    }
+
+    #[test]
+    fn an_old_one_is_discarded_only_when_told() {
+        for (discard, expect) in [(false, ["new", "", "old"]), (true, ["new", "", ""])] {
+            let World { places, mut journal, _folder } = World::new(true);
+            run(&places, &report(outcome(&places)), discard, &mut journal, || Ok(())).unwrap();
+            settle(&places, discard).unwrap();
+            let world = World { places, journal, _folder };
+            assert_eq!(world.is(), expect);
+        }
+    }
+}
