@@ -3,7 +3,7 @@
 mod assemble;
 mod catalogue;
 mod extension;
-mod fit;
+pub(crate) mod fit;
 mod nearest;
 mod pins;
 mod problem;

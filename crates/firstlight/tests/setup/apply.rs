@@ -1,6 +1,7 @@
 //! `firstlight apply`: whole or not at all, whatever goes wrong.
 #![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
 
+mod built;
 mod faults;
 mod interrupted;
 mod overhead;

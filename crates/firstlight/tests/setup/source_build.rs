@@ -11,8 +11,8 @@ use std::process::Command;
 use std::sync::LazyLock;
 use tempfile::TempDir;
 
-const SETUP_PY: &str = include_str!("source_build/setup.py");
-const FASTOP_CPP: &str = include_str!("source_build/fastop.cpp");
+pub(crate) const SETUP_PY: &str = include_str!("source_build/setup.py");
+pub(crate) const FASTOP_CPP: &str = include_str!("source_build/fastop.cpp");
 
 /// The environment that all these builds are compiled against, which none of them changes.
 fn env() -> &'static Path {

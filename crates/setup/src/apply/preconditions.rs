@@ -11,7 +11,8 @@ use super::fetch::Fetcher;
 use super::places::Places;
 use super::program::{Programs, output};
 use super::{ApplyError, ApplyOptions, Unmet};
-use facts::{Machine, PackageOrigin, Plan, PlannedPackage, Platform};
+use crate::target_of;
+use facts::{Machine, PackageOrigin, Plan, PlannedPackage};
 use std::path::PathBuf;
 use tools::Building;
 
@@ -50,7 +51,7 @@ pub(super) fn check(
         files.iter().filter(|file| !file.path(options.cache).is_file()).collect();
     let to_fetch = missing.iter().filter_map(|file| file.bytes).sum();
     let disk = disk::check(&files, to_fetch, options.cache, places, programs, &mut unmet)?;
-    let building = tools::check(plan, options.machine, &mut unmet);
+    let building = tools::check(plan, options.machine, python.as_deref(), &mut unmet);
     if let Some(python) = &python {
         let fetcher = Fetcher { python, work: &places.work, programs };
         network::check(plan, &missing, fetcher, &mut unmet)?;
@@ -71,13 +72,10 @@ pub(super) fn builds(plan: &Plan) -> impl Iterator<Item = (&PlannedPackage, &fac
 
 /// A plan is for one system and one processor.
 fn this_machine(plan: &Plan, machine: &Machine) -> Option<Unmet> {
-    let here = match machine.platform {
-        Platform::LinuxX86_64 => ("linux", "x86_64"),
-        Platform::LinuxAarch64 => ("linux", "aarch64"),
-        Platform::MacosX86_64 => ("macos", "x86_64"),
-        Platform::MacosAarch64 => ("macos", "aarch64"),
-        Platform::Unknown => ("an unknown system", "an unknown processor"),
-    };
+    let here = target_of(machine);
+    let here = here.as_ref().map_or(("an unknown system", "an unknown processor"), |it| {
+        (it.os.as_str(), it.arch.as_str())
+    });
     let target = (plan.target.os.as_str(), plan.target.arch.as_str());
     (here != target).then(|| {
         Unmet::new(

@@ -5,18 +5,18 @@ use knowledge::{Arch, Minor};
 
 /// What a wheel's tags are held against.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Tags {
-    pub(super) python: Minor,
+pub(crate) struct Tags {
+    pub(crate) python: Minor,
     /// `None` for a processor that nothing is published for.
-    pub(super) arch: Option<Arch>,
-    pub(super) mac: bool,
+    pub(crate) arch: Option<Arch>,
+    pub(crate) mac: bool,
     /// `None` for any: the version is not known, or does not matter.
-    pub(super) glibc: Option<Minor>,
+    pub(crate) glibc: Option<Minor>,
 }
 
 impl Tags {
     /// Whether one of the wheel's Pythons, ABIs and platforms each fit.
-    pub(super) fn fit(&self, wheel: &WheelName) -> bool {
+    pub(crate) fn fit(&self, wheel: &WheelName) -> bool {
         let abi3 = wheel.abis.iter().any(|abi| abi == "abi3");
         let own = format!("cp{}{}", self.python.0, self.python.1);
         let abi = abi3 || wheel.abis.iter().any(|abi| abi == "none" || *abi == own);

@@ -1,11 +1,8 @@
 //! Real packages of the Python registry: planned, locked by uv, applied, and run.
 
-use super::world::{World, empty};
-use crate::tools::{done, uv};
-use facts::{PackageOrigin, PlannedPackage};
+use super::world::{World, published};
+use crate::tools::done;
 use std::process::Command;
-
-const PYPI: &str = "https://pypi.org/simple";
 
 /// Small packages that people's environments have, compiled ones among them.
 const PACKAGES: [(&str, &str); 7] = [
@@ -21,18 +18,7 @@ const PACKAGES: [(&str, &str); 7] = [
 #[test]
 fn r0_08_an_environment_of_published_packages_is_made_and_runs() {
     let world = World::new();
-    let package = |(name, version): (&str, &str)| PlannedPackage {
-        name: name.to_owned(),
-        version: version.to_owned(),
-        index: "simple".to_owned(),
-        because: "wanted".to_owned(),
-        origin: PackageOrigin::Wheel,
-        marker: None,
-        files: Vec::new(),
-        source: "this test".to_owned(),
-    };
-    let plan = empty(PYPI, PACKAGES.map(package).to_vec());
-    let plan = setup::lock::lock(&plan, uv()).unwrap_or_else(|error| panic!("{error}"));
+    let plan = published(&PACKAGES);
     assert!(plan.packages.len() > PACKAGES.len(), "tokenizers needs packages of its own");
     let report = world.applied(&plan, &[]);
     assert_eq!(report["outcome"], "made");

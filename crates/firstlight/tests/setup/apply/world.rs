@@ -142,28 +142,48 @@ pub(crate) fn contents(folder: &Path) -> Vec<(PathBuf, u64, std::time::SystemTim
     found
 }
 
-fn plan(server: &Server, files: &[File]) -> Plan {
-    let package = |file: &File| PlannedPackage {
-        name: file.project(),
-        version: file.name.split('-').nth(1).unwrap().to_owned(),
+/// A package of a plan, without a file yet.
+fn package(name: &str, version: &str) -> PlannedPackage {
+    PlannedPackage {
+        name: name.to_owned(),
+        version: version.to_owned(),
         index: "simple".to_owned(),
         because: "wanted".to_owned(),
         origin: PackageOrigin::Wheel,
         marker: None,
-        files: vec![PlannedFile {
-            name: file.name.clone(),
-            url: Some(server.url(&format!("simple/{}/{}", file.project(), file.name))),
-            sha256: Some(file.sha256.clone()),
-            bytes: Some(file.bytes.len() as u64),
-        }],
+        files: Vec::new(),
         source: "this test".to_owned(),
+    }
+}
+
+/// The file as a plan has it.
+pub(crate) fn planned(file: &File, url: String) -> PlannedFile {
+    PlannedFile {
+        name: file.name.clone(),
+        url: Some(url),
+        sha256: Some(file.sha256.clone()),
+        bytes: Some(file.bytes.len() as u64),
+    }
+}
+
+fn plan(server: &Server, files: &[File]) -> Plan {
+    let package = |file: &File| {
+        let url = server.url(&format!("simple/{}/{}", file.project(), file.name));
+        let version = file.name.split('-').nth(1).unwrap();
+        PlannedPackage { files: vec![planned(file, url)], ..package(&file.project(), version) }
     };
-    let url = server.url("simple");
-    empty(&url, files.iter().map(package).collect())
+    empty(&server.url("simple"), files.iter().map(package).collect())
+}
+
+/// A plan of these packages of the Python registry and what they need, locked by uv.
+pub(crate) fn published(packages: &[(&str, &str)]) -> Plan {
+    let packages = packages.iter().map(|(name, version)| package(name, version)).collect();
+    let plan = empty("https://pypi.org/simple", packages);
+    setup::lock::lock(&plan, uv()).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// A plan for this machine and the python3 on PATH.
-pub(crate) fn empty(index: &str, packages: Vec<PlannedPackage>) -> Plan {
+fn empty(index: &str, packages: Vec<PlannedPackage>) -> Plan {
     Plan {
         schema: SCHEMA,
         target: PlanTarget {

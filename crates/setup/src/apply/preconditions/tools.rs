@@ -2,6 +2,7 @@
 
 use super::super::Unmet;
 use super::builds;
+use crate::target_of;
 use facts::{BuildRecipe, Dist, Machine, Plan};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,12 @@ pub(in crate::apply) struct Building {
 const INCLUDES: [&str; 2] = ["/usr/include", "/usr/local/include"];
 
 /// Checks what all builds of the plan need, each thing once.
-pub(super) fn check(plan: &Plan, machine: &Machine, unmet: &mut Vec<Unmet>) -> Building {
+pub(super) fn check(
+    plan: &Plan,
+    machine: &Machine,
+    python: Option<&Path>,
+    unmet: &mut Vec<Unmet>,
+) -> Building {
     let mut building = Building { count: builds(plan).count(), ..Building::default() };
     let mut said = BTreeSet::new();
     for (package, recipe) in builds(plan) {
@@ -34,7 +40,9 @@ pub(super) fn check(plan: &Plan, machine: &Machine, unmet: &mut Vec<Unmet>) -> B
                     }
                     Err(missing) => Some(missing),
                 },
-                header if header.ends_with(".h") => header_missing(header, plan, recipe),
+                header if header.ends_with(".h") => {
+                    header_missing(header, plan, recipe, python, building.cuda_home.as_deref())
+                }
                 program => program_missing(program),
             };
             unmet.extend(missing.map(|it| Unmet {
@@ -100,30 +108,36 @@ fn program_missing(program: &str) -> Option<Unmet> {
         .then(|| Unmet::new(format!("it needs {program}, which is not on PATH"), hint))
 }
 
-/// A header comes with a package of the plan that has its first folder's name (`pybind11/pybind11.h`), or with the system.
-fn header_missing(header: &str, plan: &Plan, recipe: &BuildRecipe) -> Option<Unmet> {
+/// A header comes with a package of the plan that has its first folder's name (`pybind11/pybind11.h`), with the CUDA toolkit,
+/// with the Python of the plan or with the system.
+fn header_missing(
+    header: &str,
+    plan: &Plan,
+    recipe: &BuildRecipe,
+    python: Option<&Path>,
+    cuda_home: Option<&Path>,
+) -> Option<Unmet> {
     let folder = Dist::normalise(header.split('/').next().unwrap_or(header));
     let by_package = plan.packages.iter().any(|package| Dist::normalise(&package.name) == folder);
     let by_recipe =
         recipe.build_requires.iter().any(|name| Dist::normalise(name).starts_with(&folder));
-    let by_system = INCLUDES.iter().any(|includes| Path::new(includes).join(header).is_file());
+    let prefix = python.and_then(Path::parent).and_then(Path::parent);
+    let mut places: Vec<PathBuf> = INCLUDES.iter().map(PathBuf::from).collect();
+    places.extend(prefix.into_iter().chain(cuda_home).map(|prefix| prefix.join("include")));
     // Python's own headers lie in a folder of its release.
-    let python = format!("python{}", plan.python);
-    let by_python =
-        INCLUDES.iter().any(|includes| Path::new(includes).join(&python).join(header).is_file());
-    (!(by_package || by_recipe || by_system || by_python)).then(|| {
+    let release = format!("python{}", plan.python);
+    let of_release: Vec<PathBuf> = places.iter().map(|place| place.join(&release)).collect();
+    let there = places.iter().chain(&of_release).any(|place| place.join(header).is_file());
+    (!(by_package || by_recipe || there)).then(|| {
         let hint = match header.contains('/') {
             true => format!("add {folder} to the plan, or install the system's package of it"),
             false => format!(
-                "install the system's package with {header}; for Python.h it is python{}-dev",
-                plan.python
+                "install the system's package with {header}; for Python.h it is {release}-dev"
             ),
         };
+        let looked = INCLUDES.join(", ");
         Unmet::new(
-            format!(
-                "it needs the header {header}, which is neither in the plan nor in {}",
-                INCLUDES.join(" or ")
-            ),
+            format!("it needs the header {header}, which is neither in the plan nor in {looked}"),
             hint,
         )
     })
@@ -135,8 +149,7 @@ fn jobs(plan: &Plan, machine: &Machine) -> Result<u32, Unmet> {
     let Some(job) = builds(plan).map(|(_, recipe)| recipe.job_bytes.max(1)).max() else {
         return Ok(0);
     };
-    let memory = [&machine.memory.total_bytes, &machine.memory.limit_bytes];
-    let memory = memory.iter().filter_map(|it| it.as_ref().map(|it| it.value)).min();
+    let memory = target_of(machine).and_then(|target| target.memory_bytes);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let Some(memory) = memory else { return Ok(1) };
     match memory / job {
