@@ -6,8 +6,9 @@ use crate::wheel::File;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What goes wrong with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +39,8 @@ struct Shared {
     files: Mutex<BTreeMap<String, (File, bool)>>,
     faults: Mutex<HashMap<String, Vec<Fault>>>,
     asked: Mutex<Vec<Asked>>,
+    /// Bytes a second of each connection; 0 for as fast as it goes.
+    pace: AtomicU64,
 }
 
 /// The server; it ends with the process of the tests.
@@ -85,6 +88,11 @@ impl Server {
     /// What goes wrong with the next requests for files or pages whose path ends so, one fault each.
     pub(crate) fn fault(&self, ending: &str, faults: &[Fault]) {
         self.shared.faults.lock().unwrap().insert(ending.to_owned(), faults.to_vec());
+    }
+
+    /// From now on each connection brings so many bytes a second, as networks do.
+    pub(crate) fn pace(&self, bytes_per_second: u64) {
+        self.shared.pace.store(bytes_per_second, Ordering::Relaxed);
     }
 
     /// The requests so far whose path ends so.
@@ -179,7 +187,22 @@ impl Shared {
             Some(Fault::Drop(after)) => to.min(from + after),
             _ => to,
         };
-        stream.write_all(&content[from..to]).ok()
+        self.write(&mut stream, &content[from..to]).ok()
+    }
+
+    fn write(&self, stream: &mut TcpStream, content: &[u8]) -> std::io::Result<()> {
+        let pace = self.pace.load(Ordering::Relaxed);
+        if pace == 0 {
+            return stream.write_all(content);
+        }
+        let (began, mut sent) = (Instant::now(), 0);
+        for chunk in content.chunks(1 << 14) {
+            stream.write_all(chunk)?;
+            sent += chunk.len();
+            let due = Duration::from_secs_f64(sent as f64 / pace as f64);
+            std::thread::sleep(due.saturating_sub(began.elapsed()));
+        }
+        Ok(())
     }
 
     fn next_fault(&self, path: &str) -> Option<Fault> {
