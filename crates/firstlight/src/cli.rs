@@ -2,7 +2,7 @@
 
 mod model;
 
-pub(crate) use model::{Logits, Synth};
+pub(crate) use model::{Logits, Run, Synth};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use facts::BackendKind;
@@ -49,6 +49,8 @@ pub(crate) enum Command {
     Bench(Bench),
     /// Write a random model of a real or reduced shape, for tests and measurements. Alone: list the shapes.
     Synth(Synth),
+    /// Continue text or answer a question with a model, as it comes, and say what it took.
+    Run(Run),
     /// Run a model on given tokens and write its logits.
     Logits(Logits),
     /// Write a run folder's report again from its files, and show its verdict.

@@ -14,6 +14,7 @@ mod matrix;
 mod op;
 mod ps;
 mod report;
+mod run;
 mod synth;
 mod verify;
 
@@ -33,6 +34,7 @@ pub(crate) fn run(command: &Command, output: &Output) -> anyhow::Result<Outcome>
         Command::Op(arguments) => op::run(arguments, output),
         Command::Bench(arguments) => bench::run(arguments, output),
         Command::Synth(arguments) => synth::run(arguments, output),
+        Command::Run(arguments) => run::run(arguments, output),
         Command::Logits(arguments) => logits::run(arguments, output),
         Command::Report(arguments) => report::run(arguments, output),
         Command::Compare(arguments) => compare::run(arguments, output),

@@ -1,4 +1,4 @@
-//! `firstlight synth` and `firstlight logits`: a model's folder in, logits out, and every mistake named.
+//! `firstlight synth`, `logits` and `run`: a model's folder in, logits or text out, and every mistake named.
 
 #![allow(clippy::unwrap_used)] // Test helpers beside the tests.
 
@@ -76,4 +76,75 @@ fn shapes_are_listed_and_mistakes_named() {
     std::fs::write(here.join("m/config.json"), r#"{"model_type": "llama"}"#).unwrap();
     refuses(here, &on("m", "1"), &["llama is no model family"]);
     assert!(!here.join("o.safetensors").exists());
+}
+
+#[test]
+fn a_model_continues_texts_and_says_what_it_took() {
+    for name in ["granite-moe-mini", "kimi-linear-mini"] {
+        let folder = tempdir().unwrap();
+        let here = folder.path();
+        expect(here, &["synth", name, "m"], 0);
+        let line = ["run", "m", "-p", "hello", "-n", "9", "--temperature", "1"];
+        let ran = json(here, &line, 0);
+        let answer = &ran["answers"][0];
+        assert_eq!(answer["prompt_tokens"], 5, "a token a byte: {ran}");
+        assert_eq!(
+            (answer["tokens"].as_array().unwrap().len(), &answer["ended"]),
+            (9, &"limit".into())
+        );
+        assert_eq!(ran["agree"], true, "{ran}");
+        for key in [
+            "first_token_cold_ms",
+            "first_token_warm_ms",
+            "tokens_per_second",
+            "percent_of_bandwidth_limit",
+            "read_bytes_per_second",
+        ] {
+            assert!(ran[key].as_f64().unwrap() > 0.0, "{key}: {ran}");
+        }
+        let launches = ran["launches"].as_object().unwrap();
+        assert!(launches.keys().any(|kernel| kernel.starts_with("linear.")), "{ran}");
+        let (text, _) = expect(here, &line, 0);
+        for words in
+            ["5 token ids read, 9 added (limit)", "decoding and prefill agree", "attention."]
+        {
+            assert!(text.contains(words), "no `{words}` in {text}");
+        }
+        // Several at once are each what it is alone.
+        let both = json(here, &[&line[..], &["-p", "x"]].concat(), 0);
+        assert_eq!(both["answers"][0], *answer);
+        assert_eq!(both["answers"][1]["prompt_tokens"], 1);
+        assert!(both["percent_of_bandwidth_limit"].is_null());
+        // A token that was chosen ends the answer where it is said to, and is not part of it.
+        let third = answer["tokens"][2].to_string();
+        let stopped = json(here, &[&line[..], &["--stop-ids", &third]].concat(), 0);
+        assert_eq!(stopped["answers"][0]["ended"], "stop id");
+        assert!(stopped["answers"][0]["tokens"].as_array().unwrap().len() <= 2);
+        // One token alone has no decoding to measure or to check.
+        let one = json(here, &["run", "m", "--ids", "7", "-n", "1", "--dtype", "f32"], 0);
+        assert!(
+            one["tokens_per_second"].is_null() && one["decode_and_prefill_difference"].is_null()
+        );
+    }
+}
+
+#[test]
+fn answers_follow_the_models_template_and_mistakes_are_named() {
+    let folder = tempdir().unwrap();
+    let here = folder.path();
+    expect(here, &["synth", "granite-rope-mini", "m"], 0);
+    refuses(here, &["run", "m", "--chat", "hi"], &["there is no chat template"]);
+    let template = "<{{ messages[0].content }}>{% if add_generation_prompt %}:{% endif %}";
+    std::fs::write(here.join("m/chat_template.jinja"), template).unwrap();
+    let ran = json(here, &["run", "m", "--chat", "hi", "-n", "2"], 0);
+    assert_eq!(ran["answers"][0]["prompt_tokens"], "<hi>:".len());
+    refuses(here, &["run", "m", "-p", "x", "-n", "4096"], &["have 4097 tokens", "context is 4096"]);
+    refuses(here, &["run", "m", "-p", "x", "--top-p", "0"], &["top-p is 0"]);
+    refuses(here, &["run", "m", "-p", "", "-n", "1"], &["prompt 0 has no tokens"]);
+    let ranks = std::fs::read_to_string(here.join("m/tiktoken.model")).unwrap() + "aGU= 256\n";
+    std::fs::write(here.join("m/tiktoken.model"), ranks).unwrap();
+    refuses(here, &["run", "m", "-p", "x"], &["ids up to 512", "a vocabulary of 512"]);
+    std::fs::remove_file(here.join("m/tiktoken.model")).unwrap();
+    refuses(here, &["run", "m", "-p", "x"], &["m/tokenizer.json"]);
+    json(here, &["run", "m", "--ids", "5,6", "-n", "2"], 0);
 }

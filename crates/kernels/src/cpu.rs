@@ -3,4 +3,5 @@
 pub mod copy;
 pub mod gemm;
 pub mod linear;
+pub mod read;
 pub mod simd;

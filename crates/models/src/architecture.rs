@@ -35,6 +35,25 @@ pub struct Architecture {
     pub logits_divisor: f64,
 }
 
+impl Architecture {
+    /// Weights that one token passes: all but those of the experts it does not choose, and the embedding, of which it
+    /// reads a row, unless that is the head too.
+    pub fn weights_per_token(&self) -> u64 {
+        let size = |projection: &Projection| (projection.outputs() * projection.inputs) as u64;
+        let idle = |experts: &Experts| {
+            let of = |expert: &GatedMlp| size(&expert.gate_up) + size(&expert.down);
+            let all: u64 = experts.experts.iter().map(of).sum();
+            // Experts of a layer are equally large.
+            all / experts.experts.len() as u64 * (experts.experts.len() - experts.per_token) as u64
+        };
+        let idle: u64 =
+            self.layers.iter().filter_map(|layer| layer.experts.as_ref()).map(idle).sum();
+        let tied = self.head.rows.iter().any(|rows| rows.param == self.embedding);
+        let embedding = if tied { 0 } else { self.params.get(self.embedding).len() as u64 };
+        self.params.count() - idle - embedding
+    }
+}
+
 /// `x += r mixer(rms(x)); h = rms(x); x += r (experts(h) + mlp(h))`.
 #[derive(Debug, Clone)]
 pub struct Layer {

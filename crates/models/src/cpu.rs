@@ -14,12 +14,14 @@ mod weights;
 use crate::engine::{Batch, Capacity, Engine, EngineKind, Model, Storage, Wanted};
 use crate::pages::Pages;
 use crate::{Architecture, Checkpoint, Mixer, ModelError};
-use device::Device;
+use device::{Device, HostBuffer};
 use experts::CpuExperts;
 use facts::BackendKind;
 use kernels::OpError;
+use kernels::cpu::read::sum_parallel;
 use mlp::CpuMlp;
 use rows::{add_scaled, rms_norm, scale};
+use std::time::Instant;
 use step::Step;
 use weights::{CpuProjection, Weights};
 
@@ -144,6 +146,19 @@ impl Engine for CpuEngine {
 
     fn device(&self) -> &Device {
         &self.device
+    }
+
+    fn read_bandwidth(&self) -> f64 {
+        // Far more than any cache holds, so that what is read comes from memory.
+        const VALUES: usize = 64 << 20;
+        let values = HostBuffer::filled(1f32, VALUES);
+        let once = || {
+            let start = Instant::now();
+            std::hint::black_box(sum_parallel(&self.device, &values));
+            start.elapsed().as_secs_f64()
+        };
+        let fastest = (0..5).map(|_| once()).fold(f64::MAX, f64::min);
+        (VALUES * size_of::<f32>()) as f64 / fastest
     }
 
     fn step(&mut self, batch: &Batch, wanted: Wanted) -> Result<Vec<f32>, ModelError> {

@@ -40,6 +40,16 @@ pub enum Storage {
     Bf16,
 }
 
+impl Storage {
+    /// Bytes of a value.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::Bf16 => 2,
+        }
+    }
+}
+
 /// What an engine makes room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capacity {
@@ -122,6 +132,9 @@ pub trait Engine {
     fn architecture(&self) -> &Architecture;
     /// The device; its counters tell which kernels ran.
     fn device(&self) -> &Device;
+    /// Bytes a second that the device reads of memory in which nothing is found twice, measured now: the limit of
+    /// decoding, which reads all weights for each token.
+    fn read_bandwidth(&self) -> f64;
     /// Advances the sequences of a batch, and gives logits `[tokens or sequences, vocabulary]`.
     ///
     /// # Errors

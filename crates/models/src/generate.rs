@@ -35,6 +35,17 @@ pub struct Generated {
     pub ended: Ended,
 }
 
+/// A token that was chosen.
+#[derive(Debug, Clone, Copy)]
+pub struct Chosen<'a> {
+    /// The index of its request.
+    pub request: usize,
+    /// The token.
+    pub token: u32,
+    /// What it was chosen from.
+    pub logits: &'a [f32],
+}
+
 /// What a listener wants after a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
@@ -66,7 +77,7 @@ impl Running<'_> {
 
 /// Continues requests, each in a place of its own of an engine whose first places are free. A step takes the next `chunk`
 /// tokens of each prompt that is not read yet, and the last token of each sequence that runs. `listen` is given each token
-/// with its request's index.
+/// as it comes.
 ///
 /// # Errors
 /// [`ModelError`] when a request is empty or its settings mean nothing, and whatever a step says.
@@ -74,7 +85,7 @@ pub fn generate(
     engine: &mut dyn Engine,
     requests: &[Request],
     chunk: usize,
-    mut listen: impl FnMut(usize, u32) -> Next,
+    mut listen: impl FnMut(Chosen<'_>) -> Next,
 ) -> Result<Vec<Generated>, ModelError> {
     let vocabulary = engine.architecture().vocabulary;
     let mut all = Vec::new();
@@ -110,7 +121,7 @@ pub fn generate(
                 continue;
             }
             running.tokens.push(token);
-            if listen(*index, token) == Next::End {
+            if listen(Chosen { request: *index, token, logits }) == Next::End {
                 running.ended = Some(Ended::Listener);
             } else if running.tokens.len() == running.request.limit {
                 running.ended = Some(Ended::Limit);

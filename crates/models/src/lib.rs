@@ -18,6 +18,7 @@ mod random;
 mod sampler;
 mod stop_strings;
 mod synth;
+mod text;
 
 pub use architecture::{Architecture, Layer, Mixer};
 pub use checkpoint::Checkpoint;
@@ -25,8 +26,9 @@ pub use config::Config;
 pub use engine::{Batch, Capacity, ENGINES, Engine, EngineKind, Model, Storage, Wanted, open};
 pub use error::ModelError;
 pub use families::{FAMILIES, Family};
-pub use generate::{Ended, Generated, Next, Request, generate};
+pub use generate::{Chosen, Ended, Generated, Next, Request, generate};
 pub use params::{Draw, Param, ParamId, Params, Projection, Rows};
 pub use sampler::{Sampler, Sampling};
 pub use stop_strings::StopStrings;
 pub use synth::{SHAPES, Shape, SynthOptions, shape, synth};
+pub use text::{ChatTemplate, Message, TextStream, Tokenizer, stop_ids};

@@ -3,6 +3,7 @@
 use crate::checkpoint::{INDEX, SINGLE};
 use crate::params::{Draw, Param};
 use crate::random::mix;
+use crate::text::tiktoken;
 use crate::{Architecture, Config, ModelError};
 use half::bf16;
 use rayon::prelude::*;
@@ -73,7 +74,7 @@ impl Default for SynthOptions {
     }
 }
 
-/// Draws the weights of a config and writes a model's folder: weights first and config.json last, so that a folder that
+/// Draws the weights of a config and writes a model's folder, with a tokenizer of single bytes: weights first and config.json last, so that a folder that
 /// was left half-written is no model. Tensors are drawn and written one by one. Gives the number of parameters.
 ///
 /// # Errors
@@ -107,6 +108,7 @@ pub fn synth(config: Config, folder: &Path, options: &SynthOptions) -> Result<u6
         let index = json!({ "metadata": { "total_size": total }, "weight_map": places });
         write_text(&folder.join(INDEX), &format!("{index:#}\n"))?;
     }
+    write_text(&folder.join("tiktoken.model"), &tiktoken::bytes_alone())?;
     write_text(&folder.join("config.json"), &config.to_text())?;
     Ok(architecture.params.count())
 }

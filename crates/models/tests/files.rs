@@ -284,4 +284,6 @@ fn published_shapes_have_their_published_size() {
     }
     let kimi = Architecture::of(&shape("kimi-linear-48b-a3b").unwrap()).unwrap();
     assert_eq!(kimi.params.iter().count(), 20_493);
+    // "48B-A3B": three billion of the weights are active.
+    assert_eq!((kimi.weights_per_token() + 500_000_000) / 1_000_000_000, 3);
 }

@@ -57,3 +57,76 @@ impl From<WeightType> for models::Storage {
         }
     }
 }
+
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// A model's folder: config.json, safetensors files and a tokenizer.
+    #[arg(value_name = "MODEL")]
+    pub(crate) model: PathBuf,
+    /// Text to continue; several run at once.
+    #[arg(short, long, value_name = "TEXT", required_unless_present_any = ["chat", "ids"])]
+    pub(crate) prompt: Vec<String>,
+    /// A question to answer, by the model's chat template.
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["prompt", "ids"])]
+    pub(crate) chat: Option<String>,
+    /// Token ids to continue, for a model without a tokenizer: 1,2,3.
+    #[arg(long, value_name = "ID,..", value_delimiter = ',', conflicts_with = "prompt")]
+    pub(crate) ids: Vec<u32>,
+    /// Most tokens to add.
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 128)]
+    pub(crate) tokens: usize,
+    /// Backend.
+    #[arg(long, default_value = "cpu")]
+    pub(crate) backend: BackendArg,
+    /// What weights and caches are stored in.
+    #[arg(long, value_enum, default_value_t = WeightType::Bf16)]
+    pub(crate) dtype: WeightType,
+    /// Tokens of a prompt that a step takes.
+    #[arg(long, value_name = "TOKENS", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) chunk: u32,
+    #[command(flatten)]
+    pub(crate) choice: Choice,
+}
+
+/// How the next token is chosen.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "How tokens are chosen")]
+pub(crate) struct Choice {
+    /// 0 takes the likeliest token.
+    #[arg(long, value_name = "X", default_value_t = 0.0)]
+    pub(crate) temperature: f64,
+    /// Only this many likeliest tokens.
+    #[arg(long, value_name = "K")]
+    pub(crate) top_k: Option<usize>,
+    /// Only the likeliest tokens that have this probability together.
+    #[arg(long, value_name = "P", default_value_t = 1.0)]
+    pub(crate) top_p: f64,
+    /// Only tokens at least this times as likely as the likeliest.
+    #[arg(long, value_name = "P", default_value_t = 0.0)]
+    pub(crate) min_p: f64,
+    /// Makes tokens that were there already less likely; 1 does not.
+    #[arg(long, value_name = "X", default_value_t = 1.0)]
+    pub(crate) repetition_penalty: f64,
+    /// The same seed chooses the same tokens.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// Text that ends an answer and is not shown.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) stop: Vec<String>,
+    /// Tokens that end it. Default: those the model's files name.
+    #[arg(long, value_name = "ID,..", value_delimiter = ',')]
+    pub(crate) stop_ids: Option<Vec<u32>>,
+}
+
+impl From<&Choice> for models::Sampling {
+    fn from(choice: &Choice) -> Self {
+        Self {
+            repetition_penalty: choice.repetition_penalty,
+            temperature: choice.temperature,
+            top_k: choice.top_k,
+            top_p: choice.top_p,
+            min_p: choice.min_p,
+            seed: choice.seed,
+        }
+    }
+}

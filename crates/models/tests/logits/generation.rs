@@ -1,7 +1,7 @@
 //! Generation by the engine's own steps: what is chosen does not depend on chunks or on who else runs.
 
 use crate::subject::{Subject, tokens};
-use models::{Ended, Generated, Next, Request, Sampling, generate};
+use models::{Chosen, Ended, Generated, Next, Request, Sampling, generate};
 
 fn request(prompt: Vec<u32>, limit: usize, seed: u64) -> Request {
     // Drawn, not taken: with a tied random embedding the largest logit is always the last token's own.
@@ -12,8 +12,8 @@ fn request(prompt: Vec<u32>, limit: usize, seed: u64) -> Request {
 fn run(subject: &Subject, requests: &[Request], chunk: usize) -> Vec<Generated> {
     let mut heard = vec![Vec::new(); requests.len()];
     let mut engine = subject.engine(requests.len());
-    let listen = |index: usize, token| {
-        heard[index].push(token);
+    let listen = |chosen: Chosen<'_>| {
+        heard[chosen.request].push(chosen.token);
         Next::More
     };
     let generated = generate(&mut *engine, requests, chunk, listen).unwrap();
@@ -56,7 +56,7 @@ fn sequences_end_by_a_stop_id_and_by_their_listener() {
     assert_eq!(got, Generated { tokens: tokens[..first].to_vec(), ended: Ended::StopId });
 
     let mut engine = subject.engine(1);
-    let got = generate(&mut *engine, &[plain.clone()], 8, |_, _| Next::End).unwrap().remove(0);
+    let got = generate(&mut *engine, &[plain.clone()], 8, |_| Next::End).unwrap().remove(0);
     assert_eq!(got, Generated { tokens: tokens[..1].to_vec(), ended: Ended::Listener });
 
     for (request, words) in [
@@ -66,7 +66,7 @@ fn sequences_end_by_a_stop_id_and_by_their_listener() {
             "top-p is 2, wanted a number above 0, at most 1",
         ),
     ] {
-        let error = generate(&mut *engine, &[request], 8, |_, _| Next::More).unwrap_err();
+        let error = generate(&mut *engine, &[request], 8, |_| Next::More).unwrap_err();
         assert_eq!(error.to_string(), words);
     }
 }

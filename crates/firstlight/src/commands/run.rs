@@ -1,0 +1,120 @@
+//! `firstlight run`: text from a model, as it comes, and what it took.
+
+mod listener;
+mod measured;
+
+use crate::Outcome;
+use crate::cli::Run;
+use crate::failure::Failure;
+use crate::output::Output;
+use listener::Listener;
+use measured::Measured;
+use models::{
+    Batch, Capacity, ChatTemplate, Ended, Engine, Message, Model, Request, Tokenizer, Wanted,
+};
+use std::time::Instant;
+
+pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
+    let device = device::open(arguments.backend.into())?;
+    let model = Model::read(&arguments.model)?;
+    let tokenizer = tokenizer(arguments, model.architecture.vocabulary)?;
+    let prompts = prompts(arguments, tokenizer.as_ref())?;
+    let longest = prompts.iter().map(Vec::len).max().unwrap_or(0) + arguments.tokens;
+    if longest > model.architecture.context {
+        let context = model.architecture.context;
+        let what = format!(
+            "prompt and continuation have {longest} tokens, the model's context is {context}"
+        );
+        return Err(Failure::hinted(what, "shorten the prompt, or ask for fewer tokens with -n"));
+    }
+    let stop_ids = match &arguments.choice.stop_ids {
+        Some(ids) => ids.clone(),
+        None => models::stop_ids(&arguments.model)?,
+    };
+    let request = |prompt: Vec<u32>| Request {
+        prompt,
+        limit: arguments.tokens,
+        sampling: (&arguments.choice).into(),
+        stop_ids: stop_ids.clone(),
+    };
+    let requests: Vec<Request> = prompts.into_iter().map(request).collect();
+    let capacity = Capacity { sequences: requests.len(), tokens: longest };
+    let dtype = arguments.dtype.into();
+    let mut engine = models::open(model, device, dtype, capacity)?;
+
+    let chunk = arguments.chunk as usize;
+    let start = Instant::now();
+    let mut listener =
+        Listener::new(tokenizer.as_ref(), &requests, &arguments.choice.stop, output, start);
+    let generated =
+        models::generate(&mut *engine, &requests, chunk, |chosen| listener.hear(chosen))?;
+    let mut heard = listener.finish()?;
+
+    let first = &requests[0];
+    let start = Instant::now();
+    prefill(&mut *engine, &first.prompt, chunk)?;
+    let warm_seconds = start.elapsed().as_secs_f64();
+    // What decoding gave token by token, a prefill has to give in one step: else one of them is wrong, and neither speed
+    // means anything. A sequence of one token has decoded nothing.
+    let added = &heard.tokens[0];
+    let difference = match added.split_last() {
+        Some((_, before)) if !before.is_empty() => {
+            let logits = engine.step(&Batch::new().with(0, before), Wanted::Last)?;
+            Some(measured::difference(&heard.last_logits, &logits))
+        }
+        _ => None,
+    };
+    let texts = std::mem::take(&mut heard.texts);
+    let ended = generated.iter().map(|generated| match generated.ended {
+        Ended::StopId => "stop id",
+        Ended::Limit => "limit",
+        Ended::Listener => "stop string",
+    });
+    let measured = Measured::new(&*engine, dtype, &requests, &heard, warm_seconds, difference);
+    measured.print(output, &texts, &ended.collect::<Vec<_>>())?;
+    Ok(if measured.agrees() { Outcome::Good } else { Outcome::Bad })
+}
+
+/// Reads a prompt in a place that is free.
+fn prefill(engine: &mut dyn Engine, prompt: &[u32], chunk: usize) -> anyhow::Result<()> {
+    for ids in prompt.chunks(chunk) {
+        engine.step(&Batch::new().with(0, ids), Wanted::Last)?;
+    }
+    Ok(())
+}
+
+/// The model's tokenizer; none where token ids are given and there is none.
+fn tokenizer(arguments: &Run, vocabulary: usize) -> anyhow::Result<Option<Tokenizer>> {
+    let tokenizer = match Tokenizer::read(&arguments.model) {
+        Ok(tokenizer) => tokenizer,
+        Err(_) if !arguments.ids.is_empty() => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let known = tokenizer.vocabulary();
+    if known > vocabulary {
+        let what = format!(
+            "the tokenizer has ids up to {}, the model a vocabulary of {vocabulary}",
+            known - 1
+        );
+        return Err(Failure::hinted(
+            what,
+            "take the tokenizer that was published with the weights",
+        ));
+    }
+    Ok(Some(tokenizer))
+}
+
+/// Token ids of what was asked.
+fn prompts(arguments: &Run, tokenizer: Option<&Tokenizer>) -> anyhow::Result<Vec<Vec<u32>>> {
+    let Some(tokenizer) = tokenizer else { return Ok(vec![arguments.ids.clone()]) };
+    let texts = match &arguments.chat {
+        None if !arguments.ids.is_empty() => return Ok(vec![arguments.ids.clone()]),
+        None => arguments.prompt.clone(),
+        Some(asked) => {
+            let message = Message { role: "user".to_owned(), content: asked.clone() };
+            vec![ChatTemplate::read(&arguments.model)?.render(&[message])?]
+        }
+    };
+    let ids: Result<Vec<_>, _> = texts.iter().map(|text| tokenizer.encode(text)).collect();
+    Ok(ids?)
+}

@@ -1,0 +1,121 @@
+//! What a person sees of tokens as they come.
+
+use crate::output::Output;
+use models::{Chosen, ModelError, Next, Request, StopStrings, TextStream, Tokenizer};
+use std::io::Write;
+use std::time::Instant;
+
+/// What was heard of a generation.
+pub(super) struct Heard {
+    /// Tokens of each request.
+    pub(super) tokens: Vec<Vec<u32>>,
+    /// Text of each request, where there is a tokenizer.
+    pub(super) texts: Vec<String>,
+    /// From what the first request's last token was chosen.
+    pub(super) last_logits: Vec<f32>,
+    /// Seconds to the first request's first token.
+    pub(super) first_seconds: f64,
+    /// Seconds to the last token.
+    pub(super) last_seconds: f64,
+}
+
+/// Shows the text of a single prompt as it comes, and keeps everything.
+pub(super) struct Listener<'a> {
+    start: Instant,
+    heard: Heard,
+    streams: Vec<(Option<TextStream<'a>>, StopStrings)>,
+    /// Whether text is shown as it comes: with several prompts it would be mixed, and JSON comes at the end.
+    live: bool,
+    failed: Option<anyhow::Error>,
+}
+
+impl<'a> Listener<'a> {
+    pub(super) fn new(
+        tokenizer: Option<&'a Tokenizer>,
+        requests: &[Request],
+        stops: &[String],
+        output: &Output,
+        start: Instant,
+    ) -> Self {
+        let count = requests.len();
+        let stream = || (tokenizer.map(Tokenizer::stream), StopStrings::new(stops.iter().cloned()));
+        Self {
+            start,
+            heard: Heard {
+                tokens: vec![Vec::new(); count],
+                texts: vec![String::new(); count],
+                last_logits: Vec::new(),
+                first_seconds: 0.0,
+                last_seconds: 0.0,
+            },
+            streams: (0..count).map(|_| stream()).collect(),
+            live: count == 1 && !output.json,
+            failed: None,
+        }
+    }
+
+    /// Takes a token.
+    pub(super) fn hear(&mut self, chosen: Chosen<'_>) -> Next {
+        let index = chosen.request;
+        self.heard.last_seconds = self.start.elapsed().as_secs_f64();
+        if index == 0 {
+            if self.heard.tokens[0].is_empty() {
+                self.heard.first_seconds = self.heard.last_seconds;
+            }
+            self.heard.last_logits = chosen.logits.to_vec();
+        }
+        self.heard.tokens[index].push(chosen.token);
+        let shown = self.text(index, chosen.token).and_then(|(text, stopped)| {
+            self.show(index, &text)?;
+            Ok(stopped)
+        });
+        match shown {
+            Ok(false) => Next::More,
+            Ok(true) => Next::End,
+            // Nobody listens any more, or the tokenizer cannot go on.
+            Err(error) => {
+                self.failed = Some(error);
+                Next::End
+            }
+        }
+    }
+
+    fn text(&mut self, index: usize, token: u32) -> anyhow::Result<(String, bool)> {
+        let (stream, stops) = &mut self.streams[index];
+        Ok(match stream {
+            Some(stream) => stops.push(&stream.push(token)?),
+            None => (format!("{token} "), false),
+        })
+    }
+
+    fn show(&mut self, index: usize, text: &str) -> anyhow::Result<()> {
+        self.heard.texts[index].push_str(text);
+        if self.live && !text.is_empty() {
+            let mut out = std::io::stdout().lock();
+            out.write_all(text.as_bytes())?;
+            out.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Shows what was held back, and gives everything.
+    pub(super) fn finish(mut self) -> anyhow::Result<Heard> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        for index in 0..self.streams.len() {
+            let (stream, mut stops) = std::mem::take(&mut self.streams[index]);
+            let last = stream.map_or(Ok::<_, ModelError>(String::new()), TextStream::finish)?;
+            let (mut text, stopped) = stops.push(&last);
+            if !stopped {
+                text += &stops.finish();
+            }
+            self.show(index, &text)?;
+        }
+        if self.live {
+            self.show(0, "\n")?;
+            self.heard.texts[0].pop();
+        }
+        Ok(self.heard)
+    }
+}

@@ -1,0 +1,159 @@
+//! What a run took, and whether its two ways of computing agree.
+
+use super::listener::Heard;
+use crate::output::Output;
+use facts::SCHEMA;
+use models::{Engine, Request, Storage};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// Numbers of one run.
+pub(super) struct Measured {
+    family: &'static str,
+    backend: &'static str,
+    storage: Storage,
+    prompt_tokens: Vec<usize>,
+    tokens: Vec<Vec<u32>>,
+    first_seconds: [f64; 2],
+    /// Tokens after each request's first, a second, of all sequences together.
+    tokens_per_second: Option<f64>,
+    weight_bytes: u64,
+    read_bandwidth: f64,
+    difference: Option<f64>,
+    launches: BTreeMap<String, u64>,
+}
+
+impl Measured {
+    pub(super) fn new(
+        engine: &dyn Engine,
+        storage: Storage,
+        requests: &[Request],
+        heard: &Heard,
+        warm_seconds: f64,
+        difference: Option<f64>,
+    ) -> Self {
+        let launches = engine.device().launches().snapshot().into_iter();
+        let launches = launches.map(|(kernel, record)| (kernel, record.count)).collect();
+        let decoded: usize = heard.tokens.iter().map(|tokens| tokens.len().saturating_sub(1)).sum();
+        let seconds = heard.last_seconds - heard.first_seconds;
+        let architecture = engine.architecture();
+        Self {
+            family: architecture.family,
+            backend: engine.device().capabilities().backend.as_str(),
+            storage,
+            prompt_tokens: requests.iter().map(|request| request.prompt.len()).collect(),
+            tokens: heard.tokens.clone(),
+            first_seconds: [heard.first_seconds, warm_seconds],
+            tokens_per_second: (decoded > 0 && seconds > 0.0).then(|| decoded as f64 / seconds),
+            weight_bytes: architecture.weights_per_token() * storage.bytes() as u64,
+            read_bandwidth: engine.read_bandwidth(),
+            difference,
+            launches,
+        }
+    }
+
+    /// Whether decoding and prefill gave the same, as far as the storage type can tell.
+    pub(super) fn agrees(&self) -> bool {
+        let limit = match self.storage {
+            Storage::F32 => 1e-4,
+            Storage::Bf16 => 2e-2,
+        };
+        // NaN does not agree.
+        self.difference.is_none_or(|difference| difference <= limit)
+    }
+
+    /// Percent of the tokens a second that reading the weights alone would allow; of one sequence, since several share
+    /// what is read.
+    fn percent_of_limit(&self) -> Option<f64> {
+        let [_] = self.tokens.as_slice() else { return None };
+        let limit = self.read_bandwidth / self.weight_bytes as f64;
+        self.tokens_per_second.map(|rate| 100.0 * rate / limit)
+    }
+
+    pub(super) fn print(
+        &self,
+        output: &Output,
+        texts: &[String],
+        ended: &[&str],
+    ) -> anyhow::Result<()> {
+        let answers: Vec<_> = (0..texts.len())
+            .map(|index| {
+                json!({
+                    "prompt_tokens": self.prompt_tokens[index], "tokens": self.tokens[index],
+                    "text": texts[index], "ended": ended[index],
+                })
+            })
+            .collect();
+        let [cold, warm] = self.first_seconds.map(|seconds| seconds * 1e3);
+        let document = json!({
+            "schema": SCHEMA, "family": self.family, "backend": self.backend, "answers": answers,
+            "first_token_cold_ms": cold, "first_token_warm_ms": warm,
+            "tokens_per_second": self.tokens_per_second, "weight_bytes_per_token": self.weight_bytes,
+            "read_bytes_per_second": self.read_bandwidth,
+            "percent_of_bandwidth_limit": self.percent_of_limit(),
+            "decode_and_prefill_difference": self.difference, "agree": self.agrees(),
+            "launches": self.launches,
+        });
+        output.either(&document, |_| self.text(texts, ended))
+    }
+
+    fn text(&self, texts: &[String], ended: &[&str]) -> String {
+        let mut out = String::new();
+        // A single answer was shown as it came.
+        if texts.len() > 1 {
+            for (index, text) in texts.iter().enumerate() {
+                // Writing to a String cannot fail, here and below.
+                let _ = writeln!(out, "[{index}] {text}");
+            }
+        }
+        let [cold, warm] = self.first_seconds.map(|seconds| seconds * 1e3);
+        let prompts: usize = self.prompt_tokens.iter().sum();
+        let added: usize = self.tokens.iter().map(Vec::len).sum();
+        let _ = writeln!(
+            out,
+            "\n{} on {}: {prompts} token ids read, {added} added ({})",
+            self.family,
+            self.backend,
+            ended.join(", ")
+        );
+        let _ = writeln!(out, "first token  {cold:.1} ms cold, {warm:.1} ms warm");
+        match self.tokens_per_second {
+            Some(rate) => {
+                let _ = write!(out, "decoding     {rate:.2} tokens/s");
+            }
+            None => out += "decoding     not measured: no second token",
+        }
+        if let Some(percent) = self.percent_of_limit() {
+            let _ = write!(
+                out,
+                ", {percent:.0} % of what reading {:.2} GB of weights at {:.1} GB/s allows",
+                self.weight_bytes as f64 / 1e9,
+                self.read_bandwidth / 1e9
+            );
+        }
+        match self.difference {
+            Some(difference) => {
+                let word = if self.agrees() { "agree" } else { "DISAGREE" };
+                let _ = writeln!(
+                    out,
+                    "\ncheck        decoding and prefill {word}: logits differ by {difference:.1e}"
+                );
+            }
+            None => out += "\ncheck        none: no second token\n",
+        }
+        out += "launches     ";
+        let launches: Vec<String> =
+            self.launches.iter().map(|(kernel, count)| format!("{kernel} {count}")).collect();
+        out += &launches.join(", ");
+        out.push('\n');
+        out
+    }
+}
+
+/// `||a - b|| / ||b||`.
+pub(super) fn difference(a: &[f32], b: &[f32]) -> f64 {
+    let square = |x: f64| x * x;
+    let off: f64 = a.iter().zip(b).map(|(a, b)| square(f64::from(*a) - f64::from(*b))).sum();
+    (off / b.iter().map(|b| square(f64::from(*b))).sum::<f64>()).sqrt()
+}

@@ -1,0 +1,10 @@
+//! Text to token ids and back, and conversations to text.
+
+mod stop_ids;
+mod template;
+pub(crate) mod tiktoken;
+mod tokenizer;
+
+pub use stop_ids::stop_ids;
+pub use template::{ChatTemplate, Message};
+pub use tokenizer::{TextStream, Tokenizer};

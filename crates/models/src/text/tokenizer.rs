@@ -1,0 +1,113 @@
+use super::tiktoken;
+use crate::ModelError;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// A model's tokenizer.
+pub struct Tokenizer {
+    path: PathBuf,
+    inner: tokenizers::Tokenizer,
+}
+
+impl Tokenizer {
+    /// Reads tokenizer.json of a model's folder, or converts its tiktoken.model.
+    ///
+    /// # Errors
+    /// [`ModelError::File`] when there is neither, or it cannot be used.
+    pub fn read(folder: &Path) -> Result<Self, ModelError> {
+        let (json, ranks) = (folder.join("tokenizer.json"), folder.join("tiktoken.model"));
+        let (path, text) = if !json.exists() && ranks.exists() {
+            let config = folder.join("tokenizer_config.json");
+            let config = if config.exists() { Some(read_json(&config)?) } else { None };
+            let text = read_text(&ranks)?;
+            let made = tiktoken::convert(&text, config.as_ref());
+            let made = made.map_err(|reason| ModelError::file(&ranks, reason))?;
+            (ranks, made.to_string())
+        } else {
+            let text = read_text(&json)?;
+            (json, text)
+        };
+        match text.parse() {
+            Ok(inner) => Ok(Self { path, inner }),
+            Err(error) => Err(ModelError::file(&path, format!("is no tokenizer: {error}"))),
+        }
+    }
+
+    /// Token ids of a text, in which special tokens may be spelled out. Nothing is added before it or after.
+    ///
+    /// # Errors
+    /// [`ModelError::File`] with the tokenizer's words.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, ModelError> {
+        match self.inner.encode(text, false) {
+            Ok(encoding) => Ok(encoding.get_ids().to_vec()),
+            Err(error) => Err(ModelError::file(&self.path, format!("cannot encode this: {error}"))),
+        }
+    }
+
+    /// The text of token ids, special tokens left out.
+    ///
+    /// # Errors
+    /// [`ModelError::File`] with the tokenizer's words.
+    pub fn decode(&self, ids: &[u32]) -> Result<String, ModelError> {
+        let decoded = self.inner.decode(ids, true);
+        decoded
+            .map_err(|error| ModelError::file(&self.path, format!("cannot decode this: {error}")))
+    }
+
+    /// The id of a token that is spelled so.
+    pub fn id(&self, token: &str) -> Option<u32> {
+        self.inner.token_to_id(token)
+    }
+
+    /// The largest token id and one: a model's vocabulary is no smaller.
+    pub fn vocabulary(&self) -> usize {
+        let ids = self.inner.get_vocab(true).into_values();
+        ids.max().map_or(0, |largest| largest as usize + 1)
+    }
+
+    /// Text as tokens come.
+    pub fn stream(&self) -> TextStream<'_> {
+        TextStream { tokenizer: self, held: Vec::new() }
+    }
+}
+
+/// Text as tokens come: a character whose bytes are spread over tokens is given when its last byte is there.
+pub struct TextStream<'a> {
+    tokenizer: &'a Tokenizer,
+    held: Vec<u32>,
+}
+
+impl TextStream<'_> {
+    /// Adds a token; gives the text that is complete.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::decode`].
+    pub fn push(&mut self, token: u32) -> Result<String, ModelError> {
+        // No character has more than four bytes: what is no character by then will not become one.
+        const LONGEST: usize = 4;
+        self.held.push(token);
+        let text = self.tokenizer.decode(&self.held)?;
+        if text.ends_with(char::REPLACEMENT_CHARACTER) && self.held.len() < LONGEST {
+            return Ok(String::new());
+        }
+        self.held.clear();
+        Ok(text)
+    }
+
+    /// What is left, when no more tokens come.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::decode`].
+    pub fn finish(self) -> Result<String, ModelError> {
+        self.tokenizer.decode(&self.held)
+    }
+}
+
+pub(super) fn read_text(path: &Path) -> Result<String, ModelError> {
+    std::fs::read_to_string(path).map_err(|error| ModelError::file(path, error))
+}
+
+pub(super) fn read_json(path: &Path) -> Result<Value, ModelError> {
+    serde_json::from_str(&read_text(path)?)
+        .map_err(|error| ModelError::file(path, format!("is not JSON: {error}")))
+}
