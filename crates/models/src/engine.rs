@@ -147,12 +147,15 @@ pub trait Engine {
     fn reset(&mut self, sequence: usize);
 }
 
+/// Loads a model onto a device.
+type Open = fn(Model, Device, Storage, Capacity) -> Result<Box<dyn Engine>, ModelError>;
+
 /// An engine, by its backend.
 #[derive(Debug)]
 pub struct EngineKind {
     /// The backend it is for.
     pub backend: BackendKind,
-    pub(crate) open: fn(Model, Device, Storage, Capacity) -> Result<Box<dyn Engine>, ModelError>,
+    pub(crate) open: Open,
 }
 
 /// Every engine.

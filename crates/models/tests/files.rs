@@ -1,5 +1,7 @@
 //! What is wrong with a model's files is one sentence that names the file, key or tensor.
 
+#![allow(clippy::unwrap_used)] // Test helpers beside the tests.
+
 use models::{Architecture, Config, Model, ModelError, SynthOptions, shape, synth};
 use serde_json::{Value, json};
 use std::fs;

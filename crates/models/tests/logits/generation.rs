@@ -56,7 +56,8 @@ fn sequences_end_by_a_stop_id_and_by_their_listener() {
     assert_eq!(got, Generated { tokens: tokens[..first].to_vec(), ended: Ended::StopId });
 
     let mut engine = subject.engine(1);
-    let got = generate(&mut *engine, &[plain.clone()], 8, |_| Next::End).unwrap().remove(0);
+    let got =
+        generate(&mut *engine, std::slice::from_ref(&plain), 8, |_| Next::End).unwrap().remove(0);
     assert_eq!(got, Generated { tokens: tokens[..1].to_vec(), ended: Ended::Listener });
 
     for (request, words) in [

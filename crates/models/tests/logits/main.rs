@@ -1,5 +1,7 @@
 //! Logits against an implementation in float64 that shares nothing with the room: 1e-5 absolute in float32.
 
+#![allow(clippy::unwrap_used)] // Test helpers beside the tests.
+
 mod generation;
 mod lengths;
 mod oracle;
