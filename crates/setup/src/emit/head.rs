@@ -50,11 +50,13 @@ fn command(plan: &Plan) -> String {
     let mut command = format!("firstlight plan --machine {}", plan.target.name);
     match profile(plan) {
         Some(profile) => {
-            let _ = write!(command, " --profile {profile}");
+            let _ = write!(command, " --for {profile}");
         }
         None => {
-            for want in plan.wants.iter().filter(|want| want.source_build) {
-                let _ = write!(command, " --build {}", want.package);
+            let built = plan.wants.iter().filter(|want| want.source_build);
+            let built: Vec<_> = built.map(|want| want.package.as_str()).collect();
+            if !built.is_empty() {
+                let _ = write!(command, " --allow-source {}", built.join(","));
             }
             for Want { package, specifiers, .. } in &plan.wants {
                 let quote = if specifiers.is_empty() { "" } else { "'" };

@@ -59,7 +59,7 @@ fn package(problem: &Problem, pick: &Pick) -> PlannedPackage {
         index: pick.index.name.clone(),
         because: item.want.because.clone(),
         origin: pick.origin.clone(),
-        marker: None,
+        marker: item.marker.clone(),
         files: pick.files.clone(),
         source: pick.source.clone(),
     }

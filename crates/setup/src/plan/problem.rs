@@ -48,6 +48,8 @@ pub(super) enum Limit {
 #[derive(Debug)]
 pub(super) struct Item {
     pub(super) want: Want,
+    /// For which platforms it was asked for, as written.
+    pub(super) marker: Option<String>,
     pub(super) specifiers: VersionSpecifiers,
     pub(super) optional: bool,
     /// Newest first; empty for a package that no table knows.
@@ -69,6 +71,7 @@ impl Item {
             releases: releases(&wanted.want.package),
             package: packages::package(&wanted.want.package),
             want: wanted.want.clone(),
+            marker: wanted.marker.as_ref().map(ToString::to_string),
         }
     }
 

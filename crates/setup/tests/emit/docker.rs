@@ -1,9 +1,9 @@
 //! `Dockerfile`, `Dockerfile.arm64-cuda` and `Makefile`.
 
 use crate::index::Index;
-use crate::plans::{full, index, plan, target, wheel};
-use crate::tools::{failure, folder_with, output, python_here, uv};
-use facts::Plan;
+use crate::plans::{PYPI, full, index, plan, target, wheel};
+use crate::tools::{failure, folder_with, output, python_here, uv, uv_in};
+use facts::{PackageOrigin, Plan};
 use setup::emit::emit;
 use std::path::Path;
 use std::process::Command;
@@ -105,6 +105,40 @@ fn r1_11_setup_dev_makes_the_environment() {
     let says = "import torch, small; print(torch.VERSION)";
     let python = folder.join(".venv/bin/python");
     assert_eq!(output(Command::new(python).args(["-c", says])).trim(), "2.7.1+cpu");
+}
+
+/// What a Dockerfile and `make setup-dev` rest on: `uv sync` installs first what the build sees, and passes its switches.
+#[test]
+fn a_build_sees_the_environment_and_its_switches() {
+    let (_kept, folder) = folder_with(&[]);
+    let pypi = Index::at(&folder.join("pypi"));
+    pypi.wheel("torch-2.7.1-py3-none-any.whl", &[]);
+    // Without the torch of the environment, or without the switch, it does not build.
+    pypi.source(
+        "needer",
+        "import os, torch\nfrom setuptools import setup\n\
+         setup(name='needer', version='1.0', py_modules=['needer'], \
+         description=os.environ['NEEDER_FORCE_BUILD'] + torch.VERSION)\n",
+    );
+    let mut needer = full().packages.remove(3);
+    needer.name = "needer".to_owned();
+    needer.version = "1.0".to_owned();
+    let PackageOrigin::Build(recipe) = &mut needer.origin else { panic!("{needer:?}") };
+    recipe.env = vec![("NEEDER_FORCE_BUILD".to_owned(), "TRUE".to_owned())];
+    recipe.requires = vec!["torch".to_owned()];
+    // setuptools is the one real package; a second index brings it.
+    let mut plan = plan(
+        target("cpu-x86_64", std::env::consts::OS, std::env::consts::ARCH, &[]),
+        &[index("pypi", PYPI), index("own", &pypi.url())],
+        &[wheel("torch==2.7.1", "own"), wheel("setuptools==", "pypi"), needer],
+    );
+    plan.packages[2].index = "own".to_owned();
+    plan.python = python_here();
+    std::fs::write(folder.join("pyproject.toml"), emit(&plan, "pyproject.toml").unwrap()).unwrap();
+    output(uv_in(&folder).args(["sync", "--quiet"]));
+    let says = "from importlib.metadata import metadata; print(metadata('needer')['Summary'])";
+    let python = folder.join(".venv/bin/python");
+    assert_eq!(output(Command::new(python).args(["-c", says])).trim(), "TRUE2.7.1");
 }
 
 #[test]

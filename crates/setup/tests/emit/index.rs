@@ -24,11 +24,26 @@ impl Index {
     /// Adds a wheel and lists it with its hash, which is returned.
     pub(crate) fn wheel(&self, file: &str, requires: &[&str]) -> String {
         let name = WheelName::parse(file).unwrap();
-        let folder = self.0.join(name.distribution.replace('_', "-"));
+        self.add(&name.distribution.replace('_', "-"), file, &wheel(&name, requires))
+    }
+
+    /// Adds version 1.0 of a package as a source archive with this setup.py.
+    pub(crate) fn source(&self, package: &str, setup_py: &str) -> String {
+        let root = format!("{package}-1.0");
+        let metadata = format!("Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n");
+        let files = [
+            (format!("{root}/setup.py"), setup_py.to_owned()),
+            (format!("{root}/PKG-INFO"), metadata),
+            (format!("{root}/{package}.py"), String::new()),
+        ];
+        self.add(package, &format!("{root}.zip"), &archive(&files))
+    }
+
+    fn add(&self, package: &str, file: &str, bytes: &[u8]) -> String {
+        let folder = self.0.join(package);
         fs::create_dir_all(&folder).unwrap();
-        let bytes = wheel(&name, requires);
-        fs::write(folder.join(file), &bytes).unwrap();
-        let sha256 = hex(&bytes);
+        fs::write(folder.join(file), bytes).unwrap();
+        let sha256 = hex(bytes);
         let page = folder.join("index.html");
         let mut listed = fs::read_to_string(&page).unwrap_or_default();
         let _ =
@@ -63,9 +78,15 @@ fn wheel(name: &WheelName, requires: &[&str]) -> Vec<u8> {
         .map(|(path, text)| format!("{path},sha256={},{}\n", base64(text), text.len()))
         .collect();
     let _ = writeln!(record, "{info}/RECORD,,");
+    let mut files = files.to_vec();
+    files.push((format!("{info}/RECORD"), record));
+    archive(&files)
+}
+
+/// A zip archive of these files.
+fn archive(files: &[(String, String)]) -> Vec<u8> {
     let mut archive = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
-    let record = (format!("{info}/RECORD"), record);
-    for (path, text) in files.iter().chain([&record]) {
+    for (path, text) in files {
         archive.start_file(path.as_str(), SimpleFileOptions::default()).unwrap();
         archive.write_all(text.as_bytes()).unwrap();
     }

@@ -4,6 +4,7 @@
 
 mod conftest;
 mod docker;
+mod golden;
 mod index;
 mod lock;
 mod plans;

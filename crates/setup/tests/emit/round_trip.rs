@@ -23,9 +23,9 @@ fn the_command_in_the_head_asks_for_the_same_again() {
         );
     };
     let mut plan = full();
-    check(&plan, "--machine gh200 --build flash-attn 'flash-attn==2.8.3'");
+    check(&plan, "--machine gh200 --allow-source flash-attn 'flash-attn==2.8.3'");
     plan.wants[0].because = "profile granite-a10".to_owned();
-    check(&plan, "--machine gh200 --profile granite-a10");
+    check(&plan, "--machine gh200 --for granite-a10");
     plan.wants.push(facts::Want {
         because: "requirement".to_owned(),
         specifiers: String::new(),
@@ -33,7 +33,7 @@ fn the_command_in_the_head_asks_for_the_same_again() {
     });
     check(
         &plan,
-        "--machine gh200 --build flash-attn --build flash-attn 'flash-attn==2.8.3' flash-attn",
+        "--machine gh200 --allow-source flash-attn,flash-attn 'flash-attn==2.8.3' flash-attn",
     );
 }
 

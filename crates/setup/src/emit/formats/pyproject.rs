@@ -65,12 +65,21 @@ fn requirements(plan: &Plan, package: &PlannedPackage) -> Vec<String> {
     };
     let mut all = vec![format!("{name}{versions} ; {marker}")];
     if package.marker.is_none()
-        && let Some(public) = flavour_of(version)
+        && let Some(public) = elsewhere(plan, package)
     {
-        // PyPI has the same release, built for that other system.
         all.push(format!("{name}=={public} ; {}", negated(system(&plan.target))));
     }
     all
+}
+
+/// The version that other systems take of a package which has an index of builds for this one: PyPI's.
+fn elsewhere<'a>(plan: &Plan, package: &'a PlannedPackage) -> Option<&'a str> {
+    index_of(plan, package).filter(|index| !index.flat)?;
+    let unlabelled = || {
+        let release = pypi::release(&package.name, &package.version)?;
+        has_files(release, ELSEWHERE).then_some(package.version.as_str())
+    };
+    flavour_of(&package.version).or_else(unlabelled)
 }
 
 /// The public version of a torch build, whose label is its flavour alone: `2.10.0` of `2.10.0+cu128`. An extension's
@@ -88,23 +97,32 @@ fn negated(system: &str) -> String {
 
 /// The machines that take this package in this version: all, unless it is said, or it comes from an index of builds for
 /// one system, or is compiled, or is published for one system only.
-fn marker<'a>(plan: &'a Plan, package: &'a PlannedPackage) -> Option<&'a str> {
+fn marker(plan: &Plan, package: &PlannedPackage) -> Option<String> {
     let of_system = index_of(plan, package).is_some()
         || recipe_of(package).is_some()
         || is_published_for_one(package);
-    package.marker.as_deref().or(of_system.then(|| system(&plan.target)))
+    let system = system(&plan.target);
+    match (&package.marker, of_system) {
+        (Some(marker), true) if marker.contains("sys_platform") => Some(marker.clone()),
+        (Some(marker), true) => Some(format!("{system} and ({marker})")),
+        (Some(marker), false) => Some(marker.clone()),
+        (None, true) => Some(system.to_owned()),
+        (None, false) => None,
+    }
 }
+
+/// Parts of names of files that are for other systems too.
+const ELSEWHERE: &[&str] = &["-any.whl", "macosx", ".tar.gz"];
 
 /// Whether PyPI is known to have this release with files for Linux, and none for a Mac.
 fn is_published_for_one(package: &PlannedPackage) -> bool {
     let release = pypi::release(&package.name, &package.version);
-    release.is_some_and(|release| {
-        let names = || release.files.iter().map(|file| &file.name);
-        let elsewhere = |name: &String| {
-            ["-any.whl", "macosx", ".tar.gz"].iter().any(|part| name.contains(part))
-        };
-        names().any(|name| name.contains("linux")) && !names().any(elsewhere)
-    })
+    release.is_some_and(|release| has_files(release, &["linux"]) && !has_files(release, ELSEWHERE))
+}
+
+/// Whether a name of the release's files has one of these parts.
+fn has_files(release: &pypi::Release, parts: &[&str]) -> bool {
+    release.files.iter().any(|file| parts.iter().any(|part| file.name.contains(part)))
 }
 
 /// The index that is named for this package; `None` for the default.
@@ -160,7 +178,7 @@ fn write_sources(text: &mut String, plan: &Plan) {
 
 /// The line that binds a package to its index or its repository.
 fn source(plan: &Plan, package: &PlannedPackage) -> Option<String> {
-    let marker = quote(marker(plan, package)?);
+    let marker = quote(&marker(plan, package)?);
     let name = &package.name;
     if let Some((url, rev)) = recipe_of(package).and_then(repository) {
         let (url, rev) = (quote(url), rev.map(|rev| format!(", rev = {}", quote(rev))));

@@ -1,0 +1,57 @@
+# conftest.py: pytest markers arm64_cuda, arm64_mps, x86_64, requires_gpu, requires_cuda, requires_mps.
+# Made by firstlight VERSION for gh200 (linux aarch64). Do not edit it; renew it:
+#   firstlight plan --machine gh200 --for kimi-gh200 --emit conftest.py -o conftest.py
+# Not locked: it names what was chosen; what that needs is added when the plan is locked or installed.
+
+import platform
+
+import pytest
+
+
+def _machine():
+    """Names of one architecture differ between systems: arm64 on macOS is aarch64 on Linux."""
+    name = platform.machine().lower()
+    return {"amd64": "x86_64", "aarch64": "arm64"}.get(name, name)
+
+
+def _has(backend):
+    """Whether torch is here and reaches a device of this kind."""
+    try:
+        import torch
+    except ImportError:
+        return False
+    if backend == "cuda":
+        return torch.cuda.is_available()
+    return torch.backends.mps.is_available()
+
+
+def _is(machine):
+    return None if _machine() == machine else f"needs {machine}, this is {_machine()}"
+
+
+def _reaches(*backends):
+    if any(_has(backend) for backend in backends):
+        return None
+    return f"needs {' or '.join(backends)}, torch reaches none here"
+
+
+# Marker: what it is for, and a function that gives the reason to skip, or None.
+MARKERS = {
+    "arm64_cuda": ("64-bit Arm with CUDA", lambda: _is("arm64") or _reaches("cuda")),
+    "arm64_mps": ("64-bit Arm with Metal", lambda: _is("arm64") or _reaches("mps")),
+    "x86_64": ("x86-64", lambda: _is("x86_64")),
+    "requires_gpu": ("a GPU, by CUDA or Metal", lambda: _reaches("cuda", "mps")),
+    "requires_cuda": ("a GPU by CUDA", lambda: _reaches("cuda")),
+    "requires_mps": ("a GPU by Metal", lambda: _reaches("mps")),
+}
+
+
+def pytest_configure(config):
+    for name, (about, _) in MARKERS.items():
+        config.addinivalue_line("markers", f"{name}: runs only on {about}")
+
+
+def pytest_runtest_setup(item):
+    for name, (_, why_not) in MARKERS.items():
+        if item.get_closest_marker(name) and (reason := why_not()):
+            pytest.skip(reason)
