@@ -7,25 +7,30 @@
 // Scores sum k_i e^{G_i - G_j} k_j over channels, and no exponent may grow: a token i of a later block of tokens and j of an
 // earlier one take e^{G_i - G_end} e^{G_end - G_j}, split where the earlier block ends, both at most 1. Sums of log decays
 // from and to such places are products of the gates with a matrix of ones and zeros, which the tensor cores do exactly
-// (prepare_gates.cuh): no place's sum is the difference of two others, so fast gates cost slow ones no digits.
-// Blocks of 16 and of 8 tokens are split so, in f16. Within 8 tokens keys and queries times e^{+-(G - G_middle)} are multiplied as
-// tf32, whose exponents are those of f32: a token's decay counts there as at least 2^-28, and what it lets through is not
-// more than 4e-9 of what came before it.
+// (prepare_gates.cuh): no place's sum is the difference of two others, so fast gates cost slow ones no digits. Blocks of 16
+// and of 8 tokens are split so, in f16. Within 8 tokens keys and queries times e^{+-(G - G_middle)} are multiplied as tf32,
+// whose exponents are those of f32: a token's decay counts there as at least 2^-28, and what it lets through is not more
+// than 4e-9 of what came before it.
 //
 // Launch: grid (HV, chunks of the longest sequence, sequences), 128 threads, SHARED_BYTES of dynamic shared memory.
 // Macros: KD, STORAGE (gates.cuh; 0 or 1). Arguments as in recurrent.cu; packages: package.cuh.
 
-constexpr int RESIDENT_BLOCKS = 396;  // 132 multiprocessors with three each
-// Tiles of 16 tokens of each warp: keys, queries and gates as they come; then keys and queries times the decay from the first of
-// the 16 on, and keys times the decay to the last.
+// Tiles of 16 tokens of each warp: keys, queries and gates as they come; then keys and queries times the decay from the first
+// of the 16 on, and keys times the decay to the last. When they have been used, scores and the inverse take their place.
 enum { KEYS = 0, QUERIES = 4, GATES = 8, TILES = 12 };
-constexpr int B_AT = TILES * TILE_BYTES;
-constexpr int LOGS_AT = B_AT + SOLVE_FLOATS * 4;       // [4 warps][KP] sums of log decays
-constexpr int BETWEEN_AT = LOGS_AT + 4 * KP * 4;       // [4 warps][KP / 2] their powers of 2, f16
-constexpr int WRITES_AT = BETWEEN_AT + 4 * KP / 2 * 4;  // [CHUNK] write strengths
+constexpr int SOLVE_BYTES = 2 * SOLVE_FLOATS * 4;
+// Sums of log decays [4 warps][KP], their powers of 2 [4 warps][KP / 2] in f16, write strengths [CHUNK].
+constexpr int LOGS_AT = TILES * TILE_BYTES > SOLVE_BYTES ? TILES * TILE_BYTES : SOLVE_BYTES;
+constexpr int BETWEEN_AT = LOGS_AT + 4 * KP * 4;
+constexpr int WRITES_AT = BETWEEN_AT + 4 * KP / 2 * 4;
 constexpr int SHARED_BYTES = WRITES_AT + CHUNK * 4;
 
-DEVICE void store_piece(void* to, const u32 (&words)[4]) { *(uint4*)to = {words[0], words[1], words[2], words[3]}; }
+// Packages are read when all have been written: they are the first to leave the L2 cache.
+DEVICE void store_piece(void* to, const u32 (&words)[4]) {
+  asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(words[0]), "r"(words[1]), "r"(words[2]),
+               "r"(words[3])
+               : "memory");
+}
 
 DEVICE u32 times(u32 a, u32 b) {
   u32 product;
@@ -33,9 +38,12 @@ DEVICE u32 times(u32 a, u32 b) {
   return product;
 }
 
+DEVICE void store_word(void* to, u32 word) { asm volatile("st.global.cs.u32 [%0], %1;" ::"l"(to), "r"(word) : "memory"); }
+
 // Eight channels times eight factors, all f16.
 DEVICE void store_times(void* to, const u32 (&a)[4], const u32 (&b)[4]) {
-  *(uint4*)to = {times(a[0], b[0]), times(a[1], b[1]), times(a[2], b[2]), times(a[3], b[3])};
+  const u32 words[4] = {times(a[0], b[0]), times(a[1], b[1]), times(a[2], b[2]), times(a[3], b[3])};
+  store_piece(to, words);
 }
 
 // d[j][i] += a_i . b_j over 16 stored channels, exactly but for the sum's rounding.
@@ -77,67 +85,64 @@ struct Maybe {
   DEVICE constexpr operator bool() const { return false; }
 };
 
-struct Inputs {
-  const u16 *q, *k;
-  const void *g, *beta, *a_log, *dt_bias;
-  int heads, value_heads, gate, types, l2norm;
-  float lower_bound, beta_factor, scale;
-};
-
-// A team of 128 threads makes the package of the chunk whose `count` tokens start with token `first` of the batch. `shared`
-// is its own; every one of its threads must be done with it.
-DEVICE void prepare_chunk(const Inputs& in, unsigned char* package, i64 first, int count, int value_head,
-                          unsigned char* shared, int team, int thread) {
+extern "C" __global__ void __launch_bounds__(128, 4)
+    kda_prepare(const u16* q, const u16* k, const void* g, const void* beta, const void* a_log, const void* dt_bias,
+                unsigned char* packages, const int* offsets, const int* slots, int tokens, int heads, int value_heads,
+                int gate, int types, int l2norm, float lower_bound, float beta_factor, float scale) {
+  extern __shared__ __align__(128) unsigned char shared[];
+  const int thread = threadIdx.x, value_head = blockIdx.x;
+  const int head = heads == value_heads ? value_head : value_head / (value_heads / heads);
+  const Sequence sequence = find_sequence(offsets, blockIdx.z, tokens);
+  const int start = blockIdx.y * CHUNK, count = min(sequence.count - start, CHUNK);
+  if (count <= 0 || (slots && slots[blockIdx.z] < 0)) return;
+  unsigned char* package =
+      packages + ((i64)(sequence.chunk_slot + blockIdx.y) * value_heads + value_head) * PACKAGE_BYTES;
+  const i64 first = sequence.first + start;
   const int warp = thread >> 5 & 3, lane = thread & 31, row = lane >> 2, quad = lane & 3;
-  const int head = value_head / (in.value_heads / in.heads);
-  float* b = (float*)(shared + B_AT);
+  float *b = (float*)shared, *inverse = b + SOLVE_FLOATS;
   float* logs = (float*)(shared + LOGS_AT);
   u32* between = (u32*)(shared + BETWEEN_AT);
   float* writes = (float*)(shared + WRITES_AT);
   const u32 tiles = shared_address(shared);
   const u32 keys_at = tiles + (KEYS + warp) * TILE_BYTES, queries_at = tiles + (QUERIES + warp) * TILE_BYTES;
   const u32 gates_at = tiles + (GATES + warp) * TILE_BYTES;
-  const bool wide = in.types & WIDE_GATE;
+  const bool wide = types & WIDE_GATE;
   asm volatile("" : "+l"(package));  // so that it is not worked out again for every store
 
   const int piece = lane % PIECES, first_row = lane / PIECES;
   // Of row `first_row` + r, for r a multiple of ROWS_AT_ONCE.
   auto offset_of = [&](int r) { return (tile_offset(first_row, piece) ^ ((r & 7) << 4)) + r * KP * 2; };
-  {
-    const i64 at = first + warp * 16 + first_row;
-    const int shared_stride = in.heads * KD, own_stride = in.value_heads * KD;
-    const u16 *k = in.k + at * shared_stride + head * KD, *q = in.q + at * shared_stride + head * KD;
-    const u16* g = (const u16*)in.g + at * own_stride + value_head * KD;
-    auto bring = [&](auto all) {
+  auto bring = [&](u32 tile, const u16* tensor, int stride, int column, auto all) {
+    const u16* own_row = tensor + (first + warp * 16 + first_row) * stride + column;
 #pragma unroll
-      for (int r = 0; r < 16; r += ROWS_AT_ONCE) {
-        const bool there = all || warp * 16 + first_row + r < count;
-        start_channels(keys_at + offset_of(r), there ? k + r * shared_stride : in.k, piece * 8, there);
-        start_channels(queries_at + offset_of(r), there ? q + r * shared_stride : in.q, piece * 8, there);
-        if (!wide) start_channels(gates_at + offset_of(r), there ? g + r * own_stride : (const u16*)in.g, piece * 8, there);
-      }
-    };
-    if (count == CHUNK) {
-      bring(Always());
-    } else {
-      bring(Maybe());
+    for (int r = 0; r < 16; r += ROWS_AT_ONCE) {
+      // A row that is not there is not read, but a pointer still points into the tensor.
+      const bool there = all || warp * 16 + first_row + r < count;
+      start_channels(tile + offset_of(r), there ? own_row + r * stride : tensor, piece * 8, there);
     }
+  };
+  auto bring_all = [&](auto all) {
+    bring(keys_at, k, heads * KD, head * KD, all);
+    bring(queries_at, q, heads * KD, head * KD, all);
+    copy_commit();
+    if (!wide) bring(gates_at, (const u16*)g, value_heads * KD, value_head * KD, all);
+    copy_commit();
+  };
+  if (count == CHUNK) {
+    bring_all(Always());
+  } else {
+    bring_all(Maybe());
   }
-  asm volatile("cp.async.commit_group;" ::: "memory");
-  if (thread < CHUNK) {
-    const i64 at = (first + thread) * in.value_heads + value_head;
-    writes[thread] = thread < count ? strength(element(in.beta, at, in.types & WIDE_BETA), in.beta_factor) : 0.0f;
-  }
-  const float rate = in.gate ? expf(element(in.a_log, value_head, in.types & WIDE_RATE)) : 0.0f;
-  const bool in_parts = in.gate || wide;
+  const bool own_write = thread < count && thread < CHUNK;
+  const float write = own_write ? element(beta, (first + thread) * value_heads + value_head, types & WIDE_BETA) : 0.0f;
+  const float rate = gate ? expf(element(a_log, value_head, types & WIDE_RATE)) : 0.0f;
+  const bool in_parts = gate || wide;
   const float whole_one = in_parts ? 1.0f : widen(narrow(LOG2E, LOG2E) & 0xffff);
-  const u32 scratch = tiles + B_AT + (thread & 127) * 4;
-  const Counted one = counted(whole_one, row, quad, scratch);
-  const Counted rest = counted(in_parts ? 1.0f : LOG2E - whole_one, row, quad, scratch);
+  const Counted one = counted(whole_one, row, quad), rest = counted(in_parts ? 1.0f : LOG2E - whole_one, row, quad);
   const float unit = in_parts ? 1.0f : 1.0f / LOG2E;
   const u32 lowest = narrow(LOWEST_DECAY * unit, LOWEST_DECAY * unit), lowest_near = narrow(LOWEST_NEAR * unit, LOWEST_NEAR * unit);
   const u32 lane_at = tile_offset(lane % 16, lane / 16);
-  asm volatile("cp.async.wait_group 0;" ::: "memory");
+  copy_wait<1>();
   __syncwarp();
 
   float key_factor[2], query_factor[2], self[2];  // self: q . k of a token, the diagonal of A^q
@@ -159,11 +164,14 @@ DEVICE void prepare_chunk(const Inputs& in, unsigned char* package, i64 first, i
     for (int h = 0; h < 2; h++) {
       const float kk = diagonal(with_keys[h][0], with_keys[h][1], row), qk = diagonal(with_keys[h][2], with_keys[h][3], row);
       const float qq = diagonal(with_queries[h][2], with_queries[h][3], row);
-      key_factor[h] = in.l2norm ? rsqrtf(kk + 1e-6f) : 1.0f;
-      query_factor[h] = in.scale * (in.l2norm ? rsqrtf(qq + 1e-6f) : 1.0f);
+      key_factor[h] = l2norm ? rsqrtf(kk + 1e-6f) : 1.0f;
+      query_factor[h] = scale * (l2norm ? rsqrtf(qq + 1e-6f) : 1.0f);
       self[h] = qk * key_factor[h] * query_factor[h];
     }
   }
+
+  copy_wait<0>();
+  __syncwarp();
 
   float near[2][4] = {}, across[4] = {};  // scores within each 8 tokens, and of the later 8 with the earlier
   u32 logs_to = tiles + LOGS_AT + (warp * KP + quad * 2) * 4, between_to = tiles + BETWEEN_AT + (warp * (KP / 2) + quad) * 4;
@@ -179,8 +187,8 @@ DEVICE void prepare_chunk(const Inputs& in, unsigned char* package, i64 first, i
       for (int i = 0; i < 4; i++) {
         const int channel = s * 16 + i / 2 * 8 + row, token = warp * 16 + i % 2 * 8 + quad * 2;
         const bool inside = KD % 16 == 0 || channel < KD;
-        const float bias = in.gate && in.dt_bias && inside
-                               ? element(in.dt_bias, value_head * KD + channel, in.types & WIDE_BIAS)
+        const float bias = gate && dt_bias && inside
+                               ? element(dt_bias, value_head * KD + channel, types & WIDE_BIAS)
                                : 0.0f;
         float x[2];
 #pragma unroll
@@ -188,10 +196,10 @@ DEVICE void prepare_chunk(const Inputs& in, unsigned char* package, i64 first, i
           const bool there = token + c < count;
           x[c] = c == 0 ? widen_low(gates[i]) : widen_high(gates[i]);
           if (wide) {
-            const i64 from = ((first + token + c) * in.value_heads + value_head) * KD + channel;
-            x[c] = there && inside ? ((const float*)in.g)[from] : 0.0f;
+            const i64 from = ((first + token + c) * value_heads + value_head) * KD + channel;
+            x[c] = there && inside ? ((const float*)g)[from] : 0.0f;
           }
-          x[c] = there ? log2_decay(x[c], in.gate, rate, bias, in.lower_bound) : 0.0f;
+          x[c] = there ? log2_decay(x[c], gate, rate, bias, lower_bound) : 0.0f;
         }
         gates[i] = narrow(x[0], x[1]);
         rests[i] = narrow(x[0] - widen_low(gates[i]), x[1] - widen_high(gates[i]));
@@ -202,60 +210,47 @@ DEVICE void prepare_chunk(const Inputs& in, unsigned char* package, i64 first, i
     }
 #pragma unroll
     for (int i = 0; i < 4; i++) limited[i] = larger_pair(gates[i], lowest_near);
-    u32 left_keys[4], left_queries[4], right_keys[4], border[2][4], early[2];
+    u32 left_keys[4], left_queries[4], right_keys[4], later[4], early[2];
 #pragma unroll
     for (int n = 0; n < 2; n++) {
-      DecaySums sums;
-      sum_decays(sums, one, rest, gates + n * 2, rests + n * 2, limited + n * 2);
+      Scaled key[2], query[2];
+      u32 from_first[2], to_last[2];  // decays within the 8 tokens
+      float totals[2][2];             // of row 7
 #pragma unroll
       for (int h = 0; h < 2; h++) {
-        const Scaled key = scaled(key_words[n * 2 + h], key_factor[h]), query = scaled(query_words[n * 2 + h], query_factor[h]);
-        const u32 left = powers(sums.until[2 * h], sums.until[2 * h + 1]);
-        left_keys[n * 2 + h] = times(key.both, left), left_queries[n * 2 + h] = times(query.both, left);
-        right_keys[n * 2 + h] = times(key.both, powers(sums.after[2 * h], sums.after[2 * h + 1]));
-        const u32 to_border = powers(sums.border[2 * h], sums.border[2 * h + 1]);
-        if (h == 0) {
-          early[n] = times(key.both, to_border);
-        } else {
-          border[0][n * 2] = times(key.both, to_border), border[0][n * 2 + 1] = times(query.both, to_border);
-          if (row == 7) asm volatile("st.shared.u32 [%0], %1;" ::"r"(between_to + n * 16), "r"(left) : "memory");
-        }
-        const float low = exp2_approximate(sums.middle[2 * h]), high = exp2_approximate(sums.middle[2 * h + 1]);
-        multiply_near(near[h], key.low * low, query.low * low, key.high * high, query.high * high,
-                      key.low * exp2_approximate(-sums.middle[2 * h]), key.high * exp2_approximate(-sums.middle[2 * h + 1]));
+        const int i = n * 2 + h;
+        DecaySums sums;
+        sum_decays(sums, one, rest, gates[i], rests[i], limited[i]);
+        key[h] = scaled(key_words[i], key_factor[h]), query[h] = scaled(query_words[i], query_factor[h]);
+        from_first[h] = powers(sums.ends[0], sums.ends[1]), to_last[h] = powers(sums.ends[2], sums.ends[3]);
+        totals[0][h] = sums.ends[0], totals[1][h] = sums.ends[1];
+        const float low = exp2_approximate(sums.middle[0]), high = exp2_approximate(sums.middle[1]);
+        multiply_near(near[h], key[h].low * low, query[h].low * low, key[h].high * high, query[h].high * high,
+                      key[h].low * exp2_approximate(-sums.middle[0]), key[h].high * exp2_approximate(-sums.middle[1]));
       }
+      // The later 8 have the decay of the earlier ones before them, these that of the later ones after them: of the last tokens.
+      const u32 of_earlier = __shfl_sync(~0u, from_first[0], 28 + quad), of_later = __shfl_sync(~0u, from_first[1], 28 + quad);
+      left_keys[n * 2] = times(key[0].both, from_first[0]), left_queries[n * 2] = times(query[0].both, from_first[0]);
+      later[n * 2] = times(key[1].both, from_first[1]), later[n * 2 + 1] = times(query[1].both, from_first[1]);
+      early[n] = times(key[0].both, to_last[0]);
+      left_keys[n * 2 + 1] = times(later[n * 2], of_earlier), left_queries[n * 2 + 1] = times(later[n * 2 + 1], of_earlier);
+      right_keys[n * 2] = times(early[n], of_later), right_keys[n * 2 + 1] = times(key[1].both, to_last[1]);
       if (row == 7) {
-        asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(logs_to + n * 32), "f"(sums.until[2]), "f"(sums.until[3])
+        asm volatile("st.shared.u32 [%0], %1;" ::"r"(between_to + n * 16), "r"(times(of_earlier, of_later)) : "memory");
+        asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(logs_to + n * 32), "f"(totals[0][0] + totals[0][1]),
+                     "f"(totals[1][0] + totals[1][1])
                      : "memory");
       }
     }
-    mma_m16n8k16(across, border[0], early[0], early[1]);
+    mma_m16n8k16(across, later, early[0], early[1]);
     __syncwarp();
     store_matrices(keys_at + at, left_keys);
     store_matrices(queries_at + at, left_queries);
     store_matrices(gates_at + at, right_keys);
   }
 
-  // Scores of keys times beta go to `b`, those of queries into the package.
-  auto put = [&](int i, int j, float key_0, float key_1, float query_0, float query_1) {
-    *(float2*)(b + i * SOLVE_STRIDE + j) = {writes[i] * key_0, writes[i] * key_1};
-    *(u32*)(package + AQ_AT + piece_at(i, j >> 3) + (j & 7) * 2) = pack(query_0, query_1);
-  };
-  team_sync(team);
-#pragma unroll
-  for (int h = 0; h < 2; h++) {
-    float keys_of[2], queries_of[2];
-#pragma unroll
-    for (int c = 0; c < 2; c++) {
-      const int j = quad * 2 + c;
-      keys_of[c] = row > j ? near[h][c] * CUT : 0.0f;
-      queries_of[c] = row > j ? near[h][2 + c] * CUT : row == j ? self[h] : 0.0f;
-    }
-    const int i = warp * 16 + h * 8 + row, j = warp * 16 + h * 8 + quad * 2;
-    put(i, j, keys_of[0], keys_of[1], queries_of[0], queries_of[1]);
-  }
-  put(warp * 16 + 8 + row, warp * 16 + quad * 2, across[0], across[1], across[2], across[3]);
-  put(warp * 16 + row, warp * 16 + 8 + quad * 2, 0.0f, 0.0f, 0.0f, 0.0f);
+  if (thread < CHUNK) writes[thread] = own_write ? strength(write, beta_factor) : 0.0f;
+  __syncthreads();
 
   // What the state meets: the warp's own tiles, times the decays of the warps before and after it.
   {
@@ -292,48 +287,89 @@ DEVICE void prepare_chunk(const Inputs& in, unsigned char* package, i64 first, i
     }
   }
 
-  // Of 16 tokens against 16 earlier ones: two products of 16 x 16 for each of six pairs.
-  for (int pair = warp; pair < 6; pair += 4) {
-    const int later = pair == 0 ? 1 : pair <= 2 ? 2 : 3, earlier = pair == 0 ? 0 : pair <= 2 ? pair - 1 : pair - 3;
-    const u32 left_at = tiles + later * TILE_BYTES, right_at = tiles + (GATES + earlier) * TILE_BYTES;
-    const bool over_1 = earlier == 0 && later > 1, over_2 = later == 3 && earlier < 2;  // warps that lie between
-    const u32 right_lane = tile_offset(lane / 16 * 8 + lane % 8, lane / 8 % 2);
-    const u32* of_warp_1 = between + KP / 2 + quad;
-    float sums[2][2][4] = {};
+  // Of 16 tokens against 16 earlier ones: two products of 16 x 16, of keys and of queries, for each of six pairs. A warp takes
+  // both of one pair and one of another.
+  constexpr u32 EARLIER = 0x2010, LATER = 0x3321;  // of warp w's first pair: w = 0 is the lowest digit
+  const int later = LATER >> warp * 4 & 3, earlier = EARLIER >> warp * 4 & 3, half_later = 2 + warp / 2, half_earlier = warp / 2;
+  const u32 right_lane = tile_offset(lane / 16 * 8 + lane % 8, lane / 8 % 2);
+  const u32* of_warp_1 = between + KP / 2 + quad;
+  float far_keys[2][4] = {}, far_queries[2][4] = {}, far_half[2][4] = {};
+  auto multiply_far = [&](auto& sums, auto& more, int kinds, int i, int j, int kind) {
+    const u32 left_at = tiles + (KEYS + i) * TILE_BYTES, right_at = tiles + (GATES + j) * TILE_BYTES;
+    const bool over_1 = j == 0 && i > 1, over_2 = i == 3 && j < 2;  // warps that lie between
 #pragma unroll
     for (int step = 0; step < KP / 16; step++) {
       u32 a[4], bs[4];
       load_matrices(bs, right_at + step_offset(right_lane, step));
 #pragma unroll
-      for (int kind = 0; kind < 2; kind++) {
-        load_matrices(a, left_at + kind * QUERIES * TILE_BYTES + step_offset(lane_at, step));
+      for (int n = 0; n < kinds; n++) {
+        load_matrices(a, left_at + (kind + n) * (QUERIES - KEYS) * TILE_BYTES + step_offset(lane_at, step));
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-          if (over_1) a[i] = times(a[i], of_warp_1[step * 8 + i / 2 * 4]);
-          if (over_2) a[i] = times(a[i], of_warp_1[KP / 2 + step * 8 + i / 2 * 4]);
+        for (int word = 0; word < 4; word++) {
+          if (over_1) a[word] = times(a[word], of_warp_1[step * 8 + word / 2 * 4]);
+          if (over_2) a[word] = times(a[word], of_warp_1[KP / 2 + step * 8 + word / 2 * 4]);
         }
-        mma_m16n8k16(sums[kind][0], a, bs[0], bs[1]);
-        mma_m16n8k16(sums[kind][1], a, bs[2], bs[3]);
+        auto& to = n == 0 ? sums : more;
+        mma_m16n8k16(to[0], a, bs[0], bs[1]);
+        mma_m16n8k16(to[1], a, bs[2], bs[3]);
       }
     }
+  };
+  multiply_far(far_keys, far_queries, 2, later, earlier, 0);
+  multiply_far(far_half, far_half, 1, half_later, half_earlier, warp & 1);
+  __syncthreads();
+
+  // Scores of keys times beta go to `b`, those of queries into the package.
+  auto put_keys = [&](int i, int j, float low, float high) {
+    *(float2*)(b + i * SOLVE_STRIDE + j) = {writes[i] * low, writes[i] * high};
+  };
+  auto put_queries = [&](int i, int j, float low, float high) {
+    store_word(package + AQ_AT + piece_at(i, j >> 3) + (j & 7) * 2, pack(low, high));
+  };
 #pragma unroll
-    for (int half = 0; half < 4; half++) {
-      const int i = later * 16 + half / 2 * 8 + row, j = earlier * 16 + half % 2 * 8 + quad * 2, at = half / 2 * 2;
-      const float *from_key = sums[0][half % 2] + at, *from_query = sums[1][half % 2] + at;
-      put(i, j, from_key[0], from_key[1], from_query[0], from_query[1]);
+  for (int h = 0; h < 2; h++) {
+    float keys_of[2], queries_of[2];
+#pragma unroll
+    for (int c = 0; c < 2; c++) {
+      const int j = quad * 2 + c;
+      keys_of[c] = row > j ? near[h][c] * CUT : 0.0f;
+      queries_of[c] = row > j ? near[h][2 + c] * CUT : row == j ? self[h] : 0.0f;
+    }
+    const int i = warp * 16 + h * 8 + row, j = warp * 16 + h * 8 + quad * 2;
+    put_keys(i, j, keys_of[0], keys_of[1]);
+    put_queries(i, j, queries_of[0], queries_of[1]);
+  }
+  const int corner = warp * 16, column = quad * 2;
+  put_keys(corner + 8 + row, corner + column, across[0], across[1]);
+  put_queries(corner + 8 + row, corner + column, across[2], across[3]);
+  put_keys(corner + row, corner + 8 + column, 0.0f, 0.0f);
+  put_queries(corner + row, corner + 8 + column, 0.0f, 0.0f);
+#pragma unroll
+  for (int part = 0; part < 4; part++) {
+    const int i = part / 2 * 8 + row, j = part % 2 * 8 + column, at = part / 2 * 2;
+    const float *key = far_keys[part % 2] + at, *query = far_queries[part % 2] + at, *half = far_half[part % 2] + at;
+    put_keys(later * 16 + i, earlier * 16 + j, key[0], key[1]);
+    put_queries(later * 16 + i, earlier * 16 + j, query[0], query[1]);
+    if (warp & 1) {
+      put_queries(half_later * 16 + i, half_earlier * 16 + j, half[0], half[1]);
+    } else {
+      put_keys(half_later * 16 + i, half_earlier * 16 + j, half[0], half[1]);
     }
   }
-  // A^q is 0 where the key comes later: six blocks of 16 x 16, in pieces of 8 columns, by the warps that had one pair.
+  // A^q is 0 where the key comes later: six blocks of 16 x 16, in pieces of 8 columns.
   const u32 none[4] = {0, 0, 0, 0};
-  for (int piece = thread - 64; piece >= 0 && piece < 6 * 32; piece += 64) {
-    const int pair = piece >> 5, earlier = pair == 0 ? 1 : pair <= 2 ? 2 : 3, block = pair == 0 ? 0 : pair <= 2 ? pair - 1 : pair - 3;
-    store_piece(package + AQ_AT + piece_at(block * 16 + (piece >> 1 & 15), earlier * 2 + (piece & 1)), none);
+#pragma unroll
+  for (int turn = 0; turn < 2; turn++) {
+    const int block = turn * 4 + warp;  // the first four are those right of the diagonal by one, and the last of all
+    if (block < 6) {
+      const int i = block < 3 ? block : block == 4 ? 1 : 0, j = block < 3 ? block + 1 : block == 5 ? 2 : 3;
+      store_piece(package + AQ_AT + piece_at(i * 16 + (lane >> 1), j * 2 + (lane & 1)), none);
+    }
   }
-  team_sync(team);
+  __syncthreads();
 
-  float* inverse = (float*)shared;
-  solve(b, inverse, team, thread);
-  team_sync(team);
+  solve(b, inverse, thread);
+  __syncthreads();
   const int j = (thread & 7) * 8;
   const float4 low_writes = four(writes + j), high_writes = four(writes + j + 4);
 #pragma unroll
@@ -351,28 +387,4 @@ DEVICE void prepare_chunk(const Inputs& in, unsigned char* package, i64 first, i
       store_piece(package + M_AT + piece_at(i, thread & 7), words);
     }
   }
-}
-
-extern "C" __global__ void __launch_bounds__(128, KD % 8 == 0 ? 3 : 2)
-    kda_prepare(const u16* q, const u16* k, const void* g, const void* beta, const void* a_log, const void* dt_bias,
-                unsigned char* packages, const int* offsets, const int* slots, int tokens, int heads, int value_heads,
-                int gate, int types, int l2norm, float lower_bound, float beta_factor, float scale) {
-  extern __shared__ __align__(128) unsigned char shared[];
-  const int thread = threadIdx.x, value_head = blockIdx.x, head = value_head / (value_heads / heads);
-  const Sequence sequence = find_sequence(offsets, blockIdx.z, tokens);
-  const int start = blockIdx.y * CHUNK, count = min(sequence.count - start, CHUNK);
-  if (count <= 0 || (slots && slots[blockIdx.z] < 0)) return;
-  unsigned char* package =
-      packages + ((i64)(sequence.chunk_slot + blockIdx.y) * value_heads + value_head) * PACKAGE_BYTES;
-  // Asks for the rows of the chunk that a block will start with when this one is about done, two lines a row and tensor.
-  const int ahead = (blockIdx.y + (RESIDENT_BLOCKS + value_heads - 1) / value_heads) * CHUNK + thread / 2;
-  if (KD * 2 > thread % 2 * 128 && ahead < sequence.count) {
-    const i64 at = sequence.first + ahead, piece = thread % 2 * 64;
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(k + (at * heads + head) * KD + piece));
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(q + (at * heads + head) * KD + piece));
-    const i64 gate_at = (at * value_heads + value_head) * KD + piece;
-    asm volatile("prefetch.global.L2 [%0];" ::"l"((const u16*)g + (types & WIDE_GATE ? 2 : 1) * gate_at));
-  }
-  const Inputs in = {q, k, g, beta, a_log, dt_bias, heads, value_heads, gate, types, l2norm, lower_bound, beta_factor, scale};
-  prepare_chunk(in, package, sequence.first + start, count, value_head, shared, 0, thread);
 }

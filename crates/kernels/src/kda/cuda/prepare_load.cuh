@@ -11,8 +11,13 @@ DEVICE u32 tile_offset(int row, int piece) { return row * KP * 2 + ((piece ^ (ro
 // is tile_offset(lane % 16, lane / 16).
 DEVICE u32 step_offset(u32 lane_offset, int step) { return (lane_offset ^ (step % 4 * 32)) + step / 4 * 128; }
 
-// A team of four warps makes a package.
-DEVICE void team_sync(int team) { named_barrier_sync(1 + team, 128); }
+DEVICE void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// Until at most `pending` of this thread's newest groups are still under way.
+template <int pending>
+DEVICE void copy_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
+}
 
 DEVICE void load_matrices_transposed(u32 (&words)[4], u32 address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"

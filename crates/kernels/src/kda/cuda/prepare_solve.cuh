@@ -1,4 +1,4 @@
-// (I + B)^-1 of a chunk for B strictly lower triangular, 64 x 64, by a team: 16 x 16 blocks by substitution in f32, a
+// (I + B)^-1 of a chunk for B strictly lower triangular, 64 x 64, by 128 threads: 16 x 16 blocks by substitution in f32, a
 // column a lane, and then (A 0; C D)^-1 = (A^-1 0; -D^-1 C A^-1, D^-1) twice by products of f16. Not by (I + L)(I + L^2)...: with
 // correlated keys and beta = 2 those powers reach 1e6 before they cancel.
 
@@ -49,33 +49,41 @@ DEVICE void store_negative(float* to, const u32 (&left)[4], const u32 (&right)[2
 
 // `b` and `inverse` are 64 rows of SOLVE_STRIDE floats. The upper right 32 x 32 of `inverse` is left as it
 // is. Every thread must have passed a barrier since `b` was written; the last barrier is the caller's.
-DEVICE void solve(const float* b, float* inverse, int team, int thread) {
+DEVICE void solve(const float* b, float* inverse, int thread) {
   const int warp = thread >> 5 & 3, lane = thread & 31;
   {
     const float* block = b + warp * 16 * (SOLVE_STRIDE + 1);
     float* to = inverse + warp * 16 * (SOLVE_STRIDE + 1);
     if (lane < 16) {
+      // Four rows at a time: what they take from earlier ones does not wait for one another.
       float x[16];
 #pragma unroll
-      for (int i = 0; i < 16; i++) {
-        float sum = i == lane ? 1.0f : 0.0f;
+      for (int i = 0; i < 16; i += 4) {
 #pragma unroll
-        for (int j = 0; j < i; j += 4) {
-          const float4 row = four(block + i * SOLVE_STRIDE + j);
-          sum -= row.x * x[j];
-          if (j + 1 < i) sum -= row.y * x[j + 1];
-          if (j + 2 < i) sum -= row.z * x[j + 2];
-          if (j + 3 < i) sum -= row.w * x[j + 3];
+        for (int r = 0; r < 4; r++) x[i + r] = i + r == lane ? 1.0f : 0.0f;
+#pragma unroll
+        for (int j = 0; j <= i; j += 4) {
+          float4 row[4];
+#pragma unroll
+          for (int r = 0; r < 4; r++) row[r] = four(block + (i + r) * SOLVE_STRIDE + j);
+#pragma unroll
+          for (int c = 0; c < 4; c++) {
+#pragma unroll
+            for (int r = 0; r < 4; r++) {
+              const float factor = c == 0 ? row[r].x : c == 1 ? row[r].y : c == 2 ? row[r].z : row[r].w;
+              if (j + c < i + r) x[i + r] -= factor * x[j + c];
+            }
+          }
         }
-        x[i] = sum;
-        to[i * SOLVE_STRIDE + lane] = sum;
+#pragma unroll
+        for (int r = 0; r < 4; r++) to[(i + r) * SOLVE_STRIDE + lane] = x[i + r];
       }
     } else if (warp % 2 == 0) {  // The block to the right is 0: the products below read it.
 #pragma unroll
       for (int i = 0; i < 16; i++) to[i * SOLVE_STRIDE + lane] = 0.0f;
     }
   }
-  team_sync(team);
+  __syncthreads();
   // -D^-1 C A^-1 transposed, in 16 x 16 tiles: A^-T C^T leaves its sums where the next left operand is wanted.
   if (warp % 2 == 0) {
     const int low = warp * 16, high = low + 16;
@@ -89,7 +97,7 @@ DEVICE void solve(const float* b, float* inverse, int team, int thread) {
     rows(right, inverse, high, high, lane);
     store_negative(inverse, left, right, high, low, lane);
   }
-  team_sync(team);
+  __syncthreads();
   {
     const int low = warp % 2 * 16, high = 32 + warp / 2 * 16;
     float sums[2][2][4] = {};
