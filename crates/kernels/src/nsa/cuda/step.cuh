@@ -19,6 +19,9 @@ constexpr int WEIGHT_ROW = ROUND * 2 + 16;  // odd in pieces of 16 bytes: rows l
 constexpr int WEIGHTS_AT = QUERY_BYTES + STAGES * WARPS * WARP_BYTES;
 constexpr int ATTEND_BYTES = WEIGHTS_AT + 16 * WEIGHT_ROW;
 
+// The warp's number, known to be the same in all of its lanes.
+DEVICE int warp_number() { return __shfl_sync(0xffffffff, (int)threadIdx.x / 32, 0); }
+
 // A branch, or a part of it: outputs not yet divided, of the columns of this warp's pieces warp, warp + WARPS .., and of rows
 // lane / 4 and that + 8 the maximum (base 2) and the sum of weights, which all warps know.
 struct Totals {
@@ -66,32 +69,40 @@ DEVICE void load_query(u32 base, const u16* q, const u16* q_here, int slab_heads
   copy_commit();
 }
 
-// Tokens first .. end of the list: key_of(n), rest_of(n) and value_of(n) point to their rows (rest_of and value_of are not called
-// unless `rest` and `values`); on_scores(s, n) sees the scores, in base 2, of tile n ... The query was loaded by load_query.
-template <class KeyOf, class RestOf, class ValueOf, class OnScores>
-DEVICE void attend(u32 base, const u16* any, int first, int end, bool rest, bool values, float scale, Totals& to, KeyOf key_of,
-                   RestOf rest_of, ValueOf value_of, OnScores on_scores) {
+// Rows of tokens of one sequence and key head: token n is n * stride rows further on. rest (what rounding the keys lost) and values
+// may be null.
+struct Source {
+  const u16 *keys, *rest, *values;
+  int stride;
+};
+
+// Tokens first .. end of a list, of which the n-th is token_at(n) of the source; on_scores(s, n) sees the scores, in base 2, of the
+// list's tile n ... The query was loaded by load_query.
+template <class TokenAt, class OnScores>
+DEVICE void attend(u32 base, const Source& from, int first, int end, float scale, Totals& to, TokenAt token_at, OnScores on_scores) {
   __shared__ float maxima[WARPS][16], sums[WARPS][16];
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int warp = warp_number(), lane = threadIdx.x % 32;
   const float factor = scale * TO_BASE2;
+  const bool rest = KEY_COPIES == 2 && from.rest != nullptr, values = from.values != nullptr;
   auto load = [&](int at, int stage) {
     const u32 mine = base + QUERY_BYTES + (stage * WARPS + warp) * WARP_BYTES;
     at += warp * TILE;
+    // A lane looks one token up for all.
+    const int token = lane < TILE && at + lane < end ? token_at(at + lane) * from.stride : -1;
+    auto row_of = [&](const u16* rows, int columns, int row) {
+      const int at_row = __shfl_sync(0xffffffff, token, row);
+      return at_row >= 0 ? rows + (i64)at_row * columns : nullptr;
+    };
     if (at < end) {
-      Rows<D>::template copy<TILE, 32, false, 2>(mine, lane, any, [&](int row) {
-        return at + row < end ? key_of(at + row) : nullptr;
-      });
-      if (KEY_COPIES == 2 && rest) {
-        Rows<D>::template copy<TILE, 32, false, 2>(mine + TILE * Rows<D>::stride, lane, any, [&](int row) {
-          return at + row < end ? rest_of(at + row) : nullptr;
-        });
+      Rows<D>::template copy<TILE, 32, false, 2>(mine, lane, from.keys, [&](int row) { return row_of(from.keys, D, row); });
+      if (rest) {
+        Rows<D>::template copy<TILE, 32, false, 2>(mine + TILE * Rows<D>::stride, lane, from.keys,
+                                                   [&](int row) { return row_of(from.rest, D, row); });
       }
     }
     copy_commit();
     if (at < end && values) {
-      Rows<DV>::template copy<TILE, 32, false, 2>(mine + VALUE_AT, lane, any, [&](int row) {
-        return at + row < end ? value_of(at + row) : nullptr;
-      });
+      Rows<DV>::template copy<TILE, 32, false, 2>(mine + VALUE_AT, lane, from.values, [&](int row) { return row_of(from.values, DV, row); });
     }
     copy_commit();
   };
@@ -115,7 +126,7 @@ DEVICE void attend(u32 base, const u16* any, int first, int end, bool rest, bool
     if (here < end) {
       const u32 query_lane = base + Rows<D>::lane_offset(lane), key_lane = mine + Rows<D>::lane_offset_right(lane);
       add_scores<1, PAIRS>(s, query_lane, key_lane);
-      if (KEY_COPIES == 2 && rest) add_scores<1, PAIRS>(s, query_lane, key_lane + TILE * Rows<D>::stride);
+      if (rest) add_scores<1, PAIRS>(s, query_lane, key_lane + TILE * Rows<D>::stride);
       multiply_all<PAIRS>(s[0], factor);
       if (here + TILE > end) mask_behind<PAIRS>(s[0], end - here, lane);
       on_scores(s[0], here);
@@ -195,7 +206,7 @@ DEVICE void attend(u32 base, const u16* any, int first, int end, bool rest, bool
 
 // Leaves a result in memory as part `part`.
 DEVICE void leave(const Totals& result, const Partial& to, i64 part) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int warp = warp_number(), lane = threadIdx.x % 32;
 #pragma unroll
   for (int half = 0; half < 2; half++) {
     const i64 row = part * 16 + lane / 4 + half * 8;

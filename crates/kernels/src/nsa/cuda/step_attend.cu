@@ -53,12 +53,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   auto token_at = [&](int at) {
     return selected ? chosen[at / select_block] * select_block + at % select_block : window_first + at;
   };
-  const u16* none = nullptr;
   Totals result;
   attend(
-      base, q, first, min(total, first + share), false, true, scale, result,
-      [&](int n) { return k + (key_row + (i64)token_at(n) * kv_heads) * D; }, [&](int n) { return none; },
-      [&](int n) { return v + (key_row + (i64)token_at(n) * kv_heads) * DV; }, [](const float(&s)[PAIRS * 2][4], int at) {});
+      base, Source{k + key_row * D, nullptr, v + key_row * DV, kv_heads}, first, min(total, first + share), scale, result, token_at,
+      [](const float(&s)[PAIRS * 2][4], int at) {});
   leave(result, Partial{values, sums}, item * parts + blockIdx.x);
   if (first == 0 && own.slab == 0 && thread == 0) {
     reads[(query * kv_heads + own.kv_head) * 3 + (selected ? 1 : 2)] = total;

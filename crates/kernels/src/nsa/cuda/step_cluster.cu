@@ -45,7 +45,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ float lse[WARPS][16], gates[16][3];
   const u32 base = shared_address(shared);
-  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, rank = blockIdx.x;
+  const int thread = threadIdx.x, warp = warp_number(), lane = thread % 32, rank = blockIdx.x;
   const int sequence = blockIdx.z / tq, token = blockIdx.z % tq;
   const Sequence here = sequence_at(sequence, cu_q, cu_k, tq, tk);
   if (token >= here.queries) return;  // the whole cluster
@@ -94,86 +94,99 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
     gate_bits = gate_is_f32 ? ((const u32*)gates_of)[at] : ((const u16*)gates_of)[at];
   }
 
-  // ---- Compressed tokens.
-  const int share = min(most_share, ceil_div(max(seen, 1), CLUSTER)), first = rank * share;
-  const int mine = max(0, min(seen, first + share) - first);
-  const i64 row0 = compressed_row(here, sequence, stride, rows_each) * kv_heads + kv_head;
-  cluster_arrive();  // all blocks have started before any memory of theirs is written
-  attend(
-      base, q, first, first + mine, k_rest != nullptr, v_cmp != nullptr, scale, found,
-      [&](int i) { return k_cmp + (row0 + (i64)i * kv_heads) * D; },
-      [&](int i) { return k_rest + (row0 + (i64)i * kv_heads) * D; },
-      [&](int i) { return v_cmp + (row0 + (i64)i * kv_heads) * DV; },
-      [&](const float(&s)[PAIRS * 2][4], int at) {
-#pragma unroll
-        for (int n = 0; n < PAIRS * 2; n++) {
-#pragma unroll
-          for (int e = 0; e < 4; e++) {
-            const int row = lane / 4 + e / 2 * 8, i = at - first + n * 8 + lane % 4 * 2 + e % 2;
-            if (i < mine) scores[row * most_share + i] = s[n][e];
-          }
-        }
-      });
-  cluster_wait();
-  send_sums(0);
-  cluster_arrive();
-  send_values(0);
-  asm volatile("" : "+r"(gate_bits)::"memory");
-  if (thread < 48) {
-    const float stored = gate_is_f32 ? __uint_as_float(gate_bits) : to_float((u16)gate_bits);
-    gates[thread % 16][thread / 16] = gate_is_there ? stored : -INFINITE;
-  }
-  cluster_wait();
-  // Every warp works out the sums of all rows.
-  if (lane < 16) {
-    float largest = -INFINITE, sum = 0.0f, part[CLUSTER][2];
-#pragma unroll
-    for (int r = 0; r < CLUSTER; r++) {
-      const float2 both = *(const float2*)(from(0, r) + OWN_PIECES * 256 + lane * 2);
-      part[r][0] = both.x;
-      part[r][1] = both.y;
-      largest = fmaxf(largest, both.x);
-    }
-#pragma unroll
-    for (int r = 0; r < CLUSTER; r++) sum += exp2_approximate(part[r][0] - (largest == -INFINITE ? 0.0f : largest)) * part[r][1];
-    lse[warp][lane] = lane < group && sum > 0.0f ? largest + log2_approximate(sum) : INFINITE;
-  }
-  __syncthreads();  // and all scores are there
-  for (int i = thread; i < mine; i += THREADS) {
-    float weight = 0.0f;
-#pragma unroll
-    for (int r = 0; r < 16; r++) {
-      if (r < group) weight += exp2_approximate(scores[r * most_share + i] - lse[warp][r]);
-    }
-#pragma unroll
-    for (int r = 0; r < CLUSTER; r++) send(remote_address(weights + first + i, r), weight);
-  }
-  cluster_arrive();
-  cluster_wait();
-
-  select_blocks(selecting, weights, keys, list);
-  const int* chosen = (const int*)keys;
+  const int share = min(most_share, ceil_div(max(seen, 1), CLUSTER)), first_own = rank * share;
+  const int own = max(0, min(seen, first_own + share) - first_own);  // compressed tokens
   const int count = min(selecting.blocks, select_count);
-  const int selected = count == 0 ? 0 : (count - 1) * select_block + min(select_block, position + 1 - chosen[count - 1] * select_block);
   const int window_first = max(0, position + 1 - window), in_window = g_swa != nullptr ? max(0, position + 1 - window_first) : 0;
+  const int* chosen = (const int*)keys;
+  int selected = 0;
+  cluster_arrive();  // all blocks have started before any memory of theirs is written
 
-  // ---- Selected tokens and the window.
-  const i64 key_row = (i64)here.k_start * kv_heads + kv_head;
+  // Compressed tokens, the selection, selected tokens, the window: one loop, as a step runs through its instructions once.
 #pragma unroll 1
-  for (int branch = 1; branch < (g_swa != nullptr ? 3 : 2); branch++) {
-    auto token_at = [&](int n) { return branch == 1 ? chosen[n / select_block] * select_block + n % select_block : window_first + n; };
-    const int total = branch == 1 ? selected : in_window, share = ceil_div(total, CLUSTER), first = rank * share;
-    const u16* none = nullptr;
+  for (int branch = 0; branch < (g_swa != nullptr ? 3 : 2); branch++) {
+    const int total = branch == 1 ? selected : in_window, share_of_all = ceil_div(total, CLUSTER);
+    const int first = branch == 0 ? first_own : rank * share_of_all;
+    const int end = branch == 0 ? first_own + own : min(total, first + share_of_all);
+    const i64 row = (branch == 0 ? compressed_row(here, sequence, stride, rows_each) : here.k_start) * kv_heads + kv_head;
+    Source source = {k + row * D, nullptr, v + row * DV, kv_heads};
+    if (branch == 0) {
+      source.keys = k_cmp + row * D;
+      source.rest = k_rest != nullptr ? k_rest + row * D : nullptr;
+      source.values = v_cmp != nullptr ? v_cmp + row * DV : nullptr;
+    }
     attend(
-        base, q, first, min(total, first + share), false, true, scale, found,
-        [&](int n) { return k + (key_row + (i64)token_at(n) * kv_heads) * D; }, [&](int n) { return none; },
-        [&](int n) { return v + (key_row + (i64)token_at(n) * kv_heads) * DV; }, [](const float(&s)[PAIRS * 2][4], int at) {});
+        base, source, first, end, scale, found,
+        [&](int n) {
+          return branch == 0 ? n : branch == 1 ? chosen[n / select_block] * select_block + n % select_block : window_first + n;
+        },
+        [&](const float(&s)[PAIRS * 2][4], int at) {
+          if (branch != 0) return;
+#pragma unroll
+          for (int n = 0; n < PAIRS * 2; n++) {
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+              const int row = lane / 4 + e / 2 * 8, i = at - first + n * 8 + lane % 4 * 2 + e % 2;
+              if (i < own) scores[row * most_share + i] = s[n][e];
+            }
+          }
+        });
+    if (branch == 0) cluster_wait();
     send_sums(branch);
-    send_values(branch);
+    if (branch == 0) cluster_arrive();
+    if (source.values != nullptr) send_values(branch);
+    if (branch != 0) continue;
+
+    // ---- Weights of all compressed tokens, and the selection.
+    asm volatile("" : "+r"(gate_bits)::"memory");
+    if (thread < 48) {
+      const float stored = gate_is_f32 ? __uint_as_float(gate_bits) : to_float((u16)gate_bits);
+      gates[thread % 16][thread / 16] = gate_is_there ? stored : -INFINITE;
+    }
+    cluster_wait();
+    // Every warp works out the sums of all rows.
+    if (lane < 16) {
+      float largest = -INFINITE, sum = 0.0f, part[CLUSTER][2];
+#pragma unroll
+      for (int r = 0; r < CLUSTER; r++) {
+        const float2 both = *(const float2*)(from(0, r) + OWN_PIECES * 256 + lane * 2);
+        part[r][0] = both.x;
+        part[r][1] = both.y;
+        largest = fmaxf(largest, both.x);
+      }
+      const float center = largest == -INFINITE ? 0.0f : largest;
+#pragma unroll
+      for (int r = 0; r < CLUSTER; r++) sum += exp2_approximate(part[r][0] - center) * part[r][1];
+      lse[warp][lane] = lane < group && sum > 0.0f ? largest + log2_approximate(sum) : INFINITE;
+    }
+    __syncwarp();
+    // Four lanes take a token, four of its rows each, and send the sum to two blocks each.
+    static_assert(CLUSTER == 8, "a lane sends to two blocks");
+#pragma unroll 1
+    for (int i = thread / 4; i - thread / 4 < own; i += THREADS / 4) {
+      float weight = 0.0f;
+      if (i < own) {
+#pragma unroll
+        for (int r = 0; r < 4; r++) {
+          const int row = thread % 4 * 4 + r;
+          if (row < group) weight += exp2_approximate(scores[row * most_share + i] - lse[warp][row]);
+        }
+      }
+      weight = row_sum(weight);
+      if (i < own) {
+        send(remote_address(weights + first_own + i, thread % 4 * 2), weight);
+        send(remote_address(weights + first_own + i, thread % 4 * 2 + 1), weight);
+      }
+    }
+    cluster_arrive();
+    cluster_wait();
+    select_blocks(selecting, weights, keys, list);
+    if (count > 0) selected = (count - 1) * select_block + min(select_block, position + 1 - chosen[count - 1] * select_block);
   }
   cluster_arrive();
   if (rank == 0) {
     int* to = indices + (query * kv_heads + kv_head) * select_count;
+#pragma unroll 1
     for (int s = thread; s < select_count; s += THREADS) to[s] = s < count ? chosen[s] : -1;
     if (thread == 0) {
       int* read = reads + (query * kv_heads + kv_head) * 3;
@@ -185,13 +198,14 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
   cluster_wait();
 
   // ---- All branches of this block's columns.
+#pragma unroll 1
   for (int e = thread; e < OWN_PIECES * 256; e += THREADS) {
     const int row = e / 16 % 16, in_piece = e % 16, column = (e / 256 * CLUSTER + rank) * 16 + in_piece;
     if (row >= group || column >= DV) continue;
     // As send_values leaves them: eight columns of all rows, a lane's four numbers.
     const int place = e / 256 * 256 + in_piece / 8 * 128 + (row % 8 * 4 + in_piece % 8 / 2) * 4 + row / 8 * 2 + in_piece % 2;
     float all = 0.0f;
-#pragma unroll
+#pragma unroll 1
     for (int b = 0; b < 3; b++) {
       if (b == 0 && v_cmp == nullptr || b == 2 && g_swa == nullptr) continue;
       float largest = -INFINITE, sum = 0.0f, value = 0.0f;

@@ -43,10 +43,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   wait_for_previous();
   const int first = blockIdx.x * share;
   Totals result;
+  const Source source = {k_cmp + row0 * D, k_rest != nullptr ? k_rest + row0 * D : nullptr,
+                         v_cmp != nullptr ? v_cmp + row0 * DV : nullptr, kv_heads};
   attend(
-      base, q, first, min(seen, first + share), k_rest != nullptr, v_cmp != nullptr, scale, result, [&](int i) { return k_cmp + (row0 + (i64)i * kv_heads) * D; },
-      [&](int i) { return k_rest + (row0 + (i64)i * kv_heads) * D; },
-      [&](int i) { return v_cmp + (row0 + (i64)i * kv_heads) * DV; },
+      base, source, first, min(seen, first + share), scale, result, [](int i) { return i; },
       [&](const float(&s)[PAIRS * 2][4], int at) {
         if (!select) return;
 #pragma unroll

@@ -6,7 +6,7 @@ DEVICE u64 order_of(u32 key, int j) { return key == TAKEN ? 0 : (u64)key << 32 |
 // The lane's place among 32, of which those with larger numbers come first.
 DEVICE int place_among(u64 number) {
   int ahead = 0;
-#pragma unroll
+#pragma unroll 8
   for (int other = 0; other < 32; other++) ahead += __shfl_sync(0xffffffff, number, other) > number;
   return ahead;
 }
@@ -17,13 +17,15 @@ DEVICE void select_blocks(const Selecting& here, const float* weights, u32* keys
   __shared__ u64 groups[32];
   __shared__ int candidates[32], found;
   __shared__ u32 rounds[2][WARPS][2];
-  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+  const int thread = threadIdx.x, warp = warp_number(), lane = thread % 32;
   if (here.blocks <= here.count) {
+#pragma unroll 1
     for (int s = thread; s < here.blocks; s += THREADS) keys[s] = s;
     __syncthreads();
     return;
   }
   u64 best = 0;
+#pragma unroll 1
   for (int j = thread; j < here.blocks; j += THREADS) {
     keys[j] = here.key(j, here.importance(j, [&](int i) { return weights[i]; }));
     best = max(best, order_of(keys[j], j));
@@ -42,6 +44,7 @@ DEVICE void select_blocks(const Selecting& here, const float* weights, u32* keys
     const u32 at_edge = __ballot_sync(0xffffffff, place_among(largest) == wanted - 1);
     const u64 edge = at_edge == 0 ? 0 : __shfl_sync(0xffffffff, largest, __ffs(at_edge) - 1);
     if (edge != 0) {
+#pragma unroll 1
       for (int j = thread; j < here.blocks; j += THREADS) {
         if (order_of(keys[j], j) < edge) continue;
         const int at = atomicAdd(&found, 1);
@@ -54,9 +57,10 @@ DEVICE void select_blocks(const Selecting& here, const float* weights, u32* keys
           const u64 mine = lane < found ? order_of(keys[j], j) : 0;
           const u32 taken = __ballot_sync(0xffffffff, place_among(mine) < wanted && mine != 0);
           int before = 0;
-#pragma unroll
+#pragma unroll 8
           for (int other = 0; other < 32; other++) before += __shfl_sync(0xffffffff, j, other) < j && (taken >> other & 1);
           if (taken >> lane & 1) keys[here.front + before] = j;
+#pragma unroll 1
           for (int f = lane; f < here.forced(); f += 32) keys[here.forced_slot(f)] = here.forced_block(f);
         }
         __syncthreads();
@@ -65,7 +69,9 @@ DEVICE void select_blocks(const Selecting& here, const float* weights, u32* keys
     }
   }
   // Many equals or many wanted: one after the other. Whoever held the largest looks for its next.
+#pragma unroll 1
   for (int f = thread; f < here.forced(); f += THREADS) list[f] = here.forced_block(f);
+#pragma unroll 1
   for (int taken = here.forced(); taken < here.count; taken++) {
     const u32 key = (u32)(best >> 32), at = ~(u32)best;
     const u32 largest = warp_max(key), largest_at = warp_min(key == largest ? at : NONE);
@@ -83,12 +89,15 @@ DEVICE void select_blocks(const Selecting& here, const float* weights, u32* keys
     if (best == top) {
       keys[j] = TAKEN;
       best = 0;
+#pragma unroll 1
       for (int i = thread; i < here.blocks; i += THREADS) best = max(best, order_of(keys[i], i));
     }
   }
   __syncthreads();
+#pragma unroll 1
   for (int s = thread; s < here.count; s += THREADS) {
     int before = 0;
+#pragma unroll 1
     for (int other = 0; other < here.count; other++) before += list[other] < list[s];
     keys[before] = list[s];
   }
