@@ -37,7 +37,7 @@ struct Selecting {
   template <class WeightOf>
   DEVICE float importance(int j, WeightOf weight_of) const {
     if (own_tokens()) return j < seen ? weight_of(j) : 0.0f;
-    const float of_stride = 1.0f / (float)stride;
+    const float of_stride = reciprocal_approximate((float)stride);
     const int start = j * select_block, end = start + select_block;
     const int first = start < block ? 0 : (start - block) / stride + 1, last = min(seen - 1, (end - 1) / stride);
     float sum = 0.0f;

@@ -15,22 +15,44 @@
 constexpr int OWN_PIECES = (PIECES + CLUSTER - 1) / CLUSTER;  // of 16 columns that a block puts together
 constexpr int INBOX_FLOATS = OWN_PIECES * 256 + 32;            // from one block of a branch: values, maximum and sum of each row
 
-DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
-DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+// What a block is sent by the others counts on a barrier of its own: no block waits for another's memory in between.
+enum Inbox { SUMS, WEIGHTS, RESULTS, INBOXES };
 
-// The address of the same place in block `rank` of the cluster.
-DEVICE u32 remote_address(const void* place, u32 rank) {
+DEVICE void barrier_init(u32 barrier) { asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory"); }
+
+DEVICE void barrier_expect(u32 barrier, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
+// Until all has come that was expected.
+DEVICE void barrier_wait(u32 barrier) {
+  asm volatile(
+      "{\n.reg .pred p;\nagain:\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], 0;\n"
+      "@p bra ready;\nbra again;\nready:\n}\n" ::"r"(barrier)
+      : "memory");
+}
+
+// The same place in block `rank` of the cluster.
+DEVICE u32 remote_address(u32 address, u32 rank) {
   u32 remote;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(place)), "r"(rank));
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(rank));
   return remote;
 }
 
-DEVICE void send(u32 to, float x) { asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(to), "f"(x) : "memory"); }
-DEVICE void send(u32 to, float x, float y) {
-  asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(x), "f"(y) : "memory");
+// Writes to another block's memory, counted on a barrier of that block.
+DEVICE void send(u32 to, u32 barrier, float x) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(to), "f"(x), "r"(barrier)
+               : "memory");
 }
-DEVICE void send(u32 to, float x, float y, float z, float w) {
-  asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(x), "f"(y), "f"(z), "f"(w) : "memory");
+DEVICE void send(u32 to, u32 barrier, float x, float y) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(to), "f"(x),
+               "f"(y), "r"(barrier)
+               : "memory");
+}
+DEVICE void send(u32 to, u32 barrier, const float (&x)[4]) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
+               "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]), "r"(barrier)
+               : "memory");
 }
 
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS, 1)
@@ -44,6 +66,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
                      int local_blocks, int window, float scale) {
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ float lse[WARPS][16], gates[16][3];
+  __shared__ u64 arrived[INBOXES];
   const u32 base = shared_address(shared);
   const int thread = threadIdx.x, warp = warp_number(), lane = thread % 32, rank = blockIdx.x;
   const int sequence = blockIdx.z / tq, token = blockIdx.z % tq;
@@ -61,12 +84,13 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
   int* list = (int*)keys + most_blocks;                         // [n]
   Totals found;
   auto from = [&](int branch, int block_rank) { return inbox + (branch * CLUSTER + block_rank) * INBOX_FLOATS; };
-  auto send_sums = [&](int branch) {
+  auto send_sums = [&](int branch, Inbox inbox_of) {
     for (int to = warp; to < CLUSTER; to += WARPS) {
       if (lane % 4 == 0) {
-        const u32 sums = remote_address(from(branch, rank) + OWN_PIECES * 256, to);
-        send(sums + lane / 4 * 8, found.maximum[0], found.sum[0]);
-        send(sums + lane / 4 * 8 + 64, found.maximum[1], found.sum[1]);
+        const u32 sums = remote_address(shared_address(from(branch, rank) + OWN_PIECES * 256), to);
+        const u32 barrier = remote_address(shared_address(arrived + inbox_of), to);
+        send(sums + lane / 4 * 8, barrier, found.maximum[0], found.sum[0]);
+        send(sums + lane / 4 * 8 + 64, barrier, found.maximum[1], found.sum[1]);
       }
     }
   };
@@ -75,32 +99,36 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
     for (int p = 0; p < WARP_PIECES; p++) {
       const int piece = warp + p * WARPS;
       if (piece >= PIECES) break;
-      const u32 to = remote_address(from(branch, rank) + piece / CLUSTER * 256 + lane * 4, piece % CLUSTER);
-#pragma unroll
-      for (int n = 0; n < 2; n++) {
-        const float(&x)[4] = found.output[p][n];
-        send(to + n * 512, x[0], x[1], x[2], x[3]);
-      }
+      const u32 to = remote_address(shared_address(from(branch, rank) + piece / CLUSTER * 256 + lane * 4), piece % CLUSTER);
+      const u32 barrier = remote_address(shared_address(arrived + RESULTS), piece % CLUSTER);
+      send(to, barrier, found.output[p][0]);
+      send(to + 512, barrier, found.output[p][1]);
     }
   };
-
+  if (thread == 0) {
+    // Of a branch a block gets 128 bytes of sums and 1 KiB of each of its pieces from every block.
+    const int pieces = (PIECES - rank + CLUSTER - 1) / CLUSTER, branches = g_swa != nullptr ? 2 : 1;
+    for (int i = 0; i < INBOXES; i++) barrier_init(shared_address(arrived + i));
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    barrier_expect(shared_address(arrived + SUMS), CLUSTER * 128);
+    barrier_expect(shared_address(arrived + WEIGHTS), 4 * seen);
+    barrier_expect(shared_address(arrived + RESULTS),
+                   CLUSTER * (branches * 128 + (branches + (v_cmp != nullptr)) * pieces * 1024));
+  }
+  // All blocks have started before any memory of theirs is written; warps meet again at the first barrier of theirs.
+  __syncwarp();
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
   load_query(base, q, q + (query * heads + first_head) * D, group);
-  // What a thread brings of the gates is looked at when much else has been done.
+
+  // Thread 16 b + r brings the gate of branch b and row r, and looks at it when much else has been done.
   const void* gates_of = thread / 16 == 0 ? g_cmp : thread / 16 == 1 ? g_slc : thread / 16 == 2 ? g_swa : nullptr;
   const bool gate_is_there = gates_of != nullptr && thread % 16 < group, gate_is_f32 = gates_f32 >> thread / 16 & 1;
-  u32 gate_bits = 0;
-  if (gate_is_there) {
-    const i64 at = query * heads + first_head + thread % 16;
-    gate_bits = gate_is_f32 ? ((const u32*)gates_of)[at] : ((const u16*)gates_of)[at];
-  }
-
   const int share = min(most_share, ceil_div(max(seen, 1), CLUSTER)), first_own = rank * share;
   const int own = max(0, min(seen, first_own + share) - first_own);  // compressed tokens
   const int count = min(selecting.blocks, select_count);
   const int window_first = max(0, position + 1 - window), in_window = g_swa != nullptr ? max(0, position + 1 - window_first) : 0;
   const int* chosen = (const int*)keys;
   int selected = 0;
-  cluster_arrive();  // all blocks have started before any memory of theirs is written
 
   // Compressed tokens, the selection, selected tokens, the window: one loop, as a step runs through its instructions once.
 #pragma unroll 1
@@ -131,19 +159,18 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
             }
           }
         });
-    if (branch == 0) cluster_wait();
-    send_sums(branch);
-    if (branch == 0) cluster_arrive();
+    if (branch == 0) asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+    send_sums(branch, branch == 0 ? SUMS : RESULTS);
     if (source.values != nullptr) send_values(branch);
     if (branch != 0) continue;
 
     // ---- Weights of all compressed tokens, and the selection.
-    asm volatile("" : "+r"(gate_bits)::"memory");
-    if (thread < 48) {
-      const float stored = gate_is_f32 ? __uint_as_float(gate_bits) : to_float((u16)gate_bits);
-      gates[thread % 16][thread / 16] = gate_is_there ? stored : -INFINITE;
+    u32 gate_bits = 0;
+    if (gate_is_there) {
+      const i64 at = query * heads + first_head + thread % 16;
+      gate_bits = gate_is_f32 ? ((const u32*)gates_of)[at] : ((const u16*)gates_of)[at];
     }
-    cluster_wait();
+    barrier_wait(shared_address(arrived + SUMS));
     // Every warp works out the sums of all rows.
     if (lane < 16) {
       float largest = -INFINITE, sum = 0.0f, part[CLUSTER][2];
@@ -160,8 +187,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
       lse[warp][lane] = lane < group && sum > 0.0f ? largest + log2_approximate(sum) : INFINITE;
     }
     __syncwarp();
-    // Four lanes take a token, four of its rows each, and send the sum to two blocks each.
-    static_assert(CLUSTER == 8, "a lane sends to two blocks");
+    // Four lanes take a token, four of its rows each, and share the blocks to send it to.
 #pragma unroll 1
     for (int i = thread / 4; i - thread / 4 < own; i += THREADS / 4) {
       float weight = 0.0f;
@@ -174,16 +200,21 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
       }
       weight = row_sum(weight);
       if (i < own) {
-        send(remote_address(weights + first_own + i, thread % 4 * 2), weight);
-        send(remote_address(weights + first_own + i, thread % 4 * 2 + 1), weight);
+#pragma unroll
+        for (int to = thread % 4; to < CLUSTER; to += 4) {
+          send(remote_address(shared_address(weights + first_own + i), to), remote_address(shared_address(arrived + WEIGHTS), to), weight);
+        }
       }
     }
-    cluster_arrive();
-    cluster_wait();
+    asm volatile("" : "+r"(gate_bits)::"memory");
+    if (thread < 48) {
+      const float stored = gate_is_f32 ? __uint_as_float(gate_bits) : to_float((u16)gate_bits);
+      gates[thread % 16][thread / 16] = gate_is_there ? stored : -INFINITE;
+    }
+    barrier_wait(shared_address(arrived + WEIGHTS));
     select_blocks(selecting, weights, keys, list);
     if (count > 0) selected = (count - 1) * select_block + min(select_block, position + 1 - chosen[count - 1] * select_block);
   }
-  cluster_arrive();
   if (rank == 0) {
     int* to = indices + (query * kv_heads + kv_head) * select_count;
 #pragma unroll 1
@@ -195,7 +226,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
       read[2] = in_window;
     }
   }
-  cluster_wait();
+  barrier_wait(shared_address(arrived + RESULTS));
 
   // ---- All branches of this block's columns.
 #pragma unroll 1
@@ -222,7 +253,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
         sum += weight * part[r].y;
         value += weight * from(b, r)[place];
       }
-      all += gate_from(gates[row], gate_kind, b) * value / sum;
+      all += gate_from(gates[row], gate_kind, b) * value * reciprocal_approximate(sum);
     }
     o[(query * heads + first_head + row) * DV + column] = to_storage(all);
   }
