@@ -10,14 +10,13 @@
 //
 // Source: hopper.cuh, call.cuh, hopper_tile.cuh, softmax.cuh, compressed.cuh and this.
 
-constexpr int THREADS = GROUPS * 128;
-constexpr int TOKENS = GROUPS * 4;
-constexpr int ROWS = GROUPS * 64;
-constexpr int QUERY_BYTES = ROWS * 2 * D;
+constexpr int THREADS = 256;
+constexpr int TOKENS = 8;
+constexpr int QUERY_BYTES = 128 * 2 * D;
 constexpr int KEY_BYTES = KEYS * 2 * D;
 constexpr int STAGE_BYTES = KEY_BYTES + KEYS * 2 * (D > DV ? D : DV);
 
-extern "C" __global__ void __launch_bounds__(THREADS, 4 / GROUPS)
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
     nsa_compressed_hopper(const u16* __restrict__ q, const u16* __restrict__ k_cmp, const u16* __restrict__ k_rest,
                           const u16* __restrict__ v_cmp, u16* __restrict__ o, float* __restrict__ p_sum,
                           int* __restrict__ reads, const void* __restrict__ g_cmp, const void* __restrict__ g_slc,
@@ -33,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4 / GROUPS)
   if (span.empty()) return;
 
   const u16* q_here = q + ((i64)(here.q_start + span.first) * heads + own.first) * D;
-  load_tile<ROWS, D, THREADS>(base, q, thread, [&](int row) {
+  load_tile<128, D, THREADS>(base, q, thread, [&](int row) {
     return span.first + row / 16 < span.end && row % 16 < own.count ? q_here + ((i64)(row / 16) * heads + row % 16) * D
                                                                     : nullptr;
   });
@@ -67,18 +66,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4 / GROUPS)
   // ---- First pass.
   {
     float output[DV / 2] = {};
-#pragma unroll
-    for (int ahead = 0; ahead < STAGES - 1; ahead++) load(ahead * KEYS, ahead, false);
+    load(0, 0, false);
 #pragma unroll 1
-    for (int first = 0, stage = 0; first < span.high; first += KEYS, stage = (stage + 1) % STAGES) {
-      copy_wait<STAGES - 2>();
+    for (int first = 0, stage = 0; first < span.high; first += KEYS, stage ^= 1) {
+      copy_wait<0>();
       fence_async_shared();
       __syncthreads();  // this tile has come; everyone has left the previous one
-      load(first + (STAGES - 1) * KEYS, (stage + STAGES - 1) % STAGES, false);
+      load(first + KEYS, stage ^ 1, false);
       const u32 key_tile = base + QUERY_BYTES + stage * STAGE_BYTES;
       float s[KEYS / 2];
       wgmma_fence();
-      issue_scores<ROWS, KEYS>(s, queries, key_tile, false);
+      issue_scores<128, KEYS>(s, queries, key_tile, false);
       wgmma_commit();
       wgmma_wait<0>();
       keep(s);
@@ -124,19 +122,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4 / GROUPS)
   float* row = token < span.end ? p_sum + (query * own.slabs + own.slab) * p_stride : nullptr;
   const float both = before * factor;
   __syncthreads();
-#pragma unroll
-  for (int ahead = 0; ahead < STAGES - 1; ahead++) load(ahead * KEYS, ahead, true);
+  load(0, 0, true);
 #pragma unroll 1
-  for (int first = 0, stage = 0; first < span.high; first += KEYS, stage = (stage + 1) % STAGES) {
-    copy_wait<STAGES - 2>();
+  for (int first = 0, stage = 0; first < span.high; first += KEYS, stage ^= 1) {
+    copy_wait<0>();
     fence_async_shared();
     __syncthreads();
-    load(first + (STAGES - 1) * KEYS, (stage + STAGES - 1) % STAGES, true);
+    load(first + KEYS, stage ^ 1, true);
     const u32 key_tile = base + QUERY_BYTES + stage * STAGE_BYTES;
     float s[KEYS / 2];
     wgmma_fence();
-    issue_scores<ROWS, KEYS>(s, queries, key_tile, false);
-    if (rest != nullptr) issue_scores<ROWS, KEYS>(s, queries, key_tile + KEY_BYTES, true);
+    issue_scores<128, KEYS>(s, queries, key_tile, false);
+    if (rest != nullptr) issue_scores<128, KEYS>(s, queries, key_tile + KEY_BYTES, true);
     wgmma_commit();
     wgmma_wait<0>();
     keep(s);

@@ -4,7 +4,7 @@
 // Each warp scores TILE tokens of a round against the query. Their weights, by the largest score of the whole block, go through
 // shared memory, and each warp multiplies all of them with its own columns of the values: no output is ever added up over warps.
 //
-// Stands behind common.cuh. Macros: TILE (16, 32), WARPS, KEY_COPIES, STAGES (1, 2: rounds of tokens in shared memory).
+// Stands behind common.cuh. Macros: TILE (16, 32), WARPS, KEY_COPIES.
 
 constexpr int THREADS = WARPS * 32;
 constexpr int PAIRS = TILE / 16;
@@ -16,7 +16,7 @@ constexpr int QUERY_BYTES = 16 * Rows<D>::stride;
 constexpr int VALUE_AT = KEY_COPIES * TILE * Rows<D>::stride;
 constexpr int WARP_BYTES = VALUE_AT + TILE * Rows<DV>::stride;
 constexpr int WEIGHT_ROW = ROUND * 2 + 16;  // odd in pieces of 16 bytes: rows lie in different banks
-constexpr int WEIGHTS_AT = QUERY_BYTES + STAGES * WARPS * WARP_BYTES;
+constexpr int WEIGHTS_AT = QUERY_BYTES + WARPS * WARP_BYTES;
 constexpr int ATTEND_BYTES = WEIGHTS_AT + 16 * WEIGHT_ROW;
 
 // The warp's number, known to be the same in all of its lanes.
@@ -84,8 +84,8 @@ DEVICE void attend(u32 base, const Source& from, int first, int end, float scale
   const int warp = warp_number(), lane = threadIdx.x % 32;
   const float factor = scale * TO_BASE2;
   const bool rest = KEY_COPIES == 2 && from.rest != nullptr, values = from.values != nullptr;
-  auto load = [&](int at, int stage) {
-    const u32 mine = base + QUERY_BYTES + (stage * WARPS + warp) * WARP_BYTES;
+  const u32 tiles = base + QUERY_BYTES, mine = tiles + warp * WARP_BYTES;
+  auto load = [&](int at) {
     at += warp * TILE;
     // A lane looks one token up for all.
     const int token = lane < TILE && at + lane < end ? token_at(at + lane) * from.stride : -1;
@@ -114,13 +114,11 @@ DEVICE void attend(u32 base, const Source& from, int first, int end, float scale
 #pragma unroll
   for (int e = 0; e < WARP_PIECES * 8; e++) (&to.output[0][0][0])[e] = 0.0f;
   __syncthreads();  // everyone has left what was attended before
-  load(first, 0);
+  load(first);
 #pragma unroll 1
-  for (int at = first, stage = 0; at < end; at += ROUND, stage ^= STAGES - 1) {
+  for (int at = first; at < end; at += ROUND) {
     copy_wait<1>();
     __syncthreads();  // keys have come, and the query, of which each warp copied a part; everyone has left the previous round
-    if (STAGES == 2) load(at + ROUND, stage ^ 1);
-    const u32 tiles = base + QUERY_BYTES + stage * WARPS * WARP_BYTES, mine = tiles + warp * WARP_BYTES;
     const int here = at + warp * TILE;
     float s[1][PAIRS * 2][4] = {}, largest[2] = {-INFINITE, -INFINITE};
     if (here < end) {
@@ -164,11 +162,7 @@ DEVICE void attend(u32 base, const Source& from, int first, int end, float scale
       sum = row_sum(sum);
       if (lane % 4 == 0) sums[warp][row] = sum;
     }
-    if (STAGES == 2) {
-      copy_wait<2>();
-    } else {
-      copy_wait<0>();
-    }
+    copy_wait<0>();
     __syncthreads();  // values have come, and all weights
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -196,10 +190,8 @@ DEVICE void attend(u32 base, const Source& from, int first, int end, float scale
         }
       }
     }
-    if (STAGES == 1) {
-      __syncthreads();  // everyone has left the tiles
-      load(at + ROUND, 0);
-    }
+    __syncthreads();  // everyone has left the tiles
+    load(at + ROUND);
   }
   copy_wait<0>();
 }

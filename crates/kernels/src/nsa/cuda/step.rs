@@ -35,7 +35,7 @@ const ATTEND: &[&str] = &[
 ];
 
 /// Tokens that a warp reads at a time.
-pub(super) const TILE: usize = 16;
+const TILE: usize = 16;
 /// Warps of a block: the first that fits the shared memory.
 const WARPS: &[usize] = &[8, 4, 2, 1];
 /// Most queries of a sequence: each reads its tokens by itself.
@@ -52,23 +52,20 @@ const STATIC_BYTES: usize = 6144;
 /// The two kernels' parameter `KEY_COPIES`: keys, and what rounding them lost.
 const SCORE_COPIES: usize = 2;
 const ATTEND_COPIES: usize = 1;
-/// Rounds of tokens that a block holds: few blocks have more than one.
-const STAGES: usize = 1;
 
-/// `ATTEND_BYTES` of `step.cuh`.
+/// `ATTEND_BYTES` of `step.cuh`, for so many warps of so many tokens.
 pub(super) fn attend_bytes(
     (d, dv): (usize, usize),
-    warps: usize,
+    (warps, tile): (usize, usize),
     key_copies: usize,
-    stages: usize,
 ) -> usize {
-    let tile = TILE * (key_copies * row_bytes(d) + row_bytes(dv));
-    let weights = 16 * (2 * warps * TILE + 16);
-    16 * row_bytes(d) + stages * warps * tile + weights
+    let of_token = key_copies * row_bytes(d) + row_bytes(dv);
+    let weights = 16 * (2 * warps * tile + 16);
+    16 * row_bytes(d) + warps * tile * of_token + weights
 }
 
 fn shared_bytes(dims: (usize, usize), warps: usize, key_copies: usize) -> usize {
-    attend_bytes(dims, warps, key_copies, STAGES)
+    attend_bytes(dims, (warps, TILE), key_copies)
 }
 
 /// Shares of the compressed tokens: enough blocks for every multiprocessor to have two. With the tokens of a share.
@@ -108,7 +105,6 @@ fn source(
         .define("TILE", TILE)
         .define("WARPS", warps)
         .define("KEY_COPIES", key_copies)
-        .define("STAGES", STAGES)
 }
 
 fn score_source(dtype: DType, dims: (usize, usize), warps: usize, arch: GpuArch) -> KernelSource {

@@ -6,7 +6,7 @@
 // step_score.cu. Partial results as in step.cuh. counters [queries, Hkv * slabs], 0 before and after.
 //
 // Launch: grid (selected_parts + window_parts, at least 1; Hkv * slabs; B * tq), block 32 * WARPS, dynamic shared memory
-// the larger of ATTEND_BYTES (step.cuh) and 128 times all parts. Macros: D, DV, DTYPE, TILE, WARPS, KEY_COPIES, STAGES.
+// the larger of ATTEND_BYTES (step.cuh) and 128 times all parts. Macros: D, DV, DTYPE, TILE, WARPS, KEY_COPIES.
 //
 // Source: ampere.cuh, call.cuh, softmax.cuh, common.cuh, step.cuh and this.
 

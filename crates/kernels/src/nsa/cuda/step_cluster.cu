@@ -8,7 +8,7 @@
 //
 // Launch: grid (CLUSTER, Hkv, B * tq), block 32 * WARPS, dynamic shared memory ATTEND_BYTES + 3 * CLUSTER * (1024 *
 // ceil(ceil(DV / 16) / CLUSTER) + 128) + 64 share + 4 (tokens + blocks + n), tokens and blocks of the longest sequence, share its
-// compressed tokens / CLUSTER rounded up. Macros: D, DV, DTYPE, TILE, WARPS, KEY_COPIES, STAGES, CLUSTER. n is at most 1024.
+// compressed tokens / CLUSTER rounded up. Macros: D, DV, DTYPE, TILE, WARPS, KEY_COPIES, CLUSTER. n is at most 1024.
 //
 // Source: ampere.cuh, call.cuh, softmax.cuh, common.cuh, step.cuh, importance.cuh, step_select.cuh and this.
 

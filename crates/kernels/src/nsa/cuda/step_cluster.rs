@@ -3,7 +3,7 @@
 
 use super::operands::{HOPPER, Operands, shape_macros};
 use super::stages::{self, compress};
-use super::step::{TILE, attend_bytes};
+use super::step::attend_bytes;
 use crate::cuda::{CudaVariant, Planner, int};
 use crate::nsa::NsaProblem;
 use crate::{ChoiceTable, DType};
@@ -27,9 +27,8 @@ const PARTS: &[&str] = &[
 
 /// Blocks of a cluster: the most that every GPU with clusters allows.
 const CLUSTER: usize = 8;
-/// Warps of a block and rounds of tokens that it holds: the first that fits the shared memory. A second round only where
-/// a block has more compressed tokens than one takes.
-const TILES: &[(usize, usize)] = &[(8, 2), (8, 1), (4, 1)];
+/// Warps of a block, and tokens that each reads at a time: the first that is of use and fits the shared memory.
+const TILES: &[(usize, usize)] = &[(8, 32), (8, 16), (4, 16)];
 /// Most queries of a sequence: each reads its tokens by itself.
 const MOST_QUERIES: usize = 64;
 /// Most blocks of a query that are ordered by counting.
@@ -57,35 +56,41 @@ fn key_copies(problem: &NsaProblem) -> usize {
     if problem.given_compressed.is_some() { 1 } else { 2 }
 }
 
-fn shared_bytes(problem: &NsaProblem, (warps, stages): (usize, usize)) -> usize {
+fn shared_bytes(problem: &NsaProblem, tile: (usize, usize)) -> usize {
     let dims = (problem.head_dim, problem.value_dim);
     let [share, tokens, blocks] = counts(problem);
     // Of each block and branch: its values of 16 columns by 16 rows, and two numbers a row.
     let own_pieces = problem.value_dim.div_ceil(16).div_ceil(CLUSTER);
     let inbox = 3 * CLUSTER * (own_pieces * 256 + 32);
-    attend_bytes(dims, warps, key_copies(problem), stages)
+    attend_bytes(dims, tile, key_copies(problem))
         + DType::F32.bytes() * (inbox + 16 * share + tokens + blocks + problem.select_count)
 }
 
-fn choose(problem: &NsaProblem, shared: u32) -> Option<(usize, usize)> {
-    let most = (shared as usize).saturating_sub(STATIC_BYTES);
+/// Large tiles where a block has more compressed tokens than small ones take at once; few warps where not all clusters run
+/// at once, so that multiprocessors hold several blocks.
+fn choose(problem: &NsaProblem, here: &CudaCapabilities) -> Option<(usize, usize)> {
+    let most = (here.shared_bytes as usize).saturating_sub(STATIC_BYTES);
     let [share, ..] = counts(problem);
-    let useful = |&(warps, stages): &(usize, usize)| stages == 1 || share > warps * TILE;
-    let mut tiles = TILES.iter().copied().filter(useful);
+    let clusters = problem.queries.count() * problem.queries.longest() * problem.kv_heads;
+    let at_once = clusters * CLUSTER <= here.multiprocessors as usize;
+    let (fewest, smallest) = TILES[TILES.len() - 1];
+    let of_use = |&(warps, tile): &(usize, usize)| {
+        (at_once || warps == fewest) && (tile == smallest || share > warps * smallest)
+    };
+    let mut tiles = TILES.iter().copied().filter(of_use);
     tiles.find(|tile| shared_bytes(problem, *tile) <= most)
 }
 
 fn source(
     dtype: DType,
     dims: (usize, usize),
-    ((warps, stages), key_copies): ((usize, usize), usize),
+    ((warps, tile), key_copies): ((usize, usize), usize),
     arch: GpuArch,
 ) -> KernelSource {
     shape_macros(KernelSource::new("nsa_step_cluster", PARTS, arch), dtype, dims)
-        .define("TILE", TILE)
+        .define("TILE", tile)
         .define("WARPS", warps)
         .define("KEY_COPIES", key_copies)
-        .define("STAGES", stages)
         .define("CLUSTER", CLUSTER)
 }
 
@@ -94,19 +99,17 @@ pub(super) fn bundled(dtype: DType, dims: (usize, usize), arch: &BundledArch) ->
     if !has_clusters(arch.compute, arch.shared_bytes) {
         return Vec::new();
     }
-    let long_and_short = TILES[..2].iter();
-    long_and_short.map(|tile| source(dtype, dims, (*tile, 1), arch.arch())).collect()
+    TILES.iter().map(|tile| source(dtype, dims, (*tile, 1), arch.arch())).collect()
 }
 
 pub(super) fn table() -> ChoiceTable {
     ChoiceTable {
-        title: "tile of nsa_step_cluster: the first whose shared memory the GPU has; two rounds only for more tokens than one",
-        columns: &["warps", "rounds", "tokens of a warp", "blocks of a cluster"],
+        title: "tile of nsa_step_cluster: the first whose shared memory the GPU has, the last where not all clusters run at \
+                once; 32 tokens only for more than the second takes",
+        columns: &["warps", "tokens of a warp", "blocks of a cluster"],
         rows: TILES
             .iter()
-            .map(|(warps, stages)| {
-                [*warps, *stages, TILE, CLUSTER].iter().map(usize::to_string).collect()
-            })
+            .map(|(warps, tile)| [*warps, *tile, CLUSTER].iter().map(usize::to_string).collect())
             .collect(),
     }
 }
@@ -133,7 +136,7 @@ fn why_not(problem: &NsaProblem, here: &CudaCapabilities) -> Option<String> {
             return Some(format!("needs up to {most} {what}, got {got}"));
         }
     }
-    if choose(problem, here.shared_bytes).is_none() {
+    if choose(problem, here).is_none() {
         let needed = shared_bytes(problem, TILES[TILES.len() - 1]) + STATIC_BYTES;
         let shared = here.shared_bytes;
         return Some(format!("needs {needed} bytes of shared memory of a block, got {shared}"));
@@ -143,7 +146,7 @@ fn why_not(problem: &NsaProblem, here: &CudaCapabilities) -> Option<String> {
 
 fn plan(problem: &NsaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
     let dims = (problem.head_dim, problem.value_dim);
-    let Some(tile) = choose(problem, planner.here().shared_bytes) else {
+    let Some(tile) = choose(problem, planner.here()) else {
         return Err(CudaError::Refused { what: format!("cluster has no tile for D {}", dims.0) });
     };
     let operands = Operands::new(problem, planner)?;

@@ -10,7 +10,7 @@
 //
 // Launch: grid (splits, Hkv * slabs, B * tq), block 32 * WARPS, dynamic shared memory the larger of ATTEND_BYTES (step.cuh) and
 // 128 slabs splits + 4 (tokens + blocks + n), of the longest sequence's compressed tokens and select blocks. Macros: D, DV, DTYPE,
-// TILE, WARPS, KEY_COPIES, STAGES. n is at most 1024.
+// TILE, WARPS, KEY_COPIES. n is at most 1024.
 //
 // Source: ampere.cuh, call.cuh, softmax.cuh, common.cuh, step.cuh, importance.cuh, step_select.cuh and this.
 
