@@ -4,8 +4,9 @@
 mod built;
 mod faults;
 mod interrupted;
+mod lies;
 mod overhead;
 mod preconditions;
 mod registry;
 mod replaced;
-mod world;
+pub(crate) mod world;

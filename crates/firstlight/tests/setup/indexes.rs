@@ -1,11 +1,12 @@
 //! Several indexes as plans name them: torch's, which is only ever an explicit one, one of GPU wheels, and a release page.
 #![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
 
+use crate::apply::world::empty;
 use crate::server::Server;
 use crate::stack::{NEW_ABI, flash_attn, kernels, tag, torch};
 use crate::tools::{python, uv, uv_command};
 use crate::wheel::Wheel;
-use facts::{PackageOrigin, Plan, PlanIndex, PlanTarget, PlannedFile, PlannedPackage, SCHEMA};
+use facts::{PackageOrigin, Plan, PlanIndex, PlannedFile, PlannedPackage};
 use std::path::Path;
 use std::process::Output;
 
@@ -78,31 +79,13 @@ fn plan(server: &Server, packages: &[(&str, &str, &str)]) -> Plan {
         source: "this test".to_owned(),
     };
     Plan {
-        schema: SCHEMA,
-        target: PlanTarget {
-            name: "this".to_owned(),
-            os: "linux".to_owned(),
-            arch: std::env::consts::ARCH.to_owned(),
-            glibc: None,
-            gpus: vec![(9, 0)],
-            driver: None,
-            cuda_limit: None,
-            tegra: false,
-            memory_bytes: None,
-            source: "this test".to_owned(),
-        },
-        wants: Vec::new(),
-        python: python().to_owned(),
-        cuda: Some("12.8".to_owned()),
         indexes: vec![
             index("pypi", "simple", false, false),
             index("pytorch-cu128", "cu128", true, false),
             index("flash-attention", "releases/v2.8.3/", true, true),
         ],
-        packages: packages.iter().map(package).collect(),
-        warnings: Vec::new(),
-        rejected: Vec::new(),
         locked: false,
+        ..empty("", packages.iter().map(package).collect())
     }
 }
 

@@ -1,7 +1,8 @@
 //! Source builds of a small package whose setup.py works as flash-attn's does: it takes a prebuilt wheel where its
 //! release page has one, unless a switch forbids it, and compiles a C++ extension with pybind11 otherwise.
+#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
 
-use crate::server::{Fault, Server};
+use crate::server::Server;
 use crate::tools::{done, python, uv_command, venv};
 use crate::wheel::File;
 use facts::BuildRecipe;
@@ -11,8 +12,8 @@ use std::process::Command;
 use std::sync::LazyLock;
 use tempfile::TempDir;
 
-pub(crate) const SETUP_PY: &str = include_str!("source_build/setup.py");
-pub(crate) const FASTOP_CPP: &str = include_str!("source_build/fastop.cpp");
+const SETUP_PY: &str = include_str!("source_build/setup.py");
+const FASTOP_CPP: &str = include_str!("source_build/fastop.cpp");
 
 /// The environment that all these builds are compiled against, which none of them changes.
 fn env() -> &'static Path {
@@ -22,6 +23,46 @@ fn env() -> &'static Path {
         (folder, env)
     });
     &ENV.1
+}
+
+/// How it is built, with these switches, where its project's release page has this address.
+pub(crate) fn recipe(page: &str, switches: &[(&str, &str)]) -> BuildRecipe {
+    let asked = [("FASTOP_WHEELS", page)];
+    let all = switches.iter().chain(&asked);
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+    BuildRecipe {
+        requirement: "fastop==1.0".into(),
+        env: all.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+        build_requires: words(&["pybind11", "setuptools", "packaging"]),
+        requires: Vec::new(),
+        system_requires: words(&["c++", "pybind11/pybind11.h", "Python.h"]),
+        minutes: (0, 1),
+        job_bytes: 1 << 28,
+        source: "this test".into(),
+    }
+}
+
+/// Its source as a folder below another, with a change made to the C++.
+fn source(folder: &Path, change: impl Fn(&str) -> String) -> PathBuf {
+    let source = folder.join("fastop-1.0");
+    std::fs::create_dir_all(&source).unwrap();
+    std::fs::write(source.join("setup.py"), SETUP_PY).unwrap();
+    std::fs::write(source.join("fastop.cpp"), change(FASTOP_CPP)).unwrap();
+    source
+}
+
+/// A source as it is published, beside it.
+fn packed(source: &Path) -> PathBuf {
+    let (folder, name) = (source.parent().unwrap(), source.file_name().unwrap());
+    let archive = folder.join("fastop-1.0.tar.gz");
+    done(Command::new("tar").arg("-czf").arg(&archive).arg("-C").arg(folder).arg(name));
+    archive
+}
+
+/// Its source distribution.
+pub(crate) fn sdist(folder: &Path) -> File {
+    let archive = packed(&source(folder, str::to_owned));
+    File::new("fastop-1.0.tar.gz", std::fs::read(archive).unwrap())
 }
 
 /// A release page, and a folder for builds.
@@ -35,40 +76,14 @@ impl World {
         Self { server: Server::start(), folder: tempfile::tempdir().unwrap() }
     }
 
-    /// The source as a folder, with `change` made to the C++.
+    /// The source, with `change` made to the C++.
     fn source(&self, change: impl Fn(&str) -> String) -> PathBuf {
-        let source = self.folder.path().join("fastop-1.0");
-        std::fs::create_dir_all(&source).unwrap();
-        std::fs::write(source.join("setup.py"), SETUP_PY).unwrap();
-        std::fs::write(source.join("fastop.cpp"), change(FASTOP_CPP)).unwrap();
-        source
-    }
-
-    /// The source as it is published.
-    fn archive(&self, source: &Path) -> PathBuf {
-        let archive = self.folder.path().join("fastop-1.0.tar.gz");
-        let mut tar = Command::new("tar");
-        tar.arg("-czf").arg(&archive).arg("-C").arg(self.folder.path());
-        done(tar.arg(source.file_name().unwrap()));
-        archive
+        source(self.folder.path(), change)
     }
 
     /// Builds with these switches, always in the same folder.
     fn build(&self, source: Source, switches: &[(&str, &str)]) -> Result<Built, BuildError> {
-        let page = self.server.url("releases/v1.0");
-        let asked = [("FASTOP_WHEELS", page.as_str())];
-        let all = switches.iter().chain(&asked);
-        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
-        let recipe = BuildRecipe {
-            requirement: "fastop==1.0".into(),
-            env: all.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
-            build_requires: words(&["pybind11", "setuptools", "packaging"]),
-            requires: Vec::new(),
-            system_requires: words(&["c++", "pybind11/pybind11.h", "Python.h"]),
-            minutes: (0, 1),
-            job_bytes: 1 << 28,
-            source: "this test".into(),
-        };
+        let recipe = recipe(&self.server.url("releases/v1.0"), switches);
         let task = Build {
             package: "fastop",
             recipe: &recipe,
@@ -90,7 +105,8 @@ impl World {
     }
 }
 
-const FORCED: (&str, &str) = ("FASTOP_FORCE_BUILD", "TRUE");
+/// The switch that forbids a prebuilt wheel.
+pub(crate) const FORCED: (&str, &str) = ("FASTOP_FORCE_BUILD", "TRUE");
 
 /// What the built extension gives, imported by the environment's own Python.
 fn answer(world: &World) -> String {
@@ -106,7 +122,7 @@ fn answer(world: &World) -> String {
 #[test]
 fn r2_06_a_forced_build_compiles_and_an_unforced_one_that_took_a_prebuilt_wheel_is_refused() {
     let world = World::new();
-    let archive = world.archive(&world.source(str::to_owned));
+    let archive = packed(&world.source(str::to_owned));
     let built = world.build(Source::Archive(&archive), &[FORCED]).unwrap();
     assert_eq!(answer(&world), "42");
     let [linked] = built.linked.as_slice() else { panic!("{:?}", built.linked) };
@@ -144,7 +160,7 @@ fn r2_06_a_forced_build_compiles_and_an_unforced_one_that_took_a_prebuilt_wheel_
 #[test]
 fn r2_06_without_a_prebuilt_wheel_an_unforced_build_compiles_too() {
     let world = World::new();
-    let archive = world.archive(&world.source(str::to_owned));
+    let archive = packed(&world.source(str::to_owned));
     // Stripped after it was linked, it is no longer the same bytes.
     let built = world.build(Source::Archive(&archive), &[("FASTOP_STRIP", "1")]).unwrap();
     assert_eq!((world.server.asked(".whl").len(), built.linked.len()), (1, 1));
@@ -176,27 +192,10 @@ fn r2_06_a_tag_of_a_repository_is_built() {
 }
 
 #[test]
-fn r2_06_a_source_distribution_of_an_index_is_built_and_held_against_its_hash() {
-    let world = World::new();
-    let archive = world.archive(&world.source(str::to_owned));
-    let file = File::new("fastop-1.0.tar.gz", std::fs::read(archive).unwrap());
-    world.server.index("simple", &file);
-    let url = world.server.url("simple");
-    let build = |version| world.build(Source::Index { url: &url, version }, &[FORCED]);
-    build("1.0").unwrap();
-    assert_eq!(answer(&world), "42");
-    let text = build("1.1").unwrap_err().to_string();
-    assert!(text.contains("/fastop/ has no source distribution of version 1.1"), "{text}");
-    world.server.fault("fastop-1.0.tar.gz", &[Fault::OtherByte]);
-    let text = build("1.0").unwrap_err().to_string();
-    assert!(text.contains("is not what its index lists"), "{text}");
-}
-
-#[test]
 fn r3_05_a_build_is_clean_and_repeatable() {
     let world = World::new();
     let source = world.source(str::to_owned);
-    let archive = world.archive(&source);
+    let archive = packed(&source);
     let first = world.build(Source::Archive(&archive), &[FORCED]).unwrap();
     let (wheel, runs) = (std::fs::read(&first.wheel).unwrap(), first.runs.len());
     // Of what the first build left, nothing is taken: it is made to give another answer, and to look newer.
@@ -212,7 +211,7 @@ fn r3_05_a_build_is_clean_and_repeatable() {
     // A source that was packed with its build folder brings objects that nobody compiled here.
     let kept = world.folder.path().join("build/source/fastop-1.0/build");
     std::fs::rename(kept, source.join("build")).unwrap();
-    let stale = world.archive(&source);
+    let stale = packed(&source);
     let error = world.build(Source::Archive(&stale), &[FORCED]).unwrap_err();
     let BuildError::Prebuilt { .. } = error else { panic!("{error}") };
     for words in ["is none of the 0 files", "FASTOP_FORCE_BUILD=TRUE was set and did not help"] {
@@ -225,7 +224,7 @@ fn a_build_that_fails_says_why_in_the_compiler_s_words() {
     let world = World::new();
     let source =
         world.source(|text| text.replace("#include <pybind11/pybind11.h>", "#include <no_such.h>"));
-    let archive = world.archive(&source);
+    let archive = packed(&source);
     let error = world.build(Source::Archive(&archive), &[FORCED]).unwrap_err().to_string();
     assert!(error.contains("building fastop failed"), "{error}");
     assert!(error.contains("fatal error: no_such.h: No such file or directory"), "{error}");
@@ -235,7 +234,7 @@ fn a_build_that_fails_says_why_in_the_compiler_s_words() {
 #[test]
 fn a_build_without_an_extension_is_no_build() {
     let world = World::new();
-    let archive = world.archive(&world.source(str::to_owned));
+    let archive = packed(&world.source(str::to_owned));
     let switches = [FORCED, ("FASTOP_SKIP_BUILD", "TRUE")];
     let error = world.build(Source::Archive(&archive), &switches).unwrap_err();
     assert!(matches!(error, BuildError::NothingCompiled { .. }), "{error}");

@@ -34,13 +34,18 @@ fn c10() -> Library {
     Library::named("libc10.so").exports(&[NEW_ABI])
 }
 
+/// What an interpreter that imports torch is told.
+const SEES_THE_GPU: &str = "from . import version\n\n\nclass cuda:\n    is_available = staticmethod(lambda: True)\n    get_device_name = staticmethod(lambda index: 'NVIDIA H200')\n";
+
 /// torch, whose code runs on everything from Ampere to Blackwell.
 pub(crate) fn torch(version: &str) -> Wheel {
     let own = Library::new().linked_with(&c10()).search("RPATH $ORIGIN/lib");
     let code = Library::named("libtorch_cuda.so").code(&["sm_80", "sm_86", "sm_90", "sm_100"]);
-    let text = format!("__version__ = '{version}'\ncuda: Optional[str] = '12.8'\n");
+    let text = format!(
+        "from typing import Optional\n__version__ = '{version}'\ncuda: Optional[str] = '12.8'\n"
+    );
     Wheel::new("torch", version, &tag())
-        .file("torch/__init__.py", "")
+        .file("torch/__init__.py", SEES_THE_GPU)
         .file("torch/version.py", text)
         .library("torch/lib/libc10.so", &c10(), ARCH)
         .library("torch/lib/libtorch_cuda.so", &code, ARCH)

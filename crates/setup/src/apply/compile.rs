@@ -5,7 +5,7 @@ use super::journal::{Done, Journal, hex};
 use super::preconditions::Ready;
 use super::steps::Outcome;
 use super::{ApplyError, Work, judge, switch};
-use crate::build::{self, Build, Built, Source};
+use crate::build::{self, Build, BuildError, Built, Source};
 use crate::wheel;
 use facts::{AppliedBuild, AppliedPackage, BuildRecipe, PlannedPackage};
 use sha2::{Digest, Sha256};
@@ -64,14 +64,12 @@ fn made(
     let Work { plan, places, .. } = *work;
     let archive = ready.files.iter().find(|file| file.package == package.name);
     let archive = archive.map(|source| source.path(work.options.cache));
-    let source = match (&archive, Source::git(&recipe.requirement)) {
-        (Some(archive), _) => Source::Archive(archive),
-        (None, Some(git)) => git,
-        (None, None) => {
-            let index = plan.indexes.iter().find(|index| index.name == package.index);
-            Source::Index { url: index.map_or("", |index| &index.url), version: &package.version }
-        }
-    };
+    let source = archive.as_deref().map(Source::Archive);
+    let source =
+        source.or_else(|| Source::git(&recipe.requirement)).ok_or_else(|| BuildError::Source {
+            package: package.name.clone(),
+            what: "the plan has no file of it".to_owned(),
+        })?;
     let job = Build {
         package: &package.name,
         recipe,

@@ -16,17 +16,7 @@ pub enum Source<'a> {
         /// Tag, branch or commit; the default branch without one.
         reference: Option<&'a str>,
     },
-    /// The source distribution that an index has of a version.
-    Index {
-        /// Address of a simple index (PEP 503, PEP 691).
-        url: &'a str,
-        /// The version.
-        version: &'a str,
-    },
 }
-
-/// Finds and fetches a source distribution, and holds it against the hash of its index.
-const SDIST: &str = include_str!("sdist.py");
 
 impl<'a> Source<'a> {
     /// The repository that a requirement names: `git+https://host/p@v2.8.3`, with or without `name @ ` before it.
@@ -49,19 +39,14 @@ impl<'a> Source<'a> {
     pub(super) fn fetch(self, build: &Build<'_>, folder: &Path) -> Result<PathBuf, BuildError> {
         let run =
             |program: &Path, arguments: &[&str]| run(build.package, program, folder, arguments);
-        let python = build.env.join("bin/python");
         match self {
-            Self::Index { url, version } => {
-                let name = run(&python, &["-I", "-c", SDIST, url, build.package, version])?;
-                let archive = folder.join(name.trim());
-                Source::Archive(&archive).fetch(build, folder)
-            }
             Self::Archive(archive) => {
                 // The environment's Python has a reader for all archives that Python packages come as.
                 let module = match archive.extension().is_some_and(|ending| ending == "zip") {
                     true => "zipfile",
                     false => "tarfile",
                 };
+                let python = build.env.join("bin/python");
                 let archive = archive.display().to_string();
                 run(&python, &["-I", "-m", module, "-e", &archive, "."])?;
                 let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -92,12 +77,7 @@ impl<'a> Source<'a> {
     }
 }
 
-fn run(
-    package: &str,
-    program: &Path,
-    folder: &Path,
-    arguments: &[&str],
-) -> Result<String, BuildError> {
+fn run(package: &str, program: &Path, folder: &Path, arguments: &[&str]) -> Result<(), BuildError> {
     let mut command = Command::new(program);
     command.current_dir(folder).args(arguments).stdin(Stdio::null());
     // Without a terminal a private repository has to fail, not to wait for a password.
@@ -106,13 +86,11 @@ fn run(
     let done = command.output();
     let done = done.map_err(|source| BuildError::Start { program: shown.clone(), source })?;
     if done.status.success() {
-        return Ok(String::from_utf8_lossy(&done.stdout).into_owned());
+        return Ok(());
     }
     let said = String::from_utf8_lossy(&done.stderr);
     let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
-    // A program among the arguments is not worth repeating.
-    let words: Vec<&str> = arguments.iter().filter(|word| !word.contains('\n')).copied().collect();
-    let what = format!("`{shown} {}`: {}", words.join(" "), last.trim());
+    let what = format!("`{shown} {}`: {}", arguments.join(" "), last.trim());
     Err(BuildError::Source { package: package.to_owned(), what })
 }
 

@@ -1,53 +1,28 @@
 //! A package that is built on the way: compiled against the new environment, judged, installed, and not built again by an
 //! apply that follows a killed one.
 
-use super::world::{World, planned, published};
-use crate::source_build::{FASTOP_CPP, SETUP_PY};
+use super::world::{World, contents, planned, published, version};
+use crate::source_build::{FORCED, recipe, sdist};
+use crate::stack::{extension, tag};
+use crate::support::library::Library;
 use crate::tools::done;
-use crate::wheel::File;
-use facts::{BuildRecipe, PackageOrigin, Plan, PlannedPackage};
+use crate::wheel::Wheel;
+use facts::{PackageOrigin, Plan, PlannedPackage};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The source as it is published, on the server.
-fn source(world: &World) -> File {
-    let folder = world.path("fastop-1.0");
-    std::fs::create_dir_all(&folder).unwrap();
-    std::fs::write(folder.join("setup.py"), SETUP_PY).unwrap();
-    std::fs::write(folder.join("fastop.cpp"), FASTOP_CPP).unwrap();
-    let archive = world.path("fastop-1.0.tar.gz");
-    let mut tar = Command::new("tar");
-    tar.arg("-czf").arg(&archive).arg("-C").arg(world.folder.path()).arg("fastop-1.0");
-    done(&mut tar);
-    let file = File::new("fastop-1.0.tar.gz", std::fs::read(archive).unwrap());
-    world.server.release("sources", &file);
-    file
-}
-
-/// Its build tools from the Python registry, and then the package from its source.
-fn plan(world: &World) -> Plan {
+/// Its build tools from the Python registry, and then the package from its source, with these switches.
+fn plan(world: &World, switches: &[(&str, &str)]) -> Plan {
     let mut plan =
         published(&[("packaging", "25.0"), ("pybind11", "3.0.1"), ("setuptools", "80.9.0")]);
-    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
-    let recipe = BuildRecipe {
-        requirement: "fastop==1.0".to_owned(),
-        env: vec![("FASTOP_FORCE_BUILD".to_owned(), "TRUE".to_owned())],
-        build_requires: words(&["pybind11", "setuptools", "packaging"]),
-        requires: Vec::new(),
-        system_requires: words(&["c++", "pybind11/pybind11.h", "Python.h"]),
-        minutes: (0, 1),
-        job_bytes: 1 << 28,
-        source: "this test".to_owned(),
-    };
-    let file = source(world);
-    let files = vec![planned(&file, world.server.url("sources/fastop-1.0.tar.gz"))];
-    let name = "fastop".to_owned();
-    let origin = PackageOrigin::Build(recipe);
+    let file = sdist(world.folder.path());
+    world.server.release("sources", &file);
+    let recipe = recipe(&world.server.url("releases/v1.0"), switches);
     plan.packages.push(PlannedPackage {
-        name,
+        name: "fastop".to_owned(),
         version: "1.0".to_owned(),
-        origin,
-        files,
+        origin: PackageOrigin::Build(recipe),
+        files: vec![planned(&file, world.server.url("sources/fastop-1.0.tar.gz"))],
         ..plan.packages[0].clone()
     });
     plan
@@ -56,7 +31,7 @@ fn plan(world: &World) -> Plan {
 #[test]
 fn r2_06_a_source_is_built_once_and_what_shows_that_it_compiled_is_kept() {
     let world = World::new();
-    let plan = plan(&world);
+    let plan = plan(&world, &[FORCED]);
     world.write(&plan);
     let mut child = world.command(&[]).stdout(Stdio::null()).spawn().unwrap();
     let journal = world.path(".venv.firstlight-work/journal.jsonl");
@@ -89,4 +64,21 @@ fn r2_06_a_source_is_built_once_and_what_shows_that_it_compiled_is_kept() {
     let program = "import fastop; print(fastop.twice(21))";
     let run = done(Command::new(world.venv().join("bin/python")).args(["-I", "-c", program]));
     assert_eq!(String::from_utf8(run.stdout).unwrap().trim(), "42");
+}
+
+#[test]
+fn r2_06_a_prebuilt_wheel_in_the_place_of_a_build_is_refused_and_nothing_is_replaced() {
+    let world = World::new().with_old("1.0");
+    let prebuilt = Wheel::new("fastop", "1.0", &tag());
+    let module = Library::new();
+    let prebuilt = prebuilt.library(&extension("fastop"), &module, std::env::consts::ARCH).build();
+    world.server.release("releases/v1.0", &prebuilt);
+    let before = contents(&world.venv());
+    let (out, err) = world.apply(&plan(&world, &[]), &[], 2);
+    assert_eq!((out.as_str(), world.server.asked(&prebuilt.name).len()), ("", 1));
+    for words in ["fastop was not compiled here", "0 compiler runs", "Guessing wheel URL", "hint: "]
+    {
+        assert!(err.contains(words), "no `{words}` in {err}");
+    }
+    assert_eq!((contents(&world.venv()), version(&world.venv())), (before, "1.0".to_owned()));
 }

@@ -35,11 +35,19 @@ fn a_file_of_another_hash_is_refused_with_both_hashes_and_fetched_anew() {
     world.server.fault(".whl", &[Fault::Slow(std::time::Duration::ZERO), Fault::OtherByte]);
     refused(
         &world,
-        &[wheel.clone()],
+        std::slice::from_ref(&wheel),
         &["has the sha256", "but the plan has", &wheel.sha256, "hint: "],
     );
     assert_eq!(world.applied(&world.plan(&[wheel]), &[])["outcome"], "replaced");
     assert_eq!(version(&world.venv()), "2.0");
+}
+
+#[test]
+fn a_sign_in_page_in_the_place_of_a_file_is_not_taken_for_it() {
+    let world = World::new().with_old("1.0");
+    let none = Fault::Slow(std::time::Duration::ZERO);
+    world.server.fault(".whl", &[none, Fault::Garbage]);
+    refused(&world, &[marker("2.0").build()], &["has the sha256", "but the plan has", "hint: "]);
 }
 
 #[test]
@@ -48,7 +56,7 @@ fn a_connection_that_drops_is_taken_up_where_it_ended() {
     let wheel = large(3 << 20).build();
     let none = Fault::Slow(std::time::Duration::ZERO);
     world.server.fault(".whl", &[none, Fault::Drop(1 << 20), Fault::Drop(1 << 19)]);
-    let report = world.applied(&world.plan(&[wheel.clone()]), &[]);
+    let report = world.applied(&world.plan(std::slice::from_ref(&wheel)), &[]);
     let from: Vec<Option<usize>> = world.server.asked(".whl").iter().map(|it| it.from).collect();
     assert_eq!(from, [None, None, Some(1 << 20), Some((1 << 20) + (1 << 19))]);
     // Every byte came once.
@@ -62,8 +70,12 @@ fn a_server_that_goes_away_is_named_and_what_came_is_kept() {
     let none = Fault::Slow(std::time::Duration::ZERO);
     world.server.fault(".whl", &[none, Fault::Drop(1 << 19), Fault::NotFound]);
     let name = wheel.name.clone();
-    refused(&world, &[wheel.clone()], &[&name, "could not be fetched", "404", "hint: "]);
-    let report = world.applied(&world.plan(&[wheel.clone()]), &[]);
+    refused(
+        &world,
+        std::slice::from_ref(&wheel),
+        &[&name, "could not be fetched", "404", "hint: "],
+    );
+    let report = world.applied(&world.plan(std::slice::from_ref(&wheel)), &[]);
     assert_eq!(report["packages"][0]["fetched_bytes"], wheel.bytes.len() - (1 << 19));
 }
 

@@ -183,7 +183,7 @@ pub(crate) fn published(packages: &[(&str, &str)]) -> Plan {
 }
 
 /// A plan for this machine and the python3 on PATH.
-fn empty(index: &str, packages: Vec<PlannedPackage>) -> Plan {
+pub(crate) fn empty(index: &str, packages: Vec<PlannedPackage>) -> Plan {
     Plan {
         schema: SCHEMA,
         target: PlanTarget {

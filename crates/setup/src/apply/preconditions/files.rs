@@ -2,20 +2,23 @@
 
 use super::super::Unmet;
 use super::super::download::Chosen;
+use crate::build::Source;
 use crate::plan::fit::Tags;
 use crate::wheel::WheelName;
 use facts::{Dist, PackageOrigin, Plan, PlannedFile, PlannedPackage};
 use knowledge::Arch;
 
-/// Chooses, and says what is missing. A source that is cloned, or that the build finds in the index, has no file.
+/// What is said of a package whose files nobody has looked up.
+const UNLOCKED: &str = "has no file in the plan: it is not locked";
+
+/// Chooses, and says what is missing. A source that is cloned has no file.
 pub(super) fn choose(plan: &Plan, unmet: &mut Vec<Unmet>) -> Vec<Chosen> {
     let mut chosen = Vec::new();
     for package in &plan.packages {
         let found = match &package.origin {
             PackageOrigin::Wheel => one(package, plan).map(Some),
-            PackageOrigin::Build(_) => {
-                package.files.first().map(|file| source(package, file)).transpose()
-            }
+            PackageOrigin::Build(recipe) if Source::git(&recipe.requirement).is_some() => Ok(None),
+            PackageOrigin::Build(_) => source(package).map(Some),
         };
         match found {
             Ok(found) => chosen.extend(found),
@@ -29,7 +32,8 @@ pub(super) fn choose(plan: &Plan, unmet: &mut Vec<Unmet>) -> Vec<Chosen> {
 }
 
 /// The source of a package that is built here.
-fn source(package: &PlannedPackage, file: &PlannedFile) -> Result<Chosen, String> {
+fn source(package: &PlannedPackage) -> Result<Chosen, String> {
+    let file = package.files.first().ok_or(UNLOCKED)?;
     let (url, sha256) = addressed(file)?;
     Ok(Chosen {
         package: package.name.clone(),
@@ -42,9 +46,7 @@ fn source(package: &PlannedPackage, file: &PlannedFile) -> Result<Chosen, String
 }
 
 fn one(package: &PlannedPackage, plan: &Plan) -> Result<Chosen, String> {
-    let Some(first) = package.files.first() else {
-        return Err("has no file in the plan: it is not locked".to_owned());
-    };
+    let first = package.files.first().ok_or(UNLOCKED)?;
     let target = &plan.target;
     let tags = Tags {
         python: knowledge::minor_of(&plan.python).ok_or("is for no release of Python")?,
@@ -106,7 +108,7 @@ mod tests {
         let mut plan = plan(&Request::default(), &target).unwrap();
         plan.python = "3.12".to_owned();
         let template = plan.packages[0].clone();
-        let mut check = |files: &[&str], expect: Result<&str, &str>| {
+        let check = |files: &[&str], expect: Result<&str, &str>| {
             let file = |tags: &&str| PlannedFile {
                 name: format!("p-1.0-{tags}.whl"),
                 url: Some("http://x".to_owned()),

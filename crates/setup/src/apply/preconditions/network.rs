@@ -4,6 +4,7 @@ use super::super::download::Chosen;
 use super::super::fetch::Fetcher;
 use super::super::{ApplyError, Unmet};
 use super::builds;
+use crate::build::Source;
 use facts::Plan;
 use std::collections::BTreeMap;
 
@@ -22,14 +23,11 @@ pub(super) fn check(
         asked.entry(index(&file.package).unwrap_or_default()).or_insert_with(|| file.url.clone());
     }
     for (package, recipe) in builds(plan) {
-        let source = recipe.requirement.split_once("git+").map(|(_, address)| address);
-        let address = source
-            .and_then(|address| address.rsplit_once('@'))
-            .map(|(address, _)| address.to_owned());
-        let of_index =
-            plan.indexes.iter().find(|it| it.name == package.index).map(|it| it.url.clone());
-        if let Some(address) = address.or(of_index) {
-            asked.entry(&package.name).or_insert(address);
+        // A repository that git reaches over ssh is git's matter.
+        if let Some(Source::Git { url, .. }) = Source::git(&recipe.requirement)
+            && url.starts_with("http")
+        {
+            asked.entry(&package.name).or_insert_with(|| url.to_owned());
         }
     }
     let urls: Vec<String> = asked.values().cloned().collect();
