@@ -1,9 +1,8 @@
 //! `conftest.py`, as the real pytest takes it.
 
 use crate::plans::full;
-use crate::tools::{folder, folder_with, output, uv};
+use crate::tools::{folder_with, output, python_with};
 use setup::emit::emit;
-use std::path::PathBuf;
 use std::process::Command;
 
 const TESTS: &str = "\
@@ -33,23 +32,6 @@ cuda = _Backend('cuda')
 class backends: mps = _Backend('mps')
 ";
 
-/// A Python with pytest, made once.
-fn python() -> PathBuf {
-    let environment = folder().join("pytest");
-    let python = environment.join("bin/python");
-    if !python.exists() {
-        output(
-            uv().command()
-                .args(["venv", "--quiet", "--clear", "--python", "python3"])
-                .arg(&environment),
-        );
-    }
-    output(
-        uv().command().args(["pip", "install", "--quiet", "pytest>=8", "--python"]).arg(&python),
-    );
-    python
-}
-
 #[test]
 fn r1_15_markers_select_and_skip_on_each_machine() {
     let conftest = emit(&full(), "conftest.py").unwrap();
@@ -62,7 +44,7 @@ fn r1_15_markers_select_and_skip_on_each_machine() {
         ("sitecustomize.py", machine),
     ];
     let (_kept, folder) = folder_with(&files);
-    let python = python();
+    let python = python_with("pytest", "pytest>=8");
     let passed = |machine: &str, reaches: &str, options: &[&str]| {
         let mut command = Command::new(&python);
         command.current_dir(&folder).args([

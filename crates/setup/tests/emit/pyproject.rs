@@ -2,7 +2,7 @@
 
 use crate::index::Index;
 use crate::plans::{full, index, plan, target, wheel};
-use crate::tools::{failure, folder_with, output, python_here, uv, uv_in};
+use crate::tools::{failure, folder_with, output, python_here, python_with, uv, uv_in};
 use facts::{Plan, PlannedFile};
 use setup::emit::emit;
 use std::path::Path;
@@ -236,6 +236,13 @@ fn pylock_installs_what_the_plan_names_and_refuses_other_hashes() {
     std::fs::write(&file, &text).unwrap();
     let frozen = installed(&folder, |python| uv_pip(python, &file)).unwrap();
     assert!(has(&frozen, "small", "1.0") && has(&frozen, "other", "2.0+cu128"), "{frozen}");
+    // The reference reader of the Python Packaging Authority takes it too, and knows what it is for.
+    let says = "import sys, tomllib; from packaging.pylock import Pylock; \
+                lock = Pylock.from_dict(tomllib.load(open(sys.argv[1], 'rb'))); \
+                print(*(f'{p.name}=={p.version}' for p in lock.packages), lock.requires_python)";
+    let python = python_with("packaging", "packaging>=26");
+    let said = output(Command::new(python).args(["-c", says]).arg(&file));
+    assert_eq!(said.trim(), format!("small==1.0 other==2.0+cu128 =={}.*", plan.python));
     let hash = plan.packages[1].files[0].sha256.as_ref().unwrap();
     std::fs::write(&file, text.replace(hash.as_str(), &"0".repeat(64))).unwrap();
     let said = installed(&folder, |python| uv_pip(python, &file)).unwrap_err();

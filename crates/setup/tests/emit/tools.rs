@@ -3,7 +3,9 @@
 use setup::uv::Uv;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+static MAKING: Mutex<()> = Mutex::new(());
 
 static UV: LazyLock<Uv> = LazyLock::new(|| {
     let path = std::env::var_os("PATH");
@@ -53,4 +55,19 @@ pub(crate) fn folder_with(files: &[(&str, &str)]) -> (tempfile::TempDir, PathBuf
     }
     let path = folder.path().to_owned();
     (folder, path)
+}
+
+/// The Python of an environment with one real package, made once and kept under this name.
+pub(crate) fn python_with(name: &str, requirement: &str) -> PathBuf {
+    let environment = folder().join(name);
+    let python = environment.join("bin/python");
+    // Tests that want the same environment wait for the first one to make it.
+    let _alone = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+    if !python.exists() {
+        let mut venv = uv().command();
+        output(venv.args(["venv", "--quiet", "--clear", "--python", "python3"]).arg(&environment));
+    }
+    let mut install = uv().command();
+    output(install.args(["pip", "install", "--quiet", requirement, "--python"]).arg(&python));
+    python
 }
