@@ -61,7 +61,6 @@ DEVICE float diagonal(float even, float odd, int row) {
   return row % 2 ? y : x;
 }
 
-
 // A pair of stored numbers times a factor, as floats and in f16.
 struct Scaled {
   float low, high;

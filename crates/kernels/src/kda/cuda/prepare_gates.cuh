@@ -1,8 +1,8 @@
-// Sums of log decays over 8 tokens, by matrix products: a left operand of ones and zeros says which tokens count for which, gates
-// [8 tokens][8 channels] are the right one, and f32 accumulators get the sums in powers of 2.
+// Sums of log decays over 8 tokens, by matrix products: a left operand of ones and zeros says which tokens count for which,
+// gates [8 tokens][8 channels] are the right one, and f32 accumulators get the sums in powers of 2.
 //
-// Gates as given, in the storage type, are exact operands; the ones are then log2(e) in two parts. Gates made of logits or
-// given in f32 go in as two parts themselves, and the ones are 1.
+// Gates as given, in the storage type, are exact operands; the ones are then log2(e) in two parts, off by 4e-6 of it. Gates
+// made of logits or given in f32 go in as two parts themselves, and the ones are 1.
 
 #if STORAGE == 1
 #define STORED "f16"
@@ -32,8 +32,8 @@ DEVICE u32 larger_pair(u32 a, u32 b) {
   return larger;
 }
 
-// Left operands: which of 8 tokens count for token `row` of them, and what each counts, for this lane's two. Up to it and, below,
-// after it; and between it and the middle (as -1 before the middle).
+// Left operands: which of 8 tokens count for token `row` of them, and what each counts, for this lane's two. Up to it and,
+// below, after it; and between it and the middle (as -1 before the middle).
 struct Counted {
   u32 ends[2], middle[2];
 };
