@@ -70,7 +70,7 @@ fn evidence_is_folded_until_it_is_asked_for() {
 }
 
 #[test]
-fn the_matrix_has_a_reason_and_a_source_in_every_cell() {
+fn r1_08_the_matrix_has_a_reason_and_a_source_in_every_cell() {
     let folder = tempdir().unwrap();
     let matrix = json(folder.path(), &["matrix"], 0);
     assert_eq!(matrix["schema"], 1);

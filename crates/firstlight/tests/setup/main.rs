@@ -11,6 +11,7 @@ mod support;
 mod apply;
 mod indexes;
 mod judged;
+mod rows;
 mod server;
 mod source_build;
 mod stack;

@@ -1,0 +1,69 @@
+//! Every row of the field reports about planning, installing and packaging has a test that carries its id.
+#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// What the five field reports ask of a plan, by their ids.
+const PLAN: &[&str] = &[
+    "R0-06", "R0-07", "R1-06", "R1-07", "R1-08", "R1-09", "R1-10", "R2-05", "R4-04", "R4-07",
+    "R4-08",
+];
+/// What they ask of installing and building, and of the block that is printed afterwards.
+const INSTALL: &[&str] =
+    &["R0-08", "R0-09", "R1-11", "R2-06", "R2-07", "R3-03", "R3-04", "R3-05", "R3-06"];
+/// What they ask of packaging, of tests and of work on other machines.
+const PACKAGING: &[&str] =
+    &["R1-14", "R1-15", "R1-16", "R1-17", "R3-10", "R3-11", "R4-20", "R4-21"];
+
+/// Rows without a test, each with the reason.
+const ABSENT: &[(&str, &str)] = &[
+    ("R1-16", "no test asks for a GPU: all of them run where CI runs, which has none"),
+    ("R3-10", "work on a remote machine is not there yet"),
+    ("R3-11", "work on a remote machine is not there yet"),
+    ("R4-21", "work on a remote machine is not there yet"),
+];
+
+/// The ids in the names of test functions: `R2-06` of `fn r2_06_a_forced_build`.
+fn tested() -> BTreeSet<String> {
+    let mut ids = BTreeSet::new();
+    let mut pending = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("..")];
+    while let Some(folder) = pending.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                pending.push(path);
+            } else if path.extension().is_some_and(|ending| ending == "rs") {
+                let text = std::fs::read_to_string(path).unwrap();
+                let tests = text.split("#[test]").skip(1);
+                ids.extend(tests.filter_map(id));
+            }
+        }
+    }
+    ids
+}
+
+/// The id in the name of the function that follows.
+fn id(text: &str) -> Option<String> {
+    let name = text.split_once("fn r")?.1.split('(').next()?;
+    let mut parts = name.splitn(3, '_');
+    let (report, row, _) = (parts.next()?, parts.next()?, parts.next()?);
+    let digits = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit());
+    (report.len() == 1 && row.len() == 2 && digits(report) && digits(row))
+        .then(|| format!("R{report}-{row}"))
+}
+
+#[test]
+fn every_row_has_a_test_that_carries_its_id() {
+    assert_eq!(id(" fn r2_06_a_forced_build() {"), Some("R2-06".to_owned()));
+    assert_eq!(id(" fn rows_are_read() {"), None);
+    let tested = tested();
+    let absent: Vec<&str> = ABSENT.iter().map(|(row, _)| *row).collect();
+    let rows = [PLAN, INSTALL, PACKAGING].concat();
+    let without: Vec<&&str> =
+        rows.iter().filter(|row| !tested.contains(**row) && !absent.contains(row)).collect();
+    assert!(without.is_empty(), "no test's name begins with the id of {without:?}");
+    let both: Vec<&&str> = absent.iter().filter(|row| tested.contains(**row)).collect();
+    assert!(both.is_empty(), "{both:?} have tests and are listed as absent");
+    assert!(absent.iter().all(|row| rows.contains(row)));
+}
