@@ -3,14 +3,21 @@
 mod bundle;
 mod check;
 mod cross;
+mod facts;
 mod test;
 mod tidy;
 
 use std::fmt;
 
 /// Every command, in the order the overview shows them.
-pub(crate) const COMMANDS: &[Command] =
-    &[test::COMMAND, check::COMMAND, tidy::COMMAND, cross::COMMAND, bundle::COMMAND];
+pub(crate) const COMMANDS: &[Command] = &[
+    test::COMMAND,
+    check::COMMAND,
+    tidy::COMMAND,
+    cross::COMMAND,
+    bundle::COMMAND,
+    facts::COMMAND,
+];
 
 /// One command of `cargo xtask`.
 pub(crate) struct Command {

@@ -9,6 +9,7 @@ mod cargo;
 mod checks;
 mod commands;
 mod cross;
+mod facts;
 mod layout;
 mod rust_source;
 mod steps;

@@ -35,10 +35,11 @@ mod torch_code;
 
 pub use explain::{Match, explain, explain_rule, knows, nearest_to_text, out_of_memory_in};
 pub use matrix::matrix;
-pub use model::{FAMILIES, Family, ModelError, ModelOptions, Weights, model};
+pub use model::{FAMILIES, Family, ModelError, ModelOptions, Weights, layer_kinds, model};
 pub use oom::{OutOfMemory, out_of_memory};
+pub use remedy::quote;
 pub use rules::{Context, Look, Need, RULES, Rule, Seen, Text};
-pub use suggest::nearest;
+pub use suggest::{nearest, nearest_name};
 
 use facts::{Finding, Machine, PyEnv};
 

@@ -98,18 +98,8 @@ pub fn model(
     findings: &[Finding],
 ) -> Result<(ModelReport, Vec<Finding>), ModelError> {
     let path = &options.source;
-    let value: serde_json::Value = serde_json::from_str(config).map_err(|reason| {
-        ModelError::NotAConfig { path: path.clone(), reason: reason.to_string() }
-    })?;
-    let config = Config::new(&value).ok_or_else(|| ModelError::NotAConfig {
-        path: path.clone(),
-        reason: "not a JSON object".into(),
-    })?;
-    let family = families::of(&config).ok_or_else(|| ModelError::UnknownFamily {
-        path: path.clone(),
-        model_type: config.names().join(", "),
-    })?;
-    let layers = (family.layers)(&config).map_err(|wrong| wrong.of(path, family))?;
+    let value = value(config, path)?;
+    let (config, family, layers) = layers(&value, path)?;
     let outside = parts::outside(&config).map_err(|wrong| wrong.of(path, family))?;
     let kinds = groups(&layers);
     let kernels = kernels::needs(&layers, family, machine, envs, findings);
@@ -124,6 +114,44 @@ pub fn model(
     };
     let found = judge(&report, machine, envs);
     Ok((report, found))
+}
+
+/// The kinds of layers a config.json describes, each once, in the order of the model.
+///
+/// # Errors
+/// [`ModelError`] when the text is no config, or not one of a known family.
+pub fn layer_kinds(config: &str, path: &str) -> Result<Vec<&'static str>, ModelError> {
+    let value = value(config, path)?;
+    let mut kinds: Vec<&'static str> = Vec::new();
+    for layer in layers(&value, path)?.2 {
+        if !kinds.contains(&layer.kind.name()) {
+            kinds.push(layer.kind.name());
+        }
+    }
+    Ok(kinds)
+}
+
+fn value(config: &str, path: &str) -> Result<serde_json::Value, ModelError> {
+    serde_json::from_str(config).map_err(|reason| ModelError::NotAConfig {
+        path: path.to_owned(),
+        reason: reason.to_string(),
+    })
+}
+
+fn layers<'a>(
+    value: &'a serde_json::Value,
+    path: &str,
+) -> Result<(Config<'a>, &'static Family, Vec<Layer>), ModelError> {
+    let config = Config::new(value).ok_or_else(|| ModelError::NotAConfig {
+        path: path.to_owned(),
+        reason: "not a JSON object".into(),
+    })?;
+    let family = families::of(&config).ok_or_else(|| ModelError::UnknownFamily {
+        path: path.to_owned(),
+        model_type: config.names().join(", "),
+    })?;
+    let layers = (family.layers)(&config).map_err(|wrong| wrong.of(path, family))?;
+    Ok((config, family, layers))
 }
 
 fn groups(layers: &[Layer]) -> Vec<LayerGroup> {

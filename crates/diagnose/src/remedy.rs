@@ -166,7 +166,7 @@ pub(crate) fn index_url(cuda: Minor) -> String {
 }
 
 /// One word of a POSIX shell command, quoted when it has a letter the shell would read otherwise.
-pub(crate) fn quote(word: &str) -> String {
+pub fn quote(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=+,@%".contains(c);
     match !word.is_empty() && word.chars().all(plain) {
         true => word.to_owned(),

@@ -8,11 +8,9 @@ pub(crate) fn normalise(id: &str) -> String {
 /// The rule whose id is nearest to a misspelt one; `None` when nothing is near enough to be meant.
 pub fn nearest(id: &str) -> Option<&'static Rule> {
     let wanted = normalise(id);
-    let (distance, rule) =
-        RULES.iter().map(|rule| (distance(&wanted, rule.id), rule)).min_by_key(|(d, _)| *d)?;
-    // A third of the letters may be wrong; beyond that a suggestion would be a guess.
-    if distance <= wanted.chars().count() / 3 {
-        return Some(rule);
+    let ids: Vec<&str> = RULES.iter().map(|rule| rule.id).collect();
+    if let Some(near) = nearest_name(&wanted, &ids) {
+        return RULES.iter().find(|rule| rule.id == near);
     }
     // A word of an id names its rule when no other id has that word.
     let mut sharing = RULES.iter().filter(|rule| rule.id.split('-').any(|word| word == wanted));
@@ -20,6 +18,15 @@ pub fn nearest(id: &str) -> Option<&'static Rule> {
         (Some(rule), None) => Some(rule),
         _ => None,
     }
+}
+
+/// The name nearest to a misspelt one; `None` when nothing is near enough to be meant.
+pub fn nearest_name<'a>(typed: &str, names: &[&'a str]) -> Option<&'a str> {
+    let wanted = normalise(typed);
+    let (distance, name) =
+        names.iter().map(|name| (distance(&wanted, name), *name)).min_by_key(|(d, _)| *d)?;
+    // A third of the letters may be wrong; beyond that a suggestion would be a guess.
+    (distance <= wanted.chars().count() / 3).then_some(name)
 }
 
 /// Levenshtein distance in characters.

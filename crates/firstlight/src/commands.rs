@@ -12,6 +12,7 @@ mod logits;
 mod man;
 mod matrix;
 mod op;
+mod plan;
 mod ps;
 mod report;
 mod run;
@@ -28,6 +29,7 @@ pub(crate) fn run(command: &Command, output: &Output) -> anyhow::Result<Outcome>
         Command::Doctor(arguments) => doctor::run(arguments, output),
         Command::Explain(arguments) => explain::run(arguments, output),
         Command::Matrix(arguments) => matrix::run(arguments, output),
+        Command::Plan(arguments) => plan::run(arguments, output),
         Command::Ps(arguments) => ps::run(arguments, output),
         Command::Apply(arguments) => apply::run(arguments, output),
         Command::Verify(arguments) => verify::run(arguments, output),

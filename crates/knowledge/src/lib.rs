@@ -8,6 +8,7 @@ mod arch;
 pub mod cuda_drivers;
 pub mod cuda_images;
 pub mod indexes;
+pub mod kernels;
 pub mod machines;
 pub mod packages;
 pub mod profiles;

@@ -13,6 +13,7 @@ mod layout;
 mod matrix;
 mod model;
 mod parity;
+mod plan;
 mod processes;
 mod summary;
 
@@ -23,6 +24,7 @@ pub use compare::{comparison, gate};
 pub use doctor::{doctor, one_finding};
 pub use matrix::matrix;
 pub use parity::{parity, parity_summary};
+pub use plan::{plan, refusal};
 pub use processes::processes;
 pub use summary::summary;
 

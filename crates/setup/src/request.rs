@@ -2,6 +2,7 @@
 
 use crate::marker::Marker;
 use facts::{Dist, Want};
+use knowledge::kernels::of_layer;
 use knowledge::profiles::Profile;
 use knowledge::{Minor, Requirement};
 
@@ -87,6 +88,32 @@ impl Request {
         };
         request.allow_builds(&profile.build);
         Ok(request)
+    }
+
+    /// What the layers of a model need to run at full speed: the kinds that diagnose reads from a config.json.
+    pub fn of_layers(kinds: &[&str]) -> Self {
+        let mut request = Self::default();
+        let mut want = |package: &str, because: String, optional: bool| {
+            let there = request.wants.iter_mut().find(|wanted| wanted.want.package == package);
+            match there {
+                // What one layer can do without, another may need.
+                Some(wanted) => wanted.optional &= optional,
+                None => {
+                    let (package, specifiers) = (package.to_owned(), String::new());
+                    let want = Want { package, specifiers, because, source_build: false };
+                    request.wants.push(Wanted { want, marker: None, optional });
+                }
+            }
+        };
+        for package in ["torch", "transformers"] {
+            want(package, "config.json: a model of transformers".to_owned(), false);
+        }
+        for kind in kinds {
+            for kernel in of_layer(kind) {
+                want(&kernel.package, format!("config.json: {kind} layers"), kernel.optional);
+            }
+        }
+        request
     }
 
     /// Lets packages be built from source where no wheel fits; `all` stands for every one.

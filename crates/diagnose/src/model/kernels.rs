@@ -7,91 +7,7 @@ use crate::gpu;
 use crate::remedy::Installer;
 use crate::torch_build::live_dist;
 use facts::{Finding, KernelNeed, KernelStatus, Machine, PyEnv, Severity};
-
-/// One package a kind of layer takes functions from.
-struct Wanted {
-    package: &'static str,
-    /// Other names it is published under.
-    also: &'static [&'static str],
-    functions: &'static [&'static str],
-    /// The compiled file it is of no use without; `None` where it is Triton code alone.
-    compiled: Option<&'static str>,
-    /// Whether layers run at full speed without it.
-    optional: bool,
-    otherwise: &'static str,
-}
-
-const CONV: Wanted = Wanted {
-    package: "causal-conv1d",
-    also: &[],
-    functions: &["causal_conv1d_fn", "causal_conv1d_update"],
-    compiled: Some("causal_conv1d_cuda"),
-    optional: false,
-    otherwise: "transformers falls back to a PyTorch loop for the whole mixer, with one warning or none.",
-};
-
-const SCAN: Wanted = Wanted {
-    package: "mamba-ssm",
-    also: &[],
-    functions: &["selective_scan_fn", "selective_state_update", "mamba_inner_fn"],
-    compiled: Some("selective_scan_cuda"),
-    optional: false,
-    otherwise: "transformers falls back to a sequential loop over the tokens, with one warning or none.",
-};
-
-const SSD: Wanted = Wanted {
-    package: "mamba-ssm",
-    also: &[],
-    functions: &[
-        "mamba_chunk_scan_combined",
-        "mamba_split_conv1d_scan_combined",
-        "selective_state_update",
-    ],
-    // These are Triton code, but the package imports its compiled scan first and fails as a whole without it.
-    compiled: Some("selective_scan_cuda"),
-    optional: false,
-    otherwise: "transformers falls back to a naive PyTorch form of the scan, with one warning or none.",
-};
-
-const DELTA: Wanted = Wanted {
-    package: "flash-linear-attention",
-    also: &["fla-core"],
-    functions: &["chunk_gated_delta_rule", "fused_recurrent_gated_delta_rule"],
-    compiled: None,
-    optional: false,
-    otherwise: "transformers falls back to a PyTorch loop over chunks, with one warning or none.",
-};
-
-const KDA: Wanted = Wanted {
-    package: "flash-linear-attention",
-    also: &["fla-core"],
-    functions: &["chunk_kda", "fused_recurrent_kda"],
-    compiled: None,
-    optional: false,
-    otherwise: "transformers falls back to a PyTorch loop over chunks, with one warning or none.",
-};
-
-const FLASH: Wanted = Wanted {
-    package: "flash-attn",
-    also: &["flash-attn-3", "flash-attn-4"],
-    functions: &["flash_attn_func", "flash_attn_varlen_func"],
-    compiled: None,
-    optional: true,
-    otherwise: "PyTorch's own scaled_dot_product_attention runs, which has a flash kernel of its own.",
-};
-
-fn wanted(kind: LayerKind) -> &'static [Wanted] {
-    match kind {
-        LayerKind::Attention | LayerKind::LatentAttention => &[FLASH],
-        LayerKind::Mamba1 => &[CONV, SCAN],
-        LayerKind::Mamba2 => &[CONV, SSD],
-        LayerKind::AttentionAndMamba2 => &[CONV, SSD, FLASH],
-        // The short convolutions of KDA are fla's own Triton kernels.
-        LayerKind::Kda => &[KDA],
-        LayerKind::GatedDeltaNet => &[CONV, DELTA],
-        LayerKind::FeedForward => &[],
-    }
-}
+use knowledge::kernels::{Kernel, of_layer};
 
 /// What every kind of layer wants, in each environment; without an environment, what is wanted at all.
 pub(super) fn needs(
@@ -114,16 +30,16 @@ pub(super) fn needs(
     };
     for env in places {
         for kind in &kinds {
-            for wanted in wanted(*kind) {
+            for wanted in of_layer(kind.name()) {
                 let (status, reason) = judge(wanted, env, machine, findings);
                 let otherwise = match family.demands {
                     Some(demands) if !wanted.optional => demands,
-                    _ => wanted.otherwise,
+                    _ => wanted.otherwise.as_str(),
                 };
                 needs.push(KernelNeed {
                     layer: kind.name().to_owned(),
-                    package: wanted.package.to_owned(),
-                    functions: wanted.functions.iter().map(|name| (*name).to_owned()).collect(),
+                    package: wanted.package.clone(),
+                    functions: wanted.functions.clone(),
                     env: env.map(|env| env.root.clone()),
                     status,
                     reason,
@@ -145,7 +61,7 @@ fn relevant(envs: &[PyEnv]) -> Vec<&PyEnv> {
 }
 
 fn judge(
-    wanted: &Wanted,
+    wanted: &Kernel,
     env: Option<&PyEnv>,
     machine: &Machine,
     findings: &[Finding],
@@ -157,7 +73,7 @@ fn judge(
         );
     };
     let dist =
-        std::iter::once(&wanted.package).chain(wanted.also).find_map(|name| live_dist(env, name));
+        std::iter::once(&wanted.package).chain(&wanted.also).find_map(|name| live_dist(env, name));
     let Some(dist) = dist else {
         return match wanted.optional {
             true => (KernelStatus::Optional, format!("{} is not installed", wanted.package)),
@@ -165,7 +81,7 @@ fn judge(
         };
     };
     let installed = format!("{} {} is installed", dist.name, dist.version);
-    if let Some(file) = wanted.compiled {
+    if let Some(file) = wanted.compiled.as_deref() {
         let there = env.native_files.iter().any(|native| {
             native.path.rsplit('/').next().is_some_and(|name| name.starts_with(file))
         });
@@ -180,7 +96,7 @@ fn judge(
     let named = |finding: &&Finding| {
         let words = finding.title.replace('_', "-");
         finding.severity == Severity::Error
-            && words.contains(wanted.package)
+            && words.contains(wanted.package.as_str())
             && finding.title.contains(env.root.as_str())
     };
     if let Some(finding) = findings.iter().find(named) {

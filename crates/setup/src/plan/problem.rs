@@ -115,7 +115,7 @@ impl<'a> Problem<'a> {
             .wants
             .iter()
             .partition(|wanted| wanted.marker.as_ref().is_none_or(|marker| marker.holds(platform)));
-        let mut items: Vec<Item> = here.into_iter().map(Item::of).collect();
+        let mut items: Vec<Item> = merged(here).iter().map(Item::of).collect();
         let needed = items.is_empty() || items.iter().any(|item| item.package.is_some());
         if needed && !items.iter().any(|item| item.name() == "torch") {
             let by = items.iter().find(|item| item.package.is_some());
@@ -196,6 +196,24 @@ impl<'a> Problem<'a> {
             .chain(each(Limit::Wanted))
             .collect()
     }
+}
+
+/// What is asked for twice is wanted once, with the versions of both.
+fn merged(wants: Vec<&Wanted>) -> Vec<Wanted> {
+    let mut all: Vec<Wanted> = Vec::new();
+    for wanted in wants {
+        match all.iter_mut().find(|other| other.want.package == wanted.want.package) {
+            None => all.push(wanted.clone()),
+            Some(other) => {
+                let both = [other.want.specifiers.as_str(), wanted.want.specifiers.as_str()];
+                let both: Vec<&str> = both.into_iter().filter(|part| !part.is_empty()).collect();
+                other.want.specifiers = both.join(",");
+                other.want.source_build |= wanted.want.source_build;
+                other.optional &= wanted.optional;
+            }
+        }
+    }
+    all
 }
 
 /// The limits that are not held.

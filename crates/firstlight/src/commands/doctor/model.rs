@@ -47,14 +47,22 @@ pub(in crate::commands) fn judge(
     };
     let (wanted, findings) =
         diagnose::model(&model.config, &options, &report.machine, &report.envs, &report.findings)
-            .map_err(|error| {
-            let families: Vec<&str> = diagnose::FAMILIES.iter().map(|family| family.name).collect();
-            Failure::hinted(error.to_string(), format!("families read: {}", families.join(", ")))
-        })?;
+            .map_err(unknown)?;
     report.findings.extend(findings);
     report.findings.sort_by(|a, b| (a.severity, &a.rule).cmp(&(b.severity, &b.rule)));
     report.model = Some(wanted);
     Ok(())
+}
+
+/// The kinds of layers a model has, each once.
+pub(in crate::commands) fn layer_kinds(model: &Model) -> anyhow::Result<Vec<&'static str>> {
+    let path = model.path.display().to_string();
+    diagnose::layer_kinds(&model.config, &path).map_err(unknown)
+}
+
+fn unknown(error: diagnose::ModelError) -> anyhow::Error {
+    let families: Vec<&str> = diagnose::FAMILIES.iter().map(|family| family.name).collect();
+    Failure::hinted(error.to_string(), format!("families read: {}", families.join(", ")))
 }
 
 fn text(path: &Path) -> std::io::Result<String> {

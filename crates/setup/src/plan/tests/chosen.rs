@@ -232,3 +232,28 @@ fn without_a_package_that_needs_it_there_is_no_torch() {
     let plan = super::plan(&request("torch"), &machine("cpu-aarch64")).expect("a plan");
     has(&plan, "torch 2.15.0+cpu pytorch-cpu");
 }
+
+#[test]
+fn what_is_asked_for_twice_is_wanted_once() {
+    let plan =
+        plan(&request("torch>=2.5 torch<2.9 flash-attn torch"), &machine("a10")).expect("a plan");
+    assert!(plan.packages[0].version.starts_with("2.8.0"), "{:?}", packages(&plan));
+    assert_eq!(plan.packages.iter().filter(|package| package.name == "torch").count(), 1);
+}
+
+#[test]
+fn a_model_s_layers_ask_for_their_kernels() {
+    let granite = crate::Request::of_layers(&["mamba2", "attention"]);
+    let plan = plan(&granite, &machine("h200")).expect("a plan");
+    let names: Vec<&str> = plan.packages.iter().map(|package| package.name.as_str()).collect();
+    for name in ["torch", "transformers", "flash-attn", "causal-conv1d", "mamba-ssm"] {
+        assert!(names.contains(&name), "{name}: {names:?}");
+    }
+    let mamba = plan.packages.iter().find(|package| package.name == "mamba-ssm").expect("it");
+    assert_eq!(mamba.because, "config.json: mamba2 layers");
+    // An RTX 2080 has no FlashAttention; attention layers run without it.
+    let turing = PlanTarget { gpus: vec![(7, 5)], ..machine("a10") };
+    let plan = super::plan(&granite, &turing).expect("a plan");
+    assert!(plan.packages.iter().all(|package| package.name != "flash-attn"));
+    warned(&plan, "flash-attn is left out");
+}

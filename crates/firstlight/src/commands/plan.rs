@@ -1,0 +1,134 @@
+//! `firstlight plan [WANT..]`: a stack that goes together on a machine, or why there is none.
+
+use super::ask_nvml::live;
+use super::doctor::model;
+use crate::Outcome;
+use crate::cli::Plan;
+use crate::failure::Failure;
+use crate::output::Output;
+use facts::{Machine, PlanTarget};
+use report::terminal;
+use setup::{Request, Wanted, emit};
+use std::path::Path;
+
+pub(super) fn run(arguments: &Plan, output: &Output) -> anyhow::Result<Outcome> {
+    // A format that is not there is said before a machine is probed.
+    if let Some(format) = &arguments.emit {
+        known_format(format)?;
+    }
+    let request = request(arguments)?;
+    let target = target(arguments)?;
+    match setup::plan(&request, &target) {
+        Ok(plan) => {
+            match &arguments.emit {
+                Some(format) => write(&emit::emit(&plan, format)?, arguments, output)?,
+                None => output.either(&plan, |style| {
+                    terminal::plan(&plan, arguments.explain, &next(), style)
+                })?,
+            }
+            Ok(Outcome::Good)
+        }
+        Err(refusal) => {
+            let text = |style| terminal::refusal(&refusal, arguments.explain, style);
+            // A file that was to be written is not, and what stands on standard output must not look like it.
+            if arguments.emit.is_some() {
+                let hint = "without --emit, `firstlight plan` says what would work";
+                let what: Vec<&str> =
+                    refusal.conflict.iter().map(|fact| fact.value.as_str()).collect();
+                let what = format!("there is no plan: {}", what.join("; "));
+                return Err(Failure::hinted(what, hint));
+            }
+            output.either(&refusal, text)?;
+            Ok(Outcome::Bad)
+        }
+    }
+}
+
+/// What was asked for: a profile or what a model's layers need, then the requirements of the command line.
+fn request(arguments: &Plan) -> anyhow::Result<Request> {
+    let mut request = match &arguments.purpose {
+        Some(purpose) if Path::new(purpose).exists() => of_model(Path::new(purpose))?,
+        Some(purpose) => of_profile(purpose)?,
+        None => Request::default(),
+    };
+    for line in &arguments.wants {
+        let wanted = Wanted::parse(line, "requirement").map_err(|wrong| {
+            Failure::hinted(wrong.to_string(), "write it as pip has it: 'flash-attn>=2.8'")
+        })?;
+        request.wants.push(wanted);
+    }
+    request.python = arguments.python.or(request.python);
+    request.cuda = arguments.cuda.or(request.cuda);
+    request.community |= arguments.community;
+    request.allow_builds(&arguments.allow_source);
+    Ok(request)
+}
+
+fn of_model(path: &Path) -> anyhow::Result<Request> {
+    let model = model::read(path)?;
+    let kinds = model::layer_kinds(&model)?;
+    Ok(Request::of_layers(&kinds))
+}
+
+fn of_profile(name: &str) -> anyhow::Result<Request> {
+    let profiles = setup::profiles();
+    let Some(profile) = profiles.iter().find(|profile| profile.name == name) else {
+        let names: Vec<&str> = profiles.iter().map(|profile| profile.name.as_str()).collect();
+        let what = format!("`{name}` is no folder, no config.json and no profile");
+        return Err(Failure::hinted(what, did_you_mean(name, &names, "profiles")));
+    };
+    Ok(Request::of_profile(profile)?)
+}
+
+fn target(arguments: &Plan) -> anyhow::Result<PlanTarget> {
+    if arguments.machine == "this" {
+        let options =
+            probe::Options { source: live(&arguments.waiting), site_packages: Vec::new() };
+        let machine: Machine = probe::machine(&options);
+        return setup::target_of(&machine).ok_or_else(|| {
+            let hint =
+                "plans are for Linux and macOS on x86_64 and 64-bit Arm; name one with --machine";
+            Failure::hinted(format!("nothing is published for {}", machine.platform), hint)
+        });
+    }
+    let machines = setup::machines();
+    let found = machines.iter().find(|machine| machine.name == arguments.machine).cloned();
+    found.ok_or_else(|| {
+        let mut names: Vec<&str> = machines.iter().map(|machine| machine.name.as_str()).collect();
+        names.push("this");
+        let what = format!("there is no machine `{}`", arguments.machine);
+        Failure::hinted(what, did_you_mean(&arguments.machine, &names, "machines"))
+    })
+}
+
+fn known_format(format: &str) -> anyhow::Result<()> {
+    let names: Vec<&str> = emit::FORMATS.iter().map(|format| format.name).collect();
+    match names.contains(&format) {
+        true => Ok(()),
+        false => {
+            let what = format!("there is no format `{format}`");
+            Err(Failure::hinted(what, did_you_mean(format, &names, "formats")))
+        }
+    }
+}
+
+fn did_you_mean(typed: &str, names: &[&str], what: &str) -> String {
+    match diagnose::nearest_name(typed, names) {
+        Some(near) => format!("did you mean `{near}`? the {what} are {}", names.join(", ")),
+        None => format!("the {what} are {}", names.join(", ")),
+    }
+}
+
+fn write(text: &str, arguments: &Plan, output: &Output) -> anyhow::Result<()> {
+    let Some(path) = &arguments.output else { return output.text(text) };
+    std::fs::write(path, text).map_err(|reason| {
+        let what = format!("{} cannot be written: {reason}", path.display());
+        Failure::hinted(what, "name a file in a folder that is there, or leave out -o")
+    })
+}
+
+/// The same plan as a file, which others read.
+fn next() -> Vec<String> {
+    let words: Vec<String> = std::env::args().skip(1).map(|word| diagnose::quote(&word)).collect();
+    vec![format!("firstlight {} --emit plan.toml -o plan.toml", words.join(" "))]
+}

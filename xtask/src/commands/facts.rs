@@ -1,0 +1,59 @@
+//! `cargo xtask facts`: what PyPI has now, held against the table of it.
+
+use super::{Command, Usage};
+use crate::{cargo, facts};
+
+pub(super) const COMMAND: Command = Command {
+    name: "facts",
+    arguments: "[--package NAME]... [--sample N] [--write DATE]",
+    about: "reads again from PyPI what the table of releases says, and shows the difference",
+    details: "  --package NAME   only the releases of this package (may stand several times)\n  \
+              --sample N       only about N releases, spread over the table\n  \
+              --write DATE     write the table as it is on this day (2026-11-21), releases that are new included",
+    run,
+};
+
+fn run(arguments: &[String]) -> anyhow::Result<()> {
+    let asked = parse(arguments)?;
+    facts::compare(&cargo::workspace_root()?, &asked)
+}
+
+fn parse(arguments: &[String]) -> Result<facts::Asked, Usage> {
+    let mut asked = facts::Asked::default();
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        let mut value = || {
+            arguments.next().cloned().ok_or_else(|| Usage(format!("`{argument}` wants a value")))
+        };
+        match argument.as_str() {
+            "--package" => asked.packages.push(value()?),
+            "--sample" => {
+                let count = value()?;
+                let wrong = |_| Usage(format!("`{count}` is no number of releases"));
+                asked.sample = Some(count.parse().map_err(wrong)?);
+            }
+            "--write" => asked.write = Some(value()?),
+            other => return Err(Usage(format!("unexpected argument `{other}`"))),
+        }
+    }
+    let part = asked.sample.is_some() || !asked.packages.is_empty();
+    match part && asked.write.is_some() {
+        true => Err(Usage("--write is for the whole table".to_owned())),
+        false => Ok(asked),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments() {
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let asked = parse(&words("--package torch --package triton --sample 3")).unwrap();
+        assert_eq!((asked.packages.len(), asked.sample, asked.write), (2, Some(3), None));
+        for wrong in ["--sample", "--sample few", "--write 2026-11-21 --sample 2", "torch"] {
+            assert!(parse(&words(wrong)).is_err(), "{wrong}");
+        }
+    }
+}
