@@ -241,6 +241,9 @@ pub(crate) struct Plan {
     /// Show every candidate that was refused, with its reason and source.
     #[arg(long)]
     pub(crate) explain: bool,
+    /// Ask the indexes, through uv, for every file and its hash, dependencies included: what `apply` needs.
+    #[arg(long)]
+    pub(crate) lock: bool,
     /// Write the plan in the words of another tool: plan.toml, pyproject.toml, requirements.txt and others.
     #[arg(long, value_name = "FORMAT", conflicts_with_all = ["json", "explain"])]
     pub(crate) emit: Option<String>,

@@ -20,7 +20,8 @@ fn a_plan_fits_80_columns_and_ends_well() {
     let commands = |line: &str| line.trim_start().starts_with("firstlight ");
     let wide = out.lines().find(|line| line.chars().count() > 80 && !commands(line));
     assert_eq!(wide, None, "{out}");
-    for words in ["plan for a10", "flash-attn", "mamba-ssm", "--emit plan.toml -o plan.toml"] {
+    for words in ["plan for a10", "flash-attn", "mamba-ssm", "--lock --emit plan.toml -o plan.toml"]
+    {
         assert!(out.contains(words), "{words}: {out}");
     }
     let explained = text(&plan(&["--for", "granite-a10", "--machine", "a10", "--explain"]).stdout);

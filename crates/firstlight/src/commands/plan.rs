@@ -1,13 +1,14 @@
 //! `firstlight plan [WANT..]`: a stack that goes together on a machine, or why there is none.
 
 use super::ask_nvml::live;
-use super::doctor::model;
+use super::doctor::{cache_folder, model};
 use crate::Outcome;
 use crate::cli::Plan;
 use crate::failure::Failure;
 use crate::output::Output;
 use facts::{Machine, PlanTarget};
 use report::terminal;
+use setup::uv::Uv;
 use setup::{Request, Wanted, emit};
 use std::path::Path;
 
@@ -20,10 +21,11 @@ pub(super) fn run(arguments: &Plan, output: &Output) -> anyhow::Result<Outcome> 
     let target = target(arguments)?;
     match setup::plan(&request, &target) {
         Ok(plan) => {
+            let plan = if arguments.lock { locked(&plan)? } else { plan };
             match &arguments.emit {
                 Some(format) => write(&emit::emit(&plan, format)?, arguments, output)?,
                 None => output.either(&plan, |style| {
-                    terminal::plan(&plan, arguments.explain, &next(), style)
+                    terminal::plan(&plan, arguments.explain, &next(arguments), style)
                 })?,
             }
             Ok(Outcome::Good)
@@ -127,8 +129,24 @@ fn write(text: &str, arguments: &Plan, output: &Output) -> anyhow::Result<()> {
     })
 }
 
-/// The same plan as a file, which others read.
-fn next() -> Vec<String> {
+/// The plan with every file and its hash, by uv.
+fn locked(plan: &facts::Plan) -> anyhow::Result<facts::Plan> {
+    let Some(cache) = cache_folder() else {
+        let hint = "set XDG_CACHE_HOME";
+        return Err(Failure::hinted("there is no folder for uv: HOME is not set", hint));
+    };
+    let uv = Uv::find(std::env::var_os("PATH").as_deref(), &cache.join("tools"))?;
+    Ok(setup::lock::lock(plan, &uv)?)
+}
+
+/// The same plan as a locked file, and what makes it so here.
+fn next(arguments: &Plan) -> Vec<String> {
     let words: Vec<String> = std::env::args().skip(1).map(|word| diagnose::quote(&word)).collect();
-    vec![format!("firstlight {} --emit plan.toml -o plan.toml", words.join(" "))]
+    let lock = if arguments.lock { "" } else { " --lock" };
+    let mut next =
+        vec![format!("firstlight {}{lock} --emit plan.toml -o plan.toml", words.join(" "))];
+    if arguments.machine == "this" {
+        next.push("firstlight apply plan.toml --venv .venv".to_owned());
+    }
+    next
 }
