@@ -33,7 +33,7 @@ DEVICE Vector load_state(const void* from, i64 at, bool narrow_state) {
 #pragma unroll
     for (int i = 0; i < VECTOR; i++) x.at[i] = bf16_element(from, at + i);
   } else if (VECTOR == 4) {
-    asm volatile("ld.global.cs.v4.f32 {%0, %1, %2, %3}, [%4];"
+    asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];"
                  : "=f"(x.at[0]), "=f"(x.at[VECTOR > 1 ? 1 : 0]), "=f"(x.at[VECTOR > 2 ? 2 : 0]), "=f"(x.at[VECTOR - 1])
                  : "l"((const float*)from + at));
   } else {
@@ -45,7 +45,7 @@ DEVICE Vector load_state(const void* from, i64 at, bool narrow_state) {
 
 DEVICE void store_state(float* to, const Vector& x) {
   if (VECTOR == 4) {
-    asm volatile("st.global.cs.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x.at[0]), "f"(x.at[VECTOR > 1 ? 1 : 0]),
+    asm volatile("st.global.cg.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x.at[0]), "f"(x.at[VECTOR > 1 ? 1 : 0]),
                  "f"(x.at[VECTOR > 2 ? 2 : 0]), "f"(x.at[VECTOR - 1])
                  : "memory");
   } else {

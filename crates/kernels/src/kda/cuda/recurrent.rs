@@ -33,36 +33,46 @@ struct Tile {
     blocks: usize,
     /// Value columns of a block whose lanes have four of them.
     columns: usize,
+    /// Threads of a block.
+    threads: usize,
+    /// Blocks that a multiprocessor must be able to hold.
+    resident: usize,
 }
 
 impl Tile {
-    /// How many blocks further the state is that a block brings into the second cache: as many as run at once, where there
-    /// are more; 0 for none.
+    /// How many blocks further the state is that a block brings into the second cache: a quarter of those that run at once,
+    /// where there are more; 0 for none. Measured in `README.md`.
     fn ahead(&self, grid: &[u32; 3], multiprocessors: u32) -> i32 {
-        let at_once = RESIDENT as u32 * multiprocessors;
+        let at_once = self.resident as u32 * multiprocessors;
         let more = grid.iter().map(|size| u64::from(*size)).product::<u64>() > u64::from(at_once);
-        if self.one_token && more { at_once as i32 } else { 0 }
+        if self.one_token && more { at_once as i32 / 4 } else { 0 }
     }
 }
 
-const THREADS: usize = 256;
-/// Blocks that a multiprocessor must be able to hold.
-const RESIDENT: usize = 2;
-
-/// The first row that fits: measured in `README.md`. A block of 128 columns reads a state's 64 KiB in one piece, which is
-/// what memory likes best; few states are shared out among more blocks.
+/// The first row that fits: measured in `README.md`. Registers hold 192 KiB of many states a multiprocessor; few states are
+/// shared out among more blocks.
 const TILES: &[Tile] = &[
-    Tile { key_dim: 128, one_token: true, blocks: 8, columns: 128 },
-    Tile { key_dim: LARGEST_KEY_DIM, one_token: true, blocks: 0, columns: 32 },
-    Tile { key_dim: LARGEST_KEY_DIM, one_token: false, blocks: 0, columns: 32 },
+    Tile { key_dim: 128, one_token: true, blocks: 8, columns: 64, threads: 64, resident: 6 },
+    Tile { one_token: true, ..ANY },
+    ANY,
 ];
+
+/// The tile for everything.
+const ANY: Tile = Tile {
+    key_dim: LARGEST_KEY_DIM,
+    one_token: false,
+    blocks: 0,
+    columns: 32,
+    threads: 256,
+    resident: 2,
+};
 
 pub(super) fn table() -> ChoiceTable {
     let row = |tile: &Tile| {
         let tokens = if tile.one_token { "1" } else { "any" };
-        let [key_dim, blocks, columns] =
-            [tile.key_dim, tile.blocks, tile.columns].map(|size| size.to_string());
-        vec![key_dim, tokens.to_owned(), blocks, columns]
+        let sizes = [tile.key_dim, tile.blocks, tile.columns, tile.threads];
+        let [key_dim, blocks, columns, threads] = sizes.map(|size| size.to_string());
+        vec![key_dim, tokens.to_owned(), blocks, columns, threads]
     };
     ChoiceTable {
         title: "tile of recurrent.cuda: the first row that fits",
@@ -71,6 +81,7 @@ pub(super) fn table() -> ChoiceTable {
             "tokens up to",
             "blocks of 32 columns a multiprocessor from",
             "columns",
+            "threads",
         ],
         rows: TILES.iter().map(row).collect(),
     }
@@ -111,14 +122,16 @@ fn source(
     tile: &Tile,
     arch: GpuArch,
 ) -> KernelSource {
+    // For 12.x the compiler needs a few registers more than six blocks leave, and would spill them.
+    let most = if arch.as_str().starts_with("sm_12") { 4 } else { tile.resident };
     storage_macros(KernelSource::new("kda_recurrent", PARTS, arch), dtype)
         .define("KD", key_dim)
         .define("VD", value_dim)
         .define("COLUMNS", columns(tile, value_dim))
         .define("VECTOR", vector(value_dim))
-        .define("THREADS", THREADS)
+        .define("THREADS", tile.threads)
         .define("ONE_TOKEN", i32::from(tile.one_token))
-        .define("BLOCKS", RESIDENT)
+        .define("BLOCKS", tile.resident.min(most))
 }
 
 /// Common shapes, for the bundle: decode steps of few and of many sequences.
@@ -142,7 +155,7 @@ fn plan(problem: &KdaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     ];
     let ahead = tile.ahead(&grid, planner.here().multiprocessors);
     let args = operands.all(problem, operands.tokens)?.i32(ahead);
-    planner.launch(kernel, Launch::new(grid, THREADS as u32, 0), args);
+    planner.launch(kernel, Launch::new(grid, tile.threads as u32, 0), args);
     slots::hand_on(
         planner,
         &problem.slots,
@@ -162,6 +175,7 @@ mod tests {
                 let lanes = columns(tile, value_dim) / vector(value_dim);
                 assert!(lanes.is_power_of_two() && lanes <= 32, "V {value_dim}: {lanes}");
                 assert_eq!(columns(tile, value_dim) % vector(value_dim), 0);
+                assert!(tile.threads.is_multiple_of(32) && tile.threads >= lanes, "{tile:?}");
             }
         }
     }

@@ -17,6 +17,13 @@
 constexpr int PIECES = ceil_div(SIZE, TEAM * VECTOR);
 constexpr int HELD = 32 / VECTOR;  // pieces that registers have room for
 constexpr int WARPS = ceil_div(TEAM, 32);
+#if __CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 890 || __CUDA_ARCH__ >= 1200
+constexpr int MOST_THREADS = 1536;  // of a multiprocessor
+#else
+constexpr int MOST_THREADS = 2048;
+#endif
+// Threads that a multiprocessor must be able to hold: all it can where a thread has few values.
+constexpr int RESIDENT = PIECES == 1 ? MOST_THREADS : 1024;
 
 DEVICE float sigmoid(float x) {
   float y;
@@ -79,7 +86,7 @@ DEVICE float team_sum(float sum) {
   return sum;
 }
 
-extern "C" __global__ void __launch_bounds__(ROWS* TEAM, 1024 / (ROWS * TEAM))
+extern "C" __global__ void __launch_bounds__(ROWS* TEAM, RESIDENT / (ROWS * TEAM))
     rmsnorm_rows(const char* __restrict__ x, const char* __restrict__ gate, const void* __restrict__ weight,
                  char* __restrict__ o, int rows, int groups, int weight_f32, int weight_per_group, int use_sigmoid,
                  float eps) {

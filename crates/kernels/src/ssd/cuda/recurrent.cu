@@ -124,7 +124,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS_PER_SM)
         const float* const at = initial_state + state + r * N + column;
         if constexpr (VECTOR == 4) {
           float4 four = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-          if (there) four = __ldcs((const float4*)at);
+          if (there) four = __ldcg((const float4*)at);
           h[r][p][0] = four.x;
           h[r][p][1] = four.y;
           h[r][p][2] = four.z;
@@ -230,7 +230,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS_PER_SM)
         if (first + r >= head_dim || (N % (LANES * VECTOR) != 0 && column >= N)) continue;
         float* const at = final_state + state + r * N + column;
         if constexpr (VECTOR == 4) {
-          __stcs((float4*)at, make_float4(h[r][p][0], h[r][p][1], h[r][p][2], h[r][p][3]));
+          __stcg((float4*)at, make_float4(h[r][p][0], h[r][p][1], h[r][p][2], h[r][p][3]));
         } else {
 #pragma unroll
           for (int v = 0; v < VECTOR; v++) at[v] = h[r][p][v];

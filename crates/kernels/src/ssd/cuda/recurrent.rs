@@ -106,8 +106,9 @@ fn plan(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     let sequences = problem.sequences.count();
     let blocks = problem.head_dim.div_ceil(Tile::of(problem.state_dim).block_rows());
     let at_once = resident(problem.state_dim, one_token) * planner.here().multiprocessors as usize;
+    // Where more blocks are to come than run at once, each announces the state of one half of those further on.
     let more = one_token && blocks * problem.heads * sequences > at_once;
-    let args = operands.output_settings(args).i32(if more { at_once as i32 } else { 0 });
+    let args = operands.output_settings(args).i32(if more { at_once as i32 / 2 } else { 0 });
     let grid = [blocks as u32, operands.heads as u32, sequences.min(MOST) as u32];
     planner.launch(kernel, Launch::new(grid, 32 * WARPS as u32, 0), args);
     slots::hand_on(planner, &problem.slots, sequences, problem.heads * problem.state_len())
