@@ -15,7 +15,8 @@
 constexpr int OWN_PIECES = (PIECES + CLUSTER - 1) / CLUSTER;  // of 16 columns that a block puts together
 constexpr int INBOX_FLOATS = OWN_PIECES * 256 + 32;            // from one block of a branch: values, maximum and sum of each row
 
-// What a block is sent by the others counts on a barrier of its own: no block waits for another's memory in between.
+// What a block is sent by the others counts on a barrier of its own: no block waits for another's memory in between. (hopper.cuh has
+// the like of these helpers; this kernel stands on the rows and products of ampere.cuh.)
 enum Inbox { SUMS, WEIGHTS, RESULTS, INBOXES };
 
 DEVICE void barrier_init(u32 barrier) { asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory"); }
@@ -115,7 +116,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
     barrier_expect(shared_address(arrived + RESULTS),
                    CLUSTER * (branches * 128 + (branches + (v_cmp != nullptr)) * pieces * 1024));
   }
-  // All blocks have started before any memory of theirs is written; warps meet again at the first barrier of theirs.
+  // All blocks have started, and made their barriers, before any memory of theirs is written. Whole warps arrive.
   __syncwarp();
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
   load_query(base, q, q + (query * heads + first_head) * D, group);
