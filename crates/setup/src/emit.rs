@@ -5,6 +5,7 @@ mod head;
 mod target;
 mod toml_text;
 
+use crate::build::Source;
 use facts::{PackageOrigin, Plan, PlannedPackage};
 pub use formats::plan_toml::{PlanFileError, read_plan};
 pub(crate) use formats::pylock;
@@ -62,7 +63,7 @@ pub fn emit(plan: &Plan, format: &str) -> Result<String, EmitError> {
 
 /// Whether a package is built from a source that is cloned, which has no file and no hash.
 pub(crate) fn is_cloned(package: &PlannedPackage) -> bool {
-    matches!(&package.origin, PackageOrigin::Build(recipe) if recipe.requirement.contains("git+"))
+    matches!(&package.origin, PackageOrigin::Build(recipe) if Source::git(&recipe.requirement).is_some())
 }
 
 /// Whether a package can be installed without asking an index what its files are.

@@ -1,6 +1,7 @@
 //! `pyproject.toml` for uv, the same for all machines of a project: what only one kind of machine has carries a marker.
 
 use super::Format;
+use crate::build::Source;
 use crate::emit::target::{environment, system};
 use crate::emit::toml_text::{array, quote};
 use crate::lock::added_by_lock;
@@ -180,24 +181,14 @@ fn write_sources(text: &mut String, plan: &Plan) {
 fn source(plan: &Plan, package: &PlannedPackage) -> Option<String> {
     let marker = quote(&marker(plan, package)?);
     let name = &package.name;
-    if let Some((url, rev)) = recipe_of(package).and_then(repository) {
-        let (url, rev) = (quote(url), rev.map(|rev| format!(", rev = {}", quote(rev))));
-        let rev = rev.unwrap_or_default();
+    let repository = recipe_of(package).and_then(|recipe| Source::git(&recipe.requirement));
+    if let Some(Source::Git { url, reference }) = repository {
+        let rev = reference.map(|reference| format!(", rev = {}", quote(reference)));
+        let (url, rev) = (quote(url), rev.unwrap_or_default());
         return Some(format!("{name} = [{{ git = {url}{rev}, marker = {marker} }}]\n"));
     }
     let index = quote(&index_of(plan, package)?.name);
     Some(format!("{name} = [{{ index = {index}, marker = {marker} }}]\n"))
-}
-
-/// Repository and revision of a requirement such as `flash-attn @ git+https://host/path@v2.8.3`.
-fn repository(recipe: &BuildRecipe) -> Option<(&str, Option<&str>)> {
-    let (_, address) = recipe.requirement.split_once("git+")?;
-    // An `@` before the path belongs to a user's name.
-    let path = address.rfind('/').unwrap_or(0);
-    match address[path..].rfind('@') {
-        Some(at) => Some((&address[..path + at], Some(&address[path + at + 1..]))),
-        None => Some((address, None)),
-    }
 }
 
 fn write_indexes(text: &mut String, plan: &Plan) {
