@@ -28,7 +28,7 @@ pub use error::{ApplyError, Unmet};
 use crate::uv::Uv;
 use download::Chosen;
 use facts::{
-    AppliedPackage, ApplyOutcome, ApplyReport, Finding, Machine, PackageOrigin, Plan,
+    AppliedPackage, ApplyOutcome, ApplyReport, Evidence, Finding, Machine, PackageOrigin, Plan,
     PlannedPackage, SCHEMA,
 };
 use fetch::Fetcher;
@@ -147,8 +147,7 @@ impl Work<'_> {
         let report = switch::record(&self.places.venv)?.report;
         let whole = report.plan_sha256 == self.plan_sha256
             && environment::holds(&self.places.venv, &report.packages);
-        let unfetched = |package| AppliedPackage { fetched_bytes: 0, ..package };
-        whole.then(|| report.packages.into_iter().map(unfetched).collect())
+        whole.then(|| unfetched(&report.packages))
     }
 
     /// The environment is what the plan says: it is examined and proven again where it is, and left.
@@ -167,7 +166,7 @@ impl Work<'_> {
         let whole = installed.filter(|packages| environment::holds(&self.places.new, packages));
         let packages = match whole {
             Some(packages) => {
-                let packages = packages.to_vec();
+                let packages = unfetched(packages);
                 journal.begin(&self.plan_sha256)?;
                 packages
             }
@@ -271,10 +270,30 @@ impl Work<'_> {
             steps: Vec::new(),
             packages,
             proof,
-            findings,
+            findings: moved(findings, self.places),
             kept_old: None,
         })
     }
+}
+
+/// Packages that an earlier run fetched.
+fn unfetched(packages: &[AppliedPackage]) -> Vec<AppliedPackage> {
+    packages.iter().map(|package| AppliedPackage { fetched_bytes: 0, ..package.clone() }).collect()
+}
+
+/// Findings that name the new environment's files where they are once it is in place.
+fn moved(findings: Vec<Finding>, places: &Places) -> Vec<Finding> {
+    let (from, to) = (places.new.display().to_string(), places.venv.display().to_string());
+    let text = |text: String| text.replace(&from, &to);
+    let evidence = |it: Evidence| Evidence { what: text(it.what), source: text(it.source) };
+    let finding = |it: Finding| Finding {
+        title: text(it.title),
+        evidence: it.evidence.into_iter().map(evidence).collect(),
+        cause: text(it.cause),
+        fix: it.fix.into_iter().map(text).collect(),
+        ..it
+    };
+    findings.into_iter().map(finding).collect()
 }
 
 fn is_wheel(package: &PlannedPackage) -> bool {

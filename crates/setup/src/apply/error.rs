@@ -155,7 +155,10 @@ impl ApplyError {
                 )
             }
             Self::Program { .. } => "the old environment is as it was; put right what it says and apply again".to_owned(),
-            Self::Wheel(_) | Self::Build(_) | Self::Io { .. } => return None,
+            Self::Io { .. } => {
+                "see that the folder is yours and its file system has space, and apply again".to_owned()
+            }
+            Self::Wheel(_) | Self::Build(_) => return None,
         };
         Some(text)
     }

@@ -6,8 +6,8 @@ use facts::{AppliedBuild, AppliedPackage, Plan};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
-use std::fs::{self, File, OpenOptions};
-use std::io::Write as _;
+use std::fs::{self, OpenOptions};
+use std::io::{Seek, SeekFrom, Write};
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -32,6 +32,8 @@ pub(super) enum Done {
 pub(super) struct Journal {
     path: PathBuf,
     lines: Vec<Done>,
+    /// Bytes that the lines take in the file; what a kill cut off stands behind them.
+    bytes: u64,
     /// Whether it goes on with what a killed apply left.
     pub(super) resumed: bool,
 }
@@ -41,10 +43,13 @@ impl Journal {
     pub(super) fn open(places: &Places) -> Self {
         let path = places.work.join("journal.jsonl");
         let text = fs::read_to_string(&path).unwrap_or_default();
-        let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-        let lines: Vec<Done> =
-            whole.map_while(|line| serde_json::from_str(line.trim_end()).ok()).collect();
-        Self { path, resumed: false, lines }
+        let mut journal = Self { path, lines: Vec::new(), bytes: 0, resumed: false };
+        for line in text.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
+            let Ok(done) = serde_json::from_str(line) else { break };
+            journal.lines.push(done);
+            journal.bytes += line.len() as u64;
+        }
+        journal
     }
 
     /// Whether something was begun that another apply may go on with.
@@ -62,7 +67,7 @@ impl Journal {
             self.resumed = true;
             return Ok(());
         }
-        self.lines.clear();
+        (self.lines, self.bytes) = (Vec::new(), 0);
         places::write(&self.path, b"")?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let id = format!("{}-{}", now.as_nanos(), std::process::id());
@@ -73,23 +78,16 @@ impl Journal {
     pub(super) fn add(&mut self, done: Done) -> Result<(), ApplyError> {
         // These records have only strings and numbers, which every serialiser takes.
         let line = serde_json::to_string(&done).unwrap_or_default() + "\n";
-        let whole: u64 = self
-            .lines
-            .iter()
-            .map(|line| serde_json::to_string(line).unwrap_or_default().len() as u64 + 1)
-            .sum();
-        let written =
-            OpenOptions::new().create(true).truncate(false).write(true).open(&self.path).and_then(
-                |mut file| {
-                    // What a kill cut off behind the last whole line goes.
-                    file.set_len(whole)?;
-                    std::io::Seek::seek(&mut file, std::io::SeekFrom::End(0))?;
-                    file.write_all(line.as_bytes())?;
-                    File::sync_all(&file)
-                },
-            );
+        let opened = OpenOptions::new().create(true).truncate(false).write(true).open(&self.path);
+        let written = opened.and_then(|mut file| {
+            file.set_len(self.bytes)?;
+            file.seek(SeekFrom::End(0))?;
+            file.write_all(line.as_bytes())?;
+            file.sync_all()
+        });
         written.map_err(ApplyError::io(&self.path))?;
         self.lines.push(done);
+        self.bytes += line.len() as u64;
         Ok(())
     }
 
