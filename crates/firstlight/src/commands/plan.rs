@@ -1,12 +1,13 @@
 //! `firstlight plan [WANT..]`: a stack that goes together on a machine, or why there is none.
 
 use super::ask_nvml::live;
-use super::doctor::{cache_folder, model};
+use super::doctor::{cache_folder, model, native_cache};
 use crate::Outcome;
 use crate::cli::Plan;
 use crate::failure::Failure;
 use crate::output::Output;
-use facts::{Machine, PlanTarget};
+use facts::{Fact, Machine, PlanTarget};
+use probe::EnvOptions;
 use report::terminal;
 use setup::uv::Uv;
 use setup::{Request, Wanted, emit};
@@ -20,7 +21,8 @@ pub(super) fn run(arguments: &Plan, output: &Output) -> anyhow::Result<Outcome> 
     let request = request(arguments)?;
     let target = target(arguments)?;
     match setup::plan(&request, &target) {
-        Ok(plan) => {
+        Ok(mut plan) => {
+            plan.warnings.extend(around_conda(arguments)?);
             let plan = if arguments.lock { locked(&plan)? } else { plan };
             match &arguments.emit {
                 Some(format) => write(&emit::emit(&plan, format)?, arguments, output)?,
@@ -101,6 +103,17 @@ fn target(arguments: &Plan) -> anyhow::Result<PlanTarget> {
         let what = format!("there is no machine `{}`", arguments.machine);
         Failure::hinted(what, did_you_mean(&arguments.machine, &names, "machines"))
     })
+}
+
+/// What the plan has to say about a conda environment that is activated here. Without one no environment is read, so that
+/// a plan stays a matter of milliseconds.
+fn around_conda(arguments: &Plan) -> anyhow::Result<Option<Fact<String>>> {
+    if arguments.machine != "this" || std::env::var_os("CONDA_PREFIX").is_none() {
+        return Ok(None);
+    }
+    let source = live(&arguments.waiting);
+    let options = EnvOptions { source, venv: None, cache: native_cache() };
+    Ok(setup::conda::around(&probe::environments(&options)?))
 }
 
 fn known_format(format: &str) -> anyhow::Result<()> {

@@ -9,6 +9,7 @@
 mod support;
 
 mod apply;
+mod conda;
 mod indexes;
 mod judged;
 mod rows;
