@@ -2,7 +2,7 @@
 
 mod model;
 
-pub(crate) use model::{Logits, Run, Synth};
+pub(crate) use model::{Fit, Logits, Run, Synth};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use facts::BackendKind;
@@ -49,6 +49,8 @@ pub(crate) enum Command {
     Op(Op),
     /// Measure this machine's ceilings, then every kernel that passes its check.
     Bench(Bench),
+    /// Say whether a model fits on this machine, in bytes: weights, states, cache, workspace.
+    Fit(Fit),
     /// Write a random model of a real or reduced shape, for tests and measurements. Alone: list the shapes.
     Synth(Synth),
     /// Continue text or answer a question with a model, as it comes, and say what it took.

@@ -8,6 +8,7 @@ mod compare;
 mod completions;
 mod doctor;
 mod explain;
+mod fit;
 mod logits;
 mod man;
 mod matrix;
@@ -35,6 +36,7 @@ pub(crate) fn run(command: &Command, output: &Output) -> anyhow::Result<Outcome>
         Command::Verify(arguments) => verify::run(arguments, output),
         Command::Op(arguments) => op::run(arguments, output),
         Command::Bench(arguments) => bench::run(arguments, output),
+        Command::Fit(arguments) => fit::run(arguments, output),
         Command::Synth(arguments) => synth::run(arguments, output),
         Command::Run(arguments) => run::run(arguments, output),
         Command::Logits(arguments) => logits::run(arguments, output),

@@ -148,3 +148,22 @@ fn answers_follow_the_models_template_and_mistakes_are_named() {
     refuses(here, &["run", "m", "-p", "x"], &["m/tokenizer.json"]);
     json(here, &["run", "m", "--ids", "5,6", "-n", "2"], 0);
 }
+
+#[test]
+fn a_model_fits_or_does_not() {
+    let folder = tempdir().unwrap();
+    let here = folder.path();
+    let drawn = json(here, &["synth", "granite-moe-mini", "m"], 0);
+    let fits = json(here, &["fit", "m", "--context", "2048", "--batch", "4"], 0);
+    let memory = &fits["model"]["memory"];
+    // Counted from the headers, to the last parameter.
+    assert_eq!(memory["parameters"]["value"], drawn["parameters"]);
+    assert_eq!((&memory["context_tokens"], &memory["sequences"]), (&2048.into(), &4.into()));
+    assert_eq!(memory["fits"], true, "{fits}");
+    // Half a million times a million bytes of cache are more than any machine has.
+    let (said, _) = expect(here, &["fit", "m", "--batch", "1000000000"], 1);
+    for words in ["does not fit", "model-memory"] {
+        assert!(said.contains(words), "no `{words}` in {said}");
+    }
+    refuses(here, &["fit", "n"], &["n does not exist"]);
+}

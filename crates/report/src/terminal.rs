@@ -23,6 +23,7 @@ pub use brief::doctor_brief;
 pub use compare::{comparison, gate};
 pub use doctor::{doctor, one_finding};
 pub use matrix::matrix;
+pub use model::fit;
 pub use parity::{parity, parity_summary};
 pub use plan::{plan, refusal};
 pub use processes::processes;

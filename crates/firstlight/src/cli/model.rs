@@ -1,8 +1,23 @@
 //! Arguments of the commands that make and run models.
 
-use super::BackendArg;
+use super::{BackendArg, Waiting};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
+
+#[derive(Debug, Args)]
+pub(crate) struct Fit {
+    /// A model's folder or config.json.
+    #[arg(value_name = "MODEL")]
+    pub(crate) model: PathBuf,
+    /// Tokens of each sequence.
+    #[arg(long, value_name = "TOKENS", default_value_t = 4096)]
+    pub(crate) context: u64,
+    /// Sequences at once.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) batch: u64,
+    #[command(flatten)]
+    pub(crate) waiting: Waiting,
+}
 
 #[derive(Debug, Args)]
 pub(crate) struct Synth {

@@ -48,6 +48,16 @@ fn prompts_in_pieces_and_token_by_token() {
 }
 
 #[test]
+fn norms_of_small_vectors_have_their_own_epsilon() {
+    // The latent vector's is not the model's, which shows only where its square is as small as the two are.
+    let subject = Subject::draw(("kimi-linear-mini", &[]));
+    subject.shrink("kv_a_proj_with_mqa", 7);
+    let tokens = tokens(8, 21);
+    let got = advance(&mut *subject.engine(1), 0, &tokens, 21);
+    check("a small latent vector", &got, &subject.oracle().logits(&tokens));
+}
+
+#[test]
 fn every_instruction_set() {
     for subject in Subject::all() {
         let tokens = tokens(3, 65);

@@ -4,6 +4,7 @@ use crate::oracle::Oracle;
 use device::Device;
 use facts::BackendKind;
 use models::{Batch, Capacity, Engine, Model, Storage, SynthOptions, Wanted, open, shape, synth};
+use safetensors::SafeTensors;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -35,6 +36,34 @@ impl Subject {
         let options = SynthOptions { seed: 7, layers: None, shard_bytes: 100_000 };
         synth(config, folder.path(), &options).unwrap();
         Self { folder, name: format!("{name} {changes:?}") }
+    }
+
+    /// Divides the weights whose names contain `part` by a power of two, in the files.
+    pub(crate) fn shrink(&self, part: &str, power: u16) {
+        let mut found = 0;
+        for entry in std::fs::read_dir(self.folder.path()).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_none_or(|ending| ending != "safetensors") {
+                continue;
+            }
+            let mut bytes = std::fs::read(&path).unwrap();
+            let (header, metadata) = SafeTensors::read_metadata(&bytes).unwrap();
+            for (name, info) in metadata.tensors() {
+                let range = info.data_offsets.0 + header + 8..info.data_offsets.1 + header + 8;
+                if name.contains(part) {
+                    found += 1;
+                    for value in bytes[range].as_chunks_mut::<2>().0 {
+                        // bfloat16: the exponent begins at bit 7. What would fall below it is 0 already.
+                        let bits = u16::from_le_bytes(*value);
+                        let exponent = bits >> 7 & 0xff;
+                        let less = if exponent > power { bits - (power << 7) } else { 0 };
+                        *value = less.to_le_bytes();
+                    }
+                }
+            }
+            std::fs::write(&path, bytes).unwrap();
+        }
+        assert!(found > 0, "no weights with {part}");
     }
 
     pub(crate) fn all() -> impl Iterator<Item = Self> {

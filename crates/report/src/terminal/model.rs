@@ -7,24 +7,34 @@ use facts::{Fact, KernelNeed, KernelStatus, LayerGroup, ModelReport};
 
 /// A model's layers, the kernels they need with what is missing, and its memory.
 pub(super) fn model(report: &ModelReport, style: Style) -> String {
-    let total: usize = report.layers.iter().map(|group| group.indices.len()).sum();
-    let mut out = paragraph(
-        style,
-        &format!(
-            "model {} ({}, {})",
-            report.architecture,
-            report.family,
-            format::count(total, "layer")
-        ),
-    );
-    let layers: Vec<(String, String)> =
-        report.layers.iter().map(|group| (group.kind.clone(), indices(group))).collect();
-    out.push_str(&fields(style, &layers));
+    let mut out = layers(report, style);
     out.push('\n');
     out.push_str(&kernels(&report.kernels, style));
     out.push('\n');
     out.push_str(&fields(style, &memory(report)));
     out
+}
+
+/// A model's layers and its memory, without what a Python environment has of its kernels.
+pub fn fit(report: &ModelReport, style: Style) -> String {
+    let mut out = layers(report, style);
+    out.push('\n');
+    out.push_str(&fields(style, &memory(report)));
+    out
+}
+
+/// What the model is, and its layers by kind.
+fn layers(report: &ModelReport, style: Style) -> String {
+    let total: usize = report.layers.iter().map(|group| group.indices.len()).sum();
+    let title = format!(
+        "model {} ({}, {})",
+        report.architecture,
+        report.family,
+        format::count(total, "layer")
+    );
+    let layers: Vec<(String, String)> =
+        report.layers.iter().map(|group| (group.kind.clone(), indices(group))).collect();
+    paragraph(style, &title) + &fields(style, &layers)
 }
 
 /// `36 layers: 0-4, 6-14`.
