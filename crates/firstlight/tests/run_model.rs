@@ -72,6 +72,7 @@ fn shapes_are_listed_and_mistakes_named() {
         ["logits", model, "--ids", ids, "-o", "o.safetensors"]
     };
     refuses(here, &on("n", "1"), &["n/config.json"]);
+    refuses(here, &on("org/n", "1"), &["the cache has no model org/n"]);
     refuses(here, &on("m", "1,512"), &["token 512 is beyond the model's vocabulary of 512"]);
     std::fs::write(here.join("m/config.json"), r#"{"model_type": "llama"}"#).unwrap();
     refuses(here, &on("m", "1"), &["llama is no model family"]);

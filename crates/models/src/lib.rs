@@ -11,6 +11,7 @@ mod engine;
 mod error;
 mod families;
 mod generate;
+mod hub;
 pub mod layers;
 mod pages;
 mod params;
@@ -27,6 +28,7 @@ pub use engine::{Batch, Capacity, ENGINES, Engine, EngineKind, Model, Storage, W
 pub use error::ModelError;
 pub use families::{FAMILIES, Family};
 pub use generate::{Chosen, Ended, Generated, Next, Request, generate};
+pub use hub::locate;
 pub use params::{Draw, Param, ParamId, Params, Projection, Rows};
 pub use sampler::{Sampler, Sampling};
 pub use stop_strings::StopStrings;

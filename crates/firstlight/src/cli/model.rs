@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub(crate) struct Fit {
-    /// A model's folder or config.json.
+    /// A model's folder or config.json; or org/name in the hub's cache.
     #[arg(value_name = "MODEL")]
     pub(crate) model: PathBuf,
     /// Tokens of each sequence.
@@ -37,7 +37,7 @@ pub(crate) struct Synth {
 
 #[derive(Debug, Args)]
 pub(crate) struct Logits {
-    /// A model's folder: config.json and safetensors files.
+    /// A model's folder, with config.json and safetensors files; or org/name in the hub's cache.
     #[arg(value_name = "MODEL")]
     pub(crate) model: PathBuf,
     /// Token ids: 1,2,3.
@@ -75,7 +75,7 @@ impl From<WeightType> for models::Storage {
 
 #[derive(Debug, Args)]
 pub(crate) struct Run {
-    /// A model's folder: config.json, safetensors files and a tokenizer.
+    /// A model's folder, with config.json, safetensors files and a tokenizer; or org/name in the hub's cache.
     #[arg(value_name = "MODEL")]
     pub(crate) model: PathBuf,
     /// Text to continue; several run at once.

@@ -12,7 +12,7 @@ use serde_json::json;
 
 pub(super) fn run(arguments: &Fit, output: &Output) -> anyhow::Result<Outcome> {
     // A model that cannot be read is said at once, before a machine with GPUs is probed.
-    let read = model::read(&arguments.model)?;
+    let read = model::read(&models::locate(&arguments.model)?)?;
     let source = live(&arguments.waiting);
     let machine = probe::machine(&probe::Options { source, site_packages: Vec::new() });
     let mut report = DoctorReport::new(machine, Vec::new(), Vec::new());

@@ -16,7 +16,7 @@ use std::fmt::Write as _;
 pub(super) fn run(arguments: &Logits, output: &Output) -> anyhow::Result<Outcome> {
     let device = device::open(arguments.backend.into())?;
     let backend = device.capabilities().backend;
-    let model = Model::read(&arguments.model)?;
+    let model = Model::read(&models::locate(&arguments.model)?)?;
     let (family, vocabulary) = (model.architecture.family, model.architecture.vocabulary);
     let tokens = arguments.ids.len();
     let capacity = Capacity { sequences: 1, tokens };

@@ -12,13 +12,15 @@ use measured::Measured;
 use models::{
     Batch, Capacity, ChatTemplate, Ended, Engine, Message, Model, Request, Tokenizer, Wanted,
 };
+use std::path::Path;
 use std::time::Instant;
 
 pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
     let device = device::open(arguments.backend.into())?;
-    let model = Model::read(&arguments.model)?;
-    let tokenizer = tokenizer(arguments, model.architecture.vocabulary)?;
-    let prompts = prompts(arguments, tokenizer.as_ref())?;
+    let folder = models::locate(&arguments.model)?;
+    let model = Model::read(&folder)?;
+    let tokenizer = tokenizer(arguments, &folder, model.architecture.vocabulary)?;
+    let prompts = prompts(arguments, &folder, tokenizer.as_ref())?;
     let longest = prompts.iter().map(Vec::len).max().unwrap_or(0) + arguments.tokens;
     if longest > model.architecture.context {
         let context = model.architecture.context;
@@ -29,7 +31,7 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
     }
     let stop_ids = match &arguments.choice.stop_ids {
         Some(ids) => ids.clone(),
-        None => models::stop_ids(&arguments.model)?,
+        None => models::stop_ids(&folder)?,
     };
     let request = |prompt: Vec<u32>| Request {
         prompt,
@@ -84,8 +86,12 @@ fn prefill(engine: &mut dyn Engine, prompt: &[u32], chunk: usize) -> anyhow::Res
 }
 
 /// The model's tokenizer; none where token ids are given and there is none.
-fn tokenizer(arguments: &Run, vocabulary: usize) -> anyhow::Result<Option<Tokenizer>> {
-    let tokenizer = match Tokenizer::read(&arguments.model) {
+fn tokenizer(
+    arguments: &Run,
+    folder: &Path,
+    vocabulary: usize,
+) -> anyhow::Result<Option<Tokenizer>> {
+    let tokenizer = match Tokenizer::read(folder) {
         Ok(tokenizer) => tokenizer,
         Err(_) if !arguments.ids.is_empty() => return Ok(None),
         Err(error) => return Err(error.into()),
@@ -105,14 +111,18 @@ fn tokenizer(arguments: &Run, vocabulary: usize) -> anyhow::Result<Option<Tokeni
 }
 
 /// Token ids of what was asked.
-fn prompts(arguments: &Run, tokenizer: Option<&Tokenizer>) -> anyhow::Result<Vec<Vec<u32>>> {
+fn prompts(
+    arguments: &Run,
+    folder: &Path,
+    tokenizer: Option<&Tokenizer>,
+) -> anyhow::Result<Vec<Vec<u32>>> {
     let Some(tokenizer) = tokenizer else { return Ok(vec![arguments.ids.clone()]) };
     let texts = match &arguments.chat {
         None if !arguments.ids.is_empty() => return Ok(vec![arguments.ids.clone()]),
         None => arguments.prompt.clone(),
         Some(asked) => {
             let message = Message { role: "user".to_owned(), content: asked.clone() };
-            vec![ChatTemplate::read(&arguments.model)?.render(&[message])?]
+            vec![ChatTemplate::read(folder)?.render(&[message])?]
         }
     };
     let ids: Result<Vec<_>, _> = texts.iter().map(|text| tokenizer.encode(text)).collect();
