@@ -65,7 +65,7 @@ fn what_apply_costs_over_plain_uv_is_measured_and_bounded() {
         millis(&["preconditions", "examine", "prove", "switch"]),
         report["steps"]
     );
-    // Far above what is measured (1.5 times on two busy cores), for machines that do other things at the same time: what it
+    // Far above what the line above prints, for machines that do other things at the same time: what it
     // holds is that files come side by side and once, which would take four times as long one after another.
     assert!(both < 3e3 * plain.as_secs_f64(), "{both} ms");
 }
