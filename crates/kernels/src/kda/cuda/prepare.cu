@@ -185,7 +185,7 @@ extern "C" __global__ void __launch_bounds__(128, 4)
 #pragma unroll
       for (int i = 0; i < 4; i++) {
         const int channel = s * 16 + i / 2 * 8 + row, token = warp * 16 + i % 2 * 8 + quad * 2;
-        const bool inside = KD % 16 == 0 || channel < KD;
+        const bool inside = KD == KP || channel < KD;
         const float bias = gate && dt_bias && inside
                                ? element(dt_bias, value_head * KD + channel, types & WIDE_BIAS)
                                : 0.0f;
