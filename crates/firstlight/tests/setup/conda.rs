@@ -1,4 +1,5 @@
 //! conda environments: a plan goes around the one in use and says what it mixes, and apply leaves it alone.
+#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
 
 use crate::apply::world::{World, contents, marker};
 use crate::support;
