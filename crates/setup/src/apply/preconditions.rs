@@ -111,9 +111,15 @@ impl Ready {
             0 => String::new(),
             count => format!(", {count} sources to build with {} jobs at once", self.building.jobs),
         };
+        // An index need not tell sizes, and what is not known is not counted.
+        let told = self.files.iter().all(|file| file.bytes.is_some());
+        let least = if told { "" } else { "at least " };
         let (fetch, disk) = (mib(self.to_fetch), mib(self.disk));
         let s = if self.files.len() == 1 { "" } else { "s" };
-        format!("{} file{s}, {fetch} to fetch, {disk} of disk{builds}", self.files.len())
+        format!(
+            "{} file{s}, {least}{fetch} to fetch, {least}{disk} of disk{builds}",
+            self.files.len()
+        )
     }
 }
 
