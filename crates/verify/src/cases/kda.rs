@@ -129,6 +129,11 @@ fn edges(list: &mut List) {
         F32_BF16,
         &base(16).decay(Decay::StepsAside).initial(),
     );
+    // Gates wider than what they are for; rows of 48 are not padded like those of 128.
+    for (dim, tier) in [(48, Quick), (128, Standard)] {
+        let wide = Kda { gate_dtype: Some(DType::F32), ..Kda::new(130, 2, dim).value_heads(4) };
+        list.add(tier, &format!("edge/f32-gates-d{dim}"), BF16, &wide.soft(-1.0).initial());
+    }
     list.add(Quick, "edge/gva-h2-hv6", F32_BF16, &base(50).value_heads(6).soft(0.0).initial());
     list.add(Quick, "edge/k33-v20", ALL, &Kda::new(70, 2, 33).value_dim(20).soft(0.0).initial());
     list.add(Standard, "edge/k16-v200", F32, &Kda::new(70, 1, 16).value_dim(200).soft(0.0));
@@ -200,6 +205,8 @@ struct Kda {
     dim: usize,
     value_dim: usize,
     gates: Gates,
+    /// Storage type of `g` where it is not that of `q`.
+    gate_dtype: Option<DType>,
     /// Added to the logits with either sign; also turns `dt_bias` on.
     bias: Option<f64>,
     beta: Option<f64>,
@@ -227,6 +234,7 @@ impl Kda {
             dim,
             value_dim: dim,
             gates: Gates::Decay(Decay::Soft(0.0)),
+            gate_dtype: None,
             bias: None,
             beta: None,
             values: 1.0,
@@ -341,7 +349,7 @@ impl Call for Kda {
             draw.normals(&shape(&[own, values]), dtype, if steps { 0.01 } else { self.values }),
         );
         let mut index = 0;
-        let gate = draw.tensor(&shape(&[own, dim]), dtype, |draw| {
+        let gate = draw.tensor(&shape(&[own, dim]), self.gate_dtype.unwrap_or(dtype), |draw| {
             index += 1;
             self.gate(draw, index - 1)
         });
