@@ -7,7 +7,7 @@ use facts::Plan;
 
 pub(super) const FORMAT: Format = Format {
     name: "profile.yaml",
-    about: "the versions of this stack; `firstlight plan --for profile.yaml` asks for them again.",
+    about: "the versions of this stack in a few lines, and two settings of the program on it.",
     write,
 };
 
