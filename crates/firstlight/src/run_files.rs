@@ -47,7 +47,7 @@ impl RunFiles {
         };
         if files.manifest.is_none() && files.parity.is_none() && files.bench.is_none() {
             let what = format!(
-                "{} holds no run: it has no {MANIFEST_FILE}, {PARITY_FILE} or {BENCH_FILE}",
+                "{} is no run folder: it has no {MANIFEST_FILE}, {PARITY_FILE} or {BENCH_FILE}",
                 folder.display()
             );
             let hint = "name a folder that `firstlight check` or `firstlight bench -o` wrote";

@@ -82,7 +82,7 @@ fn the_documents_are_written_beside_each_other_and_fetch_nothing() {
 #[test]
 fn what_is_no_run_is_an_error_with_a_hint() {
     let folder = tempdir().unwrap();
-    refuses(folder.path(), &["gate", ".", "--baseline", RECORDED], &["holds no run"]);
+    refuses(folder.path(), &["gate", ".", "--baseline", RECORDED], &["is no run folder"]);
     let arguments = ["gate", RECORDED, "--baseline", RECORDED, "--tolerance", "some"];
     let (_, err) = expect(folder.path(), &arguments, 2);
     assert!(err.contains("wanted a number of percent"), "{err}");

@@ -16,6 +16,10 @@ use std::time::{Duration, Instant};
 /// an error that says so.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How long the first lock may be held: an apply that is at work holds it for longer, while a program that anyone starts at this
+/// moment holds a copy of every open file until it has become that program.
+const MOMENT: Duration = Duration::from_millis(500);
+
 /// Both locks of an environment.
 #[derive(Debug)]
 pub(super) struct Lock {
@@ -27,7 +31,7 @@ impl Lock {
     /// Takes both locks, and makes the folder of the work for them.
     pub(super) fn take(places: &Places) -> Result<Self, ApplyError> {
         let locked = |what| ApplyError::Locked { venv: places.venv.clone(), what };
-        let own = take(&places.work, "lock", Duration::ZERO)?
+        let own = take(&places.work, "lock", MOMENT)?
             .ok_or_else(|| locked("another apply is at work on this environment"))?;
         let programs = take(&places.work, "programs.lock", PATIENCE)?.ok_or_else(|| {
             locked("a program that a killed apply started still works on this environment")

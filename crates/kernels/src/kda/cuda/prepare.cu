@@ -331,8 +331,8 @@ extern "C" __global__ void __launch_bounds__(128, 4)
 #pragma unroll
     for (int c = 0; c < 2; c++) {
       const int j = quad * 2 + c;
-      keys_of[c] = row > j ? near[h][c] * CUT : 0.0f;
-      queries_of[c] = row > j ? near[h][2 + c] * CUT : row == j ? self[h] : 0.0f;
+      keys_of[c] = row > j ? near[h][c] : 0.0f;
+      queries_of[c] = row > j ? near[h][2 + c] : row == j ? self[h] : 0.0f;
     }
     const int i = warp * 16 + h * 8 + row, j = warp * 16 + h * 8 + quad * 2;
     put_keys(i, j, keys_of[0], keys_of[1]);

@@ -59,6 +59,7 @@ DEVICE void select_blocks(const Selecting& here, const float* weights, u32* keys
           int before = 0;
 #pragma unroll 8
           for (int other = 0; other < 32; other++) before += __shfl_sync(0xffffffff, j, other) < j && (taken >> other & 1);
+          __syncwarp();  // every lane has read its key: the blocks take the keys' places
           if (taken >> lane & 1) keys[here.front + before] = j;
 #pragma unroll 1
           for (int f = lane; f < here.forced(); f += 32) keys[here.forced_slot(f)] = here.forced_block(f);
