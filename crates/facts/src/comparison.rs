@@ -20,6 +20,8 @@ pub struct Comparison {
     pub parity: Vec<ParityChange>,
     /// How many checks have the same outcome in both.
     pub parity_same: usize,
+    /// How many of these pass, with their evidence; what is skipped or does not apply in both proves nothing.
+    pub parity_passed: usize,
     /// Ceilings that both runs measured.
     pub ceilings: Vec<CeilingChange>,
     /// Every kernel that either run timed, slowed down most first.
@@ -166,7 +168,7 @@ pub struct GateReport {
     pub passed: bool,
     /// Why not, one sentence each.
     pub failures: Vec<String>,
-    /// Checks and timings that hold, counted.
+    /// Checks that pass in both runs and timings that hold, counted.
     pub held: usize,
     /// The comparison behind it.
     pub comparison: Comparison,

@@ -45,7 +45,7 @@ pub struct Recorded<'a> {
 
 /// Holds a run against a base.
 pub fn compare(base: &Recorded<'_>, run: &Recorded<'_>, tolerance_pct: f64) -> Comparison {
-    let (parity, parity_same) = parity::changes(base.parity, run.parity);
+    let (parity, parity_same, parity_passed) = parity::changes(base.parity, run.parity);
     Comparison {
         schema: SCHEMA,
         base: base.name.to_owned(),
@@ -55,6 +55,7 @@ pub fn compare(base: &Recorded<'_>, run: &Recorded<'_>, tolerance_pct: f64) -> C
         findings: surroundings::findings(base.doctor, run.doctor),
         parity,
         parity_same,
+        parity_passed,
         ceilings: speed::ceilings(base.bench, run.bench),
         speed: speed::changes(base.bench, run.bench, tolerance_pct),
         notes: notes(base, run),

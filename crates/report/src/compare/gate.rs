@@ -46,7 +46,7 @@ pub fn gate(
     failures.extend(comparison.speed.iter().filter_map(timing));
     let held = |change: &&SpeedChange| matches!(change.change, Change::Same | Change::Faster);
     let timings = comparison.speed.iter().filter(held).count();
-    let held = timings + comparison.parity_same;
+    let held = timings + comparison.parity_passed;
     if held == 0 {
         failures.push("nothing in this run can be held against the baseline".to_owned());
     }
@@ -74,7 +74,9 @@ fn timing(change: &SpeedChange) -> Option<String> {
 mod tests {
     use super::*;
     use crate::compare::row;
-    use facts::{BackendKind, BenchReport, BenchRow, Ceilings, GemmCeilings};
+    use facts::{
+        BackendKind, BenchReport, BenchRow, Ceilings, GemmCeilings, ParityReport, ParityRow, Status,
+    };
 
     fn bench(rows: Vec<BenchRow>) -> BenchReport {
         let gemm_gflops = GemmCeilings { f32: None, bf16: None };
@@ -91,6 +93,47 @@ mod tests {
     fn recorded<'a>(bench: &'a BenchReport, edited: &'a [String]) -> Recorded<'a> {
         let bench = Some(bench);
         Recorded { name: "x", manifest: None, doctor: None, parity: None, bench, edited }
+    }
+
+    #[test]
+    fn what_does_not_apply_in_both_runs_holds_nothing() {
+        let report = |status, launches| ParityReport {
+            schema: SCHEMA,
+            rows: vec![ParityRow {
+                op: "kda".into(),
+                case: "a".into(),
+                backend: BackendKind::Cuda,
+                variant: String::new(),
+                dtype: "f32".into(),
+                status,
+                reason: "needs a GPU".into(),
+                rel_err: Some(1e-6),
+                max_err: None,
+                tolerance: 1e-5,
+                launches,
+                millis: 1.0,
+                peer: None,
+                evidence: String::new(),
+            }],
+        };
+        let check = |status, launches, expect: (bool, usize)| {
+            let report = report(status, launches);
+            let run = Recorded {
+                name: "x",
+                manifest: None,
+                doctor: None,
+                parity: Some(&report),
+                bench: None,
+                edited: &[],
+            };
+            let got = gate(&run, &run, 5.0, false);
+            assert_eq!((got.passed, got.held), expect, "{status} {:?}", got.failures);
+        };
+        check(Status::Pass, 1, (true, 1));
+        check(Status::Pass, 0, (false, 0));
+        check(Status::NotApplicable, 0, (false, 0));
+        check(Status::Skip, 0, (false, 0));
+        check(Status::Fail, 1, (false, 0));
     }
 
     #[test]

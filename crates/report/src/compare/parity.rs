@@ -2,20 +2,22 @@
 
 use crate::counts::reason;
 use crate::verdict::evidence_gap;
-use facts::{ParityChange, ParityReport, ParityRow, Status};
+use facts::{BackendKind, ParityChange, ParityReport, ParityRow, Status};
 
-/// Checks whose outcome differs, those that take evidence away first, and the number of those with the same one.
+/// Checks whose outcome differs, those that take evidence away first, the number of those with the same one, and how many of
+/// these pass.
 pub(super) fn changes(
     base: Option<&ParityReport>,
     run: Option<&ParityReport>,
-) -> (Vec<ParityChange>, usize) {
-    let (Some(base), Some(run)) = (base, run) else { return (Vec::new(), 0) };
+) -> (Vec<ParityChange>, usize, usize) {
+    let (Some(base), Some(run)) = (base, run) else { return (Vec::new(), 0, 0) };
     let mut changes = Vec::new();
-    let mut same = 0;
+    let (mut same, mut passed) = (0, 0);
     for (old, new) in pairs(&base.rows, &run.rows) {
         let (was, is) = (old.map(outcome), new.map(outcome));
         let Some(any) = new.or(old).filter(|_| was != is) else {
             same += 1;
+            passed += usize::from(is == Some(Status::Pass));
             continue;
         };
         changes.push(ParityChange {
@@ -30,7 +32,7 @@ pub(super) fn changes(
         });
     }
     changes.sort_by_key(|change| !matters(change));
-    (changes, same)
+    (changes, same, passed)
 }
 
 /// Whether a change takes evidence away: a check that passed does so no longer, or something fails.
@@ -47,26 +49,22 @@ fn pairs<'a>(
 ) -> Vec<(Option<&'a ParityRow>, Option<&'a ParityRow>)> {
     let mut left: Vec<&ParityRow> = run.iter().collect();
     let mut take = |old: &ParityRow, any_variant: bool| {
-        let place = left.iter().position(|new| {
-            let check = |row: &ParityRow| {
-                (
-                    row.op.clone(),
-                    row.case.clone(),
-                    row.dtype.clone(),
-                    row.backend,
-                    row.peer.is_some(),
-                )
-            };
+        let same = |new: &&ParityRow| {
             (new.variant == old.variant || (any_variant && old.peer.is_none()))
                 && check(new) == check(old)
-        })?;
-        Some(left.remove(place))
+        };
+        Some(left.remove(left.iter().position(same)?))
     };
     let exact: Vec<_> = base.iter().map(|old| (old, take(old, false))).collect();
     let mut pairs: Vec<_> =
         exact.into_iter().map(|(old, new)| (Some(old), new.or_else(|| take(old, true)))).collect();
     pairs.extend(left.into_iter().map(|new| (None, Some(new))));
     pairs
+}
+
+/// What a row checks, whichever variant did it.
+fn check(row: &ParityRow) -> (&str, &str, &str, BackendKind, bool) {
+    (&row.op, &row.case, &row.dtype, row.backend, row.peer.is_some())
 }
 
 /// The outcome as the row proves it: a pass without evidence is a failure.
@@ -77,7 +75,7 @@ fn outcome(row: &ParityRow) -> Status {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use facts::{BackendKind, SCHEMA};
+    use facts::SCHEMA;
 
     fn row(case: &str, variant: &str, status: Status) -> ParityRow {
         ParityRow {
@@ -98,18 +96,18 @@ mod tests {
         }
     }
 
-    fn check(base: Vec<ParityRow>, run: Vec<ParityRow>, expect: &[(&str, bool)], same: usize) {
+    fn expect(base: Vec<ParityRow>, run: Vec<ParityRow>, wanted: &[(&str, bool)], same: usize) {
         let report = |rows| ParityReport { schema: SCHEMA, rows };
-        let (got, got_same) = changes(Some(&report(base)), Some(&report(run)));
+        let (got, got_same, _) = changes(Some(&report(base)), Some(&report(run)));
         let told: Vec<(&str, bool)> =
             got.iter().map(|change| (change.case.as_str(), matters(change))).collect();
-        assert_eq!((told.as_slice(), got_same), (expect, same), "{got:?}");
+        assert_eq!((told.as_slice(), got_same), (wanted, same), "{got:?}");
     }
 
     #[test]
     fn what_takes_evidence_away_stands_first() {
         use Status::{Fail, NotApplicable, Pass, Skip};
-        check(
+        expect(
             vec![
                 row("a", "x", Pass),
                 row("b", "x", Skip),
@@ -120,28 +118,28 @@ mod tests {
             &[("c", true), ("d", true), ("b", false)],
             1,
         );
-        check(vec![], vec![row("a", "x", Fail)], &[("a", true)], 0);
-        check(vec![], vec![row("a", "x", Pass)], &[("a", false)], 0);
-        check(vec![row("a", "x", Fail)], vec![row("a", "x", NotApplicable)], &[("a", false)], 0);
+        expect(vec![], vec![row("a", "x", Fail)], &[("a", true)], 0);
+        expect(vec![], vec![row("a", "x", Pass)], &[("a", false)], 0);
+        expect(vec![row("a", "x", Fail)], vec![row("a", "x", NotApplicable)], &[("a", false)], 0);
         // It says PASS, but nothing was launched.
         let mut hollow = row("a", "x", Pass);
         hollow.launches = 0;
-        check(vec![row("a", "x", Pass)], vec![hollow], &[("a", true)], 0);
+        expect(vec![row("a", "x", Pass)], vec![hollow], &[("a", true)], 0);
     }
 
     #[test]
     fn another_variant_is_the_same_check_and_another_peer_is_not() {
         use Status::{Fail, Pass};
-        check(vec![row("a", "x", Pass)], vec![row("a", "y", Pass)], &[], 1);
+        expect(vec![row("a", "x", Pass)], vec![row("a", "y", Pass)], &[], 1);
         // Two variants of one case: each is held against itself.
-        check(
+        expect(
             vec![row("a", "x", Pass), row("a", "y", Fail)],
             vec![row("a", "y", Fail), row("a", "x", Pass)],
             &[],
             2,
         );
         let peer = |name: &str| ParityRow { peer: Some("torch".into()), ..row("a", name, Pass) };
-        check(vec![peer("flash")], vec![peer("math")], &[("a", true), ("a", false)], 0);
-        check(vec![row("a", "x", Pass)], vec![peer("x")], &[("a", true), ("a", false)], 0);
+        expect(vec![peer("flash")], vec![peer("math")], &[("a", true), ("a", false)], 0);
+        expect(vec![row("a", "x", Pass)], vec![peer("x")], &[("a", true), ("a", false)], 0);
     }
 }

@@ -1,7 +1,10 @@
 //! Times and ceilings of two runs.
 
 use super::spread::spread;
-use facts::{BenchReport, BenchRow, CeilingChange, Ceilings, Change, SpeedChange, Spread};
+use facts::{
+    BackendKind, BenchReport, BenchRow, CeilingChange, Ceilings, Change, SpeedChange, Spread,
+};
+use std::collections::BTreeMap;
 
 /// Every kernel that either run timed: what got worse first, the largest change before the smaller ones.
 pub(super) fn changes(
@@ -9,15 +12,13 @@ pub(super) fn changes(
     run: Option<&BenchReport>,
     tolerance_pct: f64,
 ) -> Vec<SpeedChange> {
-    let rows = |bench: Option<&BenchReport>| -> Vec<BenchRow> {
-        bench.map(|bench| bench.rows.clone()).unwrap_or_default()
-    };
-    let (before, mut after) = (rows(base), rows(run));
+    let (before, after) = (base.map_or(&[][..], |base| &base.rows), run.map(|run| &run.rows));
+    let mut after: Vec<&BenchRow> = after.into_iter().flatten().collect();
     let mut changes = Vec::new();
-    for old in &before {
-        let place = after.iter().position(|new| same_kernel(old, new));
+    for old in before {
+        let place = after.iter().position(|new| kernel(old) == kernel(new));
         let new = place.map(|place| after.remove(place));
-        changes.push(change(Some(old), new.as_ref(), tolerance_pct));
+        changes.push(change(Some(old), new, tolerance_pct));
     }
     changes.extend(after.iter().map(|new| change(None, Some(new), tolerance_pct)));
     let key = |change: &SpeedChange| (rank(change.change), -change.change_pct.unwrap_or(0.0));
@@ -28,14 +29,11 @@ pub(super) fn changes(
     changes
 }
 
-/// The same work done by the same party; which of its variants did it may differ, and is told.
-fn same_kernel(a: &BenchRow, b: &BenchRow) -> bool {
-    let of = |row: &BenchRow| {
-        // A peer's variant is its name; its package's version may differ, and is told among the surroundings.
-        let peer = row.peer.as_ref().map(|_| row.variant.clone());
-        (row.op.clone(), row.case.clone(), row.shape.clone(), row.dtype.clone(), row.backend, peer)
-    };
-    of(a) == of(b)
+/// Which work it is and whose; which variant did it may differ between runs, and is told.
+fn kernel(row: &BenchRow) -> (&str, &str, &BTreeMap<String, u64>, &str, BackendKind, Option<&str>) {
+    // A peer's variant is its name; its package's version may differ, and is told among the surroundings.
+    let peer = row.peer.as_ref().map(|_| row.variant.as_str());
+    (&row.op, &row.case, &row.shape, &row.dtype, row.backend, peer)
 }
 
 fn change(base: Option<&BenchRow>, run: Option<&BenchRow>, tolerance_pct: f64) -> SpeedChange {
@@ -50,7 +48,7 @@ fn change(base: Option<&BenchRow>, run: Option<&BenchRow>, tolerance_pct: f64) -
         op: word(|row| &row.op),
         case: word(|row| &row.case),
         dtype: word(|row| &row.dtype),
-        backend: any.map_or(facts::BackendKind::Cpu, |row| row.backend),
+        backend: any.map_or(BackendKind::Cpu, |row| row.backend),
         peer: any.and_then(|row| row.peer.clone()),
         base_variant: base.map(|row| row.variant.clone()),
         run_variant: run.map(|row| row.variant.clone()),
@@ -122,7 +120,7 @@ mod tests {
 
     fn bench(rows: Vec<BenchRow>) -> BenchReport {
         let gemm_gflops = GemmCeilings { f32: None, bf16: Some(7e5) };
-        let backend = facts::BackendKind::Cuda;
+        let backend = BackendKind::Cuda;
         BenchReport {
             schema: SCHEMA,
             ceilings: vec![Ceilings { backend, copy_gbps: 4000.0, gemm_gflops, gemm_by: None }],

@@ -32,12 +32,14 @@ pub fn read_samples_csv(text: &str, report: &mut BenchReport) -> Result<(), CsvE
     for sample in Rows::read(SAMPLES_FILE, text, COLUMNS)?.iter() {
         let backend = sample.backend()?;
         let millis = sample.number("millis", "a number")?;
+        let [op, case, dtype, variant] =
+            ["op", "case", "dtype", "variant"].map(|name| sample.text(name));
         let of_row = |row: &&mut BenchRow| {
             row.backend == backend
-                && row.op == sample.text("op")
-                && row.case == sample.text("case")
-                && row.dtype == sample.text("dtype")
-                && row.variant == sample.text("variant")
+                && row.op == op
+                && row.case == case
+                && row.dtype == dtype
+                && row.variant == variant
         };
         if let Some(row) = report.rows.iter_mut().find(of_row) {
             row.samples_ms.push(millis);
