@@ -1,5 +1,7 @@
-//! Weight files: one safetensors file or a sharded index, mapped, and held against what the config describes.
+//! Weights: of files, one safetensors file or a sharded index, mapped, and held against what the config describes; or
+//! drawn.
 
+use crate::drawn::DrawnModel;
 use crate::{Architecture, ModelError};
 use device::MappedFile;
 use half::{bf16, f16};
@@ -14,9 +16,19 @@ pub(crate) const SINGLE: &str = "model.safetensors";
 /// The index of a model that has several.
 pub(crate) const INDEX: &str = "model.safetensors.index.json";
 
+/// The weights of a model: of files, or drawn as they are read.
+#[derive(Debug)]
+pub struct Checkpoint(Source);
+
+#[derive(Debug)]
+enum Source {
+    Files(Files),
+    Drawn(DrawnModel),
+}
+
 /// The weights of a model's folder.
 #[derive(Debug)]
-pub struct Checkpoint {
+struct Files {
     folder: PathBuf,
     shards: Vec<Shard>,
     tensors: BTreeMap<String, Located>,
@@ -68,6 +80,56 @@ impl Checkpoint {
     /// [`ModelError`] naming the file that is missing, truncated or no safetensors file, or the shard that lacks a tensor
     /// its index promises.
     pub fn open(folder: &Path) -> Result<Self, ModelError> {
+        Ok(Self(Source::Files(Files::open(folder)?)))
+    }
+
+    /// Random weights of an architecture, the ones that [`crate::synth`] writes with this seed, without a file: no disk
+    /// has to hold them, nor memory more than is read at once.
+    pub fn random(architecture: &Architecture, seed: u64) -> Self {
+        Self(Source::Drawn(DrawnModel::new(architecture, seed)))
+    }
+
+    /// Holds names, shapes and types against an architecture.
+    ///
+    /// # Errors
+    /// [`ModelError::Weights`] naming the tensors that are missing, misshaped, of a type no layer takes, or unknown.
+    pub(crate) fn check(&self, architecture: &Architecture) -> Result<(), ModelError> {
+        match &self.0 {
+            Source::Files(files) => files.check(architecture),
+            // They were made from one.
+            Source::Drawn(_) => Ok(()),
+        }
+    }
+
+    /// Values of a tensor from `first` on, `len` of them.
+    ///
+    /// # Errors
+    /// [`ModelError::Weights`] when a value is NaN, or the tensor is not there with so many values.
+    pub(crate) fn read<V: Value>(
+        &self,
+        name: &str,
+        first: usize,
+        len: usize,
+    ) -> Result<Vec<V>, ModelError> {
+        match &self.0 {
+            Source::Files(files) => files.read(name, first, len),
+            Source::Drawn(drawn) => drawn.read(name, first, len),
+        }
+    }
+
+    /// Bytes of all tensors.
+    pub fn bytes(&self) -> u64 {
+        match &self.0 {
+            Source::Files(files) => {
+                files.tensors.values().map(|tensor| tensor.bytes.len() as u64).sum()
+            }
+            Source::Drawn(drawn) => drawn.bytes(),
+        }
+    }
+}
+
+impl Files {
+    fn open(folder: &Path) -> Result<Self, ModelError> {
         let index = folder.join(INDEX);
         let promised = if index.exists() { Some(read_index(&index)?) } else { None };
         let mut files: Vec<PathBuf> = match &promised {
@@ -106,11 +168,7 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Holds names, shapes and types against an architecture.
-    ///
-    /// # Errors
-    /// [`ModelError::Weights`] naming the tensors that are missing, misshaped, of a type no layer takes, or unknown.
-    pub fn check(&self, architecture: &Architecture) -> Result<(), ModelError> {
+    fn check(&self, architecture: &Architecture) -> Result<(), ModelError> {
         let params = || architecture.params.iter();
         let missing: Vec<&str> = params()
             .map(|param| param.name.as_str())
@@ -150,16 +208,7 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Values of a tensor from `first` on, `len` of them.
-    ///
-    /// # Errors
-    /// [`ModelError::Weights`] when a value is NaN, or the tensor is not there with so many values.
-    pub(crate) fn read<V: Value>(
-        &self,
-        name: &str,
-        first: usize,
-        len: usize,
-    ) -> Result<Vec<V>, ModelError> {
+    fn read<V: Value>(&self, name: &str, first: usize, len: usize) -> Result<Vec<V>, ModelError> {
         let refuse = |path: &Path, what: String| {
             Err(ModelError::weights(path, format!("tensor `{name}` {what}")))
         };
@@ -185,11 +234,6 @@ impl Checkpoint {
             Some(at) => refuse(&shard.path, format!("is NaN at element {}", first + at)),
             None => Ok(values),
         }
-    }
-
-    /// Bytes of all tensors.
-    pub fn bytes(&self) -> u64 {
-        self.tensors.values().map(|tensor| tensor.bytes.len() as u64).sum()
     }
 }
 

@@ -43,6 +43,36 @@ impl Config {
         self
     }
 
+    /// The config of the first layers alone.
+    ///
+    /// # Errors
+    /// [`ModelError`] when it has no number of layers, or not so many.
+    pub fn first_layers(self, layers: usize) -> Result<Self, ModelError> {
+        const KEY: &str = "num_hidden_layers";
+        let all = self.count(KEY)?;
+        if layers == 0 || layers > all {
+            let wanted = format!("at least the {layers} layers asked for, and one");
+            return Err(self.wrong(KEY, wanted));
+        }
+        let (kinds, lists) = (self.get("layer_types"), self.get("linear_attn_config"));
+        let (kinds, lists) = (kinds.cloned(), lists.cloned());
+        let mut cut = self.with(KEY, Value::from(layers));
+        if let Some(Value::Array(mut kinds)) = kinds {
+            kinds.truncate(layers);
+            cut = cut.with("layer_types", Value::Array(kinds));
+        }
+        // These lists count from 1.
+        if let Some(Value::Object(mut lists)) = lists {
+            for list in lists.values_mut() {
+                if let Value::Array(list) = list {
+                    list.retain(|layer| layer.as_u64().is_some_and(|layer| layer <= layers as u64));
+                }
+            }
+            cut = cut.with("linear_attn_config", Value::Object(lists));
+        }
+        Ok(cut)
+    }
+
     /// The config as it is written to a file.
     pub fn to_text(&self) -> String {
         // Maps of strings and numbers always serialise.

@@ -5,7 +5,7 @@ use device::Device;
 use facts::BackendKind;
 use std::path::Path;
 
-/// A model's folder, read and checked.
+/// What an engine loads: a model's folder, read and checked, or random weights.
 #[derive(Debug)]
 pub struct Model {
     /// What its config describes.
@@ -27,6 +27,16 @@ impl Model {
         let architecture = Architecture::of(&config)?;
         let checkpoint = Checkpoint::open(folder)?;
         checkpoint.check(&architecture)?;
+        Ok(Self { architecture, checkpoint })
+    }
+
+    /// A model that a config describes, with random weights.
+    ///
+    /// # Errors
+    /// [`ModelError`] naming the key of the config that is missing or wrong.
+    pub fn random(config: &Config, seed: u64) -> Result<Self, ModelError> {
+        let architecture = Architecture::of(config)?;
+        let checkpoint = Checkpoint::random(&architecture, seed);
         Ok(Self { architecture, checkpoint })
     }
 }

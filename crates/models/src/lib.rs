@@ -1,12 +1,13 @@
 //! The hybrid models, from a folder of weights to logits.
 //!
 //! A family makes an [`Architecture`] of a config: layers as data, with every parameter's name and shape. A
-//! [`Checkpoint`] is held against it, and an [`Engine`] runs it on a device, many sequences at once.
+//! [`Checkpoint`], read from files or drawn, is held against it, and an [`Engine`] runs it on a device, many sequences at once.
 
 mod architecture;
 mod checkpoint;
 mod config;
 mod cpu;
+mod drawn;
 mod engine;
 mod error;
 mod families;

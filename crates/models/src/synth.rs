@@ -1,14 +1,14 @@
 //! Random models with real names and shapes: what tests and measurements run on where weights cannot be had.
 
 use crate::checkpoint::{INDEX, SINGLE};
-use crate::params::{Draw, Param};
-use crate::random::mix;
+use crate::drawn::{Drawn, Tables};
+use crate::params::Param;
 use crate::text::tiktoken;
 use crate::{Architecture, Config, ModelError};
 use half::bf16;
 use rayon::prelude::*;
 use safetensors::tensor::{Dtype, View, serialize_to_file};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
@@ -81,7 +81,7 @@ impl Default for SynthOptions {
 /// [`ModelError`] when the config is of no family, the folder holds something already, or a file cannot be written.
 pub fn synth(config: Config, folder: &Path, options: &SynthOptions) -> Result<u64, ModelError> {
     let config = match options.layers {
-        Some(layers) => cut(config, layers)?,
+        Some(layers) => config.first_layers(layers)?,
         None => config,
     };
     let architecture = Architecture::of(&config)?;
@@ -100,7 +100,7 @@ pub fn synth(config: Config, folder: &Path, options: &SynthOptions) -> Result<u6
     for (shard, drawn) in shards.iter().enumerate() {
         for tensor in drawn {
             places.insert(tensor.param.name.clone(), json!(of_shard(shard)));
-            total += tensor.data_len();
+            total += tensor.drawn.bytes();
         }
         write(&folder.join(of_shard(shard)), drawn)?;
     }
@@ -113,60 +113,32 @@ pub fn synth(config: Config, folder: &Path, options: &SynthOptions) -> Result<u6
     Ok(architecture.params.count())
 }
 
-/// The first layers of a config.
-fn cut(config: Config, layers: usize) -> Result<Config, ModelError> {
-    let all = config.count("num_hidden_layers")?;
-    if layers == 0 || layers > all {
-        return Err(config.wrong(
-            "num_hidden_layers",
-            format!("at least the {layers} layers asked for, and one"),
-        ));
-    }
-    let mut cut = config.clone().with("num_hidden_layers", json!(layers));
-    if let Some(Value::Array(kinds)) = config.get("layer_types") {
-        cut = cut.with("layer_types", json!(kinds[..layers.min(kinds.len())]));
-    }
-    // These lists count from 1.
-    if let Some(Value::Object(lists)) = config.get("linear_attn_config") {
-        let mut lists = lists.clone();
-        for list in lists.values_mut() {
-            if let Value::Array(list) = list {
-                list.retain(|layer| layer.as_u64().is_some_and(|layer| layer <= layers as u64));
-            }
-        }
-        cut = cut.with("linear_attn_config", Value::Object(lists));
-    }
-    Ok(cut)
-}
-
 /// A tensor that is drawn when it is written.
-struct Drawn<'a> {
+struct Written<'a> {
     param: &'a Param,
-    seed: u64,
+    drawn: Drawn,
 }
 
-fn shards<'a>(architecture: &'a Architecture, options: &SynthOptions) -> Vec<Vec<Drawn<'a>>> {
+fn shards<'a>(architecture: &'a Architecture, options: &SynthOptions) -> Vec<Vec<Written<'a>>> {
     let mut shards = vec![Vec::new()];
-    let mut bytes = 0;
+    let (mut tables, mut bytes) = (Tables::default(), 0);
     for param in architecture.params.iter() {
-        // A tensor's values depend on its name, so that layers can be cut without changing those that stay.
-        let seed = param.name.bytes().fold(options.seed, |seed, byte| mix(seed ^ u64::from(byte)));
-        let drawn = Drawn { param, seed };
-        if bytes > 0 && bytes + drawn.data_len() > options.shard_bytes {
+        let drawn = Drawn::new(param, options.seed, &mut tables);
+        if bytes > 0 && bytes + drawn.bytes() > options.shard_bytes {
             shards.push(Vec::new());
             bytes = 0;
         }
-        bytes += drawn.data_len();
+        bytes += drawn.bytes();
         if let Some(shard) = shards.last_mut() {
-            shard.push(drawn);
+            shard.push(Written { param, drawn });
         }
     }
     shards
 }
 
-impl View for &Drawn<'_> {
+impl View for &Written<'_> {
     fn dtype(&self) -> Dtype {
-        if self.param.draw.keeps_float32() { Dtype::F32 } else { Dtype::BF16 }
+        self.drawn.dtype()
     }
 
     fn shape(&self) -> &[usize] {
@@ -174,40 +146,27 @@ impl View for &Drawn<'_> {
     }
 
     fn data(&self) -> Cow<'_, [u8]> {
-        let value = |at: usize| value(self.param.draw, mix(self.seed.wrapping_add(at as u64)));
-        let all = (0..self.param.len()).into_par_iter();
-        let bytes: Vec<u8> = match self.dtype() {
-            Dtype::F32 => all.flat_map_iter(|at| (value(at) as f32).to_le_bytes()).collect(),
-            _ => all.flat_map_iter(|at| bf16::from_f64(value(at)).to_le_bytes()).collect(),
+        let all = self.param.len();
+        // All of a tensor is always in its range.
+        let bytes = match self.dtype() {
+            Dtype::F32 => little_endian(self.drawn.values(0, all), f32::to_le_bytes),
+            _ => little_endian(self.drawn.values(0, all), bf16::to_le_bytes),
         };
         Cow::Owned(bytes)
     }
 
     fn data_len(&self) -> usize {
-        self.param.len() * if self.param.draw.keeps_float32() { 4 } else { 2 }
+        self.drawn.bytes()
     }
 }
 
-impl Drawn<'_> {
-    fn data_len(&self) -> usize {
-        View::data_len(&self)
-    }
-}
-
-/// One value from 64 random bits.
-fn value(draw: Draw, bits: u64) -> f64 {
-    let between =
-        |low: f64, high: f64| low + (high - low) * (bits >> 11) as f64 / (1u64 << 53) as f64;
-    match draw {
-        // The sum of four uniform values is close to normal, with a variance of 4/12.
-        Draw::Normal(deviation) => {
-            let parts = [0, 16, 32, 48].map(|shift| (bits >> shift & 0xffff) as f64 / 65_536.0);
-            (parts.iter().sum::<f64>() - 2.0) * 3f64.sqrt() * deviation
-        }
-        Draw::Uniform(low, high) => between(low, high),
-        Draw::DecayRate => between(1.0, 16.0).ln(),
-        Draw::StepBias => between(-9.0, 1.0),
-    }
+/// Values as files hold them.
+fn little_endian<T: Copy + Send, const SIZE: usize>(
+    values: Option<Vec<T>>,
+    bytes: impl Fn(T) -> [u8; SIZE] + Sync + Send,
+) -> Vec<u8> {
+    let values = values.unwrap_or_default();
+    values.into_par_iter().map(bytes).collect::<Vec<_>>().into_flattened()
 }
 
 /// Writes a file under another name first, so that a full disk leaves nothing that looks whole.
@@ -222,9 +181,9 @@ fn whole(path: &Path, write: impl FnOnce(&Path) -> Result<(), String>) -> Result
     })
 }
 
-fn write(path: &Path, drawn: &[Drawn<'_>]) -> Result<(), ModelError> {
+fn write(path: &Path, drawn: &[Written<'_>]) -> Result<(), ModelError> {
     let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
-    let tensors = drawn.iter().map(|drawn| (drawn.param.name.as_str(), drawn));
+    let tensors = drawn.iter().map(|tensor| (tensor.param.name.as_str(), tensor));
     whole(path, |partial| {
         serialize_to_file(tensors, Some(metadata), partial).map_err(|error| error.to_string())
     })
