@@ -10,6 +10,7 @@ use facts::{BackendKind, ParityRow, Status};
 pub(crate) struct Counts {
     pub(crate) pass: usize,
     pub(crate) fail: usize,
+    pub(crate) fallback: usize,
     pub(crate) unproven: usize,
     pub(crate) skip: usize,
     pub(crate) not_applicable: usize,
@@ -29,8 +30,8 @@ impl Counts {
         match row.status {
             Status::Pass if evidence_gap(row).is_some() => self.unproven += 1,
             Status::Pass => self.pass += 1,
-            // What ran instead proves nothing of the kernel asked for.
-            Status::Fail | Status::Fallback => self.fail += 1,
+            Status::Fail => self.fail += 1,
+            Status::Fallback => self.fallback += 1,
             Status::Skip => self.skip += 1,
             Status::NotApplicable => self.not_applicable += 1,
         }
@@ -38,20 +39,24 @@ impl Counts {
 
     /// All rows.
     pub(crate) fn total(self) -> usize {
-        self.pass + self.fail + self.unproven + self.skip + self.not_applicable
+        self.pass + self.bad() + self.skip + self.not_applicable
     }
 
     /// Rows that must not be taken for a pass and need a look.
     pub(crate) fn bad(self) -> usize {
-        self.fail + self.unproven
+        // What ran instead of the kernel asked for proves nothing of it.
+        self.fail + self.fallback + self.unproven
     }
 
-    /// `400 passed, 2 failed, 6 were skipped and 4 do not apply here`; the four are always told apart.
+    /// `400 passed, 2 failed, 6 were skipped and 4 do not apply here`; these four are always told apart.
     pub(crate) fn sentence(self) -> String {
         let verb = |number: usize, one: &str, many: &str| {
             format!("{number} {}", if number == 1 { one } else { many })
         };
         let mut words = format!("{} passed, {} failed", self.pass, self.fail);
+        if self.fallback > 0 {
+            words.push_str(&format!(", {} fell back to other kernels", self.fallback));
+        }
         if self.unproven > 0 {
             words.push_str(&format!(
                 ", {} a pass without evidence",
@@ -135,6 +140,18 @@ fn share(row: &ParityRow) -> Option<f64> {
     row.rel_err.map(|error| error / row.tolerance)
 }
 
+/// `1.8e-3 / 5.0e-3`: the error that is the largest part of what is allowed, and what is allowed.
+pub(crate) fn largest_error<'a>(rows: impl IntoIterator<Item = &'a ParityRow>) -> String {
+    let compared = rows.into_iter().filter_map(|row| Some((share(row)?, row)));
+    let largest = compared.max_by(|(a, _), (b, _)| a.total_cmp(b));
+    largest.map_or_else(
+        || format::ABSENT.to_owned(),
+        |(_, row)| {
+            format!("{} / {}", format::error_or_dash(row.rel_err), format::error(row.tolerance))
+        },
+    )
+}
+
 /// Ops in order of first appearance.
 pub(crate) fn ops(rows: &[ParityRow]) -> Vec<&str> {
     let mut ops: Vec<&str> = Vec::new();
@@ -173,16 +190,17 @@ pub(crate) fn reason(row: &ParityRow) -> String {
 pub(crate) fn not_passed(rows: &[ParityRow]) -> Vec<&ParityRow> {
     let rank = |row: &ParityRow| match status(row).1 {
         "FAIL" => 0,
-        "UNPROVEN" => 1,
-        "SKIP" => 2,
-        _ => 3,
+        "FALLBACK" => 1,
+        "UNPROVEN" => 2,
+        "SKIP" => 3,
+        _ => 4,
     };
     let mut found: Vec<&ParityRow> = rows.iter().filter(|row| status(row).1 != "PASS").collect();
     found.sort_by_key(|row| rank(row));
     found
 }
 
-/// Rows that were left out for one reason.
+/// Rows that are no passes for one reason.
 pub(crate) struct LeftOut<'a> {
     pub(crate) reason: String,
     /// Never empty.
@@ -203,10 +221,15 @@ impl LeftOut<'_> {
     }
 }
 
-/// Rows of a status by their reason, in order of first appearance: a machine without a GPU has one reason for many rows.
+/// Rows of a status by their reason: a machine without a GPU has one reason for many rows.
 pub(crate) fn left_out(rows: &[ParityRow], wanted: Status) -> Vec<LeftOut<'_>> {
+    by_reason(rows.iter().filter(|row| row.status == wanted))
+}
+
+/// Rows by their reason, in order of first appearance.
+pub(crate) fn by_reason<'a>(rows: impl IntoIterator<Item = &'a ParityRow>) -> Vec<LeftOut<'a>> {
     let mut found: Vec<LeftOut<'_>> = Vec::new();
-    for row in rows.iter().filter(|row| row.status == wanted) {
+    for row in rows {
         let reason = reason(row);
         match found.iter_mut().find(|known| known.reason == reason) {
             Some(known) => known.rows.push(row),
@@ -219,16 +242,20 @@ pub(crate) fn left_out(rows: &[ParityRow], wanted: Status) -> Vec<LeftOut<'_>> {
 /// A status whose count has a column: its head, its count, its tone.
 pub(crate) type CountColumn = (&'static str, fn(Counts) -> usize, Tone);
 
-/// Columns of counts. The one for passes without evidence is there only where some row needs it.
+/// Columns of counts. Those for fallbacks and for passes without evidence are there only where some row needs them.
 pub(crate) fn count_columns(all: Counts) -> Vec<CountColumn> {
-    let columns: [CountColumn; 5] = [
+    let columns: [CountColumn; 6] = [
         ("PASS", |counts| counts.pass, Tone::Good),
         ("FAIL", |counts| counts.fail, Tone::Bad),
+        ("FALLBACK", |counts| counts.fallback, Tone::Bad),
         ("UNPROVEN", |counts| counts.unproven, Tone::Bad),
         ("SKIP", |counts| counts.skip, Tone::Warn),
         ("N/A", |counts| counts.not_applicable, Tone::Plain),
     ];
-    columns.into_iter().filter(|(head, ..)| *head != "UNPROVEN" || all.unproven > 0).collect()
+    let needed = |(head, count, _): &CountColumn| {
+        !matches!(*head, "FALLBACK" | "UNPROVEN") || count(all) > 0
+    };
+    columns.into_iter().filter(needed).collect()
 }
 
 /// A count as a cell: nought is a dash, so that the eye finds what is there.

@@ -14,6 +14,7 @@ mod document;
 mod escape;
 mod format;
 mod html;
+mod installed;
 mod markdown;
 mod pictures;
 mod plot;

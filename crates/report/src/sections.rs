@@ -4,6 +4,7 @@ mod artefacts;
 mod bench;
 mod environment;
 mod findings;
+mod installed;
 mod matrix;
 mod model;
 mod parity;
@@ -29,6 +30,7 @@ pub(crate) type Build = fn(&Run<'_>) -> Vec<Block>;
 pub(crate) const SECTIONS: &[(&str, &str, Build)] = &[
     ("summary", "Summary", summary::build),
     ("findings", "Findings", findings::build),
+    ("installed", "Installed kernels", installed::build),
     ("model", "Model fit", model::build),
     ("processes", "Processes on the GPUs", processes::build),
     ("environment", "Environment", environment::build),

@@ -215,19 +215,56 @@ fn a_changed_csv_changes_the_prose() {
         parity.clone(),
         &line,
         &line.replace("FAIL", "SKIP"),
-        "3 passed, 1 failed, 1 claims",
-        "3 passed, 0 failed, 1 claims",
+        "4 passed, 1 failed, 1 fell",
+        "4 passed, 0 failed, 1 fell",
     );
     // A failure that is merely called a pass is not believed.
     check(
-        parity,
+        parity.clone(),
         &line,
         &line.replace("FAIL", "PASS"),
-        "3 passed, 1 failed, 1 claims",
-        "3 passed, 0 failed, 2 claim ",
+        "4 passed, 1 failed, 1 fell back to other kernels, 1 claims",
+        "4 passed, 0 failed, 1 fell back to other kernels, 2 claim ",
     );
-    check(bench.clone(), "61.4", "88.8", "51.2 % to 61.4 %", "51.2 % to 88.8 %");
-    check(bench, "180.25", "99.5", "180.2 GFLOP/s", "99.50 GFLOP/s");
+    check(bench.clone(), "61.4", "88.8", "25.6 % to 61.4 %", "25.6 % to 88.8 %");
+    check(bench.clone(), "180.25", "99.5", "180.2 GFLOP/s", "99.50 GFLOP/s");
+    // An installed kernel: how fast beside firstlight's own, and whether it is ready.
+    let (two, slower) = (["2.00×", "3.00×"], bench.replace(",2.46,", ",3.69,"));
+    let mut sample = small();
+    assert!(markdown(&sample.run()).contains(two[0]));
+    sample.bench = read_bench_csv(&slower).unwrap();
+    assert!(markdown(&sample.run()).contains(two[1]) && !markdown(&sample.run()).contains(two[0]));
+    let flash = parity.lines().find(|line| line.contains(",torch.sdpa.flash,")).unwrap().to_owned();
+    let ready = "1 of 3 installed kernels is ready here: torch.sdpa.math";
+    let both = "2 of 3 installed kernels are ready here: torch.sdpa.math, torch.sdpa.flash";
+    check(
+        parity.clone(),
+        &flash,
+        "attention,edge/t1,cpu,torch.sdpa.flash,f32,PASS,,1e-7,1e-7,0.0001,1,1,torch 2.9.0,flash x1",
+        ready,
+        both,
+    );
+    let passed = flash.replace(",FALLBACK,", ",PASS,");
+    let gone = "Do not rely on [torch.sdpa.flash](#installed) (FALLBACK, 1 check)";
+    let claims = "Do not rely on [torch.sdpa.flash](#installed) (UNPROVEN, 1 check)";
+    let mut sample = small();
+    assert!(markdown(&sample.run()).contains(gone));
+    sample.parity = read_parity_csv(&parity.replace(&flash, &passed)).unwrap();
+    assert!(markdown(&sample.run()).contains(claims), "{}", markdown(&sample.run()));
+    assert!(markdown(&sample.run()).contains(ready));
+}
+
+#[test]
+fn a_failing_installed_kernel_is_not_firstlights_own() {
+    let mut sample = small();
+    sample.parity.rows.retain(|row| row.peer.is_some() || evidence_gap(row).is_none());
+    sample.parity.rows.retain(|row| row.status != Status::Fail);
+    sample.doctor.findings.clear();
+    let text = markdown(&sample.run());
+    let says =
+        "1 check fell back to other kernels; every one of these checks is of an installed kernel.";
+    assert!(text.contains(says), "{text}");
+    assert!(text.contains("| **attention** | PASSES |") && !text.contains("Repair: "), "{text}");
 }
 
 #[test]

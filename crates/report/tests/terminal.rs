@@ -96,7 +96,10 @@ fn failures_come_first_with_their_reasons() {
     let at = |words: &str| text.find(words).unwrap_or_else(|| panic!("{words} in {text}"));
     assert!(at("FAIL ") < at("UNPROVEN") && at("UNPROVEN") < at("SKIP") && at("SKIP") < at("N/A"));
     assert!(at("N/A") < at("attention, tiled cpu f32"), "the rows come after the reasons");
-    assert!(text.contains("3 passed, 1 failed, 1 claims a pass without evidence, 1 was"), "{text}");
+    assert!(
+        text.contains("4 passed, 1 failed, 1 fell back to other kernels, 1 claims a"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -148,8 +151,18 @@ fn native_and_python_kernels_stand_side_by_side() {
     assert_eq!(words, ["ffpa/d320", "bf16", "PASS", "N/A", "FALLBACK", "PASS"], "{text}");
     assert!(line.is_some(), "{text}");
     assert!(text.contains("b  ffpa.triton (ffpa_attn 0.2.4)"), "{text}");
-    assert!(text.contains("2 passed, 1 failed"), "a fallback is a failure: {text}");
+    assert!(text.contains("2 passed, 0 failed, 1 fell back"), "a fallback is no pass: {text}");
     assert!(text.contains("there ran fmha_cutlassF x1"), "{text}");
-    let small = terminal::parity(&small().parity, Style::default());
-    assert!(!small.contains("side by side"), "{small}");
+    let summary = terminal::parity_summary(&sample.parity, Style::default());
+    let says = "1 of 3 installed kernels is ready here: torch.sdpa.efficient";
+    assert!(summary.contains(says), "{summary}");
+    assert!(summary.contains("FALLBACK  ffpa.triton: 1 FALLBACK"), "{summary}");
+    assert!(summary.contains("N/A       flash_attn.dense: 1 N/A; head dim 320 is over 256"));
+    sample.parity.rows.retain(|row| row.peer.is_none());
+    for text in [
+        terminal::parity(&sample.parity, Style::default()),
+        terminal::parity_summary(&sample.parity, Style::default()),
+    ] {
+        assert!(!text.contains("side by side") && !text.contains("installed"), "{text}");
+    }
 }

@@ -201,9 +201,10 @@ fn examined(doctor: &DoctorReport) -> String {
 fn counted(parity: &ParityReport) -> String {
     let of = |status| parity.count(status);
     format!(
-        "{} PASS, {} FAIL, {} SKIP, {} N/A",
+        "{} PASS, {} FAIL, {} FALLBACK, {} SKIP, {} N/A",
         of(Status::Pass),
-        parity.failures(),
+        of(Status::Fail),
+        of(Status::Fallback),
         of(Status::Skip),
         of(Status::NotApplicable)
     )

@@ -1,12 +1,13 @@
 //! The verdict, by evidence: every word of it follows from a count.
 
-use super::{findings, pending};
-use crate::counts::{Counts, cell, count_columns, groups, not_passed, ops, status};
+use super::{findings, installed, pending};
+use crate::counts::{Counts, cell, count_columns, largest_error, not_passed, ops, status};
 use crate::document::{Block, Prose, Table, Tile, Tone};
 use crate::format;
+use crate::installed::{own, sentence};
 use crate::run::{BENCH_FILE, FACTS_FILE, MANIFEST_FILE, PARITY_FILE, Run};
 use crate::verdict::Verdict;
-use facts::{BenchReport, BenchRow, ParityReport, Severity};
+use facts::{BenchReport, BenchRow, ParityReport, ParityRow, Severity};
 
 pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
     let verdict = Verdict::of(run);
@@ -15,6 +16,14 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
         .text(format!(" {}", why(run, verdict)));
     let mut blocks = vec![Block::Notice(verdict.tone(), headline), Block::Tiles(tiles(run))];
     blocks.push(Block::Paragraph(checks(run.parity)));
+    let kernels = installed::of_run(run);
+    if !kernels.is_empty() {
+        let words = Prose::new()
+            .text(format!("{} (", sentence(&kernels)))
+            .anchor("each by its evidence", "installed")
+            .text(").");
+        blocks.push(Block::Paragraph(words));
+    }
     blocks.push(Block::Paragraph(speed(run.bench)));
     blocks.push(Block::Paragraph(
         Prose::new()
@@ -22,8 +31,9 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
             .file(FACTS_FILE)
             .text(")."),
     ));
-    if let Some(parity) = run.parity.filter(|parity| !parity.rows.is_empty()) {
-        blocks.push(Block::Table(by_op(parity, run.bench)));
+    let own = own(run.parity.map_or(&[], |parity| &parity.rows));
+    if !own.is_empty() {
+        blocks.push(Block::Table(by_op(&own, run.bench)));
     }
     blocks.push(Block::Heading { id: "next".to_owned(), words: Prose::from("What to do next") });
     let next = next(run);
@@ -52,8 +62,14 @@ pub(crate) fn why(run: &Run<'_>, verdict: Verdict) -> String {
             if counts.fail > 0 {
                 parts.push(format!("{} of {} failed", counts.fail, format::count(counts.total(), "check")));
             }
+            if counts.fallback > 0 {
+                parts.push(format::count(counts.fallback, "check") + " fell back to other kernels");
+            }
             if counts.unproven > 0 {
                 parts.push(format::count(counts.unproven, "pass") + " without evidence");
+            }
+            if counts.bad() > 0 && Counts::of(&own(run.parity.map_or(&[], |parity| &parity.rows))).bad() == 0 {
+                parts.push("every one of these checks is of an installed kernel".to_owned());
             }
             parts.join("; ") + "."
         }
@@ -93,6 +109,13 @@ fn tiles(run: &Run<'_>) -> Vec<Tile> {
             PARITY_FILE,
             tone,
         );
+        let kernels = installed::of_run(run);
+        if !kernels.is_empty() {
+            let ready = kernels.iter().filter(|kernel| kernel.is_ready()).count();
+            let tone = if ready == 0 { Tone::Plain } else { Tone::Good };
+            let label = format!("of {} ready", format::count(kernels.len(), "installed kernel"));
+            tile(ready.to_string(), &label, PARITY_FILE, tone);
+        }
     }
     let found = |severity| {
         run.doctor.findings.iter().filter(|finding| finding.severity == severity).count()
@@ -174,39 +197,27 @@ fn speed(bench: Option<&BenchReport>) -> Prose {
     Prose::new().text(words).file(BENCH_FILE).text(").")
 }
 
-/// One line for each op: what is proven and how fast it is.
-fn by_op(parity: &ParityReport, bench: Option<&BenchReport>) -> Table {
-    let mut caption = Prose::new().text("Each op at a glance, from ").file(PARITY_FILE);
+/// One line for each op: what is proven of firstlight's own kernels and how fast they are.
+fn by_op(own: &[ParityRow], bench: Option<&BenchReport>) -> Table {
+    let mut caption =
+        Prose::new().text("Each op of firstlight's own at a glance, from ").file(PARITY_FILE);
     if bench.is_some() {
         caption = caption.text(" and ").file(BENCH_FILE);
     }
-    let columns = count_columns(Counts::of(&parity.rows));
+    let columns = count_columns(Counts::of(own));
     let mut heads: Vec<String> = ["Op", "Result"].map(str::to_owned).to_vec();
     heads.extend(columns.iter().map(|(head, ..)| format!(">{head}")));
     heads.extend([">Largest error / allowed", ">Best share of ceiling"].map(str::to_owned));
     let mut table = Table::new(caption.text("."), &heads);
-    let groups = groups(&parity.rows);
-    for op in ops(&parity.rows) {
-        let counts = Counts::of(parity.rows.iter().filter(|row| row.op == op));
+    for op in ops(own) {
+        let counts = Counts::of(own.iter().filter(|row| row.op == op));
         let (tone, word) = match counts {
             counts if counts.bad() > 0 => (Tone::Bad, "FAILS"),
             counts if counts.pass == 0 => (Tone::Warn, "NOT VERIFIED"),
             counts if counts.skip > 0 => (Tone::Warn, "PASSES IN PART"),
             _ => (Tone::Good, "PASSES"),
         };
-        let worst =
-            groups.iter().filter(|group| group.op == op).filter_map(|group| group.worst).max_by(
-                |a, b| {
-                    let share = |row: &facts::ParityRow| row.rel_err.unwrap_or(0.0) / row.tolerance;
-                    share(a).total_cmp(&share(b))
-                },
-            );
-        let worst = worst.map_or_else(
-            || format::ABSENT.to_owned(),
-            |row| {
-                format!("{} / {}", format::error_or_dash(row.rel_err), format::error(row.tolerance))
-            },
-        );
+        let worst = largest_error(own.iter().filter(|row| row.op == op));
         let mut cells = vec![Prose::new().strong(op), Prose::new().chip(tone, word)];
         cells.extend(columns.iter().map(|(_, count, tone)| cell(count(counts), *tone)));
         cells.extend([Prose::from(worst), Prose::from(best(bench, op))]);
@@ -217,7 +228,8 @@ fn by_op(parity: &ParityReport, bench: Option<&BenchReport>) -> Table {
 
 fn best(bench: Option<&BenchReport>, op: &str) -> String {
     let share = |row: &BenchRow| row.pct_of_ceiling.filter(|share| share.is_finite());
-    let rows = bench.iter().flat_map(|bench| &bench.rows).filter(|row| row.op == op);
+    let rows = bench.iter().flat_map(|bench| &bench.rows);
+    let rows = rows.filter(|row| row.op == op && row.peer.is_none());
     let best =
         rows.filter_map(|row| Some((share(row)?, row))).max_by(|(a, _), (b, _)| a.total_cmp(b));
     best.map_or_else(
@@ -238,10 +250,12 @@ fn next(run: &Run<'_>) -> Vec<Prose> {
         }
     }
     if let Some(parity) = run.parity {
-        for op in ops(&parity.rows) {
-            let rows = not_passed(&parity.rows);
-            let bad: Vec<_> =
-                rows.into_iter().filter(|row| row.op == op && status(row).0 == Tone::Bad).collect();
+        let own = own(&parity.rows);
+        for op in ops(&own) {
+            let bad: Vec<_> = not_passed(&own)
+                .into_iter()
+                .filter(|row| row.op == op && status(row).0 == Tone::Bad)
+                .collect();
             if let Some(first) = bad.first() {
                 let words = format!(
                     "{} of {op} ({}{})",
@@ -257,6 +271,17 @@ fn next(run: &Run<'_>) -> Vec<Prose> {
                 );
             }
         }
+    }
+    for kernel in installed::of_run(run).iter().filter(|kernel| kernel.counts.bad() > 0) {
+        let (_, word) = kernel.result();
+        let words = format!(" ({word}, {})", format::count(kernel.counts.bad(), "check"));
+        steps.push(
+            Prose::new()
+                .text("Do not rely on ")
+                .anchor(kernel.name, "installed")
+                .text(words)
+                .text("."),
+        );
     }
     let pending = pending::pending(run).len();
     if pending > 0 {

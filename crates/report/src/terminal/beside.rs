@@ -4,6 +4,7 @@ use super::Style;
 use super::layout::{Column, cell, paragraph, plain, render, table};
 use crate::counts::status;
 use crate::format;
+use crate::installed::installed;
 use comfy_table::Cell;
 use facts::{ParityRow, Status};
 
@@ -12,22 +13,13 @@ const HEADS: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"
 
 /// The table of one op; empty where no installed package was run.
 pub(super) fn beside(rows: &[&ParityRow], style: Style) -> String {
-    let mut peers: Vec<(&str, &str)> = Vec::new();
-    for row in rows {
-        let Some(package) = row.peer.as_deref() else { continue };
-        match peers.iter_mut().find(|(name, _)| *name == row.variant) {
-            // A package's version is known from the first call that it answered.
-            Some((_, known)) if *known == row.variant => *known = package,
-            Some(_) => {}
-            None => peers.push((&row.variant, package)),
-        }
-    }
+    let peers = installed(rows.iter().copied());
     if peers.is_empty() || peers.len() > HEADS.len() {
         return String::new();
     }
     let mut out = paragraph(style, "side by side:");
-    for ((name, package), head) in peers.iter().zip(HEADS) {
-        out.push_str(&paragraph(style, &format!("  {head}  {name} ({package})")));
+    for (peer, head) in peers.iter().zip(HEADS) {
+        out.push_str(&paragraph(style, &format!("  {head}  {} ({})", peer.name, peer.package)));
     }
     let mut columns =
         vec![Column::wrapped("case"), Column::word("type"), Column::word("firstlight")];
@@ -47,8 +39,8 @@ pub(super) fn beside(rows: &[&ParityRow], style: Style) -> String {
         }
         let worst = native.iter().find(|row| row.status != Status::Pass).unwrap_or(&native[0]);
         let mut cells = vec![plain(&first.case), plain(&first.dtype), status_cell(worst)];
-        cells.extend(peers.iter().map(|(name, _)| {
-            let row = line.iter().find(|row| row.peer.is_some() && row.variant == *name);
+        cells.extend(peers.iter().map(|peer| {
+            let row = line.iter().find(|row| row.peer.is_some() && row.variant == peer.name);
             row.map_or_else(|| plain(format::ABSENT), |row| status_cell(row))
         }));
         table.add_row(cells);

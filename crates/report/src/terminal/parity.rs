@@ -6,12 +6,13 @@ use crate::counts::{
 };
 use crate::document::Tone;
 use crate::format;
+use crate::installed::{Installed, installed, own, sentence};
 use comfy_table::Cell;
 use facts::{ParityReport, ParityRow, Status};
 
 /// The whole matrix: counts, what failed with its reason, what was left out by reason, then every row by op and kernel.
 pub fn parity(report: &ParityReport, style: Style) -> String {
-    let mut out = head(report, style);
+    let mut out = head(&report.rows, &report.rows, style);
     let groups = groups(&report.rows);
     for op in ops(&report.rows) {
         let counts = Counts::of(report.rows.iter().filter(|row| row.op == op));
@@ -66,19 +67,43 @@ fn rows(group: &Group<'_>, style: Style) -> String {
     render(&table)
 }
 
-/// Counts, what failed with its reason, what was left out by reason, then one line for each kernel.
+/// Counts, then of firstlight's own kernels what failed with its reason, what was left out by reason, and a line each; and a
+/// sentence for each installed kernel.
 pub fn parity_summary(report: &ParityReport, style: Style) -> String {
-    let mut out = head(report, style);
-    if report.rows.is_empty() {
-        return out;
+    let own = own(&report.rows);
+    let mut out = head(&report.rows, &own, style);
+    if !own.is_empty() {
+        out.push('\n');
+        out.push_str(&by_kernel(&own, style));
     }
-    out.push('\n');
-    let counts = count_columns(Counts::of(&report.rows));
+    let kernels = installed(&report.rows);
+    if !kernels.is_empty() {
+        out.push('\n');
+        out.push_str(&paragraph(style, &sentence(&kernels)));
+        out.push_str(&tagged(style, kernels.iter().map(installed_line).collect()));
+    }
+    out
+}
+
+/// `FALLBACK  ffpa.triton: 12 PASS, 8 FALLBACK; no kernel of its own ran`.
+fn installed_line(kernel: &Installed<'_>) -> (Cell, String) {
+    let (tone, word) = kernel.result();
+    let counts = count_columns(kernel.counts);
+    let counts = counts.iter().filter(|(_, count, _)| count(kernel.counts) > 0);
+    let counts: Vec<String> =
+        counts.map(|(head, count, _)| format!("{} {head}", count(kernel.counts))).collect();
+    let why = kernel.why().map(|(why, _)| format!("; {why}")).unwrap_or_default();
+    (cell(tone, word), format!("{}: {}{why}", kernel.name, counts.join(", ")))
+}
+
+/// A line for each kernel.
+fn by_kernel(rows: &[ParityRow], style: Style) -> String {
+    let counts = count_columns(Counts::of(rows));
     let mut columns = vec![Column::word("op"), Column::wrapped("kernel"), Column::word("type")];
     columns.extend(counts.iter().map(|(head, ..)| Column::number(head)));
     columns.extend([Column::number("worst"), Column::number("allowed")]);
     let mut table = table(style, &columns);
-    for group in groups(&report.rows) {
+    for group in groups(rows) {
         let mut cells = vec![
             plain(group.op),
             plain(name(group.variant, group.backend.as_str())),
@@ -97,27 +122,25 @@ pub fn parity_summary(report: &ParityReport, style: Style) -> String {
         ]);
         table.add_row(cells);
     }
-    out.push_str(&render(&table));
-    out
+    render(&table)
 }
 
-/// The counts, the failures, and what was left out.
-fn head(report: &ParityReport, style: Style) -> String {
-    let counts = Counts::of(&report.rows);
+/// The counts of all rows, and of those that are told one by one the failures, and what was left out.
+fn head(all: &[ParityRow], told: &[ParityRow], style: Style) -> String {
+    let counts = Counts::of(all);
     let words =
         format!("parity: {}, {}", format::count(counts.total(), "check"), counts.sentence());
     let mut out = paragraph(style, &words);
     let mut items: Vec<(Cell, String)> = Vec::new();
-    for row in not_passed(&report.rows).into_iter().filter(|row| status(row).0 == Tone::Bad) {
+    for row in not_passed(told).into_iter().filter(|row| status(row).0 == Tone::Bad) {
         let kernel = name(&row.variant, row.backend.as_str());
         items.push((
             status_cell(row),
             format!("{} {}, {kernel} {}: {}", row.op, row.case, row.dtype, reason(row)),
         ));
     }
-    for left_out in [Status::Skip, Status::NotApplicable]
-        .iter()
-        .flat_map(|wanted| left_out(&report.rows, *wanted))
+    for left_out in
+        [Status::Skip, Status::NotApplicable].iter().flat_map(|wanted| left_out(told, *wanted))
     {
         let checks = format::count(left_out.rows.len(), "check");
         items.push((

@@ -1,0 +1,99 @@
+//! The kernels of the Python environment: which are ready, by evidence, and how fast they are beside firstlight's own.
+
+use crate::counts::{Counts, cell, count_columns, largest_error};
+use crate::document::{Block, Prose, Table};
+use crate::format;
+use crate::installed::{Installed, installed, sentence};
+use crate::run::{BENCH_FILE, PARITY_FILE, Run};
+use facts::{BenchReport, BenchRow};
+
+pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
+    let kernels = of_run(run);
+    if kernels.is_empty() {
+        return vec![Block::Paragraph(
+            Prose::new()
+                .text("No kernel of an installed package was asked for in this run; ")
+                .code("firstlight check --venv DIR")
+                .text(" runs those of an environment."),
+        )];
+    }
+    let intro = Prose::new()
+        .text(format!("{} (", sentence(&kernels)))
+        .file(PARITY_FILE)
+        .text("). Ready means that a profiler saw kernels of its own in every call that it took, and that all of them were right; what other kernels computed is FALLBACK, however right it is.");
+    let mut blocks = vec![Block::Paragraph(intro), Block::Table(by_kernel(&kernels))];
+    blocks.extend(run.bench.and_then(beside).map(Block::Table));
+    blocks
+}
+
+/// The installed kernels that were asked for.
+pub(super) fn of_run<'a>(run: &Run<'a>) -> Vec<Installed<'a>> {
+    installed(run.parity.into_iter().flat_map(|parity| &parity.rows))
+}
+
+fn by_kernel(kernels: &[Installed<'_>]) -> Table {
+    let rows = || kernels.iter().flat_map(|kernel| kernel.rows.iter().copied());
+    let columns = count_columns(Counts::of(rows()));
+    let mut heads: Vec<String> = ["Kernel", "Package", "Result"].map(str::to_owned).to_vec();
+    heads.extend(columns.iter().map(|(head, ..)| format!(">{head}")));
+    heads.extend([">Largest error / allowed", "Why, or what was seen to run"].map(str::to_owned));
+    let caption =
+        Prose::new().text("Installed kernels by evidence, from ").file(PARITY_FILE).text(".");
+    let mut table = Table::new(caption, &heads);
+    for kernel in kernels {
+        let (tone, word) = kernel.result();
+        let package = if kernel.package == kernel.name { format::ABSENT } else { kernel.package };
+        let mut cells = vec![
+            Prose::new().code(kernel.name),
+            Prose::from(package),
+            Prose::new().chip(tone, word),
+        ];
+        cells.extend(columns.iter().map(|(_, count, tone)| cell(count(kernel.counts), *tone)));
+        let worst = largest_error(kernel.rows.iter().copied());
+        cells.extend([Prose::from(worst), details(kernel)]);
+        table.row(cells);
+    }
+    table
+}
+
+fn details(kernel: &Installed<'_>) -> Prose {
+    match (kernel.why(), kernel.seen()) {
+        (Some((why, 0)), _) => Prose::from(why),
+        (Some((why, others)), _) => {
+            Prose::from(format!("{why}; and {} for other reasons", format::count(others, "check")))
+        }
+        (None, Some(seen)) => Prose::new().code(seen),
+        (None, None) => Prose::from(format::ABSENT),
+    }
+}
+
+/// Times of installed kernels beside firstlight's own of the same call; `None` where none was timed.
+fn beside(bench: &BenchReport) -> Option<Table> {
+    let caption = "Times of one call, taken in turns in this run; the last column says how many of firstlight's times the installed kernel's holds, from ";
+    let mut table = Table::new(
+        Prose::new().text(caption).file(BENCH_FILE).text("."),
+        &["Op", "Case", "Type", "firstlight", ">Median", "Installed", ">Median", ">Ratio"],
+    );
+    for row in bench.rows.iter().filter(|row| row.peer.is_some()) {
+        let same = |own: &&BenchRow| {
+            own.peer.is_none()
+                && (&own.op, &own.case, &own.dtype, own.backend)
+                    == (&row.op, &row.case, &row.dtype, row.backend)
+        };
+        let own = bench.rows.iter().find(same);
+        let or_dash =
+            |words: Option<String>| Prose::from(words.unwrap_or_else(|| format::ABSENT.to_owned()));
+        let ratio = |own: &BenchRow| format::significant(row.median_ms / own.median_ms, 3) + "×";
+        table.row(vec![
+            Prose::new().strong(&row.op),
+            Prose::new().code(&row.case),
+            Prose::from(&row.dtype),
+            own.map_or_else(|| Prose::from(format::ABSENT), |own| Prose::new().code(&own.variant)),
+            or_dash(own.map(|own| format::duration(own.median_ms))),
+            Prose::new().code(&row.variant),
+            Prose::from(format::duration(row.median_ms)),
+            or_dash(own.map(ratio)),
+        ]);
+    }
+    (!table.rows.is_empty()).then_some(table)
+}
