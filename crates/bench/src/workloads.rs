@@ -3,6 +3,7 @@
 mod attention;
 pub(crate) mod conv1d;
 pub(crate) mod kda;
+pub(crate) mod linear;
 pub(crate) mod nsa;
 pub(crate) mod rmsnorm;
 pub(crate) mod ssd;
@@ -64,6 +65,7 @@ pub const WORKLOADS: &[OpWorkloads] = &[
     ("conv1d", conv1d::workloads),
     ("nsa", nsa::workloads),
     ("rmsnorm", rmsnorm::workloads),
+    ("linear", linear::workloads),
 ];
 
 /// The same for NVIDIA GPUs, which want larger calls.
@@ -74,6 +76,7 @@ pub(crate) const CUDA_WORKLOADS: &[OpWorkloads] = &[
     ("conv1d", conv1d::cuda::workloads),
     ("nsa", nsa::cuda::workloads),
     ("rmsnorm", rmsnorm::cuda::workloads),
+    ("linear", linear::cuda::workloads),
 ];
 
 /// Values uniform in [low, high): benchmarks need realistic data, not a particular distribution, and a state of a

@@ -5,3 +5,4 @@ pub mod gemm;
 pub mod linear;
 pub mod read;
 pub mod simd;
+pub(crate) mod vectors;

@@ -22,6 +22,7 @@ pub mod conv1d;
 pub mod cpu;
 pub mod cuda;
 pub mod kda;
+pub mod linear;
 pub mod nsa;
 pub mod rmsnorm;
 pub mod ssd;

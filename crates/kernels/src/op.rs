@@ -12,11 +12,11 @@ use std::time::Instant;
 /// An op's table: what it is called, which tensors it takes and gives, and its settings.
 #[derive(Debug)]
 pub struct OpSpec {
-    /// `attention`, `kda`, `ssd`, `conv1d`, `nsa`, `rmsnorm`.
+    /// `attention`, `kda`, `ssd`, `conv1d`, `nsa`, `rmsnorm`, `linear`.
     pub name: &'static str,
     /// One line.
     pub summary: &'static str,
-    /// Tensors it takes; the first one decides the storage type.
+    /// Tensors it takes. The first one decides the storage type, `w` of a projection.
     pub inputs: &'static [TensorSpec],
     /// Tensors it gives.
     pub outputs: &'static [TensorSpec],
@@ -263,6 +263,7 @@ pub const OPS: &[&dyn Op] = &[
     &crate::conv1d::Conv1dOp,
     &crate::nsa::NsaOp,
     &crate::rmsnorm::RmsNormOp,
+    &crate::linear::LinearOp,
 ];
 
 /// The op of this name.

@@ -23,6 +23,8 @@ pub enum SettingKind {
     Number,
     /// A whole number, zero or more.
     Count,
+    /// Whole numbers above zero, separated by commas.
+    Counts,
     /// One of these words.
     Choice(&'static [&'static str]),
 }
@@ -116,6 +118,17 @@ impl Settings {
         self.read(op, name, "a whole number, zero or more", |text| text.parse().ok())
     }
 
+    /// A [`SettingKind::Counts`] setting; never empty where it was given.
+    ///
+    /// # Errors
+    /// When it was given as anything but whole numbers above zero, separated by commas.
+    pub fn counts(&self, op: &'static str, name: &str) -> Result<Option<Vec<usize>>, OpError> {
+        let count = |text: &str| text.trim().parse().ok().filter(|count| *count > 0);
+        self.read(op, name, "whole numbers above zero, separated by commas", |text| {
+            text.split(',').map(count).collect()
+        })
+    }
+
     /// A [`SettingKind::Choice`] setting.
     ///
     /// # Errors
@@ -149,5 +162,8 @@ mod tests {
             "attention: setting `window` is `-1`, wanted a whole number, zero or more"
         );
         assert!(Settings::new().with("x", "inf").number("kda", "x").is_err());
+        let counts = |text: &str| Settings::new().with("split", text).counts("linear", "split");
+        assert_eq!(counts("8, 16,1"), Ok(Some(vec![8, 16, 1])));
+        assert!(["", "8,", "8,0", "8;1", "-1"].map(counts).iter().all(Result::is_err));
     }
 }

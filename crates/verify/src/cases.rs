@@ -6,6 +6,7 @@
 mod attention;
 mod conv1d;
 mod kda;
+mod linear;
 mod list;
 mod nsa;
 mod rmsnorm;
@@ -24,6 +25,7 @@ pub const CASES: &[OpCases] = &[
     ("conv1d", conv1d::cases),
     ("nsa", nsa::cases),
     ("rmsnorm", rmsnorm::cases),
+    ("linear", linear::cases),
 ];
 
 /// The cases of one op; none for an unknown name.

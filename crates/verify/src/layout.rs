@@ -12,7 +12,7 @@ pub(crate) enum Axis {
     Batch,
     /// Tokens of a recurrence: what a token gives depends on those before it.
     Tokens,
-    /// Tokens that do not mix: queries, rows of a norm.
+    /// Tokens that do not mix: queries, rows of a norm or of a projection.
     QueryTokens,
     /// Heads of the first kind (queries or values; heads of an SSD; channels of a convolution; groups of a norm).
     Head,
@@ -128,6 +128,25 @@ const LAYOUTS: &[Layout] = &[
             ("weight", &[Whole]),
             ("weight", &[Head, Whole]),
             ("o", &[Batch, QueryTokens, Head, Whole]),
+        ],
+    },
+    // Only rows of x are cut: the widths of the outputs are settings, and swiglu pairs columns that lie far apart.
+    Layout {
+        op: "linear",
+        heads: ("x", 0),
+        shared: ("x", 0),
+        tensors: &[
+            ("x", &[QueryTokens, Whole]),
+            ("w", &[Whole, Whole]),
+            ("norm", &[Whole]),
+            ("bias", &[Whole]),
+            ("residual", &[QueryTokens, Whole]),
+            ("o", &[QueryTokens, Whole]),
+            ("o1", &[QueryTokens, Whole]),
+            ("o2", &[QueryTokens, Whole]),
+            ("o3", &[QueryTokens, Whole]),
+            ("o4", &[QueryTokens, Whole]),
+            ("o5", &[QueryTokens, Whole]),
         ],
     },
 ];

@@ -194,6 +194,11 @@ mod tests {
     }
 
     #[test]
+    fn parts_of_linear() {
+        check("linear", 10);
+    }
+
+    #[test]
     fn forms_that_are_not_cut_are_refused() {
         for (op, name, expect) in [
             (

@@ -4,6 +4,7 @@
 use super::{Activation, RmsNormProblem};
 use crate::aligned::Aligned;
 use crate::cpu::simd::{Simd, SimdKernel, dispatch, math};
+use crate::cpu::vectors::{multiply, pad, padded, scale, sum_of_squares};
 use crate::floats::{elements, elements_mut, floats, narrow, widen};
 use crate::quick;
 use crate::stream::{STREAM_BYTES, stream_copy};
@@ -14,24 +15,6 @@ use std::ops::Range;
 
 /// Values of a block, a row at least: enough that a launch costs little beside them.
 const VALUES: usize = 32 * 1024;
-
-/// f32 values of a cache line, which are whole vectors of any instruction set.
-const LINE: usize = 16;
-
-/// Values of a row's buffer: so many that it is whole vectors.
-fn padded(channels: usize) -> usize {
-    channels.next_multiple_of(LINE)
-}
-
-/// Rows of `channels` values, each padded with zeros.
-fn pad(values: &[f32], channels: usize) -> Vec<f32> {
-    let mut rows = Vec::new();
-    for row in values.chunks(channels.max(1)) {
-        rows.extend_from_slice(row);
-        rows.resize(rows.len().next_multiple_of(LINE), 0.0);
-    }
-    rows
-}
 
 /// Runs the variant whose kernel name is `kernel`.
 pub(super) fn run(
@@ -162,42 +145,4 @@ fn activate<S: Simd>(simd: S, gate: Option<Activation>, x: &mut [f32]) {
             simd.store(x.as_mut_ptr(), v);
         }
     }
-}
-
-/// `x *= factor`. The slice is whole vectors.
-#[inline(always)]
-fn scale<S: Simd>(simd: S, x: &mut [f32], factor: f32) {
-    let factor = simd.splat(factor);
-    for x in x.chunks_exact_mut(S::LANES) {
-        // SAFETY: a chunk is a vector.
-        unsafe { simd.store(x.as_mut_ptr(), simd.mul(simd.load(x.as_ptr()), factor)) };
-    }
-}
-
-/// `x *= factors`, value by value. The slices are whole vectors.
-///
-/// # Panics
-/// When the lengths differ.
-#[inline(always)]
-fn multiply<S: Simd>(simd: S, x: &mut [f32], factors: &[f32]) {
-    assert_eq!(x.len(), factors.len(), "lengths of a product");
-    for (x, factors) in x.chunks_exact_mut(S::LANES).zip(factors.chunks_exact(S::LANES)) {
-        // SAFETY: chunks are vectors.
-        unsafe {
-            let product = simd.mul(simd.load(x.as_ptr()), simd.load(factors.as_ptr()));
-            simd.store(x.as_mut_ptr(), product);
-        }
-    }
-}
-
-/// The sum of squares, in four sums that do not wait for each other. The slice is whole vectors.
-#[inline(always)]
-fn sum_of_squares<S: Simd>(simd: S, x: &[f32]) -> f32 {
-    let mut sums = [simd.splat(0.0); 4];
-    for (vector, x) in x.chunks_exact(S::LANES).enumerate() {
-        // SAFETY: a chunk is a vector.
-        let v = unsafe { simd.load(x.as_ptr()) };
-        sums[vector % 4] = simd.fma(v, v, sums[vector % 4]);
-    }
-    simd.reduce_add(simd.add(simd.add(sums[0], sums[1]), simd.add(sums[2], sums[3])))
 }

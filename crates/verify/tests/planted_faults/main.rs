@@ -10,6 +10,7 @@ mod attention;
 mod conv1d;
 mod evidence;
 mod kda;
+mod linear;
 mod naive;
 mod nsa;
 mod outputs;
@@ -122,6 +123,11 @@ fn wrong_nsa_is_caught() {
 #[test]
 fn wrong_rmsnorm_is_caught() {
     check("rmsnorm", rmsnorm::FAULTS);
+}
+
+#[test]
+fn wrong_linear_is_caught() {
+    check("linear", linear::FAULTS);
 }
 
 #[test]

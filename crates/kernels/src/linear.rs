@@ -1,0 +1,29 @@
+//! Projections with what stands around them: norm before, bias, activation, scale and residual after. See the folder's
+//! README.
+
+mod problem;
+mod reference;
+mod strips;
+mod variants;
+
+pub use problem::{LinearProblem, Norm};
+
+use crate::{Family, Inputs, OpError, OpSpec, Settings, TensorMap, Variant};
+
+/// The op `linear`.
+#[derive(Debug, Clone, Copy)]
+pub struct LinearOp;
+
+impl Family for LinearOp {
+    type Problem = LinearProblem;
+    const SPEC: &'static OpSpec = &problem::SPEC;
+    const VARIANTS: &'static [Variant<LinearProblem>] = variants::VARIANTS;
+
+    fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<LinearProblem, OpError> {
+        LinearProblem::parse(inputs, settings)
+    }
+
+    fn reference(problem: &LinearProblem, inputs: Inputs<'_>) -> TensorMap {
+        reference::reference(problem, inputs)
+    }
+}

@@ -1,0 +1,256 @@
+//! The contract of the op: its table, its problem, and the checks between the two.
+
+use crate::{
+    DType, Dim, Inputs, OpError, OpSpec, OutputSpec, Problem, SettingKind, SettingSpec, Settings,
+    TensorSpec,
+};
+
+const ACTIVATIONS: &[&str] = &["none", "swiglu"];
+const OUT: &[&str] = &["storage", "f32"];
+/// Outputs that the columns of a product can go to.
+const OUTPUTS: [&str; 6] = ["o", "o1", "o2", "o3", "o4", "o5"];
+
+/// The op's table.
+pub(super) const SPEC: OpSpec = OpSpec {
+    name: "linear",
+    summary: "projection: o = residual + scale * act(rms(x) W^T + bias), its columns into one output or several",
+    inputs: &[
+        tensor(
+            "x",
+            "[T, K]",
+            true,
+            "as w is stored, or f32 beside 16-bit weights; rows do not mix",
+        ),
+        tensor(
+            "w",
+            "[N, K]",
+            true,
+            "f32, bf16 or f16: the storage type; for swiglu the rows of the gates, then those of the ups",
+        ),
+        tensor("norm", "[K]", false, "RMSNorm weight of x, f32 or storage; none: x as it is"),
+        tensor("bias", "[N]", false, "f32 or storage"),
+        tensor("residual", "[T, M]", false, "f32; added last"),
+    ],
+    outputs: &[
+        tensor("o", "[T, M] or the first width of it", true, "M is N, and N / 2 with swiglu"),
+        tensor("o1", "[T, width]", false, "the columns after those of `o`, and so on to `o5`"),
+        tensor("o2", "[T, width]", false, "with `split`"),
+        tensor("o3", "[T, width]", false, "with `split`"),
+        tensor("o4", "[T, width]", false, "with `split`"),
+        tensor("o5", "[T, width]", false, "with `split`"),
+    ],
+    settings: &[
+        setting("activation", SettingKind::Choice(ACTIVATIONS), "none", "swiglu: silu(gate) * up"),
+        setting("scale", SettingKind::Number, "1", "factor of what is added to the residual"),
+        setting("eps", SettingKind::Number, "1e-5", "added to the mean square of x; above 0"),
+        setting(
+            "norm_groups",
+            SettingKind::Count,
+            "1",
+            "equal parts of K that are normalised alone",
+        ),
+        setting(
+            "out",
+            SettingKind::Choice(OUT),
+            "storage, f32 beside a residual",
+            "type of the outputs",
+        ),
+        setting(
+            "split",
+            SettingKind::Counts,
+            "M",
+            "widths of the outputs that the M columns go to, six at most; not beside a residual",
+        ),
+    ],
+};
+
+const fn tensor(
+    name: &'static str,
+    shape: &'static str,
+    required: bool,
+    about: &'static str,
+) -> TensorSpec {
+    TensorSpec { name, shape, required, about }
+}
+
+const fn setting(
+    name: &'static str,
+    kind: SettingKind,
+    default: &'static str,
+    about: &'static str,
+) -> SettingSpec {
+    SettingSpec { name, kind, default, about }
+}
+
+/// How x is normalised before it is multiplied.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Norm {
+    /// Equal parts of K, each with a mean of its own.
+    pub groups: usize,
+    /// Added to the mean square.
+    pub eps: f64,
+}
+
+/// One call, apart from the choice of a kernel.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LinearProblem {
+    /// Type of the weights, to which x is rounded before it is multiplied.
+    pub dtype: DType,
+    /// Type of x: `dtype` or f32.
+    pub x_dtype: DType,
+    /// Rows of x, T.
+    pub tokens: usize,
+    /// Width of x, K; above 0.
+    pub inputs: usize,
+    /// Rows of the weights, N.
+    pub outputs: usize,
+    /// Whether the first half of N gates the second.
+    pub swiglu: bool,
+    /// Factor of what is added to the residual.
+    pub scale: f64,
+    /// How x is normalised, where a `norm` is given.
+    pub norm: Option<Norm>,
+    /// Whether a residual is added.
+    pub residual: bool,
+    /// Type of the outputs: `dtype` or f32.
+    pub out: DType,
+    /// Widths of the outputs, at least one and at most six, none of them 0 unless N is; their sum is M.
+    pub widths: Vec<usize>,
+    /// Bytes of all tensors given.
+    input_bytes: f64,
+}
+
+impl LinearProblem {
+    /// Columns of all outputs, M.
+    pub fn columns(&self) -> usize {
+        if self.swiglu { self.outputs / 2 } else { self.outputs }
+    }
+
+    /// Reads a call.
+    ///
+    /// # Errors
+    /// [`OpError`] naming the tensor or setting.
+    pub(super) fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<Self, OpError> {
+        let op = SPEC.name;
+        let dtype = inputs.storage("w")?;
+        let [tokens, depth] = inputs.dims("x", [Dim::free("T"), Dim::free("K")])?;
+        if depth == 0 {
+            return Err(inputs.shape_error("x", "[T, K] with a K above 0"));
+        }
+        let [outputs, _] = inputs.dims("w", [Dim::free("N"), Dim::fixed("K", depth)])?;
+        let x_dtype = inputs.storage("x")?;
+        for name in ["x", "norm", "bias"] {
+            let fits = |found| found == dtype || found == DType::F32;
+            if inputs.get(name).is_some_and(|tensor| !fits(tensor.dtype())) {
+                let either = if dtype == DType::F32 { "" } else { "f32 or " };
+                return Err(inputs.dtype_error(name, &format!("{either}{dtype} like `w`")));
+            }
+        }
+        let swiglu = settings.choice(op, "activation", ACTIVATIONS)? == Some("swiglu");
+        if swiglu && !outputs.is_multiple_of(2) {
+            return Err(inputs.shape_error("w", "[N, K] with an even N for swiglu"));
+        }
+        let columns = if swiglu { outputs / 2 } else { outputs };
+        if inputs.get("norm").is_some() {
+            inputs.dims("norm", [Dim::fixed("K", depth)])?;
+        }
+        if inputs.get("bias").is_some() {
+            inputs.dims("bias", [Dim::fixed("N", outputs)])?;
+        }
+        let residual = inputs.get("residual").is_some();
+        if residual {
+            inputs.dims("residual", [Dim::fixed("T", tokens), Dim::fixed("M", columns)])?;
+            if inputs.tensor("residual").dtype() != DType::F32 {
+                return Err(inputs.dtype_error("residual", "f32"));
+            }
+        }
+        let norm = norm(settings, depth)?;
+        let given = SPEC.inputs.iter().filter_map(|tensor| inputs.get(tensor.name));
+        Ok(Self {
+            dtype,
+            x_dtype,
+            tokens,
+            inputs: depth,
+            outputs,
+            swiglu,
+            scale: settings.number(op, "scale")?.unwrap_or(1.0),
+            norm: inputs.get("norm").map(|_| norm),
+            residual,
+            out: out(settings, dtype, residual)?,
+            widths: widths(settings, columns, residual)?,
+            input_bytes: given.map(|tensor| (tensor.len() * tensor.dtype().bytes()) as f64).sum(),
+        })
+    }
+}
+
+fn refused(settings: &Settings, name: &str, wanted: String) -> OpError {
+    let value = settings.iter().find(|(given, _)| *given == name).map(|(_, value)| value);
+    let value = value.unwrap_or_default().to_owned();
+    OpError::Setting { op: SPEC.name, setting: name.to_owned(), value, wanted }
+}
+
+fn norm(settings: &Settings, depth: usize) -> Result<Norm, OpError> {
+    let eps = settings.number(SPEC.name, "eps")?.unwrap_or(1e-5);
+    if eps <= 0.0 {
+        return Err(refused(settings, "eps", "a number above 0".to_owned()));
+    }
+    let groups = settings.count(SPEC.name, "norm_groups")?.unwrap_or(1);
+    if groups == 0 || !depth.is_multiple_of(groups) {
+        return Err(refused(settings, "norm_groups", format!("a divisor of K={depth}")));
+    }
+    Ok(Norm { groups, eps })
+}
+
+fn out(settings: &Settings, dtype: DType, residual: bool) -> Result<DType, OpError> {
+    match settings.choice(SPEC.name, "out", OUT)? {
+        Some("f32") => Ok(DType::F32),
+        Some(_) if residual => {
+            Err(refused(settings, "out", "f32, as the `residual` that is added is".to_owned()))
+        }
+        None if residual => Ok(DType::F32),
+        _ => Ok(dtype),
+    }
+}
+
+fn widths(settings: &Settings, columns: usize, residual: bool) -> Result<Vec<usize>, OpError> {
+    let Some(widths) = settings.counts(SPEC.name, "split")? else { return Ok(vec![columns]) };
+    let wanted = if residual {
+        "no split beside a `residual`".to_owned()
+    } else if widths.len() > OUTPUTS.len() {
+        format!("at most {} widths", OUTPUTS.len())
+    } else if widths.iter().sum::<usize>() != columns {
+        format!("widths that sum up to M={columns}")
+    } else {
+        return Ok(widths);
+    };
+    Err(refused(settings, "split", wanted))
+}
+
+impl Problem for LinearProblem {
+    fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    fn dims(&self) -> Vec<(&'static str, u64)> {
+        let sizes = [self.tokens, self.inputs, self.outputs];
+        ["T", "K", "N"].into_iter().zip(sizes.map(|size| size as u64)).collect()
+    }
+
+    /// The product alone: what stands around it is a few operations an element.
+    fn flops(&self) -> f64 {
+        2.0 * self.tokens as f64 * self.inputs as f64 * self.outputs as f64
+    }
+
+    fn bytes(&self) -> f64 {
+        self.input_bytes + (self.tokens * self.columns() * self.out.bytes()) as f64
+    }
+
+    fn outputs(&self) -> Vec<OutputSpec> {
+        let spec = |(name, width): (&'static str, &usize)| OutputSpec {
+            name,
+            shape: vec![self.tokens, *width],
+            dtype: self.out,
+        };
+        OUTPUTS.into_iter().zip(&self.widths).map(spec).collect()
+    }
+}

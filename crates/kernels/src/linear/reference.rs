@@ -1,0 +1,63 @@
+//! The op in float64, straight from its definition.
+
+use super::LinearProblem;
+use crate::{Inputs, Problem, Tensor, TensorMap};
+use rayon::prelude::*;
+
+/// Every output in float64.
+pub(super) fn reference(problem: &LinearProblem, inputs: Inputs<'_>) -> TensorMap {
+    let (tokens, depth, columns) = (problem.tokens, problem.inputs, problem.columns());
+    let x = normalised(problem, inputs); // [T, K]
+    let w = inputs.tensor("w").to_f64(); // [N, K]
+    let bias = inputs.get("bias").map(Tensor::to_f64); // [N]
+    let residual = inputs.get("residual").map(Tensor::to_f64); // [T, M]
+
+    // Element (token, n) of x W^T + bias.
+    let product = |token: usize, n: usize| -> f64 {
+        let (x, w) = (&x[token * depth..][..depth], &w[n * depth..][..depth]);
+        let sum: f64 = x.iter().zip(w).map(|(x, w)| x * w).sum();
+        sum + bias.as_ref().map_or(0.0, |bias| bias[n])
+    };
+    // Columns are independent: all cores, a column each. [M, T]
+    let column = |m: usize| -> Vec<f64> {
+        let element = |token: usize| {
+            let value = if problem.swiglu {
+                let (gate, up) = (product(token, m), product(token, columns + m));
+                gate / (1.0 + (-gate).exp()) * up
+            } else {
+                product(token, m)
+            };
+            residual.as_ref().map_or(0.0, |residual| residual[token * columns + m])
+                + problem.scale * value
+        };
+        (0..tokens).map(element).collect()
+    };
+    let all: Vec<Vec<f64>> = (0..columns).into_par_iter().map(column).collect();
+
+    let mut first = 0;
+    let mut outputs = TensorMap::new();
+    for spec in problem.outputs() {
+        let width = spec.shape[1];
+        let row = |token: usize| all[first..first + width].iter().map(move |column| column[token]);
+        let values: Vec<f64> = (0..tokens).flat_map(row).collect();
+        outputs.insert(spec.name.to_owned(), Tensor::new(&spec.shape, values));
+        first += width;
+    }
+    outputs
+}
+
+/// x, each group of each row over the root of its mean square, times the weights of the norm.
+fn normalised(problem: &LinearProblem, inputs: Inputs<'_>) -> Vec<f64> {
+    let mut x = inputs.tensor("x").to_f64(); // [T, K]
+    let (Some(norm), Some(weight)) = (problem.norm, inputs.get("norm")) else { return x };
+    let weight = weight.to_f64(); // [K]
+    let size = problem.inputs / norm.groups;
+    for row in x.chunks_mut(problem.inputs) {
+        for (group, weight) in row.chunks_mut(size).zip(weight.chunks(size)) {
+            let squares: f64 = group.iter().map(|x| x * x).sum();
+            let root = (squares / size as f64 + norm.eps).sqrt();
+            group.iter_mut().zip(weight).for_each(|(x, weight)| *x = *x / root * weight);
+        }
+    }
+    x
+}

@@ -1,0 +1,34 @@
+use super::{LinearProblem, strips};
+use crate::{DType, Variant};
+use device::Isa;
+use facts::BackendKind;
+
+/// The strips scheme for one instruction set.
+macro_rules! strips {
+    ($isa:ident, $name:literal, $why_not:expr) => {
+        Variant {
+            name: $name,
+            backend: BackendKind::Cpu,
+            why_not: $why_not,
+            run: |problem, inputs, device, outputs| {
+                let kernel = concat!("linear.", $name);
+                strips::run(Isa::$isa, kernel, problem, inputs, device, outputs)
+            },
+        }
+    };
+    ($isa:ident, $name:literal) => {
+        strips!($isa, $name, |_, here| here.lacks(Isa::$isa))
+    };
+}
+
+/// Every variant, best first.
+pub(super) const VARIANTS: &[Variant<LinearProblem>] = &[
+    strips!(Avx512Bf16, "strips.avx512bf16", |problem, here| match problem.dtype {
+        DType::Bf16 => here.lacks(Isa::Avx512Bf16),
+        other => Some(format!("needs bf16 weights, got {other}")),
+    }),
+    strips!(Avx512, "strips.avx512"),
+    strips!(Avx2, "strips.avx2"),
+    strips!(Neon, "strips.neon"),
+    strips!(Portable, "strips.portable"),
+];

@@ -1,0 +1,217 @@
+use super::list::{ALL, BF16, Call, F32, F32_BF16, List};
+use crate::Tier::{Full, Quick, Standard};
+use crate::{Case, Draw, Property};
+use kernels::{DType, Settings, Tensor, TensorMap};
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut list = List::new("linear");
+    layers(&mut list);
+    models(&mut list);
+    edges(&mut list);
+    let call = Projection::new(33, 264, 200).norm(1).swiglu().residual();
+    list.property(Quick, "property/same-bits", F32_BF16, Property::SameBits, &call);
+    list.done()
+}
+
+/// Every projection of a Granite or Kimi layer, its sizes reduced: what stands around a product does not depend on them.
+fn layers(list: &mut List) {
+    for tokens in [1, 2, 7, 8, 9, 16, 17, 32, 33, 64, 65] {
+        let tier = if [1, 8, 33].contains(&tokens) { Quick } else { Standard };
+        let name = |layer: &str| format!("granite/{layer}-t{tokens}");
+        let in_proj = Projection::new(tokens, 256, 520).norm(1).wide().split("256,256,8");
+        list.add(tier, &name("in-proj"), ALL, &in_proj);
+        let out_proj = Projection::new(tokens, 512, 256).residual().scale(0.22);
+        list.add(tier, &name("out-proj"), ALL, &out_proj);
+        list.add(
+            tier,
+            &name("gate-up"),
+            ALL,
+            &Projection::new(tokens, 256, 640).norm(1).wide().swiglu(),
+        );
+        let down = Projection::new(tokens, 320, 256).residual().scale(0.22);
+        list.add(tier, &name("down"), F32_BF16, &down);
+        let head = Projection::new(tokens, 256, 1000).norm(1).wide().scale(0.125).out("f32");
+        list.add(tier, &name("head"), F32_BF16, &head);
+    }
+    for tokens in [1, 21, 130] {
+        let kda = Projection::new(tokens, 288, 800).norm(1).wide().split("256,256,256,16,8,8");
+        list.add(Standard, &format!("kimi/kda-projections-t{tokens}"), F32_BF16, &kda);
+        let mla = Projection::new(tokens, 288, 264).split("200,64");
+        list.add(Standard, &format!("kimi/kv-a-t{tokens}"), F32_BF16, &mla);
+    }
+    let norm = Projection::new(5, 512, 264).norm(2);
+    list.add(Quick, "granite/two-groups", ALL, &norm);
+    list.add(Standard, "granite/two-groups-t65", F32_BF16, &Projection { tokens: 65, ..norm });
+}
+
+/// The depths of Granite 4.0-H micro and tiny and of Kimi-Linear, with an eighth of the weights' rows: drawing and reading
+/// all of them would take minutes, and `bench` holds its calls at the whole shapes against the reference.
+fn models(list: &mut List) {
+    for tokens in [1, 8, 33, 130] {
+        let name = |layer: &str| format!("{layer}-t{tokens}");
+        let in_proj = Projection::new(tokens, 2048, 1064).norm(1).wide().split("512,544,8");
+        list.add(Full, &name("h-micro/in-proj"), BF16, &in_proj);
+        let out_proj = Projection::new(tokens, 4096, 256).residual().scale(0.22);
+        list.add(Full, &name("h-micro/out-proj"), BF16, &out_proj);
+        let gate_up = Projection::new(tokens, 2048, 2048).norm(1).wide().swiglu();
+        list.add(Full, &name("h-micro/gate-up"), BF16, &gate_up);
+        let down = Projection::new(tokens, 8192, 256).residual().scale(0.22);
+        list.add(Full, &name("h-micro/down"), BF16, &down);
+        let tiny = Projection::new(tokens, 1536, 800).norm(1).wide().split("384,400,16");
+        list.add(Full, &name("h-tiny/in-proj"), BF16, &tiny);
+        let kda = Projection::new(tokens, 2304, 1576).norm(1).wide();
+        list.add(Full, &name("kimi/kda-projections"), BF16, &kda.split("512,512,512,16,16,8"));
+        let dense = Projection::new(tokens, 2304, 2304).norm(1).wide().swiglu();
+        list.add(Full, &name("kimi/dense-gate-up"), BF16, &dense);
+    }
+}
+
+fn edges(list: &mut List) {
+    // No multiple of anything; what only the processor takes, and what needs a width of 8 alone.
+    for [tokens, inputs, outputs] in [[3, 1, 40], [2, 7, 5], [5, 33, 65], [4, 100, 130]] {
+        let call = Projection::new(tokens, inputs, outputs).norm(1).bias();
+        list.add(Quick, &format!("edge/k{inputs}-n{outputs}"), F32_BF16, &call);
+    }
+    for [tokens, inputs, outputs] in [[1, 8, 8], [3, 24, 40], [64, 1000, 72], [129, 136, 328]] {
+        let call = Projection::new(tokens, inputs, outputs).bias();
+        list.add(Quick, &format!("edge/t{tokens}-k{inputs}-n{outputs}"), ALL, &call);
+    }
+    list.add(Quick, "edge/bias-swiglu", ALL, &Projection::new(6, 64, 176).bias().swiglu());
+    list.add(Quick, "edge/swiglu-residual", ALL, &Projection::new(9, 64, 176).swiglu().residual());
+    let swiglu_split = Projection::new(10, 72, 400).swiglu().split("8,96,48,32,8,8");
+    list.add(Quick, "edge/swiglu-split", ALL, &swiglu_split);
+    list.add(Quick, "edge/odd-split", F32_BF16, &Projection::new(3, 64, 200).split("1,63,7,129"));
+    let stored = Projection { stored: true, ..Projection::new(9, 96, 88).norm(3).bias() };
+    list.add(Quick, "edge/stored-norm-and-bias", ALL, &stored);
+    // Rows a million times apart: in storage their products still fit, and normalised they are of one size.
+    let uneven = Projection { uneven: true, ..Projection::new(19, 256, 136) };
+    list.add(Quick, "edge/uneven-rows", ALL, &uneven);
+    list.add(Quick, "edge/uneven-rows-norm", ALL, &uneven.clone().norm(1));
+    // Rows below eps: what eps is decides the result.
+    list.add(Quick, "edge/eps-decides", F32_BF16, &uneven.norm(1).eps(1e-2));
+    // A long depth of one sign: sums that are rounded on the way fall short.
+    let long = Projection { positive: true, ..Projection::new(3, 8192, 24) };
+    list.add(Standard, "edge/long-sums", ALL, &long);
+    list.add(Standard, "edge/no-tokens", F32_BF16, &Projection::new(0, 64, 48).norm(1));
+    list.add(Standard, "edge/no-outputs", F32, &Projection::new(4, 64, 0));
+}
+
+/// A call of linear.
+#[derive(Clone)]
+struct Projection {
+    tokens: usize,
+    inputs: usize,
+    outputs: usize,
+    norm: bool,
+    bias: bool,
+    /// Norm and bias as w is stored, not f32.
+    stored: bool,
+    residual: bool,
+    /// x in f32.
+    wide: bool,
+    /// Rows of x between 1e-3 and 1e3.
+    uneven: bool,
+    positive: bool,
+    settings: Settings,
+}
+
+impl Projection {
+    fn new(tokens: usize, inputs: usize, outputs: usize) -> Self {
+        Self {
+            tokens,
+            inputs,
+            outputs,
+            norm: false,
+            bias: false,
+            stored: false,
+            residual: false,
+            wide: false,
+            uneven: false,
+            positive: false,
+            settings: Settings::new(),
+        }
+    }
+
+    fn set(mut self, name: &str, value: impl std::fmt::Display) -> Self {
+        self.settings.set(name, value);
+        self
+    }
+
+    fn norm(self, groups: usize) -> Self {
+        Self { norm: true, ..self.set("norm_groups", groups) }
+    }
+
+    fn eps(self, eps: f64) -> Self {
+        self.set("eps", eps)
+    }
+
+    fn bias(self) -> Self {
+        Self { bias: true, ..self }
+    }
+
+    fn wide(self) -> Self {
+        Self { wide: true, ..self }
+    }
+
+    fn residual(self) -> Self {
+        Self { residual: true, ..self }
+    }
+
+    fn swiglu(self) -> Self {
+        self.set("activation", "swiglu")
+    }
+
+    fn scale(self, scale: f64) -> Self {
+        self.set("scale", scale)
+    }
+
+    fn split(self, widths: &str) -> Self {
+        self.set("split", widths)
+    }
+
+    fn out(self, out: &str) -> Self {
+        self.set("out", out)
+    }
+
+    /// Rows of x; uneven ones with a deviation of 1e-3, 1 and 1e3 in turn.
+    fn x(&self, draw: &mut Draw, dtype: DType) -> Tensor {
+        let mut at = 0;
+        draw.tensor(&[self.tokens, self.inputs], dtype, |draw| {
+            let scale = if self.uneven { [1e-3, 1.0, 1e3][at / self.inputs % 3] } else { 1.0 };
+            at += 1;
+            if self.positive { draw.uniform(0.5, 1.5) } else { draw.normal() * scale }
+        })
+    }
+}
+
+impl Call for Projection {
+    fn draw(&self, draw: &mut Draw, dtype: DType) -> (TensorMap, Settings) {
+        let (tokens, inputs, outputs) = (self.tokens, self.inputs, self.outputs);
+        let columns = match self.settings.iter().any(|(_, value)| value == "swiglu") {
+            true => outputs / 2,
+            false => outputs,
+        };
+        let mut tensors = TensorMap::new();
+        let mut put = |name: &str, tensor| tensors.insert(name.to_owned(), tensor);
+        put("x", self.x(draw, if self.wide { DType::F32 } else { dtype }));
+        let deviation = (inputs as f64).powf(-0.5);
+        put(
+            "w",
+            match self.positive {
+                true => draw.uniforms(&[outputs, inputs], dtype, 0.0, 2.0 * deviation),
+                false => draw.normals(&[outputs, inputs], dtype, deviation),
+            },
+        );
+        let around = if self.stored { dtype } else { DType::F32 };
+        if self.norm {
+            put("norm", draw.uniforms(&[inputs], around, 0.5, 1.5));
+        }
+        if self.bias {
+            put("bias", draw.normals(&[outputs], around, 1.0));
+        }
+        if self.residual {
+            put("residual", draw.normals(&[tokens, columns], DType::F32, 1.0));
+        }
+        (tensors, self.settings.clone())
+    }
+}

@@ -1,0 +1,47 @@
+use crate::alter::gather;
+use crate::{Fault, Given};
+use kernels::TensorMap;
+
+pub(crate) const FAULTS: &[Fault] = &[
+    Fault { name: "norm left out", plant: |given| given.without("norm") },
+    Fault { name: "bias left out", plant: |given| given.without("bias") },
+    Fault { name: "residual left out", plant: no_residual },
+    Fault { name: "scale left at 1", plant: |given| given.unset(&["scale"]) },
+    Fault { name: "eps left at its default", plant: |given| given.unset(&["eps"]) },
+    Fault { name: "one mean over all groups", plant: |given| given.unset(&["norm_groups"]) },
+    Fault { name: "gates and ups exchanged", plant: exchanged },
+    Fault { name: "gate and up of neighbouring rows", plant: interleaved },
+    Fault { name: "the last 8 of K left out", plant: short },
+];
+
+/// The type of the outputs stays that of a residual.
+fn no_residual(given: &Given<'_>) -> Option<TensorMap> {
+    let mut inputs = given.inputs.clone();
+    inputs.remove("residual")?;
+    given.run(&inputs, &given.settings.clone().with("out", "f32"))
+}
+
+/// The outputs with rows of w, and of the bias, taken from elsewhere.
+fn rows(given: &Given<'_>, from: impl Fn(usize, usize) -> usize) -> Option<TensorMap> {
+    given.setting("activation").filter(|activation| *activation == "swiglu")?;
+    let rows = given.inputs["w"].shape()[0];
+    let names = ["w", "bias"].into_iter().filter(|name| given.inputs.contains_key(*name));
+    let names: Vec<&str> = names.collect();
+    given.with(&names, |tensor| gather(tensor, 0, rows, |row| from(row, rows / 2)))
+}
+
+fn exchanged(given: &Given<'_>) -> Option<TensorMap> {
+    rows(given, |row, half| (row + half) % (2 * half))
+}
+
+fn interleaved(given: &Given<'_>) -> Option<TensorMap> {
+    rows(given, |row, half| row % half * 2 + row / half)
+}
+
+fn short(given: &Given<'_>) -> Option<TensorMap> {
+    let depth = given.inputs["x"].shape()[1];
+    if depth <= 8 || given.inputs.contains_key("norm") {
+        return None;
+    }
+    given.with(&["x", "w"], |tensor| gather(tensor, 1, depth - 8, |column| column))
+}
