@@ -5,13 +5,15 @@
 
 mod execution;
 mod host_bytes;
+mod planned;
 mod planner;
 pub(crate) mod slots;
 mod variant;
 
 pub(crate) use execution::CudaExecution;
-pub use planner::Planner;
+pub use planned::Planned;
 pub(crate) use planner::int;
+pub use planner::{Bound, Buffers, Planner};
 pub use variant::CudaVariant;
 
 use device::cuda::{Bundle, KernelSource};

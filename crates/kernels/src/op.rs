@@ -3,7 +3,7 @@
 mod bound;
 mod host;
 
-use crate::cuda::CudaVariant;
+use crate::cuda::{Buffers, CudaVariant, Planned};
 use crate::{DType, Inputs, OpError, SettingSpec, Settings, TensorMap};
 use device::{Capabilities, Device};
 use facts::BackendKind;
@@ -185,6 +185,11 @@ pub trait Call {
         device: &'b Device,
         variant: &str,
     ) -> Result<Box<dyn Execution + 'b>, OpError>;
+    /// Plans a variant that selection chose over tensors on a GPU, which the caller keeps.
+    ///
+    /// # Errors
+    /// As [`Call::prepare`], and [`OpError::Cuda`] when the device is no GPU or a buffer is shorter than its tensor.
+    fn plan(&self, device: &Device, variant: &str, buffers: &Buffers) -> Result<Planned, OpError>;
 }
 
 /// A variant ready to run on given inputs, which are where it reads them: on a GPU they were copied there once.

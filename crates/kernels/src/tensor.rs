@@ -47,7 +47,7 @@ impl std::fmt::Display for DType {
     }
 }
 
-/// A dense row-major tensor in host memory.
+/// A dense row-major tensor in host memory, or the shape and type of one that lies on a device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tensor {
     shape: Vec<usize>,
@@ -61,6 +61,7 @@ enum Data {
     Bf16(HostBuffer<bf16>),
     F16(HostBuffer<f16>),
     I32(HostBuffer<i32>),
+    Elsewhere(DType),
 }
 
 /// Tensors by name.
@@ -152,6 +153,17 @@ impl Tensor {
         E::tensor(shape, values)
     }
 
+    /// The shape and type of a tensor whose values lie on a device, for planning a call over them. It has no elements to
+    /// view.
+    pub fn elsewhere(shape: &[usize], dtype: DType) -> Self {
+        Self { shape: shape.to_vec(), data: Data::Elsewhere(dtype) }
+    }
+
+    /// Whether its values lie on a device.
+    pub fn is_elsewhere(&self) -> bool {
+        matches!(self.data, Data::Elsewhere(_))
+    }
+
     /// A tensor full of NaN (of the smallest value for integers): what outputs hold before a kernel writes them, so
     /// that an element no kernel wrote cannot look right.
     pub fn poisoned(shape: &[usize], dtype: DType) -> Self {
@@ -174,6 +186,7 @@ impl Tensor {
             Data::Bf16(values) => values.fill(bf16::NAN),
             Data::F16(values) => values.fill(f16::NAN),
             Data::I32(values) => values.fill(i32::MIN),
+            Data::Elsewhere(_) => {}
         }
     }
 
@@ -185,6 +198,7 @@ impl Tensor {
             Data::Bf16(_) => DType::Bf16,
             Data::F16(_) => DType::F16,
             Data::I32(_) => DType::I32,
+            Data::Elsewhere(dtype) => *dtype,
         }
     }
 
@@ -213,7 +227,7 @@ impl Tensor {
         E::view_mut(self)
     }
 
-    /// Every element as float64, exactly.
+    /// Every element as float64, exactly; none of a tensor that lies elsewhere.
     pub fn to_f64(&self) -> Vec<f64> {
         match &self.data {
             Data::F64(values) => values.to_vec(),
@@ -221,11 +235,15 @@ impl Tensor {
             Data::Bf16(values) => values.iter().map(|x| x.to_f64()).collect(),
             Data::F16(values) => values.iter().map(|x| x.to_f64()).collect(),
             Data::I32(values) => values.iter().map(|x| f64::from(*x)).collect(),
+            Data::Elsewhere(_) => Vec::new(),
         }
     }
 
     /// The same values rounded to another type, to nearest even.
     pub fn cast(&self, dtype: DType) -> Self {
+        if self.is_elsewhere() {
+            return Self::elsewhere(&self.shape, dtype);
+        }
         let values = self.to_f64();
         let shape = &self.shape;
         match dtype {
@@ -248,7 +266,7 @@ impl Tensor {
             Data::F32(values) => first(values, |x| x.is_nan()),
             Data::Bf16(values) => first(values, |x| x.is_nan()),
             Data::F16(values) => first(values, |x| x.is_nan()),
-            Data::I32(_) => None,
+            Data::I32(_) | Data::Elsewhere(_) => None,
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use super::context::Context;
 use super::driver::{Driver, Handle};
+use super::source::SourceParts;
 use super::{Bundle, Cache, Cuda, CudaError, KernelSource, Launch, Origin, resolve};
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_int};
@@ -33,13 +34,13 @@ pub struct Resources {
 /// A kernel on one GPU.
 #[derive(Debug, Clone)]
 pub struct Kernel {
+    context: Arc<Context>,
     inner: Arc<Inner>,
 }
 
 #[derive(Debug)]
 struct Inner {
-    context: Arc<Context>,
-    name: String,
+    name: &'static str,
     function: Handle,
     origin: Origin,
     resources: Resources,
@@ -58,6 +59,9 @@ unsafe impl Sync for Inner {}
 #[derive(Default)]
 pub(super) struct Modules {
     loaded: Mutex<BTreeMap<[u8; 32], Loaded>>,
+    /// Kernels that were asked for, by what a source is made of: a key is a hash over a long text, too slow for every
+    /// call of a model's every layer.
+    known: Mutex<BTreeMap<SourceParts, Arc<Inner>>>,
 }
 
 struct Loaded {
@@ -85,6 +89,10 @@ impl Cuda {
     pub fn kernel(&self, source: &KernelSource, bundle: &Bundle) -> Result<Kernel, CudaError> {
         let context = self.context();
         let driver = context.enter()?;
+        let known = || context.modules.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(inner) = known().get(&source.parts()) {
+            return Ok(Kernel { context: Arc::clone(context), inner: Arc::clone(inner) });
+        }
         let key = source.key();
         let mut loaded = context.modules.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         let found = loaded.get(&key).map(|loaded| (loaded.module, loaded.origin.clone()));
@@ -121,17 +129,16 @@ impl Cuda {
             static_shared_bytes: attribute(STATIC_SHARED_BYTES)?,
             local_bytes: attribute(LOCAL_BYTES)?,
         };
-        Ok(Kernel {
-            inner: Arc::new(Inner {
-                context: Arc::clone(context),
-                name: source.name().to_owned(),
-                function,
-                origin,
-                resources,
-                parameters: parameters(driver, function),
-                shared: AtomicU32::new(0),
-            }),
-        })
+        let inner = Arc::new(Inner {
+            name: source.name(),
+            function,
+            origin,
+            resources,
+            parameters: parameters(driver, function),
+            shared: AtomicU32::new(0),
+        });
+        known().insert(source.parts(), Arc::clone(&inner));
+        Ok(Kernel { context: Arc::clone(context), inner })
     }
 }
 
@@ -150,7 +157,7 @@ fn parameters(driver: &Driver, function: Handle) -> Option<Vec<usize>> {
 impl Kernel {
     /// Its function's name.
     pub fn name(&self) -> &str {
-        &self.inner.name
+        self.inner.name
     }
 
     /// Where its binary came from.
@@ -172,7 +179,7 @@ impl Kernel {
         threads: u32,
         shared_bytes: u32,
     ) -> Result<u32, CudaError> {
-        let driver = self.inner.context.enter()?;
+        let driver = self.context.enter()?;
         self.allow_shared(shared_bytes)?;
         let mut blocks = 0;
         // SAFETY: the pointer is to a local that outlives the call.
@@ -184,12 +191,12 @@ impl Kernel {
                 shared_bytes as usize,
             )
         };
-        self.inner.context.check("cuOccupancyMaxActiveBlocksPerMultiprocessor", code)?;
+        self.context.check("cuOccupancyMaxActiveBlocksPerMultiprocessor", code)?;
         Ok(blocks.unsigned_abs())
     }
 
     pub(super) fn context(&self) -> &Arc<Context> {
-        &self.inner.context
+        &self.context
     }
 
     pub(super) fn raw(&self) -> Handle {
@@ -212,7 +219,7 @@ impl Kernel {
         if self.inner.shared.load(Ordering::Relaxed) >= bytes {
             return Ok(());
         }
-        let (context, driver) = (&self.inner.context, self.inner.context.driver);
+        let (context, driver) = (&self.context, self.context.driver);
         let wanted = c_int::try_from(bytes)
             .map_err(|_| CudaError::refused(format!("{bytes} bytes of shared memory")))?;
         // SAFETY: the function is loaded.

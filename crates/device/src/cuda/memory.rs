@@ -8,9 +8,18 @@ use crate::cuda::driver::OUT_OF_MEMORY;
 use crate::cuda::pool::block_bytes;
 use std::sync::Arc;
 
-/// A buffer in GPU memory, aligned to 512 bytes, of undefined content. It goes back to its stream's pool when dropped.
+/// A buffer in GPU memory, aligned to 512 bytes, of undefined content; or a part of one, aligned as its start is. The
+/// memory goes back to its stream's pool when the last buffer over it is dropped.
 #[derive(Debug)]
 pub struct Buffer {
+    block: Arc<Block>,
+    pointer: DevicePointer,
+    bytes: usize,
+}
+
+/// What the pool gave, and takes back.
+#[derive(Debug)]
+struct Block {
     stream: Stream,
     pointer: DevicePointer,
     bytes: usize,
@@ -38,7 +47,9 @@ impl Stream {
                 CudaError::OutOfMemory { asked: bytes as u64, free, total, held }
             })?,
         };
-        Ok(Buffer { stream: self.clone(), pointer, bytes })
+        drop(pool);
+        let block = Block { stream: self.clone(), pointer, bytes };
+        Ok(Buffer { block: Arc::new(block), pointer, bytes })
     }
 
     /// A buffer with these bytes. The source may be reused at once.
@@ -171,20 +182,32 @@ impl Buffer {
         self.pointer
     }
 
+    /// The part from byte `start` on, `bytes` long, over the same memory.
+    ///
+    /// # Errors
+    /// [`CudaError::Refused`] when the buffer ends before.
+    pub fn part(&self, start: usize, bytes: usize) -> Result<Self, CudaError> {
+        if start.checked_add(bytes).is_none_or(|end| end > self.bytes) {
+            let what = format!("bytes {start} to {start} + {bytes} of a buffer of {}", self.bytes);
+            return Err(CudaError::refused(what));
+        }
+        Ok(Self { block: Arc::clone(&self.block), pointer: self.pointer + start as u64, bytes })
+    }
+
     pub(super) fn context(&self) -> &Arc<Context> {
-        self.stream.context()
+        self.block.stream.context()
     }
 
     /// Refuses a buffer of another device.
     pub(super) fn is_of(&self, context: &Arc<Context>) -> Result<(), CudaError> {
-        if Arc::ptr_eq(self.stream.context(), context) {
+        if Arc::ptr_eq(self.context(), context) {
             return Ok(());
         }
         Err(CudaError::refused("a buffer of one device was given to another"))
     }
 }
 
-impl Drop for Buffer {
+impl Drop for Block {
     fn drop(&mut self) {
         let context = self.stream.context();
         // A lost context has no memory to give back to.

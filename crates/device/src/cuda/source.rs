@@ -89,7 +89,16 @@ pub struct KernelSource {
     arch: GpuArch,
 }
 
+/// What tells sources of one program apart without reading their text: where that lies, and the options.
+pub(super) type SourceParts = (&'static str, [usize; 2], Vec<(&'static str, String)>, GpuArch);
+
 impl KernelSource {
+    /// Equal for two sources only if they are equal; two equal ones may differ in it.
+    pub(super) fn parts(&self) -> SourceParts {
+        let place = [self.parts.as_ptr().addr(), self.parts.len()];
+        (self.name, place, self.defines.clone(), self.arch.clone())
+    }
+
     /// The kernel `name` (`extern "C"`) in the concatenation of `parts`.
     pub fn new(name: &'static str, parts: &'static [&'static str], arch: GpuArch) -> Self {
         Self { name, parts, defines: Vec::new(), arch }
@@ -103,7 +112,7 @@ impl KernelSource {
     }
 
     /// The kernel's function.
-    pub fn name(&self) -> &str {
+    pub fn name(&self) -> &'static str {
         self.name
     }
 

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)] // Launches of kernels.
 
 use super::host_bytes::bytes_mut;
-use super::planner::{Planner, Step};
+use super::planner::{Buffers, Planner, Step};
 use super::variant::CudaVariant;
 use crate::{DType, Execution, Inputs, OpError, OutputSpec, Problem, Tensor, TensorMap};
 use device::Device;
@@ -76,7 +76,8 @@ impl<'b> CudaExecution<'b> {
         let Some(here) = &device.capabilities().cuda else {
             return Err(CudaError::Refused { what: "the device is no GPU".to_owned() });
         };
-        let mut planner = Planner::new(cuda, here, &kernel, inputs, problem.outputs())?;
+        let nothing = Buffers::new();
+        let mut planner = Planner::new(cuda, here, &kernel, inputs, problem.outputs(), &nothing)?;
         (variant.plan)(problem, &mut planner)?;
         let held = planner.inputs();
         let (steps, outputs, scratch) = (planner.steps, planner.outputs, planner.scratch);

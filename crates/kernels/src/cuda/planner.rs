@@ -22,6 +22,7 @@ pub(crate) fn int(value: usize) -> Result<i32, CudaError> {
 }
 
 /// One launch of a plan.
+#[derive(Debug)]
 pub(super) struct Step {
     pub(super) name: String,
     pub(super) kernel: Kernel,
@@ -29,13 +30,27 @@ pub(super) struct Step {
     pub(super) args: Args,
 }
 
+/// A tensor of a call that lies on the GPU already.
+#[derive(Debug, Clone)]
+pub struct Bound {
+    /// Its memory, from its first element on.
+    pub buffer: Arc<Buffer>,
+    /// Elements from one token's values to the next token's, where the tensor is some columns of a wider one; none where
+    /// tokens lie side by side.
+    pub row: Option<usize>,
+}
+
+/// Tensors of a call that lie on the GPU already, by their names in the op's table: inputs, and outputs where the caller
+/// wants them.
+pub type Buffers = BTreeMap<&'static str, Bound>;
+
 /// Plans one call on one GPU.
 pub struct Planner<'a> {
     pub(super) cuda: &'a Cuda,
     here: &'a CudaCapabilities,
     kernel: &'a str,
     inputs: Inputs<'a>,
-    uploaded: BTreeMap<&'static str, Arc<Buffer>>,
+    uploaded: BTreeMap<&'static str, Bound>,
     pub(super) outputs: Vec<(OutputSpec, Arc<Buffer>)>,
     /// Buffers that no map names, with what poisoning does to them.
     pub(super) scratch: Vec<(Arc<Buffer>, Poison)>,
@@ -49,11 +64,22 @@ impl<'a> Planner<'a> {
         kernel: &'a str,
         inputs: Inputs<'a>,
         outputs: Vec<OutputSpec>,
+        bound: &Buffers,
     ) -> Result<Self, CudaError> {
+        let mut uploaded = BTreeMap::new();
+        for (name, bound) in bound {
+            if let Some(tensor) = inputs.get(name) {
+                fits(name, bound, tensor)?;
+                uploaded.insert(*name, bound.clone());
+            }
+        }
         let allocate = |spec: OutputSpec| {
-            let elements: usize = spec.shape.iter().product();
-            let buffer = cuda.stream().allocate(elements * spec.dtype.bytes())?;
-            Ok((spec, Arc::new(buffer)))
+            if let Some(bound) = bound.get(spec.name) {
+                fits(spec.name, bound, &Tensor::elsewhere(&spec.shape, spec.dtype))?;
+                return Ok((spec, Arc::clone(&bound.buffer)));
+            }
+            let bytes = spec.shape.iter().product::<usize>() * spec.dtype.bytes();
+            Ok((spec, Arc::new(cuda.stream().allocate(bytes)?)))
         };
         let outputs = outputs.into_iter().map(allocate).collect::<Result<Vec<_>, CudaError>>()?;
         Ok(Self {
@@ -61,7 +87,7 @@ impl<'a> Planner<'a> {
             here,
             kernel,
             inputs,
-            uploaded: BTreeMap::new(),
+            uploaded,
             outputs,
             scratch: Vec::new(),
             steps: Vec::new(),
@@ -81,15 +107,34 @@ impl<'a> Planner<'a> {
     /// An input on the GPU; `None` when the call has none of this name.
     ///
     /// # Errors
-    /// [`CudaError::OutOfMemory`], or another error of the driver.
+    /// [`CudaError::OutOfMemory`], another error of the driver, or [`CudaError::Refused`] for a tensor whose tokens do not
+    /// lie side by side.
     pub fn input(&mut self, name: &'static str) -> Result<Option<Arc<Buffer>>, CudaError> {
-        if let Some(buffer) = self.uploaded.get(name) {
-            return Ok(Some(Arc::clone(buffer)));
+        if let Some(bound) = self.uploaded.get(name) {
+            if bound.row.is_some() {
+                let what = format!("this variant wants the tokens of tensor `{name}` side by side");
+                return Err(CudaError::Refused { what });
+            }
+            return Ok(Some(Arc::clone(&bound.buffer)));
         }
         let Some(tensor) = self.inputs.get(name) else { return Ok(None) };
+        if tensor.is_elsewhere() {
+            let what = format!("tensor `{name}` lies on the GPU, and no buffer of it was given");
+            return Err(CudaError::Refused { what });
+        }
         let buffer = Arc::new(self.cuda.stream().upload(bytes(tensor))?);
-        self.uploaded.insert(name, Arc::clone(&buffer));
+        self.uploaded.insert(name, Bound { buffer: Arc::clone(&buffer), row: None });
         Ok(Some(buffer))
+    }
+
+    /// Elements from one token's values to the next one's in an input over tokens, `width` where they lie side by side.
+    /// A variant that asks for it honours it; for others [`Planner::input`] refuses tensors whose tokens lie apart.
+    ///
+    /// # Errors
+    /// [`CudaError::Refused`] when it needs more than 32 bits.
+    pub(crate) fn row(&mut self, name: &'static str, width: usize) -> Result<i32, CudaError> {
+        let row = self.uploaded.get_mut(name).and_then(|bound| bound.row.take());
+        int(row.unwrap_or(width))
     }
 
     /// An input that the op requires, on the GPU.
@@ -176,8 +221,19 @@ impl<'a> Planner<'a> {
         self.steps.push(Step { name, kernel, launch, args });
     }
 
-    /// Every buffer that must outlive the launches.
+    /// Every input, which must outlive the launches.
     pub(super) fn inputs(&mut self) -> Vec<Arc<Buffer>> {
-        std::mem::take(&mut self.uploaded).into_values().collect()
+        std::mem::take(&mut self.uploaded).into_values().map(|bound| bound.buffer).collect()
     }
+}
+
+/// Refuses a buffer that is shorter than its tensor.
+fn fits(name: &str, bound: &Bound, tensor: &Tensor) -> Result<(), CudaError> {
+    // Of a tensor whose tokens lie apart the caller keeps the last one inside: shapes do not say what a token is.
+    let wanted = tensor.len() * tensor.dtype().bytes();
+    if bound.row.is_some() || bound.buffer.bytes() >= wanted {
+        return Ok(());
+    }
+    let what = format!("tensor `{name}` has {wanted} bytes, its buffer {}", bound.buffer.bytes());
+    Err(CudaError::Refused { what })
 }

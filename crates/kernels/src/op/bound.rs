@@ -2,9 +2,10 @@
 
 use super::host::HostExecution;
 use super::{Call, ChoiceTable, Execution, Family, Op, OpSpec, Problem, Refusal, Selection};
-use crate::cuda::CudaExecution;
+use crate::cuda::{Buffers, CudaExecution, CudaVariant, Planned};
 use crate::{Inputs, OpError, Settings, TensorMap};
 use device::Device;
+use device::cuda::CudaError;
 use facts::BackendKind;
 
 impl<F: Family> Op for F {
@@ -62,6 +63,12 @@ struct Bound<'a, F: Family> {
 fn candidates<F: Family>() -> impl Iterator<Item = (&'static str, BackendKind)> {
     let cuda = F::CUDA.iter().map(|variant| (variant.name, BackendKind::Cuda));
     cuda.chain(F::VARIANTS.iter().map(|variant| (variant.name, variant.backend)))
+}
+
+/// A family's variant for GPUs.
+fn on_gpus<F: Family>(name: &str) -> Result<&'static CudaVariant<F::Problem>, OpError> {
+    let found = F::CUDA.iter().find(|variant| variant.name == name);
+    found.ok_or_else(|| OpError::UnknownOp { name: format!("{}.{name}", F::SPEC.name) })
 }
 
 impl<F: Family> Bound<'_, F> {
@@ -163,9 +170,7 @@ impl<F: Family> Call for Bound<'_, F> {
         let chosen = self.select(device, Some(variant))?.chosen;
         let kernel = format!("{}.{chosen}", F::SPEC.name);
         if let Some(cuda) = device.cuda() {
-            let Some(variant) = F::CUDA.iter().find(|variant| variant.name == chosen) else {
-                return Err(OpError::UnknownOp { name: kernel });
-            };
+            let variant = on_gpus::<F>(chosen)?;
             let execution =
                 CudaExecution::new(kernel, variant, &self.problem, self.inputs(), device, cuda);
             return match execution {
@@ -177,5 +182,21 @@ impl<F: Family> Call for Bound<'_, F> {
             return Err(OpError::UnknownOp { name: kernel });
         };
         Ok(Box::new(HostExecution::new(kernel, variant, &self.problem, self.inputs(), device)))
+    }
+
+    fn plan(&self, device: &Device, variant: &str, buffers: &Buffers) -> Result<Planned, OpError> {
+        let op = F::SPEC.name;
+        let named = |error| OpError::Cuda { op, error };
+        let Some(cuda) = device.cuda() else {
+            let what = "only calls on a GPU are planned".to_owned();
+            return Err(named(CudaError::Refused { what }));
+        };
+        let chosen = on_gpus::<F>(variant)?;
+        if let Some(reason) = self.refusal(variant, BackendKind::Cuda, device) {
+            return Err(OpError::Refused { op, variant: variant.to_owned(), reason });
+        }
+        let kernel = format!("{op}.{variant}");
+        let on = (device, cuda);
+        Planned::new(&kernel, chosen, &self.problem, self.inputs(), on, buffers).map_err(named)
     }
 }

@@ -6,10 +6,10 @@
 // its registers as they are stored; AHEAD rows come while AHEAD are computed. A segment reads the WIDTH - 1 rows before
 // it again (from the second cache), or the state where the sequence begins; the last segment writes the state.
 //
-// x, o [B, T, C], or packed [total, C] with cu_seqlens [Nseq + 1]; weight [C, WIDTH], bias [C] or null, f32 or storage;
+// x [B, T, C], tokens x_row elements apart, or packed [total, C] with cu_seqlens [Nseq + 1]; o likewise, C apart; weight [C, WIDTH], bias [C] or null, f32 or storage;
 // initial_state [slots, C, state_len] f32 or null; final_state likewise (state_len = WIDTH - 1 without an initial one);
 // state_indices [Nseq] or null: negative is padding, which gives o = 0 and touches no state; state_positions [Nseq] or
-// null: the states are rings. x, o aligned to VECTOR elements, C % VECTOR == 0.
+// null: the states are rings. x, o and x_row aligned to VECTOR elements, C % VECTOR == 0.
 //
 // Launch: grid (ceil(C / VECTOR / 32) * ceil(ceil(longest / segment) / WARPS), min(sequences, 65535)), at least one
 // segment even of no tokens; block (32, WARPS).
@@ -44,14 +44,14 @@ extern "C" __global__ void BOUNDS
                    const float* __restrict__ initial_state, const int* __restrict__ cu_seqlens,
                    const int* __restrict__ state_indices, const int* __restrict__ state_positions,
                    char* __restrict__ o, float* __restrict__ final_state, int sequences, int tokens, int channels,
-                   int state_len, int segment, int weight_f32, int bias_f32, int use_silu) {
+                   int state_len, int segment, int x_row, int weight_f32, int bias_f32, int use_silu) {
   typedef Stored<VECTOR> Row;
   const int channel_blocks = ceil_div(channels, 32 * VECTOR);
   const int channel = (blockIdx.x % channel_blocks * 32 + threadIdx.x) * VECTOR;
   const int first = (blockIdx.x / channel_blocks * WARPS + threadIdx.y) * segment;
   if (channel >= channels) return;
 
-  const i64 row_bytes = (i64)channels * ELEMENT_BYTES;
+  const i64 row_bytes = (i64)channels * ELEMENT_BYTES, x_bytes = (i64)x_row * ELEMENT_BYTES;
 
   for (int sequence = blockIdx.y; sequence < sequences; sequence += gridDim.y) {
     const i64 start = cu_seqlens != nullptr ? cu_seqlens[sequence] : (i64)sequence * tokens;
@@ -59,9 +59,9 @@ extern "C" __global__ void BOUNDS
     // The first segment of an empty sequence still hands on the state.
     if (first >= length && first > 0) continue;
     const int last = min(length, first + segment);
-    const i64 base = start * row_bytes + (i64)channel * ELEMENT_BYTES;
-    const char* from = x + base + first * row_bytes;
-    char* to = o + base + first * row_bytes;
+    const char* const base = x + start * x_bytes + (i64)channel * ELEMENT_BYTES;
+    const char* from = base + first * x_bytes;
+    char* to = o + (start + first) * row_bytes + (i64)channel * ELEMENT_BYTES;
     const int slot = state_indices != nullptr ? state_indices[sequence] : sequence;
     if (slot < 0) {
       Row zero;
@@ -76,7 +76,7 @@ extern "C" __global__ void BOUNDS
     const bool whole = first + AHEAD <= last;
     if (whole) {
 #pragma unroll
-      for (int a = 0; a < AHEAD; a++) rows[a].load(from + a * row_bytes);
+      for (int a = 0; a < AHEAD; a++) rows[a].load(from + a * x_bytes);
     }
     // The BEFORE rows before them: float, since they may come from a state.
     float before[BEFORE][VECTOR];
@@ -85,7 +85,7 @@ extern "C" __global__ void BOUNDS
       const int t = first - BEFORE + b;
       Row row;
       row.clear();
-      if (t >= 0) row.load(from + (t - first) * row_bytes);
+      if (t >= 0) row.load(from + (t - first) * x_bytes);
 #pragma unroll
       for (int v = 0; v < VECTOR; v++) {
         before[b][v] = row.get(v);
@@ -123,12 +123,12 @@ extern "C" __global__ void BOUNDS
 
     int t = first;
     if (whole) {
-      from += AHEAD * row_bytes;
+      from += AHEAD * x_bytes;
       for (; t + 2 * AHEAD <= last; t += AHEAD) {
         Row next[AHEAD];
 #pragma unroll
-        for (int a = 0; a < AHEAD; a++) next[a].load(from + a * row_bytes);
-        from += AHEAD * row_bytes;
+        for (int a = 0; a < AHEAD; a++) next[a].load(from + a * x_bytes);
+        from += AHEAD * x_bytes;
 #pragma unroll
         for (int a = 0; a < AHEAD; a++) compute(rows[a]);
 #pragma unroll
@@ -138,7 +138,7 @@ extern "C" __global__ void BOUNDS
       for (int a = 0; a < AHEAD; a++) compute(rows[a]);
       t += AHEAD;
     }
-    for (; t < last; t++, from += row_bytes) {
+    for (; t < last; t++, from += x_bytes) {
       Row row;
       row.load(from);
       compute(row);
@@ -149,7 +149,7 @@ extern "C" __global__ void BOUNDS
         const int column = state_column(t, length, state_len, state_positions, sequence);
         Row row;
         row.clear();
-        if (t >= 0) row.load(x + base + t * row_bytes);
+        if (t >= 0) row.load(base + t * x_bytes);
 #pragma unroll
         for (int v = 0; v < VECTOR; v++) {
           float value = row.get(v);

@@ -56,6 +56,7 @@ fn plan(problem: &Conv1dProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
     let multiprocessors = planner.here().multiprocessors as usize;
     let segment = segment(tokens, channel_blocks * sequences, multiprocessors);
     let kernel = planner.kernel(&source(problem.dtype, problem.width, vector, planner.arch()))?;
+    let x_row = planner.row("x", problem.channels)?;
     let operands = Operands::new(problem, planner)?;
     let args = operands
         .first_args()
@@ -68,7 +69,8 @@ fn plan(problem: &Conv1dProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
         .i32(operands.tokens)
         .i32(operands.channels)
         .i32(operands.state_len)
-        .i32(segment as i32);
+        .i32(segment as i32)
+        .i32(x_row);
     let args = operands.last_args(args);
     let blocks = channel_blocks * tokens.div_ceil(segment).max(1).div_ceil(WARPS);
     let grid = [blocks as u32, sequences.min(65535) as u32, 1];

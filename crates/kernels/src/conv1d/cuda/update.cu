@@ -1,6 +1,6 @@
 // One token of each sequence (decode): the convolution and the shift of the state, for every GPU from sm_80 on.
 //
-// x, o [B, C]; weight [C, WIDTH], bias [C] or null, f32 or storage; initial_state, final_state [slots, C, STATE] f32,
+// x [B, C], rows x_row elements apart (a multiple of 4); o [B, C]; weight [C, WIDTH], bias [C] or null, f32 or storage; initial_state, final_state [slots, C, STATE] f32,
 // oldest first, STATE >= WIDTH - 1; state_indices [B] or null: negative is padding, which gives o = 0 and touches no
 // state. C % 4 == 0, all tensors aligned to 16 bytes.
 //
@@ -24,7 +24,7 @@ constexpr int CHANNELS = 128;  // of a warp
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
     conv1d_update(const char* __restrict__ x, const void* __restrict__ weight, const void* __restrict__ bias,
                   const float* __restrict__ initial_state, const int* __restrict__ state_indices, char* __restrict__ o,
-                  float* __restrict__ final_state, int sequences, int channels, int weight_f32, int bias_f32,
+                  float* __restrict__ final_state, int sequences, int channels, int x_row, int weight_f32, int bias_f32,
                   int use_silu) {
   __shared__ float4 shared[WARPS][SEQUENCES][32 * STATE];
   float4(*const tile)[32 * STATE] = shared[threadIdx.y];
@@ -50,7 +50,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     for (int p = 0; p < STATE; p++) {
       if (p * 32 + lane < pieces) loaded[s][p] = __ldcs(from + p * 32 + lane);
     }
-    if (inside) rows[s].load(x + ((i64)(begin + s) * channels + channel) * ELEMENT_BYTES);
+    if (inside) rows[s].load(x + ((i64)(begin + s) * x_row + channel) * ELEMENT_BYTES);
   }
   float taps[4][WIDTH] = {}, offset[4] = {};
   if (inside) {

@@ -82,6 +82,7 @@ fn plan(problem: &Conv1dProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
     let tile = choose(problem, planner.here().multiprocessors as usize);
     let shape = (problem.width, problem.state_len);
     let kernel = planner.kernel(&source(problem.dtype, shape, tile, planner.arch()))?;
+    let x_row = planner.row("x", problem.channels)?;
     let operands = Operands::new(problem, planner)?;
     let args = operands
         .first_args()
@@ -89,7 +90,8 @@ fn plan(problem: &Conv1dProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
         .buffer(&operands.o)
         .buffer(&operands.final_state)
         .i32(operands.sequences)
-        .i32(operands.channels);
+        .i32(operands.channels)
+        .i32(x_row);
     let args = operands.last_args(args);
     let sequences = problem.sequences.count();
     let blocks = problem.channels.div_ceil(CHANNELS * tile.warps) as u32;

@@ -9,6 +9,8 @@
 // x, z, o [B, T, H, P], B, C [B, T, G, N], dt [B, T, H], or packed with cu_seqlens [Nseq + 1]; A, dt_bias [H],
 // D [H] or [H, P] (d_per_channel), f32 or storage; initial_state, final_state f32 [slots, H, P, N]; state_indices
 // [Nseq] or null: negative is padding, which gives o = 0 and touches no state. z, D, dt_bias, initial_state may be null.
+// Tokens of x, dt, B, C and z lie x_row .. z_row elements apart; those of B and C at whole vectors. The states may be one
+// tensor, advanced in place.
 //
 // Launch: grid (ceil(P / (WARPS * WARP_ROWS)), H, min(sequences, 65535)); block (32 * WARPS).
 //
@@ -85,7 +87,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS_PER_SM)
                   const char* __restrict__ z, const void* __restrict__ dt_bias,
                   const float* __restrict__ initial_state, const int* __restrict__ cu_seqlens,
                   const int* __restrict__ state_indices, char* __restrict__ o, float* __restrict__ final_state,
-                  int sequences, int tokens, int heads, int groups, int head_dim, int dt_f32, int rate_f32, int d_f32,
+                  int sequences, int tokens, int heads, int groups, int head_dim, int x_row, int dt_row, int b_row, int c_row, int z_row, int dt_f32, int rate_f32, int d_f32,
                   int bias_f32, int d_per_channel, int softplus, float dt_min, float dt_max, int ahead) {
   const int lane = threadIdx.x % 32, head = blockIdx.y, group = head / (heads / groups);
   const int row_lane = lane % LANES;
@@ -156,15 +158,15 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS_PER_SM)
     }
 
     auto load = [&](Token& to, int t) {
-      const i64 row = (start + t) * heads + head;
-      const i64 projection = ((start + t) * groups + group) * N;
-      to.step = number(dt, row, dt_f32);
+      const i64 token = start + t, row = token * x_row + (i64)head * head_dim;
+      const i64 b_at = token * b_row + (i64)group * N, c_at = token * c_row + (i64)group * N;
+      to.step = number(dt, token * dt_row + head, dt_f32);
 #pragma unroll
       for (int p = 0; p < PIECES; p++) {
         const int column = (p * LANES + row_lane) * VECTOR;
         if (N % (LANES * VECTOR) == 0 || column < N) {
-          to.b[p].load(b + (projection + column) * ELEMENT_BYTES);
-          to.c[p].load(c + (projection + column) * ELEMENT_BYTES);
+          to.b[p].load(b + (b_at + column) * ELEMENT_BYTES);
+          to.c[p].load(c + (c_at + column) * ELEMENT_BYTES);
         } else {
           to.b[p].clear();
           to.c[p].clear();
@@ -172,13 +174,13 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS_PER_SM)
       }
 #pragma unroll
       for (int r = 0; r < ROWS; r++) {
-        to.x[r] = number(x, row * head_dim + min(first + r, head_dim - 1), false);
+        to.x[r] = number(x, row + min(first + r, head_dim - 1), false);
       }
 #pragma unroll
       for (int l = 0; l < LEFT; l++) {
-        const i64 at = row * head_dim + min(first + own + l, head_dim - 1);
-        to.own_x[l] = number(x, at, false);
-        to.z[l] = z != nullptr ? number(z, at, false) : 0.0f;
+        const int channel = min(first + own + l, head_dim - 1);
+        to.own_x[l] = number(x, row + channel, false);
+        to.z[l] = z != nullptr ? number(z, token * z_row + (i64)head * head_dim + channel, false) : 0.0f;
       }
     };
 
