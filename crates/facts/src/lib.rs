@@ -11,6 +11,7 @@ mod finding;
 mod machine;
 mod matrix;
 mod model;
+mod model_speed;
 mod native;
 mod parity;
 mod plan;
@@ -32,6 +33,7 @@ pub use machine::{
 };
 pub use matrix::{Support, SupportCell, SupportMatrix, SupportRow};
 pub use model::{KernelNeed, KernelStatus, LayerGroup, ModelMemory, ModelReport};
+pub use model_speed::{DecodeLimit, FirstToken, ModelSpeed, ModelSpeedReport};
 pub use native::{
     Elf, Exported, FoundBy, GpuCode, GpuImage, GpuImageKind, GpuReach, MissingSymbol,
     MissingVersion, NativeFile, Needed,

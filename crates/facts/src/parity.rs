@@ -43,7 +43,7 @@ impl std::fmt::Display for Status {
 /// One row of the parity matrix.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ParityRow {
-    /// Op: `attention`, `kda`, `ssd`, `conv1d`, `nsa`, `rmsnorm`, `linear`.
+    /// Op: `attention`, `kda`, `ssd`, `conv1d`, `nsa`, `rmsnorm`, `linear`; `model` for an engine that runs a whole one.
     pub op: String,
     /// Case: where it comes from and its shape, `ffpa/d320-gqa16x4`.
     pub case: String,
@@ -70,8 +70,8 @@ pub struct ParityRow {
     /// The installed package whose kernel it is, with its version; `None` for firstlight's own.
     #[serde(default)]
     pub peer: Option<String>,
-    /// What a profiler saw run: kernels with their counts, the peer's own first; empty for firstlight's own, whose launches
-    /// are counted by the device.
+    /// What a profiler saw run: kernels with their counts, the peer's own first. For a model the kernels that the device
+    /// counted, and empty for firstlight's other ops, whose launches are those of one kernel.
     #[serde(default)]
     pub evidence: String,
 }

@@ -36,21 +36,19 @@ pub struct Architecture {
 }
 
 impl Architecture {
-    /// Weights that one token passes: all but those of the experts it does not choose, and the embedding, of which it
-    /// reads a row, unless that is the head too.
-    pub fn weights_per_token(&self) -> u64 {
-        let size = |projection: &Projection| (projection.outputs() * projection.inputs) as u64;
-        let idle = |experts: &Experts| {
-            let of = |expert: &GatedMlp| size(&expert.gate_up) + size(&expert.down);
-            let all: u64 = experts.experts.iter().map(of).sum();
-            // Experts of a layer are equally large.
-            all / experts.experts.len() as u64 * (experts.experts.len() - experts.per_token) as u64
-        };
-        let idle: u64 =
-            self.layers.iter().filter_map(|layer| layer.experts.as_ref()).map(idle).sum();
-        let tied = self.head.rows.iter().any(|rows| rows.param == self.embedding);
-        let embedding = if tied { 0 } else { self.params.get(self.embedding).len() as u64 };
-        self.params.count() - idle - embedding
+    /// The same with the first layer of each kind alone: its mixer, and experts, a dense part or both behind it. It takes
+    /// every path that the whole model takes, with the same weights, in a fraction of the time.
+    #[must_use]
+    pub fn one_layer_of_each_kind(mut self) -> Self {
+        let mut seen = Vec::new();
+        self.layers.retain(|layer| {
+            let parts = (layer.experts.is_some(), layer.mlp.is_some());
+            let kind = (std::mem::discriminant(&layer.mixer), parts);
+            let new = !seen.contains(&kind);
+            seen.push(kind);
+            new
+        });
+        self
     }
 }
 

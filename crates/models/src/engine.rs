@@ -1,5 +1,6 @@
 //! Running a model: an engine holds weights, states and caches on its device and advances many sequences at once.
 
+use crate::sampler::likeliest;
 use crate::{Architecture, Checkpoint, Config, ModelError, cpu};
 use device::Device;
 use facts::BackendKind;
@@ -58,6 +59,22 @@ impl Storage {
             Self::Bf16 => 2,
         }
     }
+
+    /// The relative error that logits may have in it, of a few layers or of a whole model.
+    pub fn tolerance(self) -> f64 {
+        match self {
+            Self::F32 => 1e-4,
+            Self::Bf16 => 2e-2,
+        }
+    }
+
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+        }
+    }
 }
 
 /// What an engine makes room for.
@@ -100,6 +117,11 @@ impl Batch {
         self.sequences.push(sequence);
         self.offsets.push(self.tokens.len());
         self
+    }
+
+    /// The tokens of all sequences, one behind the other.
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
     }
 
     /// Each sequence with its number of tokens.
@@ -151,6 +173,26 @@ pub trait Engine {
     /// [`ModelError`] when a token or sequence is none of the model's, or the cache has no place; then no sequence was
     /// advanced. Also when a layer's values overflow: then the engine's sequences are lost.
     fn step(&mut self, batch: &Batch, wanted: Wanted) -> Result<Vec<f32>, ModelError>;
+    /// Advances the sequences of a batch, one token of each, by `count` tokens: by that one, then each time by the likeliest
+    /// that follows. Gives for each sequence the `count` tokens that were chosen, by the last of which it was not advanced.
+    ///
+    /// An engine whose device can choose gives no logits out on the way.
+    ///
+    /// # Errors
+    /// As [`Engine::step`].
+    fn decode_greedy(&mut self, batch: &Batch, count: usize) -> Result<Vec<Vec<u32>>, ModelError> {
+        let vocabulary = self.architecture().vocabulary;
+        let mut chosen = vec![Vec::with_capacity(count); batch.sequences.len()];
+        let mut next = batch.clone();
+        for _ in 0..count {
+            let logits = self.step(&next, Wanted::Last)?;
+            next.tokens = logits.chunks_exact(vocabulary).map(likeliest).collect();
+            for (chosen, token) in chosen.iter_mut().zip(&next.tokens) {
+                chosen.push(*token);
+            }
+        }
+        Ok(chosen)
+    }
     /// Tokens that a sequence has been advanced by.
     fn len(&self, sequence: usize) -> usize;
     /// Forgets a sequence, whose place begins anew.

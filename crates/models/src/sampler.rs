@@ -55,6 +55,17 @@ impl Sampling {
     }
 }
 
+/// The token of the largest logit, the first of equal ones.
+pub(crate) fn likeliest(logits: &[f32]) -> u32 {
+    let mut best = (0, f32::NEG_INFINITY);
+    for (token, logit) in (0..).zip(logits) {
+        if *logit > best.1 {
+            best = (token, *logit);
+        }
+    }
+    best.0
+}
+
 /// The choices of one sequence.
 #[derive(Debug, Clone)]
 pub struct Sampler {
@@ -81,8 +92,12 @@ impl Sampler {
 
     /// Chooses the next token. Of equal logits the lower token is taken first.
     pub fn choose(&mut self, logits: &[f32]) -> u32 {
-        let mut ranked: Vec<(u32, f64)> = (0..).zip(logits.iter().map(|x| f64::from(*x))).collect();
         let penalty = self.sampling.repetition_penalty;
+        if self.sampling.temperature == 0.0 && penalty == 1.0 {
+            // Most generation is this, and need not rank anything.
+            return likeliest(logits);
+        }
+        let mut ranked: Vec<(u32, f64)> = (0..).zip(logits.iter().map(|x| f64::from(*x))).collect();
         if penalty != 1.0 {
             for ((_, logit), seen) in ranked.iter_mut().zip(&self.seen) {
                 if *seen {

@@ -1,0 +1,187 @@
+//! How fast a model runs: prompts read and tokens decoded a second, by an engine that was verified.
+
+use crate::verify::{Verified, counts, since, tokens};
+use crate::{Batch, Engine, ModelError, Storage, Wanted};
+use facts::{DecodeLimit, FirstToken, ModelSpeed};
+use std::str::FromStr;
+use std::time::Instant;
+
+/// Most tokens of a step, all sequences together: what an engine's workspace is for.
+const STEP_TOKENS: usize = 8192;
+
+/// What is timed, named as llama-bench names it: `pp512` reads a prompt of 512 tokens, `tg128` decodes 128, and
+/// `tg128@8192` does so after 8192 others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpeedTest {
+    /// Whether tokens are decoded one by one, or read at once.
+    pub decode: bool,
+    /// Tokens that are timed, of each sequence.
+    pub tokens: usize,
+    /// Tokens before them.
+    pub depth: usize,
+}
+
+impl SpeedTest {
+    /// The longest prompt that it reads before or while time is taken.
+    pub fn prompt(self) -> usize {
+        if self.decode { self.depth } else { self.depth + self.tokens }
+    }
+}
+
+impl FromStr for SpeedTest {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wanted = || format!("`{text}` is no test, wanted pp512, tg128 or tg128@8192");
+        let count = |text: &str| match text.parse() {
+            Ok(count @ 1..=0x100_0000) => Ok(count),
+            _ => Err(wanted()),
+        };
+        let (what, depth) = match text.split_once('@') {
+            Some((what, depth)) => (what, count(depth)?),
+            None => (text, 0),
+        };
+        let (kind, tokens) = what.split_at_checked(2).ok_or_else(wanted)?;
+        let decode = match kind {
+            "pp" => false,
+            "tg" => true,
+            _ => return Err(wanted()),
+        };
+        Ok(Self { decode, tokens: count(tokens)?, depth })
+    }
+}
+
+impl std::fmt::Display for SpeedTest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let kind = if self.decode { "tg" } else { "pp" };
+        let depth = if self.depth > 0 { format!("@{}", self.depth) } else { String::new() };
+        f.pad(&format!("{kind}{}{depth}", self.tokens))
+    }
+}
+
+/// Times a test, `repeats` times after one that counts as cold, on an engine whose like was verified.
+///
+/// # Errors
+/// [`ModelError`] of a step, or when a kernel ran that the verification had not run: then there is no speed.
+pub fn measure(
+    engine: &mut dyn Engine,
+    verified: Verified<'_>,
+    storage: Storage,
+    test: SpeedTest,
+    sequences: usize,
+    repeats: usize,
+) -> Result<ModelSpeed, ModelError> {
+    let before_bandwidth = test.decode.then(|| engine.read_bandwidth());
+    let before = counts(engine);
+    let cold = once(engine, test, sequences)?;
+    let seconds =
+        (0..repeats).map(|_| once(engine, test, sequences)).collect::<Result<Vec<_>, _>>()?;
+    let launches = since(&before, counts(engine));
+    let unknown = launches.keys().filter(|kernel| !verified.launches.contains_key(*kernel));
+    let unknown: Vec<&str> = unknown.map(String::as_str).collect();
+    if !unknown.is_empty() {
+        let what = format!("{test}: {} ran that was not verified", unknown.join(", "));
+        return Err(ModelError::Call(what));
+    }
+    let total = (sequences * test.tokens) as f64;
+    let rates: Vec<f64> = seconds.iter().map(|seconds| total / seconds).collect();
+    let mean = rates.iter().sum::<f64>() / rates.len() as f64;
+    let limit = before_bandwidth.map(|bandwidth| {
+        // Half of the tokens that are decoded are there on average.
+        let tokens = test.depth + test.tokens / 2;
+        let bytes = engine.architecture().decode_bytes(storage, sequences, tokens);
+        // Whatever else the machine did, it can do the faster of the two.
+        let bandwidth = bandwidth.max(engine.read_bandwidth());
+        let rate = sequences as f64 * bandwidth / bytes as f64;
+        DecodeLimit {
+            bytes_per_step: bytes,
+            read_gbps: bandwidth / 1e9,
+            tokens_per_second: rate,
+            percent: 100.0 * mean / rate,
+        }
+    });
+    let first_token = (!test.decode && test.depth == 0)
+        .then(|| FirstToken { cold_ms: cold * 1e3, warm_ms: 1e3 * total / median(&rates) });
+    Ok(ModelSpeed {
+        test: test.to_string(),
+        tokens: test.tokens as u64,
+        depth: test.depth as u64,
+        sequences: sequences as u64,
+        mean_tokens_per_second: mean,
+        deviation_tokens_per_second: deviation(&rates, mean),
+        samples_tokens_per_second: rates,
+        first_token,
+        limit,
+        launches,
+    })
+}
+
+/// Seconds of one run of a test from an empty place on.
+fn once(engine: &mut dyn Engine, test: SpeedTest, sequences: usize) -> Result<f64, ModelError> {
+    let vocabulary = engine.architecture().vocabulary;
+    let all: Vec<Vec<u32>> =
+        (0..sequences).map(|place| tokens(place, test.depth + test.tokens, vocabulary)).collect();
+    (0..sequences).for_each(|place| engine.reset(place));
+    read(engine, &all, 0..test.depth)?;
+    let start = Instant::now();
+    if test.decode {
+        let batch = batch(&all, test.depth..test.depth + 1);
+        engine.decode_greedy(&batch, test.tokens)?;
+    } else {
+        read(engine, &all, test.depth..test.depth + test.tokens)?;
+    }
+    Ok(start.elapsed().as_secs_f64())
+}
+
+/// Reads a range of every sequence's tokens, in steps of a size that engines have room for. Gives the last logits of each.
+pub(crate) fn read(
+    engine: &mut dyn Engine,
+    all: &[Vec<u32>],
+    range: std::ops::Range<usize>,
+) -> Result<Vec<f32>, ModelError> {
+    let piece = (STEP_TOKENS / all.len()).max(1);
+    let mut logits = Vec::new();
+    for first in range.clone().step_by(piece) {
+        logits = engine.step(&batch(all, first..range.end.min(first + piece)), Wanted::Last)?;
+    }
+    Ok(logits)
+}
+
+fn batch(all: &[Vec<u32>], range: std::ops::Range<usize>) -> Batch {
+    let tokens = all.iter().enumerate();
+    tokens.fold(Batch::new(), |batch, (place, tokens)| batch.with(place, &tokens[range.clone()]))
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 }
+}
+
+/// The deviation of a sample; one value has none.
+fn deviation(values: &[f64], mean: f64) -> Option<f64> {
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    (values.len() > 1).then(|| (squares / (values.len() - 1) as f64).sqrt())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_are_named_as_llama_bench_names_them() {
+        let check = |text: &str, decode, tokens, depth| {
+            let test: SpeedTest = text.parse().unwrap();
+            assert_eq!(test, SpeedTest { decode, tokens, depth });
+            assert_eq!(test.to_string(), text);
+        };
+        check("pp512", false, 512, 0);
+        check("tg128@8192", true, 128, 8192);
+        for text in ["", "p", "pp", "pp0", "xx3", "tg128@", "tg@8", "pp-1", "ü1", "tg99999999999"]
+        {
+            let error = text.parse::<SpeedTest>().unwrap_err();
+            assert_eq!(error, format!("`{text}` is no test, wanted pp512, tg128 or tg128@8192"));
+        }
+    }
+}

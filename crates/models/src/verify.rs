@@ -1,0 +1,307 @@
+//! An engine held against float32 on the processor: the same model, with one layer of each kind, read whole, in chunks,
+//! token by token, generated with, and at the very lengths that are to be timed.
+
+mod agreement;
+
+pub use agreement::relative_error;
+
+use crate::random::mix;
+use crate::sampler::likeliest;
+use crate::speed::read;
+use crate::{
+    Batch, Capacity, Engine, ModelError, ModelSource, Next, Request, Sampling, Storage, Wanted,
+    generate, open,
+};
+use agreement::{Agreement, Judge};
+use facts::{BackendKind, ParityRow, Status};
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+/// The op under which a model's checks stand in a parity matrix.
+const OP: &str = "model";
+
+/// Up to here the reference reads along; beyond, where it would take hours, an engine is held against itself.
+const REFERENCE_TOKENS: usize = 8192;
+
+/// Tokens that are decoded after each prompt.
+const DECODED: usize = 8;
+
+/// Two prompts of unequal length, of which neither fills a block of 16.
+const PROMPTS: [usize; 2] = [37, 21];
+
+/// What came of holding an engine against the reference.
+#[derive(Debug)]
+pub struct Verification {
+    /// One row a check.
+    pub rows: Vec<ParityRow>,
+    /// Which kernels ran, and how often.
+    pub launches: BTreeMap<String, u64>,
+}
+
+/// An engine that passed every check. Only [`Verification::passed`] makes one, and nothing is timed without.
+#[derive(Debug, Clone, Copy)]
+pub struct Verified<'a> {
+    pub(crate) launches: &'a BTreeMap<String, u64>,
+}
+
+impl Verification {
+    /// The evidence that timing asks for; none where a check failed or nothing was checked.
+    pub fn passed(&self) -> Option<Verified<'_>> {
+        let all = self.rows.iter().all(|row| row.status == Status::Pass);
+        (all && !self.rows.is_empty()).then_some(Verified { launches: &self.launches })
+    }
+}
+
+/// Holds a backend's engine against the reference, on a model's own weights with one layer of each kind, with so many
+/// sequences at once, at each of the lengths.
+///
+/// # Errors
+/// [`ModelError`] when the model cannot be read or an engine not be opened; what an engine computes is never an error, but
+/// a row that fails.
+pub fn verify(
+    name: &str,
+    source: &ModelSource,
+    backend: BackendKind,
+    storage: Storage,
+    sequences: usize,
+    lengths: &[usize],
+) -> Result<Verification, ModelError> {
+    let longest = lengths.iter().copied().max().unwrap_or(0).max(PROMPTS[0]) + 2 * DECODED;
+    let capacity = Capacity { sequences: sequences.max(PROMPTS.len()), tokens: longest };
+    let opened = |backend, storage, capacity| {
+        let mut model = source.open()?;
+        model.architecture = model.architecture.one_layer_of_each_kind();
+        let device = device::open(backend).map_err(|why| ModelError::Call(why.to_string()))?;
+        open(model, device, storage, capacity)
+    };
+    let mut engine = opened(backend, storage, capacity)?;
+    let read_along = longest.min(REFERENCE_TOKENS + 2 * DECODED);
+    let capacity = Capacity { sequences: 1, tokens: read_along };
+    let mut reference = opened(BackendKind::Cpu, Storage::F32, capacity)?;
+    Ok(hold(name, &mut *engine, storage, &mut *reference, sequences, lengths))
+}
+
+/// Holds an engine against another of the same model, which is trusted and has one place.
+pub fn hold(
+    name: &str,
+    engine: &mut dyn Engine,
+    storage: Storage,
+    reference: &mut dyn Engine,
+    sequences: usize,
+    lengths: &[usize],
+) -> Verification {
+    let judge = Judge::new(engine.architecture(), storage);
+    let mut held = Holding { name, engine, reference, storage, judge, rows: Vec::new() };
+    held.check("prefill", Holding::prefill);
+    held.check("chunks", |held| held.pieces(7));
+    held.check("token-by-token", |held| held.pieces(1));
+    held.check("generation", Holding::generation);
+    held.check("greedy", Holding::greedy);
+    for length in lengths {
+        held.check(&format!("{length}-and-{DECODED}-x{sequences}"), |held| {
+            held.long(*length, sequences)
+        });
+    }
+    let launches = counts(held.engine);
+    Verification { rows: held.rows, launches }
+}
+
+/// How often each kernel of an engine's device has run.
+pub(crate) fn counts(engine: &dyn Engine) -> BTreeMap<String, u64> {
+    let launches = engine.device().launches().snapshot().into_iter();
+    launches.map(|(kernel, record)| (kernel, record.count)).collect()
+}
+
+/// What ran between two counts.
+pub(crate) fn since(
+    before: &BTreeMap<String, u64>,
+    after: BTreeMap<String, u64>,
+) -> BTreeMap<String, u64> {
+    let more = |(kernel, count): (String, u64)| {
+        let more = count - before.get(&kernel).copied().unwrap_or(0);
+        (more > 0).then_some((kernel, more))
+    };
+    after.into_iter().filter_map(more).collect()
+}
+
+/// Token ids without a pattern that a layer could profit from.
+pub(crate) fn tokens(seed: usize, count: usize, vocabulary: usize) -> Vec<u32> {
+    let token = |at: usize| mix((seed as u64) << 32 | at as u64) % vocabulary as u64;
+    (0..count).map(|at| token(at) as u32).collect()
+}
+
+struct Holding<'a> {
+    name: &'a str,
+    engine: &'a mut dyn Engine,
+    reference: &'a mut dyn Engine,
+    storage: Storage,
+    judge: Judge,
+    rows: Vec<ParityRow>,
+}
+
+impl Holding<'_> {
+    /// Runs a check, with the launches of its engine as evidence.
+    fn check(&mut self, what: &str, run: impl FnOnce(&mut Self) -> Result<Agreement, ModelError>) {
+        let before = counts(self.engine);
+        let start = Instant::now();
+        let found = run(self);
+        let millis = start.elapsed().as_secs_f64() * 1e3;
+        let launches = since(&before, counts(self.engine));
+        let kernels: Vec<String> =
+            launches.iter().map(|(kernel, count)| format!("{kernel} x{count}")).collect();
+        let count = launches.values().sum();
+        let (agreement, wrong) = match found {
+            Ok(agreement) => {
+                let wrong = agreement.wrong.clone();
+                (Some(agreement), wrong)
+            }
+            Err(error) => (None, Some(error.to_string())),
+        };
+        let wrong = wrong.or_else(|| (count == 0).then(|| "no launch was counted".to_owned()));
+        self.rows.push(ParityRow {
+            op: OP.to_owned(),
+            case: format!("{}/{what}", self.name),
+            backend: self.engine.device().capabilities().backend,
+            variant: "engine".to_owned(),
+            dtype: self.storage.as_str().to_owned(),
+            status: if wrong.is_none() { Status::Pass } else { Status::Fail },
+            reason: wrong.unwrap_or_default(),
+            rel_err: agreement.as_ref().map(|agreement| agreement.rel_err),
+            max_err: agreement.as_ref().map(|agreement| agreement.max_err),
+            tolerance: self.storage.tolerance(),
+            launches: count,
+            millis,
+            peer: None,
+            evidence: kernels.join(", "),
+        });
+    }
+
+    fn prompt(&self, seed: usize, count: usize) -> Vec<u32> {
+        tokens(seed, count, self.engine.architecture().vocabulary)
+    }
+
+    fn reset(&mut self, sequences: usize) {
+        (0..sequences).for_each(|place| self.engine.reset(place));
+    }
+
+    /// The reference's logits of the last tokens, after those before.
+    fn referred(&mut self, before: &[u32], last: &[u32]) -> Result<Vec<f32>, ModelError> {
+        self.reference.reset(0);
+        read(self.reference, &[before.to_vec()], 0..before.len())?;
+        self.reference.step(&Batch::new().with(0, last), Wanted::Every)
+    }
+
+    /// Two prompts in one batch.
+    fn prefill(&mut self) -> Result<Agreement, ModelError> {
+        let [first, second] = PROMPTS.map(|count| self.prompt(count, count));
+        self.reset(2);
+        let batch = Batch::new().with(1, &first).with(0, &second);
+        let got = self.engine.step(&batch, Wanted::Every)?;
+        let mut want = self.referred(&[], &first)?;
+        want.extend(self.referred(&[], &second)?);
+        Ok(self.judge.judge(&got, &want))
+    }
+
+    /// A prompt in pieces.
+    fn pieces(&mut self, piece: usize) -> Result<Agreement, ModelError> {
+        let prompt = self.prompt(PROMPTS[0], PROMPTS[0]);
+        self.reset(2);
+        let mut got = Vec::new();
+        for piece in prompt.chunks(piece) {
+            got.extend(self.engine.step(&Batch::new().with(1, piece), Wanted::Every)?);
+        }
+        let want = self.referred(&[], &prompt)?;
+        Ok(self.judge.judge(&got, &want))
+    }
+
+    /// Two requests, the longer prompt read in chunks beside the other's decoding.
+    fn generation(&mut self) -> Result<Agreement, ModelError> {
+        let request = |prompt: Vec<u32>| Request {
+            prompt,
+            limit: DECODED,
+            sampling: Sampling::default(),
+            stop_ids: Vec::new(),
+        };
+        let requests = PROMPTS.map(|count| request(self.prompt(count + 1, count)));
+        self.reset(2);
+        let mut got = [Vec::new(), Vec::new()];
+        let generated = generate(self.engine, &requests, 16, |chosen| {
+            got[chosen.request].extend(chosen.logits);
+            Next::More
+        })?;
+        let mut want = Vec::new();
+        for (request, generated) in requests.iter().zip(&generated) {
+            // The first token is chosen from the prompt's last logits, and the last one is fed to nobody.
+            let (last, before) = request.prompt.split_last().unwrap_or((&0, &[]));
+            let fed = generated.tokens.split_last().map_or(&[][..], |(_, fed)| fed);
+            want.extend(self.referred(before, &[&[*last], fed].concat())?);
+        }
+        Ok(self.judge.judge(&got.concat(), &want))
+    }
+
+    /// Decoding by the engine's own choices: each has to be as good as the reference's, and the states behind them right,
+    /// which further tokens show.
+    fn greedy(&mut self) -> Result<Agreement, ModelError> {
+        let prompts = [1, 2].map(|seed| self.prompt(seed, PROMPTS[1]));
+        let further = [3, 4].map(|seed| self.prompt(seed, DECODED));
+        self.reset(2);
+        let logits = read(self.engine, &prompts, 0..PROMPTS[1])?;
+        let vocabulary = self.engine.architecture().vocabulary;
+        let begun: Vec<u32> = logits.chunks_exact(vocabulary).map(likeliest).collect();
+        let batch = Batch::new().with(0, &begun[..1]).with(1, &begun[1..]);
+        let chosen = self.engine.decode_greedy(&batch, DECODED)?;
+        if chosen.len() != 2 || chosen.iter().any(|chosen| chosen.len() != DECODED) {
+            let what = format!("{chosen:?} were chosen, wanted {DECODED} of each of two sequences");
+            return Err(ModelError::Call(what));
+        }
+        let (mut got, mut want) = ([Vec::new(), Vec::new()], Vec::new());
+        for at in 0..DECODED {
+            let logits = read(self.engine, &further, at..at + 1)?;
+            let of_places = logits.chunks_exact(vocabulary);
+            got.iter_mut().zip(of_places).for_each(|(got, logits)| got.extend(logits));
+        }
+        let mut poor = Vec::new();
+        for place in 0..2 {
+            // By the last of them the sequence was not advanced.
+            let fed = &chosen[place][..DECODED - 1];
+            let decoded = [&begun[place..=place], fed].concat();
+            let logits = self.referred(&prompts[place], &decoded)?;
+            let choices = chosen[place].iter().zip(logits.chunks_exact(vocabulary));
+            poor.extend(choices.map(|(token, logits)| self.judge.poor_choice(*token, logits)));
+            let before = [&prompts[place][..], &decoded].concat();
+            want.extend(self.referred(&before, &further[place])?);
+        }
+        let mut agreement = self.judge.judge(&got.concat(), &want);
+        agreement.wrong = self.judge.too_many(poor).or(agreement.wrong);
+        Ok(agreement)
+    }
+
+    /// A long prompt of every sequence, then tokens one by one, as they are timed. Neighbouring places have different
+    /// prompts, two in all, so that the reference reads only two.
+    fn long(&mut self, length: usize, sequences: usize) -> Result<Agreement, ModelError> {
+        let prompts = [1, 2].map(|seed| self.prompt(seed + length, length + DECODED));
+        let all: Vec<Vec<u32>> = (0..sequences).map(|place| prompts[place % 2].clone()).collect();
+        self.reset(sequences.max(2));
+        let mut rows = vec![Vec::new(); sequences];
+        let decoded = (length..length + DECODED).map(|at| at..at + 1);
+        for range in [0..length].into_iter().chain(decoded).filter(|range| !range.is_empty()) {
+            let logits = read(self.engine, &all, range)?;
+            let of_places = logits.chunks_exact(logits.len() / sequences);
+            rows.iter_mut().zip(of_places).for_each(|(rows, logits)| rows.extend(logits));
+        }
+        let mut want: Vec<Vec<f32>> = Vec::new();
+        for prompt in prompts.iter().take(sequences) {
+            // The first logits are those after the whole prompt.
+            let (before, last) = prompt.split_at(length.saturating_sub(1));
+            want.push(if length <= REFERENCE_TOKENS {
+                self.referred(before, last)?
+            } else {
+                self.reset(sequences.max(2));
+                read(self.engine, &[before.to_vec()], 0..before.len())?;
+                self.engine.step(&Batch::new().with(0, last), Wanted::Every)?
+            });
+        }
+        let want: Vec<f32> = (0..sequences).flat_map(|place| want[place % 2].clone()).collect();
+        Ok(self.judge.judge(&rows.concat(), &want))
+    }
+}

@@ -1,0 +1,140 @@
+//! When two sets of logits agree.
+
+use crate::sampler::likeliest;
+use crate::{Architecture, Storage};
+
+/// Two largest logits this far apart are no tie: both sides have to choose the same.
+const MARGIN: f32 = 0.1;
+
+/// How far two sets of logits are apart.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Agreement {
+    pub(super) rel_err: f64,
+    pub(super) max_err: f64,
+    /// Why they do not agree.
+    pub(super) wrong: Option<String>,
+}
+
+/// Holds logits `[tokens, vocabulary]` against trusted ones.
+pub(super) struct Judge {
+    vocabulary: usize,
+    tolerance: f64,
+    /// The share of tokens that have to agree.
+    held: f64,
+}
+
+impl Judge {
+    pub(super) fn new(architecture: &Architecture, storage: Storage) -> Self {
+        let routed = architecture.layers.iter().any(|layer| layer.experts.is_some());
+        Self {
+            vocabulary: architecture.vocabulary,
+            tolerance: storage.tolerance(),
+            // Where two experts are rated alike, rounding decides which of them a token passes, and its logits are then
+            // rightly others. Of random weights that is a tenth of the tokens or so; wrong arithmetic is all of them.
+            held: if routed { 0.75 } else { 1.0 },
+        }
+    }
+
+    /// The relative and the largest error over the tokens that have to agree, which are those that agree best.
+    pub(super) fn judge(&self, got: &[f32], want: &[f32]) -> Agreement {
+        let wrong =
+            |what: String| Agreement { rel_err: f64::NAN, max_err: f64::NAN, wrong: Some(what) };
+        if got.len() != want.len() || got.is_empty() {
+            return wrong(format!("{} logits, wanted {}", got.len(), want.len()));
+        }
+        if let Some(at) = got.iter().position(|x| !x.is_finite()) {
+            let (token, logit) = (at / self.vocabulary, at % self.vocabulary);
+            return wrong(format!("logit {logit} of token {token} is {}", got[at]));
+        }
+        let rows = got.chunks_exact(self.vocabulary).zip(want.chunks_exact(self.vocabulary));
+        let mut rows: Vec<_> =
+            rows.map(|(got, want)| (relative_error(got, want), got, want)).collect();
+        rows.sort_by(|a, b| a.0.total_cmp(&b.0));
+        rows.truncate(self.held(rows.len()));
+        let apart = |(_, got, want): &(f64, &[f32], &[f32])| {
+            got.iter().zip(*want).map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max)
+        };
+        let flat = |side: fn(&(f64, &'_ [f32], &'_ [f32])) -> Vec<f32>| -> Vec<f32> {
+            rows.iter().flat_map(side).collect()
+        };
+        let rel_err = relative_error(&flat(|row| row.1.to_vec()), &flat(|row| row.2.to_vec()));
+        let max_err = rows.iter().map(apart).fold(0.0, f64::max);
+        let wrong = if rel_err.is_nan() || rel_err > self.tolerance {
+            Some(format!("relative error {rel_err:.1e}, at most {:.0e} is allowed", self.tolerance))
+        } else {
+            rows.iter().find_map(|(_, got, want)| self.poor_choice(likeliest(got), want))
+        };
+        Agreement { rel_err, max_err, wrong }
+    }
+
+    /// How many of so many tokens have to agree.
+    fn held(&self, tokens: usize) -> usize {
+        (tokens as f64 * self.held).ceil() as usize
+    }
+
+    /// What is wrong with choices, one entry a token, where it is with more of them than may be.
+    pub(super) fn too_many(&self, poor: Vec<Option<String>>) -> Option<String> {
+        let may_be = poor.len() - self.held(poor.len());
+        poor.into_iter().flatten().nth(may_be)
+    }
+
+    /// Why a token is no choice by these logits: another's is larger by more than a tie.
+    pub(super) fn poor_choice(&self, token: u32, logits: &[f32]) -> Option<String> {
+        let best = likeliest(logits);
+        let of = |token: u32| logits.get(token as usize).copied().unwrap_or(f32::NEG_INFINITY);
+        let (best_logit, logit) = (of(best), of(token));
+        (best_logit - logit > MARGIN).then(|| {
+            format!("token {token} was chosen with a logit of {logit}, {best} has {best_logit}")
+        })
+    }
+}
+
+/// `||got - want|| / ||want||`, the norms in float64.
+pub fn relative_error(got: &[f32], want: &[f32]) -> f64 {
+    let square = |x: f64| x * x;
+    let off: f64 = got.iter().zip(want).map(|(a, b)| square(f64::from(*a) - f64::from(*b))).sum();
+    (off / want.iter().map(|b| square(f64::from(*b))).sum::<f64>()).sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shape;
+
+    fn check(name: &str, got: &[f32], want: &[f32], expect: Option<&str>) {
+        let mut architecture = Architecture::of(&shape(name).unwrap()).unwrap();
+        architecture.vocabulary = 4;
+        let judge = Judge::new(&architecture, Storage::Bf16);
+        let found = judge.judge(got, want).wrong;
+        assert_eq!(found.as_deref(), expect, "{name} {got:?} {want:?}");
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let (dense, routed) = ("granite-hybrid-mini", "granite-moe-mini");
+        let want = [1.0, 2.0, 3.0, 4.0];
+        check(dense, &want, &want, None);
+        check(dense, &want[..3], &want, Some("3 logits, wanted 4"));
+        check(dense, &[1.0, f32::NAN, 3.0, 4.0], &want, Some("logit 1 of token 0 is NaN"));
+        let off = [1.0, 2.0, 3.0, 4.4];
+        let words = "relative error 7.3e-2, at most 2e-2 is allowed";
+        check(dense, &off, &want, Some(words));
+        // The likeliest token is another, though all logits are within the error.
+        let tie = [100.0, 100.05, 0.0, 0.0];
+        check(dense, &[100.06, 100.05, 0.0, 0.0], &tie, None);
+        let words = "token 0 was chosen with a logit of 100, 1 has 100.2";
+        check(dense, &[100.3, 100.2, 0.0, 0.0], &[100.0, 100.2, 0.0, 0.0], Some(words));
+        // One token of four may have passed another expert; of two none.
+        let four = |other: [f32; 4]| [other, want, want, want].concat();
+        check(routed, &four(off), &four(want), None);
+        check(
+            dense,
+            &four(off),
+            &four(want),
+            Some("relative error 3.7e-2, at most 2e-2 is allowed"),
+        );
+        check(routed, &four([f32::NAN; 4]), &four(want), Some("logit 0 of token 0 is NaN"));
+        let words = "relative error 7.3e-2, at most 2e-2 is allowed";
+        check(routed, &[off, off].concat(), &[want, want].concat(), Some(words));
+    }
+}

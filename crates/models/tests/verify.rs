@@ -1,0 +1,169 @@
+//! Engines that are right pass every check, and each planted fault fails the check that is there for it.
+
+#![allow(clippy::unwrap_used)] // Test helpers beside the tests.
+
+use device::Device;
+use facts::{BackendKind, Status};
+use models::{
+    Architecture, Batch, Capacity, Engine, ModelError, ModelSource, SpeedTest, Storage,
+    Verification, Wanted, hold, measure, open, shape, verify,
+};
+
+const CPU: BackendKind = BackendKind::Cpu;
+const PLACES: Capacity = Capacity { sequences: 3, tokens: 128 };
+
+fn source(name: &str) -> ModelSource {
+    ModelSource::Random { config: shape(name).unwrap(), seed: 5 }
+}
+
+fn engine(name: &str, storage: Storage) -> Box<dyn Engine> {
+    open(source(name).open().unwrap(), device::open(CPU).unwrap(), storage, PLACES).unwrap()
+}
+
+/// The checks that did not pass, by the last part of their names.
+fn failed(found: &Verification) -> Vec<&str> {
+    let rows = found.rows.iter().filter(|row| row.status != Status::Pass);
+    rows.map(|row| row.case.rsplit('/').next().unwrap()).collect()
+}
+
+#[test]
+fn engines_of_every_family_pass_with_launches_as_evidence() {
+    for name in ["granite-hybrid-mini", "granite-moe-mini", "granite-rope-mini", "kimi-linear-mini"]
+    {
+        for storage in [Storage::F32, Storage::Bf16] {
+            let found = verify(name, &source(name), CPU, storage, 3, &[70, 0]).unwrap();
+            assert!(found.passed().is_some(), "{:?}", found.rows);
+            assert_eq!(found.rows.len(), 7);
+            for row in &found.rows {
+                assert!(row.launches > 0 && !row.evidence.is_empty(), "{row:?}");
+            }
+        }
+    }
+}
+
+/// An engine with something wrong with it.
+struct Planted {
+    engine: Box<dyn Engine>,
+    fault: Fault,
+    idle: Device,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Fault {
+    None,
+    /// Each sequence gets the other's logits.
+    Swaps,
+    /// One logit of a long prompt is off.
+    Prefill,
+    /// A token that comes alone meets an empty state.
+    Forgets,
+    /// The second choice instead of the first.
+    Greedy,
+    /// Nothing is ever launched on the device it says it has.
+    Idle,
+    /// A value overflows.
+    Infinite,
+}
+
+impl Engine for Planted {
+    fn architecture(&self) -> &Architecture {
+        self.engine.architecture()
+    }
+    fn device(&self) -> &Device {
+        if self.fault == Fault::Idle { &self.idle } else { self.engine.device() }
+    }
+    fn read_bandwidth(&self) -> f64 {
+        self.engine.read_bandwidth()
+    }
+    fn step(&mut self, batch: &Batch, wanted: Wanted) -> Result<Vec<f32>, ModelError> {
+        let vocabulary = self.architecture().vocabulary;
+        let alone = *batch == Batch::new().with(1, batch.tokens()) && batch.tokens().len() == 1;
+        if self.fault == Fault::Forgets && alone {
+            self.engine.reset(1);
+        }
+        let mut logits = self.engine.step(batch, wanted)?;
+        match self.fault {
+            Fault::Swaps if logits.len() == 2 * vocabulary => logits.rotate_left(vocabulary),
+            Fault::Prefill if batch.tokens().len() > 60 => logits[7] += 3.0,
+            Fault::Infinite => logits[3] = f32::INFINITY,
+            _ => {}
+        }
+        Ok(logits)
+    }
+    fn decode_greedy(&mut self, batch: &Batch, count: usize) -> Result<Vec<Vec<u32>>, ModelError> {
+        let mut chosen = self.engine.decode_greedy(batch, count)?;
+        if self.fault == Fault::Greedy {
+            chosen[0][1] = (chosen[0][1] + 1) % self.architecture().vocabulary as u32;
+        }
+        Ok(chosen)
+    }
+    fn len(&self, sequence: usize) -> usize {
+        self.engine.len(sequence)
+    }
+    fn reset(&mut self, sequence: usize) {
+        self.engine.reset(sequence);
+    }
+}
+
+fn planted(fault: Fault) -> Planted {
+    let idle = device::open(CPU).unwrap();
+    Planted { engine: engine("granite-hybrid-mini", Storage::F32), fault, idle }
+}
+
+#[test]
+fn planted_faults_fail() {
+    let check = |fault, expect: &[&str], words: &str| {
+        let mut reference = engine("granite-hybrid-mini", Storage::F32);
+        let found = hold("mini", &mut planted(fault), Storage::F32, &mut *reference, 2, &[70]);
+        assert_eq!(failed(&found), expect);
+        assert_eq!(found.passed().is_some(), expect.is_empty());
+        let reasons: Vec<&str> = found.rows.iter().map(|row| row.reason.as_str()).collect();
+        assert!(reasons.iter().any(|reason| reason.contains(words)), "{reasons:?}");
+    };
+    check(Fault::None, &[], "");
+    let all = ["prefill", "chunks", "token-by-token", "generation", "greedy", "70-and-8-x2"];
+    // The last of the chunks has two tokens, whose logits are swapped as well.
+    check(Fault::Swaps, &["chunks", "generation", "greedy", "70-and-8-x2"], "relative error");
+    check(Fault::Prefill, &["70-and-8-x2"], "relative error");
+    check(Fault::Forgets, &["token-by-token"], "relative error");
+    check(Fault::Greedy, &["greedy"], "was chosen with a logit");
+    check(Fault::Idle, &all, "no launch was counted");
+    check(Fault::Infinite, &all, "is inf");
+}
+
+#[test]
+fn a_speed_needs_kernels_that_were_verified() {
+    let name = "granite-hybrid-mini";
+    let found = verify(name, &source(name), CPU, Storage::Bf16, 1, &[40]).unwrap();
+    let verified = found.passed().unwrap();
+    let mut engine = engine(name, Storage::Bf16);
+    let mut time = |verified, test: &str, sequences| {
+        measure(
+            &mut *engine,
+            verified,
+            Storage::Bf16,
+            test.parse::<SpeedTest>().unwrap(),
+            sequences,
+            3,
+        )
+    };
+    let speed = time(verified, "pp40", 1).unwrap();
+    assert_eq!((speed.samples_tokens_per_second.len(), speed.limit), (3, None));
+    let first = speed.first_token.unwrap();
+    assert!(first.cold_ms > 0.0 && first.warm_ms > 0.0, "{first:?}");
+    assert!(speed.launches.values().all(|count| count % 4 == 0), "{:?}", speed.launches);
+
+    let speed = time(verified, "tg8@40", 3).unwrap();
+    assert_eq!((speed.first_token, speed.sequences), (None, 3));
+    let limit = speed.limit.unwrap();
+    assert!(limit.percent > 0.0 && limit.read_gbps > 0.0, "{limit:?}");
+    let percent = 100.0 * speed.mean_tokens_per_second / limit.tokens_per_second;
+    assert!((percent - limit.percent).abs() < 1e-9);
+
+    let mut poorer = Verification { rows: found.rows.clone(), launches: found.launches.clone() };
+    let (kernel, _) = poorer.launches.pop_first().unwrap();
+    let error = time(poorer.passed().unwrap(), "pp40", 1).unwrap_err().to_string();
+    assert_eq!(error, format!("pp40: {kernel} ran that was not verified"));
+    poorer.rows[0].status = Status::Fail;
+    assert!(poorer.passed().is_none());
+}
