@@ -6,6 +6,7 @@ use crate::{
 };
 
 const ACTIVATIONS: &[&str] = &["silu", "sigmoid"];
+const HALVES: &[&str] = &["bf16", "f16"];
 
 /// The op's table.
 pub(super) const SPEC: OpSpec = OpSpec {
@@ -14,9 +15,9 @@ pub(super) const SPEC: OpSpec = OpSpec {
     inputs: &[
         tensor("x", "[B, T, G, D]", true, "G groups of D channels: each is normalised alone"),
         tensor("gate", "[B, T, G, D]", false, "in x's type; none: no gate"),
-        tensor("weight", "[D] or [G, D]", false, "f32 or x's type; none: 1"),
+        tensor("weight", "[D] or [G, D]", false, "f32, x's type or o's; none: 1"),
     ],
-    outputs: &[tensor("o", "[B, T, G, D]", true, "y, in x's type")],
+    outputs: &[tensor("o", "[B, T, G, D]", true, "y, in x's type or that of `out`")],
     settings: &[
         SettingSpec {
             name: "activation",
@@ -35,6 +36,12 @@ pub(super) const SPEC: OpSpec = OpSpec {
             kind: SettingKind::Number,
             default: "1e-5",
             about: "added to the mean square; above 0",
+        },
+        SettingSpec {
+            name: "out",
+            kind: SettingKind::Choice(HALVES),
+            default: "x's type",
+            about: "type of o where x is f32: what a product in 16 bits takes from a residual stream",
         },
     ],
 };
@@ -60,8 +67,10 @@ pub enum Activation {
 /// One call, apart from the choice of a kernel.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RmsNormProblem {
-    /// Storage type of x, gate and o.
+    /// Storage type of x and gate.
     pub dtype: DType,
+    /// Storage type of o: x's, or 16 bits where that is f32.
+    pub out: DType,
     /// Sequences, B.
     pub batch: usize,
     /// Tokens of each, T.
@@ -106,6 +115,7 @@ impl RmsNormProblem {
             Some("sigmoid") => Activation::Sigmoid,
             _ => Activation::Silu,
         };
+        let out = out_type(settings, dtype)?;
         let eps = settings.number(op, "eps")?.unwrap_or(1e-5);
         if eps <= 0.0 {
             return Err(OpError::Setting {
@@ -118,28 +128,49 @@ impl RmsNormProblem {
         let given = SPEC.inputs.iter().filter_map(|tensor| inputs.get(tensor.name));
         Ok(Self {
             dtype,
+            out,
             batch,
             tokens,
             groups,
             channels,
             gate: inputs.get("gate").map(|_| activation),
             norm_before_gate: settings.bool(op, "norm_before_gate")?.unwrap_or(false),
-            weight_per_group: weight_per_group(inputs, dtype, (groups, channels))?,
+            weight_per_group: weight_per_group(inputs, [dtype, out], (groups, channels))?,
             eps,
             input_bytes: given.map(|tensor| (tensor.len() * tensor.dtype().bytes()) as f64).sum(),
         })
     }
 }
 
-/// Checks the weight.
+/// The type of o.
+fn out_type(settings: &Settings, dtype: DType) -> Result<DType, OpError> {
+    let out = match settings.choice(SPEC.name, "out", HALVES)? {
+        Some("bf16") => DType::Bf16,
+        Some(_) => DType::F16,
+        None => dtype,
+    };
+    if out == dtype || dtype == DType::F32 {
+        return Ok(out);
+    }
+    Err(OpError::Setting {
+        op: SPEC.name,
+        setting: "out".to_owned(),
+        value: out.to_string(),
+        wanted: format!("{dtype} like `x`, for only f32 is rounded to another type"),
+    })
+}
+
+/// Checks the weight; `types` are those of x and o.
 fn weight_per_group(
     inputs: Inputs<'_>,
-    dtype: DType,
+    types: [DType; 2],
     (groups, channels): (usize, usize),
 ) -> Result<bool, OpError> {
     let Some(weight) = inputs.get("weight") else { return Ok(false) };
-    if weight.dtype() != dtype && weight.dtype() != DType::F32 {
-        return Err(inputs.dtype_error("weight", &format!("f32 or {dtype} like `x`")));
+    if weight.dtype() != DType::F32 && !types.contains(&weight.dtype()) {
+        let [_, out] = types;
+        let like = if out == types[0] { "x" } else { "o" };
+        return Err(inputs.dtype_error("weight", &format!("f32 or {out} like `{like}`")));
     }
     let per_group = weight.shape().len() > 1;
     if per_group {
@@ -151,8 +182,9 @@ fn weight_per_group(
 }
 
 impl Problem for RmsNormProblem {
+    /// The type that results are rounded to.
     fn dtype(&self) -> DType {
-        self.dtype
+        self.out
     }
 
     fn dims(&self) -> Vec<(&'static str, u64)> {
@@ -167,11 +199,11 @@ impl Problem for RmsNormProblem {
     }
 
     fn bytes(&self) -> f64 {
-        self.input_bytes + (self.rows() * self.channels * self.dtype.bytes()) as f64
+        self.input_bytes + (self.rows() * self.channels * self.out.bytes()) as f64
     }
 
     fn outputs(&self) -> Vec<OutputSpec> {
         let shape = vec![self.batch, self.tokens, self.groups, self.channels];
-        vec![OutputSpec { name: "o", shape, dtype: self.dtype }]
+        vec![OutputSpec { name: "o", shape, dtype: self.out }]
     }
 }

@@ -25,15 +25,18 @@ pub(super) fn run(
     device: &Device,
     outputs: &mut TensorMap,
 ) {
-    match problem.dtype {
-        DType::Bf16 => launch::<bf16>(isa, kernel, problem, inputs, device, outputs),
-        DType::F16 => launch::<f16>(isa, kernel, problem, inputs, device, outputs),
-        _ => launch::<f32>(isa, kernel, problem, inputs, device, outputs),
-    }
+    let launch = match (problem.dtype, problem.out) {
+        (DType::Bf16, _) => launch::<bf16, bf16>,
+        (DType::F16, _) => launch::<f16, f16>,
+        (_, DType::Bf16) => launch::<f32, bf16>,
+        (_, DType::F16) => launch::<f32, f16>,
+        _ => launch::<f32, f32>,
+    };
+    launch(isa, kernel, problem, inputs, device, outputs);
 }
 
-/// The tensors of one call.
-struct Operands<'a, E> {
+/// The tensors of one call: x and gate of `E`, o of `O`.
+struct Operands<'a, E, O> {
     problem: &'a RmsNormProblem,
     /// `[rows, D]`.
     x: &'a [E],
@@ -41,12 +44,12 @@ struct Operands<'a, E> {
     gate: Option<&'a [E]>,
     /// `[1, padded D]` or `[G, padded D]`.
     weight: Option<Vec<f32>>,
-    o: SharedMut<'a, E>,
+    o: SharedMut<'a, O>,
     /// Whether o is large enough to be written past the caches.
     stream: bool,
 }
 
-fn launch<E: Element>(
+fn launch<E: Element, O: Element>(
     isa: Isa,
     kernel: &str,
     problem: &RmsNormProblem,
@@ -54,8 +57,8 @@ fn launch<E: Element>(
     device: &Device,
     outputs: &mut TensorMap,
 ) {
-    let o = elements_mut::<E>(outputs.get_mut("o"));
-    let operands = Operands::<E> {
+    let o = elements_mut::<O>(outputs.get_mut("o"));
+    let operands = Operands::<E, O> {
         problem,
         x: elements(inputs.tensor("x")),
         gate: inputs.get("gate").map(elements),
@@ -65,32 +68,32 @@ fn launch<E: Element>(
     };
     let (rows, per_block) = (problem.rows(), (VALUES / problem.channels.max(1)).max(1));
     let grid = rows.div_ceil(per_block);
-    device.launch_streaming(kernel, grid, Scratch::<E>::default, |scratch, block| {
+    device.launch_streaming(kernel, grid, Scratch::<O>::default, |scratch, block| {
         let rows = block * per_block..((block + 1) * per_block).min(rows);
         dispatch(isa, Block { operands: &operands, rows, scratch });
     });
 }
 
 /// Buffers of one thread, a row each.
-struct Scratch<E> {
+struct Scratch<O> {
     x: Aligned,
     factors: Aligned,
-    rounded: Vec<E>,
+    rounded: Vec<O>,
 }
 
-impl<E> Default for Scratch<E> {
+impl<O> Default for Scratch<O> {
     fn default() -> Self {
         Self { x: Aligned::default(), factors: Aligned::default(), rounded: Vec::new() }
     }
 }
 
-struct Block<'a, E> {
-    operands: &'a Operands<'a, E>,
+struct Block<'a, E, O> {
+    operands: &'a Operands<'a, E, O>,
     rows: Range<usize>,
-    scratch: &'a mut Scratch<E>,
+    scratch: &'a mut Scratch<O>,
 }
 
-impl<E: Element> SimdKernel for Block<'_, E> {
+impl<E: Element, O: Element> SimdKernel for Block<'_, E, O> {
     type Output = ();
 
     #[inline(always)]
@@ -101,7 +104,7 @@ impl<E: Element> SimdKernel for Block<'_, E> {
         let Scratch { x, factors, rounded } = scratch;
         // Between a row's end and the buffer's, x is 0: it adds nothing to a sum, and factors there are finite.
         let (x, factors) = (x.of_len(padded), factors.of_len(padded));
-        rounded.resize(channels, E::default());
+        rounded.resize(channels, O::default());
         for row in rows {
             let at = row * channels..(row + 1) * channels;
             widen(simd, &operands.x[at.clone()], &mut x[..channels]);

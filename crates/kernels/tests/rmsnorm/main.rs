@@ -63,6 +63,24 @@ fn weights_are_shared_or_for_each_group_or_none_and_of_either_type() {
 }
 
 #[test]
+fn a_wide_stream_is_normalised_into_16_bits() {
+    for out in [DType::Bf16, DType::F16] {
+        for shape in [[1, 3, 1, 1], [2, 5, 1, 100], [1, 7, 3, 33], [1, 2, 1, 2048]] {
+            for stored in [DType::F32, out] {
+                let mut tensors = tensors(shape, shape[2] > 1, DType::F32);
+                let weight = tensors["weight"].cast(stored);
+                tensors.insert("weight".to_owned(), weight);
+                let settings = settings(false, "silu").with("out", out);
+                check(&format!("{shape:?}"), &RmsNormOp, &tensors, &settings);
+            }
+        }
+    }
+    // Over the 20 MiB from which stores are streamed.
+    let settings = Settings::new().with("out", "bf16");
+    check("streamed", &RmsNormOp, &tensors([1, 5203, 1, 2101], false, DType::F32), &settings);
+}
+
+#[test]
 fn nothing_to_normalise_is_no_error() {
     for shape in [[0, 5, 1, 8], [2, 0, 1, 8], [1, 1, 0, 8]] {
         check("empty", &RmsNormOp, &tensors(shape, true, DType::Bf16), &Settings::new());
@@ -177,5 +195,11 @@ fn wrong_calls_are_named() {
         zeros(&[20]),
         none().with("eps", 0),
         "rmsnorm: setting `eps` is `0`, wanted a number above 0",
+    );
+    check_error(
+        "weight",
+        zeros(&[20]),
+        none().with("out", "f16"),
+        "rmsnorm: setting `out` is `f16`, wanted bf16 like `x`, for only f32 is rounded to another type",
     );
 }

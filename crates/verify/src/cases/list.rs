@@ -9,6 +9,8 @@ pub(super) const F32: &[DType] = &[DType::F32];
 pub(super) const BF16: &[DType] = &[DType::Bf16];
 /// The type of the suites whose GPUs predate bf16.
 pub(super) const F16: &[DType] = &[DType::F16];
+/// The types of matrix units.
+pub(super) const HALVES: &[DType] = &[DType::Bf16, DType::F16];
 /// Full and half precision.
 pub(super) const F32_BF16: &[DType] = &[DType::F32, DType::Bf16];
 

@@ -1,4 +1,4 @@
-use super::list::{ALL, BF16, Call, F32, F32_BF16, List};
+use super::list::{ALL, BF16, Call, F32, F32_BF16, HALVES, List};
 use crate::Tier::{Full, Quick, Standard};
 use crate::{Case, Draw, Property};
 use kernels::{DType, Settings, TensorMap};
@@ -28,6 +28,10 @@ fn layers(list: &mut List) {
     list.add(Full, "kimi/o-norm-t2048", BF16, &kimi(1, 2048));
     list.add(Standard, "fla/norm-silu-gate", ALL, &Norm::new([2, 65, 4, 64]).gate(true, "silu"));
     list.add(Quick, "plain/d2304", ALL, &Norm::new([3, 5, 1, 2304]));
+    // Between the residual stream and a layer's first product.
+    let stream = |tokens, channels| Norm { wide: true, ..Norm::new([1, tokens, 1, channels]) };
+    list.add(Quick, "stream/h-micro-t17", HALVES, &stream(17, 2048));
+    list.add(Standard, "stream/kimi-t128", BF16, &stream(128, 2304));
 }
 
 fn edges(list: &mut List) {
@@ -41,6 +45,10 @@ fn edges(list: &mut List) {
     let base = Norm::new([1, 9, 2, 128]).gate(false, "silu");
     list.add(Quick, "edge/no-weight", F32_BF16, &Norm { weight: Weight::None, ..base.clone() });
     list.add(Quick, "edge/stored-weight", ALL, &Norm { weight: Weight::Stored, ..base.clone() });
+    let wide = Norm { wide: true, ..base.clone() };
+    list.add(Quick, "edge/wide-gated", HALVES, &wide);
+    let stored = Norm { weight: Weight::Stored, shape: [1, 3, 2, 33], ..wide };
+    list.add(Quick, "edge/wide-d33", HALVES, &stored);
     list.add(Quick, "edge/large-values", F32_BF16, &Norm { scale: 1e3, ..base.clone() });
     // A mean square below eps: what eps is decides the result.
     let tiny = Norm { scale: 1e-3, ..base.clone() };
@@ -67,6 +75,8 @@ struct Norm {
     shape: [usize; 4],
     gate: bool,
     weight: Weight,
+    /// Whether x and gate are f32, whatever o is.
+    wide: bool,
     /// Deviation of x.
     scale: f64,
     settings: Settings,
@@ -74,7 +84,14 @@ struct Norm {
 
 impl Norm {
     fn new(shape: [usize; 4]) -> Self {
-        Self { shape, gate: false, weight: Weight::Shared, scale: 1.0, settings: Settings::new() }
+        Self {
+            shape,
+            gate: false,
+            weight: Weight::Shared,
+            wide: false,
+            scale: 1.0,
+            settings: Settings::new(),
+        }
     }
 
     fn gate(mut self, norm_before_gate: bool, activation: &str) -> Self {
@@ -93,9 +110,10 @@ impl Call for Norm {
         let [_, _, groups, channels] = self.shape;
         let mut inputs = TensorMap::new();
         let mut put = |name: &str, tensor| inputs.insert(name.to_owned(), tensor);
-        put("x", draw.normals(&self.shape, dtype, self.scale));
+        let given = if self.wide { DType::F32 } else { dtype };
+        put("x", draw.normals(&self.shape, given, self.scale));
         if self.gate {
-            put("gate", draw.normals(&self.shape, dtype, 2.0));
+            put("gate", draw.normals(&self.shape, given, 2.0));
         }
         match self.weight {
             Weight::None => None,
@@ -103,6 +121,10 @@ impl Call for Norm {
             Weight::Stored => put("weight", draw.normals(&[channels], dtype, 1.0)),
             Weight::PerGroup => put("weight", draw.normals(&[groups, channels], DType::F32, 1.0)),
         };
-        (inputs, self.settings.clone())
+        let mut settings = self.settings.clone();
+        if self.wide {
+            settings.set("out", dtype);
+        }
+        (inputs, settings)
     }
 }

@@ -6,13 +6,13 @@
 // A thread keeps its PIECES vectors of a row in registers, so that x and gate are read once; a row too long for that
 // (PIECES above HELD) is read a second time, then mostly from the caches. Sums have the same order in every run.
 //
-// x, gate, o [rows, SIZE]; weight [SIZE], or [groups, SIZE] with weight_per_group, f32 or storage. gate and weight may be
-// null: factors of 1.
+// x, gate, o [rows, SIZE] in storage; x and gate are f32 where WIDE_X is 1. weight [SIZE], or [groups, SIZE] with
+// weight_per_group, f32 or storage. gate and weight may be null: factors of 1.
 //
 // Launch: grid (ceil(rows / ROWS)); block (ROWS * TEAM).
 //
 // Macros: DTYPE (f32, bf16, f16), SIZE, VECTOR (elements of an access, divides SIZE), TEAM (threads of a row, a power of two
-// up to 1024), ROWS (rows of a block; 1 where TEAM is above 32), NORM_BEFORE_GATE.
+// up to 1024), ROWS (rows of a block; 1 where TEAM is above 32), NORM_BEFORE_GATE, WIDE_X.
 
 constexpr int PIECES = ceil_div(SIZE, TEAM * VECTOR);
 constexpr int HELD = 32 / VECTOR;  // pieces that registers have room for
@@ -31,17 +31,35 @@ DEVICE float sigmoid(float x) {
   return y;
 }
 
+#if WIDE_X
+// VECTOR elements of x or gate, as `Stored` has those in storage.
+struct Given {
+  static constexpr int element_bytes = 4;
+  float value[VECTOR];
+  DEVICE void load(const void* at) { numbers<VECTOR>(value, at, 0, true); }
+  DEVICE void clear() {
+#pragma unroll
+    for (int v = 0; v < VECTOR; v++) value[v] = 0.0f;
+  }
+  DEVICE float get(int element) const { return value[element]; }
+};
+#else
+struct Given : Stored<VECTOR> {
+  static constexpr int element_bytes = ELEMENT_BYTES;
+};
+#endif
+
 // VECTOR elements of a row: the values that are normalised, and what the gate multiplies them by afterwards.
 struct Piece {
   float value[VECTOR], after[VECTOR];
 
   DEVICE void load(const char* x, const char* gate, i64 at, bool there, bool use_sigmoid) {
-    Stored<VECTOR> values, gates;
+    Given values, gates;
     values.clear();
     gates.clear();
     if (there) {
-      values.load(x + at * ELEMENT_BYTES);
-      if (gate != nullptr) gates.load(gate + at * ELEMENT_BYTES);
+      values.load(x + at * Given::element_bytes);
+      if (gate != nullptr) gates.load(gate + at * Given::element_bytes);
     }
 #pragma unroll
     for (int v = 0; v < VECTOR; v++) {

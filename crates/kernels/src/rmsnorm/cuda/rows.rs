@@ -50,10 +50,23 @@ fn why_not(problem: &RmsNormProblem, here: &CudaCapabilities) -> Option<String> 
     None
 }
 
-fn source(dtype: DType, channels: usize, norm_before_gate: bool, arch: GpuArch) -> KernelSource {
-    let tile = Tile::of(channels, dtype);
+/// What the kernel is compiled for.
+#[derive(Debug, Clone, Copy)]
+struct Form {
+    /// Type of o, and of x unless that is f32.
+    out: DType,
+    channels: usize,
+    norm_before_gate: bool,
+    /// Whether x is f32 and o is not.
+    wide: bool,
+}
+
+fn source(form: Form, arch: GpuArch) -> KernelSource {
+    let Form { out, channels, norm_before_gate, wide } = form;
+    let tile = Tile::of(channels, out);
     KernelSource::new("rmsnorm_rows", PARTS, arch)
-        .define("DTYPE", dtype)
+        .define("DTYPE", out)
+        .define("WIDE_X", u8::from(wide))
         .define("SIZE", channels)
         .define("VECTOR", tile.vector)
         .define("TEAM", tile.team)
@@ -63,17 +76,29 @@ fn source(dtype: DType, channels: usize, norm_before_gate: bool, arch: GpuArch) 
         .define("STORE_GLOBAL", "\"st.global.cs\"")
 }
 
-/// The mixers of Granite 4.0-H tiny, micro and small, and the heads of Kimi-Linear.
+/// The mixers of Granite 4.0-H tiny, micro and small, the heads of Kimi-Linear, and the residual streams of tiny, micro and
+/// Kimi-Linear.
 pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
-    [(3072, false), (4096, false), (8192, false), (128, true)]
-        .map(|(channels, after)| source(DType::Bf16, channels, after, arch.arch()))
-        .to_vec()
+    let form = |channels, norm_before_gate, wide| Form {
+        out: DType::Bf16,
+        channels,
+        norm_before_gate,
+        wide,
+    };
+    let mixers = [3072, 4096, 8192].map(|channels| form(channels, false, false));
+    let streams = [1536, 2048, 2304].map(|channels| form(channels, false, true));
+    let forms = mixers.into_iter().chain([form(128, true, false)]).chain(streams);
+    forms.map(|form| source(form, arch.arch())).collect()
 }
 
 fn plan(problem: &RmsNormProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
-    let (dtype, channels) = (problem.dtype, problem.channels);
-    let source = source(dtype, channels, problem.norm_before_gate, planner.arch());
-    let kernel = planner.kernel(&source)?;
+    let form = Form {
+        out: problem.out,
+        channels: problem.channels,
+        norm_before_gate: problem.norm_before_gate,
+        wide: problem.out != problem.dtype,
+    };
+    let kernel = planner.kernel(&source(form, planner.arch()))?;
     let rows = problem.rows();
     let args = Args::new()
         .buffer(&*planner.required("x")?)
@@ -86,7 +111,7 @@ fn plan(problem: &RmsNormProblem, planner: &mut Planner<'_>) -> Result<(), CudaE
         .i32(i32::from(problem.weight_per_group))
         .i32(i32::from(problem.gate == Some(Activation::Sigmoid)))
         .f32(problem.eps as f32);
-    let tile = Tile::of(channels, dtype);
+    let tile = Tile::of(problem.channels, problem.out);
     let grid = [rows.div_ceil(tile.rows) as u32, 1, 1];
     planner.launch(kernel, Launch::new(grid, (tile.rows * tile.team) as u32, 0), args);
     Ok(())
