@@ -4,6 +4,7 @@ mod attention;
 pub(crate) mod conv1d;
 pub(crate) mod kda;
 pub(crate) mod linear;
+pub(crate) mod moe;
 pub(crate) mod nsa;
 pub(crate) mod rmsnorm;
 pub(crate) mod ssd;
@@ -66,6 +67,7 @@ pub const WORKLOADS: &[OpWorkloads] = &[
     ("nsa", nsa::workloads),
     ("rmsnorm", rmsnorm::workloads),
     ("linear", linear::workloads),
+    ("moe", moe::workloads),
 ];
 
 /// The same for NVIDIA GPUs, which want larger calls.
@@ -77,6 +79,7 @@ pub(crate) const CUDA_WORKLOADS: &[OpWorkloads] = &[
     ("nsa", nsa::cuda::workloads),
     ("rmsnorm", rmsnorm::cuda::workloads),
     ("linear", linear::cuda::workloads),
+    ("moe", moe::cuda::workloads),
 ];
 
 /// Values uniform in [low, high): benchmarks need realistic data, not a particular distribution, and a state of a

@@ -23,6 +23,7 @@ pub mod cpu;
 pub mod cuda;
 pub mod kda;
 pub mod linear;
+pub mod moe;
 pub mod nsa;
 pub mod rmsnorm;
 pub mod ssd;

@@ -12,7 +12,7 @@ use std::time::Instant;
 /// An op's table: what it is called, which tensors it takes and gives, and its settings.
 #[derive(Debug)]
 pub struct OpSpec {
-    /// `attention`, `kda`, `ssd`, `conv1d`, `nsa`, `rmsnorm`, `linear`.
+    /// `attention`, `kda`, `ssd`, `conv1d`, `nsa`, `rmsnorm`, `linear`, `moe`.
     pub name: &'static str,
     /// One line.
     pub summary: &'static str,
@@ -269,6 +269,7 @@ pub const OPS: &[&dyn Op] = &[
     &crate::nsa::NsaOp,
     &crate::rmsnorm::RmsNormOp,
     &crate::linear::LinearOp,
+    &crate::moe::MoeOp,
 ];
 
 /// The op of this name.

@@ -8,6 +8,7 @@ mod conv1d;
 mod kda;
 mod linear;
 mod list;
+mod moe;
 mod nsa;
 mod rmsnorm;
 mod ssd;
@@ -26,6 +27,7 @@ pub const CASES: &[OpCases] = &[
     ("nsa", nsa::cases),
     ("rmsnorm", rmsnorm::cases),
     ("linear", linear::cases),
+    ("moe", moe::cases),
 ];
 
 /// The cases of one op; none for an unknown name.

@@ -149,6 +149,23 @@ const LAYOUTS: &[Layout] = &[
             ("o5", &[QueryTokens, Whole]),
         ],
     },
+    // No heads: only tokens are left out.
+    Layout {
+        op: "moe",
+        heads: ("x", 0),
+        shared: ("x", 0),
+        tensors: &[
+            ("x", &[QueryTokens, Whole]),
+            ("logits", &[QueryTokens, Whole]),
+            ("correction", &[Whole]),
+            ("w_gate_up", &[Whole, Whole, Whole]),
+            ("w_down", &[Whole, Whole, Whole]),
+            ("residual", &[QueryTokens, Whole]),
+            ("o", &[QueryTokens, Whole]),
+            ("chosen", &[QueryTokens, Whole]),
+            ("weights", &[QueryTokens, Whole]),
+        ],
+    },
 ];
 
 /// The layout of an op's dense tensors.

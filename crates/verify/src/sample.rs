@@ -199,6 +199,11 @@ mod tests {
     }
 
     #[test]
+    fn parts_of_moe() {
+        check("moe", 20);
+    }
+
+    #[test]
     fn forms_that_are_not_cut_are_refused() {
         for (op, name, expect) in [
             (

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub(crate) struct Verify {
-    /// Ops to verify: attention, kda, ssd, conv1d, nsa, rmsnorm, linear. Default: all.
+    /// Ops to verify: attention, kda, ssd, conv1d, nsa, rmsnorm, linear, moe. Default: all.
     #[arg(value_name = "OP")]
     pub(crate) ops: Vec<String>,
     /// Backend. Default: every one that can be used here.
@@ -24,7 +24,7 @@ pub(crate) struct Verify {
 
 #[derive(Debug, Args)]
 pub(crate) struct Op {
-    /// Op: attention, kda, ssd, conv1d, nsa, rmsnorm, linear.
+    /// Op: attention, kda, ssd, conv1d, nsa, rmsnorm, linear, moe.
     pub(crate) name: String,
     /// Input tensors by name. Left out: list the op's tensors and settings.
     #[arg(value_name = "IN.safetensors", requires = "output")]
@@ -83,7 +83,7 @@ pub(crate) enum Storage {
 
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
-    /// attention, kda, ssd, conv1d (or conv), nsa, rmsnorm, linear, or decode for the one-token forms. Default: everything.
+    /// attention, kda, ssd, conv1d (or conv), nsa, rmsnorm, linear, moe, or decode for the one-token forms. Default: everything.
     #[arg(value_name = "WHAT")]
     pub(crate) names: Vec<String>,
     /// Backend.

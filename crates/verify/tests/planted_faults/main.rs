@@ -11,6 +11,7 @@ mod conv1d;
 mod evidence;
 mod kda;
 mod linear;
+mod moe;
 mod naive;
 mod nsa;
 mod outputs;
@@ -128,6 +129,11 @@ fn wrong_rmsnorm_is_caught() {
 #[test]
 fn wrong_linear_is_caught() {
     check("linear", linear::FAULTS);
+}
+
+#[test]
+fn wrong_moe_is_caught() {
+    check("moe", moe::FAULTS);
 }
 
 #[test]

@@ -1,0 +1,45 @@
+// The router: the experts of each token and their weights; and of a call of one chunk the list by expert.
+//
+// Source: cuda/ampere.cuh, moe/cuda/choose.cuh, list.cuh, then this file. sm_80 and later.
+//
+// logits f32 [tokens, experts], correction f32 [experts] or null; chosen i32 and weights f32 [tokens, top_k]. tiles and
+// pairs as list.cuh says, written where there is one chunk; with more, counts i32 [chunks, experts] gets the pairs of each
+// expert in each chunk, and sort.cu makes the list.
+//
+// Launch: grid (ceil(tokens / 64)); block (1024). May overlap the kernel before it.
+//
+// Macros: TILE (pairs of a tile at most).
+
+extern "C" __global__ void __launch_bounds__(LIST_THREADS)
+    moe_route(const float* logits, const float* __restrict__ correction, int* chosen, float* weights, int* tiles,
+              int* pairs, int* counts, int tokens, int experts, int top_k, int sigmoid, int renormalise,
+              float weight_scale) {
+  __shared__ List list;
+  __shared__ int experts_of[CHUNK * MOST_CHOSEN];
+  const Router router = {correction, experts, top_k, sigmoid, renormalise, weight_scale};
+  const int lane = threadIdx.x % 32, first = blockIdx.x * CHUNK, here = min(CHUNK, tokens - first);
+  list.clear();
+  __syncthreads();
+  wait_for_previous();
+  let_next_start();
+  for (int token = threadIdx.x / 32; token < here; token += LIST_THREADS / 32) {
+    const Choice choice = choose(logits + (i64)(first + token) * experts, router);
+    if (lane >= top_k) continue;
+    const int at = token * top_k + lane;
+    chosen[(i64)first * top_k + at] = choice.expert;
+    weights[(i64)first * top_k + at] = choice.weight;
+    experts_of[at] = choice.expert;
+    list.add(token, choice.expert);
+  }
+  __syncthreads();
+  const int expert = threadIdx.x;
+  if (gridDim.x > 1) {
+    if (expert < experts) counts[blockIdx.x * experts + expert] = list.count();
+    return;
+  }
+  list.place(list.count(), tiles, true);
+  __syncthreads();
+  for (int pair = threadIdx.x; pair < here * top_k; pair += LIST_THREADS) {
+    pairs[list.begin[experts_of[pair]] + list.rank(pair / top_k, experts_of[pair])] = pair;
+  }
+}

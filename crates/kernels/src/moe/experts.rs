@@ -1,0 +1,211 @@
+//! An expert's weights are read once for all tokens that chose it: strips of its rows are widened, packed and multiplied
+//! with those tokens, first gates and ups, then the way down; the sum over a token's experts comes last, in their order.
+#![allow(unsafe_code)] // Blocks write disjoint strips and rows of shared buffers.
+
+use super::MoeProblem;
+use super::route::{Groups, route};
+use crate::cpu::gemm::{Mat, MatMut, PackedB, Store, gemm_packed};
+use crate::floats::{elements, elements_mut, floats};
+use crate::{DType, Element, Inputs, TensorMap};
+use device::{Device, Isa, SharedMut};
+use half::{bf16, f16};
+use std::ops::Range;
+
+/// Rows of weights that one block widens and packs.
+const STRIP: usize = 64;
+/// Tokens that it multiplies with them at a time.
+const TOKENS: usize = 96;
+
+/// Runs the variant whose kernel name is `kernel`.
+pub(super) fn run(
+    isa: Isa,
+    kernel: &str,
+    problem: &MoeProblem,
+    inputs: Inputs<'_>,
+    device: &Device,
+    outputs: &mut TensorMap,
+) {
+    let of_type = match problem.dtype {
+        DType::Bf16 => launch::<bf16>,
+        DType::F16 => launch::<f16>,
+        _ => launch::<f32>,
+    };
+    of_type(isa, kernel, problem, inputs, device, outputs);
+}
+
+fn launch<E: Element>(
+    isa: Isa,
+    kernel: &str,
+    problem: &MoeProblem,
+    inputs: Inputs<'_>,
+    device: &Device,
+    outputs: &mut TensorMap,
+) {
+    let routes = route(problem, inputs);
+    let groups = Groups::of(&routes);
+    let x = floats(inputs.tensor("x"));
+    let (hidden, inner) = (problem.hidden, problem.intermediate);
+
+    let mut activated = vec![0f32; problem.pairs() * inner]; // [pairs by expert, I]
+    let gate_up: &[E] = elements(inputs.tensor("w_gate_up")); // [E, 2I, H]
+    let to = SharedMut::new(&mut activated);
+    strips(device, kernel, (&groups, inner), |scratch, expert, pairs, rows| {
+        let first = expert * 2 * inner;
+        for (half, into) in [0, inner].into_iter().zip(&mut scratch.packed) {
+            let rows = first + half + rows.start..first + half + rows.end;
+            pack(isa, gate_up, rows, hidden, &mut scratch.wide, into);
+        }
+        for tile in tiles(pairs) {
+            scratch.a.clear();
+            for pair in &groups.pairs[tile.clone()] {
+                scratch.a.extend_from_slice(&x[pair / problem.top_k * hidden..][..hidden]);
+            }
+            let a = Mat::new(&scratch.a, tile.len(), hidden, hidden);
+            for (packed, c) in scratch.packed.iter().zip(&mut scratch.c) {
+                multiply(isa, a, packed, c);
+            }
+            let [gates, ups] = &scratch.c;
+            for ((gates, ups), pair) in gates.chunks(STRIP).zip(ups.chunks(STRIP)).zip(tile) {
+                // SAFETY: this block alone has these channels of these pairs.
+                let into = unsafe { to.slice(pair * inner + rows.start..pair * inner + rows.end) };
+                for ((into, gate), up) in into.iter_mut().zip(gates).zip(ups) {
+                    *into = gate / (1.0 + (-gate).exp()) * up;
+                }
+            }
+        }
+    });
+
+    let mut made = vec![0f32; problem.pairs() * hidden]; // [pairs by expert, H]
+    let down: &[E] = elements(inputs.tensor("w_down")); // [E, H, I]
+    let to = SharedMut::new(&mut made);
+    strips(device, &format!("{kernel}.down"), (&groups, hidden), |scratch, expert, pairs, rows| {
+        let from = expert * hidden + rows.start..expert * hidden + rows.end;
+        pack(isa, down, from, inner, &mut scratch.wide, &mut scratch.packed[0]);
+        for tile in tiles(pairs) {
+            let a = &activated[tile.start * inner..tile.end * inner];
+            multiply(
+                isa,
+                Mat::new(a, tile.len(), inner, inner),
+                &scratch.packed[0],
+                &mut scratch.c[0],
+            );
+            for (row, pair) in scratch.c[0].chunks(STRIP).zip(tile) {
+                // SAFETY: as above.
+                let into =
+                    unsafe { to.slice(pair * hidden + rows.start..pair * hidden + rows.end) };
+                into.copy_from_slice(&row[..into.len()]);
+            }
+        }
+    });
+
+    let sum = Sum { problem, pairs: &groups.pairs, made: &made, weights: &routes.weights };
+    let residual = inputs.get("residual").map(elements::<f32>);
+    let kernel = format!("{kernel}.sum");
+    match problem.out_dtype() {
+        DType::F32 => sum.launch::<f32>(device, &kernel, residual, outputs),
+        _ => sum.launch::<E>(device, &kernel, residual, outputs),
+    }
+    elements_mut(outputs.get_mut("chosen")).copy_from_slice(&routes.chosen);
+    elements_mut(outputs.get_mut("weights")).copy_from_slice(&routes.weights);
+}
+
+/// Buffers of one thread.
+#[derive(Default)]
+struct Scratch {
+    wide: Vec<f32>,
+    packed: [PackedB; 2],
+    /// Rows of the left operand.
+    a: Vec<f32>,
+    /// Products, rows of [`STRIP`].
+    c: [Vec<f32>; 2],
+}
+
+/// A launch with a block for each chosen expert and strip of its `rows`; `body` gets the expert, its range of the sorted
+/// pairs, and the strip.
+fn strips(
+    device: &Device,
+    kernel: &str,
+    (groups, rows): (&Groups, usize),
+    body: impl Fn(&mut Scratch, usize, Range<usize>, Range<usize>) + Sync,
+) {
+    let strips = rows.div_ceil(STRIP);
+    let grid = groups.experts.len() * strips;
+    device.launch(kernel, grid, Scratch::default, |scratch, block| {
+        let (expert, pairs) = &groups.experts[block / strips];
+        let start = block % strips * STRIP;
+        body(scratch, *expert, pairs.clone(), start..(start + STRIP).min(rows));
+    });
+}
+
+fn tiles(pairs: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    pairs.clone().step_by(TOKENS).map(move |start| start..(start + TOKENS).min(pairs.end))
+}
+
+/// Packs rows of a matrix `[.., depth]` as the right operand that their transpose is.
+fn pack<E: Element>(
+    isa: Isa,
+    weights: &[E],
+    rows: Range<usize>,
+    depth: usize,
+    wide: &mut Vec<f32>,
+    into: &mut PackedB,
+) {
+    wide.resize(rows.len() * depth, 0.0);
+    E::widen(&weights[rows.start * depth..rows.end * depth], wide);
+    into.pack(isa, Mat::new(wide, rows.len(), depth, depth).t());
+}
+
+fn multiply(isa: Isa, a: Mat<'_>, packed: &PackedB, c: &mut Vec<f32>) {
+    c.resize(a.rows * STRIP, 0.0);
+    let into = MatMut::new(c, a.rows, packed.columns(), STRIP);
+    gemm_packed(isa, 1.0, a, packed, Store::Replace, into);
+}
+
+/// The sum over a token's experts.
+struct Sum<'a> {
+    problem: &'a MoeProblem,
+    pairs: &'a [usize],
+    /// `[pairs by expert, H]`.
+    made: &'a [f32],
+    weights: &'a [f32],
+}
+
+impl Sum<'_> {
+    fn launch<O: Element>(
+        &self,
+        device: &Device,
+        kernel: &str,
+        residual: Option<&[f32]>,
+        outputs: &mut TensorMap,
+    ) {
+        let (hidden, k) = (self.problem.hidden, self.problem.top_k);
+        let mut place = vec![0; self.pairs.len()];
+        for (at, pair) in self.pairs.iter().enumerate() {
+            place[*pair] = at;
+        }
+        let o = SharedMut::new(elements_mut::<O>(outputs.get_mut("o")));
+        device.launch(
+            kernel,
+            self.problem.tokens,
+            || vec![0f32; hidden],
+            |sum, token| {
+                sum.fill(0.0);
+                for pair in token * k..(token + 1) * k {
+                    let made = &self.made[place[pair] * hidden..][..hidden];
+                    sum.iter_mut().zip(made).for_each(|(sum, y)| *sum += self.weights[pair] * y);
+                }
+                let row = token * hidden..(token + 1) * hidden;
+                let scale = self.problem.scale as f32;
+                match residual {
+                    Some(residual) => sum
+                        .iter_mut()
+                        .zip(&residual[row.clone()])
+                        .for_each(|(sum, residual)| *sum = residual + scale * *sum),
+                    None => sum.iter_mut().for_each(|sum| *sum *= scale),
+                }
+                // SAFETY: this block alone has this token.
+                O::narrow(sum, unsafe { o.slice(row) });
+            },
+        );
+    }
+}

@@ -1,0 +1,92 @@
+//! The router's choice in float32, as the variants for host memory make it.
+
+use super::{MoeProblem, Score};
+use crate::Inputs;
+use crate::floats::floats;
+use rayon::prelude::*;
+use std::cmp::Reverse;
+use std::ops::Range;
+
+/// What every token chose.
+pub(super) struct Routes {
+    /// `[T, k]`, most wanted first.
+    pub(super) chosen: Vec<i32>,
+    /// `[T, k]`.
+    pub(super) weights: Vec<f32>,
+}
+
+/// Chooses and weighs the experts of every token.
+pub(super) fn route(problem: &MoeProblem, inputs: Inputs<'_>) -> Routes {
+    let logits = floats(inputs.tensor("logits"));
+    let correction = inputs.get("correction").map(floats);
+    let of_token = |logits: &[f32]| choose(problem, logits, correction.as_deref());
+    let tokens: Vec<_> = logits.par_chunks(problem.experts.max(1)).map(of_token).collect();
+    let (mut chosen, mut weights) = (Vec::new(), Vec::new());
+    for (of_token, with) in tokens {
+        chosen.extend(of_token);
+        weights.extend(with);
+    }
+    Routes { chosen, weights }
+}
+
+fn choose(
+    problem: &MoeProblem,
+    logits: &[f32],
+    correction: Option<&[f32]>,
+) -> (Vec<i32>, Vec<f32>) {
+    let scores: Vec<f32> = match problem.score {
+        Score::SoftmaxOfChosen => logits.to_vec(),
+        Score::Sigmoid { .. } => logits.iter().map(|logit| 1.0 / (1.0 + (-logit).exp())).collect(),
+    };
+    let wanted = |expert: usize| scores[expert] + correction.map_or(0.0, |of| of[expert]);
+    let mut order: Vec<usize> = (0..scores.len()).collect();
+    // Zeros of both signs are equal, which `total_cmp` does not say: adding 0 leaves one of them.
+    let by_want =
+        |a: &usize, b: &usize| (wanted(*b) + 0.0).total_cmp(&(wanted(*a) + 0.0)).then(a.cmp(b));
+    if problem.top_k < order.len() {
+        order.select_nth_unstable_by(problem.top_k - 1, by_want);
+        order.truncate(problem.top_k);
+    }
+    order.sort_unstable_by(by_want);
+    let mut weights: Vec<f32> = order.iter().map(|expert| scores[*expert]).collect();
+    let factor = problem.weight_scale as f32;
+    match problem.score {
+        Score::SoftmaxOfChosen => {
+            let largest = weights.first().copied().unwrap_or(0.0);
+            weights.iter_mut().for_each(|weight| *weight = (*weight - largest).exp());
+            let sum: f32 = weights.iter().sum();
+            weights.iter_mut().for_each(|weight| *weight *= factor / sum);
+        }
+        Score::Sigmoid { renormalise } => {
+            let sum = if renormalise { weights.iter().sum::<f32>() + 1e-20 } else { 1.0 };
+            weights.iter_mut().for_each(|weight| *weight *= factor / sum);
+        }
+    }
+    (order.into_iter().map(|expert| expert as i32).collect(), weights)
+}
+
+/// The pairs of a token and a chosen expert, by expert.
+pub(super) struct Groups {
+    /// Each expert that was chosen with its range in `pairs`, those of many tokens first.
+    pub(super) experts: Vec<(usize, Range<usize>)>,
+    /// Indices into `[T, k]`, by expert and then ascending.
+    pub(super) pairs: Vec<usize>,
+}
+
+impl Groups {
+    pub(super) fn of(routes: &Routes) -> Self {
+        let mut pairs: Vec<usize> = (0..routes.chosen.len()).collect();
+        pairs.sort_by_key(|pair| routes.chosen[*pair]);
+        let mut experts: Vec<(usize, Range<usize>)> = Vec::new();
+        for (at, pair) in pairs.iter().enumerate() {
+            let expert = routes.chosen[*pair] as usize;
+            match experts.last_mut() {
+                Some((last, range)) if *last == expert => range.end = at + 1,
+                _ => experts.push((expert, at..at + 1)),
+            }
+        }
+        // Experts of many tokens first, so that the last block to start is a small one.
+        experts.sort_by_key(|(expert, range)| (Reverse(range.len()), *expert));
+        Self { experts, pairs }
+    }
+}

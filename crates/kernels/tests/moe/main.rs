@@ -1,0 +1,197 @@
+//! Every variant of moe against the float64 definition, and the calls it must refuse.
+#![allow(clippy::unwrap_used)] // In the helpers too: what cannot be unwrapped is the failure.
+
+#[path = "../scan_support/mod.rs"]
+mod scan_support;
+
+use kernels::moe::MoeOp;
+use kernels::{DType, Op, Settings, Tensor, TensorMap};
+use scan_support::{Random, cpu, launch, launch_all, limits, relative};
+
+const ALL: [DType; 3] = [DType::F32, DType::Bf16, DType::F16];
+
+/// A call of `[T, H, E, I]`.
+fn tensors([tokens, hidden, experts, inner]: [usize; 4], dtype: DType) -> TensorMap {
+    let mut random = Random((tokens * hidden + experts * inner) as u64);
+    let mut put =
+        |name: &str, shape: &[usize], dtype| (name.to_owned(), random.tensor(shape, dtype));
+    TensorMap::from([
+        put("x", &[tokens, hidden], dtype),
+        put("logits", &[tokens, experts], DType::F32),
+        put("w_gate_up", &[experts, 2 * inner, hidden], dtype),
+        put("w_down", &[experts, hidden, inner], dtype),
+    ])
+}
+
+fn with(mut tensors: TensorMap, name: &str, shape: &[usize]) -> TensorMap {
+    tensors.insert(name.to_owned(), Random(7).tensor(shape, DType::F32));
+    tensors
+}
+
+fn top(top_k: usize) -> Settings {
+    Settings::new().with("top_k", top_k)
+}
+
+#[track_caller]
+fn check(case: &str, tensors: &TensorMap, settings: &Settings) {
+    let call = MoeOp.bind(tensors, settings).unwrap();
+    for (variant, got) in launch_all(&MoeOp, tensors, settings) {
+        let want = call.reference_for(&got).unwrap();
+        for spec in call.problem().outputs() {
+            let (got, want) = (&got[spec.name], &want[spec.name]);
+            assert_eq!((got.dtype(), got.shape()), (spec.dtype, want.shape()), "{case} {variant}");
+            let error = relative(&got.to_f64(), &want.to_f64());
+            let limit = limits(call.problem().dtype()).o;
+            assert!(error <= limit, "{case} {variant}: {} is off by {error:.2e}", spec.name);
+        }
+    }
+}
+
+#[test]
+fn sizes_scores_and_types() {
+    for dtype in ALL {
+        for [tokens, hidden, experts, inner, k] in [
+            [1, 8, 4, 8, 2],
+            [3, 33, 5, 7, 5],
+            [1, 1, 1, 1, 1],
+            [100, 40, 3, 70, 2],
+            [9, 130, 16, 65, 4],
+            [250, 16, 2, 8, 1],
+            [0, 8, 4, 8, 2],
+            [2, 8, 3, 0, 2],
+        ] {
+            let sizes = [tokens, hidden, experts, inner];
+            let case = format!("{sizes:?} top {k}");
+            let plain = tensors(sizes, dtype);
+            check(&case, &plain, &top(k));
+            let sigmoid = top(k).with("score", "sigmoid").with("weight_scale", 2.446);
+            check(&case, &plain, &sigmoid);
+            let given = with(plain, "correction", &[experts]);
+            let given = with(given, "residual", &[tokens, hidden]);
+            check(&case, &given, &sigmoid.with("scale", 0.22).with("renormalise", false));
+        }
+    }
+}
+
+/// The reference itself, by hand: expert e gives silu(x) x d_e for W_gate = W_up = 1.
+#[test]
+fn corrections_choose_and_scores_weigh() {
+    let tensor = |shape: &[usize], values: Vec<f32>| Tensor::new(shape, values);
+    let mut tensors = TensorMap::from([
+        ("x".to_owned(), tensor(&[1, 1], vec![2.0])),
+        ("logits".to_owned(), tensor(&[1, 3], vec![0.0, 1.0, -1.0])),
+        ("w_gate_up".to_owned(), tensor(&[3, 2, 1], vec![1.0; 6])),
+        ("w_down".to_owned(), tensor(&[3, 1, 1], vec![1.0, 10.0, 100.0])),
+    ]);
+    let silu = 2.0 / (1.0 + (-2f64).exp()) * 2.0;
+    let check = |tensors: &TensorMap, settings: Settings, o: f64, chosen: &[f64], sum: f64| {
+        check("by hand", tensors, &settings);
+        let got = MoeOp.bind(tensors, &settings).unwrap().reference();
+        assert!((got["o"].to_f64()[0] - o).abs() < 1e-9 * o, "{got:?}, wanted {o}");
+        assert_eq!(got["chosen"].to_f64(), chosen);
+        assert!((got["weights"].to_f64().iter().sum::<f64>() - sum).abs() < 1e-9, "{got:?}");
+    };
+    let e = 1f64.exp();
+    check(&tensors, top(2), silu * (10.0 * e + 1.0) / (e + 1.0), &[1.0, 0.0], 1.0);
+    check(&tensors, top(1).with("scale", 3), 30.0 * silu, &[1.0], 1.0);
+
+    let [zero, one, minus] = [0f64, 1.0, -1.0].map(|logit| 1.0 / (1.0 + (-logit).exp()));
+    let sigmoid = top(2).with("score", "sigmoid");
+    let sum = zero + one;
+    check(&tensors, sigmoid.clone(), silu * (10.0 * one + zero) / sum, &[1.0, 0.0], 1.0);
+    // The correction brings in expert 2, whose weight is what it was.
+    tensors.insert("correction".to_owned(), tensor(&[3], vec![0.0, 0.0, 5.0]));
+    let sum = minus + one;
+    let weighed = silu * (100.0 * minus + 10.0 * one);
+    check(&tensors, sigmoid.clone(), weighed / sum, &[2.0, 1.0], 1.0);
+    check(&tensors, sigmoid.with("renormalise", false), weighed, &[2.0, 1.0], sum);
+}
+
+#[test]
+fn equal_logits_take_the_lower_experts() {
+    let mut tensors = tensors([2, 8, 6, 4], DType::F32);
+    tensors.insert("logits".to_owned(), Tensor::new(&[2, 6], vec![0.5f32; 12]));
+    for score in ["softmax_of_chosen", "sigmoid"] {
+        let settings = top(3).with("score", score);
+        for (variant, got) in launch_all(&MoeOp, &tensors, &settings) {
+            assert_eq!(got["chosen"].to_f64(), [0.0, 1.0, 2.0, 0.0, 1.0, 2.0], "{variant}");
+        }
+        check("ties", &tensors, &settings);
+    }
+}
+
+#[test]
+fn only_experts_that_were_chosen_are_counted_as_read() {
+    let mut tensors = tensors([2, 8, 6, 4], DType::Bf16);
+    let of = |tensors: &TensorMap| {
+        let call = MoeOp.bind(tensors, &top(2)).unwrap();
+        (call.problem().bytes(), call.problem().flops())
+    };
+    let logits =
+        |second: [f32; 6]| Tensor::new(&[2, 6], [[9.0, 8.0, 0.0, 0.0, 0.0, 0.0], second].concat());
+    // x and o, logits, chosen and weights.
+    let rest = (2 * 2 * 8 * 2 + 2 * 6 * 4 + 2 * 2 * 2 * 4) as f64;
+    for (second, experts) in
+        [([9.0, 8.0, 0.0, 0.0, 0.0, 0.0], 2.0), ([0.0, 8.0, 9.0, 0.0, 0.0, 0.0], 3.0)]
+    {
+        tensors.insert("logits".to_owned(), logits(second));
+        assert_eq!(of(&tensors), (experts * (3 * 8 * 4 * 2) as f64 + rest, (6 * 4 * 8 * 4) as f64));
+    }
+}
+
+#[test]
+fn results_do_not_depend_on_the_number_of_threads() {
+    let tensors = with(tensors([30, 70, 9, 66], DType::Bf16), "residual", &[30, 70]);
+    for (variant, want) in launch_all(&MoeOp, &tensors, &top(4)) {
+        for threads in [1, 2, 5] {
+            let got = launch(&MoeOp, &tensors, &top(4), &cpu().with_threads(threads), variant);
+            assert!(got == want, "{variant} on {threads} threads");
+        }
+    }
+}
+
+#[test]
+fn a_wrong_choice_is_named() {
+    let tensors = tensors([2, 8, 6, 4], DType::F32);
+    let call = MoeOp.bind(&tensors, &top(2)).unwrap();
+    let mut outputs = call.reference();
+    let error = call.reference_for(&outputs).unwrap_err();
+    assert_eq!(error, "tensor `chosen` is f64 of shape [2, 2], wanted i32 [2, 2]");
+    outputs.insert("chosen".to_owned(), Tensor::new(&[2, 2], vec![0i32; 4]));
+    let error = call.reference_for(&outputs).unwrap_err();
+    assert_eq!(error, "token 0: expert 0 was chosen twice");
+}
+
+#[test]
+fn wrong_calls_are_named() {
+    let zeros = |shape: &[usize]| Tensor::new(shape, vec![0f32; shape.iter().product()]);
+    let check_error = |name: &str, tensor: Tensor, settings: Settings, expect: &str| {
+        let mut tensors = tensors([3, 8, 6, 4], DType::Bf16);
+        tensors.insert(name.to_owned(), tensor);
+        let error = MoeOp.bind(&tensors, &settings).err().unwrap();
+        assert_eq!(error.to_string(), expect);
+    };
+    let sigmoid = || top(2).with("score", "sigmoid");
+    for (name, shape, expect) in [
+        ("logits", [2, 6].as_slice(), "shape [2, 6], wanted [T=3, E]"),
+        ("w_down", &[6, 8, 4], "f32, wanted bf16 like the op's first tensor"),
+        ("residual", &[3, 9], "shape [3, 9], wanted [T=3, H=8]"),
+        ("correction", &[5], "shape [5], wanted [E=6]"),
+    ] {
+        let verb = if expect.starts_with("shape") { "has" } else { "is" };
+        let expect = format!("moe: tensor `{name}` {verb} {expect}");
+        check_error(name, zeros(shape), sigmoid(), &expect);
+    }
+    let stored = |shape: &[usize]| zeros(shape).cast(DType::Bf16);
+    let expect = "moe: tensor `w_gate_up` has shape [6, 4, 8], wanted [E=6, 2I=8, H=8]";
+    check_error("w_gate_up", stored(&[6, 4, 8]), top(2), expect);
+    check_error("logits", stored(&[3, 6]), top(2), "moe: tensor `logits` is bf16, wanted f32");
+    let expect = "moe: tensor `correction` is added to sigmoid scores, and this call has none: give score=sigmoid";
+    check_error("correction", zeros(&[6]), top(2), expect);
+    let logits = || Random(1).tensor(&[3, 6], DType::F32);
+    for (settings, given) in [(Settings::new(), "missing"), (top(0), "0"), (top(7), "7")] {
+        let expect =
+            format!("moe: setting `top_k` is `{given}`, wanted 1 to the 6 experts of `logits`");
+        check_error("logits", logits(), settings, &expect);
+    }
+}

@@ -1,0 +1,180 @@
+use super::list::{ALL, BF16, Call, F32_BF16, List};
+use crate::Tier::{Full, Quick, Standard};
+use crate::{Case, Draw, Property};
+use kernels::{DType, Settings, Tensor, TensorMap};
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut list = List::new("moe");
+    models(&mut list);
+    tokens(&mut list);
+    choices(&mut list);
+    edges(&mut list);
+    let call = Moe::granite([40, 128, 16, 64], 4);
+    list.property(Quick, "property/same-bits", F32_BF16, Property::SameBits, &call);
+    list.property(Quick, "property/same-bits-t3", BF16, Property::SameBits, &call.of_tokens(3));
+    list.done()
+}
+
+/// The routers of Granite 4.0-H and Kimi-Linear; experts are cut in width where they would be gigabytes.
+fn models(list: &mut List) {
+    let tiny = |tokens| Moe::granite([tokens, 256, 64, 64], 6);
+    list.add(Quick, "granite/h-tiny-router-t1", ALL, &tiny(1));
+    list.add(Quick, "granite/h-tiny-router-t5", F32_BF16, &tiny(5));
+    list.add(Standard, "granite/h-tiny-router-t150", F32_BF16, &tiny(150));
+    let small = |tokens| Moe::granite([tokens, 160, 72, 96], 10);
+    list.add(Quick, "granite/h-small-router-t7", F32_BF16, &small(7));
+    list.add(Standard, "granite/h-small-router-t100", F32_BF16, &small(100));
+    let kimi = |tokens| Moe::kimi([tokens, 96, 256, 32], 8);
+    list.add(Quick, "kimi/router-t1", ALL, &kimi(1));
+    list.add(Quick, "kimi/router-t9", F32_BF16, &kimi(9));
+    list.add(Standard, "kimi/router-t200", F32_BF16, &kimi(200));
+    // Rows as long as they are in the models.
+    list.add(Quick, "granite/h1536-i512-t2", BF16, &Moe::granite([2, 1536, 2, 512], 2));
+    list.add(Standard, "granite/h4096-i768-t3", BF16, &Moe::granite([3, 4096, 2, 768], 1));
+    list.add(Standard, "kimi/h2304-i1024-t1", F32_BF16, &Moe::kimi([1, 2304, 2, 1024], 2));
+    list.add(Standard, "kimi/h2304-i128-t70", BF16, &Moe::kimi([70, 2304, 8, 128], 3));
+    list.add(Full, "granite/h1536-i512-e8-t40", BF16, &Moe::granite([40, 1536, 8, 512], 6));
+    list.add(Full, "kimi/h2304-i1024-e2-t500", BF16, &Moe::kimi([500, 2304, 2, 1024], 1));
+}
+
+/// Numbers of tokens around those at which kernels and tiles change.
+fn tokens(list: &mut List) {
+    let base = Moe::kimi([1, 128, 8, 64], 2);
+    for tokens in [2, 8, 16, 17, 31, 32, 33, 64, 65, 129, 300] {
+        let tier = if matches!(tokens, 8 | 33 | 300) { Quick } else { Standard };
+        list.add(tier, &format!("tokens/t{tokens}"), F32_BF16, &base.of_tokens(tokens));
+    }
+    // So many that they are counted in parts.
+    list.add(Standard, "tokens/t2500-e40", BF16, &Moe::granite([2500, 32, 40, 16], 5));
+}
+
+fn choices(list: &mut List) {
+    let base = |tokens| Moe::kimi([tokens, 64, 16, 32], 3);
+    for tokens in [4, 90] {
+        let add = |list: &mut List, name: &str, call: &Moe| {
+            list.add(Quick, &format!("choice/{name}-t{tokens}"), F32_BF16, call);
+        };
+        let base = base(tokens);
+        // Of equal scores the lower experts, and all tokens at once.
+        add(list, "all-equal", &Moe { logits: Logits::Equal, ..base.clone() });
+        add(list, "one-expert-of-all", &Moe { logits: Logits::Favourite(5), ..base.clone() });
+        add(list, "near-ties", &Moe { logits: Logits::NearTies, ..base.clone() });
+        add(list, "far-apart", &Moe { logits: Logits::Spread(30.0), ..base.clone() });
+        add(list, "no-correction", &Moe { correction: false, ..base.clone() });
+        add(list, "not-renormalised", &base.set("renormalise", false));
+        add(list, "top-all", &Moe { top_k: 16, ..base.clone() });
+        add(list, "top-1", &Moe { top_k: 1, ..base });
+        let granite = Moe::granite([tokens, 64, 16, 32], 3);
+        add(list, "softmax-equal", &Moe { logits: Logits::Equal, ..granite.clone() });
+        add(list, "softmax-far-apart", &Moe { logits: Logits::Spread(60.0), ..granite.clone() });
+        add(list, "softmax-top-all", &Moe { top_k: 16, ..granite });
+    }
+}
+
+fn edges(list: &mut List) {
+    list.add(Quick, "edge/one-expert", ALL, &Moe::kimi([5, 32, 1, 16], 1));
+    list.add(Quick, "edge/odd-sizes", F32_BF16, &Moe::granite([11, 33, 5, 7], 2));
+    list.add(Quick, "edge/h72-i40", ALL, &Moe::granite([13, 72, 6, 40], 2));
+    list.add(Quick, "edge/h8-i8", F32_BF16, &Moe::granite([3, 8, 6, 8], 2));
+    list.add(Standard, "edge/h200-i136-t77", ALL, &Moe::granite([77, 200, 6, 136], 2));
+    list.add(Standard, "edge/no-tokens", F32_BF16, &Moe::granite([0, 64, 8, 32], 2));
+    list.add(Standard, "edge/e1000-k32", F32_BF16, &Moe::kimi([6, 16, 1000, 8], 32));
+}
+
+#[derive(Clone)]
+enum Logits {
+    /// Normal, of this deviation.
+    Spread(f64),
+    /// All the same.
+    Equal,
+    /// Every token wants this expert most.
+    Favourite(usize),
+    /// A few units in the last place apart.
+    NearTies,
+}
+
+/// A call of moe.
+#[derive(Clone)]
+struct Moe {
+    tokens: usize,
+    hidden: usize,
+    experts: usize,
+    inner: usize,
+    top_k: usize,
+    logits: Logits,
+    correction: bool,
+    residual: bool,
+    settings: Settings,
+}
+
+impl Moe {
+    /// Sizes are T, H, E and I.
+    fn granite([tokens, hidden, experts, inner]: [usize; 4], top_k: usize) -> Self {
+        Self {
+            tokens,
+            hidden,
+            experts,
+            inner,
+            top_k,
+            logits: Logits::Spread(1.5),
+            correction: false,
+            residual: false,
+            settings: Settings::new().with("score", "softmax_of_chosen"),
+        }
+    }
+
+    /// With what Kimi-Linear's router adds, and a residual.
+    fn kimi(sizes: [usize; 4], top_k: usize) -> Self {
+        let settings = Settings::new().with("score", "sigmoid").with("weight_scale", 2.446);
+        let settings = settings.with("scale", 0.8);
+        Self { correction: true, residual: true, settings, ..Self::granite(sizes, top_k) }
+    }
+
+    fn of_tokens(&self, tokens: usize) -> Self {
+        Self { tokens, ..self.clone() }
+    }
+
+    fn set(&self, name: &str, value: impl std::fmt::Display) -> Self {
+        Self { settings: self.settings.clone().with(name, value), ..self.clone() }
+    }
+
+    fn draw_logits(&self, draw: &mut Draw) -> Tensor {
+        let shape = [self.tokens, self.experts];
+        let mut at = 0;
+        let mut logit = |draw: &mut Draw| {
+            let expert = at % self.experts;
+            at += 1;
+            match self.logits {
+                Logits::Spread(deviation) => draw.normal() * deviation,
+                Logits::Equal => 0.75,
+                Logits::Favourite(wanted) if wanted == expert => 9.0,
+                Logits::Favourite(_) => draw.normal(),
+                Logits::NearTies => 0.3 + draw.below(4) as f64 * 3e-8,
+            }
+        };
+        draw.tensor(&shape, DType::F32, |draw| logit(draw))
+    }
+}
+
+impl Call for Moe {
+    fn draw(&self, draw: &mut Draw, dtype: DType) -> (TensorMap, Settings) {
+        let Self { tokens, hidden, experts, inner, .. } = *self;
+        let mut inputs = TensorMap::new();
+        let mut put = |name: &str, tensor| inputs.insert(name.to_owned(), tensor);
+        put("x", draw.normals(&[tokens, hidden], dtype, 1.0));
+        put("logits", self.draw_logits(draw));
+        if self.correction {
+            // Where logits are equal, corrections must be as well.
+            let deviation = if matches!(self.logits, Logits::Spread(_)) { 0.3 } else { 0.0 };
+            put("correction", draw.normals(&[experts], DType::F32, deviation));
+        }
+        // So that gates, ups and results are about 1 whatever the sizes.
+        let of_depth = |depth: usize| 1.0 / (depth as f64).sqrt();
+        put("w_gate_up", draw.normals(&[experts, 2 * inner, hidden], dtype, of_depth(hidden)));
+        put("w_down", draw.normals(&[experts, hidden, inner], dtype, 2.0 * of_depth(inner)));
+        if self.residual {
+            put("residual", draw.normals(&[tokens, hidden], DType::F32, 0.5));
+        }
+        (inputs, self.settings.clone().with("top_k", self.top_k))
+    }
+}

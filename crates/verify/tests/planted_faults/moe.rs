@@ -1,0 +1,104 @@
+use crate::{Fault, Given};
+use kernels::{Tensor, TensorMap};
+
+pub(crate) const FAULTS: &[Fault] = &[
+    Fault { name: "gate and up swapped", plant: halves_swapped },
+    Fault {
+        name: "weights left unequal to 1 in sum",
+        plant: |given| given.set("renormalise", "false"),
+    },
+    Fault { name: "weight_scale left out", plant: |given| given.unset(&["weight_scale"]) },
+    Fault { name: "scale left out", plant: |given| given.unset(&["scale"]) },
+    Fault { name: "residual left out", plant: without_residual },
+    Fault { name: "correction left out", plant: |given| given.without("correction") },
+    Fault { name: "biased scores as weights", plant: biased },
+    Fault { name: "softmax over all experts", plant: softmax_of_all },
+    Fault { name: "of equal experts the higher", plant: higher_of_equals },
+    Fault { name: "the last chosen expert left out", plant: one_less },
+    Fault { name: "experts one off", plant: experts_one_off },
+    Fault { name: "the last token's result left out", plant: last_token },
+];
+
+fn halves_swapped(given: &Given<'_>) -> Option<TensorMap> {
+    given.with(&["w_gate_up"], |weights| {
+        let size: usize = weights.shape()[1..].iter().product();
+        let swap = |expert: &[f64]| {
+            let (gate, up) = expert.split_at(size / 2);
+            [up, gate].concat()
+        };
+        let values = weights.to_f64();
+        let values = values.chunks(size.max(1)).flat_map(swap).collect::<Vec<_>>();
+        Tensor::new(weights.shape(), values).cast(weights.dtype())
+    })
+}
+
+fn without_residual(given: &Given<'_>) -> Option<TensorMap> {
+    let zeros = |tensor: &Tensor| Tensor::new(tensor.shape(), vec![0f32; tensor.len()]);
+    given.with(&["residual"], zeros)
+}
+
+/// Weights of scores with the correction added, as models.md's first trap has them: the choice stays what it is.
+fn biased(given: &Given<'_>) -> Option<TensorMap> {
+    let correction = given.inputs.get("correction")?.to_f64();
+    let chosen = given.right["chosen"].to_f64();
+    Some(given.replacing("weights", |weights| {
+        for (weight, expert) in weights.iter_mut().zip(&chosen) {
+            *weight += correction[*expert as usize];
+        }
+    }))
+}
+
+fn softmax_of_all(given: &Given<'_>) -> Option<TensorMap> {
+    if given.setting("score") == Some("sigmoid") {
+        return None;
+    }
+    let experts = given.inputs["logits"].shape()[1];
+    let logits = given.inputs["logits"].to_f64();
+    let k = given.right["chosen"].shape()[1];
+    let chosen = given.right["chosen"].to_f64();
+    Some(given.replacing("weights", |weights| {
+        for (pair, weight) in weights.iter_mut().enumerate() {
+            let logits = &logits[pair / k * experts..][..experts];
+            let all: f64 = logits.iter().map(|logit| logit.exp()).sum();
+            *weight = logits[chosen[pair] as usize].exp() / all;
+        }
+    }))
+}
+
+fn higher_of_equals(given: &Given<'_>) -> Option<TensorMap> {
+    let experts = given.inputs["logits"].shape()[1] as f64;
+    Some(given.replacing("chosen", |chosen| {
+        chosen.iter_mut().for_each(|expert| *expert = experts - 1.0 - *expert);
+    }))
+}
+
+/// The result without the expert that a token wants least.
+fn one_less(given: &Given<'_>) -> Option<TensorMap> {
+    let k = given.right["chosen"].shape()[1];
+    let mut outputs = given.run(
+        given.inputs,
+        &given.settings.clone().with("top_k", k.checked_sub(1).filter(|k| *k > 0)?),
+    )?;
+    for name in ["chosen", "weights"] {
+        outputs.insert(name.to_owned(), given.right[name].clone());
+    }
+    Some(outputs)
+}
+
+/// Each expert's way down taken from its neighbour.
+fn experts_one_off(given: &Given<'_>) -> Option<TensorMap> {
+    given.with(&["w_down"], |weights| {
+        let size: usize = weights.shape()[1..].iter().product();
+        let mut values = weights.to_f64();
+        values.rotate_left(size);
+        Tensor::new(weights.shape(), values).cast(weights.dtype())
+    })
+}
+
+fn last_token(given: &Given<'_>) -> Option<TensorMap> {
+    let hidden = given.right["o"].shape()[1];
+    Some(given.replacing("o", |o| {
+        let kept = o.len().saturating_sub(hidden);
+        o[kept..].fill(0.0);
+    }))
+}
