@@ -18,6 +18,7 @@ mod plan;
 mod process;
 mod pyenv;
 mod run;
+mod units;
 
 pub use apply::{AppliedBuild, AppliedPackage, ApplyOutcome, ApplyReport, ApplyStep};
 pub use bench::{BenchReport, BenchRow, Bound, Ceilings, GemmCeilings};
@@ -46,6 +47,7 @@ pub use plan::{
 pub use process::{GpuMemory, GpuProcess, GpuUse, ProcessReport};
 pub use pyenv::{Dist, EnvKind, EnvManager, Interpreter, PyEnv, Torch};
 pub use run::{Artefact, NotRun, RunManifest, RunState, SourceTree, Stage};
+pub use units::byte_count;
 
 /// Version of every JSON document firstlight writes; raised when a field changes meaning or goes away.
 pub const SCHEMA: u32 = 1;

@@ -4,7 +4,7 @@ mod model;
 mod ops;
 mod plan;
 
-pub(crate) use model::{Fit, Logits, Run, Synth};
+pub(crate) use model::{Convert, Fit, Logits, Run, Synth};
 pub(crate) use ops::{Bench, Op, Storage, Sweep, Verify};
 pub(crate) use plan::Plan;
 
@@ -57,6 +57,8 @@ pub(crate) enum Command {
     Fit(Fit),
     /// Write a random model of a real or reduced shape, for tests and measurements. Alone: list the shapes.
     Synth(Synth),
+    /// Write a checkpoint by another layout's names, file by file, and prove that nothing else changed.
+    Convert(Convert),
     /// Continue text or answer a question with a model, as it comes, and say what it took.
     Run(Run),
     /// Run a model on given tokens and write its logits.

@@ -6,6 +6,7 @@ mod bench;
 mod check;
 mod compare;
 mod completions;
+mod convert;
 mod doctor;
 mod explain;
 mod fit;
@@ -39,6 +40,7 @@ pub(crate) fn run(command: &Command, output: &Output) -> anyhow::Result<Outcome>
         Command::Fit(arguments) => fit::run(arguments, output),
         Command::Synth(arguments) => synth::run(arguments, output),
         Command::Run(arguments) => run::run(arguments, output),
+        Command::Convert(arguments) => convert::run(arguments, output),
         Command::Logits(arguments) => logits::run(arguments, output),
         Command::Report(arguments) => report::run(arguments, output),
         Command::Compare(arguments) => compare::run(arguments, output),

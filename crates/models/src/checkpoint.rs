@@ -8,7 +8,7 @@ use half::{bf16, f16};
 use rayon::prelude::*;
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, Metadata, SafeTensorError};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The file of a model that has one.
@@ -28,7 +28,7 @@ enum Source {
 
 /// The weights of a model's folder.
 #[derive(Debug)]
-struct Files {
+pub(crate) struct Files {
     folder: PathBuf,
     shards: Vec<Shard>,
     tensors: BTreeMap<String, Located>,
@@ -95,7 +95,9 @@ impl Checkpoint {
     /// [`ModelError::Weights`] naming the tensors that are missing, misshaped, of a type no layer takes, or unknown.
     pub(crate) fn check(&self, architecture: &Architecture) -> Result<(), ModelError> {
         match &self.0 {
-            Source::Files(files) => files.check(architecture),
+            Source::Files(files) => {
+                files.hold(architecture.params.iter().map(|param| (&*param.name, &*param.shape)))
+            }
             // They were made from one.
             Source::Drawn(_) => Ok(()),
         }
@@ -120,16 +122,14 @@ impl Checkpoint {
     /// Bytes of all tensors.
     pub fn bytes(&self) -> u64 {
         match &self.0 {
-            Source::Files(files) => {
-                files.tensors.values().map(|tensor| tensor.bytes.len() as u64).sum()
-            }
+            Source::Files(files) => files.bytes(),
             Source::Drawn(drawn) => drawn.bytes(),
         }
     }
 }
 
 impl Files {
-    fn open(folder: &Path) -> Result<Self, ModelError> {
+    pub(crate) fn open(folder: &Path) -> Result<Self, ModelError> {
         let index = folder.join(INDEX);
         let promised = if index.exists() { Some(read_index(&index)?) } else { None };
         let mut files: Vec<PathBuf> = match &promised {
@@ -168,31 +168,32 @@ impl Files {
         Ok(())
     }
 
-    fn check(&self, architecture: &Architecture) -> Result<(), ModelError> {
-        let params = || architecture.params.iter();
-        let missing: Vec<&str> = params()
-            .map(|param| param.name.as_str())
-            .filter(|name| !self.tensors.contains_key(*name))
-            .collect();
+    /// Holds names, shapes and types against those that are wanted.
+    pub(crate) fn hold<'a>(
+        &self,
+        wanted: impl IntoIterator<Item = (&'a str, &'a [usize])>,
+    ) -> Result<(), ModelError> {
+        let wanted: Vec<(&str, &[usize])> = wanted.into_iter().collect();
+        let known: BTreeSet<&str> = wanted.iter().map(|(name, _)| *name).collect();
+        let names = wanted.iter().map(|(name, _)| *name);
+        let missing: Vec<&str> = names.filter(|name| !self.tensors.contains_key(*name)).collect();
         if !missing.is_empty() {
             let what =
                 format!("lacks {} that the config wants: {}", count(&missing), list(&missing));
             return Err(ModelError::weights(&self.folder, what));
         }
-        for param in params() {
-            let found = &self.tensors[&param.name];
-            let wrong = if found.shape != param.shape {
-                format!("has shape {:?}, the config wants {:?}", found.shape, param.shape)
+        for (name, shape) in &wanted {
+            let found = &self.tensors[*name];
+            let wrong = if found.shape != *shape {
+                format!("has shape {:?}, the config wants {shape:?}", found.shape)
             } else if !matches!(found.dtype, Dtype::F32 | Dtype::BF16 | Dtype::F16) {
                 format!("is {:?}, wanted F32, BF16 or F16", found.dtype)
             } else {
                 continue;
             };
             let path = &self.shards[found.shard].path;
-            return Err(ModelError::weights(path, format!("tensor `{}` {wrong}", param.name)));
+            return Err(ModelError::weights(path, format!("tensor `{name}` {wrong}")));
         }
-        let known: std::collections::BTreeSet<&str> =
-            params().map(|param| param.name.as_str()).collect();
         // A tied head is sometimes saved beside the embedding it equals.
         let extra: Vec<&str> = self
             .tensors
@@ -206,6 +207,16 @@ impl Files {
             return Err(ModelError::weights(&self.folder, what));
         }
         Ok(())
+    }
+
+    /// The files.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.shards.iter().map(|shard| shard.path.as_path())
+    }
+
+    /// Bytes of all tensors.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.tensors.values().map(|tensor| tensor.bytes.len() as u64).sum()
     }
 
     fn read<V: Value>(&self, name: &str, first: usize, len: usize) -> Result<Vec<V>, ModelError> {
@@ -250,7 +261,7 @@ fn decode<const SIZE: usize, T: Copy, V: Send>(
 }
 
 /// Where the tensors of a file begin, and what its header says of them.
-fn header(path: &Path, file: &[u8]) -> Result<(usize, Metadata), ModelError> {
+pub(crate) fn header(path: &Path, file: &[u8]) -> Result<(usize, Metadata), ModelError> {
     let read = SafeTensors::read_metadata(file);
     let (length, metadata) = read.map_err(|error| {
         let what = match error {

@@ -2,6 +2,7 @@
 
 use crate::ModelError;
 use serde_json::{Map, Value};
+use std::path::Path;
 
 /// Larger counts than any model's are mistakes, and products of a few of these stay in 64 bits.
 const LARGEST: u64 = 1 << 24;
@@ -16,6 +17,17 @@ pub struct Config {
 }
 
 impl Config {
+    /// Reads the config.json of a model's folder.
+    ///
+    /// # Errors
+    /// [`ModelError::File`] when it cannot be read, or is no JSON object.
+    pub fn read(folder: &Path) -> Result<Self, ModelError> {
+        let path = folder.join("config.json");
+        let text =
+            std::fs::read_to_string(&path).map_err(|error| ModelError::file(&path, error))?;
+        Self::parse(&path.display().to_string(), &text)
+    }
+
     /// Parses a config; `path` is what errors call it.
     ///
     /// # Errors

@@ -21,11 +21,7 @@ impl Model {
     /// # Errors
     /// [`ModelError`] naming the file, key or tensor.
     pub fn read(folder: &Path) -> Result<Self, ModelError> {
-        let path = folder.join("config.json");
-        let text =
-            std::fs::read_to_string(&path).map_err(|error| ModelError::file(&path, error))?;
-        let config = Config::parse(&path.display().to_string(), &text)?;
-        let architecture = Architecture::of(&config)?;
+        let architecture = Architecture::of(&Config::read(folder)?)?;
         let checkpoint = Checkpoint::open(folder)?;
         checkpoint.check(&architecture)?;
         Ok(Self { architecture, checkpoint })

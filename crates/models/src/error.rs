@@ -61,6 +61,14 @@ pub enum ModelError {
         /// The name given.
         name: String,
     },
+    /// A conversion that cannot be, or could not be ended.
+    #[error("{what}")]
+    Convert {
+        /// What is wrong.
+        what: String,
+        /// What to do about it.
+        hint: String,
+    },
     /// A backend that has no engine.
     #[error("models run on cpu so far, not on {0}")]
     Backend(BackendKind),
@@ -83,6 +91,11 @@ impl ModelError {
     /// Weight files that are not what the config describes.
     pub(crate) fn weights(path: &Path, what: impl Into<String>) -> Self {
         Self::Weights { path: path.display().to_string(), what: what.into() }
+    }
+
+    /// A conversion that cannot be, or could not be ended.
+    pub(crate) fn convert(what: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Convert { what: what.into(), hint: hint.into() }
     }
 
     /// What to do about it, where there is something to say.
@@ -109,6 +122,7 @@ impl ModelError {
             Self::Call(_) => {
                 Some("tokens come from the model's own tokenizer, and fit the length that was asked for".to_owned())
             }
+            Self::Convert { hint, .. } => Some(hint.clone()),
             Self::Backend(_) => Some("use the backend cpu".to_owned()),
             Self::Op { error, .. } => error.hint(),
         }

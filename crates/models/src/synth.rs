@@ -2,6 +2,7 @@
 
 use crate::checkpoint::{INDEX, SINGLE};
 use crate::drawn::{Drawn, Tables};
+use crate::files::{empty_folder, whole, write_text};
 use crate::params::Param;
 use crate::text::tiktoken;
 use crate::{Architecture, Config, ModelError};
@@ -85,11 +86,7 @@ pub fn synth(config: Config, folder: &Path, options: &SynthOptions) -> Result<u6
         None => config,
     };
     let architecture = Architecture::of(&config)?;
-    std::fs::create_dir_all(folder).map_err(|error| ModelError::file(folder, error))?;
-    let mut entries = std::fs::read_dir(folder).map_err(|error| ModelError::file(folder, error))?;
-    if entries.next().is_some() {
-        return Err(ModelError::file(folder, "is not empty, and nothing in it is replaced"));
-    }
+    empty_folder(folder)?;
     let shards = shards(&architecture, options);
     let of_shard = |shard: usize| match shards.len() {
         1 => SINGLE.to_owned(),
@@ -169,26 +166,10 @@ fn little_endian<T: Copy + Send, const SIZE: usize>(
     values.into_par_iter().map(bytes).collect::<Vec<_>>().into_flattened()
 }
 
-/// Writes a file under another name first, so that a full disk leaves nothing that looks whole.
-fn whole(path: &Path, write: impl FnOnce(&Path) -> Result<(), String>) -> Result<(), ModelError> {
-    let partial = path.with_extension("part");
-    let written = write(&partial)
-        .and_then(|()| std::fs::rename(&partial, path).map_err(|error| error.to_string()));
-    written.map_err(|reason| {
-        // What cannot be written can perhaps not be removed either; the first reason is the one to tell.
-        let _ = std::fs::remove_file(&partial);
-        ModelError::file(path, reason)
-    })
-}
-
 fn write(path: &Path, drawn: &[Written<'_>]) -> Result<(), ModelError> {
     let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
     let tensors = drawn.iter().map(|tensor| (tensor.param.name.as_str(), tensor));
     whole(path, |partial| {
         serialize_to_file(tensors, Some(metadata), partial).map_err(|error| error.to_string())
     })
-}
-
-fn write_text(path: &Path, text: &str) -> Result<(), ModelError> {
-    whole(path, |partial| std::fs::write(partial, text).map_err(|error| error.to_string()))
 }

@@ -1,20 +1,6 @@
 //! Numbers for people. Every function is total: NaN and infinities are printed as such.
 
-/// Bytes in decimal and binary units, both labelled: the "97GB" and the "101.47 GB" of one card are the same count.
-pub(crate) fn bytes(count: u64) -> String {
-    const STEPS: [(u64, &str, u64, &str); 3] = [
-        (1_000_000_000, "GB", 1 << 30, "GiB"),
-        (1_000_000, "MB", 1 << 20, "MiB"),
-        (1_000, "kB", 1 << 10, "KiB"),
-    ];
-    for (decimal, decimal_name, binary, binary_name) in STEPS {
-        if count >= decimal {
-            let of = |unit: u64| count as f64 / unit as f64;
-            return format!("{:.2} {decimal_name} = {:.2} {binary_name}", of(decimal), of(binary));
-        }
-    }
-    format!("{count} B")
-}
+pub(crate) use facts::byte_count as bytes;
 
 /// A file's size in decimal units.
 pub(crate) fn file_size(count: u64) -> String {
@@ -157,10 +143,6 @@ mod tests {
     #[test]
     fn numbers_read_as_people_write_them() {
         let check = |got: String, expect: &str| assert_eq!(got, expect);
-        check(bytes(101_468_602_368), "101.47 GB = 94.50 GiB");
-        check(bytes(24_564 << 20), "25.76 GB = 23.99 GiB");
-        check(bytes(999), "999 B");
-        check(bytes(1_500), "1.50 kB = 1.46 KiB");
         check(file_size(12_345), "12.3 kB");
         check(cache_size(48 << 10), "48 KiB");
         check(cache_size(2 << 20), "2 MiB");

@@ -4,7 +4,7 @@ use super::config::Config;
 use super::layer::{Layer, Size, product, sum};
 use super::{ModelOptions, Weights};
 use crate::gpu;
-use facts::{Confidence, Fact, Finding, Machine, ModelMemory, ModelReport, Severity};
+use facts::{Confidence, Fact, Finding, Machine, ModelMemory, ModelReport, Severity, byte_count};
 
 /// The CUDA context, cuBLAS's workspace and the allocator's rounding, as one process of torch shows it before its first
 /// tensor on data-centre GPUs: an estimate on the high side.
@@ -133,7 +133,7 @@ pub(super) fn finding(report: &ModelReport) -> Option<Finding> {
             "firstlight ps".to_owned(),
         ],
     };
-    let say = |what: &str, bytes: u64| format!("{what}: {bytes} bytes = {}", gigabytes(bytes));
+    let say = |what: &str, bytes: u64| format!("{what}: {bytes} bytes = {}", byte_count(bytes));
     Some(
         rule.finding(
             Severity::Warning,
@@ -141,7 +141,7 @@ pub(super) fn finding(report: &ModelReport) -> Option<Finding> {
             format!(
                 "{} does not fit here: it lacks {}",
                 report.architecture,
-                gigabytes(left.unsigned_abs())
+                byte_count(left.unsigned_abs())
             ),
         )
         .evidence(say("weights", weights.value), weights.source.clone())
@@ -166,9 +166,4 @@ pub(super) fn finding(report: &ModelReport) -> Option<Finding> {
         .fix(fix)
         .done(),
     )
-}
-
-/// Both units, labelled: a card sold as 97 GB and one of 94.5 GiB can be the same.
-fn gigabytes(bytes: u64) -> String {
-    format!("{:.2} GB = {:.2} GiB", bytes as f64 / 1e9, bytes as f64 / (1u64 << 30) as f64)
 }

@@ -36,6 +36,41 @@ pub(crate) struct Synth {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Convert {
+    /// A model's folder, with config.json and safetensors files; or org/name in the hub's cache.
+    #[arg(value_name = "MODEL")]
+    pub(crate) model: PathBuf,
+    /// Folder to write, empty or absent.
+    #[arg(value_name = "OUT", required_unless_present = "show_map")]
+    pub(crate) output: Option<PathBuf>,
+    /// Whose names the tensors get: hf, as published; fla-kda, the KDA layers as flash-linear-attention's.
+    #[arg(long, value_enum)]
+    pub(crate) to: Layout,
+    /// Go on in a folder that an earlier run left: what is proven whole by its hash is taken up.
+    #[arg(long, conflicts_with = "show_map")]
+    pub(crate) resume: bool,
+    /// Show what each tensor becomes, and write nothing.
+    #[arg(long, conflicts_with = "output")]
+    pub(crate) show_map: bool,
+}
+
+/// Layouts of a checkpoint's names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Layout {
+    Hf,
+    FlaKda,
+}
+
+impl From<Layout> for models::Layout {
+    fn from(layout: Layout) -> Self {
+        match layout {
+            Layout::Hf => Self::Hf,
+            Layout::FlaKda => Self::FlaKda,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Logits {
     /// A model's folder, with config.json and safetensors files; or org/name in the hub's cache.
     #[arg(value_name = "MODEL")]

@@ -1,0 +1,105 @@
+//! `firstlight convert`: a printed map, files that are whole or not there, and a disk that is full.
+
+#![allow(clippy::unwrap_used)] // Test helpers beside the tests.
+
+mod support;
+
+use std::fs;
+#[cfg(target_os = "linux")]
+use std::path::Path;
+use support::{command, expect, json, refuses};
+use tempfile::tempdir;
+
+const TO_FLA: [&str; 5] = ["convert", "hf", "fla", "--to", "fla-kda"];
+
+/// A model in the folder `hf`.
+fn drawn() -> tempfile::TempDir {
+    let folder = tempdir().unwrap();
+    json(folder.path(), &["synth", "kimi-linear-mini", "hf"], 0);
+    folder
+}
+
+#[test]
+fn the_map_is_printed_and_the_way_back_is_proven() {
+    let folder = drawn();
+    let here = folder.path();
+    let map = json(here, &["convert", "hf", "--to", "fla-kda", "--show-map"], 0);
+    let (tensors, zeros) = (map["tensors"].as_array().unwrap(), map["zeros"].as_array().unwrap());
+    assert_eq!((tensors.len(), zeros.len()), (141, 2));
+    let (shown, _) = expect(here, &["convert", "hf", "--to", "fla-kda", "--show-map"], 0);
+    assert_eq!(shown.lines().count(), 143);
+    let layer = "model.layers.0.self_attn";
+    for line in [
+        format!("{layer}.q_proj.weight [64, 64]"),
+        format!("{layer}.A_log [1, 1, 4, 1] -> [4]"),
+        format!("{layer}.f_a_proj.weight -> {layer}.f_proj.0.weight [16, 64]"),
+        format!("{layer}.g_proj.1.bias [64] is added, all zeros"),
+    ] {
+        assert!(shown.lines().any(|shown| shown == line), "no `{line}` in {shown}");
+    }
+    assert!(!here.join("fla").exists());
+
+    let (said, _) = expect(here, &TO_FLA, 0);
+    let any = "model.layers.N.self_attn";
+    for words in [
+        "131 tensors keep name and shape; the others:".to_owned(),
+        format!("{any}.g_b_proj.weight [64, 16] -> {any}.g_proj.1.weight [64, 16] in 2 layers"),
+        "3 files in fla, ".to_owned(),
+    ] {
+        assert!(said.contains(&words), "no `{words}` in {said}");
+    }
+    let (said, _) = expect(here, &[&TO_FLA[..], &["--resume"]].concat(), 0);
+    assert!(said.contains("3 of them were there, proven by their hashes"), "{said}");
+    let back = json(here, &["convert", "fla", "back", "--to", "hf"], 0);
+    assert_eq!((&back["as_published"], &back["files"]), (&true.into(), &3.into()));
+    for file in ["model.safetensors", "config.json", "tiktoken.model"] {
+        let [was, is] = ["hf", "back"].map(|model| fs::read(here.join(model).join(file)).unwrap());
+        assert!(was == is, "{file} differs");
+    }
+    refuses(here, &TO_FLA, &["fla holds a conversion already"]);
+    refuses(here, &["convert", "hf", "n", "--to", "hf"], &["the weights of hf are hf already"]);
+}
+
+/// The command where no file may grow beyond some blocks of 512 bytes, as on a disk that fills.
+#[cfg(target_os = "linux")]
+fn with_little_room(folder: &Path, blocks: usize, arguments: &[&str]) -> (Option<i32>, String) {
+    let ours = command(folder, arguments);
+    let mut shell = std::process::Command::new("sh");
+    // A write beyond the limit is then an error, and not the end of the process.
+    let line = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\"");
+    shell.current_dir(folder).args(["-c", &line]).arg(ours.get_program()).args(ours.get_args());
+    let output = shell.output().unwrap();
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_disk_that_fills_leaves_nothing_that_looks_whole() {
+    let folder = drawn();
+    let here = folder.path();
+    let whole = fs::metadata(here.join("hf/model.safetensors")).unwrap().len() as usize;
+    // From a disk on which the weights stop at once to one on which they stop just before their end.
+    for blocks in [40, whole / 1024, whole / 512] {
+        let (code, error) = with_little_room(here, blocks, &TO_FLA);
+        assert_eq!(code, Some(2), "{error}");
+        assert!(error.starts_with("error: fla/model.safetensors: File too large"), "{error}");
+        assert!(
+            error.contains(
+                "\nhint: what stands there by its own name is whole; go on with --resume"
+            )
+        );
+        let mut left: Vec<_> = fs::read_dir(here.join("fla"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        left.sort();
+        assert_eq!(left, ["firstlight-convert.json"]);
+        refuses(here, &["logits", "fla", "--ids", "1", "-o", "o"], &["fla/config.json"]);
+        fs::remove_dir_all(here.join("fla")).unwrap();
+    }
+    with_little_room(here, whole / 1024, &TO_FLA);
+    let ended = json(here, &[&TO_FLA[..], &["--resume"]].concat(), 0);
+    assert_eq!(ended["taken_up"], 0);
+    let back = json(here, &["convert", "fla", "back", "--to", "hf"], 0);
+    assert_eq!(back["as_published"], true);
+}
