@@ -245,6 +245,7 @@ fn values(kind: SettingKind) -> String {
         SettingKind::Bool => "true|false".to_owned(),
         SettingKind::Number => "number".to_owned(),
         SettingKind::Count => "count".to_owned(),
+        SettingKind::Counts => "count,..".to_owned(),
         SettingKind::Choice(words) => words.join("|"),
     }
 }
