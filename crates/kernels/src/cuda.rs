@@ -12,8 +12,8 @@ mod variant;
 
 pub(crate) use execution::CudaExecution;
 pub use planned::Planned;
-pub(crate) use planner::int;
 pub use planner::{Bound, Buffers, Planner};
+pub(crate) use planner::{int, map_element};
 pub use variant::CudaVariant;
 
 use device::cuda::{Bundle, KernelSource};
@@ -30,6 +30,7 @@ pub fn bundled() -> Vec<KernelSource> {
     sources.extend(crate::ssd::cuda::bundled());
     sources.extend(crate::conv1d::cuda::bundled());
     sources.extend(crate::rmsnorm::cuda::bundled());
+    sources.extend(crate::linear::cuda::bundled());
     sources.extend(slots::bundled());
     // Several shapes share a kernel (the combine step has no D).
     let mut seen = std::collections::BTreeSet::new();

@@ -1,6 +1,7 @@
 //! Projections with what stands around them: norm before, bias, activation, scale and residual after. See the folder's
 //! README.
 
+pub(crate) mod cuda;
 mod problem;
 mod reference;
 mod strips;
@@ -8,7 +9,8 @@ mod variants;
 
 pub use problem::{LinearProblem, Norm};
 
-use crate::{Family, Inputs, OpError, OpSpec, Settings, TensorMap, Variant};
+use crate::cuda::CudaVariant;
+use crate::{ChoiceTable, Family, Inputs, OpError, OpSpec, Settings, TensorMap, Variant};
 
 /// The op `linear`.
 #[derive(Debug, Clone, Copy)]
@@ -18,6 +20,11 @@ impl Family for LinearOp {
     type Problem = LinearProblem;
     const SPEC: &'static OpSpec = &problem::SPEC;
     const VARIANTS: &'static [Variant<LinearProblem>] = variants::VARIANTS;
+    const CUDA: &'static [CudaVariant<LinearProblem>] = cuda::VARIANTS;
+
+    fn choice_tables() -> Vec<ChoiceTable> {
+        cuda::choice_tables()
+    }
 
     fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<LinearProblem, OpError> {
         LinearProblem::parse(inputs, settings)

@@ -5,7 +5,7 @@ use super::{BUNDLE, execution::Poison};
 use crate::{DType, Inputs, OutputSpec, Tensor};
 use device::cuda::{
     Args, Buffer, Cuda, CudaCapabilities, CudaError, GpuArch, Kernel, KernelSource, Launch,
-    TensorMap, TiledLayout,
+    MapElement, TensorMap, TiledLayout,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,6 +19,15 @@ pub(crate) fn int(value: usize) -> Result<i32, CudaError> {
         what: format!("the kernels count in 32 bits, {value} is too large"),
     };
     i32::try_from(value).map_err(refused)
+}
+
+/// A floating-point type as the copy engine knows it.
+pub(crate) fn map_element(dtype: DType) -> MapElement {
+    match dtype {
+        DType::F16 => MapElement::F16,
+        DType::Bf16 => MapElement::Bf16,
+        _ => MapElement::F32,
+    }
 }
 
 /// One launch of a plan.
@@ -213,11 +222,17 @@ impl<'a> Planner<'a> {
     /// The arguments must be what the kernel's parameters are, over buffers of this planner as large as the kernel
     /// takes them to be: this is where a variant answers for its kernel.
     pub fn launch(&mut self, kernel: Kernel, launch: Launch, args: Args) {
-        let name = if self.steps.is_empty() {
-            self.kernel.to_owned()
+        if self.steps.iter().any(|step| step.name == self.kernel) {
+            self.launch_ahead(kernel, launch, args);
         } else {
-            format!("{}.{}", self.kernel, kernel.name())
-        };
+            self.steps.push(Step { name: self.kernel.to_owned(), kernel, launch, args });
+        }
+    }
+
+    /// Adds a launch that makes ready what the variant's own kernel takes: counted with its function's name behind, so
+    /// that the variant is counted where its own kernel ran. Otherwise as [`Planner::launch`].
+    pub fn launch_ahead(&mut self, kernel: Kernel, launch: Launch, args: Args) {
+        let name = format!("{}.{}", self.kernel, kernel.name());
         self.steps.push(Step { name, kernel, launch, args });
     }
 

@@ -1,6 +1,6 @@
 //! RMSNorm on NVIDIA GPUs from compute capability 8.0 on.
 
-mod rows;
+pub(crate) mod rows;
 
 use super::RmsNormProblem;
 use crate::cuda::CudaVariant;

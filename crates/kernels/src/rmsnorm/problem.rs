@@ -68,7 +68,7 @@ pub enum Activation {
 #[derive(Debug, Clone, PartialEq)]
 pub struct RmsNormProblem {
     /// Storage type of x and gate.
-    pub dtype: DType,
+    pub x_dtype: DType,
     /// Storage type of o: x's, or 16 bits where that is f32.
     pub out: DType,
     /// Sequences, B.
@@ -127,7 +127,7 @@ impl RmsNormProblem {
         }
         let given = SPEC.inputs.iter().filter_map(|tensor| inputs.get(tensor.name));
         Ok(Self {
-            dtype,
+            x_dtype: dtype,
             out,
             batch,
             tokens,

@@ -25,7 +25,7 @@ pub(super) fn run(
     device: &Device,
     outputs: &mut TensorMap,
 ) {
-    let launch = match (problem.dtype, problem.out) {
+    let launch = match (problem.x_dtype, problem.out) {
         (DType::Bf16, _) => launch::<bf16, bf16>,
         (DType::F16, _) => launch::<f16, f16>,
         (_, DType::Bf16) => launch::<f32, bf16>,

@@ -2,8 +2,8 @@
 
 use crate::DType;
 use crate::attention::AttentionProblem;
-use crate::cuda::{Planner, int};
-use device::cuda::{Buffer, CudaError, KernelSource, MapElement, Swizzle, TensorMap, TiledLayout};
+use crate::cuda::{Planner, int, map_element};
+use device::cuda::{Buffer, CudaError, KernelSource, Swizzle, TensorMap, TiledLayout};
 use std::sync::Arc;
 
 /// Limits of windows that kernels take as unlimited; longer sequences do not fit their 32-bit positions.
@@ -108,11 +108,6 @@ pub(super) fn shape_macros(
     source.define("D", head_dim).define("DV", value_dim).define("DTYPE", dtype)
 }
 
-/// The element type of 16-bit storage, as the copy engine knows it.
-pub(super) fn half_element(dtype: DType) -> MapElement {
-    if dtype == DType::F16 { MapElement::F16 } else { MapElement::Bf16 }
-}
-
 /// Leading sizes of a tensor `[batch, tokens, heads, channels]`; packed rows are one batch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rows {
@@ -164,7 +159,7 @@ pub(super) fn row_map(
     let (stand_in, rows) = rows.stand_in(planner, channels)?;
     let row = (2 * rows.heads * channels) as u64;
     let layout = TiledLayout {
-        element: half_element(dtype),
+        element: map_element(dtype),
         offset: 0,
         sizes: &[channels as u64, rows.heads as u64, rows.tokens as u64, rows.batch as u64],
         strides: &[2 * channels as u64, row, row * rows.tokens as u64],

@@ -2,9 +2,9 @@
 //! `hopper_cluster.cu`.
 
 use super::hopper::Form;
-use super::operands::{Operands, Rows, half_element, not_half, row_map, shape_macros};
+use super::operands::{Operands, Rows, not_half, row_map, shape_macros};
 use crate::attention::AttentionProblem;
-use crate::cuda::{CudaVariant, Planner};
+use crate::cuda::{CudaVariant, Planner, map_element};
 use device::cuda::{
     Args, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch, Swizzle,
     TensorMap, TiledLayout,
@@ -178,7 +178,7 @@ fn value_map(
     let (stand_in, rows) = rows.stand_in(planner, channels)?;
     let row = (2 * rows.heads * channels) as u64;
     let layout = TiledLayout {
-        element: half_element(problem.dtype),
+        element: map_element(problem.dtype),
         offset: 0,
         sizes: &[
             64,

@@ -4,8 +4,8 @@ use crate::DType;
 use crate::cuda::{CudaVariant, Planner, int};
 use crate::rmsnorm::{Activation, RmsNormProblem};
 use device::cuda::{
-    Args, BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource,
-    Launch,
+    Args, Buffer, BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch,
+    KernelSource, Launch,
 };
 
 pub(super) const VARIANT: CudaVariant<RmsNormProblem> = CudaVariant { name: "rows", why_not, plan };
@@ -52,13 +52,53 @@ fn why_not(problem: &RmsNormProblem, here: &CudaCapabilities) -> Option<String> 
 
 /// What the kernel is compiled for.
 #[derive(Debug, Clone, Copy)]
-struct Form {
+pub(crate) struct Form {
     /// Type of o, and of x unless that is f32.
-    out: DType,
-    channels: usize,
-    norm_before_gate: bool,
+    pub(crate) out: DType,
+    pub(crate) channels: usize,
+    pub(crate) norm_before_gate: bool,
     /// Whether x is f32 and o is not.
-    wide: bool,
+    pub(crate) wide: bool,
+}
+
+impl Form {
+    fn launch(self, rows: usize) -> Launch {
+        let tile = Tile::of(self.channels, self.out);
+        Launch::new([rows.div_ceil(tile.rows) as u32, 1, 1], (tile.rows * tile.team) as u32, 0)
+    }
+}
+
+/// What the kernel is given.
+pub(crate) struct Rows<'a> {
+    pub(crate) x: &'a Buffer,
+    pub(crate) gate: Option<&'a Buffer>,
+    pub(crate) weight: Option<&'a Buffer>,
+    /// 1 where the weight is f32.
+    pub(crate) weight_f32: i32,
+    pub(crate) weight_per_group: bool,
+    /// Whether the gate's activation is a sigmoid, not silu.
+    pub(crate) sigmoid: bool,
+    /// Groups of all tokens.
+    pub(crate) count: usize,
+    /// Groups of a token.
+    pub(crate) groups: usize,
+    pub(crate) eps: f64,
+}
+
+impl Rows<'_> {
+    fn args(&self, o: &Buffer) -> Result<Args, CudaError> {
+        Ok(Args::new()
+            .buffer(self.x)
+            .maybe(self.gate)
+            .maybe(self.weight)
+            .buffer(o)
+            .i32(int(self.count)?)
+            .i32(int(self.groups)?)
+            .i32(self.weight_f32)
+            .i32(i32::from(self.weight_per_group))
+            .i32(i32::from(self.sigmoid))
+            .f32(self.eps as f32))
+    }
 }
 
 fn source(form: Form, arch: GpuArch) -> KernelSource {
@@ -96,24 +136,40 @@ fn plan(problem: &RmsNormProblem, planner: &mut Planner<'_>) -> Result<(), CudaE
         out: problem.out,
         channels: problem.channels,
         norm_before_gate: problem.norm_before_gate,
-        wide: problem.out != problem.dtype,
+        wide: problem.out != problem.x_dtype,
     };
     let kernel = planner.kernel(&source(form, planner.arch()))?;
-    let rows = problem.rows();
-    let args = Args::new()
-        .buffer(&*planner.required("x")?)
-        .maybe(planner.input("gate")?.as_deref())
-        .maybe(planner.input("weight")?.as_deref())
-        .buffer(&*planner.output("o")?)
-        .i32(int(rows)?)
-        .i32(int(problem.groups)?)
-        .i32(planner.is_f32("weight"))
-        .i32(i32::from(problem.weight_per_group))
-        .i32(i32::from(problem.gate == Some(Activation::Sigmoid)))
-        .f32(problem.eps as f32);
-    let tile = Tile::of(problem.channels, problem.out);
-    let grid = [rows.div_ceil(tile.rows) as u32, 1, 1];
-    planner.launch(kernel, Launch::new(grid, (tile.rows * tile.team) as u32, 0), args);
+    let (x, gate, weight) =
+        (planner.required("x")?, planner.input("gate")?, planner.input("weight")?);
+    let rows = Rows {
+        x: &x,
+        gate: gate.as_deref(),
+        weight: weight.as_deref(),
+        weight_f32: planner.is_f32("weight"),
+        weight_per_group: problem.weight_per_group,
+        sigmoid: problem.gate == Some(Activation::Sigmoid),
+        count: problem.rows(),
+        groups: problem.groups,
+        eps: problem.eps,
+    };
+    let args = rows.args(&*planner.output("o")?)?;
+    planner.launch(kernel, form.launch(rows.count), args);
+    Ok(())
+}
+
+/// The norm of x (as `form` says: no gate) as what makes ready the input of another op's kernel: `count` groups of
+/// `form.channels`, `groups` to a row, into `o`.
+///
+/// # Errors
+/// As [`Planner::kernel`].
+pub(crate) fn plan_ahead(
+    form: Form,
+    rows: &Rows<'_>,
+    o: &Buffer,
+    planner: &mut Planner<'_>,
+) -> Result<(), CudaError> {
+    let kernel = planner.kernel(&source(form, planner.arch()))?;
+    planner.launch_ahead(kernel, form.launch(rows.count), rows.args(o)?);
     Ok(())
 }
 

@@ -1,0 +1,25 @@
+//! linear on NVIDIA GPUs from compute capability 8.0 on.
+
+mod hopper;
+mod mma;
+mod operands;
+
+use super::LinearProblem;
+use crate::ChoiceTable;
+use crate::cuda::CudaVariant;
+use device::cuda::{BundledArch, KernelSource};
+
+/// The variants, best first.
+pub(super) const VARIANTS: &[CudaVariant<LinearProblem>] = &[hopper::VARIANT, mma::VARIANT];
+
+/// Every table, printable.
+pub(super) fn choice_tables() -> Vec<ChoiceTable> {
+    vec![hopper::table(), mma::table()]
+}
+
+/// What the bundle holds of linear.
+pub(crate) fn bundled() -> Vec<KernelSource> {
+    let mut sources = hopper::bundled();
+    sources.extend(BundledArch::ALL.iter().flat_map(mma::bundled));
+    sources
+}

@@ -1,0 +1,235 @@
+//! `hopper`: persistent blocks that the copy engine feeds, for many rows of x. The contract stands in `hopper.cu`.
+
+use super::operands::{Operands, group, not_half};
+use crate::cuda::{CudaVariant, Planner, map_element};
+use crate::linear::LinearProblem;
+use crate::{ChoiceTable, DType};
+use device::cuda::{
+    Args, Buffer, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch,
+    Swizzle, TensorMap, TiledLayout,
+};
+use std::sync::Arc;
+
+pub(super) const VARIANT: CudaVariant<LinearProblem> =
+    CudaVariant { name: "hopper", why_not, plan };
+
+const PARTS: &[&str] = &[
+    include_str!("../../cuda/hopper.cuh"),
+    include_str!("../../cuda/storage.cuh"),
+    include_str!("hopper_tile.cuh"),
+    include_str!("work.cuh"),
+    include_str!("hopper_finish.cuh"),
+    include_str!("hopper.cu"),
+];
+
+/// Rows of x that a block works on, and channels of a stage.
+const ROWS: usize = 128;
+const CHANNELS: usize = 64;
+
+/// A row of the tile table: macros of `hopper.cu`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Tile {
+    /// Rows of W.
+    columns: usize,
+    stages: usize,
+    slots: usize,
+    /// Whether two blocks below each other share what they load of W.
+    pair: bool,
+    /// Blocks that deal out the channels of a tile.
+    split: usize,
+}
+
+const fn row(columns: usize, [stages, slots]: [usize; 2], pair: bool, split: usize) -> Tile {
+    Tile { columns, stages, slots, pair, split }
+}
+
+/// The one that is done first, as [`Tile::time`] has it; the first of those that are.
+const TILES: &[Tile] = &[
+    row(256, [4, 2], true, 1),
+    row(192, [5, 1], true, 1),
+    row(256, [4, 2], false, 1),
+    row(192, [5, 1], false, 1),
+    row(128, [6, 2], false, 1),
+    row(256, [4, 2], false, 2),
+    row(256, [4, 2], false, 4),
+    row(128, [6, 2], false, 2),
+    row(128, [6, 2], false, 4),
+];
+
+pub(super) fn table() -> ChoiceTable {
+    let row = |tile: &Tile| {
+        let cluster = match (tile.pair, tile.split) {
+            (true, _) => "2 that share weights".to_owned(),
+            (false, 1) => "1".to_owned(),
+            (false, split) => format!("{split} that deal out channels"),
+        };
+        vec![tile.columns.to_string(), cluster, tile.stages.to_string()]
+    };
+    ChoiceTable {
+        title: "tile of linear's hopper, 128 rows of x: the one that is done first",
+        columns: &["rows of w", "blocks of a cluster", "stages"],
+        rows: TILES.iter().map(row).collect(),
+    }
+}
+
+/// What a call asks of a kernel.
+#[derive(Debug, Clone, Copy)]
+struct Form {
+    dtype: DType,
+    swiglu: bool,
+    /// Whether o is f32.
+    float: bool,
+}
+
+impl Form {
+    fn of(problem: &LinearProblem) -> Self {
+        Self { dtype: problem.dtype, swiglu: problem.swiglu, float: problem.out != problem.dtype }
+    }
+
+    /// Columns that one copy stores: 128 bytes.
+    fn box_columns(self) -> usize {
+        if self.float { 32 } else { 64 }
+    }
+}
+
+impl Tile {
+    /// Columns of o.
+    fn out_columns(&self, form: Form) -> usize {
+        if form.swiglu { self.columns / 2 } else { self.columns }
+    }
+
+    fn rows(&self) -> usize {
+        if self.pair { 2 * ROWS } else { ROWS }
+    }
+
+    fn cluster(&self) -> usize {
+        if self.pair { 2 } else { self.split }
+    }
+
+    fn count(&self, problem: &LinearProblem) -> usize {
+        let across = problem.columns().div_ceil(self.out_columns(Form::of(problem)));
+        problem.tokens.div_ceil(self.rows()) * across
+    }
+
+    /// Whether each block of a cluster finishes whole boxes.
+    fn is_for(&self, form: Form) -> bool {
+        self.out_columns(form).is_multiple_of(self.split * form.box_columns())
+    }
+
+    /// The same, with channels for each block of a cluster.
+    fn fits(&self, problem: &LinearProblem) -> bool {
+        self.is_for(Form::of(problem)) && self.split <= problem.inputs.div_ceil(CHANNELS)
+    }
+
+    /// What a call takes by this tile, in the time of 64 channels of one row of W.
+    fn time(&self, problem: &LinearProblem, here: &CudaCapabilities) -> usize {
+        let at_once = here.multiprocessors as usize / self.cluster();
+        let waves = self.count(problem).div_ceil(at_once.max(1));
+        waves * self.columns * problem.inputs.div_ceil(CHANNELS).div_ceil(self.split)
+    }
+
+    fn of(problem: &LinearProblem, here: &CudaCapabilities) -> Option<&'static Self> {
+        let fitting = TILES.iter().filter(|tile| tile.fits(problem));
+        fitting.min_by_key(|tile| tile.time(problem, here))
+    }
+
+    /// As `hopper_tile.cuh` counts them.
+    fn shared_bytes(&self) -> usize {
+        self.stages * (ROWS + self.columns) * 128 + self.slots * 2 * 8192 + self.stages * 16 + 1024
+    }
+}
+
+fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
+    if here.compute != ComputeCapability::new(9, 0) {
+        return Some(format!("needs compute capability 9.0, this GPU has {}", here.compute));
+    }
+    // The copy engine takes rows of whole 16 bytes, and no empty tensor.
+    if !problem.inputs.is_multiple_of(8) {
+        return Some(format!("needs K a multiple of 8, got {}", problem.inputs));
+    }
+    if problem.tokens == 0 {
+        return Some("needs one row of x at least".to_owned());
+    }
+    let whole = 16 / problem.out.bytes();
+    if let Some(width) = problem.widths.iter().find(|n| **n == 0 || !n.is_multiple_of(whole)) {
+        return Some(format!("needs outputs of whole 16 bytes a row, got {width} columns"));
+    }
+    not_half(problem)
+}
+
+fn source(form: Form, tile: &Tile) -> KernelSource {
+    let arch = GpuArch::of(ComputeCapability::new(9, 0));
+    KernelSource::new("linear_hopper", PARTS, arch)
+        .define("DTYPE", form.dtype)
+        .define("BLOCK_N", tile.columns)
+        .define("STAGES", tile.stages)
+        .define("SLOTS", tile.slots)
+        .define("PAIR", u8::from(tile.pair))
+        .define("SPLIT", tile.split)
+        .define("SWIGLU", u8::from(form.swiglu))
+        .define("FLOAT_OUT", u8::from(form.float))
+}
+
+/// What layers of models ask for, in bf16: columns in storage, gates and ups, and sums onto the residual stream.
+pub(super) fn bundled() -> Vec<KernelSource> {
+    let mut sources = Vec::new();
+    for (swiglu, float) in [(false, false), (true, false), (false, true)] {
+        let form = Form { dtype: DType::Bf16, swiglu, float };
+        let fitting = TILES.iter().filter(|tile| tile.is_for(form));
+        sources.extend(fitting.map(|tile| source(form, tile)));
+    }
+    sources
+}
+
+/// A matrix `[rows, columns]` of `dtype` in boxes of 128 bytes by `box_rows`.
+fn matrix(
+    planner: &Planner<'_>,
+    buffer: &Buffer,
+    dtype: DType,
+    [rows, columns]: [usize; 2],
+    box_rows: usize,
+) -> Result<TensorMap, CudaError> {
+    let row = (columns * dtype.bytes()) as u64;
+    let all = row * rows as u64;
+    let layout = TiledLayout {
+        element: map_element(dtype),
+        offset: 0,
+        sizes: &[columns as u64, rows as u64, 1, 1],
+        strides: &[row, all, all],
+        tile: &[128 / dtype.bytes() as u32, box_rows as u32, 1, 1],
+        swizzle: Swizzle::Bytes128,
+    };
+    planner.tensor_map(buffer, &layout)
+}
+
+fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
+    let form = Form::of(problem);
+    let Some(tile) = Tile::of(problem, planner.here()) else {
+        return Err(CudaError::Refused { what: "linear's hopper has no tile for this".to_owned() });
+    };
+    let kernel = planner.kernel(&source(form, tile))?;
+    let operands = Operands::new(problem, planner)?;
+    let (tokens, inputs, dtype) = (problem.tokens, problem.inputs, problem.dtype);
+    let x = matrix(planner, &operands.x, dtype, [tokens, inputs], ROWS)?;
+    let w = matrix(planner, &operands.w, dtype, [problem.outputs, inputs], tile.columns / 2)?;
+    let residual = match &operands.residual {
+        Some(given) => matrix(planner, given, DType::F32, [tokens, problem.columns()], ROWS)?,
+        None => x,
+    };
+    let output = |(buffer, width): &(Arc<Buffer>, usize)| {
+        matrix(planner, buffer, problem.out, [tokens, *width], ROWS / 2)
+    };
+    let outputs = operands.outputs.iter().map(output).collect::<Result<Vec<_>, CudaError>>()?;
+    let args = Args::new().map(&x).map(&w).map(&residual);
+    let args = operands.each_output(|output| outputs[output]).iter().fold(args, Args::map);
+    let args = operands.rest(args, group(problem, planner.here(), tile.rows()))?;
+    let (tiles, cluster) = (tile.count(problem), tile.cluster());
+    let at_once = (planner.here().multiprocessors as usize / cluster).max(1);
+    let clusters = if tile.split > 1 { tiles } else { tiles.min(at_once) };
+    let grid = [(clusters * cluster) as u32, 1, 1];
+    let mut launch = Launch::new(grid, 384, tile.shared_bytes() as u32);
+    // It reads weights before it waits for the kernel ahead of it.
+    launch.overlaps = true;
+    planner.launch(kernel, launch, args);
+    Ok(())
+}

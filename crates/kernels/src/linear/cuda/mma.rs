@@ -1,0 +1,114 @@
+//! `mma`: tiles of up to 128 by 128 on every GPU from compute capability 8.0 on. The contract stands in `mma.cu`.
+
+use super::operands::{Operands, group, not_half};
+use crate::cuda::{CudaVariant, Planner};
+use crate::linear::LinearProblem;
+use crate::{ChoiceTable, DType};
+use device::cuda::{
+    Args, BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource,
+    Launch,
+};
+
+pub(super) const VARIANT: CudaVariant<LinearProblem> = CudaVariant { name: "mma", why_not, plan };
+
+const PARTS: &[&str] = &[
+    include_str!("../../cuda/ampere.cuh"),
+    include_str!("../../cuda/storage.cuh"),
+    include_str!("mma_tile.cuh"),
+    include_str!("work.cuh"),
+    include_str!("mma.cu"),
+];
+
+/// Rows of x and of W in a block's tile, and stages of its loads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Tile {
+    rows: usize,
+    columns: usize,
+    stages: usize,
+}
+
+/// The first of which there are as many as the GPU has multiprocessors; the last where none is. Each fits the 99 KiB of
+/// shared memory that the smaller GPUs have.
+const TILES: &[Tile] = &[
+    Tile { rows: 128, columns: 128, stages: 3 },
+    Tile { rows: 64, columns: 128, stages: 4 },
+    Tile { rows: 64, columns: 64, stages: 4 },
+];
+
+pub(super) fn table() -> ChoiceTable {
+    let row = |tile: &Tile| [tile.rows, tile.columns, tile.stages].map(|n| n.to_string()).to_vec();
+    ChoiceTable {
+        title: "tile of linear's mma: the first that gives every multiprocessor one",
+        columns: &["rows of x", "rows of w", "stages"],
+        rows: TILES.iter().map(row).collect(),
+    }
+}
+
+impl Tile {
+    fn of(problem: &LinearProblem, here: &CudaCapabilities) -> Self {
+        let fills = |tile: &&Self| tile.count(problem) >= here.multiprocessors as usize;
+        *TILES.iter().find(fills).unwrap_or(&TILES[TILES.len() - 1])
+    }
+
+    /// Tiles of a call.
+    fn count(&self, problem: &LinearProblem) -> usize {
+        problem.tokens.div_ceil(self.rows) * problem.outputs.div_ceil(self.columns)
+    }
+
+    /// 64 channels of each row in each stage.
+    fn shared_bytes(&self) -> usize {
+        self.stages * (self.rows + self.columns) * 128
+    }
+}
+
+fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
+    if here.compute < ComputeCapability::new(8, 0) {
+        return Some(format!("needs compute capability 8.0, this GPU has {}", here.compute));
+    }
+    if !problem.inputs.is_multiple_of(2) {
+        return Some(format!("needs an even K, got {}", problem.inputs));
+    }
+    not_half(problem)
+}
+
+fn source(
+    tile: Tile,
+    vector: usize,
+    (dtype, swiglu, float): (DType, bool, bool),
+    arch: GpuArch,
+) -> KernelSource {
+    KernelSource::new("linear_mma", PARTS, arch)
+        .define("DTYPE", dtype)
+        .define("BLOCK_M", tile.rows)
+        .define("BLOCK_N", tile.columns)
+        .define("STAGES", tile.stages)
+        .define("VECTOR", vector)
+        .define("SWIGLU", u8::from(swiglu))
+        .define("FLOAT_OUT", u8::from(float))
+}
+
+/// What layers of models ask for: large tiles of bf16.
+pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
+    [(false, false), (false, true), (true, false)]
+        .map(|(swiglu, float)| source(TILES[0], 8, (DType::Bf16, swiglu, float), arch.arch()))
+        .to_vec()
+}
+
+fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
+    let tile = Tile::of(problem, planner.here());
+    let vector = [8, 4].into_iter().find(|wide| problem.inputs.is_multiple_of(*wide)).unwrap_or(2);
+    let form = (problem.dtype, problem.swiglu, problem.out != problem.dtype);
+    let kernel = planner.kernel(&source(tile, vector, form, planner.arch()))?;
+    let operands = Operands::new(problem, planner)?;
+    let args = Args::new().buffer(&operands.x).buffer(&operands.w);
+    let outputs = operands.each_output(|output| output);
+    let args =
+        outputs.into_iter().fold(args, |args, output| args.buffer(&operands.outputs[output].0));
+    let args = operands.rest(args, group(problem, planner.here(), tile.rows))?;
+    let blocks = tile.count(problem) as u32;
+    let mut launch = Launch::new([blocks, 1, 1], 256, tile.shared_bytes() as u32);
+    // Its start overlaps the end of the kernel before; it waits for that itself.
+    launch.overlaps = planner.here().compute >= ComputeCapability::new(9, 0);
+    planner.launch(kernel, launch, args);
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! What the kernels for many rows are given: x as they multiply it, and what stands around the product.
+
+use crate::DType;
+use crate::cuda::{Planner, int};
+use crate::linear::LinearProblem;
+use crate::rmsnorm::cuda::rows;
+use device::cuda::{Args, Buffer, CudaCapabilities, CudaError, KernelSource, Launch};
+use std::sync::Arc;
+
+const ROUND: &[&str] = &[include_str!("../../cuda/storage.cuh"), include_str!("round.cu")];
+
+/// Elements that a block of `round.cu` rounds.
+const ROUNDED: usize = 2048;
+
+/// Outputs that a kernel knows.
+const OUTPUTS: [&str; 6] = ["o", "o1", "o2", "o3", "o4", "o5"];
+
+/// The operands of one call.
+pub(super) struct Operands {
+    /// In storage, normalised where that is asked for.
+    pub(super) x: Arc<Buffer>,
+    pub(super) w: Arc<Buffer>,
+    pub(super) residual: Option<Arc<Buffer>>,
+    /// One to six, with their widths.
+    pub(super) outputs: Vec<(Arc<Buffer>, usize)>,
+    bias: Option<Arc<Buffer>>,
+    bias_f32: i32,
+    /// Columns at which the outputs behind the first begin; all columns where there are fewer.
+    firsts: [i32; 5],
+    rows: i32,
+    columns: i32,
+    channels: i32,
+    scale: f32,
+}
+
+impl Operands {
+    /// Uploads the inputs, and plans what makes x ready.
+    pub(super) fn new(
+        problem: &LinearProblem,
+        planner: &mut Planner<'_>,
+    ) -> Result<Self, CudaError> {
+        let columns = int(problem.columns())?;
+        let (mut firsts, mut first) = ([columns; 5], 0);
+        for (begin, width) in firsts.iter_mut().zip(&problem.widths) {
+            first += width;
+            *begin = int(first)?;
+        }
+        let output = |(name, width): (&&str, &usize)| Ok((planner.output(name)?, *width));
+        let outputs =
+            OUTPUTS.iter().zip(&problem.widths).map(output).collect::<Result<_, CudaError>>()?;
+        Ok(Self {
+            x: in_storage(problem, planner)?,
+            w: planner.required("w")?,
+            residual: planner.input("residual")?,
+            outputs,
+            bias: planner.input("bias")?,
+            bias_f32: planner.is_f32("bias"),
+            firsts,
+            rows: int(problem.tokens)?,
+            columns,
+            channels: int(problem.inputs)?,
+            scale: problem.scale as f32,
+        })
+    }
+
+    /// One value for each output that a kernel knows; where there are fewer, the first again, which the kernel leaves alone.
+    pub(super) fn each_output<T: Copy>(&self, of: impl Fn(usize) -> T) -> [T; 6] {
+        std::array::from_fn(|output| of(if output < self.outputs.len() { output } else { 0 }))
+    }
+
+    /// Adds the arguments with which the parameters of both kernels end.
+    pub(super) fn rest(&self, args: Args, group: usize) -> Result<Args, CudaError> {
+        let args =
+            args.maybe(self.residual.as_deref()).maybe(self.bias.as_deref()).i32(self.bias_f32);
+        let args = self.firsts.into_iter().fold(args, Args::i32);
+        Ok(args
+            .i32(self.rows)
+            .i32(self.columns)
+            .i32(self.channels)
+            .i32(int(group)?)
+            .f32(self.scale))
+    }
+}
+
+/// x as products take it: rounded to storage by a kernel before, where it is normalised or wider.
+fn in_storage(
+    problem: &LinearProblem,
+    planner: &mut Planner<'_>,
+) -> Result<Arc<Buffer>, CudaError> {
+    let x = planner.required("x")?;
+    let wide = problem.x_dtype != problem.dtype;
+    if problem.norm.is_none() && !wide {
+        return Ok(x);
+    }
+    let elements = problem.tokens * problem.inputs;
+    let ready = planner.scratch(elements.div_ceil(2))?;
+    if let Some(norm) = problem.norm {
+        let form = rows::Form {
+            out: problem.dtype,
+            channels: problem.inputs / norm.groups,
+            norm_before_gate: false,
+            wide,
+        };
+        let weight = planner.input("norm")?;
+        let rows = rows::Rows {
+            x: &x,
+            gate: None,
+            weight: weight.as_deref(),
+            weight_f32: planner.is_f32("norm"),
+            weight_per_group: norm.groups > 1,
+            sigmoid: false,
+            count: problem.tokens * norm.groups,
+            groups: norm.groups,
+            eps: norm.eps,
+        };
+        rows::plan_ahead(form, &rows, &ready, planner)?;
+    } else {
+        let source = KernelSource::new("linear_round", ROUND, planner.arch());
+        let kernel = planner.kernel(&source.define("DTYPE", problem.dtype))?;
+        let args = Args::new().buffer(&x).buffer(&ready).i64(elements as i64);
+        let blocks = elements.div_ceil(ROUNDED) as u32;
+        planner.launch_ahead(kernel, Launch::new([blocks, 1, 1], 256, 0), args);
+    }
+    Ok(ready)
+}
+
+/// Why kernels that multiply 16 bits cannot take this call.
+pub(super) fn not_half(problem: &LinearProblem) -> Option<String> {
+    match problem.dtype {
+        DType::Bf16 | DType::F16 => None,
+        other => Some(format!("needs bf16 or f16 weights, got {other}")),
+    }
+}
+
+/// Tiles below each other whose rows of x, of `tile_rows` each, stay in a third of the L2 cache while weights pass by.
+pub(super) fn group(problem: &LinearProblem, here: &CudaCapabilities, tile_rows: usize) -> usize {
+    let bytes = problem.dtype.bytes() * problem.inputs * tile_rows;
+    (here.l2_bytes as usize / 3 / bytes).max(1)
+}
