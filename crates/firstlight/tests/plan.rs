@@ -1,5 +1,6 @@
 //! `firstlight plan`: what it prints, and how it ends.
 
+use std::path::Path;
 use std::process::{Command, Output};
 
 fn plan(arguments: &[&str]) -> Output {
@@ -81,4 +82,65 @@ fn a_plan_is_written_in_another_tool_s_words() {
     let written = std::fs::read_to_string(&file).expect("a file");
     let plan = setup::emit::read_plan(&written).expect("a plan");
     assert_eq!(plan.target.name, "cpu-x86_64");
+}
+
+/// Writes the plan of these arguments in a format, and gives the file and its text without the comment above it.
+fn written(folder: &Path, format: &str, arguments: &[&str]) -> (String, String) {
+    let path = folder.join(format).to_str().expect("UTF-8").to_owned();
+    let output = plan(&[arguments, &["--emit", format, "-o", &path]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let text = std::fs::read_to_string(&path).expect("a file");
+    let body = text.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n");
+    (path, body)
+}
+
+#[test]
+fn r4_07_a_profile_is_written_planned_for_and_written_the_same() {
+    let (first, second) = (tempfile::tempdir().expect("a"), tempfile::tempdir().expect("b"));
+    let asked = ["flash-attn", "--machine", "h200"];
+    let (file, body) = written(first.path(), "profile.yaml", &asked);
+    assert!(body.contains("flash_attn_version: ") && body.contains("cuda_version: "), "{body}");
+    let asked = ["--for", &file, "--machine", "h200"];
+    assert_eq!(written(second.path(), "profile.yaml", &asked).1, body);
+    // It is pinned, not asked for anew: an older torch stays the older one.
+    let older = "torch_version: 2.8.0\ncuda_version: '12.8'\n";
+    std::fs::write(&file, older).expect("writes");
+    let (_, again) = written(second.path(), "profile.yaml", &asked);
+    assert!(again.contains("torch_version: 2.8.0") && again.contains("12.8"), "{again}");
+    std::fs::write(&file, format!("{older}triton_sel_force: true\n")).expect("writes");
+    let output = plan(&asked);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("`triton_sel_force` is for testing only"));
+}
+
+#[test]
+fn a_plan_that_was_written_is_looked_at_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let asked = ["--for", "granite-a10", "--machine", "a10"];
+    let (file, _) = written(folder.path(), "plan.toml", &asked);
+    let (_, direct) = written(folder.path(), "pyproject.toml", &asked);
+    assert_eq!(written(folder.path(), "pyproject.toml", &["--from", &file]).1, direct);
+    let output = plan(&["--from", &file]);
+    assert_eq!(output.status.code(), Some(0), "{}{}", text(&output.stdout), text(&output.stderr));
+    assert!(text(&output.stdout).contains("plan for a10"));
+
+    // A version that is not what the tables have is a finding, and a machine on which it cannot be is a refusal.
+    let written = std::fs::read_to_string(&file).expect("a file");
+    let planned = setup::emit::read_plan(&written).expect("a plan");
+    let torch = planned.packages.iter().find(|package| package.name == "torch").expect("torch");
+    std::fs::write(&file, written.replace(&torch.version, "2.0.0")).expect("writes");
+    let output = plan(&["--from", &file]);
+    let out = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{out}");
+    assert!(out.contains(&format!("torch 2.0.0 is {} today", torch.version)), "{out}");
+    let elsewhere = written.replace("gpus = [[8, 6]]", "gpus = []");
+    assert_ne!(elsewhere, written);
+    std::fs::write(&file, elsewhere).expect("writes");
+    let output = plan(&["--from", &file]);
+    let out = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{out}");
+    assert!(out.contains("these cannot all hold"), "{out}");
+
+    let output = plan(&["--from", &file, "torch"]);
+    assert_eq!(output.status.code(), Some(2), "a plan is not planned for something else");
 }

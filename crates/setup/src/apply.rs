@@ -11,8 +11,6 @@ mod compile;
 mod download;
 mod environment;
 mod error;
-mod fetch;
-mod install;
 mod journal;
 mod judge;
 mod lock;
@@ -26,19 +24,17 @@ mod switch;
 pub use error::{ApplyError, Unmet};
 
 use crate::uv::Uv;
-use download::Chosen;
 use facts::{
     AppliedPackage, ApplyOutcome, ApplyReport, Evidence, Finding, Machine, PackageOrigin, Plan,
     PlannedPackage, SCHEMA,
 };
-use fetch::Fetcher;
-use install::Wheel;
 use journal::{Done, Journal};
 use lock::Lock;
 use places::Places;
-use preconditions::Ready;
 use program::Programs;
+use std::fs;
 use std::path::Path;
+use std::thread;
 use steps::Steps;
 
 /// What an apply works with.
@@ -123,12 +119,13 @@ pub fn apply(
 pub fn preview(plan: &Plan, options: &ApplyOptions) -> Result<String, ApplyError> {
     let places = Places::of(options.venv)?;
     let lock = Lock::take(&places)?;
-    let found = preconditions::check(plan, options, &places, &Programs::new(options.uv, &lock));
+    let programs = Programs::new(options.uv, &lock);
+    let found = preconditions::check(plan, options, &places, &programs, false);
     // The work of an interrupted apply stays for the next one.
     if !Journal::open(&places).is_begun() {
         lock.release(&places)?;
     }
-    found.map(|ready| ready.words())
+    found.map(|(ready, _)| ready.words())
 }
 
 /// One apply at work.
@@ -164,16 +161,26 @@ impl Work<'_> {
     fn replace(&self, journal: &mut Journal, steps: &mut Steps) -> Result<ApplyReport, ApplyError> {
         let installed = journal.installed(&self.plan_sha256);
         let whole = installed.filter(|packages| environment::holds(&self.places.new, packages));
-        let packages = match whole {
+        let outcome = switch::outcome(self.places);
+        let mut report = match whole {
             Some(packages) => {
                 let packages = unfetched(packages);
                 journal.begin(&self.plan_sha256)?;
-                packages
+                self.proven(&self.places.new, packages, outcome, steps)?
             }
-            None => self.install(journal, steps)?,
+            None => {
+                let packages = self.install(journal, steps)?;
+                // What is in the journal is on the disk, after a power cut as well. It goes there while others look at it.
+                let done = Done::Installed { packages: packages.clone() };
+                let keep = || switch::sync(&self.places.new).and_then(|()| journal.add(done));
+                thread::scope(|scope| {
+                    let kept = scope.spawn(keep);
+                    let report = self.proven(&self.places.new, packages, outcome, steps);
+                    kept.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+                    report
+                })?
+            }
         };
-        let outcome = switch::outcome(self.places);
-        let mut report = self.proven(&self.places.new, packages, outcome, steps)?;
         report.resumed = journal.resumed;
         steps.run("switch", None, |_| {
             switch::run(self.places, &report, self.options.discard_old, journal, || {
@@ -191,61 +198,37 @@ impl Work<'_> {
         steps: &mut Steps,
     ) -> Result<Vec<AppliedPackage>, ApplyError> {
         let Self { plan, options, places, programs, inspect, .. } = *self;
-        let ready = steps.run("preconditions", None, |_| {
-            let ready = preconditions::check(plan, options, places, programs)?;
+        let (ready, fetch) = steps.run("preconditions", None, |_| {
+            let (ready, fetch) = preconditions::check(plan, options, places, programs, true)?;
             let words = ready.words();
-            Ok((ready, 0, words))
+            Ok(((ready, fetch), 0, words))
         })?;
         journal.begin(&self.plan_sha256)?;
-        let opened = places.opened();
-        judge::lay_out(&opened, &ready.python, &plan.python)?;
-        let fetched = steps.run("download", Some(ready.to_fetch), |progress| {
-            let fetcher = Fetcher { python: &ready.python, work: &places.work, programs };
-            download::run(&ready.files, options.cache, fetcher, (&opened, &plan.python), progress)
+        let made = places.made();
+        let (fetched, mut layout) = steps.run("download", Some(ready.to_fetch), |progress| {
+            download::run(&ready.files, options.cache, fetch, (&made, &plan.python), progress)
         })?;
-        steps.run("judge", None, |_| judge::run(&opened, inspect))?;
-        steps.run("environment", None, |_| {
-            let prompt = places.venv.file_name().unwrap_or_default().to_string_lossy();
-            environment::make(&places.new, &ready.python, &prompt, programs)?;
-            Ok(((), 0, format!("Python {} at {}", plan.python, ready.python.display())))
+        steps.run("judge", None, |_| judge::run(&made, inspect))?;
+        steps.run("install", None, |_| {
+            layout.install()?;
+            Ok(((), 0, format!("{} files into Python {}", fetched.len(), ready.python.display())))
         })?;
-        let mut packages = Vec::new();
-        for group in plan.packages.chunk_by(|one, other| is_wheel(one) && is_wheel(other)) {
-            if let PackageOrigin::Build(recipe) = &group[0].origin {
-                let built = steps.run("build", None, |_| {
-                    compile::run(self, (&group[0], recipe), &ready, journal)
-                })?;
-                packages.push(built);
-                continue;
+        let mut built = Vec::new();
+        for package in &plan.packages {
+            if let PackageOrigin::Build(recipe) = &package.origin {
+                built.push(steps.run("build", None, |_| {
+                    compile::run(self, (package, recipe), &ready, journal, &mut layout)
+                })?);
             }
-            let wheels = self.wheels(group, &ready, &fetched);
-            steps.run("install", None, |_| {
-                install::run(&wheels, &places.new, &places.work, programs)?;
-                Ok(((), 0, format!("{} wheels", wheels.len())))
-            })?;
-            packages.extend(wheels.into_iter().map(|wheel| wheel.package));
         }
-        journal.add(Done::Installed { packages: packages.clone() })?;
-        Ok(packages)
-    }
-
-    /// The fetched wheels of some packages.
-    fn wheels(
-        &self,
-        group: &[PlannedPackage],
-        ready: &Ready,
-        fetched: &[AppliedPackage],
-    ) -> Vec<Wheel> {
-        let of_group = ready
-            .files
-            .iter()
-            .zip(fetched)
-            .filter(|(file, _)| group.iter().any(|package| package.name == file.package));
-        let wheel = |(file, package): (&Chosen, &AppliedPackage)| Wheel {
-            package: package.clone(),
-            path: file.path(self.options.cache),
+        places::remove(&places.new)?;
+        fs::rename(&made, &places.new).map_err(ApplyError::io(&places.new))?;
+        // A source that was fetched is what was built of it.
+        let of_plan = |package: &PlannedPackage| {
+            let mut all = built.iter().chain(&fetched);
+            all.find(|applied| applied.name == package.name).cloned()
         };
-        of_group.map(wheel).collect()
+        Ok(plan.packages.iter().filter_map(of_plan).collect())
     }
 
     /// Examines and runs an environment, and reports on it.
@@ -294,8 +277,4 @@ fn moved(findings: Vec<Finding>, places: &Places) -> Vec<Finding> {
         ..it
     };
     findings.into_iter().map(finding).collect()
-}
-
-fn is_wheel(package: &PlannedPackage) -> bool {
-    package.origin == PackageOrigin::Wheel
 }

@@ -6,6 +6,7 @@ pub mod apply;
 pub mod build;
 pub mod conda;
 pub mod emit;
+mod fetch;
 pub mod lock;
 pub mod marker;
 mod plan;
@@ -16,6 +17,6 @@ pub mod uv;
 pub mod wheel;
 
 pub use knowledge::profiles::{Profile, ProfileOption, profiles};
-pub use plan::plan;
+pub use plan::{differences, plan};
 pub use request::{Request, RequestError, Wanted};
 pub use target::{machines, target_of};

@@ -1,6 +1,7 @@
 //! Fills a plan with everything that it installs: dependencies, files and hashes, as uv resolves them.
 
 mod error;
+mod sizes;
 
 pub use error::LockError;
 
@@ -9,7 +10,7 @@ use crate::emit::{has_hashes, is_cloned, pyproject, python_platform};
 use crate::uv::Uv;
 use facts::{PackageOrigin, Plan, PlanIndex, PlannedFile, PlannedPackage};
 use std::fs;
-use std::path::Path;
+use std::thread;
 
 /// Why a package is in a plan that the planner did not choose.
 const NEEDED: &str = "a chosen package needs it";
@@ -29,21 +30,32 @@ pub fn added_by_lock(package: &PlannedPackage) -> bool {
 pub fn lock(plan: &Plan, uv: &Uv) -> Result<Plan, LockError> {
     let mut plan = plan.clone();
     plan.packages.retain(|package| !added_by_lock(package));
-    let folder = tempfile::tempdir().map_err(LockError::Folder)?;
     let (wheels, builds): (Vec<_>, Vec<_>) =
         plan.packages.iter().cloned().partition(|package| package.origin == PackageOrigin::Wheel);
 
     // What is built needs its dependencies as wheels. It is not resolved together with them, for then uv would have to be
     // allowed to build, and would build any package that has no wheel.
     let mut resolved = Plan { packages: wheels, ..plan.clone() };
-    let needed = fill(&mut resolved, uv, folder.path(), &builds)?;
-    let mut built = Plan { packages: builds, ..plan.clone() };
-    if built.packages.iter().any(|package| !is_cloned(package)) {
-        fill_sources(&mut built, uv, folder.path())?;
-    }
+    let mut built = Plan { packages: builds.clone(), ..plan.clone() };
+    // Both wait for indexes, and an interpreter is looked for at the same time.
+    let (needed, filled, python) = thread::scope(|scope| {
+        let python = scope.spawn(|| sizes::python(uv));
+        let filled = scope.spawn(|| fill_sources(&mut built, uv));
+        let needed = fill(&mut resolved, uv, &builds);
+        (needed, joined(filled), joined(python))
+    });
+    let needed = needed?;
+    filled?;
     plan.packages = in_order(&plan.packages, resolved.packages, needed, built.packages);
+    if let Some(python) = python {
+        sizes::ask(&mut plan, &python);
+    }
     plan.locked = plan.packages.iter().all(has_hashes);
     Ok(plan)
+}
+
+fn joined<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// The order of the plan, with what it needs in front of the first package that is built.
@@ -66,11 +78,10 @@ fn in_order(
 fn fill(
     plan: &mut Plan,
     uv: &Uv,
-    folder: &Path,
     builds: &[PlannedPackage],
 ) -> Result<Vec<PlannedPackage>, LockError> {
     let requires: Vec<&str> = builds.iter().filter_map(requirements).flatten().collect();
-    let document = resolve(plan, uv, folder, &requires, &["--no-build"])?;
+    let document = resolve(plan, uv, &requires, &["--no-build"])?;
     let default = plan.indexes.first().cloned();
     let mut needed = Vec::new();
     for package in document.packages {
@@ -112,11 +123,14 @@ fn dependency(
 }
 
 /// Gives each package that is built from an archive that archive.
-fn fill_sources(plan: &mut Plan, uv: &Uv, folder: &Path) -> Result<(), LockError> {
+fn fill_sources(plan: &mut Plan, uv: &Uv) -> Result<(), LockError> {
     let archived: Vec<_> = plan.packages.iter().filter(|one| !is_cloned(one)).cloned().collect();
+    if archived.is_empty() {
+        return Ok(());
+    }
     let archived = Plan { packages: archived, ..plan.clone() };
     // With `--no-deps` and metadata that is known beforehand uv has no reason to build.
-    let document = resolve(&archived, uv, folder, &[], &["--no-deps"])?;
+    let document = resolve(&archived, uv, &[], &["--no-deps"])?;
     for package in document.packages {
         let Some(planned) = plan.packages.iter_mut().find(|one| one.name == package.name) else {
             continue;
@@ -136,13 +150,9 @@ fn requirements(package: &PlannedPackage) -> Option<impl Iterator<Item = &str>> 
 }
 
 /// What uv makes of the plan's packages, and of requirements beside them.
-fn resolve(
-    plan: &Plan,
-    uv: &Uv,
-    folder: &Path,
-    beside: &[&str],
-    options: &[&str],
-) -> Result<Document, LockError> {
+fn resolve(plan: &Plan, uv: &Uv, beside: &[&str], options: &[&str]) -> Result<Document, LockError> {
+    let kept = tempfile::tempdir().map_err(LockError::Folder)?;
+    let folder = kept.path();
     let project = folder.join("pyproject.toml");
     let others = folder.join("requires.in");
     fs::write(&project, pyproject::write(plan)).map_err(LockError::Folder)?;

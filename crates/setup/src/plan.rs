@@ -1,5 +1,6 @@
 //! Choosing a machine's stack from published facts: pure, without network, and with a reason for everything.
 
+mod again;
 mod assemble;
 mod catalogue;
 mod extension;
@@ -13,6 +14,8 @@ mod search;
 mod tests;
 mod torch;
 mod warnings;
+
+pub use again::differences;
 
 use crate::Request;
 use facts::{Plan, PlanTarget, Refusal};

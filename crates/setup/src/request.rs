@@ -1,6 +1,7 @@
 //! What a plan is asked for.
 
 use crate::marker::Marker;
+use crate::profile_yaml;
 use facts::{Dist, Want};
 use knowledge::kernels::of_layer;
 use knowledge::profiles::Profile;
@@ -88,6 +89,23 @@ impl Request {
         };
         request.allow_builds(&profile.build);
         Ok(request)
+    }
+
+    /// The versions that a team keeps of its stack in a file: each is pinned, and so is the CUDA release.
+    ///
+    /// # Errors
+    /// [`RequestError`] for a version that is none.
+    pub fn of_versions(profile: &profile_yaml::Profile, file: &str) -> Result<Self, RequestError> {
+        let requirements = profile.requirements();
+        let wants = requirements.iter().map(|line| Wanted::parse(line, file));
+        let wants = wants.collect::<Result<_, _>>()?;
+        let cuda = profile.cuda_version.as_deref().map(|version| {
+            knowledge::minor_of(version).ok_or_else(|| RequestError::Requirement {
+                line: format!("cuda_version: {version}"),
+                reason: "wanted two numbers, like 12.8".to_owned(),
+            })
+        });
+        Ok(Self { wants, cuda: cuda.transpose()?, ..Self::default() })
     }
 
     /// What the layers of a model need to run at full speed: the kinds that diagnose reads from a config.json.

@@ -8,9 +8,13 @@ pub(crate) struct Plan {
     /// What to install, as requirements: flash-attn 'mamba-ssm>=2.3'. Default: torch.
     #[arg(value_name = "WANT")]
     pub(crate) wants: Vec<String>,
-    /// A model's folder or config.json, whose layers say which kernels they need, or a stored profile by its name.
-    #[arg(long = "for", value_name = "DIR|config.json|PROFILE")]
+    /// A model's folder or config.json, whose layers say which kernels they need, a profile.yaml, or a stored profile by its
+    /// name.
+    #[arg(long = "for", value_name = "DIR|config.json|profile.yaml|PROFILE")]
     pub(crate) purpose: Option<String>,
+    /// A plan that was written down, to be held against what would be chosen today, locked or written in other words.
+    #[arg(long, value_name = "plan.toml", conflicts_with_all = ["wants", "purpose", "machine", "python", "cuda", "allow_source", "community"])]
+    pub(crate) from: Option<PathBuf>,
     /// The machine: this one, or one by its name: gh200, a10, jetson-orin, cpu-x86_64.
     #[arg(long, value_name = "NAME", default_value = "this")]
     pub(crate) machine: String,

@@ -61,7 +61,8 @@ pub(super) fn run(arguments: &Apply, output: &Output) -> anyhow::Result<Outcome>
     Ok(Outcome::Good)
 }
 
-fn read(path: &Path) -> anyhow::Result<Plan> {
+/// Reads a plan that was written down.
+pub(super) fn read(path: &Path) -> anyhow::Result<Plan> {
     let name = || path.display().to_string();
     let text = std::fs::read_to_string(path).with_context(name)?;
     read_plan(&text).with_context(name)

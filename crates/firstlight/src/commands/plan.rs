@@ -1,4 +1,5 @@
-//! `firstlight plan [WANT..]`: a stack that goes together on a machine, or why there is none.
+//! `firstlight plan [WANT..]`: a stack that goes together on a machine, or why there is none; and a plan that was written
+//! down, looked at again.
 
 use super::ask_nvml::live;
 use super::doctor::{cache_folder, model, native_cache};
@@ -6,9 +7,11 @@ use crate::Outcome;
 use crate::cli::Plan;
 use crate::failure::Failure;
 use crate::output::Output;
-use facts::{Fact, Machine, PlanTarget};
+use anyhow::Context;
+use facts::{Fact, Machine, PlanTarget, Refusal};
 use probe::EnvOptions;
 use report::terminal;
+use setup::profile_yaml::{Profile, Purpose};
 use setup::uv::Uv;
 use setup::{Request, Wanted, emit};
 use std::path::Path;
@@ -18,22 +21,18 @@ pub(super) fn run(arguments: &Plan, output: &Output) -> anyhow::Result<Outcome> 
     if let Some(format) = &arguments.emit {
         known_format(format)?;
     }
+    if let Some(path) = &arguments.from {
+        return written(path, arguments, output);
+    }
     let request = request(arguments)?;
     let target = target(arguments)?;
     match setup::plan(&request, &target) {
         Ok(mut plan) => {
             plan.warnings.extend(around_conda(arguments)?);
-            let plan = if arguments.lock { locked(&plan)? } else { plan };
-            match &arguments.emit {
-                Some(format) => write(&emit::emit(&plan, format)?, arguments, output)?,
-                None => output.either(&plan, |style| {
-                    terminal::plan(&plan, arguments.explain, &next(arguments), style)
-                })?,
-            }
+            show(&plan, arguments, output)?;
             Ok(Outcome::Good)
         }
         Err(refusal) => {
-            let text = |style| terminal::refusal(&refusal, arguments.explain, style);
             // A file that was to be written is not, and what stands on standard output must not look like it.
             if arguments.emit.is_some() {
                 let hint = "without --emit, `firstlight plan` says what would work";
@@ -42,15 +41,50 @@ pub(super) fn run(arguments: &Plan, output: &Output) -> anyhow::Result<Outcome> 
                 let what = format!("there is no plan: {}", what.join("; "));
                 return Err(Failure::hinted(what, hint));
             }
-            output.either(&refusal, text)?;
-            Ok(Outcome::Bad)
+            refused(&refusal, arguments, output)
         }
     }
+}
+
+/// The plan, locked where that was asked for, in the words that were.
+fn show(plan: &facts::Plan, arguments: &Plan, output: &Output) -> anyhow::Result<()> {
+    let locked = arguments.lock.then(|| locked(plan)).transpose()?;
+    let plan = locked.as_ref().unwrap_or(plan);
+    match &arguments.emit {
+        Some(format) => write(&emit::emit(plan, format)?, arguments, output),
+        None => output
+            .either(plan, |style| terminal::plan(plan, arguments.explain, &next(arguments), style)),
+    }
+}
+
+/// A plan that was written down. What is chosen otherwise today is a finding, but for a file in other words, which says
+/// what the plan says.
+fn written(path: &Path, arguments: &Plan, output: &Output) -> anyhow::Result<Outcome> {
+    let mut plan = super::apply::read(path)?;
+    if arguments.emit.is_some() {
+        show(&plan, arguments, output)?;
+        return Ok(Outcome::Good);
+    }
+    match setup::differences(&plan) {
+        Ok(differences) => {
+            let outcome = if differences.is_empty() { Outcome::Good } else { Outcome::Bad };
+            plan.warnings.extend(differences);
+            show(&plan, arguments, output)?;
+            Ok(outcome)
+        }
+        Err(refusal) => refused(&refusal, arguments, output),
+    }
+}
+
+fn refused(refusal: &Refusal, arguments: &Plan, output: &Output) -> anyhow::Result<Outcome> {
+    output.either(refusal, |style| terminal::refusal(refusal, arguments.explain, style))?;
+    Ok(Outcome::Bad)
 }
 
 /// What was asked for: a profile or what a model's layers need, then the requirements of the command line.
 fn request(arguments: &Plan) -> anyhow::Result<Request> {
     let mut request = match &arguments.purpose {
+        Some(purpose) if is_yaml(purpose) => of_yaml(purpose)?,
         Some(purpose) if Path::new(purpose).exists() => of_model(Path::new(purpose))?,
         Some(purpose) => of_profile(purpose)?,
         None => Request::default(),
@@ -72,6 +106,17 @@ fn of_model(path: &Path) -> anyhow::Result<Request> {
     let model = model::read(path)?;
     let kinds = model::layer_kinds(&model)?;
     Ok(Request::of_layers(&kinds))
+}
+
+fn is_yaml(purpose: &str) -> bool {
+    Path::new(purpose).extension().is_some_and(|ending| ending == "yaml" || ending == "yml")
+}
+
+/// What a team keeps of its stack: the versions are pinned, and so is CUDA.
+fn of_yaml(path: &str) -> anyhow::Result<Request> {
+    let text = std::fs::read_to_string(path).with_context(|| path.to_owned())?;
+    let profile = Profile::read(&text, Purpose::Use)?;
+    Ok(Request::of_versions(&profile, path)?)
 }
 
 fn of_profile(name: &str) -> anyhow::Result<Request> {

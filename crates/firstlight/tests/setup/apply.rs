@@ -3,6 +3,7 @@
 
 mod built;
 mod faults;
+mod installed;
 mod interrupted;
 mod lies;
 mod overhead;

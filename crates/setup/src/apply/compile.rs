@@ -1,12 +1,11 @@
 //! The packages of a plan that are built here, one after another: each is built, opened, judged and only then installed.
 
-use super::install::{self, Wheel};
 use super::journal::{Done, Journal, hex};
 use super::preconditions::Ready;
 use super::steps::Outcome;
 use super::{ApplyError, Work, judge, switch};
 use crate::build::{self, Build, BuildError, Built, Source};
-use crate::wheel;
+use crate::wheel::{self, Layout};
 use facts::{AppliedBuild, AppliedPackage, BuildRecipe, PlannedPackage};
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
@@ -18,6 +17,7 @@ pub(super) fn run(
     (package, recipe): (&PlannedPackage, &BuildRecipe),
     ready: &Ready,
     journal: &mut Journal,
+    layout: &mut Layout,
 ) -> Outcome<AppliedPackage> {
     let kept = journal.built(&package.name).and_then(|(file, sha256, build)| {
         let path = PathBuf::from(file);
@@ -29,16 +29,20 @@ pub(super) fn run(
         None => made(work, (package, recipe), ready, journal)?,
     };
     let places = work.places;
-    let opened = wheel::unpack(&path, &places.opened(), &work.plan.python)?;
-    judge::run(&places.opened(), work.inspect)?;
+    let environment = places.made();
+    let opened = wheel::unpack(&path, &environment, &work.plan.python)?;
+    let version = opened.name.version.clone();
+    layout.add(vec![opened])?;
+    judge::run(&environment, work.inspect)?;
+    layout.install()?;
     let (log, kept_log) =
-        (places.built().join(&package.name).join("build.log"), places.new.join(&build.log));
-    let copied = fs::create_dir_all(kept_log.parent().unwrap_or(&places.new))
+        (places.built().join(&package.name).join("build.log"), environment.join(&build.log));
+    let copied = fs::create_dir_all(kept_log.parent().unwrap_or(&environment))
         .and_then(|()| fs::copy(&log, &kept_log));
     copied.map_err(ApplyError::io(&kept_log))?;
     let applied = AppliedPackage {
         name: package.name.clone(),
-        version: opened.name.version,
+        version,
         file: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
         sha256,
         bytes: path.metadata().map_err(ApplyError::io(&path))?.len(),
@@ -46,12 +50,6 @@ pub(super) fn run(
         build: Some(build),
     };
     let words = format!("{} {when}", applied.file);
-    install::run(
-        &[Wheel { package: applied.clone(), path }],
-        &places.new,
-        &places.work,
-        work.programs,
-    )?;
     Ok((applied, 0, words))
 }
 
@@ -74,7 +72,7 @@ fn made(
         package: &package.name,
         recipe,
         source,
-        env: &places.new,
+        env: &places.made(),
         python: &plan.python,
         gpus: &plan.target.gpus,
         cuda_home: ready.building.cuda_home.as_deref(),

@@ -1,9 +1,9 @@
 //! Every file of the plan into the cache, each held against its hash and opened while the next ones come.
 
-use super::fetch::{Event, Fetcher, Wanted};
 use super::steps::Outcome;
 use super::{ApplyError, Progress};
-use crate::wheel;
+use crate::fetch::{Event, Fetch, Wanted};
+use crate::wheel::{self, Layout};
 use facts::AppliedPackage;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError, mpsc};
@@ -31,50 +31,64 @@ impl Chosen {
     pub(super) fn path(&self, cache: &Path) -> PathBuf {
         cache.join(&self.sha256).join(&self.file)
     }
+
+    /// What is to be fetched.
+    pub(super) fn wanted(&self, cache: &Path) -> Wanted {
+        let Self { url, sha256, bytes, .. } = self.clone();
+        Wanted { url, path: self.path(cache), sha256, bytes }
+    }
 }
 
-/// Fetches the files that are not in the cache, and opens all of them below `opened`.
+/// Hears of the files that come, and opens each wheel below `made`, beside the others and in their order.
 pub(super) fn run(
     files: &[Chosen],
     cache: &Path,
-    fetcher: Fetcher,
-    (opened, python): (&Path, &str),
+    fetch: Option<Fetch>,
+    (made, python): (&Path, &str),
     progress: &mut dyn Progress,
-) -> Outcome<Vec<AppliedPackage>> {
-    let wanted: Vec<Wanted> = files
-        .iter()
-        .map(|file| Wanted {
-            url: file.url.clone(),
-            path: file.path(cache),
-            sha256: file.sha256.clone(),
-        })
-        .collect();
+) -> Outcome<(Vec<AppliedPackage>, Layout)> {
     let mut fetched = vec![None; files.len()];
-    let (ready, wheels) = mpsc::channel::<PathBuf>();
+    let (ready, wheels) = mpsc::channel::<usize>();
     let wheels = Mutex::new(wheels);
-    let open = || loop {
-        let wheel = wheels.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(wheel) = wheel else { return Ok(()) };
-        wheel::unpack(&wheel, opened, python)?;
+    let open = || {
+        let mut opened = Vec::new();
+        loop {
+            let number = wheels.lock().unwrap_or_else(PoisonError::into_inner).recv();
+            let Ok(number) = number else { return Ok(opened) };
+            opened.push((number, wheel::unpack(&files[number].path(cache), made, python)?));
+        }
     };
     let cores = thread::available_parallelism().map_or(1, usize::from);
-    thread::scope(|scope| {
+    let mut opened = thread::scope(|scope| {
         let openers: Vec<_> = (0..cores).map(|_| scope.spawn(open)).collect();
-        let came = fetcher.files(&wanted, |event| {
-            hear(event, files, &mut fetched, progress, |number: usize| {
-                // A source is opened where it is built. When every opener has failed, its error is the one that counts.
-                if files[number].file.ends_with(".whl") {
-                    let _ = ready.send(wanted[number].path.clone());
-                }
-            })
-        });
+        let mut fetch = fetch;
+        let mut next = || match &mut fetch {
+            Some(fetch) => fetch.next().map_err(ApplyError::io(cache)),
+            None => Ok(None),
+        };
+        let mut came = || {
+            while let Some(event) = next()? {
+                hear(event, files, &mut fetched, progress, |number: usize| {
+                    // A source is opened where it is built. When every opener has failed, its error is the one that
+                    // counts.
+                    if files[number].file.ends_with(".whl") {
+                        let _ = ready.send(number);
+                    }
+                })?;
+            }
+            Ok(())
+        };
+        let came = came();
         drop(ready);
         let opened = openers
             .into_iter()
             .map(|opener| opener.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        let opened: Result<Vec<()>, wheel::WheelError> = opened.collect();
-        came.and(opened.map(drop).map_err(ApplyError::from))
+        let opened: Result<Vec<Vec<_>>, wheel::WheelError> = opened.collect();
+        came.and(opened.map(|opened| opened.concat()).map_err(ApplyError::from))
     })?;
+    opened.sort_by_key(|(number, _)| *number);
+    let mut layout = Layout::default();
+    let shared = layout.add(opened.into_iter().map(|(_, wheel)| wheel).collect())?;
     let packages: Vec<AppliedPackage> = files
         .iter()
         .zip(&fetched)
@@ -82,9 +96,17 @@ pub(super) fn run(
         .collect::<Result<_, _>>()?;
     let bytes = packages.iter().map(|package| package.fetched_bytes).sum();
     let there = packages.iter().filter(|package| package.fetched_bytes == 0).count();
-    let words =
-        format!("{} files, {there} of them kept from before; each has its hash", files.len());
-    Ok((packages, bytes, words))
+    let shared = match shared {
+        0 => String::new(),
+        count => {
+            format!("; {count} files are in more than one wheel, and the last one's are taken")
+        }
+    };
+    let words = format!(
+        "{} files, {there} of them kept from before; each has its hash{shared}",
+        files.len()
+    );
+    Ok(((packages, layout), bytes, words))
 }
 
 fn hear(
@@ -111,7 +133,6 @@ fn hear(
             let Chosen { file, url, .. } = files[number].clone();
             return Err(ApplyError::Fetch { file, url, reason });
         }
-        Event::Answers(_) => {}
     }
     Ok(())
 }

@@ -12,18 +12,21 @@ pub(super) fn python(environment: &Path) -> PathBuf {
     environment.join("bin/python")
 }
 
-/// Makes an empty environment that can be moved: its scripts look for the interpreter beside themselves, because it is
-/// built in one place and used in another. `prompt` is what a shell shows once it is activated.
+/// Makes an empty environment of this release of Python (`3.12`) that can be moved: it is built in one place and used in
+/// another. `prompt` is what a shell shows once it is activated. Gives the interpreter it was made from, which is outside of
+/// any environment.
 pub(super) fn make(
     environment: &Path,
-    base: &Path,
+    release: &str,
     prompt: &str,
     programs: &Programs,
-) -> Result<(), ApplyError> {
+) -> Result<PathBuf, ApplyError> {
     // What a killed apply left may be no environment yet.
     places::remove(environment)?;
     let mut command = programs.uv(&["venv", "--quiet", "--no-project", "--relocatable"])?;
-    output(command.args(["--prompt", prompt, "--python"]).arg(base).arg(environment)).map(drop)
+    output(command.args(["--prompt", prompt, "--python", release]).arg(environment))?;
+    let link = python(environment);
+    fs::canonicalize(&link).map_err(ApplyError::io(link))
 }
 
 /// What is installed: version by normalised name, from the names of the dist-info folders.

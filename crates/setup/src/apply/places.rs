@@ -84,9 +84,9 @@ impl Places {
         })
     }
 
-    /// What the wheels hold, laid out beside each other.
-    pub(super) fn opened(&self) -> PathBuf {
-        self.work.join("opened")
+    /// The environment while its wheels are opened, judged and installed. It becomes the new one when it is whole.
+    pub(super) fn made(&self) -> PathBuf {
+        self.work.join("environment")
     }
 
     /// Wheels and logs of source builds.

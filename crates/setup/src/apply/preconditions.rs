@@ -7,10 +7,10 @@ mod network;
 mod tools;
 
 use super::download::Chosen;
-use super::fetch::Fetcher;
 use super::places::Places;
-use super::program::{Programs, output};
-use super::{ApplyError, ApplyOptions, Unmet};
+use super::program::Programs;
+use super::{ApplyError, ApplyOptions, Unmet, environment};
+use crate::fetch::Fetch;
 use crate::target_of;
 use facts::{Machine, PackageOrigin, Plan, PlannedPackage};
 use std::path::PathBuf;
@@ -31,13 +31,15 @@ pub(super) struct Ready {
     pub(super) building: Building,
 }
 
-/// Looks at all of them.
+/// Looks at all of them, and makes an empty environment of the plan's Python in the folder of the work. Where all hold and something is to be
+/// `fetched`, that has begun.
 pub(super) fn check(
     plan: &Plan,
     options: &ApplyOptions,
     places: &Places,
     programs: &Programs,
-) -> Result<Ready, ApplyError> {
+    fetched: bool,
+) -> Result<(Ready, Option<Fetch>), ApplyError> {
     let mut unmet: Vec<Unmet> = this_machine(plan, options.machine).into_iter().collect();
     if places.old.exists() && !options.discard_old {
         unmet.push(Unmet::new(
@@ -45,19 +47,29 @@ pub(super) fn check(
             "look whether anything in it is needed, and add --discard-old",
         ));
     }
-    let python = python(plan, programs).map_err(|it| unmet.push(it)).ok();
+    let python = python(plan, places, programs).map_err(|it| unmet.push(it)).ok();
     let files = files::choose(plan, &mut unmet);
     let missing: Vec<&Chosen> =
         files.iter().filter(|file| !file.path(options.cache).is_file()).collect();
     let to_fetch = missing.iter().filter_map(|file| file.bytes).sum();
-    let disk = disk::check(&files, to_fetch, options.cache, places, programs, &mut unmet)?;
+    let disk = disk::check(&files, to_fetch, options.cache, places, &mut unmet)?;
     let building = tools::check(plan, options.machine, python.as_deref(), &mut unmet);
-    if let Some(python) = &python {
-        let fetcher = Fetcher { python, work: &places.work, programs };
-        network::check(plan, &missing, fetcher, &mut unmet)?;
+    let asked = network::addresses(plan, &missing);
+    let wanted = match fetched && unmet.is_empty() {
+        true => files.iter().map(|file| file.wanted(options.cache)).collect(),
+        false => Vec::new(),
+    };
+    let mut fetch = None;
+    if let (Some(python), false) = (&python, asked.is_empty() && wanted.is_empty()) {
+        let urls: Vec<String> = asked.values().cloned().collect();
+        let told = places.work.join("fetch.json");
+        let started = Fetch::start(programs.python(python)?, &told, &urls, &wanted);
+        let mut started = started.map_err(ApplyError::io(python))?;
+        unmet.extend(network::silent(&asked, started.answers().map_err(ApplyError::io(python))?));
+        fetch = Some(started);
     }
     match (python, unmet.is_empty()) {
-        (Some(python), true) => Ok(Ready { python, files, to_fetch, disk, building }),
+        (Some(python), true) => Ok((Ready { python, files, to_fetch, disk, building }, fetch)),
         _ => Err(ApplyError::Unmet { unmet }),
     }
 }
@@ -88,13 +100,10 @@ fn this_machine(plan: &Plan, machine: &Machine) -> Option<Unmet> {
     })
 }
 
-/// The interpreter of the plan's release, outside of any environment.
-fn python(plan: &Plan, programs: &Programs) -> Result<PathBuf, Unmet> {
-    let wanted = || {
-        let mut command = programs.uv(&["python", "find", "--system", "--no-project"])?;
-        output(command.arg(&plan.python)).map(|said| PathBuf::from(said.trim()))
-    };
-    wanted().map_err(|error| {
+/// The interpreter of the plan's release, outside of any environment, by an environment that uv makes of it.
+fn python(plan: &Plan, places: &Places, programs: &Programs) -> Result<PathBuf, Unmet> {
+    let prompt = places.venv.file_name().unwrap_or_default().to_string_lossy();
+    environment::make(&places.made(), &plan.python, &prompt, programs).map_err(|error| {
         let error = error.to_string();
         let first = error.lines().next().unwrap_or_default();
         Unmet::new(

@@ -58,10 +58,10 @@ pub(super) fn run(
     let record = Record { id: journal.id().to_owned(), report: report.clone() };
     let text = serde_json::to_vec_pretty(&record).unwrap_or_default();
     let kept = places.new.join(KEPT);
-    fs::create_dir_all(&kept).map_err(ApplyError::io(kept))?;
+    fs::create_dir_all(&kept).map_err(ApplyError::io(&kept))?;
     places::write(&record_file(&places.new), &text)?;
-    // What the record stands for has to be on the disk before the environment is: after a power cut as well.
-    sync(&places.new)?;
+    // The rest has been on the disk since the journal says that it is installed.
+    sync_folder(&kept)?;
     journal.add(Done::Switching { discard_old })?;
     put(places)?;
     sync_folder(&places.venv)?;
@@ -138,14 +138,14 @@ fn rename(from: &Path, to: &Path) -> Result<(), ApplyError> {
 
 /// Everything of the file system that the folder lies on.
 #[cfg(target_os = "linux")]
-fn sync(folder: &Path) -> Result<(), ApplyError> {
+pub(super) fn sync(folder: &Path) -> Result<(), ApplyError> {
     let synced = File::open(folder).and_then(|folder| Ok(rustix::fs::syncfs(folder)?));
     synced.map_err(ApplyError::io(folder))
 }
 
 /// macOS has no call for one file system.
 #[cfg(not(target_os = "linux"))]
-fn sync(_: &Path) -> Result<(), ApplyError> {
+pub(super) fn sync(_: &Path) -> Result<(), ApplyError> {
     rustix::fs::sync();
     Ok(())
 }

@@ -53,7 +53,7 @@ pub(super) fn linked(
         }
     }
     let mut all = Vec::new();
-    for file in unpacked.files.iter().filter(|file| is_library(file)) {
+    for file in unpacked.files().filter(|file| is_library(file)) {
         let content = read(&unpacked.prefix.join(file))?;
         let same = |(_, kept): &&(_, Vec<u8>)| *kept == content;
         let id = build_id(&content);

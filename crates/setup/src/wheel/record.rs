@@ -1,16 +1,19 @@
 //! RECORD: every file of a wheel with its hash and its size.
 
 use sha2::digest::DynDigest;
-use sha2::{Sha256, Sha384, Sha512};
+use sha2::{Digest, Sha256, Sha384, Sha512};
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 
-/// One line: the hash as it is written, `sha256=…`, and the size in bytes; both are empty for RECORD itself.
+/// One line: the hash as it is written, `sha256=…`, and the size in bytes. RECORD itself has no hash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Listed {
-    hash: String,
+    hash: Option<String>,
     bytes: Option<u64>,
 }
+
+/// Bytes copied at once; most files of a package are smaller.
+const BUFFER: u64 = 1 << 16;
 
 /// The files by their paths. A path with a comma is quoted, as CSV has it.
 pub(super) fn parse(text: &str) -> BTreeMap<String, Listed> {
@@ -20,12 +23,33 @@ pub(super) fn parse(text: &str) -> BTreeMap<String, Listed> {
         let hash = fields.next()?.trim().to_owned();
         let path = fields.next()?;
         let path = path.strip_prefix('"').and_then(|path| path.strip_suffix('"')).unwrap_or(path);
-        Some((path.replace("\"\"", "\""), Listed { hash, bytes }))
+        Some((path.replace("\"\"", "\""), Listed { hash: Some(hash), bytes }))
     };
     text.lines().filter_map(line).collect()
 }
 
 impl Listed {
+    /// RECORD itself.
+    pub(super) fn itself() -> Self {
+        Self { hash: None, bytes: None }
+    }
+
+    /// A file with this content.
+    pub(super) fn of(content: &[u8]) -> Self {
+        let hash = format!("sha256={}", url_base64(&Sha256::digest(content)));
+        Self { hash: Some(hash), bytes: Some(content.len() as u64) }
+    }
+
+    /// The line of a file, by its path from the folder of packages.
+    pub(super) fn line(&self, path: &str) -> String {
+        let path = match path.contains([',', '"', '\n']) {
+            true => format!("\"{}\"", path.replace('"', "\"\"")),
+            false => path.to_owned(),
+        };
+        let bytes = self.bytes.map(|bytes| bytes.to_string()).unwrap_or_default();
+        format!("{path},{},{bytes}\n", self.hash.as_deref().unwrap_or_default())
+    }
+
     /// Copies a file and holds it against its line on the way: libraries of torch are too large to be held in memory.
     /// The inner error is what is there in place of what is listed.
     pub(super) fn copy(
@@ -33,14 +57,16 @@ impl Listed {
         from: &mut impl Read,
         to: &mut impl Write,
     ) -> io::Result<Result<(), String>> {
-        let (kind, wanted) = self.hash.split_once('=').unwrap_or(("no hash", ""));
+        let Some(hash) = &self.hash else { return io::copy(from, to).map(|_| Ok(())) };
+        let (kind, wanted) = hash.split_once('=').unwrap_or(("no hash", ""));
         let mut digest: Box<dyn DynDigest> = match kind {
             "sha256" => Box::new(Sha256::default()),
             "sha384" => Box::new(Sha384::default()),
             "sha512" => Box::new(Sha512::default()),
             other => return Ok(Err(format!("{other}, where sha256 or better was wanted"))),
         };
-        let (mut bytes, mut buffer) = (0, vec![0; 1 << 16]);
+        let (mut bytes, mut buffer) =
+            (0, vec![0; BUFFER.min(self.bytes.unwrap_or(BUFFER)).max(1) as usize]);
         loop {
             let count = from.read(&mut buffer)?;
             if count == 0 {
@@ -56,7 +82,7 @@ impl Listed {
         let found = url_base64(&digest.finalize());
         Ok(match found == wanted.trim_end_matches('=') {
             true => Ok(()),
-            false => Err(format!("{kind}={found}, but {} is listed", self.hash)),
+            false => Err(format!("{kind}={found}, but {hash} is listed")),
         })
     }
 }

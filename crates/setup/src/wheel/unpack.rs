@@ -1,26 +1,43 @@
 //! A wheel's contents, where an installer would put them.
 
-use super::record;
+use super::record::{self, Listed};
 use super::{WheelError, WheelName};
 use facts::Dist;
-use std::collections::BTreeSet;
-use std::fs;
-use std::io::{self, Read};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, OpenOptions};
+use std::io::{self, BufReader, ErrorKind, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use zip::ZipArchive;
 
-/// A wheel that was laid out in a folder of its own.
+/// A wheel that was laid out in an environment's folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unpacked {
     /// The wheel's name, taken apart.
     pub name: WheelName,
-    /// The folder that stands for the environment's: with `lib/python3.12/site-packages` and `bin` below it.
+    /// The wheel itself.
+    pub(super) wheel: PathBuf,
+    /// The Python it was laid out for: `3.12`.
+    python: String,
+    /// The environment's folder, or one that stands for it: with `lib/python3.12/site-packages` and `bin` below it.
     pub prefix: PathBuf,
-    /// Its files relative to `prefix`, sorted.
-    pub files: Vec<PathBuf>,
+    /// The folder of its dist-info, relative to `prefix`.
+    pub(super) info: PathBuf,
+    /// Its files relative to `prefix`, each as RECORD lists it; RECORD itself without a hash.
+    pub(super) files: BTreeMap<PathBuf, Listed>,
+    /// Those that were there before, and were left.
+    pub(super) taken: BTreeSet<PathBuf>,
 }
 
-/// Lays a wheel out below `prefix`, as it would be for this Python (`3.12`), and holds every file against RECORD.
+impl Unpacked {
+    /// Its files relative to `prefix`, sorted.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        self.files.keys().map(PathBuf::as_path)
+    }
+}
+
+/// Lays a wheel out below `prefix`, as it would be for this Python (`3.12`), and holds every file against RECORD. A file
+/// that is there already is left as it is: other wheels may be laid out in the same folder at the same time.
 ///
 /// # Errors
 /// Where the file is no wheel, a path in it leads outside, its name and METADATA disagree, or a file is not the one that
@@ -32,7 +49,8 @@ pub fn unpack(path: &Path, prefix: &Path, python: &str) -> Result<Unpacked, Whee
     let lies = |what: String| WheelError::Lies { path: path.to_owned(), what };
 
     let opened = fs::File::open(path).map_err(|error| unreadable(error.to_string()))?;
-    let mut archive = ZipArchive::new(opened).map_err(|error| unreadable(error.to_string()))?;
+    let mut archive =
+        ZipArchive::new(BufReader::new(opened)).map_err(|error| unreadable(error.to_string()))?;
     let info = info_folder(&archive, &name).map_err(lies)?;
     let mut text = |file: &str| -> Result<String, WheelError> {
         let mut text = String::new();
@@ -45,8 +63,10 @@ pub fn unpack(path: &Path, prefix: &Path, python: &str) -> Result<Unpacked, Whee
     agrees(&text("METADATA")?, &name).map_err(lies)?;
     text("WHEEL")?;
     let mut listed = record::parse(&text("RECORD")?);
+    // RECORD cannot have its own hash, and what signs it was made after it.
+    let own = ["RECORD", "RECORD.jws", "RECORD.p7s"].map(|own| format!("{info}/{own}"));
 
-    let mut files = BTreeSet::new();
+    let (mut files, mut taken) = (BTreeMap::new(), BTreeSet::new());
     for index in 0..archive.len() {
         let mut entry = archive.by_index(index).map_err(|error| unreadable(error.to_string()))?;
         if entry.is_dir() {
@@ -57,34 +77,78 @@ pub fn unpack(path: &Path, prefix: &Path, python: &str) -> Result<Unpacked, Whee
         if !safe || entry.is_symlink() {
             return Err(lies(format!("{inside} leads outside of the environment")));
         }
-        let place = place(&inside, &name, python);
-        let target = prefix.join(&place);
-        let failed = |error: io::Error| unreadable(format!("{inside}: {error}"));
-        let mut out = fs::create_dir_all(target.parent().unwrap_or(prefix))
-            .and_then(|()| fs::File::create(&target))
-            .map_err(failed)?;
-        // RECORD cannot have its own hash, and what signs it was made after it.
-        let own = ["RECORD", "RECORD.jws", "RECORD.p7s"];
-        if own.iter().any(|own| inside == format!("{info}/{own}")) {
-            io::copy(&mut entry, &mut out).map_err(failed)?;
-        } else {
-            let line = listed
+        let line = match own.contains(&inside) {
+            true => Listed::itself(),
+            false => listed
                 .remove(&inside)
-                .ok_or_else(|| lies(format!("{inside} is not listed in RECORD")))?;
-            let found = line.copy(&mut entry, &mut out).map_err(failed)?;
-            found.map_err(|found| lies(format!("{inside}: {found}")))?;
-        }
-        files.insert(place);
+                .ok_or_else(|| lies(format!("{inside} is not listed in RECORD")))?,
+        };
+        let place = place(&inside, &name, python);
+        let failed = |error: io::Error| unreadable(format!("{inside}: {error}"));
+        let found = match create(&prefix.join(&place), &inside, entry.unix_mode()) {
+            Ok(mut out) => line.copy(&mut entry, &mut out),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                taken.insert(place.clone());
+                line.copy(&mut entry, &mut io::sink())
+            }
+            Err(error) => Err(error),
+        };
+        found.map_err(failed)?.map_err(|found| lies(format!("{inside}: {found}")))?;
+        files.insert(place, line);
     }
-    let own = |file: &String| file.starts_with(&format!("{info}/RECORD"));
-    if let Some(missing) = listed.keys().find(|file| !own(file)) {
+    if let Some(missing) = listed.keys().find(|file| !own.contains(file)) {
         return Err(lies(format!("{missing} is listed in RECORD and is not there")));
     }
-    Ok(Unpacked { name, prefix: prefix.to_owned(), files: files.into_iter().collect() })
+    let info = place(&info, &name, python);
+    let (wheel, prefix) = (path.to_owned(), prefix.to_owned());
+    Ok(Unpacked { name, wheel, python: python.to_owned(), prefix, info, files, taken })
+}
+
+/// Lays one file of a wheel out again, in the place of another wheel's.
+pub(super) fn again(unpacked: &Unpacked, wanted: &Path) -> Result<(), WheelError> {
+    let Unpacked { name, wheel, python, prefix, .. } = unpacked;
+    let target = prefix.join(wanted);
+    let write = || -> io::Result<Result<(), String>> {
+        let mut archive = ZipArchive::new(BufReader::new(fs::File::open(wheel)?))?;
+        for index in 0..archive.len() {
+            let mut entry = archive.by_index(index)?;
+            let inside = entry.name()?.into_owned();
+            if place(&inside, name, python) == wanted && !entry.is_dir() {
+                fs::remove_file(&target)?;
+                let mut out = create(&target, &inside, entry.unix_mode())?;
+                // What is in the archive now may be something else than what was held against RECORD before.
+                return unpacked.files[wanted].copy(&mut entry, &mut out);
+            }
+        }
+        Err(ErrorKind::NotFound.into())
+    };
+    let what = |what: String| format!("{}: {what}", wanted.display());
+    let path = || wheel.clone();
+    write()
+        .map_err(|error| WheelError::Unreadable { path: path(), what: what(error.to_string()) })?
+        .map_err(|found| WheelError::Lies { path: path(), what: what(found) })
+}
+
+/// Makes a file that is not there yet. Of its mode only the right to be run is taken over; a script always has it.
+fn create(target: &Path, inside: &str, mode: Option<u32>) -> io::Result<fs::File> {
+    let program = mode.is_some_and(|mode| mode & 0o111 != 0) || inside.contains(".data/scripts/");
+    let mode = if program { 0o777 } else { 0o666 };
+    let make = || OpenOptions::new().write(true).create_new(true).mode(mode).open(target);
+    match make() {
+        // Most files lie in a folder that an earlier one made.
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            fs::create_dir_all(target.parent().unwrap_or(target))?;
+            make()
+        }
+        made => made,
+    }
 }
 
 /// The one dist-info folder, which has to be this distribution's.
-fn info_folder(archive: &ZipArchive<fs::File>, name: &WheelName) -> Result<String, String> {
+fn info_folder(
+    archive: &ZipArchive<BufReader<fs::File>>,
+    name: &WheelName,
+) -> Result<String, String> {
     let folder = |file: &str| {
         let folder = file.split('/').next()?;
         folder.ends_with(".dist-info").then(|| folder.to_owned())
@@ -136,9 +200,9 @@ fn place(inside: &str, name: &WheelName, python: &str) -> PathBuf {
     match scheme {
         "purelib" | "platlib" => site.join(rest),
         "scripts" => Path::new("bin").join(rest),
-        "headers" => {
-            PathBuf::from(format!("include/python{python}")).join(&name.distribution).join(rest)
-        }
+        "headers" => PathBuf::from(format!("include/site/python{python}"))
+            .join(&name.distribution)
+            .join(rest),
         // `data` is the environment itself.
         _ => PathBuf::from(rest),
     }

@@ -58,7 +58,7 @@ fn what_apply_costs_over_plain_uv_is_measured_and_bounded() {
         let of_these = steps.filter(|step| wanted.contains(&step["name"].as_str().unwrap()));
         of_these.map(|step| step["millis"].as_f64().unwrap()).sum()
     };
-    let both = millis(&["download", "judge", "environment", "install"]);
+    let both = millis(&["download", "judge", "install"]);
     println!(
         "plain uv {plain:.2?}; apply {applied:.2?}, of which {both:.0} ms to fetch, open, judge and install and {:.0} ms \
          before and after: {}",

@@ -16,16 +16,7 @@ fn r0_08_an_environment_is_replaced_whole_and_the_old_one_kept_until_it_is_disca
     assert_eq!((&report["outcome"], &report["resumed"]), (&"replaced".into(), &false.into()));
     assert_eq!(
         steps(&report),
-        [
-            "preconditions",
-            "download",
-            "judge",
-            "environment",
-            "install",
-            "examine",
-            "prove",
-            "switch"
-        ]
+        ["preconditions", "download", "judge", "install", "examine", "prove", "switch"]
     );
     assert_eq!(version(&world.venv()), "2.0");
     // The old one is the same files, and would run where it was.

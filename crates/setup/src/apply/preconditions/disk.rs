@@ -1,8 +1,7 @@
-//! Room for what comes: in the cache, in uv's cache and beside the environment.
+//! Room for what comes: in the cache and beside the environment.
 
 use super::super::download::Chosen;
 use super::super::places::Places;
-use super::super::program::{Programs, output};
 use super::super::{ApplyError, Unmet};
 use super::mib;
 use std::collections::BTreeMap;
@@ -19,22 +18,13 @@ pub(super) fn check(
     to_fetch: u64,
     cache: &Path,
     places: &Places,
-    programs: &Programs,
     unmet: &mut Vec<Unmet>,
 ) -> Result<u64, ApplyError> {
     let unpacked = UNPACKED * files.iter().filter_map(|file| file.bytes).sum::<u64>();
-    let uv = PathBuf::from(output(&mut programs.uv(&["cache", "dir"])?)?.trim());
-    // What is opened to be judged, and what is installed, which shares its files with uv's cache where both lie on one
-    // file system.
     let mut needs: BTreeMap<u64, (PathBuf, u64)> = BTreeMap::new();
-    let uv_device = device(&uv)?.0;
-    for (folder, bytes) in
-        [(cache, to_fetch), (places.work.as_path(), 2 * unpacked), (&uv, unpacked)]
-    {
+    for (folder, bytes) in [(cache, to_fetch), (places.work.as_path(), unpacked)] {
         let (device, at) = device(folder)?;
-        let shared = folder == uv && device == self::device(&places.work)?.0 && device == uv_device;
-        let entry = needs.entry(device).or_insert((at, 0));
-        entry.1 += if shared { 0 } else { bytes };
+        needs.entry(device).or_insert((at, 0)).1 += bytes;
     }
     for (folder, bytes) in needs.values() {
         let stat = rustix::fs::statvfs(folder.as_path())
@@ -42,8 +32,13 @@ pub(super) fn check(
         let free = stat.f_bavail * stat.f_frsize;
         if free < *bytes {
             unmet.push(Unmet::new(
-                format!("{} are free on the file system of {}, and {} are needed", mib(free), folder.display(), mib(*bytes)),
-                "free some; `uv cache clean` gives back what uv keeps, and --cache names another folder for downloads",
+                format!(
+                    "{} are free on the file system of {}, and {} are needed",
+                    mib(free),
+                    folder.display(),
+                    mib(*bytes)
+                ),
+                "free some; --cache names another folder for downloads",
             ));
         }
     }
