@@ -211,7 +211,7 @@ impl Work<'_> {
         steps.run("judge", None, |_| judge::run(&made, inspect))?;
         steps.run("install", None, |_| {
             layout.install()?;
-            Ok(((), 0, format!("{} files into Python {}", fetched.len(), ready.python.display())))
+            Ok(((), 0, format!("made from {}", ready.python.display())))
         })?;
         let mut built = Vec::new();
         for package in &plan.packages {
