@@ -1,10 +1,12 @@
 //! Arguments. Help, completions and the man page are made from these definitions.
 
+mod bench_model;
 mod model;
 mod ops;
 mod plan;
 
-pub(crate) use model::{Convert, Fit, Logits, Run, Synth};
+pub(crate) use bench_model::{BenchCommand, BenchModel};
+pub(crate) use model::{Convert, Fit, Logits, Run, Synth, WeightType};
 pub(crate) use ops::{Bench, Op, Storage, Sweep, Verify};
 pub(crate) use plan::Plan;
 

@@ -3,10 +3,12 @@
 use crate::failure::Failure;
 use crate::run_folder::{INCOMPLETE, sha256};
 use anyhow::Context;
-use facts::{BenchReport, DoctorReport, ParityReport, RunManifest, RunState, SCHEMA};
+use facts::{
+    BenchReport, DoctorReport, ModelSpeedReport, ParityReport, RunManifest, RunState, SCHEMA,
+};
 use report::{
-    BENCH_FILE, FACTS_FILE, MANIFEST_FILE, PARITY_FILE, Recorded, SAMPLES_FILE, read_bench_csv,
-    read_parity_csv, read_samples_csv,
+    BENCH_FILE, FACTS_FILE, MANIFEST_FILE, MODEL_SPEED_FILE, PARITY_FILE, Recorded, SAMPLES_FILE,
+    read_bench_csv, read_parity_csv, read_samples_csv,
 };
 use serde::de::DeserializeOwned;
 use std::path::Path;
@@ -18,6 +20,7 @@ pub(crate) struct RunFiles {
     pub(crate) doctor: Option<DoctorReport>,
     pub(crate) parity: Option<ParityReport>,
     pub(crate) bench: Option<BenchReport>,
+    pub(crate) model_speed: Option<ModelSpeedReport>,
     edited: Vec<String>,
 }
 
@@ -43,6 +46,7 @@ impl RunFiles {
             doctor: read_json(folder, FACTS_FILE)?,
             parity: parity.map(|text| read_parity_csv(&text)).transpose()?,
             bench,
+            model_speed: read_json(folder, MODEL_SPEED_FILE)?,
             edited,
         };
         if files.manifest.is_none() && files.parity.is_none() && files.bench.is_none() {

@@ -44,4 +44,4 @@ pub use speed::{SpeedTest, measure};
 pub use stop_strings::StopStrings;
 pub use synth::{SHAPES, Shape, SynthOptions, shape, synth};
 pub use text::{ChatTemplate, Message, TextStream, Tokenizer, stop_ids};
-pub use verify::{Verification, Verified, hold, relative_error, verify};
+pub use verify::{Verification, Verified, hold, relative_error, verify, verify_families};

@@ -2,8 +2,10 @@
 //! token by token, generated with, and at the very lengths that are to be timed.
 
 mod agreement;
+mod families;
 
 pub use agreement::relative_error;
+pub use families::verify_families;
 
 use crate::random::mix;
 use crate::sampler::likeliest;
@@ -130,6 +132,42 @@ pub(crate) fn tokens(seed: usize, count: usize, vocabulary: usize) -> Vec<u32> {
     (0..count).map(|at| token(at) as u32).collect()
 }
 
+/// A row of the parity matrix, which passes where logits agree and kernels ran.
+fn row(
+    name: &str,
+    what: &str,
+    backend: BackendKind,
+    storage: Storage,
+    found: Result<Agreement, ModelError>,
+    launches: &BTreeMap<String, u64>,
+    millis: f64,
+) -> ParityRow {
+    let kernels: Vec<String> =
+        launches.iter().map(|(kernel, count)| format!("{kernel} x{count}")).collect();
+    let launched = launches.values().sum();
+    let (agreement, wrong) = match found {
+        Ok(agreement) => (Some((agreement.rel_err, agreement.max_err)), agreement.wrong),
+        Err(error) => (None, Some(error.to_string())),
+    };
+    let wrong = wrong.or_else(|| (launched == 0).then(|| "no launch was counted".to_owned()));
+    ParityRow {
+        op: OP.to_owned(),
+        case: format!("{name}/{what}"),
+        backend,
+        variant: "engine".to_owned(),
+        dtype: storage.as_str().to_owned(),
+        status: if wrong.is_none() { Status::Pass } else { Status::Fail },
+        reason: wrong.unwrap_or_default(),
+        rel_err: agreement.map(|(rel_err, _)| rel_err),
+        max_err: agreement.map(|(_, max_err)| max_err),
+        tolerance: storage.tolerance(),
+        launches: launched,
+        millis,
+        peer: None,
+        evidence: kernels.join(", "),
+    }
+}
+
 struct Holding<'a> {
     name: &'a str,
     engine: &'a mut dyn Engine,
@@ -147,33 +185,8 @@ impl Holding<'_> {
         let found = run(self);
         let millis = start.elapsed().as_secs_f64() * 1e3;
         let launches = since(&before, counts(self.engine));
-        let kernels: Vec<String> =
-            launches.iter().map(|(kernel, count)| format!("{kernel} x{count}")).collect();
-        let count = launches.values().sum();
-        let (agreement, wrong) = match found {
-            Ok(agreement) => {
-                let wrong = agreement.wrong.clone();
-                (Some(agreement), wrong)
-            }
-            Err(error) => (None, Some(error.to_string())),
-        };
-        let wrong = wrong.or_else(|| (count == 0).then(|| "no launch was counted".to_owned()));
-        self.rows.push(ParityRow {
-            op: OP.to_owned(),
-            case: format!("{}/{what}", self.name),
-            backend: self.engine.device().capabilities().backend,
-            variant: "engine".to_owned(),
-            dtype: self.storage.as_str().to_owned(),
-            status: if wrong.is_none() { Status::Pass } else { Status::Fail },
-            reason: wrong.unwrap_or_default(),
-            rel_err: agreement.as_ref().map(|agreement| agreement.rel_err),
-            max_err: agreement.as_ref().map(|agreement| agreement.max_err),
-            tolerance: self.storage.tolerance(),
-            launches: count,
-            millis,
-            peer: None,
-            evidence: kernels.join(", "),
-        });
+        let backend = self.engine.device().capabilities().backend;
+        self.rows.push(row(self.name, what, backend, self.storage, found, &launches, millis));
     }
 
     fn prompt(&self, seed: usize, count: usize) -> Vec<u32> {

@@ -13,7 +13,11 @@ const CPU: BackendKind = BackendKind::Cpu;
 const PLACES: Capacity = Capacity { sequences: 3, tokens: 128 };
 
 fn source(name: &str) -> ModelSource {
-    ModelSource::Random { config: shape(name).unwrap(), seed: 5 }
+    drawn(name, 5)
+}
+
+fn drawn(name: &str, seed: u64) -> ModelSource {
+    ModelSource::Random { config: shape(name).unwrap(), seed }
 }
 
 fn engine(name: &str, storage: Storage) -> Box<dyn Engine> {
@@ -37,6 +41,17 @@ fn engines_of_every_family_pass_with_launches_as_evidence() {
             for row in &found.rows {
                 assert!(row.launches > 0 && !row.evidence.is_empty(), "{row:?}");
             }
+        }
+    }
+}
+
+/// Which expert a token passes depends on rounding for some tokens of some models; that is no fault of the engine.
+#[test]
+fn near_ties_of_experts_fail_no_engine() {
+    for name in ["granite-moe-mini", "kimi-linear-mini"] {
+        for seed in 0..6 {
+            let found = verify(name, &drawn(name, seed), CPU, Storage::Bf16, 3, &[70]).unwrap();
+            assert!(found.passed().is_some(), "seed {seed}: {:?} {:?}", failed(&found), found.rows);
         }
     }
 }

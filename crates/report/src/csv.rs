@@ -3,10 +3,12 @@
 
 mod bench;
 mod fields;
+mod model_speed;
 mod parity;
 mod samples;
 
 pub use bench::{bench_csv, read_bench_csv};
 pub use fields::CsvError;
+pub use model_speed::model_speed_csv;
 pub use parity::{parity_csv, read_parity_csv};
 pub use samples::{read_samples_csv, samples_csv};

@@ -25,12 +25,13 @@ pub mod terminal;
 mod verdict;
 
 pub use crate::csv::{
-    CsvError, bench_csv, parity_csv, read_bench_csv, read_parity_csv, read_samples_csv, samples_csv,
+    CsvError, bench_csv, model_speed_csv, parity_csv, read_bench_csv, read_parity_csv,
+    read_samples_csv, samples_csv,
 };
 pub use compare::{Recorded, TOLERANCE_PCT, compare, comparison_report, gate, gate_report};
 pub use pictures::{Picture, bench_pictures};
 pub use run::{
-    BENCH_FILE, Documents, FACTS_FILE, MANIFEST_FILE, PARITY_FILE, Run, SAMPLES_FILE, html,
-    markdown, run_report,
+    BENCH_FILE, Documents, FACTS_FILE, MANIFEST_FILE, MODEL_SPEED_FILE, MODEL_SPEED_TABLE,
+    PARITY_FILE, Run, SAMPLES_FILE, html, markdown, run_report,
 };
 pub use verdict::{Verdict, evidence_gap};

@@ -1,7 +1,7 @@
 use crate::document::{Document, Prose, Section, Tone};
 use crate::format;
 use crate::sections::SECTIONS;
-use facts::{BenchReport, DoctorReport, ParityReport, RunManifest, RunState};
+use facts::{BenchReport, DoctorReport, ModelSpeedReport, ParityReport, RunManifest, RunState};
 
 /// The doctor's facts in a run folder; its content is a [`DoctorReport`] as JSON.
 pub const FACTS_FILE: &str = "facts.json";
@@ -9,6 +9,10 @@ pub const FACTS_FILE: &str = "facts.json";
 pub const PARITY_FILE: &str = "parity.csv";
 /// Ceilings and timings in a run folder, as [`crate::bench_csv`] writes them.
 pub const BENCH_FILE: &str = "bench.csv";
+/// How fast a model runs, in a run folder; its content is a [`ModelSpeedReport`] as JSON.
+pub const MODEL_SPEED_FILE: &str = "models.json";
+/// The same as a table, as [`crate::model_speed_csv`] writes it.
+pub const MODEL_SPEED_TABLE: &str = "models.csv";
 /// Name of every timed sample in a run folder.
 pub const SAMPLES_FILE: &str = "samples.csv";
 /// The manifest in a run folder; its content is a [`RunManifest`] as JSON.
@@ -25,6 +29,8 @@ pub struct Run<'a> {
     pub parity: Option<&'a ParityReport>,
     /// The measurements; `None` when nothing was timed.
     pub bench: Option<&'a BenchReport>,
+    /// How fast a model runs; `None` when none was timed.
+    pub model_speed: Option<&'a ModelSpeedReport>,
 }
 
 /// The two documents of a run.

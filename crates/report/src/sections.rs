@@ -7,6 +7,7 @@ mod findings;
 mod installed;
 mod matrix;
 mod model;
+pub(crate) mod model_speed;
 mod parity;
 mod pending;
 mod processes;
@@ -36,6 +37,7 @@ pub(crate) const SECTIONS: &[(&str, &str, Build)] = &[
     ("environment", "Environment", environment::build),
     ("parity", "Parity with the f64 reference", parity::build),
     ("bench", "Speed", bench::build),
+    ("model-speed", "Speed of the model", model_speed::build),
     ("matrix", "What works where", matrix::build),
     ("pending", "Done, pending and limits", pending::build),
     ("provenance", "Provenance", provenance::build),
@@ -52,7 +54,9 @@ mod tests {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/sections");
         let files: BTreeSet<String> = std::fs::read_dir(folder)
             .unwrap()
-            .map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
+            .map(|entry| {
+                entry.unwrap().path().file_stem().unwrap().to_str().unwrap().replace('_', "-")
+            })
             .collect();
         let listed: BTreeSet<String> =
             SECTIONS.iter().map(|(name, ..)| (*name).to_owned()).collect();

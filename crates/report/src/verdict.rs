@@ -27,7 +27,8 @@ impl Verdict {
             |severity| run.doctor.findings.iter().any(|finding| finding.severity == severity);
         let left_out = counts.skip > 0
             || !run.manifest.not_run.is_empty()
-            || run.bench.is_some_and(|bench| !bench.not_timed.is_empty());
+            || run.bench.is_some_and(|bench| !bench.not_timed.is_empty())
+            || run.model_speed.is_some_and(|model| !model.not_timed.is_empty());
         if run.manifest.state == RunState::Incomplete {
             Self::Incomplete
         } else if counts.bad() > 0 || found(Severity::Error) {

@@ -7,8 +7,8 @@ use facts::{RunState, Severity, Status};
 use fixture::{Sample, small};
 use page::Page;
 use report::{
-    Run, Verdict, bench_csv, evidence_gap, html, markdown, parity_csv, read_bench_csv,
-    read_parity_csv, run_report,
+    Run, Verdict, bench_csv, evidence_gap, html, markdown, model_speed_csv, parity_csv,
+    read_bench_csv, read_parity_csv, run_report,
 };
 
 /// Compares a text with its file in `tests/golden`; `FIRSTLIGHT_BLESS=1` writes the file instead.
@@ -47,6 +47,8 @@ fn check_every_run(check: impl Fn(&str, &Run<'_>)) {
     empty.parity.rows.clear();
     empty.bench.rows.clear();
     empty.bench.not_timed.clear();
+    empty.model_speed.speeds.clear();
+    empty.model_speed.not_timed.clear();
     empty.manifest.stages.clear();
     check("empty", &empty.run());
 }
@@ -58,6 +60,7 @@ fn the_texts_are_the_recorded_ones() {
     golden("report.html", &html(&sample.run()));
     golden("parity.csv", &parity_csv(&sample.parity));
     golden("bench.csv", &bench_csv(&sample.bench));
+    golden("models.csv", &model_speed_csv(&sample.model_speed));
     let mut stopped = small();
     stopped.manifest.state = RunState::Incomplete;
     stopped.manifest.finished = None;
@@ -92,8 +95,14 @@ fn a_page_is_whole_and_asks_for_nothing() {
         for reference in page.attributes("aria-labelledby").flat_map(str::split_whitespace) {
             assert!(ids.contains(&reference), "{name}: aria-labelledby {reference}");
         }
-        let of_folder =
-            ["facts.json", "run.json", "parity.csv", "bench.csv", "logs/verify%20log.txt"];
+        let of_folder = [
+            "facts.json",
+            "run.json",
+            "parity.csv",
+            "bench.csv",
+            "models.json",
+            "logs/verify%20log.txt",
+        ];
         let pages = ["https://github.com/pytorch/pytorch", "https://example.org/matrix"];
         for link in page.attributes("href") {
             let known = match link.strip_prefix('#') {
@@ -275,6 +284,7 @@ fn the_verdict_follows_from_the_evidence() {
         sample.doctor.findings.retain(|finding| finding.severity == Severity::Info);
         sample.manifest.not_run.clear();
         sample.bench.not_timed.clear();
+        sample.model_speed.not_timed.clear();
         change(&mut sample);
         assert_eq!(Verdict::of(&sample.run()), expect);
         let plain = report::terminal::summary(&sample.run(), report::terminal::Style::default());
@@ -286,6 +296,8 @@ fn the_verdict_follows_from_the_evidence() {
     check(&|sample| sample.parity.rows.push(all.parity.rows[6].clone()), Verdict::Partial);
     check(&|sample| sample.manifest.not_run = all.manifest.not_run.clone(), Verdict::Partial);
     check(&|sample| sample.bench.not_timed = all.bench.not_timed.clone(), Verdict::Partial);
+    let model = all.model_speed.not_timed.clone();
+    check(&|sample| sample.model_speed.not_timed = model.clone(), Verdict::Partial);
     check(&|sample| sample.parity.rows.clear(), Verdict::NotVerified);
     check(&|sample| sample.parity.rows = vec![all.parity.rows[6].clone()], Verdict::NotVerified);
     check(&|sample| sample.parity.rows.push(all.parity.rows[2].clone()), Verdict::Failing);

@@ -1,6 +1,6 @@
 //! Arguments of the commands that verify, run and time ops.
 
-use super::{BackendArg, Extent, PythonPeers};
+use super::{BackendArg, BenchCommand, Extent, PythonPeers};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
@@ -82,7 +82,10 @@ pub(crate) enum Storage {
 }
 
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Bench {
+    #[command(subcommand)]
+    pub(crate) command: Option<BenchCommand>,
     /// attention, kda, ssd, conv1d (or conv), nsa, rmsnorm, linear, moe, or decode for the one-token forms. Default: everything.
     #[arg(value_name = "WHAT")]
     pub(crate) names: Vec<String>,

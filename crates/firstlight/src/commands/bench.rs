@@ -1,7 +1,9 @@
 //! `firstlight bench`: ceilings and kernels.
 
+mod model;
+
 use crate::Outcome;
-use crate::cli::{Bench, Storage};
+use crate::cli::{Bench, BenchCommand, Storage};
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::python;
@@ -16,6 +18,9 @@ use std::path::Path;
 use verify::Peers;
 
 pub(super) fn run(arguments: &Bench, output: &Output) -> anyhow::Result<Outcome> {
+    if let Some(BenchCommand::Model(arguments)) = &arguments.command {
+        return model::run(arguments, output);
+    }
     if let Some(file) = &arguments.tune {
         return tune(file, output);
     }
@@ -80,7 +85,7 @@ fn tune(file: &Path, output: &Output) -> anyhow::Result<Outcome> {
     Ok(if tuned.not_timed.is_empty() { Outcome::Good } else { Outcome::Bad })
 }
 
-/// What the pictures' files are named after: the GPU, or the processor's model.
+/// The GPU, or the processor's model.
 fn device_name(backend: BackendKind) -> String {
     let gpu = match device::open(backend) {
         Ok(device) => device.capabilities().cuda.as_ref().map(|cuda| cuda.name.clone()),

@@ -9,12 +9,10 @@ use crate::run_folder::RunFolder;
 use ::bench::Size;
 use ::verify::{Peers, Tier};
 use anyhow::Context;
-use facts::{
-    BackendKind, BenchReport, DoctorReport, ParityReport, RunManifest, SCHEMA, Severity, Status,
-};
+use facts::{BackendKind, BenchReport, DoctorReport, ParityReport, RunManifest, SCHEMA, Status};
 use report::{
-    BENCH_FILE, FACTS_FILE, PARITY_FILE, Run, SAMPLES_FILE, Verdict, bench_csv, parity_csv,
-    run_report, samples_csv, terminal,
+    BENCH_FILE, PARITY_FILE, Run, SAMPLES_FILE, Verdict, bench_csv, parity_csv, run_report,
+    samples_csv, terminal,
 };
 use serde::Serialize;
 use std::time::Instant;
@@ -41,21 +39,14 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
         doctor::model::judge(&wanted, &arguments.wanted, &mut doctor)?;
     }
     doctor.matrix = Some(diagnose::matrix(&doctor.machine));
-    let host = doctor.machine.host.as_ref().map_or("unknown-host", |host| host.value.as_str());
-    let mut folder = RunFolder::create(arguments.output.as_deref(), host)?;
+    let mut folder = doctor::begin(arguments.output.as_deref(), &doctor, since)?;
     if !output.json {
         output.text(&terminal::doctor(&doctor, output.style()))?;
     }
-    folder.artefact(
-        FACTS_FILE,
-        "machine, environments and findings",
-        &(serde_json::to_string_pretty(&doctor)? + "\n"),
-    )?;
-    folder.stage("probe and diagnose", since, examined(&doctor))?;
 
     let since = Instant::now();
     let backends = verify::available();
-    let parity = verify::measure(
+    let mut parity = verify::measure(
         &::verify::Plan {
             ops: Vec::new(),
             backends: backends.clone(),
@@ -64,9 +55,10 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
         },
         python.peers(),
     );
+    parity.rows.extend(backends.iter().flat_map(|backend| models::verify_families(*backend)));
     folder.artefact(
         PARITY_FILE,
-        "every kernel against the float64 reference",
+        "every kernel against the float64 reference, and reduced models against float32",
         &parity_csv(&parity),
     )?;
     for row in parity.rows.iter().filter(|row| row.status != Status::Pass) {
@@ -170,7 +162,7 @@ fn record<'a>(
     parity: &'a ParityReport,
     bench: &'a BenchReport,
 ) -> Run<'a> {
-    Run { manifest, doctor, parity: Some(parity), bench: Some(bench) }
+    Run { manifest, doctor, parity: Some(parity), bench: Some(bench), model_speed: None }
 }
 
 fn tier(arguments: &Check) -> Tier {
@@ -183,19 +175,6 @@ fn tier(arguments: &Check) -> Tier {
 
 fn timed(bench: &BenchReport) -> Outcome {
     if bench.not_timed.is_empty() { Outcome::Good } else { Outcome::Bad }
-}
-
-fn examined(doctor: &DoctorReport) -> String {
-    let of =
-        |severity| doctor.findings.iter().filter(|finding| finding.severity == severity).count();
-    format!(
-        "{} GPUs, {} environments, findings: {} errors, {} warnings, {} notes",
-        doctor.machine.gpus.len(),
-        doctor.envs.len(),
-        of(Severity::Error),
-        of(Severity::Warning),
-        of(Severity::Info)
-    )
 }
 
 fn counted(parity: &ParityReport) -> String {

@@ -7,10 +7,12 @@ use super::ask_nvml::live;
 use crate::Outcome;
 use crate::cli::{Doctor, Environment};
 use crate::output::Output;
+use crate::run_folder::RunFolder;
 use facts::{DoctorReport, Severity};
 use probe::EnvOptions;
-use report::terminal;
-use std::path::PathBuf;
+use report::{FACTS_FILE, terminal};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 pub(super) fn run(arguments: &Doctor, output: &Output) -> anyhow::Result<Outcome> {
     // A model that cannot be read is said at once, before a machine with GPUs is probed.
@@ -39,6 +41,33 @@ pub(super) fn examine(environment: &Environment) -> anyhow::Result<DoctorReport>
     let probe::Report { machine, envs } = probe::read(&options)?;
     let findings = diagnose::run(&machine, &envs);
     Ok(DoctorReport::new(machine, envs, findings))
+}
+
+/// Begins a run folder with what was found.
+pub(super) fn begin(
+    wanted: Option<&Path>,
+    doctor: &DoctorReport,
+    since: Instant,
+) -> anyhow::Result<RunFolder> {
+    let host = doctor.machine.host.as_ref().map_or("unknown-host", |host| host.value.as_str());
+    let mut folder = RunFolder::create(wanted, host)?;
+    let text = serde_json::to_string_pretty(doctor)? + "\n";
+    folder.artefact(FACTS_FILE, "machine, environments and findings", &text)?;
+    folder.stage("probe and diagnose", since, examined(doctor))?;
+    Ok(folder)
+}
+
+fn examined(doctor: &DoctorReport) -> String {
+    let of =
+        |severity| doctor.findings.iter().filter(|finding| finding.severity == severity).count();
+    format!(
+        "{} GPUs, {} environments, findings: {} errors, {} warnings, {} notes",
+        doctor.machine.gpus.len(),
+        doctor.envs.len(),
+        of(Severity::Error),
+        of(Severity::Warning),
+        of(Severity::Info)
+    )
 }
 
 /// The file that keeps what was read of compiled files.

@@ -27,7 +27,13 @@ pub(super) fn run(arguments: &Report, output: &Output) -> anyhow::Result<Outcome
         let what = format!("{} is no run folder: it has no {gone}", folder.display());
         return Err(Failure::hinted(what, "name a folder that `firstlight check` wrote"));
     };
-    let run = Run { manifest, doctor, parity: files.parity.as_ref(), bench: files.bench.as_ref() };
+    let run = Run {
+        manifest,
+        doctor,
+        parity: files.parity.as_ref(),
+        bench: files.bench.as_ref(),
+        model_speed: files.model_speed.as_ref(),
+    };
     let documents = write_documents(folder, "report", &run_report(&run))?;
     let documents = documents.map(|path| path.display().to_string());
     let verdict = Verdict::of(&run);

@@ -62,7 +62,7 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
     let difference = match added.split_last() {
         Some((_, before)) if !before.is_empty() => {
             let logits = engine.step(&Batch::new().with(0, before), Wanted::Last)?;
-            Some(measured::difference(&heard.last_logits, &logits))
+            Some(models::relative_error(&heard.last_logits, &logits))
         }
         _ => None,
     };

@@ -3,7 +3,7 @@
 use crate::counts::left_out;
 use crate::document::{Block, Prose};
 use crate::format;
-use crate::run::{BENCH_FILE, FACTS_FILE, MANIFEST_FILE, PARITY_FILE, Run};
+use crate::run::{BENCH_FILE, FACTS_FILE, MANIFEST_FILE, MODEL_SPEED_FILE, PARITY_FILE, Run};
 use facts::{RunState, Status};
 
 /// One thing done, pending or impossible.
@@ -80,6 +80,12 @@ pub(crate) fn pending(run: &Run<'_>) -> Vec<Item> {
             .iter()
             .flat_map(|bench| &bench.not_timed)
             .map(|why| item("Not timed", why, BENCH_FILE)),
+    );
+    items.extend(
+        run.model_speed
+            .iter()
+            .flat_map(|model| &model.not_timed)
+            .map(|why| item("Not timed", why, MODEL_SPEED_FILE)),
     );
     items
 }

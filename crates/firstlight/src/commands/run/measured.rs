@@ -55,12 +55,8 @@ impl Measured {
 
     /// Whether decoding and prefill gave the same, as far as the storage type can tell.
     pub(super) fn agrees(&self) -> bool {
-        let limit = match self.storage {
-            Storage::F32 => 1e-4,
-            Storage::Bf16 => 2e-2,
-        };
         // NaN does not agree.
-        self.difference.is_none_or(|difference| difference <= limit)
+        self.difference.is_none_or(|difference| difference <= self.storage.tolerance())
     }
 
     /// Percent of the tokens a second that reading the weights alone would allow; of one sequence, since several share
@@ -149,11 +145,4 @@ impl Measured {
         out.push('\n');
         out
     }
-}
-
-/// `||a - b|| / ||b||`.
-pub(super) fn difference(a: &[f32], b: &[f32]) -> f64 {
-    let square = |x: f64| x * x;
-    let off: f64 = a.iter().zip(b).map(|(a, b)| square(f64::from(*a) - f64::from(*b))).sum();
-    (off / b.iter().map(|b| square(f64::from(*b))).sum::<f64>()).sqrt()
 }

@@ -1,0 +1,179 @@
+//! `firstlight bench model`: how fast a model runs, once its engine was held against the reference.
+
+use super::device_name;
+use crate::Outcome;
+use crate::cli::{BenchModel, Environment, Waiting};
+use crate::commands::doctor;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::progress::Progress;
+use crate::run_folder::RunFolder;
+use facts::{DoctorReport, ModelSpeedReport, ParityReport, SCHEMA};
+use models::{
+    Architecture, Capacity, Config, ModelSource, SpeedTest, Storage, Verified, measure, open,
+};
+use report::{
+    MODEL_SPEED_FILE, MODEL_SPEED_TABLE, PARITY_FILE, Run, model_speed_csv, parity_csv, run_report,
+    terminal,
+};
+use std::path::Path;
+use std::time::Instant;
+
+pub(super) fn run(arguments: &BenchModel, output: &Output) -> anyhow::Result<Outcome> {
+    let source = source(arguments)?;
+    let architecture = source.open()?.architecture;
+    fits(&arguments.tests, &architecture)?;
+    let mut folder = match &arguments.output {
+        Some(path) => Some(Folder::create(path)?),
+        None => None,
+    };
+    let progress = Progress::start("bench model");
+    let report = timed(arguments, &source, &architecture, &progress)?;
+    drop(progress);
+    if let Some(folder) = &mut folder {
+        folder.write(&report)?;
+    }
+    output.either(&report, |style| terminal::model_speed(&report, style))?;
+    Ok(if report.not_timed.is_empty() { Outcome::Good } else { Outcome::Bad })
+}
+
+/// Where the weights come from.
+fn source(arguments: &BenchModel) -> anyhow::Result<ModelSource> {
+    if !arguments.random {
+        return Ok(ModelSource::Folder(models::locate(&arguments.model)?));
+    }
+    let path = arguments.model.join("config.json");
+    let config = match path.exists() {
+        true => Config::parse(&path.display().to_string(), &std::fs::read_to_string(&path)?)?,
+        false => models::shape(&arguments.model.display().to_string())?,
+    };
+    let config = match arguments.layers {
+        Some(layers) => config.first_layers(layers)?,
+        None => config,
+    };
+    Ok(ModelSource::Random { config, seed: 0 })
+}
+
+/// Refuses tests beyond the model's context before anything is loaded.
+fn fits(tests: &[SpeedTest], architecture: &Architecture) -> anyhow::Result<()> {
+    let context = architecture.context;
+    match tests.iter().find(|test| test.depth + test.tokens > context) {
+        None => Ok(()),
+        Some(test) => Err(Failure::hinted(
+            format!(
+                "{test} takes {} tokens, the model's context is {context}",
+                test.depth + test.tokens
+            ),
+            "name shorter tests with --tests",
+        )),
+    }
+}
+
+/// Verifies the engine, and times what was asked where it passed.
+fn timed(
+    arguments: &BenchModel,
+    source: &ModelSource,
+    architecture: &Architecture,
+    progress: &Progress,
+) -> anyhow::Result<ModelSpeedReport> {
+    let storage = Storage::from(arguments.dtype);
+    let (backend, sequences) = (arguments.backend.into(), arguments.sequences as usize);
+    let name = arguments.model.file_name().unwrap_or(arguments.model.as_os_str());
+    let name = name.to_string_lossy().into_owned();
+    progress.step("holding the engine against float32".to_owned());
+    let mut lengths: Vec<usize> = arguments.tests.iter().map(|test| test.prompt()).collect();
+    lengths.sort_unstable();
+    lengths.dedup();
+    let found = models::verify(&name, source, backend, storage, sequences, &lengths)?;
+    let mut report = ModelSpeedReport {
+        schema: SCHEMA,
+        model: name,
+        family: architecture.family.to_owned(),
+        random: arguments.random,
+        layers: architecture.layers.len() as u64,
+        parameters: architecture.params.count(),
+        weights_per_token: architecture.weights_per_token(),
+        backend,
+        device: device_name(backend),
+        dtype: storage.as_str().to_owned(),
+        sequences: sequences as u64,
+        load_seconds: None,
+        checks: found.rows.clone(),
+        speeds: Vec::new(),
+        not_timed: Vec::new(),
+    };
+    match found.passed() {
+        Some(verified) => time(arguments, source, verified, progress, &mut report)?,
+        None => {
+            let words =
+                "its engine disagrees with float32, and there is no speed without agreement";
+            report.not_timed.push(words.to_owned());
+        }
+    }
+    Ok(report)
+}
+
+/// Times each test on the whole model.
+fn time(
+    arguments: &BenchModel,
+    source: &ModelSource,
+    verified: Verified<'_>,
+    progress: &Progress,
+    report: &mut ModelSpeedReport,
+) -> anyhow::Result<()> {
+    let (storage, sequences) = (arguments.dtype.into(), arguments.sequences as usize);
+    let longest = arguments.tests.iter().map(|test| test.depth + test.tokens).max().unwrap_or(0);
+    progress.step("loading".to_owned());
+    let start = Instant::now();
+    let capacity = Capacity { sequences, tokens: longest };
+    let mut engine = open(source.open()?, device::open(report.backend)?, storage, capacity)?;
+    report.load_seconds = Some(start.elapsed().as_secs_f64());
+    for test in &arguments.tests {
+        progress.step(test.to_string());
+        let repeats = arguments.repeats as usize;
+        match measure(&mut *engine, verified, storage, *test, sequences, repeats) {
+            Ok(speed) => report.speeds.push(speed),
+            Err(why) => report.not_timed.push(why.to_string()),
+        }
+    }
+    Ok(())
+}
+
+/// The run folder of a timed model.
+struct Folder {
+    folder: RunFolder,
+    doctor: DoctorReport,
+    since: Instant,
+}
+
+impl Folder {
+    fn create(path: &Path) -> anyhow::Result<Self> {
+        let since = Instant::now();
+        let nothing = Environment { venv: None, waiting: Waiting { wait: None } };
+        let doctor = doctor::examine(&nothing)?;
+        let folder = doctor::begin(Some(path), &doctor, since)?;
+        Ok(Self { folder, doctor, since: Instant::now() })
+    }
+
+    fn write(&mut self, report: &ModelSpeedReport) -> anyhow::Result<()> {
+        let Self { folder, doctor, since } = self;
+        let parity = ParityReport { schema: SCHEMA, rows: report.checks.clone() };
+        let against = "the engine against float32 on the processor";
+        folder.artefact(PARITY_FILE, against, &parity_csv(&parity))?;
+        let text = serde_json::to_string_pretty(report)? + "\n";
+        folder.artefact(MODEL_SPEED_FILE, "how fast the model runs", &text)?;
+        folder.artefact(MODEL_SPEED_TABLE, "the same as a table", &model_speed_csv(report))?;
+        report.not_timed.iter().for_each(|why| folder.note(&format!("not timed: {why}")));
+        let (timed, not) = (report.speeds.len(), report.not_timed.len());
+        folder.stage("bench model", *since, format!("{timed} tests timed, {not} not"))?;
+        folder.finish(|manifest| {
+            run_report(&Run {
+                manifest,
+                doctor,
+                parity: Some(&parity),
+                bench: None,
+                model_speed: Some(report),
+            })
+        })
+    }
+}

@@ -1,0 +1,26 @@
+use super::{row, verify};
+use crate::{ENGINES, ModelError, ModelSource, Storage, shape};
+use facts::{BackendKind, ParityRow};
+use std::collections::BTreeMap;
+
+/// Reduced shapes, which have layers of every kind between them.
+const REDUCED: [&str; 3] = ["granite-hybrid-mini", "granite-moe-mini", "kimi-linear-mini"];
+
+/// Holds a backend's engine against the reference on a reduced random model of every family: one row a check, and one
+/// that fails where an engine does not open. Nothing for a backend without an engine.
+pub fn verify_families(backend: BackendKind) -> Vec<ParityRow> {
+    if ENGINES.iter().all(|engine| engine.backend != backend) {
+        return Vec::new();
+    }
+    let storage = Storage::Bf16;
+    let of = |name: &str| -> Result<Vec<ParityRow>, ModelError> {
+        let source = ModelSource::Random { config: shape(name)?, seed: 0 };
+        // Three sequences, whose prompts begin and end within blocks of the cache.
+        Ok(verify(name, &source, backend, storage, 3, &[70])?.rows)
+    };
+    let rows = |name: &str| {
+        let failed = |error| row(name, "load", backend, storage, Err(error), &BTreeMap::new(), 0.0);
+        of(name).unwrap_or_else(|error| vec![failed(error)])
+    };
+    REDUCED.into_iter().flat_map(rows).collect()
+}

@@ -1,0 +1,115 @@
+//! How fast the model that was timed runs, and what memory allows.
+
+use crate::document::{Block, Prose, Table, Tone};
+use crate::format;
+use crate::run::{MODEL_SPEED_FILE, PARITY_FILE, Run};
+use facts::{ModelSpeed, ModelSpeedReport};
+
+pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
+    let Some(model) = run.model_speed else {
+        let words = Prose::new()
+            .text("No model was timed in this run; ")
+            .code("firstlight bench model NAME --random -o DIR")
+            .text(" times one.");
+        return vec![Block::Paragraph(words)];
+    };
+    let intro = Prose::new()
+        .text(format!("{} (", subject(model)))
+        .file(MODEL_SPEED_FILE)
+        .text("). A model is timed only after its engine agreed with float32 on the processor in the same run (")
+        .file(PARITY_FILE)
+        .text("), and only by kernels that ran in that check.");
+    let mut blocks = vec![Block::Paragraph(intro)];
+    if !model.speeds.is_empty() {
+        let caption = Prose::new()
+            .text("Tokens a second of all sequences together, mean and standard deviation, from ")
+            .file(MODEL_SPEED_FILE)
+            .text(".");
+        // Numbers stand on the right.
+        let heads = HEADS.map(|head| match head {
+            "test" => head.to_owned(),
+            _ => format!(">{head}"),
+        });
+        let mut table = Table::new(caption, &heads);
+        model.speeds.iter().for_each(|speed| table.row(cells(speed).map(Prose::from).to_vec()));
+        blocks.push(Block::Table(table));
+        blocks.push(Block::Paragraph(Prose::from(limits(model))));
+        blocks.push(Block::Paragraph(Prose::from(ran(model))));
+    }
+    let not_timed = model.not_timed.iter().map(|why| {
+        Block::Notice(Tone::Bad, Prose::new().strong("Not timed").text(format!(": {why}")))
+    });
+    blocks.extend(not_timed);
+    blocks
+}
+
+/// What was timed, where.
+pub(crate) fn subject(model: &ModelSpeedReport) -> String {
+    let weights = if model.random { "random weights" } else { "weights of its folder" };
+    let loaded = match model.load_seconds {
+        Some(seconds) => format!(", loaded in {}", format::duration(seconds * 1e3)),
+        None => String::new(),
+    };
+    format!(
+        "{}: {}, {}, {} million parameters, {weights}, {} on {} ({}){loaded}",
+        model.model,
+        model.family,
+        format::count(model.layers as usize, "layer"),
+        format::significant(model.parameters as f64 / 1e6, 4),
+        model.dtype,
+        model.device,
+        model.backend,
+    )
+}
+
+/// Columns of the table, the first of words.
+pub(crate) const HEADS: [&str; 8] =
+    ["test", "sequences", "tokens/s", "+-", "samples", "of limit", "first token", "cold"];
+
+/// A row of the table.
+pub(crate) fn cells(speed: &ModelSpeed) -> [String; 8] {
+    let absent = || format::ABSENT.to_owned();
+    let rate = |rate: f64| format::significant(rate, 4);
+    let of_first = |millis: fn(&facts::FirstToken) -> f64| {
+        speed.first_token.as_ref().map_or_else(absent, |first| format::duration(millis(first)))
+    };
+    [
+        speed.test.clone(),
+        speed.sequences.to_string(),
+        rate(speed.mean_tokens_per_second),
+        speed.deviation_tokens_per_second.map_or_else(absent, |x| format::significant(x, 2)),
+        speed.samples_tokens_per_second.len().to_string(),
+        speed.limit.map_or_else(absent, |limit| format::percent(limit.percent)),
+        of_first(|first| first.warm_ms),
+        of_first(|first| first.cold_ms),
+    ]
+}
+
+/// What the percentages of decoding are of.
+pub(crate) fn limits(model: &ModelSpeedReport) -> String {
+    let limit = |speed: &ModelSpeed| {
+        speed.limit.map(|limit| {
+            format!(
+                "{} moves {} a step, of which memory that reads {} GB/s allows {} tokens/s",
+                speed.test,
+                format::file_size(limit.bytes_per_step),
+                format::significant(limit.read_gbps, 4),
+                format::significant(limit.tokens_per_second, 4)
+            )
+        })
+    };
+    let limits: Vec<String> = model.speeds.iter().filter_map(limit).collect();
+    match limits.as_slice() {
+        [] => "No decoding was timed, which memory would limit.".to_owned(),
+        limits => format!("Limits, measured in the same run: {}.", limits.join("; ")),
+    }
+}
+
+/// The kernels that ran while time was taken.
+pub(crate) fn ran(model: &ModelSpeedReport) -> String {
+    let mut kernels: Vec<&str> =
+        model.speeds.iter().flat_map(|speed| speed.launches.keys().map(String::as_str)).collect();
+    kernels.sort_unstable();
+    kernels.dedup();
+    format!("Kernels that ran, each of them in the checks too: {}.", kernels.join(", "))
+}
