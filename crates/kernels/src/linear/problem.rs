@@ -110,6 +110,8 @@ pub struct LinearProblem {
     pub scale: f64,
     /// How x is normalised, where a `norm` is given.
     pub norm: Option<Norm>,
+    /// Whether a bias is added.
+    pub bias: bool,
     /// Whether a residual is added.
     pub residual: bool,
     /// Type of the outputs: `dtype` or f32.
@@ -175,6 +177,7 @@ impl LinearProblem {
             swiglu,
             scale: settings.number(op, "scale")?.unwrap_or(1.0),
             norm: inputs.get("norm").map(|_| norm),
+            bias: inputs.get("bias").is_some(),
             residual,
             out: out(settings, dtype, residual)?,
             widths: widths(settings, columns, residual)?,

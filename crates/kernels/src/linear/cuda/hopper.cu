@@ -21,16 +21,17 @@
 //   SPLIT      1, or the blocks of a cluster that deal out the channels
 //   SWIGLU     1: silu(gate) * up; o has half as many columns as W has rows
 //   FLOAT_OUT  1: o is f32
+//   BIAS       1: there is a bias
 //
 // Arguments, in this order
 //   map_x   CUtensorMap by value, dimensions from the innermost: channel, row, 1, 1; box {64, 128, 1, 1}, 128-byte
 //       swizzle, zeros outside, as all maps. x [rows, channels]
 //   map_w   the same of W [N, channels]; box {64, BLOCK_N / 2, 1, 1}
 //   map_residual   f32 [rows, columns]; box {32, 128, 1, 1}; anything where there is none or SPLIT is above 1
-//   map_o0 .. map_o5   the outputs [rows, their columns]; box {64, 64, 1, 1}, or {32, 64, 1, 1} of f32. Anything where
-//       there are fewer. o may lie where the residual does
+//   map_o0 .. map_o5   the outputs [rows, their columns]; box {BOX_COLUMNS, 64, 1, 1} of hopper_tile.cuh, which is 32 of f32
+//       and 64, or 48 without a swizzle. Anything where there are fewer. o may lie where the residual does
 //   residual   f32 [rows, columns] or null
-//   bias       f32 or storage [N], or null
+//   bias       f32 or storage [N], read where BIAS is 1
 //   bias_f32   i32, whether it is f32
 //   first1 .. first5   i32, columns at which the outputs begin; `columns` where there are fewer
 //   rows, columns, channels   i32; columns of all outputs together. channels is a multiple of 8, and SPLIT blocks of 64

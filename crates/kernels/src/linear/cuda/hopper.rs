@@ -1,6 +1,6 @@
 //! `hopper`: persistent blocks that the copy engine feeds, for many rows of x. The contract stands in `hopper.cu`.
 
-use super::operands::{Operands, group, not_half};
+use super::operands::{Form, Operands, group, not_half};
 use crate::cuda::{CudaVariant, Planner, map_element};
 use crate::linear::LinearProblem;
 use crate::{ChoiceTable, DType};
@@ -72,26 +72,6 @@ pub(super) fn table() -> ChoiceTable {
     }
 }
 
-/// What a call asks of a kernel.
-#[derive(Debug, Clone, Copy)]
-struct Form {
-    dtype: DType,
-    swiglu: bool,
-    /// Whether o is f32.
-    float: bool,
-}
-
-impl Form {
-    fn of(problem: &LinearProblem) -> Self {
-        Self { dtype: problem.dtype, swiglu: problem.swiglu, float: problem.out != problem.dtype }
-    }
-
-    /// Columns that one copy stores: 128 bytes.
-    fn box_columns(self) -> usize {
-        if self.float { 32 } else { 64 }
-    }
-}
-
 impl Tile {
     /// Columns of o.
     fn out_columns(&self, form: Form) -> usize {
@@ -111,9 +91,19 @@ impl Tile {
         problem.tokens.div_ceil(self.rows()) * across
     }
 
+    /// Columns that one copy stores, of those that a block of a cluster finishes: 128 bytes, or 96 where that does not divide
+    /// them.
+    fn box_columns(&self, form: Form) -> usize {
+        match form.float {
+            true => 32,
+            false if (self.out_columns(form) / self.split).is_multiple_of(64) => 64,
+            false => 48,
+        }
+    }
+
     /// Whether each block of a cluster finishes whole boxes.
     fn is_for(&self, form: Form) -> bool {
-        self.out_columns(form).is_multiple_of(self.split * form.box_columns())
+        self.out_columns(form).is_multiple_of(self.split * self.box_columns(form))
     }
 
     /// The same, with channels for each block of a cluster.
@@ -159,45 +149,41 @@ fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
 
 fn source(form: Form, tile: &Tile) -> KernelSource {
     let arch = GpuArch::of(ComputeCapability::new(9, 0));
-    KernelSource::new("linear_hopper", PARTS, arch)
-        .define("DTYPE", form.dtype)
+    let source = KernelSource::new("linear_hopper", PARTS, arch)
         .define("BLOCK_N", tile.columns)
         .define("STAGES", tile.stages)
         .define("SLOTS", tile.slots)
         .define("PAIR", u8::from(tile.pair))
-        .define("SPLIT", tile.split)
-        .define("SWIGLU", u8::from(form.swiglu))
-        .define("FLOAT_OUT", u8::from(form.float))
+        .define("SPLIT", tile.split);
+    form.define(source)
 }
 
-/// What layers of models ask for, in bf16: columns in storage, gates and ups, and sums onto the residual stream.
+/// Every tile that has a form.
 pub(super) fn bundled() -> Vec<KernelSource> {
-    let mut sources = Vec::new();
-    for (swiglu, float) in [(false, false), (true, false), (false, true)] {
-        let form = Form { dtype: DType::Bf16, swiglu, float };
-        let fitting = TILES.iter().filter(|tile| tile.is_for(form));
-        sources.extend(fitting.map(|tile| source(form, tile)));
-    }
-    sources
+    let each = |form| {
+        TILES.iter().filter(move |tile| tile.is_for(form)).map(move |tile| source(form, tile))
+    };
+    Form::COMMON.into_iter().flat_map(each).collect()
 }
 
-/// A matrix `[rows, columns]` of `dtype` in boxes of 128 bytes by `box_rows`.
+/// A matrix `[rows, columns]` of `dtype` in boxes of so many rows and columns; those of 128 bytes are permuted.
 fn matrix(
     planner: &Planner<'_>,
     buffer: &Buffer,
     dtype: DType,
     [rows, columns]: [usize; 2],
-    box_rows: usize,
+    [box_rows, box_columns]: [usize; 2],
 ) -> Result<TensorMap, CudaError> {
     let row = (columns * dtype.bytes()) as u64;
     let all = row * rows as u64;
+    let whole = box_columns * dtype.bytes() == 128;
     let layout = TiledLayout {
         element: map_element(dtype),
         offset: 0,
         sizes: &[columns as u64, rows as u64, 1, 1],
         strides: &[row, all, all],
-        tile: &[128 / dtype.bytes() as u32, box_rows as u32, 1, 1],
-        swizzle: Swizzle::Bytes128,
+        tile: &[box_columns as u32, box_rows as u32, 1, 1],
+        swizzle: if whole { Swizzle::Bytes128 } else { Swizzle::None },
     };
     planner.tensor_map(buffer, &layout)
 }
@@ -210,14 +196,20 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
     let kernel = planner.kernel(&source(form, tile))?;
     let operands = Operands::new(problem, planner)?;
     let (tokens, inputs, dtype) = (problem.tokens, problem.inputs, problem.dtype);
-    let x = matrix(planner, &operands.x, dtype, [tokens, inputs], ROWS)?;
-    let w = matrix(planner, &operands.w, dtype, [problem.outputs, inputs], tile.columns / 2)?;
+    let x = matrix(planner, &operands.x, dtype, [tokens, inputs], [ROWS, CHANNELS])?;
+    let w = matrix(
+        planner,
+        &operands.w,
+        dtype,
+        [problem.outputs, inputs],
+        [tile.columns / 2, CHANNELS],
+    )?;
     let residual = match &operands.residual {
-        Some(given) => matrix(planner, given, DType::F32, [tokens, problem.columns()], ROWS)?,
+        Some(given) => matrix(planner, given, DType::F32, [tokens, problem.columns()], [ROWS, 32])?,
         None => x,
     };
     let output = |(buffer, width): &(Arc<Buffer>, usize)| {
-        matrix(planner, buffer, problem.out, [tokens, *width], ROWS / 2)
+        matrix(planner, buffer, problem.out, [tokens, *width], [ROWS / 2, tile.box_columns(form)])
     };
     let outputs = operands.outputs.iter().map(output).collect::<Result<Vec<_>, CudaError>>()?;
     let args = Args::new().map(&x).map(&w).map(&residual);
@@ -232,4 +224,25 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
     launch.overlaps = true;
     planner.launch(kernel, launch, args);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tiles_fit_the_shared_memory_of_a_block() {
+        for tile in TILES {
+            assert!(tile.shared_bytes() <= 232_448, "{tile:?}");
+            // A residual of 32 columns and a box of results are read whole from a stage.
+            assert!((ROWS + tile.columns) * 128 >= 32 * 4 * ROWS, "{tile:?}");
+        }
+    }
+
+    #[test]
+    fn every_form_has_a_tile_at_every_depth() {
+        for form in Form::COMMON {
+            assert!(TILES.iter().any(|tile| tile.split == 1 && tile.is_for(form)), "{form:?}");
+        }
+    }
 }

@@ -79,8 +79,8 @@ DEVICE void finish_tile(const float (&d)[count], const float (&before)[BEFORE], 
   const u32 barrier = 1 + consumer, slots = base + AT_BOXES + consumer * SLOTS * BOX_BYTES;
 #pragma unroll
   for (int box = 0; box < BOXES; box++) {
-    const u32 slot = slots + box % SLOTS * BOX_BYTES;
-    if (thread == 0) tma_store_wait_read<SLOTS - 1>();
+    const u32 slot = slots + box % USED_SLOTS * BOX_BYTES;
+    if (thread == 0) tma_store_wait_read<USED_SLOTS - 1>();
     named_barrier_sync(barrier, 128);
     u32 residual = 0;
     if constexpr (FLOAT_OUT && SPLIT == 1) {
@@ -125,7 +125,8 @@ DEVICE void finish_tile(const float (&d)[count], const float (&before)[BEFORE], 
         words[b % 2 * 2 + 1] = pack(sums[1].x, sums[1].y);
         if (b % 2 == 1) {
           const int chunk = b - 1 + lane / 16;
-          store_matrices(slot + (warp_row + lane % 16) * 128 + ((chunk ^ (lane % 8)) << 4), words[0], words[1], words[2],
+          const int place = BOX_ROW_BYTES == 128 ? chunk ^ (lane % 8) : chunk;
+          store_matrices(slot + (warp_row + lane % 16) * BOX_ROW_BYTES + (place << 4), words[0], words[1], words[2],
                          words[3]);
         }
       }

@@ -7,7 +7,7 @@
 //
 // x [rows, channels], w [N, channels] in storage, 2 VECTOR bytes aligned; outputs [rows, their columns] in storage, or f32
 // with FLOAT_OUT, each 4 bytes aligned (f32: 8); residual [rows, columns] f32, 8 bytes aligned, or null; bias [N] f32 or
-// storage, or null. The columns of o, which are N, or N / 2 with SWIGLU, belong to output 0 up to first1, then to output 1
+// storage, read where BIAS is 1. The columns of o, which are N, or N / 2 with SWIGLU, belong to output 0 up to first1, then to output 1
 // up to first2, and so on; firsts are `columns` where there are fewer outputs. o may lie where the residual does: a thread
 // reads each element before it writes it.
 //
@@ -17,7 +17,7 @@
 // Source: cuda/ampere.cuh, cuda/storage.cuh, then linear/cuda/mma_tile.cuh, work.cuh and mma.cu.
 //
 // Macros: DTYPE (bf16, f16), BLOCK_M (64, 128), BLOCK_N (64, 128), STAGES (2 ..), VECTOR (elements of a copy, divides the
-// channels: 8, 4, 2), SWIGLU, FLOAT_OUT.
+// channels: 8, 4, 2), SWIGLU, FLOAT_OUT, BIAS.
 
 // Starts copying the 64 channels from `channel` on of `count` rows; row r of the tile is row row_of(r) of `from`, and
 // zeros where that is negative. What lies past the last channel becomes zeros too.
@@ -35,41 +35,48 @@ DEVICE void load_rows(u32 to, const u16* from, int channel, int channels, int th
   }
 }
 
-// Where results go.
+// Where a column of o goes.
+struct Column {
+  void* to;   // its first element
+  int width;  // elements from row to row
+};
+
 struct Outputs {
   void* of[6];
   int first[6];
-  // Outputs begin at even columns, so that no pair of columns is torn apart or misaligned.
-  bool paired;
+  int columns;
+
+  DEVICE Column at(int column) const {
+    void* to = of[0];
+    int begin = 0, end = first[1];
+#pragma unroll
+    for (int i = 1; i < 6; i++) {
+      if (column >= first[i]) {
+        to = of[i];
+        begin = first[i];
+        end = i < 5 ? first[i < 5 ? i + 1 : 5] : columns;
+      }
+    }
+    return {(char*)to + (i64)(column - begin) * (FLOAT_OUT ? 4 : 2), end - begin};
+  }
 };
 
-DEVICE void store_element(void* to, i64 at, float value) {
+DEVICE void store_one(const Column& column, int row, float value) {
+  const i64 at = (i64)row * column.width;
   if constexpr (FLOAT_OUT) {
-    ((float*)to)[at] = value;
+    ((float*)column.to)[at] = value;
   } else {
-    ((u16*)to)[at] = narrow_half(value);
+    ((u16*)column.to)[at] = narrow_half(value);
   }
 }
 
-// Two neighbouring columns of a row.
-DEVICE void store(const Outputs& outputs, const Work& work, int row, int column, float2 values) {
-  void* to = outputs.of[0];
-  int first = 0, end = outputs.first[1];
-#pragma unroll
-  for (int i = 1; i < 6; i++) {
-    if (column >= outputs.first[i]) {
-      to = outputs.of[i];
-      first = outputs.first[i];
-      end = i == 5 ? work.columns : outputs.first[i == 5 ? 5 : i + 1];
-    }
-  }
-  const i64 at = (i64)row * (end - first) + column - first;
-  if (!outputs.paired) {
-    store_element(to, at, values.x);
-  } else if constexpr (FLOAT_OUT) {
-    *(float2*)((float*)to + at) = values;
+// A column and the next, of one output whose rows are so aligned.
+DEVICE void store_two(const Column& column, int row, float2 values) {
+  const i64 at = (i64)row * column.width;
+  if constexpr (FLOAT_OUT) {
+    *(float2*)((float*)column.to + at) = values;
   } else {
-    *(u32*)((u16*)to + at) = pack(values.x, values.y);
+    *(u32*)((u16*)column.to + at) = pack(values.x, values.y);
   }
 }
 
@@ -138,16 +145,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   copy_wait<0>();
   let_next_start();
 
-  const Outputs outputs = {{o0, o1, o2, o3, o4, o5},
-                           {0, first1, first2, first3, first4, first5},
-                           ((first1 | first2 | first3 | first4 | first5 | columns) & 1) == 0};
+  const Outputs outputs = {{o0, o1, o2, o3, o4, o5}, {0, first1, first2, first3, first4, first5}, columns};
+  // Outputs begin at even columns: no pair of columns is torn apart or misaligned.
+  const bool paired = ((first1 | first2 | first3 | first4 | first5 | columns) & 1) == 0;
   const Bias biases = {bias, bias_f32};
 #pragma unroll
   for (int n = 0; n < WARP_COLUMNS / 8; n++) {
     const int column = tile.column + warp % WARPS_ACROSS * WARP_COLUMNS + 8 * n + lane % 4 * 2;
     if (column >= columns) continue;
-    const float2 added_bias = biases.pair(column, columns, false);
-    const float2 added_up = SWIGLU ? biases.pair(column, columns, true) : float2{0.0f, 0.0f};
+    const bool second = column + 1 < columns;
+    const Column left = outputs.at(column), right = outputs.at(second ? column + 1 : column);
+    const float2 bias_here = biases.pair(column, columns, false);
+    const float2 bias_up = SWIGLU ? biases.pair(column, columns, true) : float2{0.0f, 0.0f};
 #pragma unroll
     for (int m = 0; m < WARP_M / 16; m++) {
 #pragma unroll
@@ -155,19 +164,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         const int row = tile.row + warp_row + 16 * m + 8 * half + lane / 4;
         if (row >= rows) continue;
         const float(&gate)[4] = d[m][n], (&up)[4] = d[m][SWIGLU ? WARP_COLUMNS / 8 + n : n];
-        float2 values = activated(added({gate[2 * half], gate[2 * half + 1]}, added_bias),
-                                  added({up[2 * half], up[2 * half + 1]}, added_up), scale);
-        const bool second = column + 1 < columns;
-        if (residual != nullptr) {
-          const float* const before = residual + (i64)row * columns + column;
-          if (outputs.paired) {
-            values = added(values, *(const float2*)before);
-          } else {
-            values = added(values, {before[0], second ? before[1] : 0.0f});
-          }
+        float2 values = activated(added({gate[2 * half], gate[2 * half + 1]}, bias_here),
+                                  added({up[2 * half], up[2 * half + 1]}, bias_up), scale);
+        const float* const before = residual + (i64)row * columns + column;
+        if (paired) {
+          if (residual != nullptr) values = added(values, *(const float2*)before);
+          store_two(left, row, values);
+        } else {
+          if (residual != nullptr) values = added(values, {before[0], second ? before[1] : 0.0f});
+          store_one(left, row, values.x);
+          if (second) store_one(right, row, values.y);
         }
-        store(outputs, work, row, column, values);
-        if (!outputs.paired && second) store(outputs, work, row, column + 1, {values.y, 0.0f});
       }
     }
   }

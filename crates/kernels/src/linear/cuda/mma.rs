@@ -1,9 +1,9 @@
 //! `mma`: tiles of up to 128 by 128 on every GPU from compute capability 8.0 on. The contract stands in `mma.cu`.
 
-use super::operands::{Operands, group, not_half};
+use super::operands::{Form, Operands, group, not_half};
+use crate::ChoiceTable;
 use crate::cuda::{CudaVariant, Planner};
 use crate::linear::LinearProblem;
-use crate::{ChoiceTable, DType};
 use device::cuda::{
     Args, BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource,
     Launch,
@@ -71,34 +71,24 @@ fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
     not_half(problem)
 }
 
-fn source(
-    tile: Tile,
-    vector: usize,
-    (dtype, swiglu, float): (DType, bool, bool),
-    arch: GpuArch,
-) -> KernelSource {
-    KernelSource::new("linear_mma", PARTS, arch)
-        .define("DTYPE", dtype)
+fn source(tile: Tile, vector: usize, form: Form, arch: GpuArch) -> KernelSource {
+    let source = KernelSource::new("linear_mma", PARTS, arch)
         .define("BLOCK_M", tile.rows)
         .define("BLOCK_N", tile.columns)
         .define("STAGES", tile.stages)
-        .define("VECTOR", vector)
-        .define("SWIGLU", u8::from(swiglu))
-        .define("FLOAT_OUT", u8::from(float))
+        .define("VECTOR", vector);
+    form.define(source)
 }
 
-/// What layers of models ask for: large tiles of bf16.
+/// Large tiles.
 pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
-    [(false, false), (false, true), (true, false)]
-        .map(|(swiglu, float)| source(TILES[0], 8, (DType::Bf16, swiglu, float), arch.arch()))
-        .to_vec()
+    Form::COMMON.map(|form| source(TILES[0], 8, form, arch.arch())).to_vec()
 }
 
 fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
     let tile = Tile::of(problem, planner.here());
     let vector = [8, 4].into_iter().find(|wide| problem.inputs.is_multiple_of(*wide)).unwrap_or(2);
-    let form = (problem.dtype, problem.swiglu, problem.out != problem.dtype);
-    let kernel = planner.kernel(&source(tile, vector, form, planner.arch()))?;
+    let kernel = planner.kernel(&source(tile, vector, Form::of(problem), planner.arch()))?;
     let operands = Operands::new(problem, planner)?;
     let args = Args::new().buffer(&operands.x).buffer(&operands.w);
     let outputs = operands.each_output(|output| output);

@@ -15,6 +15,44 @@ const ROUNDED: usize = 2048;
 /// Outputs that a kernel knows.
 const OUTPUTS: [&str; 6] = ["o", "o1", "o2", "o3", "o4", "o5"];
 
+/// What a kernel is compiled for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Form {
+    pub(super) dtype: DType,
+    pub(super) swiglu: bool,
+    /// Whether o is f32.
+    pub(super) float: bool,
+    pub(super) bias: bool,
+}
+
+impl Form {
+    /// What the layers of models ask for: columns in storage, gates and ups, and sums onto the residual stream.
+    pub(super) const COMMON: [Self; 3] =
+        [Self::bf16(false, false), Self::bf16(true, false), Self::bf16(false, true)];
+
+    const fn bf16(swiglu: bool, float: bool) -> Self {
+        Self { dtype: DType::Bf16, swiglu, float, bias: false }
+    }
+
+    pub(super) fn of(problem: &LinearProblem) -> Self {
+        Self {
+            dtype: problem.dtype,
+            swiglu: problem.swiglu,
+            float: problem.out != problem.dtype,
+            bias: problem.bias,
+        }
+    }
+
+    /// Adds the macros that both kernels take.
+    pub(super) fn define(self, source: KernelSource) -> KernelSource {
+        source
+            .define("DTYPE", self.dtype)
+            .define("SWIGLU", u8::from(self.swiglu))
+            .define("FLOAT_OUT", u8::from(self.float))
+            .define("BIAS", u8::from(self.bias))
+    }
+}
+
 /// The operands of one call.
 pub(super) struct Operands {
     /// In storage, normalised where that is asked for.

@@ -1,6 +1,7 @@
 // What hopper.cu and mma.cu share: which tile of o a block works on, and what is done to its sums.
 //
-// Behind storage.cuh and the kernel's constants: TILE_M (rows of a tile), TILE_COLUMNS (columns of o in a tile), SWIGLU.
+// Behind storage.cuh and the kernel's constants: TILE_M (rows of a tile), TILE_COLUMNS (columns of o in a tile), SWIGLU,
+// BIAS (whether there is one).
 
 // What a launch gives about the work.
 struct Work {
@@ -23,13 +24,13 @@ DEVICE Tile tile_at(const Work& work, int index) {
   return {(first + rest % high) * TILE_M, rest / high * TILE_COLUMNS};
 }
 
-// N numbers of a row of W's products, or none.
+// What is added to a row of W's products.
 struct Bias {
   const void* numbers;
   int is_f32;
   // Those of a column of o and the next; `ups` gives those of the second half of W.
   DEVICE float2 pair(int column, int columns, bool ups) const {
-    if (numbers == nullptr) return {0.0f, 0.0f};
+    if constexpr (!BIAS) return {0.0f, 0.0f};
     const int from = ups ? columns : 0;
     return {column < columns ? number(numbers, from + column, is_f32) : 0.0f,
             column + 1 < columns ? number(numbers, from + column + 1, is_f32) : 0.0f};
