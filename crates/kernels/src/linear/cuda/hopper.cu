@@ -42,6 +42,16 @@
 // Launch: block 384; dynamic shared memory SHARED_BYTES of hopper_tile.cuh; grid in whole clusters (their shape is in the
 // kernel), at most as many as there are tiles, and exactly as many where SPLIT is above 1. May overlap the kernel before it.
 
+#if PAIR || SPLIT > 1
+#define CLUSTERED __cluster_dims__(CLUSTER, 1, 1)
+#else
+#define CLUSTERED
+#endif
+
+// Two kernels in a row: lets the next one start as blocks become free; until the one before has ended.
+DEVICE void let_next_start() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+DEVICE void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
 // The blocks of BLOCK_K channels that block `rank` of a cluster multiplies.
 struct Range {
   int begin, end;
@@ -74,26 +84,28 @@ DEVICE void load_weights(u32 base, const TensorMap* map, const Work& work, Tile 
   }
 }
 
-// One thread issues all copies.
+// Asks for the weights of the first stages: they are constant, and can come before the kernel ahead of this one has ended.
+DEVICE void load_first_weights(u32 base, const TensorMap* map, const Work& work, int rank) {
+  const Tile tile = own_tile(work, blockIdx.x / CLUSTER, rank);
+  const auto [begin, end] = blocks_of(work, rank);
+  for (int stage = 0; stage < min(STAGES, end - begin); stage++) {
+    mbarrier_expect(base + AT_FULL + 8 * stage, STAGE_BYTES);
+    load_weights(base, map, work, tile, rank, stage, begin + stage);
+  }
+}
+
+// One thread issues all other copies.
 DEVICE void load(u32 base, const TensorMap* map_x, const TensorMap* map_w, const TensorMap* map_residual, const Work& work,
                  bool residual, int rank) {
   const int clusters = gridDim.x / CLUSTER, tiles = work.tiles();
   const auto [begin, end] = blocks_of(work, rank);
-  int index = blockIdx.x / CLUSTER;
-  // Weights are constant: the first can come before the kernel ahead of this one has ended.
-  const int early = min(STAGES, end - begin);
-  for (int stage = 0; stage < early; stage++) {
-    mbarrier_expect(base + AT_FULL + 8 * stage, STAGE_BYTES);
-    load_weights(base, map_w, work, own_tile(work, index, rank), rank, stage, begin + stage);
-  }
-  asm volatile("griddepcontrol.wait;" ::: "memory");
   Ring ring = {0, 0};
   bool first = true;
-  for (; index < tiles; index += clusters) {
+  for (int index = blockIdx.x / CLUSTER; index < tiles; index += clusters) {
     const Tile tile = own_tile(work, index, rank);
 #pragma unroll 1
     for (int block = begin; block < end; block++) {
-      if (!first || block - begin >= early) {
+      if (!first || block - begin >= STAGES) {
         mbarrier_wait(base + AT_EMPTY + 8 * ring.stage, ring.parity ^ 1);
         mbarrier_expect(base + AT_FULL + 8 * ring.stage, STAGE_BYTES);
         load_weights(base, map_w, work, tile, rank, ring.stage, block);
@@ -196,7 +208,7 @@ DEVICE void consume(u32 base, const Work& work, const Finish& finish, int rank, 
       send_parts(d, base, rank, 128 * consumer + thread);
       cluster_arrive();
       if constexpr (FLOAT_OUT) {
-        asm volatile("griddepcontrol.wait;" ::: "memory");
+        wait_for_previous();
         load_residual(before, finish, work, tile, consumer, thread);
       }
       cluster_wait();
@@ -209,7 +221,7 @@ DEVICE void consume(u32 base, const Work& work, const Finish& finish, int rank, 
   if (thread == 0) tma_store_wait<0>();
 }
 
-extern "C" __global__ void __launch_bounds__(384, 1) __cluster_dims__(CLUSTER, 1, 1)
+extern "C" __global__ void __launch_bounds__(384, 1) CLUSTERED
     linear_hopper(const __grid_constant__ TensorMap map_x, const __grid_constant__ TensorMap map_w,
                   const __grid_constant__ TensorMap map_residual, const __grid_constant__ TensorMap map_o0,
                   const __grid_constant__ TensorMap map_o1, const __grid_constant__ TensorMap map_o2,
@@ -237,11 +249,15 @@ extern "C" __global__ void __launch_bounds__(384, 1) __cluster_dims__(CLUSTER, 1
     cluster_arrive();
     cluster_wait();
   }
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
   if (warpgroup == 0) {
     registers_decrease<40>();
-    if (threadIdx.x == 0) load(base, &map_x, &map_w, &map_residual, work, residual != nullptr, rank);
-    __syncwarp();
+    if (threadIdx.x < 32) {
+      if (threadIdx.x == 0) load_first_weights(base, &map_w, work, rank);
+      __syncwarp();
+      wait_for_previous();
+      if (threadIdx.x == 0) load(base, &map_x, &map_w, &map_residual, work, residual != nullptr, rank);
+      __syncwarp();
+    }
     if constexpr (SPLIT > 1) {
       // The consumers of this cluster meet twice.
       cluster_arrive();
@@ -251,6 +267,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) __cluster_dims__(CLUSTER, 1
     }
   } else {
     registers_increase<232>();
+    let_next_start();
     const Finish finish = {{&map_o0, &map_o1, &map_o2, &map_o3, &map_o4, &map_o5},
                            {0, first1, first2, first3, first4, first5},
                            {bias, bias_f32},

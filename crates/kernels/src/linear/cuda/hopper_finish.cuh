@@ -99,7 +99,7 @@ DEVICE void finish_tile(const float (&d)[count], const float (&before)[BEFORE], 
 #pragma unroll
       for (int half = 0; half < 2; half++) {
         const int up = SWIGLU ? count / 8 + i : i;
-        sums[half] = activated(added(sums_of(d, i, 2 * half), bias), added(sums_of(d, up, 2 * half), bias_up), finish.scale);
+        sums[half] = activated(sums_of(d, i, 2 * half), bias, sums_of(d, up, 2 * half), bias_up, finish.scale);
       }
       if constexpr (FLOAT_OUT) {
         // 16-byte chunk 2 b + t / 2 of rows lane / 4 and that + 8, permuted as the copy engine does.

@@ -164,8 +164,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         const int row = tile.row + warp_row + 16 * m + 8 * half + lane / 4;
         if (row >= rows) continue;
         const float(&gate)[4] = d[m][n], (&up)[4] = d[m][SWIGLU ? WARP_COLUMNS / 8 + n : n];
-        float2 values = activated(added({gate[2 * half], gate[2 * half + 1]}, bias_here),
-                                  added({up[2 * half], up[2 * half + 1]}, bias_up), scale);
+        float2 values = activated({gate[2 * half], gate[2 * half + 1]}, bias_here, {up[2 * half], up[2 * half + 1]}, bias_up,
+                                  scale);
         const float* const before = residual + (i64)row * columns + column;
         if (paired) {
           if (residual != nullptr) values = added(values, *(const float2*)before);

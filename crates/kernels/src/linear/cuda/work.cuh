@@ -39,8 +39,9 @@ struct Bias {
 
 DEVICE float2 added(float2 a, float2 b) { return {a.x + b.x, a.y + b.y}; }
 
-// scale * act of the sums of two neighbouring columns of o; `ups` is read where SWIGLU is 1.
-DEVICE float2 activated(float2 sums, float2 ups, float scale) {
+// scale * act of the sums of two neighbouring columns of o, each with its bias; `ups` are read where SWIGLU is 1.
+DEVICE float2 activated(float2 sums, float2 bias, float2 ups, float2 bias_of_ups, float scale) {
+  if constexpr (BIAS) sums = added(sums, bias), ups = added(ups, bias_of_ups);
   if constexpr (SWIGLU) sums = {silu(sums.x) * ups.x, silu(sums.y) * ups.y};
   return {sums.x * scale, sums.y * scale};
 }
