@@ -10,7 +10,7 @@ use crate::cuda::CudaVariant;
 use device::cuda::{BundledArch, KernelSource};
 
 /// The variants, best first.
-pub(super) const VARIANTS: &[CudaVariant<LinearProblem>] = &[hopper::VARIANT, mma::VARIANT];
+pub(super) const VARIANTS: &[CudaVariant<LinearProblem>] = &[mma::VARIANT, hopper::VARIANT];
 
 /// Every table, printable.
 pub(super) fn choice_tables() -> Vec<ChoiceTable> {
