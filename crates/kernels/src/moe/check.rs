@@ -97,12 +97,12 @@ mod tests {
         let zeros = |shape: &[usize]| Tensor::new(shape, vec![0f32; shape.iter().product()]);
         let mut tensors = TensorMap::new();
         for (name, shape) in [
-            ("x", &[1, 2] as &[usize]),
-            ("logits", &[1, 4]),
-            ("w_gate_up", &[4, 2, 2]),
-            ("w_down", &[4, 2, 1]),
+            ("x", vec![1, 2]),
+            ("logits", vec![1, 4]),
+            ("w_gate_up", vec![4, 2, 2]),
+            ("w_down", vec![4, 2, 1]),
         ] {
-            tensors.insert(name.into(), zeros(shape));
+            tensors.insert(name.into(), zeros(&shape));
         }
         let settings = Settings::new().with("top_k", 2).with("score", score);
         let problem = MoeOp::parse(Inputs::new("moe", &tensors), &settings).unwrap();
