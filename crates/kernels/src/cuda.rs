@@ -31,6 +31,7 @@ pub fn bundled() -> Vec<KernelSource> {
     sources.extend(crate::conv1d::cuda::bundled());
     sources.extend(crate::rmsnorm::cuda::bundled());
     sources.extend(crate::linear::cuda::bundled());
+    sources.extend(crate::moe::cuda::bundled());
     sources.extend(slots::bundled());
     // Several shapes share a kernel (the combine step has no D).
     let mut seen = std::collections::BTreeSet::new();

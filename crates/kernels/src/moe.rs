@@ -1,6 +1,7 @@
 //! Mixture of experts: a router's choice and the SwiGLU experts it weighs. See the folder's README.
 
 mod check;
+pub(crate) mod cuda;
 mod experts;
 mod problem;
 mod reference;
@@ -10,6 +11,7 @@ mod variants;
 pub use check::SCORE_MARGIN;
 pub use problem::{MoeProblem, Score};
 
+use crate::cuda::CudaVariant;
 use crate::{Family, Inputs, OpError, OpSpec, Settings, TensorMap, Variant};
 
 /// The op `moe`.
@@ -20,6 +22,7 @@ impl Family for MoeOp {
     type Problem = MoeProblem;
     const SPEC: &'static OpSpec = &problem::SPEC;
     const VARIANTS: &'static [Variant<MoeProblem>] = variants::VARIANTS;
+    const CUDA: &'static [CudaVariant<MoeProblem>] = cuda::VARIANTS;
 
     fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<MoeProblem, OpError> {
         MoeProblem::parse(inputs, settings)

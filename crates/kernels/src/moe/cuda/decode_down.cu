@@ -1,6 +1,6 @@
 // Few tokens, the way down: o = residual + scale * sum over a token's pairs of W_down made, where `made` has their weights.
 //
-// A block has 8 OCTETS rows of every expert's W_down, each read once; its warps share the depth of all tiles of pairs
+// A block has 8 OCTETS rows of every expert's W_down, each read once; its warps share the depth of all tiles of up to 16 pairs
 // (list.cuh) and add their parts in shared memory, always in the same order.
 //
 // Source: cuda/ampere.cuh, moe/cuda/choose.cuh, decode.cuh, then this file. sm_80 and later.
@@ -14,7 +14,7 @@
 // Launch: grid (hidden / (8 OCTETS)); block (256); dynamic shared memory: ONE: AHEAD * 4096 + 64 top_k ceil(inner / 32) + 256
 //   bytes, otherwise AHEAD * 4096 (OCTETS + 2) + 256 OCTETS tokens bytes. Must follow moe_decode_gate_up, which it may overlap.
 //
-// Macros: DTYPE, ONE, TILE (16), AHEAD (depths of 32 that are under way), OCTETS.
+// Macros: DTYPE, ONE, AHEAD (depths of 32 that are under way), OCTETS.
 
 constexpr int ROWS = 8 * OCTETS, PIECES = ONE ? 1 : OCTETS + 2;
 

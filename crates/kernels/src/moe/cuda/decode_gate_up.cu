@@ -1,6 +1,6 @@
 // Few tokens, the way up: made = weight * silu(gate) * up of every pair of a token and an expert it chose.
 //
-// A block has 8 channels of one tile of pairs (list.cuh): 8 rows of gates and 8 of ups, read once for all tokens of the
+// A block has 8 channels of one tile of up to 16 pairs (list.cuh): 8 rows of gates and 8 of ups, read once for all tokens of the
 // tile. Its warps share the depth and add their parts in shared memory, always in the same order.
 //
 // Source: cuda/ampere.cuh, moe/cuda/choose.cuh, decode.cuh, then this file. sm_80 and later.
@@ -14,7 +14,7 @@
 // Launch: grid (inner / 8, tiles at most); block (256); dynamic shared memory: ONE: AHEAD * 8192 + 2 hidden rounded up to 64
 //   bytes, otherwise AHEAD * 16384 bytes. May overlap the kernel before it.
 //
-// Macros: DTYPE, ONE, TILE (pairs of a tile at most: 16), AHEAD (depths of 32 that are under way).
+// Macros: DTYPE, ONE, AHEAD (depths of 32 that are under way).
 
 constexpr int PIECES = ONE ? 2 : 4;
 

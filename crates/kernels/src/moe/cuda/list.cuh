@@ -59,12 +59,14 @@ struct List {
   // Sets `begin` from the number of pairs of this thread's expert in the whole call, and writes the tiles where `writes`.
   DEVICE void place(int total, int* tiles, bool writes) {
     const int expert = threadIdx.x, count = ceil_div(total, TILE);
+    // Tiles of an expert are of one size, but for what makes that a multiple of 16.
+    const int size = count == 0 ? TILE : round_up(ceil_div(total, count), 16);
     const int first = before(total, 0), tile = before(count, 1);
     begin[expert] = first;
     if (!writes) return;
     for (int i = 0; i < count; i++) {
-      const int from = first + i * TILE;
-      *reinterpret_cast<int4*>(tiles + 4 + 4 * (tile + i)) = make_int4(expert, from, min(from + TILE, first + total), 0);
+      const int from = first + i * size;
+      *reinterpret_cast<int4*>(tiles + 4 + 4 * (tile + i)) = make_int4(expert, from, min(from + size, first + total), 0);
     }
     if (expert == LIST_THREADS - 1) tiles[0] = tile + count;
   }

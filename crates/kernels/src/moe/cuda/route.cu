@@ -1,10 +1,10 @@
-// The router: the experts of each token and their weights; and of a call of one chunk the list by expert.
+// The router: the experts of each token and their weights; and, where one block sees them all, the list by expert.
 //
 // Source: cuda/ampere.cuh, moe/cuda/choose.cuh, list.cuh, then this file. sm_80 and later.
 //
 // logits f32 [tokens, experts], correction f32 [experts] or null; chosen i32 and weights f32 [tokens, top_k]. tiles and
-// pairs as list.cuh says, written where there is one chunk; with more, counts i32 [chunks, experts] gets the pairs of each
-// expert in each chunk, and sort.cu makes the list.
+// pairs as list.cuh says, written where counts is null and there is one chunk; otherwise counts i32 [chunks, experts] gets the
+// pairs of each expert in each chunk, and sort.cu makes the list.
 //
 // Launch: grid (ceil(tokens / 64)); block (1024). May overlap the kernel before it.
 //
@@ -33,7 +33,7 @@ extern "C" __global__ void __launch_bounds__(LIST_THREADS)
   }
   __syncthreads();
   const int expert = threadIdx.x;
-  if (gridDim.x > 1) {
+  if (counts != nullptr) {
     if (expert < experts) counts[blockIdx.x * experts + expert] = list.count();
     return;
   }

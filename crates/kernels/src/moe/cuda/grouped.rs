@@ -1,0 +1,95 @@
+//! `grouped`: any number of tokens, a matrix product for each expert by `mma.sync`. The contract stands in `grouped.cu`.
+
+use super::operands::{self, AMPERE, STORAGE, overlapping, words};
+use super::route::{self, List};
+use super::sum;
+use crate::DType;
+use crate::cuda::{CudaVariant, Planner, int};
+use crate::moe::MoeProblem;
+use device::cuda::{Args, Buffer, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch};
+
+pub(super) const VARIANT: CudaVariant<MoeProblem> = CudaVariant { name: "grouped", why_not, plan };
+
+const PARTS: &[&str] = &[AMPERE, STORAGE, include_str!("grouped.cu")];
+
+const THREADS: u32 = 256;
+/// `BLOCK_N` of `grouped.cu`: rows of weights of a block.
+const ROWS: usize = 128;
+
+/// Pairs of a tile, and stages: as many as a block of the smaller GPUs, or two of an H200, have shared memory for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Tile {
+    pairs: usize,
+    stages: usize,
+}
+
+impl Tile {
+    /// Experts that few tokens choose get short tiles: rows that are not there cost as much as others.
+    fn of(problem: &MoeProblem) -> Self {
+        if problem.pairs() > 64 * problem.experts {
+            Self { pairs: 128, stages: 3 }
+        } else {
+            Self { pairs: 64, stages: 4 }
+        }
+    }
+
+    /// Dynamic shared memory of a block, bytes.
+    fn shared_bytes(self) -> usize {
+        self.stages * (self.pairs + ROWS) * 128
+    }
+}
+
+fn why_not(problem: &MoeProblem, here: &CudaCapabilities) -> Option<String> {
+    if let Some(reason) = operands::why_not(problem, here) {
+        return Some(reason);
+    }
+    let (wanted, most) = (Tile::of(problem).shared_bytes(), here.shared_bytes as usize);
+    (wanted > most).then(|| format!("needs {wanted} bytes of shared memory, a block has {most}"))
+}
+
+fn source(dtype: DType, tile: Tile, up: bool, arch: &GpuArch) -> KernelSource {
+    KernelSource::new("moe_grouped", PARTS, arch.clone())
+        .define("DTYPE", dtype)
+        .define("UP", u8::from(up))
+        .define("TILE", tile.pairs)
+        .define("STAGES", tile.stages)
+}
+
+fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
+    let tile = Tile::of(problem);
+    let (list, places) = route::plan(problem, planner, tile.pairs)?;
+    let (hidden, inner) = (problem.hidden, problem.intermediate);
+    let activated = planner.scratch(words(problem.pairs() * inner))?;
+    let made = planner.scratch(words(problem.pairs() * hidden))?;
+    let (x, w_gate_up) = (planner.required("x")?, planner.required("w_gate_up")?);
+    let w_down = planner.required("w_down")?;
+    let (up, down) = ([&*x, &*w_gate_up, &*activated], [&*activated, &*w_down, &*made]);
+    product(problem, planner, (&list, tile), up, (inner, hidden, true))?;
+    product(problem, planner, (&list, tile), down, (hidden, inner, false))?;
+    sum::plan(problem, planner, &made, &places)
+}
+
+/// Adds a launch over `[from, weights, to]`.
+fn product(
+    problem: &MoeProblem,
+    planner: &mut Planner<'_>,
+    (list, tile): (&List, Tile),
+    [from, weights, to]: [&Buffer; 3],
+    (columns, channels, up): (usize, usize, bool),
+) -> Result<(), CudaError> {
+    let kernel = planner.kernel(&source(problem.dtype, tile, up, &planner.arch()))?;
+    let args = Args::new()
+        .buffer(from)
+        .buffer(weights)
+        .buffer(&list.tiles)
+        .buffer(&list.pairs)
+        .buffer(to)
+        .i32(int(columns)?)
+        .i32(int(channels)?)
+        .i32(int(problem.top_k)?);
+    let of_block = if up { ROWS / 2 } else { ROWS };
+    let grid = [columns.div_ceil(of_block) as u32, list.most_tiles as u32, 1];
+    let launch = Launch::new(grid, THREADS, tile.shared_bytes() as u32);
+    planner.launch(kernel, overlapping(planner, launch), args);
+    Ok(())
+}

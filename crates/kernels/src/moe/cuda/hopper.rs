@@ -1,0 +1,143 @@
+//! `hopper`: any number of tokens, a matrix product for each expert by `wgmma`. The contract stands in `hopper.cu`.
+
+use super::operands::{self, AMPERE, HOPPER, overlapping, words};
+use super::route::{self, List};
+use super::sum;
+use crate::DType;
+use crate::cuda::{CudaVariant, Planner, int};
+use crate::moe::MoeProblem;
+use device::cuda::{
+    Args, Buffer, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch, MapElement, Swizzle,
+    TensorMap, TiledLayout,
+};
+
+pub(super) const VARIANT: CudaVariant<MoeProblem> = CudaVariant { name: "hopper", why_not, plan };
+
+const PRODUCT: &[&str] = &[include_str!("../../cuda/hopper.cuh"), include_str!("hopper.cu")];
+const GATHER: &[&str] = &[AMPERE, include_str!("gather.cu")];
+
+/// Pairs of a tile, and stages.
+const TILE: usize = 192;
+const STAGES: usize = 3;
+/// `SHARED_BYTES` of `hopper.cu`: 256 rows of weights and the pairs, 128 bytes each; two turned results; barriers.
+const SHARED_BYTES: usize = STAGES * (256 + TILE) * 128 + 2 * TILE * 128 + 16 * STAGES + 1024;
+/// Boxes of the copy engine: channels; rows of pairs and of weights.
+const BLOCK_K: u32 = 64;
+const PAIRS: u32 = 32;
+const ROWS: u32 = 128;
+
+fn why_not(problem: &MoeProblem, here: &CudaCapabilities) -> Option<String> {
+    if here.compute != HOPPER {
+        return Some(format!("needs compute capability 9.0, this GPU has {}", here.compute));
+    }
+    operands::why_not(problem, here)
+}
+
+fn product_source(dtype: DType, up: bool, arch: &GpuArch) -> KernelSource {
+    KernelSource::new("moe_hopper", PRODUCT, arch.clone())
+        .define("DTYPE", dtype)
+        .define("UP", u8::from(up))
+        .define("TILE", TILE)
+        .define("STAGES", STAGES)
+}
+
+fn gather_source(arch: &GpuArch) -> KernelSource {
+    KernelSource::new("moe_gather", GATHER, arch.clone())
+}
+
+/// For the bundle.
+pub(super) fn bundled(dtype: DType, arch: &GpuArch) -> Vec<KernelSource> {
+    vec![
+        route::route_source(TILE, arch),
+        route::sort_source(TILE, arch),
+        gather_source(arch),
+        product_source(dtype, true, arch),
+        product_source(dtype, false, arch),
+        sum::source(dtype, arch),
+    ]
+}
+
+fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
+    let (list, places) = route::plan(problem, planner, TILE)?;
+    let (pairs, hidden, inner) = (problem.pairs(), problem.hidden, problem.intermediate);
+    // The copy engine knows no tensor without rows.
+    let rows = pairs.max(1);
+    let gathered = planner.scratch(words(rows * hidden))?;
+    let activated = planner.scratch(words(rows * inner))?;
+    let made = planner.scratch(words(rows * hidden))?;
+
+    let kernel = planner.kernel(&gather_source(&planner.arch()))?;
+    let args = Args::new()
+        .buffer(&*planner.required("x")?)
+        .buffer(&list.pairs)
+        .buffer(&gathered)
+        .i32(int(pairs)?)
+        .i32(int(hidden)?)
+        .i32(int(problem.top_k)?);
+    let blocks = (pairs * hidden).div_ceil(8 * 256) as u32;
+    let launch = overlapping(planner, Launch::new([blocks, 1, 1], 256, 0));
+    planner.launch(kernel, launch, args);
+
+    let w_gate_up = planner.required("w_gate_up")?;
+    let w_down = planner.required("w_down")?;
+    let up = Product { from: &gathered, weights: &w_gate_up, to: &activated };
+    up.plan(problem, planner, &list, (inner, hidden, true))?;
+    let down = Product { from: &activated, weights: &w_down, to: &made };
+    down.plan(problem, planner, &list, (hidden, inner, false))?;
+    sum::plan(problem, planner, &made, &places)
+}
+
+struct Product<'a> {
+    from: &'a Buffer,
+    weights: &'a Buffer,
+    to: &'a Buffer,
+}
+
+impl Product<'_> {
+    fn plan(
+        &self,
+        problem: &MoeProblem,
+        planner: &mut Planner<'_>,
+        list: &List,
+        (columns, channels, up): (usize, usize, bool),
+    ) -> Result<(), CudaError> {
+        let kernel = planner.kernel(&product_source(problem.dtype, up, &planner.arch()))?;
+        let rows = if up { 2 * columns } else { columns };
+        let of = |buffer, rows, items, tile| {
+            map(planner, problem.dtype, buffer, [channels, rows, items], tile)
+        };
+        let map_from = of(self.from, problem.pairs().max(1), 1, PAIRS)?;
+        let map_weights = of(self.weights, rows, problem.experts, ROWS)?;
+        let args = Args::new()
+            .map(&map_from)
+            .map(&map_weights)
+            .buffer(&list.tiles)
+            .buffer(self.to)
+            .i32(int(columns)?)
+            .i32(int(channels)?);
+        let blocks = if problem.tokens == 0 { 0 } else { planner.here().multiprocessors };
+        let launch = Launch::new([blocks, 1, 1], 384, SHARED_BYTES as u32);
+        planner.launch(kernel, overlapping(planner, launch), args);
+        Ok(())
+    }
+}
+
+/// Items of rows of channels, in boxes of `tile` rows of 64 channels.
+fn map(
+    planner: &Planner<'_>,
+    dtype: DType,
+    buffer: &Buffer,
+    [channels, rows, items]: [usize; 3],
+    tile: u32,
+) -> Result<TensorMap, CudaError> {
+    let row = 2 * channels as u64;
+    let layout = TiledLayout {
+        element: if dtype == DType::F16 { MapElement::F16 } else { MapElement::Bf16 },
+        offset: 0,
+        sizes: &[channels as u64, rows as u64, items as u64],
+        strides: &[row, row * rows as u64],
+        tile: &[BLOCK_K, tile, 1],
+        swizzle: Swizzle::Bytes128,
+    };
+    planner.tensor_map(buffer, &layout)
+}

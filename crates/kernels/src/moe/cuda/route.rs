@@ -1,0 +1,110 @@
+//! The launches that choose experts and list pairs of tokens and experts. The contracts stand in `route.cu`, `sort.cu` and
+//! `list.cuh`.
+
+use super::operands::{AMPERE, CHOOSE, overlapping, weighing_router};
+use crate::cuda::{Planner, int};
+use crate::moe::MoeProblem;
+use device::cuda::{Args, Buffer, CudaError, GpuArch, KernelSource, Launch};
+use std::sync::Arc;
+
+const LIST: &str = include_str!("list.cuh");
+const ROUTE: &[&str] = &[AMPERE, CHOOSE, LIST, include_str!("route.cu")];
+const SORT: &[&str] = &[AMPERE, CHOOSE, LIST, include_str!("sort.cu")];
+
+/// `CHUNK` of `list.cuh`: tokens that one block lists.
+pub(super) const CHUNK: usize = 64;
+/// `LIST_THREADS` of `list.cuh`.
+const THREADS: u32 = 1024;
+
+/// The router, for tiles of up to `tile` pairs.
+pub(super) fn route_source(tile: usize, arch: &GpuArch) -> KernelSource {
+    KernelSource::new("moe_route", ROUTE, arch.clone()).define("TILE", tile)
+}
+
+/// The list of more tokens than one block sees.
+pub(super) fn sort_source(tile: usize, arch: &GpuArch) -> KernelSource {
+    KernelSource::new("moe_sort", SORT, arch.clone()).define("TILE", tile)
+}
+
+/// A list on the GPU, as `list.cuh` describes it.
+pub(super) struct List {
+    pub(super) tiles: Arc<Buffer>,
+    pub(super) pairs: Arc<Buffer>,
+    /// Tiles there can be.
+    pub(super) most_tiles: usize,
+}
+
+impl List {
+    fn new(
+        problem: &MoeProblem,
+        planner: &mut Planner<'_>,
+        tile: usize,
+    ) -> Result<Self, CudaError> {
+        let pairs = problem.pairs();
+        let most_tiles = pairs.min(problem.experts + pairs / tile);
+        Ok(Self {
+            tiles: planner.scratch(4 + 4 * most_tiles)?,
+            pairs: planner.scratch(pairs)?,
+            most_tiles,
+        })
+    }
+}
+
+/// Adds the launch that chooses and weighs the experts of each of up to [`CHUNK`] tokens, and lists the pairs.
+pub(super) fn plan_few(
+    problem: &MoeProblem,
+    planner: &mut Planner<'_>,
+    tile: usize,
+) -> Result<List, CudaError> {
+    let list = List::new(problem, planner, tile)?;
+    route(problem, planner, tile, (Some(&list), None))?;
+    Ok(list)
+}
+
+/// The same for any number of tokens, in two launches; gives also where each pair stands in the list, `[T, top_k]`.
+pub(super) fn plan(
+    problem: &MoeProblem,
+    planner: &mut Planner<'_>,
+    tile: usize,
+) -> Result<(List, Arc<Buffer>), CudaError> {
+    let chunks = problem.tokens.div_ceil(CHUNK);
+    let counts = planner.scratch(chunks * problem.experts)?;
+    route(problem, planner, tile, (None, Some(&counts)))?;
+    let kernel = planner.kernel(&sort_source(tile, &planner.arch()))?;
+    let list = List::new(problem, planner, tile)?;
+    let places = planner.scratch(problem.pairs())?;
+    let args = Args::new()
+        .buffer(&*planner.output("chosen")?)
+        .buffer(&counts)
+        .buffer(&list.tiles)
+        .buffer(&list.pairs)
+        .buffer(&places)
+        .i32(int(problem.tokens)?)
+        .i32(int(problem.experts)?)
+        .i32(int(problem.top_k)?);
+    let launch = overlapping(planner, Launch::new([chunks as u32, 1, 1], THREADS, 0));
+    planner.launch(kernel, launch, args);
+    Ok((list, places))
+}
+
+fn route(
+    problem: &MoeProblem,
+    planner: &mut Planner<'_>,
+    tile: usize,
+    (list, counts): (Option<&List>, Option<&Buffer>),
+) -> Result<(), CudaError> {
+    let kernel = planner.kernel(&route_source(tile, &planner.arch()))?;
+    let args = Args::new()
+        .buffer(&*planner.required("logits")?)
+        .maybe(planner.input("correction")?.as_deref())
+        .buffer(&*planner.output("chosen")?)
+        .buffer(&*planner.output("weights")?)
+        .maybe(list.map(|list| &*list.tiles))
+        .maybe(list.map(|list| &*list.pairs))
+        .maybe(counts)
+        .i32(int(problem.tokens)?);
+    let grid = [problem.tokens.div_ceil(CHUNK) as u32, 1, 1];
+    let launch = overlapping(planner, Launch::new(grid, THREADS, 0));
+    planner.launch(kernel, launch, weighing_router(args, problem)?);
+    Ok(())
+}
