@@ -33,6 +33,7 @@ pub fn bundled() -> Vec<KernelSource> {
     sources.extend(crate::linear::cuda::bundled());
     sources.extend(crate::moe::cuda::bundled());
     sources.extend(slots::bundled());
+    sources.extend(crate::decoder::bundled());
     // Several shapes share a kernel (the combine step has no D).
     let mut seen = std::collections::BTreeSet::new();
     sources.retain(|source| seen.insert(source.key()));

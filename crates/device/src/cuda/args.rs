@@ -88,6 +88,12 @@ impl Args {
         self.push(&value.to_ne_bytes())
     }
 
+    /// A float64.
+    #[must_use]
+    pub fn f64(self, value: f64) -> Self {
+        self.push(&value.to_ne_bytes())
+    }
+
     /// A descriptor for the copy engine.
     #[must_use]
     pub fn map(self, map: &TensorMap) -> Self {

@@ -92,6 +92,11 @@ impl Cuda {
         Stream::new(&self.context)
     }
 
+    /// Bytes of GPU memory that are free, by the driver; 0 when it does not say.
+    pub fn free_bytes(&self) -> u64 {
+        self.context.enter().map_or(0, |_| self.context.free_and_total().0)
+    }
+
     /// Bytes of GPU memory in use, kept and at most used at once.
     pub fn memory_use(&self) -> MemoryUse {
         self.context.pool().usage()

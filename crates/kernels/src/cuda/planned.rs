@@ -1,11 +1,12 @@
 //! A planned variant over buffers that the caller keeps: what models are made of.
 #![allow(unsafe_code)] // Launches of kernels.
 
+use super::BUNDLE;
 use super::planner::{Buffers, Planner, Step};
 use super::variant::CudaVariant;
 use crate::{Inputs, OpError, Problem};
 use device::Device;
-use device::cuda::{Buffer, Cuda, CudaError, Stream};
+use device::cuda::{Args, Buffer, Cuda, CudaError, KernelSource, Launch, Stream};
 use std::sync::Arc;
 
 /// Launches over buffers that stay where they are: it can be enqueued any number of times, and captured in a graph.
@@ -37,6 +38,21 @@ impl Planned {
         held.extend(planner.outputs.into_iter().map(|(_, buffer)| buffer));
         held.extend(planner.scratch.into_iter().map(|(buffer, _)| buffer));
         Ok(Self { op: inputs.op(), steps: planner.steps, _held: held })
+    }
+
+    /// One launch that no op stands behind: what answers for the arguments is where it is planned.
+    pub(crate) fn single(
+        cuda: &Cuda,
+        op: &'static str,
+        source: &KernelSource,
+        launch: Launch,
+        args: Args,
+        held: impl IntoIterator<Item = Arc<Buffer>>,
+    ) -> Result<Self, CudaError> {
+        let kernel = cuda.kernel(source, &BUNDLE)?;
+        let name = kernel.name().replacen('_', ".", 1);
+        let steps = vec![Step { name, kernel, launch, args }];
+        Ok(Self { op, steps, _held: held.into_iter().collect() })
     }
 
     /// Gives its launches to a stream, in order, and returns at once.

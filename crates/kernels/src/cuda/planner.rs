@@ -4,8 +4,8 @@ use super::host_bytes::bytes;
 use super::{BUNDLE, execution::Poison};
 use crate::{DType, Inputs, OutputSpec, Tensor};
 use device::cuda::{
-    Args, Buffer, Cuda, CudaCapabilities, CudaError, GpuArch, Kernel, KernelSource, Launch,
-    MapElement, TensorMap, TiledLayout,
+    Args, Buffer, ComputeCapability, Cuda, CudaCapabilities, CudaError, GpuArch, Kernel,
+    KernelSource, Launch, MapElement, TensorMap, TiledLayout,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -215,6 +215,12 @@ impl<'a> Planner<'a> {
     /// As [`Cuda::kernel`].
     pub fn kernel(&self, source: &KernelSource) -> Result<Kernel, CudaError> {
         self.cuda.kernel(source, &BUNDLE)
+    }
+
+    /// A launch whose start may overlap the end of the kernel ahead of it, where the GPU can; the kernel waits for that one
+    /// itself.
+    pub(crate) fn overlapping(&self, launch: Launch) -> Launch {
+        Launch { overlaps: self.here.compute >= ComputeCapability::new(9, 0), ..launch }
     }
 
     /// Adds a launch. The first is counted as the variant itself, a later one with its function's name behind.

@@ -27,6 +27,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   __shared__ float weights[THREADS];
   __shared__ __align__(16) float sums[GROUPS * DV];
   const int row = blockIdx.x, thread = threadIdx.x;
+  let_next_start();
   wait_for_previous();
   if (thread < splits) weights[thread] = partial_lse[(i64)thread * rows + row];
   __syncthreads();

@@ -110,6 +110,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
   int* const query_rows = (int*)(shared + QUERY_ROWS_AT);
   int* const key_rows = (int*)(shared + KEY_ROWS_AT);  // [KEY_STAGES + 1, BLOCK_KEYS]
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+  wait_for_previous();
 
   // ---- Which rows and which keys.
   const int sequence = blockIdx.z, group = heads / kv_heads;

@@ -281,7 +281,8 @@ fn plan(problem: &AttentionProblem, planner: &mut Planner<'_>) -> Result<(), Cud
         .f32(operands.scale)
         .f32(operands.softcap);
     let grid = [blocks_of_share as u32, splits as u32, operands.batch as u32];
-    planner.launch(kernel, Launch::new(grid, threads, shared), args);
+    let launch = planner.overlapping(Launch::new(grid, threads, shared));
+    planner.launch(kernel, launch, args);
     if let Some((values, lse)) = &partial {
         let kernel = planner.kernel(&combine_source(problem.dtype, value_dim, arch))?;
         combine(planner, kernel, &operands, (values, lse), (splits, query_rows));
@@ -306,9 +307,7 @@ fn combine(
         .i32(query_rows as i32)
         .i32(operands.heads)
         .i32(operands.queries);
-    let mut launch = Launch::new([query_rows as u32, 1, 1], 256, 0);
-    // Its start overlaps the end of the parts; it waits for them itself.
-    launch.overlaps = planner.here().compute >= ComputeCapability::new(9, 0);
+    let launch = planner.overlapping(Launch::new([query_rows as u32, 1, 1], 256, 0));
     planner.launch(kernel, launch, args);
 }
 

@@ -6,7 +6,8 @@
 //
 // A warp owns 128 channels, a lane 4 of them, of SEQUENCES sequences, so that weights are loaded once for these. States
 // go through shared memory, so that each access is 16 bytes beside its neighbour's: a lane's own 4 * STATE values lie
-// 16 * STATE bytes from the next lane's.
+// 16 * STATE bytes from the next lane's. Weights and states are read before the kernel ahead in the stream has ended: it must
+// not write them. initial_state and final_state may be one tensor.
 //
 // Launch: grid (ceil(C / 128 / WARPS), ceil(B / SEQUENCES)); block (32, WARPS).
 //
@@ -28,6 +29,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
                   int use_silu) {
   __shared__ float4 shared[WARPS][SEQUENCES][32 * STATE];
   float4(*const tile)[32 * STATE] = shared[threadIdx.y];
+  let_next_start();
   const int lane = threadIdx.x;
   const int first = (blockIdx.x * WARPS + threadIdx.y) * CHANNELS, channel = first + lane * 4;
   const bool inside = channel < channels;
@@ -50,13 +52,18 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     for (int p = 0; p < STATE; p++) {
       if (p * 32 + lane < pieces) loaded[s][p] = __ldcs(from + p * 32 + lane);
     }
-    if (inside) rows[s].load(x + ((i64)(begin + s) * x_row + channel) * ELEMENT_BYTES);
   }
   float taps[4][WIDTH] = {}, offset[4] = {};
   if (inside) {
 #pragma unroll
     for (int v = 0; v < 4; v++) numbers<WIDTH>(taps[v], weight, (i64)(channel + v) * WIDTH, weight_f32);
     if (bias != nullptr) numbers<4>(offset, bias, channel, bias_f32);
+  }
+  wait_for_previous();
+  x = read_from_now_on(x);
+#pragma unroll
+  for (int s = 0; s < SEQUENCES; s++) {
+    if (slots[s] >= 0 && inside) rows[s].load(x + ((i64)(begin + s) * x_row + channel) * ELEMENT_BYTES);
   }
 #pragma unroll
   for (int s = 0; s < SEQUENCES; s++) {

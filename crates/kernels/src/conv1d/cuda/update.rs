@@ -10,7 +10,11 @@ use device::cuda::{BundledArch, CudaCapabilities, CudaError, GpuArch, KernelSour
 pub(super) const VARIANT: CudaVariant<Conv1dProblem> =
     CudaVariant { name: "update", why_not, plan };
 
-const PARTS: &[&str] = &[include_str!("../../cuda/storage.cuh"), include_str!("update.cu")];
+const PARTS: &[&str] = &[
+    include_str!("../../cuda/order.cuh"),
+    include_str!("../../cuda/storage.cuh"),
+    include_str!("update.cu"),
+];
 
 /// Channels of a warp.
 const CHANNELS: usize = 128;
@@ -96,6 +100,7 @@ fn plan(problem: &Conv1dProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
     let sequences = problem.sequences.count();
     let blocks = problem.channels.div_ceil(CHANNELS * tile.warps) as u32;
     let grid = [blocks, sequences.div_ceil(tile.sequences) as u32, 1];
-    planner.launch(kernel, rows_of_warps(grid, tile.warps), args);
+    let launch = planner.overlapping(rows_of_warps(grid, tile.warps));
+    planner.launch(kernel, launch, args);
     slots::hand_on(planner, &problem.slots, sequences, problem.channels * problem.state_len)
 }

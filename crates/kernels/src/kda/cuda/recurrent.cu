@@ -14,7 +14,8 @@
 // (1: no sequence has more, and registers are spared), BLOCKS (that
 // a multiprocessor must be able to hold: caps the registers), STORAGE (gates.cuh).
 // Arguments: offsets is cu_seqlens or null, then each sequence has `tokens`; slots is state_indices or null (sequence n
-// has slot n); initial may be null (zeros); ahead: how many blocks further the state is that a block brings into the second
+// has slot n); initial may be null (zeros), or final_state, which is then advanced in place; q_row .. beta_row: elements
+// from one token of q, k, v and beta to the next; ahead: how many blocks further the state is that a block brings into the second
 // cache, 0 for none. types, gate: gates.cuh.
 
 constexpr int LANES = COLUMNS / VECTOR;           // lanes of a row of the state
@@ -85,10 +86,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     kda_recurrent(const void* q, const void* k, const void* v, const void* g, const void* beta, const void* a_log,
                   const void* dt_bias, const void* initial, void* o, float* final_state, const int* offsets,
                   const int* slots, int tokens, int heads, int value_heads, int gate, int types, int l2norm,
-                  float lower_bound, float beta_factor, float scale, int ahead) {
+                  float lower_bound, float beta_factor, float scale, int q_row, int k_row, int v_row, int beta_row, int ahead) {
   __shared__ float key[KD], query[KD], decay[KD], biases[KD];
   __shared__ float norms[3][WARPS];                  // k . k, q . q, q . k of each warp's channels
   __shared__ float sums[2][WARPS][COLUMNS];          // k^T S and q^T S of each warp's rows
+  let_next_start();
+  wait_for_previous();
   const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
   const int value_head = blockIdx.y, head = value_head / (value_heads / heads), sequence = blockIdx.z;
   const int first = offsets ? offsets[sequence] : sequence * tokens;
@@ -111,17 +114,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   float next_key[CHANNELS], next_query[CHANNELS], next_gate[CHANNELS], next_write = 0;
   Vector next_value;
   auto fetch = [&](int t) {
-    const i64 shared_at = ((i64)(first + t) * heads + head) * KD, own = (i64)(first + t) * value_heads + value_head;
+    const i64 token = first + t, own = token * value_heads + value_head;
+    const i64 key_at = token * k_row + head * KD, query_at = token * q_row + head * KD;
+    const i64 value_at = token * v_row + value_head * VD + column;
 #pragma unroll
     for (int i = 0; i < CHANNELS; i++) {
       const int c = i * THREADS + thread;
       if (c >= KD) continue;
-      next_key[i] = element(k, shared_at + c, false), next_query[i] = element(q, shared_at + c, false);
+      next_key[i] = element(k, key_at + c, false), next_query[i] = element(q, query_at + c, false);
       next_gate[i] = element(g, own * KD + c, types & WIDE_GATE);
     }
-    next_write = element(beta, own, types & WIDE_BETA);
+    next_write = element(beta, token * beta_row + value_head, types & WIDE_BETA);
 #pragma unroll
-    for (int i = 0; i < VECTOR; i++) next_value.at[i] = inside ? element(v, own * VD + column + i, false) : 0.0f;
+    for (int i = 0; i < VECTOR; i++) next_value.at[i] = inside ? element(v, value_at + i, false) : 0.0f;
   };
   if (count > 0) fetch(0);
   const float rate = gate ? expf(element(a_log, value_head, types & WIDE_RATE)) : 0.0f;

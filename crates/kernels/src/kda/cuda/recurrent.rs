@@ -7,7 +7,8 @@ use crate::cuda::{CudaVariant, Planner, slots};
 use crate::kda::KdaProblem;
 use crate::{ChoiceTable, DType};
 use device::cuda::{
-    BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch,
+    Args, BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource,
+    Launch,
 };
 
 pub(super) const VARIANT: CudaVariant<KdaProblem> =
@@ -147,6 +148,13 @@ fn plan(problem: &KdaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     };
     let dims = (problem.key_dim, problem.value_dim);
     let kernel = planner.kernel(&source(problem.dtype, dims, tile, planner.arch()))?;
+    let keys = problem.heads * problem.key_dim;
+    let rows = [
+        planner.row("q", keys)?,
+        planner.row("k", keys)?,
+        planner.row("v", problem.value_heads * problem.value_dim)?,
+        planner.row("beta", problem.value_heads)?,
+    ];
     let operands = Operands::new(problem, planner)?;
     let grid = [
         problem.value_dim.div_ceil(columns(tile, problem.value_dim)) as u32,
@@ -154,8 +162,10 @@ fn plan(problem: &KdaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
         problem.sequences.count() as u32,
     ];
     let ahead = tile.ahead(&grid, planner.here().multiprocessors);
-    let args = operands.all(problem, operands.tokens)?.i32(ahead);
-    planner.launch(kernel, Launch::new(grid, tile.threads as u32, 0), args);
+    let args = operands.all(problem, operands.tokens)?;
+    let args = rows.into_iter().fold(args, Args::i32).i32(ahead);
+    let launch = planner.overlapping(Launch::new(grid, tile.threads as u32, 0));
+    planner.launch(kernel, launch, args);
     slots::hand_on(
         planner,
         &problem.slots,

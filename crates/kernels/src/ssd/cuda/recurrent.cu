@@ -10,7 +10,7 @@
 // D [H] or [H, P] (d_per_channel), f32 or storage; initial_state, final_state f32 [slots, H, P, N]; state_indices
 // [Nseq] or null: negative is padding, which gives o = 0 and touches no state. z, D, dt_bias, initial_state may be null.
 // Tokens of x, dt, B, C and z lie x_row .. z_row elements apart; those of B and C at whole vectors. The states may be one
-// tensor, advanced in place.
+// tensor, advanced in place. States are read before the kernel ahead in the stream has ended: it must not write them.
 //
 // Launch: grid (ceil(P / (WARPS * WARP_ROWS)), H, min(sequences, 65535)); block (32 * WARPS).
 //
@@ -94,6 +94,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS_PER_SM)
   // This lane's rows are first .. first + ROWS.
   const int first = (blockIdx.x * WARPS + threadIdx.x / 32) * WARP_ROWS + lane / LANES * ROWS;
   int own = 0;
+  let_next_start();
   if (first - lane / LANES * ROWS >= head_dim) return;  // whole warps
 
   for (int sequence = blockIdx.z; sequence < sequences; sequence += gridDim.z) {
@@ -101,6 +102,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS_PER_SM)
     const int length = cu_seqlens != nullptr ? (int)(cu_seqlens[sequence + 1] - start) : tokens;
     const int slot = state_indices != nullptr ? state_indices[sequence] : sequence;
     if (slot < 0) {
+      wait_for_previous();
       if (row_lane == 0) {
         for (int t = 0; t < length; t++) {
           for (int r = first; r < min(first + ROWS, head_dim); r++) {
@@ -157,6 +159,12 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS_PER_SM)
       skip[l] = d == nullptr ? 0.0f : number(d, d_per_channel ? (i64)head * head_dim + r : head, d_f32);
     }
 
+    wait_for_previous();
+    x = read_from_now_on(x);
+    dt = read_from_now_on(dt);
+    b = read_from_now_on(b);
+    c = read_from_now_on(c);
+    z = read_from_now_on(z);
     auto load = [&](Token& to, int t) {
       const i64 token = start + t, row = token * x_row + (i64)head * head_dim;
       const i64 b_at = token * b_row + (i64)group * N, c_at = token * c_row + (i64)group * N;

@@ -9,7 +9,11 @@ use device::cuda::{Args, BundledArch, CudaCapabilities, CudaError, GpuArch, Kern
 pub(super) const VARIANT: CudaVariant<SsdProblem> =
     CudaVariant { name: "recurrent", why_not, plan };
 
-const PARTS: &[&str] = &[include_str!("../../cuda/storage.cuh"), include_str!("recurrent.cu")];
+const PARTS: &[&str] = &[
+    include_str!("../../cuda/order.cuh"),
+    include_str!("../../cuda/storage.cuh"),
+    include_str!("recurrent.cu"),
+];
 
 const WARPS: usize = 4;
 /// Most values of the state that a lane holds.
@@ -63,6 +67,8 @@ fn resident(state_dim: usize, one_token: bool) -> usize {
 /// `one_token` is for calls in which no sequence is longer.
 fn source(dtype: DType, state_dim: usize, one_token: bool, arch: GpuArch) -> KernelSource {
     let tile = Tile::of(state_dim);
+    // For 12.x the compiler needs a few registers more than five blocks leave, and would spill them.
+    let most = if arch.as_str().starts_with("sm_12") { 4 } else { usize::MAX };
     KernelSource::new("ssd_recurrent", PARTS, arch)
         .define("DTYPE", dtype)
         .define("N", state_dim)
@@ -71,7 +77,7 @@ fn source(dtype: DType, state_dim: usize, one_token: bool, arch: GpuArch) -> Ker
         .define("ROWS", tile.rows)
         .define("WARPS", WARPS)
         .define("ONE_TOKEN", u8::from(one_token))
-        .define("BLOCKS_PER_SM", resident(state_dim, one_token))
+        .define("BLOCKS_PER_SM", resident(state_dim, one_token).min(most))
 }
 
 /// The state width of the models, as they are stored.
@@ -120,7 +126,8 @@ fn plan(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     let more = one_token && blocks * problem.heads * sequences > at_once;
     let args = operands.output_settings(args).i32(if more { at_once as i32 / 2 } else { 0 });
     let grid = [blocks as u32, operands.heads as u32, sequences.min(MOST) as u32];
-    planner.launch(kernel, Launch::new(grid, 32 * WARPS as u32, 0), args);
+    let launch = planner.overlapping(Launch::new(grid, 32 * WARPS as u32, 0));
+    planner.launch(kernel, launch, args);
     slots::hand_on(planner, &problem.slots, sequences, problem.heads * problem.state_len())
 }
 
