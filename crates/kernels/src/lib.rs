@@ -21,6 +21,7 @@ pub mod attention;
 pub mod conv1d;
 pub mod cpu;
 pub mod cuda;
+pub mod decoder;
 pub mod kda;
 pub mod linear;
 pub mod moe;

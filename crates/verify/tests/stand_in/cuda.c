@@ -118,7 +118,7 @@ static int read_text(Function *function, char *text) {
     from += strlen(opening);
     char *list = strndup(from, strchr(from, ')') - from), *rest = list, *one;
     while ((one = strsep(&rest, ",")) && function->count < MOST_PARAMETERS) {
-        int wide = strchr(one, '*') || strstr(one, "i64 ") || strstr(one, "u64 ");
+        int wide = strchr(one, '*') || strstr(one, "i64 ") || strstr(one, "u64 ") || strstr(one, "double ");
         function->sizes[function->count++] = strstr(one, "TensorMap ") ? 128 : wide ? 8 : 4;
     }
     free(list);

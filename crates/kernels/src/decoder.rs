@@ -1,0 +1,89 @@
+//! What a decoder does on a GPU between its ops: rows of the embedding, keys and values into the paged cache, rows that
+//! go on, and the choice of a token. None has variants to choose from; what they compute is held by the logits and tokens
+//! of the models that run them.
+
+mod cache;
+mod choose;
+mod embed;
+mod heads;
+mod next;
+mod take;
+
+pub use cache::{Append, append};
+pub use choose::{choose, chosen_token};
+pub use embed::{Embed, embed};
+pub use heads::{Heads, heads};
+pub use next::{Next, next};
+pub use take::take;
+
+use crate::cuda::Planned;
+use crate::{DType, OpError};
+use device::Device;
+use device::cuda::{
+    Args, Buffer, BundledArch, ComputeCapability, Cuda, CudaError, GpuArch, KernelSource, Launch,
+};
+use std::sync::Arc;
+
+/// The name errors and launch counts go under.
+const NAME: &str = "decoder";
+
+/// Threads of a block that moves rows.
+const THREADS: u32 = 256;
+
+/// For the bundle: every kernel of models whose weights are bfloat16.
+pub fn bundled() -> Vec<KernelSource> {
+    let of = |arch: &BundledArch| {
+        let arch = arch.arch();
+        [
+            embed::source(DType::Bf16, arch.clone()),
+            cache::source(DType::Bf16, false, arch.clone()),
+            cache::source(DType::Bf16, true, arch.clone()),
+            take::source(arch.clone()),
+            choose::source(arch.clone()),
+            next::source(arch.clone()),
+            heads::source(DType::Bf16, arch),
+        ]
+    };
+    BundledArch::ALL.iter().flat_map(of).collect()
+}
+
+/// The GPU of a device, the architecture its kernels are compiled for, and whether the start of one may overlap the end of
+/// another.
+fn gpu(device: &Device) -> Result<(&Cuda, GpuArch, bool), CudaError> {
+    match (device.cuda(), &device.capabilities().cuda) {
+        (Some(cuda), Some(here)) => {
+            let overlaps = here.compute >= ComputeCapability::new(9, 0);
+            Ok((cuda, GpuArch::of(here.compute), overlaps))
+        }
+        _ => Err(CudaError::Refused { what: "the device is no GPU".to_owned() }),
+    }
+}
+
+/// One launch over buffers that it keeps.
+fn launch(
+    device: &Device,
+    source: impl FnOnce(GpuArch) -> KernelSource,
+    (shape, args): (Launch, Args),
+    held: &[&Arc<Buffer>],
+) -> Result<Planned, OpError> {
+    let planned = gpu(device).and_then(|(cuda, arch, overlaps)| {
+        // Each waits for the kernel ahead of it by itself.
+        let shape = Launch { overlaps, ..shape };
+        Planned::single(cuda, NAME, &source(arch), shape, args, held.iter().copied().cloned())
+    });
+    planned.map_err(|error| OpError::Cuda { op: NAME, error })
+}
+
+/// Refuses a buffer that holds fewer bytes than are wanted of it.
+fn holds(what: &str, buffer: &Buffer, wanted: usize) -> Result<(), OpError> {
+    if buffer.bytes() >= wanted {
+        return Ok(());
+    }
+    let what = format!("{what} wants {wanted} bytes, its buffer has {}", buffer.bytes());
+    Err(OpError::Cuda { op: NAME, error: CudaError::Refused { what } })
+}
+
+/// A size as kernels take it.
+fn int(value: usize) -> Result<i32, OpError> {
+    crate::cuda::int(value).map_err(|error| OpError::Cuda { op: NAME, error })
+}

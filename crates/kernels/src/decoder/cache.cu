@@ -1,0 +1,67 @@
+// Keys and values of new tokens into the paged cache, with queries and keys rotated by their positions (ROTATE):
+// pairs (i, i + dim / 2) of a head by the angle position * theta^(-2 i / dim), worked out in float64, for at a position of
+// many thousands a float32 angle has lost its last digits.
+//
+// q [T, q_heads, dim] and k [T, kv_heads, dim] in storage, rotated where they lie; more [T, more_width], laid behind the keys
+// of a token, or null with a width of 0; v [T, value_width]; rows [T]: where a token's keys k_pool
+// [.., kv_heads * dim + more_width] and values v_pool [.., value_width] go; positions [T], read with ROTATE alone, as q is.
+// Widths % 8 == 0, everything 16-byte aligned.
+// Launch: grid (T), 256 threads. Macros: DTYPE, ROTATE.
+
+constexpr int THREADS = 256;
+constexpr int LARGEST_DIM = 512;
+
+DEVICE void copy_row(char* to, const char* from, int width) {
+  for (int i = threadIdx.x * 8; i < width; i += THREADS * 8) {
+    *(uint4*)(to + i * ELEMENT_BYTES) = *(const uint4*)(from + i * ELEMENT_BYTES);
+  }
+}
+
+// Rotates the heads of a row, and lays them into another one too where there is one.
+DEVICE void rotate(char* row, char* copy, int heads, int dim, const float2* turns) {
+  const int half = dim / 2;
+  for (int i = threadIdx.x; i < heads * half; i += THREADS) {
+    const int head = i / half, at = i - head * half;
+    const i64 low_at = (i64)(head * dim + at) * ELEMENT_BYTES, high_at = low_at + (i64)half * ELEMENT_BYTES;
+    const float2 turn = turns[at];
+    Stored<1> low, high;
+    low.load(row + low_at);
+    high.load(row + high_at);
+    const float x = low.get(0), y = high.get(0);
+    const float first[1] = {x * turn.x - y * turn.y}, second[1] = {y * turn.x + x * turn.y};
+    low.set(first);
+    high.set(second);
+    low.store(row + low_at);
+    high.store(row + high_at);
+    if (copy != nullptr) {
+      low.store(copy + low_at);
+      high.store(copy + high_at);
+    }
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    decoder_append(char* q, char* k, const char* more, const char* v, char* k_pool, char* v_pool, const int* rows, const int* positions,
+                   int q_heads, int kv_heads, int dim, int more_width, int value_width, double theta) {
+  let_next_start();
+  wait_for_previous();
+  const i64 token = blockIdx.x, row = rows[token];
+  const int key_width = kv_heads * dim;
+  char* const keys = k_pool + row * (key_width + more_width) * ELEMENT_BYTES;
+  if (ROTATE) {
+    __shared__ float2 turns[LARGEST_DIM / 2];  // cosine, sine
+    for (int i = threadIdx.x; i < dim / 2; i += THREADS) {
+      double sine, cosine;
+      // Half turns, whose whole ones are exactly taken off.
+      sincospi(positions[token] * pow(theta, -2.0 * i / dim) / 3.14159265358979323846, &sine, &cosine);
+      turns[i] = make_float2((float)cosine, (float)sine);
+    }
+    __syncthreads();
+    rotate(q + token * q_heads * dim * ELEMENT_BYTES, nullptr, q_heads, dim, turns);
+    rotate(k + token * key_width * ELEMENT_BYTES, keys, kv_heads, dim, turns);
+  } else {
+    copy_row(keys, k + token * key_width * ELEMENT_BYTES, key_width);
+  }
+  copy_row(keys + key_width * ELEMENT_BYTES, more + token * more_width * ELEMENT_BYTES, more_width);
+  copy_row(v_pool + row * value_width * ELEMENT_BYTES, v + token * value_width * ELEMENT_BYTES, value_width);
+}

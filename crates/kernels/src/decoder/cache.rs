@@ -1,0 +1,106 @@
+//! Keys and values into the paged cache. The contract stands in `cache.cu`.
+
+use super::{THREADS, holds, int, launch};
+use crate::cuda::Planned;
+use crate::{DType, OpError};
+use device::Device;
+use device::cuda::{Args, Buffer, CudaError, GpuArch, KernelSource, Launch};
+use std::sync::Arc;
+
+const PARTS: &[&str] = &[
+    include_str!("../cuda/order.cuh"),
+    include_str!("../cuda/storage.cuh"),
+    include_str!("cache.cu"),
+];
+
+/// `LARGEST_DIM` of the kernel.
+const LARGEST_DIM: usize = 512;
+
+pub(super) fn source(dtype: DType, rotate: bool, arch: GpuArch) -> KernelSource {
+    KernelSource::new("decoder_append", PARTS, arch)
+        .define("DTYPE", dtype)
+        .define("ROTATE", u8::from(rotate))
+}
+
+/// New tokens on their way into the cache.
+#[derive(Debug)]
+pub struct Append<'a> {
+    /// Storage type of everything but the integers: 16 bits.
+    pub dtype: DType,
+    /// `[count, heads, dim]`, rotated where it lies; none where nothing is rotated.
+    pub q: Option<&'a Arc<Buffer>>,
+    /// `[count, kv_heads, dim]`, rotated where it lies.
+    pub k: &'a Arc<Buffer>,
+    /// `[count, width]` and the width: laid behind the keys of a token.
+    pub more: Option<(&'a Arc<Buffer>, usize)>,
+    /// `[count, value_width]`.
+    pub v: &'a Arc<Buffer>,
+    /// Keys of all tokens `[rows, kv_heads * dim + width of more]`, written.
+    pub k_pool: &'a Arc<Buffer>,
+    /// Values of all tokens `[rows, value_width]`, written.
+    pub v_pool: &'a Arc<Buffer>,
+    /// `[count]` i32: the row of the pools that a token has.
+    pub rows: &'a Arc<Buffer>,
+    /// `[count]` i32: where a token stands in its sequence.
+    pub positions: &'a Arc<Buffer>,
+    /// Number of tokens.
+    pub count: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key heads.
+    pub kv_heads: usize,
+    /// Channels of a head, at most 512; even where they are rotated.
+    pub dim: usize,
+    /// Values of a token.
+    pub value_width: usize,
+    /// Base of the rotation by position; none where position is not embedded.
+    pub theta: Option<f64>,
+}
+
+/// Plans the copy of keys and values to their rows of the pools, rotated by position first where there is a base.
+///
+/// # Errors
+/// [`OpError::Cuda`] when a buffer is too short, a width no multiple of 8, or the kernel cannot be had.
+pub fn append(device: &Device, call: &Append<'_>) -> Result<Planned, OpError> {
+    let (count, bytes) = (call.count, call.dtype.bytes());
+    let key_width = call.kv_heads * call.dim;
+    let more_width = call.more.map_or(0, |(_, width)| width);
+    let widths = [key_width, more_width, call.value_width];
+    if widths.iter().any(|width| !width.is_multiple_of(8))
+        || bytes != 2
+        || call.dim > LARGEST_DIM
+        || (call.theta.is_some() && call.q.is_none())
+    {
+        let what = format!(
+            "keys and values of a token need 16-bit multiples of 8, heads up to {LARGEST_DIM} and, to be rotated, queries; got {widths:?}"
+        );
+        return Err(OpError::Cuda { op: super::NAME, error: CudaError::Refused { what } });
+    }
+    if let Some(q) = call.q {
+        holds("q", q, bytes * count * call.heads * call.dim)?;
+    }
+    if let Some((more, width)) = call.more {
+        holds("more", more, bytes * count * width)?;
+    }
+    holds("k", call.k, bytes * count * key_width)?;
+    holds("v", call.v, bytes * count * call.value_width)?;
+    holds("rows", call.rows, 4 * count)?;
+    holds("positions", call.positions, 4 * count)?;
+    let more = call.more.map(|(more, _)| more);
+    let all = [call.v, call.k_pool, call.v_pool, call.rows, call.positions];
+    let args =
+        Args::new().maybe(call.q.map(|q| &**q)).buffer(call.k).maybe(more.map(|more| &**more));
+    let args = all
+        .into_iter()
+        .fold(args, |args, buffer| args.buffer(buffer))
+        .i32(int(call.heads)?)
+        .i32(int(call.kv_heads)?)
+        .i32(int(call.dim)?)
+        .i32(int(more_width)?)
+        .i32(int(call.value_width)?)
+        .f64(call.theta.unwrap_or(1.0));
+    let shape = Launch::new([count as u32, 1, 1], THREADS, 0);
+    let held: Vec<_> = all.into_iter().chain([call.k]).chain(call.q).chain(more).collect();
+    let rotate = call.theta.is_some();
+    launch(device, |arch| source(call.dtype, rotate, arch), (shape, args), &held)
+}

@@ -1,0 +1,55 @@
+//! Rows of the embedding. The contract stands in `embed.cu`.
+
+use super::{THREADS, holds, int, launch};
+use crate::cuda::Planned;
+use crate::{DType, OpError};
+use device::Device;
+use device::cuda::{Args, Buffer, GpuArch, KernelSource, Launch};
+use std::sync::Arc;
+
+const PARTS: &[&str] = &[
+    include_str!("../cuda/order.cuh"),
+    include_str!("../cuda/storage.cuh"),
+    include_str!("embed.cu"),
+];
+
+pub(super) fn source(dtype: DType, arch: GpuArch) -> KernelSource {
+    KernelSource::new("decoder_embed", PARTS, arch).define("DTYPE", dtype)
+}
+
+/// Rows of the embedding of some tokens.
+#[derive(Debug)]
+pub struct Embed<'a> {
+    /// `[vocabulary, hidden]`, in 16-bit storage.
+    pub table: &'a Arc<Buffer>,
+    /// Its storage type.
+    pub dtype: DType,
+    /// `[count]` i32, each below the vocabulary.
+    pub tokens: &'a Arc<Buffer>,
+    /// `[count, hidden]` f32, written.
+    pub x: &'a Arc<Buffer>,
+    /// Number of tokens.
+    pub count: usize,
+    /// Width of a row, a multiple of 8.
+    pub hidden: usize,
+    /// Factor on the rows.
+    pub multiplier: f64,
+}
+
+/// Plans `x[t] = multiplier * table[tokens[t]]`.
+///
+/// # Errors
+/// [`OpError::Cuda`] when a buffer is too short, or the kernel cannot be had.
+pub fn embed(device: &Device, call: &Embed<'_>) -> Result<Planned, OpError> {
+    holds("tokens", call.tokens, 4 * call.count)?;
+    holds("x", call.x, 4 * call.count * call.hidden)?;
+    let args = Args::new()
+        .buffer(call.table)
+        .buffer(call.tokens)
+        .buffer(call.x)
+        .i32(int(call.hidden)?)
+        .f32(call.multiplier as f32);
+    let shape = Launch::new([call.count as u32, 1, 1], THREADS, 0);
+    let held = [call.table, call.tokens, call.x];
+    launch(device, |arch| source(call.dtype, arch), (shape, args), &held)
+}

@@ -1,0 +1,57 @@
+//! From a step of one token a sequence to the next. The contract stands in `next.cu`.
+
+use super::{holds, int, launch};
+use crate::OpError;
+use crate::cuda::Planned;
+use device::Device;
+use device::cuda::{Args, Buffer, GpuArch, KernelSource, Launch};
+use std::sync::Arc;
+
+const PARTS: &[&str] = &[include_str!("../cuda/order.cuh"), include_str!("next.cu")];
+
+pub(super) fn source(arch: GpuArch) -> KernelSource {
+    KernelSource::new("decoder_next", PARTS, arch)
+}
+
+/// The integers of a step of one token a sequence, all i32 but `chosen`.
+#[derive(Debug)]
+pub struct Next<'a> {
+    /// `[count]` u64, as [`super::choose`] writes it.
+    pub chosen: &'a Arc<Buffer>,
+    /// `[count]`: token ids, written.
+    pub ids: &'a Arc<Buffer>,
+    /// `[count]`: where the token stands in its sequence, raised.
+    pub positions: &'a Arc<Buffer>,
+    /// `[count]`: the row of the key/value pools that it has, written.
+    pub rows: &'a Arc<Buffer>,
+    /// `[count]`: tokens of the sequence with this one, raised.
+    pub lengths: &'a Arc<Buffer>,
+    /// `[count, table_width]`: blocks of each sequence.
+    pub table: &'a Arc<Buffer>,
+    /// Sequences.
+    pub count: usize,
+    /// Blocks that a row of the table has place for.
+    pub table_width: usize,
+    /// Tokens of a block.
+    pub block: usize,
+}
+
+/// Plans the step to the token that was chosen.
+///
+/// # Errors
+/// [`OpError::Cuda`] when a buffer is too short, or the kernel cannot be had.
+pub fn next(device: &Device, call: &Next<'_>) -> Result<Planned, OpError> {
+    let Next { chosen, ids, positions, rows, lengths, table, count, table_width, block } = *call;
+    holds("chosen", chosen, 8 * count)?;
+    for (name, buffer) in
+        [("ids", ids), ("positions", positions), ("rows", rows), ("lengths", lengths)]
+    {
+        holds(name, buffer, 4 * count)?;
+    }
+    holds("table", table, 4 * count * table_width)?;
+    let held = [chosen, ids, positions, rows, lengths, table];
+    let args = held.into_iter().fold(Args::new(), |args, buffer| args.buffer(buffer));
+    let args = args.i32(int(count)?).i32(int(table_width)?).i32(int(block)?);
+    let shape = Launch::new([count.div_ceil(32) as u32, 1, 1], 32, 0);
+    launch(device, source, (shape, args), &held)
+}

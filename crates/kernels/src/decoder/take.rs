@@ -1,0 +1,31 @@
+//! Some rows of many. The contract stands in `take.cu`.
+
+use super::{THREADS, holds, int, launch};
+use crate::OpError;
+use crate::cuda::Planned;
+use device::Device;
+use device::cuda::{Args, Buffer, GpuArch, KernelSource, Launch};
+use std::sync::Arc;
+
+const PARTS: &[&str] = &[include_str!("../cuda/order.cuh"), include_str!("take.cu")];
+
+pub(super) fn source(arch: GpuArch) -> KernelSource {
+    KernelSource::new("decoder_take", PARTS, arch)
+}
+
+/// Plans `to[i] = from[rows[i]]` for `count` rows of `width` float32 values, a multiple of 4; `rows` `[count]` i32.
+///
+/// # Errors
+/// [`OpError::Cuda`] when a buffer is too short, or the kernel cannot be had.
+pub fn take(
+    device: &Device,
+    [from, rows, to]: [&Arc<Buffer>; 3],
+    count: usize,
+    width: usize,
+) -> Result<Planned, OpError> {
+    holds("rows", rows, 4 * count)?;
+    holds("to", to, 4 * count * width)?;
+    let args = Args::new().buffer(from).buffer(rows).buffer(to).i32(int(width)?);
+    let shape = Launch::new([count as u32, 1, 1], THREADS, 0);
+    launch(device, source, (shape, args), &[from, rows, to])
+}

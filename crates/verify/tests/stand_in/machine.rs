@@ -1,0 +1,53 @@
+//! A machine with a stand-in for the NVIDIA driver (`cuda.c`).
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Set in a process that has the stand-in.
+const COMPUTE: &str = "FAKE_CUDA_COMPUTE";
+
+/// Runs `work` where the stand-in is the driver, once for each kind of GPU, and gives the names of the kernels that were
+/// launched. The loader reads its path when a process starts: the test `name` is run again, which does the work and gives
+/// `None`.
+pub(crate) fn launched(name: &str, work: fn()) -> Option<BTreeSet<String>> {
+    if std::env::var_os(COMPUTE).is_some() {
+        work();
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (library, launches) = (folder.path().join("libcuda.so.1"), folder.path().join("launches"));
+    build(&library);
+    let start = |compute| {
+        let tested = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env(COMPUTE, compute)
+            .env("FAKE_CUDA_LAUNCHES", &launches)
+            .env("FIRSTLIGHT_NVRTC", &library)
+            .env("LD_LIBRARY_PATH", folder.path())
+            // Binaries of text must not stay in the user's cache.
+            .env("FIRSTLIGHT_CACHE", folder.path())
+            .stderr(Stdio::piped())
+            .spawn();
+        (compute, tested.unwrap())
+    };
+    for (compute, tested) in ["90", "80"].map(start) {
+        let tested = tested.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&tested.stderr);
+        assert!(tested.status.success(), "compute capability {compute}: {said}");
+    }
+    let launched = std::fs::read_to_string(launches).unwrap();
+    Some(launched.lines().map(str::to_owned).collect())
+}
+
+fn build(library: &Path) {
+    // This file belongs to tests of several rooms.
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../verify/tests/stand_in/cuda.c");
+    let built = Command::new("cc")
+        .args(["-shared", "-fPIC", "-D_GNU_SOURCE", "-Wall", "-Werror", "-o"])
+        .arg(library)
+        .arg(source)
+        .output()
+        .unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+}
