@@ -54,9 +54,6 @@ fn mistakes_are_named_before_anything_is_loaded() {
     };
     bench(&["gpt-2", "--random"], &["there is no model shape `gpt-2`"]);
     bench(&["nowhere"], &["nowhere/config.json"]);
-    bench(
-        &["granite-hybrid-mini", "--random", "--tests", "pp5000"],
-        &["pp5000 takes 5000 tokens"],
-    );
+    bench(&["granite-hybrid-mini", "--random", "--tests", "pp5000"], &["pp5000 takes 5000 tokens"]);
     bench(&["granite-hybrid-mini", "--random", "--layers", "9"], &["`num_hidden_layers` is 4"]);
 }

@@ -1,7 +1,7 @@
 //! Running a model: an engine holds weights, states and caches on its device and advances many sequences at once.
 
 use crate::sampler::likeliest;
-use crate::{Architecture, Checkpoint, Config, ModelError, cpu};
+use crate::{Architecture, Checkpoint, Config, ModelError, cpu, cuda};
 use device::Device;
 use facts::BackendKind;
 use std::path::Path;
@@ -207,7 +207,7 @@ pub struct EngineKind {
 }
 
 /// Every engine.
-pub const ENGINES: &[EngineKind] = &[cpu::ENGINE];
+pub const ENGINES: &[EngineKind] = &[cpu::ENGINE, cuda::ENGINE];
 
 /// Loads a model onto a device.
 ///

@@ -70,8 +70,11 @@ pub enum ModelError {
         hint: String,
     },
     /// A backend that has no engine.
-    #[error("models run on cpu so far, not on {0}")]
+    #[error("no engine runs models on {0}")]
     Backend(BackendKind),
+    /// The device failed outside any layer.
+    #[error("{0}")]
+    Device(String),
     /// An op refused what a layer gave it.
     #[error("layer {layer}: {error}")]
     Op {
@@ -123,7 +126,10 @@ impl ModelError {
                 Some("tokens come from the model's own tokenizer, and fit the length that was asked for".to_owned())
             }
             Self::Convert { hint, .. } => Some(hint.clone()),
-            Self::Backend(_) => Some("use the backend cpu".to_owned()),
+            Self::Backend(_) => Some("use the backend cpu or cuda".to_owned()),
+            Self::Device(_) => {
+                Some("firstlight doctor looks at the driver and the GPU's memory".to_owned())
+            }
             Self::Op { error, .. } => error.hint(),
         }
     }

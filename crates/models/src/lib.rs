@@ -8,6 +8,7 @@ mod checkpoint;
 mod config;
 mod convert;
 mod cpu;
+mod cuda;
 mod drawn;
 mod engine;
 mod error;

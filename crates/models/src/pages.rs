@@ -86,13 +86,22 @@ impl Pages {
         self.free.extend(held.blocks.into_iter().rev());
     }
 
+    /// Blocks of a sequence so far.
+    pub(crate) fn blocks_of(&self, sequence: usize) -> usize {
+        self.sequences[sequence].blocks.len()
+    }
+
     /// The block tables of some sequences, as wide as the longest and filled up with -1.
     pub(crate) fn table(&self, sequences: &[usize]) -> ([usize; 2], Vec<i32>) {
+        let width = sequences.iter().map(|sequence| self.blocks_of(*sequence)).max().unwrap_or(0);
+        ([sequences.len(), width], self.table_of_width(sequences, width))
+    }
+
+    /// The same of a given width.
+    pub(crate) fn table_of_width(&self, sequences: &[usize], width: usize) -> Vec<i32> {
         let rows = || sequences.iter().map(|sequence| &self.sequences[*sequence].blocks);
-        let width = rows().map(Vec::len).max().unwrap_or(0);
         let entry = |row: &Vec<usize>, at: usize| row.get(at).map_or(-1, |block| *block as i32);
-        let table = rows().flat_map(|row| (0..width).map(move |at| entry(row, at))).collect();
-        ([sequences.len(), width], table)
+        rows().flat_map(|row| (0..width).map(move |at| entry(row, at))).collect()
     }
 }
 

@@ -1,0 +1,277 @@
+//! The engine on NVIDIA GPUs: weights, states and caches stay there, every layer is a list of planned launches, and a step
+//! of one token a sequence is one recorded graph.
+
+mod attention;
+mod call;
+mod decode;
+mod experts;
+mod kda;
+mod latent_attention;
+mod mamba2;
+mod mlp;
+mod pass;
+mod program;
+mod states;
+mod tensor;
+mod weights;
+
+use crate::engine::{Batch, Capacity, Engine, EngineKind, Model, Storage, Wanted};
+use crate::pages::Pages;
+use crate::{Architecture, Mixer, ModelError};
+use call::OpCall;
+use decode::DecodeGraph;
+use device::Device;
+use device::cuda::Stream;
+use experts::CudaExperts;
+use facts::BackendKind;
+use kernels::linear::LinearOp;
+use kernels::{DType, OpError, decoder};
+use mlp::CudaMlp;
+use pass::Pass;
+use program::Program;
+use std::collections::BTreeMap;
+use std::time::Instant;
+use tensor::GpuTensor;
+use weights::{CudaProjection, Weights};
+
+pub(crate) const ENGINE: EngineKind = EngineKind {
+    backend: BackendKind::Cuda,
+    open: |model, device, storage, capacity| {
+        Ok(Box::new(CudaEngine::new(model, device, storage, capacity)?))
+    },
+};
+
+/// A mixer with its weights, and its states or caches of every place.
+trait Mix {
+    /// Plans `x += residual_multiplier * mix(rms(x))` over the program's x, and the advance of the states.
+    fn plan(&self, program: &mut Program<'_>, norm: &GpuTensor) -> Result<(), OpError>;
+    /// Forgets a sequence.
+    fn reset(&self, stream: &Stream, place: usize) -> Result<(), OpError>;
+}
+
+struct CudaLayer {
+    input_norm: GpuTensor,
+    mixer: Box<dyn Mix>,
+    post_norm: GpuTensor,
+    experts: Option<CudaExperts>,
+    mlp: Option<CudaMlp>,
+}
+
+struct CudaEngine {
+    architecture: Architecture,
+    device: Device,
+    stream: Stream,
+    embedding: GpuTensor,
+    layers: Vec<CudaLayer>,
+    norm: GpuTensor,
+    head: CudaProjection,
+    pages: Pages,
+    /// Recorded steps of one token a sequence, by the number of sequences and of blocks that the longest may have.
+    decoders: BTreeMap<[usize; 2], DecodeGraph>,
+}
+
+/// What the device says of a call that no layer stands behind.
+fn failed(error: OpError) -> ModelError {
+    ModelError::Device(error.to_string())
+}
+
+impl CudaEngine {
+    fn new(
+        model: Model,
+        device: Device,
+        storage: Storage,
+        capacity: Capacity,
+    ) -> Result<Self, ModelError> {
+        let Model { architecture, checkpoint } = model;
+        let Some(cuda) = device.cuda() else {
+            return Err(ModelError::Device("the device is no GPU".to_owned()));
+        };
+        if storage != Storage::Bf16 {
+            let what = "models on GPUs are stored in bf16, ask for --dtype bf16 or --backend cpu";
+            return Err(ModelError::Call(what.to_owned()));
+        }
+        let stream = cuda.stream().clone();
+        let pages = Pages::new(capacity.sequences, capacity.tokens);
+        let weights = Weights::new(&architecture, &checkpoint, &stream);
+        let embedding = weights.embedding()?;
+        let layer = |layer: &crate::Layer| {
+            let experts = layer.experts.as_ref().map(|of| CudaExperts::new(of, &weights));
+            Ok(CudaLayer {
+                input_norm: weights.vector(layer.input_norm)?,
+                mixer: mixer(&layer.mixer, &weights, &pages)?,
+                post_norm: weights.vector(layer.post_norm)?,
+                experts: experts.transpose()?,
+                mlp: layer.mlp.as_ref().map(|of| CudaMlp::new(of, &weights)).transpose()?,
+            })
+        };
+        let layers = architecture.layers.iter().map(layer).collect::<Result<_, ModelError>>()?;
+        let norm = weights.vector(architecture.norm)?;
+        let head = weights.head(&embedding)?;
+        let decoders = BTreeMap::new();
+        Ok(Self { embedding, layers, norm, head, architecture, device, stream, pages, decoders })
+    }
+
+    /// Plans all layers over the tokens of a pass, and gives the logits `[rows, vocabulary]` of the wanted ones.
+    fn plan(&self, program: &mut Program<'_>, wanted: Wanted) -> Result<GpuTensor, ModelError> {
+        let architecture = &self.architecture;
+        let (tokens, hidden) = (program.pass.tokens, architecture.hidden);
+        let embed = decoder::Embed {
+            table: &self.embedding.buffer,
+            dtype: self.embedding.dtype,
+            tokens: &program.pass.ids,
+            x: &program.x.buffer,
+            count: tokens,
+            hidden,
+            multiplier: architecture.embedding_multiplier,
+        };
+        program.add(decoder::embed(program.device, &embed).map_err(failed)?).map_err(failed)?;
+        for (layer, of) in self.layers.iter().enumerate() {
+            of.plan(program).map_err(|error| ModelError::Op { layer, error })?;
+        }
+        self.plan_logits(program, wanted).map_err(failed)
+    }
+
+    fn plan_logits(&self, program: &mut Program<'_>, wanted: Wanted) -> Result<GpuTensor, OpError> {
+        let (sequences, hidden) = (program.pass.sequences, self.architecture.hidden);
+        let x = if wanted == Wanted::Last && program.pass.tokens > sequences {
+            let last = program.tensor(&[sequences, hidden], DType::F32)?;
+            let buffers = [&program.x.buffer, &program.pass.last, &last.buffer];
+            program.add(decoder::take(program.device, buffers, sequences, hidden)?)?;
+            last
+        } else {
+            program.x.clone()
+        };
+        let logits = program.tensor(&[x.shape[0], self.architecture.vocabulary], DType::F32)?;
+        let call = OpCall::new(&LinearOp)
+            .input("x", &x)
+            .input("norm", &self.norm)
+            .set("eps", self.architecture.eps)
+            .set("scale", 1.0 / self.architecture.logits_divisor)
+            .set("out", "f32");
+        self.head.plan(call, program, &[("o", &logits)])?;
+        Ok(logits)
+    }
+
+    /// Runs a pass launch by launch, as it is planned.
+    fn run(&mut self, batch: &Batch, wanted: Wanted) -> Result<Vec<f32>, ModelError> {
+        let pass = Pass::of(batch, &self.pages, &self.stream).map_err(failed)?;
+        let mut program =
+            Program::now(&self.device, &self.stream, &pass, &self.architecture).map_err(failed)?;
+        let logits = self.plan(&mut program, wanted)?;
+        logits.read(&self.stream).map_err(failed)
+    }
+
+    /// The graph of a step of one token a sequence, ready to be launched for this batch, whose sequences have so many
+    /// tokens before it.
+    fn decoder(&mut self, batch: &Batch, before: &[usize]) -> Result<&DecodeGraph, ModelError> {
+        let longest = batch.sequences.iter().map(|sequence| self.pages.blocks_of(*sequence)).max();
+        let width = longest.unwrap_or(1).next_power_of_two().max(decode::FEWEST_BLOCKS);
+        let key = [batch.sequences.len(), width];
+        if !self.decoders.contains_key(&key) {
+            let graph = DecodeGraph::record(key, self)?;
+            self.decoders.insert(key, graph);
+        }
+        let graph = &self.decoders[&key];
+        graph.prepare((batch, before), &self.pages, &self.stream).map_err(failed)?;
+        Ok(graph)
+    }
+
+    /// Gives a batch's sequences place in the caches.
+    fn grow(&mut self, batch: &Batch) -> Result<(), ModelError> {
+        batch.check(self.pages.sequences(), self.architecture.vocabulary)?;
+        self.pages.grow(&batch.lengths())
+    }
+}
+
+fn mixer(mixer: &Mixer, weights: &Weights<'_>, pages: &Pages) -> Result<Box<dyn Mix>, ModelError> {
+    Ok(match mixer {
+        Mixer::Mamba2(of) => Box::new(mamba2::CudaMamba2::new(of, weights, pages)?),
+        Mixer::Attention(of) => Box::new(attention::CudaAttention::new(of, weights, pages)?),
+        Mixer::Kda(of) => Box::new(kda::CudaKda::new(of, weights, pages)?),
+        Mixer::Latent(of) => {
+            Box::new(latent_attention::CudaLatentAttention::new(of, weights, pages)?)
+        }
+    })
+}
+
+impl CudaLayer {
+    /// `x += r mixer(rms(x)); h = rms(x); x += r (experts(h) + mlp(h))`.
+    fn plan(&self, program: &mut Program<'_>) -> Result<(), OpError> {
+        self.mixer.plan(program, &self.input_norm)?;
+        match (&self.experts, &self.mlp) {
+            (Some(experts), mlp) => experts.plan(program, &self.post_norm, mlp.as_ref()),
+            (None, Some(mlp)) => mlp.plan(program, &self.post_norm),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+impl Engine for CudaEngine {
+    fn architecture(&self) -> &Architecture {
+        &self.architecture
+    }
+
+    fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Of a copy, which reads every byte and writes it.
+    fn read_bandwidth(&self) -> f64 {
+        // Far more than the second cache holds.
+        const BYTES: usize = 1 << 30;
+        let measured = || {
+            let (from, to) = (self.stream.allocate(BYTES)?, self.stream.allocate(BYTES)?);
+            let once = || {
+                self.stream.synchronize()?;
+                let start = Instant::now();
+                for _ in 0..4 {
+                    self.stream.copy(&from, &to, BYTES)?;
+                }
+                self.stream.synchronize()?;
+                Ok(start.elapsed().as_secs_f64() / 4.0)
+            };
+            let fastest = (0..5).map(|_| once()).collect::<Result<Vec<_>, _>>()?;
+            Ok(fastest.into_iter().fold(f64::MAX, f64::min))
+        };
+        let seconds: Result<f64, device::cuda::CudaError> = measured();
+        seconds.map_or(f64::NAN, |seconds| 2.0 * BYTES as f64 / seconds)
+    }
+
+    fn step(&mut self, batch: &Batch, wanted: Wanted) -> Result<Vec<f32>, ModelError> {
+        self.grow(batch)?;
+        if batch.tokens.len() > batch.sequences.len() {
+            return self.run(batch, wanted);
+        }
+        let stream = self.stream.clone();
+        let before: Vec<usize> =
+            batch.sequences.iter().map(|place| self.pages.len(*place) - 1).collect();
+        self.decoder(batch, &before)?.logits(&stream).map_err(failed)
+    }
+
+    fn decode_greedy(&mut self, batch: &Batch, count: usize) -> Result<Vec<Vec<u32>>, ModelError> {
+        batch.check(self.pages.sequences(), self.architecture.vocabulary)?;
+        if batch.tokens.len() > batch.sequences.len() {
+            let what = "a step of one token a sequence was given more".to_owned();
+            return Err(ModelError::Call(what));
+        }
+        // Blocks for all of them first: the GPU goes from one token to the next by itself.
+        let before: Vec<usize> =
+            batch.sequences.iter().map(|place| self.pages.len(*place)).collect();
+        let more: Vec<_> = batch.sequences.iter().map(|place| (*place, count)).collect();
+        self.pages.grow(&more)?;
+        let stream = self.stream.clone();
+        self.decoder(batch, &before)?.tokens(count, &stream).map_err(failed)
+    }
+
+    fn len(&self, sequence: usize) -> usize {
+        self.pages.len(sequence)
+    }
+
+    fn reset(&mut self, sequence: usize) {
+        self.pages.release(sequence);
+        for layer in &self.layers {
+            // A device that fails here fails at the next step as well, which says so.
+            let _ = layer.mixer.reset(&self.stream, sequence);
+        }
+    }
+}

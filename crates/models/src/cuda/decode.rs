@@ -1,0 +1,97 @@
+//! A step of one token a sequence as one recorded graph.
+
+use super::pass::Pass;
+use super::program::{Program, Work};
+use super::tensor::{GpuTensor, device_error};
+use super::{CudaEngine, failed};
+use crate::ModelError;
+use crate::engine::{Batch, Wanted};
+use crate::pages::Pages;
+use device::cuda::{Buffer, Graph, Stream};
+use kernels::{DType, OpError, decoder};
+
+/// Blocks that a recorded step has place for at least: short sequences share their graph.
+pub(super) const FEWEST_BLOCKS: usize = 16;
+
+/// A recorded step of so many sequences.
+pub(super) struct DecodeGraph {
+    graph: Graph,
+    pass: Pass,
+    /// The pass's integers.
+    integers: Buffer,
+    logits: GpuTensor,
+    chosen: GpuTensor,
+    /// What the graph launches, over the memory it launches it on.
+    _work: Vec<Work>,
+}
+
+impl DecodeGraph {
+    /// Records the step of `[sequences, blocks]`.
+    pub(super) fn record(key: [usize; 2], engine: &CudaEngine) -> Result<Self, ModelError> {
+        let (device, stream) = (&engine.device, &engine.stream);
+        let (pass, integers) = Pass::recorded(key, stream).map_err(failed)?;
+        let mut program =
+            Program::later(device, stream, &pass, &engine.architecture).map_err(failed)?;
+        let logits = engine.plan(&mut program, Wanted::Every)?;
+        let chosen = Self::choose(&mut program, &logits).map_err(failed)?;
+        let work = program.into_work();
+        let mut refused = None;
+        let captured = stream.capture(|stream| {
+            let enqueued = work.iter().try_for_each(|work| work.enqueue(stream));
+            refused = enqueued.err();
+            Ok(())
+        });
+        match (refused, captured) {
+            (Some(error), _) => Err(failed(error)),
+            (None, Err(error)) => Err(failed(device_error(error))),
+            (None, Ok(graph)) => Ok(Self { graph, pass, integers, logits, chosen, _work: work }),
+        }
+    }
+
+    /// The largest logit of each row, as [`decoder::choose`] writes it down, and the step to the token it is of.
+    fn choose(program: &mut Program<'_>, logits: &GpuTensor) -> Result<GpuTensor, OpError> {
+        let [rows, vocabulary] = [logits.shape[0], logits.shape[1]];
+        // Two words for each row.
+        let chosen = program.tensor(&[rows, 2], DType::I32)?;
+        program.work(Work::Clear(chosen.clone()))?;
+        let buffers = [&logits.buffer, &chosen.buffer];
+        program.add(decoder::choose(program.device, buffers, [rows, vocabulary])?)?;
+        program.add(program.pass.plan_next(program.device, &chosen.buffer)?)?;
+        Ok(chosen)
+    }
+
+    /// Lays a batch where the graph reads it.
+    pub(super) fn prepare(
+        &self,
+        batch: (&Batch, &[usize]),
+        pages: &Pages,
+        stream: &Stream,
+    ) -> Result<(), OpError> {
+        self.pass.write(batch, pages, (stream, &self.integers))
+    }
+
+    /// Runs the step, and gives its logits.
+    pub(super) fn logits(&self, stream: &Stream) -> Result<Vec<f32>, OpError> {
+        self.graph.launch(stream).map_err(device_error)?;
+        self.logits.read(stream)
+    }
+
+    /// Runs so many steps, each from the token that the one before it chose; gives the tokens of each sequence.
+    pub(super) fn tokens(&self, count: usize, stream: &Stream) -> Result<Vec<Vec<u32>>, OpError> {
+        let rows = self.chosen.shape[0];
+        let all = GpuTensor::allocate(stream, &[count, rows, 2], DType::I32)?;
+        for step in 0..count {
+            self.graph.launch(stream).map_err(device_error)?;
+            let to = all.rows(step, 1)?;
+            let copied = stream.copy(&self.chosen.buffer, &to.buffer, self.chosen.bytes());
+            copied.map_err(device_error)?;
+        }
+        let host = all.to_host(stream)?;
+        let words = host.view::<i32>().unwrap_or_default().as_chunks::<2>().0;
+        let of_row = |row: usize| {
+            let words = words.iter().skip(row).step_by(rows.max(1));
+            words.map(|[low, _]| decoder::chosen_token(*low)).collect()
+        };
+        Ok((0..rows).map(of_row).collect())
+    }
+}
