@@ -15,16 +15,18 @@ fn layers_are_planned_and_launched() {
         return;
     };
     let sources = kernels::decoder::bundled();
-    for source in sources.iter().filter(|source| source.name() != "decoder_heads") {
+    for source in &sources {
         assert!(launched.contains(source.name()), "no model launches {}", source.name());
     }
-    for op in ["linear", "ssd", "conv1d", "attention"] {
+    for op in ["linear", "ssd", "conv1d", "kda", "attention", "moe", "rmsnorm"] {
         assert!(launched.iter().any(|name| name.starts_with(op)), "no model launches {op}");
     }
 }
 
 fn run_all() {
-    for name in ["granite-hybrid-mini", "granite-rope-mini"] {
+    for name in
+        ["granite-hybrid-mini", "granite-moe-mini", "granite-rope-mini", "kimi-linear-mini"]
+    {
         let model = Model::random(&shape(name).unwrap(), 1).unwrap();
         let device = device::open(BackendKind::Cuda).unwrap();
         let capacity = Capacity { sequences: 3, tokens: 300 };
