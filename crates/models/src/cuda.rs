@@ -237,6 +237,10 @@ impl Engine for CudaEngine {
         seconds.map_or(f64::NAN, |seconds| 2.0 * BYTES as f64 / seconds)
     }
 
+    fn chunk(&self) -> usize {
+        8192
+    }
+
     fn step(&mut self, batch: &Batch, wanted: Wanted) -> Result<Vec<f32>, ModelError> {
         self.grow(batch)?;
         if batch.tokens.len() > batch.sequences.len() {

@@ -56,12 +56,19 @@ impl Storage {
         }
     }
 
-    /// The relative error that logits may have in it, of a few layers or of a whole model.
+    /// The relative error that logits of a few layers may have in it.
     pub fn tolerance(self) -> f64 {
         match self {
             Self::F32 => 1e-4,
             Self::Bf16 => 2e-2,
         }
+    }
+
+    /// The same between two ways through a model of so many layers. Rounding errors of layers are independent and add as their
+    /// squares do; a few layers have [`Storage::tolerance`].
+    pub fn tolerance_of(self, layers: usize) -> f64 {
+        const FEW: f64 = 4.0;
+        self.tolerance() * (layers as f64 / FEW).sqrt().max(1.0)
     }
 
     /// Its name.
@@ -163,6 +170,10 @@ pub trait Engine {
     /// Bytes a second that the device reads of memory in which nothing is found twice, measured now: the limit of
     /// decoding, which reads all weights for each token.
     fn read_bandwidth(&self) -> f64;
+    /// Tokens of a prompt that are best read in one step.
+    fn chunk(&self) -> usize {
+        512
+    }
     /// Advances the sequences of a batch, and gives logits `[tokens or sequences, vocabulary]`.
     ///
     /// # Errors

@@ -44,7 +44,7 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
     let dtype = arguments.dtype.into();
     let mut engine = models::open(model, device, dtype, capacity)?;
 
-    let chunk = arguments.chunk as usize;
+    let chunk = arguments.chunk.map_or(engine.chunk(), |chunk| chunk as usize);
     let start = Instant::now();
     let mut listener =
         Listener::new(tokenizer.as_ref(), &requests, &arguments.choice.stop, output, start);

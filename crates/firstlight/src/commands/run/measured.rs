@@ -3,7 +3,7 @@
 use super::listener::Heard;
 use crate::output::Output;
 use facts::SCHEMA;
-use models::{Engine, Request, Storage};
+use models::{Architecture, Engine, Request, Storage};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,7 +12,6 @@ use std::fmt::Write as _;
 pub(super) struct Measured {
     family: &'static str,
     backend: &'static str,
-    storage: Storage,
     prompt_tokens: Vec<usize>,
     tokens: Vec<Vec<u32>>,
     first_seconds: [f64; 2],
@@ -21,7 +20,19 @@ pub(super) struct Measured {
     weight_bytes: u64,
     read_bandwidth: f64,
     difference: Option<f64>,
+    /// The largest difference that rounding explains.
+    tolerance: f64,
     launches: BTreeMap<String, u64>,
+}
+
+/// How far the logits of two ways through a model may be apart.
+fn tolerance(architecture: &Architecture, storage: Storage) -> f64 {
+    // Where two experts are rated alike, rounding decides which of them a token passes, and its logits are then rightly
+    // others; logits of wrong arithmetic have nothing in common, which is a relative error of 1.4.
+    const ROUTED: f64 = 0.5;
+    let routed = architecture.layers.iter().any(|layer| layer.experts.is_some());
+    let rounding = storage.tolerance_of(architecture.layers.len());
+    if routed && storage == Storage::Bf16 { rounding.max(ROUTED) } else { rounding }
 }
 
 impl Measured {
@@ -41,7 +52,6 @@ impl Measured {
         Self {
             family: architecture.family,
             backend: engine.device().capabilities().backend.as_str(),
-            storage,
             prompt_tokens: requests.iter().map(|request| request.prompt.len()).collect(),
             tokens: heard.tokens.clone(),
             first_seconds: [heard.first_seconds, warm_seconds],
@@ -49,6 +59,7 @@ impl Measured {
             weight_bytes: architecture.weights_per_token() * storage.bytes() as u64,
             read_bandwidth: engine.read_bandwidth(),
             difference,
+            tolerance: tolerance(architecture, storage),
             launches,
         }
     }
@@ -56,7 +67,7 @@ impl Measured {
     /// Whether decoding and prefill gave the same, as far as the storage type can tell.
     pub(super) fn agrees(&self) -> bool {
         // NaN does not agree.
-        self.difference.is_none_or(|difference| difference <= self.storage.tolerance())
+        self.difference.is_none_or(|difference| difference <= self.tolerance)
     }
 
     /// Percent of the tokens a second that reading the weights alone would allow; of one sequence, since several share
