@@ -3,6 +3,7 @@
 mod hopper;
 mod mma;
 mod operands;
+mod stream;
 
 use super::LinearProblem;
 use crate::ChoiceTable;
@@ -10,7 +11,8 @@ use crate::cuda::CudaVariant;
 use device::cuda::{BundledArch, KernelSource};
 
 /// The variants, best first.
-pub(super) const VARIANTS: &[CudaVariant<LinearProblem>] = &[mma::VARIANT, hopper::VARIANT];
+pub(super) const VARIANTS: &[CudaVariant<LinearProblem>] =
+    &[stream::VARIANT, mma::VARIANT, hopper::VARIANT];
 
 /// Every table, printable.
 pub(super) fn choice_tables() -> Vec<ChoiceTable> {
@@ -20,6 +22,8 @@ pub(super) fn choice_tables() -> Vec<ChoiceTable> {
 /// What the bundle holds of linear.
 pub(crate) fn bundled() -> Vec<KernelSource> {
     let mut sources = hopper::bundled();
-    sources.extend(BundledArch::ALL.iter().flat_map(mma::bundled));
+    for of in [mma::bundled, stream::bundled] {
+        sources.extend(BundledArch::ALL.iter().flat_map(of));
+    }
     sources
 }

@@ -13,7 +13,7 @@ const ROUND: &[&str] = &[include_str!("../../cuda/storage.cuh"), include_str!("r
 const ROUNDED: usize = 2048;
 
 /// Outputs that a kernel knows.
-const OUTPUTS: [&str; 6] = ["o", "o1", "o2", "o3", "o4", "o5"];
+pub(super) const OUTPUTS: [&str; 6] = ["o", "o1", "o2", "o3", "o4", "o5"];
 
 /// What a kernel is compiled for.
 #[derive(Debug, Clone, Copy)]
@@ -78,11 +78,6 @@ impl Operands {
         planner: &mut Planner<'_>,
     ) -> Result<Self, CudaError> {
         let columns = int(problem.columns())?;
-        let (mut firsts, mut first) = ([columns; 5], 0);
-        for (begin, width) in firsts.iter_mut().zip(&problem.widths) {
-            first += width;
-            *begin = int(first)?;
-        }
         let output = |(name, width): (&&str, &usize)| Ok((planner.output(name)?, *width));
         let outputs =
             OUTPUTS.iter().zip(&problem.widths).map(output).collect::<Result<_, CudaError>>()?;
@@ -93,7 +88,7 @@ impl Operands {
             outputs,
             bias: planner.input("bias")?,
             bias_f32: planner.is_f32("bias"),
-            firsts,
+            firsts: firsts(problem)?,
             rows: int(problem.tokens)?,
             columns,
             channels: int(problem.inputs)?,
@@ -118,6 +113,16 @@ impl Operands {
             .i32(int(group)?)
             .f32(self.scale))
     }
+}
+
+/// Columns at which the outputs behind the first begin; all columns where there are fewer.
+pub(super) fn firsts(problem: &LinearProblem) -> Result<[i32; 5], CudaError> {
+    let (mut firsts, mut first) = ([int(problem.columns())?; 5], 0);
+    for (begin, width) in firsts.iter_mut().zip(&problem.widths) {
+        first += width;
+        *begin = int(first)?;
+    }
+    Ok(firsts)
 }
 
 /// x as products take it: rounded to storage by a kernel before, where it is normalised or wider.

@@ -1,0 +1,240 @@
+// Projections of few rows (tokens), bound by reading the weights, which are read once for all rows:
+//
+//   o = residual + scale * act(rms(x) W^T + bias)          act: none, or swiglu = silu(gate) * up
+//
+// A block has a share of the columns, in tiles of 16 rows of w (swiglu: of 8 gates and their 8 ups). Its warps share the
+// depth: in a round of ROUND columns each has STEP. A lane copies by cp.async just the 16-byte pieces of w that it multiplies
+// itself, through a ring of STAGES steps that is its own, so that nothing waits for other lanes but the end of a tile.
+// The matrix product is mma.m16n8k16 with w as its 16 rows; which of a step's columns meet in one product does not matter
+// as long as x is permuted alike, so a lane's 16 bytes serve two products. Design and figures: README-stream.md.
+//
+// The ring fills before griddepcontrol.wait: w must not be written by the kernel ahead; x, residual and o may be, and are
+// read past the first cache, in which a block of an earlier kernel may have left what stood there before. The next kernel may
+// start when all of this one's weights are under way.
+//
+// x [tokens, inputs], f32 or storage; w [N, inputs]; norm [inputs], bias [N], f32 or storage, or null; residual f32
+// [tokens, columns] or null; N = columns, or 2 columns with swiglu. The columns from start1 on go to o1, those from start2
+// on to o2 and so on (start = columns where there is none); each output is [tokens, its columns], f32 or storage. o0 may be
+// the residual. inputs is a multiple of 8; all tensors 16-byte aligned.
+//
+// streamed 1: x, in storage and without a norm, comes through the ring beside w. streamed 0: `phase` columns of x, a multiple
+// of ROUND, are in shared memory at once. With `groups` above 1, inputs / groups is a multiple of SEGMENT. deferred 1: x times
+// norm is rounded, and the root divides the sums (one group, one phase); otherwise x is read twice, for its squares first.
+//
+// Launch: grid (any number of blocks up to `columns`); block (32 * WARPS); dynamic shared memory
+//   WARPS * STAGES * (STEP_BYTES + (streamed: X_STEP_BYTES)) + tokens * 4 * SUM_BUFFERS * WARPS * SUM_STRIDE
+//   + (streamed 0: tokens * (2 * min(phase, inputs rounded up to ROUND) + 64))
+//   + (norm: 4 * tokens * ceil(inputs / SEGMENT)).
+//
+// Macros: DTYPE (bf16, f16), TOKENS (8, 16, 32: at least `tokens`), STAGES.
+
+#ifndef LEFT
+#define LEFT 4  // steps of a warp that are still to be copied when the next kernel may start
+#endif
+#ifndef TOKENS
+#define TOKENS 8
+#endif
+#ifndef STAGES
+#define STAGES 5
+#endif
+#ifndef WARPS
+#define WARPS 8
+#endif
+#ifndef RESIDENT
+#define RESIDENT (TOKENS == 8 ? 2 : 1)
+#endif
+
+constexpr int THREADS = WARPS * 32;
+constexpr int ROWS = 16;             // of w in a tile
+constexpr int ROUND = WARPS * STEP;  // and all warps
+constexpr int STEP_BYTES = ROWS * STEP * 2;
+constexpr int X_STEP_BYTES = TOKENS * STEP * 2;
+constexpr int SUM_STRIDE = 20;  // floats from token to token: no bank conflicts
+constexpr int SUM_BUFFERS = TOKENS == 8 ? 2 : 1;
+constexpr int FINISHED = ceil_div(ROWS * TOKENS, THREADS);  // outputs of a tile that a thread finishes
+
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
+    linear_stream(const char* __restrict__ x, const u16* __restrict__ w, const void* __restrict__ norm,
+                  const void* __restrict__ bias, const float* residual, char* o0, char* o1, char* o2, char* o3, char* o4,
+                  char* o5, int start1, int start2, int start3, int start4, int start5, int tokens, int inputs,
+                  int columns, int x_f32, int norm_f32, int bias_f32, int out_f32, int swiglu, float scale, float eps,
+                  int phase, int groups, int deferred, int streamed) {
+  extern __shared__ __align__(128) unsigned char shared[];
+  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+  const int rounds = ceil_div(inputs, ROUND), phase_rounds = streamed ? rounds : min(phase / ROUND, rounds);
+  const int x_stride = phase_rounds * ROUND * 2 + 64;  // bytes; 64 more than whole lines: no bank conflicts
+  const int segments = ceil_div(inputs, SEGMENT);
+  // ---- Shared memory: the ring, the warps' sums [SUM_BUFFERS][WARPS][tokens][SUM_STRIDE], x, its squares.
+  const int step_bytes = STEP_BYTES + (streamed ? X_STEP_BYTES : 0), ring_bytes = WARPS * STAGES * step_bytes;
+  const int buffer_floats = WARPS * tokens * SUM_STRIDE, sums_bytes = SUM_BUFFERS * buffer_floats * 4;
+  float* const sums = (float*)(shared + ring_bytes);
+  const u32 x_at = shared_address(shared) + ring_bytes + sums_bytes;
+  float* const squares = (float*)(shared + ring_bytes + sums_bytes + tokens * x_stride);
+  const Tokens x_rows = {x, norm, tokens, inputs, x_f32, norm_f32, x_at, x_stride, squares, segments};
+  const Outputs outputs = {bias,   residual, o0,     o1,      o2,       o3,      o4,     o5,   start1, start2,
+                           start3, start4,   start5, columns, bias_f32, out_f32, swiglu, scale};
+
+  // ---- The block's columns, and its ring of weights.
+  const int first = (i64)columns * blockIdx.x / gridDim.x;
+  const int count = (int)((i64)columns * (blockIdx.x + 1) / gridDim.x) - first;
+  const int tile_columns = swiglu ? ROWS / 2 : ROWS, tiles = ceil_div(count, tile_columns);
+  const auto tile_start = [&](int tile) { return first + count * tile / tiles; };
+
+  const u32 ring = shared_address(shared) + warp * STAGES * step_bytes + lane * 16;
+  const int own = warp * STEP + lane % 4 * 8;  // the lane's first column of a round
+  int fed_tile = 0, fed_round = 0, fed_slot = 0, left = tiles * rounds;
+  const int trigger = min(LEFT, left - 1);
+  const u16 *low = w, *high = w;
+  bool low_there = false, high_there = false;
+  const auto point = [&](int tile) {
+    const int start = tile_start(tile), here = tile_start(tile + 1) - start, row = lane / 4;
+    low_there = row < here;
+    high_there = swiglu ? low_there : row + 8 < here;
+    low = w + (i64)(start + (low_there ? row : 0)) * inputs;
+    high = w + (i64)(start + (high_there ? row + (swiglu ? columns : 8) : 0)) * inputs;
+  };
+  const auto feed_x = [&](u32 slot, int round) {
+#pragma unroll
+    for (int n = 0; n < TOKENS / 8; n++) {
+#pragma unroll
+      for (int half = 0; half < 2; half++) {
+        const int token = lane / 4 + n * 8, column = round * ROUND + own + half * 32;
+        const bool there = token < tokens && column < inputs;
+        copy_async<16>(slot + STEP_BYTES + (n * 2 + half) * 512, x + (there ? ((i64)token * inputs + column) * 2 : 0), there);
+      }
+    }
+  };
+  const auto feed = [&](bool with_x) {
+    if (fed_tile < tiles) {
+      const u32 slot = ring + fed_slot * step_bytes;
+#pragma unroll
+      for (int half = 0; half < 2; half++) {
+        const int column = fed_round * ROUND + own + half * 32;
+        const bool inside = column < inputs;
+        copy_weights(slot + half * 1024, low + (inside ? column : 0), inside && low_there);
+        copy_weights(slot + half * 1024 + 512, high + (inside ? column : 0), inside && high_there);
+      }
+      if (with_x) feed_x(slot, fed_round);
+      fed_slot = fed_slot + 1 == STAGES ? 0 : fed_slot + 1;
+      if (++fed_round == rounds) {
+        fed_round = 0;
+        if (++fed_tile < tiles) point(fed_tile);
+      }
+      // The next kernel's ring fills while what is under way here comes in, and while this one ends; sooner it would only
+      // take the memory's time from this one.
+      if (--left == trigger) let_next_start();
+    }
+    copy_commit();
+  };
+  if (tiles > 0) point(0);
+#pragma unroll
+  for (int stage = 0; stage < STAGES; stage++) feed(false);
+  prefetch_norm(norm, inputs * (norm_f32 ? 4 : 2));
+  wait_for_previous();
+  if (streamed) {
+#pragma unroll
+    for (int stage = 0; stage < STAGES; stage++) feed_x(ring + stage * step_bytes, stage % rounds);
+    copy_commit();
+    copy_wait<0>();
+  }
+
+  // ---- Squares of x, where they must be known before it is rounded.
+  const bool twice = norm != nullptr && !deferred;
+  const int group = inputs / groups, group_segments = groups == 1 ? segments : group / SEGMENT;
+  const auto root_of = [&](int token, int column) {
+    const float* of_group = squares + token * segments + column / group * group_segments;
+    float total = 0.0f;
+    for (int s = 0; s < group_segments; s++) total += of_group[s];
+    return rsqrtf(total / group + eps);
+  };
+  if (twice) {
+    x_rows.take<WARPS>(0, inputs, 0, true, false, [](int, int) { return 1.0f; });
+    __syncthreads();
+  }
+
+  // ---- Which outputs of a tile the thread finishes: a token and a column of each, the same in every tile.
+  int token_of[FINISHED], column_of[FINISHED];
+#pragma unroll
+  for (int i = 0; i < FINISHED; i++) {
+    const int at = thread + i * THREADS;
+    token_of[i] = at / tile_columns;
+    column_of[i] = at % tile_columns;
+  }
+  float root[FINISHED];
+#pragma unroll
+  for (int i = 0; i < FINISHED; i++) root[i] = 1.0f;
+
+  u32 x_row[TOKENS / 8];  // of the lane's columns of x in each product; tokens beyond the last give sums of no use
+#pragma unroll
+  for (int n = 0; n < TOKENS / 8; n++) x_row[n] = x_at + min(lane / 4 + n * 8, tokens - 1) * x_stride + own * 2;
+
+  int slot = 0;
+  for (int tile = 0; tile < tiles; tile++) {
+    const int start = tile_start(tile), here = tile_start(tile + 1) - start;
+    Outputs::Added added[FINISHED];
+#pragma unroll
+    for (int i = 0; i < FINISHED; i++) {
+      added[i] = outputs.added(token_of[i], start + column_of[i], column_of[i] < here && token_of[i] < tokens);
+    }
+    float sum[TOKENS / 8][4];
+#pragma unroll
+    for (int n = 0; n < TOKENS / 8; n++) sum[n][0] = sum[n][1] = sum[n][2] = sum[n][3] = 0.0f;
+
+    for (int from_round = 0; from_round < rounds; from_round += phase_rounds) {
+      const int rounds_here = min(phase_rounds, rounds - from_round);
+      if (!streamed && (tile == 0 || phase_rounds < rounds)) {
+        if (tile != 0 || from_round != 0) __syncthreads();
+        x_rows.take<WARPS>(from_round * ROUND, rounds_here * ROUND, from_round * (ROUND / SEGMENT), deferred, true,
+                           [&](int token, int column) { return twice ? root_of(token, column) : 1.0f; });
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < FINISHED; i++) {
+          if (deferred && token_of[i] < tokens) root[i] = root_of(token_of[i], 0);
+        }
+      }
+      for (int round = 0; round < rounds_here; round++) {
+        copy_wait<STAGES - 1>();
+        const u32 weights = ring + slot * step_bytes;
+        slot = slot + 1 == STAGES ? 0 : slot + 1;
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+          const uint4 a = load_shared(weights + half * 1024), b = load_shared(weights + half * 1024 + 512);
+          const u32 first_rows[4] = {a.x, b.x, a.y, b.y}, second_rows[4] = {a.z, b.z, a.w, b.w};
+#pragma unroll
+          for (int n = 0; n < TOKENS / 8; n++) {
+            const uint4 values = load_shared(streamed ? weights + STEP_BYTES + (n * 2 + half) * 512
+                                                      : x_row[n] + round * ROUND * 2 + half * 64);
+            multiply(sum[n], first_rows, values.x, values.y);
+            multiply(sum[n], second_rows, values.z, values.w);
+          }
+        }
+        feed(streamed);
+      }
+    }
+
+    // ---- The warps' sums, and what stands around the product.
+    float* const buffer = sums + (SUM_BUFFERS == 2 ? tile % 2 * buffer_floats : 0);
+    if (SUM_BUFFERS == 1 && tile != 0) __syncthreads();
+#pragma unroll
+    for (int n = 0; n < TOKENS / 8; n++) {
+      const int token = n * 8 + lane % 4 * 2;
+      float* const to = buffer + (warp * tokens + token) * SUM_STRIDE + lane / 4;
+      if (token < tokens) to[0] = sum[n][0], to[8] = sum[n][2];
+      if (token + 1 < tokens) to[SUM_STRIDE] = sum[n][1], to[SUM_STRIDE + 8] = sum[n][3];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < FINISHED; i++) {
+      const int token = token_of[i], column = start + column_of[i];
+      if (token >= tokens || column_of[i] >= here) continue;
+      float value = 0.0f, up = 0.0f;
+      const float* const from = buffer + token * SUM_STRIDE + column_of[i];
+#pragma unroll
+      for (int other = 0; other < WARPS; other++) {
+        value += from[other * tokens * SUM_STRIDE];
+        if (swiglu) up += from[other * tokens * SUM_STRIDE + 8];
+      }
+      outputs.finish(token, column, value * root[i], up * root[i], added[i]);
+    }
+  }
+}
