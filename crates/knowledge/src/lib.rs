@@ -8,6 +8,7 @@ mod arch;
 pub mod cuda_drivers;
 pub mod cuda_images;
 pub mod indexes;
+pub mod jetson;
 pub mod kernels;
 pub mod machines;
 pub mod packages;
@@ -43,6 +44,7 @@ mod tests {
             cuda_drivers::floors().len(),
             cuda_images::images().len(),
             indexes::indexes().len(),
+            jetson::torch().len(),
             machines::machines().len(),
             packages::packages().len(),
             profiles::profiles().len(),

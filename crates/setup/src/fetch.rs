@@ -16,6 +16,10 @@ const ATTEMPTS: u32 = 6;
 const TIMEOUT: u32 = 30;
 /// The same for an address that is only asked whether it answers.
 const CHECK_TIMEOUT: u32 = 10;
+/// Addresses that are asked at once for no more than a size: each is one round trip, and waiting is all it costs.
+const SIZE_THREADS: usize = 24;
+/// Seconds that a size is worth waiting for.
+const SIZE_TIMEOUT: u32 = 2;
 
 /// A file that is wanted.
 #[derive(Debug, Clone, Serialize)]
@@ -74,24 +78,33 @@ impl Fetch {
     /// # Errors
     /// Where the file cannot be written or the interpreter not started.
     pub(crate) fn start(
-        mut python: Command,
+        python: Command,
         told: &Path,
         check: &[String],
         files: &[Wanted],
     ) -> io::Result<Self> {
-        let job = Job {
-            threads: THREADS,
-            attempts: ATTEMPTS,
-            timeout: TIMEOUT,
-            check_timeout: CHECK_TIMEOUT,
-            check,
-            files,
-        };
-        std::fs::write(told, serde_json::to_vec(&job)?)?;
+        let (threads, attempts) = (THREADS, ATTEMPTS);
+        let (timeout, check_timeout) = (TIMEOUT, CHECK_TIMEOUT);
+        Self::run(python, told, &Job { threads, attempts, timeout, check_timeout, check, files })
+    }
+
+    /// Asks for the sizes of files, which are worth a short wait only.
+    ///
+    /// # Errors
+    /// As [`Fetch::start`] has them, and those of [`Fetch::answers`].
+    pub(crate) fn sizes(python: Command, told: &Path, urls: &[String]) -> io::Result<Vec<Answer>> {
+        let (threads, timeout) = (SIZE_THREADS, SIZE_TIMEOUT);
+        let job =
+            Job { threads, attempts: 1, timeout, check_timeout: timeout, check: urls, files: &[] };
+        Self::run(python, told, &job)?.answers()
+    }
+
+    fn run(mut python: Command, told: &Path, job: &Job<'_>) -> io::Result<Self> {
+        std::fs::write(told, serde_json::to_vec(job)?)?;
         python.args(["-S", "-c", SCRIPT]).arg(told).stdout(Stdio::piped());
         let mut child = python.spawn()?;
         let said = child.stdout.take().map(BufReader::new);
-        Ok(Self { child, said, asked: check.len(), wanted: files.len() })
+        Ok(Self { child, said, asked: job.check.len(), wanted: job.files.len() })
     }
 
     /// Waits until each address that was asked has answered, or did not.

@@ -129,4 +129,7 @@ fn r4_08_of_many_wheels_the_one_for_this_python_and_processor_is_locked_with_its
     let locked = setup::lock::lock(&plan(&server, &packages), uv()).unwrap();
     let (_, [file]) = files(&locked)[1] else { panic!("{:?}", files(&locked)) };
     assert_eq!((&file.name, file.sha256.as_deref()), (&fits.name, Some(fits.sha256.as_str())));
+    // Neither a page of links nor this index tells sizes: the server of each file does.
+    assert_eq!(file.bytes, Some(fits.bytes.len() as u64));
+    assert!(files(&locked).iter().all(|(_, files)| files.iter().all(|file| file.bytes.is_some())));
 }

@@ -30,8 +30,8 @@ pub(super) fn ask(plan: &mut Plan, python: &Path) {
     let mut command = Command::new(python);
     command.args(["-I", "-B"]).stdin(Stdio::null());
     let told = folder.path().join("fetch.json");
-    let answers = Fetch::start(command, &told, &urls, &[]).and_then(|mut fetch| fetch.answers());
-    for (file, answer) in files.into_iter().zip(answers.unwrap_or_default()) {
+    let answers = Fetch::sizes(command, &told, &urls).unwrap_or_default();
+    for (file, answer) in files.into_iter().zip(answers) {
         file.bytes = answer.ok().flatten();
     }
 }

@@ -7,6 +7,7 @@ use crate::Request;
 use facts::{NearestPlan, PlanTarget};
 use knowledge::cuda_drivers::branch;
 use knowledge::indexes::index;
+use knowledge::jetson;
 use knowledge::recipes::recipe;
 use knowledge::{cuda_drivers, dotted};
 
@@ -25,13 +26,26 @@ pub(super) fn nearest(request: &Request, target: &PlanTarget) -> Vec<NearestPlan
             found.push(NearestPlan { change, stack: words(&problem, &stack) });
         }
     }
-    if target.tegra && found.len() < SHOWN {
-        found.push(NearestPlan {
-            change: format!("take NVIDIA's own builds for Jetson from {}", index("jetson").url),
-            stack: "what JetPack has: chosen by NVIDIA, not by this plan".to_owned(),
-        });
-    }
+    found.extend(of_jetson(target).filter(|_| found.len() < SHOWN));
     found
+}
+
+/// The newest torch that NVIDIA built for a Jetson's GPU.
+fn of_jetson(target: &PlanTarget) -> Option<NearestPlan> {
+    let runs = |row: &&jetson::Torch| target.gpus.iter().all(|gpu| row.sm.contains(gpu));
+    let row = jetson::torch().iter().rfind(runs).filter(|_| target.tegra)?;
+    let (python, url) = (dotted(row.python), &index("jetson").url);
+    Some(NearestPlan {
+        change: format!(
+            "take NVIDIA's build: uv pip install --python {python} torch=={} --index-url {url}",
+            row.version
+        ),
+        stack: format!(
+            "Python {python}, torch {} of CUDA {}; what it needs is chosen by that index, not by this plan",
+            row.version,
+            dotted(row.cuda)
+        ),
+    })
 }
 
 /// Each change as an instruction, with the request and the machine it gives.

@@ -33,6 +33,20 @@ class backends: mps = _Backend('mps')
 ";
 
 #[test]
+fn r1_16_unit_tests_pass_where_there_is_no_gpu_and_no_torch() {
+    let conftest = emit(&full(), "conftest.py").unwrap();
+    let (_kept, folder) = folder_with(&[("conftest.py", &conftest), ("test_all.py", TESTS)]);
+    let mut command = Command::new(python_with("pytest", "pytest>=8"));
+    let options = ["-m", "pytest", "-rs", "-v", "--strict-markers", "-p", "no:cacheprovider"];
+    let said = output(command.current_dir(&folder).args(options));
+    assert!(said.contains("test_plain PASSED"), "{said}");
+    for test in ["test_gpu", "test_cuda", "test_mps"] {
+        assert!(said.contains(&format!("::{test} SKIPPED")), "{said}");
+    }
+    assert!(said.contains("needs cuda, torch reaches none here"), "{said}");
+}
+
+#[test]
 fn r1_15_markers_select_and_skip_on_each_machine() {
     let conftest = emit(&full(), "conftest.py").unwrap();
     // The machine's name comes from a variable as well, before conftest.py asks for it.

@@ -117,7 +117,14 @@ fn a_jetson_orin_is_no_server() {
             "the GPU has compute capability 8.7 of a Jetson, which runs only its own code"
         ]
     );
-    assert!(refusal.nearest.iter().any(|near| near.change.contains("pypi.jetson-ai-lab.io")));
+    let near = refusal.nearest.last().unwrap();
+    let command = "uv pip install --python 3.10 torch==2.10.0 --index-url https://pypi.jetson-ai-lab.io/jp6/cu126";
+    assert!(near.change.ends_with(command), "{near:?}");
+    assert!(near.stack.starts_with("Python 3.10, torch 2.10.0 of CUDA 12.6"), "{near:?}");
+    // It has no code for an older Jetson.
+    let xavier = PlanTarget { gpus: vec![(7, 2)], ..machine("jetson-orin") };
+    let refusal = refused(&request("torch"), &xavier);
+    assert!(refusal.nearest.iter().all(|near| !near.change.contains("NVIDIA")), "{refusal:#?}");
 }
 
 #[test]

@@ -1,0 +1,55 @@
+//! torch as NVIDIA's index for Jetson has it: PyTorch's own Arm wheels have no code for these GPUs.
+
+use crate::table::{minor, minors, rows};
+use crate::{Minor, Sm, Source};
+use serde::Deserialize;
+use std::sync::LazyLock;
+
+/// One version on that index.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Torch {
+    /// Version, as the index names it: `2.10.0`.
+    pub version: String,
+    /// The one Python it is for.
+    #[serde(deserialize_with = "minor")]
+    pub python: Minor,
+    /// The CUDA release of JetPack it was built with.
+    #[serde(deserialize_with = "minor")]
+    pub cuda: Minor,
+    /// Compute capabilities with machine code.
+    #[serde(deserialize_with = "minors")]
+    pub sm: Vec<Sm>,
+    /// SHA-256 of each file that was seen under its name, in lower-case hexadecimal.
+    pub sha256: Vec<String>,
+    /// Where it was read.
+    pub source: Source,
+}
+
+static TORCH: LazyLock<Vec<Torch>> =
+    LazyLock::new(|| rows(include_str!("../data/jetson.toml"), "torch"));
+
+/// Every version, rising.
+pub fn torch() -> &'static [Torch] {
+    &TORCH
+}
+
+#[cfg(test)]
+mod tests {
+    use super::torch;
+    use crate::minor_of;
+
+    #[test]
+    fn versions_rise_and_hashes_are_whole() {
+        assert!(
+            torch().windows(2).all(|pair| minor_of(&pair[0].version) < minor_of(&pair[1].version))
+        );
+        for row in torch() {
+            let hexadecimal = |hash: &String| {
+                hash.len() == 64
+                    && hash.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+            };
+            assert!(!row.sha256.is_empty() && row.sha256.iter().all(hexadecimal), "{row:?}");
+        }
+    }
+}
