@@ -23,7 +23,8 @@ fn findings(wheels: &[File]) -> Vec<Value> {
     for wheel in wheels {
         unpack(&wheel.save(&folder.path().join("wheels")), &opened, python()).unwrap();
     }
-    let arguments = ["doctor", "--json", "--venv", opened.to_str().unwrap()];
+    // A busy machine may keep even this driver from answering within the usual two seconds.
+    let arguments = ["doctor", "--json", "--wait", "60", "--venv", opened.to_str().unwrap()];
     let mut doctor = with_driver(folder.path(), &arguments, &[("FAKE_NVML_GPU", GPU)]);
     let said = doctor.env("PATH", "/nowhere").output().unwrap();
     let report: Value = serde_json::from_slice(&said.stdout)

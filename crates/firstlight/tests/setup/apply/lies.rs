@@ -11,7 +11,8 @@ use std::process::Output;
 /// The stack's plan on a machine with the tests' GPU.
 fn apply(world: &World, plan: &Plan) -> Output {
     world.write(plan);
-    let mut command = world.command(&[]);
+    // As in `judged`: a busy machine is no silent driver.
+    let mut command = world.command(&["--wait", "60"]);
     command.env("LD_LIBRARY_PATH", libcuda().parent().unwrap()).env("FAKE_NVML_GPU", GPU);
     command.output().unwrap()
 }
