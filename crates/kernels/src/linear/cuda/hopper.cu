@@ -75,7 +75,7 @@ DEVICE void load_weights(u32 base, const TensorMap* map, const Work& work, Tile 
 #pragma unroll
   for (int half = 0; half < 2; half++) {
     if (PAIR && half != rank) continue;
-    const int row = tile.column + half * (SWIGLU ? work.columns : BLOCK_N / 2);
+    const int row = tile.first + tile.column + half * (SWIGLU ? work.columns : BLOCK_N / 2);
     if constexpr (PAIR) {
       tma_load_4d_multicast(to + half * HALF_BYTES, map, full, 3, block * BLOCK_K, row, 0, 0);
     } else {
@@ -231,7 +231,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) CLUSTERED
                   int group, float scale) {
   extern __shared__ __align__(1024) u8 shared[];
   const u32 base = (shared_address(shared) + 1023) & ~1023u;
-  const Work work = {rows, columns, channels, group};
+  const Work work = {rows, columns, channels, group, {0, first1, first2, first3, first4, first5}};
   const int rank = CLUSTER > 1 ? cluster_rank() : 0;
   // Broadcast, so that the compiler knows it to be the same in a warp.
   const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
@@ -269,7 +269,6 @@ extern "C" __global__ void __launch_bounds__(384, 1) CLUSTERED
     registers_increase<232>();
     let_next_start();
     const Finish finish = {{&map_o0, &map_o1, &map_o2, &map_o3, &map_o4, &map_o5},
-                           {0, first1, first2, first3, first4, first5},
                            {bias, bias_f32},
                            residual,
                            scale};

@@ -1,6 +1,6 @@
 //! `hopper`: persistent blocks that the copy engine feeds, for many rows of x. The contract stands in `hopper.cu`.
 
-use super::operands::{Form, Operands, group, not_half};
+use super::operands::{Form, Operands, across, group, not_half};
 use crate::cuda::{CudaVariant, Planner, map_element};
 use crate::linear::LinearProblem;
 use crate::{ChoiceTable, DType};
@@ -87,8 +87,7 @@ impl Tile {
     }
 
     fn count(&self, problem: &LinearProblem) -> usize {
-        let across = problem.columns().div_ceil(self.out_columns(Form::of(problem)));
-        problem.tokens.div_ceil(self.rows()) * across
+        problem.tokens.div_ceil(self.rows()) * across(problem, self.out_columns(Form::of(problem)))
     }
 
     /// Columns that one copy stores, of those that a block of a cluster finishes: 128 bytes, or 96 where that does not divide
@@ -219,10 +218,7 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
     let at_once = (planner.here().multiprocessors as usize / cluster).max(1);
     let clusters = if tile.split > 1 { tiles } else { tiles.min(at_once) };
     let grid = [(clusters * cluster) as u32, 1, 1];
-    let mut launch = Launch::new(grid, 384, tile.shared_bytes() as u32);
-    // It reads weights before it waits for the kernel ahead of it.
-    launch.overlaps = true;
-    planner.launch(kernel, launch, args);
+    planner.launch(kernel, Launch::new(grid, 384, tile.shared_bytes() as u32), args);
     Ok(())
 }
 

@@ -2,8 +2,7 @@
 
 // What is done to a tile's sums.
 struct Finish {
-  const TensorMap* outputs[6];
-  int first[6];  // column of the whole o at which each output begins; the number of columns where there is none
+  const TensorMap* outputs[OUTPUTS];
   Bias bias;
   const float* residual;
   float scale;
@@ -24,19 +23,14 @@ DEVICE void store_matrices(u32 to, u32 a, u32 b, u32 c, u32 d) {
                : "memory");
 }
 
-// One thread stores a box; the copy engine leaves out what lies outside an output, on its left too.
-DEVICE void store_box(const Finish& finish, u32 box, int row, int column, int columns) {
-  if (column + BOX_COLUMNS <= finish.first[1]) {
-    tma_store_4d(finish.outputs[0], box, column, row, 0, 0);
-  } else {
+// One thread stores a box; the copy engine leaves out what lies outside.
+DEVICE void store_box(const Finish& finish, const Tile& tile, u32 box, int row, int column) {
+  const TensorMap* map = finish.outputs[0];
 #pragma unroll
-    for (int i = 0; i < 6; i++) {
-      const int end = i == 5 ? columns : finish.first[i + 1];
-      if (column < end && column + BOX_COLUMNS > finish.first[i] && finish.first[i] < end) {
-        tma_store_4d(finish.outputs[i], box, column - finish.first[i], row, 0, 0);
-      }
-    }
+  for (int i = 1; i < OUTPUTS; i++) {
+    if (tile.output == i) map = finish.outputs[i];
   }
+  if (column < tile.width) tma_store_4d(map, box, column, row, 0, 0);
   tma_store_commit();
 }
 
@@ -93,8 +87,8 @@ DEVICE void finish_tile(const float (&d)[count], const float (&before)[BEFORE], 
 #pragma unroll
     for (int b = 0; b < BOX_COLUMNS / 8; b++) {
       const int i = box * (BOX_COLUMNS / 8) + b, column = tile.column + 8 * i + 2 * t;
-      const float2 bias = finish.bias.pair(column, work.columns, false);
-      const float2 bias_up = SWIGLU ? finish.bias.pair(column, work.columns, true) : float2{0.0f, 0.0f};
+      const float2 bias = finish.bias.pair(work, tile, column, false);
+      const float2 bias_up = SWIGLU ? finish.bias.pair(work, tile, column, true) : float2{0.0f, 0.0f};
       float2 sums[2];
 #pragma unroll
       for (int half = 0; half < 2; half++) {
@@ -133,7 +127,7 @@ DEVICE void finish_tile(const float (&d)[count], const float (&before)[BEFORE], 
     }
     fence_async_shared();
     named_barrier_sync(barrier, 128);
-    if (thread == 0) store_box(finish, slot, tile.row + 64 * consumer, tile.column + box * BOX_COLUMNS, work.columns);
+    if (thread == 0) store_box(finish, tile, slot, tile.row + 64 * consumer, tile.column + box * BOX_COLUMNS);
     if constexpr (FLOAT_OUT && SPLIT == 1) {
       if (finish.residual != nullptr && (box % RESIDUAL_BOXES == RESIDUAL_BOXES - 1 || box == BOXES - 1)) {
         release(base + AT_EMPTY + 8 * ring.stage, thread);

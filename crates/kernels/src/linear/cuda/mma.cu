@@ -8,10 +8,10 @@
 // x [rows, channels], w [N, channels] in storage, 2 VECTOR bytes aligned; outputs [rows, their columns] in storage, or f32
 // with FLOAT_OUT, each 4 bytes aligned (f32: 8); residual [rows, columns] f32, 8 bytes aligned, or null; bias [N] f32 or
 // storage, read where BIAS is 1. The columns of o, which are N, or N / 2 with SWIGLU, belong to output 0 up to first1, then to output 1
-// up to first2, and so on; firsts are `columns` where there are fewer outputs. o may lie where the residual does: a thread
+// up to first2, and so on; firsts are `columns` where there are fewer outputs. Beside a residual there is one. o may lie where the residual does: a thread
 // reads each element before it writes it.
 //
-// Launch: grid ceil(rows / BLOCK_M) * ceil(columns / columns of a tile); block 256; dynamic shared memory
+// Launch: grid ceil(rows / BLOCK_M) * the sum over outputs of ceil(their columns / columns of a tile); block 256; dynamic shared memory
 // STAGES * (BLOCK_M + BLOCK_N) * 128. `group` as in work.cuh.
 //
 // Source: cuda/ampere.cuh, cuda/storage.cuh, then linear/cuda/mma_tile.cuh, work.cuh and mma.cu.
@@ -35,48 +35,20 @@ DEVICE void load_rows(u32 to, const u16* from, int channel, int channels, int th
   }
 }
 
-// Where a column of o goes.
-struct Column {
-  void* to;   // its first element
-  int width;  // elements from row to row
-};
-
-struct Outputs {
-  void* of[6];
-  int first[6];
-  int columns;
-
-  DEVICE Column at(int column) const {
-    void* to = of[0];
-    int begin = 0, end = first[1];
-#pragma unroll
-    for (int i = 1; i < 6; i++) {
-      if (column >= first[i]) {
-        to = of[i];
-        begin = first[i];
-        end = i < 5 ? first[i < 5 ? i + 1 : 5] : columns;
-      }
-    }
-    return {(char*)to + (i64)(column - begin) * (FLOAT_OUT ? 4 : 2), end - begin};
-  }
-};
-
-DEVICE void store_one(const Column& column, int row, float value) {
-  const i64 at = (i64)row * column.width;
+DEVICE void store_one(void* to, i64 at, float value) {
   if constexpr (FLOAT_OUT) {
-    ((float*)column.to)[at] = value;
+    ((float*)to)[at] = value;
   } else {
-    ((u16*)column.to)[at] = narrow_half(value);
+    ((u16*)to)[at] = narrow_half(value);
   }
 }
 
-// A column and the next, of one output whose rows are so aligned.
-DEVICE void store_two(const Column& column, int row, float2 values) {
-  const i64 at = (i64)row * column.width;
+// An element and the next, so aligned.
+DEVICE void store_two(void* to, i64 at, float2 values) {
   if constexpr (FLOAT_OUT) {
-    *(float2*)((float*)column.to + at) = values;
+    *(float2*)((float*)to + at) = values;
   } else {
-    *(u32*)((u16*)column.to + at) = pack(values.x, values.y);
+    *(u32*)((u16*)to + at) = pack(values.x, values.y);
   }
 }
 
@@ -86,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                int first3, int first4, int first5, int rows, int columns, int channels, int group, float scale) {
   extern __shared__ __align__(128) unsigned char shared[];
   const u32 base = shared_address(shared);
-  const Work work = {rows, columns, channels, group};
+  const Work work = {rows, columns, channels, group, {0, first1, first2, first3, first4, first5}};
   const Tile tile = tile_at(work, blockIdx.x);
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   const int warp_row = warp / WARPS_ACROSS * WARP_M, warp_column = warp % WARPS_ACROSS * WARP_N;
@@ -95,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   // With SWIGLU the first half of a warp's columns are gates, the second the ups that belong to them.
   auto row_of_w = [&](int row) {
     const int column = tile.column + (SWIGLU ? row / WARP_N * WARP_COLUMNS + row % WARP_COLUMNS : row);
-    return column >= columns ? -1 : SWIGLU && row / WARP_COLUMNS % 2 == 1 ? columns + column : column;
+    return column >= tile.width ? -1 : tile.first + column + (SWIGLU && row / WARP_COLUMNS % 2 == 1 ? columns : 0);
   };
   int load_stage = 0;
   auto load_stages = [&](int channel) {
@@ -145,18 +117,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   copy_wait<0>();
   let_next_start();
 
-  const Outputs outputs = {{o0, o1, o2, o3, o4, o5}, {0, first1, first2, first3, first4, first5}, columns};
-  // Outputs begin at even columns: no pair of columns is torn apart or misaligned.
-  const bool paired = ((first1 | first2 | first3 | first4 | first5 | columns) & 1) == 0;
+  void* const outputs[OUTPUTS] = {o0, o1, o2, o3, o4, o5};
+  void* to = o0;
+#pragma unroll
+  for (int i = 1; i < OUTPUTS; i++) {
+    if (tile.output == i) to = outputs[i];
+  }
+  const bool paired = tile.width % 2 == 0;  // pairs of columns are aligned then
   const Bias biases = {bias, bias_f32};
 #pragma unroll
   for (int n = 0; n < WARP_COLUMNS / 8; n++) {
     const int column = tile.column + warp % WARPS_ACROSS * WARP_COLUMNS + 8 * n + lane % 4 * 2;
-    if (column >= columns) continue;
-    const bool second = column + 1 < columns;
-    const Column left = outputs.at(column), right = outputs.at(second ? column + 1 : column);
-    const float2 bias_here = biases.pair(column, columns, false);
-    const float2 bias_up = SWIGLU ? biases.pair(column, columns, true) : float2{0.0f, 0.0f};
+    if (column >= tile.width) continue;
+    const bool second = column + 1 < tile.width;
+    const float2 bias_here = biases.pair(work, tile, column, false);
+    const float2 bias_up = SWIGLU ? biases.pair(work, tile, column, true) : float2{0.0f, 0.0f};
 #pragma unroll
     for (int m = 0; m < WARP_M / 16; m++) {
 #pragma unroll
@@ -166,14 +141,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         const float(&gate)[4] = d[m][n], (&up)[4] = d[m][SWIGLU ? WARP_COLUMNS / 8 + n : n];
         float2 values = activated({gate[2 * half], gate[2 * half + 1]}, bias_here, {up[2 * half], up[2 * half + 1]}, bias_up,
                                   scale);
-        const float* const before = residual + (i64)row * columns + column;
+        const i64 at = (i64)row * tile.width + column;  // of the residual too: beside it there is one output
         if (paired) {
-          if (residual != nullptr) values = added(values, *(const float2*)before);
-          store_two(left, row, values);
+          if (residual != nullptr) values = added(values, *(const float2*)(residual + at));
+          store_two(to, at, values);
         } else {
-          if (residual != nullptr) values = added(values, {before[0], second ? before[1] : 0.0f});
-          store_one(left, row, values.x);
-          if (second) store_one(right, row, values.y);
+          if (residual != nullptr) values = added(values, {residual[at], second ? residual[at + 1] : 0.0f});
+          store_one(to, at, values.x);
+          if (second) store_one(to, at + 1, values.y);
         }
       }
     }

@@ -1,6 +1,6 @@
 //! `mma`: tiles of up to 128 by 128 on every GPU from compute capability 8.0 on. The contract stands in `mma.cu`.
 
-use super::operands::{Form, Operands, group, not_half};
+use super::operands::{Form, Operands, across, group, not_half};
 use crate::ChoiceTable;
 use crate::cuda::{CudaVariant, Planner};
 use crate::linear::LinearProblem;
@@ -52,7 +52,8 @@ impl Tile {
 
     /// Tiles of a call.
     fn count(&self, problem: &LinearProblem) -> usize {
-        problem.tokens.div_ceil(self.rows) * problem.outputs.div_ceil(self.columns)
+        let columns = if problem.swiglu { self.columns / 2 } else { self.columns };
+        problem.tokens.div_ceil(self.rows) * across(problem, columns)
     }
 
     /// 64 channels of each row in each stage.

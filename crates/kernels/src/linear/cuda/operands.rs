@@ -175,6 +175,11 @@ pub(super) fn not_half(problem: &LinearProblem) -> Option<String> {
     }
 }
 
+/// Tiles of so many columns beside each other: each output has its own.
+pub(super) fn across(problem: &LinearProblem, columns: usize) -> usize {
+    problem.widths.iter().map(|width| width.div_ceil(columns)).sum()
+}
+
 /// Tiles below each other whose rows of x, of `tile_rows` each, stay in a third of the L2 cache while weights pass by.
 pub(super) fn group(problem: &LinearProblem, here: &CudaCapabilities, tile_rows: usize) -> usize {
     let bytes = problem.dtype.bytes() * problem.inputs * tile_rows;

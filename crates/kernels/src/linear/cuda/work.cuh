@@ -3,37 +3,66 @@
 // Behind storage.cuh and the kernel's constants: TILE_M (rows of a tile), TILE_COLUMNS (columns of o in a tile), SWIGLU,
 // BIAS (whether there is one).
 
+constexpr int OUTPUTS = 6;
+
 // What a launch gives about the work.
 struct Work {
   int rows, columns, channels;  // of x, of o, and K
   int group;                    // tiles below each other that are worked on together
+  int first[OUTPUTS];           // columns of o at which the outputs begin; `columns` where there are fewer
+  DEVICE int width(int output) const {
+    return (output + 1 < OUTPUTS ? first[output + 1 < OUTPUTS ? output + 1 : 0] : columns) - first[output];
+  }
   DEVICE int tiles_down() const { return (rows + TILE_M - 1) / TILE_M; }
-  DEVICE int tiles_across() const { return (columns + TILE_COLUMNS - 1) / TILE_COLUMNS; }
+  // Each output has tiles of its own: none lies across two of them.
+  DEVICE int tiles_across() const {
+    int tiles = 0;
+#pragma unroll
+    for (int i = 0; i < OUTPUTS; i++) tiles += (width(i) + TILE_COLUMNS - 1) / TILE_COLUMNS;
+    return tiles;
+  }
   DEVICE int tiles() const { return tiles_down() * tiles_across(); }
 };
 
 struct Tile {
-  int row, column;  // of o
+  int row, column;   // of one output
+  int output, width; // which, and its columns
+  int first;         // where it begins in o
 };
 
 // Down `group` tiles, then one to the right: the rows of x of a group stay in the L2 cache while weights pass by once.
 DEVICE Tile tile_at(const Work& work, int index) {
   const int in_group = work.group * work.tiles_across();
-  const int first = index / in_group * work.group, rest = index % in_group;
-  const int high = min(work.group, work.tiles_down() - first);
-  return {(first + rest % high) * TILE_M, rest / high * TILE_COLUMNS};
+  const int above = index / in_group * work.group, rest = index % in_group;
+  const int high = min(work.group, work.tiles_down() - above);
+  int across = rest / high;
+  Tile tile = {(above + rest % high) * TILE_M, 0, 0, 0, 0};
+  bool found = false;
+#pragma unroll
+  for (int i = 0; i < OUTPUTS; i++) {
+    const int tiles = (work.width(i) + TILE_COLUMNS - 1) / TILE_COLUMNS;
+    if (!found && across < tiles) {
+      found = true;
+      tile.column = across * TILE_COLUMNS;
+      tile.output = i;
+      tile.width = work.width(i);
+      tile.first = work.first[i];
+    }
+    across -= tiles;
+  }
+  return tile;
 }
 
 // What is added to a row of W's products.
 struct Bias {
   const void* numbers;
   int is_f32;
-  // Those of a column of o and the next; `ups` gives those of the second half of W.
-  DEVICE float2 pair(int column, int columns, bool ups) const {
+  // Those of a column of a tile's output and the next; `ups` gives those of the second half of W.
+  DEVICE float2 pair(const Work& work, const Tile& tile, int column, bool ups) const {
     if constexpr (!BIAS) return {0.0f, 0.0f};
-    const int from = ups ? columns : 0;
-    return {column < columns ? number(numbers, from + column, is_f32) : 0.0f,
-            column + 1 < columns ? number(numbers, from + column + 1, is_f32) : 0.0f};
+    const int from = tile.first + (ups ? work.columns : 0);
+    return {column < tile.width ? number(numbers, from + column, is_f32) : 0.0f,
+            column + 1 < tile.width ? number(numbers, from + column + 1, is_f32) : 0.0f};
   }
 };
 
