@@ -12,7 +12,7 @@ use device::cuda::{BundledArch, KernelSource};
 
 /// The variants, best first.
 pub(super) const VARIANTS: &[CudaVariant<LinearProblem>] =
-    &[stream::VARIANT, mma::VARIANT, hopper::VARIANT];
+    &[stream::VARIANT, hopper::VARIANT, mma::VARIANT];
 
 /// Every table, printable.
 pub(super) fn choice_tables() -> Vec<ChoiceTable> {

@@ -218,7 +218,10 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
     let at_once = (planner.here().multiprocessors as usize / cluster).max(1);
     let clusters = if tile.split > 1 { tiles } else { tiles.min(at_once) };
     let grid = [(clusters * cluster) as u32, 1, 1];
-    planner.launch(kernel, Launch::new(grid, 384, tile.shared_bytes() as u32), args);
+    let mut launch = Launch::new(grid, 384, tile.shared_bytes() as u32);
+    // It reads weights before it waits for the kernel ahead of it.
+    launch.overlaps = true;
+    planner.launch(kernel, launch, args);
     Ok(())
 }
 
