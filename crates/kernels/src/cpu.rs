@@ -1,6 +1,7 @@
 //! Building blocks shared by the CPU variants.
 
 pub mod copy;
+pub mod gate;
 pub mod gemm;
 pub mod linear;
 pub mod read;

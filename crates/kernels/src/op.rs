@@ -154,6 +154,19 @@ pub trait Op: Sync {
         &self,
         inputs: &'a TensorMap,
         settings: &Settings,
+    ) -> Result<Box<dyn Call + 'a>, OpError> {
+        self.bind_trusting(inputs, settings, &[])
+    }
+    /// As [`Op::bind`], without looking for NaN in the tensors of these names: pools of states and caches, which are large
+    /// and which their owner alone writes.
+    ///
+    /// # Errors
+    /// As [`Op::bind`].
+    fn bind_trusting<'a>(
+        &self,
+        inputs: &'a TensorMap,
+        settings: &Settings,
+        trusted: &[&str],
     ) -> Result<Box<dyn Call + 'a>, OpError>;
 }
 
@@ -185,6 +198,17 @@ pub trait Call {
         device: &'b Device,
         variant: &str,
     ) -> Result<Box<dyn Execution + 'b>, OpError>;
+    /// Runs a variant that selection chose over host memory into tensors that the caller keeps: those that are there with
+    /// the shape and type of an output are overwritten, the others made.
+    ///
+    /// # Errors
+    /// As [`Call::prepare`].
+    fn run_into(
+        &self,
+        device: &Device,
+        variant: &str,
+        outputs: &mut TensorMap,
+    ) -> Result<(), OpError>;
     /// Plans a variant that selection chose over tensors on a GPU, which the caller keeps.
     ///
     /// # Errors

@@ -274,9 +274,18 @@ impl Tensor {
 /// Elements that one thread looks through at a time.
 const RUN: usize = 1 << 20;
 
+/// Elements that are asked at once.
+const GROUP: usize = 1 << 10;
+
 /// Index of the first element of which `is` holds, looked for on all cores.
 fn first<T: Sync>(values: &[T], is: impl Fn(&T) -> bool + Sync) -> Option<usize> {
-    let in_run = |(run, values): (usize, &[T])| Some(run * RUN + values.iter().position(&is)?);
+    // Whether a group has one is found without a branch for each element, so by vectors.
+    let any = |group: &&[T]| group.iter().fold(false, |any, value| any | is(value));
+    let in_run = |(run, values): (usize, &[T])| {
+        let group = values.chunks(GROUP).position(|group| any(&group))?;
+        let place = values[group * GROUP..].iter().position(&is)?;
+        Some(run * RUN + group * GROUP + place)
+    };
     values.par_chunks(RUN).enumerate().find_map_first(in_run)
 }
 

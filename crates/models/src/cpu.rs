@@ -33,7 +33,7 @@ pub(crate) const ENGINE: EngineKind = EngineKind {
 };
 
 /// A mixer with its weights, and its states or caches of every place.
-trait Mix {
+trait Mix: Send {
     /// Mixes rows `[tokens, hidden]`, which are normed, and advances the states.
     fn mix(&mut self, x: &[f32], step: &Step<'_>) -> Result<Vec<f32>, OpError>;
     /// Forgets a sequence.
@@ -162,6 +162,22 @@ impl Engine for CpuEngine {
     }
 
     fn step(&mut self, batch: &Batch, wanted: Wanted) -> Result<Vec<f32>, ModelError> {
+        // On a thread of the pool: each launch from outside would wait for one of them to wake.
+        rayon::scope(|_| self.advance(batch, wanted))
+    }
+
+    fn len(&self, sequence: usize) -> usize {
+        self.pages.len(sequence)
+    }
+
+    fn reset(&mut self, sequence: usize) {
+        self.pages.release(sequence);
+        self.layers.iter_mut().for_each(|layer| layer.mixer.reset(sequence));
+    }
+}
+
+impl CpuEngine {
+    fn advance(&mut self, batch: &Batch, wanted: Wanted) -> Result<Vec<f32>, ModelError> {
         batch.check(self.pages.sequences(), self.architecture.vocabulary)?;
         let mut x = self.embed(&batch.tokens)?;
         self.pages.grow(&batch.lengths())?;
@@ -172,6 +188,15 @@ impl Engine for CpuEngine {
             advanced.map_err(|error| ModelError::Op { layer, error })?;
         }
         let hidden = self.architecture.hidden;
+        // What the last layer made is no op's input any more.
+        if let Some(at) = x.iter().position(|x| x.is_nan()) {
+            let (tensor, what) = ("x".to_owned(), format!("is NaN at element {at}"));
+            let layer = self.layers.len();
+            return Err(ModelError::Op {
+                layer,
+                error: OpError::Value { op: "head", tensor, what },
+            });
+        }
         if wanted == Wanted::Last {
             let last = batch.offsets[1..].iter().map(|end| &x[(end - 1) * hidden..end * hidden]);
             x = last.collect::<Vec<_>>().concat();
@@ -179,14 +204,5 @@ impl Engine for CpuEngine {
         let mut logits = self.head.apply(&self.device, &rms_norm(&x, &self.norm, eps));
         scale(&mut logits, (1.0 / self.architecture.logits_divisor) as f32);
         Ok(logits)
-    }
-
-    fn len(&self, sequence: usize) -> usize {
-        self.pages.len(sequence)
-    }
-
-    fn reset(&mut self, sequence: usize) {
-        self.pages.release(sequence);
-        self.layers.iter_mut().for_each(|layer| layer.mixer.reset(sequence));
     }
 }

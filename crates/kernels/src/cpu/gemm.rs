@@ -9,7 +9,7 @@ mod micro;
 mod pack;
 mod parallel;
 
-pub use bf16::{PackedBf16, gemm_bf16};
+pub use bf16::{PackedBf16, PanelsBf16, gemm_bf16, gemm_panels_bf16};
 pub use pack::PackedB;
 pub use parallel::{gemm_bf16_parallel, gemm_f32_parallel};
 

@@ -1,10 +1,11 @@
 //! Projections `y = x W^T`: W is packed once, and every call reads it once, all cores together.
 #![allow(unsafe_code)] // Blocks write disjoint parts of one output.
 
-use super::gemm::{Mat, MatMut, PackedB, PackedBf16, Store, gemm_bf16, gemm_packed};
-use device::{Device, Isa, SharedMut};
+use super::gemm::{Mat, MatMut, PackedB, PanelsBf16, Store, gemm_packed, gemm_panels_bf16};
+use super::simd::{Simd, SimdKernel, dispatch};
+use crate::floats::narrow;
+use device::{Device, HostBuffer, Isa, SharedMut};
 use half::bf16;
-use half::slice::HalfFloatSliceExt;
 use rayon::prelude::*;
 
 /// Outputs of one strip: a few register tiles, so that a core has many strips and they balance.
@@ -23,7 +24,8 @@ pub struct Linear {
 #[derive(Debug)]
 enum Strips {
     F32(Isa, Vec<PackedB>),
-    Bf16(Vec<PackedBf16>),
+    /// One strip behind the other: a large buffer has huge pages, which a walk through all weights is faster on.
+    Bf16(HostBuffer<u32>),
 }
 
 impl Linear {
@@ -46,12 +48,12 @@ impl Linear {
     /// # Panics
     /// When the matrix leaves its slice or this processor lacks AVX512-BF16.
     pub fn bf16(b: Mat<'_, bf16>) -> Self {
-        let pack = |strip: Mat<'_, bf16>| {
-            let mut packed = PackedBf16::new();
-            packed.pack(strip);
-            packed
-        };
-        Self { inputs: b.rows, outputs: b.columns, strips: Strips::Bf16(strips(b, pack)) }
+        let mut words = HostBuffer::filled(0u32, PanelsBf16::words(b.rows, b.columns));
+        let of_strip = PanelsBf16::words(b.rows, STRIP).max(1);
+        words.par_chunks_mut(of_strip).enumerate().for_each(|(index, words)| {
+            PanelsBf16::pack(strip(b, index * STRIP), words);
+        });
+        Self { inputs: b.rows, outputs: b.columns, strips: Strips::Bf16(words) }
     }
 
     /// Width of x.
@@ -89,13 +91,15 @@ impl Linear {
                     gemm_packed(*isa, 1.0, x, &strips[strip], Store::Replace, into);
                 });
             }
-            Strips::Bf16(strips) => {
-                let mut rounded = vec![bf16::ZERO; x.len()];
-                rounded.convert_from_f32_slice(x);
+            Strips::Bf16(words) => {
+                let rounded = rounded(x);
+                let of_strip = PanelsBf16::words(self.inputs, STRIP);
                 self.run(device, "linear.bf16", rows, y, |range, strip, into| {
                     let x = &rounded[range.start * self.inputs..range.end * self.inputs];
                     let x = Mat::new(x, range.len(), self.inputs, self.inputs);
-                    gemm_bf16(1.0, x, &strips[strip], Store::Replace, into);
+                    let words = &words[strip * of_strip..words.len().min((strip + 1) * of_strip)];
+                    let w = PanelsBf16::new(words, self.inputs, into.columns);
+                    gemm_panels_bf16(1.0, x, w, Store::Replace, into);
                 });
             }
         }
@@ -136,12 +140,40 @@ fn strips<T: Copy + Sync, P: Send>(
     b: Mat<'_, T>,
     pack: impl Fn(Mat<'_, T>) -> P + Sync + Send,
 ) -> Vec<P> {
-    let strip = |first: usize| {
-        let start = (first * b.column_stride).min(b.data.len());
-        let columns = STRIP.min(b.columns - first);
-        pack(Mat { data: &b.data[start..], columns, ..b })
-    };
-    (0..b.columns).into_par_iter().step_by(STRIP).map(strip).collect()
+    (0..b.columns).into_par_iter().step_by(STRIP).map(|first| pack(strip(b, first))).collect()
+}
+
+/// A strip's columns of B.
+fn strip<T: Copy>(b: Mat<'_, T>, first: usize) -> Mat<'_, T> {
+    let start = (first * b.column_stride).min(b.data.len());
+    let columns = STRIP.min(b.columns - first);
+    Mat { data: &b.data[start..], columns, ..b }
+}
+
+/// x in bfloat16, on all cores where it is long.
+fn rounded(x: &[f32]) -> Vec<bf16> {
+    const PIECE: usize = 1 << 15;
+    let mut rounded = vec![bf16::ZERO; x.len()];
+    let round = |(to, from): (&mut [bf16], &[f32])| dispatch(Isa::Avx512Bf16, Round { from, to });
+    match x.len() {
+        0..=PIECE => round((&mut rounded, x)),
+        _ => rounded.par_chunks_mut(PIECE).zip(x.par_chunks(PIECE)).for_each(round),
+    }
+    rounded
+}
+
+struct Round<'a> {
+    from: &'a [f32],
+    to: &'a mut [bf16],
+}
+
+impl SimdKernel for Round<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        narrow(simd, self.from, self.to);
+    }
 }
 
 #[cfg(test)]

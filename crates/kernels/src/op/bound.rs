@@ -1,9 +1,11 @@
 //! A call whose tensors and settings are checked, of an op of any family.
 
 use super::host::HostExecution;
-use super::{Call, ChoiceTable, Execution, Family, Op, OpSpec, Problem, Refusal, Selection};
+use super::{
+    Call, ChoiceTable, Execution, Family, Op, OpSpec, OutputSpec, Problem, Refusal, Selection,
+};
 use crate::cuda::{Buffers, CudaExecution, CudaVariant, Planned};
-use crate::{Inputs, OpError, Settings, TensorMap};
+use crate::{Inputs, OpError, Settings, Tensor, TensorMap};
 use device::Device;
 use device::cuda::CudaError;
 use facts::BackendKind;
@@ -21,10 +23,11 @@ impl<F: Family> Op for F {
         F::choice_tables()
     }
 
-    fn bind<'a>(
+    fn bind_trusting<'a>(
         &self,
         inputs: &'a TensorMap,
         settings: &Settings,
+        trusted: &[&str],
     ) -> Result<Box<dyn Call + 'a>, OpError> {
         let op = F::SPEC.name;
         for name in inputs.keys() {
@@ -41,7 +44,7 @@ impl<F: Family> Op for F {
         settings.check_known(F::SPEC)?;
         let bound = Bound::<F> { problem: F::parse(Inputs::new(op, inputs), settings)?, inputs };
         // Values last: a wrong shape is the likelier mistake and the cheaper check.
-        for (name, tensor) in inputs {
+        for (name, tensor) in inputs.iter().filter(|(name, _)| !trusted.contains(&name.as_str())) {
             if let Some(index) = tensor.first_nan() {
                 return Err(OpError::Value {
                     op,
@@ -182,6 +185,31 @@ impl<F: Family> Call for Bound<'_, F> {
             return Err(OpError::UnknownOp { name: kernel });
         };
         Ok(Box::new(HostExecution::new(kernel, variant, &self.problem, self.inputs(), device)))
+    }
+
+    fn run_into(
+        &self,
+        device: &Device,
+        variant: &str,
+        outputs: &mut TensorMap,
+    ) -> Result<(), OpError> {
+        let chosen = self.select(device, Some(variant))?.chosen;
+        let Some(variant) = F::VARIANTS.iter().find(|variant| variant.name == chosen) else {
+            let reason = "only variants over host memory run into tensors of the caller".to_owned();
+            return Err(OpError::Refused { op: F::SPEC.name, variant: chosen.to_owned(), reason });
+        };
+        let wanted = self.problem.outputs();
+        outputs.retain(|name, tensor| {
+            let same =
+                |spec: &OutputSpec| tensor.shape() == spec.shape && tensor.dtype() == spec.dtype;
+            wanted.iter().any(|spec| spec.name == name && same(spec))
+        });
+        for OutputSpec { name, shape, dtype } in wanted {
+            let made = || Tensor::poisoned(&shape, dtype);
+            outputs.entry(name.to_owned()).or_insert_with(made);
+        }
+        (variant.run)(&self.problem, self.inputs(), device, outputs);
+        Ok(())
     }
 
     fn plan(&self, device: &Device, variant: &str, buffers: &Buffers) -> Result<Planned, OpError> {

@@ -1,6 +1,6 @@
 use super::Mix;
 use super::rows::columns;
-use super::step::{Step, take};
+use super::step::{Step, values};
 use super::weights::{CpuProjection, Weights};
 use crate::layers::Attention;
 use crate::pages::{BLOCK, Pages};
@@ -15,6 +15,8 @@ pub(super) struct PagedAttention {
     inputs: TensorMap,
     settings: Settings,
     dtype: DType,
+    /// What the last step gave, whose memory the next one writes.
+    outputs: TensorMap,
 }
 
 impl PagedAttention {
@@ -30,24 +32,37 @@ impl PagedAttention {
             Storage::Bf16 => DType::Bf16,
         };
         let pool = |[heads, dim]: [usize; 2]| {
-            // Zeros, for a NaN in a row that no token has yet would be taken for a wrong value.
             let zeros = vec![0f32; pages.blocks() * BLOCK * heads * dim];
             stored(&[pages.blocks(), BLOCK, heads, dim], zeros, dtype)
         };
         let inputs =
             TensorMap::from([("k".to_owned(), pool(keys)), ("v".to_owned(), pool(values))]);
-        Self { inputs, settings: Settings::new().with("causal", true).with("scale", scale), dtype }
+        let settings = Settings::new().with("causal", true).with("scale", scale);
+        Self { inputs, settings, dtype, outputs: TensorMap::new() }
     }
 
     /// Lays the step's keys and values into the cache.
-    pub(super) fn append(&mut self, step: &Step<'_>, keys: &[f32], values: &[f32]) {
+    ///
+    /// # Errors
+    /// [`OpError::Value`] when one is NaN: the op is not asked to search the whole cache for it.
+    pub(super) fn append(
+        &mut self,
+        step: &Step<'_>,
+        keys: &[f32],
+        values: &[f32],
+    ) -> Result<(), OpError> {
         for (name, rows) in [("k", keys), ("v", values)] {
+            if let Some(at) = rows.iter().position(|x| x.is_nan()) {
+                let what = format!("is NaN at element {at}");
+                return Err(OpError::Value { op: "attention", tensor: name.to_owned(), what });
+            }
             let Some(pool) = self.inputs.get_mut(name) else { continue };
             match self.dtype {
                 DType::F32 => write::<f32>(pool, rows, &step.cache_rows),
                 _ => write::<bf16>(pool, rows, &step.cache_rows),
             }
         }
+        Ok(())
     }
 
     /// Attends queries `[tokens, heads, dim]`; gives `[tokens, heads, value dim]`.
@@ -60,8 +75,9 @@ impl PagedAttention {
         let q = stored(&[step.tokens(), heads, dim], queries, self.dtype);
         self.inputs.insert("q".to_owned(), q);
         step.name_cache(&mut self.inputs);
-        let mut outputs = step.run(&AttentionOp, &self.inputs, &self.settings)?;
-        Ok(take(&mut outputs, "o"))
+        let inputs = (&self.inputs, &["k", "v"][..]);
+        step.run(&AttentionOp, inputs, &self.settings, &mut self.outputs)?;
+        Ok(values(&self.outputs, "o"))
     }
 }
 
@@ -119,7 +135,7 @@ impl Mix for CpuAttention {
             rotate(&mut q, heads, head_dim, theta, &step.positions);
             rotate(&mut k, kv_heads, head_dim, theta, &step.positions);
         }
-        self.cached.append(step, &k, &part(k_end..width));
+        self.cached.append(step, &k, &part(k_end..width))?;
         let o = self.cached.attend(step, q, [heads, head_dim])?;
         Ok(self.out.apply(step.device, &o))
     }

@@ -83,7 +83,7 @@ impl Mix for CpuKda {
         let mut o = self.scan.run(&KdaOp, step, scanned)?; // [tokens, inner]
 
         let gate = self.gate.apply(step.device, &part(low + dim..low + 2 * dim));
-        norm_sigmoid_gated(&mut o, &gate, &self.norm, self.eps);
+        norm_sigmoid_gated(step.device, &mut o, &gate, &self.norm, self.eps);
         Ok(self.out.apply(step.device, &o))
     }
 

@@ -61,7 +61,7 @@ impl Mix for CpuLatentAttention {
         let mut keys = vec![0f32; tokens * cached];
         put_columns(&mut keys, cached, 0, &latent, rank);
         put_columns(&mut keys, cached, rank, &part(queries + rank..width), shared);
-        self.cached.append(step, &keys, &latent);
+        self.cached.append(step, &keys, &latent)?;
 
         let mut q = vec![0f32; tokens * heads * cached];
         for (head, key_up) in self.key_up.iter().enumerate() {

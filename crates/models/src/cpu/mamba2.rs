@@ -80,7 +80,7 @@ impl Mix for CpuMamba2 {
         ];
         let mut y = self.scan.run(&SsdOp, step, scanned)?; // [tokens, inner]
 
-        silu_gated_norm(&mut y, &part(0..inner), &self.norm, groups, self.eps);
+        silu_gated_norm(step.device, &mut y, &part(0..inner), &self.norm, groups, self.eps);
         Ok(self.out_proj.apply(step.device, &y))
     }
 

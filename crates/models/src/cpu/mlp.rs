@@ -22,6 +22,6 @@ impl CpuMlp {
 
     pub(super) fn apply(&self, device: &Device, x: &[f32]) -> Vec<f32> {
         let gate_up = self.gate_up.apply(device, x);
-        self.down.apply(device, &swiglu(&gate_up, self.inner))
+        self.down.apply(device, &swiglu(device, &gate_up, self.inner))
     }
 }

@@ -1,5 +1,7 @@
 //! Row-wise arithmetic on activations, rows of float32 without padding.
 
+use device::Device;
+use kernels::cpu::gate::{Gate, gate};
 use rayon::prelude::*;
 
 /// Independent sums that the compiler turns into vectors.
@@ -32,15 +34,16 @@ pub(super) fn rms_norm(x: &[f32], weight: &[f32], eps: f64) -> Vec<f32> {
 
 /// `x * silu(gate)`, then RMSNorm of each of `groups` parts of a row, then the weight, as wide as the row.
 pub(super) fn silu_gated_norm(
+    device: &Device,
     x: &mut [f32],
-    gate: &[f32],
+    logits: &[f32],
     weight: &[f32],
     groups: usize,
     eps: f64,
 ) {
     let (width, group) = (weight.len(), weight.len() / groups);
-    x.par_chunks_mut(width).zip(gate.par_chunks(width)).for_each(|(row, gate)| {
-        row.iter_mut().zip(gate).for_each(|(x, gate)| *x *= silu(*gate));
+    x.par_chunks_mut(width).zip(logits.par_chunks(width)).for_each(|(row, logits)| {
+        gate(device, Gate::Silu, row, logits);
         for (part, weight) in row.chunks_mut(group).zip(weight.chunks(group)) {
             normalise(part, weight, eps);
         }
@@ -48,21 +51,28 @@ pub(super) fn silu_gated_norm(
 }
 
 /// RMSNorm of each part of a row that is as wide as the weight, times `sigmoid(gate)`.
-pub(super) fn norm_sigmoid_gated(x: &mut [f32], gate: &[f32], weight: &[f32], eps: f64) {
-    x.par_chunks_mut(weight.len()).zip(gate.par_chunks(weight.len())).for_each(|(row, gate)| {
-        normalise(row, weight, eps);
-        row.iter_mut().zip(gate).for_each(|(x, gate)| *x *= sigmoid(*gate));
-    });
+pub(super) fn norm_sigmoid_gated(
+    device: &Device,
+    x: &mut [f32],
+    logits: &[f32],
+    weight: &[f32],
+    eps: f64,
+) {
+    x.par_chunks_mut(weight.len()).zip(logits.par_chunks(weight.len())).for_each(
+        |(row, logits)| {
+            normalise(row, weight, eps);
+            gate(device, Gate::Sigmoid, row, logits);
+        },
+    );
 }
 
 /// Rows `[gate, up]` of twice the width become `silu(gate) * up`.
-pub(super) fn swiglu(gate_up: &[f32], width: usize) -> Vec<f32> {
+pub(super) fn swiglu(device: &Device, gate_up: &[f32], width: usize) -> Vec<f32> {
     let mut out = vec![0f32; gate_up.len() / 2];
     out.par_chunks_mut(width).zip(gate_up.par_chunks(2 * width)).for_each(|(out, row)| {
-        let (gate, up) = row.split_at(width);
-        for ((out, gate), up) in out.iter_mut().zip(gate).zip(up) {
-            *out = silu(*gate) * up;
-        }
+        let (logits, up) = row.split_at(width);
+        out.copy_from_slice(up);
+        gate(device, Gate::Silu, out, logits);
     });
     out
 }
@@ -79,7 +89,9 @@ pub(super) fn scale(x: &mut [f32], factor: f32) {
 
 /// The same columns of every row, side by side.
 pub(super) fn columns(x: &[f32], width: usize, range: std::ops::Range<usize>) -> Vec<f32> {
-    x.chunks_exact(width).flat_map(|row| &row[range.clone()]).copied().collect()
+    let mut side_by_side = Vec::with_capacity(x.len() / width * range.len());
+    x.chunks_exact(width).for_each(|row| side_by_side.extend_from_slice(&row[range.clone()]));
+    side_by_side
 }
 
 /// Writes rows side by side into columns of wider rows.
@@ -98,8 +110,4 @@ pub(super) fn put_columns(
 /// `1 / (1 + e^-x)`.
 pub(super) fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + (-x).exp())
-}
-
-fn silu(x: f32) -> f32 {
-    x * sigmoid(x)
 }

@@ -1,6 +1,6 @@
 //! Pools of recurrent states, one slot for each place of the engine.
 
-use super::step::{Step, take};
+use super::step::{Step, values};
 use kernels::{Op, OpError, Settings, Tensor, TensorMap};
 
 const INITIAL: &str = "initial_state";
@@ -11,6 +11,8 @@ pub(super) struct Recurrence {
     /// `[places, ..]` in float32: zero before a sequence's first token.
     inputs: TensorMap,
     settings: Settings,
+    /// What the last step gave, whose memory the next one writes.
+    outputs: TensorMap,
 }
 
 impl Recurrence {
@@ -25,7 +27,7 @@ impl Recurrence {
         let zeros = Tensor::new(&shape, vec![0f32; shape.iter().product()]);
         let weights = weights.into_iter().chain([(INITIAL, zeros)]);
         let inputs = weights.map(|(name, tensor)| (name.to_owned(), tensor)).collect();
-        Self { inputs, settings }
+        Self { inputs, settings, outputs: TensorMap::new() }
     }
 
     /// Runs the op over the step's tokens, advances the states and gives `o`.
@@ -38,11 +40,14 @@ impl Recurrence {
         let tensors = tensors.into_iter().map(|(name, tensor)| (name.to_owned(), tensor));
         self.inputs.extend(tensors);
         step.name_states(&mut self.inputs);
-        let mut outputs = step.run(op, &self.inputs, &self.settings)?;
-        if let Some(states) = outputs.remove("final_state") {
-            self.inputs.insert(INITIAL.to_owned(), states);
+        let inputs = (&self.inputs, &[INITIAL][..]);
+        step.run(op, inputs, &self.settings, &mut self.outputs)?;
+        // Two pools in turn: the one that was read is written by the next step.
+        let written = self.outputs.get_mut("final_state");
+        if let (Some(states), Some(written)) = (self.inputs.get_mut(INITIAL), written) {
+            std::mem::swap(states, written);
         }
-        Ok(take(&mut outputs, "o"))
+        Ok(values(&self.outputs, "o"))
     }
 
     /// A zero state for one place.

@@ -66,24 +66,24 @@ impl<'a> Step<'a> {
         inputs.insert("cache_seqlens".to_owned(), self.cache_seqlens.clone());
     }
 
-    /// Runs an op once by the variant that its selection takes.
+    /// Runs an op once by the variant that its selection takes, into tensors that are kept for the next step. The pools of
+    /// states or caches are the engine's own, and not searched for NaN in every step.
     pub(super) fn run(
         &self,
         op: &dyn Op,
-        inputs: &TensorMap,
+        (inputs, pools): (&TensorMap, &[&str]),
         settings: &Settings,
-    ) -> Result<TensorMap, OpError> {
-        let call = op.bind(inputs, settings)?;
-        let selection = call.select(self.device, None)?;
-        let mut execution = call.prepare(self.device, selection.chosen)?;
-        execution.launch()?;
-        execution.into_outputs()
+        outputs: &mut TensorMap,
+    ) -> Result<(), OpError> {
+        let call = op.bind_trusting(inputs, settings, pools)?;
+        let chosen = call.select(self.device, None)?.chosen;
+        call.run_into(self.device, chosen, outputs)
     }
 }
 
-/// Takes a tensor's float32 values out of an op's outputs; an op always gives what its table says.
-pub(super) fn take(outputs: &mut TensorMap, name: &str) -> Vec<f32> {
-    match outputs.remove(name) {
+/// A tensor's float32 values among an op's outputs; an op always gives what its table says.
+pub(super) fn values(outputs: &TensorMap, name: &str) -> Vec<f32> {
+    match outputs.get(name) {
         Some(tensor) => match tensor.view::<f32>() {
             Some(values) => values.to_vec(),
             None => tensor.to_f64().into_iter().map(|x| x as f32).collect(),

@@ -38,11 +38,49 @@ impl PackedBf16 {
 
     /// Packs `b`; its buffer is kept between calls.
     pub fn pack(&mut self, b: Mat<'_, bf16>) {
-        b.check();
         (self.depth, self.columns) = (b.rows, b.columns);
+        self.data.resize(PanelsBf16::words(b.rows, b.columns), 0);
+        PanelsBf16::pack(b, &mut self.data);
+    }
+
+    /// Its panels.
+    pub fn panels(&self) -> PanelsBf16<'_> {
+        PanelsBf16 { words: &self.data, depth: self.depth, columns: self.columns }
+    }
+}
+
+/// Panels of B in memory of whoever packed them.
+#[derive(Debug, Clone, Copy)]
+pub struct PanelsBf16<'a> {
+    words: &'a [u32],
+    depth: usize,
+    columns: usize,
+}
+
+impl<'a> PanelsBf16<'a> {
+    /// Words that B of so many rows and columns takes.
+    pub fn words(depth: usize, columns: usize) -> usize {
+        columns.div_ceil(PANEL_COLUMNS) * depth.div_ceil(2) * PANEL_COLUMNS
+    }
+
+    /// The panels of B `[depth, columns]`, packed before.
+    ///
+    /// # Panics
+    /// When they are not as many words.
+    pub fn new(words: &'a [u32], depth: usize, columns: usize) -> Self {
+        assert_eq!(words.len(), Self::words(depth, columns), "words of {columns} columns");
+        Self { words, depth, columns }
+    }
+
+    /// Packs `b` into as many words as it takes.
+    ///
+    /// # Panics
+    /// When there are not so many.
+    pub fn pack(b: Mat<'_, bf16>, data: &mut [u32]) {
+        b.check();
+        assert_eq!(data.len(), Self::words(b.rows, b.columns), "words of {} columns", b.columns);
         let pairs = b.rows.div_ceil(2);
         let panels = b.columns.div_ceil(PANEL_COLUMNS);
-        self.data.resize(panels * pairs * PANEL_COLUMNS, 0);
         let at = |row: usize, column: usize| -> u32 {
             if row < b.rows {
                 b.data[row * b.row_stride + column * b.column_stride].to_bits().into()
@@ -53,8 +91,7 @@ impl PackedBf16 {
         for panel in 0..panels {
             let first = panel * PANEL_COLUMNS;
             let columns = PANEL_COLUMNS.min(b.columns - first);
-            let out =
-                &mut self.data[panel * pairs * PANEL_COLUMNS..(panel + 1) * pairs * PANEL_COLUMNS];
+            let out = &mut data[panel * pairs * PANEL_COLUMNS..(panel + 1) * pairs * PANEL_COLUMNS];
             if b.row_stride == 1 && b.column_stride > 1 {
                 // A transposed operand: each column's pairs are already neighbours in memory.
                 out.fill(0);
@@ -94,6 +131,20 @@ impl PackedBf16 {
 /// # Panics
 /// When sizes disagree, A is not row-major, or this processor lacks AVX512-BF16.
 pub fn gemm_bf16(alpha: f32, a: Mat<'_, bf16>, b: &PackedBf16, store: Store, c: MatMut<'_>) {
+    gemm_panels_bf16(alpha, a, b.panels(), store, c);
+}
+
+/// As [`gemm_bf16`], with B packed into memory of the caller.
+///
+/// # Panics
+/// As [`gemm_bf16`].
+pub fn gemm_panels_bf16(
+    alpha: f32,
+    a: Mat<'_, bf16>,
+    b: PanelsBf16<'_>,
+    store: Store,
+    c: MatMut<'_>,
+) {
     a.check();
     assert_eq!((a.rows, a.columns, b.columns), (c.rows, b.depth, c.columns), "sizes of C = A B");
     assert!(a.column_stride == 1 || a.columns <= 1, "A must be row-major");
@@ -109,7 +160,7 @@ pub fn gemm_bf16(alpha: f32, a: Mat<'_, bf16>, b: &PackedBf16, store: Store, c: 
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{Mat, MatMut, PANEL_COLUMNS, PackedBf16, Store, bf16};
+    use super::{Mat, MatMut, PANEL_COLUMNS, PanelsBf16, Store, bf16};
     use std::arch::x86_64::*;
 
     /// Rows of a register tile: 12 x 2 sums, 2 of B and 1 broadcast are 27 of 32 registers.
@@ -117,60 +168,89 @@ mod x86 {
 
     /// # Safety
     /// The processor must have AVX512-BF16; sizes must agree.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
     pub(super) unsafe fn product(
         alpha: f32,
         a: Mat<'_, bf16>,
-        b: &PackedBf16,
-        store: Store,
-        c: MatMut<'_>,
-    ) {
-        // A short A takes a tile of its own height, as with float32; rows are summed in the same order in every tile.
-        // SAFETY: the caller's contract.
-        unsafe {
-            match a.rows {
-                0 | 1 => tiles::<1>(alpha, a, b, store, c),
-                2..=4 => tiles::<4>(alpha, a, b, store, c),
-                _ => tiles::<ROWS>(alpha, a, b, store, c),
-            }
-        }
-    }
-
-    /// # Safety
-    /// As [`product`].
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
-    unsafe fn tiles<const ROWS: usize>(
-        alpha: f32,
-        a: Mat<'_, bf16>,
-        b: &PackedBf16,
+        b: PanelsBf16<'_>,
         store: Store,
         c: MatMut<'_>,
     ) {
         let pairs = a.columns.div_ceil(2);
         for (panel, column) in (0..c.columns).step_by(PANEL_COLUMNS).enumerate() {
             let columns = PANEL_COLUMNS.min(c.columns - column);
-            let words = &b.data[panel * pairs * PANEL_COLUMNS..(panel + 1) * pairs * PANEL_COLUMNS];
-            let masks = [mask(columns), mask(columns.saturating_sub(16))];
+            let words =
+                &b.words[panel * pairs * PANEL_COLUMNS..(panel + 1) * pairs * PANEL_COLUMNS];
             for row in (0..a.rows).step_by(ROWS) {
-                let rows = ROWS.min(a.rows - row);
-                // SAFETY: the tile reads `rows` rows of A inside its slice and writes `rows` x `columns` of C.
+                // SAFETY: the tile reads its rows of A inside its slice and writes them x `columns` of C.
                 unsafe {
-                    let start = a.data.as_ptr().add(row * a.row_stride);
-                    let sums = tile::<ROWS>(start, a.row_stride, rows, a.columns, words.as_ptr());
-                    let to = c.data.as_mut_ptr().add(row * c.row_stride + column);
-                    for (i, sums) in sums.iter().enumerate().take(rows) {
-                        for (j, sum) in sums.iter().enumerate() {
-                            let to = to.add(i * c.row_stride).wrapping_add(16 * j);
-                            let scale = _mm512_set1_ps(alpha);
-                            let value = match store {
-                                Store::Replace => _mm512_mul_ps(*sum, scale),
-                                Store::Add => _mm512_fmadd_ps(
-                                    *sum,
-                                    scale,
-                                    _mm512_maskz_loadu_ps(masks[j], to),
-                                ),
-                            };
-                            _mm512_mask_storeu_ps(to, masks[j], value);
-                        }
+                    let tile = Tile {
+                        a: a.data.as_ptr().add(row * a.row_stride),
+                        a_stride: a.row_stride,
+                        depth: a.columns,
+                        words: words.as_ptr(),
+                        to: c.data.as_mut_ptr().add(row * c.row_stride + column),
+                        to_stride: c.row_stride,
+                        masks: [mask(columns), mask(columns.saturating_sub(16))],
+                        alpha,
+                        store,
+                    };
+                    // The last rows take a tile of their own height: they would otherwise cost as much as a whole one.
+                    // Rows are summed in the same order in every tile.
+                    match a.rows - row {
+                        1 => tile.run::<1>(),
+                        2 => tile.run::<2>(),
+                        3 => tile.run::<3>(),
+                        4 => tile.run::<4>(),
+                        5 => tile.run::<5>(),
+                        6 => tile.run::<6>(),
+                        7 => tile.run::<7>(),
+                        8 => tile.run::<8>(),
+                        9 => tile.run::<9>(),
+                        10 => tile.run::<10>(),
+                        11 => tile.run::<11>(),
+                        _ => tile.run::<ROWS>(),
+                    }
+                }
+            }
+        }
+    }
+
+    /// One register tile: where it reads and writes.
+    struct Tile {
+        a: *const bf16,
+        a_stride: usize,
+        depth: usize,
+        words: *const u32,
+        to: *mut f32,
+        to_stride: usize,
+        masks: [__mmask16; 2],
+        alpha: f32,
+        store: Store,
+    }
+
+    impl Tile {
+        /// # Safety
+        /// The processor must have AVX512-BF16; `ROWS` rows of A of `depth` values must be readable, and the panel's words;
+        /// the masked columns of as many rows of C writable.
+        #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
+        unsafe fn run<const ROWS: usize>(&self) {
+            // SAFETY: the caller's contract.
+            unsafe {
+                let sums = tile::<ROWS>(self.a, self.a_stride, self.depth, self.words);
+                for (i, sums) in sums.iter().enumerate() {
+                    for (j, sum) in sums.iter().enumerate() {
+                        let to = self.to.add(i * self.to_stride).wrapping_add(16 * j);
+                        let scale = _mm512_set1_ps(self.alpha);
+                        let value = match self.store {
+                            Store::Replace => _mm512_mul_ps(*sum, scale),
+                            Store::Add => _mm512_fmadd_ps(
+                                *sum,
+                                scale,
+                                _mm512_maskz_loadu_ps(self.masks[j], to),
+                            ),
+                        };
+                        _mm512_mask_storeu_ps(to, self.masks[j], value);
                     }
                 }
             }
@@ -182,18 +262,16 @@ mod x86 {
     }
 
     /// # Safety
-    /// `rows` rows of `depth` values must be readable, and the panel's words.
+    /// `ROWS` rows of `depth` values must be readable, and the panel's words.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
     unsafe fn tile<const ROWS: usize>(
         a: *const bf16,
         stride: usize,
-        rows: usize,
         depth: usize,
         words: *const u32,
     ) -> [[__m512; 2]; ROWS] {
-        let a_rows: [*const bf16; ROWS] =
-            std::array::from_fn(|i| a.wrapping_add(i.min(rows - 1) * stride));
+        let a_rows: [*const bf16; ROWS] = std::array::from_fn(|i| a.wrapping_add(i * stride));
         let mut sums = [[_mm512_setzero_ps(); 2]; ROWS];
         // SAFETY: the caller's contract; the odd last value is read alone.
         unsafe {
