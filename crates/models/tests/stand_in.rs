@@ -24,8 +24,7 @@ fn layers_are_planned_and_launched() {
 }
 
 fn run_all() {
-    for name in
-        ["granite-hybrid-mini", "granite-moe-mini", "granite-rope-mini", "kimi-linear-mini"]
+    for name in ["granite-hybrid-mini", "granite-moe-mini", "granite-rope-mini", "kimi-linear-mini"]
     {
         let model = Model::random(&shape(name).unwrap(), 1).unwrap();
         let device = device::open(BackendKind::Cuda).unwrap();

@@ -6,7 +6,7 @@ use device::Device;
 use facts::{BackendKind, Status};
 use models::{
     Architecture, Batch, Capacity, Engine, ModelError, ModelSource, SpeedTest, Storage,
-    Verification, Wanted, hold, measure, open, shape, verify,
+    Verification, Wanted, hold, measure, open, shape, verify, verify_families,
 };
 
 const CPU: BackendKind = BackendKind::Cpu;
@@ -54,6 +54,16 @@ fn near_ties_of_experts_fail_no_engine() {
             assert!(found.passed().is_some(), "seed {seed}: {:?} {:?}", failed(&found), found.rows);
         }
     }
+}
+
+#[test]
+fn check_runs_a_model_of_every_family_where_there_is_an_engine() {
+    let rows = verify_families(CPU);
+    for name in ["granite-hybrid-mini/", "granite-moe-mini/", "kimi-linear-mini/"] {
+        assert_eq!(rows.iter().filter(|row| row.case.starts_with(name)).count(), 6, "{name}");
+    }
+    assert!(rows.iter().all(|row| row.status == Status::Pass), "{rows:?}");
+    assert!(verify_families(BackendKind::Metal).is_empty());
 }
 
 /// An engine with something wrong with it.
