@@ -297,7 +297,8 @@ impl Holding<'_> {
         self.reset(sequences.max(2));
         let mut rows = vec![Vec::new(); sequences];
         let decoded = (length..length + DECODED).map(|at| at..at + 1);
-        for range in [0..length].into_iter().chain(decoded).filter(|range| !range.is_empty()) {
+        let ranges = std::iter::once(0..length).chain(decoded);
+        for range in ranges.filter(|range| !range.is_empty()) {
             let logits = read(self.engine, &all, range)?;
             let of_places = logits.chunks_exact(logits.len() / sequences);
             rows.iter_mut().zip(of_places).for_each(|(rows, logits)| rows.extend(logits));

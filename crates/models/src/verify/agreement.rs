@@ -55,10 +55,8 @@ impl Judge {
         let apart = |(_, got, want): &(f64, &[f32], &[f32])| {
             got.iter().zip(*want).map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max)
         };
-        let flat = |side: fn(&(f64, &'_ [f32], &'_ [f32])) -> Vec<f32>| -> Vec<f32> {
-            rows.iter().flat_map(side).collect()
-        };
-        let rel_err = relative_error(&flat(|row| row.1.to_vec()), &flat(|row| row.2.to_vec()));
+        let (held, trusted): (Vec<_>, Vec<_>) = rows.iter().map(|row| (row.1, row.2)).unzip();
+        let rel_err = relative_error(&held.concat(), &trusted.concat());
         let max_err = rows.iter().map(apart).fold(0.0, f64::max);
         let wrong = if rel_err.is_nan() || rel_err > self.tolerance {
             Some(format!("relative error {rel_err:.1e}, at most {:.0e} is allowed", self.tolerance))
