@@ -32,8 +32,11 @@ impl DecodeGraph {
         let (pass, integers) = Pass::recorded(key, stream).map_err(failed)?;
         let mut program =
             Program::later(device, stream, &pass, &engine.architecture).map_err(failed)?;
+        // Two words for each row; first of all, for no kernel's start can overlap what is no kernel.
+        let chosen = program.tensor(&[key[0], 2], DType::I32).map_err(failed)?;
+        program.work(Work::Clear(chosen.clone())).map_err(failed)?;
         let logits = engine.plan(&mut program, Wanted::Every)?;
-        let chosen = Self::choose(&mut program, &logits).map_err(failed)?;
+        Self::choose(&mut program, [&logits, &chosen]).map_err(failed)?;
         let work = program.into_work();
         let mut refused = None;
         let captured = stream.capture(|stream| {
@@ -49,15 +52,11 @@ impl DecodeGraph {
     }
 
     /// The largest logit of each row, as [`decoder::choose`] writes it down, and the step to the token it is of.
-    fn choose(program: &mut Program<'_>, logits: &GpuTensor) -> Result<GpuTensor, OpError> {
+    fn choose(program: &mut Program<'_>, [logits, chosen]: [&GpuTensor; 2]) -> Result<(), OpError> {
         let [rows, vocabulary] = [logits.shape[0], logits.shape[1]];
-        // Two words for each row.
-        let chosen = program.tensor(&[rows, 2], DType::I32)?;
-        program.work(Work::Clear(chosen.clone()))?;
         let buffers = [&logits.buffer, &chosen.buffer];
         program.add(decoder::choose(program.device, buffers, [rows, vocabulary])?)?;
-        program.add(program.pass.plan_next(program.device, &chosen.buffer)?)?;
-        Ok(chosen)
+        program.add(program.pass.plan_next(program.device, &chosen.buffer)?)
     }
 
     /// Lays a batch where the graph reads it.

@@ -108,6 +108,10 @@ extern "C" __global__ void __launch_bounds__(ROWS* TEAM, RESIDENT / (ROWS * TEAM
     rmsnorm_rows(const char* __restrict__ x, const char* __restrict__ gate, const void* __restrict__ weight,
                  char* __restrict__ o, int rows, int groups, int weight_f32, int weight_per_group, int use_sigmoid,
                  float eps) {
+  let_next_start();
+  wait_for_previous();
+  x = read_from_now_on(x);
+  gate = read_from_now_on(gate);
   const int member = threadIdx.x % TEAM;
   const i64 row = (i64)blockIdx.x * ROWS + threadIdx.x / TEAM;
   const bool row_there = row < rows;

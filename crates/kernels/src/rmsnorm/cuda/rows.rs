@@ -10,7 +10,11 @@ use device::cuda::{
 
 pub(super) const VARIANT: CudaVariant<RmsNormProblem> = CudaVariant { name: "rows", why_not, plan };
 
-const PARTS: &[&str] = &[include_str!("../../cuda/storage.cuh"), include_str!("rows.cu")];
+const PARTS: &[&str] = &[
+    include_str!("../../cuda/order.cuh"),
+    include_str!("../../cuda/storage.cuh"),
+    include_str!("rows.cu"),
+];
 
 /// Elements of a row that a thread takes, where the row is short enough for that.
 const OF_THREAD: usize = 8;
@@ -153,7 +157,8 @@ fn plan(problem: &RmsNormProblem, planner: &mut Planner<'_>) -> Result<(), CudaE
         eps: problem.eps,
     };
     let args = rows.args(&*planner.output("o")?)?;
-    planner.launch(kernel, form.launch(rows.count), args);
+    let launch = planner.overlapping(form.launch(rows.count));
+    planner.launch(kernel, launch, args);
     Ok(())
 }
 
@@ -169,7 +174,8 @@ pub(crate) fn plan_ahead(
     planner: &mut Planner<'_>,
 ) -> Result<(), CudaError> {
     let kernel = planner.kernel(&source(form, planner.arch()))?;
-    planner.launch_ahead(kernel, form.launch(rows.count), rows.args(o)?);
+    let launch = planner.overlapping(form.launch(rows.count));
+    planner.launch_ahead(kernel, launch, rows.args(o)?);
     Ok(())
 }
 
