@@ -2,7 +2,7 @@
 
 use crate::compare::{Agreement, compare};
 use crate::references::References;
-use crate::tolerance;
+use crate::{Tolerance, tolerance};
 use device::Device;
 use facts::Status;
 use kernels::{Call, Execution, OpError, TensorMap};
@@ -200,6 +200,11 @@ pub(crate) fn against_only(
     let Some(agreement) = all else {
         return Judgement::fail("the op has no outputs".to_owned(), 0, 0.0);
     };
+    within(agreement, limit)
+}
+
+/// Whether outputs agree as far as they have to.
+pub(crate) fn within(agreement: Agreement, limit: Tolerance) -> Judgement {
     let reason = if agreement.relative > limit.relative {
         format!("relative error {:.2e} is over {:.0e}", agreement.relative, limit.relative)
     } else if agreement.worst > limit.worst {

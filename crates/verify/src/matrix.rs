@@ -3,7 +3,7 @@
 use crate::judge::judge_with;
 use crate::peers::Peer;
 use crate::property::judge_property;
-use crate::python::{Session, judge_peer, load};
+use crate::python::{PeerRun, Session, judge_peer, load};
 use crate::references::References;
 use crate::{Case, Tier, cases, tolerance};
 use device::Device;
@@ -31,6 +31,13 @@ pub struct Peers<'a> {
     pub peers: &'a [Peer],
     /// Where they run: beside the native kernels of this backend.
     pub backend: BackendKind,
+}
+
+impl Peers<'_> {
+    /// The same for a shorter while.
+    pub fn again(&mut self) -> Peers<'_> {
+        Peers { session: self.session, peers: self.peers, backend: self.backend }
+    }
 }
 
 /// Runs the matrix; `on_row` sees each row as it is done.
@@ -170,21 +177,30 @@ fn run_peers(
     }
     for peer in peers {
         let ran = judge_peer(session, peer, references, *backend);
-        let package = if ran.package.is_empty() { peer.name.clone() } else { ran.package };
-        push(ParityRow {
-            variant: peer.name.clone(),
-            rel_err: ran.judgement.agreement.map(|agreement| agreement.relative),
-            max_err: ran.judgement.agreement.map(|agreement| agreement.max),
-            launches: ran.judgement.launches,
-            millis: ran.judgement.millis,
-            peer: Some(package),
-            evidence: ran.evidence,
-            ..row(ran.judgement.status, ran.judgement.reason)
-        });
+        push(peer_row(peer, ran, row));
     }
 }
 
-fn blank(
+/// The row of a peer that was judged.
+pub(crate) fn peer_row(
+    peer: &Peer,
+    ran: PeerRun,
+    row: &dyn Fn(Status, String) -> ParityRow,
+) -> ParityRow {
+    let package = if ran.package.is_empty() { peer.name.clone() } else { ran.package };
+    ParityRow {
+        variant: peer.name.clone(),
+        rel_err: ran.judgement.agreement.map(|agreement| agreement.relative),
+        max_err: ran.judgement.agreement.map(|agreement| agreement.max),
+        launches: ran.judgement.launches,
+        millis: ran.judgement.millis,
+        peer: Some(package),
+        evidence: ran.evidence,
+        ..row(ran.judgement.status, ran.judgement.reason)
+    }
+}
+
+pub(crate) fn blank(
     op: &str,
     case: &str,
     backend: BackendKind,

@@ -5,10 +5,12 @@
 
 mod evidence;
 mod files;
+mod model;
 mod run;
 mod session;
 
+pub use model::{MODEL, ModelCase, judge_model};
 pub use run::{PeerRefusal, VerifiedPeer, admit_peer, load as load_peer_case};
 pub use session::{Limits, Python, PythonError, Session};
 
-pub(crate) use run::{judge_peer, load};
+pub(crate) use run::{PeerRun, judge_peer, load};

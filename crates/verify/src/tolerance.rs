@@ -22,13 +22,20 @@ const TABLE: &[(DType, f64)] = &[(DType::F32, 2e-5), (DType::F16, 2e-3), (DType:
 /// How much larger the worst element's error may be than the norm's.
 const WORST: f64 = 10.0;
 
+impl Tolerance {
+    /// The tolerance for a relative error of its own, such as whole models have.
+    pub(crate) fn of(relative: f64) -> Self {
+        Self { relative, worst: WORST * relative }
+    }
+}
+
 /// The tolerance for inputs stored as `dtype`.
 ///
 /// # Panics
 /// For a type that no kernel stores.
 pub fn tolerance(dtype: DType) -> Tolerance {
     match TABLE.iter().find(|(stored, _)| *stored == dtype) {
-        Some((_, relative)) => Tolerance { relative: *relative, worst: WORST * relative },
+        Some((_, relative)) => Tolerance::of(*relative),
         None => panic!("no kernel stores {dtype}"),
     }
 }

@@ -47,6 +47,28 @@ fn every_variant_of_this_machine_passes_the_quick_tier() {
     }
 }
 
+/// The quick cases of an op whose names begin so, on every variant; there are as many names as said.
+fn check_named(op: &str, prefix: &str, names: usize) {
+    let device = device::open(BackendKind::Cpu).expect("the processor is always here");
+    let mut rows = Vec::new();
+    for case in cases(op).iter().filter(|case| case.name.starts_with(prefix)) {
+        run_case(case, &device, true, None, &mut |row| rows.push(row));
+    }
+    let ran: BTreeSet<&str> = rows.iter().map(|row| row.case.as_str()).collect();
+    assert_eq!(ran.len(), names, "{ran:?}");
+    check(&rows);
+}
+
+#[test]
+fn r0_10_a_layer_of_kda_equals_the_recurrence_at_both_sizes() {
+    check_named("kda", "field/layer-", 2);
+}
+
+#[test]
+fn r4_13_each_branch_of_a_decode_step_is_right_by_itself() {
+    check_named("nsa", "edge/decode-branch-", 3);
+}
+
 /// A drawn part of the standard tier: `firstlight verify` runs all of it.
 #[test]
 fn a_drawn_part_of_the_standard_tier_passes() {

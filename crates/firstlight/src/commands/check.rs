@@ -54,7 +54,7 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
             all_variants: arguments.full,
         },
         python.peers(),
-    );
+    )?;
     parity.rows.extend(backends.iter().flat_map(|backend| models::verify_families(*backend)));
     folder.artefact(
         PARITY_FILE,

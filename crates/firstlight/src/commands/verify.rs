@@ -1,5 +1,7 @@
 //! `firstlight verify`: the parity matrix.
 
+mod models;
+
 use crate::Outcome;
 use crate::cli::{Extent, Verify};
 use crate::failure::Failure;
@@ -8,7 +10,7 @@ use crate::progress::Progress;
 use crate::python;
 use facts::{BackendKind, ParityReport, Status};
 use report::terminal;
-use verify::{Peers, Plan, Tier, matrix};
+use verify::{MODEL, Peers, Plan, Tier, matrix};
 
 pub(super) fn run(arguments: &Verify, output: &Output) -> anyhow::Result<Outcome> {
     if let Some(backend) = arguments.backend {
@@ -27,18 +29,27 @@ pub(super) fn run(arguments: &Verify, output: &Output) -> anyhow::Result<Outcome
         arguments.backend.map(BackendKind::from),
     )?;
     let peers = python.as_mut().map(python::Environment::peers);
-    let report = measure(&plan, peers);
+    if peers.is_none() && plan.ops.iter().any(|op| op == MODEL) {
+        let hint = "name the environment with --venv DIR, or its interpreter with --python EXE";
+        return Err(Failure::hinted("models are run here by installed packages alone", hint));
+    }
+    let report = measure(&plan, peers)?;
     output.either(&report, |style| terminal::parity(&report, style))?;
     Ok(outcome(&report))
 }
 
-/// Runs a matrix with progress.
-pub(super) fn measure(plan: &Plan, peers: Option<Peers<'_>>) -> ParityReport {
+/// Runs a matrix with progress, and the models of installed packages.
+pub(super) fn measure(plan: &Plan, mut peers: Option<Peers<'_>>) -> anyhow::Result<ParityReport> {
     let progress = Progress::start("verify");
-    matrix(plan, peers, |row| {
+    let mut report = matrix(plan, peers.as_mut().map(Peers::again), |row| {
         let by = row.peer.as_ref().map_or("", |_| row.variant.as_str());
         progress.step(format!("{} {} {} {by}", row.op, row.case, row.dtype));
-    })
+    });
+    let wanted = plan.ops.is_empty() || plan.ops.iter().any(|op| op == MODEL);
+    if let Some(peers) = peers.as_mut().filter(|_| wanted) {
+        report.rows.extend(models::rows(peers)?);
+    }
+    Ok(report)
 }
 
 /// A matrix in which nothing passed is no good matrix, even when nothing failed.
@@ -57,7 +68,7 @@ pub(super) fn available() -> Vec<BackendKind> {
 }
 
 fn known(ops: &[String]) -> anyhow::Result<Vec<String>> {
-    for op in ops {
+    for op in ops.iter().filter(|op| *op != MODEL) {
         if let Err(error) = kernels::op(op) {
             let hint = error.hint().unwrap_or_default();
             return Err(Failure::hinted(error.to_string(), hint));

@@ -63,6 +63,11 @@ fn flash_kda(list: &mut List) {
         let call = Kda::new(tokens, heads, 128).logits("safe", 0.0, 1.0).initial();
         list.add(tier, &format!("flashkda/h{heads}-t{tokens}"), F32_BF16, &call);
     }
+    // Layers of 2048 and 2304 channels in field reports: 16 and 32 heads, a prompt of 128 tokens without a state.
+    for heads in [16, 32] {
+        let call = Kda::new(128, heads, 128).logits("safe", 0.0, 1.0);
+        list.add(Quick, &format!("field/layer-h{heads}-t128"), F32_BF16, &call);
+    }
     let narrow = Kda { state: DType::Bf16, ..Kda::new(64, 4, 128).logits("safe", 0.0, 1.0) };
     list.add(Standard, "flashkda/h4-t64-bf16-state", BF16, &narrow.initial());
 }

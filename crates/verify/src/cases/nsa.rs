@@ -109,6 +109,11 @@ fn edges(list: &mut List) {
         let call = base(50, 80).branches(branches).set("window", 9);
         list.add(Quick, &format!("edge/branches-{branches}"), F32, &call);
     }
+    // One query behind many keys, whose mask a square's would leave with the first of them.
+    for branches in ["c", "s", "w"] {
+        let call = base(1, 80).branches(branches).set("window", 9);
+        list.add(Quick, &format!("edge/decode-branch-{branches}"), F32, &call);
+    }
     list.add(Quick, "edge/window-1", F32, &base(60, 60).set("window", 1));
     list.add(Quick, "edge/window-17", ALL, &base(60, 60).set("window", 17));
     list.add(Standard, "edge/odd-blocks", F32_BF16, &base(150, 170).blocks(24, 10, 40, 3));

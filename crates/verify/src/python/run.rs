@@ -9,7 +9,7 @@ use crate::peers::Peer;
 use crate::references::References;
 use crate::sample::judge_sample;
 use facts::{BackendKind, Status};
-use kernels::{Call, Op, Settings, TensorMap};
+use kernels::{Call, DType, Op, OutputSpec, Settings, TensorMap};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};
@@ -44,6 +44,16 @@ enum Outcome {
     Raised { reason: String },
 }
 
+/// A call as the harness is told of it.
+pub(super) struct Told<'a> {
+    pub(super) op: &'a str,
+    pub(super) dtype: DType,
+    pub(super) inputs: &'a TensorMap,
+    pub(super) settings: &'a Settings,
+    pub(super) outputs: &'a [OutputSpec],
+    pub(super) backend: BackendKind,
+}
+
 /// Gives the harness a call's inputs.
 ///
 /// # Errors
@@ -54,22 +64,24 @@ pub fn load(
     (inputs, settings): (&TensorMap, &Settings),
     backend: BackendKind,
 ) -> Result<(), PythonError> {
+    let (op, dtype, outputs) = (call.spec().name, call.problem().dtype(), call.problem().outputs());
+    tell(session, &Told { op, dtype, inputs, settings, outputs: &outputs, backend })
+}
+
+/// The same for a call that need not be of an op of ours.
+pub(super) fn tell(session: &mut Session, told: &Told<'_>) -> Result<(), PythonError> {
     let path = session.folder().join("inputs.safetensors");
-    write_inputs(&path, inputs)
+    write_inputs(&path, told.inputs)
         .map_err(|error| PythonError::Start { interpreter: path.clone(), error })?;
     let settings: Map<String, Value> =
-        settings.iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
-    let outputs: Map<String, Value> = call
-        .problem()
-        .outputs()
-        .into_iter()
-        .map(|spec| (spec.name.to_owned(), word(spec.dtype).into()))
-        .collect();
+        told.settings.iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+    let outputs: Map<String, Value> =
+        told.outputs.iter().map(|spec| (spec.name.to_owned(), word(spec.dtype).into())).collect();
     session.load(json!({
         "do": "load",
-        "op": call.spec().name,
-        "dtype": call.problem().dtype().as_str(),
-        "device": if backend == BackendKind::Cuda { "cuda" } else { "cpu" },
+        "op": told.op,
+        "dtype": told.dtype.as_str(),
+        "device": if told.backend == BackendKind::Cuda { "cuda" } else { "cpu" },
         "settings": settings,
         "outputs": outputs,
         "inputs": path,
@@ -77,10 +89,10 @@ pub fn load(
 }
 
 /// Runs a peer on the call that was loaded and compares what it gives with `reference`.
-fn run(
+pub(super) fn run(
     session: &mut Session,
     peer: &Peer,
-    call: &dyn Call,
+    specs: &[OutputSpec],
     backend: BackendKind,
     compare: impl FnOnce(&TensorMap, &[&str]) -> Judgement,
 ) -> PeerRun {
@@ -117,8 +129,7 @@ fn run(
         }
     };
     let evidence = Evidence::of(seen, own, &peer.not);
-    let specs = call.problem().outputs();
-    let judgement = match read_outputs(&into, &specs) {
+    let judgement = match read_outputs(&into, specs) {
         Err(error) => Judgement::fail(error.to_string(), 0, 0.0),
         Ok(outputs) => {
             // A user's function must give the first output at least.
@@ -155,9 +166,11 @@ pub(crate) fn judge_peer(
     backend: BackendKind,
 ) -> PeerRun {
     let call = references.call();
-    run(session, peer, call, backend, |outputs, given| match references.given(outputs) {
-        Ok(reference) => against_only(call, outputs, &reference, Some(given)),
-        Err(reason) => Judgement::fail(reason, 0, 0.0),
+    run(session, peer, &call.problem().outputs(), backend, |outputs, given| {
+        match references.given(outputs) {
+            Ok(reference) => against_only(call, outputs, &reference, Some(given)),
+            Err(reason) => Judgement::fail(reason, 0, 0.0),
+        }
     })
 }
 
@@ -196,7 +209,7 @@ pub fn admit_peer(
     backend: BackendKind,
     seed: u64,
 ) -> Result<VerifiedPeer, PeerRefusal> {
-    let ran = run(session, peer, call, backend, |outputs, gives| {
+    let ran = run(session, peer, &call.problem().outputs(), backend, |outputs, gives| {
         judge_sample(op, given, outputs, Some(gives), seed)
     });
     match (ran.judgement.status, ran.judgement.agreement) {

@@ -124,8 +124,8 @@ impl Session {
         if self.hello.cuda { Ok(()) } else { Err(&self.hello.why_no_cuda) }
     }
 
-    /// The folder for tensors.
-    pub(crate) fn folder(&self) -> &Path {
+    /// A folder for what is handed over, in memory where there is one; it goes with the session.
+    pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 

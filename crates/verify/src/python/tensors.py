@@ -4,6 +4,9 @@ WIDTHS = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2, "I32": 4}
 # A memoryview has no 16-bit floats: their bits are given as unsigned integers.
 FORMATS = {"F64": "d", "F32": "f", "BF16": "H", "F16": "H", "I32": "i"}
 
+# Python alone takes a second for so many elements.
+LARGEST_WITHOUT_TORCH = 1 << 21
+
 
 def torch_type(dtype):
     return {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16, "I32": torch.int32}[dtype]
@@ -103,13 +106,21 @@ class Case:
     def made(self, name):
         dtype, shape, data = self.files[name]
         scaled = self.factor != 1.0 and dtype != "I32"
+        # Half a token id is none: a model's other call is the prompt backwards.
+        backwards = self.factor != 1.0 and self.op == "model"
         if torch is None:
+            if product(shape) == 0:
+                raise NotApplicable("a memoryview cannot be empty, and `%s` is" % name)
+            if product(shape) > LARGEST_WITHOUT_TORCH:
+                raise NotApplicable("without torch `%s` is too large, with its %d elements" % (name, product(shape)))
             if scaled and dtype in ("F32", "F64"):
                 from array import array
 
                 data = memoryview(array(FORMATS[dtype], [x * self.factor for x in data.cast(FORMATS[dtype])])).cast("B")
-            if product(shape) == 0:
-                raise NotApplicable("a memoryview cannot be empty, and `%s` is" % name)
+            if backwards:
+                from array import array
+
+                data = memoryview(array(FORMATS[dtype], reversed(data.cast(FORMATS[dtype]).tolist()))).cast("B")
             # A copy: a peer may write into its inputs, and the next one reads them too.
             return memoryview(bytearray(data)).cast(FORMATS[dtype], shape)
         if product(shape) == 0:
@@ -119,7 +130,8 @@ class Case:
             tensor = torch.frombuffer(data, dtype=torch_type(dtype)).view(shape)
             self.copied[name] = tensor.to(self.device)
         # A copy even so: a peer may write into its inputs.
-        return self.copied[name] * self.factor if scaled else self.copied[name].clone()
+        whole = self.copied[name].flip(0) if backwards else self.copied[name].clone()
+        return self.copied[name] * self.factor if scaled else whole
 
     def scale(self, factor):
         self.kept, self.factor = {}, factor

@@ -1,11 +1,12 @@
 //! Peers that cheat, break or lie, each as a small Python module: no row of theirs may be a pass, and none may end the run.
 
 use facts::{BackendKind, ParityRow, Status};
-use kernels::{DType, Settings, TensorMap};
+use kernels::{DType, Settings, Tensor, TensorMap};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use verify::{
-    Case, Draw, Limits, Peer, Peers, Python, Session, Tier, admit_peer, load_peer_case, run_case,
+    Case, Draw, Limits, ModelCase, Peer, Peers, Python, Session, Tier, admit_peer, judge_model,
+    load_peer_case, run_case,
 };
 
 fn session(time: Duration) -> Session {
@@ -72,7 +73,7 @@ fn check(session: &mut Session, case: &Case, expect: &[(&str, Status, &str)]) {
 
 #[test]
 fn wrong_answers_are_failures_and_right_ones_pass() {
-    use Status::{Fail, NotApplicable, Pass, Skip};
+    use Status::{Fail, Pass};
     let mut session = session(Duration::from_secs(60));
     check(
         &mut session,
@@ -89,7 +90,6 @@ fn wrong_answers_are_failures_and_right_ones_pass() {
             ("cheats:vandal", Pass, ""),
             // After the vandal the inputs are as they were.
             ("right:attention", Pass, ""),
-            ("cheats:skips", Skip, "the peer skipped itself: needs a Hopper GPU"),
             ("cheats:raises", Fail, "ValueError: head dim 8 is not supported"),
             ("cheats:exits", Fail, "SystemExit: 0"),
             ("cheats:no_output", Fail, "output `o` is missing"),
@@ -97,12 +97,6 @@ fn wrong_answers_are_failures_and_right_ones_pass() {
             ("cheats:wrong_shape", Fail, "output `o` has shape [80], wanted [1, 5, 2, 8]"),
             ("cheats:wrong_type", Fail, "TypeError: output `o` has format i, wanted f"),
             ("cheats:impossible_clock", Pass, ""),
-            (
-                "not_installed:f",
-                NotApplicable,
-                "ModuleNotFoundError: No module named 'not_installed'",
-            ),
-            ("cheats:not_there", NotApplicable, "module `cheats` has no `not_there`"),
         ],
     );
     // A decode step of a top-left mask, and rows without a visible key.
@@ -122,7 +116,7 @@ fn wrong_answers_are_failures_and_right_ones_pass() {
 }
 
 #[test]
-fn what_ran_must_be_the_peers_own() {
+fn r4_11_a_flash_kernel_must_have_run_and_not_only_been_called_flash() {
     use Status::{Fail, Fallback, Pass};
     let mut session = session(Duration::from_secs(60));
     check(
@@ -135,11 +129,6 @@ fn what_ran_must_be_the_peers_own() {
                 Fallback,
                 "no kernel of its own ran (wanted flash_fwd), but fake_flash_attn.flash_attn_func x1, right.attention x1",
             ),
-            (
-                "fake_flash_attn:falls_back_below_512@flash_fwd",
-                Fallback,
-                "no kernel of its own ran (wanted flash_fwd), but",
-            ),
             ("fake_flash_attn:flash_fwd_kernel@flash_fwd", Pass, ""),
             // Last, since nothing is seen any more in this process.
             ("blind:attention", Fail, "nothing was seen to run"),
@@ -148,6 +137,32 @@ fn what_ran_must_be_the_peers_own() {
     let rows = rows(&mut session, &case(3, 3), &["fake_flash_attn:flash_attn_func@flash_fwd"]);
     assert!(rows[0].rel_err.is_some_and(|error| error < 1e-6), "right, and no pass: {:?}", rows[0]);
     assert_eq!(rows[0].launches, 0);
+}
+
+#[test]
+fn r4_10_a_path_that_falls_back_below_a_length_passes_above_it_alone() {
+    let mut session = session(Duration::from_secs(60));
+    let function = "fake_flash_attn:falls_back_below_512@flash_fwd";
+    let reason = "no kernel of its own ran (wanted flash_fwd), but";
+    check(&mut session, &case(96, 2), &[(function, Status::Fallback, reason)]);
+    check(&mut session, &case(512, 2), &[(function, Status::Pass, "")]);
+}
+
+#[test]
+fn r4_12_what_is_not_there_does_not_apply_and_what_will_not_is_skipped() {
+    let mut session = session(Duration::from_secs(60));
+    let missing = "ModuleNotFoundError: No module named 'not_installed'";
+    let no_function = "module `cheats` has no `not_there`";
+    let skipped = "the peer skipped itself: needs a Hopper GPU";
+    check(
+        &mut session,
+        &case(2, 2),
+        &[
+            ("not_installed:f", Status::NotApplicable, missing),
+            ("cheats:not_there", Status::NotApplicable, no_function),
+            ("cheats:skips", Status::Skip, skipped),
+        ],
+    );
 }
 
 #[test]
@@ -212,10 +227,65 @@ fn only_what_passed_is_timed_and_only_as_long_as_it_stays_itself() {
         "{lost}"
     );
 
+    // A clock that jumps, be it the harness's own, is not believed.
+    let jumping = admit(&mut session, "cheats:jumping_clock").unwrap();
+    let untrue = jumping.time(&mut session, Duration::from_millis(5), 3, 0).unwrap_err();
+    assert!(untrue.starts_with("its clock says "), "{untrue}");
+
     // A peer that takes the process with it takes the others' times too.
     assert_eq!(admit(&mut session, "cheats:ends").unwrap_err().status, Status::Fail);
     let again = admit(&mut session, "right:attention").unwrap();
     let gone = right.time(&mut session, Duration::from_millis(5), 3, 0).unwrap_err();
     assert_eq!(gone, "the process that held it is gone");
     assert!(again.time(&mut session, Duration::from_millis(5), 3, 0).is_ok());
+}
+
+#[test]
+fn r2_08_a_model_passes_by_its_own_kernels_and_the_given_logits() {
+    use Status::{Fail, Fallback, NotApplicable, Pass};
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("weights"), "0.5").unwrap();
+    let ids = [3, 1, 4, 1, 5, 9, 2, 6];
+    let mut total = 0;
+    let mut values = Vec::new();
+    for id in ids {
+        total += id;
+        values.extend((0..8).map(|word| 0.5 + ((total * (word + 3)) % 11) as f32));
+    }
+    let logits = Tensor::new(&[ids.len(), 8], values);
+    let case = ModelCase {
+        name: "fake/t8",
+        model_type: "granitemoehybrid",
+        folder: folder.path(),
+        dtype: DType::F32,
+        ids: &ids,
+        logits: &logits,
+        tolerance: 1e-4,
+    };
+    let mut session = session(Duration::from_secs(60));
+    let expect = [
+        ("language_models:right", Pass, ""),
+        ("language_models:cached", Fail, "relative error"),
+        ("language_models:forgets", Fail, "relative error"),
+        ("language_models:slow_path@fast_path", Fallback, "no kernel of its own ran"),
+        ("language_models:last_only", Fail, "output `logits` has shape [1, 8], wanted [8, 8]"),
+        ("not_installed:f", NotApplicable, "ModuleNotFoundError"),
+    ];
+    let mut peers: Vec<Peer> = expect
+        .iter()
+        .map(|(function, ..)| Peer::function(&format!("model={function}")).expect("a function"))
+        .collect();
+    // Of the listed ones only the one of this type is asked.
+    peers.extend(Peer::listed(&["transformers".to_owned()]));
+    let mut peers = Peers { session: &mut session, peers: &peers, backend: BackendKind::Cpu };
+    let rows = judge_model(&mut peers, &case);
+    for (row, (function, status, reason)) in rows.iter().zip(&expect) {
+        assert_eq!(row.status, *status, "{function}: {row:?}");
+        assert!(row.reason.starts_with(reason), "{function}: {row:?}");
+        assert_eq!((row.op.as_str(), row.case.as_str(), row.tolerance), ("model", "fake/t8", 1e-4));
+    }
+    assert_eq!(rows.len(), expect.len() + 1);
+    let listed = &rows[expect.len()];
+    assert_eq!(listed.variant, "transformers.granitemoehybrid");
+    assert_eq!(listed.status, NotApplicable, "{listed:?}");
 }

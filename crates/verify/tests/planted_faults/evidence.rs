@@ -2,6 +2,7 @@
 
 use device::Device;
 use facts::{BackendKind, Status};
+use kernels::cuda::{Buffers, Planned};
 use kernels::{Call, Execution, OpError, OpSpec, Problem, Selection, Settings, TensorMap};
 use verify::{admit, cases, judge};
 
@@ -43,6 +44,10 @@ impl Call for Cheat<'_> {
 
     fn select(&self, device: &Device, wanted: Option<&str>) -> Result<Selection, OpError> {
         self.call.select(device, wanted)
+    }
+
+    fn plan(&self, device: &Device, variant: &str, buffers: &Buffers) -> Result<Planned, OpError> {
+        self.call.plan(device, variant, buffers)
     }
 
     fn prepare<'b>(

@@ -153,3 +153,9 @@ def impossible_clock(tensors, settings):
     time.perf_counter = lambda: -1.0
     time.time = lambda: 0.0
     return right.attention(tensors, settings)
+
+
+def jumping_clock(tensors, settings):
+    """Right, and sets the very clock that times are taken with to another hour, from which it runs backwards."""
+    sys.modules["__main__"].clock = iter(range(10**6, 0, -1)).__next__
+    return right.attention(tensors, settings)
