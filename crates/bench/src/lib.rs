@@ -3,6 +3,7 @@
 //! Ceilings (memory copy, matrix product) are measured first, in the same run and on the same device, so a percentage
 //! is never against a datasheet. A kernel is timed only as the [`verify::Verified`] execution that was just checked.
 
+mod branches;
 mod ceilings;
 mod dense;
 mod error;
@@ -13,6 +14,7 @@ mod timing;
 mod tune;
 mod workloads;
 
+pub use branches::branches;
 pub use ceilings::ceilings;
 pub use error::BenchError;
 pub use run::{Plan, Size, run};

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_values_that_were_measured() {
+    fn r4_15_median_and_p95_are_values_that_were_measured() {
         let check = |millis: &[f64], median, p95| {
             let samples = Samples { millis: millis.to_vec() };
             assert_eq!((samples.median(), samples.p95()), (median, p95), "{millis:?}");

@@ -114,7 +114,7 @@ fn values<E: Element>(name: &str, shape: &[usize], low: f32, high: f32) -> Vec<E
 }
 
 /// Named uniform tensors: `(name, shape, dtype, low, high)`.
-fn tensors(list: &[(&str, &[usize], DType, f32, f32)]) -> TensorMap {
+pub(crate) fn tensors(list: &[(&str, &[usize], DType, f32, f32)]) -> TensorMap {
     let draw = |(name, shape, dtype, low, high): &(&str, &[usize], DType, f32, f32)| {
         ((*name).to_owned(), uniform(name, shape, *dtype, *low, *high))
     };

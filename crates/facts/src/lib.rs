@@ -4,7 +4,9 @@
 //! serialised schema of the project, so a field's name here is a promise to whoever reads the JSON.
 
 mod apply;
+mod baseline;
 mod bench;
+mod branches;
 mod comparison;
 mod fact;
 mod finding;
@@ -21,7 +23,9 @@ mod run;
 mod units;
 
 pub use apply::{AppliedBuild, AppliedPackage, ApplyOutcome, ApplyReport, ApplyStep};
+pub use baseline::{BaselineReport, BaselineRow, ReportedFigure};
 pub use bench::{BenchReport, BenchRow, Bound, Ceilings, GemmCeilings};
+pub use branches::{BranchReport, BranchRow, Branches};
 pub use comparison::{
     CeilingChange, Change, Comparison, Difference, FindingChange, GateReport, ParityChange,
     SpeedChange, Spread,

@@ -54,7 +54,7 @@ pub(crate) enum Command {
     /// Run one op on tensors from a safetensors file.
     Op(Op),
     /// Measure this machine's ceilings, then every kernel that passes its check.
-    Bench(Bench),
+    Bench(Box<Bench>),
     /// Say whether a model fits on this machine, in bytes: weights, states, cache, workspace.
     Fit(Fit),
     /// Write a random model of a real or reduced shape, for tests and measurements. Alone: list the shapes.

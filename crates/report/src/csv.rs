@@ -2,12 +2,14 @@
 //! is an empty cell, never a nought.
 
 mod bench;
+mod branches;
 mod fields;
 mod model_speed;
 mod parity;
 mod samples;
 
 pub use bench::{bench_csv, read_bench_csv};
+pub use branches::branches_csv;
 pub use fields::CsvError;
 pub use model_speed::model_speed_csv;
 pub use parity::{parity_csv, read_parity_csv};

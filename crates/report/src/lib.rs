@@ -7,6 +7,7 @@
 //! A section is one file in `sections/` and one line in `SECTIONS`. A section builds a document
 //! (`document.rs`), which is rendered once to Markdown and once to HTML; no section writes either by hand.
 
+mod baseline;
 mod compare;
 mod counts;
 mod csv;
@@ -25,9 +26,10 @@ pub mod terminal;
 mod verdict;
 
 pub use crate::csv::{
-    CsvError, bench_csv, model_speed_csv, parity_csv, read_bench_csv, read_parity_csv,
-    read_samples_csv, samples_csv,
+    CsvError, bench_csv, branches_csv, model_speed_csv, parity_csv, read_bench_csv,
+    read_parity_csv, read_samples_csv, samples_csv,
 };
+pub use baseline::{BaselineShape, baseline, baselines};
 pub use compare::{Recorded, TOLERANCE_PCT, compare, comparison_report, gate, gate_report};
 pub use pictures::{Picture, bench_pictures};
 pub use run::{

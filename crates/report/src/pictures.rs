@@ -3,11 +3,10 @@
 //! Rows of one op belong to one picture when they differ in one dimension alone: the head dim for attention, the tokens for
 //! every other op. A series is firstlight's own kernels, whichever the selection chose at each size, or one peer.
 
-mod baseline;
 mod floors;
 
+use crate::baseline::{BASIS, bands};
 use crate::plot::{Band, Series, lines_with};
-use baseline::bands;
 use facts::{BenchReport, BenchRow, Ceilings};
 use floors::floors;
 use std::collections::BTreeMap;
@@ -20,9 +19,6 @@ pub struct Picture {
     /// The picture.
     pub svg: String,
 }
-
-/// The peer that speeds are held against.
-const BASIS: &str = "torch.sdpa.efficient";
 
 /// The pictures of every sweep in a run; none for a run that measured each shape once. `device` is the name of the machine
 /// or GPU.

@@ -4,8 +4,10 @@
 //! Every line fits the width except commands and addresses, which must survive being copied.
 
 mod apply;
+mod baseline;
 mod bench;
 mod beside;
+mod branches;
 mod brief;
 mod compare;
 mod doctor;
@@ -19,7 +21,9 @@ mod processes;
 mod summary;
 
 pub use apply::apply;
+pub use baseline::baseline;
 pub use bench::bench;
+pub use branches::branches;
 pub use brief::doctor_brief;
 pub use compare::{comparison, gate};
 pub use doctor::{doctor, one_finding};

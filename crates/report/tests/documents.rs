@@ -89,6 +89,14 @@ fn a_page_is_whole_and_asks_for_nothing() {
         for word in ["@import", "url(", "javascript:\""] {
             assert!(!page.style.contains(word), "{name}: {word}");
         }
+        // A narrow screen, a dark one and paper: what a browser needs to be told for each.
+        for word in ["prefers-color-scheme: dark", "@media print", "@media (max-width"] {
+            assert!(page.style.contains(word), "{name}: {word}");
+        }
+        assert!(page.attributes("content").any(|value| value.contains("width=device-width")));
+        assert_eq!(page.count("svg"), page.attributes("viewBox").count(), "{name}: a fixed size");
+        let scrolled = page.attributes("class").filter(|class| *class == "scroll").count();
+        assert_eq!(page.count("table"), scrolled, "{name}: a table wider than a telephone");
         let ids: Vec<&str> = page.attributes("id").collect();
         let unique: std::collections::BTreeSet<&&str> = ids.iter().collect();
         assert_eq!(unique.len(), ids.len(), "{name}: an id stands twice");
@@ -115,7 +123,7 @@ fn a_page_is_whole_and_asks_for_nothing() {
 }
 
 #[test]
-fn every_artefact_is_linked_with_its_hash() {
+fn r4_17_every_artefact_is_linked_with_its_hash() {
     let sample = small();
     let (page, text) = (html(&sample.run()), markdown(&sample.run()));
     for artefact in &sample.manifest.artefacts {
@@ -277,7 +285,7 @@ fn a_failing_installed_kernel_is_not_firstlights_own() {
 }
 
 #[test]
-fn the_verdict_follows_from_the_evidence() {
+fn r4_19_the_verdict_follows_from_the_evidence() {
     let check = |change: &dyn Fn(&mut Sample), expect: Verdict| {
         let mut sample = small();
         sample.parity.rows.retain(|row| row.status == Status::Pass && row.launches > 0);
@@ -310,6 +318,55 @@ fn the_verdict_follows_from_the_evidence() {
         ..sample.doctor_only()
     });
     assert_eq!(doctor_only, Verdict::NotVerified);
+}
+
+#[test]
+fn r4_18_a_dirty_tree_is_recorded_as_such() {
+    let mut sample = small();
+    let commit = "1cf73e8000000000000000000000000000000000";
+    let row = |sample: &Sample| {
+        let text = markdown(&sample.run());
+        text.lines().find(|line| line.starts_with("| Built from |")).map(str::to_owned)
+    };
+    let dirty = format!("| Built from | `{commit}` with uncommitted changes |");
+    assert_eq!(row(&sample), Some(dirty));
+    sample.manifest.built_from.as_mut().unwrap().dirty = false;
+    assert_eq!(row(&sample), Some(format!("| Built from | `{commit}` |")));
+}
+
+#[test]
+fn r1_13_what_is_pending_stays_pending_and_is_counted() {
+    let check = |change: &dyn Fn(&mut Sample), done: usize, pending: usize, limits: usize| {
+        let mut sample = small();
+        change(&mut sample);
+        let text = markdown(&sample.run());
+        let entries =
+            |number| format!("{number} {}", if number == 1 { "entry" } else { "entries" });
+        let (done, pending, limits) = (entries(done), entries(pending), entries(limits));
+        let says = format!("Done: {done}. Pending: {pending}. Limits: {limits}.");
+        assert!(text.contains(&says), "{says}\n{text}");
+        let next = format!("left out: [{}](#still-pending)", pending.replace(' ', " pending "));
+        assert!(text.contains(&next), "{next}\n{text}");
+    };
+    check(&|_| (), 4, 3, 4);
+    check(&|sample| sample.manifest.stages.truncate(2), 2, 3, 4);
+    check(&|sample| sample.manifest.not_run.clear(), 4, 2, 4);
+    check(&|sample| sample.bench.not_timed.push("kda f16: no".into()), 4, 4, 4);
+    check(&|sample| sample.doctor.machine.notes.clear(), 4, 3, 3);
+    // A skip that is called N/A moves from what is pending to what cannot be had.
+    check(&|sample| sample.parity.rows[6].status = Status::NotApplicable, 4, 2, 5);
+}
+
+#[test]
+fn r2_10_a_speed_beside_another_is_measured_in_the_same_run_or_not_said() {
+    let mut sample = small();
+    assert!(markdown(&sample.run()).contains("| 1.23 ms | `torch.sdpa.math` | 2.46 ms | 2.00× |"));
+    sample.bench.rows.retain(|row| row.peer.is_some());
+    let text = markdown(&sample.run());
+    assert!(text.contains("| – | – | `torch.sdpa.math` | 2.46 ms | – |"), "{text}");
+    assert!(!text.contains('×'), "{text}");
+    sample.bench.rows.clear();
+    assert!(!markdown(&sample.run()).contains("torch.sdpa.math` | 2.46"));
 }
 
 #[test]

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub(crate) struct Verify {
-    /// Ops to verify: attention, kda, ssd, conv1d, nsa, rmsnorm, linear, moe. Default: all.
+    /// Ops to verify: attention, kda, ssd, conv1d, nsa, rmsnorm, linear, moe; model: those of an installed package.
+    /// Default: all.
     #[arg(value_name = "OP")]
     pub(crate) ops: Vec<String>,
     /// Backend. Default: every one that can be used here.
@@ -98,9 +99,18 @@ pub(crate) struct Bench {
     /// Time the float64 reference of the recurrent prefills too, once each.
     #[arg(long)]
     pub(crate) reference: bool,
+    /// Show attention beside figures of a field report: gh200-ffpa. Without sizes of a sweep those of the report are run.
+    #[arg(long, value_name = "NAME", value_parser = baseline)]
+    pub(crate) baseline: Option<String>,
+    /// Time a step of NSA's decoding branch by branch instead, beside the table of a field report.
+    #[arg(long, conflicts_with_all = [
+        "names", "reference", "tune", "batch", "heads", "tokens", "dims", "causal", "dtype", "baseline", "venv", "python",
+        "peer_path", "only", "peer",
+    ])]
+    pub(crate) branches: bool,
     /// Time every CUDA variant of attention instead, and write the choice table that follows from it to this file.
     #[arg(long, value_name = "FILE", conflicts_with_all = [
-        "names", "json", "quick", "reference", "output", "batch", "heads", "tokens", "dims", "causal", "dtype", "venv",
+        "names", "json", "quick", "reference", "output", "batch", "heads", "tokens", "dims", "causal", "dtype", "baseline", "venv",
         "python", "peer_path", "only", "peer",
     ])]
     pub(crate) tune: Option<PathBuf>,
@@ -111,4 +121,13 @@ pub(crate) struct Bench {
     /// Write bench.csv, and every sample as samples.csv, into this folder as well.
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
+}
+
+/// The name of a baseline that is there.
+fn baseline(text: &str) -> Result<String, String> {
+    let known = report::baselines();
+    match known.contains_key(text) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("wanted {}", known.into_keys().collect::<Vec<_>>().join(" or "))),
+    }
 }

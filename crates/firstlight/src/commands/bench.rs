@@ -10,10 +10,14 @@ use crate::python;
 use crate::run_folder::write_atomically;
 use ::bench::{Plan, Size, Sweep};
 use anyhow::Context;
-use facts::{BackendKind, BenchReport};
+use facts::{BackendKind, BaselineReport, BenchReport};
 use kernels::DType;
 use probe::{Options, Source};
-use report::{BENCH_FILE, SAMPLES_FILE, bench_csv, bench_pictures, samples_csv, terminal};
+use report::{
+    BENCH_FILE, SAMPLES_FILE, baseline, baselines, bench_csv, bench_pictures, branches_csv,
+    samples_csv, terminal,
+};
+use serde::Serialize;
 use std::path::Path;
 use verify::Peers;
 
@@ -24,14 +28,20 @@ pub(super) fn run(arguments: &Bench, output: &Output) -> anyhow::Result<Outcome>
     if let Some(file) = &arguments.tune {
         return tune(file, output);
     }
+    if arguments.branches {
+        return branches(arguments, output);
+    }
     let name = |name: &String| if name == "conv" { "conv1d".to_owned() } else { name.clone() };
-    let plan = Plan {
+    let mut plan = Plan {
         names: arguments.names.iter().map(name).collect(),
         backend: arguments.backend.into(),
-        size: if arguments.quick { Size::Quick } else { Size::Standard },
+        size: size(arguments),
         reference: arguments.reference,
         sweep: sweep(&arguments.sweep),
     };
+    if let Some(name) = &arguments.baseline {
+        of_baseline(&mut plan, name);
+    }
     let backend = BackendKind::from(arguments.backend);
     let mut python =
         python::start(arguments.peers.venv.as_deref(), &arguments.peers.choice, Some(backend))?;
@@ -49,9 +59,39 @@ pub(super) fn run(arguments: &Bench, output: &Output) -> anyhow::Result<Outcome>
     if let Some((folder, device)) = &folder {
         save(folder, &report, device)?;
     }
-    output.either(&report, |style| terminal::bench(&report, style))?;
+    let beside = arguments.baseline.as_deref().and_then(|name| baseline(&report, name));
+    output.either(&Shown { report: &report, baseline: beside.as_ref() }, |style| {
+        let shown = beside.as_ref().map(|beside| terminal::baseline(beside, style));
+        terminal::bench(&report, style)
+            + &shown.map_or_else(String::new, |text| format!("\n{text}"))
+    })?;
     // A kernel that may not be timed failed its check.
     Ok(if report.not_timed.is_empty() { Outcome::Good } else { Outcome::Bad })
+}
+
+/// What `bench --json` prints.
+#[derive(Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    report: &'a BenchReport,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    baseline: Option<&'a BaselineReport>,
+}
+
+/// The sweep of a baseline, where the arguments name neither ops nor sizes.
+fn of_baseline(plan: &mut Plan, name: &str) {
+    let Some(shape) = baselines().remove(name) else { return };
+    if plan.names.is_empty() {
+        plan.names = vec![shape.op];
+    }
+    plan.sweep.get_or_insert_with(|| Sweep {
+        batch: shape.batch as usize,
+        heads: shape.heads as usize,
+        tokens: vec![shape.tokens as usize],
+        dims: shape.channels.iter().map(|channels| *channels as usize).collect(),
+        causal: false,
+        dtype: DType::Bf16,
+    });
 }
 
 /// Writes a run's tables and pictures into a folder.
@@ -64,6 +104,25 @@ fn save(folder: &Path, report: &BenchReport, device: &str) -> anyhow::Result<()>
         write_atomically(&path, picture.svg.as_bytes())?;
     }
     Ok(())
+}
+
+/// Times NSA's decoding branch by branch.
+fn branches(arguments: &Bench, output: &Output) -> anyhow::Result<Outcome> {
+    let report = ::bench::branches(arguments.backend.into(), size(arguments))?;
+    if let Some(folder) = &arguments.output {
+        std::fs::create_dir_all(folder)
+            .with_context(|| format!("cannot make {}", folder.display()))?;
+        write_atomically(&folder.join(BRANCHES_FILE), branches_csv(&report).as_bytes())?;
+    }
+    output.either(&report, |style| terminal::branches(&report, style))?;
+    Ok(if report.not_timed.is_empty() { Outcome::Good } else { Outcome::Bad })
+}
+
+/// The table of [`branches`] in a folder.
+const BRANCHES_FILE: &str = "branches.csv";
+
+fn size(arguments: &Bench) -> Size {
+    if arguments.quick { Size::Quick } else { Size::Standard }
 }
 
 /// Writes the choice table that measurements here give.

@@ -3,6 +3,7 @@
 use crate::counts::{self, Counts, cell, count_columns, groups, not_passed, ops, reason, status};
 use crate::document::{Block, Figure, Prose, Table, Tone, slug};
 use crate::format;
+use crate::installed::own;
 use crate::plot::{Dot, DotRow, dots};
 use crate::run::{PARITY_FILE, Run};
 use facts::{ParityRow, Status};
@@ -23,7 +24,10 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
     if rows.is_empty() {
         return blocks;
     }
-    blocks.push(Block::Table(by_kernel(rows)));
+    let own = own(rows);
+    if !own.is_empty() {
+        blocks.push(Block::Table(by_kernel(&own)));
+    }
     let figures = figures(rows);
     if !figures.is_empty() {
         blocks.push(Block::Figures(figures));
@@ -48,7 +52,7 @@ fn by_kernel(rows: &[ParityRow]) -> Table {
     let mut heads: Vec<String> = ["Op", "Kernel", "Backend", "Type"].map(str::to_owned).to_vec();
     heads.extend(columns.iter().map(|(head, ..)| format!(">{head}")));
     heads.extend([">Largest error", ">Allowed", ">Launches"].map(str::to_owned));
-    let mut table = Table::new(from_file("Checks by kernel"), &heads);
+    let mut table = Table::new(from_file("Checks by kernel of firstlight's own"), &heads);
     for group in groups(rows) {
         let mut cells = vec![
             Prose::new().strong(group.op),
