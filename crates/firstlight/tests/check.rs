@@ -15,7 +15,7 @@ fn manifest(folder: &Path) -> serde_json::Value {
 }
 
 #[test]
-fn a_quick_check_leaves_a_whole_folder_whose_report_follows_its_files() {
+fn r4_16_a_check_leaves_a_whole_folder_whose_report_follows_its_files() {
     let folder = tempdir().unwrap();
     let venv = environment(folder.path(), &[("numpy", "2.1.0")]);
     let arguments = ["check", "--quick", "--venv", venv.to_str().unwrap(), "-o", "run"];

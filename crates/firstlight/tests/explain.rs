@@ -11,7 +11,7 @@ const CPU_ONLY: &str = "Traceback (most recent call last):\n  File \"train.py\",
                         torch.zeros(1).cuda()\nAssertionError: Torch not compiled with CUDA enabled\n";
 
 #[test]
-fn a_text_a_file_and_standard_input_give_the_same_rule() {
+fn r0_16_a_symptom_leads_to_its_solution_as_text_file_or_input() {
     let folder = tempdir().unwrap();
     let argument = json(folder.path(), &["explain", CPU_ONLY], 0);
     assert_eq!(argument["schema"], 1);

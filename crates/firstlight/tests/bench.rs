@@ -1,0 +1,48 @@
+//! `bench` on the command line: a sweep, its files and its pictures.
+
+#![allow(clippy::unwrap_used)] // Test helpers beside the tests.
+
+mod support;
+
+use support::{expect, json};
+use tempfile::tempdir;
+
+#[test]
+fn r3_07_a_sweep_is_said_on_the_command_line() {
+    let folder = tempdir().unwrap();
+    let sizes = ["--B", "1", "--H", "2", "--N", "64,96", "--D", "64,80", "--dtype", "f32"];
+    let report = json(folder.path(), &[&["bench", "attention", "--quick"], &sizes[..]].concat(), 0);
+    let rows = report["rows"].as_array().unwrap();
+    let shapes: Vec<[u64; 4]> = rows
+        .iter()
+        .map(|row| ["B", "H", "Tq", "D"].map(|name| row["shape"][name].as_u64().unwrap()))
+        .collect();
+    assert_eq!(shapes, [[1, 2, 64, 64], [1, 2, 64, 80], [1, 2, 96, 64], [1, 2, 96, 80]]);
+    for row in rows {
+        let (median, p95) = (row["median_ms"].as_f64().unwrap(), row["p95_ms"].as_f64().unwrap());
+        assert!(0.0 < median && median <= p95 && row["gflops"].as_f64().unwrap() > 0.0, "{row}");
+    }
+    assert!(report["baseline"].is_null());
+}
+
+#[test]
+fn r3_08_one_sweep_leaves_pictures_named_after_the_device() {
+    let folder = tempdir().unwrap();
+    let sweep = ["bench", "attention", "--quick", "--H", "2", "--N", "64", "--D", "64,80"];
+    let more = ["--dtype", "f32", "--baseline", "gh200-ffpa", "-o", "out"];
+    let (out, _) = expect(folder.path(), &[&sweep[..], &more].concat(), 0);
+    // Sizes that are given are kept, and are not those of the report.
+    assert!(out.contains("no row of this run is of that shape"), "{out}");
+    let mut names: Vec<String> = std::fs::read_dir(folder.path().join("out"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    let picture = names.iter().find(|name| name.ends_with(".svg")).unwrap();
+    assert!(picture.starts_with("attention-prefill-b1-h2-tq64-f32-tflops-"), "{picture}");
+    let svg = std::fs::read_to_string(folder.path().join("out").join(picture)).unwrap();
+    assert!(svg.contains("viewBox") && svg.contains("D"), "{svg}");
+    assert!(names.contains(&"bench.csv".to_owned()) && names.contains(&"samples.csv".to_owned()));
+    let (_, err) = expect(folder.path(), &["bench", "--baseline", "nobody"], 2);
+    assert!(err.contains("gh200-ffpa"), "{err}");
+}

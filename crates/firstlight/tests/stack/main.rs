@@ -1,0 +1,122 @@
+//! `check --venv` on an environment with an installed stack: stand-in packages, honest ones and cheats, each judged by name.
+
+#![allow(clippy::unwrap_used)] // Test helpers beside the tests.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use support::{expect, json};
+use tempfile::tempdir;
+
+/// The peers' tests have the packages: honest attention in pure Python, and what field reports did instead.
+const FAKES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../verify/tests/peers/fakes");
+const SMALL: &str = include_str!("small_calls.py");
+
+/// A virtual environment whose interpreter starts, with numpy by name and the stand-in packages.
+fn installed(folder: &Path) -> PathBuf {
+    let venv = folder.join("venv");
+    let made = Command::new("python3").args(["-m", "venv", "--without-pip"]).arg(&venv).status();
+    assert!(made.unwrap().success(), "these tests need python3 with its venv module");
+    let mut libraries = std::fs::read_dir(venv.join("lib")).unwrap();
+    let site = libraries.next().unwrap().unwrap().path().join("site-packages");
+    for entry in std::fs::read_dir(FAKES).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_file() {
+            std::fs::copy(&path, site.join(path.file_name().unwrap())).unwrap();
+        }
+    }
+    std::fs::write(site.join("small_calls.py"), SMALL).unwrap();
+    for (name, version) in [("numpy", "2.1.0"), ("small_calls", "1.0")] {
+        let info = site.join(format!("{name}-{version}.dist-info"));
+        std::fs::create_dir_all(&info).unwrap();
+        let metadata = format!("Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n");
+        std::fs::write(info.join("METADATA"), metadata).unwrap();
+    }
+    venv
+}
+
+/// What an installed function is, whether it cheats, and what the report must call it, for this reason.
+const FUNCTIONS: &[(&str, &str, &str)] = &[
+    ("small_calls:attention", "PASS", "right.attention"),
+    ("small_calls:flash_attn_func@flash_fwd", "FALLBACK", "no kernel of its own ran"),
+    ("small_calls:falls_back_below_512@flash_fwd_kernel", "FALLBACK", "no kernel of its own ran"),
+    ("small_calls:cached", "FAIL", "relative error"),
+    ("small_calls:for_seed_0", "FAIL", "relative error"),
+    ("small_calls:unvisited_tiles", "FAIL", "relative error"),
+    ("small_calls:top_left", "FAIL", "relative error"),
+    ("small_calls:nan_rows", "FAIL", "NaN"),
+    ("small_calls:says_pass", "FAIL", "relative error"),
+    ("small_calls:skips", "SKIP", "the peer skipped itself: needs a Hopper GPU"),
+    // Nothing is seen in its process any more, which the next one ends.
+    ("small_calls:sees_nothing", "FAIL", "nothing was seen to run"),
+    ("small_calls:crashes", "FAIL", "was killed by signal 11"),
+    ("not_there:attention", "N/A", "No module named 'not_there'"),
+    ("small_calls:not_there", "N/A", "has no `not_there`"),
+];
+
+#[test]
+fn r4_09_a_check_of_an_installed_stack_judges_every_kernel_by_name() {
+    let folder = tempdir().unwrap();
+    let venv = installed(folder.path());
+    let peers: Vec<String> =
+        FUNCTIONS.iter().map(|(function, ..)| format!("attention={function}")).collect();
+    let mut arguments = vec!["check", "--quick", "--venv", venv.to_str().unwrap(), "-o", "run"];
+    peers.iter().for_each(|peer| arguments.extend(["--peer", peer]));
+    let summary = json(folder.path(), &arguments, 1);
+    assert_eq!(summary["verdict"], "problems found");
+    let rows = summary["parity"]["rows"].as_array().unwrap();
+    let report = std::fs::read_to_string(folder.path().join("run/report.md")).unwrap();
+    for (function, result, reason) in FUNCTIONS {
+        let name = function.split('@').next().unwrap();
+        let of: Vec<_> = rows.iter().filter(|row| row["variant"] == name).collect();
+        assert!(of.len() > 20, "{name} is asked for every case of its op");
+        for row in &of {
+            let passed = row["status"] == "PASS";
+            assert_eq!(passed, row["reason"] == "", "{row}");
+            if passed {
+                assert!(row["launches"].as_u64().unwrap() > 0 && row["evidence"] != "", "{row}");
+            }
+        }
+        let lead = format!("| `{name}` | ");
+        let line = report.lines().find(|line| line.starts_with(&lead));
+        let line = line.unwrap_or_else(|| panic!("the report does not name {name}"));
+        let chip = if matches!(*result, "FAIL" | "FALLBACK") {
+            format!("**{result}**")
+        } else {
+            (*result).to_owned()
+        };
+        assert_eq!(line.split(" | ").nth(2), Some(chip.as_str()), "{line}");
+        assert!(line.replace('\\', "").contains(reason), "{line}");
+    }
+    // What is installed fails; firstlight's own does not, and the report tells them apart.
+    assert!(rows.iter().all(|row| !row["peer"].is_null() || row["status"] != "FAIL"));
+    let own = "every one of these checks is of an installed kernel";
+    assert!(report.contains(own) && report.contains("| **attention** | PASSES |"), "{report}");
+    assert!(report.contains("Do not rely on [small_calls:top_left](#installed) (FAIL, "));
+    assert!(!report.contains("Do not rely on [small_calls:attention]"));
+}
+
+#[test]
+fn a_stack_without_torch_still_gives_a_whole_report_in_under_a_minute() {
+    let folder = tempdir().unwrap();
+    let venv = installed(folder.path());
+    let since = Instant::now();
+    let arguments = ["check", "--quick", "--venv", venv.to_str().unwrap(), "-o", "run"];
+    expect(folder.path(), &arguments, 0);
+    assert!(since.elapsed() < Duration::from_secs(60), "{:?}", since.elapsed());
+    let report = std::fs::read_to_string(folder.path().join("run/report.md")).unwrap();
+    for words in [
+        "None of 18 installed kernels is ready here",
+        "ModuleNotFoundError: No module named 'torch'",
+        "| `triton.hello` | – | N/A |",
+        "### Pending",
+        "### Limits",
+        "sha256sum",
+    ] {
+        assert!(report.contains(words), "{words}: {report}");
+    }
+    assert!(!folder.path().join("run/INCOMPLETE").exists());
+}
