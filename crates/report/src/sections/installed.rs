@@ -31,26 +31,26 @@ pub(super) fn of_run<'a>(run: &Run<'a>) -> Vec<Installed<'a>> {
     installed(run.parity.into_iter().flat_map(|parity| &parity.rows))
 }
 
+/// What a reader asks next once the result is read; beside it, as a narrow screen shows the first columns alone.
+const WHY: &str = "Why, or what was seen to run";
+
 fn by_kernel(kernels: &[Installed<'_>]) -> Table {
     let rows = || kernels.iter().flat_map(|kernel| kernel.rows.iter().copied());
     let columns = count_columns(Counts::of(rows()));
-    let mut heads: Vec<String> = ["Kernel", "Package", "Result"].map(str::to_owned).to_vec();
+    let mut heads: Vec<String> = ["Kernel", "Result", WHY].map(str::to_owned).to_vec();
     heads.extend(columns.iter().map(|(head, ..)| format!(">{head}")));
-    heads.extend([">Largest error / allowed", "Why, or what was seen to run"].map(str::to_owned));
+    heads.extend([">Largest error / allowed", "Package"].map(str::to_owned));
     let caption =
         Prose::new().text("Installed kernels by evidence, from ").file(PARITY_FILE).text(".");
     let mut table = Table::new(caption, &heads);
     for kernel in kernels {
         let (tone, word) = kernel.result();
         let package = if kernel.package == kernel.name { format::ABSENT } else { kernel.package };
-        let mut cells = vec![
-            Prose::new().code(kernel.name),
-            Prose::from(package),
-            Prose::new().chip(tone, word),
-        ];
+        let mut cells =
+            vec![Prose::new().code(kernel.name), Prose::new().chip(tone, word), details(kernel)];
         cells.extend(columns.iter().map(|(_, count, tone)| cell(count(kernel.counts), *tone)));
         let worst = largest_error(kernel.rows.iter().copied());
-        cells.extend([Prose::from(worst), details(kernel)]);
+        cells.extend([Prose::from(worst), Prose::from(package)]);
         table.row(cells);
     }
     table
