@@ -1,4 +1,4 @@
-use super::list::{ALL, BF16, Call, F32, F32_BF16, List};
+use super::list::{ALL, BF16, Call, F32, F32_BF16, HALVES, List};
 use crate::Tier::{Full, Quick, Standard};
 use crate::{Case, Draw, Property};
 use kernels::{DType, Settings, Tensor, TensorMap};
@@ -7,6 +7,7 @@ pub(super) fn cases() -> Vec<Case> {
     let mut list = List::new("linear");
     layers(&mut list);
     models(&mut list);
+    prefill(&mut list);
     edges(&mut list);
     let call = Projection::new(33, 264, 200).norm(1).swiglu().residual();
     list.property(Quick, "property/same-bits", F32_BF16, Property::SameBits, &call);
@@ -64,6 +65,17 @@ fn models(list: &mut List) {
         let dense = Projection::new(tokens, 2304, 2304).norm(1).wide().swiglu();
         list.add(Full, &name("kimi/dense-gate-up"), BF16, &dense);
     }
+}
+
+/// So many tiles that the blocks of a persistent kernel have several each, and that the last ones end inside.
+fn prefill(list: &mut List) {
+    let split = Projection::new(2100, 72, 4360).split("4000,352,8");
+    list.add(Full, "prefill/split", HALVES, &split);
+    let residual = Projection::new(2100, 72, 4360).residual().scale(0.22);
+    list.add(Full, "prefill/residual", BF16, &residual);
+    list.add(Full, "prefill/swiglu", BF16, &Projection::new(2100, 72, 8720).swiglu());
+    // A depth that the blocks of a cluster deal out.
+    list.add(Full, "prefill/few-tiles", HALVES, &Projection::new(300, 2056, 520).residual());
 }
 
 fn edges(list: &mut List) {
