@@ -81,8 +81,11 @@ fn source(tile: Tile, vector: usize, form: Form, arch: GpuArch) -> KernelSource 
     form.define(source)
 }
 
-/// Large tiles.
+/// Large tiles, but where `hopper` takes the calls that want them.
 pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
+    if arch.compute == ComputeCapability::new(9, 0) {
+        return Vec::new();
+    }
     Form::COMMON.map(|form| source(TILES[0], 8, form, arch.arch())).to_vec()
 }
 
