@@ -126,7 +126,7 @@ pub(super) fn firsts(problem: &LinearProblem) -> Result<[i32; 5], CudaError> {
 }
 
 /// x as products take it: rounded to storage by a kernel before, where it is normalised or wider.
-fn in_storage(
+pub(super) fn in_storage(
     problem: &LinearProblem,
     planner: &mut Planner<'_>,
 ) -> Result<Arc<Buffer>, CudaError> {

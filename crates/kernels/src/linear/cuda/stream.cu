@@ -9,8 +9,7 @@
 // as long as x is permuted alike, so a lane's 16 bytes serve two products. Design and figures: README-stream.md.
 //
 // The ring fills before griddepcontrol.wait: w must not be written by the kernel ahead; x, residual and o may be, and are
-// read past the first cache, in which a block of an earlier kernel may have left what stood there before. The next kernel may
-// start when all of this one's weights are under way.
+// read past the first cache, in which a block of an earlier kernel may have left what stood there before.
 //
 // x [tokens, inputs], f32 or storage; w [N, inputs]; norm [inputs], bias [N], f32 or storage, or null; residual f32
 // [tokens, columns] or null; N = columns, or 2 columns with swiglu. The columns from start1 on go to o1, those from start2
@@ -28,9 +27,6 @@
 //
 // Macros: DTYPE (bf16, f16), TOKENS (8, 16, 32: at least `tokens`), STAGES.
 
-#ifndef LEFT
-#define LEFT 4  // steps of a warp that are still to be copied when the next kernel may start
-#endif
 #ifndef TOKENS
 #define TOKENS 8
 #endif
@@ -41,7 +37,8 @@
 #define WARPS 8
 #endif
 #ifndef RESIDENT
-#define RESIDENT (TOKENS == 8 ? 2 : 1)
+// Two where they fit in shared memory, and where the compiler can do with 128 registers.
+#define RESIDENT (TOKENS == 8 && __CUDA_ARCH__ < 1200 ? 2 : 1)
 #endif
 
 constexpr int THREADS = WARPS * 32;
@@ -82,8 +79,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 
   const u32 ring = shared_address(shared) + warp * STAGES * step_bytes + lane * 16;
   const int own = warp * STEP + lane % 4 * 8;  // the lane's first column of a round
-  int fed_tile = 0, fed_round = 0, fed_slot = 0, left = tiles * rounds;
-  const int trigger = min(LEFT, left - 1);
+  int fed_tile = 0, fed_round = 0, fed_slot = 0;
   const u16 *low = w, *high = w;
   bool low_there = false, high_there = false;
   const auto point = [&](int tile) {
@@ -120,12 +116,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
         fed_round = 0;
         if (++fed_tile < tiles) point(fed_tile);
       }
-      // The next kernel's ring fills while what is under way here comes in, and while this one ends; sooner it would only
-      // take the memory's time from this one.
-      if (--left == trigger) let_next_start();
     }
     copy_commit();
   };
+  // Once there are blocks of this kernel everywhere, the next one's find one place on each multiprocessor.
+  let_next_start();
   if (tiles > 0) point(0);
 #pragma unroll
   for (int stage = 0; stage < STAGES; stage++) feed(false);
@@ -184,8 +179,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
       const int rounds_here = min(phase_rounds, rounds - from_round);
       if (!streamed && (tile == 0 || phase_rounds < rounds)) {
         if (tile != 0 || from_round != 0) __syncthreads();
-        x_rows.take<WARPS>(from_round * ROUND, rounds_here * ROUND, from_round * (ROUND / SEGMENT), deferred, true,
-                           [&](int token, int column) { return twice ? root_of(token, column) : 1.0f; });
+        if (norm == nullptr && !x_f32) {
+          x_rows.copy<WARPS>(from_round * ROUND, rounds_here * ROUND);
+        } else {
+          x_rows.take<WARPS>(from_round * ROUND, rounds_here * ROUND, from_round * (ROUND / SEGMENT), deferred, true,
+                             [&](int token, int column) { return twice ? root_of(token, column) : 1.0f; });
+        }
         __syncthreads();
 #pragma unroll
         for (int i = 0; i < FINISHED; i++) {

@@ -69,12 +69,27 @@ struct Tokens {
   float* squares;  // [tokens][segments]
   int segments;
 
+  // The same columns as they are, where they need nothing done to them; this thread's copies are there at the end.
+  template <int warps>
+  DEVICE void copy(int from, int count) const {
+    for (int token = threadIdx.x / 32; token < tokens; token += warps) {
+      for (int offset = threadIdx.x % 32 * 8; offset < count; offset += SEGMENT) {
+        const bool there = from + offset < inputs;
+        copy_async<16>(at + token * stride + offset * 2, x + (there ? ((i64)token * inputs + from + offset) * 2 : 0), there);
+      }
+    }
+    copy_commit();
+    copy_wait<0>();
+  }
+
   // Columns from .. from + count, of which those from `inputs` on are zeros. With `sum`, each segment's sum of squares
   // goes to squares, from `segment` on; with `store`, the columns go to shared memory, times root(token, column).
   template <int warps, class Root>
   DEVICE void take(int from, int count, int segment, bool sum, bool store, Root root) const {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int pieces = ceil_div(count, SEGMENT), items = tokens * pieces;
+    float weight[8];
+    int weighted = -1;  // the column whose weights these are: mostly one for all items of a warp
     for (int item = warp; item < items; item += BATCH * warps) {
       Piece piece[BATCH];
 #pragma unroll
@@ -103,8 +118,8 @@ struct Tokens {
         }
         if (!store || offset >= count) continue;
         if (norm != nullptr && column < inputs) {
-          float weight[8];
-          numbers<8>(weight, norm, column, norm_f32);
+          if (column != weighted) numbers<8>(weight, norm, column, norm_f32);
+          weighted = column;
           const float factor = root(token, column);
 #pragma unroll
           for (int i = 0; i < 8; i++) value[i] *= weight[i] * factor;

@@ -1,6 +1,6 @@
 //! `stream`: a few rows of x, bound by reading the weights. The contract stands in `stream.cu`.
 
-use super::operands::{OUTPUTS, firsts, not_half};
+use super::operands::{OUTPUTS, firsts, in_storage, not_half};
 use crate::DType;
 use crate::cuda::{CudaVariant, Planner, int};
 use crate::linear::LinearProblem;
@@ -19,12 +19,41 @@ const PARTS: &[&str] = &[
     include_str!("stream.cu"),
 ];
 
-/// Most rows of x.
-const TOKENS: usize = 8;
+/// What a kernel is compiled for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Form {
+    /// Most rows of x.
+    tokens: usize,
+    /// Steps of a ring, best first.
+    stages: &'static [usize],
+    /// Buffers of the warps' sums, as in `stream.cu`.
+    sums: usize,
+    /// Whether a multiprocessor has registers for two blocks.
+    two: bool,
+}
 
-/// Steps of a ring, best first.
-const STAGES: [usize; 2] = [6, SHORTEST];
-const SHORTEST: usize = 4;
+/// The first that has room for all rows of x is taken.
+const FORMS: [Form; 3] = [
+    Form { tokens: FEW, stages: &[6, 4], sums: 2, two: true },
+    Form { tokens: 16, stages: &[6, 4, 3], sums: 1, two: false },
+    Form { tokens: 32, stages: &[4, 3], sums: 1, two: false },
+];
+
+/// Up to so many rows of x are normalised or rounded by each block as it reads them. More are made ready by a launch ahead.
+const FEW: usize = 8;
+
+impl Form {
+    fn of(problem: &LinearProblem) -> Option<Self> {
+        FORMS.into_iter().find(|form| problem.tokens <= form.tokens)
+    }
+
+    fn source(self, dtype: DType, stages: usize, arch: GpuArch) -> KernelSource {
+        KernelSource::new("linear_stream", PARTS, arch)
+            .define("DTYPE", dtype)
+            .define("TOKENS", self.tokens)
+            .define("STAGES", stages)
+    }
+}
 
 /// As in `stream.cu` and `stream.cuh`.
 const WARPS: usize = 8;
@@ -32,7 +61,7 @@ const STEP: usize = 64;
 const ROUND: usize = WARPS * STEP;
 const SEGMENT: usize = 256;
 const STEP_BYTES: usize = 16 * STEP * 2;
-const SUMS_BYTES: usize = 2 * WARPS * 20 * 4;
+const SUMS_BYTES: usize = WARPS * 20 * 4;
 
 /// Columns of a block at least: fewer are not worth starting it.
 const COLUMNS: usize = 4;
@@ -41,14 +70,15 @@ fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
     if here.compute < ComputeCapability::new(8, 0) {
         return Some(format!("needs compute capability 8.0, this GPU has {}", here.compute));
     }
-    if problem.tokens > TOKENS {
-        return Some(format!("is for up to {TOKENS} rows of x, got {}", problem.tokens));
+    if Form::of(problem).is_none() {
+        let most = FORMS[FORMS.len() - 1].tokens;
+        return Some(format!("is for up to {most} rows of x, got {}", problem.tokens));
     }
     if !problem.inputs.is_multiple_of(8) {
         return Some(format!("needs K a multiple of 8, got {}", problem.inputs));
     }
     let groups = problem.norm.map_or(1, |norm| norm.groups);
-    if groups > 1 && !(problem.inputs / groups).is_multiple_of(SEGMENT) {
+    if problem.tokens <= FEW && groups > 1 && !(problem.inputs / groups).is_multiple_of(SEGMENT) {
         return Some(format!(
             "needs groups of a multiple of {SEGMENT} channels, got {groups} of {}",
             problem.inputs / groups
@@ -74,27 +104,33 @@ struct Share {
 impl Share {
     /// The longest ring that leaves room for a second block: the next kernel's then fills its ring while this one ends. Next
     /// best is to stand alone with all of x, and last to read x in phases. Several rows of x that need nothing done to them
-    /// come through the ring where there is room for that.
+    /// come through the ring where a block has one tile, and so reads them once.
     fn of(problem: &LinearProblem, here: &CudaCapabilities) -> Option<Self> {
+        let form = Form::of(problem)?;
         let LinearProblem { tokens, inputs, .. } = *problem;
-        let as_is = problem.norm.is_none() && problem.x_dtype == problem.dtype;
+        let normed = problem.norm.is_some() && tokens <= FEW;
+        let ready = tokens > FEW || problem.norm.is_none() && problem.x_dtype == problem.dtype;
+        let blocks = blocks(problem, here).max(1);
+        let one_tile = problem.columns().div_ceil(blocks) <= if problem.swiglu { 8 } else { 16 };
         let all = inputs.next_multiple_of(ROUND);
         let of = |streamed: bool, stages: usize, phase: usize| {
-            let x_step = if streamed { TOKENS * STEP * 2 } else { 0 };
+            let x_step = if streamed { form.tokens * STEP * 2 } else { 0 };
             let x = if streamed { 0 } else { 2 * phase + 64 };
-            let squares = if problem.norm.is_some() { inputs.div_ceil(SEGMENT) * 4 } else { 0 };
+            let squares = if normed { inputs.div_ceil(SEGMENT) * 4 } else { 0 };
             let ring = WARPS * stages * (STEP_BYTES + x_step);
-            let bytes = ring + tokens * (SUMS_BYTES + x + squares);
+            let bytes = ring + tokens * (form.sums * SUMS_BYTES + x + squares);
             Self { stages, streamed, phase, bytes }
         };
-        let streamed = STAGES.map(|stages| of(true, stages, all));
-        let streamed = streamed.into_iter().filter(|_| as_is && tokens > 1);
-        let whole: Vec<Self> =
-            streamed.chain(STAGES.map(|stages| of(false, stages, all))).collect();
+        let each =
+            |streamed: bool| form.stages.iter().map(move |stages| of(streamed, *stages, all));
+        let streamed = each(true).filter(|_| ready && one_tile && tokens > 1);
+        let whole: Vec<Self> = streamed.chain(each(false)).collect();
         let most = here.shared_bytes as usize;
         // A block takes a KiB more than it asks for.
-        let beside = (most + 1024) / 2 - 1024;
-        let phases = (1..all / ROUND).rev().map(|rounds| of(false, SHORTEST, rounds * ROUND));
+        let beside = if form.two { (most + 1024) / 2 - 1024 } else { most };
+        let shortest = form.stages[form.stages.len() - 1];
+        let rounds = if tokens <= FEW { all / ROUND } else { 1 };
+        let phases = (1..rounds).rev().map(|rounds| of(false, shortest, rounds * ROUND));
         let alone = whole.iter().copied().chain(phases).find(|share| share.bytes <= most);
         whole.iter().copied().find(|share| share.bytes <= beside).or(alone)
     }
@@ -106,29 +142,55 @@ fn blocks(problem: &LinearProblem, here: &CudaCapabilities) -> usize {
     most.min(here.multiprocessors as usize)
 }
 
-fn source(dtype: DType, stages: usize, arch: GpuArch) -> KernelSource {
-    KernelSource::new("linear_stream", PARTS, arch)
-        .define("DTYPE", dtype)
-        .define("TOKENS", TOKENS)
-        .define("STAGES", stages)
-}
-
-/// One token, or a few; the longer ring where two of them fit.
+/// A few rows of x, with the longer ring too where two of them fit, and batches on GPUs with room for them.
 pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
-    let fits = |stages: &usize| stages * WARPS * STEP_BYTES * 2 <= arch.shared_bytes as usize;
-    let stages = STAGES.into_iter().filter(|stages| fits(stages) || *stages == SHORTEST);
-    stages.map(|stages| source(DType::Bf16, stages, arch.arch())).collect()
+    let [few, batches @ ..] = FORMS;
+    let most = arch.shared_bytes as usize;
+    let fits = |stages: &&usize| *stages * WARPS * STEP_BYTES * 2 <= most;
+    let shortest = few.stages.last().filter(|stages| !fits(stages));
+    let rings = few.stages.iter().filter(fits).chain(shortest).map(|stages| (few, *stages));
+    let batches =
+        batches.into_iter().filter(|_| most > 200 << 10).map(|form| (form, form.stages[0]));
+    let source = |(form, stages): (Form, usize)| form.source(DType::Bf16, stages, arch.arch());
+    rings.chain(batches).map(source).collect()
 }
 
 fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
     let no_room = || CudaError::Refused { what: "no room in shared memory".to_owned() };
+    let form = Form::of(problem).ok_or_else(no_room)?;
     let share = Share::of(problem, planner.here()).ok_or_else(no_room)?;
-    let kernel = planner.kernel(&source(problem.dtype, share.stages, planner.arch()))?;
-    let groups = problem.norm.map_or(1, |norm| norm.groups);
+    let kernel = planner.kernel(&form.source(problem.dtype, share.stages, planner.arch()))?;
+    let few = problem.tokens <= FEW;
+    let norm = problem.norm.filter(|_| few);
+    let groups = norm.map_or(1, |norm| norm.groups);
     let whole = share.phase >= problem.inputs;
     // Rounding x before it is divided by the root is as exact in bf16, but f16 could overflow.
-    let deferred = problem.norm.is_some() && groups == 1 && whole && problem.dtype == DType::Bf16;
-    let args = args(problem, planner)?
+    let deferred = norm.is_some() && groups == 1 && whole && problem.dtype == DType::Bf16;
+    let x = if few { planner.required("x")? } else { in_storage(problem, planner)? };
+    let weight = if few { planner.input("norm")? } else { None };
+    let mut args = Args::new()
+        .buffer(&x)
+        .buffer(&*planner.required("w")?)
+        .maybe(weight.as_deref())
+        .maybe(planner.input("bias")?.as_deref())
+        .maybe(planner.input("residual")?.as_deref());
+    for (output, name) in OUTPUTS.into_iter().enumerate() {
+        let given = (output < problem.widths.len()).then(|| planner.output(name)).transpose()?;
+        args = args.maybe(given.as_deref());
+    }
+    let args = firsts(problem)?
+        .into_iter()
+        .fold(args, Args::i32)
+        .i32(int(problem.tokens)?)
+        .i32(int(problem.inputs)?)
+        .i32(int(problem.columns())?)
+        .i32(if few { planner.is_f32("x") } else { 0 })
+        .i32(planner.is_f32("norm"))
+        .i32(planner.is_f32("bias"))
+        .i32((problem.out == DType::F32).into())
+        .i32(problem.swiglu.into())
+        .f32(problem.scale as f32)
+        .f32(norm.map_or(0.0, |norm| norm.eps) as f32)
         .i32(int(share.phase)?)
         .i32(int(groups)?)
         .i32(deferred.into())
@@ -139,33 +201,6 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
     launch.overlaps = planner.here().compute >= ComputeCapability::new(9, 0);
     planner.launch(kernel, launch, args);
     Ok(())
-}
-
-/// The arguments up to those of `plan`.
-fn args(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<Args, CudaError> {
-    let mut args = Args::new()
-        .buffer(&*planner.required("x")?)
-        .buffer(&*planner.required("w")?)
-        .maybe(planner.input("norm")?.as_deref())
-        .maybe(planner.input("bias")?.as_deref())
-        .maybe(planner.input("residual")?.as_deref());
-    for (output, name) in OUTPUTS.into_iter().enumerate() {
-        let given = (output < problem.widths.len()).then(|| planner.output(name)).transpose()?;
-        args = args.maybe(given.as_deref());
-    }
-    Ok(firsts(problem)?
-        .into_iter()
-        .fold(args, Args::i32)
-        .i32(int(problem.tokens)?)
-        .i32(int(problem.inputs)?)
-        .i32(int(problem.columns())?)
-        .i32(planner.is_f32("x"))
-        .i32(planner.is_f32("norm"))
-        .i32(planner.is_f32("bias"))
-        .i32((problem.out == DType::F32).into())
-        .i32(problem.swiglu.into())
-        .f32(problem.scale as f32)
-        .f32(problem.norm.map_or(0.0, |norm| norm.eps) as f32))
 }
 
 #[cfg(test)]
@@ -203,7 +238,7 @@ mod tests {
     #[test]
     fn a_step_of_granite_leaves_room_for_the_next_kernel_on_hopper() {
         let hopper = BundledArch::ALL.iter().find(|arch| arch.compute.major == 9).unwrap();
-        for tokens in 1..=TOKENS {
+        for tokens in 1..=FEW {
             for (inputs, normed) in [(2048, true), (4096, false), (8192, false)] {
                 let share = Share::of(&call([tokens, inputs, 2048], normed), &gpu(hopper)).unwrap();
                 assert!(2 * (share.bytes + 1024) <= 228 << 10, "{tokens} of {inputs}: {share:?}");
@@ -213,9 +248,25 @@ mod tests {
     }
 
     #[test]
+    fn a_batch_has_room_on_hopper_and_is_refused_where_it_has_none() {
+        let of = |major: u32| BundledArch::ALL.iter().find(|arch| arch.compute.major == major);
+        let (hopper, consumer) = (gpu(of(9).unwrap()), gpu(of(12).unwrap()));
+        for tokens in [9, 16, 17, 32] {
+            for (inputs, normed) in [(2048, true), (4096, false), (8192, false)] {
+                let problem = call([tokens, inputs, 2048], normed);
+                assert_eq!(why_not(&problem, &hopper), None, "{tokens} of {inputs}");
+            }
+        }
+        let refusal = why_not(&call([32, 2048, 8512], true), &consumer);
+        assert_eq!(refusal.as_deref(), Some("has no room in shared memory for 32 rows of x"));
+        let refusal = why_not(&call([33, 2048, 8512], true), &hopper);
+        assert_eq!(refusal.as_deref(), Some("is for up to 32 rows of x, got 33"));
+    }
+
+    #[test]
     fn every_gpu_has_room_for_a_few_tokens_of_any_width() {
         for arch in BundledArch::ALL {
-            for tokens in 0..=TOKENS {
+            for tokens in 0..=FEW {
                 for inputs in [8, 512, 2048, 2304, 8192, 18_432] {
                     for normed in [false, true] {
                         let refusal = why_not(&call([tokens, inputs, 64], normed), &gpu(arch));
