@@ -6,9 +6,6 @@ use facts::{DecodeLimit, FirstToken, ModelSpeed};
 use std::str::FromStr;
 use std::time::Instant;
 
-/// Most tokens of a step, all sequences together: what an engine's workspace is for.
-const STEP_TOKENS: usize = 8192;
-
 /// What is timed, named as llama-bench names it: `pp512` reads a prompt of 512 tokens, `tg128` decodes 128, and
 /// `tg128@8192` does so after 8192 others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,13 +130,13 @@ fn once(engine: &mut dyn Engine, test: SpeedTest, sequences: usize) -> Result<f6
     Ok(start.elapsed().as_secs_f64())
 }
 
-/// Reads a range of every sequence's tokens, in steps of a size that engines have room for. Gives the last logits of each.
+/// Reads a range of every sequence's tokens, in steps as large as the engine likes. Gives the last logits of each.
 pub(crate) fn read(
     engine: &mut dyn Engine,
     all: &[Vec<u32>],
     range: std::ops::Range<usize>,
 ) -> Result<Vec<f32>, ModelError> {
-    let piece = (STEP_TOKENS / all.len()).max(1);
+    let piece = (engine.chunk() / all.len()).max(1);
     let mut logits = Vec::new();
     for first in range.clone().step_by(piece) {
         logits = engine.step(&batch(all, first..range.end.min(first + piece)), Wanted::Last)?;
