@@ -132,7 +132,8 @@ impl Compilers {
     }
 }
 
-/// A link to what was linked costs nothing; where the build works on another disk, it is copied.
+/// What was linked is copied: through a hard link, whatever the build writes over its output later would be kept as well, a
+/// prebuilt library among it.
 const SCRIPT: &str = r#"#!/bin/sh
 # Runs the compiler it stands for and notes what that did: firstlight's proof that a package was compiled here.
 output= only= before=
@@ -150,7 +151,7 @@ status=$?
 kept=
 if [ $status = 0 ] && [ -z "$only" ] && [ -n "$output" ] && [ -f "$output" ]; then
     kept=@kept@/$$-${output##*/}
-    ln "$output" "$kept" 2>/dev/null || cp "$output" "$kept" || kept=
+    cp "$output" "$kept" || kept=
 fi
 printf '%s\t%s\t%s\t%s\n' "$status" '@tool@' "$output" "$kept" >>@notes@
 exit $status
