@@ -28,8 +28,8 @@
 //       swizzle, zeros outside, as all maps. x [rows, channels]
 //   map_w   the same of W [N, channels]; box {64, BLOCK_N / 2, 1, 1}
 //   map_residual   f32 [rows, columns]; box {32, 128, 1, 1}; anything where there is none or SPLIT is above 1
-//   map_o0 .. map_o5   the outputs [rows, their columns]; box {BOX_COLUMNS, 64, 1, 1} of hopper_tile.cuh, which is 32 of f32
-//       and 64, or 48 without a swizzle. Anything where there are fewer. o may lie where the residual does
+//   map_o0 .. map_o5   the outputs [rows, their columns]; box {64, 64, 1, 1}, or {32, 64, 1, 1} of f32. Anything where
+//       there are fewer. o may lie where the residual does
 //   residual   f32 [rows, columns] or null
 //   bias       f32 or storage [N], read where BIAS is 1
 //   bias_f32   i32, whether it is f32

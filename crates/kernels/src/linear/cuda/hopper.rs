@@ -97,19 +97,9 @@ impl Tile {
         problem.tokens.div_ceil(self.rows()) * across(problem, self.out_columns(Form::of(problem)))
     }
 
-    /// Columns that one copy stores, of those that a block of a cluster finishes: 128 bytes, or 96 where that does not divide
-    /// them.
-    fn box_columns(&self, form: Form) -> usize {
-        match form.float {
-            true => 32,
-            false if (self.out_columns(form) / self.split).is_multiple_of(64) => 64,
-            false => 48,
-        }
-    }
-
     /// Whether each block of a cluster finishes whole boxes.
     fn is_for(&self, form: Form) -> bool {
-        self.out_columns(form).is_multiple_of(self.split * self.box_columns(form))
+        self.out_columns(form).is_multiple_of(self.split * row_elements(form.out()))
     }
 
     /// The same, with channels for each block of a cluster.
@@ -180,24 +170,28 @@ pub(super) fn bundled() -> Vec<KernelSource> {
     Form::COMMON.into_iter().flat_map(each).collect()
 }
 
-/// A matrix `[rows, columns]` of `dtype` in boxes of so many rows and columns; those of 128 bytes are permuted.
+/// Elements of a row of a box, which is 128 bytes.
+fn row_elements(dtype: DType) -> usize {
+    128 / dtype.bytes()
+}
+
+/// A matrix `[rows, columns]` of `dtype` in boxes of 128 bytes by `box_rows`.
 fn matrix(
     planner: &Planner<'_>,
     buffer: &Buffer,
     dtype: DType,
     [rows, columns]: [usize; 2],
-    [box_rows, box_columns]: [usize; 2],
+    box_rows: usize,
 ) -> Result<TensorMap, CudaError> {
     let row = (columns * dtype.bytes()) as u64;
     let all = row * rows as u64;
-    let whole = box_columns * dtype.bytes() == 128;
     let layout = TiledLayout {
         element: map_element(dtype),
         offset: 0,
         sizes: &[columns as u64, rows as u64, 1, 1],
         strides: &[row, all, all],
-        tile: &[box_columns as u32, box_rows as u32, 1, 1],
-        swizzle: if whole { Swizzle::Bytes128 } else { Swizzle::None },
+        tile: &[row_elements(dtype) as u32, box_rows as u32, 1, 1],
+        swizzle: Swizzle::Bytes128,
     };
     planner.tensor_map(buffer, &layout)
 }
@@ -210,20 +204,14 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
     let kernel = planner.kernel(&source(form, tile))?;
     let operands = Operands::new(problem, planner)?;
     let (tokens, inputs, dtype) = (problem.tokens, problem.inputs, problem.dtype);
-    let x = matrix(planner, &operands.x, dtype, [tokens, inputs], [ROWS, CHANNELS])?;
-    let w = matrix(
-        planner,
-        &operands.w,
-        dtype,
-        [problem.outputs, inputs],
-        [tile.columns / 2, CHANNELS],
-    )?;
+    let x = matrix(planner, &operands.x, dtype, [tokens, inputs], ROWS)?;
+    let w = matrix(planner, &operands.w, dtype, [problem.outputs, inputs], tile.columns / 2)?;
     let residual = match &operands.residual {
-        Some(given) => matrix(planner, given, DType::F32, [tokens, problem.columns()], [ROWS, 32])?,
+        Some(given) => matrix(planner, given, DType::F32, [tokens, problem.columns()], ROWS)?,
         None => x,
     };
     let output = |(buffer, width): &(Arc<Buffer>, usize)| {
-        matrix(planner, buffer, problem.out, [tokens, *width], [ROWS / 2, tile.box_columns(form)])
+        matrix(planner, buffer, problem.out, [tokens, *width], ROWS / 2)
     };
     let outputs = operands.outputs.iter().map(output).collect::<Result<Vec<_>, CudaError>>()?;
     let args = Args::new().map(&x).map(&w).map(&residual);

@@ -119,8 +119,7 @@ DEVICE void finish_tile(const float (&d)[count], const float (&before)[BEFORE], 
         words[b % 2 * 2 + 1] = pack(sums[1].x, sums[1].y);
         if (b % 2 == 1) {
           const int chunk = b - 1 + lane / 16;
-          const int place = BOX_ROW_BYTES == 128 ? chunk ^ (lane % 8) : chunk;
-          store_matrices(slot + (warp_row + lane % 16) * BOX_ROW_BYTES + (place << 4), words[0], words[1], words[2],
+          store_matrices(slot + (warp_row + lane % 16) * 128 + ((chunk ^ (lane % 8)) << 4), words[0], words[1], words[2],
                          words[3]);
         }
       }

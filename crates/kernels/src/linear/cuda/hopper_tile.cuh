@@ -13,9 +13,8 @@ constexpr int A_BYTES = BLOCK_M * BLOCK_K * 2;
 constexpr int HALF_BYTES = BLOCK_N / 2 * BLOCK_K * 2;  // B comes in two halves
 constexpr int STAGE_BYTES = A_BYTES + 2 * HALF_BYTES;
 
-// Results are staged in boxes of 64 rows: of 128 bytes, permuted, or of 96 where that does not divide a slice.
-constexpr int BOX_COLUMNS = FLOAT_OUT ? 32 : SLICE_COLUMNS % 64 == 0 ? 64 : 48;
-constexpr int BOX_ROW_BYTES = BOX_COLUMNS * (FLOAT_OUT ? 4 : 2);
+// Results are staged in boxes of 64 rows of 128 bytes.
+constexpr int BOX_COLUMNS = FLOAT_OUT ? 32 : 64;
 constexpr int BOX_BYTES = 64 * 128;
 constexpr int BOXES = SLICE_COLUMNS / BOX_COLUMNS;
 // Those in use: a tile begins with the first, which the tile before must then not have used last.

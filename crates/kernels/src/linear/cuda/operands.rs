@@ -43,6 +43,11 @@ impl Form {
         }
     }
 
+    /// Type of the outputs.
+    pub(super) fn out(self) -> DType {
+        if self.float { DType::F32 } else { self.dtype }
+    }
+
     /// Adds the macros that both kernels take.
     pub(super) fn define(self, source: KernelSource) -> KernelSource {
         source
