@@ -30,6 +30,22 @@ impl MappedFile {
         let map = unsafe { memmap2::Mmap::map(&file)? };
         Ok(Self { map: Some(map) })
     }
+
+    /// Lets go of the memory in which bytes of the file were kept; what is looked at again is read again. A file that is
+    /// walked through once then takes no more memory than the part that is looked at.
+    pub fn release(&self, bytes: std::ops::Range<usize>) {
+        #[cfg(target_os = "linux")]
+        if let Some(map) = &self.map {
+            let len = bytes.end.min(map.len()).saturating_sub(bytes.start);
+            // SAFETY: the mapping is of a file and only read, so its pages hold what the file holds, also when read anew.
+            // That a page could not be let go is no harm.
+            let _ = unsafe {
+                map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, bytes.start, len)
+            };
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = bytes;
+    }
 }
 
 impl Deref for MappedFile {
@@ -50,7 +66,10 @@ mod tests {
         let path = folder.path().join("f");
         for bytes in [&b""[..], b"abc"] {
             std::fs::write(&path, bytes).unwrap();
-            assert_eq!(&*MappedFile::open(&path).unwrap(), bytes);
+            let file = MappedFile::open(&path).unwrap();
+            assert_eq!(&*file, bytes);
+            file.release(0..usize::MAX);
+            assert_eq!(&*file, bytes);
         }
         assert!(MappedFile::open(&folder.path().join("none")).is_err());
     }

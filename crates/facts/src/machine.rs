@@ -196,7 +196,7 @@ pub struct Cache {
 pub struct Memory {
     /// Installed (or granted to this machine) memory.
     pub total_bytes: Option<Fact<u64>>,
-    /// Memory that can be taken without swapping.
+    /// Memory that can be taken without swapping, or without the container's limit being reached where that is less.
     pub available_bytes: Option<Fact<u64>>,
     /// The container's own limit where it is below the machine's.
     pub limit_bytes: Option<Fact<u64>>,

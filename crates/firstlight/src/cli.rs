@@ -6,7 +6,7 @@ mod ops;
 mod plan;
 
 pub(crate) use bench_model::{BenchCommand, BenchModel};
-pub(crate) use model::{Convert, Fit, Logits, Run, Synth, WeightType};
+pub(crate) use model::{Convert, Fit, Logits, Named, Run, Synth, WeightType};
 pub(crate) use ops::{Bench, Op, Storage, Sweep, Verify};
 pub(crate) use plan::Plan;
 

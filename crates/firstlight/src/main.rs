@@ -5,6 +5,8 @@ mod cli;
 mod commands;
 mod confirm;
 mod failure;
+mod hub;
+mod loading;
 mod output;
 mod progress;
 mod python;

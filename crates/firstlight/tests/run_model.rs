@@ -161,9 +161,18 @@ fn a_model_fits_or_does_not() {
     assert_eq!(memory["parameters"]["value"], drawn["parameters"]);
     assert_eq!((&memory["context_tokens"], &memory["sequences"]), (&2048.into(), &4.into()));
     assert_eq!(memory["fits"], true, "{fits}");
+    // What run itself takes is told beside it.
+    let engine = &fits["engine"];
+    let peak = ["weights", "states", "caches"]
+        .map(|part| engine[format!("{part}_bytes")].as_u64().unwrap())
+        .iter()
+        .sum::<u64>();
+    assert!(engine["peak_bytes"].as_u64().unwrap() > peak, "{fits}");
+    let (said, _) = expect(here, &["fit", "m", "--context", "2048"], 0);
+    assert!(said.contains("firstlight run on the processor needs "), "{said}");
     // Half a million times a million bytes of cache are more than any machine has.
     let (said, _) = expect(here, &["fit", "m", "--batch", "1000000000"], 1);
-    for words in ["does not fit", "model-memory"] {
+    for words in ["does not fit", "model-memory", "; it does not fit, "] {
         assert!(said.contains(words), "no `{words}` in {said}");
     }
     refuses(here, &["fit", "n"], &["n does not exist"]);

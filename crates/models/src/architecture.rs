@@ -36,6 +36,11 @@ pub struct Architecture {
 }
 
 impl Architecture {
+    /// Whether the head is the embedding.
+    pub fn is_tied(&self) -> bool {
+        self.head.rows.iter().any(|rows| rows.param == self.embedding)
+    }
+
     /// The same with the first layer of each kind alone: its mixer, and experts, a dense part or both behind it, with the
     /// same weights. It takes every path that the whole model takes, in a fraction of the time.
     ///

@@ -16,6 +16,10 @@ pub(crate) const SINGLE: &str = "model.safetensors";
 /// The index of a model that has several.
 pub(crate) const INDEX: &str = "model.safetensors.index.json";
 
+/// Bytes from which on a tensor's part of the file is let go once it is read: the weights of a loaded model would
+/// otherwise lie there twice. Rows of an embedding are smaller, and read again and again.
+const LARGE: usize = 64 << 10;
+
 /// The weights of a model: of files, or drawn as they are read.
 #[derive(Debug)]
 pub struct Checkpoint(Source);
@@ -241,6 +245,10 @@ impl Files {
             }
             other => return refuse(&shard.path, format!("is {other:?}, wanted F32, BF16 or F16")),
         };
+        if values.len() * width >= LARGE {
+            let start = found.bytes.start + first * width;
+            shard.file.release(start..start + len * width);
+        }
         match nan {
             Some(at) => refuse(&shard.path, format!("is NaN at element {}", first + at)),
             None => Ok(values),

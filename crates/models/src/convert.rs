@@ -7,9 +7,8 @@ mod shard;
 pub use keys::{Key, KeyMap, Layout, Pair, Zeros};
 
 use crate::checkpoint::{Files, INDEX};
-use crate::files::{empty_folder, whole};
+use crate::files::{empty_folder, room, whole};
 use crate::{Architecture, Config, ModelError};
-use facts::byte_count;
 use record::{Entry, RECORD, Record, Stamp};
 use shard::Plan;
 use std::fs::File;
@@ -264,27 +263,4 @@ fn file_name(path: &Path) -> String {
 fn stopped(error: ModelError) -> ModelError {
     let hint = "what stands there by its own name is whole; go on with --resume once there is room";
     ModelError::convert(error.to_string(), hint)
-}
-
-/// Holds what is to be written against what the file system has free.
-#[cfg(unix)]
-fn room(folder: &Path, bytes: u64) -> Result<(), ModelError> {
-    let stat = rustix::fs::statvfs(folder).map_err(|error| ModelError::file(folder, error))?;
-    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
-    if free < bytes {
-        let what = format!(
-            "{} has {} free, the conversion writes {}",
-            folder.display(),
-            byte_count(free),
-            byte_count(bytes)
-        );
-        return Err(ModelError::convert(what, "free some space, or name a folder on another disk"));
-    }
-    Ok(())
-}
-
-/// Without a way to ask, the disk itself says when it is full.
-#[cfg(not(unix))]
-fn room(_: &Path, _: u64) -> Result<(), ModelError> {
-    Ok(())
 }

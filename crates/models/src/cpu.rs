@@ -27,6 +27,7 @@ use weights::{CpuProjection, Weights};
 
 pub(crate) const ENGINE: EngineKind = EngineKind {
     backend: BackendKind::Cpu,
+    chunk: 512,
     open: |model, device, storage, capacity| {
         Ok(Box::new(CpuEngine::new(model, device, storage, capacity)?))
     },

@@ -36,6 +36,7 @@ use weights::{CudaProjection, Weights};
 
 pub(crate) const ENGINE: EngineKind = EngineKind {
     backend: BackendKind::Cuda,
+    chunk: 8192,
     open: |model, device, storage, capacity| {
         Ok(Box::new(CudaEngine::new(model, device, storage, capacity)?))
     },
@@ -235,10 +236,6 @@ impl Engine for CudaEngine {
         };
         let seconds: Result<f64, device::cuda::CudaError> = measured();
         seconds.map_or(f64::NAN, |seconds| 2.0 * BYTES as f64 / seconds)
-    }
-
-    fn chunk(&self) -> usize {
-        8192
     }
 
     fn step(&mut self, batch: &Batch, wanted: Wanted) -> Result<Vec<f32>, ModelError> {

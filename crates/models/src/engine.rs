@@ -172,7 +172,8 @@ pub trait Engine {
     fn read_bandwidth(&self) -> f64;
     /// Tokens of a prompt that are best read in one step.
     fn chunk(&self) -> usize {
-        512
+        // An engine that is open has a kind.
+        engine_kind(self.device()).map_or(1, |kind| kind.chunk)
     }
     /// Advances the sequences of a batch, and gives logits `[tokens or sequences, vocabulary]`.
     ///
@@ -214,11 +215,22 @@ type Open = fn(Model, Device, Storage, Capacity) -> Result<Box<dyn Engine>, Mode
 pub struct EngineKind {
     /// The backend it is for.
     pub backend: BackendKind,
+    /// Tokens of a prompt that are best read in one step.
+    pub chunk: usize,
     pub(crate) open: Open,
 }
 
 /// Every engine.
 pub const ENGINES: &[EngineKind] = &[cpu::ENGINE, cuda::ENGINE];
+
+/// The engine for a device.
+///
+/// # Errors
+/// [`ModelError::Backend`].
+pub fn engine_kind(device: &Device) -> Result<&'static EngineKind, ModelError> {
+    let backend = device.capabilities().backend;
+    ENGINES.iter().find(|engine| engine.backend == backend).ok_or(ModelError::Backend(backend))
+}
 
 /// Loads a model onto a device.
 ///
@@ -230,9 +242,5 @@ pub fn open(
     storage: Storage,
     capacity: Capacity,
 ) -> Result<Box<dyn Engine>, ModelError> {
-    let backend = device.capabilities().backend;
-    match ENGINES.iter().find(|engine| engine.backend == backend) {
-        Some(engine) => (engine.open)(model, device, storage, capacity),
-        None => Err(ModelError::Backend(backend)),
-    }
+    (engine_kind(&device)?.open)(model, device, storage, capacity)
 }

@@ -61,6 +61,28 @@ pub enum ModelError {
         /// The name given.
         name: String,
     },
+    /// A model that is larger than what is free.
+    #[error("{what}")]
+    Memory {
+        /// What is needed and for what, and what is free.
+        what: String,
+        /// What to reduce.
+        hint: String,
+    },
+    /// A disk that has not the room for what is to be written.
+    #[error("{what}")]
+    Disk {
+        /// What is free, and what is to be written.
+        what: String,
+    },
+    /// A model that the cache does not have, or the hub does not give.
+    #[error("{what}")]
+    Hub {
+        /// What is wrong.
+        what: String,
+        /// What to do about it.
+        hint: String,
+    },
     /// A conversion that cannot be, or could not be ended.
     #[error("{what}")]
     Convert {
@@ -125,7 +147,10 @@ impl ModelError {
             Self::Call(_) => {
                 Some("tokens come from the model's own tokenizer, and fit the length that was asked for".to_owned())
             }
-            Self::Convert { hint, .. } => Some(hint.clone()),
+            Self::Memory { hint, .. } | Self::Hub { hint, .. } | Self::Convert { hint, .. } => {
+                Some(hint.clone())
+            }
+            Self::Disk { .. } => Some("free some space, or name a folder on another disk".to_owned()),
             Self::Backend(_) => Some("use the backend cpu or cuda".to_owned()),
             Self::Device(_) => {
                 Some("firstlight doctor looks at the driver and the GPU's memory".to_owned())

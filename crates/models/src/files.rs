@@ -1,6 +1,8 @@
 //! Files that are whole or not there.
 
 use crate::ModelError;
+#[cfg(unix)]
+use facts::byte_count;
 use std::path::Path;
 
 /// Writes a file under another name first, so that a full disk leaves nothing that looks whole.
@@ -33,4 +35,27 @@ pub(crate) fn empty_folder(folder: &Path) -> Result<(), ModelError> {
         Some(_) => Err(ModelError::file(folder, "is not empty, and nothing in it is replaced")),
         None => Ok(()),
     }
+}
+
+/// Holds what is to be written against what the file system has free.
+#[cfg(unix)]
+pub(crate) fn room(folder: &Path, bytes: u64) -> Result<(), ModelError> {
+    let stat = rustix::fs::statvfs(folder).map_err(|error| ModelError::file(folder, error))?;
+    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+    if free < bytes {
+        let what = format!(
+            "{} has {} free, {} are to be written",
+            folder.display(),
+            byte_count(free),
+            byte_count(bytes)
+        );
+        return Err(ModelError::Disk { what });
+    }
+    Ok(())
+}
+
+/// Without a way to ask, the disk itself says when it is full.
+#[cfg(not(unix))]
+pub(crate) fn room(_: &Path, _: u64) -> Result<(), ModelError> {
+    Ok(())
 }

@@ -1,14 +1,18 @@
-//! Models by their name on the Hugging Face hub, in the cache that its own tools fill. Nothing is downloaded.
+//! Models by their name on the Hugging Face hub, in the cache that its own tools fill.
+
+mod download;
+
+pub use download::{Download, HubFile, HubHash, download};
 
 use crate::ModelError;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// The folder of a model: the one named, or for a name as `org/model` that is no folder here, its snapshot in the cache of
-/// the hub's tools: `$HF_HUB_CACHE`, else `$HF_HOME/hub`, else `~/.cache/huggingface/hub`.
+/// the hub's tools: `$HF_HUB_CACHE`, else `$HF_HOME/hub`, else `~/.cache/huggingface/hub`. Nothing is downloaded.
 ///
 /// # Errors
-/// [`ModelError::File`] when the cache has no such model.
+/// [`ModelError::Hub`] when the cache has no such model.
 pub fn locate(model: &Path) -> Result<PathBuf, ModelError> {
     let name = model.to_str().filter(|name| is_name(name));
     match (name, cache(|name| std::env::var_os(name))) {
@@ -36,25 +40,28 @@ fn cache(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
         .or_else(|| Some(folder("HOME")?.join(".cache/huggingface/hub")))
 }
 
+/// The folder in which the cache holds a model.
+fn held(cache: &Path, name: &str) -> PathBuf {
+    cache.join(format!("models--{}", name.replace('/', "--")))
+}
+
 /// `models--org--name/refs/main` names the snapshot that was fetched last.
 fn snapshot(cache: &Path, name: &str) -> Result<PathBuf, ModelError> {
-    let held = cache.join(format!("models--{}", name.replace('/', "--")));
+    let held = held(cache, name);
     let main = held.join("refs/main");
-    let absent = |_| {
-        ModelError::file(
-            &held,
-            format!("the cache has no model {name}, and there is no such folder"),
-        )
+    let hint = "--download fetches it from the hub; a folder is named by a path, as ./NAME";
+    let absent = |path: &Path, what: String| ModelError::Hub {
+        what: format!("{}: {what}", path.display()),
+        hint: hint.to_owned(),
     };
-    let revision = std::fs::read_to_string(&main).map_err(absent)?;
+    let revision = std::fs::read_to_string(&main).map_err(|_| {
+        absent(&held, format!("the cache has no model {name}, and there is no such folder"))
+    })?;
     let folder = held.join("snapshots").join(revision.trim());
     if folder.is_dir() {
         return Ok(folder);
     }
-    Err(ModelError::file(
-        &main,
-        format!("names the snapshot {}, which is not here", revision.trim()),
-    ))
+    Err(absent(&main, format!("names the snapshot {}, which is not here", revision.trim())))
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ mod engine;
 mod error;
 mod families;
 mod files;
+mod footprint;
 mod generate;
 mod hub;
 pub mod layers;
@@ -33,11 +34,14 @@ pub use architecture::{Architecture, Layer, Mixer};
 pub use checkpoint::Checkpoint;
 pub use config::Config;
 pub use convert::{Begun, Conversion, Converted, Key, KeyMap, Layout, Pair, Zeros};
-pub use engine::{Batch, Capacity, ENGINES, Engine, EngineKind, Model, Storage, Wanted, open};
+pub use engine::{
+    Batch, Capacity, ENGINES, Engine, EngineKind, Model, Storage, Wanted, engine_kind, open,
+};
 pub use error::ModelError;
 pub use families::{FAMILIES, Family};
+pub use footprint::{Footprint, Holding, LargestStep};
 pub use generate::{Chosen, Ended, Generated, Next, Request, generate};
-pub use hub::locate;
+pub use hub::{Download, HubFile, HubHash, download, locate};
 pub use params::{Draw, Param, ParamId, Params, Projection, Rows};
 pub use sampler::{Sampler, Sampling};
 pub use source::ModelSource;

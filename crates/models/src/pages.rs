@@ -22,13 +22,18 @@ struct Sequence {
 impl Pages {
     /// Blocks for so many sequences of so many tokens each, shared out as they grow.
     pub(crate) fn new(sequences: usize, tokens: usize) -> Self {
-        let blocks = sequences * tokens.div_ceil(BLOCK);
+        let blocks = Self::needed(sequences, tokens);
         Self {
             // The lowest block is taken first.
             free: (0..blocks).rev().collect(),
             blocks,
             sequences: vec![Sequence::default(); sequences],
         }
+    }
+
+    /// Blocks that so many sequences of so many tokens take.
+    pub(crate) fn needed(sequences: usize, tokens: usize) -> usize {
+        sequences.saturating_mul(tokens.div_ceil(BLOCK))
     }
 
     /// Blocks of the pools.

@@ -6,7 +6,7 @@ use crate::{Architecture, Mixer, Storage};
 
 impl Mixer {
     /// Values of a sequence's recurrent states, which are float32.
-    fn states(&self) -> usize {
+    pub(crate) fn states(&self) -> usize {
         match self {
             Self::Mamba2(of) => {
                 let shape = of.shape;
@@ -18,7 +18,7 @@ impl Mixer {
     }
 
     /// Values that the cache has of a token.
-    fn cached(&self) -> usize {
+    pub(crate) fn cached(&self) -> usize {
         match self {
             Self::Attention(of) => 2 * of.kv_heads * of.head_dim,
             Self::Latent(of) => of.shape.cached(),
@@ -44,8 +44,8 @@ impl Architecture {
         };
         let idle: u64 =
             self.layers.iter().filter_map(|layer| layer.experts.as_ref()).map(idle).sum();
-        let tied = self.head.rows.iter().any(|rows| rows.param == self.embedding);
-        let embedding = if tied { 0 } else { self.params.get(self.embedding).len() as u64 };
+        let embedding =
+            if self.is_tied() { 0 } else { self.params.get(self.embedding).len() as u64 };
         self.params.count() - idle - embedding
     }
 

@@ -131,6 +131,59 @@ fn spoiled_weights_are_named() {
 }
 
 #[test]
+fn what_a_bad_disk_or_another_tool_makes_of_a_file_is_named() {
+    let second = |folder: &Path| shards(folder)[1].clone();
+    let len = fs::metadata(second(draw(60_000).path())).unwrap().len();
+    let cut = |left: u64| {
+        move |folder: &Path| {
+            let file = fs::File::options().write(true).open(second(folder)).unwrap();
+            file.set_len(left).unwrap();
+        }
+    };
+    for left in [len - 1, len / 2, 100] {
+        check(
+            60_000,
+            cut(left),
+            &format!(
+                "model-00002-of-00005.safetensors: is truncated: its {left} bytes are fewer than its header says"
+            ),
+        );
+    }
+    check(
+        60_000,
+        cut(7),
+        "model-00002-of-00005.safetensors: is truncated: it ends after 7 bytes, before its header",
+    );
+    // A download that was left to grow by zeros.
+    check(
+        60_000,
+        |folder| {
+            fs::write(second(folder), vec![0; 4096]).unwrap();
+        },
+        "model-00002-of-00005.safetensors: is no safetensors file (invalid JSON in header: EOF while parsing a value at line 1 column 0)",
+    );
+    let a_log = |dtype: &str| format!("\"model.layers.1.mamba.A_log\":{{\"dtype\":\"{dtype}\"");
+    check(
+        usize::MAX,
+        |folder| edit_header(&shards(folder)[0], &a_log("F32"), &a_log("I32")),
+        "model.safetensors: tensor `model.layers.1.mamba.A_log` is I32, wanted F32, BF16 or F16",
+    );
+    // Any NaN is found, not only one in the first file or in bfloat16.
+    check(
+        usize::MAX,
+        |folder| {
+            let path = &shards(folder)[0];
+            let mut bytes = fs::read(path).unwrap();
+            let start = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+            // Types of four bytes stand first, and of these A_log of the first layer.
+            bytes[start + 8..start + 12].copy_from_slice(&f32::NAN.to_le_bytes());
+            fs::write(path, bytes).unwrap();
+        },
+        "model.safetensors: tensor `model.layers.0.mamba.A_log` is NaN at element 2",
+    );
+}
+
+#[test]
 fn spoiled_indices_are_named() {
     const INDEX: &str = "model.safetensors.index.json";
     check(

@@ -58,6 +58,37 @@ fn cores(quota: i64, period: i64) -> Option<u32> {
     u32::try_from((quota - 1) / period + 1).ok()
 }
 
+/// What the tightest memory limit leaves: less what the group has in use, but for files kept in memory that nobody looked
+/// at for a while, which the kernel gives up first.
+pub(crate) fn memory_left(source: &Source, membership: &Membership) -> Option<Fact<u64>> {
+    let unified = (
+        ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].as_slice(),
+        membership.unified.as_deref(),
+        ["memory.max", "memory.current", "inactive_file"],
+    );
+    let first = (
+        ["/sys/fs/cgroup/memory"].as_slice(),
+        membership.memory.as_deref(),
+        ["memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"],
+    );
+    let left = |limit: &PathBuf, [used, kept]: [&str; 2]| {
+        let bytes = parse_memory_limit(&source.text(limit)?)?;
+        let used: u64 = source.word(limit.with_file_name(used))?.parse().ok()?;
+        let stat = source.text(limit.with_file_name("memory.stat")).unwrap_or_default();
+        let kept = stat.lines().find_map(|line| line.strip_prefix(kept)?.trim().parse().ok());
+        let used = used.saturating_sub(kept.unwrap_or(0));
+        let words = format!("{}, less what is in use", limit.display());
+        Some(Fact::new(bytes.saturating_sub(used), words))
+    };
+    [unified, first]
+        .into_iter()
+        .flat_map(|(mounts, group, [limit, used, kept])| {
+            let files = files(source, mounts, group, limit);
+            files.into_iter().filter_map(move |file| left(&file, [used, kept]))
+        })
+        .min_by_key(|fact| fact.value)
+}
+
 /// The tightest memory limit on this process's group and all groups above it.
 pub(crate) fn memory_limit(source: &Source, membership: &Membership) -> Option<Fact<u64>> {
     let v2 = files(

@@ -25,5 +25,6 @@ mod recorded;
 pub use env::{EnvOptions, environments};
 pub use error::ProbeError;
 pub use machine::{Options, Report, machine, read, read_one};
+pub use probes::memory::read as memory;
 pub use probes::{PROBES, Probe};
 pub use source::Source;

@@ -3,8 +3,10 @@ that is wanted.
 
 Started by firstlight with a Python that the plan uses, isolated and without its packages. The one argument is a file of
 JSON: {"threads": 8, "attempts": 5, "timeout": 60, "check_timeout": 10, "check": [..], "files": [{"url": .., "path": ..,
-"sha256": .., "bytes": ..}]}. Nothing is written before every address of "check" has answered. What happens is said on standard output,
-one line each, fields by tabs: what, number of the file or address, and a value.
+"sha256": .., "bytes": ..}], "bearer": null}. A file has "git_blob" in place of "sha256" where git's name for it is known, and
+neither where it is an answer. "bearer" names a variable with a secret, and an address on the host that it goes to. Nothing is
+written before every address of "check" has answered. What happens is said on standard output, one line each, fields by
+tabs: what, number of the file or address, and a value.
 
     answers    N  count    the address answers, and says that the file has so many bytes (-1: it does not say)
     silent     N  reason   the address does not answer
@@ -79,8 +81,9 @@ def proxy_for(scheme, host):
 class Connections:
     """One connection to each host, kept open for the next file: a new one costs several round trips."""
 
-    def __init__(self):
+    def __init__(self, bearer=None):
         self.kept = {}
+        self.bearer = bearer
 
     def connect(self, url, timeout):
         """The connection for an address, and whether it was kept from before."""
@@ -139,7 +142,10 @@ class Connections:
             url = urlsplit(address)
             if url.scheme not in ("http", "https"):
                 raise Refused(400, f"no address of HTTP: {address}")
-            answer = self.once(method, url, headers, timeout)
+            secret = {}
+            if self.bearer and url.netloc == urlsplit(self.bearer["url"]).netloc:
+                secret["Authorization"] = "Bearer " + os.environ[self.bearer["variable"]].strip()
+            answer = self.once(method, url, {**headers, **secret}, timeout)
             onward = answer.headers.get("Location") if answer.status in (301, 302, 303, 307, 308) else None
             if not onward:
                 if answer.status >= 400:
@@ -151,9 +157,16 @@ class Connections:
         raise Refused(310, "too many redirects")
 
 
-def digest_of(part):
+def digest_for(job):
+    """The hash that a file is known by, of nothing so far."""
+    if "git_blob" in job:
+        return hashlib.sha1(b"blob %d\0" % job["bytes"])
+    return hashlib.sha256()
+
+
+def digest_of(part, job):
     """The hash of what is there, and the place to go on from."""
-    digest = hashlib.sha256()
+    digest = digest_for(job)
     part.seek(0)
     while chunk := part.read(CHUNK):
         digest.update(chunk)
@@ -162,7 +175,7 @@ def digest_of(part):
 
 def stream(connections, number, job, part, timeout):
     """Reads the rest of a file behind what is there, and gives the hash of the whole."""
-    digest = digest_of(part)
+    digest = digest_of(part, job)
     offset = part.tell()
     try:
         answer, url = connections.request("GET", job["url"], timeout, offset)
@@ -175,7 +188,7 @@ def stream(connections, number, job, part, timeout):
         # A server that cannot go on sends the whole again.
         part.seek(0)
         part.truncate()
-        digest = hashlib.sha256()
+        digest = digest_for(job)
     wanted = answer.headers.get("Content-Length")
     came = unsaid = 0
     said = time.monotonic()
@@ -209,14 +222,18 @@ def permanent(error):
 
 def fetch(connections, number, job, options):
     path = job["path"]
+    known = job.get("sha256") or job.get("git_blob")
     job["came"] = 0
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path + ".part", "a+b") as part:
         # Another apply may want the same file for another environment: it waits, and finds the file there.
         fcntl.flock(part, fcntl.LOCK_EX)
-        if os.path.exists(path):
+        if not known:
+            # An answer is asked for anew.
+            part.truncate(0)
+        elif os.path.exists(path):
             with open(path, "rb") as whole:
-                if digest_of(whole).hexdigest() == job["sha256"]:
+                if digest_of(whole, job).hexdigest() == known:
                     return say("done", number, 0)
             os.unlink(path)
         for attempt in range(1, options["attempts"] + 1):
@@ -229,7 +246,7 @@ def fetch(connections, number, job, options):
                     return say("failed", number, reason)
                 say("dropped", number, reason)
                 time.sleep(min(0.2 * 2**attempt, 10))
-        if digest.hexdigest() != job["sha256"]:
+        if known and digest.hexdigest() != known:
             os.unlink(path + ".part")
             return say("mismatch", number, digest.hexdigest())
         # Not synced: what a power cut leaves here is held against its hash before it is taken.
@@ -277,7 +294,7 @@ def each(jobs, connections, options, act):
 
 
 def work(number, addresses, files, ready, options):
-    connections = Connections()
+    connections = Connections(options["bearer"])
     if not each(addresses, connections, options, check) and options["check"] and number < len(options["files"]):
         warm(connections, options["files"][number]["url"], options)
     ready.wait()

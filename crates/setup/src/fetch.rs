@@ -23,20 +23,40 @@ const SIZE_TIMEOUT: u32 = 2;
 
 /// A file that is wanted.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Wanted {
+pub struct Wanted {
     /// Its address.
-    pub(crate) url: String,
+    pub url: String,
     /// Where it goes.
-    pub(crate) path: PathBuf,
-    /// The SHA-256 it has to have.
-    pub(crate) sha256: String,
+    pub path: PathBuf,
+    /// The hash it has to have; none for an answer that nobody knows before.
+    #[serde(flatten)]
+    pub hash: Option<Hash>,
     /// Its size in bytes, where that is known: the largest come first, for they end last.
-    pub(crate) bytes: Option<u64>,
+    pub bytes: Option<u64>,
+}
+
+/// What a file is known by, in lower-case hexadecimal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Hash {
+    /// SHA-256 of its content.
+    Sha256(String),
+    /// What git calls it: SHA-1 of `blob`, its size, which has to be known, and its content.
+    GitBlob(String),
+}
+
+/// A secret that goes with requests to one host, and to no other that it leads to.
+#[derive(Debug, Clone, Serialize)]
+pub struct Bearer {
+    /// The variable of the environment that has it, so that no file does.
+    pub variable: String,
+    /// An address on the host.
+    pub url: String,
 }
 
 /// What happened; the number is the file's in the list of those wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Event {
+pub enum Event {
     /// So many more bytes came.
     Bytes(usize, u64),
     /// The connection ended early and is made again.
@@ -60,11 +80,20 @@ struct Job<'a> {
     check_timeout: u32,
     check: &'a [String],
     files: &'a [Wanted],
+    bearer: Option<&'a Bearer>,
+}
+
+impl Default for Job<'_> {
+    fn default() -> Self {
+        let (threads, attempts) = (THREADS, ATTEMPTS);
+        let (timeout, check_timeout) = (TIMEOUT, CHECK_TIMEOUT);
+        Self { threads, attempts, timeout, check_timeout, check: &[], files: &[], bearer: None }
+    }
 }
 
 /// A Python that fetches. It ends with this.
 #[derive(Debug)]
-pub(crate) struct Fetch {
+pub struct Fetch {
     child: Child,
     said: Option<BufReader<ChildStdout>>,
     asked: usize,
@@ -72,6 +101,19 @@ pub(crate) struct Fetch {
 }
 
 impl Fetch {
+    /// Fetches files, with a secret where a host wants one; as [`Fetch::start`].
+    ///
+    /// # Errors
+    /// Where the file `told` cannot be written or the interpreter not started.
+    pub fn files(
+        python: Command,
+        told: &Path,
+        files: &[Wanted],
+        bearer: Option<&Bearer>,
+    ) -> io::Result<Self> {
+        Self::run(python, told, &Job { files, bearer, ..Job::default() })
+    }
+
     /// Asks the addresses of `check` whether they answer, and once all of them have, fetches `files`; none is written
     /// before. `python` starts an interpreter; what it is to do is written to the file `told`.
     ///
@@ -83,9 +125,7 @@ impl Fetch {
         check: &[String],
         files: &[Wanted],
     ) -> io::Result<Self> {
-        let (threads, attempts) = (THREADS, ATTEMPTS);
-        let (timeout, check_timeout) = (TIMEOUT, CHECK_TIMEOUT);
-        Self::run(python, told, &Job { threads, attempts, timeout, check_timeout, check, files })
+        Self::run(python, told, &Job { check, files, ..Job::default() })
     }
 
     /// Asks for the sizes of files, which are worth a short wait only.
@@ -94,9 +134,8 @@ impl Fetch {
     /// As [`Fetch::start`] has them, and those of [`Fetch::answers`].
     pub(crate) fn sizes(python: Command, told: &Path, urls: &[String]) -> io::Result<Vec<Answer>> {
         let (threads, timeout) = (SIZE_THREADS, SIZE_TIMEOUT);
-        let job =
-            Job { threads, attempts: 1, timeout, check_timeout: timeout, check: urls, files: &[] };
-        Self::run(python, told, &job)?.answers()
+        let short = Job { threads, attempts: 1, timeout, check_timeout: timeout, ..Job::default() };
+        Self::run(python, told, &Job { check: urls, ..short })?.answers()
     }
 
     fn run(mut python: Command, told: &Path, job: &Job<'_>) -> io::Result<Self> {
@@ -127,7 +166,7 @@ impl Fetch {
     ///
     /// # Errors
     /// Where the interpreter cannot be listened to, or failed.
-    pub(crate) fn next(&mut self) -> io::Result<Option<Event>> {
+    pub fn next_event(&mut self) -> io::Result<Option<Event>> {
         while let Some(line) = self.line()? {
             if let Some(event) = parse(&line, self.wanted) {
                 return Ok(Some(event));

@@ -6,7 +6,7 @@ pub mod apply;
 pub mod build;
 pub mod conda;
 pub mod emit;
-mod fetch;
+pub mod fetch;
 pub mod lock;
 pub mod marker;
 mod plan;

@@ -4,11 +4,23 @@ use super::{BackendArg, Waiting};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
+/// Which model.
 #[derive(Debug, Args)]
-pub(crate) struct Fit {
-    /// A model's folder or config.json; or org/name in the hub's cache.
+pub(crate) struct Named {
+    /// A model's folder, or for `fit` its config.json alone; or org/name in the hub's cache.
     #[arg(value_name = "MODEL")]
     pub(crate) model: PathBuf,
+    /// Fetch a model named org/name from the hub into its cache first: what is not there of its newest revision.
+    ///
+    /// HF_ENDPOINT, HF_TOKEN, HF_HUB_CACHE, HF_HOME and HF_HUB_OFFLINE are honoured.
+    #[arg(long)]
+    pub(crate) download: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Fit {
+    #[command(flatten)]
+    pub(crate) named: Named,
     /// Tokens of each sequence.
     #[arg(long, value_name = "TOKENS", default_value_t = 4096)]
     pub(crate) context: u64,
@@ -37,9 +49,8 @@ pub(crate) struct Synth {
 
 #[derive(Debug, Args)]
 pub(crate) struct Convert {
-    /// A model's folder, with config.json and safetensors files; or org/name in the hub's cache.
-    #[arg(value_name = "MODEL")]
-    pub(crate) model: PathBuf,
+    #[command(flatten)]
+    pub(crate) named: Named,
     /// Folder to write, empty or absent.
     #[arg(value_name = "OUT", required_unless_present = "show_map")]
     pub(crate) output: Option<PathBuf>,
@@ -72,9 +83,8 @@ impl From<Layout> for models::Layout {
 
 #[derive(Debug, Args)]
 pub(crate) struct Logits {
-    /// A model's folder, with config.json and safetensors files; or org/name in the hub's cache.
-    #[arg(value_name = "MODEL")]
-    pub(crate) model: PathBuf,
+    #[command(flatten)]
+    pub(crate) named: Named,
     /// Token ids: 1,2,3.
     #[arg(long, value_name = "ID,..", value_delimiter = ',', required = true)]
     pub(crate) ids: Vec<u32>,
@@ -110,9 +120,8 @@ impl From<WeightType> for models::Storage {
 
 #[derive(Debug, Args)]
 pub(crate) struct Run {
-    /// A model's folder, with config.json, safetensors files and a tokenizer; or org/name in the hub's cache.
-    #[arg(value_name = "MODEL")]
-    pub(crate) model: PathBuf,
+    #[command(flatten)]
+    pub(crate) named: Named,
     /// Text to continue; several run at once.
     #[arg(short, long, value_name = "TEXT", required_unless_present_any = ["chat", "ids"])]
     pub(crate) prompt: Vec<String>,

@@ -2,6 +2,7 @@
 
 use crate::Outcome;
 use crate::cli::Convert;
+use crate::hub;
 use crate::output::Output;
 use crate::progress::Progress;
 use facts::{SCHEMA, byte_count};
@@ -13,7 +14,7 @@ use std::fmt::Write as _;
 const TOLD: u64 = 256 << 20;
 
 pub(super) fn run(arguments: &Convert, output: &Output) -> anyhow::Result<Outcome> {
-    let conversion = Conversion::read(&models::locate(&arguments.model)?, arguments.to.into())?;
+    let conversion = Conversion::read(&hub::locate(&arguments.named)?, arguments.to.into())?;
     let map = conversion.map();
     let Some(folder) = &arguments.output else {
         output.either(&document(map), |_| every_pair(map))?;

@@ -3,12 +3,14 @@
 use crate::Outcome;
 use crate::cli::Logits;
 use crate::failure::Failure;
+use crate::hub;
+use crate::loading;
 use crate::output::Output;
 use crate::run_folder::write_atomically;
 use crate::tensors;
 use facts::SCHEMA;
 use kernels::{Tensor, TensorMap};
-use models::{Batch, Capacity, Model, Wanted};
+use models::{Batch, Capacity, LargestStep, Model, Wanted};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,12 +18,14 @@ use std::fmt::Write as _;
 pub(super) fn run(arguments: &Logits, output: &Output) -> anyhow::Result<Outcome> {
     let device = device::open(arguments.backend.into())?;
     let backend = device.capabilities().backend;
-    let model = Model::read(&models::locate(&arguments.model)?)?;
+    let model = Model::read(&hub::locate(&arguments.named)?)?;
     let (family, vocabulary) = (model.architecture.family, model.architecture.vocabulary);
     let tokens = arguments.ids.len();
     let capacity = Capacity { sequences: 1, tokens };
-    let mut engine = models::open(model, device, arguments.dtype.into(), capacity)?;
-    let chunk = arguments.chunk.map_or(tokens, |chunk| chunk as usize);
+    let chunk = arguments.chunk.map_or(tokens, |chunk| chunk as usize).min(tokens);
+    // A step's logits, then those of all tokens, as they are and as the file has them.
+    let step = LargestStep { tokens: chunk, logits: chunk + tokens };
+    let mut engine = loading::open(model, device, arguments.dtype.into(), capacity, step)?.engine;
     let mut logits = Vec::with_capacity(tokens * vocabulary);
     for ids in arguments.ids.chunks(chunk) {
         logits.extend(engine.step(&Batch::new().with(0, ids), Wanted::Every)?);

@@ -6,18 +6,21 @@ mod measured;
 use crate::Outcome;
 use crate::cli::Run;
 use crate::failure::Failure;
+use crate::hub;
+use crate::loading::{self, Loaded};
 use crate::output::Output;
 use listener::Listener;
 use measured::Measured;
 use models::{
-    Batch, Capacity, ChatTemplate, Ended, Engine, Message, Model, Request, Tokenizer, Wanted,
+    Batch, Capacity, ChatTemplate, Ended, Engine, LargestStep, Message, Model, Request, Tokenizer,
+    Wanted,
 };
 use std::path::Path;
 use std::time::Instant;
 
 pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
     let device = device::open(arguments.backend.into())?;
-    let folder = models::locate(&arguments.model)?;
+    let folder = hub::locate(&arguments.named)?;
     let model = Model::read(&folder)?;
     let tokenizer = tokenizer(arguments, &folder, model.architecture.vocabulary)?;
     let prompts = prompts(arguments, &folder, tokenizer.as_ref())?;
@@ -42,9 +45,15 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
     let requests: Vec<Request> = prompts.into_iter().map(request).collect();
     let capacity = Capacity { sequences: requests.len(), tokens: longest };
     let dtype = arguments.dtype.into();
-    let mut engine = models::open(model, device, dtype, capacity)?;
+    let best = models::engine_kind(&device)?.chunk;
+    let chunk = arguments.chunk.map_or(best, |chunk| chunk as usize);
+    let prefilled = requests.iter().map(|request| request.prompt.len().min(chunk)).sum();
+    // What was decoded is read again in one step, to be compared.
+    let tokens = arguments.tokens.max(prefilled);
+    let step = LargestStep { tokens, logits: requests.len() };
+    let Loaded { mut engine, predicted_bytes } =
+        loading::open(model, device, dtype, capacity, step)?;
 
-    let chunk = arguments.chunk.map_or(engine.chunk(), |chunk| chunk as usize);
     let start = Instant::now();
     let mut listener =
         Listener::new(tokenizer.as_ref(), &requests, &arguments.choice.stop, output, start);
@@ -72,7 +81,10 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
         Ended::Limit => "limit",
         Ended::Listener => "stop string",
     });
-    let measured = Measured::new(&*engine, dtype, &requests, &heard, warm_seconds, difference);
+    // Before bandwidth is measured, in memory of its own.
+    let memory = predicted_bytes.zip(loading::highest(engine.device()));
+    let measured = Measured::new(&*engine, dtype, &requests, &heard, warm_seconds, difference)
+        .with_memory(memory);
     measured.print(output, &texts, &ended.collect::<Vec<_>>())?;
     Ok(if measured.agrees() { Outcome::Good } else { Outcome::Bad })
 }

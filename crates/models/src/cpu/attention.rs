@@ -77,7 +77,11 @@ impl PagedAttention {
         step.name_cache(&mut self.inputs);
         let inputs = (&self.inputs, &["k", "v"][..]);
         step.run(&AttentionOp, inputs, &self.settings, &mut self.outputs)?;
-        Ok(values(&self.outputs, "o"))
+        let o = values(&self.outputs, "o");
+        // Kept until the next step, these would take memory in every layer.
+        self.inputs.remove("q");
+        self.outputs.remove("o");
+        Ok(o)
     }
 }
 

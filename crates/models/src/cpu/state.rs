@@ -37,8 +37,11 @@ impl Recurrence {
         step: &Step<'_>,
         tensors: impl IntoIterator<Item = (&'t str, Tensor)>,
     ) -> Result<Vec<f32>, OpError> {
-        let tensors = tensors.into_iter().map(|(name, tensor)| (name.to_owned(), tensor));
-        self.inputs.extend(tensors);
+        let mut names = Vec::new();
+        for (name, tensor) in tensors {
+            names.push(name);
+            self.inputs.insert(name.to_owned(), tensor);
+        }
         step.name_states(&mut self.inputs);
         let inputs = (&self.inputs, &[INITIAL][..]);
         step.run(op, inputs, &self.settings, &mut self.outputs)?;
@@ -47,7 +50,11 @@ impl Recurrence {
         if let (Some(states), Some(written)) = (self.inputs.get_mut(INITIAL), written) {
             std::mem::swap(states, written);
         }
-        Ok(values(&self.outputs, "o"))
+        let o = values(&self.outputs, "o");
+        // Kept until the next step, these would take memory in every layer.
+        names.into_iter().for_each(|name| drop(self.inputs.remove(name)));
+        self.outputs.remove("o");
+        Ok(o)
     }
 
     /// A zero state for one place.

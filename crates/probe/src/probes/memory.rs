@@ -2,28 +2,34 @@
 
 use crate::Source;
 use crate::cgroup::{self, Membership};
-use facts::{Fact, Machine};
+use facts::{Fact, Machine, Memory};
 
 pub(crate) fn run(source: &Source, machine: &mut Machine) {
+    machine.memory = read(source);
+    if machine.memory.total_bytes.is_none() && source.text("/proc/meminfo").is_none() {
+        machine
+            .notes
+            .push("/proc/meminfo cannot be read: the size of main memory is unknown".to_string());
+    }
+}
+
+/// Main memory alone, for who wants to know what is free just now.
+pub fn read(source: &Source) -> Memory {
     let Some(text) = source.text("/proc/meminfo") else {
-        let sysctl = source.sysctl();
-        machine.memory.total_bytes =
-            sysctl.number("hw.memsize").map(|bytes| Fact::new(bytes, "sysctl hw.memsize"));
-        if machine.memory.total_bytes.is_none() {
-            machine.notes.push(
-                "/proc/meminfo cannot be read: the size of main memory is unknown".to_string(),
-            );
-        }
-        return;
+        let total = source.sysctl().number("hw.memsize");
+        let total_bytes = total.map(|bytes| Fact::new(bytes, "sysctl hw.memsize"));
+        return Memory { total_bytes, ..Memory::default() };
     };
     let fact = |key| Some(Fact::new(parse_meminfo(&text, key)?, format!("/proc/meminfo {key}")));
-    machine.memory.total_bytes = fact("MemTotal");
-    machine.memory.available_bytes = fact("MemAvailable");
-
+    let total_bytes = fact("MemTotal");
     let membership = Membership::parse(&source.text("/proc/self/cgroup").unwrap_or_default());
-    let total = machine.memory.total_bytes.as_ref().map_or(u64::MAX, |fact| fact.value);
-    machine.memory.limit_bytes =
-        cgroup::memory_limit(source, &membership).filter(|limit| limit.value < total);
+    let total = total_bytes.as_ref().map_or(u64::MAX, |fact| fact.value);
+    let left = cgroup::memory_left(source, &membership);
+    Memory {
+        available_bytes: fact("MemAvailable").into_iter().chain(left).min_by_key(|fact| fact.value),
+        limit_bytes: cgroup::memory_limit(source, &membership).filter(|limit| limit.value < total),
+        total_bytes,
+    }
 }
 
 /// One value of /proc/meminfo in bytes. The kernel writes `kB` and means 1024 bytes.

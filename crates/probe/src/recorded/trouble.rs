@@ -132,6 +132,38 @@ fn the_tightest_limit_counts() {
     );
 }
 
+/// What is available is no more than what a limit leaves, of this process's own group or of one above it.
+#[test]
+fn a_limit_that_is_nearly_reached_leaves_little() {
+    let check = |files: &[(&str, &str)], left: u64, source: &str| {
+        let machine = altered("x86-cpu", |folder| {
+            for (file, text) in files {
+                let file = folder.join("root/sys/fs/cgroup").join(file);
+                std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+                std::fs::write(file, text).unwrap();
+            }
+            std::fs::write(folder.join("root/proc/self/cgroup"), "4:memory:/pod\n0::/pod\n")
+                .unwrap();
+        })
+        .machine;
+        assert_eq!(machine.memory.available_bytes, Some(Fact::new(left, source)));
+    };
+    let stat = ("pod/memory.stat", "anon 7\ninactive_file 1000\nactive_file 9\n");
+    let own = [("pod/memory.max", "1048576\n"), ("pod/memory.current", "1040000\n"), stat];
+    check(&own, 9_576, "/sys/fs/cgroup/pod/memory.max, less what is in use");
+    // The group above has less left than the group itself.
+    let above = [("memory.max", "5000000\n"), ("memory.current", "4999000\n")];
+    let source = "/sys/fs/cgroup/memory.max, less what is in use";
+    check(&[&own[..], &above].concat(), 1_000, source);
+    let first = [
+        ("memory/pod/memory.limit_in_bytes", "2000\n"),
+        ("memory/pod/memory.usage_in_bytes", "3000\n"),
+        ("memory/pod/memory.stat", "total_inactive_file 1500\n"),
+    ];
+    let source = "/sys/fs/cgroup/memory/pod/memory.limit_in_bytes, less what is in use";
+    check(&first, 500, source);
+}
+
 /// CUDA's compatibility package in front of the driver's libcuda, by the loader's order.
 #[test]
 fn the_libcuda_that_programs_get_is_the_loaders_first() {

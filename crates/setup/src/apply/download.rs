@@ -2,7 +2,7 @@
 
 use super::steps::Outcome;
 use super::{ApplyError, Progress};
-use crate::fetch::{Event, Fetch, Wanted};
+use crate::fetch::{Event, Fetch, Hash, Wanted};
 use crate::wheel::{self, Layout};
 use facts::AppliedPackage;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ impl Chosen {
     /// What is to be fetched.
     pub(super) fn wanted(&self, cache: &Path) -> Wanted {
         let Self { url, sha256, bytes, .. } = self.clone();
-        Wanted { url, path: self.path(cache), sha256, bytes }
+        Wanted { url, path: self.path(cache), hash: Some(Hash::Sha256(sha256)), bytes }
     }
 }
 
@@ -63,7 +63,7 @@ pub(super) fn run(
         let openers: Vec<_> = (0..cores).map(|_| scope.spawn(open)).collect();
         let mut fetch = fetch;
         let mut next = || match &mut fetch {
-            Some(fetch) => fetch.next().map_err(ApplyError::io(cache)),
+            Some(fetch) => fetch.next_event().map_err(ApplyError::io(cache)),
             None => Ok(None),
         };
         let mut came = || {

@@ -2,7 +2,7 @@
 
 use super::listener::Heard;
 use crate::output::Output;
-use facts::SCHEMA;
+use facts::{SCHEMA, byte_count};
 use models::{Architecture, Engine, Request, Storage};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -23,6 +23,8 @@ pub(super) struct Measured {
     /// The largest difference that rounding explains.
     tolerance: f64,
     launches: BTreeMap<String, u64>,
+    /// The most memory this process had at once: predicted before the weights were read, and measured.
+    memory_bytes: Option<[u64; 2]>,
 }
 
 /// How far the logits of two ways through a model may be apart.
@@ -61,7 +63,13 @@ impl Measured {
             difference,
             tolerance: tolerance(architecture, storage),
             launches,
+            memory_bytes: None,
         }
+    }
+
+    /// The same with the memory that was predicted and that was taken.
+    pub(super) fn with_memory(self, bytes: Option<(u64, u64)>) -> Self {
+        Self { memory_bytes: bytes.map(<[u64; 2]>::from), ..self }
     }
 
     /// Whether decoding and prefill gave the same, as far as the storage type can tell.
@@ -101,6 +109,8 @@ impl Measured {
             "percent_of_bandwidth_limit": self.percent_of_limit(),
             "decode_and_prefill_difference": self.difference, "agree": self.agrees(),
             "launches": self.launches,
+            "predicted_memory_bytes": self.memory_bytes.map(|[predicted, _]| predicted),
+            "peak_memory_bytes": self.memory_bytes.map(|[_, peak]| peak),
         });
         output.either(&document, |_| self.text(texts, ended))
     }
@@ -148,6 +158,9 @@ impl Measured {
                 );
             }
             None => out += "\ncheck        none: no second token\n",
+        }
+        if let Some([predicted, peak]) = self.memory_bytes.map(|both| both.map(byte_count)) {
+            let _ = writeln!(out, "memory       {peak} at the most, {predicted} predicted");
         }
         out += "launches     ";
         let launches: Vec<String> =

@@ -1,0 +1,77 @@
+//! Models by their name on the hub: from its cache, or from the hub into it.
+
+use crate::cli::Named;
+use crate::progress::Progress;
+use facts::byte_count;
+use models::{Download, HubFile, HubHash};
+use setup::fetch::{Bearer, Event, Fetch, Hash, Wanted};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// The variable with the secret of an account, as the hub's own tools read it.
+const TOKEN: &str = "HF_TOKEN";
+
+/// The folder of a model that was named.
+pub(crate) fn locate(named: &Named) -> anyhow::Result<PathBuf> {
+    match named.download {
+        true => Ok(models::download(&named.model, &Python)?),
+        false => Ok(models::locate(&named.model)?),
+    }
+}
+
+/// Any Python speaks HTTP, with the system's certificates, as `apply`'s does.
+struct Python;
+
+impl Download for Python {
+    fn fetch(&self, files: &[HubFile]) -> Result<(), String> {
+        let Some(first) = files.first() else { return Ok(()) };
+        let secret = std::env::var_os(TOKEN).is_some_and(|token| !token.is_empty());
+        let bearer = secret.then(|| Bearer { variable: TOKEN.to_owned(), url: first.url.clone() });
+        let wanted: Vec<Wanted> = files.iter().map(wanted).collect();
+        let mut python = Command::new("python3");
+        python.args(["-I", "-B"]).stdin(Stdio::null());
+        let told = std::env::temp_dir().join(format!("firstlight-{}.json", std::process::id()));
+        let fetched = Fetch::files(python, &told, &wanted, bearer.as_ref())
+            .map_err(|error| format!("python3, which speaks HTTP for firstlight: {error}"))
+            .and_then(|mut fetch| hear(&mut fetch, files));
+        // It holds addresses alone, and may not be there.
+        let _ = std::fs::remove_file(&told);
+        fetched
+    }
+}
+
+fn wanted(file: &HubFile) -> Wanted {
+    let hash = file.hash.clone().map(|hash| match hash {
+        HubHash::Sha256(hash) => Hash::Sha256(hash),
+        HubHash::GitBlob(hash) => Hash::GitBlob(hash),
+    });
+    Wanted { url: file.url.clone(), path: file.path.clone(), hash, bytes: file.bytes }
+}
+
+/// Hears of the files until each is there or one cannot be had.
+fn hear(fetch: &mut Fetch, files: &[HubFile]) -> Result<(), String> {
+    let progress = Progress::start("download");
+    let total = byte_count(files.iter().filter_map(|file| file.bytes).sum());
+    let mut came = 0;
+    while let Some(event) = fetch.next_event().map_err(|error| error.to_string())? {
+        let url = |number: usize| &files[number].url;
+        match event {
+            Event::Bytes(_, bytes) => {
+                came += bytes;
+                progress.step(format!("{} of {total}", byte_count(came)));
+            }
+            Event::Dropped(number, reason) => {
+                progress.step(format!("{}: {reason}, going on", url(number)));
+            }
+            Event::Done(..) => {}
+            Event::Mismatch(number, hash) => {
+                let url = url(number);
+                return Err(format!(
+                    "{url} is another file than the hub says: it hashes to {hash}"
+                ));
+            }
+            Event::Failed(number, reason) => return Err(format!("{}: {reason}", url(number))),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,64 @@
+//! A model onto its device, once it is known to fit there.
+
+use device::Device;
+use device::cuda::Cuda;
+use facts::{BackendKind, Fact};
+use models::{Capacity, Engine, Footprint, Holding, LargestStep, Model, Storage};
+use probe::Source;
+
+/// A model on its device.
+pub(crate) struct Loaded {
+    pub(crate) engine: Box<dyn Engine>,
+    /// The most memory of the device that was predicted to be taken, before the weights were read: by this process on the
+    /// processor, by buffers on a GPU. None where the system does not tell what the process took by then.
+    pub(crate) predicted_bytes: Option<u64>,
+}
+
+/// Loads a model where it fits; where it does not, it is refused with numbers before a weight is read.
+pub(crate) fn open(
+    model: Model,
+    device: Device,
+    storage: Storage,
+    capacity: Capacity,
+    step: LargestStep,
+) -> anyhow::Result<Loaded> {
+    let holding = Holding::of(&device, storage);
+    let footprint = Footprint::new(&model.architecture, holding, capacity, step);
+    if let Some(free) = free(&device) {
+        footprint.hold_against(&free)?;
+    }
+    let before = match device.capabilities().backend {
+        BackendKind::Cpu => own("VmRSS"),
+        BackendKind::Cuda | BackendKind::Metal => Some(0),
+    };
+    let engine = models::open(model, device, storage, capacity)?;
+    Ok(Loaded { engine, predicted_bytes: before.map(|before| before + footprint.peak()) })
+}
+
+/// What is free where a device's weights lie; none where nothing tells.
+pub(crate) fn free(device: &Device) -> Option<Fact<u64>> {
+    match device.capabilities().backend {
+        BackendKind::Cpu => probe::memory(&Source::live()).available_bytes,
+        BackendKind::Cuda => {
+            let free = device.cuda().map(Cuda::free_bytes).filter(|free| *free > 0)?;
+            Some(Fact::new(free, "cuMemGetInfo"))
+        }
+        BackendKind::Metal => None,
+    }
+}
+
+/// The most memory of a device that was taken at once, as [`Loaded::predicted_bytes`] counts it.
+pub(crate) fn highest(device: &Device) -> Option<u64> {
+    match device.capabilities().backend {
+        BackendKind::Cpu => own("VmHWM"),
+        BackendKind::Cuda => device.cuda().map(|cuda| cuda.memory_use().high_water),
+        BackendKind::Metal => None,
+    }
+}
+
+/// A line of /proc/self/status in bytes. The kernel writes `kB` and means 1024 bytes.
+fn own(key: &str) -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/status").ok()?;
+    let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
+    value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
