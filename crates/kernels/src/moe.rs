@@ -12,7 +12,10 @@ pub use check::SCORE_MARGIN;
 pub use problem::{MoeProblem, Score};
 
 use crate::cuda::CudaVariant;
-use crate::{Family, Inputs, OpError, OpSpec, Settings, TensorMap, Variant};
+use crate::{
+    ChoiceTable, Family, Inputs, OpError, OpSpec, Preference, Settings, TensorMap, Variant,
+};
+use device::Capabilities;
 
 /// The op `moe`.
 #[derive(Debug, Clone, Copy)]
@@ -23,6 +26,14 @@ impl Family for MoeOp {
     const SPEC: &'static OpSpec = &problem::SPEC;
     const VARIANTS: &'static [Variant<MoeProblem>] = variants::VARIANTS;
     const CUDA: &'static [CudaVariant<MoeProblem>] = cuda::VARIANTS;
+
+    fn preferred(problem: &MoeProblem, here: &Capabilities) -> Vec<Preference> {
+        here.cuda.as_ref().map(|_| cuda::preferred(problem)).unwrap_or_default()
+    }
+
+    fn choice_tables() -> Vec<ChoiceTable> {
+        cuda::choice_tables()
+    }
 
     fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<MoeProblem, OpError> {
         MoeProblem::parse(inputs, settings)

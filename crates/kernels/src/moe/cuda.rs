@@ -1,5 +1,6 @@
 //! Routed experts on NVIDIA GPUs from compute capability 8.0 on. `cuda/README.md` has the design and the figures.
 
+mod choice;
 mod decode;
 mod grouped;
 mod hopper;
@@ -7,12 +8,14 @@ mod operands;
 mod route;
 mod sum;
 
+pub(super) use choice::{choice_tables, preferred};
+
 use super::MoeProblem;
 use crate::DType;
 use crate::cuda::CudaVariant;
 use device::cuda::{BundledArch, KernelSource};
 
-/// The variants, best first.
+/// The variants. [`choice`] says which is taken for what; this order decides only where it is silent.
 pub(super) const VARIANTS: &[CudaVariant<MoeProblem>] =
     &[decode::VARIANT, hopper::VARIANT, grouped::VARIANT];
 

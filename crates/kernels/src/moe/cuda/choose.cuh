@@ -1,9 +1,9 @@
 // The router's choice: the top_k most wanted experts of a token and their weights, by one warp. Stands behind ampere.cuh.
 //
 // Experts are wanted by their logits, or by sigmoid + correction. A float's order is that of an integer, of which a warp
-// finds the largest in one instruction; of equal ones the lowest expert is taken. Nothing depends on the order of threads.
+// finds the largest in one instruction; of equal ones the lowest expert is taken.
 
-constexpr int MOST_EXPERTS = 1024, MOST_CHOSEN = 32;
+constexpr int MOST_EXPERTS = 512, MOST_CHOSEN = 32;
 
 // What a router does with logits.
 struct Router {
@@ -21,7 +21,7 @@ DEVICE u32 in_order(float x) {
   return (u32)bits ^ ((u32)(bits >> 31) | 0x80000000u);
 }
 
-DEVICE float logistic(float x) { return 1.0f / (1.0f + exp2_approximate(x * -1.44269504f)); }
+DEVICE float logistic(float x) { return reciprocal_approximate(1.0f + exp2_approximate(x * -1.44269504f)); }
 
 // Read where it stands in the program: not before the kernel that wrote it has ended.
 DEVICE float load_float(const float* at) {
@@ -30,43 +30,48 @@ DEVICE float load_float(const float* at) {
   return value;
 }
 
-// Lane j gets the expert in place j, for up to 32 * slots experts.
+// Writes the experts in places 0 to top_k - 1, for up to 32 * slots experts. Lane l has experts l * slots and the next.
 template <int slots>
-DEVICE int choose_among(const float* logits, const Router& router) {
-  const int lane = threadIdx.x % 32;
+DEVICE void choose_among(const float* logits, const Router& router, int* places) {
+  const int first = threadIdx.x % 32 * slots;
+  constexpr int at_once = slots <= 8 ? slots : 4;  // more would be too many registers
   u32 wanted[slots];
 #pragma unroll
-  for (int i = 0; i < slots; i++) {
-    const int expert = i * 32 + lane;
-    wanted[i] = 0;
-    if (expert < router.experts) {
-      float score = load_float(logits + expert);
-      if (router.sigmoid) score = logistic(score);
-      if (router.correction != nullptr) score += __ldg(router.correction + expert);
-      wanted[i] = in_order(score);
-    }
-  }
-  int chosen = 0;
-#pragma unroll 1
-  for (int place = 0; place < router.top_k; place++) {
-    u32 most = 0;
-    int at = 0;
+  for (int from = 0; from < slots; from += at_once) {
+    float scores[at_once], corrections[at_once] = {};
+    // All loads before their first use, and none under a condition of its own: each would be waited for alone.
 #pragma unroll
-    for (int i = 0; i < slots; i++) {
-      if (wanted[i] > most) most = wanted[i], at = i;
-    }
-    const u32 of_warp = __reduce_max_sync(0xffffffff, most);
-    const u32 mine = most == of_warp ? (u32)(at * 32 + lane) : 0xffffffffu;
-    const u32 expert = __reduce_min_sync(0xffffffff, mine);
-    if (lane == place) chosen = (int)expert;
-    if (expert == mine) {
+    for (int i = 0; i < at_once; i++) scores[i] = load_float(logits + min(first + from + i, router.experts - 1));
+    if (router.correction != nullptr) {
 #pragma unroll
-      for (int i = 0; i < slots; i++) {
-        if (i == at) wanted[i] = 0;
+      for (int i = 0; i < at_once; i++) {
+        corrections[i] = __ldg(router.correction + min(first + from + i, router.experts - 1));
       }
     }
+#pragma unroll
+    for (int i = 0; i < at_once; i++) {
+      const float score = (router.sigmoid ? logistic(scores[i]) : scores[i]) + corrections[i];
+      wanted[from + i] = first + from + i < router.experts ? in_order(score) : 0;
+    }
   }
-  return chosen;
+#pragma unroll 1
+  for (int place = 0; place < router.top_k; place++) {
+    u32 parts[2] = {0, 0};
+#pragma unroll
+    for (int i = 0; i < slots; i++) parts[i % 2] = max(parts[i % 2], wanted[i]);
+    const u32 most = max(parts[0], parts[1]);
+    const u32 of_warp = __reduce_max_sync(0xffffffff, most);
+    // The lowest lane that has it has the lowest expert.
+    const int taker = __ffs(__ballot_sync(0xffffffff, most == of_warp)) - 1;
+    int at = 0;
+#pragma unroll
+    for (int i = slots - 1; i >= 0; i--) at = wanted[i] == of_warp ? i : at;
+    const bool takes = threadIdx.x % 32 == taker;
+    if (takes) places[place] = first + at;
+#pragma unroll
+    for (int i = 0; i < slots; i++) wanted[i] = takes && i == at ? 0 : wanted[i];
+  }
+  __syncwarp();
 }
 
 struct Choice {
@@ -74,12 +79,19 @@ struct Choice {
   float weight;
 };
 
-// Lane j gets the expert in place j and its weight; lanes from top_k on get expert 0 of weight 0.
-DEVICE Choice choose(const float* logits, const Router& router) {
-  const bool there = threadIdx.x % 32 < router.top_k;
-  const int expert = router.experts <= 64    ? choose_among<2>(logits, router)
-                     : router.experts <= 256 ? choose_among<8>(logits, router)
-                                             : choose_among<MOST_EXPERTS / 32>(logits, router);
+// Lane j gets the expert in place j and its weight; lanes from top_k on get expert 0 of weight 0. `places` is shared memory of
+// this warp, MOST_CHOSEN words.
+DEVICE Choice choose(const float* logits, const Router& router, int* places) {
+  const int lane = threadIdx.x % 32;
+  const bool there = lane < router.top_k;
+  if (router.experts <= 64) {
+    choose_among<2>(logits, router, places);
+  } else if (router.experts <= 256) {
+    choose_among<8>(logits, router, places);
+  } else {
+    choose_among<MOST_EXPERTS / 32>(logits, router, places);
+  }
+  const int expert = there ? places[lane] : 0;
   const float logit = load_float(logits + expert);
   // The first logit is the largest.
   const float first = __shfl_sync(0xffffffff, logit, 0);

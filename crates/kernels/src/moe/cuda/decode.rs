@@ -13,25 +13,63 @@ const GATE_UP: &[&str] =
     &[AMPERE, CHOOSE, include_str!("decode.cuh"), include_str!("decode_gate_up.cu")];
 const DOWN: &[&str] = &[AMPERE, CHOOSE, include_str!("decode.cuh"), include_str!("decode_down.cu")];
 
-/// Pairs of a tile: rows of a matrix product.
-const TILE: usize = 16;
-/// `WARPS`, `DEPTH` and a lane's 16 bytes for each of 32, of `decode.cuh`.
+/// Pairs of a tile.
+const TILE: usize = 8;
+/// `WARPS` of `decode.cuh`, and 16 bytes for each lane of one.
 const WARPS: usize = 8;
-const DEPTH: usize = 32;
 const PIECE: usize = 512;
 
-/// How a form of the kernels is compiled.
+/// How a form of the kernels is compiled; the numbers were measured on an H200 (README.md).
 #[derive(Debug, Clone, Copy)]
 struct Form {
-    /// A single token, whose experts each block finds by itself.
-    one: bool,
+    tokens: Tokens,
     dtype: DType,
 }
 
+/// How many tokens there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tokens {
+    /// A single one, whose experts each block finds by itself.
+    One,
+    /// Up to [`FEW`].
+    Few,
+    More,
+}
+
+/// Tokens up to which rows of W_down come in eights: with more, what is read of tokens counts beside what is read of weights.
+const FEW: usize = 16;
+
+/// How a block of the way down works.
+struct Down {
+    /// Rows, in eights.
+    octets: usize,
+    /// Depths of 32 that are worked on at once.
+    span: usize,
+    /// Spans that are under way.
+    ahead: usize,
+}
+
 impl Form {
-    /// Depths of 32 that are under way on the way up and on the way down, measured on an H200 (README.md).
-    fn ahead(self) -> (usize, usize) {
-        if self.one { (6, 12) } else { (4, 4) }
+    fn one(self) -> bool {
+        self.tokens == Tokens::One
+    }
+
+    /// Depths of 32 that are under way on the way up.
+    fn ahead(self) -> usize {
+        if self.one() { 4 } else { 3 }
+    }
+
+    /// Blocks of a multiprocessor on the way up.
+    fn resident(self) -> usize {
+        if self.one() { 4 } else { 3 }
+    }
+
+    fn of_down(self) -> Down {
+        match self.tokens {
+            Tokens::One => Down { octets: 1, span: 2, ahead: 8 },
+            Tokens::Few => Down { octets: 1, span: 2, ahead: 4 },
+            Tokens::More => Down { octets: 2, span: 2, ahead: 3 },
+        }
     }
 
     fn source(
@@ -43,39 +81,46 @@ impl Form {
     ) -> KernelSource {
         KernelSource::new(name, parts, arch.clone())
             .define("DTYPE", self.dtype)
-            .define("ONE", u8::from(self.one))
+            .define("ONE", u8::from(self.one()))
             .define("AHEAD", ahead)
     }
 
     fn gate_up(self, arch: &GpuArch) -> KernelSource {
-        self.source("moe_decode_gate_up", GATE_UP, self.ahead().0, arch)
+        self.source("moe_decode_gate_up", GATE_UP, self.ahead(), arch)
     }
 
     fn down(self, arch: &GpuArch) -> KernelSource {
-        self.source("moe_decode_down", DOWN, self.ahead().1, arch).define("OCTETS", OCTETS)
+        let down = self.of_down();
+        self.source("moe_decode_down", DOWN, down.ahead, arch)
+            .define("OCTETS", down.octets)
+            .define("SPAN", down.span)
+    }
+
+    /// A stage of a warp's ring with so many rows of weights, in eights, and tokens, bytes.
+    fn stage_bytes(self, octets: usize) -> usize {
+        PIECE * octets + if self.one() { PIECE / 8 } else { PIECE }
     }
 
     /// Shared memory of a block on the way up, bytes.
-    fn gate_up_bytes(self, problem: &MoeProblem) -> usize {
-        let pieces = if self.one { 2 } else { 4 };
-        let token = if self.one { 2 * problem.hidden.next_multiple_of(DEPTH) } else { 0 };
-        WARPS * PIECE * pieces * self.ahead().0 + token
+    fn gate_up_bytes(self) -> usize {
+        WARPS * self.ahead() * self.stage_bytes(2)
     }
 
     /// The same on the way down.
-    fn down_bytes(self, problem: &MoeProblem) -> usize {
-        let pieces = if self.one { 1 } else { OCTETS + 2 };
-        let token = 2 * problem.top_k * problem.intermediate.next_multiple_of(DEPTH);
-        let sums = 4 * WARPS * 8 * OCTETS * problem.tokens;
-        WARPS * PIECE * pieces * self.ahead().1 + sums + if self.one { token } else { 0 }
+    fn down_bytes(self, tokens: usize) -> usize {
+        let down = self.of_down();
+        let sums = 4 * WARPS * 8 * down.octets * tokens;
+        WARPS * down.ahead * down.span * self.stage_bytes(down.octets) + sums
     }
 }
 
-/// Rows of W_down of a block, in eights.
-const OCTETS: usize = 1;
-
 fn form(problem: &MoeProblem) -> Form {
-    Form { one: problem.tokens == 1, dtype: problem.dtype }
+    let tokens = match problem.tokens {
+        1 => Tokens::One,
+        0..=FEW => Tokens::Few,
+        _ => Tokens::More,
+    };
+    Form { tokens, dtype: problem.dtype }
 }
 
 fn why_not(problem: &MoeProblem, here: &CudaCapabilities) -> Option<String> {
@@ -86,29 +131,32 @@ fn why_not(problem: &MoeProblem, here: &CudaCapabilities) -> Option<String> {
         return Some(reason);
     }
     let form = form(problem);
-    let wanted = form.gate_up_bytes(problem).max(form.down_bytes(problem)) + STATIC_BYTES;
+    let wanted = form.gate_up_bytes().max(form.down_bytes(problem.tokens)) + STATIC_BYTES;
     let most = here.shared_bytes as usize;
     (wanted > most).then(|| format!("needs {wanted} bytes of shared memory, a block has {most}"))
 }
 
 /// Shared memory that the kernels declare themselves, at most.
-const STATIC_BYTES: usize = 8320;
+const STATIC_BYTES: usize = 8448;
 
 /// For the bundle: on Hopper, for which this was measured, all of it; elsewhere what a single token needs.
 pub(super) fn bundled(dtype: DType, here: &BundledArch) -> Vec<KernelSource> {
     let arch = &here.arch();
-    let (one, few) = (Form { one: true, dtype }, Form { one: false, dtype });
+    let [one, few, more] =
+        [Tokens::One, Tokens::Few, Tokens::More].map(|tokens| Form { tokens, dtype });
     let mut sources = vec![one.gate_up(arch), one.down(arch)];
     if here.compute == HOPPER {
-        sources.extend([few.gate_up(arch), few.down(arch), route::route_source(TILE, arch)]);
+        sources.extend([few.gate_up(arch), few.down(arch), more.down(arch)]);
+        sources.push(route::route_source(TILE, arch));
     }
     sources
 }
 
 fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
     let (form, arch) = (form(problem), &planner.arch());
-    let (gate_up, down) = (planner.kernel(&form.gate_up(arch))?, planner.kernel(&form.down(arch))?);
-    let list = match form.one {
+    let (way_up, way_down) =
+        (planner.kernel(&form.gate_up(arch))?, planner.kernel(&form.down(arch))?);
+    let list = match form.one() {
         true => None,
         false => Some(route::plan_few(problem, planner, TILE)?),
     };
@@ -119,9 +167,9 @@ fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     };
     let (hidden, inner) = (problem.hidden, problem.intermediate);
     let made = planner.scratch(words(problem.pairs() * inner))?;
-    let own = |buffer| if form.one { Some(buffer) } else { None };
+    let own = |buffer| if form.one() { Some(buffer) } else { None };
     let logits = planner.required("logits")?;
-    let correction = planner.input("correction")?.filter(|_| form.one);
+    let correction = planner.input("correction")?.filter(|_| form.one());
     let chosen = planner.output("chosen")?;
 
     let args = Args::new()
@@ -136,10 +184,13 @@ fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
         .buffer(&made)
         .i32(int(hidden)?)
         .i32(int(inner)?);
-    let grid = [inner.div_ceil(8) as u32, most_tiles as u32, 1];
-    let launch = Launch::new(grid, 32 * WARPS as u32, form.gate_up_bytes(problem) as u32);
+    // Blocks walk the list: as many start as can be resident.
+    let (across, most) = (inner / 8, form.resident() * planner.here().multiprocessors as usize);
+    let down = most_tiles.min((most / across).max(1));
+    let grid = [across as u32, down as u32, 1];
+    let launch = Launch::new(grid, 32 * WARPS as u32, form.gate_up_bytes() as u32);
     let launch = overlapping(planner, launch);
-    planner.launch(gate_up, launch, weighing_router(args, problem)?);
+    planner.launch(way_up, launch, weighing_router(args, problem)?);
 
     let args = Args::new()
         .buffer(&made)
@@ -154,10 +205,14 @@ fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
         .i32(int(hidden)?)
         .i32(int(inner)?);
     // Without tokens there are no tiles to read.
-    let blocks = if problem.tokens == 0 { 0 } else { hidden / (8 * OCTETS) };
-    let launch =
-        Launch::new([blocks as u32, 1, 1], 32 * WARPS as u32, form.down_bytes(problem) as u32);
+    let rows = 8 * form.of_down().octets;
+    let blocks = if problem.tokens == 0 { 0 } else { hidden.div_ceil(rows) };
+    let launch = Launch::new(
+        [blocks as u32, 1, 1],
+        32 * WARPS as u32,
+        form.down_bytes(problem.tokens) as u32,
+    );
     let launch = overlapping(planner, launch);
-    planner.launch(down, launch, router(args, problem)?.f32(problem.scale as f32));
+    planner.launch(way_down, launch, router(args, problem)?.f32(problem.scale as f32));
     Ok(())
 }

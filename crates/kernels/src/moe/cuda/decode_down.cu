@@ -1,158 +1,171 @@
 // Few tokens, the way down: o = residual + scale * sum over a token's pairs of W_down made, where `made` has their weights.
 //
-// A block has 8 OCTETS rows of every expert's W_down, each read once; its warps share the depth of all tiles of up to 16 pairs
-// (list.cuh) and add their parts in shared memory, always in the same order.
+// A block has 8 OCTETS rows of every expert's W_down, each read once for the pairs of a tile (up to 8, list.cuh); its warps
+// share the depth of all tiles and add their parts in shared memory, always in the same order.
 //
 // Source: cuda/ampere.cuh, moe/cuda/choose.cuh, decode.cuh, then this file. sm_80 and later.
 //
 // made [pairs as listed, inner], w_down [experts, hidden, inner], residual f32 [tokens, hidden] or null, o [tokens, hidden]
-// f32 with a residual, otherwise storage. hidden is a multiple of 8 OCTETS, inner of 8.
+// f32 with a residual, otherwise storage. hidden and inner are multiples of 8.
 // ONE: there is one token. Weights are asked for before the kernel ahead has ended, by the experts that this one finds itself
-//   (logits and correction as in decode_gate_up.cu): that kernel has let this one start once the logits were there. OCTETS is 1.
+//   (logits and correction as in decode_gate_up.cu): that kernel has let this one start once the logits were there.
 // Otherwise tiles and pairs are read; logits and correction are null.
 //
-// Launch: grid (hidden / (8 OCTETS)); block (256); dynamic shared memory: ONE: AHEAD * 4096 + 64 top_k ceil(inner / 32) + 256
-//   bytes, otherwise AHEAD * 4096 (OCTETS + 2) + 256 OCTETS tokens bytes. Must follow moe_decode_gate_up, which it may overlap.
+// Launch: grid (ceil(hidden / (8 OCTETS))); block (256); dynamic shared memory: AHEAD * 8 SPAN (512 OCTETS + TOKEN_BYTES)
+//   (decode.cuh) + 256 OCTETS tokens bytes. Must follow moe_decode_gate_up, which it may overlap.
 //
-// Macros: DTYPE, ONE, AHEAD (depths of 32 that are under way), OCTETS.
+// Macros: DTYPE, ONE, SPAN (depths of 32 that are worked on at once), AHEAD (spans that are under way), OCTETS.
 
-constexpr int ROWS = 8 * OCTETS, PIECES = ONE ? 1 : OCTETS + 2;
+constexpr int ROWS = 8 * OCTETS;
 
 extern __shared__ __align__(16) unsigned char shared[];
 
-// Adds a tile's part to the sums of its tokens, `to` [tokens, ROWS].
-DEVICE void add(float* to, const float (&d)[OCTETS][4], const int (&token)[2], int quad) {
-#pragma unroll
-  for (int half = 0; half < 2; half++) {
-    if (token[half] < 0) continue;
-#pragma unroll
-    for (int octet = 0; octet < OCTETS; octet++) {
-      float* const at = to + token[half] * ROWS + 8 * octet + 2 * quad;
-      at[0] += d[octet][2 * half];
-      at[1] += d[octet][2 * half + 1];
-    }
+// A span of depths of a tile, and the tile behind it.
+struct Cursor {
+  int unit, index, span;
+  int4 tile, coming;
+
+  DEVICE Cursor(const Tiles& list, int unit, int spans) : unit(unit), index(unit / spans), span(unit % spans) {
+    tile = list.at(index);
+    coming = list.at(index + 1);
   }
-}
+  // Gives whether the tile has ended.
+  DEVICE bool advance(const Tiles& list, int spans) {
+    unit++;
+    if (++span < spans) return false;
+    span = 0;
+    tile = coming;
+    coming = list.at(++index + 1);
+    return true;
+  }
+};
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     moe_decode_down(const u16* made, const u16* __restrict__ w_down, const float* logits,
                     const float* __restrict__ correction, const int* tiles, const int* pairs, const float* residual,
                     void* o, int tokens, int hidden, int inner, int experts, int top_k, int sigmoid, float scale) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, quad = lane % 4;
-  const int first_row = blockIdx.x * ROWS, depths = ceil_div(inner, DEPTH);
+  const int first_row = blockIdx.x * ROWS, spans = ceil_div(inner, SPAN * DEPTH);
   // [WARPS][tokens][ROWS]
-  float* const sums = reinterpret_cast<float*>(shared + WARPS * Ring<PIECES>::BYTES);
+  float* const sums = reinterpret_cast<float*>(shared + WARPS * Ring<SPAN * OCTETS, SPAN>::BYTES);
   float* const mine = sums + warp * tokens * ROWS;
   for (int i = lane; i < tokens * ROWS; i += 32) mine[i] = 0.0f;
-  Ring<PIECES> ring(shared + warp * Ring<PIECES>::BYTES);
 #if ONE
-  __shared__ int chosen[MOST_CHOSEN];
-  if (warp == 0) {
-    const Router router = {correction, experts, top_k, sigmoid, 1, 1.0f};
-    chosen[lane] = choose(logits, router).expert;
-  }
+  __shared__ int places[MOST_CHOSEN];
+  if (warp == 0) choose(logits, {correction, experts, top_k, sigmoid, 1, 1.0f}, places);
   __syncthreads();
-  // Depths of all chosen experts in a row.
-  const int units = top_k * depths, first = warp * units / WARPS, last = (warp + 1) * units / WARPS;
-  int place = first / depths, depth = first - place * depths;
-  auto ask = [&](int unit) {
-    if (unit < last) {
-      const int at = depth * DEPTH + 8 * quad;
-      const i64 row = (i64)chosen[place] * hidden + first_row + lane / 4;
-      copy_weights(ring.at(0), w_down + row * inner + (at < inner ? at : 0), at < inner);
-      if (++depth == depths) depth = 0, place++;
+  const Tiles list = {places, top_k};
+#else
+  wait_for_previous();
+  let_next_start();
+  __syncwarp();
+  const Tiles list = {tiles, tiles[0]};
+#endif
+  // Spans of all tiles in a row.
+  const int units = list.count * spans, end = (warp + 1) * units / WARPS;
+  Ring<SPAN * OCTETS, SPAN> ring(shared + warp * Ring<SPAN * OCTETS, SPAN>::BYTES);
+  Cursor cursor(list, warp * units / WARPS, spans), done = cursor;
+  const u16* const own_rows = w_down + (i64)(first_row + lane / 4) * inner + 8 * quad;
+  auto rows_of = [&](const Cursor& of) { return own_rows + (i64)of.tile.x * hidden * inner; };
+  auto ask_weights = [&](const u16* rows, int span) {
+#pragma unroll
+    for (int s = 0; s < SPAN; s++) {
+      const int at = (span * SPAN + s) * DEPTH;
+      const bool there = at + 8 * quad < inner;
+#pragma unroll
+      for (int octet = 0; octet < OCTETS; octet++) {
+        const bool row_there = octet == 0 || first_row + 8 * octet < hidden;
+        copy_weights(ring.weights(s * OCTETS + octet), rows + (there && row_there ? octet * 8 * inner + at : 0),
+                     there && row_there);
+      }
+    }
+  };
+  const u16* const own_token = made + (i64)(lane / 4) * inner + 8 * quad;
+  auto ask_tokens = [&](const Cursor& of) {
+    const bool has_token = of.tile.y + lane / 4 < of.tile.z;
+    const u16* const token = has_token ? own_token + (i64)of.tile.y * inner : made;
+#pragma unroll
+    for (int s = 0; s < SPAN; s++) {
+      const int at = (of.span * SPAN + s) * DEPTH;
+      const bool there = has_token && at + 8 * quad < inner;
+      copy_tokens(ring.tokens(s), token + (there ? at : 0), there);
+    }
+  };
+  const u16* rows = rows_of(cursor);
+#if ONE
+  Cursor tokens_of = cursor;
+#pragma unroll 1
+  for (int a = 0; a < AHEAD; a++, ring.advance()) {
+    if (cursor.unit >= end) continue;
+    ask_weights(rows, cursor.span);
+    if (cursor.advance(list, spans)) rows = rows_of(cursor);
+  }
+  wait_for_previous();
+  let_next_start();
+#pragma unroll 1
+  for (int a = 0; a < AHEAD; a++, ring.advance()) {
+    if (tokens_of.unit >= end) continue;
+    ask_tokens(tokens_of);
+    tokens_of.advance(list, spans);
+  }
+  copy_commit();
+#endif
+  auto ask = [&]() {
+    if (cursor.unit < end) {
+      ask_weights(rows, cursor.span);
+      ask_tokens(cursor);
+      if (cursor.advance(list, spans)) rows = rows_of(cursor);
     }
     copy_commit();
   };
+#if !ONE
 #pragma unroll 1
-  for (int a = 0; a < AHEAD; a++, ring.advance()) ask(first + a);
-  wait_for_previous();
-  // This warp's part of `made`, 64 bytes for each depth.
-  const u32 tokens_at = shared_address(sums) + 4 * WARPS * ROWS;
-  for (int piece = 4 * first + lane; piece < 4 * last; piece += 32) {
-    const int of = piece / 4 / depths, at = (piece - 4 * of * depths) * 8;
-    u32 words[4] = {};
-    if (at < inner) {
-      asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
-                   : "l"(made + (i64)of * inner + at)
-                   : "memory");
-    }
-    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(tokens_at + 16 * piece), "r"(words[0]), "r"(words[1]),
-                 "r"(words[2]), "r"(words[3])
-                 : "memory");
-  }
-  __syncwarp();
-  float d[1][4] = {};
+  for (int a = 0; a < AHEAD; a++, ring.advance()) ask();
+#endif
+  float d[OCTETS][4] = {};
 #pragma unroll 1
-  for (int unit = first; unit < last; unit++, ring.advance()) {
-    copy_wait<AHEAD - 1>();
-    u32 weights[4], low[4] = {};
-    const u32 high[4] = {};
-    load_piece(weights, ring.at(0));
-    if (lane < 4) load_piece(low, tokens_at + 64 * unit + 16 * quad);
-    multiply_depth(d[0], low, high, weights);
-    ask(unit + AHEAD);
-  }
-  const int token[2] = {lane < 4 ? 0 : -1, -1};
-  add(mine, d, token, quad);
-#else
-  wait_for_previous();
-  __syncwarp();
-  const int units = tiles[0] * depths, end = (warp + 1) * units / WARPS;
-#pragma unroll 1
-  for (int unit = warp * units / WARPS; unit < end;) {
-    const int index = unit / depths, first = unit - index * depths, last = min(depths, first + end - unit);
-    const int4 tile = *reinterpret_cast<const int4*>(tiles + 4 + 4 * index);
-    const int count = tile.z - tile.y;
-    const u16* const rows = w_down + ((i64)tile.x * hidden + first_row + lane / 4) * inner + 8 * quad;
-    const u16* const from = made + (i64)(tile.y + min(lane / 4, count - 1)) * inner + 8 * quad;
-    const u16* const from_high = made + (i64)(tile.y + min(8 + lane / 4, count - 1)) * inner + 8 * quad;
-    auto ask = [&](int depth) {
-      const int at = depth * DEPTH;
-      if (depth < last) {
-        const bool there = at + 8 * quad < inner;
-        const int start = there ? at : 0;
-#pragma unroll
-        for (int octet = 0; octet < OCTETS; octet++) {
-          copy_weights(ring.at(octet), rows + (i64)octet * 8 * inner + start, there);
-        }
-        copy_async<16>(ring.at(OCTETS), from + start, there && lane / 4 < count);
-        if (count > 8) copy_async<16>(ring.at(OCTETS + 1), from_high + start, there && 8 + lane / 4 < count);
-      }
-      copy_commit();
-    };
-#pragma unroll 1
-    for (int a = 0; a < AHEAD; a++, ring.advance()) ask(first + a);
-    int token[2];
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-      const int row = 8 * half + lane / 4;
-      token[half] = row < count ? pairs[tile.y + row] / top_k : -1;
-    }
-    float d[OCTETS][4] = {};
-#pragma unroll 1
-    for (int depth = first; depth < last; depth++, ring.advance()) {
+  for (bool first = true; done.unit < end; first = false, ring.advance()) {
+    // The first depths of a single token are one group.
+    if (ONE && first) {
+      copy_wait<0>();
+    } else {
       copy_wait<AHEAD - 1>();
-      u32 weights[4], low[4], high[4] = {};
-      load_piece(low, ring.at(OCTETS));
-      if (count > 8) load_piece(high, ring.at(OCTETS + 1));
+    }
+#pragma unroll
+    for (int s = 0; s < SPAN; s++) {
+      u32 of_tokens[4];
+      load_tokens(of_tokens, ring.tokens(s));
 #pragma unroll
       for (int octet = 0; octet < OCTETS; octet++) {
-        load_piece(weights, ring.at(octet));
-        multiply_depth(d[octet], low, high, weights);
+        u32 weights[4];
+        load_piece(weights, ring.weights(s * OCTETS + octet));
+        multiply_depth(d[octet], of_tokens, weights);
       }
-      ask(depth + AHEAD);
     }
-    // Lanes of other tiles may have had the same tokens.
+    ask();
+    const int pair = done.tile.y + lane / 4;
+    const bool there = pair < done.tile.z;
+    if (!done.advance(list, spans) && done.unit < end) continue;
+    // A tile, or this warp's part of it, has ended.
+    if (there) {
+      float* const to = mine + (ONE ? 0 : pairs[pair] / top_k) * ROWS + 2 * quad;
+#pragma unroll
+      for (int octet = 0; octet < OCTETS; octet++) {
+        to[8 * octet] += d[octet][0];
+        to[8 * octet + 1] += d[octet][1];
+      }
+    }
+    // Lanes of the next tile may have the same tokens.
     __syncwarp();
-    add(mine, d, token, quad);
-    unit += last - first;
+#pragma unroll
+    for (int octet = 0; octet < OCTETS; octet++) {
+      d[octet][0] = 0.0f;
+      d[octet][1] = 0.0f;
+    }
   }
-#endif
-  let_next_start();
   __syncthreads();
   for (int i = threadIdx.x; i < tokens * ROWS; i += THREADS) {
+    if (first_row + i % ROWS >= hidden) continue;
     float sum = 0.0f;
 #pragma unroll
     for (int w = 0; w < WARPS; w++) sum += sums[w * tokens * ROWS + i];

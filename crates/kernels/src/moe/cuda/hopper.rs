@@ -17,8 +17,8 @@ const PRODUCT: &[&str] = &[include_str!("../../cuda/hopper.cuh"), include_str!("
 const GATHER: &[&str] = &[AMPERE, include_str!("gather.cu")];
 
 /// Pairs of a tile, and stages.
-const TILE: usize = 192;
-const STAGES: usize = 3;
+const TILE: usize = 128;
+const STAGES: usize = 4;
 /// `SHARED_BYTES` of `hopper.cu`: 256 rows of weights and the pairs, 128 bytes each; two turned results; barriers.
 const SHARED_BYTES: usize = STAGES * (256 + TILE) * 128 + 2 * TILE * 128 + 16 * STAGES + 1024;
 /// Boxes of the copy engine: channels; rows of pairs and of weights.

@@ -59,8 +59,8 @@ struct List {
   // Sets `begin` from the number of pairs of this thread's expert in the whole call, and writes the tiles where `writes`.
   DEVICE void place(int total, int* tiles, bool writes) {
     const int expert = threadIdx.x, count = ceil_div(total, TILE);
-    // Tiles of an expert are of one size, but for what makes that a multiple of 16.
-    const int size = count == 0 ? TILE : round_up(ceil_div(total, count), 16);
+    // Tiles of an expert are of one size, but for what makes that a multiple of what products are wide.
+    const int size = count == 0 ? TILE : round_up(ceil_div(total, count), min(TILE, 16));
     const int first = before(total, 0), tile = before(count, 1);
     begin[expert] = first;
     if (!writes) return;

@@ -12,7 +12,7 @@ pub(super) const CHOOSE: &str = include_str!("choose.cuh");
 pub(super) const HOPPER: ComputeCapability = ComputeCapability::new(9, 0);
 
 /// `MOST_EXPERTS` and `MOST_CHOSEN` of `choose.cuh`.
-const MOST_EXPERTS: usize = 1024;
+const MOST_EXPERTS: usize = 512;
 const MOST_CHOSEN: usize = 32;
 
 /// What no kernel here takes.

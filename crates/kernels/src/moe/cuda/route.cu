@@ -6,7 +6,7 @@
 // pairs as list.cuh says, written where counts is null and there is one chunk; otherwise counts i32 [chunks, experts] gets the
 // pairs of each expert in each chunk, and sort.cu makes the list.
 //
-// Launch: grid (ceil(tokens / 64)); block (1024). May overlap the kernel before it.
+// Launch: grid (ceil(tokens / 64)); block (512). May overlap the kernel before it.
 //
 // Macros: TILE (pairs of a tile at most).
 
@@ -15,6 +15,7 @@ extern "C" __global__ void __launch_bounds__(LIST_THREADS)
               int* pairs, int* counts, int tokens, int experts, int top_k, int sigmoid, int renormalise,
               float weight_scale) {
   __shared__ List list;
+  __shared__ int places[LIST_THREADS / 32][MOST_CHOSEN];
   __shared__ int experts_of[CHUNK * MOST_CHOSEN];
   const Router router = {correction, experts, top_k, sigmoid, renormalise, weight_scale};
   const int lane = threadIdx.x % 32, first = blockIdx.x * CHUNK, here = min(CHUNK, tokens - first);
@@ -22,8 +23,10 @@ extern "C" __global__ void __launch_bounds__(LIST_THREADS)
   __syncthreads();
   wait_for_previous();
   let_next_start();
+#pragma unroll 1
   for (int token = threadIdx.x / 32; token < here; token += LIST_THREADS / 32) {
-    const Choice choice = choose(logits + (i64)(first + token) * experts, router);
+    __syncwarp();  // all lanes have read the places of the token before
+    const Choice choice = choose(logits + (i64)(first + token) * experts, router, places[threadIdx.x / 32]);
     if (lane >= top_k) continue;
     const int at = token * top_k + lane;
     chosen[(i64)first * top_k + at] = choice.expert;

@@ -14,7 +14,7 @@ const SORT: &[&str] = &[AMPERE, CHOOSE, LIST, include_str!("sort.cu")];
 /// `CHUNK` of `list.cuh`: tokens that one block lists.
 pub(super) const CHUNK: usize = 64;
 /// `LIST_THREADS` of `list.cuh`.
-const THREADS: u32 = 1024;
+const THREADS: u32 = 512;
 
 /// The router, for tiles of up to `tile` pairs.
 pub(super) fn route_source(tile: usize, arch: &GpuArch) -> KernelSource {

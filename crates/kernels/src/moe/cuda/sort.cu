@@ -5,7 +5,7 @@
 // chosen i32 [tokens, top_k]; counts i32 [chunks, experts]; tiles and pairs as list.cuh says; places i32 [tokens, top_k]: where
 // in `pairs` each pair stands.
 //
-// Launch: grid (ceil(tokens / 64)); block (1024). May overlap the kernel before it.
+// Launch: grid (ceil(tokens / 64)); block (512). May overlap the kernel before it.
 //
 // Macros: TILE (pairs of a tile at most).
 
