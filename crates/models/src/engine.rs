@@ -64,11 +64,11 @@ impl Storage {
         }
     }
 
-    /// The same between two ways through a model of so many layers. Rounding errors of layers are independent and add as their
-    /// squares do; a few layers have [`Storage::tolerance`].
+    /// The same between two ways through a model of so many layers, both of which round. Rounding errors of layers are
+    /// independent and add as their squares do; a few layers have [`Storage::tolerance`].
     pub fn tolerance_of(self, layers: usize) -> f64 {
         const FEW: f64 = 4.0;
-        self.tolerance() * (layers as f64 / FEW).sqrt().max(1.0)
+        self.tolerance() * (2.0 * layers as f64 / FEW).sqrt().max(1.0)
     }
 
     /// Its name.

@@ -19,6 +19,8 @@ pub struct Holding {
     pub cache_bytes: usize,
     /// Pools of recurrent states: two where a step writes one while it reads the other.
     pub state_pools: usize,
+    /// Bytes of a value between two kernels; the residual stream is float32 everywhere.
+    pub activation_bytes: usize,
     /// Whether the embedding lies on the device, or its rows are read from the files.
     pub embedding: bool,
     /// Whether weights are decoded in the same memory before they are laid out for the kernels.
@@ -35,6 +37,7 @@ impl Holding {
             weight_bytes: if wide { size_of::<f32>() } else { storage.bytes() },
             cache_bytes: storage.bytes(),
             state_pools: if host { 2 } else { 1 },
+            activation_bytes: if host { WIDE } else { storage.bytes() },
             embedding: !host,
             decodes: host,
         }
@@ -87,7 +90,8 @@ impl Footprint {
         };
         let pooled = Pages::needed(capacity.sequences, capacity.tokens).saturating_mul(BLOCK);
         let rows = architecture.layers.iter().map(widest).max().unwrap_or(0);
-        let activations = product(&[step.tokens, rows + 3 * architecture.hidden, WIDE]);
+        let activations = product(&[step.tokens, rows, holding.activation_bytes])
+            .saturating_add(product(&[step.tokens, 3 * architecture.hidden, WIDE]));
         let logits = product(&[2, step.logits, architecture.vocabulary, WIDE]);
         Self {
             weights,
@@ -226,6 +230,7 @@ mod tests {
             weight_bytes: 2,
             cache_bytes: 2,
             state_pools: 1,
+            activation_bytes: 2,
             embedding: true,
             decodes: false,
         };

@@ -50,9 +50,9 @@ fn run(engine: &mut dyn Engine) -> Result<(), models::ModelError> {
     step(engine, &unequal, Wanted::Last, 3)?;
     let single = Batch::new().with(2, &ids[..1]).with(1, &ids[1..2]);
     step(engine, &single, Wanted::Last, 2)?;
-    let chosen = engine.decode_greedy(&single, 3)?;
-    assert_eq!(chosen.iter().map(Vec::len).collect::<Vec<_>>(), [3, 3]);
-    assert_eq!([engine.len(0), engine.len(1), engine.len(2)], [4, 210, 41]);
+    let chosen = engine.decode_greedy(&single, 11)?;
+    assert_eq!(chosen.iter().map(Vec::len).collect::<Vec<_>>(), [11, 11]);
+    assert_eq!([engine.len(0), engine.len(1), engine.len(2)], [4, 218, 49]);
     engine.reset(1);
     step(engine, &Batch::new().with(1, &ids[..64]), Wanted::Last, 1)
 }

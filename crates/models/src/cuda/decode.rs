@@ -13,14 +13,21 @@ use kernels::{DType, OpError, decoder};
 /// Blocks that a recorded step has place for at least: short sequences share their graph.
 pub(super) const FEWEST_BLOCKS: usize = 16;
 
+/// Steps of the longer recording: between two graphs the GPU waits for the host's word, within one it does not.
+const STEPS: usize = 8;
+
 /// A recorded step of so many sequences.
 pub(super) struct DecodeGraph {
     graph: Graph,
+    /// So many steps, each from the token that the one before it chose.
+    steps: Graph,
     pass: Pass,
     /// The pass's integers.
     integers: Buffer,
     logits: GpuTensor,
     chosen: GpuTensor,
+    /// What each step of `steps` chose `[STEPS, rows, 2]`.
+    history: GpuTensor,
     /// What the graph launches, over the memory it launches it on.
     _work: Vec<Work>,
 }
@@ -37,18 +44,18 @@ impl DecodeGraph {
         program.work(Work::Clear(chosen.clone())).map_err(failed)?;
         let logits = engine.plan(&mut program, Wanted::Every)?;
         Self::choose(&mut program, [&logits, &chosen]).map_err(failed)?;
+        let history = program.tensor(&[STEPS, key[0], 2], DType::I32).map_err(failed)?;
         let work = program.into_work();
-        let mut refused = None;
-        let captured = stream.capture(|stream| {
-            let enqueued = work.iter().try_for_each(|work| work.enqueue(stream));
-            refused = enqueued.err();
-            Ok(())
+        let step = |stream: &Stream| work.iter().try_for_each(|work| work.enqueue(stream));
+        let graph = capture(stream, step).map_err(failed)?;
+        let steps = capture(stream, |stream| {
+            (0..STEPS).try_for_each(|at| {
+                step(stream)?;
+                keep(stream, &chosen, &history.rows(at, 1)?)
+            })
         });
-        match (refused, captured) {
-            (Some(error), _) => Err(failed(error)),
-            (None, Err(error)) => Err(failed(device_error(error))),
-            (None, Ok(graph)) => Ok(Self { graph, pass, integers, logits, chosen, _work: work }),
-        }
+        let steps = steps.map_err(failed)?;
+        Ok(Self { graph, steps, pass, integers, logits, chosen, history, _work: work })
     }
 
     /// The largest logit of each row, as [`decoder::choose`] writes it down, and the step to the token it is of.
@@ -79,11 +86,17 @@ impl DecodeGraph {
     pub(super) fn tokens(&self, count: usize, stream: &Stream) -> Result<Vec<Vec<u32>>, OpError> {
         let rows = self.chosen.shape[0];
         let all = GpuTensor::allocate(stream, &[count, rows, 2], DType::I32)?;
-        for step in 0..count {
-            self.graph.launch(stream).map_err(device_error)?;
-            let to = all.rows(step, 1)?;
-            let copied = stream.copy(&self.chosen.buffer, &to.buffer, self.chosen.bytes());
-            copied.map_err(device_error)?;
+        for first in (0..count).step_by(STEPS) {
+            let some = STEPS.min(count - first);
+            if some == STEPS {
+                self.steps.launch(stream).map_err(device_error)?;
+                keep(stream, &self.history, &all.rows(first, STEPS)?)?;
+                continue;
+            }
+            for step in first..count {
+                self.graph.launch(stream).map_err(device_error)?;
+                keep(stream, &self.chosen, &all.rows(step, 1)?)?;
+            }
         }
         let host = all.to_host(stream)?;
         let words = host.view::<i32>().unwrap_or_default().as_chunks::<2>().0;
@@ -93,4 +106,25 @@ impl DecodeGraph {
         };
         Ok((0..rows).map(of_row).collect())
     }
+}
+
+/// Records what `work` gives to a stream.
+fn capture(
+    stream: &Stream,
+    work: impl FnOnce(&Stream) -> Result<(), OpError>,
+) -> Result<Graph, OpError> {
+    let mut refused = None;
+    let captured = stream.capture(|stream| {
+        refused = work(stream).err();
+        Ok(())
+    });
+    match refused {
+        Some(error) => Err(error),
+        None => captured.map_err(device_error),
+    }
+}
+
+/// Copies the whole of a tensor to where it is not overwritten.
+fn keep(stream: &Stream, from: &GpuTensor, to: &GpuTensor) -> Result<(), OpError> {
+    stream.copy(&from.buffer, &to.buffer, from.bytes()).map_err(device_error)
 }
