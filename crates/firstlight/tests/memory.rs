@@ -62,7 +62,7 @@ fn what_does_not_fit_is_refused_with_numbers() {
     let here = folder.path();
     // A context as long as no memory, of a model that is small.
     draw("granite-rope-mini", &[("max_position_embeddings", json!(16_000_000))], here);
-    let ids = vec!["1"; 4].join(",");
+    let ids = ["1"; 4].join(",");
     refuses(
         here,
         &["run", "m", "--ids", &ids, "-n", "15000000", "--stop-ids", "1"],
