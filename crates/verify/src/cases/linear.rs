@@ -61,9 +61,14 @@ fn models(list: &mut List) {
         let tiny = Projection::new(tokens, 1536, 800).norm(1).wide().split("384,400,16");
         list.add(Full, &name("h-tiny/in-proj"), BF16, &tiny);
         let kda = Projection::new(tokens, 2304, 1576).norm(1).wide();
-        list.add(Full, &name("kimi/kda-projections"), BF16, &kda.split("512,512,512,16,16,8"));
+        list.add(
+            Full,
+            &name("kimi-linear/kda-projections"),
+            BF16,
+            &kda.split("512,512,512,16,16,8"),
+        );
         let dense = Projection::new(tokens, 2304, 2304).norm(1).wide().swiglu();
-        list.add(Full, &name("kimi/dense-gate-up"), BF16, &dense);
+        list.add(Full, &name("kimi-linear/dense-gate-up"), BF16, &dense);
     }
 }
 
