@@ -7,7 +7,9 @@ mod support;
 use std::fs;
 #[cfg(target_os = "linux")]
 use std::path::Path;
-use support::{command, expect, json, refuses};
+#[cfg(target_os = "linux")]
+use support::command;
+use support::{expect, json, refuses};
 use tempfile::tempdir;
 
 const TO_FLA: [&str; 5] = ["convert", "hf", "fla", "--to", "fla-kda"];

@@ -52,6 +52,10 @@ impl PackedBf16 {
 /// Panels of B in memory of whoever packed them.
 #[derive(Debug, Clone, Copy)]
 pub struct PanelsBf16<'a> {
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        expect(dead_code, reason = "AVX512-BF16 alone multiplies pairs")
+    )]
     words: &'a [u32],
     depth: usize,
     columns: usize,
