@@ -4,7 +4,7 @@ mod bound;
 mod host;
 
 use crate::cuda::{Buffers, CudaVariant, Planned};
-use crate::{DType, Inputs, OpError, SettingSpec, Settings, TensorMap};
+use crate::{DType, Inputs, OpError, SettingKind, SettingSpec, Settings, TensorMap};
 use device::{Capabilities, Device};
 use facts::BackendKind;
 use std::time::Instant;
@@ -35,6 +35,26 @@ pub struct TensorSpec {
     pub required: bool,
     /// Meaning.
     pub about: &'static str,
+}
+
+/// A row of an op's table of tensors.
+pub(crate) const fn tensor(
+    name: &'static str,
+    shape: &'static str,
+    required: bool,
+    about: &'static str,
+) -> TensorSpec {
+    TensorSpec { name, shape, required, about }
+}
+
+/// A row of an op's table of settings.
+pub(crate) const fn setting(
+    name: &'static str,
+    kind: SettingKind,
+    default: &'static str,
+    about: &'static str,
+) -> SettingSpec {
+    SettingSpec { name, kind, default, about }
 }
 
 /// A call's output tensor, before it exists.

@@ -36,6 +36,11 @@ pub struct Architecture {
 }
 
 impl Architecture {
+    /// Whether some layer chooses experts: where two are rated alike, rounding decides which of them a token passes.
+    pub fn is_routed(&self) -> bool {
+        self.layers.iter().any(|layer| layer.experts.is_some())
+    }
+
     /// Whether the head is the embedding.
     pub fn is_tied(&self) -> bool {
         self.head.rows.iter().any(|rows| rows.param == self.embedding)

@@ -1,28 +1,10 @@
 use super::{KeyLayout, Mask};
+use crate::op::{setting, tensor};
 use crate::{
-    DType, Dim, Inputs, OpError, OpSpec, OutputSpec, Problem, Sequences, SettingKind, SettingSpec,
-    Settings, TensorSpec,
+    DType, Dim, Inputs, OpError, OpSpec, OutputSpec, Problem, Sequences, SettingKind, Settings,
 };
 
 const OP: &str = "attention";
-
-const fn tensor(
-    name: &'static str,
-    shape: &'static str,
-    required: bool,
-    about: &'static str,
-) -> TensorSpec {
-    TensorSpec { name, shape, required, about }
-}
-
-const fn setting(
-    name: &'static str,
-    kind: SettingKind,
-    default: &'static str,
-    about: &'static str,
-) -> SettingSpec {
-    SettingSpec { name, kind, default, about }
-}
 
 pub(super) static SPEC: OpSpec = OpSpec {
     name: OP,

@@ -140,10 +140,16 @@ impl<'a> Planner<'a> {
     /// A variant that asks for it honours it; for others [`Planner::input`] refuses tensors whose tokens lie apart.
     ///
     /// # Errors
-    /// [`CudaError::Refused`] when it needs more than 32 bits.
+    /// [`CudaError::Refused`] when it needs more than 32 bits, or the last token's values lie behind the buffer's end.
     pub(crate) fn row(&mut self, name: &'static str, width: usize) -> Result<i32, CudaError> {
-        let row = self.uploaded.get_mut(name).and_then(|bound| bound.row.take());
-        int(row.unwrap_or(width))
+        let Some(bound) = self.uploaded.get_mut(name) else { return int(width) };
+        let Some(row) = bound.row.take() else { return int(width) };
+        let (len, dtype) =
+            self.inputs.get(name).map_or((0, DType::F32), |tensor| (tensor.len(), tensor.dtype()));
+        let apart = (len / width.max(1)).saturating_sub(1) * row;
+        let wanted = if len == 0 { 0 } else { (apart + width) * dtype.bytes() };
+        holds(name, bound, wanted)?;
+        int(row)
     }
 
     /// An input that the op requires, on the GPU.
@@ -250,9 +256,15 @@ impl<'a> Planner<'a> {
 
 /// Refuses a buffer that is shorter than its tensor.
 fn fits(name: &str, bound: &Bound, tensor: &Tensor) -> Result<(), CudaError> {
-    // Of a tensor whose tokens lie apart the caller keeps the last one inside: shapes do not say what a token is.
-    let wanted = tensor.len() * tensor.dtype().bytes();
-    if bound.row.is_some() || bound.buffer.bytes() >= wanted {
+    // Where tokens lie apart, the variant knows how wide one is: `Planner::row` looks then.
+    if bound.row.is_some() {
+        return Ok(());
+    }
+    holds(name, bound, tensor.len() * tensor.dtype().bytes())
+}
+
+fn holds(name: &str, bound: &Bound, wanted: usize) -> Result<(), CudaError> {
+    if bound.buffer.bytes() >= wanted {
         return Ok(());
     }
     let what = format!("tensor `{name}` has {wanted} bytes, its buffer {}", bound.buffer.bytes());

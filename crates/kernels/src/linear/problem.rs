@@ -1,9 +1,7 @@
 //! The contract of the op: its table, its problem, and the checks between the two.
 
-use crate::{
-    DType, Dim, Inputs, OpError, OpSpec, OutputSpec, Problem, SettingKind, SettingSpec, Settings,
-    TensorSpec,
-};
+use crate::op::{setting, tensor};
+use crate::{DType, Dim, Inputs, OpError, OpSpec, OutputSpec, Problem, SettingKind, Settings};
 
 const ACTIVATIONS: &[&str] = &["none", "swiglu"];
 const OUT: &[&str] = &["storage", "f32"];
@@ -63,24 +61,6 @@ pub(super) const SPEC: OpSpec = OpSpec {
         ),
     ],
 };
-
-const fn tensor(
-    name: &'static str,
-    shape: &'static str,
-    required: bool,
-    about: &'static str,
-) -> TensorSpec {
-    TensorSpec { name, shape, required, about }
-}
-
-const fn setting(
-    name: &'static str,
-    kind: SettingKind,
-    default: &'static str,
-    about: &'static str,
-) -> SettingSpec {
-    SettingSpec { name, kind, default, about }
-}
 
 /// How x is normalised before it is multiplied.
 #[derive(Debug, Clone, Copy, PartialEq)]

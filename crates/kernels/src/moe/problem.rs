@@ -1,10 +1,8 @@
 //! The contract of the op: its table, its problem, and the checks between the two.
 
 use super::route::route;
-use crate::{
-    DType, Dim, Inputs, OpError, OpSpec, OutputSpec, Problem, SettingKind, SettingSpec, Settings,
-    TensorSpec,
-};
+use crate::op::{setting, tensor};
+use crate::{DType, Dim, Inputs, OpError, OpSpec, OutputSpec, Problem, SettingKind, Settings};
 
 const SCORES: &[&str] = &["softmax_of_chosen", "sigmoid"];
 
@@ -48,24 +46,6 @@ pub(super) const SPEC: OpSpec = OpSpec {
         setting("scale", SettingKind::Number, "1", "what the sum over experts is times"),
     ],
 };
-
-const fn tensor(
-    name: &'static str,
-    shape: &'static str,
-    required: bool,
-    about: &'static str,
-) -> TensorSpec {
-    TensorSpec { name, shape, required, about }
-}
-
-const fn setting(
-    name: &'static str,
-    kind: SettingKind,
-    default: &'static str,
-    about: &'static str,
-) -> SettingSpec {
-    SettingSpec { name, kind, default, about }
-}
 
 /// How logits become a choice and weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

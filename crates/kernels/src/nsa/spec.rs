@@ -1,22 +1,5 @@
-use crate::{OpSpec, SettingKind, SettingSpec, TensorSpec};
-
-const fn tensor(
-    name: &'static str,
-    shape: &'static str,
-    required: bool,
-    about: &'static str,
-) -> TensorSpec {
-    TensorSpec { name, shape, required, about }
-}
-
-const fn setting(
-    name: &'static str,
-    kind: SettingKind,
-    default: &'static str,
-    about: &'static str,
-) -> SettingSpec {
-    SettingSpec { name, kind, default, about }
-}
+use crate::op::{setting, tensor};
+use crate::{OpSpec, SettingKind};
 
 pub(super) const POOLINGS: &[&str] = &["mean", "learned"];
 pub(super) const GATES: &[&str] = &["given", "sigmoid", "softmax"];

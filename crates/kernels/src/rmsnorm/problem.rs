@@ -1,8 +1,8 @@
 //! The contract of the op: its table, its problem, and the checks between the two.
 
+use crate::op::tensor;
 use crate::{
     DType, Dim, Inputs, OpError, OpSpec, OutputSpec, Problem, SettingKind, SettingSpec, Settings,
-    TensorSpec,
 };
 
 const ACTIVATIONS: &[&str] = &["silu", "sigmoid"];
@@ -45,15 +45,6 @@ pub(super) const SPEC: OpSpec = OpSpec {
         },
     ],
 };
-
-const fn tensor(
-    name: &'static str,
-    shape: &'static str,
-    required: bool,
-    about: &'static str,
-) -> TensorSpec {
-    TensorSpec { name, shape, required, about }
-}
 
 /// What is applied to the gate before it multiplies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

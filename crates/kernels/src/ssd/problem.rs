@@ -1,9 +1,10 @@
 //! The contract of the op: its table, its problem, and the checks between the two.
 
+use crate::op::tensor;
 use crate::slots::StateSlots;
 use crate::{
     DType, Dim, Inputs, OpError, OpSpec, OutputSpec, Problem, Sequences, SettingKind, SettingSpec,
-    Settings, TensorSpec,
+    Settings,
 };
 
 /// The op's table.
@@ -54,15 +55,6 @@ pub(super) const SPEC: OpSpec = OpSpec {
         },
     ],
 };
-
-const fn tensor(
-    name: &'static str,
-    shape: &'static str,
-    required: bool,
-    about: &'static str,
-) -> TensorSpec {
-    TensorSpec { name, shape, required, about }
-}
 
 /// One call, apart from the choice of a kernel.
 #[derive(Debug, Clone, PartialEq)]

@@ -26,7 +26,7 @@ impl CudaExperts {
     pub(super) fn new(of: &Experts, weights: &Weights<'_>) -> Result<Self, ModelError> {
         let (hidden, inner) = (of.router.inputs, of.experts[0].down.inputs);
         let stacked = |rows: usize, width: usize| {
-            weights.zeros(&[of.experts.len(), rows, width], DType::Bf16)
+            weights.allocate(&[of.experts.len(), rows, width], DType::Bf16)
         };
         let (gate_up, down) = (stacked(2 * inner, hidden)?, stacked(hidden, inner)?);
         for (index, expert) in of.experts.iter().enumerate() {

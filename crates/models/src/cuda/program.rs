@@ -53,8 +53,8 @@ impl<'a> Program<'a> {
     ) -> Result<Self, OpError> {
         let shape = [pass.tokens, architecture.hidden];
         let x = GpuTensor::allocate(stream, &shape, DType::F32)?;
-        let has_experts = architecture.layers.iter().any(|layer| layer.experts.is_some());
-        let spare = has_experts.then(|| GpuTensor::allocate(stream, &shape, DType::F32));
+        let spare =
+            architecture.is_routed().then(|| GpuTensor::allocate(stream, &shape, DType::F32));
         Ok(Self {
             device,
             stream,

@@ -54,7 +54,8 @@ impl<'a> Weights<'a> {
         Ok(())
     }
 
-    fn allocate(&self, shape: &[usize], dtype: DType) -> Result<GpuTensor, ModelError> {
+    /// A tensor of undefined content, to be filled.
+    pub(super) fn allocate(&self, shape: &[usize], dtype: DType) -> Result<GpuTensor, ModelError> {
         GpuTensor::allocate(self.stream, shape, dtype).map_err(super::failed)
     }
 

@@ -25,14 +25,13 @@ pub(super) struct Judge {
 
 impl Judge {
     pub(super) fn new(architecture: &Architecture, storage: Storage) -> Self {
-        let routed = architecture.layers.iter().any(|layer| layer.experts.is_some());
         Self {
             vocabulary: architecture.vocabulary,
             tolerance: storage.tolerance(),
             // Where two experts are rated alike, rounding decides which of them a token passes, and its logits are then
             // rightly others. Of random weights and 256 experts that is a tenth of the tokens or so, by the distances of
             // their scores; wrong arithmetic is most of them.
-            held: if routed { 0.5 } else { 1.0 },
+            held: if architecture.is_routed() { 0.5 } else { 1.0 },
         }
     }
 

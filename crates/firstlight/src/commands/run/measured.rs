@@ -32,9 +32,12 @@ fn tolerance(architecture: &Architecture, storage: Storage) -> f64 {
     // Where two experts are rated alike, rounding decides which of them a token passes, and its logits are then rightly
     // others; logits of wrong arithmetic have nothing in common, which is a relative error of 1.4.
     const ROUTED: f64 = 0.5;
-    let routed = architecture.layers.iter().any(|layer| layer.experts.is_some());
     let rounding = storage.tolerance_of(architecture.layers.len());
-    if routed && storage == Storage::Bf16 { rounding.max(ROUTED) } else { rounding }
+    if architecture.is_routed() && storage == Storage::Bf16 {
+        rounding.max(ROUTED)
+    } else {
+        rounding
+    }
 }
 
 impl Measured {
