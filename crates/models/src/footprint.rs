@@ -83,11 +83,6 @@ impl Footprint {
         let (weights, loading, kept) = weights(architecture, holding);
         let pools = holding.state_pools;
         let states_of = |mixer: &Mixer| product(&[mixer.states(), capacity.sequences, pools, WIDE]);
-        let cached_of = |mixer: &Mixer| match mixer {
-            // Latent vectors lie there twice: in the keys, and as values.
-            Mixer::Latent(of) => mixer.cached() + of.shape.rank,
-            _ => mixer.cached(),
-        };
         let pooled = Pages::needed(capacity.sequences, capacity.tokens).saturating_mul(BLOCK);
         let rows = architecture.layers.iter().map(widest).max().unwrap_or(0);
         let activations = product(&[step.tokens, rows, holding.activation_bytes])
@@ -96,7 +91,7 @@ impl Footprint {
         Self {
             weights,
             states: mixers().map(states_of).fold(0, u64::saturating_add),
-            caches: product(&[mixers().map(cached_of).sum(), pooled, holding.cache_bytes]),
+            caches: product(&[mixers().map(Mixer::cached).sum(), pooled, holding.cache_bytes]),
             workspace: activations.saturating_add(logits),
             loading,
             kept,
@@ -244,12 +239,7 @@ mod tests {
         for (name, weights, states, cached) in [
             ("granite-4.0-h-micro", 6.38e9, (72 << 20) + 36 * 4352 * 3 * 4, 8 << 10),
             ("granite-4.0-h-tiny", 13.88e9, (54 << 20) + 36 * 3328 * 3 * 4, 8 << 10),
-            (
-                "kimi-linear-48b-a3b",
-                98.25e9,
-                (40 << 20) + 20 * 3 * 4096 * 3 * 4,
-                7 * (576 + 512) * 2,
-            ),
+            ("kimi-linear-48b-a3b", 98.25e9, (40 << 20) + 20 * 3 * 4096 * 3 * 4, 7 * 576 * 2),
         ] {
             let [short, long] = [64, 128].map(|tokens| of(name, tokens));
             assert!((short.weights as f64 / weights - 1.0).abs() < 2e-3, "{name} {short:?}");

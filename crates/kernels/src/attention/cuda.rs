@@ -2,6 +2,7 @@
 
 mod choice;
 mod decode;
+mod decode_tiles;
 mod hopper;
 mod mma;
 mod operands;

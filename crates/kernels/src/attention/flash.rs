@@ -48,8 +48,8 @@ impl<E> Operands<'_, E> {
 
     /// A value, [Dv].
     fn v_row(&self, row: usize, kv_head: usize) -> &[E] {
-        let dim = self.problem.value_dim;
-        &self.v[(row * self.problem.kv_heads + kv_head) * dim..][..dim]
+        let at = (row * self.problem.kv_heads + kv_head) * self.problem.value_stride();
+        &self.v[at..][..self.problem.value_dim]
     }
 }
 
@@ -101,7 +101,7 @@ fn run_with<P: panel::Products + stream::Products>(
         logits: Logits::new(problem.scale, problem.softcap),
         q: view("q"),
         k: view("k"),
-        v: view("v"),
+        v: view(problem.values()),
         output: Output {
             problem,
             o: SharedMut::new(o.unwrap_or_default()),

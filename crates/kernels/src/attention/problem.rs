@@ -5,6 +5,7 @@ use crate::{
 };
 
 const OP: &str = "attention";
+const VALUE_SHAPE: &str = "[B, Tk, Hkv, Dv], [total, Hkv, Dv] or [blocks, block_size, Hkv, Dv]";
 
 pub(super) static SPEC: OpSpec = OpSpec {
     name: OP,
@@ -19,9 +20,9 @@ pub(super) static SPEC: OpSpec = OpSpec {
         ),
         tensor(
             "v",
-            "[B, Tk, Hkv, Dv], [total, Hkv, Dv] or [blocks, block_size, Hkv, Dv]",
-            true,
-            "values; Dv may differ from D",
+            VALUE_SHAPE,
+            false,
+            "values; Dv may differ from D. Left out where `value_width` says that the keys hold them",
         ),
         tensor("cu_seqlens", "[sequences + 1]", false, "i32 offsets of packed queries (and keys)"),
         tensor(
@@ -68,6 +69,12 @@ pub(super) static SPEC: OpSpec = OpSpec {
             "off",
             "logits become softcap * tanh(logit / softcap)",
         ),
+        setting(
+            "value_width",
+            SettingKind::Count,
+            "none",
+            "Dv of values that are the first channels of the keys, up to D; in place of `v` (a latent cache)",
+        ),
     ],
 };
 
@@ -84,6 +91,8 @@ pub struct AttentionProblem {
     pub head_dim: usize,
     /// Dv: channels of v and o.
     pub value_dim: usize,
+    /// Whether the values are the first Dv channels of the keys, and there is no v.
+    pub values_in_keys: bool,
     /// Query rows of each sequence.
     pub queries: Sequences,
     /// Key rows of each sequence.
@@ -100,6 +109,16 @@ impl AttentionProblem {
     /// Query heads that share a key head.
     pub fn group(&self) -> usize {
         self.heads / self.kv_heads
+    }
+
+    /// The tensor whose rows hold the values.
+    pub(super) fn values(&self) -> &'static str {
+        if self.values_in_keys { "k" } else { "v" }
+    }
+
+    /// Channels from one row of values to the next.
+    pub(super) fn value_stride(&self) -> usize {
+        if self.values_in_keys { self.head_dim } else { self.value_dim }
     }
 
     /// Sequences with their numbers of queries and keys.
@@ -160,7 +179,8 @@ impl Problem for AttentionProblem {
             .map(|(queries, keys)| self.mask.visible_to_any(queries, keys, 0..queries).len())
             .sum();
         let row = (self.head_dim + self.value_dim) * storage;
-        (query_heads * (row + DType::F32.bytes()) + seen * self.kv_heads * row) as f64
+        let cached = if self.values_in_keys { self.head_dim * storage } else { row };
+        (query_heads * (row + DType::F32.bytes()) + seen * self.kv_heads * cached) as f64
     }
 
     fn outputs(&self) -> Vec<OutputSpec> {
@@ -184,7 +204,8 @@ pub(super) fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<Attention
     inputs.same_storage(&["k", "v"], dtype)?;
     let queries = inputs.sequences("q", 4, "cu_seqlens")?;
     let [heads, head_dim] = inputs.token_dims("q", &queries, [Dim::free("H"), Dim::free("D")])?;
-    let (keys, kv_heads, value_dim) = parse_keys(inputs, &queries, head_dim)?;
+    let value_width = value_width(inputs, settings, head_dim)?;
+    let (keys, kv_heads, value_dim) = parse_keys(inputs, &queries, (head_dim, value_width))?;
     for (name, size, wanted) in [
         ("q", heads * head_dim, "at least one head and one channel"),
         ("k", kv_heads, "at least one head"),
@@ -215,6 +236,7 @@ pub(super) fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<Attention
         kv_heads,
         head_dim,
         value_dim,
+        values_in_keys: value_width.is_some(),
         queries,
         keys,
         mask: Mask {
@@ -227,14 +249,35 @@ pub(super) fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<Attention
     })
 }
 
+/// Dv where the values are the first channels of the keys; none where there is a tensor of values.
+fn value_width(
+    inputs: Inputs<'_>,
+    settings: &Settings,
+    head_dim: usize,
+) -> Result<Option<usize>, OpError> {
+    let Some(width) = settings.count(OP, "value_width")? else {
+        return match inputs.get("v") {
+            Some(_) => Ok(None),
+            None => Err(OpError::MissingTensor { op: OP, tensor: "v", shape: VALUE_SHAPE }),
+        };
+    };
+    let wanted = match inputs.get("v") {
+        Some(_) => "no tensor `v` beside it: the values are channels of `k`".to_owned(),
+        None if (1..=head_dim).contains(&width) => return Ok(Some(width)),
+        None => format!("1 to D = {head_dim} channels of `k`"),
+    };
+    let (setting, value) = ("value_width".to_owned(), width.to_string());
+    Err(OpError::Setting { op: OP, setting, value, wanted })
+}
+
 /// The layout of the keys, Hkv and Dv.
 fn parse_keys(
     inputs: Inputs<'_>,
     queries: &Sequences,
-    head_dim: usize,
+    (head_dim, value_width): (usize, Option<usize>),
 ) -> Result<(KeyLayout, usize, usize), OpError> {
     if inputs.get("block_table").is_some() {
-        return parse_paged(inputs, queries, head_dim);
+        return parse_paged(inputs, queries, (head_dim, value_width));
     }
     let offsets = if inputs.get("cu_seqlens_k").is_some() { "cu_seqlens_k" } else { "cu_seqlens" };
     let rows = inputs.sequences("k", 4, offsets)?;
@@ -250,8 +293,13 @@ fn parse_keys(
     }
     let [kv_heads, _] =
         inputs.token_dims("k", &rows, [Dim::free("Hkv"), Dim::fixed("D", head_dim)])?;
-    let [_, value_dim] =
-        inputs.token_dims("v", &rows, [Dim::fixed("Hkv", kv_heads), Dim::free("Dv")])?;
+    let value_dim = match value_width {
+        Some(width) => width,
+        None => {
+            let dims = [Dim::fixed("Hkv", kv_heads), Dim::free("Dv")];
+            inputs.token_dims("v", &rows, dims)?[1]
+        }
+    };
     let lengths = match inputs.get("cache_seqlens") {
         None => None,
         Some(_) if rows.batch_and_tokens().is_none() => {
@@ -266,7 +314,7 @@ fn parse_keys(
 fn parse_paged(
     inputs: Inputs<'_>,
     queries: &Sequences,
-    head_dim: usize,
+    (head_dim, value_width): (usize, Option<usize>),
 ) -> Result<(KeyLayout, usize, usize), OpError> {
     for (name, given) in [("cu_seqlens_k", true), ("cache_seqlens", false)] {
         if inputs.get(name).is_some() == given {
@@ -278,15 +326,15 @@ fn parse_paged(
         "k",
         [Dim::free("blocks"), Dim::free("block_size"), Dim::free("Hkv"), Dim::fixed("D", head_dim)],
     )?;
-    let [_, _, _, value_dim] = inputs.dims(
-        "v",
-        [
-            Dim::fixed("blocks", blocks),
-            Dim::fixed("block_size", block_size),
-            Dim::fixed("Hkv", kv_heads),
-            Dim::free("Dv"),
-        ],
-    )?;
+    let value_dim = match value_width {
+        Some(width) => width,
+        None => {
+            let (blocks, size) =
+                (Dim::fixed("blocks", blocks), Dim::fixed("block_size", block_size));
+            let dims = [blocks, size, Dim::fixed("Hkv", kv_heads), Dim::free("Dv")];
+            inputs.dims("v", dims)?[3]
+        }
+    };
     let [_, max_blocks] =
         inputs.dims("block_table", [Dim::fixed("B", queries.count()), Dim::free("max_blocks")])?;
     let Some(table) = inputs.tensor("block_table").view::<i32>() else {

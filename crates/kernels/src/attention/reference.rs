@@ -10,7 +10,9 @@ pub(super) fn attention(problem: &AttentionProblem, inputs: Inputs<'_>) -> Tenso
     let (dim, value_dim) = (problem.head_dim, problem.value_dim);
     let q = inputs.tensor("q").to_f64(); // [query rows, H, D]
     let k = inputs.tensor("k").to_f64(); // [key rows, Hkv, D]
-    let v = inputs.tensor("v").to_f64(); // [key rows, Hkv, Dv]
+    // [key rows, Hkv, Dv], or the first Dv channels of the keys.
+    let own = (!problem.values_in_keys).then(|| inputs.tensor("v").to_f64());
+    let (v, v_row) = own.as_ref().map_or((&k, dim), |v| (v, value_dim));
     let total = problem.queries.total();
     let mut o = vec![0.0; total * heads * value_dim];
     let mut lse = vec![f64::NEG_INFINITY; heads * total];
@@ -37,7 +39,7 @@ pub(super) fn attention(problem: &AttentionProblem, inputs: Inputs<'_>) -> Tenso
                 let sum: f64 = weights.iter().sum();
                 let o_row = &mut o[(row * heads + head) * value_dim..][..value_dim];
                 for (weight, at) in weights.iter().zip(&visible) {
-                    for (o, v) in o_row.iter_mut().zip(&v[at * value_dim..][..value_dim]) {
+                    for (o, v) in o_row.iter_mut().zip(&v[at * v_row..][..value_dim]) {
                         *o += weight / sum * v;
                     }
                 }

@@ -3,8 +3,8 @@
 // many thousands a float32 angle has lost its last digits.
 //
 // q [T, q_heads, dim] and k [T, kv_heads, dim] in storage, rotated where they lie; more [T, more_width], laid behind the keys
-// of a token, or null with a width of 0; v [T, value_width]; rows [T]: where a token's keys k_pool
-// [.., kv_heads * dim + more_width] and values v_pool [.., value_width] go; positions [T], read with ROTATE alone, as q is.
+// of a token, or null with a width of 0; v [T, value_width], or null with a width of 0 where the keys hold the values;
+// rows [T]: where a token's keys k_pool [.., kv_heads * dim + more_width] and values v_pool [.., value_width] go; positions [T], read with ROTATE alone, as q is.
 // Widths % 8 == 0, everything 16-byte aligned.
 // Launch: grid (T), 256 threads. Macros: DTYPE, ROTATE.
 

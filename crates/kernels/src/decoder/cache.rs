@@ -33,12 +33,10 @@ pub struct Append<'a> {
     pub k: &'a Arc<Buffer>,
     /// `[count, width]` and the width: laid behind the keys of a token.
     pub more: Option<(&'a Arc<Buffer>, usize)>,
-    /// `[count, value_width]`.
-    pub v: &'a Arc<Buffer>,
+    /// Values `[count, width]`, their pool `[rows, width]`, written, and the width; none where the keys hold the values.
+    pub v: Option<(&'a Arc<Buffer>, &'a Arc<Buffer>, usize)>,
     /// Keys of all tokens `[rows, kv_heads * dim + width of more]`, written.
     pub k_pool: &'a Arc<Buffer>,
-    /// Values of all tokens `[rows, value_width]`, written.
-    pub v_pool: &'a Arc<Buffer>,
     /// `[count]` i32: the row of the pools that a token has.
     pub rows: &'a Arc<Buffer>,
     /// `[count]` i32: where a token stands in its sequence.
@@ -51,8 +49,6 @@ pub struct Append<'a> {
     pub kv_heads: usize,
     /// Channels of a head, at most 512; even where they are rotated.
     pub dim: usize,
-    /// Values of a token.
-    pub value_width: usize,
     /// Base of the rotation by position; none where position is not embedded.
     pub theta: Option<f64>,
 }
@@ -65,7 +61,11 @@ pub fn append(device: &Device, call: &Append<'_>) -> Result<Planned, OpError> {
     let (count, bytes) = (call.count, call.dtype.bytes());
     let key_width = call.kv_heads * call.dim;
     let more_width = call.more.map_or(0, |(_, width)| width);
-    let widths = [key_width, more_width, call.value_width];
+    let (v, v_pool, value_width) = match call.v {
+        Some((v, pool, width)) => (Some(v), Some(pool), width),
+        None => (None, None, 0),
+    };
+    let widths = [key_width, more_width, value_width];
     if widths.iter().any(|width| !width.is_multiple_of(8))
         || bytes != 2
         || call.dim > LARGEST_DIM
@@ -83,24 +83,33 @@ pub fn append(device: &Device, call: &Append<'_>) -> Result<Planned, OpError> {
         holds("more", more, bytes * count * width)?;
     }
     holds("k", call.k, bytes * count * key_width)?;
-    holds("v", call.v, bytes * count * call.value_width)?;
+    if let Some(v) = v {
+        holds("v", v, bytes * count * value_width)?;
+    }
     holds("rows", call.rows, 4 * count)?;
     holds("positions", call.positions, 4 * count)?;
     let more = call.more.map(|(more, _)| more);
-    let all = [call.v, call.k_pool, call.v_pool, call.rows, call.positions];
-    let args =
-        Args::new().maybe(call.q.map(|q| &**q)).buffer(call.k).maybe(more.map(|more| &**more));
+    let all = [
+        call.q,
+        Some(call.k),
+        more,
+        v,
+        Some(call.k_pool),
+        v_pool,
+        Some(call.rows),
+        Some(call.positions),
+    ];
     let args = all
         .into_iter()
-        .fold(args, |args, buffer| args.buffer(buffer))
+        .fold(Args::new(), |args, buffer| args.maybe(buffer.map(|buffer| &**buffer)))
         .i32(int(call.heads)?)
         .i32(int(call.kv_heads)?)
         .i32(int(call.dim)?)
         .i32(int(more_width)?)
-        .i32(int(call.value_width)?)
+        .i32(int(value_width)?)
         .f64(call.theta.unwrap_or(1.0));
     let shape = Launch::new([count as u32, 1, 1], THREADS, 0);
-    let held: Vec<_> = all.into_iter().chain([call.k]).chain(call.q).chain(more).collect();
+    let held: Vec<_> = all.into_iter().flatten().collect();
     let rotate = call.theta.is_some();
     launch(device, |arch| source(call.dtype, rotate, arch), (shape, args), &held)
 }

@@ -64,6 +64,21 @@ fn wrong_calls_name_the_tensor_or_setting() {
     );
     refused(|_, settings| settings.set("window", 5), "attention: there is no setting `window`");
     refused(
+        |_, settings| settings.set("value_width", 8),
+        "attention: setting `value_width` is `8`, wanted no tensor `v` beside it: the values are channels of `k`",
+    );
+    for width in [0, 9] {
+        refused(
+            |inputs, settings| {
+                inputs.remove("v");
+                settings.set("value_width", width);
+            },
+            &format!(
+                "attention: setting `value_width` is `{width}`, wanted 1 to D = 8 channels of `k`"
+            ),
+        );
+    }
+    refused(
         |_, settings| settings.set("softcap", 0),
         "attention: setting `softcap` is `0`, wanted a number above 0 (leave it out for no cap)",
     );
@@ -130,8 +145,14 @@ fn work_is_counted_by_the_formulas() {
     let decode = Case::new(1, 1, 4, 64).kv_heads(1).keys(1000).causal();
     let q_o_lse = 4.0 * (2.0 * 64.0 * 2.0 + 4.0);
     assert_eq!(count(&decode), (4.0 * 4.0 * 1000.0 * 64.0, q_o_lse + 1000.0 * 2.0 * 64.0 * 2.0));
-    let windowed = decode.set("window_left", 99);
+    let windowed = decode.clone().set("window_left", 99);
     assert_eq!(count(&windowed), (4.0 * 4.0 * 100.0 * 64.0, q_o_lse + 100.0 * 2.0 * 64.0 * 2.0));
+    // Values that are channels of the keys are read with them.
+    let mut inputs = decode.inputs(DType::Bf16);
+    inputs.remove("v");
+    let settings = decode.settings.with("value_width", 64);
+    let call = kernels::op("attention").unwrap().bind(&inputs, &settings).unwrap();
+    assert_eq!(call.problem().bytes(), q_o_lse + 1000.0 * 64.0 * 2.0);
 }
 
 #[test]

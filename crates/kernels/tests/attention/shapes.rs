@@ -1,6 +1,8 @@
 //! Head dimensions, groups and lengths.
 
+use crate::case::check_inputs;
 use crate::{Case, check};
+use kernels::{DType, Tensor};
 
 #[test]
 fn lengths_around_the_tiles() {
@@ -47,6 +49,31 @@ fn values_may_have_another_dimension() {
 fn latent_attention_shares_one_key_head_of_576_by_512() {
     check(&Case::new(1, 1, 32, 576).value_dim(512).kv_heads(1).keys(200).causal());
     check(&Case::new(1, 5, 16, 576).value_dim(512).kv_heads(1).keys(70).causal());
+}
+
+#[test]
+fn values_may_be_the_first_channels_of_the_keys() {
+    let latent = Case::new(2, 1, 32, 576).value_dim(512).kv_heads(1).keys(200).causal();
+    let narrow = Case::new(1, 20, 6, 60).value_dim(33).kv_heads(2).keys(70).causal();
+    let packed = Case::new(1, 0, 4, 96).kv_heads(2).packed(&[(1, 70), (0, 9), (5, 0), (33, 200)]);
+    let op = kernels::op("attention").unwrap();
+    for case in [latent, narrow, packed.value_dim(64)] {
+        for dtype in [DType::F32, DType::Bf16, DType::F16] {
+            let mut inputs = case.inputs(dtype);
+            let mut shape = inputs["v"].shape().to_vec();
+            *shape.last_mut().unwrap() = case.value_dim;
+            let keys = inputs["k"].to_f64();
+            let rows = keys.chunks(case.dim).flat_map(|row| &row[..case.value_dim]);
+            let values = Tensor::new(&shape, rows.copied().collect::<Vec<f64>>()).cast(dtype);
+            inputs.insert("v".into(), values);
+            let apart = op.bind(&inputs, &case.settings).unwrap().reference();
+            inputs.remove("v");
+            let settings = case.settings.clone().with("value_width", case.value_dim);
+            check_inputs(&format!("{case:?}"), &inputs, &settings);
+            let call = op.bind(&inputs, &settings).unwrap();
+            assert_eq!(apart["o"].to_f64(), call.reference()["o"].to_f64(), "{case:?}");
+        }
+    }
 }
 
 #[test]

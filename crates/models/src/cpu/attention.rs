@@ -9,9 +9,17 @@ use half::bf16;
 use kernels::attention::AttentionOp;
 use kernels::{DType, Element, OpError, Settings, Tensor, TensorMap};
 
+/// Where the values of a cache lie.
+pub(super) enum Values {
+    /// In a pool of their own, `[kv_heads, dim]` a token.
+    Apart([usize; 2]),
+    /// In the keys, as so many of their first channels.
+    InKeys(usize),
+}
+
 /// Keys and values of all sequences in blocks, and attention over them.
 pub(super) struct PagedAttention {
-    /// `k` and `v` `[blocks, BLOCK, kv_heads, dim]`, beside which each step lays its queries.
+    /// `k` and, where values lie apart, `v` `[blocks, BLOCK, kv_heads, dim]`, beside which each step lays its queries.
     inputs: TensorMap,
     settings: Settings,
     dtype: DType,
@@ -20,11 +28,11 @@ pub(super) struct PagedAttention {
 }
 
 impl PagedAttention {
-    /// Pools for keys and values `[kv_heads, dim]` a token, causal attention with this scale.
+    /// Pools for keys `[kv_heads, dim]` a token and values, causal attention with this scale.
     pub(super) fn new(
         pages: &Pages,
         storage: Storage,
-        [keys, values]: [[usize; 2]; 2],
+        (keys, values): ([usize; 2], Values),
         scale: f64,
     ) -> Self {
         let dtype = match storage {
@@ -35,13 +43,16 @@ impl PagedAttention {
             let zeros = vec![0f32; pages.blocks() * BLOCK * heads * dim];
             stored(&[pages.blocks(), BLOCK, heads, dim], zeros, dtype)
         };
-        let inputs =
-            TensorMap::from([("k".to_owned(), pool(keys)), ("v".to_owned(), pool(values))]);
-        let settings = Settings::new().with("causal", true).with("scale", scale);
+        let mut inputs = TensorMap::from([("k".to_owned(), pool(keys))]);
+        let mut settings = Settings::new().with("causal", true).with("scale", scale);
+        match values {
+            Values::Apart(values) => drop(inputs.insert("v".to_owned(), pool(values))),
+            Values::InKeys(width) => settings.set("value_width", width),
+        }
         Self { inputs, settings, dtype, outputs: TensorMap::new() }
     }
 
-    /// Lays the step's keys and values into the cache.
+    /// Lays the step's keys, and values where they lie apart, into the cache.
     ///
     /// # Errors
     /// [`OpError::Value`] when one is NaN: the op is not asked to search the whole cache for it.
@@ -49,9 +60,10 @@ impl PagedAttention {
         &mut self,
         step: &Step<'_>,
         keys: &[f32],
-        values: &[f32],
+        values: Option<&[f32]>,
     ) -> Result<(), OpError> {
-        for (name, rows) in [("k", keys), ("v", values)] {
+        for (name, rows) in [("k", Some(keys)), ("v", values)] {
+            let Some(rows) = rows else { continue };
             if let Some(at) = rows.iter().position(|x| x.is_nan()) {
                 let what = format!("is NaN at element {at}");
                 return Err(OpError::Value { op: "attention", tensor: name.to_owned(), what });
@@ -121,7 +133,12 @@ impl CpuAttention {
         Ok(Self {
             qkv: weights.projection(&of.qkv)?,
             out: weights.projection(&of.out)?,
-            cached: PagedAttention::new(pages, weights.storage(), [kv, kv], of.scale),
+            cached: PagedAttention::new(
+                pages,
+                weights.storage(),
+                (kv, Values::Apart(kv)),
+                of.scale,
+            ),
             of: of.clone(),
         })
     }
@@ -139,7 +156,7 @@ impl Mix for CpuAttention {
             rotate(&mut q, heads, head_dim, theta, &step.positions);
             rotate(&mut k, kv_heads, head_dim, theta, &step.positions);
         }
-        self.cached.append(step, &k, &part(k_end..width))?;
+        self.cached.append(step, &k, Some(&part(k_end..width)))?;
         let o = self.cached.attend(step, q, [heads, head_dim])?;
         Ok(self.out.apply(step.device, &o))
     }

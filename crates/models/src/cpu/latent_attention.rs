@@ -1,5 +1,5 @@
 use super::Mix;
-use super::attention::PagedAttention;
+use super::attention::{PagedAttention, Values};
 use super::rows::{columns, put_columns, rms_norm};
 use super::step::Step;
 use super::weights::{CpuProjection, Weights, apply};
@@ -32,7 +32,7 @@ impl CpuLatentAttention {
         pages: &Pages,
     ) -> Result<Self, ModelError> {
         let shape = of.shape;
-        let (key, value) = ([1, shape.cached()], [1, shape.rank]);
+        let vectors = ([1, shape.cached()], Values::InKeys(shape.rank));
         let key_up = of.key_up.iter().map(|rows| weights.linear(&[*rows], shape.rank, true));
         let value_up = of.value_up.iter().map(|rows| weights.linear(&[*rows], shape.rank, false));
         Ok(Self {
@@ -43,7 +43,7 @@ impl CpuLatentAttention {
             key_up: key_up.collect::<Result<_, _>>()?,
             value_up: value_up.collect::<Result<_, _>>()?,
             out: weights.projection(&of.out)?,
-            cached: PagedAttention::new(pages, weights.storage(), [key, value], shape.scale()),
+            cached: PagedAttention::new(pages, weights.storage(), vectors, shape.scale()),
         })
     }
 }
@@ -61,7 +61,7 @@ impl Mix for CpuLatentAttention {
         let mut keys = vec![0f32; tokens * cached];
         put_columns(&mut keys, cached, 0, &latent, rank);
         put_columns(&mut keys, cached, rank, &part(queries + rank..width), shared);
-        self.cached.append(step, &keys, &latent)?;
+        self.cached.append(step, &keys, None)?;
 
         let mut q = vec![0f32; tokens * heads * cached];
         for (head, key_up) in self.key_up.iter().enumerate() {

@@ -57,16 +57,14 @@ impl Mix for CudaAttention {
             q: Some(&q.buffer),
             k: &k.buffer,
             more: None,
-            v: &v.buffer,
+            v: Some((&v.buffer, &self.values.buffer, kv_heads * dim)),
             k_pool: &self.keys.buffer,
-            v_pool: &self.values.buffer,
             rows: &pass.rows,
             positions: &pass.positions,
             count: pass.tokens,
             heads,
             kv_heads,
             dim,
-            value_width: kv_heads * dim,
             theta: self.of.rope_theta,
         };
         program.add(decoder::append(program.device, &append)?)?;

@@ -24,10 +24,8 @@ pub(super) struct CudaLatentAttention {
     /// `W_v` of each head `[heads, value, rank]`.
     value_up: GpuTensor,
     out: CudaProjection,
-    /// `[blocks, BLOCK, 1, rank + shared]`.
+    /// `[blocks, BLOCK, 1, rank + shared]`: the first `rank` channels are the values too.
     keys: GpuTensor,
-    /// `[blocks, BLOCK, 1, rank]`.
-    values: GpuTensor,
 }
 
 impl CudaLatentAttention {
@@ -37,7 +35,6 @@ impl CudaLatentAttention {
         pages: &Pages,
     ) -> Result<Self, ModelError> {
         let shape @ LatentShape { heads, rank, nope, value, .. } = of.shape;
-        let pool = |width| weights.zeros(&[pages.blocks(), BLOCK, 1, width], DType::Bf16);
         let value_up = weights.matrix(&of.value_up, rank)?.shaped(&[heads, value, rank]);
         Ok(Self {
             shape,
@@ -47,8 +44,7 @@ impl CudaLatentAttention {
             key_up: weights.transposed(&of.key_up, rank)?.shaped(&[heads, rank, nope]),
             value_up,
             out: weights.projection(&of.out)?,
-            keys: pool(shape.cached())?,
-            values: pool(rank)?,
+            keys: weights.zeros(&[pages.blocks(), BLOCK, 1, shape.cached()], DType::Bf16)?,
         })
     }
 
@@ -102,16 +98,14 @@ impl Mix for CudaLatentAttention {
             q: None,
             k: &normed.buffer,
             more: Some((&shared_key.buffer, shared)),
-            v: &normed.buffer,
+            v: None,
             k_pool: &self.keys.buffer,
-            v_pool: &self.values.buffer,
             rows: &pass.rows,
             positions: &pass.positions,
             count: pass.tokens,
             heads,
             kv_heads: 1,
             dim: rank,
-            value_width: rank,
             theta: None,
         };
         program.add(decoder::append(program.device, &append)?)?;
@@ -119,7 +113,7 @@ impl Mix for CudaLatentAttention {
         let call = OpCall::new(&AttentionOp)
             .input("q", &absorbed.shaped(&pass.shape(&[heads, cached])))
             .input("k", &self.keys)
-            .input("v", &self.values)
+            .set("value_width", rank)
             .set("causal", true)
             .set("scale", self.shape.scale())
             .output("o", &o);

@@ -11,6 +11,7 @@ pub(super) fn cases() -> Vec<Case> {
     layouts(&mut list);
     values(&mut list);
     schedules(&mut list);
+    latent(&mut list);
     let call = Attention::new(200, 4, 64).keys(333).causal();
     list.property(Quick, "property/same-bits", F32_BF16, Property::SameBits, &call);
     list.done()
@@ -62,6 +63,37 @@ fn head_dims(list: &mut List) {
     let pair = Attention::new(2048, 8, 128).kv_heads(2).batch(2);
     list.add(Full, "dims/b2-d128-gqa8x2-t2048", BF16, &pair);
     list.add(Standard, "mla/576-512-decode-tk4097", BF16, &mla.batch(2).keys(4097));
+}
+
+/// Latent caches: values that are the first channels of the keys.
+fn latent(list: &mut List) {
+    const HALVES: &[DType] = &[DType::Bf16, DType::F16];
+    let mla = |queries: usize, heads: usize| {
+        Attention::new(queries, heads, 576).kv_heads(1).latent(512).causal()
+    };
+    let pages =
+        |queries, heads, lengths: &[usize], block| mla(queries, heads).paged(lengths, block);
+    list.add(Quick, "latent/576-512-h32-paged64", ALL, &pages(1, 32, &[200, 0, 64, 1], 64));
+    list.add(Standard, "latent/576-512-h32-paged64-tk4200", BF16, &pages(1, 32, &[4200, 77], 64));
+    list.add(Standard, "latent/576-512-h16-tq3-paged16", HALVES, &pages(3, 16, &[500, 3, 130], 16));
+    list.add(Standard, "latent/576-512-h128-paged256", BF16, &pages(1, 128, &[700, 255], 256));
+    list.add(Standard, "latent/576-512-h32-tq2-paged1", BF16, &pages(2, 32, &[70], 1));
+    list.add(Standard, "latent/576-512-h5-tq4-tk333", HALVES, &mla(4, 5).batch(2).keys(333));
+    list.add(Standard, "latent/576-512-t1", ALL, &mla(1, 32).keys(1));
+    let lengths = [(3, 40), (0, 9), (30, 21), (5, 0), (1, 100), (0, 0)];
+    list.add(Quick, "latent/576-512-varlen-uneven", BF16, &mla(0, 4).packed(&lengths));
+    list.add(Standard, "latent/576-512-window-70", BF16, &mla(1, 32).keys(300).left(70));
+    let capped = mla(2, 32).keys(190).set("softcap", 7).spread(3.0);
+    list.add(Standard, "latent/576-512-softcap", BF16, &capped);
+    let steep = Attention { fall: 900.0, ..mla(1, 32).keys(383) };
+    list.add(Standard, "latent/576-512-logits-fall-by-900", BF16, &steep);
+    // Other widths, several key heads, and every row of queries a tile of its own.
+    for (dim, value_dim) in [(100, 33), (60, 60), (96, 64)] {
+        let call = Attention::new(40, 6, dim).kv_heads(2).latent(value_dim).causal();
+        list.add(Quick, &format!("latent/d{dim}-dv{value_dim}-gqa6x2-t40"), ALL, &call);
+    }
+    let two = Attention::new(1, 8, 576).kv_heads(2).latent(512).paged(&[130, 65], 64).causal();
+    list.add(Standard, "latent/576-512-gqa8x2-paged64", BF16, &two);
 }
 
 fn masks(list: &mut List) {
@@ -171,6 +203,8 @@ struct Attention {
     packed: Option<Vec<(usize, usize)>>,
     /// Keys of each sequence, and the block size where they are paged.
     cached: Option<(Vec<usize>, Option<usize>)>,
+    /// Whether the values are the first channels of the keys.
+    latent: bool,
     /// Standard deviation of the queries.
     spread: f64,
     /// Every logit is far below zero: exp of it vanishes unless the maximum is taken out first.
@@ -192,6 +226,7 @@ impl Attention {
             value_dim: dim,
             packed: None,
             cached: None,
+            latent: false,
             spread: 1.0,
             sunk: false,
             fall: 0.0,
@@ -217,6 +252,10 @@ impl Attention {
 
     fn value_dim(self, value_dim: usize) -> Self {
         Self { value_dim, ..self }
+    }
+
+    fn latent(self, value_dim: usize) -> Self {
+        Self { value_dim, latent: true, ..self }.set("value_width", value_dim)
     }
 
     fn spread(self, spread: f64) -> Self {
@@ -299,7 +338,9 @@ impl Call for Attention {
         }
         inputs.insert("q".to_owned(), q);
         inputs.insert("k".to_owned(), k);
-        inputs.insert("v".to_owned(), draw.normals(&v, dtype, 1.0));
+        if !self.latent {
+            inputs.insert("v".to_owned(), draw.normals(&v, dtype, 1.0));
+        }
         (inputs, self.settings.clone())
     }
 }

@@ -1,6 +1,6 @@
 //! Which variant is taken for what: a table in a file, so that it can be printed and rewritten from measurements.
 
-use super::{decode, hopper, mma};
+use super::{decode_tiles, hopper, mma};
 use crate::attention::AttentionProblem;
 use crate::{ChoiceTable, Preference};
 use device::cuda::{ComputeCapability, CudaCapabilities};
@@ -122,7 +122,7 @@ pub(in crate::attention) fn choice_tables() -> Vec<ChoiceTable> {
         columns: &["compute capability", "queries up to", "channels up to", "paged", "variant"],
         rows: RULES.iter().map(Rule::cells).collect(),
     };
-    vec![variants, hopper::table(), mma::table(), decode::table()]
+    vec![variants, hopper::table(), mma::table(), decode_tiles::table()]
 }
 
 #[cfg(test)]

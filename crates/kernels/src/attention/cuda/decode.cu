@@ -15,7 +15,7 @@
 //
 // Launch: grid (Hkv * row_blocks * VALUE_SPLITS, splits, B), row_blocks = ceil(longest Tq * (H / Hkv) / BLOCK_ROWS);
 // block (32 * WARPS); dynamic shared memory SHARED_BYTES below:
-//   BLOCK_KEYS * (KEY_STAGES * row(D) + STAGES * row(DV)) + BLOCK_ROWS * row(D)
+//   BLOCK_KEYS * (KEY_STAGES * row(D) + STAGES * row(DV), the second 0 with VALUES_IN_KEYS) + BLOCK_ROWS * row(D)
 //   + 4 * SPLIT_DEPTH * BLOCK_ROWS * (BLOCK_KEYS + 8) + 2 * BLOCK_ROWS * (BLOCK_KEYS + 8) + 12 * BLOCK_ROWS
 //   + 4 * (KEY_STAGES + 1) * BLOCK_KEYS,
 //   row(n) = 2 p bytes, p = n rounded up to 16, plus 16 where p % 64 != 0;
@@ -28,6 +28,7 @@
 // SPLIT_ROWS (1, 2, 4: warps that share the rows of the scores), STAGES (1 ..: tiles of values in shared memory),
 // KEY_STAGES (tiles of keys; STAGES, or 2 where STAGES is 1), VALUE_SPLITS (1 ..: the columns of v are shared by so
 // many blocks, DV being the share of one and Dv = DV * VALUE_SPLITS; the scores are then worked out as many times),
+// VALUES_IN_KEYS (0; 1: the values are the first Dv columns of k, and v is not read; STAGES = KEY_STAGES >= 2),
 // BLOCKS_PER_SM (register cap).
 
 #ifndef DV
@@ -54,6 +55,9 @@
 #ifndef VALUE_SPLITS
 #define VALUE_SPLITS 1
 #endif
+#ifndef VALUES_IN_KEYS
+#define VALUES_IN_KEYS 0
+#endif
 #ifndef BLOCKS_PER_SM
 #define BLOCKS_PER_SM 1
 #endif
@@ -78,7 +82,10 @@ constexpr int ROW_THREADS = ROW_THREADS_MAX < 32 ? ROW_THREADS_MAX : 32;
 constexpr int THREAD_PAIRS = BLOCK_KEYS / ROW_THREADS / 2;
 
 constexpr int KEY_BYTES = BLOCK_KEYS * Rows<D>::stride;
-constexpr int VALUE_BYTES = BLOCK_KEYS * Rows<DV>::stride;
+using Values = Rows<VALUES_IN_KEYS ? D : DV>;  // where a tile's values are read
+constexpr int VALUE_BYTES = VALUES_IN_KEYS ? 0 : BLOCK_KEYS * Rows<DV>::stride;
+// Tiles that are copied ahead. Where keys are values too, the slot of the tile before is free after the scores.
+constexpr int AHEAD = VALUES_IN_KEYS ? KEY_STAGES - 1 : KEY_STAGES;
 constexpr int SCORE_STRIDE = BLOCK_KEYS + 8;  // both in floats and in storage elements: no bank conflicts
 constexpr int VALUES_AT = KEY_STAGES * KEY_BYTES;
 constexpr int QUERIES_AT = VALUES_AT + STAGES * VALUE_BYTES;
@@ -93,6 +100,7 @@ static_assert(BLOCK_KEYS % (16 * SPLIT_KEYS) == 0 && KEY_WARPS % SPLIT_KEYS == 0
 static_assert(ROW_TILES % SPLIT_ROWS == 0 && WARPS % SPLIT_ROWS == 0, "rows");
 static_assert(VALUE_SPLITS == 1 || DV % 8 == 0, "shares of v start at 16 bytes");
 static_assert(KEY_STAGES == STAGES || (STAGES == 1 && KEY_STAGES == 2), "stages");
+static_assert(!VALUES_IN_KEYS || (KEY_STAGES == STAGES && STAGES >= 2), "a tile of keys stays until its values are used");
 static_assert(SHARED_BYTES <= 227 * 1024, "more shared memory than any GPU has");
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
@@ -158,14 +166,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     }
   };
   auto load_values = [&](int tile) {
-    if (tile < end_tile) {
+    if (!VALUES_IN_KEYS && tile < end_tile) {
       Rows<DV>::load<BLOCK_KEYS, THREADS>(base + VALUES_AT + tile % STAGES * VALUE_BYTES, v, kv_heads * DV * VALUE_SPLITS,
                                           key_rows + tile % (KEY_STAGES + 1) * BLOCK_KEYS, thread);
     }
   };
 
   // ---- First copies. Copy groups: {q, K_0}, {V_0, K_1}, .. {V_{STAGES-2}, K_{STAGES-1}}; then one per tile. With one
-  // stage of values: {q, K_0}, and {K_1} if keys have two; then {V_t} and {K_{t+KEY_STAGES}}.
+  // stage of values: {q, K_0}, and {K_1} if keys have two; then {V_t} and {K_{t+KEY_STAGES}}. Where keys are values too:
+  // {q, K_0}, {K_1}, .. {K_{AHEAD-1}}; then {K_{t+AHEAD}}.
   for (int at = thread; at < BLOCK_ROWS; at += THREADS) {
     int row = first_row + at;
     query_rows[at] = row < rows ? (q_start + row / group) * heads + kv_head * group + row % group : -1;
@@ -177,7 +186,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
   __syncthreads();
   Rows<D>::load<BLOCK_ROWS, THREADS>(base + QUERIES_AT, q, D, query_rows, thread);
 #pragma unroll 1
-  for (int ahead = 0; ahead < KEY_STAGES; ahead++) {
+  for (int ahead = 0; ahead < AHEAD; ahead++) {
     load_keys(first_tile + ahead);
     copy_commit();
     if (ahead + 1 < STAGES) load_values(first_tile + ahead);
@@ -195,7 +204,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
   float maximum = -INFINITE, sum = 0.0f;
   float output[ROW_TILES][WARP_TILES][4] = {};
 
-  copy_wait<KEY_STAGES - 1>();
+  copy_wait<AHEAD - 1>();
   __syncthreads();
 #pragma unroll 1
   for (int tile = first_tile; tile < end_tile; tile++) {
@@ -247,6 +256,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
       }
     }
     __syncthreads();  // scores are written; everyone has left the previous tile's values and copies
+    if constexpr (VALUES_IN_KEYS) {
+      load_keys(tile + AHEAD);
+      copy_commit();
+    }
 
     // ---- Softmax: the row's new maximum, the weights, and the factor of what was summed before.
     if (thread < BLOCK_KEYS) key_rows[(tile + KEY_STAGES) % (KEY_STAGES + 1) * BLOCK_KEYS + thread] = next_row;
@@ -292,13 +305,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
       }
       if (soft_lane == 0) factors[soft_row] = fade;
     }
-    // This tile's values and the next tile's keys.
-    copy_wait<STAGES >= 2 ? STAGES - 2 : 0>();
+    // This tile's values and the next tile's keys; with two tiles of both these would be waited for as soon as asked for.
+    if constexpr (!VALUES_IN_KEYS || STAGES > 2) copy_wait<STAGES >= 2 ? STAGES - 2 : 0>();
     __syncthreads();  // weights are written; everyone has left this tile's keys
 
-    if constexpr (STAGES > 1) load_values(tile + STAGES - 1);
-    load_keys(tile + KEY_STAGES);
-    copy_commit();
+    if constexpr (!VALUES_IN_KEYS) {
+      if constexpr (STAGES > 1) load_values(tile + STAGES - 1);
+      load_keys(tile + KEY_STAGES);
+      copy_commit();
+    }
     next_row = thread < BLOCK_KEYS ? key_row(tile + KEY_STAGES + 1, thread) : -1;
 
     // ---- Output: this warp's columns.
@@ -323,7 +338,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
         }
       }
     }
-    const u32 value_tile = base + VALUES_AT + tile % STAGES * VALUE_BYTES;
+    const u32 value_tile = base + (VALUES_IN_KEYS ? tile % KEY_STAGES * KEY_BYTES : VALUES_AT + tile % STAGES * VALUE_BYTES);
+    const int first_chunk = VALUES_IN_KEYS ? share * VALUE_TILES : 0;
     const u32 weight_tile = base + WEIGHTS_AT + (lane % 16 * SCORE_STRIDE + lane / 16 * 8) * 2;
 #pragma unroll
     for (int step = 0; step < BLOCK_KEYS / 16; step++) {
@@ -340,9 +356,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
         if (n + 1 < WARP_TILES) {
           // Two tiles of 8 columns; where the second is past the last it is not multiplied below.
           const int chunk = min(tile8 + lane / 16, VALUE_TILES - 1);
-          load_matrix_x4_transposed(b, value_tile + Rows<DV>::offset(step * 16 + lane % 16, chunk));
+          load_matrix_x4_transposed(b, value_tile + Values::offset(step * 16 + lane % 16, first_chunk + chunk));
         } else {
-          load_matrix_x2_transposed(b[0], b[1], value_tile + Rows<DV>::offset(step * 16 + lane % 16, tile8));
+          load_matrix_x2_transposed(b[0], b[1], value_tile + Values::offset(step * 16 + lane % 16, first_chunk + tile8));
         }
 #pragma unroll
         for (int m = 0; m < ROW_TILES; m++) multiply(output[m][n], a[m], b[0], b[1]);
@@ -352,8 +368,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
         }
       }
     }
-    if constexpr (STAGES == 1) {
-      if constexpr (KEY_STAGES == 1) copy_wait<0>();
+    if constexpr (STAGES == 1 || (VALUES_IN_KEYS && STAGES == 2)) {
+      if constexpr (KEY_STAGES == 1 || VALUES_IN_KEYS) copy_wait<0>();
       __syncthreads();  // the next tile's keys have come; everyone has left this tile's values
     }
   }

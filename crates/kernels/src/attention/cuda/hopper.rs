@@ -1,6 +1,6 @@
 //! `hopper`: warp-specialised copies and products for D up to 256, in steps of 8 channels. The kernel's contract stands in `hopper.cu`.
 
-use super::operands::{Operands, Rows, not_half, row_map, shape_macros};
+use super::operands::{Operands, Rows, not_half, row_map, shape_macros, values_in_keys};
 use crate::attention::AttentionProblem;
 use crate::cuda::{CudaVariant, Planner};
 use crate::{ChoiceTable, DType};
@@ -97,7 +97,7 @@ fn why_not(problem: &AttentionProblem, here: &CudaCapabilities) -> Option<String
     if problem.scale <= 0.0 {
         return Some(format!("needs a scale above 0, got {}", problem.scale));
     }
-    not_half(problem)
+    values_in_keys(problem).or_else(|| not_half(problem))
 }
 
 /// What the kernel is compiled for.

@@ -1,7 +1,7 @@
 //! `mma`: any D up to 256 on every GPU from compute capability 8.0 on. The contract stands in `mma.cu`.
 
-use super::decode::row_bytes;
-use super::operands::{Operands, not_half, shape_macros};
+use super::decode_tiles::row_bytes;
+use super::operands::{Operands, not_half, shape_macros, values_in_keys};
 use crate::attention::AttentionProblem;
 use crate::cuda::{CudaVariant, Planner};
 use crate::{ChoiceTable, DType};
@@ -131,7 +131,7 @@ fn why_not(problem: &AttentionProblem, here: &CudaCapabilities) -> Option<String
         let shared = here.shared_bytes;
         return Some(format!("no tile fits the {shared} bytes of shared memory of a block here"));
     }
-    not_half(problem)
+    values_in_keys(problem).or_else(|| not_half(problem))
 }
 
 fn source(dtype: DType, dims: (usize, usize), tile: &Tile, arch: GpuArch) -> KernelSource {

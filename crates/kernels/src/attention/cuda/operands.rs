@@ -13,6 +13,7 @@ const LONGEST_WINDOW: usize = 1 << 29;
 pub(super) struct Operands {
     pub(super) q: Arc<Buffer>,
     pub(super) k: Arc<Buffer>,
+    /// The keys where the values are in them.
     pub(super) v: Arc<Buffer>,
     pub(super) o: Arc<Buffer>,
     pub(super) lse: Arc<Buffer>,
@@ -68,7 +69,7 @@ impl Operands {
         Ok(Self {
             q: planner.required("q")?,
             k: planner.required("k")?,
-            v: planner.required("v")?,
+            v: planner.required(problem.values())?,
             o: planner.output("o")?,
             lse: planner.output("lse")?,
             cu_queries: if packed_queries { planner.input("cu_seqlens")? } else { None },
@@ -89,6 +90,12 @@ impl Operands {
             softcap: problem.softcap.unwrap_or(0.0) as f32,
         })
     }
+}
+
+/// Why a kernel that reads keys and values from two tensors cannot take this call.
+pub(super) fn values_in_keys(problem: &AttentionProblem) -> Option<String> {
+    let why = "reads values from a tensor of their own, and these are channels of the keys";
+    problem.values_in_keys.then(|| why.to_owned())
 }
 
 /// Why a kernel that computes in 16-bit storage cannot take this call.

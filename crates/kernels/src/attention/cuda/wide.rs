@@ -2,7 +2,7 @@
 //! `hopper_cluster.cu`.
 
 use super::hopper::Form;
-use super::operands::{Operands, Rows, not_half, row_map, shape_macros};
+use super::operands::{Operands, Rows, not_half, row_map, shape_macros, values_in_keys};
 use crate::attention::AttentionProblem;
 use crate::cuda::{CudaVariant, Planner, map_element};
 use device::cuda::{
@@ -93,7 +93,7 @@ fn why_not(problem: &AttentionProblem, here: &CudaCapabilities, kind: &Kind) -> 
     if problem.scale <= 0.0 {
         return Some(format!("needs a scale above 0, got {}", problem.scale));
     }
-    not_half(problem)
+    values_in_keys(problem).or_else(|| not_half(problem))
 }
 
 /// Keys whose scores one warpgroup computes: an accumulator of more than 256 channels leaves registers for fewer.

@@ -112,7 +112,8 @@ impl<P: Products> Block<'_, P> {
                 let tile = next;
                 next = Tile::new(operands, item, keys.end..end.min(keys.end + KEYS));
                 for (head, kv_head) in item.kv_heads.clone().enumerate() {
-                    let (of_k, of_v) = ((kv_heads, kv_head, dim), (kv_heads, kv_head, value_dim));
+                    let of_k = (kv_heads, kv_head, dim);
+                    let of_v = (kv_heads, kv_head, operands.problem.value_stride());
                     let (k, next_k) = (tile.of(operands.k, of_k), next.of(operands.k, of_k));
                     let (v, next_v) = (tile.of(operands.v, of_v), next.of(operands.v, of_v));
                     let q = (q.add(head * ROWS * q_stride).cast_const(), q_stride);

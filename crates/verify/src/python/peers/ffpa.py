@@ -10,6 +10,7 @@ def backend(name):
             cu_seqlens="ffpa_attn_func takes no packed sequences",
             cache_seqlens="ffpa_attn_func takes no lengths of its own for each sequence",
             softcap="ffpa_attn_func has no soft cap",
+            value_width="ffpa_attn_func takes values as a tensor of their own",
             window_left="ffpa_attn_func has no window",
             window_right="ffpa_attn_func has no window",
         )

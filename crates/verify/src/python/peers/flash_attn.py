@@ -5,6 +5,7 @@ def arguments(case):
     case.refuse(
         block_table="this entry takes no pages",
         cache_seqlens="this entry takes no lengths of its own for each sequence",
+        value_width="this entry takes values as a tensor of their own",
     )
     window = (case.count("window_left", -1), case.count("window_right", -1))
     return {
@@ -19,8 +20,8 @@ def arguments(case):
 def dense(case):
     attention = package("flash_attn").flash_attn_func
     case.refuse(cu_seqlens="flash_attn_func takes no packed sequences")
-    q, k, v = (case.tensor(name) for name in "qkv")
     more = arguments(case)
+    q, k, v = (case.tensor(name) for name in "qkv")
     return lambda: attention(q, k, v, **more), lambda o: {"o": o}
 
 
@@ -29,8 +30,8 @@ def varlen(case):
     attention = package("flash_attn").flash_attn_varlen_func
     if not case.has("cu_seqlens"):
         raise NotApplicable("flash_attn_varlen_func takes packed sequences")
-    q, k, v = (case.tensor(name) for name in "qkv")
     more = arguments(case)
+    q, k, v = (case.tensor(name) for name in "qkv")
     queries = case.tensor("cu_seqlens")
     keys = case.get("cu_seqlens_k")
     keys = queries if keys is None else keys

@@ -36,6 +36,7 @@ def backend(name, word):
             cu_seqlens="scaled_dot_product_attention takes no packed sequences",
             cache_seqlens="scaled_dot_product_attention takes no lengths of its own for each sequence",
             softcap="scaled_dot_product_attention has no soft cap",
+            value_width="scaled_dot_product_attention takes values as a tensor of their own",
         )
         if 0 in case.shape("q")[:2] + case.shape("k")[:2]:
             raise NotApplicable("torch launches no kernel of its own where there is no query or no key")

@@ -15,6 +15,7 @@ fn problem(
         kv_heads,
         head_dim: 128,
         value_dim: 128,
+        values_in_keys: false,
         queries: Sequences::dense(batch, queries),
         keys: KeyLayout::contiguous(&Sequences::dense(batch, keys), None),
         mask: Mask { causal: true, ..Mask::default() },

@@ -27,7 +27,7 @@ impl Tile {
         tile
     }
 
-    /// Where one head's vectors of `dim` values begin in a tensor [rows, Hkv, dim].
+    /// Where one head's vectors begin in a tensor [rows, Hkv, dim].
     #[inline(always)]
     pub(super) fn of<E>(
         &self,
