@@ -92,13 +92,22 @@ impl Linear {
                 });
             }
             Strips::Bf16(words) => {
-                let rounded = rounded(x);
+                let stride = row_stride(self.inputs);
+                let rounded = rounded(x, self.inputs, stride);
                 let of_strip = PanelsBf16::words(self.inputs, STRIP);
                 self.run(device, "linear.bf16", rows, y, |range, strip, into| {
-                    let x = &rounded[range.start * self.inputs..range.end * self.inputs];
-                    let x = Mat::new(x, range.len(), self.inputs, self.inputs);
-                    let words = &words[strip * of_strip..words.len().min((strip + 1) * of_strip)];
-                    let w = PanelsBf16::new(words, self.inputs, into.columns);
+                    let last = range.end == rows;
+                    let x = Mat::new(
+                        &rounded[range.start * stride..],
+                        range.len(),
+                        self.inputs,
+                        stride,
+                    );
+                    let (_, words) = words.split_at(strip * of_strip);
+                    let (words, behind) = words.split_at(of_strip.min(words.len()));
+                    // Other rows would be multiplied with the same strip before the next one.
+                    let next = if last { behind } else { &[] };
+                    let w = PanelsBf16::new(words, self.inputs, into.columns).before(next);
                     gemm_panels_bf16(1.0, x, w, Store::Replace, into);
                 });
             }
@@ -150,14 +159,23 @@ fn strip<T: Copy>(b: Mat<'_, T>, first: usize) -> Mat<'_, T> {
     Mat { data: &b.data[start..], columns, ..b }
 }
 
-/// x in bfloat16, on all cores where it is long.
-fn rounded(x: &[f32]) -> Vec<bf16> {
+/// Distance of rows of x in bfloat16: whole cache lines, and an odd number of them. Widths of models are powers of two,
+/// whose rows would all lie in the same sets of the first cache and drive each other out of it.
+fn row_stride(inputs: usize) -> usize {
+    const LINE: usize = 64 / size_of::<bf16>();
+    (inputs.div_ceil(LINE) | 1) * LINE
+}
+
+/// Rows of x in bfloat16, `stride` apart; on all cores where they are many.
+fn rounded(x: &[f32], inputs: usize, stride: usize) -> Vec<bf16> {
     const PIECE: usize = 1 << 15;
-    let mut rounded = vec![bf16::ZERO; x.len()];
-    let round = |(to, from): (&mut [bf16], &[f32])| dispatch(Isa::Avx512Bf16, Round { from, to });
+    let mut rounded = vec![bf16::ZERO; x.len() / inputs.max(1) * stride];
+    let round = |(to, from): (&mut [bf16], &[f32])| {
+        dispatch(Isa::Avx512Bf16, Round { from, to: &mut to[..from.len()] });
+    };
     match x.len() {
-        0..=PIECE => round((&mut rounded, x)),
-        _ => rounded.par_chunks_mut(PIECE).zip(x.par_chunks(PIECE)).for_each(round),
+        0..=PIECE => rounded.chunks_mut(stride).zip(x.chunks(inputs.max(1))).for_each(round),
+        _ => rounded.par_chunks_mut(stride).zip(x.par_chunks(inputs)).for_each(round),
     }
     rounded
 }

@@ -45,7 +45,7 @@ impl PackedBf16 {
 
     /// Its panels.
     pub fn panels(&self) -> PanelsBf16<'_> {
-        PanelsBf16 { words: &self.data, depth: self.depth, columns: self.columns }
+        PanelsBf16::new(&self.data, self.depth, self.columns)
     }
 }
 
@@ -59,6 +59,11 @@ pub struct PanelsBf16<'a> {
     words: &'a [u32],
     depth: usize,
     columns: usize,
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        expect(dead_code, reason = "AVX512-BF16 alone multiplies pairs")
+    )]
+    next: &'a [u32],
 }
 
 impl<'a> PanelsBf16<'a> {
@@ -73,7 +78,13 @@ impl<'a> PanelsBf16<'a> {
     /// When they are not as many words.
     pub fn new(words: &'a [u32], depth: usize, columns: usize) -> Self {
         assert_eq!(words.len(), Self::words(depth, columns), "words of {columns} columns");
-        Self { words, depth, columns }
+        Self { words, depth, columns, next: &[] }
+    }
+
+    /// The same, where these words are multiplied next: they are fetched from memory while the last panel is multiplied.
+    #[must_use]
+    pub fn before(self, next: &'a [u32]) -> Self {
+        Self { next, ..self }
     }
 
     /// Packs `b` into as many words as it takes.
@@ -169,6 +180,8 @@ mod x86 {
 
     /// Rows of a register tile: 12 x 2 sums, 2 of B and 1 broadcast are 27 of 32 registers.
     const ROWS: usize = 12;
+    /// Words of a cache line.
+    const LINE: usize = 16;
 
     /// # Safety
     /// The processor must have AVX512-BF16; sizes must agree.
@@ -180,12 +193,23 @@ mod x86 {
         store: Store,
         c: MatMut<'_>,
     ) {
-        let pairs = a.columns.div_ceil(2);
+        let of_panel = a.columns.div_ceil(2) * PANEL_COLUMNS;
+        // Tiles of about the same height: a low one takes nearly as long to read its panel as a whole one.
+        let tiles = a.rows.div_ceil(ROWS);
         for (panel, column) in (0..c.columns).step_by(PANEL_COLUMNS).enumerate() {
             let columns = PANEL_COLUMNS.min(c.columns - column);
-            let words =
-                &b.words[panel * pairs * PANEL_COLUMNS..(panel + 1) * pairs * PANEL_COLUMNS];
-            for row in (0..a.rows).step_by(ROWS) {
+            let (words, behind) = b.words[panel * of_panel..].split_at(of_panel);
+            let next = if behind.is_empty() { b.next } else { behind };
+            for tile in 0..tiles {
+                let (row, end) = (tile * a.rows / tiles, (tile + 1) * a.rows / tiles);
+                // The last two tiles fetch half of what comes next each, a line for each pair that they multiply. A product
+                // of one tile is bound by memory, which serves a plain walk fastest.
+                let ahead = match (tile + 2).checked_sub(tiles) {
+                    Some(half) if tiles > 1 && next.len() >= of_panel => {
+                        Ahead { from: next[half * of_panel / 2..].as_ptr(), step: LINE }
+                    }
+                    _ => Ahead { from: words.as_ptr(), step: 0 },
+                };
                 // SAFETY: the tile reads its rows of A inside its slice and writes them x `columns` of C.
                 unsafe {
                     let tile = Tile {
@@ -193,15 +217,15 @@ mod x86 {
                         a_stride: a.row_stride,
                         depth: a.columns,
                         words: words.as_ptr(),
+                        ahead,
                         to: c.data.as_mut_ptr().add(row * c.row_stride + column),
                         to_stride: c.row_stride,
                         masks: [mask(columns), mask(columns.saturating_sub(16))],
                         alpha,
                         store,
                     };
-                    // The last rows take a tile of their own height: they would otherwise cost as much as a whole one.
                     // Rows are summed in the same order in every tile.
-                    match a.rows - row {
+                    match end - row {
                         1 => tile.run::<1>(),
                         2 => tile.run::<2>(),
                         3 => tile.run::<3>(),
@@ -226,11 +250,20 @@ mod x86 {
         a_stride: usize,
         depth: usize,
         words: *const u32,
+        ahead: Ahead,
         to: *mut f32,
         to_stride: usize,
         masks: [__mmask16; 2],
         alpha: f32,
         store: Store,
+    }
+
+    /// What a tile fetches into the second cache: a line for each pair. Without a step it stays at one line, which costs
+    /// nothing; nothing is read through the pointer.
+    #[derive(Clone, Copy)]
+    struct Ahead {
+        from: *const u32,
+        step: usize,
     }
 
     impl Tile {
@@ -241,7 +274,7 @@ mod x86 {
         unsafe fn run<const ROWS: usize>(&self) {
             // SAFETY: the caller's contract.
             unsafe {
-                let sums = tile::<ROWS>(self.a, self.a_stride, self.depth, self.words);
+                let sums = tile::<ROWS>(self.a, self.a_stride, self.depth, self.words, self.ahead);
                 for (i, sums) in sums.iter().enumerate() {
                     for (j, sum) in sums.iter().enumerate() {
                         let to = self.to.add(i * self.to_stride).wrapping_add(16 * j);
@@ -274,6 +307,7 @@ mod x86 {
         stride: usize,
         depth: usize,
         words: *const u32,
+        ahead: Ahead,
     ) -> [[__m512; 2]; ROWS] {
         let a_rows: [*const bf16; ROWS] = std::array::from_fn(|i| a.wrapping_add(i * stride));
         let mut sums = [[_mm512_setzero_ps(); 2]; ROWS];
@@ -294,6 +328,7 @@ mod x86 {
                 ]
             };
             for pair in 0..depth / 2 {
+                _mm_prefetch::<_MM_HINT_T1>(ahead.from.wrapping_add(pair * ahead.step).cast());
                 let b = b_at(pair);
                 for (sums, a_row) in sums.iter_mut().zip(&a_rows) {
                     dot(sums, a_row.add(2 * pair).cast::<i32>().read_unaligned(), &b);
