@@ -1,9 +1,11 @@
 //! Attention on NVIDIA GPUs: one file a variant beside its kernel, and the table that chooses among them.
 
 mod choice;
+mod combine;
 mod decode;
 mod decode_tiles;
 mod hopper;
+mod hopper_latent;
 mod mma;
 mod operands;
 mod tuned;
@@ -17,13 +19,20 @@ use crate::cuda::CudaVariant;
 use device::cuda::{BundledArch, KernelSource};
 
 /// The variants. [`choice`] says which is taken for what; this order decides only where it is silent.
-pub(super) const VARIANTS: &[CudaVariant<AttentionProblem>] =
-    &[hopper::VARIANT, wide::WIDE, wide::CLUSTER, mma::VARIANT, decode::VARIANT];
+pub(super) const VARIANTS: &[CudaVariant<AttentionProblem>] = &[
+    hopper::VARIANT,
+    wide::WIDE,
+    wide::CLUSTER,
+    hopper_latent::VARIANT,
+    mma::VARIANT,
+    decode::VARIANT,
+];
 
 /// What the bundle holds of attention.
 pub(crate) fn bundled() -> Vec<KernelSource> {
     let mut sources = hopper::bundled();
     sources.extend(wide::bundled());
+    sources.extend(hopper_latent::bundled());
     sources.extend(BundledArch::ALL.iter().flat_map(mma::bundled));
     sources.extend(BundledArch::ALL.iter().flat_map(decode::bundled));
     sources

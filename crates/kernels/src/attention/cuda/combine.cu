@@ -10,63 +10,78 @@
 // o [rows, Dv] in storage type; lse f32 [B, H, Tq], or [H, total] when cu_q is given, or null.
 // Row numbers are those of o seen as [rows, Dv]: (query row) * H + head.
 //
-// Launch: grid (rows), block (256), no dynamic shared memory. From sm_90 on it may be launched with programmatic
-// stream serialisation: its start then overlaps the end of decode.cu.
-// Macros: DV, DTYPE (bf16, f16).
+// Launch: grid (rows, DV / COLUMNS), block (256), no dynamic shared memory. From sm_90 on it may be launched with
+// programmatic stream serialisation: its start then overlaps the end of decode.cu.
+// Macros: DV, COLUMNS (of a block: a divisor of DV, which it is by default), DTYPE (bf16, f16).
 // Args: as named below; splits at most 256; rows = q rows * H; tq = queries of a sequence when dense.
+
+#ifndef COLUMNS
+#define COLUMNS DV
+#endif
 
 constexpr int THREADS = 256;
 // A thread sums VECTOR neighbouring columns of every GROUPS-th part; the groups' sums are then added up in order.
-constexpr int VECTOR = DV % 4 == 0 ? 4 : 1;
-constexpr int PIECES = DV / VECTOR;
+constexpr int VECTOR = DV % 4 == 0 && COLUMNS % 4 == 0 ? 4 : 1;
+constexpr int PIECES = COLUMNS / VECTOR;
 constexpr int GROUPS = PIECES < THREADS ? THREADS / PIECES : 1;
+static_assert(DV % COLUMNS == 0, "columns");
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     attention_combine(const float* __restrict__ partial_o, const float* __restrict__ partial_lse, u16* __restrict__ o,
                       float* __restrict__ lse, const int* __restrict__ cu_q, int splits, int rows, int heads, int tq) {
   __shared__ float weights[THREADS];
-  __shared__ __align__(16) float sums[GROUPS * DV];
-  const int row = blockIdx.x, thread = threadIdx.x;
+  __shared__ __align__(16) float sums[GROUPS * COLUMNS];
+  const int row = blockIdx.x, first_column = blockIdx.y * COLUMNS, thread = threadIdx.x;
   let_next_start();
   wait_for_previous();
-  if (thread < splits) weights[thread] = partial_lse[(i64)thread * rows + row];
+  const float own = thread < splits ? partial_lse[(i64)thread * rows + row] : -INFINITE;
+  weights[thread] = own;
   __syncthreads();
+  // Each warp for itself, all in the same order.
   float largest = -INFINITE, sum = 0.0f;
-  for (int s = 0; s < splits; s++) largest = fmaxf(largest, weights[s]);
+  for (int s = thread % 32; s < splits; s += 32) largest = fmaxf(largest, weights[s]);
+#pragma unroll
+  for (int far = 16; far > 0; far /= 2) largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, far));
   const float center = largest == -INFINITE ? 0.0f : largest;
-  for (int s = 0; s < splits; s++) sum += exp2_approximate(weights[s] - center);
+  for (int s = thread % 32; s < splits; s += 32) sum += exp2_approximate(weights[s] - center);
+#pragma unroll
+  for (int far = 16; far > 0; far /= 2) sum += __shfl_xor_sync(0xffffffff, sum, far);
   const float inverse = sum > 0.0f ? 1.0f / sum : 0.0f;
+  __syncthreads();
+  weights[thread] = exp2_approximate(own - center) * inverse;
+  __syncthreads();
 
   for (int at = thread; at < GROUPS * PIECES; at += THREADS) {
     const int group = at / PIECES, column = at % PIECES * VECTOR;
     float values[VECTOR] = {};
 #pragma unroll 4
     for (int s = group; s < splits; s += GROUPS) {
-      if (weights[s] == -INFINITE) continue;
-      const float weight = exp2_approximate(weights[s] - center) * inverse;
-      const float* part = partial_o + ((i64)s * rows + row) * DV + column;
+      const float weight = weights[s];
+      const float* part = partial_o + ((i64)s * rows + row) * DV + first_column + column;
+      // A part without weight may not have been written.
       if constexpr (VECTOR == 4) {
-        const float4 four = *(const float4*)part;
+        float4 four = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        if (weight != 0.0f) four = *(const float4*)part;
         values[0] += weight * four.x;
         values[1] += weight * four.y;
         values[2] += weight * four.z;
         values[3] += weight * four.w;
       } else {
-        values[0] += weight * *part;
+        values[0] += weight * (weight != 0.0f ? *part : 0.0f);
       }
     }
 #pragma unroll
-    for (int i = 0; i < VECTOR; i++) sums[group * DV + column + i] = values[i];
+    for (int i = 0; i < VECTOR; i++) sums[group * COLUMNS + column + i] = values[i];
   }
   __syncthreads();
-  for (int column = thread; column < DV; column += THREADS) {
+  for (int column = thread; column < COLUMNS; column += THREADS) {
     float value = sums[column];
 #pragma unroll
-    for (int group = 1; group < GROUPS; group++) value += sums[group * DV + column];
-    o[(i64)row * DV + column] = (u16)pack(value, 0.0f);
+    for (int group = 1; group < GROUPS; group++) value += sums[group * COLUMNS + column];
+    o[(i64)row * DV + first_column + column] = (u16)pack(value, 0.0f);
   }
 
-  if (thread == 0 && lse != nullptr) {
+  if (thread == 0 && blockIdx.y == 0 && lse != nullptr) {
     const int query = row / heads, head = row % heads;
     const i64 at = cu_q != nullptr ? (i64)head * (rows / heads) + query
                                    : ((i64)(query / tq) * heads + head) * tq + query % tq;

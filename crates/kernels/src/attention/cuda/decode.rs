@@ -1,21 +1,21 @@
 //! `decode`: the keys are shared out among blocks, and a second kernel puts the parts together. Runs on every GPU from
 //! compute capability 8.0 on. The contracts stand in `decode.cu` and `combine.cu`.
 
+use super::combine::{self, Parts, keys_seen, splits};
 use super::decode_tiles::{ANY, Tile, Widths, choose};
 use super::operands::{Operands, not_half, shape_macros};
 use crate::DType;
 use crate::attention::AttentionProblem;
 use crate::cuda::{CudaVariant, Planner};
 use device::cuda::{
-    Args, BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, Kernel,
-    KernelSource, Launch,
+    Args, BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource,
+    Launch,
 };
 
 pub(super) const VARIANT: CudaVariant<AttentionProblem> =
     CudaVariant { name: "decode", why_not, plan };
 
 const DECODE: &[&str] = &[include_str!("../../cuda/ampere.cuh"), include_str!("decode.cu")];
-const COMBINE: &[&str] = &[include_str!("../../cuda/ampere.cuh"), include_str!("combine.cu")];
 
 /// Rows of the matrix products of one sequence and key head.
 fn rows(problem: &AttentionProblem) -> usize {
@@ -38,7 +38,7 @@ pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
     for (dtype, widths, rows) in wanted {
         if let Some(tile) = choose(widths, rows, arch.shared_bytes) {
             sources.push(source(dtype, widths, &tile, arch.arch()));
-            sources.push(combine_source(dtype, widths.value_dim, arch.arch()));
+            sources.push(combine::source(dtype, widths.value_dim, arch.arch()));
         }
     }
     sources
@@ -79,13 +79,8 @@ fn source(dtype: DType, widths: Widths, tile: &Tile, arch: GpuArch) -> KernelSou
         .define("BLOCKS_PER_SM", tile.blocks)
 }
 
-fn combine_source(dtype: DType, value_dim: usize, arch: GpuArch) -> KernelSource {
-    let source = KernelSource::new("attention_combine", COMBINE, arch);
-    source.define("DV", value_dim).define("DTYPE", dtype)
-}
-
 fn plan(problem: &AttentionProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
-    let widths @ Widths { head_dim, value_dim, .. } = Widths::of(problem);
+    let widths @ Widths { head_dim, .. } = Widths::of(problem);
     let Some(tile) = choose(widths, rows(problem), planner.here().shared_bytes) else {
         return Err(CudaError::Refused { what: format!("decode has no tile for D {head_dim}") });
     };
@@ -100,21 +95,15 @@ fn plan(problem: &AttentionProblem, planner: &mut Planner<'_>) -> Result<(), Cud
     let seen = keys_seen(problem);
     let blocks_of_share = problem.kv_heads * row_blocks * tile.value_splits;
     let splits = splits(&seen, blocks_of_share, slots as usize, tile.block_keys);
-    let query_rows = problem.queries.total() * problem.heads;
-    let partial = if splits > 1 {
-        let values = planner.scratch(splits * query_rows * value_dim)?;
-        Some((values, planner.scratch(splits * query_rows)?))
-    } else {
-        None
-    };
+    let parts = Parts::new(problem, planner, splits)?;
     let args = Args::new()
         .buffer(&operands.q)
         .buffer(&operands.k)
         .buffer(&operands.v)
         .buffer(&operands.o)
-        .buffer(&operands.lse)
-        .maybe(partial.as_ref().map(|(values, _)| &**values))
-        .maybe(partial.as_ref().map(|(_, lse)| &**lse))
+        .buffer(&operands.lse);
+    let args = parts
+        .name(args)
         .maybe(operands.cu_queries.as_deref())
         .maybe(operands.cu_keys.as_deref())
         .maybe(operands.key_counts.as_deref())
@@ -134,74 +123,5 @@ fn plan(problem: &AttentionProblem, planner: &mut Planner<'_>) -> Result<(), Cud
     let grid = [blocks_of_share as u32, splits as u32, operands.batch as u32];
     let launch = planner.overlapping(Launch::new(grid, threads, shared));
     planner.launch(kernel, launch, args);
-    if let Some((values, lse)) = &partial {
-        let kernel = planner.kernel(&combine_source(problem.dtype, value_dim, arch))?;
-        combine(planner, kernel, &operands, (values, lse), (splits, query_rows));
-    }
-    Ok(())
-}
-
-fn combine(
-    planner: &mut Planner<'_>,
-    kernel: Kernel,
-    operands: &Operands,
-    (values, lse): (&device::cuda::Buffer, &device::cuda::Buffer),
-    (splits, query_rows): (usize, usize),
-) {
-    let args = Args::new()
-        .buffer(values)
-        .buffer(lse)
-        .buffer(&operands.o)
-        .buffer(&operands.lse)
-        .maybe(operands.cu_queries.as_deref())
-        .i32(splits as i32)
-        .i32(query_rows as i32)
-        .i32(operands.heads)
-        .i32(operands.queries);
-    let launch = planner.overlapping(Launch::new([query_rows as u32, 1, 1], 256, 0));
-    planner.launch(kernel, launch, args);
-}
-
-/// Keys that the queries of each sequence see together.
-fn keys_seen(problem: &AttentionProblem) -> Vec<usize> {
-    let seen = |(queries, keys)| problem.mask.visible_to_any(queries, keys, 0..queries).len();
-    problem.lengths().map(seen).collect()
-}
-
-/// Shares that the keys of the longest sequence are cut into; shorter ones get fewer. `README-decode.md` derives it:
-/// waves of blocks, times the tiles of a block and two more that starting and ending one costs.
-fn splits(seen: &[usize], blocks_of_share: usize, slots: usize, block_keys: usize) -> usize {
-    let tiles: Vec<usize> = seen.iter().map(|keys| keys.div_ceil(block_keys)).collect();
-    let most = tiles.iter().copied().max().unwrap_or(0).max(1);
-    let cost = |splits: usize| {
-        let shares = |tiles: &usize| splits.min((tiles * splits).div_ceil(most));
-        let blocks = blocks_of_share * tiles.iter().map(shares).sum::<usize>();
-        blocks.div_ceil(slots) as f64 * (most as f64 / splits as f64 + 2.0)
-    };
-    let mut best = 1;
-    for splits in 2..=most.min(256) {
-        if cost(splits) < cost(best) {
-            best = splits;
-        }
-    }
-    best
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn splits_follow_the_rule() {
-        let check = |seen: &[usize], blocks, expect| {
-            assert_eq!(splits(seen, blocks, 264, 64), expect, "{seen:?} {blocks}");
-        };
-        // One sequence over eight key heads: every block in the one wave there is room for.
-        check(&[32768], 8, 33);
-        // Enough sequences fill the GPU by themselves.
-        check(&[1024; 264], 1, 1);
-        check(&[], 8, 1);
-        check(&[0, 0], 8, 1);
-        check(&[1], 8, 1);
-    }
+    parts.combine(problem, &operands, planner)
 }

@@ -1,6 +1,7 @@
 //! The choice table as measurements would have it.
 
 use super::choice::{ANY, Rule, TABLE, read, write};
+use super::hopper_latent;
 use device::cuda::ComputeCapability;
 
 /// How long a variant took for dense causal calls with this many queries and channels, milliseconds.
@@ -38,13 +39,15 @@ pub fn tuned(compute: ComputeCapability, measured: &[MeasuredVariant]) -> String
         let queries = if at == last { ANY } else { queries };
         rules.into_iter().map(move |rule| Rule { queries, ..rule })
     });
-    let (paged, others): (Vec<Rule>, Vec<Rule>) =
-        built_in.into_iter().partition(|rule| rule.paged == Some(true));
+    // What is not measured: pages, and values in the keys.
+    let (kept, others): (Vec<Rule>, Vec<Rule>) = built_in
+        .into_iter()
+        .partition(|rule| rule.paged == Some(true) || rule.variant == hopper_latent::VARIANT.name);
     let (elsewhere, general): (Vec<Rule>, Vec<Rule>) = others
         .into_iter()
         .filter(|rule| rule.compute != Some(compute))
         .partition(|rule| rule.compute.is_some());
-    let rules: Vec<Rule> = paged.into_iter().chain(rows).chain(elsewhere).chain(general).collect();
+    let rules: Vec<Rule> = kept.into_iter().chain(rows).chain(elsewhere).chain(general).collect();
     write(&rules)
 }
 
@@ -108,13 +111,16 @@ mod tests {
             assert!(table.contains(line), "{line} is gone");
         }
         let again = tuned(ComputeCapability::new(9, 0), &measured);
-        assert!(!again.contains("hopper"), "its own rows are replaced:\n{again}");
+        assert!(!again.contains("hopper\n"), "its own rows are replaced:\n{again}");
+        assert!(again.contains("hopper_latent\n"), "what is not measured stays:\n{again}");
         assert_eq!(write(&read(&again).unwrap()), again);
     }
 
     #[test]
     fn nothing_measured_keeps_only_the_rows_for_any_gpu() {
         let table = tuned(ComputeCapability::new(9, 0), &[]);
-        assert!(read(&table).unwrap().iter().all(|rule| rule.compute.is_none()), "{table}");
+        let rules = read(&table).unwrap();
+        let mut own = rules.iter().filter(|rule| rule.compute.is_some());
+        assert!(own.all(|rule| rule.variant == "hopper_latent"), "{table}");
     }
 }

@@ -1,0 +1,146 @@
+//! `hopper_latent`: calls whose values are the first channels of the keys, which are read once. The contract stands in
+//! `hopper_latent.cu`.
+
+use super::combine::{Parts, keys_seen, splits};
+use super::operands::{Operands, Rows, not_half, row_map, shape_macros};
+use crate::DType;
+use crate::attention::AttentionProblem;
+use crate::cuda::{CudaVariant, Planner};
+use device::cuda::{
+    Args, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch,
+};
+
+pub(super) const VARIANT: CudaVariant<AttentionProblem> =
+    CudaVariant { name: "hopper_latent", why_not, plan };
+
+const PARTS: &[&str] = &[
+    include_str!("../../cuda/hopper.cuh"),
+    include_str!("../../cuda/order.cuh"),
+    include_str!("hopper_latent_tile.cuh"),
+    include_str!("hopper_latent.cu"),
+];
+
+/// `BLOCK_KEYS` of the kernel.
+const BLOCK_KEYS: usize = 64;
+/// `BOX_BYTES` of the kernel.
+const BOX_BYTES: usize = 128 * BLOCK_KEYS;
+/// Shared memory of a block on Hopper.
+const MOST_SHARED: usize = 227 << 10;
+
+/// `ROWS`: queries times heads that a block takes.
+fn block_rows(problem: &AttentionProblem) -> usize {
+    match problem.queries.longest() * problem.group() {
+        ..=16 => 16,
+        17..=32 => 32,
+        _ => 64,
+    }
+}
+
+/// `SHARED_BYTES` of the kernel.
+fn shared_bytes(head_dim: usize, rows: usize, boxes: usize) -> usize {
+    1024 + 128 * rows * (head_dim / 64 + 2) + (BOX_BYTES + 16) * boxes + 64 * rows + 32
+}
+
+/// `BOXES`: as many as fit; further ones than three tiles would only wait.
+fn boxes(head_dim: usize, rows: usize) -> usize {
+    let others = shared_bytes(head_dim, rows, 0);
+    ((MOST_SHARED - others) / (BOX_BYTES + 16)).min(3 * head_dim / 64)
+}
+
+/// Keys of a box that lie side by side wherever a page begins.
+fn box_rows(problem: &AttentionProblem) -> usize {
+    let page = problem.keys.block_size().unwrap_or(BLOCK_KEYS);
+    1 << page.trailing_zeros().min(BLOCK_KEYS.trailing_zeros())
+}
+
+fn why_not(problem: &AttentionProblem, here: &CudaCapabilities) -> Option<String> {
+    if here.compute != ComputeCapability::new(9, 0) {
+        return Some(format!("needs compute capability 9.0, this GPU has {}", here.compute));
+    }
+    if !problem.values_in_keys {
+        return Some("needs values that are channels of the keys".to_owned());
+    }
+    let widths = [("D", problem.head_dim, 64, 640), ("Dv", problem.value_dim, 128, 512)];
+    for (name, channels, step, most) in widths {
+        if !channels.is_multiple_of(step) || channels > most {
+            return Some(format!("needs {name} a multiple of {step} up to {most}, got {channels}"));
+        }
+    }
+    if box_rows(problem) < 8 {
+        return Some("needs pages of a multiple of 8 keys".to_owned());
+    }
+    not_half(problem)
+}
+
+fn source(dtype: DType, dims: (usize, usize), rows: usize) -> KernelSource {
+    let arch = GpuArch::of(ComputeCapability::new(9, 0));
+    shape_macros(KernelSource::new("attention_hopper_latent", PARTS, arch), dtype, dims)
+        .define("ROWS", rows)
+        .define("BOXES", boxes(dims.0, rows))
+}
+
+/// What models decode and read prompts with, for the bundle.
+pub(super) fn bundled() -> Vec<KernelSource> {
+    [16, 32, 64].map(|rows| source(DType::Bf16, (576, 512), rows)).into()
+}
+
+fn plan(problem: &AttentionProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
+    let (dims, rows) = ((problem.head_dim, problem.value_dim), block_rows(problem));
+    let kernel = planner.kernel(&source(problem.dtype, dims, rows))?;
+    let operands = Operands::new(problem, planner)?;
+    let row_bytes = problem.dtype.bytes() * problem.kv_heads * problem.head_dim;
+    let keys = Rows { batch: 1, tokens: operands.k.bytes() / row_bytes, heads: problem.kv_heads };
+    let of_k = (64, box_rows(problem));
+    let map_k = row_map(planner, &operands.k, (keys, problem.head_dim), of_k, problem.dtype)?;
+    let row_blocks = (problem.queries.longest() * problem.group()).div_ceil(rows);
+    let blocks = problem.kv_heads * row_blocks;
+    let seen = keys_seen(problem);
+    // One block fills a multiprocessor.
+    let slots = planner.here().multiprocessors as usize;
+    let splits = splits(&seen, blocks, slots, BLOCK_KEYS);
+    let parts = Parts::new(problem, planner, splits)?;
+    let args =
+        Args::new().map(&map_k).buffer(&operands.q).buffer(&operands.o).buffer(&operands.lse);
+    let args = parts
+        .name(args)
+        .maybe(operands.cu_queries.as_deref())
+        .maybe(operands.cu_keys.as_deref())
+        .maybe(operands.key_counts.as_deref())
+        .maybe(operands.block_table.as_deref())
+        .i32(operands.queries)
+        .i32(operands.keys)
+        .i32(operands.total)
+        .i32(operands.heads)
+        .i32(operands.kv_heads)
+        .i32(operands.block_size)
+        .i32(operands.max_blocks)
+        .i32(box_rows(problem) as i32)
+        .i32(seen.iter().copied().max().unwrap_or(0) as i32)
+        .i32(operands.window_left)
+        .i32(operands.window_right)
+        .f32(operands.scale)
+        .f32(operands.softcap);
+    let grid = [blocks as u32, splits as u32, operands.batch as u32];
+    let shared = shared_bytes(problem.head_dim, rows, boxes(problem.head_dim, rows)) as u32;
+    let launch = planner.overlapping(Launch::new(grid, 512, shared));
+    planner.launch(kernel, launch, args);
+    parts.combine(problem, &operands, planner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_width_has_place_for_more_than_a_tile() {
+        for head_dim in (128..=640).step_by(64) {
+            for rows in [16, 32, 64] {
+                let boxes = boxes(head_dim, rows);
+                assert!(boxes > head_dim / 64, "D {head_dim} rows {rows}: {boxes}");
+                assert!(shared_bytes(head_dim, rows, boxes) <= MOST_SHARED);
+            }
+        }
+        // `BOXES` for which the compiler was asked: README-hopper-latent.md.
+        assert_eq!([16, 32, 64].map(|rows| boxes(576, rows)), [25, 22, 16]);
+    }
+}
