@@ -4,11 +4,13 @@ mod bench_model;
 mod model;
 mod ops;
 mod plan;
+mod remote;
 
 pub(crate) use bench_model::{BenchCommand, BenchModel};
 pub(crate) use model::{Convert, Fit, Logits, Named, Run, Synth, WeightType};
 pub(crate) use ops::{Bench, Op, Storage, Sweep, Verify};
 pub(crate) use plan::Plan;
+pub(crate) use remote::Remote;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use facts::BackendKind;
@@ -65,6 +67,8 @@ pub(crate) enum Command {
     Run(Run),
     /// Run a model on given tokens and write its logits.
     Logits(Logits),
+    /// Run a command of firstlight on another machine, by your own ssh, and fetch its run folder. Alone: what a stop would lose.
+    Remote(Box<Remote>),
     /// Write a run folder's report again from its files, and show its verdict.
     Report(Report),
     /// Hold one run against another: what changed, beyond the noise of the samples.

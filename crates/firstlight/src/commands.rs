@@ -16,6 +16,7 @@ mod matrix;
 mod op;
 mod plan;
 mod ps;
+mod remote;
 mod report;
 mod run;
 mod synth;
@@ -42,6 +43,7 @@ pub(crate) fn run(command: &Command, output: &Output) -> anyhow::Result<Outcome>
         Command::Run(arguments) => run::run(arguments, output),
         Command::Convert(arguments) => convert::run(arguments, output),
         Command::Logits(arguments) => logits::run(arguments, output),
+        Command::Remote(arguments) => remote::run(arguments, output),
         Command::Report(arguments) => report::run(arguments, output),
         Command::Compare(arguments) => compare::run(arguments, output),
         Command::Gate(arguments) => compare::gate(arguments, output),

@@ -10,6 +10,7 @@ mod loading;
 mod output;
 mod progress;
 mod python;
+mod redact;
 mod run_files;
 mod run_folder;
 mod source_tree;

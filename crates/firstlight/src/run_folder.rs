@@ -4,6 +4,7 @@
 //! artefact is hashed, and a file named INCOMPLETE lies beside it until the reports are in place.
 
 use crate::failure::Failure;
+use crate::redact::Redaction;
 use crate::source_tree;
 use anyhow::Context;
 use facts::{Artefact, NotRun, RunManifest, RunState, SCHEMA, Stage};
@@ -25,6 +26,7 @@ pub(crate) struct RunFolder {
     path: PathBuf,
     pub(crate) manifest: RunManifest,
     log: String,
+    redaction: Redaction,
     began: Instant,
 }
 
@@ -62,6 +64,7 @@ impl RunFolder {
                 artefacts: Vec::new(),
             },
             log: String::new(),
+            redaction: Redaction::from_environment(),
             began: Instant::now(),
         };
         write_atomically(
@@ -104,6 +107,7 @@ impl RunFolder {
 
     /// Writes an artefact and lists it with its hash.
     pub(crate) fn artefact(&mut self, name: &str, what: &str, content: &str) -> anyhow::Result<()> {
+        let content = self.redaction.of(content);
         write_atomically(&self.path.join(name), content.as_bytes())?;
         self.manifest.artefacts.push(Artefact {
             path: name.to_owned(),
@@ -124,7 +128,11 @@ impl RunFolder {
         self.artefact(LOG, "what was done when", &log)?;
         self.manifest.finished = Some(OffsetDateTime::now_utc().format(&Rfc3339)?);
         self.manifest.state = RunState::Complete;
-        let documents = render(&self.manifest);
+        let report::Documents { markdown, html } = render(&self.manifest);
+        let documents = report::Documents {
+            markdown: self.redaction.of(&markdown),
+            html: self.redaction.of(&html),
+        };
         write_documents(&self.path, "report", &documents)?;
         self.save_manifest()?;
         let mark = self.path.join(INCOMPLETE);
@@ -132,7 +140,7 @@ impl RunFolder {
     }
 
     fn save_manifest(&self) -> anyhow::Result<()> {
-        let text = serde_json::to_string_pretty(&self.manifest)? + "\n";
+        let text = self.redaction.of(&(serde_json::to_string_pretty(&self.manifest)? + "\n"));
         write_atomically(&self.path.join(MANIFEST_FILE), text.as_bytes())
     }
 }

@@ -11,3 +11,5 @@ mod preconditions;
 mod registry;
 mod replaced;
 pub(crate) mod world;
+
+pub(crate) use world::said;

@@ -1,5 +1,6 @@
 //! Plan and apply against indexes of our own: a server on the loopback interface that plays torch's CUDA index, an index
 //! of GPU wheels and a release page, with small wheels that carry real compiled files; real uv, real HTTP, real compilers.
+//! And firstlight on another machine, which is a folder here.
 //!
 //! Linux only: what the wheels carry are ELF files. uv and a few small packages come from the Python registry and are
 //! kept below the target folder.
@@ -12,6 +13,7 @@ mod apply;
 mod conda;
 mod indexes;
 mod judged;
+mod remote;
 mod rows;
 mod server;
 mod source_build;

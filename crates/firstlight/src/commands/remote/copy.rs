@@ -1,0 +1,103 @@
+//! Files to the other machine: each whole under its name, by its hash, or not there at all. None is overwritten.
+
+use super::ssh::Ssh;
+use super::survey::Survey;
+use crate::failure::Failure;
+use crate::run_folder::sha256;
+use anyhow::Context;
+use serde::Serialize;
+use std::path::Path;
+
+const SCRIPT: &str = include_str!("receive.sh");
+
+/// A file to be copied.
+#[derive(Debug, Serialize)]
+pub(super) struct Parcel {
+    /// Its path in the folder there.
+    pub(super) path: String,
+    /// Its size.
+    pub(super) bytes: usize,
+    /// Its hash, in lower-case hexadecimal.
+    pub(super) sha256: String,
+    /// Whether it is there already, by its hash.
+    pub(super) is_there: bool,
+    #[serde(skip)]
+    pub(super) content: Vec<u8>,
+    /// As `chmod` reads it.
+    #[serde(skip)]
+    pub(super) mode: &'static str,
+}
+
+impl Parcel {
+    /// A file of the user's, under its own name.
+    pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
+        let content = std::fs::read(path).with_context(|| path.display().to_string())?;
+        let name = path.file_name().and_then(|name| name.to_str());
+        let name = name.filter(|name| !name.contains(|c: char| c.is_control()));
+        let Some(name) = name.filter(|name| !["bin", super::fetch::RUNS].contains(name)) else {
+            let what = format!("{} cannot be sent under its name", path.display());
+            return Err(Failure::hinted(what, "give it another name, of printable characters"));
+        };
+        Ok(Self::new(content, "600", |_| name.to_owned()))
+    }
+
+    /// `path` makes its place there of its hash.
+    pub(super) fn new(
+        content: Vec<u8>,
+        mode: &'static str,
+        path: impl FnOnce(&str) -> String,
+    ) -> Self {
+        let sha256 = sha256(&content);
+        let path = path(&sha256);
+        Self { path, bytes: content.len(), sha256, is_there: false, content, mode }
+    }
+
+    /// Looks whether it is there; another file under its name is not touched.
+    pub(super) fn look(&mut self, machine: &Survey) -> anyhow::Result<()> {
+        match machine.hash_of(&self.path) {
+            None if machine.entries.contains(&self.path) => {}
+            None => return Ok(()),
+            Some(sha256) if sha256 == self.sha256 => {
+                self.is_there = true;
+                return Ok(());
+            }
+            Some(_) => {}
+        }
+        Err(Failure::hinted(
+            format!(
+                "{}/{} is another file than the one here, and nothing is overwritten",
+                machine.folder, self.path
+            ),
+            "send it under another name, or work in another folder: --at DIR",
+        ))
+    }
+
+    /// Copies it, unless it is there.
+    pub(super) fn send(&mut self, ssh: &Ssh, machine: &Survey) -> anyhow::Result<()> {
+        if self.is_there {
+            return Ok(());
+        }
+        let arguments = [machine.folder.as_str(), &self.path, &self.sha256, self.mode];
+        let said = ssh.feed(SCRIPT, &arguments, std::mem::take(&mut self.content))?;
+        match said.status.success() {
+            true => Ok(()),
+            false => {
+                let error = ssh.failed(
+                    &said,
+                    "did not take it",
+                    "run the same command again: it is copied anew",
+                );
+                Err(error.context(format!(
+                    "{} was not copied whole, and nothing is there under its name",
+                    self.path
+                )))
+            }
+        }
+    }
+
+    /// One line of what will be done.
+    pub(super) fn words(&self) -> String {
+        let done = if self.is_there { "there already, by its hash" } else { "copied" };
+        format!("{} ({} KiB): {done}", self.path, self.bytes.div_ceil(1024))
+    }
+}

@@ -1,0 +1,141 @@
+//! A command of firstlight on the machine: the program and its files copied, run, and the run folders that it wrote fetched.
+
+use super::account::Account;
+use super::copy::Parcel;
+use super::ssh::{Ended, Ssh};
+use super::survey::Survey;
+use super::{binary, fetch};
+use crate::Outcome;
+use crate::cli::Remote;
+use crate::confirm;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::redact;
+use std::time::Duration;
+
+const RUN: &str = include_str!("run.sh");
+
+pub(super) fn run(arguments: &Remote, ssh: &Ssh, output: &Output) -> anyhow::Result<Outcome> {
+    let addresses = ssh.addresses()?;
+    let mut files = vec![binary::read(arguments.binary.as_deref())?];
+    for path in &arguments.send {
+        files.push(Parcel::read(path)?);
+    }
+    let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
+    let machine = Survey::ask(ssh, &arguments.at, &paths)?;
+    binary::fits(&files[0], &machine)?;
+    for file in &mut files {
+        file.look(&machine)?;
+    }
+    has_room(&files, &machine)?;
+    let mut account = Account::new(&machine);
+    (account.files, account.command) = (files, arguments.command.clone());
+    if arguments.dry_run {
+        output.either(&account, |_| account.intended())?;
+        return Ok(Outcome::Good);
+    }
+    eprint!("{}", account.intended());
+    if !confirm::agreed(arguments.yes, "do this?", "add --yes, or only look with --dry-run")? {
+        return Ok(Outcome::Bad);
+    }
+    for file in &mut account.files {
+        file.send(ssh, &machine)?;
+    }
+    let program = format!("./{}", account.files[0].path);
+    starts(ssh, &machine, &program)?;
+    let ended = execute(ssh, &machine, &program, &addresses, arguments, output, &mut account)?;
+    // Whatever became of the command, what it came to is worth having here, unless nobody can be asked any more.
+    let result = outcome(ended, &machine, arguments);
+    let after = match (Survey::ask(ssh, &arguments.at, &[]), &result) {
+        (Err(_), Err(_)) => return result,
+        (after, _) => after?,
+    };
+    let mut runs = fetch::look(&after, &arguments.output);
+    for run in runs.iter_mut().filter(|run| !run.is_here && !machine.runs.contains(&run.manifest)) {
+        run.fetch(ssh, &after)?;
+        account.fetched.push(run.path.display().to_string());
+    }
+    account.leave(&after, &runs);
+    match &result {
+        Ok(_) => output.either(&account, |_| account.done())?,
+        Err(_) => eprint!("{}", account.done()),
+    }
+    result
+}
+
+/// What is copied has to fit where it goes.
+fn has_room(files: &[Parcel], machine: &Survey) -> anyhow::Result<()> {
+    let bytes: usize = files.iter().filter(|file| !file.is_there).map(|file| file.bytes).sum();
+    match bytes as u64 <= machine.free_bytes {
+        true => Ok(()),
+        false => Err(Failure::hinted(
+            format!(
+                "{} bytes are to be copied, and {} has {} free",
+                bytes, machine.folder, machine.free_bytes
+            ),
+            "make room there, or work on another file system: --at DIR",
+        )),
+    }
+}
+
+/// The program has to say its name there before anything is asked of it: that the C library is too old a loader says with
+/// the exit status of a finding.
+fn starts(ssh: &Ssh, machine: &Survey, program: &str) -> anyhow::Result<()> {
+    let script = "cd \"$1\" && exec \"$2\" --version";
+    let said = ssh.feed(script, &[&machine.folder, program], Vec::new())?;
+    match said.status.success() && said.out.starts_with(b"firstlight ") {
+        true => Ok(()),
+        false => {
+            let hint = "build firstlight on a system with an older C library, or there, and name it: --binary FILE";
+            Err(ssh.failed(&said, "cannot run the firstlight that was copied", hint))
+        }
+    }
+}
+
+fn execute(
+    ssh: &Ssh,
+    machine: &Survey,
+    program: &str,
+    addresses: &[String],
+    arguments: &Remote,
+    output: &Output,
+    account: &mut Account,
+) -> anyhow::Result<Ended> {
+    let redact = format!("{}={}", redact::VARIABLE, addresses.join(" "));
+    let mut words = vec![machine.folder.as_str(), "env", &redact, program];
+    words.extend(arguments.command.iter().map(String::as_str));
+    let limit = Duration::from_secs_f64(arguments.limit);
+    let (ended, said) = ssh.run(RUN, &words, limit, output.json)?;
+    account.output = said;
+    if let Ended::Status(status) = ended {
+        account.status = Some(status);
+    }
+    Ok(ended)
+}
+
+/// The command's own verdict, where it has one.
+fn outcome(ended: Ended, machine: &Survey, arguments: &Remote) -> anyhow::Result<Outcome> {
+    let name = &machine.name;
+    let (what, hint) = match ended {
+        Ended::Status(0) => return Ok(Outcome::Good),
+        Ended::Status(1) => return Ok(Outcome::Bad),
+        Ended::Status(status) => (
+            format!("the command failed on {name} (exit status {status})"),
+            "what it said is above".to_owned(),
+        ),
+        Ended::Signal(signal) => (
+            format!("the command was ended by signal {signal} on {name}"),
+            "9 without anybody's doing means that the machine ran out of memory: dmesg there tells"
+                .to_owned(),
+        ),
+        Ended::Late => (
+            format!("the command took longer than {} s on {name}, and was ended", arguments.limit),
+            "what it had not written is lost; give it more by --limit SECONDS".to_owned(),
+        ),
+        Ended::Lost => (
+            format!("the connection to {name} was lost, and the command there ends with it"),
+            "what it wrote is fetched by: firstlight remote HOST --fetch".to_owned(),
+        ),
+    };
+    Err(Failure::hinted(what, hint))
+}

@@ -1,0 +1,26 @@
+//! Without a command: what lies on the machine, what of it is here, and what a stop or a termination would lose. Asked
+//! before either of them.
+
+use super::account::Account;
+use super::fetch;
+use super::ssh::Ssh;
+use super::survey::Survey;
+use crate::Outcome;
+use crate::cli::Remote;
+use crate::output::Output;
+
+pub(super) fn run(arguments: &Remote, ssh: &Ssh, output: &Output) -> anyhow::Result<Outcome> {
+    let machine = Survey::ask(ssh, &arguments.at, &[])?;
+    let mut runs = fetch::look(&machine, &arguments.output);
+    let mut account = Account::new(&machine);
+    if arguments.fetch && !arguments.dry_run {
+        for run in runs.iter_mut().filter(|run| !run.is_here) {
+            run.fetch(ssh, &machine)?;
+            account.fetched.push(run.path.display().to_string());
+        }
+    }
+    account.leave(&machine, &runs);
+    output.either(&account, |_| account.done())?;
+    let is_missing = runs.iter().any(|run| !run.is_here);
+    Ok(if is_missing { Outcome::Bad } else { Outcome::Good })
+}

@@ -1,0 +1,129 @@
+//! What the other machine is and what lies there, asked in one call that changes nothing.
+
+use super::fate::FileSystem;
+use super::ssh::Ssh;
+use crate::failure::Failure;
+
+const SCRIPT: &str = include_str!("survey.sh");
+
+/// A file there, by its hash.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Hashed {
+    /// SHA-256 in lower-case hexadecimal.
+    pub(super) sha256: String,
+    /// Relative to the folder there.
+    pub(super) path: String,
+}
+
+/// The machine and the folder in which firstlight works there.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Survey {
+    /// As Rust names it: `linux`, `macos`.
+    pub(super) system: String,
+    /// As Rust names it: `x86_64`, `aarch64`.
+    pub(super) processor: String,
+    /// What the machine calls itself.
+    pub(super) name: String,
+    /// The folder, absolute.
+    pub(super) folder: String,
+    /// Bytes that are free where it lies.
+    pub(super) free_bytes: u64,
+    /// What it lies on.
+    pub(super) file_system: FileSystem,
+    /// Those of the files that were asked for that are there.
+    pub(super) files: Vec<Hashed>,
+    /// Names of what lies in the folder.
+    pub(super) entries: Vec<String>,
+    /// The `run.json` of each run folder.
+    pub(super) runs: Vec<Hashed>,
+}
+
+impl Survey {
+    /// Asks the machine; `files` are those of the folder whose hashes are wanted.
+    pub(super) fn ask(ssh: &Ssh, folder: &str, files: &[&str]) -> anyhow::Result<Self> {
+        let answer = ssh.ask(SCRIPT, &[&[folder], files].concat())?;
+        Self::parse(&String::from_utf8_lossy(&answer)).ok_or_else(|| {
+            Failure::hinted(
+                "its answer about itself was cut",
+                "try again, perhaps with a larger --wait",
+            )
+        })
+    }
+
+    /// `None` where lines are missing.
+    fn parse(text: &str) -> Option<Self> {
+        let lines: Vec<(&str, &str)> =
+            text.lines().filter_map(|line| line.split_once('\t')).collect();
+        let all =
+            |kind: &'static str| lines.iter().filter(move |line| line.0 == kind).map(|line| line.1);
+        let one = |kind| all(kind).next();
+        one("end")?;
+        let hashed = |line: &str| {
+            let (sha256, path) = line.split_once(' ')?;
+            Some(Hashed { sha256: sha256.to_owned(), path: path.to_owned() })
+        };
+        // Device, blocks of 1024 bytes, used, free, percent, mount point.
+        let disk: Vec<&str> = one("df")?.split_whitespace().collect();
+        let mount = disk.get(5..)?.join(" ");
+        Some(Self {
+            system: match one("system")? {
+                "Darwin" => "macos".to_owned(),
+                system => system.to_ascii_lowercase(),
+            },
+            processor: match one("processor")? {
+                "amd64" => "x86_64".to_owned(),
+                "arm64" => "aarch64".to_owned(),
+                processor => processor.to_owned(),
+            },
+            name: one("name")?.to_owned(),
+            folder: one("folder")?.to_owned(),
+            free_bytes: disk.get(3)?.parse::<u64>().ok()?.saturating_mul(1024),
+            file_system: FileSystem::at(&mount, all("mount")),
+            files: all("file").filter_map(hashed).collect(),
+            entries: all("entry").map(str::to_owned).collect(),
+            runs: all("run").filter_map(hashed).collect(),
+        })
+    }
+
+    /// The hash of a file there that was asked for.
+    pub(super) fn hash_of(&self, path: &str) -> Option<&str> {
+        self.files.iter().find(|file| file.path == path).map(|file| file.sha256.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As a pod with a volume says it.
+    const POD: &str = "system\tLinux\nprocessor\tx86_64\nname\t5f0c2a\nfolder\t/workspace/firstlight\n\
+        df\t/dev/nvme0n1 104857600 4194304 100663296 5% /workspace\n\
+        mount\toverlay / overlay rw,relatime 0 0\nmount\ttmpfs /dev/shm tmpfs rw 0 0\n\
+        mount\t/dev/nvme0n1 /workspace ext4 rw,relatime 0 0\nfile\tab12 bin/ab/firstlight\nentry\tbin\nentry\t.venv\n\
+        run\tcd34 firstlight-runs/20261121T200000Z-5f0c2a/run.json\nend\t-\n";
+
+    #[test]
+    fn a_machine_says_what_it_is_and_what_lies_there() {
+        let survey = Survey::parse(POD).unwrap();
+        assert_eq!((survey.system.as_str(), survey.processor.as_str()), ("linux", "x86_64"));
+        assert_eq!(
+            (survey.folder.as_str(), survey.free_bytes),
+            ("/workspace/firstlight", 96 << 30)
+        );
+        assert_eq!(survey.file_system.mount, "/workspace");
+        assert_eq!(survey.hash_of("bin/ab/firstlight"), Some("ab12"));
+        assert_eq!(survey.hash_of("plan.toml"), None);
+        assert_eq!(survey.entries, ["bin", ".venv"]);
+        assert_eq!(survey.runs[0].path, "firstlight-runs/20261121T200000Z-5f0c2a/run.json");
+        let mac = POD.replace("Linux", "Darwin").replace("x86_64", "arm64");
+        let mac = Survey::parse(&mac).unwrap();
+        assert_eq!((mac.system.as_str(), mac.processor.as_str()), ("macos", "aarch64"));
+    }
+
+    #[test]
+    fn an_answer_that_was_cut_is_none() {
+        for end in 0..POD.len() - "end\t-\n".len() {
+            assert_eq!(Survey::parse(&POD[..end]), None, "{end}");
+        }
+    }
+}

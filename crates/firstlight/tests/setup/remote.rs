@@ -1,0 +1,131 @@
+//! firstlight on another machine: what is copied, run and fetched, and what becomes of it when things go wrong.
+
+mod faults;
+mod world;
+
+use crate::tools::done;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use world::{ADDRESS, World, files};
+
+/// The one run that `act` writes, from `run` of another world's making.
+const WRITE: &str = "mkdir -p firstlight-runs && cp -r \"$HOME/made\" firstlight-runs/20261121T210000Z-pod && echo checked";
+
+fn with_run() -> World {
+    let world = World::new();
+    std::fs::rename(world.run("made"), world.path("home/made")).unwrap();
+    std::fs::remove_dir_all(world.there("")).unwrap();
+    world.act(WRITE);
+    world
+}
+
+#[test]
+fn r3_10_what_would_be_done_is_shown_first_and_only_artefacts_come_back() {
+    let world = with_run();
+    std::fs::write(world.path("here/plan.toml"), "a = 1\n").unwrap();
+    let (out, _) = world.remote(&["--dry-run", "--send", "plan.toml", "--", "check", "--quick"], 0);
+    for words in
+        ["plan.toml (1 KiB): copied", "run: firstlight check --quick", "nothing is overwritten"]
+    {
+        assert!(out.contains(words), "{out}");
+    }
+    assert!(!world.there("").exists(), "a dry run made a folder there");
+    assert_eq!(world.calls(), 1);
+    // Without a terminal nobody can agree, and nothing is done.
+    let (_, err) = world.remote(&["--", "check"], 2);
+    assert!(
+        err.contains("--yes, or only look with --dry-run") && !world.there("").exists(),
+        "{err}"
+    );
+
+    let (out, err) = world.stand_in(&["--send", "plan.toml"], 0);
+    assert!(out.contains("checked\n") && err.contains("plan.toml (1 KiB): copied"), "{out}{err}");
+    let run = "20261121T210000Z-pod";
+    assert!(out.contains(&format!("fetched: firstlight-runs/{run}")), "{out}");
+    // What the run does not list stays there, however it came into its folder.
+    let fetched = ["logs/run.log", "parity.csv", "report.md", "run.json"];
+    assert_eq!(files(&world.path("here/firstlight-runs").join(run)), fetched);
+    assert_eq!(std::fs::read_to_string(world.there("plan.toml")).unwrap(), "a = 1\n");
+
+    // The program is there by its hash and does not go again; the plan neither, and another one under its name is refused.
+    world.act("exit 1");
+    let (_, err) = world.stand_in(&["--send", "plan.toml"], 1);
+    assert_eq!(err.matches("there already, by its hash").count(), 2, "{err}");
+    std::fs::write(world.path("here/plan.toml"), "a = 2\n").unwrap();
+    let (_, err) = world.stand_in(&["--send", "plan.toml"], 2);
+    assert!(
+        err.contains("plan.toml is another file than the one here, and nothing is overwritten"),
+        "{err}"
+    );
+    assert_eq!(std::fs::read_to_string(world.there("plan.toml")).unwrap(), "a = 1\n");
+    // Neither is a run here that is not the one there.
+    std::fs::write(world.path("here/firstlight-runs").join(run).join("run.json"), "mine").unwrap();
+    let (_, err) = world.remote(&["--fetch"], 2);
+    assert!(err.contains("is another run than the one on"), "{err}");
+    assert_eq!(
+        std::fs::read_to_string(world.path("here/firstlight-runs").join(run).join("run.json"))
+            .unwrap(),
+        "mine"
+    );
+}
+
+#[test]
+fn r3_11_before_a_stop_it_is_said_what_lies_only_there() {
+    let world = World::new();
+    world.run("20261121T200000Z-pod");
+    std::fs::create_dir(world.there(".venv")).unwrap();
+    let (out, _) = world.remote(&[], 1);
+    for words in [
+        "only there: firstlight-runs/20261121T200000Z-pod\n",
+        "only there: .venv\n",
+        "before you stop or terminate it: this lies on",
+    ] {
+        assert!(out.contains(words), "{out}");
+    }
+    let (out, _) = world.remote(&["--fetch", "--dry-run"], 1);
+    assert!(
+        out.contains("only there: firstlight-runs/")
+            && !world.path("here/firstlight-runs").exists()
+    );
+    let account = world.json(&["--fetch"], 0);
+    assert_eq!(account["fetched"], serde_json::json!(["firstlight-runs/20261121T200000Z-pod"]));
+    assert_eq!(account["only_there"], serde_json::json!([".venv"]));
+    let (out, _) = world.remote(&[], 0);
+    assert!(!out.contains("firstlight-runs") && out.contains("only there: .venv"), "{out}");
+    // Before a command makes anything there, it is said that a stop would lose it.
+    world.program("there/cat", "#!/bin/sh\n[ \"$1\" != /proc/self/mounts ] || exec echo overlay / overlay rw 0 0\nexec /bin/cat \"$@\"\n");
+    let (out, _) = world.remote(&["--dry-run", "--", "doctor"], 0);
+    assert!(
+        out.contains("warning: what the command makes there lies on the container's own layer"),
+        "{out}"
+    );
+    assert!(world.json(&["--dry-run", "--", "doctor"], 0)["lost_by_a_stop"].as_bool().unwrap());
+}
+
+#[test]
+fn r4_21_the_address_of_a_machine_is_in_nothing_that_is_kept() {
+    let world = World::new();
+    // The real program, ended while it is at it: what it came to is fetched, and says that it is no whole run.
+    let check =
+        ["check", "--full", "--python", "/usr/bin/python3", "--peer-path", "203.0.113.7:22014"];
+    let began = Instant::now();
+    let (_, err) = world.remote(&[&["--yes", "--limit", "3", "--"], check.as_slice()].concat(), 2);
+    assert!(
+        err.contains("took longer than 3 s on") && err.contains("what it had not written is lost"),
+        "{err}"
+    );
+    assert!(began.elapsed() < Duration::from_secs(30));
+    let runs = world.path("here/firstlight-runs");
+    let fetched = files(&runs);
+    assert!(fetched.iter().any(|file| file.ends_with("/INCOMPLETE")), "{fetched:?}");
+    let mut marked = false;
+    for file in &fetched {
+        let text = std::fs::read_to_string(runs.join(file)).unwrap();
+        assert!(!text.contains(ADDRESS) && !text.contains("22014"), "{file}: {text}");
+        marked |= text.contains("--peer-path\",\n    \"[address]\"");
+    }
+    assert!(marked, "{fetched:?}");
+    // Nor is it in the document that a script keeps.
+    let account = world.json(&["--fetch"], 0);
+    assert!(!account.to_string().contains(ADDRESS), "{account}");
+}

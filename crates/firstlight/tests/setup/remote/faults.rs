@@ -1,0 +1,130 @@
+//! Machines that cannot be reached, are others than thought, or are lost midway: each is one sentence, soon, and leaves
+//! nothing half-made under a name.
+
+use super::world::{World, files};
+use std::time::{Duration, Instant};
+
+/// Expects an error with these words within seconds.
+fn fails(world: &World, options: &[&str], words: &[&str]) {
+    let began = Instant::now();
+    let (_, err) = world.stand_in(options, 2);
+    let error = err.lines().find(|line| line.starts_with("error: ")).unwrap_or_default();
+    for word in words {
+        assert!(error.contains(word), "no `{word}` in {err}");
+    }
+    assert!(err.contains("hint: "), "{err}");
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+}
+
+#[test]
+fn r3_10_a_machine_that_cannot_be_reached_or_is_silent_is_said_to_be() {
+    let world = World::new();
+    world.fault(
+        "echo 'ssh: connect to host 203.0.113.7 port 22014: Connection refused' >&2; exit 255",
+    );
+    fails(&world, &[], &["root@203.0.113.7 cannot be reached: ssh: connect", "Connection refused"]);
+    world.fault("sleep 60");
+    fails(&world, &["--wait", "0.5"], &["silent for 0.5 s"]);
+    world.fault("sh -c \"$1\" | head -n 5; exit 0");
+    fails(&world, &[], &["its answer about itself was cut"]);
+    world.fault("echo 'sh: command not found' >&2; exit 127");
+    fails(&world, &[], &["cannot be asked", "command not found"]);
+    assert!(!world.there("").exists());
+}
+
+#[test]
+fn r3_10_a_program_for_another_machine_is_not_copied() {
+    let world = World::new();
+    world.program(
+        "there/uname",
+        "#!/bin/sh\ncase $1 in -s) echo Linux ;; -m) echo riscv64 ;; *) echo pod ;; esac\n",
+    );
+    fails(
+        &world,
+        &[],
+        &["pod runs programs for linux on riscv64, and this firstlight is for linux on"],
+    );
+    // Its name says nothing about what it is.
+    std::fs::write(world.path("here/firstlight-riscv64"), "#!/bin/sh\n").unwrap();
+    let arguments = ["--binary", "firstlight-riscv64", "--yes", "--", "check"];
+    let (_, err) = world.remote(&arguments, 2);
+    assert!(err.contains("no program that is known"), "{err}");
+    world.program("there/df", "#!/bin/sh\necho head\necho '/dev/vda1 1000000 999990 2 100% /'\n");
+    std::fs::remove_file(world.path("there/uname")).unwrap();
+    fails(&world, &[], &["bytes are to be copied, and", "has 2048 free"]);
+    assert!(!world.there("").exists());
+}
+
+#[test]
+fn r3_10_a_copy_that_is_cut_or_changed_leaves_nothing_under_its_name() {
+    let world = World::new();
+    // The connection ends midway, with the words of ssh or without.
+    let cut = "case $1 in *part=*) head -c 4000 | sh -c \"$1\"; END ;; esac";
+    world.fault(
+        &cut.replace("END", "echo 'client_loop: send disconnect: Broken pipe' >&2; exit 255"),
+    );
+    fails(
+        &world,
+        &[],
+        &["was not copied whole, and nothing is there under its name", "Broken pipe"],
+    );
+    assert_eq!(files(&world.there("")), [""; 0]);
+    world.fault(&cut.replace("END", "exit"));
+    fails(&world, &[], &["4000 bytes came, of another hash"]);
+    assert_eq!(files(&world.there("")), [""; 0]);
+    world.fault("case $1 in *part=*) tr 'f' 'F' | sh -c \"$1\"; exit ;; esac");
+    fails(&world, &[], &["of another hash"]);
+    assert_eq!(files(&world.there("")), [""; 0]);
+    // Then it goes through.
+    world.fault("");
+    world.act("exit 0");
+    world.stand_in(&[], 0);
+    assert_eq!(files(&world.there("bin")).len(), 1);
+}
+
+#[test]
+fn r3_10_a_program_that_does_not_start_there_is_no_finding() {
+    let world = World::new();
+    let says = "echo \"./firstlight: version 'GLIBC_2.99' not found\" >&2; exit 1";
+    world.fault(&format!("case $1 in *--version*) {says} ;; esac"));
+    fails(&world, &[], &["cannot run the firstlight that was copied", "GLIBC_2.99"]);
+}
+
+#[test]
+fn r3_11_a_command_that_is_killed_or_hangs_is_ended_and_said_so() {
+    let world = World::new();
+    world.act("kill -9 $$");
+    fails(&world, &[], &["was ended by signal 9 on"]);
+    world.act("exit 2");
+    fails(&world, &[], &["the command failed on", "exit status 2"]);
+    world.fault("case $1 in *command=*) exit 255 ;; esac");
+    fails(&world, &[], &["the connection to", "was lost"]);
+    // The command goes with the connection that it was started by.
+    world.fault("");
+    world.act("echo $$ > \"$HOME/pid\"; exec sleep 60");
+    fails(&world, &["--limit", "0.5"], &["took longer than 0.5 s"]);
+    let pid = std::fs::read_to_string(world.path("home/pid")).unwrap();
+    assert!(!std::path::Path::new("/proc").join(pid.trim()).exists(), "{pid} is still there");
+}
+
+#[test]
+fn r3_10_a_run_that_was_cut_or_edited_is_not_taken() {
+    let world = World::new();
+    let run = world.run("20261121T200000Z-pod");
+    let refused = |words: &str| {
+        let (_, err) = world.remote(&["--fetch"], 2);
+        assert!(err.contains(words) && err.contains("hint: "), "{err}");
+        assert_eq!(files(&world.path("here")), [""; 0]);
+    };
+    std::fs::write(run.join("parity.csv"), "op,case\nmore\n").unwrap();
+    refused("parity.csv of run 20261121T200000Z-pod is not the file that the run wrote");
+    world.run("20261121T200000Z-pod");
+    world.fault("case $1 in *\"wc -c\"*parity*) sh -c \"$1\" | head -c 12; exit 0 ;; esac");
+    refused("the files of a run were cut on their way");
+    world.fault("");
+    let manifest = std::fs::read_to_string(run.join("run.json")).unwrap();
+    std::fs::write(run.join("run.json"), manifest.replace("parity.csv", "../../../act")).unwrap();
+    refused("lists `../../../act`, which is no path inside of it");
+    world.run("20261121T200000Z-pod");
+    world.remote(&["--fetch"], 0);
+}
