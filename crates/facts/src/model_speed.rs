@@ -30,7 +30,7 @@ pub struct ModelSpeedReport {
     pub sequences: u64,
     /// Seconds that loading took: reading or drawing the weights, and laying them out for the device.
     pub load_seconds: Option<f64>,
-    /// The engine against the reference, with one layer of each kind.
+    /// The engine against the reference, with one layer of each kind; then the models of an installed package, whole.
     pub checks: Vec<ParityRow>,
     /// Timed tests.
     pub speeds: Vec<ModelSpeed>,
@@ -43,6 +43,9 @@ pub struct ModelSpeedReport {
 pub struct ModelSpeed {
     /// `pp512`, `tg128@8192`.
     pub test: String,
+    /// What ran it: an installed package's model, as the checks name it. `None` for firstlight's own engine.
+    #[serde(default)]
+    pub peer: Option<String>,
     /// Tokens timed of each sequence.
     pub tokens: u64,
     /// Tokens before them.

@@ -45,6 +45,100 @@ fn a_random_model_is_verified_then_timed_into_a_run_folder() {
     assert!(said.contains("weights of its folder") && said.contains("tg4"), "{said}");
 }
 
+/// A package whose model is firstlight's own: it asks the command for logits, a token at a time.
+const STAND_IN: &str = r#"
+import array, json, os, struct, subprocess, tempfile
+
+def logits(folder, ids):
+    with tempfile.TemporaryDirectory() as work:
+        out = os.path.join(work, "out")
+        line = [os.environ["FIRSTLIGHT"], "logits", folder, "--dtype", "f32", "--ids", ",".join(map(str, ids)), "-o", out]
+        subprocess.run(line, check=True, stdout=subprocess.DEVNULL)
+        data = open(out, "rb").read()
+    (length,) = struct.unpack("<Q", data[:8])
+    entry = json.loads(data[8 : 8 + length])["logits"]
+    values = array.array("f", data[8 + length :][slice(*entry["data_offsets"])])
+    return values[-entry["shape"][1] :]
+
+def generate(tensors, settings, put):
+    (ids,) = tensors["ids"].tolist()
+    steps, tokens = array.array("f"), []
+    for _ in range(int(settings["new_tokens"])):
+        step = logits(settings["folder"], ids + tokens)
+        tokens.append(step.index(max(step)))
+        put(tokens[-1:])
+        steps.extend(step)
+    shape = [len(tokens), 1]
+    chosen = memoryview(array.array("i", tokens)).cast("B").cast("i", shape)
+    return {"logits": memoryview(steps).cast("B").cast("f", shape + [len(steps) // len(tokens)]), "tokens": chosen}
+
+def wrong(tensors, settings, put):
+    ids = tensors["ids"].tolist()
+    ids[0][-1] += 1
+    return generate({"ids": memoryview(array.array("i", ids[0])).cast("B").cast("i", [1, len(ids[0])])}, settings, put)
+"#;
+
+#[test]
+fn r2_09_an_installed_package_runs_the_same_tests_beside_the_engine() {
+    let folder = tempdir().unwrap();
+    let here = folder.path();
+    std::fs::write(here.join("stand_in.py"), STAND_IN).unwrap();
+    let peers = ["--peer", "model=stand_in:generate", "--peer", "model=stand_in:wrong"];
+    let arguments =
+        [
+            &[
+                "bench",
+                "model",
+                "granite-hybrid-mini",
+                "--random",
+                "--layers",
+                "3",
+                "--dtype",
+                "f32",
+            ][..],
+            &["--tests", "pp16,tg3@8", "-r", "2", "-o", "run", "--json"],
+            &["--python", "python3", "--peer-path", ".", "--only", "transformers"],
+            &peers,
+        ]
+        .concat();
+    let mut command = support::command(here, &arguments);
+    let output = command.env("FIRSTLIGHT", env!("CARGO_BIN_EXE_firstlight")).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "one of them is wrong: {said}");
+    let ran: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = |peer: &str| -> Vec<_> {
+        let all = ran["checks"].as_array().unwrap().iter();
+        let of = all.filter(|row| row["variant"] == peer);
+        of.map(|row| (row["case"].as_str().unwrap(), row["status"].as_str().unwrap())).collect()
+    };
+    let cases =
+        ["generates-8-after-37", "pp16", "tg3@8"].map(|case| format!("granite-hybrid-mini/{case}"));
+    let passed: Vec<_> = cases.iter().map(|case| (case.as_str(), "PASS")).collect();
+    assert_eq!(rows("stand_in:generate"), passed, "{ran:#}");
+    assert_eq!(rows("stand_in:wrong"), [(cases[0].as_str(), "FAIL")]);
+    assert_eq!(rows("transformers.granitemoehybrid"), [(cases[0].as_str(), "N/A")]);
+    assert!(rows("transformers.kimi_linear").is_empty(), "it runs no model of this type");
+
+    let speeds = ran["speeds"].as_array().unwrap();
+    let of: Vec<_> = speeds.iter().map(|speed| (&speed["test"], &speed["peer"])).collect();
+    let (pp, tg, peer) = ("pp16".into(), "tg3@8".into(), "stand_in:generate".into());
+    let none = serde_json::Value::Null;
+    assert_eq!(of, [(&pp, &none), (&tg, &none), (&pp, &peer), (&tg, &peer)]);
+    let [read, decoded] = &speeds[2..] else { panic!("{ran:#}") };
+    assert!(read["first_token"]["cold_ms"].as_f64().unwrap() > 0.0, "{read}");
+    assert!(read["first_token"]["warm_ms"].as_f64().unwrap() > 0.0, "{read}");
+    // It is held against the engine's own limit.
+    assert_eq!(decoded["limit"]["bytes_per_step"], speeds[1]["limit"]["bytes_per_step"]);
+    let limit = speeds[1]["limit"]["tokens_per_second"].as_f64().unwrap();
+    let percent = 100.0 * decoded["mean_tokens_per_second"].as_f64().unwrap() / limit;
+    assert!((decoded["limit"]["percent"].as_f64().unwrap() - percent).abs() < 1e-6, "{decoded}");
+
+    let report = std::fs::read_to_string(here.join("run/report.md")).unwrap();
+    let report = report.replace('\\', "");
+    assert!(report.contains("times as fast as stand_in:generate"), "{report}");
+    assert!(!report.contains("times as fast as stand_in:wrong"), "{report}");
+}
+
 #[test]
 fn mistakes_are_named_before_anything_is_loaded() {
     let folder = tempdir().unwrap();

@@ -162,6 +162,11 @@ impl Config {
         Ok(self.optional(key, "true or false", Value::as_bool)?.unwrap_or(otherwise))
     }
 
+    /// What transformers calls its kind: `granitemoehybrid`.
+    pub fn model_type(&self) -> Option<&str> {
+        self.get("model_type").and_then(Value::as_str)
+    }
+
     pub(crate) fn text(&self, key: &str) -> Result<Option<&str>, ModelError> {
         match self.get(key) {
             None => Ok(None),
@@ -212,7 +217,7 @@ impl Config {
 
     /// `model_type` and `architectures`.
     pub(crate) fn names(&self) -> Vec<&str> {
-        let kind = self.get("model_type").and_then(Value::as_str);
+        let kind = self.model_type();
         let classes = self.get("architectures").and_then(Value::as_array);
         kind.into_iter().chain(classes.into_iter().flatten().filter_map(Value::as_str)).collect()
     }

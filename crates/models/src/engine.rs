@@ -71,6 +71,16 @@ impl Storage {
         self.tolerance() * (2.0 * layers as f64 / FEW).sqrt().max(1.0)
     }
 
+    /// The same for a whole model, by its architecture.
+    pub fn tolerance_between(self, architecture: &Architecture) -> f64 {
+        // Where two experts are rated alike, rounding decides which of them a token passes, and its logits are then rightly
+        // others; logits of wrong arithmetic have nothing in common, which is a relative error of 1.4.
+        const ROUTED: f64 = 0.5;
+        let rounding = self.tolerance_of(architecture.layers.len());
+        let flips = architecture.is_routed() && self == Self::Bf16;
+        if flips { rounding.max(ROUTED) } else { rounding }
+    }
+
     /// Its name.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -45,7 +45,7 @@ pub use hub::{Download, HubFile, HubHash, download, locate};
 pub use params::{Draw, Param, ParamId, Params, Projection, Rows};
 pub use sampler::{Sampler, Sampling};
 pub use source::ModelSource;
-pub use speed::{SpeedTest, measure};
+pub use speed::{SpeedTest, answers, first_token, measure, prompts, speed};
 pub use stop_strings::StopStrings;
 pub use synth::{SHAPES, Shape, SynthOptions, shape, synth};
 pub use text::{ChatTemplate, Message, TextStream, Tokenizer, stop_ids};

@@ -3,6 +3,7 @@
 use crate::verify::{Verified, counts, since, tokens};
 use crate::{Batch, Engine, ModelError, Storage, Wanted};
 use facts::{DecodeLimit, FirstToken, ModelSpeed};
+use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::time::Instant;
 
@@ -80,9 +81,7 @@ pub fn measure(
         let what = format!("{test}: {} ran that was not verified", unknown.join(", "));
         return Err(ModelError::Call(what));
     }
-    let total = (sequences * test.tokens) as f64;
-    let rates: Vec<f64> = seconds.iter().map(|seconds| total / seconds).collect();
-    let mean = rates.iter().sum::<f64>() / rates.len() as f64;
+    let speed = speed(test, sequences, &seconds);
     let limit = before_bandwidth.map(|bandwidth| {
         // Half of the tokens that are decoded are there on average.
         let tokens = test.depth + test.tokens / 2;
@@ -94,23 +93,53 @@ pub fn measure(
             bytes_per_step: bytes,
             read_gbps: bandwidth / 1e9,
             tokens_per_second: rate,
-            percent: 100.0 * mean / rate,
+            percent: 100.0 * speed.mean_tokens_per_second / rate,
         }
     });
-    let first_token = (!test.decode && test.depth == 0)
-        .then(|| FirstToken { cold_ms: cold * 1e3, warm_ms: 1e3 * total / median(&rates) });
-    Ok(ModelSpeed {
+    let first_token = first_token(test, cold * 1e3, &seconds);
+    Ok(ModelSpeed { first_token, limit, launches, ..speed })
+}
+
+/// What the seconds of a test's samples come to.
+pub fn speed(test: SpeedTest, sequences: usize, seconds: &[f64]) -> ModelSpeed {
+    let total = (sequences * test.tokens) as f64;
+    let rates: Vec<f64> = seconds.iter().map(|seconds| total / seconds).collect();
+    let mean = rates.iter().sum::<f64>() / rates.len() as f64;
+    ModelSpeed {
         test: test.to_string(),
+        peer: None,
         tokens: test.tokens as u64,
         depth: test.depth as u64,
         sequences: sequences as u64,
         mean_tokens_per_second: mean,
         deviation_tokens_per_second: deviation(&rates, mean),
         samples_tokens_per_second: rates,
-        first_token,
-        limit,
-        launches,
-    })
+        first_token: None,
+        limit: None,
+        launches: BTreeMap::new(),
+    }
+}
+
+/// How long the first token takes, by a test that reads prompts which nothing stands before.
+pub fn first_token(test: SpeedTest, cold_ms: f64, seconds: &[f64]) -> Option<FirstToken> {
+    let is_first = !test.decode && test.depth == 0;
+    is_first.then(|| FirstToken { cold_ms, warm_ms: 1e3 * median(seconds) })
+}
+
+/// The prompts of a test for another program, which is to add tokens to them: of decoding, those before the ones that are
+/// timed, and the first of these.
+pub fn prompts(test: SpeedTest, sequences: usize, vocabulary: usize) -> Vec<Vec<u32>> {
+    let count = test.depth + if test.decode { 1 } else { test.tokens };
+    (0..sequences).map(|place| tokens(place, count, vocabulary)).collect()
+}
+
+/// The logits after each of some prompts of one length, [sequences, vocabulary].
+///
+/// # Errors
+/// [`ModelError`] of a step.
+pub fn answers(engine: &mut dyn Engine, prompts: &[Vec<u32>]) -> Result<Vec<f32>, ModelError> {
+    (0..prompts.len()).for_each(|place| engine.reset(place));
+    read(engine, prompts, 0..prompts.first().map_or(0, Vec::len))
 }
 
 /// Seconds of one run of a test from an empty place on.

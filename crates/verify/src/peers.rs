@@ -34,6 +34,8 @@ pub struct Listed {
     pub kernels: &'static [&'static str],
     /// Parts of names that look like its own and are another package's.
     pub not: &'static [&'static str],
+    /// Of a model: its own kernels for single tokens, one of which must run too where it generates.
+    pub decodes: &'static [&'static str],
     /// Its operators on the processor; empty for a peer that needs a GPU.
     pub cpu: &'static [&'static str],
 }
@@ -44,7 +46,7 @@ const fn on_gpu(
     gives: &'static [&'static str],
     kernels: &'static [&'static str],
 ) -> Listed {
-    Listed { name, op, adapter, gives, kernels, not: &[], cpu: &[] }
+    Listed { name, op, adapter, gives, kernels, not: &[], decodes: &[], cpu: &[] }
 }
 
 const O: &[&str] = &["o"];
@@ -106,6 +108,7 @@ pub const PEERS: &[Listed] = &[
         &["causal_conv1d_update"],
     ),
     Listed {
+        decodes: &["_selective_scan_update_kernel"],
         cpu: &["aten::"],
         ..on_gpu(
             ("transformers.granitemoehybrid", MODEL),
@@ -116,6 +119,7 @@ pub const PEERS: &[Listed] = &[
         )
     },
     Listed {
+        decodes: &["fused_recurrent"],
         cpu: &["aten::"],
         ..on_gpu(
             ("transformers.kimi_linear", MODEL),
@@ -139,6 +143,7 @@ pub struct Peer {
     pub(crate) gives: Vec<String>,
     pub(crate) kernels: Vec<String>,
     pub(crate) not: Vec<String>,
+    pub(crate) decodes: Vec<String>,
     pub(crate) cpu: Vec<String>,
 }
 
@@ -156,6 +161,7 @@ impl From<&Listed> for Peer {
             gives: owned(listed.gives),
             kernels: owned(listed.kernels),
             not: owned(listed.not),
+            decodes: owned(listed.decodes),
             cpu: owned(listed.cpu),
         }
     }
@@ -171,7 +177,7 @@ impl Peer {
     }
 
     /// Whether it runs whole models of this type; a user's function says itself what it cannot run.
-    pub(crate) fn runs_models(&self, model_type: &str) -> bool {
+    pub fn runs_models(&self, model_type: &str) -> bool {
         let named = self.name.rsplit('.').next() == Some(model_type);
         self.op == MODEL && (named || self.function.is_some())
     }
@@ -204,6 +210,7 @@ impl Peer {
             cpu: kernels.clone().into_iter().collect(),
             kernels: kernels.into_iter().collect(),
             not: Vec::new(),
+            decodes: Vec::new(),
         })
     }
 }

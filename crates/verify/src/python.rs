@@ -5,10 +5,12 @@
 
 mod evidence;
 mod files;
+mod generation;
 mod model;
 mod run;
 mod session;
 
+pub use generation::{Generated, GenerationCase, VerifiedGeneration, admit_generation};
 pub use model::{MODEL, ModelCase, judge_model};
 pub use run::{PeerRefusal, VerifiedPeer, admit_peer, load as load_peer_case};
 pub use session::{Limits, Python, PythonError, Session};

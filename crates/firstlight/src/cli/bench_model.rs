@@ -1,6 +1,6 @@
 //! Arguments of `bench model`.
 
-use super::{BackendArg, WeightType};
+use super::{BackendArg, PythonPeers, WeightType};
 use clap::{Args, Subcommand};
 use models::SpeedTest;
 use std::path::PathBuf;
@@ -44,6 +44,8 @@ pub(crate) struct BenchModel {
     /// Samples of each test, after one that counts as cold.
     #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) repeats: u32,
+    #[command(flatten)]
+    pub(crate) peers: PythonPeers,
     /// Write a run folder: models.json, models.csv, parity.csv, facts.json and the report.
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,

@@ -3,7 +3,7 @@
 use crate::document::{Block, Prose, Table, Tone};
 use crate::format;
 use crate::run::{MODEL_SPEED_FILE, PARITY_FILE, Run};
-use facts::{ModelSpeed, ModelSpeedReport};
+use facts::{ModelSpeed, ModelSpeedReport, Status};
 
 pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
     let Some(model) = run.model_speed else {
@@ -27,14 +27,17 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
             .text(".");
         // Numbers stand on the right.
         let heads = HEADS.map(|head| match head {
-            "test" => head.to_owned(),
+            "test" | "by" => head.to_owned(),
             _ => format!(">{head}"),
         });
         let mut table = Table::new(caption, &heads);
-        model.speeds.iter().for_each(|speed| table.row(cells(speed).map(Prose::from).to_vec()));
+        let rows = model.speeds.iter();
+        rows.for_each(|speed| table.row(cells(model, speed).map(Prose::from).to_vec()));
         blocks.push(Block::Table(table));
         blocks.push(Block::Paragraph(Prose::from(limits(model))));
         blocks.push(Block::Paragraph(Prose::from(ran(model))));
+        let beside = beside(model).into_iter().map(Prose::from).collect::<Vec<_>>();
+        blocks.extend(beside.into_iter().map(Block::Paragraph));
     }
     let not_timed = model.not_timed.iter().map(|why| {
         Block::Notice(Tone::Bad, Prose::new().strong("Not timed").text(format!(": {why}")))
@@ -63,11 +66,11 @@ pub(crate) fn subject(model: &ModelSpeedReport) -> String {
 }
 
 /// Columns of the table, the first of words.
-pub(crate) const HEADS: [&str; 8] =
-    ["test", "sequences", "tokens/s", "+-", "samples", "of limit", "first token", "cold"];
+pub(crate) const HEADS: [&str; 9] =
+    ["test", "by", "sequences", "tokens/s", "+-", "samples", "of limit", "first token", "cold"];
 
 /// A row of the table.
-pub(crate) fn cells(speed: &ModelSpeed) -> [String; 8] {
+pub(crate) fn cells(model: &ModelSpeedReport, speed: &ModelSpeed) -> [String; 9] {
     let absent = || format::ABSENT.to_owned();
     let rate = |rate: f64| format::significant(rate, 4);
     let of_first = |millis: fn(&facts::FirstToken) -> f64| {
@@ -75,6 +78,11 @@ pub(crate) fn cells(speed: &ModelSpeed) -> [String; 8] {
     };
     [
         speed.test.clone(),
+        match (&speed.peer, status(model, speed)) {
+            (None, _) => "firstlight".to_owned(),
+            (Some(peer), Status::Pass) => peer.clone(),
+            (Some(peer), status) => format!("{peer}, {status}"),
+        },
         speed.sequences.to_string(),
         rate(speed.mean_tokens_per_second),
         speed.deviation_tokens_per_second.map_or_else(absent, |x| format::significant(x, 2)),
@@ -88,7 +96,8 @@ pub(crate) fn cells(speed: &ModelSpeed) -> [String; 8] {
 /// What the percentages of decoding are of.
 pub(crate) fn limits(model: &ModelSpeedReport) -> String {
     let limit = |speed: &ModelSpeed| {
-        speed.limit.map(|limit| {
+        // The limit is the test's, whatever ran it.
+        speed.limit.filter(|_| speed.peer.is_none()).map(|limit| {
             format!(
                 "{} moves {} a step, of which memory that reads {} GB/s allows {} tokens/s",
                 speed.test,
@@ -103,6 +112,37 @@ pub(crate) fn limits(model: &ModelSpeedReport) -> String {
         [] => "No decoding was timed, which memory would limit.".to_owned(),
         limits => format!("Limits, measured in the same run: {}.", limits.join("; ")),
     }
+}
+
+/// What became of the check of a test by its own prompts; the engine has no speed without a pass.
+fn status(model: &ModelSpeedReport, speed: &ModelSpeed) -> Status {
+    let Some(peer) = &speed.peer else { return Status::Pass };
+    let of_test = |case: &str| case.rsplit('/').next() == Some(speed.test.as_str());
+    let mut rows = model.checks.iter().filter(|row| row.variant == *peer && of_test(&row.case));
+    rows.next().map_or(Status::NotApplicable, |row| row.status)
+}
+
+/// How the engine's speeds stand to those of installed packages, one sentence a test; what ran without its own kernels is
+/// shown, and compared with nothing.
+pub(crate) fn beside(model: &ModelSpeedReport) -> Vec<String> {
+    let of_peers = model.speeds.iter().filter_map(|speed| Some((speed.peer.as_ref()?, speed)));
+    of_peers
+        .filter_map(|(peer, speed)| {
+            let mut own = model.speeds.iter().filter(|own| own.peer.is_none());
+            let own = own.find(|own| own.test == speed.test)?;
+            Some(match status(model, speed) {
+                Status::Pass => format!(
+                    "{}: firstlight is {} times as fast as {peer}.",
+                    speed.test,
+                    format::significant(own.mean_tokens_per_second / speed.mean_tokens_per_second, 3)
+                ),
+                status => format!(
+                    "{}: {peer} ran without its fast path ({status}), so its speed is compared with nothing.",
+                    speed.test
+                ),
+            })
+        })
+        .collect()
 }
 
 /// The kernels that ran while time was taken.

@@ -21,7 +21,7 @@ def adapter(folder, name):
     if spec.name in sys.modules:
         return
     module = importlib.util.module_from_spec(spec)
-    for word in ("Case", "NotApplicable", "package", "peer", "torch", "version"):
+    for word in ("NotApplicable", "package", "peer", "torch", "version"):
         setattr(module, word, globals()[word])
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
@@ -43,6 +43,9 @@ def own_function(where):
         def collect(result):
             return result if isinstance(result, dict) else {"o": result}
 
+        if "new_tokens" in settings:
+            # One that generates hands over the ids of each new token, one a sequence, as soon as they are chosen.
+            return lambda put=heard_by_nobody: function(tensors, dict(case.settings), put), collect
         return lambda: function(tensors, settings), collect
 
     return prepare
@@ -51,6 +54,7 @@ def own_function(where):
 class Harness:
     def __init__(self, adapters):
         self.adapters, self.case, self.prepared = adapters, None, {}
+        self.models, self.models_of = {}, None
 
     def hello(self, request):
         cuda, why = False, ""
@@ -74,7 +78,11 @@ class Harness:
 
     def load(self, request):
         self.drop(request)
-        self.case = Case(request)
+        # A model stays as long as it is the one that is asked for.
+        models_of = (request["settings"].get("folder"), request["dtype"], request["device"])
+        if models_of != self.models_of:
+            self.models, self.models_of = {}, models_of
+        self.case = Case(request, self.models)
         return {}
 
     def drop(self, request):
@@ -86,6 +94,7 @@ class Harness:
     def run(self, request):
         """Runs a peer on other values first, then once as it is judged: on its real inputs, watched, over poison."""
         case, name = self.case, request["peer"]
+        case.said = []
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             try:
@@ -93,8 +102,11 @@ class Harness:
                 # The first call compiles and tunes. Half the values give other outputs: a cached result is a wrong one.
                 case.scale(0.5)
                 call, collect = prepare(case)
-                first = self.gathered(collect(call()), case, request["gives"])
+                start = clock()
+                first = call()
                 synchronize(case.device)
+                first_millis = (clock() - start) * 1e3
+                first = self.gathered(collect(first), case, request["gives"])
                 poison(case, first.values())
                 del call, collect, first
                 case.scale(1.0)
@@ -112,7 +124,14 @@ class Harness:
         outputs = self.gathered(collect(result), case, request["gives"])
         write_tensors(request["into"], {name: (case.outputs[name], tensor) for name, tensor in outputs.items()})
         self.prepared[name] = Prepared(case, call)
-        return {"outcome": "ran", "evidence": evidence, "millis": millis, "package": version(by)}
+        return {
+            "outcome": "ran",
+            "evidence": evidence,
+            "millis": millis,
+            "first_millis": first_millis,
+            "package": version(by),
+            "said": "; ".join(dict.fromkeys(case.said))[:600],
+        }
 
     def wanted(self, request):
         """The peer's function and the distribution it is of."""
@@ -145,6 +164,17 @@ class Harness:
         prepared = self.prepared[request["peer"]]
         samples, replays = prepared.time(request["millis"], request["fewest"], request["most"], request["replays"])
         return {"samples": samples, "replays": replays}
+
+    def generate(self, request):
+        """Some runs of a prepared generation, of as many tokens as are asked for now."""
+        prepared = self.prepared[request["peer"]]
+        settings = prepared.case.settings
+        judged = settings["new_tokens"]
+        settings["new_tokens"] = str(request["new_tokens"])
+        try:
+            return {"runs": [heard(prepared) for _ in range(request["runs"])]}
+        finally:
+            settings["new_tokens"] = judged
 
     def watch(self, request):
         """What runs now, after the timing: a library may have changed its mind."""

@@ -5,7 +5,7 @@ use crate::compare::compare;
 use crate::judge::{Judgement, within};
 use crate::matrix::{blank, peer_row};
 use crate::{Peers, Tolerance};
-use facts::{ParityRow, Status};
+use facts::{BackendKind, ParityRow, Status};
 use kernels::{DType, OutputSpec, Settings, Tensor, TensorMap};
 use std::path::Path;
 
@@ -58,6 +58,8 @@ pub fn judge_model(peers: &mut Peers<'_>, case: &ModelCase<'_>) -> Vec<ParityRow
         rows.push(match tell(session, &told) {
             Ok(()) => {
                 let ran = run(session, peer, &outputs, backend, |outputs, _| agrees(outputs, case));
+                // The fast paths are for GPUs: elsewhere their absence is no fault.
+                let ran = if backend == BackendKind::Cuda { ran.believed() } else { ran };
                 peer_row(peer, ran, &row)
             }
             Err(error) => ParityRow {

@@ -11,6 +11,7 @@ use crate::sample::judge_sample;
 use facts::{BackendKind, Status};
 use kernels::{Call, DType, Op, OutputSpec, Settings, TensorMap};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};
 
@@ -21,12 +22,28 @@ pub(crate) struct PeerRun {
     pub(crate) package: String,
     /// What ran.
     pub(crate) evidence: String,
+    /// Whether its outputs are right, whatever computed them.
+    pub(crate) agrees: bool,
+    /// Milliseconds of the first call, on other values.
+    pub(crate) first_millis: f64,
+    /// What the package says of fast paths that it does without, and why.
+    said: String,
 }
 
 impl PeerRun {
     fn without_outputs(status: Status, reason: String) -> Self {
         let judgement = Judgement { status, ..Judgement::fail(reason, 0, 0.0) };
-        Self { judgement, package: String::new(), evidence: String::new() }
+        let (package, evidence, said) = (String::new(), String::new(), String::new());
+        Self { judgement, package, evidence, agrees: false, first_millis: f64::NAN, said }
+    }
+
+    /// A fallback where the package itself says that it is one, though some kernels of its own ran.
+    pub(super) fn believed(mut self) -> Self {
+        if self.judgement.status == Status::Pass && !self.said.is_empty() {
+            self.judgement.status = Status::Fallback;
+            self.judgement.reason = format!("it says: {}", self.said);
+        }
+        self
     }
 }
 
@@ -35,7 +52,7 @@ impl PeerRun {
 #[serde(tag = "outcome")]
 enum Outcome {
     #[serde(rename = "ran")]
-    Ran { evidence: Vec<Seen>, millis: f64, package: String },
+    Ran { evidence: Vec<Seen>, millis: f64, first_millis: f64, package: String, said: String },
     #[serde(rename = "not applicable")]
     NotApplicable { reason: String },
     #[serde(rename = "skipped")]
@@ -96,9 +113,11 @@ pub(super) fn run(
     backend: BackendKind,
     compare: impl FnOnce(&TensorMap, &[&str]) -> Judgement,
 ) -> PeerRun {
-    let own = if backend == BackendKind::Cuda { &peer.kernels } else { &peer.cpu };
-    if backend != BackendKind::Cuda && peer.adapter.is_some() && own.is_empty() {
-        let reason = format!("{} needs a GPU", peer.name);
+    if backend != BackendKind::Cuda && peer.adapter.is_some() && peer.cpu.is_empty() {
+        let mut reason = format!("{} needs a GPU", peer.name);
+        if let Err(why) = session.cuda() {
+            reason = format!("{reason}: {why}");
+        }
         return PeerRun::without_outputs(Status::NotApplicable, reason);
     }
     let into = session.folder().join("outputs.safetensors");
@@ -116,8 +135,10 @@ pub(super) fn run(
         Ok(answer) => answer,
         Err(error) => return PeerRun::without_outputs(Status::Fail, error.to_string()),
     };
-    let (seen, millis, package) = match serde_json::from_value(answer.clone()) {
-        Ok(Outcome::Ran { evidence, millis, package }) => (evidence, millis, package),
+    let (seen, millis, first_millis, package, said) = match serde_json::from_value(answer.clone()) {
+        Ok(Outcome::Ran { evidence, millis, first_millis, package, said }) => {
+            (evidence, millis, first_millis, package, said)
+        }
         Ok(Outcome::NotApplicable { reason }) => {
             return PeerRun::without_outputs(Status::NotApplicable, reason);
         }
@@ -128,7 +149,7 @@ pub(super) fn run(
             return PeerRun::without_outputs(Status::Fail, reason);
         }
     };
-    let evidence = Evidence::of(seen, own, &peer.not);
+    let (evidence, gap) = peer.evidence(seen, backend);
     let judgement = match read_outputs(&into, specs) {
         Err(error) => Judgement::fail(error.to_string(), 0, 0.0),
         Ok(outputs) => {
@@ -146,16 +167,79 @@ pub(super) fn run(
         }
     };
     let judgement = Judgement { launches: evidence.launches(), millis, ..judgement };
-    let judgement = match evidence.gap(own) {
+    let agrees = judgement.status == Status::Pass;
+    let told =
+        |text: String| if said.is_empty() { text } else { format!("{text}; it says: {said}") };
+    let judgement = match gap {
         None => judgement,
         Some(Gap::Nothing) => Judgement {
             status: Status::Fail,
             reason: "nothing was seen to run".to_owned(),
             ..judgement
         },
-        Some(Gap::Others(reason)) => Judgement { status: Status::Fallback, reason, ..judgement },
+        Some(Gap::Others(reason)) => {
+            Judgement { status: Status::Fallback, reason: told(reason), ..judgement }
+        }
     };
-    PeerRun { judgement, package, evidence: evidence.text() }
+    let evidence = told(evidence.text());
+    PeerRun { judgement, package, evidence, agrees, first_millis, said }
+}
+
+impl Peer {
+    /// What ran on a backend, and what it lacks: kernels of its own, and those for single tokens where they are wanted.
+    fn evidence(&self, seen: Vec<Seen>, backend: BackendKind) -> (Evidence, Option<Gap>) {
+        if backend != BackendKind::Cuda {
+            let evidence = Evidence::of(seen, &self.cpu, &self.not);
+            let gap = evidence.gap(&self.cpu);
+            return (evidence, gap);
+        }
+        let decoded = match self.decodes.as_slice() {
+            [] => None,
+            decodes => Evidence::of(seen.clone(), decodes, &self.not).gap(decodes),
+        };
+        let evidence = Evidence::of(seen, &self.kernels, &self.not);
+        let gap = evidence.gap(&self.kernels).or(decoded);
+        (evidence, gap)
+    }
+}
+
+/// Asks the process that holds a peer, and no other one.
+pub(super) fn ask<T: DeserializeOwned>(
+    session: &mut Session,
+    process: u32,
+    request: Value,
+) -> Result<T, String> {
+    if session.started() != process {
+        return Err("the process that held it is gone".to_owned());
+    }
+    let answer = session.ask(request).map_err(|error| error.to_string())?;
+    serde_json::from_value(answer.clone()).map_err(|_| match answer["reason"].as_str() {
+        Some(reason) => reason.to_owned(),
+        None => PythonError::Garbage(answer.to_string()).to_string(),
+    })
+}
+
+/// Looks again at what runs, after the timing.
+///
+/// # Errors
+/// One sentence, when its own kernels do not run any more.
+pub(super) fn still(
+    session: &mut Session,
+    peer: &Peer,
+    backend: BackendKind,
+    process: u32,
+) -> Result<(), String> {
+    #[derive(Deserialize)]
+    struct Watched {
+        evidence: Vec<Seen>,
+    }
+    let request = json!({ "do": "watch", "peer": peer.name });
+    let Watched { evidence } = ask(session, process, request)?;
+    match peer.evidence(evidence, backend).1 {
+        None => Ok(()),
+        Some(Gap::Nothing) => Err("after its timing nothing was seen to run".to_owned()),
+        Some(Gap::Others(reason)) => Err(format!("after its timing {reason}")),
+    }
 }
 
 /// Judges a peer on the call that was loaded, against its whole reference.
@@ -264,23 +348,16 @@ impl VerifiedPeer {
             replays: u32,
         }
         let begin = Instant::now();
-        let answer = self.ask(
-            session,
-            json!({
-                "do": "time",
-                "peer": self.peer.name,
-                "millis": budget.as_secs_f64() * 1e3,
-                "fewest": fewest,
-                "most": 200,
-                "replays": replays,
-            }),
-        )?;
+        let request = json!({
+            "do": "time",
+            "peer": self.peer.name,
+            "millis": budget.as_secs_f64() * 1e3,
+            "fewest": fewest,
+            "most": 200,
+            "replays": replays,
+        });
+        let timed: Timed = ask(session, self.process, request)?;
         let wall = begin.elapsed().as_secs_f64() * 1e3;
-        let reason = || match answer["reason"].as_str() {
-            Some(reason) => reason.to_owned(),
-            None => PythonError::Garbage(answer.to_string()).to_string(),
-        };
-        let timed: Timed = serde_json::from_value(answer.clone()).map_err(|_| reason())?;
         believable(&timed.samples, timed.replays, wall)?;
         Ok((timed.samples, timed.replays))
     }
@@ -290,23 +367,7 @@ impl VerifiedPeer {
     /// # Errors
     /// One sentence, when its own kernels do not run any more.
     pub fn confirm(&self, session: &mut Session) -> Result<(), String> {
-        let answer = self.ask(session, json!({ "do": "watch", "peer": self.peer.name }))?;
-        let seen: Vec<Seen> =
-            serde_json::from_value(answer["evidence"].clone()).unwrap_or_default();
-        let own =
-            if self.backend == BackendKind::Cuda { &self.peer.kernels } else { &self.peer.cpu };
-        match Evidence::of(seen, own, &self.peer.not).gap(own) {
-            None => Ok(()),
-            Some(Gap::Nothing) => Err("after its timing nothing was seen to run".to_owned()),
-            Some(Gap::Others(reason)) => Err(format!("after its timing {reason}")),
-        }
-    }
-
-    fn ask(&self, session: &mut Session, request: Value) -> Result<Value, String> {
-        if session.started() != self.process {
-            return Err("the process that held it is gone".to_owned());
-        }
-        session.ask(request).map_err(|error| error.to_string())
+        still(session, &self.peer, self.backend, self.process)
     }
 }
 

@@ -129,6 +129,11 @@ impl Session {
         self.folder.path()
     }
 
+    /// Ends the interpreter: the next request starts another, in which nothing is loaded.
+    pub fn restart(&mut self) {
+        (self.process, self.case) = (None, None);
+    }
+
     /// Processes started so far.
     pub(crate) fn started(&self) -> u32 {
         self.started

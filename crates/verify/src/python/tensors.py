@@ -61,7 +61,11 @@ def write_tensors(path, tensors):
 class Case:
     """One call of an op: its tensors by name, its settings as text, and where it runs."""
 
-    def __init__(self, request):
+    def __init__(self, request, models=None):
+        # Models that an adapter has loaded from this case's folder; they outlive the case.
+        self.models = {} if models is None else models
+        # What the package says of parts of itself that it does without.
+        self.said = []
         self.op, self.dtype, self.device = request["op"], request["dtype"], request["device"]
         self.settings, self.outputs = request["settings"], request["outputs"]
         self.files = read_tensors(request["inputs"])
@@ -130,7 +134,7 @@ class Case:
             tensor = torch.frombuffer(data, dtype=torch_type(dtype)).view(shape)
             self.copied[name] = tensor.to(self.device)
         # A copy even so: a peer may write into its inputs.
-        whole = self.copied[name].flip(0) if backwards else self.copied[name].clone()
+        whole = self.copied[name].flip(-1) if backwards else self.copied[name].clone()
         return self.copied[name] * self.factor if scaled else whole
 
     def scale(self, factor):

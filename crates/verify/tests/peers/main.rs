@@ -5,8 +5,8 @@ use kernels::{DType, Settings, Tensor, TensorMap};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use verify::{
-    Case, Draw, Limits, ModelCase, Peer, Peers, Python, Session, Tier, admit_peer, judge_model,
-    load_peer_case, run_case,
+    Case, Draw, GenerationCase, Limits, ModelCase, Peer, Peers, Python, Session, Tier,
+    admit_generation, admit_peer, judge_model, load_peer_case, run_case,
 };
 
 fn session(time: Duration) -> Session {
@@ -288,4 +288,79 @@ fn r2_08_a_model_passes_by_its_own_kernels_and_the_given_logits() {
     let listed = &rows[expect.len()];
     assert_eq!(listed.variant, "transformers.granitemoehybrid");
     assert_eq!(listed.status, NotApplicable, "{listed:?}");
+}
+
+/// Logits by the stand-ins' formula, after each of so many tokens that were added to each prompt.
+fn logits_after(prompts: &[Vec<i32>], chosen: &[i32], tokens: usize) -> Tensor {
+    let mut values = Vec::new();
+    for step in 0..tokens {
+        for (place, prompt) in prompts.iter().enumerate() {
+            let added = (0..step).map(|step| chosen[step * prompts.len() + place]);
+            let sum: i32 = prompt.iter().copied().chain(added).sum();
+            values.extend((0..8).map(|word| ((sum * (word + 3)) % 11) as f32 + word as f32 / 16.0));
+        }
+    }
+    Tensor::new(&[tokens, prompts.len(), 8], values)
+}
+
+#[test]
+fn r2_09_a_generation_is_timed_by_the_ids_it_hands_over_once_its_logits_agree() {
+    use Status::{Fail, Fallback, NotApplicable, Pass};
+    let prompts = [vec![3, 1, 4, 1, 5], vec![2, 7, 1, 8, 2]];
+    let ids = Tensor::new(&[2, 5], prompts.concat());
+    let nowhere = tempfile::tempdir().unwrap();
+    let case = GenerationCase {
+        name: "fake/tg6",
+        folder: nowhere.path(),
+        backend: BackendKind::Cpu,
+        dtype: DType::F32,
+        ids: &ids,
+        new_tokens: 3,
+        vocabulary: 8,
+        tolerance: 1e-4,
+    };
+    let mut session = session(Duration::from_secs(60));
+    let mut check = |function: &str, (status, reason): (Status, &str), timed: Result<(), &str>| {
+        let peer = Peer::function(&format!("model={function}")).expect("a function");
+        let mut expected = |chosen: &[i32]| Ok(logits_after(&prompts, chosen, 3));
+        let (row, verified) = admit_generation(&mut session, &peer, &case, &mut expected);
+        assert_eq!(row.status, status, "{function}: {row:?}");
+        assert!(row.reason.starts_with(reason), "{function}: {row:?}");
+        let Some(verified) = verified else {
+            assert_eq!(timed, Err("never"), "{function} may not be timed");
+            return;
+        };
+        assert_eq!(verified.status(), status);
+        assert!(verified.first_millis() > 0.0);
+        match (verified.time(&mut session, 6, 2), timed) {
+            (Ok(times), Ok(())) => {
+                assert!(times.len() == 2 && times.iter().all(|run| 0.0 < run.first), "{times:?}");
+                assert!(times.iter().all(|run| run.first < run.last), "{times:?}");
+            }
+            (got, want) => {
+                let got = got.map(|_| ());
+                assert_eq!(got, want.map_err(str::to_owned), "{function}");
+            }
+        }
+    };
+    check("generators:greedy@generators.greedy", (Pass, ""), Ok(()));
+    // Right by other code than is named: its time is shown by this name alone.
+    check("generators:slow_path@fast_path", (Fallback, "no kernel of its own ran"), Ok(()));
+    check("generators:samples", (Fail, "token 0 is "), Err("never"));
+    check("generators:other_prompt", (Fail, "relative error"), Err("never"));
+    check("generators:not_there", (NotApplicable, "module `generators` has no"), Err("never"));
+    // Ids are counted, and not pieces of text.
+    let pieces = "12 ids came in 3 steps, wanted 2 in each of 6";
+    check("generators:text_chunks", (Pass, ""), Err(pieces));
+    check("generators:stops", (Pass, ""), Err("6 ids came in 3 steps, wanted 2 in each of 6"));
+    check("generators:silent", (Pass, ""), Err("0 ids came in 0 steps, wanted 2 in each of 6"));
+
+    // Times of a process that is gone are nobody's.
+    let peer = Peer::function("model=generators:greedy").unwrap();
+    let mut expected = |chosen: &[i32]| Ok(logits_after(&prompts, chosen, 3));
+    let (_, verified) = admit_generation(&mut session, &peer, &case, &mut expected);
+    session.restart();
+    assert!(admit_generation(&mut session, &peer, &case, &mut expected).1.is_some());
+    let gone = verified.unwrap().time(&mut session, 6, 1).unwrap_err();
+    assert_eq!(gone, "the process that held it is gone");
 }

@@ -1,5 +1,8 @@
 //! `firstlight bench model`: how fast a model runs, once its engine was held against the reference.
 
+mod peers;
+
+use self::peers::Contest;
 use super::device_name;
 use crate::Outcome;
 use crate::cli::{BenchModel, Environment, Waiting};
@@ -8,7 +11,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::run_folder::RunFolder;
-use facts::{DoctorReport, ModelSpeedReport, ParityReport, SCHEMA};
+use facts::{DoctorReport, ModelSpeedReport, ParityReport, SCHEMA, Status};
 use models::{
     Architecture, Capacity, Config, ModelSource, SpeedTest, Storage, Verified, measure, open,
 };
@@ -20,7 +23,7 @@ use std::path::Path;
 use std::time::Instant;
 
 pub(super) fn run(arguments: &BenchModel, output: &Output) -> anyhow::Result<Outcome> {
-    let source = source(arguments)?;
+    let mut source = source(arguments)?;
     let architecture = source.open()?.architecture;
     fits(&arguments.tests, &architecture)?;
     let mut folder = match &arguments.output {
@@ -28,13 +31,20 @@ pub(super) fn run(arguments: &BenchModel, output: &Output) -> anyhow::Result<Out
         None => None,
     };
     let progress = Progress::start("bench model");
-    let report = timed(arguments, &source, &architecture, &progress)?;
+    let mut contest = Contest::start(arguments, &mut source)?;
+    let mut report = timed(arguments, &source, &architecture, contest.as_mut(), &progress)?;
+    // The engine, with its memory, is gone by now.
+    if let Some(contest) = contest.filter(|_| !report.speeds.is_empty()) {
+        contest.run(arguments, &progress, &mut report)?;
+    }
     drop(progress);
     if let Some(folder) = &mut folder {
         folder.write(&report)?;
     }
     output.either(&report, |style| terminal::model_speed(&report, style))?;
-    Ok(if report.not_timed.is_empty() { Outcome::Good } else { Outcome::Bad })
+    let bad = |status| matches!(status, Status::Fail | Status::Fallback);
+    let good = report.not_timed.is_empty() && !report.checks.iter().any(|row| bad(row.status));
+    Ok(if good { Outcome::Good } else { Outcome::Bad })
 }
 
 /// Where the weights come from.
@@ -74,6 +84,7 @@ fn timed(
     arguments: &BenchModel,
     source: &ModelSource,
     architecture: &Architecture,
+    contest: Option<&mut Contest>,
     progress: &Progress,
 ) -> anyhow::Result<ModelSpeedReport> {
     let storage = Storage::from(arguments.dtype);
@@ -103,7 +114,9 @@ fn timed(
         not_timed: Vec::new(),
     };
     match found.passed() {
-        Some(verified) => time(arguments, source, verified, progress, &mut report)?,
+        Some(verified) => {
+            time(arguments, source, verified, contest, progress, &mut report)?;
+        }
         None => {
             let words =
                 "its engine disagrees with float32, and there is no speed without agreement";
@@ -118,6 +131,7 @@ fn time(
     arguments: &BenchModel,
     source: &ModelSource,
     verified: Verified<'_>,
+    mut contest: Option<&mut Contest>,
     progress: &Progress,
     report: &mut ModelSpeedReport,
 ) -> anyhow::Result<()> {
@@ -132,7 +146,12 @@ fn time(
         progress.step(test.to_string());
         let repeats = arguments.repeats as usize;
         match measure(&mut *engine, verified, storage, *test, sequences, repeats) {
-            Ok(speed) => report.speeds.push(speed),
+            Ok(speed) => {
+                report.speeds.push(speed);
+                if let Some(contest) = contest.as_mut() {
+                    contest.listen(&mut *engine, *test, sequences)?;
+                }
+            }
             Err(why) => report.not_timed.push(why.to_string()),
         }
     }

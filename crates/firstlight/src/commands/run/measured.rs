@@ -3,7 +3,7 @@
 use super::listener::Heard;
 use crate::output::Output;
 use facts::{SCHEMA, byte_count};
-use models::{Architecture, Engine, Request, Storage};
+use models::{Engine, Request, Storage};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -25,19 +25,6 @@ pub(super) struct Measured {
     launches: BTreeMap<String, u64>,
     /// The most memory this process had at once: predicted before the weights were read, and measured.
     memory_bytes: Option<[u64; 2]>,
-}
-
-/// How far the logits of two ways through a model may be apart.
-fn tolerance(architecture: &Architecture, storage: Storage) -> f64 {
-    // Where two experts are rated alike, rounding decides which of them a token passes, and its logits are then rightly
-    // others; logits of wrong arithmetic have nothing in common, which is a relative error of 1.4.
-    const ROUTED: f64 = 0.5;
-    let rounding = storage.tolerance_of(architecture.layers.len());
-    if architecture.is_routed() && storage == Storage::Bf16 {
-        rounding.max(ROUTED)
-    } else {
-        rounding
-    }
 }
 
 impl Measured {
@@ -64,7 +51,7 @@ impl Measured {
             weight_bytes: architecture.weights_per_token() * storage.bytes() as u64,
             read_bandwidth: engine.read_bandwidth(),
             difference,
-            tolerance: tolerance(architecture, storage),
+            tolerance: storage.tolerance_between(architecture),
             launches,
             memory_bytes: None,
         }

@@ -6,9 +6,10 @@ use kernels::{DType, Tensor};
 use models::{Batch, Capacity, Model, Storage, SynthOptions, Wanted, open, shape, synth};
 use std::path::Path;
 
-/// Reduced random models, one of each family that packages run, with the `model_type` of their configs.
-const SHAPES: &[(&str, &str)] =
-    &[("granite-hybrid-mini", "granitemoehybrid"), ("kimi-linear-mini", "kimi_linear")];
+/// Reduced random models, one of each family that packages run, and what their configs say otherwise in bf16: where every
+/// expert is chosen, rounding decides no choice, and what is left of an error is an error.
+const SHAPES: &[(&str, &[(&str, u64)])] =
+    &[("granite-hybrid-mini", &[]), ("kimi-linear-mini", &[("num_experts_per_token", 8)])];
 
 /// Tokens of the prompt: more than a chunk of any scan, and no multiple of one.
 const TOKENS: usize = 70;
@@ -16,18 +17,24 @@ const TOKENS: usize = 70;
 /// Every model on every peer that runs models of its type.
 pub(super) fn rows(peers: &mut Peers<'_>) -> anyhow::Result<Vec<ParityRow>> {
     let mut rows = Vec::new();
-    for (name, model_type) in SHAPES {
+    for (name, in_bf16) in SHAPES {
         let folder = peers.session.folder().join(name);
-        synth(shape(name)?, &folder, &SynthOptions::default())?;
-        let (ids, logits) = expected(&folder)?;
         // On a GPU models are run in what they are stored in, elsewhere in float32.
         let (dtype, storage) = match peers.backend {
             BackendKind::Cuda => (DType::Bf16, Storage::Bf16),
             _ => (DType::F32, Storage::F32),
         };
+        let config = match storage {
+            Storage::F32 => shape(name)?,
+            Storage::Bf16 => in_bf16
+                .iter()
+                .fold(shape(name)?, |config, (key, value)| config.with(key, (*value).into())),
+        };
+        synth(config.clone(), &folder, &SynthOptions::default())?;
+        let (ids, logits) = expected(&folder)?;
         let case = ModelCase {
             name: &format!("{name}/t{TOKENS}"),
-            model_type,
+            model_type: config.model_type().unwrap_or_default(),
             folder: &folder,
             dtype,
             ids: &ids,
