@@ -44,6 +44,26 @@ impl<T: Copy> HostBuffer<T> {
         })
     }
 
+    /// Slices one behind the other, `len` values in all.
+    ///
+    /// # Panics
+    /// When they have more or fewer.
+    pub fn concatenated<'a>(len: usize, parts: impl Iterator<Item = &'a [T]>) -> Self
+    where
+        T: 'a,
+    {
+        Self::new(len, |start| {
+            let mut written = 0;
+            for part in parts {
+                assert!(part.len() <= len - written, "more than {len} values");
+                // SAFETY: `new` allocated `len` values, of which as many are left.
+                unsafe { start.add(written).copy_from_nonoverlapping(part.as_ptr(), part.len()) };
+                written += part.len();
+            }
+            assert_eq!(written, len, "values");
+        })
+    }
+
     /// Allocates `len` values, which `write` must initialise.
     fn new(len: usize, write: impl FnOnce(*mut T)) -> Self {
         let layout = Self::layout(len);

@@ -75,7 +75,9 @@ pub trait Element: Copy + Send + Sync + Default + std::fmt::Debug + 'static {
     ///
     /// # Panics
     /// When the number of values is not the product of the shape.
-    fn tensor(shape: &[usize], values: Vec<Self>) -> Tensor;
+    fn tensor(shape: &[usize], values: HostBuffer<Self>) -> Tensor;
+    /// The tensor's own elements, when it has this type.
+    fn buffer(tensor: Tensor) -> Option<HostBuffer<Self>>;
     /// The tensor's elements, when it has this type.
     fn view(tensor: &Tensor) -> Option<&[Self]>;
     /// The tensor's elements for writing, when it has this type.
@@ -96,13 +98,19 @@ macro_rules! element {
     ($type:ty, $variant:ident, $widen:expr, $narrow:expr) => {
         impl Element for $type {
             const DTYPE: DType = DType::$variant;
-            fn tensor(shape: &[usize], values: Vec<Self>) -> Tensor {
+            fn tensor(shape: &[usize], values: HostBuffer<Self>) -> Tensor {
                 assert_eq!(
                     shape.iter().product::<usize>(),
                     values.len(),
                     "values for shape {shape:?}"
                 );
-                Tensor { shape: shape.to_vec(), data: Data::$variant(values.into()) }
+                Tensor { shape: shape.to_vec(), data: Data::$variant(values) }
+            }
+            fn buffer(tensor: Tensor) -> Option<HostBuffer<Self>> {
+                match tensor.data {
+                    Data::$variant(values) => Some(values),
+                    _ => None,
+                }
             }
             fn view(tensor: &Tensor) -> Option<&[Self]> {
                 match &tensor.data {
@@ -150,7 +158,7 @@ impl Tensor {
     /// # Panics
     /// When the number of values is not the product of the shape.
     pub fn new<E: Element>(shape: &[usize], values: Vec<E>) -> Self {
-        E::tensor(shape, values)
+        E::tensor(shape, values.into())
     }
 
     /// The shape and type of a tensor whose values lie on a device, for planning a call over them. It has no elements to

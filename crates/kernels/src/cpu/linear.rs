@@ -7,6 +7,7 @@ use crate::floats::narrow;
 use device::{Device, HostBuffer, Isa, SharedMut};
 use half::bf16;
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// Outputs of one strip: a few register tiles, so that a core has many strips and they balance.
 const STRIP: usize = 64;
@@ -74,42 +75,49 @@ impl Linear {
         }
     }
 
-    /// `y = x W^T` for rows of x, row-major and without padding. The launch is counted as `linear.f32` or `linear.bf16`.
-    /// A row's result does not depend on the rows beside it.
+    /// `y = x W^T` for rows of x, row-major and without padding, as y is. The launch is counted as `linear.f32` or
+    /// `linear.bf16`. A row's result does not depend on the rows beside it.
     ///
     /// # Panics
-    /// When x is no whole number of rows, or y has not as many.
-    pub fn apply(&self, device: &Device, x: &[f32], y: &mut [f32]) {
+    /// When x is no whole number of rows.
+    pub fn apply(&self, device: &Device, x: &[f32]) -> Vec<f32> {
         let rows = x.len() / self.inputs.max(1);
-        let wanted = (rows * self.inputs, rows * self.outputs);
-        assert_eq!((x.len(), y.len()), wanted, "sizes of y = x W^T for {rows} rows");
+        assert_eq!(x.len(), rows * self.inputs, "x in rows of {}", self.inputs);
+        self.apply_made(device, rows, |row, to| {
+            to.copy_from_slice(&x[row * self.inputs..][..self.inputs]);
+        })
+    }
+
+    /// The same for rows of x that `x` makes, each once, where it is multiplied: what is made of other rows needs no
+    /// memory of its own.
+    pub fn apply_made(
+        &self,
+        device: &Device,
+        rows: usize,
+        x: impl Fn(usize, &mut [f32]) + Sync,
+    ) -> Vec<f32> {
         match &self.strips {
             Strips::F32(isa, strips) => {
-                self.run(device, "linear.f32", rows, y, |range, strip, into| {
-                    let x = &x[range.start * self.inputs..range.end * self.inputs];
-                    let x = Mat::new(x, range.len(), self.inputs, self.inputs);
-                    gemm_packed(*isa, 1.0, x, &strips[strip], Store::Replace, into);
-                });
+                let made = Rows::made(rows, self.inputs, |_: &mut (), row, to| x(row, to));
+                self.run(device, "linear.f32", rows, |range, strip, into| {
+                    gemm_packed(*isa, 1.0, made.part(range), &strips[strip], Store::Replace, into);
+                })
             }
             Strips::Bf16(words) => {
-                let stride = row_stride(self.inputs);
-                let rounded = rounded(x, self.inputs, stride);
+                let made = Rows::made(rows, self.inputs, |wide: &mut Vec<f32>, row, to| {
+                    wide.resize(to.len(), 0.0);
+                    x(row, wide);
+                    dispatch(Isa::Avx512Bf16, Round { from: wide, to });
+                });
                 let of_strip = PanelsBf16::words(self.inputs, STRIP);
-                self.run(device, "linear.bf16", rows, y, |range, strip, into| {
-                    let last = range.end == rows;
-                    let x = Mat::new(
-                        &rounded[range.start * stride..],
-                        range.len(),
-                        self.inputs,
-                        stride,
-                    );
+                self.run(device, "linear.bf16", rows, |range, strip, into| {
                     let (_, words) = words.split_at(strip * of_strip);
                     let (words, behind) = words.split_at(of_strip.min(words.len()));
                     // Other rows would be multiplied with the same strip before the next one.
-                    let next = if last { behind } else { &[] };
+                    let next = if range.end == rows { behind } else { &[] };
                     let w = PanelsBf16::new(words, self.inputs, into.columns).before(next);
-                    gemm_panels_bf16(1.0, x, w, Store::Replace, into);
-                });
+                    gemm_panels_bf16(1.0, made.part(range), w, Store::Replace, into);
+                })
             }
         }
     }
@@ -121,11 +129,12 @@ impl Linear {
         device: &Device,
         kernel: &str,
         rows: usize,
-        y: &mut [f32],
-        multiply: impl Fn(std::ops::Range<usize>, usize, MatMut<'_>) + Sync,
-    ) {
+        multiply: impl Fn(Range<usize>, usize, MatMut<'_>) + Sync,
+    ) -> Vec<f32> {
         let runs = rows.div_ceil(ROWS);
-        let y = SharedMut::new(y);
+        // Not cleared: for a prompt that is a good part of what the product itself takes.
+        let mut y = Vec::with_capacity(rows * self.outputs);
+        let shared = SharedMut::new(&mut y.spare_capacity_mut()[..rows * self.outputs]);
         let grid = self.outputs.div_ceil(STRIP) * runs;
         let tile = || vec![0f32; STRIP * ROWS.min(rows)];
         device.launch_streaming(kernel, grid, tile, |tile, block| {
@@ -137,11 +146,16 @@ impl Linear {
             multiply(rows.clone(), strip, MatMut::new(tile, rows.len(), width, STRIP));
             for (from, row) in tile.chunks(STRIP).zip(rows) {
                 let start = row * self.outputs + first;
-                // SAFETY: blocks own disjoint rows or strips.
-                let into = unsafe { y.slice(start..start + width) };
-                into.copy_from_slice(&from[..width]);
+                // SAFETY: blocks own disjoint rows or strips, and the slice is `width` values long.
+                unsafe {
+                    let into = shared.slice(start..start + width).as_mut_ptr().cast::<f32>();
+                    into.copy_from_nonoverlapping(from[..width].as_ptr(), width);
+                }
             }
         });
+        // SAFETY: every block has run to its end, else `launch_streaming` panics; together they wrote all strips of all rows.
+        unsafe { y.set_len(rows * self.outputs) };
+        y
     }
 }
 
@@ -159,25 +173,42 @@ fn strip<T: Copy>(b: Mat<'_, T>, first: usize) -> Mat<'_, T> {
     Mat { data: &b.data[start..], columns, ..b }
 }
 
-/// Distance of rows of x in bfloat16: whole cache lines, and an odd number of them. Widths of models are powers of two,
-/// whose rows would all lie in the same sets of the first cache and drive each other out of it.
-fn row_stride(inputs: usize) -> usize {
-    const LINE: usize = 64 / size_of::<bf16>();
-    (inputs.div_ceil(LINE) | 1) * LINE
+/// Rows of x as they are multiplied.
+struct Rows<T> {
+    values: Vec<T>,
+    width: usize,
+    /// Whole cache lines, and an odd number of them: widths of models are powers of two, whose rows would all lie in the
+    /// same sets of the first cache and drive each other out of it.
+    stride: usize,
 }
 
-/// Rows of x in bfloat16, `stride` apart; on all cores where they are many.
-fn rounded(x: &[f32], inputs: usize, stride: usize) -> Vec<bf16> {
-    const PIECE: usize = 1 << 15;
-    let mut rounded = vec![bf16::ZERO; x.len() / inputs.max(1) * stride];
-    let round = |(to, from): (&mut [bf16], &[f32])| {
-        dispatch(Isa::Avx512Bf16, Round { from, to: &mut to[..from.len()] });
-    };
-    match x.len() {
-        0..=PIECE => rounded.chunks_mut(stride).zip(x.chunks(inputs.max(1))).for_each(round),
-        _ => rounded.par_chunks_mut(stride).zip(x.par_chunks(inputs)).for_each(round),
+impl<T: Copy + Default + Send> Rows<T> {
+    /// Each row as `make` makes it with a thread's scratch; on all cores where there is much to make.
+    fn made<S: Default>(
+        rows: usize,
+        width: usize,
+        make: impl Fn(&mut S, usize, &mut [T]) + Sync,
+    ) -> Self {
+        const MUCH: usize = 1 << 15;
+        let line = 64 / size_of::<T>();
+        let stride = (width.div_ceil(line) | 1) * line;
+        let mut values = vec![T::default(); rows * stride];
+        let make = |scratch: &mut S, (row, to): (usize, &mut [T])| {
+            make(scratch, row, &mut to[..width]);
+        };
+        if values.len() < MUCH {
+            let mut scratch = S::default();
+            values.chunks_mut(stride).enumerate().for_each(|row| make(&mut scratch, row));
+        } else {
+            values.par_chunks_mut(stride).enumerate().for_each_init(S::default, make);
+        }
+        Self { values, width, stride }
     }
-    rounded
+
+    /// Some of the rows.
+    fn part(&self, rows: Range<usize>) -> Mat<'_, T> {
+        Mat::new(&self.values[rows.start * self.stride..], rows.len(), self.width, self.stride)
+    }
 }
 
 struct Round<'a> {
@@ -208,8 +239,8 @@ mod tests {
         let device = device::open(facts::BackendKind::Cpu).unwrap().with_threads(3);
         let (inputs, outputs) = (linear.inputs(), linear.outputs());
         let x = values(rows as u64 + 5, rows * inputs);
-        let mut y = vec![f32::NAN; rows * outputs];
-        linear.apply(&device, &x, &mut y);
+        let y = linear.apply(&device, &x);
+        assert_eq!(y.len(), rows * outputs, "{name}");
         for (at, got) in y.iter().enumerate() {
             let (row, output) = (at / outputs, at % outputs);
             let (x, w) = (&x[row * inputs..][..inputs], &w[output * inputs..][..inputs]);
@@ -219,9 +250,8 @@ mod tests {
                 "{name}: [{row}, {output}] is {got}, wanted {want}"
             );
         }
-        let mut alone = vec![f32::NAN; outputs];
         for row in 0..rows {
-            linear.apply(&device, &x[row * inputs..][..inputs], &mut alone);
+            let alone = linear.apply(&device, &x[row * inputs..][..inputs]);
             assert_eq!(alone, y[row * outputs..][..outputs], "{name}: row {row} alone");
         }
     }

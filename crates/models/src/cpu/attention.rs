@@ -1,10 +1,11 @@
 use super::Mix;
 use super::rows::columns;
-use super::step::{Step, values};
+use super::step::{Step, take};
 use super::weights::{CpuProjection, Weights};
 use crate::layers::Attention;
 use crate::pages::{BLOCK, Pages};
 use crate::{ModelError, Storage};
+use device::HostBuffer;
 use half::bf16;
 use kernels::attention::AttentionOp;
 use kernels::{DType, Element, OpError, Settings, Tensor, TensorMap};
@@ -83,17 +84,15 @@ impl PagedAttention {
         step: &Step<'_>,
         queries: Vec<f32>,
         [heads, dim]: [usize; 2],
-    ) -> Result<Vec<f32>, OpError> {
+    ) -> Result<HostBuffer<f32>, OpError> {
         let q = stored(&[step.tokens(), heads, dim], queries, self.dtype);
         self.inputs.insert("q".to_owned(), q);
         step.name_cache(&mut self.inputs);
         let inputs = (&self.inputs, &["k", "v"][..]);
         step.run(&AttentionOp, inputs, &self.settings, &mut self.outputs)?;
-        let o = values(&self.outputs, "o");
         // Kept until the next step, these would take memory in every layer.
         self.inputs.remove("q");
-        self.outputs.remove("o");
-        Ok(o)
+        Ok(take(&mut self.outputs, "o"))
     }
 }
 

@@ -1,5 +1,5 @@
 use super::Mix;
-use super::rows::{columns, norm_sigmoid_gated};
+use super::rows::{column_tensor, columns, norm_sigmoid_gated};
 use super::state::Recurrence;
 use super::step::Step;
 use super::weights::{CpuProjection, Weights};
@@ -67,24 +67,28 @@ impl Mix for CpuKda {
         let (low, width) = (3 * inner, 3 * inner + 2 * dim + heads);
         let part = |range| columns(&projected, width, range);
 
-        let mixed = Tensor::new(&[tokens, low], part(0..low));
+        let mixed = column_tensor(&[tokens, low], &projected, width, 0..low);
         let mixed = self.conv.run(&Conv1dOp, step, [("x", mixed)])?; // [tokens, q | k | v]
 
-        let of_heads = |values| Tensor::new(&[tokens, heads, dim], values);
-        let part_of = |at: usize| of_heads(columns(&mixed, low, at * inner..(at + 1) * inner));
+        let of_heads = [tokens, heads, dim];
+        let part_of =
+            |at: usize| column_tensor(&of_heads, &mixed, low, at * inner..(at + 1) * inner);
         let decay = self.decay.apply(step.device, &part(low..low + dim));
         let scanned = [
             ("q", part_of(0)),
             ("k", part_of(1)),
             ("v", part_of(2)),
-            ("g", of_heads(decay)),
-            ("beta", Tensor::new(&[tokens, heads], part(low + 2 * dim..width))),
+            ("g", Tensor::new(&of_heads, decay)),
+            ("beta", column_tensor(&[tokens, heads], &projected, width, low + 2 * dim..width)),
         ];
-        let mut o = self.scan.run(&KdaOp, step, scanned)?; // [tokens, inner]
+        let o = self.scan.run(&KdaOp, step, scanned)?; // [tokens, inner]
 
         let gate = self.gate.apply(step.device, &part(low + dim..low + 2 * dim));
-        norm_sigmoid_gated(step.device, &mut o, &gate, &self.norm, self.eps);
-        Ok(self.out.apply(step.device, &o))
+        Ok(self.out.apply_made(step.device, tokens, |token, to| {
+            let row = token * inner..(token + 1) * inner;
+            to.copy_from_slice(&o[row.clone()]);
+            norm_sigmoid_gated(step.device, to, &gate[row], &self.norm, self.eps);
+        }))
     }
 
     fn reset(&mut self, sequence: usize) {

@@ -2,7 +2,7 @@ use super::Mix;
 use super::attention::{PagedAttention, Values};
 use super::rows::{columns, put_columns, rms_norm};
 use super::step::Step;
-use super::weights::{CpuProjection, Weights, apply};
+use super::weights::{CpuProjection, Weights};
 use crate::ModelError;
 use crate::layers::{LatentAttention, LatentShape};
 use crate::pages::Pages;
@@ -66,7 +66,7 @@ impl Mix for CpuLatentAttention {
         let mut q = vec![0f32; tokens * heads * cached];
         for (head, key_up) in self.key_up.iter().enumerate() {
             let first = head * (nope + shared);
-            let own = apply(key_up, step.device, &part(first..first + nope));
+            let own = key_up.apply(step.device, &part(first..first + nope));
             put_columns(&mut q, heads * cached, head * cached, &own, rank);
             let own = part(first + nope..first + nope + shared);
             put_columns(&mut q, heads * cached, head * cached + rank, &own, shared);
@@ -76,7 +76,7 @@ impl Mix for CpuLatentAttention {
         let mut values = vec![0f32; tokens * heads * value];
         for (head, value_up) in self.value_up.iter().enumerate() {
             let own = columns(&o, heads * rank, head * rank..(head + 1) * rank);
-            let own = apply(value_up, step.device, &own);
+            let own = value_up.apply(step.device, &own);
             put_columns(&mut values, heads * value, head * value, &own, value);
         }
         Ok(self.out.apply(step.device, &values))

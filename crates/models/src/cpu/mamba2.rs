@@ -1,5 +1,5 @@
 use super::Mix;
-use super::rows::{columns, silu_gated_norm};
+use super::rows::{column_tensor, silu_gated_norm};
 use super::state::Recurrence;
 use super::step::Step;
 use super::weights::{CpuProjection, Weights};
@@ -65,23 +65,26 @@ impl Mix for CpuMamba2 {
         let (tokens, inner, channels) = (step.tokens(), self.shape.inner(), self.shape.channels());
         let projected = self.in_proj.apply(step.device, x); // [tokens, gate | x, B, C | dt]
         let width = inner + channels + heads;
-        let part = |range| columns(&projected, width, range);
+        let part = |shape: &[usize], range| column_tensor(shape, &projected, width, range);
 
-        let mixed = Tensor::new(&[tokens, channels], part(inner..inner + channels));
+        let mixed = part(&[tokens, channels], inner..inner + channels);
         let mixed = self.conv.run(&Conv1dOp, step, [("x", mixed)])?; // [tokens, x | B | C]
 
-        let part_of = |range| columns(&mixed, channels, range);
+        let part_of = |shape: &[usize], range| column_tensor(shape, &mixed, channels, range);
         let grouped = groups * state;
         let scanned = [
-            ("x", Tensor::new(&[tokens, heads, head_dim], part_of(0..inner))),
-            ("B", Tensor::new(&[tokens, groups, state], part_of(inner..inner + grouped))),
-            ("C", Tensor::new(&[tokens, groups, state], part_of(inner + grouped..channels))),
-            ("dt", Tensor::new(&[tokens, heads], part(inner + channels..width))),
+            ("x", part_of(&[tokens, heads, head_dim], 0..inner)),
+            ("B", part_of(&[tokens, groups, state], inner..inner + grouped)),
+            ("C", part_of(&[tokens, groups, state], inner + grouped..channels)),
+            ("dt", part(&[tokens, heads], inner + channels..width)),
         ];
-        let mut y = self.scan.run(&SsdOp, step, scanned)?; // [tokens, inner]
+        let y = self.scan.run(&SsdOp, step, scanned)?; // [tokens, inner]
 
-        silu_gated_norm(step.device, &mut y, &part(0..inner), &self.norm, groups, self.eps);
-        Ok(self.out_proj.apply(step.device, &y))
+        Ok(self.out_proj.apply_made(step.device, tokens, |token, to| {
+            to.copy_from_slice(&y[token * inner..][..inner]);
+            let gate = &projected[token * width..][..inner];
+            silu_gated_norm(step.device, to, gate, &self.norm, groups, self.eps);
+        }))
     }
 
     fn reset(&mut self, sequence: usize) {

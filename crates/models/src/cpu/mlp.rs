@@ -21,7 +21,10 @@ impl CpuMlp {
     }
 
     pub(super) fn apply(&self, device: &Device, x: &[f32]) -> Vec<f32> {
-        let gate_up = self.gate_up.apply(device, x);
-        self.down.apply(device, &swiglu(device, &gate_up, self.inner))
+        let gate_up = self.gate_up.apply(device, x); // [tokens, gate | up]
+        let row = 2 * self.inner;
+        self.down.apply_made(device, gate_up.len() / row, |token, to| {
+            swiglu(device, &gate_up[token * row..][..row], to);
+        })
     }
 }

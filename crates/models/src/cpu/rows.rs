@@ -1,7 +1,8 @@
 //! Row-wise arithmetic on activations, rows of float32 without padding.
 
-use device::Device;
+use device::{Device, HostBuffer};
 use kernels::cpu::gate::{Gate, gate};
+use kernels::{Element, Tensor};
 use rayon::prelude::*;
 
 /// Independent sums that the compiler turns into vectors.
@@ -32,49 +33,39 @@ pub(super) fn rms_norm(x: &[f32], weight: &[f32], eps: f64) -> Vec<f32> {
     normed
 }
 
-/// `x * silu(gate)`, then RMSNorm of each of `groups` parts of a row, then the weight, as wide as the row.
+/// A row becomes `x * silu(gate)`, then RMSNorm of each of its `groups` parts, then the weight, as wide as the row.
 pub(super) fn silu_gated_norm(
     device: &Device,
-    x: &mut [f32],
+    row: &mut [f32],
     logits: &[f32],
     weight: &[f32],
     groups: usize,
     eps: f64,
 ) {
-    let (width, group) = (weight.len(), weight.len() / groups);
-    x.par_chunks_mut(width).zip(logits.par_chunks(width)).for_each(|(row, logits)| {
-        gate(device, Gate::Silu, row, logits);
-        for (part, weight) in row.chunks_mut(group).zip(weight.chunks(group)) {
-            normalise(part, weight, eps);
-        }
-    });
+    let group = weight.len() / groups;
+    gate(device, Gate::Silu, row, logits);
+    for (part, weight) in row.chunks_mut(group).zip(weight.chunks(group)) {
+        normalise(part, weight, eps);
+    }
 }
 
 /// RMSNorm of each part of a row that is as wide as the weight, times `sigmoid(gate)`.
 pub(super) fn norm_sigmoid_gated(
     device: &Device,
-    x: &mut [f32],
+    row: &mut [f32],
     logits: &[f32],
     weight: &[f32],
     eps: f64,
 ) {
-    x.par_chunks_mut(weight.len()).zip(logits.par_chunks(weight.len())).for_each(
-        |(row, logits)| {
-            normalise(row, weight, eps);
-            gate(device, Gate::Sigmoid, row, logits);
-        },
-    );
+    row.chunks_exact_mut(weight.len()).for_each(|part| normalise(part, weight, eps));
+    gate(device, Gate::Sigmoid, row, logits);
 }
 
-/// Rows `[gate, up]` of twice the width become `silu(gate) * up`.
-pub(super) fn swiglu(device: &Device, gate_up: &[f32], width: usize) -> Vec<f32> {
-    let mut out = vec![0f32; gate_up.len() / 2];
-    out.par_chunks_mut(width).zip(gate_up.par_chunks(2 * width)).for_each(|(out, row)| {
-        let (logits, up) = row.split_at(width);
-        out.copy_from_slice(up);
-        gate(device, Gate::Silu, out, logits);
-    });
-    out
+/// `silu(gate) * up` of a row `[gate, up]`.
+pub(super) fn swiglu(device: &Device, gate_up: &[f32], out: &mut [f32]) {
+    let (logits, up) = gate_up.split_at(out.len());
+    out.copy_from_slice(up);
+    gate(device, Gate::Silu, out, logits);
 }
 
 /// `x += factor * y`.
@@ -92,6 +83,17 @@ pub(super) fn columns(x: &[f32], width: usize, range: std::ops::Range<usize>) ->
     let mut side_by_side = Vec::with_capacity(x.len() / width * range.len());
     x.chunks_exact(width).for_each(|row| side_by_side.extend_from_slice(&row[range.clone()]));
     side_by_side
+}
+
+/// The same as a tensor of this shape.
+pub(super) fn column_tensor(
+    shape: &[usize],
+    x: &[f32],
+    width: usize,
+    range: std::ops::Range<usize>,
+) -> Tensor {
+    let rows = x.chunks_exact(width).map(|row| &row[range.clone()]);
+    f32::tensor(shape, HostBuffer::concatenated(x.len() / width * range.len(), rows))
 }
 
 /// Writes rows side by side into columns of wider rows.

@@ -1,6 +1,7 @@
 //! Pools of recurrent states, one slot for each place of the engine.
 
-use super::step::{Step, values};
+use super::step::{Step, take};
+use device::HostBuffer;
 use kernels::{Op, OpError, Settings, Tensor, TensorMap};
 
 const INITIAL: &str = "initial_state";
@@ -36,7 +37,7 @@ impl Recurrence {
         op: &dyn Op,
         step: &Step<'_>,
         tensors: impl IntoIterator<Item = (&'t str, Tensor)>,
-    ) -> Result<Vec<f32>, OpError> {
+    ) -> Result<HostBuffer<f32>, OpError> {
         let mut names = Vec::new();
         for (name, tensor) in tensors {
             names.push(name);
@@ -50,11 +51,9 @@ impl Recurrence {
         if let (Some(states), Some(written)) = (self.inputs.get_mut(INITIAL), written) {
             std::mem::swap(states, written);
         }
-        let o = values(&self.outputs, "o");
         // Kept until the next step, these would take memory in every layer.
         names.into_iter().for_each(|name| drop(self.inputs.remove(name)));
-        self.outputs.remove("o");
-        Ok(o)
+        Ok(take(&mut self.outputs, "o"))
     }
 
     /// A zero state for one place.

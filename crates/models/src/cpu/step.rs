@@ -2,8 +2,8 @@
 
 use crate::engine::Batch;
 use crate::pages::Pages;
-use device::Device;
-use kernels::{Op, OpError, Settings, Tensor, TensorMap};
+use device::{Device, HostBuffer};
+use kernels::{DType, Element, Op, OpError, Settings, Tensor, TensorMap};
 
 /// One step: which tokens belong to which sequence, and where their states and caches lie.
 pub(super) struct Step<'a> {
@@ -81,13 +81,11 @@ impl<'a> Step<'a> {
     }
 }
 
-/// A tensor's float32 values among an op's outputs; an op always gives what its table says.
-pub(super) fn values(outputs: &TensorMap, name: &str) -> Vec<f32> {
-    match outputs.get(name) {
-        Some(tensor) => match tensor.view::<f32>() {
-            Some(values) => values.to_vec(),
-            None => tensor.to_f64().into_iter().map(|x| x as f32).collect(),
-        },
-        None => Vec::new(),
-    }
+/// Takes a tensor's values from among an op's outputs, in float32; an op always gives what its table says.
+pub(super) fn take(outputs: &mut TensorMap, name: &str) -> HostBuffer<f32> {
+    let tensor = outputs.remove(name).map(|tensor| match tensor.dtype() {
+        DType::F32 => tensor,
+        _ => tensor.cast(DType::F32),
+    });
+    tensor.and_then(f32::buffer).unwrap_or_else(|| HostBuffer::filled(0.0, 0))
 }

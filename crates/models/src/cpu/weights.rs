@@ -90,17 +90,23 @@ pub(super) struct CpuProjection {
 impl CpuProjection {
     /// Applies it to rows.
     pub(super) fn apply(&self, device: &Device, x: &[f32]) -> Vec<f32> {
-        let mut y = apply(&self.linear, device, x);
+        self.biased(self.linear.apply(device, x))
+    }
+
+    /// Applies it to rows that are made where they are multiplied.
+    pub(super) fn apply_made(
+        &self,
+        device: &Device,
+        rows: usize,
+        x: impl Fn(usize, &mut [f32]) + Sync,
+    ) -> Vec<f32> {
+        self.biased(self.linear.apply_made(device, rows, x))
+    }
+
+    fn biased(&self, mut y: Vec<f32>) -> Vec<f32> {
         if let Some(bias) = &self.bias {
             y.chunks_exact_mut(bias.len()).for_each(|row| add_scaled(row, bias, 1.0));
         }
         y
     }
-}
-
-/// `y = x W^T` for rows of x.
-pub(super) fn apply(linear: &Linear, device: &Device, x: &[f32]) -> Vec<f32> {
-    let mut y = vec![0f32; x.len() / linear.inputs() * linear.outputs()];
-    linear.apply(device, x, &mut y);
-    y
 }
