@@ -17,6 +17,9 @@ use std::ops::Range;
 /// Tokens per chunk. Work within a chunk grows with it, the cost of turning the state into a packed operand falls;
 /// 48 is measured best and whole register tiles of 12, 8 and 6 rows.
 const CHUNK: usize = 48;
+/// Sequences up to this length are one chunk: between chunks the state is packed anew, which costs more than the work
+/// within a chunk that is a little longer.
+const ONE_CHUNK: usize = 64;
 /// The longest chunk worth its quadratic work; a larger `chunk_size` is cut, which changes nothing but rounding.
 const LONGEST_CHUNK: usize = 256;
 /// Sequences shorter than this are measured faster token by token.
@@ -65,7 +68,11 @@ struct Plan {
 
 impl Plan {
     fn of(problem: &SsdProblem) -> Self {
-        let chunk = problem.chunk_size.unwrap_or(CHUNK).min(LONGEST_CHUNK);
+        let chunk = match problem.sequences.longest() {
+            longest @ 1..=ONE_CHUNK => longest,
+            _ => CHUNK,
+        };
+        let chunk = problem.chunk_size.unwrap_or(chunk).min(LONGEST_CHUNK);
         let units = (problem.sequences.count() * problem.heads).max(1);
         let fair = problem.head_dim.div_ceil(ENOUGH_BLOCKS.div_ceil(units));
         let columns = fair.next_multiple_of(PANEL).min(problem.head_dim).max(1);

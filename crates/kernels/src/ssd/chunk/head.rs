@@ -76,12 +76,13 @@ impl<E: Element> SimdKernel for Run<'_, E> {
         let at = operands.state(slot, head) + columns.start * n;
         let Scratch { decay, state, b, c, x, weighted, y, mix, packed } = scratch;
         state.resize(n * width, 0.0);
-        match operands.initial_state {
-            Some(initial) => transpose(simd, &initial[at..at + width * n], width, n, state),
-            None => state.fill(0.0),
+        // A zero state need not be multiplied: a pool has one for every sequence that begins.
+        let initial = operands.initial_state.map(|initial| &initial[at..at + width * n]);
+        let initial = initial.filter(|initial| !is_zero(initial));
+        if let Some(initial) = initial {
+            transpose(simd, initial, width, n, state);
         }
-        // A zero state need not be multiplied.
-        let mut live = operands.initial_state.is_some();
+        let mut live = initial.is_some();
         let d = match operands.d.is_empty() {
             true => &[][..],
             false => &operands.d[head * problem.head_dim + columns.start..][..width],
@@ -135,8 +136,11 @@ impl<E: Element> SimdKernel for Run<'_, E> {
                 }
             }
             packed.pack(isa, Mat::new(weighted, len, width, width));
-            map(simd, state, Scale(decay.over_chunk()));
-            gemm_packed(isa, 1.0, b.t(), packed, Store::Add, MatMut::new(state, n, width, width));
+            let store = if live { Store::Add } else { Store::Replace };
+            if live {
+                map(simd, state, Scale(decay.over_chunk()));
+            }
+            gemm_packed(isa, 1.0, b.t(), packed, store, MatMut::new(state, n, width, width));
             live = true;
 
             for (row, (y, token)) in y.chunks_exact_mut(width).zip(tokens.clone()).enumerate() {
@@ -150,8 +154,19 @@ impl<E: Element> SimdKernel for Run<'_, E> {
                 narrow(simd, y, unsafe { o.slice(at..at + width) });
             }
         }
+        if !live {
+            // A sequence without tokens, whose state began as zero.
+            state.fill(0.0);
+        }
         // SAFETY: no other sequence has this slot, no other block these columns of this head.
         let end_state = unsafe { states.slice(at..at + width * n) };
         transpose(simd, state, n, width, end_state);
     }
+}
+
+/// Whether all values are zero, asked of many at a time: without a branch for each the compiler makes vectors of it.
+fn is_zero(values: &[f32]) -> bool {
+    const GROUP: usize = 256;
+    let any = |group: &[f32]| group.iter().fold(false, |any, value| any | (*value != 0.0));
+    !values.chunks(GROUP).any(any)
 }
