@@ -87,6 +87,13 @@ impl Case {
         if self.initial || self.pool.is_some() {
             put("initial_state", random.tensor(&[slots, h, p, n], DType::F32));
         }
+        if self.initial
+            && let Some(state) = tensors.get_mut("initial_state").and_then(Tensor::view_mut::<f32>)
+        {
+            // Of many sequences every other one begins, in a pool where others went before it.
+            state.chunks_mut(h * p * n).skip(1).step_by(2).for_each(|state| state.fill(0.0));
+        }
+        let mut put = |name: &str, tensor: Tensor| drop(tensors.insert(name.to_owned(), tensor));
         if let Some((_, indices)) = &self.pool {
             put("state_indices", ints(indices));
         }
