@@ -1,12 +1,14 @@
-//! Projections with what stands around them: norm before, bias, activation, scale and residual after. See the folder's
-//! README.
+//! Projections with what stands around them: norm before; bias, activation, scale, residual and a convolution's step after.
+//! See the folder's README.
 
+mod convolution;
 pub(crate) mod cuda;
 mod problem;
 mod reference;
 mod strips;
 mod variants;
 
+pub use convolution::Convolution;
 pub use problem::{LinearProblem, Norm};
 
 use crate::cuda::CudaVariant;

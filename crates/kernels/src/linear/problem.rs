@@ -1,5 +1,7 @@
 //! The contract of the op: its table, its problem, and the checks between the two.
 
+use super::Convolution;
+use super::convolution::ACTIVATIONS as CONV_ACTIVATIONS;
 use crate::op::{setting, tensor};
 use crate::{DType, Dim, Inputs, OpError, OpSpec, OutputSpec, Problem, SettingKind, Settings};
 
@@ -28,6 +30,15 @@ pub(super) const SPEC: OpSpec = OpSpec {
         tensor("norm", "[K]", false, "RMSNorm weight of x, f32 or storage; none: x as it is"),
         tensor("bias", "[N]", false, "f32 or storage"),
         tensor("residual", "[T, M]", false, "f32; added last"),
+        tensor(
+            "conv_weight",
+            "[C, W]",
+            false,
+            "a causal convolution's step over C of the columns, each row the next token of a sequence of its own; W in 2..4, the newest token last; f32 or storage",
+        ),
+        tensor("conv_bias", "[C]", false, "f32 or storage"),
+        tensor("initial_state", "[slots, C, W - 1]", false, "f32, the tokens before, newest last"),
+        tensor("state_indices", "[T]", false, "i32 slot of each row; negative is padding"),
     ],
     outputs: &[
         tensor("o", "[T, M] or the first width of it", true, "M is N, and N / 2 with swiglu"),
@@ -36,6 +47,7 @@ pub(super) const SPEC: OpSpec = OpSpec {
         tensor("o3", "[T, width]", false, "with `split`"),
         tensor("o4", "[T, width]", false, "with `split`"),
         tensor("o5", "[T, width]", false, "with `split`"),
+        tensor("final_state", "like initial_state", false, "f32; with `conv_weight`"),
     ],
     settings: &[
         setting("activation", SettingKind::Choice(ACTIVATIONS), "none", "swiglu: silu(gate) * up"),
@@ -58,6 +70,13 @@ pub(super) const SPEC: OpSpec = OpSpec {
             SettingKind::Counts,
             "M",
             "widths of the outputs that the M columns go to, six at most; not beside a residual",
+        ),
+        setting("conv_first", SettingKind::Count, "0", "the first of the convolved columns"),
+        setting(
+            "conv_activation",
+            SettingKind::Choice(CONV_ACTIVATIONS),
+            "none",
+            "what is applied to convolved columns; those of padding are 0",
         ),
     ],
 };
@@ -98,6 +117,8 @@ pub struct LinearProblem {
     pub out: DType,
     /// Widths of the outputs, at least one and at most six, none of them 0 unless N is; their sum is M.
     pub widths: Vec<usize>,
+    /// Columns that are convolved.
+    pub convolution: Option<Convolution>,
     /// Bytes of all tensors given.
     input_bytes: f64,
 }
@@ -147,6 +168,11 @@ impl LinearProblem {
             }
         }
         let norm = norm(settings, depth)?;
+        let convolution = Convolution::parse(inputs, settings, dtype, [tokens, columns])?;
+        if convolution.is_some() && (swiglu || residual) {
+            let what = "needs columns of a product alone, without swiglu and `residual`";
+            return Err(inputs.value_error("conv_weight", what));
+        }
         let given = SPEC.inputs.iter().filter_map(|tensor| inputs.get(tensor.name));
         Ok(Self {
             dtype,
@@ -161,12 +187,13 @@ impl LinearProblem {
             residual,
             out: out(settings, dtype, residual)?,
             widths: widths(settings, columns, residual)?,
+            convolution,
             input_bytes: given.map(|tensor| (tensor.len() * tensor.dtype().bytes()) as f64).sum(),
         })
     }
 }
 
-fn refused(settings: &Settings, name: &str, wanted: String) -> OpError {
+pub(super) fn refused(settings: &Settings, name: &str, wanted: String) -> OpError {
     let value = settings.iter().find(|(given, _)| *given == name).map(|(_, value)| value);
     let value = value.unwrap_or_default().to_owned();
     OpError::Setting { op: SPEC.name, setting: name.to_owned(), value, wanted }
@@ -225,7 +252,8 @@ impl Problem for LinearProblem {
     }
 
     fn bytes(&self) -> f64 {
-        self.input_bytes + (self.tokens * self.columns() * self.out.bytes()) as f64
+        let bytes = |out: OutputSpec| out.shape.iter().product::<usize>() * out.dtype.bytes();
+        self.input_bytes + self.outputs().into_iter().map(bytes).sum::<usize>() as f64
     }
 
     fn outputs(&self) -> Vec<OutputSpec> {
@@ -234,6 +262,7 @@ impl Problem for LinearProblem {
             shape: vec![self.tokens, *width],
             dtype: self.out,
         };
-        OUTPUTS.into_iter().zip(&self.widths).map(spec).collect()
+        let state = self.convolution.as_ref().map(Convolution::final_state);
+        OUTPUTS.into_iter().zip(&self.widths).map(spec).chain(state).collect()
     }
 }

@@ -1,6 +1,6 @@
 //! The op in float64, straight from its definition.
 
-use super::LinearProblem;
+use super::{Convolution, LinearProblem};
 use crate::{Inputs, Problem, Tensor, TensorMap};
 use rayon::prelude::*;
 
@@ -32,18 +32,50 @@ pub(super) fn reference(problem: &LinearProblem, inputs: Inputs<'_>) -> TensorMa
         };
         (0..tokens).map(element).collect()
     };
-    let all: Vec<Vec<f64>> = (0..columns).into_par_iter().map(column).collect();
+    let mut all: Vec<Vec<f64>> = (0..columns).into_par_iter().map(column).collect();
 
     let mut first = 0;
     let mut outputs = TensorMap::new();
-    for spec in problem.outputs() {
-        let width = spec.shape[1];
+    if let Some(convolution) = &problem.convolution {
+        let state = convolve(convolution, inputs, &mut all[convolution.first..]);
+        let shape = convolution.final_state().shape;
+        outputs.insert("final_state".to_owned(), Tensor::new(&shape, state));
+    }
+    for (spec, width) in problem.outputs().into_iter().zip(problem.widths.iter().copied()) {
         let row = |token: usize| all[first..first + width].iter().map(move |column| column[token]);
         let values: Vec<f64> = (0..tokens).flat_map(row).collect();
         outputs.insert(spec.name.to_owned(), Tensor::new(&spec.shape, values));
         first += width;
     }
     outputs
+}
+
+/// Convolves the first C columns `[M, T]`, a token of each sequence; gives the states after it `[slots, C, W - 1]`.
+fn convolve(of: &Convolution, inputs: Inputs<'_>, columns: &mut [Vec<f64>]) -> Vec<f64> {
+    let weight = inputs.tensor("conv_weight").to_f64(); // [C, W]
+    let bias = inputs.get("conv_bias").map(Tensor::to_f64); // [C]
+    let before = inputs.tensor("initial_state").to_f64(); // [slots, C, W - 1]
+    let mut after = before.clone();
+    let past = of.width - 1;
+    for (channel, column) in columns.iter_mut().take(of.channels).enumerate() {
+        for (token, value) in column.iter_mut().enumerate() {
+            let Some(slot) = of.slots.of(token) else {
+                *value = 0.0;
+                continue;
+            };
+            let row = (slot * of.channels + channel) * past;
+            let at = |tap: usize| if tap < past { before[row + tap] } else { *value };
+            let mut sum = bias.as_ref().map_or(0.0, |bias| bias[channel]);
+            for tap in 0..of.width {
+                sum += weight[channel * of.width + tap] * at(tap);
+            }
+            for tap in 0..past {
+                after[row + tap] = at(tap + 1);
+            }
+            *value = if of.silu { sum / (1.0 + (-sum).exp()) } else { sum };
+        }
+    }
+    after
 }
 
 /// x, each group of each row over the root of its mean square, times the weights of the norm.

@@ -1,11 +1,12 @@
 //! A strip of weight rows at a time: packed a piece of the depth after the other, multiplied with every row of x, and
-//! finished (bias, activation, scale, residual) while its products are in the caches.
+//! finished (bias, activation, scale, residual, convolution) while its products are in the caches.
 #![allow(unsafe_code)] // Blocks write disjoint columns of the outputs.
 
 mod products;
 mod rows;
 
 use super::LinearProblem;
+use super::convolution::Step;
 use crate::cpu::gemm::{Mat, MatMut, Store};
 use crate::cpu::simd::{Simd, SimdKernel, dispatch};
 use crate::floats::{elements, elements_mut, floats, narrow, widen};
@@ -58,6 +59,10 @@ impl Call<'_> {
         // A strip reads whole vectors of it, so it goes on behind its end.
         let mut bias = inputs.get("bias").map(|bias| floats(bias).into_owned()).unwrap_or_default();
         bias.resize(problem.outputs + STRIP, 0.0);
+        // States are no columns.
+        let mut states = TensorMap::new();
+        states.extend(outputs.remove_entry("final_state"));
+        let step = problem.convolution.as_ref().map(|of| Step::new(of, inputs, &mut states));
         let mut first = 0;
         let mut targets = Vec::new();
         // The map's order of names is that of the columns.
@@ -74,12 +79,15 @@ impl Call<'_> {
             same: w.view(),
             bias,
             residual: inputs.get("residual").map(elements),
+            step,
             targets,
         };
         let grid = if problem.tokens == 0 { 0 } else { columns.div_ceil(STRIP) };
         device.launch_streaming(kernel, grid, Scratch::<P>::default, |scratch, block| {
             dispatch(products.isa(), Strip { operands: &operands, block, scratch });
         });
+        drop(operands);
+        outputs.append(&mut states);
     }
 }
 
@@ -104,6 +112,7 @@ struct Operands<'a, E, O, P: Products> {
     bias: Vec<f32>,
     /// `[T, M]`.
     residual: Option<&'a [f32]>,
+    step: Option<Step<'a>>,
     targets: Vec<Target<'a, O>>,
 }
 
@@ -214,6 +223,9 @@ impl<E: Element, O: Element, P: Products> Operands<'_, E, O, P> {
             if let Some(residual) = self.residual {
                 let residual = &residual[token * columns + first..][..width];
                 values.iter_mut().zip(residual).for_each(|(value, add)| *value += add);
+            }
+            if let Some(step) = &self.step {
+                step.apply(token, first, &mut values[..width]);
             }
             self.store(simd, token, first, &values[..width]);
         }

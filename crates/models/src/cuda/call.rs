@@ -60,6 +60,12 @@ impl OpCall {
         self
     }
 
+    /// Whether some variant takes it here.
+    pub(super) fn is_possible(&self, program: &Program<'_>) -> Result<bool, OpError> {
+        let call = self.op.bind(&self.inputs, &self.settings)?;
+        Ok(call.select(program.device, None).is_ok())
+    }
+
     /// Plans it by the variant that its op chooses.
     pub(super) fn plan(self, program: &mut Program<'_>) -> Result<(), OpError> {
         let call = self.op.bind(&self.inputs, &self.settings)?;

@@ -66,22 +66,35 @@ impl CudaKda {
         self.conv.plan(call, program, part)
     }
 
-    /// Plans the convolutions of q, k and v `[tokens, 3 inner]`, and gives them by head.
-    fn plan_convs(
+    /// Plans the projection to q, k, v and what `project` gives beside them, and the convolutions; gives q, k and v by head.
+    fn plan_convolved(
         &self,
         program: &mut Program<'_>,
-        qkv: &GpuTensor,
+        project: impl Fn(&Program<'_>, &GpuTensor) -> OpCall,
     ) -> Result<[GpuTensor; 3], OpError> {
         let (pass, inner) = (program.pass, self.heads * self.head_dim);
         let by_head = pass.shape(&[self.heads, self.head_dim]);
         let parts = [0, inner, 2 * inner];
+        let mut qkv = program.tensor(&[pass.tokens, 3 * inner], DType::Bf16)?;
         if pass.one_token {
-            let mixed = program.tensor(&[pass.tokens, 3 * inner], DType::Bf16)?;
-            let x = qkv.shaped(&pass.shape(&[3 * inner]));
-            self.plan_conv(program, (0, 3 * inner), [&x, &mixed])?;
-            let [q, k, v] = parts.map(|first| mixed.columns(first, inner, &by_head));
+            // The kernel of the projection convolves, where there is one for so many sequences.
+            let convolving = self
+                .conv
+                .advance(project(program, &qkv), pass)
+                .input("conv_weight", &self.conv_weight)
+                .set("conv_activation", "silu");
+            if convolving.is_possible(program)? {
+                convolving.plan(program)?;
+            } else {
+                project(program, &qkv).plan(program)?;
+                let x = qkv.shaped(&pass.shape(&[3 * inner]));
+                qkv = program.tensor(&[pass.tokens, 3 * inner], DType::Bf16)?;
+                self.plan_conv(program, (0, 3 * inner), [&x, &qkv])?;
+            }
+            let [q, k, v] = parts.map(|first| qkv.columns(first, inner, &by_head));
             return Ok([q?, k?, v?]);
         }
+        project(program, &qkv).plan(program)?;
         // The chunk kernels want each of them as a tensor of its own.
         let mut plan = |first: usize| {
             let mixed = program.tensor(&[pass.tokens, inner], DType::Bf16)?;
@@ -98,24 +111,25 @@ impl Mix for CudaKda {
         let (pass, heads, dim) = (program.pass, self.heads, self.head_dim);
         let inner = heads * dim;
         let tensor = |width: usize, dtype| program.tensor(&[pass.tokens, width], dtype);
-        let (qkv, strength) = (tensor(3 * inner, DType::Bf16)?, tensor(heads, DType::Bf16)?);
+        let strength = tensor(heads, DType::Bf16)?;
         let (of_decay, of_gate) = (tensor(dim, DType::Bf16)?, tensor(dim, DType::Bf16)?);
         // Decays multiply thousands of tokens: their logits keep float32.
         let (decay, gate) = (tensor(inner, DType::F32)?, tensor(inner, DType::Bf16)?);
         let (o, gated) = (tensor(inner, DType::Bf16)?, tensor(inner, DType::Bf16)?);
-        let call = OpCall::new(&LinearOp)
-            .input("x", &program.x)
-            .input("norm", norm)
-            .set("eps", program.eps)
-            .set("split", format!("{},{dim},{dim},{heads}", 3 * inner));
-        let parts = [("o", &qkv), ("o1", &of_decay), ("o2", &of_gate), ("o3", &strength)];
-        self.project.plan(call, program, &parts)?;
+        let [q, k, v] = self.plan_convolved(program, |program, qkv| {
+            let call = OpCall::new(&LinearOp)
+                .input("x", &program.x)
+                .input("norm", norm)
+                .set("eps", program.eps)
+                .set("split", format!("{},{dim},{dim},{heads}", 3 * inner));
+            let parts = [("o", qkv), ("o1", &of_decay), ("o2", &of_gate), ("o3", &strength)];
+            self.project.call(call, &parts)
+        })?;
         let call = OpCall::new(&LinearOp).input("x", &of_decay).set("out", "f32");
         self.decay.plan(call, program, &[("o", &decay)])?;
         let call = OpCall::new(&LinearOp).input("x", &of_gate);
         self.gate.plan(call, program, &[("o", &gate)])?;
 
-        let [q, k, v] = self.plan_convs(program, &qkv)?;
         let call = OpCall::new(&KdaOp)
             .input("q", &q)
             .input("k", &k)

@@ -53,6 +53,29 @@ impl CudaMamba2 {
         })
     }
 
+    /// Tensors for the gate, the convolution's channels and the time steps.
+    fn parts(&self, program: &Program<'_>) -> Result<[GpuTensor; 3], OpError> {
+        let tensor = |width: usize| program.tensor(&[program.pass.tokens, width], DType::Bf16);
+        let Mamba2Shape { heads, .. } = self.shape;
+        Ok([tensor(self.shape.inner())?, tensor(self.shape.channels())?, tensor(heads)?])
+    }
+
+    /// A call that projects the residual stream, normalised, to the three of them.
+    fn project(
+        &self,
+        program: &Program<'_>,
+        norm: &GpuTensor,
+        [z, convolved, dt]: [&GpuTensor; 3],
+    ) -> OpCall {
+        let widths = [self.shape.inner(), self.shape.channels(), self.shape.heads];
+        let call = OpCall::new(&LinearOp)
+            .input("x", &program.x)
+            .input("norm", norm)
+            .set("eps", program.eps)
+            .set("split", widths.map(|width| width.to_string()).join(","));
+        self.in_proj.call(call, &[("o", z), ("o1", convolved), ("o2", dt)])
+    }
+
     /// Plans the convolution of `count` channels from `first` on; `x` and `o` `[tokens, count]`.
     fn plan_conv(
         &self,
@@ -93,29 +116,39 @@ impl CudaMamba2 {
         self.scan.plan(call, program, (0, self.shape.heads))
     }
 
-    /// One token a sequence: the parts are columns of what the projection and the convolution gave.
+    /// One token a sequence. The kernel of the projection convolves, where there is one for so many sequences.
     fn plan_step(
         &self,
         program: &mut Program<'_>,
-        call: OpCall,
+        norm: &GpuTensor,
         o: &GpuTensor,
     ) -> Result<(), OpError> {
         let Mamba2Shape { heads, head_dim, groups, state, .. } = self.shape;
         let (pass, inner, channels) = (program.pass, self.shape.inner(), self.shape.channels());
-        let width = inner + channels + heads;
-        let projected = program.tensor(&[pass.tokens, width], DType::Bf16)?;
-        let mixed = program.tensor(&[pass.tokens, channels], DType::Bf16)?;
-        self.in_proj.plan(call, program, &[("o", &projected)])?;
-        let x = projected.columns(inner, channels, &pass.shape(&[channels]))?;
-        self.plan_conv(program, (0, channels), [&x, &mixed])?;
+        let [z, mut mixed, dt] = self.parts(program)?;
+        let convolving = self
+            .conv
+            .advance(self.project(program, norm, [&z, &mixed, &dt]), pass)
+            .input("conv_weight", &self.conv_weight)
+            .maybe("conv_bias", self.conv_bias.as_ref())
+            .set("conv_first", inner)
+            .set("conv_activation", "silu");
+        if convolving.is_possible(program)? {
+            convolving.plan(program)?;
+        } else {
+            self.project(program, norm, [&z, &mixed, &dt]).plan(program)?;
+            let x = mixed.shaped(&pass.shape(&[channels]));
+            mixed = program.tensor(&[pass.tokens, channels], DType::Bf16)?;
+            self.plan_conv(program, (0, channels), [&x, &mixed])?;
+        }
         let (by_head, by_group) = (pass.shape(&[heads, head_dim]), pass.shape(&[groups, state]));
         let grouped = groups * state;
         let scanned = [
             mixed.columns(0, inner, &by_head)?,
             mixed.columns(inner, grouped, &by_group)?,
             mixed.columns(inner + grouped, grouped, &by_group)?,
-            projected.columns(inner + channels, heads, &pass.shape(&[heads]))?,
-            projected.columns(0, inner, &by_head)?,
+            dt.shaped(&pass.shape(&[heads])),
+            z.shaped(&by_head),
         ];
         self.plan_scan(program, scanned.each_ref(), o)
     }
@@ -124,18 +157,17 @@ impl CudaMamba2 {
     fn plan_chunk(
         &self,
         program: &mut Program<'_>,
-        call: OpCall,
+        norm: &GpuTensor,
         o: &GpuTensor,
     ) -> Result<(), OpError> {
         let Mamba2Shape { heads, head_dim, groups, state, .. } = self.shape;
-        let (pass, inner, channels) = (program.pass, self.shape.inner(), self.shape.channels());
+        let (pass, inner) = (program.pass, self.shape.inner());
         let tensor = |width: usize| program.tensor(&[pass.tokens, width], DType::Bf16);
-        let (z, convolved, dt) = (tensor(inner)?, tensor(channels)?, tensor(heads)?);
+        let [z, convolved, dt] = self.parts(program)?;
         let grouped = groups * state;
         let parts = [(0, inner), (inner, grouped), (inner + grouped, grouped)];
         let mixed = [tensor(inner)?, tensor(grouped)?, tensor(grouped)?];
-        let call = call.set("split", format!("{inner},{channels},{heads}"));
-        self.in_proj.plan(call, program, &[("o", &z), ("o1", &convolved), ("o2", &dt)])?;
+        self.project(program, norm, [&z, &convolved, &dt]).plan(program)?;
         for (part, mixed) in parts.into_iter().zip(&mixed) {
             let x = convolved.columns(part.0, part.1, &pass.shape(&[part.1]))?;
             self.plan_conv(program, part, [&x, mixed])?;
@@ -156,14 +188,10 @@ impl CudaMamba2 {
 impl Mix for CudaMamba2 {
     fn plan(&self, program: &mut Program<'_>, norm: &GpuTensor) -> Result<(), OpError> {
         let o = program.tensor(&[program.pass.tokens, self.shape.inner()], DType::Bf16)?;
-        let call = OpCall::new(&LinearOp)
-            .input("x", &program.x)
-            .input("norm", norm)
-            .set("eps", program.eps);
         if program.pass.one_token {
-            self.plan_step(program, call, &o)?;
+            self.plan_step(program, norm, &o)?;
         } else {
-            self.plan_chunk(program, call, &o)?;
+            self.plan_chunk(program, norm, &o)?;
         }
         // The scan has applied the gate already; what is left of the gated norm is the norm.
         let call = OpCall::new(&LinearOp)

@@ -1,6 +1,7 @@
 //! Pools of recurrent states, one for each place of the engine.
 
 use super::call::OpCall;
+use super::pass::Pass;
 use super::program::Program;
 use super::tensor::{GpuTensor, device_error};
 use super::weights::Weights;
@@ -35,8 +36,7 @@ impl States {
     ) -> Result<(), OpError> {
         let pass = program.pass;
         if pass.one_token {
-            let call = call.input("initial_state", &self.pool).output("final_state", &self.pool);
-            return pass.name_places(call).plan(program);
+            return self.advance(call, pass).plan(program);
         }
         let stream = program.stream;
         let mut shape = self.pool.shape.clone();
@@ -60,6 +60,12 @@ impl States {
             copy(stream, &after.rows(index, 1)?, &self.part(*place, part)?)?;
         }
         Ok(())
+    }
+
+    /// A call of one token a sequence over all of its state, where it lies.
+    pub(super) fn advance(&self, call: OpCall, pass: &Pass) -> OpCall {
+        let call = call.input("initial_state", &self.pool).output("final_state", &self.pool);
+        pass.name_places(call)
     }
 
     /// `count` rows from `first` on of the state of a place.

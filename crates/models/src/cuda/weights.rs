@@ -172,16 +172,20 @@ pub(super) struct CudaProjection {
 }
 
 impl CudaProjection {
-    /// Plans a call of `linear` that has all but the weights and where its outputs go.
+    /// A call of `linear` that has all but the weights and where its outputs go, with these.
+    pub(super) fn call(&self, call: OpCall, outputs: &[(&'static str, &GpuTensor)]) -> OpCall {
+        let call = call.input("w", &self.w).maybe("bias", self.bias.as_ref());
+        outputs.iter().fold(call, |call, (name, tensor)| call.output(name, tensor))
+    }
+
+    /// Plans it.
     pub(super) fn plan(
         &self,
         call: OpCall,
         program: &mut Program<'_>,
         outputs: &[(&'static str, &GpuTensor)],
     ) -> Result<(), OpError> {
-        let call = call.input("w", &self.w).maybe("bias", self.bias.as_ref());
-        let call = outputs.iter().fold(call, |call, (name, tensor)| call.output(name, tensor));
-        call.plan(program)
+        self.call(call, outputs).plan(program)
     }
 
     /// Plans `x += residual_multiplier * y` of what was mixed, `[tokens, inputs]`.

@@ -8,6 +8,7 @@ pub(super) fn cases() -> Vec<Case> {
     layers(&mut list);
     models(&mut list);
     prefill(&mut list);
+    convolved(&mut list);
     edges(&mut list);
     let call = Projection::new(33, 264, 200).norm(1).swiglu().residual();
     list.property(Quick, "property/same-bits", F32_BF16, Property::SameBits, &call);
@@ -83,6 +84,27 @@ fn prefill(list: &mut List) {
     list.add(Full, "prefill/few-tiles", HALVES, &Projection::new(300, 2056, 520).residual());
 }
 
+/// Tokens of decoding whose channels are convolved with the ones before.
+fn convolved(list: &mut List) {
+    for tokens in [1, 2, 8, 9, 16, 32, 33] {
+        let tier = if [1, 9].contains(&tokens) { Quick } else { Standard };
+        let call = Projection::new(tokens, 256, 520).norm(1).wide().split("256,256,8");
+        let call = call.convolved(256, 256, 4).set("conv_activation", "silu");
+        list.add(tier, &format!("conv/in-proj-t{tokens}"), ALL, &call);
+    }
+    // Channels that begin and end inside a tile, of every width, without an activation, some rows padding.
+    for width in [2, 3, 4] {
+        let call = Projection::new(5, 72, 328).bias().scale(0.5).convolved(13, 301, width).padded();
+        list.add(Quick, &format!("conv/padded-w{width}"), ALL, &call);
+    }
+    let whole = Projection { stored: true, ..Projection::new(3, 64, 40).convolved(0, 40, 4) };
+    list.add(Standard, "conv/all-columns", ALL, &whole.out("f32"));
+    let none = Projection::new(0, 64, 48).convolved(8, 16, 4);
+    list.add(Standard, "conv/no-tokens", F32_BF16, &none);
+    let micro = Projection::new(1, 2048, 1064).norm(1).wide().convolved(512, 544, 4);
+    list.add(Full, "h-micro/in-proj-conv", BF16, &micro.set("conv_activation", "silu"));
+}
+
 fn edges(list: &mut List) {
     // No multiple of anything; what only the processor takes, and what needs a width of 8 alone.
     for [tokens, inputs, outputs] in [[3, 1, 40], [2, 7, 5], [5, 33, 65], [4, 100, 130]] {
@@ -129,6 +151,10 @@ struct Projection {
     /// Rows of x between 1e-3 and 1e3.
     uneven: bool,
     positive: bool,
+    /// Channels and width of a convolution.
+    convolution: Option<[usize; 2]>,
+    /// Every third row is padding, and the states lie in a pool.
+    padded: bool,
     settings: Settings,
 }
 
@@ -145,6 +171,8 @@ impl Projection {
             wide: false,
             uneven: false,
             positive: false,
+            convolution: None,
+            padded: false,
             settings: Settings::new(),
         }
     }
@@ -184,6 +212,14 @@ impl Projection {
 
     fn split(self, widths: &str) -> Self {
         self.set("split", widths)
+    }
+
+    fn convolved(self, first: usize, channels: usize, width: usize) -> Self {
+        Self { convolution: Some([channels, width]), ..self.set("conv_first", first) }
+    }
+
+    fn padded(self) -> Self {
+        Self { padded: true, ..self }
     }
 
     fn out(self, out: &str) -> Self {
@@ -228,6 +264,19 @@ impl Call for Projection {
         }
         if self.residual {
             put("residual", draw.normals(&[tokens, columns], DType::F32, 1.0));
+        }
+        if let Some([channels, width]) = self.convolution {
+            put("conv_weight", draw.normals(&[channels, width], around, 0.5));
+            if !self.stored {
+                put("conv_bias", draw.normals(&[channels], around, 1.0));
+            }
+            let slots = if self.padded { tokens + 2 } else { tokens };
+            put("initial_state", draw.normals(&[slots, channels, width - 1], DType::F32, 1.0));
+            if self.padded {
+                // From the last slot down: rows and slots have other orders.
+                let slot = |row: usize| if row % 3 == 1 { -1 } else { (slots - 1 - row) as i32 };
+                put("state_indices", Tensor::new(&[tokens], (0..tokens).map(slot).collect()));
+            }
         }
         (tensors, self.settings.clone())
     }

@@ -1,6 +1,6 @@
 //! `hopper`: persistent blocks that the copy engine feeds, for many rows of x. The contract stands in `hopper.cu`.
 
-use super::operands::{Form, Operands, across, group, not_half};
+use super::operands::{Form, Operands, across, group, not_many};
 use crate::cuda::{CudaVariant, Planner, map_element};
 use crate::linear::LinearProblem;
 use crate::{ChoiceTable, DType};
@@ -148,7 +148,7 @@ fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
     if let Some(width) = problem.widths.iter().find(|n| **n == 0 || !n.is_multiple_of(whole)) {
         return Some(format!("needs outputs of whole 16 bytes a row, got {width} columns"));
     }
-    not_half(problem)
+    not_many(problem)
 }
 
 fn source(form: Form, tile: &Tile) -> KernelSource {

@@ -1,6 +1,6 @@
 //! `mma`: tiles of up to 128 by 128 on every GPU from compute capability 8.0 on. The contract stands in `mma.cu`.
 
-use super::operands::{Form, Operands, across, group, not_half};
+use super::operands::{Form, Operands, across, group, not_many};
 use crate::ChoiceTable;
 use crate::cuda::{CudaVariant, Planner};
 use crate::linear::LinearProblem;
@@ -69,7 +69,7 @@ fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
     if !problem.inputs.is_multiple_of(2) {
         return Some(format!("needs an even K, got {}", problem.inputs));
     }
-    not_half(problem)
+    not_many(problem)
 }
 
 fn source(tile: Tile, vector: usize, form: Form, arch: GpuArch) -> KernelSource {

@@ -172,6 +172,12 @@ pub(super) fn in_storage(
     Ok(ready)
 }
 
+/// Why kernels for many rows cannot take this call.
+pub(super) fn not_many(problem: &LinearProblem) -> Option<String> {
+    let convolution = "convolves no columns: `stream` does, of few rows".to_owned();
+    problem.convolution.as_ref().map(|_| convolution).or_else(|| not_half(problem))
+}
+
 /// Why kernels that multiply 16 bits cannot take this call.
 pub(super) fn not_half(problem: &LinearProblem) -> Option<String> {
     match problem.dtype {

@@ -20,12 +20,15 @@
 // of ROUND, are in shared memory at once. With `groups` above 1, inputs / groups is a multiple of SEGMENT. deferred 1: x times
 // norm is rounded, and the root divides the sums (one group, one phase); otherwise x is read twice, for its squares first.
 //
+// With TAPS above 0 the columns conv_first .. conv_first + conv_channels are convolved, each row of x being the next token of
+// a sequence of its own (convolution.cuh); swiglu and residual are ignored then.
+//
 // Launch: grid (any number of blocks up to `columns`); block (32 * WARPS); dynamic shared memory
 //   WARPS * STAGES * (STEP_BYTES + (streamed: X_STEP_BYTES)) + tokens * 4 * SUM_BUFFERS * WARPS * SUM_STRIDE
 //   + (streamed 0: tokens * (2 * min(phase, inputs rounded up to ROUND) + 64))
 //   + (norm: 4 * tokens * ceil(inputs / SEGMENT)).
 //
-// Macros: DTYPE (bf16, f16), TOKENS (8, 16, 32: at least `tokens`), STAGES.
+// Macros: DTYPE (bf16, f16), TOKENS (8, 16, 32: at least `tokens`), STAGES, TAPS (0, 2, 3, 4).
 
 #ifndef TOKENS
 #define TOKENS 8
@@ -35,6 +38,9 @@
 #endif
 #ifndef WARPS
 #define WARPS 8
+#endif
+#ifndef TAPS
+#define TAPS 0
 #endif
 #ifndef RESIDENT
 // Two where they fit in shared memory, and where the compiler can do with 128 registers.
@@ -55,7 +61,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
                   const void* __restrict__ bias, const float* residual, char* o0, char* o1, char* o2, char* o3, char* o4,
                   char* o5, int start1, int start2, int start3, int start4, int start5, int tokens, int inputs,
                   int columns, int x_f32, int norm_f32, int bias_f32, int out_f32, int swiglu, float scale, float eps,
-                  int phase, int groups, int deferred, int streamed) {
+                  int phase, int groups, int deferred, int streamed
+#if TAPS > 0
+                  ,
+                  const void* conv_weight, const void* conv_bias, const float* initial_state, float* final_state,
+                  const int* state_indices, int conv_weight_f32, int conv_bias_f32, int conv_silu, int conv_first,
+                  int conv_channels
+#endif
+    ) {
+#if TAPS > 0
+  swiglu = 0;
+  residual = nullptr;
+  const Convolution convolution = {conv_weight,     conv_bias,     initial_state, final_state, state_indices,
+                                   conv_weight_f32, conv_bias_f32, conv_silu,     conv_first,  conv_channels};
+#endif
   extern __shared__ __align__(128) unsigned char shared[];
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   const int rounds = ceil_div(inputs, ROUND), phase_rounds = streamed ? rounds : min(phase / ROUND, rounds);
@@ -171,6 +190,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     for (int i = 0; i < FINISHED; i++) {
       added[i] = outputs.added(token_of[i], start + column_of[i], column_of[i] < here && token_of[i] < tokens);
     }
+#if TAPS > 0
+    Convolution::Held held[FINISHED];
+#pragma unroll
+    for (int i = 0; i < FINISHED; i++) {
+      held[i] = convolution.held(token_of[i], start + column_of[i], column_of[i] < here && token_of[i] < tokens);
+    }
+#endif
     float sum[TOKENS / 8][4];
 #pragma unroll
     for (int n = 0; n < TOKENS / 8; n++) sum[n][0] = sum[n][1] = sum[n][2] = sum[n][3] = 0.0f;
@@ -233,7 +259,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
         value += from[other * tokens * SUM_STRIDE];
         if (swiglu) up += from[other * tokens * SUM_STRIDE + 8];
       }
-      outputs.finish(token, column, value * root[i], up * root[i], added[i]);
+      outputs.finish(token, column, value * root[i], up * root[i], added[i], [&](float finished) {
+#if TAPS > 0
+        return convolution.step(held[i], finished);
+#else
+        return finished;
+#endif
+      });
     }
   }
 }

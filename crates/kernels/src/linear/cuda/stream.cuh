@@ -152,10 +152,12 @@ struct Outputs {
             there && residual != nullptr ? load_current(residual + (i64)token * columns + column) : 0.0f};
   }
 
-  DEVICE void finish(int token, int column, float value, float up, const Added& added) const {
+  // `then` makes of a finished value what is stored.
+  template <class Then>
+  DEVICE void finish(int token, int column, float value, float up, const Added& added, Then then) const {
     value += added.low;
     if (swiglu) value = silu(value) * (up + added.high);
-    value = fmaf(value, scale, added.last);
+    value = then(fmaf(value, scale, added.last));
     char* to = o0;
     int begin = 0, end = start1;
     if (column >= start1) to = o1, begin = start1, end = start2;

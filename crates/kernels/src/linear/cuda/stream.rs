@@ -2,8 +2,8 @@
 
 use super::operands::{OUTPUTS, firsts, in_storage, not_half};
 use crate::DType;
-use crate::cuda::{CudaVariant, Planner, int};
-use crate::linear::LinearProblem;
+use crate::cuda::{CudaVariant, Planner, int, slots};
+use crate::linear::{Convolution, LinearProblem};
 use device::cuda::{
     Args, BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource,
     Launch,
@@ -15,6 +15,7 @@ pub(super) const VARIANT: CudaVariant<LinearProblem> =
 const PARTS: &[&str] = &[
     include_str!("../../cuda/ampere.cuh"),
     include_str!("../../cuda/storage.cuh"),
+    include_str!("convolution.cuh"),
     include_str!("stream.cuh"),
     include_str!("stream.cu"),
 ];
@@ -34,7 +35,7 @@ struct Form {
 
 /// The first that has room for all rows of x is taken.
 const FORMS: [Form; 3] = [
-    Form { tokens: FEW, stages: &[6, 4], sums: 2, two: true },
+    Form { tokens: FEW, stages: &[6, 5, 4], sums: 2, two: true },
     Form { tokens: 16, stages: &[6, 4, 3], sums: 1, two: false },
     Form { tokens: 32, stages: &[4, 3], sums: 1, two: false },
 ];
@@ -47,11 +48,13 @@ impl Form {
         FORMS.into_iter().find(|form| problem.tokens <= form.tokens)
     }
 
-    fn source(self, dtype: DType, stages: usize, arch: GpuArch) -> KernelSource {
+    /// `taps` of a convolution, 0 for none.
+    fn source(self, dtype: DType, stages: usize, taps: usize, arch: GpuArch) -> KernelSource {
         KernelSource::new("linear_stream", PARTS, arch)
             .define("DTYPE", dtype)
             .define("TOKENS", self.tokens)
             .define("STAGES", stages)
+            .define("TAPS", taps)
     }
 }
 
@@ -62,6 +65,9 @@ const ROUND: usize = WARPS * STEP;
 const SEGMENT: usize = 256;
 const STEP_BYTES: usize = 16 * STEP * 2;
 const SUMS_BYTES: usize = WARPS * 20 * 4;
+
+/// Taps of the convolutions that models have.
+const TAPS: usize = 4;
 
 /// Columns of a block at least: fewer are not worth starting it.
 const COLUMNS: usize = 4;
@@ -142,7 +148,8 @@ fn blocks(problem: &LinearProblem, here: &CudaCapabilities) -> usize {
     most.min(here.multiprocessors as usize)
 }
 
-/// A few rows of x, with the longer ring too where two of them fit, and batches on GPUs with room for them.
+/// A few rows of x, with the longer rings too where two of them fit, and batches on GPUs with room for them; each also with
+/// the convolution that models have, on its longest ring.
 pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
     let [few, batches @ ..] = FORMS;
     let most = arch.shared_bytes as usize;
@@ -151,15 +158,23 @@ pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
     let rings = few.stages.iter().filter(fits).chain(shortest).map(|stages| (few, *stages));
     let batches =
         batches.into_iter().filter(|_| most > 200 << 10).map(|form| (form, form.stages[0]));
-    let source = |(form, stages): (Form, usize)| form.source(DType::Bf16, stages, arch.arch());
-    rings.chain(batches).map(source).collect()
+    let plain: Vec<(Form, usize)> = rings.chain(batches).collect();
+    let longest = plain
+        .iter()
+        .filter(|(form, stages)| plain.iter().all(|(other, more)| other != form || more <= stages));
+    let source = |(form, stages): &(Form, usize), taps: usize| {
+        form.source(DType::Bf16, *stages, taps, arch.arch())
+    };
+    let convolved = longest.map(|ring| source(ring, TAPS));
+    plain.iter().map(|ring| source(ring, 0)).chain(convolved).collect()
 }
 
 fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
     let no_room = || CudaError::Refused { what: "no room in shared memory".to_owned() };
     let form = Form::of(problem).ok_or_else(no_room)?;
     let share = Share::of(problem, planner.here()).ok_or_else(no_room)?;
-    let kernel = planner.kernel(&form.source(problem.dtype, share.stages, planner.arch()))?;
+    let taps = problem.convolution.as_ref().map_or(0, |of| of.width);
+    let kernel = planner.kernel(&form.source(problem.dtype, share.stages, taps, planner.arch()))?;
     let few = problem.tokens <= FEW;
     let norm = problem.norm.filter(|_| few);
     let groups = norm.map_or(1, |norm| norm.groups);
@@ -195,12 +210,32 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
         .i32(int(groups)?)
         .i32(deferred.into())
         .i32(share.streamed.into());
+    let args = match &problem.convolution {
+        Some(of) => convolved(of, planner, args)?,
+        None => args,
+    };
     let grid = [blocks(problem, planner.here()) as u32, 1, 1];
     let mut launch = Launch::new(grid, 32 * WARPS as u32, share.bytes as u32);
     // Its weights come while the kernel ahead ends; it waits for that one itself before it reads x.
     launch.overlaps = planner.here().compute >= ComputeCapability::new(9, 0);
     planner.launch(kernel, launch, args);
-    Ok(())
+    let Some(of) = &problem.convolution else { return Ok(()) };
+    slots::hand_on(planner, &of.slots, problem.tokens, of.channels * (of.width - 1))
+}
+
+/// Adds the arguments of a kernel with taps.
+fn convolved(of: &Convolution, planner: &mut Planner<'_>, args: Args) -> Result<Args, CudaError> {
+    Ok(args
+        .buffer(&*planner.required("conv_weight")?)
+        .maybe(planner.input("conv_bias")?.as_deref())
+        .buffer(&*planner.required("initial_state")?)
+        .buffer(&*planner.output("final_state")?)
+        .maybe(planner.input("state_indices")?.as_deref())
+        .i32(planner.is_f32("conv_weight"))
+        .i32(planner.is_f32("conv_bias"))
+        .i32(of.silu.into())
+        .i32(int(of.first)?)
+        .i32(int(of.channels)?))
 }
 
 #[cfg(test)]

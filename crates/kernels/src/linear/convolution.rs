@@ -1,0 +1,131 @@
+//! A step of a depthwise causal convolution over columns of the product: what stands between the input projection of a
+//! recurrent layer and its scan, while one token of each sequence is decoded.
+#![allow(unsafe_code)] // Blocks write states of disjoint columns.
+
+use super::problem::refused;
+use crate::slots::StateSlots;
+use crate::{DType, Dim, Inputs, OpError, OutputSpec, Sequences, Settings, TensorMap};
+use device::SharedMut;
+
+pub(super) const ACTIVATIONS: &[&str] = &["none", "silu"];
+
+/// Which columns are convolved, each row of x being the next token of a sequence of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Convolution {
+    /// The first of the columns.
+    pub first: usize,
+    /// How many, C.
+    pub channels: usize,
+    /// Taps, W: 2 to 4. A state holds the W - 1 tokens before, the newest last.
+    pub width: usize,
+    /// Whether silu is applied to the sums.
+    pub silu: bool,
+    /// State slot of each row.
+    pub slots: StateSlots,
+}
+
+impl Convolution {
+    /// Reads what a call says of it; nothing without a `conv_weight`.
+    ///
+    /// # Errors
+    /// [`OpError`] naming the tensor or setting.
+    pub(super) fn parse(
+        inputs: Inputs<'_>,
+        settings: &Settings,
+        dtype: DType,
+        [tokens, columns]: [usize; 2],
+    ) -> Result<Option<Self>, OpError> {
+        let op = super::problem::SPEC.name;
+        let first = settings.count(op, "conv_first")?;
+        let activation = settings.choice(op, "conv_activation", ACTIVATIONS)?;
+        if inputs.get("conv_weight").is_none() {
+            for name in ["conv_bias", "initial_state", "state_indices"] {
+                if inputs.get(name).is_some() {
+                    return Err(inputs.value_error(name, "belongs to a `conv_weight`"));
+                }
+            }
+            return Ok(None);
+        }
+        let [channels, width] = inputs.dims("conv_weight", [Dim::free("C"), Dim::free("W")])?;
+        if !(2..=4).contains(&width) {
+            return Err(inputs.shape_error("conv_weight", "a width W of 2, 3 or 4"));
+        }
+        let first = first.unwrap_or(0);
+        if first + channels > columns {
+            let wanted = format!("at most M - C = {}", columns.saturating_sub(channels));
+            return Err(refused(settings, "conv_first", wanted));
+        }
+        if inputs.get("conv_bias").is_some() {
+            inputs.dims("conv_bias", [Dim::fixed("C", channels)])?;
+        }
+        for name in ["conv_weight", "conv_bias"] {
+            let given = inputs.get(name).map(|tensor| tensor.dtype());
+            if given.is_some_and(|given| given != dtype && given != DType::F32) {
+                return Err(inputs.dtype_error(name, &format!("f32 or {dtype} like `w`")));
+            }
+        }
+        let state = [Dim::free("slots"), Dim::fixed("C", channels), Dim::fixed("W - 1", width - 1)];
+        inputs.dims("initial_state", state)?;
+        if inputs.tensor("initial_state").dtype() != DType::F32 {
+            return Err(inputs.dtype_error("initial_state", "f32, as states are kept"));
+        }
+        let slots = StateSlots::parse(inputs, &Sequences::dense(tokens, 1))?;
+        Ok(Some(Self { first, channels, width, silu: activation == Some("silu"), slots }))
+    }
+
+    /// The states after the step.
+    pub(super) fn final_state(&self) -> OutputSpec {
+        let shape = vec![self.slots.count(), self.channels, self.width - 1];
+        OutputSpec { name: "final_state", shape, dtype: DType::F32 }
+    }
+}
+
+/// The step on the processor, over float32 columns that a block has just finished.
+pub(super) struct Step<'a> {
+    of: &'a Convolution,
+    /// `[C, W]`.
+    weight: Vec<f32>,
+    /// `[C]`.
+    bias: Option<Vec<f32>>,
+    /// `[slots, C, W - 1]`; as before the step at first.
+    state: SharedMut<'a, f32>,
+}
+
+impl<'a> Step<'a> {
+    /// `outputs` holds the final state, and nothing else that this keeps.
+    pub(super) fn new(of: &'a Convolution, inputs: Inputs<'_>, outputs: &'a mut TensorMap) -> Self {
+        use crate::floats::{elements, elements_mut, floats};
+        let state = elements_mut::<f32>(outputs.get_mut("final_state"));
+        state.copy_from_slice(elements(inputs.tensor("initial_state")));
+        Self {
+            of,
+            weight: floats(inputs.tensor("conv_weight")).into_owned(),
+            bias: inputs.get("conv_bias").map(|bias| floats(bias).into_owned()),
+            state: SharedMut::new(state),
+        }
+    }
+
+    /// Convolves those of a row's columns `first ..` that are channels; one block alone may have these columns.
+    pub(super) fn apply(&self, token: usize, first: usize, values: &mut [f32]) {
+        let Convolution { first: start, channels, width, silu, .. } = *self.of;
+        let here = first.max(start)..(first + values.len()).min(start + channels);
+        for column in here {
+            let (value, channel) = (&mut values[column - first], column - start);
+            let Some(slot) = self.of.slots.of(token) else {
+                *value = 0.0;
+                continue;
+            };
+            let at = (slot * channels + channel) * (width - 1);
+            // SAFETY: a slot is one token's, and a column one block's.
+            let past = unsafe { self.state.slice(at..at + width - 1) };
+            let taps = &self.weight[channel * width..][..width];
+            let new = std::mem::replace(value, self.bias.as_ref().map_or(0.0, |b| b[channel]));
+            *value += taps.iter().zip(past.iter().chain([&new])).map(|(w, x)| w * x).sum::<f32>();
+            if silu {
+                *value /= 1.0 + (-*value).exp();
+            }
+            past.rotate_left(1);
+            past[width - 2] = new;
+        }
+    }
+}
