@@ -1,7 +1,7 @@
 use crate::alter::gather;
 use crate::naive::largest_logits;
 use crate::{Fault, Given};
-use kernels::{Tensor, TensorMap};
+use kernels::{Settings, Tensor, TensorMap};
 
 pub(crate) const FAULTS: &[Fault] = &[
     Fault { name: "causal mask aligned at the top left", plant: top_left },
@@ -16,6 +16,7 @@ pub(crate) const FAULTS: &[Fault] = &[
     Fault { name: "packed sequences see one another", plant: one_sequence },
     Fault { name: "lse of a blind row is finite", plant: finite_blind_rows },
     Fault { name: "last key block left out", plant: last_keys },
+    Fault { name: "values are the last channels of the keys", plant: last_channels },
 ];
 
 /// Key j is visible to query i iff j <= i: the same as the first Tq keys alone.
@@ -85,4 +86,19 @@ fn last_keys(given: &Given<'_>) -> Option<TensorMap> {
     let whole = keys / 16 * 16;
     (given.is_dense() && given.settings.iter().next().is_none() && 0 < whole && whole < keys)
         .then(|| given.with(&["k", "v"], |tensor| gather(tensor, 1, whole, |j| j)))?
+}
+
+fn last_channels(given: &Given<'_>) -> Option<TensorMap> {
+    let width: usize = given.setting("value_width")?.parse().unwrap();
+    let keys = &given.inputs["k"];
+    let (dim, mut shape) = (*keys.shape().last()?, keys.shape().to_vec());
+    *shape.last_mut()? = width;
+    let values = keys.to_f64();
+    let values: Vec<f64> =
+        values.chunks(dim).flat_map(|row| row[dim - width..].iter().copied()).collect();
+    let mut inputs = given.inputs.clone();
+    inputs.insert("v".to_owned(), Tensor::new(&shape, values).cast(keys.dtype()));
+    let settings = given.settings.iter().filter(|(name, _)| *name != "value_width");
+    let settings = settings.fold(Settings::new(), |all, (name, value)| all.with(name, value));
+    given.run(&inputs, &settings)
 }

@@ -24,9 +24,21 @@ constexpr int THREADS = 256;
 constexpr int VECTOR = DV % 4 == 0 && COLUMNS % 4 == 0 ? 4 : 1;
 constexpr int PIECES = COLUMNS / VECTOR;
 constexpr int GROUPS = PIECES < THREADS ? THREADS / PIECES : 1;
+constexpr int AT_ONCE = 8;  // parts that a thread has under way
 static_assert(DV % COLUMNS == 0, "columns");
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+// A load that stays where it is written: the compiler would put it behind the test of its weight, one after the other.
+DEVICE void load_now(float (&to)[4], const float* from) {
+  asm volatile("ld.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3])
+               : "l"(from));
+}
+
+DEVICE void load_now(float (&to)[1], const float* from) {
+  asm volatile("ld.global.f32 %0, [%1];" : "=f"(to[0]) : "l"(from));
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 4)
     attention_combine(const float* __restrict__ partial_o, const float* __restrict__ partial_lse, u16* __restrict__ o,
                       float* __restrict__ lse, const int* __restrict__ cu_q, int splits, int rows, int heads, int tq) {
   __shared__ float weights[THREADS];
@@ -37,13 +49,18 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const float own = thread < splits ? partial_lse[(i64)thread * rows + row] : -INFINITE;
   weights[thread] = own;
   __syncthreads();
-  // Each warp for itself, all in the same order.
-  float largest = -INFINITE, sum = 0.0f;
-  for (int s = thread % 32; s < splits; s += 32) largest = fmaxf(largest, weights[s]);
+  // Each warp for itself, all in the same order; past the last part all are -inf.
+  float seen[THREADS / 32], largest = -INFINITE, sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < THREADS / 32; i++) {
+    seen[i] = weights[i * 32 + thread % 32];
+    largest = fmaxf(largest, seen[i]);
+  }
 #pragma unroll
   for (int far = 16; far > 0; far /= 2) largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, far));
   const float center = largest == -INFINITE ? 0.0f : largest;
-  for (int s = thread % 32; s < splits; s += 32) sum += exp2_approximate(weights[s] - center);
+#pragma unroll
+  for (int i = 0; i < THREADS / 32; i++) sum += exp2_approximate(seen[i] - center);
 #pragma unroll
   for (int far = 16; far > 0; far /= 2) sum += __shfl_xor_sync(0xffffffff, sum, far);
   const float inverse = sum > 0.0f ? 1.0f / sum : 0.0f;
@@ -54,20 +71,22 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   for (int at = thread; at < GROUPS * PIECES; at += THREADS) {
     const int group = at / PIECES, column = at % PIECES * VECTOR;
     float values[VECTOR] = {};
-#pragma unroll 4
-    for (int s = group; s < splits; s += GROUPS) {
-      const float weight = weights[s];
-      const float* part = partial_o + ((i64)s * rows + row) * DV + first_column + column;
-      // A part without weight may not have been written.
-      if constexpr (VECTOR == 4) {
-        float4 four = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        if (weight != 0.0f) four = *(const float4*)part;
-        values[0] += weight * four.x;
-        values[1] += weight * four.y;
-        values[2] += weight * four.z;
-        values[3] += weight * four.w;
-      } else {
-        values[0] += weight * (weight != 0.0f ? *part : 0.0f);
+    const float* const first = partial_o + (i64)row * DV + first_column + column;
+#pragma unroll 1
+    for (int s = group; s < splits; s += AT_ONCE * GROUPS) {
+      // Loads without a branch, so that all of them are under way together: past the last part the first one again.
+      float parts[AT_ONCE][VECTOR];
+#pragma unroll
+      for (int i = 0; i < AT_ONCE; i++) {
+        const int from = s + i * GROUPS < splits ? s + i * GROUPS : 0;
+        load_now(parts[i], first + (i64)from * rows * DV);
+      }
+#pragma unroll
+      for (int i = 0; i < AT_ONCE; i++) {
+        const float weight = s + i * GROUPS < splits ? weights[s + i * GROUPS] : 0.0f;
+        // A part without weight may not have been written.
+#pragma unroll
+        for (int e = 0; e < VECTOR; e++) values[e] += weight != 0.0f ? weight * parts[i][e] : 0.0f;
       }
     }
 #pragma unroll

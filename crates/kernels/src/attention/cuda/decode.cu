@@ -20,7 +20,7 @@
 //   + 4 * (KEY_STAGES + 1) * BLOCK_KEYS,
 //   row(n) = 2 p bytes, p = n rounded up to 16, plus 16 where p % 64 != 0;
 //   SPLIT_KEYS = min(WARPS / SPLIT_ROWS, BLOCK_KEYS / 16), SPLIT_DEPTH = WARPS / SPLIT_ROWS / SPLIT_KEYS.
-// `longest` is the number of keys that the queries of a sequence see together, of the sequence where it is largest.
+// `longest` is the number of keys that the queries of a sequence see together at most, of the sequence where it is largest.
 // splits = 1 writes o and lse; splits > 1 writes partial_o f32 [splits, q rows * H, Dv] and partial_lse
 // [splits, q rows * H] for combine.cu.
 //
@@ -142,13 +142,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
   const int right = window_right < 0 ? UNLIMITED : min(window_right, UNLIMITED);
   const int low = max(0, first_row / group + shift - left), high = min(keys, last_row / group + shift + right + 1);
   const int tiles = max(0, ceil_div(high - low, BLOCK_KEYS));
-  // The longest range of keys is shared by all splits, a shorter one by so many fewer that the blocks have equal work;
-  // what remains is empty.
-  const int most = max(1, ceil_div(longest, BLOCK_KEYS));
-  const int parts = max(1, min((int)gridDim.y, (int)(((i64)tiles * gridDim.y + most - 1) / most)));
-  const int part = min((int)blockIdx.y, parts);
-  const int first_tile = (int)((i64)tiles * part / parts);
-  const int end_tile = (int)((i64)tiles * min(part + 1, parts) / parts);
+  const Share split = share_of<BLOCK_KEYS>(tiles, longest, cache_seqlens);
+  const int first_tile = split.first, end_tile = split.end;
 
   // The row of a key in k seen as [rows, Hkv, D], -1 past the last visible key.
   auto key_row = [&](int tile, int at) {

@@ -15,7 +15,8 @@ use device::cuda::{
 pub(super) const VARIANT: CudaVariant<AttentionProblem> =
     CudaVariant { name: "decode", why_not, plan };
 
-const DECODE: &[&str] = &[include_str!("../../cuda/ampere.cuh"), include_str!("decode.cu")];
+const DECODE: &[&str] =
+    &[include_str!("../../cuda/ampere.cuh"), include_str!("split.cuh"), include_str!("decode.cu")];
 
 /// Rows of the matrix products of one sequence and key head.
 fn rows(problem: &AttentionProblem) -> usize {

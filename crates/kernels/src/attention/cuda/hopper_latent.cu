@@ -12,11 +12,11 @@
 // lse = -inf. softcap 0 is off. A key past the end of its sequence may hold anything.
 //
 // Row r of sequence b and key head g is query r / (H / Hkv), head g * (H / Hkv) + r % (H / Hkv), as in decode.cu.
-// Launch: grid (Hkv * row_blocks, splits, B), row_blocks = ceil(longest Tq * (H / Hkv) / ROWS); block (512): a warpgroup
-// for scores, two for values, one whose first warp copies; dynamic shared memory SHARED_BYTES below:
+// Launch: grid (Hkv * row_blocks, splits, B), row_blocks = ceil(longest Tq * (H / Hkv) / ROWS); block (THREADS below: 416, and
+// 512 for 64 rows): a warpgroup for scores, two for values, and a warp that copies; dynamic shared memory SHARED_BYTES below:
 //   1024 + 128 * ROWS * (D / 64 + 2) + 8192 * BOXES + 64 * ROWS + 16 * BOXES + 32.
 // splits = 1 writes o and lse; splits > 1 writes partial_o f32 [splits, q rows * H, DV] and partial_lse for combine.cu.
-// `longest` is the number of keys that the queries of a sequence see together, of the sequence where it is largest.
+// `longest` is the number of keys that the queries of a sequence see together at most, of the sequence where it is largest.
 //
 // Macros: D (a multiple of 64), DV (a multiple of 128, at most D), DTYPE (bf16, f16), ROWS (16, 32, 64), BOXES (slots of
 // the ring: 64 keys by 64 channels each, more than D / 64).
@@ -168,6 +168,19 @@ DEVICE void score(const Work& work, u8* shared, u32 base, float scale, float sof
   }
 }
 
+// Until at most `pending`, known where this is inlined, of the newest groups of products are under way.
+DEVICE void wait_for_group(int pending) {
+  if (pending >= 3) {
+    wgmma_wait<3>();
+  } else if (pending == 2) {
+    wgmma_wait<2>();
+  } else if (pending == 1) {
+    wgmma_wait<1>();
+  } else {
+    wgmma_wait<0>();
+  }
+}
+
 // ---- A warpgroup of values: O^T = V^T P^T, half of the DV channels by ROWS.
 DEVICE void sum_values(const Work& work, const u8* shared, u32 base, int half, float (&output)[GROUP_BOXES][ROWS / 2]) {
   const int lane = threadIdx.x % 32;
@@ -204,9 +217,9 @@ DEVICE void sum_values(const Work& work, const u8* shared, u32 base, int half, f
       wgmma_commit();
       next.advance(1);
     }
-    wgmma_wait<0>();
 #pragma unroll
     for (int box = 0; box < GROUP_BOXES; box++) {
+      wait_for_group(GROUP_BOXES - 1 - box);
       keep(output[box]);
       if (lane == 0) mbarrier_arrive(base + EMPTY_AT + 8 * ring.slot);
       ring.advance(1);
@@ -241,7 +254,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     fence_barrier_init();
   }
   __syncthreads();
-  wait_for_previous();
 
   Work work;
   work.sequence = blockIdx.z;
@@ -251,6 +263,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const int row_blocks = gridDim.x / kv_heads;
   work.kv_head = blockIdx.x / row_blocks;
   work.first_row = (row_blocks - 1 - (int)blockIdx.x % row_blocks) * ROWS;
+  const int first_query = work.first_row / work.group, splits = gridDim.y;
+  wait_for_previous();
   work.q_start = cu_q != nullptr ? cu_q[work.sequence] : work.sequence * tq;
   const int queries = cu_q != nullptr ? cu_q[work.sequence + 1] - work.q_start : tq;
   work.k_start = cu_k != nullptr ? cu_k[work.sequence] : work.sequence * tk;
@@ -264,17 +278,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   work.right = window_right < 0 ? UNLIMITED : min(window_right, UNLIMITED);
   // Keys seen by any row of the block: both limits rise with the query.
   const int last_row = min(work.first_row + ROWS, work.rows) - 1;
-  work.low = max(0, work.first_row / work.group + work.shift - work.left);
+  work.low = max(0, first_query + work.shift - work.left);
   work.high = min(work.keys, last_row / work.group + work.shift + work.right + 1);
   work.start = work.low / BLOCK_KEYS * BLOCK_KEYS;
   const int tiles = work.high > work.low ? (work.high - work.start + BLOCK_KEYS - 1) / BLOCK_KEYS : 0;
-  // The longest range of keys is shared by all splits, a shorter one by so many fewer that the blocks have equal work;
-  // what remains is empty.
-  const int splits = gridDim.y, most = max(1, (longest + BLOCK_KEYS - 1) / BLOCK_KEYS);
-  const int parts = max(1, min(splits, (int)(((i64)tiles * splits + most - 1) / most)));
-  const int part = min((int)blockIdx.y, parts);
-  work.first_tile = (int)((i64)tiles * part / parts);
-  work.end_tile = (int)((i64)tiles * min(part + 1, parts) / parts);
+  const Share share = share_of<BLOCK_KEYS>(tiles, longest, cache_seqlens);
+  work.first_tile = share.first;
+  work.end_tile = share.end;
 
   const auto load_queries = [&]() {
     // 16 bytes a thread at a time; rows past the last are zeros.
@@ -292,12 +302,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   };
 
   if (warpgroup == 3) {
-    registers_decrease<24>();
+    if constexpr (BY_ROLE) registers_decrease<24>();
     if (thread / 32 == CONSUMERS / 32) copy_keys(work, base, &map_k, block_table, block_size, max_blocks, box_rows);
     return;
   }
   if (warpgroup == 0) {
-    registers_increase<136>();
+    if constexpr (BY_ROLE) registers_increase<136>();
     load_queries();
     float row_lse;
     score(work, shared, base, scale, softcap, &row_lse);
@@ -314,7 +324,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     }
     return;
   }
-  registers_increase<176>();
+  if constexpr (BY_ROLE) registers_increase<176>();
   load_queries();
   float output[GROUP_BOXES][ROWS / 2] = {};
   sum_values(work, shared, base, warpgroup - 1, output);

@@ -6,7 +6,9 @@ constexpr int KEY_BOXES = D / 64, VALUE_BOXES = DV / 64;
 constexpr int GROUP_BOXES = VALUE_BOXES / 2;  // of a warpgroup of values
 constexpr int BOX_BYTES = BLOCK_KEYS * 128;
 constexpr int COLUMNS = ROWS / 4;  // rows of queries of a thread: they are columns of the transposed scores
-constexpr int CONSUMERS = 384, THREADS = CONSUMERS + 128;
+// Where the output of 64 rows takes more registers than every thread can have, a whole warpgroup copies, to give up its own.
+constexpr bool BY_ROLE = ROWS == 64;
+constexpr int CONSUMERS = 384, THREADS = CONSUMERS + (BY_ROLE ? 128 : 32);
 constexpr int UNLIMITED = 1 << 30;
 #define INFINITE __int_as_float(0x7f800000)
 
@@ -23,6 +25,7 @@ constexpr int WEIGHTS_FULL_AT = EMPTY_AT + 8 * BOXES, WEIGHTS_EMPTY_AT = WEIGHTS
 constexpr int SHARED_BYTES = 1024 + WEIGHTS_EMPTY_AT + 16;
 static_assert(D % 64 == 0 && DV % 128 == 0 && DV <= D && BOXES > KEY_BOXES, "widths");
 static_assert(ROWS == 16 || ROWS == 32 || ROWS == 64, "rows");
+static_assert(BOXES <= 32 && (BOXES - 1) / KEY_BOXES < 4, "a lane each");
 static_assert(SHARED_BYTES <= 227 * 1024, "more shared memory than a block can have");
 // Named barriers.
 constexpr int SCORES = 1, QUERIES = 2, FINISH = 3;
@@ -75,33 +78,37 @@ struct Work {
 DEVICE void copy_keys(const Work& work, u32 base, const TensorMap* map_k, const int* block_table, int block_size,
                       int max_blocks, int box_rows) {
   const int lane = threadIdx.x % 32, parts = BLOCK_KEYS / box_rows;
-  Ring ring = {0, 0};
-  int rows = 0;
+  // Each lane looks up where one of 32 boxes from a tile on starts; one outside the sequence is all zeros.
+  const auto look_up = [&](int tile) {
+    const int key = work.start + tile * BLOCK_KEYS + lane * box_rows;
+    if (key >= work.high || key + box_rows <= work.low) return -BLOCK_KEYS;
+    if (block_table == nullptr) return work.k_start + key;
+    return block_table[(i64)work.sequence * max_blocks + key / block_size] * block_size + key % block_size;
+  };
+  const auto copy = [&](int slot, int part, int box, int row) {
+    const u32 barrier = base + FULL_AT + 8 * slot;
+    if (part == 0) mbarrier_expect(barrier, BOX_BYTES);
+    const u32 to = base + RING_AT + slot * BOX_BYTES + part * box_rows * 128;
+    tma_load_4d(to, map_k, barrier, box * 64, work.kv_head, row, 0);
+  };
+  const int boxes = (work.end_tile - work.first_tile) * KEY_BOXES, first = min(BOXES, boxes);
+  int rows = look_up(work.first_tile);
+  // The ring is empty at first: a lane for each box, so that none waits for the ones before.
+  for (int part = 0; part < parts; part++) {
+    const int row = __shfl_sync(0xffffffff, rows, lane / KEY_BOXES * parts + part);
+    if (lane < first) copy(lane, part, lane % KEY_BOXES, row);
+  }
+  Ring ring = {0, 1};
 #pragma unroll 1
-  for (int tile = work.first_tile; tile < work.end_tile; tile++) {
-    const int ahead = (tile - work.first_tile) * parts % 32;
-    if (ahead == 0) {
-      // Each lane looks up where one of the next 32 boxes starts; one outside the sequence is all zeros.
-      const int key = work.start + tile * BLOCK_KEYS + lane * box_rows;
-      rows = -BLOCK_KEYS;
-      if (key < work.high && key + box_rows > work.low) {
-        rows = work.k_start + key;
-        if (block_table != nullptr) {
-          rows = block_table[(i64)work.sequence * max_blocks + key / block_size] * block_size + key % block_size;
-        }
-      }
+  for (int number = first; number < boxes; number++) {
+    const int tile = number / KEY_BOXES, box = number % KEY_BOXES, ahead = tile * parts % 32;
+    if (box == 0 && ahead == 0) rows = look_up(work.first_tile + tile);
+    mbarrier_wait(base + EMPTY_AT + 8 * ring.slot, ring.turn ^ 1);
+    for (int part = 0; part < parts; part++) {
+      const int row = __shfl_sync(0xffffffff, rows, ahead + part);
+      if (lane == 0) copy(ring.slot, part, box, row);
     }
-#pragma unroll 1
-    for (int box = 0; box < KEY_BOXES; box++) {
-      mbarrier_wait(base + EMPTY_AT + 8 * ring.slot, ring.turn ^ 1);
-      if (lane == 0) mbarrier_expect(base + FULL_AT + 8 * ring.slot, BOX_BYTES);
-      for (int part = 0; part < parts; part++) {
-        const int row = __shfl_sync(0xffffffff, rows, ahead + part);
-        const u32 to = base + RING_AT + ring.slot * BOX_BYTES + part * box_rows * 128;
-        if (lane == 0) tma_load_4d(to, map_k, base + FULL_AT + 8 * ring.slot, box * 64, work.kv_head, row, 0);
-      }
-      ring.advance(1);
-    }
+    ring.advance(1);
   }
 }
 
