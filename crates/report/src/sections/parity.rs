@@ -38,7 +38,10 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
     });
     blocks.extend(failing(rows));
     blocks.extend(left_out(rows));
-    blocks.push(Block::Heading { id: "parity-all".to_owned(), words: Prose::from("Every check") });
+    blocks.push(Block::Heading {
+        id: "parity-all".to_owned(),
+        words: Prose::from("Every check that applies here"),
+    });
     blocks.extend(ops(rows).into_iter().map(|op| all(op, rows)));
     blocks
 }
@@ -214,7 +217,10 @@ fn all(op: &str, rows: &[ParityRow]) -> Block {
     let of_op = || rows.iter().filter(|row| row.op == op);
     let counts = Counts::of(of_op());
     let mut table = Table::new(
-        from_file(&format!("Every check of {op}")),
+        // A stack of packages that cannot run here makes thousands of rows, which say no more than their few reasons.
+        from_file(&format!(
+            "Every check of {op}; those that do not apply stand by their reasons above"
+        )),
         &[
             "Status",
             "Case",
@@ -229,7 +235,7 @@ fn all(op: &str, rows: &[ParityRow]) -> Block {
             "Reason",
         ],
     );
-    for row in of_op() {
+    for row in of_op().filter(|row| row.status != Status::NotApplicable) {
         let (tone, word) = status(row);
         table.row(vec![
             Prose::new().chip(tone, word),

@@ -61,10 +61,27 @@ pub fn bench(report: &BenchReport, style: Style) -> String {
     for why in &report.not_timed {
         out.push_str(&paragraph(style, &format!("not timed: {why}")));
     }
-    for why in &report.not_applicable {
-        out.push_str(&paragraph(style, &format!("not here: {why}")));
+    for (why, of) in by_reason(&report.not_applicable) {
+        let of = match of.as_slice() {
+            [one] => (*one).to_owned(),
+            many => format::count(many.len(), "workload"),
+        };
+        out.push_str(&paragraph(style, &format!("not here: {why} ({of})")));
     }
     out
+}
+
+/// Lines `workload: peer: why` by what follows the workload, in order of first appearance.
+fn by_reason(lines: &[String]) -> Vec<(&str, Vec<&str>)> {
+    let mut found: Vec<(&str, Vec<&str>)> = Vec::new();
+    for line in lines {
+        let (workload, why) = line.split_once(": ").unwrap_or(("", line));
+        match found.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, workloads)) => workloads.push(workload),
+            None => found.push((why, vec![workload])),
+        }
+    }
+    found
 }
 
 fn rows(rows: &[BenchRow], style: Style) -> String {
@@ -102,4 +119,21 @@ fn rows(rows: &[BenchRow], style: Style) -> String {
         ]);
     }
     render(&table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::by_reason;
+
+    #[test]
+    fn a_reason_is_said_once_for_all_its_workloads() {
+        let lines =
+            ["kda a: fla: N/A, no GPU", "kda b: fla: N/A, no GPU", "ssd a: mamba: N/A, x: y"];
+        let lines: Vec<String> = lines.map(str::to_owned).into();
+        let grouped = by_reason(&lines);
+        assert_eq!(
+            grouped,
+            [("fla: N/A, no GPU", vec!["kda a", "kda b"]), ("mamba: N/A, x: y", vec!["ssd a"])]
+        );
+    }
 }
