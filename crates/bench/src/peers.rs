@@ -5,7 +5,7 @@ use crate::timing::REPLAYS;
 use facts::{BackendKind, Status};
 use kernels::{Call, Op, Settings, TensorMap};
 use std::time::Duration;
-use verify::{Peers, VerifiedPeer, admit_peer, load_peer_case};
+use verify::{Budget, Peers, VerifiedPeer, admit_peer, load_peer_case};
 
 /// What became of a workload's peers.
 #[derive(Default)]
@@ -30,27 +30,42 @@ const FEWEST: usize = 2;
 impl Contest {
     /// Checks every peer of the op on the workload's inputs.
     pub(crate) fn admit(
-        peers: &mut Peers<'_>,
+        (peers, budget): (&mut Peers<'_>, &mut Budget),
         (op, call): (&dyn Op, &dyn Call),
         given: (&TensorMap, &Settings),
         seed: u64,
     ) -> Self {
         let mut contest = Self::default();
-        let name = op.spec().name;
-        let wanted: Vec<_> = peers.peers.iter().filter(|peer| peer.op == name).collect();
+        let (name, backend) = (op.spec().name, peers.backend);
+        let mut wanted: Vec<_> = peers.peers.iter().filter(|peer| peer.op == name).collect();
+        // Inputs may be gigabytes: they are handed over where somebody takes them.
+        wanted.retain(|peer| {
+            let refusal = peers.session.refuses(peer, backend);
+            let line = match (refusal, budget.spent_by(peer)) {
+                (Some(why), _) => format!("{}: {}, {why}", peer.name, Status::NotApplicable),
+                (None, Some(why)) => format!("{}: {why}", peer.name),
+                (None, None) => return true,
+            };
+            contest.not_applicable.push(line);
+            false
+        });
         if wanted.is_empty() {
             return contest;
         }
-        let backend = peers.backend;
         if let Err(error) = load_peer_case(peers.session, call, given, backend) {
             contest.refused.push(format!("no peer: {error}"));
             return contest;
         }
         for peer in wanted {
-            match admit_peer(peers.session, peer, (op, call), given, backend, seed) {
-                Ok(peer) => {
-                    contest.runners.push(Runner { peer, samples: Samples::default(), replays: 1 })
-                }
+            let admitted = budget.check(peer, peers.session, |session| {
+                admit_peer(session, peer, (op, call), given, backend, seed)
+            });
+            match admitted {
+                Ok(admitted) => contest.runners.push(Runner {
+                    peer: admitted,
+                    samples: Samples::default(),
+                    replays: 1,
+                }),
                 Err(refused) => {
                     let line = format!("{}: {}, {}", peer.name, refused.status, refused.reason);
                     match refused.status {

@@ -7,7 +7,7 @@ use device::{Device, Isa};
 use facts::{BackendKind, BenchReport, BenchRow, Bound, Ceilings, SCHEMA};
 use kernels::{Call, DType, Op, OpError, Problem, Settings, TensorMap, op};
 use std::time::{Duration, Instant};
-use verify::{Agreement, Peers, Verified, admit};
+use verify::{Agreement, Budget, Peers, Verified, admit};
 
 /// How long and how large.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,6 +71,7 @@ pub fn run(
         plan.names.is_empty()
             || plan.names.iter().any(|name| name == op || (name == "decode" && task.is_step()))
     };
+    let mut spent = Budget::of(peers.as_ref().and_then(|peers| peers.budget));
     let listed = if plan.backend == BackendKind::Cuda { CUDA_WORKLOADS } else { WORKLOADS };
     for name in plan.names.iter().filter(|name| *name != "decode") {
         if !listed.iter().any(|(op, _)| op == name) {
@@ -86,7 +87,7 @@ pub fn run(
         };
         for task in tasks.iter().filter(|task| wanted(op, task)) {
             let context = Context { device: &device, plan, budget, ceilings: &ceilings };
-            let peers = of_backend(peers.as_mut(), plan.backend);
+            let peers = of_backend(peers.as_mut(), plan.backend).map(|peers| (peers, &mut spent));
             let rows = measure(op, task, &context, peers, &mut report);
             report.rows.extend(rows);
             on_task(&report);
@@ -108,7 +109,7 @@ fn measure(
     name: &str,
     task: &Task<'_>,
     context: &Context<'_>,
-    mut peers: Option<&mut Peers<'_>>,
+    peers: Option<(&mut Peers<'_>, &mut Budget)>,
     report: &mut BenchReport,
 ) -> Vec<BenchRow> {
     let case = format!("{name} {} {}", task.case, task.dtype);
@@ -122,9 +123,11 @@ fn measure(
         }
     };
     let (call, given) = (call.as_ref(), (&inputs, &settings));
-    let mut contest = match &mut peers {
-        Some(peers) => Contest::admit(peers, (op, call), given, SEED),
-        None => Contest::default(),
+    let (mut contest, mut peers) = match peers {
+        Some((peers, spent)) => {
+            (Contest::admit((peers, spent), (op, call), given, SEED), Some(peers))
+        }
+        None => (Contest::default(), None),
     };
     let dense_given = if task.is_step() { dense::of(op, &inputs, &settings) } else { None };
     let dense = dense_given.as_ref().map(|(inputs, settings)| bind(dense::OP, inputs, settings));

@@ -18,6 +18,7 @@ pub struct LaunchRecord {
 #[derive(Debug, Default)]
 pub struct Launches {
     by_kernel: Mutex<BTreeMap<String, LaunchRecord>>,
+    watched: Mutex<()>,
 }
 
 impl Launches {
@@ -40,6 +41,15 @@ impl Launches {
         record.count += 1;
         record.blocks += blocks;
         record.grid = grid;
+    }
+
+    /// Runs something and counts the launches of a kernel meanwhile. Watches wait for one another: what one of them counts,
+    /// no other has launched.
+    pub fn during<R>(&self, kernel: &str, run: impl FnOnce() -> R) -> (R, u64) {
+        let _alone = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.of(kernel).count;
+        let ran = run();
+        (ran, self.of(kernel).count - before)
     }
 
     /// The record of one kernel; zero when it never ran.

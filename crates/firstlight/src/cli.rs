@@ -147,6 +147,12 @@ pub(crate) struct PeerChoice {
     /// Seconds that one call may take, its first, which compiles, included.
     #[arg(long, value_name = "SECONDS", default_value_t = 180)]
     pub(crate) peer_timeout: u64,
+    /// Seconds that all calls of one peer may take while it is verified, and a third of it again while it is timed; what
+    /// is left over then is not run, and said to be so.
+    ///
+    /// Default: 90 for `check`, no end otherwise.
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) peer_budget: Option<u64>,
     /// GiB of memory that the interpreter may take.
     #[arg(long, value_name = "GIB", default_value_t = 64)]
     pub(crate) peer_memory: u64,

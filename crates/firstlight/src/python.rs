@@ -12,12 +12,28 @@ pub(crate) struct Environment {
     session: Session,
     peers: Vec<Peer>,
     backend: BackendKind,
+    budget: Option<Duration>,
 }
 
+/// What a bench's share of a peer's time is divided by: there nothing else runs meanwhile.
+const BENCH_SHARE: u32 = 3;
+
 impl Environment {
-    /// Its peers, for `verify` and `bench`.
+    /// Its peers, to be verified.
     pub(crate) fn peers(&mut self) -> Peers<'_> {
-        Peers { session: &mut self.session, peers: &self.peers, backend: self.backend }
+        let Self { session, peers, backend, budget } = self;
+        Peers { session, peers, backend: *backend, budget: *budget }
+    }
+
+    /// The same to be timed.
+    pub(crate) fn peers_to_time(&mut self) -> Peers<'_> {
+        let peers = self.peers();
+        Peers { budget: peers.budget.map(|budget| budget / BENCH_SHARE), ..peers }
+    }
+
+    /// The same with so much time for each peer, unless the arguments say how much.
+    pub(crate) fn within(self, budget: Duration) -> Self {
+        Self { budget: self.budget.or(Some(budget)), ..self }
     }
 }
 
@@ -73,7 +89,8 @@ pub(crate) fn start(
         (None, Ok(())) => BackendKind::Cuda,
         (None, Err(_)) => BackendKind::Cpu,
     };
-    Ok(Some(Environment { session, peers, backend }))
+    let budget = arguments.peer_budget.map(Duration::from_secs);
+    Ok(Some(Environment { session, peers, backend, budget }))
 }
 
 /// The interpreter of a virtual or conda environment.

@@ -93,24 +93,27 @@ pub(crate) struct Ran {
 
 /// Poisons the outputs, launches, and counts what the device saw under the kernel's own name.
 pub(crate) fn run(execution: &mut dyn Execution, device: &Device) -> Ran {
-    let before = device.launches().of(execution.kernel()).count;
-    let start = Instant::now();
-    // A kernel that panics is a result of the matrix, not the end of it.
-    let ended = catch_unwind(AssertUnwindSafe(|| {
-        execution.poison()?;
-        execution.launch()
-    }));
-    let broke = match ended {
-        Ok(Ok(())) => None,
-        Ok(Err(error)) => Some(error.to_string()),
-        Err(cause) => {
-            let text = cause.downcast_ref::<String>().cloned();
-            let text = text.or_else(|| cause.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-            Some(text.unwrap_or_default())
-        }
-    };
-    let millis = start.elapsed().as_secs_f64() * 1e3;
-    Ran { launches: device.launches().of(execution.kernel()).count - before, millis, broke }
+    let kernel = execution.kernel().to_owned();
+    let ((broke, millis), launches) = device.launches().during(&kernel, || {
+        let start = Instant::now();
+        // A kernel that panics is a result of the matrix, not the end of it.
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            execution.poison()?;
+            execution.launch()
+        }));
+        let broke = match ended {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(cause) => {
+                let text = cause.downcast_ref::<String>().cloned();
+                let text =
+                    text.or_else(|| cause.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+                Some(text.unwrap_or_default())
+            }
+        };
+        (broke, start.elapsed().as_secs_f64() * 1e3)
+    });
+    Ran { launches, millis, broke }
 }
 
 /// Runs `variant` of a call on poisoned outputs and compares every output with the reference.

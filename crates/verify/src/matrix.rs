@@ -1,14 +1,22 @@
 //! The parity matrix: every case against every variant that a plan asks for.
 
+mod installed;
+
+pub(crate) use installed::peer_row;
+
 use crate::judge::judge_with;
 use crate::peers::Peer;
 use crate::property::judge_property;
-use crate::python::{PeerRun, Session, judge_peer, load};
+use crate::python::{Budget, Session};
 use crate::references::References;
 use crate::{Case, Tier, cases, tolerance};
-use device::Device;
+use device::{Device, Unavailable};
 use facts::{BackendKind, ParityReport, ParityRow, SCHEMA, Status};
-use kernels::{DType, Op, Settings, TensorMap};
+use kernels::{DType, Op};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 /// What to verify.
 #[derive(Debug, Clone)]
@@ -31,70 +39,136 @@ pub struct Peers<'a> {
     pub peers: &'a [Peer],
     /// Where they run: beside the native kernels of this backend.
     pub backend: BackendKind,
+    /// Time that all calls of one peer may take in a matrix, and again in a bench; none for as long as they take.
+    pub budget: Option<Duration>,
 }
 
 impl Peers<'_> {
     /// The same for a shorter while.
     pub fn again(&mut self) -> Peers<'_> {
-        Peers { session: self.session, peers: self.peers, backend: self.backend }
+        Peers {
+            session: self.session,
+            peers: self.peers,
+            backend: self.backend,
+            budget: self.budget,
+        }
     }
 }
+
+/// An op of the matrix with its cases.
+struct Here {
+    op: &'static dyn Op,
+    cases: Vec<Case>,
+}
+
+impl Here {
+    fn name(&self) -> &'static str {
+        self.op.spec().name
+    }
+}
+
+/// Where a row stands in the report, whichever thread makes it and when: indices of the op, of the backend and of the case,
+/// then native rows before those of peers.
+type Place = (usize, usize, usize, bool);
 
 /// Runs the matrix; `on_row` sees each row as it is done.
+///
+/// Cases run side by side on all cores, for the time goes into inputs, references and compilers. Launches do not: a device
+/// runs one at a time, so that what is counted is what was asked for. The rows stand in the order of ops, backends and
+/// cases, whatever was done first.
 pub fn matrix(
     plan: &Plan,
-    mut peers: Option<Peers<'_>>,
+    peers: Option<&Peers<'_>>,
     mut on_row: impl FnMut(&ParityRow),
 ) -> ParityReport {
-    let mut rows = Vec::new();
-    for op in kernels::OPS {
-        let name = op.spec().name;
-        if !plan.ops.is_empty() && !plan.ops.iter().any(|wanted| wanted == name) {
-            continue;
+    let wanted = |op: &&&'static dyn Op| {
+        plan.ops.is_empty() || plan.ops.iter().any(|name| name == op.spec().name)
+    };
+    let ops: Vec<Here> =
+        kernels::OPS.iter().filter(wanted).map(|op| here(*op, plan.tier)).collect();
+    let devices: Vec<_> = plan.backends.iter().map(|kind| (*kind, device::open(*kind))).collect();
+    let jobs: Vec<(usize, usize)> = ops
+        .iter()
+        .enumerate()
+        .flat_map(|(at, op)| (0..op.cases.len()).map(move |case| (at, case)))
+        .collect();
+    let next = AtomicUsize::new(0);
+    let mut rows: BTreeMap<Place, Vec<ParityRow>> = BTreeMap::new();
+    let (send, made) = channel::<(Place, ParityRow)>();
+    std::thread::scope(|scope| {
+        for place_and_row in absent_backends(&ops, &devices) {
+            // The other end is read below, whatever happens.
+            let _ = send.send(place_and_row);
         }
-        for backend in &plan.backends {
-            match device::open(*backend) {
-                Ok(device) if op.variants().iter().any(|(_, here)| here == backend) => {
-                    run_op(*op, &device, plan, peers.as_mut(), &mut |row| {
-                        on_row(&row);
-                        rows.push(row);
+        let beside = peers.and_then(|peers| {
+            let backend = devices.iter().position(|(kind, _)| *kind == peers.backend)?;
+            Some((installed::teams(&ops, peers), backend))
+        });
+        if let Some((teams, backend)) = beside {
+            let (send, ops) = (send.clone(), &ops);
+            scope.spawn(move || {
+                installed::run(teams, ops, |op, case, row| {
+                    let _ = send.send(((op, backend, case, true), row));
+                });
+            });
+        }
+        for _ in 0..cores() {
+            let (send, ops, devices) = (send.clone(), &ops, &devices);
+            let (jobs, next) = (&jobs, &next);
+            scope.spawn(move || {
+                while let Some((op, case)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let here = &ops[*op];
+                    let devices = devices.iter().map(|(kind, device)| {
+                        device.as_ref().ok().filter(|_| has_variant(here.op, *kind))
+                    });
+                    native(&here.cases[*case], devices, plan.all_variants, &mut |backend, row| {
+                        let _ = send.send(((*op, backend, *case, false), row));
                     });
                 }
-                Ok(_) => {
-                    let reason = format!("{name} has no variant for {backend} yet");
-                    let status = Status::NotApplicable;
-                    let row = blank(name, "-", *backend, DType::F32, status, reason);
-                    on_row(&row);
-                    rows.push(row);
-                }
-                Err(unavailable) => {
-                    let row = blank(
-                        name,
-                        "-",
-                        *backend,
-                        DType::F32,
-                        Status::NotApplicable,
-                        unavailable.to_string(),
-                    );
-                    on_row(&row);
-                    rows.push(row);
-                }
-            }
+            });
         }
-    }
-    ParityReport { schema: SCHEMA, rows }
+        drop(send);
+        for (place, row) in made {
+            on_row(&row);
+            rows.entry(place).or_default().push(row);
+        }
+    });
+    ParityReport { schema: SCHEMA, rows: rows.into_values().flatten().collect() }
 }
 
-fn run_op(
-    op: &dyn Op,
-    device: &Device,
-    plan: &Plan,
-    mut peers: Option<&mut Peers<'_>>,
-    push: &mut dyn FnMut(ParityRow),
-) {
-    for case in cases(op.spec().name).iter().filter(|case| case.tier <= plan.tier) {
-        run_case(case, device, plan.all_variants, peers.as_deref_mut(), push);
+fn here(op: &'static dyn Op, tier: Tier) -> Here {
+    let cases = cases(op.spec().name).into_iter().filter(|case| case.tier <= tier).collect();
+    Here { op, cases }
+}
+
+fn has_variant(op: &dyn Op, backend: BackendKind) -> bool {
+    op.variants().iter().any(|(_, here)| *here == backend)
+}
+
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// A row for each op and backend that cannot meet.
+fn absent_backends(
+    ops: &[Here],
+    devices: &[(BackendKind, Result<Device, Unavailable>)],
+) -> Vec<(Place, ParityRow)> {
+    let mut rows = Vec::new();
+    for (at, op) in ops.iter().enumerate() {
+        for (backend, (kind, device)) in devices.iter().enumerate() {
+            let reason = match device {
+                Err(unavailable) => unavailable.to_string(),
+                Ok(_) if !has_variant(op.op, *kind) => {
+                    format!("{} has no variant for {kind} yet", op.name())
+                }
+                Ok(_) => continue,
+            };
+            let row = blank(op.name(), "-", *kind, DType::F32, Status::NotApplicable, reason);
+            rows.push(((at, backend, 0, false), row));
+        }
     }
+    rows
 }
 
 /// Runs one case on the variant that selection chooses, and on every other one that can run when `all_variants`.
@@ -108,95 +182,64 @@ pub fn run_case(
     peers: Option<&mut Peers<'_>>,
     push: &mut dyn FnMut(ParityRow),
 ) {
+    native(case, std::iter::once(Some(device)), all_variants, &mut |_, row| push(row));
+    let here = device.capabilities().backend;
+    if let Some(peers) = peers.filter(|peers| peers.backend == here) {
+        let of_op: Vec<&Peer> = peers.peers.iter().filter(|peer| peer.op == case.op).collect();
+        let mut budget = Budget::of(peers.budget);
+        installed::run_case(peers.session, &of_op, here, &mut budget, case, push);
+    }
+}
+
+/// One case on each device that is there, all against one reference; `push` sees each row with its device's index.
+fn native<'d>(
+    case: &Case,
+    devices: impl Iterator<Item = Option<&'d Device>>,
+    all_variants: bool,
+    push: &mut dyn FnMut(usize, ParityRow),
+) {
     let (inputs, settings) = (case.build)();
-    let backend = device.capabilities().backend;
-    let row =
-        |status, reason: String| blank(case.op, &case.name, backend, case.dtype, status, reason);
     let bound = kernels::op(case.op).and_then(|op| Ok((op, op.bind(&inputs, &settings)?)));
-    let (op, call) = match bound {
-        Ok(bound) => bound,
-        Err(error) => {
-            return push(row(Status::Fail, format!("the case does not bind: {error}")));
-        }
-    };
-    let mut references = References::of(call.as_ref());
-    let variants = match call.select(device, None) {
-        Ok(selection) => {
-            let others = selection.refused.iter().map(|refusal| refusal.variant);
-            let others =
-                others.filter(|variant| all_variants && call.select(device, Some(variant)).is_ok());
-            std::iter::once(selection.chosen).chain(others).collect()
-        }
-        Err(error) => {
-            push(row(Status::NotApplicable, error.to_string()));
-            Vec::new()
-        }
-    };
-    for variant in variants {
-        let judgement = match &case.property {
-            None => judge_with(&mut references, device, variant).0,
-            Some(property) => {
-                let given = (&inputs, &settings);
-                judge_property(op, given, property, &mut references, device, variant)
+    let mut references = bound.as_ref().ok().map(|(_, call)| References::of(call.as_ref()));
+    for (at, device) in devices.enumerate().filter_map(|(at, device)| Some((at, device?))) {
+        let backend = device.capabilities().backend;
+        let row = |status, reason| blank(case.op, &case.name, backend, case.dtype, status, reason);
+        let (Ok((op, call)), Some(references)) = (&bound, &mut references) else {
+            if let Err(error) = &bound {
+                push(at, row(Status::Fail, format!("the case does not bind: {error}")));
+            }
+            continue;
+        };
+        let variants = match call.select(device, None) {
+            Ok(selection) => {
+                let others = selection.refused.iter().map(|refusal| refusal.variant);
+                let can_run = |variant: &&str| call.select(device, Some(*variant)).is_ok();
+                let others = others.filter(|variant| all_variants && can_run(variant));
+                std::iter::once(selection.chosen).chain(others).collect()
+            }
+            Err(error) => {
+                push(at, row(Status::NotApplicable, error.to_string()));
+                Vec::new()
             }
         };
-        push(ParityRow {
-            variant: variant.to_owned(),
-            rel_err: judgement.agreement.map(|agreement| agreement.relative),
-            max_err: judgement.agreement.map(|agreement| agreement.max),
-            launches: judgement.launches,
-            millis: judgement.millis,
-            ..row(judgement.status, judgement.reason)
-        });
-    }
-    // What several runs have in common is asked of firstlight's own kernels only.
-    if let Some(peers) = peers.filter(|peers| peers.backend == backend && case.property.is_none()) {
-        run_peers(peers, &mut references, (&inputs, &settings), &row, push);
-    }
-}
-
-/// A case on every peer of its op.
-fn run_peers(
-    Peers { session, peers, backend }: &mut Peers<'_>,
-    references: &mut References<'_>,
-    given: (&TensorMap, &Settings),
-    row: &dyn Fn(Status, String) -> ParityRow,
-    push: &mut dyn FnMut(ParityRow),
-) {
-    let call = references.call();
-    let mut peers = peers.iter().filter(|peer| peer.op == call.spec().name).peekable();
-    if peers.peek().is_none() {
-        return;
-    }
-    if let Err(error) = load(session, call, given, *backend) {
-        for peer in peers {
-            let failed = row(Status::Fail, error.to_string());
-            push(ParityRow { variant: peer.name.clone(), peer: Some(peer.name.clone()), ..failed });
+        for variant in variants {
+            let judgement = match &case.property {
+                None => judge_with(references, device, variant).0,
+                Some(property) => {
+                    let given = (&inputs, &settings);
+                    judge_property(*op, given, property, references, device, variant)
+                }
+            };
+            let native = ParityRow {
+                variant: variant.to_owned(),
+                rel_err: judgement.agreement.map(|agreement| agreement.relative),
+                max_err: judgement.agreement.map(|agreement| agreement.max),
+                launches: judgement.launches,
+                millis: judgement.millis,
+                ..row(judgement.status, judgement.reason)
+            };
+            push(at, native);
         }
-        return;
-    }
-    for peer in peers {
-        let ran = judge_peer(session, peer, references, *backend);
-        push(peer_row(peer, ran, row));
-    }
-}
-
-/// The row of a peer that was judged.
-pub(crate) fn peer_row(
-    peer: &Peer,
-    ran: PeerRun,
-    row: &dyn Fn(Status, String) -> ParityRow,
-) -> ParityRow {
-    let package = if ran.package.is_empty() { peer.name.clone() } else { ran.package };
-    ParityRow {
-        variant: peer.name.clone(),
-        rel_err: ran.judgement.agreement.map(|agreement| agreement.relative),
-        max_err: ran.judgement.agreement.map(|agreement| agreement.max),
-        launches: ran.judgement.launches,
-        millis: ran.judgement.millis,
-        peer: Some(package),
-        evidence: ran.evidence,
-        ..row(ran.judgement.status, ran.judgement.reason)
     }
 }
 

@@ -3,6 +3,7 @@
 //!
 //! Invariant: whatever a package does (crash, hang, take all memory, print, end the process) is an answer with a reason.
 
+mod budget;
 mod evidence;
 mod files;
 mod generation;
@@ -10,6 +11,7 @@ mod model;
 mod run;
 mod session;
 
+pub use budget::{Budget, NOT_RUN};
 pub use generation::{Generated, GenerationCase, VerifiedGeneration, admit_generation};
 pub use model::{MODEL, ModelCase, judge_model};
 pub use run::{PeerRefusal, VerifiedPeer, admit_peer, load as load_peer_case};

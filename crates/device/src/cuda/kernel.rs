@@ -94,23 +94,31 @@ impl Cuda {
             return Ok(Kernel { context: Arc::clone(context), inner: Arc::clone(inner) });
         }
         let key = source.key();
-        let mut loaded = context.modules.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = loaded.get(&key).map(|loaded| (loaded.module, loaded.origin.clone()));
-        let (module, origin) = match found {
+        let loaded = || context.modules.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let find = |key| loaded().get(key).map(|loaded| (loaded.module, loaded.origin.clone()));
+        let (module, origin) = match find(&key) {
             Some(found) => found,
             None => {
                 let cache = Cache::of_user();
                 let limit = driver.interface().0;
+                // Not under the lock: several threads may compile at once, each its own kernel.
                 let (image, origin) = resolve::resolve(source, bundle, cache.as_ref(), limit)?;
-                let mut module = std::ptr::null_mut();
-                // SAFETY: the image is a whole cubin, whose own headers tell its length.
-                let code = unsafe { (driver.module_load)(&raw mut module, image.as_ptr().cast()) };
-                context.check("cuModuleLoadData", code)?;
-                loaded.insert(key, Loaded { module, origin: origin.clone() });
-                (module, origin)
+                let mut loaded = loaded();
+                match loaded.get(&key) {
+                    // Another thread wanted the same one and was faster.
+                    Some(loaded) => (loaded.module, loaded.origin.clone()),
+                    None => {
+                        let mut module = std::ptr::null_mut();
+                        // SAFETY: the image is a whole cubin, whose own headers tell its length.
+                        let code =
+                            unsafe { (driver.module_load)(&raw mut module, image.as_ptr().cast()) };
+                        context.check("cuModuleLoadData", code)?;
+                        loaded.insert(key, Loaded { module, origin: origin.clone() });
+                        (module, origin)
+                    }
+                }
             }
         };
-        drop(loaded);
         let name = CString::new(source.name())
             .map_err(|_| CudaError::refused("a kernel's name holds a zero byte"))?;
         let mut function = std::ptr::null_mut();

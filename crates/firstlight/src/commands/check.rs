@@ -7,7 +7,7 @@ use crate::output::Output;
 use crate::python;
 use crate::run_folder::RunFolder;
 use ::bench::Size;
-use ::verify::{Peers, Tier};
+use ::verify::{NOT_RUN, Peers, Tier};
 use anyhow::Context;
 use facts::{BackendKind, BenchReport, DoctorReport, ParityReport, RunManifest, SCHEMA, Status};
 use report::{
@@ -15,7 +15,8 @@ use report::{
     samples_csv, terminal,
 };
 use serde::Serialize;
-use std::time::Instant;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 /// What `check --json` prints.
 #[derive(Serialize)]
@@ -79,7 +80,7 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
             reference: arguments.full && backend == BackendKind::Cpu,
             sweep: None,
         };
-        let report = bench::measure(&plan, python.peers(), |_| {})?;
+        let report = bench::measure(&plan, python.peers_to_time(), |_| {})?;
         bench = Some(match bench {
             Some(earlier) => earlier.joined(report),
             None => report,
@@ -95,7 +96,8 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
         format!("{} kernels timed, {} not", bench.rows.len(), bench.not_timed.len()),
     )?;
 
-    leave_out(&mut folder, &doctor, arguments, &python);
+    leave_out(&mut folder, &doctor, arguments, &mut python);
+    leave_out_of_peers(&mut folder, &parity, &bench);
     folder.finish(|manifest| run_report(&record(manifest, &doctor, &parity, &bench)))?;
     let run = record(&folder.manifest, &doctor, &parity, &bench);
     let verdict = Verdict::of(&run);
@@ -117,6 +119,9 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
     Ok(if outcomes.contains(&Outcome::Bad) { Outcome::Bad } else { Outcome::Good })
 }
 
+/// Time for all calls of one peer: a Triton kernel takes more than a minute of it to be compiled and tuned for its first call.
+const PEER_BUDGET: Duration = Duration::from_secs(90);
+
 /// The kernels of the environment that was named.
 enum Installed {
     /// None was named.
@@ -134,7 +139,7 @@ impl Installed {
         let venv = arguments.environment.venv.as_deref();
         match python::start(venv, &arguments.peers, None) {
             Ok(None) => Ok(Self::NotNamed),
-            Ok(Some(environment)) => Ok(Self::Started(Box::new(environment))),
+            Ok(Some(environment)) => Ok(Self::Started(Box::new(environment.within(PEER_BUDGET)))),
             Err(why) if venv.is_some() && !arguments.peers.names_any() => {
                 Ok(Self::Silent(format!("{why:#}")))
             }
@@ -142,11 +147,19 @@ impl Installed {
         }
     }
 
-    fn peers(&mut self) -> Option<Peers<'_>> {
+    fn started(&mut self) -> Option<&mut python::Environment> {
         match self {
-            Self::Started(environment) => Some(environment.peers()),
+            Self::Started(environment) => Some(environment),
             Self::NotNamed | Self::Silent(_) => None,
         }
+    }
+
+    fn peers(&mut self) -> Option<Peers<'_>> {
+        self.started().map(python::Environment::peers)
+    }
+
+    fn peers_to_time(&mut self) -> Option<Peers<'_>> {
+        self.started().map(python::Environment::peers_to_time)
     }
 }
 
@@ -190,7 +203,12 @@ fn counted(parity: &ParityReport) -> String {
 }
 
 /// What this run deliberately did not do, so that nothing pending looks done.
-fn leave_out(folder: &mut RunFolder, doctor: &DoctorReport, arguments: &Check, python: &Installed) {
+fn leave_out(
+    folder: &mut RunFolder,
+    doctor: &DoctorReport,
+    arguments: &Check,
+    python: &mut Installed,
+) {
     if arguments.quick {
         folder.not_run("the standard matrix and the larger benchmarks", "--quick was given");
     }
@@ -206,11 +224,36 @@ fn leave_out(folder: &mut RunFolder, doctor: &DoctorReport, arguments: &Check, p
     }
     let installed = "the kernels of the installed Python packages";
     match python {
+        Installed::Started(environment) if environment.peers().backend == BackendKind::Cuda => {
+            folder.not_run(
+                "Triton's own tuning of installed kernels while they were verified",
+                "configurations were measured briefly there; kernels that were timed were tuned as their packages do",
+            );
+        }
         Installed::Started(_) => {}
         Installed::Silent(why) => folder.not_run(installed, why),
         Installed::NotNamed if doctor.envs.iter().any(|env| env.torch.is_some()) => {
             folder.not_run(installed, "no environment was named: `--venv DIR` or `--python EXE`");
         }
         Installed::NotNamed => {}
+    }
+}
+
+/// What peers had no time left for: a line for each of them.
+fn leave_out_of_peers(folder: &mut RunFolder, parity: &ParityReport, bench: &BenchReport) {
+    let mut left: BTreeMap<(String, &str), usize> = BTreeMap::new();
+    for row in &parity.rows {
+        if let Some(why) = row.reason.strip_prefix(NOT_RUN) {
+            *left.entry((format!("checks of {}", row.variant), why)).or_default() += 1;
+        }
+    }
+    for line in &bench.not_applicable {
+        if let Some((peer, why)) = line.split_once(NOT_RUN) {
+            let peer = peer.trim_end_matches([':', ' ']).rsplit(": ").next().unwrap_or_default();
+            *left.entry((format!("timings of {peer}"), why)).or_default() += 1;
+        }
+    }
+    for ((what, why), count) in left {
+        folder.not_run(&format!("{count} {what}"), why);
     }
 }

@@ -38,18 +38,34 @@ pub(super) fn run(arguments: &Verify, output: &Output) -> anyhow::Result<Outcome
     Ok(outcome(&report))
 }
 
-/// Runs a matrix with progress, and the models of installed packages.
-pub(super) fn measure(plan: &Plan, mut peers: Option<Peers<'_>>) -> anyhow::Result<ParityReport> {
+/// Runs a matrix with progress, and beside it the models of installed packages.
+pub(super) fn measure(plan: &Plan, peers: Option<Peers<'_>>) -> anyhow::Result<ParityReport> {
     let progress = Progress::start("verify");
-    let mut report = matrix(plan, peers.as_mut().map(Peers::again), |row| {
-        let by = row.peer.as_ref().map_or("", |_| row.variant.as_str());
-        progress.step(format!("{} {} {} {by}", row.op, row.case, row.dtype));
-    });
     let wanted = plan.ops.is_empty() || plan.ops.iter().any(|op| op == MODEL);
-    if let Some(peers) = peers.as_mut().filter(|_| wanted) {
-        report.rows.extend(models::rows(peers)?);
-    }
-    Ok(report)
+    let mut session = match &peers {
+        Some(peers) if wanted => Some(peers.session.beside()?),
+        _ => None,
+    };
+    let mut of_models = peers.as_ref().zip(session.as_mut()).map(|(peers, session)| Peers {
+        session,
+        peers: peers.peers,
+        backend: peers.backend,
+        budget: peers.budget,
+    });
+    std::thread::scope(|scope| {
+        let models = of_models.as_mut().map(|peers| scope.spawn(|| models::rows(peers)));
+        let mut report = matrix(plan, peers.as_ref(), |row| {
+            let by = row.peer.as_ref().map_or("", |_| row.variant.as_str());
+            progress.step(format!("{} {} {} {by}", row.op, row.case, row.dtype));
+        });
+        if let Some(models) = models {
+            match models.join() {
+                Ok(rows) => report.rows.extend(rows?),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        Ok(report)
+    })
 }
 
 /// A matrix in which nothing passed is no good matrix, even when nothing failed.

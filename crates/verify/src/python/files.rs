@@ -14,6 +14,7 @@ pub(super) const HARNESS: (&str, &str) = (
         include_str!("channel.py"),
         include_str!("tensors.py"),
         include_str!("timing.py"),
+        include_str!("tuning.py"),
         include_str!("harness.py")
     ),
 );

@@ -33,7 +33,7 @@ pub struct ModelCase<'a> {
 
 /// Asks every peer that runs models of this type for its logits; one row each.
 pub fn judge_model(peers: &mut Peers<'_>, case: &ModelCase<'_>) -> Vec<ParityRow> {
-    let Peers { session, peers, backend } = peers;
+    let Peers { session, peers, backend, .. } = peers;
     let backend = *backend;
     let row = |status, reason: String| ParityRow {
         tolerance: case.tolerance,

@@ -113,11 +113,7 @@ pub(super) fn run(
     backend: BackendKind,
     compare: impl FnOnce(&TensorMap, &[&str]) -> Judgement,
 ) -> PeerRun {
-    if backend != BackendKind::Cuda && peer.adapter.is_some() && peer.cpu.is_empty() {
-        let mut reason = format!("{} needs a GPU", peer.name);
-        if let Err(why) = session.cuda() {
-            reason = format!("{reason}: {why}");
-        }
+    if let Some(reason) = session.refuses(peer, backend) {
         return PeerRun::without_outputs(Status::NotApplicable, reason);
     }
     let into = session.folder().join("outputs.safetensors");

@@ -2,7 +2,8 @@
 //! much, and started again for the next request.
 
 use super::files::{ADAPTERS, HARNESS};
-use crate::peers::FILES;
+use crate::peers::{FILES, Peer};
+use facts::BackendKind;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -88,6 +89,10 @@ pub struct Session {
     /// The request that loads the case at hand, for a process that is started anew.
     case: Option<Value>,
     hello: Hello,
+    /// Whether kernels are tuned by short measurements in its processes.
+    brief: bool,
+    /// How long answers were waited for.
+    waited: Duration,
 }
 
 struct Process {
@@ -111,12 +116,44 @@ impl Session {
         let started = |error| PythonError::Start { interpreter: python.interpreter.clone(), error };
         let folder = folder().map_err(started)?;
         let hello = Hello { cuda: false, why_no_cuda: String::new() };
-        let mut session = Self { python, folder, process: None, started: 0, case: None, hello };
+        let mut session = Self::with(python, folder, hello);
         session.write_harness().map_err(|error| session.start_error(error))?;
         let answer = session.ask(json!({ "do": "hello" }))?;
         session.hello = serde_json::from_value(answer.clone())
             .map_err(|_| PythonError::Garbage(answer.to_string()))?;
         Ok(session)
+    }
+
+    fn with(python: Python, folder: TempDir, hello: Hello) -> Self {
+        let waited = Duration::ZERO;
+        Self { python, folder, process: None, started: 0, case: None, hello, brief: false, waited }
+    }
+
+    /// Another session of the same environment, for calls that are verified and not timed: its process starts with the
+    /// first question, and what is tuned in it is tuned by short measurements that are kept nowhere.
+    ///
+    /// # Errors
+    /// When the harness cannot be written.
+    pub fn beside(&self) -> Result<Self, PythonError> {
+        let folder = folder().map_err(|error| self.start_error(error))?;
+        let session = Self::with(self.python.clone(), folder, self.hello.clone());
+        session.write_harness().map_err(|error| self.start_error(error))?;
+        Ok(Self { brief: true, ..session })
+    }
+
+    /// How long answers were waited for so far, starts of processes included.
+    pub fn waited(&self) -> Duration {
+        self.waited
+    }
+
+    /// Why a peer cannot run on a backend here; `None` where it has to be tried.
+    pub fn refuses(&self, peer: &Peer, backend: BackendKind) -> Option<String> {
+        let runs = backend == BackendKind::Cuda || peer.adapter.is_none() || !peer.cpu.is_empty();
+        let why = || match self.cuda() {
+            Err(why) => format!("{} needs a GPU: {why}", peer.name),
+            Ok(()) => format!("{} needs a GPU, and runs beside {backend}", peer.name),
+        };
+        (!runs).then(why)
     }
 
     /// Whether torch can use a GPU there, and why not.
@@ -159,6 +196,9 @@ impl Session {
             let process = self.spawn().map_err(|error| self.start_error(error))?;
             self.process = Some(process);
             self.started += 1;
+            if self.brief {
+                self.exchange(&json!({ "do": "tune_briefly" }))?;
+            }
             if let Some(case) = self.case.clone() {
                 self.exchange(&case)?;
             }
@@ -170,7 +210,9 @@ impl Session {
         let Some(process) = &mut self.process else {
             return Err(PythonError::Garbage("nothing".to_owned()));
         };
+        let begin = Instant::now();
         let answer = process.exchange(request, self.python.limits);
+        self.waited += begin.elapsed();
         if answer.is_err() {
             self.process = None;
         }

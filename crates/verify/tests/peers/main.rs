@@ -5,8 +5,8 @@ use kernels::{DType, Settings, Tensor, TensorMap};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use verify::{
-    Case, Draw, GenerationCase, Limits, ModelCase, Peer, Peers, Python, Session, Tier,
-    admit_generation, admit_peer, judge_model, load_peer_case, run_case,
+    Case, Draw, GenerationCase, Limits, ModelCase, NOT_RUN, Peer, Peers, Plan, Python, Session,
+    Tier, admit_generation, admit_peer, cases, judge_model, load_peer_case, matrix, run_case,
 };
 
 fn session(time: Duration) -> Session {
@@ -43,7 +43,7 @@ fn rows(session: &mut Session, case: &Case, functions: &[&str]) -> Vec<ParityRow
     let peers: Vec<Peer> = functions.iter().map(named).collect();
     let device = device::open(BackendKind::Cpu).expect("the processor is always here");
     let mut rows = Vec::new();
-    let mut peers = Peers { session, peers: &peers, backend: BackendKind::Cpu };
+    let mut peers = Peers { session, peers: &peers, backend: BackendKind::Cpu, budget: None };
     run_case(case, &device, false, Some(&mut peers), &mut |row| rows.push(row));
     let native = rows.remove(0);
     assert_eq!((native.status, native.peer), (Status::Pass, None));
@@ -285,7 +285,8 @@ fn r2_08_a_model_passes_by_its_own_kernels_and_the_given_logits() {
         .collect();
     // Of the listed ones only the one of this type is asked.
     peers.extend(Peer::listed(&["transformers".to_owned()]));
-    let mut peers = Peers { session: &mut session, peers: &peers, backend: BackendKind::Cpu };
+    let backend = BackendKind::Cpu;
+    let mut peers = Peers { session: &mut session, peers: &peers, backend, budget: None };
     let rows = judge_model(&mut peers, &case);
     for (row, (function, status, reason)) in rows.iter().zip(&expect) {
         assert_eq!(row.status, *status, "{function}: {row:?}");
@@ -371,4 +372,81 @@ fn r2_09_a_generation_is_timed_by_the_ids_it_hands_over_once_its_logits_agree() 
     assert!(admit_generation(&mut session, &peer, &case, &mut expected).1.is_some());
     let gone = verified.unwrap().time(&mut session, 6, 1).unwrap_err();
     assert_eq!(gone, "the process that held it is gone");
+}
+
+#[test]
+fn a_slow_peer_and_one_that_hangs_hold_up_neither_the_others_nor_the_order_of_the_rows() {
+    let functions = [
+        "rmsnorm=cheats:slow",
+        "rmsnorm=cheats:raises",
+        "linear=cheats:hangs",
+        "linear=cheats:raises",
+    ];
+    let named = |function: &&str| Peer::function(function).expect("a function");
+    let mut peers: Vec<Peer> = functions.iter().map(named).collect();
+    peers.extend(Peer::listed(&["fla.rms_norm_gated".to_owned()]));
+    let (backend, budget) = (BackendKind::Cpu, Some(Duration::from_secs(1)));
+    let mut session = session(Duration::from_secs(5));
+    let plan = Plan {
+        ops: vec!["rmsnorm".to_owned(), "linear".to_owned()],
+        backends: vec![backend],
+        tier: Tier::Quick,
+        all_variants: false,
+    };
+    let alone = matrix(&plan, None, |_| ());
+    let peers = Peers { session: &mut session, peers: &peers, backend, budget };
+    let mut seen = 0;
+    let report = matrix(&plan, Some(&peers), |_| seen += 1);
+    assert_eq!(seen, report.rows.len());
+    let key = |row: &ParityRow| {
+        (row.op.clone(), row.case.clone(), row.dtype.clone(), row.variant.clone())
+    };
+    let native: Vec<_> = report.rows.iter().filter(|row| row.peer.is_none()).map(key).collect();
+    assert_eq!(native, alone.rows.iter().map(key).collect::<Vec<_>>());
+    // The rows of the peers of an op stand behind its native ones of each case, in the order of the peers.
+    let listed: Vec<_> =
+        cases("rmsnorm").into_iter().filter(|case| case.tier == Tier::Quick).collect();
+    let of = |variant: &str| -> Vec<&ParityRow> {
+        report.rows.iter().filter(|row| row.variant == variant).collect()
+    };
+    let slow = of("cheats:slow");
+    let names = |rows: &[&ParityRow]| -> Vec<_> {
+        rows.iter().map(|row| (row.case.clone(), row.dtype.clone())).collect()
+    };
+    let wanted: Vec<_> =
+        listed.iter().map(|case| (case.name.clone(), case.dtype.to_string())).collect();
+    assert_eq!(names(&slow), wanted);
+    for case in &listed {
+        let of_case = report.rows.iter().filter(|row| {
+            row.op == "rmsnorm" && (&row.case, &row.dtype) == (&case.name, &case.dtype.to_string())
+        });
+        let variants: Vec<&str> = of_case.skip(1).map(|row| row.variant.as_str()).collect();
+        assert_eq!(variants, ["cheats:slow", "cheats:raises", "fla.rms_norm_gated"], "{case:?}");
+    }
+    // It is asked until its time is spent; what is left is not run, and no pass.
+    let (left, asked): (Vec<&ParityRow>, Vec<&ParityRow>) =
+        slow.iter().partition(|row| row.reason.starts_with(NOT_RUN));
+    assert!(asked.len() >= 2 && left.len() > asked.len(), "{} asked", asked.len());
+    assert!(asked.iter().all(|row| row.status == Status::Fail), "{asked:?}");
+    let spent = format!("not run: the 1 s for this peer were spent after {} checks", asked.len());
+    for row in left {
+        assert_eq!((row.status, &row.reason), (Status::NotApplicable, &spent), "{row:?}");
+    }
+    // The one that hangs is killed for its first call, and its neighbour is asked everything.
+    let hangs = of("cheats:hangs");
+    let killed = hangs.iter().filter(|row| row.reason.starts_with("no answer within 5 s"));
+    assert_eq!(killed.count(), 1);
+    assert!(hangs.iter().filter(|row| row.reason.starts_with(NOT_RUN)).count() == hangs.len() - 1);
+    let neighbours = of("cheats:raises");
+    assert!(
+        neighbours.len() > listed.len()
+            && neighbours.iter().all(|row| {
+                row.status == Status::Fail && row.reason.starts_with("ValueError: head dim 8")
+            })
+    );
+    // What needs a GPU says what is in the way of one.
+    for row in of("fla.rms_norm_gated") {
+        let why = "fla.rms_norm_gated needs a GPU: torch cannot be imported: ImportError: there is no torch in these tests";
+        assert_eq!((row.status, row.reason.as_str()), (Status::NotApplicable, why));
+    }
 }

@@ -92,6 +92,11 @@ def crashes(tensors, settings):
     time.sleep(60)
 
 
+def slow(tensors, settings):
+    time.sleep(0.3)
+    raise ValueError("and nothing came of it")
+
+
 def hangs(tensors, settings):
     time.sleep(600)
 
