@@ -3,6 +3,7 @@
 //! Ceilings (memory copy, matrix product) are measured first, in the same run and on the same device, so a percentage
 //! is never against a datasheet. A kernel is timed only as the [`verify::Verified`] execution that was just checked.
 
+mod ahead;
 mod branches;
 mod ceilings;
 mod dense;
@@ -14,6 +15,7 @@ mod timing;
 mod tune;
 mod workloads;
 
+pub use ahead::Ahead;
 pub use branches::branches;
 pub use ceilings::ceilings;
 pub use error::BenchError;

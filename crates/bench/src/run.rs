@@ -1,7 +1,7 @@
 //! One bench run: ceilings, then every workload that can be verified.
 
 use crate::peers::{Contest, ROUNDS, Runner, of_backend};
-use crate::workloads::{CUDA_WORKLOADS, Task, WORKLOADS};
+use crate::workloads::{CUDA_WORKLOADS, OpWorkloads, Task, WORKLOADS};
 use crate::{BenchError, Samples, Sweep, ceilings, dense, time, time_steps};
 use device::{Device, Isa};
 use facts::{BackendKind, BenchReport, BenchRow, Bound, Ceilings, SCHEMA};
@@ -34,7 +34,7 @@ pub struct Plan {
 }
 
 /// Seed of the sampled check, kept fixed so that two runs check the same part.
-const SEED: u64 = 20_261_121;
+pub(crate) const SEED: u64 = 20_261_121;
 
 /// Measures the ceilings and every workload; `on_task` sees what there is after each of them.
 ///
@@ -72,7 +72,7 @@ pub fn run(
             || plan.names.iter().any(|name| name == op || (name == "decode" && task.is_step()))
     };
     let mut spent = Budget::of(peers.as_ref().and_then(|peers| peers.budget));
-    let listed = if plan.backend == BackendKind::Cuda { CUDA_WORKLOADS } else { WORKLOADS };
+    let listed = listed(plan.backend);
     for name in plan.names.iter().filter(|name| *name != "decode") {
         if !listed.iter().any(|(op, _)| op == name) {
             report
@@ -94,6 +94,11 @@ pub fn run(
         }
     }
     Ok(report)
+}
+
+/// Each op with its workloads on a backend.
+pub(crate) fn listed(backend: BackendKind) -> &'static [OpWorkloads] {
+    if backend == BackendKind::Cuda { CUDA_WORKLOADS } else { WORKLOADS }
 }
 
 /// What every measurement of a run shares.
@@ -198,9 +203,9 @@ struct Own<'a> {
     replays: u32,
 }
 
-type BoundCall<'a> = (&'static dyn Op, Box<dyn Call + 'a>);
+pub(crate) type BoundCall<'a> = (&'static dyn Op, Box<dyn Call + 'a>);
 
-fn bind<'a>(
+pub(crate) fn bind<'a>(
     name: &str,
     inputs: &'a TensorMap,
     settings: &Settings,

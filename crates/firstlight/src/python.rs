@@ -25,6 +25,11 @@ impl Environment {
         Peers { session, peers, backend: *backend, budget: *budget }
     }
 
+    /// Where they run.
+    pub(crate) fn backend(&self) -> BackendKind {
+        self.backend
+    }
+
     /// The same to be timed.
     pub(crate) fn peers_to_time(&mut self) -> Peers<'_> {
         let peers = self.peers();

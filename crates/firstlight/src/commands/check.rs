@@ -6,7 +6,7 @@ use crate::cli::{Check, Environment, Waiting};
 use crate::output::Output;
 use crate::python;
 use crate::run_folder::RunFolder;
-use ::bench::Size;
+use ::bench::{Ahead, Size};
 use ::verify::{NOT_RUN, Peers, Tier};
 use anyhow::Context;
 use facts::{BackendKind, BenchReport, DoctorReport, ParityReport, RunManifest, SCHEMA, Status};
@@ -47,15 +47,27 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
 
     let since = Instant::now();
     let backends = verify::available();
-    let mut parity = verify::measure(
-        &::verify::Plan {
-            ops: Vec::new(),
-            backends: backends.clone(),
-            tier: tier(arguments),
-            all_variants: arguments.full,
-        },
-        python.peers(),
-    )?;
+    let plan_of_bench = |backend| ::bench::Plan {
+        names: Vec::new(),
+        backend,
+        size: if arguments.quick { Size::Quick } else { Size::Standard },
+        reference: arguments.full && backend == BackendKind::Cpu,
+        sweep: None,
+    };
+    let later = python.peers_to_time().map(|peers| Ahead::of(plan_of_bench(peers.backend), &peers));
+    let ahead = later.transpose()?;
+    let plan = ::verify::Plan {
+        ops: Vec::new(),
+        backends: backends.clone(),
+        tier: tier(arguments),
+        all_variants: arguments.full,
+    };
+    let mut parity = std::thread::scope(|scope| {
+        if let Some(ahead) = ahead {
+            scope.spawn(|| ahead.run());
+        }
+        verify::measure(&plan, python.peers())
+    })?;
     parity.rows.extend(backends.iter().flat_map(|backend| models::verify_families(*backend)));
     folder.artefact(
         PARITY_FILE,
@@ -73,14 +85,7 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
     let since = Instant::now();
     let mut bench: Option<BenchReport> = None;
     for backend in backends {
-        let plan = ::bench::Plan {
-            names: Vec::new(),
-            backend,
-            size: if arguments.quick { Size::Quick } else { Size::Standard },
-            reference: arguments.full && backend == BackendKind::Cpu,
-            sweep: None,
-        };
-        let report = bench::measure(&plan, python.peers_to_time(), |_| {})?;
+        let report = bench::measure(&plan_of_bench(backend), python.peers_to_time(), |_| {})?;
         bench = Some(match bench {
             Some(earlier) => earlier.joined(report),
             None => report,
@@ -96,7 +101,7 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
         format!("{} kernels timed, {} not", bench.rows.len(), bench.not_timed.len()),
     )?;
 
-    leave_out(&mut folder, &doctor, arguments, &mut python);
+    leave_out(&mut folder, &doctor, arguments, &python);
     leave_out_of_peers(&mut folder, &parity, &bench);
     folder.finish(|manifest| run_report(&record(manifest, &doctor, &parity, &bench)))?;
     let run = record(&folder.manifest, &doctor, &parity, &bench);
@@ -203,12 +208,7 @@ fn counted(parity: &ParityReport) -> String {
 }
 
 /// What this run deliberately did not do, so that nothing pending looks done.
-fn leave_out(
-    folder: &mut RunFolder,
-    doctor: &DoctorReport,
-    arguments: &Check,
-    python: &mut Installed,
-) {
+fn leave_out(folder: &mut RunFolder, doctor: &DoctorReport, arguments: &Check, python: &Installed) {
     if arguments.quick {
         folder.not_run("the standard matrix and the larger benchmarks", "--quick was given");
     }
@@ -224,7 +224,7 @@ fn leave_out(
     }
     let installed = "the kernels of the installed Python packages";
     match python {
-        Installed::Started(environment) if environment.peers().backend == BackendKind::Cuda => {
+        Installed::Started(environment) if environment.backend() == BackendKind::Cuda => {
             folder.not_run(
                 "Triton's own tuning of installed kernels while they were verified",
                 "configurations were measured briefly there; kernels that were timed were tuned as their packages do",

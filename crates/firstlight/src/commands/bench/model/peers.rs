@@ -84,7 +84,7 @@ impl Contest {
         let model_type = config.model_type().unwrap_or_default();
         let architecture = Model::read(&self.folder)?.architecture;
         let storage = Storage::from(arguments.dtype);
-        let Peers { session, peers, backend } = self.environment.peers();
+        let Peers { session, peers, backend, .. } = self.environment.peers();
         let subject = Subject {
             folder: &self.folder,
             name: report.model.clone(),
