@@ -386,7 +386,7 @@ fn a_slow_peer_and_one_that_hangs_hold_up_neither_the_others_nor_the_order_of_th
     let mut peers: Vec<Peer> = functions.iter().map(named).collect();
     peers.extend(Peer::listed(&["fla.rms_norm_gated".to_owned()]));
     let (backend, budget) = (BackendKind::Cpu, Some(Duration::from_secs(1)));
-    let mut session = session(Duration::from_secs(5));
+    let mut session = session(Duration::from_secs(10));
     let plan = Plan {
         ops: vec!["rmsnorm".to_owned(), "linear".to_owned()],
         backends: vec![backend],
@@ -426,15 +426,17 @@ fn a_slow_peer_and_one_that_hangs_hold_up_neither_the_others_nor_the_order_of_th
     // It is asked until its time is spent; what is left is not run, and no pass.
     let (left, asked): (Vec<&ParityRow>, Vec<&ParityRow>) =
         slow.iter().partition(|row| row.reason.starts_with(NOT_RUN));
-    assert!(asked.len() >= 2 && left.len() > asked.len(), "{} asked", asked.len());
+    assert!(!asked.is_empty() && left.len() > asked.len(), "{} asked", asked.len());
     assert!(asked.iter().all(|row| row.status == Status::Fail), "{asked:?}");
-    let spent = format!("not run: the 1 s for this peer were spent after {} checks", asked.len());
+    let checks = if asked.len() == 1 { "check" } else { "checks" };
+    let after = format!("{} {checks}", asked.len());
+    let spent = format!("not run: the 1 s for this peer were spent after {after}");
     for row in left {
         assert_eq!((row.status, &row.reason), (Status::NotApplicable, &spent), "{row:?}");
     }
     // The one that hangs is killed for its first call, and its neighbour is asked everything.
     let hangs = of("cheats:hangs");
-    let killed = hangs.iter().filter(|row| row.reason.starts_with("no answer within 5 s"));
+    let killed = hangs.iter().filter(|row| row.reason.starts_with("no answer within 10 s"));
     assert_eq!(killed.count(), 1);
     assert!(hangs.iter().filter(|row| row.reason.starts_with(NOT_RUN)).count() == hangs.len() - 1);
     let neighbours = of("cheats:raises");
