@@ -20,6 +20,7 @@ use facts::BackendKind;
 use kernels::OpError;
 use kernels::cpu::read::sum_parallel;
 use mlp::CpuMlp;
+use rayon::prelude::*;
 use rows::{add_scaled, rms_norm, scale};
 use std::time::Instant;
 use step::Step;
@@ -93,10 +94,9 @@ impl CpuEngine {
     fn embed(&self, tokens: &[u32]) -> Result<Vec<f32>, ModelError> {
         let name = &self.architecture.params.get(self.architecture.embedding).name;
         let hidden = self.architecture.hidden;
-        let mut x = Vec::with_capacity(tokens.len() * hidden);
-        for token in tokens {
-            x.extend(self.checkpoint.read::<f32>(name, *token as usize * hidden, hidden)?);
-        }
+        let checkpoint = &self.checkpoint;
+        let row = |token: &u32| checkpoint.read::<f32>(name, *token as usize * hidden, hidden);
+        let mut x = tokens.par_iter().map(row).collect::<Result<Vec<_>, _>>()?.concat();
         scale(&mut x, self.architecture.embedding_multiplier as f32);
         Ok(x)
     }

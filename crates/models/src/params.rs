@@ -137,6 +137,30 @@ impl Projection {
         all
     }
 
+    /// The rows of gates and of as many ups behind them, in pieces: so many gates, their ups, and so on.
+    pub(crate) fn gates_beside_ups(&self, piece: usize) -> Vec<Rows> {
+        let half = self.outputs() / 2;
+        let pieces = (0..half).step_by(piece).flat_map(|first| {
+            let end = half.min(first + piece);
+            [first..end, half + first..half + end]
+        });
+        pieces.flat_map(|range| self.part(range)).collect()
+    }
+
+    /// Some rows of W, which may lie in several parameters.
+    fn part(&self, range: std::ops::Range<usize>) -> Vec<Rows> {
+        let mut start = 0;
+        let mut part = Vec::new();
+        for rows in &self.rows {
+            let (from, to) = (range.start.max(start), range.end.min(start + rows.count));
+            if from < to {
+                part.push(Rows { first: rows.first + from - start, count: to - from, ..*rows });
+            }
+            start += rows.count;
+        }
+        part
+    }
+
     /// Width of y.
     pub fn outputs(&self) -> usize {
         self.rows.iter().map(|rows| rows.count).sum()

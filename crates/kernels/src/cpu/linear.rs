@@ -1,6 +1,7 @@
 //! Projections `y = x W^T`: W is packed once, and every call reads it once, all cores together.
 #![allow(unsafe_code)] // Blocks write disjoint parts of one output.
 
+use super::gate::{Gate, gate};
 use super::gemm::{Mat, MatMut, PackedB, PanelsBf16, Store, gemm_packed, gemm_panels_bf16};
 use super::simd::{Simd, SimdKernel, dispatch};
 use crate::floats::narrow;
@@ -11,6 +12,8 @@ use std::ops::Range;
 
 /// Outputs of one strip: a few register tiles, so that a core has many strips and they balance.
 const STRIP: usize = 64;
+/// Rows of gates that stand before as many rows of ups in the weights of [`Linear::apply_gated`]: one strip has both.
+pub const GATES: usize = STRIP / 2;
 /// Rows of x that one block multiplies: with them a strip of W is read from the second cache, not from memory again.
 const ROWS: usize = 96;
 
@@ -27,6 +30,13 @@ enum Strips {
     F32(Isa, Vec<PackedB>),
     /// One strip behind the other: a large buffer has huge pages, which a walk through all weights is faster on.
     Bf16(HostBuffer<u32>),
+}
+
+/// What becomes of a strip's products.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Finish {
+    Stored,
+    Gated,
 }
 
 impl Linear {
@@ -81,11 +91,27 @@ impl Linear {
     /// # Panics
     /// When x is no whole number of rows.
     pub fn apply(&self, device: &Device, x: &[f32]) -> Vec<f32> {
+        self.product(device, self.rows(x), self.copied(x), Finish::Stored)
+    }
+
+    /// `silu(gate) * up`, half as wide as the product x W^T: [`GATES`] rows of W are gates, as many their ups, and so on;
+    /// what is left of both at the end is halved too. The products themselves are never in memory.
+    ///
+    /// # Panics
+    /// When x is no whole number of rows, or the weights cannot be halved.
+    pub fn apply_gated(&self, device: &Device, x: &[f32]) -> Vec<f32> {
+        assert!(self.outputs.is_multiple_of(2), "{} gates and ups", self.outputs);
+        self.product(device, self.rows(x), self.copied(x), Finish::Gated)
+    }
+
+    fn rows(&self, x: &[f32]) -> usize {
         let rows = x.len() / self.inputs.max(1);
         assert_eq!(x.len(), rows * self.inputs, "x in rows of {}", self.inputs);
-        self.apply_made(device, rows, |row, to| {
-            to.copy_from_slice(&x[row * self.inputs..][..self.inputs]);
-        })
+        rows
+    }
+
+    fn copied<'a>(&'a self, x: &'a [f32]) -> impl Fn(usize, &mut [f32]) + Sync + 'a {
+        |row, to| to.copy_from_slice(&x[row * self.inputs..][..self.inputs])
     }
 
     /// The same for rows of x that `x` makes, each once, where it is multiplied: what is made of other rows needs no
@@ -96,10 +122,20 @@ impl Linear {
         rows: usize,
         x: impl Fn(usize, &mut [f32]) + Sync,
     ) -> Vec<f32> {
+        self.product(device, rows, x, Finish::Stored)
+    }
+
+    fn product(
+        &self,
+        device: &Device,
+        rows: usize,
+        x: impl Fn(usize, &mut [f32]) + Sync,
+        finish: Finish,
+    ) -> Vec<f32> {
         match &self.strips {
             Strips::F32(isa, strips) => {
                 let made = Rows::made(rows, self.inputs, |_: &mut (), row, to| x(row, to));
-                self.run(device, "linear.f32", rows, |range, strip, into| {
+                self.run(device, "linear.f32", rows, finish, |range, strip, into| {
                     gemm_packed(*isa, 1.0, made.part(range), &strips[strip], Store::Replace, into);
                 })
             }
@@ -110,7 +146,7 @@ impl Linear {
                     dispatch(Isa::Avx512Bf16, Round { from: wide, to });
                 });
                 let of_strip = PanelsBf16::words(self.inputs, STRIP);
-                self.run(device, "linear.bf16", rows, |range, strip, into| {
+                self.run(device, "linear.bf16", rows, finish, |range, strip, into| {
                     let (_, words) = words.split_at(strip * of_strip);
                     let (words, behind) = words.split_at(of_strip.min(words.len()));
                     // Other rows would be multiplied with the same strip before the next one.
@@ -129,12 +165,19 @@ impl Linear {
         device: &Device,
         kernel: &str,
         rows: usize,
+        finish: Finish,
         multiply: impl Fn(Range<usize>, usize, MatMut<'_>) + Sync,
     ) -> Vec<f32> {
         let runs = rows.div_ceil(ROWS);
+        // Columns of x W^T that become one of y.
+        let share = match finish {
+            Finish::Stored => 1,
+            Finish::Gated => 2,
+        };
+        let columns = self.outputs / share;
         // Not cleared: for a prompt that is a good part of what the product itself takes.
-        let mut y = Vec::with_capacity(rows * self.outputs);
-        let shared = SharedMut::new(&mut y.spare_capacity_mut()[..rows * self.outputs]);
+        let mut y = Vec::with_capacity(rows * columns);
+        let shared = SharedMut::new(&mut y.spare_capacity_mut()[..rows * columns]);
         let grid = self.outputs.div_ceil(STRIP) * runs;
         let tile = || vec![0f32; STRIP * ROWS.min(rows)];
         device.launch_streaming(kernel, grid, tile, |tile, block| {
@@ -144,17 +187,21 @@ impl Linear {
             let width = STRIP.min(self.outputs - first);
             // A block's rows of y lie among those of other strips, so they are made apart and then copied.
             multiply(rows.clone(), strip, MatMut::new(tile, rows.len(), width, STRIP));
-            for (from, row) in tile.chunks(STRIP).zip(rows) {
-                let start = row * self.outputs + first;
+            for (from, row) in tile.chunks_mut(STRIP).zip(rows) {
+                let (gates, from) = from[..width].split_at_mut(width - width / share);
+                if finish == Finish::Gated {
+                    gate(device, Gate::Silu, from, gates);
+                }
+                let (start, width) = (row * columns + first / share, from.len());
                 // SAFETY: blocks own disjoint rows or strips, and the slice is `width` values long.
                 unsafe {
                     let into = shared.slice(start..start + width).as_mut_ptr().cast::<f32>();
-                    into.copy_from_nonoverlapping(from[..width].as_ptr(), width);
+                    into.copy_from_nonoverlapping(from.as_ptr(), width);
                 }
             }
         });
         // SAFETY: every block has run to its end, else `launch_streaming` panics; together they wrote all strips of all rows.
-        unsafe { y.set_len(rows * self.outputs) };
+        unsafe { y.set_len(rows * columns) };
         y
     }
 }
@@ -249,6 +296,20 @@ mod tests {
                 (f64::from(*got) - want).abs() < 1e-4,
                 "{name}: [{row}, {output}] is {got}, wanted {want}"
             );
+        }
+        if outputs.is_multiple_of(2) {
+            let made = linear.apply_gated(&device, &x);
+            assert_eq!(made.len(), rows * outputs / 2, "{name}");
+            for (at, got) in made.iter().enumerate() {
+                let (row, column) = (at / (outputs / 2), at % (outputs / 2));
+                // Its strip begins with gates, and has as many ups as gates.
+                let (before, strip) = (column / GATES * STRIP, column / GATES * GATES);
+                let gates = GATES.min(outputs / 2 - strip);
+                let y = &y[row * outputs + before..];
+                let (g, up) = (f64::from(y[column % GATES]), f64::from(y[gates + column % GATES]));
+                let off = (f64::from(*got) - g / (1.0 + (-g).exp()) * up).abs();
+                assert!(off < 1e-4, "{name}: gated [{row}, {column}] is off by {off}");
+            }
         }
         for row in 0..rows {
             let alone = linear.apply(&device, &x[row * inputs..][..inputs]);

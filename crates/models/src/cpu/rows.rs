@@ -8,6 +8,9 @@ use rayon::prelude::*;
 /// Independent sums that the compiler turns into vectors.
 const LANES: usize = 16;
 
+/// Values that are worth a thread's turn.
+const PIECE: usize = 1 << 14;
+
 fn sum_of_squares(row: &[f32]) -> f32 {
     let mut sums = [0f32; LANES];
     let (whole, rest) = row.as_chunks::<LANES>();
@@ -61,16 +64,11 @@ pub(super) fn norm_sigmoid_gated(
     gate(device, Gate::Sigmoid, row, logits);
 }
 
-/// `silu(gate) * up` of a row `[gate, up]`.
-pub(super) fn swiglu(device: &Device, gate_up: &[f32], out: &mut [f32]) {
-    let (logits, up) = gate_up.split_at(out.len());
-    out.copy_from_slice(up);
-    gate(device, Gate::Silu, out, logits);
-}
-
 /// `x += factor * y`.
 pub(super) fn add_scaled(x: &mut [f32], y: &[f32], factor: f32) {
-    x.iter_mut().zip(y).for_each(|(x, y)| *x += factor * y);
+    let add =
+        |(x, y): (&mut [f32], &[f32])| x.iter_mut().zip(y).for_each(|(x, y)| *x += factor * y);
+    x.par_chunks_mut(PIECE).zip(y.par_chunks(PIECE)).for_each(add);
 }
 
 /// `x *= factor`.
