@@ -239,10 +239,12 @@ impl Work<'_> {
         outcome: ApplyOutcome,
         steps: &mut Steps,
     ) -> Result<ApplyReport, ApplyError> {
+        // Its files are read while its interpreter starts; what that says counts only once they are found to be good.
+        let asked = prove::ask(environment, self.programs)?;
         let findings =
             steps.run("examine", None, |_| prove::examine(environment, &packages, self.inspect))?;
         let proof = steps.run("prove", None, |_| {
-            prove::run(environment, self.plan, self.options.machine, self.programs)
+            prove::run(asked, environment, self.plan, self.options.machine)
         })?;
         Ok(ApplyReport {
             schema: SCHEMA,

@@ -34,8 +34,6 @@ CHUNK = 1 << 18
 # What comes is said at most every tenth of a second for each file: a line for each chunk would cost more than it tells.
 QUIET = 0.1
 REDIRECTS = 10
-# Its certificates take longer to read than a connection takes to be made, so all connections share one.
-TLS = ssl.create_default_context()
 
 speaking = threading.Lock()
 
@@ -78,6 +76,14 @@ def proxy_for(scheme, host):
     return urlsplit(address if "://" in address else "http://" + address)
 
 
+def tls(made=[], making=threading.Lock()):
+    """Its certificates take longer to read than a connection takes to be made: read where one is encrypted, and once."""
+    with making:
+        if not made:
+            made.append(ssl.create_default_context())
+        return made[0]
+
+
 class Connections:
     """One connection to each host, kept open for the next file: a new one costs several round trips."""
 
@@ -96,7 +102,7 @@ class Connections:
         proxy = proxy_for(url.scheme, url.hostname)
         host, port = (proxy or url).hostname, (proxy or url).port
         if url.scheme == "https":
-            connection = http.client.HTTPSConnection(host, port, timeout=timeout, context=TLS)
+            connection = http.client.HTTPSConnection(host, port, timeout=timeout, context=tls())
         else:
             connection = http.client.HTTPConnection(host, port, timeout=timeout)
         connection.proxy_headers = {}

@@ -1,6 +1,7 @@
 //! Fills a plan with everything that it installs: dependencies, files and hashes, as uv resolves them.
 
 mod error;
+mod interpreter;
 mod sizes;
 
 pub use error::LockError;
@@ -10,6 +11,7 @@ use crate::emit::{has_hashes, is_cloned, pyproject, python_platform};
 use crate::uv::Uv;
 use facts::{PackageOrigin, Plan, PlanIndex, PlannedFile, PlannedPackage};
 use std::fs;
+use std::path::Path;
 use std::thread;
 
 /// Why a package is in a plan that the planner did not choose.
@@ -37,12 +39,13 @@ pub fn lock(plan: &Plan, uv: &Uv) -> Result<Plan, LockError> {
     // allowed to build, and would build any package that has no wheel.
     let mut resolved = Plan { packages: wheels, ..plan.clone() };
     let mut built = Plan { packages: builds.clone(), ..plan.clone() };
-    // Both wait for indexes, and an interpreter is looked for at the same time.
-    let (needed, filled, python) = thread::scope(|scope| {
-        let python = scope.spawn(|| sizes::python(uv));
-        let filled = scope.spawn(|| fill_sources(&mut built, uv));
-        let needed = fill(&mut resolved, uv, &builds);
-        (needed, joined(filled), joined(python))
+    let python = interpreter::find(uv, std::env::var_os("PATH").as_deref());
+    let resolver = Resolver { uv, python: python.as_deref() };
+    // Both wait for indexes.
+    let (needed, filled) = thread::scope(|scope| {
+        let filled = scope.spawn(|| fill_sources(&mut built, resolver));
+        let needed = fill(&mut resolved, resolver, &builds);
+        (needed, filled.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     });
     let needed = needed?;
     filled?;
@@ -52,10 +55,6 @@ pub fn lock(plan: &Plan, uv: &Uv) -> Result<Plan, LockError> {
     }
     plan.locked = plan.packages.iter().all(has_hashes);
     Ok(plan)
-}
-
-fn joined<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
-    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// The order of the plan, with what it needs in front of the first package that is built.
@@ -77,11 +76,11 @@ fn in_order(
 /// Gives each wheel its files, and returns what else is needed.
 fn fill(
     plan: &mut Plan,
-    uv: &Uv,
+    resolver: Resolver,
     builds: &[PlannedPackage],
 ) -> Result<Vec<PlannedPackage>, LockError> {
     let requires: Vec<&str> = builds.iter().filter_map(requirements).flatten().collect();
-    let document = resolve(plan, uv, &requires, &["--no-build"])?;
+    let document = resolver.resolve(plan, &requires, &["--no-build"])?;
     let default = plan.indexes.first().cloned();
     let mut needed = Vec::new();
     for package in document.packages {
@@ -123,14 +122,14 @@ fn dependency(
 }
 
 /// Gives each package that is built from an archive that archive.
-fn fill_sources(plan: &mut Plan, uv: &Uv) -> Result<(), LockError> {
+fn fill_sources(plan: &mut Plan, resolver: Resolver) -> Result<(), LockError> {
     let archived: Vec<_> = plan.packages.iter().filter(|one| !is_cloned(one)).cloned().collect();
     if archived.is_empty() {
         return Ok(());
     }
     let archived = Plan { packages: archived, ..plan.clone() };
     // With `--no-deps` and metadata that is known beforehand uv has no reason to build.
-    let document = resolve(&archived, uv, &[], &["--no-deps"])?;
+    let document = resolver.resolve(&archived, &[], &["--no-deps"])?;
     for package in document.packages {
         let Some(planned) = plan.packages.iter_mut().find(|one| one.name == package.name) else {
             continue;
@@ -149,31 +148,49 @@ fn requirements(package: &PlannedPackage) -> Option<impl Iterator<Item = &str>> 
     Some(recipe.requires.iter().chain(&recipe.build_requires).map(String::as_str))
 }
 
-/// What uv makes of the plan's packages, and of requirements beside them.
-fn resolve(plan: &Plan, uv: &Uv, beside: &[&str], options: &[&str]) -> Result<Document, LockError> {
-    let kept = tempfile::tempdir().map_err(LockError::Folder)?;
-    let folder = kept.path();
-    let project = folder.join("pyproject.toml");
-    let others = folder.join("requires.in");
-    fs::write(&project, pyproject::write(plan)).map_err(LockError::Folder)?;
-    fs::write(&others, beside.join("\n")).map_err(LockError::Folder)?;
-    let output = uv
-        .command()
-        .current_dir(folder)
-        .args(["pip", "compile", "pyproject.toml", "requires.in", "--quiet", "--no-header"])
-        .args(["--format", "pylock.toml", "--python-version", &plan.python])
-        .args(["--python-platform", &python_platform(&plan.target)])
-        .args(default_index(plan))
-        .args(options)
-        .output()
-        .map_err(|source| LockError::Start { program: uv.program.clone(), source })?;
-    if !output.status.success() {
-        return Err(error::translate(&String::from_utf8_lossy(&output.stderr), plan));
+/// uv, and the interpreter it resolves with, where one is known.
+#[derive(Clone, Copy)]
+struct Resolver<'a> {
+    uv: &'a Uv,
+    python: Option<&'a Path>,
+}
+
+impl Resolver<'_> {
+    /// What uv makes of the plan's packages, and of requirements beside them.
+    fn resolve(
+        &self,
+        plan: &Plan,
+        beside: &[&str],
+        options: &[&str],
+    ) -> Result<Document, LockError> {
+        let Self { uv, python } = *self;
+        let kept = tempfile::tempdir().map_err(LockError::Folder)?;
+        let folder = kept.path();
+        let project = folder.join("pyproject.toml");
+        let others = folder.join("requires.in");
+        fs::write(&project, pyproject::write(plan)).map_err(LockError::Folder)?;
+        fs::write(&others, beside.join("\n")).map_err(LockError::Folder)?;
+        let mut command = uv.command();
+        command
+            .current_dir(folder)
+            .args(["pip", "compile", "pyproject.toml", "requires.in", "--quiet", "--no-header"])
+            .args(["--format", "pylock.toml", "--python-version", &plan.python])
+            .args(["--python-platform", &python_platform(&plan.target)])
+            .args(default_index(plan))
+            .args(options);
+        if let Some(python) = python {
+            command.arg("--python").arg(python);
+        }
+        let output = command
+            .output()
+            .map_err(|source| LockError::Start { program: uv.program.clone(), source })?;
+        if !output.status.success() {
+            return Err(error::translate(&String::from_utf8_lossy(&output.stderr), plan));
+        }
+        toml::from_str(&String::from_utf8_lossy(&output.stdout)).map_err(|error| {
+            LockError::Answer { version: uv.version.to_string(), what: error.message().to_owned() }
+        })
     }
-    toml::from_str(&String::from_utf8_lossy(&output.stdout)).map_err(|error| LockError::Answer {
-        version: uv.version.to_string(),
-        what: error.message().to_owned(),
-    })
 }
 
 /// uv reads the indexes that packages name from the project, but not its default: that is configuration, which our uv is

@@ -212,7 +212,7 @@ fn put(building: tempfile::TempDir, folder: &Path) -> io::Result<PathBuf> {
 }
 
 /// Files named `name` in the folders of PATH.
-fn programs(path: Option<&OsStr>, name: &str) -> Vec<PathBuf> {
+pub(crate) fn programs(path: Option<&OsStr>, name: &str) -> Vec<PathBuf> {
     let name = format!("{name}{}", std::env::consts::EXE_SUFFIX);
     let folders = path.into_iter().flat_map(std::env::split_paths);
     // A relative folder in PATH means another program in each working folder.

@@ -8,7 +8,7 @@ pub(super) const COMMAND: Command = Command {
     arguments: "[--package NAME]... [--sample N] [--write DATE]",
     about: "reads again from PyPI what the table of releases says, and shows the difference",
     details: "  --package NAME   only the releases of this package (may stand several times)\n  \
-              --sample N       only about N releases, spread over the table\n  \
+              --sample N       only about N releases of the table, spread over it and always the same; none that is new\n  \
               --write DATE     write the table as it is on this day (2026-11-21), releases that are new included",
     run,
 };

@@ -191,10 +191,13 @@ def main():
                 by_version.setdefault(version_of(package, file[0]), []).append(file)
             newest = max(order(version) for version in have[package])
             newer = [v for v in by_version if v and order(v) and order(v) > newest]
+            if arguments.sample:
+                # The same rows each time, and red only where what the table says is no longer so.
+                newer = []
             for version in sorted([*have[package], *newer], key=order):
                 wanted.append((package, version, by_version.get(version, [])))
         if arguments.sample:
-            # Spread over the table, and the newest release is always among them.
+            # Spread over the table.
             step = max(1, len(wanted) // arguments.sample)
             wanted = wanted[step - 1 :: step]
         gone = [f"{package} {version}" for package, version, files in wanted if not files]

@@ -20,6 +20,7 @@ use setup::apply::ApplyOptions;
 use setup::emit::read_plan;
 use setup::uv::Uv;
 use std::path::Path;
+use std::thread;
 
 pub(super) fn run(arguments: &Apply, output: &Output) -> anyhow::Result<Outcome> {
     let plan = read(&arguments.plan)?;
@@ -33,9 +34,16 @@ pub(super) fn run(arguments: &Apply, output: &Output) -> anyhow::Result<Outcome>
     };
     // uv works in folders of its own, where a relative path would mean another place.
     let cache = std::path::absolute(&cache).with_context(|| cache.display().to_string())?;
-    let uv = Uv::find(std::env::var_os("PATH").as_deref(), &cache.with_file_name("tools"))?;
     let source = live(&arguments.waiting);
-    let machine = probe::machine(&Options { source: source.clone(), site_packages: Vec::new() });
+    // Both wait for programs: uv's version, and the driver's answers.
+    let (uv, machine) = thread::scope(|scope| {
+        let tools = cache.with_file_name("tools");
+        let uv = scope.spawn(move || Uv::find(std::env::var_os("PATH").as_deref(), &tools));
+        let machine =
+            probe::machine(&Options { source: source.clone(), site_packages: Vec::new() });
+        (uv.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), machine)
+    });
+    let uv = uv?;
     let options = ApplyOptions {
         venv: &arguments.venv,
         uv: &uv,

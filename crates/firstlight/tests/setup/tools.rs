@@ -16,10 +16,15 @@ pub(crate) fn uv() -> &'static Uv {
     &UV
 }
 
-/// A command of uv whose cache is the tests' own.
+/// The cache of the tests' own. All of them share it, so that uv looks once at each interpreter of this machine.
+pub(crate) fn uv_cache() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("uv-cache")
+}
+
+/// A command of uv with that cache.
 pub(crate) fn uv_command(arguments: &[&str]) -> Command {
     let mut command = uv().command();
-    command.env("UV_CACHE_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).join("uv-cache"));
+    command.env("UV_CACHE_DIR", uv_cache());
     command.args(arguments);
     command
 }

@@ -5,7 +5,7 @@ use super::lock::Lock;
 use crate::uv::Uv;
 use std::ffi::OsStr;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 /// How much of what a failed program printed is worth repeating, in lines from its end.
 const LAST_LINES: usize = 12;
@@ -45,18 +45,50 @@ impl<'a> Programs<'a> {
 
 /// Runs a program to its end and gives its standard output.
 pub(crate) fn output(command: &mut Command) -> Result<String, ApplyError> {
-    let Output { status, stdout, stderr } =
-        command.output().map_err(ApplyError::io(command.get_program()))?;
-    if status.success() {
-        return Ok(String::from_utf8_lossy(&stdout).into_owned());
+    Running::start(command)?.output()
+}
+
+/// A program that was started, while others work. It ends with this.
+#[derive(Debug)]
+pub(super) struct Running {
+    child: Option<Child>,
+    line: String,
+}
+
+impl Running {
+    pub(super) fn start(command: &mut Command) -> Result<Self, ApplyError> {
+        let started = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let child = started.map_err(ApplyError::io(command.get_program()))?;
+        Ok(Self { child: Some(child), line: line(command) })
     }
-    let said = String::from_utf8_lossy(if stderr.is_empty() { &stdout } else { &stderr });
-    let lines: Vec<&str> = said.trim().lines().collect();
-    Err(ApplyError::Program {
-        program: line(command),
-        status: status.to_string(),
-        said: lines[lines.len().saturating_sub(LAST_LINES)..].join("\n"),
-    })
+
+    /// Waits for its end and gives its standard output.
+    pub(super) fn output(mut self) -> Result<String, ApplyError> {
+        let program = std::mem::take(&mut self.line);
+        let output = self.child.take().map(Child::wait_with_output).transpose();
+        let output = output.map_err(ApplyError::io(&program))?;
+        let Some(Output { status, stdout, stderr }) = output else { return Ok(String::new()) };
+        if status.success() {
+            return Ok(String::from_utf8_lossy(&stdout).into_owned());
+        }
+        let said = String::from_utf8_lossy(if stderr.is_empty() { &stdout } else { &stderr });
+        let lines: Vec<&str> = said.trim().lines().collect();
+        Err(ApplyError::Program {
+            program,
+            status: status.to_string(),
+            said: lines[lines.len().saturating_sub(LAST_LINES)..].join("\n"),
+        })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Nobody asks for its answer any more. It may have ended by itself.
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
 }
 
 /// The command line, as a person would read it.

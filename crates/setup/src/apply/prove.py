@@ -1,27 +1,18 @@
+# Asked of the interpreter of a new environment. Nothing is imported that Python has not already, for what a file tells is
+# read there; "torch" as the one argument: what torch sees.
+import site
 import sys
-import sysconfig
-from importlib import metadata
 
 
 def say(label, value):
     print(label, str(value).replace("\n", " "), sep="\t")
 
 
-def version(*names):
-    for name in names:
-        try:
-            return metadata.version(name)
-        except metadata.PackageNotFoundError:
-            pass
-    return "not installed"
-
-
 say("sys.prefix", sys.prefix)
 say("sys.executable", sys.executable)
-say("site-packages", sysconfig.get_path("purelib"))
+say("site-packages", site.getsitepackages()[0])
 say("python", sys.version.split()[0])
-say("torch", version("torch"))
-if version("torch") != "not installed":
+if sys.argv[1:] == ["torch"]:
     try:
         import torch
     except Exception as error:
@@ -30,7 +21,3 @@ if version("torch") != "not installed":
         say("cuda", torch.version.cuda)
         here = torch.cuda.is_available()
         say("CUDA available", f"True, {torch.cuda.get_device_name(0)}" if here else "False")
-else:
-    say("cuda", "none: torch is not installed")
-say("triton", version("triton", "pytorch-triton"))
-say("flash_attn", version("flash-attn"))

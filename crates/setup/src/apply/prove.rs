@@ -1,10 +1,11 @@
 //! The finished environment is examined and run: its own interpreter says where it is, what it has, and whether torch
 //! sees the GPU.
 
-use super::program::{Programs, output};
+use super::program::{Programs, Running, output};
 use super::steps::Outcome;
 use super::{ApplyError, Inspect, environment, judge};
 use facts::{AppliedPackage, Finding, GpuVendor, Machine, Plan, Severity};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;
@@ -43,19 +44,45 @@ pub(super) fn examine(
     Ok((findings, 0, words))
 }
 
-/// Runs the environment's interpreter: it has to be the environment's own, and torch has to see the GPU where the plan
-/// and the machine have one.
+/// Starts the environment's interpreter on its question, of which what is installed, by its files, decides whether torch
+/// is a part.
+pub(super) fn ask(environment: &Path, programs: &Programs) -> Result<Asked, ApplyError> {
+    let installed = environment::installed(environment);
+    let mut command = programs.python(&environment::python(environment))?;
+    // Started from elsewhere, so that nothing beside it can be imported in the place of what is installed.
+    command.args(["-c", QUESTION]).current_dir(environment);
+    command.args(installed.contains_key("torch").then_some("torch"));
+    Ok(Asked { running: Running::start(&mut command)?, installed })
+}
+
+/// An interpreter that is at work on its question.
+pub(super) struct Asked {
+    running: Running,
+    installed: BTreeMap<String, String>,
+}
+
+impl Asked {
+    /// The version of the first of these packages that is installed.
+    fn version(&self, label: &str, names: &[&str]) -> (String, String) {
+        let version = names.iter().find_map(|name| self.installed.get(*name));
+        (label.to_owned(), version.map_or("not installed", String::as_str).to_owned())
+    }
+}
+
+/// What the environment's interpreter says: it has to be the environment's own, and torch has to see the GPU where the
+/// plan and the machine have one.
 pub(super) fn run(
+    asked: Asked,
     environment: &Path,
     plan: &Plan,
     machine: &Machine,
-    programs: &Programs,
 ) -> Outcome<Vec<(String, String)>> {
-    let python = environment::python(environment);
-    let mut command = programs.python(&python)?;
-    // Started from elsewhere, so that nothing beside it can be imported in the place of what is installed.
-    command.args(["-c", QUESTION]).current_dir(environment);
-    let said = output(&mut command)?;
+    let torch = asked.version("torch", &["torch"]);
+    let others = [
+        asked.version("triton", &["triton", "pytorch-triton"]),
+        asked.version("flash_attn", &["flash-attn"]),
+    ];
+    let said = asked.running.output()?;
     let mut lines: Vec<(String, String)> = said
         .lines()
         .filter_map(|line| line.split_once('\t'))
@@ -70,6 +97,12 @@ pub(super) fn run(
             )));
         }
     }
+    let without = torch.1 == "not installed";
+    lines.insert(lines.len().min(1), torch);
+    if without {
+        lines.push(("cuda".to_owned(), "none: torch is not installed".to_owned()));
+    }
+    lines.extend(others);
     let failed = lines.iter().find(|(label, _)| label == "torch failed");
     if let Some((_, reason)) = failed {
         return Err(unproven(format!("torch cannot be imported: {reason}")));

@@ -2,17 +2,9 @@
 //! names and hashes alone, and whoever downloads gigabytes wants to know it before.
 
 use crate::fetch::Fetch;
-use crate::uv::Uv;
 use facts::{Plan, PlannedFile};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
-
-/// An interpreter to ask with, where there is one: whichever uv finds first.
-pub(super) fn python(uv: &Uv) -> Option<PathBuf> {
-    let found = uv.command().args(["python", "find", "--system", "--no-project"]).output().ok()?;
-    let path = String::from_utf8(found.stdout).ok()?;
-    found.status.success().then(|| PathBuf::from(path.trim()))
-}
 
 /// Asks the server of each file whose size is not known. A size is not worth an error: one that is not told stays unknown,
 /// as everywhere that it is shown it may be.

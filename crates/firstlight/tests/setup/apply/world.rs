@@ -2,7 +2,7 @@
 
 use crate::server::Server;
 use crate::support;
-use crate::tools::{done, python, uv, uv_command};
+use crate::tools::{done, python, uv, uv_cache, uv_command};
 use crate::wheel::{File, Wheel};
 use facts::{PackageOrigin, Plan, PlanIndex, PlanTarget, PlannedFile, PlannedPackage, SCHEMA};
 use serde_json::Value;
@@ -72,7 +72,7 @@ impl World {
         let tools = uv().program.parent().unwrap().to_owned();
         let folders = std::env::split_paths(&std::env::var_os("PATH").unwrap()).collect::<Vec<_>>();
         command.env("PATH", std::env::join_paths([vec![tools], folders].concat()).unwrap());
-        command.env("UV_CACHE_DIR", self.path("uv-cache"));
+        command.env("UV_CACHE_DIR", uv_cache());
         command.env("XDG_CACHE_HOME", self.path("cache"));
         command
     }

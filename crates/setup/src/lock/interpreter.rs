@@ -1,0 +1,74 @@
+//! The interpreter that uv resolves with, and that asks for sizes.
+//!
+//! For which Python and which machine is resolved the plan says, so any interpreter does; but uv, left to itself, looks for
+//! one of the plan's release among all that are on PATH, and starts each. Of a launcher there, which is a script (pyenv has
+//! one for every release), that takes a second, each time.
+
+use crate::uv::{Uv, programs};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// The first on `path` (the variable PATH) that is a program by its file and that uv can use, else whichever uv finds.
+pub(super) fn find(uv: &Uv, path: Option<&OsStr>) -> Option<PathBuf> {
+    let named = ["python3", "python"].iter().flat_map(|name| programs(path, name));
+    let mut known = named.filter(|file| !is_script(file));
+    known.find_map(|file| ask(uv, Some(&file))).or_else(|| ask(uv, None))
+}
+
+/// What uv says of an interpreter, or of all; it remembers the answer.
+fn ask(uv: &Uv, file: Option<&Path>) -> Option<PathBuf> {
+    let mut command = uv.command();
+    command.args(["python", "find", "--system", "--no-project"]).args(file);
+    let found = command.output().ok()?;
+    let path = String::from_utf8(found.stdout).ok()?;
+    found.status.success().then(|| PathBuf::from(path.trim()))
+}
+
+fn is_script(file: &Path) -> bool {
+    let mut first = [0; 2];
+    File::open(file).and_then(|mut file| file.read_exact(&mut first)).is_err() || first == *b"#!"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::uv::Version;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn launchers_are_not_started_where_there_is_a_program() {
+        let folder = tempfile::tempdir().unwrap();
+        let [launchers, broken, programs] = ["launchers", "broken", "programs"].map(|name| {
+            fs::create_dir(folder.path().join(name)).unwrap();
+            folder.path().join(name)
+        });
+        let script = |path: &Path, text: &str| {
+            fs::write(path, text).unwrap();
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        };
+        script(&launchers.join("python3"), "#!/bin/sh\nexit 1\n");
+        fs::write(broken.join("python3"), "no program\n").unwrap();
+        fs::write(programs.join("python"), "\x7fELF, as far as this test is concerned\n").unwrap();
+        // It can use the program, and finds another when it may look for itself; what it was asked is kept.
+        let asked = folder.path().join("asked");
+        let uv = folder.path().join("uv");
+        let text = format!(
+            "#!/bin/sh\necho \"$5\" >> {}\ncase $5 in */broken/*) exit 2 ;; '') echo /found ;; *) echo \"$5\" ;; esac\n",
+            asked.display()
+        );
+        script(&uv, &text);
+        let uv = Uv { program: uv, version: Version(0, 13, 9) };
+        let check = |folders: &[&PathBuf], expect: &Path, questions: usize| {
+            let _ = fs::remove_file(&asked);
+            let path = std::env::join_paths(folders).unwrap();
+            assert_eq!(find(&uv, Some(&path)).as_deref(), Some(expect), "{folders:?}");
+            assert_eq!(fs::read_to_string(&asked).unwrap().lines().count(), questions);
+        };
+        check(&[&launchers, &broken, &programs], &programs.join("python"), 2);
+        check(&[&launchers, &broken], Path::new("/found"), 2);
+        check(&[&launchers], Path::new("/found"), 1);
+    }
+}
