@@ -37,6 +37,6 @@ pub(crate) struct Remote {
     #[arg(long, value_name = "SECONDS", default_value_t = 3600.0, value_parser = seconds)]
     pub(crate) limit: f64,
     /// Longest silence of the connection: without an answer, or a byte of a copy.
-    #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds)]
     pub(crate) wait: f64,
 }
