@@ -34,6 +34,7 @@ const STANDARD: &[Listed] = &[
     ("decode-b8-tk32768", DType::Bf16, decode::<8>),
     ("decode-b32-tk32768", DType::Bf16, decode::<32>),
     ("decode-b64-tk32768", DType::Bf16, decode::<64>),
+    ("decode-latent-tk131072", DType::Bf16, decode_latent),
 ];
 
 pub(in crate::workloads) fn workloads(size: Size) -> Vec<Workload> {
@@ -61,6 +62,13 @@ fn mla(dtype: DType) -> (TensorMap, Settings) {
     let mut tensors = qkv(dtype, [1, 8192, 16, 576], [1, 8192, 1, 576]);
     tensors.extend(qkv(dtype, [1, 8192, 16, 576], [1, 8192, 1, 512]).remove_entry("v"));
     (tensors, Settings::new().with("causal", true))
+}
+
+/// One token of one sequence over a long latent cache, as Kimi Linear's 32 heads read it.
+fn decode_latent(dtype: DType) -> (TensorMap, Settings) {
+    let mut tensors = qkv(dtype, [1, 1, 32, 576], [1, 131_072, 1, 576]);
+    tensors.remove("v");
+    (tensors, Settings::new().with("causal", true).with("value_width", 512))
 }
 
 /// One token of each sequence over 32768 keys, four query heads for each key head.

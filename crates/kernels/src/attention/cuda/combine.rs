@@ -5,8 +5,7 @@ use super::operands::Operands;
 use crate::DType;
 use crate::attention::AttentionProblem;
 use crate::cuda::Planner;
-use device::cuda::Args;
-use device::cuda::{Buffer, CudaError, GpuArch, KernelSource, Launch};
+use device::cuda::{Args, Buffer, CudaError, GpuArch, KernelSource, Launch};
 use std::sync::Arc;
 
 const SOURCE: &[&str] = &[include_str!("../../cuda/ampere.cuh"), include_str!("combine.cu")];

@@ -113,10 +113,10 @@ impl Widths {
 }
 
 pub(super) fn table() -> ChoiceTable {
-    let row = |tile: &Tile| {
+    let row = |tile: &Tile, form: &str| {
         let most = |limit: usize| if limit == ANY { "any".to_owned() } else { limit.to_string() };
         vec![
-            most(tile.channels),
+            format!("{form}{}", most(tile.channels)),
             most(tile.rows),
             tile.block_rows.to_string(),
             tile.block_keys.to_string(),
@@ -140,7 +140,11 @@ pub(super) fn table() -> ChoiceTable {
             "key stages",
             "value splits",
         ],
-        rows: TILES.iter().map(row).collect(),
+        rows: LATENT
+            .iter()
+            .map(|tile| row(tile, "values in keys of 513 to "))
+            .chain(TILES.iter().map(|tile| row(tile, "")))
+            .collect(),
     }
 }
 
