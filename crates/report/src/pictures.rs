@@ -4,6 +4,7 @@
 //! every other op. A series is firstlight's own kernels, whichever the selection chose at each size, or one peer.
 
 mod floors;
+mod png;
 
 use crate::baseline::{BASIS, bands};
 use crate::plot::{Band, Series, lines_with};
@@ -18,6 +19,16 @@ pub struct Picture {
     pub name: String,
     /// The picture.
     pub svg: String,
+}
+
+impl Picture {
+    /// The same as a PNG file, with the pixels that the SVG file names as its size.
+    ///
+    /// # Errors
+    /// One sentence: its SVG is none of ours.
+    pub fn png(&self) -> Result<Vec<u8>, String> {
+        png::drawn(&self.svg)
+    }
 }
 
 /// The pictures of every sweep in a run; none for a run that measured each shape once. `device` is the name of the machine

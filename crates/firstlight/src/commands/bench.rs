@@ -100,8 +100,10 @@ fn save(folder: &Path, report: &BenchReport, device: &str) -> anyhow::Result<()>
     write_atomically(&folder.join(BENCH_FILE), bench_csv(report).as_bytes())?;
     write_atomically(&folder.join(SAMPLES_FILE), samples_csv(report).as_bytes())?;
     for picture in bench_pictures(report, device) {
-        let path = folder.join(format!("{}.svg", picture.name));
-        write_atomically(&path, picture.svg.as_bytes())?;
+        let file = |kind: &str| folder.join(format!("{}.{kind}", picture.name));
+        write_atomically(&file("svg"), picture.svg.as_bytes())?;
+        let png = picture.png().map_err(anyhow::Error::msg);
+        write_atomically(&file("png"), &png.with_context(|| format!("drawing {}", picture.name))?)?;
     }
     Ok(())
 }
