@@ -42,6 +42,8 @@ fn r3_08_one_sweep_leaves_pictures_named_after_the_device() {
     assert!(picture.starts_with("attention-prefill-b1-h2-tq64-f32-tflops-"), "{picture}");
     let svg = std::fs::read_to_string(folder.path().join("out").join(picture)).unwrap();
     assert!(svg.contains("viewBox") && svg.contains("D"), "{svg}");
+    let png = folder.path().join("out").join(picture).with_extension("png");
+    assert!(std::fs::read(png).unwrap().starts_with(b"\x89PNG\r\n"), "{picture} is drawn too");
     assert!(names.contains(&"bench.csv".to_owned()) && names.contains(&"samples.csv".to_owned()));
     let (_, err) = expect(folder.path(), &["bench", "--baseline", "nobody"], 2);
     assert!(err.contains("gh200-ffpa"), "{err}");
