@@ -28,7 +28,8 @@
 //   + (streamed 0: tokens * (2 * min(phase, inputs rounded up to ROUND) + 64))
 //   + (norm: 4 * tokens * ceil(inputs / SEGMENT)).
 //
-// Macros: DTYPE (bf16, f16), TOKENS (8, 16, 32: at least `tokens`), STAGES, TAPS (0, 2, 3, 4).
+// Macros: DTYPE (bf16, f16), TOKENS (8, 16, 32: at least `tokens`), STAGES, TAPS (0, 2, 3, 4), RESIDENT (blocks that a
+// multiprocessor has registers for), REGISTERS (most registers of a thread; above 0 there is no residual).
 
 #ifndef TOKENS
 #define TOKENS 8
@@ -41,6 +42,9 @@
 #endif
 #ifndef TAPS
 #define TAPS 0
+#endif
+#ifndef REGISTERS
+#define REGISTERS 0
 #endif
 #ifndef RESIDENT
 // Two where they fit in shared memory, and where the compiler can do with 128 registers.
@@ -56,7 +60,12 @@ constexpr int SUM_STRIDE = 20;  // floats from token to token: no bank conflicts
 constexpr int SUM_BUFFERS = TOKENS == 8 ? 2 : 1;
 constexpr int FINISHED = ceil_div(ROWS * TOKENS, THREADS);  // outputs of a tile that a thread finishes
 
-extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
+#if REGISTERS > 0
+#define BOUNDS __maxnreg__(REGISTERS)
+#else
+#define BOUNDS __launch_bounds__(THREADS, RESIDENT)
+#endif
+extern "C" __global__ void BOUNDS
     linear_stream(const char* __restrict__ x, const u16* __restrict__ w, const void* __restrict__ norm,
                   const void* __restrict__ bias, const float* residual, char* o0, char* o1, char* o2, char* o3, char* o4,
                   char* o5, int start1, int start2, int start3, int start4, int start5, int tokens, int inputs,
@@ -69,9 +78,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
                   int conv_channels
 #endif
     ) {
+#if REGISTERS > 0 || TAPS > 0
+  residual = nullptr;
+#endif
 #if TAPS > 0
   swiglu = 0;
-  residual = nullptr;
   const Convolution convolution = {conv_weight,     conv_bias,     initial_state, final_state, state_indices,
                                    conv_weight_f32, conv_bias_f32, conv_silu,     conv_first,  conv_channels};
 #endif

@@ -49,14 +49,55 @@ impl Form {
     }
 
     /// `taps` of a convolution, 0 for none.
-    fn source(self, dtype: DType, stages: usize, taps: usize, arch: GpuArch) -> KernelSource {
-        KernelSource::new("linear_stream", PARTS, arch)
+    fn source(
+        self,
+        dtype: DType,
+        stages: usize,
+        taps: usize,
+        place: Place,
+        arch: GpuArch,
+    ) -> KernelSource {
+        let source = KernelSource::new("linear_stream", PARTS, arch)
             .define("DTYPE", dtype)
             .define("TOKENS", self.tokens)
             .define("STAGES", stages)
-            .define("TAPS", taps)
+            .define("TAPS", taps);
+        match place {
+            Place::Any => source,
+            Place::From => source.define("REGISTERS", FROM_REGISTERS),
+            Place::Onto => source.define("RESIDENT", 1),
+        }
     }
 }
+
+/// Which kernels a block stands beside on a multiprocessor. One block of each of two kernels in a row must fit, and never two
+/// of one, or some multiprocessors have double work while others have none. Models alternate between projections from the
+/// residual stream and onto it, so that each kind needs only to keep its own away, by what the other has to spare.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Wherever there is room.
+    Any,
+    /// Without a residual: few registers; where there is much to read, more than half of the shared memory.
+    From,
+    /// With a residual: more than half of the registers, which the compiler takes when it may, and under half of the memory.
+    Onto,
+}
+
+impl Place {
+    fn of(problem: &LinearProblem, form: Form, here: &CudaCapabilities) -> Self {
+        // Compilers for others take so many registers that the two kinds do not fit.
+        if !form.two || here.compute != ComputeCapability::new(9, 0) {
+            return Self::Any;
+        }
+        if problem.residual { Self::Onto } else { Self::From }
+    }
+}
+
+/// 256 threads of so many leave room for as many of 144.
+const FROM_REGISTERS: usize = 112;
+
+/// Weights that are read in about the time of a border, bytes: less need not stand alone.
+const LITTLE: usize = 4 << 20;
 
 /// As in `stream.cu` and `stream.cuh`.
 const WARPS: usize = 8;
@@ -104,6 +145,7 @@ struct Share {
     streamed: bool,
     /// Otherwise columns of x that lie there at once.
     phase: usize,
+    place: Place,
     bytes: usize,
 }
 
@@ -125,20 +167,28 @@ impl Share {
             let squares = if normed { inputs.div_ceil(SEGMENT) * 4 } else { 0 };
             let ring = WARPS * stages * (STEP_BYTES + x_step);
             let bytes = ring + tokens * (form.sums * SUMS_BYTES + x + squares);
-            Self { stages, streamed, phase, bytes }
+            Self { stages, streamed, phase, place: Place::Any, bytes }
         };
         let each =
             |streamed: bool| form.stages.iter().map(move |stages| of(streamed, *stages, all));
         let streamed = each(true).filter(|_| ready && one_tile && tokens > 1);
         let whole: Vec<Self> = streamed.chain(each(false)).collect();
         let most = here.shared_bytes as usize;
-        // A block takes a KiB more than it asks for.
-        let beside = if form.two { (most + 1024) / 2 - 1024 } else { most };
+        // A block takes a KiB more than it asks for. One that stands alone asks for `apart` more than the other leaves.
+        let apart = 128;
+        let half = (most + 1024) / 2 - 1024;
+        let beside = if form.two { half - apart } else { most };
         let shortest = form.stages[form.stages.len() - 1];
         let rounds = if tokens <= FEW { all / ROUND } else { 1 };
         let phases = (1..rounds).rev().map(|rounds| of(false, shortest, rounds * ROUND));
         let alone = whole.iter().copied().chain(phases).find(|share| share.bytes <= most);
-        whole.iter().copied().find(|share| share.bytes <= beside).or(alone)
+        let Some(fits) = whole.iter().copied().find(|share| share.bytes <= beside) else {
+            return alone;
+        };
+        let place = Place::of(problem, form, here);
+        let much = problem.outputs * inputs * problem.dtype.bytes() >= LITTLE;
+        let bytes = if place == Place::From && much { half + apart } else { fits.bytes };
+        Some(Self { place, bytes, ..fits })
     }
 }
 
@@ -148,25 +198,29 @@ fn blocks(problem: &LinearProblem, here: &CudaCapabilities) -> usize {
     most.min(here.multiprocessors as usize)
 }
 
-/// A few rows of x, with the longer rings too where two of them fit, and batches on GPUs with room for them; each also with
-/// the convolution that models have, on its longest ring.
+/// What calls of models come to: a few rows of x, with the longer rings too where two of them fit, and batches on GPUs with
+/// room for them; each also with the convolution that models have, but onto a residual.
 pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
     let [few, batches @ ..] = FORMS;
     let most = arch.shared_bytes as usize;
     let fits = |stages: &&usize| *stages * WARPS * STEP_BYTES * 2 <= most;
     let shortest = few.stages.last().filter(|stages| !fits(stages));
-    let rings = few.stages.iter().filter(fits).chain(shortest).map(|stages| (few, *stages));
+    let rings: Vec<usize> = few.stages.iter().filter(fits).chain(shortest).copied().collect();
     let batches =
         batches.into_iter().filter(|_| most > 200 << 10).map(|form| (form, form.stages[0]));
-    let plain: Vec<(Form, usize)> = rings.chain(batches).collect();
-    let longest = plain
-        .iter()
-        .filter(|(form, stages)| plain.iter().all(|(other, more)| other != form || more <= stages));
-    let source = |(form, stages): &(Form, usize), taps: usize| {
-        form.source(DType::Bf16, *stages, taps, arch.arch())
+    let any = rings.iter().map(|stages| (few, *stages)).chain(batches);
+    let mut each: Vec<_> = any.map(|(form, stages)| (form, stages, Place::Any)).collect();
+    if arch.compute == ComputeCapability::new(9, 0) {
+        let beside = rings
+            .iter()
+            .flat_map(|stages| [Place::From, Place::Onto].map(|place| (few, *stages, place)));
+        each.extend(beside);
+    }
+    let source = |(form, stages, place): (Form, usize, Place)| {
+        let taps = [0, TAPS].into_iter().filter(move |taps| *taps == 0 || place != Place::Onto);
+        taps.map(move |taps| form.source(DType::Bf16, stages, taps, place, arch.arch()))
     };
-    let convolved = longest.map(|ring| source(ring, TAPS));
-    plain.iter().map(|ring| source(ring, 0)).chain(convolved).collect()
+    each.into_iter().flat_map(source).collect()
 }
 
 fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
@@ -174,7 +228,8 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
     let form = Form::of(problem).ok_or_else(no_room)?;
     let share = Share::of(problem, planner.here()).ok_or_else(no_room)?;
     let taps = problem.convolution.as_ref().map_or(0, |of| of.width);
-    let kernel = planner.kernel(&form.source(problem.dtype, share.stages, taps, planner.arch()))?;
+    let source = form.source(problem.dtype, share.stages, taps, share.place, planner.arch());
+    let kernel = planner.kernel(&source)?;
     let few = problem.tokens <= FEW;
     let norm = problem.norm.filter(|_| few);
     let groups = norm.map_or(1, |norm| norm.groups);
