@@ -18,7 +18,7 @@ pub(crate) const INDEX: &str = "model.safetensors.index.json";
 
 /// Bytes from which on a tensor's part of the file is let go once it is read: the weights of a loaded model would
 /// otherwise lie there twice. Rows of an embedding are smaller, and read again and again.
-const LARGE: usize = 64 << 10;
+const LARGE: usize = 16 << 10;
 
 /// The weights of a model: of files, or drawn as they are read.
 #[derive(Debug)]

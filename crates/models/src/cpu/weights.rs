@@ -40,16 +40,17 @@ impl<'a> Weights<'a> {
     }
 
     fn rows<V: Value>(&self, rows: &[Rows], width: usize) -> Result<Vec<V>, ModelError> {
-        let mut all = Vec::new();
-        for rows in rows {
+        let read = |rows: &Rows| {
             let name = &self.architecture.params.get(rows.param).name;
-            let part = self.checkpoint.read(name, rows.first * width, rows.count * width)?;
-            // Most projections have one part, which need not be copied.
-            if all.is_empty() {
-                all = part;
-            } else {
-                all.extend(part);
-            }
+            self.checkpoint.read(name, rows.first * width, rows.count * width)
+        };
+        // Most projections have one part, which need not be copied.
+        if let [rows] = rows {
+            return read(rows);
+        }
+        let mut all = Vec::with_capacity(rows.iter().map(|rows| rows.count * width).sum());
+        for rows in rows {
+            all.extend(read(rows)?);
         }
         Ok(all)
     }

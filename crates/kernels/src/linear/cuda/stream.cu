@@ -70,14 +70,9 @@ extern "C" __global__ void BOUNDS
                   const void* __restrict__ bias, const float* residual, char* o0, char* o1, char* o2, char* o3, char* o4,
                   char* o5, int start1, int start2, int start3, int start4, int start5, int tokens, int inputs,
                   int columns, int x_f32, int norm_f32, int bias_f32, int out_f32, int swiglu, float scale, float eps,
-                  int phase, int groups, int deferred, int streamed
-#if TAPS > 0
-                  ,
-                  const void* conv_weight, const void* conv_bias, const float* initial_state, float* final_state,
-                  const int* state_indices, int conv_weight_f32, int conv_bias_f32, int conv_silu, int conv_first,
-                  int conv_channels
-#endif
-    ) {
+                  int phase, int groups, int deferred, int streamed, const void* conv_weight, const void* conv_bias,
+                  const float* initial_state, float* final_state, const int* state_indices, int conv_weight_f32,
+                  int conv_bias_f32, int conv_silu, int conv_first, int conv_channels) {
 #if REGISTERS > 0 || TAPS > 0
   residual = nullptr;
 #endif

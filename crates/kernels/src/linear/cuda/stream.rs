@@ -265,10 +265,7 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
         .i32(int(groups)?)
         .i32(deferred.into())
         .i32(share.streamed.into());
-    let args = match &problem.convolution {
-        Some(of) => convolved(of, planner, args)?,
-        None => args,
-    };
+    let args = convolved(problem.convolution.as_ref(), planner, args)?;
     let grid = [blocks(problem, planner.here()) as u32, 1, 1];
     let mut launch = Launch::new(grid, 32 * WARPS as u32, share.bytes as u32);
     // Its weights come while the kernel ahead ends; it waits for that one itself before it reads x.
@@ -278,8 +275,16 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
     slots::hand_on(planner, &of.slots, problem.tokens, of.channels * (of.width - 1))
 }
 
-/// Adds the arguments of a kernel with taps.
-fn convolved(of: &Convolution, planner: &mut Planner<'_>, args: Args) -> Result<Args, CudaError> {
+/// Adds the arguments that a kernel with taps reads.
+fn convolved(
+    of: Option<&Convolution>,
+    planner: &mut Planner<'_>,
+    args: Args,
+) -> Result<Args, CudaError> {
+    let Some(of) = of else {
+        let args = (0..5).fold(args, |args, _| args.maybe(None));
+        return Ok((0..5).fold(args, |args, _| args.i32(0)));
+    };
     Ok(args
         .buffer(&*planner.required("conv_weight")?)
         .maybe(planner.input("conv_bias")?.as_deref())
@@ -326,15 +331,28 @@ mod tests {
     }
 
     #[test]
-    fn a_step_of_granite_leaves_room_for_the_next_kernel_on_hopper() {
+    fn a_step_of_granite_leaves_room_for_the_other_kind_on_hopper_and_none_for_its_own() {
         let hopper = BundledArch::ALL.iter().find(|arch| arch.compute.major == 9).unwrap();
         for tokens in 1..=FEW {
-            for (inputs, normed) in [(2048, true), (4096, false), (8192, false)] {
-                let share = Share::of(&call([tokens, inputs, 2048], normed), &gpu(hopper)).unwrap();
-                assert!(2 * (share.bytes + 1024) <= 228 << 10, "{tokens} of {inputs}: {share:?}");
-                assert_eq!(share.streamed, tokens > 1 && !normed, "{tokens} of {inputs}");
+            let shares = [(2048, true), (4096, false), (8192, false)].map(|(inputs, normed)| {
+                let problem = call([tokens, inputs, 2048], normed);
+                let onto = LinearProblem { residual: true, ..problem.clone() };
+                let shares = [problem, onto].map(|of| Share::of(&of, &gpu(hopper)).unwrap());
+                assert_eq!(shares[0].streamed, tokens > 1 && !normed, "{tokens} of {inputs}");
+                shares
+            });
+            // A multiprocessor has 228 KiB, of which a block takes one more than it asks for.
+            let fit = |one: Share, other: Share| one.bytes + other.bytes + 2048 <= 228 << 10;
+            for ([from, _], [_, onto]) in
+                shares.into_iter().flat_map(|from| shares.map(|onto| (from, onto)))
+            {
+                assert_eq!((from.place, onto.place), (Place::From, Place::Onto));
+                assert!(fit(from, onto) && !fit(from, from), "{tokens}: {from:?} {onto:?}");
             }
         }
+        // What is read in no time stands wherever there is room.
+        let little = Share::of(&call([1, 128, 4096], false), &gpu(hopper)).unwrap();
+        assert!(little.place == Place::From && 2 * little.bytes < 228 << 10, "{little:?}");
     }
 
     #[test]
