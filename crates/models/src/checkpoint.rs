@@ -18,7 +18,7 @@ pub(crate) const INDEX: &str = "model.safetensors.index.json";
 
 /// Bytes from which on a tensor's part of the file is let go once it is read: the weights of a loaded model would
 /// otherwise lie there twice. Rows of an embedding are smaller, and read again and again.
-const LARGE: usize = 16 << 10;
+const LARGE: usize = 64 << 10;
 
 /// The weights of a model: of files, or drawn as they are read.
 #[derive(Debug)]
@@ -123,6 +123,14 @@ impl Checkpoint {
         }
     }
 
+    /// Lets go of the memory in which values of a tensor's file were kept, for those who read it in small pieces: reading
+    /// one brings its neighbours back.
+    pub(crate) fn release(&self, name: &str, first: usize, len: usize) {
+        if let Source::Files(files) = &self.0 {
+            files.release(name, first, len);
+        }
+    }
+
     /// Bytes of all tensors.
     pub fn bytes(&self) -> u64 {
         match &self.0 {
@@ -223,6 +231,13 @@ impl Files {
         self.tensors.values().map(|tensor| tensor.bytes.len() as u64).sum()
     }
 
+    fn release(&self, name: &str, first: usize, len: usize) {
+        let Some(found) = self.tensors.get(name) else { return };
+        let width = value_bytes(found.dtype);
+        let start = found.bytes.start + first * width;
+        self.shards[found.shard].file.release(start..start + len * width);
+    }
+
     fn read<V: Value>(&self, name: &str, first: usize, len: usize) -> Result<Vec<V>, ModelError> {
         let refuse = |path: &Path, what: String| {
             Err(ModelError::weights(path, format!("tensor `{name}` {what}")))
@@ -232,7 +247,7 @@ impl Files {
         };
         let shard = &self.shards[found.shard];
         let bytes = &shard.file[found.bytes.clone()];
-        let width = if found.dtype == Dtype::F32 { 4 } else { 2 };
+        let width = value_bytes(found.dtype);
         let Some(bytes) = bytes.get(first * width..(first + len) * width) else {
             return refuse(&shard.path, format!("has shape {:?}", found.shape));
         };
@@ -246,8 +261,7 @@ impl Files {
             other => return refuse(&shard.path, format!("is {other:?}, wanted F32, BF16 or F16")),
         };
         if values.len() * width >= LARGE {
-            let start = found.bytes.start + first * width;
-            shard.file.release(start..start + len * width);
+            self.release(name, first, len);
         }
         match nan {
             Some(at) => refuse(&shard.path, format!("is NaN at element {}", first + at)),
@@ -287,6 +301,11 @@ pub(crate) fn header(path: &Path, file: &[u8]) -> Result<(usize, Metadata), Mode
 }
 
 /// Which file holds each tensor, by the index.
+/// Of the types that are read; others are refused.
+fn value_bytes(dtype: Dtype) -> usize {
+    if dtype == Dtype::F32 { 4 } else { 2 }
+}
+
 fn read_index(path: &Path) -> Result<BTreeMap<String, String>, ModelError> {
     let text = std::fs::read_to_string(path).map_err(|error| ModelError::file(path, error))?;
     let index: serde_json::Value = serde_json::from_str(&text)

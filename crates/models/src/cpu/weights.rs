@@ -52,6 +52,10 @@ impl<'a> Weights<'a> {
         for rows in rows {
             all.extend(read(rows)?);
         }
+        for rows in rows {
+            let name = &self.architecture.params.get(rows.param).name;
+            self.checkpoint.release(name, rows.first * width, rows.count * width);
+        }
         Ok(all)
     }
 

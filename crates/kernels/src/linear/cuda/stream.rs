@@ -304,7 +304,15 @@ mod tests {
     use crate::{Inputs, Settings, Tensor, TensorMap};
 
     /// A call with x as it is stored, or in f32 and normalised as Granite's are.
-    fn call([tokens, inputs, outputs]: [usize; 3], normed: bool) -> LinearProblem {
+    fn call(sizes: [usize; 3], normed: bool) -> LinearProblem {
+        call_onto(sizes, normed, false)
+    }
+
+    fn call_onto(
+        [tokens, inputs, outputs]: [usize; 3],
+        normed: bool,
+        residual: bool,
+    ) -> LinearProblem {
         let tensor =
             |name: &str, shape: &[usize], dtype| (name.to_owned(), Tensor::elsewhere(shape, dtype));
         let x = if normed { DType::F32 } else { DType::Bf16 };
@@ -314,6 +322,9 @@ mod tests {
         ]);
         if normed {
             tensors.extend([tensor("norm", &[inputs], DType::F32)]);
+        }
+        if residual {
+            tensors.extend([tensor("residual", &[tokens, outputs], DType::F32)]);
         }
         LinearProblem::parse(Inputs::new("linear", &tensors), &Settings::new()).unwrap()
     }
@@ -335,9 +346,10 @@ mod tests {
         let hopper = BundledArch::ALL.iter().find(|arch| arch.compute.major == 9).unwrap();
         for tokens in 1..=FEW {
             let shares = [(2048, true), (4096, false), (8192, false)].map(|(inputs, normed)| {
-                let problem = call([tokens, inputs, 2048], normed);
-                let onto = LinearProblem { residual: true, ..problem.clone() };
-                let shares = [problem, onto].map(|of| Share::of(&of, &gpu(hopper)).unwrap());
+                let shares = [false, true].map(|residual| {
+                    let problem = call_onto([tokens, inputs, 2048], normed, residual);
+                    Share::of(&problem, &gpu(hopper)).unwrap()
+                });
                 assert_eq!(shares[0].streamed, tokens > 1 && !normed, "{tokens} of {inputs}");
                 shares
             });
