@@ -300,12 +300,12 @@ pub(crate) fn header(path: &Path, file: &[u8]) -> Result<(usize, Metadata), Mode
     Ok((length + size_of::<u64>(), metadata))
 }
 
-/// Which file holds each tensor, by the index.
 /// Of the types that are read; others are refused.
 fn value_bytes(dtype: Dtype) -> usize {
     if dtype == Dtype::F32 { 4 } else { 2 }
 }
 
+/// Which file holds each tensor, by the index.
 fn read_index(path: &Path) -> Result<BTreeMap<String, String>, ModelError> {
     let text = std::fs::read_to_string(path).map_err(|error| ModelError::file(path, error))?;
     let index: serde_json::Value = serde_json::from_str(&text)
