@@ -3,6 +3,7 @@
 #![allow(unsafe_code)] // Blocks write states of disjoint columns.
 
 use super::problem::refused;
+use crate::floats::{elements, elements_mut, floats};
 use crate::slots::StateSlots;
 use crate::{DType, Dim, Inputs, OpError, OutputSpec, Sequences, Settings, TensorMap};
 use device::SharedMut;
@@ -94,7 +95,6 @@ pub(super) struct Step<'a> {
 impl<'a> Step<'a> {
     /// `outputs` holds the final state, and nothing else that this keeps.
     pub(super) fn new(of: &'a Convolution, inputs: Inputs<'_>, outputs: &'a mut TensorMap) -> Self {
-        use crate::floats::{elements, elements_mut, floats};
         let state = elements_mut::<f32>(outputs.get_mut("final_state"));
         state.copy_from_slice(elements(inputs.tensor("initial_state")));
         Self {

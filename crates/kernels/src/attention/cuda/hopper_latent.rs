@@ -108,19 +108,8 @@ fn plan(problem: &AttentionProblem, planner: &mut Planner<'_>) -> Result<(), Cud
     let parts = Parts::new(problem, planner, splits)?;
     let args =
         Args::new().map(&map_k).buffer(&operands.q).buffer(&operands.o).buffer(&operands.lse);
-    let args = parts
-        .name(args)
-        .maybe(operands.cu_queries.as_deref())
-        .maybe(operands.cu_keys.as_deref())
-        .maybe(operands.key_counts.as_deref())
-        .maybe(operands.block_table.as_deref())
-        .i32(operands.queries)
-        .i32(operands.keys)
-        .i32(operands.total)
-        .i32(operands.heads)
-        .i32(operands.kv_heads)
-        .i32(operands.block_size)
-        .i32(operands.max_blocks)
+    let args = operands
+        .sequences(parts.name(args))
         .i32(box_rows(problem) as i32)
         .i32(seen.iter().copied().max().unwrap_or(0) as i32)
         .i32(operands.window_left)

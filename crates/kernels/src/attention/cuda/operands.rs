@@ -3,7 +3,7 @@
 use crate::DType;
 use crate::attention::AttentionProblem;
 use crate::cuda::{Planner, int, map_element};
-use device::cuda::{Buffer, CudaError, KernelSource, Swizzle, TensorMap, TiledLayout};
+use device::cuda::{Args, Buffer, CudaError, KernelSource, Swizzle, TensorMap, TiledLayout};
 use std::sync::Arc;
 
 /// Limits of windows that kernels take as unlimited; longer sequences do not fit their 32-bit positions.
@@ -45,6 +45,21 @@ pub(super) struct Operands {
 }
 
 impl Operands {
+    /// Adds what kernels with shares of the keys are told alike of where queries and keys lie.
+    pub(super) fn sequences(&self, args: Args) -> Args {
+        args.maybe(self.cu_queries.as_deref())
+            .maybe(self.cu_keys.as_deref())
+            .maybe(self.key_counts.as_deref())
+            .maybe(self.block_table.as_deref())
+            .i32(self.queries)
+            .i32(self.keys)
+            .i32(self.total)
+            .i32(self.heads)
+            .i32(self.kv_heads)
+            .i32(self.block_size)
+            .i32(self.max_blocks)
+    }
+
     /// Uploads the inputs.
     pub(super) fn new(
         problem: &AttentionProblem,
