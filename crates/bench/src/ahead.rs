@@ -1,11 +1,12 @@
 //! Installed kernels called ahead of their turn, so that their compilers work while others are verified, and not while the
 //! machine waits to time something.
 
-use crate::run::{Plan, SEED, bind, listed};
-use crate::workloads::Task;
+use crate::allowance::Allowance;
+use crate::run::{Plan, SEED, bind, listed, tasks};
 use facts::BackendKind;
 use std::sync::{Mutex, PoisonError};
-use verify::{Budget, Peer, Peers, PythonError, Session, admit_peer, load_peer_case};
+use std::time::Duration;
+use verify::{Peer, Peers, PythonError, Session, admit_peer, load_peer_case};
 
 /// The peers of a bench that are compiled before it, each op's in a process of their own.
 pub struct Ahead {
@@ -18,7 +19,7 @@ struct Team {
     op: &'static str,
     peers: Vec<Peer>,
     session: Session,
-    budget: Budget,
+    time: Allowance,
 }
 
 impl Ahead {
@@ -32,14 +33,17 @@ impl Ahead {
             let of_op = all.peers.iter().filter(|peer| peer.op == *op);
             let peers: Vec<Peer> = of_op.cloned().collect();
             if !peers.is_empty() {
-                let (session, budget) = (all.session.beside()?, Budget::of(all.budget));
-                teams.push(Team { op, peers, session, budget });
+                // About as long as kernels are verified meanwhile.
+                let limit = all.budget.map(|budget| 2 * budget);
+                let (session, time) = (all.session.beside()?, Allowance::of(limit, 1));
+                teams.push(Team { op, peers, session, time });
             }
         }
         Ok(Self { plan, teams })
     }
 
-    /// Calls each peer on the first prefill and the first decode step of its op, as far as its time allows.
+    /// Calls each peer on the first prefill, the first decode step and some more workloads of its op, as far as its time
+    /// allows.
     ///
     /// What comes of it is not looked at: a bench checks each call itself. What stays is what compilers keep on disk.
     pub fn run(self) {
@@ -59,27 +63,32 @@ impl Ahead {
     }
 }
 
+/// Workloads of an op that are compiled ahead: its widths differ, for which compilers begin anew, and lengths seldom do.
+const WORKLOADS: usize = 4;
+
 impl Team {
     fn run(mut self, plan: &Plan) {
         let workloads = listed(plan.backend).iter().find(|(op, _)| *op == self.op);
         let Some((_, workloads)) = workloads else { return };
-        let tasks: Vec<Task<'_>> = workloads(plan.size).into_iter().map(Task::from).collect();
-        for is_step in [false, true] {
-            let Some(task) = tasks.iter().find(|task| task.is_step() == is_step) else { continue };
+        self.time.begin(self.op);
+        for task in tasks(plan, self.op, *workloads).iter().take(WORKLOADS) {
+            if self.time.left() == Some(Duration::ZERO) {
+                return;
+            }
             let (inputs, settings) = (task.build)(task.dtype);
             let Ok((op, call)) = bind(self.op, &inputs, &settings) else { continue };
             let (given, session) = ((&inputs, &settings), &mut self.session);
-            if load_peer_case(session, call.as_ref(), given, plan.backend).is_err() {
+            let load =
+                |session: &mut Session| load_peer_case(session, call.as_ref(), given, plan.backend);
+            if self.time.spend(self.time.left(), session, load).is_err() {
                 return;
             }
             for peer in &self.peers {
-                if self.budget.spent_by(peer).is_none() {
-                    let called = |session: &mut Session| {
-                        admit_peer(session, peer, (op, call.as_ref()), given, plan.backend, SEED)
-                    };
-                    // Only the bench's own check counts.
-                    let _ = self.budget.check(peer, session, called);
-                }
+                let time = self.time.part(self.peers.len() as u32, Duration::ZERO);
+                // Only the bench's own check counts.
+                let _ = self.time.spend(time, session, |session| {
+                    admit_peer(session, peer, (op, call.as_ref()), given, plan.backend, SEED)
+                });
             }
         }
     }

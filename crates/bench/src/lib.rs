@@ -4,6 +4,7 @@
 //! is never against a datasheet. A kernel is timed only as the [`verify::Verified`] execution that was just checked.
 
 mod ahead;
+mod allowance;
 mod branches;
 mod ceilings;
 mod dense;
@@ -19,7 +20,7 @@ pub use ahead::Ahead;
 pub use branches::branches;
 pub use ceilings::ceilings;
 pub use error::BenchError;
-pub use run::{Plan, Size, run};
+pub use run::{Plan, Size, Step, run};
 pub use sweep::Sweep;
 pub use timing::{Samples, time, time_steps};
 pub use tune::{Tuned, tune};

@@ -1,11 +1,34 @@
 //! Installed Python kernels timed beside firstlight's own, in turns, so that a warm or throttled GPU is so for all of them.
 
 use crate::Samples;
+use crate::allowance::Allowance;
+use crate::run::{SEED, Step};
 use crate::timing::REPLAYS;
 use facts::{BackendKind, Status};
 use kernels::{Call, Op, Settings, TensorMap};
 use std::time::Duration;
-use verify::{Budget, Peers, VerifiedPeer, admit_peer, load_peer_case};
+use verify::{
+    NOT_RUN, Peer, PeerRefusal, Peers, Session, VerifiedPeer, admit_peer, load_peer_case,
+};
+
+/// The peers of a run and their time.
+pub(crate) struct Guests<'a, 'p> {
+    pub(crate) peers: &'a mut Peers<'p>,
+    pub(crate) time: &'a mut Allowance,
+}
+
+/// A workload as peers are given it.
+#[derive(Clone, Copy)]
+pub(crate) struct Match<'a> {
+    /// `kda prefill-2048 bf16`.
+    pub(crate) case: &'a str,
+    pub(crate) op: &'a dyn Op,
+    pub(crate) call: &'a dyn Call,
+    pub(crate) inputs: &'a TensorMap,
+    pub(crate) settings: &'a Settings,
+    /// For all rounds of a peer together.
+    pub(crate) budget: Duration,
+}
 
 /// What became of a workload's peers.
 #[derive(Default)]
@@ -13,7 +36,7 @@ pub(crate) struct Contest {
     pub(crate) runners: Vec<Runner>,
     /// Failures, fallbacks and skips: `name: why`.
     pub(crate) refused: Vec<String>,
-    /// Calls that a peer has no form of.
+    /// Calls that a peer has no form of, or had no time for.
     pub(crate) not_applicable: Vec<String>,
 }
 
@@ -26,81 +49,123 @@ pub(crate) struct Runner {
 
 /// Fewest samples that a peer takes in a round.
 const FEWEST: usize = 2;
+/// The least that a peer's check is begun with.
+const LEAST: Duration = Duration::from_millis(500);
 
 impl Contest {
-    /// Checks every peer of the op on the workload's inputs.
+    /// Checks every peer of the op on the workload's inputs, as far as there is time; `on` is told of each.
     pub(crate) fn admit(
-        (peers, budget): (&mut Peers<'_>, &mut Budget),
-        (op, call): (&dyn Op, &dyn Call),
-        given: (&TensorMap, &Settings),
-        seed: u64,
+        guests: &mut Guests<'_, '_>,
+        given: Match<'_>,
+        on: &mut dyn FnMut(Step<'_>),
     ) -> Self {
         let mut contest = Self::default();
-        let (name, backend) = (op.spec().name, peers.backend);
-        let mut wanted: Vec<_> = peers.peers.iter().filter(|peer| peer.op == name).collect();
+        let (name, backend) = (given.op.spec().name, guests.peers.backend);
+        let all = guests.peers.peers;
+        let mut wanted: Vec<&Peer> = all.iter().filter(|peer| peer.op == name).collect();
+        let needed = (given.budget + LEAST) * wanted.len() as u32;
         // Inputs may be gigabytes: they are handed over where somebody takes them.
         wanted.retain(|peer| {
-            let refusal = peers.session.refuses(peer, backend);
-            let line = match (refusal, budget.spent_by(peer)) {
-                (Some(why), _) => format!("{}: {}, {why}", peer.name, Status::NotApplicable),
-                (None, Some(why)) => format!("{}: {why}", peer.name),
-                (None, None) => return true,
-            };
-            contest.not_applicable.push(line);
+            let refusal = guests.peers.session.refuses(peer, backend);
+            let refusal = refusal.or_else(|| guests.time.refuses(peer, needed));
+            let Some(reason) = refusal else { return true };
+            contest.out(&peer.name, Status::NotApplicable, &reason);
             false
         });
         if wanted.is_empty() {
             return contest;
         }
-        if let Err(error) = load_peer_case(peers.session, call, given, backend) {
-            contest.refused.push(format!("no peer: {error}"));
+        let time = guests.time.left();
+        let loaded = guests.time.spend(time, guests.peers.session, |session| {
+            load_peer_case(session, given.call, (given.inputs, given.settings), backend)
+        });
+        if let Err(error) = loaded {
+            let reason = error.to_string();
+            for peer in wanted {
+                contest.out(&peer.name, error.status(), &reason);
+            }
             return contest;
         }
+        for peer in &wanted {
+            on(Step::Begins { case: given.case, peer: Some(&peer.name), left: guests.time.left() });
+            contest.ask(guests, peer, given, wanted.len() as u32);
+        }
+        // A process that ended took those along that it held: they are asked again, in the one after it.
+        let held = |runner: &Runner| runner.peer.is_held_by(guests.peers.session);
+        let (held, lost): (_, Vec<Runner>) = contest.runners.drain(..).partition(held);
+        contest.runners = held;
         for peer in wanted {
-            let admitted = budget.check(peer, peers.session, |session| {
-                admit_peer(session, peer, (op, call), given, backend, seed)
-            });
-            match admitted {
-                Ok(admitted) => contest.runners.push(Runner {
-                    peer: admitted,
-                    samples: Samples::default(),
-                    replays: 1,
-                }),
-                Err(refused) => {
-                    let line = format!("{}: {}, {}", peer.name, refused.status, refused.reason);
-                    match refused.status {
-                        Status::NotApplicable => contest.not_applicable.push(line),
-                        _ => contest.refused.push(line),
-                    }
-                }
+            if lost.iter().any(|runner| runner.peer.name() == peer.name) {
+                contest.ask(guests, peer, given, lost.len() as u32);
             }
         }
         contest
     }
 
-    /// One round: each peer that is left for about `budget`. A peer that breaks is out.
-    pub(crate) fn round(&mut self, peers: &mut Peers<'_>, is_step: bool, budget: Duration) {
-        let replays = if is_step { REPLAYS } else { 0 };
-        for mut runner in std::mem::take(&mut self.runners) {
-            match runner.peer.time(peers.session, budget, FEWEST, replays) {
-                Ok((samples, replays)) => {
-                    runner.samples.extend(samples);
-                    runner.replays = replays;
-                    self.runners.push(runner);
+    /// Checks one of so many: it may take as long as if all of them took the same, and were then timed.
+    fn ask(&mut self, guests: &mut Guests<'_, '_>, peer: &Peer, given: Match<'_>, calls: u32) {
+        let Match { op, call, inputs, settings, budget, .. } = given;
+        let time = guests.time.part(calls, budget);
+        let backend = guests.peers.backend;
+        let admitted = guests.time.spend(time, guests.peers.session, |session| {
+            admit_peer(session, peer, (op, call), (inputs, settings), backend, SEED)
+        });
+        match admitted {
+            Ok(peer) => {
+                self.runners.push(Runner { peer, samples: Samples::default(), replays: 1 });
+            }
+            Err(PeerRefusal { status, reason }) => {
+                if reason.starts_with(NOT_RUN) {
+                    guests.time.is_out(&peer.name);
                 }
-                Err(why) => self.refused.push(format!("{}: {why}", runner.peer.name())),
+                self.out(&peer.name, status, &reason);
             }
         }
     }
 
+    /// One round: each peer that is left for about `budget`. A peer that breaks is out.
+    pub(crate) fn round(&mut self, guests: &mut Guests<'_, '_>, is_step: bool, budget: Duration) {
+        let replays = if is_step { REPLAYS } else { 0 };
+        self.each(guests, |runner, session| {
+            let (samples, replays) = runner.peer.time(session, budget, FEWEST, replays)?;
+            runner.samples.extend(samples);
+            runner.replays = replays;
+            Ok(())
+        });
+    }
+
     /// Looks once more at what runs: only a peer that is still itself keeps its times.
-    pub(crate) fn confirm(&mut self, peers: &mut Peers<'_>) {
-        for runner in std::mem::take(&mut self.runners) {
-            match runner.peer.confirm(peers.session) {
+    pub(crate) fn confirm(&mut self, guests: &mut Guests<'_, '_>) {
+        self.each(guests, |runner, session| runner.peer.confirm(session));
+    }
+
+    /// Asks each peer that is left, within what is left of the time; one that does not answer well is out.
+    fn each(
+        &mut self,
+        guests: &mut Guests<'_, '_>,
+        mut ask: impl FnMut(&mut Runner, &mut Session) -> Result<(), String>,
+    ) {
+        for mut runner in std::mem::take(&mut self.runners) {
+            let time = guests.time.left();
+            let asked =
+                guests.time.spend(time, guests.peers.session, |session| ask(&mut runner, session));
+            match asked {
                 Ok(()) => self.runners.push(runner),
-                Err(why) => self.refused.push(format!("{}: {why}", runner.peer.name())),
+                Err(why) => self.out(runner.peer.name(), Status::Fail, &why),
             }
         }
+    }
+
+    /// Says of a peer why it has no time.
+    fn out(&mut self, name: &str, status: Status, reason: &str) {
+        if reason.starts_with(NOT_RUN) {
+            return self.not_applicable.push(format!("{name}: {reason}"));
+        }
+        let said = match status {
+            Status::NotApplicable => &mut self.not_applicable,
+            _ => &mut self.refused,
+        };
+        said.push(format!("{name}: {status}, {reason}"));
     }
 }
 
@@ -114,3 +179,12 @@ pub(crate) fn of_backend<'a, 'p>(
 ) -> Option<&'a mut Peers<'p>> {
     peers.filter(|peers| peers.backend == backend)
 }
+
+/// Whether any of the peers could run a call of an op.
+pub(crate) fn have_peers(peers: &Peers<'_>, op: &str) -> bool {
+    let runs = |peer: &Peer| peers.session.refuses(peer, peers.backend).is_none();
+    peers.peers.iter().any(|peer| peer.op == op && runs(peer))
+}
+
+#[cfg(test)]
+mod tests;

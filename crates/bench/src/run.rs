@@ -1,13 +1,14 @@
 //! One bench run: ceilings, then every workload that can be verified.
 
-use crate::peers::{Contest, ROUNDS, Runner, of_backend};
-use crate::workloads::{CUDA_WORKLOADS, OpWorkloads, Task, WORKLOADS};
+use crate::allowance::Allowance;
+use crate::peers::{Contest, Guests, Match, ROUNDS, Runner, have_peers, of_backend};
+use crate::workloads::{CUDA_WORKLOADS, OpWorkloads, Task, WORKLOADS, Workload};
 use crate::{BenchError, Samples, Sweep, ceilings, dense, time, time_steps};
 use device::{Device, Isa};
 use facts::{BackendKind, BenchReport, BenchRow, Bound, Ceilings, SCHEMA};
 use kernels::{Call, DType, Op, OpError, Problem, Settings, TensorMap, op};
 use std::time::{Duration, Instant};
-use verify::{Agreement, Budget, Peers, Verified, admit};
+use verify::{Agreement, Peers, Verified, admit};
 
 /// How long and how large.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,10 +34,26 @@ pub struct Plan {
     pub sweep: Option<Sweep>,
 }
 
+/// What a run is at, for whoever watches it.
+#[derive(Debug)]
+pub enum Step<'a> {
+    /// A kernel is about to be checked and timed.
+    Begins {
+        /// `kda prefill-2048 bf16`.
+        case: &'a str,
+        /// An installed kernel by its name; firstlight's own without one.
+        peer: Option<&'a str>,
+        /// What is left of the time of this op's installed kernels, where it has an end.
+        left: Option<Duration>,
+    },
+    /// A workload is done: all that there is so far.
+    Done(&'a BenchReport),
+}
+
 /// Seed of the sampled check, kept fixed so that two runs check the same part.
 pub(crate) const SEED: u64 = 20_261_121;
 
-/// Measures the ceilings and every workload; `on_task` sees what there is after each of them.
+/// Measures the ceilings and every workload; `on` is told of each step.
 ///
 /// # Errors
 /// [`BenchError`] for an unknown name or an unavailable backend. A workload that fails its check is no error: it has
@@ -44,7 +61,7 @@ pub(crate) const SEED: u64 = 20_261_121;
 pub fn run(
     plan: &Plan,
     mut peers: Option<Peers<'_>>,
-    mut on_task: impl FnMut(&BenchReport),
+    mut on: impl FnMut(Step<'_>),
 ) -> Result<BenchReport, BenchError> {
     for name in &plan.names {
         let known = WORKLOADS.iter().map(|(op, _)| *op).chain(["decode"]).collect::<Vec<_>>();
@@ -67,11 +84,6 @@ pub fn run(
         not_timed: Vec::new(),
         not_applicable: Vec::new(),
     };
-    let wanted = |op: &str, task: &Task<'_>| {
-        plan.names.is_empty()
-            || plan.names.iter().any(|name| name == op || (name == "decode" && task.is_step()))
-    };
-    let mut spent = Budget::of(peers.as_ref().and_then(|peers| peers.budget));
     let listed = listed(plan.backend);
     for name in plan.names.iter().filter(|name| *name != "decode") {
         if !listed.iter().any(|(op, _)| op == name) {
@@ -80,17 +92,27 @@ pub fn run(
                 .push(format!("{name}: there is nothing to time on {} yet", plan.backend));
         }
     }
-    for (op, workloads) in listed {
-        let tasks: Vec<Task<'_>> = match &plan.sweep {
-            None => workloads(plan.size).into_iter().map(Task::from).collect(),
-            Some(sweep) => sweep.tasks(op),
-        };
-        for task in tasks.iter().filter(|task| wanted(op, task)) {
-            let context = Context { device: &device, plan, budget, ceilings: &ceilings };
-            let peers = of_backend(peers.as_mut(), plan.backend).map(|peers| (peers, &mut spent));
-            let rows = measure(op, task, &context, peers, &mut report);
-            report.rows.extend(rows);
-            on_task(&report);
+    let ops = listed.iter().map(|(op, workloads)| (*op, tasks(plan, op, *workloads)));
+    let ops: Vec<_> = ops.filter(|(_, tasks)| !tasks.is_empty()).collect();
+    let mut peers = of_backend(peers.as_mut(), plan.backend);
+    let visited = |op: &&str| peers.as_ref().is_some_and(|peers| have_peers(peers, op));
+    let visited: Vec<&str> = ops.iter().map(|(op, _)| *op).filter(visited).collect();
+    let limit = peers.as_ref().and_then(|peers| peers.budget);
+    let mut time = Allowance::of(limit, visited.len());
+    let context = Context { device: &device, plan, budget, ceilings: &ceilings };
+    // The op with the most peers and the most calls is listed first and measured last: it takes what others leave over.
+    for (op, tasks) in ops.iter().rev() {
+        if visited.contains(op) {
+            time.begin(op);
+        }
+        let mut at = 0;
+        for task in tasks {
+            let guests = peers.as_deref_mut().map(|peers| Guests { peers, time: &mut time });
+            let rows = measure(op, task, &context, guests, &mut report, &mut on);
+            let count = rows.len();
+            report.rows.splice(at..at, rows);
+            at += count;
+            on(Step::Done(&report));
         }
     }
     Ok(report)
@@ -99,6 +121,27 @@ pub fn run(
 /// Each op with its workloads on a backend.
 pub(crate) fn listed(backend: BackendKind) -> &'static [OpWorkloads] {
     if backend == BackendKind::Cuda { CUDA_WORKLOADS } else { WORKLOADS }
+}
+
+/// What a plan times of an op. The first decode step comes second, so that it has been timed where peers' time ends before
+/// everything was.
+pub(crate) fn tasks<'a>(
+    plan: &'a Plan,
+    op: &str,
+    workloads: fn(Size) -> Vec<Workload>,
+) -> Vec<Task<'a>> {
+    let mut tasks: Vec<Task<'a>> = match &plan.sweep {
+        None => workloads(plan.size).into_iter().map(Task::from).collect(),
+        Some(sweep) => sweep.tasks(op),
+    };
+    tasks.retain(|task| {
+        let named = |name: &String| name == op || (name == "decode" && task.is_step());
+        plan.names.is_empty() || plan.names.iter().any(named)
+    });
+    if let Some(step) = tasks.iter().position(Task::is_step) {
+        tasks[step.min(1)..=step].rotate_right(1);
+    }
+    tasks
 }
 
 /// What every measurement of a run shares.
@@ -114,10 +157,12 @@ fn measure(
     name: &str,
     task: &Task<'_>,
     context: &Context<'_>,
-    peers: Option<(&mut Peers<'_>, &mut Budget)>,
+    mut guests: Option<Guests<'_, '_>>,
     report: &mut BenchReport,
+    on: &mut dyn FnMut(Step<'_>),
 ) -> Vec<BenchRow> {
     let case = format!("{name} {} {}", task.case, task.dtype);
+    on(Step::Begins { case: &case, peer: None, left: None });
     let (inputs, settings) = (task.build)(task.dtype);
     let bound = bind(name, &inputs, &settings);
     let (op, call) = match bound {
@@ -128,11 +173,12 @@ fn measure(
         }
     };
     let (call, given) = (call.as_ref(), (&inputs, &settings));
-    let (mut contest, mut peers) = match peers {
-        Some((peers, spent)) => {
-            (Contest::admit((peers, spent), (op, call), given, SEED), Some(peers))
-        }
-        None => (Contest::default(), None),
+    let budget = context.budget;
+    let given_to_peers =
+        Match { case: &case, op, call, inputs: &inputs, settings: &settings, budget };
+    let mut contest = match &mut guests {
+        Some(guests) => Contest::admit(guests, given_to_peers, on),
+        None => Contest::default(),
     };
     let dense_given = if task.is_step() { dense::of(op, &inputs, &settings) } else { None };
     let dense = dense_given.as_ref().map(|(inputs, settings)| bind(dense::OP, inputs, settings));
@@ -154,12 +200,12 @@ fn measure(
                 *runner = Err(why);
             }
         }
-        if let Some(peers) = &mut peers {
-            contest.round(peers, task.is_step(), budget);
+        if let Some(guests) = &mut guests {
+            contest.round(guests, task.is_step(), budget);
         }
     }
-    if let Some(peers) = &mut peers {
-        contest.confirm(peers);
+    if let Some(guests) = &mut guests {
+        contest.confirm(guests);
     }
     let row = |variant: &str, samples: &Samples, replays, agreement: Agreement| {
         row(name, task, call.problem(), context, (variant, samples, replays, agreement))

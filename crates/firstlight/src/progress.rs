@@ -26,6 +26,11 @@ impl Progress {
 
     pub(crate) fn step(&self, what: String) {
         self.bar.inc(1);
+        self.say(what);
+    }
+
+    /// What of this step is being done.
+    pub(crate) fn say(&self, what: String) {
         self.bar.set_message(what);
     }
 }

@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use facts::BackendKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use verify::{Limits, Peer, Peers, Python, Session};
+use verify::{Limits, Peer, Peers, Python, Session, Tuning};
 
 /// A started environment and the peers to run in it.
 pub(crate) struct Environment {
@@ -15,11 +15,8 @@ pub(crate) struct Environment {
     budget: Option<Duration>,
 }
 
-/// What a bench's share of a peer's time is divided by: there nothing else runs meanwhile.
-const BENCH_SHARE: u32 = 3;
-
 impl Environment {
-    /// Its peers, to be verified.
+    /// Its peers, to be verified or timed.
     pub(crate) fn peers(&mut self) -> Peers<'_> {
         let Self { session, peers, backend, budget } = self;
         Peers { session, peers, backend: *backend, budget: *budget }
@@ -30,15 +27,11 @@ impl Environment {
         self.backend
     }
 
-    /// The same to be timed.
-    pub(crate) fn peers_to_time(&mut self) -> Peers<'_> {
-        let peers = self.peers();
-        Peers { budget: peers.budget.map(|budget| budget / BENCH_SHARE), ..peers }
-    }
-
-    /// The same with so much time for each peer, unless the arguments say how much.
-    pub(crate) fn within(self, budget: Duration) -> Self {
-        Self { budget: self.budget.or(Some(budget)), ..self }
+    /// The same in a run that must end: with so much time for its peers, unless the arguments say how much, and tuning for no
+    /// longer than tells configurations apart.
+    pub(crate) fn within(mut self, budget: Duration) -> anyhow::Result<Self> {
+        self.session.tune(Tuning::ALONE)?;
+        Ok(Self { budget: self.budget.or(Some(budget)), ..self })
     }
 }
 

@@ -97,7 +97,13 @@ impl RunFolder {
         self.note(&format!("{name}: {outcome}"));
         let millis = since.elapsed().as_secs_f64() * 1e3;
         self.manifest.stages.push(Stage { name: name.to_owned(), millis, outcome });
+        self.save_log()?;
         self.save_manifest()
+    }
+
+    /// Writes what the log has so far: one who interrupts a run may ask where its time went.
+    pub(crate) fn save_log(&self) -> anyhow::Result<()> {
+        write_atomically(&self.path.join(LOG), self.redaction.of(&self.log).as_bytes())
     }
 
     /// Records something left out.

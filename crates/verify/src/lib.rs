@@ -26,9 +26,9 @@ pub use judge::{Judgement, Verified, judge, judge_outputs};
 pub use matrix::{Peers, Plan, matrix, run_case};
 pub use peers::{Listed, PEERS, Peer};
 pub use python::{
-    Budget, Generated, GenerationCase, Limits, MODEL, ModelCase, NOT_RUN, PeerRefusal, Python,
-    PythonError, Session, VerifiedGeneration, VerifiedPeer, admit_generation, admit_peer,
-    judge_model, load_peer_case,
+    Generated, GenerationCase, Limits, MODEL, ModelCase, NOT_RUN, PeerRefusal, Python, PythonError,
+    Session, Tuning, VerifiedGeneration, VerifiedPeer, admit_generation, admit_peer, judge_model,
+    load_peer_case,
 };
 pub use sample::{Sample, admit};
 pub use tolerance::{Tolerance, tolerance};

@@ -39,7 +39,8 @@ pub struct Peers<'a> {
     pub peers: &'a [Peer],
     /// Where they run: beside the native kernels of this backend.
     pub backend: BackendKind,
-    /// Time that all calls of one peer may take in a matrix, and again in a bench; none for as long as they take.
+    /// Time that all calls of one peer may take in a matrix, and those of all peers together in a bench; none for as long
+    /// as they take.
     pub budget: Option<Duration>,
 }
 

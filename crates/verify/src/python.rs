@@ -10,11 +10,14 @@ mod generation;
 mod model;
 mod run;
 mod session;
+mod tuning;
 
-pub use budget::{Budget, NOT_RUN};
+pub use budget::NOT_RUN;
 pub use generation::{Generated, GenerationCase, VerifiedGeneration, admit_generation};
 pub use model::{MODEL, ModelCase, judge_model};
 pub use run::{PeerRefusal, VerifiedPeer, admit_peer, load as load_peer_case};
 pub use session::{Limits, Python, PythonError, Session};
+pub use tuning::Tuning;
 
+pub(crate) use budget::Budget;
 pub(crate) use run::{PeerRun, judge_peer, load};

@@ -8,7 +8,7 @@ use crate::output::Output;
 use crate::progress::Progress;
 use crate::python;
 use crate::run_folder::write_atomically;
-use ::bench::{Plan, Size, Sweep};
+use ::bench::{Plan, Size, Step, Sweep};
 use anyhow::Context;
 use facts::{BackendKind, BaselineReport, BenchReport};
 use kernels::DType;
@@ -45,11 +45,11 @@ pub(super) fn run(arguments: &Bench, output: &Output) -> anyhow::Result<Outcome>
     let backend = BackendKind::from(arguments.backend);
     let mut python =
         python::start(arguments.peers.venv.as_deref(), &arguments.peers.choice, Some(backend))?;
-    let peers = python.as_mut().map(python::Environment::peers_to_time);
+    let peers = python.as_mut().map(python::Environment::peers);
     // Asking for the name opens the device: only where something is named after it.
     let folder = arguments.output.as_deref().map(|folder| (folder, device_name(backend)));
     let mut saved = Ok(());
-    let report = measure(&plan, peers, |report| {
+    let report = measure(&plan, peers, |report, _| {
         // After each workload: a long run that is stopped leaves what it measured.
         if let (Some((folder, device)), Ok(())) = (&folder, &saved) {
             saved = save(folder, report, device);
@@ -188,18 +188,26 @@ fn sweep(arguments: &crate::cli::Sweep) -> Option<Sweep> {
     })
 }
 
-/// Runs a bench with progress; `each` sees what there is after each workload.
+/// Runs a bench with progress; `each` sees what there is after each workload, and what it was.
 pub(super) fn measure(
     plan: &Plan,
     peers: Option<Peers<'_>>,
-    mut each: impl FnMut(&BenchReport),
+    mut each: impl FnMut(&BenchReport, &str),
 ) -> anyhow::Result<BenchReport> {
     let progress = Progress::start("bench");
-    let report = ::bench::run(plan, peers, |report| {
-        if let Some(row) = report.rows.last() {
-            progress.step(format!("{} {} {} {}", row.op, row.case, row.dtype, row.variant));
+    let mut at = String::new();
+    let report = ::bench::run(plan, peers, |step| match step {
+        Step::Begins { case, peer: None, .. } => {
+            case.clone_into(&mut at);
+            progress.step(at.clone());
         }
-        each(report);
+        Step::Begins { case, peer: Some(peer), left } => {
+            let left = left.map_or_else(String::new, |left| {
+                format!(", {:.0} s left for installed kernels of this op", left.as_secs_f64())
+            });
+            progress.say(format!("{case}: {peer}{left}"));
+        }
+        Step::Done(report) => each(report, &at),
     })?;
     Ok(report)
 }

@@ -7,7 +7,7 @@ use crate::output::Output;
 use crate::python;
 use crate::run_folder::RunFolder;
 use ::bench::{Ahead, Size};
-use ::verify::{NOT_RUN, Peers, Tier};
+use ::verify::{NOT_RUN, Peers, Tier, Tuning};
 use anyhow::Context;
 use facts::{BackendKind, BenchReport, DoctorReport, ParityReport, RunManifest, SCHEMA, Status};
 use report::{
@@ -54,7 +54,7 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
         reference: arguments.full && backend == BackendKind::Cpu,
         sweep: None,
     };
-    let later = python.peers_to_time().map(|peers| Ahead::of(plan_of_bench(peers.backend), &peers));
+    let later = python.peers().map(|peers| Ahead::of(plan_of_bench(peers.backend), &peers));
     let ahead = later.transpose()?;
     let plan = ::verify::Plan {
         ops: Vec::new(),
@@ -85,7 +85,14 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
     let since = Instant::now();
     let mut bench: Option<BenchReport> = None;
     for backend in backends {
-        let report = bench::measure(&plan_of_bench(backend), python.peers_to_time(), |_| {})?;
+        let mut saved = Ok(());
+        let report = bench::measure(&plan_of_bench(backend), python.peers(), |_, done| {
+            folder.note(&format!("timed {done} on {backend}"));
+            if saved.is_ok() {
+                saved = folder.save_log();
+            }
+        })?;
+        saved?;
         bench = Some(match bench {
             Some(earlier) => earlier.joined(report),
             None => report,
@@ -103,6 +110,10 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
 
     leave_out(&mut folder, &doctor, arguments, &python);
     leave_out_of_peers(&mut folder, &parity, &bench);
+    let timed_peers = timed_peers(&bench);
+    if let Some(line) = &timed_peers {
+        folder.note(line);
+    }
     folder.finish(|manifest| run_report(&record(manifest, &doctor, &parity, &bench)))?;
     let run = record(&folder.manifest, &doctor, &parity, &bench);
     let verdict = Verdict::of(&run);
@@ -118,13 +129,17 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
         })?;
     } else {
         output.text(&format!("\n{}", terminal::summary(&run, output.style())))?;
+        if let Some(line) = &timed_peers {
+            output.text(&format!("{line}\n"))?;
+        }
         output.text(&format!("report: {}", folder.path().join("report.html").display()))?;
     }
     let outcomes = [doctor::outcome(&doctor), verify::outcome(&parity), timed(&bench)];
     Ok(if outcomes.contains(&Outcome::Bad) { Outcome::Bad } else { Outcome::Good })
 }
 
-/// Time for all calls of one peer: a Triton kernel takes more than a minute of it to be compiled and tuned for its first call.
+/// Time for all calls of one peer while it is verified, and for those of all peers while they are timed: a Triton kernel takes
+/// more than a minute to be compiled for its first call, and what is timed was compiled by then.
 const PEER_BUDGET: Duration = Duration::from_secs(90);
 
 /// The kernels of the environment that was named.
@@ -144,7 +159,7 @@ impl Installed {
         let venv = arguments.environment.venv.as_deref();
         match python::start(venv, &arguments.peers, None) {
             Ok(None) => Ok(Self::NotNamed),
-            Ok(Some(environment)) => Ok(Self::Started(Box::new(environment.within(PEER_BUDGET)))),
+            Ok(Some(environment)) => Ok(Self::Started(Box::new(environment.within(PEER_BUDGET)?))),
             Err(why) if venv.is_some() && !arguments.peers.names_any() => {
                 Ok(Self::Silent(format!("{why:#}")))
             }
@@ -161,10 +176,6 @@ impl Installed {
 
     fn peers(&mut self) -> Option<Peers<'_>> {
         self.started().map(python::Environment::peers)
-    }
-
-    fn peers_to_time(&mut self) -> Option<Peers<'_>> {
-        self.started().map(python::Environment::peers_to_time)
     }
 }
 
@@ -226,8 +237,13 @@ fn leave_out(folder: &mut RunFolder, doctor: &DoctorReport, arguments: &Check, p
     match python {
         Installed::Started(environment) if environment.backend() == BackendKind::Cuda => {
             folder.not_run(
-                "Triton's own tuning of installed kernels while they were verified",
-                "configurations were measured briefly there; kernels that were timed were tuned as their packages do",
+                "Triton's own tuning of installed kernels",
+                &format!(
+                    "it measures each configuration for 100 ms; here it was {} ms beside other work where kernels were verified, and \
+                     {} ms alone on the GPU where they were timed",
+                    Tuning::BESIDE_OTHERS.millis,
+                    Tuning::ALONE.millis
+                ),
             );
         }
         Installed::Started(_) => {}
@@ -247,13 +263,31 @@ fn leave_out_of_peers(folder: &mut RunFolder, parity: &ParityReport, bench: &Ben
             *left.entry((format!("checks of {}", row.variant), why)).or_default() += 1;
         }
     }
-    for line in &bench.not_applicable {
-        if let Some((peer, why)) = line.split_once(NOT_RUN) {
-            let peer = peer.trim_end_matches([':', ' ']).rsplit(": ").next().unwrap_or_default();
-            *left.entry((format!("timings of {peer}"), why)).or_default() += 1;
-        }
+    for (peer, why) in untimed_peers(bench) {
+        *left.entry((format!("timings of {peer}"), why)).or_default() += 1;
     }
     for ((what, why), count) in left {
         folder.not_run(&format!("{count} {what}"), why);
     }
+}
+
+/// The peers that had no time left to be timed in, once for each workload, and why.
+fn untimed_peers(bench: &BenchReport) -> impl Iterator<Item = (&str, &str)> {
+    bench.not_applicable.iter().filter_map(|line| {
+        let (peer, why) = line.split_once(NOT_RUN)?;
+        Some((peer.trim_end_matches([':', ' ']).rsplit(": ").next().unwrap_or_default(), why))
+    })
+}
+
+/// What became of the timings of peers, where there were any.
+fn timed_peers(bench: &BenchReport) -> Option<String> {
+    let timed = bench.rows.iter().filter(|row| row.peer.is_some()).count();
+    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+    for (_, why) in untimed_peers(bench) {
+        *reasons.entry(why).or_default() += 1;
+    }
+    let left: usize = reasons.values().sum();
+    let said: Vec<String> = reasons.iter().map(|(why, count)| format!("{count}: {why}")).collect();
+    let said = if said.is_empty() { String::new() } else { format!(" ({})", said.join("; ")) };
+    (timed + left > 0).then(|| format!("peers: {timed} rows timed, {left} not run{said}"))
 }

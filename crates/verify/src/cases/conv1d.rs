@@ -75,6 +75,8 @@ fn edges(list: &mut List) {
     list.add(Quick, "edge/long-state-t2", F32, &Conv::new(2, 40, 4).initial(8));
     list.add(Standard, "edge/c1", F32, &Conv::new(50, 1, 3).silu());
     list.add(Quick, "edge/no-bias", F32, &Conv { bias: false, ..base(40) });
+    // Nothing but the sum over the taps, which is all that the plainest kernels know.
+    list.add(Quick, "edge/plain", ALL, &Conv { bias: false, ..Conv::new(70, 33, 4) });
     list.add(Quick, "edge/large-values", F32_BF16, &Conv { scale: 40.0, ..base(40) });
     list.add(Quick, "edge/varlen-empty-sequence", ALL, &base(0).packed(&[0, 2, 0, 30, 1]));
     list.add(Standard, "edge/no-tokens", F32, &base(0).batch(2));

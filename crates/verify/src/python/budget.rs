@@ -11,19 +11,19 @@ pub const NOT_RUN: &str = "not run: ";
 
 /// The time that is left to each peer. A call that has begun is let go on to its own limit: a peer stops between calls.
 #[derive(Debug, Default)]
-pub struct Budget {
+pub(crate) struct Budget {
     limit: Option<Duration>,
     spent: BTreeMap<String, (Duration, u32)>,
 }
 
 impl Budget {
     /// So much for each peer; none for as long as they take.
-    pub fn of(limit: Option<Duration>) -> Self {
+    pub(crate) fn of(limit: Option<Duration>) -> Self {
         Self { limit, spent: BTreeMap::new() }
     }
 
     /// Why a peer is asked nothing more, as the reason of a row.
-    pub fn spent_by(&self, peer: &Peer) -> Option<String> {
+    pub(crate) fn spent_by(&self, peer: &Peer) -> Option<String> {
         let (spent, checks) = self.spent.get(&peer.name)?;
         let limit = self.limit.filter(|limit| spent >= limit)?;
         let checks = if *checks == 1 { "1 check".to_owned() } else { format!("{checks} checks") };
@@ -32,7 +32,7 @@ impl Budget {
     }
 
     /// Lets a peer be checked and counts the time that the session waited for it.
-    pub fn check<R>(
+    pub(crate) fn check<R>(
         &mut self,
         peer: &Peer,
         session: &mut Session,

@@ -76,8 +76,8 @@ class Harness:
             "pid": os.getpid(),
         }
 
-    def tune_briefly(self, request):
-        return {"brief": tune_briefly()}
+    def tune(self, request):
+        return {"tuned": tune(request["warmup"], request["rep"])}
 
     def load(self, request):
         self.drop(request)

@@ -78,7 +78,15 @@ fn agrees(outputs: &TensorMap, case: &ModelCase<'_>) -> Judgement {
         None => Err("is missing".to_owned()),
     };
     match compared {
-        Ok(agreement) => within(agreement, Tolerance::of(case.tolerance)),
+        Ok(agreement) => {
+            let judged = within(agreement, Tolerance::of(case.tolerance));
+            let limit = format!("the limit of logits in {} beside those in float32", case.dtype);
+            let reason = match judged.status {
+                Status::Pass => judged.reason,
+                _ => format!("{}, {limit}", judged.reason),
+            };
+            Judgement { reason, ..judged }
+        }
         Err(what) => Judgement::fail(format!("output `logits` {what}"), 0, 0.0),
     }
 }

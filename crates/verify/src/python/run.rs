@@ -1,5 +1,6 @@
 //! One peer, one call: ask the harness, then judge as a native kernel is judged.
 
+use super::budget::NOT_RUN;
 use super::evidence::{Evidence, Gap, Seen};
 use super::files::{read_outputs, word, write_inputs};
 use super::{PythonError, Session};
@@ -129,7 +130,7 @@ pub(super) fn run(
     }));
     let answer = match asked {
         Ok(answer) => answer,
-        Err(error) => return PeerRun::without_outputs(Status::Fail, error.to_string()),
+        Err(error) => return PeerRun::without_outputs(error.status(), error.to_string()),
     };
     let (seen, millis, first_millis, package, said) = match serde_json::from_value(answer.clone()) {
         Ok(Outcome::Ran { evidence, millis, first_millis, package, said }) => {
@@ -205,8 +206,9 @@ pub(super) fn ask<T: DeserializeOwned>(
     process: u32,
     request: Value,
 ) -> Result<T, String> {
-    if session.started() != process {
-        return Err("the process that held it is gone".to_owned());
+    if !session.holds(process) {
+        // Another peer took it along, which is no finding about this one.
+        return Err(format!("{NOT_RUN}the process that held it is gone"));
     }
     let answer = session.ask(request).map_err(|error| error.to_string())?;
     serde_json::from_value(answer.clone()).map_err(|_| match answer["reason"].as_str() {
@@ -309,6 +311,11 @@ impl VerifiedPeer {
     /// Its name.
     pub fn name(&self) -> &str {
         &self.peer.name
+    }
+
+    /// Whether the process that holds it is the one that would be asked now.
+    pub fn is_held_by(&self, session: &Session) -> bool {
+        session.holds(self.process)
     }
 
     /// The package with its version.

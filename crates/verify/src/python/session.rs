@@ -1,9 +1,11 @@
 //! The process of the harness: started when it is first needed, killed with all its children when it takes too long or too
 //! much, and started again for the next request.
 
+use super::budget::NOT_RUN;
 use super::files::{ADAPTERS, HARNESS};
+use super::tuning::Tuning;
 use crate::peers::{FILES, Peer};
-use facts::BackendKind;
+use facts::{BackendKind, Status};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -57,6 +59,13 @@ pub enum PythonError {
     /// It was killed for its time.
     #[error("no answer within {} s; the process was killed", .0.as_secs_f64())]
     TooLong(Duration),
+    /// It was killed because the time that was left to it, less than its limit, had passed.
+    #[error(
+        "{}no answer within the {:.1} s that were left for it; the process was killed",
+        NOT_RUN,
+        .0.as_secs_f64()
+    )]
+    OutOfTime(Duration),
     /// It was killed for its memory.
     #[error("took {:.1} GiB of memory, over {:.1} GiB; the process was killed", *.used as f64 / GIB, *.limit as f64 / GIB)]
     TooMuch {
@@ -68,6 +77,13 @@ pub enum PythonError {
     /// It said something that is no answer.
     #[error("answered `{0}`, which is no answer")]
     Garbage(String),
+}
+
+impl PythonError {
+    /// What it makes of the peer that was asked: one that was given too little time to be judged did not fail.
+    pub fn status(&self) -> Status {
+        if matches!(self, Self::OutOfTime(_)) { Status::NotApplicable } else { Status::Fail }
+    }
 }
 
 const GIB: f64 = (1u64 << 30) as f64;
@@ -89,10 +105,12 @@ pub struct Session {
     /// The request that loads the case at hand, for a process that is started anew.
     case: Option<Value>,
     hello: Hello,
-    /// Whether kernels are tuned by short measurements in its processes.
-    brief: bool,
+    /// How kernels are tuned in its processes; as their packages do without it.
+    tuning: Option<Tuning>,
     /// How long answers were waited for.
     waited: Duration,
+    /// When what is asked now is given up, and how long that was from when it was said.
+    deadline: Option<(Instant, Duration)>,
 }
 
 struct Process {
@@ -125,8 +143,17 @@ impl Session {
     }
 
     fn with(python: Python, folder: TempDir, hello: Hello) -> Self {
-        let waited = Duration::ZERO;
-        Self { python, folder, process: None, started: 0, case: None, hello, brief: false, waited }
+        Self {
+            python,
+            folder,
+            process: None,
+            started: 0,
+            case: None,
+            hello,
+            tuning: None,
+            waited: Duration::ZERO,
+            deadline: None,
+        }
     }
 
     /// Another session of the same environment, for calls that are verified and not timed: its process starts with the
@@ -138,7 +165,28 @@ impl Session {
         let folder = folder().map_err(|error| self.start_error(error))?;
         let session = Self::with(self.python.clone(), folder, self.hello.clone());
         session.write_harness().map_err(|error| self.start_error(error))?;
-        Ok(Self { brief: true, ..session })
+        Ok(Self { tuning: Some(Tuning::BESIDE_OTHERS), ..session })
+    }
+
+    /// Tunes kernels so from now on, in this process and in those after it.
+    ///
+    /// # Errors
+    /// When the process does not answer.
+    pub fn tune(&mut self, tuning: Tuning) -> Result<(), PythonError> {
+        self.tuning = Some(tuning);
+        if self.process.is_some() {
+            self.exchange(&tuning.request())?;
+        }
+        Ok(())
+    }
+
+    /// Asks with so much time for all of it, a start of the process included; what is not answered by then is given up,
+    /// and the process killed. `None` for as long as the limits allow.
+    pub fn within<R>(&mut self, time: Option<Duration>, ask: impl FnOnce(&mut Self) -> R) -> R {
+        self.deadline = time.map(|time| (Instant::now() + time, time));
+        let asked = ask(self);
+        self.deadline = None;
+        asked
     }
 
     /// How long answers were waited for so far, starts of processes included.
@@ -176,6 +224,11 @@ impl Session {
         self.started
     }
 
+    /// Whether the process of that number is the one that would be asked now.
+    pub(crate) fn holds(&self, process: u32) -> bool {
+        self.process.is_some() && self.started == process
+    }
+
     /// Makes a case the one at hand: `request` loads it, now and in every process that is started later.
     pub(crate) fn load(&mut self, request: Value) -> Result<(), PythonError> {
         self.case = None;
@@ -196,8 +249,8 @@ impl Session {
             let process = self.spawn().map_err(|error| self.start_error(error))?;
             self.process = Some(process);
             self.started += 1;
-            if self.brief {
-                self.exchange(&json!({ "do": "tune_briefly" }))?;
+            if let Some(tuning) = self.tuning {
+                self.exchange(&tuning.request())?;
             }
             if let Some(case) = self.case.clone() {
                 self.exchange(&case)?;
@@ -210,8 +263,17 @@ impl Session {
         let Some(process) = &mut self.process else {
             return Err(PythonError::Garbage("nothing".to_owned()));
         };
-        let begin = Instant::now();
-        let answer = process.exchange(request, self.python.limits);
+        let (begin, mut limits) = (Instant::now(), self.python.limits);
+        let left = self.deadline.map(|(at, _)| at.saturating_duration_since(begin));
+        limits.time = left.map_or(limits.time, |left| left.min(limits.time));
+        let answer = match (process.exchange(request, limits), self.deadline) {
+            (Err(PythonError::TooLong(limit)), Some((_, given)))
+                if limit < self.python.limits.time =>
+            {
+                Err(PythonError::OutOfTime(given))
+            }
+            (answer, _) => answer,
+        };
         self.waited += begin.elapsed();
         if answer.is_err() {
             self.process = None;

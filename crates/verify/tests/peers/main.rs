@@ -244,7 +244,7 @@ fn only_what_passed_is_timed_and_only_as_long_as_it_stays_itself() {
     assert_eq!(admit(&mut session, "cheats:ends").unwrap_err().status, Status::Fail);
     let again = admit(&mut session, "right:attention").unwrap();
     let gone = right.time(&mut session, Duration::from_millis(5), 3, 0).unwrap_err();
-    assert_eq!(gone, "the process that held it is gone");
+    assert_eq!(gone, "not run: the process that held it is gone");
     assert!(again.time(&mut session, Duration::from_millis(5), 3, 0).is_ok());
 }
 
@@ -371,7 +371,7 @@ fn r2_09_a_generation_is_timed_by_the_ids_it_hands_over_once_its_logits_agree() 
     session.restart();
     assert!(admit_generation(&mut session, &peer, &case, &mut expected).1.is_some());
     let gone = verified.unwrap().time(&mut session, 6, 1).unwrap_err();
-    assert_eq!(gone, "the process that held it is gone");
+    assert_eq!(gone, "not run: the process that held it is gone");
 }
 
 #[test]

@@ -72,9 +72,14 @@ def nsa(case):
     chosen = case.get("block_indices")
     if not case.has("g_slc") or (chosen is None and not case.has("g_cmp")):
         raise NotApplicable("parallel_nsa has no call without its selected branch, and selects by its compressed one")
+    if case.has("g_swa") and getattr(module, "flash_attn_func", None) is None:
+        raise NotApplicable("parallel_nsa leaves its window to flash_attn, which it could not import")
     (size,) = sizes
     count = case.count("select_count", 16 if chosen is None else chosen.shape[-1])
     q, k, v = (case.tensor(name) for name in "qkv")
+    group = q.shape[2] // k.shape[2]
+    if group < 16 or group & (group - 1):
+        raise NotApplicable("parallel_nsa wants 16, 32, .. query heads for each key head, and there are %d" % group)
     window = case.count("window", 512) if case.has("g_swa") else 0
     more = {"block_counts": count, "block_size": size, "window_size": window, "scale": case.number("scale")}
     gates = [case.get(name) for name in ("g_cmp", "g_slc", "g_swa")]

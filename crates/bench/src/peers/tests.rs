@@ -1,0 +1,106 @@
+//! Stand-ins that tune for longer than there is time, asked as the peers of a bench are.
+
+use super::{Contest, Guests, Match, ROUNDS};
+use crate::allowance::Allowance;
+use crate::workloads::qkv;
+use facts::BackendKind;
+use kernels::{DType, Settings};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use verify::{Limits, Peer, Peers, Python, Session};
+
+/// What came of three calls of attention, each with peers in turns.
+struct Ended {
+    contests: Vec<Contest>,
+    /// The peers that were asked, in order.
+    asked: Vec<String>,
+    took: Duration,
+}
+
+fn contests(functions: &[&str], limit: Duration) -> Ended {
+    let fakes = Path::new(env!("CARGO_MANIFEST_DIR")).join("../verify/tests/peers/fakes");
+    let limits = Limits { time: Duration::from_secs(120), memory_bytes: 600 << 20 };
+    let python = Python { interpreter: PathBuf::from("python3"), paths: vec![fakes], limits };
+    let mut session = Session::start(python).expect("the tests of peers need python3 on PATH");
+    let named = |function: &&str| Peer::function(&format!("attention={function}")).unwrap();
+    let peers: Vec<Peer> = functions.iter().map(named).collect();
+    let (backend, budget) = (BackendKind::Cpu, Duration::from_millis(20));
+    let mut peers = Peers { session: &mut session, peers: &peers, backend, budget: Some(limit) };
+    let (begin, mut asked) = (Instant::now(), Vec::new());
+    let mut time = Allowance::of(Some(limit), 1);
+    time.begin("attention");
+    let mut guests = Guests { peers: &mut peers, time: &mut time };
+    let (op, settings) = (kernels::op("attention").unwrap(), Settings::new());
+    let call = |width| {
+        let shape = [1, 4, 1, width];
+        let inputs = qkv(DType::F32, shape, shape);
+        let call = op.bind(&inputs, &settings).unwrap();
+        let (call, inputs, settings) = (call.as_ref(), &inputs, &settings);
+        let given = Match { case: "attention", op, call, inputs, settings, budget };
+        let mut contest = Contest::admit(&mut guests, given, &mut |step| {
+            let crate::Step::Begins { peer: Some(peer), left: Some(left), .. } = step else {
+                panic!("a peer begins, within a time: {step:?}");
+            };
+            assert!(left <= limit);
+            asked.push(peer.to_owned());
+        });
+        for _ in 0..ROUNDS {
+            contest.round(&mut guests, false, budget / ROUNDS);
+        }
+        contest.confirm(&mut guests);
+        assert_eq!(contest.refused, [""; 0]);
+        contest
+    };
+    let contests = [8, 16, 24].map(call).into();
+    Ended { contests, asked, took: begin.elapsed() }
+}
+
+impl Ended {
+    /// For each call: `timed`, or why the peer was not.
+    fn of(&self, peer: &str) -> Vec<String> {
+        let named = format!("{peer}: ");
+        let of_call = |contest: &'_ Contest| -> Option<String> {
+            let timed = contest.runners.iter().find(|runner| runner.peer.name() == peer);
+            let lines = contest.not_applicable.iter();
+            let why = lines.filter_map(|line| line.strip_prefix(&named)).next();
+            match (timed, why) {
+                (Some(runner), None) if runner.samples.count() >= 8 => Some("timed".to_owned()),
+                (None, why) => why.map(str::to_owned),
+                _ => None,
+            }
+        };
+        self.contests.iter().map(|contest| of_call(contest).expect("timed, or a reason")).collect()
+    }
+}
+
+#[test]
+fn a_peer_that_tunes_for_too_long_is_not_run_and_takes_neither_time_nor_times_of_the_others() {
+    let limit = Duration::from_secs(9);
+    let ended = contests(&["right:attention", "slow:tunes", "slow:tunes_briefly"], limit);
+    assert!(ended.took < limit, "{:?}", ended.took);
+    // The first was asked before the process was killed, and again in the next one.
+    for peer in ["right:attention", "slow:tunes_briefly"] {
+        assert_eq!(ended.of(peer), ["timed"; 3]);
+    }
+    let why = ended.of("slow:tunes");
+    // A third of the time for its call; then it is asked nothing more.
+    assert!(why[0].starts_with("not run: no answer within the "), "{why:?}");
+    assert!(why[0].ends_with(" s that were left for it; the process was killed"), "{why:?}");
+    assert_eq!(why[1..], ["not run: an earlier call took all of its time"; 2]);
+    assert_eq!(ended.asked.iter().filter(|peer| *peer == "slow:tunes").count(), 1);
+}
+
+#[test]
+fn a_peer_that_hangs_while_it_is_timed_ends_the_time_of_all_of_them_and_no_more() {
+    let limit = Duration::from_secs(6);
+    let ended = contests(&["right:attention", "slow:tires"], limit);
+    // Beside the time there is a process to be killed.
+    assert!(ended.took < limit + Duration::from_secs(3), "{:?}", ended.took);
+    let spent = "not run: the 6 s for the peers of attention were spent";
+    let why = ended.of("slow:tires");
+    assert!(why[0].starts_with("not run: no answer within the "), "{why:?}");
+    assert_eq!(why[1..], [spent; 2]);
+    // What it took along is not shown, and no finding.
+    let gone = "not run: the process that held it is gone";
+    assert_eq!(ended.of("right:attention"), [gone, spent, spent]);
+}
