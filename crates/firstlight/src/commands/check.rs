@@ -62,12 +62,22 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
         tier: tier(arguments),
         all_variants: arguments.full,
     };
+    // When the last row of each op and backend came, and of each installed kernel: what the others waited for.
+    let mut ends: BTreeMap<String, Instant> = BTreeMap::new();
     let mut parity = std::thread::scope(|scope| {
         if let Some(ahead) = ahead {
             scope.spawn(|| ahead.run());
         }
-        verify::measure(&plan, python.peers())
+        verify::measure(&plan, python.peers(), |row| {
+            let by = row.peer.as_ref().map_or("firstlight", |_| &row.variant);
+            ends.insert(format!("{} on {} by {by}", row.op, row.backend), Instant::now());
+        })
     })?;
+    folder.note("the kernels are verified; the models follow");
+    for (what, end) in ends {
+        let seconds = end.duration_since(since).as_secs_f64();
+        folder.note(&format!("verified {what} within {seconds:.1} s"));
+    }
     parity.rows.extend(backends.iter().flat_map(|backend| models::verify_families(*backend)));
     folder.artefact(
         PARITY_FILE,

@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::python;
-use facts::{BackendKind, ParityReport, Status};
+use facts::{BackendKind, ParityReport, ParityRow, Status};
 use report::terminal;
 use verify::{MODEL, Peers, Plan, Tier, matrix};
 
@@ -33,13 +33,17 @@ pub(super) fn run(arguments: &Verify, output: &Output) -> anyhow::Result<Outcome
         let hint = "name the environment with --venv DIR, or its interpreter with --python EXE";
         return Err(Failure::hinted("models are run here by installed packages alone", hint));
     }
-    let report = measure(&plan, peers)?;
+    let report = measure(&plan, peers, |_| ())?;
     output.either(&report, |style| terminal::parity(&report, style))?;
     Ok(outcome(&report))
 }
 
-/// Runs a matrix with progress, and beside it the models of installed packages.
-pub(super) fn measure(plan: &Plan, peers: Option<Peers<'_>>) -> anyhow::Result<ParityReport> {
+/// Runs a matrix with progress, and beside it the models of installed packages; `each` sees the rows of kernels as they come.
+pub(super) fn measure(
+    plan: &Plan,
+    peers: Option<Peers<'_>>,
+    mut each: impl FnMut(&ParityRow),
+) -> anyhow::Result<ParityReport> {
     let progress = Progress::start("verify");
     let wanted = plan.ops.is_empty() || plan.ops.iter().any(|op| op == MODEL);
     let mut session = match &peers {
@@ -57,6 +61,7 @@ pub(super) fn measure(plan: &Plan, peers: Option<Peers<'_>>) -> anyhow::Result<P
         let mut report = matrix(plan, peers.as_ref(), |row| {
             let by = row.peer.as_ref().map_or("", |_| row.variant.as_str());
             progress.step(format!("{} {} {} {by}", row.op, row.case, row.dtype));
+            each(row);
         });
         if let Some(models) = models {
             match models.join() {
