@@ -1,5 +1,7 @@
 //! Peers that cheat, break or lie, each as a small Python module: no row of theirs may be a pass, and none may end the run.
 
+mod tuning;
+
 use facts::{BackendKind, ParityRow, Status};
 use kernels::{DType, Settings, Tensor, TensorMap};
 use std::path::{Path, PathBuf};
@@ -9,10 +11,19 @@ use verify::{
     Tier, admit_generation, admit_peer, cases, judge_model, load_peer_case, matrix, run_case,
 };
 
+fn fakes() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/fakes")
+}
+
 fn session(time: Duration) -> Session {
-    let fakes = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/fakes");
+    session_over(&[], time)
+}
+
+/// A session that finds packages in these folders first.
+fn session_over(folders: &[PathBuf], time: Duration) -> Session {
     let limits = Limits { time, memory_bytes: 600 << 20 };
-    let python = Python { interpreter: PathBuf::from("python3"), paths: vec![fakes], limits };
+    let paths = folders.iter().cloned().chain([fakes()]).collect();
+    let python = Python { interpreter: PathBuf::from("python3"), paths, limits };
     Session::start(python).expect("the tests of peers need python3 on PATH")
 }
 

@@ -1,0 +1,1 @@
+"""As much of Triton as tells how it tunes."""
