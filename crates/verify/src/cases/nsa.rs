@@ -40,6 +40,12 @@ fn fla(list: &mut List) {
         let name = format!("fla/decode-tq{queries}-tk{keys}");
         list.add(tier, &name, F32_BF16, &decode.set("select_count", 4));
     }
+    // Without a window, and with gates as they are given: what it runs by kernels of its own alone.
+    let own = |queries, keys| Nsa::new(queries, keys).heads(16, 1).dims(64, 64).aligned(32);
+    for (queries, keys) in [(111, 111), (7, 300)] {
+        let call = own(queries, keys).branches("cs").set("select_count", 4);
+        list.add(Quick, &format!("fla/no-window-tq{queries}-tk{keys}"), F32_BF16, &call);
+    }
     let varlen = fla(0).heads(16, 1).dims(64, 64).set("select_count", 4);
     let lengths = [(15, 15), (85, 85), (0, 0), (200, 200)];
     list.add(Standard, "fla/varlen-15-100-100-300", ALL, &varlen.packed(&lengths));
