@@ -6,7 +6,7 @@ use crate::run::{Plan, SEED, bind, listed, tasks};
 use facts::BackendKind;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-use verify::{Peer, Peers, PythonError, Session, admit_peer, load_peer_case};
+use verify::{Drawn, Peer, Peers, PythonError, Session, admit_peer, load_peer_case};
 
 /// The peers of a bench that are compiled before it, each op's in a process of their own.
 pub struct Ahead {
@@ -83,11 +83,12 @@ impl Team {
             if self.time.spend(self.time.left(), session, load).is_err() {
                 return;
             }
+            let mut drawn = Drawn::of(op, given, SEED);
             for peer in &self.peers {
                 let time = self.time.part(self.peers.len() as u32, Duration::ZERO);
                 // Only the bench's own check counts.
                 let _ = self.time.spend(time, session, |session| {
-                    admit_peer(session, peer, (op, call.as_ref()), given, plan.backend, SEED)
+                    admit_peer(session, peer, call.as_ref(), &mut drawn, plan.backend)
                 });
             }
         }

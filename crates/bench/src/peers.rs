@@ -2,13 +2,13 @@
 
 use crate::Samples;
 use crate::allowance::Allowance;
-use crate::run::{SEED, Step};
+use crate::run::Step;
 use crate::timing::REPLAYS;
 use facts::{BackendKind, Status};
-use kernels::{Call, Op, Settings, TensorMap};
+use kernels::{Call, Settings, TensorMap};
 use std::time::Duration;
 use verify::{
-    NOT_RUN, Peer, PeerRefusal, Peers, Session, VerifiedPeer, admit_peer, load_peer_case,
+    Drawn, NOT_RUN, Peer, PeerRefusal, Peers, Session, VerifiedPeer, admit_peer, load_peer_case,
 };
 
 /// The peers of a run and their time.
@@ -18,14 +18,14 @@ pub(crate) struct Guests<'a, 'p> {
 }
 
 /// A workload as peers are given it.
-#[derive(Clone, Copy)]
-pub(crate) struct Match<'a> {
+pub(crate) struct Match<'m, 'a> {
     /// `kda prefill-2048 bf16`.
-    pub(crate) case: &'a str,
-    pub(crate) op: &'a dyn Op,
+    pub(crate) case: &'m str,
     pub(crate) call: &'a dyn Call,
     pub(crate) inputs: &'a TensorMap,
     pub(crate) settings: &'a Settings,
+    /// What they are held against.
+    pub(crate) drawn: &'m mut Drawn<'a>,
     /// For all rounds of a peer together.
     pub(crate) budget: Duration,
 }
@@ -56,11 +56,11 @@ impl Contest {
     /// Checks every peer of the op on the workload's inputs, as far as there is time; `on` is told of each.
     pub(crate) fn admit(
         guests: &mut Guests<'_, '_>,
-        given: Match<'_>,
+        mut given: Match<'_, '_>,
         on: &mut dyn FnMut(Step<'_>),
     ) -> Self {
         let mut contest = Self::default();
-        let (name, backend) = (given.op.spec().name, guests.peers.backend);
+        let (name, backend) = (given.call.spec().name, guests.peers.backend);
         let all = guests.peers.peers;
         let mut wanted: Vec<&Peer> = all.iter().filter(|peer| peer.op == name).collect();
         let needed = (given.budget + LEAST) * wanted.len() as u32;
@@ -88,7 +88,7 @@ impl Contest {
         }
         for peer in &wanted {
             on(Step::Begins { case: given.case, peer: Some(&peer.name), left: guests.time.left() });
-            contest.ask(guests, peer, given, wanted.len() as u32);
+            contest.ask(guests, peer, &mut given, wanted.len() as u32);
         }
         // A process that ended took those along that it held: they are asked again, in the one after it.
         let held = |runner: &Runner| runner.peer.is_held_by(guests.peers.session);
@@ -96,19 +96,24 @@ impl Contest {
         contest.runners = held;
         for peer in wanted {
             if lost.iter().any(|runner| runner.peer.name() == peer.name) {
-                contest.ask(guests, peer, given, lost.len() as u32);
+                contest.ask(guests, peer, &mut given, lost.len() as u32);
             }
         }
         contest
     }
 
     /// Checks one of so many: it may take as long as if all of them took the same, and were then timed.
-    fn ask(&mut self, guests: &mut Guests<'_, '_>, peer: &Peer, given: Match<'_>, calls: u32) {
-        let Match { op, call, inputs, settings, budget, .. } = given;
-        let time = guests.time.part(calls, budget);
+    fn ask(
+        &mut self,
+        guests: &mut Guests<'_, '_>,
+        peer: &Peer,
+        given: &mut Match<'_, '_>,
+        calls: u32,
+    ) {
+        let time = guests.time.part(calls, given.budget);
         let backend = guests.peers.backend;
         let admitted = guests.time.spend(time, guests.peers.session, |session| {
-            admit_peer(session, peer, (op, call), (inputs, settings), backend, SEED)
+            admit_peer(session, peer, given.call, given.drawn, backend)
         });
         match admitted {
             Ok(peer) => {

@@ -8,7 +8,7 @@ use device::{Device, Isa};
 use facts::{BackendKind, BenchReport, BenchRow, Bound, Ceilings, SCHEMA};
 use kernels::{Call, DType, Op, OpError, Problem, Settings, TensorMap, op};
 use std::time::{Duration, Instant};
-use verify::{Agreement, Peers, Verified, admit};
+use verify::{Agreement, Drawn, Peers, Verified, admit};
 
 /// How long and how large.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -174,18 +174,21 @@ fn measure(
     };
     let (call, given) = (call.as_ref(), (&inputs, &settings));
     let budget = context.budget;
-    let given_to_peers =
-        Match { case: &case, op, call, inputs: &inputs, settings: &settings, budget };
+    let drawn = &mut Drawn::of(op, given, SEED);
     let mut contest = match &mut guests {
-        Some(guests) => Contest::admit(guests, given_to_peers, on),
+        Some(guests) => {
+            let (inputs, settings) = given;
+            Contest::admit(guests, Match { case: &case, call, inputs, settings, drawn, budget }, on)
+        }
         None => Contest::default(),
     };
     let dense_given = if task.is_step() { dense::of(op, &inputs, &settings) } else { None };
     let dense = dense_given.as_ref().map(|(inputs, settings)| bind(dense::OP, inputs, settings));
-    let mut own = admitted(op, call, given, context.device);
+    let mut own = admitted(call, drawn, context.device);
     let mut beside = match (&dense, &dense_given) {
         (Some(Ok((op, call))), Some((inputs, settings))) => {
-            Some(admitted(*op, call.as_ref(), (inputs, settings), context.device))
+            let drawn = &mut Drawn::of(*op, (inputs, settings), SEED);
+            Some(admitted(call.as_ref(), drawn, context.device))
         }
         (Some(Err(error)), _) => Some(Err(error.to_string())),
         _ => None,
@@ -261,13 +264,12 @@ pub(crate) fn bind<'a>(
 }
 
 fn admitted<'a>(
-    op: &dyn Op,
     call: &'a dyn Call,
-    given: (&TensorMap, &Settings),
+    drawn: &mut Drawn<'_>,
     device: &'a Device,
 ) -> Result<Own<'a>, String> {
     let variant = call.select(device, None).map_err(|error| error.to_string())?.chosen;
-    let verified = admit(op, call, given, device, variant, SEED)?;
+    let verified = admit(call, drawn, device, variant)?;
     Ok(Own { variant, verified, samples: Samples::default(), replays: 1 })
 }
 

@@ -30,5 +30,5 @@ pub use python::{
     Session, Tuning, VerifiedGeneration, VerifiedPeer, admit_generation, admit_peer, judge_model,
     load_peer_case,
 };
-pub use sample::{Sample, admit};
+pub use sample::{Drawn, Sample, admit};
 pub use tolerance::{Tolerance, tolerance};

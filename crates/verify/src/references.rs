@@ -11,12 +11,25 @@ pub(crate) type Reference = Result<Arc<TensorMap>, String>;
 /// reference.
 pub(crate) struct References<'a> {
     call: &'a dyn Call,
-    known: Vec<(Vec<Tensor>, Reference)>,
+    known: Known,
 }
+
+/// References by the choices that they belong to.
+pub(crate) type Known = Vec<(Vec<Tensor>, Reference)>;
 
 impl<'a> References<'a> {
     pub(crate) fn of(call: &'a dyn Call) -> Self {
-        Self { call, known: Vec::new() }
+        Self::knowing(call, Vec::new())
+    }
+
+    /// Those of a call of which some are known already.
+    pub(crate) fn knowing(call: &'a dyn Call, known: Known) -> Self {
+        Self { call, known }
+    }
+
+    /// What is known by now.
+    pub(crate) fn into_known(self) -> Known {
+        self.known
     }
 
     pub(crate) fn call(&self) -> &'a dyn Call {

@@ -6,6 +6,7 @@
 
 use crate::judge::{Judgement, against_only, run, unbelievable};
 use crate::layout::{Axis, layout};
+use crate::references::{Known, References};
 use crate::{Draw, Verified};
 use device::Device;
 use facts::Status;
@@ -78,50 +79,57 @@ impl Sample {
     }
 }
 
-/// Runs `variant` on the whole call and holds a drawn part of its outputs against the reference of that part.
-///
-/// # Errors
-/// The failed judgement, when it may not be believed; its reason says why.
-pub fn admit<'a>(
-    op: &dyn Op,
-    call: &'a dyn Call,
-    (inputs, settings): (&TensorMap, &Settings),
-    device: &'a Device,
-    variant: &str,
+/// The drawn part of a call that kernels are held against before they are timed: cut once, and its reference computed once,
+/// however many kernels there are.
+pub struct Drawn<'a> {
+    op: &'a dyn Op,
+    inputs: &'a TensorMap,
+    settings: &'a Settings,
+    /// What was drawn and its inputs, once somebody asked; or why nothing can be drawn.
+    part: Option<Result<(Sample, TensorMap), String>>,
     seed: u64,
-) -> Result<Verified<'a>, String> {
-    // Refused before anything runs, when it is not cut.
-    Sample::draw(op.spec().name, inputs, &mut Draw::new(seed))?;
-    let mut execution = call.prepare(device, variant).map_err(|error| error.to_string())?;
-    let ran = run(execution.as_mut(), device);
-    if let Some(judgement) = unbelievable(&ran, execution.kernel()) {
-        return Err(judgement.reason);
-    }
-    let outputs = execution.outputs().map_err(|error| error.to_string())?;
-    match judge_sample(op, (inputs, settings), outputs, None, seed) {
-        Judgement { status: Status::Pass, agreement: Some(agreement), .. } => {
-            Ok(Verified::new(execution, agreement))
-        }
-        judgement => Err(judgement.reason),
-    }
+    known: Known,
 }
 
-/// Holds a drawn part of outputs, wherever they come from, against the reference of that part.
-pub(crate) fn judge_sample(
-    op: &dyn Op,
-    (inputs, settings): (&TensorMap, &Settings),
-    outputs: &TensorMap,
-    only: Option<&[&str]>,
-    seed: u64,
-) -> Judgement {
-    let judged = || -> Result<Judgement, String> {
-        let sample = Sample::draw(op.spec().name, inputs, &mut Draw::new(seed))?;
-        let (part_inputs, part_outputs) = (sample.cut(inputs)?, sample.cut(outputs)?);
+impl<'a> Drawn<'a> {
+    /// The part of a call of `op` that the seed draws.
+    pub fn of(
+        op: &'a dyn Op,
+        (inputs, settings): (&'a TensorMap, &'a Settings),
+        seed: u64,
+    ) -> Self {
+        Self { op, inputs, settings, part: None, seed, known: Known::new() }
+    }
+
+    fn part(&mut self) -> Result<&(Sample, TensorMap), String> {
+        let drawn = || {
+            let sample = Sample::draw(self.op.spec().name, self.inputs, &mut Draw::new(self.seed))?;
+            let inputs = sample.cut(self.inputs)?;
+            Ok((sample, inputs))
+        };
+        self.part.get_or_insert_with(drawn).as_ref().map_err(Clone::clone)
+    }
+
+    /// Holds a drawn part of outputs, wherever they come from, against the reference of that part.
+    pub(crate) fn judge(&mut self, outputs: &TensorMap, only: Option<&[&str]>) -> Judgement {
+        self.judged(outputs, only).unwrap_or_else(|reason| Judgement::fail(reason, 0, 0.0))
+    }
+
+    fn judged(&mut self, outputs: &TensorMap, only: Option<&[&str]>) -> Result<Judgement, String> {
+        let (op, settings, known) = (self.op, self.settings, std::mem::take(&mut self.known));
+        let (sample, part_inputs) = self.part()?;
+        let part_outputs = sample.cut(outputs)?;
         let part = op
-            .bind(&part_inputs, settings)
+            .bind(part_inputs, settings)
             .map_err(|error| format!("the sample does not bind: {error}"))?;
-        let reference = part.reference_for(&part_outputs)?;
-        let judgement = against_only(part.as_ref(), &part_outputs, &reference, only);
+        let mut references = References::knowing(part.as_ref(), known);
+        let reference = references.given(&part_outputs);
+        let known = references.into_known();
+        let judgement =
+            reference.map(|wanted| against_only(part.as_ref(), &part_outputs, &wanted, only));
+        drop(part);
+        self.known = known;
+        let judgement = judgement?;
         // Outside the sample nothing is compared, but nothing may be unwritten either.
         let nan = || outputs.iter().find_map(|(name, tensor)| Some((name, tensor.first_nan()?)));
         match judgement.status {
@@ -131,8 +139,33 @@ pub(crate) fn judge_sample(
             },
             _ => Ok(judgement),
         }
-    };
-    judged().unwrap_or_else(|reason| Judgement::fail(reason, 0, 0.0))
+    }
+}
+
+/// Runs `variant` on the whole call and holds a drawn part of its outputs against the reference of that part.
+///
+/// # Errors
+/// The failed judgement, when it may not be believed; its reason says why.
+pub fn admit<'a>(
+    call: &'a dyn Call,
+    drawn: &mut Drawn<'_>,
+    device: &'a Device,
+    variant: &str,
+) -> Result<Verified<'a>, String> {
+    // Refused before anything runs, when it is not cut.
+    drawn.part()?;
+    let mut execution = call.prepare(device, variant).map_err(|error| error.to_string())?;
+    let ran = run(execution.as_mut(), device);
+    if let Some(judgement) = unbelievable(&ran, execution.kernel()) {
+        return Err(judgement.reason);
+    }
+    let outputs = execution.outputs().map_err(|error| error.to_string())?;
+    match drawn.judge(outputs, None) {
+        Judgement { status: Status::Pass, agreement: Some(agreement), .. } => {
+            Ok(Verified::new(execution, agreement))
+        }
+        judgement => Err(judgement.reason),
+    }
 }
 
 #[cfg(test)]
@@ -201,6 +234,25 @@ mod tests {
     #[test]
     fn parts_of_moe() {
         check("moe", 20);
+    }
+
+    #[test]
+    fn a_part_has_one_reference_however_many_are_held_against_it() {
+        let case = cases("conv1d").into_iter().find(|case| case.name == "edge/plain").unwrap();
+        let ((inputs, settings), op) = ((case.build)(), kernels::op("conv1d").unwrap());
+        let right = op.bind(&inputs, &settings).unwrap().reference();
+        let mut drawn = Drawn::of(op, (&inputs, &settings), 7);
+        let mut wrong = right.clone();
+        let o =
+            Tensor::new(right["o"].shape(), right["o"].to_f64().iter().map(|x| 1.5 * x).collect());
+        wrong.insert("o".to_owned(), o);
+        for (outputs, expect) in
+            [(&right, Status::Pass), (&wrong, Status::Fail), (&right, Status::Pass)]
+        {
+            let judgement = drawn.judge(outputs, None);
+            assert_eq!(judgement.status, expect, "{}", judgement.reason);
+            assert_eq!(drawn.known.len(), 1);
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use facts::BackendKind;
 use kernels::{DType, Settings};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use verify::{Limits, Peer, Peers, Python, Session};
+use verify::{Drawn, Limits, Peer, Peers, Python, Session};
 
 /// What came of three calls of attention, each with peers in turns.
 struct Ended {
@@ -36,7 +36,8 @@ fn contests(functions: &[&str], limit: Duration) -> Ended {
         let inputs = qkv(DType::F32, shape, shape);
         let call = op.bind(&inputs, &settings).unwrap();
         let (call, inputs, settings) = (call.as_ref(), &inputs, &settings);
-        let given = Match { case: "attention", op, call, inputs, settings, budget };
+        let drawn = &mut Drawn::of(op, (inputs, settings), 7);
+        let given = Match { case: "attention", call, inputs, settings, drawn, budget };
         let mut contest = Contest::admit(&mut guests, given, &mut |step| {
             let crate::Step::Begins { peer: Some(peer), left: Some(left), .. } = step else {
                 panic!("a peer begins, within a time: {step:?}");

@@ -8,9 +8,9 @@ use crate::Agreement;
 use crate::judge::{Judgement, against_only};
 use crate::peers::Peer;
 use crate::references::References;
-use crate::sample::judge_sample;
+use crate::sample::Drawn;
 use facts::{BackendKind, Status};
-use kernels::{Call, DType, Op, OutputSpec, Settings, TensorMap};
+use kernels::{Call, DType, OutputSpec, Settings, TensorMap};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
@@ -286,13 +286,12 @@ pub struct PeerRefusal {
 pub fn admit_peer(
     session: &mut Session,
     peer: &Peer,
-    (op, call): (&dyn Op, &dyn Call),
-    given: (&TensorMap, &Settings),
+    call: &dyn Call,
+    drawn: &mut Drawn<'_>,
     backend: BackendKind,
-    seed: u64,
 ) -> Result<VerifiedPeer, PeerRefusal> {
     let ran = run(session, peer, &call.problem().outputs(), backend, |outputs, gives| {
-        judge_sample(op, given, outputs, Some(gives), seed)
+        drawn.judge(outputs, Some(gives))
     });
     match (ran.judgement.status, ran.judgement.agreement) {
         (Status::Pass, Some(agreement)) => Ok(VerifiedPeer {

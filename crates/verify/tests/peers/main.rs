@@ -7,8 +7,9 @@ use kernels::{DType, Settings, Tensor, TensorMap};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use verify::{
-    Case, Draw, GenerationCase, Limits, ModelCase, NOT_RUN, Peer, Peers, Plan, Python, Session,
-    Tier, admit_generation, admit_peer, cases, judge_model, load_peer_case, matrix, run_case,
+    Case, Draw, Drawn, GenerationCase, Limits, ModelCase, NOT_RUN, Peer, Peers, Plan, Python,
+    Session, Tier, admit_generation, admit_peer, cases, judge_model, load_peer_case, matrix,
+    run_case,
 };
 
 fn fakes() -> PathBuf {
@@ -221,7 +222,7 @@ fn only_what_passed_is_timed_and_only_as_long_as_it_stays_itself() {
     let admit = |session: &mut Session, function: &str| {
         let peer = Peer::function(&format!("attention={function}")).expect("a function");
         let backend = BackendKind::Cpu;
-        admit_peer(session, &peer, (op, call.as_ref()), given, backend, 7)
+        admit_peer(session, &peer, call.as_ref(), &mut Drawn::of(op, given, 7), backend)
     };
     for (function, status) in [
         ("cheats:cached", Status::Fail),

@@ -4,7 +4,7 @@ use device::Device;
 use facts::{BackendKind, Status};
 use kernels::cuda::{Buffers, Planned};
 use kernels::{Call, Execution, OpError, OpSpec, Problem, Selection, Settings, TensorMap};
-use verify::{admit, cases, judge};
+use verify::{Drawn, admit, cases, judge};
 
 /// What the execution does instead of running the kernel.
 #[derive(Clone, Copy, PartialEq)]
@@ -160,7 +160,7 @@ fn a_kernel_that_cheats_is_not_admitted_to_be_timed() {
     let chosen = call.select(&device, None).unwrap().chosen;
     for seed in 0..4 {
         let admitted = |call: &dyn Call| {
-            admit(op, call, (&inputs, &settings), &device, chosen, seed).map(drop)
+            admit(call, &mut Drawn::of(op, (&inputs, &settings), seed), &device, chosen).map(drop)
         };
         assert_eq!(admitted(call.as_ref()), Ok(()));
         // Whatever part is drawn: one half of it, or the half outside it, was not written.
