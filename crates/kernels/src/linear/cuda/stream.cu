@@ -29,7 +29,7 @@
 //   + (norm: 4 * tokens * ceil(inputs / SEGMENT)).
 //
 // Macros: DTYPE (bf16, f16), TOKENS (8, 16, 32: at least `tokens`), STAGES, TAPS (0, 2, 3, 4), RESIDENT (blocks that a
-// multiprocessor has registers for), REGISTERS (most registers of a thread; above 0 there is no residual).
+// multiprocessor has registers for), REGISTERS (most registers of a thread; 0: as many as RESIDENT leaves), RESIDUAL (0: none).
 
 #ifndef TOKENS
 #define TOKENS 8
@@ -43,8 +43,8 @@
 #ifndef TAPS
 #define TAPS 0
 #endif
-#ifndef REGISTERS
-#define REGISTERS 0
+#ifndef RESIDUAL
+#define RESIDUAL 1
 #endif
 #ifndef RESIDENT
 // Two where they fit in shared memory, and where the compiler can do with 128 registers.
@@ -73,7 +73,7 @@ extern "C" __global__ void BOUNDS
                   int phase, int groups, int deferred, int streamed, const void* conv_weight, const void* conv_bias,
                   const float* initial_state, float* final_state, const int* state_indices, int conv_weight_f32,
                   int conv_bias_f32, int conv_silu, int conv_first, int conv_channels) {
-#if REGISTERS > 0 || TAPS > 0
+#if !RESIDUAL || TAPS > 0
   residual = nullptr;
 #endif
 #if TAPS > 0
@@ -97,10 +97,11 @@ extern "C" __global__ void BOUNDS
                            start3, start4,   start5, columns, bias_f32, out_f32, swiglu, scale};
 
   // ---- The block's columns, and its ring of weights.
-  const int first = (i64)columns * blockIdx.x / gridDim.x;
-  const int count = (int)((i64)columns * (blockIdx.x + 1) / gridDim.x) - first;
-  const int tile_columns = swiglu ? ROWS / 2 : ROWS, tiles = ceil_div(count, tile_columns);
-  const auto tile_start = [&](int tile) { return first + count * tile / tiles; };
+  const int first = (u32)columns * blockIdx.x / gridDim.x;
+  const int count = (u32)columns * (blockIdx.x + 1) / gridDim.x - first;
+  const int tile_columns = swiglu ? ROWS / 2 : ROWS, tiles = (count + tile_columns - 1) >> (swiglu ? 3 : 4);
+  const int each = count / max(tiles, 1), wider = count - each * tiles;  // as many tiles have a column more
+  const auto tile_start = [&](int tile) { return first + each * tile + min(tile, wider); };
 
   const u32 ring = shared_address(shared) + warp * STAGES * step_bytes + lane * 16;
   const int own = warp * STEP + lane % 4 * 8;  // the lane's first column of a round
@@ -150,6 +151,27 @@ extern "C" __global__ void BOUNDS
 #pragma unroll
   for (int stage = 0; stage < STAGES; stage++) feed(false);
   prefetch_norm(norm, inputs * (norm_f32 ? 4 : 2));
+
+  // ---- What can be said before x is there: as little as possible stands between the wait and the first product.
+  Pieces pieces = Pieces::of<WARPS>(phase_rounds * ROUND);
+  float part = (float)groups / inputs;
+  const int group = groups == 1 ? inputs : inputs / groups, group_segments = groups == 1 ? segments : group / SEGMENT;
+  pieces.settle();
+  settle(part);
+  // Which outputs of a tile the thread finishes: a token and a column of each, the same in every tile.
+  int token_of[FINISHED], column_of[FINISHED];
+#pragma unroll
+  for (int i = 0; i < FINISHED; i++) {
+    const int at = thread + i * THREADS;
+    token_of[i] = at >> (swiglu ? 3 : 4);
+    column_of[i] = at & (tile_columns - 1);
+  }
+  float root[FINISHED];
+#pragma unroll
+  for (int i = 0; i < FINISHED; i++) root[i] = 1.0f;
+  u32 x_row[TOKENS / 8];  // of the lane's columns of x in each product; tokens beyond the last give sums of no use
+#pragma unroll
+  for (int n = 0; n < TOKENS / 8; n++) x_row[n] = x_at + min(lane / 4 + n * 8, tokens - 1) * x_stride + own * 2;
   wait_for_previous();
   if (streamed) {
 #pragma unroll
@@ -160,49 +182,37 @@ extern "C" __global__ void BOUNDS
 
   // ---- Squares of x, where they must be known before it is rounded.
   const bool twice = norm != nullptr && !deferred;
-  const int group = inputs / groups, group_segments = groups == 1 ? segments : group / SEGMENT;
   const auto root_of = [&](int token, int column) {
-    const float* of_group = squares + token * segments + column / group * group_segments;
+    const float* of_group = squares + token * segments + (groups == 1 ? 0 : column / group * group_segments);
     float total = 0.0f;
+#pragma unroll 8
     for (int s = 0; s < group_segments; s++) total += of_group[s];
-    return rsqrtf(total / group + eps);
+    return rsqrtf(total * part + eps);
   };
+  const auto nothing = [] {};
   if (twice) {
-    x_rows.take<WARPS>(0, inputs, 0, true, false, [](int, int) { return 1.0f; });
+    x_rows.take(0, Pieces::of<WARPS>(inputs), 0, true, false, [](int, int) { return 1.0f; }, nothing);
     __syncthreads();
   }
-
-  // ---- Which outputs of a tile the thread finishes: a token and a column of each, the same in every tile.
-  int token_of[FINISHED], column_of[FINISHED];
-#pragma unroll
-  for (int i = 0; i < FINISHED; i++) {
-    const int at = thread + i * THREADS;
-    token_of[i] = at / tile_columns;
-    column_of[i] = at % tile_columns;
-  }
-  float root[FINISHED];
-#pragma unroll
-  for (int i = 0; i < FINISHED; i++) root[i] = 1.0f;
-
-  u32 x_row[TOKENS / 8];  // of the lane's columns of x in each product; tokens beyond the last give sums of no use
-#pragma unroll
-  for (int n = 0; n < TOKENS / 8; n++) x_row[n] = x_at + min(lane / 4 + n * 8, tokens - 1) * x_stride + own * 2;
 
   int slot = 0;
   for (int tile = 0; tile < tiles; tile++) {
     const int start = tile_start(tile), here = tile_start(tile + 1) - start;
-    Outputs::Added added[FINISHED];
-#pragma unroll
-    for (int i = 0; i < FINISHED; i++) {
-      added[i] = outputs.added(token_of[i], start + column_of[i], column_of[i] < here && token_of[i] < tokens);
-    }
+    Outputs::Around around[FINISHED];
 #if TAPS > 0
     Convolution::Held held[FINISHED];
-#pragma unroll
-    for (int i = 0; i < FINISHED; i++) {
-      held[i] = convolution.held(token_of[i], start + column_of[i], column_of[i] < here && token_of[i] < tokens);
-    }
 #endif
+    const auto read_around = [&] {
+#pragma unroll
+      for (int i = 0; i < FINISHED; i++) {
+        const bool there = column_of[i] < here && token_of[i] < tokens;
+        around[i] = outputs.around(token_of[i], start + column_of[i], there);
+#if TAPS > 0
+        held[i] = convolution.held(token_of[i], start + column_of[i], there);
+#endif
+      }
+    };
+    if (streamed || tile != 0) read_around();
     float sum[TOKENS / 8][4];
 #pragma unroll
     for (int n = 0; n < TOKENS / 8; n++) sum[n][0] = sum[n][1] = sum[n][2] = sum[n][3] = 0.0f;
@@ -211,13 +221,20 @@ extern "C" __global__ void BOUNDS
       const int rounds_here = min(phase_rounds, rounds - from_round);
       if (!streamed && (tile == 0 || phase_rounds < rounds)) {
         if (tile != 0 || from_round != 0) __syncthreads();
+        const bool first_of_all = tile == 0 && from_round == 0;
+        const Pieces here = rounds_here == phase_rounds ? pieces : Pieces::of<WARPS>(rounds_here * ROUND);
         if (norm == nullptr && !x_f32) {
-          x_rows.copy<WARPS>(from_round * ROUND, rounds_here * ROUND);
+          x_rows.copy(from_round * ROUND, here);
+          if (first_of_all) read_around();
+          copy_wait<0>();
         } else {
-          x_rows.take<WARPS>(from_round * ROUND, rounds_here * ROUND, from_round * (ROUND / SEGMENT), deferred, true,
-                             [&](int token, int column) { return twice ? root_of(token, column) : 1.0f; });
+          const auto factor = [&](int token, int column) { return twice ? root_of(token, column) : 1.0f; };
+          x_rows.take(from_round * ROUND, here, from_round * (ROUND / SEGMENT), deferred, true, factor, [&] {
+            if (first_of_all) read_around();
+          });
         }
         __syncthreads();
+        // Now, while weights are under way, and not where the block ends, which hides nothing.
 #pragma unroll
         for (int i = 0; i < FINISHED; i++) {
           if (deferred && token_of[i] < tokens) root[i] = root_of(token_of[i], 0);
@@ -256,7 +273,7 @@ extern "C" __global__ void BOUNDS
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < FINISHED; i++) {
-      const int token = token_of[i], column = start + column_of[i];
+      const int token = token_of[i];
       if (token >= tokens || column_of[i] >= here) continue;
       float value = 0.0f, up = 0.0f;
       const float* const from = buffer + token * SUM_STRIDE + column_of[i];
@@ -265,7 +282,7 @@ extern "C" __global__ void BOUNDS
         value += from[other * tokens * SUM_STRIDE];
         if (swiglu) up += from[other * tokens * SUM_STRIDE + 8];
       }
-      outputs.finish(token, column, value * root[i], up * root[i], added[i], [&](float finished) {
+      outputs.finish(value * root[i], up * root[i], around[i], [&](float finished) {
 #if TAPS > 0
         return convolution.step(held[i], finished);
 #else

@@ -3,7 +3,12 @@
 
 constexpr int STEP = 64;      // columns of w that a warp multiplies at once
 constexpr int SEGMENT = 256;  // columns of x that a warp reads at once
-constexpr int BATCH = 4;      // such segments under way
+#ifndef REGISTERS
+#define REGISTERS 0
+#endif
+// Such segments under way, and of so many of them the norm: what the registers have room for.
+constexpr int BATCH = REGISTERS == 0 || REGISTERS > 128 ? 4 : TAPS > 0 ? 2 : 3;
+constexpr int NORMS = REGISTERS > 128 ? 2 : 1;
 
 // x is read past the first cache, in which a block of an earlier kernel may have left what stood there before.
 DEVICE void load_current(u32* to, const char* from) {
@@ -59,6 +64,30 @@ struct Piece {
   }
 };
 
+// Makes the compiler know a number here, and not where it is first used.
+DEVICE void settle(int& number) { asm volatile("" : "+r"(number)); }
+DEVICE void settle(float& number) { asm volatile("" : "+f"(number)); }
+
+// The pieces of x that a warp reads, SEGMENT columns of one row each: its first, and how far it is from one to the next.
+// Divisions are slow, so this is counted before x is there.
+struct Pieces {
+  int count, token, piece, tokens_on, pieces_on;
+
+  template <int warps>
+  static DEVICE Pieces of(int columns) {
+    const int count = ceil_div(columns, SEGMENT), warp = threadIdx.x / 32;
+    return {count, warp / count, warp % count, warps / count, warps % count};
+  }
+  DEVICE void settle() {
+    ::settle(token), ::settle(piece), ::settle(tokens_on), ::settle(pieces_on);
+  }
+  DEVICE void advance() {
+    token += tokens_on;
+    piece += pieces_on;
+    if (piece >= count) piece -= count, token++;
+  }
+};
+
 // Rows of x in shared memory, times the norm's weights and rounded.
 struct Tokens {
   const char* x;     // [tokens, inputs], f32 or storage
@@ -69,41 +98,47 @@ struct Tokens {
   float* squares;  // [tokens][segments]
   int segments;
 
-  // The same columns as they are, where they need nothing done to them; this thread's copies are there at the end.
-  template <int warps>
-  DEVICE void copy(int from, int count) const {
-    for (int token = threadIdx.x / 32; token < tokens; token += warps) {
-      for (int offset = threadIdx.x % 32 * 8; offset < count; offset += SEGMENT) {
-        const bool there = from + offset < inputs;
-        copy_async<16>(at + token * stride + offset * 2, x + (there ? ((i64)token * inputs + from + offset) * 2 : 0), there);
-      }
+  // The same columns as they are, where they need nothing done to them: this thread's copies are under way at the end.
+  DEVICE void copy(int from, Pieces pieces) const {
+    for (; pieces.token < tokens; pieces.advance()) {
+      const int offset = pieces.piece * SEGMENT + threadIdx.x % 32 * 8, column = from + offset;
+      const bool there = column < inputs;
+      copy_async<16>(at_row(pieces.token) + offset * 2, x + (there ? ((i64)pieces.token * inputs + column) * 2 : 0), there);
     }
     copy_commit();
-    copy_wait<0>();
   }
 
-  // Columns from .. from + count, of which those from `inputs` on are zeros. With `sum`, each segment's sum of squares
-  // goes to squares, from `segment` on; with `store`, the columns go to shared memory, times root(token, column).
-  template <int warps, class Root>
-  DEVICE void take(int from, int count, int segment, bool sum, bool store, Root root) const {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int pieces = ceil_div(count, SEGMENT), items = tokens * pieces;
-    float weight[8];
-    int weighted = -1;  // the column whose weights these are: mostly one for all items of a warp
-    for (int item = warp; item < items; item += BATCH * warps) {
+  // Columns from `from` on, those of `pieces`, of which those from `inputs` on are zeros. With `sum`, each segment's sum of
+  // squares goes to squares, from `segment` on; with `store`, the columns go to shared memory, times root(token, column).
+  // `beside` is done once, when the first pieces are under way.
+  template <class Root, class Beside>
+  DEVICE void take(int from, Pieces pieces, int segment, bool sum, bool store, Root root, Beside beside) const {
+    const int lane = threadIdx.x % 32;
+    // Mostly the same columns in turn, and so read once: beside x, not behind it.
+    float weight[NORMS][8];
+    int weighted[NORMS];
+#pragma unroll
+    for (int n = 0; n < NORMS; n++) weighted[n] = -1;
+    const auto weigh = [&](int n, int column) {
+      if (norm == nullptr || column == weighted[n]) return;
+      numbers<8>(weight[n], norm, column, norm_f32);
+      weighted[n] = column;
+    };
+    for (bool first = true; first || pieces.token < tokens; first = false) {
       Piece piece[BATCH];
+      Pieces ahead = pieces;
 #pragma unroll
-      for (int b = 0; b < BATCH; b++) {
-        const int each = item + b * warps, token = each / pieces;
-        const int offset = (each - token * pieces) * SEGMENT + lane * 8;
-        piece[b].load(x, (i64)token * inputs + from + offset, x_f32,
-                      each < items && offset < count && from + offset < inputs);
+      for (int b = 0; b < BATCH; b++, ahead.advance()) {
+        const int column = from + ahead.piece * SEGMENT + lane * 8;
+        const bool there = ahead.token < tokens && column < inputs;
+        piece[b].load(x, (i64)ahead.token * inputs + column, x_f32, there);
+        if (b < NORMS && there && store) weigh(b, column);
       }
+      if (first) beside();
 #pragma unroll
-      for (int b = 0; b < BATCH; b++) {
-        const int each = item + b * warps, token = each / pieces;
-        if (each >= items) break;
-        const int piece_here = each - token * pieces, offset = piece_here * SEGMENT + lane * 8, column = from + offset;
+      for (int b = 0; b < BATCH; b++, pieces.advance()) {
+        const int token = pieces.token, offset = pieces.piece * SEGMENT + lane * 8, column = from + offset;
+        if (token >= tokens) break;
         float value[8], total = 0.0f;
 #pragma unroll
         for (int i = 0; i < 8; i++) {
@@ -114,23 +149,24 @@ struct Tokens {
 #pragma unroll
           for (int far = 16; far > 0; far /= 2) total += __shfl_xor_sync(0xffffffff, total, far);
           // There may be padding behind the last segment.
-          if (lane == 0 && segment + piece_here < segments) squares[token * segments + segment + piece_here] = total;
+          const int here = segment + pieces.piece;
+          if (lane == 0 && here < segments) squares[token * segments + here] = total;
         }
-        if (!store || offset >= count) continue;
+        if (!store) continue;
         if (norm != nullptr && column < inputs) {
-          if (column != weighted) numbers<8>(weight, norm, column, norm_f32);
-          weighted = column;
+          weigh(b % NORMS, column);
           const float factor = root(token, column);
 #pragma unroll
-          for (int i = 0; i < 8; i++) value[i] *= weight[i] * factor;
+          for (int i = 0; i < 8; i++) value[i] *= weight[b % NORMS][i] * factor;
         }
-        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at + token * stride + offset * 2),
+        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at_row(token) + offset * 2),
                      "r"(pack(value[0], value[1])), "r"(pack(value[2], value[3])), "r"(pack(value[4], value[5])),
                      "r"(pack(value[6], value[7]))
                      : "memory");
       }
     }
   }
+  DEVICE u32 at_row(int token) const { return at + token * stride; }
 };
 
 // Where the columns go, and what stands around them.
@@ -142,22 +178,12 @@ struct Outputs {
   int columns, bias_f32, out_f32, swiglu;
   float scale;
 
-  // What is added to a column: to the product or the gate, to the up, and last.
-  struct Added {
+  // What a column's product meets: what is added to it or to the gate, to the up, and last; and where it goes then.
+  struct Around {
     float low, high, last;
+    char* to;
   };
-  DEVICE Added added(int token, int column, bool there) const {
-    return {there && bias != nullptr ? number(bias, column, bias_f32) : 0.0f,
-            there && bias != nullptr && swiglu ? number(bias, columns + column, bias_f32) : 0.0f,
-            there && residual != nullptr ? load_current(residual + (i64)token * columns + column) : 0.0f};
-  }
-
-  // `then` makes of a finished value what is stored.
-  template <class Then>
-  DEVICE void finish(int token, int column, float value, float up, const Added& added, Then then) const {
-    value += added.low;
-    if (swiglu) value = silu(value) * (up + added.high);
-    value = then(fmaf(value, scale, added.last));
+  DEVICE Around around(int token, int column, bool there) const {
     char* to = o0;
     int begin = 0, end = start1;
     if (column >= start1) to = o1, begin = start1, end = start2;
@@ -165,11 +191,22 @@ struct Outputs {
     if (column >= start3) to = o3, begin = start3, end = start4;
     if (column >= start4) to = o4, begin = start4, end = start5;
     if (column >= start5) to = o5, begin = start5, end = columns;
-    const i64 at = (i64)token * (end - begin) + (column - begin);
+    return {there && bias != nullptr ? number(bias, column, bias_f32) : 0.0f,
+            there && bias != nullptr && swiglu ? number(bias, columns + column, bias_f32) : 0.0f,
+            there && residual != nullptr ? load_current(residual + (i64)token * columns + column) : 0.0f,
+            to + ((i64)token * (end - begin) + (column - begin)) * (out_f32 ? 4 : 2)};
+  }
+
+  // `then` makes of a finished value what is stored.
+  template <class Then>
+  DEVICE void finish(float value, float up, const Around& around, Then then) const {
+    value += around.low;
+    if (swiglu) value = silu(value) * (up + around.high);
+    value = then(fmaf(value, scale, around.last));
     if (out_f32) {
-      ((float*)to)[at] = value;
+      *(float*)around.to = value;
     } else {
-      ((u16*)to)[at] = narrow_half(value);
+      *(u16*)around.to = narrow_half(value);
     }
   }
 };

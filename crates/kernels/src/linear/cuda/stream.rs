@@ -64,8 +64,8 @@ impl Form {
             .define("TAPS", taps);
         match place {
             Place::Any => source,
-            Place::From => source.define("REGISTERS", FROM_REGISTERS),
-            Place::Onto => source.define("RESIDENT", 1),
+            Place::From => source.define("REGISTERS", FROM_REGISTERS).define("RESIDUAL", 0),
+            Place::Onto => source.define("REGISTERS", ONTO_REGISTERS),
         }
     }
 }
@@ -79,7 +79,7 @@ enum Place {
     Any,
     /// Without a residual: few registers; where there is much to read, more than half of the shared memory.
     From,
-    /// With a residual: more than half of the registers, which the compiler takes when it may, and under half of the memory.
+    /// With a residual: more than half of the registers, and under half of the memory.
     Onto,
 }
 
@@ -93,8 +93,9 @@ impl Place {
     }
 }
 
-/// 256 threads of so many leave room for as many of 144.
+/// 256 threads of so many leave room for as many of the other, and two of the other do not fit.
 const FROM_REGISTERS: usize = 112;
+const ONTO_REGISTERS: usize = 144;
 
 /// Weights that are read in about the time of a border, bytes: less need not stand alone.
 const LITTLE: usize = 4 << 20;
@@ -120,6 +121,12 @@ fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
     if Form::of(problem).is_none() {
         let most = FORMS[FORMS.len() - 1].tokens;
         return Some(format!("is for up to {most} rows of x, got {}", problem.tokens));
+    }
+    if problem.convolution.is_some() && problem.tokens > FEW {
+        return Some(format!(
+            "convolves up to {FEW} rows of x, got {}: more are faster by a kernel of their own",
+            problem.tokens
+        ));
     }
     if !problem.inputs.is_multiple_of(8) {
         return Some(format!("needs K a multiple of 8, got {}", problem.inputs));
@@ -198,8 +205,8 @@ fn blocks(problem: &LinearProblem, here: &CudaCapabilities) -> usize {
     most.min(here.multiprocessors as usize)
 }
 
-/// What calls of models come to: a few rows of x, with the longer rings too where two of them fit, and batches on GPUs with
-/// room for them; each also with the convolution that models have, but onto a residual.
+/// What calls of models come to: a few rows of x, with the longer rings too where two of them fit, also with the convolution
+/// that models have, but onto a residual; and batches on GPUs with room for them.
 pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
     let [few, batches @ ..] = FORMS;
     let most = arch.shared_bytes as usize;
@@ -217,7 +224,8 @@ pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
         each.extend(beside);
     }
     let source = |(form, stages, place): (Form, usize, Place)| {
-        let taps = [0, TAPS].into_iter().filter(move |taps| *taps == 0 || place != Place::Onto);
+        let convolves = form.tokens <= FEW && place != Place::Onto;
+        let taps = [0, TAPS].into_iter().filter(move |taps| *taps == 0 || convolves);
         taps.map(move |taps| form.source(DType::Bf16, stages, taps, place, arch.arch()))
     };
     each.into_iter().flat_map(source).collect()
@@ -305,13 +313,14 @@ mod tests {
 
     /// A call with x as it is stored, or in f32 and normalised as Granite's are.
     fn call(sizes: [usize; 3], normed: bool) -> LinearProblem {
-        call_onto(sizes, normed, false)
+        call_with(sizes, normed, &[])
     }
 
-    fn call_onto(
+    /// The same with more tensors in f32.
+    fn call_with(
         [tokens, inputs, outputs]: [usize; 3],
         normed: bool,
-        residual: bool,
+        more: &[(&str, Vec<usize>)],
     ) -> LinearProblem {
         let tensor =
             |name: &str, shape: &[usize], dtype| (name.to_owned(), Tensor::elsewhere(shape, dtype));
@@ -323,9 +332,7 @@ mod tests {
         if normed {
             tensors.extend([tensor("norm", &[inputs], DType::F32)]);
         }
-        if residual {
-            tensors.extend([tensor("residual", &[tokens, outputs], DType::F32)]);
-        }
+        tensors.extend(more.iter().map(|(name, shape)| tensor(name, shape, DType::F32)));
         LinearProblem::parse(Inputs::new("linear", &tensors), &Settings::new()).unwrap()
     }
 
@@ -346,8 +353,9 @@ mod tests {
         let hopper = BundledArch::ALL.iter().find(|arch| arch.compute.major == 9).unwrap();
         for tokens in 1..=FEW {
             let shares = [(2048, true), (4096, false), (8192, false)].map(|(inputs, normed)| {
-                let shares = [false, true].map(|residual| {
-                    let problem = call_onto([tokens, inputs, 2048], normed, residual);
+                let residual = ("residual", vec![tokens, 2048]);
+                let shares = [&[][..], &[residual]].map(|more| {
+                    let problem = call_with([tokens, inputs, 2048], normed, more);
                     Share::of(&problem, &gpu(hopper)).unwrap()
                 });
                 assert_eq!(shares[0].streamed, tokens > 1 && !normed, "{tokens} of {inputs}");
@@ -381,6 +389,10 @@ mod tests {
         assert_eq!(refusal.as_deref(), Some("has no room in shared memory for 32 rows of x"));
         let refusal = why_not(&call([33, 2048, 8512], true), &hopper);
         assert_eq!(refusal.as_deref(), Some("is for up to 32 rows of x, got 33"));
+        let state = [("conv_weight", vec![8512, 4]), ("initial_state", vec![9, 8512, 3])];
+        let convolving = call_with([9, 2048, 8512], true, &state);
+        let refusal = why_not(&convolving, &hopper).unwrap();
+        assert!(refusal.starts_with("convolves up to 8 rows of x, got 9"), "{refusal}");
     }
 
     #[test]
