@@ -2,8 +2,9 @@
 #![allow(unsafe_code)] // An allocation with an alignment that `Vec` cannot ask for.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes of a cache line, and of the widest vector.
 const LINE: usize = 64;
@@ -12,35 +13,48 @@ const HUGE_PAGE: usize = 2 << 20;
 /// Buffers from this size on start a huge page.
 const LARGE: usize = 2 * HUGE_PAGE;
 
+/// Buffers from this size on are first written by several threads: the system clears each page for the thread that touches it
+/// first, which takes one thread a second for two or three gigabytes.
+const SHARED: usize = 64 << 20;
+/// Bytes that a thread writes at a time.
+const RUN: usize = 4 * HUGE_PAGE;
+/// Threads that keep the memory busy.
+const THREADS: usize = 8;
+
 /// Values in host memory that start a cache line, so that whole vectors of them are whole lines: a store past the
 /// caches wants that, and a load that straddles two lines costs two accesses. Large buffers ask for huge pages, which
 /// spare kernels that walk them once most of their page table look-ups.
-pub struct HostBuffer<T: Copy> {
+pub struct HostBuffer<T: Copy + Send + Sync> {
     start: NonNull<T>,
     len: usize,
 }
 
 // SAFETY: the buffer owns its values, as a `Vec` does.
-unsafe impl<T: Copy + Send> Send for HostBuffer<T> {}
+unsafe impl<T: Copy + Send + Sync> Send for HostBuffer<T> {}
 // SAFETY: as above.
-unsafe impl<T: Copy + Sync> Sync for HostBuffer<T> {}
+unsafe impl<T: Copy + Send + Sync> Sync for HostBuffer<T> {}
 
-impl<T: Copy> HostBuffer<T> {
+impl<T: Copy + Send + Sync> HostBuffer<T> {
     /// `len` times the same value.
     pub fn filled(value: T, len: usize) -> Self {
         Self::new(len, |start| {
-            for index in 0..len {
-                // SAFETY: `new` allocated `len` values.
-                unsafe { start.add(index).write(value) };
-            }
+            in_runs(len, size_of::<T>(), Start(start), |start, run| {
+                for index in run {
+                    // SAFETY: `new` allocated `len` values.
+                    unsafe { start.add(index).write(value) };
+                }
+            });
         })
     }
 
     /// A copy of a slice.
     pub fn from_slice(values: &[T]) -> Self {
-        // SAFETY: `new` allocated as many values; a fresh allocation overlaps nothing.
-        Self::new(values.len(), |start| unsafe {
-            start.copy_from_nonoverlapping(values.as_ptr(), values.len());
+        Self::new(values.len(), |start| {
+            in_runs(values.len(), size_of::<T>(), Start(start), |start, run| {
+                let part = &values[run.clone()];
+                // SAFETY: `new` allocated as many values; a fresh allocation overlaps nothing.
+                unsafe { start.add(run.start).copy_from_nonoverlapping(part.as_ptr(), part.len()) };
+            });
         })
     }
 
@@ -89,6 +103,42 @@ impl<T: Copy> HostBuffer<T> {
     }
 }
 
+/// Where values go that several threads write, each to places of its own.
+#[derive(Clone, Copy)]
+struct Start<T>(*mut T);
+
+// SAFETY: `in_runs` gives each index to one thread.
+unsafe impl<T> Sync for Start<T> {}
+
+/// Calls `write` with ranges that are all of `0..len`, each once: one range for a small buffer, and for a large one several on
+/// several threads.
+fn in_runs<T>(
+    len: usize,
+    size: usize,
+    start: Start<T>,
+    write: impl Fn(*mut T, Range<usize>) + Sync,
+) {
+    if len.saturating_mul(size) < SHARED {
+        return write(start.0, 0..len);
+    }
+    let (run, next) = (RUN / size, AtomicUsize::new(0));
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS);
+    let (start, write, next) = (&start, &write, &next);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(move || {
+                loop {
+                    let from = next.fetch_add(run, Ordering::Relaxed);
+                    if from >= len {
+                        break;
+                    }
+                    write(start.0, from..len.min(from + run));
+                }
+            });
+        }
+    });
+}
+
 /// Asks for huge pages, where the system gives them on request. Only speed depends on the answer.
 fn advise(start: *mut u8, layout: Layout) {
     #[cfg(target_os = "linux")]
@@ -100,7 +150,7 @@ fn advise(start: *mut u8, layout: Layout) {
     let _ = (start, layout);
 }
 
-impl<T: Copy> Drop for HostBuffer<T> {
+impl<T: Copy + Send + Sync> Drop for HostBuffer<T> {
     fn drop(&mut self) {
         let layout = Self::layout(self.len);
         if layout.size() > 0 {
@@ -110,7 +160,7 @@ impl<T: Copy> Drop for HostBuffer<T> {
     }
 }
 
-impl<T: Copy> Deref for HostBuffer<T> {
+impl<T: Copy + Send + Sync> Deref for HostBuffer<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
@@ -119,32 +169,32 @@ impl<T: Copy> Deref for HostBuffer<T> {
     }
 }
 
-impl<T: Copy> DerefMut for HostBuffer<T> {
+impl<T: Copy + Send + Sync> DerefMut for HostBuffer<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         // SAFETY: as for `deref`, and `self` is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
 
-impl<T: Copy> From<Vec<T>> for HostBuffer<T> {
+impl<T: Copy + Send + Sync> From<Vec<T>> for HostBuffer<T> {
     fn from(values: Vec<T>) -> Self {
         Self::from_slice(&values)
     }
 }
 
-impl<T: Copy> Clone for HostBuffer<T> {
+impl<T: Copy + Send + Sync> Clone for HostBuffer<T> {
     fn clone(&self) -> Self {
         Self::from_slice(self)
     }
 }
 
-impl<T: Copy + PartialEq> PartialEq for HostBuffer<T> {
+impl<T: Copy + Send + Sync + PartialEq> PartialEq for HostBuffer<T> {
     fn eq(&self, other: &Self) -> bool {
         **self == **other
     }
 }
 
-impl<T: Copy + std::fmt::Debug> std::fmt::Debug for HostBuffer<T> {
+impl<T: Copy + Send + Sync + std::fmt::Debug> std::fmt::Debug for HostBuffer<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         (**self).fmt(f)
     }
@@ -156,7 +206,7 @@ mod tests {
 
     #[test]
     fn buffers_start_lines_or_huge_pages_and_hold_their_values() {
-        for len in [0, 1, 15, 1000, LARGE / 4 - 1, LARGE / 4, LARGE / 4 + 5] {
+        for len in [0, 1, 15, 1000, LARGE / 4 - 1, LARGE / 4, LARGE / 4 + 5, SHARED / 4 + 7] {
             let values: Vec<u32> = (0..len as u32).collect();
             let buffer = HostBuffer::from(values.clone());
             assert_eq!(*buffer, *values);
