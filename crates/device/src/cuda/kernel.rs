@@ -101,7 +101,7 @@ impl Cuda {
             None => {
                 let cache = Cache::of_user();
                 let limit = driver.interface().0;
-                // Not under the lock: several threads may compile at once, each its own kernel.
+                // Not under the lock: what is bundled need not wait for what is compiled.
                 let (image, origin) = resolve::resolve(source, bundle, cache.as_ref(), limit)?;
                 let mut loaded = loaded();
                 match loaded.get(&key) {

@@ -1,6 +1,11 @@
 //! From a source to a binary: the bundle, then the cache, then the compiler.
 
 use super::{Bundle, Cache, CudaError, KernelSource, Nvrtc};
+use std::sync::{Mutex, PoisonError};
+
+/// Held while a kernel is compiled: NVRTC compiles one at a time in a process anyway, and threads that wait for it often wait
+/// for the same kernel, which the first of them leaves in the cache.
+static COMPILING: Mutex<()> = Mutex::new(());
 
 /// Where a kernel's binary came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,24 +43,42 @@ pub(super) fn resolve(
     if let Some(binary) = cache.and_then(|cache| cache.find(&key)) {
         return Ok((binary, Origin::Cache));
     }
-    let nvrtc = Nvrtc::find(newest).map_err(|tried| CudaError::NoCompiler {
-        kernel: source.label(),
-        arch: source.arch().to_string(),
-        tried,
-    })?;
-    let (binary, _) = nvrtc.compile(source)?;
-    if let Some(cache) = cache {
-        // A cache that cannot be written costs the next process a compilation, nothing else.
-        let _ = cache.keep(&key, &binary);
+    compiled_once(&key, cache, || {
+        let nvrtc = Nvrtc::find(newest).map_err(|tried| CudaError::NoCompiler {
+            kernel: source.label(),
+            arch: source.arch().to_string(),
+            tried,
+        })?;
+        let (binary, _) = nvrtc.compile(source)?;
+        let (major, minor) = nvrtc.version();
+        Ok((binary, Origin::Compiler(major, minor)))
+    })
+}
+
+/// Compiles, one thread at a time, unless the thread before this one has compiled the same.
+fn compiled_once(
+    key: &[u8; 32],
+    cache: Option<&Cache>,
+    compile: impl FnOnce() -> Result<(Vec<u8>, Origin), CudaError>,
+) -> Result<(Vec<u8>, Origin), CudaError> {
+    let _alone = COMPILING.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(binary) = cache.and_then(|cache| cache.find(key)) {
+        return Ok((binary, Origin::Cache));
     }
-    let (major, minor) = nvrtc.version();
-    Ok((binary, Origin::Compiler(major, minor)))
+    let (binary, origin) = compile()?;
+    if let Some(cache) = cache {
+        // A cache that cannot be written costs the next one a compilation, nothing else.
+        let _ = cache.keep(key, &binary);
+    }
+    Ok((binary, origin))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::cuda::{ComputeCapability, GpuArch};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
 
     #[test]
     fn the_bundle_comes_before_the_cache() {
@@ -69,5 +92,24 @@ mod tests {
         let found = |bundle| resolve(&source, bundle, Some(&cache), 12).unwrap();
         assert_eq!(found(&bundle), (b"bundled".to_vec(), Origin::Bundle));
         assert_eq!(found(&Bundle::EMPTY), (b"cached".to_vec(), Origin::Cache));
+    }
+    #[test]
+    fn threads_that_want_the_same_kernel_have_it_compiled_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let (cache, compiled) = (Cache::at(folder.path()), AtomicUsize::new(0));
+        let compile = || {
+            compiled.fetch_add(1, Ordering::Relaxed);
+            std::thread::sleep(Duration::from_millis(20));
+            Ok((b"binary".to_vec(), Origin::Compiler(13, 0)))
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let (binary, _) = compiled_once(&[7; 32], Some(&cache), compile).unwrap();
+                    assert_eq!(binary, b"binary");
+                });
+            }
+        });
+        assert_eq!(compiled.into_inner(), 1);
     }
 }
