@@ -1,5 +1,7 @@
 //! Choosing the next token from logits.
 
+use std::cmp::Ordering;
+
 /// How the next token is chosen. Steps are taken in the order of the fields, as transformers takes them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sampling {
@@ -66,6 +68,42 @@ pub(crate) fn likeliest(logits: &[f32]) -> u32 {
     best.0
 }
 
+/// A token and its logit.
+type Candidate = (u32, f64);
+
+/// Of equal logits the lower token is the likelier.
+fn likelier(a: &Candidate, b: &Candidate) -> Ordering {
+    b.1.total_cmp(&a.1).then(a.0.cmp(&b.0))
+}
+
+/// Candidates of which so many as were asked for are in order, likeliest first. A vocabulary takes milliseconds to sort, and a
+/// draw mostly falls on one of the first.
+struct Ranked {
+    candidates: Vec<Candidate>,
+    /// How many are in their places.
+    sorted: usize,
+}
+
+impl Ranked {
+    /// Candidates that are sorted first.
+    const FIRST: usize = 64;
+
+    /// The candidate in place `at`.
+    fn get(&mut self, at: usize) -> Option<Candidate> {
+        while at >= self.sorted && self.sorted < self.candidates.len() {
+            let rest = &mut self.candidates[self.sorted..];
+            // Each time a multiple of what there is: all of them are in order after a few times.
+            let more = Self::FIRST.max(3 * self.sorted).min(rest.len());
+            if more < rest.len() {
+                rest.select_nth_unstable_by(more, likelier);
+            }
+            rest[..more].sort_unstable_by(likelier);
+            self.sorted += more;
+        }
+        self.candidates.get(at).copied()
+    }
+}
+
 /// The choices of one sequence.
 #[derive(Debug, Clone)]
 pub struct Sampler {
@@ -97,56 +135,62 @@ impl Sampler {
             // Most generation is this, and need not rank anything.
             return likeliest(logits);
         }
-        let mut ranked: Vec<(u32, f64)> = (0..).zip(logits.iter().map(|x| f64::from(*x))).collect();
+        let mut all: Vec<Candidate> = (0..).zip(logits.iter().map(|x| f64::from(*x))).collect();
         if penalty != 1.0 {
-            for ((_, logit), seen) in ranked.iter_mut().zip(&self.seen) {
+            for ((_, logit), seen) in all.iter_mut().zip(&self.seen) {
                 if *seen {
                     *logit = if *logit > 0.0 { *logit / penalty } else { *logit * penalty };
                 }
             }
         }
-        let likelier = |a: &(u32, f64), b: &(u32, f64)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
         let token = if self.sampling.temperature == 0.0 {
-            ranked.iter().copied().min_by(likelier).map_or(0, |(token, _)| token)
+            all.iter().copied().min_by(likelier).map_or(0, |(token, _)| token)
         } else {
-            let keep = self.sampling.top_k.unwrap_or(ranked.len()).min(ranked.len());
+            let keep = self.sampling.top_k.unwrap_or(all.len()).min(all.len());
             // The k largest are found without sorting the rest.
-            if keep < ranked.len() {
-                ranked.select_nth_unstable_by(keep, likelier);
-                ranked.truncate(keep);
+            if keep < all.len() {
+                all.select_nth_unstable_by(keep, likelier);
+                all.truncate(keep);
             }
-            ranked.sort_unstable_by(likelier);
-            self.draw(&ranked)
+            self.draw(Ranked { candidates: all, sorted: 0 })
         };
         self.see(token);
         token
     }
 
     /// Draws from candidates, likeliest first.
-    fn draw(&mut self, ranked: &[(u32, f64)]) -> u32 {
+    fn draw(&mut self, mut ranked: Ranked) -> u32 {
         let Sampling { temperature, top_p, min_p, .. } = self.sampling;
-        let largest = ranked.first().map_or(0.0, |(_, logit)| *logit);
-        let weight = |(_, logit): &(u32, f64)| ((logit - largest) / temperature).exp();
-        let all: f64 = ranked.iter().map(weight).sum();
-        // The last token that is kept is the one that reaches top-p. The likeliest has weight 1, so min-p compares
-        // weights as they are.
-        let (mut kept, mut mass) = (0, 0.0);
-        for candidate in ranked {
-            let weight = weight(candidate);
-            if kept > 0 && (mass >= top_p * all || weight < min_p) {
-                break;
+        let largest = ranked.get(0).map_or(0.0, |(_, logit)| logit);
+        let weight = |logit: f64| ((logit - largest) / temperature).exp();
+        let all: f64 = ranked.candidates.iter().map(|(_, logit)| weight(*logit)).sum();
+        // Without a limit every candidate is kept, and none has to be ranked for that.
+        let limited = top_p < 1.0 || min_p > 0.0;
+        let (mut kept, mut mass) = (ranked.candidates.len(), all);
+        if limited {
+            // The last token that is kept is the one that reaches top-p. The likeliest has weight 1, so min-p compares
+            // weights as they are.
+            (kept, mass) = (0, 0.0);
+            while let Some((_, logit)) = ranked.get(kept) {
+                let weight = weight(logit);
+                if kept > 0 && (mass >= top_p * all || weight < min_p) {
+                    break;
+                }
+                (kept, mass) = (kept + 1, mass + weight);
             }
-            (kept, mass) = (kept + 1, mass + weight);
         }
         let mut left = self.uniform() * mass;
-        for candidate in &ranked[..kept] {
-            left -= weight(candidate);
+        let mut token = 0;
+        for at in 0..kept {
+            let Some((candidate, logit)) = ranked.get(at) else { break };
+            // Rounding may leave a rest after the last.
+            token = candidate;
+            left -= weight(logit);
             if left < 0.0 {
-                return candidate.0;
+                break;
             }
         }
-        // Rounding may leave a rest after the last.
-        ranked[..kept].last().map_or(0, |(token, _)| *token)
+        token
     }
 
     /// A number from 0 to 1, 1 left out: SplitMix64.
@@ -234,5 +278,30 @@ mod tests {
         ] {
             assert_eq!(sampling.wrong().as_deref(), Some(words));
         }
+    }
+
+    #[test]
+    fn candidates_come_in_the_order_of_a_sort_however_many_are_asked_for() {
+        for count in [0, 1, 63, 64, 65, 256, 257, 5000] {
+            // Few different logits: many are equal.
+            let logit = |token: u32| f64::from(crate::random::mix(token.into()) as u8 / 4) - 30.0;
+            let all: Vec<Candidate> = (0..count).map(|token| (token, logit(token))).collect();
+            let mut sorted = all.clone();
+            sorted.sort_by(likelier);
+            let mut ranked = Ranked { candidates: all, sorted: 0 };
+            for at in 0..count as usize {
+                assert_eq!(ranked.get(at), Some(sorted[at]), "place {at} of {count}");
+            }
+            assert_eq!(ranked.get(count as usize), None, "behind {count}");
+        }
+    }
+
+    #[test]
+    fn a_draw_from_a_vocabulary_ranks_few_of_it() {
+        let logits: Vec<f64> =
+            (0..100_000u64).map(|token| (crate::random::mix(token) >> 40) as f64 / 1e6).collect();
+        let mut ranked = Ranked { candidates: (0..).zip(logits).collect(), sorted: 0 };
+        assert!(ranked.get(50).is_some());
+        assert_eq!(ranked.sorted, Ranked::FIRST);
     }
 }
