@@ -3,7 +3,7 @@
 use device::Device;
 use device::cuda::Cuda;
 use facts::{BackendKind, Fact};
-use models::{Capacity, Engine, Footprint, Holding, LargestStep, Model, Storage};
+use models::{Architecture, Capacity, Engine, Footprint, Holding, LargestStep, Model, Storage};
 use probe::Source;
 
 /// A model on its device.
@@ -22,17 +22,28 @@ pub(crate) fn open(
     capacity: Capacity,
     step: LargestStep,
 ) -> anyhow::Result<Loaded> {
-    let holding = Holding::of(&device, storage);
-    let footprint = Footprint::new(&model.architecture, holding, capacity, step);
-    if let Some(free) = free(&device) {
-        footprint.hold_against(&free)?;
-    }
+    let footprint = fit(&model.architecture, &device, storage, (capacity, step))?;
     let before = match device.capabilities().backend {
         BackendKind::Cpu => own("VmRSS"),
         BackendKind::Cuda | BackendKind::Metal => Some(0),
     };
     let engine = models::open(model, device, storage, capacity)?;
     Ok(Loaded { engine, predicted_bytes: before.map(|before| before + footprint.peak()) })
+}
+
+/// What a model takes of a device; where that is more than is free it is refused, with numbers.
+pub(crate) fn fit(
+    architecture: &Architecture,
+    device: &Device,
+    storage: Storage,
+    (capacity, step): (Capacity, LargestStep),
+) -> anyhow::Result<Footprint> {
+    let holding = Holding::of(device, storage);
+    let footprint = Footprint::new(architecture, holding, capacity, step);
+    if let Some(free) = free(device) {
+        footprint.hold_against(&free)?;
+    }
+    Ok(footprint)
 }
 
 /// What is free where a device's weights lie; none where nothing tells.

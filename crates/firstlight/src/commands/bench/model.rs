@@ -8,12 +8,13 @@ use crate::Outcome;
 use crate::cli::{BenchModel, Environment, Waiting};
 use crate::commands::doctor;
 use crate::failure::Failure;
+use crate::loading;
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::run_folder::RunFolder;
 use facts::{DoctorReport, ModelSpeedReport, ParityReport, SCHEMA, Status};
 use models::{
-    Architecture, Capacity, Config, ModelSource, SpeedTest, Storage, Verified, measure, open,
+    Architecture, Capacity, Config, LargestStep, ModelSource, Storage, Verified, measure, open,
 };
 use report::{
     MODEL_SPEED_FILE, MODEL_SPEED_TABLE, PARITY_FILE, Run, model_speed_csv, parity_csv, run_report,
@@ -25,7 +26,7 @@ use std::time::Instant;
 pub(super) fn run(arguments: &BenchModel, output: &Output) -> anyhow::Result<Outcome> {
     let mut source = source(arguments)?;
     let architecture = source.open()?.architecture;
-    fits(&arguments.tests, &architecture)?;
+    fits(arguments, &architecture)?;
     let mut folder = match &arguments.output {
         Some(path) => Some(Folder::create(path)?),
         None => None,
@@ -64,11 +65,25 @@ fn source(arguments: &BenchModel) -> anyhow::Result<ModelSource> {
     Ok(ModelSource::Random { config, seed: 0 })
 }
 
-/// Refuses tests beyond the model's context before anything is loaded.
-fn fits(tests: &[SpeedTest], architecture: &Architecture) -> anyhow::Result<()> {
-    let context = architecture.context;
+/// Sequences of the longest test.
+fn capacity(arguments: &BenchModel) -> Capacity {
+    let longest = arguments.tests.iter().map(|test| test.depth + test.tokens).max().unwrap_or(0);
+    Capacity { sequences: arguments.sequences as usize, tokens: longest }
+}
+
+/// Refuses tests beyond the model's context, or the device's memory, before anything is verified or loaded.
+fn fits(arguments: &BenchModel, architecture: &Architecture) -> anyhow::Result<()> {
+    let (tests, context) = (&arguments.tests, architecture.context);
     match tests.iter().find(|test| test.depth + test.tokens > context) {
-        None => Ok(()),
+        None => {
+            let device = device::open(arguments.backend.into())?;
+            let capacity @ Capacity { sequences, .. } = capacity(arguments);
+            let chunk = models::engine_kind(&device)?.chunk / sequences.max(1);
+            let read = tests.iter().map(|test| test.prompt().min(chunk)).max().unwrap_or(0);
+            let step = LargestStep { tokens: sequences * read.max(1), logits: sequences };
+            let storage = arguments.dtype.into();
+            loading::fit(architecture, &device, storage, (capacity, step)).map(|_| ())
+        }
         Some(test) => Err(Failure::hinted(
             format!(
                 "{test} takes {} tokens, the model's context is {context}",
@@ -136,11 +151,10 @@ fn time(
     report: &mut ModelSpeedReport,
 ) -> anyhow::Result<()> {
     let (storage, sequences) = (arguments.dtype.into(), arguments.sequences as usize);
-    let longest = arguments.tests.iter().map(|test| test.depth + test.tokens).max().unwrap_or(0);
     progress.step("loading".to_owned());
     let start = Instant::now();
-    let capacity = Capacity { sequences, tokens: longest };
-    let mut engine = open(source.open()?, device::open(report.backend)?, storage, capacity)?;
+    let device = device::open(report.backend)?;
+    let mut engine = open(source.open()?, device, storage, capacity(arguments))?;
     report.load_seconds = Some(start.elapsed().as_secs_f64());
     for test in &arguments.tests {
         progress.step(test.to_string());
