@@ -79,10 +79,24 @@ pub(crate) enum Command {
     /// may hang or be ended by a driver in trouble.
     #[command(hide = true)]
     AskNvml,
+    /// Compile the CUDA source on standard input by NVRTC: `verify` and the others compile several kernels at once, each in a
+    /// process of its own.
+    #[command(hide = true)]
+    CompileKernel(CompileKernel),
     /// Print completions for a shell.
     Completions(Completions),
     /// Print the man page, or write one page a subcommand into a folder.
     Man(Man),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompileKernel {
+    /// The compiler's library.
+    #[arg(value_name = "LIBRARY")]
+    pub(crate) nvrtc: PathBuf,
+    /// Its options.
+    #[arg(value_name = "OPTION", allow_hyphen_values = true, trailing_var_arg = true)]
+    pub(crate) options: Vec<String>,
 }
 
 /// Which environment to read.

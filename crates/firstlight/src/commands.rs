@@ -5,6 +5,7 @@ mod ask_nvml;
 mod bench;
 mod check;
 mod compare;
+mod compile_kernel;
 mod completions;
 mod convert;
 mod doctor;
@@ -27,6 +28,7 @@ use crate::cli::Command;
 use crate::output::Output;
 
 pub(crate) fn run(command: &Command, output: &Output) -> anyhow::Result<Outcome> {
+    compile_kernel::by_this_program();
     match command {
         Command::Check(arguments) => check::run(arguments, output),
         Command::Doctor(arguments) => doctor::run(arguments, output),
@@ -48,6 +50,7 @@ pub(crate) fn run(command: &Command, output: &Output) -> anyhow::Result<Outcome>
         Command::Compare(arguments) => compare::run(arguments, output),
         Command::Gate(arguments) => compare::gate(arguments, output),
         Command::AskNvml => ask_nvml::run(),
+        Command::CompileKernel(arguments) => compile_kernel::run(arguments),
         Command::Completions(arguments) => completions::run(arguments, output),
         Command::Man(arguments) => man::run(arguments, output),
     }

@@ -8,6 +8,7 @@ mod failure;
 mod hub;
 mod loading;
 mod output;
+mod own_program;
 mod progress;
 mod python;
 mod redact;

@@ -88,11 +88,13 @@ pub fn matrix(
     let ops: Vec<Here> =
         kernels::OPS.iter().filter(wanted).map(|op| here(*op, plan.tier)).collect();
     let devices: Vec<_> = plan.backends.iter().map(|kind| (*kind, device::open(*kind))).collect();
-    let jobs: Vec<(usize, usize)> = ops
+    let mut jobs: Vec<(usize, usize)> = ops
         .iter()
         .enumerate()
         .flat_map(|(at, op)| (0..op.cases.len()).map(move |case| (at, case)))
         .collect();
+    // Neighbours want the same kernels, which one of them compiles: the ops take turns.
+    jobs.sort_by_key(|(op, case)| (case << 16) / ops[*op].cases.len());
     let next = AtomicUsize::new(0);
     let mut rows: BTreeMap<Place, Vec<ParityRow>> = BTreeMap::new();
     let (send, made) = channel::<(Place, ParityRow)>();

@@ -104,17 +104,20 @@ impl Nvrtc {
     /// # Errors
     /// [`CudaError::Compile`] with the log.
     pub fn compile(&self, source: &KernelSource) -> Result<(Vec<u8>, String), CudaError> {
-        let failed = |log: String| CudaError::Compile {
-            kernel: source.label(),
-            arch: source.arch().to_string(),
-            log,
-        };
-        let text = |text: &str| {
-            CString::new(text).map_err(|_| failed("the source holds a zero byte".to_owned()))
-        };
-        let code = text(&source.text())?;
-        let options =
-            source.options().iter().map(|option| text(option)).collect::<Result<Vec<_>, _>>()?;
+        let compiled = self.compile_text(&source.text(), &source.options());
+        compiled.map_err(|log| source.does_not_compile(log))
+    }
+
+    /// The same for a text and options; the error is the log.
+    pub(super) fn compile_text(
+        &self,
+        code: &str,
+        options: &[String],
+    ) -> Result<(Vec<u8>, String), String> {
+        let text =
+            |text: &str| CString::new(text).map_err(|_| "the source holds a zero byte".to_owned());
+        let code = text(code)?;
+        let options = options.iter().map(|option| text(option)).collect::<Result<Vec<_>, _>>()?;
         let options: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
         let mut program = Compilation { nvrtc: self, raw: std::ptr::null_mut() };
         // SAFETY: the strings end with zeros and live until the program is destroyed; there are no headers.
@@ -129,7 +132,7 @@ impl Nvrtc {
             )
         };
         if created != 0 {
-            return Err(failed(format!("nvrtcCreateProgram gave {created}")));
+            return Err(format!("nvrtcCreateProgram gave {created}"));
         }
         // SAFETY: the program was created, and there are as many options as said.
         let compiled =
@@ -138,11 +141,11 @@ impl Nvrtc {
             .trim_end_matches(['\0', '\n'])
             .to_owned();
         if compiled != 0 {
-            return Err(failed(log));
+            return Err(log);
         }
         let cubin = program.bytes(self.cubin_size, self.cubin);
         if !cubin.starts_with(b"\x7fELF") {
-            return Err(failed("the compiler gave no binary".to_owned()));
+            return Err("the compiler gave no binary".to_owned());
         }
         Ok((cubin, log))
     }

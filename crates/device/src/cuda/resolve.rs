@@ -1,11 +1,13 @@
 //! From a source to a binary: the bundle, then the cache, then the compiler.
 
-use super::{Bundle, Cache, CudaError, KernelSource, Nvrtc};
-use std::sync::{Mutex, PoisonError};
+use super::{Bundle, Cache, CudaError, KernelSource, Nvrtc, compiler_process};
+use std::collections::BTreeSet;
+use std::sync::{Condvar, Mutex, PoisonError};
 
-/// Held while a kernel is compiled: NVRTC compiles one at a time in a process anyway, and threads that wait for it often wait
-/// for the same kernel, which the first of them leaves in the cache.
-static COMPILING: Mutex<()> = Mutex::new(());
+/// Keys of the kernels that are compiled now: cases are verified side by side, and neighbours want the same kernels.
+static COMPILING: Mutex<BTreeSet<[u8; 32]>> = Mutex::new(BTreeSet::new());
+/// Told when one of them is done.
+static COMPILED: Condvar = Condvar::new();
 
 /// Where a kernel's binary came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,19 +51,19 @@ pub(super) fn resolve(
             arch: source.arch().to_string(),
             tried,
         })?;
-        let (binary, _) = nvrtc.compile(source)?;
+        let binary = compiler_process::compile(nvrtc, source)?;
         let (major, minor) = nvrtc.version();
         Ok((binary, Origin::Compiler(major, minor)))
     })
 }
 
-/// Compiles, one thread at a time, unless the thread before this one has compiled the same.
+/// Compiles what no other thread has compiled by the time that this one may.
 fn compiled_once(
     key: &[u8; 32],
     cache: Option<&Cache>,
     compile: impl FnOnce() -> Result<(Vec<u8>, Origin), CudaError>,
 ) -> Result<(Vec<u8>, Origin), CudaError> {
-    let _alone = COMPILING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _claim = Claim::of(*key);
     if let Some(binary) = cache.and_then(|cache| cache.find(key)) {
         return Ok((binary, Origin::Cache));
     }
@@ -71,6 +73,26 @@ fn compiled_once(
         let _ = cache.keep(key, &binary);
     }
     Ok((binary, origin))
+}
+
+/// The right to compile a kernel, which one thread has at a time.
+struct Claim([u8; 32]);
+
+impl Claim {
+    fn of(key: [u8; 32]) -> Self {
+        let mut compiling = COMPILING.lock().unwrap_or_else(PoisonError::into_inner);
+        while !compiling.insert(key) {
+            compiling = COMPILED.wait(compiling).unwrap_or_else(PoisonError::into_inner);
+        }
+        Self(key)
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        COMPILING.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
+        COMPILED.notify_all();
+    }
 }
 
 #[cfg(test)]
@@ -104,12 +126,15 @@ mod tests {
         };
         std::thread::scope(|scope| {
             for _ in 0..8 {
-                scope.spawn(|| {
-                    let (binary, _) = compiled_once(&[7; 32], Some(&cache), compile).unwrap();
-                    assert_eq!(binary, b"binary");
-                });
+                for key in [[7; 32], [8; 32]] {
+                    let (cache, compile) = (&cache, &compile);
+                    scope.spawn(move || {
+                        let (binary, _) = compiled_once(&key, Some(cache), compile).unwrap();
+                        assert_eq!(binary, b"binary");
+                    });
+                }
             }
         });
-        assert_eq!(compiled.into_inner(), 1);
+        assert_eq!(compiled.into_inner(), 2);
     }
 }

@@ -1,6 +1,6 @@
 //! What a kernel is compiled from.
 
-use super::ComputeCapability;
+use super::{ComputeCapability, CudaError};
 use sha2::{Digest, Sha256};
 
 /// A real architecture, as the compiler takes it: `sm_90a`.
@@ -131,6 +131,11 @@ impl KernelSource {
         let defines: Vec<String> =
             self.defines.iter().map(|(name, value)| format!("{name}={value}")).collect();
         format!("{}<{}>", self.name, defines.join(" "))
+    }
+
+    /// The error that a compiler's log is.
+    pub(super) fn does_not_compile(&self, log: String) -> CudaError {
+        CudaError::Compile { kernel: self.label(), arch: self.arch.to_string(), log }
     }
 
     /// The compiler's options.

@@ -2,8 +2,8 @@
 
 use crate::Outcome;
 use crate::cli::Waiting;
+use crate::own_program::own_program;
 use probe::{Source, nvml};
-use std::path::PathBuf;
 use std::time::Duration;
 
 pub(super) fn run() -> anyhow::Result<Outcome> {
@@ -15,13 +15,7 @@ pub(super) fn run() -> anyhow::Result<Outcome> {
 pub(super) fn live(waiting: &Waiting) -> Source {
     let patience = waiting.wait.map_or(Source::PATIENCE, Duration::from_secs_f64);
     let source = Source::live().with_patience(patience);
-    // Linux's link leads to the program that runs, also when its file has been replaced since.
-    let own = if cfg!(target_os = "linux") {
-        Some(PathBuf::from("/proc/self/exe"))
-    } else {
-        std::env::current_exe().ok()
-    };
-    match own {
+    match own_program() {
         Some(own) => source.with_nvml_helper(own, &["ask-nvml"]),
         None => source,
     }
