@@ -6,12 +6,15 @@ use crate::run::{Plan, SEED, bind, listed, tasks};
 use facts::BackendKind;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-use verify::{Drawn, Peer, Peers, PythonError, Session, admit_peer, load_peer_case};
+use verify::{Drawn, Peer, Peers, PythonError, Session, Tuning, admit_peer, load_peer_case};
 
 /// The peers of a bench that are compiled before it, each op's in a process of their own.
 pub struct Ahead {
     plan: Plan,
     teams: Vec<Team>,
+    /// Where they will be timed.
+    timing: Session,
+    peers: Vec<Peer>,
 }
 
 /// An op's peers.
@@ -33,35 +36,47 @@ impl Ahead {
             let of_op = all.peers.iter().filter(|peer| peer.op == *op);
             let peers: Vec<Peer> = of_op.cloned().collect();
             if !peers.is_empty() {
-                // About as long as kernels are verified meanwhile.
-                let limit = all.budget.map(|budget| 2 * budget);
-                let (session, time) = (all.session.beside()?, Allowance::of(limit, 1));
-                teams.push(Team { op, peers, session, time });
+                for nth in 0..SHARES {
+                    let (mut session, peers) = (all.session.beside()?, peers.clone());
+                    session.tune(Tuning::compiling(nth, SHARES))?;
+                    teams.push(Team { op, peers, session, time: Allowance::of(all.budget, 1) });
+                }
             }
         }
-        Ok(Self { plan, teams })
+        let (mut timing, peers) = (all.session.beside()?, all.peers.to_vec());
+        timing.tune(Tuning::ALONE)?;
+        Ok(Self { plan, teams, timing, peers })
     }
 
     /// Calls each peer on the first prefill, the first decode step and some more workloads of its op, as far as its time
     /// allows.
     ///
-    /// What comes of it is not looked at: a bench checks each call itself. What stays is what compilers keep on disk.
-    pub fn run(self) {
+    /// What comes of it is not looked at: a bench checks each call itself. What stays is what compilers keep on disk, and the
+    /// session to time them in, which has imported its packages by then.
+    ///
+    /// # Errors
+    /// When the session's process does not answer.
+    pub fn run(mut self) -> Result<Session, PythonError> {
         let threads = self.teams.len();
         let waiting = Mutex::new(self.teams.into_iter());
         let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
         let plan = &self.plan;
         std::thread::scope(|scope| {
-            for _ in 0..threads.min(rayon::current_num_threads().div_ceil(2)) {
+            for _ in 0..threads.min(rayon::current_num_threads()) {
                 scope.spawn(|| {
                     while let Some(team) = next() {
                         team.run(plan);
                     }
                 });
             }
-        });
+            self.timing.ready(&self.peers)
+        })?;
+        Ok(self.timing)
     }
 }
+
+/// Processes that compile the kernels of an op: one compiles one configuration after the other.
+const SHARES: u32 = 2;
 
 /// Workloads of an op that are compiled ahead: its widths differ, for which compilers begin anew, and lengths seldom do.
 const WORKLOADS: usize = 4;
@@ -85,7 +100,7 @@ impl Team {
             }
             let mut drawn = Drawn::of(op, given, SEED);
             for peer in &self.peers {
-                let time = self.time.part(self.peers.len() as u32, Duration::ZERO);
+                let time = self.time.left();
                 // Only the bench's own check counts.
                 let _ = self.time.spend(time, session, |session| {
                     admit_peer(session, peer, call.as_ref(), &mut drawn, plan.backend)

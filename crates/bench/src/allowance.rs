@@ -5,6 +5,11 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use verify::{NOT_RUN, Peer, Session};
 
+/// The least that a call is begun with: one that has been compiled takes less.
+const LEAST: Duration = Duration::from_secs(2);
+/// How much of what is left one call may take: half, so that others have as much.
+const PART: f64 = 0.5;
+
 /// What is left for peers. Each op that has any gets an equal part of it, and what it leaves over goes to the ops after it.
 ///
 /// A call that takes all of what it may is killed, with its process, and its peer is asked nothing more of this op.
@@ -42,18 +47,18 @@ impl Allowance {
         Duration::try_from_secs_f64(self.left).ok()
     }
 
-    /// Time for one of so many calls, each of which is to leave `kept` for what comes after it.
-    pub(crate) fn part(&self, calls: u32, kept: Duration) -> Option<Duration> {
-        let part = self.left / f64::from(calls.max(1)) - kept.as_secs_f64();
+    /// Time for one call, which is to leave `kept` for what was called before it, and as much as it takes for the others.
+    pub(crate) fn part(&self, kept: Duration) -> Option<Duration> {
+        let part = (self.left - kept.as_secs_f64()) * PART;
         Duration::try_from_secs_f64(part.max(0.0)).ok()
     }
 
-    /// Why a peer is asked nothing, where less than `needed` is left.
-    pub(crate) fn refuses(&self, peer: &Peer, needed: Duration) -> Option<String> {
+    /// Why a peer is asked nothing: less is left than it would need beside what is kept for others.
+    pub(crate) fn refuses(&self, peer: &Peer, kept: Duration) -> Option<String> {
         if self.out.contains(&peer.name) {
             return Some(format!("{NOT_RUN}an earlier call took all of its time"));
         }
-        let spent = self.left <= needed.as_secs_f64();
+        let spent = self.part(kept).is_some_and(|part| part < LEAST);
         spent.then(|| {
             format!("{NOT_RUN}the {:.0} s for the peers of {} were spent", self.share, self.op)
         })
@@ -73,6 +78,15 @@ impl Allowance {
         asked
     }
 
+    /// Does what no op is to pay for alone, such as a new start of the process.
+    pub(crate) fn spend_of_all<R>(&mut self, work: impl FnOnce() -> R) -> R {
+        let begin = Instant::now();
+        let done = work();
+        self.all = (self.all - begin.elapsed().as_secs_f64()).max(0.0);
+        self.left = self.left.min(self.all);
+        done
+    }
+
     /// Asks a peer nothing more of this op.
     pub(crate) fn is_out(&mut self, name: &str) {
         self.out.insert(name.to_owned());
@@ -89,15 +103,15 @@ mod tests {
         let mut time = Allowance::of(seconds(12.0), 3);
         time.begin("rmsnorm");
         assert_eq!(time.left(), seconds(4.0));
-        assert_eq!(time.part(2, Duration::from_millis(500)), seconds(1.5));
-        assert_eq!(time.part(8, Duration::from_secs(1)), seconds(0.0));
+        assert_eq!(time.part(Duration::from_secs(1)), seconds(1.5));
+        assert_eq!(time.part(Duration::from_secs(8)), seconds(0.0));
         // Nothing was asked: the others have it.
         time.begin("kda");
         assert_eq!(time.left(), seconds(6.0));
         let peer = &Peer::listed(&["fla.chunk_kda".to_owned()])[0];
-        assert_eq!(time.refuses(peer, Duration::from_secs(5)), None);
+        assert_eq!(time.refuses(peer, Duration::from_secs(2)), None);
         let spent = "not run: the 6 s for the peers of kda were spent";
-        assert_eq!(time.refuses(peer, Duration::from_secs(6)).as_deref(), Some(spent));
+        assert_eq!(time.refuses(peer, Duration::from_secs(3)).as_deref(), Some(spent));
         time.is_out(&peer.name);
         let out = "not run: an earlier call took all of its time";
         assert_eq!(time.refuses(peer, Duration::ZERO).as_deref(), Some(out));
@@ -111,7 +125,7 @@ mod tests {
         let mut time = Allowance::of(None, 2);
         for op in ["rmsnorm", "kda", "attention"] {
             time.begin(op);
-            assert_eq!((time.left(), time.part(3, Duration::from_secs(9))), (None, None));
+            assert_eq!((time.left(), time.part(Duration::from_secs(9))), (None, None));
         }
     }
 }

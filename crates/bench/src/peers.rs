@@ -49,8 +49,8 @@ pub(crate) struct Runner {
 
 /// Fewest samples that a peer takes in a round.
 const FEWEST: usize = 2;
-/// The least that a peer's check is begun with.
-const LEAST: Duration = Duration::from_millis(500);
+/// What a peer's timing may take at least, when it has begun: one that is killed takes the others' times along.
+const GRACE: Duration = Duration::from_secs(3);
 
 impl Contest {
     /// Checks every peer of the op on the workload's inputs, as far as there is time; `on` is told of each.
@@ -63,11 +63,10 @@ impl Contest {
         let (name, backend) = (given.call.spec().name, guests.peers.backend);
         let all = guests.peers.peers;
         let mut wanted: Vec<&Peer> = all.iter().filter(|peer| peer.op == name).collect();
-        let needed = (given.budget + LEAST) * wanted.len() as u32;
         // Inputs may be gigabytes: they are handed over where somebody takes them.
         wanted.retain(|peer| {
             let refusal = guests.peers.session.refuses(peer, backend);
-            let refusal = refusal.or_else(|| guests.time.refuses(peer, needed));
+            let refusal = refusal.or_else(|| guests.time.refuses(peer, given.budget));
             let Some(reason) = refusal else { return true };
             contest.out(&peer.name, Status::NotApplicable, &reason);
             false
@@ -88,7 +87,7 @@ impl Contest {
         }
         for peer in &wanted {
             on(Step::Begins { case: given.case, peer: Some(&peer.name), left: guests.time.left() });
-            contest.ask(guests, peer, &mut given, wanted.len() as u32);
+            contest.ask(guests, peer, &mut given);
         }
         // A process that ended took those along that it held: they are asked again, in the one after it.
         let held = |runner: &Runner| runner.peer.is_held_by(guests.peers.session);
@@ -96,22 +95,19 @@ impl Contest {
         contest.runners = held;
         for peer in wanted {
             if lost.iter().any(|runner| runner.peer.name() == peer.name) {
-                contest.ask(guests, peer, &mut given, lost.len() as u32);
+                contest.ask(guests, peer, &mut given);
             }
         }
         contest
     }
 
-    /// Checks one of so many: it may take as long as if all of them took the same, and were then timed.
-    fn ask(
-        &mut self,
-        guests: &mut Guests<'_, '_>,
-        peer: &Peer,
-        given: &mut Match<'_, '_>,
-        calls: u32,
-    ) {
-        let time = guests.time.part(calls, given.budget);
-        let backend = guests.peers.backend;
+    /// Checks a peer, as far as there is time beside the timing of those that have passed.
+    fn ask(&mut self, guests: &mut Guests<'_, '_>, peer: &Peer, given: &mut Match<'_, '_>) {
+        let kept = given.budget * (1 + self.runners.len() as u32);
+        if let Some(why) = guests.time.refuses(peer, kept) {
+            return self.out(&peer.name, Status::NotApplicable, &why);
+        }
+        let (time, backend) = (guests.time.part(kept), guests.peers.backend);
         let admitted = guests.time.spend(time, guests.peers.session, |session| {
             admit_peer(session, peer, given.call, given.drawn, backend)
         });
@@ -120,10 +116,14 @@ impl Contest {
                 self.runners.push(Runner { peer, samples: Samples::default(), replays: 1 });
             }
             Err(PeerRefusal { status, reason }) => {
+                self.out(&peer.name, status, &reason);
                 if reason.starts_with(NOT_RUN) {
                     guests.time.is_out(&peer.name);
+                    // The process was killed. No op is to pay for another one that knows its packages; if there is none, the
+                    // next call says why.
+                    let Peers { session, peers, .. } = &mut *guests.peers;
+                    let _ = guests.time.spend_of_all(|| session.ready(peers));
                 }
-                self.out(&peer.name, status, &reason);
             }
         }
     }
@@ -151,7 +151,7 @@ impl Contest {
         mut ask: impl FnMut(&mut Runner, &mut Session) -> Result<(), String>,
     ) {
         for mut runner in std::mem::take(&mut self.runners) {
-            let time = guests.time.left();
+            let time = guests.time.left().map(|left| left.max(GRACE));
             let asked =
                 guests.time.spend(time, guests.peers.session, |session| ask(&mut runner, session));
             match asked {

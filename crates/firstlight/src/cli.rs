@@ -161,10 +161,10 @@ pub(crate) struct PeerChoice {
     /// Seconds that one call may take, its first, which compiles, included.
     #[arg(long, value_name = "SECONDS", default_value_t = 180)]
     pub(crate) peer_timeout: u64,
-    /// Seconds that all calls of one peer may take while it is verified, and those of all peers together while they are
-    /// timed; what is left over then is not run, and said to be so.
+    /// Seconds that all calls of one peer may take while it is verified; all peers together have twice that while they are
+    /// timed. What is left over then is not run, and said to be so.
     ///
-    /// Default: 90 for `check`, no end otherwise.
+    /// Default: 60 for `check`, no end otherwise.
     #[arg(long, value_name = "SECONDS")]
     pub(crate) peer_budget: Option<u64>,
     /// GiB of memory that the interpreter may take.

@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use facts::BackendKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use verify::{Limits, Peer, Peers, Python, Session, Tuning};
+use verify::{Limits, Peer, Peers, Python, Session};
 
 /// A started environment and the peers to run in it.
 pub(crate) struct Environment {
@@ -16,7 +16,7 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
-    /// Its peers, to be verified or timed.
+    /// Its peers, to be verified.
     pub(crate) fn peers(&mut self) -> Peers<'_> {
         let Self { session, peers, backend, budget } = self;
         Peers { session, peers, backend: *backend, budget: *budget }
@@ -27,11 +27,20 @@ impl Environment {
         self.backend
     }
 
-    /// The same in a run that must end: with so much time for its peers, unless the arguments say how much, and tuning for no
-    /// longer than tells configurations apart.
-    pub(crate) fn within(mut self, budget: Duration) -> anyhow::Result<Self> {
-        self.session.tune(Tuning::ALONE)?;
-        Ok(Self { budget: self.budget.or(Some(budget)), ..self })
+    /// Its peers, to be timed: all together have as much time as each two of them had before.
+    pub(crate) fn peers_to_time(&mut self) -> Peers<'_> {
+        let peers = self.peers();
+        Peers { budget: peers.budget.map(|budget| 2 * budget), ..peers }
+    }
+
+    /// The same with so much time for each peer, unless the arguments say how much.
+    pub(crate) fn within(self, budget: Duration) -> Self {
+        Self { budget: self.budget.or(Some(budget)), ..self }
+    }
+
+    /// Goes on in another session.
+    pub(crate) fn go_on_in(&mut self, session: Session) {
+        self.session = session;
     }
 }
 

@@ -45,7 +45,7 @@ pub(super) fn run(arguments: &Bench, output: &Output) -> anyhow::Result<Outcome>
     let backend = BackendKind::from(arguments.backend);
     let mut python =
         python::start(arguments.peers.venv.as_deref(), &arguments.peers.choice, Some(backend))?;
-    let peers = python.as_mut().map(python::Environment::peers);
+    let peers = python.as_mut().map(python::Environment::peers_to_time);
     // Asking for the name opens the device: only where something is named after it.
     let folder = arguments.output.as_deref().map(|folder| (folder, device_name(backend)));
     let mut saved = Ok(());

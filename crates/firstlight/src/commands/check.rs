@@ -7,7 +7,7 @@ use crate::output::Output;
 use crate::python;
 use crate::run_folder::RunFolder;
 use ::bench::{Ahead, Size};
-use ::verify::{NOT_RUN, Peers, Tier, Tuning};
+use ::verify::{NOT_RUN, Peers, Session, Tier, Tuning};
 use anyhow::Context;
 use facts::{BackendKind, BenchReport, DoctorReport, ParityReport, RunManifest, SCHEMA, Status};
 use report::{
@@ -16,6 +16,7 @@ use report::{
 };
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 /// What `check --json` prints.
@@ -64,15 +65,20 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
     };
     // When the last row of each op and backend came, and of each installed kernel: what the others waited for.
     let mut ends: BTreeMap<String, Instant> = BTreeMap::new();
-    let mut parity = std::thread::scope(|scope| {
-        if let Some(ahead) = ahead {
-            scope.spawn(|| ahead.run());
-        }
-        verify::measure(&plan, python.peers(), |row| {
+    let (parity, timing) = std::thread::scope(|scope| {
+        let ahead = ahead.map(|ahead| scope.spawn(|| ahead.run()));
+        let parity = verify::measure(&plan, python.peers(), |row| {
             let by = row.peer.as_ref().map_or("firstlight", |_| &row.variant);
             ends.insert(format!("{} on {} by {by}", row.op, row.backend), Instant::now());
-        })
-    })?;
+        });
+        (parity, ahead.map(ScopedJoinHandle::join))
+    });
+    let mut parity = parity?;
+    match timing {
+        Some(Ok(session)) => python.time_in(session?),
+        Some(Err(panic)) => std::panic::resume_unwind(panic),
+        None => {}
+    }
     folder.note("the kernels are verified; the models follow");
     for (what, end) in ends {
         let seconds = end.duration_since(since).as_secs_f64();
@@ -96,7 +102,7 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
     let mut bench: Option<BenchReport> = None;
     for backend in backends {
         let mut saved = Ok(());
-        let report = bench::measure(&plan_of_bench(backend), python.peers(), |_, done| {
+        let report = bench::measure(&plan_of_bench(backend), python.peers_to_time(), |_, done| {
             folder.note(&format!("timed {done} on {backend}"));
             if saved.is_ok() {
                 saved = folder.save_log();
@@ -148,9 +154,8 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
     Ok(if outcomes.contains(&Outcome::Bad) { Outcome::Bad } else { Outcome::Good })
 }
 
-/// Time for all calls of one peer while it is verified, and for those of all peers while they are timed: a Triton kernel takes
-/// more than a minute to be compiled for its first call, and what is timed was compiled by then.
-const PEER_BUDGET: Duration = Duration::from_secs(90);
+/// Time for all calls of one peer while it is verified; all of them together have twice that while they are timed.
+const PEER_BUDGET: Duration = Duration::from_secs(60);
 
 /// The kernels of the environment that was named.
 enum Installed {
@@ -169,7 +174,7 @@ impl Installed {
         let venv = arguments.environment.venv.as_deref();
         match python::start(venv, &arguments.peers, None) {
             Ok(None) => Ok(Self::NotNamed),
-            Ok(Some(environment)) => Ok(Self::Started(Box::new(environment.within(PEER_BUDGET)?))),
+            Ok(Some(environment)) => Ok(Self::Started(Box::new(environment.within(PEER_BUDGET)))),
             Err(why) if venv.is_some() && !arguments.peers.names_any() => {
                 Ok(Self::Silent(format!("{why:#}")))
             }
@@ -186,6 +191,17 @@ impl Installed {
 
     fn peers(&mut self) -> Option<Peers<'_>> {
         self.started().map(python::Environment::peers)
+    }
+
+    fn peers_to_time(&mut self) -> Option<Peers<'_>> {
+        self.started().map(python::Environment::peers_to_time)
+    }
+
+    /// Times them in another session than the one that verified them.
+    fn time_in(&mut self, session: Session) {
+        if let Some(environment) = self.started() {
+            environment.go_on_in(session);
+        }
     }
 }
 
@@ -249,9 +265,8 @@ fn leave_out(folder: &mut RunFolder, doctor: &DoctorReport, arguments: &Check, p
             folder.not_run(
                 "Triton's own tuning of installed kernels",
                 &format!(
-                    "it measures each configuration for 100 ms; here it was {} ms beside other work where kernels were verified, and \
-                     {} ms alone on the GPU where they were timed",
-                    Tuning::BESIDE_OTHERS.millis,
+                    "where kernels were verified, the first configuration that runs was taken; where they were timed, each was \
+                     measured for {} ms, alone on the GPU, in place of 100 ms",
                     Tuning::ALONE.millis
                 ),
             );
@@ -289,7 +304,7 @@ fn untimed_peers(bench: &BenchReport) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// What became of the timings of peers, where there were any.
+/// What became of the timings of peers, where there were any, with the commonest reasons; the report has all of them.
 fn timed_peers(bench: &BenchReport) -> Option<String> {
     let timed = bench.rows.iter().filter(|row| row.peer.is_some()).count();
     let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
@@ -297,7 +312,10 @@ fn timed_peers(bench: &BenchReport) -> Option<String> {
         *reasons.entry(why).or_default() += 1;
     }
     let left: usize = reasons.values().sum();
-    let said: Vec<String> = reasons.iter().map(|(why, count)| format!("{count}: {why}")).collect();
+    let mut reasons: Vec<(&str, usize)> = reasons.into_iter().collect();
+    reasons.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let said: Vec<String> =
+        reasons.iter().take(3).map(|(why, count)| format!("{count}: {why}")).collect();
     let said = if said.is_empty() { String::new() } else { format!(" ({})", said.join("; ")) };
     (timed + left > 0).then(|| format!("peers: {timed} rows timed, {left} not run{said}"))
 }

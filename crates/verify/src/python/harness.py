@@ -51,6 +51,13 @@ def own_function(where):
     return prepare
 
 
+class Nothing:
+    """A call of which nothing can be asked: an adapter imports its package first."""
+
+    def __getattr__(self, name):
+        raise NotApplicable("there is no call yet")
+
+
 class Harness:
     def __init__(self, adapters):
         self.adapters, self.case, self.prepared = adapters, None, {}
@@ -77,7 +84,18 @@ class Harness:
         }
 
     def tune(self, request):
-        return {"tuned": tune(request["warmup"], request["rep"])}
+        return {"tuned": tune(request["warmup"], request["rep"], request["share"])}
+
+    def ready(self, request):
+        """Imports what these peers are made of, so that a first call is no longer than it has to be."""
+        for adapter_of, name in request["peers"]:
+            try:
+                adapter(self.adapters, adapter_of)
+                PEERS[name][0](Nothing())
+            except BaseException:
+                # A call says why, in its row.
+                continue
+        return {}
 
     def load(self, request):
         self.drop(request)

@@ -1,6 +1,7 @@
 //! The process of the harness: started when it is first needed, killed with all its children when it takes too long or too
 //! much, and started again for the next request.
 
+use super::MODEL;
 use super::budget::NOT_RUN;
 use super::files::{ADAPTERS, HARNESS};
 use super::tuning::Tuning;
@@ -166,6 +167,16 @@ impl Session {
         let session = Self::with(self.python.clone(), folder, self.hello.clone());
         session.write_harness().map_err(|error| self.start_error(error))?;
         Ok(Self { tuning: Some(Tuning::BESIDE_OTHERS), ..session })
+    }
+
+    /// Imports what these peers are made of: the first call of each is shorter by that.
+    ///
+    /// # Errors
+    /// When the process does not answer.
+    pub fn ready(&mut self, peers: &[Peer]) -> Result<(), PythonError> {
+        let listed = peers.iter().filter(|peer| peer.op != MODEL);
+        let named: Vec<_> = listed.filter_map(|peer| Some((peer.adapter?, &peer.name))).collect();
+        self.ask(json!({ "do": "ready", "peers": named })).map(|_| ())
     }
 
     /// Tunes kernels so from now on, in this process and in those after it.

@@ -1,9 +1,11 @@
 # How Triton's kernels find their configurations.
 
 
-def tune(most_warmup, most_rep):
-    """Triton measures every configuration of a kernel that is new to it for an eighth of a second. Here each is measured for
-    these milliseconds, and what is found so is kept nowhere, for later processes are to find the best ones."""
+def tune(most_warmup, most_rep, share):
+    """Triton compiles every configuration of a kernel that is new to it, and measures each for an eighth of a second. Here
+    each is measured for these milliseconds, and what is found so is kept nowhere, for later processes are to find the best
+    ones. With a share [n, of] only every `of`th configuration is tried, the nth first; with [0, 0] they are tried until one
+    runs, which is enough for a call that is not timed."""
     try:
         from triton import testing
         from triton.runtime.autotuner import Autotuner
@@ -11,6 +13,9 @@ def tune(most_warmup, most_rep):
         # No Triton, or one that is arranged otherwise: what is there tunes as it does.
         return False
     whole = getattr(testing.do_bench, "whole", testing.do_bench)
+    prune = getattr(Autotuner.prune_configs, "whole", Autotuner.prune_configs)
+    measure_one = getattr(Autotuner._bench, "whole", Autotuner._bench)
+    ran = []
 
     def brief(call, warmup=25, rep=100, **more):
         return whole(call, warmup=min(warmup, most_warmup), rep=min(rep, most_rep), **more)
@@ -19,8 +24,32 @@ def tune(most_warmup, most_rep):
         measure()
         return False
 
-    brief.whole = whole
-    testing.do_bench = brief
+    def noted(tuner, *args, **more):
+        times = measure_one(tuner, *args, **more)
+        # A configuration that a GPU has no room for takes for ever.
+        if min(times) < float("inf"):
+            ran.append(True)
+        return times
+
+    def shared(tuner, *args, **more):
+        configs = list(prune(tuner, *args, **more))
+        return tried(configs, share, ran) if share and len(configs) > 1 else configs
+
+    brief.whole, noted.whole, shared.whole = whole, measure_one, prune
+    testing.do_bench, Autotuner._bench, Autotuner.prune_configs = brief, noted, shared
     if hasattr(Autotuner, "check_disk_cache"):
         Autotuner.check_disk_cache = unkept
     return True
+
+
+def tried(configs, share, ran):
+    """Those of a share, and then, as long as none has run, the others."""
+    nth, of = share
+    first = configs[nth % len(configs) :: of] if of else []
+    ran.clear()
+    yield from first
+    for config in configs:
+        if ran:
+            return
+        if config not in first:
+            yield config

@@ -1,24 +1,31 @@
-//! A stand-in for Triton that says how long a kernel's configurations are measured for.
+//! A stand-in for Triton that says which configurations of a kernel are tried, and how long each is measured.
 
 use super::{case, check, fakes, session_over};
 use facts::Status::Fail;
 use std::time::Duration;
-use verify::Tuning;
+use verify::{Session, Tuning};
 
 #[test]
 fn kernels_are_tuned_as_it_was_said_in_every_process_and_nothing_of_it_is_kept() {
     let mut session = session_over(&[fakes().join("with_triton")], Duration::from_secs(60));
-    let as_packaged = [("tuned:says", Fail, "ValueError: tuned for 25 and 100 ms, kept")];
-    check(&mut session, &case(2, 2), &as_packaged);
-    let alone = [("tuned:says", Fail, "ValueError: tuned for 2 and 10 ms, not kept")];
+    let says = |session: &mut Session, expect: &str| {
+        let expect = format!("ValueError: tried {expect}");
+        check(session, &case(2, 2), &[("tuned:says", Fail, &expect)]);
+    };
+    says(&mut session, "0,1,2,3 for 25 and 100 ms, kept");
     session.tune(Tuning::ALONE).unwrap();
-    check(&mut session, &case(2, 2), &alone);
+    let alone = "0,1,2,3 for 2 and 10 ms, not kept";
+    says(&mut session, alone);
     session.restart();
-    check(&mut session, &case(2, 2), &alone);
-    // Beside others it is shorter yet, whatever this session does.
-    let beside_others = [("tuned:says", Fail, "ValueError: tuned for 1 and 4 ms, not kept")];
+    says(&mut session, alone);
+    // Beside others it is the first that has room on the GPU, whatever this session does.
     let mut beside = session.beside().unwrap();
-    check(&mut beside, &case(2, 2), &beside_others);
+    says(&mut beside, "0,1 for 1 and 4 ms, not kept");
+    // Those of a share are compiled; where none of them runs, others are tried until one does.
+    for (nth, of, expect) in [(0, 2, "0,2"), (1, 2, "1,3"), (0, 4, "0,1"), (2, 4, "2")] {
+        beside.tune(Tuning::compiling(nth, of)).unwrap();
+        says(&mut beside, &format!("{expect} for 1 and 4 ms, not kept"));
+    }
     beside.tune(Tuning::ALONE).unwrap();
-    check(&mut beside, &case(2, 2), &alone);
+    says(&mut beside, alone);
 }
