@@ -14,10 +14,24 @@ use std::path::Path;
 const COMMITTED: &str = "crates/kernels/src/cuda/bundle.bin";
 /// Most that the bundle may weigh: it is part of every binary and of every clone.
 const MOST_BYTES: u64 = 12 << 20;
+/// What mends a bundle that is not what its sources give.
+const HINT: &str = "hint: run `cargo xtask bundle` and commit it";
 
-/// Makes the bundle, or with `check` compares a fresh one with the committed one.
-pub(crate) fn make(root: &Path, check: bool) -> anyhow::Result<()> {
+/// What is asked of the bundle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// Compile it and put it where it is committed.
+    Make,
+    /// Compile all of it and compare.
+    Check,
+    /// Hold the committed one against its sources, and compile about so many of its kernels again.
+    Sample(usize),
+}
+
+/// Makes the bundle, or compares the committed one with what the sources give.
+pub(crate) fn make(root: &Path, asked: Asked) -> anyhow::Result<()> {
     let target = cargo::target_directory(root)?;
+    let check = asked != Asked::Make;
     let folder = target.join(if check { "bundle-check" } else { "bundle" });
     let mut steps = Steps::new();
     let mut tools = None;
@@ -34,23 +48,32 @@ pub(crate) fn make(root: &Path, check: bool) -> anyhow::Result<()> {
         fs::create_dir_all(&folder)?;
         let mut cargo = cargo::command(root, &["run", "--locked", "--quiet", "-p", "kernels"]);
         cargo.args(["--example", "bundle", "--", "--nvrtc"]).arg(&tools.nvrtc);
-        run(cargo.arg("--into").arg(&folder))
+        cargo.arg("--into").arg(&folder);
+        if let Asked::Sample(count) = asked {
+            cargo.args(["--sample", &count.to_string()]);
+        }
+        run(&mut cargo).context(HINT)
     })?;
     steps.run("gate", || gate::check(&folder, &tools.nvdisasm))?;
-    let made = folder.join("bundle.bin");
-    let bytes = fs::metadata(&made)?.len();
+    let (made, committed) = (folder.join("bundle.bin"), root.join(COMMITTED));
+    let bytes = fs::metadata(if asked == Asked::Make { &made } else { &committed })?.len();
     if bytes > MOST_BYTES {
         bail!("the bundle is {bytes} bytes, more than {MOST_BYTES}\nhint: list fewer shapes");
     }
-    if !check {
-        fs::copy(&made, root.join(COMMITTED))?;
-        println!("wrote {COMMITTED}, {bytes} bytes");
-    } else if fs::read(&made)? != fs::read(root.join(COMMITTED))? {
-        bail!(
-            "{COMMITTED} is not what the kernels' sources give\nhint: run `cargo xtask bundle` and commit it"
-        );
-    } else {
-        println!("{COMMITTED} is what the sources give, byte by byte, {bytes} bytes");
+    match asked {
+        Asked::Make => {
+            fs::copy(&made, committed)?;
+            println!("wrote {COMMITTED}, {bytes} bytes");
+        }
+        Asked::Check if fs::read(&made)? != fs::read(committed)? => {
+            bail!("{COMMITTED} is not what the kernels' sources give\n{HINT}");
+        }
+        Asked::Check => {
+            println!("{COMMITTED} is what the sources give, byte by byte, {bytes} bytes");
+        }
+        Asked::Sample(_) => {
+            println!("{COMMITTED} has the kernels of the sources, and no others, {bytes} bytes");
+        }
     }
     steps.finish();
     Ok(())

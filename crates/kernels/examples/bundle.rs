@@ -3,9 +3,13 @@
 //! `bundle --nvrtc LIBRARY --into FOLDER` writes `FOLDER/bundle.bin`, one cubin a kernel under the kernel's key, and
 //! `kernels.tsv` with key, architecture and label. NVRTC compiles one kernel at a time in a process,
 //! so the work is shared out among as many processes as there are cores.
+//!
+//! With `--sample COUNT` no bundle is made: the one that is built in is held against the sources. Its keys have to be
+//! theirs, all of them and no others; about COUNT kernels are compiled again and have to be the same bytes.
 #![allow(clippy::print_stdout, clippy::print_stderr)] // It is a command.
 
 use device::cuda::{Bundle, Cache, KernelSource, Nvrtc};
+use kernels::cuda::BUNDLE;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -23,7 +27,7 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), Failure> {
-    let (mut nvrtc, mut into, mut share) = (None, None, None);
+    let (mut nvrtc, mut into, mut share, mut sample) = (None, None, None, None);
     let mut arguments = std::env::args_os().skip(1);
     while let Some(argument) = arguments.next() {
         let value = arguments.next().ok_or("an argument has no value")?;
@@ -31,24 +35,69 @@ fn run() -> Result<(), Failure> {
             Some("--nvrtc") => nvrtc = Some(PathBuf::from(value)),
             Some("--into") => into = Some(PathBuf::from(value)),
             Some("--share") => share = value.to_str().map(str::to_owned),
+            Some("--sample") => sample = Some(value.to_str().unwrap_or_default().parse()?),
             _ => return Err(format!("unexpected argument `{}`", argument.display()).into()),
         }
     }
     let (Some(nvrtc), Some(into)) = (nvrtc, into) else {
-        return Err("usage: bundle --nvrtc LIBRARY --into FOLDER".into());
+        return Err("usage: bundle --nvrtc LIBRARY --into FOLDER [--sample COUNT]".into());
     };
     let sources = kernels::cuda::bundled();
     let cubins = Cache::at(into.join("cubins"));
-    match share {
-        Some(share) => {
+    let compiled = sample.map_or_else(|| sources.clone(), |count| spread(&sources, count));
+    match (share, sample) {
+        (Some(share), _) => {
             let (nth, of) = share.split_once('/').ok_or("--share wants N/COUNT")?;
-            compile(&nvrtc, &sources, (nth.parse()?, of.parse()?), &cubins)
+            compile(&nvrtc, &compiled, (nth.parse()?, of.parse()?), &cubins)
         }
-        None => {
-            share_out(&nvrtc, &into)?;
+        (None, None) => {
+            share_out(&nvrtc, &into, None)?;
             pack(&sources, &cubins, &into)
         }
+        (None, Some(count)) => {
+            // What is stale is known before anything is compiled.
+            let built_in = built_in(&sources)?;
+            share_out(&nvrtc, &into, Some(count))?;
+            same(&compiled, &cubins)?;
+            write(&sources, &built_in, &into)
+        }
     }
+}
+
+/// About so many of the sources, spread over them by their keys: the same for the same sources, and others once one of them
+/// was edited, so that in time each is among them.
+fn spread(sources: &[KernelSource], count: usize) -> Vec<KernelSource> {
+    let mut keyed: Vec<_> = sources.iter().map(|source| (source.key(), source)).collect();
+    keyed.sort_by_key(|(key, _)| *key);
+    let step = keyed.len().div_ceil(count.max(1)).max(1);
+    let from = keyed.iter().map(|(key, _)| usize::from(key[0])).sum::<usize>() % step;
+    keyed.into_iter().skip(from).step_by(step).map(|(_, source)| source.clone()).collect()
+}
+
+/// The binary of each source, from the bundle that is built in.
+fn built_in(sources: &[KernelSource]) -> Result<Vec<Vec<u8>>, Failure> {
+    let find = |source: &KernelSource| {
+        let (label, arch) = (source.label(), source.arch());
+        let stale = || format!("the bundle has no {label} for {arch} of the source as it is now");
+        BUNDLE.find(&source.key()).ok_or_else(stale)
+    };
+    let found = sources.iter().map(find).collect::<Result<Vec<_>, _>>()?;
+    match BUNDLE.len() - found.len() {
+        0 => Ok(found),
+        more => Err(format!("the bundle has {more} kernels that no source gives").into()),
+    }
+}
+
+/// Whether what was compiled is what is built in.
+fn same(compiled: &[KernelSource], cubins: &Cache) -> Result<(), Failure> {
+    for source in compiled {
+        if cubins.find(&source.key()) != BUNDLE.find(&source.key()) {
+            let (label, arch) = (source.label(), source.arch());
+            return Err(format!("in the bundle {label} for {arch} has other bytes").into());
+        }
+    }
+    println!("{} of {} kernels compiled again: the same bytes", compiled.len(), BUNDLE.len());
+    Ok(())
 }
 
 /// Compiles every `of`th kernel that is not there yet.
@@ -74,12 +123,15 @@ fn compile(
 }
 
 /// Runs this program once a core, each with its share.
-fn share_out(nvrtc: &Path, into: &Path) -> Result<(), Failure> {
+fn share_out(nvrtc: &Path, into: &Path, sample: Option<usize>) -> Result<(), Failure> {
     let count = std::thread::available_parallelism()?.get();
     let mut children = Vec::new();
     for nth in 0..count {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("--nvrtc").arg(nvrtc).arg("--into").arg(into);
+        if let Some(count) = sample {
+            command.args(["--sample", &count.to_string()]);
+        }
         children.push(command.arg("--share").arg(format!("{nth}/{count}")).spawn()?);
     }
     let mut good = true;
@@ -90,18 +142,24 @@ fn share_out(nvrtc: &Path, into: &Path) -> Result<(), Failure> {
 }
 
 fn pack(sources: &[KernelSource], cubins: &Cache, into: &Path) -> Result<(), Failure> {
-    let (mut binaries, mut table) = (Vec::new(), String::new());
-    for source in sources {
-        let key = source.key();
-        let cubin = cubins.find(&key).ok_or("a kernel is missing")?;
-        let name: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
-        std::fs::write(into.join(&name).with_extension("cubin"), &cubin)?;
-        writeln!(table, "{name}\t{}\t{}", source.arch(), source.label())?;
-        binaries.push((key, cubin));
-    }
-    let bytes = Bundle::pack(binaries);
+    let find = |source: &KernelSource| cubins.find(&source.key()).ok_or("a kernel is missing");
+    let binaries = sources.iter().map(find).collect::<Result<Vec<_>, _>>()?;
+    write(sources, &binaries, into)?;
+    let keys = sources.iter().map(KernelSource::key);
+    let bytes = Bundle::pack(keys.zip(binaries).collect());
     println!("{} kernels, {} bytes", sources.len(), bytes.len());
-    std::fs::write(into.join("kernels.tsv"), table)?;
     std::fs::write(into.join("bundle.bin"), bytes)?;
+    Ok(())
+}
+
+/// The binaries as files, and the table of them.
+fn write(sources: &[KernelSource], binaries: &[Vec<u8>], into: &Path) -> Result<(), Failure> {
+    let mut table = String::new();
+    for (source, binary) in sources.iter().zip(binaries) {
+        let name: String = source.key().iter().map(|byte| format!("{byte:02x}")).collect();
+        std::fs::write(into.join(&name).with_extension("cubin"), binary)?;
+        writeln!(table, "{name}\t{}\t{}", source.arch(), source.label())?;
+    }
+    std::fs::write(into.join("kernels.tsv"), table)?;
     Ok(())
 }

@@ -15,6 +15,9 @@ const WANTED: &[(&str, &[&str])] = &[("attention_hopper", &["HGMMA", "UTMALDG"])
 /// Loads and stores of local memory: spilled registers.
 const UNWANTED: &[&str] = &["LDL", "STL"];
 
+/// The release of CUDA whose compiler the bundle is made by, as a kernel says it.
+const CUDA: u32 = 129;
+
 /// Local memory that is known and costs nothing worth having: function and macro, start of the architecture, bytes.
 /// The step that puts parts together adds up a few numbers a row; at 96 columns the compiler keeps one of them there.
 const ACCEPTED: &[(&str, &str, u32)] =
@@ -104,18 +107,23 @@ fn look(
     rows: &Mutex<BTreeMap<(String, String), Row>>,
 ) -> anyhow::Result<Vec<String>> {
     let file = folder.join(&kernel.file);
-    let resources = cubin::read(&fs::read(&file)?)?;
+    let said = cubin::read(&fs::read(&file)?)?;
     let function = kernel.label.split('<').next().unwrap_or_default();
     let wanted = WANTED.iter().find(|(start, _)| function.starts_with(start));
     let mut counts = BTreeMap::new();
     let mut problems = Vec::new();
+    let is = format!("{} for sm_{} of CUDA {}", said.function, said.sm, said.cuda);
+    let listed = format!("{function} for {} of CUDA {CUDA}", kernel.arch.trim_end_matches('a'));
+    if is != listed {
+        problems.push(format!("its binary is {is}"));
+    }
     let accepted = ACCEPTED.iter().any(|(start, arch, bytes)| {
         kernel.label.starts_with(start)
             && kernel.arch.starts_with(arch)
-            && resources.stack_bytes <= *bytes
+            && said.stack_bytes <= *bytes
     });
-    if resources.stack_bytes > 0 && !accepted {
-        problems.push(format!("{} bytes of local memory", resources.stack_bytes));
+    if said.stack_bytes > 0 && !accepted {
+        problems.push(format!("{} bytes of local memory", said.stack_bytes));
     }
     // Without a stack there is nothing to spill to; only kernels with an instruction to look for are disassembled.
     if let Some((_, wanted)) = wanted {
@@ -130,8 +138,8 @@ fn look(
     if let Ok(mut rows) = rows.lock() {
         let row = rows.entry((function.to_owned(), kernel.arch.clone())).or_default();
         row.kernels += 1;
-        row.registers.push(resources.registers);
-        row.stack_bytes = row.stack_bytes.max(resources.stack_bytes);
+        row.registers.push(said.registers);
+        row.stack_bytes = row.stack_bytes.max(said.stack_bytes);
         for (name, count) in counts {
             row.fewest
                 .entry(name)
