@@ -29,6 +29,7 @@ use weights::{CpuProjection, Weights};
 pub(crate) const ENGINE: EngineKind = EngineKind {
     backend: BackendKind::Cpu,
     chunk: 512,
+    ahead: 1,
     open: |model, device, storage, capacity| {
         Ok(Box::new(CpuEngine::new(model, device, storage, capacity)?))
     },

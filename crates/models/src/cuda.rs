@@ -37,6 +37,7 @@ use weights::{CudaProjection, Weights};
 pub(crate) const ENGINE: EngineKind = EngineKind {
     backend: BackendKind::Cuda,
     chunk: 8192,
+    ahead: decode::STEPS,
     open: |model, device, storage, capacity| {
         Ok(Box::new(CudaEngine::new(model, device, storage, capacity)?))
     },

@@ -185,6 +185,10 @@ pub trait Engine {
         // An engine that is open has a kind.
         engine_kind(self.device()).map_or(1, |kind| kind.chunk)
     }
+    /// Tokens that are best decoded at once where the device chooses them.
+    fn ahead(&self) -> usize {
+        engine_kind(self.device()).map_or(1, |kind| kind.ahead)
+    }
     /// Advances the sequences of a batch, and gives logits `[tokens or sequences, vocabulary]`.
     ///
     /// # Errors
@@ -227,6 +231,8 @@ pub struct EngineKind {
     pub backend: BackendKind,
     /// Tokens of a prompt that are best read in one step.
     pub chunk: usize,
+    /// Tokens that are best decoded at once: 1 where nothing is gained by more, and they would be waited for.
+    pub ahead: usize,
     pub(crate) open: Open,
 }
 

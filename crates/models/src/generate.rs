@@ -42,8 +42,19 @@ pub struct Chosen<'a> {
     pub request: usize,
     /// The token.
     pub token: u32,
-    /// What it was chosen from.
-    pub logits: &'a [f32],
+    /// What it was chosen from; none where the device chose by itself.
+    pub logits: Option<&'a [f32]>,
+}
+
+/// How much an engine is given to do at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Steps {
+    /// Most tokens of a prompt in a step.
+    pub chunk: usize,
+    /// Most tokens that the device chooses by itself, where all sequences take the likeliest, before they are given out:
+    /// 1 for none, so that each comes with its logits. The first two tokens of a sequence and the last that it may have come
+    /// with theirs in any case.
+    pub ahead: usize,
 }
 
 /// What a listener wants after a token.
@@ -73,18 +84,41 @@ impl Running<'_> {
             left => &left[..left.len().min(chunk)],
         }
     }
+
+    /// Tokens that the device may choose for it by itself.
+    fn ahead(&self) -> usize {
+        let decodes = self.fed == self.request.prompt.len() && self.tokens.len() > 1;
+        if decodes && self.sampler.takes_the_likeliest() {
+            self.request.limit - self.tokens.len() - 1
+        } else {
+            0
+        }
+    }
+
+    /// Takes a token that was chosen for it.
+    fn take(&mut self, chosen: Chosen<'_>, listen: &mut impl FnMut(Chosen<'_>) -> Next) {
+        if self.request.stop_ids.contains(&chosen.token) {
+            self.ended = Some(Ended::StopId);
+            return;
+        }
+        self.tokens.push(chosen.token);
+        if listen(chosen) == Next::End {
+            self.ended = Some(Ended::Listener);
+        } else if self.tokens.len() == self.request.limit {
+            self.ended = Some(Ended::Limit);
+        }
+    }
 }
 
-/// Continues requests, each in a place of its own of an engine whose first places are free. A step takes the next `chunk`
-/// tokens of each prompt that is not read yet, and the last token of each sequence that runs. `listen` is given each token
-/// as it comes.
+/// Continues requests, each in a place of its own of an engine whose first places are free. A step takes the next tokens of
+/// each prompt that is not read yet, and the last token of each sequence that runs. `listen` is given each token as it comes.
 ///
 /// # Errors
 /// [`ModelError`] when a request is empty or its settings mean nothing, and whatever a step says.
 pub fn generate(
     engine: &mut dyn Engine,
     requests: &[Request],
-    chunk: usize,
+    Steps { chunk, ahead }: Steps,
     mut listen: impl FnMut(Chosen<'_>) -> Next,
 ) -> Result<Vec<Generated>, ModelError> {
     let vocabulary = engine.architecture().vocabulary;
@@ -107,6 +141,22 @@ pub fn generate(
         }
         let with = |batch: Batch, index: &usize| batch.with(*index, all[*index].next(chunk.max(1)));
         let batch = open.iter().fold(Batch::new(), with);
+        let ahead = open.iter().fold(ahead, |least, index| least.min(all[*index].ahead()));
+        if ahead > 1 {
+            let chosen = engine.decode_greedy(&batch, ahead)?;
+            for (index, tokens) in open.iter().zip(chosen) {
+                for token in tokens {
+                    let running = &mut all[*index];
+                    // Behind its end a sequence has no more tokens, whatever the device went on with.
+                    if running.ended.is_none() {
+                        let chosen = Chosen { request: *index, token, logits: None };
+                        running.take(chosen, &mut listen);
+                    }
+                }
+            }
+            free(engine, &all, &open);
+            continue;
+        }
         let logits = engine.step(&batch, Wanted::Last)?;
         for (index, logits) in open.iter().zip(logits.chunks_exact(vocabulary)) {
             let running = &mut all[*index];
@@ -116,24 +166,21 @@ pub fn generate(
                 continue;
             }
             let token = running.sampler.choose(logits);
-            if running.request.stop_ids.contains(&token) {
-                running.ended = Some(Ended::StopId);
-                continue;
-            }
-            running.tokens.push(token);
-            if listen(Chosen { request: *index, token, logits }) == Next::End {
-                running.ended = Some(Ended::Listener);
-            } else if running.tokens.len() == running.request.limit {
-                running.ended = Some(Ended::Limit);
-            }
+            let chosen = Chosen { request: *index, token, logits: Some(logits) };
+            running.take(chosen, &mut listen);
         }
-        for index in open.iter().filter(|index| all[**index].ended.is_some()) {
-            engine.reset(*index);
-        }
+        free(engine, &all, &open);
     }
     let ended = |running: Running<'_>| Generated {
         tokens: running.tokens,
         ended: running.ended.unwrap_or(Ended::Limit),
     };
     Ok(all.into_iter().map(ended).collect())
+}
+
+/// Forgets the sequences that have ended.
+fn free(engine: &mut dyn Engine, all: &[Running<'_>], open: &[usize]) {
+    for index in open.iter().filter(|index| all[**index].ended.is_some()) {
+        engine.reset(*index);
+    }
 }

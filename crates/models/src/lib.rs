@@ -40,7 +40,7 @@ pub use engine::{
 pub use error::ModelError;
 pub use families::{FAMILIES, Family};
 pub use footprint::{Footprint, Holding, LargestStep};
-pub use generate::{Chosen, Ended, Generated, Next, Request, generate};
+pub use generate::{Chosen, Ended, Generated, Next, Request, Steps, generate};
 pub use hub::{Download, HubFile, HubHash, download, locate};
 pub use params::{Draw, Param, ParamId, Params, Projection, Rows};
 pub use sampler::{Sampler, Sampling};

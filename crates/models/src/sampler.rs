@@ -128,10 +128,15 @@ impl Sampler {
         }
     }
 
+    /// Whether it always takes the largest logit.
+    pub(crate) fn takes_the_likeliest(&self) -> bool {
+        self.sampling.temperature == 0.0 && self.sampling.repetition_penalty == 1.0
+    }
+
     /// Chooses the next token. Of equal logits the lower token is taken first.
     pub fn choose(&mut self, logits: &[f32]) -> u32 {
         let penalty = self.sampling.repetition_penalty;
-        if self.sampling.temperature == 0.0 && penalty == 1.0 {
+        if self.takes_the_likeliest() {
             // Most generation is this, and need not rank anything.
             return likeliest(logits);
         }

@@ -11,8 +11,8 @@ use crate::random::mix;
 use crate::sampler::likeliest;
 use crate::speed::read;
 use crate::{
-    Batch, Capacity, Engine, ModelError, ModelSource, Next, Request, Sampling, Storage, Wanted,
-    generate, open,
+    Batch, Capacity, Engine, ModelError, ModelSource, Next, Request, Sampling, Steps, Storage,
+    Wanted, generate, open,
 };
 use agreement::{Agreement, Judge};
 use facts::{BackendKind, ParityRow, Status};
@@ -238,10 +238,11 @@ impl Holding<'_> {
         let requests = PROMPTS.map(|count| request(self.prompt(count + 1, count)));
         self.reset(2);
         let mut got = [Vec::new(), Vec::new()];
-        let generated = generate(self.engine, &requests, 16, |chosen| {
-            got[chosen.request].extend(chosen.logits);
-            Next::More
-        })?;
+        let generated =
+            generate(self.engine, &requests, Steps { chunk: 16, ahead: 1 }, |chosen| {
+                got[chosen.request].extend(chosen.logits.unwrap_or_default());
+                Next::More
+            })?;
         let mut want = Vec::new();
         for (request, generated) in requests.iter().zip(&generated) {
             // The first token is chosen from the prompt's last logits, and the last one is fed to nobody.

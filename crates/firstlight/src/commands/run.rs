@@ -12,8 +12,8 @@ use crate::output::Output;
 use listener::Listener;
 use measured::Measured;
 use models::{
-    Batch, Capacity, ChatTemplate, Ended, Engine, LargestStep, Message, Model, Request, Tokenizer,
-    Wanted,
+    Batch, Capacity, ChatTemplate, Ended, Engine, LargestStep, Message, Model, Request, Steps,
+    Tokenizer, Wanted,
 };
 use std::path::Path;
 use std::time::Instant;
@@ -57,8 +57,9 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
     let start = Instant::now();
     let mut listener =
         Listener::new(tokenizer.as_ref(), &requests, &arguments.choice.stop, output, start);
+    let steps = Steps { chunk, ahead: engine.ahead() };
     let generated =
-        models::generate(&mut *engine, &requests, chunk, |chosen| listener.hear(chosen))?;
+        models::generate(&mut *engine, &requests, steps, |chosen| listener.hear(chosen))?;
     let mut heard = listener.finish()?;
 
     let first = &requests[0];
@@ -67,7 +68,7 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
     let warm_seconds = start.elapsed().as_secs_f64();
     // What decoding gave token by token, a prefill has to give in one step: else one of them is wrong, and neither speed
     // means anything. A sequence of one token has decoded nothing.
-    let added = &heard.tokens[0];
+    let added = &heard.tokens[0][..heard.with_logits];
     let difference = match added.split_last() {
         Some((_, before)) if !before.is_empty() => {
             let logits = engine.step(&Batch::new().with(0, before), Wanted::Last)?;

@@ -14,7 +14,7 @@ use kernels::{DType, OpError, decoder};
 pub(super) const FEWEST_BLOCKS: usize = 16;
 
 /// Steps of the longer recording: between two graphs the GPU waits for the host's word, within one it does not.
-const STEPS: usize = 8;
+pub(super) const STEPS: usize = 8;
 
 /// A recorded step of so many sequences.
 pub(super) struct DecodeGraph {

@@ -1,7 +1,7 @@
 //! Generation by the engine's own steps: what is chosen does not depend on chunks or on who else runs.
 
 use crate::subject::{Subject, tokens};
-use models::{Chosen, Ended, Generated, Next, Request, Sampling, generate};
+use models::{Chosen, Ended, Generated, Next, Request, Sampling, Steps, generate};
 
 fn request(prompt: Vec<u32>, limit: usize, seed: u64) -> Request {
     // Drawn, not taken: with a tied random embedding the largest logit is always the last token's own.
@@ -16,7 +16,7 @@ fn run(subject: &Subject, requests: &[Request], chunk: usize) -> Vec<Generated> 
         heard[chosen.request].push(chosen.token);
         Next::More
     };
-    let generated = generate(&mut *engine, requests, chunk, listen).unwrap();
+    let generated = generate(&mut *engine, requests, Steps { chunk, ahead: 1 }, listen).unwrap();
     for (index, generated) in generated.iter().enumerate() {
         assert_eq!(generated.tokens, heard[index], "{}", subject.name);
         assert_eq!(engine.len(index), 0, "the place is free again");
@@ -56,8 +56,9 @@ fn sequences_end_by_a_stop_id_and_by_their_listener() {
     assert_eq!(got, Generated { tokens: tokens[..first].to_vec(), ended: Ended::StopId });
 
     let mut engine = subject.engine(1);
-    let got =
-        generate(&mut *engine, std::slice::from_ref(&plain), 8, |_| Next::End).unwrap().remove(0);
+    let steps = Steps { chunk: 8, ahead: 4 };
+    let got = generate(&mut *engine, std::slice::from_ref(&plain), steps, |_| Next::End);
+    let got = got.unwrap().remove(0);
     assert_eq!(got, Generated { tokens: tokens[..1].to_vec(), ended: Ended::Listener });
 
     for (request, words) in [
@@ -67,7 +68,56 @@ fn sequences_end_by_a_stop_id_and_by_their_listener() {
             "top-p is 2, wanted a number above 0, at most 1",
         ),
     ] {
-        let error = generate(&mut *engine, &[request], 8, |_| Next::More).unwrap_err();
+        let error = generate(&mut *engine, &[request], steps, |_| Next::More).unwrap_err();
         assert_eq!(error.to_string(), words);
+    }
+}
+
+#[test]
+fn what_a_device_chooses_by_itself_is_what_steps_choose_and_ends_as_they_end() {
+    // A head of its own: the likeliest token is not the last one again.
+    let subject = Subject::draw(("kimi-linear-mini", &[]));
+    let request = |seed, prompt, limit| Request {
+        sampling: Sampling::default(),
+        ..request(tokens(seed, prompt), limit, 0)
+    };
+    let mut engine = subject.engine(2);
+    let mut ahead_of = |requests: &[Request], ahead: usize, most: usize| {
+        let mut alone = vec![Vec::new(); requests.len()];
+        let steps = Steps { chunk: 16, ahead };
+        let generated = generate(&mut *engine, requests, steps, |chosen| {
+            let heard = &mut alone[chosen.request];
+            heard.push(chosen.logits.is_none());
+            if heard.len() == most { Next::End } else { Next::More }
+        });
+        assert_eq!((engine.len(0), engine.len(1)), (0, 0), "the places are free again");
+        (generated.unwrap(), alone)
+    };
+    let two = [request(5, 20, 23), request(6, 3, 17)];
+    let (want, with_logits) = ahead_of(&two, 1, usize::MAX);
+    assert!(with_logits.concat().iter().all(|alone| !alone));
+    assert!(want[0].tokens.windows(2).any(|pair| pair[0] != pair[1]), "{want:?}");
+    let (got, alone) = ahead_of(&two, 5, usize::MAX);
+    assert_eq!(got, want);
+    for (alone, limit) in alone.iter().zip([23, 17]) {
+        let first = alone.iter().position(|alone| *alone);
+        assert!(first >= Some(2), "two tokens come by steps: {alone:?}");
+        assert_eq!((alone.len(), alone.last()), (limit, Some(&false)), "and so does the last");
+    }
+    // In the middle of what is chosen at once: by a listener, and by a token that was not there before.
+    let (got, _) = ahead_of(&two, 5, 5);
+    assert!(got.iter().all(|got| got.tokens.len() == 5 && got.ended == Ended::Listener));
+    let all = &want[0].tokens;
+    let at = (4..all.len()).find(|at| !all[..*at].contains(&all[*at]) && (at - 2) % 5 != 0);
+    let at = at.expect("a new token within a burst");
+    let stopping = Request { stop_ids: vec![all[at]], ..two[0].clone() };
+    let (got, _) = ahead_of(&[stopping], 5, usize::MAX);
+    assert_eq!(got[0], Generated { tokens: all[..at].to_vec(), ended: Ended::StopId });
+    // What is drawn, or penalised, is chosen from logits.
+    let drawn = Sampling { temperature: 1.0, ..Sampling::default() };
+    let penalised = Sampling { repetition_penalty: 1.5, ..Sampling::default() };
+    for sampling in [drawn, penalised] {
+        let (_, alone) = ahead_of(&[Request { sampling, ..two[1].clone() }], 5, usize::MAX);
+        assert!(alone[0].iter().all(|alone| !alone));
     }
 }

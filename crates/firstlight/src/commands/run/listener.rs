@@ -11,7 +11,9 @@ pub(super) struct Heard {
     pub(super) tokens: Vec<Vec<u32>>,
     /// Text of each request, where there is a tokenizer.
     pub(super) texts: Vec<String>,
-    /// From what the first request's last token was chosen.
+    /// Tokens of the first request up to the last that came with its logits.
+    pub(super) with_logits: usize,
+    /// From what that one was chosen.
     pub(super) last_logits: Vec<f32>,
     /// Seconds to the first request's first token.
     pub(super) first_seconds: f64,
@@ -44,6 +46,7 @@ impl<'a> Listener<'a> {
             heard: Heard {
                 tokens: vec![Vec::new(); count],
                 texts: vec![String::new(); count],
+                with_logits: 0,
                 last_logits: Vec::new(),
                 first_seconds: 0.0,
                 last_seconds: 0.0,
@@ -62,7 +65,10 @@ impl<'a> Listener<'a> {
             if self.heard.tokens[0].is_empty() {
                 self.heard.first_seconds = self.heard.last_seconds;
             }
-            self.heard.last_logits = chosen.logits.to_vec();
+            if let Some(logits) = chosen.logits {
+                self.heard.with_logits = self.heard.tokens[0].len() + 1;
+                self.heard.last_logits = logits.to_vec();
+            }
         }
         self.heard.tokens[index].push(chosen.token);
         let shown = self.text(index, chosen.token).and_then(|(text, stopped)| {
