@@ -17,6 +17,16 @@ pub(crate) struct Guests<'a, 'p> {
     pub(crate) time: &'a mut Allowance,
 }
 
+impl Guests<'_, '_> {
+    /// Has a process that knows the packages of an op's peers, which is nothing that the op pays for. If there is none, the
+    /// next call says why.
+    pub(crate) fn ready(&mut self, op: &str) {
+        let Peers { session, peers, .. } = &mut *self.peers;
+        let of_op = peers.iter().filter(|peer| peer.op == op);
+        let _ = self.time.spend_of_all(|| session.ready(of_op));
+    }
+}
+
 /// A workload as peers are given it.
 pub(crate) struct Match<'m, 'a> {
     /// `kda prefill-2048 bf16`.
@@ -119,10 +129,8 @@ impl Contest {
                 self.out(&peer.name, status, &reason);
                 if reason.starts_with(NOT_RUN) {
                     guests.time.is_out(&peer.name);
-                    // The process was killed. No op is to pay for another one that knows its packages; if there is none, the
-                    // next call says why.
-                    let Peers { session, peers, .. } = &mut *guests.peers;
-                    let _ = guests.time.spend_of_all(|| session.ready(peers));
+                    // The process was killed.
+                    guests.ready(given.call.spec().name);
                 }
             }
         }

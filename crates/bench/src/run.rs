@@ -102,7 +102,10 @@ pub fn run(
     let context = Context { device: &device, plan, budget, ceilings: &ceilings };
     // The op with the most peers and the most calls is listed first and measured last: it takes what others leave over.
     for (op, tasks) in ops.iter().rev() {
-        if visited.contains(op) {
+        if visited.contains(op)
+            && let Some(peers) = peers.as_deref_mut()
+        {
+            Guests { peers, time: &mut time }.ready(op);
             time.begin(op);
         }
         let mut at = 0;

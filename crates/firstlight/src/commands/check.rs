@@ -75,7 +75,7 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
     });
     let mut parity = parity?;
     match timing {
-        Some(Ok(session)) => python.time_in(session?),
+        Some(Ok(session)) => python.time_in(session),
         Some(Err(panic)) => std::panic::resume_unwind(panic),
         None => {}
     }

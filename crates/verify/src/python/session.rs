@@ -173,8 +173,11 @@ impl Session {
     ///
     /// # Errors
     /// When the process does not answer.
-    pub fn ready(&mut self, peers: &[Peer]) -> Result<(), PythonError> {
-        let listed = peers.iter().filter(|peer| peer.op != MODEL);
+    pub fn ready<'p>(
+        &mut self,
+        peers: impl IntoIterator<Item = &'p Peer>,
+    ) -> Result<(), PythonError> {
+        let listed = peers.into_iter().filter(|peer| peer.op != MODEL);
         let named: Vec<_> = listed.filter_map(|peer| Some((peer.adapter?, &peer.name))).collect();
         self.ask(json!({ "do": "ready", "peers": named })).map(|_| ())
     }

@@ -27,13 +27,13 @@ def tune(most_warmup, most_rep, share):
     def noted(tuner, *args, **more):
         times = measure_one(tuner, *args, **more)
         # A configuration that a GPU has no room for takes for ever.
-        if min(times) < float("inf"):
+        if (min(times) if isinstance(times, (list, tuple)) else times) < float("inf"):
             ran.append(True)
         return times
 
     def shared(tuner, *args, **more):
         configs = list(prune(tuner, *args, **more))
-        return tried(configs, share, ran) if share and len(configs) > 1 else configs
+        return Tried(configs, share, ran) if share and len(configs) > 1 else configs
 
     brief.whole, noted.whole, shared.whole = whole, measure_one, prune
     testing.do_bench, Autotuner._bench, Autotuner.prune_configs = brief, noted, shared
@@ -42,14 +42,21 @@ def tune(most_warmup, most_rep, share):
     return True
 
 
-def tried(configs, share, ran):
-    """Those of a share, and then, as long as none has run, the others."""
-    nth, of = share
-    first = configs[nth % len(configs) :: of] if of else []
-    ran.clear()
-    yield from first
-    for config in configs:
-        if ran:
-            return
-        if config not in first:
-            yield config
+class Tried(list):
+    """All configurations, of which a loop sees those of a share, and then, as long as none has run, the others."""
+
+    def __init__(self, configs, share, ran):
+        super().__init__(configs)
+        self.share, self.ran = share, ran
+
+    def __iter__(self):
+        nth, of = self.share
+        first = range(nth % len(self), len(self), of) if of else ()
+        self.ran.clear()
+        for at in first:
+            yield self[at]
+        for at in range(len(self)):
+            if self.ran:
+                return
+            if at not in first:
+                yield self[at]
