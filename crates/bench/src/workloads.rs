@@ -15,7 +15,6 @@ pub(crate) use attention::qkv;
 use crate::Size;
 use half::{bf16, f16};
 use kernels::{DType, Element, Settings, Tensor, TensorMap};
-use rayon::prelude::*;
 use std::borrow::Cow;
 
 /// One call worth timing.
@@ -86,10 +85,10 @@ pub(crate) const CUDA_WORKLOADS: &[OpWorkloads] = &[
 /// hundred megabytes must be drawn quickly.
 fn uniform(name: &str, shape: &[usize], dtype: DType, low: f32, high: f32) -> Tensor {
     match dtype {
-        DType::F32 => Tensor::new(shape, values::<f32>(name, shape, low, high)),
-        DType::Bf16 => Tensor::new(shape, values::<bf16>(name, shape, low, high)),
-        DType::F16 => Tensor::new(shape, values::<f16>(name, shape, low, high)),
-        _ => Tensor::new(shape, values::<f32>(name, shape, low, high)).cast(dtype),
+        DType::F32 => drawn::<f32>(name, shape, low, high),
+        DType::Bf16 => drawn::<bf16>(name, shape, low, high),
+        DType::F16 => drawn::<f16>(name, shape, low, high),
+        _ => drawn::<f32>(name, shape, low, high).cast(dtype),
     }
 }
 
@@ -97,9 +96,8 @@ fn uniform(name: &str, shape: &[usize], dtype: DType, low: f32, high: f32) -> Te
 /// any number of them.
 const RUN: usize = 1 << 16;
 
-fn values<E: Element>(name: &str, shape: &[usize], low: f32, high: f32) -> Vec<E> {
-    let mut stored = vec![E::default(); shape.iter().product()];
-    stored.par_chunks_mut(RUN).enumerate().for_each(|(run, stored)| {
+fn drawn<E: Element>(name: &str, shape: &[usize], low: f32, high: f32) -> Tensor {
+    Tensor::by_runs::<E>(shape, RUN, |run, stored| {
         let mut draw = verify::Draw::named(&format!("{name}/{run}"));
         let mut values = Vec::with_capacity(RUN + 1);
         while values.len() < stored.len() {
@@ -109,8 +107,7 @@ fn values<E: Element>(name: &str, shape: &[usize], low: f32, high: f32) -> Vec<E
             }
         }
         E::narrow(&values[..stored.len()], stored);
-    });
-    stored
+    })
 }
 
 /// Named uniform tensors: `(name, shape, dtype, low, high)`.

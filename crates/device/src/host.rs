@@ -35,10 +35,36 @@ unsafe impl<T: Copy + Send + Sync> Send for HostBuffer<T> {}
 unsafe impl<T: Copy + Send + Sync> Sync for HostBuffer<T> {}
 
 impl<T: Copy + Send + Sync> HostBuffer<T> {
+    /// Values that a thread writes at a time.
+    const RUN: usize = RUN / if size_of::<T>() == 0 { 1 } else { size_of::<T>() };
+
+    /// `len` values that `fill` gives in runs of `run`, one on each core at a time: it is called with the number of a run and
+    /// the values to be written over.
+    pub fn by_runs(len: usize, run: usize, fill: impl Fn(usize, &mut [T]) + Sync) -> Self
+    where
+        T: Default,
+    {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self::new(len, |start| {
+            in_runs(len, run, cores, Start(start), |start, range| {
+                let (nth, count) = (range.start / run, range.len());
+                for index in range.clone() {
+                    // SAFETY: `new` allocated `len` values.
+                    unsafe { start.add(index).write(T::default()) };
+                }
+                // SAFETY: these values were just written, and no other run has any of them.
+                let values =
+                    unsafe { std::slice::from_raw_parts_mut(start.add(range.start), count) };
+                fill(nth, values);
+            });
+        })
+    }
+
     /// `len` times the same value.
     pub fn filled(value: T, len: usize) -> Self {
         Self::new(len, |start| {
-            in_runs(len, size_of::<T>(), Start(start), |start, run| {
+            let (run, threads) = (Self::RUN, threads(len.saturating_mul(size_of::<T>())));
+            in_runs(len, run, threads, Start(start), |start, run| {
                 for index in run {
                     // SAFETY: `new` allocated `len` values.
                     unsafe { start.add(index).write(value) };
@@ -50,11 +76,19 @@ impl<T: Copy + Send + Sync> HostBuffer<T> {
     /// A copy of a slice.
     pub fn from_slice(values: &[T]) -> Self {
         Self::new(values.len(), |start| {
-            in_runs(values.len(), size_of::<T>(), Start(start), |start, run| {
-                let part = &values[run.clone()];
-                // SAFETY: `new` allocated as many values; a fresh allocation overlaps nothing.
-                unsafe { start.add(run.start).copy_from_nonoverlapping(part.as_ptr(), part.len()) };
-            });
+            in_runs(
+                values.len(),
+                Self::RUN,
+                threads(size_of_val(values)),
+                Start(start),
+                |start, run| {
+                    let part = &values[run.clone()];
+                    // SAFETY: `new` allocated as many values; a fresh allocation overlaps nothing.
+                    unsafe {
+                        start.add(run.start).copy_from_nonoverlapping(part.as_ptr(), part.len())
+                    };
+                },
+            );
         })
     }
 
@@ -110,33 +144,35 @@ struct Start<T>(*mut T);
 // SAFETY: `in_runs` gives each index to one thread.
 unsafe impl<T> Sync for Start<T> {}
 
-/// Calls `write` with ranges that are all of `0..len`, each once: one range for a small buffer, and for a large one several on
-/// several threads.
+/// Calls `write` with ranges that are all of `0..len`, each once and none longer than `run`, on several threads.
 fn in_runs<T>(
     len: usize,
-    size: usize,
+    run: usize,
+    threads: usize,
     start: Start<T>,
     write: impl Fn(*mut T, Range<usize>) + Sync,
 ) {
-    if len.saturating_mul(size) < SHARED {
-        return write(start.0, 0..len);
-    }
-    let (run, next) = (RUN / size, AtomicUsize::new(0));
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS);
-    let (start, write, next) = (&start, &write, &next);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(move || {
-                loop {
-                    let from = next.fetch_add(run, Ordering::Relaxed);
-                    if from >= len {
-                        break;
-                    }
-                    write(start.0, from..len.min(from + run));
-                }
-            });
+    let next = AtomicUsize::new(0);
+    let work = || {
+        loop {
+            let from = next.fetch_add(run, Ordering::Relaxed);
+            if from >= len {
+                break;
+            }
+            let start = &start;
+            write(start.0, from..len.min(from + run));
         }
-    });
+    };
+    if threads < 2 || len <= run {
+        return work();
+    }
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+}
+
+/// Threads that write a buffer of so many bytes.
+fn threads(bytes: usize) -> usize {
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    if bytes < SHARED { 1 } else { cores().min(THREADS) }
 }
 
 /// Asks for huge pages, where the system gives them on request. Only speed depends on the answer.
@@ -210,6 +246,16 @@ mod tests {
             let values: Vec<u32> = (0..len as u32).collect();
             let buffer = HostBuffer::from(values.clone());
             assert_eq!(*buffer, *values);
+            for run in [7, 1000] {
+                let number = |nth: usize, values: &mut [u32]| {
+                    let first = (nth * run) as u32;
+                    values.iter_mut().zip(first..).for_each(|(value, number)| *value = number);
+                };
+                // A run is a turn of a thread: many thousands would take a while.
+                if len < 2000 {
+                    assert_eq!(HostBuffer::by_runs(len, run, number), buffer);
+                }
+            }
             let align = if len * 4 >= LARGE { HUGE_PAGE } else { LINE };
             if len > 0 {
                 assert_eq!(buffer.as_ptr().addr() % align, 0, "{len}");

@@ -161,6 +161,15 @@ impl Tensor {
         E::tensor(shape, values.into())
     }
 
+    /// A tensor whose values `fill` gives in runs of `run`, as [`HostBuffer::by_runs`] calls it.
+    pub fn by_runs<E: Element>(
+        shape: &[usize],
+        run: usize,
+        fill: impl Fn(usize, &mut [E]) + Sync,
+    ) -> Self {
+        E::tensor(shape, HostBuffer::by_runs(shape.iter().product(), run, fill))
+    }
+
     /// The shape and type of a tensor whose values lie on a device, for planning a call over them. It has no elements to
     /// view.
     pub fn elsewhere(shape: &[usize], dtype: DType) -> Self {
