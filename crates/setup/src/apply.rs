@@ -20,6 +20,7 @@ mod program;
 mod prove;
 mod steps;
 mod switch;
+mod writeback;
 
 pub use error::{ApplyError, Unmet};
 
@@ -36,6 +37,7 @@ use std::fs;
 use std::path::Path;
 use std::thread;
 use steps::Steps;
+use writeback::Writeback;
 
 /// What an apply works with.
 #[derive(Debug, Clone, Copy)]
@@ -169,10 +171,10 @@ impl Work<'_> {
                 self.proven(&self.places.new, packages, outcome, steps)?
             }
             None => {
-                let packages = self.install(journal, steps)?;
+                let (packages, writeback) = self.install(journal, steps)?;
                 // What is in the journal is on the disk, after a power cut as well. It goes there while others look at it.
                 let done = Done::Installed { packages: packages.clone() };
-                let keep = || switch::sync(&self.places.new).and_then(|()| journal.add(done));
+                let keep = || writeback.finish().and_then(|()| journal.add(done));
                 thread::scope(|scope| {
                     let kept = scope.spawn(keep);
                     let report = self.proven(&self.places.new, packages, outcome, steps);
@@ -191,12 +193,12 @@ impl Work<'_> {
         Ok(report)
     }
 
-    /// Everything of the plan into the new environment, each file opened and judged before.
+    /// Everything of the plan into the new environment, each file opened and judged before. It is on its way to the disk.
     fn install(
         &self,
         journal: &mut Journal,
         steps: &mut Steps,
-    ) -> Result<Vec<AppliedPackage>, ApplyError> {
+    ) -> Result<(Vec<AppliedPackage>, Writeback), ApplyError> {
         let Self { plan, options, places, programs, inspect, .. } = *self;
         let (ready, fetch) = steps.run("preconditions", None, |_| {
             let (ready, fetch) = preconditions::check(plan, options, places, programs, true)?;
@@ -205,6 +207,7 @@ impl Work<'_> {
         })?;
         journal.begin(&self.plan_sha256)?;
         let made = places.made();
+        let writeback = Writeback::start(&made)?;
         let (fetched, mut layout) = steps.run("download", Some(ready.to_fetch), |progress| {
             download::run(&ready.files, options.cache, fetch, (&made, &plan.python), progress)
         })?;
@@ -228,7 +231,7 @@ impl Work<'_> {
             let mut all = built.iter().chain(&fetched);
             all.find(|applied| applied.name == package.name).cloned()
         };
-        Ok(plan.packages.iter().filter_map(of_plan).collect())
+        Ok((plan.packages.iter().filter_map(of_plan).collect(), writeback))
     }
 
     /// Examines and runs an environment, and reports on it.

@@ -136,20 +136,6 @@ fn rename(from: &Path, to: &Path) -> Result<(), ApplyError> {
     fs::rename(from, to).map_err(ApplyError::io(to))
 }
 
-/// Everything of the file system that the folder lies on.
-#[cfg(target_os = "linux")]
-pub(super) fn sync(folder: &Path) -> Result<(), ApplyError> {
-    let synced = File::open(folder).and_then(|folder| Ok(rustix::fs::syncfs(folder)?));
-    synced.map_err(ApplyError::io(folder))
-}
-
-/// macOS has no call for one file system.
-#[cfg(not(target_os = "linux"))]
-pub(super) fn sync(_: &Path) -> Result<(), ApplyError> {
-    rustix::fs::sync();
-    Ok(())
-}
-
 /// The names in the folder above.
 fn sync_folder(path: &Path) -> Result<(), ApplyError> {
     let parent = path.parent().unwrap_or(path);

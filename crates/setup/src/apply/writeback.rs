@@ -1,0 +1,140 @@
+//! What is written goes to the disk while the rest comes.
+//!
+//! An environment is tens of thousands of small files: one call for their whole file system (`syncfs`) costs far less than
+//! one for each of them. Made at the end alone, it is waited for while nothing else is left to do. Here it is made again
+//! and again while files are fetched and opened, so that little is left for the last one.
+
+use super::ApplyError;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Least time between two calls.
+const PAUSE: Duration = Duration::from_millis(100);
+/// A call is followed by so many times what it took: others use the disk too.
+const REST: u32 = 4;
+
+/// Writes back a file system until it is dropped or finished.
+#[derive(Debug)]
+pub(super) struct Writeback {
+    folder: PathBuf,
+    stop: Sender<()>,
+    thread: JoinHandle<io::Result<Call>>,
+}
+
+/// When it returns, what was written before is on the disk.
+type Call = Box<dyn FnMut() -> io::Result<()> + Send>;
+
+impl Writeback {
+    /// Begins for the file system of a folder.
+    pub(super) fn start(folder: &Path) -> Result<Self, ApplyError> {
+        // Opened once: a failure to write is told to each opened file once, and to one that was opened later maybe never.
+        let file = File::open(folder).map_err(ApplyError::io(folder))?;
+        Ok(Self::of(folder, Box::new(move || sync(&file))))
+    }
+
+    fn of(folder: &Path, mut call: Call) -> Self {
+        let (stop, stopped) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            let mut pause = PAUSE;
+            while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+                let began = Instant::now();
+                call()?;
+                pause = PAUSE.max(REST * began.elapsed());
+            }
+            Ok(call)
+        });
+        Self { folder: folder.to_owned(), stop, thread }
+    }
+
+    /// Everything that was written until now is on the disk when this returns.
+    ///
+    /// # Errors
+    /// Where some of it could not be written, now or before.
+    pub(super) fn finish(self) -> Result<(), ApplyError> {
+        drop(self.stop);
+        let ended = self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        // What came since its last call began may not be part of that one.
+        ended.and_then(|mut call| call()).map_err(ApplyError::io(&self.folder))
+    }
+}
+
+/// Everything of the file system that the folder lies on.
+#[cfg(target_os = "linux")]
+fn sync(folder: &File) -> io::Result<()> {
+    Ok(rustix::fs::syncfs(folder)?)
+}
+
+/// macOS has no call for one file system.
+#[cfg(not(target_os = "linux"))]
+fn sync(_: &File) -> io::Result<()> {
+    rustix::fs::sync();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// One whose calls are counted, of which the first `failing` fail.
+    fn counted(failing: usize) -> (Writeback, Arc<AtomicUsize>) {
+        let count = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&count);
+        let call = move || match counter.fetch_add(1, Ordering::SeqCst) < failing {
+            true => Err(io::Error::other("the disk is broken")),
+            false => Ok(()),
+        };
+        (Writeback::of(Path::new("/"), Box::new(call)), count)
+    }
+
+    fn wait_for(count: &AtomicUsize, calls: usize) {
+        let began = Instant::now();
+        while count.load(Ordering::SeqCst) < calls {
+            assert!(began.elapsed() < Duration::from_secs(60), "no call was made");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn it_is_called_meanwhile_and_once_more_at_the_end() {
+        let (writeback, count) = counted(0);
+        wait_for(&count, 2);
+        let before = count.load(Ordering::SeqCst);
+        writeback.finish().unwrap();
+        assert!(count.load(Ordering::SeqCst) > before);
+    }
+
+    #[test]
+    fn what_failed_meanwhile_is_an_error_at_the_end() {
+        let (writeback, count) = counted(1);
+        wait_for(&count, 1);
+        let error = writeback.finish().unwrap_err().to_string();
+        assert!(error.contains("the disk is broken"), "{error}");
+        assert_eq!(count.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn it_ends_with_an_apply_that_failed() {
+        let (writeback, count) = counted(0);
+        let Writeback { stop, thread, .. } = writeback;
+        drop(stop);
+        assert!(thread.join().unwrap().is_ok());
+        let calls = count.load(Ordering::SeqCst);
+        thread::sleep(3 * PAUSE);
+        assert_eq!(count.load(Ordering::SeqCst), calls);
+    }
+
+    #[test]
+    fn a_real_file_system_is_written_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let writeback = Writeback::start(folder.path()).unwrap();
+        std::fs::write(folder.path().join("file"), "text").unwrap();
+        writeback.finish().unwrap();
+        assert!(Writeback::start(&folder.path().join("absent")).is_err());
+    }
+}
