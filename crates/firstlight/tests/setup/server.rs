@@ -29,6 +29,8 @@ pub(crate) enum Fault {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Asked {
     pub(crate) path: String,
+    /// Whether it was asked for no more than the head of the answer.
+    pub(crate) head: bool,
     /// The first byte that was asked for, where a part of the file was.
     pub(crate) from: Option<usize>,
 }
@@ -162,7 +164,8 @@ impl Shared {
             content[middle] ^= 1;
         }
         let part = request.part(content.len()).filter(|_| found.is_some());
-        let asked = Asked { path: request.path.clone(), from: part.map(|(from, _)| from) };
+        let from = part.map(|(from, _)| from);
+        let asked = Asked { path: request.path.clone(), head: request.head, from };
         self.asked.lock().unwrap().push(asked);
         let (from, to) = part.unwrap_or((0, content.len()));
         let status = match (&found, part) {

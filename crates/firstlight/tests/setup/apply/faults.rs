@@ -18,7 +18,7 @@ fn refused(world: &World, files: &[File], words: &[&str]) {
 }
 
 /// A wheel of so many bytes that do not shrink.
-fn large(bytes: usize) -> Wheel {
+pub(super) fn large(bytes: usize) -> Wheel {
     let mut state = 1u32;
     let noise = std::iter::repeat_with(|| {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
