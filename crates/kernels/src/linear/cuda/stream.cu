@@ -23,7 +23,7 @@
 // With TAPS above 0 the columns conv_first .. conv_first + conv_channels are convolved, each row of x being the next token of
 // a sequence of its own (convolution.cuh); swiglu and residual are ignored then.
 //
-// Launch: grid (any number of blocks up to `columns`); block (32 * WARPS); dynamic shared memory
+// Launch: grid (any number of blocks up to `columns`, of which the product is below 2^31); block (32 * WARPS); dynamic shared memory
 //   WARPS * STAGES * (STEP_BYTES + (streamed: X_STEP_BYTES)) + tokens * 4 * SUM_BUFFERS * WARPS * SUM_STRIDE
 //   + (streamed 0: tokens * (2 * min(phase, inputs rounded up to ROUND) + 64))
 //   + (norm: 4 * tokens * ceil(inputs / SEGMENT)).
@@ -222,14 +222,14 @@ extern "C" __global__ void BOUNDS
       if (!streamed && (tile == 0 || phase_rounds < rounds)) {
         if (tile != 0 || from_round != 0) __syncthreads();
         const bool first_of_all = tile == 0 && from_round == 0;
-        const Pieces here = rounds_here == phase_rounds ? pieces : Pieces::of<WARPS>(rounds_here * ROUND);
+        const Pieces of_phase = rounds_here == phase_rounds ? pieces : Pieces::of<WARPS>(rounds_here * ROUND);
         if (norm == nullptr && !x_f32) {
-          x_rows.copy(from_round * ROUND, here);
+          x_rows.copy(from_round * ROUND, of_phase);
           if (first_of_all) read_around();
           copy_wait<0>();
         } else {
           const auto factor = [&](int token, int column) { return twice ? root_of(token, column) : 1.0f; };
-          x_rows.take(from_round * ROUND, here, from_round * (ROUND / SEGMENT), deferred, true, factor, [&] {
+          x_rows.take(from_round * ROUND, of_phase, from_round * (ROUND / SEGMENT), deferred, true, factor, [&] {
             if (first_of_all) read_around();
           });
         }

@@ -274,7 +274,9 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
         .i32(deferred.into())
         .i32(share.streamed.into());
     let args = convolved(problem.convolution.as_ref(), planner, args)?;
-    let grid = [blocks(problem, planner.here()) as u32, 1, 1];
+    let blocks = blocks(problem, planner.here());
+    int(problem.columns() * blocks)?;
+    let grid = [blocks as u32, 1, 1];
     let mut launch = Launch::new(grid, 32 * WARPS as u32, share.bytes as u32);
     // Its weights come while the kernel ahead ends; it waits for that one itself before it reads x.
     launch.overlaps = planner.here().compute >= ComputeCapability::new(9, 0);
