@@ -72,6 +72,9 @@ pub(super) fn run(arguments: &Apply, output: &Output) -> anyhow::Result<Outcome>
 /// Reads a plan that was written down.
 pub(super) fn read(path: &Path) -> anyhow::Result<Plan> {
     let name = || path.display().to_string();
-    let text = std::fs::read_to_string(path).with_context(name)?;
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        let hint = "make one: firstlight plan --lock --emit plan.toml -o plan.toml";
+        Failure::hinted(format!("the plan {} cannot be read: {error}", name()), hint)
+    })?;
     read_plan(&text).with_context(name)
 }
