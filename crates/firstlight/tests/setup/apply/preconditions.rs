@@ -1,6 +1,6 @@
 //! Everything that has to hold is looked at before anything is made.
 
-use super::world::{World, contents, marker, version};
+use super::world::{World, contents, marker, said, version};
 use crate::wheel::File;
 use facts::{BuildRecipe, PackageOrigin, Plan};
 use std::time::Duration;
@@ -73,6 +73,14 @@ fn a_dry_run_says_what_would_be_done_and_makes_nothing() {
     assert!(out.starts_with("all preconditions hold: 1 file, "), "{out}");
     assert_eq!(world.beside(), [".venv"]);
     assert_eq!(version(&world.venv()), "1.0");
+}
+
+#[test]
+fn a_plan_that_is_not_there_is_named_with_how_to_make_one() {
+    let (_, err) = said(&World::new().command(&[]).output().unwrap(), 2);
+    for words in ["the plan plan.toml cannot be read: ", "hint: make one: firstlight plan --lock"] {
+        assert!(err.contains(words), "no `{words}` in {err}");
+    }
 }
 
 #[test]
