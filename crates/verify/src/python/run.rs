@@ -169,17 +169,25 @@ pub(super) fn run(
         |text: String| if said.is_empty() { text } else { format!("{text}; it says: {said}") };
     let judgement = match gap {
         None => judgement,
-        Some(Gap::Nothing) => Judgement {
-            status: Status::Fail,
-            reason: "nothing was seen to run".to_owned(),
-            ..judgement
-        },
+        Some(Gap::Nothing) => unseen(judgement, specs),
         Some(Gap::Others(reason)) => {
             Judgement { status: Status::Fallback, reason: told(reason), ..judgement }
         }
     };
     let evidence = told(evidence.text());
     PeerRun { judgement, package, evidence, agrees, first_millis, said }
+}
+
+/// A call for which nothing was seen to run: a failure whatever it gave, but where there was nothing to compute.
+fn unseen(judgement: Judgement, specs: &[OutputSpec]) -> Judgement {
+    let empty = specs.iter().all(|spec| spec.shape.contains(&0));
+    let (status, reason) = if empty && judgement.status == Status::Pass {
+        let reason = "there was nothing to compute, and nothing was seen to run";
+        (Status::NotApplicable, reason)
+    } else {
+        (Status::Fail, "nothing was seen to run")
+    };
+    Judgement { status, reason: reason.to_owned(), ..judgement }
 }
 
 impl Peer {
@@ -387,7 +395,7 @@ fn believable(samples: &[f64], replays: u32, wall_millis: f64) -> Result<(), Str
 
 #[cfg(test)]
 mod tests {
-    use super::believable;
+    use super::*;
 
     #[test]
     fn a_clock_that_jumps_is_not_believed() {
@@ -403,5 +411,20 @@ mod tests {
         ] {
             assert!(believable(samples, replays, 3.5).is_err(), "{samples:?} {replays}");
         }
+    }
+
+    #[test]
+    fn a_call_that_nothing_was_seen_of_fails_unless_it_had_nothing_to_compute() {
+        let spec =
+            |name, shape: &[usize]| OutputSpec { name, shape: shape.to_vec(), dtype: DType::F32 };
+        let (nothing, some) = (spec("o", &[0, 3, 8]), spec("final_state", &[2, 8]));
+        let passed = Judgement { status: Status::Pass, ..Judgement::fail(String::new(), 0, 0.0) };
+        let check = |judgement: &Judgement, specs: &[OutputSpec], expect: Status| {
+            assert_eq!(unseen(judgement.clone(), specs).status, expect, "{specs:?}");
+        };
+        check(&passed, std::slice::from_ref(&nothing), Status::NotApplicable);
+        check(&passed, std::slice::from_ref(&some), Status::Fail);
+        check(&passed, &[nothing.clone(), some], Status::Fail);
+        check(&Judgement::fail("raised".to_owned(), 0, 0.0), &[nothing], Status::Fail);
     }
 }
