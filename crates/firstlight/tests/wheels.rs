@@ -33,6 +33,9 @@ impl World {
                 std::os::unix::fs::symlink(entry.path(), world.site(&name)).unwrap();
             }
         }
+        // What these wheels require beside torch.
+        world.dist("numpy", "2.1.3");
+        world.dist("pillow", "11.0.0");
         world
     }
 
