@@ -25,9 +25,12 @@ fn main() {
     if let Some(commit) = git(&["rev-parse", "HEAD"]) {
         println!("cargo:rustc-env=FIRSTLIGHT_COMMIT={commit}");
         let changes = git(&["status", "--porcelain", "--untracked-files=no"]);
-        println!(
-            "cargo:rustc-env=FIRSTLIGHT_DIRTY={}",
-            changes.is_none_or(|changes| !changes.is_empty())
-        );
+        let dirty = changes.is_none_or(|changes| !changes.is_empty());
+        println!("cargo:rustc-env=FIRSTLIGHT_DIRTY={dirty}");
+        // The date of the commit and not of the build: the same sources give the same program.
+        let date = git(&["log", "-1", "--format=%cs"]).unwrap_or_default();
+        let version = std::env::var("CARGO_PKG_VERSION").unwrap_or_default();
+        let (short, edited) = (&commit[..commit.len().min(9)], if dirty { ", edited" } else { "" });
+        println!("cargo:rustc-env=FIRSTLIGHT_VERSION={version} ({short} {date}{edited})");
     }
 }

@@ -1,5 +1,6 @@
 //! The layout checks. A new one is a file under `checks/` and a line in [`CHECKS`].
 
+mod book;
 mod dependency_reasons;
 mod edges;
 mod file_length;
@@ -9,8 +10,10 @@ mod machine_paths;
 mod modules;
 mod one_version;
 mod pure_rooms;
+mod releases;
 mod stubs;
 mod unsafe_code;
+mod workflows;
 
 use crate::layout::Layout;
 use anyhow::bail;
@@ -30,6 +33,9 @@ const CHECKS: &[Check] = &[
     stubs::CHECK,
     pure_rooms::CHECK,
     links::CHECK,
+    releases::CHECK,
+    workflows::CHECK,
+    book::CHECK,
 ];
 
 /// One check: a pure function from the layout to what is wrong with it.

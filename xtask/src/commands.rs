@@ -3,7 +3,9 @@
 mod bundle;
 mod check;
 mod cross;
+mod dist;
 mod facts;
+mod reality;
 mod test;
 mod tidy;
 
@@ -15,8 +17,10 @@ pub(crate) const COMMANDS: &[Command] = &[
     check::COMMAND,
     tidy::COMMAND,
     cross::COMMAND,
+    dist::COMMAND,
     bundle::COMMAND,
     facts::COMMAND,
+    reality::COMMAND,
 ];
 
 /// One command of `cargo xtask`.

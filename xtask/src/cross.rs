@@ -7,13 +7,14 @@ mod debian;
 mod emulate;
 mod rustup;
 
+use crate::commands::Usage;
 use crate::{cargo, steps};
 use anyhow::Context;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-pub(crate) use emulate::{Emulated, run_tests as run_tests_emulated};
+pub(crate) use emulate::{Emulated, emulator, run_tests as run_tests_emulated};
 
 /// One target that everything is checked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +44,24 @@ pub(crate) enum Source {
     Rustup,
     /// Debian's packages.
     Debian,
+}
+
+impl Source {
+    /// Reads what `--from` was given.
+    pub(crate) fn parse(text: &str) -> Result<Self, Usage> {
+        match text {
+            "rustup" => Ok(Self::Rustup),
+            "debian" => Ok(Self::Debian),
+            other => Err(Usage(format!("--from wants rustup or debian, got `{other}`"))),
+        }
+    }
+}
+
+/// The triple of this machine, as its compiler has it.
+pub(crate) fn host_triple() -> anyhow::Result<String> {
+    let text = steps::output(Command::new("rustc").arg("-vV"))?;
+    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned).context("`rustc -vV` names no host")
 }
 
 /// What happened to one target. There is no variant that passes without a compiler having run.
@@ -101,7 +120,7 @@ pub(crate) fn check(root: &Path, request: &Request) -> anyhow::Result<()> {
 }
 
 /// A compiler that has a standard library for a target.
-struct Toolchain {
+pub(crate) struct Toolchain {
     source: Source,
     /// The compiler to use in place of the active one.
     rustc: Option<PathBuf>,
@@ -112,12 +131,23 @@ struct Toolchain {
 }
 
 impl Toolchain {
-    /// A cargo command for a target. Its outputs lie apart from this machine's, so that no other build is thrown away,
-    /// and one folder for all targets lets them share build scripts and macros.
+    /// A cargo command for a target.
     fn command(&self, root: &Path, verb: &str, target: Target, target_directory: &Path) -> Command {
-        let mut command = cargo::command(root, &[verb, "--target", target.triple]);
+        self.command_of(root, &[verb, "--target", target.triple], target_directory).0
+    }
+
+    /// A cargo command with this compiler, and the folder of its outputs. They lie apart from this machine's, so that no
+    /// other build is thrown away, and one folder for all targets lets them share build scripts and macros.
+    pub(crate) fn command_of(
+        &self,
+        root: &Path,
+        arguments: &[&str],
+        target_directory: &Path,
+    ) -> (Command, PathBuf) {
+        let mut command = cargo::command(root, arguments);
         let outputs = format!("cross-{:?}-outputs", self.source).to_lowercase();
-        command.arg("--target-dir").arg(target_directory.join(outputs));
+        let outputs = target_directory.join(outputs);
+        command.arg("--target-dir").arg(&outputs);
         // Flags for this machine's processor or linker would be wrong for another.
         command.env_remove("RUSTFLAGS");
         // Nobody debugs these outputs: without this they take several times the space.
@@ -131,12 +161,12 @@ impl Toolchain {
             command.env("RUSTC_BOOTSTRAP", "1");
             command.args(["-Z", "build-std=std,panic_unwind,panic_abort,proc_macro,test"]);
         }
-        command
+        (command, outputs)
     }
 }
 
 /// Finds or sets up a compiler for a target.
-fn toolchain(
+pub(crate) fn toolchain(
     target: Target,
     source: Option<Source>,
     target_directory: &Path,
@@ -164,8 +194,8 @@ fn toolchain(
     })
 }
 
-/// Writes a shell program of one line.
-fn write_program(path: &Path, line: &str) -> anyhow::Result<()> {
+/// Writes a shell program.
+pub(crate) fn write_program(path: &Path, line: &str) -> anyhow::Result<()> {
     let write = || {
         std::fs::create_dir_all(path.parent().unwrap_or(path))?;
         std::fs::write(path, format!("#!/bin/sh\n{line}\n"))?;

@@ -90,7 +90,7 @@ pub(crate) fn prepare(target: &Path) -> anyhow::Result<Option<PathBuf>> {
 }
 
 /// Whether pip's words tell of anything but a network that is not there.
-fn reachable(words: &str) -> bool {
+pub(crate) fn reachable(words: &str) -> bool {
     const ABSENT: [&str; 5] = [
         "Failed to establish a new connection",
         "Temporary failure in name resolution",

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
-use verify::{NOT_RUN, Peer, Session};
+use verify::{Peer, Session};
 
 /// The least that a call is begun with: one that has been compiled takes less.
 const LEAST: Duration = Duration::from_secs(2);
@@ -56,12 +56,10 @@ impl Allowance {
     /// Why a peer is asked nothing: less is left than it would need beside what is kept for others.
     pub(crate) fn refuses(&self, peer: &Peer, kept: Duration) -> Option<String> {
         if self.out.contains(&peer.name) {
-            return Some(format!("{NOT_RUN}an earlier call took all of its time"));
+            return Some("an earlier call took all of its time".to_owned());
         }
         let spent = self.part(kept).is_some_and(|part| part < LEAST);
-        spent.then(|| {
-            format!("{NOT_RUN}the {:.0} s for the peers of {} were spent", self.share, self.op)
-        })
+        spent.then(|| format!("the {:.0} s for the peers of {} were spent", self.share, self.op))
     }
 
     /// Asks a session within `time`, and counts what that took.
@@ -110,10 +108,10 @@ mod tests {
         assert_eq!(time.left(), seconds(6.0));
         let peer = &Peer::listed(&["fla.chunk_kda".to_owned()])[0];
         assert_eq!(time.refuses(peer, Duration::from_secs(2)), None);
-        let spent = "not run: the 6 s for the peers of kda were spent";
+        let spent = "the 6 s for the peers of kda were spent";
         assert_eq!(time.refuses(peer, Duration::from_secs(3)).as_deref(), Some(spent));
         time.is_out(&peer.name);
-        let out = "not run: an earlier call took all of its time";
+        let out = "an earlier call took all of its time";
         assert_eq!(time.refuses(peer, Duration::ZERO).as_deref(), Some(out));
         time.begin("attention");
         assert_eq!(time.left(), seconds(12.0));

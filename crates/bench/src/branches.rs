@@ -7,7 +7,7 @@ use device::Device;
 use facts::{BackendKind, BranchReport, BranchRow, Branches};
 use kernels::{Call, DType, Op, Settings, Tensor, TensorMap, op};
 use std::time::Duration;
-use verify::{Drawn, admit};
+use verify::{Drawn, Standing};
 
 /// The field report's settings: compressed blocks and their stride, selected blocks and their number, the window.
 const COMPRESS_BLOCK: usize = 32;
@@ -148,7 +148,8 @@ impl Timed {
         let variant = call.select(device, None).map_err(|error| error.to_string())?.chosen;
         let given = (inputs, settings);
         let mut drawn = Drawn::of(nsa, given, SEED);
-        let mut verified = admit(call.as_ref(), &mut drawn, device, variant)?;
+        let standing = Standing::without_matrix();
+        let mut verified = standing.admit(call.as_ref(), &mut drawn, device, variant)?;
         let (samples, _) = time_steps(&mut verified, budget).map_err(|error| error.to_string())?;
         let keys = inputs.get("k").map_or(0, |k| k.shape()[1]);
         let selected = selected(call.as_ref(), device, variant, keys)?;

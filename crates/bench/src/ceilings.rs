@@ -8,8 +8,10 @@ use device::cuda::CudaError;
 use device::{Device, HostBuffer, Isa};
 use facts::{BackendKind, Ceilings, GemmCeilings};
 use half::bf16;
-use kernels::cpu::copy::copy_parallel;
-use kernels::cpu::gemm::{gemm_bf16_parallel, gemm_f32_parallel};
+use kernels::cpu::copy::{copy_parallel, negate_parallel, read_parallel};
+use kernels::cpu::gemm::{
+    Block, gemm_bf16_blocks, gemm_bf16_parallel, gemm_f32_blocks, gemm_f32_parallel,
+};
 use std::time::Duration;
 
 /// Bytes of each of the two copied buffers: several times any last-level cache a workstation has.
@@ -18,6 +20,8 @@ const COPY_BYTES: usize = 256 << 20;
 const COPY_BUFFERS: u32 = 3;
 /// Rows and columns of the square product.
 const GEMM: usize = 2048;
+/// Products of a block that each thread does in a sample: several milliseconds.
+const REPEATS: usize = 96;
 
 /// Measures them. `budget` is the time for each, after warm-up.
 ///
@@ -28,27 +32,40 @@ pub fn ceilings(device: &Device, budget: Duration) -> Result<Ceilings, CudaError
         return cuda::ceilings(cuda, budget);
     }
     let gemm_gflops = gemm(device, budget);
+    let (copy_gbps, read_gbps) = memory(device, budget);
     Ok(Ceilings {
         backend: BackendKind::Cpu,
-        copy_gbps: copy(device, budget),
+        copy_gbps,
         gemm_gflops,
+        read_gbps: Some(read_gbps),
         gemm_by: None,
+        raised: Vec::new(),
     })
 }
 
-/// Bytes read plus bytes written per second when every core copies its share of a large buffer. Several pairs of
-/// buffers, since whether the system finds huge pages for one is chance, and they are worth half of the speed.
-fn copy(device: &Device, budget: Duration) -> f64 {
+/// Bytes read plus bytes written per second when every core copies its share of a large buffer or changes it in place,
+/// whichever is faster, and bytes read per second. Several pairs of buffers, since whether the system finds huge pages for
+/// one is chance, and they are worth half of the speed.
+fn memory(device: &Device, budget: Duration) -> (f64, f64) {
     let len = COPY_BYTES / size_of::<f32>();
-    let fastest = (0..COPY_BUFFERS).map(|_| {
+    let each = budget / (2 * COPY_BUFFERS);
+    let (mut written, mut read) = (f64::INFINITY, f64::INFINITY);
+    for _ in 0..COPY_BUFFERS {
         // The same memory that tensors have.
         let from = HostBuffer::filled(1f32, len);
         let mut to = HostBuffer::filled(0f32, len);
-        let samples = repeat(budget / COPY_BUFFERS, || copy_parallel(device, &from, &mut to));
+        let copies = repeat(each, || copy_parallel(device, &from, &mut to));
         assert!(to == from, "the copy ceiling copied wrongly");
-        samples.fastest()
-    });
-    2.0 * COPY_BYTES as f64 / fastest.fold(f64::INFINITY, f64::min) / 1e6
+        let in_place = repeat(each / 2, || negate_parallel(device, &mut to));
+        assert!(to.iter().all(|value| value.abs() == 1.0), "the copy ceiling changed wrongly");
+        written = written.min(copies.fastest()).min(in_place.fastest());
+        let reads = repeat(each / 2, || {
+            // Sums of 2^24 ones and more stay where they are: each share's is that at least.
+            assert!(read_parallel(device, &from) >= 1e7, "the read ceiling read wrongly");
+        });
+        read = read.min(reads.fastest());
+    }
+    (2.0 * COPY_BYTES as f64 / written / 1e6, COPY_BYTES as f64 / read / 1e6)
 }
 
 fn gemm(device: &Device, budget: Duration) -> GemmCeilings {
@@ -56,14 +73,21 @@ fn gemm(device: &Device, budget: Duration) -> GemmCeilings {
         (0..GEMM * GEMM).map(|i| ((i * 7919 % 1009) as f32 - 504.0) / 512.0).collect();
     let flops = 2.0 * (GEMM as f64).powi(3);
     let mut product = vec![f32::NAN; GEMM * GEMM];
+    let [rows, columns, depth] = Block::SIZES;
+    let mut blocks = vec![f32::NAN; device.capabilities().threads * rows * columns];
+    let block_flops = Block::flops() * (device.capabilities().threads * REPEATS) as f64;
+    let (a, b) = (&values[..rows * depth], &values[..depth * columns]);
+    let half_of = budget / 2;
     let widest = device.capabilities().isas.iter().copied().find(|isa| *isa != Isa::Avx512Bf16);
     let f32_rate = widest.map(|isa| {
         let sizes = [GEMM, GEMM, GEMM];
-        let samples = repeat(budget, || {
+        let samples = repeat(half_of, || {
             gemm_f32_parallel(device, isa, sizes, &values, &values, &mut product)
         });
         check(&values, &product);
-        flops / samples.fastest() / 1e6
+        let each = repeat(half_of, || gemm_f32_blocks(device, isa, REPEATS, (a, b), &mut blocks));
+        check_blocks(&values, &blocks);
+        (flops / samples.fastest()).max(block_flops / each.fastest()) / 1e6
     });
     let bf16_rate = device.capabilities().isas.contains(&Isa::Avx512Bf16).then(|| {
         let half: Vec<bf16> = values.iter().map(|x| bf16::from_f32(*x)).collect();
@@ -71,11 +95,31 @@ fn gemm(device: &Device, budget: Duration) -> GemmCeilings {
         product.fill(f32::NAN);
         let sizes = [GEMM, GEMM, GEMM];
         let samples =
-            repeat(budget, || gemm_bf16_parallel(device, sizes, &half, &half, &mut product));
+            repeat(half_of, || gemm_bf16_parallel(device, sizes, &half, &half, &mut product));
         check(&rounded, &product);
-        flops / samples.fastest() / 1e6
+        blocks.fill(f32::NAN);
+        let (a, b) = (&half[..rows * depth], &half[..depth * columns]);
+        let each = repeat(half_of, || gemm_bf16_blocks(device, REPEATS, (a, b), &mut blocks));
+        check_blocks(&rounded, &blocks);
+        (flops / samples.fastest()).max(block_flops / each.fastest()) / 1e6
     });
     GemmCeilings { f32: f32_rate, bf16: bf16_rate }
+}
+
+/// The same for the blocks of all threads, whose A and B begin `values`.
+fn check_blocks(values: &[f32], blocks: &[f32]) {
+    let [rows, columns, depth] = Block::SIZES;
+    for (thread, block) in blocks.chunks(rows * columns).enumerate() {
+        for (i, j) in [(0, 0), (rows / 2, columns - 1), (rows - 1, columns / 3)] {
+            let terms = (0..depth)
+                .map(|k| f64::from(values[i * depth + k]) * f64::from(values[k * columns + j]));
+            let (want, got) = (terms.sum::<f64>(), f64::from(block[i * columns + j]));
+            assert!(
+                (want - got).abs() < 1e-2,
+                "the matrix product ceiling is wrong on thread {thread} at ({i}, {j}): {got}, wanted {want}"
+            );
+        }
+    }
 }
 
 /// A ceiling is a speed too: sampled elements of the product must be right, or there is no ceiling.

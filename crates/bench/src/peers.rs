@@ -4,12 +4,10 @@ use crate::Samples;
 use crate::allowance::Allowance;
 use crate::run::Step;
 use crate::timing::REPLAYS;
-use facts::{BackendKind, Status};
+use facts::{BackendKind, NotRunTiming, Status};
 use kernels::{Call, Settings, TensorMap};
 use std::time::Duration;
-use verify::{
-    Drawn, NOT_RUN, Peer, PeerRefusal, Peers, Session, VerifiedPeer, admit_peer, load_peer_case,
-};
+use verify::{Drawn, Peer, PeerRefusal, Peers, Session, VerifiedPeer, admit_peer, load_peer_case};
 
 /// The peers of a run and their time.
 pub(crate) struct Guests<'a, 'p> {
@@ -43,11 +41,15 @@ pub(crate) struct Match<'m, 'a> {
 /// What became of a workload's peers.
 #[derive(Default)]
 pub(crate) struct Contest {
+    /// As [`Match::case`].
+    case: String,
     pub(crate) runners: Vec<Runner>,
     /// Failures, fallbacks and skips: `name: why`.
     pub(crate) refused: Vec<String>,
-    /// Calls that a peer has no form of, or had no time for.
+    /// Calls that a peer has no form of: `name: why`.
     pub(crate) not_applicable: Vec<String>,
+    /// Peers for which no time was left.
+    pub(crate) not_run: Vec<NotRunTiming>,
 }
 
 /// A peer that passed, with its times so far.
@@ -69,16 +71,18 @@ impl Contest {
         mut given: Match<'_, '_>,
         on: &mut dyn FnMut(Step<'_>),
     ) -> Self {
-        let mut contest = Self::default();
+        let mut contest = Self { case: given.case.to_owned(), ..Self::default() };
         let (name, backend) = (given.call.spec().name, guests.peers.backend);
         let all = guests.peers.peers;
         let mut wanted: Vec<&Peer> = all.iter().filter(|peer| peer.op == name).collect();
         // Inputs may be gigabytes: they are handed over where somebody takes them.
         wanted.retain(|peer| {
-            let refusal = guests.peers.session.refuses(peer, backend);
-            let refusal = refusal.or_else(|| guests.time.refuses(peer, given.budget));
-            let Some(reason) = refusal else { return true };
-            contest.out(&peer.name, Status::NotApplicable, &reason);
+            let cannot = guests.peers.session.refuses(peer, backend);
+            let cannot = cannot.map(|why| (Status::NotApplicable, why));
+            let refusal =
+                cannot.or_else(|| Some((Status::NotRun, guests.time.refuses(peer, given.budget)?)));
+            let Some((status, reason)) = refusal else { return true };
+            contest.out(&peer.name, status, &reason);
             false
         });
         if wanted.is_empty() {
@@ -115,7 +119,7 @@ impl Contest {
     fn ask(&mut self, guests: &mut Guests<'_, '_>, peer: &Peer, given: &mut Match<'_, '_>) {
         let kept = given.budget * (1 + self.runners.len() as u32);
         if let Some(why) = guests.time.refuses(peer, kept) {
-            return self.out(&peer.name, Status::NotApplicable, &why);
+            return self.out(&peer.name, Status::NotRun, &why);
         }
         let (time, backend) = (guests.time.part(kept), guests.peers.backend);
         let admitted = guests.time.spend(time, guests.peers.session, |session| {
@@ -127,7 +131,7 @@ impl Contest {
             }
             Err(PeerRefusal { status, reason }) => {
                 self.out(&peer.name, status, &reason);
-                if reason.starts_with(NOT_RUN) {
+                if status == Status::NotRun {
                     guests.time.is_out(&peer.name);
                     // The process was killed.
                     guests.ready(given.call.spec().name);
@@ -156,7 +160,7 @@ impl Contest {
     fn each(
         &mut self,
         guests: &mut Guests<'_, '_>,
-        mut ask: impl FnMut(&mut Runner, &mut Session) -> Result<(), String>,
+        mut ask: impl FnMut(&mut Runner, &mut Session) -> Result<(), PeerRefusal>,
     ) {
         for mut runner in std::mem::take(&mut self.runners) {
             let time = guests.time.left().map(|left| left.max(GRACE));
@@ -164,17 +168,23 @@ impl Contest {
                 guests.time.spend(time, guests.peers.session, |session| ask(&mut runner, session));
             match asked {
                 Ok(()) => self.runners.push(runner),
-                Err(why) => self.out(runner.peer.name(), Status::Fail, &why),
+                Err(PeerRefusal { status, reason }) => {
+                    self.out(runner.peer.name(), status, &reason);
+                }
             }
         }
     }
 
     /// Says of a peer why it has no time.
     fn out(&mut self, name: &str, status: Status, reason: &str) {
-        if reason.starts_with(NOT_RUN) {
-            return self.not_applicable.push(format!("{name}: {reason}"));
-        }
         let said = match status {
+            Status::NotRun => {
+                return self.not_run.push(NotRunTiming {
+                    case: self.case.clone(),
+                    peer: name.to_owned(),
+                    why: reason.to_owned(),
+                });
+            }
             Status::NotApplicable => &mut self.not_applicable,
             _ => &mut self.refused,
         };

@@ -1,14 +1,19 @@
 //! One bench run: ceilings, then every workload that can be verified.
 
 use crate::allowance::Allowance;
+use crate::caches::Caches;
+use crate::held::{Limit, faster, hold};
 use crate::peers::{Contest, Guests, Match, ROUNDS, Runner, have_peers, of_backend};
 use crate::workloads::{CUDA_WORKLOADS, OpWorkloads, Task, WORKLOADS, Workload};
 use crate::{BenchError, Samples, Sweep, ceilings, dense, time, time_steps};
-use device::{Device, Isa};
-use facts::{BackendKind, BenchReport, BenchRow, Bound, Ceilings, SCHEMA};
-use kernels::{Call, DType, Op, OpError, Problem, Settings, TensorMap, op};
+use device::Device;
+use facts::{
+    BackendKind, BenchReport, BenchRow, CeilingKind, CeilingTwice, Ceilings, Conditions, Meanwhile,
+    Moment, SCHEMA,
+};
+use kernels::{Call, Op, OpError, Problem, Settings, TensorMap, op};
 use std::time::{Duration, Instant};
-use verify::{Agreement, Drawn, Peers, Verified, admit};
+use verify::{Agreement, Drawn, Peers, Standing, Verified};
 
 /// How long and how large.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,6 +51,8 @@ pub enum Step<'a> {
         /// What is left of the time of this op's installed kernels, where it has an end.
         left: Option<Duration>,
     },
+    /// The ceilings are measured once more.
+    Ceilings,
     /// A workload is done: all that there is so far.
     Done(&'a BenchReport),
 }
@@ -53,13 +60,15 @@ pub enum Step<'a> {
 /// Seed of the sampled check, kept fixed so that two runs check the same part.
 pub(crate) const SEED: u64 = 20_261_121;
 
-/// Measures the ceilings and every workload; `on` is told of each step.
+/// Measures the ceilings and every workload; `on` is told of each step. A call is admitted by `standing`: a
+/// variant that failed a check of its matrix, or passed none, is not timed.
 ///
 /// # Errors
 /// [`BenchError`] for an unknown name or an unavailable backend. A workload that fails its check is no error: it has
 /// no row, and [`BenchReport::not_timed`] says why.
 pub fn run(
     plan: &Plan,
+    standing: &Standing,
     mut peers: Option<Peers<'_>>,
     mut on: impl FnMut(Step<'_>),
 ) -> Result<BenchReport, BenchError> {
@@ -70,20 +79,16 @@ pub fn run(
         }
     }
     let device = device::open(plan.backend)?;
-    let budget = Duration::from_millis(match (plan.size, plan.backend) {
-        (Size::Quick, _) => 250,
-        // Forty samples of ten milliseconds: with more, a check of a machine that has two cores alone takes over a minute.
-        (Size::Standard, BackendKind::Cpu) => 400,
-        // A GPU is not shared with the rest of the machine: its samples spread less.
-        (Size::Standard, _) => 500,
-    });
-    let ceilings = ceilings(&device, budget)?;
+    let budget = budget(plan.size, plan.backend);
+    let before = ceilings(&device, budget)?;
     let mut report = BenchReport {
         schema: SCHEMA,
-        ceilings: vec![ceilings.clone()],
+        ceilings: vec![before.clone()],
         rows: Vec::new(),
         not_timed: Vec::new(),
         not_applicable: Vec::new(),
+        not_run: Vec::new(),
+        conditions: Vec::new(),
     };
     let listed = listed(plan.backend);
     for name in plan.names.iter().filter(|name| *name != "decode") {
@@ -100,7 +105,8 @@ pub fn run(
     let visited: Vec<&str> = ops.iter().map(|(op, _)| *op).filter(visited).collect();
     let limit = peers.as_ref().and_then(|peers| peers.budget);
     let mut time = Allowance::of(limit, visited.len());
-    let context = Context { device: &device, plan, budget, ceilings: &ceilings };
+    let caches = Caches::of(&device);
+    let context = Context { device: &device, plan, standing, budget, ceilings: &before, caches };
     // The op with the most peers and the most calls is listed first and measured last: it takes what others leave over.
     for (op, tasks) in ops.iter().rev() {
         if visited.contains(op)
@@ -116,10 +122,46 @@ pub fn run(
             let count = rows.len();
             report.rows.splice(at..at, rows);
             at += count;
+            report.ceilings = vec![hold(&before, &mut report.rows)];
             on(Step::Done(&report));
         }
     }
+    on(Step::Ceilings);
+    let after = ceilings(&device, budget / 2)?;
+    report.conditions = vec![twice(&before, &after)];
+    report.ceilings = vec![hold(&faster(before, &after), &mut report.rows)];
     Ok(report)
+}
+
+/// Each ceiling before and after. What else went on, whoever called this knows.
+fn twice(before: &Ceilings, after: &Ceilings) -> Conditions {
+    let both = |ceiling: CeilingKind| {
+        let (before, after) = (before.rate(ceiling)?, after.rate(ceiling)?);
+        Some(CeilingTwice { ceiling, before, after })
+    };
+    Conditions {
+        backend: before.backend,
+        before: Moment::default(),
+        after: Moment::default(),
+        meanwhile: Meanwhile::default(),
+        ceilings: CeilingKind::ALL.into_iter().filter_map(both).collect(),
+    }
+}
+
+/// How long the samples of a workload are taken.
+pub fn budget(size: Size, backend: BackendKind) -> Duration {
+    Duration::from_millis(match (size, backend) {
+        (Size::Quick, _) => 250,
+        // Forty samples of ten milliseconds: with more, a check of a machine that has two cores alone takes over a minute.
+        (Size::Standard, BackendKind::Cpu) => 400,
+        // A GPU is not shared with the rest of the machine: its samples spread less.
+        (Size::Standard, _) => 500,
+    })
+}
+
+/// How many workloads a plan has.
+pub fn count(plan: &Plan) -> usize {
+    listed(plan.backend).iter().map(|(op, workloads)| tasks(plan, op, *workloads).len()).sum()
 }
 
 /// Each op with its workloads on a backend.
@@ -152,8 +194,10 @@ pub(crate) fn tasks<'a>(
 struct Context<'a> {
     device: &'a Device,
     plan: &'a Plan,
+    standing: &'a Standing,
     budget: Duration,
     ceilings: &'a Ceilings,
+    caches: Caches,
 }
 
 /// The rows of one task: firstlight's own kernel and each peer, all checked first, then timed in turns.
@@ -188,11 +232,11 @@ fn measure(
     };
     let dense_given = if task.is_step() { dense::of(op, &inputs, &settings) } else { None };
     let dense = dense_given.as_ref().map(|(inputs, settings)| bind(dense::OP, inputs, settings));
-    let mut own = admitted(call, drawn, context.device);
+    let mut own = admitted(call, drawn, context);
     let mut beside = match (&dense, &dense_given) {
         (Some(Ok((op, call))), Some((inputs, settings))) => {
             let drawn = &mut Drawn::of(*op, (inputs, settings), SEED);
-            Some(admitted(call.as_ref(), drawn, context.device))
+            Some(admitted(call.as_ref(), drawn, context))
         }
         (Some(Err(error)), _) => Some(Err(error.to_string())),
         _ => None,
@@ -245,6 +289,7 @@ fn measure(
     }
     report.not_timed.extend(contest.refused.iter().map(|why| format!("{case}: {why}")));
     report.not_applicable.extend(contest.not_applicable.iter().map(|why| format!("{case}: {why}")));
+    report.not_run.extend(contest.not_run);
     rows
 }
 
@@ -270,10 +315,11 @@ pub(crate) fn bind<'a>(
 fn admitted<'a>(
     call: &'a dyn Call,
     drawn: &mut Drawn<'_>,
-    device: &'a Device,
+    context: &Context<'a>,
 ) -> Result<Own<'a>, String> {
+    let device = context.device;
     let variant = call.select(device, None).map_err(|error| error.to_string())?.chosen;
-    let verified = admit(call, drawn, device, variant)?;
+    let verified = context.standing.admit(call, drawn, device, variant)?;
     Ok(Own { variant, verified, samples: Samples::default(), replays: 1 })
 }
 
@@ -316,7 +362,9 @@ fn row(
 ) -> BenchRow {
     let seconds = samples.median() / 1e3;
     let backend = context.plan.backend;
-    let (bound, floor) = floor(problem, variant, backend, context.ceilings);
+    let ceilings = (context.ceilings, context.caches);
+    let Limit { bound, against, cache_resident } =
+        Limit::of(problem, (variant, backend), ceilings, seconds);
     BenchRow {
         op: name.to_owned(),
         case: task.case.clone().into_owned(),
@@ -332,40 +380,15 @@ fn row(
         gflops: problem.flops() / seconds / 1e9,
         gbps: problem.bytes() / seconds / 1e9,
         bound,
-        pct_of_ceiling: floor.map(|floor| 100.0 * floor / seconds),
+        // Known once all rows and both measurements of the ceilings are.
+        pct_of_ceiling: None,
+        against,
+        cache_resident,
         verified_rel_err: agreement.relative,
         reference_ms: None,
         dense_ms: None,
         peer: None,
         evidence: String::new(),
-    }
-}
-
-/// Without a measured matrix product, calls with more arithmetic than this for each byte have no ceiling: no GPU of the
-/// last years multiplies less in the time in which it moves a byte.
-const FLOPS_OF_A_BYTE: f64 = 100.0;
-
-/// The shortest time the ceilings allow, in seconds, and which of them it is.
-fn floor(
-    problem: &dyn Problem,
-    variant: &str,
-    backend: BackendKind,
-    ceilings: &Ceilings,
-) -> (Bound, Option<f64>) {
-    // A variant that widens to float32 is held against float32 arithmetic, whatever its storage. Every variant for
-    // GPUs multiplies in its storage type, and both 16-bit types have one rate.
-    let on_gpu = backend == BackendKind::Cuda;
-    let dots_in_bf16 =
-        problem.dtype() == DType::Bf16 && variant.ends_with(Isa::Avx512Bf16.as_str());
-    let gemm = &ceilings.gemm_gflops;
-    let rate = if on_gpu || dots_in_bf16 { gemm.bf16 } else { gemm.f32 };
-    let moving = problem.bytes() / (ceilings.copy_gbps * 1e9);
-    if on_gpu && rate.is_none() && problem.flops() > FLOPS_OF_A_BYTE * problem.bytes() {
-        return (Bound::Compute, None);
-    }
-    match rate.map(|rate| problem.flops() / (rate * 1e9)) {
-        Some(computing) if computing > moving => (Bound::Compute, Some(computing)),
-        _ => (Bound::Memory, Some(moving)),
     }
 }
 

@@ -7,7 +7,7 @@ use facts::BackendKind;
 use kernels::attention::{MeasuredVariant, tuned};
 use kernels::{DType, op};
 use std::time::Duration;
-use verify::{Drawn, admit};
+use verify::{Drawn, Standing};
 
 /// Queries that are timed: steps of decoding, short chunks, prefill.
 const QUERIES: [usize; 7] = [1, 4, 16, 32, 64, 256, 2048];
@@ -71,14 +71,16 @@ fn variants(queries: usize, channels: usize, device: &Device) -> Vec<Timed> {
     };
     let of_gpu = attention.variants().into_iter().filter(|(_, of)| *of == BackendKind::Cuda);
     let mut drawn = Drawn::of(attention, (&inputs, &settings), SEED);
+    let standing = Standing::without_matrix();
     let mut timed = Vec::new();
     for (variant, _) in of_gpu {
         if call.select(device, Some(variant)).is_err() {
             continue;
         }
-        let millis = admit(call.as_ref(), &mut drawn, device, variant).and_then(|mut verified| {
-            time(&mut verified, BUDGET).map_err(|error| error.to_string())
-        });
+        let millis =
+            standing.admit(call.as_ref(), &mut drawn, device, variant).and_then(|mut verified| {
+                time(&mut verified, BUDGET).map_err(|error| error.to_string())
+            });
         timed.push((variant, millis.map(|samples| samples.median())));
     }
     timed

@@ -83,7 +83,7 @@ fn kernel(device: &Device, cuda: &Cuda, kind: u32) -> Result<Kernel, String> {
     let source =
         KernelSource::new("exercise", &[include_str!("cuda_exercise.cu")], GpuArch::of(compute))
             .define("KIND", kind);
-    cuda.kernel(&source, &Bundle::EMPTY).map_err(words)
+    cuda.kernel(&source, &Bundle::new(&[])).map_err(words)
 }
 
 fn bytes(values: &[f32]) -> Vec<u8> {

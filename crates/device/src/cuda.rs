@@ -18,6 +18,7 @@ mod graph;
 mod kernel;
 mod launch;
 mod memory;
+mod modules;
 mod nvrtc;
 mod pinned;
 mod pool;
@@ -26,8 +27,9 @@ mod search;
 mod source;
 mod stream;
 mod tensor_map;
+mod uploads;
 
-pub use args::Args;
+pub use args::{Args, Moves};
 pub use bundle::Bundle;
 pub use cache::Cache;
 pub use capabilities::{ComputeCapability, CudaCapabilities};
@@ -47,5 +49,6 @@ pub use resolve::Origin;
 pub use source::{BundledArch, GpuArch, KernelSource};
 pub use stream::Stream;
 pub use tensor_map::{MapElement, Swizzle, TensorMap, TiledLayout};
+pub use uploads::{UPLOAD_BYTES, Uploads};
 
 pub(crate) use context::open;

@@ -1,7 +1,7 @@
 //! Blocks of one launch, run by all threads of the CPU backend.
 #![allow(unsafe_code)] // Blocks write disjoint parts of one output; the compiler cannot see that they are disjoint.
 
-use crate::Device;
+use crate::{Device, team};
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -69,13 +69,7 @@ impl Device {
         if workers <= 1 {
             work(0);
         } else {
-            rayon::scope(|scope| {
-                for worker in 1..workers {
-                    let work = &work;
-                    scope.spawn(move |_| work(worker));
-                }
-                work(0);
-            });
+            team::run(workers, &work);
         }
         self.launches().record(kernel, done.into_inner());
     }

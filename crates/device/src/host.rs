@@ -44,9 +44,22 @@ impl<T: Copy + Send + Sync> HostBuffer<T> {
     where
         T: Default,
     {
+        Self::by_runs_with(len, run, || (), |(), nth, values| fill(nth, values))
+    }
+
+    /// The same, where each thread has something of its own to work with.
+    pub fn by_runs_with<S>(
+        len: usize,
+        run: usize,
+        own: impl Fn() -> S + Sync,
+        fill: impl Fn(&mut S, usize, &mut [T]) + Sync,
+    ) -> Self
+    where
+        T: Default,
+    {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self::new(len, |start| {
-            in_runs(len, run, cores, Start(start), |start, range| {
+            in_runs(len, run, cores, Start(start), &own, |own, start, range| {
                 let (nth, count) = (range.start / run, range.len());
                 for index in range.clone() {
                     // SAFETY: `new` allocated `len` values.
@@ -55,7 +68,7 @@ impl<T: Copy + Send + Sync> HostBuffer<T> {
                 // SAFETY: these values were just written, and no other run has any of them.
                 let values =
                     unsafe { std::slice::from_raw_parts_mut(start.add(range.start), count) };
-                fill(nth, values);
+                fill(own, nth, values);
             });
         })
     }
@@ -64,12 +77,19 @@ impl<T: Copy + Send + Sync> HostBuffer<T> {
     pub fn filled(value: T, len: usize) -> Self {
         Self::new(len, |start| {
             let (run, threads) = (Self::RUN, threads(len.saturating_mul(size_of::<T>())));
-            in_runs(len, run, threads, Start(start), |start, run| {
-                for index in run {
-                    // SAFETY: `new` allocated `len` values.
-                    unsafe { start.add(index).write(value) };
-                }
-            });
+            in_runs(
+                len,
+                run,
+                threads,
+                Start(start),
+                || (),
+                |(), start, run| {
+                    for index in run {
+                        // SAFETY: `new` allocated `len` values.
+                        unsafe { start.add(index).write(value) };
+                    }
+                },
+            );
         })
     }
 
@@ -81,7 +101,8 @@ impl<T: Copy + Send + Sync> HostBuffer<T> {
                 Self::RUN,
                 threads(size_of_val(values)),
                 Start(start),
-                |start, run| {
+                || (),
+                |(), start, run| {
                     let part = &values[run.clone()];
                     // SAFETY: `new` allocated as many values; a fresh allocation overlaps nothing.
                     unsafe {
@@ -144,23 +165,26 @@ struct Start<T>(*mut T);
 // SAFETY: `in_runs` gives each index to one thread.
 unsafe impl<T> Sync for Start<T> {}
 
-/// Calls `write` with ranges that are all of `0..len`, each once and none longer than `run`, on several threads.
-fn in_runs<T>(
+/// Calls `write` with ranges that are all of `0..len`, each once and none longer than `run`, on several threads, each with
+/// what `own` gives it.
+fn in_runs<T, S>(
     len: usize,
     run: usize,
     threads: usize,
     start: Start<T>,
-    write: impl Fn(*mut T, Range<usize>) + Sync,
+    own: impl Fn() -> S + Sync,
+    write: impl Fn(&mut S, *mut T, Range<usize>) + Sync,
 ) {
     let next = AtomicUsize::new(0);
     let work = || {
+        let mut own = own();
         loop {
             let from = next.fetch_add(run, Ordering::Relaxed);
             if from >= len {
                 break;
             }
             let start = &start;
-            write(start.0, from..len.min(from + run));
+            write(&mut own, start.0, from..len.min(from + run));
         }
     };
     if threads < 2 || len <= run {

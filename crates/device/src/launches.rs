@@ -37,7 +37,11 @@ impl Launches {
 
     fn add(&self, kernel: &str, blocks: u64, grid: [u32; 3]) {
         let mut by_kernel = self.lock();
-        let record = by_kernel.entry(kernel.to_owned()).or_default();
+        // Nearly every launch is of a name that is there: it costs no allocation.
+        if !by_kernel.contains_key(kernel) {
+            by_kernel.insert(kernel.to_owned(), LaunchRecord::default());
+        }
+        let Some(record) = by_kernel.get_mut(kernel) else { return };
         record.count += 1;
         record.blocks += blocks;
         record.grid = grid;

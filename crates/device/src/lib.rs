@@ -9,6 +9,7 @@ mod grid;
 mod host;
 mod launches;
 mod mapped;
+mod team;
 
 pub use backends::{BACKENDS, Backend, Device, Unavailable, open};
 pub use capabilities::{Capabilities, Isa};

@@ -13,6 +13,8 @@ use std::path::Path;
 #[derive(Debug)]
 pub struct MappedFile {
     map: Option<memmap2::Mmap>,
+    #[cfg_attr(not(unix), expect(dead_code, reason = "elsewhere what is read comes from the map"))]
+    file: File,
 }
 
 impl MappedFile {
@@ -24,27 +26,27 @@ impl MappedFile {
         let file = File::open(path)?;
         // Nothing of no length can be mapped.
         if file.metadata()?.len() == 0 {
-            return Ok(Self { map: None });
+            return Ok(Self { map: None, file });
         }
         // SAFETY: the bytes are only read, and plain data whatever they are; see the type for a file that shrinks.
         let map = unsafe { memmap2::Mmap::map(&file)? };
-        Ok(Self { map: Some(map) })
+        Ok(Self { map: Some(map), file })
     }
 
-    /// Lets go of the memory in which bytes of the file were kept; what is looked at again is read again. A file that is
-    /// walked through once then takes no more memory than the part that is looked at.
-    pub fn release(&self, bytes: std::ops::Range<usize>) {
-        #[cfg(target_os = "linux")]
-        if let Some(map) = &self.map {
-            let len = bytes.end.min(map.len()).saturating_sub(bytes.start);
-            // SAFETY: the mapping is of a file and only read, so its pages hold what the file holds, also when read anew.
-            // That a page could not be let go is no harm.
-            let _ = unsafe {
-                map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, bytes.start, len)
-            };
+    /// Copies bytes from `start` on. What is copied once is faster read than looked at: no page of the file has to be mapped,
+    /// and none stays in this process's memory.
+    ///
+    /// # Errors
+    /// When the file ends before, also where it has become shorter, or its disk fails.
+    pub fn read_at(&self, start: usize, into: &mut [u8]) -> io::Result<()> {
+        #[cfg(unix)]
+        return std::os::unix::fs::FileExt::read_exact_at(&self.file, into, start as u64);
+        #[cfg(not(unix))]
+        {
+            let bytes = self.get(start..start.saturating_add(into.len()));
+            into.copy_from_slice(bytes.ok_or(io::ErrorKind::UnexpectedEof)?);
+            Ok(())
         }
-        #[cfg(not(target_os = "linux"))]
-        let _ = bytes;
     }
 }
 
@@ -68,8 +70,12 @@ mod tests {
             std::fs::write(&path, bytes).unwrap();
             let file = MappedFile::open(&path).unwrap();
             assert_eq!(&*file, bytes);
-            file.release(0..usize::MAX);
-            assert_eq!(&*file, bytes);
+            for start in 0..=bytes.len() {
+                let mut copy = vec![0; bytes.len() - start];
+                file.read_at(start, &mut copy).unwrap();
+                assert_eq!(copy, bytes[start..]);
+                assert!(file.read_at(start + 1, &mut [0; 3]).is_err());
+            }
         }
         assert!(MappedFile::open(&folder.path().join("none")).is_err());
     }

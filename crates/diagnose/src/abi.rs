@@ -1,7 +1,7 @@
 //! Extensions compiled against another torch than the one beside them: what their undefined symbols tell.
 
 use crate::data::torch_symbols;
-use crate::extension::{EXTENSIONS, wheel_label};
+use crate::extension::{EXTENSIONS, has_source, wheel_for_torch, wheel_label};
 use crate::native::{Native, by_owner};
 use crate::remedy::{Installer, quote};
 use crate::requirement;
@@ -34,7 +34,9 @@ pub(crate) fn findings(
     let lacks = |native: &Native<'_>| {
         let lacking = !native.is_torch() && !symbols(native).is_empty();
         // A package with a build for each torch takes the one that fits.
-        lacking && !native.has_sibling(|other| other.elf.missing_symbols_total == 0)
+        lacking
+            && !native.is_left_to_choice()
+            && !native.has_sibling(|other| other.elf.missing_symbols_total == 0)
     };
     context
         .envs
@@ -61,14 +63,15 @@ fn symbols<'a>(native: &Native<'a>) -> Vec<&'a MissingSymbol> {
 }
 
 /// Whether a symbol can only come from torch's libraries.
-fn is_torch_symbol(symbol: &str) -> bool {
+pub(crate) fn is_torch_symbol(symbol: &str) -> bool {
     let rest = ["_ZNK", "_ZN", "_ZTIN", "_ZTVN", "_ZTSN", "_ZGVN"]
         .iter()
         .find_map(|prefix| symbol.strip_prefix(prefix));
     let scoped = |rest: &str| {
         ["3c10", "2at", "5torch", "6caffe2", "4c10d"].iter().any(|scope| rest.starts_with(scope))
     };
-    rest.is_some_and(scoped) || symbol.starts_with("aoti_torch_")
+    // The stable interface is C: `torch_call_dispatcher`, `aoti_torch_empty_strided`.
+    rest.is_some_and(scoped) || symbol.starts_with("torch_") || symbol.starts_with("aoti_torch_")
 }
 
 fn mismatch(group: &[Native<'_>]) -> Mismatch {
@@ -134,8 +137,7 @@ fn finding(
         }
         _ => format!("{what} was built for another torch than the {version} beside it"),
     };
-    // A library is opened by whatever its package decides, and perhaps never; an extension by its import.
-    let opened = group.iter().any(|native| !native.file.name().starts_with("lib"));
+    let opened = group.iter().any(Native::is_opened);
     let severity = if opened { Severity::Error } else { Severity::Warning };
     let mut draft = rule.finding(severity, Confidence::Certain, title);
     // The symbols that prove the mismatch come first.
@@ -217,6 +219,9 @@ pub(crate) fn match_torch(machine: &Machine, native: &Native<'_>) -> Vec<String>
             installer.uninstall(&[&name]),
             installer.install(&[name, torch], None),
         ];
+    }
+    if !has_source(&name) {
+        return wheel_for_torch(&installer, Some(native.env), &name);
     }
     let known = EXTENSIONS.iter().any(|row| row.package == name);
     let label = wheel_label(machine, native.env).filter(|_| known);

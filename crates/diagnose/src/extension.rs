@@ -5,7 +5,7 @@ use crate::remedy::Installer;
 use crate::seen::Seen;
 use crate::torch_build::installed;
 use facts::{Machine, Platform, PyEnv};
-use knowledge::dotted;
+use knowledge::{dotted, torch_series};
 
 /// A package whose setup first looks for a prebuilt wheel, and what makes it compile.
 pub(crate) struct Extension {
@@ -46,6 +46,28 @@ pub(crate) const EXTENSIONS: &[Extension] = &[
     row("sageattention", &["sageattention", "_qattn"], None),
 ];
 
+/// Packages that PyPI has as wheels alone: asked for a build from source, an installer finds nothing at all.
+/// Source: a dry run of each with `--no-binary`, 2026-11-22.
+const WHEELS_ONLY: [&str; 12] = [
+    "fbgemm-gpu",
+    "jaxlib",
+    "onnxruntime",
+    "onnxruntime-gpu",
+    "open3d",
+    "sgl-kernel",
+    "tensorflow",
+    "torch",
+    "torchaudio",
+    "torchtext",
+    "torchvision",
+    "transformer-engine-cu12",
+];
+
+/// Whether a package can be built from what PyPI has.
+pub(crate) fn has_source(name: &str) -> bool {
+    !WHEELS_ONLY.contains(&name) && !name.starts_with("nvidia-") && name != "triton"
+}
+
 impl Seen<'_> {
     /// The extension an error is about, by the compiled file or package it names.
     pub(crate) fn extension(&self) -> Option<&'static Extension> {
@@ -65,12 +87,51 @@ impl Seen<'_> {
                 "# a published wheel fits only when its name has {label}; else build it here:"
             ));
         }
-        lines.push(self.build_extension(package, known.and_then(|row| row.force)));
+        match has_source(package) {
+            true => lines.push(self.build_extension(package, known.and_then(|row| row.force))),
+            false => lines.extend(wheel_for_torch(&self.installer(), self.env(), package)),
+        }
         lines
     }
 
     fn build_extension(&self, package: &str, force: Option<&str>) -> String {
         build_command(self.machine(), &self.installer(), package, force)
+    }
+}
+
+/// Whether PyPI has a package's compiled code as source alone, so that the wheel for another Python or processor is made here.
+pub(crate) fn is_compiled_here(name: &str) -> bool {
+    EXTENSIONS.iter().any(|row| row.package == name && row.force.is_some())
+}
+
+/// The release of a package without sources that goes with the torch here, by name where a table of releases has it.
+pub(crate) fn wheel_for_torch(
+    installer: &Installer<'_>,
+    env: Option<&PyEnv>,
+    package: &str,
+) -> Vec<String> {
+    let torch = env.and_then(installed);
+    let row = torch.as_ref().and_then(|torch| torch_series::series(torch.version.minor()));
+    let fits = row.and_then(|row| match package {
+        "torchvision" => Some(row.torchvision),
+        "torchaudio" => Some(row.torchaudio),
+        _ => None,
+    });
+    match (torch, fits) {
+        (Some(torch), Some(fits)) => {
+            let specs = [
+                format!("torch=={}", torch.version.public()),
+                format!("{package}{}", fits.constraint()),
+            ];
+            vec![installer.install(&specs, None)]
+        }
+        _ => vec![
+            format!("{} -m pip index versions {package}", installer.python()),
+            format!(
+                "# {package} has no source distribution, and each of its releases is built for one torch: install the \
+                 release whose notes name yours"
+            ),
+        ],
     }
 }
 

@@ -46,6 +46,11 @@ pub(crate) fn use_toolkit(machine: &Machine, cuda: Minor) -> Vec<String> {
     if let Some(toolkit) = here {
         return vec![format!("export CUDA_HOME={}", quote(&toolkit.root))];
     }
+    install_toolkit(machine, cuda)
+}
+
+/// Commands that install a CUDA toolkit from NVIDIA's packages and make its nvcc the one builds use.
+pub(crate) fn install_toolkit(machine: &Machine, cuda: Minor) -> Vec<String> {
     let package = format!("cuda-toolkit-{}-{}", cuda.0, cuda.1);
     let id = machine.os.id.as_ref().map_or("", |id| id.value.as_str());
     let install = match id {
@@ -73,6 +78,181 @@ pub(crate) fn install_package(machine: &Machine, debian: &str, red_hat: &str) ->
         "ubuntu" | "debian" => format!("sudo apt-get install --yes {debian}"),
         _ => format!("# install {debian} (its name on Debian) with the system's packages"),
     }
+}
+
+/// The container runtime that a text tells of.
+pub(crate) fn runtime_in(text: &str) -> Option<&'static str> {
+    let text = text.to_ascii_lowercase();
+    let has = |word: &str| text.contains(word);
+    if has("nodes are available") || has("failedscheduling") {
+        Some("kubernetes")
+    } else if has("podman") || has("cdi devices") || has("stat nvidia.com/gpu") {
+        Some("podman")
+    } else if has("apptainer") || has("singularity") || has("nv files") {
+        Some("apptainer")
+    } else {
+        has("docker").then_some("docker")
+    }
+}
+
+/// How GPUs get into a container: the one a text tells of, else the one that this is, else Docker's.
+pub(crate) fn pass_gpus(machine: &Machine, named: Option<&str>) -> Vec<String> {
+    let lines: &[&str] = match named.or(container(machine)).unwrap_or("docker") {
+        "podman" => &[
+            "# on the host, with NVIDIA's container toolkit installed:",
+            "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
+            "podman run --device nvidia.com/gpu=all ...",
+        ],
+        "kubernetes" => &[
+            "# in the pod: resources: {limits: {nvidia.com/gpu: 1}}; what the nodes have to give:",
+            "kubectl describe nodes | grep --ignore-case nvidia.com/gpu",
+            "# where that is 0 or missing, NVIDIA's device plugin does not run there:",
+            "kubectl get pods --all-namespaces | grep --ignore-case nvidia",
+        ],
+        "apptainer" => &[
+            "# with the driver on the host; --nv stands before the image's name:",
+            "apptainer exec --nv IMAGE nvidia-smi",
+        ],
+        "lxc" => &[
+            "# on the host, for LXD and Incus:",
+            "lxc config device add CONTAINER gpu gpu",
+            "lxc config set CONTAINER nvidia.runtime true",
+        ],
+        _ => &[
+            "# on the host, with NVIDIA's container toolkit installed, once:",
+            "sudo nvidia-ctk runtime configure --runtime=docker",
+            "sudo systemctl restart docker",
+            "# then start the container again with its GPUs:",
+            "docker run --gpus all ...",
+        ],
+    };
+    lines.iter().map(|line| (*line).to_owned()).collect()
+}
+
+/// How a container keeps its GPUs when systemd writes its device rules anew.
+pub(crate) fn keep_gpus(machine: &Machine) -> Vec<String> {
+    let lines: &[&str] = match container(machine) {
+        Some("podman") => &[
+            "podman restart CONTAINER",
+            "# pass the GPUs in by CDI, which systemd knows of:",
+            "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
+            "podman run --device nvidia.com/gpu=all ...",
+        ],
+        Some("kubernetes") => &[
+            "kubectl delete pod POD  # its controller starts another",
+            "# to keep it from coming back, run NVIDIA's device plugin with:",
+            "# PASS_DEVICE_SPECS=true",
+        ],
+        _ => &[
+            "docker restart CONTAINER",
+            "# to keep it from coming back, name the device files as well:",
+            "docker run --gpus all --device /dev/nvidiactl --device /dev/nvidia-uvm --device /dev/nvidia0 ...",
+            "# or let Docker manage control groups: \"exec-opts\": [\"native.cgroupdriver=cgroupfs\"] in",
+            "# /etc/docker/daemon.json, then:",
+            "sudo systemctl restart docker",
+        ],
+    };
+    lines.iter().map(|line| (*line).to_owned()).collect()
+}
+
+/// How WSL gets to the GPU of Windows.
+pub(crate) fn mend_wsl() -> Vec<String> {
+    [
+        "# in Windows: install the current NVIDIA driver (GPUs with TCC: nvidia-smi -dm 0), then:",
+        "wsl.exe --update",
+        "wsl.exe --shutdown",
+        "# in WSL: the Linux driver has to go, what Windows mounts stays:",
+        "sudo apt-get purge '^libnvidia-compute-.*' '^nvidia-utils-.*' '^nvidia-driver-.*'",
+        "ls -l /usr/lib/wsl/lib/libcuda.so.1 /dev/dxg",
+        "/usr/lib/wsl/lib/nvidia-smi",
+    ]
+    .map(String::from)
+    .into()
+}
+
+/// How a user gets to open the GPU's device files, by their group where it is known.
+pub(crate) fn open_devices(machine: &Machine, group: Option<&str>) -> Vec<String> {
+    let group = group.unwrap_or("video");
+    let lines: &[&str] = match container(machine) {
+        Some("podman") => &[
+            "podman run --device nvidia.com/gpu=all --group-add keep-groups --security-opt label=disable ...",
+            "# or, for all containers of an SELinux host:",
+            "sudo setsebool -P container_use_devices 1",
+        ],
+        Some("wsl") => return mend_wsl(),
+        Some(_) => &[
+            "# on the host: SELinux may refuse what the file modes allow",
+            "sudo setsebool -P container_use_devices 1",
+            "docker run --gpus all --security-opt label=disable ...",
+        ],
+        None => {
+            return vec![
+                "ls -l /dev/nvidia*".into(),
+                format!("sudo usermod --append --groups {group} \"$USER\""),
+                "# log in again for it to count".into(),
+            ];
+        }
+    };
+    lines.iter().map(|line| (*line).to_owned()).collect()
+}
+
+/// How the kernel comes to trust the NVIDIA module.
+pub(crate) fn sign_module(machine: &Machine) -> Vec<String> {
+    let mut lines: Vec<String> = where_the_driver_is(machine).into_iter().collect();
+    let id = machine.os.id.as_ref().map_or("", |id| id.value.as_str());
+    lines.push("mokutil --sb-state".into());
+    lines.push(match id {
+        "ubuntu" => "sudo update-secureboot-policy --enroll-key".into(),
+        "debian" => "sudo mokutil --import /var/lib/dkms/mok.pub".into(),
+        "fedora" | "rhel" | "rocky" | "almalinux" => {
+            "sudo mokutil --import /etc/pki/akmods/certs/public_key.der".into()
+        }
+        _ => "sudo mokutil --import KEY.der  # the key that signs the module".into(),
+    });
+    lines.push(
+        "# choose a password, reboot, and enrol the key on the blue screen of the firmware:".into(),
+    );
+    lines.push("sudo reboot".into());
+    lines
+}
+
+/// How nouveau leaves the GPU to NVIDIA's driver.
+pub(crate) fn blacklist_nouveau(machine: &Machine) -> Vec<String> {
+    let mut lines: Vec<String> = where_the_driver_is(machine).into_iter().collect();
+    let file = "/etc/modprobe.d/blacklist-nouveau.conf";
+    lines.push(format!(
+        "printf 'blacklist nouveau\\noptions nouveau modeset=0\\n' | sudo tee {file}"
+    ));
+    let id = machine.os.id.as_ref().map_or("", |id| id.value.as_str());
+    lines.push(match id {
+        "rhel" | "rocky" | "almalinux" | "centos" | "fedora" | "amzn" | "sles" => {
+            "sudo dracut --force".into()
+        }
+        _ => "sudo update-initramfs -u".into(),
+    });
+    lines.push("sudo reboot".into());
+    lines
+}
+
+/// How /dev/shm gets larger.
+pub(crate) fn enlarge_shared_memory(machine: &Machine) -> Vec<String> {
+    let lines: &[&str] = match container(machine) {
+        Some("podman") => &["podman run --shm-size=16g ...", "# or the host's own: --ipc=host"],
+        Some("kubernetes") => &[
+            "# in the pod: volumes: [{name: dshm, emptyDir: {medium: Memory}}]",
+            "# in its container: volumeMounts: [{name: dshm, mountPath: /dev/shm}]",
+            "kubectl apply -f POD.yaml",
+        ],
+        Some("docker" | "lxc") => {
+            &["docker run --shm-size=16g ...", "# or the host's own: --ipc=host"]
+        }
+        _ => &[
+            "df -h /dev/shm; ls -l /dev/shm | head",
+            "sudo mount -o remount,size=16G /dev/shm",
+            "# in a container: docker run --shm-size=16g ..., or --ipc=host",
+        ],
+    };
+    lines.iter().map(|line| (*line).to_owned()).collect()
 }
 
 /// What one nvcc thread takes while it compiles attention kernels (flash-attention's README and its issue 1736).

@@ -8,6 +8,7 @@
 //! instead of bytes says so in its confidence and names the table's source in its evidence.
 
 mod abi;
+mod access;
 mod data;
 mod draft;
 mod explain;
@@ -32,13 +33,15 @@ mod text;
 mod torch_build;
 mod torch_choice;
 mod torch_code;
+mod wants;
 
-pub use explain::{Match, explain, explain_rule, knows, nearest_to_text, out_of_memory_in};
-pub use matrix::matrix;
-pub use model::{FAMILIES, Family, ModelError, ModelOptions, Weights, layer_kinds, model};
+pub use explain::{Match, explain, explain_rule, knows, out_of_memory_in};
+pub use matrix::{matrix, matrix_of, package_of};
+pub use model::{ModelOptions, Weights, layer_kinds, model};
 pub use oom::{OutOfMemory, out_of_memory};
 pub use remedy::quote;
-pub use rules::{Context, Look, Need, RULES, Rule, Seen, Text};
+pub use rules::{Context, Look, Need, RULES, Role, Rule, Seen, Text};
+pub use rules::{Unmet, unmet};
 pub use suggest::{nearest, nearest_name};
 
 use facts::{Finding, Machine, PyEnv};

@@ -1,6 +1,8 @@
 //! What works on which platform (row R1-08): the table behind `firstlight matrix`.
 
-use facts::{Machine, MachineKind, SCHEMA, Support, SupportCell, SupportMatrix, SupportRow};
+use facts::{
+    Machine, MachineKind, PlanTarget, SCHEMA, Support, SupportCell, SupportMatrix, SupportRow,
+};
 use knowledge::Source;
 
 /// The three columns.
@@ -162,22 +164,68 @@ pub fn matrix(machine: &Machine) -> SupportMatrix {
         // A Jetson is not a server Arm, and without a GPU none of the columns is about the machine.
         _ => None,
     };
-    let cell = |(platform, (support, reason, source)): (&str, &Cell)| SupportCell {
-        platform: platform.to_owned(),
-        support: *support,
-        reason: (*reason).to_owned(),
-        source: source.what.to_string(),
-        date: source.date.to_string(),
-    };
     let row = |(component, cells): &(&str, [Cell; 3])| SupportRow {
         component: (*component).to_owned(),
-        cells: PLATFORMS.into_iter().zip(cells).map(cell).collect(),
+        cells: PLATFORMS.into_iter().zip(cells).map(|(name, it)| cell(name, it)).collect(),
     };
     SupportMatrix {
         schema: SCHEMA,
         platforms: PLATFORMS.map(str::to_owned).to_vec(),
         here: here.map(str::to_owned),
         rows: ROWS.iter().map(row).collect(),
+    }
+}
+
+fn cell(platform: &str, (support, reason, source): &Cell) -> SupportCell {
+    SupportCell {
+        platform: platform.to_owned(),
+        support: *support,
+        reason: (*reason).to_owned(),
+        source: source.what.to_string(),
+        date: source.date.to_string(),
+    }
+}
+
+/// The column of a machine that is named: its platform's, under its own name. Without a GPU it has no backend but the processor.
+pub fn matrix_of(target: &PlanTarget) -> SupportMatrix {
+    let column = match (target.os.as_str(), target.arch.as_str()) {
+        ("macos", _) => 2,
+        (_, "aarch64") => 1,
+        _ => 0,
+    };
+    let none = target.gpus.is_empty() && target.os != "macos";
+    let row = |(component, cells): &(&str, [Cell; 3])| {
+        let cell = match *component {
+            "backend" if none => {
+                cell(&target.name, &yes("cpu: the machine has no NVIDIA GPU", METADATA))
+            }
+            "AdamW8bit" | "multi-GPU" if none => {
+                cell(&target.name, &no("it needs an NVIDIA GPU", BITSANDBYTES))
+            }
+            "Docker" if none => {
+                cell(&target.name, &yes("any engine; there is no GPU to hand on", DOCKER))
+            }
+            _ => cell(&target.name, &cells[column]),
+        };
+        SupportRow { component: (*component).to_owned(), cells: vec![cell] }
+    };
+    SupportMatrix {
+        schema: SCHEMA,
+        platforms: vec![target.name.clone()],
+        here: None,
+        rows: ROWS.iter().map(row).collect(),
+    }
+}
+
+/// The package that a row is about, where it is about one.
+pub fn package_of(component: &str) -> Option<&'static str> {
+    match component {
+        "PyTorch" => Some("torch"),
+        "bitsandbytes" => Some("bitsandbytes"),
+        "flash-attn" => Some("flash-attn"),
+        "deepspeed" => Some("deepspeed"),
+        "triton" => Some("triton"),
+        _ => None,
     }
 }
 

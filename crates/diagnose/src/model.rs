@@ -1,27 +1,15 @@
 //! What a model's layers need here: kernels by layer type, the slow path taken where one is missing, and memory.
-//!
-//! # Adding a model family
-//!
-//! 1. Write `model/families/<name>.rs` with a `pub(super) const FAMILY: Family`: the names it goes by in config.json and
-//!    a function from the config to its layers. The parts of a layer (`parts`) count parameters, state and cache.
-//! 2. Name it in `model/families.rs`: the `mod` line and the row in [`FAMILIES`].
 
-mod config;
-mod families;
 mod kernels;
-mod layer;
 mod memory;
-mod parts;
 #[cfg(test)]
 mod tests;
 
-use config::Config;
+use architectures::{Architecture, Config, ConfigError, Family};
 use facts::{
     Confidence, Finding, KernelNeed, KernelStatus, LayerGroup, Machine, ModelReport, PyEnv,
     Severity,
 };
-pub use families::{FAMILIES, Family};
-use layer::Layer;
 
 /// What is asked about a model.
 #[derive(Debug, Clone)]
@@ -47,68 +35,28 @@ pub struct Weights {
     pub source: String,
 }
 
-/// Why a config says nothing about its layers.
-#[derive(Debug, thiserror::Error)]
-pub enum ModelError {
-    /// It is no JSON object.
-    #[error("{path} is no config.json: {reason}")]
-    NotAConfig {
-        /// The file.
-        path: String,
-        /// What the parser says.
-        reason: String,
-    },
-    /// No family knows it.
-    #[error("{path} describes a model of no known family ({model_type})")]
-    UnknownFamily {
-        /// The file.
-        path: String,
-        /// Its `model_type` and `architectures`.
-        model_type: String,
-    },
-    /// A key that the family needs is missing or has another type.
-    #[error("{path} has no usable `{key}`, which a {family} config has")]
-    MissingKey {
-        /// The file.
-        path: String,
-        /// The key.
-        key: String,
-        /// The family.
-        family: &'static str,
-    },
-    /// Two keys contradict each other.
-    #[error("{path}: {what}")]
-    Contradiction {
-        /// The file.
-        path: String,
-        /// What contradicts what.
-        what: String,
-    },
-}
-
 /// Reads a model's needs from the text of its config.json, and holds them against the machine.
 ///
 /// # Errors
-/// [`ModelError`] when the text is no config, or not one of a known family.
+/// [`ConfigError`] when the text is no config, or not one of a known family.
 pub fn model(
     config: &str,
     options: &ModelOptions,
     machine: &Machine,
     envs: &[PyEnv],
     findings: &[Finding],
-) -> Result<(ModelReport, Vec<Finding>), ModelError> {
-    let path = &options.source;
-    let value = value(config, path)?;
-    let (config, family, layers) = layers(&value, path)?;
-    let outside = parts::outside(&config).map_err(|wrong| wrong.of(path, family))?;
-    let kinds = groups(&layers);
-    let kernels = kernels::needs(&layers, family, machine, envs, findings);
-    let memory = memory::of(&config, &layers, outside, options, machine);
+) -> Result<(ModelReport, Vec<Finding>), ConfigError> {
+    let config = Config::parse(&options.source, config)?;
+    let described = Architecture::describe(&config)?;
+    let layers = groups(&described);
+    let demands = Family::of(&config).and_then(|family| family.demands);
+    let kernels = kernels::needs(&layers, demands, machine, envs, findings);
+    let memory = memory::of(&config, &described, options, machine);
     let report = ModelReport {
-        config: path.clone(),
-        architecture: config.architecture(),
-        family: family.name.to_owned(),
-        layers: kinds,
+        config: options.source.clone(),
+        architecture: config.name().to_owned(),
+        family: described.family.to_owned(),
+        layers,
         kernels,
         memory,
     };
@@ -119,45 +67,21 @@ pub fn model(
 /// The kinds of layers a config.json describes, each once, in the order of the model.
 ///
 /// # Errors
-/// [`ModelError`] when the text is no config, or not one of a known family.
-pub fn layer_kinds(config: &str, path: &str) -> Result<Vec<&'static str>, ModelError> {
-    let value = value(config, path)?;
-    let mut kinds: Vec<&'static str> = Vec::new();
-    for layer in layers(&value, path)?.2 {
-        if !kinds.contains(&layer.kind.name()) {
-            kinds.push(layer.kind.name());
+/// [`ConfigError`] when the text is no config, or not one of a known family.
+pub fn layer_kinds(config: &str, path: &str) -> Result<Vec<&'static str>, ConfigError> {
+    let mut kinds = Vec::new();
+    for layer in Architecture::describe(&Config::parse(path, config)?)?.layers {
+        if !kinds.contains(&layer.mixer.kind()) {
+            kinds.push(layer.mixer.kind());
         }
     }
     Ok(kinds)
 }
 
-fn value(config: &str, path: &str) -> Result<serde_json::Value, ModelError> {
-    serde_json::from_str(config).map_err(|reason| ModelError::NotAConfig {
-        path: path.to_owned(),
-        reason: reason.to_string(),
-    })
-}
-
-fn layers<'a>(
-    value: &'a serde_json::Value,
-    path: &str,
-) -> Result<(Config<'a>, &'static Family, Vec<Layer>), ModelError> {
-    let config = Config::new(value).ok_or_else(|| ModelError::NotAConfig {
-        path: path.to_owned(),
-        reason: "not a JSON object".into(),
-    })?;
-    let family = families::of(&config).ok_or_else(|| ModelError::UnknownFamily {
-        path: path.to_owned(),
-        model_type: config.names().join(", "),
-    })?;
-    let layers = (family.layers)(&config).map_err(|wrong| wrong.of(path, family))?;
-    Ok((config, family, layers))
-}
-
-fn groups(layers: &[Layer]) -> Vec<LayerGroup> {
+fn groups(described: &Architecture) -> Vec<LayerGroup> {
     let mut groups: Vec<LayerGroup> = Vec::new();
-    for (index, layer) in (0..).zip(layers) {
-        let kind = layer.kind.name();
+    for (index, layer) in (0..).zip(&described.layers) {
+        let kind = layer.mixer.kind();
         match groups.iter_mut().find(|group| group.kind == kind) {
             Some(group) => group.indices.push(index),
             None => groups.push(LayerGroup { kind: kind.to_owned(), indices: vec![index] }),

@@ -1,7 +1,7 @@
 //! What rules ask of the compiled files of an environment.
 
 use crate::torch_build::is_leftover;
-use facts::{Dist, Elf, NativeFile, PyEnv};
+use facts::{Dist, Elf, Machine, NativeFile, Platform, PyEnv};
 
 /// One ELF file of an environment.
 #[derive(Debug, Clone, Copy)]
@@ -72,6 +72,13 @@ impl<'a> Native<'a> {
     /// Whether another build of the same library, for another torch, CUDA or processor by its name, lies beside it and
     /// passes this test: the package takes that one.
     pub(crate) fn has_sibling(&self, fits: impl Fn(&Native<'a>) -> bool) -> bool {
+        // What another file needs by its name is no choice: libtorch_cuda.so is loaded beside libtorch_cpu.so.
+        let needed = self.elf.opened_by.as_deref().is_some_and(|asker| !asker.ends_with(".py"));
+        !needed && !self.is_torch() && self.has_build_beside(fits)
+    }
+
+    /// Whether a file of the same name, but for numbers and for what a build is for, lies beside it and passes this test.
+    pub(crate) fn has_build_beside(&self, fits: impl Fn(&Native<'a>) -> bool) -> bool {
         let own = build_family(self.file.name());
         files(self.env).any(|other| {
             other.file.path != self.file.path
@@ -79,6 +86,41 @@ impl<'a> Native<'a> {
                 && build_family(other.file.name()) == own
                 && fits(&other)
         })
+    }
+
+    /// Whether an import of its package opens it: Python takes it as a module, or something that an import runs names it.
+    pub(crate) fn is_opened(&self) -> bool {
+        let by_name = || !self.file.name().starts_with("lib");
+        self.is_torch() || self.elf.opened_by.is_some() || self.elf.module.unwrap_or_else(by_name)
+    }
+
+    /// Whether it is one of several builds of which nothing shows that an import opens this one.
+    pub(crate) fn is_left_to_choice(&self) -> bool {
+        !self.is_opened() && self.has_sibling(|_| true)
+    }
+
+    /// Whether it belongs to torch's interface for extensions, of a torch that is not installed.
+    pub(crate) fn is_plugin_without_torch(&self) -> bool {
+        let torch = |name: &str| name.starts_with("libtorch") || name.starts_with("libc10");
+        let missing = self.elf.needed.iter().filter(|needed| needed.path.is_none());
+        self.env.torch.is_none()
+            && !self.is_opened()
+            && missing.into_iter().any(|it| torch(&it.name))
+    }
+
+    /// Whether it is for this machine's processor; true where that is not known.
+    pub(crate) fn is_for(&self, machine: &Machine) -> bool {
+        let own = match machine.platform {
+            Platform::LinuxX86_64 => "x86_64",
+            Platform::LinuxAarch64 => "aarch64",
+            _ => return true,
+        };
+        self.elf.machine == own
+    }
+
+    /// Whether NVIDIA's own packages of CUDA libraries brought it.
+    pub(crate) fn is_nvidia(&self) -> bool {
+        self.owner_name().is_some_and(|name| name.starts_with("nvidia-"))
     }
 
     /// Whether it is torch's own.

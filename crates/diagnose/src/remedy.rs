@@ -1,7 +1,9 @@
+use crate::extension::{has_source, is_compiled_here};
+use crate::requirement;
 use crate::seen::Seen;
 use crate::torch_build::{by_conda, installed, live_dist};
 use crate::torch_choice::{Choice, choose};
-use facts::{EnvKind, EnvManager, PyEnv};
+use facts::{Dist, EnvKind, EnvManager, PyEnv};
 use knowledge::Minor;
 use knowledge::torch_series;
 
@@ -43,13 +45,17 @@ impl<'a> Installer<'a> {
 
     /// Installs from the default index, or from PyTorch's index of a CUDA release.
     pub(crate) fn install(&self, specs: &[String], cuda: Option<Minor>) -> String {
-        let specs: Vec<String> = specs.iter().map(|spec| quote(spec)).collect();
+        let specs: Vec<String> = specs.iter().map(|spec| quote(&self.pinned(spec))).collect();
         let index = cuda.map_or(String::new(), |cuda| format!(" --index-url {}", index_url(cuda)));
         format!("{} {}{index}", self.command("install"), specs.join(" "))
     }
 
-    /// Builds packages from source against what is installed, never taking a prebuilt wheel.
+    /// Builds packages from source against what is installed, never taking a prebuilt wheel. Where one of them has no source
+    /// distribution, the wheels of the same versions are fetched again: what lies there may not be theirs.
     pub(crate) fn build(&self, specs: &[&str]) -> String {
+        if !specs.iter().all(|spec| has_source(requirement_name(spec))) {
+            return self.again(specs);
+        }
         let quoted: Vec<String> = specs.iter().map(|spec| quote(spec)).collect();
         let command = self.command("install");
         match self.uv {
@@ -76,10 +82,50 @@ impl<'a> Installer<'a> {
         }
     }
 
+    /// Brings the builds of packages for this Python and this processor: the wheel of the same version where one is published.
+    pub(crate) fn build_for_this_python(&self, names: &[&str]) -> Vec<String> {
+        let (here, wheels): (Vec<&str>, Vec<&str>) =
+            names.iter().partition(|name| is_compiled_here(name));
+        let mut lines = Vec::new();
+        if !wheels.is_empty() {
+            lines.push(self.again(&wheels));
+        }
+        if !here.is_empty() {
+            lines.push(self.build(&here));
+        }
+        lines
+    }
+
+    /// Installs packages again in the versions that they have, whatever lies there, and nothing that they require.
+    pub(crate) fn again(&self, specs: &[&str]) -> String {
+        let again = if self.uv { "--reinstall" } else { "--force-reinstall" };
+        let version = |spec: &str| {
+            let dist = self.env.and_then(|env| live_dist(env, spec))?;
+            Some(format!("{spec}=={}", dist.version.split('+').next()?))
+        };
+        let specs: Vec<String> =
+            specs.iter().map(|spec| quote(&version(spec).unwrap_or((*spec).to_owned()))).collect();
+        format!("{} {again} --no-deps {}", self.command("install"), specs.join(" "))
+    }
+
     /// Removes packages.
     pub(crate) fn uninstall(&self, names: &[&str]) -> String {
         let yes = if self.uv { "" } else { " --yes" };
         format!("{}{yes} {}", self.command("uninstall"), names.join(" "))
+    }
+
+    /// A bare name with the one version that an installed package wants of it: an installer that may choose takes whatever
+    /// release it can install, however old.
+    fn pinned(&self, spec: &str) -> String {
+        let name = Dist::normalise(spec);
+        let plain = requirement_name(spec) == spec;
+        let asked = self.env.iter().filter(|_| plain).flat_map(|env| &env.dists);
+        let pin = asked
+            .flat_map(|dist| dist.requires.iter().filter_map(|line| requirement::parse(line)))
+            .filter(|wanted| wanted.name == name && !wanted.marker.contains("extra"))
+            .map(|wanted| wanted.constraint())
+            .find(|constraint| constraint.starts_with("==") && !constraint.contains(','));
+        format!("{spec}{}", pin.unwrap_or_default())
     }
 
     fn command(&self, verb: &str) -> String {

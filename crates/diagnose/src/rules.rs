@@ -15,22 +15,29 @@
 //! source and date; commands come from `remedy`, so that they fit the environment's manager and name its own Python.
 
 mod bitsandbytes_library;
+mod build_failed;
 mod build_isolation;
 mod build_out_of_memory;
 mod capability_warning;
 mod conda_pip_mix;
+mod container_lost_gpus;
 mod container_memory;
+mod container_without_gpus;
 mod conv_extension_missing;
+mod cpu_only_jax;
 mod cpu_only_torch;
 mod cuda_home_not_set;
 mod cuda_library_too_old;
 mod cuda_versions;
+mod damaged_files;
 mod dependency_conflict;
+mod device_permissions;
 mod driver_library_mismatch;
 mod driver_silent;
 mod driver_too_old;
 mod duplicate_dist;
 mod duplicate_processes;
+mod engine_core_failed;
 mod extension_new_abi;
 mod extension_old_abi;
 mod extension_other_torch;
@@ -38,59 +45,90 @@ mod fabric_manager;
 mod flash_attention_needs_ampere;
 mod forward_compatibility;
 mod gate_broadcast;
+mod gcc_too_new;
 mod glibc_too_old;
 mod gpu_too_new;
 mod gpu_too_old;
+mod jetson_missing_library;
 mod jetson_server_wheel;
 mod kernel_hub_variant;
 mod kernel_syntax_error;
 mod library_path_shadows;
 mod libstdcxx_too_old;
+mod mig_device;
 mod missing_cuda_library;
+mod missing_dependency;
 mod missing_header;
+mod missing_library;
 mod mixed_cuda_majors;
 mod model_memory;
 mod no_driver;
 mod no_kernel_image;
 mod no_prebuilt_wheel;
+mod nouveau;
+mod numpy_abi;
+mod nvcc_architecture;
 mod nvml_not_supported;
 mod old_python;
 mod optional_type_drift;
 mod other_python;
 mod out_of_memory;
+mod overwritten_files;
+mod persistence_mode;
 mod ptx_newer_than_driver;
 mod python_outside_venv;
+mod python_path;
+mod secure_boot;
+mod shared_memory;
 mod slow_hybrid_path;
 mod sm103_miscompile;
 mod stale_process;
 mod torch_minor_drift;
 mod torch_pairs;
+mod triton_hoist_tmem;
 mod triton_ptxas_too_old;
+mod triton_shared_memory;
+mod undefined_symbol;
+mod visible_devices;
 mod wrong_architecture;
+mod wsl_gpu;
 
 pub use crate::seen::{Need, Seen};
 pub use crate::text::Text;
 use facts::{Evidence, Finding, Machine, PyEnv};
+pub use missing_dependency::{Unmet, unmet};
 
 /// Every rule: first what stops a GPU from working at all, then what is wrong with an environment, then advice.
 pub const RULES: &[Rule] = &[
     driver_library_mismatch::RULE,
     driver_silent::RULE,
+    nouveau::RULE,
+    secure_boot::RULE,
+    device_permissions::RULE,
+    wsl_gpu::RULE,
+    container_lost_gpus::RULE,
     driver_too_old::RULE,
     cpu_only_torch::RULE,
+    cpu_only_jax::RULE,
     gpu_too_new::RULE,
     gpu_too_old::RULE,
     jetson_server_wheel::RULE,
+    jetson_missing_library::RULE,
     no_kernel_image::RULE,
     capability_warning::RULE,
     cuda_versions::RULE,
     mixed_cuda_majors::RULE,
+    damaged_files::RULE,
+    overwritten_files::RULE,
     torch_pairs::RULE,
     python_outside_venv::RULE,
     conda_pip_mix::RULE,
     duplicate_dist::RULE,
     old_python::RULE,
     container_memory::RULE,
+    shared_memory::RULE,
+    numpy_abi::RULE,
+    python_path::RULE,
     extension_new_abi::RULE,
     extension_old_abi::RULE,
     extension_other_torch::RULE,
@@ -106,15 +144,25 @@ pub const RULES: &[Rule] = &[
     cuda_library_too_old::RULE,
     library_path_shadows::RULE,
     missing_cuda_library::RULE,
+    missing_library::RULE,
+    undefined_symbol::RULE,
     no_driver::RULE,
+    container_without_gpus::RULE,
+    visible_devices::RULE,
+    mig_device::RULE,
     ptx_newer_than_driver::RULE,
     build_isolation::RULE,
     build_out_of_memory::RULE,
     cuda_home_not_set::RULE,
+    nvcc_architecture::RULE,
+    gcc_too_new::RULE,
     no_prebuilt_wheel::RULE,
     slow_hybrid_path::RULE,
     triton_ptxas_too_old::RULE,
+    triton_shared_memory::RULE,
+    triton_hoist_tmem::RULE,
     dependency_conflict::RULE,
+    missing_dependency::RULE,
     gate_broadcast::RULE,
     kernel_hub_variant::RULE,
     kernel_syntax_error::RULE,
@@ -124,9 +172,12 @@ pub const RULES: &[Rule] = &[
     sm103_miscompile::RULE,
     wrong_architecture::RULE,
     other_python::RULE,
+    persistence_mode::RULE,
     duplicate_processes::RULE,
     stale_process::RULE,
     model_memory::RULE,
+    build_failed::RULE,
+    engine_core_failed::RULE,
 ];
 
 /// What the rules look at.
@@ -159,6 +210,8 @@ pub struct Rule {
     pub links: &'static [&'static str],
     /// The words it shows as, each with a real sample; empty where nothing is said at all.
     pub texts: &'static [Text],
+    /// What its words are beside those of other rules.
+    pub role: Role,
     /// Commands for someone who pasted such words and in whose files the rule finds nothing.
     pub remedy: fn(&Seen) -> Vec<String>,
     /// What has to be here before the silence of `check` means that all is well.
@@ -171,6 +224,17 @@ pub struct Rule {
     /// Machines and environments the rule must find something in, or must not.
     #[cfg(test)]
     pub(crate) cases: fn() -> Vec<crate::test_support::Case>,
+}
+
+/// What a rule's words are to a log that has other rules' words too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// What went wrong. Of several in one log the first is shown first: the later ones may come from it.
+    Cause,
+    /// A remark that a working program prints as well.
+    Notice,
+    /// The end of something that went wrong before: it says itself that one has to look above it.
+    Consequence,
 }
 
 /// Whether the files here agree with words someone saw.
@@ -197,6 +261,7 @@ impl Rule {
         about: "",
         links: &[],
         texts: &[],
+        role: Role::Cause,
         remedy: |_| Vec::new(),
         needs: &[],
         check: None,

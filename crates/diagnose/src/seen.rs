@@ -1,10 +1,11 @@
 //! What a remedy is written from when someone pasted an error: the machine, its environments and words of the error.
 
+use crate::access;
 use crate::gpu;
 use crate::host;
 use crate::remedy::Installer;
 use crate::rules::Context;
-use facts::{Machine, PyEnv};
+use facts::{Evidence, Fact, Machine, PyEnv};
 
 /// What has to be here before a rule's silence means that all is well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +26,16 @@ pub enum Need {
     CudaLibrary,
     /// NVSwitches, and the processes of the system that has them.
     NvSwitches,
+    /// A limit of memory below the machine's.
+    MemoryLimit,
+    /// A container: what it was given is seen from inside alone.
+    Container,
+    /// WSL.
+    Wsl,
+    /// An NVIDIA GPU on the PCI bus, driver or not.
+    GpuOnBus,
+    /// The driver's device files.
+    DeviceFiles,
 }
 
 impl Need {
@@ -42,10 +53,91 @@ impl Need {
             Self::CudaLibrary => {
                 context.driver().is_some_and(|driver| driver.cuda_library.is_some())
             }
+            Self::MemoryLimit => context.machine.memory.limit_bytes.is_some(),
+            Self::Container => host::container(context.machine).is_some_and(|name| name != "wsl"),
+            Self::Wsl => host::container(context.machine) == Some("wsl"),
+            Self::GpuOnBus => !access::gpus_on_bus(context.machine).is_empty(),
+            Self::DeviceFiles => !context.machine.access.nodes.is_empty(),
             Self::NvSwitches => {
                 let seen = context.driver().is_some_and(|driver| driver.nvswitches.is_some());
                 seen && host::container(context.machine).is_none()
             }
+        }
+    }
+}
+
+impl Need {
+    /// What was looked at where this is met.
+    pub(crate) fn seen(self, context: &Context) -> Vec<Evidence> {
+        let dist = |env: &PyEnv, name: &str| {
+            let dist = env.dist(name)?;
+            Some((format!("{name} {}", dist.version), dist.path.clone()))
+        };
+        let each = |of: &dyn Fn(&PyEnv) -> Option<(String, String)>| {
+            let seen = context.envs.iter().filter_map(of);
+            seen.map(|(what, source)| Evidence { what, source }).collect()
+        };
+        let fact = |name: &str, fact: Option<&Fact<String>>| {
+            let seen = fact.into_iter();
+            seen.map(|fact| Evidence {
+                what: format!("{name} {}", fact.value),
+                source: fact.source.clone(),
+            })
+            .collect()
+        };
+        match self {
+            Self::Environment => each(&|env| Some(("its packages".into(), env.root.clone()))),
+            Self::Torch => each(&|env| {
+                let torch = env.torch.as_ref()?;
+                let built = torch.cuda.as_ref().map_or("no CUDA".into(), |c| format!("CUDA {c}"));
+                Some((format!("torch {} with {built}", torch.version), torch.source.clone()))
+            }),
+            Self::Compiled => each(&|env| {
+                let files = env.native_files.iter().filter(|file| file.elf.is_some()).count();
+                let some = files > 0;
+                some.then(|| (format!("{files} compiled files"), env.root.clone()))
+            }),
+            Self::Package(name) => each(&|env| dist(env, name)),
+            Self::Gpu => gpu::capabilities(context.machine)
+                .into_iter()
+                .map(|(gpu, _)| Evidence {
+                    what: gpu::describe(gpu),
+                    source: gpu.name.source.clone(),
+                })
+                .collect(),
+            Self::Driver => fact("driver", context.driver().and_then(|driver| driver.version())),
+            Self::CudaLibrary => {
+                fact("libcuda", context.driver().and_then(|driver| driver.cuda_library.as_ref()))
+            }
+            Self::MemoryLimit => {
+                let limit = context.machine.memory.limit_bytes.iter();
+                let what = |bytes: u64| format!("a limit of {} MiB", bytes >> 20);
+                limit
+                    .map(|fact| Evidence { what: what(fact.value), source: fact.source.clone() })
+                    .collect()
+            }
+            Self::Container | Self::Wsl => {
+                let place =
+                    context.machine.virtualisation.as_ref().and_then(|v| v.container.as_ref());
+                fact("the place is", place)
+            }
+            Self::GpuOnBus => {
+                let pci = context.machine.access.pci.iter();
+                let what = |count: usize| format!("{count} NVIDIA GPUs on the PCI bus");
+                pci.map(|pci| Evidence { what: what(pci.value.len()), source: pci.source.clone() })
+                    .collect()
+            }
+            Self::DeviceFiles => {
+                let nodes = context.machine.access.nodes.iter();
+                let what = |mode: u32, path: &str| format!("{path} with mode {mode:o}");
+                nodes
+                    .map(|node| Evidence {
+                        what: what(node.mode, &node.path),
+                        source: node.path.clone(),
+                    })
+                    .collect()
+            }
+            Self::NvSwitches => Vec::new(),
         }
     }
 }

@@ -57,7 +57,8 @@ mod tests {
         check("cpu-only-torhc", Some("cpu-only-torch"));
         check("CPU_ONLY_TORCH", Some("cpu-only-torch"));
         check("driver-to-old", Some("driver-too-old"));
-        check("jetson", Some("jetson-server-wheel"));
+        check("wsl", Some("wsl-gpu"));
+        check("jetson", None);
         check("mismatch", Some("driver-library-mismatch"));
         check("torch", None);
         check("everything-is-slow", None);

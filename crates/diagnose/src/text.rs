@@ -1,5 +1,9 @@
 //! Words of an error as people paste them, and finding them in a text that was wrapped, coloured or logged.
 
+mod log;
+
+use memchr::memmem;
+
 /// Words an error shows itself by.
 #[derive(Debug)]
 pub struct Text {
@@ -16,8 +20,10 @@ pub struct Text {
 const REACH: usize = 300;
 /// Longest word a `{name}` takes: mangled C++ names are long.
 const LONGEST_WORD: usize = 400;
+/// Fewest letters of a pattern that are enough where the pasted text ends before the pattern does.
+const CUT_OFF: usize = 24;
 
-/// A pasted text without what terminals and logs add to it.
+/// A pasted text without what terminals and logs add to it: colours, frames, and what a logger puts before each line.
 #[derive(Debug)]
 pub(crate) struct Pasted {
     /// Letters that are no white space, in lower case, quotes made equal.
@@ -52,10 +58,8 @@ impl Pasted {
     pub(crate) fn new(text: &str) -> Self {
         let mut pasted = Self { squeezed: Vec::new(), written: Vec::new(), before: Vec::new() };
         let mut space = Space::Line;
-        let mut letters = text.chars().peekable();
-        while let Some(letter) = letters.next() {
+        for letter in log::messages(&uncoloured(text)).chars() {
             match letter {
-                '\u{1b}' => skip_escape(&mut letters),
                 '\n' | '\r' => space = Space::Line,
                 // Frames of rich tracebacks stand at a line's edge, where they hide that the line goes on.
                 '\u{2500}'..='\u{257f}' => space = space.max(Space::Blank),
@@ -95,38 +99,40 @@ impl Pasted {
     }
 
     /// The first place the pattern fits.
-    pub(crate) fn find(&self, pattern: &str) -> Option<Found> {
-        let (pattern, at_line) = match pattern.strip_prefix('^') {
-            Some(rest) => (rest, true),
-            None => (pattern, false),
-        };
-        let (pattern, to_line) = match pattern.strip_suffix('$') {
-            Some(rest) => (rest, true),
-            None => (pattern, false),
-        };
-        // Of a mangled name the begin is enough: it may go on.
-        let (pattern, open) = match pattern.strip_suffix('*') {
-            Some(rest) => (rest, true),
-            None => (pattern, false),
-        };
-        let pieces = pieces(pattern);
-        let Some(Piece::Words(first)) = pieces.first() else { return None };
+    pub(crate) fn find(&self, pattern: &Pattern) -> Option<Found> {
+        let Some(Piece::Words(first)) = pattern.pieces.first() else { return None };
         let mut from = 0;
-        while let Some(start) = position(&self.squeezed[from..], first).map(|at| from + at) {
+        while let Some(start) = memmem::find(&self.squeezed[from..], first).map(|at| from + at) {
             from = start + 1;
-            if at_line && self.before[start] != Space::Line || !self.begins_word(start, first) {
+            let begins = !pattern.at_line || self.before[start] == Space::Line;
+            if !begins || !self.begins_word(start, first) {
                 continue;
             }
             let end = start + first.len();
             let mut words = Vec::new();
-            let Some(end) = self.follow(&pieces[1..], end, &mut words) else { continue };
-            if to_line && self.before[end] != Space::Line || !open && !self.ends_word(end) {
+            let Some(end) = self.follow(&pattern.pieces[1..], end, &mut words) else { continue };
+            let ends = !pattern.to_line || self.before[end] == Space::Line;
+            if !ends || !pattern.open && !self.ends_word(end) {
                 continue;
             }
-            let weight = pieces.iter().map(|piece| piece.weight()).sum();
+            let weight = pattern.pieces.iter().map(Piece::weight).sum();
             return Some(Found { start, end, weight, words });
         }
-        None
+        self.cut_off(first)
+    }
+
+    /// The begin of a pattern at the end of the text, which was pasted or logged up to some length only. Of a mangled
+    /// C++ name the end is what tells the rules apart, so that one is never taken for what it may have been.
+    fn cut_off(&self, first: &[u8]) -> Option<Found> {
+        if first.contains(&b'_') {
+            return None;
+        }
+        let least = CUT_OFF.max(first.len() * 3 / 5);
+        let shown = (least..first.len()).rev().find(|n| self.squeezed.ends_with(&first[..*n]))?;
+        let start = self.squeezed.len() - shown;
+        let end = self.squeezed.len();
+        let found = Found { start, end, weight: shown, words: Vec::new() };
+        self.begins_word(start, first).then_some(found)
     }
 
     /// Fits the remaining pieces from `at` on; gives the end.
@@ -164,7 +170,7 @@ impl Pasted {
         };
         let least = at + usize::from(name.is_some());
         let mut from = least;
-        while let Some(step) = self.squeezed.get(from..).and_then(|rest| position(rest, next)) {
+        while let Some(step) = self.squeezed.get(from..).and_then(|rest| memmem::find(rest, next)) {
             let place = from + step;
             if place > longest {
                 return None;
@@ -219,7 +225,34 @@ impl Pasted {
     }
 }
 
+/// A pattern, read once.
+#[derive(Debug)]
+pub(crate) struct Pattern {
+    /// Its words begin a line.
+    at_line: bool,
+    /// Its words end a line.
+    to_line: bool,
+    /// Its last word may go on: of a mangled name the begin is enough.
+    open: bool,
+    pieces: Vec<Piece>,
+}
+
+impl Pattern {
+    pub(crate) fn new(pattern: &str) -> Self {
+        let unbound = pattern.strip_prefix('^').unwrap_or(pattern);
+        let words = unbound.strip_suffix('$').unwrap_or(unbound);
+        let closed = words.strip_suffix('*').unwrap_or(words);
+        Self {
+            at_line: unbound.len() < pattern.len(),
+            to_line: words.len() < unbound.len(),
+            open: closed.len() < words.len(),
+            pieces: pieces(closed),
+        }
+    }
+}
+
 /// A part of a pattern.
+#[derive(Debug)]
 enum Piece {
     Words(Vec<u8>),
     Gap,
@@ -255,18 +288,17 @@ fn pieces(pattern: &str) -> Vec<Piece> {
     pieces
 }
 
-/// The first place of `needle`; the rarest letter of most messages is not worth looking for, the first one is.
-fn position(text: &[u8], needle: &[u8]) -> Option<usize> {
-    let first = *needle.first()?;
-    let mut from = 0;
-    while let Some(step) = text[from..].iter().position(|letter| *letter == first) {
-        let at = from + step;
-        if text[at..].starts_with(needle) {
-            return Some(at);
+/// The text without colours, cursor moves, titles and links.
+fn uncoloured(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut letters = text.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\u{1b}' => skip_escape(&mut letters),
+            letter => out.push(letter),
         }
-        from = at + 1;
     }
-    None
+    out
 }
 
 /// Skips what follows an escape letter: colours and cursor moves (`[...m`), and titles and links (`]...` to a bell).
@@ -297,7 +329,7 @@ mod tests {
     use super::*;
 
     fn check(pattern: &str, text: &str, expect: Option<&[(&str, &str)]>) {
-        let found = Pasted::new(text).find(pattern);
+        let found = Pasted::new(text).find(&Pattern::new(pattern));
         let words = found.as_ref().map(|found| {
             found
                 .words
@@ -321,7 +353,7 @@ mod tests {
         ] {
             check(pattern, text, Some(&[]));
         }
-        for text in ["Torch not compiled with CUDA", "xTorch not compiled with CUDA enabled", ""] {
+        for text in ["Torch not compiled", "xTorch not compiled with CUDA enabled", ""] {
             check(pattern, text, None);
         }
     }
@@ -379,9 +411,9 @@ mod tests {
     #[test]
     fn unfinished_escapes_and_other_letters_do_no_harm() {
         for text in ["\u{1b}", "\u{1b}[", "\u{1b}]", "\u{1b}[31", "é漢\u{0}", "{", "*", "^$"] {
-            assert_eq!(Pasted::new(text).find("no kernel image"), None);
+            assert_eq!(Pasted::new(text).find(&Pattern::new("no kernel image")), None);
             assert_eq!(
-                Pasted::new("some text").find(text).filter(|f| f.end > f.start),
+                Pasted::new("some text").find(&Pattern::new(text)).filter(|f| f.end > f.start),
                 None,
                 "{text}"
             );

@@ -36,12 +36,14 @@ pub enum ApplyOutcome {
     Replaced,
     /// The environment is what the plan says already, and was left as it is.
     Unchanged,
+    /// Files that were not what the plan installed were written again.
+    Repaired,
 }
 
 /// One step of an apply.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ApplyStep {
-    /// `preconditions`, `environment`, `download`, `judge`, `install`, `build`, `examine`, `prove`, `switch`.
+    /// `verify`, `preconditions`, `environment`, `download`, `judge`, `install`, `build`, `repair`, `examine`, `prove`, `switch`.
     pub name: String,
     /// Duration in milliseconds.
     pub millis: f64,

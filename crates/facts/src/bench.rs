@@ -1,4 +1,4 @@
-use crate::BackendKind;
+use crate::{BackendKind, Conditions};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -11,9 +11,95 @@ pub struct Ceilings {
     pub copy_gbps: f64,
     /// Dense matrix product rates.
     pub gemm_gflops: GemmCeilings,
+    /// Memory read and not written, in 1e9 bytes per second; `None` where it was not measured.
+    #[serde(default)]
+    pub read_gbps: Option<f64>,
     /// Whose matrix product it was, where it was not firstlight's own: a library's name and file.
     #[serde(default)]
     pub gemm_by: Option<String>,
+    /// Ceilings that a verified kernel was faster than. They stand at that kernel's rate.
+    #[serde(default)]
+    pub raised: Vec<RaisedCeiling>,
+}
+
+impl Ceilings {
+    /// The rate of a ceiling in its unit; `None` where it was not measured.
+    pub fn rate(&self, kind: CeilingKind) -> Option<f64> {
+        match kind {
+            CeilingKind::Copy => Some(self.copy_gbps),
+            CeilingKind::Read => self.read_gbps,
+            CeilingKind::GemmF32 => self.gemm_gflops.f32,
+            CeilingKind::GemmBf16 => self.gemm_gflops.bf16,
+        }
+    }
+
+    /// Sets the rate of a ceiling.
+    pub fn set_rate(&mut self, kind: CeilingKind, rate: f64) {
+        match kind {
+            CeilingKind::Copy => self.copy_gbps = rate,
+            CeilingKind::Read => self.read_gbps = Some(rate),
+            CeilingKind::GemmF32 => self.gemm_gflops.f32 = Some(rate),
+            CeilingKind::GemmBf16 => self.gemm_gflops.bf16 = Some(rate),
+        }
+    }
+}
+
+/// A ceiling that is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CeilingKind {
+    /// Memory that is read and written.
+    Copy,
+    /// Memory that is only read.
+    Read,
+    /// The dense matrix product in float32.
+    GemmF32,
+    /// The dense matrix product of bfloat16 inputs.
+    GemmBf16,
+}
+
+impl CeilingKind {
+    /// Every ceiling.
+    pub const ALL: [Self; 4] = [Self::Copy, Self::Read, Self::GemmF32, Self::GemmBf16];
+
+    /// The name used in JSON and CSV.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Copy => "copy",
+            Self::Read => "read",
+            Self::GemmF32 => "gemm-f32",
+            Self::GemmBf16 => "gemm-bf16",
+        }
+    }
+
+    /// What it is, in words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Copy => "memory copy",
+            Self::Read => "memory read",
+            Self::GemmF32 => "f32 matrix product",
+            Self::GemmBf16 => "bf16 matrix product",
+        }
+    }
+
+    /// The unit of its rate.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Self::Copy | Self::Read => "GB/s",
+            Self::GemmF32 | Self::GemmBf16 => "GFLOP/s",
+        }
+    }
+}
+
+/// A ceiling that turned out too low.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RaisedCeiling {
+    /// Which.
+    pub ceiling: CeilingKind,
+    /// What was measured for it, in its unit.
+    pub measured: f64,
+    /// The verified kernel that was faster: `attention prefill-2048 f32 flash.avx512`.
+    pub by: String,
 }
 
 /// Dense matrix product rates in 1e9 floating-point operations per second; `None` where the machine has no such path.
@@ -69,8 +155,14 @@ pub struct BenchRow {
     pub gbps: f64,
     /// Which ceiling the percentage refers to.
     pub bound: Bound,
-    /// Percent of that ceiling; `None` where the ceiling was not measured.
+    /// Percent of that ceiling; `None` where the ceiling was not measured, and where caches hold what is moved.
     pub pct_of_ceiling: Option<f64>,
+    /// The ceiling itself; `None` in a run recorded before rows named it, or where there is none.
+    #[serde(default)]
+    pub against: Option<CeilingKind>,
+    /// Whether memory limits the kernel and caches hold what it moves, so that no ceiling of the memory says anything.
+    #[serde(default)]
+    pub cache_resident: bool,
     /// Relative error of the run that allowed this row.
     pub verified_rel_err: f64,
     /// Milliseconds of one run of the single-threaded float64 reference on the same inputs, where that was asked for.
@@ -105,6 +197,23 @@ pub struct BenchReport {
     /// Calls that an installed package has no form of, one sentence each: no failure of it.
     #[serde(default)]
     pub not_applicable: Vec<String>,
+    /// Timings of installed kernels for which no time was left.
+    #[serde(default)]
+    pub not_run: Vec<NotRunTiming>,
+    /// What else went on while each backend was timed; empty in a run recorded before it was looked at.
+    #[serde(default)]
+    pub conditions: Vec<Conditions>,
+}
+
+/// A timing of an installed kernel that was left out because the time of all of them was spent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotRunTiming {
+    /// The workload: `kda prefill-2048 bf16`.
+    pub case: String,
+    /// The installed kernel by its name.
+    pub peer: String,
+    /// Whose time was spent, in one sentence.
+    pub why: String,
 }
 
 impl BenchReport {
@@ -115,6 +224,8 @@ impl BenchReport {
         self.rows.extend(other.rows);
         self.not_timed.extend(other.not_timed);
         self.not_applicable.extend(other.not_applicable);
+        self.not_run.extend(other.not_run);
+        self.conditions.extend(other.conditions);
         self
     }
 }

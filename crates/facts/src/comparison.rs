@@ -26,6 +26,9 @@ pub struct Comparison {
     pub ceilings: Vec<CeilingChange>,
     /// Every kernel that either run timed, slowed down most first.
     pub speed: Vec<SpeedChange>,
+    /// Why times cannot be told apart: a run shared its machine, or its ceilings moved. One sentence each.
+    #[serde(default)]
+    pub unclear: Vec<String>,
     /// What could not be compared, and files that were changed after their run, one sentence each.
     pub notes: Vec<String>,
 }
@@ -106,7 +109,8 @@ pub struct Spread {
 pub enum Change {
     /// Slower by more than the tolerance, and the intervals are apart.
     Slower,
-    /// The median moved by more than the tolerance, but the intervals overlap: more samples are needed.
+    /// The median moved by more than the tolerance, but the intervals overlap: more samples are needed. Or a run was
+    /// disturbed, as [`SpeedChange::disturbed`] says.
     Unclear,
     /// The base timed it and the run did not.
     Gone,
@@ -157,6 +161,21 @@ pub struct SpeedChange {
     pub change_pct: Option<f64>,
     /// What it amounts to.
     pub change: Change,
+    /// Whether the samples alone would say slower, faster or the same, and a run's conditions take that back.
+    #[serde(default)]
+    pub disturbed: bool,
+}
+
+/// How a gate ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GateOutcome {
+    /// Nothing got worse.
+    Passed,
+    /// Nothing that can be told got worse, but a run was disturbed: times have to be taken again.
+    Unclear,
+    /// Something got worse, or a run cannot stand for itself.
+    Failed,
 }
 
 /// What `firstlight gate --json` prints.
@@ -166,6 +185,8 @@ pub struct GateReport {
     pub schema: u32,
     /// Whether the run may pass.
     pub passed: bool,
+    /// The outcome, which also knows runs whose times cannot be told apart.
+    pub outcome: GateOutcome,
     /// Why not, one sentence each.
     pub failures: Vec<String>,
     /// Checks that pass in both runs and timings that hold, counted.

@@ -3,11 +3,13 @@
 //! Data only: no room is imported here, nothing is read and nothing is decided. These records are also the only
 //! serialised schema of the project, so a field's name here is a promise to whoever reads the JSON.
 
+mod access;
 mod apply;
 mod baseline;
 mod bench;
 mod branches;
 mod comparison;
+mod conditions;
 mod fact;
 mod finding;
 mod machine;
@@ -22,14 +24,18 @@ mod pyenv;
 mod run;
 mod units;
 
+pub use access::{DeviceNode, GpuAccess, PciGpu};
 pub use apply::{AppliedBuild, AppliedPackage, ApplyOutcome, ApplyReport, ApplyStep};
 pub use baseline::{BaselineReport, BaselineRow, ReportedFigure};
-pub use bench::{BenchReport, BenchRow, Bound, Ceilings, GemmCeilings};
+pub use bench::{
+    BenchReport, BenchRow, Bound, CeilingKind, Ceilings, GemmCeilings, NotRunTiming, RaisedCeiling,
+};
 pub use branches::{BranchReport, BranchRow, Branches};
 pub use comparison::{
-    CeilingChange, Change, Comparison, Difference, FindingChange, GateReport, ParityChange,
-    SpeedChange, Spread,
+    CeilingChange, Change, Comparison, Difference, FindingChange, GateOutcome, GateReport,
+    ParityChange, SpeedChange, Spread,
 };
+pub use conditions::{CeilingTwice, Conditions, ConditionsReport, GpuMoment, Meanwhile, Moment};
 pub use fact::Fact;
 pub use finding::{Confidence, DoctorReport, Evidence, Finding, Severity};
 pub use machine::{
@@ -41,7 +47,7 @@ pub use model::{KernelNeed, KernelStatus, LayerGroup, ModelMemory, ModelReport};
 pub use model_speed::{DecodeLimit, FirstToken, ModelSpeed, ModelSpeedReport};
 pub use native::{
     Elf, Exported, FoundBy, GpuCode, GpuImage, GpuImageKind, GpuReach, MissingSymbol,
-    MissingVersion, NativeFile, Needed,
+    MissingVersion, NativeFile, Needed, NumpyApi,
 };
 pub use parity::{ParityReport, ParityRow, Status};
 pub use plan::{
@@ -49,8 +55,11 @@ pub use plan::{
     PlannedPackage, Refusal, Rejected, Want,
 };
 pub use process::{GpuMemory, GpuProcess, GpuUse, ProcessReport};
-pub use pyenv::{Dist, EnvKind, EnvManager, Interpreter, PyEnv, Torch};
-pub use run::{Artefact, NotRun, RunManifest, RunState, SourceTree, Stage};
+pub use pyenv::{
+    Alteration, AlteredFile, Companion, Dist, EnvKind, EnvManager, Interpreter, PathFolder,
+    PathModule, PyEnv, Torch, UnmetImport,
+};
+pub use run::{Artefact, Coverage, GpuCoverage, NotRun, RunManifest, RunState, SourceTree, Stage};
 pub use units::byte_count;
 
 /// Version of every JSON document firstlight writes; raised when a field changes meaning or goes away.

@@ -1,4 +1,4 @@
-use crate::{Fact, GpuProcess};
+use crate::{Fact, GpuAccess, GpuProcess};
 use serde::{Deserialize, Serialize};
 
 /// One machine as its own files describe it. An absent fact is `None`, never a guess.
@@ -31,6 +31,9 @@ pub struct Machine {
     /// Processes that have memory of an NVIDIA GPU, by number.
     #[serde(default)]
     pub gpu_processes: Vec<GpuProcess>,
+    /// What stands between programs and the GPUs.
+    #[serde(default)]
+    pub access: GpuAccess,
     /// What could not be read and why, one sentence each: an absent `nvidia-smi` is a fact, not a failure.
     pub notes: Vec<String>,
 }
@@ -233,6 +236,9 @@ pub struct Gpu {
     pub pci_bus: Option<String>,
     /// Whether MIG partitions are on.
     pub mig: Option<bool>,
+    /// Whether the driver keeps the GPU awake between programs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub persistence: Option<bool>,
 }
 
 /// The NVIDIA driver's parts, which can disagree with each other.

@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 
 /// A compiled file inside an environment.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NativeFile {
     /// The file.
     pub path: String,
@@ -11,6 +11,9 @@ pub struct NativeFile {
     pub bytes: Option<u64>,
     /// What the file itself says, and what the dynamic loader would do with it; `None` when it is no ELF file.
     pub elf: Option<Elf>,
+    /// Why the dynamic loader cannot map it, by its own bytes: `is cut off: ...`; `None` where nothing is wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub damage: Option<String>,
 }
 
 impl NativeFile {
@@ -37,10 +40,30 @@ pub struct Elf {
     pub missing_symbols: Vec<MissingSymbol>,
     /// How many symbols are missing in all.
     pub missing_symbols_total: u32,
+    /// Whether Python can import it: it exports the `PyInit_` function of its name. `None` where its symbols were not
+    /// read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub module: Option<bool>,
+    /// What makes an import of its package open it, where something in the package's files does: the file that needs it
+    /// or the Python file that names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub opened_by: Option<String>,
+    /// The NumPy C API it was compiled against.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub numpy: Option<NumpyApi>,
     /// GPU code, by the distinct sets of images its fatbin containers hold.
     pub gpu_code: Vec<GpuCode>,
     /// What of the file could not be read, one sentence each.
     pub problems: Vec<String>,
+}
+
+/// The NumPy C API a file was compiled against, by the messages that NumPy's headers put into it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NumpyApi {
+    /// Whether the headers were NumPy 1's: such a file refuses NumPy 2.
+    pub before_2: bool,
+    /// The oldest NumPy that serves it, where the message names one: `1.25`.
+    pub least: Option<String>,
 }
 
 /// One DT_NEEDED entry.

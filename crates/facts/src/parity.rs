@@ -19,9 +19,17 @@ pub enum Status {
     /// Cannot exist here (no such hardware, no such form of the op); never counted as a pass.
     #[serde(rename = "N/A")]
     NotApplicable,
+    /// An installed kernel that was not asked, or not waited for, because its time was spent: neither a pass nor a finding
+    /// about it.
+    #[serde(rename = "NOT RUN")]
+    NotRun,
 }
 
 impl Status {
+    /// Every status, passes first.
+    pub const ALL: [Self; 6] =
+        [Self::Pass, Self::Fail, Self::Fallback, Self::Skip, Self::NotApplicable, Self::NotRun];
+
     /// The word used in JSON, CSV and on the terminal.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -30,6 +38,7 @@ impl Status {
             Self::Fallback => "FALLBACK",
             Self::Skip => "SKIP",
             Self::NotApplicable => "N/A",
+            Self::NotRun => "NOT RUN",
         }
     }
 }

@@ -25,6 +25,15 @@ pub struct PyEnv {
     /// The ptxas programs that Triton brings, each with the CUDA release its own bytes name: `12.8`.
     #[serde(default)]
     pub ptxas: Vec<Fact<String>>,
+    /// What the version files of torch's companions (torchvision, torchaudio) say, by distribution.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub companions: Vec<Companion>,
+    /// Folders that PYTHONPATH puts in front of the environment's own, with the packages in them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub in_front: Vec<PathFolder>,
+    /// Imports of packages that are required and not installed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unmet_imports: Vec<UnmetImport>,
     /// What could not be read, one sentence each, naming the file.
     pub problems: Vec<String>,
 }
@@ -77,7 +86,7 @@ pub struct Interpreter {
 }
 
 /// One installed distribution (a dist-info folder).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dist {
     /// Name as its METADATA gives it.
     pub name: String,
@@ -95,6 +104,48 @@ pub struct Dist {
     pub installer: Option<String>,
     /// Files listed in RECORD; `None` when there is no readable RECORD.
     pub record_files: Option<u32>,
+    /// Files that are not as RECORD says; a bounded number of them, compiled files and Python modules first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub altered: Vec<AlteredFile>,
+    /// How many files are not as RECORD says, in all.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub altered_total: u32,
+}
+
+/// Whether a count needs no line in the JSON. By reference, as serde asks.
+fn is_zero(count: &u32) -> bool {
+    *count == 0
+}
+
+/// A file that is not as its distribution's RECORD says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AlteredFile {
+    /// The file.
+    pub path: String,
+    /// In what it differs.
+    pub how: Alteration,
+    /// Another distribution that lists the file too, and whose RECORD it agrees with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub belongs_to: Option<String>,
+}
+
+/// In what a file differs from its RECORD.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Alteration {
+    /// It is not there.
+    Missing,
+    /// It has another size, in bytes.
+    Size {
+        /// What RECORD says.
+        recorded: u64,
+        /// What is there.
+        found: u64,
+    },
+    /// It has the recorded size and another SHA-256.
+    Hash,
+    /// It is a Python file with zero bytes in it, which Python refuses.
+    Zeros,
 }
 
 impl Dist {
@@ -112,6 +163,52 @@ impl Dist {
         }
         out
     }
+}
+
+/// What the version file of a package compiled for one torch says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Companion {
+    /// The distribution.
+    pub name: String,
+    /// `__version__`: `2.11.0+cu130`.
+    pub version: String,
+    /// The file that was read.
+    pub source: String,
+    /// The Python file that compares CUDA's major and minor version with torch's when it is imported, where there is one.
+    pub compares_cuda: Option<String>,
+}
+
+/// A folder of PYTHONPATH.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathFolder {
+    /// The folder.
+    pub folder: String,
+    /// Top-level packages that it hides in the environment, or brings alone, and that have compiled files.
+    pub modules: Vec<PathModule>,
+}
+
+/// A top-level package with compiled modules in a folder of PYTHONPATH.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathModule {
+    /// Its name: `numpy`.
+    pub name: String,
+    /// Whether the environment has a package of this name, which is hidden.
+    pub hides: bool,
+    /// The releases its compiled modules are named for: `310`, `313t`; empty where they fit any.
+    pub releases: Vec<String>,
+    /// One of those modules.
+    pub example: String,
+}
+
+/// An import of a package that is required and not installed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnmetImport {
+    /// The distribution that imports it.
+    pub dist: String,
+    /// The requirement that is not installed, its name as PEP 503 normalises it.
+    pub requirement: String,
+    /// File and line of an import that runs whenever the distribution's package is imported.
+    pub at: String,
 }
 
 /// What torch/version.py says.

@@ -1,3 +1,4 @@
+use crate::BackendKind;
 use serde::{Deserialize, Serialize};
 
 /// Whether a run folder holds a whole run.
@@ -35,8 +36,32 @@ pub struct RunManifest {
     pub stages: Vec<Stage>,
     /// What was deliberately not run.
     pub not_run: Vec<NotRun>,
+    /// Whose kernels were verified; `None` while nothing was, and in runs recorded before it was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coverage: Option<Coverage>,
     /// Files of the folder, `run.json` and the two reports themselves excepted.
     pub artefacts: Vec<Artefact>,
+}
+
+/// Whose kernels a run verified.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Coverage {
+    /// Backends on which a check of firstlight's own kernels passed.
+    pub backends: Vec<BackendKind>,
+    /// What this says of the machine's GPUs.
+    pub gpu: GpuCoverage,
+}
+
+/// Whether the kernels of a GPU were verified.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GpuCoverage {
+    /// Checks of firstlight's own kernels passed on one.
+    Verified,
+    /// A GPU is here, and no check passed on it.
+    NotVerified,
+    /// No GPU is visible to this process.
+    NoneVisible,
 }
 
 /// A git checkout.

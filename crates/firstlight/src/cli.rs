@@ -1,31 +1,37 @@
 //! Arguments. Help, completions and the man page are made from these definitions.
 
 mod bench_model;
+mod help;
 mod model;
+mod number;
 mod ops;
+mod parse;
 mod plan;
 mod remote;
 
 pub(crate) use bench_model::{BenchCommand, BenchModel};
 pub(crate) use model::{Convert, Fit, Logits, Named, Run, Synth, WeightType};
+pub(crate) use number::{number, one_or_more, token, whole};
 pub(crate) use ops::{Bench, Op, Storage, Sweep, Verify};
-pub(crate) use plan::Plan;
+pub(crate) use parse::{command, parse};
+pub(crate) use plan::{Plan, Which};
 pub(crate) use remote::Remote;
 
+use crate::source_tree;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use facts::BackendKind;
 use std::path::PathBuf;
 
 /// From a bare GPU machine to the first verified token.
 ///
-/// Probes the machine, diagnoses its accelerator stack from the files themselves, verifies every attention kernel
-/// against an independent float64 reference, benches what passed, and writes a report in which every number points at
-/// the file it came from.
+/// firstlight reads a machine and its Python environments, says what is wrong with the GPU stack and how to fix it,
+/// verifies kernels against a float64 reference, times those that pass, and writes a report in which every number
+/// names the file it came from. `firstlight check` does all of this.
 #[derive(Debug, Parser)]
-#[command(name = "firstlight", version, arg_required_else_help = true)]
+#[command(name = "firstlight", version = source_tree::VERSION, arg_required_else_help = true)]
 #[command(
-    after_help = "Exit status: 0 all is good, 1 findings or failures, 2 a usage or operational error.\n\
-                        NO_COLOR is honoured; progress goes to standard error, and only to a terminal."
+    after_help = "Exit status: 0 good, 1 findings or failures, 2 usage or operational error, 3 unclear (`gate` on a busy machine).\n\
+                        `firstlight COMMAND --help` has examples of each command."
 )]
 pub(crate) struct Cli {
     /// Print JSON on standard output instead of text.
@@ -37,43 +43,58 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Probe, diagnose, verify, bench and report: the main job, in one run folder.
+    /// Probe, diagnose, verify, benchmark and report, in one run.
     Check(Check),
-    /// Read the machine and its Python environments, and say what is wrong with them. Fast; runs no kernel.
+    /// Say what is wrong with the GPU stack here, and how to fix it.
+    ///
+    /// Reads the machine and its Python environments. Takes seconds; runs no kernel and imports no package.
     Doctor(Doctor),
-    /// Say what a pasted error means, whether this machine's files agree, and what to do. Alone: list the rules.
+    /// Explain a pasted error or log, and check it against this machine.
+    ///
+    /// Without an argument: lists the rules.
     Explain(Explain),
-    /// Show what works on which platform, each cell with its reason and source.
+    /// Show what works on which platform, with reasons and sources.
     Matrix(Matrix),
-    /// Choose a Python, a CUDA, a torch and extensions that go together on a machine, and say why. Changes nothing.
+    /// Choose a Python, CUDA, torch and extensions that fit together.
+    ///
+    /// Prints the choice with its reasons, or the facts that cannot all hold and the plans nearest to them. Changes nothing.
     Plan(Plan),
-    /// Show which processes have GPU memory, copies of one program and what was left behind; stop one.
+    /// Show which processes hold GPU memory; stop one.
+    ///
+    /// Names copies of one program and processes that were left behind.
     Ps(Ps),
-    /// Make a plan so in a Python environment, whole or not at all.
+    /// Install a locked plan into an environment atomically.
+    ///
+    /// Every file is checked against its hash and opened before it is installed. The new environment is built beside the old
+    /// one, tested, and exchanged with it in one step; the old one is kept.
     Apply(Apply),
-    /// Hold every kernel against the float64 reference.
+    /// Check kernels against a float64 reference.
     Verify(Verify),
     /// Run one op on tensors from a safetensors file.
     Op(Op),
-    /// Measure this machine's ceilings, then every kernel that passes its check.
+    /// Time the kernels that pass, against this machine's own ceilings.
     Bench(Box<Bench>),
-    /// Say whether a model fits on this machine, in bytes: weights, states, cache, workspace.
+    /// Say whether a model fits in memory here, in bytes.
     Fit(Fit),
-    /// Write a random model of a real or reduced shape, for tests and measurements. Alone: list the shapes.
+    /// Write a model with random weights, for tests and benchmarks.
+    ///
+    /// Without an argument: lists the shapes.
     Synth(Synth),
-    /// Write a checkpoint by another layout's names, file by file, and prove that nothing else changed.
+    /// Rename a checkpoint's tensors to another layout, reversibly.
     Convert(Convert),
-    /// Continue text or answer a question with a model, as it comes, and say what it took.
+    /// Generate text with a model, and say how fast and by which kernels.
     Run(Run),
-    /// Run a model on given tokens and write its logits.
+    /// Write a model's logits for given tokens.
     Logits(Logits),
-    /// Run a command of firstlight on another machine, by your own ssh, and fetch its run folder. Alone: what a stop would lose.
+    /// Run firstlight on another machine by ssh, and fetch the results.
+    ///
+    /// Without a command: shows which runs exist only there, before you stop that machine.
     Remote(Box<Remote>),
-    /// Write a run folder's report again from its files, and show its verdict.
+    /// Write a run's report again from its files.
     Report(Report),
-    /// Hold one run against another: what changed, beyond the noise of the samples.
+    /// Show what changed between two runs, beyond noise.
     Compare(Compare),
-    /// Let a run pass only if nothing got worse than in a baseline; for CI.
+    /// Fail if a run is worse than its baseline; for CI.
     Gate(Gate),
     /// Ask NVML and print its answers as they come: `doctor` and the others ask through a process of their own, which
     /// may hang or be ended by a driver in trouble.
@@ -83,9 +104,9 @@ pub(crate) enum Command {
     /// process of its own.
     #[command(hide = true)]
     CompileKernel(CompileKernel),
-    /// Print completions for a shell.
+    /// Print a completion script for a shell.
     Completions(Completions),
-    /// Print the man page, or write one page a subcommand into a folder.
+    /// Print the man page, or write one page per command.
     Man(Man),
 }
 
@@ -114,9 +135,9 @@ pub(crate) struct Environment {
 /// How long to wait for a driver.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Waiting {
-    /// Longest time the driver may take to answer; more for many GPUs without persistence mode.
+    /// How long to wait for the driver. Default: 2 seconds, 30 for `check`.
     ///
-    /// Default: 2, and 30 for `check`, which takes longer anyway.
+    /// Many GPUs without persistence mode need more.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) wait: Option<f64>,
 }
@@ -125,7 +146,7 @@ pub(crate) struct Waiting {
 fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.1..=86_400.0).contains(&seconds) => Ok(seconds),
-        _ => Err("wanted a number of seconds from 0.1 to 86400".to_owned()),
+        _ => Err("wanted seconds, from 0.1 to 86400".to_owned()),
     }
 }
 
@@ -133,7 +154,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Kernels of a Python environment")]
 pub(crate) struct PythonPeers {
-    /// Environment whose installed kernels are run too (a folder with bin/python).
+    /// Also run the kernels installed in this environment (a folder with bin/python).
     #[arg(long, value_name = "DIR")]
     pub(crate) venv: Option<PathBuf>,
     #[command(flatten)]
@@ -144,31 +165,30 @@ pub(crate) struct PythonPeers {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Kernels of a Python environment")]
 pub(crate) struct PeerChoice {
-    /// The environment by its interpreter, for one that is no virtual environment: its installed kernels are run too.
+    /// The same by its interpreter, for a Python that is not a virtual environment.
     #[arg(long, value_name = "EXE", conflicts_with = "venv")]
     pub(crate) python: Option<PathBuf>,
-    /// Folder searched for packages first. The interpreter is isolated: it does not read PYTHONPATH.
+    /// Folder to search for packages first (PYTHONPATH is not read).
     #[arg(long, value_name = "DIR")]
     pub(crate) peer_path: Vec<PathBuf>,
-    /// Only the peers whose names begin so: torch, ffpa.triton, fla. Default: all.
+    /// Only installed kernels whose names start with this, such as torch or fla. Default: all.
     #[arg(long = "only", value_name = "NAME", value_delimiter = ',')]
     pub(crate) only: Vec<String>,
-    /// A function of yours: it takes tensors and settings by name and gives outputs by name.
+    /// Your own function as a kernel: takes tensors and settings by name, returns outputs by name.
     ///
-    /// After an @ a part of the name of a kernel that must have run.
+    /// After @, part of the name of a kernel that must have run.
     #[arg(long, value_name = "OP=MODULE:FUNCTION[@KERNEL]")]
     pub(crate) peer: Vec<String>,
-    /// Seconds that one call may take, its first, which compiles, included.
-    #[arg(long, value_name = "SECONDS", default_value_t = 180)]
+    /// Time limit of one call, including the first, which compiles.
+    #[arg(long, value_name = "SECONDS", value_parser = one_or_more::<u64>, default_value_t = 180)]
     pub(crate) peer_timeout: u64,
-    /// Seconds that all calls of one peer may take while it is verified; all peers together have twice that while they are
-    /// timed. What is left over then is not run, and said to be so.
+    /// Time limit for verifying all cases of one installed kernel. Default: 60 for `check`, none otherwise.
     ///
-    /// Default: 60 for `check`, no end otherwise.
-    #[arg(long, value_name = "SECONDS")]
+    /// Timing all of them together may take twice this. What did not run in time is listed as not run.
+    #[arg(long, value_name = "SECONDS", value_parser = one_or_more::<u64>)]
     pub(crate) peer_budget: Option<u64>,
-    /// GiB of memory that the interpreter may take.
-    #[arg(long, value_name = "GIB", default_value_t = 64)]
+    /// Memory limit of the interpreter.
+    #[arg(long, value_name = "GIB", value_parser = one_or_more::<u64>, default_value_t = 64)]
     pub(crate) peer_memory: u64,
 }
 
@@ -187,30 +207,34 @@ pub(crate) struct Check {
     pub(crate) wanted: Wanted,
     #[command(flatten)]
     pub(crate) peers: PeerChoice,
-    /// Fewer cases and shorter measurements: well under a minute on two cores.
+    /// Fewer cases and shorter measurements.
     #[arg(long, conflicts_with = "full")]
     pub(crate) quick: bool,
     /// Every case, every variant this machine can run, and the large shapes.
     #[arg(long)]
     pub(crate) full: bool,
-    /// Run folder, which must be empty or absent.
-    ///
-    /// Default: firstlight-runs/<utc>-<host>
+    /// Also write the findings, and kernels that failed, as SARIF 2.1.0 for code scanning.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) sarif: Option<PathBuf>,
+    /// Write a run folder that can be shared: without host and user names, home folders, and unrelated packages.
+    #[arg(long)]
+    pub(crate) redact: bool,
+    /// Run folder, empty or new. Default: firstlight-runs/<utc>-<host>.
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
 }
 
-/// A model, and what it shall fit with.
+/// A model, and the lengths it should fit with.
 #[derive(Debug, Args)]
 pub(crate) struct Wanted {
-    /// A model's folder or config.json: which kernels its layers need, which are missing, and whether it fits.
+    /// Also judge a model: the kernels its layers need, which are missing here, and whether it fits.
     #[arg(long, value_name = "DIR|config.json")]
     pub(crate) model: Option<PathBuf>,
-    /// Tokens of each sequence the model shall fit with.
-    #[arg(long, value_name = "TOKENS", default_value_t = 4096, requires = "model")]
-    pub(crate) context: u64,
-    /// Sequences at once the model shall fit with.
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "model")]
+    /// Tokens per sequence. Default: 4096, or the model's limit if that is lower.
+    #[arg(long, value_name = "TOKENS", value_parser = one_or_more::<u64>, requires = "model")]
+    pub(crate) context: Option<u64>,
+    /// Sequences at once.
+    #[arg(long, value_name = "N", value_parser = one_or_more::<u64>, default_value_t = 1, requires = "model")]
     pub(crate) sequences: u64,
 }
 
@@ -220,20 +244,29 @@ pub(crate) struct Doctor {
     pub(crate) environment: Environment,
     #[command(flatten)]
     pub(crate) wanted: Wanted,
-    /// Show each finding's evidence and links, and all facts about the machine.
+    /// Show the evidence and links of each finding, and all facts.
     #[arg(short, long)]
     pub(crate) verbose: bool,
-    /// Show the commands of each finding, ask, and run those that only change packages of a virtual environment.
+    /// Read every installed file and compare it with the hash in its package's RECORD; sizes are always compared.
+    #[arg(long)]
+    pub(crate) verify_files: bool,
+    /// Compute one remedy for a virtual environment, ask, and run it behind a snapshot.
+    ///
+    /// Only packages are changed. Imports that worked before are tried again afterwards. If one no longer works, or a command
+    /// fails, every file is put back. The next run undoes one that was killed.
     #[arg(long, conflicts_with = "model")]
     pub(crate) fix: bool,
     /// With --fix: do not ask.
     #[arg(long, requires = "fix")]
     pub(crate) yes: bool,
+    /// Also write the findings as SARIF 2.1.0 for code scanning.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) sarif: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Explain {
-    /// An error's text, a file with it (a traceback, a pip log, dmesg), `-` for standard input, or a rule's id.
+    /// An error message, a file with one (a traceback, a pip log, dmesg), `-` for standard input, or a rule's id.
     #[arg(value_name = "TEXT|FILE|-|RULE")]
     pub(crate) text: Option<String>,
     #[command(flatten)]
@@ -243,24 +276,26 @@ pub(crate) struct Explain {
 #[derive(Debug, Args)]
 pub(crate) struct Matrix {
     #[command(flatten)]
+    pub(crate) machine: Which,
+    #[command(flatten)]
     pub(crate) waiting: Waiting,
-    /// Show where each cell was read, and when.
+    /// Show the source and date of each cell.
     #[arg(short, long)]
     pub(crate) verbose: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Ps {
-    /// Ask, then send TERM to this process if it is yours, and look whether its memory came back.
+    /// Ask, send TERM to this process if it is yours, and check that its memory came back.
     #[arg(long, value_name = "PID", value_parser = process)]
     pub(crate) stop: Option<u32>,
     /// Do not ask before TERM.
     #[arg(long, requires = "stop")]
     pub(crate) yes: bool,
-    /// Kill it, without asking again, if it does not end on TERM.
+    /// Kill it if it does not end on TERM, without asking again.
     #[arg(long, requires = "stop")]
     pub(crate) kill: bool,
-    /// How long it may take to end on TERM, and on KILL.
+    /// How long it may take to end.
     #[arg(long, requires = "stop", value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
     pub(crate) grace: f64,
     #[command(flatten)]
@@ -274,7 +309,7 @@ pub(crate) struct Ps {
 fn process(text: &str) -> Result<u32, String> {
     match text.parse::<u32>() {
         Ok(pid) if pid > 0 => Ok(pid),
-        _ => Err("wanted a process number, as `firstlight ps` lists them".to_owned()),
+        _ => Err("wanted a process ID, as `firstlight ps` lists them".to_owned()),
     }
 }
 
@@ -283,21 +318,24 @@ pub(crate) struct Apply {
     /// A locked plan.
     #[arg(value_name = "PLAN")]
     pub(crate) plan: PathBuf,
-    /// The environment to make, or to replace whole once the new one is proven.
+    /// The environment to create, or to replace once the new one passes its checks.
     #[arg(long, value_name = "DIR")]
     pub(crate) venv: PathBuf,
-    /// Remove the environment that is replaced, and one that an earlier apply kept as DIR.firstlight-old.
+    /// Delete the replaced environment, and one kept earlier as DIR.firstlight-old.
     #[arg(long)]
     pub(crate) discard_old: bool,
-    /// Look at every precondition and make nothing.
+    /// Rewrite damaged, missing and overwritten files from the plan's wheels, and leave the rest.
+    ///
+    /// Only for an environment that this plan made. Without --repair such an environment is replaced.
+    #[arg(long, conflicts_with_all = ["discard_old", "dry_run"])]
+    pub(crate) repair: bool,
+    /// Check every precondition, and change nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Do not ask before an environment is replaced.
+    /// Do not ask before changing an environment.
     #[arg(long)]
     pub(crate) yes: bool,
-    /// Folder that keeps downloaded files.
-    ///
-    /// Default: firstlight/files in the user's cache folder.
+    /// Folder for downloaded files. Default: firstlight/files in your cache folder.
     #[arg(long, value_name = "DIR")]
     pub(crate) cache: Option<PathBuf>,
     #[command(flatten)]
@@ -315,82 +353,93 @@ pub(crate) enum Extent {
     Full,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
+/// Where a command runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BackendArg {
+    /// The best device that works and can do it: the first line says which, and why it is not the GPU.
+    Auto,
+    /// The processor.
     Cpu,
+    /// The first NVIDIA GPU that this process sees.
     Cuda,
-    Metal,
 }
 
-impl From<BackendArg> for BackendKind {
-    fn from(backend: BackendArg) -> Self {
-        match backend {
-            BackendArg::Cpu => Self::Cpu,
-            BackendArg::Cuda => Self::Cuda,
-            BackendArg::Metal => Self::Metal,
+impl BackendArg {
+    /// The backend that was asked for by its name.
+    pub(crate) fn by_name(self) -> Option<BackendKind> {
+        match self {
+            Self::Auto => None,
+            Self::Cpu => Some(BackendKind::Cpu),
+            Self::Cuda => Some(BackendKind::Cuda),
         }
     }
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Report {
-    /// Run folder of a `check`.
+    /// A folder that `check` wrote.
     #[arg(value_name = "RUN")]
     pub(crate) run: PathBuf,
+    /// Write a copy that can be shared: without host and user names, home folders, and unrelated packages.
+    #[arg(long, requires = "output")]
+    pub(crate) redact: bool,
+    /// Folder for that copy, empty or new.
+    #[arg(short, long, value_name = "DIR", requires = "redact")]
+    pub(crate) output: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Compare {
-    /// Folder of the run to hold the other one against: of a `check`, or of a `bench -o`.
+    /// The earlier run: a folder that `check` or `bench -o` wrote.
     #[arg(value_name = "BASE")]
     pub(crate) base: PathBuf,
-    /// Folder of the run to look at.
+    /// The later run.
     #[arg(value_name = "RUN")]
     pub(crate) run: PathBuf,
-    /// Change of a median, in percent, from which on it is called a change.
+    /// Smallest change of a median, in percent, that counts as a change.
     #[arg(long, value_name = "PERCENT", default_value_t = report::TOLERANCE_PCT, value_parser = percent)]
     pub(crate) tolerance: f64,
-    /// Write compare.md and compare.html into this folder as well.
+    /// Also write compare.md and compare.html into this folder.
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Gate {
-    /// Folder of the run that wants to pass.
+    /// The run to judge.
     #[arg(value_name = "RUN")]
     pub(crate) run: PathBuf,
-    /// Folder of the run it is held against.
+    /// The run to compare it with.
     #[arg(long, value_name = "RUN")]
     pub(crate) baseline: PathBuf,
-    /// Percent that a median may be longer than the baseline's.
+    /// How much longer, in percent, a median may be than in the baseline.
     #[arg(long, value_name = "PERCENT", default_value_t = report::TOLERANCE_PCT, value_parser = percent)]
     pub(crate) tolerance: f64,
-    /// Let the runs be of different machines.
+    /// Allow runs of different machines.
     #[arg(long)]
     pub(crate) any_machine: bool,
-    /// Write gate.md and gate.html into this folder as well.
+    /// Also write gate.md and gate.html into this folder.
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
 }
 
-/// A share that is a number and not below nought.
+/// A percentage that is a number and not negative.
 fn percent(text: &str) -> Result<f64, String> {
     match text.trim_end_matches('%').parse::<f64>() {
         Ok(percent) if percent.is_finite() && percent >= 0.0 => Ok(percent),
-        _ => Err("wanted a number of percent, such as 5".to_owned()),
+        _ => Err("wanted a percentage of 0 or more, such as 5".to_owned()),
     }
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Completions {
-    /// Shell.
+    /// The shell to complete for.
     pub(crate) shell: clap_complete::Shell,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Man {
-    /// Folder to write one page a subcommand into.
+    /// Folder for one page per command.
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
 }

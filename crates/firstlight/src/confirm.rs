@@ -15,8 +15,9 @@ pub(crate) fn agreed(yes: bool, question: &str, hint: &str) -> anyhow::Result<bo
     if !std::io::stdin().is_terminal() {
         return Err(Failure::hinted("there is nobody to ask: standard input is no terminal", hint));
     }
-    eprint!("{question} [y/N] ");
-    std::io::stderr().flush()?;
+    let mut ask = std::io::stderr();
+    write!(ask, "{question} [y/N] ")?;
+    ask.flush()?;
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;
     Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))

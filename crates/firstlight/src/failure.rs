@@ -1,10 +1,22 @@
 //! Errors as sentences: what is wrong, and below it what to do.
 
-use crate::output::Output;
+use crate::output::{Output, OutputError};
+use architectures::{ConfigError, DoesNotFit};
+use facts::BackendKind;
 use kernels::OpError;
 use models::ModelError;
 use probe::ProbeError;
+use report::CsvError;
 use setup::apply::ApplyError;
+use setup::build::BuildError;
+use setup::emit::{EmitError, PlanFileError};
+use setup::lock::LockError;
+use setup::mend::MendError;
+use setup::profile_yaml::ProfileError;
+use setup::uv::UvError;
+use setup::wheel::WheelError;
+use std::error::Error;
+use std::io::{ErrorKind, Write};
 
 /// An error with a remedy, for what only the command can know.
 #[derive(Debug)]
@@ -38,36 +50,149 @@ fn hint(error: &anyhow::Error) -> Option<String> {
         if let Some(error) = cause.downcast_ref::<ModelError>() {
             return error.hint();
         }
-        if let Some(error) = cause.downcast_ref::<ApplyError>() {
+        if let Some(error) = cause.downcast_ref::<ConfigError>() {
+            return Some(error.hint());
+        }
+        if let Some(error) = cause.downcast_ref::<DoesNotFit>() {
+            return Some(error.hint.clone());
+        }
+        if let Some(hint) = of_setup(cause) {
+            return Some(hint);
+        }
+        if let Some(error) = cause.downcast_ref::<CsvError>() {
+            return Some(error.hint());
+        }
+        let of_bench = match cause.downcast_ref() {
+            Some(::bench::BenchError::Unavailable(unavailable)) => Some(unavailable),
+            _ => None,
+        };
+        if let Some(unavailable) = cause.downcast_ref().or(of_bench) {
+            return Some(without(unavailable));
+        }
+        if let Some(OutputError(_)) = cause.downcast_ref() {
+            return Some("free some space, or send the output elsewhere".to_owned());
+        }
+        if let Some(error) = cause.downcast_ref::<OpError>() {
             return error.hint();
         }
-        cause.downcast_ref::<OpError>().and_then(OpError::hint)
+        cause.downcast_ref::<std::io::Error>().and_then(of_the_system)
+    })
+}
+
+/// What to do about an error of the room `setup`.
+fn of_setup(cause: &(dyn Error + 'static)) -> Option<String> {
+    fn hint_of<E: Error + 'static>(
+        cause: &(dyn Error + 'static),
+        hint: impl FnOnce(&E) -> Option<String>,
+    ) -> Option<String> {
+        cause.downcast_ref().and_then(hint)
+    }
+    hint_of(cause, ApplyError::hint)
+        .or_else(|| hint_of(cause, |error: &BuildError| Some(error.hint())))
+        .or_else(|| hint_of(cause, |error: &EmitError| Some(error.hint())))
+        .or_else(|| hint_of(cause, |error: &LockError| Some(error.hint().to_owned())))
+        .or_else(|| hint_of(cause, |error: &MendError| error.hint().map(str::to_owned)))
+        .or_else(|| hint_of(cause, |error: &PlanFileError| Some(error.hint().to_owned())))
+        .or_else(|| hint_of(cause, |error: &ProfileError| Some(error.hint().to_owned())))
+        .or_else(|| hint_of(cause, |error: &UvError| Some(error.hint().to_owned())))
+        .or_else(|| hint_of(cause, |error: &WheelError| Some(error.hint().to_owned())))
+}
+
+/// What to do without a backend.
+fn without(unavailable: &device::Unavailable) -> String {
+    let why = match unavailable.backend {
+        BackendKind::Cuda => "`firstlight doctor` says what is missing; ",
+        BackendKind::Cpu | BackendKind::Metal => "",
+    };
+    format!("{why}`--backend cpu` runs on the processor")
+}
+
+/// What to do about an error of the system, whichever file it is about.
+fn of_the_system(error: &std::io::Error) -> Option<String> {
+    let hint = match error.kind() {
+        ErrorKind::NotFound => "check the path",
+        ErrorKind::NotADirectory => "name a folder, not a file",
+        ErrorKind::IsADirectory => "name a file, not a folder",
+        ErrorKind::PermissionDenied => "check who owns it, and its permissions",
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            "free some space, or name a place on another disk"
+        }
+        ErrorKind::ReadOnlyFilesystem => "name a place that can be written to",
+        _ => return None,
+    };
+    Some(hint.to_owned())
+}
+
+/// The whole chain, in which an error that says its cause itself says it once.
+fn sentence(error: &anyhow::Error) -> String {
+    let mut causes = error.chain().map(ToString::to_string);
+    let first = causes.next().unwrap_or_default();
+    causes.fold(first, |text, cause| match text.contains(&cause) {
+        true => text,
+        false => format!("{text}: {cause}"),
     })
 }
 
 /// The whole chain in one sentence, then the hint.
 pub(crate) fn print(error: &anyhow::Error, output: &Output) {
-    let text = format!("{error:#}");
-    // The errors of some rooms have their hint as their last line.
-    let (sentence, own) = match text.split_once("\nhint: ") {
-        Some((sentence, hint)) => (sentence, Some(hint.to_owned())),
-        None => (text.as_str(), None),
-    };
-    let hint = hint(error).or(own);
+    let (sentence, hint) = (sentence(error), hint(error));
     if output.json {
-        println!(
-            "{}",
-            serde_json::json!({ "schema": facts::SCHEMA, "error": sentence, "hint": hint })
-        );
+        let document =
+            serde_json::json!({ "schema": facts::SCHEMA, "error": sentence, "hint": hint });
+        // Where standard output is full or gone, the sentence below and the exit status tell it.
+        let _ = crate::output::write(&format!("{document}\n"));
     }
-    eprintln!("{} {sentence}", output.paint_error("error:"));
+    let mut say = format!("{} {sentence}\n", output.paint_error("error:"));
     if let Some(hint) = hint {
-        eprintln!("{} {hint}", output.paint_hint("hint:"));
+        say += &format!("{} {hint}\n", output.paint_hint("hint:"));
     }
+    // Where nobody can be told anything, the exit status is what is left.
+    let _ = std::io::stderr().write_all(say.as_bytes());
 }
 
 /// `firstlight ... | head` closes our standard output; that is no error of ours.
 pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
-    let io = error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>());
-    io.is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
+    let output = error.chain().find_map(|cause| cause.downcast_ref::<OutputError>());
+    output.is_some_and(|OutputError(io)| io.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    #[test]
+    fn an_error_of_setup_or_report_has_its_hint_beside_it() {
+        let parity = report::read_parity_csv("status\n").unwrap_err();
+        let wheel = || WheelError::Name { file: "a.whl".into() };
+        let format = EmitError::Unknown { name: "x".into() };
+        let plan = PlanFileError::Damaged { line: 3, what: "no key `name`".into() };
+        let package = LockError::NoFile { package: "a".into(), version: "1".into() };
+        for (error, sentence_of, hint_of) in [
+            (anyhow::Error::from(parity), "parity.csv: no column", "the columns are op, "),
+            (wheel().into(), "`a.whl` is no wheel's name", "a wheel is called NAME-"),
+            (ApplyError::Wheel(wheel()).into(), "`a.whl` is no", "a wheel is called NAME-"),
+            (format.into(), "no format `x`", "the formats are plan.toml, "),
+            (plan.into(), "line 3: no key `name`", "a plan is not edited by hand"),
+            (package.into(), "`a` 1 has no file", "ask for another version"),
+            (UvError::Absent { tried: Vec::new() }.into(), "no uv ", "install it with "),
+            (ProfileError::Forced.into(), "`triton_sel_force`", "set it to false"),
+            (MendError::Locked { root: "v".into() }.into(), "another fix", "wait for it to end"),
+        ] {
+            let error = error.context("of a file");
+            let (sentence, hint) = (sentence(&error), hint(&error).unwrap());
+            assert!(sentence.contains(sentence_of) && !sentence.contains('\n'), "{sentence}");
+            assert!(hint.starts_with(hint_of), "{hint}");
+        }
+    }
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let gone = || io::Error::other("No such file or directory (os error 2)");
+        let own = setup::apply::ApplyError::Io { path: ".venv/bin/python".into(), source: gone() };
+        let said = ".venv/bin/python: No such file or directory (os error 2)";
+        assert_eq!(sentence(&own.into()), said);
+        let added = anyhow::Error::from(gone()).context(".venv/bin/python");
+        assert_eq!(sentence(&added), said);
+    }
 }

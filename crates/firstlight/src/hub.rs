@@ -1,12 +1,13 @@
 //! Models by their name on the hub: from its cache, or from the hub into it.
 
 use crate::cli::Named;
-use crate::progress::Progress;
-use facts::byte_count;
+use crate::transfer::Transfer;
 use models::{Download, HubFile, HubHash};
 use setup::fetch::{Bearer, Event, Fetch, Hash, Wanted};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The variable with the secret of an account, as the hub's own tools read it.
 const TOKEN: &str = "HF_TOKEN";
@@ -50,20 +51,16 @@ fn wanted(file: &HubFile) -> Wanted {
 
 /// Hears of the files until each is there or one cannot be had.
 fn hear(fetch: &mut Fetch, files: &[HubFile]) -> Result<(), String> {
-    let progress = Progress::start("download");
-    let total = byte_count(files.iter().filter_map(|file| file.bytes).sum());
-    let mut came = 0;
+    let came = Arc::new(AtomicU64::new(0));
+    let total = files.iter().filter_map(|file| file.bytes).sum();
+    let _showing = Transfer::watch("download", total, Arc::clone(&came));
     while let Some(event) = fetch.next_event().map_err(|error| error.to_string())? {
         let url = |number: usize| &files[number].url;
         match event {
             Event::Bytes(_, bytes) => {
-                came += bytes;
-                progress.step(format!("{} of {total}", byte_count(came)));
+                came.fetch_add(bytes, Ordering::Relaxed);
             }
-            Event::Dropped(number, reason) => {
-                progress.step(format!("{}: {reason}, going on", url(number)));
-            }
-            Event::Done(..) => {}
+            Event::Dropped(..) | Event::Done(..) => {}
             Event::Mismatch(number, hash) => {
                 let url = url(number);
                 return Err(format!(

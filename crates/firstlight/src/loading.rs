@@ -1,10 +1,13 @@
 //! A model onto its device, once it is known to fit there.
 
+use crate::transfer::Transfer;
 use device::Device;
 use device::cuda::Cuda;
 use facts::{BackendKind, Fact};
-use models::{Architecture, Capacity, Engine, Footprint, Holding, LargestStep, Model, Storage};
+use models::{Architecture, Capacity, Engine, Footprint, LargestStep, Model, Storage};
 use probe::Source;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// A model on its device.
 pub(crate) struct Loaded {
@@ -12,6 +15,8 @@ pub(crate) struct Loaded {
     /// The most memory of the device that was predicted to be taken, before the weights were read: by this process on the
     /// processor, by buffers on a GPU. None where the system does not tell what the process took by then.
     pub(crate) predicted_bytes: Option<u64>,
+    /// Bytes of weights that were read, or drawn.
+    pub(crate) read_bytes: u64,
 }
 
 /// Loads a model where it fits; where it does not, it is refused with numbers before a weight is read.
@@ -27,18 +32,25 @@ pub(crate) fn open(
         BackendKind::Cpu => own("VmRSS"),
         BackendKind::Cuda | BackendKind::Metal => Some(0),
     };
+    let read = model.checkpoint.bytes_read();
+    let showing = Transfer::watch("weights", model.bytes_to_load(&device), Arc::clone(&read));
     let engine = models::open(model, device, storage, capacity)?;
-    Ok(Loaded { engine, predicted_bytes: before.map(|before| before + footprint.peak()) })
+    drop(showing);
+    let read_bytes = read.load(Ordering::Relaxed);
+    let predicted_bytes = before.map(|before| before + footprint.peak());
+    Ok(Loaded { engine, predicted_bytes, read_bytes })
 }
 
-/// What a model takes of a device; where that is more than is free it is refused, with numbers.
+/// What a model takes of a device; where that is more than is free, or the device has no engine for such weights, it is
+/// refused.
 pub(crate) fn fit(
     architecture: &Architecture,
     device: &Device,
     storage: Storage,
     (capacity, step): (Capacity, LargestStep),
 ) -> anyhow::Result<Footprint> {
-    let holding = Holding::of(device, storage);
+    models::engine_kind(device)?.check(storage)?;
+    let holding = models::holding(device, storage);
     let footprint = Footprint::new(architecture, holding, capacity, step);
     if let Some(free) = free(device) {
         footprint.hold_against(&free)?;

@@ -2,6 +2,7 @@
 
 use report::terminal::Style;
 use serde::Serialize;
+use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 
 /// Widest line worth reading, and the width of a pipe.
@@ -18,8 +19,7 @@ pub(crate) struct Output {
 
 impl Output {
     pub(crate) fn new(json: bool) -> Self {
-        // An empty NO_COLOR does not count, as its authors define it.
-        let allowed = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        let allowed = may_color(|name| std::env::var_os(name));
         let terminal = std::io::stdout().is_terminal();
         let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
         let measured = terminal.then(terminal_width).flatten();
@@ -37,12 +37,10 @@ impl Output {
 
     /// Prints text as it is.
     pub(crate) fn text(&self, text: &str) -> anyhow::Result<()> {
-        let mut out = std::io::stdout().lock();
-        out.write_all(text.as_bytes())?;
-        if !text.is_empty() && !text.ends_with('\n') {
-            out.write_all(b"\n")?;
+        match text.is_empty() || text.ends_with('\n') {
+            true => write(text),
+            false => write(&format!("{text}\n")),
         }
-        Ok(out.flush()?)
     }
 
     /// Prints one JSON document.
@@ -68,6 +66,51 @@ impl Output {
     }
 }
 
+/// Standard output could not be written, whatever was to be said there.
+#[derive(Debug)]
+pub(crate) struct OutputError(pub(crate) std::io::Error);
+
+impl std::fmt::Display for OutputError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "cannot write to standard output: {}", self.0)
+    }
+}
+
+impl std::error::Error for OutputError {}
+
+/// Writes text to standard output at once.
+pub(crate) fn write(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    Ok(written.map_err(OutputError)?)
+}
+
+/// An empty NO_COLOR does not count, as its authors define it. A dumb terminal would show the codes as text.
+fn may_color(variable: impl Fn(&str) -> Option<OsString>) -> bool {
+    let dumb = variable("TERM").is_some_and(|term| term == "dumb");
+    !dumb && variable("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
 fn terminal_width() -> Option<usize> {
     console::Term::stdout().size_checked().map(|(_, columns)| usize::from(columns))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colour_is_for_terminals_that_show_it() {
+        for (variables, allowed) in [
+            (&[][..], true),
+            (&[("TERM", "xterm-256color")], true),
+            (&[("TERM", "dumb")], false),
+            (&[("NO_COLOR", "1")], false),
+            (&[("NO_COLOR", "")], true),
+        ] {
+            let found = |name: &str| variables.iter().find(|(known, _)| *known == name);
+            let color = may_color(|name| found(name).map(|(_, value)| OsString::from(value)));
+            assert_eq!(color, allowed, "{variables:?}");
+        }
+    }
 }

@@ -1,42 +1,119 @@
-//! Progress on standard error, only where a person is watching.
+//! Progress on standard error: a bar where a person is watching, a plain line now and then elsewhere.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-/// One stage: a spinner with what is being done and how far it is.
+/// One stage: what is being done and how far it is.
 pub(crate) struct Progress {
     bar: ProgressBar,
+    /// Where nobody watches; a log wants no line for each step.
+    plain: Option<Mutex<Plain>>,
 }
 
+struct Plain {
+    stage: String,
+    steps: Option<u64>,
+    done: u64,
+    began: Instant,
+    said: Instant,
+}
+
+/// A step of less than this is told by nobody, and lines of a log are no closer than that.
+const APART: Duration = Duration::from_secs(5);
+
 impl Progress {
+    /// A stage whose end is not known.
     pub(crate) fn start(stage: &str) -> Self {
-        let bar = if std::io::stderr().is_terminal() {
-            let style =
-                ProgressStyle::with_template("{spinner} {prefix} {pos} {wide_msg} {elapsed}");
-            let bar = ProgressBar::new_spinner().with_prefix(stage.to_owned());
-            bar.enable_steady_tick(Duration::from_millis(120));
-            style.map(|style| bar.set_style(style)).ok();
-            bar
-        } else {
-            ProgressBar::hidden()
-        };
-        Self { bar }
+        Self::new(stage, None)
     }
 
+    /// A stage of so many steps.
+    pub(crate) fn counted(stage: &str, steps: usize) -> Self {
+        Self::new(stage, Some(steps as u64))
+    }
+
+    fn new(stage: &str, steps: Option<u64>) -> Self {
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        if !std::io::stderr().is_terminal() || dumb {
+            let (stage, now) = (stage.to_owned(), Instant::now());
+            let plain = Plain { stage, steps, done: 0, began: now, said: now };
+            return Self { bar: ProgressBar::hidden(), plain: Some(Mutex::new(plain)) };
+        }
+        let (bar, template) = match steps {
+            Some(steps) => (
+                ProgressBar::new(steps),
+                "{prefix} {bar:20} {pos}/{len}, {per_sec}, {eta} left  {wide_msg}",
+            ),
+            None => (ProgressBar::new_spinner(), "{spinner} {prefix} {pos} {wide_msg} {elapsed}"),
+        };
+        let bar = bar.with_prefix(stage.to_owned());
+        bar.enable_steady_tick(Duration::from_millis(120));
+        ProgressStyle::with_template(template).map(|style| bar.set_style(style)).ok();
+        Self { bar, plain: None }
+    }
+
+    /// Goes on to the next step.
     pub(crate) fn step(&self, what: String) {
         self.bar.inc(1);
-        self.say(what);
+        self.tell(1, what);
     }
 
     /// What of this step is being done.
     pub(crate) fn say(&self, what: String) {
+        self.tell(0, what);
+    }
+
+    fn tell(&self, steps: u64, what: String) {
+        if let Some(plain) = &self.plain {
+            let mut plain = plain.lock().unwrap_or_else(PoisonError::into_inner);
+            plain.done += steps;
+            if plain.said.elapsed() >= APART {
+                plain.said = Instant::now();
+                eprintln!("{}", plain.line(plain.began.elapsed(), &what));
+            }
+        }
         self.bar.set_message(what);
+    }
+}
+
+impl Plain {
+    /// `verify 350 of 2446, 45/s, 46 s left: kda fla/b1-t64 bf16`.
+    fn line(&self, took: Duration, what: &str) -> String {
+        let rate = self.done as f64 / took.as_secs_f64().max(1e-9);
+        let (stage, done) = (&self.stage, self.done);
+        match self.steps {
+            Some(steps) if done > 0 => {
+                let left = steps.saturating_sub(done) as f64 / rate;
+                format!("{stage} {done} of {steps}, {rate:.1}/s, {left:.0} s left: {what}")
+            }
+            _ => format!("{stage}, {:.0} s: {what}", took.as_secs_f64()),
+        }
     }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_told_how_much_of_how_much_how_fast_and_how_long_yet() {
+        let check = |steps, done, expect: &str| {
+            let now = Instant::now();
+            let plain = Plain { stage: "verify".into(), steps, done, began: now, said: now };
+            assert_eq!(plain.line(Duration::from_secs(10), "kda x"), expect);
+        };
+        check(Some(2446), 350, "verify 350 of 2446, 35.0/s, 60 s left: kda x");
+        check(Some(10), 0, "verify, 10 s: kda x");
+        check(None, 7, "verify, 10 s: kda x");
+        // More rows than cases: nothing is left, and nothing is below that.
+        check(Some(10), 12, "verify 12 of 10, 1.2/s, 0 s left: kda x");
     }
 }

@@ -89,7 +89,7 @@ pub(crate) fn start(
         .map_err(|error| Failure::hinted(error.to_string(), "try the interpreter on its own"))?;
     let backend = match (backend, session.cuda()) {
         (Some(BackendKind::Cuda), Err(why)) => {
-            let hint = "leave out --backend cuda to run its kernels on the processor";
+            let hint = "take --backend cpu to run its kernels on the processor";
             return Err(Failure::hinted(format!("no kernel of it can run on a GPU: {why}"), hint));
         }
         (Some(backend), _) => backend,

@@ -1,18 +1,26 @@
-//! Addresses that stay out of what a run writes down.
+//! What stays out of what a run writes down.
 //!
-//! `firstlight remote` knows by which address and port a machine was reached; a run folder is passed on and published.
-//! What the machine itself tells may hold that address, as a process's command line does, so it is taken out before
-//! anything is hashed or written.
+//! A run folder is passed on and published. `firstlight remote` knows by which address a machine was reached, and `--redact`
+//! asks for more: the names of the host and of users, their home folders, processes of others, and packages that say nothing
+//! about kernels. All of it is taken out before anything is hashed or written.
+
+use facts::{DoctorReport, GpuProcess, RunManifest};
+use std::collections::BTreeSet;
 
 /// The variable by which `remote` tells the run what to leave out, words apart by blanks. No argument: that would be recorded.
 pub(crate) const VARIABLE: &str = "FIRSTLIGHT_REDACT";
-/// What stands in the place of an address.
-const MARK: &str = "[address]";
+/// What stands in the place of an address, a host, a home folder and a user.
+const ADDRESS: &str = "[address]";
+const HOST: &str = "[host]";
+const HOME: &str = "[home]";
+const USER: &str = "[user]";
 
-/// What is taken out.
-#[derive(Debug, Default)]
+/// What is taken out, each with what stands in its place.
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Redaction {
-    words: Vec<String>,
+    words: Vec<(String, &'static str)>,
+    /// Whether `--redact` was given.
+    for_sharing: bool,
 }
 
 impl Redaction {
@@ -22,28 +30,153 @@ impl Redaction {
     }
 
     fn new(words: &str) -> Self {
-        let mut words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
-        // `host:port` goes before `host`, of which it would leave the port.
-        words.sort_by_key(|word| std::cmp::Reverse(word.len()));
-        Self { words }
+        let mut redaction = Self::default();
+        redaction.add(words.split_whitespace().map(|word| (word.to_owned(), ADDRESS)));
+        redaction
+    }
+
+    /// The same for a run that is shared: `texts` is what it will hold, in which home folders are found.
+    pub(crate) fn for_sharing<'t>(
+        mut self,
+        host: &str,
+        texts: impl IntoIterator<Item = &'t str>,
+    ) -> Self {
+        self.for_sharing = true;
+        let mut homes: BTreeSet<String> = texts.into_iter().flat_map(homes).collect();
+        homes.extend(std::env::var("HOME").ok().filter(|home| home.len() > 1));
+        let mut users: BTreeSet<String> =
+            homes.iter().filter_map(|home| Some(home.rsplit('/').next()?.to_owned())).collect();
+        users.extend(["USER", "LOGNAME"].into_iter().filter_map(|name| std::env::var(name).ok()));
+        // Every machine has a root, and it is a part of many words; a name of one letter is none.
+        users.retain(|user| user.len() > 1 && user != "root");
+        if host.len() > 1 {
+            // A name with its domain holds the short one.
+            let short = host.split('.').next().unwrap_or(host).to_owned();
+            self.add([(host.to_owned(), HOST), (short, HOST)]);
+        }
+        self.add(homes.into_iter().map(|home| (home, HOME)));
+        self.add(users.into_iter().map(|user| (user, USER)));
+        self
+    }
+
+    fn add(&mut self, words: impl IntoIterator<Item = (String, &'static str)>) {
+        self.words.extend(words.into_iter().filter(|(word, _)| !word.is_empty()));
+        // `host:port` goes before `host`, of which it would leave the port, and a home folder before its user.
+        self.words.sort_by_key(|(word, _)| std::cmp::Reverse(word.len()));
     }
 
     /// The text without them.
     pub(crate) fn of(&self, text: &str) -> String {
-        self.words.iter().fold(text.to_owned(), |text, word| without(&text, word))
+        self.words.iter().fold(text.to_owned(), |text, (word, mark)| without(&text, word, mark))
+    }
+
+    /// The machine without what identifies it and its users, and the environments with the packages that kernels depend on.
+    pub(crate) fn of_doctor(&self, doctor: &DoctorReport) -> DoctorReport {
+        let mut doctor = doctor.clone();
+        if !self.for_sharing {
+            return doctor;
+        }
+        let machine = &mut doctor.machine;
+        for gpu in &mut machine.gpus {
+            gpu.uuid = None;
+        }
+        // It may list GPUs by their UUIDs.
+        machine.access.visible_devices = None;
+        let evidence = doctor.findings.iter_mut().flat_map(|finding| &mut finding.evidence);
+        for seen in evidence.filter(|seen| seen.what.starts_with("CUDA_VISIBLE_DEVICES=")) {
+            seen.what = "CUDA_VISIBLE_DEVICES is set".into();
+        }
+        for process in &mut machine.gpu_processes {
+            // What somebody runs is theirs.
+            *process = GpuProcess {
+                pid: process.pid,
+                uses: process.uses.clone(),
+                age_seconds: process.age_seconds.clone(),
+                state: process.state.clone(),
+                ..GpuProcess::default()
+            };
+        }
+        for env in &mut doctor.envs {
+            env.dists.retain(|dist| of_stack(&dist.name));
+            env.native_files.retain(|file| file.dist.as_deref().is_none_or(of_stack));
+        }
+        doctor
+    }
+
+    /// The name of the host as a run may record it.
+    pub(crate) fn of_manifest(&self, manifest: &RunManifest) -> RunManifest {
+        let mut manifest = manifest.clone();
+        if self.for_sharing {
+            HOST.clone_into(&mut manifest.host);
+        }
+        manifest
     }
 }
 
+/// Whether a package is one that kernels depend on: what a reader asks first. The others name what somebody works on.
+fn of_stack(name: &str) -> bool {
+    const NAMES: [&str; 21] = [
+        "accelerate",
+        "apex",
+        "causal-conv1d",
+        "cupy",
+        "deepspeed",
+        "fla",
+        "flash-attn",
+        "flash-linear-attention",
+        "flashinfer",
+        "jax",
+        "mamba-ssm",
+        "numpy",
+        "pip",
+        "pytorch-triton",
+        "sglang",
+        "tilelang",
+        "torch",
+        "transformers",
+        "triton",
+        "vllm",
+        "xformers",
+    ];
+    const FAMILIES: [&str; 6] = ["nvidia-", "torch", "cuda-", "triton-", "flash-attn-", "ffpa"];
+    let name = name.to_ascii_lowercase().replace(['_', '.'], "-");
+    NAMES.contains(&name.as_str()) || FAMILIES.iter().any(|family| name.starts_with(family))
+}
+
+/// Home folders that a text names.
+fn homes(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for folder in ["/home/", "/Users/"] {
+        for (at, _) in text.match_indices(folder) {
+            let name: String = text[at + folder.len()..]
+                .chars()
+                .take_while(|letter| letter.is_alphanumeric() || "-_.@".contains(*letter))
+                .collect();
+            // A path that ends a sentence has its full stop behind it.
+            let name = name.trim_end_matches('.');
+            if !name.is_empty() {
+                found.push(format!("{folder}{name}"));
+            }
+        }
+    }
+    if text.contains("/root/") {
+        found.push("/root".to_owned());
+    }
+    found
+}
+
 /// The mark in the place of each `word` that is not a part of a longer one.
-fn without(text: &str, word: &str) -> String {
+fn without(text: &str, word: &str, mark: &str) -> String {
     let inner = |character: char| character.is_alphanumeric();
     let mut kept = String::with_capacity(text.len());
     let mut from = 0;
     for (at, found) in text.match_indices(word) {
         let end = at + found.len();
-        let parted = !text[..at].ends_with(inner) && !text[end..].starts_with(inner);
+        // A mark that is there already stays, also where somebody is called `user`.
+        let marked = text[..at].ends_with('[') && text[end..].starts_with(']');
+        let parted = !marked && !text[..at].ends_with(inner) && !text[end..].starts_with(inner);
         kept.push_str(&text[from..at]);
-        kept.push_str(if parted { MARK } else { found });
+        kept.push_str(if parted { mark } else { found });
         from = end;
     }
     kept + &text[from..]
@@ -65,5 +198,29 @@ mod tests {
         check("203.0.113.77 and 1203.0.113.7", "203.0.113.77 and 1203.0.113.7");
         check("203.0.113.8", "203.0.113.8");
         assert_eq!(Redaction::new("").of("203.0.113.7"), "203.0.113.7");
+    }
+
+    #[test]
+    fn names_of_hosts_users_and_homes_go_and_what_holds_them_as_a_part_stays() {
+        // Put together here: no file of this project names somebody's folder.
+        let (mac, root) = (format!("/{}/Grace.H", "Users"), format!("/{}/", "root"));
+        let text = format!("a venv in /home/user/code/.venv and {mac}., {root}.cache");
+        let redaction = Redaction::default().for_sharing("gpu7.lab.example", [text.as_str()]);
+        let check = |text: &str, expect: &str| assert_eq!(redaction.of(text), expect);
+        check("/home/user/code/.venv/bin", "[home]/code/.venv/bin");
+        check("user@gpu7.lab.example, gpu7", "[user]@[host], [host]");
+        check(&format!("{mac}/x of Grace.H"), "[home]/x of [user]");
+        check(&format!("cp {root}.cache"), "cp [home]/.cache");
+        check("superuser, gpu77, the root of a tree", "superuser, gpu77, the root of a tree");
+        for (name, stays) in [
+            ("torch", true),
+            ("torchvision", true),
+            ("nvidia-cublas-cu12", true),
+            ("flash_attn", true),
+            ("secret-project", false),
+            ("requests", false),
+        ] {
+            assert_eq!(of_stack(name), stays, "{name}");
+        }
     }
 }

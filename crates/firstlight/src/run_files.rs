@@ -4,11 +4,12 @@ use crate::failure::Failure;
 use crate::run_folder::{INCOMPLETE, sha256};
 use anyhow::Context;
 use facts::{
-    BenchReport, DoctorReport, ModelSpeedReport, ParityReport, RunManifest, RunState, SCHEMA,
+    BenchReport, ConditionsReport, DoctorReport, ModelSpeedReport, ParityReport, RunManifest,
+    RunState, SCHEMA,
 };
 use report::{
-    BENCH_FILE, FACTS_FILE, MANIFEST_FILE, MODEL_SPEED_FILE, PARITY_FILE, Recorded, SAMPLES_FILE,
-    read_bench_csv, read_parity_csv, read_samples_csv,
+    BENCH_FILE, CONDITIONS_FILE, FACTS_FILE, MANIFEST_FILE, MODEL_SPEED_FILE, PARITY_FILE,
+    Recorded, SAMPLES_FILE, read_bench_csv, read_parity_csv, read_samples_csv,
 };
 use serde::de::DeserializeOwned;
 use std::path::Path;
@@ -38,6 +39,10 @@ impl RunFiles {
             read_text(folder, BENCH_FILE)?.map(|text| read_bench_csv(&text)).transpose()?;
         if let (Some(bench), Some(text)) = (&mut bench, read_text(folder, SAMPLES_FILE)?) {
             read_samples_csv(&text, bench)?;
+        }
+        let conditions: Option<ConditionsReport> = read_json(folder, CONDITIONS_FILE)?;
+        if let (Some(bench), Some(conditions)) = (&mut bench, conditions) {
+            bench.conditions = conditions.backends;
         }
         let edited = edited(folder, manifest.as_ref())?;
         let files = Self {

@@ -3,6 +3,7 @@
 //! Invariant: no moment of a run leaves a folder that looks whole and is not. `run.json` says `incomplete` until every
 //! artefact is hashed, and a file named INCOMPLETE lies beside it until the reports are in place.
 
+use crate::destination;
 use crate::failure::Failure;
 use crate::redact::Redaction;
 use crate::source_tree;
@@ -32,19 +33,17 @@ pub(crate) struct RunFolder {
 
 impl RunFolder {
     /// Makes the folder; one that holds anything is refused.
-    pub(crate) fn create(wanted: Option<&Path>, host: &str) -> anyhow::Result<Self> {
+    pub(crate) fn create(
+        wanted: Option<&Path>,
+        host: &str,
+        redaction: Redaction,
+    ) -> anyhow::Result<Self> {
         let now = OffsetDateTime::now_utc();
         let path = match wanted {
             Some(path) => path.to_owned(),
-            None => default_path(now, host)?,
+            None => default_path(now, &redaction.of(host))?,
         };
-        if path.read_dir().is_ok_and(|mut entries| entries.next().is_some()) {
-            let hint = "name a folder that is empty or does not exist yet";
-            return Err(Failure::hinted(
-                format!("run folder {} is not empty", path.display()),
-                hint,
-            ));
-        }
+        empty(&path)?;
         std::fs::create_dir_all(path.join("logs"))
             .with_context(|| format!("cannot make {}", path.display()))?;
         let mut run = Self {
@@ -61,10 +60,11 @@ impl RunFolder {
                 finished: None,
                 stages: Vec::new(),
                 not_run: Vec::new(),
+                coverage: None,
                 artefacts: Vec::new(),
             },
             log: String::new(),
-            redaction: Redaction::from_environment(),
+            redaction,
             began: Instant::now(),
         };
         write_atomically(
@@ -151,6 +151,26 @@ impl RunFolder {
     }
 }
 
+/// Where run folders go unless another place is named.
+pub(crate) const DEFAULT: &str = "firstlight-runs";
+
+/// Looks, before anything is computed, whether a run folder can be made: the default one's place, or the one that was named.
+pub(crate) fn look(wanted: &Path) -> anyhow::Result<()> {
+    if wanted != Path::new(DEFAULT) {
+        empty(wanted)?;
+    }
+    destination::folder(wanted)
+}
+
+fn empty(path: &Path) -> anyhow::Result<()> {
+    if path.read_dir().is_ok_and(|mut entries| entries.next().is_some()) {
+        let hint = "name a folder that is empty or does not exist yet";
+        let what = format!("run folder {} is not empty", path.display());
+        return Err(Failure::hinted(what, hint));
+    }
+    Ok(())
+}
+
 /// SHA-256 in lower-case hexadecimal.
 pub(crate) fn sha256(content: &[u8]) -> String {
     Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
@@ -174,7 +194,7 @@ fn default_path(now: OffsetDateTime, host: &str) -> anyhow::Result<PathBuf> {
     let host: String =
         host.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '-' }).collect();
     let name = format!("{stamp}-{host}");
-    let folder = Path::new("firstlight-runs");
+    let folder = Path::new(DEFAULT);
     let numbered = (2..).map(|number| folder.join(format!("{name}-{number}")));
     let free = std::iter::once(folder.join(&name)).chain(numbered).find(|path| !path.exists());
     Ok(free.unwrap_or_else(|| folder.join(name)))

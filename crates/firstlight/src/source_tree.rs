@@ -3,6 +3,12 @@
 use facts::SourceTree;
 use std::process::Command;
 
+/// What `--version` says: the version, and the commit with its date where the build knew it.
+pub(crate) const VERSION: &str = match option_env!("FIRSTLIGHT_VERSION") {
+    Some(version) => version,
+    None => env!("CARGO_PKG_VERSION"),
+};
+
 /// The commit this binary was built from, recorded by the build script.
 pub(crate) fn built_from() -> Option<SourceTree> {
     let commit = option_env!("FIRSTLIGHT_COMMIT")?;

@@ -4,7 +4,7 @@
 
 mod support;
 
-use support::{expect, json};
+use support::{expect, json, refuses};
 use tempfile::tempdir;
 
 #[test]
@@ -47,4 +47,35 @@ fn r3_08_one_sweep_leaves_pictures_named_after_the_device() {
     assert!(names.contains(&"bench.csv".to_owned()) && names.contains(&"samples.csv".to_owned()));
     let (_, err) = expect(folder.path(), &["bench", "--baseline", "nobody"], 2);
     assert!(err.contains("gh200-ffpa"), "{err}");
+}
+
+#[test]
+fn a_place_that_cannot_be_written_is_said_before_anything_is_timed() {
+    let folder = tempdir().unwrap();
+    let here = folder.path();
+    std::fs::write(here.join("plain"), "x").unwrap();
+    std::fs::create_dir(here.join("full")).unwrap();
+    std::fs::write(here.join("full/x"), "x").unwrap();
+    let began = std::time::Instant::now();
+    for arguments in [
+        &["bench"][..],
+        &["bench", "--branches"],
+        &["bench", "model", "granite-4.0-h-micro", "--random"],
+        &["check"],
+        &["compare", "absent", "absent"],
+        &["gate", "absent", "--baseline", "absent"],
+        &["man"],
+        &["remote", "nowhere.invalid"],
+    ] {
+        let arguments = [arguments, &["-o", "plain/run"]].concat();
+        refuses(here, &arguments, &["cannot write plain/run", "plain is not a folder"]);
+    }
+    refuses(here, &["bench", "--tune", "absent/t.tsv"], &["absent/t.tsv", "there is no folder"]);
+    let plan = ["plan", "torch", "--lock", "--emit", "plan.toml", "-o", "absent/plan.toml"];
+    refuses(here, &plan, &["absent/plan.toml", "there is no folder"]);
+    for command in [&["check"][..], &["bench", "model", "granite-4.0-h-micro", "--random"]] {
+        let arguments = [command, &["-o", "full"]].concat();
+        refuses(here, &arguments, &["run folder full is not empty"]);
+    }
+    assert!(began.elapsed().as_secs() < 30, "nothing was looked at first");
 }

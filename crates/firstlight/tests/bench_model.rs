@@ -149,7 +149,10 @@ fn mistakes_are_named_before_anything_is_loaded() {
     bench(&["gpt-2", "--random"], &["there is no model shape `gpt-2`"]);
     bench(&["nowhere"], &["nowhere/config.json"]);
     bench(&["granite-hybrid-mini", "--random", "--tests", "pp5000"], &["pp5000 takes 5000 tokens"]);
-    bench(&["granite-hybrid-mini", "--random", "--layers", "9"], &["`num_hidden_layers` is 4"]);
+    bench(
+        &["granite-hybrid-mini", "--random", "--layers", "9"],
+        &["the model has 4 layers, and 9 were asked for"],
+    );
     let huge = ["granite-4.0-h-micro", "--random", "--sequences", "4096", "--tests", "tg16@65536"];
     bench(&huge, &["the model needs", "weights 6.38 GB", "are free"]);
 }

@@ -14,10 +14,31 @@ fn manifest(folder: &Path) -> serde_json::Value {
     serde_json::from_slice(&std::fs::read(folder.join("run.json")).unwrap()).unwrap()
 }
 
+/// How many files of a folder have a word, which is no part of a longer one.
+fn names(folder: &Path, word: &str) -> usize {
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            count += names(&path, word);
+            continue;
+        }
+        let text = String::from_utf8_lossy(&std::fs::read(&path).unwrap()).into_owned();
+        let parted = |at: usize| {
+            let inner = |letter: char| letter.is_alphanumeric();
+            !text[..at].ends_with(inner) && !text[at + word.len()..].starts_with(inner)
+        };
+        count += usize::from(text.match_indices(word).any(|(at, _)| parted(at)));
+    }
+    count
+}
+
 #[test]
 fn r4_16_a_check_leaves_a_whole_folder_whose_report_follows_its_files() {
     let folder = tempdir().unwrap();
-    let venv = environment(folder.path(), &[("numpy", "2.1.0")]);
+    let home = folder.path().join("home/adalovelace");
+    std::fs::create_dir_all(&home).unwrap();
+    let venv = environment(&home, &[("numpy", "2.1.0"), ("secret-project", "0.1")]);
     let arguments = ["check", "--quick", "--venv", venv.to_str().unwrap(), "-o", "run"];
     let summary = json(folder.path(), &arguments, 0);
     let run = folder.path().join("run");
@@ -52,6 +73,27 @@ fn r4_16_a_check_leaves_a_whole_folder_whose_report_follows_its_files() {
         );
     }
 
+    // Which kernels these checks are about is a field of its own, and the first thing that a reader meets.
+    if summary["parity"]["rows"].as_array().unwrap().iter().all(|row| row["backend"] != "cuda") {
+        assert_eq!(manifest["coverage"]["backends"], serde_json::json!(["cpu"]));
+        assert_ne!(manifest["coverage"]["gpu"], "verified");
+        assert_ne!(summary["verdict"], "verified");
+    }
+
+    // A copy for sharing has none of the names, in no file, and its hashes are those of its files.
+    for name in [manifest["host"].as_str().unwrap(), "adalovelace", "secret-project"] {
+        assert!(names(&run, name) > 0, "the run itself tells {name}");
+    }
+    expect(folder.path(), &["report", "run", "--redact", "-o", "shared"], 0);
+    let shared = folder.path().join("shared");
+    for name in [manifest["host"].as_str().unwrap(), "adalovelace", "secret-project"] {
+        assert_eq!(names(&shared, name), 0, "{name}");
+    }
+    assert!(names(&shared, "numpy") > 0);
+    expect(folder.path(), &["gate", "shared", "--baseline", "shared"], 0);
+    expect(folder.path(), &["report", "run", "--redact", "-o", "shared"], 2);
+    expect(folder.path(), &["report", "run", "--redact"], 2);
+
     // A second run into the same folder would mix two runs.
     let (_, err) = expect(folder.path(), &arguments, 2);
     assert!(err.contains("not empty") && err.contains("hint:"), "{err}");
@@ -76,10 +118,13 @@ fn r4_16_a_check_leaves_a_whole_folder_whose_report_follows_its_files() {
 #[test]
 fn an_interrupted_check_never_looks_whole() {
     let folder = tempdir().unwrap();
-    let mut child = command(folder.path(), &["check", "--full", "-o", "run"])
-        .stdout(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
+    let home = folder.path().join("home/adalovelace");
+    std::fs::create_dir_all(&home).unwrap();
+    let venv = environment(&home, &[("numpy", "2.1.0"), ("secret-project", "0.1")]);
+    let venv = venv.to_str().unwrap();
+    let arguments = ["check", "--full", "--redact", "--venv", venv, "-o", "run"];
+    let mut child =
+        command(folder.path(), &arguments).stdout(std::process::Stdio::null()).spawn().unwrap();
     let run = folder.path().join("run");
     let since = Instant::now();
     while !run.join("facts.json").exists() {
@@ -91,6 +136,8 @@ fn an_interrupted_check_never_looks_whole() {
     child.wait().unwrap();
     assert!(run.join("INCOMPLETE").exists());
     assert_eq!(manifest(&run)["state"], "incomplete");
+    assert_eq!((names(&run, "adalovelace"), names(&run, "secret-project")), (0, 0));
+    assert_eq!(manifest(&run)["host"], "[host]");
     assert!(!run.join("report.html").exists());
     expect(folder.path(), &["report", "run"], 1);
     for name in ["report.md", "report.html"] {

@@ -2,7 +2,8 @@
 
 mod support;
 
-use support::{environment, expect, json, refuses};
+use std::process::Stdio;
+use support::{command, environment, expect, json, refuses};
 use tempfile::tempdir;
 
 #[test]
@@ -144,10 +145,13 @@ fn explain_lists_rules_and_suggests_the_nearest() {
 fn a_backend_that_is_not_there_is_never_a_pass() {
     let folder = tempdir().unwrap();
     for command in [&["verify", "--extent", "quick"][..], &["bench", "--quick"]] {
-        let arguments = [command, &["--backend", "metal"]].concat();
-        let (out, err) = expect(folder.path(), &arguments, 2);
-        assert!(err.contains("backend metal is not available"), "{err}");
-        assert!(!out.contains("PASS") && !out.contains("GB/s"), "{out}");
+        let arguments = [command, &["--backend", "cuda"]].concat();
+        let mut hidden = support::command(folder.path(), &arguments);
+        let output = hidden.env("CUDA_VISIBLE_DEVICES", "").output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert!(err.contains("backend cuda is not available"), "{err}");
+        assert!(output.stdout.is_empty(), "{output:?}");
     }
     refuses(folder.path(), &["verify", "atention"], &["atention"]);
 }
@@ -207,4 +211,92 @@ fn no_colour_and_no_progress_reach_a_pipe() {
     assert!(!out.contains('\u{1b}') && err.is_empty(), "{err}");
     let width = out.lines().map(|line| line.chars().count()).max().unwrap();
     assert!(width <= 80, "{width} columns in a pipe\n{out}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_an_error_and_a_closed_pipe_is_none() {
+    let folder = tempdir().unwrap();
+    for arguments in [
+        &["explain"][..],
+        &["explain", "--json"],
+        &["plan", "nonsense ==", "--json"],
+        &["--help"],
+        &["verify", "--help"],
+        &["completions", "bash"],
+        &["man"],
+    ] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = command(folder.path(), arguments).stdout(full).output().unwrap();
+        let err = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {err}");
+        assert!(err.starts_with("error: ") && !err.contains("panicked"), "{arguments:?}: {err}");
+    }
+    // The end of a pipe that nobody reads, as `head` leaves it.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = command(folder.path(), &["explain"]).stdout(writer).output().unwrap();
+    assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0));
+    // Nobody is told anything, and the exit status still says it.
+    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let status = command(folder.path(), &["doctor", "--venv", "absent", "--json"])
+        .stdout(full())
+        .stderr(full())
+        .status();
+    assert_eq!(status.unwrap().code(), Some(2));
+}
+
+#[test]
+fn usage_errors_say_what_is_taken_and_suggest_only_what_is_near() {
+    let folder = tempdir().unwrap();
+    for (arguments, says, never) in [
+        (&["bogus"][..], "unrecognized subcommand 'bogus'", "logits"),
+        (&["chek"], "'check'", "-- chek"),
+        (&["run", "m", "-p", "x", "-n", "-5"], "wanted a whole number, 1 or more", "-- -5"),
+        (&["run", "m", "-p", "x", "-n", "0"], "wanted a whole number, 1 or more", "-- 0"),
+        (&["fit", "m", "--context", "-1"], "wanted a whole number, 1 or more", "-- -1"),
+        (&["fit", "m", "--batch", "99999999999999999999"], "wanted a smaller number", "tip"),
+        (&["bench", "--N", "64,x"], "wanted a whole number, 1 or more", "tip"),
+        (&["run", "m", "--ids", "1,,2"], "wanted token ids, such as 1,2,3", "integer"),
+        (&["run", "m", "-p", "x", "--stop-ids", "99999999999"], "wanted token ids", "in 0..="),
+        (&["run", "m", "-p", "x", "--seed", "-1"], "wanted a whole number, 0 or more", "digit"),
+        (&["run", "m", "-p", "x", "--temperature", "x"], "wanted a number, such as 0.7", "float"),
+        (&["check", "--quik"], "'--quick'", "-- --quik"),
+        (&["check", "--zzz"], "unexpected argument '--zzz'", "a similar argument"),
+        (&["verify", "--backend", "metal"], "[possible values: auto, cpu, cuda]", "tip"),
+        (&["bench", "--backend", "metal"], "[possible values: auto, cpu, cuda]", "tip"),
+    ] {
+        let (out, err) = expect(folder.path(), arguments, 2);
+        assert!(out.is_empty() && err.contains(says), "{arguments:?}: no `{says}` in {err}");
+        assert!(!err.contains(never), "{arguments:?}: `{never}` in {err}");
+        let document = json(folder.path(), arguments, 2);
+        assert!(!document["error"].as_str().unwrap().is_empty(), "{document}");
+    }
+    for (arguments, sentence, hint) in [
+        (&["explain", ""][..], "the text is empty", "a file with it"),
+        (&["run", "m/config.json", "-p", "x"], "m/config.json/config.json", "not one of its files"),
+        (&["report", "file"], "file/run.json", "name a folder, not a file"),
+        (&["bench", "nope"], "nothing to bench called `nope`", "attention, kda"),
+        (&["bench", "attention", "--B", "100000000", "--N", "100000000"], "are free", "--B, --H"),
+        (&["synth", "granite-moe-mini", "file/out"], "file is not a folder", "name a folder"),
+        (&["synth", "granite-moe-mini", "out", "--layers", "99"], "99 were asked for", "1 to 4"),
+        (&["convert", "m", "file/out", "--to", "hf"], "file is not a folder", "name a folder"),
+    ] {
+        std::fs::create_dir_all(folder.path().join("m")).unwrap();
+        std::fs::write(folder.path().join("m/config.json"), "{}").unwrap();
+        std::fs::write(folder.path().join("file"), "x").unwrap();
+        refuses(folder.path(), arguments, &[sentence]);
+        let (_, err) = expect(folder.path(), arguments, 2);
+        assert!(err.lines().nth(1).unwrap().contains(hint), "no `{hint}` in {err}");
+    }
+    // Text may begin with a hyphen.
+    refuses(folder.path(), &["run", "absent", "-p", "- a list"], &["absent"]);
+}
+
+/// A child whose standard input is closed asks nobody and waits for nothing.
+#[test]
+fn nobody_is_asked_where_standard_input_is_closed() {
+    let folder = tempdir().unwrap();
+    let output = command(folder.path(), &["explain", "-"]).stdin(Stdio::null()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use support::environment;
-use support::fake_driver::with_driver;
+use support::fake_driver::{with_driver, with_gpu};
 use tempfile::tempdir;
 
 /// What a person waits before pressing Ctrl-C.
@@ -141,5 +141,108 @@ fn more_patience_is_an_option() {
     for wrong in ["0", "-1", "x", "nan", "1e9"] {
         let (_, err) = support::expect(folder.path(), &["ps", &format!("--wait={wrong}")], 2);
         assert!(err.contains("0.1 to 86400"), "{err}");
+    }
+}
+
+/// What a command prints first on a machine with the stand-in for a GPU, however it is wrapped, and its exit status.
+fn first_words(folder: &Path, arguments: &[&str], behaviour: &[(&str, &str)]) -> (String, i32) {
+    let output = with_gpu(folder, arguments, behaviour).output().unwrap();
+    let text = if output.stdout.is_empty() { &output.stderr } else { &output.stdout };
+    let words = String::from_utf8_lossy(text).split_whitespace().collect::<Vec<_>>().join(" ");
+    (words, output.status.code().unwrap())
+}
+
+#[test]
+fn the_best_device_that_works_is_taken_and_named_first() {
+    let folder = tempdir().unwrap();
+    let here = folder.path();
+    support::expect(here, &["synth", "granite-hybrid-mini", "m", "--layers", "1"], 0);
+    let logits = ["logits", "m", "--ids", "1,2", "-o", "o.safetensors", "--dtype", "bf16"];
+    let run = ["run", "m", "--ids", "1,2", "-n", "1"];
+    let gpu = "device: stand-in (cuda) ";
+    for command in [&logits[..], &run] {
+        assert!(first_words(here, command, &[]).0.starts_with(gpu), "{command:?}");
+        let asked = [command, &["--backend", "cuda"]].concat();
+        assert!(first_words(here, &asked, &[]).0.starts_with(gpu), "{asked:?}");
+        let (line, status) = first_words(here, &[command, &["--backend", "cpu"]].concat(), &[]);
+        assert!(line.contains("(cpu); --backend cpu was given"), "{line}");
+        assert_eq!(status, 0);
+        // A GPU that cannot be used: what is wrong with it, and that it is not used.
+        for (behaviour, why) in [
+            (
+                &[("FAKE_CUDA_INIT", "100"), ("CUDA_VISIBLE_DEVICES", "")][..],
+                "is empty, which hides every GPU",
+            ),
+            (
+                &[("FAKE_CUDA_INIT", "100"), ("CUDA_VISIBLE_DEVICES", "7")],
+                "is `7`, which names no GPU",
+            ),
+            (&[("FAKE_CUDA_INIT", "999")], "the NVIDIA driver does not start"),
+            (&[("FAKE_CUDA_VERSION", "11080")], "supports CUDA 11.8, these kernels need 12.0"),
+            (&[("FAKE_CUDA_COMPUTE", "75")], "has compute capability 7.5, these kernels need 8.0"),
+        ] {
+            let (line, status) = first_words(here, command, behaviour);
+            assert!(line.starts_with("device: the processor, "), "{line}");
+            assert!(line.contains(why) && line.contains("(cpu)"), "{behaviour:?}: {line}");
+            assert_eq!(status, 0, "{behaviour:?}");
+            let (line, status) = first_words(here, &asked, behaviour);
+            assert!(line.starts_with("error: backend cuda is not available"), "{line}");
+            assert!(line.contains(why), "{line}");
+            assert_eq!(status, 2);
+        }
+    }
+}
+
+#[test]
+fn what_a_gpu_cannot_do_runs_on_the_processor_and_says_so() {
+    let folder = tempdir().unwrap();
+    let here = folder.path();
+    support::expect(here, &["synth", "granite-hybrid-mini", "m", "--layers", "1"], 0);
+    let wide = ["run", "m", "--ids", "1,2", "-n", "1", "--dtype", "f32"];
+    let little = [("FAKE_CUDA_FREE", "1000")];
+    let small = ["run", "m", "--ids", "1,2", "-n", "1"];
+    for (command, behaviour, why) in [
+        (&wide[..], &[][..], "NOT stand-in: no engine runs models in f32 on cuda"),
+        (&small, &little, "NOT stand-in: the model needs "),
+    ] {
+        let (line, status) = first_words(here, command, behaviour);
+        assert!(line.starts_with("device: the processor, ") && line.contains(why), "{line}");
+        assert_eq!(status, 0);
+        let (line, status) =
+            first_words(here, &[command, &["--backend", "cuda"]].concat(), behaviour);
+        assert!(line.starts_with("error: ") && status == 2, "{line}");
+    }
+    let json = [&wide[..], &["--json"]].concat();
+    let ran = with_gpu(here, &json, &[]).output().unwrap();
+    let ran: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
+    assert_eq!(ran["device"]["backend"], "cpu");
+    assert_eq!(ran["device"]["unused_gpu"], "stand-in");
+    assert!(ran["device"]["why"].as_str().unwrap().contains("f32"), "{ran}");
+}
+
+#[test]
+fn every_command_that_runs_kernels_names_its_device() {
+    let folder = tempdir().unwrap();
+    let here = folder.path();
+    // Nothing passes where nothing is computed; which device it was is said all the same.
+    let verify = ["verify", "rmsnorm", "--extent", "quick"];
+    let (line, _) = first_words(here, &verify, &[]);
+    assert!(line.starts_with("device: stand-in (cuda) device: the processor, "), "{line}");
+    let output = with_gpu(here, &[&verify[..], &["--json"]].concat(), &[]).output().unwrap();
+    let devices: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(devices["devices"][0]["backend"], "cuda");
+    assert_eq!(devices["devices"][1]["backend"], "cpu");
+    let (line, _) = first_words(here, &[&verify[..], &["--backend", "cpu"]].concat(), &[]);
+    assert!(line.starts_with("device: the processor, "), "{line}");
+    // Timing takes a while; what is refused is refused in the same words everywhere.
+    for command in [
+        &["bench"][..],
+        &["bench", "model", "granite-hybrid-mini", "--random", "--tests", "pp16"],
+        &verify,
+    ] {
+        let asked = [command, &["--backend", "cuda"]].concat();
+        let (line, status) = first_words(here, &asked, &[("FAKE_CUDA_COMPUTE", "75")]);
+        assert!(line.starts_with("error: backend cuda is not available: stand-in has"), "{line}");
+        assert_eq!(status, 2);
     }
 }

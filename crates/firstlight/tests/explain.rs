@@ -62,17 +62,40 @@ fn the_environment_s_files_confirm_or_refute() {
 fn unknown_text_is_an_empty_list_and_shows_the_nearest() {
     let folder = tempdir().unwrap();
     let text = "KeyError: 'lm_head.weight' while loading a torchvision model";
-    let unknown = json(folder.path(), &["explain", text], 0);
+    let unknown = json(folder.path(), &["explain", text], 1);
     assert_eq!(unknown["matches"].as_array().unwrap().len(), 0, "{unknown}");
-    assert_eq!(unknown["nearest"][0]["rule"], "torch-pairs", "{unknown}");
-    let (shown, _) = expect(folder.path(), &["explain", text], 0);
-    assert!(shown.contains("No rule knows this text") && shown.contains("torch-pairs"), "{shown}");
-    // An empty file is a text nobody knows, and no error.
+    let (shown, _) = expect(folder.path(), &["explain", text], 1);
+    assert!(shown.starts_with("No rule knows this text"), "{shown}");
+    // An empty file is a text that no rule knows.
     std::fs::write(folder.path().join("empty"), "").unwrap();
     assert_eq!(
-        json(folder.path(), &["explain", "empty"], 0)["matches"].as_array().unwrap().len(),
+        json(folder.path(), &["explain", "empty"], 1)["matches"].as_array().unwrap().len(),
         0
     );
+}
+
+#[test]
+fn a_healthy_environment_gets_no_remedy_for_somebody_elses_error() {
+    let folder = tempdir().unwrap();
+    let venv = environment(folder.path(), &[("torch", "2.9.0"), ("torchvision", "0.24.0")]);
+    let torch = venv.join("lib/python3.12/site-packages/torch");
+    std::fs::create_dir(&torch).unwrap();
+    std::fs::write(torch.join("version.py"), "__version__ = '2.9.0+cpu'\ncuda = None\n").unwrap();
+    let text = "RuntimeError: operator torchvision::nms does not exist";
+    let arguments = ["explain", text, "--venv", venv.to_str().unwrap()];
+    let explained = json(folder.path(), &arguments, 0);
+    let found = &explained["matches"][0];
+    assert_eq!((&found["rule"], &found["confirmed_here"]), (&"torch-pairs".into(), &false.into()));
+    assert_eq!(found["fix"], serde_json::json!([]), "{explained}");
+    let (shown, _) = expect(folder.path(), &arguments, 0);
+    let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("This machine does not have this problem"), "{shown}");
+    assert!(words.contains("Your files do not show this: torch 2.9.0+cpu"), "{shown}");
+    assert!(!shown.contains("pip install"), "{shown}");
+    // Asked for by its name, the rule says what it would do.
+    let by_name = ["explain", "torch-pairs", "--venv", venv.to_str().unwrap()];
+    let (shown, _) = expect(folder.path(), &by_name, 0);
+    assert!(shown.contains("Where it is found:"), "{shown}");
 }
 
 #[test]

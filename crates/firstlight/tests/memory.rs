@@ -35,7 +35,7 @@ fn check(folder: &Path, arguments: &[&str]) {
 fn the_peak_is_predicted_within_5_percent() {
     let folder = tempdir().unwrap();
     let keys = [
-        ("vocab_size", json!(30_000)),
+        ("vocab_size", json!(40_000)),
         ("hidden_size", json!(512)),
         ("mamba_n_heads", json!(32)),
         ("mamba_d_head", json!(32)),
@@ -48,7 +48,7 @@ fn the_peak_is_predicted_within_5_percent() {
 
     let folder = tempdir().unwrap();
     let keys = [
-        ("vocab_size", json!(30_000)),
+        ("vocab_size", json!(40_000)),
         ("hidden_size", json!(768)),
         ("moe_intermediate_size", json!(1_024)),
     ];

@@ -8,7 +8,7 @@ use tempfile::tempdir;
 const KIMI: &str = r#"{"architectures": ["KimiLinearForCausalLM"], "model_type": "kimi_linear", "dtype": "bfloat16",
     "hidden_size": 2304, "num_hidden_layers": 27, "num_attention_heads": 32, "vocab_size": 163840,
     "linear_attn_config": {"full_attn_layers": [4,8,12,16,20,24,27], "head_dim": 128, "num_heads": 32,
-        "short_conv_kernel_size": 4},
+        "kda_layers": [1,2,3,5,6,7,9,10,11,13,14,15,17,18,19,21,22,23,25,26], "short_conv_kernel_size": 4},
     "kv_lora_rank": 512, "q_lora_rank": null, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
     "first_k_dense_replace": 1, "intermediate_size": 9216, "moe_intermediate_size": 1024, "num_experts": 256,
     "num_shared_experts": 1, "tie_word_embeddings": false, "model_max_length": 1048576}"#;
@@ -65,6 +65,6 @@ fn what_is_no_model_is_one_sentence() {
     std::fs::create_dir(folder.path().join("empty")).unwrap();
     refuses(folder.path(), &["doctor", "--model", "empty"], &["empty", "no readable config"]);
     std::fs::write(folder.path().join("config.json"), "{\"model_type\": \"rwkv7\"}").unwrap();
-    refuses(folder.path(), &["doctor", "--model", "config.json"], &["no known family (rwkv7)"]);
+    refuses(folder.path(), &["doctor", "--model", "config.json"], &["rwkv7 is no model family"]);
     expect(folder.path(), &["doctor", "--context", "8"], 2);
 }

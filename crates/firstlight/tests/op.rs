@@ -61,6 +61,43 @@ fn attention(folder: &Path) -> PathBuf {
 }
 
 #[test]
+fn results_never_replace_what_they_are_made_from() {
+    let folder = tempdir().unwrap();
+    let input = attention(folder.path());
+    let before = std::fs::read(&input).unwrap();
+    for output in ["in.safetensors", "./in.safetensors"] {
+        let arguments = ["op", "attention", "in.safetensors", "-o", output];
+        refuses(folder.path(), &arguments, &["would overwrite the input in.safetensors"]);
+    }
+    assert_eq!(std::fs::read(&input).unwrap(), before);
+    let absent = ["op", "attention", "in.safetensors", "-o", "absent/out.safetensors"];
+    refuses(folder.path(), &absent, &["absent/out.safetensors", "there is no folder absent"]);
+}
+
+#[test]
+#[cfg(target_os = "linux")] // The stand-in for a GPU is found by the loader's path.
+fn an_op_that_no_gpu_kernel_takes_runs_on_the_processor_and_says_so() {
+    let folder = tempdir().unwrap();
+    attention(folder.path());
+    let line = ["op", "attention", "in.safetensors", "-o", "out.safetensors", "--json"];
+    let run = |more: &[&str]| {
+        let arguments = [&line[..], more].concat();
+        let output = support::fake_driver::with_gpu(folder.path(), &arguments, &[]).output();
+        let output = output.unwrap();
+        let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        (document, output.status.code())
+    };
+    // Its tensors are float32, which no kernel for GPUs multiplies.
+    let (ran, status) = run(&[]);
+    assert_eq!((ran["device"]["backend"].as_str(), status), (Some("cpu"), Some(0)), "{ran}");
+    assert_eq!(ran["device"]["unused_gpu"], "stand-in");
+    assert!(ran["device"]["why"].as_str().unwrap().contains("f32"), "{ran}");
+    let (refused, status) = run(&["--backend", "cuda"]);
+    assert_eq!(status, Some(2), "{refused}");
+    assert!(refused["error"].as_str().unwrap().contains("f32"), "{refused}");
+}
+
+#[test]
 fn an_op_agrees_with_its_own_float64_reference() {
     let folder = tempdir().unwrap();
     attention(folder.path());

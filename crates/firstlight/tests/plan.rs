@@ -9,6 +9,22 @@ fn plan(arguments: &[&str]) -> Output {
     command.output().expect("firstlight runs")
 }
 
+/// The same on a machine whose programs are those of one folder: a Python by its file, and a uv that answers as told.
+fn plan_with(folder: &Path, python: &str, uv: &str, arguments: &[&str]) -> Output {
+    use std::os::unix::fs::PermissionsExt;
+    let bin = folder.join("bin");
+    std::fs::create_dir_all(&bin).expect("a folder");
+    std::fs::write(bin.join(python), "\x7fELF").expect("writes");
+    let script = format!("#!/bin/sh\ncase \"$*\" in\n--version) echo 'uv 0.13.9' ;;\n{uv}esac\n");
+    std::fs::write(bin.join("uv"), script).expect("writes");
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(bin.join("uv"), mode).expect("sets");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_firstlight"));
+    command.arg("plan").args(arguments).env("NO_COLOR", "1").env("PATH", &bin);
+    command.env("HOME", folder).env_remove("XDG_CACHE_HOME").env_remove("XDG_DATA_HOME");
+    command.output().expect("firstlight runs")
+}
+
 fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("UTF-8")
 }
@@ -143,4 +159,125 @@ fn a_plan_that_was_written_is_looked_at_again() {
 
     let output = plan(&["--from", &file, "torch"]);
     assert_eq!(output.status.code(), Some(2), "a plan is not planned for something else");
+}
+
+#[test]
+fn a_plan_for_this_machine_takes_a_python_that_is_here() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let json = |python: &str, uv: &str, arguments: &[&str]| -> facts::Plan {
+        let output = plan_with(folder.path(), python, uv, arguments);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{error}");
+        serde_json::from_slice(&output.stdout).expect(&error)
+    };
+    assert_eq!(json("python3.11", "", &["torch", "--json"]).python, "3.11");
+    std::fs::remove_dir_all(folder.path().join("bin")).expect("removes");
+
+    // One that nothing is published for is no help: what is taken instead is said, with the way to it.
+    let uv = "*find*) exit 2 ;;\n*only-downloads*) echo 'cpython-3.12.16-linux' ;;\n";
+    let plan = json("python3.8", uv, &["torch", "--json"]);
+    assert_eq!(plan.python, "3.12");
+    let said = |fact: &facts::Fact<String>| {
+        fact.value.contains("`uv python install 3.12` gets cpython-3.12.16-linux")
+    };
+    assert!(plan.warnings.iter().any(said), "{:?}", plan.warnings);
+
+    // One that uv cannot get either ends it before anything is locked.
+    let uv = "*find*) exit 2 ;;\n*only-installed*) echo 'cpython-3.8.1-linux' ;;\n*compile*) echo compiled >&2; exit 1 ;;\n";
+    let output = plan_with(folder.path(), "python3.8", uv, &["torch", "--lock"]);
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    let words =
+        "Python 3.12 is not on this machine, and uv cannot get it: here are cpython-3.8.1-linux";
+    assert!(error.contains(words) && !error.contains("compiled"), "{error}");
+}
+
+#[test]
+fn a_package_that_does_not_exist_is_an_error_that_names_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let asked = ["nopkg-xyz", "--machine", "a10"];
+    // As uv 0.13.9 says it.
+    let uv = "*compile*) echo 'error: No solution found when resolving dependencies' >&2\n\
+              echo '  cause: Because nopkg-xyz was not found in the package registry and firstlight-plan depends on nopkg-xyz, we can conclude that your requirements are unsatisfiable.' >&2\n\
+              exit 1 ;;\n";
+    let output = plan_with(folder.path(), "python3.11", uv, &asked);
+    let error = text(&output.stderr);
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(2), String::new()));
+    assert!(
+        error.contains("there is no package `nopkg-xyz` on https://pypi.org/simple"),
+        "{error}"
+    );
+    // Without a network nobody knows, and that is said.
+    let uv = "*compile*) echo 'error: Request failed' >&2; echo '  cause: Failed to fetch: `https://pypi.org/simple/nopkg-xyz/`' >&2\n\
+              echo '  cause: dns error' >&2; exit 2 ;;\n";
+    let output = plan_with(folder.path(), "python3.11", uv, &asked);
+    let out = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{out}");
+    let flat = out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(flat.contains("no table knows nopkg-xyz") && flat.contains("dns error"), "{out}");
+}
+
+#[test]
+fn a_gpu_is_planned_for_by_its_name_or_its_compute_capability() {
+    let json = |arguments: &[&str]| -> facts::Plan {
+        let output = plan(&[&["torch", "--json"], arguments].concat());
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?} {error}");
+        serde_json::from_slice(&output.stdout).expect("a plan")
+    };
+    for (name, gpu) in
+        [("a100", (8, 0)), ("RTX PRO 6000", (12, 0)), ("v100", (7, 0)), ("thor", (11, 0))]
+    {
+        assert_eq!(json(&["--machine", name]).target.gpus, [gpu], "{name}");
+    }
+    let any = json(&["--gpu", "8.0"]);
+    assert_eq!((any.target.gpus.as_slice(), any.target.arch.as_str()), (&[(8, 0)][..], "x86_64"));
+    let named = json(&["--machine", "a100"]);
+    let versions = |plan: &facts::Plan| -> Vec<String> {
+        plan.packages.iter().map(|it| format!("{} {}", it.name, it.version)).collect()
+    };
+    assert_eq!(versions(&any), versions(&named), "a name adds nothing but itself");
+    assert_eq!(json(&["--gpu", "9.0", "--arch", "aarch64"]).target.arch, "aarch64");
+    // A driver of CUDA 12 bounds the choice.
+    let old = json(&["--gpu", "8.0", "--driver", "550.54.14"]);
+    assert!(old.cuda.as_deref().is_some_and(|cuda| cuda.starts_with("12.")), "{:?}", old.cuda);
+    for (arguments, words) in [
+        (&["--gpu", "8.0", "--machine", "a100"][..], "cannot be used with"),
+        (&["--arch", "aarch64"], "--gpu"),
+        (&["--gpu", "ampere"], "wanted a compute capability"),
+        (&["--driver", "550.54.14"], "--driver is for a machine named"),
+        (&["--gpu", "8.0", "--driver", "new"], "wanted a driver version"),
+    ] {
+        let output = plan(arguments);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?} {error}");
+        assert!(error.contains(words), "{words}: {error}");
+    }
+    // No torch of the tables has code for a GPU so old.
+    assert_eq!(plan(&["--gpu", "3.5"]).status.code(), Some(1));
+}
+
+#[test]
+fn the_matrix_of_a_machine_is_what_a_plan_finds_for_it() {
+    let matrix = |arguments: &[&str]| -> facts::SupportMatrix {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_firstlight"));
+        let output = command.args(["matrix", "--json"]).args(arguments).output().expect("runs");
+        serde_json::from_slice(&output.stdout).expect("a matrix")
+    };
+    let cell = |matrix: &facts::SupportMatrix, component: &str| {
+        let row = matrix.rows.iter().find(|row| row.component == component).expect(component);
+        assert_eq!(row.cells.len(), 1);
+        (row.cells[0].support, row.cells[0].reason.clone())
+    };
+    let old = matrix(&["--machine", "v100"]);
+    assert_eq!(old.platforms, ["v100"]);
+    let (support, reason) = cell(&old, "flash-attn");
+    assert_eq!(support, facts::Support::No, "{reason}");
+    assert!(reason.contains("starts at compute capability 8.0"), "{reason}");
+    assert_eq!(cell(&old, "PyTorch").0, facts::Support::Yes);
+    let new = matrix(&["--gpu", "8.0"]);
+    let (support, reason) = cell(&new, "flash-attn");
+    assert_eq!(support, facts::Support::Yes, "{reason}");
+    assert!(reason.starts_with("flash-attn 2.") && reason.contains("with torch"), "{reason}");
+    assert_eq!(cell(&matrix(&["--machine", "cpu-x86_64"]), "multi-GPU").0, facts::Support::No);
 }

@@ -136,6 +136,6 @@ fn stopping_is_never_a_guess() {
     }
     for wrong in ["python", "0", "-1"] {
         let (_, err) = expect(folder.path(), &["ps", &format!("--stop={wrong}")], 2);
-        assert!(err.contains("wanted a process number"), "{err}");
+        assert!(err.contains("wanted a process ID"), "{err}");
     }
 }

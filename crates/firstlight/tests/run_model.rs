@@ -63,7 +63,7 @@ fn shapes_are_listed_and_mistakes_named() {
     refuses(
         here,
         &["synth", "granite-hybrid-mini", "m", "--layers", "9"],
-        &["`num_hidden_layers` is 4"],
+        &["the model has 4 layers, and 9 were asked for"],
     );
     let (said, _) = expect(here, &["synth", "granite-hybrid-mini", "m", "--layers", "2"], 0);
     assert!(said.contains("parameters of random granite-hybrid-mini in m"), "{said}");
@@ -95,8 +95,9 @@ fn a_model_continues_texts_and_says_what_it_took() {
         );
         assert_eq!(ran["agree"], true, "{ran}");
         for key in [
-            "first_token_cold_ms",
-            "first_token_warm_ms",
+            "first_step_ms",
+            "prompt_read_again_ms",
+            "load_bytes_per_second",
             "tokens_per_second",
             "percent_of_bandwidth_limit",
             "read_bytes_per_second",
@@ -134,19 +135,39 @@ fn answers_follow_the_models_template_and_mistakes_are_named() {
     let folder = tempdir().unwrap();
     let here = folder.path();
     expect(here, &["synth", "granite-rope-mini", "m"], 0);
-    refuses(here, &["run", "m", "--chat", "hi"], &["there is no chat template"]);
+    let hints = |arguments: &[&str], sentence: &str, hint: &str| {
+        refuses(here, arguments, &[sentence]);
+        let (_, err) = expect(here, arguments, 2);
+        assert!(err.lines().nth(1).unwrap().contains(hint), "no `{hint}` in {err}");
+    };
+    hints(&["run", "m", "--chat", "hi"], "there is no chat template", "use -p in place of --chat");
+    let nan = ["run", "m", "-p", "x", "--temperature", "nan"];
+    hints(&nan, "the temperature is NaN, wanted 0 or more", "0.7 is a usual value");
+    // Before the model is even looked for.
+    hints(&["run", "absent", "-p", "x", "--top-p=2"], "top-p is 2", "0.9 is a usual value");
+    hints(&["run", "absent", "-p", "x"], "absent/config.json", "check the path");
+    hints(&["run", "m", "-p", ""], "the prompt has no tokens", "give some text with -p");
+    hints(
+        &["logits", "m", "--ids", "1", "-o", "absent/o"],
+        "there is no folder absent",
+        "make the",
+    );
+    let weights = "m/model.safetensors";
+    let own = ["logits", "m", "--ids", "1", "-o", weights];
+    hints(&own, "would overwrite the input m/model.safetensors", "name another file");
+    assert!(std::fs::metadata(here.join(weights)).unwrap().len() > 100_000);
     let template = "<{{ messages[0].content }}>{% if add_generation_prompt %}:{% endif %}";
     std::fs::write(here.join("m/chat_template.jinja"), template).unwrap();
     let ran = json(here, &["run", "m", "--chat", "hi", "-n", "2"], 0);
     assert_eq!(ran["answers"][0]["prompt_tokens"], "<hi>:".len());
     refuses(here, &["run", "m", "-p", "x", "-n", "4096"], &["have 4097 tokens", "context is 4096"]);
     refuses(here, &["run", "m", "-p", "x", "--top-p", "0"], &["top-p is 0"]);
-    refuses(here, &["run", "m", "-p", "", "-n", "1"], &["prompt 0 has no tokens"]);
+    refuses(here, &["run", "m", "-p", "", "-n", "1"], &["the prompt has no tokens"]);
     let ranks = std::fs::read_to_string(here.join("m/tiktoken.model")).unwrap() + "aGU= 256\n";
     std::fs::write(here.join("m/tiktoken.model"), ranks).unwrap();
     refuses(here, &["run", "m", "-p", "x"], &["ids up to 512", "a vocabulary of 512"]);
     std::fs::remove_file(here.join("m/tiktoken.model")).unwrap();
-    refuses(here, &["run", "m", "-p", "x"], &["m/tokenizer.json"]);
+    hints(&["run", "m", "-p", "x"], "m/tokenizer.json", "give token ids with --ids");
     json(here, &["run", "m", "--ids", "5,6", "-n", "2"], 0);
 }
 
@@ -176,4 +197,105 @@ fn a_model_fits_or_does_not() {
         assert!(said.contains(words), "no `{words}` in {said}");
     }
     refuses(here, &["fit", "n"], &["n does not exist"]);
+    // A context beyond the model's own is refused with the limit, and not cut to it.
+    let far = ["fit", "m", "--context", "100000000000"];
+    refuses(here, &far, &["--context 100000000000", "longest context is 4096"]);
+    let config = here.join("m/config.json");
+    let far = ["doctor", "--model", config.to_str().unwrap(), "--context", "5000"];
+    refuses(here, &far, &["--context 5000", "longest context is 4096"]);
+}
+
+#[test]
+fn weights_that_are_not_all_there_do_not_fit() {
+    let folder = tempdir().unwrap();
+    let here = folder.path();
+    expect(here, &["synth", "granite-moe-mini", "m"], 0);
+    let weights = here.join("m/model.safetensors");
+    let whole = std::fs::metadata(&weights).unwrap().len();
+    let cut = |bytes: u64| {
+        std::fs::OpenOptions::new().write(true).open(&weights).unwrap().set_len(bytes).unwrap();
+    };
+    cut(whole - 1);
+    let (wanted, there) = (format!("wanted {whole} bytes"), format!("there are {}", whole - 1));
+    let file = "m/model.safetensors is truncated";
+    refuses(here, &["fit", "m"], &[file, &wanted, &there]);
+    cut(0);
+    refuses(here, &["fit", "m"], &[file, "wanted 8 bytes, there are 0"]);
+    std::fs::remove_file(&weights).unwrap();
+    refuses(here, &["fit", "m"], &["m/model.safetensors is missing", "the config wants"]);
+    let index =
+        r#"{"metadata": {"total_size": 99}, "weight_map": {"a": "model-1-of-2.safetensors"}}"#;
+    std::fs::write(here.join("m/model.safetensors.index.json"), index).unwrap();
+    refuses(here, &["fit", "m"], &["m/model-1-of-2.safetensors is missing", "wanted 99 bytes"]);
+    // The config alone may be asked about before anything is downloaded.
+    json(here, &["fit", "m/config.json"], 0);
+    // What no engine runs is counted all the same, and the reason is told.
+    let config = std::fs::read_to_string(here.join("m/config.json")).unwrap();
+    std::fs::write(here.join("m/config.json"), config.replace("\"silu\"", "\"gelu\"")).unwrap();
+    let (said, _) = expect(here, &["fit", "m/config.json"], 0);
+    for words in ["does not run it: ", "`hidden_act` is \"gelu\", wanted silu", "needs "] {
+        assert!(said.contains(words), "no `{words}` in {said}");
+    }
+}
+
+/// `synth` in a shell that lets no file be longer than so many blocks of 512 bytes.
+#[cfg(unix)]
+fn synth_within(folder: &Path, blocks: u32, model: &str) -> std::process::Output {
+    let firstlight = env!("CARGO_BIN_EXE_firstlight");
+    // A signal that is ignored stays so in the program, whose write then fails as on a full disk.
+    let script = format!(
+        "trap '' XFSZ; ulimit -f {blocks}; exec {firstlight} synth granite-hybrid-mini {model}"
+    );
+    std::process::Command::new("sh").args(["-c", &script]).current_dir(folder).output().unwrap()
+}
+
+#[test]
+#[cfg(unix)]
+fn a_model_that_cannot_be_written_whole_leaves_nothing() {
+    let folder = tempdir().unwrap();
+    let here = folder.path();
+    let left = || std::fs::read_dir(here).unwrap().count();
+    let failed = synth_within(here, 100, "deep/er/m");
+    let said = String::from_utf8_lossy(&failed.stderr).into_owned();
+    assert_eq!(failed.status.code(), Some(2), "{said}");
+    assert!(said.contains("model.safetensors: File too large"), "{said}");
+    assert!(said.contains("free some space") && !said.contains("permissions"), "{said}");
+    assert_eq!(left(), 0, "the folders that were made are gone too");
+    // A folder that was there stays, empty.
+    std::fs::create_dir(here.join("m")).unwrap();
+    assert_eq!(synth_within(here, 100, "m").status.code(), Some(2));
+    assert_eq!(std::fs::read_dir(here.join("m")).unwrap().count(), 0);
+    // More than any disk has: said with numbers, before anything is written.
+    let config = models::shape("kimi-linear-48b-a3b").unwrap();
+    let config = config.with("vocab_size", serde_json::json!(16_000_000));
+    let config = config.with("hidden_size", serde_json::json!(65_536));
+    let wanted = models::synth(config, &here.join("n"), &models::SynthOptions::default());
+    let said = wanted.unwrap_err().to_string();
+    assert!(said.contains("free, ") && said.contains("are to be written"), "{said}");
+    assert!(!here.join("n").exists());
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_model_that_is_stopped_leaves_nothing() {
+    let folder = tempdir().unwrap();
+    let here = folder.path();
+    let mut synth = support::command(here, &["synth", "granite-4.0-h-micro", "m", "--layers", "6"]);
+    let synth = synth.stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let weights = here.join("m/model.part");
+    let begun = || std::fs::metadata(&weights).is_ok_and(|file| file.len() > 4 << 20);
+    let start = std::time::Instant::now();
+    while !begun() && start.elapsed().as_secs() < 60 {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let stop = std::process::Command::new("kill").args(["-INT", &synth.id().to_string()]).status();
+    assert!(stop.unwrap().success());
+    let ended = synth.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("stopped at m/model.safetensors, and what was made is removed"),
+        "{said}"
+    );
+    assert_eq!(std::fs::read_dir(here).unwrap().count(), 0);
 }

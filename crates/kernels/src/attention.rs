@@ -1,5 +1,6 @@
 //! Softmax attention: dense, packed and paged, grouped heads, any head dimension. See `attention/README.md`.
 
+mod call;
 pub(crate) mod cuda;
 mod flash;
 mod keys;
@@ -8,15 +9,14 @@ mod problem;
 mod reference;
 mod variants;
 
+pub use call::{AttentionCall, AttentionOptions, Keys, Values};
 pub use cuda::{MeasuredVariant, tuned};
 pub use keys::KeyLayout;
 pub use mask::Mask;
 pub use problem::AttentionProblem;
 
 use crate::cuda::CudaVariant;
-use crate::{
-    ChoiceTable, Family, Inputs, OpError, OpSpec, Preference, Settings, TensorMap, Variant,
-};
+use crate::{ChoiceTable, Family, Inputs, OpError, OpSpec, Preference, TensorMap, Variant};
 use device::Capabilities;
 
 /// The attention op.
@@ -25,6 +25,7 @@ pub struct AttentionOp;
 
 impl Family for AttentionOp {
     type Problem = AttentionProblem;
+    type Options = AttentionOptions;
     const SPEC: &'static OpSpec = &problem::SPEC;
     const VARIANTS: &'static [Variant<AttentionProblem>] = variants::VARIANTS;
     const CUDA: &'static [CudaVariant<AttentionProblem>] = cuda::VARIANTS;
@@ -37,8 +38,8 @@ impl Family for AttentionOp {
         cuda::choice_tables()
     }
 
-    fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<AttentionProblem, OpError> {
-        problem::parse(inputs, settings)
+    fn parse(inputs: Inputs<'_>, options: &AttentionOptions) -> Result<AttentionProblem, OpError> {
+        problem::parse(inputs, options)
     }
 
     fn reference(problem: &AttentionProblem, inputs: Inputs<'_>) -> TensorMap {

@@ -1,15 +1,17 @@
 //! Depthwise causal convolution over tokens, width 2 to 4. See the folder's README.
 
+mod call;
 pub(crate) mod cuda;
 mod direct;
 mod problem;
 mod reference;
 mod variants;
 
+pub use call::{Conv1dCall, Conv1dOptions};
 pub use problem::{Activation, Conv1dProblem, Layout};
 
 use crate::cuda::CudaVariant;
-use crate::{Family, Inputs, OpError, OpSpec, Settings, TensorMap, Variant};
+use crate::{Family, Inputs, OpError, OpSpec, TensorMap, Variant};
 
 /// The op `conv1d`.
 #[derive(Debug, Clone, Copy)]
@@ -17,12 +19,13 @@ pub struct Conv1dOp;
 
 impl Family for Conv1dOp {
     type Problem = Conv1dProblem;
+    type Options = Conv1dOptions;
     const SPEC: &'static OpSpec = &problem::SPEC;
     const VARIANTS: &'static [Variant<Conv1dProblem>] = variants::VARIANTS;
     const CUDA: &'static [CudaVariant<Conv1dProblem>] = cuda::VARIANTS;
 
-    fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<Conv1dProblem, OpError> {
-        Conv1dProblem::parse(inputs, settings)
+    fn parse(inputs: Inputs<'_>, options: &Conv1dOptions) -> Result<Conv1dProblem, OpError> {
+        Conv1dProblem::parse(inputs, options)
     }
 
     fn reference(problem: &Conv1dProblem, inputs: Inputs<'_>) -> TensorMap {

@@ -1,26 +1,30 @@
 //! CUDA variants: how an op declares them, and executions over tensors that stay on the GPU.
 //!
 //! A variant plans its launches once: [`Planner`] uploads inputs, allocates outputs and scratch memory, and finds the
-//! kernels. [`CudaExecution`] then replays the plan without touching the host's tensors.
+//! kernels. [`CudaExecution`] then replays the plan without touching the host's tensors. [`Plans`] keeps what was planned
+//! over tensors of the caller ([`Plan`]), and launches it again for like calls whose tensors lie elsewhere.
 
 mod execution;
 mod host_bytes;
-mod planned;
+mod plan;
 mod planner;
+mod plans;
 pub(crate) mod slots;
 mod variant;
 
 pub(crate) use execution::CudaExecution;
-pub use planned::Planned;
-pub use planner::{Bound, Buffers, Planner};
+pub use plan::{Memory, Placed, Plan, Planned, Wanted};
+pub use planner::Planner;
 pub(crate) use planner::{int, map_element};
+pub use plans::Plans;
 pub use variant::CudaVariant;
 
 use device::cuda::{Bundle, KernelSource};
 
 /// Kernels compiled ahead by `cargo xtask bundle`. A kernel that was edited since has another key and misses it; it is
-/// then compiled on the machine, and `cargo xtask bundle --check` fails.
-pub const BUNDLE: Bundle = Bundle::new(include_bytes!("cuda/bundle.bin"));
+/// then compiled on the machine, and `cargo xtask bundle --check` fails. A static and not a constant, of which every use in
+/// another unit of code is a copy: the program held its bytes twice.
+pub static BUNDLE: Bundle = Bundle::new(include_bytes!("cuda/bundle.bin"));
 
 /// What the bundle is made of: the common shapes of every op, each for the architectures it runs on.
 pub fn bundled() -> Vec<KernelSource> {

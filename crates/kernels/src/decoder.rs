@@ -16,7 +16,7 @@ pub use heads::{Heads, heads};
 pub use next::{Next, next};
 pub use take::take;
 
-use crate::cuda::Planned;
+use crate::cuda::{Plan, Planned};
 use crate::{DType, OpError};
 use device::Device;
 use device::cuda::{
@@ -69,7 +69,8 @@ fn launch(
     let planned = gpu(device).and_then(|(cuda, arch, overlaps)| {
         // Each waits for the kernel ahead of it by itself.
         let shape = Launch { overlaps, ..shape };
-        Planned::single(cuda, NAME, &source(arch), shape, args, held.iter().copied().cloned())
+        let plan = Plan::single(cuda, NAME, &source(arch), shape, args)?;
+        Ok(Planned::fixed(plan, held.iter().copied().cloned()))
     });
     planned.map_err(|error| OpError::Cuda { op: NAME, error })
 }

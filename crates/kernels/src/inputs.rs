@@ -1,6 +1,7 @@
 //! Reading an op's tensors: shapes against names, and the sequences of a dense or packed batch.
 
-use crate::{DType, OpError, Tensor, TensorMap};
+use crate::op::TensorSpec;
+use crate::{DType, OpError, OpSpec, Tensor, TensorMap};
 use std::ops::Range;
 
 /// One dimension that a tensor is wanted to have.
@@ -33,17 +34,70 @@ fn wanted(dims: &[Dim]) -> String {
     format!("[{}]", words.join(", "))
 }
 
+/// Most tensors that an op takes, and most that it gives.
+pub(crate) const MOST: usize = 16;
+
+/// Tensors of a call by their places in an op's table.
+#[derive(Debug, Clone, Copy)]
+pub struct Slots<'a> {
+    table: &'static [TensorSpec],
+    tensors: [Option<&'a Tensor>; MOST],
+}
+
+impl<'a> Slots<'a> {
+    /// None of a table's.
+    pub const fn new(table: &'static [TensorSpec]) -> Self {
+        assert!(table.len() <= MOST, "more tensors than a call has places for");
+        Self { table, tensors: [None; MOST] }
+    }
+
+    /// The place of a name.
+    pub(crate) fn place(&self, name: &str) -> Option<usize> {
+        self.table.iter().position(|spec| spec.name == name)
+    }
+
+    /// Lays a tensor, where there is one, at a place.
+    pub(crate) fn lay(&mut self, place: usize, tensor: Option<&'a Tensor>) {
+        self.tensors[place] = tensor;
+    }
+
+    /// A tensor, where it was given.
+    pub fn get(&self, name: &str) -> Option<&'a Tensor> {
+        self.tensors[self.place(name)?]
+    }
+
+    /// Those that were given, in the table's order, each with its place.
+    pub fn iter(&self) -> impl Iterator<Item = (usize, &'static TensorSpec, &'a Tensor)> + '_ {
+        let given = self.table.iter().zip(&self.tensors).enumerate();
+        given.filter_map(|(place, (spec, tensor))| Some((place, spec, (*tensor)?)))
+    }
+}
+
 /// The tensors of one call, with errors that name them.
 #[derive(Debug, Clone, Copy)]
 pub struct Inputs<'a> {
     op: &'static str,
-    tensors: &'a TensorMap,
+    slots: Slots<'a>,
 }
 
 impl<'a> Inputs<'a> {
-    /// The tensors of a call of `op`.
-    pub fn new(op: &'static str, tensors: &'a TensorMap) -> Self {
-        Self { op, tensors }
+    /// The tensors of a call of an op.
+    pub fn new(op: &'static str, slots: Slots<'a>) -> Self {
+        Self { op, slots }
+    }
+
+    /// Tensors by name, of which names that the op does not know are left out.
+    pub fn of_map(spec: &'static OpSpec, tensors: &'a TensorMap) -> Self {
+        let mut slots = Slots::new(spec.inputs);
+        for (place, tensor) in spec.inputs.iter().enumerate() {
+            slots.lay(place, tensors.get(tensor.name));
+        }
+        Self::new(spec.name, slots)
+    }
+
+    /// Lays a tensor, where there is one, at a place.
+    pub(crate) fn lay(&mut self, place: usize, tensor: Option<&'a Tensor>) {
+        self.slots.lay(place, tensor);
     }
 
     /// The op.
@@ -53,15 +107,25 @@ impl<'a> Inputs<'a> {
 
     /// An optional tensor.
     pub fn get(&self, name: &str) -> Option<&'a Tensor> {
-        self.tensors.get(name)
+        self.slots.get(name)
     }
 
-    /// A tensor that [`crate::Op::bind`] has already checked to be there (it is required, or `get` was asked).
+    /// Those that were given.
+    pub fn slots(&self) -> &Slots<'a> {
+        &self.slots
+    }
+
+    /// Bytes of all that were given.
+    pub(crate) fn bytes(&self) -> f64 {
+        self.slots.iter().map(|(_, _, tensor)| (tensor.len() * tensor.dtype().bytes()) as f64).sum()
+    }
+
+    /// A tensor that was checked to be there (it is required, or `get` was asked).
     ///
     /// # Panics
     /// When it is not there, which is a mistake of the op's table.
     pub fn tensor(&self, name: &str) -> &'a Tensor {
-        match self.tensors.get(name) {
+        match self.get(name) {
             Some(tensor) => tensor,
             None => panic!("{}: the op's table does not require tensor `{name}`", self.op),
         }
@@ -321,7 +385,8 @@ mod tests {
         if let Some(offsets) = offsets {
             tensors.insert("cu_seqlens".into(), Tensor::new(&[offsets.len()], offsets));
         }
-        let got = Inputs::new("attention", &tensors).sequences("q", 4, "cu_seqlens");
+        let spec = <crate::attention::AttentionOp as crate::Family>::SPEC;
+        let got = Inputs::of_map(spec, &tensors).sequences("q", 4, "cu_seqlens");
         match expect {
             Ok(offsets) => assert_eq!(got.unwrap().offsets, offsets),
             Err(words) => assert_eq!(got.unwrap_err().to_string(), words),

@@ -1,5 +1,6 @@
 //! Kimi Delta Attention: a gated delta rule whose decay differs per key channel. See the folder's README.
 
+mod call;
 mod chunk;
 pub(crate) mod cuda;
 mod operands;
@@ -9,12 +10,11 @@ mod recurrent;
 mod reference;
 mod variants;
 
+pub use call::{GateKind, KdaCall, KdaOptions};
 pub use problem::{Beta, Gate, KdaProblem};
 
 use crate::cuda::CudaVariant;
-use crate::{
-    ChoiceTable, Family, Inputs, OpError, OpSpec, Preference, Settings, TensorMap, Variant,
-};
+use crate::{ChoiceTable, Family, Inputs, OpError, OpSpec, Preference, TensorMap, Variant};
 use device::Capabilities;
 
 /// The op `kda`.
@@ -23,6 +23,7 @@ pub struct KdaOp;
 
 impl Family for KdaOp {
     type Problem = KdaProblem;
+    type Options = KdaOptions;
     const SPEC: &'static OpSpec = &problem::SPEC;
     const VARIANTS: &'static [Variant<KdaProblem>] = variants::VARIANTS;
     const CUDA: &'static [CudaVariant<KdaProblem>] = cuda::VARIANTS;
@@ -35,8 +36,8 @@ impl Family for KdaOp {
         cuda::choice_tables()
     }
 
-    fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<KdaProblem, OpError> {
-        problem::parse(inputs, settings)
+    fn parse(inputs: Inputs<'_>, options: &KdaOptions) -> Result<KdaProblem, OpError> {
+        problem::parse(inputs, options)
     }
 
     fn reference(problem: &KdaProblem, inputs: Inputs<'_>) -> TensorMap {

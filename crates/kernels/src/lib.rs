@@ -1,6 +1,9 @@
 //! The operators: one folder each, with its contract, its float64 reference and its variants.
 //!
-//! An op is used in four steps: [`Op::bind`] checks named tensors and settings and yields a [`Call`];
+//! An op is called in its own words: [`attention::AttentionCall`] and its like name each tensor and option ([`Typed`]). On
+//! the processor such a call runs at once; on a GPU [`cuda::Plans`] keeps what was planned for like calls.
+//!
+//! Where tensors come by name, an op is used in four steps: [`Op::bind`] checks them and settings and yields a [`Call`];
 //! [`Call::reference`] computes the answer in float64 from the formulas; [`Call::select`] chooses a variant for a
 //! device and says why it refused each other one; [`Call::prepare`] makes an [`Execution`] that can be poisoned,
 //! launched and read.
@@ -30,10 +33,10 @@ pub mod rmsnorm;
 pub mod ssd;
 
 pub use error::OpError;
-pub use inputs::{Dim, Inputs, Sequences};
+pub use inputs::{Dim, Inputs, Sequences, Slots};
 pub use op::{
-    Call, ChoiceTable, Execution, Family, OPS, Op, OpSpec, OutputSpec, Preference, Problem,
-    Refusal, Selection, TensorSpec, Variant, op,
+    Call, ChoiceTable, Execution, Family, Given, Key, OPS, Op, OpSpec, Options, OutputSpec,
+    Preference, Problem, Refusal, Selection, States, TensorSpec, Typed, Variant, op,
 };
 pub use settings::{SettingKind, SettingSpec, Settings};
 pub use slots::StateSlots;

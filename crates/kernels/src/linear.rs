@@ -1,6 +1,7 @@
 //! Projections with what stands around them: norm before; bias, activation, scale, residual and a convolution's step after.
 //! See the folder's README.
 
+mod call;
 mod convolution;
 pub(crate) mod cuda;
 mod problem;
@@ -8,11 +9,12 @@ mod reference;
 mod strips;
 mod variants;
 
+pub use call::{Convolved, LinearCall, LinearOptions, Normed, Out};
 pub use convolution::Convolution;
 pub use problem::{LinearProblem, Norm};
 
 use crate::cuda::CudaVariant;
-use crate::{ChoiceTable, Family, Inputs, OpError, OpSpec, Settings, TensorMap, Variant};
+use crate::{ChoiceTable, Family, Inputs, OpError, OpSpec, TensorMap, Variant};
 
 /// The op `linear`.
 #[derive(Debug, Clone, Copy)]
@@ -20,6 +22,7 @@ pub struct LinearOp;
 
 impl Family for LinearOp {
     type Problem = LinearProblem;
+    type Options = LinearOptions;
     const SPEC: &'static OpSpec = &problem::SPEC;
     const VARIANTS: &'static [Variant<LinearProblem>] = variants::VARIANTS;
     const CUDA: &'static [CudaVariant<LinearProblem>] = cuda::VARIANTS;
@@ -28,8 +31,8 @@ impl Family for LinearOp {
         cuda::choice_tables()
     }
 
-    fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<LinearProblem, OpError> {
-        LinearProblem::parse(inputs, settings)
+    fn parse(inputs: Inputs<'_>, options: &LinearOptions) -> Result<LinearProblem, OpError> {
+        LinearProblem::parse(inputs, options)
     }
 
     fn reference(problem: &LinearProblem, inputs: Inputs<'_>) -> TensorMap {

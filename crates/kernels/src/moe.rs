@@ -1,5 +1,6 @@
 //! Mixture of experts: a router's choice and the SwiGLU experts it weighs. See the folder's README.
 
+mod call;
 mod check;
 pub(crate) mod cuda;
 mod experts;
@@ -8,13 +9,12 @@ mod reference;
 mod route;
 mod variants;
 
+pub use call::{MoeCall, MoeOptions};
 pub use check::SCORE_MARGIN;
 pub use problem::{MoeProblem, Score};
 
 use crate::cuda::CudaVariant;
-use crate::{
-    ChoiceTable, Family, Inputs, OpError, OpSpec, Preference, Settings, TensorMap, Variant,
-};
+use crate::{ChoiceTable, Family, Inputs, OpError, OpSpec, Preference, TensorMap, Variant};
 use device::Capabilities;
 
 /// The op `moe`.
@@ -23,6 +23,7 @@ pub struct MoeOp;
 
 impl Family for MoeOp {
     type Problem = MoeProblem;
+    type Options = MoeOptions;
     const SPEC: &'static OpSpec = &problem::SPEC;
     const VARIANTS: &'static [Variant<MoeProblem>] = variants::VARIANTS;
     const CUDA: &'static [CudaVariant<MoeProblem>] = cuda::VARIANTS;
@@ -35,8 +36,8 @@ impl Family for MoeOp {
         cuda::choice_tables()
     }
 
-    fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<MoeProblem, OpError> {
-        MoeProblem::parse(inputs, settings)
+    fn parse(inputs: Inputs<'_>, options: &MoeOptions) -> Result<MoeProblem, OpError> {
+        MoeProblem::parse(inputs, options)
     }
 
     fn reference(problem: &MoeProblem, inputs: Inputs<'_>) -> TensorMap {

@@ -3,6 +3,7 @@
 
 mod account;
 mod blocked;
+mod call;
 mod check;
 pub(crate) mod cuda;
 mod problem;
@@ -10,13 +11,12 @@ mod reference;
 mod spec;
 mod variants;
 
+pub use call::{Learned, NsaCall, NsaOptions};
 pub use check::{SCORE_MARGIN, check_selection};
 pub use problem::{Branches, Gate, NsaProblem, Pooling};
 
 use crate::cuda::CudaVariant;
-use crate::{
-    ChoiceTable, Family, Inputs, OpError, OpSpec, Preference, Settings, TensorMap, Variant,
-};
+use crate::{ChoiceTable, Family, Inputs, OpError, OpSpec, Preference, TensorMap, Variant};
 use device::Capabilities;
 
 /// The op `nsa`.
@@ -25,6 +25,7 @@ pub struct NsaOp;
 
 impl Family for NsaOp {
     type Problem = NsaProblem;
+    type Options = NsaOptions;
     const SPEC: &'static OpSpec = &spec::SPEC;
     const VARIANTS: &'static [Variant<NsaProblem>] = variants::VARIANTS;
     const CUDA: &'static [CudaVariant<NsaProblem>] = cuda::VARIANTS;
@@ -37,8 +38,8 @@ impl Family for NsaOp {
         cuda::choice_tables()
     }
 
-    fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<NsaProblem, OpError> {
-        NsaProblem::parse(inputs, settings)
+    fn parse(inputs: Inputs<'_>, options: &NsaOptions) -> Result<NsaProblem, OpError> {
+        NsaProblem::parse(inputs, options)
     }
 
     fn reference(problem: &NsaProblem, inputs: Inputs<'_>) -> TensorMap {

@@ -2,8 +2,13 @@
 
 mod bound;
 mod host;
+mod typed;
 
-use crate::cuda::{Buffers, CudaVariant, Planned};
+pub(crate) use bound::Bound;
+pub use typed::{Given, Key, Options, States, Typed};
+pub(crate) use typed::{given, place};
+
+use crate::cuda::CudaVariant;
 use crate::{DType, Inputs, OpError, SettingKind, SettingSpec, Settings, TensorMap};
 use device::{Capabilities, Device};
 use facts::BackendKind;
@@ -98,6 +103,8 @@ pub struct Variant<P: 'static> {
 pub trait Family: Sync + 'static {
     /// Its problem, printable.
     type Problem: Problem;
+    /// What a call says beside its tensors.
+    type Options: Options;
     /// Its table.
     const SPEC: &'static OpSpec;
     /// Its variants over host memory, best first.
@@ -114,11 +121,11 @@ pub trait Family: Sync + 'static {
     fn choice_tables() -> Vec<ChoiceTable> {
         Vec::new()
     }
-    /// Checks shapes, types and settings. Names are known, required tensors there and values free of NaN already.
+    /// Checks shapes, types and options. Required tensors are there.
     ///
     /// # Errors
     /// [`OpError`] naming the tensor or setting.
-    fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<Self::Problem, OpError>;
+    fn parse(inputs: Inputs<'_>, options: &Self::Options) -> Result<Self::Problem, OpError>;
     /// The op in float64, from the formulas; gives every output as a float64 tensor.
     fn reference(problem: &Self::Problem, inputs: Inputs<'_>) -> TensorMap;
     /// The reference that a variant's outputs are compared with.
@@ -166,7 +173,8 @@ pub trait Op: Sync {
     fn variants(&self) -> Vec<(&'static str, BackendKind)>;
     /// The tables by which it chooses; none where the first variant that can run is taken.
     fn choice_tables(&self) -> Vec<ChoiceTable>;
-    /// Checks a call: names, types, shapes, settings, NaN.
+    /// Checks a call that was given by names: names, types, shapes, settings, NaN. This is for the edges, where tensors come
+    /// from a file or another language; other callers have the op's typed call ([`Typed`]).
     ///
     /// # Errors
     /// [`OpError`] naming the tensor or setting.
@@ -174,19 +182,6 @@ pub trait Op: Sync {
         &self,
         inputs: &'a TensorMap,
         settings: &Settings,
-    ) -> Result<Box<dyn Call + 'a>, OpError> {
-        self.bind_trusting(inputs, settings, &[])
-    }
-    /// As [`Op::bind`], without looking for NaN in the tensors of these names: pools of states and caches, which are large
-    /// and which their owner alone writes.
-    ///
-    /// # Errors
-    /// As [`Op::bind`].
-    fn bind_trusting<'a>(
-        &self,
-        inputs: &'a TensorMap,
-        settings: &Settings,
-        trusted: &[&str],
     ) -> Result<Box<dyn Call + 'a>, OpError>;
 }
 
@@ -218,22 +213,6 @@ pub trait Call {
         device: &'b Device,
         variant: &str,
     ) -> Result<Box<dyn Execution + 'b>, OpError>;
-    /// Runs a variant that selection chose over host memory into tensors that the caller keeps: those that are there with
-    /// the shape and type of an output are overwritten, the others made.
-    ///
-    /// # Errors
-    /// As [`Call::prepare`].
-    fn run_into(
-        &self,
-        device: &Device,
-        variant: &str,
-        outputs: &mut TensorMap,
-    ) -> Result<(), OpError>;
-    /// Plans a variant that selection chose over tensors on a GPU, which the caller keeps.
-    ///
-    /// # Errors
-    /// As [`Call::prepare`], and [`OpError::Cuda`] when the device is no GPU or a buffer is shorter than its tensor.
-    fn plan(&self, device: &Device, variant: &str, buffers: &Buffers) -> Result<Planned, OpError>;
 }
 
 /// A variant ready to run on given inputs, which are where it reads them: on a GPU they were copied there once.

@@ -1,15 +1,17 @@
 //! RMSNorm over groups of channels, plain or gated before or after. See the folder's README.
 
+mod call;
 pub(crate) mod cuda;
 mod problem;
 mod reference;
 mod rows;
 mod variants;
 
+pub use call::{RmsNormCall, RmsNormOptions};
 pub use problem::{Activation, RmsNormProblem};
 
 use crate::cuda::CudaVariant;
-use crate::{Family, Inputs, OpError, OpSpec, Settings, TensorMap, Variant};
+use crate::{Family, Inputs, OpError, OpSpec, TensorMap, Variant};
 
 /// The op `rmsnorm`.
 #[derive(Debug, Clone, Copy)]
@@ -17,12 +19,13 @@ pub struct RmsNormOp;
 
 impl Family for RmsNormOp {
     type Problem = RmsNormProblem;
+    type Options = RmsNormOptions;
     const SPEC: &'static OpSpec = &problem::SPEC;
     const VARIANTS: &'static [Variant<RmsNormProblem>] = variants::VARIANTS;
     const CUDA: &'static [CudaVariant<RmsNormProblem>] = cuda::VARIANTS;
 
-    fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<RmsNormProblem, OpError> {
-        RmsNormProblem::parse(inputs, settings)
+    fn parse(inputs: Inputs<'_>, options: &RmsNormOptions) -> Result<RmsNormProblem, OpError> {
+        RmsNormProblem::parse(inputs, options)
     }
 
     fn reference(problem: &RmsNormProblem, inputs: Inputs<'_>) -> TensorMap {

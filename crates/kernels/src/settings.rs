@@ -145,6 +145,21 @@ impl Settings {
     }
 }
 
+/// An [`OpError::Setting`] for a value that cannot be used.
+pub(crate) fn refused(
+    op: &'static str,
+    setting: &str,
+    value: impl ToString,
+    wanted: impl Into<String>,
+) -> OpError {
+    OpError::Setting {
+        op,
+        setting: setting.to_owned(),
+        value: value.to_string(),
+        wanted: wanted.into(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

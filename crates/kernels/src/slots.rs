@@ -98,7 +98,8 @@ mod tests {
         if let Some(indices) = indices {
             tensors.insert("state_indices".into(), Tensor::new(&[indices.len()], indices));
         }
-        let got = StateSlots::parse(Inputs::new("ssd", &tensors), &Sequences::dense(3, 5));
+        let spec = <crate::ssd::SsdOp as crate::Family>::SPEC;
+        let got = StateSlots::parse(Inputs::of_map(spec, &tensors), &Sequences::dense(3, 5));
         match expect {
             Ok((of_sequence, untouched)) => {
                 let got = got.unwrap();

@@ -1,5 +1,6 @@
 //! Mamba-2's state space scan (SSD): a decaying outer-product state per head. See the folder's README.
 
+mod call;
 mod chunk;
 pub(crate) mod cuda;
 mod decay;
@@ -10,12 +11,11 @@ mod reference;
 mod transpose;
 mod variants;
 
+pub use call::{SsdCall, SsdOptions};
 pub use problem::SsdProblem;
 
 use crate::cuda::CudaVariant;
-use crate::{
-    ChoiceTable, Family, Inputs, OpError, OpSpec, Preference, Settings, TensorMap, Variant,
-};
+use crate::{ChoiceTable, Family, Inputs, OpError, OpSpec, Preference, TensorMap, Variant};
 use device::Capabilities;
 
 /// The op `ssd`.
@@ -24,6 +24,7 @@ pub struct SsdOp;
 
 impl Family for SsdOp {
     type Problem = SsdProblem;
+    type Options = SsdOptions;
     const SPEC: &'static OpSpec = &problem::SPEC;
     const VARIANTS: &'static [Variant<SsdProblem>] = variants::VARIANTS;
     const CUDA: &'static [CudaVariant<SsdProblem>] = cuda::VARIANTS;
@@ -36,8 +37,8 @@ impl Family for SsdOp {
         cuda::choice_tables()
     }
 
-    fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<SsdProblem, OpError> {
-        SsdProblem::parse(inputs, settings)
+    fn parse(inputs: Inputs<'_>, options: &SsdOptions) -> Result<SsdProblem, OpError> {
+        SsdProblem::parse(inputs, options)
     }
 
     fn reference(problem: &SsdProblem, inputs: Inputs<'_>) -> TensorMap {

@@ -1,7 +1,11 @@
+mod gpu;
+
 use device::HostBuffer;
+use gpu::OnGpu;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use rayon::prelude::*;
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 
 /// Element types of tensors.
@@ -47,12 +51,18 @@ impl std::fmt::Display for DType {
     }
 }
 
-/// A dense row-major tensor in host memory, or the shape and type of one that lies on a device.
+/// A tensor in host memory, row-major, or on a GPU, where rows may lie apart. A clone of one in host memory is a copy, a clone
+/// of one on a GPU the same memory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tensor {
-    shape: Vec<usize>,
+    shape: Dims,
+    /// Elements from one index of a dimension to the next.
+    strides: Dims,
     data: Data,
 }
+
+/// Sizes or strides of dimensions, slowest first; few enough to need no allocation.
+type Dims = SmallVec<[usize; 5]>;
 
 #[derive(Debug, Clone, PartialEq)]
 enum Data {
@@ -61,7 +71,16 @@ enum Data {
     Bf16(HostBuffer<bf16>),
     F16(HostBuffer<f16>),
     I32(HostBuffer<i32>),
-    Elsewhere(DType),
+    Gpu(OnGpu),
+}
+
+/// Strides of a tensor whose elements lie side by side.
+fn row_major(shape: &[usize]) -> Dims {
+    let mut strides = Dims::from_elem(1, shape.len());
+    for at in (1..shape.len()).rev() {
+        strides[at - 1] = strides[at] * shape[at];
+    }
+    strides
 }
 
 /// Tensors by name.
@@ -95,7 +114,7 @@ pub trait Element: Copy + Send + Sync + Default + std::fmt::Debug + 'static {
 }
 
 macro_rules! element {
-    ($type:ty, $variant:ident, $widen:expr, $narrow:expr) => {
+    ($type:ty, $variant:ident, $planned:expr, $widen:expr, $narrow:expr) => {
         impl Element for $type {
             const DTYPE: DType = DType::$variant;
             fn tensor(shape: &[usize], values: HostBuffer<Self>) -> Tensor {
@@ -104,7 +123,7 @@ macro_rules! element {
                     values.len(),
                     "values for shape {shape:?}"
                 );
-                Tensor { shape: shape.to_vec(), data: Data::$variant(values) }
+                Tensor::side_by_side(shape, Data::$variant(values))
             }
             fn buffer(tensor: Tensor) -> Option<HostBuffer<Self>> {
                 match tensor.data {
@@ -113,8 +132,10 @@ macro_rules! element {
                 }
             }
             fn view(tensor: &Tensor) -> Option<&[Self]> {
+                let planned: fn(&OnGpu) -> Option<&[$type]> = $planned;
                 match &tensor.data {
                     Data::$variant(values) => Some(values),
+                    Data::Gpu(on_gpu) => planned(on_gpu),
                     _ => None,
                 }
             }
@@ -136,14 +157,22 @@ macro_rules! element {
     };
 }
 
-element!(f32, F32, |from, to| to.copy_from_slice(from), |from, to| to.copy_from_slice(from));
-element!(bf16, Bf16, |from, to| from.convert_to_f32_slice(to), |from, to| to
+element!(f32, F32, |_| None, |from, to| to.copy_from_slice(from), |from, to| to
+    .copy_from_slice(from));
+element!(bf16, Bf16, |_| None, |from, to| from.convert_to_f32_slice(to), |from, to| to
     .convert_from_f32_slice(from));
-element!(f16, F16, |from, to| from.convert_to_f32_slice(to), |from, to| to
+element!(f16, F16, |_| None, |from, to| from.convert_to_f32_slice(to), |from, to| to
     .convert_from_f32_slice(from));
-element!(f64, F64, |from, to| each(from, to, |x| x as f32), |from, to| each(from, to, f64::from));
-element!(i32, I32, |from, to| each(from, to, |x| x as f32), |from, to| each(from, to, |x| x
-    as i32));
+element!(f64, F64, |_| None, |from, to| each(from, to, |x| x as f32), |from, to| each(
+    from,
+    to,
+    f64::from
+));
+element!(i32, I32, OnGpu::planned, |from, to| each(from, to, |x| x as f32), |from, to| each(
+    from,
+    to,
+    |x| x as i32
+));
 
 fn each<A: Copy, B>(from: &[A], to: &mut [B], convert: impl Fn(A) -> B) {
     assert_eq!(from.len(), to.len(), "lengths of a conversion");
@@ -170,15 +199,8 @@ impl Tensor {
         E::tensor(shape, HostBuffer::by_runs(shape.iter().product(), run, fill))
     }
 
-    /// The shape and type of a tensor whose values lie on a device, for planning a call over them. It has no elements to
-    /// view.
-    pub fn elsewhere(shape: &[usize], dtype: DType) -> Self {
-        Self { shape: shape.to_vec(), data: Data::Elsewhere(dtype) }
-    }
-
-    /// Whether its values lie on a device.
-    pub fn is_elsewhere(&self) -> bool {
-        matches!(self.data, Data::Elsewhere(_))
+    fn side_by_side(shape: &[usize], data: Data) -> Self {
+        Self { shape: Dims::from_slice(shape), strides: row_major(shape), data }
     }
 
     /// A tensor full of NaN (of the smallest value for integers): what outputs hold before a kernel writes them, so
@@ -192,10 +214,10 @@ impl Tensor {
             DType::F16 => Data::F16(HostBuffer::filled(f16::NAN, len)),
             DType::I32 => Data::I32(HostBuffer::filled(i32::MIN, len)),
         };
-        Self { shape: shape.to_vec(), data }
+        Self::side_by_side(shape, data)
     }
 
-    /// Fills the tensor with NaN again.
+    /// Fills a tensor in host memory with NaN again.
     pub fn poison(&mut self) {
         match &mut self.data {
             Data::F64(values) => values.fill(f64::NAN),
@@ -203,7 +225,7 @@ impl Tensor {
             Data::Bf16(values) => values.fill(bf16::NAN),
             Data::F16(values) => values.fill(f16::NAN),
             Data::I32(values) => values.fill(i32::MIN),
-            Data::Elsewhere(_) => {}
+            Data::Gpu(_) => {}
         }
     }
 
@@ -215,13 +237,25 @@ impl Tensor {
             Data::Bf16(_) => DType::Bf16,
             Data::F16(_) => DType::F16,
             Data::I32(_) => DType::I32,
-            Data::Elsewhere(dtype) => *dtype,
+            Data::Gpu(on_gpu) => on_gpu.dtype(),
         }
     }
 
     /// Sizes of the dimensions, slowest first.
     pub fn shape(&self) -> &[usize] {
         &self.shape
+    }
+
+    /// Elements from one index to the next of each dimension.
+    pub fn strides(&self) -> &[usize] {
+        &self.strides
+    }
+
+    /// Whether its elements lie side by side.
+    pub fn is_row_major(&self) -> bool {
+        let sizes = self.shape.iter().zip(self.strides.iter().zip(row_major(&self.shape)));
+        self.is_empty()
+            || sizes.into_iter().all(|(size, (stride, wanted))| *size == 1 || *stride == wanted)
     }
 
     /// Number of elements.
@@ -234,7 +268,7 @@ impl Tensor {
         self.len() == 0
     }
 
-    /// The elements, when they have this type.
+    /// The elements, when they have this type and lie in host memory; of integers on a GPU those that the host plans with.
     pub fn view<E: Element>(&self) -> Option<&[E]> {
         E::view(self)
     }
@@ -244,7 +278,7 @@ impl Tensor {
         E::view_mut(self)
     }
 
-    /// Every element as float64, exactly; none of a tensor that lies elsewhere.
+    /// Every element as float64, exactly; none of a tensor on a GPU.
     pub fn to_f64(&self) -> Vec<f64> {
         match &self.data {
             Data::F64(values) => values.to_vec(),
@@ -252,15 +286,12 @@ impl Tensor {
             Data::Bf16(values) => values.iter().map(|x| x.to_f64()).collect(),
             Data::F16(values) => values.iter().map(|x| x.to_f64()).collect(),
             Data::I32(values) => values.iter().map(|x| f64::from(*x)).collect(),
-            Data::Elsewhere(_) => Vec::new(),
+            Data::Gpu(_) => Vec::new(),
         }
     }
 
-    /// The same values rounded to another type, to nearest even.
+    /// The same values, which lie in host memory, rounded to another type, to nearest even.
     pub fn cast(&self, dtype: DType) -> Self {
-        if self.is_elsewhere() {
-            return Self::elsewhere(&self.shape, dtype);
-        }
         let values = self.to_f64();
         let shape = &self.shape;
         match dtype {
@@ -283,7 +314,7 @@ impl Tensor {
             Data::F32(values) => first(values, |x| x.is_nan()),
             Data::Bf16(values) => first(values, |x| x.is_nan()),
             Data::F16(values) => first(values, |x| x.is_nan()),
-            Data::I32(_) | Data::Elsewhere(_) => None,
+            Data::I32(_) | Data::Gpu(_) => None,
         }
     }
 }

@@ -11,6 +11,7 @@ pub mod indexes;
 pub mod jetson;
 pub mod kernels;
 pub mod machines;
+pub mod marker;
 pub mod packages;
 pub mod profiles;
 pub mod pypi;

@@ -11,6 +11,9 @@ use std::sync::LazyLock;
 pub struct Machine {
     /// What it is called: `gh200`.
     pub name: String,
+    /// Other names of it: `thor`.
+    #[serde(default)]
+    pub also: Vec<String>,
     /// One line about it.
     pub about: String,
     /// `linux` or `macos`.
@@ -37,4 +40,53 @@ static MACHINES: LazyLock<Vec<Machine>> =
 /// Every machine.
 pub fn machines() -> &'static [Machine] {
     &MACHINES
+}
+
+/// The machine of a name, however it is spelt: `RTX PRO 6000` is `rtx-pro-6000`.
+pub fn machine(name: &str) -> Option<&'static Machine> {
+    let wanted = plain(name);
+    MACHINES.iter().find(|machine| {
+        std::iter::once(&machine.name).chain(&machine.also).any(|known| plain(known) == wanted)
+    })
+}
+
+fn plain(name: &str) -> String {
+    name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn gpus_are_known_by_the_names_that_people_use() {
+        for (name, gpu) in [
+            ("a100", (8, 0)),
+            ("l4", (8, 9)),
+            ("L40S", (8, 9)),
+            ("t4", (7, 5)),
+            ("V100", (7, 0)),
+            ("rtx3090", (8, 6)),
+            ("RTX 3090", (8, 6)),
+            ("a6000", (8, 6)),
+            ("rtx pro 6000", (12, 0)),
+            ("h20", (9, 0)),
+            ("b300", (10, 3)),
+            ("thor", (11, 0)),
+        ] {
+            assert_eq!(machine(name).and_then(|machine| machine.gpu), Some(gpu), "{name}");
+        }
+        assert!(machine("a1000").is_none() && machine("").is_none());
+    }
+
+    #[test]
+    fn no_name_means_two_machines() {
+        let mut seen = BTreeSet::new();
+        for machine in machines() {
+            for name in std::iter::once(&machine.name).chain(&machine.also) {
+                assert!(seen.insert(plain(name)), "{name}");
+            }
+        }
+    }
 }

@@ -10,6 +10,8 @@ pub struct Requirement {
     pub line: String,
     /// The package, as it is written there.
     pub name: String,
+    /// The extras asked for: `cublas` and `cudart` of `cuda-toolkit[cublas,cudart]`.
+    pub extras: Vec<String>,
     /// Operator and version pairs; all must hold.
     clauses: Vec<(String, String)>,
     /// What follows the semicolon; empty without one.
@@ -29,8 +31,16 @@ impl Requirement {
             return None;
         }
         let mut rest = rest.trim();
-        if let Some(extras) = rest.strip_prefix('[') {
-            rest = extras.split_once(']')?.1.trim();
+        let mut extras = Vec::new();
+        if let Some(bracket) = rest.strip_prefix('[') {
+            let (inside, after) = bracket.split_once(']')?;
+            let names = inside.split(',').map(str::trim).filter(|name| !name.is_empty());
+            extras.extend(names.map(str::to_owned));
+            rest = after.trim();
+        }
+        // `name @ https://...`: whatever is there came from that address.
+        if rest.starts_with('@') {
+            rest = "";
         }
         let rest = rest.trim_start_matches('(').trim_end_matches(')');
         let mut clauses = Vec::new();
@@ -45,6 +55,7 @@ impl Requirement {
         Some(Self {
             line: line.trim().to_owned(),
             name: name.to_owned(),
+            extras,
             clauses,
             marker: marker.trim().to_owned(),
         })
@@ -143,6 +154,9 @@ mod tests {
             (toolkit.name.as_str(), toolkit.constraint().as_str()),
             ("cuda-toolkit", "==13.0.2")
         );
+        assert_eq!(toolkit.extras, ["cublas", "cudart"]);
+        let address = Requirement::parse("own @ https://example.org/own.whl").expect("reads");
+        assert!(!address.is_pinned());
         assert!(!Requirement::parse("filelock").expect("reads").is_pinned());
         for junk in ["", "   ", "==1.0", "name[open", "name 1.0"] {
             assert_eq!(Requirement::parse(junk), None, "{junk:?}");

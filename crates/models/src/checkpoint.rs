@@ -2,27 +2,27 @@
 //! drawn.
 
 use crate::drawn::DrawnModel;
+use crate::values::{Of, Value, Values};
 use crate::{Architecture, ModelError};
 use device::MappedFile;
-use half::{bf16, f16};
-use rayon::prelude::*;
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, Metadata, SafeTensorError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// The file of a model that has one.
 pub(crate) const SINGLE: &str = "model.safetensors";
 /// The index of a model that has several.
 pub(crate) const INDEX: &str = "model.safetensors.index.json";
 
-/// Bytes from which on a tensor's part of the file is let go once it is read: the weights of a loaded model would
-/// otherwise lie there twice. Rows of an embedding are smaller, and read again and again.
-const LARGE: usize = 64 << 10;
-
 /// The weights of a model: of files, or drawn as they are read.
 #[derive(Debug)]
-pub struct Checkpoint(Source);
+pub struct Checkpoint {
+    source: Source,
+    read: Arc<AtomicU64>,
+}
 
 #[derive(Debug)]
 enum Source {
@@ -39,42 +39,18 @@ pub(crate) struct Files {
 }
 
 #[derive(Debug)]
-struct Shard {
-    path: PathBuf,
-    file: MappedFile,
+pub(crate) struct Shard {
+    pub(crate) path: PathBuf,
+    pub(crate) file: MappedFile,
 }
 
 /// Where a tensor lies.
 #[derive(Debug)]
-struct Located {
+pub(crate) struct Located {
     shard: usize,
-    dtype: Dtype,
-    shape: Vec<usize>,
-    bytes: std::ops::Range<usize>,
-}
-
-/// What is read of a tensor's values.
-pub(crate) trait Value: Copy + Send + Sync {
-    fn of_f32(x: f32) -> Self;
-    fn of_bf16(x: bf16) -> Self;
-}
-
-impl Value for f32 {
-    fn of_f32(x: f32) -> Self {
-        x
-    }
-    fn of_bf16(x: bf16) -> Self {
-        x.to_f32()
-    }
-}
-
-impl Value for bf16 {
-    fn of_f32(x: f32) -> Self {
-        Self::from_f32(x)
-    }
-    fn of_bf16(x: bf16) -> Self {
-        x
-    }
+    pub(crate) dtype: Dtype,
+    pub(crate) shape: Vec<usize>,
+    pub(crate) bytes: std::ops::Range<usize>,
 }
 
 impl Checkpoint {
@@ -84,13 +60,22 @@ impl Checkpoint {
     /// [`ModelError`] naming the file that is missing, truncated or no safetensors file, or the shard that lacks a tensor
     /// its index promises.
     pub fn open(folder: &Path) -> Result<Self, ModelError> {
-        Ok(Self(Source::Files(Files::open(folder)?)))
+        Ok(Self::of(Source::Files(Files::open(folder)?)))
     }
 
     /// Random weights of an architecture, the ones that [`crate::synth`] writes with this seed, without a file: no disk
     /// has to hold them, nor memory more than is read at once.
     pub fn random(architecture: &Architecture, seed: u64) -> Self {
-        Self(Source::Drawn(DrawnModel::new(architecture, seed)))
+        Self::of(Source::Drawn(DrawnModel::new(architecture, seed)))
+    }
+
+    fn of(source: Source) -> Self {
+        Self { source, read: Arc::default() }
+    }
+
+    /// Bytes of weights that were read so far, for whoever watches another thread load them.
+    pub fn bytes_read(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.read)
     }
 
     /// Holds names, shapes and types against an architecture.
@@ -98,7 +83,7 @@ impl Checkpoint {
     /// # Errors
     /// [`ModelError::Weights`] naming the tensors that are missing, misshaped, of a type no layer takes, or unknown.
     pub(crate) fn check(&self, architecture: &Architecture) -> Result<(), ModelError> {
-        match &self.0 {
+        match &self.source {
             Source::Files(files) => {
                 files.hold(architecture.params.iter().map(|param| (&*param.name, &*param.shape)))
             }
@@ -110,30 +95,67 @@ impl Checkpoint {
     /// Values of a tensor from `first` on, `len` of them.
     ///
     /// # Errors
-    /// [`ModelError::Weights`] when a value is NaN, or the tensor is not there with so many values.
+    /// As [`Values::fill`], and when the tensor is not there.
     pub(crate) fn read<V: Value>(
         &self,
         name: &str,
         first: usize,
         len: usize,
     ) -> Result<Vec<V>, ModelError> {
-        match &self.0 {
-            Source::Files(files) => files.read(name, first, len),
-            Source::Drawn(drawn) => drawn.read(name, first, len),
+        let mut values = vec![V::default(); len];
+        self.values(name)?.fill(first, &mut values)?;
+        Ok(values)
+    }
+
+    /// A tensor, whose values can be read in any order and by any number of threads.
+    ///
+    /// # Errors
+    /// [`ModelError::Weights`] when it is not there.
+    pub(crate) fn values<'a>(&'a self, name: &'a str) -> Result<Values<'a>, ModelError> {
+        let missing =
+            |path: &Path| ModelError::weights(path, format!("tensor `{name}` is missing"));
+        let of = match &self.source {
+            Source::Files(files) => {
+                let found = files.tensors.get(name).ok_or_else(|| missing(&files.folder))?;
+                Of::File(&files.shards[found.shard], found)
+            }
+            Source::Drawn(drawn) => {
+                Of::Drawn(drawn.get(name).ok_or_else(|| missing(Path::new("random model")))?)
+            }
+        };
+        Ok(Values { name, of, read: &self.read })
+    }
+
+    /// Bytes of a tensor; 0 where it is not there.
+    pub(crate) fn bytes_of(&self, name: &str) -> u64 {
+        match &self.source {
+            Source::Files(files) => {
+                files.tensors.get(name).map_or(0, |found| found.bytes.len() as u64)
+            }
+            Source::Drawn(drawn) => drawn.get(name).map_or(0, |drawn| drawn.bytes() as u64),
         }
     }
 
-    /// Lets go of the memory in which values of a tensor's file were kept, for those who read it in small pieces: reading
-    /// one brings its neighbours back.
-    pub(crate) fn release(&self, name: &str, first: usize, len: usize) {
-        if let Source::Files(files) = &self.0 {
-            files.release(name, first, len);
+    /// Values of all tensors.
+    pub fn parameters(&self) -> u64 {
+        let product = |shape: &[usize]| shape.iter().map(|side| *side as u64).product::<u64>();
+        match &self.source {
+            Source::Files(files) => files.tensors.values().map(|found| product(&found.shape)).sum(),
+            Source::Drawn(drawn) => drawn.parameters(),
+        }
+    }
+
+    /// The weight files; none of a model that is drawn.
+    pub fn files(&self) -> usize {
+        match &self.source {
+            Source::Files(files) => files.shards.len(),
+            Source::Drawn(_) => 0,
         }
     }
 
     /// Bytes of all tensors.
     pub fn bytes(&self) -> u64 {
-        match &self.0 {
+        match &self.source {
             Source::Files(files) => files.bytes(),
             Source::Drawn(drawn) => drawn.bytes(),
         }
@@ -143,19 +165,25 @@ impl Checkpoint {
 impl Files {
     pub(crate) fn open(folder: &Path) -> Result<Self, ModelError> {
         let index = folder.join(INDEX);
-        let promised = if index.exists() { Some(read_index(&index)?) } else { None };
-        let mut files: Vec<PathBuf> = match &promised {
-            Some(promised) => promised.values().map(|file| folder.join(file)).collect(),
-            None => vec![folder.join(SINGLE)],
-        };
+        let (promised, total) =
+            if index.exists() { read_index(&index)? } else { Default::default() };
+        let mut files: Vec<PathBuf> = promised.values().map(|file| folder.join(file)).collect();
+        if files.is_empty() {
+            files = named_otherwise(folder);
+        }
         files.sort();
         files.dedup();
+        if let Some(absent) = files.iter().find(|file| !file.is_file()) {
+            let there = files.iter().filter_map(|file| file.metadata().ok());
+            let there = there.map(|file| file.len()).sum();
+            return Err(ModelError::incomplete(absent, "is missing", total, there));
+        }
         let mut all =
             Self { folder: folder.to_owned(), shards: Vec::new(), tensors: BTreeMap::new() };
         for path in files {
             all.add(path)?;
         }
-        for (name, file) in promised.iter().flatten() {
+        for (name, file) in &promised {
             let holder = all.tensors.get(name).map(|tensor| &all.shards[tensor.shard].path);
             if holder != Some(&folder.join(file)) {
                 let what = format!("does not hold tensor `{name}`, which {INDEX} promises");
@@ -230,83 +258,50 @@ impl Files {
     pub(crate) fn bytes(&self) -> u64 {
         self.tensors.values().map(|tensor| tensor.bytes.len() as u64).sum()
     }
-
-    fn release(&self, name: &str, first: usize, len: usize) {
-        let Some(found) = self.tensors.get(name) else { return };
-        let width = value_bytes(found.dtype);
-        let start = found.bytes.start + first * width;
-        self.shards[found.shard].file.release(start..start + len * width);
-    }
-
-    fn read<V: Value>(&self, name: &str, first: usize, len: usize) -> Result<Vec<V>, ModelError> {
-        let refuse = |path: &Path, what: String| {
-            Err(ModelError::weights(path, format!("tensor `{name}` {what}")))
-        };
-        let Some(found) = self.tensors.get(name) else {
-            return refuse(&self.folder, "is missing".to_owned());
-        };
-        let shard = &self.shards[found.shard];
-        let bytes = &shard.file[found.bytes.clone()];
-        let width = value_bytes(found.dtype);
-        let Some(bytes) = bytes.get(first * width..(first + len) * width) else {
-            return refuse(&shard.path, format!("has shape {:?}", found.shape));
-        };
-        // Files are little-endian whatever the machine is.
-        let (values, nan) = match found.dtype {
-            Dtype::F32 => decode(bytes, f32::from_le_bytes, f32::is_nan, V::of_f32),
-            Dtype::BF16 => decode(bytes, bf16::from_le_bytes, bf16::is_nan, V::of_bf16),
-            Dtype::F16 => {
-                decode(bytes, f16::from_le_bytes, f16::is_nan, |x: f16| V::of_f32(x.to_f32()))
-            }
-            other => return refuse(&shard.path, format!("is {other:?}, wanted F32, BF16 or F16")),
-        };
-        if values.len() * width >= LARGE {
-            self.release(name, first, len);
-        }
-        match nan {
-            Some(at) => refuse(&shard.path, format!("is NaN at element {}", first + at)),
-            None => Ok(values),
-        }
-    }
 }
 
-/// The values of a tensor's bytes, and the first that is NaN.
-fn decode<const SIZE: usize, T: Copy, V: Send>(
-    bytes: &[u8],
-    read: impl Fn([u8; SIZE]) -> T + Sync + Send,
-    is_nan: impl Fn(T) -> bool + Sync + Send,
-    convert: impl Fn(T) -> V + Sync + Send,
-) -> (Vec<V>, Option<usize>) {
-    let raw = bytes.as_chunks::<SIZE>().0;
-    let nan = raw.par_iter().position_first(|bytes| is_nan(read(*bytes)));
-    (raw.par_iter().map(|bytes| convert(read(*bytes))).collect(), nan)
+/// The one file of a model without an index, or whatever has its ending in a folder that has none of that name.
+fn named_otherwise(folder: &Path) -> Vec<PathBuf> {
+    let single = folder.join(SINGLE);
+    let entries = std::fs::read_dir(folder).into_iter().flatten();
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let weights = |path: &PathBuf| path.extension().is_some_and(|end| end == "safetensors");
+    let found: Vec<PathBuf> = paths.filter(weights).collect();
+    if found.is_empty() || found.contains(&single) { vec![single] } else { found }
 }
 
 /// Where the tensors of a file begin, and what its header says of them.
 pub(crate) fn header(path: &Path, file: &[u8]) -> Result<(usize, Metadata), ModelError> {
-    let read = SafeTensors::read_metadata(file);
-    let (length, metadata) = read.map_err(|error| {
-        let what = match error {
-            SafeTensorError::HeaderTooSmall => {
-                format!("is truncated: it ends after {} bytes, before its header", file.len())
+    const LENGTH: usize = size_of::<u64>();
+    let truncated =
+        |wanted| ModelError::incomplete(path, "is truncated", Some(wanted), file.len() as u64);
+    let error = match SafeTensors::read_metadata(file) {
+        Ok((length, metadata)) => return Ok((length + LENGTH, metadata)),
+        Err(error) => error,
+    };
+    let end =
+        file.first_chunk().map(|length| u64::from_le_bytes(*length).saturating_add(LENGTH as u64));
+    match (error, end) {
+        (SafeTensorError::HeaderTooSmall, _) | (_, None) => Err(truncated(LENGTH as u64)),
+        (SafeTensorError::InvalidHeaderLength, Some(end)) => Err(truncated(end)),
+        (SafeTensorError::MetadataIncompleteBuffer, Some(end)) => {
+            // The header is whole, it was read.
+            let header = serde_json::from_slice::<Metadata>(&file[LENGTH..end as usize]);
+            let wanted = header.map_or(0, |header| header.data_len()) as u64 + end;
+            match file.len() as u64 {
+                there if there < wanted => Err(truncated(wanted)),
+                there => {
+                    let what = format!("has {there} bytes, its header tells of {wanted}");
+                    Err(ModelError::weights(path, what))
+                }
             }
-            SafeTensorError::InvalidHeaderLength | SafeTensorError::MetadataIncompleteBuffer => {
-                format!("is truncated: its {} bytes are fewer than its header says", file.len())
-            }
-            other => format!("is no safetensors file ({other})"),
-        };
-        ModelError::weights(path, what)
-    })?;
-    Ok((length + size_of::<u64>(), metadata))
+        }
+        (other, _) => Err(ModelError::weights(path, format!("is no safetensors file ({other})"))),
+    }
 }
 
-/// Of the types that are read; others are refused.
-fn value_bytes(dtype: Dtype) -> usize {
-    if dtype == Dtype::F32 { 4 } else { 2 }
-}
-
-/// Which file holds each tensor, by the index.
-fn read_index(path: &Path) -> Result<BTreeMap<String, String>, ModelError> {
+/// Which file holds each tensor, by the index, and the bytes of all where it tells.
+fn read_index(path: &Path) -> Result<(BTreeMap<String, String>, Option<u64>), ModelError> {
     let text = std::fs::read_to_string(path).map_err(|error| ModelError::file(path, error))?;
     let index: serde_json::Value = serde_json::from_str(&text)
         .map_err(|error| ModelError::file(path, format!("is not JSON: {error}")))?;
@@ -317,8 +312,11 @@ fn read_index(path: &Path) -> Result<BTreeMap<String, String>, ModelError> {
         (!file.contains(['/', '\\'])).then(|| (name.clone(), file.to_owned()))
     });
     match (map, entries.collect::<Option<BTreeMap<_, _>>>()) {
-        (Some(_), Some(entries)) if !entries.is_empty() => Ok(entries),
-        _ => Err(ModelError::file(path, "has no `weight_map` from tensors to files beside it")),
+        (Some(_), Some(entries)) if !entries.is_empty() => {
+            Ok((entries, index["metadata"]["total_size"].as_u64()))
+        }
+        _ => Err(ModelError::file(path, "has no `weight_map` from tensors to files beside it")
+            .hinted("download the index that was published with the weights")),
     }
 }
 

@@ -2,13 +2,13 @@
 
 mod keys;
 mod record;
-mod shard;
+pub(crate) mod shard;
 
 pub use keys::{Key, KeyMap, Layout, Pair, Zeros};
 
 use crate::checkpoint::{Files, INDEX};
 use crate::files::{empty_folder, room, whole};
-use crate::{Architecture, Config, ModelError};
+use crate::{Architecture, ModelError, read_config};
 use record::{Entry, RECORD, Record, Stamp};
 use shard::Plan;
 use std::fs::File;
@@ -55,7 +55,7 @@ impl Conversion {
     /// # Errors
     /// [`ModelError`] naming the file, key or tensor; [`ModelError::Convert`] when the model has nothing to convert.
     pub fn read(model: &Path, to: Layout) -> Result<Self, ModelError> {
-        let architecture = Architecture::of(&Config::read(model)?)?;
+        let architecture = Architecture::of(&read_config(model)?)?;
         let map = KeyMap::of(&architecture, to)?;
         let checkpoint = Files::open(model)?;
         if let Err(error) = checkpoint.hold(map.wanted()) {
@@ -201,6 +201,12 @@ pub struct Begun<'a> {
 }
 
 impl Begun<'_> {
+    /// Bytes of the files that are not there yet.
+    pub fn bytes(&self) -> u64 {
+        let missing = self.conversion.files.iter().zip(&self.proven);
+        missing.filter(|(_, proven)| !**proven).map(|(file, _)| file.plan.bytes()).sum()
+    }
+
     /// Writes the files that are not there. Each is written under another name, on the disk, hashed and then renamed;
     /// `moved` hears which, and how many of its bytes.
     ///
@@ -240,8 +246,8 @@ impl Begun<'_> {
             }
         };
         let written = whole(&self.folder.join(&file.name), |partial| {
-            let mut to = File::create(partial).map_err(|error| error.to_string())?;
-            file.plan.write(&mut from, &mut to, moved).map_err(|error| error.to_string())
+            let mut to = File::create(partial)?;
+            file.plan.write(&mut from, &mut to, moved)
         });
         let mut written = written.map_err(stopped)?;
         if file.text.is_some() {

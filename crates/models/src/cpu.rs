@@ -29,6 +29,8 @@ use weights::{CpuProjection, Weights};
 pub(crate) const ENGINE: EngineKind = EngineKind {
     backend: BackendKind::Cpu,
     chunk: 512,
+    beside: 128,
+    storages: &[Storage::F32, Storage::Bf16],
     ahead: 1,
     open: |model, device, storage, capacity| {
         Ok(Box::new(CpuEngine::new(model, device, storage, capacity)?))
@@ -116,6 +118,8 @@ fn mixer(
         Mixer::Latent(of) => {
             Box::new(latent_attention::CpuLatentAttention::new(of, weights, pages)?)
         }
+        // Such a model was refused by its config.
+        _ => return Err(ModelError::fault(format!("no engine has {} layers", mixer.kind()))),
     })
 }
 
@@ -168,8 +172,8 @@ impl Engine for CpuEngine {
         rayon::scope(|_| self.advance(batch, wanted))
     }
 
-    fn len(&self, sequence: usize) -> usize {
-        self.pages.len(sequence)
+    fn pages(&self) -> &Pages {
+        &self.pages
     }
 
     fn reset(&mut self, sequence: usize) {
@@ -188,17 +192,16 @@ impl CpuEngine {
         for (layer, of) in self.layers.iter_mut().enumerate() {
             let advanced = of.advance(&mut x, &step, eps, residual);
             advanced.map_err(|error| ModelError::Op { layer, error })?;
+            // No op looks for NaN in what layers give one another.
+            if let Some(at) = x.iter().position(|x| x.is_nan()) {
+                let (tensor, what) = ("x".to_owned(), format!("is NaN at element {at}"));
+                return Err(ModelError::Op {
+                    layer,
+                    error: OpError::Value { op: "model", tensor, what },
+                });
+            }
         }
         let hidden = self.architecture.hidden;
-        // What the last layer made is no op's input any more.
-        if let Some(at) = x.iter().position(|x| x.is_nan()) {
-            let (tensor, what) = ("x".to_owned(), format!("is NaN at element {at}"));
-            let layer = self.layers.len();
-            return Err(ModelError::Op {
-                layer,
-                error: OpError::Value { op: "head", tensor, what },
-            });
-        }
         if wanted == Wanted::Last {
             let last = batch.offsets[1..].iter().map(|end| &x[(end - 1) * hidden..end * hidden]);
             x = last.collect::<Vec<_>>().concat();

@@ -2,59 +2,58 @@
 //! of one token a sequence is one recorded graph.
 
 mod attention;
-mod call;
 mod decode;
 mod experts;
 mod kda;
 mod latent_attention;
 mod mamba2;
 mod mlp;
+mod moves;
 mod pass;
 mod program;
 mod states;
-mod tensor;
 mod weights;
 
 use crate::engine::{Batch, Capacity, Engine, EngineKind, Model, Storage, Wanted};
 use crate::pages::Pages;
 use crate::{Architecture, Mixer, ModelError};
-use call::OpCall;
-use decode::DecodeGraph;
+use decode::{DecodeGraph, DecodeGraphs};
 use device::Device;
 use device::cuda::Stream;
 use experts::CudaExperts;
 use facts::BackendKind;
-use kernels::linear::LinearOp;
-use kernels::{DType, OpError, decoder};
+use kernels::cuda::Plans;
+use kernels::linear::{LinearCall, Out};
+use kernels::{DType, OpError, Tensor, decoder};
 use mlp::CudaMlp;
 use pass::Pass;
 use program::Program;
-use std::collections::BTreeMap;
+use std::cell::RefCell;
 use std::time::Instant;
-use tensor::GpuTensor;
 use weights::{CudaProjection, Weights};
 
 pub(crate) const ENGINE: EngineKind = EngineKind {
     backend: BackendKind::Cuda,
     chunk: 8192,
+    // Of granite-4.0-h-micro 13 ms, a few tokens' time.
+    beside: 1024,
+    storages: &[Storage::Bf16],
     ahead: decode::STEPS,
-    open: |model, device, storage, capacity| {
-        Ok(Box::new(CudaEngine::new(model, device, storage, capacity)?))
-    },
+    open: |model, device, _, capacity| Ok(Box::new(CudaEngine::new(model, device, capacity)?)),
 };
 
-/// A mixer with its weights, and its states or caches of every place.
-trait Mix {
+/// A mixer with its weights, and its states or caches of every slot.
+trait Mix: Send {
     /// Plans `x += residual_multiplier * mix(rms(x))` over the program's x, and the advance of the states.
-    fn plan(&self, program: &mut Program<'_>, norm: &GpuTensor) -> Result<(), OpError>;
+    fn plan(&self, program: &mut Program<'_>, norm: &Tensor) -> Result<(), OpError>;
     /// Forgets a sequence.
     fn reset(&self, stream: &Stream, place: usize) -> Result<(), OpError>;
 }
 
 struct CudaLayer {
-    input_norm: GpuTensor,
+    input_norm: Tensor,
     mixer: Box<dyn Mix>,
-    post_norm: GpuTensor,
+    post_norm: Tensor,
     experts: Option<CudaExperts>,
     mlp: Option<CudaMlp>,
 }
@@ -63,13 +62,47 @@ struct CudaEngine {
     architecture: Architecture,
     device: Device,
     stream: Stream,
-    embedding: GpuTensor,
+    embedding: Tensor,
     layers: Vec<CudaLayer>,
-    norm: GpuTensor,
+    norm: Tensor,
     head: CudaProjection,
     pages: Pages,
-    /// Recorded steps of one token a sequence, by the number of sequences and of blocks that the longest may have.
-    decoders: BTreeMap<[usize; 2], DecodeGraph>,
+    /// Recorded steps of one token a sequence.
+    decoders: DecodeGraphs,
+    /// Plans of calls that were made before.
+    plans: RefCell<Plans>,
+}
+
+/// What lies on the GPU once a model is loaded.
+struct Loaded {
+    embedding: Tensor,
+    layers: Vec<CudaLayer>,
+    norm: Tensor,
+    head: CudaProjection,
+}
+
+impl Loaded {
+    fn new(
+        architecture: &Architecture,
+        weights: &Weights<'_, '_>,
+        pages: &Pages,
+    ) -> Result<Self, ModelError> {
+        let embedding = weights.embedding()?;
+        let layer = |layer: &crate::Layer| {
+            let experts = layer.experts.as_ref().map(|of| CudaExperts::new(of, weights));
+            Ok(CudaLayer {
+                input_norm: weights.vector(layer.input_norm)?,
+                mixer: mixer(&layer.mixer, weights, pages)?,
+                post_norm: weights.vector(layer.post_norm)?,
+                experts: experts.transpose()?,
+                mlp: layer.mlp.as_ref().map(|of| CudaMlp::new(of, weights)).transpose()?,
+            })
+        };
+        let layers = architecture.layers.iter().map(layer).collect::<Result<_, ModelError>>()?;
+        let norm = weights.vector(architecture.norm)?;
+        let head = weights.head(&embedding)?;
+        Ok(Self { embedding, layers, norm, head })
+    }
 }
 
 /// What the device says of a call that no layer stands behind.
@@ -78,50 +111,46 @@ fn failed(error: OpError) -> ModelError {
 }
 
 impl CudaEngine {
-    fn new(
-        model: Model,
-        device: Device,
-        storage: Storage,
-        capacity: Capacity,
-    ) -> Result<Self, ModelError> {
+    fn new(model: Model, device: Device, capacity: Capacity) -> Result<Self, ModelError> {
         let Model { architecture, checkpoint } = model;
         let Some(cuda) = device.cuda() else {
             return Err(ModelError::Device("the device is no GPU".to_owned()));
         };
-        if storage != Storage::Bf16 {
-            let what = "models on GPUs are stored in bf16, ask for --dtype bf16 or --backend cpu";
-            return Err(ModelError::Call(what.to_owned()));
-        }
         let stream = cuda.stream().clone();
         let pages = Pages::new(capacity.sequences, capacity.tokens);
-        let weights = Weights::new(&architecture, &checkpoint, &stream);
-        let embedding = weights.embedding()?;
-        let layer = |layer: &crate::Layer| {
-            let experts = layer.experts.as_ref().map(|of| CudaExperts::new(of, &weights));
-            Ok(CudaLayer {
-                input_norm: weights.vector(layer.input_norm)?,
-                mixer: mixer(&layer.mixer, &weights, &pages)?,
-                post_norm: weights.vector(layer.post_norm)?,
-                experts: experts.transpose()?,
-                mlp: layer.mlp.as_ref().map(|of| CudaMlp::new(of, &weights)).transpose()?,
-            })
-        };
-        let layers = architecture.layers.iter().map(layer).collect::<Result<_, ModelError>>()?;
-        let norm = weights.vector(architecture.norm)?;
-        let head = weights.head(&embedding)?;
-        let decoders = BTreeMap::new();
-        Ok(Self { embedding, layers, norm, head, architecture, device, stream, pages, decoders })
+        let loaded = cuda.uploading(|uploads| {
+            let weights = Weights::new(&architecture, &checkpoint, &stream, uploads);
+            Loaded::new(&architecture, &weights, &pages)
+        })?;
+        let Loaded { embedding, layers, norm, head } = loaded;
+        Ok(Self {
+            embedding,
+            layers,
+            norm,
+            head,
+            architecture,
+            device,
+            stream,
+            pages,
+            decoders: DecodeGraphs::default(),
+            plans: RefCell::default(),
+        })
+    }
+
+    /// What programs plan with.
+    fn planned_with(&self) -> (&RefCell<Plans>, &Architecture) {
+        (&self.plans, &self.architecture)
     }
 
     /// Plans all layers over the tokens of a pass, and gives the logits `[rows, vocabulary]` of the wanted ones.
-    fn plan(&self, program: &mut Program<'_>, wanted: Wanted) -> Result<GpuTensor, ModelError> {
+    fn plan(&self, program: &mut Program<'_>, wanted: Wanted) -> Result<Tensor, ModelError> {
         let architecture = &self.architecture;
         let (tokens, hidden) = (program.pass.tokens, architecture.hidden);
         let embed = decoder::Embed {
-            table: &self.embedding.buffer,
-            dtype: self.embedding.dtype,
+            table: self.embedding.on().map_err(failed)?,
+            dtype: self.embedding.dtype(),
             tokens: &program.pass.ids,
-            x: &program.x.buffer,
+            x: program.x.on().map_err(failed)?,
             count: tokens,
             hidden,
             multiplier: architecture.embedding_multiplier,
@@ -133,24 +162,24 @@ impl CudaEngine {
         self.plan_logits(program, wanted).map_err(failed)
     }
 
-    fn plan_logits(&self, program: &mut Program<'_>, wanted: Wanted) -> Result<GpuTensor, OpError> {
+    fn plan_logits(&self, program: &Program<'_>, wanted: Wanted) -> Result<Tensor, OpError> {
         let (sequences, hidden) = (program.pass.sequences, self.architecture.hidden);
         let x = if wanted == Wanted::Last && program.pass.tokens > sequences {
             let last = program.tensor(&[sequences, hidden], DType::F32)?;
-            let buffers = [&program.x.buffer, &program.pass.last, &last.buffer];
+            let buffers = [program.x.on()?, &program.pass.last, last.on()?];
             program.add(decoder::take(program.device, buffers, sequences, hidden)?)?;
             last
         } else {
             program.x.clone()
         };
-        let logits = program.tensor(&[x.shape[0], self.architecture.vocabulary], DType::F32)?;
-        let call = OpCall::new(&LinearOp)
-            .input("x", &x)
-            .input("norm", &self.norm)
-            .set("eps", self.architecture.eps)
-            .set("scale", 1.0 / self.architecture.logits_divisor)
-            .set("out", "f32");
-        self.head.plan(call, program, &[("o", &logits)])?;
+        let logits = program.tensor(&[x.shape()[0], self.architecture.vocabulary], DType::F32)?;
+        let call = LinearCall {
+            norm: program.normed(&self.norm),
+            scale: 1.0 / self.architecture.logits_divisor,
+            out: Some(Out::F32),
+            ..self.head.of(&x)
+        };
+        program.call(&call.into([&logits]))?;
         Ok(logits)
     }
 
@@ -158,9 +187,9 @@ impl CudaEngine {
     fn run(&mut self, batch: &Batch, wanted: Wanted) -> Result<Vec<f32>, ModelError> {
         let pass = Pass::of(batch, &self.pages, &self.stream).map_err(failed)?;
         let mut program =
-            Program::now(&self.device, &self.stream, &pass, &self.architecture).map_err(failed)?;
+            Program::now(&self.device, &self.stream, &pass, self.planned_with()).map_err(failed)?;
         let logits = self.plan(&mut program, wanted)?;
-        logits.read(&self.stream).map_err(failed)
+        decode::values(&logits, &self.stream).map_err(failed)
     }
 
     /// The graph of a step of one token a sequence, ready to be launched for this batch, whose sequences have so many
@@ -168,12 +197,14 @@ impl CudaEngine {
     fn decoder(&mut self, batch: &Batch, before: &[usize]) -> Result<&DecodeGraph, ModelError> {
         let longest = batch.sequences.iter().map(|sequence| self.pages.blocks_of(*sequence)).max();
         let width = longest.unwrap_or(1).next_power_of_two().max(decode::FEWEST_BLOCKS);
-        let key = [batch.sequences.len(), width];
-        if !self.decoders.contains_key(&key) {
+        let size = DecodeGraphs::size(batch.sequences.len(), self.pages.sequences());
+        let key = [size, width];
+        if !self.decoders.has(key) {
             let graph = DecodeGraph::record(key, self)?;
-            self.decoders.insert(key, graph);
+            self.decoders.keep(key, graph);
         }
-        let graph = &self.decoders[&key];
+        let graph = self.decoders.launching(key);
+        let graph = graph.ok_or_else(|| ModelError::fault("a recorded step was not kept"))?;
         graph.prepare((batch, before), &self.pages, &self.stream).map_err(failed)?;
         Ok(graph)
     }
@@ -185,7 +216,11 @@ impl CudaEngine {
     }
 }
 
-fn mixer(mixer: &Mixer, weights: &Weights<'_>, pages: &Pages) -> Result<Box<dyn Mix>, ModelError> {
+fn mixer(
+    mixer: &Mixer,
+    weights: &Weights<'_, '_>,
+    pages: &Pages,
+) -> Result<Box<dyn Mix>, ModelError> {
     Ok(match mixer {
         Mixer::Mamba2(of) => Box::new(mamba2::CudaMamba2::new(of, weights, pages)?),
         Mixer::Attention(of) => Box::new(attention::CudaAttention::new(of, weights, pages)?),
@@ -193,6 +228,8 @@ fn mixer(mixer: &Mixer, weights: &Weights<'_>, pages: &Pages) -> Result<Box<dyn 
         Mixer::Latent(of) => {
             Box::new(latent_attention::CudaLatentAttention::new(of, weights, pages)?)
         }
+        // Such a model was refused by its config.
+        _ => return Err(ModelError::fault(format!("no engine has {} layers", mixer.kind()))),
     })
 }
 
@@ -247,14 +284,14 @@ impl Engine for CudaEngine {
         let stream = self.stream.clone();
         let before: Vec<usize> =
             batch.sequences.iter().map(|place| self.pages.len(*place) - 1).collect();
-        self.decoder(batch, &before)?.logits(&stream).map_err(failed)
+        self.decoder(batch, &before)?.logits(batch.sequences.len(), &stream).map_err(failed)
     }
 
     fn decode_greedy(&mut self, batch: &Batch, count: usize) -> Result<Vec<Vec<u32>>, ModelError> {
         batch.check(self.pages.sequences(), self.architecture.vocabulary)?;
         if batch.tokens.len() > batch.sequences.len() {
             let what = "a step of one token a sequence was given more".to_owned();
-            return Err(ModelError::Call(what));
+            return Err(ModelError::fault(what));
         }
         // Blocks for all of them first: the GPU goes from one token to the next by itself.
         let before: Vec<usize> =
@@ -262,11 +299,11 @@ impl Engine for CudaEngine {
         let more: Vec<_> = batch.sequences.iter().map(|place| (*place, count)).collect();
         self.pages.grow(&more)?;
         let stream = self.stream.clone();
-        self.decoder(batch, &before)?.tokens(count, &stream).map_err(failed)
+        self.decoder(batch, &before)?.tokens(batch.sequences.len(), count, &stream).map_err(failed)
     }
 
-    fn len(&self, sequence: usize) -> usize {
-        self.pages.len(sequence)
+    fn pages(&self) -> &Pages {
+        &self.pages
     }
 
     fn reset(&mut self, sequence: usize) {

@@ -1,18 +1,13 @@
 //! Weights that are drawn rather than read: any range of any tensor, in any order, the same values each time.
 
-use crate::checkpoint::Value;
+use crate::Architecture;
 use crate::params::{Draw, Param};
 use crate::random::mix;
-use crate::{Architecture, ModelError};
+use crate::values::Value;
 use half::bf16;
-use rayon::prelude::*;
 use safetensors::tensor::Dtype;
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::Arc;
-
-/// Fewer values than this are not worth a second core.
-const PIECE: usize = 1 << 14;
 
 /// A sum of four values of 16 bits is below this.
 const SUMS: usize = 4 << 16;
@@ -62,23 +57,32 @@ impl Drawn {
         self.len * if self.draw.keeps_float32() { 4 } else { 2 }
     }
 
-    /// Values from `first` on, `len` of them; `None` where it has not so many.
-    pub(crate) fn values<V: Value>(&self, first: usize, len: usize) -> Option<Vec<V>> {
-        let end = first.checked_add(len).filter(|end| *end <= self.len)?;
-        let bits = |at: usize| mix(self.seed.wrapping_add(at as u64));
-        let places = (first..end).into_par_iter().with_min_len(PIECE);
-        Some(match (&self.normals, self.dtype()) {
+    /// Number of its values.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Writes values from `first` on over those of a slice; `false` where it has not so many.
+    pub(crate) fn fill<V: Value>(&self, first: usize, into: &mut [V]) -> bool {
+        if first.checked_add(into.len()).is_none_or(|end| end > self.len) {
+            return false;
+        }
+        let drawn = (first..).map(|at| mix(self.seed.wrapping_add(at as u64)));
+        let places = into.iter_mut().zip(drawn);
+        match (&self.normals, self.dtype()) {
             (Some(normals), _) => {
                 let normals = normals.as_ref();
-                places.map(|at| V::of_bf16(normals[sum(bits(at))])).collect()
+                places.for_each(|(to, bits)| *to = V::of_bf16(normals[sum(bits)]));
             }
             (None, Dtype::F32) => {
-                places.map(|at| V::of_f32(value(self.draw, bits(at)) as f32)).collect()
+                places.for_each(|(to, bits)| *to = V::of_f32(value(self.draw, bits) as f32));
             }
             (None, _) => {
-                places.map(|at| V::of_bf16(bf16::from_f64(value(self.draw, bits(at))))).collect()
+                let rounded = |bits| bf16::from_f64(value(self.draw, bits));
+                places.for_each(|(to, bits)| *to = V::of_bf16(rounded(bits)));
             }
-        })
+        }
+        true
     }
 }
 
@@ -95,18 +99,14 @@ impl DrawnModel {
         Self { tensors: architecture.params.iter().map(drawn).collect() }
     }
 
-    /// Values of a tensor from `first` on, `len` of them.
-    pub(crate) fn read<V: Value>(
-        &self,
-        name: &str,
-        first: usize,
-        len: usize,
-    ) -> Result<Vec<V>, ModelError> {
-        let refuse = |what: &str| {
-            ModelError::weights(Path::new("random model"), format!("tensor `{name}` {what}"))
-        };
-        let drawn = self.tensors.get(name).ok_or_else(|| refuse("is missing"))?;
-        drawn.values(first, len).ok_or_else(|| refuse(&format!("has {} values", drawn.len)))
+    /// A tensor by its name.
+    pub(crate) fn get(&self, name: &str) -> Option<&Drawn> {
+        self.tensors.get(name)
+    }
+
+    /// Values of all tensors.
+    pub(crate) fn parameters(&self) -> u64 {
+        self.tensors.values().map(|drawn| drawn.len() as u64).sum()
     }
 
     /// Bytes that its tensors would take in files.
@@ -160,10 +160,14 @@ mod tests {
             let seed = mix(5 ^ u64::from(b'w'));
             let want: Vec<bf16> =
                 (0..120_000).map(|at| defined(deviation, mix(seed.wrapping_add(at)))).collect();
-            assert_eq!(drawn.values::<bf16>(0, 120_000).unwrap(), want);
+            let mut all = vec![bf16::ZERO; 120_000];
+            assert!(drawn.fill(0, &mut all));
+            assert_eq!(all, want);
             // Any range of them is the same.
-            assert_eq!(drawn.values::<bf16>(77_777, 33).unwrap(), want[77_777..77_810]);
-            assert_eq!(drawn.values::<bf16>(119_990, 11), None);
+            let mut some = [bf16::ZERO; 33];
+            assert!(drawn.fill(77_777, &mut some));
+            assert_eq!(some, want[77_777..77_810]);
+            assert!(!drawn.fill(119_990, &mut some));
         }
         assert_eq!(sum(u64::MAX), SUMS - 4);
     }

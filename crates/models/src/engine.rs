@@ -1,8 +1,11 @@
 //! Running a model: an engine holds weights, states and caches on its device and advances many sequences at once.
 
+use crate::pages::{BLOCK, Pages};
 use crate::sampler::likeliest;
-use crate::{Architecture, Checkpoint, Config, ModelError, cpu, cuda};
-use device::Device;
+use crate::{Architecture, Checkpoint, Config, ModelError, StepBudget, cpu, cuda};
+pub(crate) use architectures::Capacity;
+use architectures::Holding;
+use device::{Device, Isa};
 use facts::BackendKind;
 use std::path::Path;
 
@@ -21,10 +24,22 @@ impl Model {
     /// # Errors
     /// [`ModelError`] naming the file, key or tensor.
     pub fn read(folder: &Path) -> Result<Self, ModelError> {
-        let architecture = Architecture::of(&Config::read(folder)?)?;
+        let architecture = Architecture::of(&read_config(folder)?)?;
         let checkpoint = Checkpoint::open(folder)?;
         checkpoint.check(&architecture)?;
         Ok(Self { architecture, checkpoint })
+    }
+
+    /// Bytes of its weights that an engine of this device reads when it is opened. On the processor the rows of an embedding
+    /// that is no head too are read when a token wants them.
+    pub fn bytes_to_load(&self, device: &Device) -> u64 {
+        let all = self.checkpoint.bytes();
+        let on_host = device.capabilities().backend == BackendKind::Cpu;
+        if !on_host || self.architecture.is_tied() {
+            return all;
+        }
+        let table = self.architecture.params.get(self.architecture.embedding);
+        all.saturating_sub(self.checkpoint.bytes_of(&table.name))
     }
 
     /// A model that a config describes, with random weights.
@@ -36,6 +51,16 @@ impl Model {
         let checkpoint = Checkpoint::random(&architecture, seed);
         Ok(Self { architecture, checkpoint })
     }
+}
+
+/// Reads the config.json of a model's folder.
+///
+/// # Errors
+/// [`ModelError::File`] when it cannot be read, and [`ModelError::Config`] when it is no JSON object.
+pub fn read_config(folder: &Path) -> Result<Config, ModelError> {
+    let path = folder.join("config.json");
+    let text = std::fs::read_to_string(&path).map_err(|error| ModelError::file(&path, error))?;
+    Ok(Config::parse(&path.display().to_string(), &text)?)
 }
 
 /// What weights and key/value caches are stored in. Recurrent states are float32 always.
@@ -90,13 +115,22 @@ impl Storage {
     }
 }
 
-/// What an engine makes room for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Capacity {
-    /// Sequences at once.
-    pub sequences: usize,
-    /// Tokens of each, prompt and continuation; one sequence may take what others leave.
-    pub tokens: usize,
+/// How the engine of a device holds weights and caches of a type.
+pub fn holding(device: &Device, storage: Storage) -> Holding {
+    let capabilities = device.capabilities();
+    let host = capabilities.backend == BackendKind::Cpu;
+    let wide = host && capabilities.isas.first() != Some(&Isa::Avx512Bf16);
+    Holding {
+        weight_bytes: if wide { size_of::<f32>() } else { storage.bytes() },
+        cache_bytes: storage.bytes(),
+        conv_bytes: size_of::<f32>(),
+        block: BLOCK,
+        // The one for padding.
+        spare_blocks: 1,
+        state_pools: if host { 2 } else { 1 },
+        activation_bytes: if host { size_of::<f32>() } else { storage.bytes() },
+        embedding: !host,
+    }
 }
 
 /// Of which tokens a step gives logits.
@@ -123,13 +157,23 @@ impl Batch {
         Self { offsets: vec![0], ..Self::default() }
     }
 
-    /// The batch with the next tokens of one more sequence, which is one of the engine's places.
+    /// The batch with the next tokens of one more sequence, which has one of the engine's slots.
     #[must_use]
     pub fn with(mut self, sequence: usize, tokens: &[u32]) -> Self {
+        self.add(sequence, tokens.iter().copied());
+        self
+    }
+
+    /// Adds the next tokens of one more sequence.
+    pub(crate) fn add(&mut self, sequence: usize, tokens: impl IntoIterator<Item = u32>) {
         self.tokens.extend(tokens);
         self.sequences.push(sequence);
         self.offsets.push(self.tokens.len());
-        self
+    }
+
+    /// Whether it is of no sequence.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.sequences.is_empty()
     }
 
     /// The tokens of all sequences, one behind the other.
@@ -144,15 +188,13 @@ impl Batch {
     }
 
     /// Checks everything that can be wrong with a batch before a layer has seen it.
-    pub(crate) fn check(&self, places: usize, vocabulary: usize) -> Result<(), ModelError> {
-        let refuse = |what: String| Err(ModelError::Call(what));
-        let mut seen = vec![false; places];
+    pub(crate) fn check(&self, slots: usize, vocabulary: usize) -> Result<(), ModelError> {
+        let refuse = |what: String| Err(ModelError::fault(what));
+        let mut seen = vec![false; slots];
         for (sequence, tokens) in self.lengths() {
             match seen.get_mut(sequence) {
                 None => {
-                    return refuse(format!(
-                        "there is no place {sequence}, the engine has {places}"
-                    ));
+                    return refuse(format!("there is no slot {sequence}, the engine has {slots}"));
                 }
                 Some(true) => return refuse(format!("sequence {sequence} is in the batch twice")),
                 Some(seen) => *seen = true,
@@ -162,8 +204,9 @@ impl Batch {
             }
         }
         match self.tokens.iter().find(|token| **token as usize >= vocabulary) {
-            Some(token) => refuse(format!(
-                "token {token} is beyond the model's vocabulary of {vocabulary}, so the tokens are another model's"
+            Some(token) => Err(ModelError::call(
+                format!("token {token} is beyond the model's vocabulary of {vocabulary}"),
+                "token ids come from the model's own tokenizer, and count from 0",
             )),
             None if self.tokens.is_empty() => refuse("there are no tokens".to_owned()),
             None => Ok(()),
@@ -171,8 +214,8 @@ impl Batch {
     }
 }
 
-/// A model on a device.
-pub trait Engine {
+/// A model on a device. Each sequence has a slot: its row in the pools of recurrent states, and its blocks of the caches.
+pub trait Engine: Send {
     /// The model.
     fn architecture(&self) -> &Architecture;
     /// The device; its counters tell which kernels ran.
@@ -180,19 +223,26 @@ pub trait Engine {
     /// Bytes a second that the device reads of memory in which nothing is found twice, measured now: the limit of
     /// decoding, which reads all weights for each token.
     fn read_bandwidth(&self) -> f64;
-    /// Tokens of a prompt that are best read in one step.
+    /// Tokens of prompts that are best read in one step.
     fn chunk(&self) -> usize {
         // An engine that is open has a kind.
         engine_kind(self.device()).map_or(1, |kind| kind.chunk)
     }
-    /// Tokens that are best decoded at once where the device chooses them.
-    fn ahead(&self) -> usize {
-        engine_kind(self.device()).map_or(1, |kind| kind.ahead)
+    /// How much a scheduler best gives it to do at once.
+    fn budget(&self) -> StepBudget {
+        let of = |kind: &EngineKind| StepBudget {
+            tokens: kind.chunk,
+            beside: kind.beside,
+            ahead: kind.ahead,
+        };
+        engine_kind(self.device()).map_or(StepBudget { tokens: 1, beside: 1, ahead: 1 }, of)
     }
+    /// Which blocks of the caches its sequences have.
+    fn pages(&self) -> &Pages;
     /// Advances the sequences of a batch, and gives logits `[tokens or sequences, vocabulary]`.
     ///
     /// # Errors
-    /// [`ModelError`] when a token or sequence is none of the model's, or the cache has no place; then no sequence was
+    /// [`ModelError`] when a token or sequence is none of the model's, or the cache has no room; then no sequence was
     /// advanced. Also when a layer's values overflow: then the engine's sequences are lost.
     fn step(&mut self, batch: &Batch, wanted: Wanted) -> Result<Vec<f32>, ModelError>;
     /// Advances the sequences of a batch, one token of each, by `count` tokens: by that one, then each time by the likeliest
@@ -216,8 +266,10 @@ pub trait Engine {
         Ok(chosen)
     }
     /// Tokens that a sequence has been advanced by.
-    fn len(&self, sequence: usize) -> usize;
-    /// Forgets a sequence, whose place begins anew.
+    fn len(&self, sequence: usize) -> usize {
+        self.pages().len(sequence)
+    }
+    /// Forgets a sequence, whose slot begins anew.
     fn reset(&mut self, sequence: usize);
 }
 
@@ -229,11 +281,28 @@ type Open = fn(Model, Device, Storage, Capacity) -> Result<Box<dyn Engine>, Mode
 pub struct EngineKind {
     /// The backend it is for.
     pub backend: BackendKind,
-    /// Tokens of a prompt that are best read in one step.
+    /// Tokens of prompts that are best read in one step.
     pub chunk: usize,
+    /// The same where sequences decode in the same step, which wait for it.
+    pub beside: usize,
+    /// What its weights may be stored in.
+    pub storages: &'static [Storage],
     /// Tokens that are best decoded at once: 1 where nothing is gained by more, and they would be waited for.
     pub ahead: usize,
     pub(crate) open: Open,
+}
+
+impl EngineKind {
+    /// Whether it has weights in this storage type.
+    ///
+    /// # Errors
+    /// [`ModelError::Storage`] where it has not.
+    pub fn check(&self, storage: Storage) -> Result<(), ModelError> {
+        if self.storages.contains(&storage) {
+            return Ok(());
+        }
+        Err(ModelError::Storage { backend: self.backend, storage })
+    }
 }
 
 /// Every engine.
@@ -258,5 +327,7 @@ pub fn open(
     storage: Storage,
     capacity: Capacity,
 ) -> Result<Box<dyn Engine>, ModelError> {
-    (engine_kind(&device)?.open)(model, device, storage, capacity)
+    let engine = engine_kind(&device)?;
+    engine.check(storage)?;
+    (engine.open)(model, device, storage, capacity)
 }

@@ -5,11 +5,13 @@ use crate::ModelError;
 /// Tokens of a block: few enough that a short sequence wastes little, many enough that a kernel walks long rows.
 pub(crate) const BLOCK: usize = 64;
 
-/// Block tables and lengths of the sequences of an engine.
+/// Block tables and lengths of the sequences of an engine, by slot. Blocks are counted by their users, so that sequences which
+/// begin alike can share the blocks of what they have in common.
 #[derive(Debug)]
-pub(crate) struct Pages {
+pub struct Pages {
     free: Vec<usize>,
-    blocks: usize,
+    /// Sequences that have each block.
+    users: Vec<u32>,
     sequences: Vec<Sequence>,
 }
 
@@ -20,35 +22,66 @@ struct Sequence {
 }
 
 impl Pages {
-    /// Blocks for so many sequences of so many tokens each, shared out as they grow.
+    /// Blocks for so many sequences of so many tokens each, given out as they grow.
     pub(crate) fn new(sequences: usize, tokens: usize) -> Self {
-        let blocks = Self::needed(sequences, tokens);
+        let blocks = sequences.saturating_mul(tokens.div_ceil(BLOCK));
         Self {
             // The lowest block is taken first.
             free: (0..blocks).rev().collect(),
-            blocks,
+            users: vec![0; blocks],
             sequences: vec![Sequence::default(); sequences],
         }
     }
 
-    /// Blocks that so many sequences of so many tokens take.
-    pub(crate) fn needed(sequences: usize, tokens: usize) -> usize {
-        sequences.saturating_mul(tokens.div_ceil(BLOCK))
+    /// Blocks of the pools, with the one for padding.
+    pub(crate) fn pooled(&self) -> usize {
+        self.users.len() + 1
     }
 
-    /// Blocks of the pools.
-    pub(crate) fn blocks(&self) -> usize {
-        self.blocks
+    /// The block that no sequence ever has: rows of a step that only fill it up to a recorded size keep their keys there.
+    pub(crate) fn padding(&self) -> usize {
+        self.users.len()
     }
 
-    /// Sequences there is place for.
-    pub(crate) fn sequences(&self) -> usize {
+    /// Blocks that sequences can have.
+    pub fn blocks(&self) -> usize {
+        self.users.len()
+    }
+
+    /// Blocks that no sequence has.
+    pub fn free_blocks(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Blocks that so many tokens take.
+    pub fn blocks_for(tokens: usize) -> usize {
+        tokens.div_ceil(BLOCK)
+    }
+
+    /// Tokens that all blocks hold.
+    pub fn tokens(&self) -> usize {
+        self.blocks() * BLOCK
+    }
+
+    /// Slots for sequences.
+    pub fn sequences(&self) -> usize {
         self.sequences.len()
     }
 
     /// Tokens of a sequence so far.
-    pub(crate) fn len(&self, sequence: usize) -> usize {
+    pub fn len(&self, sequence: usize) -> usize {
         self.sequences[sequence].tokens
+    }
+
+    /// Whether a sequence has no tokens.
+    pub fn is_empty(&self, sequence: usize) -> bool {
+        self.len(sequence) == 0
+    }
+
+    /// Blocks that a sequence lacks to grow by so many tokens.
+    pub fn lacking(&self, sequence: usize, tokens: usize) -> usize {
+        let held = &self.sequences[sequence];
+        Self::blocks_for(held.tokens + tokens).saturating_sub(held.blocks.len())
     }
 
     /// Where a token of a sequence lies: a row of the pools.
@@ -56,39 +89,60 @@ impl Pages {
         self.sequences[sequence].blocks[token / BLOCK] * BLOCK + token % BLOCK
     }
 
-    /// Gives sequences place for more tokens: all of them, or none where the blocks do not suffice.
+    /// Gives sequences room for more tokens: all of them, or none where the blocks do not suffice.
     ///
     /// # Errors
     /// [`ModelError::Call`] with what was asked and what is free.
     pub(crate) fn grow(&mut self, more: &[(usize, usize)]) -> Result<(), ModelError> {
-        let missing = |(sequence, tokens): &(usize, usize)| {
-            let held = &self.sequences[*sequence];
-            (held.tokens + tokens).div_ceil(BLOCK).saturating_sub(held.blocks.len())
-        };
-        let wanted: usize = more.iter().map(missing).sum();
+        let wanted: usize =
+            more.iter().map(|(sequence, tokens)| self.lacking(*sequence, *tokens)).sum();
         if wanted > self.free.len() {
-            return Err(ModelError::Call(format!(
+            let what = format!(
                 "the cache has {} of {} tokens free, this step wants {} more",
                 self.free.len() * BLOCK,
-                self.blocks * BLOCK,
+                self.tokens(),
                 wanted * BLOCK
-            )));
+            );
+            return Err(ModelError::call(
+                what,
+                "open the model for more tokens, or shorten the prompt",
+            ));
         }
         for (sequence, tokens) in more {
             let held = &mut self.sequences[*sequence];
             held.tokens += tokens;
             while held.blocks.len() * BLOCK < held.tokens {
                 // There are enough, counted above.
-                held.blocks.extend(self.free.pop());
+                let Some(block) = self.free.pop() else { break };
+                self.users[block] = 1;
+                held.blocks.push(block);
             }
         }
         Ok(())
     }
 
-    /// Forgets a sequence; its blocks are free again.
+    /// Lets an empty sequence begin with the first whole blocks of another one, up to so many tokens; gives how many tokens
+    /// these are. Nobody writes to them again: a sequence grows behind its last whole block.
+    pub fn share(&mut self, from: usize, to: usize, tokens: usize) -> usize {
+        if from == to || !self.is_empty(to) {
+            return 0;
+        }
+        let whole = tokens.min(self.len(from)) / BLOCK;
+        let blocks = self.sequences[from].blocks[..whole].to_vec();
+        blocks.iter().for_each(|block| self.users[*block] += 1);
+        self.sequences[to] = Sequence { blocks, tokens: whole * BLOCK };
+        whole * BLOCK
+    }
+
+    /// Forgets a sequence; blocks that nobody else has are free again.
     pub(crate) fn release(&mut self, sequence: usize) {
         let held = std::mem::take(&mut self.sequences[sequence]);
-        self.free.extend(held.blocks.into_iter().rev());
+        for block in held.blocks.into_iter().rev() {
+            self.users[block] -= 1;
+            if self.users[block] == 0 {
+                self.free.push(block);
+            }
+        }
     }
 
     /// Blocks of a sequence so far.
@@ -131,5 +185,21 @@ mod tests {
         pages.grow(&[(0, 4 * BLOCK - 1)]).unwrap();
         assert_eq!(pages.table(&[0]), ([1, 4], vec![0, 1, 2, 3]));
         assert!(pages.grow(&[(1, 1)]).is_err());
+        // The block for padding is nobody's.
+        assert_eq!((pages.free_blocks(), pages.padding(), pages.pooled()), (0, 4, 5));
+    }
+
+    #[test]
+    fn shared_blocks_are_free_once_the_last_user_is_gone() {
+        let mut pages = Pages::new(3, 2 * BLOCK);
+        pages.grow(&[(0, 2 * BLOCK + 5)]).unwrap();
+        assert_eq!(pages.share(0, 1, 2 * BLOCK + 3), 2 * BLOCK, "whole blocks alone");
+        assert_eq!((pages.share(0, 1, BLOCK), pages.share(0, 0, BLOCK)), (0, 0));
+        pages.grow(&[(1, 1)]).unwrap();
+        assert_eq!(pages.table(&[0, 1]), ([2, 3], vec![0, 1, 2, 0, 1, 3]));
+        pages.release(0);
+        assert_eq!((pages.free_blocks(), pages.row(1, 0)), (3, 0), "block 2 alone came back");
+        pages.release(1);
+        assert_eq!(pages.free_blocks(), pages.blocks());
     }
 }

@@ -1,5 +1,6 @@
 //! Choosing the next token from logits.
 
+use crate::ModelError;
 use std::cmp::Ordering;
 
 /// How the next token is chosen. Steps are taken in the order of the fields, as transformers takes them.
@@ -35,24 +36,43 @@ impl Default for Sampling {
 }
 
 impl Sampling {
-    /// Why these cannot be used; `None` when they can.
-    pub fn wrong(&self) -> Option<String> {
-        let refuse = |name: &str, value: f64, wanted: &str| {
-            Some(format!("{name} is {value}, wanted {wanted}"))
+    /// Whether these mean something.
+    ///
+    /// # Errors
+    /// [`ModelError::Call`] naming the first that does not, what it may be, and an example.
+    pub fn check(&self) -> Result<(), ModelError> {
+        let refuse = |name: &str, value: f64, wanted: &str, hint: &str| {
+            Err(ModelError::call(format!("{name} is {value}, wanted {wanted}"), hint))
         };
         match self {
-            Self { repetition_penalty: x, .. } if !(x.is_finite() && *x > 0.0) => {
-                refuse("the repetition penalty", *x, "a number above 0")
+            Self { repetition_penalty: x, .. } if !(x.is_finite() && *x > 0.0) => refuse(
+                "the repetition penalty",
+                *x,
+                "a number above 0",
+                "1 changes nothing, 1.1 is a usual value",
+            ),
+            Self { temperature: x, .. } if !(x.is_finite() && *x >= 0.0) => refuse(
+                "the temperature",
+                *x,
+                "0 or more",
+                "0 always takes the most likely token, 0.7 is a usual value",
+            ),
+            Self { top_k: Some(0), .. } => refuse(
+                "top-k",
+                0.0,
+                "1 or more",
+                "40 is a usual value; leave it out for all tokens",
+            ),
+            Self { top_p: x, .. } if !(*x > 0.0 && *x <= 1.0) => refuse(
+                "top-p",
+                *x,
+                "a number above 0, at most 1",
+                "1 is for all tokens, 0.9 is a usual value",
+            ),
+            Self { min_p: x, .. } if !(0.0..=1.0).contains(x) => {
+                refuse("min-p", *x, "0 to 1", "0 is for all tokens, 0.05 is a usual value")
             }
-            Self { temperature: x, .. } if !(x.is_finite() && *x >= 0.0) => {
-                refuse("the temperature", *x, "0 or more")
-            }
-            Self { top_k: Some(0), .. } => refuse("top-k", 0.0, "1 or more"),
-            Self { top_p: x, .. } if !(*x > 0.0 && *x <= 1.0) => {
-                refuse("top-p", *x, "a number above 0, at most 1")
-            }
-            Self { min_p: x, .. } if !(0.0..=1.0).contains(x) => refuse("min-p", *x, "0 to 1"),
-            _ => None,
+            _ => Ok(()),
         }
     }
 }
@@ -264,7 +284,7 @@ mod tests {
 
     #[test]
     fn settings_that_mean_nothing_are_refused() {
-        assert_eq!(Sampling::default().wrong(), None);
+        assert!(Sampling::default().check().is_ok());
         for (sampling, words) in [
             (
                 Sampling { top_p: 0.0, ..Sampling::default() },
@@ -281,7 +301,9 @@ mod tests {
                 "the repetition penalty is 0, wanted a number above 0",
             ),
         ] {
-            assert_eq!(sampling.wrong().as_deref(), Some(words));
+            let wrong = sampling.check().unwrap_err();
+            assert_eq!(wrong.to_string(), words);
+            assert!(wrong.hint().is_some_and(|hint| hint.contains("usual value")), "{words}");
         }
     }
 

@@ -79,13 +79,13 @@ pub fn measure(
     let unknown: Vec<&str> = unknown.map(String::as_str).collect();
     if !unknown.is_empty() {
         let what = format!("{test}: {} ran that was not verified", unknown.join(", "));
-        return Err(ModelError::Call(what));
+        return Err(ModelError::fault(what));
     }
     let speed = speed(test, sequences, &seconds);
     let limit = before_bandwidth.map(|bandwidth| {
         // Half of the tokens that are decoded are there on average.
         let tokens = test.depth + test.tokens / 2;
-        let bytes = engine.architecture().decode_bytes(storage, sequences, tokens);
+        let bytes = engine.architecture().decode_bytes(storage.bytes(), sequences, tokens);
         // Whatever else the machine did, it can do the faster of the two.
         let bandwidth = bandwidth.max(engine.read_bandwidth());
         let rate = sequences as f64 * bandwidth / bytes as f64;
@@ -159,16 +159,31 @@ fn once(engine: &mut dyn Engine, test: SpeedTest, sequences: usize) -> Result<f6
     Ok(start.elapsed().as_secs_f64())
 }
 
-/// Reads a range of every sequence's tokens, in steps as large as the engine likes. Gives the last logits of each.
+/// Reads a range of every sequence's tokens as a scheduler reads prompts: one sequence after the other, in steps as large as the
+/// engine likes. Gives the last logits of each.
 pub(crate) fn read(
     engine: &mut dyn Engine,
     all: &[Vec<u32>],
     range: std::ops::Range<usize>,
 ) -> Result<Vec<f32>, ModelError> {
-    let piece = (engine.chunk() / all.len()).max(1);
-    let mut logits = Vec::new();
-    for first in range.clone().step_by(piece) {
-        logits = engine.step(&batch(all, first..range.end.min(first + piece)), Wanted::Last)?;
+    let (most, mut logits) = (engine.chunk().max(1), Vec::new());
+    let (mut batch, mut whole) = (Batch::new(), Vec::new());
+    for (slot, tokens) in all.iter().enumerate() {
+        let mut rest = &tokens[range.clone()];
+        while !rest.is_empty() {
+            let (next, behind) = rest.split_at(rest.len().min(most - batch.tokens().len()));
+            rest = behind;
+            batch = batch.with(slot, next);
+            whole.push(rest.is_empty());
+            let last = slot + 1 == all.len() && rest.is_empty();
+            if batch.tokens().len() == most || last {
+                let rows =
+                    engine.step(&std::mem::replace(&mut batch, Batch::new()), Wanted::Last)?;
+                let rows = rows.chunks_exact(rows.len() / whole.len());
+                let ends = rows.zip(std::mem::take(&mut whole)).filter(|(_, whole)| *whole);
+                ends.for_each(|(row, _)| logits.extend_from_slice(row));
+            }
+        }
     }
     Ok(logits)
 }

@@ -1,61 +1,21 @@
 //! Random models with real names and shapes: what tests and measurements run on where weights cannot be had.
 
 use crate::checkpoint::{INDEX, SINGLE};
+use crate::convert::shard::written_header;
 use crate::drawn::{Drawn, Tables};
-use crate::files::{empty_folder, whole, write_text};
+use crate::files::{Made, Watched, room, whole, write_text};
 use crate::params::Param;
 use crate::text::tiktoken;
-use crate::{Architecture, Config, ModelError};
+use crate::values::Value;
+use crate::{Architecture, Checkpoint, Config, ModelError};
 use half::bf16;
 use rayon::prelude::*;
-use safetensors::tensor::{Dtype, View, serialize_to_file};
+use safetensors::tensor::{Dtype, TensorInfo};
 use serde_json::json;
-use std::borrow::Cow;
 use std::collections::HashMap;
+use std::fs::File;
+use std::io::Write;
 use std::path::Path;
-
-/// A model shape that can be drawn.
-#[derive(Debug)]
-pub struct Shape {
-    /// Its name.
-    pub name: &'static str,
-    /// What it is.
-    pub about: &'static str,
-    config: &'static str,
-}
-
-macro_rules! shape {
-    ($name:literal, $about:literal) => {
-        Shape {
-            name: $name,
-            about: $about,
-            config: include_str!(concat!("synth/", $name, ".json")),
-        }
-    };
-}
-
-/// Every shape: those of published models, and reduced ones that run in an instant.
-pub const SHAPES: &[Shape] = &[
-    shape!("granite-4.0-h-micro", "3.2 billion parameters, dense"),
-    shape!("granite-4.0-h-tiny", "6.9 billion parameters, 64 experts"),
-    shape!("granite-4.0-h-small", "32 billion parameters, 72 experts"),
-    shape!("kimi-linear-48b-a3b", "49 billion parameters, KDA and latent attention, 256 experts"),
-    shape!("granite-hybrid-mini", "reduced: dense"),
-    shape!("granite-moe-mini", "reduced: 8 experts, two groups"),
-    shape!("granite-rope-mini", "reduced: attention everywhere, rotated"),
-    shape!("kimi-linear-mini", "reduced: KDA, latent attention, 8 experts"),
-];
-
-/// The config of a shape, by its name.
-///
-/// # Errors
-/// [`ModelError::Shape`].
-pub fn shape(name: &str) -> Result<Config, ModelError> {
-    match SHAPES.iter().find(|shape| shape.name == name) {
-        Some(shape) => Config::parse(shape.name, shape.config),
-        None => Err(ModelError::Shape { name: name.to_owned() }),
-    }
-}
 
 /// How a random model is drawn and written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,39 +35,71 @@ impl Default for SynthOptions {
     }
 }
 
-/// Draws the weights of a config and writes a model's folder, with a tokenizer of single bytes: weights first and config.json last, so that a folder that
-/// was left half-written is no model. Tensors are drawn and written one by one. Gives the number of parameters.
+/// Draws the weights of a config and writes a model's folder, with a tokenizer of single bytes: weights first and config.json
+/// last, so that a folder that was left half-written is no model. Tensors are drawn and written piece by piece. Gives the
+/// number of parameters.
 ///
 /// # Errors
-/// [`ModelError`] when the config is of no family, the folder holds something already, or a file cannot be written.
+/// As [`synth_watched`].
 pub fn synth(config: Config, folder: &Path, options: &SynthOptions) -> Result<u64, ModelError> {
-    let config = match options.layers {
-        Some(layers) => config.first_layers(layers)?,
-        None => config,
-    };
+    synth_watched(config, folder, options, &Watched::default())
+}
+
+/// The same for a thread that is watched, and may be stopped.
+///
+/// # Errors
+/// [`ModelError`] when the config is of no family, the folder holds something already, the disk has not the room, or a file
+/// cannot be written. Then nothing of it stays.
+pub fn synth_watched(
+    config: Config,
+    folder: &Path,
+    options: &SynthOptions,
+    watched: &Watched,
+) -> Result<u64, ModelError> {
+    let config = cut(config, options)?;
     let architecture = Architecture::of(&config)?;
-    empty_folder(folder)?;
+    let mut made = Made::folder(folder)?;
     let shards = shards(&architecture, options);
+    let tensors = || shards.iter().flatten();
+    let total: usize = tensors().map(|tensor| tensor.drawn.bytes()).sum();
+    room(folder, total as u64)?;
     let of_shard = |shard: usize| match shards.len() {
         1 => SINGLE.to_owned(),
         all => format!("model-{:05}-of-{all:05}.safetensors", shard + 1),
     };
     let mut places = serde_json::Map::new();
-    let mut total = 0;
     for (shard, drawn) in shards.iter().enumerate() {
         for tensor in drawn {
             places.insert(tensor.param.name.clone(), json!(of_shard(shard)));
-            total += tensor.drawn.bytes();
         }
-        write(&folder.join(of_shard(shard)), drawn)?;
+        write(made.file(folder.join(of_shard(shard))), drawn, watched)?;
     }
+    let mut text = |name: &str, text: &str| write_text(made.file(folder.join(name)), text);
     if shards.len() > 1 {
         let index = json!({ "metadata": { "total_size": total }, "weight_map": places });
-        write_text(&folder.join(INDEX), &format!("{index:#}\n"))?;
+        text(INDEX, &format!("{index:#}\n"))?;
     }
-    write_text(&folder.join("tiktoken.model"), &tiktoken::bytes_alone())?;
-    write_text(&folder.join("config.json"), &config.to_text())?;
+    text("tiktoken.model", &tiktoken::bytes_alone())?;
+    text("config.json", &config.to_text())?;
+    made.keep();
     Ok(architecture.params.count())
+}
+
+/// Bytes of weights that [`synth`] writes.
+///
+/// # Errors
+/// [`ModelError`] when the config is of no family.
+pub fn synth_bytes(config: &Config, options: &SynthOptions) -> Result<u64, ModelError> {
+    let architecture = Architecture::of(&cut(config.clone(), options)?)?;
+    Ok(Checkpoint::random(&architecture, options.seed).bytes())
+}
+
+/// The config of the layers that are wanted.
+fn cut(config: Config, options: &SynthOptions) -> Result<Config, ModelError> {
+    match options.layers {
+        Some(layers) => Ok(config.first_layers(layers)?),
+        None => Ok(config),
+    }
 }
 
 /// A tensor that is drawn when it is written.
@@ -133,43 +125,63 @@ fn shards<'a>(architecture: &'a Architecture, options: &SynthOptions) -> Vec<Vec
     shards
 }
 
-impl View for &Written<'_> {
-    fn dtype(&self) -> Dtype {
-        self.drawn.dtype()
-    }
+/// Values that are in memory at once.
+const PIECE: usize = 4 << 20;
+/// Values that a core draws at a time.
+const RUN: usize = 1 << 14;
 
-    fn shape(&self) -> &[usize] {
-        &self.param.shape
-    }
-
-    fn data(&self) -> Cow<'_, [u8]> {
-        let all = self.param.len();
-        // All of a tensor is always in its range.
-        let bytes = match self.dtype() {
-            Dtype::F32 => little_endian(self.drawn.values(0, all), f32::to_le_bytes),
-            _ => little_endian(self.drawn.values(0, all), bf16::to_le_bytes),
-        };
-        Cow::Owned(bytes)
-    }
-
-    fn data_len(&self) -> usize {
-        self.drawn.bytes()
-    }
-}
-
-/// Values as files hold them.
-fn little_endian<T: Copy + Send, const SIZE: usize>(
-    values: Option<Vec<T>>,
-    bytes: impl Fn(T) -> [u8; SIZE] + Sync + Send,
-) -> Vec<u8> {
-    let values = values.unwrap_or_default();
-    values.into_par_iter().map(bytes).collect::<Vec<_>>().into_flattened()
-}
-
-fn write(path: &Path, drawn: &[Written<'_>]) -> Result<(), ModelError> {
-    let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
-    let tensors = drawn.iter().map(|tensor| (tensor.param.name.as_str(), tensor));
+fn write(path: &Path, drawn: &[Written<'_>], watched: &Watched) -> Result<(), ModelError> {
+    // As safetensors' own writer has them: wider types first, so that each tensor is aligned, and then by name.
+    let mut drawn: Vec<&Written<'_>> = drawn.iter().collect();
+    drawn.sort_by(|one, other| {
+        let wider = other.drawn.dtype().cmp(&one.drawn.dtype());
+        wider.then_with(|| one.param.name.cmp(&other.param.name))
+    });
+    let mut end = 0;
+    let info = |tensor: &&Written<'_>| {
+        let start = end;
+        end += tensor.drawn.bytes();
+        let (dtype, shape) = (tensor.drawn.dtype(), tensor.param.shape.clone());
+        (tensor.param.name.clone(), TensorInfo { dtype, shape, data_offsets: (start, end) })
+    };
+    let infos = drawn.iter().map(info).collect();
+    let notes = HashMap::from([("format".to_owned(), "pt".to_owned())]);
+    let header = written_header(path, Some(notes), infos)?;
     whole(path, |partial| {
-        serialize_to_file(tensors, Some(metadata), partial).map_err(|error| error.to_string())
+        let mut file = File::create(partial)?;
+        file.write_all(&header)?;
+        let mut bytes = Vec::new();
+        for Written { param, drawn } in drawn {
+            for first in (0..param.len()).step_by(PIECE) {
+                let values = PIECE.min(param.len() - first);
+                match drawn.dtype() {
+                    Dtype::F32 => draw(drawn, first, values, &mut bytes, f32::to_le_bytes),
+                    _ => draw(drawn, first, values, &mut bytes, bf16::to_le_bytes),
+                }
+                file.write_all(&bytes)?;
+                watched.add(bytes.len())?;
+            }
+        }
+        Ok(())
     })
+}
+
+/// Values as files hold them, drawn on all cores.
+fn draw<V: Value, const SIZE: usize>(
+    drawn: &Drawn,
+    first: usize,
+    count: usize,
+    bytes: &mut Vec<u8>,
+    of: fn(V) -> [u8; SIZE],
+) {
+    bytes.resize(count * SIZE, 0);
+    let runs = bytes.par_chunks_mut(RUN * SIZE).enumerate();
+    runs.for_each_init(Vec::new, |values, (nth, bytes)| {
+        values.resize(bytes.len() / SIZE, V::default());
+        // All of a tensor is always in its range.
+        drawn.fill(first + nth * RUN, values);
+        for (bytes, value) in bytes.as_chunks_mut::<SIZE>().0.iter_mut().zip(values) {
+            *bytes = of(*value);
+        }
+    });
 }

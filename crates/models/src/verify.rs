@@ -11,7 +11,7 @@ use crate::random::mix;
 use crate::sampler::likeliest;
 use crate::speed::read;
 use crate::{
-    Batch, Capacity, Engine, ModelError, ModelSource, Next, Request, Sampling, Steps, Storage,
+    Batch, Capacity, Engine, ModelError, ModelSource, Next, Request, Sampling, StepBudget, Storage,
     Wanted, generate, open,
 };
 use agreement::{Agreement, Judge};
@@ -27,6 +27,9 @@ const REFERENCE_TOKENS: usize = 8192;
 
 /// Tokens that are decoded after each prompt.
 const DECODED: usize = 8;
+
+/// Slots of the engine at least: steps of three sequences are then filled up to four on devices that record them.
+const FEWEST_SLOTS: usize = 4;
 
 /// Two prompts of unequal length, of which neither fills a block of 16.
 const PROMPTS: [usize; 2] = [37, 21];
@@ -69,11 +72,11 @@ pub fn verify(
     lengths: &[usize],
 ) -> Result<Verification, ModelError> {
     let longest = lengths.iter().copied().max().unwrap_or(0).max(PROMPTS[0]) + 2 * DECODED;
-    let capacity = Capacity { sequences: sequences.max(PROMPTS.len()), tokens: longest };
+    let capacity = Capacity { sequences: sequences.max(FEWEST_SLOTS), tokens: longest };
     let opened = |backend, storage, capacity| {
         let mut model = source.open()?;
         model.architecture = model.architecture.one_layer_of_each_kind();
-        let device = device::open(backend).map_err(|why| ModelError::Call(why.to_string()))?;
+        let device = device::open(backend).map_err(|why| ModelError::Device(why.to_string()))?;
         open(model, device, storage, capacity)
     };
     let mut engine = opened(backend, storage, capacity)?;
@@ -238,11 +241,11 @@ impl Holding<'_> {
         let requests = PROMPTS.map(|count| request(self.prompt(count + 1, count)));
         self.reset(2);
         let mut got = [Vec::new(), Vec::new()];
-        let generated =
-            generate(self.engine, &requests, Steps { chunk: 16, ahead: 1 }, |chosen| {
-                got[chosen.request].extend(chosen.logits.unwrap_or_default());
-                Next::More
-            })?;
+        let budget = StepBudget { tokens: 16, beside: 16, ahead: 1 };
+        let generated = generate(self.engine, &requests, budget, |chosen| {
+            got[chosen.request].extend(chosen.logits.unwrap_or_default());
+            Next::More
+        })?;
         let mut want = Vec::new();
         for (request, generated) in requests.iter().zip(&generated) {
             // The first token is chosen from the prompt's last logits, and the last one is fed to nobody.
@@ -266,7 +269,7 @@ impl Holding<'_> {
         let chosen = self.engine.decode_greedy(&batch, DECODED)?;
         if chosen.len() != 2 || chosen.iter().any(|chosen| chosen.len() != DECODED) {
             let what = format!("{chosen:?} were chosen, wanted {DECODED} of each of two sequences");
-            return Err(ModelError::Call(what));
+            return Err(ModelError::fault(what));
         }
         let (mut got, mut want) = ([Vec::new(), Vec::new()], Vec::new());
         for at in 0..DECODED {

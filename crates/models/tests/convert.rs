@@ -187,7 +187,8 @@ fn what_cannot_be_converted_is_one_sentence_and_leaves_nothing() {
     );
     fs::write(&weights, &whole[..whole.len() - 1]).unwrap();
     let words = format!(
-        "model.safetensors: is truncated: its {} bytes are fewer than its header says",
+        "model.safetensors is truncated: wanted {} bytes, there are {}",
+        whole.len(),
         whole.len() - 1
     );
     refused(hf.path(), Layout::FlaKda, &words);

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // Test helpers beside the tests.
 
-use models::{Architecture, Config, Model, ModelError, SynthOptions, shape, synth};
+use models::{Architecture, Checkpoint, Config, Model, ModelError, SynthOptions, shape, synth};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -69,26 +69,20 @@ fn whole_and_sharded_models_are_read() {
 fn spoiled_weights_are_named() {
     let single = |folder: &Path| folder.join("model.safetensors");
     let all = usize::MAX;
-    check(
-        all,
-        |folder| fs::remove_file(single(folder)).unwrap(),
-        "model.safetensors: No such file or directory (os error 2)",
-    );
+    let len = fs::metadata(single(draw(all).path())).unwrap().len();
+    check(all, |folder| fs::remove_file(single(folder)).unwrap(), "model.safetensors is missing");
     check(
         all,
         |folder| {
             let bytes = fs::read(single(folder)).unwrap();
             fs::write(single(folder), &bytes[..bytes.len() - 10]).unwrap();
         },
-        &format!(
-            "model.safetensors: is truncated: its {} bytes are fewer than its header says",
-            fs::metadata(single(draw(all).path())).unwrap().len() - 10
-        ),
+        &format!("model.safetensors is truncated: wanted {len} bytes, there are {}", len - 10),
     );
     check(
         all,
         |folder| fs::write(single(folder), b"abc").unwrap(),
-        "model.safetensors: is truncated: it ends after 3 bytes, before its header",
+        "model.safetensors is truncated: wanted 8 bytes, there are 3",
     );
     check(
         all,
@@ -133,26 +127,29 @@ fn spoiled_weights_are_named() {
 #[test]
 fn what_a_bad_disk_or_another_tool_makes_of_a_file_is_named() {
     let second = |folder: &Path| shards(folder)[1].clone();
-    let len = fs::metadata(second(draw(60_000).path())).unwrap().len();
+    let whole = fs::read(second(draw(60_000).path())).unwrap();
+    let len = whole.len() as u64;
+    // What the header itself needs, and what it tells of.
+    let header = 8 + u64::from_le_bytes(whole[..8].try_into().unwrap());
     let cut = |left: u64| {
         move |folder: &Path| {
             let file = fs::File::options().write(true).open(second(folder)).unwrap();
             file.set_len(left).unwrap();
         }
     };
-    for left in [len - 1, len / 2, 100] {
+    for (left, wanted) in [(len - 1, len), (len / 2, len), (100, header)] {
         check(
             60_000,
             cut(left),
             &format!(
-                "model-00002-of-00005.safetensors: is truncated: its {left} bytes are fewer than its header says"
+                "model-00002-of-00005.safetensors is truncated: wanted {wanted} bytes, there are {left}"
             ),
         );
     }
     check(
         60_000,
         cut(7),
-        "model-00002-of-00005.safetensors: is truncated: it ends after 7 bytes, before its header",
+        "model-00002-of-00005.safetensors is truncated: wanted 8 bytes, there are 7",
     );
     // A download that was left to grow by zeros.
     check(
@@ -186,10 +183,19 @@ fn what_a_bad_disk_or_another_tool_makes_of_a_file_is_named() {
 #[test]
 fn spoiled_indices_are_named() {
     const INDEX: &str = "model.safetensors.index.json";
+    let whole = draw(60_000);
+    let index = fs::read_to_string(whole.path().join(INDEX)).unwrap();
+    let index: Value = serde_json::from_str(&index).unwrap();
+    let total = &index["metadata"]["total_size"];
+    fs::remove_file(&shards(whole.path())[1]).unwrap();
+    let rest = shards(whole.path()).into_iter().map(|path| fs::metadata(path).unwrap().len());
+    let there: u64 = rest.sum();
     check(
         60_000,
         |folder| fs::remove_file(&shards(folder)[1]).unwrap(),
-        "model-00002-of-00005.safetensors: No such file or directory (os error 2)",
+        &format!(
+            "model-00002-of-00005.safetensors is missing: wanted {total} bytes, there are {there}"
+        ),
     );
     check(
         60_000,
@@ -208,6 +214,59 @@ fn spoiled_indices_are_named() {
             |folder| edit(&folder.join(INDEX), |index| index["weight_map"] = map.clone()),
             nowhere,
         );
+    }
+}
+
+/// A weight file with 44 bytes of tensors, as [`TWO`] wants.
+fn safetensors(header: &str) -> Vec<u8> {
+    [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &[0; 44]].concat()
+}
+
+const TWO: &str = r#"{"__metadata__":{"format":"pt"},
+    "a":{"dtype":"BF16","shape":[3,4],"data_offsets":[0,24]},"b":{"dtype":"F32","shape":[5],"data_offsets":[24,44]}}"#;
+
+#[test]
+fn headers_tell_parameters_and_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, bytes: &[u8]| fs::write(folder.path().join(name), bytes).unwrap();
+    let sums = || {
+        let read = Checkpoint::open(folder.path())?;
+        Ok::<_, ModelError>((read.files(), read.parameters(), read.bytes()))
+    };
+    assert!(sums().unwrap_err().to_string().ends_with("model.safetensors is missing"));
+    write("model-00001-of-00002.safetensors", &safetensors(TWO));
+    assert_eq!(sums().unwrap(), (1, 17, 44));
+    // A download that is not done counts for nothing.
+    let index = r#"{"weight_map":{"a":"model-00001-of-00002.safetensors","c":"model-00002-of-00002.safetensors"}}"#;
+    write("model.safetensors.index.json", index.as_bytes());
+    let error = sums().unwrap_err().to_string();
+    assert!(error.ends_with("model-00002-of-00002.safetensors is missing"), "{error}");
+    let other = TWO.replace("\"a\"", "\"c\"").replace("\"b\"", "\"d\"");
+    write("model-00002-of-00002.safetensors", &safetensors(&other));
+    assert_eq!(sums().unwrap(), (2, 34, 88));
+    // What lies beside the files of an index, as some models have all weights a second time, is not counted.
+    write("consolidated.safetensors", &safetensors(TWO));
+    assert_eq!(sums().unwrap(), (2, 34, 88));
+}
+
+#[test]
+fn what_is_no_header_counts_for_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut longer = safetensors(TWO);
+    longer.push(0);
+    for bytes in [
+        &b""[..],
+        b"short",
+        &u64::MAX.to_le_bytes(),
+        &safetensors("[]"),
+        &safetensors("{\"a\":1}"),
+        &safetensors(&TWO.replace("[0,24]", "[24,0]")),
+        &safetensors(&TWO.replace("[3,4]", "[18446744073709551615,4]")),
+        &longer,
+    ] {
+        fs::write(folder.path().join("model.safetensors"), bytes).unwrap();
+        let error = Checkpoint::open(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("model.safetensors"), "{error}");
     }
 }
 
@@ -260,7 +319,7 @@ fn configs_that_cannot_be_run_name_their_key() {
         error.to_string(),
         "granite-hybrid-mini: llama is no model family that firstlight runs"
     );
-    assert_eq!(error.hint().unwrap(), "families: granite-hybrid, kimi-linear");
+    assert_eq!(error.hint(), "families: granite-hybrid, kimi-linear");
 }
 
 #[test]

@@ -7,7 +7,10 @@
 mod machine;
 
 use facts::BackendKind;
-use models::{Batch, Capacity, Engine, Model, Storage, Wanted, open, shape};
+use models::{
+    Batch, Capacity, Engine, Event, Model, Request, Sampling, Scheduler, StepBudget, Storage,
+    Wanted, open, shape,
+};
 
 #[test]
 fn layers_are_planned_and_launched() {
@@ -28,9 +31,10 @@ fn run_all() {
     {
         let model = Model::random(&shape(name).unwrap(), 1).unwrap();
         let device = device::open(BackendKind::Cuda).unwrap();
-        let capacity = Capacity { sequences: 3, tokens: 300 };
+        let capacity = Capacity { sequences: 10, tokens: 300 };
         let mut engine = open(model, device, Storage::Bf16, capacity).unwrap();
         run(&mut *engine).unwrap_or_else(|error| panic!("{name}: {error}"));
+        come_and_go(&mut *engine).unwrap_or_else(|error| panic!("{name}: {error}"));
     }
 }
 
@@ -54,5 +58,49 @@ fn run(engine: &mut dyn Engine) -> Result<(), models::ModelError> {
     assert_eq!(chosen.iter().map(Vec::len).collect::<Vec<_>>(), [11, 11]);
     assert_eq!([engine.len(0), engine.len(1), engine.len(2)], [4, 218, 49]);
     engine.reset(1);
-    step(engine, &Batch::new().with(1, &ids[..64]), Wanted::Last, 1)
+    step(engine, &Batch::new().with(1, &ids[..64]), Wanted::Last, 1)?;
+    // So many that states are advanced where they lie, some with tokens before and some without.
+    let many = (0..9).fold(Batch::new(), |batch, slot| batch.with(slot, &ids[..40]));
+    step(engine, &many, Wanted::Last, 9)?;
+    // A recorded size has room for more: what is over is padding, of which nothing comes out.
+    for count in [3, 5, 9, 10] {
+        let batch = (0..count).fold(Batch::new(), |batch, slot| batch.with(slot, &ids[..1]));
+        step(engine, &batch, Wanted::Last, count)?;
+        assert_eq!(engine.decode_greedy(&batch, 9)?.len(), count);
+    }
+    (0..10).for_each(|slot| engine.reset(slot));
+    Ok(())
+}
+
+/// Requests that join, are preempted, cancelled and end.
+fn come_and_go(engine: &mut dyn Engine) -> Result<(), models::ModelError> {
+    let free = engine.pages().free_blocks();
+    // What a stand-in chooses is no token.
+    let budget = StepBudget { tokens: 4000, beside: 500, ahead: 1 };
+    let mut scheduler = Scheduler::new(engine, budget);
+    // Eight of 380 tokens have nearly all blocks, and want more of them soon.
+    let ids: Vec<u32> = (0..380).collect();
+    let request = |at: usize| Request {
+        prompt: ids[..if at.is_multiple_of(5) { 1 } else { 380 }].to_vec(),
+        limit: 10,
+        sampling: Sampling::default(),
+        stop_ids: Vec::new(),
+    };
+    let submitted = (0..14).map(|at| scheduler.submit(request(at)));
+    let submitted = submitted.collect::<Result<Vec<_>, _>>()?;
+    let (mut steps, mut preempted, mut finished) = (0, 0, 0);
+    while !scheduler.is_idle() {
+        for event in scheduler.step()? {
+            preempted += usize::from(matches!(event, Event::Preempted { .. }));
+            finished += usize::from(matches!(event, Event::Finished { .. }));
+        }
+        steps += 1;
+        if steps == 3 {
+            assert!(scheduler.cancel(submitted[5]));
+        }
+    }
+    drop(scheduler);
+    assert_eq!((finished, engine.pages().free_blocks()), (13, free));
+    assert!(preempted > 0, "there were pages for all");
+    Ok(())
 }

@@ -22,7 +22,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     write_environment(&venv)?;
     // Only the environment and the machine are timed, not whatever python this shell happens to have.
     let source = || Source::live().without_vars().with_working_folder(folder.path());
-    let envs = EnvOptions { source: source(), venv: Some(venv.clone()), cache: None };
+    let envs =
+        EnvOptions { source: source(), venv: Some(venv.clone()), cache: None, verify_files: false };
 
     let report = probe::read(&envs)?;
     let env = &report.envs[0];
@@ -41,8 +42,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         probe::machine(&Options { source: source(), site_packages: Vec::new() });
     });
     time("both side by side", || {
-        let _ =
-            probe::read(&EnvOptions { source: source(), venv: Some(venv.clone()), cache: None });
+        let _ = probe::read(&EnvOptions {
+            source: source(),
+            venv: Some(venv.clone()),
+            cache: None,
+            verify_files: false,
+        });
     });
     Ok(())
 }

@@ -7,13 +7,17 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 mod ask;
+mod audit;
+mod companions;
 mod discover;
 mod editable;
 pub(crate) mod egg_info;
+pub(crate) mod imports;
 mod layout;
 mod manager;
 pub(crate) mod metadata;
 mod pyenv_shim;
+mod python_path;
 pub(crate) mod pyvenv_cfg;
 pub(crate) mod record;
 mod site;
@@ -23,6 +27,7 @@ pub(crate) mod torch_version;
 pub(crate) mod wheel;
 
 use discover::Candidate;
+pub use imports::first_import;
 use layout::Layout;
 
 /// What [`environments`] reads.
@@ -34,6 +39,8 @@ pub struct EnvOptions {
     pub venv: Option<PathBuf>,
     /// The file that keeps what was read of compiled files; `None` reads them anew.
     pub cache: Option<PathBuf>,
+    /// Whether the contents of every installed file are compared with its RECORD, which reads them all.
+    pub verify_files: bool,
 }
 
 /// Reads the environments of a machine: the one named, then VIRTUAL_ENV, CONDA_PREFIX, ./.venv and the python on PATH,
@@ -45,7 +52,7 @@ pub struct EnvOptions {
 pub fn environments(options: &EnvOptions) -> Result<Vec<PyEnv>, ProbeError> {
     let candidates = discover::candidates(&options.source, options.venv.as_deref())?;
     let mut envs: Vec<PyEnv> =
-        candidates.into_par_iter().map(|candidate| read(&options.source, candidate)).collect();
+        candidates.into_par_iter().map(|candidate| read(options, candidate)).collect();
     native::inspect(&options.source, options.cache.as_deref(), &mut envs);
     Ok(envs)
 }
@@ -56,18 +63,28 @@ pub(crate) fn environment(
     folder: &Path,
     cache: Option<&Path>,
 ) -> Result<PyEnv, ProbeError> {
-    let mut env = read(source, discover::named(source, folder)?);
+    let options = EnvOptions {
+        source: source.clone(),
+        venv: None,
+        cache: cache.map(Path::to_path_buf),
+        verify_files: false,
+    };
+    let mut env = read(&options, discover::named(source, folder)?);
     native::inspect(source, cache, std::slice::from_mut(&mut env));
     Ok(env)
 }
 
-fn read(source: &Source, candidate: Candidate) -> PyEnv {
+fn read(options: &EnvOptions, candidate: Candidate) -> PyEnv {
+    let source = &options.source;
     let layout = Layout::of(source, &candidate);
     let mut problems = candidate.problems;
     problems.extend(layout.problems);
 
-    let sites: Vec<site::Site> =
-        layout.site_packages.par_iter().map(|folder| site::read(source, folder)).collect();
+    let sites: Vec<site::Site> = layout
+        .site_packages
+        .par_iter()
+        .map(|folder| site::read(source, folder, options.verify_files))
+        .collect();
     let conda = manager::conda_packages(source, &candidate.root);
     let mut dists: Vec<Dist> = Vec::new();
     let mut native_files: Vec<NativeFile> = Vec::new();
@@ -121,6 +138,9 @@ fn read(source: &Source, candidate: Candidate) -> PyEnv {
         torch,
         native_files,
         ptxas: Vec::new(),
+        companions: companions::read(source, &layout.site_packages),
+        in_front: python_path::read(source, &layout.site_packages),
+        unmet_imports: Vec::new(),
         problems,
     }
 }

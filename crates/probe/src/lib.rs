@@ -7,6 +7,7 @@
 //! packages, only where no file tells where its packages are.
 
 mod cgroup;
+mod conditions;
 mod env;
 mod error;
 mod loader;
@@ -22,9 +23,11 @@ mod fuzz;
 #[cfg(test)]
 mod recorded;
 
-pub use env::{EnvOptions, environments};
+pub use conditions::{Ticks, meanwhile, moment};
+pub use env::{EnvOptions, environments, first_import};
 pub use error::ProbeError;
 pub use machine::{Options, Report, machine, read, read_one};
+pub use probes::gpu_nodes::names as gpu_names;
 pub use probes::memory::read as memory;
 pub use probes::{PROBES, Probe};
 pub use source::Source;

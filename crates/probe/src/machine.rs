@@ -1,5 +1,7 @@
 use crate::{EnvOptions, PROBES, ProbeError, Source, env, environments, probes};
-use facts::{BackendKind, Cpu, GpuVendor, Machine, MachineKind, Memory, Os, Platform, PyEnv};
+use facts::{
+    BackendKind, Cpu, GpuAccess, GpuVendor, Machine, MachineKind, Memory, Os, Platform, PyEnv,
+};
 use std::path::{Path, PathBuf};
 
 /// What [`machine`] reads.
@@ -37,6 +39,7 @@ pub fn machine(options: &Options) -> Machine {
         libraries: Vec::new(),
         virtualisation: None,
         gpu_processes: Vec::new(),
+        access: GpuAccess::default(),
         notes: Vec::new(),
     };
     for probe in PROBES {

@@ -7,11 +7,14 @@
 //! lies nowhere ([`facts::Needed::other`]).
 
 mod cache;
+mod damage;
 mod demangle;
 pub(crate) mod elf;
 pub(crate) mod fatbin;
 mod hwcaps;
 mod link;
+mod numpy;
+mod opened;
 mod process;
 mod search;
 mod store;
@@ -21,6 +24,7 @@ pub(crate) mod symbols;
 mod tests;
 
 use crate::Source;
+pub(crate) use cache::Fnv;
 use cache::{Entry, Known};
 use facts::{Elf, Fact, Needed, PyEnv};
 use link::Unresolved;
@@ -45,6 +49,7 @@ pub(crate) fn inspect(source: &Source, cache: Option<&Path>, envs: &mut [PyEnv])
     for env in envs {
         env.ptxas = ptxas(source, &store, env);
         linked.extend(inspect_env(&store, &search, &known, env));
+        opened::fill(source, env);
     }
     let Some(cache) = cache else { return };
     let files = store.into_files().into_iter();
@@ -80,6 +85,7 @@ fn ptxas(source: &Source, store: &Store<'_>, env: &PyEnv) -> Vec<Fact<String>> {
 #[derive(Default)]
 struct Inspected {
     elf: Option<Elf>,
+    damage: Option<String>,
     linked: Option<Linked>,
 }
 
@@ -106,12 +112,19 @@ fn inspect_env(
         .par_iter()
         .map(|path| {
             let Some(lib) = store.get(path) else { return Inspected::default() };
+            // Modules of other systems have names and bytes of their own.
+            let damage = lib.object.damage.clone().filter(|_| is_for_this_loader(path));
+            if !lib.object.is_elf() {
+                return Inspected { damage, ..Inspected::default() };
+            }
             let mut elf = described(&lib.object);
             if !lib.object.readable {
-                return Inspected { elf: Some(elf), linked: None };
+                return Inspected { elf: Some(elf), damage, linked: None };
             }
             let (process, root) = place(store, search, &plain, torch.as_ref(), path);
-            let Some(root) = root else { return Inspected { elf: Some(elf), linked: None } };
+            let Some(root) = root else {
+                return Inspected { elf: Some(elf), damage, linked: None };
+            };
             elf.needed = process.needs(root).iter().map(|(needed, _)| needed.clone()).collect();
             for needed in elf.needed.iter_mut().filter(|needed| needed.path.is_none()) {
                 needed.other = here.get(&needed.name).cloned();
@@ -120,16 +133,23 @@ fn inspect_env(
             let (key, unresolved) = link::unresolved(store, known, &process, root);
             elf.missing_symbols.clone_from(&unresolved.symbols);
             elf.missing_symbols_total = unresolved.total;
+            elf.module = unresolved.module;
             elf.problems.extend(unresolved.problems.iter().cloned());
-            Inspected { elf: Some(elf), linked: Some((key, unresolved)) }
+            Inspected { elf: Some(elf), damage, linked: Some((key, unresolved)) }
         })
         .collect();
     let mut linked = Vec::new();
     for ((file, path), found) in env.native_files.iter_mut().zip(paths).zip(results) {
         file.elf = found.elf;
+        file.damage = found.damage;
         linked.extend(found.linked.map(|link| (path, link)));
     }
     linked
+}
+
+/// Whether a file's name is one that this loader is asked for.
+fn is_for_this_loader(path: &Path) -> bool {
+    path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.contains(".so"))
 }
 
 /// The process after `import torch`: its global dependencies, then its extension.
@@ -216,6 +236,7 @@ fn described(object: &elf::Object) -> Elf {
             .map(|words| words.split(':').map(str::to_owned).collect())
             .unwrap_or_default(),
         gpu_code: object.gpu_code.clone(),
+        numpy: object.numpy.clone(),
         problems: object.problems.clone(),
         ..Elf::default()
     }

@@ -74,10 +74,22 @@ pub struct Device {
     pub pci_bus: Option<String>,
     /// nvmlDeviceGetMigMode; `None` where the GPU has no MIG.
     pub mig: Option<bool>,
+    /// nvmlDeviceGetPersistenceMode.
+    pub persistence: Option<bool>,
     /// nvmlDeviceGetComputeRunningProcesses and nvmlDeviceGetGraphicsRunningProcesses.
     pub processes: Vec<Process>,
     /// NVML's words when it does not list processes.
     pub processes_error: Option<String>,
+    /// nvmlDeviceGetClockInfo of the multiprocessors, MHz.
+    pub sm_mhz: Option<u32>,
+    /// nvmlDeviceGetMaxClockInfo of the multiprocessors, MHz.
+    pub sm_mhz_most: Option<u32>,
+    /// nvmlDeviceGetClockInfo of the memory, MHz.
+    pub memory_mhz: Option<u32>,
+    /// nvmlDeviceGetTemperature, degrees Celsius.
+    pub celsius: Option<u32>,
+    /// nvmlDeviceGetCurrentClocksThrottleReasons by their names.
+    pub held_down_by: Option<Vec<String>>,
     /// What else NVML would not tell, each as the call and its words.
     pub refused: Vec<String>,
 }
@@ -226,7 +238,15 @@ impl Device {
             "memory_error" => self.memory_error = Some(value.to_string()),
             "pci_bus" => self.pci_bus = Some(value.to_string()),
             "mig" => self.mig = value.parse().ok(),
+            "persistence" => self.persistence = value.parse().ok(),
             "process" => self.processes.extend(Process::parse(value)),
+            "sm_mhz" => self.sm_mhz = value.parse().ok(),
+            "sm_mhz_most" => self.sm_mhz_most = value.parse().ok(),
+            "memory_mhz" => self.memory_mhz = value.parse().ok(),
+            "celsius" => self.celsius = value.parse().ok(),
+            "held_down_by" => {
+                self.held_down_by = Some(value.split_whitespace().map(str::to_string).collect());
+            }
             "processes_error" => self.processes_error = Some(value.to_string()),
             "refused" => self.refused.push(value.to_string()),
             _ => {}
@@ -244,7 +264,13 @@ impl Device {
             ("memory_error", self.memory_error.clone()),
             ("pci_bus", self.pci_bus.clone()),
             ("mig", self.mig.map(|on| on.to_string())),
+            ("persistence", self.persistence.map(|on| on.to_string())),
             ("processes_error", self.processes_error.clone()),
+            ("sm_mhz", self.sm_mhz.map(|mhz| mhz.to_string())),
+            ("sm_mhz_most", self.sm_mhz_most.map(|mhz| mhz.to_string())),
+            ("memory_mhz", self.memory_mhz.map(|mhz| mhz.to_string())),
+            ("celsius", self.celsius.map(|degrees| degrees.to_string())),
+            ("held_down_by", self.held_down_by.as_ref().map(|names| names.join(" "))),
         ];
         fields
             .into_iter()
@@ -329,6 +355,11 @@ mod tests {
                     compute_capability: Some((12, 1)),
                     memory_error: Some("Not Supported".into()),
                     mig: Some(false),
+                    sm_mhz: Some(1980),
+                    sm_mhz_most: Some(1980),
+                    memory_mhz: Some(3201),
+                    celsius: Some(41),
+                    held_down_by: Some(vec!["SW_POWER_CAP".into(), "HW_SLOWDOWN".into()]),
                     ..Device::default()
                 },
                 Device { error: Some("GPU is lost".into()), ..Device::default() },

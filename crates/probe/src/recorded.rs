@@ -12,8 +12,13 @@ fn folder(name: &str) -> PathBuf {
 }
 
 fn report_of(folder: &Path) -> Report {
-    read(&EnvOptions { source: Source::recorded(folder).unwrap(), venv: None, cache: None })
-        .unwrap()
+    read(&EnvOptions {
+        source: Source::recorded(folder).unwrap(),
+        venv: None,
+        cache: None,
+        verify_files: false,
+    })
+    .unwrap()
 }
 
 fn report(name: &str) -> Report {

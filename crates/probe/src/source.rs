@@ -12,13 +12,16 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 mod command;
+mod devices;
 pub(crate) use command::{Command, CommandError};
+pub(crate) use devices::Node;
 
 /// Where facts are read from: the live machine, or a recorded one replayed from a folder.
 ///
 /// A recorded machine is a folder with `root/` (its files, laid out as on the machine, links included), `env` (one
-/// `NAME=value` a line), `commands/` (outputs by the name the probe gives each command) and `nvml` (what NVML answered,
-/// in the form [`nvml::Nvml::parse`] reads). Whatever is not in the folder is absent from the machine. Facts always
+/// `NAME=value` a line), `commands/` (outputs by the name the probe gives each command), `dev` (modes and owners of
+/// `/dev/nvidia*`) and `nvml` (what NVML answered, in the form [`nvml::Nvml::parse`] reads). Whatever is not in the
+/// folder is absent from the machine. Facts always
 /// carry the machine's own paths, never the recording's.
 ///
 /// Programs that are asked, and NVML, have [`Source::PATIENCE`] to answer: a driver in trouble never returns, and what

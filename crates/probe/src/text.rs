@@ -14,6 +14,18 @@ pub(crate) fn count_cpu_list(text: &str) -> Option<u32> {
     Some(count)
 }
 
+/// The CPU numbers themselves; `None` when it is no such list, or names more than any machine has.
+pub(crate) fn cpu_list(text: &str) -> Option<std::collections::BTreeSet<u32>> {
+    const MOST: u32 = 1 << 16;
+    count_cpu_list(text).filter(|count| *count <= MOST)?;
+    let mut cores = std::collections::BTreeSet::new();
+    for part in text.trim().split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        cores.extend(first.trim().parse::<u32>().ok()?..=last.trim().parse().ok()?);
+    }
+    Some(cores)
+}
+
 /// Bytes of a size with a binary suffix as sysfs writes it: `48K`, `2048K`, `1M`.
 pub(crate) fn parse_size(text: &str) -> Option<u64> {
     let text = text.trim();

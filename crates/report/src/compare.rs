@@ -2,9 +2,11 @@
 //!
 //! A difference of two medians is called a change only where it is larger than the tolerance, which stands for what clocks
 //! and neighbours do between runs, and where the medians' confidence intervals are apart, which stands for what happens
-//! within a run. What cannot be told from the samples is called unclear.
+//! within a run. What cannot be told from the samples is called unclear, and so is what two runs say of each other when one
+//! of them shared its machine.
 
 mod document;
+mod doubts;
 mod gate;
 mod parity;
 mod speed;
@@ -13,9 +15,10 @@ mod surroundings;
 mod words;
 
 use crate::format;
+use doubts::Doubts;
 use facts::{BenchReport, Comparison, DoctorReport, ParityReport, RunManifest, SCHEMA};
 
-pub(crate) use document::tone;
+pub(crate) use document::{UNCLEAR, tone};
 pub use document::{comparison_report, gate_report};
 pub use gate::gate;
 pub(crate) use parity::matters;
@@ -46,6 +49,7 @@ pub struct Recorded<'a> {
 /// Holds a run against a base.
 pub fn compare(base: &Recorded<'_>, run: &Recorded<'_>, tolerance_pct: f64) -> Comparison {
     let (parity, parity_same, parity_passed) = parity::changes(base.parity, run.parity);
+    let doubts = Doubts::of(base, run);
     Comparison {
         schema: SCHEMA,
         base: base.name.to_owned(),
@@ -57,7 +61,8 @@ pub fn compare(base: &Recorded<'_>, run: &Recorded<'_>, tolerance_pct: f64) -> C
         parity_same,
         parity_passed,
         ceilings: speed::ceilings(base.bench, run.bench),
-        speed: speed::changes(base.bench, run.bench, tolerance_pct),
+        speed: speed::changes(base.bench, run.bench, tolerance_pct, &doubts),
+        unclear: doubts.sentences,
         notes: notes(base, run),
     }
 }

@@ -14,6 +14,7 @@ pub(crate) struct Counts {
     pub(crate) unproven: usize,
     pub(crate) skip: usize,
     pub(crate) not_applicable: usize,
+    pub(crate) not_run: usize,
 }
 
 impl Counts {
@@ -34,12 +35,13 @@ impl Counts {
             Status::Fallback => self.fallback += 1,
             Status::Skip => self.skip += 1,
             Status::NotApplicable => self.not_applicable += 1,
+            Status::NotRun => self.not_run += 1,
         }
     }
 
     /// All rows.
     pub(crate) fn total(self) -> usize {
-        self.pass + self.bad() + self.skip + self.not_applicable
+        self.pass + self.bad() + self.skip + self.not_applicable + self.not_run
     }
 
     /// Rows that must not be taken for a pass and need a look.
@@ -68,6 +70,9 @@ impl Counts {
             verb(self.skip, "was", "were"),
             verb(self.not_applicable, "does", "do")
         ));
+        if self.not_run > 0 {
+            words.push_str(&format!("; for {} no time was left", self.not_run));
+        }
         words
     }
 }
@@ -172,6 +177,7 @@ pub(crate) fn status(row: &ParityRow) -> (Tone, &'static str) {
         Status::Fallback => (Tone::Bad, "FALLBACK"),
         Status::Skip => (Tone::Warn, "SKIP"),
         Status::NotApplicable => (Tone::Plain, "N/A"),
+        Status::NotRun => (Tone::Plain, "NOT RUN"),
     }
 }
 
@@ -193,7 +199,8 @@ pub(crate) fn not_passed(rows: &[ParityRow]) -> Vec<&ParityRow> {
         "FALLBACK" => 1,
         "UNPROVEN" => 2,
         "SKIP" => 3,
-        _ => 4,
+        "N/A" => 4,
+        _ => 5,
     };
     let mut found: Vec<&ParityRow> = rows.iter().filter(|row| status(row).1 != "PASS").collect();
     found.sort_by_key(|row| rank(row));
@@ -242,18 +249,20 @@ pub(crate) fn by_reason<'a>(rows: impl IntoIterator<Item = &'a ParityRow>) -> Ve
 /// A status whose count has a column: its head, its count, its tone.
 pub(crate) type CountColumn = (&'static str, fn(Counts) -> usize, Tone);
 
-/// Columns of counts. Those for fallbacks and for passes without evidence are there only where some row needs them.
+/// Columns of counts. Those for fallbacks, passes without evidence and checks without time are there only where some row
+/// needs them.
 pub(crate) fn count_columns(all: Counts) -> Vec<CountColumn> {
-    let columns: [CountColumn; 6] = [
+    let columns: [CountColumn; 7] = [
         ("PASS", |counts| counts.pass, Tone::Good),
         ("FAIL", |counts| counts.fail, Tone::Bad),
         ("FALLBACK", |counts| counts.fallback, Tone::Bad),
         ("UNPROVEN", |counts| counts.unproven, Tone::Bad),
         ("SKIP", |counts| counts.skip, Tone::Warn),
         ("N/A", |counts| counts.not_applicable, Tone::Plain),
+        ("NOT RUN", |counts| counts.not_run, Tone::Plain),
     ];
     let needed = |(head, count, _): &CountColumn| {
-        !matches!(*head, "FALLBACK" | "UNPROVEN") || count(all) > 0
+        !matches!(*head, "FALLBACK" | "UNPROVEN" | "NOT RUN") || count(all) > 0
     };
     columns.into_iter().filter(needed).collect()
 }

@@ -38,6 +38,8 @@ pub(crate) enum Inline {
     Link(String, Target),
     /// A status word.
     Chip(Tone, String),
+    /// Words of less weight, on a line of their own below the others of their cell.
+    Note(String),
 }
 
 /// A line of text built piece by piece.
@@ -74,6 +76,12 @@ impl Prose {
         self
     }
 
+    /// Adds words of less weight below.
+    pub(crate) fn note(mut self, words: impl Into<String>) -> Self {
+        self.0.push(Inline::Note(words.into()));
+        self
+    }
+
     /// Adds a link to a file of the run folder, shown by its name.
     pub(crate) fn file(mut self, path: impl Into<String>) -> Self {
         let path = path.into();
@@ -103,6 +111,7 @@ impl Prose {
                 | Inline::Strong(words)
                 | Inline::Code(words)
                 | Inline::Link(words, _)
+                | Inline::Note(words)
                 | Inline::Chip(_, words) => words.as_str(),
             })
             .collect()
@@ -133,6 +142,8 @@ pub(crate) struct Table {
     pub(crate) columns: Vec<(String, Align)>,
     /// Rows of as many cells as there are columns.
     pub(crate) rows: Vec<Vec<Prose>>,
+    /// Whether its cells may be broken anywhere, so that its first columns fit a telephone.
+    pub(crate) narrow: bool,
 }
 
 impl Table {
@@ -145,7 +156,7 @@ impl Table {
                 None => (head.as_ref().to_owned(), Align::Left),
             })
             .collect();
-        Self { caption: caption.into(), columns, rows: Vec::new() }
+        Self { caption: caption.into(), columns, rows: Vec::new(), narrow: false }
     }
 
     /// Adds a row.
@@ -222,6 +233,8 @@ pub(crate) struct Document {
     pub(crate) title: String,
     /// Machine and time, under the title.
     pub(crate) subtitle: Prose,
+    /// What came of it, under both.
+    pub(crate) verdict: Option<(Tone, Prose)>,
     /// What must be known before anything is read, such as that the run is incomplete.
     pub(crate) banner: Option<(Tone, Prose)>,
     /// Sections in order.

@@ -25,10 +25,14 @@ pub(crate) fn render(document: &Document) -> String {
     ));
     out.push_str("<a class=\"skip\" href=\"#content\">Skip to the report</a>\n");
     out.push_str(&format!(
-        "<header class=\"masthead\"><div class=\"mark\">{}<span>firstlight</span></div>\n<h1>{title}</h1>\n<p class=\"subtitle\">{}</p></header>\n",
+        "<header class=\"masthead\"><div class=\"mark\">{}<span>firstlight</span></div>\n<h1>{title}</h1>\n<p class=\"subtitle\">{}</p>\n",
         MARK.trim(),
         prose(&document.subtitle)
     ));
+    if let Some((tone, words)) = &document.verdict {
+        out.push_str(&format!("<p class=\"verdict {}\">{}</p>\n", class(*tone), prose(words)));
+    }
+    out.push_str("</header>\n");
     out.push_str("<div class=\"page\">\n<nav aria-label=\"Sections\"><ul>\n");
     for section in &document.sections {
         out.push_str(&format!(
@@ -119,7 +123,7 @@ fn table(out: &mut String, table: &Table) {
         "<figure class=\"table\">\n<figcaption>{}</figcaption>\n",
         prose(&table.caption)
     ));
-    out.push_str(&format!("<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"{label}\"><table>\n<thead><tr>"));
+    out.push_str(&format!("<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"{label}\"><table{}>\n<thead><tr>", if table.narrow { " class=\"narrow\"" } else { "" }));
     for (head, align) in &table.columns {
         out.push_str(&format!(
             "<th scope=\"col\"{}>{}</th>",
@@ -148,6 +152,8 @@ fn align_class(align: Align) -> &'static str {
 /// Words get room in proportion to their length, so that a narrow screen scrolls instead of breaking every word.
 fn cell_class(align: Align, cell: &Prose) -> &'static str {
     match (align, cell.plain().chars().count()) {
+        // A number is not broken at its hyphen: 2.4e-3.
+        (Align::Right, 0..=10) => " class=\"n one\"",
         (Align::Right, _) => align_class(align),
         (Align::Left, 0..=12) => "",
         (Align::Left, 13..=26) => " class=\"w1\"",
@@ -187,6 +193,7 @@ fn inline(piece: &Inline) -> String {
             format!("<code class=\"long\">{}</code>", escape::html(words))
         }
         Inline::Code(words) => format!("<code>{}</code>", escape::html(words)),
+        Inline::Note(words) => format!("<small>{}</small>", escape::html(words)),
         Inline::Chip(tone, words) => {
             format!("<span class=\"chip {}\">{}</span>", class(*tone), escape::html(words))
         }

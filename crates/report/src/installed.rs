@@ -72,7 +72,7 @@ impl Installed<'_> {
     /// What its rows come to, in the words of the rows: the worst of them, a pass before what does not apply.
     pub(crate) fn result(&self) -> (Tone, &'static str) {
         let worst = |word: &&str| self.rows.iter().find(|row| status(row).1 == *word);
-        let words = ["FAIL", "UNPROVEN", "FALLBACK", "SKIP", "PASS", "N/A"];
+        let words = ["FAIL", "UNPROVEN", "FALLBACK", "SKIP", "PASS", "NOT RUN", "N/A"];
         words.iter().find_map(worst).map_or((Tone::Plain, "N/A"), |row| status(row))
     }
 

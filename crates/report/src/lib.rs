@@ -9,6 +9,7 @@
 
 mod baseline;
 mod compare;
+mod conditions;
 mod counts;
 mod csv;
 mod document;
@@ -21,6 +22,7 @@ mod pictures;
 mod plot;
 mod run;
 mod sections;
+mod shares;
 mod stack;
 pub mod terminal;
 mod verdict;
@@ -33,7 +35,7 @@ pub use baseline::{BaselineShape, baseline, baselines};
 pub use compare::{Recorded, TOLERANCE_PCT, compare, comparison_report, gate, gate_report};
 pub use pictures::{Picture, bench_pictures};
 pub use run::{
-    BENCH_FILE, Documents, FACTS_FILE, MANIFEST_FILE, MODEL_SPEED_FILE, MODEL_SPEED_TABLE,
-    PARITY_FILE, Run, SAMPLES_FILE, html, markdown, run_report,
+    BENCH_FILE, CONDITIONS_FILE, Documents, FACTS_FILE, MANIFEST_FILE, MODEL_SPEED_FILE,
+    MODEL_SPEED_TABLE, PARITY_FILE, Run, SAMPLES_FILE, html, markdown, run_report,
 };
-pub use verdict::{Verdict, evidence_gap};
+pub use verdict::{Verdict, coverage, evidence_gap, headline};

@@ -3,21 +3,65 @@
 use crate::document::{Align, Block, Document, Inline, Prose, Table, Target, Tone};
 use crate::escape;
 
+/// What of a document is left out where it would be too long.
+#[derive(Debug, Clone, Copy)]
+struct Room {
+    /// Rows of a table, items of a list, lines of code.
+    most: usize,
+    /// Whether what is folded, and each picture, is there at all.
+    folded: bool,
+    /// Whether sections are there that one looks up rather than reads.
+    reference: bool,
+}
+
+const ALL: Room = Room { most: usize::MAX, folded: true, reference: true };
+
+/// Sections that one looks up.
+const REFERENCE: [&str; 3] = ["environment", "processes", "matrix"];
+
 /// The whole document.
 pub(crate) fn render(document: &Document) -> String {
+    render_in(document, ALL)
+}
+
+/// The document in so many lines: what is folded goes first, then what one looks up, then the ends of long tables and lists,
+/// each of which says how many of its rows are elsewhere.
+pub(crate) fn render_within(document: &Document, lines: usize) -> String {
+    let brief = Room { folded: false, ..ALL };
+    let cut = [usize::MAX, 60, 40, 24, 16, 10, 6, 4, 2, 1];
+    let cut = cut.into_iter().map(|most| Room { most, folded: false, reference: false });
+    let mut shortest = String::new();
+    for room in [ALL, brief].into_iter().chain(cut) {
+        shortest = render_in(document, room);
+        if shortest.lines().count() <= lines {
+            return shortest;
+        }
+    }
+    let kept: Vec<&str> = shortest.lines().take(lines.saturating_sub(2)).collect();
+    format!("{}\n\n*The rest is in [report.html](report.html).*\n", kept.join("\n"))
+}
+
+fn render_in(document: &Document, room: Room) -> String {
     let mut out = String::new();
     line(&mut out, &format!("# firstlight: {}", escape::markdown(&document.title)));
     line(&mut out, &prose(&document.subtitle));
+    if let Some((tone, words)) = &document.verdict {
+        block(&mut out, &Block::Notice(*tone, words.clone()), room);
+    }
     if let Some((tone, words)) = &document.banner {
-        block(&mut out, &Block::Notice(*tone, words.clone()));
+        block(&mut out, &Block::Notice(*tone, words.clone()), room);
     }
     for section in &document.sections {
         line(
             &mut out,
-            &format!("<a id=\"{}\"></a>\n\n## {}", section.id, escape::markdown(section.title)),
+            &format!("## <a id=\"{}\"></a>{}", section.id, escape::markdown(section.title)),
         );
+        if !room.reference && REFERENCE.contains(&section.id) {
+            line(&mut out, &format!("In [report.html](report.html#{}).", section.id));
+            continue;
+        }
         for part in &section.blocks {
-            block(&mut out, part);
+            block(&mut out, part, room);
         }
     }
     out
@@ -29,10 +73,10 @@ fn line(out: &mut String, words: &str) {
     out.push_str("\n\n");
 }
 
-fn block(out: &mut String, part: &Block) {
+fn block(out: &mut String, part: &Block, room: Room) {
     match part {
         Block::Heading { id, words } => {
-            line(out, &format!("<a id=\"{id}\"></a>\n\n### {}", prose(words)))
+            line(out, &format!("### <a id=\"{id}\"></a>{}", prose(words)))
         }
         Block::Paragraph(words) => line(out, &prose(words)),
         Block::Notice(tone, words) => {
@@ -45,25 +89,34 @@ fn block(out: &mut String, part: &Block) {
             line(out, &format!("> [!{word}]\n> {}", prose(words)));
         }
         Block::List(items) => {
-            for item in items {
+            for item in items.iter().take(room.most) {
                 out.push_str(&format!("- {}\n", prose(item)));
             }
+            more(out, items.len(), room, "- ");
             out.push('\n');
         }
         Block::Code(lines) => {
             let longest =
                 lines.iter().map(|text| escape::longest_run(text, '`')).max().unwrap_or(0);
             let fence = "`".repeat((longest + 1).max(3));
-            let lines: Vec<String> = lines.iter().map(|text| escape::terminal(text)).collect();
+            let lines = lines.iter().take(room.most.max(LEAST));
+            let lines: Vec<String> = lines.map(|text| escape::terminal(text)).collect();
             line(out, &format!("{fence}text\n{}\n{fence}", lines.join("\n")));
         }
-        Block::Table(content) => table(out, content),
+        Block::Table(content) => table(out, content, room),
         Block::Tiles(tiles) => {
             for tile in tiles {
                 let (value, label) = (escape::markdown(&tile.value), escape::markdown(&tile.label));
                 out.push_str(&format!("- **{value}** {label} ({})\n", prose(&tile.source)));
             }
             out.push('\n');
+        }
+        Block::Figures(figures) if !room.folded => {
+            if let Some(first) = figures.first() {
+                let link = format!("[report.html](report.html#{})", first.id);
+                let words = if figures.len() == 1 { "picture" } else { "pictures" };
+                line(out, &format!("{} {words}: in {link}.", figures.len()));
+            }
         }
         Block::Figures(figures) => {
             for figure in figures {
@@ -73,31 +126,52 @@ fn block(out: &mut String, part: &Block) {
             }
             out.push('\n');
         }
+        Block::Details { summary, .. } if !room.folded => {
+            line(out, &format!("{}: in [report.html](report.html).", prose(summary)));
+        }
         Block::Details { summary, blocks } => {
             line(out, &format!("<details><summary>{}</summary>", escape::html(&summary.plain())));
             for part in blocks {
-                block(out, part);
+                block(out, part, room);
             }
             line(out, "</details>");
         }
         Block::Card { id, title, blocks, .. } => {
-            line(out, &format!("<a id=\"{id}\"></a>\n\n### {}", prose(title)));
+            line(out, &format!("### <a id=\"{id}\"></a>{}", prose(title)));
             for part in blocks {
-                block(out, part);
+                block(out, part, room);
             }
         }
     }
 }
 
-fn table(out: &mut String, table: &Table) {
+/// Lines of a command that are never cut.
+const LEAST: usize = 12;
+
+/// Says how many rows are not here.
+fn more(out: &mut String, all: usize, room: Room, before: &str) {
+    if all > room.most {
+        let left = all - room.most;
+        out.push_str(&format!(
+            "{before}*{left} more: in the file named above, and in [report.html](report.html)*\n"
+        ));
+    }
+}
+
+fn table(out: &mut String, table: &Table, room: Room) {
     line(out, &format!("*Table:* {}", prose(&table.caption)));
     let row = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
     out.push_str(&row(table.columns.iter().map(|(head, _)| escape::markdown(head)).collect()));
     let rule = |align: &Align| if *align == Align::Right { "---:" } else { "---" }.to_owned();
     out.push_str(&row(table.columns.iter().map(|(_, align)| rule(align)).collect()));
-    for cells in &table.rows {
+    for cells in table.rows.iter().take(room.most) {
         out.push_str(&row(cells.iter().map(prose).collect()));
     }
+    // A line behind the table would be taken for one of its rows.
+    if table.rows.len() > room.most {
+        out.push('\n');
+    }
+    more(out, table.rows.len(), room, "");
     out.push('\n');
 }
 
@@ -121,6 +195,7 @@ fn inline(piece: &Inline) -> String {
                 },
             }
         }
+        Inline::Note(words) => format!("<br>{}", escape::markdown(words)),
         Inline::Chip(Tone::Bad, words) => format!("**{}**", escape::markdown(words)),
         Inline::Chip(_, words) => escape::markdown(words),
     }

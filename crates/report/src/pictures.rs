@@ -237,6 +237,8 @@ mod tests {
             gbps: 1.0,
             bound: Bound::Compute,
             pct_of_ceiling: None,
+            against: None,
+            cache_resident: false,
             verified_rel_err: 1e-3,
             reference_ms: None,
             dense_ms: None,
@@ -251,6 +253,8 @@ mod tests {
             copy_gbps: 1.0,
             gemm_gflops: GemmCeilings { f32: None, bf16: None },
             gemm_by: None,
+            read_gbps: None,
+            raised: Vec::new(),
         };
         let report = BenchReport {
             schema: SCHEMA,
@@ -258,6 +262,8 @@ mod tests {
             rows,
             not_timed: Vec::new(),
             not_applicable: Vec::new(),
+            not_run: Vec::new(),
+            conditions: Vec::new(),
         };
         let pictures = bench_pictures(&report, "NVIDIA H200");
         for Picture { name, svg } in &pictures {
@@ -312,6 +318,8 @@ mod tests {
             copy_gbps: 4.0,
             gemm_gflops: GemmCeilings { f32: Some(1.0), bf16 },
             gemm_by: None,
+            read_gbps: None,
+            raised: Vec::new(),
         };
         let drawn = |ceilings: &[Ceilings]| -> Vec<Vec<(f64, f64)>> {
             let rows = BTreeMap::from([(2048, &kda)]);

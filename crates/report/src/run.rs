@@ -1,6 +1,7 @@
 use crate::document::{Document, Prose, Section, Tone};
 use crate::format;
-use crate::sections::SECTIONS;
+use crate::sections::{SECTIONS, verdict};
+use crate::verdict::headline;
 use facts::{BenchReport, DoctorReport, ModelSpeedReport, ParityReport, RunManifest, RunState};
 
 /// The doctor's facts in a run folder; its content is a [`DoctorReport`] as JSON.
@@ -15,6 +16,9 @@ pub const MODEL_SPEED_FILE: &str = "models.json";
 pub const MODEL_SPEED_TABLE: &str = "models.csv";
 /// Name of every timed sample in a run folder.
 pub const SAMPLES_FILE: &str = "samples.csv";
+/// What else went on while kernels were timed, in a run folder; its content is a
+/// [`facts::ConditionsReport`] as JSON.
+pub const CONDITIONS_FILE: &str = "conditions.json";
 /// The manifest in a run folder; its content is a [`RunManifest`] as JSON.
 pub const MANIFEST_FILE: &str = "run.json";
 
@@ -45,12 +49,19 @@ pub struct Documents {
 /// Both documents of a run. The same input gives the same bytes.
 pub fn run_report(run: &Run<'_>) -> Documents {
     let document = document(run);
-    Documents { markdown: crate::markdown::render(&document), html: crate::html::render(&document) }
+    Documents { markdown: brief(&document), html: crate::html::render(&document) }
 }
 
-/// `report.md`.
+/// `report.md`: at most 300 lines. Tables are cut where that is needed; the rest is in the files that they name.
 pub fn markdown(run: &Run<'_>) -> String {
-    crate::markdown::render(&document(run))
+    brief(&document(run))
+}
+
+/// Lines of `report.md` that somebody still scrolls through.
+const LINES: usize = 300;
+
+fn brief(document: &Document) -> String {
+    crate::markdown::render_within(document, LINES)
 }
 
 /// `report.html`: inline style and pictures, no script, no request.
@@ -61,14 +72,14 @@ pub fn html(run: &Run<'_>) -> String {
 fn document(run: &Run<'_>) -> Document {
     let manifest = run.manifest;
     let machine = &run.doctor.machine;
-    let device = machine
-        .gpus
-        .first()
-        .map(|gpu| gpu.name.value.clone())
-        .or_else(|| machine.cpu.model.as_ref().map(|model| model.value.clone()));
-    let device = device.map_or_else(String::new, |device| format!("{device} · "));
-    let subtitle =
-        Prose::from(format!("{device}{} · {}", machine.platform, format::time(&manifest.started)));
+    let processor = machine.cpu.model.as_ref().map(|model| format!("{} · ", model.value));
+    let subtitle = Prose::from(format!(
+        "{} · {}{} · {}",
+        manifest.host,
+        processor.unwrap_or_default(),
+        machine.platform,
+        format::time(&manifest.started)
+    ));
 
     let banner = (manifest.state == RunState::Incomplete).then(|| {
         let reached = match manifest.stages.last() {
@@ -86,6 +97,8 @@ fn document(run: &Run<'_>) -> Document {
     let sections = SECTIONS
         .iter()
         .map(|(id, title, build)| Section { id, title, blocks: build(run) })
+        .filter(|section| !section.blocks.is_empty())
         .collect();
-    Document { title: format!("Report on {}", manifest.host), subtitle, banner, sections }
+    let verdict = Some(verdict(run));
+    Document { title: headline(machine), subtitle, verdict, banner, sections }
 }

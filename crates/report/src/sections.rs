@@ -17,27 +17,28 @@ mod summary;
 use crate::document::Block;
 use crate::run::Run;
 
+pub(crate) use bench::raised_words;
 pub(crate) use environment::{describe, kind as machine_kind, version};
 pub(crate) use findings::{sentence as findings_sentence, tone as finding_tone};
 pub(crate) use matrix::support;
 pub(crate) use model::status as kernel_status;
 pub(crate) use pending::pending as pending_items;
-pub(crate) use summary::why as verdict_reason;
+pub(crate) use summary::{verdict, why as verdict_reason};
 
-/// What a section makes of a run. It always says something: "not part of this run" is an answer, an absent heading is not.
+/// What a section makes of a run. One that has nothing to say is left out with its heading.
 pub(crate) type Build = fn(&Run<'_>) -> Vec<Block>;
 
 /// Name (also the anchor and the file's stem), title and builder.
 pub(crate) const SECTIONS: &[(&str, &str, Build)] = &[
     ("summary", "Summary", summary::build),
     ("findings", "Findings", findings::build),
-    ("installed", "Installed kernels", installed::build),
-    ("model", "Model fit", model::build),
-    ("processes", "Processes on the GPUs", processes::build),
-    ("environment", "Environment", environment::build),
-    ("parity", "Parity with the f64 reference", parity::build),
     ("bench", "Speed", bench::build),
     ("model-speed", "Speed of the model", model_speed::build),
+    ("installed", "Installed kernels", installed::build),
+    ("parity", "Parity with the f64 reference", parity::build),
+    ("model", "Model fit", model::build),
+    ("environment", "Environment", environment::build),
+    ("processes", "Processes on the GPUs", processes::build),
     ("matrix", "What works where", matrix::build),
     ("pending", "Done, pending and limits", pending::build),
     ("provenance", "Provenance", provenance::build),

@@ -27,6 +27,7 @@ pub use branches::branches;
 pub use brief::doctor_brief;
 pub use compare::{comparison, gate};
 pub use doctor::{doctor, one_finding};
+pub use layout::paragraph;
 pub use matrix::matrix;
 pub use model::fit;
 pub use model_speed::model_speed;

@@ -2,7 +2,10 @@ use crate::counts::Counts;
 use crate::document::Tone;
 use crate::format;
 use crate::run::Run;
-use facts::{ParityRow, RunState, Severity, Status};
+use facts::{
+    BackendKind, Coverage, DoctorReport, GpuCoverage, Machine, ParityReport, ParityRow, Platform,
+    RunState, Severity, Status,
+};
 
 /// What a run's evidence allows to be said, worst first. It is computed from counts; there is no word for "excellent".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -13,9 +16,13 @@ pub enum Verdict {
     Failing,
     /// Nothing fails, and no kernel was held against the reference.
     NotVerified,
+    /// A GPU is here and no check passed on it, whatever passed elsewhere.
+    GpuNotVerified,
     /// Kernels pass and none fails; something was skipped, not run, or warned about.
     Partial,
-    /// Every check that can run here ran and passed, and nothing was left out.
+    /// Everything passed, and no GPU is visible to this process: only the processor's kernels were verified.
+    ProcessorOnly,
+    /// Every check that can run here ran and passed, on a GPU too, and nothing was left out.
     Verified,
 }
 
@@ -35,11 +42,19 @@ impl Verdict {
             Self::Failing
         } else if counts.pass == 0 {
             Self::NotVerified
-        } else if left_out || found(Severity::Warning) {
-            Self::Partial
         } else {
-            Self::Verified
+            match coverage(run.doctor, run.parity).gpu {
+                GpuCoverage::NotVerified => Self::GpuNotVerified,
+                _ if left_out || found(Severity::Warning) => Self::Partial,
+                GpuCoverage::NoneVisible => Self::ProcessorOnly,
+                GpuCoverage::Verified => Self::Verified,
+            }
         }
+    }
+
+    /// Whether nothing is known to be wrong with what was verified.
+    pub fn is_good(self) -> bool {
+        !matches!(self, Self::Incomplete | Self::Failing | Self::NotVerified)
     }
 
     /// The verdict in a few words.
@@ -48,7 +63,9 @@ impl Verdict {
             Self::Incomplete => "incomplete",
             Self::Failing => "problems found",
             Self::NotVerified => "kernels not verified",
+            Self::GpuNotVerified => "GPU not verified",
             Self::Partial => "verified in part",
+            Self::ProcessorOnly => "processor verified, no GPU",
             Self::Verified => "verified",
         }
     }
@@ -56,9 +73,92 @@ impl Verdict {
     pub(crate) fn tone(self) -> Tone {
         match self {
             Self::Incomplete | Self::Failing => Tone::Bad,
-            Self::NotVerified | Self::Partial => Tone::Warn,
+            Self::NotVerified | Self::GpuNotVerified | Self::Partial | Self::ProcessorOnly => {
+                Tone::Warn
+            }
             Self::Verified => Tone::Good,
         }
+    }
+}
+
+/// Whose kernels the checks of a run are about.
+pub fn coverage(doctor: &DoctorReport, parity: Option<&ParityReport>) -> Coverage {
+    let rows = parity.map_or(&[][..], |parity| &parity.rows);
+    let proven = |row: &&ParityRow| {
+        row.peer.is_none() && row.status == Status::Pass && evidence_gap(row).is_none()
+    };
+    let mut backends: Vec<BackendKind> = Vec::new();
+    for row in rows.iter().filter(proven) {
+        if !backends.contains(&row.backend) {
+            backends.push(row.backend);
+        }
+    }
+    let gpu = if backends.iter().any(|backend| *backend != BackendKind::Cpu) {
+        GpuCoverage::Verified
+    } else if doctor.machine.gpus.is_empty() {
+        GpuCoverage::NoneVisible
+    } else {
+        GpuCoverage::NotVerified
+    };
+    Coverage { backends, gpu }
+}
+
+/// `Verified: the kernels on NVIDIA H200 and the processor's.`
+pub(crate) fn scope(run: &Run<'_>) -> String {
+    let Coverage { backends, gpu } = coverage(run.doctor, run.parity);
+    let machine = &run.doctor.machine;
+    let gpus = gpus(machine);
+    let whose: Vec<String> = [BackendKind::Cuda, BackendKind::Metal, BackendKind::Cpu]
+        .into_iter()
+        .filter(|backend| backends.contains(backend))
+        .map(|backend| match backend {
+            BackendKind::Cpu => "the processor's kernels".to_owned(),
+            _ => match machine.gpus.first() {
+                Some(gpu) => format!("the kernels on {}", gpu.name.value),
+                None => format!("the kernels on {backend}"),
+            },
+        })
+        .collect();
+    let verified = match whose.as_slice() {
+        [] => "No kernel was verified".to_owned(),
+        whose => format!("Verified: {}", whose.join(" and ")),
+    };
+    let of_gpu = match gpu {
+        GpuCoverage::Verified => "",
+        // A run without facts does not tell.
+        GpuCoverage::NoneVisible if machine.platform == Platform::Unknown => "",
+        GpuCoverage::NoneVisible => "; no GPU is visible to this process",
+        GpuCoverage::NotVerified => {
+            return format!("{verified}; nothing was verified on {gpus}.");
+        }
+    };
+    format!("{verified}{of_gpu}.")
+}
+
+/// `NVIDIA H200`, `8 × NVIDIA H200`, or nothing.
+pub(crate) fn gpus(machine: &Machine) -> String {
+    let mut counts: Vec<(&str, usize)> = Vec::new();
+    for gpu in &machine.gpus {
+        match counts.iter_mut().find(|(name, _)| *name == gpu.name.value) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((&gpu.name.value, 1)),
+        }
+    }
+    let word = |(name, count): &(&str, usize)| match count {
+        1 => (*name).to_owned(),
+        count => format!("{count} × {name}"),
+    };
+    counts.iter().map(word).collect::<Vec<_>>().join(", ")
+}
+
+/// What a run is of, in a line: its GPUs and their driver, or that there is none.
+pub fn headline(machine: &Machine) -> String {
+    let driver = machine.driver.as_ref().and_then(|driver| driver.version());
+    let driver = driver.map(|version| format!(", driver {}", version.value)).unwrap_or_default();
+    match gpus(machine).as_str() {
+        "" if machine.platform == Platform::Unknown => "A machine that was not recorded".to_owned(),
+        "" => format!("No GPU visible{driver}"),
+        gpus => format!("{gpus}{driver}"),
     }
 }
 

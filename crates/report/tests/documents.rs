@@ -3,7 +3,7 @@
 mod fixture;
 mod page;
 
-use facts::{RunState, Severity, Status};
+use facts::{BackendKind, RunState, Severity, Status};
 use fixture::{Sample, small};
 use page::Page;
 use report::{
@@ -159,7 +159,8 @@ fn words_from_outside_stay_words() {
         let cells = line.replace("\\|", "").matches('|').count();
         assert_eq!(*columns.get_or_insert(cells), cells, "{line}");
     }
-    assert!(text.contains("evil\\|pkg"));
+    assert!(text.contains("sample-\\<hybrid\\>\\|x"), "{text}");
+    assert!(page.contains("evil|pkg"));
 }
 
 #[test]
@@ -290,6 +291,7 @@ fn r4_19_the_verdict_follows_from_the_evidence() {
     let check = |change: &dyn Fn(&mut Sample), expect: Verdict| {
         let mut sample = small();
         sample.parity.rows.retain(|row| row.status == Status::Pass && row.launches > 0);
+        sample.parity.rows.iter_mut().for_each(|row| row.backend = BackendKind::Cuda);
         sample.doctor.findings.retain(|finding| finding.severity == Severity::Info);
         sample.manifest.not_run.clear();
         sample.bench.not_timed.clear();
@@ -301,6 +303,18 @@ fn r4_19_the_verdict_follows_from_the_evidence() {
     };
     let all = small();
     check(&|_| (), Verdict::Verified);
+    // What passed on the processor says nothing of the GPU that is here, and a machine without one is told apart from that.
+    let on_processor = |sample: &mut Sample| {
+        sample.parity.rows.iter_mut().for_each(|row| row.backend = BackendKind::Cpu);
+    };
+    check(&on_processor, Verdict::GpuNotVerified);
+    check(
+        &|sample| {
+            on_processor(sample);
+            sample.doctor.machine.gpus.clear();
+        },
+        Verdict::ProcessorOnly,
+    );
     check(&|sample| sample.parity.rows.push(all.parity.rows[3].clone()), Verdict::Verified);
     check(&|sample| sample.parity.rows.push(all.parity.rows[6].clone()), Verdict::Partial);
     check(&|sample| sample.manifest.not_run = all.manifest.not_run.clone(), Verdict::Partial);
@@ -319,6 +333,98 @@ fn r4_19_the_verdict_follows_from_the_evidence() {
         ..sample.doctor_only()
     });
     assert_eq!(doctor_only, Verdict::NotVerified);
+}
+
+#[test]
+fn the_first_screen_names_the_gpu_and_whose_kernels_were_verified() {
+    let check = |change: &dyn Fn(&mut Sample), title: &str, scope: &str| {
+        let mut sample = small();
+        change(&mut sample);
+        let run = sample.run();
+        let (page, text) = (html(&run), markdown(&run));
+        let head = page.split("</header>").next().unwrap_or_default();
+        let head = head.replace("&#39;", "'");
+        assert!(head.contains(&format!("<h1>{title}</h1>")) && head.contains(scope), "{head}");
+        let top: Vec<&str> = text.lines().take(8).collect();
+        assert!(top[0].contains(title) && top.join(" ").contains(scope), "{top:?}");
+        let plain = report::terminal::summary(&run, report::terminal::Style::default());
+        let end: Vec<&str> = plain.lines().rev().take(6).collect();
+        let end = end.into_iter().rev().collect::<Vec<_>>().join(" ");
+        assert!(end.contains(scope), "{end}");
+    };
+    let title = "NVIDIA GH200 480GB, driver 570.148.08";
+    check(
+        &|_| (),
+        title,
+        "Verified: the processor's kernels; nothing was verified on NVIDIA GH200 480GB.",
+    );
+    check(
+        &|sample| sample.parity.rows[0].backend = BackendKind::Cuda,
+        title,
+        "Verified: the kernels on NVIDIA GH200 480GB and the processor's kernels.",
+    );
+    check(
+        &|sample| {
+            sample.doctor.machine.gpus.clear();
+            sample.doctor.machine.driver = None;
+        },
+        "No GPU visible",
+        "Verified: the processor's kernels; no GPU is visible to this process.",
+    );
+    check(
+        &|sample| {
+            let gpu = sample.doctor.machine.gpus[0].clone();
+            sample.doctor.machine.gpus = vec![gpu; 8];
+        },
+        "8 × NVIDIA GH200 480GB, driver 570.148.08",
+        "nothing was verified on 8 × NVIDIA GH200 480GB.",
+    );
+}
+
+#[test]
+fn a_long_run_has_a_short_text_and_a_whole_page() {
+    let mut sample = small();
+    let (check, timing) = (sample.parity.rows[0].clone(), sample.bench.rows[0].clone());
+    for at in 0..3000 {
+        let case = format!("edge/{at}");
+        sample.parity.rows.push(facts::ParityRow { case, ..check.clone() });
+    }
+    for at in 0..400 {
+        let case = format!("prefill-{at}");
+        sample.bench.rows.push(facts::BenchRow { case, ..timing.clone() });
+        sample.doctor.findings.push(sample.doctor.findings[1].clone());
+    }
+    let (text, page) = (markdown(&sample.run()), html(&sample.run()));
+    assert!(text.lines().count() <= 300, "{} lines", text.lines().count());
+    assert!(text.contains("report.html"), "{text}");
+    assert!(page.contains("edge/2999") && page.contains("prefill-399"));
+}
+
+#[test]
+fn what_is_green_is_folded_and_what_is_empty_is_not_there() {
+    let mut sample = small();
+    sample.parity.rows.retain(|row| row.status == Status::Pass && row.launches > 0);
+    sample.doctor.model = None;
+    sample.doctor.matrix = None;
+    let page = html(&sample.run());
+    let (before, after) = page.split_once("id=\"figure-parity-attention\"").expect("a picture");
+    let opened = before.matches("<details").count() - before.matches("</details>").count();
+    assert_eq!(opened, 1, "folded");
+    assert!(!after.is_empty());
+    // A picture of what fails stands open.
+    let failing = html(&small().run());
+    let (before, _) = failing.split_once("id=\"figure-parity-attention\"").expect("a picture");
+    assert_eq!(before.matches("<details").count(), before.matches("</details>").count());
+    for id in ["model", "matrix"] {
+        assert!(!page.contains(&format!("href=\"#{id}\"")), "{id}");
+    }
+    let alone = html(&small().doctor_only());
+    for id in ["bench", "parity", "installed", "model-speed"] {
+        assert!(!alone.contains(&format!("href=\"#{id}\"")), "{id}");
+    }
+    // The picture of a speed stands before its table.
+    let speed = failing.split_once("id=\"bench\"").expect("a section").1;
+    assert!(speed.find("<svg") < speed.find("<table"));
 }
 
 #[test]

@@ -18,6 +18,7 @@ mod places;
 mod preconditions;
 mod program;
 mod prove;
+mod repair;
 mod steps;
 mod switch;
 mod writeback;
@@ -36,6 +37,7 @@ use program::Programs;
 use std::fs;
 use std::path::Path;
 use std::thread;
+use std::time::{Duration, Instant};
 use steps::Steps;
 use writeback::Writeback;
 
@@ -52,6 +54,8 @@ pub struct ApplyOptions<'a> {
     pub machine: &'a Machine,
     /// Remove the environment that is replaced, and one that an earlier apply kept.
     pub discard_old: bool,
+    /// Write files again that are not what an earlier apply of the plan installed, in place of replacing the environment.
+    pub repair: bool,
 }
 
 /// Reads what is about to be installed and what was: the part that this room cannot do, for it reads no binary.
@@ -70,8 +74,8 @@ pub trait Progress {
     fn begin(&mut self, step: &'static str, bytes: Option<u64>);
     /// Bytes moved since the last call, and what is being worked on.
     fn advance(&mut self, bytes: u64, what: &str);
-    /// The step has ended, with one line on what came out of it.
-    fn end(&mut self, outcome: &str);
+    /// The step has ended, with one line on what came out of it and its whole time, which may have begun before `begin`.
+    fn end(&mut self, outcome: &str, took: Duration);
 }
 
 /// Makes the plan so in `options.venv`, whole or not at all.
@@ -98,9 +102,10 @@ pub fn apply(
         plan_sha256: journal::plan_sha256(plan),
     };
     let mut steps = Steps::new(progress);
-    let made = match work.applied_already() {
-        Some(packages) => work.leave(packages, &mut steps),
-        None => work.replace(&mut journal, &mut steps),
+    let made = match applied(&places, &work.plan_sha256, options.repair) {
+        Some(packages) => work.look_at(packages, &mut journal, &mut steps),
+        None if options.repair => Err(repair::not_ours(&places.venv)),
+        None => work.mend(&mut steps).and_then(|()| work.replace(&mut journal, &mut steps)),
     };
     let mut report = match made {
         // Nothing was begun, so there is nothing to keep for the next apply.
@@ -130,6 +135,28 @@ pub fn preview(plan: &Plan, options: &ApplyOptions) -> Result<String, ApplyError
     found.map(|(ready, _)| ready.words())
 }
 
+/// Whether an earlier apply of this plan made the environment and it still is what that left, file by file, so that another one
+/// changes nothing.
+pub fn is_applied(plan: &Plan, venv: &Path) -> bool {
+    let Ok(places) = Places::of(venv) else { return false };
+    applied(&places, &journal::plan_sha256(plan), false)
+        .is_some_and(|packages| repair::verify(&places.venv, &packages).is_empty())
+}
+
+/// What an earlier apply of a plan installed, where the environment still holds it by names and versions and nothing else, and has
+/// its interpreter. With `some`, packages may be gone.
+fn applied(places: &Places, plan_sha256: &str, some: bool) -> Option<Vec<AppliedPackage>> {
+    let report = switch::record(&places.venv)?.report;
+    let holds = match some {
+        true => environment::holds_no_other(&places.venv, &report.packages),
+        false => environment::holds(&places.venv, &report.packages),
+    };
+    let whole = report.plan_sha256 == plan_sha256
+        && environment::lost_python(&places.venv).is_none()
+        && holds;
+    whole.then(|| unfetched(&report.packages))
+}
+
 /// One apply at work.
 struct Work<'a> {
     plan: &'a Plan,
@@ -141,12 +168,42 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// What an earlier apply of this plan installed, where the environment still holds it and nothing else.
-    fn applied_already(&self) -> Option<Vec<AppliedPackage>> {
-        let report = switch::record(&self.places.venv)?.report;
-        let whole = report.plan_sha256 == self.plan_sha256
-            && environment::holds(&self.places.venv, &report.packages);
-        whole.then(|| unfetched(&report.packages))
+    /// Says why an environment that has everything but its interpreter is made again.
+    fn mend(&self, steps: &mut Steps) -> Result<(), ApplyError> {
+        let venv = &self.places.venv;
+        match environment::lost_python(venv).filter(|_| venv.join("pyvenv.cfg").exists()) {
+            Some(lost) => steps.run("look", None, |_| {
+                Ok(((), 0, format!("{lost}: the environment is made again")))
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// Names and versions say that the environment is what the plan says; its files are read before that is believed.
+    fn look_at(
+        &self,
+        packages: Vec<AppliedPackage>,
+        journal: &mut Journal,
+        steps: &mut Steps,
+    ) -> Result<ApplyReport, ApplyError> {
+        let harm = steps.run("verify", None, |_| {
+            let harm = repair::verify(&self.places.venv, &packages);
+            let words = match harm.is_empty() {
+                true => "every file is what its RECORD says".to_owned(),
+                false => format!("not as installed: {}", harm.words()),
+            };
+            Ok((harm, 0, words))
+        })?;
+        match (harm.is_empty(), self.options.repair) {
+            (true, _) => self.leave(packages, steps),
+            (false, false) => self.replace(journal, steps),
+            (false, true) => {
+                let Self { plan, options, places, programs, .. } = *self;
+                let repair = repair::Repair { plan, options, places, programs };
+                repair.run(&packages, &harm, steps)?;
+                self.proven(&places.venv, packages, ApplyOutcome::Repaired, steps)
+            }
+        }
     }
 
     /// The environment is what the plan says: it is examined and proven again where it is, and left.
@@ -162,7 +219,9 @@ impl Work<'_> {
     /// Makes the new environment, unless an interrupted apply did, and puts it in place.
     fn replace(&self, journal: &mut Journal, steps: &mut Steps) -> Result<ApplyReport, ApplyError> {
         let installed = journal.installed(&self.plan_sha256);
-        let whole = installed.filter(|packages| environment::holds(&self.places.new, packages));
+        let new = &self.places.new;
+        let there = installed.filter(|_| environment::lost_python(new).is_none());
+        let whole = there.filter(|packages| environment::holds(new, packages));
         let outcome = switch::outcome(self.places);
         let mut report = match whole {
             Some(packages) => {
@@ -243,10 +302,12 @@ impl Work<'_> {
         steps: &mut Steps,
     ) -> Result<ApplyReport, ApplyError> {
         // Its files are read while its interpreter starts; what that says counts only once they are found to be good.
+        let began = Instant::now();
         let asked = prove::ask(environment, self.programs)?;
         let findings =
             steps.run("examine", None, |_| prove::examine(environment, &packages, self.inspect))?;
-        let proof = steps.run("prove", None, |_| {
+        // The interpreter, which imports torch, has been at it since it was started.
+        let proof = steps.run_since("prove", began, None, |_| {
             prove::run(asked, environment, self.plan, self.options.machine)
         })?;
         Ok(ApplyReport {

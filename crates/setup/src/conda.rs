@@ -58,11 +58,9 @@ mod tests {
             name: name.into(),
             version: version.into(),
             path: format!("/opt/c/{name}"),
-            tags: Vec::new(),
             requires: requires.iter().map(|line| (*line).to_owned()).collect(),
-            requires_python: None,
             installer: Some(installer.into()),
-            record_files: None,
+            ..Dist::default()
         }
     }
 
@@ -85,6 +83,9 @@ mod tests {
             torch: None,
             native_files: Vec::new(),
             ptxas: Vec::new(),
+            companions: Vec::new(),
+            in_front: Vec::new(),
+            unmet_imports: Vec::new(),
             problems: Vec::new(),
         };
         around(&[env]).map(|fact| {

@@ -17,15 +17,13 @@ pub(crate) use target::python_platform;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EmitError {
     /// There is no such format.
-    #[error("no format `{name}`\nhint: the formats are {}", names())]
+    #[error("no format `{name}`")]
     Unknown {
         /// What was asked for.
         name: String,
     },
     /// The format promises hashes, and the plan has none yet.
-    #[error(
-        "{format} holds the hash of every file, and this plan has none for `{package}`\nhint: lock the plan first (`--lock`), which asks the indexes for them"
-    )]
+    #[error("{format} holds the hash of every file, and this plan has none for `{package}`")]
     Unlocked {
         /// The format.
         format: &'static str,
@@ -33,7 +31,7 @@ pub enum EmitError {
         package: String,
     },
     /// The plan holds something that the format cannot say.
-    #[error("{format} cannot hold this plan: {reason}\nhint: {hint}")]
+    #[error("{format} cannot hold this plan: {reason}")]
     Unfit {
         /// The format.
         format: &'static str,
@@ -42,6 +40,19 @@ pub enum EmitError {
         /// Which format or plan to take.
         hint: String,
     },
+}
+
+impl EmitError {
+    /// What to do about it.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Unknown { .. } => format!("the formats are {}", names()),
+            Self::Unlocked { .. } => {
+                "lock the plan first (`--lock`), which asks the indexes for them".to_owned()
+            }
+            Self::Unfit { hint, .. } => hint.clone(),
+        }
+    }
 }
 
 fn names() -> String {

@@ -8,15 +8,18 @@ pub mod conda;
 pub mod emit;
 pub mod fetch;
 pub mod lock;
-pub mod marker;
+pub mod mend;
 mod plan;
 pub mod profile_yaml;
+pub mod python;
 pub mod request;
 mod target;
 pub mod uv;
 pub mod wheel;
 
 pub use knowledge::profiles::{Profile, ProfileOption, profiles};
-pub use plan::{differences, plan};
+pub use plan::{differences, plan, unlisted};
 pub use request::{Request, RequestError, Wanted};
-pub use target::{machines, target_of};
+pub use target::{machine, machines, target_of, with_gpu};
+
+pub use knowledge::Arch;

@@ -40,7 +40,7 @@ pub fn lock(plan: &Plan, uv: &Uv) -> Result<Plan, LockError> {
     let mut resolved = Plan { packages: wheels, ..plan.clone() };
     let mut built = Plan { packages: builds.clone(), ..plan.clone() };
     let python = interpreter::find(uv, std::env::var_os("PATH").as_deref());
-    let resolver = Resolver { uv, python: python.as_deref() };
+    let resolver = Resolver { uv, python: python.as_deref(), patient: true };
     // Both wait for indexes.
     let (needed, filled) = thread::scope(|scope| {
         let filled = scope.spawn(|| fill_sources(&mut built, resolver));
@@ -55,6 +55,17 @@ pub fn lock(plan: &Plan, uv: &Uv) -> Result<Plan, LockError> {
     }
     plan.locked = plan.packages.iter().all(has_hashes);
     Ok(plan)
+}
+
+/// Asks the plan's default index whether it has these packages, and nothing about what they need.
+///
+/// # Errors
+/// [`LockError::Absent`] for one that is not there; others as for [`lock`].
+pub fn exist(plan: &Plan, packages: Vec<PlannedPackage>, uv: &Uv) -> Result<(), LockError> {
+    let python = interpreter::find(uv, std::env::var_os("PATH").as_deref());
+    let resolver = Resolver { uv, python: python.as_deref(), patient: false };
+    let asked = Plan { packages, ..plan.clone() };
+    resolver.resolve(&asked, &[], &["--no-deps"]).map(drop)
 }
 
 /// The order of the plan, with what it needs in front of the first package that is built.
@@ -153,6 +164,8 @@ fn requirements(package: &PlannedPackage) -> Option<impl Iterator<Item = &str>> 
 struct Resolver<'a> {
     uv: &'a Uv,
     python: Option<&'a Path>,
+    /// Whether uv asks again where the network does not answer.
+    patient: bool,
 }
 
 impl Resolver<'_> {
@@ -163,7 +176,7 @@ impl Resolver<'_> {
         beside: &[&str],
         options: &[&str],
     ) -> Result<Document, LockError> {
-        let Self { uv, python } = *self;
+        let Self { uv, python, patient } = *self;
         let kept = tempfile::tempdir().map_err(LockError::Folder)?;
         let folder = kept.path();
         let project = folder.join("pyproject.toml");
@@ -180,6 +193,9 @@ impl Resolver<'_> {
             .args(options);
         if let Some(python) = python {
             command.arg("--python").arg(python);
+        }
+        if !patient {
+            command.env("UV_HTTP_RETRIES", "0").env("UV_HTTP_TIMEOUT", "5");
         }
         let output = command
             .output()

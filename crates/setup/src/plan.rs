@@ -18,8 +18,9 @@ mod warnings;
 pub use again::differences;
 
 use crate::Request;
-use facts::{Plan, PlanTarget, Refusal};
+use facts::{Plan, PlanTarget, PlannedPackage, Refusal};
 use problem::{Dropped, Problem};
+use search::Passed;
 
 /// Why a candidate is not taken, and the published fact behind that.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,19 +36,35 @@ impl Reason {
 }
 
 /// The newest torch for which everything that is wanted has a fitting wheel on this machine; source builds only where they
-/// are allowed and no wheel of any torch will do. What is optional is left out, with a warning, where nothing fits.
+/// are allowed and no wheel of any torch will do. What is optional is left out, with a warning, where nothing fits. A Python that
+/// the machine has goes before any that it has not.
 ///
 /// # Errors
 /// A [`Refusal`] with the smallest set of facts that cannot all hold, and the plans nearest to what was asked for.
 pub fn plan(request: &Request, target: &PlanTarget) -> Result<Plan, Box<Refusal>> {
-    let problem = Problem::of(request, target);
-    let nothing = Dropped::new();
-    let left_out = left_out(&problem);
-    let (stack, passed) = search::solve(&problem, &nothing, &left_out);
-    match stack {
-        Some(stack) => Ok(assemble::plan(&problem, &stack, &passed, &left_out)),
-        None => Err(Box::new(refusal::refusal(request, &problem, &passed))),
+    if let Some(problem) = Problem::of_here(request, target)
+        && let Ok(plan) = solved(&problem)
+    {
+        return Ok(plan);
     }
+    let problem = Problem::of(request, target);
+    solved(&problem).map_err(|passed| Box::new(refusal::refusal(request, &problem, &passed)))
+}
+
+/// The plan, or every torch that was tried.
+fn solved<'p>(problem: &'p Problem<'p>) -> Result<Plan, Vec<Passed<'p>>> {
+    let left_out = left_out(problem);
+    let (stack, passed) = search::solve(problem, &Dropped::new(), &left_out);
+    match stack {
+        Some(stack) => Ok(assemble::plan(problem, &stack, &passed, &left_out)),
+        None => Err(passed),
+    }
+}
+
+/// The packages of a plan that no table knows: whether an index has them is not known before one is asked.
+pub fn unlisted(plan: &Plan) -> Vec<PlannedPackage> {
+    let unknown = |package: &&PlannedPackage| catalogue::releases(&package.name).is_empty();
+    plan.packages.iter().filter(unknown).cloned().collect()
 }
 
 /// The optional items without which there is a stack: first each one that nothing can be found for, then, where those

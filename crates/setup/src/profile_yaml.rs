@@ -39,20 +39,28 @@ pub enum Purpose {
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
     /// It is not YAML, or has other keys or types.
-    #[error(
-        "not a profile: {0}\nhint: the keys are torch_version, triton_version, flash_attn_version, cuda_version, triton_sel_force and fa2_enabled; quote a version, for 12.10 is not 12.1"
-    )]
+    #[error("not a profile: {0}")]
     Text(#[from] yaml_serde::Error),
     /// It sets a switch that is for tests.
-    #[error(
-        "`triton_sel_force` is for testing only: it takes a kernel that may be wrong\nhint: set it to false"
-    )]
+    #[error("`triton_sel_force` is for testing only: it takes a kernel that may be wrong")]
     Forced,
     /// FlashAttention-2 is to be used, and is not there.
-    #[error(
-        "`fa2_enabled` is set without a `flash_attn_version`\nhint: name the version, or set it to false"
-    )]
+    #[error("`fa2_enabled` is set without a `flash_attn_version`")]
     NoFlashAttention,
+}
+
+impl ProfileError {
+    /// What to do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Text(_) => {
+                "the keys are torch_version, triton_version, flash_attn_version, cuda_version, triton_sel_force and \
+                 fa2_enabled; quote a version, for 12.10 is not 12.1"
+            }
+            Self::Forced => "set it to false",
+            Self::NoFlashAttention => "name the version, or set it to false",
+        }
+    }
 }
 
 impl Profile {
@@ -149,8 +157,9 @@ mod tests {
             ("torch_version: [2\n", "not a profile"),
             ("", "not a profile"),
         ] {
-            let error = Profile::read(text, Purpose::Use).unwrap_err().to_string();
-            assert!(error.contains(words) && error.contains("\nhint: "), "{text}: {error}");
+            let error = Profile::read(text, Purpose::Use).unwrap_err();
+            assert!(error.to_string().contains(words), "{text}: {error}");
+            assert!(!error.hint().is_empty(), "{text}");
         }
     }
 }

@@ -1,9 +1,9 @@
 //! What a plan is asked for.
 
-use crate::marker::Marker;
 use crate::profile_yaml;
 use facts::{Dist, Want};
 use knowledge::kernels::of_layer;
+use knowledge::marker::Marker;
 use knowledge::profiles::Profile;
 use knowledge::{Minor, Requirement};
 
@@ -14,6 +14,9 @@ pub struct Request {
     pub wants: Vec<Wanted>,
     /// Python, where one was asked for.
     pub python: Option<Minor>,
+    /// Releases of Python that the machine has: where something fits one of them, no other is taken. Empty where they are
+    /// not known.
+    pub pythons: Vec<Minor>,
     /// The CUDA release of torch's build, where one was asked for.
     pub cuda: Option<Minor>,
     /// Whether wheels that one person built may be taken.
@@ -85,7 +88,7 @@ impl Request {
             wants: lines.map(read).collect::<Result<_, _>>()?,
             python: profile.python,
             cuda: profile.cuda,
-            community: false,
+            ..Self::default()
         };
         request.allow_builds(&profile.build);
         Ok(request)

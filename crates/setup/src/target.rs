@@ -1,11 +1,39 @@
 //! Which machine a plan is for.
 
 use facts::{GpuVendor, Machine, MachineKind, PlanTarget, Platform};
-use knowledge::machines;
+use knowledge::{Arch, Minor, dotted, machines};
 
 /// Every machine known by name.
 pub fn machines() -> Vec<PlanTarget> {
     machines::machines().iter().map(named).collect()
+}
+
+/// The machine of a name, however it is spelt.
+pub fn machine(name: &str) -> Option<PlanTarget> {
+    machines::machine(name).map(named)
+}
+
+/// Any Linux machine with GPUs of this compute capability, with the C library of the oldest Ubuntu that is maintained.
+pub fn with_gpu(gpu: Minor, arch: Arch) -> PlanTarget {
+    let plain = match arch {
+        Arch::X86_64 => "cpu-x86_64",
+        Arch::Aarch64 => "cpu-aarch64",
+    };
+    let plain = machine(plain);
+    let glibc = plain.as_ref().and_then(|it| it.glibc.clone());
+    let cited = plain.map_or_else(String::new, |it| it.source);
+    PlanTarget {
+        name: format!("gpu-{}-{}", dotted(gpu), arch.as_str()),
+        os: "linux".to_owned(),
+        arch: arch.as_str().to_owned(),
+        glibc,
+        gpus: vec![gpu],
+        driver: None,
+        cuda_limit: None,
+        tegra: false,
+        memory_bytes: None,
+        source: format!("request; {cited}"),
+    }
 }
 
 fn named(machine: &machines::Machine) -> PlanTarget {

@@ -63,25 +63,33 @@ pub struct Uv {
 #[derive(Debug, thiserror::Error)]
 pub enum UvError {
     /// Neither PATH nor the tool folder has one, and pip could not bring it.
-    #[error(
-        "no uv {OLDEST} or newer: {}\nhint: install it with `python3 -m pip install --user uv` or from https://docs.astral.sh/uv/, and see that it is on PATH",
-        tried.join("; ")
-    )]
+    #[error("no uv {OLDEST} or newer: {}", tried.join("; "))]
     Absent {
         /// What was tried, and what came of it.
         tried: Vec<String>,
     },
     /// The tool folder cannot be written.
-    #[error(
-        "cannot keep uv in {}: {source}\nhint: set XDG_CACHE_HOME to a folder that can be written, or put uv on PATH",
-        folder.display()
-    )]
+    #[error("cannot keep uv in {}: {source}", folder.display())]
     Folder {
         /// The tool folder.
         folder: PathBuf,
         /// What the system said.
         source: io::Error,
     },
+}
+
+impl UvError {
+    /// What to do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Absent { .. } => {
+                "install it with `python3 -m pip install --user uv` or from https://docs.astral.sh/uv/, and see that it is on PATH"
+            }
+            Self::Folder { .. } => {
+                "set XDG_CACHE_HOME to a folder that can be written, or put uv on PATH"
+            }
+        }
+    }
 }
 
 impl Uv {
@@ -91,6 +99,19 @@ impl Uv {
     /// # Errors
     /// Where none of these gives a uv that runs; the error names each thing that was tried.
     pub fn find(path: Option<&OsStr>, tools: &Path) -> Result<Self, UvError> {
+        match Self::found(path, tools) {
+            Ok(uv) => Ok(uv),
+            Err(mut tried) => {
+                Self::install(path, tools, &mut tried)?.ok_or(UvError::Absent { tried })
+            }
+        }
+    }
+
+    /// The uv that is here; nothing is installed.
+    ///
+    /// # Errors
+    /// What was tried.
+    pub fn found(path: Option<&OsStr>, tools: &Path) -> Result<Self, Vec<String>> {
         let mut tried = Vec::new();
         let on_path = programs(path, "uv");
         if on_path.is_empty() {
@@ -102,7 +123,7 @@ impl Uv {
                 Err(reason) => tried.push(reason),
             }
         }
-        Self::install(path, tools, &mut tried)?.ok_or(UvError::Absent { tried })
+        Err(tried)
     }
 
     /// The program as uv, if it runs and is new enough; else the reason.
@@ -218,6 +239,14 @@ pub(crate) fn programs(path: Option<&OsStr>, name: &str) -> Vec<PathBuf> {
     // A relative folder in PATH means another program in each working folder.
     let files = folders.filter(|folder| folder.is_absolute()).map(|folder| folder.join(&name));
     files.filter(|file| file.is_file()).collect()
+}
+
+/// Whether a file is a script, as the launchers of other tools are, or cannot be read.
+pub(crate) fn is_script(file: &Path) -> bool {
+    let mut first = [0; 2];
+    let read =
+        fs::File::open(file).and_then(|mut file| io::Read::read_exact(&mut file, &mut first));
+    read.is_err() || first == *b"#!"
 }
 
 /// Runs a command and gives what it printed, or in a few words why it failed.

@@ -11,4 +11,5 @@ mod unpack;
 pub use error::WheelError;
 pub(crate) use layout::Layout;
 pub use name::WheelName;
+pub(crate) use record::Lines;
 pub use unpack::{Unpacked, unpack};

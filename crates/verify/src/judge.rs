@@ -32,7 +32,7 @@ impl Judgement {
 
 /// An execution whose last launch was held against the float64 reference and passed.
 ///
-/// Only [`judge`] and [`crate::admit`] make it, so whatever takes a `Verified` cannot time an unverified kernel: it
+/// Only [`judge`] and [`crate::Standing::admit`] make it, so whatever takes a `Verified` cannot time an unverified kernel: it
 /// is the same execution, over the same inputs, that was checked.
 pub struct Verified<'a> {
     execution: Box<dyn Execution + 'a>,

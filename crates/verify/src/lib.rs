@@ -16,6 +16,7 @@ mod property;
 mod python;
 mod references;
 mod sample;
+mod standing;
 mod tolerance;
 
 pub use case::{Case, Property, Tier};
@@ -23,12 +24,13 @@ pub use cases::{CASES, OpCases, cases};
 pub use compare::{Agreement, compare};
 pub use draw::Draw;
 pub use judge::{Judgement, Verified, judge, judge_outputs};
-pub use matrix::{Peers, Plan, matrix, run_case};
+pub use matrix::{Peers, Plan, count, matrix, run_case};
 pub use peers::{Listed, PEERS, Peer};
 pub use python::{
-    Generated, GenerationCase, Limits, MODEL, ModelCase, NOT_RUN, PeerRefusal, Python, PythonError,
-    Session, Tuning, VerifiedGeneration, VerifiedPeer, admit_generation, admit_peer, judge_model,
+    Generated, GenerationCase, Limits, MODEL, ModelCase, PeerRefusal, Python, PythonError, Session,
+    Tuning, VerifiedGeneration, VerifiedPeer, admit_generation, admit_peer, judge_model,
     load_peer_case,
 };
-pub use sample::{Drawn, Sample, admit};
+pub use sample::{Drawn, Sample};
+pub use standing::Standing;
 pub use tolerance::{Tolerance, tolerance};

@@ -9,7 +9,7 @@ use crate::peers::Peer;
 use crate::property::judge_property;
 use crate::python::{Budget, Session};
 use crate::references::References;
-use crate::{Case, Tier, cases, tolerance};
+use crate::{Case, Standing, Tier, cases, tolerance};
 use device::{Device, Unavailable};
 use facts::{BackendKind, ParityReport, ParityRow, SCHEMA, Status};
 use kernels::{DType, Op};
@@ -72,7 +72,7 @@ impl Here {
 /// then native rows before those of peers.
 type Place = (usize, usize, usize, bool);
 
-/// Runs the matrix; `on_row` sees each row as it is done.
+/// Runs the matrix; `on_row` sees each row as it is done. What is timed in the same run is admitted by the standing.
 ///
 /// Cases run side by side on all cores, for the time goes into inputs, references and compilers. Launches do not: a device
 /// runs one at a time, so that what is counted is what was asked for. The rows stand in the order of ops, backends and
@@ -81,7 +81,7 @@ pub fn matrix(
     plan: &Plan,
     peers: Option<&Peers<'_>>,
     mut on_row: impl FnMut(&ParityRow),
-) -> ParityReport {
+) -> (ParityReport, Standing) {
     let wanted = |op: &&&'static dyn Op| {
         plan.ops.is_empty() || plan.ops.iter().any(|name| name == op.spec().name)
     };
@@ -136,7 +136,17 @@ pub fn matrix(
             rows.entry(place).or_default().push(row);
         }
     });
-    ParityReport { schema: SCHEMA, rows: rows.into_values().flatten().collect() }
+    let report = ParityReport { schema: SCHEMA, rows: rows.into_values().flatten().collect() };
+    let standing = Standing::of(&report);
+    (report, standing)
+}
+
+/// How many cases a matrix has: each gives rows on every backend.
+pub fn count(plan: &Plan) -> usize {
+    let wanted = |op: &&&'static dyn Op| {
+        plan.ops.is_empty() || plan.ops.iter().any(|name| name == op.spec().name)
+    };
+    kernels::OPS.iter().filter(wanted).map(|op| here(*op, plan.tier).cases.len()).sum()
 }
 
 fn here(op: &'static dyn Op, tier: Tier) -> Here {

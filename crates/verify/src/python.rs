@@ -12,7 +12,6 @@ mod run;
 mod session;
 mod tuning;
 
-pub use budget::NOT_RUN;
 pub use generation::{Generated, GenerationCase, VerifiedGeneration, admit_generation};
 pub use model::{MODEL, ModelCase, judge_model};
 pub use run::{PeerRefusal, VerifiedPeer, admit_peer, load as load_peer_case};

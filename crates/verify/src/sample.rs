@@ -146,7 +146,7 @@ impl<'a> Drawn<'a> {
 ///
 /// # Errors
 /// The failed judgement, when it may not be believed; its reason says why.
-pub fn admit<'a>(
+pub(crate) fn admit<'a>(
     call: &'a dyn Call,
     drawn: &mut Drawn<'_>,
     device: &'a Device,

@@ -38,7 +38,7 @@ fn find(layout: &Layout) -> Vec<Problem> {
 }
 
 /// The targets of `[text](target)` and `![text](target)` in a line, outside inline code.
-fn targets(line: &str) -> Vec<&str> {
+pub(super) fn targets(line: &str) -> Vec<&str> {
     let mut targets = Vec::new();
     for (index, part) in line.split('`').enumerate() {
         // Every second part stands between backticks. A link text may hold code, which puts `](` at a part's start.

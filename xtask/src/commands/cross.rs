@@ -48,15 +48,7 @@ fn parse(arguments: &[String]) -> Result<Asked, Usage> {
                 let known = TARGETS.iter().find(|target| target.triple == triple);
                 request.targets.push(*known.ok_or_else(|| unknown_target(triple))?);
             }
-            "--from" => {
-                request.source = Some(match value()?.as_str() {
-                    "rustup" => Source::Rustup,
-                    "debian" => Source::Debian,
-                    other => {
-                        return Err(Usage(format!("--from wants rustup or debian, got `{other}`")));
-                    }
-                });
-            }
+            "--from" => request.source = Some(Source::parse(value()?)?),
             "--run-aarch64" => {
                 let mut filter: Vec<String> = arguments.cloned().collect();
                 let unit = filter.first().is_some_and(|word| word == "--unit");

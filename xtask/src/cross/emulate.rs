@@ -83,3 +83,12 @@ fn found() -> Option<&'static str> {
     }
     EMULATORS.iter().copied().find(|emulator| steps::is_available(emulator, "--version"))
 }
+
+/// The emulator for a target and its options, where both it and the target's C library are here.
+pub(crate) fn emulator(triple: &str) -> Option<Vec<String>> {
+    if triple != TARGET.triple || !Path::new(C_LIBRARY).is_dir() {
+        return None;
+    }
+    let mut found = EMULATORS.iter().filter(|emulator| steps::is_available(emulator, "--version"));
+    found.next().map(|emulator| vec![(*emulator).to_owned(), "-L".to_owned(), C_LIBRARY.to_owned()])
+}

@@ -19,7 +19,10 @@ pub(super) fn ceilings(cuda: &Cuda, budget: Duration) -> Result<Ceilings, CudaEr
         backend: BackendKind::Cuda,
         copy_gbps,
         gemm_gflops: GemmCeilings { f32: None, bf16 },
+        // What reads and does not write is at least as fast as what does both.
+        read_gbps: read(cuda, budget).map(|rate| rate.max(copy_gbps)),
         gemm_by,
+        raised: Vec::new(),
     })
 }
 
@@ -43,6 +46,28 @@ fn copy(cuda: &Cuda, budget: Duration) -> Result<f64, CudaError> {
     let right = back.par_chunks(4).all(|word| word == 0x3f9d_70a4_u32.to_ne_bytes());
     assert!(right, "the copy ceiling copied wrongly");
     Ok(2.0 * COPY_BYTES as f64 / samples.fastest() / 1e6)
+}
+
+/// Rows of a product that reads a matrix of 2 GiB and does little else.
+const READ: [usize; 3] = [8, 1 << 17, 1 << 13];
+
+/// Bytes read per second by the vendor's product of a few rows; `None` where the machine has no such library, or it refuses.
+fn read(cuda: &Cuda, budget: Duration) -> Option<f64> {
+    let blas = Cublas::find(cuda, READ).ok().flatten()?;
+    let [m, n, k] = READ;
+    let stream = cuda.stream();
+    let (a, b) = (stream.allocate(2 * m * k).ok()?, stream.allocate(2 * n * k).ok()?);
+    let c = stream.allocate(2 * m * n).ok()?;
+    // Each sum is k times 1 / k.
+    stream.fill16(&a, bf16::from_f32(1.0 / k as f32).to_bits()).ok()?;
+    stream.fill16(&b, bf16::ONE.to_bits()).ok()?;
+    stream.fill16(&c, bf16::NAN.to_bits()).ok()?;
+    let samples = sample(budget, || timed(cuda, || blas.product(stream, [&a, &b, &c]))).ok()?;
+    let mut bytes = vec![0; 2 * m * n];
+    stream.read(&c, &mut bytes).ok()?;
+    let one = bf16::ONE.to_ne_bytes();
+    assert!(bytes.chunks(2).all(|value| value == one), "the read ceiling computed wrongly");
+    Some((2 * n * k) as f64 / samples.fastest() / 1e6)
 }
 
 /// 1e9 operations per second of a bf16 product, and whose; `None` where the machine has no such library.

@@ -59,14 +59,12 @@ fn contests(functions: &[&str], limit: Duration) -> Ended {
 impl Ended {
     /// For each call: `timed`, or why the peer was not.
     fn of(&self, peer: &str) -> Vec<String> {
-        let named = format!("{peer}: ");
         let of_call = |contest: &'_ Contest| -> Option<String> {
             let timed = contest.runners.iter().find(|runner| runner.peer.name() == peer);
-            let lines = contest.not_applicable.iter();
-            let why = lines.filter_map(|line| line.strip_prefix(&named)).next();
+            let why = contest.not_run.iter().find(|left| left.peer == peer);
             match (timed, why) {
                 (Some(runner), None) if runner.samples.count() >= 8 => Some("timed".to_owned()),
-                (None, why) => why.map(str::to_owned),
+                (None, why) => why.map(|left| left.why.clone()),
                 _ => None,
             }
         };
@@ -85,9 +83,9 @@ fn a_peer_that_tunes_for_too_long_is_not_run_and_takes_neither_time_nor_times_of
     }
     let why = ended.of("slow:tunes");
     // Half of the time for its call; then it is asked nothing more.
-    assert!(why[0].starts_with("not run: no answer within the "), "{why:?}");
+    assert!(why[0].starts_with("no answer within the "), "{why:?}");
     assert!(why[0].ends_with(" s that were left for it; the process was killed"), "{why:?}");
-    assert_eq!(why[1..], ["not run: an earlier call took all of its time"; 2]);
+    assert_eq!(why[1..], ["an earlier call took all of its time"; 2]);
     assert_eq!(ended.asked.iter().filter(|peer| *peer == "slow:tunes").count(), 1);
 }
 
@@ -97,11 +95,11 @@ fn a_peer_that_hangs_while_it_is_timed_ends_the_time_of_all_of_them_and_no_more(
     let ended = contests(&["right:attention", "slow:tires"], limit);
     // Beside the time there is a process to be killed.
     assert!(ended.took < limit + Duration::from_secs(3), "{:?}", ended.took);
-    let spent = "not run: the 6 s for the peers of attention were spent";
+    let spent = "the 6 s for the peers of attention were spent";
     let why = ended.of("slow:tires");
-    assert!(why[0].starts_with("not run: no answer within the "), "{why:?}");
+    assert!(why[0].starts_with("no answer within the "), "{why:?}");
     assert_eq!(why[1..], [spent; 2]);
     // What it took along is not shown, and no finding.
-    let gone = "not run: the process that held it is gone";
+    let gone = "the process that held it is gone";
     assert_eq!(ended.of("right:attention"), [gone, spent, spent]);
 }

@@ -1,56 +1,97 @@
 //! Kernels compiled ahead: one file of compressed binaries, found by the key of their source.
+//!
+//! Binaries of one function differ little, from macro to macro and from one GPU of a generation to the next, so they are packed
+//! together: in blocks, a third of what they are one by one. A block is unpacked when a kernel of it is first asked for, and kept.
 
-use miniz_oxide::deflate::compress_to_vec_zlib;
-use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
+use super::KernelSource;
+use ruzstd::decoding::StreamingDecoder;
+use sha2::{Digest, Sha256};
+use std::io::Read;
+use std::sync::OnceLock;
 
-/// What a bundle file starts with.
-const MAGIC: &[u8; 8] = b"flcubin1";
-/// Key, offset, packed length and length of one entry.
-const ENTRY: usize = 32 + 3 * 4;
-/// miniz's strongest level: a bundle is packed once and read often.
-const LEVEL: u8 = 10;
+/// What a bundle file starts with; two numbers follow, of kernels and of blocks.
+const MAGIC: &[u8; 8] = b"flcubin2";
+const HEADER: usize = MAGIC.len() + 2 * 4;
+/// Bytes of a binary's SHA-256 that stand beside its key.
+const SUM: usize = 8;
+/// Key, sum, block, offset there and length of one kernel.
+const KERNEL: usize = 32 + SUM + 3 * 4;
+/// Offset, packed length and length of one block.
+const BLOCK: usize = 3 * 4;
+/// Most that a block of several kernels holds: about 4 ms to unpack. Blocks of any length would save a tenth of the file.
+const BLOCK_BYTES: usize = 1 << 20;
 
 /// Binaries by source key.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub struct Bundle {
     bytes: &'static [u8],
+    /// What was unpacked so far.
+    blocks: OnceLock<Vec<OnceLock<Vec<u8>>>>,
 }
 
 impl Bundle {
-    /// A bundle with nothing in it.
-    pub const EMPTY: Self = Self { bytes: &[] };
-
-    /// A bundle in memory, as [`Bundle::pack`] made it.
+    /// A bundle in memory, as [`Bundle::pack`] made it; one of no bytes has nothing in it.
     pub const fn new(bytes: &'static [u8]) -> Self {
-        Self { bytes }
+        Self { bytes, blocks: OnceLock::new() }
     }
 
-    /// Packs binaries; the same binaries in any order give the same bytes.
-    pub fn pack(mut binaries: Vec<([u8; 32], Vec<u8>)>) -> Vec<u8> {
+    /// Packs binaries, each block by `compress`, which gives a Zstandard frame; the same binaries in any order give the same bytes.
+    ///
+    /// # Errors
+    ///
+    /// What `compress` says.
+    pub fn pack<E>(
+        binaries: Vec<(KernelSource, Vec<u8>)>,
+        mut compress: impl FnMut(&[u8]) -> Result<Vec<u8>, E>,
+    ) -> Result<Vec<u8>, E> {
+        let group = |source: &KernelSource| (source.name(), source.arch().generation().to_owned());
+        let mut binaries: Vec<_> = binaries
+            .into_iter()
+            .map(|(source, binary)| {
+                let order = (group(&source), source.label(), source.arch().clone(), source.key());
+                (order, binary)
+            })
+            .collect();
         binaries.sort();
-        binaries.dedup_by(|one, other| one.0 == other.0);
-        let packed: Vec<Vec<u8>> =
-            binaries.iter().map(|(_, binary)| compress_to_vec_zlib(binary, LEVEL)).collect();
-        let mut bytes = MAGIC.to_vec();
-        bytes.extend((binaries.len() as u32).to_le_bytes());
-        let mut offset = bytes.len() + ENTRY * binaries.len();
-        for ((key, binary), packed) in binaries.iter().zip(&packed) {
-            bytes.extend(key);
-            for number in [offset, packed.len(), binary.len()] {
-                bytes.extend((number as u32).to_le_bytes());
+        binaries.dedup_by(|one, other| one.0.3 == other.0.3);
+        let (mut kernels, mut blocks) = (Vec::new(), Vec::<(_, Vec<u8>)>::new());
+        for ((group, _, _, key), binary) in &binaries {
+            let fits = blocks.last().is_some_and(|(last, block)| {
+                *last == group && block.len() + binary.len() <= BLOCK_BYTES
+            });
+            if !fits {
+                blocks.push((group, Vec::new()));
             }
-            offset += packed.len();
+            let nth = blocks.len() - 1;
+            let block = &mut blocks[nth].1;
+            kernels.push((key, sum(binary), [nth, block.len(), binary.len()]));
+            block.extend(binary);
         }
-        bytes.extend(packed.into_iter().flatten());
-        bytes
+        kernels.sort();
+        let mut bytes = MAGIC.to_vec();
+        let numbers = |bytes: &mut Vec<u8>, numbers: &[usize]| {
+            bytes.extend(numbers.iter().flat_map(|number| (*number as u32).to_le_bytes()));
+        };
+        numbers(&mut bytes, &[kernels.len(), blocks.len()]);
+        for (key, sum, place) in &kernels {
+            bytes.extend(*key);
+            bytes.extend(sum);
+            numbers(&mut bytes, place);
+        }
+        let mut frames = Vec::new();
+        let from = bytes.len() + BLOCK * blocks.len();
+        for (_, block) in &blocks {
+            let frame = compress(block)?;
+            numbers(&mut bytes, &[from + frames.len(), frame.len(), block.len()]);
+            frames.extend(frame);
+        }
+        bytes.extend(frames);
+        Ok(bytes)
     }
 
     /// Number of binaries.
     pub fn len(&self) -> usize {
-        match self.bytes.strip_prefix(MAGIC) {
-            Some(rest) => number(rest, 0).unwrap_or(0),
-            None => 0,
-        }
+        self.counts().map_or(0, |[kernels, _]| kernels)
     }
 
     /// Whether there is none.
@@ -60,59 +101,139 @@ impl Bundle {
 
     /// The binary of a source; `None` when it is not in the bundle or its bytes are damaged.
     pub fn find(&self, key: &[u8; 32]) -> Option<Vec<u8>> {
-        let index = self.bytes.get(MAGIC.len() + 4..)?.get(..ENTRY * self.len())?;
-        let entries: Vec<&[u8]> = index.chunks_exact(ENTRY).collect();
-        let at = entries.binary_search_by(|entry| entry[..32].cmp(key)).ok()?;
-        let field = |nth: usize| number(entries[at], 32 + 4 * nth);
-        let (offset, packed, length) = (field(0)?, field(1)?, field(2)?);
-        let packed = self.bytes.get(offset..offset.checked_add(packed)?)?;
-        // The format's own checksum covers the content.
-        let binary = decompress_to_vec_zlib_with_limit(packed, length).ok()?;
-        (binary.len() == length).then_some(binary)
+        let index = self.bytes.get(HEADER..)?.get(..KERNEL.checked_mul(self.len())?)?;
+        let (kernels, _) = index.as_chunks::<KERNEL>();
+        let at = kernels.binary_search_by(|kernel| kernel[..32].cmp(key)).ok()?;
+        let kernel = &kernels[at];
+        let [block, offset, length] = numbers(&kernel[32 + SUM..])?;
+        let binary = self.block(block)?.get(offset..offset.checked_add(length)?)?;
+        (sum(binary) == kernel[32..][..SUM]).then(|| binary.to_vec())
+    }
+
+    /// A block, unpacked once; an empty one where it is damaged.
+    fn block(&self, nth: usize) -> Option<&[u8]> {
+        let [kernels, count] = self.counts()?;
+        let index = HEADER + KERNEL * kernels;
+        // As many as there is room for, whatever a damaged number says.
+        let blocks = self.blocks.get_or_init(|| {
+            let room = self.bytes.len().saturating_sub(index) / BLOCK;
+            (0..count.min(room)).map(|_| OnceLock::new()).collect()
+        });
+        let block = blocks.get(nth)?.get_or_init(|| {
+            let unpack = || {
+                let [offset, packed, length] = numbers(self.bytes.get(index + BLOCK * nth..)?)?;
+                let frame = self.bytes.get(offset..offset.checked_add(packed)?)?;
+                let mut block = Vec::new();
+                let decoder = StreamingDecoder::new(frame).ok()?;
+                decoder.take(length as u64).read_to_end(&mut block).ok()?;
+                Some(block)
+            };
+            unpack().unwrap_or_default()
+        });
+        Some(block)
+    }
+
+    /// How many kernels and blocks there are.
+    fn counts(&self) -> Option<[usize; 2]> {
+        numbers(self.bytes.strip_prefix(MAGIC)?)
     }
 }
 
-fn number(bytes: &[u8], at: usize) -> Option<usize> {
-    let four = bytes.get(at..at + 4)?.try_into().ok()?;
-    Some(u32::from_le_bytes(four) as usize)
+fn sum(binary: &[u8]) -> [u8; SUM] {
+    let mut sum = [0; SUM];
+    sum.copy_from_slice(&Sha256::digest(binary)[..SUM]);
+    sum
+}
+
+/// The little-endian numbers that `bytes` begin with.
+fn numbers<const COUNT: usize>(bytes: &[u8]) -> Option<[usize; COUNT]> {
+    let (words, _) = bytes.get(..4 * COUNT)?.as_chunks::<4>();
+    let mut numbers = [0; COUNT];
+    for (number, word) in numbers.iter_mut().zip(words) {
+        *number = u32::from_le_bytes(*word) as usize;
+    }
+    Some(numbers)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cuda::{ComputeCapability, GpuArch};
+    use ruzstd::encoding::{CompressionLevel, compress_to_vec};
+    use std::convert::Infallible;
+
+    type Binaries = Vec<(KernelSource, Vec<u8>)>;
+
+    fn pack(binaries: Binaries) -> Vec<u8> {
+        let compress = |block: &[u8]| Ok(compress_to_vec(block, CompressionLevel::Fastest));
+        Bundle::pack::<Infallible>(binaries, compress).unwrap()
+    }
 
     fn leak(bytes: Vec<u8>) -> Bundle {
         Bundle::new(Box::leak(bytes.into_boxed_slice()))
     }
 
+    /// A kernel of `bytes` bytes for compute capability `major`.0, told from others by `number`.
+    fn kernel(name: &'static str, major: u32, number: u32, bytes: u32) -> (KernelSource, Vec<u8>) {
+        let arch = GpuArch::of(ComputeCapability::new(major, 0));
+        let binary = (0..bytes).map(|x| (x.wrapping_mul(number) >> 3) as u8).collect();
+        (KernelSource::new(name, &["text"], arch).define("N", number), binary)
+    }
+
     #[test]
     fn what_is_packed_is_found_and_nothing_else() {
-        let binary = |i: u8| (0..1000u32).map(|x| (x * u32::from(i)) as u8).collect::<Vec<u8>>();
-        let binaries: Vec<_> = [7u8, 1, 200].iter().map(|i| ([*i; 32], binary(*i))).collect();
-        let bytes = Bundle::pack(binaries.clone());
-        let reversed = binaries.iter().rev().cloned().collect();
-        assert_eq!(bytes, Bundle::pack(reversed));
-        let bundle = leak(bytes.clone());
-        assert_eq!(bundle.len(), 3);
-        for (key, binary) in &binaries {
-            assert_eq!(bundle.find(key).as_ref(), Some(binary));
+        let binaries = vec![
+            kernel("f", 8, 7, 1000),
+            kernel("f", 8, 1, 0),
+            kernel("g", 8, 200, 1000),
+            kernel("f", 9, 7, 900),
+            // Two of these do not fit a block.
+            kernel("f", 8, 3, 700 << 10),
+            kernel("f", 8, 4, 700 << 10),
+        ];
+        let bytes = pack(binaries.clone());
+        let twice = binaries.iter().rev().chain(&binaries).cloned().collect();
+        assert!(bytes == pack(twice), "other bytes for the same binaries in another order");
+        let bundle = leak(bytes);
+        assert_eq!(bundle.counts(), Some([6, 4]));
+        for (source, binary) in &binaries {
+            assert!(bundle.find(&source.key()).as_ref() == Some(binary), "{}", source.label());
         }
         assert_eq!(bundle.find(&[8; 32]), None);
-        assert_eq!(Bundle::EMPTY.find(&[7; 32]), None);
-        assert!(Bundle::EMPTY.is_empty());
+        assert!(!bundle.is_empty());
+        let empty = Bundle::new(&[]);
+        assert_eq!(empty.find(&[7; 32]), None);
+        assert!(empty.is_empty());
+    }
+
+    #[test]
+    fn a_block_is_unpacked_once_and_only_when_it_is_asked_for() {
+        let binaries = [kernel("f", 8, 1, 50), kernel("f", 8, 2, 50), kernel("g", 8, 3, 50)];
+        let bundle = leak(pack(binaries.to_vec()));
+        let unpacked = || match bundle.blocks.get() {
+            Some(blocks) => blocks.iter().filter(|block| block.get().is_some()).count(),
+            None => 0,
+        };
+        let counts = binaries.map(|(source, _)| {
+            let before = unpacked();
+            assert!(bundle.find(&source.key()).is_some());
+            (before, unpacked())
+        });
+        assert_eq!(counts, [(0, 1), (1, 1), (1, 2)]);
     }
 
     #[test]
     fn a_damaged_bundle_misses_and_never_panics() {
-        let binary: Vec<u8> = (0..4000u32).map(|x| ((x * x) >> 3) as u8).collect();
-        let whole = Bundle::pack(vec![([7; 32], binary.clone())]);
+        let (source, binary) = kernel("f", 8, 5, 4000);
+        let key = source.key();
+        let whole = pack(vec![(source, binary.clone())]);
         for length in 0..whole.len() {
-            assert_eq!(leak(whole[..length].to_vec()).find(&[7; 32]), None, "{length}");
+            assert_eq!(leak(whole[..length].to_vec()).find(&key), None, "{length}");
         }
-        for at in (0..whole.len()).step_by(5) {
+        for at in 0..whole.len() {
             let mut damaged = whole.clone();
             damaged[at] ^= 0x10;
-            let found = leak(damaged).find(&[7; 32]);
+            let found = leak(damaged).find(&key);
             assert!(found.is_none_or(|found| found == binary), "{at}");
         }
     }

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What an entry starts with; the SHA-256 of the binary follows, then the binary.
@@ -70,18 +70,24 @@ impl Cache {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         fs::create_dir_all(&self.folder)?;
         let file = self.file(key);
-        // A name of this process and this call: no other writer touches the same file before the rename.
-        let nth = NEXT.fetch_add(1, Ordering::Relaxed);
-        let partial = file.with_extension(format!("{}-{nth}.partial", std::process::id()));
-        let written = Self::write(&partial, binary).and_then(|()| fs::rename(&partial, &file));
+        // A file of this call alone: no other writer touches it before the rename. A name of the process and the call is not
+        // enough, for processes of several containers may share the folder and their numbers.
+        let (partial, opened) = loop {
+            let nth = NEXT.fetch_add(1, Ordering::Relaxed);
+            let partial = file.with_extension(format!("{}-{nth}.partial", std::process::id()));
+            match fs::File::create_new(&partial) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                opened => break (partial, opened?),
+            }
+        };
+        let written = Self::write(opened, binary).and_then(|()| fs::rename(&partial, &file));
         if written.is_err() {
             let _ = fs::remove_file(&partial);
         }
         written
     }
 
-    fn write(path: &Path, binary: &[u8]) -> io::Result<()> {
-        let mut file = fs::File::create(path)?;
+    fn write(mut file: fs::File, binary: &[u8]) -> io::Result<()> {
         file.write_all(MAGIC)?;
         file.write_all(&Sha256::digest(binary))?;
         file.write_all(binary)?;
@@ -129,6 +135,26 @@ mod tests {
         assert_eq!(cache.find(&key), Some(binary));
         let left = fs::read_dir(cache.file(&key).parent().unwrap()).unwrap().count();
         assert_eq!(left, 1, "no partial file is left behind");
+    }
+
+    #[test]
+    fn a_partial_file_of_another_container_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path());
+        let key = [4; 32];
+        // Processes of two containers may have the same number, and begin to count alike.
+        let taken = (0..100).map(|nth| {
+            let name = format!("{}-{nth}.partial", std::process::id());
+            let partial = cache.file(&key).with_extension(name);
+            fs::write(&partial, "half of an entry").unwrap();
+            partial
+        });
+        let taken: Vec<PathBuf> = taken.collect();
+        cache.keep(&key, b"binary").unwrap();
+        assert_eq!(cache.find(&key), Some(b"binary".to_vec()));
+        for partial in taken {
+            assert_eq!(fs::read(partial).unwrap(), b"half of an entry");
+        }
     }
 
     #[test]

@@ -1,13 +1,16 @@
 //! One open GPU.
 #![allow(unsafe_code)] // Calls of the driver.
 
-use super::driver::{Driver, Handle, is_sticky};
-use super::kernel::Modules;
+use super::driver::{self, Driver, Handle, is_sticky};
+use super::modules::Modules;
 use super::pool::Pool;
 use super::{ComputeCapability, CudaCapabilities, CudaError, MemoryUse, Stream};
 use crate::Launches;
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// The first GPUs that multiply bfloat16, which every op here may be stored in.
+const LEAST_COMPUTE: ComputeCapability = ComputeCapability::new(8, 0);
 
 /// `CUdevice_attribute` numbers.
 const MULTIPROCESSORS: c_int = 16;
@@ -30,11 +33,19 @@ pub(crate) fn open(launches: &Arc<Launches>) -> Result<(Cuda, CudaCapabilities),
     // SAFETY: the pointer is to a local that outlives the call, here and below.
     driver.check("cuDeviceGetCount", unsafe { (driver.device_count)(&raw mut count) })?;
     if count == 0 {
-        return Err(CudaError::unavailable("the NVIDIA driver sees no GPU"));
+        let reason = driver::hidden().unwrap_or_else(|| "the NVIDIA driver sees no GPU".to_owned());
+        return Err(CudaError::unavailable(reason));
     }
     let mut device = 0;
     driver.check("cuDeviceGet", unsafe { (driver.device_get)(&raw mut device, 0) })?;
     let capabilities = read_capabilities(driver, device)?;
+    let CudaCapabilities { name, compute, .. } = &capabilities;
+    if *compute < LEAST_COMPUTE {
+        let reason = format!(
+            "{name} has compute capability {compute}, these kernels need {LEAST_COMPUTE} or later"
+        );
+        return Err(CudaError::unavailable(reason));
+    }
     let mut raw = std::ptr::null_mut();
     driver.check("cuDevicePrimaryCtxRetain", unsafe {
         (driver.context_retain)(&raw mut raw, device)

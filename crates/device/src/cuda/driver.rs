@@ -4,6 +4,7 @@
 use super::CudaError;
 use libloading::Library;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::path::Path;
 use std::sync::OnceLock;
 
 /// `CUcontext`, `CUstream`, `CUevent`, `CUmodule`, `CUfunction`, `CUgraph` and `CUgraphExec` are pointers to what only
@@ -16,6 +17,8 @@ pub(super) type DevicePointer = u64;
 const SUCCESS: c_int = 0;
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
 pub(super) const OUT_OF_MEMORY: c_int = 2;
+/// `CUDA_ERROR_NO_DEVICE`.
+const NO_DEVICE: c_int = 100;
 /// The first driver interface with all of the functions below: CUDA 12.0.
 const LEAST_INTERFACE: c_int = 12_000;
 
@@ -134,11 +137,21 @@ functions! {
         *mut RawTensorMap, c_int, c_uint, DevicePointer, *const u64, *const u64, *const c_uint, *const c_uint,
         c_int, c_int, c_int, c_int
     );
+    replace_address = b"cuTensorMapReplaceAddress" (*mut RawTensorMap, DevicePointer);
 }
 
 /// Where the loader finds the driver. WSL keeps it outside the loader's paths.
 const NAMES: &[&str] =
     &["libcuda.so.1", "libcuda.so", "/usr/lib/wsl/lib/libcuda.so.1", "nvcuda.dll"];
+
+/// The setting of this process that may hide every GPU from it.
+pub(super) fn hidden() -> Option<String> {
+    let value = std::env::var_os("CUDA_VISIBLE_DEVICES")?;
+    Some(match value.to_string_lossy().trim() {
+        "" => "CUDA_VISIBLE_DEVICES is empty, which hides every GPU".to_owned(),
+        value => format!("CUDA_VISIBLE_DEVICES is `{value}`, which names no GPU that is here"),
+    })
+}
 
 impl Driver {
     /// The driver, loaded and initialised once a process; or why it cannot be used.
@@ -148,17 +161,15 @@ impl Driver {
     }
 
     fn load() -> Result<Self, CudaError> {
-        // SAFETY: loading the driver runs its initialisers, as every CUDA program does.
-        let library = NAMES.iter().find_map(|name| unsafe { Library::new(name) }.ok());
-        let Some(library) = library else {
-            return Err(CudaError::unavailable("no NVIDIA driver is installed (no libcuda.so.1)"));
-        };
-        let mut driver = Self::read(library)?;
+        let mut driver = Self::read(Self::library()?)?;
         // SAFETY: no flag is defined, 0 is the only value.
         let code = unsafe { (driver.init)(0) };
         if code != SUCCESS {
             let (name, what) = driver.describe(code);
-            let reason = format!("the NVIDIA driver does not start: {name} ({what})");
+            let reason = match hidden() {
+                Some(hidden) if code == NO_DEVICE => hidden,
+                _ => format!("the NVIDIA driver does not start: {name} ({what})"),
+            };
             return Err(CudaError::unavailable(reason));
         }
         let mut version = 0;
@@ -173,6 +184,29 @@ impl Driver {
             return Err(CudaError::unavailable(reason));
         }
         Ok(driver)
+    }
+
+    /// The driver's library, or why there is none to be had.
+    fn library() -> Result<Library, CudaError> {
+        let mut broken = None;
+        for name in NAMES {
+            // SAFETY: loading the driver runs its initialisers, as every CUDA program does.
+            match unsafe { Library::new(name) } {
+                Ok(library) => return Ok(library),
+                // The loader has no other way to tell a library that is absent from one that cannot be loaded.
+                Err(error) if error.to_string().contains("No such file") => {}
+                Err(error) => broken = broken.or(Some(error)),
+            }
+        }
+        let module = Path::new("/proc/driver/nvidia/version").exists();
+        Err(CudaError::unavailable(match broken {
+            Some(error) => format!("the NVIDIA driver's library cannot be loaded: {error}"),
+            None if module => {
+                "the NVIDIA kernel module is loaded, but its library libcuda.so.1 is missing"
+                    .to_owned()
+            }
+            None => "no NVIDIA driver is installed (no libcuda.so.1)".to_owned(),
+        }))
     }
 
     /// The newest CUDA this driver supports.

@@ -1,13 +1,10 @@
-//! Loaded kernels.
+//! Kernels: functions of loaded modules, and what the driver lets them have.
 #![allow(unsafe_code)] // Calls of the driver.
 
 use super::context::Context;
 use super::driver::{Driver, Handle};
-use super::source::SourceParts;
-use super::{Bundle, Cache, Cuda, CudaError, KernelSource, Launch, Origin, resolve};
-use std::collections::BTreeMap;
+use super::{CudaError, Launch, Origin};
 use std::ffi::{CString, c_int};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// `CUfunction_attribute` numbers.
@@ -17,6 +14,8 @@ const LOCAL_BYTES: c_int = 3;
 const REGISTERS: c_int = 4;
 const DYNAMIC_SHARED_BYTES: c_int = 8;
 const ANY_CLUSTER_SIZE: c_int = 14;
+/// The largest cluster that the driver accepts without being asked to.
+const PORTABLE_CLUSTER: u32 = 8;
 
 /// What a kernel takes of a multiprocessor, as the driver reads it from the binary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,100 +34,54 @@ pub struct Resources {
 #[derive(Debug, Clone)]
 pub struct Kernel {
     context: Arc<Context>,
-    inner: Arc<Inner>,
+    function: Arc<Function>,
 }
 
+/// A function of a loaded module. There is one for each of the driver's handles, because its limits are the driver's
+/// state of that handle: a second one would set them by what it alone has seen.
 #[derive(Debug)]
-struct Inner {
+pub(super) struct Function {
     name: &'static str,
-    function: Handle,
+    raw: Handle,
     origin: Origin,
     resources: Resources,
     /// Sizes of its parameters, where the driver tells.
     parameters: Option<Vec<usize>>,
-    /// Dynamic shared memory already allowed.
-    shared: AtomicU32,
+    limits: Mutex<Limits>,
+}
+
+/// What the driver was told that launches of a function may ask for. It is raised and never lowered: another thread's
+/// launch may be about to count on it.
+#[derive(Debug, Default)]
+struct Limits {
+    shared_bytes: u32,
+    any_cluster: bool,
 }
 
 // SAFETY: the driver's handles may be used from every thread.
-unsafe impl Send for Inner {}
+unsafe impl Send for Function {}
 // SAFETY: as above.
-unsafe impl Sync for Inner {}
+unsafe impl Sync for Function {}
 
-/// Modules that the context has loaded, by source key. They are unloaded with the context.
-#[derive(Default)]
-pub(super) struct Modules {
-    loaded: Mutex<BTreeMap<[u8; 32], Loaded>>,
-    /// Kernels that were asked for, by what a source is made of: a key is a hash over a long text, too slow for every
-    /// call of a model's every layer.
-    known: Mutex<BTreeMap<SourceParts, Arc<Inner>>>,
-}
-
-struct Loaded {
-    module: Handle,
-    origin: Origin,
-}
-
-impl Modules {
-    /// Unloads everything; nobody has a function of them any more.
-    pub(super) fn unload(&self, driver: &Driver) {
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        for loaded in std::mem::take(&mut *loaded).into_values() {
-            // SAFETY: loaded once, unloaded once.
-            unsafe { (driver.module_unload)(loaded.module) };
-        }
-    }
-}
-
-impl Cuda {
-    /// A kernel from the bundle, the cache on disk or the compiler, in this order. A second call for the same source
-    /// is only a look-up.
-    ///
-    /// # Errors
-    /// [`CudaError::NoCompiler`], [`CudaError::Compile`], or an error of the driver that loads it.
-    pub fn kernel(&self, source: &KernelSource, bundle: &Bundle) -> Result<Kernel, CudaError> {
-        let context = self.context();
-        let driver = context.enter()?;
-        let known = || context.modules.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(inner) = known().get(&source.parts()) {
-            return Ok(Kernel { context: Arc::clone(context), inner: Arc::clone(inner) });
-        }
-        let key = source.key();
-        let loaded = || context.modules.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        let find = |key| loaded().get(key).map(|loaded| (loaded.module, loaded.origin.clone()));
-        let (module, origin) = match find(&key) {
-            Some(found) => found,
-            None => {
-                let cache = Cache::of_user();
-                let limit = driver.interface().0;
-                // Not under the lock: what is bundled need not wait for what is compiled.
-                let (image, origin) = resolve::resolve(source, bundle, cache.as_ref(), limit)?;
-                let mut loaded = loaded();
-                match loaded.get(&key) {
-                    // Another thread wanted the same one and was faster.
-                    Some(loaded) => (loaded.module, loaded.origin.clone()),
-                    None => {
-                        let mut module = std::ptr::null_mut();
-                        // SAFETY: the image is a whole cubin, whose own headers tell its length.
-                        let code =
-                            unsafe { (driver.module_load)(&raw mut module, image.as_ptr().cast()) };
-                        context.check("cuModuleLoadData", code)?;
-                        loaded.insert(key, Loaded { module, origin: origin.clone() });
-                        (module, origin)
-                    }
-                }
-            }
-        };
-        let name = CString::new(source.name())
+impl Function {
+    /// Looks up a function of a module, and what it takes.
+    pub(super) fn find(
+        context: &Context,
+        module: Handle,
+        name: &'static str,
+        origin: Origin,
+    ) -> Result<Self, CudaError> {
+        let driver = context.driver;
+        let terminated = CString::new(name)
             .map_err(|_| CudaError::refused("a kernel's name holds a zero byte"))?;
-        let mut function = std::ptr::null_mut();
+        let mut raw = std::ptr::null_mut();
         // SAFETY: the module is loaded and the name ends with a zero.
-        let code = unsafe { (driver.module_function)(&raw mut function, module, name.as_ptr()) };
+        let code = unsafe { (driver.module_function)(&raw mut raw, module, terminated.as_ptr()) };
         context.check("cuModuleGetFunction", code)?;
         let attribute = |number| {
             let mut value = 0;
             // SAFETY: the pointer is to a local that outlives the call.
-            let code = unsafe { (driver.function_attribute)(&raw mut value, number, function) };
+            let code = unsafe { (driver.function_attribute)(&raw mut value, number, raw) };
             context.check("cuFuncGetAttribute", code).map(|()| value.unsigned_abs())
         };
         let resources = Resources {
@@ -137,16 +90,8 @@ impl Cuda {
             static_shared_bytes: attribute(STATIC_SHARED_BYTES)?,
             local_bytes: attribute(LOCAL_BYTES)?,
         };
-        let inner = Arc::new(Inner {
-            name: source.name(),
-            function,
-            origin,
-            resources,
-            parameters: parameters(driver, function),
-            shared: AtomicU32::new(0),
-        });
-        known().insert(source.parts(), Arc::clone(&inner));
-        Ok(Kernel { context: Arc::clone(context), inner })
+        let parameters = parameters(driver, raw);
+        Ok(Self { name, raw, origin, resources, parameters, limits: Mutex::default() })
     }
 }
 
@@ -163,19 +108,23 @@ fn parameters(driver: &Driver, function: Handle) -> Option<Vec<usize>> {
 }
 
 impl Kernel {
+    pub(super) fn new(context: &Arc<Context>, function: Arc<Function>) -> Self {
+        Self { context: Arc::clone(context), function }
+    }
+
     /// Its function's name.
     pub fn name(&self) -> &str {
-        self.inner.name
+        self.function.name
     }
 
     /// Where its binary came from.
     pub fn origin(&self) -> &Origin {
-        &self.inner.origin
+        &self.function.origin
     }
 
     /// What it takes of a multiprocessor.
     pub fn resources(&self) -> Resources {
-        self.inner.resources
+        self.function.resources
     }
 
     /// Blocks of a launch that one multiprocessor can hold at once.
@@ -188,13 +137,13 @@ impl Kernel {
         shared_bytes: u32,
     ) -> Result<u32, CudaError> {
         let driver = self.context.enter()?;
-        self.allow_shared(shared_bytes)?;
+        self.allow(shared_bytes, 1)?;
         let mut blocks = 0;
         // SAFETY: the pointer is to a local that outlives the call.
         let code = unsafe {
             (driver.occupancy)(
                 &raw mut blocks,
-                self.inner.function,
+                self.function.raw,
                 threads as c_int,
                 shared_bytes as usize,
             )
@@ -208,42 +157,54 @@ impl Kernel {
     }
 
     pub(super) fn raw(&self) -> Handle {
-        self.inner.function
+        self.function.raw
     }
 
     /// Refuses arguments that are not what the binary takes: the driver would read past their end.
-    pub(super) fn check_args(&self, given: &[usize]) -> Result<(), CudaError> {
-        match &self.inner.parameters {
-            Some(wanted) if wanted != given => Err(CudaError::refused(format!(
-                "kernel `{}` takes parameters of {wanted:?} bytes, got {given:?}",
-                self.inner.name
-            ))),
+    pub(super) fn check_args(
+        &self,
+        given: impl Iterator<Item = usize> + Clone,
+    ) -> Result<(), CudaError> {
+        match &self.function.parameters {
+            Some(wanted) if !given.clone().eq(wanted.iter().copied()) => {
+                Err(CudaError::refused(format!(
+                    "kernel `{}` takes parameters of {wanted:?} bytes, got {:?}",
+                    self.function.name,
+                    given.collect::<Vec<_>>()
+                )))
+            }
             _ => Ok(()),
         }
     }
 
-    /// Raises the limit of dynamic shared memory, and allows clusters of more than eight blocks, once.
-    pub(super) fn allow_shared(&self, bytes: u32) -> Result<(), CudaError> {
-        if self.inner.shared.load(Ordering::Relaxed) >= bytes {
-            return Ok(());
+    /// Lets a launch have this much dynamic shared memory, and clusters of this many blocks.
+    pub(super) fn allow(&self, shared_bytes: u32, cluster: u32) -> Result<(), CudaError> {
+        // Looked at and changed under one lock, so that no thread sets a limit below what another has raised it to.
+        let mut limits = self.function.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        if limits.shared_bytes < shared_bytes {
+            self.set(DYNAMIC_SHARED_BYTES, shared_bytes).map_err(|_| {
+                CudaError::refused(format!(
+                    "kernel `{}` asks for {shared_bytes} bytes of shared memory, more than this GPU gives a block",
+                    self.function.name
+                ))
+            })?;
+            limits.shared_bytes = shared_bytes;
         }
-        let (context, driver) = (&self.context, self.context.driver);
-        let wanted = c_int::try_from(bytes)
-            .map_err(|_| CudaError::refused(format!("{bytes} bytes of shared memory")))?;
+        if cluster > PORTABLE_CLUSTER && !limits.any_cluster {
+            self.set(ANY_CLUSTER_SIZE, 1)?;
+            limits.any_cluster = true;
+        }
+        Ok(())
+    }
+
+    fn set(&self, attribute: c_int, value: u32) -> Result<(), CudaError> {
+        let value = c_int::try_from(value)
+            .map_err(|_| CudaError::refused(format!("{value} is no limit of a kernel")))?;
         // SAFETY: the function is loaded.
         let code = unsafe {
-            (driver.function_set_attribute)(self.inner.function, DYNAMIC_SHARED_BYTES, wanted)
+            (self.context.driver.function_set_attribute)(self.function.raw, attribute, value)
         };
-        context.check("cuFuncSetAttribute", code).map_err(|_| {
-            CudaError::refused(format!(
-                "kernel `{}` asks for {bytes} bytes of shared memory, more than this GPU gives a block",
-                self.inner.name
-            ))
-        })?;
-        // SAFETY: as above. Architectures without clusters refuse this, and need it not.
-        unsafe { (driver.function_set_attribute)(self.inner.function, ANY_CLUSTER_SIZE, 1) };
-        self.inner.shared.store(bytes, Ordering::Relaxed);
-        Ok(())
+        self.context.check("cuFuncSetAttribute", code)
     }
 
     /// A refused launch with its shape, which is nearly always the reason.
@@ -255,13 +216,13 @@ impl Kernel {
                 name,
                 what: format!(
                     "{what}; kernel `{}`, grid {:?}, block {:?} of at most {} threads, cluster {:?}, {} bytes of dynamic and {} of static shared memory",
-                    self.inner.name,
+                    self.function.name,
                     launch.grid,
                     launch.block,
-                    self.inner.resources.threads,
+                    self.function.resources.threads,
                     launch.cluster,
                     launch.shared_bytes,
-                    self.inner.resources.static_shared_bytes
+                    self.function.resources.static_shared_bytes
                 ),
             },
             other => other,

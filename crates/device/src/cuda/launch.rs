@@ -1,8 +1,9 @@
 //! Launching a kernel: the one place where a launch is counted.
 #![allow(unsafe_code)] // Calls of the driver.
 
+use super::args::Placed;
 use super::driver::{self, LaunchAttribute};
-use super::{Args, CudaError, Kernel, Stream};
+use super::{Args, CudaError, Kernel, Moves, Stream};
 use std::sync::Arc;
 
 /// `CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION`.
@@ -59,13 +60,32 @@ impl Stream {
         launch: &Launch,
         args: &Args,
     ) -> Result<(), CudaError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.launch_moved(name, kernel, launch, args, Moves::default()) }
+    }
+
+    /// The same, each argument moved with the operand that it points into.
+    ///
+    /// # Safety
+    /// As of [`Stream::launch`], of the arguments as they are moved.
+    ///
+    /// # Errors
+    /// As [`Stream::launch`].
+    pub unsafe fn launch_moved(
+        &self,
+        name: &str,
+        kernel: &Kernel,
+        launch: &Launch,
+        args: &Args,
+        moves: Moves<'_>,
+    ) -> Result<(), CudaError> {
         let context = self.context();
         let driver = context.enter()?;
         if !Arc::ptr_eq(kernel.context(), context) {
             return Err(CudaError::refused("a kernel of one device was launched on another"));
         }
         args.check_device(context)?;
-        kernel.check_args(&args.sizes())?;
+        kernel.check_args(args.sizes())?;
         if launch.grid.contains(&0) {
             // CUDA refuses an empty grid. As on every backend, an empty call is a launch of no blocks.
             context.launches.record_grid(name, launch.grid);
@@ -80,17 +100,18 @@ impl Stream {
             );
             return Err(CudaError::refused(what));
         }
-        kernel.allow_shared(launch.shared_bytes)?;
-        let mut attributes = Vec::new();
+        kernel.allow(launch.shared_bytes, launch.cluster.iter().product())?;
+        let (mut attributes, mut count) =
+            ([LaunchAttribute { id: 0, pad: 0, value: [0; 16] }; 2], 0);
         if clustered {
-            let mut value = [0; 16];
-            value[..3].copy_from_slice(&launch.cluster);
-            attributes.push(LaunchAttribute { id: CLUSTER_DIMENSION, pad: 0, value });
+            attributes[count].id = CLUSTER_DIMENSION;
+            attributes[count].value[..3].copy_from_slice(&launch.cluster);
+            count += 1;
         }
         if launch.overlaps {
-            let mut value = [0; 16];
-            value[0] = 1;
-            attributes.push(LaunchAttribute { id: PROGRAMMATIC_SERIALIZATION, pad: 0, value });
+            attributes[count].id = PROGRAMMATIC_SERIALIZATION;
+            attributes[count].value[0] = 1;
+            count += 1;
         }
         let config = driver::LaunchConfig {
             grid: launch.grid,
@@ -98,9 +119,14 @@ impl Stream {
             shared_bytes: launch.shared_bytes,
             stream: self.raw(),
             attributes: attributes.as_ptr(),
-            attribute_count: attributes.len() as u32,
+            attribute_count: count as u32,
         };
-        let pointers = args.pointers();
+        let mut placed = Placed::new();
+        let pointers = args.place(moves, &mut placed, |map, address| {
+            // SAFETY: the descriptor was encoded by the driver, and is this call's own.
+            let code = unsafe { (driver.replace_address)(map, address) };
+            context.check("cuTensorMapReplaceAddress", code)
+        })?;
         // SAFETY: the driver copies configuration, attributes and arguments before it returns; the arguments match
         // the kernel by the caller's promise.
         let code = unsafe {

@@ -3,7 +3,7 @@
 
 use super::context::Context;
 use super::driver::DevicePointer;
-use super::{CudaError, PinnedBuffer, Stream};
+use super::{CudaError, Event, PinnedBuffer, Stream};
 use crate::cuda::driver::OUT_OF_MEMORY;
 use crate::cuda::pool::block_bytes;
 use std::sync::Arc;
@@ -15,6 +15,8 @@ pub struct Buffer {
     block: Arc<Block>,
     pointer: DevicePointer,
     bytes: usize,
+    /// Which operand of a plan it is, while one is made.
+    operand: Option<u8>,
 }
 
 /// What the pool gave, and takes back.
@@ -49,7 +51,7 @@ impl Stream {
         };
         drop(pool);
         let block = Block { stream: self.clone(), pointer, bytes };
-        Ok(Buffer { block: Arc::new(block), pointer, bytes })
+        Ok(Buffer { block: Arc::new(block), pointer, bytes, operand: None })
     }
 
     /// A buffer with these bytes. The source may be reused at once.
@@ -91,6 +93,23 @@ impl Stream {
         self.fits(buffer, from.len())?;
         // SAFETY: the caller keeps the source until the stream is synchronised.
         unsafe { self.start_write(buffer, from) }
+    }
+
+    /// Starts copying the first bytes of a pinned buffer to the start of a buffer; they are there at the event.
+    ///
+    /// # Safety
+    /// The pinned buffer must not be changed or dropped before the event or a synchronisation of the stream.
+    pub(super) unsafe fn send_pinned(
+        &self,
+        buffer: &Buffer,
+        from: &PinnedBuffer,
+        bytes: usize,
+    ) -> Result<Event, CudaError> {
+        let from = &from[..bytes];
+        self.fits(buffer, bytes)?;
+        // SAFETY: the caller keeps the source as it is until the event.
+        unsafe { self.start_write(buffer, from)? };
+        self.record()
     }
 
     /// # Safety
@@ -191,7 +210,20 @@ impl Buffer {
             let what = format!("bytes {start} to {start} + {bytes} of a buffer of {}", self.bytes);
             return Err(CudaError::refused(what));
         }
-        Ok(Self { block: Arc::clone(&self.block), pointer: self.pointer + start as u64, bytes })
+        let (block, pointer) = (Arc::clone(&self.block), self.pointer + start as u64);
+        Ok(Self { block, pointer, bytes, operand: self.operand })
+    }
+
+    /// The same memory as an operand of a plan: arguments that point into it remember this number, so that the plan can be
+    /// launched again where the operand lies elsewhere ([`super::Moves`]).
+    #[must_use]
+    pub fn as_operand(&self, operand: u8) -> Self {
+        let Self { pointer, bytes, .. } = *self;
+        Self { block: Arc::clone(&self.block), pointer, bytes, operand: Some(operand) }
+    }
+
+    pub(super) fn operand(&self) -> Option<u8> {
+        self.operand
     }
 
     pub(super) fn context(&self) -> &Arc<Context> {

@@ -108,12 +108,19 @@ mod tests {
         let cache = Cache::at(folder.path());
         let arch = GpuArch::of(ComputeCapability::new(8, 0));
         let source = KernelSource::new("f", &["extern \"C\" __global__ void f() {}"], arch);
-        let bytes = Bundle::pack(vec![(source.key(), b"bundled".to_vec())]);
+        let bundled = vec![(source.clone(), b"bundled".to_vec())];
+        let compress = |block: &[u8]| {
+            Ok(ruzstd::encoding::compress_to_vec(
+                block,
+                ruzstd::encoding::CompressionLevel::Fastest,
+            ))
+        };
+        let bytes = Bundle::pack::<std::convert::Infallible>(bundled, compress).unwrap();
         let bundle = Bundle::new(Box::leak(bytes.into_boxed_slice()));
         cache.keep(&source.key(), b"cached").unwrap();
         let found = |bundle| resolve(&source, bundle, Some(&cache), 12).unwrap();
         assert_eq!(found(&bundle), (b"bundled".to_vec(), Origin::Bundle));
-        assert_eq!(found(&Bundle::EMPTY), (b"cached".to_vec(), Origin::Cache));
+        assert_eq!(found(&Bundle::new(&[])), (b"cached".to_vec(), Origin::Cache));
     }
     #[test]
     fn threads_that_want_the_same_kernel_have_it_compiled_once() {

@@ -71,6 +71,12 @@ impl GpuArch {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// Its name without the minor version: `sm_8`, `sm_10`. Binaries of one generation have much in common.
+    pub(super) fn generation(&self) -> &str {
+        let number = self.0.trim_end_matches('a');
+        &number[..number.len().saturating_sub(1)]
+    }
 }
 
 impl std::fmt::Display for GpuArch {

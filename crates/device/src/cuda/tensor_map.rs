@@ -91,7 +91,13 @@ pub struct TiledLayout<'a> {
 
 /// An encoded descriptor, passed to kernels by value.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct TensorMap(pub(super) RawTensorMap);
+pub struct TensorMap {
+    pub(super) raw: RawTensorMap,
+    /// Address of the first element.
+    pub(super) address: u64,
+    /// The operand of a plan that it describes.
+    pub(super) operand: Option<u8>,
+}
 
 impl std::fmt::Debug for TensorMap {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -163,14 +169,15 @@ impl Cuda {
         const EVERY: [u32; 5] = [1; 5];
         const PROMOTE_256: i32 = 3;
         let driver = context.enter()?;
-        let mut map = RawTensorMap([0; 16]);
+        let mut raw = RawTensorMap([0; 16]);
+        let address = buffer.address() + layout.offset;
         // SAFETY: the arrays have `rank` entries (strides one less), as `refusal` checked.
         let code = unsafe {
             (driver.encode_tiled)(
-                &raw mut map,
+                &raw mut raw,
                 layout.element.number(),
                 layout.sizes.len() as u32,
-                buffer.address() + layout.offset,
+                address,
                 layout.sizes.as_ptr(),
                 layout.strides.as_ptr(),
                 layout.tile.as_ptr(),
@@ -182,7 +189,7 @@ impl Cuda {
             )
         };
         context.check("cuTensorMapEncodeTiled", code)?;
-        Ok(TensorMap(map))
+        Ok(TensorMap { raw, address, operand: buffer.operand() })
     }
 }
 

@@ -1,43 +1,35 @@
 //! The kernels each kind of layer wants, and how their packages stand in each environment.
 
-use super::families::Family;
-use super::layer::{Layer, LayerKind};
 use crate::extension::{build_here, wheel_label};
 use crate::gpu;
 use crate::remedy::Installer;
 use crate::torch_build::live_dist;
-use facts::{Finding, KernelNeed, KernelStatus, Machine, PyEnv, Severity};
+use facts::{Finding, KernelNeed, KernelStatus, LayerGroup, Machine, PyEnv, Severity};
 use knowledge::kernels::{Kernel, of_layer};
 
 /// What every kind of layer wants, in each environment; without an environment, what is wanted at all.
 pub(super) fn needs(
-    layers: &[Layer],
-    family: &Family,
+    layers: &[LayerGroup],
+    demands: Option<&'static str>,
     machine: &Machine,
     envs: &[PyEnv],
     findings: &[Finding],
 ) -> Vec<KernelNeed> {
-    let mut kinds: Vec<LayerKind> = Vec::new();
-    for layer in layers {
-        if !kinds.contains(&layer.kind) {
-            kinds.push(layer.kind);
-        }
-    }
     let mut needs = Vec::new();
     let places: Vec<Option<&PyEnv>> = match relevant(envs)[..] {
         [] => vec![None],
         ref envs => envs.iter().copied().map(Some).collect(),
     };
     for env in places {
-        for kind in &kinds {
-            for wanted in of_layer(kind.name()) {
+        for LayerGroup { kind, .. } in layers {
+            for wanted in of_layer(kind) {
                 let (status, reason) = judge(wanted, env, machine, findings);
-                let otherwise = match family.demands {
+                let otherwise = match demands {
                     Some(demands) if !wanted.optional => demands,
                     _ => wanted.otherwise.as_str(),
                 };
                 needs.push(KernelNeed {
-                    layer: kind.name().to_owned(),
+                    layer: kind.clone(),
                     package: wanted.package.clone(),
                     functions: wanted.functions.clone(),
                     env: env.map(|env| env.root.clone()),

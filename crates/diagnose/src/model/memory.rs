@@ -1,9 +1,8 @@
 //! Whether a model fits, in bytes: weights, state, cache, workspace and what the runtime keeps.
 
-use super::config::Config;
-use super::layer::{Layer, Size, product, sum};
 use super::{ModelOptions, Weights};
 use crate::gpu;
+use architectures::{Architecture, Capacity, Config, Footprint, Holding, LargestStep};
 use facts::{Confidence, Fact, Finding, Machine, ModelMemory, ModelReport, Severity, byte_count};
 
 /// The CUDA context, cuBLAS's workspace and the allocator's rounding, as one process of torch shows it before its first
@@ -11,30 +10,46 @@ use facts::{Confidence, Fact, Finding, Machine, ModelMemory, ModelReport, Severi
 const RUNTIME_BYTES: u64 = 1 << 30;
 
 /// Tokens of a prompt that are worked on at once.
-const PROMPT_CHUNK: u64 = 2048;
+const PROMPT_CHUNK: usize = 2048;
+
+/// How Python's stacks hold a model: states as its kernels keep them, a convolution's and the cache in the model's type.
+fn holding(config: &Config) -> Holding {
+    let bytes = config.activation_bytes();
+    Holding {
+        weight_bytes: bytes,
+        cache_bytes: bytes,
+        conv_bytes: bytes,
+        block: 1,
+        spare_blocks: 0,
+        state_pools: 1,
+        activation_bytes: bytes,
+        embedding: true,
+    }
+}
 
 pub(super) fn of(
     config: &Config,
-    layers: &[Layer],
-    outside: Size,
+    described: &Architecture,
     options: &ModelOptions,
     machine: &Machine,
 ) -> ModelMemory {
-    let all = layers.iter().fold(outside, |all, layer| all + layer.size);
-    let limit =
-        config.optional(&["max_position_embeddings", "model_max_length"]).unwrap_or(u64::MAX);
+    let limit = described.context as u64;
     let context_tokens = options.context_tokens.min(limit);
     let sequences = options.sequences.max(1);
-    let (parameters, weights_bytes) = weights(config, all.parameters, options);
-    let workspace_bytes = workspace(config, context_tokens);
+    let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+    let capacity = Capacity { sequences: count(sequences), tokens: count(context_tokens) };
+    let step = LargestStep { tokens: PROMPT_CHUNK.min(capacity.tokens), logits: 1 };
+    let holding = holding(config);
+    let footprint = Footprint::new(described, holding, capacity, step);
+    let (parameters, weights_bytes) = weights(config, described.params.count(), options);
     let runtime_bytes = if gpu::nvidia(machine).next().is_some() { RUNTIME_BYTES } else { 0 };
-    let states = product(&[sequences, all.state_bytes]);
-    let fixed = sum(&[weights_bytes.value, states, workspace_bytes, runtime_bytes]);
-    let cache = product(&[sequences, context_tokens, all.cache_bytes]);
-    let needed = sum(&[fixed, cache]);
+    let fixed = [footprint.states, footprint.workspace, runtime_bytes];
+    let fixed = fixed.into_iter().fold(weights_bytes.value, u64::saturating_add);
+    let cache = footprint.caches;
+    let needed = fixed.saturating_add(cache);
     let available = available(machine);
     let left = available.as_ref().map(|free| i128::from(free.value) - i128::from(needed));
-    let per_token = product(&[sequences, all.cache_bytes]);
+    let per_token = sequences.saturating_mul(described.cache_bytes(holding));
     let longest = available.as_ref().map(|free| {
         let room = free.value.saturating_sub(fixed);
         // Without a cache that grows, the state holds any length.
@@ -43,11 +58,11 @@ pub(super) fn of(
     ModelMemory {
         parameters: Some(parameters),
         weights_bytes: Some(weights_bytes),
-        state_bytes_per_sequence: all.state_bytes,
-        cache_bytes_per_token: all.cache_bytes,
+        state_bytes_per_sequence: described.state_bytes(holding),
+        cache_bytes_per_token: described.cache_bytes(holding),
         context_tokens,
         sequences,
-        workspace_bytes,
+        workspace_bytes: footprint.workspace,
         runtime_bytes,
         needed_bytes: Some(needed),
         fits: left.map(|left| left >= 0),
@@ -70,18 +85,6 @@ fn weights(config: &Config, computed: u64, options: &ModelOptions) -> (Fact<u64>
         Fact::new(computed, format!("the shapes {} gives", options.source)),
         Fact::new(bytes, format!("the shapes {} gives, {why}", options.source)),
     )
-}
-
-/// Activations of one chunk in the widest place of a layer, and the logits of one token in float32.
-fn workspace(config: &Config, context: u64) -> u64 {
-    let hidden = config.optional(&["hidden_size", "d_model", "n_embd"]).unwrap_or(0);
-    let inner = config
-        .optional(&["intermediate_size", "shared_intermediate_size", "moe_intermediate_size"])
-        .unwrap_or(0);
-    let widest = sum(&[product(&[4, hidden]), product(&[2, inner])]);
-    let chunk = context.min(PROMPT_CHUNK);
-    let vocabulary = config.optional(&["vocab_size"]).unwrap_or(0);
-    sum(&[product(&[chunk, widest, config.activation_bytes()]), product(&[vocabulary, 4])])
 }
 
 /// What the roomiest GPU has free; a GPU that shares the host's memory has what is available there.

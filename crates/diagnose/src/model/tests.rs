@@ -239,23 +239,37 @@ fn what_is_no_known_config_says_why() {
         let error = model(config, &options(), &machines::a10(), &[], &[]).expect_err("no config");
         assert!(error.to_string().contains(words), "{error}");
     };
-    check("", "m/config.json is no config.json");
-    check("[]", "not a JSON object");
+    check("", "m/config.json: is not JSON");
+    check("[]", "is no JSON object");
     check("{}", "without model_type and architectures");
-    check(r#"{"model_type": "rwkv7", "hidden_size": 8}"#, "no known family (rwkv7)");
+    check(
+        r#"{"model_type": "rwkv7", "hidden_size": 8}"#,
+        "rwkv7 is no model family that firstlight knows",
+    );
     check(
         &KIMI_LINEAR.replace("linear_attn_config", "x"),
-        "no usable `linear_attn_config`, which a kimi-linear config has",
+        "`linear_attn_config` is missing, wanted the layers of each kind",
     );
     check(
         &GRANITE_MICRO.replace("\"num_hidden_layers\": 40", "\"num_hidden_layers\": 41"),
-        "40 entries for 41 layers",
+        "as many entries as there are layers: 41, not 40",
     );
-    check(&NEMOTRON_H_8B.replace("M-M-M-M*", "M-M-M-MX"), "has a `X`");
+    check(&NEMOTRON_H_8B.replace("M-M-M-M*", "M-M-M-MX"), "it has a `X`");
     check(
         &LLAMA_8B.replace("\"num_hidden_layers\": 32", "\"num_hidden_layers\": 999999999999"),
         "`num_hidden_layers` is 999999999999",
     );
+}
+
+/// A config with fewer experts, so that many of them are read in a moment.
+fn few_experts(config: &str) -> serde_json::Value {
+    let mut value: serde_json::Value = serde_json::from_str(config).expect("JSON");
+    for key in ["num_experts", "num_local_experts"] {
+        if value[key].as_u64() > Some(4) {
+            value[key] = 4.into();
+        }
+    }
+    value
 }
 
 /// Other people's numbers: nothing may wrap round or divide by zero.
@@ -274,7 +288,7 @@ fn hostile_numbers_do_no_harm() {
         LLAMA_8B,
     ];
     for config in configs {
-        let value: serde_json::Value = serde_json::from_str(config).expect("JSON");
+        let value = few_experts(config);
         for key in value.as_object().expect("an object").keys() {
             for new in [
                 "0",

@@ -26,6 +26,7 @@ UserWarning: Found GPU0 NVIDIA GB10 which is of cuda capability 12.1.
     Minimum and Maximum cuda capability supported by this version of PyTorch is
     (8.0) - (12.0)",
     }],
+    role: super::Role::Notice,
     remedy: |_| vec!["# nothing needs doing: code for 12.0 runs on 12.1".into()],
     needs: &[Need::Torch, Need::Gpu],
     check: Some(check),

@@ -1,4 +1,4 @@
-use super::{Context, Rule, Text};
+use super::{Context, Need, Rule, Text};
 use facts::{Confidence, Fact, Finding, Severity};
 
 pub(super) const RULE: Rule = Rule {
@@ -31,7 +31,7 @@ oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=docker-4f0c.scope,me
         },
     ],
     remedy: |_| vec!["cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory.peak".into()],
-    needs: &[],
+    needs: &[Need::MemoryLimit],
     check: Some(check),
     #[cfg(test)]
     cases: tests::cases,

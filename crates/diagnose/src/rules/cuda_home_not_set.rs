@@ -31,6 +31,18 @@ Set CUDA_HOME to a toolkit of torch's CUDA major version, install one, or take a
             pattern: "nvcc was not found. Are you sure your environment has nvcc available",
             sample: "UserWarning: mamba_ssm was requested, but nvcc was not found. Are you sure your environment has nvcc available?",
         },
+        Text {
+            pattern: "name 'bare_metal_version' is not defined",
+            sample: "NameError: name 'bare_metal_version' is not defined",
+        },
+        Text {
+            pattern: "get_cuda_bare_metal_version(CUDA_HOME)",
+            sample: "    _, bare_metal_version = get_cuda_bare_metal_version(CUDA_HOME)",
+        },
+        Text {
+            pattern: "raise_if_cuda_home_none('*')",
+            sample: "    raise_if_cuda_home_none(\"flash_attn\")",
+        },
     ],
     remedy: |seen| {
         let cuda = seen.env().and_then(installed).and_then(|torch| torch.cuda);

@@ -49,20 +49,6 @@ release, which brings the newer library.",
     ..Rule::BLANK
 };
 
-/// Libraries of the CUDA toolkit, whose symbols have the library's name for a version.
-const LIBRARIES: [&str; 10] = [
-    "libcublas",
-    "libcublasLt",
-    "libcudart",
-    "libcufft",
-    "libcupti",
-    "libcurand",
-    "libcusolver",
-    "libcusparse",
-    "libnvJitLink",
-    "libnvrtc",
-];
-
 /// Libraries whose symbols have no version, by how the symbols begin.
 const UNVERSIONED: [(&str, &str); 5] = [
     ("nccl", "libnccl"),
@@ -75,7 +61,7 @@ const UNVERSIONED: [(&str, &str); 5] = [
 /// The library a symbol belongs to, without the number behind `.so`.
 fn library_of(symbol: &MissingSymbol) -> Option<&str> {
     match symbol.library.as_deref() {
-        Some(library) => library.split(".so").next().filter(|stem| LIBRARIES.contains(stem)),
+        Some(library) => library.split(".so").next().filter(|stem| known(stem).is_some()),
         None => UNVERSIONED
             .iter()
             .find(|(begin, _)| symbol.symbol.starts_with(begin))
@@ -85,11 +71,12 @@ fn library_of(symbol: &MissingSymbol) -> Option<&str> {
 
 fn check(context: &Context) -> Vec<Finding> {
     let wants = |native: &Native<'_>| {
-        let by_nvidia = native.owner_name().is_some_and(|name| name.starts_with("nvidia-"));
+        let unused = native.is_nvidia() && native.elf.opened_by.is_none();
         let fits = |other: &Native<'_>| other.elf.missing_symbols_total == 0;
         lacking(native).is_some()
-            && !by_nvidia
+            && !unused
             && !native.is_one_of_several()
+            && !native.is_left_to_choice()
             && !native.has_sibling(fits)
     };
     let groups = context.envs.iter().flat_map(|env| by_owner(env, wants));
@@ -109,7 +96,7 @@ fn lacking<'a>(native: &Native<'a>) -> Option<(&'a MissingSymbol, &'a Needed)> {
 }
 
 fn judge(context: &Context, group: &[Native<'_>]) -> Option<Finding> {
-    let opened = |native: &&Native<'_>| native.is_torch() || !native.file.name().starts_with("lib");
+    let opened = |native: &&Native<'_>| native.is_opened();
     let shown = group.iter().find(opened).or(group.first())?;
     let severity = if group.iter().any(|native| opened(&native)) {
         Severity::Error
@@ -288,6 +275,26 @@ mod tests {
                 env("deep_gemm", "libodd.so", lacks("libcudart.so.12", CUDART, FoundBy::Loaded)),
             )
             .finds(Warning, Certain, &["libodd.so"]),
+            Case::new("an older NCCL under torch 2.8, whose libtorch_cpu.so is clean", machines::h200(), {
+                let mut older = lacks("libnccl.so.2", "/x/nvidia/nccl/lib/libnccl.so.2", FoundBy::Runpath);
+                older.missing_symbols[0].symbol = "ncclCommWindowRegister".into();
+                older.missing_symbols[0].version = None;
+                older.missing_symbols[0].library = None;
+                let mut envs = env("torch", "torch/lib/libtorch_cuda.so", older);
+                let mut clean = envs[0].native_files[0].clone();
+                clean.path = clean.path.replace("libtorch_cuda", "libtorch_cpu");
+                clean.elf = Some(elf());
+                envs[0].native_files.push(clean);
+                envs
+            })
+            .finds(Error, Certain, &["calls ncclCommWindowRegister, which the libnccl.so.2 here does not have"]),
+            Case::new("NVSHMEM's symbols have a version", machines::h200(), {
+                let mut older = lacks("libnvshmem_host.so.3", "/x/libnvshmem_host.so.3", FoundBy::Runpath);
+                older.missing_symbols[0].symbol = "nvshmemx_hostlib_init_attr".into();
+                older.missing_symbols[0].version = Some("NVSHMEM".into());
+                env("torch", "torch/lib/libtorch_nvshmem.so", older)
+            })
+            .finds(Error, Certain, &["calls nvshmemx_hostlib_init_attr, which the libnvshmem_host.so.3 here"]),
             Case::new("LD_LIBRARY_PATH hides the right copy", machines::h200(), env("deep_gemm", "x.so", shadowed)),
             Case::new("everything is there", machines::h200(), env("deep_gemm", "x.so", fits)),
             Case::new(

@@ -32,6 +32,7 @@ RuntimeError:
 The detected CUDA version (12.3) mismatches the version that was used to compile
 PyTorch (11.8). Please make sure to use the same CUDA versions.",
     }],
+    role: super::Role::Cause,
     remedy: |seen| match seen.word("torch").and_then(minor_of) {
         Some(cuda) => host::use_toolkit(seen.machine(), cuda),
         None => vec!["nvcc --version".into()],

@@ -1,8 +1,9 @@
 use super::{Context, Need, Rule, Text};
 use crate::remedy::Installer;
-use crate::requirement::{self, Requirement};
-use crate::torch_build::{is_leftover, live_dist};
-use facts::{Confidence, Dist, Finding, PyEnv, Severity};
+use crate::requirement::Requirement;
+use crate::torch_build::live_dist;
+use crate::wants::wants;
+use facts::{Confidence, Dist, Finding, Machine, PyEnv, Severity};
 use knowledge::Version;
 pub(super) const RULE: Rule = Rule {
     id: "dependency-conflict",
@@ -39,6 +40,7 @@ This behaviour is the source of the following dependency conflicts.",
             sample: "The package `datasets` requires `requests>=2.32.2`, but `2.28.1` is installed",
         },
     ],
+    role: super::Role::Notice,
     remedy: |seen| {
         let installer = seen.installer();
         let wanted = seen.word("wanted").map(str::to_owned);
@@ -81,22 +83,12 @@ fn check_command(installer: &Installer) -> String {
 }
 
 fn check(context: &Context) -> Vec<Finding> {
-    let arm = context.machine.platform.is_arm();
-    context.envs.iter().filter_map(|env| judge(env, arm)).collect()
+    context.envs.iter().filter_map(|env| judge(context.machine, env)).collect()
 }
 
-/// A marker names conditions beyond extras and the processor, which are not evaluated: such a line is not judged.
-fn plain(line: &str) -> bool {
-    line.split_once(';').is_none_or(|(_, marker)| marker.trim().is_empty())
-}
-
-fn conflicts(env: &PyEnv, arm: bool) -> Vec<(&Dist, Requirement, &Dist)> {
-    let live = env.dists.iter().filter(|dist| !is_leftover(dist));
-    let pairs = live.flat_map(|dist| dist.requires.iter().map(move |line| (dist, line)));
-    pairs
-        .filter(|(_, line)| plain(line))
-        .filter_map(|(dist, line)| Some((dist, requirement::parse(line)?)))
-        .filter(|(dist, wanted)| wanted.applies(arm) && !has_own_rule(dist, wanted))
+fn conflicts<'a>(machine: &Machine, env: &'a PyEnv) -> Vec<(&'a Dist, Requirement, &'a Dist)> {
+    let all = wants(machine, env).into_iter().map(|want| (want.dist, want.wanted));
+    all.filter(|(dist, wanted)| !has_own_rule(dist, wanted))
         .filter_map(|(dist, wanted)| {
             let installed = live_dist(env, &wanted.name)?;
             let version = Version::parse(&installed.version).filter(Version::is_final)?;
@@ -111,8 +103,8 @@ fn kept(installed: &Dist) -> String {
     format!("{}=={public}", installed.name)
 }
 
-fn judge(env: &PyEnv, arm: bool) -> Option<Finding> {
-    let conflicts = conflicts(env, arm);
+fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
+    let conflicts = conflicts(machine, env);
     let (first, wanted, installed) = conflicts.first()?;
     let more = match conflicts.len() {
         1 => String::new(),
@@ -200,7 +192,18 @@ mod tests {
                 .without(&["PyTorch's index"]),
             Case::new("satisfied", machines::h200(), with("2.32.5", "requests>=2.32.2")),
             Case::new("an extra's", machines::h200(), with("2.28.1", "requests>=2.32.2 ; extra == 'net'")),
-            Case::new("a marker that is not read", machines::h200(), with("2.28.1", "requests>=2.32.2 ; python_version < '3.9'")),
+            Case::new("a marker for another Python", machines::h200(), with("2.28.1", "requests>=2.32.2 ; python_version < '3.9'")),
+            Case::new("a marker for another processor", machines::h200(), with("2.28.1", "requests>=2.32.2 ; platform_machine == 'aarch64'")),
+            Case::new("a marker that holds", machines::h200(), with("2.28.1", "requests>=2.32.2 ; platform_system == 'Linux' and python_version < '3.15'"))
+                .finds(Warning, Certain, &["requires requests>=2.32.2, but 2.28.1 is installed"]),
+            Case::new("torch's own pin of a CUDA library", machines::h200(), vec![
+                env("/v")
+                    .torch("2.8.0+cu128", Some("12.8"))
+                    .requires("torch", "nvidia-nccl-cu12==2.27.3; platform_system == \"Linux\" and platform_machine == \"x86_64\"")
+                    .dist("nvidia-nccl-cu12", "2.21.5")
+                    .build(),
+            ])
+            .finds(Warning, Certain, &["torch 2.8.0 requires nvidia-nccl-cu12==2.27.3, but 2.21.5 is installed in /v"]),
             Case::new("a version nobody can compare", machines::h200(), with("unknown", "requests>=2.32.2")),
             Case::new("torch is kept, and what wants another one changes", machines::h200(), vec![
                 env("/v").dist("torch", "2.5.1").dist("vllm", "0.33").requires("vllm", "torch==2.14.0").build(),

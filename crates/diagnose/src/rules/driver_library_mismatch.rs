@@ -31,6 +31,10 @@ packages back keeps an unattended upgrade from doing it again.",
 [ 5123.4421] NVRM: API mismatch: the client has the version 570.148.08, but
              NVRM: this kernel module has the version 550.163.01.",
         },
+        Text {
+            pattern: "nvml error: driver/library version mismatch",
+            sample: "nvidia-container-cli: initialization error: nvml error: driver/library version mismatch: unknown.",
+        },
     ],
     remedy: |seen| {
         let mut lines: Vec<String> = host::where_the_driver_is(seen.machine()).into_iter().collect();

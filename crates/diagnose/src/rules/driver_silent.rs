@@ -43,6 +43,10 @@ power was off; one that is lost again has a bad slot, riser, power cable or boar
             pattern: "119, * Timeout waiting for RPC from GSP",
             sample: "[Fri Mar  3 04:27:08 2023] NVRM: Xid (PCI:0000:61:00): 119, pid=1346198, name=nvidia-smi, Timeout waiting for RPC from GSP! Expected function 103 (GSP_RM_ALLOC) (0x80 0x38).",
         },
+        Text {
+            pattern: "Unable to determine the device handle for GPU*Unknown Error",
+            sample: "Unable to determine the device handle for GPU0000:3B:00.0: Unknown Error",
+        },
     ],
     remedy: |seen| {
         let mut lines: Vec<String> = host::where_the_driver_is(seen.machine()).into_iter().collect();

@@ -27,6 +27,7 @@ no damage: the first on the path is used.",
         pattern: "WARNING: Ignoring invalid distribution {name}",
         sample: "WARNING: Ignoring invalid distribution ~orch (/home/user/.venv/lib/python3.12/site-packages)",
     }],
+    role: super::Role::Notice,
     remedy: |seen| match seen.env() {
         Some(env) => {
             env.site_packages.iter().map(|site| format!("rm -r {}/~*", quote(site))).collect()

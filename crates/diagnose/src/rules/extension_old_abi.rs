@@ -29,6 +29,14 @@ Install the wheel whose name has cxx11abiTRUE, or build the extension here again
             pattern: "undefined symbol: _ZN3c106detail14torchCheckFailEPKcS2_jRKSs",
             sample: "ImportError: /v/lib/python3.12/site-packages/causal_conv1d_cuda.cpython-312-x86_64-linux-gnu.so: undefined symbol: _ZN3c106detail14torchCheckFailEPKcS2_jRKSs",
         },
+        Text {
+            pattern: "undefined symbol: _ZN3c107WarningC1E*SourceLocationESsb",
+            sample: "ImportError: /v/selective_scan_cuda.so: undefined symbol: _ZN3c107WarningC1ESt7variantIJNS0_11UserWarningENS0_18DeprecationWarningEEERKNS_14SourceLocationESsb",
+        },
+        Text {
+            pattern: "undefined symbol: _ZN3c105ErrorC1ENS_14SourceLocationERKSs",
+            sample: "ImportError: /v/resample2d_cuda.so: undefined symbol: _ZN3c105ErrorC1ENS_14SourceLocationERKSs",
+        },
     ],
     remedy: |seen| seen.fitting_extension(),
     needs: &[Need::Torch, Need::Compiled],
@@ -81,6 +89,14 @@ mod tests {
                     elf.missing_symbols_total = 0;
                 }
                 vec![facts::PyEnv { native_files: vec![own, sibling], ..env }]
+            }),
+            Case::new("torch_c_dlpack_ext: a build for each torch, none of which an import names", machines::a10(), {
+                let mut env = env(old, new).remove(0);
+                let name = "torch_c_dlpack_ext/libtorch_c_dlpack_addon_torch24-cpu.so";
+                let mut file = env.native_files.remove(0);
+                file.path = file.path.replace("causal_conv1d_cuda.so", name);
+                let other = facts::NativeFile { path: file.path.replace("24", "25"), ..file.clone() };
+                vec![facts::PyEnv { native_files: vec![file, other], ..env }]
             }),
             Case::new("the reverse is another rule", machines::a10(), env(new, old)),
         ]

@@ -22,6 +22,7 @@ Build the extension here without isolation, so that it meets the torch it will r
         "https://github.com/state-spaces/mamba/issues/787",
     ],
     texts: &[
+        Text { pattern: "undefined symbol: _ZN3c107WarningC1E*SourceLocationESsb", sample: "" },
         Text {
             pattern: "undefined symbol: _ZN3c107WarningC1ESt7variantI*",
             sample: "ImportError: /v/lib/python3.11/site-packages/selective_scan_cuda.cpython-311-x86_64-linux-gnu.so: undefined symbol: _ZN3c107WarningC1ESt7variantIJNS0_11UserWarningENS0_18DeprecationWarningEEERKNS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEEb",
@@ -94,6 +95,19 @@ mod tests {
                 env("xformers", gone, "xformers/libaddon.so"),
             )
             .finds(Warning, Certain, &["libaddon.so"]),
+            Case::new("torchtext: a library that an import names", machines::a10(), {
+                let mut envs = env("xformers", gone, "xformers/libtorchtext.so");
+                let elf = envs[0].native_files[0].elf.as_mut().expect("an ELF file");
+                elf.opened_by = Some("/v/lib/python3.12/site-packages/xformers/_extension.py".into());
+                envs
+            })
+            .finds(Error, Certain, &["libtorchtext.so"]),
+            Case::new(
+                "a symbol of torch's stable interface, which is C",
+                machines::a10(),
+                env("xformers", "torch_call_dispatcher", "xformers/_C.so"),
+            )
+            .finds(Error, Certain, &["torch_call_dispatcher"]),
             Case::new("not torch's symbol", machines::a10(), env("xformers", "MPI_Init", "xformers/_C.so")),
             Case::new("a python symbol", machines::a10(), env("xformers", "PyObject_Call", "xformers/_C.so")),
         ]

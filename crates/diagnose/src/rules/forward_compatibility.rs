@@ -32,7 +32,16 @@ Take the compat folder off the library path, or bring the driver to the CUDA rel
             pattern: "Error 803: system has unsupported display driver / cuda driver combination",
             sample: "UserWarning: CUDA initialization: Unexpected error from cudaGetDeviceCount(). Error 803: system has unsupported display driver / cuda driver combination (Triggered internally at ../c10/cuda/CUDAFunctions.cpp:108.)",
         },
+        Text {
+            pattern: "forward compatibility was attempted on non supported HW",
+            sample: "RuntimeError: CUDA failed with error forward compatibility was attempted on non supported HW",
+        },
+        Text {
+            pattern: "system has unsupported display driver / cuda driver combination",
+            sample: "CUDA: Check failed: e == cudaSuccess (803 vs. 0) : system has unsupported display driver / cuda driver combination",
+        },
     ],
+    role: super::Role::Cause,
     remedy: |seen| take_away(seen.machine()),
     needs: &[Need::CudaLibrary],
     check: Some(check),

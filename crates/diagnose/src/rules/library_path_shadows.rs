@@ -39,6 +39,18 @@ Unset LD_LIBRARY_PATH, in the shell and in its start-up files; programs that nee
             sample: "ImportError: /home/user/.local/lib/python3.10/site-packages/torch/lib/libtorch_cpu.so: undefined symbol: cuptiActivityEnableDriverApi, version libcupti.so.12",
         },
         Text { pattern: "undefined symbol: nccl*", sample: "" },
+        Text {
+            pattern: "cuDNN version incompatibility: PyTorch was compiled against",
+            sample: "RuntimeError: cuDNN version incompatibility: PyTorch was compiled  against (8, 7, 0) but found runtime version (8, 2, 4). PyTorch already comes bundled with cuDNN.",
+        },
+        Text {
+            pattern: "cuDNN version mismatch: PyTorch was compiled against",
+            sample: "RuntimeError: cuDNN version mismatch: PyTorch was compiled against 7102 but linked against 7600",
+        },
+        Text {
+            pattern: "CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH",
+            sample: "RuntimeError: cuDNN error: CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH",
+        },
     ],
     remedy: |_| vec!["unset LD_LIBRARY_PATH".into(), "grep -n LD_LIBRARY_PATH ~/.bashrc ~/.profile /etc/environment".into()],
     needs: &[Need::Compiled],

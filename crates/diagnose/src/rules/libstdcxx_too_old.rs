@@ -29,6 +29,10 @@ In a conda environment install its newer libstdcxx-ng; elsewhere take the old co
             pattern: "version `CXXABI_{wanted}' not found",
             sample: "ImportError: /lib/x86_64-linux-gnu/libstdc++.so.6: version `CXXABI_1.3.15' not found (required by /opt/conda/lib/python3.11/lib-dynload/../../libicui18n.so.78)",
         },
+        Text {
+            pattern: "version GLIBCXX_{wanted}' not found",
+            sample: "error info /lib/x86_64-linux-gnu/libstdc++.so.6: version GLIBCXX_3.4.32' not found (required by libxyber_controller.so)",
+        },
     ],
     remedy: |seen| {
         let conda = seen.env().filter(|env| env.kind == EnvKind::Conda);

@@ -111,8 +111,13 @@ fn commands(installer: &Installer<'_>, name: &str, cuda: u32) -> Vec<String> {
 
 fn check(context: &Context) -> Vec<Finding> {
     let wants = |native: &Native<'_>| {
-        let by_nvidia = native.owner_name().is_some_and(|name| name.starts_with("nvidia-"));
-        missing(native).is_some() && !by_nvidia && !native.is_one_of_several()
+        let unused = native.is_nvidia() && native.elf.opened_by.is_none();
+        missing(native).is_some()
+            && !unused
+            && native.is_for(context.machine)
+            && !native.is_plugin_without_torch()
+            && !native.is_one_of_several()
+            && !native.is_left_to_choice()
     };
     let groups = context.envs.iter().flat_map(|env| by_owner(env, wants));
     let hidden =
@@ -126,11 +131,7 @@ fn check(context: &Context) -> Vec<Finding> {
 /// A CUDA library that an extension needs and that lies in the environment, but not where the loader looks. Its package
 /// may load it by itself before (JAX's and ONNX Runtime's do), which no file shows; torch does so with its own.
 fn out_of_reach<'a>(native: &Native<'a>) -> Option<(&'a Needed, &'a str)> {
-    let by_nvidia = native.owner_name().is_some_and(|name| name.starts_with("nvidia-"));
-    if by_nvidia
-        || native.is_torch()
-        || native.file.name().starts_with("lib")
-        || native.is_one_of_several()
+    if native.is_nvidia() || native.is_torch() || !native.is_opened() || native.is_one_of_several()
     {
         return None;
     }
@@ -171,13 +172,25 @@ fn tell(group: &[Native<'_>]) -> Option<Finding> {
     Some(finding)
 }
 
-/// The first CUDA library a file needs that lies neither where the loader looks nor anywhere in the environment, from
-/// where a package could load it by itself.
+/// The first CUDA library a file needs that lies neither where the loader looks nor where its package would load it from.
 fn missing<'a>(native: &Native<'a>) -> Option<&'a Needed> {
-    let mut needed = native.elf.needed.iter();
+    let mut needed = native.elf.needed.iter().filter(|needed| needed.path.is_none());
     needed.find(|needed| {
-        needed.path.is_none() && needed.other.is_none() && known(&needed.name).is_some()
+        let elsewhere = match needed.other.as_deref() {
+            None => false,
+            // torch loads by their paths what lies in the folders of NVIDIA's packages, and no other copy.
+            Some(other) if native.is_torch() || native.is_nvidia() => is_preloaded(other),
+            // What other packages open by themselves no file shows.
+            Some(_) => true,
+        };
+        !elsewhere && known(&needed.name).is_some()
     })
+}
+
+/// Whether torch's own search finds a library: in `nvidia/<package>/lib` of a folder of packages.
+fn is_preloaded(path: &str) -> bool {
+    let mut parts = path.rsplit('/').skip(1);
+    parts.next() == Some("lib") && parts.nth(1) == Some("nvidia")
 }
 
 fn judge(group: &[Native<'_>]) -> Option<Finding> {
@@ -185,21 +198,18 @@ fn judge(group: &[Native<'_>]) -> Option<Finding> {
     let env = first.env;
     let needed = missing(first)?;
     let package = known(&needed.name)?;
-    // What begins with `lib` may be a part the package never loads; torch loads all of its own.
-    let loaded =
-        group.iter().find(|native| native.is_torch() || !native.file.name().starts_with("lib"));
+    let loaded = group.iter().find(|native| native.is_opened());
     let severity = if loaded.is_some() { Severity::Error } else { Severity::Warning };
     let shown = loaded.unwrap_or(first);
+    let gone = match needed.other {
+        Some(_) => "which is not where the loader looks",
+        None => "which is nowhere here",
+    };
     let mut draft = RULE
         .finding(
             severity,
             Confidence::Certain,
-            format!(
-                "{} in {} needs {}, which is nowhere here",
-                first.what(),
-                env.root,
-                needed.name
-            ),
+            format!("{} in {} needs {}, {gone}", first.what(), env.root, needed.name),
         )
         .evidence(format!("needs {} (DT_NEEDED)", needed.name), shown.file.path.clone());
     if !first.elf.search.is_empty() {
@@ -207,6 +217,9 @@ fn judge(group: &[Native<'_>]) -> Option<Finding> {
             format!("its own search path is {}", first.elf.search.join(":")),
             first.file.path.clone(),
         );
+    }
+    if let Some(other) = &needed.other {
+        draft = draft.evidence("a copy lies where nothing looks for it", other.clone());
     }
     let wanted = major(&needed.name);
     let cuda = cuda_of_torch(env);
@@ -305,7 +318,7 @@ mod tests {
         let elsewhere = || {
             let mut elf = lacking("libcudart.so.12");
             elf.needed[0].other =
-                Some("/v/lib/python3.12/site-packages/nvidia/x/libcudart.so.12".into());
+                Some("/v/lib/python3.12/site-packages/nvidia/x/lib/libcudart.so.12".into());
             elf
         };
         vec![
@@ -374,6 +387,36 @@ mod tests {
                 machines::a10(),
                 env(cu128, "torch", "torch/_C.so", elsewhere()),
             ),
+            Case::new("Triton has a copy of cuPTI, and torch's own was uninstalled", machines::h200(), {
+                let mut elf = lacking("libcupti.so.13");
+                elf.needed[0].other = Some(
+                    "/v/lib/python3.12/site-packages/triton/backends/nvidia/lib/cupti/libcupti.so.13".into(),
+                );
+                env(("2.15.0+cu132", "13.2"), "torch", "torch/lib/libtorch_cpu.so", elf)
+            })
+            .finds(
+                Error,
+                Certain,
+                &[
+                    "torch 2.15.0 in /v needs libcupti.so.13, which is not where the loader looks",
+                    "a copy lies where nothing looks for it [/v/lib/python3.12/site-packages/triton/",
+                    "nvidia-cuda-cupti",
+                ],
+            ),
+            Case::new("a library of NVIDIA's that torch needs lacks another", machines::h200(), {
+                let elf = Elf {
+                    opened_by: Some("/v/lib/python3.12/site-packages/torch/lib/libtorch_cuda.so".into()),
+                    ..lacking("libnvJitLink.so.12")
+                };
+                env(cu128, "nvidia-cusparse-cu12", "nvidia/cusparse/lib/libcusparse.so.12", elf)
+            })
+            .finds(Error, Certain, &["needs libnvJitLink.so.12, which is nowhere here", "nvidia-nvjitlink-cu12"]),
+            Case::new("one that nothing needs", machines::h200(), {
+                env(cu128, "nvidia-cusparse-cu12", "nvidia/cusparse/lib/libcusparse.so.12", lacking("libnvJitLink.so.12"))
+            }),
+            Case::new("for another processor", machines::gb10(), {
+                env(cu128, "flash_attn", "flash_attn/_C.so", lacking("libcudart.so.12"))
+            }),
             Case::new(
                 "a library that may never be opened, and whose own lies in the environment",
                 machines::a10(),

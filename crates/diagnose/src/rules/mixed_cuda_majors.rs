@@ -1,7 +1,9 @@
+use super::missing_cuda_library::known;
 use super::{Context, Need, Rule, Text};
+use crate::native::{Native, files};
 use crate::remedy::Installer;
 use crate::requirement;
-use crate::torch_build::{installed, is_leftover};
+use crate::torch_build::{installed, is_leftover, live_dist};
 use facts::{Confidence, Dist, Finding, PyEnv, Severity};
 use knowledge::{Version, cuda_of_label};
 use std::collections::BTreeSet;
@@ -91,10 +93,12 @@ fn judge(env: &PyEnv) -> Option<Finding> {
     let torch = installed(env);
     let torch_major = torch.as_ref().and_then(|torch| torch.cuda).map(|cuda| cuda.0);
     let is_torch = |dist: &Dist| Dist::normalise(&dist.name) == "torch";
+    let apart = apart(env);
     let dists: Vec<(&Dist, u32)> = env
         .dists
         .iter()
         .filter(|dist| !is_leftover(dist) && !is_torch(dist))
+        .filter(|dist| !apart.contains(&Dist::normalise(&dist.name)))
         .filter_map(|dist| Some((dist, major(dist)?)))
         .collect();
     let majors: BTreeSet<u32> = dists.iter().map(|(_, major)| *major).chain(torch_major).collect();
@@ -102,8 +106,10 @@ fn judge(env: &PyEnv) -> Option<Finding> {
     if majors.len() < 2 {
         return None;
     }
-    let strays: Vec<&Dist> =
-        dists.iter().filter(|(_, major)| *major != keep).map(|(dist, _)| *dist).collect();
+    let strays = strays(env, &dists, keep);
+    if strays.is_empty() {
+        return None;
+    }
     let names: Vec<String> = majors.iter().map(u32::to_string).collect();
     let mut draft = RULE.finding(
         Severity::Warning,
@@ -120,7 +126,8 @@ fn judge(env: &PyEnv) -> Option<Finding> {
             dist.path.clone(),
         );
     }
-    for (dist, major) in dists.iter().filter(|(_, major)| *major != keep) {
+    let is_stray = |dist: &Dist| strays.iter().any(|stray| std::ptr::eq(*stray, dist));
+    for (dist, major) in dists.iter().filter(|(dist, _)| is_stray(dist)) {
         let asked = match askers(env, dist, &strays)[..] {
             [] => "nothing else asks for it".to_owned(),
             ref askers => format!("required by {}", askers.join(", ")),
@@ -140,17 +147,66 @@ fn judge(env: &PyEnv) -> Option<Finding> {
     Some(draft.cause(cause).fix(fix(env, &strays, keep)).done())
 }
 
+/// JAX's plugins and the CUDA libraries they ask for, whose major version is in their names: a plugin opens its libraries by
+/// their paths, so that JAX's CUDA and torch's live beside each other.
+fn apart(env: &PyEnv) -> BTreeSet<String> {
+    let plugin = |name: &str| name.starts_with("jax-cuda");
+    let plugins = env.dists.iter().filter(|dist| plugin(&Dist::normalise(&dist.name)));
+    let mut apart = BTreeSet::new();
+    for dist in plugins {
+        apart.insert(Dist::normalise(&dist.name));
+        // They ask in an extra, which `jax[cuda13]` names.
+        let asked = dist.requires.iter().filter_map(|line| requirement::parse(line));
+        apart.extend(asked.map(|requirement| requirement.name));
+    }
+    let torch = live_dist(env, "torch").into_iter().flat_map(|dist| &dist.requires);
+    let of_torch: BTreeSet<String> =
+        torch.filter_map(|line| requirement::parse(line)).map(|it| it.name).collect();
+    apart.retain(|name| plugin(name) || !of_torch.contains(name));
+    apart
+}
+
+/// The distributions for another major version that serve nobody. Two versions live side by side as long as each file finds
+/// the libraries it asks for: what another package requires is wanted, and what loads is no stray.
+fn strays<'a>(env: &'a PyEnv, dists: &[(&'a Dist, u32)], keep: u32) -> Vec<&'a Dist> {
+    let others = dists.iter().filter(|(_, major)| *major != keep).map(|(dist, _)| *dist);
+    let mut strays: Vec<&Dist> = others.filter(|dist| !loads(env, dist)).collect();
+    // What a package that stays asks for stays too, and what that asks for.
+    loop {
+        let kept: Vec<&Dist> =
+            strays.iter().copied().filter(|dist| askers(env, dist, &strays).is_empty()).collect();
+        if kept.len() == strays.len() {
+            return strays;
+        }
+        strays = kept;
+    }
+}
+
+/// Whether a package that brings more than CUDA's libraries has compiled files, and finds all of CUDA that they need.
+fn loads(env: &PyEnv, dist: &Dist) -> bool {
+    let name = Dist::normalise(&dist.name);
+    if name.starts_with("nvidia-") || name == "cuda-toolkit" {
+        return false;
+    }
+    let own: Vec<_> =
+        files(env).filter(|native| native.owner_name().as_ref() == Some(&name)).collect();
+    let lacks = |native: &Native<'_>| {
+        native.elf.needed.iter().any(|it| it.path.is_none() && known(&it.name).is_some())
+    };
+    !own.is_empty() && !own.iter().any(lacks)
+}
+
 /// The distributions outside the strays that require one.
 fn askers<'a>(env: &'a PyEnv, stray: &Dist, strays: &[&Dist]) -> Vec<&'a str> {
     let wanted = Dist::normalise(&stray.name);
     let asks = |dist: &&Dist| {
         let outside = !strays.iter().any(|other| std::ptr::eq(*other, *dist));
         outside
-            && dist
-                .requires
-                .iter()
-                .filter_map(|line| requirement::parse(line))
-                .any(|requirement| requirement.name == wanted && requirement.applies(false))
+            && dist.requires.iter().filter_map(|line| requirement::parse(line)).any(|requirement| {
+                // Which extras somebody asked for is not recorded: `jax[cuda13]` is one.
+                let by_extra = requirement.marker.contains("extra");
+                requirement.name == wanted && (by_extra || requirement.applies(false))
+            })
     };
     env.dists.iter().filter(asks).map(|dist| dist.name.as_str()).collect()
 }
@@ -200,7 +256,7 @@ fn fix(env: &PyEnv, strays: &[&Dist], keep: u32) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_support::{Case, env, machines};
+    use crate::test_support::{Case, elf, env, machines};
     use facts::{Confidence::*, Severity::*};
 
     #[test]
@@ -261,8 +317,18 @@ mod tests {
             .requires("tensorrt", "nvidia-cuda-runtime-cu13==0.0.0a0")
             .dist("nvidia-cuda-runtime-cu13", "0.0.0a0")
             .build();
-        let no_torch =
-            env("/v").dist("jax-cuda13-plugin", "0.11.2").dist("cupy-cuda12x", "13.4.0").build();
+        let no_torch = env("/v").dist("cudf-cu13", "26.2").dist("cupy-cuda12x", "13.4.0").build();
+        let jax = env("/v")
+            .torch("2.8.0+cu128", Some("12.8"))
+            .dist("nvidia-cublas-cu12", "12.8.4.1")
+            .dist("jax-cuda13-plugin", "0.11.2")
+            .requires("jax-cuda13-plugin", "jax-cuda13-pjrt==0.11.2")
+            .requires("jax-cuda13-plugin", "nvidia-cuda-runtime>=13; extra == 'with-cuda'")
+            .requires("jax-cuda13-plugin", "nvidia-cudnn-cu13>=9.8; extra == 'with-cuda'")
+            .dist("jax-cuda13-pjrt", "0.11.2")
+            .dist("nvidia-cuda-runtime", "13.0.96")
+            .dist("nvidia-cudnn-cu13", "9.19.0.56")
+            .build();
         let leftover = env("/v")
             .torch("2.11.0+cu130", Some("13.0"))
             .dist_at(
@@ -285,11 +351,29 @@ mod tests {
                     "uv pip check --python /v/bin/python",
                 ],
             ),
-            Case::new("a package pins its own CUDA", machines::a10(), vec![pinned])
-                .finds(Warning, Likely, &["required by tensorrt", "# tensorrt asks for nvidia-cuda-runtime-cu13"])
-                .without(&["pip uninstall"]),
+            Case::new("a package pins its own CUDA", machines::a10(), vec![pinned]),
+            Case::new("vllm and sglang: nvidia-cutlass-dsl brings its libraries for CUDA 12", machines::h200(), vec![
+                env("/v")
+                    .torch("2.11.0+cu130", Some("13.0"))
+                    .dist("nvidia-cutlass-dsl", "4.6.2")
+                    .requires("nvidia-cutlass-dsl", "nvidia-cutlass-dsl-libs-cu12==4.6.2; extra == 'cu12'")
+                    .dist("nvidia-cutlass-dsl-libs-cu12", "4.6.2")
+                    .requires("nvidia-cutlass-dsl-libs-cu12", "nvidia-cuda-nvrtc-cu12")
+                    .dist("nvidia-cuda-nvrtc-cu12", "12.9.86")
+                    .build(),
+            ]),
+            Case::new("JAX for CUDA 13 beside a torch for 12, each with its own", machines::h200(), vec![
+                env("/v")
+                    .torch("2.9.1+cu128", Some("12.8"))
+                    .dist("jax-cuda13-plugin", "0.11.2")
+                    .requires("jax-cuda13-plugin", "nvidia-cublas-cu13>=13.0; extra == 'with-cuda'")
+                    .dist("nvidia-cublas-cu13", "13.1")
+                    .compiled("jax-cuda13-plugin", "jax_plugins/xla_cuda13/xla_cuda_plugin.so", elf())
+                    .build(),
+            ]),
             Case::new("without torch", machines::h200(), vec![no_torch])
-                .finds(Warning, Likely, &["jax-cuda13-plugin 0.11.2 is for CUDA 13", "cupy-cuda13x"]),
+                .finds(Warning, Likely, &["cudf-cu13 26.2 is for CUDA 13", "cupy-cuda13x"]),
+            Case::new("JAX with a CUDA of its own beside torch", machines::h200(), vec![jax]),
             Case::new("the recorded H200", machines::h200(), vec![recorded]),
             Case::new("a leftover folder is not a package", machines::h200(), vec![leftover]),
             Case::new(

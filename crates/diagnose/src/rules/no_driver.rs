@@ -1,5 +1,6 @@
 use super::{Context, Look, Rule, Seen, Text};
-use crate::{gpu, host};
+use crate::access::{self, Obstacle};
+use crate::host;
 use facts::{Confidence, Finding, Severity};
 pub(super) const RULE: Rule = Rule {
     id: "no-driver",
@@ -16,7 +17,8 @@ It shows as one of
   ImportError: libcuda.so.1: cannot open shared object file: No such file or directory
   RuntimeError: No CUDA GPUs are available
 
-Seen by NVML refusing to start while a GPU or a CUDA torch is here.
+Seen by NVML refusing to start, or by a GPU on the PCI bus that no NVIDIA driver has; a CUDA torch on a machine without
+any GPU is told as information.
 
 Install or load the driver on the host; in a container, pass the GPUs in.",
     links: &[
@@ -36,8 +38,32 @@ Install or load the driver on the host; in a container, pass the GPUs in.",
             sample: "ImportError: libcuda.so.1: cannot open shared object file: No such file or directory",
         },
         Text {
-            pattern: "RuntimeError: No CUDA GPUs are available",
+            pattern: "No CUDA GPUs are available",
             sample: "RuntimeError: No CUDA GPUs are available",
+        },
+        Text {
+            pattern: "no CUDA-capable device is detected",
+            sample: "failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected",
+        },
+        Text {
+            pattern: "0 active drivers ([]). There should only be one",
+            sample: "RuntimeError: 0 active drivers ([]). There should only be one.",
+        },
+        Text {
+            pattern: "Could not find cuda drivers on your machine",
+            sample: "I external/local_xla/xla/tsl/cuda/cudart_stub.cc:32] Could not find cuda drivers on your machine, GPU will not be used.",
+        },
+        Text {
+            pattern: "kernel driver does not appear to be running on this host",
+            sample: "I tensorflow/stream_executor/cuda/cuda_diagnostics.cc:156] kernel driver does not appear to be running on this host (16c54693e7f2): /proc/driver/nvidia/version does not exist",
+        },
+        Text {
+            pattern: "load library failed: libnvidia-ml.so.1: cannot open shared object file",
+            sample: "nvidia-container-cli: initialization error: load library failed: libnvidia-ml.so.1: cannot open shared object file: no such file or directory: unknown.",
+        },
+        Text {
+            pattern: "NVMLError_LibraryNotFound: NVML Shared Library Not Found",
+            sample: "pynvml.NVMLError_LibraryNotFound: NVML Shared Library Not Found",
         },
         Text {
             pattern: "Failed to initialize NVML: Driver Not Loaded",
@@ -45,8 +71,8 @@ Install or load the driver on the host; in a container, pass the GPUs in.",
         },
     ],
     remedy: |seen| match host::container(seen.machine()) {
-        Some("wsl") => host::update_driver(seen.machine(), 580),
-        Some(_) => vec!["# start the container again with its GPUs:".into(), "docker run --gpus all ...".into()],
+        Some("wsl") => host::mend_wsl(),
+        Some(_) => host::pass_gpus(seen.machine(), None),
         None => {
             let mut lines = vec!["sudo modprobe nvidia".to_owned(), "# where there is no such module:".to_owned()];
             lines.extend(host::update_driver(seen.machine(), 580));
@@ -60,48 +86,64 @@ Install or load the driver on the host; in a container, pass the GPUs in.",
     ..Rule::BLANK
 };
 
-/// What NVML says when the libraries and the module differ; that is another rule's matter.
-const MISMATCH: &str = "mismatch";
-
 fn check(context: &Context) -> Vec<Finding> {
-    let machine = context.machine;
-    let Some(error) = machine.driver.as_ref().and_then(|driver| driver.nvml_error.as_ref()) else {
-        return Vec::new();
-    };
-    let torch =
-        context.envs.iter().filter_map(|env| env.torch.as_ref()).find(|torch| torch.cuda.is_some());
-    let gpu = gpu::nvidia(machine).next();
-    // Libraries without a GPU or a program for one are no fault: a container made for other hosts has them.
-    if error.value.contains(MISMATCH) || (gpu.is_none() && torch.is_none()) {
-        return Vec::new();
+    match access::obstacle(context) {
+        Some(Obstacle::NoDriver) => vec![missing(context)],
+        Some(Obstacle::NoGpu) => vec![no_gpu(context)],
+        _ => Vec::new(),
     }
-    let mut draft = RULE
-        .finding(
-            Severity::Error,
+}
+
+fn missing(context: &Context) -> Finding {
+    let machine = context.machine;
+    let error = machine.driver.as_ref().and_then(|driver| driver.nvml_error.as_ref());
+    let module = machine.access.module_file.as_ref();
+    let (confidence, title, cause) = match (error, module) {
+        (Some(error), _) => (
             Confidence::Likely,
             format!("the NVIDIA driver does not answer: {}", error.value),
-        )
-        .evidence(format!("NVML says: {}", error.value), error.source.clone());
-    if let Some(gpu) = gpu {
-        draft = draft.evidence(gpu::describe(gpu), gpu.name.source.clone());
-    }
-    if let Some(torch) = torch {
-        draft = draft.evidence(format!("torch {} wants CUDA", torch.version), torch.source.clone());
-    }
-    let fix = match host::container(machine) {
-        Some("wsl") => host::update_driver(machine, 580),
-        Some(_) => vec![
-            "# start the container again with its GPUs:".into(),
-            "docker run --gpus all ...".into(),
-        ],
-        None => vec!["sudo modprobe nvidia".into(), "sudo dmesg | grep -i nvrm".into()],
+            "The driver's library is here, but its kernel module is not loaded or refuses.",
+        ),
+        (None, Some(_)) => (
+            Confidence::Likely,
+            "the NVIDIA driver is installed and not loaded".to_owned(),
+            "The kernel module is there for this kernel, and the kernel has not loaded it or did not keep it.",
+        ),
+        (None, None) => (
+            Confidence::Certain,
+            "an NVIDIA GPU is here and no driver for it".to_owned(),
+            "Only the driver brings libcuda and the kernel module; no Python package does.",
+        ),
     };
-    vec![
-        draft
-            .cause("The driver's library is here, but its kernel module is not loaded or refuses.")
-            .fix(fix)
-            .done(),
-    ]
+    let draft = RULE.finding(Severity::Error, confidence, title);
+    let draft = access::evidence(draft, context).fact("the kernel module", module);
+    let fix = match error.is_some() || module.is_some() {
+        true => vec!["sudo modprobe nvidia".into(), "sudo dmesg | grep -iE 'nvrm|nvidia'".into()],
+        false => host::update_driver(machine, 580),
+    };
+    draft.cause(cause).fix(fix).done()
+}
+
+/// Nothing is broken: programs that ask for CUDA say that they found no driver, and all others run.
+fn no_gpu(context: &Context) -> Finding {
+    let place = host::container(context.machine)
+        .map_or("machine".into(), |name| format!("{name} container"));
+    let (env, torch) = access::cuda_torch(context)
+        .next()
+        .map_or((String::new(), String::new()), |(env, torch)| {
+            (env.root.clone(), torch.version.clone())
+        });
+    let sure = context.machine.access.pci.is_some();
+    let confidence = if sure { Confidence::Certain } else { Confidence::Likely };
+    let title =
+        format!("torch {torch} in {env} was built for CUDA, and this {place} has no NVIDIA GPU");
+    let draft = access::evidence(RULE.finding(Severity::Info, confidence, title), context);
+    draft
+        .cause(
+            "It runs on the CPU. What asks for CUDA says that it found no NVIDIA driver; the CPU build of torch takes \
+             some gigabytes less.",
+        )
+        .done()
 }
 
 /// Without the words, a machine without a driver is simply a machine without a GPU.
@@ -122,13 +164,8 @@ fn look(seen: &Seen) -> Option<Look> {
 #[cfg(test)]
 mod tests {
     use crate::test_support::{Case, env, machines};
-    use facts::{Confidence::*, Fact, Machine, Severity::*};
-
-    fn refused(mut machine: Machine, words: &str) -> Machine {
-        let driver = machine.driver.get_or_insert_default();
-        driver.nvml_error = Some(Fact::new(words.into(), "NVML nvmlInit_v2"));
-        machine
-    }
+    use facts::{Confidence::*, Severity::*};
+    use machines::refused;
 
     #[test]
     fn the_words_are_confirmed_where_no_driver_is() {
@@ -155,14 +192,26 @@ mod tests {
                 ],
             ),
             Case::new(
-                "a container without its GPUs",
-                refused(machines::in_container(machines::x86()), "Driver Not Loaded"),
+                "a GPU on the bus and no driver",
+                machines::on_bus(machines::x86(), None),
                 torch(),
             )
             .finds(
                 Error,
-                Likely,
-                &["torch 2.9.1+cu128 wants CUDA", "docker run --gpus all"],
+                Certain,
+                &[
+                    "an NVIDIA GPU (PCI device 0x2684) at 0000:01:00.0 with no driver",
+                    "nvidia:580",
+                    "/v",
+                ],
+            ),
+            Case::new("a machine without a GPU", machines::x86(), torch())
+                .finds(Info, Likely, &["torch 2.9.1+cu128 in /v", "this machine has no NVIDIA GPU"])
+                .without(&["pip"]),
+            Case::new(
+                "a container without its GPUs is another rule",
+                machines::in_container(machines::on_bus(machines::x86(), Some("nvidia"))),
+                torch(),
             ),
             Case::new(
                 "a mismatch is another rule",

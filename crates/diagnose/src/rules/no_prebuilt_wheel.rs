@@ -29,6 +29,7 @@ the wheel.",
             sample: "Guessing wheel URL:  https://github.com/Dao-AILab/flash-attention/releases/download/v2.8.3/flash_attn-2.8.3+cu12torch2.11cxx11abiTRUE-cp312-cp312-linux_x86_64.whl",
         },
     ],
+    role: super::Role::Notice,
     remedy: |seen| {
         let mut lines = seen.fitting_extension();
         if let (Some(last), Some(jobs)) = (lines.last_mut(), build_jobs(seen.machine())) {

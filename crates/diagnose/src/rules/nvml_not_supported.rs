@@ -28,6 +28,7 @@ MemAvailable, and leave some of it to the system, since a GPU program can take a
 | N/A   41C    P8              4W /  N/A  | Not Supported          |      0%      Default |",
         },
     ],
+    role: super::Role::Notice,
     remedy: |_| vec!["grep -E 'MemTotal|MemAvailable' /proc/meminfo".into()],
     look: Some(look),
     ..Rule::BLANK

@@ -20,6 +20,7 @@ Make a new environment with Python 3.12 when the next upgrade is due; there is n
         pattern: "Python {version} is below recommended",
         sample: "Python 3.10 is below recommended 3.11+ (torch.compile unavailable)",
     }],
+    role: super::Role::Notice,
     remedy: |_| vec!["uv venv --python 3.12".into()],
     needs: &[Need::Environment],
     check: Some(check),

@@ -61,14 +61,33 @@ fn judge(env: &PyEnv) -> Vec<Finding> {
     }
     let unseen = |module: &Module| !module.for_all && !module.releases.contains_key(own.as_str());
     let mut strays: BTreeMap<&str, Vec<&Module>> = BTreeMap::new();
-    for ((dist, _), module) in modules.iter().filter(|(_, module)| unseen(module)) {
-        strays.entry(dist).or_default().push(module);
+    let mut seen: BTreeSet<&str> = BTreeSet::new();
+    for ((dist, name), module) in &modules {
+        if unseen(module) {
+            strays.entry(dist).or_default().push(module);
+        } else if !name.rsplit('/').next().unwrap_or(name).starts_with("lib") {
+            seen.insert(dist);
+        }
     }
+    // One odd name among modules that Python takes is opened by its path (torchao's, sgl-kernel's), not imported.
+    strays.retain(|dist, _| !seen.contains(dist) || is_tagged_for_another(env, dist, &own));
     strays.into_iter().map(|(dist, modules)| finding(env, &own, dist, &modules)).collect()
 }
 
+/// Whether a wheel's every tag is for one other release of CPython.
+fn is_tagged_for_another(env: &PyEnv, dist: &str, own: &str) -> bool {
+    let Some(dist) = live_dist(env, dist) else { return false };
+    let other = |tag: &String| {
+        let mut parts = tag.split('-');
+        let python = parts.next().and_then(|part| part.strip_prefix("cp"));
+        python.is_some_and(|release| release != own.trim_end_matches('t'))
+            && parts.next().is_some_and(|abi| abi.starts_with("cp"))
+    };
+    !dist.tags.is_empty() && dist.tags.iter().all(other)
+}
+
 /// The release as names of files have it: `312`, `313t`.
-fn own_release(env: &PyEnv) -> Option<String> {
+pub(super) fn own_release(env: &PyEnv) -> Option<String> {
     if let Some(tag) = &env.interpreter.abi_tag {
         return tag.value.strip_prefix("cp").map(str::to_owned);
     }
@@ -96,12 +115,12 @@ fn finding(env: &PyEnv, own: &str, dist: &str, modules: &[&Module]) -> Finding {
     }
     draft
         .cause("Python imports a compiled module only under a name of its own release, so this one is not found.")
-        .fix(vec![Installer::of(env).build(&[&Dist::normalise(dist)])])
+        .fix(Installer::of(env).build_for_this_python(&[&Dist::normalise(dist)]))
         .done()
 }
 
 /// `3.12` of `312`.
-fn dotted(release: &str) -> String {
+pub(super) fn dotted(release: &str) -> String {
     match release.split_at_checked(1) {
         Some((major, minor)) if !minor.is_empty() => format!("{major}.{minor}"),
         _ => release.to_owned(),
@@ -148,6 +167,26 @@ mod tests {
                 flash(&[&old, "flash_attn_2_cuda.abi3.so"]),
             ),
             Case::new("a plain library", machines::a10(), flash(&["lib/libflash.so.1"])),
+            Case::new(
+                "torchao 0.18: one name of 3.10 among modules that load",
+                machines::a10(),
+                flash(&[
+                    "torchao/_C_cutlass_90a.abi3.so",
+                    "torchao/_C_mxfp8.cpython-310-x86_64-linux-gnu.so",
+                ]),
+            ),
+            Case::new(
+                "a library beside it is no module",
+                machines::a10(),
+                flash(&[&old, "lib/libflash.so"]),
+            )
+            .finds(Error, Certain, &["compiled for Python 3.10, not 3.12"]),
+            Case::new("a wheel that is tagged for 3.10 altogether", machines::a10(), {
+                let mut envs = flash(&[&old, "flash_attn/_C.abi3.so"]);
+                envs[0].dists[0].tags = vec!["cp310-cp310-manylinux_2_28_x86_64".into()];
+                envs
+            })
+            .finds(Error, Certain, &["the wheel's label says cp310-cp310"]),
         ]
     }
 }

@@ -50,6 +50,10 @@ CUDA kernel errors might be asynchronously reported at some other API call",
             pattern: "cuDNN error: CUDNN_STATUS_NOT_SUPPORTED.",
             sample: "RuntimeError: cuDNN error: CUDNN_STATUS_NOT_SUPPORTED. This error may appear if you passed in a non-contiguous input.",
         },
+        Text {
+            pattern: "CUDA out of memory. Tried to allocate",
+            sample: "CUDA out of memory. Tried to allocate 264.00 MiB (GPU 0; 2.00 GiB total capacity; 788.51 MiB already allocated)",
+        },
     ],
     remedy: |seen| match oom::first_in(seen.text) {
         Some(OutOfMemory::Cpu) => vec!["free -h".into()],

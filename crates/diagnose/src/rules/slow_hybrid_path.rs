@@ -34,6 +34,7 @@ Install the missing packages, built against the installed torch.",
             sample: "`causal_conv1d_fn` is falling back to its reference PyTorch implementation because `causal_conv1d` is not installed",
         },
     ],
+    role: super::Role::Notice,
     remedy: |seen| commands(seen),
     look: Some(look),
     ..Rule::BLANK
@@ -117,12 +118,7 @@ mod tests {
         check(granite, &["mamba-ssm"], Some(true), &["causal-conv1d"]);
         check(granite, &["causal-conv1d"], Some(true), &["mamba-ssm"]);
         check(granite, &[], Some(true), &["causal-conv1d", "mamba-ssm"]);
-        check(
-            granite,
-            &["causal-conv1d", "mamba-ssm"],
-            Some(false),
-            &["causal-conv1d", "mamba-ssm"],
-        );
+        check(granite, &["causal-conv1d", "mamba-ssm"], Some(false), &[]);
         let qwen = "the required library is not installed. To install follow github.com/fla-org/flash-linear-attention and \
                     github.com/Dao-AILab/causal-conv1d causal_conv1d";
         check(qwen, &["causal-conv1d"], Some(true), &["flash-linear-attention"]);

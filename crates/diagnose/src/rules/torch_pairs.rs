@@ -4,7 +4,7 @@ use crate::requirement::{Requirement, required};
 use crate::torch_build::{Installed, by_conda, installed, live_dist};
 use facts::{Confidence, Dist, Finding, Machine, PyEnv, Severity};
 use knowledge::torch_series::{self, Fits};
-use knowledge::{Version, cuda_of_label};
+use knowledge::{Version, cuda_of_label, dotted};
 
 pub(super) const RULE: Rule = Rule {
     id: "torch-pairs",
@@ -16,7 +16,9 @@ torch 2.5.1 goes with torchvision 0.20.1, torchaudio 2.5.1 and triton 3.1.0.
 
 It shows as
   RuntimeError: operator torchvision::nms does not exist
-or as an undefined symbol from torchaudio; another triton shows in torch.compile and in Triton kernels, as an
+or as an undefined symbol from torchaudio, or, as torchaudio wants torch's CUDA to the minor version, as
+  RuntimeError: Detected that PyTorch and TorchAudio were compiled with different CUDA versions.
+Another triton shows in torch.compile and in Triton kernels, as an
 ImportError or AttributeError from triton.
 
 Seen in the METADATA of the installed packages, which names the torch they were built for; where it names none, in a
@@ -33,10 +35,18 @@ Install the fitting release from the index torch came from, naming torch's own v
             sample: "RuntimeError: operator torchvision::nms does not exist",
         },
         Text {
+            pattern: "Detected that PyTorch and TorchAudio were compiled with different CUDA versions",
+            sample: "RuntimeError: Detected that PyTorch and TorchAudio were compiled with different CUDA versions. PyTorch has CUDA version 13.2 whereas TorchAudio has CUDA version 13.0. Please install the TorchAudio version that matches your PyTorch version.",
+        },
+        Text {
             pattern: "Couldn't load custom C++ ops. This can happen if your PyTorch and torchvision versions are incompatible",
             sample: "\
 RuntimeError: Couldn't load custom C++ ops. This can happen if your PyTorch and torchvision versions are
 incompatible, or if you had errors while compiling torchvision from source.",
+        },
+        Text {
+            pattern: "No such operator torchvision::nms",
+            sample: "RuntimeError: No such operator torchvision::nms",
         },
     ],
     remedy: |seen| match seen.env().and_then(|env| Some((env, installed(env)?))) {
@@ -75,6 +85,9 @@ fn companion(env: &PyEnv, torch: &Installed, dist: &Dist, arm: bool) -> Option<F
     let version = Version::parse(&dist.version).filter(Version::is_final)?;
     let row = torch_series::series(torch.version.minor());
     let fits = row.map(|row| if name == "torchvision" { row.torchvision } else { row.torchaudio });
+    if let Some(finding) = other_cuda(env, torch, dist, &name, fits) {
+        return Some(finding);
+    }
     let pin = required(dist, "torch", arm).filter(Requirement::is_pinned);
     let title = format!(
         "{name} {} does not go with torch {} in {}",
@@ -117,6 +130,48 @@ fn companion(env: &PyEnv, torch: &Installed, dist: &Dist, arm: bool) -> Option<F
     Some(draft.fix(fix(env, torch, &name, fits)).done())
 }
 
+/// torchaudio compares CUDA's major and minor version with torch's when it is imported, and gives up where they differ. Its
+/// METADATA has no label when it comes from PyPI; its version file has.
+fn other_cuda(
+    env: &PyEnv,
+    torch: &Installed,
+    dist: &Dist,
+    name: &str,
+    fits: Option<Fits>,
+) -> Option<Finding> {
+    let own = env.companions.iter().find(|it| it.name == name)?;
+    let comparing = own.compares_cuda.as_deref()?;
+    let version = Version::parse(&own.version)?;
+    let (major, minor) = cuda_of_label(version.local.as_deref()?)?;
+    let cuda = torch.cuda?;
+    if (major, minor?) == cuda {
+        return None;
+    }
+    let finding = RULE
+        .finding(
+            Severity::Error,
+            Confidence::Certain,
+            format!(
+                "{name} {} is built for CUDA {}, torch {} in {} for {}",
+                dist.version,
+                dotted((major, minor?)),
+                torch.torch.version,
+                env.root,
+                dotted(cuda)
+            ),
+        )
+        .evidence(format!("{name} {}", own.version), own.source.clone())
+        .evidence(format!("torch {}", torch.torch.version), torch.torch.source.clone())
+        .evidence("compares both when it is imported, and raises an error", comparing)
+        .cause(format!(
+            "{name} refuses a torch of another CUDA release, minor version included. PyPI has one build of each, and they \
+             are not always for the same CUDA."
+        ))
+        .fix(fix(env, torch, name, fits))
+        .done();
+    Some(finding)
+}
+
 /// Same release, other CUDA: a `+cpu` torchvision has no CUDA operators, and one of another major version refuses.
 fn label(
     env: &PyEnv,
@@ -155,10 +210,10 @@ fn fix(env: &PyEnv, torch: &Installed, name: &str, fits: Option<Fits>) -> Vec<St
     if live_dist(env, "torch").is_some_and(by_conda) {
         return vec![installer.conda(&[format!("{name}{}", constraint.replace("==", "="))])];
     }
-    // The label in version.py tells which index torch came from; without it the default index is right.
-    let index = torch.cuda.filter(|_| {
-        torch.version.local.as_deref().is_some_and(|label| cuda_of_label(label).is_some())
-    });
+    // METADATA of torch from PyTorch's own index has the label that its version.py has; that of torch from PyPI has none,
+    // and there lies the companion that was built with it.
+    let own = live_dist(env, "torch").and_then(|dist| Version::parse(&dist.version)?.local);
+    let index = torch.cuda.filter(|_| own.as_deref().is_some_and(|it| cuda_of_label(it).is_some()));
     let specs = [format!("torch=={}", torch.version.public()), format!("{name}{constraint}")];
     vec![installer.uninstall(&[name]), installer.install(&specs, index)]
 }
@@ -232,6 +287,8 @@ mod tests {
             .dist("torchvision", "0.20.1")
             .requires("torchvision", "torch (==2.5.1)")
             .build();
+        let mut labelled = pinned.clone();
+        labelled.dists[0].version = "2.6.0+cu124".into();
         // Row R0-07: torch 2.5.1 with torchvision 0.20.1 and torchaudio 2.5.1, but triton 3.5.0.
         let profile = env("/v")
             .torch("2.5.1+cu124", Some("12.4"))
@@ -263,13 +320,23 @@ mod tests {
             .dist("torchaudio", "2.11.0")
             .dist("triton", "3.6.0")
             .build();
-        let stable = env("/v")
-            .torch("2.15.0+cu132", Some("13.2"))
-            .dist("torchvision", "0.29.2")
-            .requires("torchvision", "torch (>=2.14.0)")
-            .dist("torchaudio", "2.11.0")
-            .dist("triton", "3.9.1")
-            .build();
+        let stable = |audio: Option<&str>| {
+            let env = env("/v")
+                .torch("2.15.0+cu132", Some("13.2"))
+                .dist("torchvision", "0.29.2")
+                .requires("torchvision", "torch (>=2.14.0)")
+                .dist("torchaudio", "2.11.0")
+                .dist("triton", "3.9.1")
+                .build();
+            let site = "/v/lib/python3.12/site-packages/torchaudio";
+            let companion = |version: &str| facts::Companion {
+                name: "torchaudio".into(),
+                version: version.into(),
+                source: format!("{site}/version.py"),
+                compares_cuda: Some(format!("{site}/_extension/utils.py")),
+            };
+            facts::PyEnv { companions: audio.into_iter().map(companion).collect(), ..env }
+        };
         let labels =
             env("/v").torch("2.9.0+cu128", Some("12.8")).dist("torchvision", "0.24.0+cpu").build();
         let conda = env("/opt/c")
@@ -290,8 +357,14 @@ mod tests {
                 &[
                     "torchvision 0.20.1 does not go with torch 2.6.0+cu124 in /v",
                     "Requires-Dist: torch (==2.5.1)",
-                    "uv pip install --python /v/bin/python torch==2.6.0 'torchvision==0.21.*' --index-url https://download.pytorch.org/whl/cu124",
+                    "uv pip install --python /v/bin/python torch==2.6.0 'torchvision==0.21.*'",
                 ],
+            )
+            .without(&["--index-url"]),
+            Case::new("torch came from PyTorch's own index", machines::a10(), vec![labelled]).finds(
+                Error,
+                Certain,
+                &["torch==2.6.0 'torchvision==0.21.*' --index-url https://download.pytorch.org/whl/cu124"],
             ),
             Case::new("the stored profile of row R0-07", machines::h200(), vec![profile]).finds(
                 Warning,
@@ -313,7 +386,19 @@ mod tests {
                 &["conda install --prefix /opt/c -c conda-forge 'torchvision=0.24.*'"],
             ),
             Case::new("the recorded H200", machines::h200(), vec![recorded]),
-            Case::new("releases against the stable ABI", machines::h200(), vec![stable]),
+            Case::new("releases against the stable ABI", machines::h200(), vec![stable(Some("2.11.0+cu132"))]),
+            Case::new("no version file of torchaudio's was read", machines::h200(), vec![stable(None)]),
+            Case::new("PyPI's torchaudio is for CUDA 13.0, and its torch for 13.2", machines::h200(), vec![stable(Some("2.11.0+cu130"))])
+                .finds(
+                    Error,
+                    Certain,
+                    &[
+                        "torchaudio 2.11.0 is built for CUDA 13.0, torch 2.15.0+cu132 in /v for 13.2",
+                        "torchaudio 2.11.0+cu130 [/v/lib/python3.12/site-packages/torchaudio/version.py]",
+                        "_extension/utils.py]",
+                    ],
+                ),
+            Case::new("torchaudio without CUDA compares nothing", machines::h200(), vec![stable(Some("2.11.0"))]),
             Case::new("a nightly", machines::h200(), vec![nightly]),
             Case::new(
                 "macOS needs no triton",

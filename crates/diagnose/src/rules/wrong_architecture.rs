@@ -113,7 +113,7 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
                 .to_owned(),
             format!("python3 -m venv --clear {}", quote(&env.root)),
         ],
-        false => vec![installer.build(&packages)],
+        false => installer.build_for_this_python(&packages),
     };
     Some(draft.cause("Python does not load an extension whose name has another architecture, nor the loader its code.").fix(fix).done())
 }

@@ -27,6 +27,9 @@ pub(crate) fn env(root: &str) -> EnvBuilder {
         torch: None,
         native_files: Vec::new(),
         ptxas: Vec::new(),
+        companions: Vec::new(),
+        in_front: Vec::new(),
+        unmet_imports: Vec::new(),
         problems: Vec::new(),
     })
 }
@@ -101,11 +104,8 @@ impl EnvBuilder {
             name: name.into(),
             version: version.into(),
             path: folder.into(),
-            tags: Vec::new(),
-            requires: Vec::new(),
-            requires_python: None,
-            installer: None,
             record_files: Some(10),
+            ..Dist::default()
         });
         self
     }
@@ -117,7 +117,7 @@ impl EnvBuilder {
             path,
             dist: Some(dist.into()),
             bytes: Some(1 << 20),
-            elf: None,
+            ..NativeFile::default()
         });
         self
     }
@@ -144,6 +144,7 @@ impl EnvBuilder {
             dist: (!owner.is_empty()).then(|| owner.to_owned()),
             bytes: Some(1 << 20),
             elf: Some(elf),
+            damage: None,
         });
         self
     }

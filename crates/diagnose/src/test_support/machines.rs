@@ -1,8 +1,8 @@
 //! The machines of the field reports, as `probe` would record them.
 
 use facts::{
-    BackendKind, CudaToolkit, Driver, Fact, Gpu, GpuVendor, Machine, MachineKind, Memory, Os,
-    Platform, Virtualisation,
+    BackendKind, CudaToolkit, DeviceNode, Driver, Fact, Gpu, GpuAccess, GpuVendor, Machine,
+    MachineKind, Memory, Os, PciGpu, Platform, Virtualisation,
 };
 
 const GIB: u64 = 1 << 30;
@@ -25,6 +25,7 @@ fn machine(platform: Platform, kind: MachineKind, gib: u64) -> Machine {
         libraries: Vec::new(),
         virtualisation: None,
         gpu_processes: Vec::new(),
+        access: GpuAccess::default(),
         notes: Vec::new(),
     }
 }
@@ -47,6 +48,7 @@ pub(crate) fn gpu(name: &str, capability: (u32, u32), mib: u64) -> Gpu {
         memory_used_bytes: None,
         pci_bus: None,
         mig: None,
+        persistence: None,
     }
 }
 
@@ -82,11 +84,46 @@ pub(crate) fn with_toolkit(mut machine: Machine, version: &str, found_by: &str) 
 }
 
 /// The same machine seen from inside a container.
-pub(crate) fn in_container(mut machine: Machine) -> Machine {
+pub(crate) fn in_container(machine: Machine) -> Machine {
+    within(machine, "docker")
+}
+
+/// The same machine seen from inside a container of this kind.
+pub(crate) fn within(mut machine: Machine, kind: &str) -> Machine {
     machine.virtualisation = Some(Virtualisation {
-        container: Some(Fact::new("docker".into(), "/.dockerenv")),
+        container: Some(Fact::new(kind.into(), "/.dockerenv")),
         machine: None,
     });
+    machine
+}
+
+/// The same machine with an NVIDIA GPU on its PCI bus, which this kernel driver has.
+pub(crate) fn on_bus(mut machine: Machine, driver: Option<&str>) -> Machine {
+    let gpu = PciGpu {
+        bus: "0000:01:00.0".into(),
+        device: "0x2684".into(),
+        driver: driver.map(str::to_owned),
+    };
+    machine.access.pci = Some(Fact::new(vec![gpu], "/sys/bus/pci/devices"));
+    machine
+}
+
+/// The same machine with an NVML that refuses to start.
+pub(crate) fn refused(mut machine: Machine, words: &str) -> Machine {
+    let driver = machine.driver.get_or_insert_default();
+    driver.nvml_error = Some(Fact::new(words.into(), "NVML nvmlInit_v2"));
+    machine
+}
+
+/// The same machine for a user outside the group that may use the GPU.
+pub(crate) fn closed(mut machine: Machine) -> Machine {
+    let node = |path: &str| DeviceNode {
+        path: path.into(),
+        mode: 0o660,
+        group: "vglusers".into(),
+        opens: false,
+    };
+    machine.access.nodes = vec![node("/dev/nvidia0"), node("/dev/nvidiactl")];
     machine
 }
 

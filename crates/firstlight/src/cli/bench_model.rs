@@ -1,6 +1,6 @@
 //! Arguments of `bench model`.
 
-use super::{BackendArg, PythonPeers, WeightType};
+use super::{BackendArg, PythonPeers, WeightType, one_or_more};
 use clap::{Args, Subcommand};
 use models::SpeedTest;
 use std::path::PathBuf;
@@ -8,26 +8,27 @@ use std::path::PathBuf;
 /// What `bench` times beside kernels.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
-    /// Time a whole model: prompts read and tokens decoded a second. Its engine is held against float32 on the processor
-    /// first, and has no speed where it disagrees.
+    /// Time a whole model: tokens per second for prompts and for decoding.
+    ///
+    /// The engine is verified against float32 on the processor first; a model that disagrees is not timed.
     Model(BenchModel),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchModel {
-    /// A model's folder; org/name in the hub's cache; with --random a shape that `synth` lists, or a folder with a config.json.
+    /// A model's folder, or org/name in the Hugging Face cache; with --random, a shape that `synth` lists.
     #[arg(value_name = "MODEL|NAME")]
     pub(crate) model: PathBuf,
-    /// Random weights, which are drawn as they are loaded and never written.
+    /// Use random weights; nothing is written to disk.
     #[arg(long)]
     pub(crate) random: bool,
-    /// Backend.
-    #[arg(long, default_value = "cpu")]
+    /// Where to run.
+    #[arg(long, value_enum, default_value_t = BackendArg::Auto)]
     pub(crate) backend: BackendArg,
-    /// What weights and caches are stored in.
+    /// Storage type of weights and caches.
     #[arg(long, value_enum, default_value_t = WeightType::Bf16)]
     pub(crate) dtype: WeightType,
-    /// What to time: pp512 reads a prompt of 512 tokens, tg128 decodes 128, tg128@8192 does so after 8192 others.
+    /// What to time: pp512 reads a prompt of 512 tokens, tg128 decodes 128, tg128@8192 decodes after 8192 others.
     #[arg(
         long,
         value_name = "TEST,..",
@@ -38,15 +39,15 @@ pub(crate) struct BenchModel {
     /// Sequences at once.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) sequences: u32,
-    /// Only the first layers.
-    #[arg(long, value_name = "N", requires = "random")]
+    /// Only the first N layers.
+    #[arg(long, value_name = "N", value_parser = one_or_more::<usize>, requires = "random")]
     pub(crate) layers: Option<usize>,
-    /// Samples of each test, after one that counts as cold.
-    #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    /// Samples of each test, after one cold run.
+    #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = one_or_more::<u32>)]
     pub(crate) repeats: u32,
     #[command(flatten)]
     pub(crate) peers: PythonPeers,
-    /// Write a run folder: models.json, models.csv, parity.csv, facts.json and the report.
+    /// Also write a run folder: models.json, models.csv, parity.csv, facts.json and the report.
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
 }

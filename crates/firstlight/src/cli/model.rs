@@ -1,16 +1,16 @@
 //! Arguments of the commands that make and run models.
 
-use super::{BackendArg, Waiting};
+use super::{BackendArg, Waiting, number, one_or_more, token, whole};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
 /// Which model.
 #[derive(Debug, Args)]
 pub(crate) struct Named {
-    /// A model's folder, or for `fit` its config.json alone; or org/name in the hub's cache.
+    /// A model's folder, or org/name in the Hugging Face cache. `fit` also takes a config.json.
     #[arg(value_name = "MODEL")]
     pub(crate) model: PathBuf,
-    /// Fetch a model named org/name from the hub into its cache first: what is not there of its newest revision.
+    /// Download what the cache lacks of org/name from the Hugging Face hub first.
     ///
     /// HF_ENDPOINT, HF_TOKEN, HF_HUB_CACHE, HF_HOME and HF_HUB_OFFLINE are honoured.
     #[arg(long)]
@@ -21,11 +21,11 @@ pub(crate) struct Named {
 pub(crate) struct Fit {
     #[command(flatten)]
     pub(crate) named: Named,
-    /// Tokens of each sequence.
-    #[arg(long, value_name = "TOKENS", default_value_t = 4096)]
-    pub(crate) context: u64,
+    /// Tokens per sequence. Default: 4096, or the model's limit if that is lower.
+    #[arg(long, value_name = "TOKENS", value_parser = one_or_more::<u64>)]
+    pub(crate) context: Option<u64>,
     /// Sequences at once.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", value_parser = one_or_more::<u64>, default_value_t = 1)]
     pub(crate) batch: u64,
     #[command(flatten)]
     pub(crate) waiting: Waiting,
@@ -33,17 +33,17 @@ pub(crate) struct Fit {
 
 #[derive(Debug, Args)]
 pub(crate) struct Synth {
-    /// Shape: a published model's, as granite-4.0-h-micro, or a reduced one. Left out: list the shapes.
+    /// A published model's shape, such as granite-4.0-h-micro, or a reduced one. Without it: lists the shapes.
     #[arg(requires = "output")]
     pub(crate) name: Option<String>,
-    /// Folder to write, empty or absent.
+    /// Folder to write, empty or new.
     #[arg(value_name = "OUT")]
     pub(crate) output: Option<PathBuf>,
-    /// Only the first layers.
-    #[arg(long, value_name = "N", requires = "name")]
+    /// Only the first N layers.
+    #[arg(long, value_name = "N", value_parser = one_or_more::<usize>, requires = "name")]
     pub(crate) layers: Option<usize>,
-    /// The same seed draws the same weights.
-    #[arg(long, default_value_t = 0, requires = "name")]
+    /// Seed of the random weights.
+    #[arg(long, value_parser = whole, default_value_t = 0, requires = "name")]
     pub(crate) seed: u64,
 }
 
@@ -51,16 +51,16 @@ pub(crate) struct Synth {
 pub(crate) struct Convert {
     #[command(flatten)]
     pub(crate) named: Named,
-    /// Folder to write, empty or absent.
+    /// Folder to write, empty or new.
     #[arg(value_name = "OUT", required_unless_present = "show_map")]
     pub(crate) output: Option<PathBuf>,
-    /// Whose names the tensors get: hf, as published; fla-kda, the KDA layers as flash-linear-attention's.
+    /// Target names: hf, as published; fla-kda, KDA layers as in flash-linear-attention.
     #[arg(long, value_enum)]
     pub(crate) to: Layout,
-    /// Go on in a folder that an earlier run left: what is proven whole by its hash is taken up.
+    /// Continue in a folder that an interrupted run left; complete files are kept.
     #[arg(long, conflicts_with = "show_map")]
     pub(crate) resume: bool,
-    /// Show what each tensor becomes, and write nothing.
+    /// Show the new name of each tensor, and write nothing.
     #[arg(long, conflicts_with = "output")]
     pub(crate) show_map: bool,
 }
@@ -86,18 +86,18 @@ pub(crate) struct Logits {
     #[command(flatten)]
     pub(crate) named: Named,
     /// Token ids: 1,2,3.
-    #[arg(long, value_name = "ID,..", value_delimiter = ',', required = true)]
+    #[arg(long, value_name = "ID,..", value_parser = token, value_delimiter = ',', required = true)]
     pub(crate) ids: Vec<u32>,
-    /// Where the tensor `logits` [tokens, vocabulary] goes, in float32.
+    /// File for the tensor `logits` [tokens, vocabulary], in float32.
     #[arg(short, long, value_name = "OUT.safetensors")]
     pub(crate) output: PathBuf,
-    /// Backend.
-    #[arg(long, default_value = "cpu")]
+    /// Where to run.
+    #[arg(long, value_enum, default_value_t = BackendArg::Auto)]
     pub(crate) backend: BackendArg,
-    /// Tokens of a step. Default: all in one.
-    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Tokens per step. Default: all in one.
+    #[arg(long, value_name = "TOKENS", value_parser = one_or_more::<u32>)]
     pub(crate) chunk: Option<u32>,
-    /// What weights and caches are stored in.
+    /// Storage type of weights and caches.
     #[arg(long, value_enum, default_value_t = WeightType::F32)]
     pub(crate) dtype: WeightType,
 }
@@ -122,26 +122,29 @@ impl From<WeightType> for models::Storage {
 pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) named: Named,
-    /// Text to continue; several run at once.
-    #[arg(short, long, value_name = "TEXT", required_unless_present_any = ["chat", "ids"])]
+    /// Text to continue. Repeat it to run several at once.
+    #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true, required_unless_present_any = ["chat", "ids"])]
     pub(crate) prompt: Vec<String>,
-    /// A question to answer, by the model's chat template.
-    #[arg(long, value_name = "TEXT", conflicts_with_all = ["prompt", "ids"])]
+    /// A question to answer, using the model's chat template.
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, conflicts_with_all = ["prompt", "ids"])]
     pub(crate) chat: Option<String>,
     /// Token ids to continue, for a model without a tokenizer: 1,2,3.
-    #[arg(long, value_name = "ID,..", value_delimiter = ',', conflicts_with = "prompt")]
+    #[arg(long, value_name = "ID,..", value_parser = token, value_delimiter = ',', conflicts_with = "prompt")]
     pub(crate) ids: Vec<u32>,
-    /// Most tokens to add.
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 128)]
+    /// Largest number of tokens to generate.
+    #[arg(short = 'n', long, value_name = "N", value_parser = one_or_more::<usize>, default_value_t = 128)]
     pub(crate) tokens: usize,
-    /// Backend.
-    #[arg(long, default_value = "cpu")]
+    /// Where to run.
+    #[arg(long, value_enum, default_value_t = BackendArg::Auto)]
     pub(crate) backend: BackendArg,
-    /// What weights and caches are stored in.
+    /// Storage type of weights and caches.
     #[arg(long, value_enum, default_value_t = WeightType::Bf16)]
     pub(crate) dtype: WeightType,
-    /// Tokens of a prompt that a step takes. Default: 512 on the CPU, 8192 on a GPU.
-    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Show what the time to the first token went into.
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    /// Prompt tokens per step, of all prompts. Default: 512 on the CPU, 8192 on a GPU; fewer while others decode.
+    #[arg(long, value_name = "TOKENS", value_parser = one_or_more::<u32>)]
     pub(crate) chunk: Option<u32>,
     #[command(flatten)]
     pub(crate) choice: Choice,
@@ -149,31 +152,31 @@ pub(crate) struct Run {
 
 /// How the next token is chosen.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "How tokens are chosen")]
+#[command(next_help_heading = "Choosing tokens")]
 pub(crate) struct Choice {
-    /// 0 takes the likeliest token.
-    #[arg(long, value_name = "X", default_value_t = 0.0)]
+    /// 0 always takes the most likely token.
+    #[arg(long, value_name = "X", value_parser = number, default_value_t = 0.0)]
     pub(crate) temperature: f64,
-    /// Only this many likeliest tokens.
-    #[arg(long, value_name = "K")]
+    /// Choose among the K most likely tokens.
+    #[arg(long, value_name = "K", value_parser = one_or_more::<usize>)]
     pub(crate) top_k: Option<usize>,
-    /// Only the likeliest tokens that have this probability together.
-    #[arg(long, value_name = "P", default_value_t = 1.0)]
+    /// Choose among the most likely tokens whose probabilities add up to P.
+    #[arg(long, value_name = "P", value_parser = number, default_value_t = 1.0)]
     pub(crate) top_p: f64,
-    /// Only tokens at least this times as likely as the likeliest.
-    #[arg(long, value_name = "P", default_value_t = 0.0)]
+    /// Choose among tokens at least P times as likely as the most likely one.
+    #[arg(long, value_name = "P", value_parser = number, default_value_t = 0.0)]
     pub(crate) min_p: f64,
-    /// Makes tokens that were there already less likely; 1 does not.
-    #[arg(long, value_name = "X", default_value_t = 1.0)]
+    /// Make tokens that occurred before less likely; 1 changes nothing.
+    #[arg(long, value_name = "X", value_parser = number, default_value_t = 1.0)]
     pub(crate) repetition_penalty: f64,
-    /// The same seed chooses the same tokens.
-    #[arg(long, default_value_t = 0)]
+    /// Seed of the random choice.
+    #[arg(long, value_parser = whole, default_value_t = 0)]
     pub(crate) seed: u64,
-    /// Text that ends an answer and is not shown.
-    #[arg(long, value_name = "TEXT")]
+    /// Text that ends the answer and is not shown.
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub(crate) stop: Vec<String>,
-    /// Tokens that end it. Default: those the model's files name.
-    #[arg(long, value_name = "ID,..", value_delimiter = ',')]
+    /// Token ids that end the answer. Default: those in the model's files.
+    #[arg(long, value_name = "ID,..", value_parser = token, value_delimiter = ',')]
     pub(crate) stop_ids: Option<Vec<u32>>,
 }
 

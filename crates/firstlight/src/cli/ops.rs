@@ -1,22 +1,21 @@
 //! Arguments of the commands that verify, run and time ops.
 
-use super::{BackendArg, BenchCommand, Extent, PythonPeers};
+use super::{BackendArg, BenchCommand, Extent, PythonPeers, one_or_more};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub(crate) struct Verify {
-    /// Ops to verify: attention, kda, ssd, conv1d, nsa, rmsnorm, linear, moe; model: those of an installed package.
-    /// Default: all.
+    /// attention, kda, ssd, conv1d, nsa, rmsnorm, linear, moe, or model for those of an installed package. Default: all.
     #[arg(value_name = "OP")]
     pub(crate) ops: Vec<String>,
-    /// Backend. Default: every one that can be used here.
-    #[arg(long)]
-    pub(crate) backend: Option<BackendArg>,
-    /// How many cases.
+    /// Where to run. auto: on every device that works.
+    #[arg(long, value_enum, default_value_t = BackendArg::Auto)]
+    pub(crate) backend: BackendArg,
+    /// How many cases to run.
     #[arg(long, value_enum, default_value_t = Extent::Standard)]
     pub(crate) extent: Extent,
-    /// Every variant this machine can run, not only the one that would be chosen.
+    /// Run every variant that works here, not only the one that would be chosen.
     #[arg(long)]
     pub(crate) all_variants: bool,
     #[command(flatten)]
@@ -25,48 +24,48 @@ pub(crate) struct Verify {
 
 #[derive(Debug, Args)]
 pub(crate) struct Op {
-    /// Op: attention, kda, ssd, conv1d, nsa, rmsnorm, linear, moe.
+    /// attention, kda, ssd, conv1d, nsa, rmsnorm, linear or moe.
     pub(crate) name: String,
-    /// Input tensors by name. Left out: list the op's tensors and settings.
+    /// Input tensors by name. Without a file: lists the op's tensors and settings.
     #[arg(value_name = "IN.safetensors", requires = "output")]
     pub(crate) input: Option<PathBuf>,
-    /// Where the outputs go.
+    /// File for the outputs.
     #[arg(short, long, value_name = "OUT.safetensors", requires = "input")]
     pub(crate) output: Option<PathBuf>,
-    /// A setting: `--set causal=true --set scale=0.1`.
-    #[arg(long = "set", value_name = "NAME=VALUE")]
+    /// A setting, such as causal=true. Repeat it for several.
+    #[arg(long = "set", value_name = "NAME=VALUE", allow_hyphen_values = true)]
     pub(crate) settings: Vec<String>,
-    /// Backend.
-    #[arg(long, default_value = "cpu")]
+    /// Where to run.
+    #[arg(long, value_enum, default_value_t = BackendArg::Auto)]
     pub(crate) backend: BackendArg,
-    /// Variant to run; an error where it cannot.
+    /// Run this variant, or fail.
     #[arg(long, conflicts_with = "reference")]
     pub(crate) variant: Option<String>,
-    /// Run the float64 reference instead, and write float64 outputs.
+    /// Run the float64 reference instead; outputs are float64.
     #[arg(long)]
     pub(crate) reference: bool,
-    /// Print the tables by which variants and tiles are chosen.
+    /// Print the tables that variants and tile sizes are chosen by.
     #[arg(long, conflicts_with = "input")]
     pub(crate) explain_choice: bool,
 }
 
 /// Shapes of a sweep, in place of the listed cases.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "A sweep, in place of the listed cases")]
+#[command(next_help_heading = "Sweep, instead of the listed cases")]
 pub(crate) struct Sweep {
     /// Sequences. Default: 1.
-    #[arg(long = "B", value_name = "N")]
+    #[arg(long = "B", value_name = "N", value_parser = one_or_more::<usize>)]
     pub(crate) batch: Option<usize>,
     /// Heads of attention, KDA and SSD. Default: 32.
-    #[arg(long = "H", value_name = "N")]
+    #[arg(long = "H", value_name = "N", value_parser = one_or_more::<usize>)]
     pub(crate) heads: Option<usize>,
-    /// Tokens of each sequence, one row each: 2048,8192. Default: 8192.
-    #[arg(long = "N", value_name = "N,..", value_delimiter = ',')]
+    /// Tokens per sequence: 2048,8192. Default: 8192.
+    #[arg(long = "N", value_name = "N,..", value_parser = one_or_more::<usize>, value_delimiter = ',')]
     pub(crate) tokens: Vec<usize>,
-    /// Channels of a head of attention, one row each: 320,384,448. Default: 128.
-    #[arg(long = "D", value_name = "N,..", value_delimiter = ',')]
+    /// Channels per head of attention: 320,384,448. Default: 128.
+    #[arg(long = "D", value_name = "N,..", value_parser = one_or_more::<usize>, value_delimiter = ',')]
     pub(crate) dims: Vec<usize>,
-    /// Attention with a causal mask.
+    /// Use a causal mask.
     #[arg(long)]
     pub(crate) causal: bool,
     /// Storage type. Default: bf16.
@@ -87,28 +86,28 @@ pub(crate) enum Storage {
 pub(crate) struct Bench {
     #[command(subcommand)]
     pub(crate) command: Option<BenchCommand>,
-    /// attention, kda, ssd, conv1d (or conv), nsa, rmsnorm, linear, moe, or decode for the one-token forms. Default: everything.
+    /// attention, kda, ssd, conv1d, nsa, rmsnorm, linear, moe, or decode for one-token steps. Default: all.
     #[arg(value_name = "WHAT")]
     pub(crate) names: Vec<String>,
-    /// Backend.
-    #[arg(long, default_value = "cpu")]
+    /// Where to run.
+    #[arg(long, value_enum, default_value_t = BackendArg::Auto)]
     pub(crate) backend: BackendArg,
     /// Fewer shapes and shorter measurements.
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Time the float64 reference of the recurrent prefills too, once each.
+    /// Also time the float64 reference of recurrent prefills, once each.
     #[arg(long)]
     pub(crate) reference: bool,
-    /// Show attention beside figures of a field report: gh200-ffpa. Without sizes of a sweep those of the report are run.
+    /// Show attention beside the figures of a published report: gh200-ffpa. Runs the report's sizes unless you give others.
     #[arg(long, value_name = "NAME", value_parser = baseline)]
     pub(crate) baseline: Option<String>,
-    /// Time a step of NSA's decoding branch by branch instead, beside the table of a field report.
+    /// Instead, time one decoding step of NSA branch by branch, beside the table of a published report.
     #[arg(long, conflicts_with_all = [
         "names", "reference", "tune", "batch", "heads", "tokens", "dims", "causal", "dtype", "baseline", "venv", "python",
         "peer_path", "only", "peer",
     ])]
     pub(crate) branches: bool,
-    /// Time every CUDA variant of attention instead, and write the choice table that follows from it to this file.
+    /// Instead, time every CUDA variant of attention, and write the resulting choice table to this file.
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "names", "json", "quick", "reference", "output", "batch", "heads", "tokens", "dims", "causal", "dtype", "baseline", "venv",
         "python", "peer_path", "only", "peer",
@@ -118,7 +117,7 @@ pub(crate) struct Bench {
     pub(crate) sweep: Sweep,
     #[command(flatten)]
     pub(crate) peers: PythonPeers,
-    /// Write bench.csv, and every sample as samples.csv, into this folder as well.
+    /// Also write bench.csv, samples.csv and plots into this folder.
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
 }

@@ -1,45 +1,86 @@
 use super::Waiting;
 use clap::Args;
+use setup::Arch;
 use std::path::PathBuf;
+
+/// Which machine something is said about.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Which {
+    /// Another machine by name: a100, l4, t4, rtx3090, gh200, thor, cpu-x86_64.
+    #[arg(long, value_name = "NAME", default_value = "this")]
+    pub(crate) machine: String,
+    /// Any Linux machine with an NVIDIA GPU of this compute capability, such as 8.0.
+    #[arg(long, value_name = "X.Y", value_parser = capability, conflicts_with = "machine")]
+    pub(crate) gpu: Option<(u32, u32)>,
+    /// Processor of that machine, with --gpu.
+    #[arg(long, value_name = "x86_64|aarch64", value_parser = processor, requires = "gpu", default_value = "x86_64")]
+    pub(crate) arch: Arch,
+    /// NVIDIA driver of that machine, such as 550.54.14: it limits the CUDA release.
+    #[arg(long, value_name = "VERSION", value_parser = driver)]
+    pub(crate) driver: Option<String>,
+}
+
+impl Which {
+    /// Whether it is this machine.
+    pub(crate) fn is_this(&self) -> bool {
+        self.machine == "this" && self.gpu.is_none()
+    }
+}
+
+/// Two numbers, as NVIDIA's table of GPUs has them.
+fn capability(text: &str) -> Result<(u32, u32), String> {
+    release(text).map_err(|_| "wanted a compute capability such as 8.0".to_owned())
+}
+
+fn processor(text: &str) -> Result<Arch, String> {
+    Arch::parse(text).ok_or_else(|| "wanted x86_64 or aarch64".to_owned())
+}
+
+/// A driver's version, as nvidia-smi shows it.
+fn driver(text: &str) -> Result<String, String> {
+    let number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    match text.split('.').all(number) {
+        true => Ok(text.to_owned()),
+        false => Err("wanted a driver version such as 550.54.14".to_owned()),
+    }
+}
 
 /// What to plan for, and how to show it.
 #[derive(Debug, Args)]
 pub(crate) struct Plan {
-    /// What to install, as requirements: flash-attn 'mamba-ssm>=2.3'. Default: torch.
+    /// What to install, as pip writes it: flash-attn 'mamba-ssm>=2.3'. Default: torch.
     #[arg(value_name = "WANT")]
     pub(crate) wants: Vec<String>,
-    /// A model's folder or config.json, whose layers say which kernels they need, a profile.yaml, or a stored profile by its
-    /// name.
+    /// Plan what a model's layers need (its folder or config.json), or a profile (a profile.yaml, or a stored one's name).
     #[arg(long = "for", value_name = "DIR|config.json|profile.yaml|PROFILE")]
     pub(crate) purpose: Option<String>,
-    /// A plan that was written down, to be held against what would be chosen today, locked or written in other words.
-    #[arg(long, value_name = "plan.toml", conflicts_with_all = ["wants", "purpose", "machine", "python", "cuda", "allow_source", "community"])]
+    /// Read a written plan: compare it with what would be chosen today, lock it, or write it in another format.
+    #[arg(long, value_name = "plan.toml", conflicts_with_all = ["wants", "purpose", "machine", "gpu", "driver", "python", "cuda", "allow_source", "community"])]
     pub(crate) from: Option<PathBuf>,
-    /// The machine: this one, or one by its name: gh200, a10, jetson-orin, cpu-x86_64.
-    #[arg(long, value_name = "NAME", default_value = "this")]
-    pub(crate) machine: String,
-    /// Python: 3.12.
+    #[command(flatten)]
+    pub(crate) machine: Which,
+    /// Python release, such as 3.12.
     #[arg(long, value_name = "VERSION", value_parser = release)]
     pub(crate) python: Option<(u32, u32)>,
-    /// CUDA release of torch's build: 12.8.
+    /// CUDA release of torch's build, such as 12.8.
     #[arg(long, value_name = "VERSION", value_parser = release)]
     pub(crate) cuda: Option<(u32, u32)>,
-    /// Packages that may be built from source where no wheel fits, or all.
+    /// Packages that may be built from source if no wheel fits, or `all`.
     #[arg(long, value_name = "PKG|all", value_delimiter = ',')]
     pub(crate) allow_source: Vec<String>,
-    /// Take wheels that one person built as well, not only those of projects and companies.
+    /// Also accept wheels built by individuals, not only by projects and companies.
     #[arg(long)]
     pub(crate) community: bool,
-    /// Show every candidate that was refused, with its reason and source.
+    /// Show every rejected candidate with its reason and source.
     #[arg(long)]
     pub(crate) explain: bool,
-    /// Ask the indexes, through uv, for every file and its hash, dependencies included: what `apply` needs.
+    /// Ask the package indexes, through uv, for every file and its hash. `apply` needs this.
     #[arg(long)]
     pub(crate) lock: bool,
-    /// Write the plan in the words of another tool: plan.toml, pyproject.toml, requirements.txt and others.
+    /// Write the plan as plan.toml, pyproject.toml, requirements.txt, and others.
     #[arg(long, value_name = "FORMAT", conflicts_with_all = ["json", "explain"])]
     pub(crate) emit: Option<String>,
-    /// The file for --emit. Default: standard output.
+    /// File for --emit. Default: standard output.
     #[arg(short, long, value_name = "FILE", requires = "emit")]
     pub(crate) output: Option<PathBuf>,
     #[command(flatten)]
@@ -49,5 +90,5 @@ pub(crate) struct Plan {
 /// Two numbers: a Python or a CUDA release.
 fn release(text: &str) -> Result<(u32, u32), String> {
     let read = text.split_once('.').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
-    read.ok_or_else(|| "wanted two numbers, like 3.12".to_owned())
+    read.ok_or_else(|| "wanted a release such as 3.12".to_owned())
 }

@@ -6,37 +6,37 @@ use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub(crate) struct Remote {
-    /// The machine, as ssh knows it: a name of ~/.ssh/config, or user@host:port.
+    /// The machine: a name from ~/.ssh/config, or user@host:port.
     #[arg(value_name = "HOST")]
     pub(crate) host: String,
-    /// A command of firstlight and its arguments, run there. Without one: what lies there and what a stop would lose.
+    /// A firstlight command to run there. Without one: shows which runs exist only there.
     #[arg(value_name = "COMMAND", last = true)]
     pub(crate) command: Vec<String>,
-    /// Folder there in which firstlight works. A relative one lies in the home folder.
+    /// Folder to work in there; relative to the home folder.
     #[arg(long, value_name = "DIR", default_value = "firstlight-remote")]
     pub(crate) at: String,
-    /// firstlight built for the machine, where that is another system or processor than this one.
+    /// A firstlight binary for that machine, if its system or processor differs from this one.
     #[arg(long, value_name = "FILE", requires = "command")]
     pub(crate) binary: Option<PathBuf>,
-    /// A file that the command needs, such as a plan: it goes into that folder under its own name.
+    /// A file that the command needs, such as a plan. Repeat it for several.
     #[arg(long, value_name = "FILE", requires = "command")]
     pub(crate) send: Vec<PathBuf>,
-    /// Without a command: fetch the run folders that are not here yet.
+    /// Without a command: fetch the runs that are not here yet.
     #[arg(long, conflicts_with = "command")]
     pub(crate) fetch: bool,
-    /// Folder here into which run folders are fetched.
+    /// Folder here for fetched runs.
     #[arg(short, long, value_name = "DIR", default_value = "firstlight-runs")]
     pub(crate) output: PathBuf,
-    /// Show what would be copied, run and fetched; change nothing there or here.
+    /// Show what would be copied, run and fetched, and do nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Do not ask before something is copied and run.
+    /// Do not ask before copying and running.
     #[arg(long)]
     pub(crate) yes: bool,
-    /// Longest time that the command may take there; then it is ended.
+    /// Time limit of the command; it is stopped after this.
     #[arg(long, value_name = "SECONDS", default_value_t = 3600.0, value_parser = seconds)]
     pub(crate) limit: f64,
-    /// Longest silence of the connection: without an answer, or a byte of a copy.
+    /// Time limit for an answer of the connection.
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds)]
     pub(crate) wait: f64,
 }

@@ -50,6 +50,7 @@ pub(super) fn run(arguments: &Apply, output: &Output) -> anyhow::Result<Outcome>
         cache: &cache,
         machine: &machine,
         discard_old: arguments.discard_old,
+        repair: arguments.repair,
     };
     if arguments.dry_run {
         let would = setup::apply::preview(&plan, &options)?;
@@ -57,9 +58,21 @@ pub(super) fn run(arguments: &Apply, output: &Output) -> anyhow::Result<Outcome>
         output.either(&document, |_| format!("all preconditions hold: {would}\n"))?;
         return Ok(Outcome::Good);
     }
-    if arguments.venv.join("pyvenv.cfg").exists() {
-        let question = format!("replace {} once the new one is proven?", arguments.venv.display());
-        if !confirm::agreed(arguments.yes, &question, "add --yes to replace the environment")? {
+    // A plan that is satisfied replaces nothing, so that nobody has to be asked.
+    let replaces = arguments.venv.join("pyvenv.cfg").exists();
+    if replaces && !setup::apply::is_applied(&plan, &arguments.venv) {
+        let venv = arguments.venv.display();
+        let (question, hint) = match arguments.repair {
+            true => (
+                format!("write the damaged files of {venv} again?"),
+                "add --yes to repair the environment",
+            ),
+            false => (
+                format!("replace {venv} once the new one is proven?"),
+                "add --yes to replace the environment",
+            ),
+        };
+        if !confirm::agreed(arguments.yes, &question, hint)? {
             return Ok(Outcome::Bad);
         }
     }

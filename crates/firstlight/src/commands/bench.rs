@@ -2,39 +2,48 @@
 
 mod model;
 
+use super::ask_nvml::live;
 use crate::Outcome;
-use crate::cli::{Bench, BenchCommand, Storage};
+use crate::backend::{self, Told};
+use crate::cli::{Bench, BenchCommand, Storage, Waiting};
+use crate::destination;
+use crate::failure::Failure;
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::python;
 use crate::run_folder::write_atomically;
 use ::bench::{Plan, Size, Step, Sweep};
 use anyhow::Context;
-use facts::{BackendKind, BaselineReport, BenchReport};
+use facts::{BackendKind, BaselineReport, BenchReport, ConditionsReport, SCHEMA};
 use kernels::DType;
 use probe::{Options, Source};
 use report::{
-    BENCH_FILE, SAMPLES_FILE, baseline, baselines, bench_csv, bench_pictures, branches_csv,
-    samples_csv, terminal,
+    BENCH_FILE, CONDITIONS_FILE, SAMPLES_FILE, baseline, baselines, bench_csv, bench_pictures,
+    branches_csv, samples_csv, terminal,
 };
 use serde::Serialize;
 use std::path::Path;
-use verify::Peers;
+use std::time::Instant;
+use verify::{Peers, Standing};
 
 pub(super) fn run(arguments: &Bench, output: &Output) -> anyhow::Result<Outcome> {
     if let Some(BenchCommand::Model(arguments)) = &arguments.command {
         return model::run(arguments, output);
     }
+    arguments.output.as_deref().map(destination::folder).transpose()?;
     if let Some(file) = &arguments.tune {
+        destination::file(file)?;
         return tune(file, output);
     }
     if arguments.branches {
         return branches(arguments, output);
     }
     let name = |name: &String| if name == "conv" { "conv1d".to_owned() } else { name.clone() };
+    let device = backend::choose(arguments.backend)?.told;
+    let backend = device.backend();
     let mut plan = Plan {
         names: arguments.names.iter().map(name).collect(),
-        backend: arguments.backend.into(),
+        backend,
         size: size(arguments),
         reference: arguments.reference,
         sweep: sweep(&arguments.sweep),
@@ -42,14 +51,16 @@ pub(super) fn run(arguments: &Bench, output: &Output) -> anyhow::Result<Outcome>
     if let Some(name) = &arguments.baseline {
         of_baseline(&mut plan, name);
     }
-    let backend = BackendKind::from(arguments.backend);
+    known(&plan.names)?;
+    fits(&plan)?;
     let mut python =
         python::start(arguments.peers.venv.as_deref(), &arguments.peers.choice, Some(backend))?;
+    say(&device, output)?;
     let peers = python.as_mut().map(python::Environment::peers_to_time);
     // Asking for the name opens the device: only where something is named after it.
     let folder = arguments.output.as_deref().map(|folder| (folder, device_name(backend)));
     let mut saved = Ok(());
-    let report = measure(&plan, peers, |report, _| {
+    let report = measure(&plan, &Standing::without_matrix(), peers, |report, _| {
         // After each workload: a long run that is stopped leaves what it measured.
         if let (Some((folder, device)), Ok(())) = (&folder, &saved) {
             saved = save(folder, report, device);
@@ -60,18 +71,27 @@ pub(super) fn run(arguments: &Bench, output: &Output) -> anyhow::Result<Outcome>
         save(folder, &report, device)?;
     }
     let beside = arguments.baseline.as_deref().and_then(|name| baseline(&report, name));
-    output.either(&Shown { report: &report, baseline: beside.as_ref() }, |style| {
-        let shown = beside.as_ref().map(|beside| terminal::baseline(beside, style));
-        terminal::bench(&report, style)
-            + &shown.map_or_else(String::new, |text| format!("\n{text}"))
-    })?;
+    output.either(
+        &Shown { device: &device, report: &report, baseline: beside.as_ref() },
+        |style| {
+            let shown = beside.as_ref().map(|beside| terminal::baseline(beside, style));
+            terminal::bench(&report, style)
+                + &shown.map_or_else(String::new, |text| format!("\n{text}"))
+        },
+    )?;
     // A kernel that may not be timed failed its check.
     Ok(if report.not_timed.is_empty() { Outcome::Good } else { Outcome::Bad })
+}
+
+/// Says on which device.
+fn say(device: &Told, output: &Output) -> anyhow::Result<()> {
+    if output.json { Ok(()) } else { output.text(&device.text(output)) }
 }
 
 /// What `bench --json` prints.
 #[derive(Serialize)]
 struct Shown<'a> {
+    device: &'a Told,
     #[serde(flatten)]
     report: &'a BenchReport,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -99,6 +119,9 @@ fn save(folder: &Path, report: &BenchReport, device: &str) -> anyhow::Result<()>
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     write_atomically(&folder.join(BENCH_FILE), bench_csv(report).as_bytes())?;
     write_atomically(&folder.join(SAMPLES_FILE), samples_csv(report).as_bytes())?;
+    if !report.conditions.is_empty() {
+        write_atomically(&folder.join(CONDITIONS_FILE), conditions_json(report)?.as_bytes())?;
+    }
     for picture in bench_pictures(report, device) {
         let file = |kind: &str| folder.join(format!("{}.{kind}", picture.name));
         write_atomically(&file("svg"), picture.svg.as_bytes())?;
@@ -108,9 +131,17 @@ fn save(folder: &Path, report: &BenchReport, device: &str) -> anyhow::Result<()>
     Ok(())
 }
 
+/// What [`CONDITIONS_FILE`] holds.
+pub(super) fn conditions_json(report: &BenchReport) -> anyhow::Result<String> {
+    let conditions = ConditionsReport { schema: SCHEMA, backends: report.conditions.clone() };
+    Ok(serde_json::to_string_pretty(&conditions)? + "\n")
+}
+
 /// Times NSA's decoding branch by branch.
 fn branches(arguments: &Bench, output: &Output) -> anyhow::Result<Outcome> {
-    let report = ::bench::branches(arguments.backend.into(), size(arguments))?;
+    let device = backend::choose(arguments.backend)?.told;
+    say(&device, output)?;
+    let report = ::bench::branches(device.backend(), size(arguments))?;
     if let Some(folder) = &arguments.output {
         std::fs::create_dir_all(folder)
             .with_context(|| format!("cannot make {}", folder.display()))?;
@@ -144,6 +175,39 @@ fn tune(file: &Path, output: &Output) -> anyhow::Result<Outcome> {
         output.text(&format!("not timed: {why}\n"))?;
     }
     Ok(if tuned.not_timed.is_empty() { Outcome::Good } else { Outcome::Bad })
+}
+
+/// Refuses what is no op and no group of workloads.
+fn known(names: &[String]) -> anyhow::Result<()> {
+    let known: Vec<&str> = kernels::OPS.iter().map(|op| op.spec().name).chain(["decode"]).collect();
+    match names.iter().find(|name| !known.contains(&name.as_str())) {
+        None => Ok(()),
+        Some(name) => Err(Failure::hinted(
+            format!("there is nothing to bench called `{name}`"),
+            format!("name some of {}", known.join(", ")),
+        )),
+    }
+}
+
+/// Refuses a sweep whose tensors cannot be in memory, before sizes are multiplied that no machine can hold.
+fn fits(plan: &Plan) -> anyhow::Result<()> {
+    let Some(sweep) = &plan.sweep else { return Ok(()) };
+    let largest = |sizes: &[usize]| sizes.iter().copied().max().unwrap_or(1) as u128;
+    let (tokens, dims) = (largest(&sweep.tokens), largest(&sweep.dims));
+    // Queries, keys, values and the output, in float32 at the most.
+    let sides = [sweep.batch as u128, sweep.heads as u128, tokens, dims, 4 * 4];
+    let bytes = sides.iter().fold(1_u128, |bytes, side| bytes.saturating_mul(*side));
+    let memory = probe::memory(&Source::live());
+    match memory.available_bytes.filter(|free| bytes > u128::from(free.value)) {
+        None => Ok(()),
+        Some(free) => Err(Failure::hinted(
+            format!(
+                "a sweep of {} sequences, {} heads, {tokens} tokens and {dims} channels needs at least {bytes} bytes, {} are free ({})",
+                sweep.batch, sweep.heads, free.value, free.source
+            ),
+            "name smaller sizes with --B, --H, --N or --D",
+        )),
+    }
 }
 
 /// The GPU, or the processor's model.
@@ -191,12 +255,17 @@ fn sweep(arguments: &crate::cli::Sweep) -> Option<Sweep> {
 /// Runs a bench with progress; `each` sees what there is after each workload, and what it was.
 pub(super) fn measure(
     plan: &Plan,
+    standing: &Standing,
     peers: Option<Peers<'_>>,
     mut each: impl FnMut(&BenchReport, &str),
 ) -> anyhow::Result<BenchReport> {
-    let progress = Progress::start("bench");
+    let progress = Progress::counted(&format!("bench {}", plan.backend), ::bench::count(plan));
+    progress.say("ceilings".to_owned());
     let mut at = String::new();
-    let report = ::bench::run(plan, peers, |step| match step {
+    let source = live(&Waiting { wait: None });
+    let (on_gpu, began) = (plan.backend == BackendKind::Cuda, Instant::now());
+    let (before, ticks) = probe::moment(&source, on_gpu);
+    let mut report = ::bench::run(plan, standing, peers, |step| match step {
         Step::Begins { case, peer: None, .. } => {
             case.clone_into(&mut at);
             progress.step(at.clone());
@@ -207,7 +276,15 @@ pub(super) fn measure(
             });
             progress.say(format!("{case}: {peer}{left}"));
         }
+        Step::Ceilings => progress.say("the ceilings once more".to_owned()),
         Step::Done(report) => each(report, &at),
     })?;
+    let seconds = began.elapsed().as_secs_f64();
+    let (after, later) = probe::moment(&source, on_gpu);
+    for conditions in &mut report.conditions {
+        conditions.before = before.clone();
+        conditions.after = after.clone();
+        conditions.meanwhile = probe::meanwhile(ticks, later, seconds);
+    }
     Ok(report)
 }

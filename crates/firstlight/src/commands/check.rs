@@ -1,21 +1,31 @@
 //! `firstlight check`: the main job, from probe to report.
 
+mod estimate;
+
 use super::{bench, doctor, verify};
 use crate::Outcome;
-use crate::cli::{Check, Environment, Waiting};
+use crate::backend::{self, Told};
+use crate::cli::{BackendArg, Check, Environment, Waiting};
+use crate::destination;
 use crate::output::Output;
+use crate::progress::Progress;
 use crate::python;
-use crate::run_folder::RunFolder;
+use crate::redact::Redaction;
+use crate::run_folder::{self, RunFolder};
+use crate::sarif;
 use ::bench::{Ahead, Size};
-use ::verify::{NOT_RUN, Peers, Session, Tier, Tuning};
+use ::verify::{Peers, Session, Tier, Tuning};
 use anyhow::Context;
-use facts::{BackendKind, BenchReport, DoctorReport, ParityReport, RunManifest, SCHEMA, Status};
+use facts::{
+    BackendKind, BenchReport, DoctorReport, NotRunTiming, ParityReport, RunManifest, SCHEMA, Status,
+};
 use report::{
-    BENCH_FILE, PARITY_FILE, Run, SAMPLES_FILE, Verdict, bench_csv, parity_csv, run_report,
-    samples_csv, terminal,
+    BENCH_FILE, CONDITIONS_FILE, PARITY_FILE, Run, SAMPLES_FILE, Verdict, bench_csv, parity_csv,
+    run_report, samples_csv, terminal,
 };
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
@@ -25,6 +35,7 @@ struct Summary<'a> {
     schema: u32,
     run: String,
     verdict: &'static str,
+    devices: &'a [Told],
     manifest: &'a RunManifest,
     findings: &'a [facts::Finding],
     parity: &'a ParityReport,
@@ -33,21 +44,40 @@ struct Summary<'a> {
 
 pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
     let since = Instant::now();
+    run_folder::look(arguments.output.as_deref().unwrap_or(Path::new(run_folder::DEFAULT)))?;
+    arguments.sarif.as_deref().map(destination::file).transpose()?;
     // A model that cannot be read is said at once, before minutes of work.
     let wanted = arguments.wanted.model.as_deref().map(doctor::model::read).transpose()?;
+    let reading = Progress::start("reading the machine and its environments");
     let mut python = Installed::start(arguments)?;
+    let choice = backend::begin(BackendArg::Auto);
     let mut doctor = doctor::examine(&patient(&arguments.environment))?;
+    drop(reading);
     if let Some(wanted) = wanted {
         doctor::model::judge(&wanted, &arguments.wanted, &mut doctor)?;
     }
     doctor.matrix = Some(diagnose::matrix(&doctor.machine));
-    let mut folder = doctor::begin(arguments.output.as_deref(), &doctor, since)?;
-    if !output.json {
-        output.text(&terminal::doctor(&doctor, output.style()))?;
+    // A driver that the doctor has had no answer of may give none at all, which must not keep its findings back.
+    let silent = doctor.machine.driver.as_ref().is_some_and(|driver| driver.no_answer.is_some());
+    let found = (!output.json).then(|| terminal::doctor(&doctor, output.style()));
+    if let Some(found) = found.as_ref().filter(|_| silent) {
+        output.text(found)?;
     }
+    let devices = backend::every_of(choice)?;
+    let backends: Vec<BackendKind> = devices.iter().map(Told::backend).collect();
+    if let Some(found) = &found {
+        let estimate = estimate::words(arguments, &backends, python.peers().is_some());
+        output.text(&format!("{}: {estimate}", report::headline(&doctor.machine)))?;
+        output.text(&(backend::lines(&devices, output) + "\n"))?;
+        if !silent {
+            output.text(found)?;
+        }
+    }
+    let redaction = redaction(arguments, &doctor)?;
+    let doctor = redaction.of_doctor(&doctor);
+    let mut folder = doctor::begin(arguments.output.as_deref(), &doctor, since, redaction)?;
 
     let since = Instant::now();
-    let backends = verify::available();
     let plan_of_bench = |backend| ::bench::Plan {
         names: Vec::new(),
         backend,
@@ -73,7 +103,7 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
         });
         (parity, ahead.map(ScopedJoinHandle::join))
     });
-    let mut parity = parity?;
+    let (mut parity, standing) = parity?;
     match timing {
         Some(Ok(session)) => python.time_in(session),
         Some(Err(panic)) => std::panic::resume_unwind(panic),
@@ -84,7 +114,12 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
         let seconds = end.duration_since(since).as_secs_f64();
         folder.note(&format!("verified {what} within {seconds:.1} s"));
     }
-    parity.rows.extend(backends.iter().flat_map(|backend| models::verify_families(*backend)));
+    for backend in &backends {
+        let progress = Progress::start(&format!("models on {backend}"));
+        parity.rows.extend(models::verify_families(*backend, |name, at, of| {
+            progress.say(format!("{name}, {} of {of}", at + 1));
+        }));
+    }
     folder.artefact(
         PARITY_FILE,
         "every kernel against the float64 reference, and reduced models against float32",
@@ -96,13 +131,15 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
             row.status, row.op, row.case, row.variant, row.reason
         ));
     }
+    folder.manifest.coverage = Some(report::coverage(&doctor, Some(&parity)));
     folder.stage("verify", since, counted(&parity))?;
 
     let since = Instant::now();
     let mut bench: Option<BenchReport> = None;
     for backend in backends {
         let mut saved = Ok(());
-        let report = bench::measure(&plan_of_bench(backend), python.peers_to_time(), |_, done| {
+        let plan = plan_of_bench(backend);
+        let report = bench::measure(&plan, &standing, python.peers_to_time(), |_, done| {
             folder.note(&format!("timed {done} on {backend}"));
             if saved.is_ok() {
                 saved = folder.save_log();
@@ -117,6 +154,11 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
     let bench = bench.context("there is no backend to time anything on")?;
     folder.artefact(BENCH_FILE, "ceilings and timed kernels", &bench_csv(&bench))?;
     folder.artefact(SAMPLES_FILE, "every timed sample", &samples_csv(&bench))?;
+    folder.artefact(
+        CONDITIONS_FILE,
+        "what else went on while kernels were timed",
+        &bench::conditions_json(&bench)?,
+    )?;
     bench.not_timed.iter().for_each(|line| folder.note(&format!("not timed: {line}")));
     folder.stage(
         "bench",
@@ -131,6 +173,9 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
         folder.note(line);
     }
     folder.finish(|manifest| run_report(&record(manifest, &doctor, &parity, &bench)))?;
+    if let Some(file) = &arguments.sarif {
+        sarif::write(file, &doctor.findings, Some(&parity))?;
+    }
     let run = record(&folder.manifest, &doctor, &parity, &bench);
     let verdict = Verdict::of(&run);
     if output.json {
@@ -138,6 +183,7 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
             schema: SCHEMA,
             run: folder.path().display().to_string(),
             verdict: verdict.as_str(),
+            devices: &devices,
             manifest: &folder.manifest,
             findings: &doctor.findings,
             parity: &parity,
@@ -152,6 +198,19 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
     }
     let outcomes = [doctor::outcome(&doctor), verify::outcome(&parity), timed(&bench)];
     Ok(if outcomes.contains(&Outcome::Bad) { Outcome::Bad } else { Outcome::Good })
+}
+
+/// What is left out of the run folder. The machine's own words tell which home folders there are.
+fn redaction(arguments: &Check, doctor: &DoctorReport) -> anyhow::Result<Redaction> {
+    let redaction = Redaction::from_environment();
+    if !arguments.redact {
+        return Ok(redaction);
+    }
+    let facts = serde_json::to_string(doctor)?;
+    let command: Vec<String> = std::env::args().collect();
+    let tree = std::env::current_dir().unwrap_or_default().display().to_string() + "/";
+    let texts = [facts.as_str(), &command.join(" "), &tree];
+    Ok(redaction.for_sharing(doctor::host(doctor), texts))
 }
 
 /// Time for all calls of one peer while it is verified; all of them together have twice that while they are timed.
@@ -235,12 +294,13 @@ fn timed(bench: &BenchReport) -> Outcome {
 fn counted(parity: &ParityReport) -> String {
     let of = |status| parity.count(status);
     format!(
-        "{} PASS, {} FAIL, {} FALLBACK, {} SKIP, {} N/A",
+        "{} PASS, {} FAIL, {} FALLBACK, {} SKIP, {} N/A, {} NOT RUN",
         of(Status::Pass),
         of(Status::Fail),
         of(Status::Fallback),
         of(Status::Skip),
-        of(Status::NotApplicable)
+        of(Status::NotApplicable),
+        of(Status::NotRun)
     )
 }
 
@@ -284,11 +344,11 @@ fn leave_out(folder: &mut RunFolder, doctor: &DoctorReport, arguments: &Check, p
 fn leave_out_of_peers(folder: &mut RunFolder, parity: &ParityReport, bench: &BenchReport) {
     let mut left: BTreeMap<(String, &str), usize> = BTreeMap::new();
     for row in &parity.rows {
-        if let Some(why) = row.reason.strip_prefix(NOT_RUN) {
-            *left.entry((format!("checks of {}", row.variant), why)).or_default() += 1;
+        if row.status == Status::NotRun {
+            *left.entry((format!("checks of {}", row.variant), &row.reason)).or_default() += 1;
         }
     }
-    for (peer, why) in untimed_peers(bench) {
+    for NotRunTiming { peer, why, .. } in &bench.not_run {
         *left.entry((format!("timings of {peer}"), why)).or_default() += 1;
     }
     for ((what, why), count) in left {
@@ -296,20 +356,12 @@ fn leave_out_of_peers(folder: &mut RunFolder, parity: &ParityReport, bench: &Ben
     }
 }
 
-/// The peers that had no time left to be timed in, once for each workload, and why.
-fn untimed_peers(bench: &BenchReport) -> impl Iterator<Item = (&str, &str)> {
-    bench.not_applicable.iter().filter_map(|line| {
-        let (peer, why) = line.split_once(NOT_RUN)?;
-        Some((peer.trim_end_matches([':', ' ']).rsplit(": ").next().unwrap_or_default(), why))
-    })
-}
-
 /// What became of the timings of peers, where there were any, with the commonest reasons; the report has all of them.
 fn timed_peers(bench: &BenchReport) -> Option<String> {
     let timed = bench.rows.iter().filter(|row| row.peer.is_some()).count();
     let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
-    for (_, why) in untimed_peers(bench) {
-        *reasons.entry(why).or_default() += 1;
+    for left in &bench.not_run {
+        *reasons.entry(&left.why).or_default() += 1;
     }
     let left: usize = reasons.values().sum();
     let mut reasons: Vec<(&str, usize)> = reasons.into_iter().collect();

@@ -2,14 +2,17 @@
 
 use crate::Outcome;
 use crate::cli::{Compare, Gate};
+use crate::destination;
 use crate::output::Output;
 use crate::run_files::RunFiles;
 use crate::run_folder::write_documents;
 use anyhow::Context;
+use facts::GateOutcome;
 use report::{Documents, comparison_report, gate_report, terminal};
 use std::path::Path;
 
 pub(super) fn run(arguments: &Compare, output: &Output) -> anyhow::Result<Outcome> {
+    arguments.output.as_deref().map(destination::folder).transpose()?;
     let base = RunFiles::read(&arguments.base)?;
     let run = RunFiles::read(&arguments.run)?;
     let comparison = report::compare(&base.recorded(), &run.recorded(), arguments.tolerance);
@@ -20,6 +23,7 @@ pub(super) fn run(arguments: &Compare, output: &Output) -> anyhow::Result<Outcom
 }
 
 pub(super) fn gate(arguments: &Gate, output: &Output) -> anyhow::Result<Outcome> {
+    arguments.output.as_deref().map(destination::folder).transpose()?;
     let run = RunFiles::read(&arguments.run)?;
     let baseline = RunFiles::read(&arguments.baseline)?;
     let report = report::gate(
@@ -30,7 +34,11 @@ pub(super) fn gate(arguments: &Gate, output: &Output) -> anyhow::Result<Outcome>
     );
     output.either(&report, |style| terminal::gate(&report, style))?;
     save(arguments.output.as_deref(), "gate", || gate_report(&report), output)?;
-    Ok(if report.passed { Outcome::Good } else { Outcome::Bad })
+    Ok(match report.outcome {
+        GateOutcome::Passed => Outcome::Good,
+        GateOutcome::Failed => Outcome::Bad,
+        GateOutcome::Unclear => Outcome::Unclear,
+    })
 }
 
 fn save(

@@ -2,18 +2,19 @@
 
 use crate::Outcome;
 use crate::cli::Convert;
+use crate::destination;
 use crate::hub;
 use crate::output::Output;
-use crate::progress::Progress;
+use crate::transfer::Transfer;
 use facts::{SCHEMA, byte_count};
 use models::{Conversion, Converted, Key, KeyMap};
 use serde_json::json;
 use std::fmt::Write as _;
-
-/// Bytes after which progress is told.
-const TOLD: u64 = 256 << 20;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(super) fn run(arguments: &Convert, output: &Output) -> anyhow::Result<Outcome> {
+    arguments.output.as_deref().map(destination::folder).transpose()?;
     let conversion = Conversion::read(&hub::locate(&arguments.named)?, arguments.to.into())?;
     let map = conversion.map();
     let Some(folder) = &arguments.output else {
@@ -24,18 +25,12 @@ pub(super) fn run(arguments: &Convert, output: &Output) -> anyhow::Result<Outcom
     if !output.json {
         output.text(&changed(map))?;
     }
-    let progress = Progress::start("convert");
-    let mut since_told = TOLD;
-    let mut total = 0;
-    let converted = begun.write(|file, bytes| {
-        since_told += bytes;
-        total += bytes;
-        if since_told >= TOLD {
-            since_told = 0;
-            progress.step(format!("{file}, {}", byte_count(total)));
-        }
+    let done = Arc::new(AtomicU64::new(0));
+    let showing = Transfer::watch("converting", begun.bytes(), Arc::clone(&done));
+    let converted = begun.write(|_, bytes| {
+        done.fetch_add(bytes, Ordering::Relaxed);
     })?;
-    drop(progress);
+    drop(showing);
     let Converted { files, taken_up, bytes, as_published } = converted;
     let shown = folder.display().to_string();
     let mut ran = document(map);

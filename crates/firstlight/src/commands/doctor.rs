@@ -6,8 +6,11 @@ pub(super) mod model;
 use super::ask_nvml::live;
 use crate::Outcome;
 use crate::cli::{Doctor, Environment};
+use crate::destination;
 use crate::output::Output;
+use crate::redact::Redaction;
 use crate::run_folder::RunFolder;
+use crate::sarif;
 use facts::{DoctorReport, Severity};
 use probe::EnvOptions;
 use report::{FACTS_FILE, terminal};
@@ -15,15 +18,20 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 pub(super) fn run(arguments: &Doctor, output: &Output) -> anyhow::Result<Outcome> {
+    arguments.sarif.as_deref().map(destination::file).transpose()?;
     // A model that cannot be read is said at once, before a machine with GPUs is probed.
     let wanted = arguments.wanted.model.as_deref().map(model::read).transpose()?;
-    let mut report = examine(&arguments.environment)?;
+    let mut report = examine_with(&arguments.environment, arguments.verify_files)?;
     if let Some(wanted) = wanted {
         model::judge(&wanted, &arguments.wanted, &mut report)?;
     }
-    if arguments.fix {
-        return fix::run(&report, arguments, output);
+    if let Some(file) = &arguments.sarif {
+        sarif::write(file, &report.findings, None)?;
     }
+    if arguments.fix {
+        return fix::run(report, arguments, output);
+    }
+    fix::tell_what_was_left(&report, output);
     output.either(&report, |style| match arguments.verbose {
         true => terminal::doctor(&report, style),
         false => terminal::doctor_brief(&report, style),
@@ -33,14 +41,37 @@ pub(super) fn run(arguments: &Doctor, output: &Output) -> anyhow::Result<Outcome
 
 /// The machine, its environments and what is wrong with them.
 pub(super) fn examine(environment: &Environment) -> anyhow::Result<DoctorReport> {
+    examine_with(environment, false)
+}
+
+/// The same; `verify_files` reads every installed file and compares it with the hash in its RECORD.
+fn examine_with(environment: &Environment, verify_files: bool) -> anyhow::Result<DoctorReport> {
     let options = EnvOptions {
         source: live(&environment.waiting),
         venv: environment.venv.clone(),
         cache: native_cache(),
+        verify_files,
     };
-    let probe::Report { machine, envs } = probe::read(&options)?;
+    let probe::Report { machine, mut envs } = probe::read(&options)?;
+    trace_imports(&options.source, &machine, &mut envs);
     let findings = diagnose::run(&machine, &envs);
     Ok(DoctorReport::new(machine, envs, findings))
+}
+
+/// The name under which a machine's runs are kept.
+pub(super) fn host(doctor: &DoctorReport) -> &str {
+    doctor.machine.host.as_ref().map_or("unknown-host", |host| host.value.as_str())
+}
+
+/// Looks for imports of what is required and not installed: whether they run decides how bad it is.
+fn trace_imports(source: &probe::Source, machine: &facts::Machine, envs: &mut [facts::PyEnv]) {
+    for unmet in diagnose::unmet(machine, envs) {
+        let env = &mut envs[unmet.env];
+        if let Some(at) = probe::first_import(source, env, &unmet.dist, &unmet.modules) {
+            let (dist, requirement) = (unmet.dist, unmet.requirement);
+            env.unmet_imports.push(facts::UnmetImport { dist, requirement, at });
+        }
+    }
 }
 
 /// Begins a run folder with what was found.
@@ -48,9 +79,9 @@ pub(super) fn begin(
     wanted: Option<&Path>,
     doctor: &DoctorReport,
     since: Instant,
+    redaction: Redaction,
 ) -> anyhow::Result<RunFolder> {
-    let host = doctor.machine.host.as_ref().map_or("unknown-host", |host| host.value.as_str());
-    let mut folder = RunFolder::create(wanted, host)?;
+    let mut folder = RunFolder::create(wanted, host(doctor), redaction)?;
     let text = serde_json::to_string_pretty(doctor)? + "\n";
     folder.artefact(FACTS_FILE, "machine, environments and findings", &text)?;
     folder.stage("probe and diagnose", since, examined(doctor))?;

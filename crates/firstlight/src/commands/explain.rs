@@ -17,10 +17,8 @@ use serde::Serialize;
 #[derive(Serialize)]
 struct Explanation<'a> {
     schema: u32,
+    /// Empty for a text that no rule knows.
     matches: Vec<Matched<'a>>,
-    /// For a text no rule knows: the rules nearest to it.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    nearest: Vec<Listed>,
     /// Which memory ran out, where the text says so (row R1-05).
     #[serde(skip_serializing_if = "Option::is_none")]
     out_of_memory: Option<&'static str>,
@@ -56,37 +54,33 @@ pub(super) fn run(arguments: &Explain, output: &Output) -> anyhow::Result<Outcom
         Asked::Rule(rule) => {
             let report = examine(&arguments.environment)?;
             let found = diagnose::explain_rule(rule, &report.machine, &report.envs);
-            output.either(&explanation(std::slice::from_ref(&found), &[], None), |style| {
+            output.either(&explanation(std::slice::from_ref(&found), None), |style| {
                 text::by_name(&found, style)
             })?;
         }
         Asked::Text(pasted) => {
             let report = examine(&arguments.environment)?;
-            by_text(&pasted, &report, output)?;
+            return by_text(&pasted, &report, output);
         }
         Asked::Unknown(id) => return Err(unknown(&id)),
     }
     Ok(Outcome::Good)
 }
 
-fn by_text(pasted: &str, report: &DoctorReport, output: &Output) -> anyhow::Result<()> {
+/// A text that no rule knows is a bad outcome: a script that asks has to see that it was not answered.
+fn by_text(pasted: &str, report: &DoctorReport, output: &Output) -> anyhow::Result<Outcome> {
     let matches = diagnose::explain(pasted, &report.machine, &report.envs);
-    let nearest = if matches.is_empty() { diagnose::nearest_to_text(pasted) } else { Vec::new() };
     let memory = diagnose::out_of_memory_in(pasted);
-    output.either(&explanation(&matches, &nearest, memory), |style| {
-        text::by_text(&matches, &nearest, memory, style)
-    })
+    output
+        .either(&explanation(&matches, memory), |style| text::by_text(&matches, memory, style))?;
+    let known = !matches.is_empty() || memory.is_some();
+    Ok(if known { Outcome::Good } else { Outcome::Bad })
 }
 
-fn explanation<'a>(
-    matches: &'a [Match],
-    nearest: &[&'static diagnose::Rule],
-    memory: Option<diagnose::OutOfMemory>,
-) -> Explanation<'a> {
+fn explanation<'a>(matches: &'a [Match], memory: Option<diagnose::OutOfMemory>) -> Explanation<'a> {
     Explanation {
         schema: SCHEMA,
         matches: matches.iter().map(matched).collect(),
-        nearest: nearest.iter().map(|rule| listed(rule)).collect(),
         out_of_memory: memory.map(diagnose::OutOfMemory::as_str),
     }
 }

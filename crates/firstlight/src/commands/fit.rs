@@ -2,17 +2,17 @@
 //! Python environments and what is wrong with the rest; and what firstlight's own engine takes.
 
 use super::ask_nvml::live;
-use super::doctor::model;
+use super::doctor::model::{self, DEFAULT_CONTEXT, Model};
 use crate::Outcome;
 use crate::cli::{Fit, Wanted};
 use crate::hub;
 use crate::loading;
 use crate::output::Output;
+use architectures::ConfigError;
 use facts::{BackendKind, DoctorReport, Fact, SCHEMA, byte_count};
-use models::{Architecture, Capacity, Config, Footprint, Holding, LargestStep, Storage};
+use models::{Architecture, Capacity, Footprint, LargestStep, Storage};
 use report::terminal;
 use serde_json::json;
-use std::path::Path;
 
 pub(super) fn run(arguments: &Fit, output: &Output) -> anyhow::Result<Outcome> {
     let named = hub::locate(&arguments.named)?;
@@ -23,10 +23,14 @@ pub(super) fn run(arguments: &Fit, output: &Output) -> anyhow::Result<Outcome> {
     let mut report = DoctorReport::new(machine, Vec::new(), Vec::new());
     let wanted = Wanted { model: None, context: arguments.context, sequences: arguments.batch };
     model::judge(&read, &wanted, &mut report)?;
+    // A config.json alone may be asked about before its weights are fetched; a folder is asked about with its weights.
+    if named.is_dir() {
+        read.whole(&report)?;
+    }
     // Without environments nothing can be said of their kernels.
     report.findings.retain(|finding| finding.rule == "model-memory");
-    let own = own(&named, arguments);
-    let engine = own.as_ref().map(|(footprint, free)| {
+    let own = own(&read, arguments)?;
+    let engine = own.as_ref().ok().map(|(footprint, free)| {
         json!({
             "backend": BackendKind::Cpu.as_str(), "storage": Storage::Bf16.as_str(),
             "weights_bytes": footprint.weights, "states_bytes": footprint.states,
@@ -35,19 +39,23 @@ pub(super) fn run(arguments: &Fit, output: &Output) -> anyhow::Result<Outcome> {
         })
     });
     let document = json!({
-        "schema": SCHEMA, "model": report.model, "engine": engine, "findings": report.findings,
+        "schema": SCHEMA, "model": report.model, "engine": engine,
+        "engine_refuses": own.as_ref().err().map(ToString::to_string), "findings": report.findings,
     });
     output.either(&document, |style| {
         let mut out =
             report.model.iter().map(|model| terminal::fit(model, style)).collect::<String>();
-        if let Some((footprint, free)) = &own {
-            out.push_str(&format!("\nfirstlight run on the processor needs {}", footprint.told()));
-            if let Some(free) = free {
-                let word = if footprint.peak() <= free.value { "fits" } else { "does not fit" };
-                out.push_str(&format!("; it {word}, {} are free", byte_count(free.value)));
+        out.push_str(&match &own {
+            Ok((footprint, free)) => {
+                let verdict = free.as_ref().map(|free| {
+                    let word = if footprint.peak() <= free.value { "fits" } else { "does not fit" };
+                    format!("; it {word}, {} are free", byte_count(free.value))
+                });
+                let verdict = verdict.unwrap_or_default();
+                format!("\nfirstlight run on the processor needs {}{verdict}\n", footprint.told())
             }
-            out.push('\n');
-        }
+            Err(reason) => format!("\nfirstlight run does not run it: {reason}\n"),
+        });
         for finding in &report.findings {
             out.push('\n');
             out.push_str(&terminal::one_finding(finding, style));
@@ -57,18 +65,24 @@ pub(super) fn run(arguments: &Fit, output: &Output) -> anyhow::Result<Outcome> {
     Ok(super::doctor::outcome(&report))
 }
 
-/// What `run` takes on the processor, and what is free there; none for a model that it does not run.
-fn own(named: &Path, arguments: &Fit) -> Option<(Footprint, Option<Fact<u64>>)> {
-    let folder = if named.is_dir() { named } else { named.parent()? };
-    let architecture = Architecture::of(&Config::read(folder).ok()?).ok()?;
-    let device = device::open(BackendKind::Cpu).ok()?;
+/// What `run` takes on the processor and what is free there, or why it does not run the model.
+fn own(read: &Model, arguments: &Fit) -> anyhow::Result<Result<Needed, ConfigError>> {
+    let architecture = match Architecture::of(&read.config()?) {
+        Ok(architecture) => architecture,
+        Err(reason) => return Ok(Err(reason)),
+    };
+    let device = device::open(BackendKind::Cpu)?;
     let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
     let sequences = count(arguments.batch);
-    let tokens = count(arguments.context).min(architecture.context);
-    let prefilled = tokens.min(models::engine_kind(&device).ok()?.chunk);
-    let step = LargestStep { tokens: sequences.saturating_mul(prefilled), logits: sequences };
+    let tokens = count(arguments.context.unwrap_or(DEFAULT_CONTEXT)).min(architecture.context);
+    let chunk = models::engine_kind(&device)?.chunk;
+    let prefilled = sequences.saturating_mul(tokens).min(chunk);
+    let step = LargestStep { tokens: prefilled.max(sequences), logits: sequences };
     let capacity = Capacity { sequences, tokens };
-    let holding = Holding::of(&device, Storage::Bf16);
+    let holding = models::holding(&device, Storage::Bf16);
     let footprint = Footprint::new(&architecture, holding, capacity, step);
-    Some((footprint, loading::free(&device)))
+    Ok(Ok((footprint, loading::free(&device))))
 }
+
+/// Bytes that a model takes, and those that are free.
+type Needed = (Footprint, Option<Fact<u64>>);

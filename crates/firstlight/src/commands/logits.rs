@@ -1,31 +1,43 @@
 //! `firstlight logits`: a model's logits for given tokens, to be compared with another implementation's.
 
 use crate::Outcome;
+use crate::backend::{self, Chosen};
 use crate::cli::Logits;
+use crate::destination;
 use crate::failure::Failure;
 use crate::hub;
 use crate::loading;
 use crate::output::Output;
 use crate::run_folder::write_atomically;
 use crate::tensors;
+use device::Device;
 use facts::SCHEMA;
 use kernels::{Tensor, TensorMap};
 use models::{Batch, Capacity, LargestStep, Model, Wanted};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 
 pub(super) fn run(arguments: &Logits, output: &Output) -> anyhow::Result<Outcome> {
-    let device = device::open(arguments.backend.into())?;
-    let backend = device.capabilities().backend;
-    let model = Model::read(&hub::locate(&arguments.named)?)?;
+    let choice = backend::begin(arguments.backend);
+    destination::file(&arguments.output)?;
+    let folder = hub::locate(&arguments.named)?;
+    destination::not_of(&files_in(&folder), &arguments.output)?;
+    let model = Model::read(&folder)?;
     let (family, vocabulary) = (model.architecture.family, model.architecture.vocabulary);
     let tokens = arguments.ids.len();
     let capacity = Capacity { sequences: 1, tokens };
     let chunk = arguments.chunk.map_or(tokens, |chunk| chunk as usize).min(tokens);
     // A step's logits, then those of all tokens, as they are and as the file has them.
     let step = LargestStep { tokens: chunk, logits: chunk + tokens };
-    let mut engine = loading::open(model, device, arguments.dtype.into(), capacity, step)?.engine;
+    let dtype = arguments.dtype.into();
+    let fit = |device: &Device| {
+        loading::fit(&model.architecture, device, dtype, (capacity, step)).map(|_| ())
+    };
+    let Chosen { device, told, .. } = choice.end(fit)?;
+    let backend = told.backend();
+    let mut engine = loading::open(model, device, dtype, capacity, step)?.engine;
     let mut logits = Vec::with_capacity(tokens * vocabulary);
     for ids in arguments.ids.chunks(chunk) {
         logits.extend(engine.step(&Batch::new().with(0, ids), Wanted::Every)?);
@@ -47,11 +59,13 @@ pub(super) fn run(arguments: &Logits, output: &Output) -> anyhow::Result<Outcome
         .collect();
     let file = arguments.output.display().to_string();
     let ran = json!({
-        "schema": SCHEMA, "family": family, "backend": backend.as_str(), "tokens": tokens,
+        "schema": SCHEMA, "family": family, "backend": backend.as_str(), "device": told,
+        "tokens": tokens,
         "vocabulary": vocabulary, "launches": launches, "file": file,
     });
     output.either(&ran, |_| {
-        let mut out = format!("{family} on {backend}, {tokens} tokens; launches:\n");
+        let mut out =
+            told.text(output) + &format!("{family} on {backend}, {tokens} tokens; launches:\n");
         for (kernel, count) in &launches {
             // Writing to a String cannot fail.
             let _ = writeln!(out, "  {count:>6}  {kernel}");
@@ -60,4 +74,10 @@ pub(super) fn run(arguments: &Logits, output: &Output) -> anyhow::Result<Outcome
         out
     })?;
     Ok(Outcome::Good)
+}
+
+/// The model's own files, which results must not replace. A folder that cannot be listed is refused where it is read.
+fn files_in(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten();
+    entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
 }

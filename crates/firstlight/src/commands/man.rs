@@ -1,15 +1,16 @@
 //! `firstlight man`.
 
 use crate::Outcome;
-use crate::cli::{Cli, Man};
+use crate::cli::{Man, command};
+use crate::destination;
 use crate::output::Output;
 use crate::run_folder::write_atomically;
 use anyhow::Context;
-use clap::{Command, CommandFactory};
+use clap::Command;
 use clap_mangen::Man as Page;
 
 pub(super) fn run(arguments: &Man, output: &Output) -> anyhow::Result<Outcome> {
-    let mut command = Cli::command();
+    let mut command = command();
     command.build();
     let Some(folder) = &arguments.output else {
         let page = page(&command)?;
@@ -17,6 +18,7 @@ pub(super) fn run(arguments: &Man, output: &Output) -> anyhow::Result<Outcome> {
         output.either(&document, |_| page)?;
         return Ok(Outcome::Good);
     };
+    destination::folder(folder)?;
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let mut written = Vec::new();
     let pages = std::iter::once(&command).chain(

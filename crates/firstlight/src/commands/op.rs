@@ -1,12 +1,15 @@
 //! `firstlight op`: one op on tensors from a file.
 
 use crate::Outcome;
+use crate::backend::{self, Chosen, Told};
 use crate::cli::Op;
+use crate::destination;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::run_folder::write_atomically;
 use crate::tensors;
-use facts::SCHEMA;
+use device::Device;
+use facts::{BackendKind, SCHEMA};
 use kernels::{OpSpec, SettingKind, Settings, TensorMap, op};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -19,6 +22,8 @@ struct Ran {
     schema: u32,
     op: &'static str,
     backend: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device: Option<Told>,
     variant: String,
     refused: Vec<Refused>,
     launches: u64,
@@ -51,12 +56,15 @@ pub(super) fn run(arguments: &Op, output: &Output) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Good);
     };
     let settings = settings(&arguments.settings)?;
+    destination::file(into)?;
+    destination::not_of(std::slice::from_ref(input), into)?;
     let inputs = tensors::read(input)?;
     let call = op.bind(&inputs, &settings)?;
     let mut ran = Ran {
         schema: SCHEMA,
         op: op.spec().name,
-        backend: facts::BackendKind::from(arguments.backend).as_str(),
+        backend: BackendKind::Cpu.as_str(),
+        device: None,
         variant: "reference".to_owned(),
         refused: Vec::new(),
         launches: 0,
@@ -70,7 +78,12 @@ pub(super) fn run(arguments: &Op, output: &Output) -> anyhow::Result<Outcome> {
         ran.millis = start.elapsed().as_secs_f64() * 1e3;
         write(&outputs, into, &mut ran)?;
     } else {
-        let device = device::open(arguments.backend.into())?;
+        let select =
+            |device: &Device| call.select(device, arguments.variant.as_deref()).map(|_| ());
+        let Chosen { device, told, .. } =
+            backend::begin(arguments.backend).end(|device| Ok(select(device)?))?;
+        ran.backend = told.backend().as_str();
+        ran.device = Some(told);
         let selection = call.select(&device, arguments.variant.as_deref())?;
         ran.variant = selection.chosen.to_owned();
         let refused = selection.refused.into_iter();
@@ -82,7 +95,7 @@ pub(super) fn run(arguments: &Op, output: &Output) -> anyhow::Result<Outcome> {
         ran.launches = device.launches().of(execution.kernel()).count;
         write(execution.outputs()?, into, &mut ran)?;
     }
-    output.either(&ran, |_| text(&ran))?;
+    output.either(&ran, |_| text(&ran, output))?;
     Ok(Outcome::Good)
 }
 
@@ -116,11 +129,12 @@ fn write(outputs: &TensorMap, into: &Path, ran: &mut Ran) -> anyhow::Result<()> 
     Ok(())
 }
 
-fn text(ran: &Ran) -> String {
-    let mut out =
-        format!("{} by {} on {} in {:.3} ms\n", ran.op, ran.variant, ran.backend, ran.millis);
+fn text(ran: &Ran, output: &Output) -> String {
+    let mut out = ran.device.as_ref().map_or_else(String::new, |told| told.text(output));
+    // Writing to a String cannot fail, here and below.
+    let _ =
+        writeln!(out, "{} by {} on {} in {:.3} ms", ran.op, ran.variant, ran.backend, ran.millis);
     for refused in &ran.refused {
-        // Writing to a String cannot fail.
         let _ = writeln!(out, "  not {}: {}", refused.variant, refused.reason);
     }
     for (name, written) in &ran.outputs {

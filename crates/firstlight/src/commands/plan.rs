@@ -4,31 +4,43 @@
 use super::ask_nvml::live;
 use super::doctor::{cache_folder, model, native_cache};
 use crate::Outcome;
-use crate::cli::Plan;
+use crate::cli::{Plan, Which};
+use crate::destination;
 use crate::failure::Failure;
 use crate::output::Output;
 use anyhow::Context;
 use facts::{Fact, Machine, PlanTarget, Refusal};
 use probe::EnvOptions;
 use report::terminal;
+use setup::lock::LockError;
 use setup::profile_yaml::{Profile, Purpose};
+use setup::python::{self, Supply};
 use setup::uv::Uv;
 use setup::{Request, Wanted, emit};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub(super) fn run(arguments: &Plan, output: &Output) -> anyhow::Result<Outcome> {
     // A format that is not there is said before a machine is probed.
     if let Some(format) = &arguments.emit {
         known_format(format)?;
     }
+    arguments.output.as_deref().map(destination::file).transpose()?;
     if let Some(path) = &arguments.from {
         return written(path, arguments, output);
     }
-    let request = request(arguments)?;
-    let target = target(arguments)?;
+    let mut request = request(arguments)?;
+    let target = match named(&arguments.machine)? {
+        Some(target) => target,
+        None => {
+            let (target, pythons) = this(arguments)?;
+            request.pythons = pythons;
+            target
+        }
+    };
     match setup::plan(&request, &target) {
         Ok(mut plan) => {
             plan.warnings.extend(around_conda(arguments)?);
+            plan.warnings.extend(before_locking(&plan, &request.pythons, arguments)?);
             show(&plan, arguments, output)?;
             Ok(Outcome::Good)
         }
@@ -108,6 +120,82 @@ fn of_model(path: &Path) -> anyhow::Result<Request> {
     Ok(Request::of_layers(&kinds))
 }
 
+/// What only this machine, uv and the index can say of a plan: whether it has the plan's Python, and whether there is a package
+/// that no table knows.
+fn before_locking(
+    plan: &facts::Plan,
+    pythons: &[(u32, u32)],
+    arguments: &Plan,
+) -> anyhow::Result<Vec<Fact<String>>> {
+    let mut said = Vec::new();
+    let tools = cache_folder().map(|cache| cache.join("tools"));
+    let uv = || {
+        let tools = tools.as_ref().ok_or_else(|| vec!["HOME is not set".to_owned()])?;
+        Uv::found(std::env::var_os("PATH").as_deref(), tools)
+    };
+    let here = || pythons.iter().any(|(major, minor)| plan.python == format!("{major}.{minor}"));
+    if plan.target.name == "this" && !here() {
+        let uv = if arguments.lock { Some(locker()?) } else { uv().ok() };
+        let supply = uv.map(|uv| python::supply(&uv, &plan.python));
+        said.extend(of_python(&plan.python, supply, pythons)?);
+    }
+    let unlisted = setup::unlisted(plan);
+    // Locking asks for every package.
+    if !unlisted.is_empty() && !arguments.lock {
+        let names: Vec<&str> = unlisted.iter().map(|package| package.name.as_str()).collect();
+        let names = names.join(", ");
+        let asked = uv().map_err(|tried| format!("no uv: {}", tried.join("; ")));
+        let asked = asked.map(|uv| setup::lock::exist(plan, unlisted, &uv));
+        let reason = match asked {
+            Ok(Ok(())) => return Ok(said),
+            Ok(Err(LockError::Unreachable { reason, .. })) => reason,
+            Ok(Err(wrong)) => return Err(wrong.into()),
+            Err(reason) => reason,
+        };
+        let text = format!(
+            "no table knows {names}, and whether there is such a package could not be asked: {reason}"
+        );
+        said.push(Fact::new(text, "uv"));
+    }
+    Ok(said)
+}
+
+/// What is to be said of a plan's Python that was not found here.
+fn of_python(
+    python: &str,
+    supply: Option<Supply>,
+    pythons: &[(u32, u32)],
+) -> anyhow::Result<Option<Fact<String>>> {
+    let install = python::install(python);
+    let here = match pythons {
+        [] => "none was found here".to_owned(),
+        pythons => format!("here are {}", python::words(pythons)),
+    };
+    match supply {
+        Some(Supply::Here(_)) => Ok(None),
+        Some(Supply::ByUv(name)) => Ok(Some(Fact::new(
+            format!(
+                "Python {python} is not on this machine: `{install}` gets {name}, and then the plan can be applied"
+            ),
+            "uv python list",
+        ))),
+        Some(Supply::Nowhere(found)) => {
+            let found =
+                if found.is_empty() { here } else { format!("here are {}", found.join(", ")) };
+            Err(Failure::hinted(
+                format!("Python {python} is not on this machine, and uv cannot get it: {found}"),
+                "ask for one that is here: --python 3.11; or install this one and see that it is on PATH",
+            ))
+        }
+        None => Ok(Some(Fact::new(
+            format!(
+                "Python {python} was not found on this machine ({here}); uv gets it: {install}"
+            ),
+            "PATH",
+        ))),
+    }
+}
+
 fn is_yaml(purpose: &str) -> bool {
     Path::new(purpose).extension().is_some_and(|ending| ending == "yaml" || ending == "yml")
 }
@@ -129,35 +217,55 @@ fn of_profile(name: &str) -> anyhow::Result<Request> {
     Ok(Request::of_profile(profile)?)
 }
 
-fn target(arguments: &Plan) -> anyhow::Result<PlanTarget> {
-    if arguments.machine == "this" {
-        let options =
-            probe::Options { source: live(&arguments.waiting), site_packages: Vec::new() };
-        let machine: Machine = probe::machine(&options);
-        return setup::target_of(&machine).ok_or_else(|| {
-            let hint =
-                "plans are for Linux and macOS on x86_64 and 64-bit Arm; name one with --machine";
-            Failure::hinted(format!("nothing is published for {}", machine.platform), hint)
-        });
+/// The machine that was named; `None` for this one.
+pub(super) fn named(which: &Which) -> anyhow::Result<Option<PlanTarget>> {
+    if which.is_this() {
+        return match which.driver {
+            None => Ok(None),
+            Some(_) => Err(Failure::hinted(
+                "this machine's driver is read from it",
+                "--driver is for a machine named by --machine or --gpu",
+            )),
+        };
     }
-    let machines = setup::machines();
-    let found = machines.iter().find(|machine| machine.name == arguments.machine).cloned();
-    found.ok_or_else(|| {
+    let found = match which.gpu {
+        Some(gpu) => Some(setup::with_gpu(gpu, which.arch)),
+        None => setup::machine(&which.machine),
+    };
+    let found = found.map(|it| PlanTarget { driver: which.driver.clone(), ..it });
+    found.map(Some).ok_or_else(|| {
+        let machines = setup::machines();
         let mut names: Vec<&str> = machines.iter().map(|machine| machine.name.as_str()).collect();
         names.push("this");
-        let what = format!("there is no machine `{}`", arguments.machine);
-        Failure::hinted(what, did_you_mean(&arguments.machine, &names, "machines"))
+        let what = format!("there is no machine `{}`", which.machine);
+        let near = did_you_mean(&which.machine, &names, "machines");
+        Failure::hinted(what, format!("{near}; --gpu 8.0 is any machine with such a GPU"))
     })
+}
+
+/// This machine, and the Pythons that it has.
+fn this(arguments: &Plan) -> anyhow::Result<(PlanTarget, Vec<(u32, u32)>)> {
+    let options = probe::Options { source: live(&arguments.waiting), site_packages: Vec::new() };
+    let machine: Machine = probe::machine(&options);
+    let target = setup::target_of(&machine).ok_or_else(|| {
+        let hint =
+            "plans are for Linux and macOS on x86_64 and 64-bit Arm; name one with --machine";
+        Failure::hinted(format!("nothing is published for {}", machine.platform), hint)
+    })?;
+    let variable = |name| std::env::var_os(name).map(PathBuf::from);
+    let data = variable("XDG_DATA_HOME").or_else(|| Some(variable("HOME")?.join(".local/share")));
+    let pythons = python::installed(std::env::var_os("PATH").as_deref(), data.as_deref());
+    Ok((target, pythons))
 }
 
 /// What the plan has to say about a conda environment that is activated here. Without one no environment is read, so that
 /// a plan stays a matter of milliseconds.
 fn around_conda(arguments: &Plan) -> anyhow::Result<Option<Fact<String>>> {
-    if arguments.machine != "this" || std::env::var_os("CONDA_PREFIX").is_none() {
+    if !arguments.machine.is_this() || std::env::var_os("CONDA_PREFIX").is_none() {
         return Ok(None);
     }
     let source = live(&arguments.waiting);
-    let options = EnvOptions { source, venv: None, cache: native_cache() };
+    let options = EnvOptions { source, venv: None, cache: native_cache(), verify_files: false };
     Ok(setup::conda::around(&probe::environments(&options)?))
 }
 
@@ -189,12 +297,16 @@ fn write(text: &str, arguments: &Plan, output: &Output) -> anyhow::Result<()> {
 
 /// The plan with every file and its hash, by uv.
 fn locked(plan: &facts::Plan) -> anyhow::Result<facts::Plan> {
+    Ok(setup::lock::lock(plan, &locker()?)?)
+}
+
+/// uv, installed where it is not here.
+fn locker() -> anyhow::Result<Uv> {
     let Some(cache) = cache_folder() else {
         let hint = "set XDG_CACHE_HOME";
         return Err(Failure::hinted("there is no folder for uv: HOME is not set", hint));
     };
-    let uv = Uv::find(std::env::var_os("PATH").as_deref(), &cache.join("tools"))?;
-    Ok(setup::lock::lock(plan, &uv)?)
+    Ok(Uv::find(std::env::var_os("PATH").as_deref(), &cache.join("tools"))?)
 }
 
 /// The same plan as a locked file, and what makes it so here.
@@ -203,7 +315,7 @@ fn next(arguments: &Plan) -> Vec<String> {
     let lock = if arguments.lock { "" } else { " --lock" };
     let mut next =
         vec![format!("firstlight {}{lock} --emit plan.toml -o plan.toml", words.join(" "))];
-    if arguments.machine == "this" {
+    if arguments.machine.is_this() {
         next.push("firstlight apply plan.toml --venv .venv".to_owned());
     }
     next

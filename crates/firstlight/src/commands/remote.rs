@@ -16,6 +16,7 @@ mod survey;
 
 use crate::Outcome;
 use crate::cli::Remote;
+use crate::destination;
 use crate::output::Output;
 use host::Host;
 use ssh::Ssh;
@@ -23,6 +24,9 @@ use std::time::Duration;
 
 pub(super) fn run(arguments: &Remote, output: &Output) -> anyhow::Result<Outcome> {
     let host = Host::parse(&arguments.host)?;
+    if !arguments.dry_run {
+        destination::folder(&arguments.output)?;
+    }
     let ssh = Ssh::new(host, Duration::from_secs_f64(arguments.wait));
     match arguments.command.is_empty() {
         true => look::run(arguments, &ssh, output),

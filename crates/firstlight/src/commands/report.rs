@@ -1,12 +1,17 @@
 //! `firstlight report RUN`: the documents again, from the files of a run.
 
+mod redacted;
+
 use crate::Outcome;
 use crate::cli::Report;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::run_files::RunFiles;
 use crate::run_folder::write_documents;
-use facts::{RunManifest, SCHEMA};
+use facts::{
+    BackendKind, Cpu, DoctorReport, GpuAccess, Machine, MachineKind, Memory, Os, Platform,
+    RunManifest, SCHEMA,
+};
 use report::{FACTS_FILE, MANIFEST_FILE, Run, Verdict, run_report, terminal};
 use serde::Serialize;
 
@@ -20,13 +25,19 @@ struct Summary<'a> {
 }
 
 pub(super) fn run(arguments: &Report, output: &Output) -> anyhow::Result<Outcome> {
-    let folder = &arguments.run;
+    let redacted = match &arguments.output {
+        Some(into) => Some(redacted::copy(&arguments.run, into)?),
+        None => None,
+    };
+    let folder = redacted.as_ref().unwrap_or(&arguments.run);
     let files = RunFiles::read(folder)?;
-    let (Some(manifest), Some(doctor)) = (&files.manifest, &files.doctor) else {
-        let gone = if files.manifest.is_none() { MANIFEST_FILE } else { FACTS_FILE };
-        let what = format!("{} is no run folder: it has no {gone}", folder.display());
+    let Some(manifest) = &files.manifest else {
+        let what = format!("{} is no run folder: it has no {MANIFEST_FILE}", folder.display());
         return Err(Failure::hinted(what, "name a folder that `firstlight check` wrote"));
     };
+    // Recorded runs are published without it.
+    let unknown = unknown();
+    let doctor = files.doctor.as_ref().unwrap_or(&unknown);
     let run = Run {
         manifest,
         doctor,
@@ -50,9 +61,29 @@ pub(super) fn run(arguments: &Report, output: &Output) -> anyhow::Result<Outcome
         output.text(&terminal::summary(&run, output.style()))?;
         output.text(&documents.map(|document| format!("wrote {document}")).join("\n"))?;
     }
-    Ok(if matches!(verdict, Verdict::Verified | Verdict::Partial) {
-        Outcome::Good
-    } else {
-        Outcome::Bad
-    })
+    Ok(if verdict.is_good() { Outcome::Good } else { Outcome::Bad })
+}
+
+/// A machine of which nothing was kept.
+fn unknown() -> DoctorReport {
+    let machine = Machine {
+        platform: Platform::Unknown,
+        backend: BackendKind::Cpu,
+        kind: MachineKind::Unknown,
+        host: None,
+        os: Os::default(),
+        cpu: Cpu::default(),
+        memory: Memory::default(),
+        gpus: Vec::new(),
+        driver: None,
+        toolkits: Vec::new(),
+        libraries: Vec::new(),
+        virtualisation: None,
+        gpu_processes: Vec::new(),
+        access: GpuAccess::default(),
+        notes: vec![format!(
+            "{FACTS_FILE} is not in this folder: the machine, its environments and findings are unknown"
+        )],
+    };
+    DoctorReport::new(machine, Vec::new(), Vec::new())
 }

@@ -4,24 +4,32 @@ mod listener;
 mod measured;
 
 use crate::Outcome;
+use crate::backend::{self, Chosen};
 use crate::cli::Run;
 use crate::failure::Failure;
 use crate::hub;
 use crate::loading::{self, Loaded};
 use crate::output::Output;
+use crate::phases::{self, Phases};
+use device::Device;
+use device::cuda::Cuda;
 use listener::Listener;
-use measured::Measured;
+use measured::{Measured, Started};
 use models::{
-    Batch, Capacity, ChatTemplate, Ended, Engine, LargestStep, Message, Model, Request, Steps,
-    Tokenizer, Wanted,
+    Batch, Capacity, ChatTemplate, Ended, Engine, LargestStep, Message, Model, Request, Sampling,
+    StepBudget, Tokenizer, Wanted,
 };
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
-    let device = device::open(arguments.backend.into())?;
+    let mut phases = Phases::new();
+    // What cannot be used is said before seconds are spent on loading.
+    Sampling::from(&arguments.choice).check()?;
+    let choice = backend::begin(arguments.backend);
     let folder = hub::locate(&arguments.named)?;
     let model = Model::read(&folder)?;
+    phases.done("config and weight headers");
     let tokenizer = tokenizer(arguments, &folder, model.architecture.vocabulary)?;
     let prompts = prompts(arguments, &folder, tokenizer.as_ref())?;
     let longest = prompts.iter().map(Vec::len).max().unwrap_or(0) + arguments.tokens;
@@ -43,24 +51,58 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
         stop_ids: stop_ids.clone(),
     };
     let requests: Vec<Request> = prompts.into_iter().map(request).collect();
+    requests.iter().try_for_each(Request::check)?;
     let capacity = Capacity { sequences: requests.len(), tokens: longest };
+    phases.done("tokenizer and prompt");
     let dtype = arguments.dtype.into();
-    let best = models::engine_kind(&device)?.chunk;
-    let chunk = arguments.chunk.map_or(best, |chunk| chunk as usize);
-    let prefilled = requests.iter().map(|request| request.prompt.len().min(chunk)).sum();
-    // What was decoded is read again in one step, to be compared.
-    let tokens = arguments.tokens.max(prefilled);
-    let step = LargestStep { tokens, logits: requests.len() };
-    let Loaded { mut engine, predicted_bytes } =
-        loading::open(model, device, dtype, capacity, step)?;
+    let chunk_of = |device: &Device| -> anyhow::Result<usize> {
+        let best = models::engine_kind(device)?.chunk;
+        Ok(arguments.chunk.map_or(best, |chunk| chunk as usize))
+    };
+    let step_of = |chunk: usize| {
+        let prompts: usize = requests.iter().map(|request| request.prompt.len()).sum();
+        // What was decoded is read again in one step, to be compared.
+        let tokens = arguments.tokens.max(prompts.min(chunk)).max(requests.len());
+        LargestStep { tokens, logits: requests.len() }
+    };
+    let fit = |device: &Device| {
+        let step = step_of(chunk_of(device)?);
+        loading::fit(&model.architecture, device, dtype, (capacity, step)).map(|_| ())
+    };
+    let Chosen { device, told, open_seconds } = choice.end(fit)?;
+    phases.done("waiting for the device to open");
+    if !output.json {
+        output.text(&told.text(output))?;
+    }
+    let chunk = chunk_of(&device)?;
+    let Loaded { mut engine, predicted_bytes, read_bytes } =
+        loading::open(model, device, dtype, capacity, step_of(chunk))?;
+    let load_seconds = phases.done("loading the weights").as_secs_f64();
 
     let start = Instant::now();
     let mut listener =
         Listener::new(tokenizer.as_ref(), &requests, &arguments.choice.stop, output, start);
-    let steps = Steps { chunk, ahead: engine.ahead() };
-    let generated =
-        models::generate(&mut *engine, &requests, steps, |chosen| listener.hear(chosen))?;
+    let best = engine.budget();
+    let budget = StepBudget { tokens: chunk, beside: best.beside.min(chunk), ..best };
+    let gpu = engine.device().cuda().cloned();
+    let (mut heard_first, mut kernels) = (false, None);
+    let generated = models::generate(&mut *engine, &requests, budget, |chosen| {
+        if chosen.request == 0 && !std::mem::replace(&mut heard_first, true) {
+            phases.done("first step, to the first token");
+            kernels = gpu.as_ref().map(Cuda::modules_loaded);
+        }
+        listener.hear(chosen)
+    })?;
     let mut heard = listener.finish()?;
+    let first_token = start + Duration::from_secs_f64(heard.first_seconds);
+    let started = Started {
+        first_token_seconds: phases::since_process_start(first_token),
+        load_seconds,
+        load_bytes: read_bytes,
+        open_seconds,
+        kernels,
+        phases: phases.all,
+    };
 
     let first = &requests[0];
     let start = Instant::now();
@@ -85,7 +127,8 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
     // Before bandwidth is measured, in memory of its own.
     let memory = predicted_bytes.zip(loading::highest(engine.device()));
     let measured = Measured::new(&*engine, dtype, &requests, &heard, warm_seconds, difference)
-        .with_memory(memory);
+        .with_memory(memory)
+        .with_start(told, started, arguments.verbose);
     measured.print(output, &texts, &ended.collect::<Vec<_>>())?;
     Ok(if measured.agrees() { Outcome::Good } else { Outcome::Bad })
 }

@@ -2,9 +2,12 @@
 
 use crate::Outcome;
 use crate::cli::Synth;
+use crate::destination;
 use crate::output::Output;
+use crate::stopping;
+use crate::transfer::Transfer;
 use facts::SCHEMA;
-use models::{SHAPES, SynthOptions, shape, synth};
+use models::{SHAPES, SynthOptions, Watched, shape, synth_watched};
 use serde_json::json;
 use std::fmt::Write as _;
 
@@ -17,9 +20,16 @@ pub(super) fn run(arguments: &Synth, output: &Output) -> anyhow::Result<Outcome>
         output.either(&json!({ "schema": SCHEMA, "shapes": shapes }), |_| list())?;
         return Ok(Outcome::Good);
     };
+    destination::folder(folder)?;
     let options =
         SynthOptions { seed: arguments.seed, layers: arguments.layers, ..SynthOptions::default() };
-    let parameters = synth(shape(name)?, folder, &options)?;
+    let config = shape(name)?;
+    let watched = Watched::default();
+    stopping::on_signals(&watched.stop())?;
+    let total = models::synth_bytes(&config, &options)?;
+    let showing = Transfer::watch("writing", total, watched.done());
+    let parameters = synth_watched(config, folder, &options, &watched)?;
+    drop(showing);
     let folder = folder.display().to_string();
     let wrote =
         json!({ "schema": SCHEMA, "shape": name, "parameters": parameters, "folder": folder });

@@ -3,39 +3,53 @@
 mod models;
 
 use crate::Outcome;
+use crate::backend::{self, Told};
 use crate::cli::{Extent, Verify};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::python;
-use facts::{BackendKind, ParityReport, ParityRow, Status};
+use facts::{ParityReport, ParityRow, Status};
 use report::terminal;
-use verify::{MODEL, Peers, Plan, Tier, matrix};
+use serde::Serialize;
+use std::collections::HashSet;
+use verify::{MODEL, Peers, Plan, Standing, Tier, matrix};
 
 pub(super) fn run(arguments: &Verify, output: &Output) -> anyhow::Result<Outcome> {
-    if let Some(backend) = arguments.backend {
-        // Asked for by name, an absent backend is an error of the call; otherwise it is a fact with a row.
-        device::open(backend.into())?;
-    }
+    let ops = known(&arguments.ops)?;
+    let devices = backend::every(arguments.backend)?;
     let plan = Plan {
-        ops: known(&arguments.ops)?,
-        backends: arguments.backend.map_or_else(available, |backend| vec![backend.into()]),
+        ops,
+        backends: devices.iter().map(Told::backend).collect(),
         tier: arguments.extent.into(),
         all_variants: arguments.all_variants,
     };
     let mut python = python::start(
         arguments.peers.venv.as_deref(),
         &arguments.peers.choice,
-        arguments.backend.map(BackendKind::from),
+        arguments.backend.by_name(),
     )?;
     let peers = python.as_mut().map(python::Environment::peers);
     if peers.is_none() && plan.ops.iter().any(|op| op == MODEL) {
         let hint = "name the environment with --venv DIR, or its interpreter with --python EXE";
         return Err(Failure::hinted("models are run here by installed packages alone", hint));
     }
-    let report = measure(&plan, peers, |_| ())?;
-    output.either(&report, |style| terminal::parity(&report, style))?;
+    if !output.json {
+        output.text(&backend::lines(&devices, output))?;
+    }
+    let (report, _) = measure(&plan, peers, |_| ())?;
+    output.either(&Shown { report: &report, devices: &devices }, |style| {
+        terminal::parity(&report, style)
+    })?;
     Ok(outcome(&report))
+}
+
+/// What `verify --json` prints.
+#[derive(Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    report: &'a ParityReport,
+    devices: &'a [Told],
 }
 
 /// Runs a matrix with progress, and beside it the models of installed packages; `each` sees the rows of kernels as they come.
@@ -43,8 +57,10 @@ pub(super) fn measure(
     plan: &Plan,
     peers: Option<Peers<'_>>,
     mut each: impl FnMut(&ParityRow),
-) -> anyhow::Result<ParityReport> {
-    let progress = Progress::start("verify");
+) -> anyhow::Result<(ParityReport, Standing)> {
+    let progress = Progress::counted("verify", ::verify::count(plan));
+    // A case has a row for each backend and variant, and is one step.
+    let mut seen: HashSet<(String, String, String)> = HashSet::new();
     let wanted = plan.ops.is_empty() || plan.ops.iter().any(|op| op == MODEL);
     let mut session = match &peers {
         Some(peers) if wanted => Some(peers.session.beside()?),
@@ -58,9 +74,15 @@ pub(super) fn measure(
     });
     std::thread::scope(|scope| {
         let models = of_models.as_mut().map(|peers| scope.spawn(|| models::rows(peers)));
-        let mut report = matrix(plan, peers.as_ref(), |row| {
+        let (mut report, standing) = matrix(plan, peers.as_ref(), |row| {
             let by = row.peer.as_ref().map_or("", |_| row.variant.as_str());
-            progress.step(format!("{} {} {} {by}", row.op, row.case, row.dtype));
+            let what = format!("{} {} {} {by}", row.op, row.case, row.dtype);
+            let case = (row.op.clone(), row.case.clone(), row.dtype.clone());
+            if row.peer.is_none() && row.case != "-" && seen.insert(case) {
+                progress.step(what);
+            } else {
+                progress.say(what);
+            }
             each(row);
         });
         if let Some(models) = models {
@@ -69,7 +91,7 @@ pub(super) fn measure(
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }
-        Ok(report)
+        Ok((report, standing))
     })
 }
 
@@ -77,15 +99,6 @@ pub(super) fn measure(
 pub(super) fn outcome(report: &ParityReport) -> Outcome {
     let good = report.failures() == 0 && report.count(Status::Pass) > 0;
     if good { Outcome::Good } else { Outcome::Bad }
-}
-
-/// Every backend that can be used here.
-pub(super) fn available() -> Vec<BackendKind> {
-    device::BACKENDS
-        .iter()
-        .filter(|backend| backend.open().is_ok())
-        .map(|backend| backend.kind())
-        .collect()
 }
 
 fn known(ops: &[String]) -> anyhow::Result<Vec<String>> {

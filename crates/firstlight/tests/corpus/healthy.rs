@@ -6,10 +6,12 @@
 
 mod apple_silicon;
 mod bitsandbytes_many;
+mod built_with_numpy_2;
 mod bundled_libraries;
 mod compat_on_data_centre_gpu;
 mod conda_newer_libstdcxx;
 mod conda_torch;
+mod copy_where_torch_looks;
 mod cpu_torch_without_gpu;
 mod driver_mounted_in_container;
 mod editable_install;
@@ -22,6 +24,7 @@ mod gh200_arm_wheels;
 mod h200_cuda_wheels;
 mod jetson_nvidia_wheel;
 mod lib64_link;
+mod library_named_by_import;
 mod library_within_reach;
 mod namespace_package;
 mod newer_cudart;
@@ -40,6 +43,8 @@ mod system_python;
 mod torch_s_own_nccl;
 mod torchvision_for_later_torch;
 mod triton_second_ptxas;
+mod two_libraries_of_one_package;
+mod whole_library;
 mod worker_in_container;
 mod workers_of_one_run;
 mod working_folder;
@@ -69,7 +74,12 @@ pub(crate) const HEALTHY: &[Pair] = &[
     workers_of_one_run::PAIR,
     stable_abi::PAIR,
     one_build_per_torch::PAIR,
+    built_with_numpy_2::PAIR,
     bundled_libraries::PAIR,
+    whole_library::PAIR,
+    library_named_by_import::PAIR,
+    two_libraries_of_one_package::PAIR,
+    copy_where_torch_looks::PAIR,
     origin_chain::PAIR,
     library_within_reach::PAIR,
     symlinked_library::PAIR,

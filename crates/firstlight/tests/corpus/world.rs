@@ -89,8 +89,17 @@ impl World {
         let source =
             self.values("").fold(source, |source, (name, value)| source.with_var(name, &value));
         let venv = self.named.then(|| Path::new("/").join(&self.venv));
-        let options = probe::EnvOptions { source, venv, cache: None };
-        let probe::Report { machine, envs } = probe::read(&options).unwrap();
+        let options = probe::EnvOptions { source, venv, cache: None, verify_files: false };
+        let probe::Report { machine, mut envs } = probe::read(&options).unwrap();
+        for unmet in diagnose::unmet(&machine, &envs) {
+            let env = &mut envs[unmet.env];
+            let at = probe::first_import(&options.source, env, &unmet.dist, &unmet.modules);
+            env.unmet_imports.extend(at.map(|at| facts::UnmetImport {
+                dist: unmet.dist,
+                requirement: unmet.requirement,
+                at,
+            }));
+        }
         let mut findings = diagnose::run(&machine, &envs);
         if let Some(path) = &self.model {
             let config = std::fs::read_to_string(path).unwrap();

@@ -87,7 +87,7 @@ fn wheels_that_are_not_what_they_say_are_not_opened() {
         let prefix = folder.path().join("opened");
         let result = unpack(&file.save(folder.path()), &prefix, "3.12");
         let _ = std::fs::remove_dir_all(&prefix);
-        result.map_err(|error| error.to_string())
+        result.map_err(|error| format!("{error}\nhint: {}", error.hint()))
     };
     let opened = open(wheel().file("a_package-1.0+cu128.data/scripts/tool", "#!python\n").build());
     let opened = opened.unwrap();

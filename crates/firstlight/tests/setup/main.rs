@@ -11,6 +11,7 @@ mod support;
 
 mod apply;
 mod conda;
+mod fix;
 mod indexes;
 mod judged;
 mod remote;

@@ -54,7 +54,11 @@ pub(crate) fn torch(version: &str) -> Wheel {
 
 /// An extension that asks torch for this symbol and has this GPU code.
 pub(crate) fn kernels(symbol: &str, images: &[&str]) -> Library {
-    Library::new().linked_with(&c10()).wants(&[symbol]).code(images)
+    Library::new()
+        .linked_with(&c10())
+        .exports(&["PyInit_flash_attn_2_cuda"])
+        .wants(&[symbol])
+        .code(images)
 }
 
 /// flash-attn as its release page has it, with this compiled module in it.
@@ -88,7 +92,10 @@ pub(crate) fn lies() -> Vec<Lie> {
     let plain = "flash_attn/lib/libflash.so";
     let old_python = module.replace(&python().replace('.', ""), "39");
     let newer_libc = Library::named("libc.so.6").exports(&["newer@GLIBC_2.99"]);
-    let newer_libc = Library::new().linked_with(&newer_libc).wants(&["newer"]);
+    let newer_libc = Library::new()
+        .linked_with(&newer_libc)
+        .exports(&["PyInit_flash_attn_2_cuda"])
+        .wants(&["newer"]);
     let manylinux = format!("{0}-{0}-manylinux_2_17_{ARCH}", cpython());
     let lie = |what, wheel, rule, says| Lie { what, wheel, rule, says };
     vec![

@@ -68,6 +68,7 @@ fn r4_09_a_check_of_an_installed_stack_judges_every_kernel_by_name() {
     assert_eq!(summary["verdict"], "problems found");
     let rows = summary["parity"]["rows"].as_array().unwrap();
     let report = std::fs::read_to_string(folder.path().join("run/report.md")).unwrap();
+    let page = std::fs::read_to_string(folder.path().join("run/report.html")).unwrap();
     for (function, result, reason) in FUNCTIONS {
         let name = function.split('@').next().unwrap();
         let of: Vec<_> = rows.iter().filter(|row| row["variant"] == name).collect();
@@ -81,7 +82,12 @@ fn r4_09_a_check_of_an_installed_stack_judges_every_kernel_by_name() {
         }
         let lead = format!("| `{name}` | ");
         let line = report.lines().find(|line| line.starts_with(&lead));
-        let line = line.unwrap_or_else(|| panic!("the report does not name {name}"));
+        // report.md is at most 300 lines: of what is fine it may name only the file that has the rest.
+        let fine = !matches!(*result, "FAIL" | "FALLBACK");
+        let Some(line) = line else {
+            assert!(fine || page.contains(name), "the report does not name {name}");
+            continue;
+        };
         let chip = if matches!(*result, "FAIL" | "FALLBACK") {
             format!("**{result}**")
         } else {
@@ -104,13 +110,13 @@ fn a_stack_without_torch_still_gives_a_whole_report() {
     let venv = installed(folder.path());
     let arguments = ["check", "--quick", "--venv", venv.to_str().unwrap(), "-o", "run"];
     expect(folder.path(), &arguments, 0);
-    let report = std::fs::read_to_string(folder.path().join("run/report.md")).unwrap();
+    let report = std::fs::read_to_string(folder.path().join("run/report.html")).unwrap();
     for words in [
         "None of 20 installed kernels is ready here",
         "ImportError: there is no torch in these tests",
-        "| `triton.hello` | N/A |",
-        "### Pending",
-        "### Limits",
+        "triton.hello",
+        "Pending",
+        "Limits",
         "sha256sum",
     ] {
         assert!(report.contains(words), "{words}: {report}");

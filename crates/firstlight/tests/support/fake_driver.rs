@@ -33,6 +33,32 @@ pub fn with_driver(folder: &Path, arguments: &[&str], behaviour: &[(&str, &str)]
     command
 }
 
+/// The built command on a machine whose only GPU is the stand-in of `verify`'s tests: it runs nothing, but it is there.
+pub fn with_gpu(folder: &Path, arguments: &[&str], behaviour: &[(&str, &str)]) -> Command {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let gpu = BUILT.get_or_init(|| {
+        let name = format!("fake-gpu-{}", std::process::id());
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../verify/tests/stand_in/cuda.c");
+        let built = Command::new("cc")
+            .args(["-shared", "-fPIC", "-D_GNU_SOURCE", "-Wall", "-Werror", "-o"])
+            .arg(folder.join("libcuda.so.1"))
+            .arg(source)
+            .output()
+            .unwrap();
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        folder
+    });
+    let mut command = super::command(folder, arguments);
+    command.env("LD_LIBRARY_PATH", gpu).env("FIRSTLIGHT_NVRTC", gpu.join("libcuda.so.1"));
+    command.env("FAKE_CUDA_COMPUTE", "90").env("FAKE_CUDA_LAUNCHES", folder.join("launches"));
+    // Binaries of text must not stay in a cache that other tests read.
+    command.env("FIRSTLIGHT_CACHE", folder).env_remove("CUDA_VISIBLE_DEVICES");
+    command.envs(behaviour.iter().copied());
+    command
+}
+
 /// A library to preload into programs that shall look as if they used a GPU, as they must in a container.
 pub fn libcuda() -> PathBuf {
     library().join("libcuda.so.1")

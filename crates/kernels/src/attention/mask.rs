@@ -16,6 +16,9 @@ pub struct Mask {
 }
 
 impl Mask {
+    /// Every key up to the query's own position.
+    pub const CAUSAL: Self = Self { causal: true, window_left: None, window_right: None };
+
     /// Keys that query `i` of `queries` sees among `keys`; empty (as `0..0`) when it sees none.
     pub fn visible(&self, queries: usize, keys: usize, i: usize) -> Range<usize> {
         // Positions are taken plus `queries`, so that they stay in `usize` when there are fewer keys than queries.

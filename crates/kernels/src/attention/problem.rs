@@ -1,8 +1,7 @@
-use super::{KeyLayout, Mask};
+use super::{AttentionOptions, KeyLayout, Mask};
 use crate::op::{setting, tensor};
-use crate::{
-    DType, Dim, Inputs, OpError, OpSpec, OutputSpec, Problem, Sequences, SettingKind, Settings,
-};
+use crate::settings::refused;
+use crate::{DType, Dim, Inputs, OpError, OpSpec, OutputSpec, Problem, Sequences, SettingKind};
 
 const OP: &str = "attention";
 const VALUE_SHAPE: &str = "[B, Tk, Hkv, Dv], [total, Hkv, Dv] or [blocks, block_size, Hkv, Dv]";
@@ -199,12 +198,15 @@ impl Problem for AttentionProblem {
     }
 }
 
-pub(super) fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<AttentionProblem, OpError> {
+pub(super) fn parse(
+    inputs: Inputs<'_>,
+    options: &AttentionOptions,
+) -> Result<AttentionProblem, OpError> {
     let dtype = inputs.storage("q")?;
     inputs.same_storage(&["k", "v"], dtype)?;
     let queries = inputs.sequences("q", 4, "cu_seqlens")?;
     let [heads, head_dim] = inputs.token_dims("q", &queries, [Dim::free("H"), Dim::free("D")])?;
-    let value_width = value_width(inputs, settings, head_dim)?;
+    let value_width = value_width(inputs, options, head_dim)?;
     let (keys, kv_heads, value_dim) = parse_keys(inputs, &queries, (head_dim, value_width))?;
     for (name, size, wanted) in [
         ("q", heads * head_dim, "at least one head and one channel"),
@@ -219,16 +221,11 @@ pub(super) fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<Attention
         let wanted = format!("a number of heads that divides the {heads} heads of `q`");
         return Err(inputs.shape_error("k", &wanted));
     }
-    let softcap = settings.number(OP, "softcap")?;
-    if let Some(softcap) = softcap
+    if let Some(softcap) = options.softcap
         && softcap <= 0.0
     {
-        return Err(OpError::Setting {
-            op: OP,
-            setting: "softcap".to_owned(),
-            value: softcap.to_string(),
-            wanted: "a number above 0 (leave it out for no cap)".to_owned(),
-        });
+        let wanted = "a number above 0 (leave it out for no cap)";
+        return Err(refused(OP, "softcap", softcap, wanted));
     }
     Ok(AttentionProblem {
         dtype,
@@ -239,23 +236,19 @@ pub(super) fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<Attention
         values_in_keys: value_width.is_some(),
         queries,
         keys,
-        mask: Mask {
-            causal: settings.bool(OP, "causal")?.unwrap_or(false),
-            window_left: settings.count(OP, "window_left")?,
-            window_right: settings.count(OP, "window_right")?,
-        },
-        scale: settings.number(OP, "scale")?.unwrap_or_else(|| (head_dim as f64).powf(-0.5)),
-        softcap,
+        mask: options.mask,
+        scale: options.scale.unwrap_or_else(|| (head_dim as f64).powf(-0.5)),
+        softcap: options.softcap,
     })
 }
 
 /// Dv where the values are the first channels of the keys; none where there is a tensor of values.
 fn value_width(
     inputs: Inputs<'_>,
-    settings: &Settings,
+    options: &AttentionOptions,
     head_dim: usize,
 ) -> Result<Option<usize>, OpError> {
-    let Some(width) = settings.count(OP, "value_width")? else {
+    let Some(width) = options.value_width else {
         return match inputs.get("v") {
             Some(_) => Ok(None),
             None => Err(OpError::MissingTensor { op: OP, tensor: "v", shape: VALUE_SHAPE }),
@@ -266,8 +259,7 @@ fn value_width(
         None if (1..=head_dim).contains(&width) => return Ok(Some(width)),
         None => format!("1 to D = {head_dim} channels of `k`"),
     };
-    let (setting, value) = ("value_width".to_owned(), width.to_string());
-    Err(OpError::Setting { op: OP, setting, value, wanted })
+    Err(refused(OP, "value_width", width, wanted))
 }
 
 /// The layout of the keys, Hkv and Dv.

@@ -1,14 +1,14 @@
 //! The contract of the op: its table, its problem, and the checks between the two.
 
+use super::Conv1dOptions;
 use crate::op::tensor;
 use crate::slots::StateSlots;
 use crate::{
     DType, Dim, Inputs, OpError, OpSpec, OutputSpec, Problem, Sequences, SettingKind, SettingSpec,
-    Settings,
 };
 
-const ACTIVATIONS: &[&str] = &["none", "silu"];
-const LAYOUTS: &[&str] = &["channel_last", "channel_first"];
+pub(super) const ACTIVATIONS: &[&str] = &["none", "silu"];
+pub(super) const LAYOUTS: &[&str] = &["channel_last", "channel_first"];
 
 /// The op's table.
 pub(super) const SPEC: OpSpec = OpSpec {
@@ -54,18 +54,20 @@ pub(super) const SPEC: OpSpec = OpSpec {
 };
 
 /// What is applied to the sums.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Activation {
     /// Nothing.
+    #[default]
     None,
     /// x / (1 + e^-x).
     Silu,
 }
 
 /// Order of x and o in memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Layout {
     /// `[B, T, C]` or packed `[total, C]`.
+    #[default]
     ChannelLast,
     /// `[B, C, T]`.
     ChannelFirst,
@@ -114,16 +116,8 @@ impl Conv1dProblem {
     ///
     /// # Errors
     /// [`OpError`] naming the tensor or setting.
-    pub(super) fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<Self, OpError> {
-        let op = SPEC.name;
-        let layout = match settings.choice(op, "layout", LAYOUTS)? {
-            Some("channel_first") => Layout::ChannelFirst,
-            _ => Layout::ChannelLast,
-        };
-        let activation = match settings.choice(op, "activation", ACTIVATIONS)? {
-            Some("silu") => Activation::Silu,
-            _ => Activation::None,
-        };
+    pub(super) fn parse(inputs: Inputs<'_>, options: &Conv1dOptions) -> Result<Self, OpError> {
+        let Conv1dOptions { activation, layout } = *options;
         let dtype = inputs.storage("x")?;
         let (sequences, channels) = tokens(inputs, layout)?;
         let [_, width] = inputs.dims("weight", [Dim::fixed("C", channels), Dim::free("W")])?;
@@ -153,7 +147,6 @@ impl Conv1dProblem {
         }
         let slots = StateSlots::parse(inputs, &sequences)?;
         let ring = positions(inputs, &sequences, state_len)?;
-        let given = SPEC.inputs.iter().filter_map(|tensor| inputs.get(tensor.name));
         Ok(Self {
             dtype,
             sequences,
@@ -166,7 +159,7 @@ impl Conv1dProblem {
             ring,
             activation,
             layout,
-            input_bytes: given.map(|tensor| (tensor.len() * tensor.dtype().bytes()) as f64).sum(),
+            input_bytes: inputs.bytes(),
         })
     }
 }

@@ -11,7 +11,9 @@ mod parallel;
 
 pub use bf16::{PackedBf16, PanelsBf16, gemm_bf16, gemm_panels_bf16};
 pub use pack::PackedB;
-pub use parallel::{gemm_bf16_parallel, gemm_f32_parallel};
+pub use parallel::{
+    Block, gemm_bf16_blocks, gemm_bf16_parallel, gemm_f32_blocks, gemm_f32_parallel,
+};
 
 use super::simd::dispatch;
 use device::Isa;

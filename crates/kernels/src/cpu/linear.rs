@@ -9,6 +9,7 @@ use device::{Device, HostBuffer, Isa, SharedMut};
 use half::bf16;
 use rayon::prelude::*;
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
 /// Outputs of one strip: a few register tiles, so that a core has many strips and they balance.
 const STRIP: usize = 64;
@@ -65,6 +66,60 @@ impl Linear {
             PanelsBf16::pack(strip(b, index * STRIP), words);
         });
         Self { inputs: b.rows, outputs: b.columns, strips: Strips::Bf16(words) }
+    }
+
+    /// Packs float32 weights for `isa` whose rows `read` gives, some neighbours of `[outputs, inputs]` at a time and on all
+    /// cores: the whole matrix is nowhere but in the packed one.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    ///
+    /// # Panics
+    /// When this processor lacks `isa`.
+    pub fn f32_rows<E: Send>(
+        isa: Isa,
+        [outputs, inputs]: [usize; 2],
+        read: impl Fn(Range<usize>, &mut [f32]) -> Result<(), E> + Sync,
+    ) -> Result<Self, E> {
+        let pack = |tile: &mut Vec<f32>, first: usize| {
+            let rows = first..outputs.min(first + STRIP);
+            tile.resize(rows.len() * inputs, 0.0);
+            read(rows.clone(), tile)?;
+            let mut packed = PackedB::new();
+            packed.pack(isa, Mat::new(tile, rows.len(), inputs, inputs).t());
+            Ok(packed)
+        };
+        let strips = (0..outputs).into_par_iter().step_by(STRIP).map_init(Vec::new, pack);
+        Ok(Self { inputs, outputs, strips: Strips::F32(isa, strips.collect::<Result<_, E>>()?) })
+    }
+
+    /// The same for bfloat16 weights, as [`Linear::bf16`] packs them.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub fn bf16_rows<E: Send>(
+        [outputs, inputs]: [usize; 2],
+        read: impl Fn(Range<usize>, &mut [bf16]) -> Result<(), E> + Sync,
+    ) -> Result<Self, E> {
+        let failed = Mutex::new(None);
+        let of_strip = PanelsBf16::words(inputs, STRIP).max(1);
+        let pack = |tile: &mut Vec<bf16>, strip: usize, words: &mut [u32]| {
+            let rows = strip * STRIP..outputs.min((strip + 1) * STRIP);
+            tile.resize(rows.len() * inputs, bf16::ZERO);
+            match read(rows.clone(), tile) {
+                Ok(()) => PanelsBf16::pack(Mat::new(tile, rows.len(), inputs, inputs).t(), words),
+                Err(error) => {
+                    let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+                    failed.get_or_insert(error);
+                }
+            }
+        };
+        let words = PanelsBf16::words(inputs, outputs);
+        let words = HostBuffer::by_runs_with(words, of_strip, Vec::new, pack);
+        match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Some(error) => Err(error),
+            None => Ok(Self { inputs, outputs, strips: Strips::Bf16(words) }),
+        }
     }
 
     /// Width of x.
@@ -317,6 +372,36 @@ mod tests {
         }
     }
 
+    /// Gives rows of a matrix.
+    fn given<T: Copy>(
+        w: &[T],
+        inputs: usize,
+    ) -> impl Fn(Range<usize>, &mut [T]) -> Result<(), String> + use<'_, T> {
+        move |rows, into| {
+            into.copy_from_slice(&w[rows.start * inputs..rows.end * inputs]);
+            Ok(())
+        }
+    }
+
+    /// Weights that were given by rows are packed as those of a whole matrix are.
+    fn same(whole: &Linear, by_rows: &Result<Linear, String>) {
+        let (by_rows, device) =
+            (by_rows.as_ref().unwrap(), device::open(facts::BackendKind::Cpu).unwrap());
+        let x = values(3, 2 * whole.inputs());
+        assert_eq!(by_rows.apply(&device, &x), whole.apply(&device, &x));
+    }
+
+    #[test]
+    fn rows_that_cannot_be_read_are_an_error() {
+        let read = |rows: Range<usize>, _: &mut [f32]| match rows.contains(&100) {
+            true => Err("row 100 is NaN"),
+            false => Ok(()),
+        };
+        assert_eq!(Linear::f32_rows(Isa::Portable, [130, 8], read).unwrap_err(), "row 100 is NaN");
+        let read = |rows: Range<usize>, _: &mut [bf16]| read(rows, &mut []);
+        assert_eq!(Linear::bf16_rows([130, 8], read).unwrap_err(), "row 100 is NaN");
+    }
+
     #[test]
     fn every_row_is_the_product_whatever_stands_beside_it() {
         for [outputs, inputs] in [[1, 1], [64, 32], [65, 33], [130, 64], [200, 7]] {
@@ -326,10 +411,12 @@ mod tests {
                 for isa in Isa::ALL.into_iter().filter(|isa| isa.is_here()) {
                     let linear = Linear::f32(isa, Mat::new(&w, outputs, inputs, inputs).t());
                     check(&linear, rows, &w, &format!("{isa} {rows}x{outputs}x{inputs}"));
+                    same(&linear, &Linear::f32_rows(isa, [outputs, inputs], given(&w, inputs)));
                 }
                 if Isa::Avx512Bf16.is_here() {
                     let linear = Linear::bf16(Mat::new(&halves, outputs, inputs, inputs).t());
                     check(&linear, rows, &w, &format!("bf16 {rows}x{outputs}x{inputs}"));
+                    same(&linear, &Linear::bf16_rows([outputs, inputs], given(&halves, inputs)));
                 }
             }
         }

@@ -2,9 +2,10 @@
 #![allow(unsafe_code)] // Launches of kernels.
 
 use super::host_bytes::bytes_mut;
-use super::planner::{Buffers, Planner, Step};
+use super::planner::{Output, Planner, Scratch, Step};
 use super::variant::CudaVariant;
-use crate::{DType, Execution, Inputs, OpError, OutputSpec, Problem, Tensor, TensorMap};
+use crate::inputs::Slots;
+use crate::{DType, Execution, Inputs, OpError, Problem, Tensor, TensorMap};
 use device::Device;
 use device::cuda::{Buffer, Cuda, CudaError, Graph, Stream};
 use half::{bf16, f16};
@@ -25,7 +26,7 @@ pub(super) enum Poison {
 
 impl Poison {
     /// The pattern that [`Tensor::poison`] leaves.
-    fn of(dtype: DType) -> Self {
+    pub(super) fn of(dtype: DType) -> Self {
         match dtype {
             DType::Bf16 => Self::Word16(bf16::NAN.to_bits()),
             DType::F16 => Self::Word16(f16::NAN.to_bits()),
@@ -51,8 +52,8 @@ pub(crate) struct CudaExecution<'b> {
     op: &'static str,
     stream: &'b Stream,
     steps: Vec<Step>,
-    outputs: Vec<(OutputSpec, Arc<Buffer>)>,
-    scratch: Vec<(Arc<Buffer>, Poison)>,
+    outputs: Vec<Output>,
+    scratch: Vec<Scratch>,
     /// Read by the launches.
     _inputs: Vec<Arc<Buffer>>,
     /// Larger than the L2 cache: overwritten before each timed run, so that none finds its inputs there.
@@ -76,8 +77,8 @@ impl<'b> CudaExecution<'b> {
         let Some(here) = &device.capabilities().cuda else {
             return Err(CudaError::Refused { what: "the device is no GPU".to_owned() });
         };
-        let nothing = Buffers::new();
-        let mut planner = Planner::new(cuda, here, &kernel, inputs, problem.outputs(), &nothing)?;
+        let wanted = problem.outputs();
+        let mut planner = Planner::new(cuda, here, &kernel, inputs, wanted, &Slots::new(&[]))?;
         (variant.plan)(problem, &mut planner)?;
         let held = planner.inputs();
         let (steps, outputs, scratch) = (planner.steps, planner.outputs, planner.scratch);
@@ -99,10 +100,8 @@ impl<'b> CudaExecution<'b> {
     }
 
     fn fill(&self) -> Result<(), CudaError> {
-        for (spec, buffer) in &self.outputs {
-            Poison::of(spec.dtype).fill(self.stream, buffer)?;
-        }
-        for (buffer, poison) in &self.scratch {
+        // The outputs are among them.
+        for Scratch { buffer, poison } in &self.scratch {
             poison.fill(self.stream, buffer)?;
         }
         self.stream.synchronize()
@@ -149,7 +148,7 @@ impl<'b> CudaExecution<'b> {
     }
 
     fn download(&mut self) -> Result<(), CudaError> {
-        for (spec, buffer) in &self.outputs {
+        for Output { spec, buffer, .. } in &self.outputs {
             let mut tensor = Tensor::poisoned(&spec.shape, spec.dtype);
             self.stream.read(buffer, bytes_mut(&mut tensor))?;
             self.host.insert(spec.name.to_owned(), tensor);

@@ -1,13 +1,14 @@
 //! What a variant plans with: tensors on the GPU, kernels and launches.
 
 use super::host_bytes::bytes;
+use super::plan::Plan;
 use super::{BUNDLE, execution::Poison};
+use crate::inputs::{MOST, Slots};
 use crate::{DType, Inputs, OutputSpec, Tensor};
 use device::cuda::{
     Args, Buffer, ComputeCapability, Cuda, CudaCapabilities, CudaError, GpuArch, Kernel,
     KernelSource, Launch, MapElement, TensorMap, TiledLayout,
 };
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A size as kernels take it.
@@ -39,19 +40,26 @@ pub(super) struct Step {
     pub(super) args: Args,
 }
 
-/// A tensor of a call that lies on the GPU already.
-#[derive(Debug, Clone)]
-pub struct Bound {
-    /// Its memory, from its first element on.
-    pub buffer: Arc<Buffer>,
-    /// Elements from one token's values to the next token's, where the tensor is some columns of a wider one; none where
-    /// tokens lie side by side.
-    pub row: Option<usize>,
+/// The numbers of a plan's operands: inputs and outputs by their places in the op's table, then scratch memory.
+pub(super) const OUTPUTS: usize = MOST;
+pub(super) const SCRATCH: usize = 2 * MOST;
+/// Most operands of a plan.
+pub(super) const OPERANDS: usize = 4 * MOST;
+
+/// Memory that a plan wants beside its tensors.
+#[derive(Debug)]
+pub(super) struct Scratch {
+    pub(super) buffer: Arc<Buffer>,
+    pub(super) poison: Poison,
 }
 
-/// Tensors of a call that lie on the GPU already, by their names in the op's table: inputs, and outputs where the caller
-/// wants them.
-pub type Buffers = BTreeMap<&'static str, Bound>;
+/// An output, and its number among the operands.
+#[derive(Debug)]
+pub(super) struct Output {
+    pub(super) spec: OutputSpec,
+    pub(super) buffer: Arc<Buffer>,
+    operand: usize,
+}
 
 /// Plans one call on one GPU.
 pub struct Planner<'a> {
@@ -59,48 +67,64 @@ pub struct Planner<'a> {
     here: &'a CudaCapabilities,
     kernel: &'a str,
     inputs: Inputs<'a>,
-    uploaded: BTreeMap<&'static str, Bound>,
-    pub(super) outputs: Vec<(OutputSpec, Arc<Buffer>)>,
-    /// Buffers that no map names, with what poisoning does to them.
-    pub(super) scratch: Vec<(Arc<Buffer>, Poison)>,
+    /// Inputs on the GPU, as operands, by their places.
+    uploaded: [Option<Arc<Buffer>>; MOST],
+    /// Inputs whose tokens the variant takes apart, by their places.
+    rows_asked: [bool; MOST],
+    pub(super) outputs: Vec<Output>,
+    pub(super) scratch: Vec<Scratch>,
     pub(super) steps: Vec<Step>,
 }
 
 impl<'a> Planner<'a> {
-    pub(super) fn new(
+    /// `given` are outputs that the caller has memory for.
+    pub(crate) fn new(
         cuda: &'a Cuda,
         here: &'a CudaCapabilities,
         kernel: &'a str,
         inputs: Inputs<'a>,
         outputs: Vec<OutputSpec>,
-        bound: &Buffers,
+        given: &Slots<'_>,
     ) -> Result<Self, CudaError> {
-        let mut uploaded = BTreeMap::new();
-        for (name, bound) in bound {
-            if let Some(tensor) = inputs.get(name) {
-                fits(name, bound, tensor)?;
-                uploaded.insert(*name, bound.clone());
-            }
-        }
-        let allocate = |spec: OutputSpec| {
-            if let Some(bound) = bound.get(spec.name) {
-                fits(spec.name, bound, &Tensor::elsewhere(&spec.shape, spec.dtype))?;
-                return Ok((spec, Arc::clone(&bound.buffer)));
-            }
-            let bytes = spec.shape.iter().product::<usize>() * spec.dtype.bytes();
-            Ok((spec, Arc::new(cuda.stream().allocate(bytes)?)))
-        };
-        let outputs = outputs.into_iter().map(allocate).collect::<Result<Vec<_>, CudaError>>()?;
-        Ok(Self {
+        let mut planner = Self {
             cuda,
             here,
             kernel,
             inputs,
-            uploaded,
-            outputs,
+            uploaded: [const { None }; MOST],
+            rows_asked: [false; MOST],
+            outputs: Vec::new(),
             scratch: Vec::new(),
             steps: Vec::new(),
-        })
+        };
+        for spec in outputs {
+            let bytes = spec.shape.iter().product::<usize>() * spec.dtype.bytes();
+            let place = given.place(spec.name).filter(|_| given.get(spec.name).is_some());
+            let (buffer, operand) = match (place, given.get(spec.name)) {
+                (Some(place), Some(tensor)) => {
+                    (memory(spec.name, tensor, spec.dtype, bytes)?, OUTPUTS + place)
+                }
+                _ => (Arc::new(cuda.stream().allocate(bytes)?), planner.operand()?),
+            };
+            let buffer = Arc::new(buffer.part(0, bytes)?.as_operand(operand as u8));
+            if operand >= SCRATCH {
+                // Written like an output, and wanted by nobody.
+                let poison = Poison::of(spec.dtype);
+                planner.scratch.push(Scratch { buffer: Arc::clone(&buffer), poison });
+            }
+            planner.outputs.push(Output { spec, buffer, operand });
+        }
+        Ok(planner)
+    }
+
+    /// The number of the next piece of scratch memory.
+    fn operand(&self) -> Result<usize, CudaError> {
+        let operand = SCRATCH + self.scratch.len();
+        if operand < OPERANDS {
+            return Ok(operand);
+        }
+        let what = format!("a plan with more than {} pieces of scratch memory", OPERANDS - SCRATCH);
+        Err(CudaError::Refused { what })
     }
 
     /// What the GPU can do.
@@ -113,43 +137,47 @@ impl<'a> Planner<'a> {
         GpuArch::of(self.here.compute)
     }
 
-    /// An input on the GPU; `None` when the call has none of this name.
+    /// An input on the GPU; `None` when the call has none of this name. Its elements lie side by side, unless the variant asked
+    /// how far apart its tokens are ([`Planner::row`]).
     ///
     /// # Errors
-    /// [`CudaError::OutOfMemory`], another error of the driver, or [`CudaError::Refused`] for a tensor whose tokens do not
-    /// lie side by side.
+    /// [`CudaError::OutOfMemory`], another error of the driver, or [`CudaError::Refused`] for a tensor whose tokens lie apart.
     pub fn input(&mut self, name: &'static str) -> Result<Option<Arc<Buffer>>, CudaError> {
-        if let Some(bound) = self.uploaded.get(name) {
-            if bound.row.is_some() {
-                let what = format!("this variant wants the tokens of tensor `{name}` side by side");
-                return Err(CudaError::Refused { what });
-            }
-            return Ok(Some(Arc::clone(&bound.buffer)));
-        }
-        let Some(tensor) = self.inputs.get(name) else { return Ok(None) };
-        if tensor.is_elsewhere() {
-            let what = format!("tensor `{name}` lies on the GPU, and no buffer of it was given");
+        let (Some(place), Some(tensor)) = (self.inputs.slots().place(name), self.inputs.get(name))
+        else {
+            return Ok(None);
+        };
+        if !self.rows_asked[place] && !tensor.is_row_major() {
+            let what = format!("this variant wants the tokens of tensor `{name}` side by side");
             return Err(CudaError::Refused { what });
         }
-        let buffer = Arc::new(self.cuda.stream().upload(bytes(tensor))?);
-        self.uploaded.insert(name, Bound { buffer: Arc::clone(&buffer), row: None });
+        if let Some(buffer) = &self.uploaded[place] {
+            return Ok(Some(Arc::clone(buffer)));
+        }
+        let buffer = match tensor.buffer() {
+            Some(buffer) => buffer.part(0, tensor.extent())?,
+            None => self.cuda.stream().upload(bytes(tensor))?,
+        };
+        let buffer = Arc::new(buffer.as_operand(place as u8));
+        self.uploaded[place] = Some(Arc::clone(&buffer));
         Ok(Some(buffer))
     }
 
     /// Elements from one token's values to the next one's in an input over tokens, `width` where they lie side by side.
-    /// A variant that asks for it honours it; for others [`Planner::input`] refuses tensors whose tokens lie apart.
+    /// A variant that asks honours it; for others [`Planner::input`] refuses tensors whose tokens lie apart.
     ///
     /// # Errors
-    /// [`CudaError::Refused`] when it needs more than 32 bits, or the last token's values lie behind the buffer's end.
+    /// [`CudaError::Refused`] when it needs more than 32 bits, or tokens do not lie evenly apart.
     pub(crate) fn row(&mut self, name: &'static str, width: usize) -> Result<i32, CudaError> {
-        let Some(bound) = self.uploaded.get_mut(name) else { return int(width) };
-        let Some(row) = bound.row.take() else { return int(width) };
-        let (len, dtype) =
-            self.inputs.get(name).map_or((0, DType::F32), |tensor| (tensor.len(), tensor.dtype()));
-        let apart = (len / width.max(1)).saturating_sub(1) * row;
-        let wanted = if len == 0 { 0 } else { (apart + width) * dtype.bytes() };
-        holds(name, bound, wanted)?;
-        int(row)
+        let (Some(place), Some(tensor)) = (self.inputs.slots().place(name), self.inputs.get(name))
+        else {
+            return int(width);
+        };
+        self.rows_asked[place] = true;
+        let uneven = || CudaError::Refused {
+            what: format!("this variant wants the tokens of tensor `{name}` evenly apart"),
+        };
+        int(tensor.token_stride(width).ok_or_else(uneven)?)
     }
 
     /// An input that the op requires, on the GPU.
@@ -176,9 +204,9 @@ impl<'a> Planner<'a> {
     /// # Errors
     /// [`CudaError::Refused`] when the op has none of this name.
     pub fn output(&self, name: &str) -> Result<Arc<Buffer>, CudaError> {
-        let found = self.outputs.iter().find(|(spec, _)| spec.name == name);
+        let found = self.outputs.iter().find(|output| output.spec.name == name);
         found
-            .map(|(_, buffer)| Arc::clone(buffer))
+            .map(|output| Arc::clone(&output.buffer))
             .ok_or_else(|| CudaError::Refused { what: format!("there is no output `{name}`") })
     }
 
@@ -187,9 +215,7 @@ impl<'a> Planner<'a> {
     /// # Errors
     /// [`CudaError::OutOfMemory`], or another error of the driver.
     pub fn scratch(&mut self, floats: usize) -> Result<Arc<Buffer>, CudaError> {
-        let buffer = Arc::new(self.cuda.stream().allocate(floats * DType::F32.bytes())?);
-        self.scratch.push((Arc::clone(&buffer), Poison::Nan32));
-        Ok(buffer)
+        self.piece(floats * DType::F32.bytes(), Poison::Nan32)
     }
 
     /// Zeroed words that kernels leave as they found them.
@@ -197,9 +223,15 @@ impl<'a> Planner<'a> {
     /// # Errors
     /// [`CudaError::OutOfMemory`], or another error of the driver.
     pub fn zeroed(&mut self, words: usize) -> Result<Arc<Buffer>, CudaError> {
-        let buffer = Arc::new(self.cuda.stream().allocate(words * 4)?);
+        let buffer = self.piece(words * 4, Poison::Never)?;
         self.cuda.stream().fill32(&buffer, 0)?;
-        self.scratch.push((Arc::clone(&buffer), Poison::Never));
+        Ok(buffer)
+    }
+
+    fn piece(&mut self, bytes: usize, poison: Poison) -> Result<Arc<Buffer>, CudaError> {
+        let operand = self.operand()? as u8;
+        let buffer = Arc::new(self.cuda.stream().allocate(bytes)?.as_operand(operand));
+        self.scratch.push(Scratch { buffer: Arc::clone(&buffer), poison });
         Ok(buffer)
     }
 
@@ -250,23 +282,43 @@ impl<'a> Planner<'a> {
 
     /// Every input, which must outlive the launches.
     pub(super) fn inputs(&mut self) -> Vec<Arc<Buffer>> {
-        std::mem::take(&mut self.uploaded).into_values().map(|bound| bound.buffer).collect()
+        self.uploaded.iter_mut().filter_map(Option::take).collect()
+    }
+
+    /// The plan, to be launched over memory that the caller gives. What was allocated meanwhile goes back.
+    pub(crate) fn into_plan(self) -> Plan {
+        let mut planned = vec![0; SCRATCH + self.scratch.len()];
+        for (place, buffer) in self.uploaded.iter().enumerate() {
+            planned[place] = buffer.as_ref().map_or(0, |buffer| buffer.address());
+        }
+        for output in &self.outputs {
+            planned[output.operand] = output.buffer.address();
+        }
+        let pieces = self.scratch.iter().enumerate().map(|(at, piece)| {
+            planned[SCRATCH + at] = piece.buffer.address();
+            (piece.buffer.bytes(), matches!(piece.poison, Poison::Never))
+        });
+        let pieces = pieces.collect();
+        Plan::new(self.inputs.op(), self.steps, planned, pieces)
     }
 }
 
-/// Refuses a buffer that is shorter than its tensor.
-fn fits(name: &str, bound: &Bound, tensor: &Tensor) -> Result<(), CudaError> {
-    // Where tokens lie apart, the variant knows how wide one is: `Planner::row` looks then.
-    if bound.row.is_some() {
-        return Ok(());
+/// The memory of an output.
+fn memory(
+    name: &str,
+    tensor: &Tensor,
+    dtype: DType,
+    bytes: usize,
+) -> Result<Arc<Buffer>, CudaError> {
+    let refused = |what| CudaError::Refused { what };
+    let Some(buffer) = tensor.buffer() else {
+        return Err(refused(format!("output `{name}` lies in host memory")));
+    };
+    if tensor.dtype() != dtype || !tensor.is_row_major() || tensor.extent() != bytes {
+        let (shape, given) = (tensor.shape(), tensor.dtype());
+        return Err(refused(format!(
+            "output `{name}` is {shape:?} {given}, wanted {bytes} bytes of {dtype} side by side"
+        )));
     }
-    holds(name, bound, tensor.len() * tensor.dtype().bytes())
-}
-
-fn holds(name: &str, bound: &Bound, wanted: usize) -> Result<(), CudaError> {
-    if bound.buffer.bytes() >= wanted {
-        return Ok(());
-    }
-    let what = format!("tensor `{name}` has {wanted} bytes, its buffer {}", bound.buffer.bytes());
-    Err(CudaError::Refused { what })
+    Ok(Arc::clone(buffer))
 }

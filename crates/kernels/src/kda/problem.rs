@@ -1,8 +1,10 @@
 //! The contract of `kda`: tensors, settings, and what a checked call looks like.
 
+use super::{GateKind, KdaOptions};
+use crate::settings::refused;
 use crate::{
     DType, Dim, Inputs, OpError, OpSpec, OutputSpec, Problem, Sequences, SettingKind, SettingSpec,
-    Settings, StateSlots, TensorSpec,
+    StateSlots, TensorSpec,
 };
 
 const fn required(name: &'static str, shape: &'static str, about: &'static str) -> TensorSpec {
@@ -82,7 +84,7 @@ pub(super) static SPEC: OpSpec = OpSpec {
     ],
 };
 
-const GATES: [&str; 2] = ["plain", "safe"];
+pub(super) const GATES: [&str; 2] = ["plain", "safe"];
 
 /// How the log decay comes from `g`.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -208,7 +210,7 @@ impl Problem for KdaProblem {
     }
 }
 
-pub(super) fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<KdaProblem, OpError> {
+pub(super) fn parse(inputs: Inputs<'_>, options: &KdaOptions) -> Result<KdaProblem, OpError> {
     let sequences = inputs.sequences("q", 4, "cu_seqlens")?;
     let [heads, key_dim] = inputs.token_dims("q", &sequences, [Dim::free("H"), Dim::free("K")])?;
     if heads == 0 || key_dim == 0 {
@@ -232,7 +234,7 @@ pub(super) fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<KdaProble
     }
     one_of(inputs, "initial_state", &[DType::F32, DType::Bf16])?;
 
-    let (gate, beta) = gate_and_beta(inputs, settings)?;
+    let (gate, beta) = gate_and_beta(inputs, options)?;
     if gate != Gate::LogDecay {
         inputs.dims("A_log", [hv])?;
         if inputs.get("dt_bias").is_some_and(|bias| bias.shape() != [value_heads * key_dim]) {
@@ -259,8 +261,8 @@ pub(super) fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<KdaProble
         gate_dtype: inputs.tensor("g").dtype(),
         gate,
         beta,
-        scale: settings.number(SPEC.name, "scale")?.unwrap_or((key_dim as f64).powf(-0.5)),
-        l2norm: settings.bool(SPEC.name, "l2norm")?.unwrap_or(false),
+        scale: options.scale.unwrap_or((key_dim as f64).powf(-0.5)),
+        l2norm: options.l2norm,
         has_initial_state: inputs.get("initial_state").is_some(),
         state_dtype: inputs.get("initial_state").map_or(DType::F32, |state| state.dtype()),
         slots,
@@ -279,48 +281,42 @@ fn one_of(inputs: Inputs<'_>, name: &str, accepted: &[DType]) -> Result<(), OpEr
     }
 }
 
-fn gate_and_beta(inputs: Inputs<'_>, settings: &Settings) -> Result<(Gate, Beta), OpError> {
-    let kind = settings.choice(SPEC.name, "gate", &GATES)?;
-    let lower_bound = settings.number(SPEC.name, "lower_bound")?;
-    let doubled = settings.bool(SPEC.name, "allow_neg_eigval")?;
-    let wrong = |setting: &str, wanted: &str| {
-        let value =
-            settings.iter().find(|(name, _)| *name == setting).map_or("", |(_, value)| value);
-        Err(OpError::Setting {
-            op: SPEC.name,
-            setting: setting.to_owned(),
-            value: value.to_owned(),
-            wanted: wanted.to_owned(),
-        })
+fn gate_and_beta(inputs: Inputs<'_>, options: &KdaOptions) -> Result<(Gate, Beta), OpError> {
+    let wrong = |setting: &str, value: String, wanted: &str| {
+        Err(refused(SPEC.name, setting, value, wanted))
     };
+    let KdaOptions { gate: kind, lower_bound, allow_neg_eigval: doubled, .. } = *options;
     if inputs.get("A_log").is_none() {
-        // Without A_log nothing below would be used; a setting that changes nothing is a mistake worth a sentence.
+        // Without A_log nothing below would be used; an option that changes nothing is a mistake worth a sentence.
         if inputs.get("dt_bias").is_some() {
             return Err(
                 inputs.value_error("dt_bias", "is for gate logits and needs tensor `A_log`")
             );
         }
-        for name in ["gate", "lower_bound", "allow_neg_eigval"] {
-            if settings.iter().any(|(given, _)| given == name) {
-                return wrong(
-                    name,
-                    "nothing without tensor `A_log` (g and beta are used as given)",
-                );
+        let given = [
+            ("gate", kind.map(|kind| kind.as_str().to_owned())),
+            ("lower_bound", lower_bound.map(|bound| bound.to_string())),
+            ("allow_neg_eigval", doubled.map(|doubled| doubled.to_string())),
+        ];
+        for (name, value) in given {
+            if let Some(value) = value {
+                let wanted = "nothing without tensor `A_log` (g and beta are used as given)";
+                return wrong(name, value, wanted);
             }
         }
         return Ok((Gate::LogDecay, Beta::AsGiven));
     }
-    let gate = match (kind, lower_bound) {
-        (None | Some("plain"), Some(_)) => {
-            return wrong("lower_bound", "nothing unless `gate` is safe");
+    let gate = match (kind.unwrap_or_default(), lower_bound) {
+        (GateKind::Plain, Some(bound)) => {
+            return wrong("lower_bound", bound.to_string(), "nothing unless `gate` is safe");
         }
-        (None | Some("plain"), None) => Gate::Plain,
-        (Some(_), bound) => Gate::Safe { lower_bound: bound.unwrap_or(-5.0) },
+        (GateKind::Plain, None) => Gate::Plain,
+        (GateKind::Safe, bound) => Gate::Safe { lower_bound: bound.unwrap_or(-5.0) },
     };
     if let Gate::Safe { lower_bound } = gate
         && lower_bound >= 0.0
     {
-        return wrong("lower_bound", "a number below 0");
+        return wrong("lower_bound", lower_bound.to_string(), "a number below 0");
     }
     let factor = if doubled == Some(true) { 2.0 } else { 1.0 };
     Ok((gate, Beta::Sigmoid { factor }))

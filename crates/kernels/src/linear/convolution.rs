@@ -2,10 +2,11 @@
 //! recurrent layer and its scan, while one token of each sequence is decoded.
 #![allow(unsafe_code)] // Blocks write states of disjoint columns.
 
-use super::problem::refused;
+use super::LinearOptions;
 use crate::floats::{elements, elements_mut, floats};
+use crate::settings::refused;
 use crate::slots::StateSlots;
-use crate::{DType, Dim, Inputs, OpError, OutputSpec, Sequences, Settings, TensorMap};
+use crate::{DType, Dim, Inputs, OpError, OutputSpec, Sequences, TensorMap};
 use device::SharedMut;
 
 pub(super) const ACTIVATIONS: &[&str] = &["none", "silu"];
@@ -32,13 +33,10 @@ impl Convolution {
     /// [`OpError`] naming the tensor or setting.
     pub(super) fn parse(
         inputs: Inputs<'_>,
-        settings: &Settings,
+        options: &LinearOptions,
         dtype: DType,
         [tokens, columns]: [usize; 2],
     ) -> Result<Option<Self>, OpError> {
-        let op = super::problem::SPEC.name;
-        let first = settings.count(op, "conv_first")?;
-        let activation = settings.choice(op, "conv_activation", ACTIVATIONS)?;
         if inputs.get("conv_weight").is_none() {
             for name in ["conv_bias", "initial_state", "state_indices"] {
                 if inputs.get(name).is_some() {
@@ -51,10 +49,10 @@ impl Convolution {
         if !(2..=4).contains(&width) {
             return Err(inputs.shape_error("conv_weight", "a width W of 2, 3 or 4"));
         }
-        let first = first.unwrap_or(0);
+        let first = options.conv_first;
         if first + channels > columns {
             let wanted = format!("at most M - C = {}", columns.saturating_sub(channels));
-            return Err(refused(settings, "conv_first", wanted));
+            return Err(refused(super::problem::SPEC.name, "conv_first", first, wanted));
         }
         if inputs.get("conv_bias").is_some() {
             inputs.dims("conv_bias", [Dim::fixed("C", channels)])?;
@@ -71,7 +69,7 @@ impl Convolution {
             return Err(inputs.dtype_error("initial_state", "f32, as states are kept"));
         }
         let slots = StateSlots::parse(inputs, &Sequences::dense(tokens, 1))?;
-        Ok(Some(Self { first, channels, width, silu: activation == Some("silu"), slots }))
+        Ok(Some(Self { first, channels, width, silu: options.conv_silu, slots }))
     }
 
     /// The states after the step.

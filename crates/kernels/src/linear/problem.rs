@@ -1,14 +1,15 @@
 //! The contract of the op: its table, its problem, and the checks between the two.
 
-use super::Convolution;
 use super::convolution::ACTIVATIONS as CONV_ACTIVATIONS;
+use super::{Convolution, LinearOptions, Out};
 use crate::op::{setting, tensor};
-use crate::{DType, Dim, Inputs, OpError, OpSpec, OutputSpec, Problem, SettingKind, Settings};
+use crate::settings::refused;
+use crate::{DType, Dim, Inputs, OpError, OpSpec, OutputSpec, Problem, SettingKind};
 
-const ACTIVATIONS: &[&str] = &["none", "swiglu"];
-const OUT: &[&str] = &["storage", "f32"];
+pub(super) const ACTIVATIONS: &[&str] = &["none", "swiglu"];
+pub(super) const OUT: &[&str] = &["storage", "f32"];
 /// Outputs that the columns of a product can go to.
-const OUTPUTS: [&str; 6] = ["o", "o1", "o2", "o3", "o4", "o5"];
+pub(super) const OUTPUTS: [&str; 6] = ["o", "o1", "o2", "o3", "o4", "o5"];
 
 /// The op's table.
 pub(super) const SPEC: OpSpec = OpSpec {
@@ -133,8 +134,7 @@ impl LinearProblem {
     ///
     /// # Errors
     /// [`OpError`] naming the tensor or setting.
-    pub(super) fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<Self, OpError> {
-        let op = SPEC.name;
+    pub(super) fn parse(inputs: Inputs<'_>, options: &LinearOptions) -> Result<Self, OpError> {
         let dtype = inputs.storage("w")?;
         let [tokens, depth] = inputs.dims("x", [Dim::free("T"), Dim::free("K")])?;
         if depth == 0 {
@@ -149,7 +149,7 @@ impl LinearProblem {
                 return Err(inputs.dtype_error(name, &format!("{either}{dtype} like `w`")));
             }
         }
-        let swiglu = settings.choice(op, "activation", ACTIVATIONS)? == Some("swiglu");
+        let swiglu = options.swiglu;
         if swiglu && !outputs.is_multiple_of(2) {
             return Err(inputs.shape_error("w", "[N, K] with an even N for swiglu"));
         }
@@ -167,13 +167,12 @@ impl LinearProblem {
                 return Err(inputs.dtype_error("residual", "f32"));
             }
         }
-        let norm = norm(settings, depth)?;
-        let convolution = Convolution::parse(inputs, settings, dtype, [tokens, columns])?;
+        let norm = norm(options, depth)?;
+        let convolution = Convolution::parse(inputs, options, dtype, [tokens, columns])?;
         if convolution.is_some() && (swiglu || residual) {
             let what = "needs columns of a product alone, without swiglu and `residual`";
             return Err(inputs.value_error("conv_weight", what));
         }
-        let given = SPEC.inputs.iter().filter_map(|tensor| inputs.get(tensor.name));
         Ok(Self {
             dtype,
             x_dtype,
@@ -181,59 +180,59 @@ impl LinearProblem {
             inputs: depth,
             outputs,
             swiglu,
-            scale: settings.number(op, "scale")?.unwrap_or(1.0),
+            scale: options.scale,
             norm: inputs.get("norm").map(|_| norm),
             bias: inputs.get("bias").is_some(),
             residual,
-            out: out(settings, dtype, residual)?,
-            widths: widths(settings, columns, residual)?,
+            out: out(options, dtype, residual)?,
+            widths: widths(options, columns, residual)?,
             convolution,
-            input_bytes: given.map(|tensor| (tensor.len() * tensor.dtype().bytes()) as f64).sum(),
+            input_bytes: inputs.bytes(),
         })
     }
 }
 
-pub(super) fn refused(settings: &Settings, name: &str, wanted: String) -> OpError {
-    let value = settings.iter().find(|(given, _)| *given == name).map(|(_, value)| value);
-    let value = value.unwrap_or_default().to_owned();
-    OpError::Setting { op: SPEC.name, setting: name.to_owned(), value, wanted }
-}
-
-fn norm(settings: &Settings, depth: usize) -> Result<Norm, OpError> {
-    let eps = settings.number(SPEC.name, "eps")?.unwrap_or(1e-5);
+fn norm(options: &LinearOptions, depth: usize) -> Result<Norm, OpError> {
+    let Norm { groups, eps } = options.norm;
     if eps <= 0.0 {
-        return Err(refused(settings, "eps", "a number above 0".to_owned()));
+        return Err(refused(SPEC.name, "eps", eps, "a number above 0"));
     }
-    let groups = settings.count(SPEC.name, "norm_groups")?.unwrap_or(1);
     if groups == 0 || !depth.is_multiple_of(groups) {
-        return Err(refused(settings, "norm_groups", format!("a divisor of K={depth}")));
+        return Err(refused(SPEC.name, "norm_groups", groups, format!("a divisor of K={depth}")));
     }
-    Ok(Norm { groups, eps })
+    Ok(options.norm)
 }
 
-fn out(settings: &Settings, dtype: DType, residual: bool) -> Result<DType, OpError> {
-    match settings.choice(SPEC.name, "out", OUT)? {
-        Some("f32") => Ok(DType::F32),
-        Some(_) if residual => {
-            Err(refused(settings, "out", "f32, as the `residual` that is added is".to_owned()))
+fn out(options: &LinearOptions, dtype: DType, residual: bool) -> Result<DType, OpError> {
+    match options.out {
+        Some(Out::F32) => Ok(DType::F32),
+        Some(Out::Storage) if residual => {
+            let wanted = "f32, as the `residual` that is added is";
+            Err(refused(SPEC.name, "out", "storage", wanted))
         }
         None if residual => Ok(DType::F32),
         _ => Ok(dtype),
     }
 }
 
-fn widths(settings: &Settings, columns: usize, residual: bool) -> Result<Vec<usize>, OpError> {
-    let Some(widths) = settings.counts(SPEC.name, "split")? else { return Ok(vec![columns]) };
+fn widths(options: &LinearOptions, columns: usize, residual: bool) -> Result<Vec<usize>, OpError> {
+    let widths = options.widths();
+    if widths.is_empty() {
+        return Ok(vec![columns]);
+    }
     let wanted = if residual {
         "no split beside a `residual`".to_owned()
-    } else if widths.len() > OUTPUTS.len() {
-        format!("at most {} widths", OUTPUTS.len())
     } else if widths.iter().sum::<usize>() != columns {
         format!("widths that sum up to M={columns}")
     } else {
-        return Ok(widths);
+        return Ok(widths.to_vec());
     };
-    Err(refused(settings, "split", wanted))
+    Err(refused(SPEC.name, "split", listed(widths), wanted))
+}
+
+/// Widths as they are given.
+pub(super) fn listed(widths: &[usize]) -> String {
+    widths.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
 }
 
 impl Problem for LinearProblem {

@@ -90,7 +90,7 @@ pub(super) fn check_choice(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Family, Inputs, Settings, Tensor, TensorMap, moe::MoeOp};
+    use crate::{Family, Inputs, Options, Settings, Tensor, TensorMap, moe::MoeOp};
 
     #[track_caller]
     fn check(score: &str, logits: [f64; 4], correction: [f64; 4], chosen: [i32; 2], expect: &str) {
@@ -105,7 +105,9 @@ mod tests {
             tensors.insert(name.into(), zeros(&shape));
         }
         let settings = Settings::new().with("top_k", 2).with("score", score);
-        let problem = MoeOp::parse(Inputs::new("moe", &tensors), &settings).unwrap();
+        let problem =
+            MoeOp::parse(Inputs::of_map(MoeOp::SPEC, &tensors), &Options::read(&settings).unwrap())
+                .unwrap();
         let correction = (score == "sigmoid").then_some(&correction as &[f64]);
         let got = check_choice(&problem, &Wanted { logits: &logits, correction }, &chosen);
         assert_eq!(got.err().unwrap_or_default(), expect);

@@ -1,10 +1,12 @@
 //! The contract of the op: its table, its problem, and the checks between the two.
 
+use super::MoeOptions;
 use super::route::route;
 use crate::op::{setting, tensor};
-use crate::{DType, Dim, Inputs, OpError, OpSpec, OutputSpec, Problem, SettingKind, Settings};
+use crate::settings::refused;
+use crate::{DType, Dim, Inputs, OpError, OpSpec, OutputSpec, Problem, SettingKind};
 
-const SCORES: &[&str] = &["softmax_of_chosen", "sigmoid"];
+pub(super) const SCORES: &[&str] = &["softmax_of_chosen", "sigmoid"];
 
 /// The op's table.
 pub(super) const SPEC: OpSpec = OpSpec {
@@ -102,8 +104,7 @@ impl MoeProblem {
     ///
     /// # Errors
     /// [`OpError`] naming the tensor or setting.
-    pub(super) fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<Self, OpError> {
-        let op = SPEC.name;
+    pub(super) fn parse(inputs: Inputs<'_>, options: &MoeOptions) -> Result<Self, OpError> {
         let dtype = inputs.storage("x")?;
         let [tokens, hidden] = inputs.dims("x", [Dim::free("T"), Dim::free("H")])?;
         let [_, experts] = inputs.dims("logits", [Dim::fixed("T", tokens), Dim::free("E")])?;
@@ -119,11 +120,12 @@ impl MoeProblem {
         if inputs.get("residual").is_some() {
             inputs.dims("residual", [Dim::fixed("T", tokens), h])?;
         }
-        let score = match settings.choice(op, "score", SCORES)? {
-            Some("sigmoid") => {
-                Score::Sigmoid { renormalise: settings.bool(op, "renormalise")?.unwrap_or(true) }
-            }
-            _ => Score::SoftmaxOfChosen,
+        let MoeOptions { top_k, score, weight_scale, scale } = *options;
+        let known = top_k.filter(|top_k| (1..=experts).contains(top_k));
+        let Some(top_k) = known else {
+            let value = top_k.map_or("missing".to_owned(), |value| value.to_string());
+            let wanted = format!("1 to the {experts} experts of `logits`");
+            return Err(refused(SPEC.name, "top_k", value, wanted));
         };
         if inputs.get("correction").is_some() {
             inputs.dims("correction", [e])?;
@@ -138,10 +140,10 @@ impl MoeProblem {
             hidden,
             experts,
             intermediate,
-            top_k: top_k(settings, experts)?,
+            top_k,
             score,
-            weight_scale: settings.number(op, "weight_scale")?.unwrap_or(1.0),
-            scale: settings.number(op, "scale")?.unwrap_or(1.0),
+            weight_scale,
+            scale,
             residual: inputs.get("residual").is_some(),
             experts_read: 0,
         };
@@ -150,22 +152,8 @@ impl MoeProblem {
     }
 }
 
-fn top_k(settings: &Settings, experts: usize) -> Result<usize, OpError> {
-    let op = SPEC.name;
-    let given = settings.count(op, "top_k")?;
-    match given {
-        Some(top_k) if (1..=experts).contains(&top_k) => Ok(top_k),
-        _ => Err(OpError::Setting {
-            op,
-            setting: "top_k".to_owned(),
-            value: given.map_or("missing".to_owned(), |value| value.to_string()),
-            wanted: format!("1 to the {experts} experts of `logits`"),
-        }),
-    }
-}
-
 fn experts_read(problem: &MoeProblem, inputs: Inputs<'_>) -> usize {
-    if inputs.tensor("logits").is_elsewhere() {
+    if inputs.tensor("logits").buffer().is_some() {
         return problem.experts.min(problem.pairs());
     }
     let mut read = vec![false; problem.experts];

@@ -100,7 +100,7 @@ pub(super) fn is_forced(problem: &NsaProblem, visible: usize, block: usize) -> b
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Family, Inputs, Settings, Tensor, TensorMap, nsa::NsaOp};
+    use crate::{Family, Inputs, Options, Settings, Tensor, TensorMap, nsa::NsaOp};
 
     /// Six blocks of 4 tokens, four selected, the first and the last forced.
     fn problem() -> NsaProblem {
@@ -111,7 +111,8 @@ mod tests {
         tensors.insert("g_slc".into(), Tensor::new(&[1, 24, 1], vec![1f32; 24]));
         let settings =
             Settings::new().with("select_block", 4).with("select_count", 4).with("local_blocks", 1);
-        NsaOp::parse(Inputs::new("nsa", &tensors), &settings).unwrap()
+        NsaOp::parse(Inputs::of_map(NsaOp::SPEC, &tensors), &Options::read(&settings).unwrap())
+            .unwrap()
     }
 
     #[track_caller]

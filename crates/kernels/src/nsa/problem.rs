@@ -1,5 +1,6 @@
-use super::spec::{GATES, POOLINGS};
-use crate::{DType, Dim, Inputs, OpError, Sequences, Settings, Tensor};
+use super::NsaOptions;
+use crate::settings::refused;
+use crate::{DType, Dim, Inputs, OpError, Sequences, Tensor};
 
 const OP: &str = "nsa";
 /// Keeps products of sizes and positions far from overflow.
@@ -19,18 +20,20 @@ pub struct Branches {
 }
 
 /// How `l` tokens become one compressed token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Pooling {
     /// Their mean.
+    #[default]
     Mean,
     /// A matrix over the tokens laid end to end, after adding a position embedding where given.
     Learned,
 }
 
 /// What the gate tensors hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Gate {
     /// The gates themselves.
+    #[default]
     Given,
     /// Logits of a sigmoid each.
     Sigmoid,
@@ -111,7 +114,7 @@ impl NsaProblem {
         }
     }
 
-    pub(super) fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<Self, OpError> {
+    pub(super) fn parse(inputs: Inputs<'_>, options: &NsaOptions) -> Result<Self, OpError> {
         let dtype = inputs.storage("q")?;
         inputs.same_storage(&["k", "v"], dtype)?;
         let (queries, keys) = sequences(inputs)?;
@@ -148,32 +151,28 @@ impl NsaProblem {
             f32_or(inputs, gate, dtype)?;
         }
 
-        let count = |name: &str, default: usize, least: usize, most: usize| {
-            let value = settings.count(OP, name)?.unwrap_or(default);
+        let count = |name: &str, value: usize, least: usize, most: usize| {
             if (least..=most).contains(&value) {
                 Ok(value)
             } else {
                 Err(wrong(name, value, format!("{least} to {most}")))
             }
         };
-        if settings.bool(OP, "causal")? == Some(false) {
-            return Err(wrong("causal", false, "true: NSA is causal by definition"));
-        }
-        let scale = settings.number(OP, "scale")?.unwrap_or((head_dim as f64).powf(-0.5));
-        let compress_block = count("compress_block", 32, 1, LARGEST_COUNT)?;
-        let compress_stride = count("compress_stride", 16, 1, LARGEST_COUNT)?;
+        let scale = options.scale.unwrap_or((head_dim as f64).powf(-0.5));
+        let compress_block = count("compress_block", options.compress_block, 1, LARGEST_COUNT)?;
+        let compress_stride = count("compress_stride", options.compress_stride, 1, LARGEST_COUNT)?;
         if compress_stride > compress_block {
             let wanted = format!("at most compress_block = {compress_block}, or tokens are lost");
             return Err(wrong("compress_stride", compress_stride, wanted));
         }
-        let select_block = count("select_block", 64, 1, LARGEST_COUNT)?;
-        let initial_blocks = count("initial_blocks", 1, 0, LARGEST_COUNT)?;
-        let local_blocks = count("local_blocks", 2, 0, LARGEST_COUNT)?;
-        let window = count("window", 512, 1, LARGEST_COUNT)?;
+        let select_block = count("select_block", options.select_block, 1, LARGEST_COUNT)?;
+        let initial_blocks = count("initial_blocks", options.initial_blocks, 0, LARGEST_COUNT)?;
+        let local_blocks = count("local_blocks", options.local_blocks, 0, LARGEST_COUNT)?;
+        let window = count("window", options.window, 1, LARGEST_COUNT)?;
         let given = given_count(inputs, &queries, &branches, kv_heads)?;
         let select_count = count(
             "select_count",
-            given.unwrap_or(16),
+            options.select_count.or(given).unwrap_or(16),
             usize::from(given.is_none()),
             LARGEST_SELECT_COUNT,
         )?;
@@ -188,16 +187,7 @@ impl NsaProblem {
             let wanted = format!("initial_blocks + local_blocks = {forced} or more");
             return Err(wrong("select_count", select_count, wanted));
         }
-        let pooling = match settings.choice(OP, "pooling", POOLINGS)? {
-            Some("learned") => Pooling::Learned,
-            _ => Pooling::Mean,
-        };
-        let gate = match settings.choice(OP, "gate", GATES)? {
-            Some("sigmoid") => Gate::Sigmoid,
-            Some("softmax") => Gate::Softmax,
-            _ => Gate::Given,
-        };
-        let overlap = settings.bool(OP, "overlap")?.unwrap_or(true);
+        let NsaOptions { pooling, gate, overlap, .. } = *options;
         let aligned = compress_block == compress_stride && compress_block == select_block;
         if !overlap && !aligned {
             let wanted = format!(
@@ -416,10 +406,5 @@ fn f32_or(inputs: Inputs<'_>, name: &str, dtype: DType) -> Result<(), OpError> {
 }
 
 fn wrong(name: &str, value: impl ToString, wanted: impl Into<String>) -> OpError {
-    OpError::Setting {
-        op: OP,
-        setting: name.to_owned(),
-        value: value.to_string(),
-        wanted: wanted.into(),
-    }
+    refused(OP, name, value, wanted)
 }

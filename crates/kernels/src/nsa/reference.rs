@@ -374,7 +374,7 @@ fn gates(problem: &NsaProblem, tensors: &Tensors, row: usize) -> [Option<f64>; 3
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Family, Settings, nsa::NsaOp};
+    use crate::{Family, Options, Settings, nsa::NsaOp};
 
     #[track_caller]
     fn check_overlap(settings: &[(&str, usize)], j: usize, expect: &[(usize, f64)]) {
@@ -384,7 +384,9 @@ mod tests {
         }
         tensors.insert("g_slc".into(), Tensor::new(&[1, 1, 1], vec![1f32]));
         let settings = settings.iter().fold(Settings::new(), |all, (name, x)| all.with(name, x));
-        let problem = NsaOp::parse(Inputs::new("nsa", &tensors), &settings).unwrap();
+        let problem =
+            NsaOp::parse(Inputs::of_map(NsaOp::SPEC, &tensors), &Options::read(&settings).unwrap())
+                .unwrap();
         let weights = (0..100).map(|i| (i, overlap(&problem, i, j)));
         assert_eq!(weights.filter(|(_, weight)| *weight > 0.0).collect::<Vec<_>>(), expect);
     }

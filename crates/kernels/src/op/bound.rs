@@ -2,10 +2,11 @@
 
 use super::host::HostExecution;
 use super::{
-    Call, ChoiceTable, Execution, Family, Op, OpSpec, OutputSpec, Problem, Refusal, Selection,
+    Call, ChoiceTable, Execution, Family, Given, Op, OpSpec, Options, Problem, Refusal, Selection,
 };
-use crate::cuda::{Buffers, CudaExecution, CudaVariant, Planned};
-use crate::{Inputs, OpError, Settings, Tensor, TensorMap};
+use crate::cuda::{CudaExecution, CudaVariant, Plan, Planner};
+use crate::inputs::Slots;
+use crate::{Inputs, OpError, Settings, TensorMap};
 use device::Device;
 use device::cuda::CudaError;
 use facts::BackendKind;
@@ -23,11 +24,10 @@ impl<F: Family> Op for F {
         F::choice_tables()
     }
 
-    fn bind_trusting<'a>(
+    fn bind<'a>(
         &self,
         inputs: &'a TensorMap,
         settings: &Settings,
-        trusted: &[&str],
     ) -> Result<Box<dyn Call + 'a>, OpError> {
         let op = F::SPEC.name;
         for name in inputs.keys() {
@@ -42,9 +42,11 @@ impl<F: Family> Op for F {
             return Err(OpError::MissingTensor { op, tensor: missing.name, shape: missing.shape });
         }
         settings.check_known(F::SPEC)?;
-        let bound = Bound::<F> { problem: F::parse(Inputs::new(op, inputs), settings)?, inputs };
+        let mut given = Given::<F>::new(F::Options::read(settings)?);
+        given.inputs = Inputs::of_map(F::SPEC, inputs);
+        let bound = Bound::of(&given)?;
         // Values last: a wrong shape is the likelier mistake and the cheaper check.
-        for (name, tensor) in inputs.iter().filter(|(name, _)| !trusted.contains(&name.as_str())) {
+        for (name, tensor) in inputs {
             if let Some(index) = tensor.first_nan() {
                 return Err(OpError::Value {
                     op,
@@ -57,9 +59,10 @@ impl<F: Family> Op for F {
     }
 }
 
-struct Bound<'a, F: Family> {
-    problem: F::Problem,
-    inputs: &'a TensorMap,
+/// A call whose shapes are checked.
+pub(crate) struct Bound<'a, F: Family> {
+    pub(crate) problem: F::Problem,
+    inputs: Inputs<'a>,
 }
 
 /// Names and backends of a family's variants, GPUs first.
@@ -74,7 +77,52 @@ fn on_gpus<F: Family>(name: &str) -> Result<&'static CudaVariant<F::Problem>, Op
     found.ok_or_else(|| OpError::UnknownOp { name: format!("{}.{name}", F::SPEC.name) })
 }
 
-impl<F: Family> Bound<'_, F> {
+impl<'a, F: Family> Bound<'a, F> {
+    /// Checks a call.
+    pub(crate) fn of(given: &Given<'a, F>) -> Result<Self, OpError> {
+        Ok(Self { problem: F::parse(given.inputs, &given.options)?, inputs: given.inputs })
+    }
+
+    /// The variant that the op's selection takes, without reasons why it is no other.
+    pub(crate) fn chosen(&self, device: &Device) -> Result<&'static str, OpError> {
+        let can_run = |wanted: &str| {
+            candidates::<F>()
+                .find(|(name, _)| *name == wanted)
+                .is_some_and(|(name, backend)| self.refusal(name, backend, device).is_none())
+        };
+        let preferred = F::preferred(&self.problem, device.capabilities());
+        let chosen = preferred.iter().map(|choice| choice.variant).find(|name| can_run(name));
+        let first = || candidates::<F>().map(|(name, _)| name).find(|name| can_run(name));
+        match chosen.or_else(first) {
+            Some(chosen) => Ok(chosen),
+            None => self.select(device, None).map(|selection| selection.chosen),
+        }
+    }
+
+    /// Plans a variant that was chosen over tensors on a GPU.
+    pub(crate) fn plan(
+        &self,
+        device: &Device,
+        variant: &str,
+        outputs: &Slots<'_>,
+    ) -> Result<Plan, OpError> {
+        let op = F::SPEC.name;
+        let named = |error| OpError::Cuda { op, error };
+        let (Some(cuda), Some(here)) = (device.cuda(), &device.capabilities().cuda) else {
+            let what = "only calls on a GPU are planned".to_owned();
+            return Err(named(CudaError::Refused { what }));
+        };
+        let chosen = on_gpus::<F>(variant)?;
+        let kernel = format!("{op}.{variant}");
+        let wanted = self.problem.outputs();
+        let planner = Planner::new(cuda, here, &kernel, self.inputs, wanted, outputs);
+        let planned = planner.and_then(|mut planner| {
+            (chosen.plan)(&self.problem, &mut planner)?;
+            Ok(planner.into_plan())
+        });
+        planned.map_err(named)
+    }
+
     /// Why a variant cannot run this call on a device; `None` when it can.
     fn refusal(&self, name: &str, backend: BackendKind, device: &Device) -> Option<String> {
         let here = device.capabilities();
@@ -88,10 +136,6 @@ impl<F: Family> Bound<'_, F> {
         let variant = F::VARIANTS.iter().find(|variant| variant.name == name)?;
         (variant.why_not)(&self.problem, here)
     }
-
-    fn inputs(&self) -> Inputs<'_> {
-        Inputs::new(F::SPEC.name, self.inputs)
-    }
 }
 
 impl<F: Family> Call for Bound<'_, F> {
@@ -104,11 +148,11 @@ impl<F: Family> Call for Bound<'_, F> {
     }
 
     fn reference(&self) -> TensorMap {
-        F::reference(&self.problem, self.inputs())
+        F::reference(&self.problem, self.inputs)
     }
 
     fn reference_for(&self, outputs: &TensorMap) -> Result<TensorMap, String> {
-        F::reference_given(&self.problem, self.inputs(), outputs)
+        F::reference_given(&self.problem, self.inputs, outputs)
     }
 
     fn select(&self, device: &Device, wanted: Option<&str>) -> Result<Selection, OpError> {
@@ -175,7 +219,7 @@ impl<F: Family> Call for Bound<'_, F> {
         if let Some(cuda) = device.cuda() {
             let variant = on_gpus::<F>(chosen)?;
             let execution =
-                CudaExecution::new(kernel, variant, &self.problem, self.inputs(), device, cuda);
+                CudaExecution::new(kernel, variant, &self.problem, self.inputs, device, cuda);
             return match execution {
                 Ok(execution) => Ok(Box::new(execution)),
                 Err(error) => Err(OpError::Cuda { op: F::SPEC.name, error }),
@@ -184,47 +228,6 @@ impl<F: Family> Call for Bound<'_, F> {
         let Some(variant) = F::VARIANTS.iter().find(|variant| variant.name == chosen) else {
             return Err(OpError::UnknownOp { name: kernel });
         };
-        Ok(Box::new(HostExecution::new(kernel, variant, &self.problem, self.inputs(), device)))
-    }
-
-    fn run_into(
-        &self,
-        device: &Device,
-        variant: &str,
-        outputs: &mut TensorMap,
-    ) -> Result<(), OpError> {
-        let chosen = self.select(device, Some(variant))?.chosen;
-        let Some(variant) = F::VARIANTS.iter().find(|variant| variant.name == chosen) else {
-            let reason = "only variants over host memory run into tensors of the caller".to_owned();
-            return Err(OpError::Refused { op: F::SPEC.name, variant: chosen.to_owned(), reason });
-        };
-        let wanted = self.problem.outputs();
-        outputs.retain(|name, tensor| {
-            let same =
-                |spec: &OutputSpec| tensor.shape() == spec.shape && tensor.dtype() == spec.dtype;
-            wanted.iter().any(|spec| spec.name == name && same(spec))
-        });
-        for OutputSpec { name, shape, dtype } in wanted {
-            let made = || Tensor::poisoned(&shape, dtype);
-            outputs.entry(name.to_owned()).or_insert_with(made);
-        }
-        (variant.run)(&self.problem, self.inputs(), device, outputs);
-        Ok(())
-    }
-
-    fn plan(&self, device: &Device, variant: &str, buffers: &Buffers) -> Result<Planned, OpError> {
-        let op = F::SPEC.name;
-        let named = |error| OpError::Cuda { op, error };
-        let Some(cuda) = device.cuda() else {
-            let what = "only calls on a GPU are planned".to_owned();
-            return Err(named(CudaError::Refused { what }));
-        };
-        let chosen = on_gpus::<F>(variant)?;
-        if let Some(reason) = self.refusal(variant, BackendKind::Cuda, device) {
-            return Err(OpError::Refused { op, variant: variant.to_owned(), reason });
-        }
-        let kernel = format!("{op}.{variant}");
-        let on = (device, cuda);
-        Planned::new(&kernel, chosen, &self.problem, self.inputs(), on, buffers).map_err(named)
+        Ok(Box::new(HostExecution::new(kernel, variant, &self.problem, self.inputs, device)))
     }
 }

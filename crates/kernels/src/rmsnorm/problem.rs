@@ -1,12 +1,12 @@
 //! The contract of the op: its table, its problem, and the checks between the two.
 
+use super::RmsNormOptions;
 use crate::op::tensor;
-use crate::{
-    DType, Dim, Inputs, OpError, OpSpec, OutputSpec, Problem, SettingKind, SettingSpec, Settings,
-};
+use crate::settings::refused;
+use crate::{DType, Dim, Inputs, OpError, OpSpec, OutputSpec, Problem, SettingKind, SettingSpec};
 
-const ACTIVATIONS: &[&str] = &["silu", "sigmoid"];
-const HALVES: &[&str] = &["bf16", "f16"];
+pub(super) const ACTIVATIONS: &[&str] = &["silu", "sigmoid"];
+pub(super) const HALVES: &[&str] = &["bf16", "f16"];
 
 /// The op's table.
 pub(super) const SPEC: OpSpec = OpSpec {
@@ -47,9 +47,10 @@ pub(super) const SPEC: OpSpec = OpSpec {
 };
 
 /// What is applied to the gate before it multiplies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Activation {
     /// g / (1 + e^-g).
+    #[default]
     Silu,
     /// 1 / (1 + e^-g).
     Sigmoid,
@@ -92,8 +93,7 @@ impl RmsNormProblem {
     ///
     /// # Errors
     /// [`OpError`] naming the tensor or setting.
-    pub(super) fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<Self, OpError> {
-        let op = SPEC.name;
+    pub(super) fn parse(inputs: Inputs<'_>, options: &RmsNormOptions) -> Result<Self, OpError> {
         let dtype = inputs.storage("x")?;
         let dims = [Dim::free("B"), Dim::free("T"), Dim::free("G"), Dim::free("D")];
         let [batch, tokens, groups, channels] = inputs.dims("x", dims)?;
@@ -102,21 +102,11 @@ impl RmsNormProblem {
             let like_x = [("B", batch), ("T", tokens), ("G", groups), ("D", channels)];
             inputs.dims("gate", like_x.map(|(name, size)| Dim::fixed(name, size)))?;
         }
-        let activation = match settings.choice(op, "activation", ACTIVATIONS)? {
-            Some("sigmoid") => Activation::Sigmoid,
-            _ => Activation::Silu,
-        };
-        let out = out_type(settings, dtype)?;
-        let eps = settings.number(op, "eps")?.unwrap_or(1e-5);
+        let out = out_type(options, dtype)?;
+        let eps = options.eps;
         if eps <= 0.0 {
-            return Err(OpError::Setting {
-                op,
-                setting: "eps".to_owned(),
-                value: eps.to_string(),
-                wanted: "a number above 0".to_owned(),
-            });
+            return Err(refused(SPEC.name, "eps", eps, "a number above 0"));
         }
-        let given = SPEC.inputs.iter().filter_map(|tensor| inputs.get(tensor.name));
         Ok(Self {
             x_dtype: dtype,
             out,
@@ -124,31 +114,23 @@ impl RmsNormProblem {
             tokens,
             groups,
             channels,
-            gate: inputs.get("gate").map(|_| activation),
-            norm_before_gate: settings.bool(op, "norm_before_gate")?.unwrap_or(false),
+            gate: inputs.get("gate").map(|_| options.activation),
+            norm_before_gate: options.norm_before_gate,
             weight_per_group: weight_per_group(inputs, [dtype, out], (groups, channels))?,
             eps,
-            input_bytes: given.map(|tensor| (tensor.len() * tensor.dtype().bytes()) as f64).sum(),
+            input_bytes: inputs.bytes(),
         })
     }
 }
 
 /// The type of o.
-fn out_type(settings: &Settings, dtype: DType) -> Result<DType, OpError> {
-    let out = match settings.choice(SPEC.name, "out", HALVES)? {
-        Some("bf16") => DType::Bf16,
-        Some(_) => DType::F16,
-        None => dtype,
-    };
+fn out_type(options: &RmsNormOptions, dtype: DType) -> Result<DType, OpError> {
+    let out = options.out.unwrap_or(dtype);
     if out == dtype || dtype == DType::F32 {
         return Ok(out);
     }
-    Err(OpError::Setting {
-        op: SPEC.name,
-        setting: "out".to_owned(),
-        value: out.to_string(),
-        wanted: format!("{dtype} like `x`, for only f32 is rounded to another type"),
-    })
+    let wanted = format!("{dtype} like `x`, for only f32 is rounded to another type");
+    Err(refused(SPEC.name, "out", out, wanted))
 }
 
 /// Checks the weight; `types` are those of x and o.

@@ -1,10 +1,11 @@
 //! The contract of the op: its table, its problem, and the checks between the two.
 
+use super::SsdOptions;
 use crate::op::tensor;
+use crate::settings::refused;
 use crate::slots::StateSlots;
 use crate::{
     DType, Dim, Inputs, OpError, OpSpec, OutputSpec, Problem, Sequences, SettingKind, SettingSpec,
-    Settings,
 };
 
 /// The op's table.
@@ -106,8 +107,7 @@ impl SsdProblem {
     ///
     /// # Errors
     /// [`OpError`] naming the tensor or setting.
-    pub(super) fn parse(inputs: Inputs<'_>, settings: &Settings) -> Result<Self, OpError> {
-        let op = SPEC.name;
+    pub(super) fn parse(inputs: Inputs<'_>, options: &SsdOptions) -> Result<Self, OpError> {
         let dtype = inputs.storage("x")?;
         let sequences = inputs.sequences("x", 4, "cu_seqlens")?;
         let [heads, head_dim] =
@@ -150,23 +150,22 @@ impl SsdProblem {
             }
         }
         check_rates(inputs)?;
-        let dt_min = settings.number(op, "dt_min")?.unwrap_or(0.0);
-        let dt_max = settings.number(op, "dt_max")?.unwrap_or(f64::INFINITY);
-        let chunk_size = settings.count(op, "chunk_size")?;
-        let refuse = |setting: &str, value: String, wanted: String| {
-            Err(OpError::Setting { op, setting: setting.to_owned(), value, wanted })
-        };
+        let SsdOptions { dt_softplus, dt_min, dt_max, chunk_size } = *options;
         if dt_min < 0.0 {
-            return refuse("dt_min", dt_min.to_string(), "zero or more".to_owned());
+            return Err(refused(SPEC.name, "dt_min", dt_min, "zero or more"));
         }
         if dt_max < dt_min {
-            return refuse("dt_max", dt_max.to_string(), format!("at least dt_min = {dt_min}"));
+            return Err(refused(
+                SPEC.name,
+                "dt_max",
+                dt_max,
+                format!("at least dt_min = {dt_min}"),
+            ));
         }
         if chunk_size == Some(0) {
-            return refuse("chunk_size", "0".to_owned(), "one token or more".to_owned());
+            return Err(refused(SPEC.name, "chunk_size", 0, "one token or more"));
         }
         let slots = StateSlots::parse(inputs, &sequences)?;
-        let given = SPEC.inputs.iter().filter_map(|tensor| inputs.get(tensor.name));
         Ok(Self {
             dtype,
             heads,
@@ -177,11 +176,11 @@ impl SsdProblem {
             has_d: inputs.get("D").is_some(),
             has_z: inputs.get("z").is_some(),
             has_initial_state: inputs.get("initial_state").is_some(),
-            dt_softplus: settings.bool(op, "dt_softplus")?.unwrap_or(true),
+            dt_softplus,
             dt_min,
             dt_max,
             chunk_size,
-            input_bytes: given.map(|tensor| (tensor.len() * tensor.dtype().bytes()) as f64).sum(),
+            input_bytes: inputs.bytes(),
             sequences,
         })
     }

@@ -166,7 +166,7 @@ fn joined(steps: Vec<Step>) -> Vec<Step> {
 }
 
 /// The first bytes of a file: the header's length, and the header as safetensors' own writers lay it out.
-fn written_header(
+pub(crate) fn written_header(
     path: &Path,
     notes: Option<std::collections::HashMap<String, String>>,
     tensors: Vec<(String, TensorInfo)>,

@@ -7,8 +7,8 @@ use crate::pages::{BLOCK, Pages};
 use crate::{ModelError, Storage};
 use device::HostBuffer;
 use half::bf16;
-use kernels::attention::AttentionOp;
-use kernels::{DType, Element, OpError, Settings, Tensor, TensorMap};
+use kernels::attention::{self, AttentionCall, Mask};
+use kernels::{DType, Element, OpError, Tensor, TensorMap};
 
 /// Where the values of a cache lie.
 pub(super) enum Values {
@@ -18,11 +18,20 @@ pub(super) enum Values {
     InKeys(usize),
 }
 
+/// The values of a cache.
+enum CachedValues {
+    /// `[blocks, BLOCK, kv_heads, dim]`.
+    Apart(Tensor),
+    /// So many first channels of the keys.
+    InKeys(usize),
+}
+
 /// Keys and values of all sequences in blocks, and attention over them.
 pub(super) struct PagedAttention {
-    /// `k` and, where values lie apart, `v` `[blocks, BLOCK, kv_heads, dim]`, beside which each step lays its queries.
-    inputs: TensorMap,
-    settings: Settings,
+    /// `[blocks, BLOCK, kv_heads, dim]`.
+    keys: Tensor,
+    values: CachedValues,
+    scale: f64,
     dtype: DType,
     /// What the last step gave, whose memory the next one writes.
     outputs: TensorMap,
@@ -41,16 +50,14 @@ impl PagedAttention {
             Storage::Bf16 => DType::Bf16,
         };
         let pool = |[heads, dim]: [usize; 2]| {
-            let zeros = vec![0f32; pages.blocks() * BLOCK * heads * dim];
-            stored(&[pages.blocks(), BLOCK, heads, dim], zeros, dtype)
+            let zeros = vec![0f32; pages.pooled() * BLOCK * heads * dim];
+            stored(&[pages.pooled(), BLOCK, heads, dim], zeros, dtype)
         };
-        let mut inputs = TensorMap::from([("k".to_owned(), pool(keys))]);
-        let mut settings = Settings::new().with("causal", true).with("scale", scale);
-        match values {
-            Values::Apart(values) => drop(inputs.insert("v".to_owned(), pool(values))),
-            Values::InKeys(width) => settings.set("value_width", width),
-        }
-        Self { inputs, settings, dtype, outputs: TensorMap::new() }
+        let values = match values {
+            Values::Apart(values) => CachedValues::Apart(pool(values)),
+            Values::InKeys(width) => CachedValues::InKeys(width),
+        };
+        Self { keys: pool(keys), values, scale, dtype, outputs: TensorMap::new() }
     }
 
     /// Lays the step's keys, and values where they lie apart, into the cache.
@@ -63,13 +70,16 @@ impl PagedAttention {
         keys: &[f32],
         values: Option<&[f32]>,
     ) -> Result<(), OpError> {
-        for (name, rows) in [("k", Some(keys)), ("v", values)] {
+        let pools = [("k", &mut self.keys, Some(keys))].into_iter().chain(match &mut self.values {
+            CachedValues::Apart(pool) => Some(("v", pool, values)),
+            CachedValues::InKeys(_) => None,
+        });
+        for (name, pool, rows) in pools {
             let Some(rows) = rows else { continue };
             if let Some(at) = rows.iter().position(|x| x.is_nan()) {
                 let what = format!("is NaN at element {at}");
                 return Err(OpError::Value { op: "attention", tensor: name.to_owned(), what });
             }
-            let Some(pool) = self.inputs.get_mut(name) else { continue };
             match self.dtype {
                 DType::F32 => write::<f32>(pool, rows, &step.cache_rows),
                 _ => write::<bf16>(pool, rows, &step.cache_rows),
@@ -86,12 +96,22 @@ impl PagedAttention {
         [heads, dim]: [usize; 2],
     ) -> Result<HostBuffer<f32>, OpError> {
         let q = stored(&[step.tokens(), heads, dim], queries, self.dtype);
-        self.inputs.insert("q".to_owned(), q);
-        step.name_cache(&mut self.inputs);
-        let inputs = (&self.inputs, &["k", "v"][..]);
-        step.run(&AttentionOp, inputs, &self.settings, &mut self.outputs)?;
-        // Kept until the next step, these would take memory in every layer.
-        self.inputs.remove("q");
+        let call = AttentionCall {
+            q: &q,
+            offsets: Some(&step.offsets),
+            k: &self.keys,
+            v: match &self.values {
+                CachedValues::Apart(values) => attention::Values::Apart(values),
+                CachedValues::InKeys(width) => attention::Values::InKeys(*width),
+            },
+            keys: step.cache(),
+            mask: Mask::CAUSAL,
+            scale: Some(self.scale),
+            softcap: None,
+            o: None,
+            lse: None,
+        };
+        step.run(&call, &mut self.outputs)?;
         Ok(take(&mut self.outputs, "o"))
     }
 }

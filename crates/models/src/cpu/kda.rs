@@ -6,9 +6,9 @@ use super::weights::{CpuProjection, Weights};
 use crate::ModelError;
 use crate::layers::Kda;
 use crate::pages::Pages;
-use kernels::conv1d::Conv1dOp;
-use kernels::kda::KdaOp;
-use kernels::{OpError, Settings, Tensor};
+use kernels::conv1d::{Activation, Conv1dCall, Conv1dOptions};
+use kernels::kda::{KdaCall, KdaOptions};
+use kernels::{OpError, Tensor};
 
 /// A Kimi Delta Attention mixer.
 pub(super) struct CpuKda {
@@ -20,6 +20,10 @@ pub(super) struct CpuKda {
     gate: CpuProjection,
     norm: Vec<f32>,
     out: CpuProjection,
+    /// `[3 inner, taps]`.
+    conv_weight: Tensor,
+    a_log: Tensor,
+    dt_bias: Tensor,
     conv: Recurrence,
     scan: Recurrence,
 }
@@ -37,13 +41,6 @@ impl CpuKda {
         for weight in of.conv_weights {
             taps.extend(weights.vector(weight)?);
         }
-        let conv = [("weight", Tensor::new(&[3 * inner, of.taps], taps))];
-        let scan = [
-            ("A_log", Tensor::new(&[heads], weights.vector(of.a_log)?)),
-            ("dt_bias", Tensor::new(&[inner], weights.vector(of.dt_bias)?)),
-        ];
-        let silu = Settings::new().with("activation", "silu");
-        let l2norm = Settings::new().with("l2norm", true);
         Ok(Self {
             heads,
             head_dim: dim,
@@ -53,8 +50,11 @@ impl CpuKda {
             gate: weights.projection(&of.gate)?,
             norm: weights.vector(of.norm)?,
             out: weights.projection(&of.out)?,
-            conv: Recurrence::new(conv, silu, places, &[3 * inner, of.taps - 1]),
-            scan: Recurrence::new(scan, l2norm, places, &[heads, dim, dim]),
+            conv_weight: Tensor::new(&[3 * inner, of.taps], taps),
+            a_log: Tensor::new(&[heads], weights.vector(of.a_log)?),
+            dt_bias: Tensor::new(&[inner], weights.vector(of.dt_bias)?),
+            conv: Recurrence::new(places, &[3 * inner, of.taps - 1]),
+            scan: Recurrence::new(places, &[heads, dim, dim]),
         })
     }
 }
@@ -67,21 +67,42 @@ impl Mix for CpuKda {
         let (low, width) = (3 * inner, 3 * inner + 2 * dim + heads);
         let part = |range| columns(&projected, width, range);
 
-        let mixed = column_tensor(&[tokens, low], &projected, width, 0..low);
-        let mixed = self.conv.run(&Conv1dOp, step, [("x", mixed)])?; // [tokens, q | k | v]
+        let x = column_tensor(&[tokens, low], &projected, width, 0..low);
+        let mixed = self.conv.advance(|pool, outputs| {
+            let call = Conv1dCall {
+                x: &x,
+                weight: &self.conv_weight,
+                bias: None,
+                offsets: Some(&step.offsets),
+                states: step.states(pool),
+                positions: None,
+                options: Conv1dOptions { activation: Activation::Silu, ..Conv1dOptions::default() },
+                o: None,
+            };
+            step.run(&call, outputs)
+        })?; // [tokens, q | k | v]
 
         let of_heads = [tokens, heads, dim];
-        let part_of =
-            |at: usize| column_tensor(&of_heads, &mixed, low, at * inner..(at + 1) * inner);
-        let decay = self.decay.apply(step.device, &part(low..low + dim));
-        let scanned = [
-            ("q", part_of(0)),
-            ("k", part_of(1)),
-            ("v", part_of(2)),
-            ("g", Tensor::new(&of_heads, decay)),
-            ("beta", column_tensor(&[tokens, heads], &projected, width, low + 2 * dim..width)),
-        ];
-        let o = self.scan.run(&KdaOp, step, scanned)?; // [tokens, inner]
+        let [q, k, v] =
+            [0, 1, 2].map(|at| column_tensor(&of_heads, &mixed, low, at * inner..(at + 1) * inner));
+        let g = Tensor::new(&of_heads, self.decay.apply(step.device, &part(low..low + dim)));
+        let beta = column_tensor(&[tokens, heads], &projected, width, low + 2 * dim..width);
+        let o = self.scan.advance(|pool, outputs| {
+            let call = KdaCall {
+                q: &q,
+                k: &k,
+                v: &v,
+                g: &g,
+                beta: &beta,
+                a_log: Some(&self.a_log),
+                dt_bias: Some(&self.dt_bias),
+                offsets: Some(&step.offsets),
+                states: step.states(pool),
+                options: KdaOptions { l2norm: true, ..KdaOptions::default() },
+                o: None,
+            };
+            step.run(&call, outputs)
+        })?; // [tokens, inner]
 
         let gate = self.gate.apply(step.device, &part(low + dim..low + 2 * dim));
         Ok(self.out.apply_made(step.device, tokens, |token, to| {

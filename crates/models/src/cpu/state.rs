@@ -1,66 +1,42 @@
 //! Pools of recurrent states, one slot for each place of the engine.
 
-use super::step::{Step, take};
+use super::step::take;
 use device::HostBuffer;
-use kernels::{Op, OpError, Settings, Tensor, TensorMap};
+use kernels::{OpError, Tensor, TensorMap};
 
-const INITIAL: &str = "initial_state";
-
-/// An op with recurrent states in one layer.
+/// The states of an op in one layer, and what it gave.
 pub(super) struct Recurrence {
-    /// The tensors that are the same in every step, beside which each step lays its own, and the states of all places
-    /// `[places, ..]` in float32: zero before a sequence's first token.
-    inputs: TensorMap,
-    settings: Settings,
+    /// The states of all places `[places, ..]` in float32: zero before a sequence's first token.
+    pub(super) pool: Tensor,
     /// What the last step gave, whose memory the next one writes.
     outputs: TensorMap,
 }
 
 impl Recurrence {
-    /// An op over these weights, with a state of this shape for each place.
-    pub(super) fn new(
-        weights: impl IntoIterator<Item = (&'static str, Tensor)>,
-        settings: Settings,
-        places: usize,
-        state: &[usize],
-    ) -> Self {
+    /// A state of this shape for each place.
+    pub(super) fn new(places: usize, state: &[usize]) -> Self {
         let shape = [&[places], state].concat();
         let zeros = Tensor::new(&shape, vec![0f32; shape.iter().product()]);
-        let weights = weights.into_iter().chain([(INITIAL, zeros)]);
-        let inputs = weights.map(|(name, tensor)| (name.to_owned(), tensor)).collect();
-        Self { inputs, settings, outputs: TensorMap::new() }
+        Self { pool: zeros, outputs: TensorMap::new() }
     }
 
-    /// Runs the op over the step's tokens, advances the states and gives `o`.
-    pub(super) fn run<'t>(
+    /// Runs an op over the pool, advances the states and gives `o`.
+    pub(super) fn advance(
         &mut self,
-        op: &dyn Op,
-        step: &Step<'_>,
-        tensors: impl IntoIterator<Item = (&'t str, Tensor)>,
+        run: impl FnOnce(&Tensor, &mut TensorMap) -> Result<(), OpError>,
     ) -> Result<HostBuffer<f32>, OpError> {
-        let mut names = Vec::new();
-        for (name, tensor) in tensors {
-            names.push(name);
-            self.inputs.insert(name.to_owned(), tensor);
+        run(&self.pool, &mut self.outputs)?;
+        // Two pools alternate: the one that was read is written by the next step.
+        if let Some(written) = self.outputs.get_mut("final_state") {
+            std::mem::swap(&mut self.pool, written);
         }
-        step.name_states(&mut self.inputs);
-        let inputs = (&self.inputs, &[INITIAL][..]);
-        step.run(op, inputs, &self.settings, &mut self.outputs)?;
-        // Two pools in turn: the one that was read is written by the next step.
-        let written = self.outputs.get_mut("final_state");
-        if let (Some(states), Some(written)) = (self.inputs.get_mut(INITIAL), written) {
-            std::mem::swap(states, written);
-        }
-        // Kept until the next step, these would take memory in every layer.
-        names.into_iter().for_each(|name| drop(self.inputs.remove(name)));
         Ok(take(&mut self.outputs, "o"))
     }
 
     /// A zero state for one place.
     pub(super) fn reset(&mut self, place: usize) {
-        let Some(states) = self.inputs.get_mut(INITIAL) else { return };
-        let width: usize = states.shape()[1..].iter().product();
-        if let Some(values) = states.view_mut::<f32>() {
+        let width: usize = self.pool.shape()[1..].iter().product();
+        if let Some(values) = self.pool.view_mut::<f32>() {
             values[place * width..(place + 1) * width].fill(0.0);
         }
     }

@@ -3,7 +3,8 @@
 use crate::engine::Batch;
 use crate::pages::Pages;
 use device::{Device, HostBuffer};
-use kernels::{DType, Element, Op, OpError, Settings, Tensor, TensorMap};
+use kernels::attention::Keys;
+use kernels::{DType, Element, OpError, States, Tensor, TensorMap, Typed};
 
 /// One step: which tokens belong to which sequence, and where their states and caches lie.
 pub(super) struct Step<'a> {
@@ -12,10 +13,11 @@ pub(super) struct Step<'a> {
     pub(super) positions: Vec<usize>,
     /// For each token its row of the key/value pools.
     pub(super) cache_rows: Vec<usize>,
-    cu_seqlens: Tensor,
-    state_indices: Tensor,
-    block_table: Tensor,
-    cache_seqlens: Tensor,
+    /// Where each sequence begins `[sequences + 1]`.
+    pub(super) offsets: Tensor,
+    slots: Tensor,
+    table: Tensor,
+    lengths: Tensor,
 }
 
 impl<'a> Step<'a> {
@@ -35,16 +37,16 @@ impl<'a> Step<'a> {
             device,
             positions,
             cache_rows,
-            cu_seqlens: integers(
+            offsets: integers(
                 &[count + 1],
                 batch.offsets.iter().map(|offset| *offset as i32).collect(),
             ),
-            state_indices: integers(
+            slots: integers(
                 &[count],
                 batch.sequences.iter().map(|sequence| *sequence as i32).collect(),
             ),
-            block_table: integers(&table_shape, table),
-            cache_seqlens: integers(&[count], lengths.collect()),
+            table: integers(&table_shape, table),
+            lengths: integers(&[count], lengths.collect()),
         }
     }
 
@@ -53,31 +55,19 @@ impl<'a> Step<'a> {
         self.positions.len()
     }
 
-    /// Adds what tells an op with recurrent states which tokens and states belong together.
-    pub(super) fn name_states(&self, inputs: &mut TensorMap) {
-        inputs.insert("cu_seqlens".to_owned(), self.cu_seqlens.clone());
-        inputs.insert("state_indices".to_owned(), self.state_indices.clone());
+    /// States of all places, of which each sequence has its own.
+    pub(super) fn states<'t>(&'t self, pool: &'t Tensor) -> States<'t> {
+        States { before: Some(pool), slots: Some(&self.slots), after: None }
     }
 
-    /// Adds what tells attention which queries and cached keys belong together.
-    pub(super) fn name_cache(&self, inputs: &mut TensorMap) {
-        inputs.insert("cu_seqlens".to_owned(), self.cu_seqlens.clone());
-        inputs.insert("block_table".to_owned(), self.block_table.clone());
-        inputs.insert("cache_seqlens".to_owned(), self.cache_seqlens.clone());
+    /// Where the cached keys of each sequence lie.
+    pub(super) fn cache(&self) -> Keys<'_> {
+        Keys::Paged { table: &self.table, lengths: &self.lengths }
     }
 
-    /// Runs an op once by the variant that its selection takes, into tensors that are kept for the next step. The pools of
-    /// states or caches are the engine's own, and not searched for NaN in every step.
-    pub(super) fn run(
-        &self,
-        op: &dyn Op,
-        (inputs, pools): (&TensorMap, &[&str]),
-        settings: &Settings,
-        outputs: &mut TensorMap,
-    ) -> Result<(), OpError> {
-        let call = op.bind_trusting(inputs, settings, pools)?;
-        let chosen = call.select(self.device, None)?.chosen;
-        call.run_into(self.device, chosen, outputs)
+    /// Runs an op once by the variant that its selection takes, into tensors that are kept for the next step.
+    pub(super) fn run<C: Typed>(&self, call: &C, outputs: &mut TensorMap) -> Result<(), OpError> {
+        call.run(self.device, outputs)
     }
 }
 

@@ -1,13 +1,14 @@
 //! Weights as the processor's kernels want them.
 
 use super::rows::add_scaled;
-use crate::checkpoint::Value;
 use crate::params::{ParamId, Projection, Rows};
+use crate::values::{Value, Values};
 use crate::{Architecture, Checkpoint, ModelError, Storage};
 use device::{Device, Isa};
 use half::bf16;
 use kernels::cpu::gemm::Mat;
 use kernels::cpu::linear::Linear;
+use std::ops::Range;
 
 /// The weights of a model, read from its checkpoint.
 pub(super) struct Weights<'a> {
@@ -39,24 +40,17 @@ impl<'a> Weights<'a> {
         self.checkpoint.read(&param.name, 0, param.len())
     }
 
-    fn rows<V: Value>(&self, rows: &[Rows], width: usize) -> Result<Vec<V>, ModelError> {
-        let read = |rows: &Rows| {
+    /// Rows of parameters under each other, as values `[rows, width]`.
+    fn rows(&self, rows: &[Rows], width: usize) -> Result<Stacked<'a>, ModelError> {
+        let mut end = 0;
+        let part = |rows: &Rows| {
+            let start = end;
+            end += rows.count;
             let name = &self.architecture.params.get(rows.param).name;
-            self.checkpoint.read(name, rows.first * width, rows.count * width)
+            let values = self.checkpoint.values(name)?;
+            Ok(Part { rows: start..end, first: rows.first, values })
         };
-        // Most projections have one part, which need not be copied.
-        if let [rows] = rows {
-            return read(rows);
-        }
-        let mut all = Vec::with_capacity(rows.iter().map(|rows| rows.count * width).sum());
-        for rows in rows {
-            all.extend(read(rows)?);
-        }
-        for rows in rows {
-            let name = &self.architecture.params.get(rows.param).name;
-            self.checkpoint.release(name, rows.first * width, rows.count * width);
-        }
-        Ok(all)
+        Ok(Stacked { width, parts: rows.iter().map(part).collect::<Result<_, ModelError>>()? })
     }
 
     /// A projection packed for this processor, and its bias.
@@ -74,15 +68,52 @@ impl<'a> Weights<'a> {
         width: usize,
         transposed: bool,
     ) -> Result<Linear, ModelError> {
-        let count = rows.iter().map(|rows| rows.count).sum();
-        if self.storage == Storage::Bf16 && self.isa == Isa::Avx512Bf16 {
-            let w = self.rows::<bf16>(rows, width)?;
-            let w = Mat::new(&w, count, width, width);
-            return Ok(Linear::bf16(if transposed { w } else { w.t() }));
+        let all = self.rows(rows, width)?;
+        let size @ [count, _] = [rows.iter().map(|rows| rows.count).sum(), width];
+        let rounded = self.storage == Storage::Bf16 && self.isa == Isa::Avx512Bf16;
+        if !transposed {
+            return match rounded {
+                true => Linear::bf16_rows(size, |rows, into| all.fill(rows, into)),
+                false => Linear::f32_rows(self.isa, size, |rows, into| all.fill(rows, into)),
+            };
         }
-        let w = self.rows::<f32>(rows, width)?;
-        let w = Mat::new(&w, count, width, width);
-        Ok(Linear::f32(self.isa, if transposed { w } else { w.t() }))
+        if rounded {
+            let mut w = vec![bf16::ZERO; count * width];
+            all.fill(0..count, &mut w)?;
+            return Ok(Linear::bf16(Mat::new(&w, count, width, width)));
+        }
+        let mut w = vec![0f32; count * width];
+        all.fill(0..count, &mut w)?;
+        Ok(Linear::f32(self.isa, Mat::new(&w, count, width, width)))
+    }
+}
+
+/// Rows of parameters under each other.
+struct Stacked<'a> {
+    width: usize,
+    parts: Vec<Part<'a>>,
+}
+
+struct Part<'a> {
+    /// Where its rows stand among all.
+    rows: Range<usize>,
+    /// The first of them in its parameter.
+    first: usize,
+    values: Values<'a>,
+}
+
+impl Stacked<'_> {
+    /// Reads some of the rows.
+    fn fill<V: Value>(&self, rows: Range<usize>, into: &mut [V]) -> Result<(), ModelError> {
+        for part in &self.parts {
+            let (from, to) = (rows.start.max(part.rows.start), rows.end.min(part.rows.end));
+            if from < to {
+                let into =
+                    &mut into[(from - rows.start) * self.width..][..(to - from) * self.width];
+                part.values.fill((part.first + from - part.rows.start) * self.width, into)?;
+            }
+        }
+        Ok(())
     }
 }
 

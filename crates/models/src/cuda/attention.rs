@@ -1,15 +1,13 @@
 use super::Mix;
-use super::call::OpCall;
 use super::program::Program;
-use super::tensor::GpuTensor;
 use super::weights::{CudaProjection, Weights};
 use crate::ModelError;
 use crate::layers::Attention;
 use crate::pages::{BLOCK, Pages};
 use device::cuda::Stream;
-use kernels::attention::AttentionOp;
-use kernels::linear::LinearOp;
-use kernels::{DType, OpError, decoder};
+use kernels::attention::{AttentionCall, Keys, Mask, Values};
+use kernels::linear::LinearCall;
+use kernels::{DType, OpError, Tensor, decoder};
 
 /// Grouped-query attention over a paged cache.
 pub(super) struct CudaAttention {
@@ -17,18 +15,18 @@ pub(super) struct CudaAttention {
     qkv: CudaProjection,
     out: CudaProjection,
     /// `[blocks, BLOCK, kv_heads, head_dim]`.
-    keys: GpuTensor,
-    values: GpuTensor,
+    keys: Tensor,
+    values: Tensor,
 }
 
 impl CudaAttention {
     pub(super) fn new(
         of: &Attention,
-        weights: &Weights<'_>,
+        weights: &Weights<'_, '_>,
         pages: &Pages,
     ) -> Result<Self, ModelError> {
         // Zeros: what is read beside a sequence's keys is masked, but a NaN would outlive that.
-        let shape = [pages.blocks(), BLOCK, of.kv_heads, of.head_dim];
+        let shape = [pages.pooled(), BLOCK, of.kv_heads, of.head_dim];
         Ok(Self {
             qkv: weights.projection(&of.qkv)?,
             out: weights.projection(&of.out)?,
@@ -40,25 +38,20 @@ impl CudaAttention {
 }
 
 impl Mix for CudaAttention {
-    fn plan(&self, program: &mut Program<'_>, norm: &GpuTensor) -> Result<(), OpError> {
+    fn plan(&self, program: &mut Program<'_>, norm: &Tensor) -> Result<(), OpError> {
         let Attention { heads, kv_heads, head_dim: dim, .. } = self.of;
         let pass = program.pass;
         let tensor = |heads: usize| program.tensor(&[pass.tokens, heads * dim], DType::Bf16);
         let (q, k, v, o) = (tensor(heads)?, tensor(kv_heads)?, tensor(kv_heads)?, tensor(heads)?);
-        let split = [heads, kv_heads, kv_heads].map(|heads| (heads * dim).to_string()).join(",");
-        let call = OpCall::new(&LinearOp)
-            .input("x", &program.x)
-            .input("norm", norm)
-            .set("eps", program.eps)
-            .set("split", split);
-        self.qkv.plan(call, program, &[("o", &q), ("o1", &k), ("o2", &v)])?;
+        let call = LinearCall { norm: program.normed(norm), ..self.qkv.of(&program.x) };
+        program.call(&call.into([&q, &k, &v]))?;
         let append = decoder::Append {
             dtype: DType::Bf16,
-            q: Some(&q.buffer),
-            k: &k.buffer,
+            q: Some(q.on()?),
+            k: k.on()?,
             more: None,
-            v: Some((&v.buffer, &self.values.buffer, kv_heads * dim)),
-            k_pool: &self.keys.buffer,
+            v: Some((v.on()?, self.values.on()?, kv_heads * dim)),
+            k_pool: self.keys.on()?,
             rows: &pass.rows,
             positions: &pass.positions,
             count: pass.tokens,
@@ -69,20 +62,27 @@ impl Mix for CudaAttention {
         };
         program.add(decoder::append(program.device, &append)?)?;
 
-        let call = OpCall::new(&AttentionOp)
-            .input("q", &q.shaped(&pass.shape(&[heads, dim])))
-            .set("causal", true)
-            .set("scale", self.of.scale);
-        let call = pass.name_sequences(call);
         // Where no sequence had a token before, all keys are at hand, one behind the other.
-        let call = if pass.fresh {
-            let of_keys = pass.shape(&[kv_heads, dim]);
-            call.input("k", &k.shaped(&of_keys)).input("v", &v.shaped(&of_keys))
-        } else {
-            pass.name_cache(call.input("k", &self.keys).input("v", &self.values))
+        let of_keys = pass.shape(&[kv_heads, dim]);
+        let at_hand = [k.shaped(&of_keys)?, v.shaped(&of_keys)?];
+        let (k, v, keys) = match (pass.fresh, pass.offsets()) {
+            (false, _) => (&self.keys, &self.values, pass.cache()),
+            (true, None) => (&at_hand[0], &at_hand[1], Keys::Dense { lengths: None }),
+            (true, Some(_)) => (&at_hand[0], &at_hand[1], Keys::Packed { offsets: None }),
         };
-        call.output("o", &o).plan(program)?;
-        self.out.plan_residual(OpCall::new(&LinearOp).input("x", &o), program)
+        program.call(&AttentionCall {
+            q: &q.shaped(&pass.shape(&[heads, dim]))?,
+            offsets: pass.offsets(),
+            k,
+            v: Values::Apart(v),
+            keys,
+            mask: Mask::CAUSAL,
+            scale: Some(self.of.scale),
+            softcap: None,
+            o: Some(&o),
+            lse: None,
+        })?;
+        self.out.plan_residual(self.out.of(&o), program)
     }
 
     /// The pages decide what is read of the cache.

@@ -1,14 +1,14 @@
 //! A step of one token a sequence as one recorded graph.
 
-use super::pass::Pass;
+use super::pass::{Pass, device_error};
 use super::program::{Program, Work};
-use super::tensor::{GpuTensor, device_error};
 use super::{CudaEngine, failed};
 use crate::ModelError;
 use crate::engine::{Batch, Wanted};
 use crate::pages::Pages;
 use device::cuda::{Buffer, Graph, Stream};
-use kernels::{DType, OpError, decoder};
+use kernels::{DType, OpError, Tensor, decoder};
+use std::collections::BTreeMap;
 
 /// Blocks that a recorded step has place for at least: short sequences share their graph.
 pub(super) const FEWEST_BLOCKS: usize = 16;
@@ -16,7 +16,48 @@ pub(super) const FEWEST_BLOCKS: usize = 16;
 /// Steps of the longer recording: between two graphs the GPU waits for the host's word, within one it does not.
 pub(super) const STEPS: usize = 8;
 
-/// A recorded step of so many sequences.
+/// Recorded steps that are kept: one that was not launched for the longest makes room for another one.
+const MOST_GRAPHS: usize = 24;
+
+/// Recorded steps by `[sequences, blocks]`.
+#[derive(Default)]
+pub(super) struct DecodeGraphs {
+    graphs: BTreeMap<[usize; 2], (DecodeGraph, u64)>,
+    launched: u64,
+}
+
+impl DecodeGraphs {
+    /// The size that is recorded for so many sequences, where there are so many slots: few sizes, for each recording takes time
+    /// and memory of its own.
+    pub(super) fn size(sequences: usize, slots: usize) -> usize {
+        sequences.next_power_of_two().min(slots)
+    }
+
+    /// Whether there is one.
+    pub(super) fn has(&self, key: [usize; 2]) -> bool {
+        self.graphs.contains_key(&key)
+    }
+
+    /// Keeps one.
+    pub(super) fn keep(&mut self, key: [usize; 2], graph: DecodeGraph) {
+        while self.graphs.len() >= MOST_GRAPHS {
+            let oldest = self.graphs.iter().min_by_key(|(_, (_, launched))| *launched);
+            let Some(key) = oldest.map(|(key, _)| *key) else { break };
+            self.graphs.remove(&key);
+        }
+        self.graphs.insert(key, (graph, self.launched));
+    }
+
+    /// The one that is to be launched.
+    pub(super) fn launching(&mut self, key: [usize; 2]) -> Option<&DecodeGraph> {
+        self.launched += 1;
+        let (graph, launched) = self.graphs.get_mut(&key)?;
+        *launched = self.launched;
+        Some(graph)
+    }
+}
+
+/// A recorded step of up to so many sequences.
 pub(super) struct DecodeGraph {
     graph: Graph,
     /// So many steps, each from the token that the one before it chose.
@@ -24,10 +65,10 @@ pub(super) struct DecodeGraph {
     pass: Pass,
     /// The pass's integers.
     integers: Buffer,
-    logits: GpuTensor,
-    chosen: GpuTensor,
+    logits: Tensor,
+    chosen: Tensor,
     /// What each step of `steps` chose `[STEPS, rows, 2]`.
-    history: GpuTensor,
+    history: Tensor,
     /// What the graph launches, over the memory it launches it on.
     _work: Vec<Work>,
 }
@@ -38,12 +79,12 @@ impl DecodeGraph {
         let (device, stream) = (&engine.device, &engine.stream);
         let (pass, integers) = Pass::recorded(key, stream).map_err(failed)?;
         let mut program =
-            Program::later(device, stream, &pass, &engine.architecture).map_err(failed)?;
+            Program::later(device, stream, &pass, engine.planned_with()).map_err(failed)?;
         // Two words for each row; first of all, for no kernel's start can overlap what is no kernel.
         let chosen = program.tensor(&[key[0], 2], DType::I32).map_err(failed)?;
         program.work(Work::Clear(chosen.clone())).map_err(failed)?;
         let logits = engine.plan(&mut program, Wanted::Every)?;
-        Self::choose(&mut program, [&logits, &chosen]).map_err(failed)?;
+        Self::choose(&program, [&logits, &chosen]).map_err(failed)?;
         let history = program.tensor(&[STEPS, key[0], 2], DType::I32).map_err(failed)?;
         let work = program.into_work();
         let step = |stream: &Stream| work.iter().try_for_each(|work| work.enqueue(stream));
@@ -51,7 +92,7 @@ impl DecodeGraph {
         let steps = capture(stream, |stream| {
             (0..STEPS).try_for_each(|at| {
                 step(stream)?;
-                keep(stream, &chosen, &history.rows(at, 1)?)
+                history.rows(at, 1)?.copy_from(&chosen, stream)
             })
         });
         let steps = steps.map_err(failed)?;
@@ -59,11 +100,11 @@ impl DecodeGraph {
     }
 
     /// The largest logit of each row, as [`decoder::choose`] writes it down, and the step to the token it is of.
-    fn choose(program: &mut Program<'_>, [logits, chosen]: [&GpuTensor; 2]) -> Result<(), OpError> {
-        let [rows, vocabulary] = [logits.shape[0], logits.shape[1]];
-        let buffers = [&logits.buffer, &chosen.buffer];
+    fn choose(program: &Program<'_>, [logits, chosen]: [&Tensor; 2]) -> Result<(), OpError> {
+        let [rows, vocabulary] = [logits.shape()[0], logits.shape()[1]];
+        let buffers = [logits.on()?, chosen.on()?];
         program.add(decoder::choose(program.device, buffers, [rows, vocabulary])?)?;
-        program.add(program.pass.plan_next(program.device, &chosen.buffer)?)
+        program.add(program.pass.plan_next(program.device, chosen.on()?)?)
     }
 
     /// Lays a batch where the graph reads it.
@@ -76,26 +117,31 @@ impl DecodeGraph {
         self.pass.write(batch, pages, (stream, &self.integers))
     }
 
-    /// Runs the step, and gives its logits.
-    pub(super) fn logits(&self, stream: &Stream) -> Result<Vec<f32>, OpError> {
+    /// Runs the step, and gives the logits of so many sequences; the others are padding.
+    pub(super) fn logits(&self, sequences: usize, stream: &Stream) -> Result<Vec<f32>, OpError> {
         self.graph.launch(stream).map_err(device_error)?;
-        self.logits.read(stream)
+        values(&self.logits.rows(0, sequences)?, stream)
     }
 
-    /// Runs so many steps, each from the token that the one before it chose; gives the tokens of each sequence.
-    pub(super) fn tokens(&self, count: usize, stream: &Stream) -> Result<Vec<Vec<u32>>, OpError> {
-        let rows = self.chosen.shape[0];
-        let all = GpuTensor::allocate(stream, &[count, rows, 2], DType::I32)?;
+    /// Runs so many steps, each from the token that the one before it chose; gives the tokens of each of so many sequences.
+    pub(super) fn tokens(
+        &self,
+        sequences: usize,
+        count: usize,
+        stream: &Stream,
+    ) -> Result<Vec<Vec<u32>>, OpError> {
+        let rows = self.chosen.shape()[0];
+        let all = Tensor::allocate(stream, &[count, rows, 2], DType::I32)?;
         for first in (0..count).step_by(STEPS) {
             let some = STEPS.min(count - first);
             if some == STEPS {
                 self.steps.launch(stream).map_err(device_error)?;
-                keep(stream, &self.history, &all.rows(first, STEPS)?)?;
+                all.rows(first, STEPS)?.copy_from(&self.history, stream)?;
                 continue;
             }
             for step in first..count {
                 self.graph.launch(stream).map_err(device_error)?;
-                keep(stream, &self.chosen, &all.rows(step, 1)?)?;
+                all.rows(step, 1)?.copy_from(&self.chosen, stream)?;
             }
         }
         let host = all.to_host(stream)?;
@@ -104,7 +150,7 @@ impl DecodeGraph {
             let words = words.iter().skip(row).step_by(rows.max(1));
             words.map(|[low, _]| decoder::chosen_token(*low)).collect()
         };
-        Ok((0..rows).map(of_row).collect())
+        Ok((0..sequences).map(of_row).collect())
     }
 }
 
@@ -124,7 +170,7 @@ fn capture(
     }
 }
 
-/// Copies the whole of a tensor to where it is not overwritten.
-fn keep(stream: &Stream, from: &GpuTensor, to: &GpuTensor) -> Result<(), OpError> {
-    stream.copy(&from.buffer, &to.buffer, from.bytes()).map_err(device_error)
+/// Float32 values, copied to the host.
+pub(super) fn values(tensor: &Tensor, stream: &Stream) -> Result<Vec<f32>, OpError> {
+    Ok(tensor.to_host(stream)?.view::<f32>().map(<[f32]>::to_vec).unwrap_or_default())
 }

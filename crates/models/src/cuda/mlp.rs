@@ -1,11 +1,9 @@
-use super::call::OpCall;
 use super::program::Program;
-use super::tensor::GpuTensor;
 use super::weights::{CudaProjection, Weights};
 use crate::ModelError;
 use crate::layers::GatedMlp;
-use kernels::linear::LinearOp;
-use kernels::{DType, OpError};
+use kernels::linear::{LinearCall, Normed};
+use kernels::{DType, OpError, Tensor};
 
 /// `down(silu(gate x) * up x)`.
 pub(super) struct CudaMlp {
@@ -15,7 +13,7 @@ pub(super) struct CudaMlp {
 }
 
 impl CudaMlp {
-    pub(super) fn new(of: &GatedMlp, weights: &Weights<'_>) -> Result<Self, ModelError> {
+    pub(super) fn new(of: &GatedMlp, weights: &Weights<'_, '_>) -> Result<Self, ModelError> {
         Ok(Self {
             gate_up: weights.projection(&of.gate_up)?,
             down: weights.projection(&of.down)?,
@@ -24,18 +22,20 @@ impl CudaMlp {
     }
 
     /// Plans `x += r down(..)` of the normed x.
-    pub(super) fn plan(&self, program: &mut Program<'_>, norm: &GpuTensor) -> Result<(), OpError> {
-        let x = program.x.clone();
-        let call = OpCall::new(&LinearOp).input("x", &x).input("norm", norm);
-        let call = call.set("eps", program.eps);
-        self.plan_of(call, program)
+    pub(super) fn plan(&self, program: &Program<'_>, norm: &Tensor) -> Result<(), OpError> {
+        self.plan_of(program, &program.x, program.normed(norm))
     }
 
-    /// Plans the same of what a call of `linear` has as its x.
-    pub(super) fn plan_of(&self, call: OpCall, program: &mut Program<'_>) -> Result<(), OpError> {
+    /// Plans the same of these rows, normalised or as they are.
+    pub(super) fn plan_of(
+        &self,
+        program: &Program<'_>,
+        x: &Tensor,
+        norm: Option<Normed<'_>>,
+    ) -> Result<(), OpError> {
         let gated = program.tensor(&[program.pass.tokens, self.inner], DType::Bf16)?;
-        let call = call.set("activation", "swiglu");
-        self.gate_up.plan(call, program, &[("o", &gated)])?;
-        self.down.plan_residual(OpCall::new(&LinearOp).input("x", &gated), program)
+        let call = LinearCall { norm, swiglu: true, ..self.gate_up.of(x) };
+        program.call(&call.into([&gated]))?;
+        self.down.plan_residual(self.down.of(&gated), program)
     }
 }

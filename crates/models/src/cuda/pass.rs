@@ -1,14 +1,17 @@
 //! What every layer of one step shares: which tokens belong to which sequence, and where their states and caches lie.
 
-use super::call::OpCall;
-use super::tensor::device_error;
 use crate::engine::Batch;
 use crate::pages::{BLOCK, Pages};
 use device::Device;
-use device::cuda::{Buffer, Stream};
+use device::cuda::{Buffer, CudaError, Stream};
 use kernels::cuda::Planned;
-use kernels::{OpError, Tensor, decoder};
+use kernels::{OpError, Tensor, attention, decoder};
 use std::sync::Arc;
+
+/// An error of the device outside any op.
+pub(super) fn device_error(error: CudaError) -> OpError {
+    OpError::Cuda { op: "model", error }
+}
 
 /// One step's integers, on the host as ops plan with them and on the GPU as kernels read them.
 #[derive(Debug)]
@@ -21,8 +24,8 @@ pub(super) struct Pass {
     pub(super) one_token: bool,
     /// Whether no sequence had a token before.
     pub(super) fresh: bool,
-    /// Place of each sequence; empty where the GPU alone knows.
-    pub(super) places: Vec<usize>,
+    /// Slot of each sequence; empty where the GPU alone knows.
+    pub(super) slots_known: Vec<usize>,
     /// Token ids `[tokens]`.
     pub(super) ids: Arc<Buffer>,
     /// Where each token stands in its sequence `[tokens]`.
@@ -31,14 +34,23 @@ pub(super) struct Pass {
     pub(super) rows: Arc<Buffer>,
     /// The last token of each sequence `[sequences]`.
     pub(super) last: Arc<Buffer>,
+    /// Where each sequence begins `[sequences + 1]`.
+    offsets: Tensor,
+    /// The slot of each sequence in pools of states `[sequences]`, -1 for padding. Ops plan with others, of which there are as
+    /// many.
+    pub(super) slots: Tensor,
+    /// Tokens of each sequence with those of the step `[sequences]`; where the GPU alone knows, the most there may be.
+    lengths: Tensor,
+    /// Blocks of each sequence `[sequences, table_width]`.
+    table: Tensor,
+    table_width: usize,
+}
+
+/// What the host plans with in place of integers on the GPU.
+struct Known {
     offsets: Vec<i32>,
     lengths: Vec<i32>,
     table: Vec<i32>,
-    table_width: usize,
-    gpu_offsets: Arc<Buffer>,
-    gpu_places: Arc<Buffer>,
-    gpu_lengths: Arc<Buffer>,
-    gpu_table: Arc<Buffer>,
 }
 
 /// Integers that go to the GPU in one piece, each list at 64 bytes.
@@ -68,24 +80,38 @@ impl Packed {
     }
 }
 
-/// The integers of a batch whose sequences have so many tokens before it.
-fn pack(batch: &Batch, before: &[usize], pages: &Pages, width: usize) -> Packed {
+/// The integers of a batch whose sequences have so many tokens before it, and of so many sequences of padding: one token each,
+/// without a state, whose keys lie in a block of their own.
+fn pack(
+    (batch, before): (&Batch, &[usize]),
+    pages: &Pages,
+    width: usize,
+    padding: usize,
+) -> Packed {
     let mut packed = Packed::default();
     let integer = |value: usize| value as i32;
+    let padded = |value: i32| std::iter::repeat_n(value, padding);
+    let block = integer(pages.padding());
+    let ends = || (1..=padding).map(|more| integer(batch.tokens.len() + more));
     let lengths = || batch.lengths().into_iter().zip(before);
     let tokens = || {
         lengths().flat_map(|((sequence, tokens), before)| {
             (*before..before + tokens).map(move |token| (sequence, token))
         })
     };
-    packed.push(batch.tokens.iter().map(|id| id.cast_signed()));
-    packed.push(tokens().map(|(_, token)| integer(token)));
-    packed.push(tokens().map(|(sequence, token)| integer(pages.row(sequence, token))));
-    packed.push(batch.offsets[1..].iter().map(|end| integer(*end) - 1));
-    packed.push(batch.offsets.iter().copied().map(integer));
-    packed.push(batch.sequences.iter().copied().map(integer));
-    packed.push(lengths().map(|((_, tokens), before)| integer(before + tokens)));
-    packed.push(pages.table_of_width(&batch.sequences, width));
+    packed.push(batch.tokens.iter().map(|id| id.cast_signed()).chain(padded(0)));
+    packed.push(tokens().map(|(_, token)| integer(token)).chain(padded(0)));
+    let rows = tokens().map(|(sequence, token)| integer(pages.row(sequence, token)));
+    packed.push(rows.chain(padded(block * BLOCK as i32)));
+    let last = batch.offsets[1..].iter().copied().map(integer).chain(ends());
+    packed.push(last.map(|end| end - 1));
+    packed.push(batch.offsets.iter().copied().map(integer).chain(ends()));
+    packed.push(batch.sequences.iter().copied().map(integer).chain(padded(-1)));
+    let lengths = lengths().map(|((_, tokens), before)| integer(before + tokens));
+    packed.push(lengths.chain(padded(1)));
+    // All of it the one block, so that no step of theirs leads anywhere else.
+    let table = pages.table_of_width(&batch.sequences, width).into_iter();
+    packed.push(table.chain(std::iter::repeat_n(block, padding * width)));
     packed
 }
 
@@ -100,21 +126,24 @@ impl Pass {
             .collect();
         let width = batch.sequences.iter().map(|sequence| pages.blocks_of(*sequence)).max();
         let width = width.unwrap_or(0);
-        let packed = pack(batch, &before, pages, width);
+        let packed = pack((batch, &before), pages, width, 0);
         let whole = stream.upload(packed.whole().bytes()).map_err(device_error)?;
-        Ok(Self {
-            one_token: false,
-            fresh: before.iter().all(|before| *before == 0),
-            places: batch.sequences.clone(),
+        let known = Known {
             lengths: lengths.map(|length| length as i32).collect(),
             table: pages.table_of_width(&batch.sequences, width),
             offsets: batch.offsets.iter().map(|offset| *offset as i32).collect(),
-            ..Self::over(&packed, &whole, [batch.sequences.len(), width], batch.tokens.len())?
+        };
+        let sizes = [batch.sequences.len(), width, batch.tokens.len()];
+        Ok(Self {
+            one_token: false,
+            fresh: before.iter().all(|before| *before == 0),
+            slots_known: batch.sequences.clone(),
+            ..Self::over(&packed, &whole, sizes, known)?
         })
     }
 
-    /// A pass of one token of each of so many sequences, of up to `width` blocks: any of them, as [`Self::write`] says
-    /// before each time it runs.
+    /// A pass of one token of each of up to so many sequences, of up to `width` blocks: any of them, as [`Self::write`] says
+    /// before each time it runs. Of fewer sequences than that the rest is padding.
     pub(super) fn recorded(
         [sequences, width]: [usize; 2],
         stream: &Stream,
@@ -127,15 +156,14 @@ impl Pass {
         }
         let whole = stream.upload(packed.whole().bytes()).map_err(device_error)?;
         let keys = (width * BLOCK) as i32;
-        let pass = Self {
-            one_token: true,
-            fresh: false,
+        let known = Known {
             lengths: vec![keys; sequences],
             // Ops look whether blocks are in the pools, nothing else: the GPU reads the real ones.
             table: vec![0; sequences * width],
             offsets: (0..=sequences as i32).collect(),
-            ..Self::over(&packed, &whole, [sequences, width], sequences)?
         };
+        let sizes = [sequences, width, sequences];
+        let pass = Self { one_token: true, ..Self::over(&packed, &whole, sizes, known)? };
         Ok((pass, whole))
     }
 
@@ -146,34 +174,35 @@ impl Pass {
         pages: &Pages,
         (stream, whole): (&Stream, &Buffer),
     ) -> Result<(), OpError> {
-        let packed = pack(batch, before, pages, self.table_width);
+        let padding = self.sequences.saturating_sub(batch.sequences.len());
+        let packed = pack((batch, before), pages, self.table_width, padding);
         stream.write(whole, packed.whole().bytes()).map_err(device_error)
     }
 
     fn over(
         packed: &Packed,
         whole: &Buffer,
-        [sequences, table_width]: [usize; 2],
-        tokens: usize,
+        [sequences, table_width, tokens]: [usize; 3],
+        known: Known,
     ) -> Result<Self, OpError> {
         let list = |index| packed.list(whole, index);
+        let integers = |index, shape: &[usize], known: Vec<i32>| {
+            Tensor::integers(list(index)?, shape, known.into())
+        };
         Ok(Self {
             tokens,
             sequences,
             one_token: false,
             fresh: false,
-            places: Vec::new(),
+            slots_known: Vec::new(),
             ids: list(0)?,
             positions: list(1)?,
             rows: list(2)?,
             last: list(3)?,
-            gpu_offsets: list(4)?,
-            gpu_places: list(5)?,
-            gpu_lengths: list(6)?,
-            gpu_table: list(7)?,
-            offsets: Vec::new(),
-            lengths: Vec::new(),
-            table: Vec::new(),
+            offsets: integers(4, &[sequences + 1], known.offsets)?,
+            slots: integers(5, &[sequences], (0..sequences as i32).collect())?,
+            lengths: integers(6, &[sequences], known.lengths)?,
+            table: integers(7, &[sequences, table_width], known.table)?,
             table_width,
         })
     }
@@ -189,8 +218,8 @@ impl Pass {
             ids: &self.ids,
             positions: &self.positions,
             rows: &self.rows,
-            lengths: &self.gpu_lengths,
-            table: &self.gpu_table,
+            lengths: self.lengths.on()?,
+            table: self.table.on()?,
             count: self.sequences,
             table_width: self.table_width,
             block: BLOCK,
@@ -208,29 +237,13 @@ impl Pass {
         [leading, rest].concat()
     }
 
-    /// Tells an op which tokens of packed sequences belong together.
-    pub(super) fn name_sequences(&self, call: OpCall) -> OpCall {
-        if self.one_token || self.sequences == 1 {
-            return call;
-        }
-        let planned = (&[self.sequences + 1][..], self.offsets.clone());
-        call.integers("cu_seqlens", planned, &self.gpu_offsets)
+    /// Where each sequence of packed tokens begins; none where tokens are dense.
+    pub(super) fn offsets(&self) -> Option<&Tensor> {
+        (!self.one_token && self.sequences > 1).then_some(&self.offsets)
     }
 
-    /// Tells an op with a pool of states which one each sequence has.
-    pub(super) fn name_places(&self, call: OpCall) -> OpCall {
-        let planned = (0..self.sequences as i32).collect();
-        call.integers("state_indices", (&[self.sequences], planned), &self.gpu_places)
-    }
-
-    /// Tells attention where the keys and values of each sequence lie.
-    pub(super) fn name_cache(&self, call: OpCall) -> OpCall {
-        let table = (&[self.sequences, self.table_width][..], self.table.clone());
-        let lengths = (&[self.sequences][..], self.lengths.clone());
-        call.integers("block_table", table, &self.gpu_table).integers(
-            "cache_seqlens",
-            lengths,
-            &self.gpu_lengths,
-        )
+    /// Where the keys and values of each sequence lie in the pools.
+    pub(super) fn cache(&self) -> attention::Keys<'_> {
+        attention::Keys::Paged { table: &self.table, lengths: &self.lengths }
     }
 }

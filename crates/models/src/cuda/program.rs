@@ -1,12 +1,17 @@
 //! What a step does on the GPU, in order: run as it is planned, or kept to be recorded.
 
+use super::moves::Moves;
 use super::pass::Pass;
-use super::tensor::{GpuTensor, device_error};
+use super::states::Part;
 use crate::Architecture;
 use device::Device;
 use device::cuda::Stream;
-use kernels::cuda::Planned;
-use kernels::{DType, OpError};
+use kernels::cuda::{Planned, Plans};
+use kernels::linear::{Norm, Normed};
+use kernels::{DType, OpError, Tensor, Typed};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A piece of work for a stream.
 #[derive(Debug)]
@@ -14,14 +19,14 @@ pub(super) enum Work {
     /// Kernels.
     Launches(Planned),
     /// Zeros into a tensor of 32-bit words.
-    Clear(GpuTensor),
+    Clear(Tensor),
 }
 
 impl Work {
     pub(super) fn enqueue(&self, stream: &Stream) -> Result<(), OpError> {
         match self {
             Self::Launches(planned) => planned.enqueue(stream),
-            Self::Clear(tensor) => stream.fill32(&tensor.buffer, 0).map_err(device_error),
+            Self::Clear(tensor) => tensor.clear(stream),
         }
     }
 }
@@ -32,15 +37,18 @@ pub(super) struct Program<'a> {
     pub(super) stream: &'a Stream,
     pub(super) pass: &'a Pass,
     /// The residual stream `[tokens, hidden]` in float32.
-    pub(super) x: GpuTensor,
+    pub(super) x: Tensor,
     /// Another one, for what cannot be added in place.
-    pub(super) spare: Option<GpuTensor>,
+    pub(super) spare: Option<Tensor>,
     /// Epsilon of the norms.
     pub(super) eps: f64,
     /// Factor on what layers add to x.
     pub(super) residual: f64,
+    plans: &'a RefCell<Plans>,
+    /// How states move that were moved before, by their shape and parts.
+    moves: RefCell<BTreeMap<Vec<usize>, Arc<Moves>>>,
     /// What was planned, where it is to be recorded.
-    kept: Option<Vec<Work>>,
+    kept: Option<RefCell<Vec<Work>>>,
 }
 
 impl<'a> Program<'a> {
@@ -49,12 +57,11 @@ impl<'a> Program<'a> {
         device: &'a Device,
         stream: &'a Stream,
         pass: &'a Pass,
-        architecture: &Architecture,
+        (plans, architecture): (&'a RefCell<Plans>, &Architecture),
     ) -> Result<Self, OpError> {
         let shape = [pass.tokens, architecture.hidden];
-        let x = GpuTensor::allocate(stream, &shape, DType::F32)?;
-        let spare =
-            architecture.is_routed().then(|| GpuTensor::allocate(stream, &shape, DType::F32));
+        let x = Tensor::allocate(stream, &shape, DType::F32)?;
+        let spare = architecture.is_routed().then(|| Tensor::allocate(stream, &shape, DType::F32));
         Ok(Self {
             device,
             stream,
@@ -63,6 +70,8 @@ impl<'a> Program<'a> {
             spare: spare.transpose()?,
             eps: architecture.eps,
             residual: architecture.residual_multiplier,
+            plans,
+            moves: RefCell::default(),
             kept: None,
         })
     }
@@ -72,35 +81,75 @@ impl<'a> Program<'a> {
         device: &'a Device,
         stream: &'a Stream,
         pass: &'a Pass,
-        architecture: &Architecture,
+        of: (&'a RefCell<Plans>, &Architecture),
     ) -> Result<Self, OpError> {
-        Ok(Self { kept: Some(Vec::new()), ..Self::now(device, stream, pass, architecture)? })
+        let now = Self::now(device, stream, pass, of)?;
+        Ok(Self { kept: Some(RefCell::default()), ..now })
+    }
+
+    /// Runs or keeps a call of an op.
+    pub(super) fn call<C: Typed>(&self, call: &C) -> Result<(), OpError> {
+        let mut plans = self.plans.borrow_mut();
+        match &self.kept {
+            Some(kept) => {
+                let planned = plans.keep(call, self.device, self.stream)?;
+                kept.borrow_mut().push(Work::Launches(planned));
+                Ok(())
+            }
+            None => plans.enqueue(call, self.device, self.stream),
+        }
+    }
+
+    /// Whether some variant takes a call here.
+    pub(super) fn is_possible<C: Typed>(&self, call: &C) -> Result<bool, OpError> {
+        match self.plans.borrow_mut().of(call, self.device) {
+            Ok(_) => Ok(true),
+            Err(OpError::NoVariant { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Runs or keeps launches.
-    pub(super) fn add(&mut self, planned: Planned) -> Result<(), OpError> {
+    pub(super) fn add(&self, planned: Planned) -> Result<(), OpError> {
         self.work(Work::Launches(planned))
     }
 
     /// Runs or keeps a piece of work.
-    pub(super) fn work(&mut self, work: Work) -> Result<(), OpError> {
-        match &mut self.kept {
+    pub(super) fn work(&self, work: Work) -> Result<(), OpError> {
+        match &self.kept {
             Some(kept) => {
-                kept.push(work);
+                kept.borrow_mut().push(work);
                 Ok(())
             }
             None => work.enqueue(self.stream),
         }
     }
 
+    /// How the states of the pass's sequences move between a pool and memory of a call's own.
+    pub(super) fn moves(&self, pool: &Tensor, parts: &[Part]) -> Result<Arc<Moves>, OpError> {
+        let mut key = pool.shape().to_vec();
+        key.extend(parts.iter().flat_map(|(first, count)| [*first, *count]));
+        if let Some(moves) = self.moves.borrow().get(&key) {
+            return Ok(Arc::clone(moves));
+        }
+        let moves = Arc::new(Moves::new(pool, parts, &self.pass.slots_known, self.stream)?);
+        self.moves.borrow_mut().insert(key, Arc::clone(&moves));
+        Ok(moves)
+    }
+
     /// A tensor for what goes from one piece to the next. Its memory is used again once it is dropped, in the order of the
     /// stream; what is kept holds it.
-    pub(super) fn tensor(&self, shape: &[usize], dtype: DType) -> Result<GpuTensor, OpError> {
-        GpuTensor::allocate(self.stream, shape, dtype)
+    pub(super) fn tensor(&self, shape: &[usize], dtype: DType) -> Result<Tensor, OpError> {
+        Tensor::allocate(self.stream, shape, dtype)
+    }
+
+    /// RMSNorm of what a projection takes, with the model's epsilon.
+    pub(super) fn normed<'t>(&self, weight: &'t Tensor) -> Option<Normed<'t>> {
+        Some(Normed { weight, norm: Norm { groups: 1, eps: self.eps } })
     }
 
     /// What was kept.
     pub(super) fn into_work(self) -> Vec<Work> {
-        self.kept.unwrap_or_default()
+        self.kept.map(RefCell::into_inner).unwrap_or_default()
     }
 }

@@ -1,86 +1,164 @@
-//! Pools of recurrent states, one for each place of the engine.
-
-use super::call::OpCall;
+use super::moves::Moves;
 use super::pass::Pass;
 use super::program::Program;
-use super::tensor::{GpuTensor, device_error};
 use super::weights::Weights;
 use crate::ModelError;
 use device::cuda::Stream;
-use kernels::{DType, OpError};
+use kernels::{DType, OpError, States, Tensor};
+use std::sync::Arc;
 
-/// States `[places, ..]` in float32, zero before a sequence's first token.
-pub(super) struct States {
-    pool: GpuTensor,
+/// Sequences from which on a scan of many tokens advances states where they lie. Of fewer its kernels cut a sequence into segments,
+/// and a block may write the last state while another one is still to read the first.
+const MANY: usize = 8;
+
+/// A range of rows of a state, counted in its first dimension: the first, and how many.
+pub(super) type Part = (usize, usize);
+
+/// States `[slots, ..]` in float32, zero before a sequence's first token.
+pub(super) struct StatePool {
+    pool: Tensor,
 }
 
-impl States {
+/// The states of calls over the same sequences, one call for each part of the state.
+pub(super) enum Moving<'a> {
+    /// Advanced where they lie.
+    InPlace(States<'a>),
+    /// Read and written elsewhere.
+    Apart {
+        /// For each part what the sequences begin with; none where they all begin with zeros.
+        before: Vec<Option<Tensor>>,
+        /// For each part what they end with.
+        after: Vec<Tensor>,
+        own: Own,
+    },
+}
+
+/// What is to go from memory of a call's own to the pool.
+pub(super) enum Own {
+    /// It is there already.
+    Nothing,
+    /// The state of each sequence.
+    States(Tensor),
+    /// Parts of states, each of all sequences.
+    Parts(Tensor, Arc<Moves>),
+}
+
+impl Moving<'_> {
+    /// As the op takes them that advances part `index`.
+    pub(super) fn states(&self, index: usize) -> States<'_> {
+        match self {
+            Self::InPlace(states) => *states,
+            Self::Apart { before, after, .. } => {
+                States { before: before[index].as_ref(), slots: None, after: Some(&after[index]) }
+            }
+        }
+    }
+}
+
+impl StatePool {
     pub(super) fn new(
-        weights: &Weights<'_>,
-        places: usize,
+        weights: &Weights<'_, '_>,
+        slots: usize,
         state: &[usize],
     ) -> Result<Self, ModelError> {
-        Ok(Self { pool: weights.zeros(&[&[places], state].concat(), DType::F32)? })
+        Ok(Self { pool: weights.zeros(&[&[slots], state].concat(), DType::F32)? })
     }
 
-    /// Plans an op with recurrent states over `count` rows from `first` on of each state, counted in the state's first
-    /// dimension: all of it, or the channels of a part.
-    ///
-    /// One token a sequence advances states where they lie. A kernel that cuts a sequence into segments may write the last
-    /// state while the first is still to be read, so more tokens begin with a copy; new sequences begin with none.
-    pub(super) fn plan(
-        &self,
-        call: OpCall,
-        program: &mut Program<'_>,
-        part: (usize, usize),
-    ) -> Result<(), OpError> {
-        let pass = program.pass;
-        if pass.one_token {
-            return self.advance(call, pass).plan(program);
+    /// The states that a scan advances; [`StatePool::end`] comes behind it.
+    pub(super) fn begin<'a>(&'a self, program: &'a Program<'_>) -> Result<Moving<'a>, OpError> {
+        if program.pass.one_token || program.pass.sequences >= MANY {
+            return Ok(Moving::InPlace(self.in_place(program.pass)));
         }
-        let stream = program.stream;
-        let mut shape = self.pool.shape.clone();
-        (shape[0], shape[1]) = (pass.sequences, part.1);
-        let call = if pass.fresh {
-            call
+        let (pass, whole) = (program.pass, (0, self.pool.shape()[1]));
+        if pass.sequences == 1 {
+            return self.begin_parts(program, &[whole]);
+        }
+        // Copies, and no kernel: a scan may read its states before the kernel ahead of it has ended.
+        let shape = [&[pass.sequences], &self.pool.shape()[1..]].concat();
+        let before = if pass.fresh {
+            None
         } else {
             let before = program.tensor(&shape, DType::F32)?;
-            for (index, place) in pass.places.iter().enumerate() {
-                copy(stream, &self.part(*place, part)?, &before.rows(index, 1)?)?;
+            for (at, slot) in pass.slots_known.iter().enumerate() {
+                before.rows(at, 1)?.copy_from(&self.pool.rows(*slot, 1)?, program.stream)?;
             }
-            call.input("initial_state", &before)
+            Some(before)
         };
-        let call = pass.name_sequences(call);
-        if let [place] = pass.places[..] {
-            return call.output("final_state", &self.part(place, part)?).plan(program);
-        }
         let after = program.tensor(&shape, DType::F32)?;
-        call.output("final_state", &after).plan(program)?;
-        for (index, place) in pass.places.iter().enumerate() {
-            copy(stream, &after.rows(index, 1)?, &self.part(*place, part)?)?;
+        let own = Own::States(after.clone());
+        Ok(Moving::Apart { before: vec![before], after: vec![after], own })
+    }
+
+    /// The states that convolutions of many tokens advance, each a part of it, which together are all of it in order. Many
+    /// threads begin with the first state while others leave the last one, so they read and write memory of their own.
+    pub(super) fn begin_parts(
+        &self,
+        program: &Program<'_>,
+        parts: &[Part],
+    ) -> Result<Moving<'static>, OpError> {
+        let (pass, rest) = (program.pass, &self.pool.shape()[2..]);
+        let of_part = |state: &Tensor, (first, count): Part| {
+            state.rows(first, count)?.shaped(&[&[1, count], rest].concat())
+        };
+        if let [slot] = pass.slots_known[..] {
+            // What is written goes where it stays, and what is read is copied before.
+            let own = self.pool.rows(slot, 1)?.shaped(&self.pool.shape()[1..])?;
+            let before = if pass.fresh {
+                None
+            } else {
+                let before = program.tensor(own.shape(), DType::F32)?;
+                before.copy_from(&own, program.stream)?;
+                Some(before)
+            };
+            let before = parts.iter().map(|part| before.as_ref().map(|all| of_part(all, *part)));
+            let after = parts.iter().map(|part| of_part(&own, *part));
+            return Ok(Moving::Apart {
+                before: before.map(Option::transpose).collect::<Result<_, _>>()?,
+                after: after.collect::<Result<_, _>>()?,
+                own: Own::Nothing,
+            });
         }
-        Ok(())
+        let moves = program.moves(&self.pool, parts)?;
+        let own = || program.tensor(&moves.shape(), DType::F32);
+        let before = if pass.fresh { None } else { Some(own()?) };
+        if let Some(before) = &before {
+            moves.gather(program, &self.pool, before)?;
+        }
+        let after = own()?;
+        let of_part = |all: &Tensor, (at, (_, count)): (usize, &Part)| {
+            moves.part(all, at)?.shaped(&[&[pass.sequences, *count], rest].concat())
+        };
+        let each = || parts.iter().enumerate();
+        let befores = each().map(|part| before.as_ref().map(|all| of_part(all, part)));
+        Ok(Moving::Apart {
+            before: befores.map(Option::transpose).collect::<Result<_, _>>()?,
+            after: each().map(|part| of_part(&after, part)).collect::<Result<_, _>>()?,
+            own: Own::Parts(after, Arc::clone(&moves)),
+        })
     }
 
-    /// A call of one token a sequence over all of its state, where it lies.
-    pub(super) fn advance(&self, call: OpCall, pass: &Pass) -> OpCall {
-        let call = call.input("initial_state", &self.pool).output("final_state", &self.pool);
-        pass.name_places(call)
+    /// Keeps what the ops left.
+    pub(super) fn end(&self, program: &Program<'_>, moving: &Moving<'_>) -> Result<(), OpError> {
+        let Moving::Apart { own, .. } = moving else { return Ok(()) };
+        match own {
+            Own::Nothing => Ok(()),
+            Own::States(own) => {
+                let slots = program.pass.slots_known.iter().enumerate();
+                slots.into_iter().try_for_each(|(at, slot)| {
+                    self.pool.rows(*slot, 1)?.copy_from(&own.rows(at, 1)?, program.stream)
+                })
+            }
+            Own::Parts(own, moves) => moves.scatter(program, own, &self.pool),
+        }
     }
 
-    /// `count` rows from `first` on of the state of a place.
-    fn part(&self, place: usize, (first, count): (usize, usize)) -> Result<GpuTensor, OpError> {
-        self.pool.rows(place, 1)?.shaped(&self.pool.shape[1..]).rows(first, count)
+    /// All states where they lie, for an op that advances them there.
+    pub(super) fn in_place<'a>(&'a self, pass: &'a Pass) -> States<'a> {
+        States { before: Some(&self.pool), slots: Some(&pass.slots), after: Some(&self.pool) }
     }
 
-    /// A zero state for one place.
-    pub(super) fn reset(&self, stream: &Stream, place: usize) -> Result<(), OpError> {
-        let state = self.pool.rows(place, 1)?;
-        stream.fill32(&state.buffer, 0).map_err(device_error)
+    /// A zero state for one slot.
+    pub(super) fn reset(&self, stream: &Stream, slot: usize) -> Result<(), OpError> {
+        self.pool.rows(slot, 1)?.clear(stream)
     }
-}
-
-/// Copies as many bytes as the second one has.
-fn copy(stream: &Stream, from: &GpuTensor, to: &GpuTensor) -> Result<(), OpError> {
-    stream.copy(&from.buffer, &to.buffer, to.bytes()).map_err(device_error)
 }

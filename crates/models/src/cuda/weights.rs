@@ -1,66 +1,61 @@
 //! Weights on the GPU: matrices in bfloat16, vectors in float32.
 
-use super::call::OpCall;
 use super::program::Program;
-use super::tensor::{GpuTensor, device_error};
-use crate::checkpoint::Value;
 use crate::params::{ParamId, Projection, Rows};
+use crate::values::Value;
 use crate::{Architecture, Checkpoint, ModelError};
-use device::cuda::Stream;
+use device::cuda::{Stream, UPLOAD_BYTES, Uploads};
 use half::bf16;
-use kernels::{DType, Element, OpError, Tensor};
+use kernels::linear::LinearCall;
+use kernels::{DType, OpError, Tensor};
 
-/// The weights of a model, read from its checkpoint.
-pub(super) struct Weights<'a> {
-    architecture: &'a Architecture,
-    checkpoint: &'a Checkpoint,
+/// The weights of a model. They go from its checkpoint to the GPU while the engine is being made, and are there when
+/// uploading ends.
+pub(super) struct Weights<'a, 'w> {
+    architecture: &'w Architecture,
+    checkpoint: &'w Checkpoint,
     stream: &'a Stream,
+    uploads: &'a Uploads<'w, ModelError>,
 }
 
-impl<'a> Weights<'a> {
+impl<'a, 'w> Weights<'a, 'w> {
     pub(super) fn new(
-        architecture: &'a Architecture,
-        checkpoint: &'a Checkpoint,
+        architecture: &'w Architecture,
+        checkpoint: &'w Checkpoint,
         stream: &'a Stream,
+        uploads: &'a Uploads<'w, ModelError>,
     ) -> Self {
-        Self { architecture, checkpoint, stream }
+        Self { architecture, checkpoint, stream, uploads }
     }
 
     /// A tensor of zeros: states and caches begin so.
-    pub(super) fn zeros(&self, shape: &[usize], dtype: DType) -> Result<GpuTensor, ModelError> {
-        GpuTensor::zeros(self.stream, shape, dtype).map_err(super::failed)
+    pub(super) fn zeros(&self, shape: &[usize], dtype: DType) -> Result<Tensor, ModelError> {
+        Tensor::zeros(self.stream, shape, dtype).map_err(super::failed)
     }
 
     /// Values of some rows of a parameter, to the start of a tensor on the GPU.
-    fn upload<V: Value + Element>(
+    fn upload<V: Value>(
         &self,
         (param, first, len): (ParamId, usize, usize),
-        to: &GpuTensor,
+        to: &Tensor,
     ) -> Result<(), ModelError> {
-        // Pieces: the host need not hold a whole matrix twice.
-        const PIECE: usize = 64 << 20;
-        let name = &self.architecture.params.get(param).name;
-        for start in (0..len).step_by(PIECE) {
-            let count = PIECE.min(len - start);
-            let values =
-                Tensor::new(&[count], self.checkpoint.read::<V>(name, first + start, count)?);
-            let width = V::DTYPE.bytes();
-            let written = to
-                .buffer
-                .part(start * width, count * width)
-                .and_then(|part| self.stream.write(&part, values.bytes()));
-            written.map_err(|error| super::failed(device_error(error)))?;
+        let values = self.checkpoint.values(&self.architecture.params.get(param).name)?;
+        let piece = UPLOAD_BYTES / V::BYTES;
+        for start in (0..len).step_by(piece) {
+            let bytes = start * V::BYTES..len.min(start + piece) * V::BYTES;
+            let part = to.on().map_err(super::failed)?.part(bytes.start, bytes.len())?;
+            self.uploads.give(part, move |into| values.fill_bytes::<V>(first + start, into))?;
         }
         Ok(())
     }
 
     /// A tensor of undefined content, to be filled.
-    pub(super) fn allocate(&self, shape: &[usize], dtype: DType) -> Result<GpuTensor, ModelError> {
-        GpuTensor::allocate(self.stream, shape, dtype).map_err(super::failed)
+    pub(super) fn allocate(&self, shape: &[usize], dtype: DType) -> Result<Tensor, ModelError> {
+        Tensor::allocate(self.stream, shape, dtype).map_err(super::failed)
     }
 
     /// A whole parameter in float32, as a vector.
-    pub(super) fn vector(&self, id: ParamId) -> Result<GpuTensor, ModelError> {
+    pub(super) fn vector(&self, id: ParamId) -> Result<Tensor, ModelError> {
         let len = self.architecture.params.get(id).len();
         let to = self.allocate(&[len], DType::F32)?;
         self.upload::<f32>((id, 0, len), &to)?;
@@ -68,7 +63,7 @@ impl<'a> Weights<'a> {
     }
 
     /// Several parameters in float32, one behind the other.
-    pub(super) fn vectors(&self, ids: &[ParamId]) -> Result<GpuTensor, ModelError> {
+    pub(super) fn vectors(&self, ids: &[ParamId]) -> Result<Tensor, ModelError> {
         let len = |id: &ParamId| self.architecture.params.get(*id).len();
         let to = self.allocate(&[ids.iter().map(len).sum()], DType::F32)?;
         let mut first = 0;
@@ -85,18 +80,17 @@ impl<'a> Weights<'a> {
         &self,
         id: ParamId,
         map: impl Fn(f32) -> f32,
-    ) -> Result<GpuTensor, ModelError> {
+    ) -> Result<Tensor, ModelError> {
         let param = self.architecture.params.get(id);
         let values = self.checkpoint.read::<f32>(&param.name, 0, param.len())?;
         let host = Tensor::new(&[param.len()], values.into_iter().map(map).collect());
         let to = self.allocate(&[param.len()], DType::F32)?;
-        let written = self.stream.write(&to.buffer, host.bytes());
-        written.map_err(|error| super::failed(device_error(error)))?;
+        self.stream.write(to.on().map_err(super::failed)?, host.bytes())?;
         Ok(to)
     }
 
     /// Rows of parameters under each other `[rows, width]`, in bfloat16.
-    pub(super) fn matrix(&self, rows: &[Rows], width: usize) -> Result<GpuTensor, ModelError> {
+    pub(super) fn matrix(&self, rows: &[Rows], width: usize) -> Result<Tensor, ModelError> {
         let count: usize = rows.iter().map(|rows| rows.count).sum();
         let to = self.allocate(&[count, width], DType::Bf16)?;
         self.matrix_into(rows, width, &to)?;
@@ -108,7 +102,7 @@ impl<'a> Weights<'a> {
         &self,
         rows: &[Rows],
         width: usize,
-        to: &GpuTensor,
+        to: &Tensor,
     ) -> Result<(), ModelError> {
         let mut first = 0;
         for rows in rows {
@@ -120,11 +114,7 @@ impl<'a> Weights<'a> {
     }
 
     /// The transposes of several groups of rows `[count, width]`, equally many each: `[groups, width, count]`.
-    pub(super) fn transposed(
-        &self,
-        groups: &[Rows],
-        width: usize,
-    ) -> Result<GpuTensor, ModelError> {
+    pub(super) fn transposed(&self, groups: &[Rows], width: usize) -> Result<Tensor, ModelError> {
         let count = groups.first().map_or(0, |rows| rows.count);
         let mut values = Vec::with_capacity(groups.len() * count * width);
         for rows in groups {
@@ -136,19 +126,18 @@ impl<'a> Weights<'a> {
         }
         let host = Tensor::new(&[groups.len(), width, count], values);
         let to = self.allocate(host.shape(), DType::Bf16)?;
-        let written = self.stream.write(&to.buffer, host.bytes());
-        written.map_err(|error| super::failed(device_error(error)))?;
+        self.stream.write(to.on().map_err(super::failed)?, host.bytes())?;
         Ok(to)
     }
 
     /// The embedding `[vocabulary, hidden]`.
-    pub(super) fn embedding(&self) -> Result<GpuTensor, ModelError> {
+    pub(super) fn embedding(&self) -> Result<Tensor, ModelError> {
         let Architecture { embedding, vocabulary, hidden, .. } = *self.architecture;
         self.matrix(&[Rows { param: embedding, first: 0, count: vocabulary }], hidden)
     }
 
     /// The head, which is the embedding where they are tied.
-    pub(super) fn head(&self, embedding: &GpuTensor) -> Result<CudaProjection, ModelError> {
+    pub(super) fn head(&self, embedding: &Tensor) -> Result<CudaProjection, ModelError> {
         let head = &self.architecture.head;
         let tied = head.rows.iter().any(|rows| rows.param == self.architecture.embedding);
         if tied && head.bias.is_none() {
@@ -167,35 +156,23 @@ impl<'a> Weights<'a> {
 /// `y = x W^T (+ bias)`.
 pub(super) struct CudaProjection {
     /// `[outputs, inputs]`.
-    w: GpuTensor,
-    bias: Option<GpuTensor>,
+    w: Tensor,
+    bias: Option<Tensor>,
 }
 
 impl CudaProjection {
-    /// A call of `linear` that has all but the weights and where its outputs go, with these.
-    pub(super) fn call(&self, call: OpCall, outputs: &[(&'static str, &GpuTensor)]) -> OpCall {
-        let call = call.input("w", &self.w).maybe("bias", self.bias.as_ref());
-        outputs.iter().fold(call, |call, (name, tensor)| call.output(name, tensor))
+    /// A call that projects x.
+    pub(super) fn of<'a>(&'a self, x: &'a Tensor) -> LinearCall<'a> {
+        LinearCall { bias: self.bias.as_ref(), ..LinearCall::new(x, &self.w) }
     }
 
-    /// Plans it.
-    pub(super) fn plan(
-        &self,
-        call: OpCall,
-        program: &mut Program<'_>,
-        outputs: &[(&'static str, &GpuTensor)],
-    ) -> Result<(), OpError> {
-        self.call(call, outputs).plan(program)
-    }
-
-    /// Plans `x += residual_multiplier * y` of what was mixed, `[tokens, inputs]`.
+    /// Plans `x += residual_multiplier * y` of what a call projects, `[tokens, inputs]`.
     pub(super) fn plan_residual(
         &self,
-        call: OpCall,
-        program: &mut Program<'_>,
+        call: LinearCall<'_>,
+        program: &Program<'_>,
     ) -> Result<(), OpError> {
-        let x = program.x.clone();
-        let call = call.input("residual", &x).set("scale", program.residual);
-        self.plan(call, program, &[("o", &x)])
+        let (residual, scale) = (Some(&program.x), program.residual);
+        program.call(&LinearCall { residual, scale, ..call }.into([&program.x]))
     }
 }

@@ -77,7 +77,10 @@ fn into(
     std::fs::create_dir_all(&held).map_err(|error| ModelError::file(&held, error))?;
     let get = |files: &[HubFile]| {
         let hint = "the same command goes on where this one ended; HF_TOKEN is for models that want an account, HF_ENDPOINT for a mirror";
-        by.fetch(files).map_err(|what| refused(what, hint))
+        by.fetch(files).map_err(|what| match is_full(&what) {
+            true => ModelError::Disk { what },
+            false => refused(what, hint),
+        })
     };
 
     let told = held.join(".firstlight-revision");
@@ -109,6 +112,11 @@ fn into(
     std::fs::create_dir_all(held.join("refs")).map_err(|error| ModelError::file(&held, error))?;
     write_text(&held.join("refs/main"), &revision.commit)?;
     snapshot(cache, name)
+}
+
+/// Whether the words of a system's error are those of a disk without room: who speaks HTTP has no more of it.
+fn is_full(what: &str) -> bool {
+    ["No space left on device", "Disk quota exceeded"].iter().any(|words| what.contains(words))
 }
 
 /// As the hub's tools read a switch.

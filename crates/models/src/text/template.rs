@@ -55,7 +55,8 @@ impl ChatTemplate {
             None => Err(ModelError::file(
                 &jinja,
                 "there is no chat template, here or in tokenizer_config.json",
-            )),
+            )
+            .hinted("a base model has none: use -p in place of --chat")),
         }
     }
 
@@ -86,6 +87,7 @@ impl ChatTemplate {
         });
         rendered
             .map_err(|error| ModelError::file(&self.path, format!("the template fails: {error}")))
+            .map_err(|error| error.hinted("use -p with the text as the model expects it"))
     }
 }
 

@@ -24,12 +24,14 @@ impl Tokenizer {
             let made = made.map_err(|reason| ModelError::file(&ranks, reason))?;
             (ranks, made.to_string())
         } else {
-            let text = read_text(&json)?;
+            let hint = "the tokenizer is published with the weights; without one, give token ids with --ids";
+            let text = read_text(&json).map_err(|error| error.hinted(hint))?;
             (json, text)
         };
         match text.parse() {
             Ok(inner) => Ok(Self { path, inner }),
-            Err(error) => Err(ModelError::file(&path, format!("is no tokenizer: {error}"))),
+            Err(error) => Err(ModelError::file(&path, format!("is not a tokenizer: {error}"))
+                .hinted("download the tokenizer that was published with the weights")),
         }
     }
 

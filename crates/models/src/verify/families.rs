@@ -8,7 +8,12 @@ const REDUCED: [&str; 3] = ["granite-hybrid-mini", "granite-moe-mini", "kimi-lin
 
 /// Holds a backend's engine against the reference on a reduced random model of every family: one row a check, and one
 /// that fails where an engine does not open. Nothing for a backend without an engine.
-pub fn verify_families(backend: BackendKind) -> Vec<ParityRow> {
+///
+/// `begins` is told of each model, with its number and how many there are.
+pub fn verify_families(
+    backend: BackendKind,
+    mut begins: impl FnMut(&str, usize, usize),
+) -> Vec<ParityRow> {
     if ENGINES.iter().all(|engine| engine.backend != backend) {
         return Vec::new();
     }
@@ -22,5 +27,10 @@ pub fn verify_families(backend: BackendKind) -> Vec<ParityRow> {
         let failed = |error| row(name, "load", backend, storage, Err(error), &BTreeMap::new(), 0.0);
         of(name).unwrap_or_else(|error| vec![failed(error)])
     };
-    REDUCED.into_iter().flat_map(rows).collect()
+    let mut all = Vec::new();
+    for (at, name) in REDUCED.into_iter().enumerate() {
+        begins(name, at, REDUCED.len());
+        all.extend(rows(name));
+    }
+    all
 }

@@ -1,7 +1,7 @@
 //! Generation by the engine's own steps: what is chosen does not depend on chunks or on who else runs.
 
 use crate::subject::{Subject, tokens};
-use models::{Chosen, Ended, Generated, Next, Request, Sampling, Steps, generate};
+use models::{Chosen, Ended, Generated, Next, Request, Sampling, StepBudget, generate};
 
 fn request(prompt: Vec<u32>, limit: usize, seed: u64) -> Request {
     // Drawn, not taken: with a tied random embedding the largest logit is always the last token's own.
@@ -16,7 +16,8 @@ fn run(subject: &Subject, requests: &[Request], chunk: usize) -> Vec<Generated> 
         heard[chosen.request].push(chosen.token);
         Next::More
     };
-    let generated = generate(&mut *engine, requests, Steps { chunk, ahead: 1 }, listen).unwrap();
+    let budget = StepBudget { tokens: chunk, beside: chunk, ahead: 1 };
+    let generated = generate(&mut *engine, requests, budget, listen).unwrap();
     for (index, generated) in generated.iter().enumerate() {
         assert_eq!(generated.tokens, heard[index], "{}", subject.name);
         assert_eq!(engine.len(index), 0, "the place is free again");
@@ -56,19 +57,19 @@ fn sequences_end_by_a_stop_id_and_by_their_listener() {
     assert_eq!(got, Generated { tokens: tokens[..first].to_vec(), ended: Ended::StopId });
 
     let mut engine = subject.engine(1);
-    let steps = Steps { chunk: 8, ahead: 4 };
-    let got = generate(&mut *engine, std::slice::from_ref(&plain), steps, |_| Next::End);
+    let budget = StepBudget { tokens: 8, beside: 8, ahead: 4 };
+    let got = generate(&mut *engine, std::slice::from_ref(&plain), budget, |_| Next::End);
     let got = got.unwrap().remove(0);
     assert_eq!(got, Generated { tokens: tokens[..1].to_vec(), ended: Ended::Listener });
 
     for (request, words) in [
-        (Request { prompt: Vec::new(), ..plain.clone() }, "prompt 0 has no tokens"),
+        (Request { prompt: Vec::new(), ..plain.clone() }, "the prompt has no tokens"),
         (
             Request { sampling: Sampling { top_p: 2.0, ..Sampling::default() }, ..plain },
             "top-p is 2, wanted a number above 0, at most 1",
         ),
     ] {
-        let error = generate(&mut *engine, &[request], steps, |_| Next::More).unwrap_err();
+        let error = generate(&mut *engine, &[request], budget, |_| Next::More).unwrap_err();
         assert_eq!(error.to_string(), words);
     }
 }
@@ -84,8 +85,8 @@ fn what_a_device_chooses_by_itself_is_what_steps_choose_and_ends_as_they_end() {
     let mut engine = subject.engine(2);
     let mut ahead_of = |requests: &[Request], ahead: usize, most: usize| {
         let mut alone = vec![Vec::new(); requests.len()];
-        let steps = Steps { chunk: 16, ahead };
-        let generated = generate(&mut *engine, requests, steps, |chosen| {
+        let budget = StepBudget { tokens: 16, beside: 16, ahead };
+        let generated = generate(&mut *engine, requests, budget, |chosen| {
             let heard = &mut alone[chosen.request];
             heard.push(chosen.logits.is_none());
             if heard.len() == most { Next::End } else { Next::More }

@@ -60,13 +60,10 @@ fn what_cannot_be_is_one_sentence_and_changes_nothing() {
     let mut engine = subject.engine(2);
     for (batch, words) in [
         (Batch::new(), "there are no tokens"),
-        (Batch::new().with(2, &[1]), "there is no place 2, the engine has 2"),
+        (Batch::new().with(2, &[1]), "there is no slot 2, the engine has 2"),
         (Batch::new().with(0, &[]), "sequence 0 has no tokens"),
         (Batch::new().with(0, &[1]).with(0, &[2]), "sequence 0 is in the batch twice"),
-        (
-            Batch::new().with(0, &[3, 512]),
-            "token 512 is beyond the model's vocabulary of 512, so the tokens are another model's",
-        ),
+        (Batch::new().with(0, &[3, 512]), "token 512 is beyond the model's vocabulary of 512"),
         (
             Batch::new().with(0, &tokens(1, 700)),
             "the cache has 640 of 640 tokens free, this step wants 704 more",

@@ -44,12 +44,13 @@ impl Metadata {
 fn headers(text: &str) -> Vec<(&str, String)> {
     let mut fields: Vec<(&str, String)> = Vec::new();
     for line in text.lines() {
-        let line = line.trim_end();
+        // Only a line with nothing in it ends the headers: a folded licence has lines of white space alone.
         if line.is_empty() {
             break;
         }
-        if line.starts_with([' ', '\t']) {
-            if let Some((_, value)) = fields.last_mut() {
+        let line = line.trim_end();
+        if line.is_empty() || line.starts_with([' ', '\t']) {
+            if let Some((_, value)) = fields.last_mut().filter(|_| !line.is_empty()) {
                 value.push(' ');
                 value.push_str(line.trim_start());
             }
@@ -115,6 +116,15 @@ mod tests {
         check(
             "Name: a\nVersion: 1\nRequires-Dist: b\n  (>=2)\n\nRequires-Dist: body\n",
             Ok(("a", "1", &["b (>=2)"])),
+        );
+        // As pandas, scipy, sglang and tiktoken have it: a licence text whose paragraphs are apart.
+        check(
+            "Name: a\nVersion: 1\nLicense: MIT\n        \n        Copyright\nRequires-Dist: b\n\nbody\n",
+            Ok(("a", "1", &["b"])),
+        );
+        check(
+            "Name: a\r\nVersion: 1\r\n\t\r\nRequires-Dist: b\r\n\r\nRequires-Dist: body",
+            Ok(("a", "1", &["b"])),
         );
         check("Version: 1\n", Err("has no readable `Name:` line"));
         check("Name: a\n\nVersion: 1\n", Err("has no readable `Version:` line"));

@@ -39,7 +39,7 @@ impl Record {
 }
 
 /// The first field of a line, and what follows it.
-fn path_of(line: &str) -> Option<(Cow<'_, str>, &str)> {
+pub(super) fn path_of(line: &str) -> Option<(Cow<'_, str>, &str)> {
     let (path, rest) = match line.strip_prefix('"') {
         None => {
             let (path, rest) = line.split_once(',').unwrap_or((line, ""));

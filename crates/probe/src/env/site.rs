@@ -2,7 +2,7 @@
 
 use super::metadata::{self, Metadata};
 use super::record::{Record, is_native};
-use super::{editable, egg_info, wheel};
+use super::{audit, editable, egg_info, wheel};
 use crate::Source;
 use facts::{Dist, NativeFile};
 use rayon::prelude::*;
@@ -23,10 +23,13 @@ struct Entry {
     dist: Option<Dist>,
     native_files: Vec<NativeFile>,
     top_level: Vec<String>,
+    /// The text of RECORD.
+    record: Option<String>,
     problems: Vec<String>,
 }
 
-pub(super) fn read(source: &Source, folder: &Path) -> Site {
+/// Reads a folder of packages; `verify` compares the contents of every file with its RECORD.
+pub(super) fn read(source: &Source, folder: &Path, verify: bool) -> Site {
     let names = match source.try_list(folder) {
         Ok(names) => names,
         Err(reason) => {
@@ -37,8 +40,9 @@ pub(super) fn read(source: &Source, folder: &Path) -> Site {
     let is_info = |name: &&String| {
         [".dist-info", ".egg-info", ".egg-link"].iter().any(|ending| name.ends_with(ending))
     };
-    let entries: Vec<Entry> =
+    let mut entries: Vec<Entry> =
         names.par_iter().filter(is_info).map(|name| entry(source, folder, name)).collect();
+    compare_with_records(source, folder, &mut entries, verify);
 
     let mut site = Site::default();
     let mut owned = BTreeSet::new();
@@ -65,6 +69,21 @@ pub(super) fn read(source: &Source, folder: &Path) -> Site {
             .flat_map_iter(|name| walk(source, folder.join(name.as_str()), &is_package)),
     );
     site
+}
+
+/// Fills in what of the files is not as the RECORDs say.
+fn compare_with_records(source: &Source, folder: &Path, entries: &mut [Entry], verify: bool) {
+    let listed = entries.iter().filter_map(|entry| {
+        let dist = entry.dist.as_ref()?;
+        let installer = dist.installer.as_deref();
+        Some(audit::Listed { dist: &dist.name, installer, text: entry.record.as_deref()? })
+    });
+    let audits = audit::run(source, folder, &listed.collect::<Vec<_>>(), verify);
+    let with_record = entries.iter_mut().filter(|entry| entry.record.is_some());
+    let dists = with_record.filter_map(|entry| entry.dist.as_mut());
+    for (dist, audit) in dists.zip(audits) {
+        (dist.altered, dist.altered_total) = (audit.altered, audit.total);
+    }
 }
 
 /// Two versions of one package in one folder: an upgrade that went wrong, and Python takes either.
@@ -113,6 +132,7 @@ fn dist_info(source: &Source, site: &Path, path: &Path) -> Entry {
         entry.top_level = record.top_level;
         let paths = record.native.into_iter().map(|(relative, _)| site.join(relative));
         entry.add_native(source, &dist, &path.join("RECORD"), paths);
+        entry.record = Some(text);
     }
     let folder = source.text(path.join("direct_url.json")).and_then(|text| editable::parse(&text));
     if let Some(folder) = folder {
@@ -196,11 +216,9 @@ fn named(source: &Source, path: &Path, file: &Path, problems: &mut Vec<String>) 
         name: metadata.name,
         version: metadata.version,
         path: path.display().to_string(),
-        tags: Vec::new(),
         requires: metadata.requires,
         requires_python: metadata.requires_python,
-        installer: None,
-        record_files: None,
+        ..Dist::default()
     })
 }
 
@@ -236,7 +254,7 @@ impl Entry {
                     path: path.display().to_string(),
                     dist: Some(dist.name.clone()),
                     bytes: Some(bytes),
-                    elf: None,
+                    ..NativeFile::default()
                 }),
                 None => missing.push(path),
             }
@@ -285,16 +303,15 @@ fn walk(
         let bytes = source.file_size(&path)?;
         Some(NativeFile {
             path: path.display().to_string(),
-            dist: None,
             bytes: Some(bytes),
-            elf: None,
+            ..NativeFile::default()
         })
     });
     files.collect::<Vec<_>>().into_iter()
 }
 
 /// The path without `..`: RECORD names files outside site-packages as `../../../bin/x`.
-fn without_dots(path: &Path) -> PathBuf {
+pub(super) fn without_dots(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
     for component in path.components() {
         match component {

@@ -56,14 +56,20 @@ impl Laid {
 
     /// Reads the environment as the one the user named.
     fn read(&self) -> PyEnv {
-        let options =
-            EnvOptions { source: self.source(), venv: Some(self.path("env")), cache: None };
+        let options = EnvOptions {
+            source: self.source(),
+            venv: Some(self.path("env")),
+            cache: None,
+            verify_files: false,
+        };
         environments(&options).unwrap().remove(0)
     }
 
     /// Reads what a source leads to, with this folder's path written as `.`.
     fn discover(&self, source: Source) -> Vec<String> {
-        let envs = environments(&EnvOptions { source, venv: None, cache: None }).unwrap();
+        let envs =
+            environments(&EnvOptions { source, venv: None, cache: None, verify_files: false })
+                .unwrap();
         let line = |env: PyEnv| {
             let version = env.interpreter.version.map_or("?".to_string(), |fact| fact.value);
             format!("{} {:?} {} {version} {:?}", env.root, env.kind, env.found_by, env.problems)
@@ -116,8 +122,12 @@ fn a_named_environment_that_is_none() {
     laid.write("plain/file", "");
     laid.write("odd/pyvenv.cfg/file", "");
     let check = |path: &str, message: &str, hint: &str| {
-        let options =
-            EnvOptions { source: laid.source(), venv: Some(laid.path(path)), cache: None };
+        let options = EnvOptions {
+            source: laid.source(),
+            venv: Some(laid.path(path)),
+            cache: None,
+            verify_files: false,
+        };
         let error: ProbeError = environments(&options).unwrap_err();
         assert_eq!(laid.shorten(&error.to_string()), message);
         assert_eq!(laid.shorten(&error.hint()), hint);
@@ -369,9 +379,14 @@ fn an_interpreter_is_asked_only_where_no_file_tells() {
         source.with_var("PATH", launchers.join(launcher).join("bin").to_str().unwrap())
     };
     laid.write("far/pkgs/solo-1.0.dist-info/METADATA", "Name: solo\nVersion: 1.0\n");
-    let env = environments(&EnvOptions { source: source("far"), venv: None, cache: None })
-        .unwrap()
-        .remove(0);
+    let env = environments(&EnvOptions {
+        source: source("far"),
+        venv: None,
+        cache: None,
+        verify_files: false,
+    })
+    .unwrap()
+    .remove(0);
     assert_eq!(env.problems, Vec::<String>::new());
     assert_eq!((laid.shorten(&env.root).as_str(), env.kind), ("./far", EnvKind::System));
     assert_eq!(env.interpreter.version.unwrap().value, "3.13.2");

@@ -26,7 +26,26 @@ pub(crate) struct Object {
     pub(crate) cuda_release: Option<String>,
     /// `facts::GpuCode`, as read.
     pub(crate) gpu_code: Vec<facts::GpuCode>,
+    pub(crate) numpy: Option<facts::NumpyApi>,
+    /// Why the loader cannot map it, whatever it is.
+    pub(crate) damage: Option<String>,
     pub(crate) problems: Vec<String>,
+}
+
+impl Object {
+    /// Whether it begins as an ELF file does.
+    pub(crate) fn is_elf(&self) -> bool {
+        self.machine != 0
+    }
+
+    /// Whether the loader stops at it in a search by this processor's name: it walks past files for another one, and
+    /// takes the first other file of the name, be it whole or not.
+    pub(crate) fn ends_search(&self, machine: u16) -> bool {
+        match self.is_elf() {
+            true => self.machine == machine && (self.readable || self.damage.is_some()),
+            false => self.damage.is_some(),
+        }
+    }
 }
 
 /// The symbol versions a file asks of one library.
@@ -47,12 +66,17 @@ pub(crate) fn is_elf(magic: &[u8]) -> bool {
     magic.starts_with(&elf::ELFMAG)
 }
 
-/// Reads a file. `None` when it is no ELF file at all; what is wrong inside one is in [`Object::problems`].
+/// Reads a file. `None` when it is no ELF file and never was one; what is wrong inside one is in [`Object::problems`],
+/// and in [`Object::damage`] where the loader refuses it.
 pub(crate) fn parse<'data, R: ReadRef<'data>>(data: R) -> Option<Object> {
-    let ident = data.read_bytes_at(0, 20).ok()?;
-    if !is_elf(ident) {
-        return None;
-    }
+    let ident = match data.read_bytes_at(0, 20) {
+        Ok(ident) if is_elf(ident) => ident,
+        // Neither is a file that was never a library; what reads as damage is kept under its own name.
+        _ => {
+            let damage = super::damage::of_another_kind(data)?;
+            return Some(Object { damage: Some(damage), ..Object::default() });
+        }
+    };
     let machine = match ident[5] {
         2 => u16::from_be_bytes([ident[18], ident[19]]),
         _ => u16::from_le_bytes([ident[18], ident[19]]),
@@ -61,11 +85,13 @@ pub(crate) fn parse<'data, R: ReadRef<'data>>(data: R) -> Option<Object> {
     let file = match File::open(data) {
         Ok(file) => file,
         Err(problem) => {
-            object.problems.extend(problem.map(str::to_owned));
+            object.damage = problem.map(str::to_owned);
+            object.problems.extend(object.damage.clone());
             return Some(object);
         }
     };
     object.readable = true;
+    object.damage = file.damage();
     if let Err(problem) = file.dynamic_facts(&mut object) {
         object.problems.push(problem.to_owned());
     }
@@ -78,6 +104,7 @@ pub(crate) fn parse<'data, R: ReadRef<'data>>(data: R) -> Option<Object> {
     if file.is_program() {
         object.cuda_release = file.cuda_release();
     }
+    object.numpy = file.numpy();
     object.gpu_code.sort_by(|a, b| a.images.cmp(&b.images));
     Some(object)
 }
@@ -277,6 +304,56 @@ impl<'data, R: ReadRef<'data>> File<'data, R> {
             at = at.saturating_add(def.vd_next.get(LE).into());
         }
         Ok(versions)
+    }
+
+    /// What tells that the file is not as its linker wrote it.
+    fn damage(&self) -> Option<String> {
+        let loads = self
+            .segments
+            .iter()
+            .filter(|segment| matches!(segment.p_type.get(LE), elf::PT_LOAD | elf::PT_DYNAMIC));
+        let segments = loads
+            .filter_map(|s| s.p_offset.get(LE).checked_add(s.p_filesz.get(LE)))
+            .max()
+            .unwrap_or(0);
+        let table = u64::from(self.header.e_shnum.get(LE)) * 64;
+        // Without section headers the field is 0.
+        let sections = match self.header.e_shoff.get(LE) {
+            0 => 0,
+            offset => offset.saturating_add(table),
+        };
+        let end = segments.max(sections);
+        if end > self.length {
+            return Some(format!(
+                "is cut off: it has {} bytes, and its headers describe {end}",
+                self.length
+            ));
+        }
+        let zeros = |what: &str| Some(format!("is damaged: {what} is overwritten with zero bytes"));
+        let dynamic = match self.dynamic() {
+            Ok(Some(dynamic)) => dynamic,
+            Ok(None) | Err(_) => return None,
+        };
+        if dynamic.symtab.is_none() && dynamic.strtab == 0 {
+            return zeros("its dynamic section");
+        }
+        let (offset, rest) = self.offset_of(dynamic.strtab)?;
+        // The first string is the empty one; that the next is empty too is what no linker writes.
+        let names = self.data.read_bytes_at(offset, dynamic.strtab_size.min(rest).min(64)).ok()?;
+        if names.len() > 16 && names.iter().all(|byte| *byte == 0) {
+            return zeros("its table of names");
+        }
+        None
+    }
+
+    /// What NumPy's headers put into everything that imports its C API.
+    fn numpy(&self) -> Option<facts::NumpyApi> {
+        /// The constants of libtorch_python.so are 6 MB; larger ones are tables of numbers.
+        const LARGEST: u64 = 48 << 20;
+        let (offset, size) =
+            self.sections_named(&[b".rodata"]).into_iter().find(|(_, size)| *size <= LARGEST)?;
+        let constants = self.data.read_bytes_at(offset, size).ok()?;
+        super::numpy::read(constants)
     }
 
     /// Whether it is a program and no library: programs name the loader that starts them.

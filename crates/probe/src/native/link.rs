@@ -13,6 +13,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Unresolved {
     pub(crate) symbols: Vec<MissingSymbol>,
     pub(crate) total: u32,
+    /// Whether it exports the function by which Python imports a module of its name.
+    pub(crate) module: Option<bool>,
     /// Why the symbols of some library could not be read.
     pub(crate) problems: Vec<String>,
 }
@@ -26,6 +28,9 @@ const MOST_INSTEAD: usize = 4;
 pub(crate) fn missing_versions(process: &Process, root: usize) -> Vec<MissingVersion> {
     let map = &process.maps()[root];
     let mut missing = Vec::new();
+    if map.lib.object.damage.is_some() {
+        return missing;
+    }
     for requires in &map.lib.object.requires {
         let needs = process.needs(root);
         let target = needs.iter().find(|(needed, _)| needed.name == requires.library);
@@ -93,6 +98,15 @@ pub(crate) fn unresolved(
             return (key, found);
         }
     };
+    let stem = lib.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let stem = stem.split('.').next().unwrap_or_default();
+    found.module = Some(symbols.exports_function(format!("PyInit_{stem}").as_bytes()));
+    // What a damaged library exports is not known, and every file that needs it would be blamed.
+    if let Some(damaged) = process.maps().iter().find(|map| map.lib.object.damage.is_some()) {
+        let damage = damaged.lib.object.damage.as_deref().unwrap_or_default();
+        found.problems.push(format!("{} {damage}", damaged.lib.path.display()));
+        return (key, found);
+    }
     // First the file's own scope, in which nearly all are found; then the rest of the process, because libraries that
     // were opened for all to see are searched too, and which those are is up to the package.
     let mut order = process.scope(root);

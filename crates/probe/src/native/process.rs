@@ -101,7 +101,11 @@ impl Process {
         name: &str,
     ) -> (Needed, Option<usize>, bool) {
         let words = |lib: &Lib| lib.path.display().to_string();
-        if let Some(index) = self.names.get(name).copied() {
+        // A file for another processor is opened by no process of this one: what is loaded here does not serve it.
+        let machine = self.maps[asker].lib.object.machine;
+        let loaded = self.names.get(name).copied();
+        if let Some(index) = loaded.filter(|index| self.maps[*index].lib.object.machine == machine)
+        {
             let loaded = &self.maps[index].lib;
             let own = self.find(store, search, asker, name, Variable::Honoured);
             let other = own.filter(|(lib, _)| !lib.stamp.same_file(&loaded.stamp));
@@ -151,9 +155,7 @@ impl Process {
         let map = &self.maps[asker];
         let machine = map.lib.object.machine;
         // The loader walks past files of another processor without a word.
-        let fits = |path: &Path| {
-            store.get(path).filter(|lib| lib.object.readable && lib.object.machine == machine)
-        };
+        let fits = |path: &Path| store.get(path).filter(|lib| lib.object.ends_search(machine));
         let first = |folders: &[PathBuf], by| {
             search.in_folders(folders, name).find_map(|path| fits(&path)).map(|lib| (lib, by))
         };

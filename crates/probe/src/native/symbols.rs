@@ -208,6 +208,13 @@ impl Symbols {
         )
     }
 
+    /// Whether a function of this name is exported, in whatever version.
+    pub(crate) fn exports_function(&self, name: &[u8]) -> bool {
+        let hash = elf::gnu_hash(name);
+        let wanted = Undefined { name, hash, version: None };
+        self.provides(&wanted)
+    }
+
     /// Exports whose name begins with these letters, up to a number of them.
     pub(crate) fn beginning_with(&self, prefix: &[u8], most: usize) -> Vec<&[u8]> {
         // The begin is compared before the end of a name is looked for: there are a hundred thousand names.

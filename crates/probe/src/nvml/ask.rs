@@ -2,6 +2,8 @@
 
 use super::{COMPLETE, Process};
 use crate::Source;
+use nvml_wrapper::bitmasks::device::ThrottleReasons;
+use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::ProcessInfo;
@@ -90,6 +92,8 @@ impl<W: Write> Teller<'_, W> {
         // Most GPUs have no MIG, and say so by refusing.
         self.key("asking", &format!("nvmlDeviceGetMigMode{of}"));
         self.fact("mig", device.mig_mode().ok().map(|mode| mode.current == 1));
+        self.key("asking", &format!("nvmlDeviceGetPersistenceMode{of}"));
+        self.fact("persistence", device.is_in_persistent_mode().ok());
         self.key("asking", &format!("nvmlDeviceGetMemoryInfo_v2{of}"));
         match device.memory_info() {
             Ok(memory) => {
@@ -99,6 +103,28 @@ impl<W: Write> Teller<'_, W> {
             Err(error) => self.key("memory_error", &words(&error)),
         }
         self.processes(&device, &of);
+        self.clocks(&device, &of);
+    }
+
+    /// How fast it may run now. A GPU that does not tell is none the worse for it.
+    fn clocks(&mut self, device: &nvml_wrapper::Device, of: &str) {
+        self.key("asking", &format!("nvmlDeviceGetClockInfo{of}"));
+        self.fact("sm_mhz", device.clock_info(Clock::SM).ok());
+        self.fact("memory_mhz", device.clock_info(Clock::Memory).ok());
+        self.key("asking", &format!("nvmlDeviceGetMaxClockInfo{of}"));
+        self.fact("sm_mhz_most", device.max_clock_info(Clock::SM).ok());
+        self.key("asking", &format!("nvmlDeviceGetTemperature{of}"));
+        self.fact("celsius", device.temperature(TemperatureSensor::Gpu).ok());
+        self.key("asking", &format!("nvmlDeviceGetCurrentClocksThrottleReasons{of}"));
+        let reasons = device.current_throttle_reasons().ok();
+        self.fact(
+            "held_down_by",
+            reasons.map(|reasons| {
+                let idle = ThrottleReasons::GPU_IDLE;
+                let names = (reasons - idle).iter_names().map(|(name, _)| name);
+                names.collect::<Vec<_>>().join(" ")
+            }),
+        );
     }
 
     /// Programs that compute and programs that draw; one that does both is in both lists and has its memory once.

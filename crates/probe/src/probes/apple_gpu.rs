@@ -51,6 +51,7 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
             memory_used_bytes: None,
             pci_bus: None,
             mig: None,
+            persistence: None,
         });
     }
 }

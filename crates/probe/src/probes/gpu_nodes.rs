@@ -4,6 +4,7 @@ use crate::Source;
 use facts::{Fact, Gpu, GpuVendor, Machine};
 
 const FOLDER: &str = "/proc/driver/nvidia/gpus";
+const BUS: &str = "/sys/bus/pci/devices";
 
 pub(crate) fn run(source: &Source, machine: &mut Machine) {
     // NVML's list is better: it has memory and capability, and only the GPUs that this container may use.
@@ -29,13 +30,39 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
             memory_used_bytes: None,
             pci_bus: Some(bus),
             mig: None,
+            persistence: None,
         });
     }
 }
 
+/// Names of the NVIDIA GPUs in this machine, by files alone: no driver is asked, so they are here too where none works.
+pub fn names(source: &Source) -> Vec<Fact<String>> {
+    let known = source.list(FOLDER);
+    if known.is_empty() {
+        return on_the_bus(source);
+    }
+    let named = known.into_iter().map(|bus| {
+        let file = format!("{FOLDER}/{bus}/information");
+        let model = source.text(&file).and_then(|text| parse_information(&text).model);
+        model.map_or_else(|| unnamed(source, &bus), |model| Fact::new(model, file))
+    });
+    named.collect()
+}
+
+/// NVIDIA's display and 3D controllers on the PCI bus, which lists them without a driver.
+fn on_the_bus(source: &Source) -> Vec<Fact<String>> {
+    let word = |bus: &str, file| source.word(format!("{BUS}/{bus}/{file}")).unwrap_or_default();
+    let is_gpu = |bus: &String| {
+        let class = word(bus, "class");
+        word(bus, "vendor") == "0x10de"
+            && (class.starts_with("0x0300") || class.starts_with("0x0302"))
+    };
+    source.list(BUS).into_iter().filter(is_gpu).map(|bus| unnamed(source, &bus)).collect()
+}
+
 /// A GPU by the numbers its board carries, which the system keeps apart from the driver.
 fn unnamed(source: &Source, bus: &str) -> Fact<String> {
-    let file = format!("/sys/bus/pci/devices/{}/device", bus.to_ascii_lowercase());
+    let file = format!("{BUS}/{}/device", bus.to_ascii_lowercase());
     match source.word(&file) {
         Some(device) => Fact::new(
             format!("NVIDIA GPU (PCI device 10de:{})", device.trim_start_matches("0x")),
@@ -65,7 +92,39 @@ pub(crate) fn parse_information(text: &str) -> Information {
 
 #[cfg(test)]
 mod tests {
-    use super::{Information, parse_information};
+    use super::{Information, names, parse_information};
+    use crate::Source;
+
+    #[test]
+    fn gpus_are_named_with_and_without_a_driver() {
+        let check = |files: &[(&str, &str)], expect: &[&str]| {
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::create_dir(folder.path().join("root")).unwrap();
+            for (path, text) in files {
+                let path = folder.path().join("root").join(path);
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::write(path, text).unwrap();
+            }
+            let found = names(&Source::recorded(folder.path()).unwrap());
+            let found: Vec<&str> = found.iter().map(|name| &*name.value).collect();
+            assert_eq!(found, expect);
+        };
+        let pci = [
+            ("sys/bus/pci/devices/0000:00:06.0/vendor", "0x10de\n"),
+            ("sys/bus/pci/devices/0000:00:06.0/class", "0x030200\n"),
+            ("sys/bus/pci/devices/0000:00:06.0/device", "0x2335\n"),
+            // Its sound, and another maker's screen.
+            ("sys/bus/pci/devices/0000:00:06.1/vendor", "0x10de\n"),
+            ("sys/bus/pci/devices/0000:00:06.1/class", "0x040300\n"),
+            ("sys/bus/pci/devices/0000:00:02.0/vendor", "0x8086\n"),
+            ("sys/bus/pci/devices/0000:00:02.0/class", "0x030000\n"),
+        ];
+        check(&pci, &["NVIDIA GPU (PCI device 10de:2335)"]);
+        let module =
+            [("proc/driver/nvidia/gpus/0000:00:06.0/information", "Model: \t NVIDIA H200\n")];
+        check(&[&pci[..], &module[..]].concat(), &["NVIDIA H200"]);
+        check(&[], &[]);
+    }
 
     #[test]
     fn model_and_uuid() {

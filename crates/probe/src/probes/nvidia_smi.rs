@@ -119,6 +119,7 @@ fn gpu(row: Row, index: u32) -> Gpu {
         memory_used_bytes: row.memory_used.map(|bytes| Fact::new(bytes, from("memory.used"))),
         pci_bus: row.pci_bus,
         mig: row.mig,
+        persistence: None,
     }
 }
 

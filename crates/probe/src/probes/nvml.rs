@@ -113,5 +113,6 @@ fn gpu(index: u32, device: Device, shared: Option<&Fact<u64>>) -> Gpu {
         memory_used_bytes: device.memory_used.map(|bytes| Fact::new(bytes, MEMORY)),
         pci_bus: device.pci_bus,
         mig: device.mig,
+        persistence: device.persistence,
     }
 }

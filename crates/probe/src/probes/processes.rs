@@ -148,8 +148,10 @@ fn describe(source: &Source, process: &mut GpuProcess, uptime: Option<u64>) {
 pub(crate) struct Stat {
     name: String,
     state: String,
-    parent: u32,
+    pub(crate) parent: u32,
     started_ticks: u64,
+    /// Processor time of it and of its children that have ended.
+    pub(crate) ran_ticks: u64,
 }
 
 impl Stat {
@@ -163,6 +165,9 @@ impl Stat {
             state: (*fields.first()?).to_string(),
             parent: fields.get(1)?.parse().ok()?,
             started_ticks: fields.get(19)?.parse().ok()?,
+            ran_ticks: (11..15)
+                .filter_map(|at| fields.get(at)?.parse().ok())
+                .fold(0, u64::saturating_add),
         })
     }
 }

@@ -218,3 +218,66 @@ fn switches_and_the_service_that_sets_them_up() {
     });
     assert_eq!(empty.nvswitches, None);
 }
+
+/// What stands between programs and the GPU, each read from its own file.
+#[test]
+fn the_way_to_a_gpu_is_read_from_the_kernel_s_files() {
+    let machine = altered("h200", |folder| {
+        let write = |path: &str, bytes: &[u8]| {
+            let file = folder.join(path);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, bytes).unwrap();
+        };
+        let bus = "root/sys/bus/pci/devices/0000:00:06.0";
+        write(&format!("{bus}/vendor"), b"0x10de\n");
+        write(&format!("{bus}/class"), b"0x030200\n");
+        write(&format!("{bus}/device"), b"0x2335\n");
+        std::os::unix::fs::symlink(
+            "../../../bus/pci/drivers/nouveau",
+            folder.join(bus).join("driver"),
+        )
+        .unwrap();
+        write("root/sys/bus/pci/devices/0000:00:07.0/vendor", b"0x1af4\n");
+        write("dev", b"/dev/nvidiactl 660 0 44\n/dev/nvidia0 666 0 0\n");
+        replace(
+            folder,
+            "root/proc/self/status",
+            "Cpus_allowed_list",
+            "Uid:\t1000\t1000\t1000\t1000\nGid:\t1000\t1000\nGroups:\t27\nCpus_allowed_list",
+        );
+        write("root/etc/group", b"root:x:0:\nvideo:x:44:\n");
+        let kernel = "6.18.44-fc-v657-gpu";
+        write(
+            &format!("root/lib/modules/{kernel}/modules.dep"),
+            b"kernel/a.ko:\nupdates/dkms/nvidia.ko.zst: kernel/a.ko\n",
+        );
+        write(
+            "root/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c",
+            &[6, 0, 0, 0, 1],
+        );
+        write("root/proc/self/mounts", b"shm /dev/shm tmpfs rw,size=65536k 0 0\n");
+        write("root/proc/driver/nvidia/capabilities/gpu0/mig/gi1/access", b"");
+        let mut env = std::fs::read_to_string(folder.join("env")).unwrap();
+        env.push_str("CUDA_VISIBLE_DEVICES=\n");
+        write("env", env.as_bytes());
+    })
+    .machine;
+    let access = machine.access;
+    let pci = access.pci.unwrap();
+    assert_eq!(pci.source, "/sys/bus/pci/devices");
+    assert_eq!((pci.value.len(), pci.value[0].driver.as_deref()), (1, Some("nouveau")));
+    assert_eq!(
+        (pci.value[0].bus.as_str(), pci.value[0].device.as_str()),
+        ("0000:00:06.0", "0x2335")
+    );
+    let nodes: Vec<_> =
+        access.nodes.iter().map(|n| (n.path.as_str(), n.group.as_str(), n.opens)).collect();
+    assert_eq!(nodes, [("/dev/nvidia0", "root", true), ("/dev/nvidiactl", "video", false)]);
+    assert_eq!(access.module_file.unwrap().value, "updates/dkms/nvidia.ko.zst");
+    assert!(access.secure_boot.unwrap().value);
+    assert_eq!(access.shared_memory_bytes, Some(Fact::new(64 << 20, "/proc/self/mounts /dev/shm")));
+    assert_eq!(access.mig_instances.unwrap().value, 1);
+    assert_eq!(access.visible_devices, Some(Fact::new(String::new(), "CUDA_VISIBLE_DEVICES")));
+    // A recording without any of it tells nothing.
+    assert_eq!(report("h200").machine.access, facts::GpuAccess::default());
+}

@@ -6,7 +6,7 @@ use crate::document::{Block, Document, Figure, Prose, Section, Table, Tone};
 use crate::format;
 use crate::plot::{ChangeBar, changes};
 use crate::run::Documents;
-use facts::{Change, Comparison, GateReport, SpeedChange, Spread};
+use facts::{Change, Comparison, GateOutcome, GateReport, SpeedChange, Spread};
 
 /// `compare.md` and `compare.html` of a comparison. The same input gives the same bytes.
 pub fn comparison_report(comparison: &Comparison) -> Documents {
@@ -15,19 +15,27 @@ pub fn comparison_report(comparison: &Comparison) -> Documents {
 
 /// `gate.md` and `gate.html`: the comparison under the gate's outcome.
 pub fn gate_report(report: &GateReport) -> Documents {
-    let (tone, words) = if report.passed {
-        let held = format::count(report.held, "row");
-        (Tone::Good, format!("The gate is passed: {held} held, and nothing got worse."))
-    } else {
-        let reasons = format::count(report.failures.len(), "reason");
-        (Tone::Bad, format!("The gate is not passed, for {reasons}."))
+    let (tone, words, why) = match report.outcome {
+        GateOutcome::Passed => {
+            let held = format::count(report.held, "row");
+            let words = format!("The gate is passed: {held} held, and nothing got worse.");
+            (Tone::Good, words, &[][..])
+        }
+        GateOutcome::Unclear => (Tone::Warn, UNCLEAR.to_owned(), &report.comparison.unclear[..]),
+        GateOutcome::Failed => {
+            let reasons = format::count(report.failures.len(), "reason");
+            (Tone::Bad, format!("The gate is not passed, for {reasons}."), &report.failures[..])
+        }
     };
     let mut blocks = vec![Block::Notice(tone, Prose::from(words))];
-    if !report.passed {
-        blocks.extend(list(&report.failures, ""));
+    if !why.is_empty() {
+        blocks.extend(list(why, ""));
     }
     render(&report.comparison, Some(Section { id: "gate", title: "Gate", blocks }))
 }
+
+/// What an unclear gate says.
+pub(crate) const UNCLEAR: &str = "The gate is neither passed nor failed: a run was disturbed, so that its times prove nothing. Take them again on a quiet machine.";
 
 fn render(comparison: &Comparison, outcome: Option<Section>) -> Documents {
     let section = |id, title, blocks| Section { id, title, blocks };
@@ -42,6 +50,7 @@ fn render(comparison: &Comparison, outcome: Option<Section>) -> Documents {
     let document = Document {
         title: format!("{} against {}", comparison.run, comparison.base),
         subtitle: Prose::from(summary(comparison)),
+        verdict: None,
         banner: None,
         sections,
     };
@@ -131,6 +140,11 @@ fn speed(comparison: &Comparison) -> Vec<Block> {
     if comparison.speed.is_empty() {
         blocks.extend(list(&[], "Neither run timed a kernel."));
         return blocks;
+    }
+    if !comparison.unclear.is_empty() {
+        let words = "A run was disturbed, so that slower or faster times are called unclear:";
+        blocks.push(Block::Notice(Tone::Warn, Prose::from(words)));
+        blocks.extend(list(&comparison.unclear, ""));
     }
     blocks.extend(figures(comparison));
     let caption = "Medians with the interval in which the true one lies, worst first.";

@@ -5,12 +5,13 @@ use super::surroundings::hardware;
 use super::words::parity_words;
 use super::{Recorded, compare};
 use crate::format;
-use facts::{Change, GateReport, RunState, SCHEMA, SpeedChange};
+use facts::{Change, GateOutcome, GateReport, RunState, SCHEMA, SpeedChange};
 
 /// Holds a run against a baseline. It fails where a check that passed does not pass any more, where a timed kernel is slower
 /// than the baseline's beyond tolerance and noise or is not timed at all, where an error is found that was not there, and
 /// where either run cannot stand for itself: it is incomplete, its files were edited, or it has nothing in common with the
-/// other one. A change that the samples leave unclear is no failure; it is listed.
+/// other one. A change that the samples leave unclear is no failure; it is listed. Where nothing fails and a run was
+/// disturbed, so that what its times say was taken back, the gate is neither passed nor failed.
 pub fn gate(
     run: &Recorded<'_>,
     baseline: &Recorded<'_>,
@@ -47,10 +48,17 @@ pub fn gate(
     let held = |change: &&SpeedChange| matches!(change.change, Change::Same | Change::Faster);
     let timings = comparison.speed.iter().filter(held).count();
     let held = timings + comparison.parity_passed;
-    if held == 0 {
+    let disturbed = comparison.speed.iter().any(|change| change.disturbed);
+    if held == 0 && !disturbed {
         failures.push("nothing in this run can be held against the baseline".to_owned());
     }
-    GateReport { schema: SCHEMA, passed: failures.is_empty(), failures, held, comparison }
+    let outcome = match failures.is_empty() {
+        false => GateOutcome::Failed,
+        true if disturbed => GateOutcome::Unclear,
+        true => GateOutcome::Passed,
+    };
+    let passed = outcome == GateOutcome::Passed;
+    GateReport { schema: SCHEMA, passed, outcome, failures, held, comparison }
 }
 
 fn timing(change: &SpeedChange) -> Option<String> {
@@ -74,8 +82,10 @@ fn timing(change: &SpeedChange) -> Option<String> {
 mod tests {
     use super::*;
     use crate::compare::row;
+    use crate::conditions::tests::conditions;
     use facts::{
-        BackendKind, BenchReport, BenchRow, Ceilings, GemmCeilings, ParityReport, ParityRow, Status,
+        BackendKind, BenchReport, BenchRow, Ceilings, Conditions, GemmCeilings, ParityReport,
+        ParityRow, Status,
     };
 
     fn bench(rows: Vec<BenchRow>) -> BenchReport {
@@ -83,10 +93,19 @@ mod tests {
         let backend = BackendKind::Cuda;
         BenchReport {
             schema: SCHEMA,
-            ceilings: vec![Ceilings { backend, copy_gbps: 4000.0, gemm_gflops, gemm_by: None }],
+            ceilings: vec![Ceilings {
+                backend,
+                copy_gbps: 4000.0,
+                gemm_gflops,
+                gemm_by: None,
+                read_gbps: None,
+                raised: Vec::new(),
+            }],
             rows,
             not_timed: Vec::new(),
             not_applicable: Vec::new(),
+            not_run: Vec::new(),
+            conditions: Vec::new(),
         }
     }
 
@@ -160,5 +179,35 @@ mod tests {
             &["bench.csv".to_owned()],
             &["bench.csv of x is not what it was when the run ended"],
         );
+    }
+
+    #[test]
+    fn a_busy_and_a_quiet_run_of_one_binary_are_unclear_both_ways_and_lost_passes_still_fail() {
+        let quiet = conditions(BackendKind::Cuda, 0.0, [4000.0, 3990.0]);
+        let busy = conditions(BackendKind::Cuda, 0.0, [4000.0, 2900.0]);
+        let timed = |millis: f64, conditions: Option<&Conditions>| BenchReport {
+            conditions: conditions.cloned().into_iter().collect(),
+            ..bench(vec![row("a", &[millis; 9])])
+        };
+        let check = |base: &BenchReport, run: &BenchReport, expect: GateOutcome| {
+            let got = gate(&recorded(run, &[]), &recorded(base, &[]), 5.0, false);
+            assert_eq!(got.outcome, expect, "{:?} {:?}", got.failures, got.comparison.unclear);
+            assert_eq!(got.passed, expect == GateOutcome::Passed);
+            let said = got.comparison.unclear.iter().any(|why| why.contains("moved by 27.5 %"));
+            assert!(said || expect != GateOutcome::Unclear, "{:?}", got.comparison.unclear);
+        };
+        let (fast, slow) = (timed(1.0, Some(&quiet)), timed(2.0, Some(&busy)));
+        check(&fast, &slow, GateOutcome::Unclear);
+        check(&slow, &fast, GateOutcome::Unclear);
+        // As fast as before although the machine was shared: nothing got slower.
+        check(&fast, &timed(1.0, Some(&busy)), GateOutcome::Passed);
+        // As slow as in a shared machine, alone: that hides something.
+        check(&slow, &timed(2.0, Some(&quiet)), GateOutcome::Unclear);
+        check(&fast, &timed(2.0, Some(&quiet)), GateOutcome::Failed);
+        // Without conditions, as in runs of earlier versions, times are taken at their word.
+        check(&timed(1.0, None), &timed(2.0, None), GateOutcome::Failed);
+        // What is lost is lost on a busy machine too.
+        let lost = BenchReport { rows: Vec::new(), ..slow.clone() };
+        check(&fast, &lost, GateOutcome::Failed);
     }
 }

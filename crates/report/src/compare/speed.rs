@@ -1,8 +1,10 @@
 //! Times and ceilings of two runs.
 
+use super::doubts::Doubts;
 use super::spread::spread;
 use facts::{
-    BackendKind, BenchReport, BenchRow, CeilingChange, Ceilings, Change, SpeedChange, Spread,
+    BackendKind, BenchReport, BenchRow, CeilingChange, CeilingKind, Ceilings, Change, SpeedChange,
+    Spread,
 };
 use std::collections::BTreeMap;
 
@@ -11,6 +13,7 @@ pub(super) fn changes(
     base: Option<&BenchReport>,
     run: Option<&BenchReport>,
     tolerance_pct: f64,
+    doubts: &Doubts,
 ) -> Vec<SpeedChange> {
     let (before, after) = (base.map_or(&[][..], |base| &base.rows), run.map(|run| &run.rows));
     let mut after: Vec<&BenchRow> = after.into_iter().flatten().collect();
@@ -18,7 +21,7 @@ pub(super) fn changes(
     for old in before {
         let place = after.iter().position(|new| kernel(old) == kernel(new));
         let new = place.map(|place| after.remove(place));
-        changes.push(change(Some(old), new, tolerance_pct));
+        changes.push(doubted(change(Some(old), new, tolerance_pct), doubts));
     }
     changes.extend(after.iter().map(|new| change(None, Some(new), tolerance_pct)));
     let key = |change: &SpeedChange| (rank(change.change), -change.change_pct.unwrap_or(0.0));
@@ -27,6 +30,19 @@ pub(super) fn changes(
         first.cmp(&second).then(by.total_cmp(&than))
     });
     changes
+}
+
+/// Takes back what times say of a kernel where a run was disturbed. Two times that agree agree all the same, unless the base
+/// alone was slowed down: then a run that is as slow hides something.
+fn doubted(change: SpeedChange, doubts: &Doubts) -> SpeedChange {
+    let (base, run) = doubts.on(change.backend);
+    let disturbed = match change.change {
+        Change::Slower | Change::Faster => base || run,
+        Change::Same => base && !run,
+        Change::Unclear | Change::Gone | Change::New => false,
+    };
+    let said = if disturbed { Change::Unclear } else { change.change };
+    SpeedChange { change: said, disturbed, ..change }
 }
 
 /// Which work it is and whose; which variant did it may differ between runs, and is told.
@@ -56,6 +72,7 @@ fn change(base: Option<&BenchRow>, run: Option<&BenchRow>, tolerance_pct: f64) -
         run: after,
         change_pct,
         change: judge(before, after, change_pct, tolerance_pct),
+        disturbed: false,
     }
 }
 
@@ -97,15 +114,10 @@ pub(super) fn ceilings(
     for before in &base.ceilings {
         let of_backend = |after: &&Ceilings| after.backend == before.backend;
         let Some(after) = run.ceilings.iter().find(of_backend) else { continue };
-        let gemm = (&before.gemm_gflops, &after.gemm_gflops);
-        for (what, unit, before_rate, after_rate) in [
-            ("memory copy", "GB/s", Some(before.copy_gbps), Some(after.copy_gbps)),
-            ("f32 matrix product", "GFLOP/s", gemm.0.f32, gemm.1.f32),
-            ("bf16 matrix product", "GFLOP/s", gemm.0.bf16, gemm.1.bf16),
-        ] {
-            if let (Some(base), Some(run)) = (before_rate, after_rate) {
-                let what = format!("{what} on {}", before.backend);
-                changes.push(CeilingChange { what, base, run, unit: unit.to_owned() });
+        for kind in CeilingKind::ALL {
+            if let (Some(base), Some(run)) = (before.rate(kind), after.rate(kind)) {
+                let what = format!("{} on {}", kind.words(), before.backend);
+                changes.push(CeilingChange { what, base, run, unit: kind.unit().to_owned() });
             }
         }
     }
@@ -123,10 +135,19 @@ mod tests {
         let backend = BackendKind::Cuda;
         BenchReport {
             schema: SCHEMA,
-            ceilings: vec![Ceilings { backend, copy_gbps: 4000.0, gemm_gflops, gemm_by: None }],
+            ceilings: vec![Ceilings {
+                backend,
+                copy_gbps: 4000.0,
+                gemm_gflops,
+                gemm_by: None,
+                read_gbps: None,
+                raised: Vec::new(),
+            }],
             rows,
             not_timed: Vec::new(),
             not_applicable: Vec::new(),
+            not_run: Vec::new(),
+            conditions: Vec::new(),
         }
     }
 
@@ -138,7 +159,7 @@ mod tests {
     fn a_change_is_larger_than_the_tolerance_and_clear_of_the_noise() {
         let check = |before: &[f64], after: &[f64], expect: Change| {
             let (base, run) = (bench(vec![row("x", before)]), bench(vec![row("x", after)]));
-            let got = changes(Some(&base), Some(&run), 5.0);
+            let got = changes(Some(&base), Some(&run), 5.0, &Doubts::default());
             assert_eq!((got.len(), got[0].change), (1, expect), "{:?}", got[0]);
         };
         let quiet = around(1.0, 0.01);
@@ -168,7 +189,7 @@ mod tests {
             row("e", &[1.0]),
         ]);
         let run = bench(vec![row("a", &around(1.0, 0.01)), other_variant, peer, other_shape]);
-        let got = changes(Some(&base), Some(&run), 5.0);
+        let got = changes(Some(&base), Some(&run), 5.0, &Doubts::default());
         let told: Vec<(&str, Change)> =
             got.iter().map(|change| (change.case.as_str(), change.change)).collect();
         use Change::{Gone, New, Same, Slower};
@@ -179,7 +200,7 @@ mod tests {
         assert_eq!(got[0].base_variant.as_deref(), Some("chunk"));
         assert_eq!(got[0].run_variant.as_deref(), Some("chunk.hopper"));
         assert!((got[0].change_pct.unwrap_or(0.0) - 100.0).abs() < 1e-9);
-        assert_eq!(changes(None, None, 5.0), []);
+        assert_eq!(changes(None, None, 5.0, &Doubts::default()), []);
         assert_eq!(ceilings(Some(&base), Some(&run)).len(), 2);
     }
 }

@@ -54,6 +54,8 @@ pub(crate) mod tests {
             gbps: 1.0,
             bound: Bound::Memory,
             pct_of_ceiling: None,
+            against: None,
+            cache_resident: false,
             verified_rel_err: 1e-3,
             reference_ms: None,
             dense_ms: None,

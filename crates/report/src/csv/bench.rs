@@ -3,7 +3,10 @@
 
 use super::fields::{CsvError, Row, Rows, optional, write};
 use crate::run::BENCH_FILE;
-use facts::{BackendKind, BenchReport, BenchRow, Bound, Ceilings, GemmCeilings, SCHEMA};
+use facts::{
+    BackendKind, BenchReport, BenchRow, Bound, CeilingKind, Ceilings, GemmCeilings, NotRunTiming,
+    RaisedCeiling, SCHEMA,
+};
 use std::collections::BTreeMap;
 
 const COLUMNS: &[&str] = &[
@@ -29,24 +32,30 @@ const COLUMNS: &[&str] = &[
     "peer",
     "evidence",
     "dense_ms",
+    "ceiling",
+    "cache_resident",
 ];
 
 /// The last columns, which a table may lack.
-const LATER: usize = 3;
+const LATER: usize = 6;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Record {
     Ceiling,
+    Raised,
     Kernel,
     NotTimed,
     NotApplicable,
+    NotRun,
 }
 
-const RECORDS: [(&str, Record); 4] = [
+const RECORDS: [(&str, Record); 6] = [
     ("ceiling", Record::Ceiling),
+    ("raised", Record::Raised),
     ("kernel", Record::Kernel),
     ("not timed", Record::NotTimed),
     ("not applicable", Record::NotApplicable),
+    ("not run", Record::NotRun),
 ];
 const BOUNDS: [(&str, Bound); 2] = [("compute", Bound::Compute), ("memory", Bound::Memory)];
 
@@ -61,7 +70,15 @@ pub fn bench_csv(report: &BenchReport) -> String {
     };
     let not_timed = notes("not timed", &report.not_timed);
     let not_applicable = notes("not applicable", &report.not_applicable);
-    write(COLUMNS, ceilings.chain(kernels).chain(not_timed).chain(not_applicable))
+    let not_run = report.not_run.iter().map(|left| {
+        named(&[
+            ("record", "not run".into()),
+            ("case", left.case.clone()),
+            ("peer", left.peer.clone()),
+            ("note", left.why.clone()),
+        ])
+    });
+    write(COLUMNS, ceilings.chain(kernels).chain(not_timed).chain(not_applicable).chain(not_run))
 }
 
 /// The rates of one backend.
@@ -76,6 +93,11 @@ fn ceiling(ceilings: &Ceilings) -> Vec<Vec<String>> {
     let mut copy = common("copy");
     copy.push(("gbps", ceilings.copy_gbps.to_string()));
     let mut rows = vec![named(&copy)];
+    if let Some(rate) = ceilings.read_gbps {
+        let mut read = common("read");
+        read.push(("gbps", rate.to_string()));
+        rows.push(named(&read));
+    }
     let gemm = &ceilings.gemm_gflops;
     for (dtype, rate) in [("f32", gemm.f32), ("bf16", gemm.bf16)] {
         if let Some(rate) = rate {
@@ -86,7 +108,28 @@ fn ceiling(ceilings: &Ceilings) -> Vec<Vec<String>> {
             rows.push(named(&cells));
         }
     }
+    rows.extend(ceilings.raised.iter().map(|raised| {
+        named(&[
+            ("record", "raised".to_owned()),
+            ("op", raised.ceiling.as_str().to_owned()),
+            ("backend", ceilings.backend.to_string()),
+            (unit(raised.ceiling), raised.measured.to_string()),
+            ("note", raised.by.clone()),
+        ])
+    }));
     rows
+}
+
+/// The column of a ceiling's rate.
+fn unit(ceiling: CeilingKind) -> &'static str {
+    match ceiling {
+        CeilingKind::Copy | CeilingKind::Read => "gbps",
+        CeilingKind::GemmF32 | CeilingKind::GemmBf16 => "gflops",
+    }
+}
+
+fn kinds() -> [(&'static str, CeilingKind); 4] {
+    CeilingKind::ALL.map(|kind| (kind.as_str(), kind))
 }
 
 fn kernel(row: &BenchRow) -> Vec<String> {
@@ -113,6 +156,8 @@ fn kernel(row: &BenchRow) -> Vec<String> {
         ("peer", row.peer.clone().unwrap_or_default()),
         ("evidence", row.evidence.clone()),
         ("dense_ms", optional(row.dense_ms)),
+        ("ceiling", row.against.map_or("", CeilingKind::as_str).into()),
+        ("cache_resident", if row.cache_resident { "yes" } else { "" }.into()),
     ])
 }
 
@@ -136,14 +181,21 @@ fn named(cells: &[(&str, String)]) -> Vec<String> {
 /// [`CsvError`] names the line and the column that cannot be read, also when the ceilings are missing.
 pub fn read_bench_csv(text: &str) -> Result<BenchReport, CsvError> {
     let mut ceilings: Vec<Ceilings> = Vec::new();
-    let (mut kernels, mut not_timed, mut not_applicable) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut kernels, mut not_run) = (Vec::new(), Vec::new());
+    let (mut not_timed, mut not_applicable) = (Vec::new(), Vec::new());
     let wanted = &COLUMNS[..COLUMNS.len() - LATER];
     for row in Rows::read(BENCH_FILE, text, wanted)?.iter() {
         match row.one_of("record", &RECORDS)? {
             Record::Kernel => kernels.push(read_kernel(&row)?),
             Record::NotTimed => not_timed.push(row.word("note")?),
             Record::NotApplicable => not_applicable.push(row.word("note")?),
+            Record::NotRun => not_run.push(NotRunTiming {
+                case: row.word("case")?,
+                peer: row.word("peer")?,
+                why: row.word("note")?,
+            }),
             Record::Ceiling => read_ceiling(&row, &mut ceilings)?,
+            Record::Raised => read_raised(&row, &mut ceilings)?,
         }
     }
     if ceilings.is_empty() {
@@ -152,7 +204,16 @@ pub fn read_bench_csv(text: &str) -> Result<BenchReport, CsvError> {
             what: "the row with record `ceiling` and op `copy` is missing".to_owned(),
         });
     }
-    Ok(BenchReport { schema: SCHEMA, ceilings, rows: kernels, not_timed, not_applicable })
+    Ok(BenchReport {
+        schema: SCHEMA,
+        ceilings,
+        rows: kernels,
+        not_timed,
+        not_applicable,
+        not_run,
+        // They stand in a file of their own.
+        conditions: Vec::new(),
+    })
 }
 
 /// Adds a rate to the ceilings of its backend, of which the copy comes first.
@@ -165,13 +226,20 @@ fn read_ceiling(row: &Row<'_>, ceilings: &mut Vec<Ceilings>) -> Result<(), CsvEr
             copy_gbps: row.number("gbps", "a number")?,
             gemm_gflops: GemmCeilings { f32: None, bf16: None },
             gemm_by: None,
+            read_gbps: None,
+            raised: Vec::new(),
         });
         return Ok(());
     }
+    let op = row.text("op");
     let of_backend = ceilings.iter_mut().find(|ceilings| ceilings.backend == backend);
-    let (Some(ceilings), "gemm") = (of_backend, row.text("op").as_str()) else {
-        return Err(row.bad("op", "copy, or gemm after the copy of its backend"));
+    let (Some(ceilings), "read" | "gemm") = (of_backend, op.as_str()) else {
+        return Err(row.bad("op", "copy, or read or gemm after the copy of its backend"));
     };
+    if op == "read" {
+        ceilings.read_gbps = Some(row.number("gbps", "a number")?);
+        return Ok(());
+    }
     let rate = Some(row.number("gflops", "a number")?);
     match row.text("dtype").as_str() {
         "f32" => ceilings.gemm_gflops.f32 = rate,
@@ -182,6 +250,18 @@ fn read_ceiling(row: &Row<'_>, ceilings: &mut Vec<Ceilings>) -> Result<(), CsvEr
     if !by.is_empty() {
         ceilings.gemm_by = Some(by);
     }
+    Ok(())
+}
+
+/// Adds a ceiling that was raised to those of its backend.
+fn read_raised(row: &Row<'_>, ceilings: &mut [Ceilings]) -> Result<(), CsvError> {
+    let backend = row.backend()?;
+    let Some(ceilings) = ceilings.iter_mut().find(|ceilings| ceilings.backend == backend) else {
+        return Err(row.bad("backend", "one whose ceilings stand above"));
+    };
+    let ceiling = row.one_of("op", &kinds())?;
+    let measured = row.number(unit(ceiling), "a number")?;
+    ceilings.raised.push(RaisedCeiling { ceiling, measured, by: row.word("note")? });
     Ok(())
 }
 
@@ -205,6 +285,11 @@ fn read_kernel(row: &Row<'_>) -> Result<BenchRow, CsvError> {
         gbps: row.number("gbps", "a number")?,
         bound: row.one_of("bound", &BOUNDS)?,
         pct_of_ceiling: row.optional("pct_of_ceiling")?,
+        against: match row.text("ceiling").as_str() {
+            "" => None,
+            _ => Some(row.one_of("ceiling", &kinds())?),
+        },
+        cache_resident: row.text("cache_resident") == "yes",
         verified_rel_err: row.number("verified_rel_err", "a number")?,
         reference_ms: row.optional("reference_ms")?,
         dense_ms: row.optional("dense_ms")?,
@@ -247,6 +332,8 @@ mod tests {
             gbps: 3.3,
             bound: Bound::Compute,
             pct_of_ceiling: Some(42.125),
+            against: Some(CeilingKind::GemmF32),
+            cache_resident: false,
             verified_rel_err: 3.1e-7,
             reference_ms: Some(812.5),
             dense_ms: Some(0.0625),
@@ -256,6 +343,8 @@ mod tests {
         let unmeasured = BenchRow {
             pct_of_ceiling: None,
             bound: Bound::Memory,
+            against: None,
+            cache_resident: true,
             reference_ms: None,
             dense_ms: None,
             peer: Some("torch 2.11.0".into()),
@@ -271,17 +360,31 @@ mod tests {
                     copy_gbps: 21.5,
                     gemm_gflops: GemmCeilings { f32: Some(180.25), bf16: None },
                     gemm_by: None,
+                    read_gbps: Some(24.5),
+                    raised: vec![RaisedCeiling {
+                        ceiling: CeilingKind::GemmF32,
+                        measured: 170.5,
+                        by: "attention prefill-2048 f32 flash.avx512".into(),
+                    }],
                 },
                 Ceilings {
                     backend: BackendKind::Cuda,
                     copy_gbps: 4300.0,
                     gemm_gflops: GemmCeilings { f32: None, bf16: Some(7.5e5) },
                     gemm_by: Some("cuBLASLt".into()),
+                    read_gbps: None,
+                    raised: Vec::new(),
                 },
             ],
             rows: vec![row, unmeasured],
             not_timed: vec!["nsa bf16: failed parity, so no time is printed".into()],
             not_applicable: vec!["kda prefill: fla.chunk_kda needs a GPU".into()],
+            not_run: vec![NotRunTiming {
+                case: "kda decode-b8 bf16".into(),
+                peer: "fla.chunk_kda".into(),
+                why: "the 37 s for the peers of kda were spent".into(),
+            }],
+            conditions: Vec::new(),
         }
     }
 
@@ -294,8 +397,7 @@ mod tests {
             text.contains(",memory,,3.1e-7,") || text.contains(",memory,,0.00000031,"),
             "None is an empty cell: {text}"
         );
-        let bare =
-            BenchReport { rows: vec![], not_timed: vec![], not_applicable: vec![], ..report() };
+        let bare = BenchReport { rows: vec![], not_timed: vec![], not_run: vec![], ..report() };
         assert_eq!(read_bench_csv(&bench_csv(&bare)).unwrap(), bare);
     }
 
@@ -310,33 +412,34 @@ mod tests {
         check(
             "T=2048",
             "T=long",
-            "bench.csv line 6: column `shape` holds `B=1 H=16 T=long`, wanted sizes",
+            "bench.csv line 8: column `shape` holds `B=1 H=16 T=long`, wanted sizes",
         );
         check(
             "ceiling,copy",
             "ceiling,swap",
-            "bench.csv line 2: column `op` holds `swap`, wanted copy, or gemm after",
+            "bench.csv line 2: column `op` holds `swap`, wanted copy, or read or gemm after",
         );
         check(
             "compute",
             "disk",
-            "bench.csv line 6: column `bound` holds `disk`, wanted compute or memory",
+            "bench.csv line 8: column `bound` holds `disk`, wanted compute or memory",
         );
         check(
             "kernel,",
             "kernels,",
-            "bench.csv line 6: column `record` holds `kernels`, wanted ceiling or kernel or not timed or not applicable",
+            "bench.csv line 8: column `record` holds `kernels`, wanted ceiling or raised or kernel or not timed or not applicable or not run",
         );
         check(
             "42.125",
             "half",
-            "bench.csv line 6: column `pct_of_ceiling` holds `half`, wanted a number or nothing",
+            "bench.csv line 8: column `pct_of_ceiling` holds `half`, wanted a number or nothing",
         );
         let without = |start: &str| {
-            let kept: Vec<&str> = good.lines().filter(|line| !line.starts_with(start)).collect();
+            let gone = |line: &&str| !line.starts_with(start) && !line.starts_with("raised");
+            let kept: Vec<&str> = good.lines().filter(gone).collect();
             read_bench_csv(&kept.join("\n")).unwrap_err().to_string()
         };
         assert!(without("ceiling").contains("op `copy` is missing"));
-        assert!(without("ceiling,copy").contains("gemm after the copy of its backend"));
+        assert!(without("ceiling,copy").contains("or gemm after the copy of its backend"));
     }
 }

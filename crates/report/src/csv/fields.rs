@@ -7,9 +7,7 @@ use facts::BackendKind;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CsvError {
     /// The text is not CSV: quotes do not close, or a row has too many or too few cells.
-    #[error(
-        "{file}: not readable as CSV: {what}\nhint: keep one cell for each column of the first line, or run `firstlight check` again"
-    )]
+    #[error("{file}: not readable as CSV: {what}")]
     Malformed {
         /// The file.
         file: &'static str,
@@ -17,7 +15,7 @@ pub enum CsvError {
         what: String,
     },
     /// A column is missing.
-    #[error("{file}: no column `{column}` in the first line\nhint: the columns are {wanted}")]
+    #[error("{file}: no column `{column}` in the first line")]
     MissingColumn {
         /// The file.
         file: &'static str,
@@ -27,9 +25,7 @@ pub enum CsvError {
         wanted: String,
     },
     /// A cell does not hold what its column promises.
-    #[error(
-        "{file} line {line}: column `{column}` holds `{value}`, wanted {wanted}\nhint: correct that cell, or run `firstlight check` again"
-    )]
+    #[error("{file} line {line}: column `{column}` holds `{value}`, wanted {wanted}")]
     BadCell {
         /// The file.
         file: &'static str,
@@ -42,6 +38,20 @@ pub enum CsvError {
         /// What it should hold.
         wanted: String,
     },
+}
+
+impl CsvError {
+    /// What to do about it.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Malformed { .. } => {
+                "keep one cell for each column of the first line, or run `firstlight check` again"
+                    .to_owned()
+            }
+            Self::MissingColumn { wanted, .. } => format!("the columns are {wanted}"),
+            Self::BadCell { .. } => "correct that cell, or run `firstlight check` again".to_owned(),
+        }
+    }
 }
 
 /// Writes a header and rows.

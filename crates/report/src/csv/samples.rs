@@ -64,6 +64,8 @@ mod tests {
             rows: vec![row("a", &[3.0, 3.5, 3.5]), other],
             not_timed: Vec::new(),
             not_applicable: Vec::new(),
+            not_run: Vec::new(),
+            conditions: Vec::new(),
         };
         let mut got = wanted.clone();
         got.rows.iter_mut().for_each(|row| row.samples_ms.clear());

@@ -10,7 +10,7 @@ pub(crate) struct Bar {
     pub(crate) series: usize,
     /// Percent; `None` has words and no bar.
     pub(crate) percent: Option<f64>,
-    /// Words after the number.
+    /// Words after the number, or in its place.
     pub(crate) note: String,
 }
 
@@ -22,6 +22,8 @@ pub(crate) struct BarGroup {
 
 const ROW: f64 = 21.0;
 const NUMBER_ROOM: f64 = 128.0;
+/// Most that the names of bars have: `fla.fused_recurrent_kda`. Names that are cut tell nothing apart.
+const LABEL_ROOM: f64 = 165.0;
 
 /// Grouped horizontal bars of percentages. The axis reaches 100 %, or further when a number does.
 pub(crate) fn bars(id: &str, title: &str, groups: &[BarGroup]) -> String {
@@ -38,7 +40,7 @@ pub(crate) fn bars(id: &str, title: &str, groups: &[BarGroup]) -> String {
     let mut svg = Svg::new(id, title, &format!("{}.", described.join("; ")));
 
     let longest = all().map(|bar| width_of(&bar.label)).fold(28.0, f64::max);
-    let label_room = longest.min(120.0);
+    let label_room = longest.min(LABEL_ROOM);
     let left = label_room + 10.0;
     let highest =
         all().filter_map(|bar| bar.percent).filter(|value| value.is_finite()).fold(100.0, f64::max);
@@ -90,11 +92,11 @@ pub(crate) fn bars(id: &str, title: &str, groups: &[BarGroup]) -> String {
 }
 
 fn value(bar: &Bar) -> String {
-    let number = bar.percent.map_or_else(|| "ceiling not measured".to_owned(), format::percent);
-    if bar.note.is_empty() || bar.percent.is_none() {
-        number
-    } else {
-        format!("{number} {}", bar.note)
+    match (bar.percent, bar.note.as_str()) {
+        (None, "") => "ceiling not measured".to_owned(),
+        (None, note) => note.to_owned(),
+        (Some(percent), "") => format::percent(percent),
+        (Some(percent), note) => format!("{} {note}", format::percent(percent)),
     }
 }
 
@@ -104,7 +106,8 @@ mod tests {
 
     #[test]
     fn a_bar_stands_for_a_number_and_nothing_else() {
-        let bar = |percent| Bar { label: "f32".into(), series: 1, percent, note: "of copy".into() };
+        let note = |percent: Option<f64>| percent.map_or("", |_| "of copy").to_owned();
+        let bar = |percent| Bar { label: "f32".into(), series: 1, percent, note: note(percent) };
         let check = |percents: &[Option<f64>], rects: usize, says: &str| {
             let groups = [BarGroup {
                 label: "prefill <b>".into(),

@@ -23,7 +23,7 @@ pub(crate) struct DotRow {
 }
 
 const ROW: f64 = 27.0;
-const ZERO_ROOM: f64 = 26.0;
+const ZERO_ROOM: f64 = 40.0;
 const BROKEN_ROOM: f64 = 66.0;
 
 /// Relative errors on a logarithmic axis, each line with the limits it was held against.
@@ -56,7 +56,7 @@ pub(crate) fn dots(id: &str, title: &str, rows: &[DotRow]) -> String {
             svg.text(x, bottom + 16.0, Anchor::Middle, "muted", &format!("1e{power}"));
         }
     }
-    let (zero_x, broken_x) = (left - ZERO_ROOM * 0.6, right + BROKEN_ROOM * 0.6);
+    let (zero_x, broken_x) = (left - ZERO_ROOM * 0.7, right + BROKEN_ROOM * 0.6);
     if zeros {
         svg.text(zero_x, bottom + 16.0, Anchor::Middle, "muted", "0");
     }

@@ -1,27 +1,43 @@
 //! Ceilings first, then what each verified kernel reaches of them.
 
 use super::parity::series;
-use crate::document::{Block, Figure, Prose, Table, slug};
+use crate::document::{Block, Figure, Prose, Table, Tone, slug};
 use crate::format;
 use crate::plot::{Bar, BarGroup, Series, bars, lines};
-use crate::run::{BENCH_FILE, Run};
-use facts::{BackendKind, BenchReport, BenchRow, Bound, Ceilings};
+use crate::run::{BENCH_FILE, CONDITIONS_FILE, Run};
+use crate::{conditions, shares};
+use facts::{BackendKind, BenchReport, BenchRow, Ceilings, Conditions, RaisedCeiling};
 use std::collections::BTreeMap;
 
 pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
-    let Some(bench) = run.bench else {
-        return vec![Block::Paragraph(Prose::from("Timing was not part of this run."))];
-    };
+    let Some(bench) = run.bench else { return Vec::new() };
     let intro = Prose::new()
         .text(format!("{} (", format::count(bench.rows.len(), "timing")))
         .file(BENCH_FILE)
         .text("). Only a kernel that was verified in the same run has a time. Times are those of one call after warm-up; GFLOP/s counts by the op's formula, GB/s counts each input read once and each output written once.");
     let mut blocks = vec![Block::Paragraph(intro)];
-    blocks.extend(bench.ceilings.iter().map(|ceilings| Block::Table(self::ceilings(ceilings))));
+    let disturbed = conditions::all(bench);
+    if !disturbed.is_empty() {
+        let words = "These times are in doubt, for the machine was not theirs alone:";
+        blocks.push(Block::Notice(Tone::Warn, Prose::from(words)));
+        blocks.push(Block::List(disturbed.iter().map(Prose::from).collect()));
+    }
     if !bench.rows.is_empty() {
         blocks.push(Block::Figures(figures(bench)));
         blocks.push(Block::Table(timings(bench)));
     }
+    for ceilings in &bench.ceilings {
+        blocks.push(Block::Table(self::ceilings(ceilings)));
+        let raised = ceilings.raised.iter().map(|raised| Prose::from(raised_words(raised)));
+        let raised: Vec<Prose> = raised.collect();
+        if !raised.is_empty() {
+            blocks.push(Block::List(raised));
+        }
+    }
+    blocks.extend(bench.conditions.iter().map(|conditions| Block::Details {
+        summary: Prose::from(format!("What else went on while {} was timed", conditions.backend)),
+        blocks: vec![Block::Table(surroundings(conditions))],
+    }));
     if !bench.not_timed.is_empty() {
         blocks.push(Block::Heading { id: "not-timed".to_owned(), words: Prose::from("Not timed") });
         let item = |why: &String| Prose::new().text(format!("{why} (")).file(BENCH_FILE).text(")");
@@ -52,6 +68,9 @@ fn ceilings(ceilings: &Ceilings) -> Table {
         "GB/s",
         "kernels bound by memory",
     );
+    if ceilings.read_gbps.is_some() {
+        row("Memory read", ceilings.read_gbps, "GB/s", "kernels that hardly write");
+    }
     row("Matrix product, f32", ceilings.gemm_gflops.f32, "GFLOP/s", "kernels bound by arithmetic");
     row(
         "Matrix product, bf16 in, f32 sums",
@@ -62,41 +81,54 @@ fn ceilings(ceilings: &Ceilings) -> Table {
     table
 }
 
+/// What was read before and after, and each ceiling twice.
+fn surroundings(conditions: &Conditions) -> Table {
+    let caption = Prose::new()
+        .text("Read before the first ceiling was measured and after the last, from ")
+        .file(CONDITIONS_FILE)
+        .text(".");
+    let mut table = Table::new(caption, &["What", ">Before", ">After", "Source"]);
+    for row in conditions::rows(conditions) {
+        table.row(row.into_iter().map(Prose::from).collect());
+    }
+    for twice in &conditions.ceilings {
+        let unit = twice.ceiling.unit();
+        let rate = |rate| Prose::from(format!("{} {unit}", format::significant(rate, 4)));
+        table.row(vec![
+            Prose::from(format!("Ceiling of the {}", twice.ceiling.words())),
+            rate(twice.before),
+            rate(twice.after),
+            Prose::from("measured in this run"),
+        ]);
+    }
+    table
+}
+
 fn timings(bench: &BenchReport) -> Table {
     let caption = "Times of one call; each row was allowed by the relative error of its own check";
-    let heads = [
-        "Op",
-        "Case",
-        "Shape",
-        "Type",
-        "Kernel",
-        ">Median",
-        ">p95",
-        ">GFLOP/s",
-        ">GB/s",
-        ">Of ceiling",
-        ">Rel. error",
-        ">Samples",
-    ];
+    // A narrow screen shows the first columns alone: what was timed, its time, and what that is of the ceiling.
+    let heads = ["Case", ">Median", ">Of ceiling", "Kernel", ">Rate", ">Rel. error", ">Samples"];
     let with_reference = bench.rows.iter().any(|row| row.reference_ms.is_some());
     let with_dense = bench.rows.iter().any(|row| row.dense_ms.is_some());
     let heads = heads.into_iter().chain(with_reference.then_some(">f64 reference"));
     let heads = heads.chain(with_dense.then_some(">Dense attention"));
     let mut table = Table::new(from_file(caption), &heads.collect::<Vec<_>>());
+    table.narrow = true;
     for row in &bench.rows {
         let mut cells = vec![
-            Prose::new().strong(&row.op),
-            Prose::new().code(&row.case),
-            Prose::from(shape(&row.shape)),
-            Prose::from(&row.dtype),
-            Prose::new().code(format!("{} {}", row.variant, row.backend)),
-            Prose::from(format::duration(row.median_ms)),
-            Prose::from(format::duration(row.p95_ms)),
-            Prose::from(format::significant(row.gflops, 3)),
-            Prose::from(format::significant(row.gbps, 3)),
-            Prose::from(share(row)),
+            Prose::new().strong(&row.op).text(" ").code(&row.case).note(&row.dtype),
+            Prose::from(unbroken(&format::duration(row.median_ms)))
+                .note(unbroken(&format!("p95 {}", format::duration(row.p95_ms)))),
+            match shares::percent(row) {
+                Some(share) => Prose::from(unbroken(&format::percent(share)))
+                    .note(unbroken(&format!("of {}", shares::name(row)))),
+                None => Prose::from(shares::words(row)),
+            },
+            Prose::new().code(format!("{} {}", row.variant, row.backend)).note(shape(&row.shape)),
+            Prose::from(unbroken(&format!("{} GFLOP/s", format::significant(row.gflops, 3))))
+                .note(unbroken(&format!("{} GB/s", format::significant(row.gbps, 3)))),
             Prose::from(format::error(row.verified_rel_err)),
-            Prose::from(samples(row)),
+            samples(row),
         ];
         if with_reference {
             cells.push(Prose::from(in_medians(row.reference_ms, row)));
@@ -123,28 +155,29 @@ fn in_medians(other_ms: Option<f64>, row: &BenchRow) -> String {
     )
 }
 
-/// `61.4 % of GEMM`, or a dash when the ceiling was not measured.
-fn share(row: &BenchRow) -> String {
-    row.pct_of_ceiling.map_or_else(
-        || format::ABSENT.to_owned(),
-        |share| format!("{} {}", format::percent(share), of(row.bound)),
-    )
+/// A value with its unit, which a narrow cell may not part.
+fn unbroken(words: &str) -> String {
+    words.replace(' ', "\u{a0}")
 }
 
 /// How many samples there are, and of how many runs back to back each is the mean.
-fn samples(row: &BenchRow) -> String {
+fn samples(row: &BenchRow) -> Prose {
+    let samples = Prose::from(row.samples.to_string());
     match row.replays {
-        1 => row.samples.to_string(),
-        runs => format!("{}\u{a0}of\u{a0}{runs}\u{a0}runs", row.samples),
+        1 => samples,
+        runs => samples.note(unbroken(&format!("of {runs} runs"))),
     }
 }
 
-/// Which ceiling a share refers to.
-fn of(bound: Bound) -> &'static str {
-    match bound {
-        Bound::Compute => "of GEMM",
-        Bound::Memory => "of copy",
-    }
+/// A ceiling that a kernel was faster than.
+pub(crate) fn raised_words(raised: &RaisedCeiling) -> String {
+    format!(
+        "The ceiling of the {} was measured at {} {unit}; {} was faster, and the ceiling stands at what it reached.",
+        raised.ceiling.words(),
+        format::significant(raised.measured, 4),
+        raised.by,
+        unit = raised.ceiling.unit()
+    )
 }
 
 /// Sizes by name: `B 1, T 2048`, with spaces at which a table cell may not be broken.
@@ -172,8 +205,12 @@ fn figures(bench: &BenchReport) -> Vec<Figure> {
         let id = format!("plot-bench-{}", slug(&place));
         let title = format!("{op} on {backend}: share of the ceiling reached");
         let svg = bars(&id, &title, &groups(&rows));
+        let installed = match rows.iter().any(|row| row.peer.is_some()) {
+            true => "; installed kernels are grey",
+            false => "",
+        };
         let caption = from_file(&format!(
-            "Percent of the ceiling that limits each of {} of {op} on {backend}",
+            "Percent of the ceiling that limits each of {} of {op} on {backend}{installed}",
             format::count(rows.len(), "timing")
         ));
         figures.push(Figure { id: format!("figure-bench-{}", slug(&place)), caption, svg });
@@ -182,25 +219,35 @@ fn figures(bench: &BenchReport) -> Vec<Figure> {
     figures
 }
 
-/// Bars by case; a bar is named by its storage type, and by its kernel where the type alone does not tell it.
+/// The colour of bars of installed kernels.
+const GREY: usize = 5;
+
+/// Bars by case; a bar is named by its storage type, or by its kernel where several have that type.
 fn groups(rows: &[&BenchRow]) -> Vec<BarGroup> {
     let mut groups: Vec<BarGroup> = Vec::new();
     for row in rows {
-        let twins = rows.iter().filter(|other| {
-            other.case == row.case && other.shape == row.shape && other.dtype == row.dtype
-        });
-        let label = if twins.count() > 1 {
-            format!("{} {}", row.dtype, row.variant)
-        } else {
-            row.dtype.clone()
+        let beside =
+            || rows.iter().filter(|other| other.case == row.case && other.shape == row.shape);
+        let types_differ = beside().any(|other| other.dtype != row.dtype);
+        let has_twin = beside().filter(|other| other.dtype == row.dtype).count() > 1;
+        // What all have in common stands above them.
+        let (label, common) = match (has_twin, types_differ) {
+            (false, _) => (row.dtype.clone(), String::new()),
+            (true, false) => (row.variant.clone(), format!(" {}", row.dtype)),
+            (true, true) => (format!("{} {}", row.dtype, row.variant), String::new()),
         };
         let bar = Bar {
             label,
-            series: series(&row.dtype),
-            percent: row.pct_of_ceiling,
-            note: of(row.bound).to_owned(),
+            series: if row.peer.is_some() { GREY } else { series(&row.dtype) },
+            percent: shares::percent(row),
+            note: match shares::percent(row) {
+                Some(_) => format!("of {}", shares::name(row)),
+                None => {
+                    Some(shares::words(row)).filter(|it| it != format::ABSENT).unwrap_or_default()
+                }
+            },
         };
-        let name = format!("{}: {}", row.case, shape(&row.shape));
+        let name = format!("{}{common}: {}", row.case, shape(&row.shape));
         match groups.iter_mut().find(|group| group.label == name) {
             Some(group) => group.bars.push(bar),
             None => groups.push(BarGroup { label: name, bars: vec![bar] }),

@@ -3,19 +3,24 @@
 use crate::document::{Block, Prose, Tone, slug};
 use crate::format;
 use crate::run::{FACTS_FILE, Run};
-use facts::{Confidence, Finding, Severity};
+use facts::{Confidence, DoctorReport, Finding, Platform, Severity};
 
 pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
     let findings = &run.doctor.findings;
     let intro =
-        Prose::new().text(format!("{}, from ", sentence(findings))).file(FACTS_FILE).text(".");
+        Prose::new().text(format!("{}, from ", sentence(run.doctor))).file(FACTS_FILE).text(".");
     let cards = findings.iter().enumerate().map(|(i, finding)| card(i, finding));
     std::iter::once(Block::Paragraph(intro)).chain(cards).collect()
 }
 
 /// `3 findings: 1 error, 1 warning and 1 for information`.
-pub(crate) fn sentence(findings: &[Finding]) -> String {
+pub(crate) fn sentence(doctor: &DoctorReport) -> String {
+    let findings = &doctor.findings;
     let of = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
+    // Of a run whose facts were not kept, nothing was judged.
+    if findings.is_empty() && doctor.machine.platform == Platform::Unknown {
+        return "The facts of the machine were not kept with this run".to_owned();
+    }
     if findings.is_empty() {
         return "No rule found anything wrong with this machine or its environments".to_owned();
     }

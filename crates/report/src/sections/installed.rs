@@ -10,12 +10,7 @@ use facts::{BenchReport, BenchRow};
 pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
     let kernels = of_run(run);
     if kernels.is_empty() {
-        return vec![Block::Paragraph(
-            Prose::new()
-                .text("No kernel of an installed package was asked for in this run; ")
-                .code("firstlight check --venv DIR")
-                .text(" runs those of an environment."),
-        )];
+        return Vec::new();
     }
     let intro = Prose::new()
         .text(format!("{} (", sentence(&kernels)))
@@ -39,18 +34,21 @@ fn by_kernel(kernels: &[Installed<'_>]) -> Table {
     let columns = count_columns(Counts::of(rows()));
     let mut heads: Vec<String> = ["Kernel", "Result", WHY].map(str::to_owned).to_vec();
     heads.extend(columns.iter().map(|(head, ..)| format!(">{head}")));
-    heads.extend([">Largest error / allowed", "Package"].map(str::to_owned));
+    heads.push(">Largest error / allowed".to_owned());
     let caption =
         Prose::new().text("Installed kernels by evidence, from ").file(PARITY_FILE).text(".");
     let mut table = Table::new(caption, &heads);
+    table.narrow = true;
     for kernel in kernels {
         let (tone, word) = kernel.result();
-        let package = if kernel.package == kernel.name { format::ABSENT } else { kernel.package };
-        let mut cells =
-            vec![Prose::new().code(kernel.name), Prose::new().chip(tone, word), details(kernel)];
+        let mut name = Prose::new().code(kernel.name);
+        if kernel.package != kernel.name {
+            name = name.note(kernel.package);
+        }
+        let mut cells = vec![name, Prose::new().chip(tone, word), details(kernel)];
         cells.extend(columns.iter().map(|(_, count, tone)| cell(count(kernel.counts), *tone)));
         let worst = largest_error(kernel.rows.iter().copied());
-        cells.extend([Prose::from(worst), Prose::from(package)]);
+        cells.push(Prose::from(worst));
         table.row(cells);
     }
     table

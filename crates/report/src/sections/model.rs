@@ -6,13 +6,7 @@ use crate::run::{FACTS_FILE, Run};
 use facts::{Fact, KernelNeed, KernelStatus, LayerGroup, ModelMemory, ModelReport};
 
 pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
-    let Some(model) = &run.doctor.model else {
-        let words = Prose::new()
-            .text("No model was part of this run; ")
-            .code("firstlight check --model DIR")
-            .text(" reads one's config.json.");
-        return vec![Block::Paragraph(words)];
-    };
+    let Some(model) = &run.doctor.model else { return Vec::new() };
     let layers: usize = model.layers.iter().map(|group| group.indices.len()).sum();
     let intro = Prose::new()
         .code(&model.architecture)

@@ -6,13 +6,7 @@ use crate::run::{MODEL_SPEED_FILE, PARITY_FILE, Run};
 use facts::{ModelSpeed, ModelSpeedReport, Status};
 
 pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
-    let Some(model) = run.model_speed else {
-        let words = Prose::new()
-            .text("No model was timed in this run; ")
-            .code("firstlight bench model NAME --random -o DIR")
-            .text(" times one.");
-        return vec![Block::Paragraph(words)];
-    };
+    let Some(model) = run.model_speed else { return Vec::new() };
     let intro = Prose::new()
         .text(format!("{} (", subject(model)))
         .file(MODEL_SPEED_FILE)

@@ -9,11 +9,7 @@ use crate::run::{PARITY_FILE, Run};
 use facts::{ParityRow, Status};
 
 pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
-    let Some(parity) = run.parity else {
-        return vec![Block::Paragraph(Prose::from(
-            "Verification was not part of this run, so nothing is said about any kernel's results.",
-        ))];
-    };
+    let Some(parity) = run.parity else { return Vec::new() };
     let rows = &parity.rows;
     let counts = Counts::of(rows);
     let intro = Prose::new()
@@ -24,13 +20,27 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
     if rows.is_empty() {
         return blocks;
     }
+    // What is as it should be is folded: a picture of it says nothing that the counts do not.
+    let (green, others): (Vec<_>, Vec<_>) =
+        figures(rows).into_iter().partition(|(_, all_passed)| *all_passed);
+    let pictures = |figures: Vec<(Figure, bool)>| {
+        Block::Figures(figures.into_iter().map(|(figure, _)| figure).collect())
+    };
+    if !others.is_empty() {
+        blocks.push(pictures(others));
+    }
     let own = own(rows);
     if !own.is_empty() {
         blocks.push(Block::Table(by_kernel(&own)));
     }
-    let figures = figures(rows);
-    if !figures.is_empty() {
-        blocks.push(Block::Figures(figures));
+    if !green.is_empty() {
+        let count = format::count(green.len(), "picture");
+        blocks.push(Block::Details {
+            summary: Prose::from(format!(
+                "{count} of ops whose checks are all within their limits"
+            )),
+            blocks: vec![pictures(green)],
+        });
     }
     blocks.push(Block::Heading {
         id: "parity-not-passed".to_owned(),
@@ -81,8 +91,8 @@ fn kernel(variant: &str) -> Prose {
     if variant.is_empty() { Prose::from(format::ABSENT) } else { Prose::new().code(variant) }
 }
 
-/// One picture for each op with compared rows: a line for each suite and storage type.
-fn figures(rows: &[ParityRow]) -> Vec<Figure> {
+/// One picture for each op with compared rows, and whether all of them passed: a line for each suite and storage type.
+fn figures(rows: &[ParityRow]) -> Vec<(Figure, bool)> {
     let mut figures = Vec::new();
     for op in ops(rows) {
         let mut lines: Vec<DotRow> = Vec::new();
@@ -120,7 +130,11 @@ fn figures(rows: &[ParityRow]) -> Vec<Figure> {
                 "Relative error of {} of {op} against the limit of each",
                 format::count(compared, "compared check")
             ));
-            figures.push(Figure { id: format!("figure-parity-{}", slug(op)), caption, svg });
+            let all_passed = lines.iter().flat_map(|line| &line.dots).all(|dot| dot.passed);
+            figures.push((
+                Figure { id: format!("figure-parity-{}", slug(op)), caption, svg },
+                all_passed,
+            ));
         }
     }
     figures
@@ -146,23 +160,30 @@ fn failing(rows: &[ParityRow]) -> Vec<Block> {
     }
     let mut table = Table::new(
         from_file(&format!("{} failed or lack evidence", format::count(bad.len(), "check"))),
-        &["Status", "Op", "Case", "Kernel", "Type", "Reason", ">Error", ">Allowed", ">Launches"],
+        &["Status", "Case", "Reason", ">Error of allowed", ">Launches"],
     );
+    table.narrow = true;
     for row in bad {
         let (tone, word) = status(row);
         table.row(vec![
             Prose::new().chip(tone, word),
-            Prose::new().strong(&row.op),
-            Prose::new().code(&row.case),
-            kernel(&row.variant),
-            Prose::from(&row.dtype),
+            Prose::new()
+                .strong(&row.op)
+                .text(" ")
+                .code(&row.case)
+                .note(format!("{} {} {}", row.dtype, row.variant, row.backend)),
             Prose::from(reason(row)),
-            Prose::from(format::error_or_dash(row.rel_err)),
-            Prose::from(format::error(row.tolerance)),
+            error(row),
             Prose::from(row.launches.to_string()),
         ]);
     }
     vec![Block::Table(table)]
+}
+
+/// An error with its limit below it.
+fn error(row: &ParityRow) -> Prose {
+    Prose::from(format::error_or_dash(row.rel_err))
+        .note(format!("of\u{a0}{}", format::error(row.tolerance)))
 }
 
 /// Skips and what does not apply, one line for each reason.
@@ -171,7 +192,7 @@ fn left_out(rows: &[ParityRow]) -> Vec<Block> {
         from_file("Neither passed nor failed, by reason"),
         &["Status", ">Checks", "Reason", "Ops", "Backend and type", "Cases"],
     );
-    for left_out in [Status::Skip, Status::NotApplicable]
+    for left_out in [Status::Skip, Status::NotApplicable, Status::NotRun]
         .iter()
         .flat_map(|wanted| counts::left_out(rows, *wanted))
     {
@@ -221,38 +242,22 @@ fn all(op: &str, rows: &[ParityRow]) -> Block {
         from_file(&format!(
             "Every check of {op}; those that do not apply stand by their reasons above"
         )),
-        &[
-            "Status",
-            "Case",
-            "Kernel",
-            "Backend",
-            "Type",
-            ">Rel. error",
-            ">Max error",
-            ">Allowed",
-            ">Launches",
-            ">Time",
-            "Reason",
-        ],
+        &["Status", "Case", "Kernel", ">Error of allowed", ">Max error", ">Launches", "Reason"],
     );
-    for row in of_op().filter(|row| row.status != Status::NotApplicable) {
+    table.narrow = true;
+    for row in of_op().filter(|row| !matches!(row.status, Status::NotApplicable | Status::NotRun)) {
         let (tone, word) = status(row);
         table.row(vec![
             Prose::new().chip(tone, word),
             Prose::new().code(&row.case),
-            kernel(&row.variant),
-            Prose::from(row.backend.as_str()),
-            Prose::from(&row.dtype),
-            Prose::from(format::error_or_dash(row.rel_err)),
+            kernel(&row.variant).note(format!("{} {}", row.backend, row.dtype)),
+            error(row),
             Prose::from(format::error_or_dash(row.max_err)),
-            Prose::from(format::error(row.tolerance)),
-            Prose::from(row.launches.to_string()),
             // A check that did not run took no time worth a number.
-            Prose::from(if row.rel_err.is_none() && row.launches == 0 {
-                format::ABSENT.to_owned()
-            } else {
-                format::duration(row.millis)
-            }),
+            match row.rel_err.is_none() && row.launches == 0 {
+                true => Prose::from(row.launches.to_string()),
+                false => Prose::from(row.launches.to_string()).note(format::duration(row.millis)),
+            },
             Prose::from(reason(row)),
         ]);
     }

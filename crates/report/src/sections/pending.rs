@@ -93,6 +93,7 @@ pub(crate) fn pending(run: &Run<'_>) -> Vec<Item> {
 /// What this machine or its files do not allow.
 fn limits(run: &Run<'_>) -> Vec<Item> {
     let mut items = checks(run, Status::NotApplicable, "not applicable here");
+    items.extend(checks(run, Status::NotRun, "without time"));
     items.extend(run.doctor.machine.notes.iter().map(|note| item("Machine", note, FACTS_FILE)));
     let problems = run.doctor.envs.iter().flat_map(|env| &env.problems);
     items.extend(problems.map(|problem| item("Environment", problem, FACTS_FILE)));

@@ -23,9 +23,7 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
         return vec![Block::Paragraph(words)];
     }
     if report.gpus.is_empty() {
-        let words =
-            Prose::new().text("There is no GPU whose processes a driver lists (").file(FACTS_FILE);
-        return vec![Block::Paragraph(words.text(")."))];
+        return Vec::new();
     }
     let mut blocks = vec![Block::Table(gpus(&report.gpus))];
     if report.processes.is_empty() {

@@ -6,15 +6,23 @@ use crate::document::{Block, Prose, Table, Tile, Tone};
 use crate::format;
 use crate::installed::{own, sentence};
 use crate::run::{BENCH_FILE, FACTS_FILE, MANIFEST_FILE, PARITY_FILE, Run};
-use crate::verdict::Verdict;
-use facts::{BenchReport, BenchRow, ParityReport, ParityRow, Severity};
+use crate::shares;
+use crate::verdict::{Verdict, scope};
+use facts::{BenchReport, ParityReport, ParityRow, Severity};
+
+/// The verdict, whose kernels it is about, and the counts behind it: the first thing that anybody reads.
+pub(crate) fn verdict(run: &Run<'_>) -> (Tone, Prose) {
+    let verdict = Verdict::of(run);
+    let words = Prose::new().chip(verdict.tone(), verdict.as_str().to_uppercase()).text(format!(
+        " {} {}",
+        scope(run),
+        why(run, verdict)
+    ));
+    (verdict.tone(), words)
+}
 
 pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
-    let verdict = Verdict::of(run);
-    let headline = Prose::new()
-        .chip(verdict.tone(), verdict.as_str().to_uppercase())
-        .text(format!(" {}", why(run, verdict)));
-    let mut blocks = vec![Block::Notice(verdict.tone(), headline), Block::Tiles(tiles(run))];
+    let mut blocks = vec![Block::Tiles(tiles(run))];
     blocks.push(Block::Paragraph(checks(run.parity)));
     let kernels = installed::of_run(run);
     if !kernels.is_empty() {
@@ -27,7 +35,7 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
     blocks.push(Block::Paragraph(speed(run.bench)));
     blocks.push(Block::Paragraph(
         Prose::new()
-            .text(format!("{} (", findings::sentence(&run.doctor.findings)))
+            .text(format!("{} (", findings::sentence(run.doctor)))
             .file(FACTS_FILE)
             .text(")."),
     ));
@@ -82,7 +90,9 @@ pub(crate) fn why(run: &Run<'_>, verdict: Verdict) -> String {
             let left = pending::pending(run).len();
             format!("{}, none failed; {} and {} stand open.", checks(), format::count(warnings, "warning"), format::count(left, "pending entry"))
         }
-        Verdict::Verified => format!("{}, none failed, none was skipped.", checks()),
+        Verdict::GpuNotVerified | Verdict::ProcessorOnly | Verdict::Verified => {
+            format!("{}, none failed.", checks())
+        }
     }
 }
 
@@ -169,12 +179,7 @@ fn checks(parity: Option<&ParityReport>) -> Prose {
 
 fn speed(bench: Option<&BenchReport>) -> Prose {
     let Some(bench) = bench else { return Prose::from("No kernel was timed in this run.") };
-    let shares: Vec<f64> = bench
-        .rows
-        .iter()
-        .filter_map(|row| row.pct_of_ceiling)
-        .filter(|share| share.is_finite())
-        .collect();
+    let shares: Vec<f64> = bench.rows.iter().filter_map(shares::percent).collect();
     let were = if bench.rows.len() == 1 { "was" } else { "were" };
     let timed = format!("{} {were} timed", format::count(bench.rows.len(), "kernel run"));
     let words = match (
@@ -220,21 +225,23 @@ fn by_op(own: &[ParityRow], bench: Option<&BenchReport>) -> Table {
         let worst = largest_error(own.iter().filter(|row| row.op == op));
         let mut cells = vec![Prose::new().strong(op), Prose::new().chip(tone, word)];
         cells.extend(columns.iter().map(|(_, count, tone)| cell(count(counts), *tone)));
-        cells.extend([Prose::from(worst), Prose::from(best(bench, op))]);
+        cells.extend([Prose::from(worst), best(bench, op)]);
         table.row(cells);
     }
     table
 }
 
-fn best(bench: Option<&BenchReport>, op: &str) -> String {
-    let share = |row: &BenchRow| row.pct_of_ceiling.filter(|share| share.is_finite());
+fn best(bench: Option<&BenchReport>, op: &str) -> Prose {
     let rows = bench.iter().flat_map(|bench| &bench.rows);
     let rows = rows.filter(|row| row.op == op && row.peer.is_none());
-    let best =
-        rows.filter_map(|row| Some((share(row)?, row))).max_by(|(a, _), (b, _)| a.total_cmp(b));
+    let best = rows
+        .filter_map(|row| Some((shares::percent(row)?, row)))
+        .max_by(|(a, _), (b, _)| a.total_cmp(b));
     best.map_or_else(
-        || format::ABSENT.to_owned(),
-        |(share, row)| format!("{} ({} {})", format::percent(share), row.case, row.dtype),
+        || Prose::from(format::ABSENT),
+        |(share, row)| {
+            Prose::from(format::percent(share)).note(format!("{} {}", row.case, row.dtype))
+        },
     )
 }
 

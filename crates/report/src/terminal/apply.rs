@@ -41,6 +41,9 @@ fn sentence(report: &ApplyReport) -> String {
         ApplyOutcome::Unchanged => {
             format!("{venv} is already what the plan says, {packages}, and was left as it is")
         }
+        ApplyOutcome::Repaired => {
+            format!("{venv} is again what the plan installed, {packages}")
+        }
     };
     let millis: f64 = report.steps.iter().map(|step| step.millis).sum();
     let time = format::duration(millis);

@@ -1,7 +1,9 @@
 use super::Style;
 use super::layout::{Column, fields, paragraph, plain, render, table};
 use crate::format;
-use facts::{BenchReport, BenchRow, Bound};
+use crate::sections::raised_words;
+use crate::{conditions, shares};
+use facts::{BenchReport, BenchRow};
 
 /// Ceilings, then every timed kernel with its share of the ceiling that limits it, then what was not timed.
 pub fn bench(report: &BenchReport, style: Style) -> String {
@@ -16,13 +18,22 @@ pub fn bench(report: &BenchReport, style: Style) -> String {
         let here = format!("ceilings on {}, measured in this run", ceilings.backend);
         out.push_str(&paragraph(style, &here));
         let gemm = &ceilings.gemm_gflops;
-        let mut measured = vec![
-            ("copy".to_owned(), rate(Some(ceilings.copy_gbps), "GB/s")),
+        let mut measured = vec![("copy".to_owned(), rate(Some(ceilings.copy_gbps), "GB/s"))];
+        if ceilings.read_gbps.is_some() {
+            measured.push(("read".to_owned(), rate(ceilings.read_gbps, "GB/s")));
+        }
+        measured.extend([
             ("GEMM f32".to_owned(), rate(gemm.f32, "GFLOP/s")),
             ("GEMM bf16".to_owned(), rate(gemm.bf16, "GFLOP/s")),
-        ];
+        ]);
         measured.extend(ceilings.gemm_by.iter().map(|by| ("GEMM by".to_owned(), by.clone())));
         out.push_str(&fields(style, &measured));
+        for raised in &ceilings.raised {
+            out.push_str(&paragraph(style, &raised_words(raised)));
+        }
+    }
+    for why in conditions::all(report) {
+        out.push_str(&paragraph(style, &format!("disturbed, {why}")));
     }
     out.push('\n');
     if report.rows.is_empty() {
@@ -61,7 +72,12 @@ pub fn bench(report: &BenchReport, style: Style) -> String {
     for why in &report.not_timed {
         out.push_str(&paragraph(style, &format!("not timed: {why}")));
     }
-    for (why, of) in by_reason(&report.not_applicable) {
+    let not_run: Vec<String> = report
+        .not_run
+        .iter()
+        .map(|left| format!("{}: {}: not run, {}", left.case, left.peer, left.why))
+        .collect();
+    for (why, of) in by_reason(&report.not_applicable).into_iter().chain(by_reason(&not_run)) {
         let of = match of.as_slice() {
             [one] => (*one).to_owned(),
             many => format::count(many.len(), "workload"),
@@ -103,10 +119,12 @@ fn rows(rows: &[BenchRow], style: Style) -> String {
             op = &row.op;
             table.add_row(vec![plain(op)]);
         }
-        let ceiling = if row.bound == Bound::Compute { "GEMM" } else { "copy" };
-        let share = row
-            .pct_of_ceiling
-            .map_or_else(|| format::ABSENT.to_owned(), |share| format!("{share:.0}%"));
+        let share = match shares::percent(row) {
+            Some(share) => format!("{share:.0}% {}", shares::name(row)),
+            None if row.cache_resident => shares::words(row),
+            // The page has room for the reason.
+            None => format::ABSENT.to_owned(),
+        };
         table.add_row(vec![
             plain(format!("  {}", row.case)),
             plain(&row.dtype),
@@ -115,7 +133,7 @@ fn rows(rows: &[BenchRow], style: Style) -> String {
             plain(format::duration(row.p95_ms)),
             plain(format::significant(row.gflops, 3)),
             plain(format::significant(row.gbps, 3)),
-            plain(format!("{share} {ceiling}")),
+            plain(share),
         ]);
     }
     render(&table)

@@ -9,7 +9,7 @@ use facts::{Confidence, DoctorReport, Finding, Severity};
 pub fn doctor_brief(report: &DoctorReport, style: Style) -> String {
     let mut out = fields(style, &where_we_are(report));
     out.push('\n');
-    out.push_str(&paragraph(style, &findings_sentence(&report.findings)));
+    out.push_str(&paragraph(style, &findings_sentence(report)));
     for found in report.findings.iter().filter(|found| found.severity != Severity::Info) {
         out.push('\n');
         finding(&mut out, found, style);

@@ -1,9 +1,9 @@
 use super::Style;
 use super::layout::{Column, cell, fields, paragraph, plain, render, table, tagged};
-use crate::compare::{kernel, matters, parity_words, summary, tone};
+use crate::compare::{UNCLEAR, kernel, matters, parity_words, summary, tone};
 use crate::document::Tone;
 use crate::format;
-use facts::{Comparison, GateReport, SpeedChange, Spread};
+use facts::{Comparison, GateOutcome, GateReport, SpeedChange, Spread};
 
 /// Two runs beside each other: what surrounded them, what is proven in one alone, and every time, worst first.
 pub fn comparison(comparison: &Comparison, style: Style) -> String {
@@ -56,6 +56,9 @@ pub fn comparison(comparison: &Comparison, style: Style) -> String {
         );
         out.push_str(&paragraph(style, &words));
     }
+    for why in &comparison.unclear {
+        out.push_str(&paragraph(style, &format!("unclear: {why}")));
+    }
     for note in &comparison.notes {
         out.push_str(&paragraph(style, &format!("note: {note}")));
     }
@@ -101,10 +104,12 @@ pub fn gate(report: &GateReport, style: Style) -> String {
     out.push('\n');
     let items = report.failures.iter().map(|why| (cell(Tone::Bad, "fails"), why.clone()));
     out.push_str(&tagged(style, items.collect()));
-    let words = if report.passed {
-        format!("gate: passed, {} held", format::count(report.held, "row"))
-    } else {
-        format!("gate: not passed, {}", format::count(report.failures.len(), "reason"))
+    let words = match report.outcome {
+        GateOutcome::Passed => format!("gate: passed, {} held", format::count(report.held, "row")),
+        GateOutcome::Unclear => format!("gate: unclear. {UNCLEAR}"),
+        GateOutcome::Failed => {
+            format!("gate: not passed, {}", format::count(report.failures.len(), "reason"))
+        }
     };
     out.push_str(&paragraph(style, &words));
     out

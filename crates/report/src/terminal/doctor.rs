@@ -25,7 +25,7 @@ pub fn doctor(report: &DoctorReport, style: Style) -> String {
         out.push_str(&model(wanted, style));
     }
     out.push('\n');
-    out.push_str(&paragraph(style, &findings_sentence(&report.findings)));
+    out.push_str(&paragraph(style, &findings_sentence(report)));
     for found in &report.findings {
         out.push('\n');
         finding(&mut out, found, style);

@@ -154,7 +154,7 @@ pub(super) fn fields(style: Style, rows: &[(String, String)]) -> String {
 }
 
 /// A sentence wrapped to the width.
-pub(super) fn paragraph(style: Style, words: &str) -> String {
+pub fn paragraph(style: Style, words: &str) -> String {
     let mut table = bare(style);
     table.add_row(vec![plain(words)]);
     if let Some(column) = table.column_mut(0) {

@@ -27,13 +27,16 @@ pub fn matrix(matrix: &SupportMatrix, verbose: bool, style: Style) -> String {
     }
     let mut out = render(&table);
     out.push('\n');
-    out.push_str(&paragraph(
-        style,
-        &match &matrix.here {
-            Some(platform) => format!("this machine is {platform}"),
-            None => "this machine is none of these platforms".to_owned(),
-        },
-    ));
+    // Of a machine that was named there is one column, and nothing about this machine.
+    if matrix.platforms.len() > 1 {
+        out.push_str(&paragraph(
+            style,
+            &match &matrix.here {
+                Some(platform) => format!("this machine is {platform}"),
+                None => "this machine is none of these platforms".to_owned(),
+            },
+        ));
+    }
     if !verbose {
         out.push_str(&paragraph(style, "--verbose shows where each cell was read, and when"));
     }

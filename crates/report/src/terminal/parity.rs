@@ -139,8 +139,9 @@ fn head(all: &[ParityRow], told: &[ParityRow], style: Style) -> String {
             format!("{} {}, {kernel} {}: {}", row.op, row.case, row.dtype, reason(row)),
         ));
     }
-    for left_out in
-        [Status::Skip, Status::NotApplicable].iter().flat_map(|wanted| left_out(told, *wanted))
+    for left_out in [Status::Skip, Status::NotApplicable, Status::NotRun]
+        .iter()
+        .flat_map(|wanted| left_out(told, *wanted))
     {
         let checks = format::count(left_out.rows.len(), "check");
         items.push((

@@ -3,7 +3,7 @@ use super::{Style, bench, parity_summary};
 use crate::format;
 use crate::run::Run;
 use crate::sections::{findings_sentence, pending_items, verdict_reason};
-use crate::verdict::Verdict;
+use crate::verdict::{Verdict, scope};
 
 /// The end of a `check`: parity by kernel, timings, findings in one line, what is pending, and the verdict last, where
 /// the eye is.
@@ -25,9 +25,10 @@ pub fn summary(run: &Run<'_>, style: Style) -> String {
         out.push_str(&fields(style, &lines));
         out.push('\n');
     }
-    out.push_str(&paragraph(style, &findings_sentence(&run.doctor.findings)));
+    out.push_str(&paragraph(style, &findings_sentence(run.doctor)));
     let verdict = Verdict::of(run);
-    let line = paragraph(style, &format!("verdict: {verdict}. {}", verdict_reason(run, verdict)));
+    let words = format!("verdict: {verdict}. {} {}", scope(run), verdict_reason(run, verdict));
+    let line = paragraph(style, &words);
     out.push_str(&line.replacen(
         verdict.as_str(),
         &paint(style, verdict.tone(), verdict.as_str()),

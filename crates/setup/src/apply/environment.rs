@@ -12,6 +12,18 @@ pub(super) fn python(environment: &Path) -> PathBuf {
     environment.join("bin/python")
 }
 
+/// Where the environment's interpreter should be and is not: a link whose Python was removed, or nothing.
+pub(super) fn lost_python(environment: &Path) -> Option<String> {
+    let python = python(environment);
+    if python.exists() {
+        return None;
+    }
+    Some(match fs::read_link(&python) {
+        Ok(to) => format!("{} leads to {}, which is gone", python.display(), to.display()),
+        Err(_) => format!("{} is gone", python.display()),
+    })
+}
+
 /// Makes an empty environment of this release of Python (`3.12`) that can be moved: it is built in one place and used in
 /// another. `prompt` is what a shell shows once it is activated. Gives the interpreter it was made from, which is outside of
 /// any environment.
@@ -48,4 +60,14 @@ pub(super) fn holds(environment: &Path, packages: &[AppliedPackage]) -> bool {
     let wanted =
         packages.iter().map(|package| (Dist::normalise(&package.name), package.version.clone()));
     installed(environment) == wanted.collect()
+}
+
+/// Whether nothing else is installed, nor another version of these: one of them may be gone.
+pub(super) fn holds_no_other(environment: &Path, packages: &[AppliedPackage]) -> bool {
+    let wanted: BTreeMap<String, &str> = packages
+        .iter()
+        .map(|package| (Dist::normalise(&package.name), package.version.as_str()))
+        .collect();
+    let there = installed(environment);
+    there.iter().all(|(name, version)| wanted.get(name) == Some(&version.as_str()))
 }

@@ -155,10 +155,20 @@ impl ApplyError {
                 )
             }
             Self::Program { .. } => "the old environment is as it was; put right what it says and apply again".to_owned(),
-            Self::Io { .. } => {
-                "see that the folder is yours and its file system has space, and apply again".to_owned()
-            }
-            Self::Wheel(_) | Self::Build(_) => return None,
+            Self::Io { path, source } => match source.kind() {
+                io::ErrorKind::NotFound => {
+                    "something removed it meanwhile: see that nothing else works in that folder, and apply again".to_owned()
+                }
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                    format!("make space on the file system of {}, and apply again", path.display())
+                }
+                io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                    format!("see that {} is yours to write, and apply again", path.display())
+                }
+                _ => "put right what the system says, and apply again".to_owned(),
+            },
+            Self::Wheel(error) => error.hint().to_owned(),
+            Self::Build(error) => error.hint(),
         };
         Some(text)
     }

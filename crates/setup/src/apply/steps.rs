@@ -25,11 +25,22 @@ impl<'a> Steps<'a> {
         bytes: Option<u64>,
         act: impl FnOnce(&mut dyn Progress) -> Outcome<T>,
     ) -> Result<T, ApplyError> {
+        self.run_since(name, Instant::now(), bytes, act)
+    }
+
+    /// Does the rest of a step that began before this: beside another one.
+    pub(super) fn run_since<T>(
+        &mut self,
+        name: &'static str,
+        began: Instant,
+        bytes: Option<u64>,
+        act: impl FnOnce(&mut dyn Progress) -> Outcome<T>,
+    ) -> Result<T, ApplyError> {
         self.progress.begin(name, bytes);
-        let began = Instant::now();
         let (value, bytes, outcome) = act(self.progress)?;
-        self.progress.end(&outcome);
-        let millis = began.elapsed().as_secs_f64() * 1e3;
+        let took = began.elapsed();
+        self.progress.end(&outcome, took);
+        let millis = took.as_secs_f64() * 1e3;
         self.done.push(ApplyStep { name: name.to_owned(), millis, bytes, outcome });
         Ok(value)
     }

@@ -18,7 +18,7 @@ pub enum BuildError {
         missing: Vec<Missing>,
     },
     /// A folder of the build cannot be written or read.
-    #[error("cannot use {}: {source}\nhint: see that there is space and that the folder is yours", folder.display())]
+    #[error("cannot use {}: {source}", folder.display())]
     Folder {
         /// The folder or file.
         folder: PathBuf,
@@ -26,9 +26,7 @@ pub enum BuildError {
         source: io::Error,
     },
     /// The source cannot be had.
-    #[error(
-        "the source of {package} cannot be had: {what}\nhint: try the address in the plan by hand"
-    )]
+    #[error("the source of {package} cannot be had: {what}")]
     Source {
         /// The package.
         package: String,
@@ -36,7 +34,7 @@ pub enum BuildError {
         what: String,
     },
     /// A program of the build could not be started.
-    #[error("cannot start {program}: {source}\nhint: see that it is installed and may be run")]
+    #[error("cannot start {program}: {source}")]
     Start {
         /// The program.
         program: String,
@@ -44,9 +42,7 @@ pub enum BuildError {
         source: io::Error,
     },
     /// The build ended without a wheel.
-    #[error(
-        "building {package} failed ({status}): {last}\nhint: the whole log is {}; `firstlight explain {}` looks its words up", log.display(), log.display()
-    )]
+    #[error("building {package} failed ({status}): {last}")]
     Failed {
         /// The package.
         package: String,
@@ -58,9 +54,7 @@ pub enum BuildError {
         log: PathBuf,
     },
     /// The wheel has no compiled file at all.
-    #[error(
-        "{package} was not compiled: {} has no compiled file\nhint: the log {} says which switch left its extension out", wheel.display(), log.display()
-    )]
+    #[error("{package} was not compiled: {} has no compiled file", wheel.display())]
     NothingCompiled {
         /// The package.
         package: String,
@@ -70,9 +64,7 @@ pub enum BuildError {
         log: PathBuf,
     },
     /// A compiled file of the wheel was not linked by the build: a prebuilt wheel was taken.
-    #[error(
-        "{package} was not compiled here: {seen}\nhint: its setup.py takes a prebuilt wheel where it finds one; its switch is *_FORCE_BUILD=TRUE ({switches})"
-    )]
+    #[error("{package} was not compiled here: {seen}")]
     Prebuilt {
         /// The package.
         package: String,
@@ -89,12 +81,37 @@ pub enum BuildError {
 }
 
 fn listed(missing: &[Missing]) -> String {
-    let lines: Vec<String> =
-        missing.iter().map(|missing| format!("{}\nhint: {}", missing.what, missing.hint)).collect();
-    lines.join("\n")
+    let each: Vec<&str> = missing.iter().map(|missing| missing.what.as_str()).collect();
+    each.join("; ")
 }
 
 impl BuildError {
+    /// What to do about it.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Preconditions { missing, .. } => {
+                let each: Vec<&str> = missing.iter().map(|missing| missing.hint.as_str()).collect();
+                each.join("; ")
+            }
+            Self::Folder { .. } => {
+                "see that there is space and that the folder is yours".to_owned()
+            }
+            Self::Source { .. } => "try the address in the plan by hand".to_owned(),
+            Self::Start { .. } => "see that it is installed and may be run".to_owned(),
+            Self::Failed { log, .. } => {
+                let log = log.display();
+                format!("the whole log is {log}; `firstlight explain {log}` looks its words up")
+            }
+            Self::NothingCompiled { log, .. } => {
+                format!("the log {} says which switch left its extension out", log.display())
+            }
+            Self::Prebuilt { switches, .. } => format!(
+                "its setup.py takes a prebuilt wheel where it finds one; its switch is *_FORCE_BUILD=TRUE ({switches})"
+            ),
+            Self::Wheel(error) => error.hint().to_owned(),
+        }
+    }
+
     /// A failure, with the line of the log that names its cause.
     pub(super) fn failed(package: &str, status: ExitStatus, log: &Path) -> Self {
         let text = std::fs::read(log).unwrap_or_default();

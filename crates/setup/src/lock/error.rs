@@ -11,7 +11,7 @@ use std::path::PathBuf;
 pub enum LockError {
     /// No version of everything fits together.
     #[error(
-        "these cannot be installed together: {}{}\nuv: {reason}\nhint: {hint}",
+        "these cannot be installed together: {}{}\nuv: {reason}",
         wants.join(", "),
         places(indexes)
     )]
@@ -25,10 +25,16 @@ pub enum LockError {
         /// What to change.
         hint: String,
     },
+    /// There is no such package.
+    #[error("there is no package `{package}` on {url}")]
+    Absent {
+        /// The package.
+        package: String,
+        /// The index that was asked.
+        url: String,
+    },
     /// An index did not answer.
-    #[error(
-        "cannot reach {url}: {reason}\nhint: see that this machine may open that address (a proxy is taken from HTTPS_PROXY), then lock again"
-    )]
+    #[error("cannot reach {url}: {reason}")]
     Unreachable {
         /// The address that was asked.
         url: String,
@@ -36,9 +42,7 @@ pub enum LockError {
         reason: String,
     },
     /// A package has no file that the machine may install.
-    #[error(
-        "`{package}` {version} has no file for this machine on its index\nhint: ask for another version, or allow a source build of it"
-    )]
+    #[error("`{package}` {version} has no file for this machine on its index")]
     NoFile {
         /// The package.
         package: String,
@@ -46,10 +50,10 @@ pub enum LockError {
         version: String,
     },
     /// A folder for uv's input could not be made.
-    #[error("cannot write a temporary folder: {0}\nhint: set TMPDIR to a folder with space")]
+    #[error("cannot write a temporary folder: {0}")]
     Folder(#[source] io::Error),
     /// uv did not start.
-    #[error("cannot start {}: {source}\nhint: install uv again", program.display())]
+    #[error("cannot start {}: {source}", program.display())]
     Start {
         /// The program.
         program: PathBuf,
@@ -57,9 +61,7 @@ pub enum LockError {
         source: io::Error,
     },
     /// uv answered with something else than a lock file.
-    #[error(
-        "uv {version} wrote a lock file that is none: {what}\nhint: take another version of uv"
-    )]
+    #[error("uv {version} wrote an invalid lock file: {what}")]
     Answer {
         /// uv's version.
         version: String,
@@ -67,13 +69,33 @@ pub enum LockError {
         what: String,
     },
     /// Anything else that uv said.
-    #[error(
-        "uv cannot resolve this plan: {said}\nhint: run the command again with `uv` updated, or lock without the package it names"
-    )]
+    #[error("uv cannot resolve this plan: {said}")]
     Other {
         /// Its words.
         said: String,
     },
+}
+
+impl LockError {
+    /// What to do about it.
+    pub fn hint(&self) -> &str {
+        match self {
+            Self::Conflict { hint, .. } => hint,
+            Self::Absent { .. } => {
+                "see how its name is written there; a package of another index has to be added to the plan by hand"
+            }
+            Self::Unreachable { .. } => {
+                "see that this machine may open that address (a proxy is taken from HTTPS_PROXY), then lock again"
+            }
+            Self::NoFile { .. } => "ask for another version, or allow a source build of it",
+            Self::Folder(_) => "set TMPDIR to a folder with space",
+            Self::Start { .. } => "install uv again",
+            Self::Answer { .. } => "take another version of uv",
+            Self::Other { .. } => {
+                "run the command again with `uv` updated, or lock without the package it names"
+            }
+        }
+    }
 }
 
 fn places(indexes: &[(String, String)]) -> String {
@@ -99,12 +121,25 @@ pub(super) fn translate(stderr: &str, plan: &Plan) -> LockError {
         .filter(|line| !line.contains("No solution found"))
         .map(without_label)
         .collect();
-    let reason = without_markers(&reason.join(" "))
-        .replace(&format!("{PROJECT} depends on"), "the plan wants");
+    let reason = without_markers(&reason.join(" "));
+    if let Some(package) = absent(&reason) {
+        let asked = plan.packages.iter().find(|planned| planned.name == package);
+        let index = asked.map(|planned| &planned.index);
+        let mut named = plan.indexes.iter().filter(|one| Some(&one.name) == index);
+        let url = named.next().or(plan.indexes.first()).map(|index| index.url.clone());
+        return LockError::Absent { package: package.to_owned(), url: url.unwrap_or_default() };
+    }
+    let reason = reason.replace(&format!("{PROJECT} depends on"), "the plan wants");
     let wants = wants(&reason);
     let indexes = indexes(stderr, &wants, plan);
     let hint = hint(&reason, stderr, &indexes, plan);
     LockError::Conflict { wants, indexes, reason, hint }
+}
+
+/// The package of which uv says that no index has it.
+fn absent(reason: &str) -> Option<&str> {
+    let (before, _) = reason.split_once(" was not found in ")?;
+    before.split_whitespace().last()
 }
 
 /// The error with its causes; warnings before it and uv's hints after it are left out. Among the hints is the advice to

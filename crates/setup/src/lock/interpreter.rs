@@ -4,10 +4,8 @@
 //! one of the plan's release among all that are on PATH, and starts each. Of a launcher there, which is a script (pyenv has
 //! one for every release), that takes a second, each time.
 
-use crate::uv::{Uv, programs};
+use crate::uv::{Uv, is_script, programs};
 use std::ffi::OsStr;
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// The first on `path` (the variable PATH) that is a program by its file and that uv can use, else whichever uv finds.
@@ -24,11 +22,6 @@ fn ask(uv: &Uv, file: Option<&Path>) -> Option<PathBuf> {
     let found = command.output().ok()?;
     let path = String::from_utf8(found.stdout).ok()?;
     found.status.success().then(|| PathBuf::from(path.trim()))
-}
-
-fn is_script(file: &Path) -> bool {
-    let mut first = [0; 2];
-    File::open(file).and_then(|mut file| file.read_exact(&mut first)).is_err() || first == *b"#!"
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ pub fn differences(written: &Plan) -> Result<Vec<Fact<String>>, Box<Refusal>> {
         wants: wants.map(wanted).collect(),
         python: knowledge::minor_of(&written.python),
         cuda: written.cuda.as_deref().and_then(knowledge::minor_of),
-        community: false,
+        ..Request::default()
     };
     // A plan does not say that wheels of one person were allowed; where nothing else will do, they were.
     let today = plan(&request, &written.target).or_else(|refusal| {

@@ -1,8 +1,8 @@
 //! The releases of a package that the tables know, with what each asks for.
 
-use crate::marker::Marker;
 use crate::wheel::WheelName;
 use facts::Dist;
+use knowledge::marker::Marker;
 use knowledge::pypi::{self, File};
 use knowledge::recipes::recipe;
 use knowledge::wheels::{self, Wheels};

@@ -4,10 +4,10 @@
 use super::catalogue::{Release, Requires, releases};
 use super::fit::Tags;
 use crate::Request;
-use crate::marker::Platform;
 use crate::request::Wanted;
 use facts::{PlanTarget, Want};
 use knowledge::cuda_drivers::Reach;
+use knowledge::marker::Platform;
 use knowledge::packages::{self, Package};
 use knowledge::recipes::recipe;
 use knowledge::{Arch, Minor};
@@ -97,6 +97,8 @@ pub(super) struct Problem<'a> {
     pub(super) arch: Option<Arch>,
     pub(super) reach: Option<Reach>,
     pub(super) python: Option<Minor>,
+    /// What may be taken where none was asked for, in the order in which they are tried.
+    candidates: Vec<Minor>,
     pub(super) cuda: Option<Minor>,
     pub(super) community: bool,
     /// What is wanted on this platform, in the order of installing.
@@ -109,7 +111,18 @@ pub(super) struct Problem<'a> {
 
 impl<'a> Problem<'a> {
     pub(super) fn of(request: &'a Request, target: &'a PlanTarget) -> Self {
-        let python = request.python.unwrap_or(PYTHONS[0]);
+        Self::with(request, target, PYTHONS.to_vec())
+    }
+
+    /// The same with the machine's own Pythons alone; `None` where one was asked for, or none of them is any use.
+    pub(super) fn of_here(request: &'a Request, target: &'a PlanTarget) -> Option<Self> {
+        let here = PYTHONS.into_iter().filter(|python| request.pythons.contains(python));
+        let here: Vec<Minor> = here.collect();
+        (request.python.is_none() && !here.is_empty()).then(|| Self::with(request, target, here))
+    }
+
+    fn with(request: &'a Request, target: &'a PlanTarget, candidates: Vec<Minor>) -> Self {
+        let python = request.python.unwrap_or(candidates[0]);
         let platform = Platform { os: &target.os, arch: &target.arch, python };
         let (here, excluded): (Vec<&Wanted>, Vec<&Wanted>) = request
             .wants
@@ -132,6 +145,7 @@ impl<'a> Problem<'a> {
             arch: Arch::parse(&target.arch),
             reach: Reach::of(target.cuda_limit, driver),
             python: request.python,
+            candidates,
             cuda: request.cuda,
             community: request.community,
             torch: items.iter().position(|item| item.name() == "torch"),
@@ -143,7 +157,8 @@ impl<'a> Problem<'a> {
     pub(super) fn pythons(&self, dropped: &Dropped) -> Vec<Minor> {
         match self.python.filter(|_| !dropped.contains(&Limit::Python)) {
             Some(python) => vec![python],
-            None => PYTHONS.to_vec(),
+            None if dropped.contains(&Limit::Python) => PYTHONS.to_vec(),
+            None => self.candidates.clone(),
         }
     }
 

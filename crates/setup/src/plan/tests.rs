@@ -34,7 +34,14 @@ pub(super) fn packages(plan: &Plan) -> Vec<String> {
 
 #[test]
 fn every_profile_on_every_machine_gives_a_plan_or_a_refusal_with_sources() {
+    // What differs in nothing but its name is planned the same.
+    let mut seen: Vec<PlanTarget> = Vec::new();
     for target in machines() {
+        let nameless = PlanTarget { name: String::new(), source: String::new(), ..target.clone() };
+        if seen.contains(&nameless) {
+            continue;
+        }
+        seen.push(nameless);
         for profile in profiles() {
             let request = Request::of_profile(profile).expect("a profile");
             match plan(&request, &target) {

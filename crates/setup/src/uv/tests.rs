@@ -121,11 +121,13 @@ fn the_error_names_all_that_was_tried() {
     let pip = "echo 'WARNING: Retrying' >&2; echo 'ERROR: No matching distribution found for uv' >&2; \
                echo 'notice: a new release of pip' >&2; exit 1";
     let machine = Machine::new().with("uv", "echo uv 0.5.0").with("python3", pip);
-    let error = machine.find().unwrap_err().to_string();
+    let error = machine.find().unwrap_err();
+    assert!(error.hint().starts_with("install it with "), "{}", error.hint());
+    let error = error.to_string();
     for part in [
         "no uv 0.9.0 or newer: ",
         "path0/uv is 0.5.0; ",
-        "python3 -m pip install uv: ERROR: No matching distribution found for uv\nhint: ",
+        "python3 -m pip install uv: ERROR: No matching distribution found for uv",
     ] {
         assert!(error.contains(part), "{error}");
     }

@@ -90,8 +90,9 @@ mod tests {
             ".whl",
             "",
         ] {
-            let error = WheelName::parse(file).unwrap_err().to_string();
-            assert!(error.contains(file) && error.contains("hint: "), "{error}");
+            let error = WheelName::parse(file).unwrap_err();
+            assert!(error.to_string().contains(file), "{error}");
+            assert!(error.hint().contains("NAME-VERSION"), "{error}");
         }
     }
 }

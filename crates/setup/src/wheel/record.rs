@@ -4,6 +4,7 @@ use sha2::digest::DynDigest;
 use sha2::{Digest, Sha256, Sha384, Sha512};
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
+use std::path::Path;
 
 /// One line: the hash as it is written, `sha256=…`, and the size in bytes. RECORD itself has no hash.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +27,43 @@ pub(super) fn parse(text: &str) -> BTreeMap<String, Listed> {
         Some((path.replace("\"\"", "\""), Listed { hash: Some(hash), bytes }))
     };
     text.lines().filter_map(line).collect()
+}
+
+/// The files of an installed package, by their paths from the folder of packages.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Lines(BTreeMap<String, Listed>);
+
+impl Lines {
+    /// Reads a RECORD.
+    pub(crate) fn parse(text: &str) -> Self {
+        Self(parse(text))
+    }
+
+    /// The paths as they are written.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &String> {
+        self.0.keys()
+    }
+
+    /// Whether it lists a path.
+    pub(crate) fn has(&self, path: &str) -> bool {
+        self.0.contains_key(path)
+    }
+
+    /// Whether what a path lists lies in this file: it is there, and has the size and the hash. Byte code is Python's own to
+    /// write, and missing byte code is no harm.
+    pub(crate) fn is_at(&self, path: &str, file: &Path) -> bool {
+        let Some(listed) = self.0.get(path) else { return false };
+        if path.ends_with(".pyc") {
+            return true;
+        }
+        let size = std::fs::metadata(file).ok().filter(|it| it.is_file()).map(|it| it.len());
+        let fits = size.is_some_and(|size| listed.bytes.is_none_or(|wanted| wanted == size));
+        // RECORD has no line about its own content.
+        let no_hash = listed.hash.as_deref().is_none_or(str::is_empty);
+        let same = |mut file| listed.copy(&mut file, &mut io::sink());
+        fits && (no_hash
+            || std::fs::File::open(file).and_then(same).is_ok_and(|found| found.is_ok()))
+    }
 }
 
 impl Listed {

@@ -110,13 +110,14 @@ pub(super) fn run_case(
         return;
     }
     let row = row_of(case, backend);
-    let refusals: Vec<Option<String>> = peers
-        .iter()
-        .map(|peer| session.refuses(peer, backend).or_else(|| budget.spent_by(peer)))
-        .collect();
+    let refusal = |peer: &&Peer| {
+        let cannot = session.refuses(peer, backend).map(|why| (Status::NotApplicable, why));
+        cannot.or_else(|| Some((Status::NotRun, budget.spent_by(peer)?)))
+    };
+    let refusals: Vec<Option<(Status, String)>> = peers.iter().map(refusal).collect();
     if refusals.iter().all(Option::is_some) {
-        for (peer, refusal) in peers.iter().zip(refusals) {
-            push(absent(peer, row(Status::NotApplicable, refusal.unwrap_or_default())));
+        for (peer, (status, reason)) in peers.iter().zip(refusals.into_iter().flatten()) {
+            push(absent(peer, row(status, reason)));
         }
         return;
     }
@@ -129,7 +130,7 @@ pub(super) fn run_case(
     let loaded = load(session, call.as_ref(), (&inputs, &settings), backend);
     for (peer, refusal) in peers.iter().zip(refusals) {
         push(match (&loaded, refusal) {
-            (_, Some(reason)) => absent(peer, row(Status::NotApplicable, reason)),
+            (_, Some((status, reason))) => absent(peer, row(status, reason)),
             (Err(error), None) => absent(peer, row(Status::Fail, error.to_string())),
             (Ok(()), None) => {
                 let ran = budget.check(peer, session, |session| {

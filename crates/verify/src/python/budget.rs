@@ -5,10 +5,6 @@ use crate::peers::Peer;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How the reason begins of a check that was left out because a peer had spent its time. Such a row is no pass, and no
-/// finding about the peer either.
-pub const NOT_RUN: &str = "not run: ";
-
 /// The time that is left to each peer. A call that has begun is let go on to its own limit: a peer stops between calls.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
@@ -22,13 +18,13 @@ impl Budget {
         Self { limit, spent: BTreeMap::new() }
     }
 
-    /// Why a peer is asked nothing more, as the reason of a row.
+    /// Why a peer is asked nothing more, as the reason of a row that was not run.
     pub(crate) fn spent_by(&self, peer: &Peer) -> Option<String> {
         let (spent, checks) = self.spent.get(&peer.name)?;
         let limit = self.limit.filter(|limit| spent >= limit)?;
         let checks = if *checks == 1 { "1 check".to_owned() } else { format!("{checks} checks") };
         let seconds = limit.as_secs_f64();
-        Some(format!("{NOT_RUN}the {seconds} s for this peer were spent after {checks}"))
+        Some(format!("the {seconds} s for this peer were spent after {checks}"))
     }
 
     /// Lets a peer be checked and counts the time that the session waited for it.

@@ -193,7 +193,7 @@ impl VerifiedGeneration {
         let what = json!({
             "do": "generate", "peer": self.peer.name, "new_tokens": new_tokens, "runs": runs
         });
-        let timed: Timed = ask(session, self.process, what)?;
+        let timed: Timed = ask(session, self.process, what).map_err(|refusal| refusal.reason)?;
         let wall = begin.elapsed().as_secs_f64();
         let times = timed.runs.iter().map(|steps| counted(steps, new_tokens, self.sequences));
         let times = times.collect::<Result<Vec<_>, _>>()?;
@@ -206,7 +206,9 @@ impl VerifiedGeneration {
         }
         match self.status {
             Status::Fallback => Ok(times),
-            _ => still(session, &self.peer, self.backend, self.process).map(|()| times),
+            _ => still(session, &self.peer, self.backend, self.process)
+                .map(|()| times)
+                .map_err(|refusal| refusal.reason),
         }
     }
 }

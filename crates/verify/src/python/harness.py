@@ -142,6 +142,11 @@ class Harness:
                 reasons = [str(error)] + [reason for reason in map(said_why, said) if reason]
                 # Warnings name what the library refused; the same one may come twice.
                 return {"outcome": "not applicable", "reason": "; ".join(dict.fromkeys(reasons))[:600]}
+            except Exception as error:
+                # On the processor, kernels for GPUs that look for a driver are as little asked as those that say so.
+                if case.device == "cpu" and lacks_driver(error):
+                    return {"outcome": "not applicable", "reason": "it needs a GPU: %s" % first_line(error)}
+                raise
         outputs = self.gathered(collect(result), case, request["gives"])
         write_tensors(request["into"], {name: (case.outputs[name], tensor) for name, tensor in outputs.items()})
         self.prepared[name] = Prepared(case, call)
@@ -212,6 +217,25 @@ def add_sites(folders):
     for folder in folders:
         site.addsitedir(folder)
     sys.path[:] = [path for path in sys.path if path not in known] + known
+
+
+# What torch, Triton and the dynamic loader say where there is no NVIDIA driver.
+NO_DRIVER = (
+    "found no nvidia driver",
+    "no cuda gpus are available",
+    "torch not compiled with cuda enabled",
+    "0 active drivers",
+    "libcuda.so",
+)
+
+
+def lacks_driver(error):
+    """Whether an error, or one that it came from, says that there is no driver."""
+    while error is not None:
+        if any(words in str(error).lower() for words in NO_DRIVER):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def outcome_of(error):

@@ -1,6 +1,5 @@
 //! One peer, one call: ask the harness, then judge as a native kernel is judged.
 
-use super::budget::NOT_RUN;
 use super::evidence::{Evidence, Gap, Seen};
 use super::files::{read_outputs, word, write_inputs};
 use super::{PythonError, Session};
@@ -213,28 +212,31 @@ pub(super) fn ask<T: DeserializeOwned>(
     session: &mut Session,
     process: u32,
     request: Value,
-) -> Result<T, String> {
+) -> Result<T, PeerRefusal> {
     if !session.holds(process) {
         // Another peer took it along, which is no finding about this one.
-        return Err(format!("{NOT_RUN}the process that held it is gone"));
+        let reason = "the process that held it is gone".to_owned();
+        return Err(PeerRefusal { status: Status::NotRun, reason });
     }
-    let answer = session.ask(request).map_err(|error| error.to_string())?;
+    let answer = session
+        .ask(request)
+        .map_err(|error| PeerRefusal { status: error.status(), reason: error.to_string() })?;
     serde_json::from_value(answer.clone()).map_err(|_| match answer["reason"].as_str() {
-        Some(reason) => reason.to_owned(),
-        None => PythonError::Garbage(answer.to_string()).to_string(),
+        Some(reason) => PeerRefusal::fail(reason),
+        None => PeerRefusal::fail(PythonError::Garbage(answer.to_string()).to_string()),
     })
 }
 
 /// Looks again at what runs, after the timing.
 ///
 /// # Errors
-/// One sentence, when its own kernels do not run any more.
+/// When its own kernels do not run any more.
 pub(super) fn still(
     session: &mut Session,
     peer: &Peer,
     backend: BackendKind,
     process: u32,
-) -> Result<(), String> {
+) -> Result<(), PeerRefusal> {
     #[derive(Deserialize)]
     struct Watched {
         evidence: Vec<Seen>,
@@ -243,8 +245,8 @@ pub(super) fn still(
     let Watched { evidence } = ask(session, process, request)?;
     match peer.evidence(evidence, backend).1 {
         None => Ok(()),
-        Some(Gap::Nothing) => Err("after its timing nothing was seen to run".to_owned()),
-        Some(Gap::Others(reason)) => Err(format!("after its timing {reason}")),
+        Some(Gap::Nothing) => Err(PeerRefusal::fail("after its timing nothing was seen to run")),
+        Some(Gap::Others(reason)) => Err(PeerRefusal::fail(format!("after its timing {reason}"))),
     }
 }
 
@@ -285,6 +287,12 @@ pub struct PeerRefusal {
     pub status: Status,
     /// Why.
     pub reason: String,
+}
+
+impl PeerRefusal {
+    fn fail(reason: impl Into<String>) -> Self {
+        Self { status: Status::Fail, reason: reason.into() }
+    }
 }
 
 /// Runs a peer on the call that was loaded and holds a drawn part of its outputs against the reference of that part.
@@ -344,14 +352,14 @@ impl VerifiedPeer {
     /// means of `replays` runs of a recorded graph where it could be recorded. Gives the samples and the runs of each.
     ///
     /// # Errors
-    /// One sentence: the process is another one by now, or the times are none.
+    /// The process is another one by now, or the times are none.
     pub fn time(
         &self,
         session: &mut Session,
         budget: Duration,
         fewest: usize,
         replays: u32,
-    ) -> Result<(Vec<f64>, u32), String> {
+    ) -> Result<(Vec<f64>, u32), PeerRefusal> {
         #[derive(Deserialize)]
         struct Timed {
             samples: Vec<f64>,
@@ -368,15 +376,15 @@ impl VerifiedPeer {
         });
         let timed: Timed = ask(session, self.process, request)?;
         let wall = begin.elapsed().as_secs_f64() * 1e3;
-        believable(&timed.samples, timed.replays, wall)?;
+        believable(&timed.samples, timed.replays, wall).map_err(PeerRefusal::fail)?;
         Ok((timed.samples, timed.replays))
     }
 
     /// Looks again at what runs, after the timing.
     ///
     /// # Errors
-    /// One sentence, when its own kernels do not run any more.
-    pub fn confirm(&self, session: &mut Session) -> Result<(), String> {
+    /// When its own kernels do not run any more.
+    pub fn confirm(&self, session: &mut Session) -> Result<(), PeerRefusal> {
         still(session, &self.peer, self.backend, self.process)
     }
 }

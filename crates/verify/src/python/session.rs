@@ -2,7 +2,6 @@
 //! much, and started again for the next request.
 
 use super::MODEL;
-use super::budget::NOT_RUN;
 use super::files::{ADAPTERS, HARNESS};
 use super::tuning::Tuning;
 use crate::peers::{FILES, Peer};
@@ -15,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -61,11 +61,7 @@ pub enum PythonError {
     #[error("no answer within {} s; the process was killed", .0.as_secs_f64())]
     TooLong(Duration),
     /// It was killed because the time that was left to it, less than its limit, had passed.
-    #[error(
-        "{}no answer within the {:.1} s that were left for it; the process was killed",
-        NOT_RUN,
-        .0.as_secs_f64()
-    )]
+    #[error("no answer within the {:.1} s that were left for it; the process was killed", .0.as_secs_f64())]
     OutOfTime(Duration),
     /// It was killed for its memory.
     #[error("took {:.1} GiB of memory, over {:.1} GiB; the process was killed", *.used as f64 / GIB, *.limit as f64 / GIB)]
@@ -83,7 +79,7 @@ pub enum PythonError {
 impl PythonError {
     /// What it makes of the peer that was asked: one that was given too little time to be judged did not fail.
     pub fn status(&self) -> Status {
-        if matches!(self, Self::OutOfTime(_)) { Status::NotApplicable } else { Status::Fail }
+        if matches!(self, Self::OutOfTime(_)) { Status::NotRun } else { Status::Fail }
     }
 }
 
@@ -119,12 +115,16 @@ struct Process {
     requests: ChildStdin,
     answers: Receiver<String>,
     errors: Arc<Mutex<Vec<u8>>>,
+    /// Reads what it says beside its answers, to the end.
+    listener: JoinHandle<()>,
 }
 
 /// How much of standard error is kept.
 const ERRORS: usize = 1 << 14;
 /// How often memory is looked at while an answer is awaited.
 const LOOK: Duration = Duration::from_millis(50);
+/// How long what a process said before it ended may take to arrive.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 impl Session {
     /// Starts the interpreter and asks what it has.
@@ -337,7 +337,7 @@ impl Session {
         });
         let errors = Arc::new(Mutex::new(Vec::new()));
         let kept = Arc::clone(&errors);
-        std::thread::spawn(move || {
+        let listener = std::thread::spawn(move || {
             let mut part = [0; 4096];
             while let Ok(count @ 1..) = stderr.read(&mut part) {
                 let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -346,7 +346,7 @@ impl Session {
                 kept.drain(..excess);
             }
         });
-        Ok(Process { child, requests, answers, errors })
+        Ok(Process { child, requests, answers, errors, listener })
     }
 }
 
@@ -392,6 +392,11 @@ impl Process {
                 _ => break "closed its answers".to_owned(),
             }
         };
+        // Its last words may still be on their way; a process that it left behind may keep the way open.
+        let deadline = Instant::now() + LAST_WORDS;
+        while !self.listener.is_finished() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
         let text = String::from_utf8_lossy(&errors);
         let last = text.lines().rev().find(|line| !line.trim().is_empty());

@@ -1,43 +1,91 @@
 // A libcuda.so.1 and an NVRTC for tests: one GPU that computes nothing, so that plans and launches can be held against what
 // kernels take. Parameters come from a cubin's own record of them or, for what the bundle does not hold, from the source's
 // text. A launch that a GPU would refuse is refused here too.
+// Its memory is memory, up to a size: what is copied there can be read back.
 //   FAKE_CUDA_COMPUTE=80        its compute capability
-//   FAKE_CUDA_LAUNCHES=FILE     names of launched kernels are appended to it
+//   FAKE_CUDA_INIT=100          the code that the driver's start ends with, as 100 without a GPU
+//   FAKE_CUDA_VERSION=11080     the newest CUDA that the driver supports, else 12.9
+//   FAKE_CUDA_FREE=BYTES        memory that is free
+//   FAKE_CUDA_LAUNCHES=FILE     names of launched kernels are appended to it, where it is set, and `compiled OPTIONS` for each compilation
+//   FAKE_CUDA_ARGUMENTS=FILE    the same with a hash of each launch's shape and arguments
+//   FAKE_CUDA_PAUSE=MICROS      how long changing a limit and compiling take, so that threads meet there
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { SUCCESS = 0, INVALID_VALUE = 1, MOST_PARAMETERS = 64 };
-typedef struct { char *name; int count; size_t sizes[MOST_PARAMETERS]; } Function;
-typedef struct { unsigned grid[3], block[3], shared_bytes; } LaunchConfig;
+// A function has the limits that it was given last, whoever gave them.
+typedef struct Function {
+    char *name;
+    int count;
+    size_t sizes[MOST_PARAMETERS];
+    unsigned most_shared, most_cluster;
+    struct Function *next;
+} Function;
+typedef struct { char *image; Function *functions; } Module;
+typedef struct { unsigned id, pad, value[16]; } LaunchAttribute;
+typedef struct { unsigned grid[3], block[3], shared_bytes; void *stream; const LaunchAttribute *attributes; unsigned count; } LaunchConfig;
 static char anything;
+static pthread_mutex_t modules = PTHREAD_MUTEX_INITIALIZER;
 
 static int compute(void) { return atoi(getenv("FAKE_CUDA_COMPUTE")); }
 static unsigned most_shared(void) { return (compute() == 80 ? 163 : 227) << 10; }
 
+static void pause_here(void) {
+    char *micros = getenv("FAKE_CUDA_PAUSE");
+    if (micros) usleep(atoi(micros));
+}
+
+// One line at a time, also where several threads write.
+static int append_to(const char *variable, const char *line) {
+    const char *name = getenv(variable);
+    if (!name) return SUCCESS;
+    FILE *file = fopen(name, "a");
+    if (!file) return INVALID_VALUE;
+    fprintf(file, "%s\n", line);
+    return fclose(file) ? INVALID_VALUE : SUCCESS;
+}
+static int append(const char *line) { return append_to("FAKE_CUDA_LAUNCHES", line); }
+
+static uint64_t mixed(uint64_t hash, const void *from, size_t bytes) {
+    for (const unsigned char *at = from, *end = at + bytes; at < end; at++) hash = (hash ^ *at) * 0x100000001b3;
+    return hash;
+}
+
 // ---- What only has to succeed.
 #define SUCCEEDS(name) int name(void) { return SUCCESS; }
-SUCCEEDS(cuInit) SUCCEEDS(cuDevicePrimaryCtxRelease_v2) SUCCEEDS(cuCtxSetCurrent) SUCCEEDS(cuMemFree_v2)
-SUCCEEDS(cuMemFreeHost) SUCCEEDS(cuMemcpyHtoDAsync_v2) SUCCEEDS(cuMemcpyDtoHAsync_v2) SUCCEEDS(cuMemcpyDtoDAsync_v2)
+SUCCEEDS(cuDevicePrimaryCtxRelease_v2) SUCCEEDS(cuCtxSetCurrent) SUCCEEDS(cuMemFreeHost)
 SUCCEEDS(cuMemsetD16Async) SUCCEEDS(cuMemsetD32Async) SUCCEEDS(cuStreamDestroy_v2) SUCCEEDS(cuStreamSynchronize)
 SUCCEEDS(cuStreamWaitEvent) SUCCEEDS(cuStreamBeginCapture_v2) SUCCEEDS(cuStreamEndCapture)
 SUCCEEDS(cuGraphInstantiateWithFlags) SUCCEEDS(cuGraphLaunch) SUCCEEDS(cuGraphDestroy) SUCCEEDS(cuGraphExecDestroy)
 SUCCEEDS(cuEventDestroy_v2) SUCCEEDS(cuEventRecord) SUCCEEDS(cuEventSynchronize) SUCCEEDS(cuEventElapsedTime)
-SUCCEEDS(cuModuleUnload) SUCCEEDS(cuTensorMapEncodeTiled)
+SUCCEEDS(cuModuleUnload)
 
 #define MAKES(name) int name(void **handle) { *handle = &anything; return SUCCESS; }
 MAKES(cuDevicePrimaryCtxRetain) MAKES(cuStreamCreate) MAKES(cuEventCreate)
 
 // ---- The GPU.
-int cuDriverGetVersion(int *version) { *version = 12090; return SUCCESS; }
+static unsigned long long number(const char *name, unsigned long long otherwise) {
+    char *value = getenv(name);
+    return value ? strtoull(value, NULL, 10) : otherwise;
+}
+
+int cuInit(void) { return number("FAKE_CUDA_INIT", SUCCESS); }
+int cuDriverGetVersion(int *version) { *version = number("FAKE_CUDA_VERSION", 12090); return SUCCESS; }
 int cuGetErrorName(int code, const char **text) { *text = code == INVALID_VALUE ? "INVALID_VALUE" : "?"; return SUCCESS; }
 int cuGetErrorString(int code, const char **text) { return cuGetErrorName(code, text); }
 int cuDeviceGetCount(int *count) { *count = 1; return SUCCESS; }
 int cuDeviceGet(int *device, int number) { *device = number; return SUCCESS; }
 int cuDeviceGetName(char *name, int size, int device) { (void)device; snprintf(name, size, "stand-in"); return SUCCESS; }
 int cuDeviceTotalMem_v2(size_t *bytes) { *bytes = 1ull << 40; return SUCCESS; }
-int cuMemGetInfo_v2(size_t *free, size_t *total) { *free = *total = 1ull << 40; return SUCCESS; }
+int cuMemGetInfo_v2(size_t *free, size_t *total) {
+    *total = 1ull << 40;
+    *free = number("FAKE_CUDA_FREE", *total);
+    return SUCCESS;
+}
 
 int cuDeviceGetAttribute(int *value, int attribute) {
     switch (attribute) {
@@ -51,12 +99,51 @@ int cuDeviceGetAttribute(int *value, int attribute) {
     return SUCCESS;
 }
 
+// What is larger than a small model's weights has an address alone, which no memory has.
+enum { MOST_REAL = 16 << 20 };
+#define UNREAL (1ull << 60)
+
 int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
-    static uint64_t next = 1ull << 32;
-    *address = next;
-    next += (bytes + 511) / 512 * 512;
+    static uint64_t next = UNREAL;
+    size_t whole = (bytes + 511) / 512 * 512;
+    if (bytes > MOST_REAL) {
+        *address = __atomic_fetch_add(&next, whole, __ATOMIC_RELAXED);
+        return SUCCESS;
+    }
+    void *memory = aligned_alloc(512, whole);
+    if (!memory) return INVALID_VALUE;
+    *address = (uint64_t)memset(memory, 0, whole);
     return SUCCESS;
 }
+
+int cuMemFree_v2(uint64_t address) {
+    if (address < UNREAL) free((void *)address);
+    return SUCCESS;
+}
+
+static int copied(uint64_t to, uint64_t from, size_t bytes) {
+    if (to < UNREAL && from < UNREAL) memcpy((void *)to, (void *)from, bytes);
+    return SUCCESS;
+}
+
+int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes) { return copied(to, (uint64_t)from, bytes); }
+int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes) { return copied((uint64_t)to, from, bytes); }
+int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes) { return copied(to, from, bytes); }
+
+// Descriptors: the address, and a hash of everything else.
+int cuTensorMapEncodeTiled(
+    uint64_t *map, int element, unsigned rank, uint64_t address, const uint64_t *sizes, const uint64_t *strides,
+    const unsigned *tile, const unsigned *steps, int interleave, int swizzle, int promotion, int outside
+) {
+    int numbers[] = {element, (int)rank, interleave, swizzle, promotion, outside};
+    uint64_t hash = mixed(mixed(1, numbers, sizeof numbers), sizes, rank * sizeof *sizes);
+    hash = mixed(mixed(hash, strides, (rank - 1) * sizeof *strides), tile, rank * sizeof *tile);
+    memset(map, 0, 128);
+    map[0] = address;
+    map[1] = mixed(hash, steps, rank * sizeof *steps);
+    return SUCCESS;
+}
+int cuTensorMapReplaceAddress(uint64_t *map, uint64_t address) { map[0] = address; return SUCCESS; }
 
 int cuMemHostAlloc(void **memory, size_t bytes) { *memory = calloc(1, bytes); return SUCCESS; }
 
@@ -79,9 +166,11 @@ static size_t cubin_bytes(const char *image) {
     return end;
 }
 
-int cuModuleLoadData(void **module, const char *image) {
+int cuModuleLoadData(Module **made, const char *image) {
     size_t bytes = strncmp(image, TEXT, sizeof TEXT - 1) ? cubin_bytes(image) : strlen(image) + 1;
-    *module = memcpy(malloc(bytes), image, bytes);
+    Module *module = calloc(1, sizeof *module);
+    module->image = memcpy(malloc(bytes), image, bytes);
+    *made = module;
     return SUCCESS;
 }
 
@@ -125,11 +214,24 @@ static int read_text(Function *function, char *text) {
     return SUCCESS;
 }
 
-int cuModuleGetFunction(Function **made, char *module, const char *name) {
-    Function *function = calloc(1, sizeof *function);
-    function->name = strdup(name);
-    *made = function;
-    return strncmp(module, TEXT, sizeof TEXT - 1) ? read_cubin(function, module) : read_text(function, module);
+// The same function each time it is asked for, as of the driver.
+int cuModuleGetFunction(Function **found, Module *module, const char *name) {
+    int is_text = !strncmp(module->image, TEXT, sizeof TEXT - 1), code = SUCCESS;
+    pthread_mutex_lock(&modules);
+    Function *function = module->functions;
+    while (function && strcmp(function->name, name)) function = function->next;
+    if (!function) {
+        function = calloc(1, sizeof *function);
+        function->name = strdup(name);
+        function->most_shared = 48 << 10;
+        function->most_cluster = 8;
+        function->next = module->functions;
+        module->functions = function;
+        code = is_text ? read_text(function, module->image) : read_cubin(function, module->image);
+    }
+    pthread_mutex_unlock(&modules);
+    *found = function;
+    return code;
 }
 
 int cuFuncGetParamInfo(Function *function, size_t index, size_t *offset, size_t *size) {
@@ -142,29 +244,48 @@ int cuFuncGetParamInfo(Function *function, size_t index, size_t *offset, size_t 
 int cuFuncGetAttribute(int *value, int attribute) { *value = attribute == 0 ? 1024 : 0; return SUCCESS; }
 
 int cuFuncSetAttribute(Function *function, int attribute, int value) {
-    (void)function;
-    return attribute == 8 && (unsigned)value > most_shared() ? INVALID_VALUE : SUCCESS;
+    if (attribute == 8) {
+        if ((unsigned)value > most_shared()) return INVALID_VALUE;
+        __atomic_store_n(&function->most_shared, value, __ATOMIC_SEQ_CST);
+    }
+    if (attribute == 14) function->most_cluster = value ? 16 : 8;
+    pause_here();
+    return SUCCESS;
 }
 
 int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks) { *blocks = 1; return SUCCESS; }
 
-int cuLaunchKernelEx(const LaunchConfig *launch, Function *function) {
+int cuLaunchKernelEx(const LaunchConfig *launch, Function *function, void **arguments) {
     const unsigned *grid = launch->grid, *block = launch->block;
     unsigned threads = block[0] * block[1] * block[2];
     if (!grid[0] || !grid[1] || !grid[2] || grid[1] > 65535 || grid[2] > 65535) return INVALID_VALUE;
-    if (!threads || threads > 1024 || launch->shared_bytes > most_shared()) return INVALID_VALUE;
-    FILE *file = fopen(getenv("FAKE_CUDA_LAUNCHES"), "a");
-    if (!file) return INVALID_VALUE;
-    fprintf(file, "%s\n", function->name);
-    fclose(file);
-    return SUCCESS;
+    if (!threads || threads > 1024) return INVALID_VALUE;
+    if (launch->shared_bytes > __atomic_load_n(&function->most_shared, __ATOMIC_SEQ_CST)) return INVALID_VALUE;
+    for (unsigned i = 0; i < launch->count; i++) {
+        const LaunchAttribute *one = launch->attributes + i;
+        if (one->id == 4 && one->value[0] * one->value[1] * one->value[2] > function->most_cluster) return INVALID_VALUE;
+    }
+    if (getenv("FAKE_CUDA_ARGUMENTS")) {
+        uint64_t hash = mixed(1, launch, sizeof launch->grid + sizeof launch->block + sizeof launch->shared_bytes);
+        for (int i = 0; i < function->count; i++) hash = mixed(hash, arguments[i], function->sizes[i]);
+        char line[160];
+        snprintf(line, sizeof line, "%s %016llx", function->name, (unsigned long long)hash);
+        if (append_to("FAKE_CUDA_ARGUMENTS", line)) return INVALID_VALUE;
+    }
+    return append(function->name);
 }
 
 // ---- The compiler: its "cubin" is the source.
 int nvrtcVersion(int *major, int *minor) { *major = 12; *minor = 9; return SUCCESS; }
 int nvrtcCreateProgram(char **program, const char *source) { *program = strdup(source); return SUCCESS; }
 int nvrtcDestroyProgram(char **program) { free(*program); return SUCCESS; }
-int nvrtcCompileProgram(void) { return SUCCESS; }
+int nvrtcCompileProgram(char *program, int count, const char **options) {
+    (void)program;
+    char line[1024] = "compiled";
+    for (int i = 0; i < count; i++) snprintf(line + strlen(line), sizeof line - strlen(line), " %s", options[i]);
+    pause_here();
+    return append(line);
+}
 int nvrtcGetProgramLogSize(char *program, size_t *bytes) { (void)program; *bytes = 0; return SUCCESS; }
 int nvrtcGetProgramLog(void) { return SUCCESS; }
 int nvrtcGetCUBINSize(char *program, size_t *bytes) { *bytes = sizeof TEXT + strlen(program); return SUCCESS; }

@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 const COMPUTE: &str = "FAKE_CUDA_COMPUTE";
 
 /// Runs `work` where the stand-in is the driver, once for each kind of GPU, and gives the names of the kernels that were
-/// launched. The loader reads its path when a process starts: the test `name` is run again, which does the work and gives
-/// `None`.
+/// launched, and what was compiled. The loader reads its path when a process starts: the test `name` is run again, which
+/// does the work and gives `None`.
 pub(crate) fn launched(name: &str, work: fn()) -> Option<BTreeSet<String>> {
     if std::env::var_os(COMPUTE).is_some() {
         work();
@@ -23,10 +23,12 @@ pub(crate) fn launched(name: &str, work: fn()) -> Option<BTreeSet<String>> {
             .args(["--exact", name, "--nocapture"])
             .env(COMPUTE, compute)
             .env("FAKE_CUDA_LAUNCHES", &launches)
+            .env("FAKE_CUDA_ARGUMENTS", folder.path().join(format!("arguments-{compute}")))
+            .env("FAKE_CUDA_PAUSE", "100")
             .env("FIRSTLIGHT_NVRTC", &library)
             .env("LD_LIBRARY_PATH", folder.path())
             // Binaries of text must not stay in the user's cache.
-            .env("FIRSTLIGHT_CACHE", folder.path())
+            .env("FIRSTLIGHT_CACHE", folder.path().join(compute))
             .stderr(Stdio::piped())
             .spawn();
         (compute, tested.unwrap())

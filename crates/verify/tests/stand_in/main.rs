@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)] // Helpers of tests may panic like tests.
 
 mod machine;
+mod moved;
 
 use facts::BackendKind;
 use std::collections::BTreeSet;

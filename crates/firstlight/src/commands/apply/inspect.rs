@@ -16,7 +16,11 @@ pub(super) struct Binaries {
 impl Binaries {
     pub(super) fn new(source: Source, machine: Machine, cache: Option<PathBuf>) -> Self {
         let of_machine = diagnose::run(&machine, &[]);
-        Self { options: EnvOptions { source, venv: None, cache }, machine, of_machine }
+        Self {
+            options: EnvOptions { source, venv: None, cache, verify_files: false },
+            machine,
+            of_machine,
+        }
     }
 }
 

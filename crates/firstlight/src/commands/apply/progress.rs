@@ -36,9 +36,9 @@ impl Progress for Bar {
         }
     }
 
-    fn end(&mut self, outcome: &str) {
+    fn end(&mut self, outcome: &str, took: Duration) {
         if let Some(bar) = self.bar.take() {
-            let (step, seconds) = (bar.prefix(), bar.elapsed().as_secs_f64());
+            let (step, seconds) = (bar.prefix(), took.as_secs_f64());
             bar.finish_and_clear();
             eprintln!("{step:<14}{seconds:8.1} s  {outcome}");
         }

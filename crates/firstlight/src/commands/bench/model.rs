@@ -5,14 +5,17 @@ mod peers;
 use self::peers::Contest;
 use super::device_name;
 use crate::Outcome;
+use crate::backend::{self, Told};
 use crate::cli::{BenchModel, Environment, Waiting};
 use crate::commands::doctor;
 use crate::failure::Failure;
 use crate::loading;
 use crate::output::Output;
 use crate::progress::Progress;
-use crate::run_folder::RunFolder;
-use facts::{DoctorReport, ModelSpeedReport, ParityReport, SCHEMA, Status};
+use crate::redact::Redaction;
+use crate::run_folder::{self, RunFolder};
+use device::Device;
+use facts::{BackendKind, DoctorReport, ModelSpeedReport, ParityReport, SCHEMA, Status};
 use models::{
     Architecture, Capacity, Config, LargestStep, ModelSource, Storage, Verified, measure, open,
 };
@@ -20,20 +23,27 @@ use report::{
     MODEL_SPEED_FILE, MODEL_SPEED_TABLE, PARITY_FILE, Run, model_speed_csv, parity_csv, run_report,
     terminal,
 };
+use serde::Serialize;
 use std::path::Path;
 use std::time::Instant;
 
 pub(super) fn run(arguments: &BenchModel, output: &Output) -> anyhow::Result<Outcome> {
+    arguments.output.as_deref().map(run_folder::look).transpose()?;
     let mut source = source(arguments)?;
     let architecture = source.open()?.architecture;
-    fits(arguments, &architecture)?;
+    let told = choose(arguments, &architecture)?;
+    if !output.json {
+        output.text(&told.text(output))?;
+    }
     let mut folder = match &arguments.output {
         Some(path) => Some(Folder::create(path)?),
         None => None,
     };
     let progress = Progress::start("bench model");
-    let mut contest = Contest::start(arguments, &mut source)?;
-    let mut report = timed(arguments, &source, &architecture, contest.as_mut(), &progress)?;
+    let backend = told.backend();
+    let mut contest = Contest::start(arguments, backend, &mut source)?;
+    let subject = Subject { source: &source, architecture: &architecture, backend };
+    let mut report = timed(arguments, &subject, contest.as_mut(), &progress)?;
     // The engine, with its memory, is gone by now.
     if let Some(contest) = contest.filter(|_| !report.speeds.is_empty()) {
         contest.run(arguments, &progress, &mut report)?;
@@ -42,10 +52,26 @@ pub(super) fn run(arguments: &BenchModel, output: &Output) -> anyhow::Result<Out
     if let Some(folder) = &mut folder {
         folder.write(&report)?;
     }
-    output.either(&report, |style| terminal::model_speed(&report, style))?;
+    let shown = Shown { device: &told, report: &report };
+    output.either(&shown, |style| terminal::model_speed(&report, style))?;
     let bad = |status| matches!(status, Status::Fail | Status::Fallback);
     let good = report.not_timed.is_empty() && !report.checks.iter().any(|row| bad(row.status));
     Ok(if good { Outcome::Good } else { Outcome::Bad })
+}
+
+/// What `bench model --json` prints.
+#[derive(Serialize)]
+struct Shown<'a> {
+    device: &'a Told,
+    #[serde(flatten)]
+    report: &'a ModelSpeedReport,
+}
+
+/// What is verified and timed, and where.
+struct Subject<'a> {
+    source: &'a ModelSource,
+    architecture: &'a Architecture,
+    backend: BackendKind,
 }
 
 /// Where the weights come from.
@@ -71,19 +97,20 @@ fn capacity(arguments: &BenchModel) -> Capacity {
     Capacity { sequences: arguments.sequences as usize, tokens: longest }
 }
 
-/// Refuses tests beyond the model's context, or the device's memory, before anything is verified or loaded.
-fn fits(arguments: &BenchModel, architecture: &Architecture) -> anyhow::Result<()> {
+/// Refuses tests beyond the model's context, or any device's memory, before anything is verified or loaded.
+fn choose(arguments: &BenchModel, architecture: &Architecture) -> anyhow::Result<Told> {
     let (tests, context) = (&arguments.tests, architecture.context);
+    let fit = |device: &Device| {
+        let capacity @ Capacity { sequences, .. } = capacity(arguments);
+        let chunk = models::engine_kind(device)?.chunk;
+        let longest = tests.iter().map(|test| test.prompt()).max().unwrap_or(0);
+        let tokens = chunk.min(sequences.saturating_mul(longest)).max(sequences);
+        let step = LargestStep { tokens, logits: sequences };
+        let storage = arguments.dtype.into();
+        loading::fit(architecture, device, storage, (capacity, step)).map(|_| ())
+    };
     match tests.iter().find(|test| test.depth + test.tokens > context) {
-        None => {
-            let device = device::open(arguments.backend.into())?;
-            let capacity @ Capacity { sequences, .. } = capacity(arguments);
-            let chunk = models::engine_kind(&device)?.chunk / sequences.max(1);
-            let read = tests.iter().map(|test| test.prompt().min(chunk)).max().unwrap_or(0);
-            let step = LargestStep { tokens: sequences * read.max(1), logits: sequences };
-            let storage = arguments.dtype.into();
-            loading::fit(architecture, &device, storage, (capacity, step)).map(|_| ())
-        }
+        None => Ok(backend::begin(arguments.backend).end(fit)?.told),
         Some(test) => Err(Failure::hinted(
             format!(
                 "{test} takes {} tokens, the model's context is {context}",
@@ -97,13 +124,13 @@ fn fits(arguments: &BenchModel, architecture: &Architecture) -> anyhow::Result<(
 /// Verifies the engine, and times what was asked where it passed.
 fn timed(
     arguments: &BenchModel,
-    source: &ModelSource,
-    architecture: &Architecture,
+    subject: &Subject<'_>,
     contest: Option<&mut Contest>,
     progress: &Progress,
 ) -> anyhow::Result<ModelSpeedReport> {
+    let Subject { source, architecture, backend } = *subject;
     let storage = Storage::from(arguments.dtype);
-    let (backend, sequences) = (arguments.backend.into(), arguments.sequences as usize);
+    let sequences = arguments.sequences as usize;
     let name = arguments.model.file_name().unwrap_or(arguments.model.as_os_str());
     let name = name.to_string_lossy().into_owned();
     progress.step("holding the engine against float32".to_owned());
@@ -184,7 +211,7 @@ impl Folder {
         let since = Instant::now();
         let nothing = Environment { venv: None, waiting: Waiting { wait: None } };
         let doctor = doctor::examine(&nothing)?;
-        let folder = doctor::begin(Some(path), &doctor, since)?;
+        let folder = doctor::begin(Some(path), &doctor, since, Redaction::from_environment())?;
         Ok(Self { folder, doctor, since: Instant::now() })
     }
 

@@ -1,60 +1,88 @@
-//! `doctor --fix`: shows the commands of each finding, asks, and runs those that only change packages of the environment.
+//! `doctor --fix`: one remedy for all findings about an environment, resolved, shown, agreed to, and carried out behind a
+//! snapshot. Whatever goes wrong, the environment's files are put back.
 
-use super::{examine, outcome};
+mod said;
+
+use super::{cache_folder, examine, outcome};
 use crate::Outcome;
 use crate::cli::Doctor;
 use crate::confirm;
 use crate::output::Output;
-use facts::{DoctorReport, EnvKind, Finding, PyEnv, SCHEMA, Severity};
-use serde::Serialize;
-use std::process::Command;
+use facts::{DoctorReport, EnvKind, EnvManager, Finding, PyEnv, SCHEMA, Severity};
+use said::{Broken, Fixes, Mended, Step};
+use setup::mend::{Change, Imports, Limits, Packages, PutBack, Resolved, Snapshot, Tool, actions};
+use setup::uv::Uv;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
-#[derive(Serialize)]
-struct Fixes {
-    schema: u32,
-    plan: Vec<Step>,
-}
+/// Remedies one after the other, each of what the one before it left.
+const ROUNDS: usize = 4;
 
-/// What is to be done about one finding.
-#[derive(Serialize)]
-struct Step {
-    rule: String,
-    title: String,
-    commands: Vec<String>,
-    /// Why firstlight does not run them; `null` where it may.
-    refused: Option<String>,
-    /// `done`, `failed` or `not run`.
-    result: &'static str,
-}
+const HINT: &str = "add --yes to run the commands that only change packages, or read the plan and run them yourself";
 
 pub(super) fn run(
-    report: &DoctorReport,
+    report: DoctorReport,
     arguments: &Doctor,
     output: &Output,
 ) -> anyhow::Result<Outcome> {
+    let report = match put_back_what_was_left(&report, arguments, output)? {
+        true => examine(&arguments.environment)?,
+        false => report,
+    };
     let wrong = report.findings.iter().filter(|finding| finding.severity != Severity::Info);
-    let mut steps: Vec<Step> = wrong.map(|finding| step(finding, &report.envs)).collect();
-    if !output.json {
-        output.text(&plan(&steps))?;
-    }
-    for step in &mut steps {
-        if step.refused.is_some() || !agreed(step, arguments.yes)? {
-            continue;
-        }
-        step.result = if carry_out(&step.commands, output)? { "done" } else { "failed" };
-        if step.result == "failed" {
-            // What comes after may build on what did not happen.
-            break;
+    let mut plan: Vec<Step> = wrong.map(|finding| step(finding, &report.envs)).collect();
+    let mut environments = Vec::new();
+    for env in report.envs.iter().filter(|env| env.kind == EnvKind::Venv) {
+        let mine = |finding: &&Finding| is_for(finding, env);
+        if report.findings.iter().filter(mine).any(|it| it.severity != Severity::Info) {
+            environments.push(Mending::new(env, &report, arguments, output)?.run(&mut plan)?);
         }
     }
-    let ran = steps.iter().any(|step| step.result == "done");
-    let failed = steps.iter().any(|step| step.result == "failed");
-    let fixes = Fixes { schema: SCHEMA, plan: steps };
-    output.either(&fixes, |_| said(&fixes))?;
+    let changed = environments.iter().any(|mended| mended.outcome == said::MENDED);
+    let failed = environments.iter().any(|mended| mended.outcome == said::PUT_BACK);
+    let fixes = Fixes { schema: SCHEMA, plan, environments };
+    output.either(&fixes, |_| said::ending(&fixes))?;
     if failed {
         return Ok(Outcome::Bad);
     }
-    Ok(outcome(&if ran { examine(&arguments.environment)? } else { report.clone() }))
+    Ok(outcome(&if changed { examine(&arguments.environment)? } else { report }))
+}
+
+/// Says on standard error which environments a killed fix left half changed.
+pub(super) fn tell_what_was_left(report: &DoctorReport, output: &Output) {
+    for env in report.envs.iter().filter(|env| Snapshot::is_left(Path::new(&env.root))) {
+        let (note, root) = (output.paint_hint("note:"), &env.root);
+        eprintln!(
+            "{note} a fix of {root} was interrupted: `firstlight doctor --fix --venv {root}` puts back what was there"
+        );
+    }
+}
+
+/// What a fix that was killed left is put back before anything else is looked at.
+fn put_back_what_was_left(
+    report: &DoctorReport,
+    arguments: &Doctor,
+    output: &Output,
+) -> anyhow::Result<bool> {
+    let mut any = false;
+    for env in &report.envs {
+        let root = Path::new(&env.root);
+        if !Snapshot::is_left(root) {
+            continue;
+        }
+        eprintln!("{} a fix of {} was interrupted", output.paint_hint("note:"), env.root);
+        let hint = "add --yes to put back what was there before it";
+        if !confirm::agreed(arguments.yes, &format!("put back what {} was?", env.root), hint)? {
+            continue;
+        }
+        if let Some(snapshot) = Snapshot::left(root)? {
+            let PutBack { restored, removed } = snapshot.put_back()?;
+            eprintln!("put back: {restored} files are what they were, {removed} new ones are gone");
+            any = true;
+        }
+    }
+    Ok(any)
 }
 
 fn step(finding: &Finding, envs: &[PyEnv]) -> Step {
@@ -62,170 +90,282 @@ fn step(finding: &Finding, envs: &[PyEnv]) -> Step {
         rule: finding.rule.clone(),
         title: finding.title.clone(),
         commands: finding.fix.clone(),
-        refused: refusal(&finding.fix, envs),
+        refused: refusal(finding, envs),
         result: "not run",
     }
 }
 
-/// Why the commands are not run: whole or not at all, since half of a replacement leaves nothing that works.
-fn refusal(commands: &[String], envs: &[PyEnv]) -> Option<String> {
-    let mut any = false;
-    for line in first_way(commands) {
-        let line = line.trim();
-        if let Some(remark) = line.strip_prefix('#') {
-            // A remark that ends in a colon is about the command below it; any other one is a step for a person.
-            if !remark.trim_end().ends_with(':') {
-                return Some(format!("a step is yours: {}", remark.trim()));
-            }
-            continue;
-        }
-        if let Some(why) = unsafe_to_run(line, envs) {
-            return Some(why);
-        }
-        any = true;
+/// Why firstlight runs nothing for a finding; a remedy may still leave it out for another reason.
+fn refusal(finding: &Finding, envs: &[PyEnv]) -> Option<String> {
+    if let Err(why) = actions(&finding.fix) {
+        return Some(why);
     }
-    (!any).then(|| "it has no command".to_owned())
-}
-
-/// The commands up to the first alternative.
-fn first_way(commands: &[String]) -> impl Iterator<Item = &String> {
-    commands.iter().take_while(|line| !line.trim_start().starts_with("# or"))
-}
-
-/// Only uv's and pip's package changes in an environment of its own are run.
-fn unsafe_to_run(line: &str, envs: &[PyEnv]) -> Option<String> {
-    let words: Vec<&str> = line.split_whitespace().skip_while(|word| is_assignment(word)).collect();
-    match words.first().copied() {
-        Some("sudo") => return Some(format!("it needs root: {line}")),
-        Some("reboot") => return Some("it needs a reboot".into()),
-        Some("export" | "unset" | "." | "source") => {
-            return Some(format!("it belongs into your shell: {line}"));
-        }
-        Some("conda" | "mamba") => {
-            return Some(format!("conda's changes are yours to make: {line}"));
-        }
-        _ => {}
-    }
-    let changes = line.contains(" -m pip ") || line.contains("uv pip ");
-    let checks = line.contains(" -c ") && line.contains("/bin/python");
-    if !changes && !checks {
-        return Some(format!("it is no package change: {line}"));
-    }
-    let own = envs.iter().find(|env| {
-        let python = env
-            .interpreter
-            .executable
-            .clone()
-            .unwrap_or_else(|| format!("{}/bin/python", env.root));
-        line.contains(&python)
-    });
-    match own.map(|env| env.kind) {
+    match envs.iter().find(|env| is_for(finding, env)).map(|env| env.kind) {
         Some(EnvKind::Venv) => None,
         Some(EnvKind::Conda) => Some("the environment is conda's: run it there yourself".into()),
         Some(EnvKind::System) => {
             Some("it would change the system's Python: make a virtual environment".into())
         }
-        None => Some(format!("it is for no environment that was read: {line}")),
+        None => Some("it is for no environment that was read".into()),
     }
 }
 
-fn is_assignment(word: &str) -> bool {
-    let name = word.split_once('=').map_or("", |(name, _)| name);
-    !name.is_empty()
-        && name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+/// Whether the commands name this environment's interpreter.
+fn is_for(finding: &Finding, env: &PyEnv) -> bool {
+    let python = python(env).display().to_string();
+    finding.fix.iter().any(|line| line.contains(&python))
 }
 
-fn plan(steps: &[Step]) -> String {
-    if steps.is_empty() {
-        return "nothing to fix\n".to_owned();
-    }
-    let mut out = String::new();
-    for step in steps {
-        out.push_str(&format!("{} [{}]\n", step.title, step.rule));
-        for command in &step.commands {
-            out.push_str(&format!("  {command}\n"));
-        }
-        if let Some(why) = &step.refused {
-            out.push_str(&format!("  not run by firstlight: {why}\n"));
-        }
-        out.push('\n');
-    }
-    out
+fn python(env: &PyEnv) -> PathBuf {
+    let usual = || Path::new(&env.root).join("bin/python");
+    env.interpreter.executable.as_ref().map_or_else(usual, PathBuf::from)
 }
 
-fn agreed(step: &Step, yes: bool) -> anyhow::Result<bool> {
-    let hint = "add --yes to run the commands that only change packages, or read the plan and run them yourself";
-    confirm::agreed(yes, &format!("run the commands for {}?", step.rule), hint)
+/// One environment being mended.
+struct Mending<'a> {
+    arguments: &'a Doctor,
+    output: &'a Output,
+    root: PathBuf,
+    tool: Tool,
+    /// What is known of the environment now.
+    env: PyEnv,
+    findings: Vec<Finding>,
+    packages: Packages,
+    /// What was installed when it began.
+    before: Packages,
+    /// Byte code of what is imported, apart from the environment.
+    compiled: tempfile::TempDir,
+    commands: Vec<String>,
 }
 
-/// One after another, as they were shown; the first that fails ends it.
-fn carry_out(commands: &[String], output: &Output) -> anyhow::Result<bool> {
-    for line in first_way(commands).filter(|line| !line.trim_start().starts_with('#')) {
-        eprintln!("{} {line}", output.paint_hint("run:"));
-        // What the command prints goes to standard error, so that `--json` stays one document.
-        let run = Command::new("sh").args(["-c", &format!("{line} 1>&2")]).status()?;
-        if !run.success() {
-            eprintln!("{} {line} ended with {run}", output.paint_error("failed:"));
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
+/// Why the files are put back.
+type Undo = String;
 
-fn said(fixes: &Fixes) -> String {
-    if fixes.plan.is_empty() {
-        return String::new();
-    }
-    let count = |result: &str| fixes.plan.iter().filter(|step| step.result == result).count();
-    format!("{} done, {} failed, {} not run\n", count("done"), count("failed"), count("not run"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_package_changes_of_an_environment_are_run() {
-        let env = |kind: &str| -> PyEnv {
-            serde_json::from_value(serde_json::json!({
-                "root": "/v", "kind": kind, "found_by": "--venv", "manager": null,
-                "interpreter": {"executable": "/v/bin/python", "resolved": null, "version": null, "abi_tag": null, "base": null},
-                "site_packages": [], "dists": [], "torch": null, "native_files": [], "problems": []
-            }))
-            .unwrap()
+impl<'a> Mending<'a> {
+    fn new(
+        env: &PyEnv,
+        report: &DoctorReport,
+        arguments: &'a Doctor,
+        output: &'a Output,
+    ) -> anyhow::Result<Self> {
+        let packages = Packages::read(env);
+        let by_uv = env.manager.as_ref().is_some_and(|it| it.value == EnvManager::Uv)
+            || report
+                .findings
+                .iter()
+                .any(|it| is_for(it, env) && it.fix.iter().any(|line| line.contains("uv pip ")));
+        let uv = match by_uv || packages.version("pip").is_none() {
+            true => Some(find_uv()?.program),
+            false => None,
         };
-        let check = |kind: &str, lines: &[&str], expect: Option<&str>| {
-            let lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
-            let why = refusal(&lines, &[env(kind)]);
-            match expect {
-                None => assert_eq!(why, None, "{lines:?}"),
-                Some(words) => {
-                    assert!(why.as_ref().is_some_and(|why| why.contains(words)), "{why:?}")
-                }
+        Ok(Self {
+            arguments,
+            output,
+            root: PathBuf::from(&env.root),
+            tool: Tool { python: python(env), uv },
+            env: env.clone(),
+            findings: report.findings.clone(),
+            before: packages.clone(),
+            packages,
+            compiled: tempfile::tempdir()?,
+            commands: Vec::new(),
+        })
+    }
+
+    fn run(mut self, plan: &mut [Step]) -> anyhow::Result<Mended> {
+        let resolved = self.resolve();
+        self.show(&resolved)?;
+        self.note(plan, &resolved, "not run");
+        if resolved.is_empty() {
+            return Ok(self.ended(said::NOTHING, None, None));
+        }
+        let question = format!("run these commands in {}?", self.root.display());
+        if !confirm::agreed(self.arguments.yes, &question, HINT)? {
+            return Ok(self.ended(said::NOTHING, Some("nobody agreed".to_owned()), None));
+        }
+        let snapshot = Snapshot::take(&self.root, self.packages.frozen())?;
+        // Until the first command nothing has changed: whatever fails here leaves the environment as it was.
+        let before = match self.imports(&resolved.touched, &[]) {
+            Ok(before) => before,
+            Err(error) => {
+                snapshot.end()?;
+                return Err(error);
             }
         };
-        let replace = [
-            "/v/bin/python -m pip uninstall --yes torch",
-            "/v/bin/python -m pip install torch==2.9.0",
-        ];
-        check("venv", &replace, None);
-        check("system", &replace, Some("system's Python"));
-        check("conda", &replace, Some("conda's"));
-        check("venv", &["FORCE=TRUE uv pip install --python /v/bin/python x"], None);
-        check(
-            "venv",
-            &["# a build that fits:", replace[1], "# or bring the driver:", "sudo reboot"],
-            None,
-        );
-        check("venv", &[replace[0], "# then install NVIDIA's wheel"], Some("a step is yours"));
-        check("venv", &["sudo apt-get install x"], Some("needs root"));
-        check("venv", &["export CUDA_HOME=/x"], Some("your shell"));
-        check("venv", &["rm -r /v/lib"], Some("no package change"));
-        check(
-            "venv",
-            &["/other/bin/python -m pip install x"],
-            Some("no environment that was read"),
-        );
-        check("venv", &["# nothing:"], Some("no command"));
+        match self.carry_out(resolved, &before, &snapshot, plan) {
+            Ok(after) => {
+                snapshot.end()?;
+                let mut mended = self.ended(said::MENDED, None, Some(&after));
+                mended.mended = after.mended(&before);
+                Ok(mended)
+            }
+            Err(why) => {
+                let PutBack { restored, removed } = snapshot.put_back()?;
+                let why = format!(
+                    "{why}; {restored} files were put back and {removed} new ones removed, so the environment is what it was"
+                );
+                for step in plan.iter_mut().filter(|step| step.result == "done") {
+                    step.result = "put back";
+                }
+                Ok(self.ended(said::PUT_BACK, Some(why), Some(&before)))
+            }
+        }
     }
+
+    /// Remedy by remedy, until nothing that can be run is left to mend.
+    fn carry_out(
+        &mut self,
+        first: Resolved,
+        before: &Imports,
+        snapshot: &Snapshot,
+        plan: &mut [Step],
+    ) -> Result<Imports, Undo> {
+        let mut next = first;
+        let (mut touched, mut removed) = (BTreeSet::new(), BTreeSet::new());
+        let titles: Vec<String> = self.titles(&next);
+        let mut seen: Vec<Vec<Change>> = Vec::new();
+        loop {
+            for change in &next.commands {
+                self.execute(change, snapshot)?;
+            }
+            self.note(plan, &next, "done");
+            touched.extend(next.touched.clone());
+            removed.extend(next.removed.clone());
+            seen.push(next.commands.clone());
+            let report =
+                examine(&self.arguments.environment).map_err(|error| format!("{error:#}"))?;
+            let root = self.env.root.clone();
+            let Some(env) = report.envs.into_iter().find(|env| env.root == root) else {
+                return Err("the environment cannot be read any more".to_owned());
+            };
+            (self.env, self.findings) = (env, report.findings);
+            self.packages = Packages::read(&self.env);
+            let again = before.working(&removed);
+            let after = self.imports(&touched, &again).map_err(|error| format!("{error:#}"))?;
+            let worse = after.worse_than(before);
+            // What came anew was never there to break.
+            let worse = worse
+                .iter()
+                .find(|it| it.package.is_empty() || self.before.version(&it.package).is_some());
+            if let Some(worse) = worse {
+                return Err(format!(
+                    "{} cannot be imported any more: {}",
+                    worse.module, worse.error
+                ));
+            }
+            next = self.resolve();
+            if next.is_empty() || seen.contains(&next.commands) || seen.len() == ROUNDS {
+                return self.settle(before, after, &titles);
+            }
+            self.show(&next).map_err(|error| format!("{error:#}"))?;
+            let agreed = confirm::agreed(self.arguments.yes, "run these commands as well?", HINT);
+            if !agreed.map_err(|error| format!("{error:#}"))? {
+                return self.settle(before, after, &titles);
+            }
+        }
+    }
+
+    /// Whether what was done is worth keeping: something works that did not, or nothing is found any more that was.
+    fn settle(&self, before: &Imports, after: Imports, titles: &[String]) -> Result<Imports, Undo> {
+        let still = |finding: &&Finding| {
+            titles.contains(&finding.title)
+                || finding.severity == Severity::Error && is_for(finding, &self.env)
+        };
+        let left = self.findings.iter().filter(|it| it.severity != Severity::Info).find(still);
+        let Some(left) = left else { return Ok(after) };
+        if let Some(broken) = after.broken().next() {
+            let error = broken.error.as_deref().unwrap_or_default();
+            return Err(format!("{} still cannot be imported: {error}", broken.module));
+        }
+        let gone = titles.iter().any(|title| self.findings.iter().all(|it| it.title != *title));
+        match gone || !after.mended(before).is_empty() {
+            true => Ok(after),
+            false => Err(format!("it changed nothing about `{}`", left.title)),
+        }
+    }
+
+    fn resolve(&self) -> Resolved {
+        Resolved::of(&self.env, &self.findings, &self.packages, &self.tool)
+    }
+
+    fn titles(&self, resolved: &Resolved) -> Vec<String> {
+        resolved.findings.iter().map(|index| self.findings[*index].title.clone()).collect()
+    }
+
+    /// Imports what these packages bring, and what depends on them.
+    fn imports(&self, packages: &BTreeSet<String>, modules: &[String]) -> anyhow::Result<Imports> {
+        let packages = self.packages.with_dependents(packages);
+        let python = &self.tool.python;
+        eprintln!(
+            "{} the modules of {} packages",
+            self.output.paint_hint("import:"),
+            packages.len()
+        );
+        Ok(Imports::of(python, &packages, modules, Limits::default(), self.compiled.path())?)
+    }
+
+    fn execute(&self, change: &Change, snapshot: &Snapshot) -> Result<(), Undo> {
+        let line = said::line(change);
+        eprintln!("{} {line}", self.output.paint_hint("run:"));
+        let mut command = change.command();
+        // What it prints goes to standard error, so that `--json` stays one document.
+        command.stdout(Stdio::from(std::io::stderr()));
+        command.stdin(snapshot.stdin().map_err(|error| error.to_string())?);
+        let ended = command.status().map_err(|error| format!("`{line}` did not start: {error}"))?;
+        match ended.success() {
+            true => Ok(()),
+            false => Err(format!("`{line}` ended with {ended}")),
+        }
+    }
+
+    fn show(&mut self, resolved: &Resolved) -> anyhow::Result<()> {
+        self.commands.extend(resolved.commands.iter().map(said::line));
+        if self.output.json {
+            return Ok(());
+        }
+        self.output.text(&said::remedy(&self.root, &self.findings, resolved))
+    }
+
+    /// Marks the steps of findings that a remedy covers, and why it leaves out others.
+    fn note(&self, plan: &mut [Step], resolved: &Resolved, result: &'static str) {
+        for index in &resolved.findings {
+            let finding = &self.findings[*index];
+            for step in plan.iter_mut().filter(|step| step.title == finding.title) {
+                (step.result, step.refused) = (result, None);
+            }
+        }
+        for (index, why) in &resolved.left {
+            let finding = &self.findings[*index];
+            let step = plan.iter_mut().find(|step| step.title == finding.title);
+            if let Some(step) = step.filter(|step| step.result != "done") {
+                step.refused = Some(why.clone());
+            }
+        }
+    }
+
+    fn ended(
+        &self,
+        outcome: &'static str,
+        why: Option<String>,
+        imports: Option<&Imports>,
+    ) -> Mended {
+        let broken = imports.into_iter().flat_map(Imports::broken).map(|it| Broken {
+            module: it.module.clone(),
+            error: it.error.clone().unwrap_or_default(),
+        });
+        Mended {
+            environment: self.root.display().to_string(),
+            commands: self.commands.clone(),
+            outcome,
+            why,
+            tried: imports.map_or(0, |imports| imports.all().count()),
+            mended: Vec::new(),
+            broken: broken.collect(),
+        }
+    }
+}
+
+fn find_uv() -> anyhow::Result<Uv> {
+    let tools = cache_folder().unwrap_or_else(std::env::temp_dir).join("tools");
+    Ok(Uv::find(std::env::var_os("PATH").as_deref(), &tools)?)
 }

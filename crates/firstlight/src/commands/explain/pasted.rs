@@ -36,6 +36,10 @@ pub(super) fn read(asked: &str) -> anyhow::Result<Asked> {
         }
         return Ok(Asked::Text(String::from_utf8_lossy(&bytes).into_owned()));
     }
+    if asked.trim().is_empty() {
+        let hint = "give an error's text, a file with it, `-` for standard input, or a rule";
+        return Err(Failure::hinted("there is nothing to explain: the text is empty", hint));
+    }
     if let Some(rule) = diagnose::rule(asked) {
         return Ok(Asked::Rule(rule));
     }

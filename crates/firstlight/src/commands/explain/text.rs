@@ -1,7 +1,7 @@
 //! What `explain` shows on a terminal.
 
-use diagnose::{Match, OutOfMemory, Rule};
-use report::terminal::{Style, one_finding};
+use diagnose::{Match, OutOfMemory};
+use report::terminal::{Style, one_finding, paragraph};
 use std::fmt::Write as _;
 
 /// A rule the user named: what it means, and whether it applies here.
@@ -11,39 +11,26 @@ pub(super) fn by_name(found: &Match, style: Style) -> String {
     out
 }
 
-/// The rules a text shows, or those nearest to it.
-pub(super) fn by_text(
-    matches: &[Match],
-    nearest: &[&Rule],
-    memory: Option<OutOfMemory>,
-    style: Style,
-) -> String {
+/// The rules a text shows.
+pub(super) fn by_text(matches: &[Match], memory: Option<OutOfMemory>, style: Style) -> String {
     let mut out = String::new();
     if let Some(memory) = memory {
         let doubt = match memory.may_be_false_alarm() {
             true => {
-                " (it may be a false alarm: a layout or shape cuDNN does not take gives the same words)"
+                " (possibly a false alarm: cuDNN says the same of layouts and shapes it does not support)"
             }
             false => "",
         };
-        let _ = writeln!(out, "The text says that memory ran out: {}{doubt}.\n", memory.as_str());
+        let _ = writeln!(out, "The text says that memory ran out ({}){doubt}.\n", memory.as_str());
     }
     if matches.is_empty() {
-        out.push_str("No rule knows this text.\n");
-        if nearest.is_empty() {
-            out.push_str("No rule is near it either; `firstlight explain` lists them.\n");
-        } else {
-            out.push_str("The nearest, which need not be it:\n");
-            for rule in nearest {
-                let _ = writeln!(out, "  {}: {}", rule.id, rule.title);
-            }
-        }
+        out.push_str("No rule knows this text; `firstlight explain` lists all rules.\n");
         return out;
     }
     for (place, found) in matches.iter().enumerate() {
         // Words of several rules: the first in full, and of the others those that the files here show.
         if place > 0 && found.confirmed_here != Some(true) {
-            let head = if place == 1 { "\nThe words fit these rules too:\n" } else { "" };
+            let head = if place == 1 { "\nThe text also fits:\n" } else { "" };
             let _ = writeln!(
                 out,
                 "{head}  {}: {} (`firstlight explain {0}`)",
@@ -54,11 +41,14 @@ pub(super) fn by_text(
         if place > 0 {
             out.push_str("\n----\n\n");
         }
-        let refuted = "The files here do not show it: it may have happened elsewhere, or have been put right since.";
-        one(&mut out, found, refuted, style);
+        one(&mut out, found, ELSEWHERE, style);
     }
     out
 }
+
+/// What is said where the files of this machine speak against a text.
+const ELSEWHERE: &str = "This machine does not have this problem: its files do not show it. If the error is from another \
+                         machine or environment, run `firstlight explain` there, or name the environment with --venv.";
 
 fn one(out: &mut String, found: &Match, refuted: &str, style: Style) {
     let rule = found.rule;
@@ -69,20 +59,29 @@ fn one(out: &mut String, found: &Match, refuted: &str, style: Style) {
         out.push_str(&one_finding(finding, style));
     }
     if found.findings.is_empty() {
-        for seen in &found.evidence {
-            let _ = writeln!(out, "\nSeen on this machine: {} ({})", seen.what, seen.source);
+        let seen = match found.confirmed_here {
+            Some(false) => "Your files do not show this",
+            _ => "Seen on this machine",
+        };
+        for evidence in &found.evidence {
+            let _ = writeln!(out, "\n{seen}: {} ({})", evidence.what, evidence.source);
         }
         let verdict = match found.confirmed_here {
             Some(true) => "The files here agree.",
             Some(false) => refuted,
             None if rule.check.is_none() => {
-                "No file shows whether this is so here; the words alone tell."
+                "No file can show this; the error text alone is the evidence."
             }
-            None => "What would show it is not on this machine, so this cannot be confirmed here.",
+            None => "This cannot be checked here: what would show it is not on this machine.",
         };
-        let _ = writeln!(out, "\n{verdict}");
+        let _ = write!(out, "\n{}", paragraph(style, verdict));
         if !found.fix.is_empty() {
-            out.push_str("\nWhat to do:\n");
+            let head = if found.confirmed_here == Some(false) {
+                "Where it is found"
+            } else {
+                "What to do"
+            };
+            let _ = writeln!(out, "\n{head}:");
         }
         for line in &found.fix {
             let _ = writeln!(out, "  {line}");

@@ -2,7 +2,6 @@
 
 use crate::output::Output;
 use models::{Chosen, ModelError, Next, Request, StopStrings, TextStream, Tokenizer};
-use std::io::Write;
 use std::time::Instant;
 
 /// What was heard of a generation.
@@ -97,9 +96,7 @@ impl<'a> Listener<'a> {
     fn show(&mut self, index: usize, text: &str) -> anyhow::Result<()> {
         self.heard.texts[index].push_str(text);
         if self.live && !text.is_empty() {
-            let mut out = std::io::stdout().lock();
-            out.write_all(text.as_bytes())?;
-            out.flush()?;
+            crate::output::write(text)?;
         }
         Ok(())
     }

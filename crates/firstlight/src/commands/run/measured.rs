@@ -1,9 +1,13 @@
 //! What a run took, and whether its two ways of computing agree.
 
 use super::listener::Heard;
+use crate::backend::Told;
 use crate::output::Output;
+use crate::phases::Phase;
+use crate::transfer::short_byte_count;
 use facts::{SCHEMA, byte_count};
 use models::{Engine, Request, Storage};
+use serde::Serialize;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -25,6 +29,56 @@ pub(super) struct Measured {
     launches: BTreeMap<String, u64>,
     /// The most memory this process had at once: predicted before the weights were read, and measured.
     memory_bytes: Option<[u64; 2]>,
+    device: Option<Told>,
+    started: Option<Started>,
+    verbose: bool,
+}
+
+/// What came before the first token.
+#[derive(Serialize)]
+pub(super) struct Started {
+    /// From the start of the process to the first token.
+    pub(super) first_token_seconds: f64,
+    /// Of loading the weights.
+    pub(super) load_seconds: f64,
+    /// Bytes of them that were read.
+    pub(super) load_bytes: u64,
+    /// Of opening the GPU, while files were read.
+    pub(super) open_seconds: f64,
+    /// Kernel modules that were loaded for the first step, and the seconds that it took.
+    pub(super) kernels: Option<(usize, f64)>,
+    pub(super) phases: Vec<Phase>,
+}
+
+impl Started {
+    fn rate(&self) -> f64 {
+        self.load_bytes as f64 / self.load_seconds
+    }
+
+    fn text(&self, [cold, warm]: [f64; 2], verbose: bool) -> String {
+        let [total, load] = [self.first_token_seconds, self.load_seconds];
+        let [bytes, rate] = [self.load_bytes, self.rate() as u64].map(short_byte_count);
+        let mut out = format!(
+            "first token  {total:.2} s after the start of the process\n\
+             weights      {bytes} loaded in {load:.2} s, {rate}/s\n\
+             prompt       {cold:.1} ms in the first step, {warm:.1} ms when it is read again\n"
+        );
+        if verbose {
+            for Phase { name, seconds } in &self.phases {
+                // Writing to a String cannot fail, here and below.
+                let _ = writeln!(out, "{seconds:>11.3} s  {name}");
+            }
+            if let Some((modules, seconds)) = self.kernels {
+                let open = self.open_seconds;
+                let _ = writeln!(out, "{open:>11.3} s  opening the GPU, while files were read");
+                let _ = writeln!(
+                    out,
+                    "{seconds:>11.3} s  loading {modules} kernel modules, in the first step"
+                );
+            }
+        }
+        out
+    }
 }
 
 impl Measured {
@@ -54,7 +108,15 @@ impl Measured {
             tolerance: storage.tolerance_between(architecture),
             launches,
             memory_bytes: None,
+            device: None,
+            started: None,
+            verbose: false,
         }
+    }
+
+    /// The same with the device, and what came before the first token.
+    pub(super) fn with_start(self, device: Told, started: Started, verbose: bool) -> Self {
+        Self { device: Some(device), started: Some(started), verbose, ..self }
     }
 
     /// The same with the memory that was predicted and that was taken.
@@ -93,7 +155,9 @@ impl Measured {
         let [cold, warm] = self.first_seconds.map(|seconds| seconds * 1e3);
         let document = json!({
             "schema": SCHEMA, "family": self.family, "backend": self.backend, "answers": answers,
-            "first_token_cold_ms": cold, "first_token_warm_ms": warm,
+            "device": self.device, "start": self.started,
+            "load_bytes_per_second": self.started.as_ref().map(Started::rate),
+            "first_step_ms": cold, "prompt_read_again_ms": warm,
             "tokens_per_second": self.tokens_per_second, "weight_bytes_per_token": self.weight_bytes,
             "read_bytes_per_second": self.read_bandwidth,
             "percent_of_bandwidth_limit": self.percent_of_limit(),
@@ -124,7 +188,9 @@ impl Measured {
             self.backend,
             ended.join(", ")
         );
-        let _ = writeln!(out, "first token  {cold:.1} ms cold, {warm:.1} ms warm");
+        if let Some(started) = &self.started {
+            out += &started.text([cold, warm], self.verbose);
+        }
         match self.tokens_per_second {
             Some(rate) => {
                 let _ = write!(out, "decoding     {rate:.2} tokens/s");

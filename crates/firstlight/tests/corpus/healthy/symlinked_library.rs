@@ -19,6 +19,7 @@ pub(super) const PAIR: Pair = Pair {
     build: |twin| {
         let cudart = Library::named("libcudart.so.12").exports(&["cudaMalloc"]);
         let ops = Library::new()
+            .exports(&["PyInit__C"])
             .linked_with(&cudart)
             .wants(&["cudaMalloc"])
             .search("RUNPATH $ORIGIN/../nvidia/cuda_runtime/lib");

@@ -78,9 +78,17 @@ impl World {
         self.write(&format!("{info}/RECORD"), &record);
     }
 
-    /// Compiles a library into site-packages; `site:x` among the arguments is another one there.
+    /// Compiles a library into site-packages, or a module where its name does not begin with `lib`; `site:x` among the
+    /// arguments is another one there.
     pub(crate) fn library(&self, relative: &str, source: &str, arguments: &[&str]) {
-        self.outside(&format!("venv/lib/python3.12/site-packages/{relative}"), source, arguments);
+        let name = relative.rsplit('/').next().unwrap();
+        let stem = name.split('.').next().unwrap();
+        let source = match name.starts_with("lib") {
+            true => source.to_owned(),
+            false => format!("{source}\nvoid PyInit_{stem}(void) {{}}\n"),
+        };
+        let path = format!("venv/lib/python3.12/site-packages/{relative}");
+        self.outside(&path, &source, arguments);
     }
 
     /// Compiles a library anywhere.

@@ -85,10 +85,18 @@ impl World {
         self.file(&path, text)
     }
 
-    /// A compiled file below site-packages.
+    /// A compiled file below site-packages: a module that Python can import, unless its name begins as a library's does.
     pub(crate) fn library(self, relative: &str, library: &Library) -> Self {
         let path = self.site(relative);
-        self.library_at(&path, library)
+        let name = relative.rsplit('/').next().unwrap_or(relative);
+        let stem = name.split('.').next().unwrap_or(name);
+        match name.starts_with("lib") || !name.contains(".so") {
+            true => self.library_at(&path, library),
+            false => {
+                let init = format!("PyInit_{stem}");
+                self.library_at(&path, &library.clone().exports(&[&init]))
+            }
+        }
     }
 
     /// A link in site-packages to a file anywhere on the machine.

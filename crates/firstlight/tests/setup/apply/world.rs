@@ -65,9 +65,14 @@ impl World {
         path
     }
 
-    /// `firstlight apply plan.toml --venv .venv`, with caches of this world's own.
+    /// `firstlight apply plan.toml --venv .venv --yes`, with caches of this world's own.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        let apply = ["apply", "plan.toml", "--venv", ".venv", "--yes"];
+        self.asking(&[&["--yes"], arguments].concat())
+    }
+
+    /// The same without agreeing beforehand.
+    pub(crate) fn asking(&self, arguments: &[&str]) -> Command {
+        let apply = ["apply", "plan.toml", "--venv", ".venv"];
         let mut command = support::command(self.folder.path(), &[&apply, arguments].concat());
         let tools = uv().program.parent().unwrap().to_owned();
         let folders = std::env::split_paths(&std::env::var_os("PATH").unwrap()).collect::<Vec<_>>();

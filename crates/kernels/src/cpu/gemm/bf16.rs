@@ -108,15 +108,22 @@ impl<'a> PanelsBf16<'a> {
             let columns = PANEL_COLUMNS.min(b.columns - first);
             let out = &mut data[panel * pairs * PANEL_COLUMNS..(panel + 1) * pairs * PANEL_COLUMNS];
             if b.row_stride == 1 && b.column_stride > 1 {
-                // A transposed operand: each column's pairs are already neighbours in memory.
-                out.fill(0);
-                for column in 0..columns {
-                    let start = (first + column) * b.column_stride;
-                    let from = &b.data[start..start + b.rows];
-                    for (pair, values) in from.chunks(2).enumerate() {
-                        let high = values.get(1).map_or(0, |x| u32::from(x.to_bits()));
-                        out[pair * PANEL_COLUMNS + column] =
-                            u32::from(values[0].to_bits()) | high << 16;
+                // A transposed operand: each column's pairs are already neighbours in memory. A few rows at a time, so that
+                // the lines they go to stay in the first cache until all columns have written to them.
+                const BLOCK: usize = 32;
+                if columns < PANEL_COLUMNS {
+                    out.fill(0);
+                }
+                let blocks = out.chunks_mut(BLOCK / 2 * PANEL_COLUMNS);
+                for (row, out) in (0..b.rows).step_by(BLOCK).zip(blocks) {
+                    for column in 0..columns {
+                        let start = (first + column) * b.column_stride;
+                        let from = &b.data[start + row..start + b.rows.min(row + BLOCK)];
+                        let rows = out.chunks_exact_mut(PANEL_COLUMNS);
+                        for (values, out) in from.chunks(2).zip(rows) {
+                            let high = values.get(1).map_or(0, |x| u32::from(x.to_bits()));
+                            out[column] = u32::from(values[0].to_bits()) | high << 16;
+                        }
                     }
                 }
                 continue;

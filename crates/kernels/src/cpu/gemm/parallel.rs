@@ -103,3 +103,79 @@ fn parallel<T: Copy + Sync, P: Send + Sync>(
         });
     }
 }
+
+/// A block's product in which nothing is fetched but from a core's own caches.
+pub struct Block;
+
+impl Block {
+    /// Rows, columns and depth of the product: its panel of B stays in a second-level cache.
+    pub const SIZES: [usize; 3] = [ROWS, 128, 512];
+
+    /// Operations of one product.
+    pub fn flops() -> f64 {
+        2.0 * Self::SIZES.iter().product::<usize>() as f64
+    }
+}
+
+/// Each thread multiplies the same block of A, `[ROWS, k]`, by the same panel of B, `[k, n]`, `repeats` times, into a C of its
+/// own: what these microkernels do where they wait for nothing. C has a block for each thread.
+///
+/// # Panics
+/// When a slice has another size, or the device lacks `isa`.
+pub fn gemm_f32_blocks(
+    device: &Device,
+    isa: Isa,
+    repeats: usize,
+    (a, b): (&[f32], &[f32]),
+    c: &mut [f32],
+) {
+    let [m, n, k] = Block::SIZES;
+    let mut packed = PackedB::new();
+    packed.pack(isa, Mat::new(b, k, n, n));
+    blocks(device, "gemm.f32.blocks", repeats, c, |c| {
+        gemm_packed(isa, 1.0, Mat::new(a, m, k, k), &packed, Store::Replace, c);
+    });
+}
+
+/// The same for bfloat16 A and B; needs AVX512-BF16.
+///
+/// # Panics
+/// When a slice has another size, or this processor lacks AVX512-BF16.
+pub fn gemm_bf16_blocks(
+    device: &Device,
+    repeats: usize,
+    (a, b): (&[bf16], &[bf16]),
+    c: &mut [f32],
+) {
+    let [m, n, k] = Block::SIZES;
+    let mut packed = PackedBf16::new();
+    packed.pack(Mat::new(b, k, n, n));
+    blocks(device, "gemm.bf16.blocks", repeats, c, |c| {
+        gemm_bf16(1.0, Mat::new(a, m, k, k), &packed, Store::Replace, c);
+    });
+}
+
+fn blocks(
+    device: &Device,
+    kernel: &str,
+    repeats: usize,
+    c: &mut [f32],
+    multiply: impl Fn(MatMut<'_>) + Sync,
+) {
+    let [m, n, _] = Block::SIZES;
+    let threads = device.capabilities().threads;
+    assert_eq!(c.len(), threads * m * n, "a block of C for each thread");
+    let c = SharedMut::new(c);
+    device.launch(
+        kernel,
+        threads,
+        || (),
+        |(), block| {
+            // SAFETY: each block of the grid has its own.
+            let own = unsafe { c.slice(block * m * n..(block + 1) * m * n) };
+            for _ in 0..repeats {
+                multiply(MatMut::new(&mut *own, m, n, n));
+            }
+        },
+    );
+}

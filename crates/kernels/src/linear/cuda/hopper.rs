@@ -231,7 +231,8 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Inputs, Settings, Tensor};
+    use crate::linear::LinearOp;
+    use crate::{Family, Inputs, Options, Settings, Tensor};
     // The copy engine's map has the same name.
     use crate::TensorMap;
 
@@ -264,15 +265,16 @@ mod tests {
             driver: (13, 0),
         };
         let tile = |tokens, [outputs, inputs]: [usize; 2], settings: Settings, residual: bool| {
-            let x = Tensor::elsewhere(&[tokens, inputs], DType::Bf16);
-            let w = Tensor::elsewhere(&[outputs, inputs], DType::Bf16);
+            let x = Tensor::poisoned(&[tokens, inputs], DType::Bf16);
+            let w = Tensor::poisoned(&[outputs, inputs], DType::Bf16);
             let mut tensors = TensorMap::from([("x".to_owned(), x), ("w".to_owned(), w)]);
             if residual {
-                let residual = Tensor::elsewhere(&[tokens, outputs], DType::F32);
+                let residual = Tensor::poisoned(&[tokens, outputs], DType::F32);
                 tensors.insert("residual".to_owned(), residual);
             }
-            let inputs = Inputs::new("linear", &tensors);
-            let tile = Tile::of(&LinearProblem::parse(inputs, &settings).unwrap(), &here).unwrap();
+            let inputs = Inputs::of_map(LinearOp::SPEC, &tensors);
+            let problem = LinearOp::parse(inputs, &Options::read(&settings).unwrap()).unwrap();
+            let tile = Tile::of(&problem, &here).unwrap();
             (tile.columns, tile.pair, tile.split)
         };
         let split = || Settings::new().with("split", "4096,4352,64");

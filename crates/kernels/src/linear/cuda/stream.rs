@@ -311,7 +311,8 @@ fn convolved(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Inputs, Settings, Tensor, TensorMap};
+    use crate::linear::{LinearOp, LinearOptions};
+    use crate::{Family, Inputs, Tensor, TensorMap};
 
     /// A call with x as it is stored, or in f32 and normalised as Granite's are.
     fn call(sizes: [usize; 3], normed: bool) -> LinearProblem {
@@ -325,7 +326,7 @@ mod tests {
         more: &[(&str, Vec<usize>)],
     ) -> LinearProblem {
         let tensor =
-            |name: &str, shape: &[usize], dtype| (name.to_owned(), Tensor::elsewhere(shape, dtype));
+            |name: &str, shape: &[usize], dtype| (name.to_owned(), Tensor::poisoned(shape, dtype));
         let x = if normed { DType::F32 } else { DType::Bf16 };
         let mut tensors = TensorMap::from([
             tensor("x", &[tokens, inputs], x),
@@ -335,7 +336,8 @@ mod tests {
             tensors.extend([tensor("norm", &[inputs], DType::F32)]);
         }
         tensors.extend(more.iter().map(|(name, shape)| tensor(name, shape, DType::F32)));
-        LinearProblem::parse(Inputs::new("linear", &tensors), &Settings::new()).unwrap()
+        LinearOp::parse(Inputs::of_map(LinearOp::SPEC, &tensors), &LinearOptions::default())
+            .unwrap()
     }
 
     fn gpu(arch: &BundledArch) -> CudaCapabilities {

@@ -160,7 +160,13 @@ fn plan(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     let dims = (problem.head_dim, problem.state_dim);
     let operands = Operands::new(problem, planner)?;
     let sequences = problem.sequences.count();
-    let segments = segments::count(problem, tile.heads, planner.here().multiprocessors as usize);
+    // Where states are advanced in place, the block of a first segment would read what the block of a last one writes.
+    let before = operands.initial_state.as_ref().map(|state| state.address());
+    let segments = if before == Some(operands.final_state.address()) {
+        1
+    } else {
+        segments::count(problem, tile.heads, planner.here().multiprocessors as usize)
+    };
     let head_blocks = (problem.heads / tile.heads) as u32;
     let threads = 32 * tile.warps(problem.head_dim) as u32;
     let states = if segments > 1 {

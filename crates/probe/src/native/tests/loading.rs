@@ -308,3 +308,85 @@ fn a_build_for_this_processor_goes_first() {
     assert_eq!(world.open(&["ext.so"]), ["opened 4"]);
     assert_eq!(chosen(&world), world.site(&special).to_str().unwrap());
 }
+
+#[test]
+fn a_file_for_another_processor_is_not_held_against_the_libraries_of_this_one() {
+    let world = World::new();
+    let script = world.write("libc.map", "GLIBC_2.99 { global: newer; };");
+    let script = format!("-Wl,--version-script={}", script.display());
+    let gone = "gone/libc.so.6";
+    world.library(gone, "void newer(void) {}", &["-Wl,-soname,libc.so.6", &script]);
+    let source = "void newer(void); int which(void) { newer(); return 1; }";
+    let file = world.library("ext.so", source, &["site:gone/libc.so.6"]);
+    std::fs::remove_dir_all(world.site("gone")).unwrap();
+    // The program has loaded this system's C library, which has no such version.
+    assert_eq!(world.elf("ext.so").missing_versions.len(), 1);
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes[18] = if cfg!(target_arch = "aarch64") { 62 } else { 183 };
+    std::fs::write(&file, bytes).unwrap();
+    let elf = world.elf("ext.so");
+    assert_eq!((elf.missing_versions.len(), &elf.needed[0].path), (0, &None), "{elf:?}");
+}
+
+#[test]
+fn a_damaged_library_is_named_and_nothing_that_needs_it_is_blamed() {
+    let build = || {
+        let world = World::new();
+        world.library("lib/libown.so", "void own(void) {}", &["-Wl,-soname,libown.so"]);
+        let source =
+            "void own(void); int which(void) { own(); return 3; } void PyInit_ext(void) {}";
+        world.library("ext.so", source, &["site:lib/libown.so", "-Wl,-rpath,$ORIGIN/lib"]);
+        world
+    };
+    let check = |damage: &dyn Fn(&mut Vec<u8>), words: &str| {
+        let world = build();
+        let path = world.site("lib/libown.so");
+        let mut bytes = std::fs::read(&path).unwrap();
+        damage(&mut bytes);
+        std::fs::write(&path, bytes).unwrap();
+        let env = world.env();
+        let file = env.native_files.iter().find(|file| file.name() == "libown.so").unwrap();
+        assert!(file.damage.as_ref().is_some_and(|it| it.contains(words)), "{words}: {file:?}");
+        let ext = of(&env, &world.site("ext.so"));
+        assert_eq!((ext.missing_symbols_total, ext.module), (0, Some(true)), "{ext:?}");
+        assert!(ext.needed.iter().all(|needed| needed.path.is_some()), "{ext:?}");
+    };
+    check(&|bytes| bytes.clear(), "is empty");
+    check(&|bytes| bytes.truncate(10), "first header");
+    check(&|bytes| bytes.truncate(40), "no whole ELF header");
+    check(&|bytes| bytes.truncate(bytes.len() / 2), "is cut off: it has");
+    check(&|bytes| bytes.fill(0), "zero bytes");
+    check(&|bytes| bytes[..4].copy_from_slice(b"\x7fELV"), "does not begin");
+    check(&|bytes| *bytes = b"<!DOCTYPE html>".to_vec(), "web page");
+    let world = build();
+    assert_eq!(world.open(&["ext.so"]), ["opened 3"]);
+    assert!(world.env().native_files.iter().all(|file| file.damage.is_none()));
+}
+
+#[test]
+fn a_library_is_opened_by_what_needs_it_or_by_the_python_code_that_names_it() {
+    let world = World::new();
+    let broken = "void gone(void); int which(void) { gone(); return 1; }";
+    for name in ["own/liba.so", "own/libb.so", "own/libc2.so", "own/_C.so"] {
+        world.library(name, broken, &[]);
+    }
+    world.library(
+        "own/_needs.so",
+        "void PyInit__needs(void) {}",
+        &["-Wl,--no-as-needed", "site:own/libb.so", "-Wl,-rpath,$ORIGIN"],
+    );
+    let site = |path: &str| format!("lib/python3.12/site-packages/own/{path}");
+    world.write(&site("__init__.py"), "from . import _loads\n");
+    world.write(
+        &site("_loads.py"),
+        "load('liba')\nfrom own import _C\ntry:\n    from . import late\nexcept Exception: ...\n",
+    );
+    world.write(&site("late.py"), "load('libc2')\n");
+    let env = world.env();
+    let opened_by = |name: &str| of(&env, &world.site(name)).opened_by;
+    let path = |name: &str| Some(world.site(name).display().to_string());
+    assert_eq!(opened_by("own/liba.so"), path("own/_loads.py"));
+    assert_eq!(opened_by("own/libb.so"), path("own/_needs.so"));
+    assert_eq!(opened_by("own/_C.so"), path("own/_loads.py"));
+    assert_eq!(opened_by("own/libc2.so"), None);
+}

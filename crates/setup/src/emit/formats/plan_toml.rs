@@ -26,9 +26,7 @@ fn write(plan: &Plan) -> Result<String, EmitError> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanFileError {
     /// It was written by a newer firstlight.
-    #[error(
-        "line {line}: a plan of schema {found}, and this firstlight reads {SCHEMA}\nhint: take a newer firstlight, or make the plan again with this one"
-    )]
+    #[error("line {line}: a plan of schema {found}, and this firstlight reads {SCHEMA}")]
     Schema {
         /// Line in the text, from 1.
         line: usize,
@@ -36,15 +34,25 @@ pub enum PlanFileError {
         found: i64,
     },
     /// It is damaged, or was edited into something that is no plan.
-    #[error(
-        "line {line}: {what}\nhint: a plan is not edited by hand; make it again by the command in its first lines"
-    )]
+    #[error("line {line}: {what}")]
     Damaged {
         /// Line in the text, from 1.
         line: usize,
         /// What is wrong there.
         what: String,
     },
+}
+
+impl PlanFileError {
+    /// What to do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Schema { .. } => "take a newer firstlight, or make the plan again with this one",
+            Self::Damaged { .. } => {
+                "a plan is not edited by hand; make it again by the command in its first lines"
+            }
+        }
+    }
 }
 
 /// Reads a plan that was written as `plan.toml`.

@@ -33,6 +33,12 @@ const OLDER: &str = "  × No solution found when resolving dependencies:
       requirements are unsatisfiable.
 ";
 
+/// What it wrote of a package that is not there.
+const ABSENT: &str = "\
+error: No solution found when resolving dependencies
+  cause: Because arm was not found in the package registry and firstlight-plan depends on arm, we can conclude that your requirements are unsatisfiable.
+";
+
 fn plan() -> Plan {
     let index = |name: &str, url: &str, explicit| PlanIndex {
         name: name.to_owned(),
@@ -86,19 +92,19 @@ fn r1_06_a_conflict_names_the_packages_and_the_index() {
     assert_eq!(wants, &["bar==1.0", "requests==2.28.1", "requests>=2.32.5"]);
     let cu128 = "https://download.pytorch.org/whl/cu128".to_owned();
     assert_eq!(indexes, &[("requests".to_owned(), cu128)]);
-    let text = error.to_string();
-    let hint = "hint: take another version of `requests`, or take it from the default index";
-    assert!(text.contains(hint), "{text}");
-    assert!(!text.contains("unsafe-best-match"), "uv's advice is not ours: {text}");
+    let hint = "take another version of `requests`, or take it from the default index";
+    assert_eq!(error.hint(), hint);
+    assert!(!error.to_string().contains("unsafe-best-match"), "uv's advice is not ours: {error}");
 }
 
 #[test]
 fn a_missing_wheel_names_the_plans_index_and_what_is_there() {
-    let text = translate(NO_WHEEL, &plan()).to_string();
+    let error = translate(NO_WHEEL, &plan());
+    let text = format!("{error}; {}", error.hint());
     for part in [
         "arm==1.0; `arm` comes from https://extensions.example/simple",
         "no wheels with a matching platform tag",
-        "hint: wheels are available for `arm` (v1.0) on the following platform: `linux_aarch64`; ask",
+        "; wheels are available for `arm` (v1.0) on the following platform: `linux_aarch64`; ask",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
@@ -120,4 +126,11 @@ fn both_layouts_of_uv_are_read() {
     assert!(reason.starts_with("Because there is no version of numpy==99"), "{reason}");
     let text = translate("error: something else\n  cause: new", &plan()).to_string();
     assert!(text.contains("error: something else\ncause: new"), "{text}");
+}
+
+#[test]
+fn a_package_that_is_not_there_is_named() {
+    let error = translate(ABSENT, &plan());
+    let LockError::Absent { package, url } = &error else { panic!("{error}") };
+    assert_eq!((package.as_str(), url.as_str()), ("arm", plan().indexes[1].url.as_str()));
 }

@@ -257,3 +257,21 @@ fn a_model_s_layers_ask_for_their_kernels() {
     assert!(plan.packages.iter().all(|package| package.name != "flash-attn"));
     warned(&plan, "flash-attn is left out");
 }
+
+#[test]
+fn a_python_that_the_machine_has_goes_before_a_newer_one() {
+    let with = |pythons: &[(u32, u32)], asked: Option<(u32, u32)>| {
+        let request =
+            super::Request { pythons: pythons.to_vec(), python: asked, ..request("torch") };
+        plan(&request, &machine("a10")).expect("a plan").python
+    };
+    assert_eq!(with(&[], None), "3.12");
+    assert_eq!(with(&[(3, 11)], None), "3.11");
+    assert_eq!(with(&[(3, 10), (3, 13)], None), "3.13");
+    // One for which nothing is published, and one that was asked for.
+    assert_eq!(with(&[(3, 6)], None), "3.12");
+    assert_eq!(with(&[(3, 11)], Some((3, 13))), "3.13");
+    // Where nothing goes with what is here, another one is better than no plan.
+    let fitting = super::Request { pythons: vec![(3, 14)], ..request("torch==2.7.1") };
+    assert_eq!(plan(&fitting, &machine("a10")).expect("a plan").python, "3.12");
+}

@@ -93,7 +93,7 @@ def crashes(tensors, settings):
 
 
 def slow(tensors, settings):
-    time.sleep(0.3)
+    time.sleep(1)
     raise ValueError("and nothing came of it")
 
 

@@ -38,6 +38,19 @@ def slow_path(tensors, settings):
     return right(tensors, settings)
 
 
+def without_driver(tensors, settings):
+    """Says what Triton says where there is no driver, as the cause of another error."""
+    try:
+        raise RuntimeError("0 active drivers ([]). There should only be one.")
+    except RuntimeError as error:
+        raise ImportWarning("the scan could not be compiled") from error
+
+
+def raises(tensors, settings):
+    """Fails for a reason of its own."""
+    raise RuntimeError("the scan is out of range")
+
+
 def last_only(tensors, settings):
     """Logits of the last token alone, as generation asks for."""
     return shaped(right(tensors, settings)["logits"].tolist()[-1], 1)

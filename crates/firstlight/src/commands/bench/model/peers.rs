@@ -7,8 +7,8 @@ use ::verify::{GenerationCase, Peer, Peers, Session, VerifiedGeneration, admit_g
 use facts::{BackendKind, DecodeLimit, ModelSpeed, ModelSpeedReport, ParityRow};
 use kernels::{DType, Tensor};
 use models::{
-    Batch, Capacity, Config, Engine, Model, ModelError, ModelSource, SpeedTest, Storage,
-    SynthOptions, Wanted, first_token, open, prompts, speed, synth,
+    Batch, Capacity, Engine, Model, ModelError, ModelSource, SpeedTest, Storage, SynthOptions,
+    Wanted, first_token, open, prompts, speed, synth,
 };
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -35,9 +35,10 @@ impl Contest {
     /// the same files.
     pub(super) fn start(
         arguments: &BenchModel,
+        backend: BackendKind,
         source: &mut ModelSource,
     ) -> anyhow::Result<Option<Self>> {
-        let backend = Some(arguments.backend.into());
+        let backend = Some(backend);
         let named = &arguments.peers;
         let Some(environment) = python::start(named.venv.as_deref(), &named.choice, backend)?
         else {
@@ -80,7 +81,7 @@ impl Contest {
         progress: &Progress,
         report: &mut ModelSpeedReport,
     ) -> anyhow::Result<()> {
-        let config = Config::read(&self.folder)?;
+        let config = models::read_config(&self.folder)?;
         let model_type = config.model_type().unwrap_or_default();
         let architecture = Model::read(&self.folder)?.architecture;
         let storage = Storage::from(arguments.dtype);

@@ -1,0 +1,241 @@
+//! A model as data: what a family makes of a config, and what an engine runs.
+
+use crate::draft::Draft;
+use crate::families::Family;
+use crate::layers::{
+    Attention, Experts, GatedDelta, GatedMlp, Kda, LatentAttention, LatentShape, Mamba1, Mamba2,
+    Mamba2Shape, Parallel,
+};
+use crate::params::{ParamId, Params, Projection};
+use crate::{Config, ConfigError};
+
+/// A model's layers, in which every parameter has its name and shape and every multiplier its value. No backend is
+/// assumed: an engine makes of it what suits its device.
+#[derive(Debug, Clone)]
+pub struct Architecture {
+    /// The family it is of.
+    pub family: &'static str,
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Number of token ids.
+    pub vocabulary: usize,
+    /// Longest context the config promises, in tokens.
+    pub context: usize,
+    /// Epsilon of the norms.
+    pub eps: f64,
+    /// Every parameter.
+    pub params: Params,
+    /// `[vocabulary, hidden]`; a token's row is the first x.
+    pub embedding: ParamId,
+    /// Factor on the embedding.
+    pub embedding_multiplier: f64,
+    /// Factor on what each mixer and feed-forward part adds to x.
+    pub residual_multiplier: f64,
+    /// The layers.
+    pub layers: Vec<Layer>,
+    /// The last norm.
+    pub norm: ParamId,
+    /// `[vocabulary, hidden]`; the embedding again where they are tied.
+    pub head: Projection,
+    /// What the logits are divided by.
+    pub logits_divisor: f64,
+    /// Why no engine runs it. Sizes hold all the same; what the arithmetic lacks is NaN or a usual value.
+    pub refused: Option<ConfigError>,
+}
+
+impl Architecture {
+    /// What a config describes, of any family, whether an engine runs it or not ([`Architecture::refused`]).
+    ///
+    /// # Errors
+    /// [`ConfigError`] naming the key without which the sizes are not known, or the names that no family has.
+    pub fn describe(config: &Config) -> Result<Self, ConfigError> {
+        let family = Family::of(config).ok_or_else(|| unknown(config, false))?;
+        let mut draft = Draft::default();
+        if !family.runs || config.language_model().is_some() {
+            draft.refuse(unknown(config, true));
+        }
+        let described = (family.read)(config, draft)?;
+        Ok(Self { family: family.name, ..described })
+    }
+
+    /// What a config describes, as engines run it.
+    ///
+    /// # Errors
+    /// [`ConfigError`] naming the key that is missing or wrong, or the names that no family has.
+    pub fn of(config: &Config) -> Result<Self, ConfigError> {
+        if Family::of(config).is_some_and(|family| !family.runs) {
+            return Err(unknown(config, true));
+        }
+        let described = Self::describe(config)?;
+        match described.refused {
+            Some(reason) => Err(reason),
+            None => Ok(described),
+        }
+    }
+
+    /// Whether some layer chooses experts: where two are rated alike, rounding decides which of them a token passes.
+    pub fn is_routed(&self) -> bool {
+        self.layers.iter().any(|layer| layer.experts.is_some())
+    }
+
+    /// Whether the head is the embedding.
+    pub fn is_tied(&self) -> bool {
+        self.head.rows.iter().any(|rows| rows.param == self.embedding)
+    }
+
+    /// The same with the first layer of each kind alone: its mixer, and experts, a dense part or both behind it, with the
+    /// same weights. It takes every path that the whole model takes, in a fraction of the time.
+    ///
+    /// Experts stay in the last of them that has any. Where two experts are rated alike, rounding decides which of them a
+    /// token passes; what a later layer mixed of that would be told from an error no more.
+    #[must_use]
+    pub fn one_layer_of_each_kind(mut self) -> Self {
+        let mut seen = Vec::new();
+        self.layers.retain(|layer| {
+            let parts = (layer.experts.is_some(), layer.mlp.is_some());
+            let kind = (std::mem::discriminant(&layer.mixer), parts);
+            let new = !seen.contains(&kind);
+            seen.push(kind);
+            new
+        });
+        let routed = self.layers.iter_mut().filter(|layer| layer.experts.is_some());
+        routed.rev().skip(1).for_each(|layer| layer.experts = None);
+        self
+    }
+}
+
+fn unknown(config: &Config, known: bool) -> ConfigError {
+    let names = match config.names().as_slice() {
+        [] => "a config without model_type and architectures".to_owned(),
+        names => names.join(", "),
+    };
+    ConfigError::Family { path: config.path().to_owned(), names, known }
+}
+
+/// `x += r mixer(rms(x)); h = rms(x); x += r (experts(h) + mlp(h))`.
+#[derive(Debug, Clone)]
+pub struct Layer {
+    /// The norm before the mixer.
+    pub input_norm: ParamId,
+    /// What mixes tokens.
+    pub mixer: Mixer,
+    /// The norm before the feed-forward part; the same one in a layer of one part.
+    pub post_norm: ParamId,
+    /// Routed experts.
+    pub experts: Option<Experts>,
+    /// What every token passes: the dense part, or the shared expert.
+    pub mlp: Option<GatedMlp>,
+}
+
+/// What mixes tokens.
+#[derive(Debug, Clone)]
+pub enum Mixer {
+    /// A state space layer.
+    Mamba2(Mamba2),
+    /// Softmax attention with grouped heads.
+    Attention(Attention),
+    /// Kimi Delta Attention.
+    Kda(Kda),
+    /// Softmax attention over a latent cache.
+    Latent(LatentAttention),
+    /// A selective scan.
+    Mamba1(Mamba1),
+    /// A gated delta net.
+    GatedDelta(GatedDelta),
+    /// Attention and a state space layer side by side.
+    Parallel(Parallel),
+    /// Nothing: a layer of a feed-forward part alone.
+    None,
+}
+
+/// Values that a layer keeps of a sequence, whatever its length.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct States {
+    /// Of the recurrence, which every kernel keeps in float32.
+    pub recurrent: u64,
+    /// Of the convolution: all but the newest of the inputs under its taps.
+    pub convolved: u64,
+}
+
+impl Mixer {
+    /// The kind of layer: `mamba2`, `latent-attention`.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Mamba2(_) => "mamba2",
+            Self::Attention(_) => "attention",
+            Self::Kda(_) => "kda",
+            Self::Latent(_) => "latent-attention",
+            Self::Mamba1(_) => "mamba",
+            Self::GatedDelta(_) => "gated-delta-net",
+            Self::Parallel(_) => "attention+mamba2",
+            Self::None => "feed-forward",
+        }
+    }
+
+    /// What it keeps of a sequence.
+    pub fn states(&self) -> States {
+        let of = |recurrent: [usize; 3], channels: usize, taps: usize| States {
+            recurrent: product(&recurrent),
+            convolved: product(&[channels, taps - 1]),
+        };
+        let mamba2 = |shape: &Mamba2Shape| {
+            of([shape.heads, shape.head_dim, shape.state], shape.channels(), shape.taps)
+        };
+        match self {
+            Self::Mamba2(Mamba2 { shape, .. }) | Self::Parallel(Parallel { shape, .. }) => {
+                mamba2(shape)
+            }
+            Self::Kda(Kda { heads, head_dim: dim, taps, .. }) => {
+                of([*heads, *dim, *dim], 3 * heads * dim, *taps)
+            }
+            Self::Mamba1(Mamba1 { shape, .. }) => {
+                of([shape.inner, shape.state, 1], shape.inner, shape.taps)
+            }
+            Self::GatedDelta(GatedDelta { shape, .. }) => of(
+                [shape.value_heads, shape.key_dim, shape.value_dim],
+                shape.channels(),
+                shape.taps,
+            ),
+            Self::Attention(_) | Self::Latent(_) | Self::None => States::default(),
+        }
+    }
+
+    /// Values that it caches of a token.
+    pub fn cached(&self) -> usize {
+        match self {
+            Self::Attention(of) | Self::Parallel(Parallel { attention: of, .. }) => {
+                2 * of.kv_heads * of.head_dim
+            }
+            Self::Latent(of) => of.shape.cached(),
+            Self::Mamba2(_) | Self::Kda(_) | Self::Mamba1(_) | Self::GatedDelta(_) | Self::None => {
+                0
+            }
+        }
+    }
+
+    /// Values of a token where it has the most, counted from what its parts take and give.
+    pub(crate) fn widest(&self) -> usize {
+        match self {
+            Self::Mamba2(of) => 2 * of.in_proj.outputs() + 3 * of.shape.inner(),
+            Self::Attention(of) => 2 * of.qkv.outputs() + 2 * of.out.inputs,
+            Self::Kda(of) => 2 * of.project.outputs() + 4 * of.heads * of.head_dim,
+            Self::Latent(of) => {
+                let LatentShape { heads, rank, value, .. } = of.shape;
+                of.project.outputs() + heads * (of.shape.cached() + rank + 2 * value)
+            }
+            Self::Mamba1(of) => 2 * of.in_proj.outputs() + 3 * of.shape.inner,
+            Self::GatedDelta(of) => 2 * of.project.outputs() + 3 * of.out.inputs,
+            Self::Parallel(of) => {
+                let [in_proj, out_proj] = &of.projections;
+                let qkv = of.attention.qkv.outputs();
+                2 * (in_proj.outputs() + qkv) + 3 * out_proj.inputs + 2 * of.attention.out.inputs
+            }
+            Self::None => 0,
+        }
+    }
+}
+
+/// A config's numbers are anybody's: their product stops at the largest.
+pub(crate) fn product(of: &[usize]) -> u64 {
+    of.iter().fold(1, |all: u64, one| all.saturating_mul(*one as u64))
+}

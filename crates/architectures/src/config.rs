@@ -1,0 +1,414 @@
+//! A config.json, whose values are anybody's: every access names its key and fails with it.
+
+use crate::ConfigError;
+use serde_json::{Map, Value};
+
+/// Larger counts than any model's are mistakes, and products of a few of these stay in 64 bits.
+const LARGEST: u64 = 1 << 24;
+
+/// One config, or an object inside one.
+#[derive(Debug, Clone)]
+pub struct Config {
+    path: String,
+    /// Where in the config this object lies: `linear_attn_config.`, or nothing.
+    prefix: String,
+    keys: Map<String, Value>,
+    /// Under which key a model that sees or hears has its language model's keys.
+    inner: Option<&'static str>,
+}
+
+impl Config {
+    /// Parses a config; `path` is what errors call it.
+    ///
+    /// # Errors
+    /// [`ConfigError::NotAConfig`] when it is no JSON object.
+    pub fn parse(path: &str, text: &str) -> Result<Self, ConfigError> {
+        let wrong = |reason| ConfigError::NotAConfig { path: path.to_owned(), reason };
+        match serde_json::from_str(text) {
+            Ok(Value::Object(keys)) => {
+                Ok(Self { path: path.to_owned(), prefix: String::new(), inner: inner(&keys), keys })
+            }
+            Ok(_) => Err(wrong("is no JSON object, as a config is".to_owned())),
+            Err(error) => Err(wrong(format!("is not JSON: {error}"))),
+        }
+    }
+
+    /// What errors call it.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The config with a key replaced.
+    #[must_use]
+    pub fn with(mut self, key: &str, value: Value) -> Self {
+        self.keys.insert(key.to_owned(), value);
+        self.inner = inner(&self.keys);
+        self
+    }
+
+    /// The config of the first layers alone.
+    ///
+    /// # Errors
+    /// [`ConfigError`] when it has no number of layers, or not so many.
+    pub fn first_layers(self, layers: usize) -> Result<Self, ConfigError> {
+        const KEY: &str = "num_hidden_layers";
+        let all = self.count(KEY)?;
+        if layers == 0 || layers > all {
+            return Err(ConfigError::Layers { all, asked: layers });
+        }
+        let (kinds, lists) = (self.get("layer_types"), self.get("linear_attn_config"));
+        let (kinds, lists) = (kinds.cloned(), lists.cloned());
+        let mut cut = self.with(KEY, Value::from(layers));
+        if let Some(Value::Array(mut kinds)) = kinds {
+            kinds.truncate(layers);
+            cut = cut.with("layer_types", Value::Array(kinds));
+        }
+        // These lists count from 1.
+        if let Some(Value::Object(mut lists)) = lists {
+            for list in lists.values_mut() {
+                if let Value::Array(list) = list {
+                    list.retain(|layer| layer.as_u64().is_some_and(|layer| layer <= layers as u64));
+                }
+            }
+            cut = cut.with("linear_attn_config", Value::Object(lists));
+        }
+        Ok(cut)
+    }
+
+    /// The config as it is written to a file.
+    pub fn to_text(&self) -> String {
+        // Maps of strings and numbers always serialise.
+        serde_json::to_string_pretty(&self.keys).unwrap_or_default() + "\n"
+    }
+
+    /// A value; null counts as absent, as it does in transformers. Models that see or hear have the keys of their language
+    /// model one level down.
+    pub(crate) fn get(&self, key: &str) -> Option<&Value> {
+        let inner = self.language_model().and_then(|inner| inner.get(key));
+        inner.or_else(|| self.keys.get(key)).filter(|value| !value.is_null())
+    }
+
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.get(key).is_some()
+    }
+
+    /// The language model's part of a model that has others.
+    pub(crate) fn language_model(&self) -> Option<&Map<String, Value>> {
+        self.keys.get(self.inner?)?.as_object()
+    }
+
+    pub(crate) fn missing(&self, key: &str, wanted: &'static str) -> ConfigError {
+        let key = format!("{}{key}", self.prefix);
+        ConfigError::MissingKey { path: self.path.clone(), key, wanted }
+    }
+
+    pub(crate) fn wrong(&self, key: &str, wanted: impl Into<String>) -> ConfigError {
+        let value = self.get(key).map_or("null".to_owned(), Value::to_string);
+        let value = match value.char_indices().nth(60) {
+            Some((end, _)) => format!("{}..", &value[..end]),
+            None => value,
+        };
+        let key = format!("{}{key}", self.prefix);
+        ConfigError::Key { path: self.path.clone(), key, value, wanted: wanted.into() }
+    }
+
+    /// The first of several names of a key that is there, or else the first.
+    pub(crate) fn spelled<'a>(&self, keys: &[&'a str]) -> &'a str {
+        let there = keys.iter().find(|key| self.get(key).is_some());
+        there.or(keys.first()).copied().unwrap_or_default()
+    }
+
+    fn optional<T>(
+        &self,
+        key: &str,
+        wanted: &'static str,
+        read: impl Fn(&Value) -> Option<T>,
+    ) -> Result<Option<T>, ConfigError> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(value) => read(value).map(Some).ok_or_else(|| self.wrong(key, wanted)),
+        }
+    }
+
+    /// A whole number above 0 that the family cannot do without.
+    pub(crate) fn count(&self, key: &str) -> Result<usize, ConfigError> {
+        const WANTED: &str = "a whole number above 0";
+        match self.count_or(key, 0)? {
+            0 if self.get(key).is_none() => Err(self.missing(key, WANTED)),
+            0 => Err(self.wrong(key, WANTED)),
+            count => Ok(count),
+        }
+    }
+
+    /// A whole number, 0 or more.
+    pub(crate) fn count_or(&self, key: &str, otherwise: usize) -> Result<usize, ConfigError> {
+        let read = |value: &Value| {
+            value.as_u64().filter(|count| *count <= LARGEST).map(|count| count as usize)
+        };
+        Ok(self.optional(key, "a whole number", read)?.unwrap_or(otherwise))
+    }
+
+    /// A finite number that the family cannot do without: a multiplier that a guess would make silently wrong.
+    pub(crate) fn number(&self, key: &str) -> Result<f64, ConfigError> {
+        const WANTED: &str = "a finite number";
+        self.optional(key, WANTED, |value| number(value).filter(|x| x.is_finite()))?
+            .ok_or_else(|| self.missing(key, WANTED))
+    }
+
+    pub(crate) fn number_or(&self, key: &str, otherwise: f64) -> Result<f64, ConfigError> {
+        if self.get(key).is_none() { Ok(otherwise) } else { self.number(key) }
+    }
+
+    pub(crate) fn flag_or(&self, key: &str, otherwise: bool) -> Result<bool, ConfigError> {
+        Ok(self.optional(key, "true or false", Value::as_bool)?.unwrap_or(otherwise))
+    }
+
+    /// What transformers calls its kind: `granitemoehybrid`.
+    pub fn model_type(&self) -> Option<&str> {
+        self.keys.get("model_type").and_then(Value::as_str)
+    }
+
+    pub(crate) fn text(&self, key: &str) -> Result<Option<&str>, ConfigError> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(value) => value.as_str().map(Some).ok_or_else(|| self.wrong(key, "a string")),
+        }
+    }
+
+    /// The words of a list, under the first of several keys, with that key.
+    pub(crate) fn words<'a>(
+        &self,
+        keys: &[&'a str],
+    ) -> Result<Option<(&'a str, Vec<String>)>, ConfigError> {
+        let Some(key) = keys.iter().find(|key| self.get(key).is_some()) else { return Ok(None) };
+        let read = |value: &Value| {
+            let words = value.as_array()?.iter().map(|word| Some(word.as_str()?.to_owned()));
+            words.collect::<Option<Vec<_>>>()
+        };
+        Ok(self.optional(key, "a list of strings", read)?.map(|words| (*key, words)))
+    }
+
+    /// The whole numbers of a list.
+    pub(crate) fn counts(&self, key: &str) -> Result<Option<Vec<usize>>, ConfigError> {
+        let read = |value: &Value| {
+            let counts = value.as_array()?.iter();
+            counts.map(|count| usize::try_from(count.as_u64()?).ok()).collect::<Option<Vec<_>>>()
+        };
+        self.optional(key, "a list of whole numbers", read)
+    }
+
+    /// The two ends of a range, the upper one infinite where it says so.
+    pub(crate) fn limits(&self, key: &str, otherwise: [f64; 2]) -> Result<[f64; 2], ConfigError> {
+        let read = |value: &Value| {
+            let ends = value.as_array()?.iter().map(number).collect::<Option<Vec<_>>>()?;
+            <[f64; 2]>::try_from(ends).ok().filter(|[low, high]| 0.0 <= *low && low <= high)
+        };
+        Ok(self.optional(key, "two rising numbers", read)?.unwrap_or(otherwise))
+    }
+
+    /// An object inside, as a config of its own.
+    pub(crate) fn part(&self, key: &str) -> Result<Option<Self>, ConfigError> {
+        let inside = |keys: &Map<String, Value>| Self {
+            path: self.path.clone(),
+            prefix: format!("{}{key}.", self.prefix),
+            keys: keys.clone(),
+            inner: None,
+        };
+        self.optional(key, "an object", |value| value.as_object().map(inside))
+    }
+
+    /// The number of layers, which a hostile file could make a list of any length.
+    pub(crate) fn layer_count(&self) -> Result<usize, ConfigError> {
+        let key = self.spelled(&["num_hidden_layers", "n_layer", "num_layers"]);
+        match self.count(key)? {
+            count @ 1..=4096 => Ok(count),
+            _ => Err(self.wrong(key, "1 to 4096 layers")),
+        }
+    }
+
+    /// The number of experts of a layer, likewise.
+    pub(crate) fn expert_count(
+        &self,
+        keys: &[&str],
+        otherwise: usize,
+    ) -> Result<usize, ConfigError> {
+        self.expert_count_of(keys, otherwise, self.layer_count()?)
+    }
+
+    /// The same in a model of so many layers.
+    pub(crate) fn expert_count_of(
+        &self,
+        keys: &[&str],
+        otherwise: usize,
+        layers: usize,
+    ) -> Result<usize, ConfigError> {
+        const ALL: usize = 1 << 16;
+        let key = self.spelled(keys);
+        match self.count_or(key, otherwise)? {
+            count if count.saturating_mul(layers) <= ALL => Ok(count),
+            _ => {
+                Err(self.wrong(key, format!("at most {} in each of {layers} layers", ALL / layers)))
+            }
+        }
+    }
+
+    /// What a list has for each layer, under the first of several keys, with that key.
+    pub(crate) fn layer_words<'a>(
+        &self,
+        keys: &[&'a str],
+    ) -> Result<Option<(&'a str, Vec<String>)>, ConfigError> {
+        let count = self.layer_count()?;
+        let words = self.words(keys)?;
+        if let Some((key, words)) = words.as_ref().filter(|(_, words)| words.len() != count) {
+            let wanted =
+                format!("as many entries as there are layers: {count}, not {}", words.len());
+            return Err(self.wrong(key, wanted));
+        }
+        Ok(words)
+    }
+
+    /// Taps of a convolution, 4 where nothing is said.
+    pub(crate) fn taps(&self, key: &str) -> Result<usize, ConfigError> {
+        if self.has(key) { self.count(key) } else { Ok(4) }
+    }
+
+    /// `model_type`, of the language model where there are others.
+    pub(crate) fn kind(&self) -> Option<&str> {
+        self.get("model_type").and_then(Value::as_str)
+    }
+
+    /// A whole number above 0, where the key is there and does not say "auto".
+    pub(crate) fn count_unless_auto(&self, key: &str) -> Result<Option<usize>, ConfigError> {
+        match self.get(key).map(|value| value.as_str()) {
+            None | Some(Some("auto")) => Ok(None),
+            Some(_) => self.count(key).map(Some),
+        }
+    }
+
+    /// `model_type` and `architectures`, of the whole and of its language model.
+    pub(crate) fn names(&self) -> Vec<&str> {
+        fn of(keys: &Map<String, Value>) -> impl Iterator<Item = &str> {
+            let classes = keys.get("architectures").and_then(Value::as_array);
+            let kind = keys.get("model_type").and_then(Value::as_str);
+            kind.into_iter().chain(classes.into_iter().flatten().filter_map(Value::as_str))
+        }
+        [Some(&self.keys), self.language_model()].into_iter().flatten().flat_map(of).collect()
+    }
+
+    /// What to call the model: its class, or else its `model_type`.
+    pub fn name(&self) -> &str {
+        let classes = self.keys.get("architectures").and_then(Value::as_array);
+        let class = classes.and_then(|names| names.first()?.as_str());
+        class.or_else(|| self.model_type()).unwrap_or("model")
+    }
+
+    /// Bits of one weight, and which key says so: the quantisation's where there is one, else the dtype's.
+    pub fn weight_bits(&self) -> (u64, &'static str) {
+        if let Some(quantised) = self.get("quantization_config") {
+            let bits = quantised.get("bits").or_else(|| quantised.get("num_bits"));
+            let four = quantised.get("load_in_4bit") == Some(&Value::Bool(true))
+                || quantised.get("quant_method").and_then(Value::as_str) == Some("mxfp4");
+            let bits = bits.and_then(Value::as_u64).unwrap_or(if four { 4 } else { 8 });
+            return (bits.clamp(1, 32), "quantization_config");
+        }
+        match self.dtype() {
+            Some("float32") => (32, "dtype float32"),
+            Some("float16") => (16, "dtype float16"),
+            Some(name) if name.contains("float8") => (8, "dtype float8"),
+            Some("bfloat16") => (16, "dtype bfloat16"),
+            _ => (16, "no dtype, taken for bfloat16"),
+        }
+    }
+
+    /// Bytes of one value of activations and of the cache.
+    pub fn activation_bytes(&self) -> usize {
+        if self.dtype() == Some("float32") { 4 } else { 2 }
+    }
+
+    fn dtype(&self) -> Option<&str> {
+        self.get("dtype").or_else(|| self.get("torch_dtype"))?.as_str()
+    }
+}
+
+fn inner(keys: &Map<String, Value>) -> Option<&'static str> {
+    let parts = ["text_config", "llm_config", "language_config"];
+    parts.into_iter().find(|part| keys.get(*part).is_some_and(Value::is_object))
+}
+
+/// A number, or the spelling that transformers 5 gives infinity, which JSON has not: `{"__float__": "Infinity"}`.
+fn number(value: &Value) -> Option<f64> {
+    if let Some(number) = value.as_f64() {
+        return Some(number);
+    }
+    // Python's own json writes the bare word Infinity, which is no JSON; some tools then quote it.
+    let word = value.get("__float__").unwrap_or(value).as_str()?;
+    match word {
+        "Infinity" | "inf" => Some(f64::INFINITY),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check<T>(
+        text: &str,
+        read: impl Fn(&Config) -> Result<T, ConfigError>,
+        expect: Result<T, &str>,
+    ) where
+        T: PartialEq + std::fmt::Debug,
+    {
+        let config = Config::parse("config.json", text).unwrap();
+        match (read(&config), expect) {
+            (Ok(got), Ok(want)) => assert_eq!(got, want, "{text}"),
+            (Err(got), Err(want)) => assert_eq!(got.to_string(), want, "{text}"),
+            (got, want) => panic!("{text}: got {got:?}, wanted {want:?}"),
+        }
+    }
+
+    #[test]
+    fn errors_name_the_key() {
+        let hidden = |config: &Config| config.count("hidden_size");
+        check(r#"{"hidden_size": 64}"#, hidden, Ok(64));
+        let missing = "config.json: `hidden_size` is missing, wanted a whole number above 0";
+        check("{}", hidden, Err(missing));
+        check(r#"{"hidden_size": null}"#, hidden, Err(missing));
+        let zero = "config.json: `hidden_size` is 0, wanted a whole number above 0";
+        check(r#"{"hidden_size": 0}"#, hidden, Err(zero));
+        let word = "config.json: `hidden_size` is \"64\", wanted a whole number";
+        check(r#"{"hidden_size": "64"}"#, hidden, Err(word));
+        let inside = |config: &Config| match config.part("linear_attn_config")? {
+            Some(part) => part.count("head_dim"),
+            None => Ok(0),
+        };
+        check("{}", inside, Ok(0));
+        check(
+            r#"{"linear_attn_config": {"head_dim": -1}}"#,
+            inside,
+            Err("config.json: `linear_attn_config.head_dim` is -1, wanted a whole number"),
+        );
+    }
+
+    #[test]
+    fn infinity_is_read_as_transformers_5_writes_it() {
+        let limits = |config: &Config| config.limits("time_step_limit", [0.0, f64::INFINITY]);
+        let open = [0.0, f64::INFINITY];
+        check("{}", limits, Ok(open));
+        check(r#"{"time_step_limit": [0.0, {"__float__": "Infinity"}]}"#, limits, Ok(open));
+        check(r#"{"time_step_limit": [0.001, 0.1]}"#, limits, Ok([0.001, 0.1]));
+        check(
+            r#"{"time_step_limit": [1, 0]}"#,
+            limits,
+            Err("config.json: `time_step_limit` is [1,0], wanted two rising numbers"),
+        );
+    }
+
+    #[test]
+    fn what_is_no_object_is_one_sentence() {
+        for text in ["", "[]", "3", "{", "\"x\""] {
+            let error = Config::parse("config.json", text).unwrap_err().to_string();
+            assert!(error.starts_with("config.json: is no") && !error.contains('\n'), "{error}");
+        }
+    }
+}

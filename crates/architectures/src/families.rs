@@ -1,0 +1,121 @@
+//! The model families, one file each: the names they go by in config.json, and how their keys give the layers.
+
+use crate::draft::Draft;
+use crate::{Architecture, Config, ConfigError};
+
+mod bamba;
+mod falcon_h1;
+mod granite_hybrid;
+mod jamba;
+mod kimi_linear;
+mod mamba;
+mod mamba2;
+mod nemotron_h;
+mod plain_attention;
+mod qwen3_next;
+
+/// Every family. Plain attention takes whatever has its keys, so it stands last.
+pub const FAMILIES: &[Family] = &[
+    granite_hybrid::FAMILY,
+    kimi_linear::FAMILY,
+    qwen3_next::FAMILY,
+    nemotron_h::FAMILY,
+    falcon_h1::FAMILY,
+    bamba::FAMILY,
+    jamba::FAMILY,
+    mamba2::FAMILY,
+    mamba::FAMILY,
+    plain_attention::FAMILY,
+];
+
+/// One model family.
+#[derive(Debug)]
+pub struct Family {
+    /// Its name here, words joined by `-`.
+    pub name: &'static str,
+    /// The words of `model_type` and `architectures` it is known by.
+    pub known_by: &'static [&'static str],
+    /// Whether engines have all of its layers.
+    pub runs: bool,
+    /// What happens in Python when kernels are missing that its code needs; `None` where a slow path is taken.
+    pub demands: Option<&'static str>,
+    /// Whether a config is one of its own by other signs than its names.
+    pub(crate) recognises: fn(&Config) -> bool,
+    /// What a config of it describes.
+    pub(crate) read: fn(&Config, Draft) -> Result<Architecture, ConfigError>,
+}
+
+impl Family {
+    /// The family of a config.
+    pub fn of(config: &Config) -> Option<&'static Self> {
+        let names = config.names();
+        let named = |family: &&Self| names.iter().any(|name| family.known_by.contains(name));
+        let recognised = || FAMILIES.iter().find(|family| (family.recognises)(config));
+        FAMILIES.iter().find(named).or_else(recognised)
+    }
+}
+
+/// Refuses an activation other than SiLU, the only one that the families have been published with that run here.
+fn only_silu(config: &Config) -> Result<(), ConfigError> {
+    match config.text("hidden_act")? {
+        None | Some("silu" | "swish") => Ok(()),
+        Some(_) => Err(config.wrong("hidden_act", "silu")),
+    }
+}
+
+/// Refuses a flag that would change the layers in a way that no engine knows.
+fn only_without(config: &Config, flag: &str) -> Result<(), ConfigError> {
+    match config.flag_or(flag, false)? {
+        false => Ok(()),
+        true => Err(config.wrong(flag, "false, the published models have it so")),
+    }
+}
+
+/// Which layers are attention and which the other kind, where a list says so. transformers 5 spells the kinds otherwise.
+fn attends(config: &Config, other: &str) -> Result<Option<Vec<bool>>, ConfigError> {
+    let Some((key, words)) = config.layer_words(&["layer_types", "layers_block_type"])? else {
+        return Ok(None);
+    };
+    let kind = |word: &String| match word.as_str() {
+        "attention" | "full_attention" | "hybrid" => Ok(true),
+        word if word == other || word == "linear_attention" => Ok(false),
+        word => {
+            Err(config.wrong(key, format!("no layer of kind `{word}`, but {other} or attention")))
+        }
+    };
+    words.iter().map(kind).collect::<Result<_, _>>().map(Some)
+}
+
+/// The base of the rotation, as it stood before and since transformers 5. A scaled rotation is refused, not guessed.
+fn rope_theta(config: &Config) -> Result<f64, ConfigError> {
+    for key in ["rope_scaling", "rope_parameters"] {
+        let Some(part) = config.part(key)? else { continue };
+        for kind in ["rope_type", "type"] {
+            if !matches!(part.text(kind)?, None | Some("default")) {
+                return Err(part.wrong(kind, "default, the published models have it so"));
+            }
+        }
+        if part.get("rope_theta").is_some() {
+            return part.number("rope_theta");
+        }
+    }
+    config.number_or("rope_theta", 10_000.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_is_the_folder() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/families");
+        let stem = |entry: std::io::Result<std::fs::DirEntry>| {
+            entry.unwrap().path().file_stem().unwrap().to_string_lossy().replace('_', "-")
+        };
+        let mut files: Vec<String> = std::fs::read_dir(folder).unwrap().map(stem).collect();
+        let mut listed: Vec<&str> = FAMILIES.iter().map(|family| family.name).collect();
+        files.sort();
+        listed.sort_unstable();
+        assert_eq!(files, listed);
+    }
+}

@@ -1,0 +1,53 @@
+//! Bamba: Mamba-2 with attention at listed places.
+
+use super::{Family, attends, rope_theta};
+use crate::draft::{Around, Draft};
+use crate::layers::{Attention, AttentionShape, GatedMlp, Mamba2, Mamba2Shape};
+use crate::{Architecture, Config, ConfigError, Layer, Mixer};
+
+pub(super) const FAMILY: Family = Family {
+    name: "bamba",
+    known_by: &["bamba", "BambaForCausalLM"],
+    runs: false,
+    demands: None,
+    recognises: |_| false,
+    read,
+};
+
+fn read(config: &Config, draft: Draft) -> Result<Architecture, ConfigError> {
+    draft.model(config, Around::under("model", "final_layernorm"), |draft| {
+        let listed = config.counts("attn_layer_indices")?.unwrap_or_default();
+        let attends = match attends(config, "mamba")? {
+            Some(attends) => attends,
+            None => (0..config.layer_count()?).map(|index| listed.contains(&index)).collect(),
+        };
+        let layers = attends.into_iter().enumerate();
+        layers.map(|(index, attends)| layer(config, draft, index, attends)).collect()
+    })
+}
+
+fn layer(
+    config: &Config,
+    draft: &mut Draft,
+    index: usize,
+    attends: bool,
+) -> Result<Layer, ConfigError> {
+    let prefix = format!("model.layers.{index}");
+    let widths = [config.count("hidden_size")?, config.count("intermediate_size")?];
+    let input_norm = draft.params.norm(format!("{prefix}.input_layernorm.weight"), widths[0]);
+    let mixer = if attends {
+        let rope_theta = draft.need(rope_theta(config).map(Some), None);
+        let shape = AttentionShape { rope_theta, ..AttentionShape::of(config)? };
+        let prefix = format!("{prefix}.self_attn");
+        Mixer::Attention(Attention::declare(&mut draft.params, &prefix, shape))
+    } else {
+        let shape = Mamba2Shape::of(config, draft)?;
+        let biases =
+            [config.flag_or("mamba_conv_bias", true)?, config.flag_or("mamba_proj_bias", false)?];
+        let prefix = format!("{prefix}.mamba");
+        Mixer::Mamba2(Mamba2::declare(&mut draft.params, &prefix, shape, biases))
+    };
+    let post_norm = draft.params.norm(format!("{prefix}.pre_ff_layernorm.weight"), widths[0]);
+    let mlp = GatedMlp::usual(&mut draft.params, &format!("{prefix}.feed_forward"), widths);
+    Ok(Layer { input_norm, mixer, post_norm, experts: None, mlp: Some(mlp) })
+}

@@ -1,0 +1,105 @@
+//! Granite 4.0: Mamba-2 with a few attention layers or attention everywhere, experts beside a shared feed-forward part.
+//!
+//! transformers' GraniteMoeHybrid. With more than one group its torch path normalises all channels together, mamba_ssm's
+//! fused kernel and vLLM those of a group; all published models have one group. Here a group is normalised by itself.
+
+use super::{Family, attends, only_silu, only_without, rope_theta};
+use crate::draft::{Around, Draft};
+use crate::layers::{
+    Attention, AttentionShape, Experts, GatedMlp, Mamba2, Mamba2Shape, Score, stacked,
+};
+use crate::{Architecture, Config, ConfigError, Layer, Mixer};
+
+pub(super) const FAMILY: Family = Family {
+    name: "granite-hybrid",
+    known_by: &["granitemoehybrid", "GraniteMoeHybridForCausalLM"],
+    runs: true,
+    demands: None,
+    recognises: |_| false,
+    read,
+};
+
+fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> {
+    draft.need(only_silu(config), ());
+    draft.need(only_without(config, "attention_bias"), ());
+    let embedding_multiplier = draft.number(config, "embedding_multiplier");
+    let residual_multiplier = draft.number(config, "residual_multiplier");
+    let logits_divisor = draft.number(config, "logits_scaling");
+    if logits_divisor == 0.0 {
+        draft.refuse(config.wrong("logits_scaling", "a number other than 0"));
+    }
+    let described = draft.model(config, Around::model(), |draft| {
+        let missing = || config.missing("layer_types", "the kind of each layer");
+        let attends = attends(config, "mamba")?.ok_or_else(missing)?;
+        let layers = attends.into_iter().enumerate();
+        layers.map(|(index, attends)| layer(config, draft, index, attends)).collect()
+    })?;
+    Ok(Architecture { embedding_multiplier, residual_multiplier, logits_divisor, ..described })
+}
+
+fn layer(
+    config: &Config,
+    draft: &mut Draft,
+    index: usize,
+    attends: bool,
+) -> Result<Layer, ConfigError> {
+    let prefix = format!("model.layers.{index}");
+    let hidden = config.count("hidden_size")?;
+    let input_norm = draft.params.norm(format!("{prefix}.input_layernorm.weight"), hidden);
+    let mixer = if attends {
+        let shape = attention_shape(config, draft)?;
+        let prefix = format!("{prefix}.self_attn");
+        Mixer::Attention(Attention::declare(&mut draft.params, &prefix, shape))
+    } else {
+        let shape = Mamba2Shape::of(config, draft)?;
+        let biases =
+            [config.flag_or("mamba_conv_bias", true)?, config.flag_or("mamba_proj_bias", false)?];
+        let prefix = format!("{prefix}.mamba");
+        Mixer::Mamba2(Mamba2::declare(&mut draft.params, &prefix, shape, biases))
+    };
+    let post_norm = draft.params.norm(format!("{prefix}.post_attention_layernorm.weight"), hidden);
+    let experts = match config.expert_count(&["num_local_experts"], 0)? {
+        0 => None,
+        count => Some(experts(config, draft, &format!("{prefix}.block_sparse_moe"), count)?),
+    };
+    let mlp = GatedMlp::of_two(
+        &mut draft.params,
+        &format!("{prefix}.shared_mlp"),
+        ["input_linear", "output_linear"],
+        [hidden, config.count("shared_intermediate_size")?],
+        true,
+    );
+    Ok(Layer { input_norm, mixer, post_norm, experts, mlp: Some(mlp) })
+}
+
+fn attention_shape(config: &Config, draft: &mut Draft) -> Result<AttentionShape, ConfigError> {
+    let shape = AttentionShape::of(config)?;
+    let rotated = match config.text("position_embedding_type") {
+        Ok(Some("rope")) if shape.head_dim % 2 == 0 => rope_theta(config).map(Some),
+        Ok(Some("rope")) => Err(config.wrong("head_dim", "an even number, to be rotated")),
+        Ok(None | Some("nope")) => Ok(None),
+        Ok(Some(_)) => Err(config.wrong("position_embedding_type", "rope or nope")),
+        Err(error) => Err(error),
+    };
+    Ok(AttentionShape {
+        scale: draft.number(config, "attention_multiplier"),
+        rope_theta: draft.need(rotated, None),
+        ..shape
+    })
+}
+
+fn experts(
+    config: &Config,
+    draft: &mut Draft,
+    prefix: &str,
+    count: usize,
+) -> Result<Experts, ConfigError> {
+    let hidden = config.count("hidden_size")?;
+    let inner = config.count("intermediate_size")?;
+    let per_token = draft.per_token(config, &["num_experts_per_tok"], count);
+    let names = ["input_linear", "output_linear"].map(|name| format!("{prefix}.{name}.weight"));
+    let experts = stacked(&mut draft.params, names, count, [hidden, inner]);
+    let router = format!("{prefix}.router.layer.weight");
+    let router = draft.params.projection(router, count, hidden);
+    Ok(Experts { router, score: Score::SoftmaxOfChosen, per_token, experts })
+}

@@ -1,0 +1,93 @@
+//! Jamba: Mamba-1 with attention at every so many layers, experts at every other.
+
+use super::{Family, attends};
+use crate::draft::{Around, Draft};
+use crate::layers::{Attention, AttentionShape, Experts, GatedMlp, Mamba1, Mamba1Shape, Score};
+use crate::{Architecture, Config, ConfigError, Layer, Mixer};
+
+pub(super) const FAMILY: Family = Family {
+    name: "jamba",
+    known_by: &["jamba", "JambaForCausalLM"],
+    runs: false,
+    demands: Some(
+        "transformers refuses to run Jamba without the kernels (\"Fast Mamba kernels are not available\") unless \
+         use_mamba_kernels is false in its config; then a sequential loop runs.",
+    ),
+    recognises: |_| false,
+    read,
+};
+
+fn read(config: &Config, draft: Draft) -> Result<Architecture, ConfigError> {
+    draft.model(config, Around::under("model", "final_layernorm"), |draft| {
+        let count = config.layer_count()?;
+        let attends = match attends(config, "mamba")? {
+            Some(attends) => attends,
+            None => every(config, count, ["attn_layer_period", "attn_layer_offset"], [8, 4])?,
+        };
+        let routed = every(config, count, ["expert_layer_period", "expert_layer_offset"], [2, 1])?;
+        let layers = attends.into_iter().zip(routed).enumerate();
+        layers.map(|(index, parts)| layer(config, draft, index, parts)).collect()
+    })
+}
+
+/// The layers at a period from an offset on.
+fn every(
+    config: &Config,
+    count: usize,
+    [period, offset]: [&str; 2],
+    usual: [usize; 2],
+) -> Result<Vec<bool>, ConfigError> {
+    let period = config.count_or(period, usual[0])?.max(1);
+    let offset = config.count_or(offset, usual[1])?;
+    Ok((0..count).map(|index| index % period == offset % period).collect())
+}
+
+fn layer(
+    config: &Config,
+    draft: &mut Draft,
+    index: usize,
+    (attends, routed): (bool, bool),
+) -> Result<Layer, ConfigError> {
+    let prefix = format!("model.layers.{index}");
+    let widths = [config.count("hidden_size")?, config.count("intermediate_size")?];
+    let input_norm = draft.params.norm(format!("{prefix}.input_layernorm.weight"), widths[0]);
+    let mixer = if attends {
+        let (prefix, shape) = (format!("{prefix}.self_attn"), AttentionShape::of(config)?);
+        Mixer::Attention(Attention::declare(&mut draft.params, &prefix, shape))
+    } else {
+        let (prefix, shape) = (format!("{prefix}.mamba"), mamba_shape(config)?);
+        Mixer::Mamba1(Mamba1::declare(&mut draft.params, &prefix, shape))
+    };
+    let post_norm = draft.params.norm(format!("{prefix}.pre_ff_layernorm.weight"), widths[0]);
+    let prefix = format!("{prefix}.feed_forward");
+    let (experts, mlp) = match config.expert_count(&["num_experts"], 16)? {
+        count if routed && count > 1 => {
+            let per_token = draft.per_token(config, &["num_experts_per_tok"], count);
+            let router = format!("{prefix}.router.weight");
+            let router = draft.params.projection(router, count, widths[0]);
+            let expert =
+                |e| GatedMlp::usual(&mut draft.params, &format!("{prefix}.experts.{e}"), widths);
+            let experts = (0..count).map(expert).collect();
+            // Jamba's weights are a softmax over all experts, which no engine has; it does not run.
+            (Some(Experts { router, score: Score::SoftmaxOfChosen, per_token, experts }), None)
+        }
+        _ => (None, Some(GatedMlp::usual(&mut draft.params, &prefix, widths))),
+    };
+    Ok(Layer { input_norm, mixer, post_norm, experts, mlp })
+}
+
+fn mamba_shape(config: &Config) -> Result<Mamba1Shape, ConfigError> {
+    let hidden = config.count("hidden_size")?;
+    Ok(Mamba1Shape {
+        hidden,
+        inner: hidden * config.count_or("mamba_expand", 2)?,
+        state: config.count_or("mamba_d_state", 16)?,
+        taps: config.taps("mamba_d_conv")?,
+        rank: config.count_unless_auto("mamba_dt_rank")?.unwrap_or(hidden.div_ceil(16)),
+        normed: true,
+        biases: [
+            config.flag_or("mamba_conv_bias", true)?,
+            config.flag_or("mamba_proj_bias", false)?,
+        ],
+    })
+}

@@ -1,0 +1,184 @@
+//! Kimi Linear: Kimi Delta Attention with latent attention at listed places, experts after the first layers.
+
+use super::{Family, only_silu, only_without};
+use crate::draft::{Around, Draft};
+use crate::layers::{Experts, GatedMlp, Kda, LatentAttention, LatentShape, Score};
+use crate::params::Draw;
+use crate::{Architecture, Config, ConfigError, Layer, Mixer};
+
+pub(super) const FAMILY: Family = Family {
+    name: "kimi-linear",
+    known_by: &["kimi_linear", "KimiLinearForCausalLM"],
+    runs: true,
+    demands: Some(
+        "The model's own code imports fla when it is loaded and stops without it; transformers' own code takes a slow \
+         path instead.",
+    ),
+    recognises: |_| false,
+    read,
+};
+
+// Keys by the names of Moonshot's configs, then by those that transformers writes.
+const EXPERTS: &[&str] = &["num_experts", "num_local_experts", "n_routed_experts"];
+const PER_TOKEN: &[&str] = &["num_experts_per_token", "num_experts_per_tok"];
+const SHARED: &[&str] = &["num_shared_experts", "n_shared_experts"];
+const GROUPS: &[&str] = &["num_expert_group", "n_group"];
+const RENORMALISE: &[&str] = &["moe_renormalize", "norm_topk_prob"];
+
+fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> {
+    draft.need(only_silu(config), ());
+    draft.need(only_without(config, "mla_use_output_gate"), ());
+    draft.model(config, Around::model(), |draft| {
+        let layers = layer_types(config)?.into_iter().enumerate();
+        let kda = kda_shape(config, draft)?;
+        layers.map(|(index, kind)| layer(config, draft, index, kind, kda)).collect()
+    })
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Kda,
+    Latent,
+}
+
+/// A list of words as transformers writes it, or the two lists of layers in Moonshot's configs, which count from 1.
+fn layer_types(config: &Config) -> Result<Vec<Kind>, ConfigError> {
+    if let Some((key, words)) = config.layer_words(&["layer_types"])? {
+        let kind = |word: &String| match word.as_str() {
+            "linear_attention" | "kda_attention" => Ok(Kind::Kda),
+            "full_attention" => Ok(Kind::Latent),
+            other => {
+                let wanted =
+                    format!("no layer of kind `{other}`, but linear_attention or full_attention");
+                Err(config.wrong(key, wanted))
+            }
+        };
+        return words.iter().map(kind).collect();
+    }
+    const KEY: &str = "linear_attn_config";
+    let wanted = "the layers of each kind";
+    let lists = config.part(KEY)?.ok_or_else(|| config.missing(KEY, wanted))?;
+    let count = config.layer_count()?;
+    let mut kinds = vec![None; count];
+    for (key, kind) in [("full_attn_layers", Kind::Latent), ("kda_layers", Kind::Kda)] {
+        let layers = lists.counts(key)?.ok_or_else(|| lists.missing(key, wanted))?;
+        for layer in layers {
+            let place = layer.checked_sub(1).and_then(|index| kinds.get_mut(index));
+            let Some(place) = place else {
+                return Err(lists.wrong(key, format!("layers from 1 to {count}")));
+            };
+            if place.replace(kind).is_some() {
+                return Err(lists.wrong(key, format!("layer {layer} in one list only")));
+            }
+        }
+    }
+    let unnamed =
+        |index| lists.wrong("kda_layers", format!("layer {} in one of the lists", index + 1));
+    kinds.iter().enumerate().map(|(index, kind)| kind.ok_or_else(|| unnamed(index))).collect()
+}
+
+/// Heads, channels of a head and taps of the KDA layers.
+fn kda_shape(config: &Config, draft: &mut Draft) -> Result<[usize; 3], ConfigError> {
+    let (part, keys) = match config.part("linear_attn_config")? {
+        Some(part) => (part, ["num_heads", "head_dim", "short_conv_kernel_size"]),
+        None => {
+            let heads = config.spelled(&["linear_num_heads", "linear_num_key_heads"]);
+            let dim = config.spelled(&["linear_head_dim", "linear_key_head_dim"]);
+            (config.clone(), [heads, dim, "linear_conv_kernel_dim"])
+        }
+    };
+    let [heads, dim, taps] = keys.map(|key| part.count(key));
+    let taps = taps?;
+    if !(2..=4).contains(&taps) {
+        draft.refuse(part.wrong(keys[2], "2 to 4 taps"));
+    }
+    Ok([heads?, dim?, taps])
+}
+
+fn layer(
+    config: &Config,
+    draft: &mut Draft,
+    index: usize,
+    kind: Kind,
+    kda: [usize; 3],
+) -> Result<Layer, ConfigError> {
+    let prefix = format!("model.layers.{index}");
+    let hidden = config.count("hidden_size")?;
+    let input_norm = draft.params.norm(format!("{prefix}.input_layernorm.weight"), hidden);
+    let attention = format!("{prefix}.self_attn");
+    let mixer = match kind {
+        Kind::Kda => Mixer::Kda(Kda::declare(&mut draft.params, &attention, hidden, kda)),
+        Kind::Latent => {
+            let shape = latent_shape(config, draft)?;
+            let q_rank = config.count_unless_auto("q_lora_rank")?;
+            Mixer::Latent(LatentAttention::declare(&mut draft.params, &attention, shape, q_rank))
+        }
+    };
+    let post_norm = draft.params.norm(format!("{prefix}.post_attention_layernorm.weight"), hidden);
+    let (experts, mlp) = match config.expert_count(EXPERTS, 0)? {
+        count if count > 0 && index >= config.count_or("first_k_dense_replace", 0)? => {
+            let prefix = format!("{prefix}.block_sparse_moe");
+            let (experts, shared) = experts(config, draft, &prefix, count)?;
+            (Some(experts), shared)
+        }
+        _ => {
+            let widths = [hidden, config.count("intermediate_size")?];
+            let prefix = format!("{prefix}.mlp");
+            (None, Some(GatedMlp::usual(&mut draft.params, &prefix, widths)))
+        }
+    };
+    Ok(Layer { input_norm, mixer, post_norm, experts, mlp })
+}
+
+fn latent_shape(config: &Config, draft: &mut Draft) -> Result<LatentShape, ConfigError> {
+    if config.has("q_lora_rank") {
+        draft.refuse(config.wrong("q_lora_rank", "null, the published models have it so"));
+    }
+    // Without this the shared key part would be rotated by position.
+    if !draft.need(config.flag_or("mla_use_nope", true), true) {
+        draft.refuse(config.wrong("mla_use_nope", "true, the published models have it so"));
+    }
+    LatentShape::of(config)
+}
+
+/// The routed experts and what every token passes beside them.
+fn experts(
+    config: &Config,
+    draft: &mut Draft,
+    prefix: &str,
+    count: usize,
+) -> Result<(Experts, Option<GatedMlp>), ConfigError> {
+    let hidden = config.count("hidden_size")?;
+    let inner = config.count("moe_intermediate_size")?;
+    let per_token = draft.per_token(config, PER_TOKEN, count);
+    if draft.need(config.count_or(config.spelled(GROUPS), 1), 1) > 1 {
+        let groups = config.spelled(GROUPS);
+        draft.refuse(config.wrong(groups, "1, the published models have it so"));
+    }
+    match config.text("moe_router_activation_func") {
+        Ok(None | Some("sigmoid")) => {}
+        _ => draft.refuse(config.wrong("moe_router_activation_func", "sigmoid")),
+    }
+    let router = draft.params.projection(format!("{prefix}.gate.weight"), count, hidden);
+    let correction = format!("{prefix}.gate.e_score_correction_bias");
+    let score = Score::Sigmoid {
+        // As large as the differences of scores, so that it changes the choice.
+        correction: draft.params.add(correction, &[count], Draw::Uniform(-0.5, 0.5)),
+        renormalise: draft.need(config.flag_or(config.spelled(RENORMALISE), true), true),
+        scale: draft.number(config, "routed_scaling_factor"),
+    };
+    let expert = |e: usize| {
+        let prefix = format!("{prefix}.experts.{e}");
+        GatedMlp::declare(&mut draft.params, &prefix, ["w1", "w3", "w2"], [hidden, inner])
+    };
+    let experts = (0..count).map(expert).collect();
+    let shared = match config.count_or(config.spelled(SHARED), 0)? {
+        0 => None,
+        shared => {
+            let widths = [hidden, shared * inner];
+            let prefix = format!("{prefix}.shared_experts");
+            Some(GatedMlp::usual(&mut draft.params, &prefix, widths))
+        }
+    };
+    Ok((Experts { router, score, per_token, experts }, shared))
+}

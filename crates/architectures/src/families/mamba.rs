@@ -1,0 +1,73 @@
+//! Mamba: selective scans alone, in transformers' config and in the one of state-spaces.
+
+use super::Family;
+use crate::draft::{Around, Draft};
+use crate::layers::{Mamba1, Mamba1Shape};
+use crate::{Architecture, Config, ConfigError, Layer, Mixer};
+
+pub(super) const FAMILY: Family = Family {
+    name: "mamba",
+    known_by: &[
+        "mamba",
+        "falcon_mamba",
+        "MambaForCausalLM",
+        "FalconMambaForCausalLM",
+        "MambaLMHeadModel",
+    ],
+    runs: false,
+    demands: None,
+    // The first checkpoints have neither model_type nor architectures, only these keys.
+    recognises: |config| {
+        config.has("d_model") && config.has("ssm_cfg") && !super::mamba2::is_second(config)
+    },
+    read,
+};
+
+fn read(config: &Config, draft: Draft) -> Result<Architecture, ConfigError> {
+    draft.model(config, around(config, true), |draft| {
+        let hidden = config.count(config.spelled(&["hidden_size", "d_model"]))?;
+        let shape = Mamba1Shape {
+            hidden,
+            inner: match config.get("intermediate_size") {
+                Some(_) => config.count("intermediate_size")?,
+                None => hidden * config.count_or("expand", 2)?,
+            },
+            state: config.count_or("state_size", 16)?,
+            taps: config.taps("conv_kernel")?,
+            rank: config.count_unless_auto("time_step_rank")?.unwrap_or(hidden.div_ceil(16)),
+            normed: false,
+            biases: [config.flag_or("use_conv_bias", true)?, config.flag_or("use_bias", false)?],
+        };
+        alone(config, draft, hidden, |draft, prefix| {
+            Mixer::Mamba1(Mamba1::declare(&mut draft.params, prefix, shape))
+        })
+    })
+}
+
+/// What stands around the layers of the first and of the second generation. state-spaces' own files, which are recognised
+/// by `ssm_cfg`, have one embedding and always tie it.
+pub(super) fn around(config: &Config, tied: bool) -> Around {
+    let own = config.has("ssm_cfg");
+    let embedding = if own { "embedding" } else { "embeddings" };
+    Around {
+        embedding: format!("backbone.{embedding}.weight"),
+        norm: "backbone.norm_f.weight".to_owned(),
+        tied: tied || own,
+    }
+}
+
+/// Layers of a norm and a mixer each.
+pub(super) fn alone(
+    config: &Config,
+    draft: &mut Draft,
+    hidden: usize,
+    mixer: impl Fn(&mut Draft, &str) -> Mixer,
+) -> Result<Vec<Layer>, ConfigError> {
+    let layer = |index: usize| {
+        let prefix = format!("backbone.layers.{index}");
+        let norm = draft.params.norm(format!("{prefix}.norm.weight"), hidden);
+        let mixer = mixer(draft, &format!("{prefix}.mixer"));
+        Layer { input_norm: norm, mixer, post_norm: norm, experts: None, mlp: None }
+    };
+    Ok((0..config.layer_count()?).map(layer).collect())
+}

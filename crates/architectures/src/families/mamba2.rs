@@ -1,0 +1,45 @@
+//! Mamba-2: state-space duality alone, in transformers' config and in the one of state-spaces.
+
+use super::Family;
+use super::mamba::{alone, around};
+use crate::draft::Draft;
+use crate::layers::{Mamba2, Mamba2Shape, OPEN};
+use crate::{Architecture, Config, ConfigError, Mixer};
+
+pub(super) const FAMILY: Family = Family {
+    name: "mamba2",
+    known_by: &["mamba2", "Mamba2ForCausalLM"],
+    runs: false,
+    demands: None,
+    recognises: is_second,
+    read,
+};
+
+/// state-spaces' config names the second generation inside `ssm_cfg`.
+pub(super) fn is_second(config: &Config) -> bool {
+    config.get("ssm_cfg").and_then(|part| part.get("layer")?.as_str()) == Some("Mamba2")
+}
+
+fn read(config: &Config, draft: Draft) -> Result<Architecture, ConfigError> {
+    draft.model(config, around(config, false), |draft| {
+        let hidden = config.count(config.spelled(&["hidden_size", "d_model"]))?;
+        let head_dim = config.count_unless_auto("head_dim")?.unwrap_or(64);
+        let inner = hidden * config.count_or("expand", 2)?;
+        // state-spaces' own models share one group; transformers' preset is 8.
+        let groups = if config.has("ssm_cfg") { 1 } else { 8 };
+        let shape = Mamba2Shape {
+            hidden,
+            heads: config.count_unless_auto("num_heads")?.unwrap_or(inner / head_dim),
+            head_dim,
+            groups: config.count_or("n_groups", groups)?.max(1),
+            state: config.count_or("state_size", 128)?,
+            taps: config.taps("conv_kernel")?,
+            dt_limits: draft.need(config.limits("time_step_limit", OPEN), OPEN),
+        };
+        shape.check(config, ["n_groups", "conv_kernel"], draft)?;
+        let biases = [config.flag_or("use_conv_bias", true)?, config.flag_or("use_bias", false)?];
+        alone(config, draft, hidden, |draft, prefix| {
+            Mixer::Mamba2(Mamba2::declare(&mut draft.params, prefix, shape, biases))
+        })
+    })
+}

@@ -1,0 +1,155 @@
+//! Nemotron-H: a pattern of letters, one layer each: Mamba-2, attention, feed-forward without a gate, experts.
+
+use super::Family;
+use crate::draft::{Around, Draft};
+use crate::layers::{
+    Attention, AttentionShape, Experts, GatedMlp, Mamba2, Mamba2Shape, OPEN, Score,
+};
+use crate::params::Draw;
+use crate::{Architecture, Config, ConfigError, Layer, Mixer};
+
+pub(super) const FAMILY: Family = Family {
+    name: "nemotron-h",
+    known_by: &["nemotron_h", "NemotronHForCausalLM"],
+    runs: false,
+    demands: Some(
+        "The model's own code imports mamba-ssm when it is loaded and stops without it; transformers' own code takes a \
+         slow path instead.",
+    ),
+    recognises: |_| false,
+    read,
+};
+
+fn read(config: &Config, draft: Draft) -> Result<Architecture, ConfigError> {
+    let around = Around {
+        embedding: "backbone.embeddings.weight".to_owned(),
+        norm: "backbone.norm_f.weight".to_owned(),
+        tied: false,
+    };
+    draft.model(config, around, |draft| {
+        let layers = letters(config)?.into_iter().enumerate();
+        layers.map(|(index, letter)| layer(config, draft, index, letter)).collect()
+    })
+}
+
+fn layer(
+    config: &Config,
+    draft: &mut Draft,
+    index: usize,
+    letter: char,
+) -> Result<Layer, ConfigError> {
+    let prefix = format!("backbone.layers.{index}");
+    let hidden = config.count("hidden_size")?;
+    let norm = draft.params.norm(format!("{prefix}.norm.weight"), hidden);
+    let prefix = format!("{prefix}.mixer");
+    // One norm, since every layer has one part only.
+    let mut layer =
+        Layer { input_norm: norm, mixer: Mixer::None, post_norm: norm, experts: None, mlp: None };
+    match letter {
+        'M' => {
+            let shape = mamba_shape(config, draft)?;
+            let biases =
+                [config.flag_or("use_conv_bias", true)?, config.flag_or("mamba_proj_bias", false)?];
+            let mixer = Mamba2::declare(&mut draft.params, &prefix, shape, biases);
+            layer.mixer = Mixer::Mamba2(mixer);
+        }
+        '*' => {
+            let shape = AttentionShape::of(config)?;
+            layer.mixer = Mixer::Attention(Attention::declare(&mut draft.params, &prefix, shape));
+        }
+        'E' => {
+            let (experts, shared) = experts(config, draft, &prefix, hidden)?;
+            (layer.experts, layer.mlp) = (Some(experts), shared);
+        }
+        _ => layer.mlp = Some(mlp(draft, &prefix, [hidden, config.count("intermediate_size")?])),
+    }
+    Ok(layer)
+}
+
+/// The letters of the pattern, or of the list that newer configs have in its place.
+fn letters(config: &Config) -> Result<Vec<char>, ConfigError> {
+    const PATTERN: &str = "hybrid_override_pattern";
+    const KNOWN: &str = "M*-E";
+    let letters: Vec<char> = match config.text(PATTERN)? {
+        Some(pattern) => pattern.chars().collect(),
+        None => {
+            let wanted = "one letter for each layer";
+            let words = config.words(&["layers_block_type", "layer_types"])?;
+            let (_, words) = words.ok_or_else(|| config.missing(PATTERN, wanted))?;
+            let letter = |word: String| match word.as_str() {
+                "mamba" | "mamba2" | "linear_attention" => 'M',
+                "attention" | "full_attention" => '*',
+                "moe" => 'E',
+                _ => '-',
+            };
+            words.into_iter().map(letter).collect()
+        }
+    };
+    if let Some(letter) = letters.iter().find(|letter| !KNOWN.contains(**letter)) {
+        return Err(config.wrong(PATTERN, format!("letters of {KNOWN}: it has a `{letter}`")));
+    }
+    let key = "num_hidden_layers";
+    match (letters.len(), config.get(key).and_then(|count| count.as_u64())) {
+        (0 | 4097.., _) => Err(config.wrong(PATTERN, "1 to 4096 layers")),
+        (len, Some(count)) if count != len as u64 => {
+            Err(config.wrong(key, format!("{len}, as the layer pattern has letters")))
+        }
+        _ => Ok(letters),
+    }
+}
+
+fn mamba_shape(config: &Config, draft: &mut Draft) -> Result<Mamba2Shape, ConfigError> {
+    let groups = config.spelled(&["n_groups", "mamba_n_groups"]);
+    let shape = Mamba2Shape {
+        hidden: config.count("hidden_size")?,
+        heads: config.count("mamba_num_heads")?,
+        head_dim: config.count("mamba_head_dim")?,
+        groups: config.count_or(groups, 8)?.max(1),
+        state: config.count("ssm_state_size")?,
+        taps: config.taps("conv_kernel")?,
+        dt_limits: draft.need(config.limits("time_step_limit", OPEN), OPEN),
+    };
+    shape.check(config, [groups, "conv_kernel"], draft)?;
+    Ok(shape)
+}
+
+fn mlp(draft: &mut Draft, prefix: &str, widths: [usize; 2]) -> GatedMlp {
+    GatedMlp::of_two(&mut draft.params, prefix, ["up_proj", "down_proj"], widths, false)
+}
+
+/// Experts without a gate, and the shared one beside them.
+fn experts(
+    config: &Config,
+    draft: &mut Draft,
+    prefix: &str,
+    hidden: usize,
+) -> Result<(Experts, Option<GatedMlp>), ConfigError> {
+    let keys = ["n_routed_experts", "num_experts"];
+    let count = match config.expert_count_of(&keys, 0, letters(config)?.len())? {
+        0 => return Err(config.missing(keys[0], "the number of experts")),
+        count => count,
+    };
+    let inner = config.count("moe_intermediate_size")?;
+    // The largest models route a narrower vector, with projections around all experts.
+    let mut width = hidden;
+    if config.has("moe_latent_size") {
+        width = config.count("moe_latent_size")?;
+        draft.params.projection(format!("{prefix}.fc1_latent_proj.weight"), width, hidden);
+        draft.params.projection(format!("{prefix}.fc2_latent_proj.weight"), hidden, width);
+    }
+    let per_token = draft.per_token(config, &["num_experts_per_tok"], count);
+    let router = draft.params.projection(format!("{prefix}.gate.weight"), count, hidden);
+    let correction = format!("{prefix}.gate.e_score_correction_bias");
+    let score = Score::Sigmoid {
+        correction: draft.params.add(correction, &[count], Draw::Uniform(-0.5, 0.5)),
+        renormalise: draft.need(config.flag_or("norm_topk_prob", true), true),
+        scale: draft.number(config, "routed_scaling_factor"),
+    };
+    let experts = (0..count).map(|e| mlp(draft, &format!("{prefix}.experts.{e}"), [width, inner]));
+    let experts = experts.collect();
+    let shared = match config.count_or("moe_shared_expert_intermediate_size", 0)? {
+        0 => None,
+        shared => Some(mlp(draft, &format!("{prefix}.shared_experts"), [hidden, shared])),
+    };
+    Ok((Experts { router, score, per_token, experts }, shared))
+}

@@ -1,0 +1,103 @@
+//! Qwen3-Next and 3.5: gated delta net with full attention at every fourth layer, experts in all of them or in none.
+
+use super::{Family, attends, rope_theta};
+use crate::draft::{Around, Draft};
+use crate::layers::{
+    Attention, AttentionShape, Experts, GatedDelta, GatedDeltaShape, GatedMlp, Score, stacked,
+};
+use crate::{Architecture, Config, ConfigError, Layer, Mixer};
+
+pub(super) const FAMILY: Family = Family {
+    name: "qwen3-next",
+    known_by: &["qwen3_next", "Qwen3NextForCausalLM", "qwen3_5_moe_text", "qwen3_5_text"],
+    runs: false,
+    demands: None,
+    recognises: |_| false,
+    read,
+};
+
+fn read(config: &Config, draft: Draft) -> Result<Architecture, ConfigError> {
+    // 3.5 has a tensor for each projection, and a model that sees around it.
+    let newer = config.names().iter().any(|name| name.starts_with("qwen3_5"));
+    let root = if config.language_model().is_some() { "model.language_model" } else { "model" };
+    draft.model(config, Around::under(root, "norm"), |draft| {
+        let count = config.layer_count()?;
+        let interval = config.count_or("full_attention_interval", 4)?.max(1);
+        let attends = match attends(config, "linear_attention")? {
+            Some(attends) => attends,
+            None => (1..=count).map(|layer| layer % interval == 0).collect(),
+        };
+        let dense = config.counts("mlp_only_layers")?.unwrap_or_default();
+        let layers = attends.into_iter().enumerate();
+        let layer = |(index, attends)| {
+            let prefix = format!("{root}.layers.{index}");
+            layer(config, draft, &prefix, (attends, dense.contains(&index), newer))
+        };
+        layers.map(layer).collect()
+    })
+}
+
+fn layer(
+    config: &Config,
+    draft: &mut Draft,
+    prefix: &str,
+    (attends, dense, newer): (bool, bool, bool),
+) -> Result<Layer, ConfigError> {
+    let hidden = config.count("hidden_size")?;
+    let input_norm = draft.params.norm(format!("{prefix}.input_layernorm.weight"), hidden);
+    let mixer = if attends {
+        let rope_theta = draft.need(rope_theta(config).map(Some), None);
+        let shape = AttentionShape::of(config)?;
+        let shape = AttentionShape { rope_theta, gated: true, normed: true, ..shape };
+        let prefix = format!("{prefix}.self_attn");
+        Mixer::Attention(Attention::declare(&mut draft.params, &prefix, shape))
+    } else {
+        let (shape, prefix) = (GatedDeltaShape::of(config)?, format!("{prefix}.linear_attn"));
+        Mixer::GatedDelta(GatedDelta::declare(&mut draft.params, &prefix, shape, !newer))
+    };
+    let post_norm = draft.params.norm(format!("{prefix}.post_attention_layernorm.weight"), hidden);
+    let prefix = format!("{prefix}.mlp");
+    let (experts, mlp) = match config.expert_count(&["num_experts"], 0)? {
+        count if count > 0 && !dense => {
+            let (experts, shared) = experts(config, draft, &prefix, (count, newer))?;
+            (Some(experts), shared)
+        }
+        _ => {
+            let widths = [hidden, config.count("intermediate_size")?];
+            (None, Some(GatedMlp::usual(&mut draft.params, &prefix, widths)))
+        }
+    };
+    Ok(Layer { input_norm, mixer, post_norm, experts, mlp })
+}
+
+/// The routed experts and the shared one, which has a gate of its own.
+fn experts(
+    config: &Config,
+    draft: &mut Draft,
+    prefix: &str,
+    (count, newer): (usize, bool),
+) -> Result<(Experts, Option<GatedMlp>), ConfigError> {
+    let hidden = config.count("hidden_size")?;
+    let widths = [hidden, config.count("moe_intermediate_size")?];
+    let per_token = draft.per_token(config, &["num_experts_per_tok"], count);
+    let params = &mut draft.params;
+    let router = params.projection(format!("{prefix}.gate.weight"), count, hidden);
+    let experts = match newer {
+        true => {
+            let names =
+                ["gate_up_proj", "down_proj"].map(|name| format!("{prefix}.experts.{name}"));
+            stacked(params, names, count, widths)
+        }
+        false => (0..count)
+            .map(|e| GatedMlp::usual(params, &format!("{prefix}.experts.{e}"), widths))
+            .collect(),
+    };
+    let shared = match config.count_or("shared_expert_intermediate_size", 0)? {
+        0 => None,
+        shared => {
+            params.projection(format!("{prefix}.shared_expert_gate.weight"), 1, hidden);
+            Some(GatedMlp::usual(params, &format!("{prefix}.shared_expert"), [hidden, shared]))
+        }
+    };
+    Ok((Experts { router, score: Score::SoftmaxOfChosen, per_token, experts }, shared))
+}

@@ -1,0 +1,22 @@
+//! The layers that families share, as data: shapes, parameters and settings, one kind a file.
+
+mod attention;
+mod experts;
+mod gated_delta;
+mod kda;
+mod latent_attention;
+mod mamba1;
+mod mamba2;
+mod mlp;
+
+pub use attention::Attention;
+pub(crate) use attention::AttentionShape;
+pub(crate) use experts::stacked;
+pub use experts::{Expert, Experts, Score};
+pub use gated_delta::{GatedDelta, GatedDeltaShape};
+pub use kda::Kda;
+pub use latent_attention::{LatentAttention, LatentShape};
+pub use mamba1::{Mamba1, Mamba1Shape};
+pub(crate) use mamba2::OPEN;
+pub use mamba2::{Mamba2, Mamba2Shape, Parallel};
+pub use mlp::GatedMlp;

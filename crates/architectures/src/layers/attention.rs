@@ -1,0 +1,102 @@
+use crate::params::{Params, Projection};
+use crate::{Config, ConfigError};
+
+/// Grouped-query attention, with rotated queries and keys or without.
+#[derive(Debug, Clone)]
+pub struct Attention {
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads.
+    pub kv_heads: usize,
+    /// Channels of a head.
+    pub head_dim: usize,
+    /// Factor of q k^T.
+    pub scale: f64,
+    /// Base of the rotation by position; none where position is not embedded.
+    pub rope_theta: Option<f64>,
+    /// Queries (with the gates of the output, where there are any), keys and values, stacked.
+    pub qkv: Projection,
+    /// Output.
+    pub out: Projection,
+}
+
+/// The shapes of an [`Attention`], and what it has besides.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AttentionShape {
+    pub(crate) hidden: usize,
+    pub(crate) heads: usize,
+    pub(crate) kv_heads: usize,
+    pub(crate) head_dim: usize,
+    pub(crate) scale: f64,
+    pub(crate) rope_theta: Option<f64>,
+    /// Whether the query projection makes gates of the output as well.
+    pub(crate) gated: bool,
+    /// Whether queries and keys have norms.
+    pub(crate) normed: bool,
+    /// Whether q, k and v, and whether the output, have biases.
+    pub(crate) biases: [bool; 2],
+    /// Whether q, k and v are one parameter.
+    pub(crate) fused: bool,
+}
+
+impl AttentionShape {
+    /// Grouped-query attention by the keys that nearly all configs have.
+    pub(crate) fn of(config: &Config) -> Result<Self, ConfigError> {
+        let hidden = config.count(config.spelled(&["hidden_size", "n_embd"]))?;
+        let heads_key = config.spelled(&["num_attention_heads", "n_head"]);
+        let heads = config.count(heads_key)?;
+        const KV_HEADS: &str = "num_key_value_heads";
+        let kv_heads = config.count_or(KV_HEADS, heads)?;
+        if kv_heads == 0 || heads % kv_heads != 0 {
+            return Err(config.wrong(KV_HEADS, format!("a divisor of the {heads} heads")));
+        }
+        let dim_key = config.spelled(&["head_dim", "attention_head_dim"]);
+        let head_dim = match config.count_or(dim_key, hidden / heads)? {
+            0 => return Err(config.wrong(heads_key, "at most hidden_size")),
+            dim => dim,
+        };
+        Ok(Self {
+            hidden,
+            heads,
+            kv_heads,
+            head_dim,
+            scale: (head_dim as f64).powf(-0.5),
+            rope_theta: None,
+            gated: false,
+            normed: false,
+            biases: [config.flag_or("attention_bias", false)?; 2],
+            fused: false,
+        })
+    }
+}
+
+impl Attention {
+    /// Declares the parameters under `prefix`.
+    pub(crate) fn declare(params: &mut Params, prefix: &str, shape: AttentionShape) -> Self {
+        let AttentionShape { hidden, heads, kv_heads, head_dim, scale, rope_theta, .. } = shape;
+        let (queries, keys) = (heads * head_dim, kv_heads * head_dim);
+        let (normed, [bias, out_bias]) = (shape.normed, shape.biases);
+        let mut project = |name: &str, outputs, inputs, bias| {
+            let name = format!("{prefix}.{name}_proj");
+            let made = params.projection(format!("{name}.weight"), outputs, inputs);
+            let bias = if bias { Some(params.bias(format!("{name}.bias"), outputs)) } else { None };
+            Projection { bias, ..made }
+        };
+        let made = if shape.gated { 2 * queries } else { queries };
+        let qkv = match shape.fused {
+            true => project("qkv", made + 2 * keys, hidden, bias),
+            false => Projection::stacked([
+                project("q", made, hidden, bias),
+                project("k", keys, hidden, bias),
+                project("v", keys, hidden, bias),
+            ]),
+        };
+        let out = project("o", hidden, queries, out_bias);
+        if normed {
+            for name in ["q_norm", "k_norm"] {
+                params.norm(format!("{prefix}.{name}.weight"), head_dim);
+            }
+        }
+        Self { heads, kv_heads, head_dim, scale, rope_theta, qkv, out }
+    }
+}

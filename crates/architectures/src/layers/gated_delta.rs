@@ -1,0 +1,81 @@
+use crate::params::{Draw, Params, Projection, fan_in};
+use crate::{Config, ConfigError};
+
+/// A gated delta net: the delta rule with one decay a head, behind one convolution over queries, keys and values.
+#[derive(Debug, Clone)]
+pub struct GatedDelta {
+    /// The shapes.
+    pub shape: GatedDeltaShape,
+    /// Queries, keys, values and gates of the output, then the write strength and the decay of each value head.
+    pub project: Projection,
+    /// Back to the residual stream.
+    pub out: Projection,
+}
+
+/// The shapes of a [`GatedDelta`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GatedDeltaShape {
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Heads of queries and keys.
+    pub key_heads: usize,
+    /// Heads of values, several to a key head.
+    pub value_heads: usize,
+    /// Channels of a head's key.
+    pub key_dim: usize,
+    /// Channels of a head's value.
+    pub value_dim: usize,
+    /// Taps of the convolution.
+    pub taps: usize,
+}
+
+impl GatedDeltaShape {
+    /// By the keys of Qwen's configs.
+    pub(crate) fn of(config: &Config) -> Result<Self, ConfigError> {
+        Ok(Self {
+            hidden: config.count("hidden_size")?,
+            key_heads: config.count("linear_num_key_heads")?,
+            value_heads: config.count("linear_num_value_heads")?,
+            key_dim: config.count("linear_key_head_dim")?,
+            value_dim: config.count("linear_value_head_dim")?,
+            taps: config.count("linear_conv_kernel_dim")?,
+        })
+    }
+
+    /// Channels of all value heads.
+    pub fn values(&self) -> usize {
+        self.value_heads * self.value_dim
+    }
+
+    /// Convolved channels: queries, keys and values.
+    pub fn channels(&self) -> usize {
+        2 * self.key_heads * self.key_dim + self.values()
+    }
+}
+
+impl GatedDelta {
+    /// Declares the parameters under `prefix`. Their projections are two, rows of a key head beside each other, or four.
+    pub(crate) fn declare(
+        params: &mut Params,
+        prefix: &str,
+        shape: GatedDeltaShape,
+        together: bool,
+    ) -> Self {
+        let GatedDeltaShape { hidden, value_heads, value_dim, taps, .. } = shape;
+        let (channels, values) = (shape.channels(), shape.values());
+        let name = |name: &str| format!("{prefix}.{name}");
+        let parts = match together {
+            true => &[("qkvz", channels + values), ("ba", 2 * value_heads)][..],
+            false => &[("qkv", channels), ("z", values), ("b", value_heads), ("a", value_heads)],
+        };
+        let project = Projection::stacked(parts.iter().map(|(part, outputs)| {
+            params.projection(name(&format!("in_proj_{part}.weight")), *outputs, hidden)
+        }));
+        params.add(name("conv1d.weight"), &[channels, 1, taps], fan_in(taps));
+        params.add(name("dt_bias"), &[value_heads], Draw::StepBias);
+        params.add(name("A_log"), &[value_heads], Draw::DecayRate);
+        params.norm(name("norm.weight"), value_dim);
+        let out = params.projection(name("out_proj.weight"), hidden, values);
+        Self { shape, project, out }
+    }
+}

@@ -1,0 +1,109 @@
+use crate::params::{ParamId, Params, Projection, Rows};
+use crate::{Config, ConfigError};
+
+/// Multi-head latent attention: keys and values of all heads come from one latent vector a token, which is what the
+/// cache holds, beside a key part that the heads share.
+#[derive(Debug, Clone)]
+pub struct LatentAttention {
+    /// The shapes.
+    pub shape: LatentShape,
+    /// Queries of all heads, then latent vector and shared key part: all that reads the layer's input.
+    pub project: Projection,
+    /// `[rank]`, the norm of the latent vector.
+    pub latent_norm: ParamId,
+    /// Its epsilon, which is not the model's.
+    pub latent_eps: f64,
+    /// For each head its keys' rows `[nope, rank]`.
+    pub key_up: Vec<Rows>,
+    /// For each head its values' rows `[value, rank]`.
+    pub value_up: Vec<Rows>,
+    /// Back to the residual stream.
+    pub out: Projection,
+}
+
+/// The shapes of a [`LatentAttention`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LatentShape {
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Heads.
+    pub heads: usize,
+    /// Width of the latent vector.
+    pub rank: usize,
+    /// Channels of a head's key that come from the latent vector.
+    pub nope: usize,
+    /// Channels of the key part that the heads share. It would be rotated by position elsewhere; here it is not.
+    pub shared: usize,
+    /// Channels of a head's value.
+    pub value: usize,
+}
+
+impl LatentShape {
+    /// By the keys of DeepSeek's configs.
+    pub(crate) fn of(config: &Config) -> Result<Self, ConfigError> {
+        const HEADS: &str = "num_attention_heads";
+        Ok(Self {
+            hidden: config.count("hidden_size")?,
+            // Each head has rows of its own.
+            heads: match config.count(HEADS)? {
+                heads @ 1..=4096 => heads,
+                _ => return Err(config.wrong(HEADS, "at most 4096 heads")),
+            },
+            rank: config.count("kv_lora_rank")?,
+            nope: config.count("qk_nope_head_dim")?,
+            shared: config.count("qk_rope_head_dim")?,
+            value: config.count("v_head_dim")?,
+        })
+    }
+
+    /// Factor of q k^T.
+    pub fn scale(&self) -> f64 {
+        ((self.nope + self.shared) as f64).powf(-0.5)
+    }
+
+    /// Width of a token in the cache.
+    pub fn cached(&self) -> usize {
+        self.rank + self.shared
+    }
+}
+
+impl LatentAttention {
+    /// Declares the parameters under `prefix`; `q_rank` is the width of the queries' own latent vector, where they have one.
+    pub(crate) fn declare(
+        params: &mut Params,
+        prefix: &str,
+        shape: LatentShape,
+        q_rank: Option<usize>,
+    ) -> Self {
+        let LatentShape { hidden, heads, rank, nope, shared, value } = shape;
+        let name = |name: &str| format!("{prefix}.{name}.weight");
+        let wide = heads * (nope + shared);
+        let queries = match q_rank {
+            None => params.projection(name("q_proj"), wide, hidden),
+            Some(rank) => {
+                let queries = params.projection(name("q_a_proj"), rank, hidden);
+                params.norm(name("q_a_layernorm"), rank);
+                params.projection(name("q_b_proj"), wide, rank);
+                queries
+            }
+        };
+        let latent = params.projection(name("kv_a_proj_with_mqa"), rank + shared, hidden);
+        let project = Projection::stacked([queries, latent]);
+        let latent_norm = params.norm(name("kv_a_layernorm"), rank);
+        let up = params.projection(name("kv_b_proj"), heads * (nope + value), rank).rows[0];
+        let of_heads = |skipped: usize, count: usize| {
+            let rows = |head: usize| Rows { first: head * (nope + value) + skipped, count, ..up };
+            (0..heads).map(rows).collect()
+        };
+        Self {
+            shape,
+            project,
+            latent_norm,
+            // transformers 5 and Moonshot's remote code; vLLM and mlx-lm take rms_norm_eps.
+            latent_eps: 1e-6,
+            key_up: of_heads(0, nope),
+            value_up: of_heads(nope, value),
+            out: params.projection(name("o_proj"), hidden, heads * value),
+        }
+    }
+}

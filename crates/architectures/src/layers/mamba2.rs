@@ -1,0 +1,189 @@
+use super::Attention;
+use crate::draft::Draft;
+use crate::params::{Draw, ParamId, Params, Projection, fan_in};
+use crate::{Config, ConfigError};
+
+/// Step sizes as they are.
+pub(crate) const OPEN: [f64; 2] = [0.0, f64::INFINITY];
+
+/// A Mamba-2 mixer: projections around a causal convolution, the state space scan and a gated norm.
+#[derive(Debug, Clone)]
+pub struct Mamba2 {
+    /// The shapes.
+    pub shape: Mamba2Shape,
+    /// Makes gate, convolved channels and step sizes, in this order.
+    pub in_proj: Projection,
+    /// `[channels, 1, taps]`.
+    pub conv_weight: ParamId,
+    /// `[channels]`.
+    pub conv_bias: Option<ParamId>,
+    /// `[heads]`; the rate of a head is `-exp(A_log)`.
+    pub a_log: ParamId,
+    /// `[heads]`, the skip weight.
+    pub d: ParamId,
+    /// `[heads]`, added to the step sizes.
+    pub dt_bias: ParamId,
+    /// `[inner]`, the gated norm.
+    pub norm: ParamId,
+    /// Back to the residual stream.
+    pub out_proj: Projection,
+}
+
+/// The shapes of a [`Mamba2`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Mamba2Shape {
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Heads.
+    pub heads: usize,
+    /// Channels of a head.
+    pub head_dim: usize,
+    /// Groups of heads that share B and C, and a norm.
+    pub groups: usize,
+    /// Width of the state.
+    pub state: usize,
+    /// Taps of the convolution.
+    pub taps: usize,
+    /// Ends of the step sizes.
+    pub dt_limits: [f64; 2],
+}
+
+impl Mamba2Shape {
+    /// By the keys that Granite, Bamba and Falcon-H1 share.
+    pub(crate) fn of(config: &Config, draft: &mut Draft) -> Result<Self, ConfigError> {
+        let hidden = config.count("hidden_size")?;
+        let heads = config.count("mamba_n_heads")?;
+        let inner = match config.get("mamba_d_ssm") {
+            Some(_) => config.count("mamba_d_ssm")?,
+            None => config.count("mamba_expand")? * hidden,
+        };
+        // "auto" stands for the inner width shared out among the heads.
+        let head_dim = config.count_unless_auto("mamba_d_head")?.unwrap_or(inner / heads);
+        if heads * head_dim != inner {
+            let wanted =
+                format!("{inner} / `mamba_d_head`, with mamba_expand * hidden_size = {inner}");
+            return Err(config.wrong("mamba_n_heads", wanted));
+        }
+        let shape = Self {
+            hidden,
+            heads,
+            head_dim,
+            groups: config.count("mamba_n_groups")?,
+            state: config.count("mamba_d_state")?,
+            taps: config.count("mamba_d_conv")?,
+            dt_limits: draft.need(config.limits("time_step_limit", OPEN), OPEN),
+        };
+        shape.check(config, ["mamba_n_groups", "mamba_d_conv"], draft)?;
+        Ok(shape)
+    }
+
+    /// Refuses groups that do not divide the heads; taps that no engine has are noted.
+    pub(crate) fn check(
+        &self,
+        config: &Config,
+        [groups, taps]: [&str; 2],
+        draft: &mut Draft,
+    ) -> Result<(), ConfigError> {
+        if !self.heads.is_multiple_of(self.groups) {
+            let wanted = format!("a divisor of the {} heads", self.heads);
+            return Err(config.wrong(groups, wanted));
+        }
+        if !(2..=4).contains(&self.taps) {
+            draft.refuse(config.wrong(taps, "2 to 4 taps"));
+        }
+        Ok(())
+    }
+
+    /// Channels of all heads.
+    pub fn inner(&self) -> usize {
+        self.heads * self.head_dim
+    }
+
+    /// Convolved channels: x, B and C.
+    pub fn channels(&self) -> usize {
+        self.inner() + 2 * self.groups * self.state
+    }
+}
+
+/// All of a mixer but its norm.
+struct Core {
+    in_proj: Projection,
+    out_proj: Projection,
+    conv_weight: ParamId,
+    conv_bias: Option<ParamId>,
+    a_log: ParamId,
+    d: ParamId,
+    dt_bias: ParamId,
+}
+
+impl Core {
+    fn declare(
+        params: &mut Params,
+        prefix: &str,
+        shape: Mamba2Shape,
+        [conv_bias, proj_bias]: [bool; 2],
+    ) -> Self {
+        let name = |name: &str| format!("{prefix}.{name}");
+        let (inner, channels, taps) = (shape.inner(), shape.channels(), shape.taps);
+        let mut project = |part: &str, outputs, inputs| {
+            let made = params.projection(name(&format!("{part}.weight")), outputs, inputs);
+            let bias = proj_bias.then(|| params.bias(name(&format!("{part}.bias")), outputs));
+            Projection { bias, ..made }
+        };
+        let in_proj = project("in_proj", inner + channels + shape.heads, shape.hidden);
+        let out_proj = project("out_proj", shape.hidden, inner);
+        let small = Draw::Uniform(-0.5, 0.5);
+        Self {
+            in_proj,
+            out_proj,
+            conv_weight: params.add(name("conv1d.weight"), &[channels, 1, taps], fan_in(taps)),
+            conv_bias: conv_bias.then(|| params.add(name("conv1d.bias"), &[channels], small)),
+            a_log: params.add(name("A_log"), &[shape.heads], Draw::DecayRate),
+            d: params.add(name("D"), &[shape.heads], Draw::Uniform(0.5, 1.5)),
+            dt_bias: params.add(name("dt_bias"), &[shape.heads], Draw::StepBias),
+        }
+    }
+}
+
+impl Mamba2 {
+    /// Declares the parameters under `prefix`; the biases are the convolution's and the projections'.
+    pub(crate) fn declare(
+        params: &mut Params,
+        prefix: &str,
+        shape: Mamba2Shape,
+        biases: [bool; 2],
+    ) -> Self {
+        let Core { in_proj, out_proj, conv_weight, conv_bias, a_log, d, dt_bias } =
+            Core::declare(params, prefix, shape, biases);
+        let norm = params.norm(format!("{prefix}.norm.weight"), shape.inner());
+        Self { shape, in_proj, conv_weight, conv_bias, a_log, d, dt_bias, norm, out_proj }
+    }
+}
+
+/// Attention and a Mamba-2 mixer that read the same x.
+#[derive(Debug, Clone)]
+pub struct Parallel {
+    /// The attention.
+    pub attention: Attention,
+    /// The shapes of the mixer.
+    pub shape: Mamba2Shape,
+    /// Its projections from and to the residual stream.
+    pub projections: [Projection; 2],
+}
+
+impl Parallel {
+    /// Declares the mixer's parameters under `prefix`, with a gated norm or without.
+    pub(crate) fn declare(
+        params: &mut Params,
+        prefix: &str,
+        attention: Attention,
+        shape: Mamba2Shape,
+        (biases, norm): ([bool; 2], bool),
+    ) -> Self {
+        let core = Core::declare(params, prefix, shape, biases);
+        if norm {
+            params.norm(format!("{prefix}.norm.weight"), shape.inner());
+        }
+        Self { attention, shape, projections: [core.in_proj, core.out_proj] }
+    }
+}

@@ -1,0 +1,55 @@
+use crate::params::{Params, Projection};
+
+/// `down(silu(gate x) * up x)`, or `down(relu(up x)^2)` without a gate.
+#[derive(Debug, Clone)]
+pub struct GatedMlp {
+    /// The gate's rows, then up's.
+    pub gate_up: Projection,
+    /// Back to the residual stream.
+    pub down: Projection,
+    /// Whether there is a gate.
+    pub gated: bool,
+}
+
+impl GatedMlp {
+    /// Declares gate, up and down under three names.
+    pub(crate) fn declare(
+        params: &mut Params,
+        prefix: &str,
+        [gate, up, down]: [&str; 3],
+        [hidden, inner]: [usize; 2],
+    ) -> Self {
+        let mut project = |name: &str, outputs, inputs| {
+            params.projection(format!("{prefix}.{name}.weight"), outputs, inputs)
+        };
+        Self {
+            gate_up: Projection::stacked([
+                project(gate, inner, hidden),
+                project(up, inner, hidden),
+            ]),
+            down: project(down, hidden, inner),
+            gated: true,
+        }
+    }
+
+    /// The same under the names that most families have.
+    pub(crate) fn usual(params: &mut Params, prefix: &str, widths: [usize; 2]) -> Self {
+        Self::declare(params, prefix, ["gate_proj", "up_proj", "down_proj"], widths)
+    }
+
+    /// Declares gate and up as one parameter, or up alone, and down.
+    pub(crate) fn of_two(
+        params: &mut Params,
+        prefix: &str,
+        [first, down]: [&str; 2],
+        [hidden, inner]: [usize; 2],
+        gated: bool,
+    ) -> Self {
+        let outputs = if gated { 2 * inner } else { inner };
+        Self {
+            gate_up: params.projection(format!("{prefix}.{first}.weight"), outputs, hidden),
+            down: params.projection(format!("{prefix}.{down}.weight"), hidden, inner),
+            gated,
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! What a config.json describes, for whoever diagnoses, plans or runs a model.
+//!
+//! A family reads a [`Config`] into an [`Architecture`]: layers as data, every parameter with its name and shape, what each
+//! layer keeps of a sequence. It knows no backend and reads no file.
+//!
+//! # Adding a model family
+//!
+//! 1. Write `families/<name>.rs` with a `pub(super) const FAMILY: Family`: the names it goes by in config.json, and a
+//!    function from the config to its layers, made of those in `layers`.
+//! 2. Name it in `families.rs`: the `mod` line and the row in [`FAMILIES`].
+
+mod architecture;
+mod config;
+mod draft;
+mod error;
+mod families;
+mod footprint;
+pub mod layers;
+pub mod params;
+mod shapes;
+#[cfg(test)]
+mod tests;
+mod traffic;
+
+pub use architecture::{Architecture, Layer, Mixer, States};
+pub use config::Config;
+pub use error::ConfigError;
+pub use families::{FAMILIES, Family};
+pub use footprint::{Capacity, DoesNotFit, Footprint, Holding, LargestStep};
+pub use shapes::{SHAPES, Shape, shape};

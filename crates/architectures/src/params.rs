@@ -1,0 +1,178 @@
+//! The parameters of a model: names in the checkpoint, shapes, and how a random model draws them.
+
+/// A parameter of an [`crate::Architecture`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ParamId(usize);
+
+/// One tensor of a checkpoint.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Param {
+    /// Its name in the checkpoint.
+    pub name: String,
+    /// Its shape.
+    pub shape: Vec<usize>,
+    /// How a random model draws it.
+    pub draw: Draw,
+}
+
+impl Param {
+    /// Number of values. A config's numbers are anybody's: their product stops at the largest.
+    pub fn len(&self) -> usize {
+        self.shape.iter().fold(1, |all, side| all.saturating_mul(*side))
+    }
+
+    /// Whether it is a matrix that tokens are multiplied by. Engines keep all else in float32: norms, convolutions, rates.
+    pub fn is_matrix(&self) -> bool {
+        self.shape.len() > 1 && self.shape[1] > 1 && !self.draw.keeps_float32()
+    }
+
+    /// Whether it has no values.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// How a random model draws a parameter. What every value could be the same in (norms of 1, biases of 0) is drawn from a
+/// range, so that a forward pass which forgot it is a wrong one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Draw {
+    /// Normal with this standard deviation.
+    Normal(f64),
+    /// Uniform between two ends.
+    Uniform(f64, f64),
+    /// The logarithm of a head's decay rate, a rate from 1 to 16.
+    DecayRate,
+    /// What is added to a step size before the softplus, from -9 to 1: one head hardly forgets, another at once.
+    StepBias,
+}
+
+impl Draw {
+    /// Whether checkpoints keep it in float32 beside bfloat16 weights.
+    pub fn keeps_float32(self) -> bool {
+        matches!(self, Self::DecayRate | Self::StepBias)
+    }
+}
+
+/// The parameters of a model in the order their layers were made.
+#[derive(Debug, Clone, Default)]
+pub struct Params {
+    all: Vec<Param>,
+}
+
+impl Params {
+    /// Adds a parameter.
+    pub(crate) fn add(&mut self, name: String, shape: &[usize], draw: Draw) -> ParamId {
+        self.all.push(Param { name, shape: shape.to_vec(), draw });
+        ParamId(self.all.len() - 1)
+    }
+
+    /// The weight of a norm.
+    pub(crate) fn norm(&mut self, name: String, width: usize) -> ParamId {
+        self.add(name, &[width], Draw::Uniform(0.5, 1.5))
+    }
+
+    /// A projection `[outputs, inputs]`, drawn so that what it makes is as large as what it takes.
+    pub(crate) fn projection(&mut self, name: String, outputs: usize, inputs: usize) -> Projection {
+        let id = self.add(name, &[outputs, inputs], fan_in(inputs));
+        Projection::of(Rows { param: id, first: 0, count: outputs }, inputs)
+    }
+
+    /// The bias of a projection.
+    pub(crate) fn bias(&mut self, name: String, width: usize) -> ParamId {
+        self.add(name, &[width], Draw::Uniform(-0.2, 0.2))
+    }
+
+    /// A head of its own, drawn as transformers initialises it, whatever the width: a reduced model's logits are then
+    /// about as large as those of one whose logits are scaled down.
+    pub(crate) fn head(&mut self, vocabulary: usize, hidden: usize) -> Projection {
+        let id = self.add("lm_head.weight".to_owned(), &[vocabulary, hidden], Draw::Normal(0.02));
+        Projection::of(Rows { param: id, first: 0, count: vocabulary }, hidden)
+    }
+
+    /// The parameter of an id.
+    pub fn get(&self, id: ParamId) -> &Param {
+        &self.all[id.0]
+    }
+
+    /// Every parameter.
+    pub fn iter(&self) -> impl Iterator<Item = &Param> {
+        self.all.iter()
+    }
+
+    /// Number of values of all parameters.
+    pub fn count(&self) -> u64 {
+        self.all.iter().fold(0, |all, param| all.saturating_add(param.len() as u64))
+    }
+}
+
+/// A draw that keeps the size of what a projection of this width takes.
+pub(crate) fn fan_in(inputs: usize) -> Draw {
+    Draw::Normal((inputs as f64).powf(-0.5))
+}
+
+/// Neighbouring rows of a parameter, all but whose last dimension count as rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rows {
+    /// The parameter.
+    pub param: ParamId,
+    /// The first row.
+    pub first: usize,
+    /// How many.
+    pub count: usize,
+}
+
+/// A projection `y = x W^T (+ bias)`, its rows stacked from parts of parameters: what reads the same x is read in one
+/// pass, whatever the checkpoint calls it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Projection {
+    /// The rows of W, in the order of y.
+    pub rows: Vec<Rows>,
+    /// Width of x.
+    pub inputs: usize,
+    /// Added to y, where there is one.
+    pub bias: Option<ParamId>,
+}
+
+impl Projection {
+    /// A projection by neighbouring rows of one parameter.
+    pub(crate) fn of(rows: Rows, inputs: usize) -> Self {
+        Self { rows: vec![rows], inputs, bias: None }
+    }
+
+    /// Several projections of the same x as one.
+    pub(crate) fn stacked(parts: impl IntoIterator<Item = Self>) -> Self {
+        let mut parts = parts.into_iter();
+        let mut all = parts.next().unwrap_or(Self { rows: Vec::new(), inputs: 0, bias: None });
+        all.rows.extend(parts.flat_map(|part| part.rows));
+        all
+    }
+
+    /// The rows of gates and of as many ups behind them, in pieces: so many gates, their ups, and so on.
+    pub fn gates_beside_ups(&self, piece: usize) -> Vec<Rows> {
+        let half = self.outputs() / 2;
+        let pieces = (0..half).step_by(piece).flat_map(|first| {
+            let end = half.min(first + piece);
+            [first..end, half + first..half + end]
+        });
+        pieces.flat_map(|range| self.part(range)).collect()
+    }
+
+    /// Some rows of W, which may lie in several parameters.
+    fn part(&self, range: std::ops::Range<usize>) -> Vec<Rows> {
+        let mut start = 0;
+        let mut part = Vec::new();
+        for rows in &self.rows {
+            let (from, to) = (range.start.max(start), range.end.min(start + rows.count));
+            if from < to {
+                part.push(Rows { first: rows.first + from - start, count: to - from, ..*rows });
+            }
+            start += rows.count;
+        }
+        part
+    }
+
+    /// Width of y.
+    pub fn outputs(&self) -> usize {
+        self.rows.iter().map(|rows| rows.count).sum()
+    }
+}

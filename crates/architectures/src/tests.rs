@@ -1,0 +1,197 @@
+//! Tensors by the names and shapes of the checkpoints that each family was published with.
+
+use crate::{Architecture, Config};
+
+fn describe(text: &str) -> Architecture {
+    Architecture::describe(&Config::parse("config.json", text).unwrap()).unwrap()
+}
+
+/// Holds all tensors of a part of a model, the prefix left out, in any order.
+fn check(config: &str, prefix: &str, expect: &[(&str, &[usize])]) {
+    let described = describe(config);
+    let params = described.params.iter();
+    let own = params.filter_map(|param| Some((param.name.strip_prefix(prefix)?, &*param.shape)));
+    let mut found: Vec<(&str, &[usize])> = own.collect();
+    let mut expect = expect.to_vec();
+    found.sort_unstable();
+    expect.sort_unstable();
+    assert_eq!(found, expect, "{prefix} of {config}");
+}
+
+const FALCON: &str = r#"{"model_type": "falcon_h1", "hidden_size": 8, "intermediate_size": 6, "num_hidden_layers": 1,
+    "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "mamba_d_ssm": 12, "mamba_n_heads": 3,
+    "mamba_d_head": 4, "mamba_d_state": 5, "mamba_n_groups": 1, "mamba_d_conv": 4, "vocab_size": 10}"#;
+
+#[test]
+fn falcon_has_attention_beside_a_mixer_without_a_norm() {
+    check(
+        FALCON,
+        "model.layers.0.",
+        &[
+            ("input_layernorm.weight", &[8]),
+            ("self_attn.q_proj.weight", &[8, 8]),
+            ("self_attn.k_proj.weight", &[4, 8]),
+            ("self_attn.v_proj.weight", &[4, 8]),
+            ("self_attn.o_proj.weight", &[8, 8]),
+            ("mamba.in_proj.weight", &[12 + 22 + 3, 8]),
+            ("mamba.conv1d.weight", &[22, 1, 4]),
+            ("mamba.conv1d.bias", &[22]),
+            ("mamba.A_log", &[3]),
+            ("mamba.D", &[3]),
+            ("mamba.dt_bias", &[3]),
+            ("mamba.out_proj.weight", &[8, 12]),
+            ("pre_ff_layernorm.weight", &[8]),
+            ("feed_forward.gate_proj.weight", &[6, 8]),
+            ("feed_forward.up_proj.weight", &[6, 8]),
+            ("feed_forward.down_proj.weight", &[8, 6]),
+        ],
+    );
+    check(FALCON, "model.final", &[("_layernorm.weight", &[8])]);
+    check(FALCON, "lm_head", &[(".weight", &[10, 8])]);
+}
+
+#[test]
+fn nemotrons_layers_have_one_part() {
+    let config = r#"{"model_type": "nemotron_h", "hidden_size": 8, "intermediate_size": 6, "vocab_size": 10,
+        "hybrid_override_pattern": "-E", "n_routed_experts": 2, "moe_intermediate_size": 3,
+        "moe_shared_expert_intermediate_size": 5, "moe_latent_size": 4, "num_experts_per_tok": 1}"#;
+    check(
+        config,
+        "backbone.layers.0.",
+        &[
+            ("norm.weight", &[8]),
+            ("mixer.up_proj.weight", &[6, 8]),
+            ("mixer.down_proj.weight", &[8, 6]),
+        ],
+    );
+    check(
+        config,
+        "backbone.layers.1.mixer.",
+        &[
+            ("gate.weight", &[2, 8]),
+            ("gate.e_score_correction_bias", &[2]),
+            ("fc1_latent_proj.weight", &[4, 8]),
+            ("fc2_latent_proj.weight", &[8, 4]),
+            ("experts.0.up_proj.weight", &[3, 4]),
+            ("experts.0.down_proj.weight", &[4, 3]),
+            ("experts.1.up_proj.weight", &[3, 4]),
+            ("experts.1.down_proj.weight", &[4, 3]),
+            ("shared_experts.up_proj.weight", &[5, 8]),
+            ("shared_experts.down_proj.weight", &[8, 5]),
+        ],
+    );
+}
+
+const QWEN: &str = r#"{"model_type": "KIND", "hidden_size": 8, "num_hidden_layers": 2, "full_attention_interval": 2,
+    "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "linear_num_key_heads": 1,
+    "linear_num_value_heads": 2, "linear_key_head_dim": 3, "linear_value_head_dim": 5, "linear_conv_kernel_dim": 4,
+    "num_experts": 1, "moe_intermediate_size": 6, "shared_expert_intermediate_size": 7, "vocab_size": 10}"#;
+
+#[test]
+fn qwen_has_gates_and_its_newer_models_other_names() {
+    let next = QWEN.replace("KIND", "qwen3_next");
+    let shared: &[(&str, &[usize])] = &[
+        ("conv1d.weight", &[16, 1, 4]),
+        ("dt_bias", &[2]),
+        ("A_log", &[2]),
+        ("norm.weight", &[5]),
+        ("out_proj.weight", &[8, 10]),
+    ];
+    let two: &[(&str, &[usize])] =
+        &[("in_proj_qkvz.weight", &[26, 8]), ("in_proj_ba.weight", &[4, 8])];
+    check(&next, "model.layers.0.linear_attn.", &[shared, two].concat());
+    let attention: &[(&str, &[usize])] = &[
+        ("q_proj.weight", &[16, 8]),
+        ("k_proj.weight", &[4, 8]),
+        ("v_proj.weight", &[4, 8]),
+        ("o_proj.weight", &[8, 8]),
+        ("q_norm.weight", &[4]),
+        ("k_norm.weight", &[4]),
+    ];
+    check(&next, "model.layers.1.self_attn.", attention);
+    let beside: &[(&str, &[usize])] = &[
+        ("gate.weight", &[1, 8]),
+        ("shared_expert_gate.weight", &[1, 8]),
+        ("shared_expert.gate_proj.weight", &[7, 8]),
+        ("shared_expert.up_proj.weight", &[7, 8]),
+        ("shared_expert.down_proj.weight", &[8, 7]),
+    ];
+    let each: &[(&str, &[usize])] = &[
+        ("experts.0.gate_proj.weight", &[6, 8]),
+        ("experts.0.up_proj.weight", &[6, 8]),
+        ("experts.0.down_proj.weight", &[8, 6]),
+    ];
+    check(&next, "model.layers.1.mlp.", &[beside, each].concat());
+    // A model that sees has its language model one level down, in the config and in the names.
+    let inner = QWEN.replace("KIND", "qwen3_5_moe_text");
+    let newer = format!(r#"{{"model_type": "qwen3_5_moe", "text_config": {inner}}}"#);
+    let four: &[(&str, &[usize])] = &[
+        ("in_proj_qkv.weight", &[16, 8]),
+        ("in_proj_z.weight", &[10, 8]),
+        ("in_proj_b.weight", &[2, 8]),
+        ("in_proj_a.weight", &[2, 8]),
+    ];
+    check(&newer, "model.language_model.layers.0.linear_attn.", &[shared, four].concat());
+    check(&newer, "model.language_model.layers.1.self_attn.", attention);
+    let fused: &[(&str, &[usize])] =
+        &[("experts.gate_up_proj", &[1, 12, 8]), ("experts.down_proj", &[1, 8, 6])];
+    check(&newer, "model.language_model.layers.1.mlp.", &[beside, fused].concat());
+}
+
+#[test]
+fn jambas_mixer_has_norms_and_its_experts_a_router() {
+    let config = r#"{"model_type": "jamba", "hidden_size": 8, "intermediate_size": 6, "num_hidden_layers": 2,
+        "num_attention_heads": 2, "num_experts": 2, "num_experts_per_tok": 1, "mamba_d_state": 3, "mamba_dt_rank": 5,
+        "vocab_size": 10}"#;
+    check(
+        config,
+        "model.layers.0.mamba.",
+        &[
+            ("in_proj.weight", &[32, 8]),
+            ("conv1d.weight", &[16, 1, 4]),
+            ("conv1d.bias", &[16]),
+            ("x_proj.weight", &[11, 16]),
+            ("dt_proj.weight", &[16, 5]),
+            ("dt_proj.bias", &[16]),
+            ("A_log", &[16, 3]),
+            ("D", &[16]),
+            ("out_proj.weight", &[8, 16]),
+            ("dt_layernorm.weight", &[5]),
+            ("b_layernorm.weight", &[3]),
+            ("c_layernorm.weight", &[3]),
+        ],
+    );
+    check(config, "model.layers.1.feed_forward.router.", &[("weight", &[2, 8])]);
+}
+
+#[test]
+fn what_no_engine_runs_is_described_with_the_reason() {
+    let falcon = describe(FALCON);
+    assert_eq!(falcon.layers[0].mixer.kind(), "attention+mamba2");
+    let reason = falcon.refused.unwrap().to_string();
+    assert_eq!(reason, "config.json: falcon_h1 is no model family that firstlight runs");
+    // A config without what the arithmetic needs is described, and not run.
+    let config = crate::shape("granite-hybrid-mini").unwrap();
+    let whole = Architecture::of(&config).unwrap();
+    let config = config.with("logits_scaling", serde_json::Value::Null);
+    let described = Architecture::describe(&config).unwrap();
+    assert_eq!(described.params.count(), whole.params.count());
+    assert!(described.logits_divisor.is_nan());
+    assert_eq!(described.refused, Architecture::of(&config).err());
+}
+
+/// The bias of a projection counts on both sides of attention, but Qwen2 has none behind it.
+#[test]
+fn biases_are_those_of_the_published_models() {
+    let plain = |kind: &str, bias: bool| {
+        let config = format!(
+            r#"{{"model_type": "{kind}", "attention_bias": {bias}, "hidden_size": 8, "intermediate_size": 6,
+                "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 10}}"#
+        );
+        describe(&config).params.count()
+    };
+    let without = plain("llama", false);
+    assert_eq!(plain("llama", true) - without, 8 + 4 + 4 + 8);
+    assert_eq!(plain("qwen2", false) - without, 8 + 4 + 4);
+    assert_eq!(plain("phi3", false), without);
+}

@@ -1,0 +1,82 @@
+//! What a step of decoding reads and writes at least: the limit that its speed is held against.
+
+use crate::layers::{Experts, GatedMlp};
+use crate::params::Projection;
+use crate::{Architecture, Mixer};
+
+impl Architecture {
+    /// Weights that one token passes: all but those of the experts it does not choose, and the embedding, of which it
+    /// reads a row, unless that is the head too.
+    pub fn weights_per_token(&self) -> u64 {
+        self.weights_per_step(1)
+    }
+
+    /// Weights that a step of one token of each of so many sequences reads. Experts are taken as chosen evenly and
+    /// independently: of E experts, k a token, S tokens leave `E (1 - k/E)^S` idle.
+    pub fn weights_per_step(&self, sequences: usize) -> u64 {
+        let idle = |experts: &Experts| {
+            let all: usize = experts.experts.iter().map(weights).sum();
+            let passed = experts.per_token as f64 / experts.experts.len() as f64;
+            (all as f64 * (1.0 - passed).powf(sequences as f64)).round() as u64
+        };
+        let idle: u64 =
+            self.layers.iter().filter_map(|layer| layer.experts.as_ref()).map(idle).sum();
+        let embedding =
+            if self.is_tied() { 0 } else { self.params.get(self.embedding).len() as u64 };
+        self.params.count() - idle - embedding
+    }
+
+    /// Bytes that a step of one token of each of so many sequences moves at least, each with so many tokens before: weights
+    /// once, each sequence's states read and written, its cache read. Activations stay in the processor's own caches.
+    /// Weights and caches have so many bytes a value, states four.
+    pub fn decode_bytes(&self, value_bytes: usize, sequences: usize, tokens: usize) -> u64 {
+        let mixers = || self.layers.iter().map(|layer| &layer.mixer);
+        let states: u64 = mixers().map(Mixer::states).map(|of| of.recurrent + of.convolved).sum();
+        let cached: usize = mixers().map(Mixer::cached).sum();
+        let of_sequence =
+            2 * states * size_of::<f32>() as u64 + (cached * tokens * value_bytes) as u64;
+        self.weights_per_step(sequences) * value_bytes as u64 + sequences as u64 * of_sequence
+    }
+}
+
+fn weights(of: &GatedMlp) -> usize {
+    let size = |projection: &Projection| projection.outputs() * projection.inputs;
+    size(&of.gate_up) + size(&of.down)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Architecture, shape};
+
+    fn of(name: &str) -> Architecture {
+        Architecture::of(&shape(name).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_step_moves_weights_states_and_cache() {
+        let micro = of("granite-4.0-h-micro");
+        let bytes = |sequences, tokens| micro.decode_bytes(2, sequences, tokens);
+        // 36 Mamba layers of 64 heads of 64 channels, state 128, 4 taps over 4352 channels; 4 attention layers whose 8
+        // heads of 64 channels have a key and a value.
+        let states = 36 * 2 * 4 * (64 * 64 * 128 + 4352 * 3);
+        let cached = 4 * 2 * 8 * 64 * 2;
+        assert_eq!(bytes(1, 0), 2 * micro.params.count() + states);
+        assert_eq!(bytes(3, 1000) - bytes(0, 0), 3 * (states + 1000 * cached));
+        // 7 layers of latent attention cache 512 + 64 values a token, once for keys and values.
+        let kimi = of("kimi-linear-48b-a3b");
+        let bytes = |tokens| kimi.decode_bytes(2, 1, tokens);
+        assert_eq!(bytes(1000) - bytes(0), 1000 * 7 * 576 * 2);
+        // 20 layers of KDA: 32 heads of 128 by 128, and 3 taps before over 3 x 4096 channels.
+        let states = 20 * 2 * 4 * (32 * 128 * 128 + 3 * 4096 * 3);
+        assert_eq!(bytes(0), 2 * kimi.weights_per_token() + states);
+    }
+
+    #[test]
+    fn more_sequences_read_more_experts() {
+        let tiny = of("granite-4.0-h-tiny");
+        let weights = |sequences| tiny.weights_per_step(sequences);
+        assert!(weights(1) < weights(2) && weights(2) < 2 * weights(1));
+        assert_eq!(weights(10_000), tiny.params.count());
+        assert_eq!(weights(1), tiny.weights_per_token());
+    }
+}

@@ -1,0 +1,118 @@
+//! Modules that a context has loaded, and the kernels in them.
+#![allow(unsafe_code)] // Calls of the driver.
+
+use super::context::Context;
+use super::driver::{Driver, Handle};
+use super::kernel::Function;
+use super::source::SourceParts;
+use super::{Bundle, Cache, Cuda, CudaError, Kernel, KernelSource, Origin, resolve};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// Modules of a context, by source key. They are unloaded with the context.
+#[derive(Default)]
+pub(super) struct Modules {
+    /// Each key has a lock of its own: who wants what another thread is loading waits for it, and what is bundled does not
+    /// wait for what is compiled.
+    by_key: Mutex<BTreeMap<[u8; 32], Arc<Place>>>,
+    /// Kernels that were asked for, by what a source is made of: a key is a hash over a long text, too slow for every
+    /// call of a model's every layer.
+    known: Mutex<BTreeMap<SourceParts, Arc<Function>>>,
+    /// Nanoseconds that loading took, of all threads together.
+    nanos: AtomicU64,
+}
+
+/// Where a module is once it is loaded.
+type Place = Mutex<Option<Module>>;
+
+struct Module {
+    raw: Handle,
+    origin: Origin,
+    functions: BTreeMap<&'static str, Arc<Function>>,
+}
+
+/// What a lock holds, also after a panic elsewhere: nothing here is left half-changed.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Modules {
+    /// Unloads everything; nobody has a function of them any more.
+    pub(super) fn unload(&self, driver: &Driver) {
+        for module in std::mem::take(&mut *lock(&self.by_key)).into_values() {
+            if let Some(module) = lock(&module).take() {
+                // SAFETY: loaded once, unloaded once.
+                unsafe { (driver.module_unload)(module.raw) };
+            }
+        }
+    }
+}
+
+impl Cuda {
+    /// Modules that were loaded so far, and the seconds that it took to find or compile them and to give them to the driver,
+    /// of all threads together.
+    pub fn modules_loaded(&self) -> (usize, f64) {
+        let modules = &self.context().modules;
+        (lock(&modules.by_key).len(), modules.nanos.load(Ordering::Relaxed) as f64 / 1e9)
+    }
+
+    /// A kernel from the bundle, the cache on disk or the compiler, in this order. A second call for the same source
+    /// is only a look-up.
+    ///
+    /// # Errors
+    /// [`CudaError::NoCompiler`], [`CudaError::Compile`], or an error of the driver that loads it.
+    pub fn kernel(&self, source: &KernelSource, bundle: &Bundle) -> Result<Kernel, CudaError> {
+        let context = self.context();
+        context.enter()?;
+        let known = lock(&context.modules.known).get(&source.parts()).cloned();
+        let function = match known {
+            Some(function) => function,
+            None => {
+                let function = find(context, source, bundle)?;
+                lock(&context.modules.known).insert(source.parts(), Arc::clone(&function));
+                function
+            }
+        };
+        Ok(Kernel::new(context, function))
+    }
+}
+
+/// The one function of a source's module that has its name; loads the module where no thread has yet.
+fn find(
+    context: &Context,
+    source: &KernelSource,
+    bundle: &Bundle,
+) -> Result<Arc<Function>, CudaError> {
+    let place = Arc::clone(lock(&context.modules.by_key).entry(source.key()).or_default());
+    let mut place = lock(&place);
+    let module = match place.take() {
+        Some(module) => module,
+        None => Module::load(context, source, bundle)?,
+    };
+    let module = place.insert(module);
+    if let Some(function) = module.functions.get(source.name()) {
+        return Ok(Arc::clone(function));
+    }
+    let found = Function::find(context, module.raw, source.name(), module.origin.clone())?;
+    let function = Arc::new(found);
+    module.functions.insert(source.name(), Arc::clone(&function));
+    Ok(function)
+}
+
+impl Module {
+    fn load(context: &Context, source: &KernelSource, bundle: &Bundle) -> Result<Self, CudaError> {
+        let (driver, start) = (context.driver, Instant::now());
+        let cache = Cache::of_user();
+        let limit = driver.interface().0;
+        let (image, origin) = resolve::resolve(source, bundle, cache.as_ref(), limit)?;
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the image is a whole cubin, whose own headers tell its length.
+        let code = unsafe { (driver.module_load)(&raw mut raw, image.as_ptr().cast()) };
+        context.check("cuModuleLoadData", code)?;
+        let nanos = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        context.modules.nanos.fetch_add(nanos, Ordering::Relaxed);
+        Ok(Self { raw, origin, functions: BTreeMap::new() })
+    }
+}

@@ -1,0 +1,209 @@
+//! What a GPU refuses, and that it goes on afterwards. On a machine without one the same file checks that its absence is
+//! a sentence; the machine with one runs every step below.
+#![allow(unsafe_code)] // Launches of kernels whose arguments this file answers for.
+#![allow(clippy::unwrap_used)] // A test.
+
+use device::Device;
+use device::cuda::{
+    Args, Buffer, Bundle, Cuda, CudaError, GpuArch, Kernel, KernelSource, Launch, MapElement,
+    Swizzle, TiledLayout,
+};
+use facts::BackendKind;
+
+static BUNDLE: Bundle = Bundle::new(&[]);
+
+const ADD: &str = r#"extern "C" __global__ void add(float* x, float by, int count) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < count) x[i] += by;
+}"#;
+
+/// Writes through the null pointer it is given.
+const WILD: &str = r#"extern "C" __global__ void wild(float* x) { *x = 1.0f; }"#;
+
+#[cfg(target_os = "linux")] // The stand-in is found by the loader's path and built by the C compiler.
+#[path = "../../../verify/tests/stand_in/machine.rs"]
+mod machine;
+
+#[cfg(target_os = "linux")]
+mod threads;
+
+#[test]
+fn a_gpu_refuses_in_words_and_goes_on() {
+    let device = match device::open(BackendKind::Cuda) {
+        Ok(device) => device,
+        Err(absent) => {
+            let sentence = absent.to_string();
+            assert!(sentence.split_whitespace().count() > 3, "{sentence}");
+            return;
+        }
+    };
+    let cuda = device.cuda().unwrap();
+    eprintln!("on {}", device.capabilities().cuda.as_ref().unwrap().name);
+    memory_that_is_not_there(cuda);
+    works(&device, cuda);
+    sizes_that_do_not_fit(cuda);
+    works(&device, cuda);
+    maps_the_copy_engine_cannot_read(cuda);
+    works(&device, cuda);
+    launches_that_do_not_fit(&device, cuda);
+    works(&device, cuda);
+    another_device(&device, cuda);
+    works(&device, cuda);
+    recordings_that_fail(&device, cuda);
+    works(&device, cuda);
+    // Last: after an error inside a kernel the context is gone for the whole process.
+    a_wild_write(&device, cuda);
+}
+
+fn kernel(device: &Device, cuda: &Cuda, name: &'static str, text: &'static str) -> Kernel {
+    let arch = GpuArch::of(device.capabilities().cuda.as_ref().unwrap().compute);
+    let parts: &'static [&'static str] = Box::leak(Box::new([text]));
+    cuda.kernel(&KernelSource::new(name, parts, arch), &BUNDLE).unwrap()
+}
+
+/// A round trip through a kernel that is counted.
+fn works(device: &Device, cuda: &Cuda) {
+    let stream = cuda.stream();
+    let buffer = stream.upload(&1.5f32.to_ne_bytes().repeat(1000)).unwrap();
+    let before = device.launches().of("test.add").count;
+    let args = Args::new().buffer(&buffer).f32(2.0).i32(1000);
+    // SAFETY: 1000 floats, as the kernel is told.
+    unsafe {
+        stream
+            .launch(
+                "test.add",
+                &kernel(device, cuda, "add", ADD),
+                &Launch::new([8, 1, 1], 128, 0),
+                &args,
+            )
+            .unwrap();
+    }
+    let mut bytes = vec![0; 4000];
+    stream.read(&buffer, &mut bytes).unwrap();
+    assert!(bytes.chunks(4).all(|word| word == 3.5f32.to_ne_bytes()));
+    assert_eq!(device.launches().of("test.add").count, before + 1);
+}
+
+fn memory_that_is_not_there(cuda: &Cuda) {
+    let before = cuda.memory_use();
+    let CudaError::OutOfMemory { asked, free, total, .. } =
+        cuda.stream().allocate(1 << 50).unwrap_err()
+    else {
+        panic!("a petabyte was given, or refused for another reason");
+    };
+    assert_eq!(asked, 1 << 50);
+    assert!(0 < free && free <= total && total < asked, "{free} of {total}");
+    assert_eq!(cuda.memory_use().live, before.live, "what was not given is not counted");
+    // Blocks kept for reuse are given back before memory is called full.
+    let most = free as usize / 8 * 5;
+    drop(cuda.stream().allocate(most).unwrap());
+    assert!(cuda.memory_use().kept >= most as u64);
+    let other = cuda.stream().allocate(most - (64 << 20)).unwrap();
+    assert!(cuda.memory_use().high_water >= other.bytes() as u64);
+}
+
+fn refused<T: std::fmt::Debug>(result: Result<T, CudaError>, words: &str) {
+    match result.unwrap_err() {
+        CudaError::Refused { what } => assert!(what.contains(words), "{what}"),
+        other => panic!("{other}"),
+    }
+}
+
+fn sizes_that_do_not_fit(cuda: &Cuda) {
+    let stream = cuda.stream();
+    let buffer = stream.allocate(64).unwrap();
+    refused(stream.write(&buffer, &[0; 65]), "65");
+    refused(stream.read(&buffer, &mut [0; 65]), "65");
+    refused(stream.copy(&buffer, &buffer, 65), "65");
+}
+
+fn maps_the_copy_engine_cannot_read(cuda: &Cuda) {
+    let buffer = cuda.stream().allocate(1 << 16).unwrap();
+    let good = TiledLayout {
+        element: MapElement::Bf16,
+        offset: 0,
+        sizes: &[64, 100],
+        strides: &[128],
+        tile: &[64, 64],
+        swizzle: Swizzle::Bytes128,
+    };
+    cuda.tensor_map(&buffer, &good).unwrap();
+    refused(cuda.tensor_map(&buffer, &TiledLayout { offset: 8, ..good }), "multiple of 16");
+    refused(cuda.tensor_map(&buffer, &TiledLayout { strides: &[120], ..good }), "strides");
+    refused(cuda.tensor_map(&buffer, &TiledLayout { sizes: &[64, 1000], ..good }), "covers");
+}
+
+fn launch(
+    cuda: &Cuda,
+    kernel: &Kernel,
+    shape: &Launch,
+    buffer: &Buffer,
+    count: i32,
+) -> Result<(), CudaError> {
+    let args = Args::new().buffer(buffer).f32(1.0).i32(count);
+    // SAFETY: callers give a buffer of at least `count` floats.
+    unsafe { cuda.stream().launch("test.refused", kernel, shape, &args) }
+}
+
+fn launches_that_do_not_fit(device: &Device, cuda: &Cuda) {
+    let add = kernel(device, cuda, "add", ADD);
+    let buffer = cuda.stream().allocate(64).unwrap();
+    let good = Launch::new([1, 1, 1], 32, 0);
+    let few = Args::new().buffer(&buffer).f32(1.0);
+    // SAFETY: refused before the driver sees it.
+    refused(unsafe { cuda.stream().launch("test.refused", &add, &good, &few) }, "parameters");
+    let odd = Launch::new([3, 1, 1], 32, 0).with_cluster([2, 1, 1]);
+    refused(launch(cuda, &add, &odd, &buffer, 0), "cluster");
+    for shape in [Launch::new([1, 1, 1], 4096, 0), Launch::new([1, 1, 1], 32, 1 << 20)] {
+        let error = launch(cuda, &add, &shape, &buffer, 0).unwrap_err().to_string();
+        assert!(error.split_whitespace().count() > 3, "{error}");
+    }
+    assert_eq!(device.launches().of("test.refused").count, 0, "no refused launch is counted");
+}
+
+/// A second opening of the same GPU has a context of its own, as a second GPU would.
+fn another_device(device: &Device, cuda: &Cuda) {
+    let second = device::open(BackendKind::Cuda).unwrap();
+    let foreign = second.cuda().unwrap().stream().allocate(64).unwrap();
+    let add = kernel(device, cuda, "add", ADD);
+    refused(launch(cuda, &add, &Launch::new([1, 1, 1], 32, 0), &foreign, 0), "device");
+    refused(cuda.stream().write(&foreign, &[0; 4]), "device");
+}
+
+fn recordings_that_fail(device: &Device, cuda: &Cuda) {
+    let stream = cuda.stream();
+    let failed = stream.capture(|_| Err(CudaError::Refused { what: "planted".to_owned() }));
+    refused(failed, "planted");
+    // A recording counts nothing until it is replayed, then each launch in it.
+    let buffer = stream.upload(&[0; 400]).unwrap();
+    let add = kernel(device, cuda, "add", ADD);
+    let args = Args::new().buffer(&buffer).f32(1.0).i32(100);
+    let graph = stream
+        .capture(|stream| {
+            // SAFETY: 100 floats, as the kernel is told.
+            (0..3).try_for_each(|_| unsafe {
+                stream.launch("test.recorded", &add, &Launch::new([1, 1, 1], 128, 0), &args)
+            })
+        })
+        .unwrap();
+    assert_eq!(device.launches().of("test.recorded").count, 0);
+    graph.launch(stream).unwrap();
+    graph.launch(stream).unwrap();
+    let mut bytes = vec![0; 400];
+    stream.read(&buffer, &mut bytes).unwrap();
+    assert!(bytes.chunks(4).all(|word| word == 6f32.to_ne_bytes()));
+    assert_eq!(device.launches().of("test.recorded").count, 6);
+}
+
+fn a_wild_write(device: &Device, cuda: &Cuda) {
+    let wild = kernel(device, cuda, "wild", WILD);
+    let args = Args::new().maybe(None);
+    // SAFETY: it is meant to fail; nothing but this process's context is harmed.
+    unsafe {
+        cuda.stream().launch("test.wild", &wild, &Launch::new([1, 1, 1], 1, 0), &args).unwrap();
+    }
+    let error = cuda.stream().synchronize().unwrap_err();
+    let CudaError::Lost { kernels, .. } = &error else { panic!("{error}") };
+    assert!(kernels.contains("test.wild"), "{kernels}");
+    assert_eq!(cuda.stream().allocate(64).unwrap_err(), error, "later calls say the same");
+}

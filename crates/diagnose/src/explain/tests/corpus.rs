@@ -1,0 +1,104 @@
+//! Texts that people pasted in public threads, and which rule each is.
+//!
+//! `corpus.jsonl` has one text a line: `address` of the thread, the day it was `posted` where the thread's page showed it
+//! (all were read on 2026-11-22), the ids that are right in `expect` (several where the words alone cannot tell which;
+//! empty where none of the doctor's rules is about it), `none` where no rule is right as well, and the `text`: the lines
+//! that programs printed, as they stand there, prefixes included; of paths only users' own
+//! folders are replaced.
+//!
+//! The texts were gathered and labelled before the rules were written for them. Rules are written from one half and
+//! judged by the other; which half a text is in, its address alone decides.
+
+use super::rules_for;
+use serde::Deserialize;
+
+const CORPUS: &str = include_str!("../corpus.jsonl");
+
+#[derive(Deserialize)]
+struct Thread {
+    address: String,
+    posted: Option<String>,
+    expect: Vec<String>,
+    #[serde(default)]
+    none: bool,
+    text: String,
+}
+
+impl Thread {
+    /// Whether rules may be written from it: by the top bit of FNV-1a of the address.
+    fn to_write_from(&self) -> bool {
+        let hash = self.address.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        hash >> 63 == 0
+    }
+
+    fn judge(&self) -> Judged {
+        match rules_for(&self.text).first() {
+            Some(found) if self.expect.iter().any(|id| id == found) => Judged::Right,
+            Some(_) => Judged::Wrong,
+            None if self.none || self.expect.is_empty() => Judged::Right,
+            None => Judged::None,
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Judged {
+    Right,
+    /// The first rule is not the cause.
+    Wrong,
+    /// No rule.
+    None,
+}
+
+fn threads() -> Vec<Thread> {
+    let line = |line: &str| serde_json::from_str(line).expect("one thread a line");
+    CORPUS.lines().map(line).collect()
+}
+
+#[test]
+fn each_text_has_its_address_and_known_rules() {
+    let threads = threads();
+    assert!(threads.len() >= 150, "{}", threads.len());
+    let unrelated = threads.iter().filter(|thread| thread.expect.is_empty()).count();
+    assert!(unrelated >= 25, "{unrelated}");
+    for thread in &threads {
+        let at = &thread.address;
+        assert!(at.starts_with("https://") && !thread.text.trim().is_empty(), "{at}");
+        assert!(thread.posted.as_ref().is_none_or(|day| day.len() == 10), "{at}");
+        for id in &thread.expect {
+            assert!(crate::rule(id).is_some(), "{at}: no rule {id}");
+        }
+    }
+    let addresses: std::collections::BTreeSet<&str> =
+        threads.iter().map(|thread| thread.address.as_str()).collect();
+    assert_eq!(addresses.len(), threads.len(), "a thread is here once");
+}
+
+/// What rules were written from has to be right; the message shows each that is not.
+#[test]
+fn the_half_that_rules_were_written_from() {
+    let threads = threads();
+    let failed: Vec<String> = threads
+        .iter()
+        .filter(|thread| thread.to_write_from() && thread.judge() != Judged::Right)
+        .map(|thread| {
+            let found = rules_for(&thread.text);
+            format!("{}: {found:?}, not {:?}\n{}", thread.address, thread.expect, thread.text)
+        })
+        .collect();
+    assert!(failed.is_empty(), "{}\n{}", failed.len(), failed.join("\n\n"));
+}
+
+/// Numbers only, so that nobody writes a rule from it by looking at what failed.
+#[test]
+fn the_half_that_rules_are_judged_by() {
+    let judged: Vec<Judged> =
+        threads().iter().filter(|thread| !thread.to_write_from()).map(Thread::judge).collect();
+    let count = |wanted: Judged| judged.iter().filter(|judged| **judged == wanted).count();
+    let (right, wrong, all) = (count(Judged::Right), count(Judged::Wrong), judged.len());
+    println!("of {all}: {right} right, {wrong} wrong, {} none", count(Judged::None));
+    assert!(right * 100 >= all * 80, "{right} of {all} right");
+    assert!(wrong * 100 <= all * 2, "{wrong} of {all} wrong");
+}

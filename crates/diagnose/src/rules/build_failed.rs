@@ -1,0 +1,46 @@
+use super::{Role, Rule, Text};
+
+pub(super) const RULE: Rule = Rule {
+    id: "build-failed",
+    title: "a compiler run of the build failed; the reason stands above",
+    about: "\
+PyTorch's extensions are compiled by ninja, which runs many compilers at once and goes on after the first one failed.
+What stands last, that ninja returned 1 and that the wheel could not be built, is the same for every reason: another
+CUDA release, a missing header, a compiler that is too new, memory that ran out.
+
+It shows as one of
+  subprocess.CalledProcessError: Command '['ninja', '-v']' returned non-zero exit status 1.
+  RuntimeError: Error compiling objects for extension
+
+Look for the first `error:` or `fatal` above it, and paste the whole log: `firstlight explain` finds what it knows in
+it. One compiler at a time keeps the lines together. Where a prebuilt wheel fits, nothing has to be compiled.",
+    links: &["https://github.com/Dao-AILab/flash-attention/issues/189"],
+    texts: &[
+        Text {
+            pattern: "Command '['ninja', '-v'*returned non-zero exit status",
+            sample: "subprocess.CalledProcessError: Command '['ninja', '-v']' returned non-zero exit status 1.",
+        },
+        Text {
+            pattern: "RuntimeError: Error compiling objects for extension",
+            sample: "RuntimeError: Error compiling objects for extension",
+        },
+        Text {
+            pattern: "RuntimeError: Error building extension",
+            sample: "RuntimeError: Error building extension 'fused_adam'",
+        },
+        Text {
+            pattern: "ninja: build stopped: subcommand failed",
+            sample: "ninja: build stopped: subcommand failed.",
+        },
+    ],
+    role: Role::Consequence,
+    remedy: |_| {
+        vec![
+            "# the same command again, one compiler at a time, with its whole output kept:".into(),
+            "MAX_JOBS=1 pip install --no-build-isolation --verbose PACKAGE 2>&1 | tee build.log".into(),
+            "firstlight explain build.log".into(),
+            "grep -nE 'error:|fatal' build.log | head".into(),
+        ]
+    },
+    ..Rule::BLANK
+};

@@ -1,0 +1,37 @@
+use super::{Role, Rule, Text};
+
+pub(super) const RULE: Rule = Rule {
+    id: "cpu-only-jax",
+    title: "JAX without its CUDA plugin",
+    about: "\
+jax and jaxlib from PyPI run on the CPU. The GPU comes with a plugin of its own (jax-cuda12-plugin or
+jax-cuda13-plugin and their pjrt packages), which the extras cuda12 and cuda13 install in the same version as jaxlib;
+where it is missing, of another version, or cannot find its CUDA libraries, JAX goes on with the CPU and says so once.
+
+It shows as
+  An NVIDIA GPU may be present on this machine, but a CUDA-enabled jaxlib is not installed. Falling back to cpu.
+
+Install jax with the extra of the CUDA major that the driver accepts. Where an error of the plugin stands above the
+words, that one is the reason.",
+    links: &[
+        "https://docs.jax.dev/en/latest/installation.html",
+        "https://github.com/jax-ml/jax/issues/29068",
+    ],
+    texts: &[
+        Text {
+            pattern: "a CUDA-enabled jaxlib is not installed",
+            sample: "An NVIDIA GPU may be present on this machine, but a CUDA-enabled jaxlib is not installed. Falling back to cpu.",
+        },
+        Text {
+            pattern: "No GPU/TPU found, falling back to CPU",
+            sample: "WARNING - No GPU/TPU found, falling back to CPU. (Set TF_CPP_MIN_LOG_LEVEL=0 and rerun for more info.)",
+        },
+    ],
+    role: Role::Notice,
+    remedy: |seen| {
+        let limit = seen.machine().driver.as_ref().and_then(|driver| driver.cuda_limit.as_ref());
+        let extra = if limit.is_some_and(|limit| limit.value.0 >= 13) { "cuda13" } else { "cuda12" };
+        vec![seen.installer().install(&[format!("jax[{extra}]")], None)]
+    },
+    ..Rule::BLANK
+};

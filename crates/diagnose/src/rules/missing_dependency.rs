@@ -1,0 +1,218 @@
+use super::{Context, Need, Rule, Text};
+use crate::remedy::Installer;
+use crate::torch_build::{by_conda, live_dist};
+use crate::wants::{Want, wants};
+use facts::{Confidence, EnvKind, Finding, Machine, PyEnv, Severity, UnmetImport};
+
+pub(super) const RULE: Rule = Rule {
+    id: "missing-dependency",
+    title: "a package that another one requires is not installed",
+    about: "\
+A package's METADATA names what it requires, and one of these is not installed: it was removed because nothing seemed to
+use it, an install was made with --no-deps, or a later command replaced part of the environment.
+
+It shows as
+  ModuleNotFoundError: No module named 'filelock'
+when the package that requires it is imported, or later, when the part that needs it is used.
+
+Seen by reading the requirements of every installed package, their markers held against this machine and this Python.
+That the import fails for certain is seen by following the package's own import statements from its first file.
+
+Install what is missing, with the version that is asked for.",
+    links: &["https://packaging.python.org/en/latest/specifications/dependency-specifiers/"],
+    texts: &[Text {
+        pattern: "requires {wanted}, which is not installed",
+        sample: "torch 2.8.0 requires filelock, which is not installed.",
+    }],
+    remedy: |seen| {
+        let wanted = seen.word("wanted").unwrap_or("PACKAGE").to_owned();
+        vec![seen.installer().install(&[wanted], None)]
+    },
+    needs: &[Need::Environment],
+    check: Some(check),
+    #[cfg(test)]
+    cases: tests::cases,
+    ..Rule::BLANK
+};
+
+/// Modules of packages whose name does not say them.
+const MODULES: [(&str, &str); 22] = [
+    ("attrs", "attr"),
+    ("beautifulsoup4", "bs4"),
+    ("faiss-cpu", "faiss"),
+    ("gitpython", "git"),
+    ("grpcio", "grpc"),
+    ("msgpack-python", "msgpack"),
+    ("nvidia-ml-py", "pynvml"),
+    ("onnxruntime-gpu", "onnxruntime"),
+    ("opencv-contrib-python", "cv2"),
+    ("opencv-python", "cv2"),
+    ("opencv-python-headless", "cv2"),
+    ("pillow", "PIL"),
+    ("protobuf", "google.protobuf"),
+    ("pyjwt", "jwt"),
+    ("python-dateutil", "dateutil"),
+    ("python-dotenv", "dotenv"),
+    ("python-multipart", "multipart"),
+    ("pyyaml", "yaml"),
+    ("pyzmq", "zmq"),
+    ("scikit-image", "skimage"),
+    ("scikit-learn", "sklearn"),
+    ("setuptools", "pkg_resources"),
+];
+
+/// A requirement that is not installed, and the modules that it would bring.
+#[derive(Debug)]
+pub struct Unmet {
+    /// The environment, by its place in the list.
+    pub env: usize,
+    /// The distribution that requires it.
+    pub dist: String,
+    /// What it requires, as PEP 503 normalises names.
+    pub requirement: String,
+    /// Names it is imported by.
+    pub modules: Vec<String>,
+}
+
+/// Every requirement that is not installed, for whoever can look whether its import runs.
+pub fn unmet(machine: &Machine, envs: &[PyEnv]) -> Vec<Unmet> {
+    let of = |(index, env)| {
+        missing(machine, env).into_iter().map(move |want| {
+            let requirement = want.wanted.name.clone();
+            let known = MODULES.iter().find(|(package, _)| *package == requirement);
+            let own = requirement.replace('-', "_");
+            let modules = known.map_or(own, |(_, module)| (*module).to_owned());
+            Unmet { env: index, dist: want.dist.name.clone(), requirement, modules: vec![modules] }
+        })
+    };
+    envs.iter().enumerate().flat_map(of).collect()
+}
+
+fn missing<'a>(machine: &Machine, env: &'a PyEnv) -> Vec<Want<'a>> {
+    let mut all = wants(machine, env);
+    // conda and a system's own tool have names of their own for what METADATA requires.
+    all.retain(|want| {
+        let by_pip = matches!(want.dist.installer.as_deref().map(str::trim), Some("pip" | "uv"));
+        by_pip && !by_conda(want.dist) && live_dist(env, &want.wanted.name).is_none()
+    });
+    if env.kind != EnvKind::Venv {
+        all.retain(|want| env.unmet_imports.iter().any(|import| is_of(import, want)));
+    }
+    all
+}
+
+fn is_of(import: &UnmetImport, want: &Want<'_>) -> bool {
+    import.requirement == want.wanted.name && import.dist == want.dist.name
+}
+
+fn check(context: &Context) -> Vec<Finding> {
+    context.envs.iter().flat_map(|env| judge(context.machine, env)).collect()
+}
+
+fn judge(machine: &Machine, env: &PyEnv) -> Vec<Finding> {
+    let missing = missing(machine, env);
+    let import = |want: &Want<'_>| env.unmet_imports.iter().find(|import| is_of(import, want));
+    let (run, may): (Vec<&Want<'_>>, Vec<&Want<'_>>) =
+        missing.iter().partition(|want| import(want).is_some());
+    let found = [
+        finding(env, Severity::Error, &run, &import),
+        finding(env, Severity::Warning, &may, &import),
+    ];
+    found.into_iter().flatten().collect()
+}
+
+fn finding<'a>(
+    env: &PyEnv,
+    severity: Severity,
+    wants: &[&Want<'_>],
+    import: &dyn Fn(&Want<'_>) -> Option<&'a UnmetImport>,
+) -> Option<Finding> {
+    let first = wants.first()?;
+    let more = match wants.len() {
+        1 => String::new(),
+        count => format!(", and {} more", count - 1),
+    };
+    let title = format!(
+        "{} {} in {} requires {}, which is not installed{more}",
+        first.dist.name, first.dist.version, env.root, first.wanted.name
+    );
+    let confidence =
+        if severity == Severity::Error { Confidence::Certain } else { Confidence::Likely };
+    let mut draft = RULE.finding(severity, confidence, title);
+    let mut specs: Vec<String> = Vec::new();
+    for want in wants.iter().take(12) {
+        draft = draft.evidence(
+            format!(
+                "{} {}: Requires-Dist: {}",
+                want.dist.name, want.dist.version, want.wanted.line
+            ),
+            format!("{}/METADATA", want.dist.path),
+        );
+        if let Some(import) = import(want) {
+            draft = draft.evidence(
+                format!("an import of {} runs this line", want.dist.name),
+                import.at.clone(),
+            );
+        }
+    }
+    for want in wants {
+        let spec = format!("{}{}", want.wanted.name, want.wanted.constraint());
+        if !specs.contains(&spec) {
+            specs.push(spec);
+        }
+    }
+    let cause = match severity {
+        Severity::Error => {
+            "The import statement runs whenever the package is imported, and finds nothing."
+        }
+        _ => {
+            "What the package requires is not there; the parts of it that need it fail when they are used."
+        }
+    };
+    Some(draft.cause(cause).fix([Installer::of(env).install(&specs, None)]).done())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_support::{Case, EnvBuilder, env, machines};
+    use facts::{Confidence::*, PyEnv, Severity::*, UnmetImport};
+
+    pub(super) fn cases() -> Vec<Case> {
+        let torch = || {
+            env("/v")
+                .uv()
+                .torch("2.8.0+cu128", Some("12.8"))
+                .installer("torch", "uv")
+                .requires("torch", "filelock>=3.10")
+                .requires("torch", "setuptools; python_version >= \"3.13\"")
+                .requires("torch", "optree>=0.13.0; extra == \"optree\"")
+        };
+        let imported = |env: EnvBuilder| -> PyEnv {
+            let mut env = env.build();
+            env.unmet_imports.push(UnmetImport {
+                dist: "torch".into(),
+                requirement: "filelock".into(),
+                at: "/v/lib/python3.12/site-packages/torch/serialization.py:12".into(),
+            });
+            env
+        };
+        vec![
+            Case::new("a dependency was uninstalled", machines::a10(), vec![imported(torch())]).finds(
+                Error,
+                Certain,
+                &[
+                    "torch 2.8.0 in /v requires filelock, which is not installed",
+                    "Requires-Dist: filelock>=3.10",
+                    "an import of torch runs this line [/v/lib/python3.12/site-packages/torch/serialization.py:12]",
+                    "uv pip install --python /v/bin/python 'filelock>=3.10'",
+                ],
+            ),
+            Case::new("one that no import needs", machines::a10(), vec![torch().build()])
+                .finds(Warning, Likely, &["requires filelock, which is not installed"]),
+            Case::new("all are there", machines::a10(), vec![torch().dist("FileLock", "3.20").build()]),
+            Case::new("conda has other names for them", machines::a10(), vec![
+                torch().installer("torch", "conda").build(),
+            ]),
+        ]
+    }
+}

@@ -1,0 +1,225 @@
+use super::missing_cuda_library::known;
+use super::{Context, Need, Rule, Text};
+use crate::native::{Native, by_owner};
+use facts::{Confidence, Finding, Machine, Needed, Severity};
+
+pub(super) const RULE: Rule = Rule {
+    id: "missing-library",
+    title: "a system library that a package loads is not there",
+    about: "\
+A compiled file asks the dynamic loader for a library that its wheel does not bring and this system does not have. Small
+container images lack many: OpenCV wants libGL.so.1, torchcodec wants FFmpeg's libavutil, tensorrt_llm and others built
+with MPI want libmpi.so.40, audio packages want libsndfile.
+
+It shows as
+  ImportError: libGL.so.1: cannot open shared object file: No such file or directory
+or, from torchcodec, as
+  RuntimeError: Could not load libtorchcodec.
+
+Seen by looking each needed name (DT_NEEDED) up where the loader would. A file counts only where Python code that runs
+at the import of its package takes it; one of several builds counts only where none of them loads.
+
+Install the library with the system's packages.",
+    links: &["https://github.com/pytorch/torchcodec/issues/570"],
+    texts: &[
+        Text {
+            pattern: "libGL.so.1: cannot open shared object file",
+            sample: "ImportError: libGL.so.1: cannot open shared object file: No such file or directory",
+        },
+        Text {
+            pattern: "libmpi.so.{major}: cannot open shared object file",
+            sample: "ImportError: libmpi.so.40: cannot open shared object file: No such file or directory",
+        },
+        Text {
+            pattern: "RuntimeError: Could not load libtorchcodec",
+            sample: "RuntimeError: Could not load libtorchcodec. Likely causes: 1. FFmpeg is not properly installed in your environment.",
+        },
+    ],
+    remedy: |seen| {
+        let named = PACKAGES.iter().find(|(library, _, _)| seen.text.contains(library));
+        let library = named.map_or("libavutil", |(library, _, _)| library);
+        commands(seen.machine(), library)
+    },
+    needs: &[Need::Compiled],
+    check: Some(check),
+    #[cfg(test)]
+    cases: tests::cases,
+    ..Rule::BLANK
+};
+
+/// Libraries, with the packages of Debian and Ubuntu and of Fedora and its kin that bring them.
+const PACKAGES: [(&str, &str, &str); 18] = [
+    ("libGL.", "libgl1", "mesa-libGL"),
+    ("libEGL.", "libegl1", "mesa-libEGL"),
+    ("libgthread-2.0", "libglib2.0-0", "glib2"),
+    ("libglib-2.0", "libglib2.0-0", "glib2"),
+    ("libgomp.", "libgomp1", "libgomp"),
+    ("libmpi.", "libopenmpi3", "openmpi"),
+    ("libavutil", "ffmpeg", "ffmpeg-free"),
+    ("libavcodec", "ffmpeg", "ffmpeg-free"),
+    ("libavformat", "ffmpeg", "ffmpeg-free"),
+    ("libsndfile", "libsndfile1", "libsndfile"),
+    ("libsox", "libsox3", "sox"),
+    ("libnuma", "libnuma1", "numactl-libs"),
+    ("libibverbs", "libibverbs1", "libibverbs"),
+    ("librdmacm", "librdmacm1", "librdmacm"),
+    ("libxcb", "libxcb1", "libxcb"),
+    ("libX11", "libx11-6", "libX11"),
+    ("libSM", "libsm6", "libSM"),
+    ("libXext", "libxext6", "libXext"),
+];
+
+fn check(context: &Context) -> Vec<Finding> {
+    let machine = context.machine;
+    let wants = |native: &Native<'_>| {
+        missing(native).is_some() && native.is_for(machine) && is_taken(native) && !has_twin(native)
+    };
+    let groups = context.envs.iter().flat_map(|env| by_owner(env, wants));
+    groups.filter_map(|group| judge(machine, &group)).collect()
+}
+
+/// The first library that is nowhere here, of those that are neither CUDA's, the driver's nor torch's.
+fn missing<'a>(native: &Native<'a>) -> Option<&'a Needed> {
+    let of_others = |name: &str| {
+        known(name).is_some()
+            || ["libcuda.so", "libnvidia-", "libnvcuvid", "libtorch", "libc10", "libpython"]
+                .iter()
+                .any(|begin| name.starts_with(begin))
+    };
+    native
+        .elf
+        .needed
+        .iter()
+        .find(|needed| needed.path.is_none() && needed.other.is_none() && !of_others(&needed.name))
+}
+
+/// Whether an import opens it for certain: Python code that runs then names it, or it is a module beside all packages.
+fn is_taken(native: &Native<'_>) -> bool {
+    let site = |site: &String| {
+        let rest = native.file.path.strip_prefix(site.as_str());
+        rest.is_some_and(|rest| !rest.trim_start_matches('/').contains('/'))
+    };
+    let alone = native.elf.module == Some(true) && native.env.site_packages.iter().any(site);
+    native.elf.opened_by.is_some() || alone
+}
+
+/// Whether another of several builds finds all that it needs: libtorchcodec_core7.so beside libtorchcodec_core4.so.
+fn has_twin(native: &Native<'_>) -> bool {
+    native.is_one_of_several() && {
+        let whole = |other: &Native<'_>| other.elf.needed.iter().all(|it| it.path.is_some());
+        native.has_build_beside(whole)
+    }
+}
+
+fn judge(machine: &Machine, group: &[Native<'_>]) -> Option<Finding> {
+    let first = group.first()?;
+    let needed = missing(first)?;
+    let mut names: Vec<&str> =
+        group.iter().filter_map(|native| Some(missing(native)?.name.as_str())).collect();
+    names.sort_unstable();
+    names.dedup();
+    let or_others = if names.len() > 1 { ", nor any other release of it" } else { "" };
+    let mut draft = RULE
+        .finding(
+            Severity::Error,
+            Confidence::Certain,
+            format!(
+                "{} in {} needs {}, which this system does not have{or_others}",
+                first.what(),
+                first.env.root,
+                needed.name
+            ),
+        )
+        .evidence(format!("needs {} (DT_NEEDED)", needed.name), first.file.path.clone());
+    if let Some(opened_by) = &first.elf.opened_by {
+        draft = draft.evidence("takes it when the package is imported", opened_by.clone());
+    }
+    if names.len() > 1 {
+        draft = draft.evidence(
+            format!("one of these would do: {}", names.join(", ")),
+            first.file.path.clone(),
+        );
+    }
+    let cause = "The wheel does not bring the library, and neither the file's own search path nor the system's folders \
+                 have it.";
+    Some(draft.cause(cause).fix(commands(machine, &needed.name)).done())
+}
+
+fn commands(machine: &Machine, library: &str) -> Vec<String> {
+    let id = machine.os.id.as_ref().map_or("", |id| id.value.as_str());
+    let known =
+        PACKAGES.iter().find(|(begin, _, _)| library.starts_with(begin.trim_end_matches('.')));
+    let fedora = ["fedora", "rhel", "rocky", "almalinux", "centos", "amzn"].contains(&id);
+    match (known, fedora) {
+        (Some((_, _, package)), true) => vec![format!("sudo dnf install --assumeyes {package}")],
+        (Some((_, package, _)), false) => vec![format!("sudo apt-get install --yes {package}")],
+        (None, true) => vec![format!("dnf provides '*/{library}'")],
+        (None, false) => {
+            vec!["# the package that brings it:".to_owned(), format!("apt-file search {library}")]
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_support::{Case, elf, env, found, lacking, machines};
+    use facts::{Confidence::*, Elf, FoundBy, PyEnv, Severity::*};
+
+    const SITE: &str = "/v/lib/python3.12/site-packages";
+
+    pub(super) fn cases() -> Vec<Case> {
+        let taken = |library: &str| Elf {
+            module: Some(false),
+            opened_by: Some(format!("{SITE}/own/__init__.py")),
+            ..lacking(library)
+        };
+        let one = |file: &str, elf: Elf| -> Vec<PyEnv> {
+            vec![env("/v").dist("own", "1.0").compiled("own", file, elf).build()]
+        };
+        let codec = |last: Elf| {
+            let env = env("/v")
+                .dist("own", "0.8")
+                .compiled("own", "own/libtorchcodec_core6.so", taken("libavutil.so.58"))
+                .compiled("own", "own/libtorchcodec_core7.so", last);
+            vec![env.build()]
+        };
+        let whole = Elf {
+            module: Some(false),
+            needed: vec![found("libavutil.so.59", "/usr/lib/libavutil.so.59", FoundBy::LdSoCache)],
+            ..elf()
+        };
+        vec![
+            Case::new("OpenCV in a small image", machines::a10(), one("own/cv2.abi3.so", taken("libGL.so.1")))
+                .finds(
+                    Error,
+                    Certain,
+                    &[
+                        "own 1.0 in /v needs libGL.so.1, which this system does not have",
+                        "takes it when the package is imported [/v/lib/python3.12/site-packages/own/__init__.py]",
+                        "sudo apt-get install --yes libgl1",
+                    ],
+                ),
+            Case::new("a module beside all packages", machines::a10(), {
+                one("own_ops.cpython-312-x86_64-linux-gnu.so", Elf { module: Some(true), ..lacking("libmpi.so.40") })
+            })
+            .finds(Error, Certain, &["libmpi.so.40", "libopenmpi3"]),
+            Case::new("no release of FFmpeg is here", machines::a10(), codec(taken("libavutil.so.59")))
+                .finds(
+                    Error,
+                    Certain,
+                    &[
+                        "own 0.8 in /v needs libavutil.so.58, which this system does not have, nor any other release of it",
+                        "one of these would do: libavutil.so.58, libavutil.so.59",
+                        "ffmpeg",
+                    ],
+                ),
+            Case::new("one release of FFmpeg is here", machines::a10(), codec(whole)),
+            Case::new("a part that no import opens", machines::a10(), {
+                one("own/sox.so", Elf { module: Some(true), ..lacking("libsox.so") })
+            }),
+            Case::new("open3d's plugin without torch", machines::a10(), one("own/open3d_torch_ops.so", taken("libtorch.so"))),
+            Case::new("CUDA's have a rule of their own", machines::a10(), one("own/x.so", taken("libcublas.so.12"))),
+            Case::new("for another processor", machines::gb10(), one("own/x.so", taken("libGL.so.1"))),
+        ]
+    }
+}

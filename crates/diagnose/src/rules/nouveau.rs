@@ -1,0 +1,106 @@
+use super::{Context, Need, Rule, Text};
+use crate::access::{self, Obstacle};
+use crate::host;
+use facts::{Confidence, Finding, Severity};
+
+pub(super) const RULE: Rule = Rule {
+    id: "nouveau",
+    title: "the nouveau driver holds the GPU",
+    about: "\
+nouveau, the open driver of the Linux kernel, takes NVIDIA GPUs at boot unless it is told not to. It knows nothing of
+CUDA, and while it holds a GPU NVIDIA's module cannot have it: the installer stops, or the module loads and finds no
+device. Distributions' driver packages blacklist it, and the initial file system has to be made anew for that to count.
+
+It shows as one of
+  ERROR: The Nouveau kernel driver is currently in use by your system.
+  NVRM: The NVIDIA probe routine was not called for 1 device(s).
+  NVRM: No NVIDIA graphics adapter probed!
+
+Seen by the driver that the kernel has bound to the GPU's PCI device.
+
+Blacklist nouveau, make the initial file system anew, and reboot.",
+    links: &[
+        "https://docs.nvidia.com/cuda/cuda-installation-guide-linux/index.html",
+        "https://github.com/microsoft/pai/issues/2962",
+    ],
+    texts: &[
+        Text {
+            pattern: "The Nouveau kernel driver is currently in use by your system",
+            sample: " ERROR: The Nouveau kernel driver is currently in use by your system.  This
+         driver is incompatible with the NVIDIA driver, and must be disabled
+         before proceeding.",
+        },
+        Text {
+            pattern: "NVRM: The NVIDIA probe routine was not called for",
+            sample: "[  188.976351] NVRM: The NVIDIA probe routine was not called for 1 device(s).
+[  188.977053] NVRM: This can occur when a driver such as: 
+NVRM: nouveau, rivafb, nvidiafb or rivatv 
+NVRM: was loaded and obtained ownership of the NVIDIA device(s).",
+        },
+        Text {
+            pattern: "NVRM: No NVIDIA graphics adapter probed",
+            sample: "[188497.595099] NVRM: No NVIDIA graphics adapter probed!",
+        },
+    ],
+    remedy: |seen| host::blacklist_nouveau(seen.machine()),
+    needs: &[Need::GpuOnBus],
+    check: Some(check),
+    #[cfg(test)]
+    cases: tests::cases,
+    ..Rule::BLANK
+};
+
+fn check(context: &Context) -> Vec<Finding> {
+    if access::obstacle(context) != Some(Obstacle::Nouveau) {
+        return Vec::new();
+    }
+    let title = "nouveau holds the NVIDIA GPU, and CUDA needs NVIDIA's own driver";
+    let draft = RULE.finding(Severity::Error, Confidence::Certain, title);
+    let machine = context.machine;
+    let mut fix = host::blacklist_nouveau(machine);
+    if machine.access.module_file.is_none() {
+        // The driver's package does the rest, blacklist included.
+        fix = host::update_driver(machine, 580);
+    }
+    vec![
+        access::evidence(draft, context)
+            .cause("nouveau took the GPU at boot; it has no CUDA, and NVIDIA's module cannot have the GPU beside it.")
+            .fix(fix)
+            .done(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_support::{Case, env, machines};
+    use facts::{Confidence::*, Fact, Severity::*};
+
+    pub(super) fn cases() -> Vec<Case> {
+        let torch = || vec![env("/v").torch("2.9.1+cu128", Some("12.8")).build()];
+        let mut installed = machines::on_bus(machines::x86(), Some("nouveau"));
+        let file = Fact::new("updates/dkms/nvidia.ko".into(), "/lib/modules/6.8.0/modules.dep");
+        installed.access.module_file = Some(file);
+        vec![
+            Case::new(
+                "no driver installed",
+                machines::on_bus(machines::x86(), Some("nouveau")),
+                torch(),
+            )
+            .finds(
+                Error,
+                Certain,
+                &[
+                    "at 0000:01:00.0 with driver nouveau [/sys/bus/pci/devices/0000:01:00.0]",
+                    "nvidia:580",
+                ],
+            ),
+            Case::new("a driver that did not get it", installed, torch()).finds(
+                Error,
+                Certain,
+                &["blacklist-nouveau.conf", "update-initramfs"],
+            ),
+            Case::new("a desktop", machines::on_bus(machines::x86(), Some("nouveau")), vec![]),
+            Case::new("NVIDIA's own", machines::on_bus(machines::a10(), Some("nvidia")), torch()),
+        ]
+    }
+}

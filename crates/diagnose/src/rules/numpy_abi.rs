@@ -1,0 +1,203 @@
+use super::{Context, Need, Rule, Text};
+use crate::native::{Native, by_owner};
+use crate::remedy::Installer;
+use crate::torch_build::live_dist;
+use facts::{Confidence, Dist, Finding, NumpyApi, PyEnv, Severity};
+use knowledge::Version;
+use std::cmp::Ordering;
+
+pub(super) const RULE: Rule = Rule {
+    id: "numpy-abi",
+    title: "modules compiled for another NumPy",
+    about: "\
+NumPy 2 changed the binary interface that compiled modules use. A module compiled with NumPy 1's headers refuses NumPy
+2; one compiled with NumPy 2's serves both, down to the release that it names. An upgrade of NumPy alone leaves older
+wheels of scipy, pandas, numba, scikit-learn and many others behind.
+
+It shows as one of
+  A module that was compiled using NumPy 1.x cannot be run in NumPy 2.3.5 as it may crash.
+  ImportError: numpy.core.multiarray failed to import
+  ValueError: numpy.dtype size changed, may indicate binary incompatibility.
+  RuntimeError: module was compiled against NumPy C-API version 0x14 (NumPy 2.3) but the running ...
+
+Seen in the messages that NumPy's headers compile into each module, and in the version of NumPy that is installed.
+
+Install a release of the package for the NumPy here, or an older NumPy.",
+    links: &["https://numpy.org/devdocs/numpy_2_0_migration_guide.html"],
+    texts: &[
+        Text {
+            pattern: "A module that was compiled using NumPy 1.",
+            sample: "A module that was compiled using NumPy 1.x cannot be run in\nNumPy 2.0.0 as it may crash.",
+        },
+        Text {
+            pattern: "downgrade to 'numpy<2' or try to upgrade the affected module",
+            sample: "If you are a user of the module, the easiest solution will be to\ndowngrade to 'numpy<2' or try to upgrade the affected module.",
+        },
+        Text {
+            pattern: "numpy.dtype size changed, may indicate binary incompatibility",
+            sample: "ValueError: numpy.dtype size changed, may indicate binary incompatibility. Expected 96 from C header, got 88 from PyObject",
+        },
+        Text {
+            pattern: "numpy.core.multiarray failed to import (auto-generated because you didn't call",
+            sample: "ImportError: numpy.core.multiarray failed to import (auto-generated because you didn't call 'numpy.import_array()' after cimporting numpy; use '<void>numpy._import_array' to disable if you are certain you don't need it).",
+        },
+        Text {
+            pattern: "module was compiled against NumPy C-API version * but the running NumPy has",
+            sample: "RuntimeError: module was compiled against NumPy C-API version 0x14 (NumPy 2.3) but the running NumPy has C-API version 0x10. Check the section C-API incompatibility",
+        },
+    ],
+    remedy: |seen| vec![seen.installer().install(&["numpy<2".into()], None)],
+    needs: &[Need::Package("numpy"), Need::Compiled],
+    check: Some(check),
+    #[cfg(test)]
+    cases: tests::cases,
+    ..Rule::BLANK
+};
+
+fn check(context: &Context) -> Vec<Finding> {
+    context.envs.iter().flat_map(judge).collect()
+}
+
+fn judge(env: &PyEnv) -> Vec<Finding> {
+    let Some(numpy) = live_dist(env, "numpy") else { return Vec::new() };
+    let Some(version) = Version::parse(&numpy.version) else { return Vec::new() };
+    let refuses = |native: &Native<'_>| {
+        let own = native.owner_name().as_deref() == Some("numpy");
+        !own && native.elf.numpy.as_ref().is_some_and(|api| refuses(api, &version))
+    };
+    let groups = by_owner(env, refuses);
+    groups.iter().filter_map(|group| finding(env, numpy, group)).collect()
+}
+
+/// Whether a module refuses a NumPy.
+fn refuses(api: &NumpyApi, numpy: &Version) -> bool {
+    let two = numpy.release.first().is_some_and(|major| *major >= 2);
+    let least = api.least.as_deref().and_then(Version::parse);
+    (api.before_2 && two) || least.is_some_and(|least| numpy.compare(&least) == Ordering::Less)
+}
+
+fn finding(env: &PyEnv, numpy: &Dist, group: &[Native<'_>]) -> Option<Finding> {
+    // torch goes on without NumPy, and says so when an array is asked for.
+    let opened = |native: &&Native<'_>| native.is_opened() && !native.is_torch();
+    let shown = group.iter().find(opened).or(group.first())?;
+    let severity = if group.iter().any(|native| opened(&native)) {
+        Severity::Error
+    } else {
+        Severity::Warning
+    };
+    let api = shown.elf.numpy.as_ref()?;
+    let (wanted, what) = match (&api.least, api.before_2) {
+        (Some(least), false) => (
+            format!("NumPy {least} or newer"),
+            format!("its message names NumPy {least} as the oldest"),
+        ),
+        _ => ("NumPy 1".to_owned(), "it has the messages of NumPy 1's headers".to_owned()),
+    };
+    let title = format!(
+        "{} in {} is compiled for {wanted}, and NumPy {} is installed",
+        shown.what(),
+        env.root,
+        numpy.version
+    );
+    let mut draft = RULE
+        .finding(severity, Confidence::Certain, title)
+        .evidence(what, shown.file.path.clone())
+        .evidence(format!("numpy {}", numpy.version), format!("{}/METADATA", numpy.path));
+    if group.len() > 1 {
+        draft = draft.evidence(
+            format!("so do {} of its compiled files", group.len()),
+            shown.owner().map_or(shown.file.path.clone(), |dist| format!("{}/RECORD", dist.path)),
+        );
+    }
+    let cause = match severity {
+        Severity::Error => {
+            "Each of these modules compares NumPy's binary interface with its own when it is imported."
+        }
+        _ => "torch is imported, with a warning; turning tensors into arrays and back fails.",
+    };
+    Some(draft.cause(cause).fix(fix(env, api, shown.owner())).done())
+}
+
+fn fix(env: &PyEnv, api: &NumpyApi, owner: Option<&Dist>) -> Vec<String> {
+    let installer = Installer::of(env);
+    match (&api.least, api.before_2) {
+        (Some(least), false) => vec![installer.install(&[format!("numpy>={least}")], None)],
+        _ => {
+            let mut lines = vec![installer.install(&["numpy<2".into()], None)];
+            if let Some(dist) = owner {
+                lines.insert(
+                    0,
+                    format!(
+                        "# or a release of {} that is built for NumPy 2, in place of this:",
+                        dist.name
+                    ),
+                );
+            }
+            lines
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_support::{Case, elf, env, machines};
+    use facts::{Confidence::*, Elf, NumpyApi, PyEnv, Severity::*};
+
+    pub(super) fn cases() -> Vec<Case> {
+        let with = |numpy: &str,
+                    dist: &str,
+                    file: &str,
+                    before_2: bool,
+                    least: Option<&str>|
+         -> Vec<PyEnv> {
+            let api = NumpyApi { before_2, least: least.map(str::to_owned) };
+            let elf = Elf { numpy: Some(api), ..elf() };
+            let env = env("/v").dist("numpy", numpy).dist(dist, "1.11.4").compiled(dist, file, elf);
+            vec![env.build()]
+        };
+        let fblas = "scipy/linalg/_fblas.cpython-312-x86_64-linux-gnu.so";
+        vec![
+            Case::new(
+                "scipy 1.11 under NumPy 2",
+                machines::a10(),
+                with("2.3.5", "scipy", fblas, true, None),
+            )
+            .finds(
+                Error,
+                Certain,
+                &[
+                    "scipy 1.11.4 in /v is compiled for NumPy 1, and NumPy 2.3.5 is installed",
+                    "it has the messages of NumPy 1's headers",
+                    "pip install 'numpy<2'",
+                ],
+            ),
+            Case::new(
+                "a module that wants a newer NumPy",
+                machines::a10(),
+                with("1.23.5", "scipy", fblas, false, Some("1.25")),
+            )
+            .finds(
+                Error,
+                Certain,
+                &["compiled for NumPy 1.25 or newer", "'numpy>=1.25'"],
+            ),
+            Case::new(
+                "an old torch",
+                machines::a10(),
+                with("2.3.5", "torch", "torch/lib/libtorch_python.so", true, None),
+            )
+            .finds(Warning, Certain, &["turning tensors into arrays"]),
+            Case::new("under NumPy 1", machines::a10(), with("1.26.4", "scipy", fblas, true, None)),
+            Case::new(
+                "built with NumPy 2",
+                machines::a10(),
+                with("2.3.5", "scipy", fblas, false, Some("1.25")),
+            ),
+            Case::new(
+                "built with NumPy 2, under 1",
+                machines::a10(),
+                with("1.26.4", "scipy", fblas, false, Some("1.25")),
+            ),
+        ]
+    }
+}

@@ -1,0 +1,246 @@
+use super::damaged_files::again;
+use super::missing_cuda_library::known;
+use super::{Context, Need, Rule};
+use crate::native::{Native, files};
+use crate::remedy::Installer;
+use crate::torch_build::{is_leftover, live_dist};
+use crate::wants::wants;
+use facts::{AlteredFile, Confidence, Dist, Finding, Machine, PyEnv, Severity};
+use std::collections::BTreeMap;
+
+pub(super) const RULE: Rule = Rule {
+    id: "overwritten-files",
+    title: "two installed packages own the same compiled files",
+    about: "\
+Some packages are variants of one another and install into the same folder: onnxruntime and onnxruntime-gpu,
+opencv-python and opencv-python-headless, faiss-cpu and faiss-gpu, nvidia-nccl-cu12 and nvidia-nccl-cu13. No installer
+refuses to install both. What was written last is what Python imports, and removing either takes files of the other.
+
+It shows as a GPU that is not used although the package for it is installed, as
+  AttributeError: module 'cv2' has no attribute 'imshow'
+or, after one of the two was removed, as files that are not there.
+
+Seen in the RECORDs: both list a file with different contents, and the file agrees with one of them.
+
+Remove both, and install the one that is wanted.",
+    links: &["https://github.com/microsoft/onnxruntime/issues/7930"],
+    remedy: |seen| {
+        let installer = seen.installer();
+        vec![
+            installer.uninstall(&["onnxruntime", "onnxruntime-gpu"]),
+            installer.install(&["onnxruntime-gpu".into()], None),
+        ]
+    },
+    needs: &[Need::Environment],
+    check: Some(check),
+    #[cfg(test)]
+    cases: tests::cases,
+    ..Rule::BLANK
+};
+
+fn check(context: &Context) -> Vec<Finding> {
+    context.envs.iter().flat_map(|env| judge(context.machine, env)).collect()
+}
+
+/// Compiled files of one distribution that another one wrote over, by the two names.
+type Lost<'a> = BTreeMap<(&'a str, &'a str), Vec<&'a AlteredFile>>;
+
+fn judge(machine: &Machine, env: &PyEnv) -> Vec<Finding> {
+    let mut lost: Lost<'_> = BTreeMap::new();
+    for dist in env.dists.iter().filter(|dist| !is_leftover(dist)) {
+        for file in dist.altered.iter().filter(|file| file.path.contains(".so")) {
+            let Some(winner) = file.belongs_to.as_deref().filter(|name| *name != dist.name) else {
+                continue;
+            };
+            lost.entry((dist.name.as_str(), winner)).or_default().push(file);
+        }
+    }
+    let pairs: Vec<(&str, &str)> = lost.keys().copied().collect();
+    pairs
+        .iter()
+        // Where each wrote over the other, one finding tells of both.
+        .filter(|(loser, winner)| loser < winner || !pairs.contains(&(winner, loser)))
+        .filter_map(|(loser, winner)| finding(machine, env, &lost, loser, winner))
+        .collect()
+}
+
+fn finding(
+    machine: &Machine,
+    env: &PyEnv,
+    lost: &Lost<'_>,
+    loser: &str,
+    winner: &str,
+) -> Option<Finding> {
+    let files = lost.get(&(loser, winner))?;
+    let back = lost.get(&(winner, loser));
+    let (lost_dist, won_dist) = (live_dist(env, loser)?, live_dist(env, winner)?);
+    let gpu = has_gpu_code(env, lost_dist, files) && !uses_cuda(env, files);
+    let wanted: Vec<String> =
+        wants(machine, env).into_iter().map(|want| want.wanted.name).collect();
+    let is_wanted = |dist: &Dist| wanted.contains(&Dist::normalise(&dist.name));
+    // What no package asks for is a leftover, such as CUDA 12's libraries of a torch that moved to 13.
+    let leftover =
+        !gpu && back.is_none() && lost_dist.name.starts_with("nvidia-") && !is_wanted(lost_dist);
+    let severity = match (gpu || back.is_some(), leftover) {
+        (true, _) => Severity::Error,
+        (false, true) => Severity::Info,
+        (false, false) => Severity::Warning,
+    };
+    let words = |dist: &Dist| format!("{} {}", dist.name, dist.version);
+    let title = match back {
+        Some(_) => format!(
+            "files of {} and {} in {} are mixed",
+            words(lost_dist),
+            words(won_dist),
+            env.root
+        ),
+        None => format!("{} wrote over {} in {}", words(won_dist), words(lost_dist), env.root),
+    };
+    let mut draft = RULE.finding(severity, Confidence::Certain, title);
+    for (file, owner) in files.iter().map(|file| (file, winner)).take(3) {
+        draft = draft.evidence(format!("listed by both, and it is {owner}'s"), file.path.clone());
+    }
+    for file in back.into_iter().flatten().take(2) {
+        draft = draft.evidence(format!("listed by both, and it is {loser}'s"), file.path.clone());
+    }
+    if gpu {
+        let what =
+            format!("{loser} has GPU code, and what {winner} put in its place does not load it");
+        draft = draft.evidence(what, format!("{}/RECORD", lost_dist.path));
+    }
+    let keep = match (gpu || (is_wanted(lost_dist) && !is_wanted(won_dist)), leftover) {
+        (true, false) => lost_dist,
+        _ => won_dist,
+    };
+    let installer = Installer::of(env);
+    let mut fix = vec![format!(
+        "# {} is kept; name the other one in its place if that is wanted:",
+        keep.name
+    )];
+    fix.push(installer.uninstall(&[loser, winner]));
+    fix.extend(again(env, &[keep]));
+    let cause = "Both packages install files of the same names into the same folder. What was written last is what \
+                 programs load, and removing one of the two takes files of the other.";
+    Some(draft.cause(cause).fix(fix).done())
+}
+
+/// Whether a distribution has compiled files left that need CUDA or hold GPU code.
+fn has_gpu_code(env: &PyEnv, dist: &Dist, lost: &[&AlteredFile]) -> bool {
+    let name = Dist::normalise(&dist.name);
+    let own = files(env).filter(|native| native.owner_name().as_ref() == Some(&name));
+    let mut left = own.filter(|native| !lost.iter().any(|file| file.path == native.file.path));
+    left.any(|native| of_cuda(&native))
+}
+
+/// Whether one of the files, as it lies there, needs CUDA.
+fn uses_cuda(env: &PyEnv, lost: &[&AlteredFile]) -> bool {
+    let mut here = files(env).filter(|native| lost.iter().any(|it| it.path == native.file.path));
+    here.any(|native| of_cuda(&native))
+}
+
+fn of_cuda(native: &Native<'_>) -> bool {
+    !native.elf.gpu_code.is_empty()
+        || native.elf.needed.iter().any(|needed| known(&needed.name).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_support::{Case, EnvBuilder, elf, env, lacking, machines, with_code};
+    use facts::{Alteration, AlteredFile, Confidence::*, PyEnv, Severity::*};
+
+    const SITE: &str = "/v/lib/python3.12/site-packages";
+    const STATE: &str = "onnxruntime/capi/onnxruntime_pybind11_state.so";
+
+    fn over(env: EnvBuilder, pairs: &[(&str, &str, &str)]) -> Vec<PyEnv> {
+        let mut env = env.build();
+        for (loser, winner, file) in pairs {
+            let dist = env.dists.iter_mut().find(|it| it.name == *loser).expect("a distribution");
+            dist.altered.push(AlteredFile {
+                path: format!("{SITE}/{file}"),
+                how: Alteration::Size { recorded: 9, found: 5 },
+                belongs_to: Some((*winner).into()),
+            });
+            dist.altered_total += 1;
+        }
+        vec![env]
+    }
+
+    pub(super) fn cases() -> Vec<Case> {
+        let onnx = || {
+            env("/v")
+                .uv()
+                .dist("onnxruntime", "1.23.0")
+                .dist("onnxruntime-gpu", "1.23.0")
+                .compiled("onnxruntime", STATE, elf())
+                .compiled(
+                    "onnxruntime-gpu",
+                    "onnxruntime/capi/libonnxruntime_providers_cuda.so",
+                    with_code(1, &["sm_80"]),
+                )
+        };
+        let opencv =
+            || env("/v").dist("opencv-python", "4.12.0").dist("opencv-python-headless", "4.11.0");
+        let (plain, headless) = ("opencv-python", "opencv-python-headless");
+        vec![
+            Case::new(
+                "onnxruntime over onnxruntime-gpu",
+                machines::a10(),
+                over(onnx(), &[("onnxruntime-gpu", "onnxruntime", STATE)]),
+            )
+            .finds(
+                Error,
+                Certain,
+                &[
+                    "onnxruntime 1.23.0 wrote over onnxruntime-gpu 1.23.0 in /v",
+                    "listed by both, and it is onnxruntime's",
+                    "onnxruntime-gpu has GPU code",
+                    "uv pip uninstall --python /v/bin/python onnxruntime-gpu onnxruntime",
+                    "onnxruntime-gpu==1.23.0 --reinstall --no-deps",
+                ],
+            ),
+            Case::new(
+                "the reverse works, and is no order to rely on",
+                machines::a10(),
+                over(onnx(), &[("onnxruntime", "onnxruntime-gpu", STATE)]),
+            )
+            .finds(Warning, Certain, &["onnxruntime-gpu 1.23.0 wrote over onnxruntime 1.23.0"]),
+            Case::new("opencv twice", machines::a10(), over(opencv(), &[(plain, headless, "cv2/cv2.abi3.so")]))
+                .finds(Warning, Certain, &["opencv-python-headless 4.11.0 wrote over opencv-python 4.12.0"]),
+            Case::new(
+                "opencv twice, and files of each",
+                machines::a10(),
+                over(opencv(), &[(plain, headless, "cv2/cv2.abi3.so"), (headless, plain, "cv2/gapi.so")]),
+            )
+            .finds(Error, Certain, &["files of opencv-python 4.12.0 and opencv-python-headless 4.11.0 in /v are mixed"]),
+            Case::new(
+                "a package that others require is kept",
+                machines::a10(),
+                over(
+                    opencv().dist("vllm", "0.33").requires("vllm", "opencv-python>=4.11"),
+                    &[(plain, headless, "cv2/cv2.abi3.so")],
+                ),
+            )
+            .finds(Warning, Certain, &["opencv-python==4.12.0 --force-reinstall --no-deps"]),
+            Case::new(
+                "a leftover of CUDA 12 beside a torch for 13",
+                machines::h200(),
+                over(
+                    env("/v")
+                        .torch("2.15.0+cu132", Some("13.2"))
+                        .requires("torch", "nvidia-nccl-cu13==2.30.7; platform_system == 'Linux'")
+                        .dist("nvidia-nccl-cu12", "2.27.3")
+                        .dist("nvidia-nccl-cu13", "2.30.7")
+                        .compiled("nvidia-nccl-cu12", "nvidia/nccl/lib/libnccl.so.2", lacking("libx.so")),
+                    &[("nvidia-nccl-cu12", "nvidia-nccl-cu13", "nvidia/nccl/lib/libnccl.so.2")],
+                ),
+            )
+            .finds(Info, Certain, &["nvidia-nccl-cu13 2.30.7 wrote over nvidia-nccl-cu12 2.27.3"]),
+            Case::new(
+                "Python files that two packages share by accident (build_backend.py)",
+                machines::a10(),
+                over(opencv(), &[(plain, headless, "build_backend.py")]),
+            ),
+            Case::new("one alone", machines::a10(), vec![onnx().build()]),
+        ]
+    }
+}

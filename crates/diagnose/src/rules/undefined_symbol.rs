@@ -1,0 +1,145 @@
+use super::missing_cuda_library::known;
+use super::{Context, Need, Rule};
+use crate::abi::{build_here, is_torch_symbol, words};
+use crate::native::{Native, by_owner};
+use crate::remedy::quote;
+use facts::{Confidence, Finding, FoundBy, MissingSymbol, Severity};
+
+pub(super) const RULE: Rule = Rule {
+    id: "undefined-symbol",
+    title: "a compiled module calls a function that no library here has",
+    about: "\
+A module was compiled against other releases of the libraries around it than those that are installed: another Python,
+another copy of a library that its own package brings, or files of two versions of one package mixed by an upgrade that
+was interrupted. The loader looks every function up when the module is imported, and gives up at the first that is gone.
+
+It shows as
+  ImportError: .../x.so: undefined symbol: ...
+
+Seen by looking every undefined symbol of the module up in all libraries that the loader would have opened by then.
+Symbols of torch and of CUDA's libraries have rules of their own; modules that no import takes are left out.
+
+Install the package again in the version that is recorded; where that does not help, build it here.",
+    links: &["https://docs.python.org/3/c-api/stable.html"],
+    remedy: |seen| seen.fitting_extension(),
+    needs: &[Need::Compiled],
+    check: Some(check),
+    #[cfg(test)]
+    cases: tests::cases,
+    ..Rule::BLANK
+};
+
+fn check(context: &Context) -> Vec<Finding> {
+    let wants = |native: &Native<'_>| {
+        gone(native).is_some()
+            && native.elf.module == Some(true)
+            && native.elf.opened_by.is_some()
+            && native.is_for(context.machine)
+            && !native.has_build_beside(|other| other.elf.missing_symbols_total == 0)
+    };
+    let groups = context.envs.iter().flat_map(|env| by_owner(env, wants));
+    groups.filter_map(|group| judge(&group)).collect()
+}
+
+/// The first missing symbol, where no other rule has words for any of them.
+fn gone<'a>(native: &Native<'a>) -> Option<&'a MissingSymbol> {
+    let elf = native.elf;
+    let of_others = elf.missing_symbols.iter().any(|symbol| {
+        let of_cuda = symbol.library.as_deref().is_some_and(|library| known(library).is_some());
+        of_cuda || is_torch_symbol(&symbol.symbol)
+    });
+    let unsure = elf.needed.iter().any(|needed| {
+        let shadowed = needed.found_by == Some(FoundBy::LdLibraryPath) && needed.other.is_some();
+        needed.path.is_none() || shadowed
+    });
+    let versions = !elf.missing_versions.is_empty();
+    elf.missing_symbols.first().filter(|_| !of_others && !unsure && !versions)
+}
+
+fn judge(group: &[Native<'_>]) -> Option<Finding> {
+    let first = group.first()?;
+    let symbol = gone(first)?;
+    let name = words(&symbol.symbol, symbol.demangled.as_deref());
+    let mut draft = RULE
+        .finding(
+            Severity::Error,
+            Confidence::Likely,
+            format!(
+                "{} in {} calls {}, which no library here has",
+                first.what(),
+                first.env.root,
+                symbol.symbol
+            ),
+        )
+        .evidence(format!("needs {name}"), first.file.path.clone())
+        .evidence(
+            "imports it when the package is imported",
+            first.elf.opened_by.clone().unwrap_or_default(),
+        );
+    let total: u32 = group.iter().map(|native| native.elf.missing_symbols_total).sum();
+    if total > 1 {
+        draft = draft.evidence(
+            format!("{total} symbols that no library exports, in {} files", group.len()),
+            first.file.path.clone(),
+        );
+    }
+    let fix = match first.owner() {
+        Some(dist) => {
+            let mut lines = super::damaged_files::again(first.env, &[dist]);
+            lines.push("# where the same version does not load either, build it here:".to_owned());
+            lines.extend(build_here(first));
+            lines
+        }
+        None => vec![format!("rm {}", quote(&first.file.path))],
+    };
+    let cause = "The module and the libraries it is loaded with are of different releases.";
+    Some(draft.cause(cause).fix(fix).done())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_support::{Case, elf, env, machines};
+    use facts::{Confidence::*, Elf, MissingSymbol, PyEnv, Severity::*};
+
+    pub(super) fn cases() -> Vec<Case> {
+        let one = |symbol: &str, module: bool, opened: bool| -> Vec<PyEnv> {
+            let missing = MissingSymbol {
+                symbol: symbol.into(),
+                demangled: None,
+                version: None,
+                library: None,
+                instead: Vec::new(),
+            };
+            let elf = Elf {
+                missing_symbols: vec![missing],
+                missing_symbols_total: 1,
+                module: Some(module),
+                opened_by: opened.then(|| "/v/lib/python3.12/site-packages/own/__init__.py".into()),
+                ..elf()
+            };
+            vec![env("/v").dist("own", "1.0").compiled("own", "own/_C.so", elf).build()]
+        };
+        vec![
+            Case::new(
+                "a function of another Python",
+                machines::a10(),
+                one("_PyUnicode_Ready", true, true),
+            )
+            .finds(
+                Error,
+                Likely,
+                &[
+                    "own 1.0 in /v calls _PyUnicode_Ready, which no library here has",
+                    "own==1.0 --force-reinstall --no-deps",
+                ],
+            ),
+            Case::new("no import takes it", machines::a10(), one("_PyUnicode_Ready", true, false)),
+            Case::new("a library", machines::a10(), one("own_function", false, true)),
+            Case::new(
+                "torch's has a rule of its own",
+                machines::a10(),
+                one("_ZN3c105ErrorC2ESs", true, true),
+            ),
+        ]
+    }
+}

@@ -1,0 +1,174 @@
+use super::{Context, Need, Rule, Text};
+use crate::gpu;
+use facts::{Confidence, Finding, Gpu, Severity};
+
+pub(super) const RULE: Rule = Rule {
+    id: "visible-devices",
+    title: "CUDA_VISIBLE_DEVICES hides the GPU that is asked for",
+    about: "\
+CUDA numbers the GPUs that CUDA_VISIBLE_DEVICES lists from 0 on, and stops reading the list at the first entry that it
+does not know: empty or -1 hides every GPU, a number or UUID that is not here hides itself and all behind it. A program
+that asks for GPU 1 where one is visible fails the same way.
+
+It shows as one of
+  RuntimeError: No CUDA GPUs are available
+  RuntimeError: CUDA error: invalid device ordinal
+  ValueError: invalid literal for int() with base 10: 'GPU-52a3a85d-3c55-ca3a-a955-82c69ed360fc'
+
+Seen by reading the variable and comparing it with the GPUs that the driver lists.
+
+Unset it, or list numbers that nvidia-smi -L shows; then ask for GPU 0.",
+    links: &[
+        "https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#env-vars",
+        "https://github.com/vllm-project/vllm/issues/13815",
+    ],
+    texts: &[
+        Text {
+            pattern: "invalid device ordinal",
+            sample: "RuntimeError: CUDA error: invalid device ordinal",
+        },
+        Text {
+            pattern: "invalid literal for int() with base 10: 'GPU-*",
+            sample: "ValueError: invalid literal for int() with base 10: 'GPU-52a3a85d-3c55-ca3a-a955-82c69ed360fc'",
+        },
+        Text {
+            pattern: "Invalid CUDA '* requested",
+            sample: "ValueError: Invalid CUDA 'device=1' requested. Use 'device=cpu' or pass valid CUDA device(s) if available, i.e. 'device=0' or 'device=0,1,2,3' for Multi-GPU.",
+        },
+        Text {
+            pattern: "Attempting to deserialize object on CUDA device * but torch.cuda.device_count() is",
+            sample: "RuntimeError: Attempting to deserialize object on CUDA device 1 but torch.cuda.device_count() is 1. Please use torch.load with map_location to map your storages to an existing device.",
+        },
+        Text { pattern: "No CUDA GPUs are available", sample: "" },
+        Text { pattern: "no CUDA-capable device is detected", sample: "" },
+        Text {
+            pattern: "request, valid devices are 0 -",
+            sample: "Invalid `--device 0` request, valid devices are 0 - -1.",
+        },
+    ],
+    remedy: |_| {
+        vec![
+            "echo \"[$CUDA_VISIBLE_DEVICES]\"; nvidia-smi -L".into(),
+            "unset CUDA_VISIBLE_DEVICES".into(),
+        ]
+    },
+    needs: &[Need::Gpu],
+    check: Some(check),
+    #[cfg(test)]
+    cases: tests::cases,
+    ..Rule::BLANK
+};
+
+fn check(context: &Context) -> Vec<Finding> {
+    let machine = context.machine;
+    let Some(variable) = &machine.access.visible_devices else { return Vec::new() };
+    let gpus: Vec<&Gpu> = gpu::nvidia(machine).collect();
+    let refused = machine.driver.as_ref().is_none_or(|driver| driver.nvml_error.is_some());
+    if gpus.is_empty() || refused {
+        return Vec::new();
+    }
+    let entries: Vec<&str> = variable.value.split(',').map(str::trim).collect();
+    let Some(place) = entries.iter().position(|entry| !known(entry, &gpus)) else {
+        return Vec::new();
+    };
+    let wrong = entries[place];
+    let (severity, title) = match (place, wrong) {
+        (0, "" | "-1") => (Severity::Warning, "CUDA_VISIBLE_DEVICES hides every GPU".to_owned()),
+        (0, _) => (
+            Severity::Error,
+            format!(
+                "CUDA_VISIBLE_DEVICES begins with {wrong}, which is not here: no GPU is visible"
+            ),
+        ),
+        _ => (
+            Severity::Warning,
+            format!(
+                "CUDA_VISIBLE_DEVICES names {wrong}, which is not here: CUDA sees {place} of {} GPUs",
+                gpus.len()
+            ),
+        ),
+    };
+    let mut draft = RULE
+        .finding(severity, Confidence::Certain, title)
+        .evidence(format!("CUDA_VISIBLE_DEVICES={}", variable.value), variable.source.clone());
+    for gpu in &gpus {
+        let what = format!("GPU {}: {}", gpu.index, gpu::describe(gpu));
+        draft = draft.evidence(what, gpu.name.source.clone());
+    }
+    let all: Vec<String> = gpus.iter().map(|gpu| gpu.index.to_string()).collect();
+    vec![
+        draft
+            .cause("CUDA stops reading the list at the first entry that it does not know.")
+            .fix([
+                "unset CUDA_VISIBLE_DEVICES".to_owned(),
+                format!(
+                    "# or, of those that are here: export CUDA_VISIBLE_DEVICES={}",
+                    all.join(",")
+                ),
+            ])
+            .done(),
+    ]
+}
+
+/// Whether CUDA takes an entry: a number that is here, or the begin of one GPU's UUID. A partition's UUID is not the
+/// driver's list of GPUs to judge.
+fn known(entry: &str, gpus: &[&Gpu]) -> bool {
+    match entry.parse::<usize>() {
+        Ok(number) => number < gpus.len(),
+        Err(_) if entry.starts_with("MIG-") => true,
+        Err(_) => {
+            let begins = |gpu: &&&Gpu| gpu.uuid.as_ref().is_none_or(|uuid| uuid.starts_with(entry));
+            entry.starts_with("GPU-") && gpus.iter().filter(begins).count() >= 1
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_support::{Case, machines};
+    use facts::{Confidence::*, Fact, Severity::*};
+
+    pub(super) fn cases() -> Vec<Case> {
+        let set = |value: &str| {
+            let mut machine = machines::a10();
+            machine.gpus[0].uuid = Some("GPU-52a3a85d-3c55".into());
+            machine.access.visible_devices = Some(Fact::new(value.into(), "CUDA_VISIBLE_DEVICES"));
+            machine
+        };
+        let mut none = machines::x86();
+        none.access.visible_devices = Some(Fact::new("7".into(), "CUDA_VISIBLE_DEVICES"));
+        vec![
+            Case::new("empty", set(""), vec![]).finds(
+                Warning,
+                Certain,
+                &[
+                    "hides every GPU",
+                    "CUDA_VISIBLE_DEVICES= [CUDA_VISIBLE_DEVICES]",
+                    "unset CUDA_VISIBLE_DEVICES",
+                    "GPU 0: NVIDIA A10",
+                ],
+            ),
+            Case::new("minus one", set("-1"), vec![]).finds(Warning, Certain, &["hides every GPU"]),
+            Case::new("out of range", set("1"), vec![]).finds(
+                Error,
+                Certain,
+                &["begins with 1", "DEVICES=0"],
+            ),
+            Case::new("a list cut short", set("0, 3"), vec![]).finds(
+                Warning,
+                Certain,
+                &["CUDA sees 1 of 1"],
+            ),
+            Case::new("an unknown UUID", set("GPU-ffff"), vec![]).finds(
+                Error,
+                Certain,
+                &["GPU-ffff"],
+            ),
+            Case::new("words", set("all"), vec![]).finds(Error, Certain, &["begins with all"]),
+            Case::new("the begin of its UUID", set("GPU-52a3"), vec![]),
+            Case::new("its number", set("0"), vec![]),
+            Case::new("a partition", set("MIG-377e0049"), vec![]),
+            Case::new("no GPU to hide", none, vec![]),
+        ]
+    }
+}

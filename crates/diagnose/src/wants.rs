@@ -1,0 +1,100 @@
+//! What the installed distributions of an environment require of each other here: the lines of their METADATA whose markers
+//! hold on this machine, with the extras that others ask for.
+
+use crate::requirement::{self, Requirement};
+use crate::torch_build::is_leftover;
+use facts::{Dist, Machine, Platform, PyEnv};
+use knowledge::marker::{self, Marker};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One requirement that holds.
+#[derive(Debug)]
+pub(crate) struct Want<'a> {
+    /// The distribution that requires it.
+    pub(crate) dist: &'a Dist,
+    /// What it requires.
+    pub(crate) wanted: Requirement,
+}
+
+/// So many steps from an extra to the extras it asks for in turn; published packages have two.
+const DEEPEST: usize = 4;
+
+/// Every requirement that holds in an environment.
+pub(crate) fn wants<'a>(machine: &Machine, env: &'a PyEnv) -> Vec<Want<'a>> {
+    let Some(platform) = platform(machine, env) else { return Vec::new() };
+    let live = env.dists.iter().filter(|dist| !is_leftover(dist));
+    let lines: Vec<(&Dist, String, Requirement, Option<Marker>)> = live
+        .flat_map(|dist| dist.requires.iter().map(move |line| (dist, line)))
+        .filter_map(|(dist, line)| {
+            let wanted = requirement::parse(line)?;
+            let marker = match wanted.marker.as_str() {
+                "" => None,
+                text => Some(Marker::published(text).ok()?),
+            };
+            Some((dist, Dist::normalise(&dist.name), wanted, marker))
+        })
+        .collect();
+    let mut extras: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    let holds = |name: &str, marker: &Option<Marker>, extras: &BTreeMap<&str, BTreeSet<String>>| {
+        let asked: Vec<&str> = extras.get(name).into_iter().flatten().map(String::as_str).collect();
+        marker.as_ref().is_none_or(|marker| marker.judged(platform, &asked) == Some(true))
+    };
+    for _ in 0..DEEPEST {
+        let before: usize = extras.values().map(BTreeSet::len).sum();
+        let mut more: Vec<(&str, &String)> = Vec::new();
+        for (_, name, wanted, marker) in &lines {
+            if !wanted.extras.is_empty() && holds(name, marker, &extras) {
+                more.extend(wanted.extras.iter().map(|extra| (wanted.name.as_str(), extra)));
+            }
+        }
+        for (name, extra) in more {
+            extras.entry(name).or_default().insert(extra.clone());
+        }
+        if extras.values().map(BTreeSet::len).sum::<usize>() == before {
+            break;
+        }
+    }
+    let kept: Vec<bool> =
+        lines.iter().map(|(_, name, _, marker)| holds(name, marker, &extras)).collect();
+    let all = lines.into_iter().zip(kept).filter(|(_, kept)| *kept);
+    all.map(|((dist, _, wanted, _), _)| Want { dist, wanted }).collect()
+}
+
+/// The platform that markers are held against; `None` where the environment's Python is not known.
+fn platform(machine: &Machine, env: &PyEnv) -> Option<marker::Platform<'static>> {
+    let (os, arch) = match machine.platform {
+        Platform::LinuxX86_64 => ("linux", "x86_64"),
+        Platform::LinuxAarch64 => ("linux", "aarch64"),
+        Platform::MacosAarch64 => ("macos", "aarch64"),
+        Platform::MacosX86_64 => ("macos", "x86_64"),
+        Platform::Unknown => return None,
+    };
+    let python = knowledge::minor_of(&env.interpreter.version.as_ref()?.value)?;
+    Some(marker::Platform { os, arch, python })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::wants;
+    use crate::test_support::{env, machines};
+
+    #[test]
+    fn markers_and_extras_decide() {
+        let env = env("/v")
+            .dist("torch", "2.15.0")
+            .requires("torch", "cuda-toolkit[cublas,cudart]==13.2.2; platform_system == \"Linux\"")
+            .requires("torch", "colorama; sys_platform == 'win32'")
+            .requires("torch", "optree>=0.13; extra == \"optree\"")
+            .requires("torch", "old; python_version < '3.12'")
+            .requires("torch", "odd; whatever == 'x'")
+            .dist("cuda-toolkit", "13.2.2")
+            .requires("cuda-toolkit", "nvidia-cublas==13.4.*; extra == 'cublas'")
+            .requires("cuda-toolkit", "nvidia-npp==13.*; extra == 'npp'")
+            .requires("cuda-toolkit", "cuda-toolkit[nvrtc]; extra == 'cudart'")
+            .requires("cuda-toolkit", "nvidia-cuda-nvrtc==13.2.*; extra == 'nvrtc'")
+            .build();
+        let found: Vec<String> =
+            wants(&machines::h200(), &env).into_iter().map(|want| want.wanted.name).collect();
+        assert_eq!(found, ["cuda-toolkit", "nvidia-cublas", "cuda-toolkit", "nvidia-cuda-nvrtc"]);
+    }
+}

@@ -1,0 +1,285 @@
+//! How the commands are listed, and the examples at the end of each command's help.
+
+use clap::Command;
+use std::fmt::Write as _;
+
+/// The commands by what people want of them. Every command that is shown stands here once.
+const GROUPS: &[(&str, &[&str])] = &[
+    ("First contact", &["check", "doctor"]),
+    ("Understand and mend", &["explain", "matrix", "ps"]),
+    ("Plan and install", &["plan", "apply"]),
+    ("Kernels", &["verify", "bench", "op"]),
+    ("Models", &["run", "fit", "logits", "synth", "convert"]),
+    ("Share and compare", &["report", "compare", "gate", "remote"]),
+    ("Shell", &["completions", "man"]),
+];
+
+/// Command lines that work as they stand once the names in capitals are filled in.
+const EXAMPLES: &[(&str, &[&str])] = &[
+    (
+        "check",
+        &[
+            "firstlight check",
+            "firstlight check --venv .venv",
+            "firstlight check --quick -o first-check",
+        ],
+    ),
+    (
+        "doctor",
+        &[
+            "firstlight doctor",
+            "firstlight doctor --venv .venv --model MODEL",
+            "firstlight doctor --sarif findings.sarif",
+        ],
+    ),
+    (
+        "explain",
+        &[
+            "firstlight explain 'no kernel image is available for execution on the device'",
+            "python train.py 2>&1 | firstlight explain -",
+            "firstlight explain cpu-only-torch",
+        ],
+    ),
+    (
+        "matrix",
+        &["firstlight matrix", "firstlight matrix --machine v100", "firstlight matrix --gpu 8.0"],
+    ),
+    ("ps", &["firstlight ps", "firstlight ps --stop 4711"]),
+    (
+        "plan",
+        &[
+            "firstlight plan flash-attn transformers",
+            "firstlight plan flash-attn --gpu 8.0 --driver 550.54.14",
+            "firstlight plan flash-attn transformers --lock --emit plan.toml -o plan.toml",
+        ],
+    ),
+    (
+        "apply",
+        &[
+            "firstlight apply plan.toml --venv .venv --dry-run",
+            "firstlight apply plan.toml --venv .venv",
+        ],
+    ),
+    (
+        "verify",
+        &[
+            "firstlight verify",
+            "firstlight verify attention kda --all-variants",
+            "firstlight verify attention --venv .venv --only torch",
+        ],
+    ),
+    (
+        "bench",
+        &[
+            "firstlight bench --quick",
+            "firstlight bench attention --N 2048,8192 --D 64,128 -o attention-sweep",
+            "firstlight bench model granite-4.0-h-micro --random --tests pp512,tg128",
+        ],
+    ),
+    (
+        "op",
+        &[
+            "firstlight op attention",
+            "firstlight op attention in.safetensors -o out.safetensors --set causal=true",
+            "firstlight op attention in.safetensors -o exact.safetensors --reference",
+        ],
+    ),
+    (
+        "run",
+        &[
+            "firstlight run MODEL -p 'The sun rises'",
+            "firstlight run MODEL --chat 'What is a GPU?' -n 64 --temperature 0.7",
+            "firstlight run ibm-granite/granite-4.0-h-micro --download -p 'The sun rises'",
+        ],
+    ),
+    ("fit", &["firstlight fit MODEL", "firstlight fit MODEL --context 131072 --batch 8"]),
+    ("logits", &["firstlight logits MODEL --ids 1,2,3 -o logits.safetensors"]),
+    (
+        "synth",
+        &[
+            "firstlight synth",
+            "firstlight synth granite-hybrid-mini my-model",
+            "firstlight synth granite-4.0-h-micro my-model --layers 6",
+        ],
+    ),
+    (
+        "convert",
+        &[
+            "firstlight convert MODEL --to fla-kda --show-map",
+            "firstlight convert MODEL OUT --to fla-kda",
+        ],
+    ),
+    ("report", &["firstlight report firstlight-runs/RUN"]),
+    ("compare", &["firstlight compare firstlight-runs/BEFORE firstlight-runs/AFTER"]),
+    ("gate", &["firstlight gate firstlight-runs/RUN --baseline firstlight-runs/BASELINE"]),
+    (
+        "remote",
+        &[
+            "firstlight remote HOST",
+            "firstlight remote HOST --dry-run -- check --quick",
+            "firstlight remote HOST -- check",
+        ],
+    ),
+    (
+        "completions",
+        &["firstlight completions bash > ~/.local/share/bash-completion/completions/firstlight"],
+    ),
+    ("man", &["firstlight man -o man1"]),
+];
+
+/// The widest that help gets: what a terminal has, if nobody made it wider.
+const WIDTH: usize = 80;
+
+/// The command with its groups and examples.
+pub(super) fn dressed(command: Command) -> Command {
+    let heading = command.get_styles().get_header().to_owned();
+    let mut listed = String::new();
+    for (title, names) in GROUPS {
+        // Writing to a String cannot fail.
+        let _ = writeln!(listed, "{heading}{title}:{heading:#}");
+        for name in *names {
+            let about = command.find_subcommand(name).and_then(Command::get_about);
+            let about = about.map(ToString::to_string).unwrap_or_default();
+            let _ = writeln!(listed, "  {name:<12} {about}");
+        }
+        listed.push('\n');
+    }
+    let template = format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{listed}{heading}Options:{heading:#}\n{{options}}{{after-help}}"
+    );
+    let command = command.help_template(template).max_term_width(WIDTH);
+    command.mut_subcommands(|command| {
+        let examples = EXAMPLES.iter().find(|(name, _)| *name == command.get_name());
+        let command = numbers(command.max_term_width(WIDTH));
+        match examples {
+            Some((_, lines)) => {
+                let mut text = format!("{heading}Examples:{heading:#}");
+                for line in *lines {
+                    let _ = write!(text, "\n  {line}");
+                }
+                command.after_help(text)
+            }
+            None => command,
+        }
+    })
+}
+
+/// `-5` behind an option is its value, so that the option can say what it takes.
+fn numbers(command: Command) -> Command {
+    let command = command.mut_args(|arg| {
+        let takes = arg.get_action().takes_values() && !arg.is_allow_hyphen_values_set();
+        if takes { arg.allow_negative_numbers(true) } else { arg }
+    });
+    command.mut_subcommands(numbers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::command;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_command_stands_in_one_group_and_has_examples() {
+        let command = command();
+        let shown = command.get_subcommands().filter(|sub| !sub.is_hide_set());
+        let shown: BTreeSet<&str> =
+            shown.map(Command::get_name).filter(|name| *name != "help").collect();
+        let grouped: Vec<&str> =
+            GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        let once: BTreeSet<&str> = grouped.iter().copied().collect();
+        assert_eq!(once.len(), grouped.len(), "a command stands in two groups of GROUPS");
+        assert_eq!(once, shown, "GROUPS in cli/help.rs lists every command");
+        let with_examples: BTreeSet<&str> = EXAMPLES.iter().map(|(name, _)| *name).collect();
+        assert_eq!(with_examples, shown, "EXAMPLES in cli/help.rs has every command");
+        for (name, lines) in EXAMPLES {
+            assert!((1..=3).contains(&lines.len()), "{name}");
+        }
+    }
+
+    /// The words of the command line that a line of a shell begins firstlight with: by its name, by uvx or pipx, or by
+    /// cargo in a clone. None for other lines.
+    fn words(line: &str) -> Option<Vec<String>> {
+        let line = line.trim().trim_start_matches("$ ");
+        let start = match line.find("cargo run --release -- ") {
+            Some(at) => at + "cargo run --release -- ".len(),
+            None if line.starts_with("firstlight ") => "firstlight ".len(),
+            None => line.rfind(" firstlight ")? + " firstlight ".len(),
+        };
+        let (mut words, mut word, mut quote) = (vec!["firstlight".to_owned()], String::new(), None);
+        for c in line[start..].chars().chain([' ']) {
+            match (quote, c) {
+                (Some(open), c) if c == open => quote = None,
+                (Some(_), c) => word.push(c),
+                (None, '\'' | '"') => quote = Some(c),
+                // What follows is the shell's, or a remark.
+                (None, '|' | '>' | '#' | ';' | '&') if word.is_empty() => break,
+                (None, ' ') if !word.is_empty() => words.push(std::mem::take(&mut word)),
+                (None, ' ') => {}
+                (None, c) => word.push(c),
+            }
+        }
+        Some(words)
+    }
+
+    fn parses(words: &[String]) -> Result<(), String> {
+        match command().try_get_matches_from(words) {
+            Err(error) if error.use_stderr() => Err(error.to_string()),
+            _ => Ok(()),
+        }
+    }
+
+    #[test]
+    fn every_command_of_the_documents_is_one_that_can_be_typed() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let book = std::fs::read_dir(root.join("docs/book/src")).unwrap();
+        let mut documents: Vec<_> = book.map(|page| page.unwrap().path()).collect();
+        documents.push(root.join("README.md"));
+        let mut wrong = Vec::new();
+        let mut checked = 0;
+        for document in
+            documents.iter().filter(|path| path.extension().is_some_and(|it| it == "md"))
+        {
+            let mut language = "";
+            let text = std::fs::read_to_string(document).unwrap();
+            for line in text.lines() {
+                if let Some(fence) = line.trim().strip_prefix("```") {
+                    // A fence that ends a block names no language.
+                    language = if fence == "sh" || fence == "console" { fence } else { "" };
+                    continue;
+                }
+                // In a transcript only what stands behind the prompt was typed.
+                let typed = language == "sh" || (language == "console" && line.starts_with("$ "));
+                let Some(words) = words(line).filter(|_| typed) else { continue };
+                checked += 1;
+                if let Err(error) = parses(&words) {
+                    wrong.push(format!("{}: {line}\n{error}", document.display()));
+                }
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+        assert!(checked > 40, "only {checked} commands were found in the README and the book");
+        for line in EXAMPLES.iter().flat_map(|(_, lines)| *lines) {
+            assert_eq!(parses(&words(line).expect(line)), Ok(()), "{line}");
+        }
+        // What cannot be typed is seen.
+        for line in ["firstlight chek", "$ firstlight run m --nonsense", "uvx firstlight op -n"] {
+            assert!(parses(&words(line).unwrap()).is_err(), "{line}");
+        }
+        assert_eq!(words("cargo xtask test"), None);
+    }
+
+    #[test]
+    fn help_is_at_most_80_columns_wide() {
+        let mut command = command();
+        let top = command.render_long_help().to_string();
+        let each = command.get_subcommands_mut().map(|sub| sub.render_long_help().to_string());
+        for help in std::iter::once(top).chain(each) {
+            // A command line to be copied is not broken.
+            let example = |line: &str| line.trim_start().starts_with("firstlight ");
+            let wide = |line: &&str| line.chars().count() > WIDTH && !example(line);
+            let wide: Vec<&str> = help.lines().filter(wide).collect();
+            assert!(wide.is_empty(), "{}", wide.join("\n"));
+        }
+    }
+}

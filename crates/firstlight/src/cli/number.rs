@@ -1,0 +1,33 @@
+//! Whole numbers on the command line.
+
+use std::num::IntErrorKind;
+use std::str::FromStr;
+
+/// Any whole number.
+pub(crate) fn whole(text: &str) -> Result<u64, String> {
+    text.trim().parse().map_err(|_| "wanted a whole number, 0 or more".to_owned())
+}
+
+/// A token's id.
+pub(crate) fn token(text: &str) -> Result<u32, String> {
+    text.trim().parse().map_err(|_| "wanted token ids, such as 1,2,3".to_owned())
+}
+
+/// A number with or without a fraction; what it may be, its own check says.
+pub(crate) fn number(text: &str) -> Result<f64, String> {
+    text.trim().parse().map_err(|_| "wanted a number, such as 0.7".to_owned())
+}
+
+/// A whole number from 1 on.
+pub(crate) fn one_or_more<T>(text: &str) -> Result<T, String>
+where
+    T: FromStr<Err = std::num::ParseIntError> + PartialOrd + From<u8>,
+{
+    match text.trim().parse::<T>() {
+        Ok(number) if number >= T::from(1) => Ok(number),
+        Err(error) if *error.kind() == IntErrorKind::PosOverflow => {
+            Err("wanted a smaller number".to_owned())
+        }
+        _ => Err("wanted a whole number, 1 or more".to_owned()),
+    }
+}

@@ -1,0 +1,124 @@
+//! What a fix shows, and its JSON.
+
+use diagnose::quote;
+use facts::Finding;
+use serde::Serialize;
+use setup::mend::{Change, Resolved};
+use std::path::Path;
+
+pub(super) const MENDED: &str = "mended";
+pub(super) const PUT_BACK: &str = "put back";
+pub(super) const NOTHING: &str = "nothing changed";
+
+#[derive(Serialize)]
+pub(super) struct Fixes {
+    pub(super) schema: u32,
+    pub(super) plan: Vec<Step>,
+    pub(super) environments: Vec<Mended>,
+}
+
+/// What is to be done about one finding.
+#[derive(Serialize)]
+pub(super) struct Step {
+    pub(super) rule: String,
+    pub(super) title: String,
+    /// The finding's own commands. What is run is the environment's remedy, of all findings together.
+    pub(super) commands: Vec<String>,
+    /// Why firstlight runs nothing for it; `null` where it may.
+    pub(super) refused: Option<String>,
+    /// `done`, `put back` or `not run`.
+    pub(super) result: &'static str,
+}
+
+/// What came of one environment.
+#[derive(Serialize)]
+pub(super) struct Mended {
+    pub(super) environment: String,
+    /// The resolved commands.
+    pub(super) commands: Vec<String>,
+    /// `mended`, `put back` or `nothing changed`.
+    pub(super) outcome: &'static str,
+    /// Why it was put back, or why nothing was run.
+    pub(super) why: Option<String>,
+    /// How many modules were imported, each in a process of its own.
+    pub(super) tried: usize,
+    /// Modules that could not be imported before.
+    pub(super) mended: Vec<String>,
+    /// Modules that cannot be imported now.
+    pub(super) broken: Vec<Broken>,
+}
+
+#[derive(Serialize)]
+pub(super) struct Broken {
+    pub(super) module: String,
+    pub(super) error: String,
+}
+
+/// A command as a person would type it.
+pub(super) fn line(change: &Change) -> String {
+    let variables = change.variables.iter().map(|(name, value)| format!("{name}={}", quote(value)));
+    variables.chain(change.words.iter().map(|word| quote(word))).collect::<Vec<_>>().join(" ")
+}
+
+/// The remedy of an environment: what it is for, its commands, and what it leaves to a person.
+pub(super) fn remedy(root: &Path, findings: &[Finding], resolved: &Resolved) -> String {
+    let mut out = String::new();
+    if !resolved.is_empty() {
+        out.push_str(&format!("one remedy for {}\n", root.display()));
+        for finding in resolved.findings.iter().map(|index| &findings[*index]) {
+            out.push_str(&format!("  {} [{}]\n", finding.title, finding.rule));
+        }
+        out.push_str("commands, each resolved by a dry run\n");
+        for change in &resolved.commands {
+            out.push_str(&format!("  {}\n", line(change)));
+        }
+        out.push('\n');
+    }
+    for (index, why) in &resolved.left {
+        let finding = &findings[*index];
+        out.push_str(&format!("{} [{}]\n", finding.title, finding.rule));
+        for command in &finding.fix {
+            out.push_str(&format!("  {command}\n"));
+        }
+        out.push_str(&format!("  not run by firstlight: {why}\n\n"));
+    }
+    out
+}
+
+/// What came of it all.
+pub(super) fn ending(fixes: &Fixes) -> String {
+    if fixes.plan.is_empty() {
+        return "nothing to fix\n".to_owned();
+    }
+    let mut out = String::new();
+    let shown: Vec<&str> = fixes.environments.iter().map(|it| it.environment.as_str()).collect();
+    // What is for no environment that can be mended was not shown yet.
+    for step in fixes.plan.iter().filter(|step| step.result == "not run") {
+        let named = |root: &&str| step.commands.iter().any(|line| line.contains(*root));
+        if let (Some(why), false) = (&step.refused, shown.iter().any(named)) {
+            out.push_str(&format!("{} [{}]\n", step.title, step.rule));
+            for command in &step.commands {
+                out.push_str(&format!("  {command}\n"));
+            }
+            out.push_str(&format!("  not run by firstlight: {why}\n\n"));
+        }
+    }
+    for mended in &fixes.environments {
+        out.push_str(&format!("{}: {}", mended.environment, mended.outcome));
+        if mended.tried > 0 {
+            out.push_str(&format!("; {} modules imported", mended.tried));
+        }
+        if !mended.mended.is_empty() {
+            out.push_str(&format!(", which work now: {}", mended.mended.join(", ")));
+        }
+        if let Some(why) = &mended.why {
+            out.push_str(&format!("\n  {why}"));
+        }
+        out.push('\n');
+        for broken in &mended.broken {
+            let first = broken.error.lines().next().unwrap_or_default();
+            out.push_str(&format!("  cannot be imported: {}: {first}\n", broken.module));
+        }
+    }
+    out
+}

@@ -1,0 +1,22 @@
+//! Ctrl-C while something is written: what is half-made is removed before the command ends.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Sets a flag once the process is asked to end; asked again, it ends at once.
+pub(crate) fn on_signals(stop: &Arc<AtomicBool>) -> io::Result<()> {
+    #[cfg(unix)]
+    {
+        use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+        use signal_hook::flag::{register, register_conditional_shutdown};
+        for signal in [SIGHUP, SIGINT, SIGTERM] {
+            // Behind the flag of the first signal, the next one ends the process as it would have.
+            register_conditional_shutdown(signal, 128 + signal, Arc::clone(stop))?;
+            register(signal, Arc::clone(stop))?;
+        }
+    }
+    #[cfg(not(unix))]
+    let _ = stop;
+    Ok(())
+}

@@ -1,0 +1,113 @@
+//! Bytes on their way: how many of how many, how fast, and how long it still takes. On a terminal a line that moves; elsewhere
+//! a plain line now and then, for a log. Nothing where it takes less than a second.
+
+use facts::byte_count;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// What is over sooner is not worth a line.
+const QUIET: Duration = Duration::from_secs(1);
+/// How often the line on a terminal moves.
+const TICK: Duration = Duration::from_millis(100);
+/// How often a log gets a line.
+const LOGGED: Duration = Duration::from_secs(10);
+
+/// Shows a count until it is dropped.
+pub(crate) struct Transfer {
+    end: Option<Sender<()>>,
+    watcher: Option<JoinHandle<()>>,
+}
+
+impl Transfer {
+    /// Shows `what` is being done to `count` bytes of `total`; 0 where nobody knows how many.
+    pub(crate) fn watch(what: &str, total: u64, count: Arc<AtomicU64>) -> Self {
+        let what = what.to_owned();
+        let (end, ended) = channel();
+        let watcher = std::thread::spawn(move || {
+            let start = Instant::now();
+            if ended.recv_timeout(QUIET) != Err(RecvTimeoutError::Timeout) {
+                return;
+            }
+            let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+            let bar = (std::io::stderr().is_terminal() && !dumb).then(|| bar(&what, total, start));
+            let mut told = Instant::now();
+            loop {
+                let done = count.load(Ordering::Relaxed);
+                match &bar {
+                    Some(bar) => bar.set_position(done),
+                    None if told.elapsed() >= LOGGED => {
+                        told = Instant::now();
+                        eprintln!("{}", line(&what, done, total, start.elapsed()));
+                    }
+                    None => {}
+                }
+                if ended.recv_timeout(TICK) != Err(RecvTimeoutError::Timeout) {
+                    break;
+                }
+            }
+            if let Some(bar) = bar {
+                bar.finish_and_clear();
+            }
+        });
+        Self { end: Some(end), watcher: Some(watcher) }
+    }
+}
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        // What follows is printed behind the line, not into it.
+        let _ = self.watcher.take().map(JoinHandle::join);
+    }
+}
+
+fn bar(what: &str, total: u64, start: Instant) -> ProgressBar {
+    let template = match total {
+        0 => "{prefix} {decimal_bytes} {decimal_bytes_per_sec}",
+        _ => {
+            "{prefix} {wide_bar} {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} {eta} left"
+        }
+    };
+    let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
+    ProgressStyle::with_template(template).map(|style| bar.set_style(style)).ok();
+    bar.with_prefix(what.to_owned()).with_elapsed(start.elapsed())
+}
+
+/// A line of a log.
+fn line(what: &str, done: u64, total: u64, elapsed: Duration) -> String {
+    let rate = done as f64 / elapsed.as_secs_f64().max(1e-3);
+    let mut line = format!("{what}: {}", short_byte_count(done));
+    if total > 0 {
+        line += &format!(" of {}", short_byte_count(total));
+    }
+    line += &format!(", {}/s", short_byte_count(rate as u64));
+    if total > done && rate >= 1.0 {
+        line += &format!(", {:.0} s left", (total - done) as f64 / rate);
+    }
+    line
+}
+
+/// The decimal half of what is said of bytes elsewhere: lines are short.
+pub(crate) fn short_byte_count(bytes: u64) -> String {
+    let both = byte_count(bytes);
+    both.split(" = ").next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_what_how_far_how_fast_and_how_long() {
+        let after = |seconds| Duration::from_secs(seconds);
+        let said = line("loading", 2_000_000_000, 6_000_000_000, after(4));
+        assert_eq!(said, "loading: 2.00 GB of 6.00 GB, 500.00 MB/s, 8 s left");
+        assert_eq!(line("download", 3_000_000, 0, after(1)), "download: 3.00 MB, 3.00 MB/s");
+        assert_eq!(line("loading", 0, 10, after(2)), "loading: 0 B of 10 B, 0 B/s");
+    }
+}

@@ -1,0 +1,298 @@
+//! `doctor --fix` never leaves an environment worse than it was: each test is a harm that was done once, or could be. Small
+//! wheels in a folder play the registry, and real uv resolves and installs them.
+#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+
+use crate::apply::world::{ANY, contents};
+use crate::stack::{OLD_ABI, flash_attn, kernels};
+use crate::support;
+use crate::tools::{done, uv, uv_cache, uv_command};
+use crate::wheel::{File, Wheel};
+use serde_json::Value;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use tempfile::TempDir;
+
+/// An environment, and the folder of wheels that it is mended from.
+struct Patient {
+    folder: TempDir,
+}
+
+impl Patient {
+    /// An environment into which each group of requirements was installed, one after the other.
+    fn new(wheels: &[File], installs: &[&[&str]]) -> Self {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let patient = Self { folder };
+        for wheel in wheels {
+            wheel.save(&patient.path("index"));
+        }
+        let index = patient.path("index").display().to_string();
+        let settings = format!("no-index = true\nfind-links = [{index:?}]\n");
+        let both = format!("{settings}[pip]\n{settings}");
+        std::fs::write(patient.path("uv.toml"), both).unwrap();
+        done(uv_command(&["venv", "--quiet", "--python", "python3"]).arg(patient.venv()));
+        for install in installs {
+            let mut command = uv_command(&["pip", "install", "--quiet", "--no-index"]);
+            command.arg("--find-links").arg(patient.path("index"));
+            done(command.arg("--python").arg(patient.python()).args(*install));
+        }
+        patient
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn venv(&self) -> PathBuf {
+        self.path("venv")
+    }
+
+    fn python(&self) -> PathBuf {
+        self.venv().join("bin/python")
+    }
+
+    /// `firstlight doctor --venv venv` with a uv that knows the folder of wheels and nothing else.
+    fn doctor(&self, tools: &Path, arguments: &[&str]) -> Output {
+        let doctor = ["doctor", "--venv", "venv"];
+        let mut command = support::command(self.folder.path(), &[&doctor, arguments].concat());
+        command.env("PATH", tools).env("UV_CACHE_DIR", uv_cache());
+        command.env("UV_CONFIG_FILE", self.path("uv.toml"));
+        command.env_remove("LD_LIBRARY_PATH").output().unwrap()
+    }
+
+    /// `doctor --fix --yes --json`: what it says about the environment.
+    fn fix(&self) -> Value {
+        self.fix_by(uv().program.parent().unwrap())
+    }
+
+    fn fix_by(&self, tools: &Path) -> Value {
+        let output = self.doctor(tools, &["--fix", "--yes", "--json"]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let report: Value = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {said}"));
+        report
+    }
+
+    /// A uv that does this (in words of a shell) in place of an install.
+    fn uv_that(&self, does: &str) -> PathBuf {
+        let tools = self.path("tools");
+        std::fs::create_dir_all(&tools).unwrap();
+        let real = uv().program.display().to_string();
+        let script = format!(
+            "#!/bin/sh\ncase \"$*\" in *--dry-run*) ;; 'pip install'*) {does};; esac\nexec {real} \"$@\"\n"
+        );
+        std::fs::write(tools.join("uv"), script).unwrap();
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(tools.join("uv"), mode).unwrap();
+        tools
+    }
+
+    fn imports(&self, module: &str) -> bool {
+        let import = format!("import {module}");
+        Command::new(self.python())
+            .args(["-I", "-B", "-c", &import])
+            .output()
+            .unwrap()
+            .status
+            .success()
+    }
+
+    fn has(&self, name: &str) -> bool {
+        let mut list = uv_command(&["pip", "list", "--quiet", "--format", "freeze", "--python"]);
+        let said = done(list.arg(self.python())).stdout;
+        String::from_utf8(said).unwrap().lines().any(|line| line.starts_with(&format!("{name}==")))
+    }
+}
+
+/// torch, which opens cuDNN and NCCL as they lie in the folders of NVIDIA's wheels and asks for its own of them.
+fn torch(version: &str, cuda: &str, needs: &[&str]) -> File {
+    let opens = "import os\nfor name in ('cudnn/lib/libcudnn.so.9', 'nccl/lib/libnccl.so.2'):\n    path = os.path.join(os.path.dirname(__file__), '../nvidia', name)\n    if not os.path.exists(path):\n        raise ImportError(name + ': cannot open shared object file')\n";
+    let words = format!("__version__ = '{version}+cu{}'\ncuda = '{cuda}'\n", cuda.replace('.', ""));
+    let wheel = Wheel::new("torch", version, ANY)
+        .file("torch/__init__.py", opens)
+        .file("torch/version.py", words);
+    needs.iter().fold(wheel, |wheel, need| wheel.requires(need)).build()
+}
+
+/// NVIDIA's wheels for two CUDA releases put files of one name into one folder.
+fn nvidia(name: &str, version: &str, file: &str) -> File {
+    let content = format!("{name} {version}");
+    Wheel::new(name, version, ANY).file(&format!("nvidia/{file}"), content).build()
+}
+
+/// torch for CUDA 12 and for CUDA 13, with cuDNN and NCCL of each.
+fn two_majors() -> Vec<File> {
+    let (cudnn, nccl) = ("cudnn/lib/libcudnn.so.9", "nccl/lib/libnccl.so.2");
+    vec![
+        torch("2.8.0", "12.8", &["nvidia-cudnn-cu12==9.10.2", "nvidia-nccl-cu12==2.27.3"]),
+        torch("2.11.0", "13.0", &["nvidia-cudnn-cu13==9.19.0", "nvidia-nccl-cu13==2.28.9"]),
+        nvidia("nvidia_cudnn_cu12", "9.10.2", cudnn),
+        nvidia("nvidia_cudnn_cu13", "9.19.0", cudnn),
+        nvidia("nvidia_nccl_cu12", "2.27.3", nccl),
+        nvidia("nvidia_nccl_cu13", "2.28.9", nccl),
+    ]
+}
+
+fn upgraded() -> Patient {
+    Patient::new(&two_majors(), &[&["torch==2.8.0"], &["torch==2.11.0"]])
+}
+
+fn one(report: &Value) -> &Value {
+    let environments = report["environments"].as_array().unwrap();
+    assert_eq!(environments.len(), 1, "{report:#}");
+    &environments[0]
+}
+
+#[test]
+fn what_leaves_takes_no_files_of_what_stays() {
+    let patient = upgraded();
+    assert!(patient.imports("torch"));
+    let report = patient.fix();
+    let mended = one(&report);
+    assert_eq!(mended["outcome"], "mended", "{report:#}");
+    assert!(patient.imports("torch"), "{report:#}");
+    assert!(patient.has("nvidia-cudnn-cu13") && !patient.has("nvidia-cudnn-cu12"));
+    let lib = patient.venv().join("lib");
+    let site =
+        std::fs::read_dir(lib).unwrap().next().unwrap().unwrap().path().join("site-packages");
+    let cudnn = std::fs::read_to_string(site.join("nvidia/cudnn/lib/libcudnn.so.9")).unwrap();
+    assert_eq!(cudnn, "nvidia_cudnn_cu13 9.19.0");
+    // One command removes, one puts back what the first took, and every version is written out.
+    let commands: Vec<&str> =
+        mended["commands"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
+    let [remove, again] = commands.as_slice() else { panic!("{commands:?}") };
+    assert!(remove.contains("uninstall") && remove.contains("nvidia-cudnn-cu12"), "{remove}");
+    for word in ["--no-deps", "nvidia-cudnn-cu13==9.19.0", "nvidia-nccl-cu13==2.28.9"] {
+        assert!(again.contains(word), "{again}");
+    }
+    // Nothing is left to do, and nothing is done a second time.
+    assert_eq!(patient.fix()["environments"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn a_command_that_fails_puts_everything_back() {
+    let patient = upgraded();
+    let before = contents(&patient.venv());
+    let report = patient.fix_by(&patient.uv_that("echo no space >&2; exit 2"));
+    let mended = one(&report);
+    assert_eq!(mended["outcome"], "put back", "{report:#}");
+    let why = mended["why"].as_str().unwrap();
+    assert!(why.contains("ended with exit status: 2") && why.contains("what it was"), "{why}");
+    assert_eq!(
+        report["plan"].as_array().unwrap().iter().filter(|it| it["result"] == "done").count(),
+        0
+    );
+    assert_eq!(contents(&patient.venv()), before);
+    assert!(patient.imports("torch"));
+}
+
+#[test]
+fn the_next_run_puts_back_what_a_killed_one_changed() {
+    let patient = upgraded();
+    let before = contents(&patient.venv());
+    // It is killed when the CUDA 12 wheels are gone, and the files of the CUDA 13 ones with them.
+    let killed = patient.doctor(&patient.uv_that("kill -9 $PPID; exit 1"), &["--fix", "--yes"]);
+    assert!(killed.status.code().is_none(), "{killed:?}");
+    assert!(!patient.imports("torch"));
+    let real = uv().program.parent().unwrap().to_owned();
+    let asked = patient.doctor(&real, &["--fix"]);
+    let said = String::from_utf8_lossy(&asked.stderr);
+    assert!(said.contains("was interrupted") && said.contains("nobody to ask"), "{said}");
+    let plain = patient.doctor(&real, &[]);
+    let said = String::from_utf8_lossy(&plain.stderr);
+    assert!(said.contains("was interrupted") && said.contains("doctor --fix"), "{said}");
+    // Put back, and then mended.
+    let report = patient.fix();
+    assert_eq!(one(&report)["outcome"], "mended", "{report:#}");
+    assert!(patient.imports("torch"));
+    assert_ne!(contents(&patient.venv()), before);
+}
+
+#[test]
+fn an_import_that_no_longer_works_puts_everything_back() {
+    let library = |version: &str, init: &str| {
+        Wheel::new("library", version, ANY).file("library.py", init).build()
+    };
+    let user = Wheel::new("user", "1.0", ANY)
+        .requires("library>=2")
+        .file("user.py", "import library\n")
+        .build();
+    let wheels = [library("1.0", ""), library("2.0", "raise RuntimeError('no GPU')\n"), user];
+    let patient = Patient::new(&wheels, &[&["user", "library>=2"], &["--no-deps", "library==1.0"]]);
+    let before = contents(&patient.venv());
+    let report = patient.fix();
+    let mended = one(&report);
+    assert_eq!(mended["outcome"], "put back", "{report:#}");
+    assert!(mended["why"].as_str().unwrap().contains("RuntimeError: no GPU"), "{mended:#}");
+    assert_eq!(contents(&patient.venv()), before);
+}
+
+#[test]
+fn two_findings_about_one_fault_are_one_remedy() {
+    let symbol =
+        "_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
+    let torch = crate::stack::torch("2.8.0").file("torch/lib/__init__.py", "").build();
+    let vision = |version: &str, torch: &str, init: &str, wants: &str| {
+        Wheel::new("torchvision", version, &crate::stack::tag())
+            .requires(&format!("torch=={torch}"))
+            .file("torchvision/__init__.py", init)
+            .library("torchvision/_C.so", &kernels(wants, &["sm_90"]), std::env::consts::ARCH)
+            .build()
+    };
+    let broken = "raise RuntimeError('operator torchvision::nms does not exist')\n";
+    let wheels =
+        [torch, vision("0.20.1", "2.5.1", broken, OLD_ABI), vision("0.23.0", "2.8.0", "", symbol)];
+    let patient =
+        Patient::new(&wheels, &[&["torch==2.8.0"], &["--no-deps", "torchvision==0.20.1"]]);
+    let report = patient.fix();
+    let about: Vec<&str> = report["plan"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|step| step["title"].as_str().unwrap().contains("torchvision"))
+        .map(|step| step["rule"].as_str().unwrap())
+        .collect();
+    assert!(about.len() > 1, "the fault shows in more than one rule: {report:#}");
+    assert_eq!(one(&report)["outcome"], "mended", "{report:#}");
+    assert!(patient.imports("torch") && patient.imports("torchvision"));
+    assert_eq!(one(&report)["mended"], serde_json::json!(["torchvision"]));
+    assert_eq!(one(&report)["commands"].as_array().unwrap().len(), 1, "{report:#}");
+}
+
+#[test]
+fn what_has_no_source_distribution_is_not_built() {
+    let torch = crate::stack::torch("2.8.0").build();
+    let lies = flash_attn(&kernels(OLD_ABI, &["sm_90"])).build();
+    let patient = Patient::new(&[torch, lies], &[&["torch", "flash-attn"]]);
+    let before = contents(&patient.venv());
+    let report = patient.fix();
+    let step =
+        report["plan"].as_array().unwrap().iter().find(|it| it["rule"] == "extension-old-abi");
+    let why = step.unwrap_or_else(|| panic!("{report:#}"))["refused"].as_str().unwrap();
+    assert!(why.starts_with("it cannot be resolved: "), "{why}");
+    assert_eq!(contents(&patient.venv()), before);
+}
+
+#[test]
+fn jax_keeps_its_own_cuda_beside_a_torch_of_another() {
+    let mut wheels = two_majors();
+    wheels.extend([
+        Wheel::new("jax", "0.9.0", ANY).file("jax.py", "import jax_plugin\n").build(),
+        Wheel::new("jax_cuda13_plugin", "0.9.0", ANY)
+            .requires("jax-cuda13-pjrt==0.9.0")
+            .requires("nvidia-cublas>=13; extra == 'with-cuda'")
+            .requires("nvidia-cuda-runtime>=13; extra == 'with-cuda'")
+            .file("jax_plugin.py", "")
+            .build(),
+        Wheel::new("jax_cuda13_pjrt", "0.9.0", ANY).file("jax_pjrt.py", "").build(),
+        nvidia("nvidia_cublas", "13.1.0", "cu13/lib/libcublas.so.13"),
+        nvidia("nvidia_cuda_runtime", "13.0.96", "cu13/lib/libcudart.so.13"),
+    ]);
+    let jax: &[&str] = &["jax", "jax-cuda13-plugin", "nvidia-cublas", "nvidia-cuda-runtime"];
+    let patient = Patient::new(&wheels, &[&["torch==2.8.0"], jax]);
+    let before = contents(&patient.venv());
+    let report = patient.fix();
+    assert_eq!(contents(&patient.venv()), before, "{report:#}");
+    let shown = report["plan"].to_string();
+    assert!(!shown.contains("uninstall"), "{shown}");
+}

@@ -1,0 +1,213 @@
+//! A call of `linear` in its own words.
+
+use super::problem::{ACTIVATIONS, OUT, OUTPUTS, listed};
+use super::{LinearOp, Norm, convolution};
+use crate::op::given;
+use crate::settings::refused;
+use crate::{Given, Key, OpError, Options, Settings, States, Tensor, Typed};
+
+const OP: &str = "linear";
+
+/// Type of the outputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Out {
+    /// That of the weights.
+    Storage,
+    /// float32.
+    F32,
+}
+
+/// What a call says beside its tensors.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LinearOptions {
+    /// Whether the first half of the columns gates the second.
+    pub swiglu: bool,
+    /// Factor of what is added to the residual.
+    pub scale: f64,
+    /// How x is normalised where there is a norm.
+    pub norm: Norm,
+    /// Type of the outputs; the weights', and f32 beside a residual, where it is none.
+    pub out: Option<Out>,
+    /// Widths of the outputs, up to the first 0; all columns go to one where there are none.
+    pub split: [usize; OUTPUTS.len()],
+    /// The first of the convolved columns.
+    pub conv_first: usize,
+    /// Whether silu is applied to convolved columns.
+    pub conv_silu: bool,
+}
+
+impl Default for LinearOptions {
+    fn default() -> Self {
+        Self {
+            swiglu: false,
+            scale: 1.0,
+            norm: Norm { groups: 1, eps: 1e-5 },
+            out: None,
+            split: [0; OUTPUTS.len()],
+            conv_first: 0,
+            conv_silu: false,
+        }
+    }
+}
+
+impl LinearOptions {
+    pub(super) fn widths(&self) -> &[usize] {
+        let count = self.split.iter().take_while(|width| **width > 0).count();
+        &self.split[..count]
+    }
+}
+
+impl Options for LinearOptions {
+    fn read(settings: &Settings) -> Result<Self, OpError> {
+        let default = Self::default();
+        let widths = settings.counts(OP, "split")?.unwrap_or_default();
+        let mut split = [0; OUTPUTS.len()];
+        match split.get_mut(..widths.len()) {
+            Some(split) => split.copy_from_slice(&widths),
+            None => {
+                let wanted = format!("at most {} widths", OUTPUTS.len());
+                return Err(refused(OP, "split", listed(&widths), wanted));
+            }
+        }
+        Ok(Self {
+            swiglu: settings.choice(OP, "activation", ACTIVATIONS)? == Some("swiglu"),
+            scale: settings.number(OP, "scale")?.unwrap_or(default.scale),
+            norm: Norm {
+                groups: settings.count(OP, "norm_groups")?.unwrap_or(default.norm.groups),
+                eps: settings.number(OP, "eps")?.unwrap_or(default.norm.eps),
+            },
+            out: settings.choice(OP, "out", OUT)?.map(|out| match out {
+                "f32" => Out::F32,
+                _ => Out::Storage,
+            }),
+            split,
+            conv_first: settings.count(OP, "conv_first")?.unwrap_or(0),
+            conv_silu: settings.choice(OP, "conv_activation", convolution::ACTIVATIONS)?
+                == Some("silu"),
+        })
+    }
+
+    fn key(&self, key: &mut Key) {
+        key.word(u64::from(self.swiglu) | u64::from(self.conv_silu) << 1);
+        key.number(self.scale);
+        key.number(self.norm.eps);
+        key.word(self.norm.groups as u64);
+        key.word(self.out.map_or(0, |out| out as u64 + 1));
+        self.split.iter().for_each(|width| key.word(*width as u64));
+        key.word(self.conv_first as u64);
+    }
+}
+
+/// RMSNorm of x before it is multiplied.
+#[derive(Debug, Clone, Copy)]
+pub struct Normed<'a> {
+    /// `[K]`.
+    pub weight: &'a Tensor,
+    /// Groups and epsilon.
+    pub norm: Norm,
+}
+
+/// A causal convolution's step over some of the columns, each row the next token of a sequence of its own.
+#[derive(Debug, Clone, Copy)]
+pub struct Convolved<'a> {
+    /// Taps `[C, W]`, the newest token last.
+    pub weight: &'a Tensor,
+    /// `[C]`.
+    pub bias: Option<&'a Tensor>,
+    /// The first of the columns.
+    pub first: usize,
+    /// Whether silu is applied to the sums.
+    pub silu: bool,
+    /// The tokens before `[slots, C, W - 1]`.
+    pub states: States<'a>,
+}
+
+/// A projection, with what stands around it.
+#[derive(Debug, Clone, Copy)]
+pub struct LinearCall<'a> {
+    /// `[T, K]`.
+    pub x: &'a Tensor,
+    /// `[N, K]`.
+    pub w: &'a Tensor,
+    /// `[N]`.
+    pub bias: Option<&'a Tensor>,
+    /// RMSNorm of x; none: x as it is.
+    pub norm: Option<Normed<'a>>,
+    /// Whether the first half of the columns gates the second.
+    pub swiglu: bool,
+    /// Factor of what is added to the residual.
+    pub scale: f64,
+    /// `[T, M]`, f32, added last.
+    pub residual: Option<&'a Tensor>,
+    /// Columns that are convolved.
+    pub convolved: Option<Convolved<'a>>,
+    /// Type of the outputs; the weights', and f32 beside a residual, where it is none.
+    pub out: Option<Out>,
+    /// Widths of the outputs, up to the first 0; all columns go to one where there are none.
+    pub split: [usize; OUTPUTS.len()],
+    /// Where each output goes on a GPU.
+    pub outputs: [Option<&'a Tensor>; OUTPUTS.len()],
+}
+
+impl<'a> LinearCall<'a> {
+    /// `x W^T`.
+    pub fn new(x: &'a Tensor, w: &'a Tensor) -> Self {
+        let (split, outputs) = ([0; OUTPUTS.len()], [None; OUTPUTS.len()]);
+        Self {
+            x,
+            w,
+            bias: None,
+            norm: None,
+            swiglu: false,
+            scale: 1.0,
+            residual: None,
+            convolved: None,
+            out: None,
+            split,
+            outputs,
+        }
+    }
+
+    /// The same, its columns into these tensors `[T, width]` on a GPU, six at most.
+    #[must_use]
+    pub fn into<const COUNT: usize>(mut self, outputs: [&'a Tensor; COUNT]) -> Self {
+        const { assert!(COUNT <= OUTPUTS.len(), "more outputs than the op has") }
+        for (at, output) in outputs.into_iter().enumerate() {
+            self.outputs[at] = Some(output);
+            self.split[at] =
+                if COUNT > 1 { output.shape().last().copied().unwrap_or(0) } else { 0 };
+        }
+        self
+    }
+}
+
+impl Typed for LinearCall<'_> {
+    type Family = LinearOp;
+
+    fn given(&self) -> Given<'_, LinearOp> {
+        let default = LinearOptions::default();
+        let Self { swiglu, scale, out, split, .. } = *self;
+        let norm = self.norm.map_or(default.norm, |norm| norm.norm);
+        let options = LinearOptions { swiglu, scale, norm, out, split, ..default };
+        let options = match self.convolved {
+            None => options,
+            Some(Convolved { first: conv_first, silu: conv_silu, .. }) => {
+                LinearOptions { conv_first, conv_silu, ..options }
+            }
+        };
+        let [o, o1, o2, o3, o4, o5] = self.outputs;
+        let mut given = given!(LinearOp, options, {
+            "x": self.x,
+            "w": self.w,
+            "bias": self.bias,
+            "norm": self.norm.map(|norm| norm.weight),
+            "residual": self.residual,
+            "conv_weight": self.convolved.map(|convolved| convolved.weight),
+            "conv_bias": self.convolved.and_then(|convolved| convolved.bias),
+        } -> { "o": o, "o1": o1, "o2": o2, "o3": o3, "o4": o4, "o5": o5 });
+        if let Some(convolved) = &self.convolved {
+            given.states(&convolved.states);
+        }
+        given
+    }
+}

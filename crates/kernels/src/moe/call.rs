@@ -1,0 +1,82 @@
+//! A call of `moe` in its own words.
+
+use super::problem::SCORES;
+use super::{MoeOp, Score};
+use crate::op::given;
+use crate::{Given, Key, OpError, Options, Settings, Tensor, Typed};
+
+const OP: &str = "moe";
+
+/// What a call says beside its tensors.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct MoeOptions {
+    /// Experts of a token, 1 to E; a call without is an error.
+    pub top_k: Option<usize>,
+    /// How they are chosen and weighed.
+    pub score: Score,
+    /// What weights are times.
+    pub weight_scale: f64,
+    /// What the sum over experts is times.
+    pub scale: f64,
+}
+
+impl Options for MoeOptions {
+    fn read(settings: &Settings) -> Result<Self, OpError> {
+        let renormalise = settings.bool(OP, "renormalise")?.unwrap_or(true);
+        Ok(Self {
+            top_k: settings.count(OP, "top_k")?,
+            score: match settings.choice(OP, "score", SCORES)? {
+                Some("sigmoid") => Score::Sigmoid { renormalise },
+                _ => Score::SoftmaxOfChosen,
+            },
+            weight_scale: settings.number(OP, "weight_scale")?.unwrap_or(1.0),
+            scale: settings.number(OP, "scale")?.unwrap_or(1.0),
+        })
+    }
+
+    fn key(&self, key: &mut Key) {
+        key.count(self.top_k);
+        key.word(match self.score {
+            Score::SoftmaxOfChosen => 0,
+            Score::Sigmoid { renormalise } => 1 + u64::from(renormalise),
+        });
+        key.number(self.weight_scale);
+        key.number(self.scale);
+    }
+}
+
+/// The sum of what the experts that each token chooses make of it.
+#[derive(Debug, Clone, Copy)]
+pub struct MoeCall<'a> {
+    /// Tokens, normalised already `[T, H]`.
+    pub x: &'a Tensor,
+    /// The router's logits `[T, E]`, f32.
+    pub logits: &'a Tensor,
+    /// Added to sigmoid scores for the choice alone `[E]`.
+    pub correction: Option<&'a Tensor>,
+    /// Of each expert I rows of gates, then I of ups `[E, 2I, H]`.
+    pub w_gate_up: &'a Tensor,
+    /// `[E, H, I]`.
+    pub w_down: &'a Tensor,
+    /// `[T, H]`, f32.
+    pub residual: Option<&'a Tensor>,
+    /// Options.
+    pub options: MoeOptions,
+    /// Where the sum goes on a GPU.
+    pub o: Option<&'a Tensor>,
+}
+
+impl Typed for MoeCall<'_> {
+    type Family = MoeOp;
+
+    fn given(&self) -> Given<'_, MoeOp> {
+        given!(MoeOp, self.options, {
+            "x": self.x,
+            "logits": self.logits,
+            "correction": self.correction,
+            "w_gate_up": self.w_gate_up,
+            "w_down": self.w_down,
+            "residual": self.residual,
+        } -> { "o": self.o })
+    }
+}

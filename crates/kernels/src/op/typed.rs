@@ -1,0 +1,218 @@
+//! Calls in an op's own words: a struct with a field for each tensor and option, from which shapes are checked without a
+//! string or a map.
+
+use super::{Bound, Family, Problem, TensorSpec};
+use crate::inputs::Slots;
+use crate::{DType, Inputs, OpError, OutputSpec, Settings, Tensor, TensorMap};
+use device::Device;
+
+/// What a call says beside its tensors.
+pub trait Options: Clone + Send + Sync + std::fmt::Debug {
+    /// Reads settings by name, whose names are known.
+    ///
+    /// # Errors
+    /// [`OpError::Setting`] naming the setting.
+    fn read(settings: &Settings) -> Result<Self, OpError>;
+    /// Everything that a plan may depend on.
+    fn key(&self, key: &mut Key);
+}
+
+/// A call of an op in the op's own words.
+pub trait Typed {
+    /// The op.
+    type Family: Family;
+    /// The tensors and options of the call.
+    fn given(&self) -> Given<'_, Self::Family>;
+
+    /// Runs the call once over host memory, by the variant that the op chooses, into tensors that the caller keeps: those that
+    /// are there with the shape and type of an output are overwritten, the others made.
+    ///
+    /// # Errors
+    /// [`OpError`] naming what is wrong with the call, or why no variant takes it.
+    fn run(&self, device: &Device, outputs: &mut TensorMap) -> Result<(), OpError>
+    where
+        Self: Sized,
+    {
+        let given = self.given();
+        let bound = Bound::<Self::Family>::of(&given)?;
+        let variant = bound.chosen(device)?;
+        let found = <Self::Family as Family>::VARIANTS.iter().find(|one| one.name == variant);
+        let Some(variant) = found else {
+            let reason = "only variants over host memory run into tensors of the caller".to_owned();
+            let op = <Self::Family as Family>::SPEC.name;
+            return Err(OpError::Refused { op, variant: variant.to_owned(), reason });
+        };
+        let wanted = bound.problem.outputs();
+        outputs.retain(|name, tensor| {
+            let same =
+                |spec: &OutputSpec| tensor.shape() == spec.shape && tensor.dtype() == spec.dtype;
+            wanted.iter().any(|spec| spec.name == name && same(spec))
+        });
+        for OutputSpec { name, shape, dtype } in wanted {
+            let made = || Tensor::poisoned(&shape, dtype);
+            outputs.entry(name.to_owned()).or_insert_with(made);
+        }
+        (variant.run)(&bound.problem, given.inputs, device, outputs);
+        Ok(())
+    }
+}
+
+/// The tensors and options of a call.
+pub struct Given<'a, F: Family> {
+    /// Tensors it takes.
+    pub inputs: Inputs<'a>,
+    /// Tensors on a GPU that outputs are written to; what is not named goes nowhere.
+    pub outputs: Slots<'a>,
+    /// What it says beside them.
+    pub options: F::Options,
+}
+
+impl<'a, F: Family> Given<'a, F> {
+    /// A call without tensors yet.
+    pub fn new(options: F::Options) -> Self {
+        let (inputs, outputs) = (Slots::new(F::SPEC.inputs), Slots::new(F::SPEC.outputs));
+        Self { inputs: Inputs::new(F::SPEC.name, inputs), outputs, options }
+    }
+
+    /// Lays an input at its place.
+    pub fn input(&mut self, place: usize, tensor: Option<&'a Tensor>) {
+        self.inputs.lay(place, tensor);
+    }
+
+    /// Lays the tensor that an output goes to at its place.
+    pub fn output(&mut self, place: usize, tensor: Option<&'a Tensor>) {
+        self.outputs.lay(place, tensor);
+    }
+
+    /// Lays a call's states.
+    pub fn states(&mut self, states: &States<'a>) {
+        self.input(const { place(F::SPEC.inputs, "initial_state") }, states.before);
+        self.input(const { place(F::SPEC.inputs, "state_indices") }, states.slots);
+        self.output(const { place(F::SPEC.outputs, "final_state") }, states.after);
+    }
+
+    /// Everything that a plan of this call may depend on, but for addresses.
+    pub(crate) fn key(&self, key: &mut Key) {
+        key.words.clear();
+        // No two ops begin alike.
+        key.word(F::SPEC.name.bytes().take(8).fold(0, |word, byte| word << 8 | u64::from(byte)));
+        self.options.key(key);
+        for (place, _, tensor) in self.inputs.slots().iter() {
+            key.word(place as u64);
+            key.tensor(tensor);
+        }
+        for (place, _, tensor) in self.outputs.iter() {
+            key.word(!place as u64);
+            key.tensor(tensor);
+            // Where an input is written over, a variant may plan otherwise.
+            let own = tensor.buffer().map(|buffer| buffer.address());
+            let over = self.inputs.slots().iter().find(|(_, _, input)| {
+                own.is_some() && input.buffer().map(|buffer| buffer.address()) == own
+            });
+            key.word(over.map_or(0, |(place, _, _)| place as u64 + 1));
+        }
+    }
+}
+
+/// The place of a tensor in an op's table.
+///
+/// # Panics
+/// When the table has no such name: where the compiler evaluates it, that is an error of compilation.
+pub(crate) const fn place(table: &[TensorSpec], name: &str) -> usize {
+    let mut place = 0;
+    while place < table.len() {
+        let (one, wanted) = (table[place].name.as_bytes(), name.as_bytes());
+        let mut same = 0;
+        while same < one.len() && same < wanted.len() && one[same] == wanted[same] {
+            same += 1;
+        }
+        if same == one.len() && same == wanted.len() {
+            return place;
+        }
+        place += 1;
+    }
+    panic!("the op's table has no tensor of this name")
+}
+
+/// A call's [`Given`]: its options, and each tensor at the place that its name has in the op's table, which the compiler finds.
+macro_rules! given {
+    ($op:ty, $options:expr, { $($name:literal: $tensor:expr),* $(,)? } -> { $($to:literal: $output:expr),* $(,)? }) => {{
+        let mut given = $crate::Given::<$op>::new($options);
+        $(given.input(
+            const { $crate::op::place(<$op as $crate::Family>::SPEC.inputs, $name) },
+            $tensor.into(),
+        );)*
+        $(given.output(
+            const { $crate::op::place(<$op as $crate::Family>::SPEC.outputs, $to) },
+            $output.into(),
+        );)*
+        given
+    }};
+}
+pub(crate) use given;
+
+/// Recurrent states of a call's sequences.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct States<'a> {
+    /// Those before the first token; zero without them.
+    pub before: Option<&'a Tensor>,
+    /// Which slot of `before` and `after`, which are then pools, each sequence has.
+    pub slots: Option<&'a Tensor>,
+    /// Where those after the last token go on a GPU.
+    pub after: Option<&'a Tensor>,
+}
+
+/// What calls have in common that one plan serves: op, options, and of each tensor its shape, strides, type and alignment.
+#[derive(Debug, Clone, Default)]
+pub struct Key {
+    words: Vec<u64>,
+}
+
+impl Key {
+    /// A whole number, or a choice.
+    pub fn word(&mut self, word: u64) {
+        self.words.push(word);
+    }
+
+    /// A number that may be absent.
+    pub fn maybe(&mut self, number: Option<f64>) {
+        self.word(u64::from(number.is_some()));
+        self.number(number.unwrap_or(0.0));
+    }
+
+    /// A count that may be absent.
+    pub fn count(&mut self, count: Option<usize>) {
+        self.word(count.map_or(0, |count| count as u64 + 1));
+    }
+
+    /// A number.
+    pub fn number(&mut self, number: f64) {
+        self.word(number.to_bits());
+    }
+
+    /// A type that may be absent.
+    pub fn dtype(&mut self, dtype: Option<DType>) {
+        self.word(dtype.map_or(0, |dtype| dtype as u64 + 1));
+    }
+
+    /// All of a tensor but its address.
+    fn tensor(&mut self, tensor: &Tensor) {
+        // Tensor maps and vectors want no more than 128 bytes.
+        let aligned = tensor.buffer().map_or(0, |buffer| buffer.address().trailing_zeros().min(7));
+        let rank = tensor.shape().len() as u64;
+        self.word(rank << 16 | u64::from(aligned) << 8 | tensor.dtype() as u64);
+        self.words.extend(tensor.shape().iter().map(|size| *size as u64));
+        self.words.extend(tensor.strides().iter().map(|stride| *stride as u64));
+        if let Some(planned) = tensor.view::<i32>() {
+            let pairs = planned.chunks(2).map(|pair| {
+                let high = pair.get(1).map_or(0, |high| high.cast_unsigned());
+                u64::from(pair[0].cast_unsigned()) | u64::from(high) << 32
+            });
+            self.words.extend(pairs);
+        }
+    }
+
+    pub(crate) fn words(&self) -> &[u64] {
+        &self.words
+    }
+}

@@ -1,0 +1,94 @@
+//! A call of `ssd` in its own words.
+
+use super::SsdOp;
+use crate::op::given;
+use crate::{Given, Key, OpError, Options, Settings, States, Tensor, Typed};
+
+const OP: &str = "ssd";
+
+/// What a call says beside its tensors.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SsdOptions {
+    /// Whether step sizes go through softplus.
+    pub dt_softplus: bool,
+    /// Lower end of the step sizes, zero or more.
+    pub dt_min: f64,
+    /// Upper end of the step sizes; infinite when there is none.
+    pub dt_max: f64,
+    /// Tokens per chunk, for variants that work in chunks.
+    pub chunk_size: Option<usize>,
+}
+
+impl Default for SsdOptions {
+    fn default() -> Self {
+        Self { dt_softplus: true, dt_min: 0.0, dt_max: f64::INFINITY, chunk_size: None }
+    }
+}
+
+impl Options for SsdOptions {
+    fn read(settings: &Settings) -> Result<Self, OpError> {
+        let default = Self::default();
+        Ok(Self {
+            dt_softplus: settings.bool(OP, "dt_softplus")?.unwrap_or(default.dt_softplus),
+            dt_min: settings.number(OP, "dt_min")?.unwrap_or(default.dt_min),
+            dt_max: settings.number(OP, "dt_max")?.unwrap_or(default.dt_max),
+            chunk_size: settings.count(OP, "chunk_size")?,
+        })
+    }
+
+    fn key(&self, key: &mut Key) {
+        key.word(u64::from(self.dt_softplus));
+        key.number(self.dt_min);
+        key.number(self.dt_max);
+        key.count(self.chunk_size);
+    }
+}
+
+/// `h <- exp(dt A) h + dt x (outer) B, y = h C + D x`.
+#[derive(Debug, Clone, Copy)]
+pub struct SsdCall<'a> {
+    /// Tokens by head `[B, T, H, P]` or packed `[total, H, P]`.
+    pub x: &'a Tensor,
+    /// Raw step sizes `[B, T, H]`.
+    pub dt: &'a Tensor,
+    /// Rate of each head `[H]`, not positive.
+    pub a: &'a Tensor,
+    /// Input projections `[B, T, G, N]`.
+    pub b: &'a Tensor,
+    /// Output projections `[B, T, G, N]`.
+    pub c: &'a Tensor,
+    /// Skip weight `[H]` or `[H, P]`.
+    pub d: Option<&'a Tensor>,
+    /// Gate `[B, T, H, P]`.
+    pub z: Option<&'a Tensor>,
+    /// Added to dt before the softplus `[H]`.
+    pub dt_bias: Option<&'a Tensor>,
+    /// Where each packed sequence begins `[sequences + 1]`.
+    pub offsets: Option<&'a Tensor>,
+    /// States `[sequences, H, P, N]`, or pools of them.
+    pub states: States<'a>,
+    /// Options.
+    pub options: SsdOptions,
+    /// Where y goes on a GPU.
+    pub o: Option<&'a Tensor>,
+}
+
+impl Typed for SsdCall<'_> {
+    type Family = SsdOp;
+
+    fn given(&self) -> Given<'_, SsdOp> {
+        let mut given = given!(SsdOp, self.options, {
+            "x": self.x,
+            "dt": self.dt,
+            "A": self.a,
+            "B": self.b,
+            "C": self.c,
+            "D": self.d,
+            "z": self.z,
+            "dt_bias": self.dt_bias,
+            "cu_seqlens": self.offsets,
+        } -> { "o": self.o });
+        given.states(&self.states);
+        given
+    }
+}

@@ -1,0 +1,344 @@
+//! Environment markers (PEP 508): for which platforms a requirement is.
+
+use crate::{Minor, Version, dotted};
+use std::cmp::Ordering;
+use std::fmt;
+
+/// A condition on the platform, as it was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Marker {
+    text: String,
+    condition: Condition,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Condition {
+    Compare { variable: Variable, operator: String, value: String, value_first: bool },
+    All(Vec<Condition>),
+    Any(Vec<Condition>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Variable {
+    SysPlatform,
+    PlatformSystem,
+    PlatformMachine,
+    PythonVersion,
+    OsName,
+    Implementation,
+    Extra,
+    /// Of which nothing is known here: a kernel's version, the last digits of Python's.
+    Other,
+}
+
+/// The first four are those that a user's own marker may name.
+const VARIABLES: [(&str, Variable); 12] = [
+    ("sys_platform", Variable::SysPlatform),
+    ("platform_system", Variable::PlatformSystem),
+    ("platform_machine", Variable::PlatformMachine),
+    ("python_version", Variable::PythonVersion),
+    ("os_name", Variable::OsName),
+    ("implementation_name", Variable::Implementation),
+    ("platform_python_implementation", Variable::Implementation),
+    ("extra", Variable::Extra),
+    ("python_full_version", Variable::Other),
+    ("implementation_version", Variable::Other),
+    ("platform_release", Variable::Other),
+    ("platform_version", Variable::Other),
+];
+
+/// The platform a marker is held against.
+#[derive(Debug, Clone, Copy)]
+pub struct Platform<'a> {
+    /// `linux` or `macos`.
+    pub os: &'a str,
+    /// `x86_64` or `aarch64`.
+    pub arch: &'a str,
+    /// Python.
+    pub python: Minor,
+}
+
+impl Marker {
+    /// Reads a marker of comparisons joined by `and`, `or` and parentheses.
+    ///
+    /// # Errors
+    /// A sentence about what cannot be read.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        Self::read(text, &VARIABLES[..4])
+    }
+
+    /// Reads a marker of a published package, which may name extras and everything else that PEP 508 has.
+    ///
+    /// # Errors
+    /// A sentence about what cannot be read.
+    pub fn published(text: &str) -> Result<Self, String> {
+        Self::read(text, &VARIABLES)
+    }
+
+    fn read(text: &str, variables: &[(&str, Variable)]) -> Result<Self, String> {
+        let words = words(text)?;
+        let mut rest = words.as_slice();
+        let condition = any(&mut rest, variables)?;
+        match rest.first() {
+            None => Ok(Self { text: text.trim().to_owned(), condition }),
+            Some(word) => Err(format!("`{word}` is too much in the marker `{text}`")),
+        }
+    }
+
+    /// Whether it holds on a platform.
+    pub fn holds(&self, platform: Platform) -> bool {
+        self.condition.judged(platform, &[]) == Some(true)
+    }
+
+    /// Whether it holds on a platform for someone who asked for these extras (as PEP 503 normalises names); `None` where
+    /// it rests on what is not known here.
+    pub fn judged(&self, platform: Platform, extras: &[&str]) -> Option<bool> {
+        self.condition.judged(platform, extras)
+    }
+}
+
+impl fmt::Display for Marker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Condition {
+    fn judged(&self, platform: Platform, extras: &[&str]) -> Option<bool> {
+        match self {
+            Self::All(parts) => settled(parts, platform, extras, false),
+            Self::Any(parts) => settled(parts, platform, extras, true),
+            Self::Compare { variable: Variable::Other, .. } => None,
+            Self::Compare { variable: Variable::Extra, operator, value, .. } => {
+                let asked = extras.iter().any(|extra| same_extra(extra, value));
+                Some(asked == (operator == "=="))
+            }
+            Self::Compare { variable, operator, value, value_first } => {
+                let own = variable.of(platform);
+                Some(match value_first {
+                    true => compare(value, operator, &own, *variable),
+                    false => compare(&own, operator, value, *variable),
+                })
+            }
+        }
+    }
+}
+
+/// One part that comes out this way settles the whole; else all parts have to be known.
+fn settled(
+    parts: &[Condition],
+    platform: Platform,
+    extras: &[&str],
+    settles: bool,
+) -> Option<bool> {
+    let judged = || parts.iter().map(|part| part.judged(platform, extras));
+    if judged().any(|part| part == Some(settles)) {
+        return Some(settles);
+    }
+    judged().all(|part| part.is_some()).then_some(!settles)
+}
+
+/// PEP 685: extras are compared as names are.
+fn same_extra(one: &str, other: &str) -> bool {
+    let plain = |name: &str| name.to_ascii_lowercase().replace(['_', '.'], "-");
+    plain(one) == plain(other)
+}
+
+impl Variable {
+    fn of(self, platform: Platform) -> String {
+        let mac = platform.os == "macos";
+        match self {
+            Self::SysPlatform if mac => "darwin".to_owned(),
+            Self::PlatformSystem if mac => "Darwin".to_owned(),
+            Self::PlatformSystem => "Linux".to_owned(),
+            // Apple's own word for its processors.
+            Self::PlatformMachine if mac && platform.arch == "aarch64" => "arm64".to_owned(),
+            Self::SysPlatform => platform.os.to_owned(),
+            Self::PlatformMachine => platform.arch.to_owned(),
+            Self::PythonVersion => dotted(platform.python),
+            Self::OsName => "posix".to_owned(),
+            // One variable has it in lower case; CPython is what wheels with compiled files are for.
+            Self::Implementation => "cpython".to_owned(),
+            Self::Extra | Self::Other => String::new(),
+        }
+    }
+}
+
+fn compare(left: &str, operator: &str, right: &str, variable: Variable) -> bool {
+    let order = match variable {
+        Variable::PythonVersion => match (Version::parse(left), Version::parse(right)) {
+            (Some(left), Some(right)) => left.compare(&right),
+            _ => return false,
+        },
+        Variable::Implementation => left.to_lowercase().cmp(&right.to_lowercase()),
+        _ => left.cmp(right),
+    };
+    match operator {
+        "==" => order == Ordering::Equal,
+        "!=" => order != Ordering::Equal,
+        "<" => order == Ordering::Less,
+        "<=" => order != Ordering::Greater,
+        ">" => order == Ordering::Greater,
+        ">=" => order != Ordering::Less,
+        "in" => right.contains(left),
+        _ => !right.contains(left),
+    }
+}
+
+/// Names, operators, quoted strings (with their quotes) and parentheses.
+fn words(text: &str) -> Result<Vec<String>, String> {
+    let mut words = Vec::new();
+    let mut rest = text.trim_start();
+    while let Some(first) = rest.chars().next() {
+        let end = match first {
+            '(' | ')' => 1,
+            '\'' | '"' => match rest[1..].find(first) {
+                Some(end) => end + 2,
+                None => return Err(format!("a quote is open in the marker `{text}`")),
+            },
+            '=' | '!' | '<' | '>' | '~' => {
+                rest.find(|c: char| !"=!<>~".contains(c)).unwrap_or(rest.len())
+            }
+            c if c.is_ascii_alphanumeric() => rest
+                .find(|c: char| !(c.is_ascii_alphanumeric() || "._".contains(c)))
+                .unwrap_or(rest.len()),
+            c => return Err(format!("`{c}` stands in the marker `{text}`")),
+        };
+        words.push(rest[..end].to_owned());
+        rest = rest[end..].trim_start();
+    }
+    Ok(words)
+}
+
+fn any(rest: &mut &[String], known: &[(&str, Variable)]) -> Result<Condition, String> {
+    let mut parts = vec![all(rest, known)?];
+    while take(rest, "or") {
+        parts.push(all(rest, known)?);
+    }
+    Ok(if parts.len() == 1 { parts.remove(0) } else { Condition::Any(parts) })
+}
+
+fn all(rest: &mut &[String], known: &[(&str, Variable)]) -> Result<Condition, String> {
+    let mut parts = vec![one(rest, known)?];
+    while take(rest, "and") {
+        parts.push(one(rest, known)?);
+    }
+    Ok(if parts.len() == 1 { parts.remove(0) } else { Condition::All(parts) })
+}
+
+fn one(rest: &mut &[String], known: &[(&str, Variable)]) -> Result<Condition, String> {
+    if take(rest, "(") {
+        let inner = any(rest, known)?;
+        return if take(rest, ")") { Ok(inner) } else { Err("a parenthesis is open".to_owned()) };
+    }
+    let left = next(rest)?;
+    let value_first = quoted(&left).is_some();
+    let mut operator = next(rest)?;
+    if operator == "not" {
+        operator = format!("not {}", next(rest)?);
+    }
+    if !["==", "!=", "<", "<=", ">", ">=", "in", "not in"].contains(&operator.as_str()) {
+        return Err(format!("`{operator}` is no comparison"));
+    }
+    let right = next(rest)?;
+    let (name, value) = if value_first { (right, left) } else { (left, right) };
+    let Some((_, variable)) = known.iter().find(|(known, _)| *known == name) else {
+        let known: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+        return Err(format!("a marker on `{name}` is not read, only on {}", known.join(", ")));
+    };
+    match quoted(&value) {
+        Some(value) => {
+            let value = value.to_owned();
+            Ok(Condition::Compare { variable: *variable, operator, value, value_first })
+        }
+        None => Err(format!("`{value}` stands where a quoted value is wanted")),
+    }
+}
+
+/// What stands between a word's quotes.
+fn quoted(word: &str) -> Option<&str> {
+    word.starts_with(['\'', '"']).then(|| &word[1..word.len() - 1])
+}
+
+fn next(rest: &mut &[String]) -> Result<String, String> {
+    let (first, after) = rest.split_first().ok_or("the marker ends too early")?;
+    *rest = after;
+    Ok(first.clone())
+}
+
+fn take(rest: &mut &[String], word: &str) -> bool {
+    match rest.split_first() {
+        Some((first, after)) if first == word => {
+            *rest = after;
+            true
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GH200: Platform = Platform { os: "linux", arch: "aarch64", python: (3, 12) };
+    const A10: Platform = Platform { os: "linux", arch: "x86_64", python: (3, 11) };
+    const MAC: Platform = Platform { os: "macos", arch: "aarch64", python: (3, 12) };
+
+    #[test]
+    fn markers_of_published_wheels() {
+        let check = |text: &str, expect: [bool; 3]| {
+            let marker = Marker::parse(text).expect(text);
+            assert_eq!([GH200, A10, MAC].map(|platform| marker.holds(platform)), expect, "{text}");
+        };
+        check(
+            "platform_system == \"Linux\" and platform_machine == \"x86_64\"",
+            [false, true, false],
+        );
+        check("platform_system == 'Linux' and python_version < '3.15'", [true, true, false]);
+        check("sys_platform == 'darwin' or platform_machine == 'x86_64'", [false, true, true]);
+        check("platform_machine in 'arm64 aarch64'", [true, false, true]);
+        check("platform_machine not in 'arm64 aarch64'", [false, true, false]);
+        check("python_version >= '3.9' and (sys_platform != 'linux')", [false, false, true]);
+        check("python_version == '3.11'", [false, true, false]);
+    }
+
+    #[test]
+    fn markers_of_metadata() {
+        let check = |text: &str, extras: &[&str], expect: Option<bool>| {
+            let marker = Marker::published(text).expect(text);
+            assert_eq!(marker.judged(A10, extras), expect, "{text} with {extras:?}");
+        };
+        // torch 2.8.0's pins, cuda-toolkit's parts, and what others write.
+        let linux = "platform_system == \"Linux\" and platform_machine == \"x86_64\"";
+        check(linux, &[], Some(true));
+        check("extra == \"cublas\"", &[], Some(false));
+        check("extra == \"cublas\"", &["cublas"], Some(true));
+        check("extra == 'Cu_Blas'", &["cu-blas"], Some(true));
+        check("python_version < '3.9' and extra == 'x'", &["x"], Some(false));
+        check("os_name == 'nt' or platform_python_implementation == 'CPython'", &[], Some(true));
+        check("platform_python_implementation != 'PyPy'", &[], Some(true));
+        check("'linux' in sys_platform", &[], Some(true));
+        check("'win' in sys_platform", &[], Some(false));
+        // What is not known decides only where nothing else does.
+        check("python_full_version < '3.11.3'", &[], None);
+        check("python_full_version < '3.11.3' and sys_platform == 'win32'", &[], Some(false));
+        check("python_full_version < '3.11.3' or sys_platform == 'linux'", &[], Some(true));
+    }
+
+    #[test]
+    fn what_is_no_marker_says_what_is_wrong() {
+        for (text, words) in [
+            ("extra == 'cuda'", "not read"),
+            ("sys_platform == linux", "quoted"),
+            ("sys_platform = 'linux'", "no comparison"),
+            ("sys_platform == 'linux", "open"),
+            ("(sys_platform == 'linux'", "open"),
+            ("sys_platform == 'linux' 'x'", "too much"),
+            ("sys_platform", "too early"),
+            ("sys_platform == 'linux' & x", "`&`"),
+        ] {
+            let wrong = Marker::parse(text).expect_err(text);
+            assert!(wrong.contains(words), "{text}: {wrong}");
+        }
+    }
+}

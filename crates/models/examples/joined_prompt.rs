@@ -1,0 +1,101 @@
+//! How long a prompt that joins delays the tokens of sequences that decode, by the scheduler, on the best device or the named one.
+//!
+//! ```text
+//! cargo run --release -p models --example joined_prompt -- granite-4.0-h-micro 32 512 2048 cuda
+//! ```
+//!
+//! draws the model, lets 32 sequences decode after 512 tokens each, and then lets prompts of 2048 tokens join, one after the other.
+//! The first one is cold: steps of one more sequence are planned and recorded while it runs.
+#![allow(clippy::print_stdout, clippy::unwrap_used)] // A program to be read by a developer.
+
+use facts::BackendKind;
+use models::{
+    Capacity, Event, Model, Request, RequestId, Sampling, Scheduler, Storage, open, shape,
+};
+use std::time::Instant;
+
+/// Prompts that join.
+const JOINS: usize = 5;
+/// Steps before each of them.
+const ALONE: usize = 20;
+
+fn request(seed: usize, tokens: usize, limit: usize, vocabulary: usize) -> Request {
+    let token = |at: usize| ((at * 2_654_435_761 + seed * 97) >> 7) % vocabulary;
+    let prompt = (1..=tokens).map(|at| token(at) as u32).collect();
+    Request { prompt, limit, sampling: Sampling::default(), stop_ids: Vec::new() }
+}
+
+/// A step: what it took, most tokens that one of the decoding sequences got, and whether the request that is waited for did.
+struct Step {
+    millis: f64,
+    tokens: usize,
+    came: bool,
+}
+
+fn step(scheduler: &mut Scheduler<'_>, decoding: &[RequestId], waited: Option<RequestId>) -> Step {
+    let start = Instant::now();
+    let events = scheduler.step().unwrap();
+    let millis = start.elapsed().as_secs_f64() * 1e3;
+    let is_token = |event: &&Event| matches!(event, Event::Token { .. });
+    let of = |id: RequestId| {
+        events.iter().filter(is_token).filter(|event| event.request() == id).count()
+    };
+    let tokens = decoding.iter().map(|id| of(*id)).max().unwrap_or(0);
+    Step { millis, tokens, came: waited.is_some_and(|id| of(id) > 0) }
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let name = arguments.first().map_or("granite-hybrid-mini", String::as_str);
+    let number =
+        |at: usize, default| arguments.get(at).map_or(default, |text| text.parse().unwrap());
+    let (sequences, depth, joining) = (number(1, 4), number(2, 64), number(3, 300));
+    let backend = match arguments.get(4).map(String::as_str) {
+        Some("cuda") => BackendKind::Cuda,
+        _ => BackendKind::Cpu,
+    };
+    let limit = 8 * (ALONE + joining / 16) * (JOINS + 1);
+    let model = Model::random(&shape(name).unwrap(), 1).unwrap();
+    let capacity = Capacity { sequences: sequences + 1, tokens: depth.max(joining) + limit };
+    let mut engine = open(model, device::open(backend).unwrap(), Storage::Bf16, capacity).unwrap();
+    let (vocabulary, budget) = (engine.architecture().vocabulary, engine.budget());
+    println!("{name} on {backend}, {sequences} sequences after {depth} tokens, {budget:?}");
+
+    let mut scheduler = Scheduler::new(&mut *engine, budget);
+    let submit = |seed| request(seed, depth, limit, vocabulary);
+    let decoding: Vec<RequestId> =
+        (0..sequences).map(|seed| scheduler.submit(submit(seed)).unwrap()).collect();
+    while step(&mut scheduler, &decoding, None).tokens == 0 {}
+    for join in 0..=JOINS {
+        let mut alone = Vec::new();
+        for _ in 0..ALONE {
+            let Step { millis, tokens, .. } = step(&mut scheduler, &decoding, None);
+            alone.push(millis / tokens.max(1) as f64);
+        }
+        alone.sort_by(f64::total_cmp);
+        let usual = alone[ALONE / 2];
+        if join == JOINS {
+            println!("{usual:.2} ms a token at last");
+            break;
+        }
+        let joined = request(1000 + join, joining, 16, vocabulary);
+        let joined = scheduler.submit(joined).unwrap();
+        let (mut steps, mut first, mut delay, mut wait) = (0, 0.0, 0.0f64, 0.0f64);
+        // Its own tokens are decoded beside the others': these steps are counted too, until it has ended.
+        let (mut came, mut running) = (false, true);
+        while running {
+            let this = step(&mut scheduler, &decoding, Some(joined));
+            delay = delay.max(this.millis - this.tokens as f64 * usual);
+            wait = wait.max(this.millis / this.tokens.max(1) as f64);
+            if !came {
+                (steps, first) = (steps + 1, first + this.millis);
+            }
+            came |= this.came;
+            running = scheduler.usage().running > sequences || !came;
+        }
+        println!(
+            "a prompt of {joining} joins: {usual:.2} ms a token before, {wait:.2} ms for the slowest one, \
+             delayed by {delay:.2} ms at most; its own first token after {steps} steps and {first:.1} ms"
+        );
+    }
+}

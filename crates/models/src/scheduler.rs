@@ -1,0 +1,392 @@
+//! Many requests on one engine: they join and leave between steps.
+//!
+//! A step has two passes. The first decodes: one token of each sequence that has read its prompt, or a few where the device
+//! chooses them. The second reads prompts, oldest first, with what is left of the step's token budget: a long prompt that joins
+//! takes several steps, and delays the tokens of others by one chunk each.
+//!
+//! When the cache is full, the youngest request gives its slot and its pages away, and reads its tokens again later. Requests are
+//! admitted in the order in which they came, and those that came back keep their place in it. So the oldest one advances in every
+//! step, whatever else is asked for, and every request becomes the oldest.
+
+mod event;
+mod request;
+
+pub use event::{Event, Logits};
+use request::Live;
+pub use request::{Ended, Request, RequestId};
+
+use crate::pages::BLOCK;
+use crate::{Batch, Engine, ModelError, Pages, Wanted};
+use std::collections::VecDeque;
+
+/// How much an engine is given to do in a step. [`Engine::budget`] has what is best for one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StepBudget {
+    /// Most tokens of a step in which nothing decodes.
+    pub tokens: usize,
+    /// Most tokens of a step in which sequences decode, theirs counted: they wait for the others. However many decode, half
+    /// of it is for prompts.
+    pub beside: usize,
+    /// Most tokens that the device chooses by itself before they are given out, where all sequences take the likeliest and no
+    /// request waits: 1 for none, so that each token comes with its logits. The first two tokens of a sequence and the last that
+    /// it may have come with theirs in any case.
+    pub ahead: usize,
+}
+
+/// What of an engine is in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    /// Requests that have a slot.
+    pub running: usize,
+    /// Requests that wait for one, or for pages.
+    pub waiting: usize,
+    /// Slots that no request has.
+    pub free_slots: usize,
+    /// Blocks of the caches that no request has.
+    pub free_blocks: usize,
+    /// Blocks of the caches.
+    pub blocks: usize,
+}
+
+/// Requests on an engine.
+pub struct Scheduler<'e> {
+    engine: &'e mut dyn Engine,
+    budget: StepBudget,
+    /// Blocks that were free in the beginning.
+    blocks: usize,
+    submitted: u64,
+    /// Requests without a slot, oldest first.
+    waiting: VecDeque<Live>,
+    /// Requests with one, oldest first.
+    running: Vec<Live>,
+    free_slots: Vec<usize>,
+    /// Events that the next step gives out.
+    due: Vec<Event>,
+    /// Logits of each pass of the last step.
+    logits: Vec<Vec<f32>>,
+}
+
+impl<'e> Scheduler<'e> {
+    /// A scheduler without requests, for the slots of an engine that are free.
+    pub fn new(engine: &'e mut dyn Engine, budget: StepBudget) -> Self {
+        let pages = engine.pages();
+        // The lowest is taken first.
+        let slots = (0..pages.sequences()).rev();
+        let free_slots = slots.filter(|slot| pages.is_empty(*slot)).collect();
+        Self {
+            budget,
+            blocks: pages.free_blocks(),
+            submitted: 0,
+            waiting: VecDeque::new(),
+            running: Vec::new(),
+            free_slots,
+            due: Vec::new(),
+            logits: Vec::new(),
+            engine,
+        }
+    }
+
+    /// Takes a request, which begins with one of the next steps.
+    ///
+    /// # Errors
+    /// [`ModelError::Call`] when it is empty, its settings mean nothing, a token is none of the model's, or it is longer than the
+    /// model's context or than all pages.
+    pub fn submit(&mut self, request: Request) -> Result<RequestId, ModelError> {
+        self.check(&request)?;
+        let id = RequestId(self.submitted);
+        self.submitted += 1;
+        if request.limit == 0 {
+            self.due.push(Event::Finished { request: id, ended: Ended::Limit });
+        } else {
+            let vocabulary = self.engine.architecture().vocabulary;
+            self.waiting.push_back(Live::new(id, request, vocabulary));
+        }
+        Ok(id)
+    }
+
+    fn check(&self, request: &Request) -> Result<(), ModelError> {
+        request.check()?;
+        let architecture = self.engine.architecture();
+        let vocabulary = architecture.vocabulary;
+        if let Some(token) = request.prompt.iter().find(|token| **token as usize >= vocabulary) {
+            let what = format!("token {token} is beyond the model's vocabulary of {vocabulary}");
+            let hint = "token ids come from the model's own tokenizer, and count from 0";
+            return Err(ModelError::call(what, hint));
+        }
+        let (tokens, context) =
+            (request.prompt.len().saturating_add(request.limit), architecture.context);
+        let wants = format!("prompt and continuation have {tokens} tokens");
+        if tokens > context {
+            let what = format!("{wants}, the model's context is {context}");
+            return Err(ModelError::call(what, "shorten the prompt, or ask for fewer tokens"));
+        }
+        if Pages::blocks_for(request.most_tokens()) > self.blocks {
+            let what = format!("{wants}, the cache holds {}", self.blocks * BLOCK);
+            let hint = "shorten the prompt, ask for fewer tokens, or open the model for more";
+            return Err(ModelError::call(what, hint));
+        }
+        Ok(())
+    }
+
+    /// Forgets a request; whether there was such a one that had not ended. No event tells of it any more.
+    pub fn cancel(&mut self, request: RequestId) -> bool {
+        let due = self.due.len();
+        self.due.retain(|event| event.request() != request);
+        let was_due = self.due.len() < due;
+        if let Some(at) = self.waiting.iter().position(|live| live.id == request) {
+            self.waiting.remove(at);
+            return true;
+        }
+        if let Some(at) = self.running.iter().position(|live| live.id == request) {
+            let live = self.running.remove(at);
+            self.free(live.slot);
+            return true;
+        }
+        was_due
+    }
+
+    /// Whether there is nothing to do.
+    pub fn is_idle(&self) -> bool {
+        self.running.is_empty() && self.waiting.is_empty() && self.due.is_empty()
+    }
+
+    /// What is in use.
+    pub fn usage(&self) -> Usage {
+        let pages = self.engine.pages();
+        Usage {
+            running: self.running.len(),
+            waiting: self.waiting.len(),
+            free_slots: self.free_slots.len(),
+            free_blocks: pages.free_blocks(),
+            blocks: self.blocks,
+        }
+    }
+
+    /// What a token of the last step was chosen from.
+    pub fn logits(&self, of: Logits) -> Option<&[f32]> {
+        let vocabulary = self.engine.architecture().vocabulary;
+        self.logits.get(of.pass)?.chunks_exact(vocabulary).nth(of.row)
+    }
+
+    /// Advances the requests, and tells what happened to them, the events of one request in their order.
+    ///
+    /// # Errors
+    /// What the engine says. Then every request waits again, with the tokens that it had; one that is to blame has to be cancelled.
+    pub fn step(&mut self) -> Result<Vec<Event>, ModelError> {
+        let mut events = std::mem::take(&mut self.due);
+        self.logits.clear();
+        let done = self.passes(&mut events);
+        if let Err(error) = done {
+            while let Some(live) = self.running.pop() {
+                self.preempt(live, &mut events);
+            }
+            // Their logits are gone by the time that they are given out.
+            for event in &mut events {
+                if let Event::Token { logits, .. } = event {
+                    *logits = None;
+                }
+            }
+            self.due = events;
+            return Err(error);
+        }
+        Ok(events)
+    }
+
+    fn passes(&mut self, events: &mut Vec<Event>) -> Result<(), ModelError> {
+        self.make_room(events);
+        self.admit();
+        let decoding = self.decode(events)?;
+        self.read(decoding, events)
+    }
+
+    /// Preempts the youngest until each sequence that decodes can have one more token.
+    fn make_room(&mut self, events: &mut Vec<Event>) {
+        while self.lacking(|live| if live.decodes() { 1 } else { 0 }) > self.free_blocks() {
+            let Some(youngest) = self.running.pop() else { break };
+            self.preempt(youngest, events);
+        }
+    }
+
+    /// Gives slots to the requests that wait, in their order, as long as there are pages for all that is known of them.
+    fn admit(&mut self) {
+        let mut promised = self.lacking(Live::unread);
+        while let (Some(first), Some(slot)) = (self.waiting.front(), self.free_slots.last()) {
+            let wanted = Pages::blocks_for(first.tokens() + 1);
+            // One that runs alone has all pages, which are enough for it.
+            if promised + wanted > self.free_blocks() && !self.running.is_empty() {
+                break;
+            }
+            promised += wanted;
+            let slot = *slot;
+            self.free_slots.pop();
+            if let Some(mut live) = self.waiting.pop_front() {
+                live.slot = slot;
+                self.running.push(live);
+            }
+        }
+    }
+
+    /// One token of each sequence that decodes, or a few; gives how many sequences these are.
+    fn decode(&mut self, events: &mut Vec<Event>) -> Result<usize, ModelError> {
+        let who: Vec<usize> =
+            (0..self.running.len()).filter(|at| self.running[*at].decodes()).collect();
+        if who.is_empty() {
+            return Ok(0);
+        }
+        let mut batch = Batch::new();
+        for at in &who {
+            let live = &self.running[*at];
+            batch.add(live.slot, live.next(1));
+        }
+        let count = self.ahead(&who);
+        let mut chosen = Vec::new();
+        if count > 0 {
+            let tokens = self.engine.decode_greedy(&batch, count)?;
+            for (at, tokens) in who.iter().zip(tokens) {
+                self.running[*at].advance(count);
+                chosen.extend(tokens.into_iter().map(|token| (*at, token, None)));
+            }
+        } else {
+            let logits = self.engine.step(&batch, Wanted::Last)?;
+            let pass = self.logits.len();
+            for (row, at) in who.iter().enumerate() {
+                let live = &mut self.running[*at];
+                live.advance(1);
+                let vocabulary = logits.len() / who.len();
+                let token = live.choose(&logits[row * vocabulary..][..vocabulary]);
+                chosen.push((*at, token, Some(Logits { pass, row })));
+            }
+            self.logits.push(logits);
+        }
+        self.take(&chosen, events);
+        Ok(who.len())
+    }
+
+    /// Tokens that the device chooses by itself in the next decoding pass; 0 where logits are wanted.
+    fn ahead(&self, who: &[usize]) -> usize {
+        let least = who.iter().map(|at| self.running[*at].ahead()).min().unwrap_or(0);
+        if self.budget.ahead < 2 || least == 0 {
+            return 0;
+        }
+        let others = !self.waiting.is_empty() || who.len() < self.running.len();
+        let mut count = if others { 1 } else { least.min(self.budget.ahead) };
+        while count > 1 && self.lacking(|_| count) > self.free_blocks() {
+            count -= 1;
+        }
+        count
+    }
+
+    /// Prompts, oldest first, beside so many sequences that decode.
+    fn read(&mut self, decoding: usize, events: &mut Vec<Event>) -> Result<(), ModelError> {
+        let mut left = match decoding {
+            0 => self.budget.tokens.max(1),
+            _ => {
+                let half = self.budget.beside.div_ceil(2).max(1);
+                self.budget.beside.saturating_sub(decoding).max(half)
+            }
+        };
+        let (mut batch, mut who, mut taken) = (Batch::new(), Vec::new(), 0);
+        let mut at = 0;
+        while at < self.running.len() && left > 0 {
+            let live = &self.running[at];
+            if live.unread() < 2 {
+                at += 1;
+                continue;
+            }
+            let pages = self.engine.pages();
+            let held = pages.len(live.slot);
+            let room = held.next_multiple_of(BLOCK) - held + (pages.free_blocks() - taken) * BLOCK;
+            if room == 0 {
+                // Somebody older has to end first, or somebody younger gives way.
+                match self.running.pop() {
+                    Some(youngest) if self.running.len() > at => self.preempt(youngest, events),
+                    Some(this) => {
+                        self.running.push(this);
+                        break;
+                    }
+                    None => break,
+                }
+                continue;
+            }
+            let count = live.unread().min(left).min(room);
+            taken += pages.lacking(live.slot, count);
+            batch.add(live.slot, live.next(count));
+            who.push((at, count));
+            left -= count;
+            at += 1;
+        }
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let logits = self.engine.step(&batch, Wanted::Last)?;
+        let vocabulary = logits.len() / who.len();
+        let (pass, mut chosen) = (self.logits.len(), Vec::new());
+        for (row, (at, count)) in who.into_iter().enumerate() {
+            let live = &mut self.running[at];
+            live.advance(count);
+            if live.unread() == 0 {
+                let token = live.choose(&logits[row * vocabulary..][..vocabulary]);
+                chosen.push((at, token, Some(Logits { pass, row })));
+            }
+        }
+        self.logits.push(logits);
+        self.take(&chosen, events);
+        Ok(())
+    }
+
+    /// Takes tokens that were chosen for requests that run, by their places among these, and forgets those that ended.
+    fn take(&mut self, chosen: &[(usize, u32, Option<Logits>)], events: &mut Vec<Event>) {
+        let mut over = vec![false; self.running.len()];
+        for (at, token, logits) in chosen {
+            // Behind its end a sequence has no more tokens, whatever the device went on with.
+            if over[*at] {
+                continue;
+            }
+            let live = &mut self.running[*at];
+            let (own, ended) = live.take(*token);
+            if own {
+                events.push(Event::Token { request: live.id, token: *token, logits: *logits });
+            }
+            if let Some(ended) = ended {
+                over[*at] = true;
+                events.push(Event::Finished { request: live.id, ended });
+            }
+        }
+        for at in (0..over.len()).rev().filter(|at| over[*at]) {
+            let live = self.running.remove(at);
+            self.free(live.slot);
+        }
+    }
+
+    /// Sends a request that runs no more back to those that wait.
+    fn preempt(&mut self, mut live: Live, events: &mut Vec<Event>) {
+        self.free(live.slot);
+        live.forget();
+        events.push(Event::Preempted { request: live.id });
+        let older = self.waiting.partition_point(|other| other.id < live.id);
+        self.waiting.insert(older, live);
+    }
+
+    /// Gives back a slot, and the pages of its sequence.
+    fn free(&mut self, slot: usize) {
+        self.engine.reset(slot);
+        self.free_slots.push(slot);
+    }
+
+    /// Blocks that are wanted for so many more tokens of each request that runs.
+    fn lacking(&self, tokens: impl Fn(&Live) -> usize) -> usize {
+        let pages = self.engine.pages();
+        self.running.iter().map(|live| pages.lacking(live.slot, tokens(live))).sum()
+    }
+
+    fn free_blocks(&self) -> usize {
+        self.engine.pages().free_blocks()
+    }
+}
+
+impl Drop for Scheduler<'_> {
+    /// The engine's slots are free again.
+    fn drop(&mut self) {
+        self.running.iter().for_each(|live| self.engine.reset(live.slot));
+    }
+}

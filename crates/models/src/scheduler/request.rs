@@ -1,0 +1,123 @@
+use crate::{ModelError, Sampler, Sampling};
+
+/// One sequence to continue.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Request {
+    /// Tokens to begin with, at least one.
+    pub prompt: Vec<u32>,
+    /// Most tokens to add.
+    pub limit: usize,
+    /// How they are chosen.
+    pub sampling: Sampling,
+    /// Tokens that end it; the one that does is not given out.
+    pub stop_ids: Vec<u32>,
+}
+
+impl Request {
+    /// Whether it can be run by some engine: asked before anything is loaded for it.
+    ///
+    /// # Errors
+    /// [`ModelError::Call`] when the prompt is empty, or the settings mean nothing.
+    pub fn check(&self) -> Result<(), ModelError> {
+        if self.prompt.is_empty() {
+            let hint = "give some text with -p, or token ids with --ids";
+            return Err(ModelError::call("the prompt has no tokens", hint));
+        }
+        self.sampling.check()
+    }
+
+    /// Tokens that a sequence has in the caches at most: the last one that is added is read by nobody.
+    pub(super) fn most_tokens(&self) -> usize {
+        self.prompt.len() + self.limit.saturating_sub(1)
+    }
+}
+
+/// A request of a scheduler, by the order in which they came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub(super) u64);
+
+/// Why a sequence ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// A token of `stop_ids` was chosen.
+    StopId,
+    /// It has as many tokens as were asked for.
+    Limit,
+    /// The listener of [`crate::generate`] wanted no more.
+    Listener,
+}
+
+/// A request that has not ended.
+pub(super) struct Live {
+    pub(super) id: RequestId,
+    request: Request,
+    sampler: Sampler,
+    /// What was added to the prompt.
+    added: Vec<u32>,
+    /// Tokens that the engine was advanced by, of the prompt and what was added.
+    read: usize,
+    /// The engine's slot; where it has none yet this means nothing.
+    pub(super) slot: usize,
+}
+
+impl Live {
+    pub(super) fn new(id: RequestId, request: Request, vocabulary: usize) -> Self {
+        let sampler = Sampler::new(request.sampling.clone(), vocabulary, &request.prompt);
+        Self { id, request, sampler, added: Vec::new(), read: 0, slot: 0 }
+    }
+
+    /// Tokens of it that are known.
+    pub(super) fn tokens(&self) -> usize {
+        self.request.prompt.len() + self.added.len()
+    }
+
+    /// Tokens that are known and not read.
+    pub(super) fn unread(&self) -> usize {
+        self.tokens() - self.read
+    }
+
+    /// Whether its next step is one token: the one that was just chosen, or the only one that is left of its prompt.
+    pub(super) fn decodes(&self) -> bool {
+        self.unread() == 1
+    }
+
+    /// The next `count` tokens to read.
+    pub(super) fn next(&self, count: usize) -> impl Iterator<Item = u32> {
+        let all = self.request.prompt.iter().chain(&self.added);
+        all.skip(self.read).take(count).copied()
+    }
+
+    /// Counts tokens that the engine was advanced by.
+    pub(super) fn advance(&mut self, count: usize) {
+        self.read += count;
+    }
+
+    /// Goes back to the beginning, with what was added; its states and caches are gone.
+    pub(super) fn forget(&mut self) {
+        self.read = 0;
+    }
+
+    /// Tokens that the device may choose for it by itself: not the first two, nor the last that it may have, for these come
+    /// with their logits.
+    pub(super) fn ahead(&self) -> usize {
+        if self.added.len() > 1 && self.sampler.takes_the_likeliest() {
+            self.request.limit - self.added.len() - 1
+        } else {
+            0
+        }
+    }
+
+    /// Chooses its next token.
+    pub(super) fn choose(&mut self, logits: &[f32]) -> u32 {
+        self.sampler.choose(logits)
+    }
+
+    /// Takes a token that was chosen for it; whether it is one of the sequence's, and why that ended.
+    pub(super) fn take(&mut self, token: u32) -> (bool, Option<Ended>) {
+        if self.request.stop_ids.contains(&token) {
+            return (false, Some(Ended::StopId));
+        }
+        self.added.push(token);
+        (true, (self.added.len() == self.request.limit).then_some(Ended::Limit))
+    }
+}

@@ -1,0 +1,271 @@
+//! The values of a tensor, from a file or drawn: in the type and at the place where they are wanted.
+
+use crate::ModelError;
+use crate::checkpoint::{Located, Shard};
+use crate::drawn::Drawn;
+use half::{bf16, f16};
+use safetensors::tensor::Dtype;
+use std::cell::RefCell;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What is read of a tensor's values.
+pub(crate) trait Value: Copy + Default + Send + Sync {
+    /// What files call it.
+    const DTYPE: Dtype;
+    /// Its bytes.
+    const BYTES: usize;
+    fn of_f32(x: f32) -> Self;
+    fn of_bf16(x: bf16) -> Self;
+    fn is_nan(self) -> bool;
+    /// Writes values as this machine's memory holds them.
+    fn put(values: &[Self], into: &mut [u8]);
+    /// The first that is NaN of values that memory holds.
+    fn nan_in(bytes: &[u8]) -> Option<usize>;
+}
+
+impl Value for f32 {
+    const DTYPE: Dtype = Dtype::F32;
+    const BYTES: usize = 4;
+
+    fn of_f32(x: f32) -> Self {
+        x
+    }
+    fn of_bf16(x: bf16) -> Self {
+        x.to_f32()
+    }
+    fn is_nan(self) -> bool {
+        self.is_nan()
+    }
+    fn put(values: &[Self], into: &mut [u8]) {
+        put(values, into, f32::to_ne_bytes);
+    }
+    fn nan_in(bytes: &[u8]) -> Option<usize> {
+        first(bytes.as_chunks().0, |bytes| f32::from_ne_bytes(*bytes).is_nan())
+    }
+}
+
+impl Value for bf16 {
+    const DTYPE: Dtype = Dtype::BF16;
+    const BYTES: usize = 2;
+
+    fn of_f32(x: f32) -> Self {
+        Self::from_f32(x)
+    }
+    fn of_bf16(x: bf16) -> Self {
+        x
+    }
+    fn is_nan(self) -> bool {
+        self.is_nan()
+    }
+    fn put(values: &[Self], into: &mut [u8]) {
+        put(values, into, bf16::to_ne_bytes);
+    }
+    fn nan_in(bytes: &[u8]) -> Option<usize> {
+        first(bytes.as_chunks().0, |bytes| bf16::from_ne_bytes(*bytes).is_nan())
+    }
+}
+
+fn put<T: Copy, const SIZE: usize>(values: &[T], into: &mut [u8], bytes: fn(T) -> [u8; SIZE]) {
+    for (value, into) in values.iter().zip(into.as_chunks_mut::<SIZE>().0) {
+        *into = bytes(*value);
+    }
+}
+
+/// The first value that is so. Hardly any is: runs are gone through without a branch, which is done with vectors.
+fn first<T>(values: &[T], is: impl Fn(&T) -> bool) -> Option<usize> {
+    const RUN: usize = 1024;
+    let run =
+        values.chunks(RUN).position(|run| run.iter().fold(false, |any, one| any | is(one)))?;
+    values[run * RUN..].iter().position(is).map(|at| run * RUN + at)
+}
+
+/// A tensor of a checkpoint.
+#[derive(Clone, Copy)]
+pub(crate) struct Values<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) of: Of<'a>,
+    pub(crate) read: &'a AtomicU64,
+}
+
+/// Where its values are.
+#[derive(Clone, Copy)]
+pub(crate) enum Of<'a> {
+    File(&'a Shard, &'a Located),
+    Drawn(&'a Drawn),
+}
+
+thread_local! {
+    /// Bytes of a file, where they are not read to where they are wanted.
+    static BYTES: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Values<'_> {
+    /// Writes values from `first` on over those of a slice.
+    ///
+    /// # Errors
+    /// [`ModelError::Weights`] when a value is NaN, there are not so many, or they are of a type that is not read;
+    /// [`ModelError::File`] when the file cannot be read.
+    pub(crate) fn fill<V: Value>(&self, first: usize, into: &mut [V]) -> Result<(), ModelError> {
+        match self.of {
+            Of::File(shard, found) => BYTES.with_borrow_mut(|bytes| {
+                bytes.resize(into.len() * width(found.dtype), 0);
+                self.copy(first, into.len(), bytes)?;
+                // Files are little-endian whatever the machine is.
+                match found.dtype {
+                    Dtype::F32 => decode(bytes, into, |x| V::of_f32(f32::from_le_bytes(x))),
+                    Dtype::BF16 => decode(bytes, into, |x| V::of_bf16(bf16::from_le_bytes(x))),
+                    Dtype::F16 => {
+                        decode(bytes, into, |x| V::of_f32(f16::from_le_bytes(x).to_f32()))
+                    }
+                    other => {
+                        let what = format!("is {other:?}, wanted F32, BF16 or F16");
+                        return Err(self.wrong(&shard.path, &what));
+                    }
+                }
+                self.hold(first, self::first(into, |value| value.is_nan()))
+            }),
+            Of::Drawn(drawn) => {
+                if !drawn.fill(first, into) {
+                    let what = format!("has {} values", drawn.len());
+                    return Err(self.wrong(Path::new("random model"), &what));
+                }
+                self.count(into.len() * width(drawn.dtype()));
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes them over bytes, as a slice of them lies in memory. Values that a file holds so are only copied.
+    ///
+    /// # Errors
+    /// As [`Values::fill`].
+    pub(crate) fn fill_bytes<V: Value>(
+        &self,
+        first: usize,
+        into: &mut [u8],
+    ) -> Result<(), ModelError> {
+        let len = into.len() / V::BYTES;
+        match self.of {
+            Of::File(_, found) if found.dtype == V::DTYPE && cfg!(target_endian = "little") => {
+                self.copy(first, len, into)?;
+                self.hold(first, V::nan_in(into))
+            }
+            _ => {
+                let mut values = vec![V::default(); len];
+                self.fill(first, &mut values)?;
+                V::put(&values, into);
+                Ok(())
+            }
+        }
+    }
+
+    /// Copies the file's bytes of `len` values from `first` on.
+    fn copy(&self, first: usize, len: usize, into: &mut [u8]) -> Result<(), ModelError> {
+        let Of::File(shard, found) = self.of else { return Ok(()) };
+        let width = width(found.dtype);
+        if first + len > found.bytes.len() / width {
+            return Err(self.wrong(&shard.path, &format!("has shape {:?}", found.shape)));
+        }
+        let read = shard.file.read_at(found.bytes.start + first * width, into);
+        read.map_err(|error| ModelError::file(&shard.path, error))?;
+        self.count(into.len());
+        Ok(())
+    }
+
+    fn count(&self, bytes: usize) {
+        self.read.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    fn hold(&self, first: usize, nan: Option<usize>) -> Result<(), ModelError> {
+        match (self.of, nan) {
+            (Of::File(shard, _), Some(at)) => {
+                Err(self.wrong(&shard.path, &format!("is NaN at element {}", first + at)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn wrong(&self, path: &Path, what: &str) -> ModelError {
+        ModelError::weights(path, format!("tensor `{}` {what}", self.name))
+    }
+}
+
+/// Bytes of a value. Of the types that are read; others are refused.
+fn width(dtype: Dtype) -> usize {
+    if dtype == Dtype::F32 { 4 } else { 2 }
+}
+
+fn decode<const SIZE: usize, V>(bytes: &[u8], into: &mut [V], read: impl Fn([u8; SIZE]) -> V) {
+    for (into, bytes) in into.iter_mut().zip(bytes.as_chunks::<SIZE>().0) {
+        *into = read(*bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Checkpoint;
+    use safetensors::tensor::{TensorView, serialize_to_file};
+
+    /// A checkpoint of one tensor in each type that is read, of values that all of them hold.
+    fn checkpoint(folder: &Path, values: &[f32]) -> Checkpoint {
+        fn bytes<const SIZE: usize>(values: &[f32], of: impl Fn(f32) -> [u8; SIZE]) -> Vec<u8> {
+            values.iter().flat_map(|value| of(*value)).collect()
+        }
+        let all = [
+            ("wide", Dtype::F32, bytes(values, f32::to_le_bytes)),
+            ("brain", Dtype::BF16, bytes(values, |x| bf16::from_f32(x).to_le_bytes())),
+            ("half", Dtype::F16, bytes(values, |x| f16::from_f32(x).to_le_bytes())),
+        ];
+        let views = all.iter().map(|(name, dtype, data)| {
+            (*name, TensorView::new(*dtype, vec![values.len()], data).unwrap())
+        });
+        serialize_to_file(views, None, &folder.join("model.safetensors")).unwrap();
+        Checkpoint::open(folder).unwrap()
+    }
+
+    fn check<V: Value + PartialEq + std::fmt::Debug>(checkpoint: &Checkpoint, want: &[V]) {
+        let mut bytes = vec![0; size_of_val(want)];
+        V::put(want, &mut bytes);
+        for name in ["wide", "brain", "half"] {
+            let values = checkpoint.values(name).unwrap();
+            for (first, len) in [(0, want.len()), (3, 2000), (want.len() - 1, 1), (5, 0)] {
+                let mut into = vec![V::default(); len];
+                values.fill(first, &mut into).unwrap();
+                assert_eq!(into, want[first..first + len], "{name}");
+                let mut raw = vec![7; len * V::BYTES];
+                values.fill_bytes::<V>(first, &mut raw).unwrap();
+                assert_eq!(raw, bytes[first * V::BYTES..][..len * V::BYTES], "{name}");
+            }
+            let behind = values.fill(want.len() - 1, &mut [V::default(); 2]);
+            assert!(behind.unwrap_err().to_string().contains("has shape [5000]"));
+        }
+    }
+
+    #[test]
+    fn values_of_every_type_come_in_every_type_wherever_they_are_wanted() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut values: Vec<f32> = (0..5000).map(|i| (i % 255 - 127) as f32 / 4.0).collect();
+        let checked = checkpoint(folder.path(), &values);
+        check::<f32>(&checked, &values);
+        let rounded: Vec<bf16> = values.iter().map(|value| bf16::from_f32(*value)).collect();
+        check::<bf16>(&checked, &rounded);
+        let counted = checked.bytes_read().load(Ordering::Relaxed);
+        assert_eq!(counted, 2 * 2 * (4 + 2 + 2) * (5000 + 2000 + 1), "bytes of the files");
+        // A value that is none is found in whatever run it lies, and named by its place.
+        values[2049] = f32::NAN;
+        let folder = tempfile::tempdir().unwrap();
+        let checked = checkpoint(folder.path(), &values);
+        for name in ["wide", "brain", "half"] {
+            let values = checked.values(name).unwrap();
+            let said = |read: Result<(), ModelError>| read.unwrap_err().to_string();
+            let words = format!("tensor `{name}` is NaN at element 2049");
+            assert!(said(values.fill(1000, &mut [0f32; 2000])).ends_with(&words));
+            assert!(said(values.fill_bytes::<bf16>(2, &mut [0; 8000])).ends_with(&words));
+            assert!(said(values.fill_bytes::<f32>(2, &mut [0; 12000])).ends_with(&words));
+            assert!(values.fill(2050, &mut [0f32; 2000]).is_ok());
+        }
+        assert!(checked.values("none").is_err());
+    }
+}

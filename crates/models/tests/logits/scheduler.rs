@@ -1,0 +1,219 @@
+//! Requests that come and go at random: each gets the tokens that it gets alone, and nothing of the engine is lost.
+//!
+//! The tests draw a few hundred arrivals. All 10,000 of each model take minutes:
+//!
+//! ```text
+//! FIRSTLIGHT_ARRIVALS=10000 cargo test -p models --test logits scheduler::
+//! ```
+
+use crate::subject::tokens;
+use facts::BackendKind;
+use models::{
+    Capacity, Ended, Engine, Event, Model, Next, Request, RequestId, Sampling, Scheduler,
+    StepBudget, Storage, generate, open, shape,
+};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+const SLOTS: usize = 5;
+/// Five blocks of 64 tokens for all: fewer than five sequences take.
+const CAPACITY: Capacity = Capacity { sequences: SLOTS, tokens: 64 };
+const BUDGET: StepBudget = StepBudget { tokens: 150, beside: 60, ahead: 4 };
+/// Lengths of prompts around the ends of blocks and chunks, of which a sequence outgrows its blocks while it decodes.
+const LENGTHS: [usize; 12] = [1, 2, 17, 50, 60, 62, 63, 64, 65, 120, 127, 250];
+const LIMIT: usize = 14;
+
+fn engine(name: &str, capacity: Capacity) -> Box<dyn Engine> {
+    // A head of its own: the likeliest token is not the last one again.
+    let config = shape(name).unwrap().with("tie_word_embeddings", Value::Bool(false));
+    let device = device::open(BackendKind::Cpu).unwrap();
+    open(Model::random(&config, 3).unwrap(), device, Storage::F32, capacity).unwrap()
+}
+
+fn request(prompt: Vec<u32>, limit: usize) -> Request {
+    Request { prompt, limit, sampling: Sampling::default(), stop_ids: Vec::new() }
+}
+
+/// What each of the prompts is continued with, alone on an engine.
+fn alone(name: &str) -> Vec<(Vec<u32>, Vec<u32>)> {
+    let mut engine = engine(name, Capacity { sequences: 1, tokens: 300 });
+    let budget = StepBudget { tokens: 1000, beside: 1000, ahead: 1 };
+    let mut answer = |(seed, length): (u32, &usize)| {
+        let request = request(tokens(seed, *length), LIMIT);
+        let generated = generate(&mut *engine, &[request], budget, |_| Next::More).unwrap();
+        (tokens(seed, *length), generated[0].tokens.clone())
+    };
+    let prompts = LENGTHS.iter().chain(&LENGTHS).chain(&LENGTHS);
+    (30..).zip(prompts).map(&mut answer).collect()
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((x ^ (x >> 31)) % end as u64) as usize
+    }
+}
+
+/// A request that has not ended.
+struct Asked {
+    want: Vec<u32>,
+    ended: Ended,
+    got: Vec<u32>,
+}
+
+fn ask(random: &mut Random, answers: &[(Vec<u32>, Vec<u32>)]) -> (Request, Asked) {
+    let (prompt, answer) = &answers[random.below(answers.len())];
+    let mut request = request(prompt.clone(), random.below(LIMIT + 1));
+    let (mut want, mut ended) = (answer[..request.limit].to_vec(), Ended::Limit);
+    if random.below(4) == 0 {
+        let stop = answer[random.below(LIMIT)];
+        request.stop_ids.push(stop);
+        if let Some(at) = want.iter().position(|token| *token == stop) {
+            (want, ended) = (want[..at].to_vec(), Ended::StopId);
+        }
+    }
+    (request, Asked { want, ended, got: Vec::new() })
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    finished: usize,
+    cancelled: usize,
+    preempted: usize,
+    together: usize,
+}
+
+/// Steps in which the oldest request may go without a token: it reads at least as many tokens of its prompt in each.
+const PATIENCE: usize = 300 / 55 + 1;
+
+fn arrivals_of(name: &str, arrivals: usize) -> Counts {
+    let answers = alone(name);
+    let varied = answers.iter().filter(|(_, answer)| answer.iter().any(|id| *id != answer[0]));
+    assert!(varied.count() > answers.len() / 2, "answers of one token show nothing: {answers:?}");
+    let mut engine = engine(name, CAPACITY);
+    let mut scheduler = Scheduler::new(&mut *engine, BUDGET);
+    let blocks = scheduler.usage().blocks;
+    let (mut random, mut counts) = (Random(11), Counts::default());
+    let mut open: BTreeMap<RequestId, Asked> = BTreeMap::new();
+    let (mut left, mut oldest, mut patience) = (arrivals, None, 0);
+    while left > 0 || !scheduler.is_idle() {
+        for _ in 0..random.below(3).min(left) {
+            if open.len() < 3 * SLOTS {
+                let (request, asked) = ask(&mut random, &answers);
+                open.insert(scheduler.submit(request).unwrap(), asked);
+                left -= 1;
+            }
+        }
+        if random.below(12) == 0 && !open.is_empty() {
+            let id = *open.keys().nth(random.below(open.len())).unwrap();
+            let asked = open.remove(&id).unwrap();
+            assert!(scheduler.cancel(id) && !scheduler.cancel(id));
+            assert_eq!(asked.got, asked.want[..asked.got.len()], "{name}, cancelled");
+            counts.cancelled += 1;
+        }
+        let first = open.keys().next().copied();
+        (oldest, patience) = if first == oldest { (first, patience + 1) } else { (first, 0) };
+        for event in scheduler.step().unwrap() {
+            let id = event.request();
+            match event {
+                Event::Token { token, .. } => {
+                    open.get_mut(&id).unwrap().got.push(token);
+                    patience = if Some(id) == oldest { 0 } else { patience };
+                }
+                Event::Finished { ended, .. } => {
+                    let asked = open.remove(&id).unwrap();
+                    assert_eq!((asked.got, ended), (asked.want, asked.ended), "{name}, {id:?}");
+                    counts.finished += 1;
+                }
+                Event::Preempted { .. } => {
+                    assert_ne!(Some(id), oldest, "{name}: the oldest keeps what it has");
+                    counts.preempted += 1;
+                }
+            }
+        }
+        assert!(patience <= PATIENCE, "{name}: {oldest:?} starves");
+        let usage = scheduler.usage();
+        assert_eq!(usage.running + usage.free_slots, SLOTS, "{name}");
+        counts.together = counts.together.max(usage.running);
+    }
+    let usage = scheduler.usage();
+    assert!(open.is_empty());
+    assert_eq!((usage.free_slots, usage.free_blocks), (SLOTS, blocks), "{name}: all is free again");
+    drop(scheduler);
+    assert_eq!(engine.pages().free_blocks(), blocks);
+    counts
+}
+
+fn arrivals(name: &str) {
+    let arrivals = std::env::var("FIRSTLIGHT_ARRIVALS").map_or(150, |count| count.parse().unwrap());
+    let counts = arrivals_of(name, arrivals);
+    assert_eq!(counts.finished + counts.cancelled, arrivals);
+    assert!(counts.cancelled > arrivals / 20 && counts.preempted > arrivals / 20, "{counts:?}");
+    assert_eq!(counts.together, SLOTS);
+}
+
+#[test]
+fn kimi_requests_that_come_and_go_are_each_as_if_alone() {
+    arrivals("kimi-linear-mini");
+}
+
+#[test]
+fn granite_requests_that_come_and_go_are_each_as_if_alone() {
+    arrivals("granite-hybrid-mini");
+}
+
+#[test]
+fn a_request_that_can_never_run_is_refused_and_one_that_just_fits_runs() {
+    let mut engine = engine("granite-hybrid-mini", Capacity { sequences: 2, tokens: 64 });
+    let mut scheduler = Scheduler::new(&mut *engine, BUDGET);
+    for (request, words) in [
+        (request(Vec::new(), 4), "the prompt has no tokens"),
+        (request(vec![1, 512], 4), "token 512 is beyond the model's vocabulary of 512"),
+        (
+            request(tokens(1, 120), 10),
+            "prompt and continuation have 130 tokens, the cache holds 128",
+        ),
+        (
+            request(tokens(1, 10), 5000),
+            "prompt and continuation have 5010 tokens, the model's context is 4096",
+        ),
+    ] {
+        assert_eq!(scheduler.submit(request).unwrap_err().to_string(), words);
+    }
+    assert!(scheduler.is_idle());
+    // The last token is read by nobody.
+    let id = scheduler.submit(request(tokens(1, 120), 9)).unwrap();
+    let mut events = Vec::new();
+    while !scheduler.is_idle() {
+        events.extend(scheduler.step().unwrap());
+    }
+    assert_eq!(events.last(), Some(&Event::Finished { request: id, ended: Ended::Limit }));
+    assert_eq!((events.len(), scheduler.usage().free_blocks), (10, 2));
+}
+
+#[test]
+fn a_prompt_that_joins_delays_others_by_a_chunk_at_a_time() {
+    let mut engine = engine("granite-hybrid-mini", Capacity { sequences: 2, tokens: 300 });
+    let mut scheduler =
+        Scheduler::new(&mut *engine, StepBudget { tokens: 1000, beside: 40, ahead: 1 });
+    let decoding = scheduler.submit(request(tokens(1, 4), 12)).unwrap();
+    scheduler.step().unwrap();
+    let joined = scheduler.submit(request(tokens(2, 200), 1)).unwrap();
+    let mut steps = 0;
+    loop {
+        let events = scheduler.step().unwrap();
+        let of = |id| events.iter().filter(|event| event.request() == id).count();
+        // Of the step's 40 tokens one is decoded.
+        steps += 1;
+        assert_eq!(of(decoding), 1, "a token in every step");
+        if of(joined) > 0 {
+            break;
+        }
+    }
+    assert_eq!(steps, 200usize.div_ceil(39));
+}

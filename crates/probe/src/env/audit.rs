@@ -1,0 +1,306 @@
+//! What RECORD says of each file against what lies there: whether it is there, its size, and on request its SHA-256.
+//!
+//! Two distributions that list one file with different contents cannot both have it: the one whose RECORD the file
+//! agrees with is named to the other. What is written after an install (bytecode, the dist-info folder's own notes) is
+//! not compared.
+
+use super::record::{is_native, path_of};
+use super::site::without_dots;
+use crate::Source;
+use facts::{Alteration, AlteredFile};
+use rayon::prelude::*;
+use sha2::{Digest as _, Sha256};
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::io::Read as _;
+use std::path::Path;
+
+/// One distribution's RECORD.
+pub(super) struct Listed<'a> {
+    /// The distribution's name.
+    pub(super) dist: &'a str,
+    /// INSTALLER's word.
+    pub(super) installer: Option<&'a str>,
+    /// The text.
+    pub(super) text: &'a str,
+}
+
+/// What is not as one RECORD says.
+#[derive(Debug, Default)]
+pub(super) struct Audit {
+    /// A bounded number of files, those that an import needs first.
+    pub(super) altered: Vec<AlteredFile>,
+    pub(super) total: u32,
+}
+
+/// So many are written out of each distribution.
+const MOST_FILES: usize = 16;
+
+/// One line that is compared.
+struct Line<'a> {
+    path: Cow<'a, str>,
+    /// `sha256=...`, without padding; empty where RECORD has none.
+    digest: &'a str,
+    bytes: Option<u64>,
+}
+
+impl Listed<'_> {
+    /// What was written by conda was changed by it afterwards (its prefix stands in scripts and settings), and Debian
+    /// puts programs elsewhere than RECORD says.
+    fn by_pip(&self) -> bool {
+        matches!(self.installer, Some("pip" | "uv"))
+    }
+
+    fn lines(&self) -> Vec<Line<'_>> {
+        let by_conda = self.installer == Some("conda");
+        let line = |text| {
+            let (path, rest) = path_of(text)?;
+            let outside = path.starts_with("../");
+            let noted = path.split('/').next().is_some_and(|first| first.ends_with(".dist-info"));
+            if path.ends_with(".pyc") || noted || (outside && !self.by_pip()) {
+                return None;
+            }
+            let (digest, bytes) = rest.trim_start_matches(',').rsplit_once(',').unwrap_or_default();
+            // A line with neither is for what the installer writes later.
+            if digest.is_empty() && bytes.is_empty() {
+                return None;
+            }
+            let bytes = bytes.trim().parse().ok().filter(|_| !by_conda);
+            Some(Line { path, digest: digest.trim().trim_end_matches('='), bytes })
+        };
+        self.text.lines().filter_map(line).collect()
+    }
+}
+
+/// Compares every RECORD of one folder of packages with what lies there. `verify` compares contents too.
+pub(super) fn run(source: &Source, site: &Path, lists: &[Listed<'_>], verify: bool) -> Vec<Audit> {
+    let lines: Vec<Vec<Line<'_>>> = lists.par_iter().map(Listed::lines).collect();
+    let contested = contested(&lines);
+    let all: Vec<(usize, &Line<'_>)> = lines
+        .iter()
+        .enumerate()
+        .flat_map(|(list, lines)| lines.iter().map(move |l| (list, l)))
+        .collect();
+    let found: Vec<(usize, AlteredFile)> = all
+        .par_iter()
+        .with_min_len(256)
+        .filter_map(|(list, line)| {
+            let rivals = contested.get(line.path.as_ref()).map_or(&[][..], Vec::as_slice);
+            // Sizes tell most rivals apart; contents are read where they do not.
+            let alike = |line: &Line<'_>| {
+                rivals.iter().any(|(_, it)| it.bytes == line.bytes && it.digest != line.digest)
+            };
+            let how = compare(source, site, line, verify || alike(line))?;
+            let agrees = |rival: &Line<'_>| {
+                rival.digest != line.digest
+                    && compare(source, site, rival, verify || alike(rival)).is_none()
+            };
+            let belongs_to = rivals
+                .iter()
+                .find(|(_, rival)| how != Alteration::Missing && agrees(rival))
+                .map(|(other, _)| lists[*other].dist.to_owned());
+            let path = without_dots(&site.join(line.path.as_ref())).display().to_string();
+            Some((*list, AlteredFile { path, how, belongs_to }))
+        })
+        .collect();
+    let mut audits: Vec<Audit> = lists.iter().map(|_| Audit::default()).collect();
+    for (list, file) in found {
+        audits[list].total = audits[list].total.saturating_add(1);
+        audits[list].altered.push(file);
+    }
+    for audit in &mut audits {
+        audit.altered.sort_by_key(|file| rank(&file.path));
+        audit.altered.truncate(MOST_FILES);
+    }
+    audits
+}
+
+/// Compiled files come first, then Python's, then those of tests and all others.
+fn rank(path: &str) -> u8 {
+    let of_tests = path.contains("/tests/") || path.contains("/test/");
+    match (is_native(path), path.ends_with(".py"), of_tests) {
+        (true, _, _) => 0,
+        (_, true, false) => 1,
+        _ => 2,
+    }
+}
+
+/// Lines of several RECORDs for one file, with different contents.
+fn contested<'l, 'a>(lines: &'l [Vec<Line<'a>>]) -> HashMap<&'l str, Vec<(usize, &'l Line<'a>)>> {
+    let mut by_hash: Vec<(u64, u32, u32)> = lines
+        .iter()
+        .enumerate()
+        .flat_map(|(list, lines)| {
+            lines.iter().enumerate().map(move |(at, line)| {
+                let mut hash = crate::native::Fnv::default();
+                hash.write(line.path.as_bytes());
+                (hash.0, list as u32, at as u32)
+            })
+        })
+        .collect();
+    by_hash.par_sort_unstable();
+    let mut found: HashMap<&str, Vec<(usize, &Line<'_>)>> = HashMap::new();
+    for group in by_hash.chunk_by(|a, b| a.0 == b.0).filter(|group| group.len() > 1) {
+        let group: Vec<(usize, &Line<'_>)> = group
+            .iter()
+            .map(|(_, list, at)| (*list as usize, &lines[*list as usize][*at as usize]))
+            .collect();
+        let first = group[0].1;
+        let differ = group.iter().any(|(_, line)| line.digest != first.digest);
+        if differ && group.iter().all(|(_, line)| line.path == first.path) {
+            found.insert(&first.path, group);
+        }
+    }
+    found
+}
+
+/// In what a file differs from its line; `contents` reads it where its size is right.
+fn compare(source: &Source, site: &Path, line: &Line<'_>, contents: bool) -> Option<Alteration> {
+    let path = site.join(line.path.as_ref());
+    let Some(found) = source.file_size(&path) else {
+        // A folder, or a link to one, is what some tools list.
+        return (!source.exists(&path)).then_some(Alteration::Missing);
+    };
+    match line.bytes {
+        Some(recorded) if recorded != found => {
+            let zeros = line.path.ends_with(".py")
+                && source.read(&path).is_ok_and(|bytes| bytes.contains(&0));
+            Some(if zeros { Alteration::Zeros } else { Alteration::Size { recorded, found } })
+        }
+        _ if contents && !line.digest.is_empty() => {
+            let wanted = line.digest.strip_prefix("sha256=")?;
+            (sha256(source, &path)? != wanted).then_some(Alteration::Hash)
+        }
+        _ => None,
+    }
+}
+
+/// The SHA-256 of a file as RECORD writes it: base64 for URLs, without padding.
+fn sha256(source: &Source, path: &Path) -> Option<String> {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let mut file = source.open(path).ok()?;
+    let mut hash = Sha256::new();
+    let mut block = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut block).ok()? {
+            0 => break,
+            read => hash.update(&block[..read]),
+        }
+    }
+    let mut text = String::with_capacity(43);
+    for three in hash.finalize().chunks(3) {
+        let bytes =
+            [three[0], three.get(1).copied().unwrap_or(0), three.get(2).copied().unwrap_or(0)];
+        let word = u32::from_be_bytes([0, bytes[0], bytes[1], bytes[2]]);
+        for letter in 0..=three.len() {
+            let index = (word >> (18 - 6 * letter)) & 63;
+            text.push(char::from(LETTERS[index as usize]));
+        }
+    }
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Listed, run};
+    use crate::Source;
+    use std::path::Path;
+
+    /// Lays out files, compares each RECORD with them, and gives one line for each file that differs.
+    fn check(files: &[(&str, &[u8])], lists: &[(&str, &str)], verify: bool, expect: &[&str]) {
+        let folder = tempfile::tempdir().unwrap();
+        let site = folder.path().join("lib/python3.12/site-packages");
+        std::fs::create_dir_all(&site).unwrap();
+        for (path, bytes) in files {
+            let path = site.join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, bytes).unwrap();
+        }
+        let lists: Vec<Listed<'_>> = lists
+            .iter()
+            .map(|(dist, text)| {
+                let (dist, installer) = dist.split_once('/').unwrap_or((dist, "pip"));
+                Listed { dist, installer: Some(installer), text }
+            })
+            .collect();
+        let audits = run(&Source::live(), &site, &lists, verify);
+        let mut lines = Vec::new();
+        for (list, audit) in lists.iter().zip(&audits) {
+            assert_eq!(audit.total as usize, audit.altered.len());
+            for file in &audit.altered {
+                let path = Path::new(&file.path);
+                let path = path.strip_prefix(&site).or(path.strip_prefix(folder.path())).unwrap();
+                let other =
+                    file.belongs_to.as_ref().map_or(String::new(), |it| format!(" of {it}"));
+                lines.push(format!("{}: {} {:?}{other}", list.dist, path.display(), file.how));
+            }
+        }
+        assert_eq!(lines, expect);
+    }
+
+    /// SHA-256 of `abc`, as in FIPS 180, and of `abd`.
+    const ABC: &str = "sha256=ungWv48Bz-pBQUDeXa4iI7ADYaOWF3qctBD_YfIAFa0";
+    const ABD: &str = "sha256=pS0VnyYrLG3bckphhAvvw26zDIiHekAwtly-himESck";
+
+    #[test]
+    fn what_is_missing_cut_off_or_changed() {
+        let record = format!(
+            "a/z.py,{ABC},3\na/x.so,{ABC},3\na/y.py,{ABC},3\na/gone.txt,{ABC},3\na/0.py,{ABC},3\n\
+             a/__pycache__/y.pyc,,\na-1.dist-info/METADATA,{ABC},9\na-1.dist-info/RECORD,,\n\
+             ../../../bin/a,{ABC},3\n"
+        );
+        let files: [(&str, &[u8]); 4] =
+            [("a/x.so", b"ab"), ("a/y.py", b"abd"), ("a/z.py", b"abc"), ("a/0.py", b"a\0c\0")];
+        let by_size = [
+            "a: a/x.so Size { recorded: 3, found: 2 }",
+            "a: a/0.py Zeros",
+            "a: a/gone.txt Missing",
+            "a: bin/a Missing",
+        ];
+        check(&files, &[("a", &record)], false, &by_size);
+        let all = [
+            by_size[0],
+            "a: a/y.py Hash",
+            "a: a/0.py Zeros",
+            "a: a/gone.txt Missing",
+            "a: bin/a Missing",
+        ];
+        check(&files, &[("a", &record)], true, &all);
+        // Debian puts programs elsewhere, and conda writes its prefix into what RECORD describes.
+        check(&[], &[("a/debian", &format!("../../../bin/a,{ABC},3\n"))], false, &[]);
+        check(&[("a.py", b"longer")], &[("a/conda", &format!("a.py,{ABC},3\n"))], false, &[]);
+        check(&[("a.py", b"abc")], &[("a", &format!("a.py,{ABC}=,3\n"))], true, &[]);
+    }
+
+    #[test]
+    fn a_file_of_two_distributions_belongs_to_the_one_it_agrees_with() {
+        let (one, two) = (format!("a/x.so,{ABC},3\n"), format!("a/x.so,{ABD},3\n"));
+        let longer = "a/x.so,sha256=other,5\n";
+        // Of one size: contents decide.
+        check(
+            &[("a/x.so", b"abd")],
+            &[("one", &one), ("two", &two)],
+            false,
+            &["one: a/x.so Hash of two"],
+        );
+        // Of different sizes: nothing is read.
+        check(
+            &[("a/x.so", b"12345")],
+            &[("one", &one), ("two", longer)],
+            false,
+            &["one: a/x.so Size { recorded: 3, found: 5 } of two"],
+        );
+        // The same contents in both, as in the empty files that namespaces share.
+        check(&[("a/x.so", b"abc")], &[("one", &one), ("two", &one)], false, &[]);
+        // Gone for both.
+        check(
+            &[],
+            &[("one", &one), ("two", &two)],
+            false,
+            &["one: a/x.so Missing", "two: a/x.so Missing"],
+        );
+        // One list names a file twice, and one of its lines is right.
+        let twice = format!("{one}{two}");
+        check(&[("a/x.so", b"abd")], &[("one", &twice)], false, &["one: a/x.so Hash of one"]);
+    }
+}

@@ -1,0 +1,68 @@
+//! What PYTHONPATH puts in front of an environment's own packages.
+
+use super::record::is_native;
+use crate::Source;
+use facts::{PathFolder, PathModule};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// So many packages of a folder are looked into; a folder with more is no folder of packages.
+const MOST_PACKAGES: usize = 2000;
+
+/// The folders of PYTHONPATH that have packages with compiled modules and are no folder of the environment.
+pub(super) fn read(source: &Source, sites: &[PathBuf]) -> Vec<PathFolder> {
+    let folders = source.folders_of_var("PYTHONPATH").into_iter();
+    folders
+        .filter(|folder| {
+            let real = source.canonical(folder);
+            !sites.iter().any(|site| source.canonical(site) == real)
+        })
+        .filter_map(|folder| {
+            let modules = modules(source, &folder, sites);
+            let folder = folder.display().to_string();
+            (!modules.is_empty()).then_some(PathFolder { folder, modules })
+        })
+        .collect()
+}
+
+fn modules(source: &Source, folder: &Path, sites: &[PathBuf]) -> Vec<PathModule> {
+    let packages = source.entries(folder).into_iter().filter(|(name, is_dir)| {
+        *is_dir
+            && !name.contains(['.', '-'])
+            && source.is_file(folder.join(name).join("__init__.py"))
+    });
+    packages
+        .take(MOST_PACKAGES)
+        .filter_map(|(name, _)| module(source, folder, name, sites))
+        .collect()
+}
+
+/// The compiled modules of one package and of the folders in it, which is where they are.
+fn module(source: &Source, folder: &Path, name: String, sites: &[PathBuf]) -> Option<PathModule> {
+    let package = folder.join(&name);
+    let mut releases = BTreeSet::new();
+    let (mut for_any, mut example) = (false, None);
+    let below = source.entries(&package).into_iter().filter(|(_, is_dir)| *is_dir);
+    let folders = below.map(|(name, _)| package.join(name)).chain([package.clone()]);
+    for folder in folders {
+        for (file, _) in
+            source.entries(&folder).into_iter().filter(|(file, is_dir)| !is_dir && is_native(file))
+        {
+            match file.split_once(".cpython-").and_then(|(_, rest)| rest.split(['-', '.']).next()) {
+                Some(release) => {
+                    releases.insert(release.to_owned());
+                    example.get_or_insert_with(|| folder.join(&file).display().to_string());
+                }
+                None if !file.starts_with("lib") => for_any = true,
+                None => {}
+            }
+        }
+    }
+    let hides = sites.iter().any(|site| source.is_dir(site.join(&name)));
+    Some(PathModule {
+        name,
+        hides,
+        releases: if for_any { Vec::new() } else { releases.into_iter().collect() },
+        example: example?,
+    })
+}

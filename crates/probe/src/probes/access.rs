@@ -1,0 +1,197 @@
+//! What stands between programs and the GPUs: the PCI bus, device files, Secure Boot, shared memory, variables.
+
+use crate::Source;
+use facts::{DeviceNode, Fact, Machine, PciGpu, Platform};
+
+pub(crate) fn run(source: &Source, machine: &mut Machine) {
+    if !matches!(machine.platform, Platform::LinuxX86_64 | Platform::LinuxAarch64) {
+        return;
+    }
+    let access = &mut machine.access;
+    access.pci = pci(source);
+    access.nodes = nodes(source);
+    access.module_file = module_file(source);
+    access.secure_boot = secure_boot(source);
+    access.shared_memory_bytes = shared_memory(source);
+    access.mig_instances = mig_instances(source);
+    access.visible_devices = source
+        .set_var("CUDA_VISIBLE_DEVICES")
+        .map(|devices| Fact::new(devices.to_owned(), "CUDA_VISIBLE_DEVICES"));
+}
+
+/// NVIDIA's VGA and 3D controllers, by vendor and class.
+fn pci(source: &Source) -> Option<Fact<Vec<PciGpu>>> {
+    const BUS: &str = "/sys/bus/pci/devices";
+    let mut places = source.list(BUS);
+    places.sort();
+    if places.is_empty() {
+        return None;
+    }
+    let word = |place: &str, file: &str| source.word(format!("{BUS}/{place}/{file}"));
+    let gpus = places.into_iter().filter_map(|place| {
+        let nvidia = word(&place, "vendor").is_some_and(|vendor| vendor == "0x10de");
+        let display = word(&place, "class").is_some_and(|class| class.starts_with("0x03"));
+        let driver = source.link(format!("{BUS}/{place}/driver"));
+        (nvidia && display).then(|| PciGpu {
+            device: word(&place, "device").unwrap_or_default(),
+            driver: driver.and_then(|link| Some(link.rsplit('/').next()?.to_owned())),
+            bus: place,
+        })
+    });
+    Some(Fact::new(gpus.collect(), BUS))
+}
+
+fn nodes(source: &Source) -> Vec<DeviceNode> {
+    let status = source.text("/proc/self/status").unwrap_or_default();
+    let who = Who::of(&status);
+    let groups = source.text("/etc/group").unwrap_or_default();
+    let node = |node: crate::source::Node| DeviceNode {
+        opens: who.as_ref().is_none_or(|who| who.opens(node.mode, node.user, node.group)),
+        group: group_name(&groups, node.group).unwrap_or_else(|| node.group.to_string()),
+        path: node.path,
+        mode: node.mode & 0o777,
+    };
+    source.gpu_nodes().into_iter().map(node).collect()
+}
+
+/// The user and the groups a process acts as.
+#[derive(Debug, PartialEq, Eq)]
+struct Who {
+    user: u32,
+    groups: Vec<u32>,
+}
+
+impl Who {
+    /// From /proc/PID/status, whose second number is the effective one.
+    fn of(status: &str) -> Option<Self> {
+        let numbers = |key: &str| -> Vec<u32> {
+            let line = status.lines().find_map(|line| line.strip_prefix(key));
+            line.unwrap_or_default().split_whitespace().filter_map(|n| n.parse().ok()).collect()
+        };
+        let user = *numbers("Uid:").get(1)?;
+        let mut groups = numbers("Groups:");
+        groups.extend(numbers("Gid:").get(1));
+        Some(Self { user, groups })
+    }
+
+    /// Reading and writing, as the kernel decides it. Root may do both, except to what a user namespace does not know the
+    /// owner of (65534).
+    fn opens(&self, mode: u32, user: u32, group: u32) -> bool {
+        const UNKNOWN: u32 = 65_534;
+        if self.user == 0 && user != UNKNOWN {
+            return true;
+        }
+        let bits = if self.user == user {
+            mode >> 6
+        } else if self.groups.contains(&group) {
+            mode >> 3
+        } else {
+            mode
+        };
+        bits & 0o6 == 0o6
+    }
+}
+
+fn group_name(groups: &str, number: u32) -> Option<String> {
+    groups.lines().find_map(|line| {
+        let mut parts = line.split(':');
+        let name = parts.next()?;
+        (parts.nth(1)?.parse() == Ok(number)).then(|| name.to_owned())
+    })
+}
+
+/// `updates/dkms/nvidia.ko.zst`, wherever the list of the kernel's modules has it.
+fn module_file(source: &Source) -> Option<Fact<String>> {
+    let kernel = source.word("/proc/sys/kernel/osrelease")?;
+    let list = format!("/lib/modules/{kernel}/modules.dep");
+    let text = source.text(&list)?;
+    let file = text.lines().find_map(|line| {
+        let file = line.split(':').next()?;
+        let name = file.rsplit('/').next()?;
+        (name == "nvidia.ko" || name.starts_with("nvidia.ko.")).then_some(file)
+    })?;
+    Some(Fact::new(file.to_owned(), list))
+}
+
+/// Four bytes of attributes, then 1 or 0 (UEFI specification, section 3.3).
+fn secure_boot(source: &Source) -> Option<Fact<bool>> {
+    const FILE: &str = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c";
+    let bytes = source.read(FILE).ok()?;
+    Some(Fact::new(*bytes.get(4)? == 1, FILE))
+}
+
+fn shared_memory(source: &Source) -> Option<Fact<u64>> {
+    const MOUNTS: &str = "/proc/self/mounts";
+    let bytes = parse_shared_memory(&source.text(MOUNTS)?)?;
+    Some(Fact::new(bytes, format!("{MOUNTS} /dev/shm")))
+}
+
+/// The last mount of /dev/shm is the one that is seen: `shm /dev/shm tmpfs rw,nosuid,size=65536k 0 0`.
+fn parse_shared_memory(mounts: &str) -> Option<u64> {
+    let mut options = mounts.lines().rev().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        (words.nth(1)? == "/dev/shm").then(|| words.nth(1)).flatten()
+    });
+    let size = options.next()?.split(',').find_map(|option| option.strip_prefix("size="))?;
+    let digits = size.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &size[digits.len()..] {
+        "" => 1,
+        "k" | "K" => 1 << 10,
+        "m" | "M" => 1 << 20,
+        "g" | "G" => 1 << 30,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+/// GPU instances by their folders, where the driver lists capabilities of a GPU in MIG mode.
+fn mig_instances(source: &Source) -> Option<Fact<u32>> {
+    const FOLDER: &str = "/proc/driver/nvidia/capabilities";
+    let mut seen = None;
+    for gpu in source.list(FOLDER).iter().filter(|name| name.starts_with("gpu")) {
+        let folder = format!("{FOLDER}/{gpu}/mig");
+        if source.is_dir(&folder) {
+            let instances =
+                source.list(&folder).iter().filter(|name| name.starts_with("gi")).count();
+            *seen.get_or_insert(0) += u32::try_from(instances).unwrap_or(u32::MAX);
+        }
+    }
+    seen.map(|count| Fact::new(count, FOLDER))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_s_own_rule_of_who_opens_a_file() {
+        let who = |status: &str| Who::of(status).unwrap();
+        let user = who("Uid:\t1000\t1000\t1000\t1000\nGid:\t1000\t1000\nGroups:\t27 44 1000 \n");
+        assert_eq!(user, Who { user: 1000, groups: vec![27, 44, 1000, 1000] });
+        assert!(user.opens(0o666, 0, 0) && user.opens(0o660, 0, 44));
+        assert!(!user.opens(0o660, 0, 0) && !user.opens(0o444, 0, 0));
+        // The owner's bits count for the owner, however open the file is to others.
+        assert!(!user.opens(0o066, 1000, 1000));
+        let root = who("Uid:\t0\t0\t0\t0\nGid:\t0\t0\nGroups:\t\n");
+        assert!(root.opens(0o000, 0, 0));
+        // In a rootless container root is nobody to files of the host.
+        assert!(!root.opens(0o660, 65_534, 65_534) && root.opens(0o666, 65_534, 65_534));
+        assert_eq!(Who::of(""), None);
+        assert_eq!(group_name("root:x:0:\nvideo:x:44:me\n", 44).as_deref(), Some("video"));
+        assert_eq!(group_name("broken\nx:y\n", 44), None);
+    }
+
+    #[test]
+    fn the_size_of_shared_memory() {
+        let check = |line: &str, expect: Option<u64>| {
+            assert_eq!(parse_shared_memory(line), expect, "{line}");
+        };
+        check("shm /dev/shm tmpfs rw,nosuid,nodev,noexec,relatime,size=65536k 0 0", Some(64 << 20));
+        check("tmpfs /dev/shm tmpfs rw,size=16g,inode64 0 0\n", Some(16 << 30));
+        check("a /dev/shm tmpfs size=1k 0 0\nb /dev/shm tmpfs size=2k 0 0", Some(2 << 10));
+        // Half of the memory, by default: no limit of its own.
+        check("tmpfs /dev/shm tmpfs rw,nosuid,nodev,inode64 0 0", None);
+        check("tmpfs /run tmpfs size=1k 0 0\n/dev/shm\n\n", None);
+        check("x /dev/shm tmpfs size=18446744073709551615g 0 0", None);
+    }
+}

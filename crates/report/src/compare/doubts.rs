@@ -1,0 +1,71 @@
+//! Runs whose times say something about their surroundings rather than about kernels.
+
+use super::Recorded;
+use super::surroundings::hardware;
+use crate::conditions::{MOVED_PCT, disturbances, of};
+use crate::format;
+use facts::{BackendKind, CeilingKind, CeilingTwice};
+
+/// What is in doubt between two runs.
+#[derive(Debug, Default)]
+pub(super) struct Doubts {
+    /// Backends whose times in the base are in doubt.
+    base: Vec<BackendKind>,
+    /// Backends whose times in the run are in doubt.
+    run: Vec<BackendKind>,
+    /// Why, one sentence each.
+    pub(super) sentences: Vec<String>,
+}
+
+impl Doubts {
+    pub(super) fn of(base: &Recorded<'_>, run: &Recorded<'_>) -> Self {
+        let mut doubts = Self::default();
+        for (recorded, at) in [(base, &mut doubts.base), (run, &mut doubts.run)] {
+            for conditions in recorded.bench.iter().flat_map(|bench| &bench.conditions) {
+                let found = disturbances(conditions);
+                if !found.is_empty() {
+                    at.push(conditions.backend);
+                }
+                let (name, backend) = (recorded.name, conditions.backend);
+                let said = found.into_iter().map(|why| format!("{name}, {backend}: {why}"));
+                doubts.sentences.extend(said);
+            }
+        }
+        for backend in [BackendKind::Cpu, BackendKind::Cuda, BackendKind::Metal] {
+            if let Some(why) = apart(base, run, backend) {
+                doubts.base.push(backend);
+                doubts.run.push(backend);
+                doubts.sentences.push(why);
+            }
+        }
+        doubts
+    }
+
+    /// Whether the times of the base, and those of the run, are in doubt.
+    pub(super) fn on(&self, backend: BackendKind) -> (bool, bool) {
+        (self.base.contains(&backend), self.run.contains(&backend))
+    }
+}
+
+/// One machine whose memory has become another one's, as where something that nobody sees shares it. Ceilings are measured
+/// the same way only by runs that recorded their conditions.
+fn apart(base: &Recorded<'_>, run: &Recorded<'_>, backend: BackendKind) -> Option<String> {
+    (of(base.bench, backend).is_some() && of(run.bench, backend).is_some()).then_some(())?;
+    if hardware(base) != hardware(run) {
+        return None;
+    }
+    let copy = |recorded: &Recorded<'_>| {
+        let ceilings = recorded.bench?.ceilings.iter().find(|it| it.backend == backend)?;
+        let raised = ceilings.raised.iter().find(|raised| raised.ceiling == CeilingKind::Copy);
+        Some(raised.map_or(ceilings.copy_gbps, |raised| raised.measured))
+    };
+    let twice = CeilingTwice { ceiling: CeilingKind::Copy, before: copy(base)?, after: copy(run)? };
+    (twice.moved_pct() > MOVED_PCT).then(|| {
+        format!(
+            "{backend}: the memory copy of one run is {} slower than the other's, on the same machine: {} and {} GB/s",
+            format::percent(twice.moved_pct()),
+            format::significant(twice.before, 4),
+            format::significant(twice.after, 4)
+        )
+    })
+}

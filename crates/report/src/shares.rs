@@ -1,0 +1,29 @@
+//! What a time is of the ceiling that limits it, in words. Nothing is more than all of a ceiling: where a run that was recorded
+//! before ceilings were raised says so, its ceiling was too low, and no figure is shown.
+
+use crate::format;
+use facts::{BenchRow, Bound, CeilingKind};
+
+/// Percent of the ceiling; `None` where nothing can be said.
+pub(crate) fn percent(row: &BenchRow) -> Option<f64> {
+    row.pct_of_ceiling.filter(|share| (0.0..=100.0).contains(share) && !row.cache_resident)
+}
+
+/// `61.4 % of GEMM`, `cache-resident`, or a dash.
+pub(crate) fn words(row: &BenchRow) -> String {
+    match (percent(row), row.pct_of_ceiling) {
+        _ if row.cache_resident => "cache-resident".to_owned(),
+        (Some(share), _) => format!("{} of {}", format::percent(share), name(row)),
+        (None, Some(share)) if share > 100.0 => format!("above the {} measured", name(row)),
+        _ => format::ABSENT.to_owned(),
+    }
+}
+
+/// Which ceiling a share refers to.
+pub(crate) fn name(row: &BenchRow) -> &'static str {
+    match (row.against, row.bound) {
+        (Some(CeilingKind::Read), _) => "read",
+        (Some(CeilingKind::Copy), _) | (None, Bound::Memory) => "copy",
+        (Some(CeilingKind::GemmF32 | CeilingKind::GemmBf16), _) | (None, Bound::Compute) => "GEMM",
+    }
+}

@@ -1,0 +1,131 @@
+//! What is installed, with the files of each package by its RECORD: whose files lie on top of whose.
+
+use crate::wheel::Lines;
+use facts::{Dist, PyEnv};
+use knowledge::marker::{Marker, Platform};
+use knowledge::{Minor, Requirement, Version, minor_of};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+
+/// The packages of an environment by their normalised names.
+#[derive(Debug, Clone, Default)]
+pub struct Packages {
+    all: BTreeMap<String, Package>,
+    arch: String,
+    python: Minor,
+}
+
+#[derive(Debug, Clone)]
+struct Package {
+    version: String,
+    requires: Vec<Requirement>,
+    files: BTreeSet<PathBuf>,
+}
+
+impl Packages {
+    /// Reads the RECORD of each distribution. One that cannot be read has no files.
+    pub fn read(env: &PyEnv) -> Self {
+        let package = |dist: &Dist| {
+            let info = Path::new(&dist.path);
+            let site = info.parent().unwrap_or(info);
+            let record = std::fs::read_to_string(info.join("RECORD")).unwrap_or_default();
+            let requires = dist.requires.iter().filter_map(|line| Requirement::parse(line));
+            Package {
+                version: dist.version.clone(),
+                requires: requires.collect(),
+                files: Lines::parse(&record).paths().map(|path| site.join(path)).collect(),
+            }
+        };
+        let live = env.dists.iter().filter(|dist| !dist.name.starts_with(['~', '-']));
+        let python = env.interpreter.version.as_ref().and_then(|fact| minor_of(&fact.value));
+        Self {
+            all: live.map(|dist| (Dist::normalise(&dist.name), package(dist))).collect(),
+            arch: std::env::consts::ARCH.to_owned(),
+            python: python.unwrap_or((3, 12)),
+        }
+    }
+
+    /// The installed version of a package.
+    pub fn version(&self, name: &str) -> Option<&str> {
+        self.all.get(name).map(|package| package.version.as_str())
+    }
+
+    /// The packages that stay and list a file that one of those that go lists as well: an uninstall takes it from them.
+    pub fn robbed(&self, going: &BTreeSet<String>) -> BTreeSet<String> {
+        let mut owners: HashMap<&Path, Vec<&str>> = HashMap::new();
+        for (name, package) in &self.all {
+            for file in &package.files {
+                owners.entry(file).or_default().push(name);
+            }
+        }
+        let shared = owners.into_values().filter(|owners| owners.len() > 1);
+        let of_going = shared.filter(|owners| owners.iter().any(|name| going.contains(*name)));
+        let staying = of_going.flatten().filter(|name| !going.contains(*name));
+        staying.map(str::to_owned).collect()
+    }
+
+    /// Whether a package that is not among `going` requires this one.
+    pub fn is_required(&self, name: &str, going: &BTreeSet<String>) -> bool {
+        self.all.iter().filter(|(other, _)| !going.contains(*other)).any(|(_, package)| {
+            package.requires.iter().any(|it| Dist::normalise(&it.name) == name && self.applies(it))
+        })
+    }
+
+    /// These packages and all that require them, by however many steps.
+    pub fn with_dependents(&self, names: &BTreeSet<String>) -> BTreeSet<String> {
+        let mut reached = names.clone();
+        loop {
+            let more: Vec<String> = self
+                .all
+                .iter()
+                .filter(|(name, package)| {
+                    !reached.contains(*name)
+                        && package.requires.iter().any(|it| {
+                            reached.contains(&Dist::normalise(&it.name)) && self.applies(it)
+                        })
+                })
+                .map(|(name, _)| name.clone())
+                .collect();
+            if more.is_empty() {
+                return reached;
+            }
+            reached.extend(more);
+        }
+    }
+
+    /// Requirements of packages that stay as they are, which hold now and would not with these versions: `torch<2.9`.
+    pub fn broken_by(&self, new: &BTreeMap<String, String>) -> Vec<String> {
+        let mut broken = Vec::new();
+        for (name, package) in self.all.iter().filter(|(name, _)| !new.contains_key(*name)) {
+            for wanted in package.requires.iter().filter(|wanted| self.applies(wanted)) {
+                let target = Dist::normalise(&wanted.name);
+                let (Some(now), Some(then)) = (self.version(&target), new.get(&target)) else {
+                    continue;
+                };
+                let allows = |version: &str| {
+                    Version::parse(version).and_then(|version| wanted.allows(&version))
+                };
+                if name != &target && allows(now) == Some(true) && allows(then) == Some(false) {
+                    broken.push(format!("{target}{}", wanted.constraint()));
+                }
+            }
+        }
+        broken.sort();
+        broken.dedup();
+        broken
+    }
+
+    /// Whether a requirement is for this platform, and for no extra. A marker that is not understood counts as one that holds.
+    fn applies(&self, wanted: &Requirement) -> bool {
+        if !wanted.applies(self.arch == "aarch64") {
+            return false;
+        }
+        let platform = Platform { os: std::env::consts::OS, arch: &self.arch, python: self.python };
+        wanted.marker.is_empty() || Marker::parse(&wanted.marker).is_ok_and(|it| it.holds(platform))
+    }
+
+    /// Every package with its version and the hash of its RECORD, which has the hash of each file.
+    pub fn frozen(&self) -> Vec<String> {
+        self.all.iter().map(|(name, package)| format!("{name}=={}", package.version)).collect()
+    }
+}

@@ -1,0 +1,130 @@
+//! The Pythons of this machine: a plan that takes another one cannot be applied here.
+
+use crate::uv::{Uv, is_script};
+use knowledge::{Minor, dotted};
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Releases of Python whose interpreters are on `path` (the variable PATH) or among those that uv installed, by their files
+/// alone: starting each would take seconds where they are another tool's launchers, which are scripts.
+pub fn installed(path: Option<&OsStr>, data: Option<&Path>) -> Vec<Minor> {
+    let on_path = path.into_iter().flat_map(std::env::split_paths).filter(|it| it.is_absolute());
+    let by_uv = data.map(|data| data.join("uv/python"));
+    let by_uv = by_uv.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten();
+    let folders = on_path.chain(by_uv.map(|entry| entry.path().join("bin")));
+    let mut found: Vec<Minor> = folders.flat_map(|folder| in_folder(&folder)).collect();
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+fn in_folder(folder: &Path) -> Vec<Minor> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let programs = entries.map(|entry| entry.path()).filter_map(|file| {
+        let name = file.file_name()?.to_str()?;
+        match name {
+            // Its name says nothing, but what it leads to does.
+            "python3" | "python" => release(fs::canonicalize(&file).ok()?.file_name()?.to_str()?),
+            _ => release(name),
+        }
+        .filter(|_| file.is_file() && !is_script(&file))
+    });
+    programs.collect()
+}
+
+/// `python3.12`, and nothing like `python3.12-config`.
+fn release(name: &str) -> Option<Minor> {
+    let minor = name.strip_prefix("python3.")?;
+    Some((3, minor.parse().ok()?))
+}
+
+/// Where the interpreter of a release comes from, on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Supply {
+    /// uv finds it here.
+    Here(PathBuf),
+    /// It is not here, and uv has it for download under this name.
+    ByUv(String),
+    /// It is not here, and uv does not have it; with what uv finds here in its place.
+    Nowhere(Vec<String>),
+}
+
+/// Asks uv, as an apply will.
+pub fn supply(uv: &Uv, python: &str) -> Supply {
+    let ask = |words: &[&str]| {
+        let output = uv.command().args(words).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let listed = |words: &[&str]| {
+        let text = ask(words).unwrap_or_default();
+        let names = text.lines().filter_map(|line| line.split_whitespace().next());
+        names.map(str::to_owned).collect::<Vec<_>>()
+    };
+    if let Some(found) = ask(&["python", "find", "--system", "--no-project", python]) {
+        return Supply::Here(PathBuf::from(found.trim()));
+    }
+    let downloads = listed(&["python", "list", "--offline", "--only-downloads", python]);
+    match downloads.into_iter().find(|name| name.starts_with("cpython-")) {
+        Some(name) => Supply::ByUv(name),
+        None => Supply::Nowhere(listed(&["python", "list", "--offline", "--only-installed"])),
+    }
+}
+
+/// The command that gets a release by uv.
+pub fn install(python: &str) -> String {
+    format!("uv python install {python}")
+}
+
+/// Releases as a person reads them: `3.10, 3.11`.
+pub fn words(pythons: &[Minor]) -> String {
+    pythons.iter().map(|python| dotted(*python)).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::uv::Version;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn interpreters_are_known_by_their_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = |name: &str| {
+            let place = folder.path().join(name);
+            fs::create_dir_all(&place).unwrap();
+            place
+        };
+        let (bin, shims, by_uv) =
+            (place("bin"), place("shims"), place("data/uv/python/cpython-3.13.1-linux/bin"));
+        for file in [bin.join("python3.11"), by_uv.join("python3.13"), bin.join("python3.9-config")]
+        {
+            fs::write(file, "\x7fELF").unwrap();
+        }
+        symlink(bin.join("python3.11"), bin.join("python3")).unwrap();
+        symlink("gone", bin.join("python3.10")).unwrap();
+        fs::write(shims.join("python3.12"), "#!/bin/sh\n").unwrap();
+        let path = std::env::join_paths([&shims, &bin]).unwrap();
+        let found = |data: Option<&Path>| installed(Some(&path), data);
+        assert_eq!(found(None), [(3, 11)]);
+        assert_eq!(found(Some(&folder.path().join("data"))), [(3, 11), (3, 13)]);
+        assert_eq!(installed(None, None), []);
+        assert_eq!(words(&[(3, 9), (3, 12)]), "3.9, 3.12");
+    }
+
+    #[test]
+    fn uv_says_where_a_python_comes_from() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("uv");
+        let text = "#!/bin/sh\ncase \"$*\" in\n*find*3.11) echo /usr/bin/python3.11 ;;\n*find*) exit 2 ;;\n\
+                    *downloads*3.12) echo 'pypy-3.12.1-linux  <download available>'; echo 'cpython-3.12.16-linux  <download available>' ;;\n\
+                    *downloads*) echo 'pypy-3.9.1-linux  <download available>' ;;\n*) echo 'cpython-3.11.2-linux  /usr/bin/python3.11' ;;\nesac\n";
+        fs::write(&program, text).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let uv = Uv { program, version: Version(0, 13, 9) };
+        assert_eq!(supply(&uv, "3.11"), Supply::Here("/usr/bin/python3.11".into()));
+        assert_eq!(supply(&uv, "3.12"), Supply::ByUv("cpython-3.12.16-linux".to_owned()));
+        let there = vec!["cpython-3.11.2-linux".to_owned()];
+        assert_eq!(supply(&uv, "3.99"), Supply::Nowhere(there));
+    }
+}

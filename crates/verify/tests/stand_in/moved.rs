@@ -1,0 +1,132 @@
+//! A plan that is kept and launched again over tensors that lie elsewhere gives its kernels what one planned there would.
+
+use super::machine;
+use device::Device;
+use device::cuda::Stream;
+use facts::BackendKind;
+use kernels::cuda::{Memory, Plans};
+use kernels::{Family, Given, Inputs, OpError, Options, Settings, Tensor, TensorMap, Typed};
+use std::sync::Arc;
+use verify::{Tier, cases};
+
+#[test]
+fn kept_plans_move_with_their_tensors() {
+    let name = "moved::kept_plans_move_with_their_tensors";
+    let launched = machine::launched(name, || {
+        let device = device::open(BackendKind::Cuda).unwrap();
+        tensors_know_where_their_tokens_lie(&device);
+        let moved = [
+            all::<kernels::attention::AttentionOp>(&device),
+            all::<kernels::kda::KdaOp>(&device),
+            all::<kernels::ssd::SsdOp>(&device),
+            all::<kernels::conv1d::Conv1dOp>(&device),
+            all::<kernels::nsa::NsaOp>(&device),
+            all::<kernels::rmsnorm::RmsNormOp>(&device),
+            all::<kernels::linear::LinearOp>(&device),
+            all::<kernels::moe::MoeOp>(&device),
+        ];
+        assert!(moved.iter().all(|moved| *moved > 5), "too few calls were planned: {moved:?}");
+    });
+    assert!(launched.is_none_or(|launched| launched.len() > 20));
+}
+
+/// A case of an op over tensors on a GPU, each with its place in the op's table.
+struct Case<F: Family> {
+    inputs: Vec<(usize, Tensor)>,
+    output: Tensor,
+    options: F::Options,
+}
+
+impl<F: Family> Typed for Case<F> {
+    type Family = F;
+
+    fn given(&self) -> Given<'_, F> {
+        let mut given = Given::new(self.options.clone());
+        for (place, tensor) in &self.inputs {
+            given.input(*place, Some(tensor));
+        }
+        given.output(0, Some(&self.output));
+        given
+    }
+}
+
+impl<F: Family> Case<F> {
+    fn new(stream: &Stream, inputs: &TensorMap, settings: &Settings) -> Self {
+        let options = F::Options::read(settings).unwrap();
+        let problem = F::parse(Inputs::of_map(F::SPEC, inputs), &options).unwrap();
+        let specs = F::SPEC.inputs.iter().enumerate();
+        let inputs = specs.filter_map(|(place, spec)| Some((place, inputs.get(spec.name)?)));
+        let on_gpu = |host: &Tensor| {
+            let gpu = Tensor::allocate(stream, host.shape(), host.dtype()).unwrap();
+            match host.view::<i32>() {
+                Some(values) => {
+                    let buffer = Arc::clone(gpu.on().unwrap());
+                    Tensor::integers(buffer, host.shape(), values.into()).unwrap()
+                }
+                None => gpu,
+            }
+        };
+        // Only the op's first output is wanted: the others go to scratch memory.
+        let first = &kernels::Problem::outputs(&problem)[0];
+        assert_eq!(first.name, F::SPEC.outputs[0].name);
+        let output = Tensor::allocate(stream, &first.shape, first.dtype).unwrap();
+        Self {
+            inputs: inputs.map(|(place, host)| (place, on_gpu(host))).collect(),
+            output,
+            options,
+        }
+    }
+}
+
+/// Every case of an op, each planned at one place and launched at another; gives how many could be.
+fn all<F: Family>(device: &Device) -> usize {
+    let stream = device.cuda().unwrap().stream();
+    let mut plans = Plans::new();
+    let mut moved = 0;
+    for case in cases(F::SPEC.name).into_iter().filter(|case| case.tier == Tier::Quick) {
+        let (inputs, settings) = (case.build)();
+        let [here, there] = [(); 2].map(|()| Case::<F>::new(stream, &inputs, &settings));
+        let kept = match plans.of(&here, device) {
+            Err(OpError::NoVariant { .. }) => continue,
+            kept => Arc::clone(kept.unwrap()),
+        };
+        let made = plans.made();
+        assert!(Arc::ptr_eq(&kept, plans.of(&there, device).unwrap()), "{case:?} is planned anew");
+        assert_eq!(plans.made(), made);
+        let anew = Arc::clone(Plans::new().of(&there, device).unwrap());
+        assert_eq!(kept.wanted(), anew.wanted(), "{case:?}");
+
+        let scratch = Arc::new(stream.allocate(kept.wanted().scratch).unwrap());
+        let zeros = Arc::new(stream.allocate(kept.wanted().zeros).unwrap());
+        let memory = Memory { scratch: Some(&scratch), zeros: Some(&zeros) };
+        let launches = |plan: &kernels::cuda::Plan, call: &Case<F>| {
+            let file = std::env::var_os("FAKE_CUDA_ARGUMENTS").unwrap();
+            let _ = std::fs::remove_file(&file);
+            plan.at(call, memory).unwrap().enqueue(stream).unwrap();
+            std::fs::read_to_string(file).unwrap_or_default()
+        };
+        let [was, is, wanted] =
+            [launches(&kept, &here), launches(&kept, &there), launches(&anew, &there)];
+        assert_eq!(is, wanted, "{case:?}");
+        assert!(was.is_empty() || was != is, "{case:?}: addresses are not among the arguments");
+        moved += 1;
+    }
+    moved
+}
+
+fn tensors_know_where_their_tokens_lie(device: &Device) {
+    let stream = device.cuda().unwrap().stream();
+    let wide = Tensor::allocate(stream, &[6, 48], kernels::DType::Bf16).unwrap();
+    let part = wide.columns(16, 24, &[2, 3, 4, 6]).unwrap();
+    assert_eq!(part.strides(), [144, 48, 6, 1]);
+    assert_eq!(part.extent(), 2 * (5 * 48 + 24));
+    assert!(!part.is_row_major());
+    assert!(part.shaped(&[6, 24]).is_err(), "a copy would be needed");
+    let one = wide.columns(16, 24, &[6, 1, 24]).unwrap();
+    assert_eq!(one.strides()[0], 48);
+    assert!(wide.columns(32, 24, &[6, 24]).is_err(), "leaves the rows of the last token");
+    assert!(wide.rows(5, 2).is_err());
+    let row = wide.rows(4, 1).unwrap();
+    assert_eq!(row.buffer().unwrap().address() - wide.buffer().unwrap().address(), 4 * 96);
+    assert!(row.columns(16, 24, &[1, 4, 6]).unwrap().is_row_major(), "one token lies alone");
+}

@@ -1,0 +1,92 @@
+//! `cargo xtask dist`: what people without Rust install.
+
+use super::{Command, Usage};
+use crate::cargo;
+use crate::cross::Source;
+use crate::dist::{self, PLATFORMS, Request};
+use std::path::PathBuf;
+
+pub(super) const COMMAND: Command = Command {
+    name: "dist",
+    arguments: "[--target TRIPLE]... [--from rustup|debian] [--program FILE] [-o DIR] [--prove]",
+    about: "archives and Python wheels of the command for Linux and macOS, with checksums",
+    details: "  --target TRIPLE   only this platform, which then has to be made (may stand several times)\n  \
+              --from SOURCE     take another platform's standard library from rustup or from debian only\n  \
+              --program FILE    pack this program of this machine in place of building one; for trying only\n  \
+              -o DIR            the folder to write to (default: target/packages)\n  \
+              --prove           install the wheel and run it, and the steps of action.yml and Dockerfile\n\n\
+              Programs for Linux are linked by zig, from the Python registry, so that they start where glibc is 2.28 or newer.",
+    run,
+};
+
+fn run(arguments: &[String]) -> anyhow::Result<()> {
+    let request = parse(arguments)?;
+    dist::make(&cargo::workspace_root()?, &request)
+}
+
+fn parse(arguments: &[String]) -> Result<Request, Usage> {
+    let mut request = Request::default();
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        let mut value =
+            || arguments.next().ok_or_else(|| Usage(format!("{argument} wants a value")));
+        match argument.as_str() {
+            "--prove" => request.prove = true,
+            "--program" => request.program = Some(PathBuf::from(value()?)),
+            "-o" => request.output = Some(PathBuf::from(value()?)),
+            "--from" => request.source = Some(Source::parse(value()?)?),
+            "--target" => {
+                let triple = value()?;
+                let known = PLATFORMS.iter().find(|platform| platform.triple == triple);
+                request.targets.push(*known.ok_or_else(|| unknown(triple))?);
+            }
+            other => return Err(Usage(format!("unexpected argument `{other}`"))),
+        }
+    }
+    if request.program.is_some() && !request.targets.is_empty() {
+        return Err(Usage("--program is of this machine: leave out --target".to_owned()));
+    }
+    Ok(request)
+}
+
+fn unknown(triple: &str) -> Usage {
+    let known: Vec<&str> = PLATFORMS.iter().map(|platform| platform.triple).collect();
+    Usage(format!("--target wants one of {}, got `{triple}`", known.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Request, String> {
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        parse(&words).map_err(|usage| usage.0)
+    }
+
+    #[test]
+    fn arguments_are_read() {
+        assert_eq!(parsed(""), Ok(Request::default()));
+        let asked = parsed("--target aarch64-unknown-linux-gnu --from debian -o out --prove");
+        let expect = Request {
+            targets: vec![PLATFORMS[1]],
+            source: Some(Source::Debian),
+            output: Some("out".into()),
+            prove: true,
+            program: None,
+        };
+        assert_eq!(asked, Ok(expect));
+        for (line, words) in [
+            ("--target", "--target wants a value"),
+            (
+                "--target riscv64gc-unknown-linux-gnu",
+                "--target wants one of x86_64-unknown-linux-gnu, ",
+            ),
+            ("--from conda", "--from wants rustup or debian, got `conda`"),
+            ("--program a --target aarch64-apple-darwin", "leave out --target"),
+            ("wheel", "unexpected argument `wheel`"),
+        ] {
+            let error = parsed(line).unwrap_err();
+            assert!(error.contains(words), "{line}: {error}");
+        }
+    }
+}

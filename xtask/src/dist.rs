@@ -1,0 +1,286 @@
+//! What people install without Rust: archives and wheels of the command, each looked at before anyone has it.
+//!
+//! Nothing is assumed of a program: which C library it needs, for which processor it is and which libraries it loads are read from its own
+//! bytes, and give the wheel its tag. The same commit gives the same bytes.
+
+mod archive;
+mod binary;
+mod build;
+mod documents;
+mod proof;
+mod wheel;
+mod zig;
+
+use crate::cross::{Source, host_triple};
+use crate::{cargo, steps};
+use anyhow::{Context, bail};
+use binary::Needs;
+use sha2::{Digest, Sha256};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use wheel::Package;
+
+/// What something is made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Platform {
+    /// The target triple.
+    pub(crate) triple: &'static str,
+    /// Docker's word for the processor, where images are made for it.
+    image: Option<&'static str>,
+}
+
+/// Every platform.
+pub(crate) const PLATFORMS: &[Platform] = &[
+    Platform { triple: "x86_64-unknown-linux-gnu", image: Some("amd64") },
+    Platform { triple: "aarch64-unknown-linux-gnu", image: Some("arm64") },
+    Platform { triple: "aarch64-apple-darwin", image: None },
+];
+
+/// What a program may weigh.
+const MOST_BYTES: usize = 30_000_000;
+
+/// What `cargo xtask dist` is asked to do.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Request {
+    /// What has to be made; everything this machine can make where none is named.
+    pub(crate) targets: Vec<Platform>,
+    /// Where the standard library of another target comes from.
+    pub(crate) source: Option<Source>,
+    /// A program that is there already, in place of building one.
+    pub(crate) program: Option<PathBuf>,
+    /// The folder to write to.
+    pub(crate) output: Option<PathBuf>,
+    /// Install and run what was made.
+    pub(crate) prove: bool,
+}
+
+/// A file of an archive or a wheel.
+#[derive(Debug, Clone)]
+struct File {
+    /// Its path in the archive's folder.
+    path: String,
+    bytes: Vec<u8>,
+    executable: bool,
+}
+
+impl File {
+    fn text(path: &str, bytes: Vec<u8>) -> Self {
+        Self { path: path.to_owned(), bytes, executable: false }
+    }
+
+    fn program(path: &str, bytes: Vec<u8>) -> Self {
+        Self { executable: true, ..Self::text(path, bytes) }
+    }
+}
+
+/// What a commit is made into.
+struct Dist<'a> {
+    root: &'a Path,
+    request: &'a Request,
+    target_directory: PathBuf,
+    output: PathBuf,
+    version: String,
+    summary: String,
+    /// Seconds since 1970 that every file is dated with.
+    time: u64,
+}
+
+/// One platform's files.
+struct Made {
+    triple: &'static str,
+    bytes: usize,
+    needs: Needs,
+    /// How it was run here; `None` where it cannot be.
+    ran: Option<String>,
+    wheel: PathBuf,
+    program: PathBuf,
+}
+
+/// Makes what was asked for and says what came of each platform.
+pub(crate) fn make(root: &Path, request: &Request) -> anyhow::Result<()> {
+    let target_directory = cargo::target_directory(root)?;
+    let output = request.output.clone().unwrap_or_else(|| target_directory.join("packages"));
+    fs::create_dir_all(&output).with_context(|| output.display().to_string())?;
+    let (version, summary) = described(root)?;
+    let time = date_of_commit(root)?;
+    let dist = Dist { root, request, target_directory, output, version, summary, time };
+    let here = host_triple()?;
+    let mut platforms = match request.targets.as_slice() {
+        [] if request.program.is_some() => {
+            PLATFORMS.iter().copied().filter(|platform| platform.triple == here).collect()
+        }
+        [] => PLATFORMS.to_vec(),
+        named => named.to_vec(),
+    };
+    // What runs here comes first: pages and completions of all are printed by one that runs.
+    platforms.sort_by_key(|platform| platform.triple != here);
+    let (mut all, mut lines, mut missing) = (Vec::new(), Vec::new(), Vec::new());
+    let mut documents = None;
+    for platform in platforms {
+        eprintln!("== {}", platform.triple);
+        match dist.platform(platform, &here, &mut documents) {
+            Ok(made) => {
+                lines.push(made.line());
+                all.push(made);
+            }
+            Err(reason) => {
+                lines.push(format!("{:<28}NOT MADE: {reason:#}", platform.triple));
+                missing.push(platform.triple);
+            }
+        }
+    }
+    println!("{}\n\n{}", lines.join("\n"), dist.output.display());
+    for file in written(&dist.output)? {
+        println!("  {file}");
+    }
+    // What was named has to be there; of everything, whatever this machine can make.
+    if all.is_empty() || (!request.targets.is_empty() && !missing.is_empty()) {
+        bail!("not made: {}", missing.join(", "));
+    }
+    match all.iter().find(|made| made.triple == here) {
+        Some(made) if request.prove => proof::run(&dist, made),
+        None if request.prove => bail!("--prove wants a program of this machine ({here})"),
+        _ => Ok(()),
+    }
+}
+
+impl Dist<'_> {
+    /// The archive and the wheel of one platform, with their checksums.
+    fn platform(
+        &self,
+        platform: Platform,
+        here: &str,
+        documents: &mut Option<Vec<File>>,
+    ) -> anyhow::Result<Made> {
+        let (program, own) = match &self.request.program {
+            Some(program) => (program.clone(), false),
+            None => (build::program(self, platform, here)?, true),
+        };
+        let bytes = fs::read(&program).with_context(|| program.display().to_string())?;
+        let needs = Needs::of(&bytes).with_context(|| program.display().to_string())?;
+        if !platform.triple.starts_with(needs.processor.replace("arm64", "aarch64").as_str()) {
+            bail!("{} is for {}", program.display(), needs.processor);
+        }
+        // A program that was brought is for trying only, whatever it weighs and wants.
+        if own {
+            needs.hold()?;
+            if bytes.len() > MOST_BYTES {
+                bail!("the program has {} bytes; wanted {MOST_BYTES} or fewer", bytes.len());
+            }
+        }
+        let runner = build::runner(platform, here);
+        let ran = match &runner {
+            Some(runner) => Some(runner.version(&program)?),
+            None => None,
+        };
+        if documents.is_none() {
+            let runner = runner
+                .context("no program of this run starts here, which would print its man pages")?;
+            *documents = Some(documents::of(&runner, &program)?);
+        }
+        let mut files = documents.clone().unwrap_or_default();
+        files.push(File::program("firstlight", bytes.clone()));
+        for name in ["LICENSE", "README.md", "CHANGELOG.md"] {
+            files.push(File::text(name, fs::read(self.root.join(name)).context(name)?));
+        }
+        let stem = format!("firstlight-{}-{}", self.version, platform.triple);
+        let archive = self.output.join(format!("{stem}.tar.gz"));
+        archive::write(&archive, &stem, &files, self.time)?;
+        let tag = needs.tag()?;
+        let wheel = self.output.join(wheel::name(&self.version, &tag));
+        let description = fs::read_to_string(self.root.join("README.md"))?;
+        let package =
+            Package { version: &self.version, summary: &self.summary, description: &description };
+        wheel::write(&wheel, &package, &tag, &files, self.time)?;
+        for file in [&archive, &wheel] {
+            checksum(file)?;
+        }
+        if let Some(image) = platform.image {
+            let folder = self.output.join("image").join(image);
+            fs::create_dir_all(&folder)?;
+            fs::copy(&program, folder.join("firstlight"))?;
+        }
+        let triple = platform.triple;
+        Ok(Made { triple, bytes: bytes.len(), needs, ran, wheel, program })
+    }
+}
+
+impl Made {
+    fn line(&self) -> String {
+        let megabytes = self.bytes as f64 / 1e6;
+        let ran = self.ran.as_deref().unwrap_or("not run: this machine has no emulator for it");
+        format!("{:<28}made  {megabytes:.1} MB, needs {}; {ran}", self.triple, self.needs.system)
+    }
+}
+
+/// The version and the one line that the command's own manifest has.
+fn described(root: &Path) -> anyhow::Result<(String, String)> {
+    let metadata = cargo::metadata(root)?;
+    let packages = metadata["packages"].as_array().context("`cargo metadata` lists no packages")?;
+    let package = packages.iter().find(|package| package["name"] == "firstlight");
+    let text = |key: &str| Some(package?[key].as_str()?.to_owned());
+    text("version").zip(text("description")).context("the workspace has no package `firstlight`")
+}
+
+/// SOURCE_DATE_EPOCH where a packager sets it, else the date of the commit.
+fn date_of_commit(root: &Path) -> anyhow::Result<u64> {
+    let text = match std::env::var("SOURCE_DATE_EPOCH") {
+        Ok(text) => text,
+        Err(_) => {
+            steps::output(Command::new("git").current_dir(root).args(["log", "-1", "--format=%ct"]))
+                .context(
+                    "files are dated by the commit\nhint: set SOURCE_DATE_EPOCH outside a clone",
+                )?
+        }
+    };
+    text.trim().parse().with_context(|| format!("`{}` is no number of seconds", text.trim()))
+}
+
+fn sha256(bytes: &[u8]) -> [u8; 32] {
+    Sha256::digest(bytes).into()
+}
+
+/// Writes `FILE.sha256` as `sha256sum --check` reads it.
+fn checksum(path: &Path) -> anyhow::Result<()> {
+    let name = path.file_name().context("no file name")?.to_string_lossy();
+    let hash: String = sha256(&fs::read(path)?).iter().map(|byte| format!("{byte:02x}")).collect();
+    let beside = path.with_file_name(format!("{name}.sha256"));
+    fs::write(&beside, format!("{hash}  {name}\n")).with_context(|| beside.display().to_string())
+}
+
+fn written(folder: &Path) -> anyhow::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_file() {
+            let megabytes = entry.metadata()?.len() as f64 / 1e6;
+            names.push(format!("{} ({megabytes:.1} MB)", entry.file_name().to_string_lossy()));
+        }
+    }
+    names.retain(|name| !name.contains(".sha256 "));
+    names.sort();
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checksum_is_what_sha256sum_reads() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.whl");
+        fs::write(&file, "abc").unwrap();
+        checksum(&file).unwrap();
+        let check = ["--check", "--strict", "a.whl.sha256"];
+        steps::run(Command::new("sha256sum").current_dir(folder.path()).args(check)).unwrap();
+    }
+
+    #[test]
+    fn the_command_s_manifest_describes_the_wheel() {
+        let (version, summary) = described(&cargo::workspace_root().unwrap()).unwrap();
+        assert_eq!(version.split('.').count(), 3);
+        assert!(!summary.contains('\n') && summary.len() > 20);
+    }
+}

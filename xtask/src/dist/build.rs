@@ -1,0 +1,98 @@
+//! Builds the program for a platform, and finds how a program of a platform is run here.
+
+use super::{Dist, Platform, zig};
+use crate::cross::{self, TARGETS};
+use crate::{cargo, steps};
+use anyhow::{Context, bail};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Builds with the profile `dist` and gives the program.
+pub(super) fn program(dist: &Dist, platform: Platform, here: &str) -> anyhow::Result<PathBuf> {
+    let triple = platform.triple;
+    let arguments = ["build", "--profile", "dist", "--locked", "--package", "firstlight"];
+    let (mut command, outputs) = if triple == here {
+        let command = cargo::command(dist.root, &arguments);
+        (command, dist.target_directory.clone())
+    } else {
+        let target = TARGETS.iter().find(|target| target.triple == triple);
+        let target = target.with_context(|| format!("this machine is {here}"))?;
+        if triple.ends_with("darwin") {
+            bail!(
+                "Apple's linker and a signature are needed: run `cargo xtask dist` on a Mac with Apple silicon"
+            );
+        }
+        let toolchain = cross::toolchain(*target, dist.request.source, &dist.target_directory)?;
+        toolchain.command_of(dist.root, &arguments, &dist.target_directory)
+    };
+    command.args(["--target", triple]);
+    if let Some((architecture, _)) = triple.split_once("-unknown-linux") {
+        let linker = zig::linker(&dist.target_directory, architecture)?;
+        let variable = format!("CARGO_TARGET_{}_LINKER", triple.to_uppercase().replace('-', "_"));
+        command.env(variable, linker);
+    }
+    // Where the sources lay is nobody's business, and would make two machines' programs differ.
+    let mut flags = vec![remap(dist.root, "firstlight")];
+    if let Some(home) = cargo_home() {
+        flags.push(remap(&home.join("registry/src"), "crates"));
+    }
+    command.env_remove("RUSTFLAGS").env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
+    command.env("CARGO_INCREMENTAL", "0");
+    steps::run(&mut command)?;
+    Ok(outputs.join(triple).join("dist/firstlight"))
+}
+
+fn remap(folder: &Path, name: &str) -> String {
+    format!("--remap-path-prefix={}={name}", folder.display())
+}
+
+fn cargo_home() -> Option<PathBuf> {
+    let folder = |name| std::env::var_os(name).map(PathBuf::from);
+    folder("CARGO_HOME").or_else(|| Some(folder("HOME")?.join(".cargo")))
+}
+
+/// How a program of a platform is started.
+#[derive(Debug, Clone)]
+pub(super) struct Runner {
+    /// The emulator and its options; empty where none is needed.
+    before: Vec<String>,
+}
+
+/// How a program of this platform is started here; `None` where it cannot be.
+pub(super) fn runner(platform: Platform, here: &str) -> Option<Runner> {
+    if platform.triple == here {
+        return Some(Runner { before: Vec::new() });
+    }
+    let before = cross::emulator(platform.triple)?;
+    Some(Runner { before })
+}
+
+impl Runner {
+    pub(super) fn command(&self, program: &Path) -> Command {
+        match self.before.split_first() {
+            None => Command::new(program),
+            Some((emulator, options)) => {
+                let mut command = Command::new(emulator);
+                command.args(options).arg(program);
+                command
+            }
+        }
+    }
+
+    /// Starts it: its version, and that the doctor reads a machine with it.
+    pub(super) fn version(&self, program: &Path) -> anyhow::Result<String> {
+        let version = steps::output(self.command(program).arg("--version"))?;
+        let doctor = self.command(program).args(["doctor", "--json"]).output()?;
+        // 1 tells of findings about this machine, which are its own matter.
+        if !matches!(doctor.status.code(), Some(0 | 1)) {
+            let said = String::from_utf8_lossy(&doctor.stderr);
+            bail!("`firstlight doctor` ended with {}: {}", doctor.status, said.trim());
+        }
+        let report: serde_json::Value = serde_json::from_slice(&doctor.stdout)
+            .context("`firstlight doctor --json` printed no JSON")?;
+        let seen = report["machine"]["platform"].as_str().unwrap_or("no platform").to_owned();
+        let how =
+            self.before.first().map_or("here".to_owned(), |emulator| format!("under {emulator}"));
+        Ok(format!("{} runs {how} and sees {seen}", version.trim()))
+    }
+}

@@ -1,0 +1,204 @@
+//! A wheel (PEP 427) that holds the command and no Python: pip, uv and pipx put the program on PATH, its man pages and completions beside it.
+
+use super::{File, sha256};
+use anyhow::Context;
+use std::io::{Cursor, Write};
+use std::path::Path;
+use time::OffsetDateTime;
+use zip::write::SimpleFileOptions;
+use zip::{DateTime, ZipWriter};
+
+/// What METADATA says of the package.
+#[derive(Debug)]
+pub(super) struct Package<'a> {
+    pub(super) version: &'a str,
+    /// One line.
+    pub(super) summary: &'a str,
+    /// The README.
+    pub(super) description: &'a str,
+}
+
+/// The file name of a wheel with this platform tag.
+pub(super) fn name(version: &str, tag: &str) -> String {
+    format!("firstlight-{version}-py3-none-{tag}.whl")
+}
+
+/// Writes the wheel. The same files give the same bytes.
+pub(super) fn write(
+    path: &Path,
+    package: &Package,
+    tag: &str,
+    files: &[File],
+    time: u64,
+) -> anyhow::Result<()> {
+    let bytes = bytes(package, tag, files, time)?;
+    std::fs::write(path, bytes).with_context(|| format!("could not write {}", path.display()))
+}
+
+fn bytes(package: &Package, tag: &str, files: &[File], time: u64) -> anyhow::Result<Vec<u8>> {
+    let stem = format!("firstlight-{}", package.version);
+    let info = format!("{stem}.dist-info");
+    let mut entries: Vec<File> = files
+        .iter()
+        .filter_map(|file| Some(File { path: place(&stem, &file.path)?, ..file.clone() }))
+        .collect();
+    entries.push(File::text(&format!("{info}/METADATA"), metadata(package).into_bytes()));
+    entries.push(File::text(&format!("{info}/WHEEL"), wheel(package.version, tag).into_bytes()));
+    entries.sort_by(|a, b| a.path.cmp(&b.path));
+    // RECORD comes last, as PEP 427 recommends, and has no hash of itself.
+    let record = format!("{info}/RECORD");
+    let mut lines: Vec<String> = entries
+        .iter()
+        .map(|file| {
+            let hash = url_safe(&sha256(&file.bytes));
+            format!("{},sha256={hash},{}\n", file.path, file.bytes.len())
+        })
+        .collect();
+    lines.push(format!("{record},,\n"));
+    entries.push(File::text(&record, lines.concat().into_bytes()));
+    let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
+    for file in &entries {
+        let options = SimpleFileOptions::default()
+            .last_modified_time(date(time)?)
+            .unix_permissions(if file.executable { 0o755 } else { 0o644 });
+        zip.start_file(&file.path, options)?;
+        zip.write_all(&file.bytes)?;
+    }
+    Ok(zip.finish()?.into_inner())
+}
+
+/// Where a file of the archive is in a wheel; what only an archive has is left out.
+fn place(stem: &str, path: &str) -> Option<String> {
+    let data = |folder: &str, name: &str| Some(format!("{stem}.data/data/share/{folder}/{name}"));
+    match path.rsplit_once('/') {
+        Some(("man", page)) => data("man/man1", page),
+        Some(("completions", "firstlight.bash")) => {
+            data("bash-completion/completions", "firstlight")
+        }
+        Some(("completions", "_firstlight")) => data("zsh/site-functions", "_firstlight"),
+        Some(("completions", name)) => data("fish/vendor_completions.d", name),
+        None if path == "firstlight" => Some(format!("{stem}.data/scripts/{path}")),
+        None if path == "LICENSE" => Some(format!("{stem}.dist-info/licenses/{path}")),
+        _ => None,
+    }
+}
+
+fn metadata(package: &Package) -> String {
+    format!(
+        "Metadata-Version: 2.4\n\
+         Name: firstlight\n\
+         Version: {}\n\
+         Summary: {}\n\
+         License-Expression: Apache-2.0\n\
+         License-File: LICENSE\n\
+         Keywords: gpu,cuda,diagnostics,attention,benchmark\n\
+         Classifier: Environment :: Console\n\
+         Classifier: Operating System :: POSIX :: Linux\n\
+         Classifier: Programming Language :: Rust\n\
+         Requires-Python: >=3.8\n\
+         Description-Content-Type: text/markdown\n\
+         \n{}",
+        package.version, package.summary, package.description
+    )
+}
+
+fn wheel(version: &str, tag: &str) -> String {
+    format!(
+        "Wheel-Version: 1.0\n\
+         Generator: firstlight-xtask ({version})\n\
+         Root-Is-Purelib: false\n\
+         Tag: py3-none-{tag}\n"
+    )
+}
+
+/// Zip has no time zone: the date is UTC's.
+fn date(time: u64) -> anyhow::Result<DateTime> {
+    let utc = OffsetDateTime::from_unix_timestamp(i64::try_from(time)?)?;
+    let (hour, minute, second) = utc.to_hms();
+    let year = u16::try_from(utc.year())?;
+    DateTime::from_date_and_time(year, utc.month().into(), utc.day(), hour, minute, second)
+        .map_err(|_| anyhow::anyhow!("a zip file has no date like {utc}"))
+}
+
+/// Base64 with `-` and `_` and without padding, as RECORD has it.
+fn url_safe(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let mut text = String::new();
+    for chunk in bytes.chunks(3) {
+        let byte = |at: usize| chunk.get(at).map_or(0, |byte| u32::from(*byte));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for digit in 0..=chunk.len() {
+            let index = bits >> (18 - 6 * digit) & 63;
+            text.push(char::from(DIGITS[index as usize]));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    fn made() -> Vec<u8> {
+        let files = [
+            File::text("README.md", b"for the archive".to_vec()),
+            File::text("completions/_firstlight", b"z".to_vec()),
+            File::text("completions/firstlight.bash", b"b".to_vec()),
+            File::text("LICENSE", b"Apache".to_vec()),
+            File::program("firstlight", b"ELF".to_vec()),
+            File::text("man/firstlight.1", b"page".to_vec()),
+        ];
+        let package = Package { version: "1.2.3", summary: "one line", description: "# Title\n" };
+        bytes(&package, "manylinux_2_28_x86_64", &files, 1_763_700_000).unwrap()
+    }
+
+    #[test]
+    fn the_wheel_has_its_places_and_a_true_record() {
+        let mut zip = zip::ZipArchive::new(Cursor::new(made())).unwrap();
+        let mut record = String::new();
+        let last = zip.len() - 1;
+        zip.by_index(last).unwrap().read_to_string(&mut record).unwrap();
+        let names: Vec<String> =
+            record.lines().map(|line| line.split(',').next().unwrap().to_owned()).collect();
+        let expect = [
+            "firstlight-1.2.3.data/data/share/bash-completion/completions/firstlight",
+            "firstlight-1.2.3.data/data/share/man/man1/firstlight.1",
+            "firstlight-1.2.3.data/data/share/zsh/site-functions/_firstlight",
+            "firstlight-1.2.3.data/scripts/firstlight",
+            "firstlight-1.2.3.dist-info/METADATA",
+            "firstlight-1.2.3.dist-info/WHEEL",
+            "firstlight-1.2.3.dist-info/licenses/LICENSE",
+            "firstlight-1.2.3.dist-info/RECORD",
+        ];
+        assert_eq!(names, expect);
+        let inside: Vec<String> = zip.file_names().map(|name| name.unwrap().into_owned()).collect();
+        assert_eq!(inside, expect);
+        // The hash of `ELF` by another program: printf ELF | openssl dgst -sha256 -binary | base64.
+        assert!(
+            record.contains(
+                "scripts/firstlight,sha256=cGq-PJAVIHXmVrZhB5cw-s8yPz68zadUfuGTXJCEWgk,3\n"
+            ),
+            "{record}"
+        );
+        let program = zip.by_name(expect[3]).unwrap();
+        assert_eq!(program.unix_mode().map(|mode| mode & 0o777), Some(0o755));
+        assert_eq!(program.last_modified().unwrap().to_string(), "2025-11-21 04:40:00");
+    }
+
+    #[test]
+    fn the_same_files_give_the_same_bytes() {
+        assert_eq!(made(), made());
+    }
+
+    #[test]
+    fn base64_is_that_of_the_standard() {
+        // RFC 4648, section 10, without the padding.
+        for (bytes, text) in
+            [("", ""), ("f", "Zg"), ("fo", "Zm8"), ("foo", "Zm9v"), ("foob", "Zm9vYg")]
+        {
+            assert_eq!(url_safe(bytes.as_bytes()), text);
+        }
+        assert_eq!(url_safe(&[0xfb, 0xff]), "-_8");
+    }
+}

@@ -1,0 +1,65 @@
+//! A linker for an older glibc than this machine's, and for other processors: zig's, from the Python registry.
+//!
+//! zig has the symbols of every glibc since 2.17 with their versions, so that what it links names the versions of the release that was
+//! asked for. Debian's own linker would take those of this machine's library, and a program that needs glibc 2.36 starts on few servers.
+
+use super::binary::NEWEST_GLIBC;
+use crate::cross::write_program;
+use crate::steps::{is_available, run};
+use anyhow::{Context, bail};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The release that was tried.
+const PACKAGE: &str = "ziglang==0.17.1";
+
+/// What rustc gives a C compiler driver, in zig's words: its libunwind takes the place of libgcc_s, which it does not have, and it chooses its
+/// linker itself.
+const TRANSLATION: &str = r#"for word do
+    shift
+    case $word in
+    -lgcc_s) set -- "$@" -lunwind ;;
+    -fuse-ld=* | -B* | --target=*) ;;
+    *) set -- "$@" "$word" ;;
+    esac
+done"#;
+
+/// A program that links for `architecture` (`x86_64`, `aarch64`) as a C compiler driver does.
+pub(super) fn linker(target_directory: &Path, architecture: &str) -> anyhow::Result<PathBuf> {
+    let home = target_directory.join("dist-tools");
+    let zig = prepare(&home)?;
+    let (major, minor) = NEWEST_GLIBC;
+    let path = home.join(format!("link-{architecture}"));
+    let line = format!(
+        "{TRANSLATION}\nexport ZIG_GLOBAL_CACHE_DIR='{cache}' ZIG_LOCAL_CACHE_DIR='{cache}'\n\
+         exec '{zig}' cc -target {architecture}-linux-gnu.{major}.{minor} \"$@\"",
+        cache = home.join("zig-cache").display(),
+        zig = zig.display(),
+    );
+    write_program(&path, &line)?;
+    Ok(path)
+}
+
+/// Unpacks zig below the target folder where that has not been done yet.
+fn prepare(home: &Path) -> anyhow::Result<PathBuf> {
+    let (site, stamp) = (home.join("site"), home.join("complete"));
+    let zig = site.join("ziglang/zig");
+    if fs::read_to_string(&stamp).is_ok_and(|installed| installed == PACKAGE) {
+        return Ok(zig);
+    }
+    if !is_available("python3", "--version") {
+        bail!("`python3` was not found\nhint: `apt-get install python3-venv`");
+    }
+    if home.exists() {
+        fs::remove_dir_all(home)?;
+    }
+    let venv = home.join("pip");
+    run(Command::new("python3").args(["-m", "venv"]).arg(&venv))
+        .context("hint: `apt-get install python3-venv`")?;
+    let mut pip = Command::new(venv.join("bin/python"));
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]);
+    run(pip.arg("--target").arg(&site).arg(PACKAGE))?;
+    fs::write(&stamp, PACKAGE)?;
+    Ok(zig)
+}

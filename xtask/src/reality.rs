@@ -1,0 +1,357 @@
+//! The doctor held against reality: environments are built from the Python registry, broken in small ways, imported, and judged.
+//!
+//! Building and importing is slow and its result is kept in the work folder, so that another doctor is judged in a fraction of
+//! the time: an environment is built again (from uv's cache) only to be looked at.
+
+mod build;
+mod judge;
+mod list;
+mod oracle;
+mod table;
+
+use crate::cargo;
+use crate::steps::output;
+use anyhow::{Context, bail};
+use build::Place;
+use judge::{Doctor, Reality, Verdict};
+use list::{Edit, Environment};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The list itself.
+const LIST: &str = include_str!("reality/environments.toml");
+
+/// What was asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Asked {
+    pub(crate) sample: bool,
+    pub(crate) only: Vec<String>,
+    pub(crate) firstlight: Option<PathBuf>,
+    pub(crate) work: Option<PathBuf>,
+    pub(crate) fix: bool,
+    pub(crate) keep: bool,
+    pub(crate) again: bool,
+    pub(crate) known: bool,
+    pub(crate) record: Option<String>,
+}
+
+impl Asked {
+    fn wants(&self, environment: &Environment) -> bool {
+        let named = |name: &String| name.split('/').next() == Some(&environment.name);
+        (!self.sample || environment.sample)
+            && (self.only.is_empty() || self.only.iter().any(named))
+    }
+
+    fn wants_variant(&self, environment: &str, variant: &str) -> bool {
+        let full = format!("{environment}/{variant}");
+        self.only.is_empty() || self.only.iter().any(|name| name == environment || *name == full)
+    }
+}
+
+/// Everything that a run needs besides the list.
+struct Tools {
+    uv: PathBuf,
+    rigsolve: Option<PathBuf>,
+    doctor: Doctor,
+    work: PathBuf,
+}
+
+/// Runs it; an error where the doctor names one in an untouched environment.
+pub(crate) fn run(root: &Path, asked: &Asked) -> anyhow::Result<()> {
+    let list = list::parse(LIST)?;
+    let target = cargo::target_directory(root)?;
+    let work = std::path::absolute(asked.work.clone().unwrap_or_else(|| target.join("reality")))?;
+    fs::create_dir_all(&work)?;
+    let Some(uv) = tool(&work, "uv")? else {
+        eprintln!("skipped: no registry answers");
+        return Ok(());
+    };
+    let rigsolve = if asked.sample { None } else { tool(&work, "rigsolve")? };
+    let firstlight = match &asked.firstlight {
+        Some(program) => std::path::absolute(program)?,
+        None => {
+            cargo::run(root, &["build", "--quiet", "-p", "firstlight"])?;
+            target.join("debug/firstlight")
+        }
+    };
+    let empty = work.join("empty");
+    output(
+        Command::new(&uv)
+            .args(["venv", "--quiet", "--clear", "--no-project", "--python", "python3"])
+            .arg(&empty),
+    )?;
+    let doctor = Doctor::new(&firstlight, &work, &uv, &empty)?;
+    let tools = Tools { uv, rigsolve, doctor, work };
+    let mut rows = Vec::new();
+    for environment in list.iter().filter(|environment| asked.wants(environment)) {
+        if asked.known && !kept(&tools, &environment.name).exists() {
+            continue;
+        }
+        let place = Place::new(&tools.work, &environment.name, tools.uv.clone());
+        let done = one(environment, &place, &tools, asked, &mut rows);
+        if !asked.keep {
+            place.remove()?;
+        }
+        if let Err(error) = done {
+            // A package that the registry no longer has is no fault of the doctor's.
+            eprintln!("{}: not built: {error:#}", environment.name);
+            rows.push(json!({ "name": environment.name, "not_built": format!("{error:#}") }));
+        }
+        fs::write(tools.work.join("rows.json"), serde_json::to_string_pretty(&rows)?)?;
+        if let Some(date) = &asked.record {
+            table::record(root, date, &rows, &left_out(&list, &rows))?;
+        }
+    }
+    if rows.is_empty() {
+        bail!(
+            "no environment is called so\nhint: the names are in xtask/src/reality/environments.toml"
+        );
+    }
+    print!("{}", table::totals(&rows));
+    // A miss is shown and counted; an error about what nobody touched is never right.
+    let pristine = |row: &&Value| !row["name"].as_str().unwrap_or_default().contains('/');
+    match rows.iter().filter(pristine).find(|row| row["verdict"] == "FALSE") {
+        Some(row) => bail!("the doctor names an error in the untouched {}", row["name"]),
+        None => Ok(()),
+    }
+}
+
+/// The names of what is on the list and was not looked at in this run.
+fn left_out(list: &[Environment], rows: &[Value]) -> Vec<String> {
+    let names = list.iter().flat_map(|environment| {
+        let variants = environment.variants.iter();
+        std::iter::once(environment.name.clone())
+            .chain(variants.map(|variant| format!("{}/{}", environment.name, variant.name)))
+    });
+    names.filter(|name| rows.iter().all(|row| row["name"] != name.as_str())).collect()
+}
+
+/// An environment and its variants.
+fn one(
+    environment: &Environment,
+    place: &Place,
+    tools: &Tools,
+    asked: &Asked,
+    rows: &mut Vec<Value>,
+) -> anyhow::Result<()> {
+    if !environment.sample {
+        place.make_space()?;
+    }
+    place.build(environment)?;
+    let name = &environment.name;
+    let key = format!("{:?}", (&environment.python, &environment.install, &environment.watch));
+    let pristine = known(tools, asked, name, &key, || reality(place, tools, None, true))?;
+    row(environment, name, &[], &[], &pristine, &pristine, place, tools, asked, rows)?;
+    for variant in environment.variants.iter().filter(|it| asked.wants_variant(name, &it.name)) {
+        let name = format!("{name}/{}", variant.name);
+        if asked.known && !kept(tools, &name.replace('/', ".")).exists() {
+            continue;
+        }
+        if let Err(error) = place.vary(&variant.edits) {
+            eprintln!("{name}: not made: {error:#}");
+            rows.push(json!({ "name": name, "not_built": format!("{error:#}") }));
+            continue;
+        }
+        let key = format!("{key}{:?}", variant.edits);
+        let watched = watched(&pristine, &environment.watch);
+        let now = known(tools, asked, &name.replace('/', "."), &key, || {
+            reality(place, tools, Some(&watched), false)
+        })?;
+        row(
+            environment,
+            &name,
+            &variant.edits,
+            &variant.names,
+            &pristine,
+            &now,
+            place,
+            tools,
+            asked,
+            rows,
+        )?;
+    }
+    Ok(())
+}
+
+/// The result of an earlier run under this key, or a new one.
+fn known(
+    tools: &Tools,
+    asked: &Asked,
+    name: &str,
+    key: &str,
+    make: impl FnOnce() -> anyhow::Result<Value>,
+) -> anyhow::Result<Value> {
+    let path = kept(tools, name);
+    if let (false, Ok(text)) = (asked.again, fs::read_to_string(&path)) {
+        let kept: Value = serde_json::from_str(&text)?;
+        if kept["key"] == key {
+            return Ok(kept["reality"].clone());
+        }
+    }
+    let reality = make()?;
+    fs::create_dir_all(tools.work.join("reality"))?;
+    fs::write(&path, serde_json::to_string(&json!({ "key": key, "reality": reality }))?)?;
+    Ok(reality)
+}
+
+/// Where the result of importing is kept.
+fn kept(tools: &Tools, name: &str) -> PathBuf {
+    tools.work.join("reality").join(format!("{name}.json"))
+}
+
+/// Imports, and for an untouched environment opens every library too.
+fn reality(
+    place: &Place,
+    tools: &Tools,
+    only: Option<&[(String, String)]>,
+    libraries: bool,
+) -> anyhow::Result<Value> {
+    let stub = oracle::libcuda(&place.site()?, &tools.work.join("stub"))?;
+    let imports = oracle::imports(&place.venv, only, &stub)?;
+    let libraries = if libraries { oracle::libraries(&place.venv, &stub)? } else { Vec::new() };
+    Ok(json!({ "imports": imports, "libraries": libraries }))
+}
+
+/// What is imported in every variant: of each watched package the module that is called as it is, else all of its modules.
+fn watched(pristine: &Value, watch: &[String]) -> Vec<(String, String)> {
+    let lines = || pristine["imports"].as_array().into_iter().flatten();
+    let modules = |package: &String| -> Vec<String> {
+        let own = lines().filter(|line| line["package"] == package.as_str());
+        let all: Vec<String> =
+            own.filter_map(|line| line["module"].as_str().map(str::to_owned)).collect();
+        let called = all.iter().find(|module| **module == package.replace('-', "_")).cloned();
+        called.map_or(all, |module| vec![module])
+    };
+    watch
+        .iter()
+        .flat_map(|package| modules(package).into_iter().map(|module| (package.clone(), module)))
+        .collect()
+}
+
+/// The modules of watched packages that do not import: module, package, error.
+fn broken(reality: &Value, watch: &[String]) -> Vec<(String, String, String)> {
+    let text = |line: &Value, key: &str| line[key].as_str().unwrap_or_default().to_owned();
+    let imports = reality["imports"].as_array().into_iter().flatten();
+    imports
+        .filter(|line| !line["error"].is_null() && watch.contains(&text(line, "package")))
+        .map(|line| (text(line, "module"), text(line, "package"), text(line, "error")))
+        .collect()
+}
+
+#[expect(clippy::too_many_arguments, reason = "one call, from one place")]
+fn row(
+    environment: &Environment,
+    name: &str,
+    edits: &[Edit],
+    names: &[String],
+    pristine: &Value,
+    now: &Value,
+    place: &Place,
+    tools: &Tools,
+    asked: &Asked,
+    rows: &mut Vec<Value>,
+) -> anyhow::Result<()> {
+    let mut reality = Reality {
+        broken: broken(now, &environment.watch),
+        names: names.iter().cloned().collect(),
+        pristine: edits.is_empty(),
+    };
+    if !reality.pristine {
+        // A package whose files are gone is no longer seen at all; one that never imported is not broken by an edit.
+        let before = broken(pristine, &environment.watch);
+        reality.broken.retain(|it| before.iter().all(|other| other.0 != it.0));
+        let tried = |value: &Value| -> BTreeSet<String> {
+            let lines = value["imports"].as_array().into_iter().flatten();
+            lines.filter_map(|line| line["module"].as_str().map(str::to_owned)).collect()
+        };
+        let wanted = watched(pristine, &environment.watch);
+        let imported = pristine["imports"].as_array().into_iter().flatten().filter(|line| {
+            line["error"].is_null()
+                && wanted.iter().any(|(_, module)| line["module"] == module.as_str())
+        });
+        let now = tried(now);
+        for line in
+            imported.filter(|line| !now.contains(line["module"].as_str().unwrap_or_default()))
+        {
+            let text = |key: &str| line[key].as_str().unwrap_or_default().to_owned();
+            reality.broken.push((text("module"), text("package"), "it is not there".to_owned()));
+        }
+    }
+    if names.is_empty() {
+        reality.names = edits.iter().filter_map(Edit::package).map(str::to_owned).collect();
+        reality.names.extend(reality.broken.iter().map(|(_, package, _)| package.clone()));
+    }
+    let (findings, seconds) = tools.doctor.findings(&place.venv)?;
+    let verdict = judge::verdict(&reality, &findings);
+    let mut row = json!({
+        "name": name,
+        "broken": reality.broken.iter().map(|(module, _, error)| json!([module, error])).collect::<Vec<_>>(),
+        "names": reality.names,
+        "verdict": verdict.word(),
+        "findings": findings.iter().map(|it| json!({
+            "severity": it["severity"], "rule": it["rule"], "title": it["title"], "fix": it["fix"]
+        })).collect::<Vec<_>>(),
+        "doctor_seconds": (seconds * 1e3).round() / 1e3,
+        "imported": now["imports"].as_array().map_or(0, Vec::len),
+        "libraries": now["libraries"].as_array().map_or(0, Vec::len),
+    });
+    if asked.record.is_some() {
+        row["others"] = judge::others(&place.venv, &reality, tools.rigsolve.as_deref());
+    }
+    if asked.fix && (!reality.broken.is_empty() || verdict != Verdict::Quiet) {
+        let watched = watched(pristine, &environment.watch);
+        row["fix"] = fixed(environment, &watched, place, tools)?;
+    }
+    println!("{}", table::line(&row));
+    rows.push(row);
+    Ok(())
+}
+
+/// `doctor --fix --yes`, and what imports after it.
+fn fixed(
+    environment: &Environment,
+    watched: &[(String, String)],
+    place: &Place,
+    tools: &Tools,
+) -> anyhow::Result<Value> {
+    let before = table::listing(&place.venv)?;
+    let mut fix = tools.doctor.fix(&place.venv, &tools.work.join("cache"))?;
+    let same = before == table::listing(&place.venv)?;
+    let stub = oracle::libcuda(&place.site()?, &tools.work.join("stub"))?;
+    let imports = oracle::imports(&place.venv, Some(watched), &stub)?;
+    let left = broken(&json!({ "imports": imports }), &environment.watch);
+    fix["unchanged"] = json!(same);
+    fix["broken_after"] =
+        json!(left.iter().map(|(module, _, error)| json!([module, error])).collect::<Vec<_>>());
+    Ok(fix)
+}
+
+/// A program of the Python registry in the work folder; `None` where no registry answers.
+fn tool(work: &Path, name: &str) -> anyhow::Result<Option<PathBuf>> {
+    let folder = work.join("tools").join(name);
+    let program = folder.join("bin").join(name);
+    if program.exists() {
+        return Ok(Some(program));
+    }
+    output(Command::new("python3").args(["-m", "venv"]).arg(&folder))
+        .context("hint: `apt-get install python3-venv`")?;
+    let mut pip = Command::new(folder.join("bin/python"));
+    pip.args([
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--retries=1",
+        "--timeout=10",
+        name,
+    ]);
+    match output(&mut pip) {
+        Ok(_) => Ok(Some(program)),
+        Err(error) if crate::wheels::reachable(&format!("{error:#}")) => Err(error),
+        Err(_) => Ok(None),
+    }
+}

@@ -1,0 +1,191 @@
+//! Environments on the disk: built by uv from a shared cache, cloned by links, and edited.
+
+use super::list::{Edit, Environment};
+use crate::steps::output;
+use anyhow::{Context, bail};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Below this uv's cache is emptied first.
+const ROOMY: u64 = 14 << 30;
+/// What the largest environment takes.
+const NEEDED: u64 = 8 << 30;
+
+/// A folder in which one environment at a time lies, always under the same path: scripts name it.
+pub(super) struct Place {
+    pub(super) venv: PathBuf,
+    /// The untouched one, while a variant of it lies at `venv`.
+    base: PathBuf,
+    uv: PathBuf,
+    cache: PathBuf,
+}
+
+impl Place {
+    pub(super) fn new(work: &Path, name: &str, uv: PathBuf) -> Self {
+        let folder = work.join("environments").join(name);
+        Self { venv: folder.join("venv"), base: folder.join("base"), uv, cache: work.join("cache") }
+    }
+
+    /// Empties uv's cache where the disk would not hold another environment beside it.
+    pub(super) fn make_space(&self) -> anyhow::Result<()> {
+        let free = || -> anyhow::Result<u64> {
+            let said = output(
+                Command::new("df")
+                    .args(["--output=avail", "-B1"])
+                    .arg(self.cache.parent().unwrap_or(&self.cache)),
+            )?;
+            Ok(said.lines().last().unwrap_or_default().trim().parse()?)
+        };
+        if free()? < ROOMY {
+            remove(&self.cache)?;
+        }
+        match free()? {
+            free if free < NEEDED => bail!(
+                "{} GiB are free, and an environment takes up to {}",
+                free >> 30,
+                NEEDED >> 30
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// Builds the environment, or says why it cannot be.
+    pub(super) fn build(&self, environment: &Environment) -> anyhow::Result<()> {
+        self.remove()?;
+        let mut venv = self.uv(&["venv", "--quiet", "--no-project"]);
+        venv.args(["--python", environment.python.as_deref().unwrap_or("python3")]);
+        output(venv.arg(&self.venv))?;
+        for install in &environment.install {
+            // Byte code is made once here rather than by each of a hundred imports.
+            output(
+                self.uv(&["pip", "install", "--quiet", "--compile-bytecode", "--python"])
+                    .arg(&self.venv)
+                    .args(install),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Puts a clone in place of the untouched environment, and edits it.
+    pub(super) fn vary(&self, edits: &[Edit]) -> anyhow::Result<()> {
+        if !self.base.exists() {
+            fs::rename(&self.venv, &self.base)?;
+        }
+        remove(&self.venv)?;
+        // Links: what edits a file below makes it anew first.
+        output(Command::new("cp").args(["-al"]).arg(&self.base).arg(&self.venv))?;
+        edits.iter().try_for_each(|edit| self.edit(edit))
+    }
+
+    fn edit(&self, edit: &Edit) -> anyhow::Result<()> {
+        let install = |words: &[&str]| {
+            let mut command = self.uv(&["pip", "install", "--quiet", "--python"]);
+            command.arg(&self.venv).args(words);
+            output(&mut command)
+        };
+        match edit {
+            Edit::Uninstall(name) => {
+                output(
+                    self.uv(&["pip", "uninstall", "--quiet", "--python"]).arg(&self.venv).arg(name),
+                )?;
+            }
+            Edit::Install(spec) => drop(install(&["--no-deps", "--reinstall", spec])?),
+            Edit::Resolve(spec) => drop(install(&[spec])?),
+            Edit::OtherPython { python, spec } => {
+                self.foreign(spec, &["--python-version", python])?;
+            }
+            Edit::OtherMachine(spec) => {
+                self.foreign(spec, &["--python-platform", "aarch64-manylinux_2_28"])?;
+            }
+            Edit::Truncate(file) => self.each(file, |path| {
+                let bytes = fs::read(path)?;
+                renew(path, &bytes[..bytes.len() / 2])
+            })?,
+            Edit::Zero(file) => {
+                self.each(file, |path| renew(path, &vec![0; fs::read(path)?.len()]))?
+            }
+            Edit::Delete(file) => self.each(file, |path| match path.is_dir() {
+                true => fs::remove_dir_all(path),
+                false => fs::remove_file(path),
+            })?,
+        }
+        Ok(())
+    }
+
+    /// The wheel of another Python or machine over what is there, as a copied environment has it.
+    fn foreign(&self, spec: &str, platform: &[&str]) -> anyhow::Result<()> {
+        let name = spec.split("==").next().unwrap_or(spec);
+        output(self.uv(&["pip", "uninstall", "--quiet", "--python"]).arg(&self.venv).arg(name))?;
+        let site = self.site()?;
+        let mut command =
+            self.uv(&["pip", "install", "--quiet", "--no-deps", "--only-binary", ":all:"]);
+        command.args(platform).arg("--target").arg(&site).arg("--python").arg(&self.venv).arg(spec);
+        output(&mut command).map(drop)
+    }
+
+    fn each(
+        &self,
+        pattern: &str,
+        act: impl Fn(&Path) -> std::io::Result<()>,
+    ) -> anyhow::Result<()> {
+        let site = self.site()?;
+        let pattern = pattern.trim_end_matches('/');
+        let (folder, name) = pattern.rsplit_once('/').unwrap_or(("", pattern));
+        let (begins, ends) = name.split_once('*').unwrap_or((name, ""));
+        let fits = |file: &str| match name.contains('*') {
+            true => {
+                file.len() >= name.len() - 1 && file.starts_with(begins) && file.ends_with(ends)
+            }
+            false => file == name,
+        };
+        let mut any = false;
+        for entry in fs::read_dir(site.join(folder)).with_context(|| pattern.to_owned())? {
+            let path = entry?.path();
+            if path.file_name().and_then(|file| file.to_str()).is_some_and(fits) {
+                act(&path)?;
+                any = true;
+            }
+        }
+        match any {
+            true => Ok(()),
+            false => bail!("no file is {pattern}"),
+        }
+    }
+
+    /// Its folder of packages.
+    pub(super) fn site(&self) -> anyhow::Result<PathBuf> {
+        let lib = self.venv.join("lib");
+        let mut releases = fs::read_dir(&lib).with_context(|| lib.display().to_string())?;
+        let release = releases.next().context("the environment has no lib/python*")??;
+        Ok(release.path().join("site-packages"))
+    }
+
+    /// uv with the shared cache, files linked from it.
+    pub(super) fn uv(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(&self.uv);
+        command.args(words).env("UV_CACHE_DIR", &self.cache).env("UV_LINK_MODE", "hardlink");
+        command.env("UV_NO_PROGRESS", "1").env("UV_PYTHON_DOWNLOADS", "never");
+        command.env_remove("VIRTUAL_ENV");
+        command
+    }
+
+    /// Removes both.
+    pub(super) fn remove(&self) -> anyhow::Result<()> {
+        remove(&self.venv)?;
+        remove(&self.base)
+    }
+}
+
+/// Writes a file anew, so that no clone of it changes.
+fn renew(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    fs::remove_file(path)?;
+    fs::write(path, bytes)
+}
+
+fn remove(folder: &Path) -> anyhow::Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,230 @@
+//! What the doctor and others say about an environment, held against what happened in it.
+
+use anyhow::Context;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// What the doctor is held against.
+pub(super) struct Reality {
+    /// Modules that do not import and did in the untouched environment, each with its package and its error.
+    pub(super) broken: Vec<(String, String, String)>,
+    /// Packages of which one has to be named.
+    pub(super) names: BTreeSet<String>,
+    /// Whether nothing was edited.
+    pub(super) pristine: bool,
+}
+
+/// One line of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Broken, and an error names the right package.
+    Hit,
+    /// Broken, and none does.
+    Miss,
+    /// Nothing is broken, and no error is claimed.
+    Quiet,
+    /// Nothing that is imported is broken, and an error names what was edited: a damaged file that no import opens.
+    Beyond,
+    /// Nothing is broken, and an error is claimed.
+    False,
+}
+
+impl Verdict {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Hit => "hit",
+            Self::Miss => "MISS",
+            Self::Quiet => "quiet",
+            Self::Beyond => "beyond",
+            Self::False => "FALSE",
+        }
+    }
+}
+
+/// The doctor, and how it is asked.
+pub(super) struct Doctor {
+    program: PathBuf,
+    cache: PathBuf,
+    /// The errors it names without any package: the machine's own matter.
+    machine: BTreeSet<String>,
+    /// PATH with uv in it.
+    path: std::ffi::OsString,
+}
+
+impl Doctor {
+    pub(super) fn new(
+        program: &Path,
+        work: &Path,
+        uv: &Path,
+        empty: &Path,
+    ) -> anyhow::Result<Self> {
+        let mut doctor = Self {
+            program: program.to_owned(),
+            cache: work.join("doctor"),
+            machine: BTreeSet::new(),
+            path: uv.parent().unwrap_or(uv).as_os_str().to_owned(),
+        };
+        let (findings, _) = doctor.findings(empty)?;
+        doctor.machine = findings.iter().map(rule).collect();
+        Ok(doctor)
+    }
+
+    fn command(&self, venv: &Path, words: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(["doctor", "--json", "--venv"]).arg(venv).args(words);
+        command.env("XDG_CACHE_HOME", &self.cache).env("PATH", &self.path);
+        command.env_remove("VIRTUAL_ENV").env_remove("LD_LIBRARY_PATH").env_remove("CONDA_PREFIX");
+        command.current_dir(self.cache.parent().unwrap_or(&self.cache));
+        command
+    }
+
+    /// The findings about an environment, and the seconds that a second look takes.
+    pub(super) fn findings(&self, venv: &Path) -> anyhow::Result<(Vec<Value>, f64)> {
+        let look = || -> anyhow::Result<(Value, f64)> {
+            let began = Instant::now();
+            let said = self.command(venv, &[]).stderr(Stdio::null()).output()?;
+            let seconds = began.elapsed().as_secs_f64();
+            Ok((
+                serde_json::from_slice(&said.stdout).context("the doctor printed no JSON")?,
+                seconds,
+            ))
+        };
+        look()?;
+        let (mut report, mut seconds) = look()?;
+        // The quicker of two: the machine does other things as well.
+        seconds = seconds.min(look()?.1);
+        let findings = report["findings"].as_array_mut().map(std::mem::take).unwrap_or_default();
+        // What concerns no package of the environment is the machine's matter: a driver that is not there.
+        let of_environment =
+            |finding: &Value| !self.machine.contains(&rule(finding)) && !is_about_machine(finding);
+        Ok((findings.into_iter().filter(of_environment).collect(), seconds))
+    }
+
+    /// `doctor --fix --yes`: its report, and what it printed besides.
+    pub(super) fn fix(&self, venv: &Path, uv_cache: &Path) -> anyhow::Result<Value> {
+        let mut command = self.command(venv, &["--fix", "--yes"]);
+        command.env("UV_CACHE_DIR", uv_cache).env("UV_LINK_MODE", "hardlink");
+        let said = command.stderr(Stdio::piped()).output()?;
+        let parsed: Value = serde_json::from_slice(&said.stdout).unwrap_or_default();
+        Ok(match parsed["environments"].as_array().and_then(|all| all.first()) {
+            Some(mended) => json!({
+                "outcome": mended["outcome"], "why": mended["why"], "commands": mended["commands"]
+            }),
+            None if parsed.is_null() || parsed.get("error").is_some() => {
+                json!({ "outcome": "failed", "why": String::from_utf8_lossy(&said.stderr).lines().last() })
+            }
+            None => json!({ "outcome": "nothing to run" }),
+        })
+    }
+}
+
+fn rule(finding: &Value) -> String {
+    finding["rule"].as_str().unwrap_or_default().to_owned()
+}
+
+/// A missing driver, a GPU that is not there: nothing that another package would mend.
+fn is_about_machine(finding: &Value) -> bool {
+    const MACHINE: [&str; 6] = [
+        "no-driver",
+        "driver-silent",
+        "driver-too-old",
+        "container-without-gpus",
+        "cuda-torch-without-driver",
+        "container-memory",
+    ];
+    MACHINE.contains(&rule(finding).as_str())
+}
+
+/// The verdict on some findings.
+pub(super) fn verdict(reality: &Reality, findings: &[Value]) -> Verdict {
+    let errors: Vec<&Value> = findings.iter().filter(|it| it["severity"] == "error").collect();
+    let right = errors.iter().any(|error| names_one(&error.to_string(), &reality.names));
+    match (reality.broken.is_empty(), errors.is_empty(), right) {
+        (false, _, true) => Verdict::Hit,
+        (false, _, false) => Verdict::Miss,
+        (true, true, _) => Verdict::Quiet,
+        (true, false, true) if !reality.pristine => Verdict::Beyond,
+        (true, false, _) => Verdict::False,
+    }
+}
+
+/// Whether a text has one of the names as a word, however its dashes are written.
+fn names_one(text: &str, names: &BTreeSet<String>) -> bool {
+    let plain = |text: &str| text.to_lowercase().replace(['_', '.'], "-");
+    let text = plain(text);
+    let is_letter = |c: char| c.is_ascii_alphanumeric();
+    names.iter().map(|name| plain(name)).any(|name| {
+        text.match_indices(&name).any(|(at, _)| {
+            let before = text[..at].chars().next_back().is_none_or(|c| !is_letter(c) && c != '-');
+            let after = text[at + name.len()..].chars().next().is_none_or(|c| !is_letter(c));
+            before && after
+        })
+    })
+}
+
+/// What others say: `pip check`, torch's collect_env and rigsolve, each with whether it names the right package.
+pub(super) fn others(venv: &Path, reality: &Reality, rigsolve: Option<&Path>) -> Value {
+    let python = venv.join("bin/python");
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "--disable-pip-version-check", "--python"]).arg(&python).arg("check");
+    let mut collect = Command::new(&python);
+    collect.args(["-I", "-B", "-m", "torch.utils.collect_env"]);
+    let tool = |command: &mut Command| ask(command, reality);
+    let mut said = json!({ "pip check": tool(&mut pip), "collect_env": tool(&mut collect) });
+    if let Some(rigsolve) = rigsolve {
+        let mut command = Command::new(rigsolve);
+        command.args(["check", "--python"]).arg(&python);
+        said["rigsolve"] = tool(&mut command);
+    }
+    said
+}
+
+fn ask(command: &mut Command, reality: &Reality) -> Value {
+    let said = command.stdin(Stdio::null()).output();
+    let Ok(said) = said else { return json!({ "ran": false }) };
+    let text = format!(
+        "{}{}",
+        String::from_utf8_lossy(&said.stdout),
+        String::from_utf8_lossy(&said.stderr)
+    );
+    let complains = !said.status.success();
+    json!({
+        "ran": true,
+        "complains": complains,
+        "names": complains && names_one(&text, &reality.names),
+        "last": text.trim().lines().last().unwrap_or_default().chars().take(160).collect::<String>(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verdicts() {
+        let check = |broken: bool, pristine: bool, errors: &[&str], expect: Verdict| {
+            let broken = if broken {
+                vec![("torch".into(), "torch".into(), "x".into())]
+            } else {
+                Vec::new()
+            };
+            let names = BTreeSet::from(["nvidia-nccl-cu12".to_owned()]);
+            let reality = Reality { broken, names, pristine };
+            let errors: Vec<Value> = errors
+                .iter()
+                .map(|title| json!({ "severity": "error", "rule": "r", "title": title }))
+                .collect();
+            assert_eq!(verdict(&reality, &errors), expect, "{errors:?}");
+        };
+        check(true, false, &["nvidia_nccl_cu12 2.21.5 is too old"], Verdict::Hit);
+        check(true, false, &["nvidia-nccl-cu12x is odd", "my-nvidia-nccl-cu12 too"], Verdict::Miss);
+        check(true, false, &[], Verdict::Miss);
+        check(false, true, &[], Verdict::Quiet);
+        check(false, true, &["nvidia-nccl-cu12 is damaged"], Verdict::False);
+        check(false, false, &["nvidia-nccl-cu12 is damaged"], Verdict::Beyond);
+        check(false, false, &["torch is damaged"], Verdict::False);
+    }
+}

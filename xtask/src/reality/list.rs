@@ -1,0 +1,151 @@
+//! The list of environments, which is data.
+
+use anyhow::{Context, bail};
+use toml::{Table, Value};
+
+/// One environment and its variants.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Environment {
+    pub(super) name: String,
+    /// Release of Python; the python3 on PATH where it says none.
+    pub(super) python: Option<String>,
+    /// Installs, one after the other.
+    pub(super) install: Vec<Vec<String>>,
+    /// Packages whose modules are imported in every variant.
+    pub(super) watch: Vec<String>,
+    /// Whether it is small enough for CI.
+    pub(super) sample: bool,
+    pub(super) variants: Vec<Variant>,
+}
+
+/// The environment with small edits.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Variant {
+    pub(super) name: String,
+    pub(super) edits: Vec<Edit>,
+    /// The packages of which one has to be named.
+    pub(super) names: Vec<String>,
+}
+
+/// One edit, by its first word.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Edit {
+    Uninstall(String),
+    Install(String),
+    Resolve(String),
+    Truncate(String),
+    Delete(String),
+    Zero(String),
+    OtherPython { python: String, spec: String },
+    OtherMachine(String),
+}
+
+impl Edit {
+    fn parse(text: &str) -> anyhow::Result<Self> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let own = |word: &&str| (*word).to_owned();
+        Ok(match words.as_slice() {
+            ["uninstall", name] => Self::Uninstall(own(name)),
+            ["install", spec] => Self::Install(own(spec)),
+            ["resolve", spec] => Self::Resolve(own(spec)),
+            ["truncate", file] => Self::Truncate(own(file)),
+            ["delete", file] => Self::Delete(own(file)),
+            ["zero", file] => Self::Zero(own(file)),
+            ["other-python", python, spec] => {
+                Self::OtherPython { python: own(python), spec: own(spec) }
+            }
+            ["other-machine", spec] => Self::OtherMachine(own(spec)),
+            _ => bail!("`{text}` is no edit"),
+        })
+    }
+
+    /// The package an edit is about; what holds files has none.
+    pub(super) fn package(&self) -> Option<&str> {
+        match self {
+            Self::Uninstall(spec)
+            | Self::Install(spec)
+            | Self::Resolve(spec)
+            | Self::OtherPython { spec, .. }
+            | Self::OtherMachine(spec) => spec.split("==").next(),
+            Self::Truncate(_) | Self::Delete(_) | Self::Zero(_) => None,
+        }
+    }
+}
+
+/// Reads the list.
+pub(super) fn parse(text: &str) -> anyhow::Result<Vec<Environment>> {
+    let table: Table = text.parse().context("the list of environments")?;
+    let list = table.get("environment").and_then(Value::as_array).context("no [[environment]]")?;
+    list.iter().map(environment).collect()
+}
+
+fn environment(value: &Value) -> anyhow::Result<Environment> {
+    let row = value.as_table().context("an environment is a table")?;
+    let name = text(row, "name")?;
+    let at = || format!("environment {name}");
+    const KEYS: [&str; 6] = ["name", "python", "install", "watch", "sample", "variants"];
+    if let Some(key) = row.keys().find(|key| !KEYS.contains(&key.as_str())) {
+        bail!("{}: `{key}` is not known", at());
+    }
+    let install = row.get("install").and_then(Value::as_array).with_context(at)?;
+    let variants = row.get("variants").and_then(Value::as_array).cloned().unwrap_or_default();
+    Ok(Environment {
+        python: row.get("python").and_then(Value::as_str).map(str::to_owned),
+        install: install.iter().map(words).collect::<anyhow::Result<_>>().with_context(at)?,
+        watch: row.get("watch").map(words).transpose()?.unwrap_or_default(),
+        sample: row.get("sample").and_then(Value::as_bool).unwrap_or_default(),
+        variants: variants.iter().map(variant).collect::<anyhow::Result<_>>().with_context(at)?,
+        name,
+    })
+}
+
+fn variant(value: &Value) -> anyhow::Result<Variant> {
+    let row = value.as_table().context("a variant is a table")?;
+    let edits = words(row.get("edits").context("a variant has edits")?)?;
+    Ok(Variant {
+        name: text(row, "name")?,
+        edits: edits.iter().map(|edit| Edit::parse(edit)).collect::<anyhow::Result<_>>()?,
+        names: row.get("names").map(words).transpose()?.unwrap_or_default(),
+    })
+}
+
+fn text(row: &Table, key: &str) -> anyhow::Result<String> {
+    row.get(key).and_then(Value::as_str).map(str::to_owned).with_context(|| format!("no {key}"))
+}
+
+fn words(value: &Value) -> anyhow::Result<Vec<String>> {
+    let list = value.as_array().context("a list of words is wanted")?;
+    let word = |value: &Value| value.as_str().map(str::to_owned).context("a word is wanted");
+    list.iter().map(word).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn the_list_can_be_read_and_its_names_are_unique() {
+        let list = parse(super::super::LIST).unwrap();
+        assert!(list.len() >= 25, "{} environments", list.len());
+        assert!(list.iter().any(|environment| environment.sample));
+        let mut names = BTreeSet::new();
+        for environment in &list {
+            assert!(names.insert(environment.name.clone()), "{} twice", environment.name);
+            assert!(!environment.watch.is_empty(), "{}: nothing is watched", environment.name);
+            for variant in &environment.variants {
+                let name = format!("{}/{}", environment.name, variant.name);
+                assert!(!variant.edits.is_empty() && names.insert(name.clone()), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_edit_is_refused() {
+        assert_eq!(Edit::parse("truncate a/b*.so").unwrap(), Edit::Truncate("a/b*.so".into()));
+        for wrong in ["", "remove x", "uninstall", "other-python numpy"] {
+            assert!(Edit::parse(wrong).is_err(), "{wrong}");
+        }
+        assert!(parse("[[environment]]\nname = \"x\"\ninstall = []\ncolour = 1\n").is_err());
+    }
+}

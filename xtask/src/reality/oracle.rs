@@ -1,0 +1,122 @@
+//! What really happens: modules are imported and libraries opened, each in a process of its own, with a stand-in for the driver's
+//! library that has every function they ask for.
+
+use crate::steps::output;
+use anyhow::Context;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const IMPORTS: &str = include_str!("../../../crates/setup/src/mend/imports.py");
+const LIBRARIES: &str = include_str!("libraries.py");
+
+/// Seconds one import may take on a busy machine.
+const SECONDS: u64 = 240;
+/// Seconds after which no further import is begun.
+const TOTAL: u64 = 1200;
+
+/// Imports every module of every package, or only these, each with its package.
+pub(super) fn imports(
+    venv: &Path,
+    only: Option<&[(String, String)]>,
+    stub: &Path,
+) -> anyhow::Result<Vec<Value>> {
+    let modules = only.map(|all| all.iter().map(|(_, module)| module).collect::<Vec<_>>());
+    let asked = json!({
+        "packages": only.map(|_| Vec::<String>::new()),
+        "modules": modules.unwrap_or_default(),
+        "seconds": SECONDS,
+        "total": TOTAL,
+        "bytes": 12_u64 << 30,
+        "jobs": 2
+    });
+    let mut lines = ask(venv, stub, IMPORTS, &[], &asked.to_string())?;
+    lines.retain(|line| line.get("module").is_some());
+    for line in &mut lines {
+        let named = |(_, module): &&(String, String)| line["module"] == module.as_str();
+        if let Some((package, _)) = only.and_then(|all| all.iter().find(named)) {
+            line["package"] = json!(package);
+        }
+    }
+    Ok(lines)
+}
+
+/// Opens every library.
+pub(super) fn libraries(venv: &Path, stub: &Path) -> anyhow::Result<Vec<Value>> {
+    ask(venv, stub, LIBRARIES, &["120"], "")
+}
+
+fn ask(
+    venv: &Path,
+    stub: &Path,
+    program: &str,
+    words: &[&str],
+    input: &str,
+) -> anyhow::Result<Vec<Value>> {
+    let mut child = Command::new(venv.join("bin/python"))
+        .args(["-I", "-B", "-c", program])
+        .args(words)
+        .env("LD_LIBRARY_PATH", stub)
+        .env("CUDA_VISIBLE_DEVICES", "")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()?;
+    child.stdin.take().context("its standard input")?.write_all(input.as_bytes())?;
+    let said = String::from_utf8(child.wait_with_output()?.stdout)?;
+    said.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
+}
+
+/// Compiles a libcuda.so.1 that exports what the libraries of an environment want of the driver; every function says that there
+/// is no device. Gives the folder it is in.
+pub(super) fn libcuda(site: &Path, folder: &Path) -> anyhow::Result<PathBuf> {
+    let mut wanted: BTreeSet<String> =
+        ["cuInit", "cuDriverGetVersion", "cuGetErrorString"].map(str::to_owned).into();
+    let mut libraries = Vec::new();
+    find(site, &mut libraries)?;
+    for part in libraries.chunks(50) {
+        // A damaged file only makes nm complain.
+        let said = Command::new("nm")
+            .args(["-D", "--undefined-only"])
+            .args(part)
+            .stderr(Stdio::null())
+            .output()?;
+        let said = String::from_utf8_lossy(&said.stdout).into_owned();
+        let names = said.lines().filter_map(|line| line.split_whitespace().last());
+        let of_driver = |name: &&str| {
+            name.strip_prefix("cu")
+                .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()))
+        };
+        wanted.extend(
+            names.filter(of_driver).map(|name| name.split('@').next().unwrap_or(name).to_owned()),
+        );
+    }
+    fs::create_dir_all(folder)?;
+    let source = folder.join("libcuda.c");
+    let functions: Vec<String> =
+        wanted.iter().map(|name| format!("int {name}(void) {{ return 100; }}\n")).collect();
+    fs::write(&source, functions.concat())?;
+    let mut compile = Command::new("cc");
+    compile.args(["-shared", "-fPIC", "-w", "-Wl,-soname,libcuda.so.1", "-o"]);
+    output(compile.arg(folder.join("libcuda.so.1")).arg(&source))
+        .context("hint: `apt-get install gcc`")?;
+    Ok(folder.to_owned())
+}
+
+fn find(folder: &Path, found: &mut Vec<PathBuf>) -> anyhow::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let (path, kind) = (entry.path(), entry.file_type()?);
+        let name = entry.file_name().to_string_lossy().into_owned();
+        // NVIDIA's own libraries open the driver by name; nm takes seconds for each.
+        if kind.is_dir() && name != "nvidia" {
+            find(&path, found)?;
+        } else if kind.is_file() && name.contains(".so") {
+            found.push(path);
+        }
+    }
+    Ok(())
+}
