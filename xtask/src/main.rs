@@ -15,6 +15,7 @@ mod layout;
 mod reality;
 mod rust_source;
 mod steps;
+mod templates;
 mod wheels;
 
 use commands::{COMMANDS, Usage};

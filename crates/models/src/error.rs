@@ -43,6 +43,16 @@ pub enum ModelError {
         /// Bytes that are there.
         there: u64,
     },
+    /// A conversation that a chat template does not render.
+    #[error("{path}: {what}")]
+    Template {
+        /// The file that the template is in.
+        path: String,
+        /// What is wrong, mostly in the template's own words.
+        what: String,
+        /// What to do about it.
+        hint: String,
+    },
     /// A call with tokens, sequences or lengths that cannot be.
     #[error("{what}")]
     Call {
@@ -184,7 +194,9 @@ impl ModelError {
             }
             Self::Storage { .. } => Some("ask for --dtype bf16, or for --backend cpu".to_owned()),
             Self::File { hint, .. } | Self::Call { hint, .. } => hint.clone(),
-            Self::Hub { hint, .. } | Self::Convert { hint, .. } => Some(hint.clone()),
+            Self::Hub { hint, .. } | Self::Convert { hint, .. } | Self::Template { hint, .. } => {
+                Some(hint.clone())
+            }
             Self::Disk { .. } => {
                 Some("free some space, or name a folder on another disk".to_owned())
             }

@@ -3,14 +3,15 @@
 use super::{Command, no_arguments};
 use crate::cargo;
 use crate::steps::{self, Steps, require};
+use crate::templates;
 use crate::wheels;
 
 pub(super) const COMMAND: Command = Command {
     name: "test",
     arguments: "",
     about: "every test of every room; checks first that what they need is here",
-    details: "Wheels of the Python registry (85 MB, kept below target/) are judged too; without a network they are\n\
-              skipped, which is said and is no pass.",
+    details: "Wheels of the Python registry (85 MB, kept below target/) are judged too, and chat templates (170 MB) are rendered\n\
+              by transformers; without a network both are skipped, which is said and is no pass.",
     run,
 };
 
@@ -49,7 +50,22 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         let test = ["test", "--locked", "-p", "firstlight", "--test", "wheels"];
         steps::run(cargo::command(&root, &test).env("FIRSTLIGHT_WHEELS", folder))
     })?;
+    let mut without_transformers = false;
+    steps.run("chat templates by transformers", || {
+        let Some(folder) = templates::prepare(&cargo::target_directory(&root)?)? else {
+            without_transformers = true;
+            return Ok(());
+        };
+        let test =
+            ["test", "--locked", "-p", "firstlight", "-p", "models", "--test", "templates_live"];
+        steps::run(cargo::command(&root, &test).env("FIRSTLIGHT_TEMPLATES", folder))
+    })?;
     steps.finish();
+    if without_transformers {
+        eprintln!(
+            "SKIP, which is no pass: chat templates were not rendered by transformers; that needs the Python registry"
+        );
+    }
     if skipped {
         eprintln!(
             "SKIP, which is no pass: published wheels were not judged; they need x86_64 Linux and the Python registry"

@@ -16,8 +16,8 @@ use device::cuda::Cuda;
 use listener::Listener;
 use measured::{Measured, Started};
 use models::{
-    Batch, Capacity, ChatTemplate, Ended, Engine, LargestStep, Message, Model, Request, Sampling,
-    StepBudget, Tokenizer, Wanted,
+    Batch, Capacity, ChatTemplate, Conversation, Ended, Engine, LargestStep, Message, Model,
+    Request, Sampling, StepBudget, Tokenizer, Wanted,
 };
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -177,8 +177,8 @@ fn prompts(
         None if !arguments.ids.is_empty() => return Ok(vec![arguments.ids.clone()]),
         None => arguments.prompt.clone(),
         Some(asked) => {
-            let message = Message { role: "user".to_owned(), content: asked.clone() };
-            vec![ChatTemplate::read(folder)?.render(&[message])?]
+            let asked = Conversation::to_answer(vec![Message::new("user", asked)]);
+            vec![ChatTemplate::read(folder)?.render(&asked)?]
         }
     };
     let ids: Result<Vec<_>, _> = texts.iter().map(|text| tokenizer.encode(text)).collect();

@@ -1,185 +1,272 @@
+//! Chat templates, as transformers' `apply_chat_template` reads and renders them.
+
+mod environment;
+mod filters;
+mod json;
+mod methods;
+mod objects;
+mod python;
+mod source;
+mod strftime;
+
 use super::tokenizer::{read_json, read_text};
 use crate::ModelError;
-use minijinja::{Environment, Error, ErrorKind, context};
-use serde_json::Value;
+pub use json::{Json, Message};
+use minijinja::{Environment, Value};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use time::OffsetDateTime;
 
-/// One message of a conversation.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Message {
-    /// `system`, `user` or `assistant`.
-    pub role: String,
-    /// What is said.
-    pub content: String,
+/// What a template is given.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Conversation {
+    /// At least one message.
+    pub messages: Vec<Message>,
+    /// JSON schemas of the functions that the model may call; a template that is named `tool_use` is taken where there is a list,
+    /// even an empty one.
+    pub tools: Option<Vec<Json>>,
+    /// What the model may look things up in, each an object, mostly with `title` and `text`.
+    pub documents: Option<Vec<Json>>,
+    /// Whether the text ends where the assistant's answer begins.
+    pub add_generation_prompt: bool,
+    /// Whether the text ends inside the last message, which the model goes on with.
+    pub continue_final_message: bool,
+    /// The name of a template, where the model has several and the usual choice is not meant.
+    pub template: Option<String>,
+    /// More that the template may look at, `chat_template_kwargs` to clients. These stand before the special tokens.
+    pub kwargs: Vec<(String, Json)>,
 }
 
-/// A model's chat template.
+impl Conversation {
+    /// Messages that the assistant is to answer.
+    pub fn to_answer(messages: Vec<Message>) -> Self {
+        Self { messages, add_generation_prompt: true, ..Self::default() }
+    }
+}
+
+/// A model's chat templates: one, or several with names.
 #[derive(Debug)]
 pub struct ChatTemplate {
     path: PathBuf,
-    template: String,
+    environment: Environment<'static>,
+    /// Why a template cannot be parsed, by its name: that matters where it is asked for.
+    names: BTreeMap<String, Result<(), String>>,
     /// The special tokens that templates name.
     tokens: Vec<(&'static str, String)>,
 }
 
+/// The template that is taken where none is named.
+const DEFAULT: &str = "default";
+/// The one that is taken where there are tools.
+const TOOL_USE: &str = "tool_use";
+/// What stands behind the last message while it is looked for in the text, as in transformers.
+const MARK: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
+
 impl ChatTemplate {
-    /// Reads chat_template.jinja of a model's folder, or the template in its tokenizer_config.json.
+    /// Reads the templates of a model's folder: chat_template.jinja and those in additional_chat_templates, or else those in its
+    /// tokenizer_config.json.
     ///
     /// # Errors
-    /// [`ModelError::File`] when there is neither.
+    /// [`ModelError::File`] when there is none.
     pub fn read(folder: &Path) -> Result<Self, ModelError> {
         let (jinja, config) =
             (folder.join("chat_template.jinja"), folder.join("tokenizer_config.json"));
-        let settings = if config.exists() { read_json(&config)? } else { Value::Null };
+        let settings = if config.exists() { read_json(&config)? } else { serde_json::Value::Null };
         // A token is a string, or an object with its content.
         let token = |name: &'static str| {
             let token = settings.get(name)?;
             let text = token.as_str().or_else(|| token.get("content")?.as_str())?;
             Some((name, text.to_owned()))
         };
-        let tokens = ["bos_token", "eos_token", "pad_token", "unk_token"];
+        let tokens = [
+            "bos_token",
+            "eos_token",
+            "unk_token",
+            "sep_token",
+            "pad_token",
+            "cls_token",
+            "mask_token",
+        ];
         let tokens = tokens.into_iter().filter_map(token).collect();
+        let mut found: Vec<(String, String)> = Vec::new();
         if jinja.exists() {
-            return Ok(Self { template: read_text(&jinja)?, path: jinja, tokens });
+            found.push((DEFAULT.to_owned(), read_text(&jinja)?));
         }
-        // Either one template, or several with names, of which one is the default.
-        let template = settings.get("chat_template").and_then(|template| match template {
-            Value::Array(named) => {
-                named.iter().find(|entry| entry["name"] == "default")?.get("template")?.as_str()
+        for file in files(&folder.join("additional_chat_templates"))? {
+            let name = file.file_stem().map(|name| name.to_string_lossy().into_owned());
+            found.push((name.unwrap_or_default(), read_text(&file)?));
+        }
+        let path = if found.is_empty() { config } else { jinja.clone() };
+        if found.is_empty() {
+            // Either one template, or several with names.
+            found = match settings.get("chat_template") {
+                Some(serde_json::Value::Array(named)) => {
+                    let text = |entry: &serde_json::Value, key: &str| {
+                        Some(entry.get(key)?.as_str()?.to_owned())
+                    };
+                    named
+                        .iter()
+                        .filter_map(|entry| Some((text(entry, "name")?, text(entry, "template")?)))
+                        .collect()
+                }
+                Some(serde_json::Value::String(one)) => vec![(DEFAULT.to_owned(), one.clone())],
+                _ => Vec::new(),
+            };
+        }
+        if found.is_empty() {
+            let what = "there is no chat template, here or in tokenizer_config.json";
+            let hint = "a base model has none: use -p in place of --chat";
+            return Err(ModelError::file(&jinja, what).hinted(hint));
+        }
+        let mut environment = environment::environment();
+        let mut names = BTreeMap::new();
+        for (name, text) in found {
+            let parsed = environment.add_template_owned(name.clone(), source::prepared(&text));
+            names.insert(name, parsed.map_err(|error| error.to_string()));
+        }
+        Ok(Self { path, environment, names, tokens })
+    }
+
+    /// A conversation as text.
+    ///
+    /// # Errors
+    /// [`ModelError::Template`] with the template's own words where it refuses the conversation, or with those of transformers
+    /// where the conversation cannot be.
+    pub fn render(&self, conversation: &Conversation) -> Result<String, ModelError> {
+        let wrong = |what: String, hint: &str| ModelError::Template {
+            path: self.path.display().to_string(),
+            what,
+            hint: hint.to_owned(),
+        };
+        let Conversation { messages, tools, documents, add_generation_prompt, .. } = conversation;
+        if messages.is_empty() {
+            return Err(wrong("the conversation has no messages".to_owned(), "give at least one"));
+        }
+        let name = self.choose(conversation).map_err(|what| {
+            let names: Vec<&str> = self.names.keys().map(String::as_str).collect();
+            wrong(what, &format!("the model's templates are {}", names.join(", ")))
+        })?;
+        let mut messages: Vec<Value> = messages.iter().map(Message::value).collect();
+        let last = match (conversation.continue_final_message, add_generation_prompt) {
+            (true, true) => {
+                let what = "the last message is to be continued, and a new one begun";
+                return Err(wrong(what.to_owned(), "ask for one of them"));
             }
-            one => one.as_str(),
-        });
-        match template {
-            Some(template) => Ok(Self { template: template.to_owned(), path: config, tokens }),
-            None => Err(ModelError::file(
-                &jinja,
-                "there is no chat template, here or in tokenizer_config.json",
+            (true, false) => Some(mark_last(&mut messages).ok_or_else(|| {
+                let what = "the last message has no text to continue";
+                wrong(what.to_owned(), "its content is a string, or a list with a part of text")
+            })?),
+            (false, _) => None,
+        };
+        let list = |list: &Option<Vec<Json>>| {
+            let values = |all: &Vec<Json>| objects::list(all.iter().map(Json::value).collect());
+            list.as_ref().map_or(Value::from(()), values)
+        };
+        let fixed = [
+            ("messages", objects::list(messages)),
+            ("tools", list(tools)),
+            ("documents", list(documents)),
+            ("add_generation_prompt", Value::from(*add_generation_prompt)),
+        ];
+        if let Some((key, _)) =
+            conversation.kwargs.iter().find(|(key, _)| fixed.iter().any(|(name, _)| key == name))
+        {
+            let hint = "it has a field of its own";
+            return Err(wrong(format!("`{key}` is no argument of a chat template's own"), hint));
+        }
+        let tokens = self
+            .tokens
+            .iter()
+            .map(|(name, token)| ((*name).to_owned(), Value::from(token.as_str())));
+        let kwargs = conversation.kwargs.iter().map(|(key, value)| (key.clone(), value.value()));
+        let fixed = fixed.into_iter().map(|(name, value)| (name.to_owned(), value));
+        // Of what has one name, the last counts.
+        let context: Value = tokens.chain(kwargs).chain(fixed).collect();
+        let template = self.environment.get_template(name);
+        let rendered = template.and_then(|template| template.render(context));
+        let text = rendered.map_err(|error| {
+            wrong(
+                format!("the template fails: {error}"),
+                "use -p with the text as the model expects it",
             )
-            .hinted("a base model has none: use -p in place of --chat")),
+        })?;
+        match last {
+            None => Ok(text),
+            Some(last) => continued(&text, &last).ok_or_else(|| {
+                let what = "the last message does not appear in the text as it was given";
+                wrong(what.to_owned(), "this template cannot continue a message")
+            }),
         }
     }
 
-    /// A conversation as text, up to where the assistant's answer begins.
-    ///
-    /// # Errors
-    /// [`ModelError::File`] with the template's own words, where it refuses the conversation.
-    pub fn render(&self, messages: &[Message]) -> Result<String, ModelError> {
-        let mut environment = Environment::new();
-        // As transformers sets Jinja up.
-        environment.set_trim_blocks(true);
-        environment.set_lstrip_blocks(true);
-        environment
-            .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-        let raise =
-            |message: String| Err::<String, _>(Error::new(ErrorKind::InvalidOperation, message));
-        environment.add_function("raise_exception", raise);
-        environment.add_function("strftime_now", strftime_now);
-        for (name, token) in &self.tokens {
-            environment.add_global(*name, token.clone());
+    /// The name of the template for a conversation, as transformers' `get_chat_template` chooses it.
+    fn choose<'a>(&'a self, conversation: &'a Conversation) -> Result<&'a str, String> {
+        let name = match &conversation.template {
+            Some(name) => name.as_str(),
+            None if conversation.tools.is_some() && self.names.contains_key(TOOL_USE) => TOOL_USE,
+            None => DEFAULT,
+        };
+        match self.names.get(name) {
+            Some(Ok(())) => Ok(name),
+            Some(Err(error)) => Err(format!("the template {name} cannot be read: {error}")),
+            None => Err(format!("there is no template {name}")),
         }
-        let messages: Vec<_> = messages
-            .iter()
-            .map(|message| context! { role => message.role, content => message.content })
-            .collect();
-        let rendered = environment.template_from_str(&self.template).and_then(|template| {
-            template.render(context! { messages, add_generation_prompt => true })
-        });
-        rendered
-            .map_err(|error| ModelError::file(&self.path, format!("the template fails: {error}")))
-            .map_err(|error| error.hinted("use -p with the text as the model expects it"))
     }
 }
 
-/// The date as templates ask for it, by the few letters of strftime that stand in published ones.
-fn strftime_now(format: &str) -> Result<String, Error> {
-    let now = OffsetDateTime::now_utc();
-    let month = now.month().to_string();
-    let mut out = String::new();
-    let mut letters = format.chars();
-    while let Some(letter) = letters.next() {
-        match (letter, (letter == '%').then(|| letters.next()).flatten()) {
-            ('%', Some('Y')) => out += &now.year().to_string(),
-            ('%', Some('m')) => out += &format!("{:02}", u8::from(now.month())),
-            ('%', Some('d')) => out += &format!("{:02}", now.day()),
-            ('%', Some('B')) => out += &month,
-            ('%', Some('b')) => out += &month[..3],
-            ('%', other) => {
-                let what = format!("strftime_now has no %{}", other.unwrap_or(' '));
-                return Err(Error::new(ErrorKind::InvalidOperation, what));
-            }
-            (plain, _) => out.push(plain),
-        }
+/// The templates in a folder, which need not be there, in the order of their names.
+fn files(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
+    if !folder.is_dir() {
+        return Ok(Vec::new());
     }
-    Ok(out)
+    let entries = std::fs::read_dir(folder).map_err(|error| ModelError::file(folder, error))?;
+    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "jinja"));
+    files.sort();
+    Ok(files)
+}
+
+/// Marks the end of the last message's text, or of its last part that has some; gives that text.
+fn mark_last(messages: &mut [Value]) -> Option<String> {
+    let message = messages.last_mut()?;
+    let with = |object: &Value, key: &str, value: Value| -> Option<Value> {
+        let pairs = object.as_object()?.try_iter_pairs()?;
+        let replaced = |(name, old): (Value, Value)| {
+            let new = if name.as_str() == Some(key) { value.clone() } else { old };
+            Some((name.as_str()?.to_owned(), new))
+        };
+        let pairs: Option<Vec<_>> = pairs.map(replaced).collect();
+        Some(objects::dictionary(pairs?))
+    };
+    let marked = |text: &str| Value::from(format!("{text}{MARK}"));
+    let content = message.get_attr("content").ok()?;
+    let (text, content) = match content.as_str() {
+        Some(text) => (text.to_owned(), marked(text)),
+        None => {
+            let mut parts: Vec<Value> = content.try_iter().ok()?.collect();
+            let has = |part: &Value| part.get_attr("text").ok()?.as_str().map(str::to_owned);
+            let (part, text) = parts
+                .iter_mut()
+                .rev()
+                .find_map(|part| Some((has(part)?, part)))
+                .map(|(text, part)| (part, text))?;
+            *part = with(part, "text", marked(&text))?;
+            (text, objects::list(parts))
+        }
+    };
+    *message = with(message, "content", content)?;
+    Some(text)
+}
+
+/// The text up to the mark. A template that trims its messages has trimmed the mark's last letter too.
+fn continued(text: &str, last: &str) -> Option<String> {
+    let at = text.rfind(MARK.trim_end())?;
+    if !text.contains(last.trim_matches(python::is_space)) {
+        return None;
+    }
+    let before = &text[..at];
+    let whole = text[at..].starts_with(MARK);
+    Some(if whole { before } else { before.trim_end_matches(python::is_space) }.to_owned())
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The layout of Kimi's own template, with what others use besides.
-    const TEMPLATE: &str = "{%- for message in messages -%}\n\
-        {%- if message.role not in ['system', 'user', 'assistant'] -%}{{ raise_exception('no role ' + message.role) }}{%- endif -%}\n\
-        <|im_{{ message.role }}|>{{ message['role'] }}<|im_middle|>{{ message.content.strip() }}<|im_end|>\n\
-        {%- endfor -%}\n\
-        {%- if add_generation_prompt -%}<|im_assistant|>assistant<|im_middle|>{%- endif -%}{{ eos_token }}";
-
-    fn message(role: &str, content: &str) -> Message {
-        Message { role: role.to_owned(), content: content.to_owned() }
-    }
-
-    fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
-        let folder = tempfile::tempdir().unwrap();
-        files
-            .iter()
-            .for_each(|(name, text)| std::fs::write(folder.path().join(name), text).unwrap());
-        folder
-    }
-
-    #[test]
-    fn conversations_become_text() {
-        let config = r#"{"eos_token": {"content": "<E>"}}"#;
-        let named = serde_json::json!({
-            "eos_token": "<E>",
-            "chat_template": [{ "name": "tools", "template": "" }, { "name": "default", "template": TEMPLATE }],
-        });
-        for files in [
-            vec![("chat_template.jinja", TEMPLATE), ("tokenizer_config.json", config)],
-            vec![("tokenizer_config.json", named.to_string().as_str())],
-        ] {
-            let folder = folder(&files);
-            let template = ChatTemplate::read(folder.path()).unwrap();
-            assert_eq!(
-                template.render(&[message("system", "be brief "), message("user", "hi")]).unwrap(),
-                "<|im_system|>system<|im_middle|>be brief<|im_end|><|im_user|>user<|im_middle|>hi<|im_end|>\
-                 <|im_assistant|>assistant<|im_middle|><E>"
-            );
-            let error = template.render(&[message("robot", "x")]).unwrap_err().to_string();
-            assert!(
-                error.contains("the template fails: ") && error.contains("no role robot"),
-                "{error}"
-            );
-        }
-    }
-
-    #[test]
-    fn dates_are_written_as_asked() {
-        let today = strftime_now("%Y-%m-%d").unwrap();
-        assert_eq!((today.len(), &today[..2]), (10, "20"));
-        assert!(strftime_now("%B %d, %Y").unwrap().contains(", 20"));
-        assert!(strftime_now("%Q").unwrap_err().to_string().contains("no %Q"));
-    }
-
-    #[test]
-    fn a_model_without_a_template_says_so() {
-        for files in [&[][..], &[("tokenizer_config.json", "{}")]] {
-            let folder = folder(files);
-            let error = ChatTemplate::read(folder.path()).unwrap_err().to_string();
-            assert!(
-                error.ends_with("there is no chat template, here or in tokenizer_config.json"),
-                "{error}"
-            );
-        }
-    }
-}
+mod tests;

@@ -1,0 +1,65 @@
+//! transformers and published chat templates, from the Python registry, in a folder below the target folder.
+
+use crate::steps::{is_available, output, run};
+use crate::wheels::reachable;
+use anyhow::{Context, bail};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What renders: without torch, which templates do not need.
+const PACKAGES: [&str; 2] = ["transformers==5.23.0", "jinja2==3.1.6"];
+
+/// The templates of some seventy models, in the source of llama.cpp that it brings: 77 MB to download.
+const TEMPLATES: &str = "llama-cpp-python==0.3.36";
+
+/// Takes the templates out of the archive that stands beside it.
+const UNPACK: &str = "
+import pathlib, sys, tarfile
+home = pathlib.Path(sys.argv[1])
+[archive] = home.glob('*.tar.gz')
+(home / 'templates').mkdir()
+for member in tarfile.open(archive):
+    path = pathlib.PurePosixPath(member.name)
+    if path.parent.match('models/templates') and path.suffix == '.jinja':
+        (home / 'templates' / path.name).write_bytes(tarfile.open(archive).extractfile(member).read())
+archive.unlink()
+";
+
+/// Gets what is not there yet and returns the folder: `venv` with transformers, `templates` with the templates. `None` when the
+/// registry cannot be reached from here.
+pub(crate) fn prepare(target: &Path) -> anyhow::Result<Option<PathBuf>> {
+    let home = target.join("templates");
+    let stamp = home.join("complete");
+    let wanted = [&PACKAGES[..], &[TEMPLATES]].concat().join("\n");
+    if fs::read_to_string(&stamp).is_ok_and(|there| there == wanted) {
+        return Ok(Some(home));
+    }
+    if !is_available("python3", "--version") {
+        bail!("`python3` was not found\nhint: `apt-get install python3-venv`");
+    }
+    if home.exists() {
+        fs::remove_dir_all(&home)?;
+    }
+    run(Command::new("python3").args(["-m", "venv"]).arg(home.join("venv")))
+        .context("hint: `apt-get install python3-venv`")?;
+    let python = || Command::new(home.join("venv/bin/python"));
+    let pip = |words: &[&str]| {
+        let mut command = python();
+        command.args(["-m", "pip"]).args(words).args(["--quiet", "--disable-pip-version-check"]);
+        command
+    };
+    // The first download tells whether there is a registry; from here on its absence is a failure.
+    let first = output(pip(&["install", "--retries=1", "--timeout=10"]).args(PACKAGES));
+    if let Err(error) = first {
+        if reachable(&format!("{error:#}")) {
+            return Err(error);
+        }
+        return Ok(None);
+    }
+    let source = ["download", "--no-deps", "--no-binary", "llama-cpp-python", TEMPLATES];
+    run(pip(&source).arg("--dest").arg(&home))?;
+    run(python().args(["-c", UNPACK]).arg(&home))?;
+    fs::write(&stamp, wanted)?;
+    Ok(Some(home))
+}
