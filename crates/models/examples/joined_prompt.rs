@@ -22,7 +22,7 @@ const ALONE: usize = 20;
 fn request(seed: usize, tokens: usize, limit: usize, vocabulary: usize) -> Request {
     let token = |at: usize| ((at * 2_654_435_761 + seed * 97) >> 7) % vocabulary;
     let prompt = (1..=tokens).map(|at| token(at) as u32).collect();
-    Request { prompt, limit, sampling: Sampling::default(), stop_ids: Vec::new() }
+    Request { prompt, limit, sampling: Sampling::default(), stop_ids: Vec::new(), keep: false }
 }
 
 /// A step: what it took, most tokens that one of the decoding sequences got, and whether the request that is waited for did.

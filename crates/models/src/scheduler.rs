@@ -9,9 +9,11 @@
 //! step, whatever else is asked for, and every request becomes the oldest.
 
 mod event;
+mod kept;
 mod request;
 
 pub use event::{Event, Logits};
+use kept::Keep;
 use request::Live;
 pub use request::{Ended, Request, RequestId};
 
@@ -40,9 +42,11 @@ pub struct Usage {
     pub running: usize,
     /// Requests that wait for one, or for pages.
     pub waiting: usize,
-    /// Slots that no request has.
+    /// Slots that no request has, nor a kept sequence.
     pub free_slots: usize,
-    /// Blocks of the caches that no request has.
+    /// Slots with a kept sequence, which a request may have.
+    pub kept: usize,
+    /// Blocks of the caches that no request has, nor a kept sequence.
     pub free_blocks: usize,
     /// Blocks of the caches.
     pub blocks: usize,
@@ -60,6 +64,8 @@ pub struct Scheduler<'e> {
     /// Requests with one, oldest first.
     running: Vec<Live>,
     free_slots: Vec<usize>,
+    /// Sequences that ended, in slots that are not free.
+    kept: Keep,
     /// Events that the next step gives out.
     due: Vec<Event>,
     /// Logits of each pass of the last step.
@@ -80,6 +86,7 @@ impl<'e> Scheduler<'e> {
             waiting: VecDeque::new(),
             running: Vec::new(),
             free_slots,
+            kept: Keep::default(),
             due: Vec::new(),
             logits: Vec::new(),
             engine,
@@ -128,6 +135,11 @@ impl<'e> Scheduler<'e> {
         Ok(())
     }
 
+    /// Tokens of a request that runs which it did not read, because a kept sequence began with them.
+    pub fn reused(&self, request: RequestId) -> Option<usize> {
+        self.running.iter().find(|live| live.id == request).map(|live| live.reused)
+    }
+
     /// Forgets a request; whether there was such a one that had not ended. No event tells of it any more.
     pub fn cancel(&mut self, request: RequestId) -> bool {
         let due = self.due.len();
@@ -139,7 +151,7 @@ impl<'e> Scheduler<'e> {
         }
         if let Some(at) = self.running.iter().position(|live| live.id == request) {
             let live = self.running.remove(at);
-            self.free(live.slot);
+            self.leave(&live);
             return true;
         }
         was_due
@@ -157,6 +169,7 @@ impl<'e> Scheduler<'e> {
             running: self.running.len(),
             waiting: self.waiting.len(),
             free_slots: self.free_slots.len(),
+            kept: self.kept.len(),
             free_blocks: pages.free_blocks(),
             blocks: self.blocks,
         }
@@ -180,6 +193,8 @@ impl<'e> Scheduler<'e> {
             while let Some(live) = self.running.pop() {
                 self.preempt(live, &mut events);
             }
+            // The engine may have lost every sequence.
+            while self.drop_kept(None) {}
             // Their logits are gone by the time that they are given out.
             for event in &mut events {
                 if let Event::Token { logits, .. } = event {
@@ -202,6 +217,9 @@ impl<'e> Scheduler<'e> {
     /// Preempts the youngest until each sequence that decodes can have one more token.
     fn make_room(&mut self, events: &mut Vec<Event>) {
         while self.lacking(|live| if live.decodes() { 1 } else { 0 }) > self.free_blocks() {
+            if self.drop_kept(None) {
+                continue;
+            }
             let Some(youngest) = self.running.pop() else { break };
             self.preempt(youngest, events);
         }
@@ -210,17 +228,34 @@ impl<'e> Scheduler<'e> {
     /// Gives slots to the requests that wait, in their order, as long as there are pages for all that is known of them.
     fn admit(&mut self) {
         let mut promised = self.lacking(Live::unread);
-        while let (Some(first), Some(slot)) = (self.waiting.front(), self.free_slots.last()) {
-            let wanted = Pages::blocks_for(first.tokens() + 1);
-            // One that runs alone has all pages, which are enough for it.
-            if promised + wanted > self.free_blocks() && !self.running.is_empty() {
+        while let Some(first) = self.waiting.front() {
+            let known = self.kept.longest(|tokens| first.goes_on_from(tokens));
+            let kept = known.and_then(|at| self.kept.get(at));
+            let place = kept.map(|kept| (kept.slot, kept.tokens.len()));
+            let Some((slot, read)) = place.or(self.free_slots.last().map(|slot| (*slot, 0))) else {
+                if self.drop_kept(None) {
+                    continue;
+                }
                 break;
+            };
+            let wanted = self.engine.pages().lacking(slot, first.tokens() + 1 - read);
+            if promised + wanted > self.free_blocks() {
+                if self.drop_kept(known) {
+                    continue;
+                }
+                // One that runs alone has all pages, which are enough for it.
+                if !self.running.is_empty() {
+                    break;
+                }
             }
             promised += wanted;
-            let slot = *slot;
-            self.free_slots.pop();
+            match known {
+                Some(at) => drop(self.kept.take(at)),
+                None => drop(self.free_slots.pop()),
+            }
             if let Some(mut live) = self.waiting.pop_front() {
                 live.slot = slot;
+                live.begin_behind(read);
                 self.running.push(live);
             }
         }
@@ -269,7 +304,8 @@ impl<'e> Scheduler<'e> {
             return 0;
         }
         let others = !self.waiting.is_empty() || who.len() < self.running.len();
-        let mut count = if others { 1 } else { least.min(self.budget.ahead) };
+        let kept = who.iter().any(|at| self.running[*at].keeps());
+        let mut count = if others || kept { 1 } else { least.min(self.budget.ahead) };
         while count > 1 && self.lacking(|_| count) > self.free_blocks() {
             count -= 1;
         }
@@ -297,6 +333,9 @@ impl<'e> Scheduler<'e> {
             let held = pages.len(live.slot);
             let room = held.next_multiple_of(BLOCK) - held + (pages.free_blocks() - taken) * BLOCK;
             if room == 0 {
+                if self.drop_kept(None) {
+                    continue;
+                }
                 // Somebody older has to end first, or somebody younger gives way.
                 match self.running.pop() {
                     Some(youngest) if self.running.len() > at => self.preempt(youngest, events),
@@ -354,8 +393,22 @@ impl<'e> Scheduler<'e> {
         }
         for at in (0..over.len()).rev().filter(|at| over[*at]) {
             let live = self.running.remove(at);
-            self.free(live.slot);
+            self.leave(&live);
         }
+    }
+
+    /// Ends a request's use of its slot.
+    fn leave(&mut self, live: &Live) {
+        match live.to_keep() {
+            Some(tokens) => self.kept.add(live.slot, tokens),
+            None => self.free(live.slot),
+        }
+    }
+
+    /// Gives back the slot that was kept first, but for the one in this place; whether there was such a one.
+    fn drop_kept(&mut self, but: Option<usize>) -> bool {
+        let dropped = self.kept.oldest(but);
+        dropped.map(|kept| self.free(kept.slot)).is_some()
     }
 
     /// Sends a request that runs no more back to those that wait.
@@ -388,5 +441,6 @@ impl Drop for Scheduler<'_> {
     /// The engine's slots are free again.
     fn drop(&mut self) {
         self.running.iter().for_each(|live| self.engine.reset(live.slot));
+        while self.drop_kept(None) {}
     }
 }

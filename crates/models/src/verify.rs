@@ -237,6 +237,7 @@ impl Holding<'_> {
             limit: DECODED,
             sampling: Sampling::default(),
             stop_ids: Vec::new(),
+            keep: false,
         };
         let requests = PROMPTS.map(|count| request(self.prompt(count + 1, count)));
         self.reset(2);

@@ -85,6 +85,7 @@ fn come_and_go(engine: &mut dyn Engine) -> Result<(), models::ModelError> {
         limit: 10,
         sampling: Sampling::default(),
         stop_ids: Vec::new(),
+        keep: false,
     };
     let submitted = (0..14).map(|at| scheduler.submit(request(at)));
     let submitted = submitted.collect::<Result<Vec<_>, _>>()?;

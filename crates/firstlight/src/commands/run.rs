@@ -49,6 +49,7 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
         limit: arguments.tokens,
         sampling: (&arguments.choice).into(),
         stop_ids: stop_ids.clone(),
+        keep: false,
     };
     let requests: Vec<Request> = prompts.into_iter().map(request).collect();
     requests.iter().try_for_each(Request::check)?;

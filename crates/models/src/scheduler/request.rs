@@ -11,6 +11,10 @@ pub struct Request {
     pub sampling: Sampling,
     /// Tokens that end it; the one that does is not given out.
     pub stop_ids: Vec<u32>,
+    /// Whether its sequence stays in its slot when it ends or is cancelled, until the slot or its pages are wanted: a request that
+    /// begins with the same tokens goes on there, and reads only the rest. The device then chooses one token at a time, because it
+    /// must not read beyond the end.
+    pub keep: bool,
 }
 
 impl Request {
@@ -56,6 +60,8 @@ pub(super) struct Live {
     added: Vec<u32>,
     /// Tokens that the engine was advanced by, of the prompt and what was added.
     read: usize,
+    /// Tokens of a kept sequence that it began with.
+    pub(super) reused: usize,
     /// The engine's slot; where it has none yet this means nothing.
     pub(super) slot: usize,
 }
@@ -63,7 +69,7 @@ pub(super) struct Live {
 impl Live {
     pub(super) fn new(id: RequestId, request: Request, vocabulary: usize) -> Self {
         let sampler = Sampler::new(request.sampling.clone(), vocabulary, &request.prompt);
-        Self { id, request, sampler, added: Vec::new(), read: 0, slot: 0 }
+        Self { id, request, sampler, added: Vec::new(), read: 0, reused: 0, slot: 0 }
     }
 
     /// Tokens of it that are known.
@@ -83,8 +89,7 @@ impl Live {
 
     /// The next `count` tokens to read.
     pub(super) fn next(&self, count: usize) -> impl Iterator<Item = u32> {
-        let all = self.request.prompt.iter().chain(&self.added);
-        all.skip(self.read).take(count).copied()
+        self.all().skip(self.read).take(count)
     }
 
     /// Counts tokens that the engine was advanced by.
@@ -94,7 +99,28 @@ impl Live {
 
     /// Goes back to the beginning, with what was added; its states and caches are gone.
     pub(super) fn forget(&mut self) {
-        self.read = 0;
+        (self.read, self.reused) = (0, 0);
+    }
+
+    /// Whether a sequence of these tokens is where it may begin: something is left to read.
+    pub(super) fn goes_on_from(&self, tokens: &[u32]) -> bool {
+        tokens.len() < self.tokens() && self.all().zip(tokens).all(|(own, kept)| own == *kept)
+    }
+
+    /// Begins behind so many tokens, which the slot that it was given has read.
+    pub(super) fn begin_behind(&mut self, tokens: usize) {
+        (self.read, self.reused) = (tokens, tokens);
+    }
+
+    /// What the engine has read of it, where that is to be kept. The device chooses one token at a time of such a request, so that
+    /// it has read nothing behind the end.
+    pub(super) fn to_keep(&self) -> Option<Vec<u32>> {
+        let kept = self.request.keep && self.read > 0;
+        kept.then(|| self.all().take(self.read).collect())
+    }
+
+    fn all(&self) -> impl Iterator<Item = u32> {
+        self.request.prompt.iter().chain(&self.added).copied()
     }
 
     /// Tokens that the device may choose for it by itself: not the first two, nor the last that it may have, for these come
@@ -105,6 +131,11 @@ impl Live {
         } else {
             0
         }
+    }
+
+    /// Whether its sequence stays in its slot when it ends.
+    pub(super) fn keeps(&self) -> bool {
+        self.request.keep
     }
 
     /// Chooses its next token.

@@ -6,7 +6,7 @@ use models::{Chosen, Ended, Generated, Next, Request, Sampling, StepBudget, gene
 fn request(prompt: Vec<u32>, limit: usize, seed: u64) -> Request {
     // Drawn, not taken: with a tied random embedding the largest logit is always the last token's own.
     let sampling = Sampling { temperature: 1.0, seed, ..Sampling::default() };
-    Request { prompt, limit, sampling, stop_ids: Vec::new() }
+    Request { prompt, limit, sampling, stop_ids: Vec::new(), keep: false }
 }
 
 fn run(subject: &Subject, requests: &[Request], chunk: usize) -> Vec<Generated> {

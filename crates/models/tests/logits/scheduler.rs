@@ -31,7 +31,7 @@ fn engine(name: &str, capacity: Capacity) -> Box<dyn Engine> {
 }
 
 fn request(prompt: Vec<u32>, limit: usize) -> Request {
-    Request { prompt, limit, sampling: Sampling::default(), stop_ids: Vec::new() }
+    Request { prompt, limit, sampling: Sampling::default(), stop_ids: Vec::new(), keep: false }
 }
 
 /// What each of the prompts is continued with, alone on an engine.
@@ -69,6 +69,8 @@ struct Asked {
 fn ask(random: &mut Random, answers: &[(Vec<u32>, Vec<u32>)]) -> (Request, Asked) {
     let (prompt, answer) = &answers[random.below(answers.len())];
     let mut request = request(prompt.clone(), random.below(LIMIT + 1));
+    // Some stay in their slots, which others then take.
+    request.keep = prompt.len() % 3 == 2;
     let (mut want, mut ended) = (answer[..request.limit].to_vec(), Ended::Limit);
     if random.below(4) == 0 {
         let stop = answer[random.below(LIMIT)];
@@ -138,12 +140,17 @@ fn arrivals_of(name: &str, arrivals: usize) -> Counts {
         }
         assert!(patience <= PATIENCE, "{name}: {oldest:?} starves");
         let usage = scheduler.usage();
-        assert_eq!(usage.running + usage.free_slots, SLOTS, "{name}");
+        assert_eq!(usage.running + usage.free_slots + usage.kept, SLOTS, "{name}");
         counts.together = counts.together.max(usage.running);
     }
     let usage = scheduler.usage();
     assert!(open.is_empty());
-    assert_eq!((usage.free_slots, usage.free_blocks), (SLOTS, blocks), "{name}: all is free again");
+    assert_eq!(usage.free_slots + usage.kept, SLOTS, "{name}: nobody runs");
+    assert_eq!(
+        usage.kept == 0,
+        usage.free_blocks == blocks,
+        "{name}: kept sequences alone have blocks"
+    );
     drop(scheduler);
     assert_eq!(engine.pages().free_blocks(), blocks);
     counts
@@ -216,4 +223,145 @@ fn a_prompt_that_joins_delays_others_by_a_chunk_at_a_time() {
         }
     }
     assert_eq!(steps, 200usize.div_ceil(39));
+}
+
+/// The tokens of a request, how many of its prompt were not read again, and how it ended.
+struct Answered {
+    tokens: Vec<u32>,
+    reused: usize,
+    ended: Option<Ended>,
+}
+
+/// Runs a request to its end, or for so many tokens.
+fn answered(scheduler: &mut Scheduler<'_>, request: Request, most: usize) -> Answered {
+    let id = scheduler.submit(request).unwrap();
+    let mut answered = Answered { tokens: Vec::new(), reused: 0, ended: None };
+    while answered.ended.is_none() && answered.tokens.len() < most {
+        let events = scheduler.step().unwrap();
+        answered.reused = scheduler.reused(id).unwrap_or(answered.reused);
+        for event in events {
+            match event {
+                Event::Token { token, .. } => answered.tokens.push(token),
+                Event::Finished { ended, .. } => answered.ended = Some(ended),
+                Event::Preempted { .. } => {}
+            }
+        }
+    }
+    scheduler.cancel(id);
+    answered
+}
+
+fn conversation(name: &str) {
+    let mut fresh = engine(name, Capacity { sequences: 1, tokens: 400 });
+    let mut fresh = |prompt: &[u32], limit: usize| {
+        let requests = [request(prompt.to_vec(), limit)];
+        let budget = StepBudget { tokens: 1000, beside: 1000, ahead: 1 };
+        generate(&mut *fresh, &requests, budget, |_| Next::More).unwrap().remove(0).tokens
+    };
+    let mut engine = engine(name, Capacity { sequences: 1, tokens: 400 });
+    // Eight at once where nothing is kept: a kept sequence must not have read behind its end.
+    let budget = StepBudget { tokens: 50, beside: 50, ahead: 8 };
+    let mut scheduler = Scheduler::new(&mut *engine, budget);
+    let keep =
+        |prompt: &[u32], limit: usize| Request { keep: true, ..request(prompt.to_vec(), limit) };
+    let first = tokens(7, 70);
+    let answer = answered(&mut scheduler, keep(&first, 12), 99);
+    assert_eq!((&answer.tokens, answer.reused), (&fresh(&first, 12), 0), "{name}");
+    // The last token of an answer at its limit was read by nobody.
+    let mut said = [&first[..], &answer.tokens, &tokens(8, 20)].concat();
+    let second = answered(&mut scheduler, keep(&said, 9), 99);
+    assert_eq!((&second.tokens, second.reused), (&fresh(&said, 9), 70 + 11), "{name}");
+    // One that is ended by a token has read all before that.
+    said.extend(&second.tokens);
+    said.extend(tokens(9, 3));
+    let all = fresh(&said, 10);
+    let at = (1..10).find(|at| !all[..*at].contains(&all[*at])).unwrap();
+    let third =
+        answered(&mut scheduler, Request { stop_ids: vec![all[at]], ..keep(&said, 10) }, 99);
+    assert_eq!((&third.tokens[..], third.ended), (&all[..at], Some(Ended::StopId)), "{name}");
+    let kept = said.len() + at;
+    said.extend(&all[..=at]);
+    // One that is cancelled stays too.
+    let fourth = answered(&mut scheduler, keep(&said, 10), 4);
+    assert_eq!((&fourth.tokens, fourth.reused), (&fresh(&said, 4), kept), "{name}");
+    // What does not begin alike is read whole, and so is the same again: a state cannot go back.
+    for prompt in [&said[..], &said[1..], &tokens(3, 90)] {
+        let other = answered(&mut scheduler, keep(prompt, 3), 99);
+        assert_eq!((&other.tokens, other.reused), (&fresh(prompt, 3), 0), "{name}");
+    }
+    assert_eq!((scheduler.usage().kept, scheduler.usage().free_slots), (1, 0));
+    // A request that wants all pages gets them.
+    let long = tokens(5, 380);
+    let whole = answered(&mut scheduler, request(long.clone(), 5), 99);
+    assert_eq!(whole.tokens, fresh(&long, 5), "{name}");
+    let usage = scheduler.usage();
+    assert_eq!((usage.kept, usage.free_blocks), (0, usage.blocks));
+}
+
+#[test]
+fn a_conversation_is_read_once_and_answered_as_if_read_anew() {
+    conversation("kimi-linear-mini");
+    conversation("granite-hybrid-mini");
+}
+
+/// One who talks to a model.
+struct Talker {
+    said: Vec<u32>,
+    turns: usize,
+    /// The request that is answered, what it should be answered with, and what it was so far.
+    open: Option<(RequestId, Vec<u32>)>,
+    got: Vec<u32>,
+}
+
+/// More talkers than slots: who finds the sequence still there goes on with it, the others begin anew, and nobody can tell.
+#[test]
+fn conversations_on_few_slots_are_answered_as_if_read_anew() {
+    let name = "granite-hybrid-mini";
+    let mut fresh = engine(name, Capacity { sequences: 1, tokens: 400 });
+    let mut engine = engine(name, Capacity { sequences: 3, tokens: 130 });
+    let mut scheduler = Scheduler::new(&mut *engine, StepBudget { ahead: 1, ..BUDGET });
+    let mut random = Random(5);
+    let talker = |_| Talker { said: Vec::new(), turns: 6, open: None, got: Vec::new() };
+    let mut talkers: Vec<Talker> = (0..4).map(talker).collect();
+    let (mut reused, mut anew, mut seed) = (0, 0, 100);
+    while !scheduler.is_idle() || talkers.iter().any(|talker| talker.turns > 0) {
+        for talker in &mut talkers {
+            if talker.open.is_some() || talker.turns == 0 || random.below(3) > 0 {
+                continue;
+            }
+            (talker.turns, seed) = (talker.turns - 1, seed + 1);
+            talker.said.extend(tokens(seed, 1 + random.below(25)));
+            let asked = request(talker.said.clone(), 1 + random.below(9));
+            let budget = StepBudget { tokens: 1000, beside: 1000, ahead: 1 };
+            let requests = std::slice::from_ref(&asked);
+            let want = generate(&mut *fresh, requests, budget, |_| Next::More).unwrap().remove(0);
+            let id = scheduler.submit(Request { keep: true, ..asked }).unwrap();
+            (talker.open, talker.got) = (Some((id, want.tokens)), Vec::new());
+        }
+        for event in scheduler.step().unwrap() {
+            let id = event.request();
+            let mine = |talker: &&mut Talker| talker.open.as_ref().is_some_and(|open| open.0 == id);
+            let talker = talkers.iter_mut().find(mine).unwrap();
+            match event {
+                Event::Token { token, .. } => {
+                    if talker.got.is_empty() && talker.turns < 5 {
+                        // It may have ended in this step, and is then not known any more.
+                        match scheduler.reused(id) {
+                            Some(0) => anew += 1,
+                            Some(_) => reused += 1,
+                            None => {}
+                        }
+                    }
+                    talker.got.push(token);
+                }
+                Event::Finished { .. } => {
+                    let want = talker.open.take().map(|(_, want)| want);
+                    assert_eq!(Some(&talker.got), want.as_ref());
+                    talker.said.extend(&talker.got);
+                }
+                Event::Preempted { .. } => {}
+            }
+        }
+    }
+    assert!(reused > 4 && anew > 2, "{reused} went on, {anew} began anew");
 }
