@@ -10,7 +10,7 @@ mod plan;
 mod remote;
 
 pub(crate) use bench_model::{BenchCommand, BenchModel};
-pub(crate) use model::{Convert, Fit, Logits, Named, Run, Synth, WeightType};
+pub(crate) use model::{Chat, Convert, Fit, Logits, Named, Run, Synth, WeightType};
 pub(crate) use number::{number, one_or_more, token, whole};
 pub(crate) use ops::{Bench, Op, Storage, Sweep, Verify};
 pub(crate) use parse::{command, parse};
@@ -84,6 +84,11 @@ pub(crate) enum Command {
     Convert(Convert),
     /// Generate text with a model, and say how fast and by which kernels.
     Run(Run),
+    /// Talk with a model in the terminal, or through a pipe.
+    ///
+    /// Each line is a message; answers come as they are generated, and Ctrl-C stops one. The conversation stays in memory: a turn reads
+    /// only what is new, where the model's chat template lets it. Lines of a pipe are answered one after the other.
+    Chat(Chat),
     /// Write a model's logits for given tokens.
     Logits(Logits),
     /// Run firstlight on another machine by ssh, and fetch the results.

@@ -3,6 +3,7 @@
 mod apply;
 mod ask_nvml;
 mod bench;
+mod chat;
 mod check;
 mod compare;
 mod compile_kernel;
@@ -43,6 +44,7 @@ pub(crate) fn run(command: &Command, output: &Output) -> anyhow::Result<Outcome>
         Command::Fit(arguments) => fit::run(arguments, output),
         Command::Synth(arguments) => synth::run(arguments, output),
         Command::Run(arguments) => run::run(arguments, output),
+        Command::Chat(arguments) => chat::run(arguments, output),
         Command::Convert(arguments) => convert::run(arguments, output),
         Command::Logits(arguments) => logits::run(arguments, output),
         Command::Remote(arguments) => remote::run(arguments, output),

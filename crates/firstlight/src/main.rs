@@ -21,6 +21,7 @@ mod sarif;
 mod source_tree;
 mod stopping;
 mod tensors;
+mod tokenizer;
 mod transfer;
 
 use std::process::ExitCode;

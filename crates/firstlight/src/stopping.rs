@@ -1,8 +1,17 @@
-//! Ctrl-C while something is written: what is half-made is removed before the command ends.
+//! Ctrl-C while something is written: what is half-made is removed before the command ends. In a conversation it ends an answer.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+
+/// Sets a flag at Ctrl-C, which then does not end the process.
+pub(crate) fn on_interrupt(stop: &Arc<AtomicBool>) -> io::Result<()> {
+    #[cfg(unix)]
+    signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(stop))?;
+    #[cfg(not(unix))]
+    let _ = stop;
+    Ok(())
+}
 
 /// Sets a flag once the process is asked to end; asked again, it ends at once.
 pub(crate) fn on_signals(stop: &Arc<AtomicBool>) -> io::Result<()> {

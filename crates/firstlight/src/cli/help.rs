@@ -9,7 +9,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Understand and mend", &["explain", "matrix", "ps"]),
     ("Plan and install", &["plan", "apply"]),
     ("Kernels", &["verify", "bench", "op"]),
-    ("Models", &["run", "fit", "logits", "synth", "convert"]),
+    ("Models", &["run", "chat", "fit", "logits", "synth", "convert"]),
     ("Share and compare", &["report", "compare", "gate", "remote"]),
     ("Shell", &["completions", "man"]),
 ];
@@ -90,6 +90,14 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "firstlight run MODEL -p 'The sun rises'",
             "firstlight run MODEL --chat 'What is a GPU?' -n 64 --temperature 0.7",
             "firstlight run ibm-granite/granite-4.0-h-micro --download -p 'The sun rises'",
+        ],
+    ),
+    (
+        "chat",
+        &[
+            "firstlight chat MODEL",
+            "firstlight chat MODEL --system 'Answer briefly.' --temperature 0.7",
+            "firstlight chat MODEL --json < questions.txt",
         ],
     ),
     ("fit", &["firstlight fit MODEL", "firstlight fit MODEL --context 131072 --batch 8"]),
@@ -213,7 +221,7 @@ mod tests {
                 (Some(_), c) => word.push(c),
                 (None, '\'' | '"') => quote = Some(c),
                 // What follows is the shell's, or a remark.
-                (None, '|' | '>' | '#' | ';' | '&') if word.is_empty() => break,
+                (None, '|' | '<' | '>' | '#' | ';' | '&') if word.is_empty() => break,
                 (None, ' ') if !word.is_empty() => words.push(std::mem::take(&mut word)),
                 (None, ' ') => {}
                 (None, c) => word.push(c),

@@ -150,6 +150,29 @@ pub(crate) struct Run {
     pub(crate) choice: Choice,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct Chat {
+    #[command(flatten)]
+    pub(crate) named: Named,
+    /// How the model is to answer: the system message.
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub(crate) system: Option<String>,
+    /// Largest number of tokens of an answer. Default: what the context has left.
+    #[arg(short = 'n', long, value_name = "N", value_parser = one_or_more::<usize>)]
+    pub(crate) tokens: Option<usize>,
+    /// Tokens that the conversation may have. Default: 16384, or the model's limit if that is lower.
+    #[arg(long, value_name = "TOKENS", value_parser = one_or_more::<usize>)]
+    pub(crate) context: Option<usize>,
+    /// Where to run.
+    #[arg(long, value_enum, default_value_t = BackendArg::Auto)]
+    pub(crate) backend: BackendArg,
+    /// Storage type of weights and caches.
+    #[arg(long, value_enum, default_value_t = WeightType::Bf16)]
+    pub(crate) dtype: WeightType,
+    #[command(flatten)]
+    pub(crate) choice: Choice,
+}
+
 /// How the next token is chosen.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Choosing tokens")]

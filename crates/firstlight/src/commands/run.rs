@@ -11,6 +11,7 @@ use crate::hub;
 use crate::loading::{self, Loaded};
 use crate::output::Output;
 use crate::phases::{self, Phases};
+use crate::tokenizer;
 use device::Device;
 use device::cuda::Cuda;
 use listener::Listener;
@@ -30,7 +31,7 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
     let folder = hub::locate(&arguments.named)?;
     let model = Model::read(&folder)?;
     phases.done("config and weight headers");
-    let tokenizer = tokenizer(arguments, &folder, model.architecture.vocabulary)?;
+    let tokenizer = read_tokenizer(arguments, &folder, model.architecture.vocabulary)?;
     let prompts = prompts(arguments, &folder, tokenizer.as_ref())?;
     let longest = prompts.iter().map(Vec::len).max().unwrap_or(0) + arguments.tokens;
     if longest > model.architecture.context {
@@ -143,7 +144,7 @@ fn prefill(engine: &mut dyn Engine, prompt: &[u32], chunk: usize) -> anyhow::Res
 }
 
 /// The model's tokenizer; none where token ids are given and there is none.
-fn tokenizer(
+fn read_tokenizer(
     arguments: &Run,
     folder: &Path,
     vocabulary: usize,
@@ -153,17 +154,7 @@ fn tokenizer(
         Err(_) if !arguments.ids.is_empty() => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    let known = tokenizer.vocabulary();
-    if known > vocabulary {
-        let what = format!(
-            "the tokenizer has ids up to {}, the model a vocabulary of {vocabulary}",
-            known - 1
-        );
-        return Err(Failure::hinted(
-            what,
-            "take the tokenizer that was published with the weights",
-        ));
-    }
+    tokenizer::check(&tokenizer, vocabulary)?;
     Ok(Some(tokenizer))
 }
 

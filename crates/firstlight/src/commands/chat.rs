@@ -1,0 +1,197 @@
+//! `firstlight chat`: a conversation with a model, in the terminal or through a pipe.
+
+mod answer;
+mod input;
+mod session;
+mod words;
+
+use crate::backend::{self, Chosen};
+use crate::cli::Chat;
+use crate::failure::{self, Failure};
+use crate::hub;
+use crate::loading::{self, Loaded};
+use crate::output::Output;
+use crate::stopping;
+use crate::tokenizer;
+use crate::{Outcome, output};
+use device::Device;
+use facts::SCHEMA;
+use input::{Input, Read};
+use models::{
+    Capacity, ChatTemplate, LargestStep, Model, Sampling, Scheduler, StepBudget, Tokenizer,
+};
+use serde_json::json;
+use session::{Session, Settings};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use words::Word;
+
+/// Tokens that a conversation may have, unless the model's limit is lower or another number is asked for.
+const CONTEXT: usize = 16_384;
+
+const HELP: &str = "\
+/reset         begins the conversation anew
+/system TEXT   says how the model is to answer; without TEXT shows it
+/help          shows this
+/exit          ends, as Ctrl-D does
+
+A line that ends with \\ goes on in the next one, and \"\"\" stands before and
+behind a text of several lines. Ctrl-C stops an answer.
+";
+
+pub(super) fn run(arguments: &Chat, output: &Output) -> anyhow::Result<Outcome> {
+    // What cannot be used is said before seconds are spent on loading.
+    Sampling::from(&arguments.choice).check()?;
+    let choice = backend::begin(arguments.backend);
+    let folder = hub::locate(&arguments.named)?;
+    let model = Model::read(&folder)?;
+    let family = model.architecture.family;
+    let tokenizer = read_tokenizer(&folder, model.architecture.vocabulary)?;
+    let template = read_template(&folder)?;
+    let context = context(arguments, model.architecture.context)?;
+    let capacity = Capacity { sequences: 1, tokens: context };
+    let step_of = |device: &Device| -> anyhow::Result<LargestStep> {
+        Ok(LargestStep { tokens: models::engine_kind(device)?.chunk.min(context), logits: 1 })
+    };
+    let dtype = arguments.dtype.into();
+    let fit = |device: &Device| {
+        let step = step_of(device)?;
+        loading::fit(&model.architecture, device, dtype, (capacity, step)).map(|_| ())
+    };
+    let Chosen { device, told, .. } = choice.end(fit)?;
+    if !output.json {
+        output.text(&told.text(output))?;
+    }
+    let step = step_of(&device)?;
+    let Loaded { mut engine, .. } = loading::open(model, device, dtype, capacity, step)?;
+    let best = engine.budget();
+    let budget = StepBudget { tokens: best.tokens.min(context), ..best };
+    let mut input = Input::open(output.json)?;
+    let interrupted = Arc::new(AtomicBool::new(false));
+    if input.is_terminal() {
+        // Through a pipe Ctrl-C ends the command, as everywhere.
+        stopping::on_interrupt(&interrupted)?;
+    }
+    if output.json {
+        let first = json!({ "schema": SCHEMA, "device": told, "family": family, "context_tokens": context });
+        output.text(&first.to_string())?;
+    } else {
+        output.text(&format!(
+            "{family}, {context} tokens of context; /help lists commands, Ctrl-D ends\n"
+        ))?;
+    }
+    let settings = Settings {
+        sampling: (&arguments.choice).into(),
+        stop_ids: match &arguments.choice.stop_ids {
+            Some(ids) => ids.clone(),
+            None => models::stop_ids(&folder)?,
+        },
+        stops: arguments.choice.stop.clone(),
+        limit: arguments.tokens,
+        context,
+    };
+    let scheduler = Scheduler::new(&mut *engine, budget);
+    let mut session = Session::new(scheduler, &tokenizer, &template, settings);
+    session.set_system(arguments.system.clone());
+    converse(&mut session, &mut input, output, &interrupted)
+}
+
+/// Reads and answers until nothing more comes; bad where something could not be answered and nobody was there to see it.
+fn converse(
+    session: &mut Session<'_, '_>,
+    input: &mut Input,
+    output: &Output,
+    interrupted: &AtomicBool,
+) -> anyhow::Result<Outcome> {
+    let mut outcome = Outcome::Good;
+    loop {
+        let text = match input.read()? {
+            Read::Message(text) => text,
+            Read::Interrupted => {
+                output.text("Ctrl-D or /exit ends, /reset begins the conversation anew")?;
+                continue;
+            }
+            Read::End => return Ok(outcome),
+        };
+        let done = match words::of(&text) {
+            Word::Nothing => Ok(()),
+            Word::Exit => return Ok(outcome),
+            Word::Help => say(output, HELP),
+            Word::Reset => {
+                session.reset();
+                say(output, "the conversation begins anew")
+            }
+            Word::System(text) => {
+                session.set_system(Some(text));
+                say(output, "the system message is set")
+            }
+            Word::ShowSystem => {
+                say(output, session.system().unwrap_or("there is no system message"))
+            }
+            Word::Unknown(word) => {
+                let what = format!("there is no command {word}");
+                Err(Failure::hinted(
+                    what,
+                    "/help lists the commands; a space before it makes it a message",
+                ))
+            }
+            Word::Say(text) => {
+                let answered = session.answer(text, output, interrupted);
+                answered.and_then(|answer| answer.print(output))
+            }
+        };
+        match done {
+            Err(error) if error.downcast_ref::<output::OutputError>().is_some() => {
+                return Err(error);
+            }
+            // An engine that failed has lost more than this answer.
+            Err(error) if session.is_broken() => return Err(error),
+            Err(error) => {
+                failure::print(&error, output);
+                if !input.is_terminal() {
+                    outcome = Outcome::Bad;
+                }
+            }
+            Ok(()) => {}
+        }
+    }
+}
+
+/// Says something that is no answer; with `--json` only answers are printed.
+fn say(output: &Output, text: &str) -> anyhow::Result<()> {
+    if output.json { Ok(()) } else { output.text(text) }
+}
+
+fn read_tokenizer(folder: &Path, vocabulary: usize) -> anyhow::Result<Tokenizer> {
+    let read = Tokenizer::read(folder).map_err(|error| {
+        Failure::hinted(
+            error.to_string(),
+            "download the tokenizer that was published with the weights",
+        )
+    });
+    let tokenizer = read?;
+    tokenizer::check(&tokenizer, vocabulary)?;
+    Ok(tokenizer)
+}
+
+fn read_template(folder: &Path) -> anyhow::Result<ChatTemplate> {
+    ChatTemplate::read(folder).map_err(|error| {
+        let hint =
+            "a base model has none; `firstlight run MODEL -p TEXT` continues a text without one";
+        Failure::hinted(error.to_string(), hint)
+    })
+}
+
+/// Tokens that the conversation may have.
+fn context(arguments: &Chat, most: usize) -> anyhow::Result<usize> {
+    match arguments.context {
+        Some(asked) if asked > most => {
+            let what =
+                format!("--context {asked} is more than the model's longest context, {most}");
+            Err(Failure::hinted(what, format!("ask for at most {most} tokens")))
+        }
+        Some(asked) => Ok(asked),
+        None => Ok(CONTEXT.min(most)),
+    }
+}

@@ -1,0 +1,168 @@
+//! Messages as they are typed, or come through a pipe.
+
+use crate::failure::Failure;
+use rustyline::Editor;
+use rustyline::config::Config;
+use rustyline::error::ReadlineError;
+use rustyline::history::MemHistory;
+use std::io::{BufRead, ErrorKind, IsTerminal};
+
+/// What was read.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Read {
+    /// A line, or several that belong together.
+    Message(String),
+    /// Ctrl-C: what was typed is forgotten.
+    Interrupted,
+    /// Ctrl-D, or the end of the pipe.
+    End,
+}
+
+/// Where messages come from.
+pub(super) enum Input {
+    /// A terminal, with a line editor whose history lasts as long as the command.
+    Terminal(Box<Editor<(), MemHistory>>),
+    /// Anything else, a message a line.
+    Pipe(Box<dyn BufRead>),
+}
+
+/// A line and whether there was one.
+enum Line {
+    Text(String),
+    Interrupted,
+    End,
+}
+
+/// What stands before and behind a text of several lines.
+const QUOTES: &str = "\"\"\"";
+
+impl Input {
+    /// The terminal where a person sits at both ends, else standard input; `plain` asks for the latter.
+    pub(super) fn open(plain: bool) -> anyhow::Result<Self> {
+        let person = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+        if plain || !person {
+            return Ok(Self::Pipe(Box::new(std::io::stdin().lock())));
+        }
+        let config = Config::builder().build();
+        let editor = Editor::with_history(config.clone(), MemHistory::with_config(&config));
+        Ok(Self::Terminal(Box::new(editor.map_err(terminal)?)))
+    }
+
+    /// Whether somebody types.
+    pub(super) fn is_terminal(&self) -> bool {
+        matches!(self, Self::Terminal(_))
+    }
+
+    /// The next message.
+    pub(super) fn read(&mut self) -> anyhow::Result<Read> {
+        let read = gather(|first| self.line(if first { "> " } else { ". " }))?;
+        if let (Self::Terminal(editor), Read::Message(text)) = (self, &read) {
+            editor.add_history_entry(text).map_err(terminal)?;
+        }
+        Ok(read)
+    }
+
+    fn line(&mut self, prompt: &str) -> anyhow::Result<Line> {
+        match self {
+            Self::Terminal(editor) => match editor.readline(prompt) {
+                Ok(text) => Ok(Line::Text(text)),
+                Err(ReadlineError::Interrupted) => Ok(Line::Interrupted),
+                Err(ReadlineError::Eof) => Ok(Line::End),
+                Err(error) => Err(terminal(error)),
+            },
+            Self::Pipe(pipe) => {
+                let mut text = String::new();
+                match pipe.read_line(&mut text) {
+                    Ok(0) => Ok(Line::End),
+                    Ok(_) => {
+                        let line = text.strip_suffix('\n').unwrap_or(&text);
+                        Ok(Line::Text(line.strip_suffix('\r').unwrap_or(line).to_owned()))
+                    }
+                    Err(error) if error.kind() == ErrorKind::InvalidData => {
+                        let what = "a line of standard input is not UTF-8";
+                        Err(Failure::hinted(what, "convert the text, with iconv for instance"))
+                    }
+                    Err(error) => Err(error.into()),
+                }
+            }
+        }
+    }
+}
+
+fn terminal(error: ReadlineError) -> anyhow::Error {
+    let hint = "pipe the messages into the command, a line each";
+    Failure::hinted(format!("the terminal cannot be read: {error}"), hint)
+}
+
+/// Joins lines that belong together; `next` is told whether the line is the first of a message.
+fn gather(mut next: impl FnMut(bool) -> anyhow::Result<Line>) -> anyhow::Result<Read> {
+    let mut text = match next(true)? {
+        Line::Text(text) => text,
+        Line::Interrupted => return Ok(Read::Interrupted),
+        Line::End => return Ok(Read::End),
+    };
+    let begun = text.trim_start();
+    let quoted = begun.starts_with(QUOTES);
+    if quoted {
+        text = begun[QUOTES.len()..].to_owned();
+    }
+    loop {
+        let end = text.trim_end();
+        if quoted && end.ends_with(QUOTES) {
+            text.truncate(end.len() - QUOTES.len());
+            return Ok(Read::Message(text));
+        }
+        if !quoted && !text.ends_with('\\') {
+            return Ok(Read::Message(text));
+        }
+        if !quoted {
+            text.pop();
+        }
+        match next(false)? {
+            Line::Text(more) => {
+                text.push('\n');
+                text += &more;
+            }
+            Line::Interrupted => return Ok(Read::Interrupted),
+            Line::End => return Ok(Read::Message(text)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn messages(text: &'static str) -> Vec<String> {
+        let mut input = Input::Pipe(Box::new(text.as_bytes()));
+        let next = || match input.read().unwrap() {
+            Read::Message(text) => Some(text),
+            Read::Interrupted | Read::End => None,
+        };
+        std::iter::from_fn(next).collect()
+    }
+
+    #[test]
+    fn lines_are_messages_and_some_belong_together() {
+        for (text, want) in [
+            ("", &[][..]),
+            ("one\ntwo\r\n\nthree", &["one", "two", "", "three"]),
+            ("one \\\n  two\nthree", &["one \n  two", "three"]),
+            ("\"\"\"one\n\\\n\ntwo\"\"\"\nthree", &["one\n\\\n\ntwo", "three"]),
+            ("  \"\"\"one\"\"\" \n", &["one"]),
+            ("\"\"\"\none\n\"\"\"", &["\none\n"]),
+            ("one\\", &["one"]),
+            ("\"\"\"one\ntwo", &["one\ntwo"]),
+            ("say \"\"\"x\"\"\"", &["say \"\"\"x\"\"\""]),
+        ] {
+            assert_eq!(messages(text), want, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_text_is_named() {
+        let mut input = Input::Pipe(Box::new(&b"a\xff\n"[..]));
+        let error = input.read().unwrap_err().to_string();
+        assert_eq!(error, "a line of standard input is not UTF-8");
+    }
+}

@@ -1,0 +1,65 @@
+//! What a line asks for: a message, or a command that begins with a stroke.
+
+/// What was asked for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Word<'a> {
+    /// Nothing: an empty line.
+    Nothing,
+    /// A message to the model.
+    Say(&'a str),
+    Reset,
+    System(String),
+    ShowSystem,
+    Help,
+    Exit,
+    /// A command that there is not.
+    Unknown(&'a str),
+}
+
+/// What a message asks for. A word with a second stroke, as a path has one, is no command.
+pub(super) fn of(text: &str) -> Word<'_> {
+    if text.trim().is_empty() {
+        return Word::Nothing;
+    }
+    let (first, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+    let is_command =
+        |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase());
+    if !first.strip_prefix('/').is_some_and(is_command) {
+        return Word::Say(text);
+    }
+    match (first, rest.trim()) {
+        ("/reset", "") => Word::Reset,
+        ("/help", "") => Word::Help,
+        ("/exit" | "/quit", "") => Word::Exit,
+        ("/system", "") => Word::ShowSystem,
+        ("/system", text) => Word::System(text.to_owned()),
+        _ => Word::Unknown(first),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_told_from_messages() {
+        for (text, want) in [
+            ("", Word::Nothing),
+            (" \n", Word::Nothing),
+            ("hi /reset", Word::Say("hi /reset")),
+            ("/reset", Word::Reset),
+            ("/reset ", Word::Reset),
+            ("/exit", Word::Exit),
+            ("/help", Word::Help),
+            ("/system", Word::ShowSystem),
+            ("/system  be\nbrief ", Word::System("be\nbrief".to_owned())),
+            ("/sytem be brief", Word::Unknown("/sytem")),
+            (" /reset", Word::Say(" /reset")),
+            ("/etc/passwd is what?", Word::Say("/etc/passwd is what?")),
+            ("/ alone", Word::Say("/ alone")),
+            ("/2 of it", Word::Say("/2 of it")),
+        ] {
+            assert_eq!(of(text), want, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! `firstlight chat`: through a pipe and in a terminal.
+
+#![allow(clippy::unwrap_used)] // Test helpers beside the tests.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+use serde_json::Value;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Output, Stdio};
+use support::{expect, json, refuses};
+use tempfile::{TempDir, tempdir};
+
+/// A template in which every turn goes on where the last answer ended.
+const TEMPLATE: &str = "{% for m in messages %}{% if m.role == 'robot' or 'REFUSE' in m.content %}{{ raise_exception('not this') }}\
+    {% endif %}<{{ m.role }}>{{ m.content }}</>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
+
+fn drawn(name: &str) -> TempDir {
+    let folder = tempdir().unwrap();
+    expect(folder.path(), &["synth", name, "m"], 0);
+    std::fs::write(folder.path().join("m/chat_template.jinja"), TEMPLATE).unwrap();
+    folder
+}
+
+/// Runs `firstlight chat m` over lines.
+fn chat(folder: &Path, arguments: &[&str], lines: &str) -> Output {
+    let line = [&["chat", "m"], arguments].concat();
+    let mut command = support::command(folder, &line);
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+/// The answers, as JSON.
+fn answers(folder: &Path, arguments: &[&str], lines: &str) -> Vec<Value> {
+    let output = chat(folder, &[&["--json", "--dtype", "f32"], arguments].concat(), lines);
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let mut documents = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let first = documents.next().unwrap();
+    assert_eq!(first["device"]["backend"], "cpu", "{first}");
+    documents.collect()
+}
+
+#[test]
+fn each_turn_is_answered_as_if_everything_were_read_anew() {
+    let mut kept = 0;
+    for name in ["granite-rope-mini", "kimi-linear-mini"] {
+        let folder = drawn(name);
+        let here = folder.path();
+        for choice in [&[][..], &["--temperature", "1"]] {
+            let lines = ["hi", "and then? \\\n", "  third"];
+            let system = ["--system", "be brief", "-n", "7"];
+            let answers = answers(here, &[&system, choice].concat(), &(lines.join("\n") + "\n"));
+            assert_eq!(answers.len(), 3);
+            let (mut said, mut read) = ("<system>be brief</>".to_owned(), 0);
+            for (turn, (answer, message)) in
+                answers.iter().zip(["hi", "and then? \n", "  third"]).enumerate()
+            {
+                said += &format!("<user>{message}</><assistant>");
+                // What `run` makes of the same text, with the seed of that turn.
+                let seed = turn.to_string();
+                let fresh = ["run", "m", "-p", &said, "-n", "7", "--dtype", "f32", "--seed", &seed];
+                let fresh = json(here, &[&fresh, choice].concat(), 0);
+                assert_eq!(answer["tokens"], fresh["answers"][0]["tokens"], "{name}, turn {turn}");
+                assert_eq!(answer["prompt_tokens"], fresh["answers"][0]["prompt_tokens"]);
+                assert_eq!(answer["text"], fresh["answers"][0]["text"]);
+                // Bytes that are no text are shown as other characters, and then there is nothing to go on from.
+                let bytes: Vec<u64> =
+                    answer["text"].as_str().unwrap().bytes().map(u64::from).collect();
+                let tokens: Vec<u64> = answer["tokens"]
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .map(|id| id.as_u64().unwrap())
+                    .collect();
+                assert_eq!(answer["kept_tokens"], read, "{name}, turn {turn}: {answer}");
+                kept += read;
+                said += &format!("{}</>", answer["text"].as_str().unwrap());
+                // The last token of an answer at its limit is read with the next message.
+                let said_so = bytes == tokens;
+                read = if said_so { answer["prompt_tokens"].as_u64().unwrap() + 6 } else { 0 };
+            }
+        }
+    }
+    assert!(kept > 100, "only {kept} tokens were not read again");
+}
+
+#[test]
+fn a_conversation_can_begin_anew_and_be_told_how_to_answer() {
+    let folder = drawn("granite-rope-mini");
+    let here = folder.path();
+    let lines = "hi\n/reset\nhi\n/system x\n\nhi\n/reset\nhi\n/exit\nhi\n";
+    let tokens: Vec<u64> = answers(here, &["-n", "2"], lines)
+        .iter()
+        .map(|answer| answer["prompt_tokens"].as_u64().unwrap())
+        .collect();
+    let one = "<user>hi</><assistant>".len() as u64;
+    let (system, answered) = ("<system>x</>".len() as u64, 2 + "</>".len() as u64);
+    assert_eq!(tokens, [one, one, system + 2 * one + answered, system + one]);
+}
+
+#[test]
+fn what_is_shown_is_an_answer_and_a_line_behind_it() {
+    let folder = drawn("granite-rope-mini");
+    let here = folder.path();
+    let lines = "hi\n/help\n/system\n/system be brief\n/system\n/reset\nno\n";
+    let output = chat(here, &["-n", "9"], lines);
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.starts_with("device: the processor"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    for words in [
+        "granite-hybrid, 4096 tokens of context; /help lists commands, Ctrl-D ends\n",
+        "; context 31 of 4096; ended by -n]\n",
+        "/reset         begins the conversation anew\n",
+        "there is no system message\nthe system message is set\nbe brief\nthe conversation begins anew\n",
+        "; context 50 of 4096; ended by -n]\n",
+    ] {
+        assert!(text.contains(words), "no `{words}` in {text}");
+    }
+    // An answer ends where a text says so, which is not shown.
+    let answer = &answers(here, &["-n", "9"], "hi\n")[0];
+    let text = answer["text"].as_str().unwrap();
+    let last: String = text.chars().rev().take(2).collect();
+    let stopped = &answers(here, &["-n", "9", "--stop", &last], "hi\n")[0];
+    assert_eq!(stopped["ended"], "stop string", "{stopped}");
+    assert!(text.starts_with(stopped["text"].as_str().unwrap()));
+    let stop = answer["tokens"][0].to_string();
+    let stopped = &answers(here, &["--stop-ids", &stop], "hi\n")[0];
+    assert_eq!((&stopped["ended"], &stopped["text"]), (&"stop id".into(), &"".into()));
+}
+
+#[test]
+fn mistakes_are_named_and_do_not_end_the_conversation() {
+    let folder = drawn("granite-rope-mini");
+    let here = folder.path();
+    let said = |output: &Output| String::from_utf8(output.stderr.clone()).unwrap();
+    let output = chat(here, &["-n", "2"], "/sytem x\nREFUSE\nhi\n");
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    assert!(text.contains("context 24 of 4096"), "the third was answered, alone: {text}");
+    for words in [
+        "there is no command /sytem\nhint: /help lists",
+        "the template fails: ",
+        "not this",
+        "hint: /reset begins",
+    ] {
+        assert!(said(&output).contains(words), "no `{words}` in {}", said(&output));
+    }
+    // An answer that fills the context is ended there, and the next message has no room.
+    let output = chat(here, &["--context", "64"], "hi\nmore\n/reset\nhi\n");
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    assert_eq!(
+        text.matches("context 64 of 64]\n[the context is full: /reset begins").count(),
+        2,
+        "{text}"
+    );
+    let words = "with this message, and the context holds 64\nhint: /reset begins anew; --context";
+    assert!(said(&output).contains(words), "{}", said(&output));
+    refuses(
+        here,
+        &["chat", "m", "--context", "5000"],
+        &["--context 5000", "longest context, 4096"],
+    );
+    refuses(here, &["chat", "absent", "--top-p", "2"], &["top-p is 2"]);
+    refuses(here, &["chat", "absent"], &["absent/config.json"]);
+    std::fs::remove_file(here.join("m/chat_template.jinja")).unwrap();
+    refuses(here, &["chat", "m"], &["m/chat_template.jinja: there is no chat template"]);
+    std::fs::remove_file(here.join("m/tiktoken.model")).unwrap();
+    refuses(here, &["chat", "m"], &["m/tokenizer.json"]);
+    let (_, err) = expect(here, &["chat", "m"], 2);
+    assert!(err.contains("hint: download the tokenizer"), "{err}");
+}
+
+/// Types at the command in a terminal: each step waits for a text, and types then.
+#[cfg(unix)]
+fn typed(folder: &Path, arguments: &[&str], steps: &[(&str, &str)]) -> String {
+    let line = [
+        &["-I", "-c", include_str!("terminal.py"), env!("CARGO_BIN_EXE_firstlight"), "chat", "m"],
+        arguments,
+    ]
+    .concat();
+    let mut python = std::process::Command::new("python3");
+    let python = python.args(line).current_dir(folder).env_remove("COLUMNS").env_remove("NO_COLOR");
+    let mut python =
+        python.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let steps: String = steps.iter().map(|(text, typed)| format!("{text}\t{typed}\n")).collect();
+    python.stdin.take().unwrap().write_all(steps.as_bytes()).unwrap();
+    let output = python.wait_with_output().unwrap();
+    assert!(
+        output.status.success(),
+        "{}\n{}",
+        String::from_utf8_lossy(&output.stderr),
+        String::from_utf8_lossy(&output.stdout)
+    );
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+#[cfg(unix)]
+fn in_a_terminal_ctrl_c_stops_an_answer_and_ctrl_d_ends() {
+    let folder = drawn("granite-rope-mini");
+    let here = folder.path();
+    // Without a limit an answer takes seconds: there is time to stop it, and the same question can be asked again from the history.
+    let shown = typed(
+        here,
+        &[],
+        &[
+            ("Ctrl-D ends", ""),
+            ("> ", "hello\\r"),
+            (">>>>", "\\x03"),
+            ("; stopped]", ""),
+            ("> ", "\\x03"),
+            ("/exit ends", ""),
+            ("> ", "/reset\\r"),
+            ("begins anew", ""),
+            ("> ", "\\x1b[A\\x1b[A\\r"),
+            (">>>>", "\\x03"),
+            ("; stopped]", ""),
+            ("> ", "one \\\\\\r"),
+            (". ", "two\\r"),
+            (">>>>", "\\x03"),
+            ("; stopped]", ""),
+            ("> ", "\\x04"),
+        ],
+    );
+    assert_eq!(shown.matches("; stopped]").count(), 3, "{shown}");
+    assert!(!shown.contains("context is full"), "{shown}");
+}
