@@ -160,6 +160,25 @@ fn answers_follow_the_models_template_and_mistakes_are_named() {
     std::fs::write(here.join("m/chat_template.jinja"), template).unwrap();
     let ran = json(here, &["run", "m", "--chat", "hi", "-n", "2"], 0);
     assert_eq!(ran["answers"][0]["prompt_tokens"], "<hi>:".len());
+    let template = "{{ tools | tojson }}{% for m in messages %}<{{ m.content }}>{% endfor %}";
+    std::fs::write(here.join("m/chat_template.jinja"), template).unwrap();
+    let tools = r#"[{"type": "function", "function": {"name": "b", "a": 1.0}}]"#;
+    let given = |text: &str| std::fs::write(here.join("tools.json"), text).unwrap();
+    given(tools);
+    let with =
+        ["run", "m", "--chat", "hi", "--system", "brief", "--tools", "tools.json", "-n", "1"];
+    let ran = json(here, &with, 0);
+    assert_eq!(ran["answers"][0]["prompt_tokens"], tools.len() + "<brief><hi>".len());
+    for (text, words) in [
+        ("{", "tools.json is not JSON"),
+        ("{}", "tools.json has no list of tools"),
+        ("[{}, 3]", "tools.json: tool 2 is no object"),
+    ] {
+        given(text);
+        hints(&with, words, "wanted is a list: [{");
+    }
+    std::fs::remove_file(here.join("tools.json")).unwrap();
+    hints(&with, "tools.json: No such file", "check the path");
     refuses(here, &["run", "m", "-p", "x", "-n", "4096"], &["have 4097 tokens", "context is 4096"]);
     refuses(here, &["run", "m", "-p", "x", "--top-p", "0"], &["top-p is 0"]);
     refuses(here, &["run", "m", "-p", "", "-n", "1"], &["the prompt has no tokens"]);

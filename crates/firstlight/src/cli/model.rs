@@ -128,6 +128,12 @@ pub(crate) struct Run {
     /// A question to answer, using the model's chat template.
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true, conflicts_with_all = ["prompt", "ids"])]
     pub(crate) chat: Option<String>,
+    /// How the model is to answer --chat: the system message.
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, requires = "chat")]
+    pub(crate) system: Option<String>,
+    /// Functions that the model may call to answer --chat: a JSON list of their schemas, as OpenAI's API has it.
+    #[arg(long, value_name = "FILE", requires = "chat")]
+    pub(crate) tools: Option<PathBuf>,
     /// Token ids to continue, for a model without a tokenizer: 1,2,3.
     #[arg(long, value_name = "ID,..", value_parser = token, value_delimiter = ',', conflicts_with = "prompt")]
     pub(crate) ids: Vec<u32>,

@@ -2,6 +2,7 @@
 
 mod listener;
 mod measured;
+mod prompts;
 
 use crate::Outcome;
 use crate::backend::{self, Chosen};
@@ -11,16 +12,13 @@ use crate::hub;
 use crate::loading::{self, Loaded};
 use crate::output::Output;
 use crate::phases::{self, Phases};
-use crate::tokenizer;
 use device::Device;
 use device::cuda::Cuda;
 use listener::Listener;
 use measured::{Measured, Started};
 use models::{
-    Batch, Capacity, ChatTemplate, Conversation, Ended, Engine, LargestStep, Message, Model,
-    Request, Sampling, StepBudget, Tokenizer, Wanted,
+    Batch, Capacity, Ended, Engine, LargestStep, Model, Request, Sampling, StepBudget, Wanted,
 };
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
@@ -31,8 +29,8 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
     let folder = hub::locate(&arguments.named)?;
     let model = Model::read(&folder)?;
     phases.done("config and weight headers");
-    let tokenizer = read_tokenizer(arguments, &folder, model.architecture.vocabulary)?;
-    let prompts = prompts(arguments, &folder, tokenizer.as_ref())?;
+    let tokenizer = prompts::read_tokenizer(arguments, &folder, model.architecture.vocabulary)?;
+    let prompts = prompts::prompts(arguments, &folder, tokenizer.as_ref())?;
     let longest = prompts.iter().map(Vec::len).max().unwrap_or(0) + arguments.tokens;
     if longest > model.architecture.context {
         let context = model.architecture.context;
@@ -141,38 +139,4 @@ fn prefill(engine: &mut dyn Engine, prompt: &[u32], chunk: usize) -> anyhow::Res
         engine.step(&Batch::new().with(0, ids), Wanted::Last)?;
     }
     Ok(())
-}
-
-/// The model's tokenizer; none where token ids are given and there is none.
-fn read_tokenizer(
-    arguments: &Run,
-    folder: &Path,
-    vocabulary: usize,
-) -> anyhow::Result<Option<Tokenizer>> {
-    let tokenizer = match Tokenizer::read(folder) {
-        Ok(tokenizer) => tokenizer,
-        Err(_) if !arguments.ids.is_empty() => return Ok(None),
-        Err(error) => return Err(error.into()),
-    };
-    tokenizer::check(&tokenizer, vocabulary)?;
-    Ok(Some(tokenizer))
-}
-
-/// Token ids of what was asked.
-fn prompts(
-    arguments: &Run,
-    folder: &Path,
-    tokenizer: Option<&Tokenizer>,
-) -> anyhow::Result<Vec<Vec<u32>>> {
-    let Some(tokenizer) = tokenizer else { return Ok(vec![arguments.ids.clone()]) };
-    let texts = match &arguments.chat {
-        None if !arguments.ids.is_empty() => return Ok(vec![arguments.ids.clone()]),
-        None => arguments.prompt.clone(),
-        Some(asked) => {
-            let asked = Conversation::to_answer(vec![Message::new("user", asked)]);
-            vec![ChatTemplate::read(folder)?.render(&asked)?]
-        }
-    };
-    let ids: Result<Vec<_>, _> = texts.iter().map(|text| tokenizer.encode(text)).collect();
-    Ok(ids?)
 }
