@@ -19,10 +19,11 @@ import pathlib, sys, tarfile
 home = pathlib.Path(sys.argv[1])
 [archive] = home.glob('*.tar.gz')
 (home / 'templates').mkdir()
-for member in tarfile.open(archive):
-    path = pathlib.PurePosixPath(member.name)
-    if path.parent.match('models/templates') and path.suffix == '.jinja':
-        (home / 'templates' / path.name).write_bytes(tarfile.open(archive).extractfile(member).read())
+with tarfile.open(archive) as source:
+    for member in source:
+        path = pathlib.PurePosixPath(member.name)
+        if path.parent.match('models/templates') and path.suffix == '.jinja':
+            (home / 'templates' / path.name).write_bytes(source.extractfile(member).read())
 archive.unlink()
 ";
 
