@@ -150,6 +150,13 @@ fn mistakes_are_named_and_do_not_end_the_conversation() {
     ] {
         assert!(said(&output).contains(words), "no `{words}` in {}", said(&output));
     }
+    // As JSON it takes the place of the answer.
+    let output = chat(here, &["--json", "-n", "2"], "REFUSE\nhi\n");
+    assert_eq!(output.status.code(), Some(1));
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines[1]["error"].as_str().unwrap().contains("not this"), "{lines:?}");
+    assert_eq!((lines.len(), &lines[2]["ended"]), (3, &"limit".into()));
     // An answer that fills the context is ended there, and the next message has no room.
     let output = chat(here, &["--context", "64"], "hi\nmore\n/reset\nhi\n");
     assert_eq!(output.status.code(), Some(1));
