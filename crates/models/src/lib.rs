@@ -42,10 +42,14 @@ pub use generate::{Chosen, Generated, Next, generate};
 pub use hub::{Download, HubFile, HubHash, download, locate};
 pub use pages::Pages;
 pub use sampler::{Sampler, Sampling};
-pub use scheduler::{Ended, Event, Logits, Request, RequestId, Scheduler, StepBudget, Usage};
+pub use scheduler::{
+    Ended, Event, Failed, Logits, Request, RequestId, Scheduler, StepBudget, Usage,
+};
 pub use source::ModelSource;
 pub use speed::{SpeedTest, answers, first_token, measure, prompts, speed};
 pub use stop_strings::StopStrings;
 pub use synth::{SynthOptions, synth, synth_bytes, synth_watched};
-pub use text::{ChatTemplate, Conversation, Json, Message, TextStream, Tokenizer, stop_ids};
+pub use text::{
+    ChatTemplate, Conversation, HeldTokens, Json, Message, TextStream, Tokenizer, stop_ids,
+};
 pub use verify::{Verification, Verified, hold, relative_error, verify, verify_families};

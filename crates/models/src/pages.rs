@@ -58,6 +58,11 @@ impl Pages {
         tokens.div_ceil(BLOCK)
     }
 
+    /// Tokens of a block.
+    pub fn tokens_of_a_block() -> usize {
+        BLOCK
+    }
+
     /// Tokens that all blocks hold.
     pub fn tokens(&self) -> usize {
         self.blocks() * BLOCK

@@ -70,6 +70,21 @@ pub struct Scheduler<'e> {
     due: Vec<Event>,
     /// Logits of each pass of the last step.
     logits: Vec<Vec<f32>>,
+    /// Tokens that the engine was advanced by in the last step.
+    stepped: usize,
+    /// The request that alone is admitted, where there is one.
+    alone: Option<RequestId>,
+    /// Requests that had a slot in the step that failed last.
+    involved: Vec<RequestId>,
+}
+
+/// What a step leaves that failed.
+#[derive(Debug, Default)]
+pub struct Failed {
+    /// What had happened by then.
+    pub events: Vec<Event>,
+    /// Requests that had a slot, oldest first: one of them may be to blame.
+    pub involved: Vec<RequestId>,
 }
 
 impl<'e> Scheduler<'e> {
@@ -89,6 +104,9 @@ impl<'e> Scheduler<'e> {
             kept: Keep::default(),
             due: Vec::new(),
             logits: Vec::new(),
+            stepped: 0,
+            alone: None,
+            involved: Vec::new(),
             engine,
         }
     }
@@ -175,6 +193,39 @@ impl<'e> Scheduler<'e> {
         }
     }
 
+    /// Requests that have a slot, oldest first.
+    pub fn running(&self) -> impl Iterator<Item = RequestId> {
+        self.running.iter().map(|live| live.id)
+    }
+
+    /// Tokens that the engine was advanced by in the last step, of prompts and of what was added to them.
+    pub fn stepped(&self) -> usize {
+        self.stepped
+    }
+
+    /// Changes how many tokens the device chooses by itself: [`StepBudget::ahead`].
+    pub fn set_ahead(&mut self, tokens: usize) {
+        self.budget.ahead = tokens;
+    }
+
+    /// Lets one request run and nobody else, or all of them again. Those that ran wait meanwhile, as after a preemption. Behind
+    /// a step that failed this finds the request that fails alone too.
+    pub fn run_alone(&mut self, request: Option<RequestId>) {
+        self.alone = request;
+        if request.is_some() {
+            self.stop_all(&mut Vec::new());
+        }
+    }
+
+    /// What the last step that failed leaves. Its events are given out here, with their logits, and no more by the next step,
+    /// which gives them without.
+    pub fn failed(&mut self) -> Failed {
+        Failed {
+            events: std::mem::take(&mut self.due),
+            involved: std::mem::take(&mut self.involved),
+        }
+    }
+
     /// What a token of the last step was chosen from.
     pub fn logits(&self, of: Logits) -> Option<&[f32]> {
         let vocabulary = self.engine.architecture().vocabulary;
@@ -187,20 +238,18 @@ impl<'e> Scheduler<'e> {
     /// What the engine says. Then every request waits again, with the tokens that it had; one that is to blame has to be cancelled.
     pub fn step(&mut self) -> Result<Vec<Event>, ModelError> {
         let mut events = std::mem::take(&mut self.due);
+        // What their tokens were chosen from goes with the step that failed.
+        for event in &mut events {
+            if let Event::Token { logits, .. } = event {
+                *logits = None;
+            }
+        }
         self.logits.clear();
+        self.stepped = 0;
         let done = self.passes(&mut events);
         if let Err(error) = done {
-            while let Some(live) = self.running.pop() {
-                self.preempt(live, &mut events);
-            }
-            // The engine may have lost every sequence.
-            while self.drop_kept(None) {}
-            // Their logits are gone by the time that they are given out.
-            for event in &mut events {
-                if let Event::Token { logits, .. } = event {
-                    *logits = None;
-                }
-            }
+            self.involved = self.running().collect();
+            self.stop_all(&mut events);
             self.due = events;
             return Err(error);
         }
@@ -227,6 +276,16 @@ impl<'e> Scheduler<'e> {
 
     /// Gives slots to the requests that wait, in their order, as long as there are pages for all that is known of them.
     fn admit(&mut self) {
+        if let Some(alone) = self.alone {
+            let at = self.waiting.iter().position(|live| live.id == alone);
+            if let (Some(at), Some(slot)) = (at, self.free_slots.pop()) {
+                self.waiting.remove(at).into_iter().for_each(|mut live| {
+                    live.slot = slot;
+                    self.running.push(live);
+                });
+            }
+            return;
+        }
         let mut promised = self.lacking(Live::unread);
         while let Some(first) = self.waiting.front() {
             let known = self.kept.longest(|tokens| first.goes_on_from(tokens));
@@ -277,12 +336,14 @@ impl<'e> Scheduler<'e> {
         let mut chosen = Vec::new();
         if count > 0 {
             let tokens = self.engine.decode_greedy(&batch, count)?;
+            self.stepped += who.len() * count;
             for (at, tokens) in who.iter().zip(tokens) {
                 self.running[*at].advance(count);
                 chosen.extend(tokens.into_iter().map(|token| (*at, token, None)));
             }
         } else {
             let logits = self.engine.step(&batch, Wanted::Last)?;
+            self.stepped += who.len();
             let pass = self.logits.len();
             for (row, at) in who.iter().enumerate() {
                 let live = &mut self.running[*at];
@@ -358,6 +419,7 @@ impl<'e> Scheduler<'e> {
             return Ok(());
         }
         let logits = self.engine.step(&batch, Wanted::Last)?;
+        self.stepped += batch.tokens().len();
         let vocabulary = logits.len() / who.len();
         let (pass, mut chosen) = (self.logits.len(), Vec::new());
         for (row, (at, count)) in who.into_iter().enumerate() {
@@ -409,6 +471,14 @@ impl<'e> Scheduler<'e> {
     fn drop_kept(&mut self, but: Option<usize>) -> bool {
         let dropped = self.kept.oldest(but);
         dropped.map(|kept| self.free(kept.slot)).is_some()
+    }
+
+    /// Sends every request back to those that wait. Nothing is kept either: the engine may have lost every sequence.
+    fn stop_all(&mut self, events: &mut Vec<Event>) {
+        while let Some(live) = self.running.pop() {
+            self.preempt(live, events);
+        }
+        while self.drop_kept(None) {}
     }
 
     /// Sends a request that runs no more back to those that wait.

@@ -7,4 +7,4 @@ mod tokenizer;
 
 pub use stop_ids::stop_ids;
 pub use template::{ChatTemplate, Conversation, Json, Message};
-pub use tokenizer::{TextStream, Tokenizer};
+pub use tokenizer::{HeldTokens, TextStream, Tokenizer};

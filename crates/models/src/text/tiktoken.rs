@@ -130,6 +130,13 @@ fn byte_alphabet() -> [char; 256] {
     })
 }
 
+/// The bytes of a token that is spelled in this alphabet; none when a character of it is another.
+pub(super) fn bytes_of(spelled: &str) -> Option<Vec<u8>> {
+    let alphabet = byte_alphabet();
+    let byte = |c: char| alphabet.iter().position(|letter| *letter == c).map(|byte| byte as u8);
+    spelled.chars().map(byte).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -187,6 +194,12 @@ mod tests {
         }
         assert_eq!(tokenizer.vocabulary(), 262 + SPECIAL);
         assert_eq!(tokenizer.id("<|im_end|>"), Some(264));
+        // A token's own bytes, of half a character too; special tokens are spelled out.
+        let bytes = |id: u32| tokenizer.bytes(id).unwrap();
+        assert_eq!((bytes(260), bytes(261)), (b" w".to_vec(), "中文".as_bytes().to_vec()));
+        assert_eq!((bytes(0xe4), bytes(264)), (vec![0xe4], b"<|im_end|>".to_vec()));
+        assert_eq!(tokenizer.bytes(999_999), None);
+        assert_eq!(tokenizer.decode_with(&[b(b'a'), 264], true).unwrap(), "a<|im_end|>");
     }
 
     #[test]

@@ -2,6 +2,7 @@ use super::tiktoken;
 use crate::ModelError;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
+use tokenizers::DecoderWrapper;
 
 /// A model's tokenizer.
 pub struct Tokenizer {
@@ -40,7 +41,15 @@ impl Tokenizer {
     /// # Errors
     /// [`ModelError::File`] with the tokenizer's words.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, ModelError> {
-        match self.inner.encode(text, false) {
+        self.encode_with(text, false)
+    }
+
+    /// The same, where `special` with the tokens that the tokenizer itself adds at the beginning or the end of a text.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode`].
+    pub fn encode_with(&self, text: &str, special: bool) -> Result<Vec<u32>, ModelError> {
+        match self.inner.encode(text, special) {
             Ok(encoding) => Ok(encoding.get_ids().to_vec()),
             Err(error) => Err(ModelError::file(&self.path, format!("cannot encode this: {error}"))),
         }
@@ -51,9 +60,28 @@ impl Tokenizer {
     /// # Errors
     /// [`ModelError::File`] with the tokenizer's words.
     pub fn decode(&self, ids: &[u32]) -> Result<String, ModelError> {
-        let decoded = self.inner.decode(ids, true);
+        self.decode_with(ids, false)
+    }
+
+    /// The same, where `special` with special tokens spelled out.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::decode`].
+    pub fn decode_with(&self, ids: &[u32], special: bool) -> Result<String, ModelError> {
+        let decoded = self.inner.decode(ids, !special);
         decoded
             .map_err(|error| ModelError::file(&self.path, format!("cannot decode this: {error}")))
+    }
+
+    /// The bytes that a token stands for, which need not be whole characters; none for an id that the tokenizer lacks.
+    pub fn bytes(&self, id: u32) -> Option<Vec<u8>> {
+        let spelled = self.inner.id_to_token(id)?;
+        if self.inner.get_added_tokens_decoder().contains_key(&id) {
+            return Some(spelled.into_bytes());
+        }
+        let bytes = matches!(self.inner.get_decoder(), Some(DecoderWrapper::ByteLevel(_)));
+        let spelled_bytes = bytes.then(|| tiktoken::bytes_of(&spelled)).flatten();
+        spelled_bytes.or_else(|| Some(self.decode_with(&[id], true).ok()?.into_bytes()))
     }
 
     /// The id of a token that is spelled so.
@@ -69,14 +97,14 @@ impl Tokenizer {
 
     /// Text as tokens come.
     pub fn stream(&self) -> TextStream<'_> {
-        TextStream { tokenizer: self, held: Vec::new() }
+        TextStream { tokenizer: self, held: HeldTokens::default() }
     }
 }
 
 /// Text as tokens come: a character whose bytes are spread over tokens is given when its last byte is there.
 pub struct TextStream<'a> {
     tokenizer: &'a Tokenizer,
-    held: Vec<u32>,
+    held: HeldTokens,
 }
 
 impl TextStream<'_> {
@@ -85,14 +113,36 @@ impl TextStream<'_> {
     /// # Errors
     /// As [`Tokenizer::decode`].
     pub fn push(&mut self, token: u32) -> Result<String, ModelError> {
+        self.held.push(self.tokenizer, token)
+    }
+
+    /// What is left, when no more tokens come.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::decode`].
+    pub fn finish(mut self) -> Result<String, ModelError> {
+        self.held.finish(self.tokenizer)
+    }
+}
+
+/// The tokens of a [`TextStream`] whose text is not complete, for whoever keeps the tokenizer elsewhere.
+#[derive(Debug, Clone, Default)]
+pub struct HeldTokens(Vec<u32>);
+
+impl HeldTokens {
+    /// Adds a token; gives the text that is complete.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::decode`].
+    pub fn push(&mut self, tokenizer: &Tokenizer, token: u32) -> Result<String, ModelError> {
         // No character has more than four bytes: what is no character by then will not become one.
         const LONGEST: usize = 4;
-        self.held.push(token);
-        let text = self.tokenizer.decode(&self.held)?;
-        if text.ends_with(char::REPLACEMENT_CHARACTER) && self.held.len() < LONGEST {
+        self.0.push(token);
+        let text = tokenizer.decode(&self.0)?;
+        if text.ends_with(char::REPLACEMENT_CHARACTER) && self.0.len() < LONGEST {
             return Ok(String::new());
         }
-        self.held.clear();
+        self.0.clear();
         Ok(text)
     }
 
@@ -100,8 +150,8 @@ impl TextStream<'_> {
     ///
     /// # Errors
     /// As [`Tokenizer::decode`].
-    pub fn finish(self) -> Result<String, ModelError> {
-        self.tokenizer.decode(&self.held)
+    pub fn finish(&mut self, tokenizer: &Tokenizer) -> Result<String, ModelError> {
+        tokenizer.decode(&std::mem::take(&mut self.0))
     }
 }
 
