@@ -89,6 +89,32 @@ pub(crate) fn prepare(target: &Path) -> anyhow::Result<Option<PathBuf>> {
     Ok(Some(home))
 }
 
+/// OpenAI's client, as users have it.
+const CLIENT: &str = "openai==3.54.0";
+
+/// A Python that has OpenAI's client, below the target folder. `None` when the registry cannot be reached from here.
+pub(crate) fn client(target: &Path) -> anyhow::Result<Option<PathBuf>> {
+    let home = target.join("openai-client");
+    let (stamp, python) = (home.join("complete"), home.join("bin/python"));
+    if fs::read_to_string(&stamp).is_ok_and(|there| there == CLIENT) {
+        return Ok(Some(python));
+    }
+    if home.exists() {
+        fs::remove_dir_all(&home)?;
+    }
+    run(Command::new("python3").args(["-m", "venv"]).arg(&home))
+        .context("hint: `apt-get install python3-venv`")?;
+    let mut pip = Command::new(&python);
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries=1"]);
+    match output(pip.args(["--timeout=10", "--only-binary=:all:", CLIENT])) {
+        Err(error) if reachable(&format!("{error:#}")) => return Err(error),
+        Err(_) => return Ok(None),
+        Ok(_) => {}
+    }
+    fs::write(&stamp, CLIENT)?;
+    Ok(Some(python))
+}
+
 /// Whether pip's words tell of anything but a network that is not there.
 pub(crate) fn reachable(words: &str) -> bool {
     const ABSENT: [&str; 5] = [

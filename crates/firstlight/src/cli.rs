@@ -8,6 +8,7 @@ mod ops;
 mod parse;
 mod plan;
 mod remote;
+mod serve;
 
 pub(crate) use bench_model::{BenchCommand, BenchModel};
 pub(crate) use model::{Chat, Convert, Fit, Logits, Named, Run, Synth, WeightType};
@@ -16,6 +17,7 @@ pub(crate) use ops::{Bench, Op, Storage, Sweep, Verify};
 pub(crate) use parse::{command, parse};
 pub(crate) use plan::{Plan, Which};
 pub(crate) use remote::Remote;
+pub(crate) use serve::{Serve, Sizes};
 
 use crate::source_tree;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -89,6 +91,10 @@ pub(crate) enum Command {
     /// Each line is a message; answers come as they are generated, and Ctrl-C stops one. The conversation stays in memory: a turn reads
     /// only what is new, where the model's chat template lets it. Lines of a pipe are answered one after the other.
     Chat(Chat),
+    /// Serve a model over HTTP, as OpenAI's clients speak it.
+    ///
+    /// Requests join and leave between the steps of one engine. Ctrl-C or SIGTERM lets those that are open end first.
+    Serve(Box<Serve>),
     /// Write a model's logits for given tokens.
     Logits(Logits),
     /// Run firstlight on another machine by ssh, and fetch the results.

@@ -21,6 +21,7 @@ mod ps;
 mod remote;
 mod report;
 mod run;
+mod serve;
 mod synth;
 mod verify;
 
@@ -45,6 +46,7 @@ pub(crate) fn run(command: &Command, output: &Output) -> anyhow::Result<Outcome>
         Command::Synth(arguments) => synth::run(arguments, output),
         Command::Run(arguments) => run::run(arguments, output),
         Command::Chat(arguments) => chat::run(arguments, output),
+        Command::Serve(arguments) => serve::run(arguments, output),
         Command::Convert(arguments) => convert::run(arguments, output),
         Command::Logits(arguments) => logits::run(arguments, output),
         Command::Remote(arguments) => remote::run(arguments, output),

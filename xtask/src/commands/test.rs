@@ -10,8 +10,9 @@ pub(super) const COMMAND: Command = Command {
     name: "test",
     arguments: "",
     about: "every test of every room; checks first that what they need is here",
-    details: "Wheels of the Python registry (85 MB, kept below target/) are judged too, and chat templates (170 MB) are rendered\n\
-              by transformers; without a network both are skipped, which is said and is no pass.",
+    details: "Wheels of the Python registry (85 MB, kept below target/) are judged too, chat templates (170 MB) are rendered by\n\
+              transformers, and OpenAI's client (70 MB) asks a server; without a network these are skipped, which is said\n\
+              and is no pass.",
     run,
 };
 
@@ -60,10 +61,24 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
             ["test", "--locked", "-p", "firstlight", "-p", "models", "--test", "templates_live"];
         steps::run(cargo::command(&root, &test).env("FIRSTLIGHT_TEMPLATES", folder))
     })?;
+    let mut no_client = false;
+    steps.run("OpenAI's client", || {
+        let Some(python) = wheels::client(&cargo::target_directory(&root)?)? else {
+            no_client = true;
+            return Ok(());
+        };
+        let test = ["test", "--locked", "-p", "firstlight", "--test", "openai_client"];
+        steps::run(cargo::command(&root, &test).env("FIRSTLIGHT_OPENAI_PYTHON", python))
+    })?;
     steps.finish();
     if without_transformers {
         eprintln!(
             "SKIP, which is no pass: chat templates were not rendered by transformers; that needs the Python registry"
+        );
+    }
+    if no_client {
+        eprintln!(
+            "SKIP, which is no pass: OpenAI's client did not ask a server; it needs the Python registry"
         );
     }
     if skipped {

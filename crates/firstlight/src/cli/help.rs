@@ -9,7 +9,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Understand and mend", &["explain", "matrix", "ps"]),
     ("Plan and install", &["plan", "apply"]),
     ("Kernels", &["verify", "bench", "op"]),
-    ("Models", &["run", "chat", "fit", "logits", "synth", "convert"]),
+    ("Models", &["run", "chat", "serve", "fit", "logits", "synth", "convert"]),
     ("Share and compare", &["report", "compare", "gate", "remote"]),
     ("Shell", &["completions", "man"]),
 ];
@@ -98,6 +98,14 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "firstlight chat MODEL",
             "firstlight chat MODEL --system 'Answer briefly.' --temperature 0.7",
             "firstlight chat MODEL --json < questions.txt",
+        ],
+    ),
+    (
+        "serve",
+        &[
+            "firstlight serve MODEL",
+            "firstlight serve MODEL --host 0.0.0.0 --port 8080 --served-model-name granite",
+            "firstlight serve MODEL --max-num-seqs 32 --max-model-len 16384",
         ],
     ),
     ("fit", &["firstlight fit MODEL", "firstlight fit MODEL --context 131072 --batch 8"]),

@@ -1,0 +1,175 @@
+//! From tokens to the text of answers, as they come: the one way that streamed and whole answers take.
+
+use crate::app::{App, Line, Refused};
+use crate::error::ApiError;
+use crate::probabilities::Chance;
+use crate::sampling::Asked;
+use models::{Ended, HeldTokens, Request, StopStrings};
+use serving::{Sequence, Ticket, Update};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+/// More of an answer.
+#[derive(Debug, Clone)]
+pub(crate) struct Delta {
+    /// Which of the answers.
+    pub(crate) index: usize,
+    pub(crate) text: String,
+    /// Of each token since the last delta, where that was asked for.
+    pub(crate) chances: Vec<Chance>,
+    /// Why it ended, with the last delta of an answer.
+    pub(crate) finish: Option<&'static str>,
+}
+
+/// The answers to a request, while they are made.
+pub(crate) struct Answers {
+    app: Arc<App>,
+    ticket: Ticket,
+    open: Vec<Answer>,
+    left: usize,
+    pub(crate) line: Line,
+}
+
+/// One of them.
+struct Answer {
+    held: HeldTokens,
+    stops: StopStrings,
+    chances: Vec<Chance>,
+    /// Characters of all tokens so far.
+    characters: usize,
+    ended: bool,
+}
+
+/// What is continued, and how.
+pub(crate) struct Work {
+    pub(crate) prompts: Vec<Vec<u32>>,
+    pub(crate) asked: Asked,
+    /// Most tokens of an answer to each prompt.
+    pub(crate) limits: Vec<usize>,
+    /// Whether log probabilities come with tokens, and of how many of the likeliest.
+    pub(crate) logprobs: Option<usize>,
+}
+
+impl Answers {
+    /// Submits the work; the answers to one prompt stand together.
+    pub(crate) fn new(
+        app: &Arc<App>,
+        work: Work,
+        id: &str,
+        mut line: Line,
+    ) -> Result<Self, Box<Refused>> {
+        let Work { prompts, asked, limits, logprobs } = work;
+        line.begin(id, prompts.iter().map(Vec::len).sum());
+        let mut sequences = Vec::with_capacity(prompts.len() * asked.choices);
+        for (prompt, limit) in prompts.iter().zip(&limits) {
+            for choice in 0..asked.choices {
+                let request = Request {
+                    prompt: prompt.clone(),
+                    limit: *limit,
+                    sampling: asked.sampling_of(choice),
+                    stop_ids: asked.stop_ids.clone(),
+                };
+                sequences.push(Sequence { request, logprobs });
+            }
+        }
+        let left = sequences.len();
+        let ticket = match app.service.submit(sequences) {
+            Ok(ticket) => ticket,
+            Err(refusal) => return Err(Refused::new(refusal.into(), line)),
+        };
+        app.service.count_settings(asked.choices, limits.into_iter().max().unwrap_or(0));
+        let answer = || Answer {
+            held: HeldTokens::default(),
+            stops: StopStrings::new(asked.stops.iter().cloned()),
+            chances: Vec::new(),
+            characters: 0,
+            ended: false,
+        };
+        let open = (0..left).map(|_| answer()).collect();
+        Ok(Self { app: Arc::clone(app), ticket, open, left, line })
+    }
+
+    /// More of some answer; none when all have ended.
+    pub(crate) fn poll_next(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Delta, ApiError>>> {
+        while self.left > 0 {
+            let taken = match ready!(self.ticket.poll_next(context)) {
+                Some(update) => self.take(update),
+                None => Err(ApiError::server("the engine's thread is gone")),
+            };
+            match taken {
+                Ok(None) => {}
+                Ok(Some(delta)) => {
+                    self.left -= usize::from(delta.finish.is_some());
+                    return Poll::Ready(Some(Ok(delta)));
+                }
+                Err(error) => {
+                    self.left = 0;
+                    return Poll::Ready(Some(Err(error)));
+                }
+            }
+        }
+        Poll::Ready(None)
+    }
+
+    /// The same for who waits.
+    pub(crate) async fn next(&mut self) -> Option<Result<Delta, ApiError>> {
+        std::future::poll_fn(|context| self.poll_next(context)).await
+    }
+
+    fn take(&mut self, update: Update) -> Result<Option<Delta>, ApiError> {
+        let tokenizer = &self.app.texts.tokenizer;
+        let broken = |error: models::ModelError| ApiError::server(error.to_string());
+        match update {
+            Update::Token { index, token, logprobs } => {
+                let answer = &mut self.open[index];
+                // Behind a stop string the engine may have gone on for a step.
+                if answer.ended {
+                    return Ok(None);
+                }
+                self.line.token();
+                let offset = answer.characters;
+                let more = answer.held.push(tokenizer, token).map_err(broken)?;
+                answer.characters += more.chars().count();
+                let chance = logprobs.map(|logprobs| Chance { token, logprobs, offset });
+                answer.chances.extend(chance);
+                let (text, stopped) = answer.stops.push(&more);
+                if stopped {
+                    self.ticket.enough(index);
+                }
+                Ok(answer.delta(index, text, stopped.then_some("stop")))
+            }
+            Update::Finished { index, ended } => {
+                let answer = &mut self.open[index];
+                if answer.ended {
+                    return Ok(None);
+                }
+                let rest = answer.held.finish(tokenizer).map_err(broken)?;
+                let (mut text, stopped) = answer.stops.push(&rest);
+                if !stopped {
+                    text += &std::mem::take(&mut answer.stops).finish();
+                }
+                let finish = match ended {
+                    Ended::Limit if !stopped => "length",
+                    _ => "stop",
+                };
+                Ok(answer.delta(index, text, Some(finish)))
+            }
+            Update::Failed { index, .. } if self.open[index].ended => Ok(None),
+            Update::Failed { why, .. } => Err(why.into()),
+        }
+    }
+}
+
+impl Answer {
+    /// What there is to tell; none while text is held back.
+    fn delta(&mut self, index: usize, text: String, finish: Option<&'static str>) -> Option<Delta> {
+        self.ended = finish.is_some();
+        if text.is_empty() && finish.is_none() {
+            return None;
+        }
+        Some(Delta { index, text, chances: std::mem::take(&mut self.chances), finish })
+    }
+}

@@ -1,0 +1,66 @@
+//! The body of a request, up to a limit of size and of time.
+
+use crate::error::ApiError;
+use axum::body::{Body, Bytes};
+use http_body::Body as _;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use std::time::Duration;
+
+/// How long a body may take to end.
+pub(crate) const WITHIN: Duration = Duration::from_secs(30);
+
+/// Reads a body.
+pub(crate) async fn read(body: Body, most: usize, within: Duration) -> Result<Bytes, ApiError> {
+    // What says of itself that it is too large is not waited for.
+    if body.size_hint().lower() > most as u64 {
+        return Err(ApiError::too_large(most));
+    }
+    let whole = Limited::new(body, most).collect();
+    match tokio::time::timeout(within, whole).await {
+        Ok(Ok(read)) => Ok(read.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(ApiError::too_large(most)),
+        Ok(Err(error)) => Err(ApiError::invalid(format!("the body broke off: {error}"))),
+        Err(_) => Err(ApiError::too_slow(within)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::StatusCode;
+    use http_body::Frame;
+    use std::convert::Infallible;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    /// Some bytes, then nothing for ever.
+    struct Never(usize);
+
+    impl http_body::Body for Never {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            let bytes = Bytes::from(vec![b'x'; std::mem::take(&mut self.0)]);
+            if bytes.is_empty() { Poll::Pending } else { Poll::Ready(Some(Ok(Frame::data(bytes)))) }
+        }
+    }
+
+    fn check(body: Body, want: Result<usize, StatusCode>) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let read = runtime.block_on(read(body, 10, Duration::from_millis(50)));
+        assert_eq!(read.map(|bytes| bytes.len()).map_err(|error| error.status), want);
+    }
+
+    #[test]
+    fn bodies_end_by_size_or_by_time() {
+        check(Body::from("0123456789"), Ok(10));
+        check(Body::from("0123456789a"), Err(StatusCode::PAYLOAD_TOO_LARGE));
+        check(Body::new(Never(11)), Err(StatusCode::PAYLOAD_TOO_LARGE));
+        check(Body::new(Never(10)), Err(StatusCode::REQUEST_TIMEOUT));
+        check(Body::new(Never(0)), Err(StatusCode::REQUEST_TIMEOUT));
+    }
+}

@@ -1,0 +1,55 @@
+//! API keys.
+
+use axum::http::HeaderMap;
+use axum::http::header::AUTHORIZATION;
+use sha2::{Digest, Sha256};
+use subtle::{Choice, ConstantTimeEq};
+
+/// The keys that open a server, as hashes: all of the same length, so that comparing tells nothing of them.
+#[derive(Clone)]
+pub(crate) struct Keys(Vec<[u8; 32]>);
+
+impl Keys {
+    pub(crate) fn new(keys: &[String]) -> Self {
+        Self(keys.iter().map(|key| Sha256::digest(key.as_bytes()).into()).collect())
+    }
+
+    /// Whether these headers have one of the keys; without any key a server is open.
+    pub(crate) fn open(&self, headers: &HeaderMap) -> bool {
+        if self.0.is_empty() {
+            return true;
+        }
+        let given =
+            headers.get(AUTHORIZATION).and_then(|value| value.as_bytes().split_at_checked(7));
+        let Some((scheme, key)) = given else { return false };
+        let given: [u8; 32] = Sha256::digest(key).into();
+        let is_one = self.0.iter().fold(Choice::from(0), |any, key| any | key.ct_eq(&given));
+        // Every key is looked at, whichever it is.
+        scheme.eq_ignore_ascii_case(b"bearer ") && bool::from(is_one)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::HeaderValue;
+
+    #[test]
+    fn one_of_the_keys_opens() {
+        let keys = Keys::new(&["first".to_owned(), "second".to_owned()]);
+        let check = |value: &'static str, want: bool| {
+            let mut headers = HeaderMap::new();
+            headers.insert(AUTHORIZATION, HeaderValue::from_static(value));
+            assert_eq!(keys.open(&headers), want, "{value}");
+        };
+        check("Bearer first", true);
+        check("bearer second", true);
+        for wrong in
+            ["first", "Bearer firs", "Bearer first2", "Bearer ", "Basic first", "Bearer", ""]
+        {
+            check(wrong, false);
+        }
+        assert!(!keys.open(&HeaderMap::new()));
+        assert!(Keys::new(&[]).open(&HeaderMap::new()));
+    }
+}

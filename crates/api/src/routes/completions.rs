@@ -1,0 +1,79 @@
+//! `POST /v1/completions`.
+
+use super::{Answer, Answered, Route, Verb, aside};
+use crate::answers::{Answers, Work};
+use crate::app::{App, Line, Refused};
+use crate::error::ApiError;
+use crate::events::{self, Form, Head};
+use crate::fields::{Fields, ids};
+use crate::sampling::Asked;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+pub(super) const ROUTE: Route = Route {
+    method: Verb::Post,
+    path: "/v1/completions",
+    open: false,
+    answer: Answer::Asked(answer),
+};
+
+/// Tokens of an answer where a request does not say: OpenAI's.
+const TOKENS: usize = 16;
+
+fn answer(app: Arc<App>, fields: Fields, line: Line) -> Answered {
+    Box::pin(async move {
+        let own = Arc::clone(&app);
+        let work = match aside(move || work(&own, fields)).await {
+            Ok(work) => work,
+            Err(error) => return Err(Refused::new(error, line)),
+        };
+        let (stream, include_usage) = (work.asked.stream, work.asked.include_usage);
+        let count = work.asked.choices * work.prompts.len();
+        let head = Head::new(Form::Completion, &app, work.logprobs.is_some());
+        let answers = Answers::new(&app, work, &head.id, line)?;
+        Ok(match stream {
+            true => events::stream(head, answers, count, include_usage),
+            false => events::whole(&head, answers, count).await,
+        })
+    })
+}
+
+/// What is asked for.
+fn work(app: &App, mut fields: Fields) -> Result<Work, ApiError> {
+    app.check_model(fields.text("model")?)?;
+    let asked = Asked::read(&mut fields, app)?;
+    let limit = fields.count("max_tokens", 1..=i64::MAX)?.unwrap_or(TOKENS);
+    let most = i64::try_from(app.service.limits().logprobs).unwrap_or(i64::MAX);
+    let logprobs = fields.count("logprobs", 0..=most)?;
+    let special = fields.flag("add_special_tokens")?.unwrap_or(false);
+    for (name, value) in [("echo", json!(false)), ("best_of", json!(1)), ("suffix", json!(""))] {
+        fields.only(name, &value)?;
+    }
+    let prompt = fields.take("prompt").ok_or_else(|| fields.required("prompt"))?;
+    let prompts = prompts(app, &prompt, special, &fields)?;
+    fields.end()?;
+    let limits = vec![limit; prompts.len()];
+    Ok(Work { prompts, asked, limits, logprobs })
+}
+
+/// A text, token ids, or a list of either.
+fn prompts(
+    app: &App,
+    prompt: &Value,
+    special: bool,
+    fields: &Fields,
+) -> Result<Vec<Vec<u32>>, ApiError> {
+    let one = |prompt: &Value| match prompt {
+        Value::String(text) => {
+            let ids = app.texts.tokenizer.encode_with(text, special);
+            Some(ids.map_err(|error| ApiError::field("prompt", error.to_string())))
+        }
+        list => ids(list).map(Ok),
+    };
+    const WANTED: &str = "a text, a list of token ids, or a list of texts or of such lists";
+    if let Some(one) = one(prompt) {
+        return Ok(vec![one?]);
+    }
+    let all = prompt.as_array().and_then(|all| all.iter().map(one).collect::<Option<Vec<_>>>());
+    all.ok_or_else(|| fields.wrong("prompt", prompt, WANTED))?.into_iter().collect()
+}

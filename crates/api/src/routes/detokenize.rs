@@ -1,0 +1,37 @@
+//! `POST /detokenize`: the text of tokens, special ones spelled out.
+
+use super::{Answer, Answered, Route, Verb};
+use crate::app::{App, Line, Refused};
+use crate::error::ApiError;
+use crate::fields::Fields;
+use crate::reply;
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+pub(super) const ROUTE: Route =
+    Route { method: Verb::Post, path: "/detokenize", open: false, answer: Answer::Asked(answer) };
+
+fn answer(app: Arc<App>, fields: Fields, mut line: Line) -> Answered {
+    Box::pin(async move {
+        match text(&app, fields) {
+            Ok(document) => {
+                line.done(StatusCode::OK);
+                Ok(reply::good(&document))
+            }
+            Err(error) => Err(Refused::new(error, line)),
+        }
+    })
+}
+
+fn text(app: &App, mut fields: Fields) -> Result<Value, ApiError> {
+    app.check_model(fields.text("model")?)?;
+    let ids = fields.ids("tokens")?.ok_or_else(|| fields.required("tokens"))?;
+    fields.end()?;
+    if let Some(unknown) = ids.iter().find(|id| app.texts.tokenizer.bytes(**id).is_none()) {
+        let message = format!("token {unknown} is none of the tokenizer's");
+        return Err(ApiError::field("tokens", message));
+    }
+    let text = app.texts.tokenizer.decode_with(&ids, true);
+    Ok(json!({ "prompt": text.map_err(|error| ApiError::invalid(error.to_string()))? }))
+}

@@ -1,0 +1,41 @@
+//! `GET /health` and `/ping`: 200 while requests are taken, 503 while they are not.
+
+use super::{Answer, Route, Verb};
+use crate::app::App;
+use crate::reply;
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde_json::json;
+use serving::{Health, Phase};
+
+pub(super) const ROUTE: Route = at(Verb::Get, "/health");
+/// The same by the name that SageMaker asks for.
+pub(super) const PING: Route = at(Verb::Get, "/ping");
+pub(super) const PING_BY_POST: Route = at(Verb::Post, "/ping");
+
+const fn at(method: Verb, path: &'static str) -> Route {
+    Route { method, path, open: true, answer: Answer::Now(answer) }
+}
+
+fn answer(app: &App) -> Response {
+    let health = app.service.health();
+    let Health { phase, failed_steps, last_error, running, waiting, .. } = &health;
+    let status = match phase {
+        Phase::Ready => StatusCode::OK,
+        _ => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    let failure = match phase {
+        Phase::Failed(what) => Some(what),
+        _ => None,
+    };
+    let last_error = last_error
+        .as_ref()
+        .map(|(error, at)| json!({ "message": error, "seconds_ago": at.elapsed().as_secs() }));
+    let document = json!({
+        "status": phase.as_str(), "failure": failure, "failed_steps": failed_steps,
+        "last_error": last_error, "running": running, "waiting": waiting,
+        "free_slots": health.free_slots, "free_blocks": health.free_blocks,
+        "blocks": health.blocks, "uptime_seconds": health.since.elapsed().as_secs(),
+    });
+    reply::json(status, &document)
+}

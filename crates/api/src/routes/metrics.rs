@@ -1,0 +1,16 @@
+//! `GET /metrics`, for Prometheus.
+
+use super::{Answer, Route, Verb};
+use crate::app::App;
+use crate::reply;
+use axum::http::StatusCode;
+use axum::response::Response;
+
+pub(super) const ROUTE: Route =
+    Route { method: Verb::Get, path: "/metrics", open: false, answer: Answer::Now(answer) };
+
+const FORMAT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+fn answer(app: &App) -> Response {
+    reply::of(StatusCode::OK, FORMAT, app.service.metrics())
+}

@@ -1,0 +1,49 @@
+//! `POST /tokenize`: the tokens of a text or of a conversation, as vLLM gives them.
+
+use super::{Answer, Answered, Route, Verb, aside};
+use crate::app::{App, Line, Refused};
+use crate::error::ApiError;
+use crate::fields::Fields;
+use crate::{messages, reply};
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+pub(super) const ROUTE: Route =
+    Route { method: Verb::Post, path: "/tokenize", open: false, answer: Answer::Asked(answer) };
+
+fn answer(app: Arc<App>, fields: Fields, mut line: Line) -> Answered {
+    Box::pin(async move {
+        match aside(move || tokens(&app, fields)).await {
+            Ok(document) => {
+                line.done(StatusCode::OK);
+                Ok(reply::good(&document))
+            }
+            Err(error) => Err(Refused::new(error, line)),
+        }
+    })
+}
+
+fn tokens(app: &App, mut fields: Fields) -> Result<Value, ApiError> {
+    app.check_model(fields.text("model")?)?;
+    let strings = fields.flag("return_token_strs")?.unwrap_or(false);
+    let special = fields.flag("add_special_tokens")?;
+    let text = match fields.text("prompt")? {
+        Some(text) => text,
+        None => {
+            fields.only("add_generation_prompt", &json!(true))?;
+            messages::text(&mut fields, app)?
+        }
+    };
+    fields.end()?;
+    let tokenizer = &app.texts.tokenizer;
+    let ids = tokenizer.encode_with(&text, special.unwrap_or(false));
+    let ids = ids.map_err(|error| ApiError::invalid(error.to_string()))?;
+    let spelled =
+        |id: &u32| String::from_utf8_lossy(&tokenizer.bytes(*id).unwrap_or_default()).into_owned();
+    let strings = strings.then(|| ids.iter().map(spelled).collect::<Vec<_>>());
+    Ok(json!({
+        "count": ids.len(), "max_model_len": app.service.limits().tokens,
+        "tokens": ids, "token_strs": strings,
+    }))
+}

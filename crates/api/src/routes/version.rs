@@ -1,0 +1,14 @@
+//! `GET /version`.
+
+use super::{Answer, Route, Verb};
+use crate::app::App;
+use crate::reply;
+use axum::response::Response;
+use serde_json::json;
+
+pub(super) const ROUTE: Route =
+    Route { method: Verb::Get, path: "/version", open: false, answer: Answer::Now(answer) };
+
+fn answer(app: &App) -> Response {
+    reply::good(&json!({ "version": app.settings.version }))
+}

@@ -1,0 +1,54 @@
+//! Arguments of `firstlight serve`, by vLLM's names.
+
+use super::{BackendArg, Named, WeightType, one_or_more, whole};
+use clap::Args;
+
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    #[command(flatten)]
+    pub(crate) named: Named,
+    /// Address to listen on. 0.0.0.0 is every address of this machine: then set a key.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    pub(crate) host: String,
+    /// Port to listen on; 0 takes a free one.
+    #[arg(long, default_value_t = 8000)]
+    pub(crate) port: u16,
+    /// Key that clients have to send as `Authorization: Bearer KEY`. Repeat it for several.
+    ///
+    /// Without one everybody is answered. /health and /ping need no key. The variable is not seen in lists of processes, as an
+    /// option is.
+    #[arg(long, value_name = "KEY", env = "FIRSTLIGHT_API_KEY", hide_env_values = true)]
+    pub(crate) api_key: Vec<String>,
+    /// Name that clients call the model by. Repeat it for several. Default: MODEL.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) served_model_name: Vec<String>,
+    /// Where to run.
+    #[arg(long, value_enum, default_value_t = BackendArg::Auto)]
+    pub(crate) backend: BackendArg,
+    /// Storage type of weights and caches.
+    #[arg(long, value_enum, default_value_t = WeightType::Bf16)]
+    pub(crate) dtype: WeightType,
+    /// How long open requests may go on after Ctrl-C or SIGTERM.
+    #[arg(long, value_name = "SECONDS", value_parser = whole, default_value_t = 30)]
+    pub(crate) shutdown_timeout: u64,
+    #[command(flatten)]
+    pub(crate) sizes: Sizes,
+}
+
+/// What is made room for.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Sizes")]
+pub(crate) struct Sizes {
+    /// Tokens of a request, prompt and answer. Default: what the model was made for, or what fits.
+    #[arg(long, value_name = "TOKENS", value_parser = one_or_more::<u32>)]
+    pub(crate) max_model_len: Option<u32>,
+    /// Answers at once. Default: 128 on a GPU, 8 on the CPU, or what fits.
+    #[arg(long, value_name = "N", value_parser = one_or_more::<u32>)]
+    pub(crate) max_num_seqs: Option<u32>,
+    /// Tokens of prompts in one step. Default: 512 on the CPU, 8192 on a GPU; fewer while others decode.
+    #[arg(long, value_name = "TOKENS", value_parser = one_or_more::<u32>)]
+    pub(crate) max_num_batched_tokens: Option<u32>,
+    /// Answers that may wait for their turn; beyond them requests get status 429.
+    #[arg(long, value_name = "N", value_parser = whole, default_value_t = 256)]
+    pub(crate) max_num_queued_reqs: u64,
+}

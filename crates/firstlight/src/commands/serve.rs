@@ -1,0 +1,177 @@
+//! `firstlight serve`: a model behind HTTP, until somebody ends it.
+
+mod defaults;
+mod lines;
+mod sizes;
+
+use crate::Outcome;
+use crate::backend::{self, Chosen};
+use crate::cli::Serve;
+use crate::failure::Failure;
+use crate::hub;
+use crate::loading;
+use crate::output::Output;
+use crate::phases;
+use crate::source_tree;
+use crate::stopping;
+use api::{Ended, Texts};
+use lines::{Lines, Listening};
+use models::{ChatTemplate, Model, Tokenizer};
+use serving::{Build, BuildError, Limits, Named, Service};
+use sizes::Room;
+use std::io::ErrorKind;
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+/// Most of the likeliest tokens that come with a token: OpenAI's.
+const LOGPROBS: usize = 20;
+/// Most answers of one request: OpenAI's.
+const CHOICES: usize = 128;
+/// Largest body of a request: more than the text or the token ids of any context.
+const BODY_BYTES: usize = 16 << 20;
+
+pub(super) fn run(arguments: &Serve, output: &Output) -> anyhow::Result<Outcome> {
+    let process_start = process_start();
+    let stop = Arc::new(AtomicBool::new(false));
+    stopping::on_signals(&stop)?;
+    check_keys(&arguments.api_key)?;
+    let choice = backend::begin(arguments.backend);
+    let folder = hub::locate(&arguments.named)?;
+    let model = Model::read(&folder)?;
+    let texts = texts(&folder, model.architecture.vocabulary)?;
+    let defaults = defaults::read(&folder)?;
+    // A port that is taken is said before seconds are spent on loading.
+    let socket = listen(&arguments.host, arguments.port)?;
+    let storage = arguments.dtype.into();
+    let room =
+        |device: &device::Device| Room::of(&model.architecture, device, storage, &arguments.sizes);
+    let Chosen { device, told, .. } = choice.end(|device| room(device).map(|_| ()))?;
+    let room = room(&device)?;
+    let names = names(arguments);
+    let limits = Limits {
+        sequences: room.capacity.sequences,
+        queued: usize::try_from(arguments.sizes.max_num_queued_reqs).unwrap_or(usize::MAX),
+        tokens: room.tokens,
+        vocabulary: model.architecture.vocabulary,
+        logprobs: LOGPROBS,
+    };
+    let address = socket.local_addr()?;
+    let lines = Lines::new(output);
+    lines
+        .first(&told, &Listening::new(address, &names, &room, limits.queued, &arguments.api_key))?;
+    let settings = serving::Settings {
+        limits,
+        step_tokens: arguments.sizes.max_num_batched_tokens.map(|tokens| tokens as usize),
+        named: Named { model: names[0].clone(), engine: "0".to_owned() },
+        process_start,
+    };
+    let Room { capacity, step, .. } = room;
+    let build: Build = Box::new(move || {
+        let loaded = loading::open(model, device, storage, capacity, step);
+        Ok(loaded.map_err(|error| BuildError::from(Unbuilt(error)))?.engine)
+    });
+    let (service, engine) = Service::start(settings, build)?;
+    let settings = api::Settings {
+        root: arguments.named.model.display().to_string(),
+        names,
+        version: source_tree::VERSION.to_owned(),
+        keys: arguments.api_key.clone(),
+        defaults,
+        drain: Duration::from_secs(arguments.shutdown_timeout),
+        body_bytes: BODY_BYTES,
+        choices: CHOICES,
+        log: lines.log(),
+    };
+    let ended = api::serve(socket, service, (texts, settings), &stop)?;
+    if ended == Ended::WhileLoading {
+        lines.end("stopped while the model was loading");
+        return Ok(Outcome::Good);
+    }
+    match engine.join() {
+        Ok(Ok(())) => {
+            lines.end("stopped");
+            Ok(Outcome::Good)
+        }
+        Ok(Err(error)) => Err(match error.downcast::<Unbuilt>() {
+            Ok(unbuilt) => unbuilt.0,
+            Err(error) => match error.downcast::<models::ModelError>() {
+                Ok(error) => (*error).into(),
+                Err(error) => anyhow::anyhow!(error),
+            },
+        }),
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+/// Why the engine could not be built, with the command's own hints.
+#[derive(Debug)]
+struct Unbuilt(anyhow::Error);
+
+impl std::fmt::Display for Unbuilt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:#}", self.0)
+    }
+}
+
+impl std::error::Error for Unbuilt {}
+
+fn process_start() -> Instant {
+    let now = Instant::now();
+    let age = Duration::try_from_secs_f64(phases::since_process_start(now)).unwrap_or_default();
+    now.checked_sub(age).unwrap_or(now)
+}
+
+/// An empty key would let everybody in who sends one.
+fn check_keys(keys: &[String]) -> anyhow::Result<()> {
+    match keys.iter().any(|key| key.trim().is_empty() || !key.is_ascii()) {
+        true => Err(Failure::hinted(
+            "an API key is empty, or has other than ASCII characters",
+            "make one with `openssl rand -hex 32`; without --api-key and FIRSTLIGHT_API_KEY everybody is answered",
+        )),
+        false => Ok(()),
+    }
+}
+
+/// What clients call the model by.
+fn names(arguments: &Serve) -> Vec<String> {
+    if !arguments.served_model_name.is_empty() {
+        return arguments.served_model_name.clone();
+    }
+    vec![arguments.named.model.display().to_string().trim_end_matches('/').to_owned()]
+}
+
+fn texts(folder: &Path, vocabulary: usize) -> anyhow::Result<Texts> {
+    let tokenizer = Tokenizer::read(folder).map_err(|error| {
+        let hint = "a server answers texts: put the tokenizer beside the weights, as it is published with them";
+        Failure::hinted(error.to_string(), hint)
+    })?;
+    let known = tokenizer.vocabulary();
+    if known > vocabulary {
+        let what = format!(
+            "the tokenizer has ids up to {}, the model a vocabulary of {vocabulary}",
+            known - 1
+        );
+        let hint = "take the tokenizer that was published with the weights";
+        return Err(Failure::hinted(what, hint));
+    }
+    let template = ChatTemplate::read(folder).map_err(|error| error.to_string());
+    Ok(Texts { tokenizer, template, stop_ids: models::stop_ids(folder)? })
+}
+
+fn listen(host: &str, port: u16) -> anyhow::Result<TcpListener> {
+    TcpListener::bind((host, port)).map_err(|error| {
+        let hint = match error.kind() {
+            ErrorKind::AddrInUse => {
+                "another program has the port: name another one, or --port 0 for any that is free"
+            }
+            ErrorKind::PermissionDenied => {
+                "ports below 1024 are the administrator's: name a higher one"
+            }
+            _ => "--host is an address of this machine: 127.0.0.1, or 0.0.0.0 for all of them",
+        };
+        Failure::hinted(format!("cannot listen on {host}:{port}: {error}"), hint)
+    })
+}

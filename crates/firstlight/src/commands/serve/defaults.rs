@@ -1,0 +1,30 @@
+//! What requests are answered with that say nothing of it: the model's own generation_config.json.
+
+use api::Defaults;
+use models::ModelError;
+use serde_json::Value;
+use std::path::Path;
+
+/// Reads it; OpenAI's defaults where there is none, or where it says nothing.
+pub(super) fn read(folder: &Path) -> anyhow::Result<Defaults> {
+    let path = folder.join("generation_config.json");
+    if !path.exists() {
+        return Ok(Defaults::default());
+    }
+    let text = std::fs::read_to_string(&path)?;
+    let config: Value = serde_json::from_str(&text).map_err(|error| ModelError::File {
+        path: path.display().to_string(),
+        reason: format!("is not JSON: {error}"),
+        hint: Some("the file is damaged; download it again".to_owned()),
+    })?;
+    let own = Defaults::default();
+    let number = |name: &str, or: f64| config[name].as_f64().unwrap_or(or);
+    let top_k = config["top_k"].as_u64().and_then(|count| usize::try_from(count).ok());
+    Ok(Defaults {
+        temperature: number("temperature", own.temperature),
+        top_p: number("top_p", own.top_p),
+        top_k: top_k.filter(|count| *count > 0),
+        min_p: number("min_p", own.min_p),
+        repetition_penalty: number("repetition_penalty", own.repetition_penalty),
+    })
+}

@@ -1,0 +1,196 @@
+//! How many requests of which length there is room for, counted before a weight is read.
+
+use crate::cli::Sizes;
+use crate::failure::Failure;
+use crate::loading;
+use device::Device;
+use facts::{BackendKind, byte_count};
+use models::{Architecture, Capacity, Footprint, Holding, LargestStep, Storage};
+
+/// What an engine is opened for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Room {
+    /// Its slots, and the tokens that its caches hold for each; one may take what others leave.
+    pub(super) capacity: Capacity,
+    /// Tokens of one request at most.
+    pub(super) tokens: usize,
+    pub(super) step: LargestStep,
+}
+
+impl Room {
+    /// What was asked for; of what was not, as much as fits beside what else the memory is for.
+    ///
+    /// # Errors
+    /// When that does not fit, with the largest sizes that would.
+    pub(super) fn of(
+        architecture: &Architecture,
+        device: &Device,
+        storage: Storage,
+        asked: &Sizes,
+    ) -> anyhow::Result<Self> {
+        let kind = models::engine_kind(device)?;
+        kind.check(storage)?;
+        let on_host = device.capabilities().backend == BackendKind::Cpu;
+        let step_tokens = asked.max_num_batched_tokens.map_or(kind.chunk, |tokens| tokens as usize);
+        let holding = models::holding(device, storage);
+        let needs = Needs { architecture, holding, step_tokens };
+        let tokens = asked.max_model_len.map(|tokens| tokens as usize);
+        let context = architecture.context;
+        if let Some(tokens) = tokens.filter(|tokens| *tokens > context) {
+            let what = format!("--max-model-len is {tokens}, the model's context is {context}");
+            return Err(Failure::hinted(what, "ask for less, or leave it out for all of it"));
+        }
+        let sequences = asked.max_num_seqs.map(|sequences| sequences as usize);
+        let usual = if on_host { USUAL_ON_HOST } else { USUAL_ON_GPU };
+        let Some(free) = loading::free(device) else {
+            // Nothing tells what is free: what fits shows when it is taken.
+            let (sequences, tokens) = (sequences.unwrap_or(usual), tokens.unwrap_or(context));
+            return Ok(needs.room(sequences, tokens, tokens));
+        };
+        // The processor's memory is everybody's.
+        let share = if on_host { 0.5 } else { 0.9 };
+        let usable = (free.value as f64 * share) as u64;
+        // What was asked for may take all that is free; what was not takes a part.
+        let (sequences, tokens) = match (sequences, tokens) {
+            (Some(sequences), Some(tokens)) => (sequences, tokens),
+            (None, Some(tokens)) => (needs.most_sequences(usual, tokens, usable).max(1), tokens),
+            (Some(sequences), None) => {
+                let most = needs.most_tokens(sequences, context, usable);
+                (sequences, most.max(holding.block).min(context))
+            }
+            (None, None) => {
+                let sequences = needs.most_sequences(usual, context, usable).max(1);
+                let most = needs.most_tokens(sequences, context, usable);
+                (sequences, most.max(holding.block).min(context))
+            }
+        };
+        if needs.bytes(sequences, tokens) > free.value {
+            let room = needs.room(sequences, tokens, tokens);
+            let refused = loading::fit(architecture, device, storage, (room.capacity, room.step));
+            let Err(refused) = refused else { return Ok(room) };
+            return Err(needs.refuse(&refused, (sequences, tokens), free.value));
+        }
+        // Caches for more than one of the longest, as far as they go.
+        let most = sequences.saturating_mul(tokens);
+        let pool = needs.most_tokens(sequences, most, usable).max(tokens);
+        Ok(needs.room(sequences, tokens, pool))
+    }
+}
+
+/// Answers at once where nothing is said: what keeps a device busy.
+const USUAL_ON_HOST: usize = 8;
+const USUAL_ON_GPU: usize = 128;
+
+/// What a model takes of a device.
+struct Needs<'a> {
+    architecture: &'a Architecture,
+    holding: Holding,
+    step_tokens: usize,
+}
+
+impl Needs<'_> {
+    /// Slots for so many sequences, and caches for so many tokens together.
+    fn room(&self, sequences: usize, tokens: usize, pool: usize) -> Room {
+        let block = self.holding.block;
+        let each = pool.div_ceil(block).div_ceil(sequences) * block;
+        Room {
+            capacity: Capacity { sequences, tokens: each },
+            tokens,
+            step: LargestStep { tokens: self.step_tokens.max(sequences), logits: sequences },
+        }
+    }
+
+    /// Bytes for them.
+    fn bytes(&self, sequences: usize, pool: usize) -> u64 {
+        let Room { capacity, step, .. } = self.room(sequences, pool, pool);
+        Footprint::new(self.architecture, self.holding, capacity, step).peak()
+    }
+
+    /// The most sequences, up to so many, that fit where one of them has so many tokens.
+    fn most_sequences(&self, most: usize, tokens: usize, bytes: u64) -> usize {
+        largest(most, |sequences| self.bytes(sequences, tokens) <= bytes)
+    }
+
+    /// The most tokens, up to so many, that caches of so many sequences can have together.
+    fn most_tokens(&self, sequences: usize, most: usize, bytes: u64) -> usize {
+        let block = self.holding.block;
+        let fits = |blocks: usize| self.bytes(sequences, blocks.saturating_mul(block)) <= bytes;
+        largest(most.div_ceil(block), fits).saturating_mul(block).min(most)
+    }
+
+    /// What does not fit, with the largest that would.
+    fn refuse(
+        &self,
+        refused: &anyhow::Error,
+        (sequences, tokens): (usize, usize),
+        free: u64,
+    ) -> anyhow::Error {
+        let fewer = self.most_sequences(sequences, tokens, free);
+        let shorter = self.most_tokens(sequences, tokens, free);
+        let mut would = Vec::new();
+        if fewer > 0 {
+            would.push(format!("--max-num-seqs {fewer} --max-model-len {tokens}"));
+        }
+        if shorter > 0 {
+            would.push(format!("--max-num-seqs {sequences} --max-model-len {shorter}"));
+        }
+        if would.is_empty() {
+            let most = self.most_tokens(1, tokens, free);
+            if most > 0 {
+                would.push(format!("--max-num-seqs 1 --max-model-len {most}"));
+            }
+        }
+        let hint = match would.as_slice() {
+            [] => format!(
+                "not even one token fits in {}: take --dtype bf16, a smaller model, or a device with more memory",
+                byte_count(free)
+            ),
+            would => format!("the largest that fit: {}", would.join(", or ")),
+        };
+        let what = format!(
+            "{refused:#}; asked for were {sequences} requests at once, of up to {tokens} tokens"
+        );
+        Failure::hinted(what, hint)
+    }
+}
+
+/// The largest number up to `most` that is good, where none above one that is not is good; 0 where 1 is not.
+fn largest(most: usize, good: impl Fn(usize) -> bool) -> usize {
+    let (mut least, mut most) = (0, most);
+    while least < most {
+        let middle = least + (most - least).div_ceil(2);
+        if good(middle) {
+            least = middle;
+        } else {
+            most = middle - 1;
+        }
+    }
+    least
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_that_is_good_is_found() {
+        for (most, bound) in [(0, 0), (1, 0), (1, 1), (7, 3), (100, 99), (100, 100), (100, 500)] {
+            assert_eq!(largest(most, |number| number <= bound), most.min(bound), "{most} {bound}");
+        }
+    }
+
+    #[test]
+    fn what_fits_fits_and_one_more_does_not() {
+        let shape = models::shape("granite-4.0-h-micro").unwrap();
+        let architecture = Architecture::of(&shape).unwrap();
+        let device = device::open(BackendKind::Cpu).unwrap();
+        let holding = models::holding(&device, Storage::Bf16);
+        let needs = Needs { architecture: &architecture, holding, step_tokens: 512 };
+        let bytes = needs.bytes(4, 100_000);
+        let tokens = needs.most_tokens(4, usize::MAX / 1024, bytes);
+        assert!(needs.bytes(4, tokens) <= bytes && needs.bytes(4, tokens + 4 * 64) > bytes);
+        assert!(tokens >= 100_000, "{tokens}");
+        assert_eq!(needs.most_sequences(1000, 100_000, bytes), 4);
+        assert_eq!(needs.most_sequences(1000, 100_000, 1), 0);
+    }
+}

@@ -1,0 +1,93 @@
+"""What programs do with OpenAI's client, against the server whose address is given."""
+
+import asyncio
+import sys
+
+import openai
+
+URL, KEY = sys.argv[1], "sesame"
+client = openai.OpenAI(base_url=URL, api_key=KEY, max_retries=0)
+TALK = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}]
+SAME = {"model": "mini", "temperature": 1.0, "seed": 7, "max_tokens": 20}
+
+
+def refused(kind, words, call):
+    try:
+        call()
+    except kind as error:
+        assert words in str(error), error
+    else:
+        raise AssertionError(f"wanted {kind.__name__}: {words}")
+
+
+# Whole and streamed answers are the same, with what was counted.
+assert [model.id for model in client.models.list()] == ["mini"]
+whole = client.chat.completions.create(messages=TALK, n=2, **SAME)
+assert [choice.index for choice in whole.choices] == [0, 1]
+assert {choice.finish_reason for choice in whole.choices} <= {"length", "stop"}
+assert whole.usage.total_tokens == whole.usage.prompt_tokens + whole.usage.completion_tokens
+texts, usage = ["", ""], None
+for chunk in client.chat.completions.create(
+    messages=TALK, n=2, stream=True, stream_options={"include_usage": True}, **SAME
+):
+    usage = chunk.usage or usage
+    for choice in chunk.choices:
+        texts[choice.index] += choice.delta.content or ""
+assert texts == [choice.message.content for choice in whole.choices], texts
+assert usage == whole.usage, usage
+
+# The client's own way to collect a stream.
+with client.chat.completions.stream(messages=TALK, **SAME) as stream:
+    kinds = {event.type for event in stream}
+    final = stream.current_completion_snapshot
+assert kinds >= {"chunk", "content.delta"}, kinds
+assert final.choices[0].message.content == texts[0]
+
+# Log probabilities, and stops.
+likely = client.chat.completions.create(
+    messages=TALK, model="mini", temperature=0, max_completion_tokens=4, logprobs=True, top_logprobs=3
+)
+for token in likely.choices[0].logprobs.content:
+    top = [entry.logprob for entry in token.top_logprobs]
+    assert len(top) == 3 and top == sorted(top, reverse=True) and token.logprob == top[0]
+plain = client.completions.create(prompt=["hello", "you"], logprobs=2, **SAME)
+assert len(plain.choices) == 2 and len(plain.choices[0].logprobs.token_logprobs) == 20
+text = plain.choices[0].text
+stop = next(letter for letter in text[1:] if letter.isalnum() and letter != text[0])
+cut = client.completions.create(prompt="hello", stop=stop, **SAME).choices[0]
+assert (cut.text, cut.finish_reason) == (text[: text.index(stop)], "stop")
+ids = client.completions.create(prompt=[104, 101, 108, 108, 111], **SAME)
+assert ids.choices[0].text == text
+extra = client.completions.create(
+    prompt="hello", model="mini", max_tokens=30, extra_body={"ignore_eos": True, "top_k": 5, "min_p": 0.01}
+)
+assert extra.usage.completion_tokens == 30
+
+# Mistakes are the exceptions that programs catch.
+other = openai.OpenAI(base_url=URL, api_key="open", max_retries=0)
+refused(openai.AuthenticationError, "Bearer", lambda: other.models.list())
+ask = lambda **more: client.completions.create(**{"model": "mini", "prompt": "x", **more})
+refused(openai.NotFoundError, "gpt-4", lambda: ask(model="gpt-4"))
+refused(openai.BadRequestError, "`n` is 0", lambda: ask(n=0))
+refused(openai.BadRequestError, "the server takes 512", lambda: ask(max_tokens=512))
+refused(openai.BadRequestError, "`user`", lambda: ask(user="me"))
+
+
+# Many at once, and some that are left alone.
+async def many():
+    async with openai.AsyncOpenAI(base_url=URL, api_key=KEY, max_retries=0) as several:
+        async def one(number):
+            stream = await several.chat.completions.create(messages=TALK, stream=True, **SAME)
+            said = ""
+            async for chunk in stream:
+                said += chunk.choices[0].delta.content or ""
+                if number % 4 == 3:
+                    await stream.close()
+                    return texts[0]
+            return said
+
+        return await asyncio.gather(*(one(number) for number in range(32)))
+
+
+assert set(asyncio.run(many())) == {texts[0]}
+print("all of it")

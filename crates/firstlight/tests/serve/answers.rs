@@ -1,0 +1,309 @@
+//! What clients get.
+
+use crate::client::Server;
+use crate::model::model;
+use crate::support::json as run;
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// The tokens of a completion as text: bytes spelled out, so that no two are alike.
+fn spelled(token: u64) -> String {
+    match u8::try_from(token) {
+        Ok(byte) if byte.is_ascii() => char::from(byte).to_string(),
+        Ok(byte) => format!("bytes:\\x{byte:02x}"),
+        Err(_) => format!("<|reserved_token_{token}|>"),
+    }
+}
+
+/// Ids of `firstlight run`, and the text.
+fn ran(folder: &Path, arguments: &[&str]) -> (Vec<String>, Value) {
+    let ran = run(folder, &[&["run", "m", "--dtype", "f32"], arguments].concat(), 0);
+    let answer = &ran["answers"][0];
+    let ids = answer["tokens"].as_array().unwrap().iter();
+    (ids.map(|id| spelled(id.as_u64().unwrap())).collect(), answer["text"].clone())
+}
+
+#[test]
+fn greedy_answers_are_those_of_run() {
+    for name in ["kimi-linear-mini", "granite-moe-mini"] {
+        let folder = model(name);
+        let server = Server::start(folder.path(), &[]);
+        let ask = |prompt: Value| {
+            let body = json!({ "prompt": prompt, "max_tokens": 12, "temperature": 0, "logprobs": 0, "ignore_eos": true });
+            server.ask("/v1/completions", &body)
+        };
+        let texts = ["hello", "The sun", "x", "wörld"];
+        let wanted: Vec<_> = texts
+            .iter()
+            .map(|text| ran(folder.path(), &["-p", text, "-n", "12", "--stop-ids", "511"]))
+            .collect();
+        // Alone, and all of them in one request.
+        let all = ask(json!(texts));
+        for (at, (text, (ids, said))) in texts.iter().zip(&wanted).enumerate() {
+            for choice in [&ask(json!(text))["choices"][0], &all["choices"][at]] {
+                assert_eq!(&choice["text"], said, "{name} {text}");
+                assert_eq!(choice["logprobs"]["tokens"], json!(ids), "{name} {text}");
+                assert_eq!(choice["finish_reason"], "length");
+            }
+            assert_eq!(all["choices"][at]["index"], at);
+        }
+        let bytes: usize = texts.iter().map(|text| text.len()).sum();
+        assert_eq!(
+            all["usage"],
+            json!({ "prompt_tokens": bytes, "completion_tokens": 48, "total_tokens": bytes + 48 })
+        );
+        // Ids, one list and several.
+        let (ids, _) = ran(folder.path(), &["--ids", "1,2,300", "-n", "12", "--stop-ids", "511"]);
+        assert_eq!(ask(json!([1, 2, 300]))["choices"][0]["logprobs"]["tokens"], json!(ids));
+        assert_eq!(ask(json!([[5], [1, 2, 300]]))["choices"][1]["logprobs"]["tokens"], json!(ids));
+        server.wait_until_free();
+    }
+}
+
+/// The parts of each choice of a stream, joined: its text, its log probabilities, why it ended.
+fn joined(events: &[Value], chat: bool) -> Vec<(String, Vec<Value>, Value)> {
+    let mut all: Vec<(String, Vec<Value>, Value)> = Vec::new();
+    for event in events {
+        for choice in event["choices"].as_array().unwrap() {
+            let index = usize::try_from(choice["index"].as_u64().unwrap()).unwrap();
+            if all.len() <= index {
+                all.resize(index + 1, (String::new(), Vec::new(), Value::Null));
+            }
+            let (text, chances, finish) = &mut all[index];
+            assert!(finish.is_null(), "nothing comes behind the end: {events:?}");
+            let said = if chat { &choice["delta"]["content"] } else { &choice["text"] };
+            text.push_str(said.as_str().unwrap());
+            let key = if chat { "content" } else { "token_logprobs" };
+            chances.extend(choice["logprobs"][key].as_array().into_iter().flatten().cloned());
+            *finish = choice["finish_reason"].clone();
+        }
+    }
+    all
+}
+
+#[test]
+fn streams_are_the_whole_answers_in_parts() {
+    let folder = model("kimi-linear-mini");
+    let server = Server::start(folder.path(), &["--served-model-name", "mini"]);
+    let chat = json!({ "messages": [{ "role": "user", "content": "hi" }] });
+    let text = json!({ "prompt": ["hello", "you"] });
+    for (path, asked, is_chat) in
+        [("/v1/chat/completions", chat, true), ("/v1/completions", text, false)]
+    {
+        for logprobs in [false, true] {
+            let mut asked = asked.clone();
+            let all = asked.as_object_mut().unwrap();
+            let settings = json!({ "max_tokens": 25, "temperature": 1.0, "top_p": 0.9, "seed": 7, "n": 2, "stop": ["q", "zz"] });
+            all.extend(settings.as_object().unwrap().clone());
+            if logprobs && is_chat {
+                all.extend([
+                    ("logprobs".to_owned(), json!(true)),
+                    ("top_logprobs".to_owned(), json!(2)),
+                ]);
+            } else if logprobs {
+                all.insert("logprobs".to_owned(), json!(2));
+            }
+            let whole = server.ask(path, &asked);
+            let all = asked.as_object_mut().unwrap();
+            all.insert("stream".to_owned(), json!(true));
+            all.insert("stream_options".to_owned(), json!({ "include_usage": true }));
+            let mut events = server.stream(path, &asked);
+            let last = events.pop().unwrap();
+            assert_eq!((&last["choices"], &last["usage"]), (&json!([]), &whole["usage"]), "{path}");
+            let mut begun = Vec::new();
+            for event in &events {
+                assert_eq!((&event["model"], &event["usage"]), (&json!("mini"), &Value::Null));
+                assert_eq!(event["id"], events[0]["id"]);
+                for choice in event["choices"].as_array().unwrap() {
+                    let first = !begun.contains(&choice["index"]);
+                    begun.push(choice["index"].clone());
+                    let role = if first && is_chat { json!("assistant") } else { Value::Null };
+                    assert_eq!(choice["delta"]["role"], role);
+                }
+            }
+            let parts = joined(&events, is_chat);
+            let choices = whole["choices"].as_array().unwrap();
+            assert_eq!((parts.len(), choices.len()), if is_chat { (2, 2) } else { (4, 4) });
+            for ((text, chances, finish), choice) in parts.iter().zip(choices) {
+                let said = if is_chat { &choice["message"]["content"] } else { &choice["text"] };
+                assert_eq!((&json!(text), finish), (said, &choice["finish_reason"]), "{path}");
+                let key = if is_chat { "content" } else { "token_logprobs" };
+                let wanted = choice["logprobs"][key].as_array().cloned().unwrap_or_default();
+                assert_eq!((chances, !chances.is_empty()), (&wanted, logprobs), "{path}");
+                assert!(!text.contains('q') && !text.contains("zz"));
+            }
+            // One seed is several answers, and the same ones again.
+            assert_ne!(parts[0].0, parts[1].0);
+            assert_eq!(
+                server.ask(path, &{
+                    let mut asked = asked.clone();
+                    asked["stream"] = json!(false);
+                    asked.as_object_mut().unwrap().remove("stream_options");
+                    asked
+                })["choices"],
+                whole["choices"]
+            );
+        }
+    }
+    server.wait_until_free();
+}
+
+#[test]
+fn an_answer_ends_before_its_stop_string_and_its_slot_is_free() {
+    let folder = model("kimi-linear-mini");
+    let server = Server::start(folder.path(), &[]);
+    let body = |stop: Value| json!({ "prompt": "hello", "max_tokens": 200, "temperature": 1.0, "seed": 3, "stop": stop, "ignore_eos": true });
+    let whole = server.ask("/v1/completions", &body(json!([])));
+    let text = whole["choices"][0]["text"].as_str().unwrap();
+    assert_eq!(whole["usage"]["completion_tokens"], 200);
+    // Letters that came one after the other: a stop string of two tokens.
+    let letters: Vec<(usize, char)> = text.char_indices().collect();
+    let pair = letters.windows(2).find(|pair| {
+        pair.iter().all(|(_, c)| c.is_ascii_graphic())
+            && text.find(&format!("{}{}", pair[0].1, pair[1].1)) == Some(pair[0].0)
+    });
+    let pair = pair.unwrap_or_else(|| panic!("no two letters in {text}"));
+    let stop = format!("{}{}", pair[0].1, pair[1].1);
+    let stopped = server.ask("/v1/completions", &body(json!([stop, "never this"])));
+    let choice = &stopped["choices"][0];
+    assert_eq!(choice["text"], text[..pair[0].0], "{stop}");
+    assert_eq!(choice["finish_reason"], "stop");
+    assert!(stopped["usage"]["completion_tokens"].as_u64().unwrap() < 200);
+    server.wait_until_free();
+    // A token that ends it is a stop as well.
+    let by_id = json!({ "prompt": "hello", "max_tokens": 200, "temperature": 1.0, "seed": 3, "logprobs": 0, "stop_token_ids": (0..512).collect::<Vec<u32>>() });
+    let ended = server.ask("/v1/completions", &by_id);
+    assert_eq!(
+        (&ended["choices"][0]["finish_reason"], &ended["usage"]["completion_tokens"]),
+        (&json!("stop"), &json!(0))
+    );
+}
+
+#[test]
+fn probabilities_are_ordered_and_those_of_the_whole_distribution() {
+    let folder = model("kimi-linear-mini");
+    let server = Server::start(folder.path(), &[]);
+    let body = json!({ "messages": [{ "role": "user", "content": "hi" }], "max_tokens": 8, "temperature": 0, "logprobs": true, "top_logprobs": 20 });
+    let answer = server.ask("/v1/chat/completions", &body);
+    let content = answer["choices"][0]["logprobs"]["content"].as_array().unwrap();
+    assert_eq!(content.len(), 8);
+    for entry in content {
+        let top = entry["top_logprobs"].as_array().unwrap();
+        let logs: Vec<f64> = top.iter().map(|one| one["logprob"].as_f64().unwrap()).collect();
+        assert_eq!(logs.len(), 20);
+        assert!(logs.windows(2).all(|pair| pair[0] >= pair[1]), "{logs:?}");
+        // The likeliest is taken; twenty of 512 are not all there is, nor nothing.
+        assert_eq!(
+            (&entry["token"], &entry["bytes"], &entry["logprob"]),
+            (&top[0]["token"], &top[0]["bytes"], &top[0]["logprob"])
+        );
+        let sum: f64 = logs.iter().map(|log| log.exp()).sum();
+        assert!(sum > 20.0 / 512.0 && sum < 1.0, "{sum}");
+        let bytes: Vec<u8> = entry["bytes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|byte| byte.as_u64().unwrap() as u8)
+            .collect();
+        assert_eq!(entry["token"], String::from_utf8_lossy(&bytes).into_owned());
+    }
+    // Temperature changes what is drawn and not what is told.
+    let warm = json!({ "prompt": "hello", "max_tokens": 1, "temperature": 1.5, "seed": 4, "logprobs": 20 });
+    let cold = json!({ "prompt": "hello", "max_tokens": 1, "temperature": 0, "logprobs": 20 });
+    let top = |body: &Value| {
+        server.ask("/v1/completions", body)["choices"][0]["logprobs"]["top_logprobs"][0]
+            .as_object()
+            .unwrap()
+            .clone()
+    };
+    let (warm, cold) = (top(&warm), top(&cold));
+    assert!(cold.iter().all(|(token, log)| warm.get(token) == Some(log)), "{warm:?} {cold:?}");
+}
+
+#[test]
+fn what_the_server_says_of_itself_is_so() {
+    let folder = model("granite-moe-mini");
+    let server = Server::start(
+        folder.path(),
+        &[
+            "--served-model-name",
+            "one",
+            "--served-model-name",
+            "two",
+            "--max-num-seqs",
+            "3",
+            "--max-model-len",
+            "512",
+        ],
+    );
+    assert_eq!(
+        (&server.first["event"], &server.first["device"]["backend"]),
+        (&json!("listening"), &json!("cpu"))
+    );
+    assert!(
+        server.first["device"]["why"].as_str().unwrap().starts_with("no GPU: "),
+        "{}",
+        server.first
+    );
+    assert_eq!(
+        (&server.first["max_num_seqs"], &server.first["max_model_len"]),
+        (&json!(3), &json!(512))
+    );
+    let models = server.get("/v1/models").json();
+    let ids: Vec<&Value> =
+        models["data"].as_array().unwrap().iter().map(|model| &model["id"]).collect();
+    assert_eq!(ids, ["one", "two"]);
+    assert_eq!(models["data"][0]["max_model_len"], 512);
+    for name in ["one", "two"] {
+        let answer = server
+            .ask("/v1/completions", &json!({ "model": name, "prompt": "x", "max_tokens": 1 }));
+        assert_eq!(
+            (&answer["model"], &answer["object"]),
+            (&json!("one"), &json!("text_completion"))
+        );
+    }
+    assert!(server.get("/version").json()["version"].as_str().unwrap().contains('.'));
+    for (method, path) in [("GET", "/health"), ("GET", "/ping"), ("POST", "/ping")] {
+        let answer = server.send(&format!(
+            "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+        ));
+        assert_eq!((answer.status, &answer.json()["status"]), (200, &json!("ready")), "{path}");
+    }
+    // Text, tokens, and text again.
+    let text = "hé <|reserved_token_300|>!";
+    let tokens = server.ask("/tokenize", &json!({ "prompt": text, "return_token_strs": true }));
+    assert_eq!(tokens["tokens"], json!([104, 195, 169, 32, 300, 33]));
+    assert_eq!(
+        (&tokens["count"], &tokens["max_model_len"], &tokens["token_strs"][4]),
+        (&json!(6), &json!(512), &json!("<|reserved_token_300|>"))
+    );
+    assert_eq!(
+        server.ask("/detokenize", &json!({ "tokens": tokens["tokens"] })),
+        json!({ "prompt": text })
+    );
+    // A conversation is the tokens that it is answered from.
+    let parts = json!([{ "type": "text", "text": "a" }, { "type": "text", "text": "b" }]);
+    let messages =
+        json!([{ "role": "system", "content": "be brief" }, { "role": "user", "content": parts }]);
+    let tokens = server.ask("/tokenize", &json!({ "messages": messages }));
+    let said = server.ask("/detokenize", &json!({ "tokens": tokens["tokens"] }));
+    assert_eq!(said["prompt"], "[system]be brief[user]a\nb[assistant]");
+    let answer = server.ask(
+        "/v1/chat/completions",
+        &json!({ "messages": messages, "max_completion_tokens": 2, "max_tokens": 50 }),
+    );
+    assert_eq!(
+        (&answer["usage"]["prompt_tokens"], &answer["usage"]["completion_tokens"]),
+        (&tokens["count"], &json!(2))
+    );
+    assert_eq!(answer["choices"][0]["message"]["role"], "assistant");
+    // Without a limit an answer fills what there is.
+    let long =
+        server.ask("/v1/chat/completions", &json!({ "messages": messages, "ignore_eos": true }));
+    assert_eq!(long["usage"]["total_tokens"], 512);
+    server.wait_until_free();
+    assert_eq!(
+        server.metric("vllm:generation_tokens_total{model_name=\"one\""),
+        2.0 + 2.0 + 512.0 - tokens["count"].as_f64().unwrap()
+    );
+}

@@ -1,0 +1,102 @@
+//! More than the server can do.
+
+use crate::client::{Answer, Server, wait};
+use crate::model::model;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::io::Read;
+
+#[test]
+fn who_goes_away_leaves_nothing_behind() {
+    let folder = model("kimi-linear-mini");
+    let server =
+        Server::start(folder.path(), &["--max-num-seqs", "2", "--max-num-queued-reqs", "1"]);
+    let long = json!({ "prompt": "hello", "max_tokens": 4000, "ignore_eos": true, "stream": true, "temperature": 1.0 });
+    let mut streams: Vec<_> = (0..3).map(|_| server.begin_stream(&long)).collect();
+    wait(|| server.get("/load").json()["server_load"] == 3);
+    wait(|| server.health()["running"] == 2 && server.health()["waiting"] == 1);
+    // One more is too many, whether it streams or not; it is told when to come again.
+    for stream in [true, false] {
+        let refused = server
+            .post("/v1/completions", &json!({ "prompt": "x", "max_tokens": 1, "stream": stream }));
+        assert_eq!((refused.status, &refused.json()["error"]["code"]), (429, &json!("queue_full")));
+        let after: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+        assert!((1..=60).contains(&after), "{after}");
+    }
+    // Two go: one that has read something, one that never read.
+    let mut some = [0; 400];
+    streams[0].read_exact(&mut some).unwrap();
+    drop(streams.drain(..2));
+    wait(|| server.get("/load").json()["server_load"] == 1);
+    let whole = Answer::read(&mut streams[0]);
+    let tokens = whole.events().len();
+    assert!(tokens > 100, "{tokens}");
+    // So does one that waits for a whole answer.
+    server.wait_until_free();
+    let quiet =
+        server.begin_stream(&json!({ "prompt": "hello", "max_tokens": 4000, "ignore_eos": true }));
+    wait(|| server.health()["running"] == 1);
+    drop(quiet);
+    server.wait_until_free();
+    let abort =
+        "vllm:request_success_total{model_name=\"m\",engine=\"0\",finished_reason=\"abort\"}";
+    assert_eq!(server.metric(abort), 3.0);
+}
+
+#[test]
+fn four_times_the_capacity_gets_answers_or_is_told_to_come_again() {
+    let folder = model("granite-moe-mini");
+    let server = Server::start(
+        folder.path(),
+        &["--max-num-seqs", "4", "--max-num-queued-reqs", "4", "--max-model-len", "512"],
+    );
+    let one = |client: usize, at: usize| {
+        let stream = (client + at).is_multiple_of(2);
+        let body = json!({ "prompt": format!("{client} {at}"), "max_tokens": 5 + (client * 7 + at) % 60, "ignore_eos": true, "stream": stream, "n": 1 + at % 2 });
+        // Some do not wait for the end.
+        if (client + at + 4).is_multiple_of(7) {
+            drop(server.begin_stream(&body));
+            return None;
+        }
+        let answer = server.post("/v1/completions", &body);
+        if answer.status == 200 {
+            // Whole, however busy it is.
+            if stream {
+                assert!(!answer.events().is_empty())
+            } else {
+                answer.json();
+            }
+        }
+        Some(answer.status)
+    };
+    let round = |clients: usize, requests: usize| {
+        let mut counts: BTreeMap<u16, usize> = BTreeMap::new();
+        std::thread::scope(|scope| {
+            let clients: Vec<_> = (0..clients)
+                .map(|client| {
+                    scope.spawn(move || {
+                        (0..requests).filter_map(|at| one(client, at)).collect::<Vec<u16>>()
+                    })
+                })
+                .collect();
+            for status in clients.into_iter().flat_map(|client| client.join().unwrap()) {
+                *counts.entry(status).or_default() += 1;
+            }
+        });
+        server.wait_until_free();
+        counts
+    };
+    let counts = round(32, 8);
+    let statuses: Vec<u16> = counts.keys().copied().collect();
+    assert_eq!(statuses, [200, 429], "{counts:?}");
+    // A second round takes no more of anything.
+    #[cfg(target_os = "linux")]
+    {
+        let (threads, bytes) = server.taken();
+        round(32, 8);
+        wait(|| server.taken().0 <= threads);
+        let grown = server.taken().1.saturating_sub(bytes);
+        assert!(grown < 16 << 20, "{grown} bytes more");
+    }
+    assert_eq!(server.health()["failed_steps"], 0);
+}

@@ -1,0 +1,12 @@
+//! `firstlight serve`: what clients get, what they get when they are wrong, and what is left when they are gone.
+
+#![allow(clippy::unwrap_used)] // Test helpers beside the tests.
+
+mod answers;
+mod client;
+mod ends;
+mod load;
+mod mistakes;
+mod model;
+#[path = "../support/mod.rs"]
+mod support;

@@ -1,0 +1,264 @@
+//! What clients and users get when they are wrong.
+
+use crate::client::{Answer, Server, posted, wait};
+use crate::model::{model, overflow_on};
+use crate::support::{expect, refuses};
+use serde_json::{Value, json};
+use std::io::Write;
+use std::net::TcpListener;
+use tempfile::tempdir;
+
+const CHAT: &str = "/v1/chat/completions";
+const TEXT: &str = "/v1/completions";
+
+#[test]
+fn what_cannot_be_is_refused_by_name() {
+    let folder = model("granite-moe-mini");
+    let server = Server::start(folder.path(), &["--max-model-len", "256"]);
+    let user = json!([{ "role": "user", "content": "hi" }]);
+    let with = |name: &str, value: Value| {
+        let mut body = json!({ "prompt": "x", "max_tokens": 2 });
+        body[name] = value;
+        body
+    };
+    for (path, body, param, words) in [
+        (TEXT, with("top_kk", json!(1)), "top_kk", "the server does not know the field `top_kk`"),
+        (TEXT, with("logit_bias", json!({ "5": 1 })), "logit_bias", "wanted {}"),
+        (TEXT, with("echo", json!(true)), "echo", "`echo` is true, wanted false"),
+        (
+            TEXT,
+            with("temperature", json!("hot")),
+            "temperature",
+            "`temperature` is \"hot\", wanted a number",
+        ),
+        (TEXT, with("temperature", json!(-1)), "", "the temperature is -1, wanted 0 or more"),
+        (TEXT, with("top_p", json!(0)), "", "top-p is 0"),
+        (TEXT, with("n", json!(0)), "n", "wanted a whole number from 1 to 128"),
+        (TEXT, with("n", json!(129)), "n", "wanted a whole number from 1 to 128"),
+        (TEXT, with("max_tokens", json!(0)), "max_tokens", "wanted a whole number, 1 or more"),
+        (
+            TEXT,
+            with("max_tokens", json!(256)),
+            "",
+            "a prompt of 1 tokens and 256 to add are 257, the server takes 256",
+        ),
+        (TEXT, with("logprobs", json!(21)), "logprobs", "from 0 to 20"),
+        (TEXT, with("stop", json!(7)), "stop", "wanted a string or a list of strings"),
+        (TEXT, with("stop", json!(vec!["x"; 17])), "stop", "17 texts, wanted at most 16"),
+        (TEXT, with("prompt", json!("")), "", "the prompt has no tokens"),
+        (TEXT, with("prompt", json!([])), "", "the prompt has no tokens"),
+        (TEXT, with("prompt", json!(["x", 1])), "prompt", "a list of token ids"),
+        (
+            TEXT,
+            with("prompt", json!([1, 512])),
+            "",
+            "token 512 is beyond the model's vocabulary of 512",
+        ),
+        (TEXT, with("prompt", json!({})), "prompt", "wanted a text"),
+        (TEXT, json!({ "max_tokens": 1 }), "prompt", "`prompt` is missing"),
+        (
+            TEXT,
+            with("stream_options", json!({})),
+            "stream_options",
+            "for answers with `stream` alone",
+        ),
+        (TEXT, with("max_completion_tokens", json!(2)), "max_completion_tokens", "does not know"),
+        (CHAT, json!({}), "messages", "`messages` is missing"),
+        (CHAT, json!({ "messages": [] }), "messages", "wanted a list of messages"),
+        (CHAT, json!({ "messages": ["hi"] }), "messages[0]", "wanted an object"),
+        (CHAT, json!({ "messages": [{ "content": "hi" }] }), "messages[0].role", "is missing"),
+        (
+            CHAT,
+            json!({ "messages": [{ "role": "robot", "content": "hi" }] }),
+            "messages",
+            "no role robot",
+        ),
+        (
+            CHAT,
+            json!({ "messages": [{ "role": "user", "content": [{ "type": "image_url" }] }] }),
+            "messages[0].content",
+            "the model reads text",
+        ),
+        (CHAT, json!({ "messages": user, "top_logprobs": 2 }), "top_logprobs", "`logprobs` alone"),
+        (
+            CHAT,
+            json!({ "messages": user, "response_format": { "type": "json_object" } }),
+            "response_format",
+            "the server can do nothing else",
+        ),
+        ("/tokenize", json!({}), "messages", "is missing"),
+        (
+            "/detokenize",
+            json!({ "tokens": [1, 100_000] }),
+            "tokens",
+            "token 100000 is none of the tokenizer's",
+        ),
+    ] {
+        let answer = server.post(path, &body);
+        assert_eq!(answer.status, 400, "{path} {body} {}", answer.body);
+        let said = answer.error();
+        assert!(said.contains(words), "{body}: {said}");
+        let named = &answer.json()["error"]["param"];
+        assert_eq!(named.as_str().unwrap_or(""), param, "{body}");
+    }
+    let answer = server.post(TEXT, &json!({ "model": "gpt-4", "prompt": "x" }));
+    assert_eq!((answer.status, &answer.json()["error"]["code"]), (404, &json!("model_not_found")));
+    assert!(answer.error().contains("this server has m"));
+    for (method, path, status) in
+        [("GET", "/v1/complete", 404), ("GET", TEXT, 405), ("DELETE", "/health", 405)]
+    {
+        let answer = server
+            .send(&format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"));
+        assert_eq!(answer.status, status, "{method} {path}");
+        assert!(answer.error().contains(path));
+    }
+    server.wait_until_free();
+}
+
+#[test]
+fn bodies_that_are_broken_huge_or_never_end_harm_nobody() {
+    let folder = model("granite-moe-mini");
+    let server = Server::start(folder.path(), &[]);
+    let deep = "[".repeat(100_000);
+    for (body, status, words) in [
+        ("", 400, "the body is no JSON"),
+        ("{\"prompt\": \"x\"", 400, "the body is no JSON: EOF"),
+        ("\u{0}\u{1}", 400, "the body is no JSON"),
+        ("[1]", 400, "the body is no JSON object"),
+        ("\"x\"", 400, "the body is no JSON object"),
+        (deep.as_str(), 400, "recursion limit"),
+        ("{\"prompt\": \"\\ud800\"}", 400, "the body is no JSON"),
+    ] {
+        let answer = server.send(&posted(TEXT, body));
+        assert_eq!(answer.status, status, "{body:.40}");
+        assert!(answer.error().contains(words), "{}", answer.body);
+    }
+    // Larger than any prompt: by what it says of itself, and by what comes.
+    let head = format!("POST {TEXT} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n");
+    let said = server.send(&format!("{head}content-length: 99999999\r\n\r\n"));
+    assert_eq!(
+        (said.status, said.error()),
+        (413, "the body is larger than 16777216 bytes".to_owned())
+    );
+    let mut stream = server.connect();
+    stream.write_all(format!("{head}transfer-encoding: chunked\r\n\r\n").as_bytes()).unwrap();
+    let chunk = format!("100000\r\n{}\r\n", "x".repeat(1 << 20));
+    while stream.write_all(chunk.as_bytes()).is_ok() {}
+    // Half of one, and nobody waits for the rest.
+    let mut never: Vec<_> = (0..20).map(|_| server.connect()).collect();
+    for stream in &mut never {
+        stream.write_all(format!("{head}content-length: 100\r\n\r\n{{\"pro").as_bytes()).unwrap();
+    }
+    let mut head_alone = server.connect();
+    head_alone.write_all(b"POST /v1/comple").unwrap();
+    let fine = server.ask(TEXT, &json!({ "prompt": "x", "max_tokens": 2 }));
+    assert_eq!(fine["usage"]["completion_tokens"], 2);
+    drop(never);
+    // What is no HTTP is answered by its end.
+    let nonsense = server.send("\u{1}\u{2}nonsense\r\n\r\n");
+    assert!(nonsense.status == 400 || nonsense.status == 0, "{nonsense:?}");
+    server.wait_until_free();
+    assert_eq!(server.health()["failed_steps"], 0);
+}
+
+#[test]
+fn keys_open_what_they_should() {
+    let folder = model("granite-moe-mini");
+    let server = Server::start(folder.path(), &["--api-key", "sesame", "--api-key", "second"]);
+    let ask = |path: &str, key: Option<&str>| {
+        let key = key.map_or(String::new(), |key| format!("authorization: Bearer {key}\r\n"));
+        server.send(&format!("GET {path} HTTP/1.1\r\nhost: x\r\n{key}connection: close\r\n\r\n"))
+    };
+    for path in ["/v1/models", "/metrics", "/load", "/version"] {
+        for wrong in [None, Some("sesam"), Some("sesame2"), Some("")] {
+            let answer = ask(path, wrong);
+            assert_eq!(
+                (answer.status, answer.header("www-authenticate")),
+                (401, Some("bearer")),
+                "{path}"
+            );
+            assert_eq!(answer.json()["error"]["code"], "invalid_api_key");
+        }
+        for right in ["sesame", "second"] {
+            assert_eq!(ask(path, Some(right)).status, 200, "{path}");
+        }
+    }
+    // Nothing of a body is looked at without one.
+    assert_eq!(server.post(TEXT, &json!({ "top_kk": 1 })).status, 401);
+    assert_eq!(server.first["keys"], 2);
+    for path in ["/health", "/ping"] {
+        assert_eq!(ask(path, None).status, 200, "probes have no key");
+    }
+}
+
+#[test]
+fn what_overflows_ends_its_own_request_alone() {
+    let folder = model("kimi-linear-mini");
+    // One that the others' answers do not have.
+    const BAD: usize = 411;
+    overflow_on(folder.path(), BAD);
+    let server = Server::start(folder.path(), &[]);
+    let good = json!({ "prompt": "hello", "max_tokens": 300, "temperature": 0, "ignore_eos": true, "logprobs": 0 });
+    let tokens = |answer: Value| answer["choices"][0]["logprobs"]["tokens"].clone();
+    let alone = tokens(server.ask(TEXT, &good));
+    std::thread::scope(|scope| {
+        let beside: Vec<_> =
+            (0..3).map(|_| scope.spawn(|| tokens(server.ask(TEXT, &good)))).collect();
+        wait(|| server.health()["running"].as_u64() > Some(0));
+        let bad = server.post(TEXT, &json!({ "prompt": [104, BAD, 105], "max_tokens": 5 }));
+        assert_eq!((bad.status, &bad.json()["error"]["code"]), (500, &json!("engine_error")));
+        assert!(bad.error().contains("NaN"), "{}", bad.body);
+        // A stream has begun by then: it is told there.
+        let streamed = server.post(TEXT, &json!({ "prompt": [BAD], "stream": true }));
+        let events: Vec<Value> = Answer::events(&streamed);
+        assert_eq!(events.last().unwrap()["error"]["code"], "engine_error", "{events:?}");
+        for answer in beside {
+            assert_eq!(answer.join().unwrap(), alone, "others go on as alone");
+        }
+    });
+    let health = server.health();
+    assert_eq!(health["status"], "ready");
+    assert!(
+        health["failed_steps"].as_u64().unwrap() >= 2
+            && health["last_error"]["message"].as_str().unwrap().contains("NaN"),
+        "{health}"
+    );
+    server.wait_until_free();
+}
+
+#[test]
+fn a_server_that_cannot_start_says_why_before_it_loads() {
+    let folder = model("granite-moe-mini");
+    let here = folder.path();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let hints = |arguments: &[&str], sentence: &str, hint: &str| {
+        refuses(here, arguments, &[sentence]);
+        let (_, err) = expect(here, arguments, 2);
+        assert!(err.lines().nth(1).unwrap().contains(hint), "no `{hint}` in {err}");
+    };
+    hints(
+        &["serve", "m", "--port", &port],
+        &format!("cannot listen on 127.0.0.1:{port}"),
+        "--port 0",
+    );
+    hints(&["serve", "m", "--host", "203.0.113.7"], "cannot listen on 203.0.113.7:8000", "0.0.0.0");
+    hints(&["serve", "absent", "--port", "0"], "absent/config.json", "check the path");
+    hints(
+        &["serve", "m", "--port", "0", "--max-model-len", "4097"],
+        "--max-model-len is 4097, the model's context is 4096",
+        "leave it out",
+    );
+    hints(&["serve", "m", "--port", "0", "--api-key", ""], "an API key is empty", "openssl rand");
+    // More than any machine has, and how much of it there is.
+    let many = ["serve", "m", "--port", "0", "--max-num-seqs", "400000000"];
+    hints(
+        &many,
+        "asked for were 400000000 requests at once",
+        "the largest that fit: --max-num-seqs ",
+    );
+    std::fs::remove_file(here.join("m/tiktoken.model")).unwrap();
+    hints(&["serve", "m", "--port", "0"], "tokenizer.json", "put the tokenizer beside the weights");
+    let empty = tempdir().unwrap();
+    refuses(empty.path(), &["serve", "m"], &["m/config.json"]);
+}

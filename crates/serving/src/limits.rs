@@ -1,0 +1,65 @@
+use crate::Refusal;
+use crate::job::Sequence;
+
+/// What a service takes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Sequences at once: the engine's slots.
+    pub sequences: usize,
+    /// Sequences that may wait for a slot.
+    pub queued: usize,
+    /// Tokens of a sequence, prompt and continuation.
+    pub tokens: usize,
+    /// Token ids that the model has.
+    pub vocabulary: usize,
+    /// Most of the likeliest tokens whose probabilities are told beside the chosen one's.
+    pub logprobs: usize,
+}
+
+impl Limits {
+    /// Sequences that are open at once, running or waiting.
+    pub fn open(&self) -> usize {
+        self.sequences.saturating_add(self.queued)
+    }
+
+    /// Refuses what could never run, however long it waited.
+    pub(crate) fn check(&self, sequences: &[Sequence]) -> Result<(), Refusal> {
+        let refuse = |what: String| Err(Refusal::Invalid { what });
+        if sequences.is_empty() {
+            return refuse("there is nothing to continue".to_owned());
+        }
+        if sequences.len() > self.open() {
+            let (asked, open) = (sequences.len(), self.open());
+            return refuse(format!(
+                "{asked} sequences were asked for at once, wanted at most {open}"
+            ));
+        }
+        for Sequence { request, logprobs } in sequences {
+            let prompt = request.prompt.len();
+            if prompt == 0 {
+                return refuse("the prompt has no tokens".to_owned());
+            }
+            request.sampling.check().or_else(|error| refuse(error.to_string()))?;
+            if let Some(token) = request.prompt.iter().find(|id| **id as usize >= self.vocabulary) {
+                let vocabulary = self.vocabulary;
+                return refuse(format!(
+                    "token {token} is beyond the model's vocabulary of {vocabulary}"
+                ));
+            }
+            let tokens = prompt.saturating_add(request.limit);
+            if tokens > self.tokens {
+                let (added, most) = (request.limit, self.tokens);
+                return refuse(format!(
+                    "a prompt of {prompt} tokens and {added} to add are {tokens}, the server takes {most} together"
+                ));
+            }
+            if let Some(asked) = logprobs.filter(|asked| *asked > self.logprobs) {
+                let most = self.logprobs;
+                return refuse(format!(
+                    "log probabilities of {asked} tokens, wanted at most {most}"
+                ));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,395 @@
+//! What is counted, under vLLM's names where it means the same, and under our own.
+
+use crate::Settings;
+use crate::worker::Ending;
+use models::{Ended, Pages, StepBudget, Usage};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Metric, Registry};
+use std::borrow::Cow;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What every metric is labelled with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Named {
+    /// The name that clients call the model by.
+    pub model: String,
+    /// Which of several engines of one service this is.
+    pub engine: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Reason {
+    finished_reason: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Use {
+    r#use: &'static str,
+}
+
+type Share = Gauge<f64, AtomicU64>;
+
+pub(crate) struct Metrics {
+    registry: Mutex<Registry>,
+    labels: Vec<(Cow<'static, str>, Cow<'static, str>)>,
+    process_start: Instant,
+    running: Gauge,
+    waiting: Gauge,
+    cache_use: Share,
+    slots: Family<Use, Gauge>,
+    preemptions: Counter,
+    failed_steps: Counter,
+    prompt_tokens: Counter,
+    generated_tokens: Counter,
+    ended: Family<Reason, Counter>,
+    iteration_tokens: Histogram,
+    first_token: Histogram,
+    between_tokens: Histogram,
+    per_token: Histogram,
+    whole: Histogram,
+    queue: Histogram,
+    prefill: Histogram,
+    decode: Histogram,
+    inference: Histogram,
+    prompt_lengths: Histogram,
+    answer_lengths: Histogram,
+    choices: Histogram,
+    max_tokens: Histogram,
+    rhythm: Mutex<Rhythm>,
+}
+
+/// How often a sequence ends.
+#[derive(Debug, Default)]
+struct Rhythm {
+    last: Option<Instant>,
+    /// Seconds between two ends, of late.
+    seconds: f64,
+    /// Whether the first token of this process has been counted.
+    spoken: bool,
+}
+
+/// vLLM's own bounds of these histograms, in seconds.
+const REQUEST: &[f64] = &[
+    0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0,
+    480.0, 960.0, 1920.0, 7680.0,
+];
+const FIRST: &[f64] = &[
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
+    20.0, 40.0, 80.0, 160.0, 640.0, 2560.0,
+];
+const BETWEEN: &[f64] = &[
+    0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0,
+    40.0, 80.0,
+];
+/// The same in tokens.
+const ITERATION: &[f64] =
+    &[1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0];
+const CHOICES: &[f64] = &[1.0, 2.0, 5.0, 10.0, 20.0];
+
+impl Metrics {
+    pub(crate) fn new(settings: &Settings) -> Self {
+        let named = &settings.named;
+        let label = |name: &'static str, value: &str| (name.into(), value.to_owned().into());
+        let labels = vec![label("model_name", &named.model), label("engine", &named.engine)];
+        let mut registry = Registry::default();
+        let with = registry.sub_registry_with_labels(labels.clone().into_iter());
+        // 1, 2, 5, 10, .. up to the longest that is taken, as vLLM bounds them.
+        let lengths: Vec<f64> = (0..)
+            .flat_map(|power| [1.0, 2.0, 5.0].map(|x| x * 10f64.powi(power)))
+            .take_while(|bound| *bound <= settings.limits.tokens as f64)
+            .collect();
+        let mut histogram = |name: &str, help: &str, bounds: &[f64]| {
+            register(with, name, help, Histogram::new(bounds.iter().copied()))
+        };
+        let iteration_tokens = histogram(
+            "vllm:iteration_tokens_total",
+            "Tokens of a step of the engine, of prompts and decoded",
+            ITERATION,
+        );
+        let first_token = histogram(
+            "vllm:time_to_first_token_seconds",
+            "Seconds from the arrival of a request to its first token",
+            FIRST,
+        );
+        let between_tokens = histogram(
+            "vllm:inter_token_latency_seconds",
+            "Seconds between the tokens of a request; those that come together are one",
+            BETWEEN,
+        );
+        let per_token = histogram(
+            "vllm:request_time_per_output_token_seconds",
+            "Mean seconds of a request's tokens behind its first",
+            BETWEEN,
+        );
+        let whole = histogram(
+            "vllm:e2e_request_latency_seconds",
+            "Seconds from the arrival of a request to its end",
+            REQUEST,
+        );
+        let queue =
+            histogram("vllm:request_queue_time_seconds", "Seconds until it had a slot", REQUEST);
+        let prefill = histogram(
+            "vllm:request_prefill_time_seconds",
+            "Seconds from its slot to its first token",
+            REQUEST,
+        );
+        let decode = histogram(
+            "vllm:request_decode_time_seconds",
+            "Seconds from its first token to its last",
+            REQUEST,
+        );
+        let inference = histogram(
+            "vllm:request_inference_time_seconds",
+            "Seconds from its slot to its last token",
+            REQUEST,
+        );
+        let prompt_lengths =
+            histogram("vllm:request_prompt_tokens", "Tokens of a request's prompt", &lengths);
+        let answer_lengths =
+            histogram("vllm:request_generation_tokens", "Tokens that were added to it", &lengths);
+        let choices = histogram("vllm:request_params_n", "Answers that were asked for", CHOICES);
+        let max_tokens = histogram(
+            "vllm:request_params_max_tokens",
+            "Most tokens that a request may add",
+            &lengths,
+        );
+        Self {
+            iteration_tokens,
+            first_token,
+            between_tokens,
+            per_token,
+            whole,
+            queue,
+            prefill,
+            decode,
+            inference,
+            prompt_lengths,
+            answer_lengths,
+            choices,
+            max_tokens,
+            running: register(
+                with,
+                "vllm:num_requests_running",
+                "Requests that have a slot",
+                Gauge::default(),
+            ),
+            waiting: register(
+                with,
+                "vllm:num_requests_waiting",
+                "Requests that wait for a slot or for pages",
+                Gauge::default(),
+            ),
+            cache_use: register(
+                with,
+                "vllm:kv_cache_usage_perc",
+                "Share of the key/value blocks that requests have, 1 for all; states are not counted here",
+                Share::default(),
+            ),
+            slots: register(
+                with,
+                "firstlight:state_slots",
+                "Slots for recurrent states, by use",
+                Family::default(),
+            ),
+            preemptions: register(
+                with,
+                "vllm:num_preemptions",
+                "Requests that gave their pages to older ones",
+                Counter::default(),
+            ),
+            failed_steps: register(
+                with,
+                "firstlight:failed_steps",
+                "Steps of the engine that failed",
+                Counter::default(),
+            ),
+            prompt_tokens: register(
+                with,
+                "vllm:prompt_tokens",
+                "Tokens of prompts that were read",
+                Counter::default(),
+            ),
+            generated_tokens: register(
+                with,
+                "vllm:generation_tokens",
+                "Tokens that were given out",
+                Counter::default(),
+            ),
+            ended: register(
+                with,
+                "vllm:request_success",
+                "Requests that ended, by why; an error is no success and is one of the reasons",
+                Family::default(),
+            ),
+            registry: Mutex::new(registry),
+            labels,
+            process_start: settings.process_start,
+            rhythm: Mutex::default(),
+        }
+    }
+
+    /// What is known once the engine is there.
+    pub(crate) fn built(&self, pages: &Pages, budget: StepBudget) {
+        let text = |name: &'static str, value: usize| (name, value.to_string());
+        let info = vec![
+            text("block_size", Pages::tokens_of_a_block()),
+            text("num_gpu_blocks", pages.blocks()),
+            text("num_state_slots", pages.sequences()),
+            text("max_num_batched_tokens", budget.tokens),
+        ];
+        self.late("vllm:cache_config", "Blocks and slots of the engine", Info::new(info));
+    }
+
+    /// Registers a metric whose value is known only now: it is absent before.
+    fn late(&self, name: &str, help: &str, metric: impl Metric) {
+        let mut registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        let with = registry.sub_registry_with_labels(self.labels.clone().into_iter());
+        with.register(name, help, metric);
+    }
+
+    pub(crate) fn usage(&self, usage: &Usage) {
+        let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.running.set(count(usage.running));
+        self.waiting.set(count(usage.waiting));
+        let taken = usage.blocks - usage.free_blocks;
+        self.cache_use.set(if usage.blocks == 0 {
+            0.0
+        } else {
+            taken as f64 / usage.blocks as f64
+        });
+        self.slots.get_or_create(&Use { r#use: "running" }).set(count(usage.running));
+        self.slots.get_or_create(&Use { r#use: "free" }).set(count(usage.free_slots));
+    }
+
+    pub(crate) fn settings(&self, choices: usize, max_tokens: usize) {
+        self.choices.observe(choices as f64);
+        self.max_tokens.observe(max_tokens as f64);
+    }
+
+    pub(crate) fn iteration(&self, tokens: usize) {
+        if tokens > 0 {
+            self.iteration_tokens.observe(tokens as f64);
+        }
+    }
+
+    pub(crate) fn preempted(&self) {
+        self.preemptions.inc();
+    }
+
+    pub(crate) fn step_failed(&self) {
+        self.failed_steps.inc();
+    }
+
+    /// How long it takes until a sequence more may come, from how often they ended of late: whole seconds, at least one.
+    pub(crate) fn until_a_place(&self) -> Duration {
+        let rhythm = self.rhythm.lock().unwrap_or_else(PoisonError::into_inner);
+        Duration::from_secs(rhythm.seconds.ceil().clamp(1.0, 60.0) as u64)
+    }
+
+    pub(crate) fn encode(&self) -> String {
+        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut text = String::new();
+        // Writing to a String cannot fail.
+        let _ = prometheus_client::encoding::text::encode(&mut text, &registry);
+        text
+    }
+
+    fn first_of_all(&self, now: Instant) {
+        let mut rhythm = self.rhythm.lock().unwrap_or_else(PoisonError::into_inner);
+        if !std::mem::replace(&mut rhythm.spoken, true) {
+            let seconds = Share::default();
+            seconds.set(now.saturating_duration_since(self.process_start).as_secs_f64());
+            let help = "Seconds from the start of the process to the first token it gave out";
+            self.late("firstlight:start_to_first_token_seconds", help, seconds);
+        }
+    }
+
+    fn one_ended(&self, now: Instant) {
+        let mut rhythm = self.rhythm.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(last) = rhythm.last.replace(now) {
+            let seconds = now.saturating_duration_since(last).as_secs_f64();
+            rhythm.seconds += (seconds - rhythm.seconds) / 8.0;
+        }
+    }
+}
+
+fn register<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
+    registry.register(name, help, metric.clone());
+    metric
+}
+
+/// When what happened to a sequence.
+#[derive(Debug)]
+pub(crate) struct Times {
+    arrived: Instant,
+    prompt: usize,
+    began: Option<Instant>,
+    first: Option<Instant>,
+    last: Instant,
+    tokens: usize,
+}
+
+impl Times {
+    pub(crate) fn new(arrived: Instant, prompt: usize) -> Self {
+        Self { arrived, prompt, began: None, first: None, last: arrived, tokens: 0 }
+    }
+
+    /// It has a slot; what comes again behind a preemption changes nothing.
+    pub(crate) fn begin(&mut self, now: Instant) {
+        self.began.get_or_insert(now);
+    }
+
+    /// It has a token more, the first of those that came together where there is a time.
+    pub(crate) fn token(&mut self, metrics: &Metrics, now: Option<Instant>) {
+        self.tokens += 1;
+        metrics.generated_tokens.inc();
+        let Some(now) = now else { return };
+        match self.first {
+            None => {
+                self.first = Some(now);
+                metrics.prompt_tokens.inc_by(self.prompt as u64);
+                metrics.first_token.observe((now - self.arrived).as_secs_f64());
+                metrics.first_of_all(now);
+            }
+            Some(_) => metrics.between_tokens.observe((now - self.last).as_secs_f64()),
+        }
+        self.last = now;
+    }
+
+    /// It ended.
+    pub(crate) fn end(self, metrics: &Metrics, ending: &Ending) {
+        let now = Instant::now();
+        let finished_reason = match ending {
+            Ending::Finished(Ended::StopId | Ended::Listener) => "stop",
+            Ending::Finished(Ended::Limit) => "length",
+            Ending::Failed(_) => "error",
+            Ending::Left { .. } => "abort",
+        };
+        metrics.ended.get_or_create(&Reason { finished_reason }).inc();
+        metrics.one_ended(now);
+        // Times and lengths of what was broken off say nothing of those that were not.
+        if !matches!(ending, Ending::Finished(_)) {
+            return;
+        }
+        metrics.whole.observe((now - self.arrived).as_secs_f64());
+        metrics.prompt_lengths.observe(self.prompt as f64);
+        metrics.answer_lengths.observe(self.tokens as f64);
+        let Some(began) = self.began else { return };
+        metrics.queue.observe(began.saturating_duration_since(self.arrived).as_secs_f64());
+        let Some(first) = self.first else { return };
+        metrics.prefill.observe(first.saturating_duration_since(began).as_secs_f64());
+        metrics.decode.observe((self.last - first).as_secs_f64());
+        metrics.inference.observe(self.last.saturating_duration_since(began).as_secs_f64());
+        if self.tokens > 1 {
+            let behind = (self.tokens - 1) as f64;
+            metrics.per_token.observe((self.last - first).as_secs_f64() / behind);
+        }
+    }
+}

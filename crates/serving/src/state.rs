@@ -1,0 +1,57 @@
+use std::time::Instant;
+
+/// What a service is doing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Phase {
+    /// The engine is being built.
+    Loading,
+    /// Requests are taken.
+    Ready,
+    /// No new requests are taken; those that are open go on.
+    Draining,
+    /// Every request has ended, and the engine is gone.
+    Stopped,
+    /// The engine could not be built, or its device is lost: in its words. Nothing will be answered again.
+    Failed(String),
+}
+
+impl Phase {
+    /// Its name.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Loading => "loading",
+            Self::Ready => "ready",
+            Self::Draining => "draining",
+            Self::Stopped => "stopped",
+            Self::Failed(_) => "failed",
+        }
+    }
+
+    /// Whether the engine's thread has ended.
+    pub fn is_over(&self) -> bool {
+        matches!(self, Self::Stopped | Self::Failed(_))
+    }
+}
+
+/// How a service is.
+#[derive(Debug, Clone)]
+pub struct Health {
+    /// What it is doing.
+    pub phase: Phase,
+    /// Steps of the engine that failed so far.
+    pub failed_steps: u64,
+    /// What the last of them said, and when.
+    pub last_error: Option<(String, Instant)>,
+    /// Sequences that have a slot.
+    pub running: usize,
+    /// Sequences that wait for one.
+    pub waiting: usize,
+    /// Slots of the engine that nobody has.
+    pub free_slots: usize,
+    /// Blocks of the caches that nobody has.
+    pub free_blocks: usize,
+    /// Blocks of the caches.
+    pub blocks: usize,
+    /// When the service was made.
+    pub since: Instant,
+}

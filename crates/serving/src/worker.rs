@@ -1,0 +1,238 @@
+//! The engine's thread: takes submissions, looks who has gone, steps, and hands out what came of it.
+
+use crate::job::{Command, Job, Update, Why};
+use crate::metrics::Times;
+use crate::service::Shared;
+use crate::{Build, BuildError, Phase, blame, logprobs};
+use models::{Ended, Event, Logits, ModelError, RequestId, Scheduler, Usage};
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+use tokio::sync::mpsc;
+
+/// Builds the engine and serves until there is nothing to do and nothing more comes, or the device is lost.
+pub(crate) fn run(
+    shared: &Shared,
+    commands: mpsc::Receiver<Command>,
+    build: Build,
+) -> Result<(), BuildError> {
+    // Whatever panics here: nobody waits for a thread that is gone.
+    let ends = Ends(shared);
+    let served = build().and_then(|mut engine| {
+        shared.metrics.built(engine.pages(), engine.budget());
+        let budget = shared.budget(engine.budget());
+        let scheduler = Scheduler::new(&mut *engine, budget);
+        shared.see(scheduler.usage());
+        shared.set_phase(Phase::Ready);
+        let mut worker =
+            Worker { shared, commands, ahead: budget.ahead, scheduler, open: BTreeMap::new() };
+        worker.serve().map_err(BuildError::from)
+    });
+    if let Err(error) = &served {
+        shared.set_phase(Phase::Failed(error.to_string()));
+    }
+    drop(ends);
+    served
+}
+
+/// Says that the thread has ended, however it does.
+struct Ends<'a>(&'a Shared);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        // Of a failure the first word stays.
+        self.0.set_phase(match std::thread::panicking() {
+            true => Phase::Failed("the engine's thread panicked".to_owned()),
+            false => Phase::Stopped,
+        });
+    }
+}
+
+/// A sequence that has not ended.
+pub(crate) struct Open {
+    job: Job,
+    times: Times,
+}
+
+pub(crate) struct Worker<'a> {
+    pub(crate) shared: &'a Shared,
+    commands: mpsc::Receiver<Command>,
+    /// Tokens that the device chooses by itself where nobody wants to know how likely they were.
+    ahead: usize,
+    pub(crate) scheduler: Scheduler<'a>,
+    pub(crate) open: BTreeMap<RequestId, Open>,
+}
+
+impl Worker<'_> {
+    fn serve(&mut self) -> Result<(), ModelError> {
+        loop {
+            self.take_commands();
+            self.forget_who_left();
+            if self.scheduler.is_idle() {
+                if self.shared.ends() {
+                    return Ok(());
+                }
+                continue;
+            }
+            self.step()?;
+        }
+    }
+
+    /// Takes what has come; waits for something where there is nothing to do.
+    fn take_commands(&mut self) {
+        if self.scheduler.is_idle() && !self.shared.ends() {
+            match self.commands.blocking_recv() {
+                Some(command) => self.take(command),
+                None => self.shared.set_phase(Phase::Draining),
+            }
+        }
+        while let Ok(command) = self.commands.try_recv() {
+            self.take(command);
+        }
+    }
+
+    fn take(&mut self, command: Command) {
+        let Command::Submit(jobs) = command else { return };
+        for job in jobs {
+            match self.scheduler.submit(job.sequence.request.clone()) {
+                Ok(id) => {
+                    let times = Times::new(job.arrived, job.sequence.request.prompt.len());
+                    self.open.insert(id, Open { job, times });
+                }
+                // Limits are checked before; what the scheduler knows beside them is told as its own error.
+                Err(error) => {
+                    let why = Why::Engine(error.to_string());
+                    self.tell(&job, Update::Failed { index: job.index, why });
+                }
+            }
+        }
+        self.shared.see(self.scheduler.usage());
+    }
+
+    /// Ends the sequences that nobody waits for, and all of them when the server waits no longer.
+    pub(crate) fn forget_who_left(&mut self) {
+        let abort = self.shared.abort.load(Ordering::Relaxed);
+        let ending = |open: &Open| {
+            if abort || open.job.updates.is_closed() {
+                return Some(Ending::Left { abort });
+            }
+            let enough = open.job.enough.load(Ordering::Relaxed);
+            enough.then_some(Ending::Finished(Ended::Listener))
+        };
+        let gone = self.open.iter().filter_map(|(id, open)| Some((*id, ending(open)?)));
+        let gone: Vec<_> = gone.collect();
+        let any = !gone.is_empty();
+        for (id, ending) in gone {
+            self.end(id, ending);
+        }
+        // Where nothing is left to do, no step says it.
+        if any {
+            self.shared.see(self.scheduler.usage());
+        }
+    }
+
+    /// One step, and what came of it; a step that fails ends those that are to blame.
+    fn step(&mut self) -> Result<(), ModelError> {
+        let watched = self.open.values().any(|open| open.job.sequence.logprobs.is_some());
+        self.scheduler.set_ahead(if watched { 1 } else { self.ahead });
+        let began = Instant::now();
+        match self.scheduler.step() {
+            Ok(events) => {
+                self.stepped(began, &events);
+                Ok(())
+            }
+            Err(error) => blame::find(self, error),
+        }
+    }
+
+    /// Takes what came of a step.
+    pub(crate) fn stepped(&mut self, began: Instant, events: &[Event]) {
+        // Whoever has a slot now, or has ended in this step, began with it at the latest.
+        let running: Vec<RequestId> = self.scheduler.running().collect();
+        let told = events.iter().filter(|event| !matches!(event, Event::Preempted { .. }));
+        for id in running.into_iter().chain(told.map(Event::request)) {
+            if let Some(open) = self.open.get_mut(&id) {
+                open.times.begin(began);
+            }
+        }
+        self.hand_out(events);
+        self.shared.metrics.iteration(self.scheduler.stepped());
+        self.shared.see(self.scheduler.usage());
+    }
+
+    /// Tells callers of events.
+    pub(crate) fn hand_out(&mut self, events: &[Event]) {
+        let now = Instant::now();
+        let mut together: Option<RequestId> = None;
+        for event in events {
+            let id = event.request();
+            match event {
+                Event::Token { token, logits, .. } => {
+                    let first_of_step = together != Some(id);
+                    together = Some(id);
+                    self.token(id, *token, *logits, first_of_step.then_some(now));
+                }
+                Event::Finished { ended, .. } => self.end(id, Ending::Finished(*ended)),
+                Event::Preempted { .. } => self.shared.metrics.preempted(),
+            }
+        }
+    }
+
+    /// Hands out a token. `now` for the first of those that come together.
+    fn token(&mut self, id: RequestId, token: u32, of: Option<Logits>, now: Option<Instant>) {
+        let Some(open) = self.open.get_mut(&id) else { return };
+        let logits = of.and_then(|of| self.scheduler.logits(of));
+        // What is no number says nothing of the next token, and would stay in the sequence's states.
+        if logits.is_some_and(|logits| logits.iter().any(|logit| logit.is_nan())) {
+            self.shared.see_error("logits of a sequence are NaN");
+            let words = "the model's logits for this sequence are not numbers";
+            return self.end(id, Ending::Failed(Why::Engine(words.to_owned())));
+        }
+        let wanted = open.job.sequence.logprobs;
+        let logprobs = wanted.zip(logits).map(|(count, logits)| logprobs::of(logits, token, count));
+        open.times.token(&self.shared.metrics, now);
+        let update = Update::Token { index: open.job.index, token, logprobs };
+        // There is room for all; whoever is gone is found before the next step.
+        let _ = open.job.updates.try_send(update);
+    }
+
+    /// Ends a sequence, whatever it still had to do.
+    pub(crate) fn end(&mut self, id: RequestId, ending: Ending) {
+        let Some(Open { job, times }) = self.open.remove(&id) else { return };
+        // One that the scheduler itself ended is none of its own any more.
+        self.scheduler.cancel(id);
+        times.end(&self.shared.metrics, &ending);
+        let index = job.index;
+        let update = match ending {
+            Ending::Finished(ended) => Update::Finished { index, ended },
+            Ending::Failed(why) => Update::Failed { index, why },
+            Ending::Left { abort: true } => Update::Failed { index, why: Why::Aborted },
+            Ending::Left { abort: false } => return,
+        };
+        self.tell(&job, update);
+    }
+
+    fn tell(&self, job: &Job, update: Update) {
+        // As for tokens.
+        let _ = job.updates.try_send(update);
+    }
+}
+
+impl Drop for Worker<'_> {
+    /// Nothing is held any more, whatever ended it.
+    fn drop(&mut self) {
+        let Usage { free_blocks, blocks, .. } = self.scheduler.usage();
+        self.shared.see(Usage { running: 0, waiting: 0, free_slots: 0, free_blocks, blocks });
+    }
+}
+
+/// How a sequence ends.
+#[derive(Debug, Clone)]
+pub(crate) enum Ending {
+    Finished(Ended),
+    Failed(Why),
+    /// Its caller wants no more of it, or the server waits no longer.
+    Left {
+        abort: bool,
+    },
+}
