@@ -7,6 +7,7 @@ mod health;
 mod load;
 mod metrics;
 mod models;
+mod page;
 mod tokenize;
 mod version;
 
@@ -62,6 +63,7 @@ const ROUTES: &[Route] = &[
     version::ROUTE,
     load::ROUTE,
     metrics::ROUTE,
+    page::ROUTE,
 ];
 
 /// All of them.

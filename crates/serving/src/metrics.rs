@@ -273,6 +273,14 @@ impl Metrics {
         self.max_tokens.observe(max_tokens as f64);
     }
 
+    pub(crate) fn prompt_tokens(&self) -> u64 {
+        self.prompt_tokens.get()
+    }
+
+    pub(crate) fn generation_tokens(&self) -> u64 {
+        self.generated_tokens.get()
+    }
+
     pub(crate) fn iteration(&self, tokens: usize) {
         if tokens > 0 {
             self.iteration_tokens.observe(tokens as f64);

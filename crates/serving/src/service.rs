@@ -199,6 +199,8 @@ impl Service {
             free_slots,
             free_blocks,
             blocks,
+            prompt_tokens: self.shared.metrics.prompt_tokens(),
+            generation_tokens: self.shared.metrics.generation_tokens(),
             since: seen.since,
         }
     }

@@ -52,6 +52,10 @@ pub struct Health {
     pub free_blocks: usize,
     /// Blocks of the caches.
     pub blocks: usize,
+    /// Tokens of prompts that were read so far.
+    pub prompt_tokens: u64,
+    /// Tokens that were given out so far.
+    pub generation_tokens: u64,
     /// When the service was made.
     pub since: Instant,
 }

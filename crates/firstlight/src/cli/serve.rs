@@ -15,7 +15,7 @@ pub(crate) struct Serve {
     pub(crate) port: u16,
     /// Key that clients have to send as `Authorization: Bearer KEY`. Repeat it for several.
     ///
-    /// Without one everybody is answered. /health and /ping need no key. The variable is not seen in lists of processes, as an
+    /// Without one everybody is answered. /health, /ping and / need no key. The variable is not seen in lists of processes, as an
     /// option is.
     #[arg(long, value_name = "KEY", env = "FIRSTLIGHT_API_KEY", hide_env_values = true)]
     pub(crate) api_key: Vec<String>,

@@ -269,6 +269,20 @@ fn what_the_server_says_of_itself_is_so() {
         ));
         assert_eq!((answer.status, &answer.json()["status"]), (200, &json!("ready")), "{path}");
     }
+    // A page for people, which asks nobody else.
+    let page = server.get("/");
+    assert_eq!((page.status, page.header("content-type")), (200, Some("text/html; charset=utf-8")));
+    assert!(page.header("content-security-policy").unwrap().starts_with("default-src 'none'"));
+    let health = server.health();
+    let asked =
+        page.body.split("health.").skip(1).map(|rest| {
+            rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap()
+        });
+    let asked: Vec<&str> = asked.collect();
+    assert!(asked.len() > 10, "{asked:?}");
+    for key in asked {
+        assert!(health.as_object().unwrap().contains_key(key), "the page shows {key}: {health}");
+    }
     // Text, tokens, and text again.
     let text = "hé <|reserved_token_300|>!";
     let tokens = server.ask("/tokenize", &json!({ "prompt": text, "return_token_strs": true }));
