@@ -5,7 +5,7 @@ use crate::error::ApiError;
 use crate::probabilities::Chance;
 use crate::sampling::Asked;
 use models::{Ended, HeldTokens, Request, StopStrings};
-use serving::{Sequence, Ticket, Update};
+use serving::{Bound, Sequence, Ticket, Update};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -48,6 +48,8 @@ pub(crate) struct Work {
     pub(crate) limits: Vec<usize>,
     /// Whether log probabilities come with tokens, and of how many of the likeliest.
     pub(crate) logprobs: Option<usize>,
+    /// What each answer has to keep to.
+    pub(crate) guide: Option<Bound>,
 }
 
 impl Answers {
@@ -58,7 +60,7 @@ impl Answers {
         id: &str,
         mut line: Line,
     ) -> Result<Self, Box<Refused>> {
-        let Work { prompts, asked, limits, logprobs } = work;
+        let Work { prompts, asked, limits, logprobs, guide } = work;
         line.begin(id, prompts.iter().map(Vec::len).sum());
         let mut sequences = Vec::with_capacity(prompts.len() * asked.choices);
         for (prompt, limit) in prompts.iter().zip(&limits) {
@@ -69,7 +71,7 @@ impl Answers {
                     sampling: asked.sampling_of(choice),
                     stop_ids: asked.stop_ids.clone(),
                 };
-                sequences.push(Sequence { request, logprobs });
+                sequences.push(Sequence { request, logprobs, guide: guide.clone() });
             }
         }
         let left = sequences.len();

@@ -4,10 +4,10 @@ use crate::log::{Log, Record, RequestRecord};
 use axum::http::StatusCode;
 use axum::response::Response;
 use models::{ChatTemplate, Tokenizer};
-use serving::Service;
+use serving::{Grammars, Service};
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// What requests that say nothing of it are answered with, from the model's own files.
@@ -72,6 +72,8 @@ pub(crate) struct App {
     pub(crate) keys: Keys,
     /// Seconds since 1970 when the server began.
     pub(crate) created: u64,
+    /// Made when the first answer is to keep to a form: that takes a while for a large vocabulary.
+    grammars: OnceLock<Result<Grammars, String>>,
     ids: RandomState,
     requests: AtomicU64,
 }
@@ -83,6 +85,7 @@ impl App {
             texts,
             keys: Keys::new(&settings.keys),
             created: now(),
+            grammars: OnceLock::new(),
             settings,
             ids: RandomState::new(),
             requests: AtomicU64::new(0),
@@ -98,6 +101,16 @@ impl App {
     pub(crate) fn random(&self) -> u64 {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         self.ids.hash_one((number, SystemTime::now()))
+    }
+
+    /// What keeps answers to forms.
+    pub(crate) fn grammars(&self) -> Result<&Grammars, ApiError> {
+        let make = || {
+            let end = self.texts.stop_ids.first();
+            let end = end.ok_or("the model's files name no token that ends an answer")?;
+            Grammars::new(&self.texts.tokenizer, self.service.limits().vocabulary, *end)
+        };
+        self.grammars.get_or_init(make).as_ref().map_err(ApiError::server)
     }
 
     /// Whether the server has a model of this name.

@@ -116,6 +116,7 @@ impl From<Why> for ApiError {
         let message = why.to_string();
         match why {
             Why::Engine(_) => Self::server(message).with_code("engine_error"),
+            Why::Form(_) => Self::invalid(message).with_code("form_error"),
             Why::Aborted => Self::unavailable(message, 5).with_code("shutting_down"),
         }
     }

@@ -10,6 +10,7 @@ mod connection;
 mod error;
 mod events;
 mod fields;
+mod form;
 mod keys;
 mod log;
 mod messages;

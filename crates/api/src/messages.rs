@@ -72,7 +72,6 @@ fn parts_of(parts: &[Value], fields: &Fields) -> Result<String, ApiError> {
 
 /// Fields of conversations that clients send with the value that asks for nothing.
 pub(crate) fn neutral(fields: &mut Fields) -> Result<(), ApiError> {
-    fields.only("response_format", &json!({ "type": "text" }))?;
     fields.only("add_generation_prompt", &json!(true))?;
     fields.only("continue_final_message", &json!(false))
 }

@@ -43,7 +43,7 @@ pub use hub::{Download, HubFile, HubHash, download, locate};
 pub use pages::Pages;
 pub use sampler::{Sampler, Sampling};
 pub use scheduler::{
-    Ended, Event, Failed, Logits, Request, RequestId, Scheduler, StepBudget, Usage,
+    Ended, Event, Failed, Guide, Logits, Request, RequestId, Scheduler, StepBudget, Usage,
 };
 pub use source::ModelSource;
 pub use speed::{SpeedTest, answers, first_token, measure, prompts, speed};

@@ -9,10 +9,12 @@
 //! step, whatever else is asked for, and every request becomes the oldest.
 
 mod event;
+mod guide;
 mod kept;
 mod request;
 
 pub use event::{Event, Logits};
+pub use guide::Guide;
 use kept::Keep;
 use request::Live;
 pub use request::{Ended, Request, RequestId};
@@ -117,6 +119,18 @@ impl<'e> Scheduler<'e> {
     /// [`ModelError::Call`] when it is empty, its settings mean nothing, a token is none of the model's, or it is longer than the
     /// model's context or than all pages.
     pub fn submit(&mut self, request: Request) -> Result<RequestId, ModelError> {
+        self.submit_guided(request, None)
+    }
+
+    /// The same for a sequence that has to keep to something. It ends as by a stop id once nothing may follow.
+    ///
+    /// # Errors
+    /// As [`Scheduler::submit`].
+    pub fn submit_guided(
+        &mut self,
+        request: Request,
+        guide: Option<Box<dyn Guide>>,
+    ) -> Result<RequestId, ModelError> {
         self.check(&request)?;
         let id = RequestId(self.submitted);
         self.submitted += 1;
@@ -124,7 +138,7 @@ impl<'e> Scheduler<'e> {
             self.due.push(Event::Finished { request: id, ended: Ended::Limit });
         } else {
             let vocabulary = self.engine.architecture().vocabulary;
-            self.waiting.push_back(Live::new(id, request, vocabulary));
+            self.waiting.push_back(Live::new(id, request, vocabulary).guided(guide));
         }
         Ok(id)
     }

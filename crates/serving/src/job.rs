@@ -1,4 +1,4 @@
-use crate::TokenLogprobs;
+use crate::{Bound, TokenLogprobs};
 use models::{Ended, Request};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,12 +7,14 @@ use std::time::Instant;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 /// A sequence to continue.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone)]
 pub struct Sequence {
     /// The scheduler's request.
     pub request: Request,
     /// Whether each token comes with its log probability, and with so many of the likeliest.
     pub logprobs: Option<usize>,
+    /// What it has to keep to.
+    pub guide: Option<Bound>,
 }
 
 /// What became of a sequence, by its place in the submission.
@@ -49,6 +51,9 @@ pub enum Why {
     /// The engine's words.
     #[error("{0}")]
     Engine(String),
+    /// The form that it is bound to could not be kept to: in llguidance's words.
+    #[error("the answer's form: {0}")]
+    Form(String),
     /// The server stops, and does not wait any longer.
     #[error("the server is shutting down")]
     Aborted,
@@ -88,7 +93,6 @@ impl Ticket {
 }
 
 /// A sequence on its way to the engine's thread.
-#[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) index: usize,
     pub(crate) sequence: Sequence,
@@ -100,7 +104,6 @@ pub(crate) struct Job {
 }
 
 /// What the engine's thread is told.
-#[derive(Debug)]
 pub(crate) enum Command {
     Submit(Vec<Job>),
     /// Something was changed that it looks at between steps.

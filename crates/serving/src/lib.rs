@@ -5,6 +5,7 @@
 //! Whoever drops the ticket is no longer waited for: it is looked at before every step.
 
 mod blame;
+mod grammar;
 mod job;
 mod limits;
 mod logprobs;
@@ -13,6 +14,7 @@ mod service;
 mod state;
 mod worker;
 
+pub use grammar::{Bound, Form, Grammars};
 pub use job::{Sequence, Ticket, Update, Why};
 pub use limits::Limits;
 pub use logprobs::TokenLogprobs;

@@ -34,7 +34,7 @@ impl Limits {
                 "{asked} sequences were asked for at once, wanted at most {open}"
             ));
         }
-        for Sequence { request, logprobs } in sequences {
+        for Sequence { request, logprobs, .. } in sequences {
             let prompt = request.prompt.len();
             if prompt == 0 {
                 return refuse("the prompt has no tokens".to_owned());

@@ -1,11 +1,13 @@
 //! The engine's thread: takes submissions, looks who has gone, steps, and hands out what came of it.
 
+use crate::grammar::{Bound, Failure};
 use crate::job::{Command, Job, Update, Why};
 use crate::metrics::Times;
 use crate::service::Shared;
 use crate::{Build, BuildError, Phase, blame, logprobs};
-use models::{Ended, Event, Logits, ModelError, RequestId, Scheduler, Usage};
+use models::{Ended, Event, Guide, Logits, ModelError, RequestId, Scheduler, Usage};
 use std::collections::BTreeMap;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 use tokio::sync::mpsc;
@@ -52,6 +54,14 @@ impl Drop for Ends<'_> {
 pub(crate) struct Open {
     job: Job,
     times: Times,
+    /// Where its guide says why it cannot go on.
+    failed: Option<Failure>,
+}
+
+impl Open {
+    fn failure(&self) -> Option<String> {
+        self.failed.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 pub(crate) struct Worker<'a> {
@@ -93,11 +103,14 @@ impl Worker<'_> {
 
     fn take(&mut self, command: Command) {
         let Command::Submit(jobs) = command else { return };
-        for job in jobs {
-            match self.scheduler.submit(job.sequence.request.clone()) {
+        for mut job in jobs {
+            let bound = job.sequence.guide.take();
+            let failed = bound.as_ref().map(Bound::failure);
+            let guide = bound.map(|bound| Box::new(bound) as Box<dyn Guide>);
+            match self.scheduler.submit_guided(job.sequence.request.clone(), guide) {
                 Ok(id) => {
                     let times = Times::new(job.arrived, job.sequence.request.prompt.len());
-                    self.open.insert(id, Open { job, times });
+                    self.open.insert(id, Open { job, times, failed });
                 }
                 // Limits are checked before; what the scheduler knows beside them is told as its own error.
                 Err(error) => {
@@ -172,7 +185,14 @@ impl Worker<'_> {
                     together = Some(id);
                     self.token(id, *token, *logits, first_of_step.then_some(now));
                 }
-                Event::Finished { ended, .. } => self.end(id, Ending::Finished(*ended)),
+                Event::Finished { ended, .. } => {
+                    let failure = self.open.get(&id).and_then(Open::failure);
+                    let ending = match failure {
+                        Some(words) => Ending::Failed(Why::Form(words)),
+                        None => Ending::Finished(*ended),
+                    };
+                    self.end(id, ending);
+                }
                 Event::Preempted { .. } => self.shared.metrics.preempted(),
             }
         }
@@ -198,7 +218,7 @@ impl Worker<'_> {
 
     /// Ends a sequence, whatever it still had to do.
     pub(crate) fn end(&mut self, id: RequestId, ending: Ending) {
-        let Some(Open { job, times }) = self.open.remove(&id) else { return };
+        let Some(Open { job, times, .. }) = self.open.remove(&id) else { return };
         // One that the scheduler itself ended is none of its own any more.
         self.scheduler.cancel(id);
         times.end(&self.shared.metrics, &ending);

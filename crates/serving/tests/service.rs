@@ -151,7 +151,7 @@ fn sequence(prompt: &[u32], limit: usize) -> Sequence {
         sampling: Sampling::default(),
         stop_ids: Vec::new(),
     };
-    Sequence { request, logprobs: None }
+    Sequence { request, logprobs: None, guide: None }
 }
 
 /// What became of each sequence of a ticket.

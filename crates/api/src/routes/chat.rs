@@ -6,6 +6,7 @@ use crate::app::{App, Line, Refused};
 use crate::error::ApiError;
 use crate::events::{self, Form, Head};
 use crate::fields::Fields;
+use crate::form;
 use crate::messages;
 use crate::sampling::Asked;
 use std::sync::Arc;
@@ -52,6 +53,7 @@ fn work(app: &App, mut fields: Fields) -> Result<Work, ApiError> {
     }
     let text = messages::text(&mut fields, app)?;
     messages::neutral(&mut fields)?;
+    let guide = form::read(&mut fields, app)?;
     fields.end()?;
     let prompt = app.texts.tokenizer.encode(&text);
     let prompt = prompt.map_err(|error| ApiError::field("messages", error.to_string()))?;
@@ -59,5 +61,5 @@ fn work(app: &App, mut fields: Fields) -> Result<Work, ApiError> {
     let room = app.service.limits().tokens.saturating_sub(prompt.len()).max(1);
     let limits = vec![limit.unwrap_or(room)];
     let logprobs = logprobs.then_some(top.unwrap_or(0));
-    Ok(Work { prompts: vec![prompt], asked, limits, logprobs })
+    Ok(Work { prompts: vec![prompt], asked, limits, logprobs, guide })
 }

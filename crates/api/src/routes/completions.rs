@@ -6,6 +6,7 @@ use crate::app::{App, Line, Refused};
 use crate::error::ApiError;
 use crate::events::{self, Form, Head};
 use crate::fields::{Fields, ids};
+use crate::form;
 use crate::sampling::Asked;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -51,9 +52,10 @@ fn work(app: &App, mut fields: Fields) -> Result<Work, ApiError> {
     }
     let prompt = fields.take("prompt").ok_or_else(|| fields.required("prompt"))?;
     let prompts = prompts(app, &prompt, special, &fields)?;
+    let guide = form::read(&mut fields, app)?;
     fields.end()?;
     let limits = vec![limit; prompts.len()];
-    Ok(Work { prompts, asked, limits, logprobs })
+    Ok(Work { prompts, asked, limits, logprobs, guide })
 }
 
 /// A text, token ids, or a list of either.

@@ -5,6 +5,7 @@
 mod answers;
 mod client;
 mod ends;
+mod forms;
 mod load;
 mod mistakes;
 mod model;

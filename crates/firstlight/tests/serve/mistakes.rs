@@ -82,8 +82,8 @@ fn what_cannot_be_is_refused_by_name() {
         (CHAT, json!({ "messages": user, "top_logprobs": 2 }), "top_logprobs", "`logprobs` alone"),
         (
             CHAT,
-            json!({ "messages": user, "response_format": { "type": "json_object" } }),
-            "response_format",
+            json!({ "messages": user, "add_generation_prompt": false }),
+            "add_generation_prompt",
             "the server can do nothing else",
         ),
         ("/tokenize", json!({}), "messages", "is missing"),

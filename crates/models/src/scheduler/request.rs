@@ -1,3 +1,4 @@
+use super::Guide;
 use crate::{ModelError, Sampler, Sampling};
 
 /// One sequence to continue.
@@ -43,7 +44,7 @@ pub struct RequestId(pub(super) u64);
 /// Why a sequence ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// A token of `stop_ids` was chosen.
+    /// A token of `stop_ids` was chosen, or nothing may follow the last one.
     StopId,
     /// It has as many tokens as were asked for.
     Limit,
@@ -56,6 +57,7 @@ pub(super) struct Live {
     pub(super) id: RequestId,
     request: Request,
     sampler: Sampler,
+    guide: Option<Box<dyn Guide>>,
     /// What was added to the prompt.
     added: Vec<u32>,
     /// Tokens that the engine was advanced by, of the prompt and what was added.
@@ -69,7 +71,13 @@ pub(super) struct Live {
 impl Live {
     pub(super) fn new(id: RequestId, request: Request, vocabulary: usize) -> Self {
         let sampler = Sampler::new(request.sampling.clone(), vocabulary, &request.prompt);
-        Self { id, request, sampler, added: Vec::new(), read: 0, reused: 0, slot: 0 }
+        Self { id, request, sampler, guide: None, added: Vec::new(), read: 0, reused: 0, slot: 0 }
+    }
+
+    /// The same, kept to something.
+    pub(super) fn guided(mut self, guide: Option<Box<dyn Guide>>) -> Self {
+        self.guide = guide;
+        self
     }
 
     /// Tokens of it that are known.
@@ -126,7 +134,7 @@ impl Live {
     /// Tokens that the device may choose for it by itself: not the first two, nor the last that it may have, for these come
     /// with their logits.
     pub(super) fn ahead(&self) -> usize {
-        if self.added.len() > 1 && self.sampler.takes_the_likeliest() {
+        if self.added.len() > 1 && self.guide.is_none() && self.sampler.takes_the_likeliest() {
             self.request.limit - self.added.len() - 1
         } else {
             0
@@ -140,7 +148,10 @@ impl Live {
 
     /// Chooses its next token.
     pub(super) fn choose(&mut self, logits: &[f32]) -> u32 {
-        self.sampler.choose(logits)
+        let Some(guide) = &mut self.guide else { return self.sampler.choose(logits) };
+        let mut allowed = logits.to_vec();
+        guide.mask(&mut allowed);
+        self.sampler.choose(&allowed)
     }
 
     /// Takes a token that was chosen for it; whether it is one of the sequence's, and why that ended.
@@ -149,6 +160,9 @@ impl Live {
             return (false, Some(Ended::StopId));
         }
         self.added.push(token);
+        if self.guide.as_mut().is_some_and(|guide| guide.take(token)) {
+            return (true, Some(Ended::StopId));
+        }
         (true, (self.added.len() == self.request.limit).then_some(Ended::Limit))
     }
 }

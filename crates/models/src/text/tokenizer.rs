@@ -84,6 +84,11 @@ impl Tokenizer {
         spelled_bytes.or_else(|| Some(self.decode_with(&[id], true).ok()?.into_bytes()))
     }
 
+    /// Whether a token is none of a text's own, such as the one that ends an answer.
+    pub fn is_special(&self, id: u32) -> bool {
+        self.inner.get_added_tokens_decoder().get(&id).is_some_and(|token| token.special)
+    }
+
     /// The id of a token that is spelled so.
     pub fn id(&self, token: &str) -> Option<u32> {
         self.inner.token_to_id(token)

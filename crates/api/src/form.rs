@@ -1,0 +1,66 @@
+//! What an answer has to be: OpenAI's `response_format`, or vLLM's `structured_outputs`.
+
+use crate::app::App;
+use crate::error::ApiError;
+use crate::fields::Fields;
+use serde_json::{Value, json};
+use serving::{Bound, Form};
+
+/// The form that a request asks for, if any.
+pub(crate) fn read(fields: &mut Fields, app: &App) -> Result<Option<Bound>, ApiError> {
+    let format = fields.object("response_format")?.map(of_format).transpose()?.flatten();
+    let structured = fields.object("structured_outputs")?.map(of_structured).transpose()?;
+    let (name, form) = match (format, structured) {
+        (Some(_), Some(_)) => {
+            let message = "`response_format` and `structured_outputs` are both there, wanted one";
+            return Err(ApiError::field("structured_outputs", message));
+        }
+        (Some(form), None) => ("response_format", form),
+        (None, Some(form)) => ("structured_outputs", form),
+        (None, None) => return Ok(None),
+    };
+    let guide = app.grammars()?.guide(&form);
+    guide
+        .map(Some)
+        .map_err(|error| ApiError::field(name, format!("`{name}` cannot be kept to: {error}")))
+}
+
+fn of_format(mut fields: Fields) -> Result<Option<Form>, ApiError> {
+    let kind = fields.text("type")?.ok_or_else(|| fields.required("type"))?;
+    let form = match kind.as_str() {
+        "text" => None,
+        "json_object" => Some(Form::Json(json!({ "type": "object" }))),
+        "json_schema" => {
+            let mut named =
+                fields.object("json_schema")?.ok_or_else(|| fields.required("json_schema"))?;
+            let schema = named.take("schema").ok_or_else(|| named.required("schema"))?;
+            // A name is for the client; a description for models that are told of it. An answer keeps to the schema strictly
+            // whether that is asked for or not.
+            named.text("name")?;
+            named.flag("strict")?;
+            named.end()?;
+            Some(Form::Json(schema))
+        }
+        _ => {
+            let wanted = "`text`, `json_object` or `json_schema`";
+            return Err(fields.wrong("type", &Value::from(kind), wanted));
+        }
+    };
+    fields.end()?;
+    Ok(form)
+}
+
+fn of_structured(mut fields: Fields) -> Result<Form, ApiError> {
+    let json = fields.take("json").map(Form::Json);
+    let regex = fields.text("regex")?.map(Form::Regex);
+    let choice = Some(fields.texts("choice")?).filter(|texts| !texts.is_empty()).map(Form::Choice);
+    fields.end()?;
+    let mut all = [json, regex, choice].into_iter().flatten();
+    match (all.next(), all.next()) {
+        (Some(form), None) => Ok(form),
+        _ => {
+            let message = "`structured_outputs` wants one of `json`, `regex` and `choice`";
+            Err(ApiError::field("structured_outputs", message))
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! What may come next in a sequence, where not everything may.
+
+/// A grammar, mostly, that a sequence has to keep to.
+///
+/// It cannot fail here: one that cannot go on lets everything pass, ends its sequence with the next token, and says so to whoever
+/// made it.
+pub trait Guide: Send {
+    /// Sets the logits of tokens that may not come next to minus infinity; `[vocabulary]`.
+    fn mask(&mut self, logits: &mut [f32]);
+    /// Takes the token that was chosen; whether nothing may follow.
+    fn take(&mut self, token: u32) -> bool;
+}
