@@ -70,6 +70,8 @@ impl Answers {
                     limit: *limit,
                     sampling: asked.sampling_of(choice),
                     stop_ids: asked.stop_ids.clone(),
+                    // A prefix cache is a later step: who goes on with what is not known here.
+                    keep: false,
                 };
                 sequences.push(Sequence { request, logprobs, guide: guide.clone() });
             }

@@ -3,10 +3,10 @@
 use crate::app::App;
 use crate::error::ApiError;
 use crate::fields::Fields;
-use models::Message;
-use serde_json::{Value, json};
+use models::{Conversation, Json, Message, ModelError};
+use serde_json::{Map, Value, json};
 
-/// The text of a request's `messages`, up to where the answer begins.
+/// The text of a request's conversation, up to where the answer begins.
 pub(crate) fn text(fields: &mut Fields, app: &App) -> Result<String, ApiError> {
     let template = match &app.texts.template {
         Ok(template) => template,
@@ -23,8 +23,66 @@ pub(crate) fn text(fields: &mut Fields, app: &App) -> Result<String, ApiError> {
     };
     let messages: Result<Vec<Message>, ApiError> =
         messages.into_iter().enumerate().map(|(at, value)| message(at, value)).collect();
+    let conversation = Conversation {
+        tools: tools(fields)?,
+        kwargs: kwargs(fields)?,
+        ..Conversation::to_answer(messages?)
+    };
+    for (name, value) in [("add_generation_prompt", true), ("continue_final_message", false)] {
+        fields.only(name, &json!(value))?;
+    }
     // What a template refuses is the request's fault: roles in an order that the model was not taught.
-    template.render(&messages?).map_err(|error| ApiError::field("messages", error.to_string()))
+    template.render(&conversation).map_err(|error| {
+        let what = match error {
+            ModelError::Template { what, .. } => what,
+            error => error.to_string(),
+        };
+        ApiError::field("messages", what)
+    })
+}
+
+/// What the model is told that it may call.
+fn tools(fields: &mut Fields) -> Result<Option<Vec<Json>>, ApiError> {
+    let tools = match fields.take("tools") {
+        None => None,
+        Some(Value::Array(tools)) => Some(tools),
+        Some(value) => return Err(fields.wrong("tools", &value, "a list of functions")),
+    };
+    let wanted = "`auto` or `none`: the server cannot make a model call a function";
+    let shown = match fields.take("tool_choice") {
+        None => true,
+        Some(choice) if choice == "auto" => true,
+        // Who is to call none is told of none.
+        Some(choice) if choice == "none" => false,
+        Some(choice) => return Err(fields.wrong("tool_choice", &choice, wanted)),
+    };
+    let Some(tools) = tools.filter(|tools| !tools.is_empty()) else { return Ok(None) };
+    for (at, tool) in tools.iter().enumerate() {
+        let function = tool.get("function").and_then(|function| function.get("name"));
+        if tool.get("type") != Some(&json!("function")) || !function.is_some_and(Value::is_string) {
+            let name = format!("tools[{at}]");
+            let wanted = r#"{"type": "function", "function": {"name": ".."}}"#;
+            return Err(fields.wrong(&name, tool, wanted));
+        }
+    }
+    let tools = tools.into_iter().map(of_json).collect::<Result<Vec<_>, _>>()?;
+    Ok(shown.then_some(tools))
+}
+
+/// What the template is told besides.
+fn kwargs(fields: &mut Fields) -> Result<Vec<(String, Json)>, ApiError> {
+    match fields.take("chat_template_kwargs") {
+        None => Ok(Vec::new()),
+        Some(Value::Object(values)) => {
+            values.into_iter().map(|(name, value)| Ok((name, of_json(value)?))).collect()
+        }
+        Some(value) => Err(fields.wrong("chat_template_kwargs", &value, "an object")),
+    }
+}
+
+/// The same value as templates see it.
+fn of_json(value: Value) -> Result<Json, ApiError> {
+    serde_json::from_value(value).map_err(|error| ApiError::invalid(error.to_string()))
 }
 
 fn message(at: usize, value: Value) -> Result<Message, ApiError> {
@@ -34,16 +92,54 @@ fn message(at: usize, value: Value) -> Result<Message, ApiError> {
     };
     let mut fields = Fields::new(values, format!("{name}."));
     let role = fields.text("role")?.ok_or_else(|| fields.required("role"))?;
+    let mut all = Map::new();
+    all.insert("role".to_owned(), json!(role));
+    let calls = calls(&mut fields)?;
     let content = match fields.take("content") {
-        Some(Value::String(text)) => text,
-        Some(Value::Array(parts)) => parts_of(&parts, &fields)?,
+        Some(Value::String(text)) => Some(text),
+        Some(Value::Array(parts)) => Some(parts_of(&parts, &fields)?),
         Some(value) => {
             return Err(fields.wrong("content", &value, "a string, or a list of text parts"));
         }
+        None if calls.is_some() => None,
         None => return Err(fields.required("content")),
     };
+    all.extend(content.map(|content| ("content".to_owned(), json!(content))));
+    all.extend(calls.map(|calls| ("tool_calls".to_owned(), calls)));
+    for name in ["name", "tool_call_id", "reasoning_content"] {
+        let text = fields.text(name)?;
+        all.extend(text.map(|text| (name.to_owned(), json!(text))));
+    }
     fields.end()?;
-    Ok(Message { role, content })
+    let message = Message::from_json(of_json(Value::Object(all))?);
+    message.ok_or_else(|| ApiError::field(&name, "the message is no object"))
+}
+
+/// Calls of an earlier answer. OpenAI has arguments as text, templates as what the text says.
+fn calls(fields: &mut Fields) -> Result<Option<Value>, ApiError> {
+    let mut calls = match fields.take("tool_calls") {
+        None => return Ok(None),
+        Some(Value::Array(calls)) => calls,
+        Some(value) => return Err(fields.wrong("tool_calls", &value, "a list of calls")),
+    };
+    for call in &mut calls {
+        let arguments = call.get_mut("function").and_then(|call| call.get_mut("arguments"));
+        if let Some(arguments) = arguments
+            && let Some(text) = arguments.as_str()
+        {
+            // No arguments are often written as no text.
+            let text = if text.is_empty() { "{}" } else { text };
+            match serde_json::from_str(text) {
+                Ok(Value::Object(said)) => *arguments = Value::Object(said),
+                _ => {
+                    let value = Value::from(text);
+                    let wanted = "the text of a JSON object";
+                    return Err(fields.wrong("tool_calls.function.arguments", &value, wanted));
+                }
+            }
+        }
+    }
+    Ok(Some(Value::Array(calls)))
 }
 
 /// The texts of parts, a line each, as vLLM joins them.
@@ -55,23 +151,8 @@ fn parts_of(parts: &[Value], fields: &Fields) -> Result<String, ApiError> {
         }
         _ => None,
     };
-    let texts: Result<Vec<String>, ApiError> = parts
-        .iter()
-        .map(|part| {
-            text(part).ok_or_else(|| {
-                fields.wrong(
-                    "content",
-                    part,
-                    r#"{"type": "text", "text": ".."}: the model reads text"#,
-                )
-            })
-        })
-        .collect();
-    Ok(texts?.join("\n"))
-}
-
-/// Fields of conversations that clients send with the value that asks for nothing.
-pub(crate) fn neutral(fields: &mut Fields) -> Result<(), ApiError> {
-    fields.only("add_generation_prompt", &json!(true))?;
-    fields.only("continue_final_message", &json!(false))
+    let wanted = r#"{"type": "text", "text": ".."}: the model reads text"#;
+    let texts =
+        parts.iter().map(|part| text(part).ok_or_else(|| fields.wrong("content", part, wanted)));
+    Ok(texts.collect::<Result<Vec<String>, ApiError>>()?.join("\n"))
 }

@@ -9,11 +9,13 @@
 //! step, whatever else is asked for, and every request becomes the oldest.
 
 mod event;
+mod failed;
 mod guide;
 mod kept;
 mod request;
 
 pub use event::{Event, Logits};
+pub use failed::Failed;
 pub use guide::Guide;
 use kept::Keep;
 use request::Live;
@@ -78,15 +80,6 @@ pub struct Scheduler<'e> {
     alone: Option<RequestId>,
     /// Requests that had a slot in the step that failed last.
     involved: Vec<RequestId>,
-}
-
-/// What a step leaves that failed.
-#[derive(Debug, Default)]
-pub struct Failed {
-    /// What had happened by then.
-    pub events: Vec<Event>,
-    /// Requests that had a slot, oldest first: one of them may be to blame.
-    pub involved: Vec<RequestId>,
 }
 
 impl<'e> Scheduler<'e> {
@@ -222,24 +215,6 @@ impl<'e> Scheduler<'e> {
         self.budget.ahead = tokens;
     }
 
-    /// Lets one request run and nobody else, or all of them again. Those that ran wait meanwhile, as after a preemption. Behind
-    /// a step that failed this finds the request that fails alone too.
-    pub fn run_alone(&mut self, request: Option<RequestId>) {
-        self.alone = request;
-        if request.is_some() {
-            self.stop_all(&mut Vec::new());
-        }
-    }
-
-    /// What the last step that failed leaves. Its events are given out here, with their logits, and no more by the next step,
-    /// which gives them without.
-    pub fn failed(&mut self) -> Failed {
-        Failed {
-            events: std::mem::take(&mut self.due),
-            involved: std::mem::take(&mut self.involved),
-        }
-    }
-
     /// What a token of the last step was chosen from.
     pub fn logits(&self, of: Logits) -> Option<&[f32]> {
         let vocabulary = self.engine.architecture().vocabulary;
@@ -291,14 +266,7 @@ impl<'e> Scheduler<'e> {
     /// Gives slots to the requests that wait, in their order, as long as there are pages for all that is known of them.
     fn admit(&mut self) {
         if let Some(alone) = self.alone {
-            let at = self.waiting.iter().position(|live| live.id == alone);
-            if let (Some(at), Some(slot)) = (at, self.free_slots.pop()) {
-                self.waiting.remove(at).into_iter().for_each(|mut live| {
-                    live.slot = slot;
-                    self.running.push(live);
-                });
-            }
-            return;
+            return self.admit_alone(alone);
         }
         let mut promised = self.lacking(Live::unread);
         while let Some(first) = self.waiting.front() {
@@ -485,14 +453,6 @@ impl<'e> Scheduler<'e> {
     fn drop_kept(&mut self, but: Option<usize>) -> bool {
         let dropped = self.kept.oldest(but);
         dropped.map(|kept| self.free(kept.slot)).is_some()
-    }
-
-    /// Sends every request back to those that wait. Nothing is kept either: the engine may have lost every sequence.
-    fn stop_all(&mut self, events: &mut Vec<Event>) {
-        while let Some(live) = self.running.pop() {
-            self.preempt(live, events);
-        }
-        while self.drop_kept(None) {}
     }
 
     /// Sends a request that runs no more back to those that wait.

@@ -95,6 +95,7 @@ impl Service {
             running: 0,
             waiting: 0,
             free_slots: settings.limits.sequences,
+            kept: 0,
             free_blocks: 0,
             blocks: 0,
         };
@@ -189,7 +190,7 @@ impl Service {
     /// How it is.
     pub fn health(&self) -> Health {
         let seen = self.shared.seen();
-        let Usage { running, waiting, free_slots, free_blocks, blocks } = seen.usage;
+        let Usage { running, waiting, free_slots, free_blocks, blocks, .. } = seen.usage;
         Health {
             phase: self.phase(),
             failed_steps: seen.failed_steps,

@@ -241,8 +241,8 @@ impl Worker<'_> {
 impl Drop for Worker<'_> {
     /// Nothing is held any more, whatever ended it.
     fn drop(&mut self) {
-        let Usage { free_blocks, blocks, .. } = self.scheduler.usage();
-        self.shared.see(Usage { running: 0, waiting: 0, free_slots: 0, free_blocks, blocks });
+        let usage = self.scheduler.usage();
+        self.shared.see(Usage { running: 0, waiting: 0, free_slots: 0, ..usage });
     }
 }
 

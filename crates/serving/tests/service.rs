@@ -118,7 +118,8 @@ fn settings() -> Settings {
     let limits =
         Limits { sequences: SLOTS, queued: QUEUED, tokens: TOKENS, vocabulary: 512, logprobs: 20 };
     let named = Named { model: "mini".to_owned(), engine: "0".to_owned() };
-    Settings { limits, step_tokens: None, named, process_start: Instant::now() }
+    // Few, so that prompts take several steps.
+    Settings { limits, step_tokens: Some(4), named, process_start: Instant::now() }
 }
 
 fn start(fails: Fails, gated: bool) -> Server {
@@ -150,6 +151,7 @@ fn sequence(prompt: &[u32], limit: usize) -> Sequence {
         limit,
         sampling: Sampling::default(),
         stop_ids: Vec::new(),
+        keep: false,
     };
     Sequence { request, logprobs: None, guide: None }
 }

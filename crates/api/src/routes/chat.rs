@@ -52,7 +52,6 @@ fn work(app: &App, mut fields: Fields) -> Result<Work, ApiError> {
         return Err(ApiError::field("top_logprobs", message));
     }
     let text = messages::text(&mut fields, app)?;
-    messages::neutral(&mut fields)?;
     let guide = form::read(&mut fields, app)?;
     fields.end()?;
     let prompt = app.texts.tokenizer.encode(&text);

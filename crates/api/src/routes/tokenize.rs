@@ -30,10 +30,7 @@ fn tokens(app: &App, mut fields: Fields) -> Result<Value, ApiError> {
     let special = fields.flag("add_special_tokens")?;
     let text = match fields.text("prompt")? {
         Some(text) => text,
-        None => {
-            fields.only("add_generation_prompt", &json!(true))?;
-            messages::text(&mut fields, app)?
-        }
+        None => messages::text(&mut fields, app)?,
     };
     fields.end()?;
     let tokenizer = &app.texts.tokenizer;

@@ -14,6 +14,7 @@ use crate::output::Output;
 use crate::phases;
 use crate::source_tree;
 use crate::stopping;
+use crate::tokenizer;
 use api::{Ended, Texts};
 use lines::{Lines, Listening};
 use models::{ChatTemplate, Model, Tokenizer};
@@ -148,15 +149,7 @@ fn texts(folder: &Path, vocabulary: usize) -> anyhow::Result<Texts> {
         let hint = "a server answers texts: put the tokenizer beside the weights, as it is published with them";
         Failure::hinted(error.to_string(), hint)
     })?;
-    let known = tokenizer.vocabulary();
-    if known > vocabulary {
-        let what = format!(
-            "the tokenizer has ids up to {}, the model a vocabulary of {vocabulary}",
-            known - 1
-        );
-        let hint = "take the tokenizer that was published with the weights";
-        return Err(Failure::hinted(what, hint));
-    }
+    tokenizer::check(&tokenizer, vocabulary)?;
     let template = ChatTemplate::read(folder).map_err(|error| error.to_string());
     Ok(Texts { tokenizer, template, stop_ids: models::stop_ids(folder)? })
 }

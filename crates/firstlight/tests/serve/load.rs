@@ -1,10 +1,10 @@
 //! More than the server can do.
 
-use crate::client::{Answer, Server, wait};
+use crate::client::{Answer, Server, posted, wait};
 use crate::model::model;
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::io::Read;
+use std::io::{Read, Write};
 
 #[test]
 fn who_goes_away_leaves_nothing_behind() {
@@ -12,8 +12,11 @@ fn who_goes_away_leaves_nothing_behind() {
     let server =
         Server::start(folder.path(), &["--max-num-seqs", "2", "--max-num-queued-reqs", "1"]);
     let long = json!({ "prompt": "hello", "max_tokens": 4000, "ignore_eos": true, "stream": true, "temperature": 1.0 });
-    let mut streams: Vec<_> = (0..3).map(|_| server.begin_stream(&long)).collect();
-    wait(|| server.get("/load").json()["server_load"] == 3);
+    let mut streams = Vec::new();
+    for open in 1..=3 {
+        streams.push(server.begin_stream(&long));
+        wait(|| server.get("/load").json()["server_load"] == open);
+    }
     wait(|| server.health()["running"] == 2 && server.health()["waiting"] == 1);
     // One more is too many, whether it streams or not; it is told when to come again.
     for stream in [true, false] {
@@ -31,16 +34,22 @@ fn who_goes_away_leaves_nothing_behind() {
     let whole = Answer::read(&mut streams[0]);
     let tokens = whole.events().len();
     assert!(tokens > 100, "{tokens}");
-    // So does one that waits for a whole answer.
-    server.wait_until_free();
-    let quiet =
-        server.begin_stream(&json!({ "prompt": "hello", "max_tokens": 4000, "ignore_eos": true }));
-    wait(|| server.health()["running"] == 1);
-    drop(quiet);
+    // So does one that waits for a whole answer, whether it meant to ask again on its connection or not.
+    for (http, connection) in [("1.1", "close"), ("1.1", "keep-alive"), ("1.0", "close")] {
+        server.wait_until_free();
+        let body = json!({ "prompt": "hello", "max_tokens": 4000, "ignore_eos": true }).to_string();
+        let request = posted("/v1/completions", &body);
+        let request = request.replace("connection: close", &format!("connection: {connection}"));
+        let request = request.replace("HTTP/1.1", &format!("HTTP/{http}"));
+        let mut quiet = server.connect();
+        quiet.write_all(request.as_bytes()).unwrap();
+        wait(|| server.health()["running"] == 1);
+        drop(quiet);
+    }
     server.wait_until_free();
     let abort =
         "vllm:request_success_total{model_name=\"m\",engine=\"0\",finished_reason=\"abort\"}";
-    assert_eq!(server.metric(abort), 3.0);
+    assert_eq!(server.metric(abort), 5.0);
 }
 
 #[test]

@@ -11,3 +11,4 @@ mod mistakes;
 mod model;
 #[path = "../support/mod.rs"]
 mod support;
+mod tools;
