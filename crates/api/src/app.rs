@@ -105,11 +105,11 @@ impl App {
 
     /// What keeps answers to forms.
     pub(crate) fn grammars(&self) -> Result<&Grammars, ApiError> {
-        let make = || {
-            let end = self.texts.stop_ids.first();
-            let end = end.ok_or("the model's files name no token that ends an answer")?;
-            Grammars::new(&self.texts.tokenizer, self.service.limits().vocabulary, *end)
+        let Some(end) = self.texts.stop_ids.first() else {
+            return Err(ApiError::invalid("the model's files name no token that ends an answer"));
         };
+        let vocabulary = self.service.limits().vocabulary;
+        let make = || Grammars::new(&self.texts.tokenizer, vocabulary, *end);
         self.grammars.get_or_init(make).as_ref().map_err(ApiError::server)
     }
 

@@ -47,8 +47,11 @@ pub fn serve(
 ) -> io::Result<Ended> {
     // The engine has cores of its own to keep busy.
     let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(4));
+    let threads = threads.clamp(1, 8);
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(threads.clamp(1, 8))
+        .worker_threads(threads)
+        // Long texts become tokens on these; more at once would take cores from the engine.
+        .max_blocking_threads(threads + 1)
         .thread_name("api")
         .enable_io()
         .enable_time()

@@ -9,6 +9,7 @@ mod forms;
 mod load;
 mod mistakes;
 mod model;
+mod packaging;
 #[path = "../support/mod.rs"]
 mod support;
 mod tools;

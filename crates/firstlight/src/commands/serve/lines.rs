@@ -158,10 +158,10 @@ fn request_line(request: &RequestRecord) -> String {
         // Writing to a String cannot fail.
         let _ = write!(line, ": {read} tokens read, {added} added");
         if let Some(first) = request.first_token_ms {
-            let _ = write!(line, ", the first after {first} ms");
+            let _ = write!(line, ", first token after {first} ms");
         }
     }
-    let _ = write!(line, ", {total_ms} ms");
+    let _ = write!(line, ", {total_ms} ms in all");
     match &request.error {
         Some(error) => {
             // One line, whatever a client sent.
