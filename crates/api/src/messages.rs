@@ -56,6 +56,8 @@ fn tools(fields: &mut Fields) -> Result<Option<Vec<Json>>, ApiError> {
         Some(choice) if choice == "none" => false,
         Some(choice) => return Err(fields.wrong("tool_choice", &choice, wanted)),
     };
+    // One call or several is the model's choice.
+    fields.only("parallel_tool_calls", &json!(true))?;
     let Some(tools) = tools.filter(|tools| !tools.is_empty()) else { return Ok(None) };
     for (at, tool) in tools.iter().enumerate() {
         let function = tool.get("function").and_then(|function| function.get("name"));
