@@ -62,7 +62,12 @@ impl Answers {
     ) -> Result<Self, Box<Refused>> {
         let Work { prompts, asked, limits, logprobs, guide } = work;
         line.begin(id, prompts.iter().map(Vec::len).sum());
-        let mut sequences = Vec::with_capacity(prompts.len() * asked.choices);
+        let count = prompts.len().saturating_mul(asked.choices);
+        let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
+        if let Err(refusal) = app.service.limits().check_size(count, longest) {
+            return Err(Refused::new(refusal.into(), line));
+        }
+        let mut sequences = Vec::with_capacity(count);
         for (prompt, limit) in prompts.iter().zip(&limits) {
             for choice in 0..asked.choices {
                 let request = Request {

@@ -22,18 +22,34 @@ impl Limits {
         self.sequences.saturating_add(self.queued)
     }
 
+    /// Refuses more sequences, or longer prompts, than are ever taken: to be asked before so many are made.
+    ///
+    /// # Errors
+    /// [`Refusal::Invalid`].
+    pub fn check_size(&self, sequences: usize, longest: usize) -> Result<(), Refusal> {
+        let refuse = |what: String| Err(Refusal::Invalid { what });
+        let (open, tokens) = (self.open(), self.tokens);
+        if sequences > open {
+            return refuse(format!(
+                "{sequences} sequences were asked for at once, wanted at most {open}"
+            ));
+        }
+        if longest >= tokens {
+            return refuse(format!(
+                "a prompt has {longest} tokens, the server takes {tokens} with what is added"
+            ));
+        }
+        Ok(())
+    }
+
     /// Refuses what could never run, however long it waited.
     pub(crate) fn check(&self, sequences: &[Sequence]) -> Result<(), Refusal> {
         let refuse = |what: String| Err(Refusal::Invalid { what });
         if sequences.is_empty() {
             return refuse("there is nothing to continue".to_owned());
         }
-        if sequences.len() > self.open() {
-            let (asked, open) = (sequences.len(), self.open());
-            return refuse(format!(
-                "{asked} sequences were asked for at once, wanted at most {open}"
-            ));
-        }
+        let longest = sequences.iter().map(|sequence| sequence.request.prompt.len()).max();
+        self.check_size(sequences.len(), longest.unwrap_or(0))?;
         for Sequence { request, logprobs, .. } in sequences {
             let prompt = request.prompt.len();
             if prompt == 0 {

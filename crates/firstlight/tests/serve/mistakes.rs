@@ -144,6 +144,16 @@ fn bodies_that_are_broken_huge_or_never_end_harm_nobody() {
     stream.write_all(format!("{head}transfer-encoding: chunked\r\n\r\n").as_bytes()).unwrap();
     let chunk = format!("100000\r\n{}\r\n", "x".repeat(1 << 20));
     while stream.write_all(chunk.as_bytes()).is_ok() {}
+    // What is small as a body and large as work is refused before it is made: 128 answers to each of a million prompts, or to one
+    // of a million tokens.
+    for prompt in [vec![json!([1]); 1_000_000], vec![json!(1); 1_000_000]] {
+        let answer = server.post(TEXT, &json!({ "prompt": prompt, "n": 128, "max_tokens": 1 }));
+        assert_eq!(answer.status, 400, "{}", answer.body);
+        let words = ["128000000 sequences were asked for at once", "a prompt has 1000000 tokens"];
+        assert!(words.iter().any(|words| answer.error().contains(words)), "{}", answer.body);
+    }
+    #[cfg(target_os = "linux")]
+    assert!(server.taken().1 < 1 << 30, "it is given back: {:?}", server.taken());
     // Half of one, and nobody waits for the rest.
     let mut never: Vec<_> = (0..20).map(|_| server.connect()).collect();
     for stream in &mut never {
