@@ -36,6 +36,7 @@ impl World {
         // What these wheels require beside torch.
         world.dist("numpy", "2.1.3");
         world.dist("pillow", "11.0.0");
+        world.dist("packaging", "24.2");
         world
     }
 
