@@ -11,9 +11,11 @@ mod page;
 mod tokenize;
 mod version;
 
+use crate::answers::{Answers, Work};
 use crate::app::{App, Line, Refused};
 use crate::body;
 use crate::error::ApiError;
+use crate::events::{self, Form, Head};
 use crate::fields::Fields;
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -140,6 +142,31 @@ async fn answer(
             }
         }
     }
+}
+
+/// Text that a model generates, streamed or whole: what both kinds of completion share. `work` reads the fields.
+fn generated(
+    app: Arc<App>,
+    fields: Fields,
+    line: Line,
+    form: Form,
+    work: fn(&App, Fields) -> Result<Work, ApiError>,
+) -> Answered {
+    Box::pin(async move {
+        let own = Arc::clone(&app);
+        let work = match aside(move || work(&own, fields)).await {
+            Ok(work) => work,
+            Err(error) => return Err(Refused::new(error, line)),
+        };
+        let (stream, include_usage) = (work.asked.stream, work.asked.include_usage);
+        let count = work.asked.choices * work.prompts.len();
+        let head = Head::new(form, &app, work.logprobs.is_some());
+        let answers = Answers::new(&app, work, &head.id, line)?;
+        Ok(match stream {
+            true => events::stream(head, answers, count, include_usage),
+            false => events::whole(&head, answers, count).await,
+        })
+    })
 }
 
 /// Work that keeps a core busy for a while, such as a long text's tokens, beside the answers of others.

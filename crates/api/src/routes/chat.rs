@@ -1,40 +1,21 @@
 //! `POST /v1/chat/completions`.
 
-use super::{Answer, Answered, Route, Verb, aside};
-use crate::answers::{Answers, Work};
-use crate::app::{App, Line, Refused};
+use super::{Answer, Route, Verb, generated};
+use crate::answers::Work;
+use crate::app::App;
 use crate::error::ApiError;
-use crate::events::{self, Form, Head};
+use crate::events::Form;
 use crate::fields::Fields;
 use crate::form;
 use crate::messages;
 use crate::sampling::Asked;
-use std::sync::Arc;
 
 pub(super) const ROUTE: Route = Route {
     method: Verb::Post,
     path: "/v1/chat/completions",
     open: false,
-    answer: Answer::Asked(answer),
+    answer: Answer::Asked(|app, fields, line| generated(app, fields, line, Form::Chat, work)),
 };
-
-fn answer(app: Arc<App>, fields: Fields, line: Line) -> Answered {
-    Box::pin(async move {
-        let own = Arc::clone(&app);
-        let work = match aside(move || work(&own, fields)).await {
-            Ok(work) => work,
-            Err(error) => return Err(Refused::new(error, line)),
-        };
-        let (stream, include_usage) = (work.asked.stream, work.asked.include_usage);
-        let count = work.asked.choices;
-        let head = Head::new(Form::Chat, &app, work.logprobs.is_some());
-        let answers = Answers::new(&app, work, &head.id, line)?;
-        Ok(match stream {
-            true => events::stream(head, answers, count, include_usage),
-            false => events::whole(&head, answers, count).await,
-        })
-    })
-}
 
 /// What is asked for.
 fn work(app: &App, mut fields: Fields) -> Result<Work, ApiError> {

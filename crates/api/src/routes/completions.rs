@@ -1,43 +1,24 @@
 //! `POST /v1/completions`.
 
-use super::{Answer, Answered, Route, Verb, aside};
-use crate::answers::{Answers, Work};
-use crate::app::{App, Line, Refused};
+use super::{Answer, Route, Verb, generated};
+use crate::answers::Work;
+use crate::app::App;
 use crate::error::ApiError;
-use crate::events::{self, Form, Head};
+use crate::events::Form;
 use crate::fields::{Fields, ids};
 use crate::form;
 use crate::sampling::Asked;
 use serde_json::{Value, json};
-use std::sync::Arc;
 
 pub(super) const ROUTE: Route = Route {
     method: Verb::Post,
     path: "/v1/completions",
     open: false,
-    answer: Answer::Asked(answer),
+    answer: Answer::Asked(|app, fields, line| generated(app, fields, line, Form::Completion, work)),
 };
 
 /// Tokens of an answer where a request does not say: OpenAI's.
 const TOKENS: usize = 16;
-
-fn answer(app: Arc<App>, fields: Fields, line: Line) -> Answered {
-    Box::pin(async move {
-        let own = Arc::clone(&app);
-        let work = match aside(move || work(&own, fields)).await {
-            Ok(work) => work,
-            Err(error) => return Err(Refused::new(error, line)),
-        };
-        let (stream, include_usage) = (work.asked.stream, work.asked.include_usage);
-        let count = work.asked.choices * work.prompts.len();
-        let head = Head::new(Form::Completion, &app, work.logprobs.is_some());
-        let answers = Answers::new(&app, work, &head.id, line)?;
-        Ok(match stream {
-            true => events::stream(head, answers, count, include_usage),
-            false => events::whole(&head, answers, count).await,
-        })
-    })
-}
 
 /// What is asked for.
 fn work(app: &App, mut fields: Fields) -> Result<Work, ApiError> {
