@@ -1,6 +1,6 @@
 //! Shapes of the caller's choice: attention over head dims, every other op over its tokens.
 
-use crate::workloads::{Task, conv1d, kda, linear, moe, nsa, qkv, rmsnorm, ssd};
+use crate::workloads::{Task, conv1d, kda, linear, moe, nsa, qkv, rmsnorm, sampling, ssd};
 use kernels::{DType, Settings, TensorMap};
 
 /// A sweep: one workload for each head dim or number of tokens.
@@ -42,6 +42,7 @@ impl Sweep {
                 "rmsnorm" => Box::new(move |dtype| rmsnorm::mamba(dtype, batch, tokens)),
                 "linear" => Box::new(move |dtype| linear::in_proj(dtype, batch * tokens)),
                 "moe" => Box::new(move |dtype| moe::few(dtype, batch * tokens)),
+                "sampling" => Box::new(move |_| sampling::nucleus(batch * tokens)),
                 _ => return None,
             };
             let case = format!("prefill-{tokens}").into();

@@ -7,6 +7,7 @@ pub(crate) mod linear;
 pub(crate) mod moe;
 pub(crate) mod nsa;
 pub(crate) mod rmsnorm;
+pub(crate) mod sampling;
 pub(crate) mod ssd;
 
 pub(crate) use attention::cuda::causal as causal_attention;
@@ -67,6 +68,7 @@ pub const WORKLOADS: &[OpWorkloads] = &[
     ("rmsnorm", rmsnorm::workloads),
     ("linear", linear::workloads),
     ("moe", moe::workloads),
+    ("sampling", sampling::workloads),
 ];
 
 /// The same for NVIDIA GPUs, which want larger calls.
@@ -79,6 +81,7 @@ pub(crate) const CUDA_WORKLOADS: &[OpWorkloads] = &[
     ("rmsnorm", rmsnorm::cuda::workloads),
     ("linear", linear::cuda::workloads),
     ("moe", moe::cuda::workloads),
+    ("sampling", sampling::cuda::workloads),
 ];
 
 /// Values uniform in [low, high): benchmarks need realistic data, not a particular distribution, and a state of a

@@ -36,6 +36,7 @@ pub fn bundled() -> Vec<KernelSource> {
     sources.extend(crate::rmsnorm::cuda::bundled());
     sources.extend(crate::linear::cuda::bundled());
     sources.extend(crate::moe::cuda::bundled());
+    sources.extend(crate::sampling::cuda::bundled());
     sources.extend(slots::bundled());
     sources.extend(crate::decoder::bundled());
     // Several shapes share a kernel (the combine step has no D).

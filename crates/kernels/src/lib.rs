@@ -30,6 +30,7 @@ pub mod linear;
 pub mod moe;
 pub mod nsa;
 pub mod rmsnorm;
+pub mod sampling;
 pub mod ssd;
 
 pub use error::OpError;

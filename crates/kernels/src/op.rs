@@ -17,7 +17,7 @@ use std::time::Instant;
 /// An op's table: what it is called, which tensors it takes and gives, and its settings.
 #[derive(Debug)]
 pub struct OpSpec {
-    /// `attention`, `kda`, `ssd`, `conv1d`, `nsa`, `rmsnorm`, `linear`, `moe`.
+    /// `attention`, `kda`, `ssd`, `conv1d`, `nsa`, `rmsnorm`, `linear`, `moe`, `sampling`.
     pub name: &'static str,
     /// One line.
     pub summary: &'static str,
@@ -293,6 +293,7 @@ pub const OPS: &[&dyn Op] = &[
     &crate::rmsnorm::RmsNormOp,
     &crate::linear::LinearOp,
     &crate::moe::MoeOp,
+    &crate::sampling::SamplingOp,
 ];
 
 /// The op of this name.

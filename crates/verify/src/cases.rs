@@ -11,6 +11,7 @@ mod list;
 mod moe;
 mod nsa;
 mod rmsnorm;
+mod sampling;
 mod ssd;
 
 use crate::Case;
@@ -28,6 +29,7 @@ pub const CASES: &[OpCases] = &[
     ("rmsnorm", rmsnorm::cases),
     ("linear", linear::cases),
     ("moe", moe::cases),
+    ("sampling", sampling::cases),
 ];
 
 /// The cases of one op; none for an unknown name.

@@ -166,6 +166,24 @@ const LAYOUTS: &[Layout] = &[
             ("weights", &[QueryTokens, Whole]),
         ],
     },
+    // Only rows are left out.
+    Layout {
+        op: "sampling",
+        heads: ("logits", 0),
+        shared: ("logits", 0),
+        tensors: &[
+            ("logits", &[QueryTokens, Whole]),
+            ("controls", &[QueryTokens, Whole]),
+            ("top_k", &[QueryTokens]),
+            ("seed", &[QueryTokens, Whole]),
+            ("draw", &[QueryTokens]),
+            ("mask", &[QueryTokens, Whole]),
+            ("token", &[QueryTokens]),
+            ("logprob", &[QueryTokens]),
+            ("top_tokens", &[QueryTokens, Whole]),
+            ("top_logprobs", &[QueryTokens, Whole]),
+        ],
+    },
 ];
 
 /// The layout of an op's dense tensors.

@@ -222,6 +222,11 @@ mod tests {
     }
 
     #[test]
+    fn parts_of_sampling() {
+        check("sampling", 20);
+    }
+
+    #[test]
     fn parts_of_rmsnorm() {
         check("rmsnorm", 8);
     }

@@ -16,6 +16,7 @@ mod naive;
 mod nsa;
 mod outputs;
 mod rmsnorm;
+mod sampling;
 mod ssd;
 
 use facts::{BackendKind, Status};
@@ -134,6 +135,11 @@ fn wrong_linear_is_caught() {
 #[test]
 fn wrong_moe_is_caught() {
     check("moe", moe::FAULTS);
+}
+
+#[test]
+fn wrong_sampling_is_caught() {
+    check("sampling", sampling::FAULTS);
 }
 
 #[test]

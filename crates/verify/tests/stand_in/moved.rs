@@ -24,6 +24,7 @@ fn kept_plans_move_with_their_tensors() {
             all::<kernels::rmsnorm::RmsNormOp>(&device),
             all::<kernels::linear::LinearOp>(&device),
             all::<kernels::moe::MoeOp>(&device),
+            all::<kernels::sampling::SamplingOp>(&device),
         ];
         assert!(moved.iter().all(|moved| *moved > 5), "too few calls were planned: {moved:?}");
     });

@@ -1,0 +1,43 @@
+//! Sampling: the next token of each row of logits, penalised, masked, limited and drawn. See the folder's README.
+
+mod call;
+pub(crate) mod cuda;
+mod exact;
+mod problem;
+mod reference;
+mod row;
+mod variants;
+
+pub use call::{SamplingCall, SamplingOptions};
+pub use problem::{CONTROLS, IN_PROMPT, NONE, SamplingProblem};
+
+use crate::cuda::CudaVariant;
+use crate::{Family, Inputs, OpError, OpSpec, TensorMap, Variant};
+
+/// The op `sampling`.
+#[derive(Debug, Clone, Copy)]
+pub struct SamplingOp;
+
+impl Family for SamplingOp {
+    type Problem = SamplingProblem;
+    type Options = SamplingOptions;
+    const SPEC: &'static OpSpec = &problem::SPEC;
+    const VARIANTS: &'static [Variant<SamplingProblem>] = variants::VARIANTS;
+    const CUDA: &'static [CudaVariant<SamplingProblem>] = cuda::VARIANTS;
+
+    fn parse(inputs: Inputs<'_>, options: &SamplingOptions) -> Result<SamplingProblem, OpError> {
+        SamplingProblem::parse(inputs, options)
+    }
+
+    fn reference(problem: &SamplingProblem, inputs: Inputs<'_>) -> TensorMap {
+        reference::reference(problem, inputs)
+    }
+
+    fn reference_given(
+        problem: &SamplingProblem,
+        inputs: Inputs<'_>,
+        outputs: &TensorMap,
+    ) -> Result<TensorMap, String> {
+        reference::reference_given(problem, inputs, outputs)
+    }
+}

@@ -1,0 +1,15 @@
+//! Sampling on NVIDIA GPUs from compute capability 8.0 on.
+
+mod bisect;
+
+use super::SamplingProblem;
+use crate::cuda::CudaVariant;
+use device::cuda::{BundledArch, KernelSource};
+
+/// The variants, best first.
+pub(super) const VARIANTS: &[CudaVariant<SamplingProblem>] = &[bisect::VARIANT];
+
+/// What the bundle holds of sampling.
+pub(crate) fn bundled() -> Vec<KernelSource> {
+    BundledArch::ALL.iter().flat_map(bisect::bundled).collect()
+}
