@@ -4,7 +4,7 @@ use crate::app::{App, Line, Refused};
 use crate::error::ApiError;
 use crate::probabilities::Chance;
 use crate::sampling::Asked;
-use models::{Ended, HeldTokens, Request, StopStrings};
+use models::{Ended, HeldTokens, LogitsOf, Request, StopStrings};
 use serving::{Bound, Sequence, Ticket, Update};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -77,6 +77,7 @@ impl Answers {
                     stop_ids: asked.stop_ids.clone(),
                     // A prefix cache is a later step: who goes on with what is not known here.
                     keep: false,
+                    logits: LogitsOf::None,
                 };
                 sequences.push(Sequence { request, logprobs, guide: guide.clone() });
             }

@@ -23,13 +23,9 @@ pub(crate) struct Asked {
 
 /// Fields that clients send with the value that asks for nothing.
 fn neutral(fields: &mut Fields) -> Result<(), ApiError> {
-    for (name, value) in [
-        ("presence_penalty", json!(0)),
-        ("frequency_penalty", json!(0)),
-        ("logit_bias", json!({})),
-        ("skip_special_tokens", json!(true)),
-        ("store", json!(false)),
-    ] {
+    for (name, value) in
+        [("logit_bias", json!({})), ("skip_special_tokens", json!(true)), ("store", json!(false))]
+    {
         fields.only(name, &value)?;
     }
     Ok(())
@@ -54,6 +50,8 @@ impl Asked {
             repetition_penalty: fields
                 .number("repetition_penalty")?
                 .unwrap_or(defaults.repetition_penalty),
+            presence_penalty: fields.number("presence_penalty")?.unwrap_or(0.0),
+            frequency_penalty: fields.number("frequency_penalty")?.unwrap_or(0.0),
             seed: seed.map_or_else(|| app.random(), i64::cast_unsigned),
         };
         let stops = fields.texts("stop")?;

@@ -1,16 +1,14 @@
 //! What a decoder does on a GPU between its ops: rows of the embedding, keys and values into the paged cache, rows that
-//! go on, and the choice of a token. None has variants to choose from; what they compute is held by the logits and tokens
+//! go on, and the way from a token to the next. None has variants to choose from; what they compute is held by the logits and tokens
 //! of the models that run them.
 
 mod cache;
-mod choose;
 mod embed;
 mod heads;
 mod next;
 mod take;
 
 pub use cache::{Append, append};
-pub use choose::{choose, chosen_token};
 pub use embed::{Embed, embed};
 pub use heads::{Heads, heads};
 pub use next::{Next, next};
@@ -39,7 +37,6 @@ pub fn bundled() -> Vec<KernelSource> {
             cache::source(DType::Bf16, false, arch.clone()),
             cache::source(DType::Bf16, true, arch.clone()),
             take::source(arch.clone()),
-            choose::source(arch.clone()),
             next::source(arch.clone()),
             heads::source(DType::Bf16, arch),
         ]

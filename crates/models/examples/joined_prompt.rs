@@ -10,7 +10,7 @@
 
 use facts::BackendKind;
 use models::{
-    Capacity, Event, Model, Request, RequestId, Sampling, Scheduler, Storage, open, shape,
+    Capacity, Event, LogitsOf, Model, Request, RequestId, Sampling, Scheduler, Storage, open, shape,
 };
 use std::time::Instant;
 
@@ -22,7 +22,8 @@ const ALONE: usize = 20;
 fn request(seed: usize, tokens: usize, limit: usize, vocabulary: usize) -> Request {
     let token = |at: usize| ((at * 2_654_435_761 + seed * 97) >> 7) % vocabulary;
     let prompt = (1..=tokens).map(|at| token(at) as u32).collect();
-    Request { prompt, limit, sampling: Sampling::default(), stop_ids: Vec::new(), keep: false }
+    let (sampling, stop_ids, logits) = (Sampling::default(), Vec::new(), LogitsOf::None);
+    Request { prompt, limit, sampling, stop_ids, keep: false, logits }
 }
 
 /// A step: what it took, most tokens that one of the decoding sequences got, and whether the request that is waited for did.

@@ -2,6 +2,7 @@
 //! of one token a sequence is one recorded graph.
 
 mod attention;
+mod choose;
 mod decode;
 mod experts;
 mod kda;
@@ -14,9 +15,11 @@ mod program;
 mod states;
 mod weights;
 
+use crate::choice::{Choice, Drawn, token};
 use crate::engine::{Batch, Capacity, Engine, EngineKind, Model, Storage, Wanted};
 use crate::pages::Pages;
 use crate::{Architecture, Mixer, ModelError};
+use choose::{Chooser, Counts};
 use decode::{DecodeGraph, DecodeGraphs};
 use device::Device;
 use device::cuda::Stream;
@@ -69,6 +72,8 @@ struct CudaEngine {
     pages: Pages,
     /// Recorded steps of one token a sequence.
     decoders: DecodeGraphs,
+    /// How often each token was there.
+    counts: Counts,
     /// Plans of calls that were made before.
     plans: RefCell<Plans>,
 }
@@ -133,6 +138,7 @@ impl CudaEngine {
             stream,
             pages,
             decoders: DecodeGraphs::default(),
+            counts: Counts::default(),
             plans: RefCell::default(),
         })
     }
@@ -183,30 +189,91 @@ impl CudaEngine {
         Ok(logits)
     }
 
-    /// Runs a pass launch by launch, as it is planned.
-    fn run(&mut self, batch: &Batch, wanted: Wanted) -> Result<Vec<f32>, ModelError> {
+    /// Runs a pass launch by launch, as it is planned; gives its logits, which lie on the GPU.
+    fn run(&mut self, batch: &Batch, wanted: Wanted) -> Result<Tensor, ModelError> {
         let pass = Pass::of(batch, &self.pages, &self.stream).map_err(failed)?;
         let mut program =
             Program::now(&self.device, &self.stream, &pass, self.planned_with()).map_err(failed)?;
-        let logits = self.plan(&mut program, wanted)?;
-        decode::values(&logits, &self.stream).map_err(failed)
+        self.plan(&mut program, wanted)
     }
 
     /// The graph of a step of one token a sequence, ready to be launched for this batch, whose sequences have so many
     /// tokens before it.
-    fn decoder(&mut self, batch: &Batch, before: &[usize]) -> Result<&DecodeGraph, ModelError> {
+    fn decoder(
+        &mut self,
+        batch: &Batch,
+        before: &[usize],
+        how: &[Option<Choice<'_>>],
+        counts: Option<&Tensor>,
+    ) -> Result<&DecodeGraph, ModelError> {
         let longest = batch.sequences.iter().map(|sequence| self.pages.blocks_of(*sequence)).max();
         let width = longest.unwrap_or(1).next_power_of_two().max(decode::FEWEST_BLOCKS);
-        let size = DecodeGraphs::size(batch.sequences.len(), self.pages.sequences());
-        let key = [size, width];
-        if !self.decoders.has(key) {
-            let graph = DecodeGraph::record(key, self)?;
-            self.decoders.keep(key, graph);
+        let rows = DecodeGraphs::size(batch.sequences.len(), self.pages.sequences());
+        let size = [rows, width, usize::from(counts.is_some())];
+        if !self.decoders.has(size) {
+            let graph = DecodeGraph::record(size, counts, self)?;
+            self.decoders.keep(size, graph);
         }
-        let graph = self.decoders.launching(key);
+        let graph = self.decoders.launching(size);
         let graph = graph.ok_or_else(|| ModelError::fault("a recorded step was not kept"))?;
-        graph.prepare((batch, before), &self.pages, &self.stream).map_err(failed)?;
+        graph.prepare((batch, before), how, &self.pages, &self.stream).map_err(failed)?;
         Ok(graph)
+    }
+
+    /// The logits of a step, which lie on the GPU.
+    fn logits(&mut self, batch: &Batch, wanted: Wanted) -> Result<Tensor, ModelError> {
+        self.grow(batch)?;
+        if batch.tokens.len() > batch.sequences.len() {
+            return self.run(batch, wanted);
+        }
+        let stream = self.stream.clone();
+        let before: Vec<usize> =
+            batch.sequences.iter().map(|place| self.pages.len(*place) - 1).collect();
+        let graph = self.decoder(batch, &before, &[], None)?;
+        let logits = graph.run(&stream).map_err(failed)?;
+        logits.rows(0, batch.sequences.len()).map_err(failed)
+    }
+
+    /// Chooses from logits that lie on the GPU, `[rows, vocabulary]`.
+    fn choose_from(
+        &mut self,
+        logits: &Tensor,
+        how: &[Option<Choice<'_>>],
+        slots: &[usize],
+    ) -> Result<Vec<Drawn>, ModelError> {
+        let (rows, vocabulary) = (how.len(), self.architecture.vocabulary);
+        if how.iter().all(Option::is_none) {
+            return Ok(vec![Drawn::default(); rows]);
+        }
+        let counts = self.counts(how, slots)?;
+        let stream = &self.stream;
+        let chosen = || -> Result<Vec<Drawn>, OpError> {
+            let chooser = Chooser::now(how, slots, vocabulary, stream)?;
+            let tokens = Tensor::allocate(stream, &[rows], DType::I32)?;
+            let call = chooser.call(logits, counts.as_ref(), &tokens);
+            self.plans.borrow_mut().enqueue(&call, &self.device, stream)?;
+            let words = decode::integers(&tokens, stream)?;
+            let drawn = |(row, how): (usize, &Option<Choice<'_>>)| {
+                let Some(how) = how else { return Ok(Drawn::default()) };
+                let logits = match how.logits {
+                    true => Some(decode::values(&logits.rows(row, 1)?, stream)?),
+                    false => None,
+                };
+                Ok(Drawn { tokens: vec![token(words[row])], logits })
+            };
+            how.iter().enumerate().map(drawn).collect()
+        };
+        chosen().map_err(failed)
+    }
+
+    /// How often each token was there, where some choice asks it.
+    fn counts(
+        &mut self,
+        how: &[Option<Choice<'_>>],
+        slots: &[usize],
+    ) -> Result<Option<Tensor>, ModelError> {
+        let all = [self.pages.sequences(), self.architecture.vocabulary];
+        self.counts.prepare(how, slots, all, &self.stream).map_err(failed)
     }
 
     /// Gives a batch's sequences place in the caches.
@@ -277,29 +344,42 @@ impl Engine for CudaEngine {
     }
 
     fn step(&mut self, batch: &Batch, wanted: Wanted) -> Result<Vec<f32>, ModelError> {
-        self.grow(batch)?;
-        if batch.tokens.len() > batch.sequences.len() {
-            return self.run(batch, wanted);
-        }
-        let stream = self.stream.clone();
-        let before: Vec<usize> =
-            batch.sequences.iter().map(|place| self.pages.len(*place) - 1).collect();
-        self.decoder(batch, &before)?.logits(batch.sequences.len(), &stream).map_err(failed)
+        let logits = self.logits(batch, wanted)?;
+        decode::values(&logits, &self.stream).map_err(failed)
     }
 
-    fn decode_greedy(&mut self, batch: &Batch, count: usize) -> Result<Vec<Vec<u32>>, ModelError> {
-        batch.check(self.pages.sequences(), self.architecture.vocabulary)?;
-        if batch.tokens.len() > batch.sequences.len() {
-            let what = "a step of one token a sequence was given more".to_owned();
-            return Err(ModelError::fault(what));
+    fn choose(
+        &mut self,
+        batch: &Batch,
+        how: &[Option<Choice<'_>>],
+        count: usize,
+    ) -> Result<Vec<Drawn>, ModelError> {
+        let by_itself = |choice: &Choice<'_>| choice.mask.is_none() && !choice.logits;
+        let one_token = batch.tokens.len() == batch.sequences.len();
+        if !one_token || !how.iter().flatten().all(by_itself) {
+            if count != 1 {
+                let what = "tokens that are chosen at once want neither masks nor logits";
+                return Err(ModelError::fault(what));
+            }
+            let logits = self.logits(batch, Wanted::Last)?;
+            return self.choose_from(&logits, how, &batch.sequences);
         }
+        batch.check(self.pages.sequences(), self.architecture.vocabulary)?;
         // Blocks for all of them first: the GPU goes from one token to the next by itself.
         let before: Vec<usize> =
             batch.sequences.iter().map(|place| self.pages.len(*place)).collect();
         let more: Vec<_> = batch.sequences.iter().map(|place| (*place, count)).collect();
         self.pages.grow(&more)?;
+        let counts = self.counts(how, &batch.sequences)?;
         let stream = self.stream.clone();
-        self.decoder(batch, &before)?.tokens(batch.sequences.len(), count, &stream).map_err(failed)
+        let graph = self.decoder(batch, &before, how, counts.as_ref())?;
+        let words = graph.tokens(batch.sequences.len(), count, &stream).map_err(failed)?;
+        self.counts.advance(how, &batch.sequences, count);
+        let drawn = |words: Vec<i32>| Drawn {
+            tokens: words.into_iter().map(token).collect(),
+            logits: None,
+        };
+        Ok(words.into_iter().map(drawn).collect())
     }
 
     fn pages(&self) -> &Pages {
@@ -308,6 +388,7 @@ impl Engine for CudaEngine {
 
     fn reset(&mut self, sequence: usize) {
         self.pages.release(sequence);
+        self.counts.reset(sequence);
         for layer in &self.layers {
             // A device that fails here fails at the next step as well, which says so.
             let _ = layer.mixer.reset(&self.stream, sequence);

@@ -1,7 +1,7 @@
 //! Running a model: an engine holds weights, states and caches on its device and advances many sequences at once.
 
+use crate::choice::{Choice, Drawn, choose_by_steps};
 use crate::pages::{BLOCK, Pages};
-use crate::sampler::likeliest;
 use crate::{Architecture, Checkpoint, Config, ModelError, StepBudget, cpu, cuda};
 pub(crate) use architectures::Capacity;
 use architectures::Holding;
@@ -245,25 +245,21 @@ pub trait Engine: Send {
     /// [`ModelError`] when a token or sequence is none of the model's, or the cache has no room; then no sequence was
     /// advanced. Also when a layer's values overflow: then the engine's sequences are lost.
     fn step(&mut self, batch: &Batch, wanted: Wanted) -> Result<Vec<f32>, ModelError>;
-    /// Advances the sequences of a batch, one token of each, by `count` tokens: by that one, then each time by the likeliest
-    /// that follows. Gives for each sequence the `count` tokens that were chosen, by the last of which it was not advanced.
+    /// Advances the sequences of a batch, and chooses the token that follows in each for which `how` says how. Where each has one
+    /// token, this is done `count` times, each time by the token that was just chosen; by the last of them a sequence is not
+    /// advanced.
     ///
-    /// An engine whose device can choose gives no logits out on the way.
+    /// An engine whose device can choose copies no logits on the way, but for those that are wanted.
     ///
     /// # Errors
     /// As [`Engine::step`].
-    fn decode_greedy(&mut self, batch: &Batch, count: usize) -> Result<Vec<Vec<u32>>, ModelError> {
-        let vocabulary = self.architecture().vocabulary;
-        let mut chosen = vec![Vec::with_capacity(count); batch.sequences.len()];
-        let mut next = batch.clone();
-        for _ in 0..count {
-            let logits = self.step(&next, Wanted::Last)?;
-            next.tokens = logits.chunks_exact(vocabulary).map(likeliest).collect();
-            for (chosen, token) in chosen.iter_mut().zip(&next.tokens) {
-                chosen.push(*token);
-            }
-        }
-        Ok(chosen)
+    fn choose(
+        &mut self,
+        batch: &Batch,
+        how: &[Option<Choice<'_>>],
+        count: usize,
+    ) -> Result<Vec<Drawn>, ModelError> {
+        choose_by_steps(self, batch, how, count)
     }
     /// Tokens that a sequence has been advanced by.
     fn len(&self, sequence: usize) -> usize {

@@ -4,6 +4,7 @@
 //! [`Checkpoint`], read from files or drawn, is held against it, and an [`Engine`] runs it on a device, many sequences at once.
 
 mod checkpoint;
+mod choice;
 mod convert;
 mod cpu;
 mod cuda;
@@ -15,7 +16,7 @@ mod generate;
 mod hub;
 mod pages;
 mod random;
-mod sampler;
+mod sampling;
 mod scheduler;
 mod source;
 mod speed;
@@ -31,6 +32,7 @@ pub use architectures::{
 };
 use architectures::{Layer, Mixer, layers, params};
 pub use checkpoint::Checkpoint;
+pub use choice::{Choice, Drawn, choose_by_steps};
 pub use convert::{Begun, Conversion, Converted, Key, KeyMap, Layout, Pair, Zeros};
 pub use engine::{
     Batch, ENGINES, Engine, EngineKind, Model, Storage, Wanted, engine_kind, holding, open,
@@ -41,9 +43,9 @@ pub use files::Watched;
 pub use generate::{Chosen, Generated, Next, generate};
 pub use hub::{Download, HubFile, HubHash, download, locate};
 pub use pages::Pages;
-pub use sampler::{Sampler, Sampling};
+pub use sampling::Sampling;
 pub use scheduler::{
-    Ended, Event, Failed, Guide, Logits, Request, RequestId, Scheduler, StepBudget, Usage,
+    Ended, Event, Failed, Guide, Logits, LogitsOf, Request, RequestId, Scheduler, StepBudget, Usage,
 };
 pub use source::ModelSource;
 pub use speed::{SpeedTest, answers, first_token, measure, prompts, speed};

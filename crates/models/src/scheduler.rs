@@ -19,10 +19,10 @@ pub use failed::Failed;
 pub use guide::Guide;
 use kept::Keep;
 use request::Live;
-pub use request::{Ended, Request, RequestId};
+pub use request::{Ended, LogitsOf, Request, RequestId};
 
 use crate::pages::BLOCK;
-use crate::{Batch, Engine, ModelError, Pages, Wanted};
+use crate::{Batch, Engine, ModelError, Pages};
 use std::collections::VecDeque;
 
 /// How much an engine is given to do in a step. [`Engine::budget`] has what is best for one.
@@ -33,9 +33,8 @@ pub struct StepBudget {
     /// Most tokens of a step in which sequences decode, theirs counted: they wait for the others. However many decode, half
     /// of it is for prompts.
     pub beside: usize,
-    /// Most tokens that the device chooses by itself before they are given out, where all sequences take the likeliest and no
-    /// request waits: 1 for none, so that each token comes with its logits. The first two tokens of a sequence and the last that
-    /// it may have come with theirs in any case.
+    /// Most tokens that the device chooses by itself before they are given out, where no request waits, is kept to a form or wants
+    /// logits. The first two tokens of a sequence are given out at once in any case.
     pub ahead: usize,
 }
 
@@ -72,7 +71,7 @@ pub struct Scheduler<'e> {
     kept: Keep,
     /// Events that the next step gives out.
     due: Vec<Event>,
-    /// Logits of each pass of the last step.
+    /// Logits that tokens of the last step were chosen from, where they were wanted.
     logits: Vec<Vec<f32>>,
     /// Tokens that the engine was advanced by in the last step.
     stepped: usize,
@@ -130,8 +129,7 @@ impl<'e> Scheduler<'e> {
         if request.limit == 0 {
             self.due.push(Event::Finished { request: id, ended: Ended::Limit });
         } else {
-            let vocabulary = self.engine.architecture().vocabulary;
-            self.waiting.push_back(Live::new(id, request, vocabulary).guided(guide));
+            self.waiting.push_back(Live::new(id, request).guided(guide));
         }
         Ok(id)
     }
@@ -210,15 +208,9 @@ impl<'e> Scheduler<'e> {
         self.stepped
     }
 
-    /// Changes how many tokens the device chooses by itself: [`StepBudget::ahead`].
-    pub fn set_ahead(&mut self, tokens: usize) {
-        self.budget.ahead = tokens;
-    }
-
     /// What a token of the last step was chosen from.
     pub fn logits(&self, of: Logits) -> Option<&[f32]> {
-        let vocabulary = self.engine.architecture().vocabulary;
-        self.logits.get(of.pass)?.chunks_exact(vocabulary).nth(of.row)
+        self.logits.get(of.0).map(Vec::as_slice)
     }
 
     /// Advances the requests, and tells what happened to them, the events of one request in their order.
@@ -315,40 +307,57 @@ impl<'e> Scheduler<'e> {
             batch.add(live.slot, live.next(1));
         }
         let count = self.ahead(&who);
-        let mut chosen = Vec::new();
-        if count > 0 {
-            let tokens = self.engine.decode_greedy(&batch, count)?;
-            self.stepped += who.len() * count;
-            for (at, tokens) in who.iter().zip(tokens) {
-                self.running[*at].advance(count);
-                chosen.extend(tokens.into_iter().map(|token| (*at, token, None)));
-            }
-        } else {
-            let logits = self.engine.step(&batch, Wanted::Last)?;
-            self.stepped += who.len();
-            let pass = self.logits.len();
-            for (row, at) in who.iter().enumerate() {
-                let live = &mut self.running[*at];
-                live.advance(1);
-                let vocabulary = logits.len() / who.len();
-                let token = live.choose(&logits[row * vocabulary..][..vocabulary]);
-                chosen.push((*at, token, Some(Logits { pass, row })));
-            }
-            self.logits.push(logits);
-        }
-        self.take(&chosen, events);
+        self.advance(&batch, who.iter().map(|at| (*at, 1)).collect(), count, events)?;
         Ok(who.len())
     }
 
-    /// Tokens that the device chooses by itself in the next decoding pass; 0 where logits are wanted.
-    fn ahead(&self, who: &[usize]) -> usize {
-        let least = who.iter().map(|at| self.running[*at].ahead()).min().unwrap_or(0);
-        if self.budget.ahead < 2 || least == 0 {
-            return 0;
+    /// Advances requests, by their places among those that run, by so many tokens of theirs each, and takes the tokens that are
+    /// chosen for those that have read all.
+    fn advance(
+        &mut self,
+        batch: &Batch,
+        who: Vec<(usize, usize)>,
+        count: usize,
+        events: &mut Vec<Event>,
+    ) -> Result<(), ModelError> {
+        let vocabulary = self.engine.architecture().vocabulary;
+        for (at, tokens) in &who {
+            let live = &mut self.running[*at];
+            if live.unread() == *tokens {
+                live.lay_mask(vocabulary);
+            }
         }
+        let how = |(at, tokens): &(usize, usize)| {
+            let live = &self.running[*at];
+            (live.unread() == *tokens).then(|| live.choice())
+        };
+        let how: Vec<_> = who.iter().map(how).collect();
+        let drawn = self.engine.choose(batch, &how, count)?;
+        let mut chosen = Vec::new();
+        for ((at, tokens), drawn) in who.into_iter().zip(drawn) {
+            // By the last of those that were chosen a sequence is not advanced.
+            let advanced = tokens + drawn.tokens.len().saturating_sub(1);
+            self.running[at].advance(advanced);
+            self.stepped += advanced;
+            let logits = drawn.logits.map(|logits| {
+                self.logits.push(logits);
+                Logits(self.logits.len() - 1)
+            });
+            let tokens = drawn.tokens.into_iter().enumerate();
+            chosen.extend(tokens.map(|(step, token)| (at, token, logits.filter(|_| step == 0))));
+        }
+        self.take(&chosen, events);
+        Ok(())
+    }
+
+    /// Tokens that are chosen in the next decoding pass before one is given out.
+    fn ahead(&self, who: &[usize]) -> usize {
         let others = !self.waiting.is_empty() || who.len() < self.running.len();
-        let kept = who.iter().any(|at| self.running[*at].keeps());
-        let mut count = if others || kept { 1 } else { least.min(self.budget.ahead) };
+        if others || who.iter().any(|at| self.running[*at].keeps()) {
+            return 1;
+        }
+        let least = who.iter().map(|at| self.running[*at].ahead()).min().unwrap_or(1);
+        let mut count = least.min(self.budget.ahead).max(1);
         while count > 1 && self.lacking(|_| count) > self.free_blocks() {
             count -= 1;
         }
@@ -400,25 +409,11 @@ impl<'e> Scheduler<'e> {
         if batch.is_empty() {
             return Ok(());
         }
-        let logits = self.engine.step(&batch, Wanted::Last)?;
-        self.stepped += batch.tokens().len();
-        let vocabulary = logits.len() / who.len();
-        let (pass, mut chosen) = (self.logits.len(), Vec::new());
-        for (row, (at, count)) in who.into_iter().enumerate() {
-            let live = &mut self.running[at];
-            live.advance(count);
-            if live.unread() == 0 {
-                let token = live.choose(&logits[row * vocabulary..][..vocabulary]);
-                chosen.push((at, token, Some(Logits { pass, row })));
-            }
-        }
-        self.logits.push(logits);
-        self.take(&chosen, events);
-        Ok(())
+        self.advance(&batch, who, 1, events)
     }
 
     /// Takes tokens that were chosen for requests that run, by their places among these, and forgets those that ended.
-    fn take(&mut self, chosen: &[(usize, u32, Option<Logits>)], events: &mut Vec<Event>) {
+    fn take(&mut self, chosen: &[(usize, Option<u32>, Option<Logits>)], events: &mut Vec<Event>) {
         let mut over = vec![false; self.running.len()];
         for (at, token, logits) in chosen {
             // Behind its end a sequence has no more tokens, whatever the device went on with.
@@ -426,10 +421,20 @@ impl<'e> Scheduler<'e> {
                 continue;
             }
             let live = &mut self.running[*at];
-            let (own, ended) = live.take(*token);
-            if own {
-                events.push(Event::Token { request: live.id, token: *token, logits: *logits });
-            }
+            let ended = match token {
+                Some(token) => {
+                    let (own, ended) = live.take(*token);
+                    if own {
+                        events.push(Event::Token {
+                            request: live.id,
+                            token: *token,
+                            logits: *logits,
+                        });
+                    }
+                    ended
+                }
+                None => Some(Ended::NoToken),
+            };
             if let Some(ended) = ended {
                 over[*at] = true;
                 events.push(Event::Finished { request: live.id, ended });

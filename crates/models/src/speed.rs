@@ -1,7 +1,7 @@
 //! How fast a model runs: prompts read and tokens decoded a second, by an engine that was verified.
 
 use crate::verify::{Verified, counts, since, tokens};
-use crate::{Batch, Engine, ModelError, Storage, Wanted};
+use crate::{Batch, Choice, Engine, ModelError, Sampling, Storage, Wanted};
 use facts::{DecodeLimit, FirstToken, ModelSpeed};
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -57,7 +57,8 @@ impl std::fmt::Display for SpeedTest {
     }
 }
 
-/// Times a test, `repeats` times after one that counts as cold, on an engine whose like was verified.
+/// Times a test, `repeats` times after one that counts as cold, on an engine whose like was verified. Decoding chooses tokens by
+/// `sampling`.
 ///
 /// # Errors
 /// [`ModelError`] of a step, or when a kernel ran that the verification had not run: then there is no speed.
@@ -68,12 +69,13 @@ pub fn measure(
     test: SpeedTest,
     sequences: usize,
     repeats: usize,
+    sampling: &Sampling,
 ) -> Result<ModelSpeed, ModelError> {
     let before_bandwidth = test.decode.then(|| engine.read_bandwidth());
     let before = counts(engine);
-    let cold = once(engine, test, sequences)?;
-    let seconds =
-        (0..repeats).map(|_| once(engine, test, sequences)).collect::<Result<Vec<_>, _>>()?;
+    let mut once = || once(engine, test, sequences, sampling);
+    let cold = once()?;
+    let seconds = (0..repeats).map(|_| once()).collect::<Result<Vec<_>, _>>()?;
     let launches = since(&before, counts(engine));
     let unknown = launches.keys().filter(|kernel| !verified.launches.contains_key(*kernel));
     let unknown: Vec<&str> = unknown.map(String::as_str).collect();
@@ -81,7 +83,11 @@ pub fn measure(
         let what = format!("{test}: {} ran that was not verified", unknown.join(", "));
         return Err(ModelError::fault(what));
     }
-    let speed = speed(test, sequences, &seconds);
+    let mut speed = speed(test, sequences, &seconds);
+    if test.decode && *sampling != Sampling::default() {
+        let Sampling { temperature, top_p, .. } = sampling;
+        speed.test = format!("{test} at temperature {temperature}, top-p {top_p}");
+    }
     let limit = before_bandwidth.map(|bandwidth| {
         // Half of the tokens that are decoded are there on average.
         let tokens = test.depth + test.tokens / 2;
@@ -143,7 +149,12 @@ pub fn answers(engine: &mut dyn Engine, prompts: &[Vec<u32>]) -> Result<Vec<f32>
 }
 
 /// Seconds of one run of a test from an empty place on.
-fn once(engine: &mut dyn Engine, test: SpeedTest, sequences: usize) -> Result<f64, ModelError> {
+fn once(
+    engine: &mut dyn Engine,
+    test: SpeedTest,
+    sequences: usize,
+    sampling: &Sampling,
+) -> Result<f64, ModelError> {
     let vocabulary = engine.architecture().vocabulary;
     let all: Vec<Vec<u32>> =
         (0..sequences).map(|place| tokens(place, test.depth + test.tokens, vocabulary)).collect();
@@ -152,7 +163,7 @@ fn once(engine: &mut dyn Engine, test: SpeedTest, sequences: usize) -> Result<f6
     let start = Instant::now();
     if test.decode {
         let batch = batch(&all, test.depth..test.depth + 1);
-        engine.decode_greedy(&batch, test.tokens)?;
+        engine.choose(&batch, &vec![Some(Choice::by(sampling)); sequences], test.tokens)?;
     } else {
         read(engine, &all, test.depth..test.depth + test.tokens)?;
     }

@@ -8,13 +8,12 @@ pub use agreement::relative_error;
 pub use families::verify_families;
 
 use crate::random::mix;
-use crate::sampler::likeliest;
 use crate::speed::read;
 use crate::{
-    Batch, Capacity, Engine, ModelError, ModelSource, Next, Request, Sampling, StepBudget, Storage,
-    Wanted, generate, open,
+    Batch, Capacity, Choice, Engine, LogitsOf, ModelError, ModelSource, Next, Request, Sampling,
+    StepBudget, Storage, Wanted, generate, open,
 };
-use agreement::{Agreement, Judge};
+use agreement::{Agreement, Judge, likeliest};
 use facts::{BackendKind, ParityRow, Status};
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -238,6 +237,7 @@ impl Holding<'_> {
             sampling: Sampling::default(),
             stop_ids: Vec::new(),
             keep: false,
+            logits: LogitsOf::All,
         };
         let requests = PROMPTS.map(|count| request(self.prompt(count + 1, count)));
         self.reset(2);
@@ -267,7 +267,10 @@ impl Holding<'_> {
         let vocabulary = self.engine.architecture().vocabulary;
         let begun: Vec<u32> = logits.chunks_exact(vocabulary).map(likeliest).collect();
         let batch = Batch::new().with(0, &begun[..1]).with(1, &begun[1..]);
-        let chosen = self.engine.decode_greedy(&batch, DECODED)?;
+        let greedy = Sampling::default();
+        let drawn = self.engine.choose(&batch, &[Some(Choice::by(&greedy)); 2], DECODED)?;
+        let chosen: Vec<Vec<u32>> =
+            drawn.into_iter().map(|drawn| drawn.tokens.into_iter().flatten().collect()).collect();
         if chosen.len() != 2 || chosen.iter().any(|chosen| chosen.len() != DECODED) {
             let what = format!("{chosen:?} were chosen, wanted {DECODED} of each of two sequences");
             return Err(ModelError::fault(what));

@@ -8,8 +8,8 @@ mod machine;
 
 use facts::BackendKind;
 use models::{
-    Batch, Capacity, Engine, Event, Model, Request, Sampling, Scheduler, StepBudget, Storage,
-    Wanted, open, shape,
+    Batch, Capacity, Choice, Engine, Event, LogitsOf, Model, Request, Sampling, Scheduler,
+    StepBudget, Storage, Wanted, open, shape,
 };
 
 #[test]
@@ -21,7 +21,7 @@ fn layers_are_planned_and_launched() {
     for source in &sources {
         assert!(launched.contains(source.name()), "no model launches {}", source.name());
     }
-    for op in ["linear", "ssd", "conv1d", "kda", "attention", "moe", "rmsnorm"] {
+    for op in ["linear", "ssd", "conv1d", "kda", "attention", "moe", "rmsnorm", "sampling"] {
         assert!(launched.iter().any(|name| name.starts_with(op)), "no model launches {op}");
     }
 }
@@ -54,8 +54,9 @@ fn run(engine: &mut dyn Engine) -> Result<(), models::ModelError> {
     step(engine, &unequal, Wanted::Last, 3)?;
     let single = Batch::new().with(2, &ids[..1]).with(1, &ids[1..2]);
     step(engine, &single, Wanted::Last, 2)?;
-    let chosen = engine.decode_greedy(&single, 11)?;
-    assert_eq!(chosen.iter().map(Vec::len).collect::<Vec<_>>(), [11, 11]);
+    let plain = Sampling::default();
+    let chosen = engine.choose(&single, &[Some(Choice::by(&plain)); 2], 11)?;
+    assert_eq!(chosen.iter().map(|drawn| drawn.tokens.len()).collect::<Vec<_>>(), [11, 11]);
     assert_eq!([engine.len(0), engine.len(1), engine.len(2)], [4, 218, 49]);
     engine.reset(1);
     step(engine, &Batch::new().with(1, &ids[..64]), Wanted::Last, 1)?;
@@ -66,7 +67,7 @@ fn run(engine: &mut dyn Engine) -> Result<(), models::ModelError> {
     for count in [3, 5, 9, 10] {
         let batch = (0..count).fold(Batch::new(), |batch, slot| batch.with(slot, &ids[..1]));
         step(engine, &batch, Wanted::Last, count)?;
-        assert_eq!(engine.decode_greedy(&batch, 9)?.len(), count);
+        assert_eq!(engine.choose(&batch, &vec![Some(Choice::by(&plain)); count], 9)?.len(), count);
     }
     (0..10).for_each(|slot| engine.reset(slot));
     Ok(())
@@ -86,6 +87,7 @@ fn come_and_go(engine: &mut dyn Engine) -> Result<(), models::ModelError> {
         sampling: Sampling::default(),
         stop_ids: Vec::new(),
         keep: false,
+        logits: LogitsOf::None,
     };
     let submitted = (0..14).map(|at| scheduler.submit(request(at)));
     let submitted = submitted.collect::<Result<Vec<_>, _>>()?;

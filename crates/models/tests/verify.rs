@@ -5,8 +5,9 @@
 use device::Device;
 use facts::{BackendKind, Status};
 use models::{
-    Architecture, Batch, Capacity, Engine, ModelError, ModelSource, Pages, SpeedTest, Storage,
-    Verification, Wanted, hold, measure, open, shape, verify, verify_families,
+    Architecture, Batch, Capacity, Choice, Drawn, Engine, ModelError, ModelSource, Pages, Sampling,
+    SpeedTest, Storage, Verification, Wanted, choose_by_steps, hold, measure, open, shape, verify,
+    verify_families,
 };
 
 const CPU: BackendKind = BackendKind::Cpu;
@@ -115,12 +116,20 @@ impl Engine for Planted {
         }
         Ok(logits)
     }
-    fn decode_greedy(&mut self, batch: &Batch, count: usize) -> Result<Vec<Vec<u32>>, ModelError> {
-        let mut chosen = self.engine.decode_greedy(batch, count)?;
-        if self.fault == Fault::Greedy {
-            chosen[0][1] = (chosen[0][1] + 1) % self.architecture().vocabulary as u32;
+    fn choose(
+        &mut self,
+        batch: &Batch,
+        how: &[Option<Choice<'_>>],
+        count: usize,
+    ) -> Result<Vec<Drawn>, ModelError> {
+        // By the steps above, with their faults.
+        let mut drawn = choose_by_steps(self, batch, how, count)?;
+        if self.fault == Fault::Greedy
+            && let Some(Some(token)) = drawn[0].tokens.get_mut(1)
+        {
+            *token = (*token + 1) % self.architecture().vocabulary as u32;
         }
-        Ok(chosen)
+        Ok(drawn)
     }
     fn pages(&self) -> &Pages {
         self.engine.pages()
@@ -171,6 +180,7 @@ fn a_speed_needs_kernels_that_were_verified() {
             test.parse::<SpeedTest>().unwrap(),
             sequences,
             3,
+            &Sampling::default(),
         )
     };
     let speed = time(verified, "pp40", 1).unwrap();

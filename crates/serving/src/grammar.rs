@@ -101,15 +101,10 @@ impl Clone for Bound {
 }
 
 impl Guide for Bound {
-    fn mask(&mut self, logits: &mut [f32]) {
+    fn mask(&mut self, allowed: &mut [u32]) {
         match self.matcher.compute_mask_or_eos() {
-            Ok(allowed) => {
-                for (token, logit) in (0..).zip(logits) {
-                    if !allowed.is_allowed(token) {
-                        *logit = f32::NEG_INFINITY;
-                    }
-                }
-            }
+            // Words behind those of the vocabulary, and tokens behind its last one, are in neither.
+            Ok(mask) => allowed.copy_from_slice(&mask.as_slice()[..allowed.len()]),
             Err(error) => self.fail(&error),
         }
     }

@@ -377,7 +377,7 @@ impl Times {
         let finished_reason = match ending {
             Ending::Finished(Ended::StopId | Ended::Listener) => "stop",
             Ending::Finished(Ended::Limit) => "length",
-            Ending::Failed(_) => "error",
+            Ending::Failed(_) | Ending::Finished(Ended::NoToken) => "error",
             Ending::Left { .. } => "abort",
         };
         metrics.ended.get_or_create(&Reason { finished_reason }).inc();

@@ -5,7 +5,9 @@ use crate::job::{Command, Job, Update, Why};
 use crate::metrics::Times;
 use crate::service::Shared;
 use crate::{Build, BuildError, Phase, blame, logprobs};
-use models::{Ended, Event, Guide, Logits, ModelError, RequestId, Scheduler, Usage};
+use models::{
+    Ended, Event, Guide, Logits, LogitsOf, ModelError, Request, RequestId, Scheduler, Usage,
+};
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -26,8 +28,7 @@ pub(crate) fn run(
         let scheduler = Scheduler::new(&mut *engine, budget);
         shared.see(scheduler.usage());
         shared.set_phase(Phase::Ready);
-        let mut worker =
-            Worker { shared, commands, ahead: budget.ahead, scheduler, open: BTreeMap::new() };
+        let mut worker = Worker { shared, commands, scheduler, open: BTreeMap::new() };
         worker.serve().map_err(BuildError::from)
     });
     if let Err(error) = &served {
@@ -67,8 +68,6 @@ impl Open {
 pub(crate) struct Worker<'a> {
     pub(crate) shared: &'a Shared,
     commands: mpsc::Receiver<Command>,
-    /// Tokens that the device chooses by itself where nobody wants to know how likely they were.
-    ahead: usize,
     pub(crate) scheduler: Scheduler<'a>,
     pub(crate) open: BTreeMap<RequestId, Open>,
 }
@@ -107,7 +106,12 @@ impl Worker<'_> {
             let bound = job.sequence.guide.take();
             let failed = bound.as_ref().map(Bound::failure);
             let guide = bound.map(|bound| Box::new(bound) as Box<dyn Guide>);
-            match self.scheduler.submit_guided(job.sequence.request.clone(), guide) {
+            let logits = match job.sequence.logprobs {
+                Some(_) => LogitsOf::All,
+                None => LogitsOf::None,
+            };
+            let request = Request { logits, ..job.sequence.request.clone() };
+            match self.scheduler.submit_guided(request, guide) {
                 Ok(id) => {
                     let times = Times::new(job.arrived, job.sequence.request.prompt.len());
                     self.open.insert(id, Open { job, times, failed });
@@ -146,8 +150,6 @@ impl Worker<'_> {
 
     /// One step, and what came of it; a step that fails ends those that are to blame.
     fn step(&mut self) -> Result<(), ModelError> {
-        let watched = self.open.values().any(|open| open.job.sequence.logprobs.is_some());
-        self.scheduler.set_ahead(if watched { 1 } else { self.ahead });
         let began = Instant::now();
         match self.scheduler.step() {
             Ok(events) => {
@@ -189,6 +191,11 @@ impl Worker<'_> {
                     let failure = self.open.get(&id).and_then(Open::failure);
                     let ending = match failure {
                         Some(words) => Ending::Failed(Why::Form(words)),
+                        None if *ended == Ended::NoToken => {
+                            self.shared.see_error("logits of a sequence are not numbers");
+                            let words = "the model's logits for this sequence are not numbers";
+                            Ending::Failed(Why::Engine(words.to_owned()))
+                        }
                         None => Ending::Finished(*ended),
                     };
                     self.end(id, ending);
@@ -202,12 +209,6 @@ impl Worker<'_> {
     fn token(&mut self, id: RequestId, token: u32, of: Option<Logits>, now: Option<Instant>) {
         let Some(open) = self.open.get_mut(&id) else { return };
         let logits = of.and_then(|of| self.scheduler.logits(of));
-        // What is no number says nothing of the next token, and would stay in the sequence's states.
-        if logits.is_some_and(|logits| logits.iter().any(|logit| logit.is_nan())) {
-            self.shared.see_error("logits of a sequence are NaN");
-            let words = "the model's logits for this sequence are not numbers";
-            return self.end(id, Ending::Failed(Why::Engine(words.to_owned())));
-        }
         let wanted = open.job.sequence.logprobs;
         let logprobs = wanted.zip(logits).map(|(count, logits)| logprobs::of(logits, token, count));
         open.times.token(&self.shared.metrics, now);

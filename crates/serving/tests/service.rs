@@ -5,8 +5,8 @@
 use device::Device;
 use facts::BackendKind;
 use models::{
-    Architecture, Batch, Capacity, Ended, Engine, Model, ModelError, Pages, Request, Sampling,
-    Storage, Wanted, generate, open, shape,
+    Architecture, Batch, Capacity, Ended, Engine, LogitsOf, Model, ModelError, Pages, Request,
+    Sampling, Storage, Wanted, generate, open, shape,
 };
 use serving::{
     BuildError, Limits, Named, Phase, Refusal, Sequence, Service, Settings, Ticket, Update, Why,
@@ -158,6 +158,7 @@ fn sequence(prompt: &[u32], limit: usize) -> Sequence {
         sampling: Sampling::default(),
         stop_ids: Vec::new(),
         keep: false,
+        logits: LogitsOf::None,
     };
     Sequence { request, logprobs: None, guide: None }
 }

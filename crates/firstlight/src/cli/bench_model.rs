@@ -1,6 +1,6 @@
 //! Arguments of `bench model`.
 
-use super::{BackendArg, PythonPeers, WeightType, one_or_more};
+use super::{BackendArg, PythonPeers, WeightType, number, one_or_more};
 use clap::{Args, Subcommand};
 use models::SpeedTest;
 use std::path::PathBuf;
@@ -39,6 +39,12 @@ pub(crate) struct BenchModel {
     /// Sequences at once.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) sequences: u32,
+    /// Draw tokens at this temperature while decoding; 0 takes the most likely one.
+    #[arg(long, value_name = "X", value_parser = number, default_value_t = 0.0)]
+    pub(crate) temperature: f64,
+    /// Draw among the most likely tokens whose probabilities add up to P.
+    #[arg(long, value_name = "P", value_parser = number, default_value_t = 1.0)]
+    pub(crate) top_p: f64,
     /// Only the first N layers.
     #[arg(long, value_name = "N", value_parser = one_or_more::<usize>, requires = "random")]
     pub(crate) layers: Option<usize>,

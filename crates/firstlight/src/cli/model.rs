@@ -198,6 +198,12 @@ pub(crate) struct Choice {
     /// Make tokens that occurred before less likely; 1 changes nothing.
     #[arg(long, value_name = "X", value_parser = number, default_value_t = 1.0)]
     pub(crate) repetition_penalty: f64,
+    /// Make tokens less likely that are in the answer already, the more the more often; 0 changes nothing.
+    #[arg(long, value_name = "X", value_parser = number, default_value_t = 0.0, allow_negative_numbers = true)]
+    pub(crate) frequency_penalty: f64,
+    /// Make tokens less likely that are in the answer already, however often; 0 changes nothing.
+    #[arg(long, value_name = "X", value_parser = number, default_value_t = 0.0, allow_negative_numbers = true)]
+    pub(crate) presence_penalty: f64,
     /// Seed of the random choice.
     #[arg(long, value_parser = whole, default_value_t = 0)]
     pub(crate) seed: u64,
@@ -213,6 +219,8 @@ impl From<&Choice> for models::Sampling {
     fn from(choice: &Choice) -> Self {
         Self {
             repetition_penalty: choice.repetition_penalty,
+            frequency_penalty: choice.frequency_penalty,
+            presence_penalty: choice.presence_penalty,
             temperature: choice.temperature,
             top_k: choice.top_k,
             top_p: choice.top_p,

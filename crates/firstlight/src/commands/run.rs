@@ -17,7 +17,8 @@ use device::cuda::Cuda;
 use listener::Listener;
 use measured::{Measured, Started};
 use models::{
-    Batch, Capacity, Ended, Engine, LargestStep, Model, Request, Sampling, StepBudget, Wanted,
+    Batch, Capacity, Ended, Engine, LargestStep, LogitsOf, Model, Request, Sampling, StepBudget,
+    Wanted,
 };
 use std::time::{Duration, Instant};
 
@@ -49,6 +50,7 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
         sampling: (&arguments.choice).into(),
         stop_ids: stop_ids.clone(),
         keep: false,
+        logits: LogitsOf::Ends,
     };
     let requests: Vec<Request> = prompts.into_iter().map(request).collect();
     requests.iter().try_for_each(Request::check)?;
@@ -123,6 +125,7 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
         Ended::StopId => "stop id",
         Ended::Limit => "limit",
         Ended::Listener => "stop string",
+        Ended::NoToken => "no token could be chosen",
     });
     // Before bandwidth is measured, in memory of its own.
     let memory = predicted_bytes.zip(loading::highest(engine.device()));

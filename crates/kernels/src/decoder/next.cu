@@ -1,22 +1,26 @@
-// From a step of one token a sequence to the next: the chosen token (choose.cu) is the sequence's next one, a place further
-// on, with the row of the pools that its block has for it.
+// From a step of one token a sequence to the next: the token that was chosen is the sequence's next one, a place further
+// on, with the row of the pools that its block has for it, and is counted.
 //
-// chosen [count] u64; ids, positions, rows, lengths [count]; table [count, table_width], blocks of `block` tokens. Behind the
-// last block of a sequence rows are those of block 0, which no later step reads.
+// chosen [count], -1 for none; ids, positions, rows, lengths [count]; table [count, table_width], blocks of `block` tokens. Behind
+// the last block of a sequence rows are those of block 0, which no later step reads. counts [slots, vocabulary] or null: how
+// often each token was added to the sequence in a slot; slots [count], -1 for padding.
 // Launch: grid (ceil(count / 32)), 32 threads.
 
-extern "C" __global__ void decoder_next(const unsigned long long* __restrict__ chosen, int* __restrict__ ids,
-                                        int* __restrict__ positions, int* __restrict__ rows, int* __restrict__ lengths,
-                                        const int* __restrict__ table, int count, int table_width, int block) {
+extern "C" __global__ void decoder_next(const int* __restrict__ chosen, int* __restrict__ ids, int* __restrict__ positions,
+                                        int* __restrict__ rows, int* __restrict__ lengths, const int* __restrict__ table,
+                                        int* __restrict__ counts, const int* __restrict__ slots, int count, int table_width,
+                                        int block, int vocabulary) {
   let_next_start();
   wait_for_previous();
   chosen = read_from_now_on(chosen);
   const int i = blockIdx.x * 32 + threadIdx.x;
   if (i >= count) return;
-  const int position = positions[i] + 1, at = position / block;
-  ids[i] = (int)~(unsigned)chosen[i];
+  const int position = positions[i] + 1, at = position / block, token = chosen[i];
+  // A sequence that cannot go on is advanced all the same, with the others.
+  ids[i] = token < 0 ? 0 : token;
   positions[i] = position;
   lengths[i] += 1;
   const int number = at < table_width ? table[i * table_width + at] : 0;
   rows[i] = (number < 0 ? 0 : number) * block + position % block;
+  if (counts != nullptr && token >= 0 && slots[i] >= 0) counts[(long long)slots[i] * vocabulary + token] += 1;
 }

@@ -13,10 +13,10 @@ pub(super) fn source(arch: GpuArch) -> KernelSource {
     KernelSource::new("decoder_next", PARTS, arch)
 }
 
-/// The integers of a step of one token a sequence, all i32 but `chosen`.
+/// The integers of a step of one token a sequence, all i32.
 #[derive(Debug)]
 pub struct Next<'a> {
-    /// `[count]` u64, as [`super::choose`] writes it.
+    /// `[count]`: the token that follows, -1 for none.
     pub chosen: &'a Arc<Buffer>,
     /// `[count]`: token ids, written.
     pub ids: &'a Arc<Buffer>,
@@ -28,6 +28,12 @@ pub struct Next<'a> {
     pub lengths: &'a Arc<Buffer>,
     /// `[count, table_width]`: blocks of each sequence.
     pub table: &'a Arc<Buffer>,
+    /// `[slots, vocabulary]`: how often each token was added, raised.
+    pub counts: Option<&'a Arc<Buffer>>,
+    /// `[count]`: the slot of each sequence, -1 for padding.
+    pub slots: &'a Arc<Buffer>,
+    /// Tokens there are.
+    pub vocabulary: usize,
     /// Sequences.
     pub count: usize,
     /// Blocks that a row of the table has place for.
@@ -41,17 +47,25 @@ pub struct Next<'a> {
 /// # Errors
 /// [`OpError::Cuda`] when a buffer is too short, or the kernel cannot be had.
 pub fn next(device: &Device, call: &Next<'_>) -> Result<Planned, OpError> {
-    let Next { chosen, ids, positions, rows, lengths, table, count, table_width, block } = *call;
-    holds("chosen", chosen, 8 * count)?;
-    for (name, buffer) in
-        [("ids", ids), ("positions", positions), ("rows", rows), ("lengths", lengths)]
-    {
+    let Next { chosen, ids, positions, rows, lengths, table, counts, slots, .. } = *call;
+    let Next { count, table_width, block, vocabulary, .. } = *call;
+    for (name, buffer) in [
+        ("chosen", chosen),
+        ("ids", ids),
+        ("positions", positions),
+        ("rows", rows),
+        ("lengths", lengths),
+        ("slots", slots),
+    ] {
         holds(name, buffer, 4 * count)?;
     }
     holds("table", table, 4 * count * table_width)?;
-    let held = [chosen, ids, positions, rows, lengths, table];
-    let args = held.into_iter().fold(Args::new(), |args, buffer| args.buffer(buffer));
-    let args = args.i32(int(count)?).i32(int(table_width)?).i32(int(block)?);
+    let mut held = vec![chosen, ids, positions, rows, lengths, table];
+    let args = held.iter().fold(Args::new(), |args, buffer| args.buffer(buffer));
+    let args = args.maybe(counts.map(Arc::as_ref)).buffer(slots);
+    let args = args.i32(int(count)?).i32(int(table_width)?).i32(int(block)?).i32(int(vocabulary)?);
+    held.push(slots);
+    held.extend(counts);
     let shape = Launch::new([count.div_ceil(32) as u32, 1, 1], 32, 0);
     launch(device, source, (shape, args), &held)
 }

@@ -1,10 +1,11 @@
 //! The arithmetic that the processor and GPUs share to the bit, so that a seed gives the same tokens on both: operations that
 //! IEEE 754 rounds in one way only, in one order, and never a fused multiply-add. `bisect.cu` has the same.
 
+use std::f32::consts::{LN_2, LOG2_E};
+
 /// What a weight of 1 counts as: weights are whole numbers, whose sum does not depend on its order.
 pub(super) const UNIT: f32 = (1u32 << 30) as f32;
 
-const LOG2_E: f32 = 1.442_695;
 /// Added and taken away again, this rounds to a whole number.
 const ROUNDS: f32 = 12_582_912.0;
 /// ln 2 in two parts, of which multiples of the first are exact.
@@ -77,7 +78,7 @@ pub(super) fn exponential(word: u32) -> f32 {
     for c in [1.0 / 11.0, 1.0 / 9.0, 1.0 / 7.0, 0.2, 1.0 / 3.0, 1.0] {
         p = p * q + c;
     }
-    halvings as f32 * std::f32::consts::LN_2 + (s + s) * p
+    halvings as f32 * LN_2 + (s + s) * p
 }
 
 /// How early a token comes: of those that wait for exponential times over their weights, the first one is drawn, each with a

@@ -213,8 +213,7 @@ fn lay_keys(row: &Row<'_>, keys: &mut Vec<u32>) -> Option<u32> {
     keys.clear();
     keys.resize(row.logits.len(), 0);
     let mut key_of = |x: f32| {
-        // Also of NaN.
-        wrong |= !(x < f32::INFINITY);
+        wrong |= x.is_nan() || x == f32::INFINITY;
         if x > f32::NEG_INFINITY { key(x) } else { 0 }
     };
     match row.counts {

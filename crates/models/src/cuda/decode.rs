@@ -1,13 +1,15 @@
 //! A step of one token a sequence as one recorded graph.
 
 use super::pass::{Pass, device_error};
-use super::program::{Program, Work};
+use super::program::Program;
 use super::{CudaEngine, failed};
 use crate::ModelError;
+use crate::choice::Choice;
 use crate::engine::{Batch, Wanted};
 use crate::pages::Pages;
 use device::cuda::{Buffer, Graph, Stream};
-use kernels::{DType, OpError, Tensor, decoder};
+use kernels::cuda::Planned;
+use kernels::{DType, OpError, Tensor};
 use std::collections::BTreeMap;
 
 /// Blocks that a recorded step has place for at least: short sequences share their graph.
@@ -19,10 +21,13 @@ pub(super) const STEPS: usize = 8;
 /// Recorded steps that are kept: one that was not launched for the longest makes room for another one.
 const MOST_GRAPHS: usize = 24;
 
-/// Recorded steps by `[sequences, blocks]`.
+/// What a step is recorded for: sequences, blocks of each, and whether tokens are counted (0 or 1).
+pub(super) type Size = [usize; 3];
+
+/// Recorded steps.
 #[derive(Default)]
 pub(super) struct DecodeGraphs {
-    graphs: BTreeMap<[usize; 2], (DecodeGraph, u64)>,
+    graphs: BTreeMap<Size, (DecodeGraph, u64)>,
     launched: u64,
 }
 
@@ -34,12 +39,12 @@ impl DecodeGraphs {
     }
 
     /// Whether there is one.
-    pub(super) fn has(&self, key: [usize; 2]) -> bool {
+    pub(super) fn has(&self, key: Size) -> bool {
         self.graphs.contains_key(&key)
     }
 
     /// Keeps one.
-    pub(super) fn keep(&mut self, key: [usize; 2], graph: DecodeGraph) {
+    pub(super) fn keep(&mut self, key: Size, graph: DecodeGraph) {
         while self.graphs.len() >= MOST_GRAPHS {
             let oldest = self.graphs.iter().min_by_key(|(_, (_, launched))| *launched);
             let Some(key) = oldest.map(|(key, _)| *key) else { break };
@@ -49,7 +54,7 @@ impl DecodeGraphs {
     }
 
     /// The one that is to be launched.
-    pub(super) fn launching(&mut self, key: [usize; 2]) -> Option<&DecodeGraph> {
+    pub(super) fn launching(&mut self, key: Size) -> Option<&DecodeGraph> {
         self.launched += 1;
         let (graph, launched) = self.graphs.get_mut(&key)?;
         *launched = self.launched;
@@ -59,79 +64,98 @@ impl DecodeGraphs {
 
 /// A recorded step of up to so many sequences.
 pub(super) struct DecodeGraph {
-    graph: Graph,
-    /// So many steps, each from the token that the one before it chose.
+    /// All of a step up to its logits.
+    layers: Graph,
+    /// The choice of the next tokens, and the step to them.
+    choice: Graph,
+    /// So many steps, each from the tokens that the one before it chose.
     steps: Graph,
     pass: Pass,
     /// The pass's integers.
     integers: Buffer,
     logits: Tensor,
+    /// The tokens that were chosen `[rows]`.
     chosen: Tensor,
-    /// What each step of `steps` chose `[STEPS, rows, 2]`.
+    /// What each step of `steps` chose `[STEPS, rows]`.
     history: Tensor,
-    /// What the graph launches, over the memory it launches it on.
-    _work: Vec<Work>,
+    /// What the graphs launch, over the memory they launch it on.
+    _launches: Vec<Planned>,
 }
 
 impl DecodeGraph {
-    /// Records the step of `[sequences, blocks]`.
-    pub(super) fn record(key: [usize; 2], engine: &CudaEngine) -> Result<Self, ModelError> {
+    /// Records the step of so many sequences and blocks, which counts tokens where `counts` are given.
+    pub(super) fn record(
+        [rows, blocks, _]: Size,
+        counts: Option<&Tensor>,
+        engine: &CudaEngine,
+    ) -> Result<Self, ModelError> {
         let (device, stream) = (&engine.device, &engine.stream);
-        let (pass, integers) = Pass::recorded(key, stream).map_err(failed)?;
+        let (pass, integers) = Pass::recorded([rows, blocks], stream).map_err(failed)?;
         let mut program =
             Program::later(device, stream, &pass, engine.planned_with()).map_err(failed)?;
-        // Two words for each row; first of all, for no kernel's start can overlap what is no kernel.
-        let chosen = program.tensor(&[key[0], 2], DType::I32).map_err(failed)?;
-        program.work(Work::Clear(chosen.clone())).map_err(failed)?;
         let logits = engine.plan(&mut program, Wanted::Every)?;
-        Self::choose(&program, [&logits, &chosen]).map_err(failed)?;
-        let history = program.tensor(&[STEPS, key[0], 2], DType::I32).map_err(failed)?;
-        let work = program.into_work();
-        let step = |stream: &Stream| work.iter().try_for_each(|work| work.enqueue(stream));
-        let graph = capture(stream, step).map_err(failed)?;
+        let of_layers = program.kept();
+        let chosen = program.tensor(&[rows], DType::I32).map_err(failed)?;
+        Self::plan_choice(&program, [&logits, &chosen], counts).map_err(failed)?;
+        let history = program.tensor(&[STEPS, rows], DType::I32).map_err(failed)?;
+        let launches = program.into_kept();
+        let (layers, choice) = launches.split_at(of_layers);
+        let enqueue = |of: &[Planned], stream: &Stream| {
+            of.iter().try_for_each(|planned| planned.enqueue(stream))
+        };
+        let record = |of| capture(stream, |stream| enqueue(of, stream)).map_err(failed);
+        let (layers, choice) = (record(layers)?, record(choice)?);
         let steps = capture(stream, |stream| {
             (0..STEPS).try_for_each(|at| {
-                step(stream)?;
+                enqueue(&launches, stream)?;
                 history.rows(at, 1)?.copy_from(&chosen, stream)
             })
         });
         let steps = steps.map_err(failed)?;
-        Ok(Self { graph, steps, pass, integers, logits, chosen, history, _work: work })
+        let _launches = launches;
+        Ok(Self { layers, choice, steps, pass, integers, logits, chosen, history, _launches })
     }
 
-    /// The largest logit of each row, as [`decoder::choose`] writes it down, and the step to the token it is of.
-    fn choose(program: &Program<'_>, [logits, chosen]: [&Tensor; 2]) -> Result<(), OpError> {
-        let [rows, vocabulary] = [logits.shape()[0], logits.shape()[1]];
-        let buffers = [logits.on()?, chosen.on()?];
-        program.add(decoder::choose(program.device, buffers, [rows, vocabulary])?)?;
-        program.add(program.pass.plan_next(program.device, chosen.on()?)?)
+    fn plan_choice(
+        program: &Program<'_>,
+        [logits, chosen]: [&Tensor; 2],
+        counts: Option<&Tensor>,
+    ) -> Result<(), OpError> {
+        let pass = program.pass;
+        if let Some(chooser) = &pass.chooser {
+            program.call(&chooser.call(logits, counts, chosen))?;
+        }
+        let vocabulary = logits.shape()[1];
+        program.add(pass.plan_next(program.device, chosen.on()?, counts, vocabulary)?)
     }
 
-    /// Lays a batch where the graph reads it.
+    /// Lays a batch where the graph reads it, and how its next tokens are chosen.
     pub(super) fn prepare(
         &self,
         batch: (&Batch, &[usize]),
+        how: &[Option<Choice<'_>>],
         pages: &Pages,
         stream: &Stream,
     ) -> Result<(), OpError> {
-        self.pass.write(batch, pages, (stream, &self.integers))
+        self.pass.write(batch, how, pages, (stream, &self.integers))
     }
 
-    /// Runs the step, and gives the logits of so many sequences; the others are padding.
-    pub(super) fn logits(&self, sequences: usize, stream: &Stream) -> Result<Vec<f32>, OpError> {
-        self.graph.launch(stream).map_err(device_error)?;
-        values(&self.logits.rows(0, sequences)?, stream)
+    /// Runs the step up to its logits, `[rows, vocabulary]`.
+    pub(super) fn run(&self, stream: &Stream) -> Result<&Tensor, OpError> {
+        self.layers.launch(stream).map_err(device_error)?;
+        Ok(&self.logits)
     }
 
-    /// Runs so many steps, each from the token that the one before it chose; gives the tokens of each of so many sequences.
+    /// Runs so many steps, each from the tokens that the one before it chose; gives the words of each step for each of so many
+    /// sequences.
     pub(super) fn tokens(
         &self,
         sequences: usize,
         count: usize,
         stream: &Stream,
-    ) -> Result<Vec<Vec<u32>>, OpError> {
+    ) -> Result<Vec<Vec<i32>>, OpError> {
         let rows = self.chosen.shape()[0];
-        let all = Tensor::allocate(stream, &[count, rows, 2], DType::I32)?;
+        let all = Tensor::allocate(stream, &[count, rows], DType::I32)?;
         for first in (0..count).step_by(STEPS) {
             let some = STEPS.min(count - first);
             if some == STEPS {
@@ -140,16 +164,13 @@ impl DecodeGraph {
                 continue;
             }
             for step in first..count {
-                self.graph.launch(stream).map_err(device_error)?;
+                self.layers.launch(stream).map_err(device_error)?;
+                self.choice.launch(stream).map_err(device_error)?;
                 all.rows(step, 1)?.copy_from(&self.chosen, stream)?;
             }
         }
-        let host = all.to_host(stream)?;
-        let words = host.view::<i32>().unwrap_or_default().as_chunks::<2>().0;
-        let of_row = |row: usize| {
-            let words = words.iter().skip(row).step_by(rows.max(1));
-            words.map(|[low, _]| decoder::chosen_token(*low)).collect()
-        };
+        let words = integers(&all, stream)?;
+        let of_row = |row: usize| words.iter().copied().skip(row).step_by(rows.max(1)).collect();
         Ok((0..sequences).map(of_row).collect())
     }
 }
@@ -173,4 +194,9 @@ fn capture(
 /// Float32 values, copied to the host.
 pub(super) fn values(tensor: &Tensor, stream: &Stream) -> Result<Vec<f32>, OpError> {
     Ok(tensor.to_host(stream)?.view::<f32>().map(<[f32]>::to_vec).unwrap_or_default())
+}
+
+/// Integers, copied to the host.
+pub(super) fn integers(tensor: &Tensor, stream: &Stream) -> Result<Vec<i32>, OpError> {
+    Ok(tensor.to_host(stream)?.view::<i32>().map(<[i32]>::to_vec).unwrap_or_default())
 }

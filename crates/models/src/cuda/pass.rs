@@ -1,11 +1,13 @@
 //! What every layer of one step shares: which tokens belong to which sequence, and where their states and caches lie.
 
+use super::choose::Chooser;
+use crate::choice::Choice;
 use crate::engine::Batch;
 use crate::pages::{BLOCK, Pages};
 use device::Device;
 use device::cuda::{Buffer, CudaError, Stream};
 use kernels::cuda::Planned;
-use kernels::{OpError, Tensor, attention, decoder};
+use kernels::{DType, OpError, Tensor, attention, decoder};
 use std::sync::Arc;
 
 /// An error of the device outside any op.
@@ -44,6 +46,8 @@ pub(super) struct Pass {
     /// Blocks of each sequence `[sequences, table_width]`.
     table: Tensor,
     table_width: usize,
+    /// How the next tokens are chosen, where that is recorded with the pass.
+    pub(super) chooser: Option<Chooser>,
 }
 
 /// What the host plans with in place of integers on the GPU.
@@ -53,27 +57,30 @@ struct Known {
     table: Vec<i32>,
 }
 
+/// Lists of a pass, behind which those of its choices lie.
+const LISTS: usize = 8;
+
 /// Integers that go to the GPU in one piece, each list at 64 bytes.
 #[derive(Debug, Default)]
-struct Packed {
+pub(super) struct Packed {
     all: Vec<i32>,
     starts: Vec<usize>,
 }
 
 impl Packed {
-    fn push(&mut self, values: impl IntoIterator<Item = i32>) {
+    pub(super) fn push(&mut self, values: impl IntoIterator<Item = i32>) {
         self.all.resize(self.all.len().next_multiple_of(16), 0);
         self.starts.push(self.all.len());
         self.all.extend(values);
     }
 
     /// The lists behind each other.
-    fn whole(&self) -> Tensor {
+    pub(super) fn whole(&self) -> Tensor {
         Tensor::new(&[self.all.len()], self.all.clone())
     }
 
     /// List `index` in the buffer that the whole was written to.
-    fn list(&self, whole: &Buffer, index: usize) -> Result<Arc<Buffer>, OpError> {
+    pub(super) fn list(&self, whole: &Buffer, index: usize) -> Result<Arc<Buffer>, OpError> {
         let end = self.starts.get(index + 1).copied().unwrap_or(self.all.len());
         let start = self.starts[index];
         whole.part(4 * start, 4 * (end - start)).map(Arc::new).map_err(device_error)
@@ -149,7 +156,8 @@ impl Pass {
         stream: &Stream,
     ) -> Result<(Self, Buffer), OpError> {
         let mut packed = Packed::default();
-        for length in [1, 1, 1, 1, 0, 1, 1, width] {
+        let lists = [1, 1, 1, 1, 0, 1, 1, width].into_iter().chain(Chooser::ROWS);
+        for length in lists {
             // Offsets have one more than there are sequences.
             let length = if length == 0 { sequences + 1 } else { length * sequences };
             packed.push(std::iter::repeat_n(0, length));
@@ -164,18 +172,24 @@ impl Pass {
         };
         let sizes = [sequences, width, sequences];
         let pass = Self { one_token: true, ..Self::over(&packed, &whole, sizes, known)? };
-        Ok((pass, whole))
+        // Of a sequence's draws each place in it has its own.
+        let draw = Tensor::on_gpu(Arc::clone(&pass.positions), &[sequences], DType::I32)?;
+        let slots = Tensor::on_gpu(Arc::clone(pass.slots.on()?), &[sequences], DType::I32)?;
+        let chooser = Chooser::over((&packed, &whole), LISTS, sequences, draw, slots)?;
+        Ok((Self { chooser: Some(chooser), ..pass }, whole))
     }
 
-    /// Lays a batch into the buffer of a recorded pass.
+    /// Lays a batch, and how its next tokens are chosen, into the buffer of a recorded pass.
     pub(super) fn write(
         &self,
         (batch, before): (&Batch, &[usize]),
+        how: &[Option<Choice<'_>>],
         pages: &Pages,
         (stream, whole): (&Stream, &Buffer),
     ) -> Result<(), OpError> {
         let padding = self.sequences.saturating_sub(batch.sequences.len());
-        let packed = pack((batch, before), pages, self.table_width, padding);
+        let mut packed = pack((batch, before), pages, self.table_width, padding);
+        Chooser::push(&mut packed, how, self.sequences.saturating_sub(how.len()));
         stream.write(whole, packed.whole().bytes()).map_err(device_error)
     }
 
@@ -204,6 +218,7 @@ impl Pass {
             lengths: integers(6, &[sequences], known.lengths)?,
             table: integers(7, &[sequences, table_width], known.table)?,
             table_width,
+            chooser: None,
         })
     }
 
@@ -212,9 +227,14 @@ impl Pass {
         &self,
         device: &Device,
         chosen: &Arc<Buffer>,
+        counts: Option<&Tensor>,
+        vocabulary: usize,
     ) -> Result<Planned, OpError> {
         let next = decoder::Next {
             chosen,
+            counts: counts.map(Tensor::on).transpose()?,
+            slots: self.slots.on()?,
+            vocabulary,
             ids: &self.ids,
             positions: &self.positions,
             rows: &self.rows,

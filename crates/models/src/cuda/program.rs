@@ -13,24 +13,6 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A piece of work for a stream.
-#[derive(Debug)]
-pub(super) enum Work {
-    /// Kernels.
-    Launches(Planned),
-    /// Zeros into a tensor of 32-bit words.
-    Clear(Tensor),
-}
-
-impl Work {
-    pub(super) fn enqueue(&self, stream: &Stream) -> Result<(), OpError> {
-        match self {
-            Self::Launches(planned) => planned.enqueue(stream),
-            Self::Clear(tensor) => tensor.clear(stream),
-        }
-    }
-}
-
 /// The work of one step over the tokens of a pass.
 pub(super) struct Program<'a> {
     pub(super) device: &'a Device,
@@ -48,7 +30,7 @@ pub(super) struct Program<'a> {
     /// How states move that were moved before, by their shape and parts.
     moves: RefCell<BTreeMap<Vec<usize>, Arc<Moves>>>,
     /// What was planned, where it is to be recorded.
-    kept: Option<RefCell<Vec<Work>>>,
+    kept: Option<RefCell<Vec<Planned>>>,
 }
 
 impl<'a> Program<'a> {
@@ -93,7 +75,7 @@ impl<'a> Program<'a> {
         match &self.kept {
             Some(kept) => {
                 let planned = plans.keep(call, self.device, self.stream)?;
-                kept.borrow_mut().push(Work::Launches(planned));
+                kept.borrow_mut().push(planned);
                 Ok(())
             }
             None => plans.enqueue(call, self.device, self.stream),
@@ -111,17 +93,12 @@ impl<'a> Program<'a> {
 
     /// Runs or keeps launches.
     pub(super) fn add(&self, planned: Planned) -> Result<(), OpError> {
-        self.work(Work::Launches(planned))
-    }
-
-    /// Runs or keeps a piece of work.
-    pub(super) fn work(&self, work: Work) -> Result<(), OpError> {
         match &self.kept {
             Some(kept) => {
-                kept.borrow_mut().push(work);
+                kept.borrow_mut().push(planned);
                 Ok(())
             }
-            None => work.enqueue(self.stream),
+            None => planned.enqueue(self.stream),
         }
     }
 
@@ -148,8 +125,13 @@ impl<'a> Program<'a> {
         Some(Normed { weight, norm: Norm { groups: 1, eps: self.eps } })
     }
 
+    /// How many pieces were kept so far.
+    pub(super) fn kept(&self) -> usize {
+        self.kept.as_ref().map_or(0, |kept| kept.borrow().len())
+    }
+
     /// What was kept.
-    pub(super) fn into_work(self) -> Vec<Work> {
+    pub(super) fn into_kept(self) -> Vec<Planned> {
         self.kept.map(RefCell::into_inner).unwrap_or_default()
     }
 }

@@ -9,7 +9,7 @@ pub enum Event {
         request: RequestId,
         /// The token.
         token: u32,
-        /// What it was chosen from; none where the device chose by itself.
+        /// What it was chosen from, where the request wants it.
         logits: Option<Logits>,
     },
     /// It ended, and is forgotten.
@@ -39,7 +39,4 @@ impl Event {
 
 /// Logits of the step that was just made: [`super::Scheduler::logits`] has them until the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Logits {
-    pub(super) pass: usize,
-    pub(super) row: usize,
-}
+pub struct Logits(pub(super) usize);

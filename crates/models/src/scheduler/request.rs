@@ -1,5 +1,6 @@
 use super::Guide;
-use crate::{ModelError, Sampler, Sampling};
+use crate::choice::mask_words;
+use crate::{Choice, ModelError, Sampling};
 
 /// One sequence to continue.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,6 +17,20 @@ pub struct Request {
     /// begins with the same tokens goes on there, and reads only the rest. The device then chooses one token at a time, because it
     /// must not read beyond the end.
     pub keep: bool,
+    /// Which of its tokens come with the logits that they are chosen from.
+    pub logits: LogitsOf,
+}
+
+/// Tokens of a request that come with the logits they are chosen from, each of which the device chooses alone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LogitsOf {
+    /// None.
+    #[default]
+    None,
+    /// The first two, and the last that it may have.
+    Ends,
+    /// Every one.
+    All,
 }
 
 impl Request {
@@ -48,6 +63,8 @@ pub enum Ended {
     StopId,
     /// It has as many tokens as were asked for.
     Limit,
+    /// No token can be chosen: the model's logits are not numbers, or no token may come next.
+    NoToken,
     /// The listener of [`crate::generate`] wanted no more.
     Listener,
 }
@@ -56,8 +73,9 @@ pub enum Ended {
 pub(super) struct Live {
     pub(super) id: RequestId,
     request: Request,
-    sampler: Sampler,
     guide: Option<Box<dyn Guide>>,
+    /// What may come next, where there is a guide.
+    mask: Vec<u32>,
     /// What was added to the prompt.
     added: Vec<u32>,
     /// Tokens that the engine was advanced by, of the prompt and what was added.
@@ -69,9 +87,9 @@ pub(super) struct Live {
 }
 
 impl Live {
-    pub(super) fn new(id: RequestId, request: Request, vocabulary: usize) -> Self {
-        let sampler = Sampler::new(request.sampling.clone(), vocabulary, &request.prompt);
-        Self { id, request, sampler, guide: None, added: Vec::new(), read: 0, reused: 0, slot: 0 }
+    pub(super) fn new(id: RequestId, request: Request) -> Self {
+        let (added, mask) = (Vec::new(), Vec::new());
+        Self { id, request, guide: None, mask, added, read: 0, reused: 0, slot: 0 }
     }
 
     /// The same, kept to something.
@@ -131,13 +149,24 @@ impl Live {
         self.request.prompt.iter().chain(&self.added).copied()
     }
 
-    /// Tokens that the device may choose for it by itself: not the first two, nor the last that it may have, for these come
-    /// with their logits.
+    /// Tokens that may be chosen for it before the first of them is given out.
     pub(super) fn ahead(&self) -> usize {
-        if self.added.len() > 1 && self.guide.is_none() && self.sampler.takes_the_likeliest() {
-            self.request.limit - self.added.len() - 1
-        } else {
-            0
+        let left = self.request.limit - self.added.len();
+        let alone = match self.request.logits {
+            LogitsOf::None => 0,
+            LogitsOf::Ends => 1,
+            LogitsOf::All => left,
+        };
+        if self.added.len() > 1 && self.guide.is_none() { (left - alone).max(1) } else { 1 }
+    }
+
+    /// Whether its next token is to come with its logits.
+    fn wants_logits(&self) -> bool {
+        let added = self.added.len();
+        match self.request.logits {
+            LogitsOf::None => false,
+            LogitsOf::Ends => added < 2 || added + 1 == self.request.limit,
+            LogitsOf::All => true,
         }
     }
 
@@ -146,12 +175,24 @@ impl Live {
         self.request.keep
     }
 
-    /// Chooses its next token.
-    pub(super) fn choose(&mut self, logits: &[f32]) -> u32 {
-        let Some(guide) = &mut self.guide else { return self.sampler.choose(logits) };
-        let mut allowed = logits.to_vec();
-        guide.mask(&mut allowed);
-        self.sampler.choose(&allowed)
+    /// Asks its guide what may come next.
+    pub(super) fn lay_mask(&mut self, vocabulary: usize) {
+        if let Some(guide) = &mut self.guide {
+            self.mask.clear();
+            self.mask.resize(mask_words(vocabulary), u32::MAX);
+            guide.mask(&mut self.mask);
+        }
+    }
+
+    /// How its next token is chosen.
+    pub(super) fn choice(&self) -> Choice<'_> {
+        Choice {
+            sampling: &self.request.sampling,
+            prompt: &self.request.prompt,
+            added: &self.added,
+            mask: self.guide.as_ref().map(|_| self.mask.as_slice()),
+            logits: self.wants_logits(),
+        }
     }
 
     /// Takes a token that was chosen for it; whether it is one of the sequence's, and why that ended.

@@ -1,6 +1,5 @@
 //! When two sets of logits agree.
 
-use crate::sampler::likeliest;
 use crate::{Architecture, Storage};
 
 /// Two largest logits this far apart are no tie: both sides have to choose the same.
@@ -85,6 +84,17 @@ impl Judge {
             format!("token {token} was chosen with a logit of {logit}, {best} has {best_logit}")
         })
     }
+}
+
+/// The token of the largest logit, the first of equal ones.
+pub(super) fn likeliest(logits: &[f32]) -> u32 {
+    let mut best = (0, f32::NEG_INFINITY);
+    for (token, logit) in (0..).zip(logits) {
+        if *logit > best.1 {
+            best = (token, *logit);
+        }
+    }
+    best.0
 }
 
 /// `||got - want|| / ||want||`, the norms in float64.

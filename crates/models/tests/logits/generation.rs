@@ -1,12 +1,12 @@
 //! Generation by the engine's own steps: what is chosen does not depend on chunks or on who else runs.
 
 use crate::subject::{Subject, tokens};
-use models::{Chosen, Ended, Generated, Next, Request, Sampling, StepBudget, generate};
+use models::{Chosen, Ended, Generated, LogitsOf, Next, Request, Sampling, StepBudget, generate};
 
 fn request(prompt: Vec<u32>, limit: usize, seed: u64) -> Request {
     // Drawn, not taken: with a tied random embedding the largest logit is always the last token's own.
     let sampling = Sampling { temperature: 1.0, seed, ..Sampling::default() };
-    Request { prompt, limit, sampling, stop_ids: Vec::new(), keep: false }
+    Request { prompt, limit, sampling, stop_ids: Vec::new(), keep: false, logits: LogitsOf::Ends }
 }
 
 fn run(subject: &Subject, requests: &[Request], chunk: usize) -> Vec<Generated> {

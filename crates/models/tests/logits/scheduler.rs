@@ -9,7 +9,7 @@
 use crate::subject::tokens;
 use facts::BackendKind;
 use models::{
-    Capacity, Ended, Engine, Event, Model, Next, Request, RequestId, Sampling, Scheduler,
+    Capacity, Ended, Engine, Event, LogitsOf, Model, Next, Request, RequestId, Sampling, Scheduler,
     StepBudget, Storage, generate, open, shape,
 };
 use serde_json::Value;
@@ -31,7 +31,8 @@ fn engine(name: &str, capacity: Capacity) -> Box<dyn Engine> {
 }
 
 fn request(prompt: Vec<u32>, limit: usize) -> Request {
-    Request { prompt, limit, sampling: Sampling::default(), stop_ids: Vec::new(), keep: false }
+    let (sampling, stop_ids, logits) = (Sampling::default(), Vec::new(), LogitsOf::None);
+    Request { prompt, limit, sampling, stop_ids, keep: false, logits }
 }
 
 /// What each of the prompts is continued with, alone on an engine.

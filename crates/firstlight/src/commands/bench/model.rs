@@ -17,7 +17,8 @@ use crate::run_folder::{self, RunFolder};
 use device::Device;
 use facts::{BackendKind, DoctorReport, ModelSpeedReport, ParityReport, SCHEMA, Status};
 use models::{
-    Architecture, Capacity, Config, LargestStep, ModelSource, Storage, Verified, measure, open,
+    Architecture, Capacity, Config, LargestStep, ModelSource, Sampling, Storage, Verified, measure,
+    open,
 };
 use report::{
     MODEL_SPEED_FILE, MODEL_SPEED_TABLE, PARITY_FILE, Run, model_speed_csv, parity_csv, run_report,
@@ -178,6 +179,12 @@ fn time(
     report: &mut ModelSpeedReport,
 ) -> anyhow::Result<()> {
     let (storage, sequences) = (arguments.dtype.into(), arguments.sequences as usize);
+    let sampling = Sampling {
+        temperature: arguments.temperature,
+        top_p: arguments.top_p,
+        ..Sampling::default()
+    };
+    sampling.check()?;
     progress.step("loading".to_owned());
     let start = Instant::now();
     let device = device::open(report.backend)?;
@@ -186,7 +193,8 @@ fn time(
     for test in &arguments.tests {
         progress.step(test.to_string());
         let repeats = arguments.repeats as usize;
-        match measure(&mut *engine, verified, storage, *test, sequences, repeats) {
+        let speed = measure(&mut *engine, verified, storage, *test, sequences, repeats, &sampling);
+        match speed {
             Ok(speed) => {
                 report.speeds.push(speed);
                 if let Some(contest) = contest.as_mut() {

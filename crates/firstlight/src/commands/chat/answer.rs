@@ -12,6 +12,7 @@ pub(super) enum Ended {
     Limit,
     Context,
     Interrupted,
+    NoToken,
 }
 
 impl Ended {
@@ -22,6 +23,7 @@ impl Ended {
             Self::Limit => "limit",
             Self::Context => "context",
             Self::Interrupted => "interrupted",
+            Self::NoToken => "no token could be chosen",
         }
     }
 }
@@ -32,6 +34,7 @@ impl From<models::Ended> for Ended {
             models::Ended::StopId => Self::StopId,
             models::Ended::Limit => Self::Limit,
             models::Ended::Listener => Self::StopString,
+            models::Ended::NoToken => Self::NoToken,
         }
     }
 }
@@ -112,6 +115,7 @@ impl Answer {
             Ended::StopId | Ended::StopString => {}
             Ended::Limit => line += "; ended by -n",
             Ended::Interrupted => line += "; stopped",
+            Ended::NoToken => line += "; the logits of the model are not numbers",
             Ended::Context => {
                 line += "]\n[the context is full: /reset begins anew, --context gives more room"
             }

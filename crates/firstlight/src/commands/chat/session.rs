@@ -4,7 +4,7 @@ use super::answer::{Answer, Ended};
 use crate::failure::Failure;
 use crate::output::{self, Output};
 use models::{
-    ChatTemplate, Conversation, Event, Message, Request, RequestId, Sampling, Scheduler,
+    ChatTemplate, Conversation, Event, LogitsOf, Message, Request, RequestId, Sampling, Scheduler,
     StopStrings, TextStream, Tokenizer,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -100,6 +100,7 @@ impl<'a, 'e> Session<'a, 'e> {
             sampling: Sampling { seed, ..self.settings.sampling.clone() },
             stop_ids: self.settings.stop_ids.clone(),
             keep: true,
+            logits: LogitsOf::None,
         };
         // One that came while nothing was answered meant nothing.
         interrupted.store(false, Ordering::Relaxed);

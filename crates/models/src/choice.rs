@@ -1,0 +1,199 @@
+//! Choosing the next tokens of sequences: what an engine is asked, and what it answers.
+
+use crate::{Batch, Engine, ModelError, Sampling, Wanted};
+use device::Device;
+use kernels::sampling::{CONTROLS, IN_PROMPT, SamplingCall, SamplingOptions};
+use kernels::{Tensor, TensorMap, Typed};
+
+/// How the next token of one sequence is chosen.
+#[derive(Debug, Clone, Copy)]
+pub struct Choice<'a> {
+    /// By which rules.
+    pub sampling: &'a Sampling,
+    /// The sequence's prompt.
+    pub prompt: &'a [u32],
+    /// What was added to it.
+    pub added: &'a [u32],
+    /// Which tokens may come, a bit each, 32 a word; none for all. Then one token at a time is chosen.
+    pub mask: Option<&'a [u32]>,
+    /// Whether the logits are wanted that the token is chosen from. Then one token at a time is chosen.
+    pub logits: bool,
+}
+
+impl Choice<'_> {
+    /// A choice by some rules, whatever was there before.
+    pub fn by(sampling: &Sampling) -> Choice<'_> {
+        Choice { sampling, prompt: &[], added: &[], mask: None, logits: false }
+    }
+
+    /// Which of the seed's draws the next token is: each place in a sequence has its own.
+    fn draw(&self) -> usize {
+        (self.prompt.len() + self.added.len()).saturating_sub(1)
+    }
+
+    /// How often each token was there, as the op counts.
+    pub(crate) fn counts(&self, more: &[Option<u32>], counts: &mut [i32]) {
+        for token in self.prompt {
+            counts[*token as usize] |= IN_PROMPT;
+        }
+        for token in self.added.iter().copied().chain(more.iter().copied().flatten()) {
+            counts[token as usize] += 1;
+        }
+    }
+}
+
+/// What was chosen for one sequence.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Drawn {
+    /// One token for each step; none where none can be chosen, because a logit is no number, or nothing may come.
+    pub tokens: Vec<Option<u32>>,
+    /// What the first was chosen from, where that was wanted.
+    pub logits: Option<Vec<f32>>,
+}
+
+/// A token as the op gives it.
+pub(crate) fn token(word: i32) -> Option<u32> {
+    u32::try_from(word).ok()
+}
+
+/// The inputs of the op that a row has few numbers of.
+#[derive(Debug, Default)]
+pub(crate) struct Lists {
+    /// `[rows, 6]`.
+    pub(crate) controls: Vec<f32>,
+    /// `[rows]`.
+    pub(crate) top_k: Vec<i32>,
+    /// `[rows, 2]`.
+    pub(crate) seed: Vec<i32>,
+    /// `[rows]`.
+    pub(crate) draw: Vec<i32>,
+}
+
+impl Lists {
+    /// Of some rows; for those that nothing is chosen of, the likeliest.
+    pub(crate) fn of<'a>(rows: impl Iterator<Item = Option<&'a Choice<'a>>>) -> Self {
+        let mut lists = Self::default();
+        let plain = Sampling::default();
+        for row in rows {
+            let sampling = row.map_or(&plain, |row| row.sampling);
+            let controls: [f64; CONTROLS] = [
+                sampling.temperature,
+                sampling.top_p,
+                sampling.min_p,
+                sampling.repetition_penalty,
+                sampling.presence_penalty,
+                sampling.frequency_penalty,
+            ];
+            lists.controls.extend(controls.map(|number| number as f32));
+            // More than there are tokens is all of them.
+            let top_k = sampling.top_k.unwrap_or(0);
+            lists.top_k.push(i32::try_from(top_k).unwrap_or(0));
+            let words = [sampling.seed as u32, (sampling.seed >> 32) as u32];
+            lists.seed.extend(words.map(u32::cast_signed));
+            lists.draw.push(row.map_or(0, |row| row.draw() as i32));
+        }
+        lists
+    }
+}
+
+/// Words of a mask of so many tokens.
+pub(crate) fn mask_words(vocabulary: usize) -> usize {
+    vocabulary.div_ceil(32)
+}
+
+/// The mask of all rows, one behind the other; none where no row has one.
+pub(crate) fn masks<'a>(
+    rows: impl Iterator<Item = Option<&'a Choice<'a>>> + Clone,
+    vocabulary: usize,
+) -> Option<Vec<i32>> {
+    let mask = |row: Option<&'a Choice<'a>>| row.and_then(|row| row.mask);
+    rows.clone().any(|row| mask(row).is_some()).then(|| {
+        let words = |row| match mask(row) {
+            Some(mask) => mask.iter().map(|word| word.cast_signed()).collect(),
+            None => vec![-1; mask_words(vocabulary)],
+        };
+        rows.flat_map(words).collect()
+    })
+}
+
+/// Chooses from logits in host memory, `[sequences, vocabulary]`, behind the tokens that were chosen before.
+fn on_host(
+    device: &Device,
+    logits: &[f32],
+    how: &[Option<Choice<'_>>],
+    drawn: &mut [Drawn],
+) -> Result<(), ModelError> {
+    let rows: Vec<usize> = (0..how.len()).filter(|row| how[*row].is_some()).collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let vocabulary = logits.len() / how.len();
+    let row_of = |row: usize| &logits[row * vocabulary..][..vocabulary];
+    let choices = || rows.iter().map(|row| how[*row].as_ref());
+    let mut lists = Lists::of(choices());
+    for (draw, row) in lists.draw.iter_mut().zip(&rows) {
+        *draw += drawn[*row].tokens.len() as i32;
+    }
+    let count = rows.len();
+    let given: Vec<f32> = rows.iter().flat_map(|row| row_of(*row)).copied().collect();
+    let given = Tensor::new(&[count, vocabulary], given);
+    let penalises = choices().flatten().any(|choice| choice.sampling.penalises());
+    let counts = penalises.then(|| {
+        let mut counts = vec![0; count * vocabulary];
+        for (row, counts) in rows.iter().zip(counts.chunks_exact_mut(vocabulary)) {
+            if let Some(choice) = &how[*row] {
+                choice.counts(&drawn[*row].tokens, counts);
+            }
+        }
+        Tensor::new(&[count, vocabulary], counts)
+    });
+    let masks = masks(choices(), vocabulary);
+    let masks = masks.map(|words| Tensor::new(&[count, mask_words(vocabulary)], words));
+    let call = SamplingCall {
+        logits: &given,
+        controls: &Tensor::new(&[count, CONTROLS], lists.controls),
+        top_k: &Tensor::new(&[count], lists.top_k),
+        seed: &Tensor::new(&[count, 2], lists.seed),
+        draw: &Tensor::new(&[count], lists.draw),
+        mask: masks.as_ref(),
+        counts: counts.as_ref(),
+        slots: None,
+        options: SamplingOptions::default(),
+        token: None,
+    };
+    let mut outputs = TensorMap::new();
+    call.run(device, &mut outputs).map_err(|error| ModelError::Device(error.to_string()))?;
+    let tokens = outputs.get("token").and_then(Tensor::view::<i32>).unwrap_or_default();
+    for (row, word) in rows.iter().zip(tokens) {
+        drawn[*row].tokens.push(token(*word));
+        let wanted = how[*row].as_ref().is_some_and(|choice| choice.logits);
+        if wanted && drawn[*row].logits.is_none() {
+            drawn[*row].logits = Some(row_of(*row).to_vec());
+        }
+    }
+    Ok(())
+}
+
+/// [`Engine::choose`] of an engine that has steps alone: tokens are chosen on the host.
+///
+/// # Errors
+/// As [`Engine::step`].
+pub fn choose_by_steps<E: Engine + ?Sized>(
+    engine: &mut E,
+    batch: &Batch,
+    how: &[Option<Choice<'_>>],
+    count: usize,
+) -> Result<Vec<Drawn>, ModelError> {
+    let mut drawn = vec![Drawn::default(); batch.sequences.len()];
+    let mut next = batch.clone();
+    for step in 0..count {
+        if step > 0 {
+            // What cannot go on is advanced by some token, for its row is in the batch.
+            let last = |drawn: &Drawn| drawn.tokens.last().copied().flatten().unwrap_or(0);
+            next.tokens = drawn.iter().map(last).collect();
+        }
+        let logits = engine.step(&next, Wanted::Last)?;
+        on_host(engine.device(), &logits, how, &mut drawn)?;
+    }
+    Ok(drawn)
+}

@@ -1,0 +1,159 @@
+//! Choosing tokens on the GPU: what the op `sampling` is given there, and how often each token was there.
+
+use super::pass::{Packed, device_error};
+use crate::choice::{Choice, Lists, mask_words, masks};
+use device::cuda::{Buffer, Stream};
+use kernels::sampling::{CONTROLS, SamplingCall, SamplingOptions};
+use kernels::{DType, OpError, Tensor};
+
+/// Lists that a row has numbers of, where the op reads them.
+#[derive(Debug)]
+pub(super) struct Chooser {
+    controls: Tensor,
+    top_k: Tensor,
+    seed: Tensor,
+    draw: Tensor,
+    mask: Option<Tensor>,
+    /// The slot of each row, -1 for none.
+    slots: Tensor,
+}
+
+impl Chooser {
+    /// Lists of a row that [`Chooser::push`] lays behind the others of a step.
+    pub(super) const ROWS: [usize; 3] = [CONTROLS, 1, 2];
+
+    /// Lays down the lists of some rows, and of others of padding.
+    pub(super) fn push(packed: &mut Packed, how: &[Option<Choice<'_>>], padding: usize) -> Lists {
+        let rows = how.iter().map(Option::as_ref).chain(std::iter::repeat_n(None, padding));
+        let mut lists = Lists::of(rows);
+        let bits = std::mem::take(&mut lists.controls);
+        packed.push(bits.into_iter().map(|number| number.to_bits().cast_signed()));
+        packed.push(lists.top_k.drain(..));
+        packed.push(lists.seed.drain(..));
+        lists
+    }
+
+    /// The lists in the buffer that the whole was written to, from list `first` on; where the draws and the slots lie.
+    pub(super) fn over(
+        (packed, whole): (&Packed, &Buffer),
+        first: usize,
+        rows: usize,
+        draw: Tensor,
+        slots: Tensor,
+    ) -> Result<Self, OpError> {
+        let list = |at: usize, shape: &[usize], dtype| {
+            Tensor::on_gpu(packed.list(whole, first + at)?, shape, dtype)
+        };
+        Ok(Self {
+            controls: list(0, &[rows, CONTROLS], DType::F32)?,
+            top_k: list(1, &[rows], DType::I32)?,
+            seed: list(2, &[rows, 2], DType::I32)?,
+            draw,
+            mask: None,
+            slots,
+        })
+    }
+
+    /// The lists of rows that are chosen for at once, on their way to the GPU.
+    pub(super) fn now(
+        how: &[Option<Choice<'_>>],
+        slots: &[usize],
+        vocabulary: usize,
+        stream: &Stream,
+    ) -> Result<Self, OpError> {
+        let rows = how.len();
+        let mut packed = Packed::default();
+        let lists = Self::push(&mut packed, how, 0);
+        packed.push(lists.draw);
+        packed.push(slots.iter().map(|slot| *slot as i32));
+        let masks = masks(how.iter().map(Option::as_ref), vocabulary);
+        packed.push(masks.iter().flatten().copied());
+        let whole = stream.upload(packed.whole().bytes()).map_err(device_error)?;
+        let list =
+            |at, shape: &[usize]| Tensor::on_gpu(packed.list(&whole, at)?, shape, DType::I32);
+        let (draw, slots) = (list(3, &[rows])?, list(4, &[rows])?);
+        let mask = masks.map(|_| list(5, &[rows, mask_words(vocabulary)])).transpose()?;
+        Ok(Self { mask, ..Self::over((&packed, &whole), 0, rows, draw, slots)? })
+    }
+
+    /// The call of the op.
+    pub(super) fn call<'a>(
+        &'a self,
+        logits: &'a Tensor,
+        counts: Option<&'a Tensor>,
+        token: &'a Tensor,
+    ) -> SamplingCall<'a> {
+        SamplingCall {
+            logits,
+            controls: &self.controls,
+            top_k: &self.top_k,
+            seed: &self.seed,
+            draw: &self.draw,
+            mask: self.mask.as_ref(),
+            counts,
+            slots: counts.map(|_| &self.slots),
+            options: SamplingOptions::default(),
+            token: Some(token),
+        }
+    }
+}
+
+/// How often each token was there, of the sequences whose choices ask it.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    /// `[slots, vocabulary]`, once somebody asked.
+    pool: Option<Tensor>,
+    /// Tokens that are counted of each slot's sequence; 0 where its row means nothing.
+    counted: Vec<usize>,
+}
+
+impl Counts {
+    /// Lays down what is not counted yet of the sequences whose choices ask it; the pool where one does.
+    pub(super) fn prepare(
+        &mut self,
+        how: &[Option<Choice<'_>>],
+        slots: &[usize],
+        [all, vocabulary]: [usize; 2],
+        stream: &Stream,
+    ) -> Result<Option<Tensor>, OpError> {
+        let penalised = |choice: &&Choice<'_>| choice.sampling.penalises();
+        if !how.iter().flatten().any(|choice| penalised(&choice)) {
+            return Ok(None);
+        }
+        let pool = match &self.pool {
+            Some(pool) => pool.clone(),
+            None => Tensor::zeros(stream, &[all, vocabulary], DType::I32)?,
+        };
+        self.pool = Some(pool.clone());
+        self.counted.resize(all, 0);
+        for (choice, slot) in how.iter().zip(slots) {
+            let Some(choice) = choice.as_ref().filter(penalised) else { continue };
+            let known = choice.prompt.len() + choice.added.len();
+            if self.counted[*slot] != known {
+                let mut counts = vec![0; vocabulary];
+                choice.counts(&[], &mut counts);
+                let row = pool.rows(*slot, 1)?;
+                let counts = Tensor::new(&[vocabulary], counts);
+                stream.write(row.on()?, counts.bytes()).map_err(device_error)?;
+                self.counted[*slot] = known;
+            }
+        }
+        Ok(Some(pool))
+    }
+
+    /// Counts tokens that the GPU chose and counted itself.
+    pub(super) fn advance(&mut self, how: &[Option<Choice<'_>>], slots: &[usize], tokens: usize) {
+        for (choice, slot) in how.iter().zip(slots) {
+            if choice.as_ref().is_some_and(|choice| choice.sampling.penalises()) {
+                self.counted[*slot] += tokens;
+            }
+        }
+    }
+
+    /// Forgets a sequence.
+    pub(super) fn reset(&mut self, slot: usize) {
+        if let Some(counted) = self.counted.get_mut(slot) {
+            *counted = 0;
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! How the next token of a sequence is chosen, in words of a request; the op `sampling` does it.
+
+use crate::ModelError;
+
+/// How the next token is chosen. Steps are taken in the order of the fields, as transformers and vLLM take them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sampling {
+    /// Logits of tokens that were there already, in the prompt or since, are divided by this where positive and
+    /// multiplied where negative; 1 for none.
+    pub repetition_penalty: f64,
+    /// Taken from the logits of tokens that were added already, times how often; 0 for none.
+    pub frequency_penalty: f64,
+    /// Taken from the logits of tokens that were added already, however often; 0 for none.
+    pub presence_penalty: f64,
+    /// Logits are divided by this; 0 takes the largest.
+    pub temperature: f64,
+    /// Only this many largest logits; none for all.
+    pub top_k: Option<usize>,
+    /// Only the likeliest tokens whose probabilities sum up to this; 1 for all.
+    pub top_p: f64,
+    /// Only tokens at least this times as likely as the likeliest; 0 for all.
+    pub min_p: f64,
+    /// The same seed chooses the same tokens, on every device.
+    pub seed: u64,
+}
+
+impl Default for Sampling {
+    /// The largest logit.
+    fn default() -> Self {
+        Self {
+            repetition_penalty: 1.0,
+            frequency_penalty: 0.0,
+            presence_penalty: 0.0,
+            temperature: 0.0,
+            top_k: None,
+            top_p: 1.0,
+            min_p: 0.0,
+            seed: 0,
+        }
+    }
+}
+
+impl Sampling {
+    /// Whether these mean something.
+    ///
+    /// # Errors
+    /// [`ModelError::Call`] naming the first that does not, what it may be, and an example.
+    pub fn check(&self) -> Result<(), ModelError> {
+        let refuse = |name: &str, value: f64, wanted: &str, hint: &str| {
+            Err(ModelError::call(format!("{name} is {value}, wanted {wanted}"), hint))
+        };
+        match self {
+            Self { repetition_penalty: x, .. } if !(x.is_finite() && *x > 0.0) => refuse(
+                "the repetition penalty",
+                *x,
+                "a number above 0",
+                "1 changes nothing, 1.1 is a usual value",
+            ),
+            Self { presence_penalty: x, .. } if !(-2.0..=2.0).contains(x) => refuse(
+                "the presence penalty",
+                *x,
+                "-2 to 2",
+                "0 changes nothing, 0.5 is a usual value",
+            ),
+            Self { frequency_penalty: x, .. } if !(-2.0..=2.0).contains(x) => refuse(
+                "the frequency penalty",
+                *x,
+                "-2 to 2",
+                "0 changes nothing, 0.5 is a usual value",
+            ),
+            Self { temperature: x, .. } if !(x.is_finite() && *x >= 0.0) => refuse(
+                "the temperature",
+                *x,
+                "0 or more",
+                "0 always takes the most likely token, 0.7 is a usual value",
+            ),
+            Self { top_k: Some(0), .. } => refuse(
+                "top-k",
+                0.0,
+                "1 or more",
+                "40 is a usual value; leave it out for all tokens",
+            ),
+            Self { top_p: x, .. } if !(*x > 0.0 && *x <= 1.0) => refuse(
+                "top-p",
+                *x,
+                "a number above 0, at most 1",
+                "1 is for all tokens, 0.9 is a usual value",
+            ),
+            Self { min_p: x, .. } if !(0.0..=1.0).contains(x) => {
+                refuse("min-p", *x, "0 to 1", "0 is for all tokens, 0.05 is a usual value")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether it asks which tokens were there already.
+    pub(crate) fn penalises(&self) -> bool {
+        self.repetition_penalty != 1.0
+            || self.frequency_penalty != 0.0
+            || self.presence_penalty != 0.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_that_mean_nothing_are_refused() {
+        let plain = Sampling::default;
+        assert!(plain().check().is_ok());
+        for (sampling, words) in [
+            (Sampling { top_p: 0.0, ..plain() }, "top-p is 0, wanted a number above 0, at most 1"),
+            (Sampling { top_k: Some(0), ..plain() }, "top-k is 0, wanted 1 or more"),
+            (Sampling { min_p: 1.5, ..plain() }, "min-p is 1.5, wanted 0 to 1"),
+            (
+                Sampling { temperature: f64::NAN, ..plain() },
+                "the temperature is NaN, wanted 0 or more",
+            ),
+            (
+                Sampling { repetition_penalty: 0.0, ..plain() },
+                "the repetition penalty is 0, wanted a number above 0",
+            ),
+            (
+                Sampling { presence_penalty: 2.5, ..plain() },
+                "the presence penalty is 2.5, wanted -2 to 2",
+            ),
+            (
+                Sampling { frequency_penalty: f64::INFINITY, ..plain() },
+                "the frequency penalty is inf, wanted -2 to 2",
+            ),
+        ] {
+            let wrong = sampling.check().unwrap_err();
+            assert_eq!(wrong.to_string(), words);
+            assert!(wrong.hint().is_some_and(|hint| hint.contains("usual value")), "{words}");
+        }
+    }
+}
