@@ -11,6 +11,7 @@ mod state;
 mod step;
 mod weights;
 
+use crate::choice::{Choice, Drawn, choose_by_steps};
 use crate::engine::{Batch, Capacity, Engine, EngineKind, Model, Storage, Wanted};
 use crate::pages::Pages;
 use crate::{Architecture, Checkpoint, Mixer, ModelError};
@@ -170,6 +171,16 @@ impl Engine for CpuEngine {
     fn step(&mut self, batch: &Batch, wanted: Wanted) -> Result<Vec<f32>, ModelError> {
         // On a thread of the pool: each launch from outside would wait for one of them to wake.
         rayon::scope(|_| self.advance(batch, wanted))
+    }
+
+    fn choose(
+        &mut self,
+        batch: &Batch,
+        how: &[Option<Choice<'_>>],
+        count: usize,
+    ) -> Result<Vec<Drawn>, ModelError> {
+        // As for a step, which is one of many launches then.
+        rayon::scope(|_| choose_by_steps(self, batch, how, count))
     }
 
     fn pages(&self) -> &Pages {

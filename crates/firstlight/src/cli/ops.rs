@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub(crate) struct Verify {
-    /// attention, kda, ssd, conv1d, nsa, rmsnorm, linear, moe, or model for those of an installed package. Default: all.
+    /// attention, kda, ssd, conv1d, nsa, rmsnorm, linear, moe, sampling, or model for those of an installed package. Default: all.
     #[arg(value_name = "OP")]
     pub(crate) ops: Vec<String>,
     /// Where to run. auto: on every device that works.
@@ -86,7 +86,7 @@ pub(crate) enum Storage {
 pub(crate) struct Bench {
     #[command(subcommand)]
     pub(crate) command: Option<BenchCommand>,
-    /// attention, kda, ssd, conv1d, nsa, rmsnorm, linear, moe, or decode for one-token steps. Default: all.
+    /// attention, kda, ssd, conv1d, nsa, rmsnorm, linear, moe, sampling, or decode for one-token steps. Default: all.
     #[arg(value_name = "WHAT")]
     pub(crate) names: Vec<String>,
     /// Where to run.

@@ -95,8 +95,10 @@ fn what_a_device_chooses_by_itself_is_what_steps_choose_and_ends_as_they_end() {
         (generated.unwrap(), alone)
     };
     let two = [request(5, 20, 23), request(6, 3, 17)];
-    let (want, with_logits) = ahead_of(&two, 1, usize::MAX);
-    assert!(with_logits.concat().iter().all(|alone| !alone));
+    let with_logits = two.clone().map(|of| Request { logits: LogitsOf::All, ..of });
+    let (want, alone) = ahead_of(&with_logits, 5, usize::MAX);
+    assert!(alone.concat().iter().all(|alone| !alone));
+    assert_eq!(ahead_of(&two, 1, usize::MAX).0, want);
     assert!(want[0].tokens.windows(2).any(|pair| pair[0] != pair[1]), "{want:?}");
     let (got, alone) = ahead_of(&two, 5, usize::MAX);
     assert_eq!(got, want);
@@ -114,11 +116,18 @@ fn what_a_device_chooses_by_itself_is_what_steps_choose_and_ends_as_they_end() {
     let stopping = Request { stop_ids: vec![all[at]], ..two[0].clone() };
     let (got, _) = ahead_of(&[stopping], 5, usize::MAX);
     assert_eq!(got[0], Generated { tokens: all[..at].to_vec(), ended: Ended::StopId });
-    // What is drawn, or penalised, is chosen from logits.
-    let drawn = Sampling { temperature: 1.0, ..Sampling::default() };
+    // What is drawn, or penalised, is the same too.
+    let drawn = Sampling { temperature: 1.0, top_p: 0.9, seed: 7, ..Sampling::default() };
     let penalised = Sampling { repetition_penalty: 1.5, ..Sampling::default() };
-    for sampling in [drawn, penalised] {
-        let (_, alone) = ahead_of(&[Request { sampling, ..two[1].clone() }], 5, usize::MAX);
-        assert!(alone[0].iter().all(|alone| !alone));
+    let both = Sampling { frequency_penalty: 0.7, presence_penalty: 0.5, ..drawn.clone() };
+    let mut all = vec![want[1].tokens.clone()];
+    for sampling in [drawn, penalised, both] {
+        let request = Request { sampling, logits: LogitsOf::None, ..two[1].clone() };
+        let (want, _) = ahead_of(std::slice::from_ref(&request), 1, usize::MAX);
+        let (got, alone) = ahead_of(&[request], 5, usize::MAX);
+        assert_eq!(got, want);
+        assert!(alone[0].iter().all(|alone| *alone), "none comes with logits");
+        assert!(!all.contains(&want[0].tokens), "penalties and draws change what is chosen");
+        all.push(want[0].tokens.clone());
     }
 }
