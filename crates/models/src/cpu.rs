@@ -44,6 +44,8 @@ trait Mix: Send {
     fn mix(&mut self, x: &[f32], step: &Step<'_>) -> Result<Vec<f32>, OpError>;
     /// Forgets a sequence.
     fn reset(&mut self, sequence: usize);
+    /// Gives another place the states of a sequence. The pages decide what is read of the caches.
+    fn fork(&mut self, _from: usize, _to: usize) {}
 }
 
 struct CpuLayer {
@@ -190,6 +192,12 @@ impl Engine for CpuEngine {
     fn reset(&mut self, sequence: usize) {
         self.pages.release(sequence);
         self.layers.iter_mut().for_each(|layer| layer.mixer.reset(sequence));
+    }
+
+    fn fork(&mut self, from: usize, to: usize) -> Result<(), ModelError> {
+        self.pages.fork(from, to)?;
+        self.layers.iter_mut().for_each(|layer| layer.mixer.fork(from, to));
+        Ok(())
     }
 }
 

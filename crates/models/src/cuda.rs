@@ -51,6 +51,10 @@ trait Mix: Send {
     fn plan(&self, program: &mut Program<'_>, norm: &Tensor) -> Result<(), OpError>;
     /// Forgets a sequence.
     fn reset(&self, stream: &Stream, place: usize) -> Result<(), OpError>;
+    /// Gives another place the states of a sequence. The pages decide what is read of the caches.
+    fn fork(&self, _stream: &Stream, _from: usize, _to: usize) -> Result<(), OpError> {
+        Ok(())
+    }
 }
 
 struct CudaLayer {
@@ -384,6 +388,15 @@ impl Engine for CudaEngine {
 
     fn pages(&self) -> &Pages {
         &self.pages
+    }
+
+    fn fork(&mut self, from: usize, to: usize) -> Result<(), ModelError> {
+        self.pages.fork(from, to)?;
+        for (layer, of) in self.layers.iter().enumerate() {
+            let copied = of.mixer.fork(&self.stream, from, to);
+            copied.map_err(|error| ModelError::Op { layer, error })?;
+        }
+        Ok(())
     }
 
     fn reset(&mut self, sequence: usize) {

@@ -267,6 +267,12 @@ pub trait Engine: Send {
     }
     /// Forgets a sequence, whose slot begins anew.
     fn reset(&mut self, sequence: usize);
+    /// Lets an empty slot begin where another sequence ends, which is the end of a block: the two share its blocks, and its
+    /// states are copied.
+    ///
+    /// # Errors
+    /// [`ModelError`] when the slot is not empty, or the sequence does not end with a block.
+    fn fork(&mut self, from: usize, to: usize) -> Result<(), ModelError>;
 }
 
 /// Loads a model onto a device.

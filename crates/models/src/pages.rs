@@ -139,6 +139,20 @@ impl Pages {
         whole * BLOCK
     }
 
+    /// Lets an empty sequence have all blocks of another one, which ends with the last of them.
+    ///
+    /// # Errors
+    /// [`ModelError`] when one of them is not so.
+    pub(crate) fn fork(&mut self, from: usize, to: usize) -> Result<(), ModelError> {
+        let tokens = self.len(from);
+        if from == to || !self.is_empty(to) || !tokens.is_multiple_of(BLOCK) {
+            let what = format!("slot {to} cannot begin where slot {from} ends, after {tokens} tokens");
+            return Err(ModelError::fault(what));
+        }
+        self.share(from, to, tokens);
+        Ok(())
+    }
+
     /// Forgets a sequence; blocks that nobody else has are free again.
     pub(crate) fn release(&mut self, sequence: usize) {
         let held = std::mem::take(&mut self.sequences[sequence]);

@@ -137,6 +137,9 @@ impl Engine for Planted {
     fn reset(&mut self, sequence: usize) {
         self.engine.reset(sequence);
     }
+    fn fork(&mut self, from: usize, to: usize) -> Result<(), ModelError> {
+        self.engine.fork(from, to)
+    }
 }
 
 fn planted(fault: Fault) -> Planted {

@@ -104,6 +104,10 @@ impl Engine for Guarded {
     fn reset(&mut self, sequence: usize) {
         self.inner.reset(sequence);
     }
+
+    fn fork(&mut self, from: usize, to: usize) -> Result<(), ModelError> {
+        self.inner.fork(from, to)
+    }
 }
 
 fn engine() -> Box<dyn Engine> {

@@ -116,4 +116,9 @@ impl Mix for CpuMamba2 {
         self.conv.reset(sequence);
         self.scan.reset(sequence);
     }
+
+    fn fork(&mut self, from: usize, to: usize) {
+        self.conv.fork(from, to);
+        self.scan.fork(from, to);
+    }
 }

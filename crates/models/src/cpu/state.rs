@@ -33,6 +33,14 @@ impl Recurrence {
         Ok(take(&mut self.outputs, "o"))
     }
 
+    /// The state of one place for another one too.
+    pub(super) fn fork(&mut self, from: usize, to: usize) {
+        let width: usize = self.pool.shape()[1..].iter().product();
+        if let Some(values) = self.pool.view_mut::<f32>() {
+            values.copy_within(from * width..(from + 1) * width, to * width);
+        }
+    }
+
     /// A zero state for one place.
     pub(super) fn reset(&mut self, place: usize) {
         let width: usize = self.pool.shape()[1..].iter().product();

@@ -197,4 +197,9 @@ impl Mix for CudaMamba2 {
         self.conv.reset(stream, place)?;
         self.scan.reset(stream, place)
     }
+
+    fn fork(&self, stream: &Stream, from: usize, to: usize) -> Result<(), OpError> {
+        self.conv.fork(stream, from, to)?;
+        self.scan.fork(stream, from, to)
+    }
 }
