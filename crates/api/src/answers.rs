@@ -27,6 +27,8 @@ pub(crate) struct Answers {
     ticket: Ticket,
     open: Vec<Answer>,
     left: usize,
+    /// Answers to a prompt.
+    choices: usize,
     pub(crate) line: Line,
 }
 
@@ -48,6 +50,8 @@ pub(crate) struct Work {
     pub(crate) limits: Vec<usize>,
     /// Whether log probabilities come with tokens, and of how many of the likeliest.
     pub(crate) logprobs: Option<usize>,
+    /// Tokens that other prompts begin with too, as far as that is known: the system's and those of tools.
+    pub(crate) shared: usize,
     /// What each answer has to keep to.
     pub(crate) guide: Option<Bound>,
 }
@@ -60,7 +64,7 @@ impl Answers {
         id: &str,
         mut line: Line,
     ) -> Result<Self, Box<Refused>> {
-        let Work { prompts, asked, limits, logprobs, guide } = work;
+        let Work { prompts, asked, limits, logprobs, shared, guide } = work;
         line.begin(id, prompts.iter().map(Vec::len).sum());
         let count = prompts.len().saturating_mul(asked.choices);
         let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
@@ -75,8 +79,8 @@ impl Answers {
                     limit: *limit,
                     sampling: asked.sampling_of(choice),
                     stop_ids: asked.stop_ids.clone(),
-                    // A prefix cache is a later step: who goes on with what is not known here.
                     keep: false,
+                    shared,
                     logits: LogitsOf::None,
                 };
                 sequences.push(Sequence { request, logprobs, guide: guide.clone() });
@@ -96,7 +100,8 @@ impl Answers {
             ended: false,
         };
         let open = (0..left).map(|_| answer()).collect();
-        Ok(Self { app: Arc::clone(app), ticket, open, left, line })
+        let choices = asked.choices.max(1);
+        Ok(Self { app: Arc::clone(app), ticket, open, left, choices, line })
     }
 
     /// More of some answer; none when all have ended.
@@ -133,6 +138,13 @@ impl Answers {
         let tokenizer = &self.app.texts.tokenizer;
         let broken = |error: models::ModelError| ApiError::server(error.to_string());
         match update {
+            Update::Begun { index, cached } => {
+                // Answers to one prompt stand together: it is counted once.
+                if index.is_multiple_of(self.choices) {
+                    self.line.cached(cached);
+                }
+                Ok(None)
+            }
             Update::Token { index, token, logprobs } => {
                 let answer = &mut self.open[index];
                 // Behind a stop string the engine may have gone on for a step.

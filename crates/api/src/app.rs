@@ -5,9 +5,10 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use models::{ChatTemplate, Tokenizer};
 use serving::{Grammars, Service};
+use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// What requests that say nothing of it are answered with, from the model's own files.
@@ -74,6 +75,8 @@ pub(crate) struct App {
     pub(crate) created: u64,
     /// Made when the first answer is to keep to a form: that takes a while for a large vocabulary.
     grammars: OnceLock<Result<Grammars, String>>,
+    /// Tokens of beginnings of prompts.
+    beginnings: Mutex<HashMap<u64, usize>>,
     ids: RandomState,
     requests: AtomicU64,
 }
@@ -87,6 +90,7 @@ impl App {
             created: now(),
             grammars: OnceLock::new(),
             settings,
+            beginnings: Mutex::default(),
             ids: RandomState::new(),
             requests: AtomicU64::new(0),
         }
@@ -111,6 +115,23 @@ impl App {
         let vocabulary = self.service.limits().vocabulary;
         let make = || Grammars::new(&self.texts.tokenizer, vocabulary, *end);
         self.grammars.get_or_init(make).as_ref().map_err(ApiError::server)
+    }
+
+    /// Tokens of the beginning of a prompt, which many prompts have: counted once.
+    pub(crate) fn tokens_of(&self, beginning: &str) -> usize {
+        /// Beginnings that are remembered, until there are more.
+        const MOST: usize = 256;
+        let name = self.ids.hash_one(beginning);
+        let mut counted = self.beginnings.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = counted.get(&name) {
+            return *count;
+        }
+        let count = self.texts.tokenizer.encode(beginning).map_or(0, |tokens| tokens.len());
+        if counted.len() >= MOST {
+            counted.clear();
+        }
+        counted.insert(name, count);
+        count
     }
 
     /// Whether the server has a model of this name.
@@ -148,6 +169,7 @@ impl Line {
             route,
             status: LEFT,
             prompt_tokens: None,
+            cached_tokens: None,
             completion_tokens: None,
             first_token_ms: None,
             total_ms: 0.0,
@@ -160,6 +182,15 @@ impl Line {
         self.record.id = Some(id.to_owned());
         self.record.prompt_tokens = Some(prompt_tokens);
         self.record.completion_tokens = Some(0);
+    }
+
+    /// Counts tokens of prompts that need not be read.
+    pub(crate) fn cached(&mut self, tokens: usize) {
+        *self.record.cached_tokens.get_or_insert(0) += tokens;
+    }
+
+    pub(crate) fn cached_tokens(&self) -> usize {
+        self.record.cached_tokens.unwrap_or(0)
     }
 
     /// Counts a token.

@@ -103,6 +103,7 @@ fn usage(answers: &Answers) -> Value {
     json!({
         "prompt_tokens": prompt, "completion_tokens": completion,
         "total_tokens": prompt + completion,
+        "prompt_tokens_details": { "cached_tokens": answers.line.cached_tokens() },
     })
 }
 

@@ -39,6 +39,9 @@ pub struct RequestRecord {
     /// Tokens of all prompts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_tokens: Option<usize>,
+    /// Tokens of these that the prefix cache had.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cached_tokens: Option<usize>,
     /// Tokens of all answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub completion_tokens: Option<usize>,

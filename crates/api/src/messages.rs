@@ -3,11 +3,19 @@
 use crate::app::App;
 use crate::error::ApiError;
 use crate::fields::Fields;
-use models::{Conversation, Json, Message, ModelError};
+use models::{ChatTemplate, Conversation, Json, Message, ModelError};
 use serde_json::{Map, Value, json};
 
-/// The text of a request's conversation, up to where the answer begins.
-pub(crate) fn text(fields: &mut Fields, app: &App) -> Result<String, ApiError> {
+/// A conversation as the model reads it.
+pub(crate) struct Text {
+    /// Up to where the answer begins.
+    pub(crate) text: String,
+    /// Bytes of it that every conversation has with the same system message and tools.
+    pub(crate) shared: usize,
+}
+
+/// The text of a request's conversation.
+pub(crate) fn text(fields: &mut Fields, app: &App) -> Result<Text, ApiError> {
     let template = match &app.texts.template {
         Ok(template) => template,
         Err(why) => {
@@ -32,13 +40,30 @@ pub(crate) fn text(fields: &mut Fields, app: &App) -> Result<String, ApiError> {
         fields.only(name, &json!(value))?;
     }
     // What a template refuses is the request's fault: roles in an order that the model was not taught.
-    template.render(&conversation).map_err(|error| {
+    let text = template.render(&conversation).map_err(|error| {
         let what = match error {
             ModelError::Template { what, .. } => what,
             error => error.to_string(),
         };
         ApiError::field("messages", what)
-    })
+    })?;
+    let shared = shared(template, conversation, &text);
+    Ok(Text { text, shared })
+}
+
+/// Bytes of a text in which another conversation does not differ whose user says something else: none where the template is
+/// given to no other.
+fn shared(template: &ChatTemplate, mut conversation: Conversation, text: &str) -> usize {
+    let opens = |message: &Message| {
+        let role = message.json().get("role");
+        role.is_some_and(|role| matches!(role.as_str(), Some("system" | "developer")))
+    };
+    let opening = conversation.messages.iter().take_while(|message| opens(message)).count();
+    conversation.messages.truncate(opening);
+    conversation.messages.push(Message::new("user", ""));
+    let Ok(other) = template.render(&conversation) else { return 0 };
+    let same = text.char_indices().zip(other.chars()).find(|((_, own), other)| own != other);
+    same.map_or(text.len().min(other.len()), |((at, _), _)| at)
 }
 
 /// What the model is told that it may call.

@@ -42,8 +42,13 @@ fn settings(records: &Arc<Mutex<Vec<Record>>>) -> Settings {
 fn service(build: Build) -> (Service, std::thread::JoinHandle<Result<(), BuildError>>) {
     let limits = Limits { sequences: 1, queued: 0, tokens: 64, vocabulary: 512, logprobs: 5 };
     let named = Named { model: "mini".to_owned(), engine: "0".to_owned() };
-    let settings =
-        serving::Settings { limits, step_tokens: None, named, process_start: Instant::now() };
+    let settings = serving::Settings {
+        limits,
+        step_tokens: None,
+        snapshots: 0,
+        named,
+        process_start: Instant::now(),
+    };
     Service::start(settings, build).unwrap()
 }
 

@@ -79,6 +79,14 @@ impl Architecture {
         layers.fold(0, u64::saturating_add).saturating_mul(holding.state_pools as u64)
     }
 
+    /// Tokens of which as many values are cached as one sequence's states have; none where nothing is cached.
+    pub fn state_tokens(&self) -> u64 {
+        let values = |States { recurrent, convolved }: States| recurrent.saturating_add(convolved);
+        let states = self.layers.iter().map(|layer| values(layer.mixer.states()));
+        let cached: usize = self.layers.iter().map(|layer| layer.mixer.cached()).sum();
+        states.fold(0, u64::saturating_add).checked_div(cached as u64).unwrap_or(0)
+    }
+
     /// Bytes that are cached of one token.
     pub fn cache_bytes(&self, holding: Holding) -> u64 {
         let values = self.layers.iter().map(|layer| layer.mixer.cached()).sum();

@@ -146,7 +146,8 @@ impl Pages {
     pub(crate) fn fork(&mut self, from: usize, to: usize) -> Result<(), ModelError> {
         let tokens = self.len(from);
         if from == to || !self.is_empty(to) || !tokens.is_multiple_of(BLOCK) {
-            let what = format!("slot {to} cannot begin where slot {from} ends, after {tokens} tokens");
+            let what =
+                format!("slot {to} cannot begin where slot {from} ends, after {tokens} tokens");
             return Err(ModelError::fault(what));
         }
         self.share(from, to, tokens);
@@ -162,6 +163,12 @@ impl Pages {
                 self.free.push(block);
             }
         }
+    }
+
+    /// Blocks that nobody has but this sequence: those that are free once it is forgotten.
+    pub(crate) fn own_blocks(&self, sequence: usize) -> usize {
+        let blocks = &self.sequences[sequence].blocks;
+        blocks.iter().filter(|block| self.users[**block] == 1).count()
     }
 
     /// Blocks of a sequence so far.

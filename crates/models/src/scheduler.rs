@@ -8,16 +8,19 @@
 //! admitted in the order in which they came, and those that came back keep their place in it. So the oldest one advances in every
 //! step, whatever else is asked for, and every request becomes the oldest.
 
+mod admission;
 mod event;
 mod failed;
 mod guide;
 mod kept;
+mod prefixes;
 mod request;
 
 pub use event::{Event, Logits};
 pub use failed::Failed;
 pub use guide::Guide;
 use kept::Keep;
+use prefixes::Prefixes;
 use request::Live;
 pub use request::{Ended, LogitsOf, Request, RequestId};
 
@@ -45,11 +48,13 @@ pub struct Usage {
     pub running: usize,
     /// Requests that wait for one, or for pages.
     pub waiting: usize,
-    /// Slots that no request has, nor a kept sequence.
+    /// Slots that nobody has.
     pub free_slots: usize,
     /// Slots with a kept sequence, which a request may have.
     pub kept: usize,
-    /// Blocks of the caches that no request has, nor a kept sequence.
+    /// Slots with the state behind a prompt's beginning, for requests that begin alike.
+    pub snapshots: usize,
+    /// Blocks of the caches that nobody has.
     pub free_blocks: usize,
     /// Blocks of the caches.
     pub blocks: usize,
@@ -67,8 +72,12 @@ pub struct Scheduler<'e> {
     /// Requests with one, oldest first.
     running: Vec<Live>,
     free_slots: Vec<usize>,
+    /// Most requests that run.
+    slots: usize,
     /// Sequences that ended, in slots that are not free.
     kept: Keep,
+    /// Beginnings of prompts, likewise.
+    prefixes: Prefixes,
     /// Events that the next step gives out.
     due: Vec<Event>,
     /// Logits that tokens of the last step were chosen from, where they were wanted.
@@ -87,15 +96,17 @@ impl<'e> Scheduler<'e> {
         let pages = engine.pages();
         // The lowest is taken first.
         let slots = (0..pages.sequences()).rev();
-        let free_slots = slots.filter(|slot| pages.is_empty(*slot)).collect();
+        let free_slots: Vec<usize> = slots.filter(|slot| pages.is_empty(*slot)).collect();
         Self {
             budget,
             blocks: pages.free_blocks(),
             submitted: 0,
             waiting: VecDeque::new(),
             running: Vec::new(),
+            slots: free_slots.len(),
             free_slots,
             kept: Keep::default(),
+            prefixes: Prefixes::new(0, 0, 0),
             due: Vec::new(),
             logits: Vec::new(),
             stepped: 0,
@@ -103,6 +114,16 @@ impl<'e> Scheduler<'e> {
             involved: Vec::new(),
             engine,
         }
+    }
+
+    /// The same with a prefix cache: so many of the slots, at most all but one, are for states behind beginnings of prompts,
+    /// from which requests go on that begin alike.
+    pub fn with_prefix_cache(mut self, snapshots: usize) -> Self {
+        let snapshots = snapshots.min(self.free_slots.len().saturating_sub(1));
+        self.slots = self.free_slots.len() - snapshots;
+        let state_tokens = self.engine.architecture().state_tokens();
+        self.prefixes = Prefixes::new(snapshots, state_tokens, self.engine.budget().tokens);
+        self
     }
 
     /// Takes a request, which begins with one of the next steps.
@@ -129,7 +150,9 @@ impl<'e> Scheduler<'e> {
         if request.limit == 0 {
             self.due.push(Event::Finished { request: id, ended: Ended::Limit });
         } else {
-            self.waiting.push_back(Live::new(id, request).guided(guide));
+            let mut live = Live::new(id, request).guided(guide);
+            live.ends = self.prefixes.ends(live.prompt().0);
+            self.waiting.push_back(live);
         }
         Ok(id)
     }
@@ -158,7 +181,7 @@ impl<'e> Scheduler<'e> {
         Ok(())
     }
 
-    /// Tokens of a request that runs which it did not read, because a kept sequence began with them.
+    /// Tokens of a request that runs which it did not read, because a kept sequence or a snapshot began with them.
     pub fn reused(&self, request: RequestId) -> Option<usize> {
         self.running.iter().find(|live| live.id == request).map(|live| live.reused)
     }
@@ -193,6 +216,7 @@ impl<'e> Scheduler<'e> {
             waiting: self.waiting.len(),
             free_slots: self.free_slots.len(),
             kept: self.kept.len(),
+            snapshots: self.prefixes.len(),
             free_blocks: pages.free_blocks(),
             blocks: self.blocks,
         }
@@ -239,59 +263,9 @@ impl<'e> Scheduler<'e> {
 
     fn passes(&mut self, events: &mut Vec<Event>) -> Result<(), ModelError> {
         self.make_room(events);
-        self.admit();
+        self.admit(events)?;
         let decoding = self.decode(events)?;
         self.read(decoding, events)
-    }
-
-    /// Preempts the youngest until each sequence that decodes can have one more token.
-    fn make_room(&mut self, events: &mut Vec<Event>) {
-        while self.lacking(|live| if live.decodes() { 1 } else { 0 }) > self.free_blocks() {
-            if self.drop_kept(None) {
-                continue;
-            }
-            let Some(youngest) = self.running.pop() else { break };
-            self.preempt(youngest, events);
-        }
-    }
-
-    /// Gives slots to the requests that wait, in their order, as long as there are pages for all that is known of them.
-    fn admit(&mut self) {
-        if let Some(alone) = self.alone {
-            return self.admit_alone(alone);
-        }
-        let mut promised = self.lacking(Live::unread);
-        while let Some(first) = self.waiting.front() {
-            let known = self.kept.longest(|tokens| first.goes_on_from(tokens));
-            let kept = known.and_then(|at| self.kept.get(at));
-            let place = kept.map(|kept| (kept.slot, kept.tokens.len()));
-            let Some((slot, read)) = place.or(self.free_slots.last().map(|slot| (*slot, 0))) else {
-                if self.drop_kept(None) {
-                    continue;
-                }
-                break;
-            };
-            let wanted = self.engine.pages().lacking(slot, first.tokens() + 1 - read);
-            if promised + wanted > self.free_blocks() {
-                if self.drop_kept(known) {
-                    continue;
-                }
-                // One that runs alone has all pages, which are enough for it.
-                if !self.running.is_empty() {
-                    break;
-                }
-            }
-            promised += wanted;
-            match known {
-                Some(at) => drop(self.kept.take(at)),
-                None => drop(self.free_slots.pop()),
-            }
-            if let Some(mut live) = self.waiting.pop_front() {
-                live.slot = slot;
-                live.begin_behind(read);
-                self.running.push(live);
-            }
-        }
     }
 
     /// One token of each sequence that decodes, or a few; gives how many sequences these are.
@@ -339,6 +313,7 @@ impl<'e> Scheduler<'e> {
             let advanced = tokens + drawn.tokens.len().saturating_sub(1);
             self.running[at].advance(advanced);
             self.stepped += advanced;
+            self.snapshot(at)?;
             let logits = drawn.logits.map(|logits| {
                 self.logits.push(logits);
                 Logits(self.logits.len() - 1)
@@ -385,7 +360,7 @@ impl<'e> Scheduler<'e> {
             let held = pages.len(live.slot);
             let room = held.next_multiple_of(BLOCK) - held + (pages.free_blocks() - taken) * BLOCK;
             if room == 0 {
-                if self.drop_kept(None) {
+                if self.give_way(None) {
                     continue;
                 }
                 // Somebody older has to end first, or somebody younger gives way.
@@ -399,7 +374,7 @@ impl<'e> Scheduler<'e> {
                 }
                 continue;
             }
-            let count = live.unread().min(left).min(room);
+            let count = live.readable().min(left).min(room);
             taken += pages.lacking(live.slot, count);
             batch.add(live.slot, live.next(count));
             who.push((at, count));
@@ -446,41 +421,6 @@ impl<'e> Scheduler<'e> {
         }
     }
 
-    /// Ends a request's use of its slot.
-    fn leave(&mut self, live: &Live) {
-        match live.to_keep() {
-            Some(tokens) => self.kept.add(live.slot, tokens),
-            None => self.free(live.slot),
-        }
-    }
-
-    /// Gives back the slot that was kept first, but for the one in this place; whether there was such a one.
-    fn drop_kept(&mut self, but: Option<usize>) -> bool {
-        let dropped = self.kept.oldest(but);
-        dropped.map(|kept| self.free(kept.slot)).is_some()
-    }
-
-    /// Sends a request that runs no more back to those that wait.
-    fn preempt(&mut self, mut live: Live, events: &mut Vec<Event>) {
-        self.free(live.slot);
-        live.forget();
-        events.push(Event::Preempted { request: live.id });
-        let older = self.waiting.partition_point(|other| other.id < live.id);
-        self.waiting.insert(older, live);
-    }
-
-    /// Gives back a slot, and the pages of its sequence.
-    fn free(&mut self, slot: usize) {
-        self.engine.reset(slot);
-        self.free_slots.push(slot);
-    }
-
-    /// Blocks that are wanted for so many more tokens of each request that runs.
-    fn lacking(&self, tokens: impl Fn(&Live) -> usize) -> usize {
-        let pages = self.engine.pages();
-        self.running.iter().map(|live| pages.lacking(live.slot, tokens(live))).sum()
-    }
-
     fn free_blocks(&self) -> usize {
         self.engine.pages().free_blocks()
     }
@@ -490,6 +430,6 @@ impl Drop for Scheduler<'_> {
     /// The engine's slots are free again.
     fn drop(&mut self) {
         self.running.iter().for_each(|live| self.engine.reset(live.slot));
-        while self.drop_kept(None) {}
+        self.drop_all();
     }
 }

@@ -242,6 +242,7 @@ impl Holding<'_> {
             sampling: Sampling::default(),
             stop_ids: Vec::new(),
             keep: false,
+            shared: 0,
             logits: LogitsOf::All,
         };
         let requests = PROMPTS.map(|count| request(self.prompt(count + 1, count)));

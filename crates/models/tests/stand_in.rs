@@ -87,6 +87,7 @@ fn come_and_go(engine: &mut dyn Engine) -> Result<(), models::ModelError> {
         sampling: Sampling::default(),
         stop_ids: Vec::new(),
         keep: false,
+        shared: 0,
         logits: LogitsOf::None,
     };
     let submitted = (0..14).map(|at| scheduler.submit(request(at)));

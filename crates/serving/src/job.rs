@@ -20,6 +20,13 @@ pub struct Sequence {
 /// What became of a sequence, by its place in the submission.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Update {
+    /// It has a slot; the first thing that is told of it.
+    Begun {
+        /// The sequence.
+        index: usize,
+        /// Tokens of its prompt that a kept state had read.
+        cached: usize,
+    },
     /// A token was chosen.
     Token {
         /// The sequence.

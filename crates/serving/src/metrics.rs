@@ -34,6 +34,11 @@ struct Use {
     r#use: &'static str,
 }
 
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Lost {
+    reason: &'static str,
+}
+
 type Share = Gauge<f64, AtomicU64>;
 
 pub(crate) struct Metrics {
@@ -48,6 +53,10 @@ pub(crate) struct Metrics {
     failed_steps: Counter,
     prompt_tokens: Counter,
     generated_tokens: Counter,
+    cache_queries: Counter,
+    cache_hits: Counter,
+    cached_tokens: Counter,
+    lost_tokens: Family<Lost, Counter>,
     ended: Family<Reason, Counter>,
     iteration_tokens: Histogram,
     first_token: Histogram,
@@ -222,6 +231,30 @@ impl Metrics {
                 "Tokens that were given out",
                 Counter::default(),
             ),
+            cache_queries: register(
+                with,
+                "vllm:prefix_cache_queries",
+                "Tokens of prompts that were looked up in the prefix cache",
+                Counter::default(),
+            ),
+            cache_hits: register(
+                with,
+                "vllm:prefix_cache_hits",
+                "Tokens of these that it had: they were not read again",
+                Counter::default(),
+            ),
+            cached_tokens: register(
+                with,
+                "vllm:prompt_tokens_cached",
+                "Tokens of prompts that were not read because the prefix cache had them",
+                Counter::default(),
+            ),
+            lost_tokens: register(
+                with,
+                "firstlight:prefix_cache_lost_tokens",
+                "Tokens that were read again although an earlier prompt began with them, by why",
+                Family::default(),
+            ),
             ended: register(
                 with,
                 "vllm:request_success",
@@ -265,6 +298,7 @@ impl Metrics {
             taken as f64 / usage.blocks as f64
         });
         self.slots.get_or_create(&Use { r#use: "running" }).set(count(usage.running));
+        self.slots.get_or_create(&Use { r#use: "snapshot" }).set(count(usage.snapshots));
         self.slots.get_or_create(&Use { r#use: "free" }).set(count(usage.free_slots));
     }
 
@@ -275,6 +309,10 @@ impl Metrics {
 
     pub(crate) fn prompt_tokens(&self) -> u64 {
         self.prompt_tokens.get()
+    }
+
+    pub(crate) fn cached_tokens(&self) -> u64 {
+        self.cached_tokens.get()
     }
 
     pub(crate) fn generation_tokens(&self) -> u64 {
@@ -338,6 +376,8 @@ fn register<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, 
 pub(crate) struct Times {
     arrived: Instant,
     prompt: usize,
+    /// Whether it was looked up in the prefix cache.
+    found: bool,
     began: Option<Instant>,
     first: Option<Instant>,
     last: Instant,
@@ -346,12 +386,25 @@ pub(crate) struct Times {
 
 impl Times {
     pub(crate) fn new(arrived: Instant, prompt: usize) -> Self {
-        Self { arrived, prompt, began: None, first: None, last: arrived, tokens: 0 }
+        Self { arrived, prompt, found: false, began: None, first: None, last: arrived, tokens: 0 }
     }
 
     /// It has a slot; what comes again behind a preemption changes nothing.
     pub(crate) fn begin(&mut self, now: Instant) {
         self.began.get_or_insert(now);
+    }
+
+    /// What of its prompt need not be read, and what is read although another prompt began with it; whether that was not known.
+    pub(crate) fn found(&mut self, metrics: &Metrics, cached: usize, lost: usize) -> bool {
+        let new = !std::mem::replace(&mut self.found, true);
+        if new {
+            metrics.cache_queries.inc_by(self.prompt as u64);
+            metrics.cache_hits.inc_by(cached as u64);
+            metrics.cached_tokens.inc_by(cached as u64);
+            let reason = Lost { reason: "no_state" };
+            metrics.lost_tokens.get_or_create(&reason).inc_by(lost as u64);
+        }
+        new
     }
 
     /// It has a token more, the first of those that came together where there is a time.

@@ -21,6 +21,8 @@ pub struct Settings {
     pub limits: Limits,
     /// How much is done in a step; the engine's own where there is none.
     pub step_tokens: Option<usize>,
+    /// Slots of the engine that are for states behind beginnings of prompts; none without a prefix cache.
+    pub snapshots: usize,
     /// What metrics are labelled with.
     pub named: Named,
     /// When the process began, as near as the system tells.
@@ -96,6 +98,7 @@ impl Service {
             waiting: 0,
             free_slots: settings.limits.sequences,
             kept: 0,
+            snapshots: 0,
             free_blocks: 0,
             blocks: 0,
         };
@@ -132,7 +135,7 @@ impl Service {
             return Err(Refusal::Full { after: self.shared.metrics.until_a_place() });
         };
         // Room for all that may come: the engine never waits for a slow reader, and what is kept is bounded by what was asked.
-        let most: usize = sequences.iter().map(|sequence| sequence.request.limit + 2).sum();
+        let most: usize = sequences.iter().map(|sequence| sequence.request.limit + 3).sum();
         let (updates, receiver) = mpsc::channel(most.min(Semaphore::MAX_PERMITS));
         let arrived = Instant::now();
         let mut enough = Vec::with_capacity(sequences.len());
@@ -190,18 +193,21 @@ impl Service {
     /// How it is.
     pub fn health(&self) -> Health {
         let seen = self.shared.seen();
-        let Usage { running, waiting, free_slots, free_blocks, blocks, .. } = seen.usage;
+        let Usage { running, waiting, snapshots, free_blocks, blocks, .. } = seen.usage;
         Health {
             phase: self.phase(),
             failed_steps: seen.failed_steps,
             last_error: seen.last_error.clone(),
             running,
             waiting,
-            free_slots,
+            free_slots: self.limits().sequences.saturating_sub(running),
+            snapshots,
+            most_snapshots: self.shared.settings.snapshots,
             free_blocks,
             blocks,
             prompt_tokens: self.shared.metrics.prompt_tokens(),
             generation_tokens: self.shared.metrics.generation_tokens(),
+            cached_tokens: self.shared.metrics.cached_tokens(),
             since: seen.since,
         }
     }

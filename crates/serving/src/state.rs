@@ -46,14 +46,20 @@ pub struct Health {
     pub running: usize,
     /// Sequences that wait for one.
     pub waiting: usize,
-    /// Slots of the engine that nobody has.
+    /// Sequences that could have a slot beside these.
     pub free_slots: usize,
+    /// States behind beginnings of prompts that are kept.
+    pub snapshots: usize,
+    /// The most of them.
+    pub most_snapshots: usize,
     /// Blocks of the caches that nobody has.
     pub free_blocks: usize,
     /// Blocks of the caches.
     pub blocks: usize,
     /// Tokens of prompts that were read so far.
     pub prompt_tokens: u64,
+    /// Of these, those that a kept state had read.
+    pub cached_tokens: u64,
     /// Tokens that were given out so far.
     pub generation_tokens: u64,
     /// When the service was made.

@@ -25,7 +25,8 @@ pub(crate) fn run(
     let served = build().and_then(|mut engine| {
         shared.metrics.built(engine.pages(), engine.budget());
         let budget = shared.budget(engine.budget());
-        let scheduler = Scheduler::new(&mut *engine, budget);
+        let scheduler =
+            Scheduler::new(&mut *engine, budget).with_prefix_cache(shared.settings.snapshots);
         shared.see(scheduler.usage());
         shared.set_phase(Phase::Ready);
         let mut worker = Worker { shared, commands, scheduler, open: BTreeMap::new() };
@@ -182,6 +183,7 @@ impl Worker<'_> {
         for event in events {
             let id = event.request();
             match event {
+                Event::Begun { reused, lost, .. } => self.begun(id, *reused, *lost),
                 Event::Token { token, logits, .. } => {
                     let first_of_step = together != Some(id);
                     together = Some(id);
@@ -202,6 +204,14 @@ impl Worker<'_> {
                 }
                 Event::Preempted { .. } => self.shared.metrics.preempted(),
             }
+        }
+    }
+
+    /// Says where a sequence begins; where it begins again changes nothing.
+    fn begun(&mut self, id: RequestId, cached: usize, lost: usize) {
+        let Some(open) = self.open.get_mut(&id) else { return };
+        if open.times.found(&self.shared.metrics, cached, lost) {
+            let _ = open.job.updates.try_send(Update::Begun { index: open.job.index, cached });
         }
     }
 

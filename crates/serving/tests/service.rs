@@ -129,7 +129,7 @@ fn settings() -> Settings {
         Limits { sequences: SLOTS, queued: QUEUED, tokens: TOKENS, vocabulary: 512, logprobs: 20 };
     let named = Named { model: "mini".to_owned(), engine: "0".to_owned() };
     // Few, so that prompts take several steps.
-    Settings { limits, step_tokens: Some(4), named, process_start: Instant::now() }
+    Settings { limits, step_tokens: Some(4), snapshots: 0, named, process_start: Instant::now() }
 }
 
 fn start(fails: Fails, gated: bool) -> Server {
@@ -162,6 +162,7 @@ fn sequence(prompt: &[u32], limit: usize) -> Sequence {
         sampling: Sampling::default(),
         stop_ids: Vec::new(),
         keep: false,
+        shared: 0,
         logits: LogitsOf::None,
     };
     Sequence { request, logprobs: None, guide: None }

@@ -32,7 +32,7 @@ fn work(app: &App, mut fields: Fields) -> Result<Work, ApiError> {
         let message = "`top_logprobs` is for answers with `logprobs` alone";
         return Err(ApiError::field("top_logprobs", message));
     }
-    let text = messages::text(&mut fields, app)?;
+    let messages::Text { text, shared } = messages::text(&mut fields, app)?;
     let guide = form::read(&mut fields, app)?;
     fields.end()?;
     let prompt = app.texts.tokenizer.encode(&text);
@@ -41,5 +41,6 @@ fn work(app: &App, mut fields: Fields) -> Result<Work, ApiError> {
     let room = app.service.limits().tokens.saturating_sub(prompt.len()).max(1);
     let limits = vec![limit.unwrap_or(room)];
     let logprobs = logprobs.then_some(top.unwrap_or(0));
-    Ok(Work { prompts: vec![prompt], asked, limits, logprobs, guide })
+    let shared = app.tokens_of(&text[..shared]);
+    Ok(Work { prompts: vec![prompt], asked, limits, logprobs, shared, guide })
 }

@@ -30,7 +30,7 @@ fn tokens(app: &App, mut fields: Fields) -> Result<Value, ApiError> {
     let special = fields.flag("add_special_tokens")?;
     let text = match fields.text("prompt")? {
         Some(text) => text,
-        None => messages::text(&mut fields, app)?,
+        None => messages::text(&mut fields, app)?.text,
     };
     fields.end()?;
     let tokenizer = &app.texts.tokenizer;

@@ -48,6 +48,13 @@ pub(crate) struct Sizes {
     /// Tokens of prompts in one step. Default: 512 on the CPU, 8192 on a GPU; fewer while others decode.
     #[arg(long, value_name = "TOKENS", value_parser = one_or_more::<u32>)]
     pub(crate) max_num_batched_tokens: Option<u32>,
+    /// Beginnings of prompts whose states are kept for requests that begin alike; 0 for none. Default: 64 on a GPU, 8 on the CPU,
+    /// or what an eighth of the memory holds.
+    #[arg(long, value_name = "N", value_parser = whole)]
+    pub(crate) prefix_cache_states: Option<u64>,
+    /// The same as --prefix-cache-states 0.
+    #[arg(long, conflicts_with = "prefix_cache_states")]
+    pub(crate) no_enable_prefix_caching: bool,
     /// Answers that may wait for their turn; beyond them requests get status 429.
     #[arg(long, value_name = "N", value_parser = whole, default_value_t = 256)]
     pub(crate) max_num_queued_reqs: u64,

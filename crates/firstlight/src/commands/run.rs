@@ -50,6 +50,7 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
         sampling: (&arguments.choice).into(),
         stop_ids: stop_ids.clone(),
         keep: false,
+        shared: 0,
         logits: LogitsOf::Ends,
     };
     let requests: Vec<Request> = prompts.into_iter().map(request).collect();

@@ -53,7 +53,7 @@ pub(super) fn run(arguments: &Serve, output: &Output) -> anyhow::Result<Outcome>
     let room = room(&device)?;
     let names = names(arguments);
     let limits = Limits {
-        sequences: room.capacity.sequences,
+        sequences: room.sequences,
         queued: usize::try_from(arguments.sizes.max_num_queued_reqs).unwrap_or(usize::MAX),
         tokens: room.tokens,
         vocabulary: model.architecture.vocabulary,
@@ -65,6 +65,7 @@ pub(super) fn run(arguments: &Serve, output: &Output) -> anyhow::Result<Outcome>
         .first(&told, &Listening::new(address, &names, &room, limits.queued, &arguments.api_key))?;
     let settings = serving::Settings {
         limits,
+        snapshots: room.snapshots,
         step_tokens: arguments.sizes.max_num_batched_tokens.map(|tokens| tokens as usize),
         named: Named { model: names[0].clone(), engine: "0".to_owned() },
         process_start,

@@ -3,6 +3,15 @@ use super::{Ended, RequestId};
 /// What happened to a request in a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
+    /// It has a slot: for the first time, or again.
+    Begun {
+        /// The request.
+        request: RequestId,
+        /// Tokens that it need not read, because a kept sequence or another prompt began with them.
+        reused: usize,
+        /// Tokens beyond these that another prompt began with too, whose state is gone or was never kept.
+        lost: usize,
+    },
     /// A token was chosen for it.
     Token {
         /// The request.
@@ -30,7 +39,8 @@ impl Event {
     /// The request.
     pub fn request(&self) -> RequestId {
         match self {
-            Self::Token { request, .. }
+            Self::Begun { request, .. }
+            | Self::Token { request, .. }
             | Self::Finished { request, .. }
             | Self::Preempted { request } => *request,
         }

@@ -46,6 +46,6 @@ impl Scheduler<'_> {
         while let Some(live) = self.running.pop() {
             self.preempt(live, events);
         }
-        while self.drop_kept(None) {}
+        self.drop_all();
     }
 }

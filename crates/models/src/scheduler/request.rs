@@ -1,5 +1,6 @@
 use super::Guide;
 use crate::choice::mask_words;
+use crate::pages::BLOCK;
 use crate::{Choice, ModelError, Sampling};
 
 /// One sequence to continue.
@@ -17,6 +18,9 @@ pub struct Request {
     /// begins with the same tokens goes on there, and reads only the rest. The device then chooses one token at a time, because it
     /// must not read beyond the end.
     pub keep: bool,
+    /// Tokens of the prompt that other requests begin with too, 0 where nothing is known of them: where there is a prefix cache, their
+    /// state is kept for these.
+    pub shared: usize,
     /// Which of its tokens come with the logits that they are chosen from.
     pub logits: LogitsOf,
 }
@@ -80,16 +84,33 @@ pub(super) struct Live {
     added: Vec<u32>,
     /// Tokens that the engine was advanced by, of the prompt and what was added.
     read: usize,
-    /// Tokens of a kept sequence that it began with.
+    /// Tokens that it did not read, because a kept sequence or a snapshot began with them.
     pub(super) reused: usize,
+    /// What names the beginnings of its prompt that end with a block.
+    pub(super) ends: Vec<u64>,
+    /// Lengths at which its state is to be kept for others, the last one first.
+    marks: Vec<usize>,
+    /// Whether it has had no slot yet.
+    new: bool,
     /// The engine's slot; where it has none yet this means nothing.
     pub(super) slot: usize,
 }
 
 impl Live {
     pub(super) fn new(id: RequestId, request: Request) -> Self {
-        let (added, mask) = (Vec::new(), Vec::new());
-        Self { id, request, guide: None, mask, added, read: 0, reused: 0, slot: 0 }
+        Self {
+            id,
+            request,
+            guide: None,
+            mask: Vec::new(),
+            added: Vec::new(),
+            read: 0,
+            reused: 0,
+            ends: Vec::new(),
+            marks: Vec::new(),
+            new: true,
+            slot: 0,
+        }
     }
 
     /// The same, kept to something.
@@ -118,6 +139,44 @@ impl Live {
         self.all().skip(self.read).take(count)
     }
 
+    /// Tokens that may be read at once: up to where its state is to be kept.
+    pub(super) fn readable(&self) -> usize {
+        self.marks.last().map_or(self.unread(), |mark| mark - self.read)
+    }
+
+    /// What names the beginning that it has just read, where its state is to be kept.
+    pub(super) fn at_mark(&mut self) -> Option<u64> {
+        self.marks.pop_if(|mark| *mark == self.read)?;
+        self.ends.get(self.read / BLOCK - 1).copied()
+    }
+
+    /// The tokens that it has read.
+    pub(super) fn known(&self) -> impl Iterator<Item = u32> {
+        self.all().take(self.read)
+    }
+
+    /// Whether it is still to read what another one begins with too, at least so many tokens: then its state is to be kept where
+    /// the two part.
+    pub(super) fn joins(&mut self, other: &Live, least: usize) -> bool {
+        let same = self.ends.iter().zip(&other.ends).take_while(|(own, theirs)| own == theirs);
+        let length = same.count() * BLOCK;
+        let comes = length > self.read && length >= least;
+        if comes && let Err(at) = self.marks.binary_search_by(|mark| length.cmp(mark)) {
+            self.marks.insert(at, length);
+        }
+        comes
+    }
+
+    /// Whether it has had no slot yet.
+    pub(super) fn is_new(&self) -> bool {
+        self.new
+    }
+
+    /// The prompt, and how many of its tokens other requests begin with.
+    pub(super) fn prompt(&self) -> (&[u32], usize) {
+        (&self.request.prompt, self.request.shared)
+    }
+
     /// Counts tokens that the engine was advanced by.
     pub(super) fn advance(&mut self, count: usize) {
         self.read += count;
@@ -125,7 +184,8 @@ impl Live {
 
     /// Goes back to the beginning, with what was added; its states and caches are gone.
     pub(super) fn forget(&mut self) {
-        (self.read, self.reused) = (0, 0);
+        (self.read, self.reused, self.new) = (0, 0, false);
+        self.marks.clear();
     }
 
     /// Whether a sequence of these tokens is where it may begin: something is left to read.
@@ -133,16 +193,17 @@ impl Live {
         tokens.len() < self.tokens() && self.all().zip(tokens).all(|(own, kept)| own == *kept)
     }
 
-    /// Begins behind so many tokens, which the slot that it was given has read.
-    pub(super) fn begin_behind(&mut self, tokens: usize) {
-        (self.read, self.reused) = (tokens, tokens);
+    /// Begins behind so many tokens, which the slot that it was given has read. Its state is to be kept at these lengths beyond.
+    pub(super) fn begin_behind(&mut self, tokens: usize, mut marks: Vec<usize>) {
+        marks.reverse();
+        (self.read, self.reused, self.marks) = (tokens, tokens, marks);
     }
 
     /// What the engine has read of it, where that is to be kept. The device chooses one token at a time of such a request, so that
     /// it has read nothing behind the end.
     pub(super) fn to_keep(&self) -> Option<Vec<u32>> {
         let kept = self.request.keep && self.read > 0;
-        kept.then(|| self.all().take(self.read).collect())
+        kept.then(|| self.known().collect())
     }
 
     fn all(&self) -> impl Iterator<Item = u32> {

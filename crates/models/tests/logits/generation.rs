@@ -6,7 +6,15 @@ use models::{Chosen, Ended, Generated, LogitsOf, Next, Request, Sampling, StepBu
 fn request(prompt: Vec<u32>, limit: usize, seed: u64) -> Request {
     // Drawn, not taken: with a tied random embedding the largest logit is always the last token's own.
     let sampling = Sampling { temperature: 1.0, seed, ..Sampling::default() };
-    Request { prompt, limit, sampling, stop_ids: Vec::new(), keep: false, logits: LogitsOf::Ends }
+    Request {
+        prompt,
+        limit,
+        sampling,
+        stop_ids: Vec::new(),
+        keep: false,
+        shared: 0,
+        logits: LogitsOf::Ends,
+    }
 }
 
 fn run(subject: &Subject, requests: &[Request], chunk: usize) -> Vec<Generated> {

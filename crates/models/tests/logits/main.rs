@@ -5,6 +5,7 @@
 mod generation;
 mod lengths;
 mod oracle;
+mod prefixes;
 mod scheduler;
 mod sequences;
 mod storage;

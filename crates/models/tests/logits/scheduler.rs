@@ -16,8 +16,8 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 const SLOTS: usize = 5;
-/// Five blocks of 64 tokens for all: fewer than five sequences take.
-const CAPACITY: Capacity = Capacity { sequences: SLOTS, tokens: 64 };
+/// A block of 64 tokens for each: fewer than the sequences take.
+const TOKENS: usize = 64;
 const BUDGET: StepBudget = StepBudget { tokens: 150, beside: 60, ahead: 4 };
 /// Lengths of prompts around the ends of blocks and chunks, of which a sequence outgrows its blocks while it decodes.
 const LENGTHS: [usize; 12] = [1, 2, 17, 50, 60, 62, 63, 64, 65, 120, 127, 250];
@@ -32,7 +32,7 @@ fn engine(name: &str, capacity: Capacity) -> Box<dyn Engine> {
 
 fn request(prompt: Vec<u32>, limit: usize) -> Request {
     let (sampling, stop_ids, logits) = (Sampling::default(), Vec::new(), LogitsOf::None);
-    Request { prompt, limit, sampling, stop_ids, keep: false, logits }
+    Request { prompt, limit, sampling, stop_ids, keep: false, shared: 0, logits }
 }
 
 /// What each of the prompts is continued with, alone on an engine.
@@ -40,9 +40,13 @@ fn alone(name: &str) -> Vec<(Vec<u32>, Vec<u32>)> {
     let mut engine = engine(name, Capacity { sequences: 1, tokens: 300 });
     let budget = StepBudget { tokens: 1000, beside: 1000, ahead: 1 };
     let mut answer = |(seed, length): (u32, &usize)| {
-        let request = request(tokens(seed, *length), LIMIT);
-        let generated = generate(&mut *engine, &[request], budget, |_| Next::More).unwrap();
-        (tokens(seed, *length), generated[0].tokens.clone())
+        // Some begin like others.
+        let prompt =
+            [&tokens(29, *length)[..length / 4 * 3], &tokens(seed, length - length / 4 * 3)]
+                .concat();
+        let requests = [request(prompt.clone(), LIMIT)];
+        let generated = generate(&mut *engine, &requests, budget, |_| Next::More).unwrap();
+        (prompt, generated[0].tokens.clone())
     };
     let prompts = LENGTHS.iter().chain(&LENGTHS).chain(&LENGTHS);
     (30..).zip(prompts).map(&mut answer).collect()
@@ -89,17 +93,18 @@ struct Counts {
     cancelled: usize,
     preempted: usize,
     together: usize,
+    reused: usize,
 }
 
 /// Steps in which the oldest request may go without a token: it reads at least as many tokens of its prompt in each.
 const PATIENCE: usize = 300 / 55 + 1;
 
-fn arrivals_of(name: &str, arrivals: usize) -> Counts {
+fn arrivals_of(name: &str, arrivals: usize, snapshots: usize) -> Counts {
     let answers = alone(name);
     let varied = answers.iter().filter(|(_, answer)| answer.iter().any(|id| *id != answer[0]));
     assert!(varied.count() > answers.len() / 2, "answers of one token show nothing: {answers:?}");
-    let mut engine = engine(name, CAPACITY);
-    let mut scheduler = Scheduler::new(&mut *engine, BUDGET);
+    let mut engine = engine(name, Capacity { sequences: SLOTS + snapshots, tokens: TOKENS });
+    let mut scheduler = Scheduler::new(&mut *engine, BUDGET).with_prefix_cache(snapshots);
     let blocks = scheduler.usage().blocks;
     let (mut random, mut counts) = (Random(11), Counts::default());
     let mut open: BTreeMap<RequestId, Asked> = BTreeMap::new();
@@ -133,6 +138,7 @@ fn arrivals_of(name: &str, arrivals: usize) -> Counts {
                     assert_eq!((asked.got, ended), (asked.want, asked.ended), "{name}, {id:?}");
                     counts.finished += 1;
                 }
+                Event::Begun { reused, .. } => counts.reused += usize::from(reused > 0),
                 Event::Preempted { .. } => {
                     assert_ne!(Some(id), oldest, "{name}: the oldest keeps what it has");
                     counts.preempted += 1;
@@ -141,38 +147,46 @@ fn arrivals_of(name: &str, arrivals: usize) -> Counts {
         }
         assert!(patience <= PATIENCE, "{name}: {oldest:?} starves");
         let usage = scheduler.usage();
-        assert_eq!(usage.running + usage.free_slots + usage.kept, SLOTS, "{name}");
+        let held = usage.running + usage.kept + usage.snapshots;
+        assert_eq!(held + usage.free_slots, SLOTS + snapshots, "{name}");
+        assert!(usage.running <= SLOTS && usage.snapshots <= snapshots, "{name}: {usage:?}");
         counts.together = counts.together.max(usage.running);
     }
     let usage = scheduler.usage();
     assert!(open.is_empty());
-    assert_eq!(usage.free_slots + usage.kept, SLOTS, "{name}: nobody runs");
+    assert_eq!(usage.running, 0, "{name}: nobody runs");
     assert_eq!(
-        usage.kept == 0,
+        usage.kept + usage.snapshots == 0,
         usage.free_blocks == blocks,
-        "{name}: kept sequences alone have blocks"
+        "{name}: what is kept alone has blocks"
     );
     drop(scheduler);
     assert_eq!(engine.pages().free_blocks(), blocks);
     counts
 }
 
-fn arrivals(name: &str) {
+fn arrivals(name: &str, snapshots: usize) {
     let arrivals = std::env::var("FIRSTLIGHT_ARRIVALS").map_or(150, |count| count.parse().unwrap());
-    let counts = arrivals_of(name, arrivals);
+    let counts = arrivals_of(name, arrivals, snapshots);
     assert_eq!(counts.finished + counts.cancelled, arrivals);
-    assert!(counts.cancelled > arrivals / 20 && counts.preempted > arrivals / 20, "{counts:?}");
+    assert!(counts.cancelled > arrivals / 20 && counts.preempted > arrivals / 30, "{counts:?}");
     assert_eq!(counts.together, SLOTS);
+    assert!(snapshots == 0 || counts.reused > arrivals / 10, "{counts:?}");
 }
 
 #[test]
 fn kimi_requests_that_come_and_go_are_each_as_if_alone() {
-    arrivals("kimi-linear-mini");
+    arrivals("kimi-linear-mini", 0);
+}
+
+#[test]
+fn requests_that_begin_with_what_others_left_are_each_as_if_alone() {
+    arrivals("granite-hybrid-mini", 3);
 }
 
 #[test]
 fn granite_requests_that_come_and_go_are_each_as_if_alone() {
-    arrivals("granite-hybrid-mini");
+    arrivals("granite-hybrid-mini", 0);
 }
 
 #[test]
@@ -201,7 +215,8 @@ fn a_request_that_can_never_run_is_refused_and_one_that_just_fits_runs() {
         events.extend(scheduler.step().unwrap());
     }
     assert_eq!(events.last(), Some(&Event::Finished { request: id, ended: Ended::Limit }));
-    assert_eq!((events.len(), scheduler.usage().free_blocks), (10, 2));
+    // It begins, has nine tokens and ends.
+    assert_eq!((events.len(), scheduler.usage().free_blocks), (11, 2));
 }
 
 #[test]
@@ -215,7 +230,8 @@ fn a_prompt_that_joins_delays_others_by_a_chunk_at_a_time() {
     let mut steps = 0;
     loop {
         let events = scheduler.step().unwrap();
-        let of = |id| events.iter().filter(|event| event.request() == id).count();
+        let token = |event: &&Event| matches!(event, Event::Token { .. });
+        let of = |id| events.iter().filter(token).filter(|event| event.request() == id).count();
         // Of the step's 40 tokens one is decoded.
         steps += 1;
         assert_eq!(of(decoding), 1, "a token in every step");
@@ -244,7 +260,7 @@ fn answered(scheduler: &mut Scheduler<'_>, request: Request, most: usize) -> Ans
             match event {
                 Event::Token { token, .. } => answered.tokens.push(token),
                 Event::Finished { ended, .. } => answered.ended = Some(ended),
-                Event::Preempted { .. } => {}
+                Event::Begun { .. } | Event::Preempted { .. } => {}
             }
         }
     }
@@ -360,7 +376,7 @@ fn conversations_on_few_slots_are_answered_as_if_read_anew() {
                     assert_eq!(Some(&talker.got), want.as_ref());
                     talker.said.extend(&talker.got);
                 }
-                Event::Preempted { .. } => {}
+                Event::Begun { .. } | Event::Preempted { .. } => {}
             }
         }
     }

@@ -100,6 +100,7 @@ impl<'a, 'e> Session<'a, 'e> {
             sampling: Sampling { seed, ..self.settings.sampling.clone() },
             stop_ids: self.settings.stop_ids.clone(),
             keep: true,
+            shared: 0,
             logits: LogitsOf::None,
         };
         // One that came while nothing was answered meant nothing.
@@ -162,7 +163,7 @@ impl<'a, 'e> Session<'a, 'e> {
                         answer.ended = ended.into();
                         return Ok(());
                     }
-                    Event::Preempted { .. } => {}
+                    Event::Begun { .. } | Event::Preempted { .. } => {}
                 }
             }
             if interrupted.swap(false, Ordering::Relaxed) {

@@ -21,6 +21,8 @@ pub(super) struct Listening {
     address: SocketAddr,
     models: Vec<String>,
     max_num_seqs: usize,
+    /// States that are kept behind beginnings of prompts.
+    prefix_cache_states: usize,
     max_model_len: usize,
     /// Tokens that the caches hold, of all requests.
     cached_tokens: usize,
@@ -44,7 +46,8 @@ impl Listening {
         Self {
             address,
             models: names.to_vec(),
-            max_num_seqs: room.capacity.sequences,
+            max_num_seqs: room.sequences,
+            prefix_cache_states: room.snapshots,
             max_model_len: room.tokens,
             cached_tokens: room.capacity.sequences * room.capacity.tokens,
             max_num_queued_reqs: queued,
@@ -54,10 +57,12 @@ impl Listening {
     }
 
     fn text(&self) -> String {
-        let Self { address, max_num_seqs, max_model_len, cached_tokens, .. } = self;
+        let Self {
+            address, max_num_seqs, max_model_len, cached_tokens, prefix_cache_states, ..
+        } = self;
         let mut text = format!(
             "listening: http://{address}, model {}\n\
-             room: {max_num_seqs} answers at once, {max_model_len} tokens each at most, {cached_tokens} together\n",
+             room: {max_num_seqs} answers at once, {max_model_len} tokens each at most, {cached_tokens} together; {prefix_cache_states} kept beginnings of prompts\n",
             self.models.join(" or ")
         );
         if let Some(warning) = self.warning {

@@ -12,6 +12,10 @@ use models::{Architecture, Capacity, Footprint, Holding, LargestStep, Storage};
 pub(super) struct Room {
     /// Its slots, and the tokens that its caches hold for each; one may take what others leave.
     pub(super) capacity: Capacity,
+    /// Requests that run at once.
+    pub(super) sequences: usize,
+    /// Slots beside theirs, for states behind beginnings of prompts.
+    pub(super) snapshots: usize,
     /// Tokens of one request at most.
     pub(super) tokens: usize,
     pub(super) step: LargestStep,
@@ -33,7 +37,19 @@ impl Room {
         let on_host = device.capabilities().backend == BackendKind::Cpu;
         let step_tokens = asked.max_num_batched_tokens.map_or(kind.chunk, |tokens| tokens as usize);
         let holding = models::holding(device, storage);
-        let needs = Needs { architecture, holding, step_tokens };
+        let free = loading::free(device);
+        // The processor's memory is everybody's.
+        let share = if on_host { 0.5 } else { 0.9 };
+        let usable = free.as_ref().map(|free| (free.value as f64 * share) as u64);
+        let usual = if on_host { SNAPSHOTS_ON_HOST } else { SNAPSHOTS_ON_GPU };
+        let state = architecture.state_bytes(holding).max(1);
+        let fit = usable.map_or(usual, |usable| usual.min(usable / 8 / state));
+        let snapshots = match asked.no_enable_prefix_caching {
+            true => 0,
+            false => asked.prefix_cache_states.unwrap_or(fit),
+        };
+        let snapshots = usize::try_from(snapshots).unwrap_or(usize::MAX);
+        let needs = Needs { architecture, holding, step_tokens, snapshots };
         let tokens = asked.max_model_len.map(|tokens| tokens as usize);
         let context = architecture.context;
         if let Some(tokens) = tokens.filter(|tokens| *tokens > context) {
@@ -42,14 +58,11 @@ impl Room {
         }
         let sequences = asked.max_num_seqs.map(|sequences| sequences as usize);
         let usual = if on_host { USUAL_ON_HOST } else { USUAL_ON_GPU };
-        let Some(free) = loading::free(device) else {
+        let (Some(free), Some(usable)) = (free, usable) else {
             // Nothing tells what is free: what fits shows when it is taken.
             let (sequences, tokens) = (sequences.unwrap_or(usual), tokens.unwrap_or(context));
             return Ok(needs.room(sequences, tokens, tokens));
         };
-        // The processor's memory is everybody's.
-        let share = if on_host { 0.5 } else { 0.9 };
-        let usable = (free.value as f64 * share) as u64;
         // What was asked for may take all that is free; what was not takes a part.
         let (sequences, tokens) = match (sequences, tokens) {
             (Some(sequences), Some(tokens)) => (sequences, tokens),
@@ -80,21 +93,28 @@ impl Room {
 /// Answers at once where nothing is said: what keeps a device busy.
 const USUAL_ON_HOST: usize = 8;
 const USUAL_ON_GPU: usize = 128;
+/// States for beginnings of prompts where nothing is said: a server has a few system messages and some conversations.
+const SNAPSHOTS_ON_HOST: u64 = 8;
+const SNAPSHOTS_ON_GPU: u64 = 64;
 
 /// What a model takes of a device.
 struct Needs<'a> {
     architecture: &'a Architecture,
     holding: Holding,
     step_tokens: usize,
+    snapshots: usize,
 }
 
 impl Needs<'_> {
     /// Slots for so many sequences, and caches for so many tokens together.
     fn room(&self, sequences: usize, tokens: usize, pool: usize) -> Room {
         let block = self.holding.block;
-        let each = pool.div_ceil(block).div_ceil(sequences) * block;
+        let slots = sequences.saturating_add(self.snapshots);
+        let each = pool.div_ceil(block).div_ceil(slots) * block;
         Room {
-            capacity: Capacity { sequences, tokens: each },
+            capacity: Capacity { sequences: slots, tokens: each },
+            sequences,
+            snapshots: self.snapshots,
             tokens,
             step: LargestStep { tokens: self.step_tokens.max(sequences), logits: sequences },
         }
@@ -185,7 +205,7 @@ mod tests {
         let architecture = Architecture::of(&shape).unwrap();
         let device = device::open(BackendKind::Cpu).unwrap();
         let holding = models::holding(&device, Storage::Bf16);
-        let needs = Needs { architecture: &architecture, holding, step_tokens: 512 };
+        let needs = Needs { architecture: &architecture, holding, step_tokens: 512, snapshots: 0 };
         let bytes = needs.bytes(4, 100_000);
         let tokens = needs.most_tokens(4, usize::MAX / 1024, bytes);
         assert!(needs.bytes(4, tokens) <= bytes && needs.bytes(4, tokens + 4 * 64) > bytes);

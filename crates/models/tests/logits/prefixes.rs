@@ -1,0 +1,229 @@
+//! The prefix cache: what is continued from a kept state is continued as if it had been read anew.
+
+use crate::subject::tokens;
+use architectures::Architecture;
+use device::Device;
+use facts::BackendKind;
+use models::{
+    Batch, Capacity, Engine, Event, LogitsOf, Model, ModelError, Pages, Request, Sampling,
+    Scheduler, StepBudget, Storage, Wanted, open, shape,
+};
+use serde_json::Value;
+
+const BUDGET: StepBudget = StepBudget { tokens: 100, beside: 60, ahead: 1 };
+const MOST: f32 = 1e-5;
+
+fn engine(name: &str, sequences: usize) -> Box<dyn Engine> {
+    let config = shape(name).unwrap().with("tie_word_embeddings", Value::Bool(false));
+    let device = device::open(BackendKind::Cpu).unwrap();
+    let capacity = Capacity { sequences, tokens: 320 };
+    open(Model::random(&config, 3).unwrap(), device, Storage::F32, capacity).unwrap()
+}
+
+fn request(prompt: &[u32], shared: usize) -> Request {
+    Request {
+        prompt: prompt.to_vec(),
+        limit: 2,
+        sampling: Sampling::default(),
+        stop_ids: Vec::new(),
+        keep: false,
+        shared,
+        logits: LogitsOf::All,
+    }
+}
+
+/// What became of a request: the logits of its tokens, and how many of the prompt's it did not read.
+#[derive(Debug, Default, Clone)]
+struct Answer {
+    logits: Vec<f32>,
+    reused: usize,
+    lost: usize,
+}
+
+/// Submits requests together, and runs all to their ends.
+fn answers(scheduler: &mut Scheduler<'_>, requests: Vec<Request>) -> Vec<Answer> {
+    let ids = requests.into_iter().map(|request| scheduler.submit(request).unwrap());
+    let ids: Vec<_> = ids.collect();
+    let mut answers = vec![Answer::default(); ids.len()];
+    while !scheduler.is_idle() {
+        for event in scheduler.step().unwrap() {
+            let answer = &mut answers[ids.binary_search(&event.request()).unwrap()];
+            match event {
+                Event::Begun { reused, lost, .. } => (answer.reused, answer.lost) = (reused, lost),
+                Event::Token { logits, .. } => {
+                    answer.logits.extend(scheduler.logits(logits.unwrap()).unwrap());
+                }
+                _ => {}
+            }
+        }
+    }
+    answers
+}
+
+/// Answers of an engine that knows nothing of earlier requests.
+struct Fresh(Box<dyn Engine>);
+
+impl Fresh {
+    fn differs(&mut self, prompt: &[u32], from: &Answer) -> f32 {
+        let mut scheduler = Scheduler::new(&mut *self.0, BUDGET);
+        let anew = answers(&mut scheduler, vec![request(prompt, 0)]).remove(0);
+        assert_eq!(anew.logits.len(), from.logits.len());
+        let pairs = anew.logits.iter().zip(&from.logits);
+        pairs.map(|(anew, from)| (anew - from).abs()).fold(0.0, f32::max)
+    }
+}
+
+/// A prompt that has its first tokens in common with those of others.
+fn parting(at: usize, length: usize, seed: u32) -> Vec<u32> {
+    [&tokens(1, 320)[..at], &tokens(seed, length - at)].concat()
+}
+
+fn everywhere(name: &str) {
+    let mut fresh = Fresh(engine(name, 1));
+    let mut engine = engine(name, 4);
+    let mut scheduler = Scheduler::new(&mut *engine, BUDGET).with_prefix_cache(2);
+    let (mut hits, mut seed) = (0, 50);
+    // Around the ends of blocks, both where prompts part and where they end.
+    for at in [0, 1, 63, 64, 65, 127, 128, 129, 192, 255] {
+        for beyond in [1, 63, 64, 65, 130] {
+            let length = (at + beyond).min(300);
+            seed += 1;
+            let prompt = parting(at, length, seed);
+            // A stranger, and the same again: the places of both are wanted.
+            for prompt in [&prompt, &tokens(seed + 500, 70), &prompt] {
+                let answer = answers(&mut scheduler, vec![request(prompt, 0)]).remove(0);
+                assert!(answer.reused < prompt.len() && answer.reused.is_multiple_of(64));
+                hits += usize::from(answer.reused > 0);
+                let differs = fresh.differs(prompt, &answer);
+                assert!(differs <= MOST, "{name}: {at} of {length}, {answer:?}: {differs}");
+            }
+            assert!(scheduler.usage().snapshots <= 2);
+        }
+    }
+    assert!(hits > 60, "{name}: {hits}");
+    drop(scheduler);
+    assert_eq!(engine.pages().free_blocks(), engine.pages().blocks());
+}
+
+#[test]
+fn granite_goes_on_from_kept_states_wherever_prompts_part() {
+    everywhere("granite-hybrid-mini");
+}
+
+#[test]
+fn kimi_goes_on_from_kept_states_wherever_prompts_part() {
+    everywhere("kimi-linear-mini");
+}
+
+#[test]
+fn what_is_read_again_is_what_nobody_kept() {
+    let mut engine = engine("granite-hybrid-mini", 13);
+    let mut scheduler = Scheduler::new(&mut *engine, BUDGET).with_prefix_cache(12);
+    let mut of = |prompt: &[u32], shared: usize| {
+        let answer = answers(&mut scheduler, vec![request(prompt, shared)]).remove(0);
+        (answer.reused, answer.lost)
+    };
+    // The same prompt again, also one that ends with a block: something has to be read of it.
+    let whole = tokens(9, 128);
+    assert_eq!((of(&whole, 0), of(&whole, 0)), ((0, 0), (64, 0)));
+    // What is known to be shared is there for the second request, in the block where it ends.
+    let [first, second] = [60, 61].map(|seed| parting(200, 260, seed));
+    assert_eq!((of(&first, 200), of(&second, 200)), ((0, 0), (192, 0)));
+    // What is not known shows where two prompts part, and is there for the third one.
+    let shared = tokens(70, 220);
+    let [first, second, third] = [71, 72, 73].map(|seed| [&shared[..], &tokens(seed, 40)].concat());
+    assert_eq!((of(&first, 0), of(&second, 0), of(&third, 0)), ((0, 0), (128, 64), (192, 0)));
+    // Shorter than a block, nothing is kept.
+    assert_eq!((of(&shared[..40], 40), of(&shared[..40], 40)), ((0, 0), (0, 0)));
+}
+
+#[test]
+fn prompts_that_come_together_are_read_once() {
+    let name = "granite-hybrid-mini";
+    let mut fresh = Fresh(engine(name, 1));
+    let mut engine = engine(name, 8);
+    let mut scheduler = Scheduler::new(&mut *engine, BUDGET).with_prefix_cache(2);
+    let prompts: Vec<Vec<u32>> = (90..95).map(|seed| parting(250, 270, seed)).collect();
+    let requests = prompts.iter().map(|prompt| request(prompt, 0)).collect();
+    let answers = answers(&mut scheduler, requests);
+    let reused: Vec<usize> = answers.iter().map(|answer| answer.reused).collect();
+    assert_eq!(reused, [0, 192, 192, 192, 192]);
+    for (prompt, answer) in prompts.iter().zip(&answers) {
+        assert!(fresh.differs(prompt, answer) <= MOST);
+    }
+}
+
+#[test]
+fn a_cache_that_has_no_room_gives_way() {
+    let name = "granite-hybrid-mini";
+    let mut fresh = Fresh(engine(name, 2));
+    // Ten blocks: what is kept of a prompt and the next one want more.
+    let mut engine = engine(name, 2);
+    let mut scheduler = Scheduler::new(&mut *engine, BUDGET).with_prefix_cache(1);
+    for seed in 20..24 {
+        let prompt = tokens(seed, 408);
+        let answer = answers(&mut scheduler, vec![request(&prompt, 0)]).remove(0);
+        assert_eq!((answer.reused, scheduler.usage().snapshots), (0, 1));
+        assert!(fresh.differs(&prompt, &answer) <= MOST);
+    }
+}
+
+/// An engine whose copies of states are wrong in a way that servers were.
+struct Planted {
+    inner: Box<dyn Engine>,
+    fault: Fault,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Fault {
+    /// A slot begins with the state of other tokens.
+    OtherState,
+    /// A slot begins with the state of padding.
+    Padding,
+}
+
+impl Engine for Planted {
+    fn architecture(&self) -> &Architecture {
+        self.inner.architecture()
+    }
+    fn device(&self) -> &Device {
+        self.inner.device()
+    }
+    fn read_bandwidth(&self) -> f64 {
+        self.inner.read_bandwidth()
+    }
+    fn pages(&self) -> &Pages {
+        self.inner.pages()
+    }
+    fn step(&mut self, batch: &Batch, wanted: Wanted) -> Result<Vec<f32>, ModelError> {
+        self.inner.step(batch, wanted)
+    }
+    fn reset(&mut self, sequence: usize) {
+        self.inner.reset(sequence);
+    }
+    fn fork(&mut self, from: usize, to: usize) -> Result<(), ModelError> {
+        let length = self.inner.pages().len(from);
+        let tokens = match self.fault {
+            Fault::OtherState => tokens(999, length),
+            Fault::Padding => vec![0; length],
+        };
+        self.inner.step(&Batch::new().with(to, &tokens), Wanted::Last).map(|_| ())
+    }
+}
+
+#[test]
+fn a_wrong_state_is_seen() {
+    let name = "granite-hybrid-mini";
+    for fault in [Fault::OtherState, Fault::Padding] {
+        let mut fresh = Fresh(engine(name, 1));
+        let mut engine = Planted { inner: engine(name, 4), fault };
+        let mut scheduler = Scheduler::new(&mut engine, BUDGET).with_prefix_cache(2);
+        let prompt = tokens(1, 150);
+        let mut differs = || {
+            let answer = answers(&mut scheduler, vec![request(&prompt, 0)]).remove(0);
+            fresh.differs(&prompt, &answer)
+        };
+        assert!(differs() <= MOST, "{fault:?}: nothing was kept before");
+        assert!(differs() > 100.0 * MOST, "{fault:?}");
+    }
+}
