@@ -23,7 +23,7 @@ use kernels::cpu::read::sum_parallel;
 use mlp::CpuMlp;
 use rayon::prelude::*;
 use rows::{add_scaled, rms_norm, scale};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use step::Step;
 use weights::{CpuProjection, Weights};
 
@@ -31,6 +31,7 @@ pub(crate) const ENGINE: EngineKind = EngineKind {
     backend: BackendKind::Cpu,
     chunk: 512,
     beside: 128,
+    patience: Duration::MAX,
     storages: &[Storage::F32, Storage::Bf16],
     ahead: 1,
     open: |model, device, storage, capacity| {

@@ -8,6 +8,7 @@ use architectures::Holding;
 use device::{Device, Isa};
 use facts::BackendKind;
 use std::path::Path;
+use std::time::Duration;
 
 /// What an engine loads: a model's folder, read and checked, or random weights.
 #[derive(Debug)]
@@ -233,9 +234,11 @@ pub trait Engine: Send {
         let of = |kind: &EngineKind| StepBudget {
             tokens: kind.chunk,
             beside: kind.beside,
+            patience: kind.patience,
             ahead: kind.ahead,
         };
-        engine_kind(self.device()).map_or(StepBudget { tokens: 1, beside: 1, ahead: 1 }, of)
+        engine_kind(self.device())
+            .map_or(StepBudget { tokens: 1, beside: 1, patience: Duration::MAX, ahead: 1 }, of)
     }
     /// Which blocks of the caches its sequences have.
     fn pages(&self) -> &Pages;
@@ -287,6 +290,8 @@ pub struct EngineKind {
     pub chunk: usize,
     /// The same where sequences decode in the same step, which wait for it.
     pub beside: usize,
+    /// How long prompts may be read in such a step.
+    pub patience: Duration,
     /// What its weights may be stored in.
     pub storages: &'static [Storage],
     /// Tokens that are best decoded at once: 1 where nothing is gained by more, and they would be waited for.

@@ -27,6 +27,14 @@ pub use request::{Ended, LogitsOf, Request, RequestId};
 use crate::pages::BLOCK;
 use crate::{Batch, Engine, ModelError, Pages};
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// How long tokens may be decoded without looking at who waits: what a reader takes for a steady stream.
+const BURST: Duration = Duration::from_millis(20);
+
+fn each(all: Duration, count: usize) -> Duration {
+    all / u32::try_from(count.max(1)).unwrap_or(u32::MAX)
+}
 
 /// How much an engine is given to do in a step. [`Engine::budget`] has what is best for one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +44,9 @@ pub struct StepBudget {
     /// Most tokens of a step in which sequences decode, theirs counted: they wait for the others. However many decode, half
     /// of it is for prompts.
     pub beside: usize,
+    /// How long prompts may be read in such a step, which is how much later the tokens of others come: where this would take
+    /// longer, fewer tokens are read.
+    pub patience: Duration,
     /// Most tokens that the device chooses by itself before they are given out, where no request waits, is kept to a form or wants
     /// logits. The first two tokens of a sequence are given out at once in any case.
     pub ahead: usize,
@@ -84,6 +95,10 @@ pub struct Scheduler<'e> {
     logits: Vec<Vec<f32>>,
     /// Tokens that the engine was advanced by in the last step.
     stepped: usize,
+    /// How long the last decoding pass took for each token of a sequence.
+    pace: Duration,
+    /// How long the last prompts took that were read beside others, for each token.
+    reading: Duration,
     /// The request that alone is admitted, where there is one.
     alone: Option<RequestId>,
     /// Requests that had a slot in the step that failed last.
@@ -110,6 +125,8 @@ impl<'e> Scheduler<'e> {
             due: Vec::new(),
             logits: Vec::new(),
             stepped: 0,
+            pace: Duration::ZERO,
+            reading: Duration::ZERO,
             alone: None,
             involved: Vec::new(),
             engine,
@@ -280,8 +297,9 @@ impl<'e> Scheduler<'e> {
             let live = &self.running[*at];
             batch.add(live.slot, live.next(1));
         }
-        let count = self.ahead(&who);
+        let (count, began) = (self.ahead(&who), Instant::now());
         self.advance(&batch, who.iter().map(|at| (*at, 1)).collect(), count, events)?;
+        self.pace = each(began.elapsed(), count);
         Ok(who.len())
     }
 
@@ -332,7 +350,9 @@ impl<'e> Scheduler<'e> {
             return 1;
         }
         let least = who.iter().map(|at| self.running[*at].ahead()).min().unwrap_or(1);
-        let mut count = least.min(self.budget.ahead).max(1);
+        let patient = BURST.as_nanos() / self.pace.as_nanos().max(1);
+        let most = usize::try_from(patient).unwrap_or(usize::MAX).min(self.budget.ahead);
+        let mut count = least.min(most).max(1);
         while count > 1 && self.lacking(|_| count) > self.free_blocks() {
             count -= 1;
         }
@@ -344,8 +364,10 @@ impl<'e> Scheduler<'e> {
         let mut left = match decoding {
             0 => self.budget.tokens.max(1),
             _ => {
-                let half = self.budget.beside.div_ceil(2).max(1);
-                self.budget.beside.saturating_sub(decoding).max(half)
+                let StepBudget { beside, patience, .. } = self.budget;
+                let soon = patience.as_nanos() / self.reading.as_nanos().max(1);
+                let beside = usize::try_from(soon).unwrap_or(usize::MAX).min(beside);
+                beside.saturating_sub(decoding).max(beside.div_ceil(2)).max(1)
             }
         };
         let (mut batch, mut who, mut taken) = (Batch::new(), Vec::new(), 0);
@@ -384,7 +406,13 @@ impl<'e> Scheduler<'e> {
         if batch.is_empty() {
             return Ok(());
         }
-        self.advance(&batch, who, 1, events)
+        let (tokens, began) = (batch.tokens().len(), Instant::now());
+        self.advance(&batch, who, 1, events)?;
+        // A few tokens take as long as many.
+        if tokens >= self.budget.beside / 4 {
+            self.reading = each(began.elapsed(), tokens);
+        }
+        Ok(())
     }
 
     /// Takes tokens that were chosen for requests that run, by their places among these, and forgets those that ended.

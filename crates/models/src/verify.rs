@@ -18,7 +18,7 @@ use facts::{BackendKind, ParityRow, Status};
 use kernels::Op;
 use kernels::sampling::SamplingOp;
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The op under which a model's checks stand in a parity matrix.
 const OP: &str = "model";
@@ -248,7 +248,7 @@ impl Holding<'_> {
         let requests = PROMPTS.map(|count| request(self.prompt(count + 1, count)));
         self.reset(2);
         let mut got = [Vec::new(), Vec::new()];
-        let budget = StepBudget { tokens: 16, beside: 16, ahead: 1 };
+        let budget = StepBudget { tokens: 16, beside: 16, patience: Duration::MAX, ahead: 1 };
         let generated = generate(self.engine, &requests, budget, |chosen| {
             got[chosen.request].extend(chosen.logits.unwrap_or_default());
             Next::More

@@ -11,6 +11,7 @@ use models::{
     Batch, Capacity, Choice, Engine, Event, LogitsOf, Model, Request, Sampling, Scheduler,
     StepBudget, Storage, Wanted, open, shape,
 };
+use std::time::Duration;
 
 #[test]
 fn layers_are_planned_and_launched() {
@@ -77,7 +78,7 @@ fn run(engine: &mut dyn Engine) -> Result<(), models::ModelError> {
 fn come_and_go(engine: &mut dyn Engine) -> Result<(), models::ModelError> {
     let free = engine.pages().free_blocks();
     // What a stand-in chooses is no token.
-    let budget = StepBudget { tokens: 4000, beside: 500, ahead: 1 };
+    let budget = StepBudget { tokens: 4000, beside: 500, patience: Duration::MAX, ahead: 1 };
     let mut scheduler = Scheduler::new(engine, budget);
     // Eight of 380 tokens have nearly all blocks, and want more of them soon.
     let ids: Vec<u32> = (0..380).collect();

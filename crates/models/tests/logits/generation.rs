@@ -2,6 +2,7 @@
 
 use crate::subject::{Subject, tokens};
 use models::{Chosen, Ended, Generated, LogitsOf, Next, Request, Sampling, StepBudget, generate};
+use std::time::Duration;
 
 fn request(prompt: Vec<u32>, limit: usize, seed: u64) -> Request {
     // Drawn, not taken: with a tied random embedding the largest logit is always the last token's own.
@@ -24,7 +25,7 @@ fn run(subject: &Subject, requests: &[Request], chunk: usize) -> Vec<Generated> 
         heard[chosen.request].push(chosen.token);
         Next::More
     };
-    let budget = StepBudget { tokens: chunk, beside: chunk, ahead: 1 };
+    let budget = StepBudget { tokens: chunk, beside: chunk, patience: Duration::MAX, ahead: 1 };
     let generated = generate(&mut *engine, requests, budget, listen).unwrap();
     for (index, generated) in generated.iter().enumerate() {
         assert_eq!(generated.tokens, heard[index], "{}", subject.name);
@@ -65,7 +66,7 @@ fn sequences_end_by_a_stop_id_and_by_their_listener() {
     assert_eq!(got, Generated { tokens: tokens[..first].to_vec(), ended: Ended::StopId });
 
     let mut engine = subject.engine(1);
-    let budget = StepBudget { tokens: 8, beside: 8, ahead: 4 };
+    let budget = StepBudget { tokens: 8, beside: 8, patience: Duration::MAX, ahead: 4 };
     let got = generate(&mut *engine, std::slice::from_ref(&plain), budget, |_| Next::End);
     let got = got.unwrap().remove(0);
     assert_eq!(got, Generated { tokens: tokens[..1].to_vec(), ended: Ended::Listener });
@@ -93,7 +94,7 @@ fn what_a_device_chooses_by_itself_is_what_steps_choose_and_ends_as_they_end() {
     let mut engine = subject.engine(2);
     let mut ahead_of = |requests: &[Request], ahead: usize, most: usize| {
         let mut alone = vec![Vec::new(); requests.len()];
-        let budget = StepBudget { tokens: 16, beside: 16, ahead };
+        let budget = StepBudget { tokens: 16, beside: 16, patience: Duration::MAX, ahead };
         let generated = generate(&mut *engine, requests, budget, |chosen| {
             let heard = &mut alone[chosen.request];
             heard.push(chosen.logits.is_none());

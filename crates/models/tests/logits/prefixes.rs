@@ -9,8 +9,10 @@ use models::{
     Scheduler, StepBudget, Storage, Wanted, open, shape,
 };
 use serde_json::Value;
+use std::time::Duration;
 
-const BUDGET: StepBudget = StepBudget { tokens: 100, beside: 60, ahead: 1 };
+const BUDGET: StepBudget =
+    StepBudget { tokens: 100, beside: 60, patience: Duration::MAX, ahead: 1 };
 const MOST: f32 = 1e-5;
 
 fn engine(name: &str, sequences: usize) -> Box<dyn Engine> {

@@ -14,11 +14,13 @@ use models::{
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 const SLOTS: usize = 5;
 /// A block of 64 tokens for each: fewer than the sequences take.
 const TOKENS: usize = 64;
-const BUDGET: StepBudget = StepBudget { tokens: 150, beside: 60, ahead: 4 };
+const BUDGET: StepBudget =
+    StepBudget { tokens: 150, beside: 60, patience: Duration::MAX, ahead: 4 };
 /// Lengths of prompts around the ends of blocks and chunks, of which a sequence outgrows its blocks while it decodes.
 const LENGTHS: [usize; 12] = [1, 2, 17, 50, 60, 62, 63, 64, 65, 120, 127, 250];
 const LIMIT: usize = 14;
@@ -38,7 +40,7 @@ fn request(prompt: Vec<u32>, limit: usize) -> Request {
 /// What each of the prompts is continued with, alone on an engine.
 fn alone(name: &str) -> Vec<(Vec<u32>, Vec<u32>)> {
     let mut engine = engine(name, Capacity { sequences: 1, tokens: 300 });
-    let budget = StepBudget { tokens: 1000, beside: 1000, ahead: 1 };
+    let budget = StepBudget { tokens: 1000, beside: 1000, patience: Duration::MAX, ahead: 1 };
     let mut answer = |(seed, length): (u32, &usize)| {
         // Some begin like others.
         let prompt =
@@ -222,8 +224,10 @@ fn a_request_that_can_never_run_is_refused_and_one_that_just_fits_runs() {
 #[test]
 fn a_prompt_that_joins_delays_others_by_a_chunk_at_a_time() {
     let mut engine = engine("granite-hybrid-mini", Capacity { sequences: 2, tokens: 300 });
-    let mut scheduler =
-        Scheduler::new(&mut *engine, StepBudget { tokens: 1000, beside: 40, ahead: 1 });
+    let mut scheduler = Scheduler::new(
+        &mut *engine,
+        StepBudget { tokens: 1000, beside: 40, patience: Duration::MAX, ahead: 1 },
+    );
     let decoding = scheduler.submit(request(tokens(1, 4), 12)).unwrap();
     scheduler.step().unwrap();
     let joined = scheduler.submit(request(tokens(2, 200), 1)).unwrap();
@@ -272,12 +276,12 @@ fn conversation(name: &str) {
     let mut fresh = engine(name, Capacity { sequences: 1, tokens: 400 });
     let mut fresh = |prompt: &[u32], limit: usize| {
         let requests = [request(prompt.to_vec(), limit)];
-        let budget = StepBudget { tokens: 1000, beside: 1000, ahead: 1 };
+        let budget = StepBudget { tokens: 1000, beside: 1000, patience: Duration::MAX, ahead: 1 };
         generate(&mut *fresh, &requests, budget, |_| Next::More).unwrap().remove(0).tokens
     };
     let mut engine = engine(name, Capacity { sequences: 1, tokens: 400 });
     // Eight at once where nothing is kept: a kept sequence must not have read behind its end.
-    let budget = StepBudget { tokens: 50, beside: 50, ahead: 8 };
+    let budget = StepBudget { tokens: 50, beside: 50, patience: Duration::MAX, ahead: 8 };
     let mut scheduler = Scheduler::new(&mut *engine, budget);
     let keep =
         |prompt: &[u32], limit: usize| Request { keep: true, ..request(prompt.to_vec(), limit) };
@@ -349,7 +353,8 @@ fn conversations_on_few_slots_are_answered_as_if_read_anew() {
             (talker.turns, seed) = (talker.turns - 1, seed + 1);
             talker.said.extend(tokens(seed, 1 + random.below(25)));
             let asked = request(talker.said.clone(), 1 + random.below(9));
-            let budget = StepBudget { tokens: 1000, beside: 1000, ahead: 1 };
+            let budget =
+                StepBudget { tokens: 1000, beside: 1000, patience: Duration::MAX, ahead: 1 };
             let requests = std::slice::from_ref(&asked);
             let want = generate(&mut *fresh, requests, budget, |_| Next::More).unwrap().remove(0);
             let id = scheduler.submit(Request { keep: true, ..asked }).unwrap();
