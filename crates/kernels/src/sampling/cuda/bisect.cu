@@ -164,7 +164,7 @@ DEVICE void meet(Meeting& at, u32& turn, u64 (&mine)[N]) {
 #pragma unroll
   for (int n = 0; n < N; n++) {
     u64 all = at.of_blocks[turn][0][n];
-#pragma unroll
+#pragma unroll 3
     for (int b = 1; b < CLUSTER; b++) all = Op::of(all, at.of_blocks[turn][b][n]);
     mine[n] = all;
   }
@@ -220,24 +220,26 @@ DEVICE u64 place(u32 key, int token) { return (u64)key << 32 | ~(u32)token; }
 // `limit` or before, which reach it.
 template <bool BY_WEIGHT>
 DEVICE u64 cut(const Row& row, Meeting& meeting, u32& turn, u64 limit, u64 target, u32 largest) {
-  // From `low` on the target is reached, from `high` on it is not.
-  u64 low = limit >> 32, high = (u64)largest + 1, above = 0;
+  // From `low` on the target is reached, from `high` on it is not. No number's key is the largest there is.
+  u32 low = (u32)(limit >> 32), high = largest + 1;
+  u64 above = 0;
   while (high - low > 1) {
-    u64 pivots[PIVOTS], sums[PIVOTS];
+    u32 pivots[PIVOTS];
+    u64 sums[PIVOTS];
 #pragma unroll
     for (int p = 0; p < PIVOTS; p++) {
-      pivots[p] = low + (high - low) * (p + 1) / (PIVOTS + 1);
+      pivots[p] = low + (u32)((u64)(high - low) * (p + 1) / (PIVOTS + 1));
       sums[p] = 0;
     }
     for (int token = row.first + threadIdx.x; token < row.end; token += THREADS) {
       const u32 key = row.key(token);
       const u32 counts = BY_WEIGHT ? row.weight(token, key) : 1;
 #pragma unroll
-      for (int p = 0; p < PIVOTS; p++) sums[p] += key >= (u32)pivots[p] ? counts : 0;
+      for (int p = 0; p < PIVOTS; p++) sums[p] += key >= pivots[p] ? counts : 0;
     }
     meet<Add>(meeting, turn, sums);
     // Pivots rise and sums fall. One that is `low` itself reaches the target, as it is known to.
-    u64 next_low = low;
+    u32 next_low = low;
 #pragma unroll
     for (int p = 0; p < PIVOTS; p++) {
       const bool reached = pivots[p] == low || sums[p] >= target;
@@ -250,7 +252,7 @@ DEVICE u64 cut(const Row& row, Meeting& meeting, u32& turn, u64 limit, u64 targe
     }
     low = next_low;
   }
-  const u32 key = (u32)low;
+  const u32 key = low;
   u64 left = target - above;
   if (BY_WEIGHT) {
     const u64 one = row.fresh_weight(key);
