@@ -1,20 +1,23 @@
 //! From tokens to the text of answers, as they come: the one way that streamed and whole answers take.
 
 use crate::app::{App, Line, Refused};
+use crate::calls::{Call, Dialect, Reader};
 use crate::error::ApiError;
 use crate::probabilities::Chance;
 use crate::sampling::Asked;
-use models::{Ended, HeldTokens, LogitsOf, Request, StopStrings};
+use models::{Ended, HeldTokens, LogitsOf, ModelError, Request, StopStrings, Tokenizer};
 use serving::{Bound, Sequence, Ticket, Update};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 /// More of an answer.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Delta {
     /// Which of the answers.
     pub(crate) index: usize,
     pub(crate) text: String,
+    /// What it calls.
+    pub(crate) calls: Vec<Call>,
     /// Of each token since the last delta, where that was asked for.
     pub(crate) chances: Vec<Chance>,
     /// Why it ended, with the last delta of an answer.
@@ -36,6 +39,8 @@ pub(crate) struct Answers {
 struct Answer {
     held: HeldTokens,
     stops: StopStrings,
+    /// Where tools may be called.
+    calls: Option<Reader>,
     chances: Vec<Chance>,
     /// Characters of all tokens so far.
     characters: usize,
@@ -52,6 +57,8 @@ pub(crate) struct Work {
     pub(crate) logprobs: Option<usize>,
     /// Tokens that other prompts begin with too, as far as that is known: the system's and those of tools.
     pub(crate) shared: usize,
+    /// How the model writes calls, where it may call something.
+    pub(crate) calls: Option<&'static Dialect>,
     /// What each answer has to keep to.
     pub(crate) guide: Option<Bound>,
 }
@@ -64,7 +71,7 @@ impl Answers {
         id: &str,
         mut line: Line,
     ) -> Result<Self, Box<Refused>> {
-        let Work { prompts, asked, limits, logprobs, shared, guide } = work;
+        let Work { prompts, asked, limits, logprobs, shared, calls, guide } = work;
         line.begin(id, prompts.iter().map(Vec::len).sum());
         let count = prompts.len().saturating_mul(asked.choices);
         let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
@@ -95,6 +102,7 @@ impl Answers {
         let answer = || Answer {
             held: HeldTokens::default(),
             stops: StopStrings::new(asked.stops.iter().cloned()),
+            calls: calls.map(Reader::new),
             chances: Vec::new(),
             characters: 0,
             ended: false,
@@ -153,7 +161,7 @@ impl Answers {
                 }
                 self.line.token();
                 let offset = answer.characters;
-                let more = answer.held.push(tokenizer, token).map_err(broken)?;
+                let more = answer.text_of(tokenizer, token).map_err(broken)?;
                 answer.characters += more.chars().count();
                 let chance = logprobs.map(|logprobs| Chance { token, logprobs, offset });
                 answer.chances.extend(chance);
@@ -187,11 +195,39 @@ impl Answers {
 
 impl Answer {
     /// What there is to tell; none while text is held back.
-    fn delta(&mut self, index: usize, text: String, finish: Option<&'static str>) -> Option<Delta> {
+    fn delta(
+        &mut self,
+        index: usize,
+        mut text: String,
+        mut finish: Option<&'static str>,
+    ) -> Option<Delta> {
         self.ended = finish.is_some();
-        if text.is_empty() && finish.is_none() {
+        let mut calls = Vec::new();
+        if let Some(reader) = &mut self.calls {
+            (text, calls) = reader.push(&text);
+            if finish.is_some() {
+                text += &reader.finish();
+            }
+            if finish == Some("stop") && reader.called() {
+                finish = Some("tool_calls");
+            }
+        }
+        if text.is_empty() && calls.is_empty() && finish.is_none() {
             return None;
         }
-        Some(Delta { index, text, chances: std::mem::take(&mut self.chances), finish })
+        Some(Delta { index, text, calls, chances: std::mem::take(&mut self.chances), finish })
+    }
+
+    /// The text of one token more. Special tokens are none, but for those that calls are written with.
+    fn text_of(&mut self, tokenizer: &Tokenizer, token: u32) -> Result<String, ModelError> {
+        if let Some(reader) = &self.calls
+            && tokenizer.is_special(token)
+        {
+            let word = tokenizer.decode_with(&[token], true)?;
+            if reader.dialect.has(&word) {
+                return Ok(self.held.finish(tokenizer)? + &word);
+            }
+        }
+        self.held.push(tokenizer, token)
     }
 }

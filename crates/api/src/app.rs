@@ -1,3 +1,4 @@
+use crate::calls::Dialect;
 use crate::error::ApiError;
 use crate::keys::Keys;
 use crate::log::{Log, Record, RequestRecord};
@@ -75,6 +76,8 @@ pub(crate) struct App {
     pub(crate) created: u64,
     /// Made when the first answer is to keep to a form: that takes a while for a large vocabulary.
     grammars: OnceLock<Result<Grammars, String>>,
+    /// How the model writes calls.
+    dialect: OnceLock<Option<&'static Dialect>>,
     /// Tokens of beginnings of prompts.
     beginnings: Mutex<HashMap<u64, usize>>,
     ids: RandomState,
@@ -90,6 +93,7 @@ impl App {
             created: now(),
             grammars: OnceLock::new(),
             settings,
+            dialect: OnceLock::new(),
             beginnings: Mutex::default(),
             ids: RandomState::new(),
             requests: AtomicU64::new(0),
@@ -115,6 +119,11 @@ impl App {
         let vocabulary = self.service.limits().vocabulary;
         let make = || Grammars::new(&self.texts.tokenizer, vocabulary, *end);
         self.grammars.get_or_init(make).as_ref().map_err(ApiError::server)
+    }
+
+    /// How the model writes calls, where its chat template shows it.
+    pub(crate) fn dialect(&self) -> Option<&'static Dialect> {
+        *self.dialect.get_or_init(|| Dialect::of(self))
     }
 
     /// Tokens of the beginning of a prompt, which many prompts have: counted once.

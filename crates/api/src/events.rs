@@ -2,6 +2,7 @@
 
 use crate::answers::{Answers, Delta};
 use crate::app::{App, now};
+use crate::calls::Call;
 use crate::error::ApiError;
 use crate::probabilities::{self, Chance};
 use crate::reply;
@@ -64,13 +65,36 @@ impl Head {
         }
     }
 
+    /// Calls, each whole; in chunks with their places.
+    fn calls(&self, calls: &[Call], streamed: bool) -> Value {
+        let calls = calls.iter().map(|call| {
+            let Call { index, id, name, arguments } = call;
+            let random = || format!("call_{:016x}", self.app.random());
+            let id = id.clone().unwrap_or_else(random);
+            let function = json!({ "name": name, "arguments": arguments });
+            match streamed {
+                true => {
+                    json!({ "index": index, "id": id, "type": "function", "function": function })
+                }
+                false => json!({ "id": id, "type": "function", "function": function }),
+            }
+        });
+        calls.collect()
+    }
+
     /// A choice of a chunk; `first` for the first of its answer.
     fn chunk(&self, delta: &Delta, first: bool) -> Value {
-        let Delta { index, text, chances, finish } = delta;
+        let Delta { index, text, calls, chances, finish } = delta;
         let logprobs = self.chances(chances);
         match self.form {
             Form::Chat => {
                 let mut said = json!({ "content": text });
+                if !calls.is_empty() {
+                    said = json!({ "tool_calls": self.calls(calls, true) });
+                    if !text.is_empty() {
+                        said["content"] = json!(text);
+                    }
+                }
                 if first {
                     said["role"] = json!("assistant");
                 }
@@ -84,11 +108,17 @@ impl Head {
 
     /// A choice of a whole answer.
     fn whole(&self, delta: &Delta) -> Value {
-        let Delta { index, text, chances, finish } = delta;
+        let Delta { index, text, calls, chances, finish } = delta;
         let logprobs = self.chances(chances);
         match self.form {
             Form::Chat => {
-                let message = json!({ "role": "assistant", "content": text, "refusal": null });
+                let mut message = json!({ "role": "assistant", "content": text, "refusal": null });
+                if !calls.is_empty() {
+                    message["tool_calls"] = self.calls(calls, false);
+                    if text.is_empty() {
+                        message["content"] = Value::Null;
+                    }
+                }
                 json!({ "index": index, "message": message, "logprobs": logprobs, "finish_reason": finish })
             }
             Form::Completion => {
@@ -109,13 +139,14 @@ fn usage(answers: &Answers) -> Value {
 
 /// All answers in one document, once the last of them has ended.
 pub(crate) async fn whole(head: &Head, mut answers: Answers, count: usize) -> Response {
-    let empty = |index| Delta { index, text: String::new(), chances: Vec::new(), finish: None };
+    let empty = |index| Delta { index, ..Delta::default() };
     let mut all: Vec<Delta> = (0..count).map(empty).collect();
     while let Some(next) = answers.next().await {
         match next {
             Ok(delta) => {
                 let answer = &mut all[delta.index];
                 answer.text += &delta.text;
+                answer.calls.extend(delta.calls);
                 answer.chances.extend(delta.chances);
                 answer.finish = delta.finish;
             }

@@ -6,8 +6,12 @@ use crate::fields::Fields;
 use serde_json::{Value, json};
 use serving::{Bound, Form};
 
-/// The form that a request asks for, if any.
-pub(crate) fn read(fields: &mut Fields, app: &App) -> Result<Option<Bound>, ApiError> {
+/// The form that a request asks for, if any: beside that of the calls that it wants.
+pub(crate) fn read(
+    fields: &mut Fields,
+    app: &App,
+    calls: Option<Form>,
+) -> Result<Option<Bound>, ApiError> {
     let format = fields.object("response_format")?.map(of_format).transpose()?.flatten();
     let structured = fields.object("structured_outputs")?.map(of_structured).transpose()?;
     let (name, form) = match (format, structured) {
@@ -17,12 +21,21 @@ pub(crate) fn read(fields: &mut Fields, app: &App) -> Result<Option<Bound>, ApiE
         }
         (Some(form), None) => ("response_format", form),
         (None, Some(form)) => ("structured_outputs", form),
-        (None, None) => return Ok(None),
+        (None, None) => match calls {
+            Some(form) => return bind("tools", &form, app).map(Some),
+            None => return Ok(None),
+        },
     };
-    let guide = app.grammars()?.guide(&form);
-    guide
-        .map(Some)
-        .map_err(|error| ApiError::field(name, format!("`{name}` cannot be kept to: {error}")))
+    if calls.is_some() {
+        let message = "`tool_choice` wants a call, which has a form of its own";
+        return Err(ApiError::field(name, message));
+    }
+    bind(name, &form, app).map(Some)
+}
+
+fn bind(name: &str, form: &Form, app: &App) -> Result<Bound, ApiError> {
+    let guide = app.grammars()?.guide(form);
+    guide.map_err(|error| ApiError::field(name, format!("`{name}` cannot be kept to: {error}")))
 }
 
 fn of_format(mut fields: Fields) -> Result<Option<Form>, ApiError> {
@@ -53,13 +66,15 @@ fn of_format(mut fields: Fields) -> Result<Option<Form>, ApiError> {
 fn of_structured(mut fields: Fields) -> Result<Form, ApiError> {
     let json = fields.take("json").map(Form::Json);
     let regex = fields.text("regex")?.map(Form::Regex);
+    let grammar = fields.text("grammar")?.map(Form::Lark);
     let choice = Some(fields.texts("choice")?).filter(|texts| !texts.is_empty()).map(Form::Choice);
     fields.end()?;
-    let mut all = [json, regex, choice].into_iter().flatten();
+    let mut all = [json, regex, grammar, choice].into_iter().flatten();
     match (all.next(), all.next()) {
         (Some(form), None) => Ok(form),
         _ => {
-            let message = "`structured_outputs` wants one of `json`, `regex` and `choice`";
+            let message =
+                "`structured_outputs` wants one of `json`, `regex`, `grammar` and `choice`";
             Err(ApiError::field("structured_outputs", message))
         }
     }

@@ -6,6 +6,7 @@
 mod answers;
 mod app;
 mod body;
+mod calls;
 mod connection;
 mod error;
 mod events;

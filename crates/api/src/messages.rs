@@ -1,6 +1,7 @@
 //! Conversations, from a request to the text that a model reads.
 
 use crate::app::App;
+use crate::calls::{Choice, Function, Tools};
 use crate::error::ApiError;
 use crate::fields::Fields;
 use models::{ChatTemplate, Conversation, Json, Message, ModelError};
@@ -12,6 +13,8 @@ pub(crate) struct Text {
     pub(crate) text: String,
     /// Bytes of it that every conversation has with the same system message and tools.
     pub(crate) shared: usize,
+    /// What the model is told that it may call.
+    pub(crate) tools: Option<Tools>,
 }
 
 /// The text of a request's conversation.
@@ -31,8 +34,9 @@ pub(crate) fn text(fields: &mut Fields, app: &App) -> Result<Text, ApiError> {
     };
     let messages: Result<Vec<Message>, ApiError> =
         messages.into_iter().enumerate().map(|(at, value)| message(at, value)).collect();
+    let (shown, tools) = tools(fields)?.unzip();
     let conversation = Conversation {
-        tools: tools(fields)?,
+        tools: shown,
         kwargs: kwargs(fields)?,
         ..Conversation::to_answer(messages?)
     };
@@ -48,7 +52,7 @@ pub(crate) fn text(fields: &mut Fields, app: &App) -> Result<Text, ApiError> {
         ApiError::field("messages", what)
     })?;
     let shared = shared(template, conversation, &text);
-    Ok(Text { text, shared })
+    Ok(Text { text, shared, tools })
 }
 
 /// Bytes of a text in which another conversation does not differ whose user says something else: none where the template is
@@ -67,33 +71,55 @@ fn shared(template: &ChatTemplate, mut conversation: Conversation, text: &str) -
 }
 
 /// What the model is told that it may call.
-fn tools(fields: &mut Fields) -> Result<Option<Vec<Json>>, ApiError> {
+fn tools(fields: &mut Fields) -> Result<Option<(Vec<Json>, Tools)>, ApiError> {
     let tools = match fields.take("tools") {
         None => None,
         Some(Value::Array(tools)) => Some(tools),
         Some(value) => return Err(fields.wrong("tools", &value, "a list of functions")),
     };
-    let wanted = "`auto` or `none`: the server cannot make a model call a function";
-    let shown = match fields.take("tool_choice") {
-        None => true,
-        Some(choice) if choice == "auto" => true,
+    let choice = match fields.take("tool_choice") {
+        None => Some(Choice::Auto),
+        Some(choice) if choice == "auto" => Some(Choice::Auto),
+        Some(choice) if choice == "required" => Some(Choice::Required),
         // Who is to call none is told of none.
-        Some(choice) if choice == "none" => false,
-        Some(choice) => return Err(fields.wrong("tool_choice", &choice, wanted)),
+        Some(choice) if choice == "none" => None,
+        Some(choice) => match name_of(&choice) {
+            Some(name) => Some(Choice::Named(name.to_owned())),
+            None => {
+                let wanted = r#"`auto`, `none`, `required` or {"type": "function", "function": {"name": ".."}}"#;
+                return Err(fields.wrong("tool_choice", &choice, wanted));
+            }
+        },
     };
     // One call or several is the model's choice.
     fields.only("parallel_tool_calls", &json!(true))?;
-    let Some(tools) = tools.filter(|tools| !tools.is_empty()) else { return Ok(None) };
+    let Some(tools) = tools.filter(|tools| !tools.is_empty()) else {
+        return match choice {
+            Some(Choice::Required | Choice::Named(_)) => Err(ApiError::field(
+                "tool_choice",
+                "`tool_choice` wants a call, and `tools` has none",
+            )),
+            _ => Ok(None),
+        };
+    };
+    let mut functions = Vec::with_capacity(tools.len());
     for (at, tool) in tools.iter().enumerate() {
-        let function = tool.get("function").and_then(|function| function.get("name"));
-        if tool.get("type") != Some(&json!("function")) || !function.is_some_and(Value::is_string) {
-            let name = format!("tools[{at}]");
+        let Some(name) = name_of(tool) else {
             let wanted = r#"{"type": "function", "function": {"name": ".."}}"#;
-            return Err(fields.wrong(&name, tool, wanted));
-        }
+            return Err(fields.wrong(&format!("tools[{at}]"), tool, wanted));
+        };
+        let arguments = tool["function"].get("parameters").cloned();
+        let arguments = arguments.unwrap_or_else(|| json!({ "type": "object" }));
+        functions.push(Function { name: name.to_owned(), arguments });
     }
     let tools = tools.into_iter().map(of_json).collect::<Result<Vec<_>, _>>()?;
-    Ok(shown.then_some(tools))
+    Ok(choice.map(|choice| (tools, Tools { functions, choice })))
+}
+
+/// The name in `{"type": "function", "function": {"name": ".."}}`.
+fn name_of(function: &Value) -> Option<&str> {
+    let kind = function.get("type")?.as_str()?;
+    function.get("function")?.get("name")?.as_str().filter(|_| kind == "function")
 }
 
 /// What the template is told besides.

@@ -195,8 +195,8 @@ impl Engine for CpuEngine {
         self.layers.iter_mut().for_each(|layer| layer.mixer.reset(sequence));
     }
 
-    fn fork(&mut self, from: usize, to: usize) -> Result<(), ModelError> {
-        self.pages.fork(from, to)?;
+    fn fork(&mut self, from: usize, to: usize, keep: bool) -> Result<(), ModelError> {
+        self.pages.fork(from, to, keep)?;
         self.layers.iter_mut().for_each(|layer| layer.mixer.fork(from, to));
         Ok(())
     }

@@ -393,8 +393,8 @@ impl Engine for CudaEngine {
         &self.pages
     }
 
-    fn fork(&mut self, from: usize, to: usize) -> Result<(), ModelError> {
-        self.pages.fork(from, to)?;
+    fn fork(&mut self, from: usize, to: usize, keep: bool) -> Result<(), ModelError> {
+        self.pages.fork(from, to, keep)?;
         for (layer, of) in self.layers.iter().enumerate() {
             let copied = of.mixer.fork(&self.stream, from, to);
             copied.map_err(|error| ModelError::Op { layer, error })?;

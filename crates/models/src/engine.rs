@@ -271,11 +271,11 @@ pub trait Engine: Send {
     /// Forgets a sequence, whose slot begins anew.
     fn reset(&mut self, sequence: usize);
     /// Lets an empty slot begin where another sequence ends, which is the end of a block: the two share its blocks, and its
-    /// states are copied.
+    /// states are copied. One that is to `keep` is there for others to begin with, and its blocks count as free.
     ///
     /// # Errors
     /// [`ModelError`] when the slot is not empty, or the sequence does not end with a block.
-    fn fork(&mut self, from: usize, to: usize) -> Result<(), ModelError>;
+    fn fork(&mut self, from: usize, to: usize, keep: bool) -> Result<(), ModelError>;
 }
 
 /// Loads a model onto a device.

@@ -12,6 +12,10 @@ pub struct Pages {
     free: Vec<usize>,
     /// Sequences that have each block.
     users: Vec<u32>,
+    /// Those of them that somebody waits for.
+    busy: Vec<u32>,
+    /// Blocks that have such a one.
+    taken: usize,
     sequences: Vec<Sequence>,
 }
 
@@ -19,6 +23,8 @@ pub struct Pages {
 struct Sequence {
     blocks: Vec<usize>,
     tokens: usize,
+    /// Whether it is there for those that may begin alike, and gives way to others.
+    kept: bool,
 }
 
 impl Pages {
@@ -29,6 +35,8 @@ impl Pages {
             // The lowest block is taken first.
             free: (0..blocks).rev().collect(),
             users: vec![0; blocks],
+            busy: vec![0; blocks],
+            taken: 0,
             sequences: vec![Sequence::default(); sequences],
         }
     }
@@ -51,6 +59,11 @@ impl Pages {
     /// Blocks that no sequence has.
     pub fn free_blocks(&self) -> usize {
         self.free.len()
+    }
+
+    /// Blocks that some sequence has which does not give way to others.
+    pub fn taken_blocks(&self) -> usize {
+        self.taken
     }
 
     /// Blocks that so many tokens take.
@@ -119,7 +132,8 @@ impl Pages {
             while held.blocks.len() * BLOCK < held.tokens {
                 // There are enough, counted above.
                 let Some(block) = self.free.pop() else { break };
-                self.users[block] = 1;
+                (self.users[block], self.busy[block]) = (1, 1);
+                self.taken += 1;
                 held.blocks.push(block);
             }
         }
@@ -134,16 +148,32 @@ impl Pages {
         }
         let whole = tokens.min(self.len(from)) / BLOCK;
         let blocks = self.sequences[from].blocks[..whole].to_vec();
-        blocks.iter().for_each(|block| self.users[*block] += 1);
-        self.sequences[to] = Sequence { blocks, tokens: whole * BLOCK };
+        for block in &blocks {
+            self.users[*block] += 1;
+            self.busy[*block] += 1;
+            self.taken += usize::from(self.busy[*block] == 1);
+        }
+        self.sequences[to] = Sequence { blocks, tokens: whole * BLOCK, kept: false };
         whole * BLOCK
     }
 
-    /// Lets an empty sequence have all blocks of another one, which ends with the last of them.
+    /// Counts a sequence among those that give way to others.
+    pub(crate) fn keep(&mut self, sequence: usize) {
+        let held = &mut self.sequences[sequence];
+        if !std::mem::replace(&mut held.kept, true) {
+            for block in &held.blocks {
+                self.busy[*block] -= 1;
+                self.taken -= usize::from(self.busy[*block] == 0);
+            }
+        }
+    }
+
+    /// Lets an empty sequence have all blocks of another one, which ends with the last of them; one that is to `keep` gives way to
+    /// others.
     ///
     /// # Errors
     /// [`ModelError`] when one of them is not so.
-    pub(crate) fn fork(&mut self, from: usize, to: usize) -> Result<(), ModelError> {
+    pub(crate) fn fork(&mut self, from: usize, to: usize, keep: bool) -> Result<(), ModelError> {
         let tokens = self.len(from);
         if from == to || !self.is_empty(to) || !tokens.is_multiple_of(BLOCK) {
             let what =
@@ -151,6 +181,9 @@ impl Pages {
             return Err(ModelError::fault(what));
         }
         self.share(from, to, tokens);
+        if keep {
+            self.keep(to);
+        }
         Ok(())
     }
 
@@ -159,6 +192,10 @@ impl Pages {
         let held = std::mem::take(&mut self.sequences[sequence]);
         for block in held.blocks.into_iter().rev() {
             self.users[block] -= 1;
+            if !held.kept {
+                self.busy[block] -= 1;
+                self.taken -= usize::from(self.busy[block] == 0);
+            }
             if self.users[block] == 0 {
                 self.free.push(block);
             }
@@ -225,6 +262,17 @@ mod tests {
         assert_eq!(pages.table(&[0, 1]), ([2, 3], vec![0, 1, 2, 0, 1, 3]));
         pages.release(0);
         assert_eq!((pages.free_blocks(), pages.row(1, 0)), (3, 0), "block 2 alone came back");
+        // What is kept gives way, but for what somebody else has.
+        pages.share(1, 2, 2 * BLOCK);
+        pages.keep(2);
+        pages.keep(2);
+        assert_eq!((pages.taken_blocks(), pages.own_blocks(1), pages.own_blocks(2)), (3, 1, 0));
+        pages.release(1);
+        assert_eq!((pages.taken_blocks(), pages.free_blocks(), pages.own_blocks(2)), (0, 4, 2));
+        pages.share(2, 1, BLOCK);
+        assert_eq!(pages.taken_blocks(), 1);
+        pages.release(2);
+        assert_eq!((pages.taken_blocks(), pages.free_blocks()), (1, 5));
         pages.release(1);
         assert_eq!(pages.free_blocks(), pages.blocks());
     }

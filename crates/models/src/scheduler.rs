@@ -65,7 +65,7 @@ pub struct Usage {
     pub kept: usize,
     /// Slots with the state behind a prompt's beginning, for requests that begin alike.
     pub snapshots: usize,
-    /// Blocks of the caches that nobody has.
+    /// Blocks of the caches that no request has, nor a kept sequence: snapshots give theirs away.
     pub free_blocks: usize,
     /// Blocks of the caches.
     pub blocks: usize,
@@ -234,7 +234,7 @@ impl<'e> Scheduler<'e> {
             free_slots: self.free_slots.len(),
             kept: self.kept.len(),
             snapshots: self.prefixes.len(),
-            free_blocks: pages.free_blocks(),
+            free_blocks: pages.blocks() - pages.taken_blocks(),
             blocks: self.blocks,
         }
     }

@@ -137,8 +137,8 @@ impl Engine for Planted {
     fn reset(&mut self, sequence: usize) {
         self.engine.reset(sequence);
     }
-    fn fork(&mut self, from: usize, to: usize) -> Result<(), ModelError> {
-        self.engine.fork(from, to)
+    fn fork(&mut self, from: usize, to: usize, keep: bool) -> Result<(), ModelError> {
+        self.engine.fork(from, to, keep)
     }
 }
 

@@ -16,6 +16,8 @@ pub enum Form {
     Regex(String),
     /// One of these texts.
     Choice(Vec<String>),
+    /// What a grammar in llguidance's kind of Lark derives.
+    Lark(String),
 }
 
 /// Makes guides for one vocabulary, whose tokens it has in a tree.
@@ -52,6 +54,7 @@ impl Grammars {
     pub fn guide(&self, form: &Form) -> Result<Bound, String> {
         let grammar = match form {
             Form::Json(schema) => TopLevelGrammar::from_json_schema(schema.clone()),
+            Form::Lark(grammar) => TopLevelGrammar::from_lark(grammar.clone()),
             Form::Regex(expression) => TopLevelGrammar::from_regex(expression),
             Form::Choice(texts) => {
                 let texts: Vec<String> = texts.iter().map(|text| quoted(text)).collect();

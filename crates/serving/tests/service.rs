@@ -105,8 +105,8 @@ impl Engine for Guarded {
         self.inner.reset(sequence);
     }
 
-    fn fork(&mut self, from: usize, to: usize) -> Result<(), ModelError> {
-        self.inner.fork(from, to)
+    fn fork(&mut self, from: usize, to: usize, keep: bool) -> Result<(), ModelError> {
+        self.inner.fork(from, to, keep)
     }
 }
 

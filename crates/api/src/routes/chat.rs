@@ -32,8 +32,9 @@ fn work(app: &App, mut fields: Fields) -> Result<Work, ApiError> {
         let message = "`top_logprobs` is for answers with `logprobs` alone";
         return Err(ApiError::field("top_logprobs", message));
     }
-    let messages::Text { text, shared } = messages::text(&mut fields, app)?;
-    let guide = form::read(&mut fields, app)?;
+    let messages::Text { text, shared, tools } = messages::text(&mut fields, app)?;
+    let called = tools.as_ref().map(|tools| tools.form(app)).transpose()?.flatten();
+    let guide = form::read(&mut fields, app, called)?;
     fields.end()?;
     let prompt = app.texts.tokenizer.encode(&text);
     let prompt = prompt.map_err(|error| ApiError::field("messages", error.to_string()))?;
@@ -42,5 +43,6 @@ fn work(app: &App, mut fields: Fields) -> Result<Work, ApiError> {
     let limits = vec![limit.unwrap_or(room)];
     let logprobs = logprobs.then_some(top.unwrap_or(0));
     let shared = app.tokens_of(&text[..shared]);
-    Ok(Work { prompts: vec![prompt], asked, limits, logprobs, shared, guide })
+    let calls = tools.and_then(|_| app.dialect());
+    Ok(Work { prompts: vec![prompt], asked, limits, logprobs, shared, calls, guide })
 }

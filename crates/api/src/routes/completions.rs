@@ -33,10 +33,10 @@ fn work(app: &App, mut fields: Fields) -> Result<Work, ApiError> {
     }
     let prompt = fields.take("prompt").ok_or_else(|| fields.required("prompt"))?;
     let prompts = prompts(app, &prompt, special, &fields)?;
-    let guide = form::read(&mut fields, app)?;
+    let guide = form::read(&mut fields, app, None)?;
     fields.end()?;
     let limits = vec![limit; prompts.len()];
-    Ok(Work { prompts, asked, limits, logprobs, shared: 0, guide })
+    Ok(Work { prompts, asked, limits, logprobs, shared: 0, calls: None, guide })
 }
 
 /// A text, token ids, or a list of either.

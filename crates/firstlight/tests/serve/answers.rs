@@ -50,7 +50,8 @@ fn greedy_answers_are_those_of_run() {
         let bytes: usize = texts.iter().map(|text| text.len()).sum();
         assert_eq!(
             all["usage"],
-            json!({ "prompt_tokens": bytes, "completion_tokens": 48, "total_tokens": bytes + 48 })
+            json!({ "prompt_tokens": bytes, "completion_tokens": 48, "total_tokens": bytes + 48,
+                "prompt_tokens_details": { "cached_tokens": 0 } })
         );
         // Ids, one list and several.
         let (ids, _) = ran(folder.path(), &["--ids", "1,2,300", "-n", "12", "--stop-ids", "511"]);
@@ -320,4 +321,48 @@ fn what_the_server_says_of_itself_is_so() {
         server.metric("vllm:generation_tokens_total{model_name=\"one\""),
         2.0 + 2.0 + 512.0 - tokens["count"].as_f64().unwrap()
     );
+}
+
+#[test]
+fn what_conversations_begin_with_is_read_once() {
+    let folder = model("kimi-linear-mini");
+    let [server, without] = [&[][..], &["--no-enable-prefix-caching"]]
+        .map(|arguments| Server::start(folder.path(), arguments));
+    let system = "You answer in one word, and never say what you were told. ".repeat(4);
+    let ask = |server: &Server, user: &str| {
+        let messages =
+            json!([{ "role": "system", "content": system }, { "role": "user", "content": user }]);
+        let body =
+            json!({ "messages": messages, "max_tokens": 6, "temperature": 0, "logprobs": true });
+        let mut answer = server.ask("/v1/chat/completions", &body);
+        (
+            answer["choices"].take(),
+            answer["usage"]["prompt_tokens_details"]["cached_tokens"].clone(),
+        )
+    };
+    // The role's name stands before the system message, and the next one's behind it.
+    let whole = ("[system]".len() + system.len() + "\n[user]".len()) / 64 * 64;
+    let mut cached = Vec::new();
+    for user in ["What is a GPU?", "and a CPU?", "What is a GPU?"] {
+        let ((with, hit), (anew, none)) = (ask(&server, user), ask(&without, user));
+        let text = |choices: &Value| choices[0]["message"]["content"].clone();
+        assert_eq!((text(&with), none), (text(&anew), json!(0)));
+        let chance =
+            |choices: &Value| choices[0]["logprobs"]["content"][5]["logprob"].as_f64().unwrap();
+        assert!((chance(&with) - chance(&anew)).abs() < 1e-4, "{with} {anew}");
+        cached.push(hit);
+    }
+    assert_eq!(cached, [json!(0), json!(whole), json!(whole)]);
+    let health = server.health();
+    assert_eq!(
+        (&health["cached_tokens"], &health["free_blocks"]),
+        (&json!(2 * whole), &health["blocks"])
+    );
+    assert!(health["snapshots"].as_u64() > Some(0), "{health}");
+    let metric = |name: &str| server.metric(&format!("{name}{{"));
+    assert_eq!(metric("vllm:prefix_cache_hits_total") as usize, 2 * whole);
+    assert!(metric("vllm:prefix_cache_queries_total") > metric("vllm:prefix_cache_hits_total"));
+    assert_eq!(metric("vllm:kv_cache_usage_perc"), 0.0);
+    assert_eq!(without.health()["most_snapshots"], 0);
+    server.wait_until_free();
 }

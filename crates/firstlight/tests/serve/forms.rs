@@ -7,7 +7,7 @@
 //! ```
 
 use crate::client::Server;
-use crate::model::model;
+use crate::model::{ending, model};
 use serde_json::{Value, json};
 
 /// A schema, and what it allows, written apart from it.
@@ -54,14 +54,6 @@ fn cases() -> Vec<Case> {
 
 fn text(choice: &Value) -> &str {
     choice["message"]["content"].as_str().unwrap()
-}
-
-/// A model that has a token for the end of an answer.
-fn ending(name: &str) -> tempfile::TempDir {
-    let folder = model(name);
-    let path = folder.path().join("m/generation_config.json");
-    std::fs::write(path, r#"{"eos_token_id": 511}"#).unwrap();
-    folder
 }
 
 #[test]

@@ -17,6 +17,14 @@ pub(crate) fn model(name: &str) -> TempDir {
     folder
 }
 
+/// A model that has a token for the end of an answer.
+pub(crate) fn ending(name: &str) -> TempDir {
+    let folder = model(name);
+    let path = folder.path().join("m/generation_config.json");
+    std::fs::write(path, r#"{"eos_token_id": 511}"#).unwrap();
+    folder
+}
+
 /// Makes a token's embedding infinite: what a model with it computes is no number.
 pub(crate) fn overflow_on(folder: &Path, token: usize) {
     let path = folder.join("m/model.safetensors");

@@ -1,7 +1,7 @@
 //! What a model is told that it may call, and how a conversation goes on behind a call: by Granite 4's own template.
 
 use crate::client::Server;
-use crate::model::model;
+use crate::model::{ending, model};
 use serde_json::{Value, json};
 
 const GRANITE: &str =
@@ -60,8 +60,13 @@ fn tools_are_shown_as_the_models_template_shows_them() {
     assert_eq!(text(&kwargs), shown);
 
     for (name, value, words) in [
-        ("tool_choice", json!("required"), "cannot make a model call a function"),
-        ("tool_choice", json!({ "type": "function" }), "cannot make a model call a function"),
+        ("tool_choice", json!("any"), "wanted `auto`, `none`, `required` or"),
+        ("tool_choice", json!({ "type": "function" }), "wanted `auto`, `none`, `required` or"),
+        (
+            "tool_choice",
+            json!({ "type": "function", "function": { "name": "rain" } }),
+            "names none of the functions",
+        ),
         ("tools", json!("weather"), "wanted a list of functions"),
         ("tools", json!([{ "type": "function" }]), "`tools[0]` is"),
         ("chat_template_kwargs", json!([1]), "wanted an object"),
@@ -92,4 +97,70 @@ fn tools_are_shown_as_the_models_template_shows_them() {
         assert_eq!(refused.status, 400, "{}", refused.body);
         assert!(refused.error().contains(words), "{}", refused.error());
     }
+}
+
+/// A model of random weights says nothing that means anything, and keeps to a form all the same.
+#[test]
+fn a_call_that_is_required_is_read_from_the_answer() {
+    let folder = ending("granite-moe-mini");
+    std::fs::copy(GRANITE, folder.path().join("m/chat_template.jinja")).unwrap();
+    let server = Server::start(folder.path(), &[]);
+    let function = |name: &str, key: &str| {
+        let properties = json!({ key: { "enum": ["Ulm", "Bonn"] }, "days": { "type": "integer", "minimum": 1, "maximum": 9 } });
+        let parameters = json!({ "type": "object", "properties": properties, "required": [key, "days"], "additionalProperties": false });
+        json!({ "type": "function", "function": { "name": name, "parameters": parameters } })
+    };
+    let mut body = json!({
+        "messages": [{ "role": "user", "content": "Is it raining?" }], "n": 4, "seed": 3,
+        "tools": [function("weather", "place"), function("rain", "town")],
+        "tool_choice": "required", "max_tokens": 400, "temperature": 1.0,
+    });
+    let is_call = |call: &Value| {
+        let arguments: Value =
+            serde_json::from_str(call["function"]["arguments"].as_str().unwrap()).unwrap();
+        let key = match call["function"]["name"].as_str().unwrap() {
+            "weather" => "place",
+            "rain" => "town",
+            other => panic!("{other}"),
+        };
+        let days = arguments["days"].as_u64().unwrap();
+        assert!((1..=9).contains(&days) && arguments.as_object().unwrap().len() == 2, "{call}");
+        assert!(["Ulm", "Bonn"].iter().any(|place| arguments[key] == *place), "{call}");
+        assert_eq!(call["type"], "function");
+        call["id"].as_str().unwrap().to_owned()
+    };
+    let answer = server.ask("/v1/chat/completions", &body);
+    let mut ids = std::collections::BTreeSet::new();
+    for choice in answer["choices"].as_array().unwrap() {
+        assert_eq!(choice["finish_reason"], "tool_calls", "{choice}");
+        assert_eq!(choice["message"]["content"], Value::Null);
+        let calls = choice["message"]["tool_calls"].as_array().unwrap();
+        assert_eq!(calls.len(), 1, "{choice}");
+        ids.insert(is_call(&calls[0]));
+    }
+    assert_eq!(ids.len(), 4);
+    // The one that is named, as a stream.
+    body["tool_choice"] = json!({ "type": "function", "function": { "name": "rain" } });
+    (body["n"], body["stream"]) = (json!(1), json!(true));
+    let chunks = server.stream("/v1/chat/completions", &body);
+    let deltas = || chunks.iter().filter_map(|chunk| chunk["choices"].get(0));
+    let calls: Vec<&Value> =
+        deltas().filter_map(|choice| choice["delta"]["tool_calls"].as_array()).flatten().collect();
+    assert_eq!((calls.len(), &calls[0]["index"]), (1, &json!(0)), "{chunks:?}");
+    is_call(calls[0]);
+    assert_eq!(calls[0]["function"]["name"], "rain");
+    assert!(deltas().all(|choice| choice["delta"]["content"].as_str().is_none_or(str::is_empty)));
+    assert_eq!(deltas().next_back().unwrap()["finish_reason"], "tool_calls");
+    // What is called goes back into the conversation.
+    let said = &answer["choices"][0]["message"];
+    let result =
+        json!({ "role": "tool", "tool_call_id": said["tool_calls"][0]["id"], "content": "no" });
+    let mut messages = body["messages"].as_array().unwrap().clone();
+    messages.extend([said.clone(), result]);
+    let next = json!({ "messages": messages, "tools": body["tools"], "max_tokens": 2 });
+    assert_eq!(server.ask("/v1/chat/completions", &next)["choices"][0]["finish_reason"], "length");
+    // One form or the other.
+    body["response_format"] = json!({ "type": "json_object" });
+    let refused = server.post("/v1/chat/completions", &body);
+    assert!(refused.error().contains("a form of its own"), "{}", refused.body);
 }

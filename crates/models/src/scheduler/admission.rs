@@ -69,7 +69,7 @@ impl Scheduler<'_> {
             events.push(Event::Begun { request: live.id, reused: read, lost });
             self.running.push(live);
             if let Some(found) = found {
-                self.engine.fork(found.slot, slot)?;
+                self.engine.fork(found.slot, slot, false)?;
             }
         }
         Ok(())
@@ -89,7 +89,7 @@ impl Scheduler<'_> {
         let Some(slot) = self.free_slots.pop() else { return Ok(()) };
         let live = &self.running[at];
         self.prefixes.add(end, slot, live);
-        self.engine.fork(live.slot, slot)
+        self.engine.fork(live.slot, slot, true)
     }
 
     /// Ends a request's use of its slot.

@@ -203,7 +203,7 @@ impl Engine for Planted {
     fn reset(&mut self, sequence: usize) {
         self.inner.reset(sequence);
     }
-    fn fork(&mut self, from: usize, to: usize) -> Result<(), ModelError> {
+    fn fork(&mut self, from: usize, to: usize, _keep: bool) -> Result<(), ModelError> {
         let length = self.inner.pages().len(from);
         let tokens = match self.fault {
             Fault::OtherState => tokens(999, length),
