@@ -343,7 +343,7 @@ fn what_conversations_begin_with_is_read_once() {
     // The role's name stands before the system message, and the next one's behind it.
     let whole = ("[system]".len() + system.len() + "\n[user]".len()) / 64 * 64;
     let mut cached = Vec::new();
-    for user in ["What is a GPU?", "and a CPU?", "What is a GPU?"] {
+    for user in ["What is a GPU?", "and a CPU?", "or an NPU?"] {
         let ((with, hit), (anew, none)) = (ask(&server, user), ask(&without, user));
         let text = |choices: &Value| choices[0]["message"]["content"].clone();
         assert_eq!((text(&with), none), (text(&anew), json!(0)));

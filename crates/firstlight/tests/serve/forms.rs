@@ -165,10 +165,11 @@ fn forms_that_cannot_be_are_refused() {
         ("structured_outputs", json!({}), "wants one of"),
         ("structured_outputs", json!({ "regex": "a", "choice": ["b"] }), "wants one of"),
         ("structured_outputs", json!({ "regex": "(" }), "cannot be kept to"),
+        ("structured_outputs", json!({ "grammar": "start: (" }), "cannot be kept to"),
         (
             "structured_outputs",
-            json!({ "grammar": "x" }),
-            "the server does not know the field `structured_outputs.grammar`",
+            json!({ "structural_tag": "x" }),
+            "the server does not know the field `structured_outputs.structural_tag`",
         ),
     ] {
         let mut body = json!({ "prompt": "x", "max_tokens": 5 });
