@@ -32,6 +32,9 @@ use std::time::{Duration, Instant};
 /// How long tokens may be decoded without looking at who waits: what a reader takes for a steady stream.
 const BURST: Duration = Duration::from_millis(20);
 
+/// Tokens that prompts are read by beside sequences that decode: rows that a GPU computes together.
+const TOGETHER: usize = 128;
+
 fn each(all: Duration, count: usize) -> Duration {
     all / u32::try_from(count.max(1)).unwrap_or(u32::MAX)
 }
@@ -367,7 +370,9 @@ impl<'e> Scheduler<'e> {
                 let StepBudget { beside, patience, .. } = self.budget;
                 let soon = patience.as_nanos() / self.reading.as_nanos().max(1);
                 let beside = usize::try_from(soon).unwrap_or(usize::MAX).min(beside);
-                beside.saturating_sub(decoding).max(beside.div_ceil(2)).max(1)
+                let left = beside.saturating_sub(decoding).max(beside.div_ceil(2)).max(1);
+                // An engine plans a number of tokens once: there are few numbers.
+                if left > TOGETHER { left - left % TOGETHER } else { left }
             }
         };
         let (mut batch, mut who, mut taken) = (Batch::new(), Vec::new(), 0);
