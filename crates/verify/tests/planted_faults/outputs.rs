@@ -1,36 +1,49 @@
 //! Faults of writing, which any op can have.
 
 use crate::{Fault, Given};
-use kernels::{Tensor, TensorMap};
+use kernels::{DType, Tensor, TensorMap};
 
 pub(crate) const FAULTS: &[Fault] = &[
     Fault { name: "one element not written", plant: one_unwritten },
     Fault { name: "last element of the last output not written", plant: last_unwritten },
-    Fault { name: "one element off by a thousandth of the largest", plant: one_wrong },
+    Fault { name: "one element off by a thousandth of the largest, or by one", plant: one_wrong },
     Fault { name: "nothing written", plant: nothing_written },
     Fault { name: "outputs all zero", plant: all_zero },
     Fault { name: "output missing", plant: missing },
     Fault { name: "output of another shape", plant: reshaped },
 ];
 
+/// The first output of a call, which may have fewer than its op.
+fn first(given: &Given<'_>) -> &'static str {
+    let mut outputs = given.op.spec().outputs.iter().map(|output| output.name);
+    outputs.find(|name| given.right.contains_key(*name)).unwrap()
+}
+
+/// What poison leaves in a tensor.
+fn poison(given: &Given<'_>, name: &str) -> f64 {
+    if given.right[name].dtype() != DType::I32 { f64::NAN } else { f64::from(i32::MIN) }
+}
+
 fn one_unwritten(given: &Given<'_>) -> Option<TensorMap> {
-    let middle = given.right["o"].len() / 2;
-    Some(given.replacing("o", |o| o.iter_mut().skip(middle).take(1).for_each(|o| *o = f64::NAN)))
+    let name = first(given);
+    let (middle, poison) = (given.right[name].len() / 2, poison(given, name));
+    Some(given.replacing(name, |o| o.iter_mut().skip(middle).take(1).for_each(|o| *o = poison)))
 }
 
 fn last_unwritten(given: &Given<'_>) -> Option<TensorMap> {
-    // A call may have fewer outputs than its op.
     let mut outputs = given.op.spec().outputs.iter().rev().map(|output| output.name);
     let name = outputs.find(|name| given.right.contains_key(*name))?;
-    // What poison leaves in an integer tensor.
-    let poison = if name == "reads" { f64::from(i32::MIN) } else { f64::NAN };
+    let poison = poison(given, name);
     Some(given.replacing(name, |values| values.iter_mut().rev().take(1).for_each(|x| *x = poison)))
 }
 
 fn one_wrong(given: &Given<'_>) -> Option<TensorMap> {
-    Some(given.replacing("o", |o| {
+    let name = first(given);
+    let whole = given.right[name].dtype() == DType::I32;
+    Some(given.replacing(name, |o| {
         let largest = o.iter().fold(0.0, |largest: f64, o| largest.max(o.abs()));
-        o.iter_mut().take(1).for_each(|o| *o += 1e-3 * largest);
+        let off = if whole { 1.0 } else { 1e-3 * largest };
+        o.iter_mut().take(1).for_each(|o| *o += off);
     }))
 }
 
@@ -41,20 +54,21 @@ fn nothing_written(given: &Given<'_>) -> Option<TensorMap> {
 }
 
 fn all_zero(given: &Given<'_>) -> Option<TensorMap> {
-    Some(given.replacing("o", |o| o.fill(0.0)))
+    Some(given.replacing(first(given), |o| o.fill(0.0)))
 }
 
 fn missing(given: &Given<'_>) -> Option<TensorMap> {
     let mut outputs = given.right.clone();
-    outputs.remove("o");
+    outputs.remove(first(given));
     Some(outputs)
 }
 
 fn reshaped(given: &Given<'_>) -> Option<TensorMap> {
-    let mut outputs = given.right.clone();
-    let o = &outputs["o"];
-    let flat = Tensor::new(&[o.len()], o.to_f64()).cast(o.dtype());
-    outputs.insert("o".to_owned(), flat);
+    let (mut outputs, name) = (given.right.clone(), first(given));
+    let o = &outputs[name];
+    let shape: &[usize] = if o.shape().len() == 1 { &[1, o.len()] } else { &[o.len()] };
+    let flat = Tensor::new(shape, o.to_f64()).cast(o.dtype());
+    outputs.insert(name.to_owned(), flat);
     Some(outputs)
 }
 
