@@ -115,6 +115,47 @@ pub(crate) fn client(target: &Path) -> anyhow::Result<Option<PathBuf>> {
     Ok(Some(python))
 }
 
+/// Clients of npm, as users have them: OpenAI's and the AI SDK.
+const NPM_CLIENTS: [&str; 4] =
+    ["openai@6.49.0", "ai@6.0.326", "@ai-sdk/openai-compatible@2.0.92", "zod@4.6.7"];
+
+/// npm's words for a network that is not there.
+const ABSENT_TO_NPM: [&str; 6] =
+    ["ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ECONNRESET", "ETIMEDOUT", "ENETUNREACH"];
+
+/// A folder with the clients of npm, below the target folder. `None` where there is no npm, or its registry cannot be reached from
+/// here.
+pub(crate) fn npm_clients(target: &Path) -> anyhow::Result<Option<PathBuf>> {
+    let home = target.join("npm-clients");
+    let (stamp, wanted) = (home.join("complete"), NPM_CLIENTS.join(" "));
+    if fs::read_to_string(&stamp).is_ok_and(|there| there == wanted) {
+        return Ok(Some(home));
+    }
+    let version = |program: &str| output(Command::new(program).arg("--version")).ok();
+    let major = |version: String| version.trim_start_matches('v').split('.').next()?.parse().ok();
+    if version("npm").is_none()
+        || version("node").and_then(major).is_none_or(|major: u32| major < 18)
+    {
+        return Ok(None);
+    }
+    if home.exists() {
+        fs::remove_dir_all(&home)?;
+    }
+    fs::create_dir_all(&home)?;
+    fs::write(home.join("package.json"), "{\"private\": true}\n")?;
+    let mut npm = Command::new("npm");
+    npm.current_dir(&home).args(["install", "--loglevel=error", "--no-audit", "--no-fund"]);
+    match output(npm.args(["--fetch-retries=1", "--fetch-timeout=10000"]).args(NPM_CLIENTS)) {
+        Err(error) if ABSENT_TO_NPM.iter().any(|mark| format!("{error:#}").contains(mark)) => {
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+        Ok(_) => {}
+    }
+    fs::write(&stamp, wanted)?;
+    Ok(Some(home))
+}
+
 /// Whether pip's words tell of anything but a network that is not there.
 pub(crate) fn reachable(words: &str) -> bool {
     const ABSENT: [&str; 5] = [

@@ -1,6 +1,8 @@
-//! OpenAI's own Python client against `firstlight serve`: what it sends by itself, how it reads answers, streams and errors.
+//! OpenAI's own clients and the AI SDK against `firstlight serve`: what they send by themselves, how they read answers, streams and
+//! errors.
 //!
-//! `cargo xtask test` installs it and names its Python in FIRSTLIGHT_OPENAI_PYTHON.
+//! `cargo xtask test` installs them. It names the Python that has OpenAI's in FIRSTLIGHT_OPENAI_PYTHON and the folder that has those of
+//! npm in FIRSTLIGHT_NPM_CLIENTS.
 
 #![allow(clippy::unwrap_used, dead_code)] // Test support; this file uses its part.
 
@@ -25,6 +27,28 @@ fn openais_client_is_answered() {
     let ran = Command::new(python)
         .args([script, &format!("http://{}/v1", server.address)])
         .env_remove("OPENAI_API_KEY")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ran.stdout).into_owned();
+    assert!(ran.status.success(), "{said}{}", String::from_utf8_lossy(&ran.stderr));
+    assert!(said.ends_with("all of it\n"), "{said}");
+    client::wait(|| server.is_free());
+}
+
+/// A model of random weights, whose calls are required of it.
+#[test]
+fn npms_clients_are_answered() {
+    let clients = std::env::var_os("FIRSTLIGHT_NPM_CLIENTS");
+    let clients = clients.expect("FIRSTLIGHT_NPM_CLIENTS is not set: run `cargo xtask test`");
+    let folder = model::ending("granite-moe-mini");
+    let template =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tests/templates/granite-4.0.jinja");
+    std::fs::copy(template, folder.path().join("m/chat_template.jinja")).unwrap();
+    let server = client::Server::start(folder.path(), &["--served-model-name", "mini"]);
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/npm_clients.mjs");
+    let ran = Command::new("node")
+        .args([script, &format!("http://{}/v1", server.address)])
+        .arg(clients)
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&ran.stdout).into_owned();

@@ -11,8 +11,8 @@ pub(super) const COMMAND: Command = Command {
     arguments: "",
     about: "every test of every room; checks first that what they need is here",
     details: "Wheels of the Python registry (85 MB, kept below target/) are judged too, chat templates (170 MB) are rendered by\n\
-              transformers, and OpenAI's client (70 MB) asks a server; without a network these are skipped, which is said\n\
-              and is no pass.",
+              transformers, and OpenAI's client (70 MB) and, where npm is there, those of npm (40 MB) ask a server; without a\n\
+              network these are skipped, which is said and is no pass.",
     run,
 };
 
@@ -67,8 +67,17 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
             no_client = true;
             return Ok(());
         };
-        let test = ["test", "--locked", "-p", "firstlight", "--test", "openai_client"];
+        let test = ["test", "--locked", "-p", "firstlight", "--test", "openai_client", "openais"];
         steps::run(cargo::command(&root, &test).env("FIRSTLIGHT_OPENAI_PYTHON", python))
+    })?;
+    let mut no_npm = false;
+    steps.run("npm's clients", || {
+        let Some(folder) = wheels::npm_clients(&cargo::target_directory(&root)?)? else {
+            no_npm = true;
+            return Ok(());
+        };
+        let test = ["test", "--locked", "-p", "firstlight", "--test", "openai_client", "npms"];
+        steps::run(cargo::command(&root, &test).env("FIRSTLIGHT_NPM_CLIENTS", folder))
     })?;
     steps.finish();
     if without_transformers {
@@ -79,6 +88,11 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
     if no_client {
         eprintln!(
             "SKIP, which is no pass: OpenAI's client did not ask a server; it needs the Python registry"
+        );
+    }
+    if no_npm {
+        eprintln!(
+            "SKIP, which is no pass: npm's clients did not ask a server; they need Node 18 or newer, npm and its registry"
         );
     }
     if skipped {
