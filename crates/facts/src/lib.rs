@@ -64,3 +64,17 @@ pub use units::byte_count;
 
 /// Version of every JSON document firstlight writes; raised when a field changes meaning or goes away.
 pub const SCHEMA: u32 = 1;
+
+#[cfg(test)]
+mod tests {
+    /// Objects that are put together by hand come out as they were written, as records do. A room that is built by itself has this too,
+    /// whatever else its neighbours' dependencies turn on.
+    #[test]
+    fn a_document_keeps_the_order_of_its_keys() {
+        let written = r#"{"version":"1","answers":[{"text":"a","index":0}],"model":"m"}"#;
+        let read: serde_json::Value = serde_json::from_str(written).unwrap();
+        assert_eq!(read.to_string(), written);
+        let made = serde_json::json!({ "second": 2, "first": 1 });
+        assert_eq!(made.to_string(), r#"{"second":2,"first":1}"#);
+    }
+}
