@@ -67,7 +67,7 @@ fn details(kernel: &Installed<'_>) -> Prose {
 
 /// Times of installed kernels beside firstlight's own of the same call; `None` where none was timed.
 fn beside(bench: &BenchReport) -> Option<Table> {
-    let caption = "Times of one call, taken in turns in this run; the last column says how many of firstlight's times the installed kernel's holds, from ";
+    let caption = "Times of one call, interleaved in this run; the last column is the installed kernel's time divided by firstlight's, from ";
     let mut table = Table::new(
         Prose::new().text(caption).file(BENCH_FILE).text("."),
         &["Op", "Case", "Type", "firstlight", ">Median", "Installed", ">Median", ">Ratio"],
