@@ -91,13 +91,16 @@ pub(super) fn begin(
 fn examined(doctor: &DoctorReport) -> String {
     let of =
         |severity| doctor.findings.iter().filter(|finding| finding.severity == severity).count();
+    let count = |number: usize, noun: &str| {
+        format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+    };
     format!(
-        "{} GPUs, {} environments, findings: {} errors, {} warnings, {} notes",
-        doctor.machine.gpus.len(),
-        doctor.envs.len(),
-        of(Severity::Error),
-        of(Severity::Warning),
-        of(Severity::Info)
+        "{}, {}; findings: {}, {}, {}",
+        count(doctor.machine.gpus.len(), "GPU"),
+        count(doctor.envs.len(), "environment"),
+        count(of(Severity::Error), "error"),
+        count(of(Severity::Warning), "warning"),
+        count(of(Severity::Info), "note")
     )
 }
 
