@@ -88,6 +88,7 @@ impl Answers {
                     stop_ids: asked.stop_ids.clone(),
                     keep: false,
                     shared,
+                    anew: false,
                     logits: LogitsOf::None,
                 };
                 sequences.push(Sequence { request, logprobs, guide: guide.clone() });

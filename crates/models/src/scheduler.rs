@@ -146,6 +146,17 @@ impl<'e> Scheduler<'e> {
         self
     }
 
+    /// Forgets all that is kept behind beginnings of prompts, and keeps no more.
+    pub fn end_prefix_cache(&mut self) {
+        while let Some(slot) = self.prefixes.least(self.engine.pages(), false) {
+            self.free(slot);
+        }
+        for live in self.running.iter_mut().chain(&mut self.waiting) {
+            live.leave_nothing();
+        }
+        self.prefixes = Prefixes::new(0, 0, 0);
+    }
+
     /// Takes a request, which begins with one of the next steps.
     ///
     /// # Errors
@@ -171,7 +182,9 @@ impl<'e> Scheduler<'e> {
             self.due.push(Event::Finished { request: id, ended: Ended::Limit });
         } else {
             let mut live = Live::new(id, request).guided(guide);
-            live.ends = self.prefixes.ends(live.prompt().0);
+            if !live.reads_anew() {
+                live.ends = self.prefixes.ends(live.prompt().0);
+            }
             self.waiting.push_back(live);
         }
         Ok(id)

@@ -243,6 +243,7 @@ impl Holding<'_> {
             stop_ids: Vec::new(),
             keep: false,
             shared: 0,
+            anew: false,
             logits: LogitsOf::All,
         };
         let requests = PROMPTS.map(|count| request(self.prompt(count + 1, count)));

@@ -89,6 +89,7 @@ fn come_and_go(engine: &mut dyn Engine) -> Result<(), models::ModelError> {
         stop_ids: Vec::new(),
         keep: false,
         shared: 0,
+        anew: false,
         logits: LogitsOf::None,
     };
     let submitted = (0..14).map(|at| scheduler.submit(request(at)));

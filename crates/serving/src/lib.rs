@@ -10,6 +10,7 @@ mod job;
 mod limits;
 mod logprobs;
 mod metrics;
+mod second_look;
 mod service;
 mod state;
 mod worker;

@@ -57,6 +57,8 @@ pub(crate) struct Metrics {
     cache_hits: Counter,
     cached_tokens: Counter,
     lost_tokens: Family<Lost, Counter>,
+    second_looks: Counter,
+    mismatches: Counter,
     ended: Family<Reason, Counter>,
     iteration_tokens: Histogram,
     first_token: Histogram,
@@ -255,6 +257,18 @@ impl Metrics {
                 "Tokens that were read again although an earlier prompt began with them, by why",
                 Family::default(),
             ),
+            second_looks: register(
+                with,
+                "firstlight:prefix_cache_verified",
+                "Kept states whose tokens were read again, to compare",
+                Counter::default(),
+            ),
+            mismatches: register(
+                with,
+                "firstlight:prefix_cache_mismatch",
+                "Kept states that gave other logits than their tokens: at the first the cache goes off",
+                Counter::default(),
+            ),
             ended: register(
                 with,
                 "vllm:request_success",
@@ -309,6 +323,11 @@ impl Metrics {
 
     pub(crate) fn prompt_tokens(&self) -> u64 {
         self.prompt_tokens.get()
+    }
+
+    pub(crate) fn looked(&self, same: bool) {
+        self.second_looks.inc();
+        self.mismatches.inc_by(u64::from(!same));
     }
 
     pub(crate) fn cached_tokens(&self) -> u64 {

@@ -23,6 +23,8 @@ pub struct Settings {
     pub step_tokens: Option<usize>,
     /// Slots of the engine that are for states behind beginnings of prompts; none without a prefix cache.
     pub snapshots: usize,
+    /// Share of the requests that begin with such a state whose first token is computed from nothing as well, and compared.
+    pub verify_cache: f64,
     /// What metrics are labelled with.
     pub named: Named,
     /// When the process began, as near as the system tells.

@@ -3,6 +3,7 @@
 use crate::grammar::{Bound, Failure};
 use crate::job::{Command, Job, Update, Why};
 use crate::metrics::Times;
+use crate::second_look::SecondLooks;
 use crate::service::Shared;
 use crate::{Build, BuildError, Phase, blame, logprobs};
 use models::{
@@ -29,7 +30,8 @@ pub(crate) fn run(
             Scheduler::new(&mut *engine, budget).with_prefix_cache(shared.settings.snapshots);
         shared.see(scheduler.usage());
         shared.set_phase(Phase::Ready);
-        let mut worker = Worker { shared, commands, scheduler, open: BTreeMap::new() };
+        let looks = SecondLooks::new(shared.settings.verify_cache);
+        let mut worker = Worker { shared, commands, scheduler, open: BTreeMap::new(), looks };
         worker.serve().map_err(BuildError::from)
     });
     if let Err(error) = &served {
@@ -58,6 +60,8 @@ pub(crate) struct Open {
     times: Times,
     /// Where its guide says why it cannot go on.
     failed: Option<Failure>,
+    /// Whether it begins with a state that is to be looked at again.
+    looked_at: bool,
 }
 
 impl Open {
@@ -71,6 +75,7 @@ pub(crate) struct Worker<'a> {
     commands: mpsc::Receiver<Command>,
     pub(crate) scheduler: Scheduler<'a>,
     pub(crate) open: BTreeMap<RequestId, Open>,
+    looks: SecondLooks,
 }
 
 impl Worker<'_> {
@@ -109,13 +114,14 @@ impl Worker<'_> {
             let guide = bound.map(|bound| Box::new(bound) as Box<dyn Guide>);
             let logits = match job.sequence.logprobs {
                 Some(_) => LogitsOf::All,
+                None if self.looks.wanted() => LogitsOf::First,
                 None => LogitsOf::None,
             };
             let request = Request { logits, ..job.sequence.request.clone() };
             match self.scheduler.submit_guided(request, guide) {
                 Ok(id) => {
                     let times = Times::new(job.arrived, job.sequence.request.prompt.len());
-                    self.open.insert(id, Open { job, times, failed });
+                    self.open.insert(id, Open { job, times, failed, looked_at: false });
                 }
                 // Limits are checked before; what the scheduler knows beside them is told as its own error.
                 Err(error) => {
@@ -211,24 +217,49 @@ impl Worker<'_> {
     fn begun(&mut self, id: RequestId, cached: usize, lost: usize) {
         let Some(open) = self.open.get_mut(&id) else { return };
         if open.times.found(&self.shared.metrics, cached, lost) {
+            open.looked_at = cached > 0 && self.looks.due();
             let _ = open.job.updates.try_send(Update::Begun { index: open.job.index, cached });
         }
     }
 
     /// Hands out a token. `now` for the first of those that come together.
     fn token(&mut self, id: RequestId, token: u32, of: Option<Logits>, now: Option<Instant>) {
+        if let Some(second) = of.and_then(|of| self.scheduler.logits(of))
+            && let Some(same) = self.looks.compare(id, second)
+        {
+            return self.looked(same);
+        }
         let Some(open) = self.open.get_mut(&id) else { return };
         let logits = of.and_then(|of| self.scheduler.logits(of));
+        let again = std::mem::take(&mut open.looked_at).then_some(logits).flatten();
+        let again = again.map(|logits| (open.job.sequence.request.prompt.clone(), logits.to_vec()));
         let wanted = open.job.sequence.logprobs;
         let logprobs = wanted.zip(logits).map(|(count, logits)| logprobs::of(logits, token, count));
         open.times.token(&self.shared.metrics, now);
         let update = Update::Token { index: open.job.index, token, logprobs };
         // There is room for all; whoever is gone is found before the next step.
         let _ = open.job.updates.try_send(update);
+        if let Some((prompt, logits)) = again {
+            self.looks.begin(&mut self.scheduler, prompt, logits);
+        }
+    }
+
+    /// Takes what a second look at a kept state showed.
+    fn looked(&mut self, same: bool) {
+        self.shared.metrics.looked(same);
+        if !same {
+            self.shared.see_error(
+                "a kept state gave other logits than its tokens: the prefix cache is off",
+            );
+            self.scheduler.end_prefix_cache();
+        }
     }
 
     /// Ends a sequence, whatever it still had to do.
     pub(crate) fn end(&mut self, id: RequestId, ending: Ending) {
+        if self.looks.forget(id) {
+            self.scheduler.cancel(id);
+        }
         let Some(Open { job, times, .. }) = self.open.remove(&id) else { return };
         // One that the scheduler itself ended is none of its own any more.
         self.scheduler.cancel(id);

@@ -34,6 +34,8 @@ enum Fails {
     Pairs,
     /// It panics.
     Panics,
+    /// A slot that should begin with another one's state begins with one of other tokens.
+    States,
 }
 
 /// The token on which it fails.
@@ -106,6 +108,10 @@ impl Engine for Guarded {
     }
 
     fn fork(&mut self, from: usize, to: usize, keep: bool) -> Result<(), ModelError> {
+        if self.fails == Fails::States {
+            let other = vec![9; self.inner.pages().len(from)];
+            return self.inner.step(&Batch::new().with(to, &other), Wanted::Last).map(|_| ());
+        }
         self.inner.fork(from, to, keep)
     }
 }
@@ -129,10 +135,21 @@ fn settings() -> Settings {
         Limits { sequences: SLOTS, queued: QUEUED, tokens: TOKENS, vocabulary: 512, logprobs: 20 };
     let named = Named { model: "mini".to_owned(), engine: "0".to_owned() };
     // Few, so that prompts take several steps.
-    Settings { limits, step_tokens: Some(4), snapshots: 0, named, process_start: Instant::now() }
+    Settings {
+        limits,
+        step_tokens: Some(4),
+        snapshots: 0,
+        verify_cache: 0.0,
+        named,
+        process_start: Instant::now(),
+    }
 }
 
 fn start(fails: Fails, gated: bool) -> Server {
+    start_with(settings(), fails, gated)
+}
+
+fn start_with(settings: Settings, fails: Fails, gated: bool) -> Server {
     let steps = Arc::new(AtomicUsize::new(0));
     let (gate, waiting) = channel();
     let (gate, waiting) =
@@ -142,7 +159,7 @@ fn start(fails: Fails, gated: bool) -> Server {
         let guarded = Guarded { inner: engine(), gate: waiting, fails, steps: own };
         Ok(Box::new(guarded) as Box<dyn Engine>)
     });
-    let (service, thread) = Service::start(settings(), build).unwrap();
+    let (service, thread) = Service::start(settings, build).unwrap();
     wait(|| service.phase() != Phase::Loading);
     Server { service, thread, steps, gate }
 }
@@ -163,6 +180,7 @@ fn sequence(prompt: &[u32], limit: usize) -> Sequence {
         stop_ids: Vec::new(),
         keep: false,
         shared: 0,
+        anew: false,
         logits: LogitsOf::None,
     };
     Sequence { request, logprobs: None, guide: None }
@@ -429,4 +447,38 @@ fn every_metric_is_set_by_what_happens() {
         assert!(value(name) > 0.0, "{name} in {text}");
     }
     assert!(text.ends_with("# EOF\n"));
+}
+
+#[test]
+fn a_kept_state_that_is_wrong_turns_the_cache_off() {
+    let prompt: Vec<u32> = (0..150).map(|at| at * 7 % 499).collect();
+    for (fails, mismatches) in [(Fails::Sequence, 0), (Fails::States, 1)] {
+        let settings =
+            Settings { snapshots: 1, verify_cache: 1.0, step_tokens: None, ..settings() };
+        let server = start_with(settings, fails, false);
+        let cached = || {
+            let mut ticket = server.service.submit(vec![sequence(&prompt, 4)]).unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let mut cached = None;
+            while let Some(update) = runtime.block_on(ticket.next()) {
+                if let Update::Begun { cached: tokens, .. } = update {
+                    cached = Some(tokens);
+                }
+            }
+            cached.unwrap()
+        };
+        let value = |name: &str| {
+            let metrics = server.service.metrics();
+            let line = metrics.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+            line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()
+        };
+        assert_eq!((cached(), cached()), (0, 128), "{fails:?}");
+        wait(|| value("firstlight:prefix_cache_verified_total") == 1);
+        assert_eq!(value("firstlight:prefix_cache_mismatch_total"), mismatches, "{fails:?}");
+        // Where it was wrong, nothing is kept any more.
+        nothing_is_held(&server.service);
+        let health = server.service.health();
+        assert_eq!((cached(), health.snapshots), if mismatches > 0 { (0, 0) } else { (128, 1) });
+        assert_eq!(health.last_error.is_some(), mismatches > 0);
+    }
 }

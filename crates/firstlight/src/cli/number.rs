@@ -18,6 +18,12 @@ pub(crate) fn number(text: &str) -> Result<f64, String> {
     text.trim().parse().map_err(|_| "wanted a number, such as 0.7".to_owned())
 }
 
+/// A share of all.
+pub(crate) fn share(text: &str) -> Result<f64, String> {
+    let share = text.trim().parse().ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| "wanted a number from 0 to 1, such as 0.01".to_owned())
+}
+
 /// A whole number from 1 on.
 pub(crate) fn one_or_more<T>(text: &str) -> Result<T, String>
 where

@@ -1,6 +1,6 @@
 //! Arguments of `firstlight serve`, by vLLM's names.
 
-use super::{BackendArg, Named, WeightType, one_or_more, whole};
+use super::{BackendArg, Named, WeightType, one_or_more, share, whole};
 use clap::Args;
 
 #[derive(Debug, Args)]
@@ -55,6 +55,10 @@ pub(crate) struct Sizes {
     /// The same as --prefix-cache-states 0.
     #[arg(long, conflicts_with = "prefix_cache_states")]
     pub(crate) no_enable_prefix_caching: bool,
+    /// Share of the requests that begin with such a state, from 0 to 1, whose prompt is read again to compare: at the first difference
+    /// the prefix cache goes off, which /health tells.
+    #[arg(long, value_name = "P", value_parser = share, default_value_t = 0.0, conflicts_with = "no_enable_prefix_caching")]
+    pub(crate) verify_cache: f64,
     /// Answers that may wait for their turn; beyond them requests get status 429.
     #[arg(long, value_name = "N", value_parser = whole, default_value_t = 256)]
     pub(crate) max_num_queued_reqs: u64,

@@ -51,6 +51,7 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
         stop_ids: stop_ids.clone(),
         keep: false,
         shared: 0,
+        anew: false,
         logits: LogitsOf::Ends,
     };
     let requests: Vec<Request> = prompts.into_iter().map(request).collect();

@@ -25,7 +25,8 @@ impl Scheduler<'_> {
         while let Some(first) = self.waiting.front()
             && self.running.len() < self.slots
         {
-            let known = self.kept.longest(|tokens| first.goes_on_from(tokens));
+            let goes_on = |tokens: &[u32]| !first.reads_anew() && first.goes_on_from(tokens);
+            let known = self.kept.longest(goes_on);
             let kept = known.and_then(|at| self.kept.get(at));
             let place = kept.map(|kept| (kept.slot, kept.tokens.len()));
             let Some((slot, kept)) = place.or(self.free_slots.last().map(|slot| (*slot, 0))) else {
@@ -128,7 +129,7 @@ impl Scheduler<'_> {
     }
 
     /// Gives back a slot, and the pages of its sequence.
-    fn free(&mut self, slot: usize) {
+    pub(super) fn free(&mut self, slot: usize) {
         self.engine.reset(slot);
         self.free_slots.push(slot);
     }

@@ -21,6 +21,8 @@ pub struct Request {
     /// Tokens of the prompt that other requests begin with too, 0 where nothing is known of them: where there is a prefix cache, their
     /// state is kept for these.
     pub shared: usize,
+    /// Whether it reads its whole prompt, whatever others have left, and leaves nothing itself.
+    pub anew: bool,
     /// Which of its tokens come with the logits that they are chosen from.
     pub logits: LogitsOf,
 }
@@ -31,6 +33,8 @@ pub enum LogitsOf {
     /// None.
     #[default]
     None,
+    /// The first.
+    First,
     /// The first two, and the last that it may have.
     Ends,
     /// Every one.
@@ -167,6 +171,17 @@ impl Live {
         comes
     }
 
+    /// Whether it begins from nothing that others have left.
+    pub(super) fn reads_anew(&self) -> bool {
+        self.request.anew
+    }
+
+    /// Keeps no states for others.
+    pub(super) fn leave_nothing(&mut self) {
+        self.ends.clear();
+        self.marks.clear();
+    }
+
     /// Whether it has had no slot yet.
     pub(super) fn is_new(&self) -> bool {
         self.new
@@ -214,7 +229,7 @@ impl Live {
     pub(super) fn ahead(&self) -> usize {
         let left = self.request.limit - self.added.len();
         let alone = match self.request.logits {
-            LogitsOf::None => 0,
+            LogitsOf::None | LogitsOf::First => 0,
             LogitsOf::Ends => 1,
             LogitsOf::All => left,
         };
@@ -226,6 +241,7 @@ impl Live {
         let added = self.added.len();
         match self.request.logits {
             LogitsOf::None => false,
+            LogitsOf::First => added == 0,
             LogitsOf::Ends => added < 2 || added + 1 == self.request.limit,
             LogitsOf::All => true,
         }

@@ -30,6 +30,7 @@ fn request(prompt: &[u32], shared: usize) -> Request {
         stop_ids: Vec::new(),
         keep: false,
         shared,
+        anew: false,
         logits: LogitsOf::All,
     }
 }

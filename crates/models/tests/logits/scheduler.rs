@@ -34,7 +34,7 @@ fn engine(name: &str, capacity: Capacity) -> Box<dyn Engine> {
 
 fn request(prompt: Vec<u32>, limit: usize) -> Request {
     let (sampling, stop_ids, logits) = (Sampling::default(), Vec::new(), LogitsOf::None);
-    Request { prompt, limit, sampling, stop_ids, keep: false, shared: 0, logits }
+    Request { prompt, limit, sampling, stop_ids, keep: false, shared: 0, anew: false, logits }
 }
 
 /// What each of the prompts is continued with, alone on an engine.

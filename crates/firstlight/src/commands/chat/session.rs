@@ -101,6 +101,7 @@ impl<'a, 'e> Session<'a, 'e> {
             stop_ids: self.settings.stop_ids.clone(),
             keep: true,
             shared: 0,
+            anew: false,
             logits: LogitsOf::None,
         };
         // One that came while nothing was answered meant nothing.
