@@ -117,6 +117,24 @@ fn r0_09_the_block_of_the_proof_is_printed() {
 }
 
 #[test]
+fn proving_is_timed_from_the_start_of_its_interpreter() {
+    // Reading so many files takes longer than the interpreter, which starts before and runs meanwhile.
+    let mut wheel = Wheel::new("marker", "2.0", ANY);
+    for at in 0..4000 {
+        wheel = wheel.file(&format!("marker/part_{at}.py"), "WORD = 'part'\n");
+    }
+    let world = World::new();
+    let plan = world.plan(&[wheel.build()]);
+    let report = world.applied(&plan, &[]);
+    let steps = report["steps"].as_array().unwrap();
+    let millis = |name: &str| {
+        let step = steps.iter().find(|step| step["name"] == name).unwrap();
+        step["millis"].as_f64().unwrap()
+    };
+    assert!(millis("prove") >= millis("examine"), "{steps:?}");
+}
+
+#[test]
 fn names_and_versions_are_not_believed_and_a_repair_writes_only_what_is_harmed() {
     let world = World::new();
     let other = Wheel::new("other", "1.0", ANY).file("other/__init__.py", "WORD = 'other'\n");
