@@ -317,7 +317,7 @@ mod tests {
         };
         for vendor in ["NVIDIA", "Jetson", "x86-64", "Arm", "Apple", "AMD"] {
             let named = |row: &&str| row.split('|').nth(1).is_some_and(|it| it.contains(vendor));
-            assert!(rows("Supported hardware").iter().any(|row| named(&row)), "{vendor}");
+            assert!(rows("Supported hardware").iter().any(named), "{vendor}");
         }
         assert!(rows("How it compares").len() >= 5);
         assert!(rows("Figures").len() >= 10);
