@@ -9,9 +9,15 @@ use std::sync::LazyLock;
 /// uv, from PATH or installed by pip once.
 pub(crate) fn uv() -> &'static Uv {
     static UV: LazyLock<Uv> = LazyLock::new(|| {
-        let path = std::env::var_os("PATH");
+        // A script that stands for uv, as pyenv has one, would want more of PATH than tests leave.
+        let script = |folder: &PathBuf| {
+            std::fs::read(folder.join("uv")).is_ok_and(|program| program.starts_with(b"#!"))
+        };
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let folders = std::env::split_paths(&path).filter(|folder| !script(folder));
+        let path = std::env::join_paths(folders).unwrap();
         let tools = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tools");
-        Uv::find(path.as_deref(), &tools).unwrap_or_else(|error| panic!("{error}"))
+        Uv::find(Some(&path), &tools).unwrap_or_else(|error| panic!("{error}"))
     });
     &UV
 }
