@@ -62,7 +62,8 @@ impl Listening {
         } = self;
         let mut text = format!(
             "listening: http://{address}, model {}\n\
-             room: {max_num_seqs} answers at once, {max_model_len} tokens each at most, {cached_tokens} together; {prefix_cache_states} kept beginnings of prompts\n",
+             room: {max_num_seqs} answers at once, {max_model_len} tokens each at most, {cached_tokens} together\n\
+             prefix cache: {prefix_cache_states} states\n",
             self.models.join(" or ")
         );
         if let Some(warning) = self.warning {
