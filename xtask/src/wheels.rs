@@ -119,9 +119,8 @@ pub(crate) fn client(target: &Path) -> anyhow::Result<Option<PathBuf>> {
 const NPM_CLIENTS: [&str; 4] =
     ["openai@6.49.0", "ai@6.0.326", "@ai-sdk/openai-compatible@2.0.92", "zod@4.6.7"];
 
-/// npm's words for a network that is not there.
-const ABSENT_TO_NPM: [&str; 6] =
-    ["ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ECONNRESET", "ETIMEDOUT", "ENETUNREACH"];
+/// npm's words for what is wrong with the list above. Anything else is the registry's or the network's.
+const OWN_FAULTS: [&str; 4] = ["ETARGET", "E404", "EINVALIDTAGNAME", "ERESOLVE"];
 
 /// A folder with the clients of npm, below the target folder. `None` where there is no npm, or its registry cannot be reached from
 /// here.
@@ -146,10 +145,10 @@ pub(crate) fn npm_clients(target: &Path) -> anyhow::Result<Option<PathBuf>> {
     let mut npm = Command::new("npm");
     npm.current_dir(&home).args(["install", "--loglevel=error", "--no-audit", "--no-fund"]);
     match output(npm.args(["--fetch-retries=1", "--fetch-timeout=10000"]).args(NPM_CLIENTS)) {
-        Err(error) if ABSENT_TO_NPM.iter().any(|mark| format!("{error:#}").contains(mark)) => {
-            return Ok(None);
+        Err(error) if OWN_FAULTS.iter().any(|mark| format!("{error:#}").contains(mark)) => {
+            return Err(error);
         }
-        Err(error) => return Err(error),
+        Err(_) => return Ok(None),
         Ok(_) => {}
     }
     fs::write(&stamp, wanted)?;
