@@ -13,6 +13,7 @@ mod event;
 mod failed;
 mod guide;
 mod kept;
+mod pace;
 mod prefixes;
 mod request;
 
@@ -20,6 +21,7 @@ pub use event::{Event, Logits};
 pub use failed::Failed;
 pub use guide::Guide;
 use kept::Keep;
+use pace::Pace;
 use prefixes::Prefixes;
 use request::Live;
 pub use request::{Ended, LogitsOf, Request, RequestId};
@@ -28,16 +30,6 @@ use crate::pages::BLOCK;
 use crate::{Batch, Engine, ModelError, Pages};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
-
-/// How long tokens may be decoded without looking at who waits: what a reader takes for a steady stream.
-const BURST: Duration = Duration::from_millis(20);
-
-/// Tokens that prompts are read by beside sequences that decode: rows that a GPU computes together.
-const TOGETHER: usize = 128;
-
-fn each(all: Duration, count: usize) -> Duration {
-    all / u32::try_from(count.max(1)).unwrap_or(u32::MAX)
-}
 
 /// How much an engine is given to do in a step. [`Engine::budget`] has what is best for one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,10 +90,8 @@ pub struct Scheduler<'e> {
     logits: Vec<Vec<f32>>,
     /// Tokens that the engine was advanced by in the last step.
     stepped: usize,
-    /// How long the last decoding pass took for each token of a sequence.
-    pace: Duration,
-    /// How long the last prompts took that were read beside others, for each token.
-    reading: Duration,
+    /// How long steps took.
+    pace: Pace,
     /// The request that alone is admitted, where there is one.
     alone: Option<RequestId>,
     /// Requests that had a slot in the step that failed last.
@@ -128,8 +118,7 @@ impl<'e> Scheduler<'e> {
             due: Vec::new(),
             logits: Vec::new(),
             stepped: 0,
-            pace: Duration::ZERO,
-            reading: Duration::ZERO,
+            pace: Pace::default(),
             alone: None,
             involved: Vec::new(),
             engine,
@@ -148,9 +137,7 @@ impl<'e> Scheduler<'e> {
 
     /// Forgets all that is kept behind beginnings of prompts, and keeps no more.
     pub fn end_prefix_cache(&mut self) {
-        while let Some(slot) = self.prefixes.least(self.engine.pages(), false) {
-            self.free(slot);
-        }
+        self.drop_snapshots();
         for live in self.running.iter_mut().chain(&mut self.waiting) {
             live.leave_nothing();
         }
@@ -315,7 +302,7 @@ impl<'e> Scheduler<'e> {
         }
         let (count, began) = (self.ahead(&who), Instant::now());
         self.advance(&batch, who.iter().map(|at| (*at, 1)).collect(), count, events)?;
-        self.pace = each(began.elapsed(), count);
+        self.pace.decoded(began.elapsed(), count);
         Ok(who.len())
     }
 
@@ -366,9 +353,7 @@ impl<'e> Scheduler<'e> {
             return 1;
         }
         let least = who.iter().map(|at| self.running[*at].ahead()).min().unwrap_or(1);
-        let patient = BURST.as_nanos() / self.pace.as_nanos().max(1);
-        let most = usize::try_from(patient).unwrap_or(usize::MAX).min(self.budget.ahead);
-        let mut count = least.min(most).max(1);
+        let mut count = least.min(self.budget.ahead).min(self.pace.burst()).max(1);
         while count > 1 && self.lacking(|_| count) > self.free_blocks() {
             count -= 1;
         }
@@ -377,17 +362,11 @@ impl<'e> Scheduler<'e> {
 
     /// Prompts, oldest first, beside so many sequences that decode.
     fn read(&mut self, decoding: usize, events: &mut Vec<Event>) -> Result<(), ModelError> {
-        let mut left = match decoding {
+        let room = match decoding {
             0 => self.budget.tokens.max(1),
-            _ => {
-                let StepBudget { beside, patience, .. } = self.budget;
-                let soon = patience.as_nanos() / self.reading.as_nanos().max(1);
-                let beside = usize::try_from(soon).unwrap_or(usize::MAX).min(beside);
-                let left = beside.saturating_sub(decoding).max(beside.div_ceil(2)).max(1);
-                // An engine plans a number of tokens once: there are few numbers.
-                if left > TOGETHER { left - left % TOGETHER } else { left }
-            }
+            _ => self.pace.beside(self.budget, decoding),
         };
+        let mut left = room;
         let (mut batch, mut who, mut taken) = (Batch::new(), Vec::new(), 0);
         let mut at = 0;
         while at < self.running.len() && left > 0 {
@@ -426,10 +405,7 @@ impl<'e> Scheduler<'e> {
         }
         let (tokens, began) = (batch.tokens().len(), Instant::now());
         self.advance(&batch, who, 1, events)?;
-        // A few tokens take as long as many.
-        if tokens >= self.budget.beside / 4 {
-            self.reading = each(began.elapsed(), tokens);
-        }
+        self.pace.read(began.elapsed(), tokens, room);
         Ok(())
     }
 

@@ -3,8 +3,8 @@
 use models::{LogitsOf, Request, RequestId, Sampling, Scheduler};
 use std::collections::BTreeMap;
 
-/// The most that logits may differ, by the root of the mean square of the difference over that of the logits. In bfloat16 another order of the
-/// same sums makes up to a hundredth of this; another state makes a multiple.
+/// The most that logits may differ, by the root of the mean square of the difference over that of the logits: a tenth. A state of
+/// other tokens makes a multiple; the same tokens read in other chunks make, in bfloat16, some hundredths of the logits at most.
 const MOST: f64 = 0.1;
 
 /// Requests that are read again, and the logits that the first reading gave.

@@ -36,7 +36,8 @@ fn answer(app: &App) -> Response {
         "last_error": last_error, "running": running, "waiting": waiting,
         "free_slots": health.free_slots, "free_blocks": health.free_blocks,
         "blocks": health.blocks, "snapshots": health.snapshots,
-        "most_snapshots": health.most_snapshots, "cached_tokens": health.cached_tokens, "queue": app.service.limits().queued,
+        "most_snapshots": health.most_snapshots, "cached_tokens": health.cached_tokens,
+        "queue": app.service.limits().queued,
         "prompt_tokens": health.prompt_tokens, "generation_tokens": health.generation_tokens,
         "models": app.settings.names, "uptime_seconds": health.since.elapsed().as_secs(),
     });

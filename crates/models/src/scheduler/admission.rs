@@ -114,6 +114,11 @@ impl Scheduler<'_> {
         while let Some(kept) = self.kept.oldest(None) {
             self.free(kept.slot);
         }
+        self.drop_snapshots();
+    }
+
+    /// Gives back every slot that has a snapshot.
+    pub(super) fn drop_snapshots(&mut self) {
         while let Some(slot) = self.prefixes.least(self.engine.pages(), false) {
             self.free(slot);
         }
