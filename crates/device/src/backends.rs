@@ -3,6 +3,8 @@
 mod cpu;
 mod cuda;
 
+pub use cuda::borrow_gpu;
+
 use crate::cuda::Cuda;
 use crate::{Capabilities, Isa, Launches};
 use facts::BackendKind;

@@ -11,6 +11,7 @@ mod capabilities;
 mod compiler_process;
 mod context;
 mod cublas;
+mod current;
 mod driver;
 mod error;
 mod event;
@@ -51,4 +52,4 @@ pub use stream::Stream;
 pub use tensor_map::{MapElement, Swizzle, TensorMap, TiledLayout};
 pub use uploads::{UPLOAD_BYTES, Uploads};
 
-pub(crate) use context::open;
+pub(crate) use context::{Tenure, open};

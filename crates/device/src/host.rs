@@ -24,9 +24,12 @@ const THREADS: usize = 8;
 /// Values in host memory that start a cache line, so that whole vectors of them are whole lines: a store past the
 /// caches wants that, and a load that straddles two lines costs two accesses. Large buffers ask for huge pages, which
 /// spare kernels that walk them once most of their page table look-ups.
+///
+/// Memory may also be lent by another library, to which it stays.
 pub struct HostBuffer<T: Copy + Send + Sync> {
     start: NonNull<T>,
     len: usize,
+    lent: bool,
 }
 
 // SAFETY: the buffer owns its values, as a `Vec` does.
@@ -137,7 +140,7 @@ impl<T: Copy + Send + Sync> HostBuffer<T> {
     fn new(len: usize, write: impl FnOnce(*mut T)) -> Self {
         let layout = Self::layout(len);
         if layout.size() == 0 {
-            return Self { start: NonNull::dangling(), len };
+            return Self { start: NonNull::dangling(), len, lent: false };
         }
         // SAFETY: the size is not zero.
         let Some(start) = NonNull::new(unsafe { alloc(layout) }.cast::<T>()) else {
@@ -145,7 +148,18 @@ impl<T: Copy + Send + Sync> HostBuffer<T> {
         };
         advise(start.as_ptr().cast(), layout);
         write(start.as_ptr());
-        Self { start, len }
+        Self { start, len, lent: false }
+    }
+
+    /// Values of another library; `None` where they do not start a cache line, as these buffers do.
+    ///
+    /// # Safety
+    /// There are `len` initialised values, which nobody else writes, and reads only while this buffer is not written, as long as it
+    /// lives.
+    pub unsafe fn lent(start: *mut T, len: usize) -> Option<Self> {
+        let start = if len == 0 { NonNull::dangling() } else { NonNull::new(start)? };
+        let fits = len == 0 || start.addr().get().is_multiple_of(LINE);
+        fits.then_some(Self { start, len, lent: true })
     }
 
     fn layout(len: usize) -> Layout {
@@ -213,7 +227,7 @@ fn advise(start: *mut u8, layout: Layout) {
 impl<T: Copy + Send + Sync> Drop for HostBuffer<T> {
     fn drop(&mut self) {
         let layout = Self::layout(self.len);
-        if layout.size() > 0 {
+        if !self.lent && layout.size() > 0 {
             // SAFETY: allocated in `new` with the same layout. The values are `Copy` and need no drop.
             unsafe { dealloc(self.start.as_ptr().cast(), layout) };
         }
@@ -284,6 +298,16 @@ mod tests {
             if len > 0 {
                 assert_eq!(buffer.as_ptr().addr() % align, 0, "{len}");
             }
+            let mut owner = buffer.clone();
+            // SAFETY: the owner outlives the loan, and is not looked at meanwhile.
+            let mut lent = unsafe { HostBuffer::lent(owner.as_mut_ptr(), len) }.unwrap();
+            assert_eq!(lent, buffer);
+            lent.fill(9);
+            drop(lent);
+            assert_eq!(owner, HostBuffer::filled(9, len));
+            // SAFETY: none is given where it does not start a line.
+            let shifted = unsafe { HostBuffer::lent(owner.as_mut_ptr().wrapping_add(1), 1) };
+            assert!(shifted.is_none());
             let mut copy = buffer.clone();
             assert_eq!(copy, buffer);
             copy.fill(7);

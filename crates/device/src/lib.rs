@@ -11,7 +11,7 @@ mod launches;
 mod mapped;
 mod team;
 
-pub use backends::{BACKENDS, Backend, Device, Unavailable, open};
+pub use backends::{BACKENDS, Backend, Device, Unavailable, borrow_gpu, open};
 pub use capabilities::{Capabilities, Isa};
 pub use grid::SharedMut;
 pub use host::HostBuffer;

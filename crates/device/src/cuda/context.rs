@@ -1,10 +1,11 @@
 //! One open GPU.
 #![allow(unsafe_code)] // Calls of the driver.
 
+use super::current::Entered;
 use super::driver::{self, Driver, Handle, is_sticky};
 use super::modules::Modules;
 use super::pool::Pool;
-use super::{ComputeCapability, CudaCapabilities, CudaError, MemoryUse, Stream};
+use super::{Buffer, ComputeCapability, CudaCapabilities, CudaError, MemoryUse, Stream};
 use crate::Launches;
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -26,8 +27,21 @@ pub struct Cuda {
     stream: Stream,
 }
 
-/// The first GPU that the process sees (`CUDA_VISIBLE_DEVICES` chooses), and what it can do.
-pub(crate) fn open(launches: &Arc<Launches>) -> Result<(Cuda, CudaCapabilities), CudaError> {
+/// Whose process it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tenure {
+    /// Ours: the context is released when nobody has the GPU any more.
+    Owned,
+    /// Another library's, which uses the same context: it is held, and never released under it.
+    Borrowed,
+}
+
+/// The GPU of this number among those that the process sees (`CUDA_VISIBLE_DEVICES` chooses), and what it can do.
+pub(crate) fn open(
+    ordinal: u32,
+    tenure: Tenure,
+    launches: &Arc<Launches>,
+) -> Result<(Cuda, CudaCapabilities), CudaError> {
     let driver = Driver::get()?;
     let mut count = 0;
     // SAFETY: the pointer is to a local that outlives the call, here and below.
@@ -36,8 +50,14 @@ pub(crate) fn open(launches: &Arc<Launches>) -> Result<(Cuda, CudaCapabilities),
         let reason = driver::hidden().unwrap_or_else(|| "the NVIDIA driver sees no GPU".to_owned());
         return Err(CudaError::unavailable(reason));
     }
+    let number = c_int::try_from(ordinal).unwrap_or(c_int::MAX);
+    if number >= count {
+        let last = count - 1;
+        let reason = format!("there is no GPU {ordinal}, the NVIDIA driver sees 0 to {last}");
+        return Err(CudaError::unavailable(reason));
+    }
     let mut device = 0;
-    driver.check("cuDeviceGet", unsafe { (driver.device_get)(&raw mut device, 0) })?;
+    driver.check("cuDeviceGet", unsafe { (driver.device_get)(&raw mut device, number) })?;
     let capabilities = read_capabilities(driver, device)?;
     let CudaCapabilities { name, compute, .. } = &capabilities;
     if *compute < LEAST_COMPUTE {
@@ -53,6 +73,7 @@ pub(crate) fn open(launches: &Arc<Launches>) -> Result<(Cuda, CudaCapabilities),
     let context = Arc::new(Context {
         driver,
         device,
+        tenure,
         raw,
         lost: OnceLock::new(),
         since_good: Mutex::default(),
@@ -105,12 +126,28 @@ impl Cuda {
 
     /// Bytes of GPU memory that are free, by the driver; 0 when it does not say.
     pub fn free_bytes(&self) -> u64 {
-        self.context.enter().map_or(0, |_| self.context.free_and_total().0)
+        self.context.enter().map_or(0, |_entered| self.context.free_and_total().0)
     }
 
     /// Bytes of GPU memory in use, kept and at most used at once.
     pub fn memory_use(&self) -> MemoryUse {
         self.context.pool().usage()
+    }
+
+    /// A stream of another library, as its driver's handle; 0 is the legacy default stream.
+    ///
+    /// # Safety
+    /// The stream is one of this GPU, and is not destroyed before what is given to it here.
+    pub unsafe fn borrow_stream(&self, handle: usize) -> Stream {
+        Stream::borrowed(&self.context, std::ptr::with_exposed_provenance_mut(handle))
+    }
+
+    /// Memory of this GPU that belongs to another library.
+    ///
+    /// # Safety
+    /// There are as many bytes at the address, and they stay there until what is given to a stream over them has run.
+    pub unsafe fn borrow_buffer(&self, address: u64, bytes: usize) -> Buffer {
+        Buffer::borrowed(&self.stream, address, bytes)
     }
 
     pub(super) fn context(&self) -> &Arc<Context> {
@@ -122,6 +159,7 @@ impl Cuda {
 pub(super) struct Context {
     pub(super) driver: &'static Driver,
     device: c_int,
+    tenure: Tenure,
     raw: Handle,
     lost: OnceLock<CudaError>,
     /// Kernels launched since the last synchronisation: the suspects when the context is lost.
@@ -143,17 +181,18 @@ impl std::fmt::Debug for Context {
 }
 
 impl Context {
-    /// Makes this context current on the calling thread.
+    /// Makes this context current on the calling thread, until what it gives is dropped.
     ///
     /// # Errors
     /// [`CudaError::Lost`] once an error inside a kernel ended it.
-    pub(super) fn enter(&self) -> Result<&'static Driver, CudaError> {
+    pub(super) fn enter(&self) -> Result<Entered, CudaError> {
         if let Some(lost) = self.lost.get() {
             return Err(lost.clone());
         }
-        // SAFETY: the context is retained until the last holder of `self` is gone.
-        self.check("cuCtxSetCurrent", unsafe { (self.driver.context_set_current)(self.raw) })?;
-        Ok(self.driver)
+        Entered::new(self.driver, self.raw).or_else(|code| {
+            self.check("cuCtxSetCurrent", code)?;
+            Err(CudaError::refused("the driver's context cannot be entered"))
+        })
     }
 
     /// An error code as a value; remembers an error that ends the context.
@@ -208,9 +247,12 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        if self.enter().is_ok() {
-            self.pool().release_all(self.driver);
-            self.modules.unload(self.driver);
+        if let Ok(driver) = self.enter() {
+            self.pool().release_all(&driver);
+            self.modules.unload(&driver);
+        }
+        if self.tenure == Tenure::Borrowed {
+            return;
         }
         // A lost context has nothing to give back, and the driver opens no other one in the same process.
         // SAFETY: retained once in `open`, released once here.

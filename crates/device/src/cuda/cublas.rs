@@ -98,7 +98,8 @@ impl Cublas {
     /// [`CudaError`] when the library is there and refuses.
     pub fn find(cuda: &Cuda, sizes: [usize; 3]) -> Result<Option<Self>, CudaError> {
         // The library takes the calling thread's current context.
-        let newest = cuda.context().enter()?.interface().0;
+        let driver = cuda.context().enter()?;
+        let newest = driver.interface().0;
         for path in WANTED.candidates() {
             // A library of a later CUDA than the driver's cannot start.
             if newest < 13 && path.to_string_lossy().ends_with(".so.13") {
@@ -196,7 +197,7 @@ impl Cublas {
     /// [`CudaError::Refused`] when a buffer is too short, or an error of the library.
     pub fn product(&self, stream: &Stream, [a, b, c]: [&Buffer; 3]) -> Result<(), CudaError> {
         let [m, n, k] = self.sizes;
-        stream.context().enter()?;
+        let _entered = stream.context().enter()?;
         for (buffer, elements) in [(a, m * k), (b, n * k), (c, m * n), (&self.workspace, 0)] {
             buffer.is_of(stream.context())?;
             if buffer.bytes() < 2 * elements {

@@ -100,7 +100,10 @@ functions! {
     device_attribute = b"cuDeviceGetAttribute" (*mut c_int, c_int, c_int);
     context_retain = b"cuDevicePrimaryCtxRetain" (*mut Handle, c_int);
     context_release = b"cuDevicePrimaryCtxRelease_v2" (c_int);
+    context_current = b"cuCtxGetCurrent" (*mut Handle);
     context_set_current = b"cuCtxSetCurrent" (Handle);
+    context_push = b"cuCtxPushCurrent_v2" (Handle);
+    context_pop = b"cuCtxPopCurrent_v2" (*mut Handle);
     memory_info = b"cuMemGetInfo_v2" (*mut usize, *mut usize);
     allocate = b"cuMemAlloc_v2" (*mut DevicePointer, usize);
     free = b"cuMemFree_v2" (DevicePointer);
@@ -115,6 +118,7 @@ functions! {
     stream_destroy = b"cuStreamDestroy_v2" (Handle);
     stream_synchronize = b"cuStreamSynchronize" (Handle);
     stream_wait_event = b"cuStreamWaitEvent" (Handle, Handle, c_uint);
+    exchange_capture_mode = b"cuThreadExchangeStreamCaptureMode" (*mut c_int);
     capture_begin = b"cuStreamBeginCapture_v2" (Handle, c_int);
     capture_end = b"cuStreamEndCapture" (Handle, *mut Handle);
     graph_instantiate = b"cuGraphInstantiateWithFlags" (*mut Handle, Handle, u64);

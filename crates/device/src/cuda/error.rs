@@ -53,6 +53,14 @@ pub enum CudaError {
         /// What was given and what was wanted.
         what: String,
     },
+    /// A tensor whose elements do not lie as a kernel reads them: a copy of it would.
+    #[error("this variant wants the tokens of tensor `{tensor}` {wanted}")]
+    Layout {
+        /// The tensor.
+        tensor: &'static str,
+        /// How they are wanted.
+        wanted: &'static str,
+    },
     /// A kernel that is neither in the bundle nor in the cache, and no compiler to make it.
     #[error("kernel `{kernel}` for {arch} is not built in, and NVRTC was not found to compile it")]
     NoCompiler {

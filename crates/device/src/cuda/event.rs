@@ -69,9 +69,9 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        if self.context.enter().is_ok() {
+        if let Ok(driver) = self.context.enter() {
             // SAFETY: made in `record`, destroyed once.
-            unsafe { (self.context.driver.event_destroy)(self.raw) };
+            unsafe { (driver.event_destroy)(self.raw) };
         }
     }
 }

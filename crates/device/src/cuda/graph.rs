@@ -77,16 +77,14 @@ impl Graph {
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        if self.context.enter().is_err() {
-            return;
-        }
+        let Ok(driver) = self.context.enter() else { return };
         // SAFETY: made in `capture`, destroyed once; the driver accepts that a replay is still running.
         unsafe {
             if !self.exec.is_null() {
-                (self.context.driver.graph_exec_destroy)(self.exec);
+                (driver.graph_exec_destroy)(self.exec);
             }
             if !self.graph.is_null() {
-                (self.context.driver.graph_destroy)(self.graph);
+                (driver.graph_destroy)(self.graph);
             }
         }
     }

@@ -8,8 +8,8 @@ use crate::cuda::driver::OUT_OF_MEMORY;
 use crate::cuda::pool::block_bytes;
 use std::sync::Arc;
 
-/// A buffer in GPU memory, aligned to 512 bytes, of undefined content; or a part of one, aligned as its start is. The
-/// memory goes back to its stream's pool when the last buffer over it is dropped.
+/// A buffer in GPU memory: from a stream's pool, aligned to 512 bytes, of undefined content, to which it goes back when the last
+/// buffer over it is dropped; another library's, aligned as it comes; or a part of one, aligned as its start is.
 #[derive(Debug)]
 pub struct Buffer {
     block: Arc<Block>,
@@ -25,6 +25,7 @@ struct Block {
     stream: Stream,
     pointer: DevicePointer,
     bytes: usize,
+    owned: bool,
 }
 
 impl Stream {
@@ -35,11 +36,12 @@ impl Stream {
     pub fn allocate(&self, bytes: usize) -> Result<Buffer, CudaError> {
         let context = self.context();
         let driver = context.enter()?;
+        let _also_while_recording = driver.relaxed();
         let block = block_bytes(bytes);
         let mut pool = context.pool();
         let pointer = match pool.take(self.id(), block) {
             Some(pointer) => pointer,
-            None => pool.allocate(driver, block).map_err(|code| {
+            None => pool.allocate(&driver, block).map_err(|code| {
                 if code != OUT_OF_MEMORY {
                     let failed = context.check("cuMemAlloc", code).err();
                     return failed.unwrap_or_else(|| CudaError::refused("no memory"));
@@ -50,7 +52,7 @@ impl Stream {
             })?,
         };
         drop(pool);
-        let block = Block { stream: self.clone(), pointer, bytes };
+        let block = Block { stream: self.clone(), pointer, bytes, owned: true };
         Ok(Buffer { block: Arc::new(block), pointer, bytes, operand: None })
     }
 
@@ -191,6 +193,12 @@ impl Stream {
 }
 
 impl Buffer {
+    /// Memory of another library on a stream's GPU.
+    pub(super) fn borrowed(stream: &Stream, pointer: DevicePointer, bytes: usize) -> Self {
+        let block = Block { stream: stream.clone(), pointer, bytes, owned: false };
+        Self { block: Arc::new(block), pointer, bytes, operand: None }
+    }
+
     /// Its length.
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -243,7 +251,7 @@ impl Drop for Block {
     fn drop(&mut self) {
         let context = self.stream.context();
         // A lost context has no memory to give back to.
-        if !context.is_lost() {
+        if self.owned && !context.is_lost() {
             context.pool().give_back(self.stream.id(), block_bytes(self.bytes), self.pointer);
         }
     }

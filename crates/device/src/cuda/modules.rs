@@ -65,7 +65,8 @@ impl Cuda {
     /// [`CudaError::NoCompiler`], [`CudaError::Compile`], or an error of the driver that loads it.
     pub fn kernel(&self, source: &KernelSource, bundle: &Bundle) -> Result<Kernel, CudaError> {
         let context = self.context();
-        context.enter()?;
+        let driver = context.enter()?;
+        let _also_while_recording = driver.relaxed();
         let known = lock(&context.modules.known).get(&source.parts()).cloned();
         let function = match known {
             Some(function) => function,

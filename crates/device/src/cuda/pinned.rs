@@ -57,9 +57,9 @@ impl DerefMut for PinnedBuffer {
 
 impl Drop for PinnedBuffer {
     fn drop(&mut self) {
-        if self.context.enter().is_ok() {
+        if let Ok(driver) = self.context.enter() {
             // SAFETY: the memory came from cuMemHostAlloc and nobody else frees it.
-            unsafe { (self.context.driver.host_free)(self.start.cast()) };
+            unsafe { (driver.host_free)(self.start.cast()) };
         }
     }
 }

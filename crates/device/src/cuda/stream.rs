@@ -13,7 +13,7 @@ const NON_BLOCKING: u32 = 1;
 /// Names and grids of captured launches, in order.
 pub(super) type Captured = Vec<(String, [u32; 3])>;
 
-/// A stream of one GPU. Clones are the same stream.
+/// A stream of one GPU, ours or another library's. Clones are the same stream.
 #[derive(Debug, Clone)]
 pub struct Stream {
     inner: Arc<Inner>,
@@ -23,6 +23,7 @@ struct Inner {
     context: Arc<Context>,
     raw: Handle,
     id: u64,
+    owned: bool,
     /// Launches that a capture in progress recorded instead of running.
     captured: Mutex<Option<Captured>>,
 }
@@ -40,15 +41,23 @@ impl std::fmt::Debug for Inner {
 
 impl Stream {
     pub(super) fn new(context: &Arc<Context>) -> Result<Self, CudaError> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
         let driver = context.enter()?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: the pointer is to a local that outlives the call.
         let code = unsafe { (driver.stream_create)(&raw mut raw, NON_BLOCKING) };
         context.check("cuStreamCreate", code)?;
-        let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        let captured = Mutex::default();
-        Ok(Self { inner: Arc::new(Inner { context: Arc::clone(context), raw, id, captured }) })
+        Ok(Self::of(context, raw, true))
+    }
+
+    /// Another library's stream, which is left as it is in the end.
+    pub(super) fn borrowed(context: &Arc<Context>, raw: Handle) -> Self {
+        Self::of(context, raw, false)
+    }
+
+    fn of(context: &Arc<Context>, raw: Handle, owned: bool) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let (context, id) = (Arc::clone(context), NEXT.fetch_add(1, Ordering::Relaxed));
+        Self { inner: Arc::new(Inner { context, raw, id, owned, captured: Mutex::default() }) }
     }
 
     pub(super) fn context(&self) -> &Arc<Context> {
@@ -94,9 +103,12 @@ impl Stream {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if self.context.enter().is_ok() {
+        if !self.owned {
+            return;
+        }
+        if let Ok(driver) = self.context.enter() {
             // SAFETY: made in `new`, destroyed once; the driver lets pending work end first.
-            unsafe { (self.context.driver.stream_destroy)(self.raw) };
+            unsafe { (driver.stream_destroy)(self.raw) };
         }
     }
 }

@@ -25,6 +25,8 @@ const WILD: &str = r#"extern "C" __global__ void wild(float* x) { *x = 1.0f; }"#
 mod machine;
 
 #[cfg(target_os = "linux")]
+mod borrowed;
+#[cfg(target_os = "linux")]
 mod threads;
 
 #[test]

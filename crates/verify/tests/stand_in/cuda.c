@@ -5,9 +5,10 @@
 //   FAKE_CUDA_COMPUTE=80        its compute capability
 //   FAKE_CUDA_INIT=100          the code that the driver's start ends with, as 100 without a GPU
 //   FAKE_CUDA_VERSION=11080     the newest CUDA that the driver supports, else 12.9
+//   FAKE_CUDA_GPUS=2            how many GPUs there are, else 1
 //   FAKE_CUDA_FREE=BYTES        memory that is free
 //   FAKE_CUDA_LAUNCHES=FILE     names of launched kernels are appended to it, where it is set, and `compiled OPTIONS` for each compilation
-//   FAKE_CUDA_ARGUMENTS=FILE    the same with a hash of each launch's shape and arguments
+//   FAKE_CUDA_ARGUMENTS=FILE    the same with a hash of each launch's shape and arguments, and what was destroyed and released
 //   FAKE_CUDA_PAUSE=MICROS      how long changing a limit and compiling take, so that threads meet there
 #include <pthread.h>
 #include <stdint.h>
@@ -16,16 +17,17 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SUCCESS = 0, INVALID_VALUE = 1, MOST_PARAMETERS = 64 };
+enum { SUCCESS = 0, INVALID_VALUE = 1, INVALID_CONTEXT = 201, INVALID_HANDLE = 400, MOST_PARAMETERS = 64 };
 // A function has the limits that it was given last, whoever gave them.
 typedef struct Function {
     char *name;
     int count;
     size_t sizes[MOST_PARAMETERS];
     unsigned most_shared, most_cluster;
+    void *context;
     struct Function *next;
 } Function;
-typedef struct { char *image; Function *functions; } Module;
+typedef struct { char *image; Function *functions; void *context; } Module;
 typedef struct { unsigned id, pad, value[16]; } LaunchAttribute;
 typedef struct { unsigned grid[3], block[3], shared_bytes; void *stream; const LaunchAttribute *attributes; unsigned count; } LaunchConfig;
 static char anything;
@@ -57,15 +59,15 @@ static uint64_t mixed(uint64_t hash, const void *from, size_t bytes) {
 
 // ---- What only has to succeed.
 #define SUCCEEDS(name) int name(void) { return SUCCESS; }
-SUCCEEDS(cuDevicePrimaryCtxRelease_v2) SUCCEEDS(cuCtxSetCurrent) SUCCEEDS(cuMemFreeHost)
-SUCCEEDS(cuMemsetD16Async) SUCCEEDS(cuMemsetD32Async) SUCCEEDS(cuStreamDestroy_v2) SUCCEEDS(cuStreamSynchronize)
+SUCCEEDS(cuMemFreeHost) SUCCEEDS(cuMemsetD16Async) SUCCEEDS(cuMemsetD32Async) SUCCEEDS(cuStreamSynchronize)
+SUCCEEDS(cuThreadExchangeStreamCaptureMode)
 SUCCEEDS(cuStreamWaitEvent) SUCCEEDS(cuStreamBeginCapture_v2) SUCCEEDS(cuStreamEndCapture)
 SUCCEEDS(cuGraphInstantiateWithFlags) SUCCEEDS(cuGraphLaunch) SUCCEEDS(cuGraphDestroy) SUCCEEDS(cuGraphExecDestroy)
 SUCCEEDS(cuEventDestroy_v2) SUCCEEDS(cuEventRecord) SUCCEEDS(cuEventSynchronize) SUCCEEDS(cuEventElapsedTime)
 SUCCEEDS(cuModuleUnload)
 
 #define MAKES(name) int name(void **handle) { *handle = &anything; return SUCCESS; }
-MAKES(cuDevicePrimaryCtxRetain) MAKES(cuStreamCreate) MAKES(cuEventCreate)
+MAKES(cuEventCreate)
 
 // ---- The GPU.
 static unsigned long long number(const char *name, unsigned long long otherwise) {
@@ -75,9 +77,12 @@ static unsigned long long number(const char *name, unsigned long long otherwise)
 
 int cuInit(void) { return number("FAKE_CUDA_INIT", SUCCESS); }
 int cuDriverGetVersion(int *version) { *version = number("FAKE_CUDA_VERSION", 12090); return SUCCESS; }
-int cuGetErrorName(int code, const char **text) { *text = code == INVALID_VALUE ? "INVALID_VALUE" : "?"; return SUCCESS; }
+int cuGetErrorName(int code, const char **text) {
+    *text = code == INVALID_VALUE ? "INVALID_VALUE" : code == INVALID_CONTEXT ? "INVALID_CONTEXT" : code == INVALID_HANDLE ? "INVALID_HANDLE" : "?";
+    return SUCCESS;
+}
 int cuGetErrorString(int code, const char **text) { return cuGetErrorName(code, text); }
-int cuDeviceGetCount(int *count) { *count = 1; return SUCCESS; }
+int cuDeviceGetCount(int *count) { *count = number("FAKE_CUDA_GPUS", 1); return SUCCESS; }
 int cuDeviceGet(int *device, int number) { *device = number; return SUCCESS; }
 int cuDeviceGetName(char *name, int size, int device) { (void)device; snprintf(name, size, "stand-in"); return SUCCESS; }
 int cuDeviceTotalMem_v2(size_t *bytes) { *bytes = 1ull << 40; return SUCCESS; }
@@ -98,6 +103,36 @@ int cuDeviceGetAttribute(int *value, int attribute) {
     }
     return SUCCESS;
 }
+
+// ---- Contexts: each thread has a stack of them, and what needs one refuses a thread without.
+enum { MOST_GPUS = 8 };
+static char contexts[MOST_GPUS];
+static __thread void *stack[16];
+static __thread int depth;
+
+int cuDevicePrimaryCtxRetain(void **context, int device) { *context = contexts + device; return SUCCESS; }
+int cuDevicePrimaryCtxRelease_v2(int device) {
+    char line[32];
+    snprintf(line, sizeof line, "released GPU %d", device);
+    return append_to("FAKE_CUDA_ARGUMENTS", line);
+}
+int cuCtxGetCurrent(void **context) { *context = depth ? stack[depth - 1] : NULL; return SUCCESS; }
+int cuCtxSetCurrent(void *context) {
+    if (!depth) depth = 1;
+    stack[depth - 1] = context;
+    return SUCCESS;
+}
+int cuCtxPushCurrent_v2(void *context) { stack[depth++] = context; return SUCCESS; }
+int cuCtxPopCurrent_v2(void **context) {
+    if (!depth) return INVALID_CONTEXT;
+    *context = stack[--depth];
+    return SUCCESS;
+}
+static void *current(void) { return depth ? stack[depth - 1] : NULL; }
+
+// A stream is its context's; what is not made here is the legacy stream, which every context has.
+int cuStreamCreate(void **stream) { *stream = malloc(sizeof(void *)); *(void **)*stream = current(); return SUCCESS; }
+int cuStreamDestroy_v2(void **stream) { free(stream); return append_to("FAKE_CUDA_ARGUMENTS", "destroyed a stream"); }
 
 // What is larger than a small model's weights has an address alone, which no memory has.
 enum { MOST_REAL = 16 << 20 };
@@ -168,7 +203,9 @@ static size_t cubin_bytes(const char *image) {
 
 int cuModuleLoadData(Module **made, const char *image) {
     size_t bytes = strncmp(image, TEXT, sizeof TEXT - 1) ? cubin_bytes(image) : strlen(image) + 1;
+    if (!current()) return INVALID_CONTEXT;
     Module *module = calloc(1, sizeof *module);
+    module->context = current();
     module->image = memcpy(malloc(bytes), image, bytes);
     *made = module;
     return SUCCESS;
@@ -223,6 +260,7 @@ int cuModuleGetFunction(Function **found, Module *module, const char *name) {
     if (!function) {
         function = calloc(1, sizeof *function);
         function->name = strdup(name);
+        function->context = module->context;
         function->most_shared = 48 << 10;
         function->most_cluster = 8;
         function->next = module->functions;
@@ -257,6 +295,8 @@ int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks) { *blocks = 1; retu
 
 int cuLaunchKernelEx(const LaunchConfig *launch, Function *function, void **arguments) {
     const unsigned *grid = launch->grid, *block = launch->block;
+    if (!current()) return INVALID_CONTEXT;
+    if (function->context != current() || (launch->stream && *(void **)launch->stream != current())) return INVALID_HANDLE;
     unsigned threads = block[0] * block[1] * block[2];
     if (!grid[0] || !grid[1] || !grid[2] || grid[1] > 65535 || grid[2] > 65535) return INVALID_VALUE;
     if (!threads || threads > 1024) return INVALID_VALUE;

@@ -25,6 +25,7 @@ pub(crate) fn launched(name: &str, work: fn()) -> Option<BTreeSet<String>> {
             .env("FAKE_CUDA_LAUNCHES", &launches)
             .env("FAKE_CUDA_ARGUMENTS", folder.path().join(format!("arguments-{compute}")))
             .env("FAKE_CUDA_PAUSE", "100")
+            .env("FAKE_CUDA_GPUS", "2")
             .env("FIRSTLIGHT_NVRTC", &library)
             .env("LD_LIBRARY_PATH", folder.path())
             // Binaries of text must not stay in the user's cache.
