@@ -2,7 +2,8 @@
 //! machine waits to time something.
 
 use crate::allowance::Allowance;
-use crate::run::{Plan, SEED, bind, listed, tasks};
+use crate::run::{Plan, SEED, bind, tasks};
+use crate::workloads::{OpWorkloads, WORKLOADS};
 use facts::BackendKind;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -32,7 +33,8 @@ impl Ahead {
     /// When a session's files cannot be written.
     pub fn of(plan: Plan, all: &Peers<'_>) -> Result<Self, PythonError> {
         let mut teams = Vec::new();
-        for (op, _) in listed(plan.backend).iter().filter(|_| all.backend == BackendKind::Cuda) {
+        for OpWorkloads { op, .. } in WORKLOADS.iter().filter(|_| all.backend == BackendKind::Cuda)
+        {
             let of_op = all.peers.iter().filter(|peer| peer.op == *op);
             let peers: Vec<Peer> = of_op.cloned().collect();
             if !peers.is_empty() {
@@ -77,14 +79,13 @@ impl Ahead {
 const SHARES: u32 = 2;
 
 /// Workloads of an op that are compiled ahead: its widths differ, for which compilers begin anew, and lengths seldom do.
-const WORKLOADS: usize = 4;
+const CALLS: usize = 4;
 
 impl Team {
     fn run(mut self, plan: &Plan) {
-        let workloads = listed(plan.backend).iter().find(|(op, _)| *op == self.op);
-        let Some((_, workloads)) = workloads else { return };
+        let Some(of) = WORKLOADS.iter().find(|of| of.op == self.op) else { return };
         self.time.begin(self.op);
-        for task in tasks(plan, self.op, *workloads).iter().take(WORKLOADS) {
+        for task in tasks(plan, of).iter().take(CALLS) {
             if self.time.left() == Some(Duration::ZERO) {
                 return;
             }

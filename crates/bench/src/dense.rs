@@ -41,8 +41,9 @@ mod tests {
     #[test]
     fn every_sparse_op_is_one_and_its_steps_have_a_dense_form() {
         for sparse in SPARSE {
-            let (_, workloads) = WORKLOADS.iter().find(|(op, _)| op == sparse).unwrap();
-            let steps = workloads(Size::Quick).into_iter().filter(|w| w.case.starts_with("decode"));
+            let listed = WORKLOADS.iter().find(|of| of.op == *sparse).unwrap();
+            let steps =
+                (listed.cpu)(Size::Quick).into_iter().filter(|w| w.case.starts_with("decode"));
             let mut found = 0;
             for step in steps {
                 let (inputs, settings) = (step.build)(step.dtype);

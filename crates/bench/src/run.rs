@@ -4,7 +4,7 @@ use crate::allowance::Allowance;
 use crate::caches::Caches;
 use crate::held::{Limit, faster, hold};
 use crate::peers::{Contest, Guests, Match, ROUNDS, Runner, have_peers, of_backend};
-use crate::workloads::{CUDA_WORKLOADS, OpWorkloads, Task, WORKLOADS, Workload};
+use crate::workloads::{OpWorkloads, Task, WORKLOADS};
 use crate::{BenchError, Samples, Sweep, ceilings, dense, time, time_steps};
 use device::Device;
 use facts::{
@@ -73,7 +73,7 @@ pub fn run(
     mut on: impl FnMut(Step<'_>),
 ) -> Result<BenchReport, BenchError> {
     for name in &plan.names {
-        let known = WORKLOADS.iter().map(|(op, _)| *op).chain(["decode"]).collect::<Vec<_>>();
+        let known = WORKLOADS.iter().map(|of| of.op).chain(["decode"]).collect::<Vec<_>>();
         if !known.contains(&name.as_str()) {
             return Err(BenchError::Unknown { name: name.clone(), known });
         }
@@ -90,16 +90,15 @@ pub fn run(
         not_run: Vec::new(),
         conditions: Vec::new(),
     };
-    let listed = listed(plan.backend);
+    let ops = WORKLOADS.iter().map(|of| (of.op, tasks(plan, of)));
+    let ops: Vec<_> = ops.filter(|(_, tasks)| !tasks.is_empty()).collect();
     for name in plan.names.iter().filter(|name| *name != "decode") {
-        if !listed.iter().any(|(op, _)| op == name) {
+        if !ops.iter().any(|(op, _)| op == name) {
             report
                 .not_timed
                 .push(format!("{name}: there is nothing to time on {} yet", plan.backend));
         }
     }
-    let ops = listed.iter().map(|(op, workloads)| (*op, tasks(plan, op, *workloads)));
-    let ops: Vec<_> = ops.filter(|(_, tasks)| !tasks.is_empty()).collect();
     let mut peers = of_backend(peers.as_mut(), plan.backend);
     let visited = |op: &&str| peers.as_ref().is_some_and(|peers| have_peers(peers, op));
     let visited: Vec<&str> = ops.iter().map(|(op, _)| *op).filter(visited).collect();
@@ -161,27 +160,18 @@ pub fn budget(size: Size, backend: BackendKind) -> Duration {
 
 /// How many workloads a plan has.
 pub fn count(plan: &Plan) -> usize {
-    listed(plan.backend).iter().map(|(op, workloads)| tasks(plan, op, *workloads).len()).sum()
-}
-
-/// Each op with its workloads on a backend.
-pub(crate) fn listed(backend: BackendKind) -> &'static [OpWorkloads] {
-    if backend == BackendKind::Cuda { CUDA_WORKLOADS } else { WORKLOADS }
+    WORKLOADS.iter().map(|of| tasks(plan, of).len()).sum()
 }
 
 /// What a plan times of an op. The first decode step comes second, so that it has been timed where peers' time ends before
 /// everything was.
-pub(crate) fn tasks<'a>(
-    plan: &'a Plan,
-    op: &str,
-    workloads: fn(Size) -> Vec<Workload>,
-) -> Vec<Task<'a>> {
+pub(crate) fn tasks<'a>(plan: &'a Plan, of: &OpWorkloads) -> Vec<Task<'a>> {
     let mut tasks: Vec<Task<'a>> = match &plan.sweep {
-        None => workloads(plan.size).into_iter().map(Task::from).collect(),
-        Some(sweep) => sweep.tasks(op),
+        None => of.on(plan.backend, plan.size).into_iter().map(Task::from).collect(),
+        Some(sweep) => (of.sweep)(sweep),
     };
     tasks.retain(|task| {
-        let named = |name: &String| name == op || (name == "decode" && task.is_step());
+        let named = |name: &String| name == of.op || (name == "decode" && task.is_step());
         plan.names.is_empty() || plan.names.iter().any(named)
     });
     if let Some(step) = tasks.iter().position(Task::is_step) {

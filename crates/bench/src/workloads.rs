@@ -1,19 +1,22 @@
 //! What is timed: one file an op, gathered in [`WORKLOADS`].
 
 mod attention;
-pub(crate) mod conv1d;
-pub(crate) mod kda;
+mod conv1d;
+mod gated_delta;
+mod kda;
 pub(crate) mod linear;
-pub(crate) mod moe;
-pub(crate) mod nsa;
+mod moe;
+mod nsa;
 pub(crate) mod rmsnorm;
-pub(crate) mod sampling;
-pub(crate) mod ssd;
+mod sampling;
+mod ssd;
 
 pub(crate) use attention::cuda::causal as causal_attention;
+#[cfg(test)]
 pub(crate) use attention::qkv;
 
-use crate::Size;
+use crate::{Size, Sweep};
+use facts::BackendKind;
 use half::{bf16, f16};
 use kernels::{DType, Element, Settings, Tensor, TensorMap};
 use std::borrow::Cow;
@@ -55,33 +58,37 @@ impl From<Workload> for Task<'_> {
     }
 }
 
-/// An op's name and its workloads of a size.
-pub type OpWorkloads = (&'static str, fn(Size) -> Vec<Workload>);
+/// What is timed of an op.
+pub struct OpWorkloads {
+    /// Its name.
+    pub op: &'static str,
+    /// Its workloads of a size on the processor.
+    pub cpu: fn(Size) -> Vec<Workload>,
+    /// The same on NVIDIA GPUs, which want larger calls; none where it has no variant for them.
+    pub cuda: fn(Size) -> Vec<Workload>,
+    /// Its workloads in a sweep.
+    pub(crate) sweep: for<'a> fn(&'a Sweep) -> Vec<Task<'a>>,
+}
+
+impl OpWorkloads {
+    /// Its workloads of a size on a backend.
+    pub(crate) fn on(&self, backend: BackendKind, size: Size) -> Vec<Workload> {
+        if backend == BackendKind::Cuda { (self.cuda)(size) } else { (self.cpu)(size) }
+    }
+}
 
 /// Each op with its workloads.
 pub const WORKLOADS: &[OpWorkloads] = &[
-    ("attention", attention::workloads),
-    ("kda", kda::workloads),
-    ("ssd", ssd::workloads),
-    ("conv1d", conv1d::workloads),
-    ("nsa", nsa::workloads),
-    ("rmsnorm", rmsnorm::workloads),
-    ("linear", linear::workloads),
-    ("moe", moe::workloads),
-    ("sampling", sampling::workloads),
-];
-
-/// The same for NVIDIA GPUs, which want larger calls.
-pub(crate) const CUDA_WORKLOADS: &[OpWorkloads] = &[
-    ("attention", attention::cuda::workloads),
-    ("kda", kda::cuda::workloads),
-    ("ssd", ssd::cuda::workloads),
-    ("conv1d", conv1d::cuda::workloads),
-    ("nsa", nsa::cuda::workloads),
-    ("rmsnorm", rmsnorm::cuda::workloads),
-    ("linear", linear::cuda::workloads),
-    ("moe", moe::cuda::workloads),
-    ("sampling", sampling::cuda::workloads),
+    attention::OP,
+    kda::OP,
+    gated_delta::OP,
+    ssd::OP,
+    conv1d::OP,
+    nsa::OP,
+    rmsnorm::OP,
+    linear::OP,
+    moe::OP,
+    sampling::OP,
 ];
 
 /// Values uniform in [low, high): benchmarks need realistic data, not a particular distribution, and a state of a
@@ -126,34 +133,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_op_has_prefill_and_decode_and_every_workload_binds() {
+    fn every_op_has_steps_and_every_workload_binds() {
         let ops: Vec<&str> = kernels::OPS.iter().map(|op| op.spec().name).collect();
-        assert_eq!(ops, WORKLOADS.iter().map(|(op, _)| *op).collect::<Vec<_>>());
+        assert_eq!(ops, WORKLOADS.iter().map(|of| of.op).collect::<Vec<_>>());
         // On GPUs the large shapes are left to the machines that have one: drawing them takes memory and time.
-        let mut names: Vec<&str> = CUDA_WORKLOADS
+        let mut names: Vec<&str> = WORKLOADS
             .iter()
-            .flat_map(|(_, workloads)| workloads(Size::Standard))
+            .flat_map(|of| (of.cuda)(Size::Standard))
             .map(|workload| workload.case)
             .collect();
         let count = names.len();
         names.sort_unstable();
         names.dedup();
         assert!(names.len() * 2 >= count, "a case is listed for two types at most");
-        for (name, workloads) in WORKLOADS {
-            let workloads = workloads(Size::Quick);
-            // Tokens are chosen one a sequence, also behind a prompt.
-            let forms: &[&str] =
-                if *name == "sampling" { &["decode"] } else { &["prefill", "decode"] };
-            for form in forms {
-                assert!(
-                    workloads.iter().any(|workload| workload.case.starts_with(form)),
-                    "{name} has no {form}"
-                );
-            }
+        for OpWorkloads { op, cpu, .. } in WORKLOADS {
+            let workloads = cpu(Size::Quick);
+            let is_step = |workload: &Workload| workload.case.starts_with("decode");
+            assert!(workloads.iter().any(is_step), "{op} has no step of decoding");
             for workload in workloads {
+                assert!(is_step(&workload) || workload.case.starts_with("prefill"), "{op}");
                 let (inputs, settings) = (workload.build)(workload.dtype);
-                let bound = kernels::op(name).unwrap().bind(&inputs, &settings);
-                assert!(bound.is_ok(), "{name} {}: {}", workload.case, bound.err().unwrap());
+                let bound = kernels::op(op).unwrap().bind(&inputs, &settings);
+                assert!(bound.is_ok(), "{op} {}: {}", workload.case, bound.err().unwrap());
             }
         }
     }

@@ -52,7 +52,7 @@ impl std::fmt::Display for Status {
 /// One row of the parity matrix.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ParityRow {
-    /// Op: `attention`, `kda`, `ssd`, `conv1d`, `nsa`, `rmsnorm`, `linear`, `moe`, `sampling`; `model` for an engine that runs a whole one.
+    /// Op, such as `attention`; `model` for an engine that runs a whole one.
     pub op: String,
     /// Case: where it comes from and its shape, `ffpa/d320-gqa16x4`.
     pub case: String,

@@ -1,7 +1,7 @@
 //! Softmax attention: dense, packed and paged, grouped heads, any head dimension. See `attention/README.md`.
 
 mod call;
-pub(crate) mod cuda;
+mod cuda;
 mod flash;
 mod keys;
 mod mask;
@@ -18,6 +18,7 @@ pub use problem::AttentionProblem;
 use crate::cuda::CudaVariant;
 use crate::{ChoiceTable, Family, Inputs, OpError, OpSpec, Preference, TensorMap, Variant};
 use device::Capabilities;
+use device::cuda::KernelSource;
 
 /// The attention op.
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +37,10 @@ impl Family for AttentionOp {
 
     fn choice_tables() -> Vec<ChoiceTable> {
         cuda::choice_tables()
+    }
+
+    fn bundled() -> Vec<KernelSource> {
+        cuda::bundled()
     }
 
     fn parse(inputs: Inputs<'_>, options: &AttentionOptions) -> Result<AttentionProblem, OpError> {

@@ -1,7 +1,7 @@
 //! Depthwise causal convolution over tokens, width 2 to 4. See the folder's README.
 
 mod call;
-pub(crate) mod cuda;
+mod cuda;
 mod direct;
 mod problem;
 mod reference;
@@ -12,6 +12,7 @@ pub use problem::{Activation, Conv1dProblem, Layout};
 
 use crate::cuda::CudaVariant;
 use crate::{Family, Inputs, OpError, OpSpec, TensorMap, Variant};
+use device::cuda::KernelSource;
 
 /// The op `conv1d`.
 #[derive(Debug, Clone, Copy)]
@@ -23,6 +24,10 @@ impl Family for Conv1dOp {
     const SPEC: &'static OpSpec = &problem::SPEC;
     const VARIANTS: &'static [Variant<Conv1dProblem>] = variants::VARIANTS;
     const CUDA: &'static [CudaVariant<Conv1dProblem>] = cuda::VARIANTS;
+
+    fn bundled() -> Vec<KernelSource> {
+        cuda::bundled()
+    }
 
     fn parse(inputs: Inputs<'_>, options: &Conv1dOptions) -> Result<Conv1dProblem, OpError> {
         Conv1dProblem::parse(inputs, options)

@@ -15,10 +15,11 @@ mod variant;
 pub(crate) use execution::CudaExecution;
 pub use plan::{Memory, Placed, Plan, Planned, Wanted};
 pub use planner::Planner;
-pub(crate) use planner::{int, map_element};
+pub(crate) use planner::{Pieces, int, map_element};
 pub use plans::Plans;
 pub use variant::CudaVariant;
 
+use crate::OPS;
 use device::cuda::{Bundle, KernelSource};
 
 /// Kernels compiled ahead by `cargo xtask bundle`. A kernel that was edited since has another key and misses it; it is
@@ -28,15 +29,7 @@ pub static BUNDLE: Bundle = Bundle::new(include_bytes!("cuda/bundle.bin"));
 
 /// What the bundle is made of: the common shapes of every op, each for the architectures it runs on.
 pub fn bundled() -> Vec<KernelSource> {
-    let mut sources = crate::attention::cuda::bundled();
-    sources.extend(crate::kda::cuda::bundled());
-    sources.extend(crate::nsa::cuda::bundled());
-    sources.extend(crate::ssd::cuda::bundled());
-    sources.extend(crate::conv1d::cuda::bundled());
-    sources.extend(crate::rmsnorm::cuda::bundled());
-    sources.extend(crate::linear::cuda::bundled());
-    sources.extend(crate::moe::cuda::bundled());
-    sources.extend(crate::sampling::cuda::bundled());
+    let mut sources: Vec<_> = OPS.iter().flat_map(|op| op.bundled()).collect();
     sources.extend(slots::bundled());
     sources.extend(crate::decoder::bundled());
     // Several shapes share a kernel (the combine step has no D).

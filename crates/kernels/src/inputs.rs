@@ -57,8 +57,13 @@ impl<'a> Slots<'a> {
     }
 
     /// Lays a tensor, where there is one, at a place.
-    pub(crate) fn lay(&mut self, place: usize, tensor: Option<&'a Tensor>) {
+    pub fn lay(&mut self, place: usize, tensor: Option<&'a Tensor>) {
         self.tensors[place] = tensor;
+    }
+
+    /// The tensor at a place, where it was given.
+    pub(crate) fn at(&self, place: usize) -> Option<&'a Tensor> {
+        self.tensors[place]
     }
 
     /// A tensor, where it was given.

@@ -1,21 +1,22 @@
 //! Kimi Delta Attention: a gated delta rule whose decay differs per key channel. See the folder's README.
 
 mod call;
-mod chunk;
-pub(crate) mod cuda;
+pub(crate) mod chunk;
+mod cuda;
 mod operands;
 mod parts;
-mod problem;
-mod recurrent;
-mod reference;
-mod variants;
+pub(crate) mod problem;
+pub(crate) mod recurrent;
+pub(crate) mod reference;
+pub(crate) mod variants;
 
 pub use call::{GateKind, KdaCall, KdaOptions};
-pub use problem::{Beta, Gate, KdaProblem};
+pub use problem::{Beta, Decays, Gate, KdaProblem};
 
 use crate::cuda::CudaVariant;
 use crate::{ChoiceTable, Family, Inputs, OpError, OpSpec, Preference, TensorMap, Variant};
 use device::Capabilities;
+use device::cuda::KernelSource;
 
 /// The op `kda`.
 #[derive(Debug, Clone, Copy)]
@@ -36,8 +37,12 @@ impl Family for KdaOp {
         cuda::choice_tables()
     }
 
+    fn bundled() -> Vec<KernelSource> {
+        cuda::bundled()
+    }
+
     fn parse(inputs: Inputs<'_>, options: &KdaOptions) -> Result<KdaProblem, OpError> {
-        problem::parse(inputs, options)
+        problem::parse(inputs, options, Decays::PerChannel)
     }
 
     fn reference(problem: &KdaProblem, inputs: Inputs<'_>) -> TensorMap {

@@ -25,6 +25,7 @@ pub mod conv1d;
 pub mod cpu;
 pub mod cuda;
 pub mod decoder;
+pub mod gated_delta;
 pub mod kda;
 pub mod linear;
 pub mod moe;
@@ -36,8 +37,9 @@ pub mod ssd;
 pub use error::OpError;
 pub use inputs::{Dim, Inputs, Sequences, Slots};
 pub use op::{
-    Call, ChoiceTable, Execution, Family, Given, Key, OPS, Op, OpSpec, Options, OutputSpec,
-    Preference, Problem, Refusal, Selection, States, TensorSpec, Typed, Variant, op,
+    Call, ChoiceTable, Execution, Family, Given, Key, Lent, OPS, Op, OpSpec, Opened, Options,
+    OutputSpec, Place, Preference, Problem, Refusal, Selection, States, TensorSpec, Typed, Variant,
+    Visitor, op, visit_ops,
 };
 pub use settings::{SettingKind, SettingSpec, Settings};
 pub use slots::StateSlots;

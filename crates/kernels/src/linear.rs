@@ -3,7 +3,7 @@
 
 mod call;
 mod convolution;
-pub(crate) mod cuda;
+mod cuda;
 mod problem;
 mod reference;
 mod strips;
@@ -15,6 +15,7 @@ pub use problem::{LinearProblem, Norm};
 
 use crate::cuda::CudaVariant;
 use crate::{ChoiceTable, Family, Inputs, OpError, OpSpec, TensorMap, Variant};
+use device::cuda::KernelSource;
 
 /// The op `linear`.
 #[derive(Debug, Clone, Copy)]
@@ -29,6 +30,10 @@ impl Family for LinearOp {
 
     fn choice_tables() -> Vec<ChoiceTable> {
         cuda::choice_tables()
+    }
+
+    fn bundled() -> Vec<KernelSource> {
+        cuda::bundled()
     }
 
     fn parse(inputs: Inputs<'_>, options: &LinearOptions) -> Result<LinearProblem, OpError> {

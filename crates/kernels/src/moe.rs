@@ -2,7 +2,7 @@
 
 mod call;
 mod check;
-pub(crate) mod cuda;
+mod cuda;
 mod experts;
 mod problem;
 mod reference;
@@ -16,6 +16,7 @@ pub use problem::{MoeProblem, Score};
 use crate::cuda::CudaVariant;
 use crate::{ChoiceTable, Family, Inputs, OpError, OpSpec, Preference, TensorMap, Variant};
 use device::Capabilities;
+use device::cuda::KernelSource;
 
 /// The op `moe`.
 #[derive(Debug, Clone, Copy)]
@@ -34,6 +35,10 @@ impl Family for MoeOp {
 
     fn choice_tables() -> Vec<ChoiceTable> {
         cuda::choice_tables()
+    }
+
+    fn bundled() -> Vec<KernelSource> {
+        cuda::bundled()
     }
 
     fn parse(inputs: Inputs<'_>, options: &MoeOptions) -> Result<MoeProblem, OpError> {

@@ -5,7 +5,7 @@ mod account;
 mod blocked;
 mod call;
 mod check;
-pub(crate) mod cuda;
+mod cuda;
 mod problem;
 mod reference;
 mod spec;
@@ -18,6 +18,7 @@ pub use problem::{Branches, Gate, NsaProblem, Pooling};
 use crate::cuda::CudaVariant;
 use crate::{ChoiceTable, Family, Inputs, OpError, OpSpec, Preference, TensorMap, Variant};
 use device::Capabilities;
+use device::cuda::KernelSource;
 
 /// The op `nsa`.
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +37,10 @@ impl Family for NsaOp {
 
     fn choice_tables() -> Vec<ChoiceTable> {
         cuda::choice_tables()
+    }
+
+    fn bundled() -> Vec<KernelSource> {
+        cuda::bundled()
     }
 
     fn parse(inputs: Inputs<'_>, options: &NsaOptions) -> Result<NsaProblem, OpError> {

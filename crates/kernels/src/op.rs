@@ -2,14 +2,17 @@
 
 mod bound;
 mod host;
+mod opened;
 mod typed;
 
 pub(crate) use bound::Bound;
+pub use opened::{Lent, Opened, Place};
 pub use typed::{Given, Key, Options, States, Typed};
 pub(crate) use typed::{given, place};
 
 use crate::cuda::CudaVariant;
 use crate::{DType, Inputs, OpError, SettingKind, SettingSpec, Settings, TensorMap};
+use device::cuda::KernelSource;
 use device::{Capabilities, Device};
 use facts::BackendKind;
 use std::time::Instant;
@@ -17,7 +20,7 @@ use std::time::Instant;
 /// An op's table: what it is called, which tensors it takes and gives, and its settings.
 #[derive(Debug)]
 pub struct OpSpec {
-    /// `attention`, `kda`, `ssd`, `conv1d`, `nsa`, `rmsnorm`, `linear`, `moe`, `sampling`.
+    /// What it is called by: `attention`, `kda`.
     pub name: &'static str,
     /// One line.
     pub summary: &'static str,
@@ -121,6 +124,10 @@ pub trait Family: Sync + 'static {
     fn choice_tables() -> Vec<ChoiceTable> {
         Vec::new()
     }
+    /// The kernels of common shapes, which are compiled ahead.
+    fn bundled() -> Vec<KernelSource> {
+        Vec::new()
+    }
     /// Checks shapes, types and options. Required tensors are there.
     ///
     /// # Errors
@@ -173,6 +180,8 @@ pub trait Op: Sync {
     fn variants(&self) -> Vec<(&'static str, BackendKind)>;
     /// The tables by which it chooses; none where the first variant that can run is taken.
     fn choice_tables(&self) -> Vec<ChoiceTable>;
+    /// Its kernels that are compiled ahead: see [`Family::bundled`].
+    fn bundled(&self) -> Vec<KernelSource>;
     /// Checks a call that was given by names: names, types, shapes, settings, NaN. This is for the edges, where tensors come
     /// from a file or another language; other callers have the op's typed call ([`Typed`]).
     ///
@@ -183,6 +192,11 @@ pub trait Op: Sync {
         inputs: &'a TensorMap,
         settings: &Settings,
     ) -> Result<Box<dyn Call + 'a>, OpError>;
+    /// Reads a call's settings once, for callers that have tensors alone to name at each call.
+    ///
+    /// # Errors
+    /// [`OpError`] naming the setting.
+    fn open(&self, settings: &Settings) -> Result<Box<dyn Opened>, OpError>;
 }
 
 /// A checked call of an op.
@@ -283,18 +297,37 @@ pub struct Selection {
     pub refused: Vec<Refusal>,
 }
 
-/// The ops, in the order they are verified and benched.
-pub const OPS: &[&dyn Op] = &[
-    &crate::attention::AttentionOp,
-    &crate::kda::KdaOp,
-    &crate::ssd::SsdOp,
-    &crate::conv1d::Conv1dOp,
-    &crate::nsa::NsaOp,
-    &crate::rmsnorm::RmsNormOp,
-    &crate::linear::LinearOp,
-    &crate::moe::MoeOp,
-    &crate::sampling::SamplingOp,
-];
+/// Something to do for each op by its type, where [`Op`] has forgotten it.
+pub trait Visitor {
+    /// Called for each op, in the order of [`OPS`].
+    fn visit<F: Family>(&mut self);
+}
+
+/// Writes the one list of ops out as values and as types.
+macro_rules! ops {
+    ($($op:path,)*) => {
+        /// The ops, in the order they are verified and benched.
+        pub const OPS: &[&dyn Op] = &[$(&$op),*];
+
+        /// Visits each op of [`OPS`] by its type.
+        pub fn visit_ops(visitor: &mut impl Visitor) {
+            $(visitor.visit::<$op>();)*
+        }
+    };
+}
+
+ops! {
+    crate::attention::AttentionOp,
+    crate::kda::KdaOp,
+    crate::gated_delta::GatedDeltaOp,
+    crate::ssd::SsdOp,
+    crate::conv1d::Conv1dOp,
+    crate::nsa::NsaOp,
+    crate::rmsnorm::RmsNormOp,
+    crate::linear::LinearOp,
+    crate::moe::MoeOp,
+    crate::sampling::SamplingOp,
+}
 
 /// The op of this name.
 ///

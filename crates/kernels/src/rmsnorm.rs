@@ -12,6 +12,7 @@ pub use problem::{Activation, RmsNormProblem};
 
 use crate::cuda::CudaVariant;
 use crate::{Family, Inputs, OpError, OpSpec, TensorMap, Variant};
+use device::cuda::KernelSource;
 
 /// The op `rmsnorm`.
 #[derive(Debug, Clone, Copy)]
@@ -23,6 +24,10 @@ impl Family for RmsNormOp {
     const SPEC: &'static OpSpec = &problem::SPEC;
     const VARIANTS: &'static [Variant<RmsNormProblem>] = variants::VARIANTS;
     const CUDA: &'static [CudaVariant<RmsNormProblem>] = cuda::VARIANTS;
+
+    fn bundled() -> Vec<KernelSource> {
+        cuda::bundled()
+    }
 
     fn parse(inputs: Inputs<'_>, options: &RmsNormOptions) -> Result<RmsNormProblem, OpError> {
         RmsNormProblem::parse(inputs, options)

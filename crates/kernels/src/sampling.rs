@@ -1,7 +1,7 @@
 //! Sampling: the next token of each row of logits, penalised, masked, limited and drawn. See the folder's README.
 
 mod call;
-pub(crate) mod cuda;
+mod cuda;
 mod exact;
 mod problem;
 mod reference;
@@ -13,6 +13,7 @@ pub use problem::{CONTROLS, IN_PROMPT, NONE, SamplingProblem};
 
 use crate::cuda::CudaVariant;
 use crate::{Family, Inputs, OpError, OpSpec, TensorMap, Variant};
+use device::cuda::KernelSource;
 
 /// The op `sampling`.
 #[derive(Debug, Clone, Copy)]
@@ -24,6 +25,10 @@ impl Family for SamplingOp {
     const SPEC: &'static OpSpec = &problem::SPEC;
     const VARIANTS: &'static [Variant<SamplingProblem>] = variants::VARIANTS;
     const CUDA: &'static [CudaVariant<SamplingProblem>] = cuda::VARIANTS;
+
+    fn bundled() -> Vec<KernelSource> {
+        cuda::bundled()
+    }
 
     fn parse(inputs: Inputs<'_>, options: &SamplingOptions) -> Result<SamplingProblem, OpError> {
         SamplingProblem::parse(inputs, options)

@@ -2,7 +2,7 @@
 
 mod call;
 mod chunk;
-pub(crate) mod cuda;
+mod cuda;
 mod decay;
 mod operands;
 mod problem;
@@ -17,6 +17,7 @@ pub use problem::SsdProblem;
 use crate::cuda::CudaVariant;
 use crate::{ChoiceTable, Family, Inputs, OpError, OpSpec, Preference, TensorMap, Variant};
 use device::Capabilities;
+use device::cuda::KernelSource;
 
 /// The op `ssd`.
 #[derive(Debug, Clone, Copy)]
@@ -35,6 +36,10 @@ impl Family for SsdOp {
 
     fn choice_tables() -> Vec<ChoiceTable> {
         cuda::choice_tables()
+    }
+
+    fn bundled() -> Vec<KernelSource> {
+        cuda::bundled()
     }
 
     fn parse(inputs: Inputs<'_>, options: &SsdOptions) -> Result<SsdProblem, OpError> {

@@ -199,6 +199,26 @@ impl Tensor {
         E::tensor(shape, HostBuffer::by_runs(shape.iter().product(), run, fill))
     }
 
+    /// A row-major tensor over values of another library; `None` where they do not start a cache line.
+    ///
+    /// # Safety
+    /// As of [`HostBuffer::lent`], for as many values as the shape has.
+    #[allow(unsafe_code)] // The caller's promise is handed on.
+    pub unsafe fn lent(shape: &[usize], dtype: DType, start: *mut u8) -> Option<Self> {
+        let len = shape.iter().product();
+        // SAFETY: the caller's promise; each type takes any bits.
+        let data = unsafe {
+            match dtype {
+                DType::F64 => HostBuffer::lent(start.cast(), len).map(Data::F64),
+                DType::F32 => HostBuffer::lent(start.cast(), len).map(Data::F32),
+                DType::Bf16 => HostBuffer::lent(start.cast(), len).map(Data::Bf16),
+                DType::F16 => HostBuffer::lent(start.cast(), len).map(Data::F16),
+                DType::I32 => HostBuffer::lent(start.cast(), len).map(Data::I32),
+            }
+        };
+        Some(Self::side_by_side(shape, data?))
+    }
+
     fn side_by_side(shape: &[usize], data: Data) -> Self {
         Self { shape: Dims::from_slice(shape), strides: row_major(shape), data }
     }

@@ -5,6 +5,7 @@
 
 mod attention;
 mod conv1d;
+mod gated_delta;
 mod kda;
 mod linear;
 mod list;
@@ -15,26 +16,35 @@ mod sampling;
 mod ssd;
 
 use crate::Case;
+use crate::layout::Layout;
 
-/// An op's name and its cases.
-pub type OpCases = (&'static str, fn() -> Vec<Case>);
+/// How an op is verified.
+pub struct OpCases {
+    /// Its name.
+    pub op: &'static str,
+    /// Lists its cases.
+    pub cases: fn() -> Vec<Case>,
+    /// How its dense calls are cut into parts.
+    pub(crate) layout: Layout,
+}
 
 /// Each op with its cases. A test holds this list against [`kernels::OPS`].
 pub const CASES: &[OpCases] = &[
-    ("attention", attention::cases),
-    ("kda", kda::cases),
-    ("ssd", ssd::cases),
-    ("conv1d", conv1d::cases),
-    ("nsa", nsa::cases),
-    ("rmsnorm", rmsnorm::cases),
-    ("linear", linear::cases),
-    ("moe", moe::cases),
-    ("sampling", sampling::cases),
+    attention::OP,
+    kda::OP,
+    gated_delta::OP,
+    ssd::OP,
+    conv1d::OP,
+    nsa::OP,
+    rmsnorm::OP,
+    linear::OP,
+    moe::OP,
+    sampling::OP,
 ];
 
 /// The cases of one op; none for an unknown name.
 pub fn cases(op: &str) -> Vec<Case> {
-    CASES.iter().filter(|(name, _)| *name == op).flat_map(|(_, cases)| cases()).collect()
+    CASES.iter().filter(|of| of.op == op).flat_map(|of| (of.cases)()).collect()
 }
 
 #[cfg(test)]
@@ -44,7 +54,7 @@ mod tests {
 
     #[test]
     fn every_op_has_its_cases_and_every_file_is_listed() {
-        let listed: Vec<&str> = CASES.iter().map(|(name, _)| *name).collect();
+        let listed: Vec<&str> = CASES.iter().map(|of| of.op).collect();
         let ops: Vec<&str> = kernels::OPS.iter().map(|op| op.spec().name).collect();
         assert_eq!(listed, ops);
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/cases");

@@ -1,5 +1,6 @@
 //! What the dimensions of an op's dense tensors run over, as far as cutting a call into parts needs it.
 
+use crate::CASES;
 use kernels::Tensor;
 use std::ops::Range;
 
@@ -20,177 +21,25 @@ pub(crate) enum Axis {
     Shared,
 }
 
-use Axis::{Batch, Head, QueryTokens, Shared, Tokens, Whole};
-
 /// One op's axes: tensor names (inputs and outputs) with their dense shapes.
+#[derive(Debug)]
 pub(crate) struct Layout {
-    pub(crate) op: &'static str,
     /// Tensor whose shape gives the number of heads of the first kind, and the dimension.
     pub(crate) heads: (&'static str, usize),
     /// The same for the second kind.
     pub(crate) shared: (&'static str, usize),
-    tensors: &'static [(&'static str, &'static [Axis])],
+    /// Whether all heads around a shared one are kept: where they choose together. Elsewhere one of them is enough.
+    pub(crate) whole_groups: bool,
+    /// Names, each with its dense shapes.
+    pub(crate) tensors: &'static [(&'static str, &'static [Axis])],
 }
-
-const LAYOUTS: &[Layout] = &[
-    Layout {
-        op: "attention",
-        heads: ("q", 2),
-        shared: ("k", 2),
-        tensors: &[
-            ("q", &[Batch, QueryTokens, Head, Whole]),
-            ("k", &[Batch, Whole, Shared, Whole]),
-            ("v", &[Batch, Whole, Shared, Whole]),
-            ("cache_seqlens", &[Batch]),
-            ("o", &[Batch, QueryTokens, Head, Whole]),
-            ("lse", &[Batch, Head, QueryTokens]),
-        ],
-    },
-    Layout {
-        op: "kda",
-        heads: ("v", 2),
-        shared: ("q", 2),
-        tensors: &[
-            ("q", &[Batch, Tokens, Shared, Whole]),
-            ("k", &[Batch, Tokens, Shared, Whole]),
-            ("v", &[Batch, Tokens, Head, Whole]),
-            ("g", &[Batch, Tokens, Head, Whole]),
-            ("beta", &[Batch, Tokens, Head]),
-            ("A_log", &[Head]),
-            ("dt_bias", &[Head, Whole]),
-            ("initial_state", &[Batch, Head, Whole, Whole]),
-            ("o", &[Batch, Tokens, Head, Whole]),
-            ("final_state", &[Batch, Head, Whole, Whole]),
-        ],
-    },
-    Layout {
-        op: "ssd",
-        heads: ("x", 2),
-        shared: ("B", 2),
-        tensors: &[
-            ("x", &[Batch, Tokens, Head, Whole]),
-            ("dt", &[Batch, Tokens, Head]),
-            ("A", &[Head]),
-            ("B", &[Batch, Tokens, Shared, Whole]),
-            ("C", &[Batch, Tokens, Shared, Whole]),
-            ("D", &[Head]),
-            ("D", &[Head, Whole]),
-            ("z", &[Batch, Tokens, Head, Whole]),
-            ("dt_bias", &[Head]),
-            ("initial_state", &[Batch, Head, Whole, Whole]),
-            ("o", &[Batch, Tokens, Head, Whole]),
-            ("final_state", &[Batch, Head, Whole, Whole]),
-        ],
-    },
-    Layout {
-        op: "conv1d",
-        heads: ("x", 2),
-        shared: ("x", 2),
-        tensors: &[
-            ("x", &[Batch, Tokens, Head]),
-            ("weight", &[Head, Whole]),
-            ("bias", &[Head]),
-            ("initial_state", &[Batch, Head, Whole]),
-            ("o", &[Batch, Tokens, Head]),
-            ("final_state", &[Batch, Head, Whole]),
-        ],
-    },
-    Layout {
-        op: "nsa",
-        heads: ("q", 2),
-        shared: ("k", 2),
-        tensors: &[
-            ("q", &[Batch, QueryTokens, Head, Whole]),
-            ("k", &[Batch, Whole, Shared, Whole]),
-            ("v", &[Batch, Whole, Shared, Whole]),
-            ("g_cmp", &[Batch, QueryTokens, Head]),
-            ("g_slc", &[Batch, QueryTokens, Head]),
-            ("g_swa", &[Batch, QueryTokens, Head]),
-            ("block_indices", &[Batch, QueryTokens, Shared, Whole]),
-            ("k_cmp", &[Batch, Whole, Shared, Whole]),
-            ("v_cmp", &[Batch, Whole, Shared, Whole]),
-            ("cmp_k_weight", &[Shared, Whole, Whole]),
-            ("cmp_v_weight", &[Shared, Whole, Whole]),
-            ("cmp_k_pos", &[Shared, Whole, Whole]),
-            ("cmp_v_pos", &[Shared, Whole, Whole]),
-            ("o", &[Batch, QueryTokens, Head, Whole]),
-            ("indices", &[Batch, QueryTokens, Shared, Whole]),
-            ("reads", &[Batch, QueryTokens, Shared, Whole]),
-        ],
-    },
-    Layout {
-        op: "rmsnorm",
-        heads: ("x", 2),
-        shared: ("x", 2),
-        tensors: &[
-            ("x", &[Batch, QueryTokens, Head, Whole]),
-            ("gate", &[Batch, QueryTokens, Head, Whole]),
-            ("weight", &[Whole]),
-            ("weight", &[Head, Whole]),
-            ("o", &[Batch, QueryTokens, Head, Whole]),
-        ],
-    },
-    // Only rows of x are cut: the widths of the outputs are settings, and swiglu pairs columns that lie far apart.
-    Layout {
-        op: "linear",
-        heads: ("x", 0),
-        shared: ("x", 0),
-        tensors: &[
-            ("x", &[QueryTokens, Whole]),
-            ("w", &[Whole, Whole]),
-            ("norm", &[Whole]),
-            ("bias", &[Whole]),
-            ("residual", &[QueryTokens, Whole]),
-            ("o", &[QueryTokens, Whole]),
-            ("o1", &[QueryTokens, Whole]),
-            ("o2", &[QueryTokens, Whole]),
-            ("o3", &[QueryTokens, Whole]),
-            ("o4", &[QueryTokens, Whole]),
-            ("o5", &[QueryTokens, Whole]),
-        ],
-    },
-    // No heads: only tokens are left out.
-    Layout {
-        op: "moe",
-        heads: ("x", 0),
-        shared: ("x", 0),
-        tensors: &[
-            ("x", &[QueryTokens, Whole]),
-            ("logits", &[QueryTokens, Whole]),
-            ("correction", &[Whole]),
-            ("w_gate_up", &[Whole, Whole, Whole]),
-            ("w_down", &[Whole, Whole, Whole]),
-            ("residual", &[QueryTokens, Whole]),
-            ("o", &[QueryTokens, Whole]),
-            ("chosen", &[QueryTokens, Whole]),
-            ("weights", &[QueryTokens, Whole]),
-        ],
-    },
-    // Only rows are left out.
-    Layout {
-        op: "sampling",
-        heads: ("logits", 0),
-        shared: ("logits", 0),
-        tensors: &[
-            ("logits", &[QueryTokens, Whole]),
-            ("controls", &[QueryTokens, Whole]),
-            ("top_k", &[QueryTokens]),
-            ("seed", &[QueryTokens, Whole]),
-            ("draw", &[QueryTokens]),
-            ("mask", &[QueryTokens, Whole]),
-            ("token", &[QueryTokens]),
-            ("logprob", &[QueryTokens]),
-            ("top_tokens", &[QueryTokens, Whole]),
-            ("top_logprobs", &[QueryTokens, Whole]),
-        ],
-    },
-];
 
 /// The layout of an op's dense tensors.
 pub(crate) fn layout(op: &str) -> Result<&'static Layout, String> {
-    LAYOUTS
+    CASES
         .iter()
-        .find(|layout| layout.op == op)
+        .find(|of| of.op == op)
+        .map(|of| &of.layout)
         .ok_or_else(|| format!("op `{op}` has no layout to cut it by"))
 }
 

@@ -5,7 +5,7 @@
 //! of that part alone. Attention rows do not mix either: there only the last tokens of the queries are recomputed.
 
 use crate::judge::{Judgement, against_only, run, unbelievable};
-use crate::layout::{Axis, layout};
+use crate::layout::{Axis, Layout, layout};
 use crate::references::{Known, References};
 use crate::{Draw, Verified};
 use device::Device;
@@ -19,7 +19,7 @@ const QUERY_TOKENS: usize = 32;
 /// One drawn part of a dense call: what to keep of each axis.
 #[derive(Debug, Clone)]
 pub struct Sample {
-    op: &'static str,
+    layout: &'static Layout,
     batch: Range<usize>,
     heads: Range<usize>,
     shared: Range<usize>,
@@ -49,8 +49,7 @@ impl Sample {
             (start..start + count, start..start + count)
         } else if heads >= shared {
             let (pick, group) = (draw.below(shared), heads / shared);
-            // NSA chooses blocks for a whole group at once; elsewhere one head of the group is enough.
-            if op == "nsa" {
+            if layout.whole_groups {
                 (pick * group..(pick + 1) * group, pick..pick + 1)
             } else {
                 let head = pick * group + draw.below(group);
@@ -60,11 +59,11 @@ impl Sample {
             return Err(format!("{heads} heads over {shared} shared ones"));
         };
         let sequence = draw.below(batch);
-        Ok(Self { op: layout.op, batch: sequence..sequence + 1, heads, shared })
+        Ok(Self { layout, batch: sequence..sequence + 1, heads, shared })
     }
 
     fn cut(&self, tensors: &TensorMap) -> Result<TensorMap, String> {
-        let layout = layout(self.op)?;
+        let layout = self.layout;
         let keep = |axis, size: usize| match axis {
             Axis::Whole | Axis::Tokens => 0..size,
             Axis::Batch => self.batch.clone(),
@@ -173,9 +172,18 @@ mod tests {
     use super::*;
     use crate::{Tier, cases, compare};
 
-    /// The reference of a drawn part must be that part of the whole reference, for every dense quick case of an op.
-    fn check(op: &str, at_least: usize) {
-        let op = kernels::op(op).unwrap();
+    #[test]
+    fn the_reference_of_a_drawn_part_is_that_part_of_the_reference() {
+        // A thread an op, since some references take a while.
+        std::thread::scope(|scope| {
+            for op in kernels::OPS {
+                scope.spawn(|| check(*op));
+            }
+        });
+    }
+
+    /// Holds it for every dense quick case of an op.
+    fn check(op: &dyn Op) {
         let mut sampled = 0;
         let quick = cases(op.spec().name).into_iter().filter(|case| case.tier == Tier::Quick);
         for case in quick {
@@ -193,52 +201,7 @@ mod tests {
                 }
             }
         }
-        assert!(sampled >= at_least, "{sampled} cases of {} were sampled", op.spec().name);
-    }
-
-    #[test]
-    fn parts_of_attention() {
-        check("attention", 20);
-    }
-
-    #[test]
-    fn parts_of_kda() {
-        check("kda", 20);
-    }
-
-    #[test]
-    fn parts_of_ssd() {
-        check("ssd", 20);
-    }
-
-    #[test]
-    fn parts_of_conv1d() {
-        check("conv1d", 10);
-    }
-
-    #[test]
-    fn parts_of_nsa() {
-        check("nsa", 15);
-    }
-
-    #[test]
-    fn parts_of_sampling() {
-        check("sampling", 20);
-    }
-
-    #[test]
-    fn parts_of_rmsnorm() {
-        check("rmsnorm", 8);
-    }
-
-    #[test]
-    fn parts_of_linear() {
-        check("linear", 10);
-    }
-
-    #[test]
-    fn parts_of_moe() {
-        check("moe", 20);
+        assert!(sampled >= 8, "{sampled} cases of {} were sampled", op.spec().name);
     }
 
     #[test]

@@ -1,10 +1,13 @@
 pub(super) mod cuda;
 
-use super::{Workload, tensors};
-use crate::Size;
+use super::{OpWorkloads, Task, Workload, tensors};
+use crate::{Size, Sweep};
 use kernels::{DType, Settings, TensorMap};
 
-pub(super) fn workloads(size: Size) -> Vec<Workload> {
+pub(super) const OP: OpWorkloads =
+    OpWorkloads { op: "attention", cpu: workloads, cuda: cuda::workloads, sweep };
+
+fn workloads(size: Size) -> Vec<Workload> {
     let case = |case, dtype, build| Workload { case, dtype, recurrent: false, build };
     let mut list = vec![
         case("prefill-2048", DType::F32, prefill),
@@ -18,6 +21,25 @@ pub(super) fn workloads(size: Size) -> Vec<Workload> {
         list.push(case("prefill-1024-d512", DType::F32, wide));
     }
     list
+}
+
+/// Over head dims at each number of tokens.
+fn sweep(sweep: &Sweep) -> Vec<Task<'_>> {
+    let suffix = if sweep.causal { "-causal" } else { "" };
+    let task = |tokens: usize, dim: usize| {
+        let shape = [sweep.batch, tokens, sweep.heads, dim];
+        Task {
+            case: format!("prefill-{tokens}-d{dim}{suffix}").into(),
+            dtype: sweep.dtype,
+            recurrent: false,
+            build: Box::new(move |dtype| {
+                (qkv(dtype, shape, shape), Settings::new().with("causal", sweep.causal))
+            }),
+        }
+    };
+    let over_dims =
+        |tokens: &usize| sweep.dims.iter().map(|dim| task(*tokens, *dim)).collect::<Vec<_>>();
+    sweep.tokens.iter().flat_map(over_dims).collect()
 }
 
 pub(crate) fn qkv(dtype: DType, q: [usize; 4], k: [usize; 4]) -> TensorMap {

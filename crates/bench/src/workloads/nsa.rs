@@ -1,10 +1,19 @@
-pub(crate) mod cuda;
+mod cuda;
 
-use super::{Workload, tensors};
+use super::{OpWorkloads, Workload, tensors};
 use crate::Size;
 use kernels::{DType, Settings, TensorMap};
 
-pub(super) fn workloads(size: Size) -> Vec<Workload> {
+pub(super) const OP: OpWorkloads = OpWorkloads {
+    op: "nsa",
+    cpu: workloads,
+    cuda: cuda::workloads,
+    sweep: |sweep| {
+        sweep.over_tokens(|sweep, dtype, tokens| cuda::call(dtype, sweep.batch, tokens, tokens))
+    },
+};
+
+fn workloads(size: Size) -> Vec<Workload> {
     let case = |case, dtype, build| Workload { case, dtype, recurrent: false, build };
     let mut list = vec![
         case("prefill-2048", DType::F32, prefill as fn(DType) -> _),

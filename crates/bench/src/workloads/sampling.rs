@@ -1,13 +1,20 @@
-pub(super) mod cuda;
+mod cuda;
 
-use super::{Workload, tensors};
+use super::{OpWorkloads, Workload, tensors};
 use crate::Size;
 use kernels::{DType, Settings, Tensor, TensorMap};
 
 /// The vocabulary of Granite 4.0.
 const VOCABULARY: usize = 100_352;
 
-pub(super) fn workloads(size: Size) -> Vec<Workload> {
+pub(super) const OP: OpWorkloads = OpWorkloads {
+    op: "sampling",
+    cpu: workloads,
+    cuda: cuda::workloads,
+    sweep: |sweep| sweep.over_tokens(|sweep, _, tokens| nucleus(sweep.batch * tokens)),
+};
+
+fn workloads(size: Size) -> Vec<Workload> {
     let case = |case, build| Workload { case, dtype: DType::F32, recurrent: false, build };
     let mut list = vec![case("decode-b1-top-p", |_| nucleus(1))];
     if size == Size::Standard {

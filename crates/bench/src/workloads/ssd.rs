@@ -1,10 +1,19 @@
-pub(super) mod cuda;
+mod cuda;
 
-use super::{Workload, tensors};
+use super::{OpWorkloads, Workload, tensors};
 use crate::Size;
 use kernels::{DType, Settings, TensorMap};
 
-pub(super) fn workloads(size: Size) -> Vec<Workload> {
+pub(super) const OP: OpWorkloads = OpWorkloads {
+    op: "ssd",
+    cpu: workloads,
+    cuda: cuda::workloads,
+    sweep: |sweep| {
+        sweep.over_tokens(|sweep, dtype, tokens| call(dtype, sweep.batch, tokens, sweep.heads))
+    },
+};
+
+fn workloads(size: Size) -> Vec<Workload> {
     let case = |case, dtype, recurrent, build| Workload { case, dtype, recurrent, build };
     let mut list = vec![
         case("prefill-2048", DType::F32, true, prefill as fn(DType) -> _),

@@ -4,10 +4,15 @@ use super::{BackendArg, BenchCommand, Extent, PythonPeers, one_or_more};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
+/// The names of all ops, and what else may be named.
+fn ops(rest: &str) -> String {
+    let names: Vec<&str> = kernels::OPS.iter().map(|op| op.spec().name).collect();
+    format!("{}{rest}", names.join(", "))
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Verify {
-    /// attention, kda, ssd, conv1d, nsa, rmsnorm, linear, moe, sampling, or model for those of an installed package. Default: all.
-    #[arg(value_name = "OP")]
+    #[arg(value_name = "OP", help = ops(", or model for those of an installed package. Default: all"))]
     pub(crate) ops: Vec<String>,
     /// Where to run. auto: on every device that works.
     #[arg(long, value_enum, default_value_t = BackendArg::Auto)]
@@ -24,7 +29,7 @@ pub(crate) struct Verify {
 
 #[derive(Debug, Args)]
 pub(crate) struct Op {
-    /// attention, kda, ssd, conv1d, nsa, rmsnorm, linear or moe.
+    #[arg(help = ops(""))]
     pub(crate) name: String,
     /// Input tensors by name. Without a file: lists the op's tensors and settings.
     #[arg(value_name = "IN.safetensors", requires = "output")]
@@ -86,8 +91,7 @@ pub(crate) enum Storage {
 pub(crate) struct Bench {
     #[command(subcommand)]
     pub(crate) command: Option<BenchCommand>,
-    /// attention, kda, ssd, conv1d, nsa, rmsnorm, linear, moe, sampling, or decode for one-token steps. Default: all.
-    #[arg(value_name = "WHAT")]
+    #[arg(value_name = "WHAT", help = ops(", or decode for one-token steps. Default: all"))]
     pub(crate) names: Vec<String>,
     /// Where to run.
     #[arg(long, value_enum, default_value_t = BackendArg::Auto)]

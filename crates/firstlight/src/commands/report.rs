@@ -8,10 +8,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::run_files::RunFiles;
 use crate::run_folder::write_documents;
-use facts::{
-    BackendKind, Cpu, DoctorReport, GpuAccess, Machine, MachineKind, Memory, Os, Platform,
-    RunManifest, SCHEMA,
-};
+use facts::{DoctorReport, Machine, RunManifest, SCHEMA};
 use report::{FACTS_FILE, MANIFEST_FILE, Run, Verdict, run_report, terminal};
 use serde::Serialize;
 
@@ -66,24 +63,9 @@ pub(super) fn run(arguments: &Report, output: &Output) -> anyhow::Result<Outcome
 
 /// A machine of which nothing was kept.
 fn unknown() -> DoctorReport {
-    let machine = Machine {
-        platform: Platform::Unknown,
-        backend: BackendKind::Cpu,
-        kind: MachineKind::Unknown,
-        host: None,
-        os: Os::default(),
-        cpu: Cpu::default(),
-        memory: Memory::default(),
-        gpus: Vec::new(),
-        driver: None,
-        toolkits: Vec::new(),
-        libraries: Vec::new(),
-        virtualisation: None,
-        gpu_processes: Vec::new(),
-        access: GpuAccess::default(),
-        notes: vec![format!(
-            "{FACTS_FILE} is not in this folder: the machine, its environments and findings are unknown"
-        )],
-    };
+    let note = format!(
+        "{FACTS_FILE} is not in this folder: the machine, its environments and findings are unknown"
+    );
+    let machine = Machine { notes: vec![note], ..Machine::unknown() };
     DoctorReport::new(machine, Vec::new(), Vec::new())
 }

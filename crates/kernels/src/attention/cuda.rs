@@ -29,7 +29,7 @@ pub(super) const VARIANTS: &[CudaVariant<AttentionProblem>] = &[
 ];
 
 /// What the bundle holds of attention.
-pub(crate) fn bundled() -> Vec<KernelSource> {
+pub(super) fn bundled() -> Vec<KernelSource> {
     let mut sources = hopper::bundled();
     sources.extend(wide::bundled());
     sources.extend(hopper_latent::bundled());

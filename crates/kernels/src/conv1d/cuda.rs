@@ -14,7 +14,7 @@ pub(super) const VARIANTS: &[CudaVariant<Conv1dProblem>] =
     &[update::VARIANT, channel_last::VARIANT, channel_first::VARIANT];
 
 /// What the bundle holds of conv1d.
-pub(crate) fn bundled() -> Vec<KernelSource> {
+pub(super) fn bundled() -> Vec<KernelSource> {
     let mut sources = Vec::new();
     for arch in BundledArch::ALL {
         sources.extend(update::bundled(arch));

@@ -27,7 +27,7 @@ pub(super) const SPEC: OpSpec = OpSpec {
             "initial_state",
             "[Nseq, C, S]",
             false,
-            "f32, the S >= W-1 tokens before, newest last",
+            "the S >= W-1 tokens before, newest last; f32, or for one token x's type",
         ),
         tensor("cu_seqlens", "[Nseq + 1]", false, "i32 offsets of packed sequences"),
         tensor("state_indices", "[Nseq]", false, "i32 slot of each sequence; negative is padding"),
@@ -35,7 +35,12 @@ pub(super) const SPEC: OpSpec = OpSpec {
     ],
     outputs: &[
         tensor("o", "like x", true, "y, in x's type; 0 for padding"),
-        tensor("final_state", "like initial_state", true, "f32; [Nseq, C, W-1] without one"),
+        tensor(
+            "final_state",
+            "like initial_state",
+            true,
+            "in its type; f32 [Nseq, C, W-1] without one",
+        ),
     ],
     settings: &[
         SettingSpec {
@@ -86,6 +91,8 @@ pub struct Conv1dProblem {
     pub width: usize,
     /// Tokens that a state holds, S: W - 1 or more.
     pub state_len: usize,
+    /// Type of the states: f32, or x's.
+    pub state_dtype: DType,
     /// State slot of each sequence.
     pub slots: StateSlots,
     /// Whether a bias is given.
@@ -112,6 +119,12 @@ impl Conv1dProblem {
         }
     }
 
+    /// Why a variant does not run it that keeps states in f32.
+    pub(super) fn narrow_states(&self) -> Option<String> {
+        let narrow = self.state_dtype != DType::F32;
+        narrow.then(|| format!("keeps states in f32, got {}", self.state_dtype))
+    }
+
     /// Reads a call.
     ///
     /// # Errors
@@ -133,7 +146,7 @@ impl Conv1dProblem {
                 return Err(inputs.dtype_error(name, &format!("f32 or {dtype} like `x`")));
             }
         }
-        let mut state_len = width - 1;
+        let (mut state_len, mut state_dtype) = (width - 1, DType::F32);
         if inputs.get("initial_state").is_some() {
             let dims = [Dim::free("Nseq"), Dim::fixed("C", channels), Dim::free("S")];
             [_, _, state_len] = inputs.dims("initial_state", dims)?;
@@ -141,8 +154,13 @@ impl Conv1dProblem {
                 let wanted = format!("S >= {} tokens for a width of {width}", width - 1);
                 return Err(inputs.shape_error("initial_state", &wanted));
             }
-            if inputs.tensor("initial_state").dtype() != DType::F32 {
-                return Err(inputs.dtype_error("initial_state", "f32, as states are kept"));
+            state_dtype = inputs.tensor("initial_state").dtype();
+            if state_dtype != DType::F32 && state_dtype != dtype {
+                let wanted = format!("f32, as states are kept, or {dtype} like `x`");
+                return Err(inputs.dtype_error("initial_state", &wanted));
+            }
+            if state_dtype != DType::F32 && inputs.get("state_indices").is_some() {
+                return Err(inputs.dtype_error("initial_state", "f32, as the states of a pool"));
             }
         }
         let slots = StateSlots::parse(inputs, &sequences)?;
@@ -153,6 +171,7 @@ impl Conv1dProblem {
             channels,
             width,
             state_len,
+            state_dtype,
             slots,
             has_bias: inputs.get("bias").is_some(),
             has_initial_state: inputs.get("initial_state").is_some(),
@@ -250,7 +269,7 @@ impl Problem for Conv1dProblem {
             OutputSpec {
                 name: "final_state",
                 shape: vec![self.slots.count(), self.channels, self.state_len],
-                dtype: DType::F32,
+                dtype: self.state_dtype,
             },
         ]
     }

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)] // Launches of kernels.
 
 use super::host_bytes::bytes_mut;
-use super::planner::{Output, Planner, Scratch, Step};
+use super::planner::{Output, Pieces, Planner, Scratch, Step};
 use super::variant::CudaVariant;
 use crate::inputs::Slots;
 use crate::{DType, Execution, Inputs, OpError, Problem, Tensor, TensorMap};
@@ -78,7 +78,9 @@ impl<'b> CudaExecution<'b> {
             return Err(CudaError::Refused { what: "the device is no GPU".to_owned() });
         };
         let wanted = problem.outputs();
-        let mut planner = Planner::new(cuda, here, &kernel, inputs, wanted, &Slots::new(&[]))?;
+        let none = Slots::new(&[]);
+        let mut planner =
+            Planner::new((cuda, here), &kernel, Pieces::Allocated, inputs, wanted, &none)?;
         (variant.plan)(problem, &mut planner)?;
         let held = planner.inputs();
         let (steps, outputs, scratch) = (planner.steps, planner.outputs, planner.scratch);

@@ -88,7 +88,7 @@ impl Plan {
         self.over(&given.inputs, &given.outputs, memory)
     }
 
-    pub(super) fn over<'p>(
+    pub(crate) fn over<'p>(
         &'p self,
         inputs: &Inputs<'_>,
         outputs: &Slots<'_>,

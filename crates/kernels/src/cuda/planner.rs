@@ -1,4 +1,5 @@
 //! What a variant plans with: tensors on the GPU, kernels and launches.
+#![allow(unsafe_code)] // Memory that is only promised while a plan is made.
 
 use super::host_bytes::bytes;
 use super::plan::Plan;
@@ -61,11 +62,24 @@ pub(super) struct Output {
     operand: usize,
 }
 
+/// Whose memory the pieces are that a plan wants beside its tensors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pieces {
+    /// Allocated now, for an execution that keeps them.
+    Allocated,
+    /// Nobody's yet: who launches the plan says where they lie.
+    Promised,
+}
+
+/// An address that is aligned as memory from a driver is, where nothing lies.
+const PROMISED: u64 = 1 << 40;
+
 /// Plans one call on one GPU.
 pub struct Planner<'a> {
     pub(super) cuda: &'a Cuda,
     here: &'a CudaCapabilities,
     kernel: &'a str,
+    pieces: Pieces,
     inputs: Inputs<'a>,
     /// Inputs on the GPU, as operands, by their places.
     uploaded: [Option<Arc<Buffer>>; MOST],
@@ -79,17 +93,19 @@ pub struct Planner<'a> {
 impl<'a> Planner<'a> {
     /// `given` are outputs that the caller has memory for.
     pub(crate) fn new(
-        cuda: &'a Cuda,
-        here: &'a CudaCapabilities,
+        gpu: (&'a Cuda, &'a CudaCapabilities),
         kernel: &'a str,
+        pieces: Pieces,
         inputs: Inputs<'a>,
         outputs: Vec<OutputSpec>,
         given: &Slots<'_>,
     ) -> Result<Self, CudaError> {
+        let (cuda, here) = gpu;
         let mut planner = Self {
             cuda,
             here,
             kernel,
+            pieces,
             inputs,
             uploaded: [const { None }; MOST],
             rows_asked: [false; MOST],
@@ -104,7 +120,7 @@ impl<'a> Planner<'a> {
                 (Some(place), Some(tensor)) => {
                     (memory(spec.name, tensor, spec.dtype, bytes)?, OUTPUTS + place)
                 }
-                _ => (Arc::new(cuda.stream().allocate(bytes)?), planner.operand()?),
+                _ => (Arc::new(planner.memory(bytes)?), planner.operand()?),
             };
             let buffer = Arc::new(buffer.part(0, bytes)?.as_operand(operand as u8));
             if operand >= SCRATCH {
@@ -141,15 +157,14 @@ impl<'a> Planner<'a> {
     /// how far apart its tokens are ([`Planner::row`]).
     ///
     /// # Errors
-    /// [`CudaError::OutOfMemory`], another error of the driver, or [`CudaError::Refused`] for a tensor whose tokens lie apart.
+    /// [`CudaError::OutOfMemory`], another error of the driver, or [`CudaError::Layout`] for a tensor whose tokens lie apart.
     pub fn input(&mut self, name: &'static str) -> Result<Option<Arc<Buffer>>, CudaError> {
         let (Some(place), Some(tensor)) = (self.inputs.slots().place(name), self.inputs.get(name))
         else {
             return Ok(None);
         };
         if !self.rows_asked[place] && !tensor.is_row_major() {
-            let what = format!("this variant wants the tokens of tensor `{name}` side by side");
-            return Err(CudaError::Refused { what });
+            return Err(CudaError::Layout { tensor: name, wanted: "side by side" });
         }
         if let Some(buffer) = &self.uploaded[place] {
             return Ok(Some(Arc::clone(buffer)));
@@ -167,16 +182,14 @@ impl<'a> Planner<'a> {
     /// A variant that asks honours it; for others [`Planner::input`] refuses tensors whose tokens lie apart.
     ///
     /// # Errors
-    /// [`CudaError::Refused`] when it needs more than 32 bits, or tokens do not lie evenly apart.
+    /// [`CudaError::Refused`] when it needs more than 32 bits, [`CudaError::Layout`] when tokens do not lie evenly apart.
     pub(crate) fn row(&mut self, name: &'static str, width: usize) -> Result<i32, CudaError> {
         let (Some(place), Some(tensor)) = (self.inputs.slots().place(name), self.inputs.get(name))
         else {
             return int(width);
         };
         self.rows_asked[place] = true;
-        let uneven = || CudaError::Refused {
-            what: format!("this variant wants the tokens of tensor `{name}` evenly apart"),
-        };
+        let uneven = || CudaError::Layout { tensor: name, wanted: "evenly apart" };
         int(tensor.token_stride(width).ok_or_else(uneven)?)
     }
 
@@ -224,13 +237,23 @@ impl<'a> Planner<'a> {
     /// [`CudaError::OutOfMemory`], or another error of the driver.
     pub fn zeroed(&mut self, words: usize) -> Result<Arc<Buffer>, CudaError> {
         let buffer = self.piece(words * 4, Poison::Never)?;
-        self.cuda.stream().fill32(&buffer, 0)?;
+        if self.pieces == Pieces::Allocated {
+            self.cuda.stream().fill32(&buffer, 0)?;
+        }
         Ok(buffer)
+    }
+
+    fn memory(&self, bytes: usize) -> Result<Buffer, CudaError> {
+        match self.pieces {
+            Pieces::Allocated => self.cuda.stream().allocate(bytes),
+            // SAFETY: launches of a plan move every argument that points into a piece of its memory to where that lies.
+            Pieces::Promised => Ok(unsafe { self.cuda.borrow_buffer(PROMISED, bytes) }),
+        }
     }
 
     fn piece(&mut self, bytes: usize, poison: Poison) -> Result<Arc<Buffer>, CudaError> {
         let operand = self.operand()? as u8;
-        let buffer = Arc::new(self.cuda.stream().allocate(bytes)?.as_operand(operand));
+        let buffer = Arc::new(self.memory(bytes)?.as_operand(operand));
         self.scratch.push(Scratch { buffer: Arc::clone(&buffer), poison });
         Ok(buffer)
     }
@@ -285,7 +308,7 @@ impl<'a> Planner<'a> {
         self.uploaded.iter_mut().filter_map(Option::take).collect()
     }
 
-    /// The plan, to be launched over memory that the caller gives. What was allocated meanwhile goes back.
+    /// The plan, to be launched over memory that the caller gives.
     pub(crate) fn into_plan(self) -> Plan {
         let mut planned = vec![0; SCRATCH + self.scratch.len()];
         for (place, buffer) in self.uploaded.iter().enumerate() {

@@ -43,7 +43,7 @@ impl Plans {
         self.find(&call.given(), device)
     }
 
-    fn find<F: crate::Family>(
+    pub(crate) fn find<F: crate::Family>(
         &mut self,
         given: &Given<'_, F>,
         device: &Device,

@@ -25,14 +25,14 @@ const SHORT: usize = 8;
 /// Share of a block's work that does not shrink with its columns: gates, scores, decayed keys and queries.
 const FIXED_WORK: f64 = 0.25;
 
-pub(super) fn why_not(problem: &KdaProblem, _: Isa) -> Option<String> {
+pub(crate) fn why_not(problem: &KdaProblem, _: Isa) -> Option<String> {
     let longest = problem.sequences.longest();
     (longest <= SHORT)
         .then(|| format!("needs a sequence of more than {SHORT} tokens, the longest has {longest}"))
 }
 
 /// Runs the variant whose kernel name is `kernel`.
-pub(super) fn run(
+pub(crate) fn run(
     isa: Isa,
     kernel: &str,
     problem: &KdaProblem,

@@ -38,7 +38,7 @@ pub(super) fn choice_tables() -> Vec<ChoiceTable> {
 }
 
 /// What the bundle holds of kda.
-pub(crate) fn bundled() -> Vec<KernelSource> {
+pub(super) fn bundled() -> Vec<KernelSource> {
     let mut sources = chunk::bundled();
     sources.extend(BundledArch::ALL.iter().flat_map(recurrent::bundled));
     sources

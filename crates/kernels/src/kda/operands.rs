@@ -43,7 +43,7 @@ pub(super) struct Operands<'a, E> {
     beta: Cow<'a, [f32]>,
     /// exp(A_log), `[HV]`; empty without it.
     rate: Vec<f32>,
-    /// `[HV, K]`; empty without it.
+    /// `[HV, K]`, or `[HV]`; empty without it.
     bias: Cow<'a, [f32]>,
     initial_state: Option<Stored<'a, bf16>>,
 }
@@ -115,27 +115,37 @@ impl<'a, E: Element> Operands<'a, E> {
         widen(simd, &self.v[start..start + to.len()], to);
     }
 
-    /// One token's log decay, `[K]`.
+    /// One token's log decay for each key channel, `[K]`.
     #[inline(always)]
     pub(super) fn log_decay<S: Simd>(&self, simd: S, token: usize, head: usize, to: &mut [f32]) {
         let problem = self.problem;
-        let channels = problem.key_dim;
-        self.g.widen(simd, (token * problem.value_heads + head) * channels, to);
-        if problem.gate == Gate::LogDecay {
-            return;
+        let gates = problem.gate_dim();
+        let (own, rest) = to.split_at_mut(gates);
+        self.g.widen(simd, (token * problem.value_heads + head) * gates, own);
+        if problem.gate != Gate::LogDecay {
+            self.gate(simd, head, own);
         }
+        // One decay is every channel's.
+        if !rest.is_empty() {
+            rest.fill(own[0]);
+        }
+    }
+
+    /// Makes log decays of a head's gate logits.
+    #[inline(always)]
+    fn gate<S: Simd>(&self, simd: S, head: usize, logits: &mut [f32]) {
         if !self.bias.is_empty() {
-            let bias = &self.bias[head * channels..][..channels];
-            for (x, bias) in to.iter_mut().zip(bias) {
+            let bias = &self.bias[head * logits.len()..][..logits.len()];
+            for (x, bias) in logits.iter_mut().zip(bias) {
                 *x += bias;
             }
         }
         let rate = self.rate[head];
-        match problem.gate {
+        match self.problem.gate {
             Gate::LogDecay => {}
-            Gate::Plain => map(simd, to, &PlainGate { minus_rate: -rate }),
+            Gate::Plain => map(simd, logits, &PlainGate { minus_rate: -rate }),
             Gate::Safe { lower_bound } => {
-                map(simd, to, &SafeGate { rate, lower_bound: lower_bound as f32 });
+                map(simd, logits, &SafeGate { rate, lower_bound: lower_bound as f32 });
             }
         }
     }
@@ -148,7 +158,7 @@ impl<'a, E: Element> Operands<'a, E> {
         let own = token * problem.value_heads + head;
         let shared = (token * problem.heads + problem.head_of(head)) * problem.key_dim;
         let shared = shared..shared + problem.key_dim;
-        let gate = own * problem.key_dim..(own + 1) * problem.key_dim;
+        let gate = own * problem.gate_dim()..(own + 1) * problem.gate_dim();
         match (row, &self.g) {
             (0, _) => prefetch(&self.q[shared]),
             (1, _) => prefetch(&self.k[shared]),

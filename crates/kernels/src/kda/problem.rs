@@ -7,49 +7,94 @@ use crate::{
     StateSlots, TensorSpec,
 };
 
-const fn required(name: &'static str, shape: &'static str, about: &'static str) -> TensorSpec {
+pub(crate) const fn required(
+    name: &'static str,
+    shape: &'static str,
+    about: &'static str,
+) -> TensorSpec {
     TensorSpec { name, shape, required: true, about }
 }
 
-const fn optional(name: &'static str, shape: &'static str, about: &'static str) -> TensorSpec {
+pub(crate) const fn optional(
+    name: &'static str,
+    shape: &'static str,
+    about: &'static str,
+) -> TensorSpec {
     TensorSpec { name, shape, required: false, about }
 }
 
-pub(super) static SPEC: OpSpec = OpSpec {
-    name: "kda",
-    summary: "Kimi Delta Attention: delta rule with one decay per key channel",
-    inputs: &[
-        required("q", "[B, T, H, K]", "queries"),
-        required("k", "[B, T, H, K]", "keys"),
-        required("v", "[B, T, HV, V]", "values; value head hv uses query/key head hv / (HV / H)"),
-        required("g", "[B, T, HV, K]", "log decay (<= 0), or gate logits when A_log is given"),
-        required("beta", "[B, T, HV]", "write strength, or its logits when A_log is given"),
-        optional("A_log", "[HV]", "log of the gate's rate; its presence makes g and beta logits"),
-        optional("dt_bias", "[HV, K]", "added to the gate logits; also taken as [HV*K]"),
-        optional(
-            "initial_state",
-            "[N, HV, K, V]",
-            "state before the first token; zero when absent",
-        ),
-        optional(
-            "cu_seqlens",
-            "[N + 1]",
-            "offsets of packed sequences; tensors are then [total, ..]",
-        ),
-        optional(
-            "state_indices",
-            "[N]",
-            "slot of each sequence in initial_state, which is then a pool [slots, HV, K, V]; negative: skip",
-        ),
-    ],
-    outputs: &[
+/// The tensors and settings that every op of this delta rule has.
+pub(crate) mod shared {
+    use super::{SettingKind, SettingSpec, TensorSpec, optional, required};
+    use crate::op::setting;
+
+    pub(crate) const Q: TensorSpec = required("q", "[B, T, H, K]", "queries");
+    pub(crate) const K: TensorSpec = required("k", "[B, T, H, K]", "keys");
+    pub(crate) const V: TensorSpec =
+        required("v", "[B, T, HV, V]", "values; value head hv uses query/key head hv / (HV / H)");
+    pub(crate) const BETA: TensorSpec =
+        required("beta", "[B, T, HV]", "write strength, or its logits when A_log is given");
+    pub(crate) const A_LOG: TensorSpec =
+        optional("A_log", "[HV]", "log of the gate's rate; its presence makes g and beta logits");
+    pub(crate) const INITIAL_STATE: TensorSpec = optional(
+        "initial_state",
+        "[N, HV, K, V]",
+        "state before the first token; zero when absent",
+    );
+    pub(crate) const CU_SEQLENS: TensorSpec = optional(
+        "cu_seqlens",
+        "[N + 1]",
+        "offsets of packed sequences; tensors are then [total, ..]",
+    );
+    pub(crate) const STATE_INDICES: TensorSpec = optional(
+        "state_indices",
+        "[N]",
+        "slot of each sequence in initial_state, which is then a pool [slots, HV, K, V]; negative: skip",
+    );
+    pub(crate) const OUTPUTS: &[TensorSpec] = &[
         required("o", "[B, T, HV, V]", "outputs"),
         required(
             "final_state",
             "[N, HV, K, V]",
             "state after the last token, f32; shaped like the pool",
         ),
+    ];
+    pub(crate) const SCALE: SettingSpec =
+        setting("scale", SettingKind::Number, "K^-1/2", "factor on the queries");
+    pub(crate) const L2NORM: SettingSpec = setting(
+        "l2norm",
+        SettingKind::Bool,
+        "false",
+        "divide each query and key by sqrt(sum of squares + 1e-6)",
+    );
+    pub(crate) const ALLOW_NEG_EIGVAL: SettingSpec = setting(
+        "allow_neg_eigval",
+        SettingKind::Bool,
+        "false",
+        "beta = 2 sigmoid(logit), so that I - beta k k^T may have negative eigenvalues",
+    );
+}
+use shared::{
+    A_LOG, ALLOW_NEG_EIGVAL, BETA, CU_SEQLENS, INITIAL_STATE, K, L2NORM, OUTPUTS, Q, SCALE,
+    STATE_INDICES, V,
+};
+
+pub(super) static SPEC: OpSpec = OpSpec {
+    name: "kda",
+    summary: "Kimi Delta Attention: delta rule with one decay per key channel",
+    inputs: &[
+        Q,
+        K,
+        V,
+        required("g", "[B, T, HV, K]", "log decay (<= 0), or gate logits when A_log is given"),
+        BETA,
+        A_LOG,
+        optional("dt_bias", "[HV, K]", "added to the gate logits; also taken as [HV*K]"),
+        INITIAL_STATE,
+        CU_SEQLENS,
+        STATE_INDICES,
     ],
+    outputs: OUTPUTS,
     settings: &[
         SettingSpec {
             name: "gate",
@@ -63,24 +108,9 @@ pub(super) static SPEC: OpSpec = OpSpec {
             default: "-5",
             about: "smallest log decay of the safe gate, below 0",
         },
-        SettingSpec {
-            name: "scale",
-            kind: SettingKind::Number,
-            default: "K^-1/2",
-            about: "factor on the queries",
-        },
-        SettingSpec {
-            name: "l2norm",
-            kind: SettingKind::Bool,
-            default: "false",
-            about: "divide each query and key by sqrt(sum of squares + 1e-6)",
-        },
-        SettingSpec {
-            name: "allow_neg_eigval",
-            kind: SettingKind::Bool,
-            default: "false",
-            about: "beta = 2 sigmoid(logit), so that I - beta k k^T may have negative eigenvalues",
-        },
+        SCALE,
+        L2NORM,
+        ALLOW_NEG_EIGVAL,
     ],
 };
 
@@ -112,7 +142,16 @@ pub enum Beta {
     },
 }
 
-/// A checked call of `kda`.
+/// How many decays a value head has at a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decays {
+    /// One for each key channel: `kda`.
+    PerChannel,
+    /// One that all key channels share: `gated_delta`.
+    PerHead,
+}
+
+/// A checked call of the delta rule: of `kda`, or of `gated_delta`, which differs in its [`Decays`] alone.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KdaProblem {
     /// Tokens of each sequence.
@@ -127,6 +166,8 @@ pub struct KdaProblem {
     pub value_dim: usize,
     /// Storage type of q, k, v and o.
     pub dtype: DType,
+    /// How many decays a value head has.
+    pub decays: Decays,
     /// Storage type of g, which may be f32 beside narrower values.
     pub gate_dtype: DType,
     /// How the log decay comes from `g`.
@@ -149,6 +190,14 @@ impl KdaProblem {
     /// The query/key head that a value head uses.
     pub fn head_of(&self, value_head: usize) -> usize {
         value_head / (self.value_heads / self.heads)
+    }
+
+    /// Gates of a value head at a token: K, or 1.
+    pub fn gate_dim(&self) -> usize {
+        match self.decays {
+            Decays::PerChannel => self.key_dim,
+            Decays::PerHead => 1,
+        }
     }
 
     /// Elements of one head's state, K * V.
@@ -192,7 +241,7 @@ impl Problem for KdaProblem {
         let value_heads = self.value_heads as f64;
         let q_and_k = 2.0 * tokens * (self.heads * self.key_dim) as f64;
         let v_and_o = 2.0 * tokens * value_heads * self.value_dim as f64;
-        let gates = tokens * value_heads * (self.key_dim as f64 + 1.0);
+        let gates = tokens * value_heads * (self.gate_dim() as f64 + 1.0);
         let states = (self.slots.count() * self.value_heads * self.state_len()) as f64
             * if self.has_initial_state { 2.0 } else { 1.0 };
         (q_and_k + v_and_o) * self.dtype.bytes() as f64
@@ -210,7 +259,12 @@ impl Problem for KdaProblem {
     }
 }
 
-pub(super) fn parse(inputs: Inputs<'_>, options: &KdaOptions) -> Result<KdaProblem, OpError> {
+/// Checks a call of an op whose value heads have so many decays.
+pub(crate) fn parse(
+    inputs: Inputs<'_>,
+    options: &KdaOptions,
+    decays: Decays,
+) -> Result<KdaProblem, OpError> {
     let sequences = inputs.sequences("q", 4, "cu_seqlens")?;
     let [heads, key_dim] = inputs.token_dims("q", &sequences, [Dim::free("H"), Dim::free("K")])?;
     if heads == 0 || key_dim == 0 {
@@ -223,7 +277,14 @@ pub(super) fn parse(inputs: Inputs<'_>, options: &KdaOptions) -> Result<KdaProbl
         return Err(inputs.shape_error("v", &format!("HV to be a multiple of H={heads}")));
     }
     let hv = Dim::fixed("HV", value_heads);
-    inputs.token_dims("g", &sequences, [hv, Dim::fixed("K", key_dim)])?;
+    match decays {
+        Decays::PerChannel => {
+            inputs.token_dims("g", &sequences, [hv, Dim::fixed("K", key_dim)])?;
+        }
+        Decays::PerHead => {
+            inputs.token_dims("g", &sequences, [hv])?;
+        }
+    }
     inputs.token_dims("beta", &sequences, [hv])?;
 
     let dtype = inputs.storage("q")?;
@@ -237,8 +298,14 @@ pub(super) fn parse(inputs: Inputs<'_>, options: &KdaOptions) -> Result<KdaProbl
     let (gate, beta) = gate_and_beta(inputs, options)?;
     if gate != Gate::LogDecay {
         inputs.dims("A_log", [hv])?;
-        if inputs.get("dt_bias").is_some_and(|bias| bias.shape() != [value_heads * key_dim]) {
-            inputs.dims("dt_bias", [hv, Dim::fixed("K", key_dim)])?;
+        match (decays, inputs.get("dt_bias")) {
+            (Decays::PerHead, Some(_)) => {
+                inputs.dims("dt_bias", [hv])?;
+            }
+            (Decays::PerChannel, Some(bias)) if bias.shape() != [value_heads * key_dim] => {
+                inputs.dims("dt_bias", [hv, Dim::fixed("K", key_dim)])?;
+            }
+            _ => {}
         }
     }
     let slots = StateSlots::parse(inputs, &sequences)?;
@@ -258,6 +325,7 @@ pub(super) fn parse(inputs: Inputs<'_>, options: &KdaOptions) -> Result<KdaProbl
         key_dim,
         value_dim,
         dtype,
+        decays,
         gate_dtype: inputs.tensor("g").dtype(),
         gate,
         beta,
@@ -283,7 +351,7 @@ fn one_of(inputs: Inputs<'_>, name: &str, accepted: &[DType]) -> Result<(), OpEr
 
 fn gate_and_beta(inputs: Inputs<'_>, options: &KdaOptions) -> Result<(Gate, Beta), OpError> {
     let wrong = |setting: &str, value: String, wanted: &str| {
-        Err(refused(SPEC.name, setting, value, wanted))
+        Err(refused(inputs.op(), setting, value, wanted))
     };
     let KdaOptions { gate: kind, lower_bound, allow_neg_eigval: doubled, .. } = *options;
     if inputs.get("A_log").is_none() {

@@ -22,12 +22,12 @@ const STREAM_ROWS: usize = 16;
 const FIXED_WORK: f64 = 0.1;
 
 /// Nothing: every problem can be computed token by token.
-pub(super) fn why_not(_: &KdaProblem, _: Isa) -> Option<String> {
+pub(crate) fn why_not(_: &KdaProblem, _: Isa) -> Option<String> {
     None
 }
 
 /// Runs the variant whose kernel name is `kernel`.
-pub(super) fn run(
+pub(crate) fn run(
     isa: Isa,
     kernel: &str,
     problem: &KdaProblem,

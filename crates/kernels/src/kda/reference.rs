@@ -62,7 +62,7 @@ fn step(state: &mut [f64], q: &[f64], k: &[f64], v: &[f64], g: &[f64], beta: f64
 }
 
 /// `x / sqrt(sum x^2 + 1e-6)`.
-fn normalise(x: &mut [f64]) {
+pub(crate) fn normalise(x: &mut [f64]) {
     let norm = (x.iter().map(|x| x * x).sum::<f64>() + 1e-6).sqrt();
     x.iter_mut().for_each(|x| *x /= norm);
 }
@@ -72,7 +72,7 @@ fn sigmoid(x: f64) -> f64 {
 }
 
 /// `ln(1 + e^x)`, without overflow.
-fn softplus(x: f64) -> f64 {
+pub(crate) fn softplus(x: f64) -> f64 {
     x.max(0.0) + (-x.abs()).exp().ln_1p()
 }
 
@@ -101,7 +101,7 @@ fn log_decay(problem: &KdaProblem, inputs: Inputs<'_>) -> Vec<f64> {
 }
 
 /// The write strength of every token and value head, `[total, HV]`.
-fn write_strength(problem: &KdaProblem, inputs: Inputs<'_>) -> Vec<f64> {
+pub(crate) fn write_strength(problem: &KdaProblem, inputs: Inputs<'_>) -> Vec<f64> {
     let beta = inputs.tensor("beta").to_f64();
     match problem.beta {
         Beta::AsGiven => beta,

@@ -20,7 +20,7 @@ pub(super) fn choice_tables() -> Vec<ChoiceTable> {
 }
 
 /// What the bundle holds of linear.
-pub(crate) fn bundled() -> Vec<KernelSource> {
+pub(super) fn bundled() -> Vec<KernelSource> {
     let mut sources = hopper::bundled();
     for of in [mma::bundled, stream::bundled] {
         sources.extend(BundledArch::ALL.iter().flat_map(of));

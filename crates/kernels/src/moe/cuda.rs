@@ -20,7 +20,7 @@ pub(super) const VARIANTS: &[CudaVariant<MoeProblem>] =
     &[decode::VARIANT, hopper::VARIANT, grouped::VARIANT];
 
 /// What the bundle holds of moe: kernels know no shape.
-pub(crate) fn bundled() -> Vec<KernelSource> {
+pub(super) fn bundled() -> Vec<KernelSource> {
     let mut sources = Vec::new();
     for arch in BundledArch::ALL {
         sources.extend(decode::bundled(DType::Bf16, arch));

@@ -22,7 +22,7 @@ pub(super) const VARIANTS: &[CudaVariant<NsaProblem>] =
 
 /// What the bundle holds of nsa: on Hopper, for which these kernels were measured, all of both common shapes; elsewhere what
 /// any call of the commoner one needs. The rest is compiled where it is used.
-pub(crate) fn bundled() -> Vec<KernelSource> {
+pub(super) fn bundled() -> Vec<KernelSource> {
     let mut sources = Vec::new();
     for arch in BundledArch::ALL {
         let hopper = arch.compute == operands::HOPPER;

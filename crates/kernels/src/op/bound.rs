@@ -1,14 +1,15 @@
 //! A call whose tensors and settings are checked, of an op of any family.
 
 use super::host::HostExecution;
+use super::opened::{Opened, WithOptions};
 use super::{
     Call, ChoiceTable, Execution, Family, Given, Op, OpSpec, Options, Problem, Refusal, Selection,
 };
-use crate::cuda::{CudaExecution, CudaVariant, Plan, Planner};
+use crate::cuda::{CudaExecution, CudaVariant, Pieces, Plan, Planner};
 use crate::inputs::Slots;
 use crate::{Inputs, OpError, Settings, TensorMap};
 use device::Device;
-use device::cuda::CudaError;
+use device::cuda::{CudaError, KernelSource};
 use facts::BackendKind;
 
 impl<F: Family> Op for F {
@@ -22,6 +23,15 @@ impl<F: Family> Op for F {
 
     fn choice_tables(&self) -> Vec<ChoiceTable> {
         F::choice_tables()
+    }
+
+    fn open(&self, settings: &Settings) -> Result<Box<dyn Opened>, OpError> {
+        settings.check_known(F::SPEC)?;
+        Ok(Box::new(WithOptions::<F>::new(F::Options::read(settings)?)))
+    }
+
+    fn bundled(&self) -> Vec<KernelSource> {
+        F::bundled()
     }
 
     fn bind<'a>(
@@ -115,7 +125,8 @@ impl<'a, F: Family> Bound<'a, F> {
         let chosen = on_gpus::<F>(variant)?;
         let kernel = format!("{op}.{variant}");
         let wanted = self.problem.outputs();
-        let planner = Planner::new(cuda, here, &kernel, self.inputs, wanted, outputs);
+        let planner =
+            Planner::new((cuda, here), &kernel, Pieces::Promised, self.inputs, wanted, outputs);
         let planned = planner.and_then(|mut planner| {
             (chosen.plan)(&self.problem, &mut planner)?;
             Ok(planner.into_plan())

@@ -33,28 +33,35 @@ pub trait Typed {
     where
         Self: Sized,
     {
-        let given = self.given();
-        let bound = Bound::<Self::Family>::of(&given)?;
-        let variant = bound.chosen(device)?;
-        let found = <Self::Family as Family>::VARIANTS.iter().find(|one| one.name == variant);
-        let Some(variant) = found else {
-            let reason = "only variants over host memory run into tensors of the caller".to_owned();
-            let op = <Self::Family as Family>::SPEC.name;
-            return Err(OpError::Refused { op, variant: variant.to_owned(), reason });
-        };
-        let wanted = bound.problem.outputs();
-        outputs.retain(|name, tensor| {
-            let same =
-                |spec: &OutputSpec| tensor.shape() == spec.shape && tensor.dtype() == spec.dtype;
-            wanted.iter().any(|spec| spec.name == name && same(spec))
-        });
-        for OutputSpec { name, shape, dtype } in wanted {
-            let made = || Tensor::poisoned(&shape, dtype);
-            outputs.entry(name.to_owned()).or_insert_with(made);
-        }
-        (variant.run)(&bound.problem, given.inputs, device, outputs);
-        Ok(())
+        run(&self.given(), device, outputs)
     }
+}
+
+/// What [`Typed::run`] does.
+pub(super) fn run<F: Family>(
+    given: &Given<'_, F>,
+    device: &Device,
+    outputs: &mut TensorMap,
+) -> Result<(), OpError> {
+    let bound = Bound::of(given)?;
+    let variant = bound.chosen(device)?;
+    let found = F::VARIANTS.iter().find(|one| one.name == variant);
+    let Some(variant) = found else {
+        let reason = "only variants over host memory run into tensors of the caller".to_owned();
+        let op = F::SPEC.name;
+        return Err(OpError::Refused { op, variant: variant.to_owned(), reason });
+    };
+    let wanted = bound.problem.outputs();
+    outputs.retain(|name, tensor| {
+        let same = |spec: &OutputSpec| tensor.shape() == spec.shape && tensor.dtype() == spec.dtype;
+        wanted.iter().any(|spec| spec.name == name && same(spec))
+    });
+    for OutputSpec { name, shape, dtype } in wanted {
+        let made = || Tensor::poisoned(&shape, dtype);
+        outputs.entry(name.to_owned()).or_insert_with(made);
+    }
+    (variant.run)(&bound.problem, given.inputs, device, outputs);
+    Ok(())
 }
 
 /// The tensors and options of a call.

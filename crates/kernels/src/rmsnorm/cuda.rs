@@ -10,6 +10,6 @@ use device::cuda::{BundledArch, KernelSource};
 pub(super) const VARIANTS: &[CudaVariant<RmsNormProblem>] = &[rows::VARIANT];
 
 /// What the bundle holds of rmsnorm.
-pub(crate) fn bundled() -> Vec<KernelSource> {
+pub(super) fn bundled() -> Vec<KernelSource> {
     BundledArch::ALL.iter().flat_map(rows::bundled).collect()
 }

@@ -10,6 +10,6 @@ use device::cuda::{BundledArch, KernelSource};
 pub(super) const VARIANTS: &[CudaVariant<SamplingProblem>] = &[bisect::VARIANT];
 
 /// What the bundle holds of sampling.
-pub(crate) fn bundled() -> Vec<KernelSource> {
+pub(super) fn bundled() -> Vec<KernelSource> {
     BundledArch::ALL.iter().flat_map(bisect::bundled).collect()
 }

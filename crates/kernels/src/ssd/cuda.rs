@@ -16,7 +16,7 @@ use device::cuda::{BundledArch, KernelSource};
 pub(super) const VARIANTS: &[CudaVariant<SsdProblem>] = &[chunk::VARIANT, recurrent::VARIANT];
 
 /// What the bundle holds of ssd.
-pub(crate) fn bundled() -> Vec<KernelSource> {
+pub(super) fn bundled() -> Vec<KernelSource> {
     let mut sources = Vec::new();
     for arch in BundledArch::ALL {
         sources.extend(chunk::bundled(arch));

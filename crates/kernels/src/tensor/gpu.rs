@@ -50,15 +50,24 @@ impl Tensor {
         shape: &[usize],
         dtype: DType,
     ) -> Result<Self, OpError> {
-        Self::strided(buffer.into(), shape, row_major(shape), dtype)
+        Self::strided(buffer.into(), shape, &row_major(shape), dtype)
     }
 
-    fn strided(
+    /// The tensor at the start of a buffer whose elements lie so far apart: `strides` has the elements from one index of each
+    /// dimension to the next.
+    ///
+    /// # Errors
+    /// As [`Tensor::on_gpu`].
+    pub fn strided(
         buffer: Arc<Buffer>,
         shape: &[usize],
-        strides: Dims,
+        strides: &[usize],
         dtype: DType,
     ) -> Result<Self, OpError> {
+        if strides.len() != shape.len() {
+            return Err(refused(format!("strides {strides:?} of a tensor of {shape:?}")));
+        }
+        let strides = Dims::from_slice(strides);
         let data = Data::Gpu(OnGpu { dtype, buffer: Arc::clone(&buffer), planned: None });
         let tensor = Self { shape: Dims::from_slice(shape), strides, data };
         if buffer.bytes() < tensor.extent() {
@@ -178,7 +187,7 @@ impl Tensor {
         // The last token's columns end before the row does.
         let long = ((tokens.max(1) - 1) * width + count) * bytes;
         let part = self.on()?.part(first * bytes, long).map_err(failed)?;
-        Self::strided(Arc::new(part), shape, strides, self.dtype())
+        Self::strided(Arc::new(part), shape, &strides, self.dtype())
     }
 
     /// `count` rows of a row-major tensor on a GPU from `first` on, counted in the first dimension.

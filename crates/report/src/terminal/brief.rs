@@ -32,6 +32,12 @@ pub fn doctor_brief(report: &DoctorReport, style: Style) -> String {
             style,
             "--verbose shows the evidence; `firstlight explain RULE` tells more",
         ));
+        // Said where it is true of something: only an installer's command can be resolved.
+        let installs = |line: &String| line.contains("pip install") && !line.starts_with('#');
+        if report.findings.iter().flat_map(|found| &found.fix).any(installs) {
+            let words = "no index was asked about these commands; `firstlight doctor --fix` resolves them by a dry run";
+            out.push_str(&paragraph(style, words));
+        }
     }
     out
 }

@@ -1,10 +1,29 @@
+use super::OpCases;
 use super::list::{ALL, BF16, Call, F16, F32, F32_BF16, List, integers, offsets};
 use crate::Tier::{Full, Quick, Standard};
+use crate::layout::Axis::{Batch, Head, QueryTokens, Shared, Whole};
+use crate::layout::Layout;
 use crate::{Case, Draw, Property};
 use kernels::{DType, Settings, Tensor, TensorMap};
 
-pub(super) fn cases() -> Vec<Case> {
-    let mut list = List::new("attention");
+pub(super) const OP: OpCases = OpCases { op: "attention", cases, layout: LAYOUT };
+
+const LAYOUT: Layout = Layout {
+    heads: ("q", 2),
+    shared: ("k", 2),
+    whole_groups: false,
+    tensors: &[
+        ("q", &[Batch, QueryTokens, Head, Whole]),
+        ("k", &[Batch, Whole, Shared, Whole]),
+        ("v", &[Batch, Whole, Shared, Whole]),
+        ("cache_seqlens", &[Batch]),
+        ("o", &[Batch, QueryTokens, Head, Whole]),
+        ("lse", &[Batch, Head, QueryTokens]),
+    ],
+};
+
+fn cases() -> Vec<Case> {
+    let mut list = List::new(OP.op);
     ffpa(&mut list);
     head_dims(&mut list);
     masks(&mut list);

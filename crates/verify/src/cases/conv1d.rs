@@ -1,10 +1,31 @@
-use super::list::{ALL, Call, F32, F32_BF16, List, integers, offsets, poison_unused, slots};
+use super::OpCases;
+use super::list::{
+    ALL, Call, F32, F32_BF16, HALVES, List, integers, offsets, poison_unused, slots,
+};
 use crate::Tier::{Full, Quick, Standard};
+use crate::layout::Axis::{Batch, Head, Tokens, Whole};
+use crate::layout::Layout;
 use crate::{Case, Draw, Property};
 use kernels::{DType, Settings, TensorMap};
 
-pub(super) fn cases() -> Vec<Case> {
-    let mut list = List::new("conv1d");
+pub(super) const OP: OpCases = OpCases { op: "conv1d", cases, layout: LAYOUT };
+
+const LAYOUT: Layout = Layout {
+    heads: ("x", 2),
+    shared: ("x", 2),
+    whole_groups: false,
+    tensors: &[
+        ("x", &[Batch, Tokens, Head]),
+        ("weight", &[Head, Whole]),
+        ("bias", &[Head]),
+        ("initial_state", &[Batch, Head, Whole]),
+        ("o", &[Batch, Tokens, Head]),
+        ("final_state", &[Batch, Head, Whole]),
+    ],
+};
+
+fn cases() -> Vec<Case> {
+    let mut list = List::new(OP.op);
     forward(&mut list);
     update(&mut list);
     edges(&mut list);
@@ -61,6 +82,12 @@ fn update(list: &mut List) {
         let long = update.initial(width + 3);
         list.add(Standard, &format!("causal-conv1d/update-w{width}-long-state"), ALL, &long);
     }
+    // States as transformers keeps them: W tokens, in the model's type.
+    for (name, batch, channels) in [("", 3, 2064), ("-b130", 130, 96)] {
+        let update = Conv::new(1, channels, 4).batch(batch).silu().initial(4);
+        let narrow = Conv { narrow_states: true, ..update };
+        list.add(Quick, &format!("transformers/update{name}"), HALVES, &narrow);
+    }
     let speculative = Conv { ring: true, ..Conv::new(5, 100, 4).batch(3).silu().pool(8, 7) };
     list.add(Standard, "causal-conv1d/update-t5-ring-pool", ALL, &speculative);
 }
@@ -95,6 +122,8 @@ struct Conv {
     /// Tokens that the initial state holds.
     state: Option<usize>,
     pool: Option<usize>,
+    /// Whether states are in x's type.
+    narrow_states: bool,
     /// Every third sequence is padding.
     padding: bool,
     ring: bool,
@@ -115,6 +144,7 @@ impl Conv {
             bias: true,
             state: None,
             pool: None,
+            narrow_states: false,
             padding: false,
             ring: false,
             channel_first: false,
@@ -166,7 +196,8 @@ impl Call for Conv {
         }
         if let Some(state) = self.state {
             let count = self.pool.unwrap_or(self.batch);
-            let mut tensor = draw.normals(&[count, channels, state], DType::F32, self.scale);
+            let kept = if self.narrow_states { dtype } else { DType::F32 };
+            let mut tensor = draw.normals(&[count, channels, state], kept, self.scale);
             if self.pool.is_some() {
                 let indices = slots(draw, self.batch, count, self.padding);
                 tensor = poison_unused(&tensor, &indices);

@@ -1,10 +1,33 @@
+use super::OpCases;
 use super::list::{ALL, BF16, Call, F32, F32_BF16, List, integers, offsets};
 use crate::Tier::{Full, Quick, Standard};
+use crate::layout::Axis::{Batch, Head, Shared, Tokens, Whole};
+use crate::layout::Layout;
 use crate::{Case, Draw, Property};
 use kernels::{DType, Settings, Tensor, TensorMap};
 
-pub(super) fn cases() -> Vec<Case> {
-    let mut list = List::new("kda");
+pub(super) const OP: OpCases = OpCases { op: "kda", cases, layout: LAYOUT };
+
+const LAYOUT: Layout = Layout {
+    heads: ("v", 2),
+    shared: ("q", 2),
+    whole_groups: false,
+    tensors: &[
+        ("q", &[Batch, Tokens, Shared, Whole]),
+        ("k", &[Batch, Tokens, Shared, Whole]),
+        ("v", &[Batch, Tokens, Head, Whole]),
+        ("g", &[Batch, Tokens, Head, Whole]),
+        ("beta", &[Batch, Tokens, Head]),
+        ("A_log", &[Head]),
+        ("dt_bias", &[Head, Whole]),
+        ("initial_state", &[Batch, Head, Whole, Whole]),
+        ("o", &[Batch, Tokens, Head, Whole]),
+        ("final_state", &[Batch, Head, Whole, Whole]),
+    ],
+};
+
+fn cases() -> Vec<Case> {
+    let mut list = List::new(OP.op);
     fla(&mut list);
     flash_kda(&mut list);
     gates(&mut list);
@@ -178,7 +201,7 @@ fn properties(list: &mut List) {
 
 /// Log decays, where `g` holds them.
 #[derive(Clone, Copy)]
-enum Decay {
+pub(super) enum Decay {
     /// The same for every token and channel.
     Constant(f64),
     /// `-softplus(N(0, 1) + shift)`.
@@ -193,44 +216,47 @@ enum Decay {
 }
 
 #[derive(Clone, Copy)]
-enum Gates {
+pub(super) enum Gates {
     Decay(Decay),
     /// Logits N(mean, deviation) of this kind of gate.
     Logits(&'static str, f64, f64),
 }
 
-/// A call of kda.
+/// A call of kda, or of gated_delta.
 #[derive(Clone)]
-struct Kda {
-    batch: usize,
-    tokens: usize,
-    packed: Option<Vec<usize>>,
-    heads: usize,
-    value_heads: usize,
-    dim: usize,
-    value_dim: usize,
-    gates: Gates,
+pub(super) struct Kda {
+    /// Whether a value head has one decay, as in gated_delta.
+    pub(super) per_head: bool,
+    pub(super) batch: usize,
+    pub(super) tokens: usize,
+    pub(super) packed: Option<Vec<usize>>,
+    pub(super) heads: usize,
+    pub(super) value_heads: usize,
+    pub(super) dim: usize,
+    pub(super) value_dim: usize,
+    pub(super) gates: Gates,
     /// Storage type of `g` where it is not that of `q`.
-    gate_dtype: Option<DType>,
+    pub(super) gate_dtype: Option<DType>,
     /// Added to the logits with either sign; also turns `dt_bias` on.
-    bias: Option<f64>,
-    beta: Option<f64>,
+    pub(super) bias: Option<f64>,
+    pub(super) beta: Option<f64>,
     /// Standard deviation of the values.
-    values: f64,
-    l2norm: bool,
-    initial: bool,
+    pub(super) values: f64,
+    pub(super) l2norm: bool,
+    pub(super) initial: bool,
     /// Storage of the initial state.
-    state: DType,
+    pub(super) state: DType,
     /// Slots of a pool.
-    pool: Option<usize>,
+    pub(super) pool: Option<usize>,
     /// Every third sequence is padding.
-    padding: bool,
-    settings: Settings,
+    pub(super) padding: bool,
+    pub(super) settings: Settings,
 }
 
 impl Kda {
-    fn new(tokens: usize, heads: usize, dim: usize) -> Self {
+    pub(super) fn new(tokens: usize, heads: usize, dim: usize) -> Self {
         Self {
+            per_head: false,
             batch: 1,
             tokens,
             packed: None,
@@ -252,50 +278,51 @@ impl Kda {
         }
     }
 
-    fn batch(self, batch: usize) -> Self {
+    pub(super) fn batch(self, batch: usize) -> Self {
         Self { batch, ..self }
     }
 
-    fn value_heads(self, value_heads: usize) -> Self {
+    pub(super) fn value_heads(self, value_heads: usize) -> Self {
         Self { value_heads, ..self }
     }
 
-    fn value_dim(self, value_dim: usize) -> Self {
+    pub(super) fn value_dim(self, value_dim: usize) -> Self {
         Self { value_dim, ..self }
     }
 
-    fn packed(self, lengths: &[usize]) -> Self {
+    pub(super) fn packed(self, lengths: &[usize]) -> Self {
         Self { batch: lengths.len(), packed: Some(lengths.to_vec()), ..self }
     }
 
-    fn decay(self, decay: Decay) -> Self {
+    pub(super) fn decay(self, decay: Decay) -> Self {
         Self { gates: Gates::Decay(decay), ..self }
     }
 
-    fn soft(self, shift: f64) -> Self {
+    pub(super) fn soft(self, shift: f64) -> Self {
         self.decay(Decay::Soft(shift))
     }
 
-    fn logits(self, gate: &'static str, mean: f64, deviation: f64) -> Self {
+    pub(super) fn logits(self, gate: &'static str, mean: f64, deviation: f64) -> Self {
         Self { gates: Gates::Logits(gate, mean, deviation), bias: Some(0.5), ..self }
     }
 
-    fn initial(self) -> Self {
+    pub(super) fn initial(self) -> Self {
         Self { initial: true, ..self }
     }
 
-    fn pool(self, slots: usize) -> Self {
+    pub(super) fn pool(self, slots: usize) -> Self {
         Self { initial: true, pool: Some(slots), ..self }
     }
 
-    fn set(mut self, name: &str, value: impl std::fmt::Display) -> Self {
+    pub(super) fn set(mut self, name: &str, value: impl std::fmt::Display) -> Self {
         self.settings.set(name, value);
         self
     }
 
     /// The log decay or logit of a token's channel, channels of all heads counted through.
     fn gate(&self, draw: &mut Draw, index: usize) -> f64 {
-        let (token, channel) = (index / (self.value_heads * self.dim), index % self.dim);
+        let gates = if self.per_head { 1 } else { self.dim };
+        let (token, channel) = (index / (self.value_heads * gates), index % gates);
         match self.gates {
             Gates::Logits(_, mean, deviation) => mean + deviation * draw.normal(),
             Gates::Decay(Decay::Constant(decay)) => decay,
@@ -335,7 +362,9 @@ impl Call for Kda {
         let mut key = draw.normals(&shape(&[heads, dim]), dtype, scale);
         let mut beta = draw.uniforms(&shape(&[own]), dtype, 0.0, 1.0);
         if let Gates::Logits(gate, ..) = self.gates {
-            settings.set("gate", gate);
+            if !self.per_head {
+                settings.set("gate", gate);
+            }
             beta = draw.normals(&shape(&[own]), dtype, 2.0);
             put("A_log", draw.uniforms(&[own], DType::F32, -1.0, 1.0));
         }
@@ -354,14 +383,15 @@ impl Call for Kda {
             draw.normals(&shape(&[own, values]), dtype, if steps { 0.01 } else { self.values }),
         );
         let mut index = 0;
-        let gate = draw.tensor(&shape(&[own, dim]), self.gate_dtype.unwrap_or(dtype), |draw| {
+        let gates: &[usize] = if self.per_head { &[own] } else { &[own, dim] };
+        let gate = draw.tensor(&shape(gates), self.gate_dtype.unwrap_or(dtype), |draw| {
             index += 1;
             self.gate(draw, index - 1)
         });
         put("g", gate);
         if let (Gates::Logits(..), Some(bias)) = (self.gates, self.bias) {
             let sign = |draw: &mut Draw| if draw.below(2) == 0 { bias } else { -bias };
-            put("dt_bias", draw.tensor(&[own, dim], DType::F32, sign));
+            put("dt_bias", draw.tensor(gates, DType::F32, sign));
         }
         let sequences = self.batch;
         if self.initial {

@@ -1,10 +1,35 @@
+use super::OpCases;
 use super::list::{ALL, BF16, Call, F32, F32_BF16, HALVES, List};
 use crate::Tier::{Full, Quick, Standard};
+use crate::layout::Axis::{QueryTokens, Whole};
+use crate::layout::Layout;
 use crate::{Case, Draw, Property};
 use kernels::{DType, Settings, Tensor, TensorMap};
 
-pub(super) fn cases() -> Vec<Case> {
-    let mut list = List::new("linear");
+pub(super) const OP: OpCases = OpCases { op: "linear", cases, layout: LAYOUT };
+
+/// Only rows of x are cut: the widths of the outputs are settings, and swiglu pairs columns that lie far apart.
+const LAYOUT: Layout = Layout {
+    heads: ("x", 0),
+    shared: ("x", 0),
+    whole_groups: false,
+    tensors: &[
+        ("x", &[QueryTokens, Whole]),
+        ("w", &[Whole, Whole]),
+        ("norm", &[Whole]),
+        ("bias", &[Whole]),
+        ("residual", &[QueryTokens, Whole]),
+        ("o", &[QueryTokens, Whole]),
+        ("o1", &[QueryTokens, Whole]),
+        ("o2", &[QueryTokens, Whole]),
+        ("o3", &[QueryTokens, Whole]),
+        ("o4", &[QueryTokens, Whole]),
+        ("o5", &[QueryTokens, Whole]),
+    ],
+};
+
+fn cases() -> Vec<Case> {
+    let mut list = List::new(OP.op);
     layers(&mut list);
     models(&mut list);
     prefill(&mut list);

@@ -1,10 +1,33 @@
+use super::OpCases;
 use super::list::{ALL, BF16, Call, F32_BF16, List};
 use crate::Tier::{Full, Quick, Standard};
+use crate::layout::Axis::{QueryTokens, Whole};
+use crate::layout::Layout;
 use crate::{Case, Draw, Property};
 use kernels::{DType, Settings, Tensor, TensorMap};
 
-pub(super) fn cases() -> Vec<Case> {
-    let mut list = List::new("moe");
+pub(super) const OP: OpCases = OpCases { op: "moe", cases, layout: LAYOUT };
+
+/// No heads: only tokens are left out.
+const LAYOUT: Layout = Layout {
+    heads: ("x", 0),
+    shared: ("x", 0),
+    whole_groups: false,
+    tensors: &[
+        ("x", &[QueryTokens, Whole]),
+        ("logits", &[QueryTokens, Whole]),
+        ("correction", &[Whole]),
+        ("w_gate_up", &[Whole, Whole, Whole]),
+        ("w_down", &[Whole, Whole, Whole]),
+        ("residual", &[QueryTokens, Whole]),
+        ("o", &[QueryTokens, Whole]),
+        ("chosen", &[QueryTokens, Whole]),
+        ("weights", &[QueryTokens, Whole]),
+    ],
+};
+
+fn cases() -> Vec<Case> {
+    let mut list = List::new(OP.op);
     models(&mut list);
     tokens(&mut list);
     choices(&mut list);

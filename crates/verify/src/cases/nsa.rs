@@ -1,10 +1,39 @@
+use super::OpCases;
 use super::list::{ALL, BF16, Call, F16, F32, F32_BF16, List, offsets};
 use crate::Tier::{Full, Quick, Standard};
+use crate::layout::Axis::{Batch, Head, QueryTokens, Shared, Whole};
+use crate::layout::Layout;
 use crate::{Case, Draw, Property};
 use kernels::{DType, Settings, Tensor, TensorMap};
 
-pub(super) fn cases() -> Vec<Case> {
-    let mut list = List::new("nsa");
+pub(super) const OP: OpCases = OpCases { op: "nsa", cases, layout: LAYOUT };
+
+const LAYOUT: Layout = Layout {
+    heads: ("q", 2),
+    shared: ("k", 2),
+    whole_groups: true,
+    tensors: &[
+        ("q", &[Batch, QueryTokens, Head, Whole]),
+        ("k", &[Batch, Whole, Shared, Whole]),
+        ("v", &[Batch, Whole, Shared, Whole]),
+        ("g_cmp", &[Batch, QueryTokens, Head]),
+        ("g_slc", &[Batch, QueryTokens, Head]),
+        ("g_swa", &[Batch, QueryTokens, Head]),
+        ("block_indices", &[Batch, QueryTokens, Shared, Whole]),
+        ("k_cmp", &[Batch, Whole, Shared, Whole]),
+        ("v_cmp", &[Batch, Whole, Shared, Whole]),
+        ("cmp_k_weight", &[Shared, Whole, Whole]),
+        ("cmp_v_weight", &[Shared, Whole, Whole]),
+        ("cmp_k_pos", &[Shared, Whole, Whole]),
+        ("cmp_v_pos", &[Shared, Whole, Whole]),
+        ("o", &[Batch, QueryTokens, Head, Whole]),
+        ("indices", &[Batch, QueryTokens, Shared, Whole]),
+        ("reads", &[Batch, QueryTokens, Shared, Whole]),
+    ],
+};
+
+fn cases() -> Vec<Case> {
+    let mut list = List::new(OP.op);
     fla(&mut list);
     paper(&mut list);
     selection(&mut list);

@@ -1,10 +1,28 @@
+use super::OpCases;
 use super::list::{ALL, BF16, Call, F32, F32_BF16, HALVES, List};
 use crate::Tier::{Full, Quick, Standard};
+use crate::layout::Axis::{Batch, Head, QueryTokens, Whole};
+use crate::layout::Layout;
 use crate::{Case, Draw, Property};
 use kernels::{DType, Settings, TensorMap};
 
-pub(super) fn cases() -> Vec<Case> {
-    let mut list = List::new("rmsnorm");
+pub(super) const OP: OpCases = OpCases { op: "rmsnorm", cases, layout: LAYOUT };
+
+const LAYOUT: Layout = Layout {
+    heads: ("x", 2),
+    shared: ("x", 2),
+    whole_groups: false,
+    tensors: &[
+        ("x", &[Batch, QueryTokens, Head, Whole]),
+        ("gate", &[Batch, QueryTokens, Head, Whole]),
+        ("weight", &[Whole]),
+        ("weight", &[Head, Whole]),
+        ("o", &[Batch, QueryTokens, Head, Whole]),
+    ],
+};
+
+fn cases() -> Vec<Case> {
+    let mut list = List::new(OP.op);
     layers(&mut list);
     edges(&mut list);
     let call = Norm::new([2, 40, 3, 200]).gate(false, "silu");

@@ -1,11 +1,35 @@
+use super::OpCases;
 use super::list::{Call, F32, List, integers};
 use crate::Tier::{Full, Quick, Standard};
+use crate::layout::Axis::{QueryTokens, Whole};
+use crate::layout::Layout;
 use crate::{Case, Draw, Property};
 use kernels::sampling::{CONTROLS, IN_PROMPT};
 use kernels::{DType, Settings, Tensor, TensorMap};
 
-pub(super) fn cases() -> Vec<Case> {
-    let mut list = List::new("sampling");
+pub(super) const OP: OpCases = OpCases { op: "sampling", cases, layout: LAYOUT };
+
+/// Only rows are left out.
+const LAYOUT: Layout = Layout {
+    heads: ("logits", 0),
+    shared: ("logits", 0),
+    whole_groups: false,
+    tensors: &[
+        ("logits", &[QueryTokens, Whole]),
+        ("controls", &[QueryTokens, Whole]),
+        ("top_k", &[QueryTokens]),
+        ("seed", &[QueryTokens, Whole]),
+        ("draw", &[QueryTokens]),
+        ("mask", &[QueryTokens, Whole]),
+        ("token", &[QueryTokens]),
+        ("logprob", &[QueryTokens]),
+        ("top_tokens", &[QueryTokens, Whole]),
+        ("top_logprobs", &[QueryTokens, Whole]),
+    ],
+};
+
+fn cases() -> Vec<Case> {
+    let mut list = List::new(OP.op);
     models(&mut list);
     edges(&mut list);
     let call = Row::new([4, 3001], [0.8, 0.9, 0.01]).top_k(500).penalties([1.2, 0.3, 0.1]);

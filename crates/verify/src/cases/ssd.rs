@@ -1,11 +1,36 @@
+use super::OpCases;
 use super::list::{ALL, BF16, Call, F16, F32, F32_BF16, List, integers, offsets};
 use super::list::{poison_unused, slots};
 use crate::Tier::{Full, Quick, Standard};
+use crate::layout::Axis::{Batch, Head, Shared, Tokens, Whole};
+use crate::layout::Layout;
 use crate::{Case, Draw, Property};
 use kernels::{DType, Settings, TensorMap};
 
-pub(super) fn cases() -> Vec<Case> {
-    let mut list = List::new("ssd");
+pub(super) const OP: OpCases = OpCases { op: "ssd", cases, layout: LAYOUT };
+
+const LAYOUT: Layout = Layout {
+    heads: ("x", 2),
+    shared: ("B", 2),
+    whole_groups: false,
+    tensors: &[
+        ("x", &[Batch, Tokens, Head, Whole]),
+        ("dt", &[Batch, Tokens, Head]),
+        ("A", &[Head]),
+        ("B", &[Batch, Tokens, Shared, Whole]),
+        ("C", &[Batch, Tokens, Shared, Whole]),
+        ("D", &[Head]),
+        ("D", &[Head, Whole]),
+        ("z", &[Batch, Tokens, Head, Whole]),
+        ("dt_bias", &[Head]),
+        ("initial_state", &[Batch, Head, Whole, Whole]),
+        ("o", &[Batch, Tokens, Head, Whole]),
+        ("final_state", &[Batch, Head, Whole, Whole]),
+    ],
+};
+
+fn cases() -> Vec<Case> {
+    let mut list = List::new(OP.op);
     state_update(&mut list);
     varlen(&mut list);
     chunk(&mut list);

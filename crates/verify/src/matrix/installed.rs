@@ -177,8 +177,8 @@ mod tests {
 
     #[test]
     fn every_kind_and_storage_type_comes_before_a_second_of_any() {
-        for (op, _) in crate::CASES {
-            let cases = crate::cases(op);
+        for crate::OpCases { op, cases, .. } in crate::CASES {
+            let cases = cases();
             let order = covering(&cases);
             assert_eq!(order.iter().collect::<BTreeSet<_>>().len(), cases.len(), "{op}");
             let kind = |at: &usize| (cases[*at].name.split('/').next(), cases[*at].dtype);

@@ -21,7 +21,7 @@ pub(crate) const FAULTS: &[Fault] = &[
     Fault { name: "decay applied a token late", plant: late_decay },
 ];
 
-fn dropped_state(given: &Given<'_>) -> Option<TensorMap> {
+pub(crate) fn dropped_state(given: &Given<'_>) -> Option<TensorMap> {
     given.is_dense().then(|| given.without("initial_state"))?
 }
 
@@ -47,7 +47,7 @@ fn false_decay_bound(given: &Given<'_>) -> Option<TensorMap> {
     Some(given.replacing("final_state", |state| state.copy_from_slice(&wrong)))
 }
 
-fn beta_not_applied(given: &Given<'_>) -> Option<TensorMap> {
+pub(crate) fn beta_not_applied(given: &Given<'_>) -> Option<TensorMap> {
     // A logit of 60 is a strength of 1.
     let one = if given.inputs.contains_key("A_log") { 60.0 } else { 1.0 };
     given.with(&["beta"], |beta| map(beta, |_| one))
@@ -70,13 +70,13 @@ fn gate_halves(given: &Given<'_>) -> Option<TensorMap> {
     })
 }
 
-fn interleaved_heads(given: &Given<'_>) -> Option<TensorMap> {
+pub(crate) fn interleaved_heads(given: &Given<'_>) -> Option<TensorMap> {
     let (heads, value_heads) = (given.inputs["q"].shape()[2], given.inputs["v"].shape()[2]);
     (given.is_dense() && heads > 1 && value_heads > heads)
         .then(|| given.with(&["q", "k"], |tensor| gather(tensor, 2, value_heads, |h| h % heads)))?
 }
 
-fn transposed_state(given: &Given<'_>) -> Option<TensorMap> {
+pub(crate) fn transposed_state(given: &Given<'_>) -> Option<TensorMap> {
     let shape = given.inputs.get("initial_state")?.shape().to_vec();
     (shape[2] == shape[3]).then(|| {
         given.with(&["initial_state"], |state| {
@@ -88,7 +88,7 @@ fn transposed_state(given: &Given<'_>) -> Option<TensorMap> {
     })?
 }
 
-fn late_decay(given: &Given<'_>) -> Option<TensorMap> {
+pub(crate) fn late_decay(given: &Given<'_>) -> Option<TensorMap> {
     let tokens = given.inputs["g"].shape()[1];
     (given.is_dense() && tokens > 1)
         .then(|| given.with(&["g"], |g| gather(g, 1, tokens, |token| token.saturating_sub(1))))?

@@ -9,6 +9,7 @@ mod alter;
 mod attention;
 mod conv1d;
 mod evidence;
+mod gated_delta;
 mod kda;
 mod linear;
 mod moe;
@@ -105,6 +106,11 @@ fn wrong_attention_is_caught() {
 #[test]
 fn wrong_kda_is_caught() {
     check("kda", kda::FAULTS);
+}
+
+#[test]
+fn wrong_gated_delta_is_caught() {
+    check("gated_delta", gated_delta::FAULTS);
 }
 
 #[test]

@@ -37,7 +37,7 @@ const STANDARD: &[Listed] = &[
     ("decode-latent-tk131072", DType::Bf16, decode_latent),
 ];
 
-pub(in crate::workloads) fn workloads(size: Size) -> Vec<Workload> {
+pub(super) fn workloads(size: Size) -> Vec<Workload> {
     let listed: Vec<&Listed> = match size {
         Size::Quick => QUICK.iter().collect(),
         Size::Standard => SWEEP.iter().chain(STANDARD).collect(),

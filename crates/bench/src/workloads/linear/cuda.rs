@@ -5,7 +5,7 @@ use crate::Size;
 use crate::workloads::Workload;
 use kernels::{DType, Settings, TensorMap};
 
-pub(in crate::workloads) fn workloads(size: Size) -> Vec<Workload> {
+pub(super) fn workloads(size: Size) -> Vec<Workload> {
     let case = |case, build| Workload { case, dtype: DType::Bf16, recurrent: false, build };
     let mut list = vec![
         case("prefill-4096-in-proj", mixer::<4096> as fn(DType) -> _),

@@ -11,7 +11,7 @@ const HEADS: usize = 64;
 const KV_HEADS: usize = 4;
 const DIM: usize = 128;
 
-pub(in crate::workloads) fn workloads(size: Size) -> Vec<Workload> {
+pub(super) fn workloads(size: Size) -> Vec<Workload> {
     let case = |case, build| Workload { case, dtype: DType::Bf16, recurrent: false, build };
     let mut list = vec![
         case("prefill-8192-hq64", prefill::<8192> as fn(DType) -> _),

@@ -5,7 +5,7 @@ use crate::Size;
 use crate::workloads::Workload;
 use kernels::DType;
 
-pub(in crate::workloads) fn workloads(size: Size) -> Vec<Workload> {
+pub(super) fn workloads(size: Size) -> Vec<Workload> {
     let case = |case, build| Workload { case, dtype: DType::F32, recurrent: false, build };
     let mut list =
         vec![case("decode-b1-top-p", |_| nucleus(1)), case("decode-b32-top-p", |_| nucleus(32))];

@@ -24,7 +24,7 @@ fn why_not(problem: &Conv1dProblem, here: &CudaCapabilities) -> Option<String> {
     if problem.channels > WARPS * MOST {
         return Some(format!("needs up to {} channels, got {}", WARPS * MOST, problem.channels));
     }
-    too_old(here)
+    problem.narrow_states().or(too_old(here))
 }
 
 fn source(dtype: DType, width: usize, vector: usize, arch: GpuArch) -> KernelSource {

@@ -34,7 +34,7 @@ fn why_not(problem: &Conv1dProblem, here: &CudaCapabilities) -> Option<String> {
     if problem.layout == Layout::ChannelFirst && !one {
         return Some("needs layout=channel_last, or one token".to_owned());
     }
-    too_old(here)
+    problem.narrow_states().or(too_old(here))
 }
 
 fn source(dtype: DType, width: usize, vector: usize, arch: GpuArch) -> KernelSource {

@@ -1,7 +1,7 @@
 // One token of each sequence (decode): the convolution and the shift of the state, for every GPU from sm_80 on.
 //
 // x [B, C], rows x_row elements apart (a multiple of 4); o [B, C]; weight [C, WIDTH], bias [C] or null, f32 or storage; initial_state, final_state [slots, C, STATE] f32,
-// oldest first, STATE >= WIDTH - 1; state_indices [B] or null: negative is padding, which gives o = 0 and touches no
+// or in the storage type with STATE_STORED, oldest first, STATE >= WIDTH - 1; state_indices [B] or null: negative is padding, which gives o = 0 and touches no
 // state. C % 4 == 0, all tensors aligned to 16 bytes.
 //
 // A warp owns 128 channels, a lane 4 of them, of SEQUENCES sequences, so that weights are loaded once for these. States
@@ -11,7 +11,7 @@
 //
 // Launch: grid (ceil(C / 128 / WARPS), ceil(B / SEQUENCES)); block (32, WARPS).
 //
-// Macros: DTYPE, WIDTH (2 .. 4), STATE, SEQUENCES, WARPS.
+// Macros: DTYPE, WIDTH (2 .. 4), STATE, SEQUENCES, WARPS, STATE_STORED.
 
 #ifndef SEQUENCES
 #define SEQUENCES 1
@@ -22,10 +22,33 @@
 
 constexpr int CHANNELS = 128;  // of a warp
 
+// Four neighbouring values of a state, as they lie in memory.
+#ifdef STATE_STORED
+typedef uint2 Piece;
+#else
+typedef float4 Piece;
+#endif
+
+DEVICE float4 widened(const float4& piece) { return piece; }
+DEVICE float4 widened(const uint2& piece) {
+  Stored<4> stored;
+  stored.word[0] = piece.x;
+  stored.word[1] = piece.y;
+  return make_float4(stored.get(0), stored.get(1), stored.get(2), stored.get(3));
+}
+
+DEVICE void narrow(float4& to, const float4& values) { to = values; }
+DEVICE void narrow(uint2& to, const float4& values) {
+  const float four[4] = {values.x, values.y, values.z, values.w};
+  Stored<4> stored;
+  stored.set(four);
+  to = make_uint2(stored.word[0], stored.word[1]);
+}
+
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
     conv1d_update(const char* __restrict__ x, const void* __restrict__ weight, const void* __restrict__ bias,
-                  const float* __restrict__ initial_state, const int* __restrict__ state_indices, char* __restrict__ o,
-                  float* __restrict__ final_state, int sequences, int channels, int x_row, int weight_f32, int bias_f32,
+                  const void* __restrict__ initial_state, const int* __restrict__ state_indices, char* __restrict__ o,
+                  void* __restrict__ final_state, int sequences, int channels, int x_row, int weight_f32, int bias_f32,
                   int use_silu) {
   __shared__ float4 shared[WARPS][SEQUENCES][32 * STATE];
   float4(*const tile)[32 * STATE] = shared[threadIdx.y];
@@ -42,12 +65,12 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     const int sequence = begin + s;
     slots[s] = sequence >= sequences ? -1 : state_indices != nullptr ? __ldg(state_indices + sequence) : sequence;
   }
-  float4 loaded[SEQUENCES][STATE];
+  Piece loaded[SEQUENCES][STATE];
   Stored<4> rows[SEQUENCES];
 #pragma unroll
   for (int s = 0; s < SEQUENCES; s++) {
     if (slots[s] < 0) continue;
-    const float4* const from = (const float4*)(initial_state + ((i64)slots[s] * channels + first) * STATE);
+    const Piece* const from = (const Piece*)initial_state + ((i64)slots[s] * channels + first) * STATE / 4;
 #pragma unroll
     for (int p = 0; p < STATE; p++) {
       if (p * 32 + lane < pieces) loaded[s][p] = __ldcs(from + p * 32 + lane);
@@ -68,7 +91,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
 #pragma unroll
   for (int s = 0; s < SEQUENCES; s++) {
 #pragma unroll
-    for (int p = 0; p < STATE; p++) tile[s][p * 32 + lane] = loaded[s][p];
+    for (int p = 0; p < STATE; p++) tile[s][p * 32 + lane] = widened(loaded[s][p]);
   }
   __syncwarp();
 #pragma unroll
@@ -113,10 +136,12 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
 #pragma unroll
   for (int s = 0; s < SEQUENCES; s++) {
     if (slots[s] < 0) continue;
-    float4* const to = (float4*)(final_state + ((i64)slots[s] * channels + first) * STATE);
+    Piece* const to = (Piece*)final_state + ((i64)slots[s] * channels + first) * STATE / 4;
 #pragma unroll
     for (int p = 0; p < STATE; p++) {
-      if (p * 32 + lane < pieces) __stcs(to + p * 32 + lane, tile[s][p * 32 + lane]);
+      Piece piece;
+      narrow(piece, tile[s][p * 32 + lane]);
+      if (p * 32 + lane < pieces) __stcs(to + p * 32 + lane, piece);
     }
   }
 }

@@ -72,9 +72,15 @@ fn source(
         .define("WARPS", tile.warps)
 }
 
-/// Width 4 over the three tokens it needs.
+/// The same over states in x's type.
+fn stored(source: KernelSource) -> KernelSource {
+    source.define("STATE_STORED", 1)
+}
+
+/// Width 4 over the three tokens it needs, and over the four that transformers keeps, in the model's type.
 pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
-    [FEW, MANY].map(|tile| source(DType::Bf16, (4, 3), tile, arch.arch())).to_vec()
+    let [few, many] = [FEW, MANY].map(|tile| source(DType::Bf16, (4, 3), tile, arch.arch()));
+    vec![few, many, stored(source(DType::Bf16, (4, 4), FEW, arch.arch()))]
 }
 
 fn choose(problem: &Conv1dProblem, multiprocessors: usize) -> Tile {
@@ -85,7 +91,9 @@ fn choose(problem: &Conv1dProblem, multiprocessors: usize) -> Tile {
 fn plan(problem: &Conv1dProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
     let tile = choose(problem, planner.here().multiprocessors as usize);
     let shape = (problem.width, problem.state_len);
-    let kernel = planner.kernel(&source(problem.dtype, shape, tile, planner.arch()))?;
+    let source = source(problem.dtype, shape, tile, planner.arch());
+    let wide = problem.state_dtype == DType::F32;
+    let kernel = planner.kernel(&if wide { source } else { stored(source) })?;
     let x_row = planner.row("x", problem.channels)?;
     let operands = Operands::new(problem, planner)?;
     let args = operands

@@ -1,0 +1,50 @@
+use super::{OpWorkloads, Workload, tensors};
+use crate::Size;
+use kernels::{DType, Settings, TensorMap};
+
+pub(super) const OP: OpWorkloads = OpWorkloads {
+    op: "gated_delta",
+    cpu: workloads,
+    cuda: |_| Vec::new(),
+    sweep: |sweep| {
+        sweep.over_tokens(|sweep, dtype, tokens| call(dtype, sweep.batch, tokens, sweep.heads))
+    },
+};
+
+fn workloads(size: Size) -> Vec<Workload> {
+    let case = |case, dtype, recurrent, build| Workload { case, dtype, recurrent, build };
+    let mut list = vec![
+        case("prefill-2048", DType::F32, true, prefill as fn(DType) -> _),
+        case("decode-b64", DType::F32, false, decode),
+    ];
+    if size == Size::Standard {
+        list.push(case("prefill-2048", DType::Bf16, true, prefill));
+        list.push(case("decode-b64", DType::Bf16, false, decode));
+    }
+    list
+}
+
+/// Two value heads to a query and key head, as in Qwen3-Next, where their number is even.
+fn call(dtype: DType, batch: usize, tokens: usize, heads: usize) -> (TensorMap, Settings) {
+    let shared = if heads.is_multiple_of(2) { heads / 2 } else { heads };
+    let (keys, values) = ([batch, tokens, shared, 128], [batch, tokens, heads, 128]);
+    let inputs = tensors(&[
+        ("q", &keys, dtype, -1.0, 1.0),
+        ("k", &keys, dtype, -1.0, 1.0),
+        ("v", &values, dtype, -1.0, 1.0),
+        // Decays of a trained layer: from almost none to about a tenth a token.
+        ("g", &values[..3], dtype, -0.1, 0.0),
+        ("beta", &values[..3], dtype, 0.0, 1.0),
+        ("initial_state", &[batch, heads, 128, 128], DType::F32, -0.1, 0.1),
+    ]);
+    (inputs, Settings::new().with("l2norm", true))
+}
+
+fn prefill(dtype: DType) -> (TensorMap, Settings) {
+    call(dtype, 1, 2048, 8)
+}
+
+/// 128 MiB of float32 state, read once and written once.
+fn decode(dtype: DType) -> (TensorMap, Settings) {
+    call(dtype, 64, 1, 32)
+}

@@ -1,0 +1,143 @@
+use super::OpCases;
+use super::kda::{Decay, Kda};
+use super::list::{ALL, BF16, F32, F32_BF16, List};
+use crate::Tier::{Full, Quick, Standard};
+use crate::layout::Axis::{Batch, Head, Shared, Tokens, Whole};
+use crate::layout::Layout;
+use crate::{Case, Property};
+use kernels::DType;
+
+pub(super) const OP: OpCases = OpCases { op: "gated_delta", cases, layout: LAYOUT };
+
+const LAYOUT: Layout = Layout {
+    heads: ("v", 2),
+    shared: ("q", 2),
+    whole_groups: false,
+    tensors: &[
+        ("q", &[Batch, Tokens, Shared, Whole]),
+        ("k", &[Batch, Tokens, Shared, Whole]),
+        ("v", &[Batch, Tokens, Head, Whole]),
+        ("g", &[Batch, Tokens, Head]),
+        ("beta", &[Batch, Tokens, Head]),
+        ("A_log", &[Head]),
+        ("dt_bias", &[Head]),
+        ("initial_state", &[Batch, Head, Whole, Whole]),
+        ("o", &[Batch, Tokens, Head, Whole]),
+        ("final_state", &[Batch, Head, Whole, Whole]),
+    ],
+};
+
+/// A call whose value heads have one decay each.
+fn call(tokens: usize, heads: usize, dim: usize) -> Kda {
+    Kda { per_head: true, ..Kda::new(tokens, heads, dim) }
+}
+
+/// The same with logits of Qwen3-Next's only kind of gate.
+fn logits(of: Kda, mean: f64, deviation: f64) -> Kda {
+    of.logits("plain", mean, deviation)
+}
+
+fn cases() -> Vec<Case> {
+    let mut list = List::new(OP.op);
+    suites(&mut list);
+    gates(&mut list);
+    edges(&mut list);
+    let whole = call(200, 2, 64).batch(2).value_heads(4).soft(-2.0).initial();
+    list.property(Quick, "property/same-bits", F32_BF16, Property::SameBits, &whole);
+    let parts = Property::Continuation(vec![100, 63, 37]);
+    list.property(Quick, "property/continuation-100-63-37", F32_BF16, parts, &whole);
+    let parts = Property::Continuation(vec![64, 65, 71]);
+    let of_logits = logits(call(200, 2, 60), 0.0, 2.0);
+    list.property(Standard, "property/continuation-64-65-71", ALL, parts, &of_logits);
+    list.done()
+}
+
+/// fla's chunk, varlen and decode suites, and the heads of Qwen3-Next: 16 of queries and keys, 32 of values, 128 wide.
+fn suites(list: &mut List) {
+    for (batch, tokens, heads, value_heads, dim, tier) in [
+        (1, 63, 1, 1, 64, Quick),
+        (2, 500, 3, 3, 60, Standard),
+        (2, 1000, 2, 8, 128, Standard),
+        (3, 1024, 4, 4, 100, Full),
+    ] {
+        let name = format!("fla/chunk-b{batch}-t{tokens}-h{heads}-hv{value_heads}-d{dim}");
+        let call = call(tokens, heads, dim).batch(batch).value_heads(value_heads);
+        list.add(tier, &name, ALL, &logits(call, 0.0, 1.0).initial());
+    }
+    let varlen = |lengths: &[usize], dim| call(0, 2, dim).packed(lengths).soft(0.0).initial();
+    list.add(Quick, "fla/varlen-15", ALL, &varlen(&[15], 64));
+    list.add(Standard, "fla/varlen-256-500-1000", F32_BF16, &varlen(&[256, 244, 500], 60));
+    for (batch, tier) in [(7, Quick), (16, Standard)] {
+        // Slots that no sequence uses hold 1e30: reading one shows, and writing one does.
+        let decode = logits(call(1, 4, 64).batch(batch).value_heads(8), 0.0, 1.0);
+        list.add(tier, &format!("fla/decode-pool-b{batch}"), F32_BF16, &decode.pool(2 * batch));
+    }
+    for (tokens, tier) in [(1, Quick), (16, Quick), (97, Standard), (1024, Full)] {
+        let call = logits(call(tokens, 16, 128).value_heads(32), 0.0, 1.0).initial();
+        list.add(tier, &format!("qwen3-next/layer-t{tokens}"), BF16, &call);
+    }
+}
+
+/// Logits and biases where gates saturate, and write strengths twice as large.
+fn gates(list: &mut List) {
+    let base = |mean, deviation| logits(call(70, 2, 64), mean, deviation).initial();
+    for mean in [-8.0, 0.0, 8.0] {
+        list.add(Standard, &format!("gate/logits{mean}"), F32, &base(mean, 0.0));
+    }
+    list.add(Quick, "gate/normal8", F32_BF16, &base(0.0, 8.0));
+    for bias in [-8.0, 8.0] {
+        let call = Kda { bias: Some(bias), ..base(0.0, 1.0) };
+        list.add(Standard, &format!("gate/bias{bias}"), F32, &call);
+    }
+    let mixed = Kda { bias: Some(1.5), ..base(-1.0, 1.0) }.value_heads(4);
+    list.add(Quick, "gate/bias-hv4", F32, &mixed);
+    let doubled = logits(call(90, 2, 64), 0.0, 1.0).set("allow_neg_eigval", true);
+    list.add(Quick, "edge/negative-eigenvalues", F32_BF16, &doubled.initial());
+}
+
+fn edges(list: &mut List) {
+    let base = |tokens| call(tokens, 2, 64);
+    list.add(Quick, "edge/t1", ALL, &base(1).soft(0.0).initial());
+    list.add(Quick, "edge/t1-no-state", F32, &base(1).soft(0.0));
+    for tokens in [15, 64, 65, 129] {
+        let tier = if tokens == 65 { Quick } else { Standard };
+        list.add(tier, &format!("edge/t{tokens}"), F32_BF16, &base(tokens).soft(0.0).initial());
+    }
+    // Almost no decay: the state of the first token is still there at the end.
+    list.add(Quick, "edge/slow-gates", ALL, &base(200).decay(Decay::Constant(-1e-5)).initial());
+    list.add(Quick, "edge/no-decay", F32, &base(130).decay(Decay::Constant(0.0)).initial());
+    list.add(Standard, "edge/slow-gates-t1500", F32_BF16, &base(1500).soft(-7.0).initial());
+    // e^-20 a token: after five of them e^-G has left float32.
+    for (decay, tier) in [(-5.0, Quick), (-20.0, Quick), (-40.0, Standard)] {
+        let fast = base(90).decay(Decay::Constant(decay)).initial();
+        list.add(tier, &format!("edge/fast-gates{decay}"), F32_BF16, &fast);
+    }
+    let mixed = Decay::Mixed(&[0.0, -1e-4, -0.1, -5.0, -20.0]);
+    list.add(Quick, "edge/mixed-gates", F32_BF16, &base(130).decay(mixed).initial());
+    // One wiped token in 37: what came before must vanish, what follows must not.
+    list.add(Standard, "edge/cliffs", F32_BF16, &base(200).decay(Decay::Cliff(-80.0)).initial());
+    // Reflections: nothing ever fades, and rounded keys turn the state a little at every token.
+    let reflections = Kda { beta: Some(2.0), ..base(130).decay(Decay::Constant(0.0)) };
+    list.add(Quick, "edge/reflections", F32_BF16, &reflections.initial());
+    for beta in [0.0, 1e-3, 0.999, 1.0] {
+        let call = Kda { beta: Some(beta), ..base(60).soft(0.0).initial() };
+        list.add(Standard, &format!("edge/beta-{beta}"), F32, &call);
+    }
+    let f32_gates = Kda { gate_dtype: Some(DType::F32), ..call(130, 2, 48).value_heads(4) };
+    list.add(Quick, "edge/f32-gates-d48", BF16, &f32_gates.soft(-1.0).initial());
+    let state = Kda { state: DType::Bf16, ..base(64).soft(0.0).initial() };
+    list.add(Standard, "edge/bf16-state", BF16, &state);
+    list.add(Quick, "edge/gva-h2-hv6", F32_BF16, &base(50).value_heads(6).soft(0.0).initial());
+    list.add(Quick, "edge/k33-v20", ALL, &call(70, 2, 33).value_dim(20).soft(0.0).initial());
+    list.add(Standard, "edge/k16-v200", F32, &call(70, 1, 16).value_dim(200).soft(0.0));
+    list.add(Standard, "edge/k1-v1", F32, &call(40, 1, 1).soft(0.0).initial());
+    let lengths = [5, 0, 1, 64, 0, 33];
+    let varlen = call(0, 2, 48).packed(&lengths).soft(0.0).initial();
+    list.add(Quick, "edge/varlen-empty-sequence", ALL, &varlen);
+    list.add(Quick, "edge/varlen-no-state", F32, &call(0, 2, 48).packed(&lengths).soft(-3.0));
+    let pool = call(0, 2, 32).packed(&lengths).soft(0.0).pool(9);
+    list.add(Quick, "edge/varlen-pool-padding", F32_BF16, &Kda { padding: true, ..pool });
+    list.add(Standard, "edge/no-tokens", F32, &base(0).batch(2).soft(0.0).initial());
+    list.add(Standard, "edge/scale-1", F32, &base(50).soft(0.0).set("scale", 1));
+    list.add(Quick, "edge/without-l2norm", F32_BF16, &Kda { l2norm: false, ..base(70).soft(0.0) });
+}
