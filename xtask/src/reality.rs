@@ -7,6 +7,7 @@ mod build;
 mod judge;
 mod list;
 mod oracle;
+mod record;
 mod table;
 
 use crate::cargo;
@@ -15,6 +16,7 @@ use anyhow::{Context, bail};
 use build::Place;
 use judge::{Doctor, Reality, Verdict};
 use list::{Edit, Environment};
+use record::Record;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
@@ -35,6 +37,7 @@ pub(crate) struct Asked {
     pub(crate) keep: bool,
     pub(crate) again: bool,
     pub(crate) known: bool,
+    pub(crate) imports_only: bool,
     pub(crate) record: Option<String>,
 }
 
@@ -57,6 +60,15 @@ struct Tools {
     rigsolve: Option<PathBuf>,
     doctor: Doctor,
     work: PathBuf,
+    record: Option<Record>,
+}
+
+impl Tools {
+    /// Keeps what is known so far: a long run that is killed loses one row.
+    fn write(&self, rows: &[Value]) -> anyhow::Result<()> {
+        fs::write(self.work.join("rows.json"), serde_json::to_string_pretty(rows)?)?;
+        self.record.as_ref().map_or(Ok(()), |record| record.write(rows))
+    }
 }
 
 /// Runs it; an error where the doctor names one in an untouched environment.
@@ -84,7 +96,8 @@ pub(crate) fn run(root: &Path, asked: &Asked) -> anyhow::Result<()> {
             .arg(&empty),
     )?;
     let doctor = Doctor::new(&firstlight, &work, &uv, &empty)?;
-    let tools = Tools { uv, rigsolve, doctor, work };
+    let record = asked.record.as_ref().map(|date| Record::open(root, date, names(&list), &work));
+    let tools = Tools { uv, rigsolve, doctor, work, record: record.transpose()? };
     let mut rows = Vec::new();
     for environment in list.iter().filter(|environment| asked.wants(environment)) {
         if asked.known && !kept(&tools, &environment.name).exists() {
@@ -98,12 +111,11 @@ pub(crate) fn run(root: &Path, asked: &Asked) -> anyhow::Result<()> {
         if let Err(error) = done {
             // A package that the registry no longer has is no fault of the doctor's.
             eprintln!("{}: not built: {error:#}", environment.name);
-            rows.push(json!({ "name": environment.name, "not_built": format!("{error:#}") }));
+            rows.push(json!({
+                "name": environment.name, "not_built": format!("{error:#}"), "doctor": tools.doctor.version,
+            }));
         }
-        fs::write(tools.work.join("rows.json"), serde_json::to_string_pretty(&rows)?)?;
-        if let Some(date) = &asked.record {
-            table::record(root, date, &rows, &left_out(&list, &rows))?;
-        }
+        tools.write(&rows)?;
     }
     if rows.is_empty() {
         bail!(
@@ -119,14 +131,14 @@ pub(crate) fn run(root: &Path, asked: &Asked) -> anyhow::Result<()> {
     }
 }
 
-/// The names of what is on the list and was not looked at in this run.
-fn left_out(list: &[Environment], rows: &[Value]) -> Vec<String> {
+/// The names of everything on the list, in its order.
+fn names(list: &[Environment]) -> Vec<String> {
     let names = list.iter().flat_map(|environment| {
         let variants = environment.variants.iter();
         std::iter::once(environment.name.clone())
             .chain(variants.map(|variant| format!("{}/{}", environment.name, variant.name)))
     });
-    names.filter(|name| rows.iter().all(|row| row["name"] != name.as_str())).collect()
+    names.collect()
 }
 
 /// An environment and its variants.
@@ -143,7 +155,8 @@ fn one(
     place.build(environment)?;
     let name = &environment.name;
     let key = format!("{:?}", (&environment.python, &environment.install, &environment.watch));
-    let pristine = known(tools, asked, name, &key, || reality(place, tools, None, true))?;
+    let pristine =
+        known(tools, asked, name, &key, || reality(place, tools, None, !asked.imports_only))?;
     row(environment, name, &[], &[], &pristine, &pristine, place, tools, asked, rows)?;
     for variant in environment.variants.iter().filter(|it| asked.wants_variant(name, &it.name)) {
         let name = format!("{name}/{}", variant.name);
@@ -152,7 +165,9 @@ fn one(
         }
         if let Err(error) = place.vary(&variant.edits) {
             eprintln!("{name}: not made: {error:#}");
-            rows.push(json!({ "name": name, "not_built": format!("{error:#}") }));
+            rows.push(json!({
+                "name": name, "not_built": format!("{error:#}"), "doctor": tools.doctor.version,
+            }));
             continue;
         }
         let key = format!("{key}{:?}", variant.edits);
@@ -288,6 +303,7 @@ fn row(
     let verdict = judge::verdict(&reality, &findings);
     let mut row = json!({
         "name": name,
+        "doctor": tools.doctor.version,
         "broken": reality.broken.iter().map(|(module, _, error)| json!([module, error])).collect::<Vec<_>>(),
         "names": reality.names,
         "verdict": verdict.word(),
@@ -307,7 +323,7 @@ fn row(
     }
     println!("{}", table::line(&row));
     rows.push(row);
-    Ok(())
+    tools.write(rows)
 }
 
 /// `doctor --fix --yes`, and what imports after it.

@@ -9,6 +9,7 @@
 
 mod abi;
 mod access;
+mod cuda_library;
 mod data;
 mod draft;
 mod explain;

@@ -124,8 +124,10 @@ fn slow_path(
         .sum();
     let total: usize = report.layers.iter().map(|group| group.indices.len()).sum();
     let rule = crate::rule("slow-hybrid-path")?;
+    // What cannot be installed here, or would not run, is nothing to warn of: the model belongs on another machine.
+    let elsewhere = kernels::why_not_here(machine, env, &report.config);
     let mut draft = rule.finding(
-        Severity::Warning,
+        if elsewhere.is_some() { Severity::Info } else { Severity::Warning },
         Confidence::Certain,
         format!(
             "{} of {total} layers of {} take their slow path in {}: {} missing",
@@ -145,5 +147,14 @@ fn slow_path(
         );
         draft = draft.evidence(words, report.config.clone());
     }
-    Some(draft.cause(first.otherwise.clone()).fix(kernels::commands(machine, env, wrong)).done())
+    Some(match elsewhere {
+        Some((why, fix)) => {
+            let cause = format!("{} They cannot be had here: {why}.", first.otherwise);
+            draft.cause(cause).fix(fix).done()
+        }
+        None => {
+            let commands = kernels::commands(machine, env, wrong, &report.config);
+            draft.cause(first.otherwise.clone()).fix(commands).done()
+        }
+    })
 }

@@ -38,6 +38,29 @@ pub struct Machine {
     pub notes: Vec<String>,
 }
 
+impl Machine {
+    /// A machine of which nothing was read.
+    pub fn unknown() -> Self {
+        Self {
+            platform: Platform::Unknown,
+            backend: BackendKind::Cpu,
+            kind: MachineKind::Unknown,
+            host: None,
+            os: Os::default(),
+            cpu: Cpu::default(),
+            memory: Memory::default(),
+            gpus: Vec::new(),
+            driver: None,
+            toolkits: Vec::new(),
+            libraries: Vec::new(),
+            virtualisation: None,
+            gpu_processes: Vec::new(),
+            access: GpuAccess::default(),
+            notes: Vec::new(),
+        }
+    }
+}
+
 /// Operating system and architecture, from the kernel's own words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Platform {

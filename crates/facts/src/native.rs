@@ -21,6 +21,15 @@ impl NativeFile {
     pub fn name(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or(&self.path)
     }
+
+    /// The name without what CPython's own build or a release of the library puts behind it: `_C` of
+    /// `_C.cpython-312-x86_64-linux-gnu.so`, `MPI.mpich` of `MPI.mpich.abi3.so`, `libfoo` of `libfoo.so.1`.
+    pub fn stem(&self) -> &str {
+        let name = self.name();
+        let endings = [".cpython-", ".pypy", ".abi3.so", ".so"];
+        let end = endings.iter().filter_map(|ending| name.find(ending)).min();
+        &name[..end.unwrap_or(name.len())]
+    }
 }
 
 /// One shared object, read from its bytes, and its place in a Python process of its environment.

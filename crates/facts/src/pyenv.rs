@@ -146,6 +146,13 @@ pub enum Alteration {
     Hash,
     /// It is a Python file with zero bytes in it, which Python refuses.
     Zeros,
+    /// It is a Python file that is shorter, in bytes, and ends in the middle of a line.
+    CutOff {
+        /// What RECORD says.
+        recorded: u64,
+        /// What is there.
+        found: u64,
+    },
 }
 
 impl Dist {

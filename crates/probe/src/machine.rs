@@ -1,7 +1,5 @@
 use crate::{EnvOptions, PROBES, ProbeError, Source, env, environments, probes};
-use facts::{
-    BackendKind, Cpu, GpuAccess, GpuVendor, Machine, MachineKind, Memory, Os, Platform, PyEnv,
-};
+use facts::{BackendKind, GpuVendor, Machine, MachineKind, Platform, PyEnv};
 use std::path::{Path, PathBuf};
 
 /// What [`machine`] reads.
@@ -25,23 +23,7 @@ pub struct Report {
 /// Reads a machine. Whatever cannot be read is absent, with a note where it matters.
 pub fn machine(options: &Options) -> Machine {
     let source = &options.source;
-    let mut machine = Machine {
-        platform: Platform::Unknown,
-        backend: BackendKind::Cpu,
-        kind: MachineKind::Unknown,
-        host: None,
-        os: Os::default(),
-        cpu: Cpu::default(),
-        memory: Memory::default(),
-        gpus: Vec::new(),
-        driver: None,
-        toolkits: Vec::new(),
-        libraries: Vec::new(),
-        virtualisation: None,
-        gpu_processes: Vec::new(),
-        access: GpuAccess::default(),
-        notes: Vec::new(),
-    };
+    let mut machine = Machine::unknown();
     for probe in PROBES {
         (probe.run)(source, &mut machine);
     }

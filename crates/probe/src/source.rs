@@ -39,6 +39,15 @@ pub struct Source {
     sysctl: OnceLock<Sysctl>,
 }
 
+/// What a look at a file tells without reading it.
+pub(crate) struct About {
+    pub(crate) bytes: u64,
+    /// Time of the last change, in seconds since 1970.
+    pub(crate) changed: i64,
+    /// Whether it takes no space: a crash came before its data was written. Some file systems keep small files so, too.
+    pub(crate) unwritten: bool,
+}
+
 /// What other programs may take together beyond the driver's own time: nvcc and the like need a few hundredths.
 const BESIDES: Duration = Duration::from_millis(300);
 
@@ -234,8 +243,17 @@ impl Source {
     }
 
     pub(crate) fn file_size(&self, path: impl AsRef<Path>) -> Option<u64> {
+        Some(self.about(path)?.bytes)
+    }
+
+    /// Size, time of the last change and space taken of a file, all in one look; `None` when there is no file.
+    pub(crate) fn about(&self, path: impl AsRef<Path>) -> Option<About> {
         let metadata = std::fs::metadata(self.on_disk(path.as_ref())).ok()?;
-        metadata.is_file().then_some(metadata.len())
+        metadata.is_file().then(|| About {
+            bytes: metadata.len(),
+            changed: metadata.mtime(),
+            unwritten: metadata.blocks() == 0 && metadata.len() > 0,
+        })
     }
 
     /// A file to be read in parts.

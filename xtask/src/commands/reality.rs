@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 pub(super) const COMMAND: Command = Command {
     name: "reality",
-    arguments: "[--sample] [--only NAME]... [--firstlight FILE] [--work DIR] [--fix] [--keep] [--again | --known] [--record DATE]",
+    arguments: "[--sample] [--only NAME]... [--firstlight FILE] [--work DIR] [--fix] [--keep] [--again | --known] [--imports-only] [--record DATE]",
     about: "builds real Python environments, breaks them, and holds the doctor against what imports",
     details: "  --sample           only the small environments, within a minute; skipped where no registry answers\n  \
               --only NAME        only this environment (`torch-2.8`) or variant (`torch-2.8/no-cudnn`); may stand several times\n  \
@@ -16,7 +16,8 @@ pub(super) const COMMAND: Command = Command {
               --keep             keep the environments; a torch takes 6 GB\n  \
               --again            import again even where the work folder knows the result\n  \
               --known            judge only what the work folder knows the result of, and import nothing\n  \
-              --record DATE      write the table and the JSON into benchmarks/reality (2026-11-22)",
+              --imports-only     do not open every library of an untouched environment, which no verdict needs\n  \
+              --record DATE      add to the table and the JSON of this date in benchmarks/reality (2026-11-22)",
     run,
 };
 
@@ -38,6 +39,7 @@ fn parse(arguments: &[String]) -> Result<reality::Asked, Usage> {
             "--keep" => asked.keep = true,
             "--again" => asked.again = true,
             "--known" => asked.known = true,
+            "--imports-only" => asked.imports_only = true,
             "--only" => asked.only.push(value()?),
             "--firstlight" => asked.firstlight = Some(PathBuf::from(value()?)),
             "--work" => asked.work = Some(PathBuf::from(value()?)),

@@ -1,7 +1,6 @@
 //! What is printed and kept.
 
-use anyhow::Context;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
@@ -104,38 +103,8 @@ pub(super) fn totals(rows: &[Value]) -> String {
     out
 }
 
-/// Writes the JSON and the table of a whole run.
-pub(super) fn record(
-    root: &Path,
-    date: &str,
-    rows: &[Value],
-    left_out: &[String],
-) -> anyhow::Result<()> {
-    let folder = root.join("benchmarks/reality");
-    fs::create_dir_all(&folder)?;
-    let document = json!({ "date": date, "rows": rows, "left_out": left_out });
-    fs::write(
-        folder.join(format!("{date}.json")),
-        serde_json::to_string_pretty(&document)? + "\n",
-    )?;
-    let mut out = format!(
-        "# The doctor against reality, {date}\n\n`cargo xtask reality --fix --record {date}`: environments of the Python \
-         registry, untouched and with small edits, without a GPU; libcuda is a stand-in. A hit names the right package at \
-         error.\n\n```\n{}```\n\n| environment | what imports | doctor | verdict | warm s | pip check | collect_env | rigsolve | \
-         fix |\n|---|---|---|---|---|---|---|---|---|\n",
-        totals(rows)
-    );
-    for row in rows {
-        out.push_str(&markdown(row));
-    }
-    if !left_out.is_empty() {
-        let _ = write!(out, "\nOn the list and not part of this run: {}\n", left_out.join(", "));
-    }
-    let path = folder.join(format!("{date}.md"));
-    fs::write(&path, out).with_context(|| path.display().to_string())
-}
-
-fn markdown(row: &Value) -> String {
+/// One row of the recorded table.
+pub(super) fn markdown(row: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().replace('|', "/");
     if let Some(why) = row.get("not_built") {
         return format!(

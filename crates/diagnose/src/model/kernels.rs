@@ -2,7 +2,7 @@
 
 use crate::extension::{build_here, wheel_label};
 use crate::gpu;
-use crate::remedy::Installer;
+use crate::remedy::{Installer, quote};
 use crate::torch_build::live_dist;
 use facts::{Finding, KernelNeed, KernelStatus, LayerGroup, Machine, PyEnv, Severity};
 use knowledge::kernels::{Kernel, of_layer};
@@ -113,8 +113,52 @@ fn judge(
     (KernelStatus::Ready, installed)
 }
 
+/// Why none of these packages can run here, and what shows where they would.
+pub(super) fn why_not_here(
+    machine: &Machine,
+    env: &PyEnv,
+    config: &str,
+) -> Option<(String, Vec<String>)> {
+    let config = quote(config);
+    let best = gpu::capabilities(machine).into_iter().map(|(_, sm)| sm).max();
+    if gpu::nvidia(machine).next().is_none() || best.is_some_and(|sm| sm < OLDEST) {
+        let why = match best {
+            None => "they run on NVIDIA GPUs, and there is none here".to_owned(),
+            Some((major, minor)) => format!(
+                "they run on GPUs of compute capability {}.{} or newer, and the newest here has {major}.{minor}",
+                OLDEST.0, OLDEST.1
+            ),
+        };
+        let plan = format!("firstlight plan --for {config} --machine h100");
+        return Some((
+            why,
+            vec!["# what they need on a machine that can run them, here an H100:".to_owned(), plan],
+        ));
+    }
+    // Their builds ask torch for its CUDA, and Triton's kernels for a device.
+    let torch = env.torch.as_ref()?;
+    torch.cuda.is_none().then(|| {
+        let why = format!("torch {} in {} is not a CUDA build", torch.version, env.root);
+        (
+            why,
+            vec![
+                "# a stack for this machine, torch included:".to_owned(),
+                format!("firstlight plan --for {config}"),
+            ],
+        )
+    })
+}
+
+/// The oldest compute capability that Triton compiles for, and with it mamba-ssm and flash-linear-attention.
+const OLDEST: (u32, u32) = (7, 0);
+
 /// What installs the missing packages, in the order in which each finds the one before it.
-pub(super) fn commands(machine: &Machine, env: &PyEnv, wrong: &[&KernelNeed]) -> Vec<String> {
+pub(super) fn commands(
+    machine: &Machine,
+    env: &PyEnv,
+    wrong: &[&KernelNeed],
+    config: &str,
+) -> Vec<String> {
     let wants = |package: &str| wrong.iter().any(|need| need.package == package);
     let mut lines: Vec<String> = ["causal-conv1d", "mamba-ssm"]
         .into_iter()
@@ -125,6 +169,13 @@ pub(super) fn commands(machine: &Machine, env: &PyEnv, wrong: &[&KernelNeed]) ->
         lines.insert(
             0,
             format!("# a published wheel fits only when its name has {label}; else build here:"),
+        );
+    }
+    if machine.toolkits.is_empty() && !lines.is_empty() {
+        lines.insert(0, format!("firstlight plan --for {}", quote(config)));
+        lines.insert(
+            0,
+            "# no CUDA toolkit is here to build with; this looks for wheels that fit:".to_owned(),
         );
     }
     if wants("flash-linear-attention") {

@@ -215,6 +215,37 @@ fn missing_kernels_are_named_before_anything_runs() {
 }
 
 #[test]
+fn what_cannot_run_here_is_not_prescribed() {
+    let find = |machine: &Machine, cuda: Option<&str>| {
+        let env = env("/v").torch("2.9.1", cuda).dist("transformers", "4.57.1").build();
+        let (_, findings) = read(GRANITE_MICRO, machine, &[env]);
+        findings.into_iter().find(|it| it.rule == "slow-hybrid-path").expect("the slow path")
+    };
+    let mut pascal = machines::a10();
+    pascal.gpus[0].compute_capability = Some(Fact::new((6, 1), "NVML"));
+    let elsewhere = "firstlight plan --for m/config.json --machine h100";
+    for (machine, cuda, words, fix) in [
+        (machines::x86(), None, "they run on NVIDIA GPUs, and there is none here", elsewhere),
+        (pascal, Some("12.6"), "7.0 or newer, and the newest here has 6.1", elsewhere),
+        (
+            machines::a10(),
+            None,
+            "torch 2.9.1 in /v is not a CUDA build",
+            "firstlight plan --for m/config.json",
+        ),
+    ] {
+        let found = find(&machine, cuda);
+        assert_eq!((found.severity, found.fix[1].as_str()), (Severity::Info, fix), "{found:?}");
+        assert!(found.cause.contains(words) && found.fix.len() == 2, "{found:?}");
+    }
+    // Without nvcc nothing can be built here: wheels come first.
+    let bare = Machine { toolkits: Vec::new(), ..machines::a10() };
+    let found = find(&bare, Some("12.8"));
+    assert_eq!(found.severity, Severity::Warning);
+    assert_eq!(found.fix[1], "firstlight plan --for m/config.json");
+}
+
+#[test]
 fn a_package_that_does_not_load_is_no_kernel() {
     let env = env("/v").torch("2.9.1+cu128", Some("12.8")).dist("causal-conv1d", "1.5.3");
     let env =

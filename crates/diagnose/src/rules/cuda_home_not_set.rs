@@ -28,6 +28,18 @@ Set CUDA_HOME to a toolkit of torch's CUDA major version, install one, or take a
             sample: "FileNotFoundError: [Errno 2] No such file or directory: '/usr/local/cuda/bin/nvcc'",
         },
         Text {
+            pattern: "No such file or directory: 'nvcc'",
+            sample: "FileNotFoundError: [Errno 2] No such file or directory: 'nvcc'",
+        },
+        Text {
+            pattern: "RuntimeError: * Could not find nvcc",
+            sample: "RuntimeError: Worker failed with error 'Could not find nvcc'",
+        },
+        Text {
+            pattern: "RuntimeError: Could not find nvcc",
+            sample: "RuntimeError: Could not find nvcc and default cuda_home='/usr/local/cuda' doesn't exist",
+        },
+        Text {
             pattern: "nvcc was not found. Are you sure your environment has nvcc available",
             sample: "UserWarning: mamba_ssm was requested, but nvcc was not found. Are you sure your environment has nvcc available?",
         },

@@ -1,6 +1,6 @@
-use super::missing_cuda_library::known;
 use super::{Context, Need, Rule, Text};
 use crate::abi::build_here;
+use crate::cuda_library::known;
 use crate::native::{Native, by_owner};
 use crate::remedy::Installer;
 use crate::requirement;

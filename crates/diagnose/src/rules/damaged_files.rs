@@ -19,8 +19,9 @@ It shows as one of
   SyntaxError: source code string cannot contain null bytes
 or as a module that is not found although its package is installed.
 
-Seen by comparing each file with RECORD (existence and size; contents with `doctor --verify-files`), and by reading the
-headers of compiled files. Bytecode, files a vendor rewrote before publishing, and the package's own notes do not count.
+Seen by comparing each file with RECORD (existence and size; contents with `doctor --verify-files`, without it those of
+Python files changed after the install), and by reading the headers of compiled files. Bytecode, files a vendor rewrote
+before publishing, and the package's own notes do not count.
 
 Install the same version again over what is there.",
     links: &["https://packaging.python.org/en/latest/specifications/recording-installed-packages/"],
@@ -133,6 +134,12 @@ fn judge_file(file: &AlteredFile) -> Option<(Severity, String)> {
         Alteration::Size { recorded, found: 0 } => {
             Some((worst, format!("{name} is empty; RECORD says {recorded} bytes")))
         }
+        Alteration::CutOff { recorded, found } => Some((
+            worst,
+            format!(
+                "{name} is cut off within a line: it has {found} bytes of the {recorded} in RECORD"
+            ),
+        )),
         // A whole library of another size was rewritten after RECORD was: vendors set search paths so.
         Alteration::Size { .. } if compiled => None,
         // Administrators add their own certificate authority to the bundles that packages bring.
@@ -329,6 +336,15 @@ mod tests {
                 one(altered(build(start()), "numpy", &files, 2))
             })
             .finds(Warning, Certain, &["2 files of numpy 2.3.5 in /v not as they were installed", "x.py has 12 bytes"]),
+            Case::new("a package's first file is cut off", machines::a10(), {
+                let cut = Alteration::CutOff { recorded: 900, found: 512 };
+                one(altered(build(start()), "numpy", &[("numpy/__init__.py", cut)], 1))
+            })
+            .finds(
+                Error,
+                Certain,
+                &["__init__.py is cut off within a line: it has 512 bytes of the 900 in RECORD", "numpy==2.3.5 --reinstall"],
+            ),
             Case::new("a stray file", machines::a10(), one(damaged(build(start()), None, "own.so", "is empty")))
                 .finds(Warning, Certain, &["own.so in /v is empty", "rm /v/lib/python3.12/site-packages/own.so"]),
             Case::new("a vendor set a search path after RECORD was written (pynvvideocodec)", machines::a10(), {

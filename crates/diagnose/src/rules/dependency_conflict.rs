@@ -1,10 +1,11 @@
 use super::{Context, Need, Rule, Text};
 use crate::remedy::Installer;
-use crate::requirement::Requirement;
+use crate::requirement::{self, Requirement};
 use crate::torch_build::live_dist;
 use crate::wants::wants;
 use facts::{Confidence, Dist, Finding, Machine, PyEnv, Severity};
 use knowledge::Version;
+use std::cmp::Ordering;
 pub(super) const RULE: Rule = Rule {
     id: "dependency-conflict",
     title: "an installed package does not satisfy what another one requires",
@@ -16,7 +17,8 @@ told to take it as a further index, or its first match, brings requests 2.28.1 i
 It shows as
   datasets 4.0.0 requires requests>=2.32.2, but you have requests 2.28.1 which is incompatible.
 
-Seen by comparing the versions that METADATA asks for with those installed.
+Seen by comparing the versions that METADATA asks for with those installed. Most packages run all the same, and the
+finding is a warning; where a package itself compares versions when it is imported (transformers, jax), it is an error.
 
 Install the wanted version from PyPI, and name PyTorch's index for torch only (uv: an explicit index; pip: --index-url
 for one command). An unsafe-best-match strategy mixes indexes and invites dependency confusion.",
@@ -36,6 +38,23 @@ ERROR: pip's dependency resolver does not currently take into account all the pa
 This behaviour is the source of the following dependency conflicts.",
         },
         Text {
+            pattern: "is required for a normal functioning of this module, but found {name}",
+            sample: "ImportError: huggingface-hub>=0.34.0,<1.0 is required for a normal functioning of this module, but found huggingface-hub==1.2.3.",
+        },
+        Text {
+            pattern: "jaxlib is version *, but this version of jax requires version",
+            sample: "RuntimeError: jaxlib is version 0.4.38, but this version of jax requires version >= 0.6.2.",
+        },
+        // https://github.com/CEXT-Dan/PyRx/issues/539
+        Text {
+            pattern: "The installed pydantic-core version * is incompatible with the current pydantic version",
+            sample: "SystemError: The installed pydantic-core version (2.47.0) is incompatible with the current pydantic version, which requires 2.46.4. If you encounter this error, make sure that you haven't upgraded pydantic-core manually.",
+        },
+        Text {
+            pattern: "cannot import name 'runtime_version' from 'google.protobuf'",
+            sample: "ImportError: cannot import name 'runtime_version' from 'google.protobuf' (/v/lib/python3.11/site-packages/google/protobuf/__init__.py)",
+        },
+        Text {
             pattern: "The package `*` requires `*`, but `*` is installed",
             sample: "The package `datasets` requires `requests>=2.32.2`, but `2.28.1` is installed",
         },
@@ -43,7 +62,11 @@ This behaviour is the source of the following dependency conflicts.",
     role: super::Role::Notice,
     remedy: |seen| {
         let installer = seen.installer();
-        let wanted = seen.word("wanted").map(str::to_owned);
+        let named = || {
+            let (before, _) = seen.text.split_once(" is required for a normal functioning")?;
+            before.rsplit(' ').next().filter(|word| requirement::parse(word).is_some())
+        };
+        let wanted = seen.word("wanted").or_else(named).map(str::to_owned);
         match wanted {
             Some(wanted) => vec![installer.install(&[wanted], None)],
             None => vec![check_command(&installer)],
@@ -66,6 +89,53 @@ const ON_PYTORCH_INDEX: [(&str, &str); 5] = [
     ("idna", "3.4"),
 ];
 
+/// A package that compares versions when it is imported and does not go on with a wrong one.
+struct Compared {
+    package: &'static str,
+    /// The first release that does, where earlier ones that do not are still in use.
+    since: Option<&'static str>,
+    /// Held against the whole range that METADATA has as well.
+    range: &'static [&'static str],
+    /// Held against the lowest version of METADATA only: a newer one than it allows is imported.
+    lowest: &'static [&'static str],
+}
+
+/// Read on 2026-11-23 in the wheels of PyPI that the comments name. What they compare with other bounds than METADATA's is left
+/// out (matplotlib: pyparsing), and what they only look for (older transformers: filelock, requests).
+const COMPARED: [Compared; 6] = [
+    // 5.23.0, dependency_versions_check.py and dependency_versions_table.py: ImportError. An old accelerate counts as none.
+    Compared {
+        package: "transformers",
+        since: None,
+        range: &[
+            "huggingface-hub",
+            "numpy",
+            "packaging",
+            "pyyaml",
+            "regex",
+            "safetensors",
+            "tokenizers",
+            "tqdm",
+        ],
+        lowest: &[],
+    },
+    // 0.10.2, jax/_src/lib/__init__.py: RuntimeError; from jax/version.py's lowest jaxlib up to jax's own version.
+    Compared { package: "jax", since: None, range: &["jaxlib"], lowest: &[] },
+    // 2.14.3, pydantic/version.py, called by __init__.py: SystemError. 2.11.10 has no such call, 2.12.0 has it.
+    Compared { package: "pydantic", since: Some("2.12.0"), range: &["pydantic-core"], lowest: &[] },
+    // 3.1.1, pandas/compat/numpy/__init__.py: ImportError.
+    Compared { package: "pandas", since: None, range: &[], lowest: &["numpy"] },
+    // 0.68.1, numba/__init__.py, _ensure_critical_deps and _ensure_llvm: ImportError.
+    Compared { package: "numba", since: None, range: &["numpy"], lowest: &["llvmlite"] },
+    // 3.11.2, matplotlib/__init__.py, _check_versions: ImportError.
+    Compared {
+        package: "matplotlib",
+        since: None,
+        range: &[],
+        lowest: &["cycler", "kiwisolver", "numpy", "python-dateutil"],
+    },
+];
+
 /// Packages whose pairing with each other is judged by a rule of its own, with better words.
 const OWN_RULES: [&str; 4] = ["torch", "torchvision", "torchaudio", "triton"];
 
@@ -86,7 +156,55 @@ fn check(context: &Context) -> Vec<Finding> {
     context.envs.iter().filter_map(|env| judge(context.machine, env)).collect()
 }
 
-fn conflicts<'a>(machine: &Machine, env: &'a PyEnv) -> Vec<(&'a Dist, Requirement, &'a Dist)> {
+type Conflict<'a> = (&'a Dist, Requirement, &'a Dist);
+
+/// Whether the package that requires it stops its own import over it.
+fn is_compared((dist, wanted, installed): &Conflict<'_>) -> bool {
+    let name = Dist::normalise(&dist.name);
+    let named = |names: &[&str]| names.contains(&wanted.name.as_str());
+    COMPARED.iter().filter(|it| it.package == name).any(|it| {
+        it.since.is_none_or(|since| !is_before(&dist.version, since))
+            && (named(it.range) || (named(it.lowest) && is_too_old(dist, wanted, installed)))
+    })
+}
+
+/// Whether a version is older than another; not where either cannot be read.
+fn is_before(version: &str, other: &str) -> bool {
+    let versions = Version::parse(version).zip(Version::parse(other));
+    versions.is_some_and(|(version, other)| version.compare(&other) == Ordering::Less)
+}
+
+/// Whether it is older than each line of METADATA asks for: pandas has a line for each Python, and compares with the lowest.
+fn is_too_old(dist: &Dist, wanted: &Requirement, installed: &Dist) -> bool {
+    let lines = dist.requires.iter().filter_map(|line| requirement::parse(line));
+    lines.filter(|line| line.name == wanted.name).all(|line| {
+        let constraint = line.constraint();
+        let mut lowest = constraint.split(',').filter_map(|clause| clause.strip_prefix(">="));
+        lowest.any(|version| is_before(&installed.version, version))
+    })
+}
+
+/// Those that stop an import come first. What a package requires that is itself to be exchanged is left out: its other version
+/// requires something else.
+fn conflicts<'a>(machine: &Machine, env: &'a PyEnv) -> Vec<Conflict<'a>> {
+    let mut all = every_conflict(machine, env);
+    let exchanged = |dist: &Dist, all: &[Conflict<'_>]| {
+        all.iter().any(|(other, _, installed)| {
+            installed.path == dist.path
+                && other.path != dist.path
+                && !OWN_RULES.contains(&installed.name.as_str())
+        })
+    };
+    let last: Vec<bool> = all.iter().map(|(dist, ..)| !exchanged(dist, &all)).collect();
+    if last.contains(&true) {
+        let mut last = last.into_iter();
+        all.retain(|_| last.next() == Some(true));
+    }
+    all.sort_by_key(|conflict| !is_compared(conflict));
+    all
+}
+
+fn every_conflict<'a>(machine: &Machine, env: &'a PyEnv) -> Vec<Conflict<'a>> {
     let all = wants(machine, env).into_iter().map(|want| (want.dist, want.wanted));
     all.filter(|(dist, wanted)| !has_own_rule(dist, wanted))
         .filter_map(|(dist, wanted)| {
@@ -110,8 +228,10 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
         1 => String::new(),
         count => format!(", and {} more", count - 1),
     };
+    let compared = is_compared(&conflicts[0]);
+    let severity = if compared { Severity::Error } else { Severity::Warning };
     let mut draft = RULE.finding(
-        Severity::Warning,
+        severity,
         Confidence::Certain,
         format!(
             "{} {} requires {}{}, but {} is installed in {}{more}",
@@ -143,7 +263,12 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
             from_index.push(format!("{} {}", wanted.name, installed.version));
         }
     }
-    let cause = if from_index.is_empty() {
+    let cause = if from_index.is_empty() && compared {
+        format!(
+            "The last install changed a version that another package still needs, and {} compares it when it is imported.",
+            first.name
+        )
+    } else if from_index.is_empty() {
         "The last install changed a version that another package still needs.".to_owned()
     } else {
         from_index.dedup();
@@ -160,6 +285,7 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
+    use crate::requirement;
     use crate::test_support::{Case, env, machines};
     use facts::{Confidence::*, PyEnv, Severity::*};
 
@@ -172,6 +298,21 @@ mod tests {
                 .requires("datasets", line)
                 .build(),
         ]
+    }
+
+    /// One package, what it requires, and the version of that which is installed.
+    fn two(what: &'static str, [name, version]: [&str; 2], line: &str, installed: &str) -> Case {
+        let wanted = requirement::parse(line).expect("a requirement").name;
+        let env = env("/v").dist(name, version).requires(name, line).dist(&wanted, installed);
+        Case::new(what, machines::h200(), vec![env.build()])
+    }
+
+    fn pandas(what: &'static str, python: &str, numpy: &str) -> Case {
+        let env = env("/v").python(python).dist("pandas", "3.1.1").dist("numpy", numpy);
+        let env = env
+            .requires("pandas", "numpy>=2.0.2; python_version < \"3.14\"")
+            .requires("pandas", "numpy>=2.3.3; python_version >= \"3.14\"");
+        Case::new(what, machines::h200(), vec![env.build()])
     }
 
     pub(super) fn cases() -> Vec<Case> {
@@ -190,6 +331,45 @@ mod tests {
             Case::new("from somewhere else", machines::h200(), with("2.30.0", "requests>=2.32.2"))
                 .finds(Warning, Certain, &["The last install changed"])
                 .without(&["PyTorch's index"]),
+            Case::new("transformers compares versions when it is imported", machines::h200(), vec![
+                env("/v")
+                    .dist("transformers", "5.20.0")
+                    .requires("transformers", "tokenizers<0.24.0,>=0.23.1")
+                    .dist("tokenizers", "0.15.2")
+                    .requires("tokenizers", "huggingface-hub>=0.16.4,<1.0")
+                    .dist("huggingface-hub", "2.4.0")
+                    .build(),
+            ])
+            .finds(
+                Error,
+                Certain,
+                &[
+                    "transformers 5.20.0 requires tokenizers<0.24.0,>=0.23.1, but 0.15.2 is installed in /v",
+                    "transformers compares it when it is imported",
+                    "install 'tokenizers<0.24.0,>=0.23.1'",
+                ],
+            )
+            .without(&["huggingface-hub"]),
+            two("pydantic refuses another pydantic-core", ["pydantic", "2.12.0"], "pydantic-core==2.41.1", "2.41.5")
+                .finds(Error, Certain, &["pydantic compares it when it is imported"]),
+            two("an older pydantic does not", ["pydantic", "2.11.10"], "pydantic-core==2.33.2", "2.41.5")
+                .finds(Warning, Certain, &["requires pydantic-core==2.33.2"])
+                .without(&["compares it"]),
+            two("numba and an llvmlite that is too old", ["numba", "0.68.1"], "llvmlite<0.51,>=0.50.0dev0", "0.44.0")
+                .finds(Error, Certain, &["numba compares it when it is imported"]),
+            two("numba does not compare with a newer llvmlite", ["numba", "0.68.1"], "llvmlite<0.51,>=0.50.0dev0", "0.51.0")
+                .finds(Warning, Certain, &["requires llvmlite<0.51,>=0.50.0dev0"])
+                .without(&["compares it"]),
+            two("numba and a numpy that is too new", ["numba", "0.68.1"], "numpy<2.6,>=1.22", "2.6.0")
+                .finds(Error, Certain, &["numba compares it when it is imported"]),
+            two("matplotlib's METADATA wants a newer pyparsing than its import", ["matplotlib", "3.11.2"], "pyparsing>=3", "2.4.7")
+                .finds(Warning, Certain, &["requires pyparsing>=3"])
+                .without(&["compares it"]),
+            pandas("pandas and a numpy too old for every Python", "3.12.3", "1.26.4")
+                .finds(Error, Certain, &["pandas compares it when it is imported"]),
+            pandas("pandas and a numpy too old for this Python", "3.14.0", "2.3.2")
+                .finds(Warning, Certain, &["requires numpy>=2.3.3"])
+                .without(&["compares it"]),
             Case::new("satisfied", machines::h200(), with("2.32.5", "requests>=2.32.2")),
             Case::new("an extra's", machines::h200(), with("2.28.1", "requests>=2.32.2 ; extra == 'net'")),
             Case::new("a marker for another Python", machines::h200(), with("2.28.1", "requests>=2.32.2 ; python_version < '3.9'")),

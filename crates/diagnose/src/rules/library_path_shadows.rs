@@ -8,12 +8,13 @@ pub(super) const RULE: Rule = Rule {
     title: "LD_LIBRARY_PATH puts another CUDA in front of torch's own libraries",
     about: "\
 torch's wheels bring their CUDA libraries and find them by a path inside each file, but LD_LIBRARY_PATH is searched
-before that path. A system CUDA named there takes the place of single libraries, and two that were never built for
-each other meet in one process.
+before that path, unless it is an RPATH. A system CUDA named there takes the place of single libraries, and two that
+were never built for each other meet in one process.
 
 It shows as
   libcusparse.so.12: undefined symbol: __nvJitLinkComplete_12_4, version libnvJitLink.so.12
-from `import torch`: libcusparse is the wheel's, libnvJitLink the system's older one.
+from `import torch`: libcusparse is the wheel's, libnvJitLink the system's older one; and from JAX's plugin as
+  RuntimeError: Unable to load cuSPARSE. Is it installed?
 
 Seen by following the loader's search order for each library torch asks for.
 
@@ -22,6 +23,7 @@ Unset LD_LIBRARY_PATH, in the shell and in its start-up files; programs that nee
         "https://github.com/pytorch/pytorch/issues/134929",
         "https://github.com/pytorch/pytorch/issues/111469",
         "https://github.com/pytorch/pytorch/issues/157381",
+        "https://github.com/jax-ml/jax/issues/28929",
     ],
     texts: &[
         Text {
@@ -39,6 +41,23 @@ Unset LD_LIBRARY_PATH, in the shell and in its start-up files; programs that nee
             sample: "ImportError: /home/user/.local/lib/python3.10/site-packages/torch/lib/libtorch_cpu.so: undefined symbol: cuptiActivityEnableDriverApi, version libcupti.so.12",
         },
         Text { pattern: "undefined symbol: nccl*", sample: "" },
+        Text {
+            pattern: "symbol {symbol} version libcublasLt.so* not defined in file",
+            sample: "OSError: /v/lib/python3.7/lib-dynload/../../libcublas.so.11: symbol free_gemm_select version libcublasLt.so.11 not defined in file libcublasLt.so.11 with link time reference",
+        },
+        // https://github.com/zai-org/CogVLM2/issues/207
+        Text {
+            pattern: "symbol {symbol} version libnvJitLink.so* not defined in file",
+            sample: "ImportError: /home/user/anaconda/envs/cogvlm2/lib/python3.10/site-packages/torch/lib/../../nvidia/cusparse/lib/libcusparse.so.12: symbol __nvJitLinkComplete_12_4, version libnvJitLink.so.12 not defined in file libnvJitLink.so.12 with link time reference",
+        },
+        Text {
+            pattern: "RuntimeError: Unable to load cu*. Is it installed?",
+            sample: "RuntimeError: Unable to load cuSPARSE. Is it installed?",
+        },
+        Text {
+            pattern: "versions_helpers.cc:* operation * library was not found",
+            sample: "RuntimeError: jaxlib/cuda/versions_helpers.cc:81: operation cusparseGetProperty(MAJOR_VERSION, &major) failed: The cuSPARSE library was not found.",
+        },
         Text {
             pattern: "cuDNN version incompatibility: PyTorch was compiled against",
             sample: "RuntimeError: cuDNN version incompatibility: PyTorch was compiled  against (8, 7, 0) but found runtime version (8, 2, 4). PyTorch already comes bundled with cuDNN.",
@@ -214,6 +233,7 @@ mod tests {
                 &["puts another libnvJitLink.so.12 in front", "get on today"],
             ),
             Case::new("there is no other copy", machines::a10(), env(FoundBy::LdLibraryPath, None, None)),
+            Case::new("an RPATH comes before the variable", machines::a10(), env(FoundBy::Rpath, own, None)),
             Case::new("by its own path", machines::a10(), env(FoundBy::Runpath, None, None)),
         ]
     }

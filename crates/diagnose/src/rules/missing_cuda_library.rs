@@ -1,6 +1,8 @@
 use super::{Context, Need, Rule, Text};
+use crate::cuda_library::{cuda_of_library, known, library, major};
 use crate::native::{Native, by_owner};
 use crate::remedy::{Installer, quote};
+use crate::requirement;
 use crate::torch_build::installed;
 use facts::{Confidence, Finding, Needed, PyEnv, Severity};
 
@@ -98,15 +100,43 @@ fn cuda_of_torch(env: &PyEnv) -> Option<u32> {
 }
 
 fn commands(installer: &Installer<'_>, name: &str, cuda: u32) -> Vec<String> {
+    let mut lines = install(installer, name, cuda);
+    lines.insert(0, format!("# the package that brings it for the CUDA {cuda} of the torch here:"));
+    lines
+}
+
+fn install(installer: &Installer<'_>, name: &str, cuda: u32) -> Vec<String> {
     // From CUDA 13 on the packages carry no number in their names, but for the few with versions of their own.
     let package = match (name, cuda) {
         ("cudnn" | "nccl" | "cusparselt", _) | (_, ..=12) => format!("nvidia-{name}-cu{cuda}"),
         _ => format!("nvidia-{name}"),
     };
-    vec![
-        format!("# the package that brings it for the CUDA {cuda} of the torch here:"),
-        installer.install(&[package], None),
-    ]
+    vec![installer.install(&[package], None)]
+}
+
+/// Whether its package cannot do without it: the import opens it, or it was made for torch, whose libraries it shares. A module
+/// deep in a package that brings its own way to CUDA (CuPy) is opened when it is first used.
+fn is_loaded(native: &Native<'_>) -> bool {
+    let deep = native.env.site_packages.iter().any(|site| {
+        let rest = native.file.path.strip_prefix(site.as_str());
+        rest.is_some_and(|rest| rest.trim_start_matches('/').contains('/'))
+    });
+    native.is_opened() && (!deep || native.elf.opened_by.is_some() || is_for_torch(native))
+}
+
+/// Whether it is torch's own, or its package requires torch, or it needs torch's libraries.
+fn is_for_torch(native: &Native<'_>) -> bool {
+    let library = |name: &str| name.starts_with("libtorch") || name.starts_with("libc10");
+    let requires = |line: &String| requirement::parse(line).is_some_and(|it| it.name == "torch");
+    native.is_torch()
+        || native.is_nvidia()
+        || native.elf.needed.iter().any(|needed| library(&needed.name))
+        || native.owner().is_some_and(|dist| dist.requires.iter().any(requires))
+}
+
+/// Whether its search path leads to NVIDIA's packages.
+fn looks_into_packages(native: &Native<'_>) -> bool {
+    native.elf.search.iter().any(|folder| folder.contains("nvidia"))
 }
 
 fn check(context: &Context) -> Vec<Finding> {
@@ -198,7 +228,7 @@ fn judge(group: &[Native<'_>]) -> Option<Finding> {
     let env = first.env;
     let needed = missing(first)?;
     let package = known(&needed.name)?;
-    let loaded = group.iter().find(|native| native.is_opened());
+    let loaded = group.iter().find(|native| is_loaded(native));
     let severity = if loaded.is_some() { Severity::Error } else { Severity::Warning };
     let shown = loaded.unwrap_or(first);
     let gone = match needed.other {
@@ -238,6 +268,7 @@ fn judge(group: &[Native<'_>]) -> Option<Finding> {
         }
         _ => None,
     };
+    let installer = Installer::of(env);
     let (cause, fix) = match other_major {
         Some((wanted, cuda)) => (
             format!(
@@ -246,12 +277,23 @@ fn judge(group: &[Native<'_>]) -> Option<Finding> {
             ),
             replace(first, cuda),
         ),
-        None => (
-            "None of the places the loader looks in has it: RPATH, LD_LIBRARY_PATH, RUNPATH, the system's cache and \
-             folders. The package that brings it was removed, or never installed."
-                .to_owned(),
-            commands(&Installer::of(env), package, cuda.or(wanted).unwrap_or(12)),
-        ),
+        None => {
+            let release = cuda.or_else(|| cuda_of_library(&needed.name)).unwrap_or(12);
+            let cause = "None of the places the loader looks in has it: RPATH, LD_LIBRARY_PATH, RUNPATH, the system's cache \
+                         and folders. The package that brings it was removed, or never installed.";
+            let fix = match (cuda, is_for_torch(first) || looks_into_packages(first)) {
+                (Some(cuda), true) => commands(&installer, package, cuda),
+                (None, true) => install(&installer, package, release),
+                // NVIDIA's packages from a Python index would lie where this file does not look.
+                (_, false) => vec![
+                    format!(
+                        "# it uses the libraries of a CUDA {release} toolkit; where one is installed:"
+                    ),
+                    format!("export LD_LIBRARY_PATH=/usr/local/cuda-{release}/lib64"),
+                ],
+            };
+            (cause.to_owned(), fix)
+        }
     };
     Some(draft.cause(cause).fix(fix).done())
 }
@@ -264,43 +306,6 @@ fn replace(native: &Native<'_>, cuda: u32) -> Vec<String> {
     )];
     lines.extend(crate::abi::build_here(native));
     lines
-}
-
-/// The major version in a library's name: 12 of `libcudart.so.12`, 11 of `libcudart.so.11.0`.
-fn major(name: &str) -> Option<u32> {
-    name.split_once(".so.")?.1.split('.').next()?.parse().ok()
-}
-
-/// The nvidia package's name for a library; `None` for what is none of CUDA's.
-pub(super) fn known(name: &str) -> Option<&'static str> {
-    let stem = name.split(".so").next()?;
-    PACKAGES.iter().find(|(file, _)| *file == stem).map(|(_, package)| *package)
-}
-
-/// Libraries and the nvidia packages that bring them. A longer name stands before one it begins with.
-const PACKAGES: [(&str, &str); 16] = [
-    ("libcublasLt", "cublas"),
-    ("libcublas", "cublas"),
-    ("libcudnn", "cudnn"),
-    ("libcufft", "cufft"),
-    ("libcurand", "curand"),
-    ("libcusparseLt", "cusparselt"),
-    ("libcusparse", "cusparse"),
-    ("libcusolver", "cusolver"),
-    ("libnccl", "nccl"),
-    ("libnvrtc", "cuda-nvrtc"),
-    ("libnvJitLink", "nvjitlink"),
-    ("libcupti", "cuda-cupti"),
-    ("libcufile", "cufile"),
-    ("libnvToolsExt", "nvtx"),
-    ("libnvshmem_host", "nvshmem"),
-    ("libcudart", "cuda-runtime"),
-];
-
-/// The nvidia package's name for the library a text names.
-fn library(text: &str) -> &'static str {
-    let named = PACKAGES.iter().find(|(file, _)| text.contains(file));
-    named.map_or("cuda-runtime", |(_, package)| package)
 }
 
 #[cfg(test)]
@@ -348,6 +353,26 @@ mod tests {
                 Certain,
                 &["torch 2.9.1 in /v needs libcusparseLt.so.0", "pip install nvidia-cusparselt-cu12"],
             ),
+            Case::new("CuPy finds its CUDA when it is first used", machines::a10(), {
+                let elf = Elf { module: Some(true), ..lacking("libcufft.so.11") };
+                let env = crate::test_support::env("/v").dist("cupy-cuda12x", "13.4.0");
+                vec![env.compiled("cupy-cuda12x", "cupy/cuda/cufft.cpython-312-x86_64-linux-gnu.so", elf).build()]
+            })
+            .finds(
+                Warning,
+                Certain,
+                &[
+                    "cupy-cuda12x 13.4.0 in /v needs libcufft.so.11",
+                    "# it uses the libraries of a CUDA 12 toolkit",
+                    "export LD_LIBRARY_PATH=/usr/local/cuda-12/lib64",
+                ],
+            ),
+            Case::new("a module deep in a package that requires torch", machines::h200(), {
+                let elf = Elf { module: Some(true), ..lacking("libcudart.so.12") };
+                let env = crate::test_support::env("/v").torch("2.11.0+cu130", Some("13.0")).dist("vllm", "0.12");
+                vec![env.requires("vllm", "torch==2.11.0").compiled("vllm", "vllm/_C.abi3.so", elf).build()]
+            })
+            .finds(Error, Certain, &["vllm 0.12 in /v needs libcudart.so.12"]),
             Case::new(
                 "a library the package may never load",
                 machines::a10(),

@@ -49,6 +49,26 @@ compilation terminated.",
             sample: "fatal error: cusolverDn.h: No such file or directory",
         },
         Text {
+            pattern: "fatal error: curand_kernel.h: No such file or directory",
+            sample: "fatal error: curand_kernel.h: No such file or directory",
+        },
+        Text {
+            pattern: "fatal error: curand.h: No such file or directory",
+            sample: "fatal error: curand.h: No such file or directory",
+        },
+        Text {
+            pattern: "fatal error: cufft.h: No such file or directory",
+            sample: "fatal error: cufft.h: No such file or directory",
+        },
+        Text {
+            pattern: "fatal error: nvrtc.h: No such file or directory",
+            sample: "fatal error: nvrtc.h: No such file or directory",
+        },
+        Text {
+            pattern: "fatal error: cuda_fp16.h: No such file or directory",
+            sample: "fatal error: cuda_fp16.h: No such file or directory",
+        },
+        Text {
             pattern: "fatal error: cudnn.h: No such file or directory",
             sample: "fatal error: cudnn.h: No such file or directory",
         },
@@ -79,8 +99,18 @@ fn wants(seen: &Seen, header: &str) -> bool {
 }
 
 /// The headers of a CUDA toolkit.
-const TOOLKIT: [&str; 5] =
-    ["cuda_runtime.h", "cuda_runtime_api.h", "cublas_v2.h", "cusparse.h", "cusolverDn.h"];
+const TOOLKIT: [&str; 10] = [
+    "cuda_runtime.h",
+    "cuda_runtime_api.h",
+    "cublas_v2.h",
+    "cusparse.h",
+    "cusolverDn.h",
+    "curand_kernel.h",
+    "curand.h",
+    "cufft.h",
+    "nvrtc.h",
+    "cuda_fp16.h",
+];
 
 fn commands(seen: &Seen) -> Vec<String> {
     let installer = seen.installer();

@@ -1,6 +1,6 @@
-use super::missing_cuda_library::known;
 use super::{Context, Need, Rule, Text};
-use crate::native::{Native, by_owner};
+use crate::cuda_library::known;
+use crate::native::{Native, by_owner, files};
 use facts::{Confidence, Finding, Machine, Needed, Severity};
 
 pub(super) const RULE: Rule = Rule {
@@ -17,7 +17,9 @@ or, from torchcodec, as
   RuntimeError: Could not load libtorchcodec.
 
 Seen by looking each needed name (DT_NEEDED) up where the loader would. A file counts only where Python code that runs
-at the import of its package takes it; one of several builds counts only where none of them loads.
+at the import of its package takes it; one of several builds counts only where none of them loads. Where the package
+itself chooses among modules (mpi4py has one for each MPI) and none of them loads, that is a warning: the package is
+imported all the same, and the module is not.
 
 Install the library with the system's packages.",
     links: &["https://github.com/pytorch/torchcodec/issues/570"],
@@ -31,13 +33,18 @@ Install the library with the system's packages.",
             sample: "ImportError: libmpi.so.40: cannot open shared object file: No such file or directory",
         },
         Text {
+            pattern: "RuntimeError: cannot load MPI library",
+            sample: "RuntimeError: cannot load MPI library",
+        },
+        Text {
             pattern: "RuntimeError: Could not load libtorchcodec",
             sample: "RuntimeError: Could not load libtorchcodec. Likely causes: 1. FFmpeg is not properly installed in your environment.",
         },
     ],
     remedy: |seen| {
         let named = PACKAGES.iter().find(|(library, _, _)| seen.text.contains(library));
-        let library = named.map_or("libavutil", |(library, _, _)| library);
+        let mpi = seen.text.contains("MPI library");
+        let library = named.map_or(if mpi { "libmpi.so.40" } else { "libavutil" }, |(library, _, _)| library);
         commands(seen.machine(), library)
     },
     needs: &[Need::Compiled],
@@ -48,13 +55,15 @@ Install the library with the system's packages.",
 };
 
 /// Libraries, with the packages of Debian and Ubuntu and of Fedora and its kin that bring them.
-const PACKAGES: [(&str, &str, &str); 18] = [
+const PACKAGES: [(&str, &str, &str); 19] = [
     ("libGL.", "libgl1", "mesa-libGL"),
     ("libEGL.", "libegl1", "mesa-libEGL"),
     ("libgthread-2.0", "libglib2.0-0", "glib2"),
     ("libglib-2.0", "libglib2.0-0", "glib2"),
     ("libgomp.", "libgomp1", "libgomp"),
-    ("libmpi.", "libopenmpi3", "openmpi"),
+    ("libmpi.so.12", "libmpich12", "mpich"),
+    // Open MPI's library changes its package's name with each release; what depends on it does not.
+    ("libmpi.", "openmpi-bin", "openmpi"),
     ("libavutil", "ffmpeg", "ffmpeg-free"),
     ("libavcodec", "ffmpeg", "ffmpeg-free"),
     ("libavformat", "ffmpeg", "ffmpeg-free"),
@@ -74,8 +83,65 @@ fn check(context: &Context) -> Vec<Finding> {
     let wants = |native: &Native<'_>| {
         missing(native).is_some() && native.is_for(machine) && is_taken(native) && !has_twin(native)
     };
-    let groups = context.envs.iter().flat_map(|env| by_owner(env, wants));
-    groups.filter_map(|group| judge(machine, &group)).collect()
+    let choice = |native: &Native<'_>| {
+        missing(native).is_some()
+            && native.is_for(machine)
+            && !is_taken(native)
+            && !finds_any(native)
+    };
+    let taken = context.envs.iter().flat_map(|env| by_owner(env, wants));
+    let chosen = context.envs.iter().flat_map(|env| by_owner(env, choice));
+    let chosen = chosen.filter_map(|group| judge_choice(machine, &group));
+    taken.filter_map(|group| judge(machine, &group)).chain(chosen).collect()
+}
+
+/// Whether it is not one of several builds of a module, or one of these finds all that it needs: MPI.mpich.*.so beside
+/// MPI.openmpi.*.so.
+fn finds_any(native: &Native<'_>) -> bool {
+    let Some((module, _)) = native.file.stem().split_once('.') else { return true };
+    let folder = |native: &Native<'_>| native.file.path.len() - native.file.name().len();
+    let folder_of = |native: &Native<'_>| native.file.path[..folder(native)].to_owned();
+    let own = folder_of(native);
+    let builds: Vec<Native<'_>> = files(native.env)
+        .filter(|other| {
+            let name = other.file.stem().split_once('.');
+            name.is_some_and(|(name, _)| name == module) && folder_of(other) == own
+        })
+        .collect();
+    let whole = |build: &Native<'_>| build.elf.needed.iter().all(|needed| needed.path.is_some());
+    module.starts_with("lib") || builds.len() < 2 || builds.iter().any(whole)
+}
+
+/// No build of a module that a package chooses among finds its library.
+fn judge_choice(machine: &Machine, group: &[Native<'_>]) -> Option<Finding> {
+    let first = group.first()?;
+    let (module, _) = first.file.stem().split_once('.')?;
+    let mut names: Vec<&str> =
+        group.iter().filter_map(|native| Some(missing(native)?.name.as_str())).collect();
+    names.sort_unstable();
+    names.dedup();
+    let title = format!(
+        "{} in {} needs {} for its module {module}, which this system does not have",
+        first.what(),
+        first.env.root,
+        names.join(" or ")
+    );
+    let mut draft = RULE.finding(Severity::Warning, Confidence::Likely, title);
+    for native in group {
+        if let Some(needed) = missing(native) {
+            let what = format!("needs {} (DT_NEEDED)", needed.name);
+            draft = draft.evidence(what, native.file.path.clone());
+        }
+    }
+    let cause = format!(
+        "The package has a build of {module} for each of several libraries and takes the one whose library is here. None is: \
+         the package is imported, and {module} is not."
+    );
+    let mut fix = commands(machine, names.first()?);
+    for other in &names[1..] {
+        fix.extend(commands(machine, other).iter().map(|line| format!("# or: {line}")));
+    }
+    Some(draft.cause(cause).fix(fix).done())
 }
 
 /// The first library that is nowhere here, of those that are neither CUDA's, the driver's nor torch's.
@@ -183,6 +249,16 @@ mod tests {
                 .compiled("own", "own/libtorchcodec_core7.so", last);
             vec![env.build()]
         };
+        let mpi = |second: Elf| {
+            let ending = "cpython-312-x86_64-linux-gnu.so";
+            let first = Elf { module: Some(false), ..lacking("libmpi.so.12") };
+            let second = Elf { module: Some(false), ..second };
+            let env = env("/v")
+                .dist("own", "4.1.2")
+                .compiled("own", &format!("own/MPI.mpich.{ending}"), first)
+                .compiled("own", &format!("own/MPI.openmpi.{ending}"), second);
+            vec![env.build()]
+        };
         let whole = Elf {
             module: Some(false),
             needed: vec![found("libavutil.so.59", "/usr/lib/libavutil.so.59", FoundBy::LdSoCache)],
@@ -202,7 +278,22 @@ mod tests {
             Case::new("a module beside all packages", machines::a10(), {
                 one("own_ops.cpython-312-x86_64-linux-gnu.so", Elf { module: Some(true), ..lacking("libmpi.so.40") })
             })
-            .finds(Error, Certain, &["libmpi.so.40", "libopenmpi3"]),
+            .finds(Error, Certain, &["libmpi.so.40", "openmpi-bin"]),
+            Case::new("a module for each MPI, and none is here (mpi4py 4.1.2)", machines::a10(), mpi(lacking("libmpi.so.40")))
+                .finds(
+                    Warning,
+                    Likely,
+                    &[
+                        "own 4.1.2 in /v needs libmpi.so.12 or libmpi.so.40 for its module MPI, which this system does not have",
+                        "needs libmpi.so.12 (DT_NEEDED) [/v/lib/python3.12/site-packages/own/MPI.mpich.",
+                        "sudo apt-get install --yes libmpich12",
+                        "# or: sudo apt-get install --yes openmpi-bin",
+                    ],
+                ),
+            Case::new("a module for each MPI, and Open MPI is here", machines::a10(), {
+                let needed = vec![found("libmpi.so.40", "/usr/lib/libmpi.so.40", FoundBy::LdSoCache)];
+                mpi(Elf { needed, ..elf() })
+            }),
             Case::new("no release of FFmpeg is here", machines::a10(), codec(taken("libavutil.so.59")))
                 .finds(
                     Error,

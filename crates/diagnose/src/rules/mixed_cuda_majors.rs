@@ -1,5 +1,5 @@
-use super::missing_cuda_library::known;
 use super::{Context, Need, Rule, Text};
+use crate::cuda_library::known;
 use crate::native::{Native, files};
 use crate::remedy::Installer;
 use crate::requirement;

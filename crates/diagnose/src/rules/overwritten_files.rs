@@ -1,6 +1,6 @@
 use super::damaged_files::again;
-use super::missing_cuda_library::known;
 use super::{Context, Need, Rule};
+use crate::cuda_library::known;
 use crate::native::{Native, files};
 use crate::remedy::Installer;
 use crate::torch_build::{is_leftover, live_dist};

@@ -1,6 +1,6 @@
-use super::missing_cuda_library::known;
-use super::{Context, Need, Rule};
+use super::{Context, Need, Rule, Text};
 use crate::abi::{build_here, is_torch_symbol, words};
+use crate::cuda_library::known;
 use crate::native::{Native, by_owner};
 use crate::remedy::quote;
 use facts::{Confidence, Finding, FoundBy, MissingSymbol, Severity};
@@ -15,13 +15,26 @@ was interrupted. The loader looks every function up when the module is imported,
 
 It shows as
   ImportError: .../x.so: undefined symbol: ...
+An extension of torch that is imported before torch lacks torch's functions for Python (THPVariableClass).
 
 Seen by looking every undefined symbol of the module up in all libraries that the loader would have opened by then.
 Symbols of torch and of CUDA's libraries have rules of their own; modules that no import takes are left out.
 
 Install the package again in the version that is recorded; where that does not help, build it here.",
     links: &["https://docs.python.org/3/c-api/stable.html"],
-    remedy: |seen| seen.fitting_extension(),
+    texts: &[Text {
+        pattern: "undefined symbol: THP*",
+        sample: "ImportError: ./smtl_cuda.so: undefined symbol: THPVariableClass",
+    }],
+    remedy: |seen| {
+        let mut lines =
+            vec!["# torch brings these functions: `import torch` first, then the extension; else:".to_owned()];
+        lines.extend(seen.fitting_extension());
+        match seen.text.contains("symbol: THP") {
+            true => lines,
+            false => lines.split_off(1),
+        }
+    },
     needs: &[Need::Compiled],
     check: Some(check),
     #[cfg(test)]

@@ -68,7 +68,8 @@ fn check(context: &Context) -> Vec<Finding> {
         return Vec::new();
     }
     let entries: Vec<&str> = variable.value.split(',').map(str::trim).collect();
-    let Some(place) = entries.iter().position(|entry| !known(entry, &gpus)) else {
+    let partitions = machine.access.mig_instances.as_ref().map(|count| count.value);
+    let Some(place) = entries.iter().position(|entry| !known(entry, &gpus, partitions)) else {
         return Vec::new();
     };
     let wrong = entries[place];
@@ -110,12 +111,21 @@ fn check(context: &Context) -> Vec<Finding> {
     ]
 }
 
-/// Whether CUDA takes an entry: a number that is here, or the begin of one GPU's UUID. A partition's UUID is not the
-/// driver's list of GPUs to judge.
-fn known(entry: &str, gpus: &[&Gpu]) -> bool {
+/// Whether CUDA takes an entry: a number that is here, or the begin of one GPU's UUID. A partition's UUID is wrong where there
+/// is no partition, or where it names a GPU that is not here (`MIG-GPU-<uuid>/<instance>/<instance>`, of drivers before 470).
+fn known(entry: &str, gpus: &[&Gpu], partitions: Option<u32>) -> bool {
     match entry.parse::<usize>() {
         Ok(number) => number < gpus.len(),
-        Err(_) if entry.starts_with("MIG-") => true,
+        Err(_) if entry.starts_with("MIG-") => {
+            let of_gpu = entry.strip_prefix("MIG-").filter(|rest| rest.starts_with("GPU-"));
+            let whole = of_gpu.map(|rest| rest.split('/').next().unwrap_or(rest));
+            let named = |gpu: &&&Gpu| match (whole, &gpu.uuid) {
+                (Some(whole), Some(uuid)) => uuid == whole,
+                _ => true,
+            };
+            let could = |gpu: &Gpu| gpu.mig != Some(false);
+            partitions != Some(0) && gpus.iter().filter(named).any(|gpu| could(gpu))
+        }
         Err(_) => {
             let begins = |gpu: &&&Gpu| gpu.uuid.as_ref().is_none_or(|uuid| uuid.starts_with(entry));
             entry.starts_with("GPU-") && gpus.iter().filter(begins).count() >= 1
@@ -133,6 +143,13 @@ mod tests {
             let mut machine = machines::a10();
             machine.gpus[0].uuid = Some("GPU-52a3a85d-3c55".into());
             machine.access.visible_devices = Some(Fact::new(value.into(), "CUDA_VISIBLE_DEVICES"));
+            machine
+        };
+        let mig = |on: Option<bool>, partitions: u32, value: &str| {
+            let mut machine = set(value);
+            machine.gpus[0].mig = on;
+            machine.access.mig_instances =
+                Some(Fact::new(partitions, "/proc/driver/nvidia/capabilities"));
             machine
         };
         let mut none = machines::x86();
@@ -168,6 +185,21 @@ mod tests {
             Case::new("the begin of its UUID", set("GPU-52a3"), vec![]),
             Case::new("its number", set("0"), vec![]),
             Case::new("a partition", set("MIG-377e0049"), vec![]),
+            Case::new(
+                "a partition of the GPU here",
+                mig(Some(true), 2, "MIG-GPU-52a3a85d-3c55/1/0"),
+                vec![],
+            ),
+            Case::new(
+                "a partition, and no GPU is in MIG mode",
+                mig(Some(false), 0, "MIG-377e0049"),
+                vec![],
+            )
+            .finds(Error, Certain, &["begins with MIG-377e0049, which is not here"]),
+            Case::new("a partition, and none was made", mig(Some(true), 0, "MIG-377e0049"), vec![])
+                .finds(Error, Certain, &["begins with MIG-377e0049, which is not here"]),
+            Case::new("a partition of another GPU", mig(Some(true), 2, "MIG-GPU-ffff/1/0"), vec![])
+                .finds(Error, Certain, &["begins with MIG-GPU-ffff/1/0, which is not here"]),
             Case::new("no GPU to hide", none, vec![]),
         ]
     }

@@ -1,33 +1,18 @@
 //! The machines of the field reports, as `probe` would record them.
 
 use facts::{
-    BackendKind, CudaToolkit, DeviceNode, Driver, Fact, Gpu, GpuAccess, GpuVendor, Machine,
-    MachineKind, Memory, Os, PciGpu, Platform, Virtualisation,
+    BackendKind, CudaToolkit, DeviceNode, Driver, Fact, Gpu, GpuVendor, Machine, MachineKind,
+    Memory, PciGpu, Platform, Virtualisation,
 };
 
 const GIB: u64 = 1 << 30;
 
 fn machine(platform: Platform, kind: MachineKind, gib: u64) -> Machine {
-    Machine {
-        platform,
-        backend: BackendKind::Cpu,
-        kind,
-        host: None,
-        os: Os::default(),
-        cpu: facts::Cpu::default(),
-        memory: Memory {
-            total_bytes: Some(Fact::new(gib * GIB, "/proc/meminfo MemTotal")),
-            ..Memory::default()
-        },
-        gpus: Vec::new(),
-        driver: None,
-        toolkits: Vec::new(),
-        libraries: Vec::new(),
-        virtualisation: None,
-        gpu_processes: Vec::new(),
-        access: GpuAccess::default(),
-        notes: Vec::new(),
-    }
+    let memory = Memory {
+        total_bytes: Some(Fact::new(gib * GIB, "/proc/meminfo MemTotal")),
+        ..Memory::default()
+    };
+    Machine { platform, kind, memory, ..Machine::unknown() }
 }
 
 fn ubuntu(mut machine: Machine, version: &str) -> Machine {

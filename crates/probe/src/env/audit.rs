@@ -3,6 +3,9 @@
 //! Two distributions that list one file with different contents cannot both have it: the one whose RECORD the file
 //! agrees with is named to the other. What is written after an install (bytecode, the dist-info folder's own notes) is
 //! not compared.
+//!
+//! A Python file of the right size is read where something points at it: it was changed after the install, its data was never
+//! written, or it is the first file that an import of its package runs.
 
 use super::record::{is_native, path_of};
 use super::site::without_dots;
@@ -14,6 +17,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::Read as _;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// One distribution's RECORD.
 pub(super) struct Listed<'a> {
@@ -23,6 +27,8 @@ pub(super) struct Listed<'a> {
     pub(super) installer: Option<&'a str>,
     /// The text.
     pub(super) text: &'a str,
+    /// When it was written, which installers do last, in seconds since 1970.
+    pub(super) written: Option<i64>,
 }
 
 /// What is not as one RECORD says.
@@ -35,6 +41,12 @@ pub(super) struct Audit {
 
 /// So many are written out of each distribution.
 const MOST_FILES: usize = 16;
+
+/// So many Python files of the right size are read: where a whole environment was copied, all of them look newer than their RECORD.
+const MOST_READ: usize = 400;
+
+/// Seconds by which a file has to be newer than its RECORD to have been changed later.
+const LATER: i64 = 5;
 
 /// One line that is compared.
 struct Line<'a> {
@@ -76,6 +88,7 @@ impl Listed<'_> {
 pub(super) fn run(source: &Source, site: &Path, lists: &[Listed<'_>], verify: bool) -> Vec<Audit> {
     let lines: Vec<Vec<Line<'_>>> = lists.par_iter().map(Listed::lines).collect();
     let contested = contested(&lines);
+    let read = AtomicUsize::new(0);
     let all: Vec<(usize, &Line<'_>)> = lines
         .iter()
         .enumerate()
@@ -90,7 +103,10 @@ pub(super) fn run(source: &Source, site: &Path, lists: &[Listed<'_>], verify: bo
             let alike = |line: &Line<'_>| {
                 rivals.iter().any(|(_, it)| it.bytes == line.bytes && it.digest != line.digest)
             };
-            let how = compare(source, site, line, verify || alike(line))?;
+            let how = compare(source, site, line, verify || alike(line)).or_else(|| {
+                let written = lists[*list].written.filter(|_| !verify)?;
+                spoiled(source, site, line, written, &read)
+            })?;
             let agrees = |rival: &Line<'_>| {
                 rival.digest != line.digest
                     && compare(source, site, rival, verify || alike(rival)).is_none()
@@ -163,9 +179,18 @@ fn compare(source: &Source, site: &Path, line: &Line<'_>, contents: bool) -> Opt
     };
     match line.bytes {
         Some(recorded) if recorded != found => {
-            let zeros = line.path.ends_with(".py")
-                && source.read(&path).is_ok_and(|bytes| bytes.contains(&0));
-            Some(if zeros { Alteration::Zeros } else { Alteration::Size { recorded, found } })
+            let bytes = match line.path.ends_with(".py") {
+                true => source.read(&path).unwrap_or_default(),
+                false => Vec::new(),
+            };
+            let ends_within_a_line = bytes.last().is_some_and(|last| *last != b'\n');
+            Some(match () {
+                () if bytes.contains(&0) => Alteration::Zeros,
+                () if ends_within_a_line && found < recorded => {
+                    Alteration::CutOff { recorded, found }
+                }
+                () => Alteration::Size { recorded, found },
+            })
         }
         _ if contents && !line.digest.is_empty() => {
             let wanted = line.digest.strip_prefix("sha256=")?;
@@ -173,6 +198,31 @@ fn compare(source: &Source, site: &Path, line: &Line<'_>, contents: bool) -> Opt
         }
         _ => None,
     }
+}
+
+/// What is wrong with the contents of a Python file whose size is right, where something points at it.
+fn spoiled(
+    source: &Source,
+    site: &Path,
+    line: &Line<'_>,
+    written: i64,
+    read: &AtomicUsize,
+) -> Option<Alteration> {
+    if !line.path.ends_with(".py") || line.bytes.is_none_or(|bytes| bytes == 0) {
+        return None;
+    }
+    let path = site.join(line.path.as_ref());
+    let about = source.about(&path)?;
+    let later = about.changed > written + LATER;
+    let first = line.path.split_once('/').is_some_and(|(_, rest)| rest == "__init__.py");
+    if !(later || first || about.unwritten) || read.fetch_add(1, Ordering::Relaxed) >= MOST_READ {
+        return None;
+    }
+    if source.read(&path).ok()?.contains(&0) {
+        return Some(Alteration::Zeros);
+    }
+    let wanted = line.digest.strip_prefix("sha256=").filter(|_| later)?;
+    (sha256(source, &path)? != wanted).then_some(Alteration::Hash)
 }
 
 /// The SHA-256 of a file as RECORD writes it: base64 for URLs, without padding.
@@ -208,6 +258,16 @@ mod tests {
 
     /// Lays out files, compares each RECORD with them, and gives one line for each file that differs.
     fn check(files: &[(&str, &[u8])], lists: &[(&str, &str)], verify: bool, expect: &[&str]) {
+        check_written(None, files, lists, verify, expect);
+    }
+
+    fn check_written(
+        written: Option<i64>,
+        files: &[(&str, &[u8])],
+        lists: &[(&str, &str)],
+        verify: bool,
+        expect: &[&str],
+    ) {
         let folder = tempfile::tempdir().unwrap();
         let site = folder.path().join("lib/python3.12/site-packages");
         std::fs::create_dir_all(&site).unwrap();
@@ -220,7 +280,7 @@ mod tests {
             .iter()
             .map(|(dist, text)| {
                 let (dist, installer) = dist.split_once('/').unwrap_or((dist, "pip"));
-                Listed { dist, installer: Some(installer), text }
+                Listed { dist, installer: Some(installer), text, written }
             })
             .collect();
         let audits = run(&Source::live(), &site, &lists, verify);
@@ -270,6 +330,39 @@ mod tests {
         check(&[], &[("a/debian", &format!("../../../bin/a,{ABC},3\n"))], false, &[]);
         check(&[("a.py", b"longer")], &[("a/conda", &format!("a.py,{ABC},3\n"))], false, &[]);
         check(&[("a.py", b"abc")], &[("a", &format!("a.py,{ABC}=,3\n"))], true, &[]);
+    }
+
+    #[test]
+    fn a_python_file_of_the_right_size_is_read_where_something_points_at_it() {
+        let record = format!("a/__init__.py,{ABC},3\na/x.py,{ABC},3\na/y.py,{ABC},3\n");
+        let files: [(&str, &[u8]); 3] =
+            [("a/__init__.py", &[0, 0, 0]), ("a/x.py", b"abd"), ("a/y.py", &[0, b'b', b'c'])];
+        let list = [("a", record.as_str())];
+        // Changed long after the install.
+        let all = ["a: a/__init__.py Zeros", "a: a/x.py Hash", "a: a/y.py Zeros"];
+        check_written(Some(0), &files, &list, false, &all);
+        // No newer than RECORD: only what an import runs first.
+        check_written(Some(i64::MAX / 2), &files, &list, false, &all[..1]);
+        check_written(
+            Some(i64::MAX / 2),
+            &[("a/__init__.py", b"abd"), files[1], files[2]],
+            &list,
+            false,
+            &[],
+        );
+    }
+
+    #[test]
+    fn a_python_file_that_ends_within_a_line_was_cut_off() {
+        let record = format!("a/x.py,{ABC},9\na/y.py,{ABC},9\na/z.py,{ABC},2\n");
+        let files: [(&str, &[u8]); 3] =
+            [("a/x.py", b"def f"), ("a/y.py", b"a = 1\n"), ("a/z.py", b"a = 1")];
+        let expect = [
+            "a: a/x.py CutOff { recorded: 9, found: 5 }",
+            "a: a/y.py Size { recorded: 9, found: 6 }",
+            "a: a/z.py Size { recorded: 2, found: 5 }",
+        ];
+        check(&files, &[("a", &record)], false, &expect);
     }
 
     #[test]

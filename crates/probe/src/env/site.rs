@@ -76,7 +76,9 @@ fn compare_with_records(source: &Source, folder: &Path, entries: &mut [Entry], v
     let listed = entries.iter().filter_map(|entry| {
         let dist = entry.dist.as_ref()?;
         let installer = dist.installer.as_deref();
-        Some(audit::Listed { dist: &dist.name, installer, text: entry.record.as_deref()? })
+        let text = entry.record.as_deref()?;
+        let written = source.about(Path::new(&dist.path).join("RECORD")).map(|it| it.changed);
+        Some(audit::Listed { dist: &dist.name, installer, text, written })
     });
     let audits = audit::run(source, folder, &listed.collect::<Vec<_>>(), verify);
     let with_record = entries.iter_mut().filter(|entry| entry.record.is_some());

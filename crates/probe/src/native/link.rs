@@ -5,7 +5,7 @@ use super::demangle::{demangle, overloads};
 use super::process::Process;
 use super::store::Store;
 use super::symbols::Undefined;
-use facts::{Exported, MissingSymbol, MissingVersion};
+use facts::{Exported, MissingSymbol, MissingVersion, NativeFile};
 use serde::{Deserialize, Serialize};
 
 /// Symbols a file needs and no loaded library has.
@@ -98,9 +98,9 @@ pub(crate) fn unresolved(
             return (key, found);
         }
     };
-    let stem = lib.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let stem = stem.split('.').next().unwrap_or_default();
-    found.module = Some(symbols.exports_function(format!("PyInit_{stem}").as_bytes()));
+    // Of MPI.mpich.cpython-312-x86_64-linux-gnu.so this is MPI.mpich: no import statement finds it, only code that chooses.
+    let file = NativeFile { path: lib.path.display().to_string(), ..NativeFile::default() };
+    found.module = Some(symbols.exports_function(format!("PyInit_{}", file.stem()).as_bytes()));
     // What a damaged library exports is not known, and every file that needs it would be blamed.
     if let Some(damaged) = process.maps().iter().find(|map| map.lib.object.damage.is_some()) {
         let damage = damaged.lib.object.damage.as_deref().unwrap_or_default();

@@ -4,7 +4,7 @@
 use crate::Source;
 use crate::env::imports::{self, Reached};
 use facts::{Elf, NativeFile, PyEnv};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::path::Path;
 
 /// Fills in [`Elf::opened_by`] of files that the loader refuses.
@@ -25,16 +25,30 @@ pub(super) fn fill(source: &Source, env: &mut PyEnv) {
         }
     }
     for ((site, package), mut files) in packages {
+        // What is named within a function is opened only where something calls that.
+        let mut within: Vec<(&NativeFile, String, String)> = Vec::new();
+        let mut texts: Vec<String> = Vec::new();
         imports::walk(source, Path::new(site), package, &mut |reached| {
-            files.retain(|file| {
-                let takes = takes(reached, file);
-                if takes {
-                    opened.insert(file.path.clone(), reached.path.display().to_string());
+            let by = || reached.path.display().to_string();
+            files.retain(|file| match takes(reached, file) {
+                Some(Taken::Always) => {
+                    opened.insert(file.path.clone(), by());
+                    false
                 }
-                !takes
+                Some(Taken::Within(function)) => {
+                    within.push((*file, function.to_owned(), by()));
+                    true
+                }
+                None => true,
             });
+            texts.push(reached.text.to_owned());
             !files.is_empty()
         });
+        for (file, function, by) in within {
+            if is_called(&texts, &function, &mut BTreeSet::new()) {
+                opened.entry(file.path.clone()).or_insert(by);
+            }
+        }
     }
     for file in &mut env.native_files {
         if let (Some(elf), Some(opened_by)) = (file.elf.as_mut(), opened.remove(&file.path)) {
@@ -84,20 +98,80 @@ fn package_of<'a>(env: &'a PyEnv, file: &'a NativeFile) -> Option<(&'a str, &'a 
     rest.split_once('/').map(|(package, _)| (site.as_str(), package))
 }
 
+/// How a Python file takes a library.
+enum Taken<'a> {
+    /// Whenever it runs.
+    Always,
+    /// In this function, where something calls it.
+    Within(&'a str),
+}
+
 /// Whether a Python file imports a module or names a library.
-fn takes(reached: &Reached<'_>, file: &NativeFile) -> bool {
-    let stem = file.name().split('.').next().unwrap_or_default();
+fn takes<'a>(reached: &Reached<'a>, file: &NativeFile) -> Option<Taken<'a>> {
+    let stem = file.stem();
     let path = Path::new(&file.path).with_file_name(stem);
     if reached.targets.contains(&path) {
-        return true;
+        return Some(Taken::Always);
     }
     let begins = |at: usize| reached.text[..at].ends_with(['"', '\'', '/']);
     let named = |name: &str, ends: &[char]| {
-        let mut places = reached.text.match_indices(name).map(|(at, _)| at);
-        places.any(|at| begins(at) && reached.text[at + name.len()..].starts_with(ends))
+        let places = reached.text.match_indices(name).map(|(at, _)| at);
+        let places: Vec<Option<&str>> = places
+            .filter(|at| begins(*at) && reached.text[at + name.len()..].starts_with(ends))
+            .map(|at| function_around(reached.text, at))
+            .collect();
+        match places.contains(&None) {
+            true => Some(Taken::Always),
+            false => places.first().copied().flatten().map(Taken::Within),
+        }
     };
     // `f"libtorchcodec_core{major}"`: one of several builds, chosen by number.
     let numbered = stem.trim_end_matches(|c: char| c.is_ascii_digit());
-    named(stem, &['"', '\'', '.'])
-        || (numbered.len() > 3 && numbered != stem && named(numbered, &['{']))
+    // A plain word in quotes is an option or a title as often as a module of that name (CuPy's "jitify").
+    let plain = file.elf.as_ref().is_some_and(|elf| elf.module == Some(true))
+        && stem.starts_with(|letter: char| letter.is_ascii_alphabetic());
+    let ends: &[char] = if plain { &['.'] } else { &['"', '\'', '.'] };
+    named(stem, ends).or_else(|| {
+        (numbered.len() > 3 && numbered != stem).then(|| named(numbered, &['{'])).flatten()
+    })
+}
+
+/// The function that a place in a Python file lies in, by indentation.
+fn function_around(text: &str, at: usize) -> Option<&str> {
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let begin = text[..at].rfind('\n').map_or(0, |end| end + 1);
+    let mut depth = indent(text[begin..].lines().next().unwrap_or_default());
+    for line in text[..begin].lines().rev().filter(|line| !line.trim().is_empty()) {
+        let (own, words) = (indent(line), line.trim_start());
+        if depth == 0 {
+            break;
+        }
+        if own >= depth {
+            continue;
+        }
+        let definition = words.strip_prefix("async ").unwrap_or(words).strip_prefix("def ");
+        if let Some(definition) = definition {
+            return definition.split('(').next();
+        }
+        // The last line of a signature of several stands as far left as its first.
+        depth = if words.starts_with(')') { own + 1 } else { own };
+    }
+    None
+}
+
+/// Whether something calls a function of this name that is itself outside of functions, or in one that is called.
+fn is_called<'a>(texts: &'a [String], function: &'a str, seen: &mut BTreeSet<&'a str>) -> bool {
+    if !seen.insert(function) {
+        return false;
+    }
+    texts.iter().any(|text| {
+        let calls = text.match_indices(function).map(|(at, _)| at).filter(|at| {
+            let before = text[..*at].chars().next_back();
+            let whole = before.is_none_or(|letter| !letter.is_alphanumeric() && letter != '_');
+            let defines = text[..*at].ends_with("def ");
+            whole && !defines && text[at + function.len()..].starts_with('(')
+        });
+        let outer: Vec<Option<&str>> = calls.map(|at| function_around(text, at)).collect();
+        outer.into_iter().any(|outer| outer.is_none_or(|outer| is_called(texts, outer, seen)))
+    })
 }

@@ -124,7 +124,7 @@ impl Packages {
         wanted.marker.is_empty() || Marker::parse(&wanted.marker).is_ok_and(|it| it.holds(platform))
     }
 
-    /// Every package with its version and the hash of its RECORD, which has the hash of each file.
+    /// Every package with its version: `numpy==2.2.6`.
     pub fn frozen(&self) -> Vec<String> {
         self.all.iter().map(|(name, package)| format!("{name}=={}", package.version)).collect()
     }

@@ -367,7 +367,8 @@ fn a_damaged_library_is_named_and_nothing_that_needs_it_is_blamed() {
 fn a_library_is_opened_by_what_needs_it_or_by_the_python_code_that_names_it() {
     let world = World::new();
     let broken = "void gone(void); int which(void) { gone(); return 1; }";
-    for name in ["own/liba.so", "own/libb.so", "own/libc2.so", "own/_C.so"] {
+    let libraries = ["own/liba.so", "own/libb.so", "own/libc2.so", "own/_C.so"];
+    for name in libraries.into_iter().chain(["own/libearly.so", "own/liblazy.so"]) {
         world.library(name, broken, &[]);
     }
     world.library(
@@ -375,11 +376,18 @@ fn a_library_is_opened_by_what_needs_it_or_by_the_python_code_that_names_it() {
         "void PyInit__needs(void) {}",
         &["-Wl,--no-as-needed", "site:own/libb.so", "-Wl,-rpath,$ORIGIN"],
     );
+    // One build for each MPI, of which a finder of the package's own takes one (mpi4py): `import own.MPI` finds neither.
+    for name in ["own/MPI.mpich.abi3.so", "own/MPI.openmpi.cpython-312-x86_64-linux-gnu.so"] {
+        world.library(name, "void gone(void); void PyInit_MPI(void) { gone(); }", &[]);
+    }
+    world.library("own/jitify.so", "void gone(void); void PyInit_jitify(void) { gone(); }", &[]);
     let site = |path: &str| format!("lib/python3.12/site-packages/own/{path}");
-    world.write(&site("__init__.py"), "from . import _loads\n");
+    world.write(&site("__init__.py"), "__all__ = ['MPI']\nfrom . import _loads\n");
     world.write(
         &site("_loads.py"),
-        "load('liba')\nfrom own import _C\ntry:\n    from . import late\nexcept Exception: ...\n",
+        "load('liba')\nfrom own import _C\ntry:\n    from . import late\nexcept Exception: ...\n\
+         def first(\n    a\n):\n    load('libearly')\n\ndef _import_sox():\n    load('liblazy')\n\ndef _init_sox():\n    _import_sox()\n\n\
+         first(1)\nBACKENDS = ['jitify']\nlazy = Lazy('x', _init_sox)\n",
     );
     world.write(&site("late.py"), "load('libc2')\n");
     let env = world.env();
@@ -389,4 +397,13 @@ fn a_library_is_opened_by_what_needs_it_or_by_the_python_code_that_names_it() {
     assert_eq!(opened_by("own/libb.so"), path("own/_needs.so"));
     assert_eq!(opened_by("own/_C.so"), path("own/_loads.py"));
     assert_eq!(opened_by("own/libc2.so"), None);
+    // CuPy names its module jitify in the text of an option, and imports it when it is first asked for.
+    assert_eq!(opened_by("own/jitify.so"), None);
+    // torchaudio opens its SoX library in a function that is called when SoX is first used.
+    assert_eq!(opened_by("own/libearly.so"), path("own/_loads.py"));
+    assert_eq!(opened_by("own/liblazy.so"), None);
+    for name in ["own/MPI.mpich.abi3.so", "own/MPI.openmpi.cpython-312-x86_64-linux-gnu.so"] {
+        let elf = of(&env, &world.site(name));
+        assert_eq!((elf.opened_by, elf.module), (None, Some(false)), "{name}");
+    }
 }

@@ -1,0 +1,116 @@
+//! What is kept in the repository: the last result of each environment of the list, under the date of the run.
+
+use super::table;
+use anyhow::Context;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The record of a date. Runs of parts of the list add to it, and a newer row takes the place of an older one.
+pub(super) struct Record {
+    folder: PathBuf,
+    date: String,
+    /// Everything on the list, in its order.
+    names: Vec<String>,
+    /// The folder of the run, which is nobody else's business: `/tmp/reality` stands in its place.
+    work: String,
+    earlier: Vec<Value>,
+}
+
+impl Record {
+    pub(super) fn open(
+        root: &Path,
+        date: &str,
+        names: Vec<String>,
+        work: &Path,
+    ) -> anyhow::Result<Self> {
+        let folder = root.join("benchmarks/reality");
+        let path = folder.join(format!("{date}.json"));
+        let mut earlier = Vec::new();
+        if path.exists() {
+            let mut document: Value = serde_json::from_str(&fs::read_to_string(&path)?)
+                .with_context(|| path.display().to_string())?;
+            earlier = document["rows"].as_array_mut().map(std::mem::take).unwrap_or_default();
+        }
+        let work = work.display().to_string();
+        Ok(Self { folder, date: date.to_owned(), names, work, earlier })
+    }
+
+    /// Writes the JSON and the table.
+    pub(super) fn write(&self, rows: &[Value]) -> anyhow::Result<()> {
+        fs::create_dir_all(&self.folder)?;
+        let (rows, left_out) = self.merged(rows);
+        let document = json!({ "date": self.date, "rows": rows, "left_out": left_out });
+        let file = |ending: &str| self.folder.join(format!("{}.{ending}", self.date));
+        let anywhere = |text: String| text.replace(&self.work, "/tmp/reality");
+        fs::write(file("json"), anywhere(serde_json::to_string_pretty(&document)? + "\n"))?;
+        fs::write(file("md"), anywhere(self.table(&rows, &left_out)))?;
+        Ok(())
+    }
+
+    /// The newest row of everything on the list, and the names of what no run has looked at.
+    fn merged(&self, rows: &[Value]) -> (Vec<Value>, Vec<String>) {
+        let newest: BTreeMap<&str, &Value> = (self.earlier.iter().chain(rows))
+            .filter_map(|row| Some((row["name"].as_str()?, row)))
+            .collect();
+        let (known, left): (Vec<&String>, Vec<&String>) =
+            self.names.iter().partition(|name| newest.contains_key(name.as_str()));
+        let known = known.iter().map(|name| newest[name.as_str()].clone()).collect();
+        (known, left.into_iter().cloned().collect())
+    }
+
+    fn table(&self, rows: &[Value], left_out: &[String]) -> String {
+        let date = &self.date;
+        let mut doctors = BTreeMap::<&str, usize>::new();
+        for row in rows {
+            *doctors.entry(row["doctor"].as_str().unwrap_or("unknown")).or_default() += 1;
+        }
+        let doctors: Vec<String> =
+            doctors.iter().map(|(doctor, rows)| format!("{doctor}: {rows} rows")).collect();
+        let mut out = format!(
+            "# The doctor against reality, {date}\n\n`cargo xtask reality --fix --record {date}`: environments of the Python \
+             registry, untouched and with small edits, without a GPU; libcuda is a stand-in. A hit names the right package at \
+             error. Judged by {}.\n\n```\n{}```\n\n| environment | what imports | doctor | verdict | warm s | pip check | \
+             collect_env | rigsolve | fix |\n|---|---|---|---|---|---|---|---|---|\n",
+            doctors.join(", "),
+            table::totals(rows)
+        );
+        for row in rows {
+            out.push_str(&table::markdown(row));
+        }
+        if !left_out.is_empty() {
+            let _ =
+                write!(out, "\nOn the list and not part of this record: {}\n", left_out.join(", "));
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_a_run_add_up_and_newer_rows_win() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || {
+            let names = ["a", "a/x", "b"].map(str::to_owned).to_vec();
+            Record::open(folder.path(), "2026-11-23", names, Path::new("/home/user/x")).unwrap()
+        };
+        let row = |name: &str, verdict: &str| json!({ "name": name, "doctor": "1 (abc)", "verdict": verdict });
+        open().write(&[row("a/x", "MISS"), row("gone", "hit")]).unwrap();
+        open().write(&[row("a", "quiet"), row("a/x", "hit")]).unwrap();
+        let (rows, left) = open().merged(&[]);
+        assert_eq!(rows, [row("a", "quiet"), row("a/x", "hit")]);
+        assert_eq!(left, ["b"]);
+        let path = folder.path().join("benchmarks/reality/2026-11-23.md");
+        let table = fs::read_to_string(path).unwrap();
+        assert!(table.contains("not part of this record: b\n"), "{table}");
+        assert!(table.contains("Judged by 1 (abc): 2 rows."), "{table}");
+        open().write(&[json!({ "name": "b", "not_built": "no /home/user/x/b" })]).unwrap();
+        let json = fs::read_to_string(folder.path().join("benchmarks/reality/2026-11-23.json"));
+        assert!(json.unwrap().contains("no /tmp/reality/b"));
+    }
+}
