@@ -7,6 +7,7 @@ mod archive;
 mod binary;
 mod build;
 mod documents;
+mod package;
 mod proof;
 mod wheel;
 mod zig;
@@ -39,6 +40,8 @@ pub(crate) const PLATFORMS: &[Platform] = &[
 
 /// What a program may weigh.
 const MOST_BYTES: usize = 30_000_000;
+/// What a wheel may weigh.
+const MOST_OF_A_WHEEL: u64 = 45_000_000;
 
 /// What `cargo xtask dist` is asked to do.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -153,9 +156,9 @@ impl Dist<'_> {
         here: &str,
         documents: &mut Option<Vec<File>>,
     ) -> anyhow::Result<Made> {
-        let (program, own) = match &self.request.program {
-            Some(program) => (program.clone(), false),
-            None => (build::program(self, platform, here)?, true),
+        let (build::Built { program, library }, own) = match &self.request.program {
+            Some(program) => (build::Built::brought(program), false),
+            None => (build::build(self, platform, here)?, true),
         };
         let bytes = fs::read(&program).with_context(|| program.display().to_string())?;
         let needs = Needs::of(&bytes).with_context(|| program.display().to_string())?;
@@ -187,12 +190,25 @@ impl Dist<'_> {
         let stem = format!("firstlight-{}-{}", self.version, platform.triple);
         let archive = self.output.join(format!("{stem}.tar.gz"));
         archive::write(&archive, &stem, &files, self.time)?;
-        let tag = needs.tag()?;
+        let mut tag = needs.tag()?;
+        if let Some(library) = &library {
+            let package = package::of(self.root, library)?;
+            if own {
+                package.needs.hold().with_context(|| library.display().to_string())?;
+            }
+            // The wheel is for machines that have what both need.
+            tag = needs.and(&package.needs).tag()?;
+            files.extend(package.files);
+        }
         let wheel = self.output.join(wheel::name(&self.version, &tag));
         let description = fs::read_to_string(self.root.join("README.md"))?;
         let package =
             Package { version: &self.version, summary: &self.summary, description: &description };
         wheel::write(&wheel, &package, &tag, &files, self.time)?;
+        let weight = fs::metadata(&wheel)?.len();
+        if own && weight > MOST_OF_A_WHEEL {
+            bail!("the wheel has {weight} bytes; wanted {MOST_OF_A_WHEEL} or fewer");
+        }
         for file in [&archive, &wheel] {
             checksum(file)?;
         }

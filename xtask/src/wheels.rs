@@ -94,24 +94,35 @@ const CLIENT: &str = "openai==3.54.0";
 
 /// A Python that has OpenAI's client, below the target folder. `None` when the registry cannot be reached from here.
 pub(crate) fn client(target: &Path) -> anyhow::Result<Option<PathBuf>> {
-    let home = target.join("openai-client");
+    python_with(&target.join("openai-client"), CLIENT)
+}
+
+/// The arrays that the package of ops is tried on; torch has 900 MB.
+const ARRAYS: &str = "numpy==2.2.6";
+
+/// A Python that has arrays, below the target folder. `None` when the registry cannot be reached from here.
+pub(crate) fn arrays(target: &Path) -> anyhow::Result<Option<PathBuf>> {
+    python_with(&target.join("python-arrays"), ARRAYS)
+}
+
+fn python_with(home: &Path, package: &str) -> anyhow::Result<Option<PathBuf>> {
     let (stamp, python) = (home.join("complete"), home.join("bin/python"));
-    if fs::read_to_string(&stamp).is_ok_and(|there| there == CLIENT) {
+    if fs::read_to_string(&stamp).is_ok_and(|there| there == package) {
         return Ok(Some(python));
     }
     if home.exists() {
-        fs::remove_dir_all(&home)?;
+        fs::remove_dir_all(home)?;
     }
-    run(Command::new("python3").args(["-m", "venv"]).arg(&home))
+    run(Command::new("python3").args(["-m", "venv"]).arg(home))
         .context("hint: `apt-get install python3-venv`")?;
     let mut pip = Command::new(&python);
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries=1"]);
-    match output(pip.args(["--timeout=10", "--only-binary=:all:", CLIENT])) {
+    match output(pip.args(["--timeout=10", "--only-binary=:all:", package])) {
         Err(error) if reachable(&format!("{error:#}")) => return Err(error),
         Err(_) => return Ok(None),
         Ok(_) => {}
     }
-    fs::write(&stamp, CLIENT)?;
+    fs::write(&stamp, package)?;
     Ok(Some(python))
 }
 

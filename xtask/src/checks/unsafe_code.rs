@@ -4,13 +4,13 @@ use super::{Check, Problem};
 use crate::layout::{Layout, room_of};
 use crate::rust_source::{code_only, find_word};
 
-/// The rooms that talk to hardware.
-const ROOMS: &[&str] = &["device", "kernels"];
+/// The rooms that talk to hardware, and to other languages.
+const ROOMS: &[&str] = &["device", "kernels", "python"];
 
 pub(super) const CHECK: Check = Check {
     name: "unsafe_code",
-    promise: "`unsafe_code` is allowed only in device and kernels, each time with a reason",
-    hint: "move the unsafe part into device or kernels, or give the allow a `reason` or a comment above it",
+    promise: "`unsafe_code` is allowed only in device, kernels and python, each time with a reason",
+    hint: "move the unsafe part into device, kernels or python, or give the allow a `reason` or a comment above it",
     find,
 };
 
@@ -29,7 +29,7 @@ fn find(layout: &Layout) -> Vec<Problem> {
                 problems.push(Problem::line(
                     path,
                     line,
-                    "allows `unsafe_code` outside device and kernels",
+                    "allows `unsafe_code` outside device, kernels and python",
                 ));
             } else if !has_reason(&lines, line) {
                 problems.push(Problem::line(path, line, "allows `unsafe_code` without a reason"));
@@ -74,7 +74,7 @@ mod tests {
             &Layout::of(&files),
             &[
                 "crates/kernels/src/a.rs:2: allows `unsafe_code` without a reason",
-                "crates/probe/src/a.rs:1: allows `unsafe_code` outside device and kernels",
+                "crates/probe/src/a.rs:1: allows `unsafe_code` outside device, kernels and python",
             ],
         );
     }

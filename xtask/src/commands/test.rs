@@ -11,7 +11,7 @@ pub(super) const COMMAND: Command = Command {
     arguments: "",
     about: "every test of every room; checks first that what they need is here",
     details: "Wheels of the Python registry (85 MB, kept below target/) are judged too, chat templates (170 MB) are rendered by\n\
-              transformers, and OpenAI's client (70 MB) and, where npm is there, those of npm (40 MB) ask a server; without a\n\
+              transformers, the ops are called on numpy's arrays (20 MB), and OpenAI's client (70 MB) and, where npm is there, those of npm (40 MB) ask a server; without a\n\
               network these are skipped, which is said and is no pass.",
     run,
 };
@@ -61,6 +61,15 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
             ["test", "--locked", "-p", "firstlight", "-p", "models", "--test", "templates_live"];
         steps::run(cargo::command(&root, &test).env("FIRSTLIGHT_TEMPLATES", folder))
     })?;
+    let mut no_arrays = false;
+    steps.run("ops on Python's arrays", || {
+        let Some(python) = wheels::arrays(&cargo::target_directory(&root)?)? else {
+            no_arrays = true;
+            return Ok(());
+        };
+        let test = ["test", "--locked", "-p", "python", "--test", "package"];
+        steps::run(cargo::command(&root, &test).env("FIRSTLIGHT_ARRAYS_PYTHON", python))
+    })?;
     let mut no_client = false;
     steps.run("OpenAI's client", || {
         let Some(python) = wheels::client(&cargo::target_directory(&root)?)? else {
@@ -83,6 +92,11 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
     if without_transformers {
         eprintln!(
             "SKIP, which is no pass: chat templates were not rendered by transformers; that needs the Python registry"
+        );
+    }
+    if no_arrays {
+        eprintln!(
+            "SKIP, which is no pass: the ops were not called on numpy's arrays; that needs the Python registry"
         );
     }
     if no_client {

@@ -80,6 +80,18 @@ impl Needs {
         }
     }
 
+    /// What both need together.
+    pub(super) fn and(&self, other: &Self) -> Self {
+        let newer = match (self.system, other.system) {
+            (System::Glibc(a, b), System::Glibc(c, d)) => (c, d) > (a, b),
+            (System::Macos(a, b), System::Macos(c, d)) => (c, d) > (a, b),
+            _ => false,
+        };
+        let libraries = [self.libraries.clone(), other.libraries.clone()].concat();
+        let system = if newer { other.system } else { self.system };
+        Self { system, processor: self.processor, libraries }
+    }
+
     /// Fails where it needs a newer system than is promised.
     pub(super) fn hold(&self) -> anyhow::Result<()> {
         if let System::Glibc(major, minor) = self.system
@@ -184,6 +196,9 @@ mod tests {
             tag(&on_glibc(2, 28, &["libc.so.6", "libonig.so.5"])),
             Err("it loads libonig.so.5, which a manylinux machine need not have".to_owned())
         );
+        let both = on_glibc(2, 17, &["libc.so.6"]).and(&on_glibc(2, 27, &["libm.so.6"]));
+        assert_eq!(both, on_glibc(2, 27, &["libc.so.6", "libm.so.6"]));
+        assert_eq!(on_glibc(2, 28, &[]).and(&on_glibc(2, 4, &[])), on_glibc(2, 28, &[]));
         assert!(on_glibc(2, 28, &[]).hold().is_ok());
         let error = on_glibc(2, 34, &[]).hold().unwrap_err();
         assert_eq!(error.to_string(), "it needs glibc 2.34; wanted 2.28 or older");

@@ -1,4 +1,4 @@
-//! Builds the program for a platform, and finds how a program of a platform is run here.
+//! Builds the program and the library of ops for a platform, and finds how a program of a platform is run here.
 
 use super::{Dist, Platform, zig};
 use crate::cross::{self, TARGETS};
@@ -7,10 +7,40 @@ use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Builds with the profile `dist` and gives the program.
-pub(super) fn program(dist: &Dist, platform: Platform, here: &str) -> anyhow::Result<PathBuf> {
+/// The program, and the library that Python loads.
+pub(super) struct Built {
+    pub(super) program: PathBuf,
+    /// Absent beside a program that was brought without one.
+    pub(super) library: Option<PathBuf>,
+}
+
+impl Built {
+    /// A program that is there already, and the library that its build left beside it.
+    pub(super) fn brought(program: &Path) -> Self {
+        let beside = |folder: &Path| Some(folder.join(LIBRARY)).filter(|file| file.is_file());
+        let folder = program.parent();
+        let library = folder.and_then(|folder| beside(folder).or(beside(&folder.join("deps"))));
+        Self { program: program.to_owned(), library }
+    }
+}
+
+/// The library's name, in the build's folder and in the package.
+pub(super) const LIBRARY: &str =
+    if cfg!(target_os = "macos") { "libfirstlight_ops.dylib" } else { "libfirstlight_ops.so" };
+
+/// Builds both with the profile `dist`.
+pub(super) fn build(dist: &Dist, platform: Platform, here: &str) -> anyhow::Result<Built> {
     let triple = platform.triple;
-    let arguments = ["build", "--profile", "dist", "--locked", "--package", "firstlight"];
+    let arguments = [
+        "build",
+        "--profile",
+        "dist",
+        "--locked",
+        "--package",
+        "firstlight",
+        "--package",
+        "python",
+    ];
     let (mut command, outputs) = if triple == here {
         let command = cargo::command(dist.root, &arguments);
         (command, dist.target_directory.clone())
@@ -39,7 +69,8 @@ pub(super) fn program(dist: &Dist, platform: Platform, here: &str) -> anyhow::Re
     command.env_remove("RUSTFLAGS").env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
     command.env("CARGO_INCREMENTAL", "0");
     steps::run(&mut command)?;
-    Ok(outputs.join(triple).join("dist/firstlight"))
+    let folder = outputs.join(triple).join("dist");
+    Ok(Built { program: folder.join("firstlight"), library: Some(folder.join(LIBRARY)) })
 }
 
 fn remap(folder: &Path, name: &str) -> String {

@@ -14,6 +14,11 @@ use std::time::Instant;
 /// Reads the wheel with Python's own library, which shares no code with what wrote it.
 const CHECK_WHEEL: &str = include_str!("proof/check_wheel.py");
 
+/// The package without any other: it finds its library, and says what it is.
+const IMPORT: &str = "import time; start = time.perf_counter(); import firstlight; \
+    took = time.perf_counter() - start; \
+    print(firstlight.__version__, 'in', round(took * 1e3, 1), 'ms,', len(firstlight.tables()), 'ops')";
+
 /// Proves what was made for this machine.
 pub(super) fn run(dist: &Dist, made: &Made) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
@@ -51,5 +56,8 @@ fn installed(dist: &Dist, made: &Made, venv: &Path) -> anyhow::Result<()> {
         }
     }
     println!("installed by pip in {seconds:.1} s: {}", version.trim());
+    let package = venv.join("bin/python");
+    let imported = output(Command::new(package).args(["-I", "-c", IMPORT]))?;
+    println!("imported: {}", imported.trim());
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! A wheel (PEP 427) that holds the command and no Python: pip, uv and pipx put the program on PATH, its man pages and completions beside it.
+//! A wheel (PEP 427) that holds the command and the Python package: pip, uv and pipx put the program on PATH, its man pages and completions
+//! beside it.
 
 use super::{File, sha256};
 use anyhow::Context;
@@ -71,6 +72,9 @@ fn bytes(package: &Package, tag: &str, files: &[File], time: u64) -> anyhow::Res
 fn place(stem: &str, path: &str) -> Option<String> {
     let data = |folder: &str, name: &str| Some(format!("{stem}.data/data/share/{folder}/{name}"));
     match path.rsplit_once('/') {
+        Some((package, _)) if package.split('/').next() == Some("firstlight") => {
+            Some(path.to_owned())
+        }
         Some(("man", page)) => data("man/man1", page),
         Some(("completions", "firstlight.bash")) => {
             data("bash-completion/completions", "firstlight")
@@ -95,7 +99,7 @@ fn metadata(package: &Package) -> String {
          Classifier: Environment :: Console\n\
          Classifier: Operating System :: POSIX :: Linux\n\
          Classifier: Programming Language :: Rust\n\
-         Requires-Python: >=3.8\n\
+         Requires-Python: >=3.9\n\
          Description-Content-Type: text/markdown\n\
          \n{}",
         package.version, package.summary, package.description
@@ -148,6 +152,7 @@ mod tests {
             File::text("LICENSE", b"Apache".to_vec()),
             File::program("firstlight", b"ELF".to_vec()),
             File::text("man/firstlight.1", b"page".to_vec()),
+            File::text("firstlight/compat/__init__.py", b"pass".to_vec()),
         ];
         let package = Package { version: "1.2.3", summary: "one line", description: "# Title\n" };
         bytes(&package, "manylinux_2_28_x86_64", &files, 1_763_700_000).unwrap()
@@ -169,6 +174,7 @@ mod tests {
             "firstlight-1.2.3.dist-info/METADATA",
             "firstlight-1.2.3.dist-info/WHEEL",
             "firstlight-1.2.3.dist-info/licenses/LICENSE",
+            "firstlight/compat/__init__.py",
             "firstlight-1.2.3.dist-info/RECORD",
         ];
         assert_eq!(names, expect);

@@ -1,0 +1,192 @@
+"""Arrays of torch, numpy and CuPy as records of the library, where they lie.
+
+Each library of arrays has one class here. None of them is imported: an array of it proves that it is there.
+"""
+
+import sys
+import threading
+
+from ._library import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32
+
+_LOCAL = threading.local()
+
+
+class Numpy:
+    """Arrays of numpy, in host memory."""
+
+    def __init__(self, module):
+        self.module = module
+        self.codes = {"float64": FLOAT64, "float32": FLOAT32, "float16": FLOAT16, "int32": INT32}
+        self.names = {code: name for name, code in self.codes.items()}
+
+    def describe(self, array):
+        """Address, type, sizes and strides in elements."""
+        code = self.codes.get(array.dtype.name)
+        if code is None:
+            raise TypeError(f"arrays of {array.dtype} are not taken: float32, float16 or int32 are")
+        size = array.dtype.itemsize
+        return self.address(array), code, array.shape, tuple(stride // size for stride in array.strides)
+
+    def address(self, array):
+        return array.__array_interface__["data"][0]
+
+    def device(self, array):
+        """A GPU's number, or -1 for host memory."""
+        return -1
+
+    number = device
+
+    def side_by_side(self, array):
+        return array.flags.c_contiguous
+
+    def contiguous(self, array):
+        return self.module.ascontiguousarray(array)
+
+    def empty(self, shape, code, like):
+        return self.module.empty(shape, like.dtype if code is None else self.names[code])
+
+    def copy(self, to, array):
+        to[...] = array
+
+    def int32(self, values, like):
+        return self.module.ascontiguousarray(values, dtype="int32")
+
+    def cast(self, array, code):
+        return array.astype(self.names[code])
+
+    def whole(self, array):
+        """The values as a list."""
+        return array.tolist()
+
+    def stream(self, device):
+        return 0
+
+    def memory(self, count, zeros, like, device, stream):
+        raise NotImplementedError
+
+    def gradients(self):
+        """Whether gradients are recorded."""
+        return False
+
+
+class Cupy(Numpy):
+    """Arrays of CuPy, on a GPU."""
+
+    def address(self, array):
+        return array.data.ptr
+
+    def device(self, array):
+        return array.device.id
+
+    number = device
+
+    def stream(self, device):
+        return self.module.cuda.get_current_stream().ptr
+
+    def memory(self, count, zeros, like, device, stream):
+        make = self.module.zeros if zeros else self.module.empty
+        return make(count, "uint8")
+
+    def int32(self, values, like):
+        return self.module.ascontiguousarray(self.module.asarray(values), dtype="int32")
+
+
+class Torch:
+    """Tensors of torch, on the processor or a GPU."""
+
+    def __init__(self, module):
+        self.module = module
+        self.stream = module._C._cuda_getCurrentRawStream if hasattr(module._C, "_cuda_getCurrentRawStream") else None
+        self.codes = {
+            module.float64: FLOAT64,
+            module.float32: FLOAT32,
+            module.bfloat16: BFLOAT16,
+            module.float16: FLOAT16,
+            module.int32: INT32,
+        }
+        self.types = {code: dtype for dtype, code in self.codes.items()}
+        self.make = module.empty
+        # As `device`, for tensors that lie where another one does or are refused.
+        self.number = module.Tensor.get_device
+
+    def describe(self, tensor):
+        code = self.codes.get(tensor.dtype)
+        if code is None:
+            raise TypeError(f"tensors of {tensor.dtype} are not taken: float32, bfloat16, float16 or int32 are")
+        return tensor.data_ptr(), code, tensor.shape, tensor.stride()
+
+    def address(self, tensor):
+        return tensor.data_ptr()
+
+    def device(self, tensor):
+        if tensor.is_cuda or tensor.is_cpu:
+            return tensor.get_device()
+        raise TypeError(f"tensors on {tensor.device} are not taken: those on cpu and cuda are")
+
+    def side_by_side(self, tensor):
+        return tensor.is_contiguous()
+
+    def contiguous(self, tensor):
+        return tensor.contiguous()
+
+    def empty(self, shape, code, like):
+        return self.make(shape, dtype=like.dtype if code is None else self.types[code], device=like.device)
+
+    def copy(self, to, tensor):
+        to.copy_(tensor)
+
+    def int32(self, values, like):
+        if isinstance(values, self.module.Tensor):
+            return values.to(device=like.device, dtype=self.module.int32).contiguous()
+        return self.module.tensor(list(values), dtype=self.module.int32, device=like.device)
+
+    def cast(self, tensor, code):
+        return tensor.to(self.types[code])
+
+    def whole(self, tensor):
+        return tensor.tolist()
+
+    def memory(self, count, zeros, like, device, stream):
+        """Memory of torch's own allocator. Zeros stay zeros, so that one region serves each stream; a graph that is captured has its own,
+        which each replay clears."""
+        torch = self.module
+        if not zeros:
+            return torch.empty(count, dtype=torch.uint8, device=like.device)
+        if torch.cuda.is_current_stream_capturing():
+            return torch.zeros(count, dtype=torch.uint8, device=like.device)
+        regions = _LOCAL.__dict__.setdefault("regions", {})
+        region = regions.get((device, stream))
+        if region is None or region.numel() < count:
+            with torch.inference_mode(False):
+                region = regions[device, stream] = torch.zeros(count, dtype=torch.uint8, device=like.device)
+        return region
+
+    def gradients(self):
+        return self.module.is_grad_enabled()
+
+
+def forget_zeros():
+    """After a call that failed midway the regions of zeros may hold anything."""
+    _LOCAL.__dict__.pop("regions", None)
+
+
+_KINDS = {}
+
+
+def library_of(array):
+    """The class above that knows an array."""
+    kind = _KINDS.get(type(array))
+    if kind is None:
+        kind = _KINDS[type(array)] = _find(array)
+    return kind
+
+
+def _find(array):
+    for name, kind, cls in (("torch", Torch, "Tensor"), ("numpy", Numpy, "ndarray"), ("cupy", Cupy, "ndarray")):
+        module = sys.modules.get(name)
+        if module is not None and isinstance(array, getattr(module, cls)):
+            for known in _KINDS.values():
+                if type(known) is kind:
+                    return known
+            return kind(module)
+    raise TypeError(f"{type(array).__name__} is no array of torch, numpy or CuPy")

@@ -1,0 +1,256 @@
+"""One way from a function with Python's arrays to a call of the library, and what is counted on it."""
+
+import ctypes
+import threading
+from collections import Counter
+
+from . import _library
+from ._arrays import _KINDS, forget_zeros, library_of
+from ._library import ABSENT, MEMORY, RECORD_BYTES, RECORDS, Place, refused
+
+_LOCAL = threading.local()
+_COPIES = Counter()
+NO_BOUND = (0, 0)
+PACKERS = [record.pack_into for record in RECORDS]
+
+
+class _Room:
+    """Records of one op's calls on one thread."""
+
+    def __init__(self, op):
+        self.buffer = bytearray(op.count * RECORD_BYTES)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.buffer))
+        self.present = [False] * op.count
+
+
+class _Thread:
+    """What a thread keeps between calls: rooms for records, and the memory that the running call was lent."""
+
+    def __init__(self):
+        self.rooms = {}
+        self.place = Place()
+        self.address = ctypes.addressof(self.place)
+        self.lent = []
+        self.device = self.stream = self.kind = self.like = self.failed = None
+        # A function that C calls must live as long as it is called.
+        self.place.memory = self.function = MEMORY(self.memory)
+
+    def memory(self, count, zeros):
+        try:
+            found = self.kind.memory(count, zeros, self.like, self.place.device, self.place.stream)
+        except BaseException as error:  # ctypes would only print it
+            self.failed = error
+            return 0
+        self.lent.append(found)
+        return self.kind.address(found)
+
+    def room(self, op):
+        self.rooms[op.name] = found = _Room(op)
+        return found
+
+
+def _thread():
+    try:
+        return _LOCAL.thread
+    except AttributeError:
+        _LOCAL.thread = _Thread()
+        return _LOCAL.thread
+
+
+def call(name, settings, inputs, out=None, bounds=None, want=("o",), shapes=None, insert=()):
+    """Runs an op.
+
+    ``settings`` is a tuple of pairs. ``inputs`` are arrays by name, of which ``None`` is left out. ``out`` has arrays for outputs by
+    name, the others of ``want`` are allocated: of the shapes and types (``None``: the first input's) in ``shapes``, else as the library
+    says. All that the op gives is written, but what is neither wanted nor given goes nowhere. ``bounds`` has, for arrays of integers on a
+    GPU by name, the largest value, or for offsets the longest sequence and the last offset. Arrays named in ``insert`` are seen with a
+    dimension of one element before their last. Gives the wanted outputs, in their order.
+    """
+    op = _library.op(name)
+    handle = op.handles.get(settings) or op.handle(settings)
+    for first in inputs.values():
+        break
+    kind = _KINDS.get(type(first)) or library_of(first)
+    device = kind.device(first)
+    thread = getattr(_LOCAL, "thread", None) or _thread()
+    room = thread.rooms.get(name) or thread.room(op)
+    given = _lay(op, room, kind, device, inputs, bounds, insert)
+    outputs = {}
+    for tensor in want:
+        array = out.get(tensor) if out is not None else None
+        if array is None:
+            shape = shapes.get(tensor) if shapes is not None else None
+            if shape is None:
+                shape = _shape(op, handle, room, tensor, device)
+            array = kind.empty(shape[0], shape[1], first)
+        outputs[tensor] = array
+    written = outputs
+    if out is not None:
+        written = {**outputs, **{tensor: array for tensor, array in out.items() if array is not None}}
+    asked = written
+    if device < 0:
+        written = _apart(kind, given, asked)
+    buffer, present = room.buffer, room.present
+    for tensor, place in op.outputs.items():
+        array = written.get(tensor)
+        if array is not None:
+            present[place] = True
+            address, code, shape, strides = kind.describe(array)
+            if tensor in insert:
+                shape, strides = _inserted(shape, strides)
+            rank = len(shape)
+            PACKERS[rank](buffer, place * RECORD_BYTES, address, code, rank, *shape, *strides, 0, 0, 0)
+        elif present[place]:
+            _clear(room, place)
+    _run(op, handle, thread, room, kind, first, device, given, insert)
+    if written is not asked:
+        for tensor, array in written.items():
+            if array is not asked[tensor]:
+                kind.copy(asked[tensor], array)
+    op.calls += 1
+    if len(want) == 1:
+        return outputs[want[0]]
+    return tuple([outputs[tensor] for tensor in want])
+
+
+def _inserted(shape, strides):
+    """Sizes and strides with a dimension of one element before the last, and at least two before that."""
+    last = shape[-1]
+    lead, steps = tuple(shape[:-1]), tuple(strides[:-1])
+    if len(lead) < 2:
+        lead, steps = (1,) * (2 - len(lead)) + lead, (0,) * (2 - len(steps)) + steps
+    return (*lead, 1, last), (*steps, last, strides[-1])
+
+
+def _clear(room, place):
+    room.present[place] = False
+    offset = place * RECORD_BYTES
+    room.buffer[offset : offset + RECORD_BYTES] = ABSENT
+
+
+def _lay(op, room, kind, device, inputs, bounds, insert=()):
+    """Writes the records of the inputs, and gives those that are there."""
+    given, buffer, present, places, describe = {}, room.buffer, room.present, op.inputs, kind.describe
+    known, number = _KINDS.get, kind.number
+    grad = kind.gradients()
+    for tensor, array in inputs.items():
+        place = places[tensor]
+        if array is None:
+            if present[place]:
+                _clear(room, place)
+            continue
+        if (known(type(array)) is not kind and library_of(array) is not kind) or number(array) != device:
+            raise ValueError(f"{op.name}: `{tensor}` lies elsewhere than the first array")
+        if grad and array.requires_grad:
+            raise NotImplementedError(
+                f"firstlight's {op.name} has no backward yet: call it under torch.no_grad(), or use the package's own kernel for training"
+            )
+        if device < 0 and not kind.side_by_side(array):
+            # The processor's kernels read elements side by side.
+            array = kind.contiguous(array)
+        given[tensor] = array
+        present[place] = True
+        address, code, shape, strides = describe(array)
+        if tensor in insert:
+            shape, strides = _inserted(shape, strides)
+        rank = len(shape)
+        if rank >= len(PACKERS):
+            raise ValueError(f"an array of {rank} dimensions")
+        bound = bounds.get(tensor, NO_BOUND) if bounds is not None else NO_BOUND
+        PACKERS[rank](buffer, place * RECORD_BYTES, address, code, rank, *shape, *strides, bound[0], bound[1], 0)
+    return given
+
+
+def _shape(op, handle, room, tensor, device):
+    """Shape and type of an output, as the library says."""
+    for place in op.outputs.values():
+        room.present[place] = True
+    if _library.library().fl_outputs(handle, room.address, op.count, device):
+        op.refused += 1
+        raise refused()
+    offset = op.outputs[tensor] * RECORD_BYTES
+    _, code, rank = RECORDS[0].unpack_from(room.buffer, offset)[:3]
+    return RECORDS[rank].unpack_from(room.buffer, offset)[3 : 3 + rank], code
+
+
+def _run(op, handle, thread, room, kind, like, device, given, insert=()):
+    run = _library.library().fl_call
+    place = thread.place
+    if thread.device != device:
+        place.device = thread.device = device
+    if device >= 0:
+        stream = kind.stream(device)
+        if thread.stream != stream:
+            place.stream = thread.stream = stream
+    thread.kind, thread.like = kind, like
+    try:
+        code = run(handle, room.address, op.count, thread.address)
+        while code:
+            if code == 1:
+                failed, thread.failed = thread.failed, None
+                forget_zeros()
+                op.refused += 1
+                raise failed or refused()
+            # A copy of one input would do: it is made, and counted, for it costs time.
+            tensor = op.names[code - 2]
+            if kind.side_by_side(given[tensor]):
+                raise refused()
+            given[tensor] = array = kind.contiguous(given[tensor])
+            _COPIES[f"{op.name}.{tensor}"] += 1
+            address, number, shape, strides = kind.describe(array)
+            if tensor in insert:
+                shape, strides = _inserted(shape, strides)
+            offset = (code - 2) * RECORD_BYTES
+            PACKERS[len(shape)](room.buffer, offset, address, number, len(shape), *shape, *strides, 0, 0, 0)
+            code = run(handle, room.address, op.count, thread.address)
+    finally:
+        if thread.lent:
+            thread.lent.clear()
+        thread.kind = thread.like = None
+
+
+def _apart(kind, inputs, outputs):
+    """Outputs as the library writes them on the processor: none may lie over an input, or apart; those are copied afterwards."""
+    taken = {kind.address(array) for array in inputs.values()}
+    written = {}
+    for tensor, array in outputs.items():
+        fits = kind.side_by_side(array) and kind.address(array) not in taken
+        written[tensor] = array if fits else kind.empty(tuple(array.shape), kind.describe(array)[1], array)
+    return written
+
+
+def why(name, settings=(), bounds=None, **inputs):
+    """The kernel that a call of an op would run, and why not each other one: ``{"kernel": ..., "not": {variant: reason}}``.
+
+    ``name`` is an op of ``firstlight.tables()``, whose tensors are the keyword arguments."""
+    import json
+
+    op = _library.op(name)
+    handle = op.handle(tuple(dict(settings).items()))
+    first = next(iter(inputs.values()))
+    kind = library_of(first)
+    device = kind.device(first)
+    room = _Room(op)
+    _lay(op, room, kind, device, inputs, bounds)
+    found = _library.library().fl_why(handle, room.address, len(op.inputs), device)
+    if found is None:
+        raise refused()
+    return json.loads(found)
+
+
+def status(device=None):
+    """What ran so far in this process: calls of each op that reached a kernel, inputs that were copied on the way, calls that were
+    refused, and launches of each kernel (on a GPU's number; by default on torch's current one, or else the processor)."""
+    import sys
+
+    if device is None:
+        torch = sys.modules.get("torch")
+        on_gpu = torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized()
+        device = torch.cuda.current_device() if on_gpu else -1
+    ops = {name: _library.op(name) for name in _library.tables()}
+    return {
+        "calls": {name: op.calls for name, op in ops.items() if op.calls},
+        "copies": dict(_COPIES),
+        "refused": {name: op.refused for name, op in ops.items() if op.refused},
+        "launches": _library.launches(device),
+    }

@@ -1,0 +1,115 @@
+"""The library of kernels: loaded on first use, by ctypes, so that one file serves every Python."""
+
+import ctypes
+import json
+import os
+import struct
+import sys
+import threading
+from functools import lru_cache
+
+RANK = 6
+FLOAT64, FLOAT32, BFLOAT16, FLOAT16, INT32 = 1, 2, 3, 4, 5
+MEMORY = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint64, ctypes.c_int32)
+
+# A tensor's record, by its number of dimensions: address, type, dimensions, sizes, strides, bound, total, host values.
+RECORDS = [
+    struct.Struct(f"=Qii{rank}q{8 * (RANK - rank)}x{rank}q{8 * (RANK - rank)}xqqQ") for rank in range(RANK + 1)
+]
+RECORD_BYTES = RECORDS[0].size
+ABSENT = bytes(RECORD_BYTES)
+
+
+class Refused(RuntimeError):
+    """A call that no kernel takes as it is; the text says why, in the words of the op's table."""
+
+
+class Place(ctypes.Structure):
+    _fields_ = [
+        ("device", ctypes.c_int32),
+        ("pad", ctypes.c_int32),
+        ("stream", ctypes.c_uint64),
+        ("memory", MEMORY),
+        ("context", ctypes.c_void_p),
+    ]
+
+
+@lru_cache(maxsize=None)
+def library():
+    """The loaded library, a ``ctypes.CDLL``."""
+    name = "libfirstlight_ops.dylib" if sys.platform == "darwin" else "libfirstlight_ops.so"
+    path = os.environ.get("FIRSTLIGHT_LIBRARY") or os.path.join(os.path.dirname(__file__), name)
+    try:
+        loaded = ctypes.CDLL(path)
+    except OSError as error:
+        raise ImportError(f"firstlight's library of kernels cannot be loaded: {error}") from error
+    text, number = ctypes.c_char_p, ctypes.c_int64
+    loaded.fl_open.argtypes, loaded.fl_open.restype = [text, text], number
+    loaded.fl_call.argtypes = [number, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+    loaded.fl_outputs.argtypes = [number, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32]
+    loaded.fl_why.argtypes = [number, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32]
+    loaded.fl_launches.argtypes = [ctypes.c_int32]
+    for function in (loaded.fl_error, loaded.fl_tables, loaded.fl_why, loaded.fl_launches):
+        function.restype = text
+    return loaded
+
+
+def refused():
+    """What the library's last call said."""
+    return Refused(library().fl_error().decode())
+
+
+@lru_cache(maxsize=None)
+def tables():
+    """Tables of all ops by name: their tensors and settings, with shapes, defaults and meanings."""
+    return {op["name"]: op for op in json.loads(library().fl_tables())}
+
+
+def launches(device=-1):
+    """Launches of each kernel so far on a GPU's number, or on the processor (-1): the evidence that it ran."""
+    found = library().fl_launches(device)
+    if found is None:
+        raise refused()
+    return json.loads(found)
+
+
+class Op:
+    """An op of the library: places of its tensors, and a handle for each set of settings that it was called with."""
+
+    def __init__(self, name):
+        table = tables()[name]
+        names = [tensor["name"] for tensor in table["inputs"]]
+        self.name = name
+        self.inputs = {tensor: place for place, tensor in enumerate(names)}
+        self.outputs = {tensor["name"]: len(names) + at for at, tensor in enumerate(table["outputs"])}
+        self.count = len(self.inputs) + len(self.outputs)
+        self.names = list(self.inputs) + list(self.outputs)
+        self.calls = self.refused = 0
+        self.handles = {}
+        self._lock = threading.Lock()
+
+    def handle(self, settings):
+        """The library's number for this op with these settings, a tuple of pairs of which a value of ``None`` is left out."""
+        handle = self.handles.get(settings)
+        if handle is None:
+            with self._lock:
+                lines = "\n".join(f"{name}={_word(value)}" for name, value in settings if value is not None)
+                handle = library().fl_open(self.name.encode(), lines.encode())
+                if not handle:
+                    raise refused()
+                self.handles[settings] = handle
+        return handle
+
+
+def _word(value):
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return repr(value)
+    return str(value)
+
+
+@lru_cache(maxsize=None)
+def op(name):
+    """The op of a name."""
+    return Op(name)

@@ -1,0 +1,67 @@
+"""``causal_conv1d_fn`` and ``causal_conv1d_update`` of the package causal-conv1d (causal_conv1d_interface.py)."""
+
+from .. import ops
+from . import unsupported
+
+__all__ = ["causal_conv1d_fn", "causal_conv1d_update"]
+
+
+def _activation(activation):
+    if activation not in (None, "silu", "swish"):
+        raise NotImplementedError(f"activation must be None, silu, or swish, got {activation!r}")
+    return None if activation is None else "silu"
+
+
+def causal_conv1d_fn(
+    x,
+    weight,
+    bias=None,
+    seq_idx=None,
+    initial_states=None,
+    return_final_states=False,
+    final_states_out=None,
+    activation=None,
+):
+    """x ``[B, C, T]`` of any of its two layouts, weight ``[C, W]``, bias ``[C]``, initial_states ``[B, C, W - 1]``: y like x, and with
+    ``return_final_states`` the last W - 1 tokens."""
+    unsupported("causal_conv1d_fn", seq_idx=seq_idx is not None)
+    activation = _activation(activation)
+    with_states = initial_states is not None or return_final_states or final_states_out is not None
+    channels_last = x.stride(1) == 1 and x.shape[2] > 1
+    if not channels_last and not with_states:
+        return ops.conv1d(x, weight, bias, activation=activation, layout="channel_first")
+    before = None if initial_states is None else initial_states.float().contiguous()
+    found = ops.conv1d(
+        x.transpose(1, 2), weight, bias, activation=activation, initial_state=before, return_state=with_states
+    )
+    y, final = found if with_states else (found, None)
+    y = y.transpose(1, 2)
+    if not with_states or not (return_final_states or final_states_out is not None):
+        return y
+    final = final.to(x.dtype) if final_states_out is None else final_states_out.copy_(final)
+    return (y, final) if return_final_states else y
+
+
+def causal_conv1d_update(
+    x, conv_state, weight, bias=None, activation=None, cache_seqlens=None, conv_state_indices=None
+):
+    """x ``[B, C]`` or ``[B, C, T]``, conv_state ``[B, C, S]`` (a pool with conv_state_indices), which is written over: y like x."""
+    activation = _activation(activation)
+    tokens = x.unsqueeze(1) if x.dim() == 2 else x.transpose(1, 2)
+    # The op keeps states of one token in x's type where they lie; anything else in float32.
+    in_place = conv_state.is_contiguous() and (
+        conv_state.dtype.itemsize == 4 or (tokens.shape[1] == 1 and cache_seqlens is None and x.is_cuda)
+    )
+    state = conv_state if in_place else conv_state.float().contiguous()
+    y = ops.conv1d(
+        tokens,
+        weight,
+        bias,
+        activation=activation,
+        state=state,
+        state_indices=conv_state_indices,
+        state_positions=cache_seqlens,
+    )
+    if not in_place:
+        conv_state.copy_(state)
+    return y.squeeze(1) if x.dim() == 2 else y.transpose(1, 2)

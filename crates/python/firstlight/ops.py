@@ -1,0 +1,403 @@
+"""The ops on arrays of torch, numpy and CuPy, where they lie: on a GPU on the current stream, with the array library's own memory.
+
+Shapes are in letters: B sequences of T tokens, H heads (Hkv of keys and values), D channels. Packed sequences lie one behind the
+other, ``[total, ...]``, with ``cu_seqlens`` ``[N + 1]`` (int32) saying where each begins and ``max_seqlen`` how long the longest is: the
+host never reads offsets back from a GPU. Without ``max_seqlen`` the whole length is the bound.
+
+Storage types are float32, bfloat16 and float16; states and log-sum-exps are float32. A call that no kernel takes raises
+``firstlight.Refused`` with the reason; ``firstlight.why`` tells which kernel a call would run and why not each other one. Formulas and
+errors are those of the ops' READMEs in the project's sources; ``firstlight verify`` holds each kernel against them in float64.
+"""
+
+from ._calls import call
+
+__all__ = ["attention", "conv1d", "gated_delta", "kda", "linear", "moe", "nsa", "rms_norm", "ssd"]
+
+
+def _offsets(tokens, cu_seqlens, longest):
+    """Bounds of offsets over so many tokens."""
+    return (tokens if longest is None else int(longest), tokens) if cu_seqlens is not None else (0, 0)
+
+
+def _tokens(x, rank):
+    """Tokens of packed sequences, ``[total, ...]`` or ``[1, total, ...]``, where the dense form has so many dimensions."""
+    return x.shape[1] if len(x.shape) == rank else x.shape[0]
+
+
+def _limit(value):
+    """A window's end: none where it is negative."""
+    return None if value is None or value < 0 else int(value)
+
+
+def _states(state, initial_state, state_indices, final):
+    """Inputs, outputs and wanted outputs of a call with states: ``state`` is read and written over, ``initial_state`` is read."""
+    if state is not None and initial_state is not None:
+        raise ValueError("give `state`, which is written over, or `initial_state`, which is kept")
+    before = state if state is not None else initial_state
+    inputs = {"initial_state": before, "state_indices": state_indices}
+    return inputs, {"final_state": state}, ("o", "final_state") if final and state is None else ("o",)
+
+
+def attention(
+    q,
+    k,
+    v=None,
+    *,
+    causal=False,
+    scale=None,
+    softcap=None,
+    window=(-1, -1),
+    cu_seqlens=None,
+    max_seqlen=None,
+    cu_seqlens_k=None,
+    max_seqlen_k=None,
+    cache_seqlens=None,
+    block_table=None,
+    value_width=None,
+    return_lse=False,
+    out=None,
+):
+    """``softmax(scale q k^T + mask) v``, with grouped heads.
+
+    q ``[B, Tq, H, D]`` or packed ``[total, H, D]``; k ``[B, Tk, Hkv, D]``, packed, or pages ``[blocks, block_size, Hkv, D]`` beside a
+    ``block_table`` ``[B, max_blocks]``; v like k with Dv channels, or none with ``value_width`` where the values are the first channels
+    of the keys (a latent cache). ``cache_seqlens`` ``[B]`` says how many keys of each sequence are in use. ``scale`` is D^-1/2 unless
+    given. ``causal`` is aligned to the bottom right: query i sees key j <= i + Tk - Tq; ``window`` is (left, right), -1 for no limit.
+
+    Gives o ``[B, Tq, H, Dv]`` in q's type, and with ``return_lse`` the log-sum-exp ``[B, H, Tq]`` (packed ``[H, total]``) in float32;
+    where no key is visible o is 0 and lse -inf.
+    """
+    settings = (
+        ("causal", bool(causal)),
+        ("scale", None if scale is None else float(scale)),
+        ("window_left", _limit(window[0])),
+        ("window_right", _limit(window[1])),
+        ("softcap", float(softcap) if softcap else None),
+        ("value_width", value_width),
+    )
+    bounds = {}
+    if cu_seqlens is not None:
+        bounds["cu_seqlens"] = _offsets(_tokens(q, 4), cu_seqlens, max_seqlen)
+    if cu_seqlens_k is not None:
+        bounds["cu_seqlens_k"] = _offsets(_tokens(k, 4), cu_seqlens_k, max_seqlen_k)
+    if cache_seqlens is not None:
+        most = block_table.shape[1] * k.shape[1] if block_table is not None else k.shape[1]
+        bounds["cache_seqlens"] = (most if max_seqlen_k is None else int(max_seqlen_k), 0)
+    inputs = {
+        "q": q,
+        "k": k,
+        "v": v,
+        "cu_seqlens": cu_seqlens,
+        "cu_seqlens_k": cu_seqlens_k,
+        "block_table": block_table,
+        "cache_seqlens": cache_seqlens,
+    }
+    width = value_width if v is None else v.shape[-1]
+    shapes = {"o": ((*q.shape[:-1], width), None)} if width is not None else None
+    return call("attention", settings, inputs, {"o": out}, bounds, ("o", "lse") if return_lse else ("o",), shapes)
+
+
+def kda(
+    q,
+    k,
+    v,
+    g,
+    beta,
+    *,
+    A_log=None,
+    dt_bias=None,
+    scale=None,
+    gate=None,
+    lower_bound=None,
+    l2norm=False,
+    allow_neg_eigval=None,
+    cu_seqlens=None,
+    max_seqlen=None,
+    state=None,
+    initial_state=None,
+    state_indices=None,
+    return_state=False,
+    out=None,
+):
+    """Kimi Delta Attention: ``S_t = (I - beta_t k_t k_t^T) diag(exp(g_t)) S_(t-1) + beta_t k_t v_t^T``, ``o_t = scale q_t^T S_t``.
+
+    q, k ``[B, T, H, K]``; v ``[B, T, HV, V]``; g ``[B, T, HV, K]`` log decays, or gate logits beside ``A_log`` ``[HV]`` and ``dt_bias``
+    ``[HV, K]``; beta ``[B, T, HV]``, with an ``A_log`` its logits. ``state`` ``[N, HV, K, V]`` (float32) is read and written over;
+    ``initial_state`` is kept, and ``return_state`` gives the new one. With ``state_indices`` ``[N]`` states are a pool, -1 is padding.
+
+    Gives o ``[B, T, HV, V]``, with ``return_state`` and the final state.
+    """
+    settings = (
+        ("scale", None if scale is None else float(scale)),
+        ("gate", gate),
+        ("lower_bound", None if lower_bound is None else float(lower_bound)),
+        ("l2norm", bool(l2norm)),
+        ("allow_neg_eigval", allow_neg_eigval),
+    )
+    inputs, outputs, want = _states(state, initial_state, state_indices, return_state)
+    tensors = {"q": q, "k": k, "v": v, "g": g, "beta": beta, "A_log": A_log, "dt_bias": dt_bias, "cu_seqlens": cu_seqlens}
+    bounds = {"cu_seqlens": _offsets(_tokens(q, 4), cu_seqlens, max_seqlen)} if cu_seqlens is not None else None
+    shapes = {"o": (tuple(v.shape), None)}
+    return call("kda", settings, {**tensors, **inputs}, {"o": out, **outputs}, bounds, want, shapes)
+
+
+def gated_delta(
+    q,
+    k,
+    v,
+    g,
+    beta,
+    *,
+    A_log=None,
+    dt_bias=None,
+    scale=None,
+    l2norm=False,
+    allow_neg_eigval=None,
+    cu_seqlens=None,
+    max_seqlen=None,
+    state=None,
+    initial_state=None,
+    state_indices=None,
+    return_state=False,
+    out=None,
+):
+    """The delta rule with one decay a head (Qwen3-Next's Gated DeltaNet): as ``kda``, with g ``[B, T, HV]`` and ``dt_bias`` ``[HV]``. It has
+    kernels for the processor only."""
+    settings = (
+        ("scale", None if scale is None else float(scale)),
+        ("l2norm", bool(l2norm)),
+        ("allow_neg_eigval", allow_neg_eigval),
+    )
+    inputs, outputs, want = _states(state, initial_state, state_indices, return_state)
+    tensors = {"q": q, "k": k, "v": v, "g": g, "beta": beta, "A_log": A_log, "dt_bias": dt_bias, "cu_seqlens": cu_seqlens}
+    bounds = {"cu_seqlens": _offsets(_tokens(q, 4), cu_seqlens, max_seqlen)} if cu_seqlens is not None else None
+    shapes = {"o": (tuple(v.shape), None)}
+    return call("gated_delta", settings, {**tensors, **inputs}, {"o": out, **outputs}, bounds, want, shapes)
+
+
+def ssd(
+    x,
+    dt,
+    A,
+    B,
+    C,
+    *,
+    D=None,
+    z=None,
+    dt_bias=None,
+    dt_softplus=True,
+    dt_limit=(0.0, float("inf")),
+    chunk_size=None,
+    cu_seqlens=None,
+    max_seqlen=None,
+    state=None,
+    initial_state=None,
+    state_indices=None,
+    return_state=False,
+    out=None,
+):
+    """Mamba-2's state-space duality: ``h_t = exp(dt_t A) h_(t-1) + dt_t B_t x_t``, ``y_t = C_t h_t + D x_t``, times silu(z).
+
+    x ``[B, T, H, P]`` or packed ``[total, H, P]``; dt ``[B, T, H]``, after ``dt_bias`` and softplus clamped to ``dt_limit``; A ``[H]``, not
+    positive; B and C ``[B, T, G, N]``; D ``[H]`` or ``[H, P]``; z like x. States ``[N, H, P, N]`` are float32, as of ``kda``.
+
+    Gives y like x, with ``return_state`` and the final state.
+    """
+    low, high = (float(end) for end in dt_limit)
+    settings = (
+        ("dt_softplus", bool(dt_softplus)),
+        ("dt_min", low if low > 0 else None),
+        ("dt_max", high if high != float("inf") else None),
+        ("chunk_size", chunk_size),
+    )
+    inputs, outputs, want = _states(state, initial_state, state_indices, return_state)
+    tensors = {"x": x, "dt": dt, "A": A, "B": B, "C": C, "D": D, "z": z, "dt_bias": dt_bias, "cu_seqlens": cu_seqlens}
+    bounds = {"cu_seqlens": _offsets(_tokens(x, 4), cu_seqlens, max_seqlen)} if cu_seqlens is not None else None
+    shapes = {"o": (tuple(x.shape), None)}
+    return call("ssd", settings, {**tensors, **inputs}, {"o": out, **outputs}, bounds, want, shapes)
+
+
+def conv1d(
+    x,
+    weight,
+    bias=None,
+    *,
+    activation=None,
+    layout="channel_last",
+    cu_seqlens=None,
+    max_seqlen=None,
+    state=None,
+    initial_state=None,
+    state_indices=None,
+    state_positions=None,
+    return_state=False,
+    out=None,
+):
+    """Causal depthwise convolution: ``y_t = act(bias + sum_w weight_w x_(t - W + 1 + w))``.
+
+    x ``[B, T, C]``, packed ``[total, C]``, or with ``layout="channel_first"`` ``[B, C, T]``; weight ``[C, W]``, W from 2 to 4, the newest
+    token last; ``activation`` is None or ``"silu"``. States ``[N, C, S]``, S >= W - 1, are the tokens before, float32, the newest last;
+    with ``state_positions`` ``[N]`` (tokens seen so far) a state is a ring.
+
+    Gives y like x, with ``return_state`` and the final state.
+    """
+    settings = (("activation", activation), ("layout", layout))
+    inputs, outputs, want = _states(state, initial_state, state_indices, return_state)
+    tensors = {"x": x, "weight": weight, "bias": bias, "cu_seqlens": cu_seqlens, "state_positions": state_positions}
+    bounds = {"cu_seqlens": _offsets(_tokens(x, 3), cu_seqlens, max_seqlen)} if cu_seqlens is not None else None
+    shapes = {"o": (tuple(x.shape), None)}
+    return call("conv1d", settings, {**tensors, **inputs}, {"o": out, **outputs}, bounds, want, shapes)
+
+
+def nsa(
+    q,
+    k,
+    v,
+    *,
+    g_cmp=None,
+    g_slc=None,
+    g_swa=None,
+    scale=None,
+    compress_block=None,
+    compress_stride=None,
+    select_block=None,
+    select_count=None,
+    initial_blocks=None,
+    local_blocks=None,
+    window=None,
+    pooling=None,
+    gate=None,
+    overlap=None,
+    block_indices=None,
+    k_cmp=None,
+    v_cmp=None,
+    cmp_k_weight=None,
+    cmp_v_weight=None,
+    cmp_k_pos=None,
+    cmp_v_pos=None,
+    cu_seqlens=None,
+    max_seqlen=None,
+    cu_seqlens_k=None,
+    max_seqlen_k=None,
+    return_indices=False,
+    out=None,
+):
+    """Native sparse attention: compressed, selected and window branches, each present where its gate ``[B, Tq, HQ]`` is.
+
+    q ``[B, Tq, HQ, D]``; k ``[B, Tk, Hkv, D]``; v ``[B, Tk, Hkv, Dv]``. Settings that are None have the defaults of
+    ``firstlight.tables()["nsa"]``. Gives o ``[B, Tq, HQ, Dv]``, with ``return_indices`` and the selected blocks ``[B, Tq, Hkv, n]``.
+    """
+    settings = (
+        ("scale", None if scale is None else float(scale)),
+        ("compress_block", compress_block),
+        ("compress_stride", compress_stride),
+        ("select_block", select_block),
+        ("select_count", select_count),
+        ("initial_blocks", initial_blocks),
+        ("local_blocks", local_blocks),
+        ("window", window),
+        ("pooling", pooling),
+        ("gate", gate),
+        ("overlap", overlap),
+    )
+    inputs = {
+        "q": q,
+        "k": k,
+        "v": v,
+        "g_cmp": g_cmp,
+        "g_slc": g_slc,
+        "g_swa": g_swa,
+        "cu_seqlens": cu_seqlens,
+        "cu_seqlens_k": cu_seqlens_k,
+        "block_indices": block_indices,
+        "k_cmp": k_cmp,
+        "v_cmp": v_cmp,
+        "cmp_k_weight": cmp_k_weight,
+        "cmp_v_weight": cmp_v_weight,
+        "cmp_k_pos": cmp_k_pos,
+        "cmp_v_pos": cmp_v_pos,
+    }
+    bounds = {
+        "cu_seqlens": _offsets(_tokens(q, 4), cu_seqlens, max_seqlen),
+        "cu_seqlens_k": _offsets(_tokens(k, 4), cu_seqlens_k, max_seqlen_k),
+    }
+    return call("nsa", settings, inputs, {"o": out}, bounds, ("o", "indices") if return_indices else ("o",))
+
+
+def rms_norm(x, weight=None, *, gate=None, eps=1e-5, activation="silu", norm_before_gate=False, out=None):
+    """``x / sqrt(mean(x^2) + eps) * weight``; with a ``gate`` like x, x is first (or the result last, ``norm_before_gate``) times
+    ``activation(gate)``, silu or sigmoid.
+
+    x ``[..., D]`` is normalised over its last dimension; the groups of ``[B, T, G, D]`` may have weights of their own, ``[G, D]``. Gives y like x.
+    """
+    settings = (("eps", float(eps)), ("activation", activation), ("norm_before_gate", bool(norm_before_gate)))
+    rank = len(x.shape)
+    if rank > 4:
+        shape = x.shape
+        flat = [None if one is None else one.reshape(-1, shape[-1]) for one in (x, gate, out)]
+        x, gate, out = flat
+        rank = 2
+    else:
+        shape = None
+    # Without groups every vector before the last dimension is a token of one group.
+    insert = () if rank == 4 else ("x", "gate", "o")
+    inputs = {"x": x, "gate": gate, "weight": weight}
+    o = call("rmsnorm", settings, inputs, {"o": out}, shapes={"o": (tuple(x.shape), None)}, insert=insert)
+    return o if shape is None else o.reshape(shape)
+
+
+def linear(x, w, *, norm=None, bias=None, residual=None, activation=None, scale=None, eps=None, out=None):
+    """``residual + scale act(rms(x) w^T + bias)``: a projection with what stands around it.
+
+    x ``[T, K]`` in w's type, or float32 beside 16-bit weights; w ``[N, K]``; ``norm`` ``[K]`` is the weight of an RMSNorm of x;
+    ``activation="swiglu"`` takes the first half of the columns as the gate of the second; ``residual`` ``[T, M]`` is float32, and then so
+    is the result. Gives o ``[T, M]``.
+    """
+    settings = (
+        ("activation", activation),
+        ("scale", None if scale is None else float(scale)),
+        ("eps", None if eps is None else float(eps)),
+    )
+    inputs = {"x": x, "w": w, "norm": norm, "bias": bias, "residual": residual}
+    return call("linear", settings, inputs, {"o": out})
+
+
+def moe(
+    x,
+    logits,
+    w_gate_up,
+    w_down,
+    *,
+    top_k,
+    score=None,
+    renormalise=None,
+    weight_scale=None,
+    scale=None,
+    correction=None,
+    residual=None,
+    return_choice=False,
+    out=None,
+):
+    """Routed experts: ``residual + scale sum_e weight_e W_down,e (silu(gate_e) up_e)`` over each token's ``top_k`` experts.
+
+    x ``[T, H]``; logits ``[T, E]`` (float32) of the router; w_gate_up ``[E, 2I, H]``, gates first; w_down ``[E, H, I]``; ``score`` is
+    ``"softmax_of_chosen"`` (Granite) or ``"sigmoid"`` with a ``correction`` ``[E]`` (Kimi-Linear). Gives o ``[T, H]``, float32 beside a
+    float32 ``residual``; with ``return_choice`` and the chosen experts (int32) and their weights ``[T, top_k]``.
+    """
+    settings = (
+        ("top_k", int(top_k)),
+        ("score", score),
+        ("renormalise", renormalise),
+        ("weight_scale", None if weight_scale is None else float(weight_scale)),
+        ("scale", None if scale is None else float(scale)),
+    )
+    inputs = {
+        "x": x,
+        "logits": logits,
+        "correction": correction,
+        "w_gate_up": w_gate_up,
+        "w_down": w_down,
+        "residual": residual,
+    }
+    want = ("o", "chosen", "weights") if return_choice else ("o",)
+    return call("moe", settings, inputs, {"o": out}, None, want)

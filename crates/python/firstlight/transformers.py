@@ -1,0 +1,275 @@
+"""firstlight's kernels in models of transformers: ``firstlight.transformers.enable()``, and ``disable()`` undoes it.
+
+The functions that models of transformers call for their mixers (causal convolution, Mamba-2, Kimi Delta Attention), their RMS norms and
+an attention named ``"firstlight"`` run on firstlight. A call that no kernel takes runs as it did before, and ``report()`` says which and
+why: nothing falls back unseen.
+"""
+
+import functools
+import importlib.abc
+import importlib.util
+import inspect
+import sys
+from collections import Counter
+
+from . import ops
+from ._library import Refused
+from .compat import causal_conv1d, fla, mamba_ssm
+
+__all__ = ["disable", "enable", "forget", "report"]
+
+# What modeling files call these functions: the names of the packages', and their own of transformers' fallbacks.
+_FUNCTIONS = {
+    "causal_conv1d_fn": causal_conv1d.causal_conv1d_fn,
+    "causal_conv1d_update": causal_conv1d.causal_conv1d_update,
+    "mamba_chunk_scan_combined": mamba_ssm.mamba_chunk_scan_combined,
+    "mamba2_chunk_scan": mamba_ssm.mamba_chunk_scan_combined,
+    "selective_state_update": mamba_ssm.selective_state_update,
+    "mamba2_selective_state_update": mamba_ssm.selective_state_update,
+    "chunk_kda": fla.chunk_kda,
+    "chunk_kimi_delta_attention": fla.chunk_kda,
+    "fused_recurrent_kda": fla.fused_recurrent_kda,
+    "recurrent_kimi_delta_attention": fla.fused_recurrent_kda,
+}
+_UNDO = []
+_RAN = Counter()
+_FELL = Counter()
+
+
+def report():
+    """Calls by function that ran on firstlight, and those that ran as before, each with the reason."""
+    return {"firstlight": dict(_RAN), "as_before": {f"{name}: {why}": count for (name, why), count in _FELL.items()}}
+
+
+def forget():
+    """Counts begin at nothing again."""
+    _RAN.clear()
+    _FELL.clear()
+
+
+def enable(model=None):
+    """Puts firstlight's kernels into every model of transformers in this process, those imported later too. With a ``model``, its
+    attention becomes ``"firstlight"`` as well, which otherwise ``attn_implementation="firstlight"`` asks for."""
+    if not _UNDO:
+        _register_attention()
+        finder = _AfterImport()
+        sys.meta_path.insert(0, finder)
+        _UNDO.append(lambda: sys.meta_path.remove(finder))
+        for name, module in list(sys.modules.items()):
+            if _is_modeling(name) and module is not None:
+                _patch(module)
+    if model is not None:
+        before = model.config._attn_implementation
+        model.set_attn_implementation("firstlight")
+        _UNDO.append(lambda: model.set_attn_implementation(before))
+
+
+def disable():
+    """Everything as it was before ``enable``."""
+    while _UNDO:
+        _UNDO.pop()()
+
+
+def _is_modeling(name):
+    return name.startswith("transformers.models.") and ".modeling_" in name
+
+
+class _AfterImport(importlib.abc.MetaPathFinder):
+    """Patches a modeling file once it has been imported by whoever finds it."""
+
+    def __init__(self):
+        self.looking = set()
+
+    def find_spec(self, name, path, target=None):
+        if not _is_modeling(name) or name in self.looking:
+            return None
+        self.looking.add(name)
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self.looking.discard(name)
+        if spec is None or spec.loader is None:
+            return None
+        run = spec.loader.exec_module
+
+        def exec_module(module):
+            run(module)
+            if _UNDO:
+                _patch(module)
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+def _set(owner, name, value):
+    before = getattr(owner, name)
+    _UNDO.append(lambda: setattr(owner, name, before))
+    setattr(owner, name, value)
+
+
+def _patch(module):
+    for name, ours in _FUNCTIONS.items():
+        theirs = getattr(module, name, None)
+        if callable(theirs):
+            _set(module, name, _instead(name, theirs, ours))
+    for name, cls in list(vars(module).items()):
+        if inspect.isclass(cls) and cls.__module__ == module.__name__ and name.endswith(("RMSNorm", "RMSNormGated")):
+            _patch_norm(name, cls)
+
+
+def _instead(name, theirs, ours):
+    """Ours, and theirs where ours refuses. A keyword that theirs knows and ours does not is no reason to drop it."""
+    taken = set(inspect.signature(ours).parameters)
+    known = set(inspect.signature(inspect.unwrap(theirs)).parameters)
+
+    @functools.wraps(theirs)
+    def wrapped(*args, **kwargs):
+        dropped = [key for key, value in kwargs.items() if key in known - taken and value is not None and value is not False]
+        try:
+            if dropped:
+                raise NotImplementedError(f"keyword {dropped[0]}")
+            found = ours(*args, **{key: value for key, value in kwargs.items() if key in taken})
+        except (Refused, NotImplementedError, TypeError) as why:
+            _FELL[name, str(why)] += 1
+            return theirs(*args, **kwargs)
+        _RAN[name] += 1
+        return found
+
+    return wrapped
+
+
+def _patch_norm(name, cls):
+    """A norm whose own text says that it is ``weight * x / sqrt(mean(x^2) + eps)``, gated before it where it takes a gate."""
+    try:
+        text = "".join(inspect.getsource(cls.forward).split())
+    except (OSError, TypeError):
+        return
+    plain = "variance=hidden_states.pow(2).mean(-1,keepdim=True)" in text
+    plain &= "hidden_states=hidden_states*torch.rsqrt(variance+self.variance_epsilon)" in text
+    plain &= "returnself.weight*hidden_states.to(input_dtype)" in text
+    gated = "gate" in inspect.signature(cls.forward).parameters
+    if gated:
+        plain &= "hidden_states=hidden_states*nn.functional.silu(gate.to(torch.float32))" in text
+    else:
+        plain &= "gate" not in text
+    if not plain:
+        return
+    theirs = cls.forward
+
+    @functools.wraps(theirs)
+    def forward(self, hidden_states, gate=None):
+        try:
+            if hidden_states.dtype != self.weight.dtype:
+                raise NotImplementedError(f"{hidden_states.dtype} beside a weight of {self.weight.dtype}")
+            found = ops.rms_norm(hidden_states, self.weight, gate=gate, eps=self.variance_epsilon)
+        except (Refused, NotImplementedError, TypeError) as why:
+            _FELL[name, str(why)] += 1
+            return theirs(self, hidden_states, gate) if gated else theirs(self, hidden_states)
+        _RAN[name] += 1
+        return found
+
+    _set(cls, "forward", forward)
+
+
+def _register_attention():
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, flash_attention_mask
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    ALL_ATTENTION_FUNCTIONS.register("firstlight", attention)
+    ALL_MASK_ATTENTION_FUNCTIONS.register("firstlight", flash_attention_mask)
+
+
+def attention(module, query, key, value, attention_mask, scaling=None, dropout=0.0, **kwargs):
+    """Attention as transformers calls it: query ``[B, H, T, D]``, key and value ``[B, Hkv, Tk, D]``; o ``[B, T, H, D]``. A mask
+    ``[B, Tk]`` says which tokens are padding."""
+    if dropout and module.training:
+        raise NotImplementedError("firstlight's attention has no dropout")
+    q, k, v = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
+    causal = kwargs.get("is_causal")
+    causal = getattr(module, "is_causal", True) if causal is None else causal
+    window = kwargs.get("sliding_window")
+    settings = {
+        "causal": causal,
+        "scale": scaling,
+        "softcap": kwargs.get("softcap"),
+        "window": (-1 if window is None else window - 1, -1),
+    }
+    offsets = kwargs.get("cu_seq_lens_q")
+    padded = attention_mask is not None and not bool(attention_mask.all())
+    offsets = kwargs.get("cu_seq_lens_q")
+    try:
+        if padded:
+            found = _without_padding(q, k, v, attention_mask, settings)
+        elif offsets is not None:
+            found = _packed(q, k, v, offsets, kwargs, settings)
+        else:
+            found = ops.attention(q, k, v, **settings)
+    except (Refused, NotImplementedError) as why:
+        if offsets is not None:
+            raise
+        _FELL["attention", str(why)] += 1
+        return _by_torch(query, key, value, attention_mask if padded else None, settings), None
+    _RAN["attention"] += 1
+    return found, None
+
+
+def _packed(q, k, v, offsets, kwargs, settings):
+    offsets_k = kwargs.get("cu_seq_lens_k")
+    return ops.attention(
+        q.squeeze(0),
+        k.squeeze(0),
+        v.squeeze(0),
+        cu_seqlens=offsets,
+        max_seqlen=int(kwargs["max_length_q"]),
+        cu_seqlens_k=None if offsets_k is offsets else offsets_k,
+        max_seqlen_k=int(kwargs["max_length_k"]),
+        **settings,
+    ).unsqueeze(0)
+
+
+def _by_torch(query, key, value, mask, settings):
+    """The same by torch's own attention; a softcap has none there."""
+    import torch
+
+    if settings["softcap"]:
+        raise NotImplementedError("torch's attention has no softcap")
+    heads, queries, keys = query.shape[1] // key.shape[1], query.shape[2], key.shape[2]
+    key, value = (x.repeat_interleave(heads, dim=1) for x in (key, value))
+    at = torch.arange(queries, device=query.device)[:, None] + keys - queries
+    before = at - torch.arange(keys, device=query.device)
+    seen = before >= 0 if settings["causal"] else torch.ones_like(before, dtype=torch.bool)
+    if settings["window"][0] >= 0:
+        seen = seen & (before <= settings["window"][0])
+    if mask is not None:
+        # What is padding sees itself, for a row without any key has no softmax.
+        seen = (seen & mask.bool()[:, None, None, :]) | (before == 0)
+    found = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=seen, scale=settings["scale"])
+    return found.transpose(1, 2).contiguous()
+
+
+def _without_padding(q, k, v, mask, settings):
+    """Tokens that are no padding, packed; what is padding gives 0."""
+    import torch
+
+    seen = mask.bool()
+    queries = seen[:, seen.shape[1] - q.shape[1] :]
+
+    def packed(x, kept):
+        lengths = kept.sum(1)
+        offsets = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int()
+        return x[kept], offsets, int(lengths.max())
+
+    (q_, offsets, most), (k_, offsets_k, most_k), (v_, _, _) = packed(q, queries), packed(k, seen), packed(v, seen)
+    o = ops.attention(
+        q_,
+        k_,
+        v_,
+        cu_seqlens=offsets,
+        max_seqlen=most,
+        cu_seqlens_k=offsets_k,
+        max_seqlen_k=most_k,
+        **settings,
+    )
+    found = torch.zeros(*q.shape[:-1], v.shape[-1], dtype=q.dtype, device=q.device)
+    found[queries] = o
+    return found

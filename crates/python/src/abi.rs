@@ -1,0 +1,89 @@
+//! What crosses the border: plain records, the same on both sides. `_library.py` packs them by hand.
+
+use kernels::DType;
+use std::ffi::c_void;
+
+/// Most dimensions of a tensor.
+pub const RANK: usize = 6;
+
+/// A tensor of the caller.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct RawTensor {
+    /// Address of the first element; with `dtype` 0 there is no tensor.
+    pub data: u64,
+    /// 1 to 5: float64, float32, bfloat16, float16, int32.
+    pub dtype: i32,
+    /// Dimensions in use.
+    pub rank: i32,
+    /// Sizes, slowest dimension first.
+    pub sizes: [i64; RANK],
+    /// Elements from one index of a dimension to the next.
+    pub strides: [i64; RANK],
+    /// Of int32 on a GPU, the largest value; of sequence offsets, the longest sequence.
+    pub bound: i64,
+    /// Of sequence offsets on a GPU, the last one.
+    pub total: i64,
+    /// Of int32 on a GPU, the same values in host memory, where the caller has them; else 0.
+    pub host: u64,
+}
+
+/// Where a call runs.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct RawPlace {
+    /// A GPU's number, or -1 for the processor.
+    pub device: i32,
+    /// Unused.
+    pub pad: i32,
+    /// The driver's handle of the stream; 0 is the legacy default stream.
+    pub stream: u64,
+    /// Gives memory on that GPU until the call has returned and the stream has passed it, or 0: bytes, and whether they are zeros,
+    /// which the kernels leave as zeros.
+    pub memory: Option<unsafe extern "C" fn(u64, i32) -> u64>,
+    /// Unused.
+    pub context: *mut c_void,
+}
+
+const TYPES: [DType; 5] = [DType::F64, DType::F32, DType::Bf16, DType::F16, DType::I32];
+
+/// The type of this number.
+pub(crate) fn dtype(number: i32) -> Option<DType> {
+    TYPES.get(usize::try_from(number).ok()?.checked_sub(1)?).copied()
+}
+
+/// The number of a type.
+pub(crate) fn number(dtype: DType) -> i32 {
+    TYPES.iter().zip(1..).find(|(one, _)| **one == dtype).map_or(0, |(_, number)| number)
+}
+
+impl RawTensor {
+    /// None.
+    pub const ABSENT: Self = Self {
+        data: 0,
+        dtype: 0,
+        rank: 0,
+        sizes: [0; RANK],
+        strides: [0; RANK],
+        bound: 0,
+        total: 0,
+        host: 0,
+    };
+
+    /// Sizes and strides, or what is wrong with them.
+    pub(crate) fn layout(&self) -> Result<([usize; RANK], [usize; RANK], usize), String> {
+        let (mut sizes, mut strides) = ([0; RANK], [0; RANK]);
+        let rank = usize::try_from(self.rank).ok().filter(|rank| *rank <= RANK);
+        let rank = rank.ok_or_else(|| format!("{} dimensions, at most {RANK}", self.rank))?;
+        for at in 0..rank {
+            let positive = |value: i64| usize::try_from(value).ok();
+            let (Some(size), Some(stride)) = (positive(self.sizes[at]), positive(self.strides[at]))
+            else {
+                let (size, stride) = (self.sizes[at], self.strides[at]);
+                return Err(format!("a dimension of {size} elements {stride} apart"));
+            };
+            (sizes[at], strides[at]) = (size, stride);
+        }
+        Ok((sizes, strides, rank))
+    }
+}

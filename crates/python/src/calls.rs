@@ -1,0 +1,236 @@
+//! Calls of ops: handles with their settings, and what runs them.
+#![allow(unsafe_code)] // The caller's memory and streams, by the promise of its records.
+
+use crate::abi::{RANK, RawPlace, RawTensor, number};
+use crate::tensors::{give_back, on_gpu, on_host};
+use device::Device;
+use device::cuda::CudaError;
+use facts::BackendKind;
+use kernels::cuda::{Plans, Wanted};
+use kernels::{
+    Lent, OpError, OpSpec, Opened, Place, Settings, Slots, Tensor, TensorMap, TensorSpec,
+};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+
+/// Ops with their settings, by handle. There are as many as kinds of calls in a program's text: they are kept.
+static OPENED: RwLock<Vec<&'static dyn Opened>> = RwLock::new(Vec::new());
+
+thread_local! {
+    /// Plans by the number of the GPU. A thread has its own: no call waits for another thread's.
+    static PLANS: RefCell<BTreeMap<i32, Plans>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// Opens an op with settings, a line of `name=value` each, and gives its handle, above 0.
+pub(crate) fn open(op: &str, settings: &str) -> Result<i64, String> {
+    let mut read = Settings::new();
+    for line in settings.lines() {
+        let (name, value) =
+            line.split_once('=').ok_or_else(|| format!("setting `{line}` is no `name=value`"))?;
+        read.set(name, value);
+    }
+    let opened =
+        kernels::op(op).and_then(|op| op.open(&read)).map_err(|error| error.to_string())?;
+    let mut all = OPENED.write().unwrap_or_else(PoisonError::into_inner);
+    all.push(Box::leak(opened));
+    Ok(all.len() as i64)
+}
+
+/// The op of a handle.
+pub(crate) fn opened(handle: i64) -> Result<&'static dyn Opened, String> {
+    let all = OPENED.read().unwrap_or_else(PoisonError::into_inner);
+    let at = usize::try_from(handle - 1).ok();
+    at.and_then(|at| all.get(at).copied()).ok_or_else(|| format!("no op has handle {handle}"))
+}
+
+fn processor() -> &'static Device {
+    static PROCESSOR: OnceLock<Device> = OnceLock::new();
+    PROCESSOR.get_or_init(|| match device::open(BackendKind::Cpu) {
+        Ok(device) => device,
+        Err(absent) => unreachable!("{absent}"),
+    })
+}
+
+/// The device of a number: a GPU's, or -1 for the processor.
+pub(crate) fn device_of(number: i32) -> Result<&'static Device, String> {
+    match u32::try_from(number) {
+        Ok(ordinal) => device::borrow_gpu(ordinal).map_err(|absent| absent.to_string()),
+        Err(_) => Ok(processor()),
+    }
+}
+
+/// A table's tensors, where they were given.
+type Tensors = Vec<Option<Tensor>>;
+
+fn slots<'a>(table: &'static [TensorSpec], tensors: &'a Tensors) -> Slots<'a> {
+    let mut slots = Slots::new(table);
+    for (place, tensor) in tensors.iter().enumerate() {
+        slots.lay(place, tensor.as_ref());
+    }
+    slots
+}
+
+/// Tensors as an op judges them, on either kind of device.
+///
+/// # Safety
+/// The records are true.
+unsafe fn tensors(
+    table: &'static [TensorSpec],
+    raw: &[RawTensor],
+    device: &Device,
+) -> Result<Tensors, String> {
+    let one = |(raw, spec)| match device.cuda() {
+        // SAFETY: the caller's promise.
+        Some(cuda) => unsafe { on_gpu(raw, spec, cuda) },
+        // SAFETY: as above.
+        None => unsafe { Ok(on_host(raw, spec)?.map(|(tensor, _)| tensor)) },
+    };
+    raw.iter().zip(table).map(one).collect()
+}
+
+/// What a call gives: 0, or from [`COPY`] on the place of an input of which a copy, whose elements lie side by side, would do.
+const COPY: i32 = 2;
+
+/// Runs a call. `raw` has a record for each input of the op's table, then one for each output.
+///
+/// # Safety
+/// The records are true: what they describe is there, stays until the stream has passed the call, and outputs are nobody else's.
+pub(crate) unsafe fn call(handle: i64, raw: &[RawTensor], place: &RawPlace) -> Result<i32, String> {
+    let op = opened(handle)?;
+    let device = device_of(place.device)?;
+    let (inputs, outputs) = raw.split_at(op.spec().inputs.len());
+    match device.cuda() {
+        // SAFETY: the caller's promise, here and below.
+        Some(_) => unsafe { on_stream(op, inputs, outputs, device, place) },
+        None => unsafe { on_processor(op, inputs, outputs, device) }.map(|()| 0),
+    }
+}
+
+unsafe fn on_stream(
+    op: &dyn Opened,
+    inputs: &[RawTensor],
+    outputs: &[RawTensor],
+    device: &Device,
+    place: &RawPlace,
+) -> Result<i32, String> {
+    let OpSpec { name, inputs: taken, outputs: given, .. } = op.spec();
+    let Some(cuda) = device.cuda() else { return Err("no GPU".to_owned()) };
+    // SAFETY: the caller's promise, here and below.
+    let inputs = unsafe { tensors(taken, inputs, device)? };
+    let outputs = unsafe { tensors(given, outputs, device)? };
+    let stream = unsafe { cuda.borrow_stream(place.stream as usize) };
+    let mut memory = |wanted: Wanted| -> Result<Lent, OpError> {
+        let lend = |bytes: usize, zeros: i32| {
+            if bytes == 0 {
+                return Ok(None);
+            }
+            // SAFETY: the caller's function, by its type.
+            let address = place.memory.map_or(0, |memory| unsafe { memory(bytes as u64, zeros) });
+            if address == 0 {
+                let what = format!("the caller gave no {bytes} bytes of scratch memory");
+                return Err(OpError::Cuda { op: name, error: CudaError::Refused { what } });
+            }
+            // SAFETY: the caller gave that many bytes.
+            Ok(Some(Arc::new(unsafe { cuda.borrow_buffer(address, bytes) })))
+        };
+        Ok([lend(wanted.scratch, 0)?, lend(wanted.zeros, 1)?])
+    };
+    PLANS.with_borrow_mut(|plans| {
+        let plans = plans.entry(place.device).or_default();
+        let place = Place { device, plans, stream: &stream, memory: &mut memory };
+        match op.enqueue(slots(taken, &inputs), slots(given, &outputs), place) {
+            Ok(()) => Ok(0),
+            Err(OpError::Cuda { error: CudaError::Layout { tensor, .. }, .. }) => {
+                let at = taken.iter().position(|spec| spec.name == tensor);
+                Ok(COPY + at.unwrap_or_default() as i32)
+            }
+            Err(error) => Err(error.to_string()),
+        }
+    })
+}
+
+unsafe fn on_processor(
+    op: &dyn Opened,
+    inputs: &[RawTensor],
+    outputs: &[RawTensor],
+    device: &Device,
+) -> Result<(), String> {
+    let table = op.spec();
+    // SAFETY: the caller's promise, here and below.
+    let inputs = unsafe { tensors(table.inputs, inputs, device)? };
+    let (mut into, mut copied) = (TensorMap::new(), Vec::new());
+    for (raw, spec) in outputs.iter().zip(table.outputs) {
+        let Some((tensor, own_memory)) = (unsafe { on_host(raw, spec)? }) else { continue };
+        if !own_memory {
+            copied.push((raw, spec.name));
+        }
+        into.insert(spec.name.to_owned(), tensor);
+    }
+    op.run(slots(table.inputs, &inputs), device, &mut into).map_err(|error| error.to_string())?;
+    for (raw, name) in copied {
+        if let Some(tensor) = into.get_mut(name) {
+            // SAFETY: the op has kept shape and type, or refused.
+            unsafe { give_back(raw, tensor) };
+        }
+    }
+    Ok(())
+}
+
+/// Writes types and shapes of a call's outputs, in the order of the op's table; what the call does not give is absent.
+///
+/// # Safety
+/// The records of the inputs are true.
+pub(crate) unsafe fn outputs(
+    handle: i64,
+    inputs: &[RawTensor],
+    outputs: &mut [RawTensor],
+    device: i32,
+) -> Result<(), String> {
+    let op = opened(handle)?;
+    let table = op.spec();
+    // SAFETY: the caller's promise.
+    let inputs = unsafe { tensors(table.inputs, inputs, device_of(device)?)? };
+    let given = op.outputs(slots(table.inputs, &inputs)).map_err(|error| error.to_string())?;
+    for (to, spec) in outputs.iter_mut().zip(table.outputs) {
+        *to = RawTensor::ABSENT;
+        let Some(output) = given.iter().find(|output| output.name == spec.name) else { continue };
+        if output.shape.len() > RANK {
+            return Err(format!("output `{}` has more than {RANK} dimensions", spec.name));
+        }
+        to.dtype = number(output.dtype);
+        to.rank = output.shape.len() as i32;
+        for (to, size) in to.sizes.iter_mut().zip(&output.shape) {
+            *to = *size as i64;
+        }
+    }
+    Ok(())
+}
+
+/// The variant that a call would run and why not the others, as JSON.
+///
+/// # Safety
+/// The records of the inputs are true.
+pub(crate) unsafe fn why(handle: i64, inputs: &[RawTensor], device: i32) -> Result<String, String> {
+    let op = opened(handle)?;
+    let device = device_of(device)?;
+    // SAFETY: the caller's promise.
+    let inputs = unsafe { tensors(op.spec().inputs, inputs, device)? };
+    let selection = op.select(slots(op.spec().inputs, &inputs), device);
+    let selection = selection.map_err(|error| error.to_string())?;
+    let refused: serde_json::Map<_, _> = selection
+        .refused
+        .into_iter()
+        .map(|refusal| (refusal.variant.to_owned(), refusal.reason.into()))
+        .collect();
+    let kernel = format!("{}.{}", op.spec().name, selection.chosen);
+    Ok(serde_json::json!({ "kernel": kernel, "not": refused }).to_string())
+}
+
+/// Launches so far of every kernel on a device, as JSON: name to count.
+pub(crate) fn launches(device: i32) -> Result<String, String> {
+    let launches = device_of(device)?.launches().snapshot();
+    let counts: serde_json::Map<_, _> =
+        launches.into_iter().map(|(kernel, record)| (kernel, record.count.into())).collect();
+    Ok(serde_json::Value::from(counts).to_string())
+}

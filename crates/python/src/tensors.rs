@@ -1,0 +1,106 @@
+//! The caller's tensors as those of ops, without a copy where that can be.
+#![allow(unsafe_code)] // The caller's memory, by the promise of its record.
+
+use crate::abi::{RawTensor, dtype};
+use device::cuda::Cuda;
+use kernels::{DType, Tensor, TensorSpec};
+use std::sync::Arc;
+
+/// What is wrong with a tensor, with its name.
+fn about(spec: &TensorSpec, what: impl std::fmt::Display) -> String {
+    format!("tensor `{}`: {what}", spec.name)
+}
+
+/// A tensor on a GPU.
+///
+/// # Safety
+/// The record is true, and what it describes stays until the stream has passed the call.
+pub(crate) unsafe fn on_gpu(
+    raw: &RawTensor,
+    spec: &TensorSpec,
+    cuda: &Cuda,
+) -> Result<Option<Tensor>, String> {
+    let Some(dtype) = dtype(raw.dtype) else { return Ok(None) };
+    let (sizes, strides, rank) = raw.layout().map_err(|what| about(spec, what))?;
+    let (sizes, strides) = (&sizes[..rank], &strides[..rank]);
+    let len: usize = sizes.iter().product();
+    if raw.data == 0 && len > 0 {
+        return Err(about(spec, "has no memory (a fake or meta tensor?)"));
+    }
+    let last: usize =
+        sizes.iter().zip(strides).map(|(size, stride)| (size.max(&1) - 1) * stride).sum();
+    let bytes = if len == 0 { 0 } else { (last + 1) * dtype.bytes() };
+    // SAFETY: the caller's promise.
+    let buffer = unsafe { cuda.borrow_buffer(raw.data, bytes) };
+    let made = if dtype == DType::I32 {
+        Tensor::integers(buffer, sizes, planned(raw, spec, len)?)
+    } else {
+        Tensor::strided(Arc::new(buffer), sizes, strides, dtype)
+    };
+    made.map(Some).map_err(|error| about(spec, error))
+}
+
+/// What the host plans with in place of integers on a GPU: themselves, where the caller has them, or bounds.
+fn planned(raw: &RawTensor, spec: &TensorSpec, len: usize) -> Result<Arc<[i32]>, String> {
+    if raw.host != 0 {
+        let values = std::ptr::with_exposed_provenance::<i32>(raw.host as usize);
+        // SAFETY: the caller's promise, of as many values as the tensor has.
+        return Ok(unsafe { std::slice::from_raw_parts(values, len) }.into());
+    }
+    let int = |value: i64| i32::try_from(value).map_err(|_| about(spec, "counts beyond 32 bits"));
+    let (bound, total) = (int(raw.bound)?, int(raw.total)?);
+    if spec.name.starts_with("cu_seqlens") {
+        let sequences = len.saturating_sub(1) as i32;
+        if i64::from(bound) * i64::from(sequences) < i64::from(total) {
+            let what =
+                format!("{sequences} sequences of at most {bound} cannot have {total} tokens");
+            return Err(about(spec, what));
+        }
+        return Ok((0..=sequences).map(|nth| nth.saturating_mul(bound).min(total)).collect());
+    }
+    // Slots of states are one for each sequence: which, the kernels read.
+    if spec.name == "state_indices" {
+        return Ok((0..len as i32).collect());
+    }
+    Ok(vec![bound; len].into())
+}
+
+/// A tensor in host memory, and whether it is the caller's own memory. Its elements must lie side by side.
+///
+/// # Safety
+/// The record is true, and nobody else writes what it describes while the tensor lives.
+pub(crate) unsafe fn on_host(
+    raw: &RawTensor,
+    spec: &TensorSpec,
+) -> Result<Option<(Tensor, bool)>, String> {
+    let Some(dtype) = dtype(raw.dtype) else { return Ok(None) };
+    let (sizes, strides, rank) = raw.layout().map_err(|what| about(spec, what))?;
+    let mut wanted = 1;
+    for at in (0..rank).rev() {
+        if sizes[at] > 1 && strides[at] != wanted {
+            return Err(about(spec, "its elements do not lie side by side"));
+        }
+        wanted *= sizes[at];
+    }
+    let (sizes, start) = (&sizes[..rank], std::ptr::with_exposed_provenance_mut(raw.data as usize));
+    // SAFETY: the caller's promise.
+    if let Some(lent) = unsafe { Tensor::lent(sizes, dtype, start) } {
+        return Ok(Some((lent, true)));
+    }
+    let mut own = Tensor::poisoned(sizes, dtype);
+    let bytes = own.bytes_mut();
+    // SAFETY: the caller's promise; the tensor has memory of its own, of as many bytes.
+    unsafe { std::ptr::copy_nonoverlapping(start, bytes.as_mut_ptr(), bytes.len()) };
+    Ok(Some((own, false)))
+}
+
+/// Copies a tensor of our own to where the caller wants it.
+///
+/// # Safety
+/// The record is true, of as many elements.
+pub(crate) unsafe fn give_back(raw: &RawTensor, tensor: &mut Tensor) {
+    let to = std::ptr::with_exposed_provenance_mut::<u8>(raw.data as usize);
+    let bytes = tensor.bytes_mut();
+    // SAFETY: the caller's promise.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+}

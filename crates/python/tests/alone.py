@@ -1,0 +1,46 @@
+"""The package without any other: what it imports, what it says of itself, and that its drop-ins have the signatures of what they stand for."""
+
+import inspect
+import json
+import os
+import sys
+import time
+
+start = time.perf_counter()
+import firstlight
+
+took = (time.perf_counter() - start) * 1e3
+loaded = {"torch", "numpy", "cupy", "transformers", "ctypes"} & set(sys.modules)
+assert loaded <= {"ctypes"}, loaded
+assert took < 1000, f"import took {took:.0f} ms"
+
+# The library answers: tables, handles, refusals in words.
+tables = firstlight.tables()
+assert {"attention", "kda", "gated_delta", "ssd", "conv1d", "nsa", "rmsnorm", "linear", "moe"} <= set(tables), tables.keys()
+assert tables["ssd"]["inputs"][0]["name"] == "x" and tables["ssd"]["settings"]
+assert firstlight.launches() == {}
+
+from firstlight import _library
+
+try:
+    _library.op("conv1d").handle((("activation", "gelu"),))
+    raise SystemExit("a wrong setting was taken")
+except firstlight.Refused as error:
+    assert "gelu" in str(error) and "silu" in str(error), error
+assert _library.library().fl_call(77, None, 0, None) == 1 and "handle 77" in str(_library.refused())
+try:
+    firstlight.ops.rms_norm([1.0])
+    raise SystemExit("a list was taken")
+except (TypeError, AttributeError):
+    pass
+
+# Signatures as the packages' sources have them, without annotations.
+recorded = json.load(open(os.path.join(os.path.dirname(__file__), "signatures.json")))
+for package, functions in recorded.items():
+    module = getattr(__import__(f"firstlight.compat.{package}", fromlist=["x"]), "__dict__")
+    for name, signature in functions.items():
+        ours = str(inspect.signature(module[name]))
+        assert ours == signature, f"{package}.{name}: {ours}, recorded {signature}"
+    assert set(module["__all__"]) == set(functions), package
+assert not {"torch", "numpy", "transformers"} & set(sys.modules)
+print(f"import {took:.1f} ms, {sum(map(len, recorded.values()))} signatures")

@@ -1,0 +1,155 @@
+"""Small models of transformers with firstlight's kernels and without: the same logits and ids, plain, padded and generating.
+
+``python models.py [cpu] [cuda]``. It prints a line for each case and ends with 1 if one fails.
+"""
+
+import copy
+import sys
+
+import torch
+import transformers
+from transformers import AutoModelForCausalLM
+
+import firstlight
+import firstlight.transformers
+
+COMMON = {"vocab_size": 200, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+CONFIGS = {
+    "llama": lambda: transformers.LlamaConfig(
+        hidden_size=256, intermediate_size=512, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, **COMMON
+    ),
+    "granitemoehybrid": lambda: transformers.GraniteMoeHybridConfig(
+        hidden_size=256,
+        intermediate_size=256,
+        shared_intermediate_size=512,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        layer_types=["mamba", "attention", "mamba"],
+        mamba_n_heads=8,
+        mamba_d_head=64,
+        mamba_d_state=128,
+        mamba_n_groups=1,
+        mamba_chunk_size=64,
+        num_local_experts=0,
+        num_experts_per_tok=0,
+        position_embedding_type="nope",
+        **COMMON,
+    ),
+    "bamba": lambda: transformers.BambaConfig(
+        hidden_size=256,
+        intermediate_size=512,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        attn_layer_indices=[1],
+        mamba_n_heads=8,
+        mamba_d_head=64,
+        mamba_d_state=128,
+        mamba_n_groups=1,
+        mamba_chunk_size=64,
+        **COMMON,
+    ),
+    "kimi_linear": lambda: transformers.KimiLinearConfig(
+        hidden_size=256,
+        intermediate_size=512,
+        moe_intermediate_size=64,
+        num_hidden_layers=4,
+        layer_types=["linear_attention", "linear_attention", "full_attention", "linear_attention"],
+        mlp_layer_types=["dense", "sparse", "sparse", "sparse"],
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        kv_lora_rank=64,
+        linear_num_heads=2,
+        num_local_experts=4,
+        num_experts_per_tok=2,
+        **COMMON,
+    ),
+}
+FAILED = []
+RAN = 0
+
+
+def check(name, fine, what):
+    global RAN
+    RAN += 1
+    print(f"{'ok  ' if fine else 'FAIL'} {name:48} {what}")
+    if not fine:
+        FAILED.append(name)
+
+
+def logits(model, **inputs):
+    with torch.no_grad():
+        return model(**inputs).logits.float()
+
+
+def generated(model, ids):
+    with torch.no_grad():
+        return model.generate(ids, max_new_tokens=12, do_sample=False, pad_token_id=0, eos_token_id=None)
+
+
+def distance(found, wanted, seen):
+    """Relative error of the logits of tokens that are no padding."""
+    found, wanted = found.cpu()[seen], wanted.cpu()[seen]
+    return ((found - wanted).norm() / wanted.norm()).item()
+
+
+def compare(family, device, dtype):
+    torch.manual_seed(5)
+    exact = AutoModelForCausalLM.from_config(CONFIGS[family](), dtype=torch.float32).eval()
+    model = copy.deepcopy(exact).to(device, dtype)
+    # What a narrower type rounds belongs to both sides.
+    exact.load_state_dict({name: value.float().cpu() for name, value in model.state_dict().items()})
+    # torch's grouped products of experts know no float64; the plain loop over them does.
+    exact.config._experts_implementation = "eager"
+    exact = exact.double()
+    label = f"{family} {device} {str(dtype).removeprefix('torch.')}"
+    ids = torch.randint(3, 200, (2, 70))
+    mask = torch.ones_like(ids)
+    mask[0, :13] = 0
+    cases = {"plain": {"input_ids": ids}, "padded": {"input_ids": ids, "attention_mask": mask}}
+    there = {name: {key: value.to(device) for key, value in inputs.items()} for name, inputs in cases.items()}
+    before = {name: logits(model, **inputs) for name, inputs in there.items()}
+    references = {name: logits(exact, **inputs) for name, inputs in cases.items()}
+    wanted = generated(model, there["plain"]["input_ids"][:1])
+    firstlight.transformers.enable(model)
+    try:
+        for name, inputs in there.items():
+            seen = cases[name].get("attention_mask", mask.new_ones(mask.shape)).bool()
+            ours, theirs = (distance(found, references[name], seen) for found in (logits(model, **inputs), before[name]))
+            # Held against float64 on the processor: within rounding of a float32, or no further than transformers' own code is.
+            allowed = 1e-5 if dtype == torch.float32 else 1.1 * theirs
+            check(f"{label} {name}", ours <= max(allowed, theirs), f"{ours:.1e} from float64, transformers {theirs:.1e}")
+        found = generated(model, there["plain"]["input_ids"][:1])
+        # Narrow types round differently, and of two logits that tie either may win.
+        same = int((found == wanted).sum())
+        fine = same == found.numel() if dtype == torch.float32 else same > 0.8 * found.numel()
+        check(f"{label} generating", fine, f"{same} of {found.numel()} ids")
+        report = firstlight.transformers.report()
+        print("     ran:", report["firstlight"])
+        print("     as before:", report["as_before"])
+        # A GPU has no attention of float32 here: that and nothing else runs as before, and is counted.
+        narrow = device == "cuda" and dtype == torch.float32
+        fell = {why for why in report["as_before"] if not (narrow and why.startswith("attention: "))}
+        ran = report["as_before"] if narrow else report["firstlight"]
+        check(f"{label} counted", any(name.startswith("attention") for name in ran), "its attention ran")
+        check(f"{label} all", not fell, "nothing else fell back")
+    finally:
+        firstlight.transformers.disable()
+        firstlight.transformers.forget()
+    again = logits(model, **there["plain"])
+    check(f"{label} disabled", torch.equal(again, before["plain"]) and not firstlight.transformers.report()["firstlight"], "as it was")
+
+
+def main(devices):
+    for device in devices:
+        for family in CONFIGS:
+            compare(family, device, torch.float32)
+            if device == "cuda":
+                compare(family, device, torch.bfloat16)
+    print(f"{RAN - len(FAILED)} passed, {len(FAILED)} failed{': ' + str(FAILED) if FAILED else ''}")
+    return 1 if FAILED else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:] or ["cpu"]))

@@ -1,0 +1,44 @@
+//! The Python package that a wheel holds beside the command.
+
+use super::File;
+use super::binary::Needs;
+use super::build::LIBRARY;
+use anyhow::{Context, bail};
+use std::fs;
+use std::path::Path;
+
+/// The package's files, at their paths in the wheel, and what its library needs.
+pub(super) struct Package {
+    pub(super) files: Vec<File>,
+    pub(super) needs: Needs,
+}
+
+/// Reads the package's sources and puts a library beside them.
+pub(super) fn of(root: &Path, library: &Path) -> anyhow::Result<Package> {
+    let bytes = fs::read(library).with_context(|| library.display().to_string())?;
+    let needs = Needs::of(&bytes).with_context(|| library.display().to_string())?;
+    // Torch's, CUDA's and Python's libraries are the user's: what is linked with one of them is for that one alone.
+    let foreign = ["torch", "c10", "cuda", "cublas", "python", "nvrtc"];
+    let linked = needs.libraries.iter().find(|name| foreign.iter().any(|one| name.contains(one)));
+    if let Some(linked) = linked {
+        bail!("{} is linked with {linked}", library.display());
+    }
+    let mut files = vec![File::text(&format!("firstlight/{LIBRARY}"), bytes)];
+    sources(&root.join("crates/python/firstlight"), "firstlight", &mut files)?;
+    files.push(File::text("firstlight/py.typed", Vec::new()));
+    Ok(Package { files, needs })
+}
+
+fn sources(folder: &Path, inside: &str, files: &mut Vec<File>) -> anyhow::Result<()> {
+    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let inside = format!("{inside}/{name}");
+        if path.is_dir() && name != "__pycache__" {
+            sources(&path, &inside, files)?;
+        } else if name.ends_with(".py") {
+            files.push(File::text(&inside, fs::read(&path)?));
+        }
+    }
+    Ok(())
+}
