@@ -12,7 +12,7 @@ use crate::cpu::simd::Simd;
 use crate::floats::{elements, elements_mut, floats, narrow, widen};
 use crate::quick;
 use crate::stream::{STREAM_BYTES, stream_copy};
-use crate::{DType, Element, Inputs, TensorMap};
+use crate::{DType, Element, Inputs, Tensor, TensorMap};
 use device::{Device, Isa, SharedMut};
 use half::{bf16, f16};
 use std::ops::Range;
@@ -154,11 +154,15 @@ fn launch<E: Element>(
             weight[tap * channels + channel] = *value;
         }
     }
-    let mut o = outputs.remove("o");
+    let (mut o, mut kept) = (outputs.remove("o"), outputs.remove("final_state"));
+    // States in x's type are widened on the way in and rounded on the way out: they are few tokens.
+    let narrow = problem.state_dtype != DType::F32;
+    let initial = inputs.get("initial_state").map(floats);
+    let mut wide = vec![0f32; kept.as_ref().filter(|_| narrow).map_or(0, Tensor::len)];
     {
         let o = elements_mut::<E>(o.as_mut());
         let stream = size_of_val(o) >= STREAM_BYTES;
-        let states = elements_mut::<f32>(outputs.get_mut("final_state"));
+        let states = if narrow { &mut wide[..] } else { elements_mut::<f32>(kept.as_mut()) };
         let operands = Operands::<E> {
             problem,
             x: elements(inputs.tensor("x")),
@@ -167,7 +171,7 @@ fn launch<E: Element>(
                 Some(bias) => floats(bias).into_owned(),
                 None => vec![0.0; channels],
             },
-            initial_state: inputs.get("initial_state").map(elements),
+            initial_state: initial.as_deref(),
             o: SharedMut::new(o),
             stream,
             stream_states: size_of_val(states) >= STREAM_BYTES,
@@ -180,5 +184,9 @@ fn launch<E: Element>(
             channel_last::launch(isa, kernel, &operands, device);
         }
     }
-    outputs.extend(o.map(|o| ("o".to_owned(), o)));
+    if narrow {
+        E::narrow(&wide, elements_mut::<E>(kept.as_mut()));
+    }
+    let both = [("o", o), ("final_state", kept)];
+    outputs.extend(both.into_iter().filter_map(|(name, tensor)| Some((name.to_owned(), tensor?))));
 }

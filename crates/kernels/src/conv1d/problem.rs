@@ -159,6 +159,9 @@ impl Conv1dProblem {
                 let wanted = format!("f32, as states are kept, or {dtype} like `x`");
                 return Err(inputs.dtype_error("initial_state", &wanted));
             }
+            if state_dtype != DType::F32 && sequences.longest() > 1 {
+                return Err(inputs.dtype_error("initial_state", "f32, as states are kept"));
+            }
             if state_dtype != DType::F32 && inputs.get("state_indices").is_some() {
                 return Err(inputs.dtype_error("initial_state", "f32, as the states of a pool"));
             }
