@@ -115,11 +115,12 @@ fn install(installer: &Installer<'_>, name: &str, cuda: u32) -> Vec<String> {
 }
 
 /// Whether its package cannot do without it: the import opens it, or it was made for torch, whose libraries it shares. A module
-/// deep in a package that brings its own way to CUDA (CuPy) is opened when it is first used.
+/// deep in a package that brings its own way to CUDA (CuPy) is opened when it is first used; one right in the package's folder
+/// is what its import opens.
 fn is_loaded(native: &Native<'_>) -> bool {
     let deep = native.env.site_packages.iter().any(|site| {
         let rest = native.file.path.strip_prefix(site.as_str());
-        rest.is_some_and(|rest| rest.trim_start_matches('/').contains('/'))
+        rest.is_some_and(|rest| rest.trim_start_matches('/').matches('/').count() > 1)
     });
     native.is_opened() && (!deep || native.elf.opened_by.is_some() || is_for_torch(native))
 }

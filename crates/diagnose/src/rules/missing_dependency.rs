@@ -2,7 +2,7 @@ use super::{Context, Need, Rule, Text};
 use crate::remedy::Installer;
 use crate::torch_build::{by_conda, live_dist};
 use crate::wants::{Want, wants};
-use facts::{Confidence, EnvKind, Finding, Machine, PyEnv, Severity, UnmetImport};
+use facts::{Confidence, Dist, EnvKind, Finding, Machine, PyEnv, Severity, UnmetImport};
 
 pub(super) const RULE: Rule = Rule {
     id: "missing-dependency",
@@ -109,11 +109,24 @@ fn check(context: &Context) -> Vec<Finding> {
     context.envs.iter().flat_map(|env| judge(context.machine, env)).collect()
 }
 
+/// What the import of one package runs of another one that does not run by its own: who requires it, what, and whose import it is.
+/// torch 2.1 and later import sympy where an operator's shapes are described (torch/fx/experimental/symbolic_shapes.py), which
+/// torchvision does of its operators (torchvision/_meta_registrations.py), and torch itself only when something is compiled.
+const RUN_BY: [(&str, &str, &str); 1] = [("torch", "sympy", "torchvision")];
+
+/// The installed package whose import runs what needs this.
+fn run_by<'a>(env: &'a PyEnv, want: &Want<'_>) -> Option<&'a Dist> {
+    let is_it = |(owner, needs, _): &&(&str, &str, &str)| {
+        Dist::normalise(&want.dist.name) == *owner && want.wanted.name == *needs
+    };
+    RUN_BY.iter().find(is_it).and_then(|(_, _, runner)| live_dist(env, runner))
+}
+
 fn judge(machine: &Machine, env: &PyEnv) -> Vec<Finding> {
     let missing = missing(machine, env);
     let import = |want: &Want<'_>| env.unmet_imports.iter().find(|import| is_of(import, want));
     let (run, may): (Vec<&Want<'_>>, Vec<&Want<'_>>) =
-        missing.iter().partition(|want| import(want).is_some());
+        missing.iter().partition(|want| import(want).is_some() || run_by(env, want).is_some());
     let found = [
         finding(env, Severity::Error, &run, &import),
         finding(env, Severity::Warning, &may, &import),
@@ -152,6 +165,11 @@ fn finding<'a>(
             draft = draft.evidence(
                 format!("an import of {} runs this line", want.dist.name),
                 import.at.clone(),
+            );
+        } else if let Some(runner) = run_by(env, want) {
+            draft = draft.evidence(
+                format!("the import of {} runs what needs it", runner.name),
+                runner.path.clone(),
             );
         }
     }
@@ -207,6 +225,14 @@ mod tests {
                     "uv pip install --python /v/bin/python 'filelock>=3.10'",
                 ],
             ),
+            Case::new("torch's sympy, which torchvision's import runs", machines::a10(), vec![
+                torch().dist("filelock", "3.20").requires("torch", "sympy>=1.13.3").dist("torchvision", "0.23.0").build(),
+            ])
+            .finds(Error, Certain, &["requires sympy, which is not installed", "the import of torchvision runs what needs it"]),
+            Case::new("torch's sympy, which nobody runs", machines::a10(), vec![
+                torch().dist("filelock", "3.20").requires("torch", "sympy>=1.13.3").build(),
+            ])
+            .finds(Warning, Likely, &["requires sympy, which is not installed"]),
             Case::new("one that no import needs", machines::a10(), vec![torch().build()])
                 .finds(Warning, Likely, &["requires filelock, which is not installed"]),
             Case::new("all are there", machines::a10(), vec![torch().dist("FileLock", "3.20").build()]),

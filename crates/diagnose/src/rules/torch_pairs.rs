@@ -8,18 +8,20 @@ use knowledge::{Version, cuda_of_label, dotted};
 
 pub(super) const RULE: Rule = Rule {
     id: "torch-pairs",
-    title: "torchvision, torchaudio or triton of another torch release",
+    title: "torchvision, torchaudio, torchao or triton of another torch release",
     about: "\
 torchvision and torchaudio are compiled against one torch release (torchvision from 0.29 and torchaudio from 2.11 are
 built for every later torch), and each CUDA torch pins one triton. A later install of one of them alone breaks the pair:
-torch 2.5.1 goes with torchvision 0.20.1, torchaudio 2.5.1 and triton 3.1.0.
+torch 2.5.1 goes with torchvision 0.20.1, torchaudio 2.5.1 and triton 3.1.0. torchao says in no METADATA which torch it needs, and
+imports names that an older one does not have.
 
 It shows as
   RuntimeError: operator torchvision::nms does not exist
 or as an undefined symbol from torchaudio, or, as torchaudio wants torch's CUDA to the minor version, as
   RuntimeError: Detected that PyTorch and TorchAudio were compiled with different CUDA versions.
 Another triton shows in torch.compile and in Triton kernels, as an
-ImportError or AttributeError from triton.
+ImportError or AttributeError from triton, and torchao as
+  ImportError: cannot import name 'ScalingType' from 'torch.nn.functional'
 
 Seen in the METADATA of the installed packages, which names the torch they were built for; where it names none, in a
 table of releases.
@@ -45,11 +47,19 @@ RuntimeError: Couldn't load custom C++ ops. This can happen if your PyTorch and 
 incompatible, or if you had errors while compiling torchvision from source.",
         },
         Text {
+            pattern: "cannot import name 'ScalingType' from 'torch.nn.functional'",
+            sample: "ImportError: cannot import name 'ScalingType' from 'torch.nn.functional' (/v/lib/python3.12/site-packages/torch/nn/functional.py)",
+        },
+        Text {
             pattern: "No such operator torchvision::nms",
             sample: "RuntimeError: No such operator torchvision::nms",
         },
     ],
     remedy: |seen| match seen.env().and_then(|env| Some((env, installed(env)?))) {
+        _ if seen.text.contains("ScalingType") => {
+            let before = NEWER.map(|newer| format!("{}<{}", newer.package, newer.release));
+            vec![seen.installer().install(&before, None)]
+        }
         Some((env, torch)) => {
             let row = torch_series::series(torch.version.minor());
             fix(env, &torch, "torchvision", row.map(|row| row.torchvision))
@@ -76,7 +86,56 @@ fn judge(machine: &Machine, env: &PyEnv) -> Vec<Finding> {
     let companions = ["torchvision", "torchaudio"]
         .into_iter()
         .filter_map(|name| companion(env, &torch, live_dist(env, name)?, arm));
-    companions.chain(triton(env, &torch, arm)).collect()
+    companions.chain(triton(env, &torch, arm)).chain(newer(env, &torch)).collect()
+}
+
+/// A package whose import needs a torch that its METADATA does not name.
+struct Newer {
+    package: &'static str,
+    /// The first release that does.
+    release: &'static str,
+    torch: &'static str,
+    /// The line of its import.
+    line: &'static str,
+}
+
+/// Read on 2026-11-23 in the wheels of PyPI: torchao 0.16 and 0.17 have the same line behind a comparison ("only available in
+/// PyTorch 2.10+"), 0.18 has it at the top.
+const NEWER: [Newer; 1] = [Newer {
+    package: "torchao",
+    release: "0.18.0",
+    torch: "2.10.0",
+    line: "torchao/prototype/mx_formats/mx_tensor.py: from torch.nn.functional import ScalingType",
+}];
+
+/// A package that imports names which only a newer torch has.
+fn newer(env: &PyEnv, torch: &Installed) -> Option<Finding> {
+    let older = |version: &Version, than: &str| {
+        Version::parse(than).is_some_and(|than| version.compare(&than).is_lt())
+    };
+    NEWER.iter().find_map(|Newer { package, release, torch: wanted, line }| {
+        let dist = live_dist(env, package)?;
+        let version = Version::parse(&dist.version)?;
+        if older(&version, release) || !older(&torch.version, wanted) {
+            return None;
+        }
+        let finding = RULE
+            .finding(
+                Severity::Error,
+                Confidence::Certain,
+                format!(
+                    "{package} {} in {} needs torch {wanted} or later, here is {}",
+                    dist.version, env.root, torch.torch.version
+                ),
+            )
+            .evidence(format!("{package} {}", dist.version), format!("{}/METADATA", dist.path))
+            .evidence(format!("torch {}", torch.torch.version), torch.torch.source.clone())
+            .evidence("its import takes a name that older ones do not have", *line)
+            .cause(format!("{package} does not say in its METADATA which torch it needs, so that installers take any."))
+            .fix([Installer::of(env).install(&[format!("{package}<{release}")], None)])
+            .done();
+        Some(finding)
+    })
 }
 
 /// torchvision or torchaudio against torch: by its METADATA, else by the table, else by the CUDA label.
@@ -400,6 +459,14 @@ mod tests {
                 ),
             Case::new("torchaudio without CUDA compares nothing", machines::h200(), vec![stable(Some("2.11.0"))]),
             Case::new("a nightly", machines::h200(), vec![nightly]),
+            Case::new("torchao of a later torch", machines::h200(), vec![
+                env("/v").torch("2.8.0+cu128", Some("12.8")).dist("torchao", "0.18.0").build(),
+            ])
+            .finds(Error, Certain, &["torchao 0.18.0 in /v needs torch 2.10.0 or later, here is 2.8.0+cu128", "'torchao<0.18.0'"]),
+            Case::new("torchao that compares first, and one beside its torch", machines::h200(), vec![
+                env("/v").torch("2.8.0+cu128", Some("12.8")).dist("torchao", "0.17.0").build(),
+                env("/w").torch("2.10.0+cu128", Some("12.8")).dist("torchao", "0.18.0").build(),
+            ]),
             Case::new(
                 "macOS needs no triton",
                 machines::m3_max(),
