@@ -20,8 +20,11 @@ const CUDA: u32 = 129;
 
 /// Local memory that is known and costs nothing worth having: function and macro, start of the architecture, bytes.
 /// The step that puts parts together adds up a few numbers a row; at 96 columns the compiler keeps one of them there.
-const ACCEPTED: &[(&str, &str, u32)] =
-    &[("attention_combine<DV=96 ", "sm_10", 8), ("attention_combine<DV=96 ", "sm_12", 8)];
+const ACCEPTED: &[(&str, &str, &str, u32)] = &[
+    ("attention_combine<DV=96 ", "", "sm_10", 8),
+    ("attention_combine<DV=96 ", "", "sm_12", 8),
+    ("ssd_chunk<", " STRIDED=1>", "sm_", 8),
+];
 
 /// A compiled kernel.
 struct Compiled {
@@ -117,8 +120,9 @@ fn look(
     if is != listed {
         problems.push(format!("its binary is {is}"));
     }
-    let accepted = ACCEPTED.iter().any(|(start, arch, bytes)| {
+    let accepted = ACCEPTED.iter().any(|(start, end, arch, bytes)| {
         kernel.label.starts_with(start)
+            && kernel.label.ends_with(end)
             && kernel.arch.starts_with(arch)
             && said.stack_bytes <= *bytes
     });

@@ -193,6 +193,17 @@ impl<'a> Planner<'a> {
         int(tensor.token_stride(width).ok_or_else(uneven)?)
     }
 
+    /// Sizes of an input and elements from one index of each dimension to the next; both empty without the input. A variant
+    /// that asks honours them.
+    pub(crate) fn laid(&mut self, name: &'static str) -> (&[usize], &[usize]) {
+        let (Some(place), Some(tensor)) = (self.inputs.slots().place(name), self.inputs.get(name))
+        else {
+            return (&[], &[]);
+        };
+        self.rows_asked[place] = true;
+        (tensor.shape(), tensor.strides())
+    }
+
     /// An input that the op requires, on the GPU.
     ///
     /// # Errors

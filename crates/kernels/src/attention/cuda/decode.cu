@@ -9,7 +9,9 @@
 // q, o [B, Tq, H, D|Dv], or packed [total, H, D|Dv] with cu_q [B + 1];
 // k, v [B, Tk, Hkv, D|Dv], packed [total, Hkv, ..] with cu_k [B + 1], or paged [blocks, block_size, Hkv, ..] with
 // block_table [B, max_blocks]; cache_seqlens [B] gives the keys in use of dense or paged sequences (null: all Tk);
-// lse f32 [B, H, Tq], packed [H, total], natural logarithm, or null. All q, k, v, o 16-byte aligned and contiguous.
+// lse f32 [B, H, Tq], packed [H, total], natural logarithm, or null. All q, k, v, o 16-byte aligned; q, o contiguous. Of k and v
+// the channels lie side by side; k_batch, k_token, k_head, and those of v, are elements from one sequence, token and head to the
+// next, multiples of Rows' widest piece of a row. Pages lie one behind the other, k_token apart from key to key.
 // Query i of a sequence sees key j when -window_left <= j - (i + keys - queries) <= window_right; negative windows
 // are unlimited, as are those of 2^30 and more; causal is window_right = 0. A row that sees no key gives o = 0, lse = -inf. softcap 0 is off.
 //
@@ -108,8 +110,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
                      u16* __restrict__ o, float* __restrict__ lse, float* __restrict__ partial_o,
                      float* __restrict__ partial_lse, const int* __restrict__ cu_q, const int* __restrict__ cu_k,
                      const int* __restrict__ cache_seqlens, const int* __restrict__ block_table, int tq, int tk,
-                     int total_q, int heads, int kv_heads, int block_size, int max_blocks, int longest,
-                     int window_left, int window_right, float scale, float softcap) {
+                     int total_q, int heads, int kv_heads, int block_size, int max_blocks, int longest, i64 k_batch,
+                     i64 v_batch, i64 k_head, i64 v_head, int k_token, int v_token, int window_left, int window_right,
+                     float scale, float softcap) {
   extern __shared__ __align__(128) unsigned char shared[];
   const u32 base = shared_address(shared);
   float* const scores = (float*)(shared + SCORES_AT);    // [SPLIT_DEPTH, BLOCK_ROWS, SCORE_STRIDE]
@@ -129,7 +132,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
   const int kv_head = others / VALUE_SPLITS, share = others % VALUE_SPLITS;
   const int q_start = cu_q != nullptr ? cu_q[sequence] : sequence * tq;
   const int queries = cu_q != nullptr ? cu_q[sequence + 1] - q_start : tq;
-  const int k_start = cu_k != nullptr ? cu_k[sequence] : sequence * tk;
+  const int k_start = cu_k != nullptr ? cu_k[sequence] : 0;
   const int keys = cache_seqlens != nullptr ? cache_seqlens[sequence]
                    : cu_k != nullptr        ? cu_k[sequence + 1] - k_start
                                             : tk;
@@ -145,24 +148,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
   const Share split = share_of<BLOCK_KEYS>(tiles, longest, cache_seqlens);
   const int first_tile = split.first, end_tile = split.end;
 
-  // The row of a key in k seen as [rows, Hkv, D], -1 past the last visible key.
+  // The row of a key: packed, or of all pages, or within its dense sequence; -1 past the last visible key.
   auto key_row = [&](int tile, int at) {
     int key = low + tile * BLOCK_KEYS + at;
     if (tile >= end_tile || key >= high) return -1;
     if (block_table == nullptr) return k_start + key;
     return block_table[(i64)sequence * max_blocks + key / block_size] * block_size + key % block_size;
   };
-  k += (i64)kv_head * D;
-  v += ((i64)kv_head * VALUE_SPLITS + share) * DV;
+  const bool dense = cu_k == nullptr && block_table == nullptr;
+  k += kv_head * k_head + (dense ? sequence * k_batch : 0);
+  v += kv_head * v_head + (dense ? sequence * v_batch : 0) + share * DV;
   auto load_keys = [&](int tile) {
     if (tile < end_tile) {
-      Rows<D>::load<BLOCK_KEYS, THREADS>(base + tile % KEY_STAGES * KEY_BYTES, k, kv_heads * D,
+      Rows<D>::load<BLOCK_KEYS, THREADS>(base + tile % KEY_STAGES * KEY_BYTES, k, k_token,
                                          key_rows + tile % (KEY_STAGES + 1) * BLOCK_KEYS, thread);
     }
   };
   auto load_values = [&](int tile) {
     if (!VALUES_IN_KEYS && tile < end_tile) {
-      Rows<DV>::load<BLOCK_KEYS, THREADS>(base + VALUES_AT + tile % STAGES * VALUE_BYTES, v, kv_heads * DV * VALUE_SPLITS,
+      Rows<DV>::load<BLOCK_KEYS, THREADS>(base + VALUES_AT + tile % STAGES * VALUE_BYTES, v, v_token,
                                           key_rows + tile % (KEY_STAGES + 1) * BLOCK_KEYS, thread);
     }
   };

@@ -103,9 +103,10 @@ fn plan(problem: &AttentionProblem, planner: &mut Planner<'_>) -> Result<(), Cud
         .buffer(&operands.v)
         .buffer(&operands.o)
         .buffer(&operands.lse);
+    let args =
+        operands.sequences(parts.name(args)).i32(seen.iter().copied().max().unwrap_or(0) as i32);
     let args = operands
-        .sequences(parts.name(args))
-        .i32(seen.iter().copied().max().unwrap_or(0) as i32)
+        .steps(args)
         .i32(operands.window_left)
         .i32(operands.window_right)
         .f32(operands.scale)

@@ -171,14 +171,15 @@ fn plan(problem: &AttentionProblem, planner: &mut Planner<'_>) -> Result<(), Cud
     let kernel = planner.kernel(&source(form, tile))?;
     let operands = Operands::new(problem, planner)?;
     let width = |channels: usize| if channels.is_multiple_of(64) { 64 } else { 32 };
-    let (queries, keys) = (Rows::of_queries(problem), Rows::of_keys(problem, &operands));
+    let queries = Rows::of_queries(problem);
+    let (keys, values) = Rows::of_keys(problem, &operands, planner);
     let dtype = problem.dtype;
     let of_q = (width(head_dim), 64);
     let of_k = (width(head_dim), tile.block_keys);
     let of_v = (width(value_dim), tile.block_keys);
     let map_q = row_map(planner, &operands.q, (queries, problem.head_dim), of_q, dtype)?;
     let map_k = row_map(planner, &operands.k, (keys, problem.head_dim), of_k, dtype)?;
-    let map_v = row_map(planner, &operands.v, (keys, problem.value_dim), of_v, dtype)?;
+    let map_v = row_map(planner, &operands.v, (values, problem.value_dim), of_v, dtype)?;
     let block_queries = 64 * tile.consumers;
     let tiles =
         problem.queries.count() * problem.heads * problem.queries.longest().div_ceil(block_queries);

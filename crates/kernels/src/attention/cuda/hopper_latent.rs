@@ -95,8 +95,7 @@ fn plan(problem: &AttentionProblem, planner: &mut Planner<'_>) -> Result<(), Cud
     let (dims, rows) = ((problem.head_dim, problem.value_dim), block_rows(problem));
     let kernel = planner.kernel(&source(problem.dtype, dims, rows))?;
     let operands = Operands::new(problem, planner)?;
-    let row_bytes = problem.dtype.bytes() * problem.kv_heads * problem.head_dim;
-    let keys = Rows { batch: 1, tokens: operands.k.bytes() / row_bytes, heads: problem.kv_heads };
+    let keys = Rows::flat(problem, &operands, planner)?;
     let of_k = (64, box_rows(problem));
     let map_k = row_map(planner, &operands.k, (keys, problem.head_dim), of_k, problem.dtype)?;
     let row_blocks = (problem.queries.longest() * problem.group()).div_ceil(rows);

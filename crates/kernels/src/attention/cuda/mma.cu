@@ -8,7 +8,9 @@
 //
 // q, o [B, Tq, H, D|Dv], or packed [total, H, D|Dv] with cu_q [B + 1]; k, v [B, Tk, Hkv, D|Dv], or packed
 // [total, Hkv, ..] with cu_k [B + 1]; cache_seqlens [B] gives the keys in use of dense sequences (null: all Tk);
-// lse f32 [B, H, Tq], packed [H, total], natural logarithm, or null. All q, k, v, o 16-byte aligned and contiguous.
+// lse f32 [B, H, Tq], packed [H, total], natural logarithm, or null. All q, k, v, o 16-byte aligned; q, o contiguous. Of k and v
+// the channels lie side by side; k_batch, k_token, k_head, and those of v, are elements from one sequence, token and head to the
+// next, multiples of Rows' widest piece of a row. They are read with STRIDED only: registers are short.
 // Query i of a sequence sees key j when -window_left <= j - (i + keys - queries) <= window_right; negative windows
 // are unlimited, as are those of 2^30 and more; causal is window_right = 0. A row that sees no key gives o = 0, lse = -inf.
 // softcap 0 is off.
@@ -18,7 +20,7 @@
 //   row(n) = 2 p bytes, p = n rounded up to 16, plus 16 where p % 64 != 0; BLOCK_ROWS = WARPS * ROW_TILES * 16.
 //
 // Macros: D, DV (default D), DTYPE (bf16, f16), ROW_TILES (1, 2), BLOCK_KEYS (multiple of 16), WARPS,
-// STAGES (2 ..), BLOCKS_PER_SM (register cap).
+// STAGES (2 ..), BLOCKS_PER_SM (register cap), STRIDED (0, 1: k and v are not contiguous).
 
 #ifndef DV
 #define DV D
@@ -34,6 +36,9 @@
 #endif
 #ifndef STAGES
 #define STAGES 2
+#endif
+#ifndef STRIDED
+#define STRIDED 0
 #endif
 #ifndef BLOCKS_PER_SM
 #define BLOCKS_PER_SM 1
@@ -62,7 +67,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     attention_mma(const u16* __restrict__ q, const u16* __restrict__ k, const u16* __restrict__ v, u16* __restrict__ o,
                   float* __restrict__ lse, const int* __restrict__ cu_q, const int* __restrict__ cu_k,
                   const int* __restrict__ cache_seqlens, int tq, int tk, int total_q, int heads, int kv_heads,
-                  int window_left, int window_right, float scale, float softcap) {
+                  i64 k_batch, i64 v_batch, i64 k_head, i64 v_head, int k_token, int v_token, int window_left,
+                  int window_right, float scale, float softcap) {
   extern __shared__ __align__(128) unsigned char shared[];
   const u32 base = shared_address(shared);
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
@@ -81,9 +87,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
   const int end_key = position + 1 + (window_right < 0 ? UNLIMITED : min(window_right, UNLIMITED));
   const int high = min(keys, end_key + min(BLOCK_ROWS, queries - first_row) - 1);  // end of what some row sees
 
+#if STRIDED
+  const int key_stride = k_token, value_stride = v_token;
+  k += (cu_k != nullptr ? (i64)k_start * k_token : blockIdx.z * k_batch) + kv_head * k_head;
+  v += (cu_k != nullptr ? (i64)k_start * v_token : blockIdx.z * v_batch) + kv_head * v_head;
+#else
   const int key_stride = kv_heads * D, value_stride = kv_heads * DV;
   k += (i64)k_start * key_stride + kv_head * D;
   v += (i64)k_start * value_stride + kv_head * DV;
+#endif
   int load_stage = 0;
   auto load_tile = [&](int first) {
     if (first < high) {

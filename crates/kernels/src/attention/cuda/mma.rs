@@ -22,7 +22,7 @@ struct Tile {
     channels: usize,
     /// Whether both must be just that.
     exact: bool,
-    /// Whether it is only for rows that are copied in whole pieces and a Dv that fits D: other forms cost registers.
+    /// Whether it is only for contiguous rows that are copied in whole pieces and a Dv that fits D: other forms cost registers.
     regular: bool,
     /// The last generation of GPUs that it is for: on later ones the compiler runs out of registers.
     newest: u32,
@@ -103,8 +103,12 @@ fn choose(
     dims: (usize, usize),
     compute: ComputeCapability,
     shared_bytes: u32,
+    strided: bool,
 ) -> Option<&'static Tile> {
-    let regular = dims.0.is_multiple_of(8) && dims.1.is_multiple_of(8) && dims.1 <= dims.0.max(96);
+    let regular = !strided
+        && dims.0.is_multiple_of(8)
+        && dims.1.is_multiple_of(8)
+        && dims.1 <= dims.0.max(96);
     TILES.iter().filter(|tile| regular || !tile.regular).find(|tile| {
         let fits = if tile.exact {
             dims == (tile.channels, tile.channels)
@@ -127,7 +131,8 @@ fn why_not(problem: &AttentionProblem, here: &CudaCapabilities) -> Option<String
             return Some(format!("needs {name} up to 256, got {channels}"));
         }
     }
-    if choose((problem.head_dim, problem.value_dim), here.compute, here.shared_bytes).is_none() {
+    let dims = (problem.head_dim, problem.value_dim);
+    if choose(dims, here.compute, here.shared_bytes, true).is_none() {
         let shared = here.shared_bytes;
         return Some(format!("no tile fits the {shared} bytes of shared memory of a block here"));
     }
@@ -148,7 +153,7 @@ pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
     let mut sources = Vec::new();
     for dtype in [DType::Bf16, DType::F16] {
         for dim in [32, 64, 96, 128, 192, 256] {
-            if let Some(tile) = choose((dim, dim), arch.compute, arch.shared_bytes) {
+            if let Some(tile) = choose((dim, dim), arch.compute, arch.shared_bytes, false) {
                 sources.push(source(dtype, (dim, dim), tile, arch.arch()));
             }
         }
@@ -158,11 +163,17 @@ pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
 
 fn plan(problem: &AttentionProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
     let dims = (problem.head_dim, problem.value_dim);
-    let Some(tile) = choose(dims, planner.here().compute, planner.here().shared_bytes) else {
+    let operands = Operands::new(problem, planner)?;
+    let strided = !operands.is_dense(problem);
+    let here = planner.here();
+    let Some(tile) = choose(dims, here.compute, here.shared_bytes, strided) else {
         return Err(CudaError::Refused { what: format!("mma has no tile for D {}", dims.0) });
     };
-    let kernel = planner.kernel(&source(problem.dtype, dims, tile, planner.arch()))?;
-    let operands = Operands::new(problem, planner)?;
+    let mut source = source(problem.dtype, dims, tile, planner.arch());
+    if strided {
+        source = source.define("STRIDED", 1);
+    }
+    let kernel = planner.kernel(&source)?;
     let args = Args::new()
         .buffer(&operands.q)
         .buffer(&operands.k)
@@ -176,7 +187,9 @@ fn plan(problem: &AttentionProblem, planner: &mut Planner<'_>) -> Result<(), Cud
         .i32(operands.keys)
         .i32(operands.total)
         .i32(operands.heads)
-        .i32(operands.kv_heads)
+        .i32(operands.kv_heads);
+    let args = operands
+        .steps(args)
         .i32(operands.window_left)
         .i32(operands.window_right)
         .f32(operands.scale)

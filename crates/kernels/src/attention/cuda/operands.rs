@@ -15,6 +15,8 @@ pub(super) struct Operands {
     pub(super) k: Arc<Buffer>,
     /// The keys where the values are in them.
     pub(super) v: Arc<Buffer>,
+    pub(super) k_apart: Spacing,
+    pub(super) v_apart: Spacing,
     pub(super) o: Arc<Buffer>,
     pub(super) lse: Arc<Buffer>,
     /// Offsets of packed queries.
@@ -45,6 +47,25 @@ pub(super) struct Operands {
 }
 
 impl Operands {
+    /// Whether keys and values are contiguous.
+    pub(super) fn is_dense(&self, problem: &AttentionProblem) -> bool {
+        let dense = |channels| Spacing::dense([self.keys as usize, problem.kv_heads, channels]);
+        // Packed sequences are one: how long they are has no say.
+        let same = |one: Spacing, other: Spacing| {
+            let batch = self.cu_keys.is_some() || self.batch <= 1 || one.batch == other.batch;
+            batch && (one.token, one.head) == (other.token, other.head)
+        };
+        same(self.k_apart, dense(problem.head_dim)) && same(self.v_apart, dense(problem.value_dim))
+    }
+
+    /// Adds how far apart keys and values lie, as `decode.cu` and `mma.cu` take it.
+    pub(super) fn steps(&self, args: Args) -> Args {
+        let both = [self.k_apart, self.v_apart];
+        let args = both.iter().fold(args, |args, apart| args.i64(apart.batch as i64));
+        let args = both.iter().fold(args, |args, apart| args.i64(apart.head as i64));
+        both.iter().fold(args, |args, apart| args.i32(apart.token as i32))
+    }
+
     /// Adds what kernels with shares of the keys are told alike of where queries and keys lie.
     pub(super) fn sequences(&self, args: Args) -> Args {
         args.maybe(self.cu_queries.as_deref())
@@ -81,7 +102,11 @@ impl Operands {
             planner.shape("k").get(1).copied().unwrap_or(0)
         };
         let max_blocks = planner.shape("block_table").get(1).copied().unwrap_or(0);
+        let (k_apart, v_apart) =
+            (Spacing::of(planner, "k")?, Spacing::of(planner, problem.values())?);
         Ok(Self {
+            k_apart,
+            v_apart,
             q: planner.required("q")?,
             k: planner.required("k")?,
             v: planner.required(problem.values())?,
@@ -130,30 +155,104 @@ pub(super) fn shape_macros(
     source.define("D", head_dim).define("DV", value_dim).define("DTYPE", dtype)
 }
 
-/// Leading sizes of a tensor `[batch, tokens, heads, channels]`; packed rows are one batch.
+/// Elements from one sequence (or page), token and head to the next in keys or values; the channels of a head lie side by side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Spacing {
+    pub(super) batch: usize,
+    pub(super) token: usize,
+    pub(super) head: usize,
+}
+
+impl Spacing {
+    /// Of a tensor whose elements lie side by side.
+    fn dense([tokens, heads, channels]: [usize; 3]) -> Self {
+        Self { batch: tokens * heads * channels, token: heads * channels, head: channels }
+    }
+
+    fn of(planner: &mut Planner<'_>, name: &'static str) -> Result<Self, CudaError> {
+        let of_pages = !planner.shape("block_table").is_empty();
+        let layout = |wanted| CudaError::Layout { tensor: name, wanted };
+        let (sizes, steps) = planner.laid(name);
+        let ([.., tokens, heads, channels], [.., token, head, channel]) = (sizes, steps) else {
+            return Err(layout("with a dimension each of tokens, heads and channels"));
+        };
+        let dense = Self::dense([*tokens, *heads, *channels]);
+        if sizes.contains(&0) {
+            return Ok(dense);
+        }
+        if *channels > 1 && *channel != 1 {
+            return Err(layout("with the channels of a head side by side"));
+        }
+        // Dimensions of one index may have any step: they get that of a dense tensor.
+        let step = |size: usize, step: usize, dense| if size > 1 { step } else { dense };
+        let token = step(*tokens, *token, dense.token);
+        let batch = match (sizes, steps) {
+            ([batch, _, _, _], [apart, ..]) => step(*batch, *apart, tokens * token),
+            _ => tokens * token,
+        };
+        let apart = Self { batch, token, head: step(*heads, *head, dense.head) };
+        // Rows are copied in pieces of up to 16 bytes, the widest that divide a row.
+        let piece = 1 << channels.trailing_zeros().min(3);
+        if [apart.batch, apart.token, apart.head].iter().any(|step| !step.is_multiple_of(piece)) {
+            return Err(layout("with rows at multiples of 16 bytes"));
+        }
+        int(apart.token)?;
+        if of_pages && apart.batch != tokens * token {
+            return Err(layout("with pages one behind the other"));
+        }
+        Ok(apart)
+    }
+}
+
+/// Leading sizes of a tensor `[batch, tokens, heads, channels]`, and how it lies; packed rows are one batch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rows {
     pub(super) batch: usize,
     pub(super) tokens: usize,
     pub(super) heads: usize,
+    pub(super) apart: Spacing,
 }
 
 impl Rows {
     pub(super) fn of_queries(problem: &AttentionProblem) -> Self {
         let packed = (1, problem.queries.total());
         let (batch, tokens) = problem.queries.batch_and_tokens().unwrap_or(packed);
-        Self { batch, tokens, heads: problem.heads }
+        let apart = Spacing::dense([tokens, problem.heads, problem.head_dim]);
+        Self { batch, tokens, heads: problem.heads, apart }
     }
 
-    pub(super) fn of_keys(problem: &AttentionProblem, operands: &Operands) -> Self {
-        let heads = problem.kv_heads;
-        match operands.cu_keys {
-            Some(_) => {
-                let row = problem.dtype.bytes() * heads * problem.head_dim;
-                Self { batch: 1, tokens: operands.k.bytes() / row, heads }
-            }
-            None => Self { batch: problem.queries.count(), tokens: operands.keys as usize, heads },
+    /// Of the keys, and of the values.
+    pub(super) fn of_keys(
+        problem: &AttentionProblem,
+        operands: &Operands,
+        planner: &Planner<'_>,
+    ) -> (Self, Self) {
+        let (batch, tokens) = match (operands.cu_keys.is_some(), planner.shape("k")) {
+            (true, [.., tokens, _, _]) => (1, *tokens),
+            _ => (problem.queries.count(), operands.keys as usize),
+        };
+        let of = |apart| Self { batch, tokens, heads: problem.kv_heads, apart };
+        (of(operands.k_apart), of(operands.v_apart))
+    }
+
+    /// Keys of all sequences or pages one behind the other.
+    ///
+    /// # Errors
+    /// [`CudaError::Layout`] where they do not lie evenly apart.
+    pub(super) fn flat(
+        problem: &AttentionProblem,
+        operands: &Operands,
+        planner: &Planner<'_>,
+    ) -> Result<Self, CudaError> {
+        let (rows, apart) = match planner.shape("k") {
+            [batch, tokens, _, _] => (batch * tokens, tokens * operands.k_apart.token),
+            [rows, ..] => (*rows, operands.k_apart.batch),
+            [] => (0, 0),
+        };
+        if apart != operands.k_apart.batch {
+            return Err(CudaError::Layout { tensor: "k", wanted: "evenly apart" });
         }
+        Ok(Self { batch: 1, tokens: rows, heads: problem.kv_heads, apart: operands.k_apart })
     }
 
     /// The copy engine takes no empty tensor. For one, a row of zeros and its sizes; nothing of it is used.
@@ -166,7 +265,8 @@ impl Rows {
             return Ok((None, self));
         }
         let zeros = planner.zeroed(self.heads * channels)?;
-        Ok((Some(zeros), Self { batch: 1, tokens: 1, heads: self.heads }))
+        let apart = Spacing::dense([1, self.heads, channels]);
+        Ok((Some(zeros), Self { batch: 1, tokens: 1, heads: self.heads, apart }))
     }
 }
 
@@ -179,12 +279,12 @@ pub(super) fn row_map(
     dtype: DType,
 ) -> Result<TensorMap, CudaError> {
     let (stand_in, rows) = rows.stand_in(planner, channels)?;
-    let row = (2 * rows.heads * channels) as u64;
+    let Spacing { batch, token, head } = rows.apart;
     let layout = TiledLayout {
         element: map_element(dtype),
         offset: 0,
         sizes: &[channels as u64, rows.heads as u64, rows.tokens as u64, rows.batch as u64],
-        strides: &[2 * channels as u64, row, row * rows.tokens as u64],
+        strides: &[2 * head as u64, 2 * token as u64, 2 * batch as u64],
         tile: &[width as u32, 1, box_rows as u32, 1],
         swizzle: if width == 64 { Swizzle::Bytes128 } else { Swizzle::Bytes64 },
     };

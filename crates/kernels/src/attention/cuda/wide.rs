@@ -2,7 +2,7 @@
 //! `hopper_cluster.cu`.
 
 use super::hopper::Form;
-use super::operands::{Operands, Rows, not_half, row_map, shape_macros, values_in_keys};
+use super::operands::{Operands, Rows, Spacing, not_half, row_map, shape_macros, values_in_keys};
 use crate::attention::AttentionProblem;
 use crate::cuda::{CudaVariant, Planner, map_element};
 use device::cuda::{
@@ -129,7 +129,7 @@ fn plan(
     let kernel = planner.kernel(&source(Form::of(problem), kind))?;
     let operands = Operands::new(problem, planner)?;
     let queries = Rows::of_queries(problem);
-    let keys = Rows::of_keys(problem, &operands);
+    let (keys, values) = Rows::of_keys(problem, &operands, planner);
     let (dtype, value_dim) = (problem.dtype, problem.value_dim);
     let map_q =
         row_map(planner, &operands.q, (queries, problem.head_dim), (64, BLOCK_ROWS), dtype)?;
@@ -137,10 +137,10 @@ fn plan(
     let map_k = row_map(planner, &operands.k, (keys, problem.head_dim), (64, box_keys), dtype)?;
     let groups = value_dim / 64;
     let low = if kind.split == 2 { groups / 2 } else { groups };
-    let map_v = value_map(planner, &operands, keys, problem, low)?;
+    let map_v = value_map(planner, &operands, values, problem, low)?;
     let mut args = Args::new().map(&map_q).map(&map_k).map(&map_v);
     if kind.split == 2 {
-        args = args.map(&value_map(planner, &operands, keys, problem, groups - low)?);
+        args = args.map(&value_map(planner, &operands, values, problem, groups - low)?);
     }
     let args = args
         .buffer(&operands.o)
@@ -176,7 +176,7 @@ fn value_map(
 ) -> Result<TensorMap, CudaError> {
     let channels = problem.value_dim;
     let (stand_in, rows) = rows.stand_in(planner, channels)?;
-    let row = (2 * rows.heads * channels) as u64;
+    let Spacing { batch, token, head } = rows.apart;
     let layout = TiledLayout {
         element: map_element(problem.dtype),
         offset: 0,
@@ -187,7 +187,7 @@ fn value_map(
             rows.heads as u64,
             rows.batch as u64,
         ],
-        strides: &[row, 128, 2 * channels as u64, row * rows.tokens as u64],
+        strides: &[2 * token as u64, 128, 2 * head as u64, 2 * batch as u64],
         tile: &[64, 8, groups as u32, 1, 1],
         swizzle: Swizzle::Bytes128,
     };

@@ -157,6 +157,7 @@ pub(super) fn in_storage(
             weight_f32: planner.is_f32("norm"),
             weight_per_group: norm.groups > 1,
             sigmoid: false,
+            apart: [int(problem.inputs)?; 2],
             count: problem.tokens * norm.groups,
             groups: norm.groups,
             eps: norm.eps,

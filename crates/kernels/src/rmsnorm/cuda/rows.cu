@@ -6,7 +6,8 @@
 // A thread keeps its PIECES vectors of a row in registers, so that x and gate are read once; a row too long for that
 // (PIECES above HELD) is read a second time, then mostly from the caches. Sums have the same order in every run.
 //
-// x, gate, o [rows, SIZE] in storage; x and gate are f32 where WIDE_X is 1. weight [SIZE], or [groups, SIZE] with
+// x, gate, o [tokens, groups, SIZE] in storage; x and gate are f32 where WIDE_X is 1, x_row and gate_row elements from one token to
+// the next (multiples of VECTOR), `rows` groups of all tokens. weight [SIZE], or [groups, SIZE] with
 // weight_per_group, f32 or storage. gate and weight may be null: factors of 1.
 //
 // Launch: grid (ceil(rows / ROWS)); block (ROWS * TEAM).
@@ -53,13 +54,13 @@ struct Given : Stored<VECTOR> {
 struct Piece {
   float value[VECTOR], after[VECTOR];
 
-  DEVICE void load(const char* x, const char* gate, i64 at, bool there, bool use_sigmoid) {
+  DEVICE void load(const char* x, const char* gate, bool there, bool use_sigmoid) {
     Given values, gates;
     values.clear();
     gates.clear();
     if (there) {
-      values.load(x + at * Given::element_bytes);
-      if (gate != nullptr) gates.load(gate + at * Given::element_bytes);
+      values.load(x);
+      if (gate != nullptr) gates.load(gate);
     }
 #pragma unroll
     for (int v = 0; v < VECTOR; v++) {
@@ -106,7 +107,7 @@ DEVICE float team_sum(float sum) {
 
 extern "C" __global__ void __launch_bounds__(ROWS* TEAM, RESIDENT / (ROWS * TEAM))
     rmsnorm_rows(const char* __restrict__ x, const char* __restrict__ gate, const void* __restrict__ weight,
-                 char* __restrict__ o, int rows, int groups, int weight_f32, int weight_per_group, int use_sigmoid,
+                 char* __restrict__ o, int rows, int groups, int x_row, int gate_row, int weight_f32, int weight_per_group, int use_sigmoid,
                  float eps) {
   let_next_start();
   wait_for_previous();
@@ -117,13 +118,20 @@ extern "C" __global__ void __launch_bounds__(ROWS* TEAM, RESIDENT / (ROWS * TEAM
   const bool row_there = row < rows;
   const i64 from = row * SIZE, weight_from = weight_per_group ? row % groups * SIZE : 0;
 
+  // Where a token's groups lie behind those of the token before, nothing is divided.
+  const bool apart = x_row != groups * SIZE || gate_row != groups * SIZE;
+  const i64 token = apart ? row / groups : 0, column_of_group = apart ? row % groups * SIZE : from;
+  x += (token * x_row + column_of_group) * Given::element_bytes;
+  if (gate != nullptr) gate += (token * gate_row + column_of_group) * Given::element_bytes;
+
   Piece held[PIECES <= HELD ? PIECES : 1];
   float sum = 0.0f;
 #pragma unroll(PIECES <= HELD ? PIECES : 1)
   for (int p = 0; p < PIECES; p++) {
     const int column = (p * TEAM + member) * VECTOR;
     Piece& piece = held[PIECES <= HELD ? p : 0];
-    piece.load(x, gate, from + column, row_there && (SIZE % (TEAM * VECTOR) == 0 || column < SIZE), use_sigmoid);
+    const i64 ahead = (i64)column * Given::element_bytes;
+    piece.load(x + ahead, gate != nullptr ? gate + ahead : nullptr, row_there && (SIZE % (TEAM * VECTOR) == 0 || column < SIZE), use_sigmoid);
     sum += piece.squares();
   }
   const float factor = 1.0f / sqrtf(team_sum(sum) * (1.0f / SIZE) + eps);
@@ -133,7 +141,10 @@ extern "C" __global__ void __launch_bounds__(ROWS* TEAM, RESIDENT / (ROWS * TEAM
     const int column = (p * TEAM + member) * VECTOR;
     if (SIZE % (TEAM * VECTOR) != 0 && column >= SIZE) continue;
     Piece& piece = held[PIECES <= HELD ? p : 0];
-    if (PIECES > HELD) piece.load(x, gate, from + column, true, use_sigmoid);
+    if (PIECES > HELD) {
+      const i64 ahead = (i64)column * Given::element_bytes;
+      piece.load(x + ahead, gate != nullptr ? gate + ahead : nullptr, true, use_sigmoid);
+    }
     piece.store(o, from + column, weight, weight_from + column, weight_f32, factor);
   }
 }

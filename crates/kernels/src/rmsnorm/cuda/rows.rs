@@ -76,6 +76,8 @@ impl Form {
 pub(crate) struct Rows<'a> {
     pub(crate) x: &'a Buffer,
     pub(crate) gate: Option<&'a Buffer>,
+    /// Elements from one token to the next of x and of the gate.
+    pub(crate) apart: [i32; 2],
     pub(crate) weight: Option<&'a Buffer>,
     /// 1 where the weight is f32.
     pub(crate) weight_f32: i32,
@@ -98,6 +100,8 @@ impl Rows<'_> {
             .buffer(o)
             .i32(int(self.count)?)
             .i32(int(self.groups)?)
+            .i32(self.apart[0])
+            .i32(self.apart[1])
             .i32(self.weight_f32)
             .i32(i32::from(self.weight_per_group))
             .i32(i32::from(self.sigmoid))
@@ -143,11 +147,23 @@ fn plan(problem: &RmsNormProblem, planner: &mut Planner<'_>) -> Result<(), CudaE
         wide: problem.out != problem.x_dtype,
     };
     let kernel = planner.kernel(&source(form, planner.arch()))?;
+    let width = problem.groups * problem.channels;
+    let apart = [planner.row("x", width)?, planner.row("gate", width)?];
+    let vector = Tile::of(problem.channels, problem.out).vector;
+    for (tensor, apart) in ["x", "gate"].into_iter().zip(apart) {
+        if !(apart as usize).is_multiple_of(vector) {
+            return Err(CudaError::Layout {
+                tensor,
+                wanted: "with tokens at multiples of 16 bytes",
+            });
+        }
+    }
     let (x, gate, weight) =
         (planner.required("x")?, planner.input("gate")?, planner.input("weight")?);
     let rows = Rows {
         x: &x,
         gate: gate.as_deref(),
+        apart,
         weight: weight.as_deref(),
         weight_f32: planner.is_f32("weight"),
         weight_per_group: problem.weight_per_group,

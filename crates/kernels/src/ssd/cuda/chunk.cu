@@ -11,7 +11,8 @@
 // x, z, o [B, T, H, P], b, c [B, T, G, N], dt [B, T, H], or packed with cu_seqlens [Nseq + 1]; rate (A), dt_bias [H];
 // d [H] or [H, P] (d_per_channel); initial_state, final_state f32 [slots, H, P, N]; state_indices [Nseq] or null:
 // negative is padding, which gives o = 0; states f32 [Nseq, segments - 1, H, P, N]: what segment s ends with, null for
-// one segment. z, d, dt_bias, initial_state may be null. All 16-byte aligned.
+// one segment. z, d, dt_bias, initial_state may be null. All 16-byte aligned. x_row, dt_row, b_row (of c too), z_row are elements
+// from one token to the next (multiples of 8, but for dt); what belongs to a token lies side by side.
 //
 // Launch: grid (H / HEADS, segments, Nseq); block (THREADS); dynamic shared memory SHARED_BYTES. It may overlap the kernel
 // that writes `states`.
@@ -74,7 +75,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
               const u16* __restrict__ z, const void* __restrict__ dt_bias, const float* __restrict__ initial_state,
               const int* __restrict__ cu_seqlens, const int* __restrict__ state_indices,
               const float* __restrict__ states, u16* __restrict__ o, float* __restrict__ final_state, int tokens,
-              int heads, int groups, int segments, int dt_f32, int rate_f32, int d_f32, int bias_f32, int d_per_channel,
+              int heads, int groups, int x_row, int dt_row, int b_row, int z_row, int segments, int dt_f32, int rate_f32, int d_f32, int bias_f32, int d_per_channel,
               int softplus, float dt_min, float dt_max) {
   extern __shared__ __align__(128) unsigned char shared[];
   const u32 base = shared_address(shared);
@@ -100,10 +101,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const i64 token = start + first;
     const int valid = end - first;
     if (valid > 0) {
-      const i64 projection = (token * groups + group) * N;
-      Projection::load_range<Q, THREADS>(stage + C_AT, c + projection, groups * N, valid, thread);
-      Projection::load_range<Q, THREADS>(stage + B_AT, b + projection, groups * N, valid, thread);
-      Values::load_range<Q, THREADS>(stage + VALUES_AT, x + (token * heads + head_block) * P, heads * P, valid, thread);
+      const i64 projection = STRIDED ? token * b_row + group * N : (token * groups + group) * N;
+      const i64 values = STRIDED ? token * x_row + head_block * P : (token * heads + head_block) * P;
+      const int projection_row = STRIDED ? b_row : groups * N, value_row = STRIDED ? x_row : heads * P;
+      Projection::load_range<Q, THREADS>(stage + C_AT, c + projection, projection_row, valid, thread);
+      Projection::load_range<Q, THREADS>(stage + B_AT, b + projection, projection_row, valid, thread);
+      Values::load_range<Q, THREADS>(stage + VALUES_AT, x + values, value_row, valid, thread);
     }
     copy_commit();
   };
@@ -119,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   load_chunk(segment.first, segment.start, segment.end, group);
   if (warp < HEADS) {
     RawSteps raw;
-    raw.fetch(steps, segment.start * heads + head_block + warp, heads, segment.first, segment.end, lane);
+    raw.fetch(steps, segment.start * (STRIDED ? dt_row : heads) + head_block + warp, STRIDED ? dt_row : heads, segment.first, segment.end, lane);
     make_decays(table(segment.first, warp), raw, steps, steps.of_head(head_block + warp), segment.end - segment.first, lane);
   }
   State h;
@@ -152,11 +155,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     __syncthreads();
     if (const int thread = ask_thread(), warp = thread / 32, lane = thread % 32;
         warp < HEADS && first + Q < bounds->end) {
-      const i64 row = bounds->start * heads + head_block + warp;
+      const i64 row = bounds->start * (STRIDED ? dt_row : heads) + head_block + warp;
       const int end = bounds->end;
       RawSteps raw;
-      raw.fetch(steps, row, heads, first + Q, end, lane);
-      RawSteps::announce(steps, row, heads, first + 2 * Q, end, lane);
+      raw.fetch(steps, row, STRIDED ? dt_row : heads, first + Q, end, lane);
+      RawSteps::announce(steps, row, STRIDED ? dt_row : heads, first + 2 * Q, end, lane);
       make_decays(table(first + Q, warp), raw, steps, steps.of_head(head_block + warp), end - first - Q, lane);
     }
     // Of a thread: its head of the block, and its warp's first column of that head.
@@ -254,7 +257,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
       for (int row = 0; row < TOKEN_STEPS * 2; row++) {
         const int t = min(first + row * 8 + lane / 4, bounds->end - 1);
-        const u16* const from = z + ((bounds->start + t) * heads + head_block + head) * P + own_column + lane % 4 * 2;
+        const i64 row_at = STRIDED ? (bounds->start + t) * z_row + (head_block + head) * P
+                                   : ((bounds->start + t) * heads + head_block + head) * P;
+        const u16* const from = z + row_at + own_column + lane % 4 * 2;
 #pragma unroll
         for (int n = 0; n < COLUMN_TILES * 2; n++) {
           const u32 gate = __ldg((const u32*)(from + n * 8));

@@ -2,13 +2,17 @@
 // Stands behind ampere.cuh, storage.cuh and decays.cuh. Design: README.md.
 //
 // Macros: DTYPE (bf16, f16), P (multiple of 16 * COLUMN_TILES), N (multiple of 32), HEADS (of a block, all of one group),
-// COLUMN_TILES (1, 2: tiles of 16 of the P columns that a warp owns), STAGES (1, 2), STATES_ONLY (0, 1).
+// COLUMN_TILES (1, 2: tiles of 16 of the P columns that a warp owns), STAGES (1, 2), STATES_ONLY (0, 1),
+// STRIDED (0, 1: tokens lie apart; the rows are then read from the arguments, for which registers are short).
 
 #ifndef COLUMN_TILES
 #define COLUMN_TILES 2
 #endif
 #ifndef STAGES
 #define STAGES 2
+#endif
+#ifndef STRIDED
+#define STRIDED 0
 #endif
 #ifndef STATES_ONLY
 #define STATES_ONLY 0

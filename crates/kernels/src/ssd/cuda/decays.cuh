@@ -62,21 +62,21 @@ struct Steps {
 struct RawSteps {
   u32 step[2];
 
-  // `row` points to the head's number in the sequence's first token.
-  DEVICE void fetch(const Steps& steps, i64 row, int heads, int first, int end, int lane) {
+  // `row` points to the head's number in the sequence's first token, `apart` elements before that of the next.
+  DEVICE void fetch(const Steps& steps, i64 row, int apart, int first, int end, int lane) {
     step[0] = step[1] = 0;
     if (first >= end) return;
 #pragma unroll
     for (int e = 0; e < 2; e++) {
-      step[e] = load_number(steps.dt, row + (i64)min(first + lane * 2 + e, end - 1) * heads, steps.dt_f32);
+      step[e] = load_number(steps.dt, row + (i64)min(first + lane * 2 + e, end - 1) * apart, steps.dt_f32);
     }
   }
 
   // Brings what a later call of `fetch` reads into the second cache, without holding a register for it.
-  static DEVICE void announce(const Steps& steps, i64 row, int heads, int first, int end, int lane) {
+  static DEVICE void announce(const Steps& steps, i64 row, int apart, int first, int end, int lane) {
 #pragma unroll
     for (int e = 0; e < 2; e++) {
-      const i64 at = row + (i64)min(first + lane * 2 + e, end - 1) * heads;
+      const i64 at = row + (i64)min(first + lane * 2 + e, end - 1) * apart;
       asm volatile("prefetch.global.L2 [%0];" ::"l"((const char*)steps.dt + at * (steps.dt_f32 ? 4 : 2)));
     }
   }

@@ -26,6 +26,8 @@ pub(super) struct Operands {
     pub(super) heads: i32,
     pub(super) groups: i32,
     pub(super) head_dim: i32,
+    /// Elements from one token to the next.
+    pub(super) apart: Apart,
     dt_f32: i32,
     rate_f32: i32,
     d_f32: i32,
@@ -40,7 +42,9 @@ pub(super) struct Operands {
 impl Operands {
     /// Uploads the inputs.
     pub(super) fn new(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<Self, CudaError> {
+        let apart = Apart::of(problem, planner)?;
         Ok(Self {
+            apart,
             x: planner.required("x")?,
             dt: planner.required("dt")?,
             rate: planner.required("A")?,
@@ -91,6 +95,37 @@ impl Operands {
             .i32(self.softplus)
             .f32(self.dt_min)
             .f32(self.dt_max)
+    }
+}
+
+/// Elements from one token to the next in the inputs that have tokens; what belongs to a token lies side by side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Apart {
+    pub(super) x: i32,
+    pub(super) dt: i32,
+    pub(super) b: i32,
+    pub(super) c: i32,
+    pub(super) z: i32,
+}
+
+impl Apart {
+    /// Where all tensors are contiguous.
+    pub(super) fn dense(problem: &SsdProblem) -> Result<Self, CudaError> {
+        let width = int(problem.heads * problem.head_dim)?;
+        let projection = int(problem.groups * problem.state_dim)?;
+        Ok(Self { x: width, dt: int(problem.heads)?, b: projection, c: projection, z: width })
+    }
+
+    fn of(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<Self, CudaError> {
+        let Self { x, dt, b, c, z } = Self::dense(problem)?;
+        let mut apart = |name, width| planner.row(name, width as usize);
+        Ok(Self {
+            x: apart("x", x)?,
+            dt: apart("dt", dt)?,
+            b: apart("B", b)?,
+            c: apart("C", c)?,
+            z: apart("z", z)?,
+        })
     }
 }
 

@@ -1,6 +1,6 @@
 //! `recurrent`: token by token, any shape and storage type; the decode step. The contract stands in `recurrent.cu`.
 
-use super::operands::{MOST, Operands, unfit};
+use super::operands::{Apart, MOST, Operands, unfit};
 use crate::DType;
 use crate::cuda::{CudaVariant, Planner, slots};
 use crate::ssd::SsdProblem;
@@ -89,16 +89,8 @@ fn plan(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     let one_token = problem.sequences.longest() <= 1;
     let source = source(problem.dtype, problem.state_dim, one_token, planner.arch());
     let kernel = planner.kernel(&source)?;
-    let width = problem.heads * problem.head_dim;
-    let projection = problem.groups * problem.state_dim;
-    let rows = [
-        planner.row("x", width)?,
-        planner.row("dt", problem.heads)?,
-        planner.row("B", projection)?,
-        planner.row("C", projection)?,
-        planner.row("z", width)?,
-    ];
     let operands = Operands::new(problem, planner)?;
+    let Apart { x, dt, b, c, z } = operands.apart;
     let args = Args::new()
         .buffer(&operands.x)
         .buffer(&operands.dt)
@@ -118,7 +110,7 @@ fn plan(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
         .i32(operands.heads)
         .i32(operands.groups)
         .i32(operands.head_dim);
-    let args = rows.into_iter().fold(args, Args::i32);
+    let args = [x, dt, b, c, z].into_iter().fold(args, Args::i32);
     let sequences = problem.sequences.count();
     let blocks = problem.head_dim.div_ceil(Tile::of(problem.state_dim).block_rows());
     let at_once = resident(problem.state_dim, one_token) * planner.here().multiprocessors as usize;

@@ -52,6 +52,9 @@ pub(super) fn plan_states(
         .i32(operands.tokens)
         .i32(operands.heads)
         .i32(operands.groups)
+        .i32(operands.apart.x)
+        .i32(operands.apart.dt)
+        .i32(operands.apart.b)
         .i32(int(segments)?);
     let args = operands.state_settings(args);
     planner.launch(kernel, launch, args);

@@ -3,7 +3,8 @@
 //
 // x [B, T, H, P], b [B, T, G, N], dt [B, T, H], or packed with cu_seqlens [Nseq + 1]; rate (A), dt_bias [H];
 // state_indices [Nseq] or null; states f32 [Nseq, segments - 1, H, P, N]; decays f32 [Nseq, segments - 1, H], in base 2.
-// Only segments with another behind them are written. x, b 16-byte aligned.
+// Only segments with another behind them are written. x, b 16-byte aligned; x_row, dt_row, b_row are elements from one token to the
+// next (of x and b multiples of 8).
 //
 // Launch: grid (H / HEADS, segments - 1, Nseq); block (THREADS); dynamic shared memory SHARED_BYTES.
 // Macros: those of chunk.cuh, with STATES_ONLY = 1.
@@ -12,7 +13,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     ssd_states(const u16* __restrict__ x, const void* __restrict__ dt, const void* __restrict__ rate,
                const u16* __restrict__ b, const void* __restrict__ dt_bias, const int* __restrict__ cu_seqlens,
                const int* __restrict__ state_indices, float* __restrict__ states, float* __restrict__ decays, int tokens,
-               int heads, int groups, int segments, int dt_f32, int rate_f32, int bias_f32, int softplus, float dt_min,
+               int heads, int groups, int x_row, int dt_row, int b_row, int segments, int dt_f32, int rate_f32, int bias_f32, int softplus, float dt_min,
                float dt_max) {
   let_next_start();
   extern __shared__ __align__(128) unsigned char shared[];
@@ -25,7 +26,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const int scan_head = head_block + min(warp, HEADS - 1);
   const Steps steps = {dt, rate, dt_bias, dt_min, dt_max, dt_f32, rate_f32, bias_f32, softplus};
   const HeadSteps of_head = steps.of_head(scan_head);
-  const i64 dt_row = segment.start * heads + scan_head;
+  const i64 own_steps = segment.start * (STRIDED ? dt_row : heads) + scan_head;
   const int group = head_block / (heads / groups);
 
   auto load_chunk = [&](int first) {
@@ -33,8 +34,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const i64 token = segment.start + first;
     const int valid = segment.end - first;
     if (valid > 0) {
-      Projection::load_range<Q, THREADS>(stage + B_AT, b + (token * groups + group) * N, groups * N, valid, thread);
-      Values::load_range<Q, THREADS>(stage + VALUES_AT, x + (token * heads + head_block) * P, heads * P, valid, thread);
+      const i64 projection = STRIDED ? token * b_row + group * N : (token * groups + group) * N;
+      const i64 values = STRIDED ? token * x_row + head_block * P : (token * heads + head_block) * P;
+      const int projection_row = STRIDED ? b_row : groups * N, value_row = STRIDED ? x_row : heads * P;
+      Projection::load_range<Q, THREADS>(stage + B_AT, b + projection, projection_row, valid, thread);
+      Values::load_range<Q, THREADS>(stage + VALUES_AT, x + values, value_row, valid, thread);
     }
     copy_commit();
   };
@@ -45,9 +49,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   RawSteps raw;
   float total = 0.0f;
   if (warp < HEADS) {
-    raw.fetch(steps, dt_row, heads, segment.first, segment.end, lane);
+    raw.fetch(steps, own_steps, STRIDED ? dt_row : heads, segment.first, segment.end, lane);
     total += make_decays(table(segment.first, warp), raw, steps, of_head, segment.end - segment.first, lane);
-    raw.fetch(steps, dt_row, heads, segment.first + Q, segment.end, lane);
+    raw.fetch(steps, own_steps, STRIDED ? dt_row : heads, segment.first + Q, segment.end, lane);
   }
   State h = {};
   const int head = warp / (P / (16 * COLUMN_TILES));
@@ -58,7 +62,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     if (STAGES > 1) load_chunk(first + Q);
     if (warp < HEADS && first + Q < segment.end) {
       total += make_decays(table(first + Q, warp), raw, steps, of_head, segment.end - first - Q, lane);
-      raw.fetch(steps, dt_row, heads, first + 2 * Q, segment.end, lane);
+      raw.fetch(steps, own_steps, STRIDED ? dt_row : heads, first + 2 * Q, segment.end, lane);
     }
     const float* const decay = table(first, head);
     const u32 stage = base + first / Q % STAGES * STAGE_BYTES;
