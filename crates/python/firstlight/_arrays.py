@@ -6,6 +6,7 @@ Each library of arrays has one class here. None of them is imported: an array of
 import sys
 import threading
 
+from . import _library
 from ._library import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32
 
 _LOCAL = threading.local()
@@ -68,6 +69,9 @@ class Numpy:
         """Whether gradients are recorded."""
         return False
 
+    # What writes records of a GPU's arrays at once, by the exchange interface at this address.
+    lay, exchange = None, 0
+
 
 class Cupy(Numpy):
     """Arrays of CuPy, on a GPU."""
@@ -105,9 +109,15 @@ class Torch:
             module.int32: INT32,
         }
         self.types = {code: dtype for dtype, code in self.codes.items()}
-        self.make = module.empty
+        self.make_like, self.contiguous_format = module.empty_like, module.contiguous_format
         # As `device`, for tensors that lie where another one does or are refused.
         self.number = module.Tensor.get_device
+        self.lay, self.exchange, self.run = None, 0, None
+        capsule, fast = getattr(module.Tensor, "__dlpack_c_exchange_api__", None), _library.fast()
+        if capsule is not None and fast is not None:
+            self.exchange = fast.api(capsule)
+            if self.exchange:
+                self.lay, self.run = fast.lay, fast.run
 
     def describe(self, tensor):
         code = self.codes.get(tensor.dtype)
@@ -130,7 +140,10 @@ class Torch:
         return tensor.contiguous()
 
     def empty(self, shape, code, like):
-        return self.make(shape, dtype=like.dtype if code is None else self.types[code], device=like.device)
+        if code is not None:
+            return like.new_empty(shape, dtype=self.types[code])
+        # Half the time of the next line, which is half that of `torch.empty` with a type and a device.
+        return self.make_like(like, memory_format=self.contiguous_format) if shape == like.shape else like.new_empty(shape)
 
     def copy(self, to, tensor):
         to.copy_(tensor)

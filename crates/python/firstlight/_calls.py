@@ -21,6 +21,7 @@ class _Room:
         self.buffer = bytearray(op.count * RECORD_BYTES)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.buffer))
         self.present = [False] * op.count
+        self.all_present = [True] * op.count
 
 
 class _Thread:
@@ -74,7 +75,15 @@ def call(name, settings, inputs, out=None, bounds=None, want=("o",), shapes=None
     device = kind.device(first)
     thread = getattr(_LOCAL, "thread", None) or _thread()
     room = thread.rooms.get(name) or thread.room(op)
-    given = _lay(op, room, kind, device, inputs, bounds, insert)
+    run = kind.run if device >= 0 and kind.lay is not None and not kind.gradients() else None
+    if run is not None:
+        # Nobody keeps count of what is there: the longer way clears all that it does not write.
+        room.present[:] = room.all_present
+        given = inputs
+        if kind.lay(kind.exchange, room.address, op.inputs, inputs, insert or None, bounds, device):
+            run = None
+    if run is None:
+        given = _lay(op, room, kind, device, inputs, bounds, insert)
     outputs = {}
     for tensor in want:
         array = out.get(tensor) if out is not None else None
@@ -90,6 +99,27 @@ def call(name, settings, inputs, out=None, bounds=None, want=("o",), shapes=None
     asked = written
     if device < 0:
         written = _apart(kind, given, asked)
+    if run is not None:
+        for tensor, place in op.outputs.items():
+            if tensor not in written:
+                _clear(room, place)
+        if kind.lay(kind.exchange, room.address, op.outputs, written, insert or None, None, device):
+            run = None
+    if run is None:
+        _lay_outputs(op, room, kind, written, insert)
+    _run(run or _library.library().fl_call, op, handle, thread, room, kind, first, device, given, insert)
+    if written is not asked:
+        for tensor, array in written.items():
+            if array is not asked[tensor]:
+                kind.copy(asked[tensor], array)
+    op.calls += 1
+    if len(want) == 1:
+        return outputs[want[0]]
+    return tuple([outputs[tensor] for tensor in want])
+
+
+def _lay_outputs(op, room, kind, written, insert):
+    """Writes the records of the outputs."""
     buffer, present = room.buffer, room.present
     for tensor, place in op.outputs.items():
         array = written.get(tensor)
@@ -102,15 +132,6 @@ def call(name, settings, inputs, out=None, bounds=None, want=("o",), shapes=None
             PACKERS[rank](buffer, place * RECORD_BYTES, address, code, rank, *shape, *strides, 0, 0, 0)
         elif present[place]:
             _clear(room, place)
-    _run(op, handle, thread, room, kind, first, device, given, insert)
-    if written is not asked:
-        for tensor, array in written.items():
-            if array is not asked[tensor]:
-                kind.copy(asked[tensor], array)
-    op.calls += 1
-    if len(want) == 1:
-        return outputs[want[0]]
-    return tuple([outputs[tensor] for tensor in want])
 
 
 def _inserted(shape, strides):
@@ -173,8 +194,7 @@ def _shape(op, handle, room, tensor, device):
     return RECORDS[rank].unpack_from(room.buffer, offset)[3 : 3 + rank], code
 
 
-def _run(op, handle, thread, room, kind, like, device, given, insert=()):
-    run = _library.library().fl_call
+def _run(run, op, handle, thread, room, kind, like, device, given, insert=()):
     place = thread.place
     if thread.device != device:
         place.device = thread.device = device

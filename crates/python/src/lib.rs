@@ -7,9 +7,11 @@
 
 mod abi;
 mod calls;
+mod fast;
 mod tensors;
 
 pub use abi::{RANK, RawPlace, RawTensor};
+pub use fast::PyInit__fast;
 
 use kernels::{OPS, OpSpec, TensorSpec};
 use std::cell::RefCell;
@@ -57,6 +59,9 @@ unsafe fn text<'a>(from: *const c_char) -> Result<&'a str, String> {
 /// # Safety
 /// As many records as are said.
 unsafe fn records<'a>(from: *const RawTensor, count: usize) -> &'a [RawTensor] {
+    if from.is_null() {
+        return &[];
+    }
     // SAFETY: the caller's promise.
     unsafe { std::slice::from_raw_parts(from, count) }
 }
@@ -118,9 +123,10 @@ pub unsafe extern "C" fn fl_call(
 ) -> i32 {
     told(1, || {
         // SAFETY: the caller's promise.
-        let (raw, place) = unsafe { (records(tensors, count), &*place) };
+        let (raw, place) = unsafe { (records(tensors, count), place.as_ref()) };
         let table = calls::opened(handle)?.spec();
-        if count != table.inputs.len() + table.outputs.len() {
+        let place = place.ok_or("a call wants to be told where it runs")?;
+        if raw.len() != table.inputs.len() + table.outputs.len() {
             return Err(format!("{} takes another number of tensors than {count}", table.name));
         }
         // SAFETY: the caller's promise.
@@ -142,7 +148,7 @@ pub unsafe extern "C" fn fl_outputs(
 ) -> i32 {
     told(1, || {
         let table = calls::opened(handle)?.spec();
-        if count != table.inputs.len() + table.outputs.len() {
+        if tensors.is_null() || count != table.inputs.len() + table.outputs.len() {
             return Err(format!("{} takes another number of tensors than {count}", table.name));
         }
         // SAFETY: the caller's promise.

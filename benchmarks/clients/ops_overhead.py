@@ -1,0 +1,67 @@
+"""Host time of a call of firstlight's ops with its output, beside torch's own, on one GPU.
+
+``python ops_overhead.py``, with torch. The GPU's work is small, so that the host's time is what is seen: each figure is the least of nine
+means over 400 calls in a row, waited for between the rows. The last lines are about the first calls of a process.
+"""
+
+import time
+
+start = time.perf_counter()
+import firstlight
+
+imported = time.perf_counter() - start
+
+import torch
+import torch.nn.functional as F
+
+from firstlight import ops
+
+dev, half = "cuda", torch.bfloat16
+
+
+def least(work, rows=9, calls=400):
+    best = float("inf")
+    for _ in range(rows):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(calls):
+            work()
+        best = min(best, (time.perf_counter() - start) / calls)
+        torch.cuda.synchronize()
+    return best * 1e6
+
+
+def draw(*shape, dtype=half):
+    return torch.randn(*shape, device=dev, dtype=dtype)
+
+
+@torch.no_grad()
+def main():
+    x, w = draw(1, 1, 2048), draw(2048)
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    ops.rms_norm(x, w)
+    torch.cuda.synchronize()
+    first = time.perf_counter() - start
+    q, k, v = draw(1, 1, 32, 64), draw(1, 512, 8, 64), draw(1, 512, 8, 64)
+    start = time.perf_counter()
+    ops.attention(q, k, v, causal=True)
+    torch.cuda.synchronize()
+    second = time.perf_counter() - start
+    out = torch.empty_like(x)
+    print(f"rms_norm {least(lambda: ops.rms_norm(x, w)):.1f} us, with out {least(lambda: ops.rms_norm(x, w, out=out)):.1f} us, ", end="")
+    print(f"torch's {least(lambda: F.rms_norm(x, (2048,), w)):.1f} us")
+    o = torch.empty_like(q)
+    print(f"attention, a decode step, {least(lambda: ops.attention(q, k, v, causal=True)):.1f} us, ", end="")
+    print(f"with out {least(lambda: ops.attention(q, k, v, causal=True, out=o)):.1f} us, ", end="")
+    tq, tk, tv = (t.transpose(1, 2) for t in (q, k, v))
+    print(f"torch's {least(lambda: F.scaled_dot_product_attention(tq, tk, tv, enable_gqa=True)):.1f} us")
+    h, dt, b, c = draw(1, 1, 48, 64), draw(1, 1, 48), draw(1, 1, 1, 128), draw(1, 1, 1, 128)
+    a, d, bias, state = (draw(*shape, dtype=torch.float32) for shape in ((48,), (48,), (48,), (1, 48, 64, 128)))
+    a = -a.exp()
+    print(f"ssd, a decode step, {least(lambda: ops.ssd(h, dt, a, b, c, D=d, dt_bias=bias, state=state)):.1f} us")
+    print(f"an empty tensor {least(lambda: torch.empty_like(x)):.1f} us, torch's add with its output {least(lambda: x + x):.1f} us")
+    print(f"import {imported * 1e3:.1f} ms, the first call {first * 1e3:.1f} ms, the first of a second op {second * 1e3:.1f} ms")
+
+
+main()

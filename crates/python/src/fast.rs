@@ -1,0 +1,307 @@
+//! `firstlight._fast`: the same calls as a module of CPython, for which a call of C costs a tenth of what `ctypes` costs, and torch's
+//! tensors are read through the exchange interface of DLPack (torch 2.10 and later) instead of Python's attributes.
+//!
+//! The interpreter's functions are looked up when it imports the module: the library names no Python, and loads where there is none.
+#![allow(unsafe_code)] // CPython's and DLPack's interfaces.
+
+use crate::abi::{RANK, RawPlace, RawTensor};
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr::{null, null_mut};
+use std::sync::OnceLock;
+
+type Object = *mut c_void;
+
+/// CPython's functions, all of its limited interface.
+struct Python {
+    module_create: unsafe extern "C" fn(*mut Definition, c_int) -> Object,
+    dict_next: unsafe extern "C" fn(Object, *mut isize, *mut Object, *mut Object) -> c_int,
+    dict_get: unsafe extern "C" fn(Object, Object) -> Object,
+    contains: unsafe extern "C" fn(Object, Object) -> c_int,
+    tuple_get: unsafe extern "C" fn(Object, isize) -> Object,
+    long_of: unsafe extern "C" fn(Object) -> i64,
+    long: unsafe extern "C" fn(i64) -> Object,
+    capsule: unsafe extern "C" fn(Object, *const c_char) -> *mut c_void,
+    clear_error: unsafe extern "C" fn(),
+    none: Object,
+}
+
+// SAFETY: functions, and an object that lives as long as the interpreter.
+unsafe impl Send for Python {}
+// SAFETY: as above.
+unsafe impl Sync for Python {}
+
+static PYTHON: OnceLock<Option<Python>> = OnceLock::new();
+
+unsafe extern "C" {
+    fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
+}
+
+impl Python {
+    /// Of the process that this library was loaded into.
+    fn find() -> Option<Self> {
+        // RTLD_DEFAULT
+        let everywhere = if cfg!(target_os = "macos") { -2isize as *mut c_void } else { null_mut() };
+        /// # Safety
+        /// The type is that of the function of this name.
+        unsafe fn function<F: Copy>(everywhere: *mut c_void, name: &CStr) -> Option<F> {
+            // SAFETY: a C string; a function's address is as large as a pointer.
+            let found = unsafe { dlsym(everywhere, name.as_ptr()) };
+            // SAFETY: as the caller promises.
+            (!found.is_null()).then(|| unsafe { std::mem::transmute_copy(&found) })
+        }
+        // SAFETY: the signatures are those of CPython's documentation.
+        unsafe {
+            Some(Self {
+                module_create: function(everywhere, c"PyModule_Create2")?,
+                dict_next: function(everywhere, c"PyDict_Next")?,
+                dict_get: function(everywhere, c"PyDict_GetItem")?,
+                contains: function(everywhere, c"PySequence_Contains")?,
+                tuple_get: function(everywhere, c"PyTuple_GetItem")?,
+                long_of: function(everywhere, c"PyLong_AsLongLong")?,
+                long: function(everywhere, c"PyLong_FromLongLong")?,
+                capsule: function(everywhere, c"PyCapsule_GetPointer")?,
+                clear_error: function(everywhere, c"PyErr_Clear")?,
+                none: function(everywhere, c"_Py_NoneStruct").map(|none: Object| none)?,
+            })
+        }
+    }
+
+    fn here() -> Option<&'static Self> {
+        PYTHON.get_or_init(Self::find).as_ref()
+    }
+
+    /// A whole number; -1 where the object is none.
+    unsafe fn number(&self, object: Object) -> i64 {
+        // SAFETY: the caller gives an object.
+        let value = unsafe { (self.long_of)(object) };
+        if value == -1 {
+            // SAFETY: no arguments.
+            unsafe { (self.clear_error)() };
+        }
+        value
+    }
+}
+
+#[repr(C)]
+struct Method {
+    name: *const c_char,
+    function: Option<unsafe extern "C" fn(Object, *const Object, isize) -> Object>,
+    flags: c_int,
+    doc: *const c_char,
+}
+
+/// `PyModuleDef`.
+#[repr(C)]
+struct Definition {
+    head: [usize; 2],
+    init: usize,
+    index: isize,
+    copy: usize,
+    name: *const c_char,
+    doc: *const c_char,
+    size: isize,
+    methods: *mut Method,
+    rest: [usize; 4],
+}
+
+const FASTCALL: c_int = 0x80;
+/// `PYTHON_ABI_VERSION` of the limited interface.
+const LIMITED: c_int = 3;
+
+/// What CPython calls when it imports the module `_fast` from this file.
+///
+/// # Safety
+/// Called by CPython.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn PyInit__fast() -> Object {
+    let Some(python) = Python::here() else { return null_mut() };
+    let method = |name: &'static CStr, function: unsafe extern "C" fn(_, _, _) -> _| Method {
+        name: name.as_ptr(),
+        function: Some(function),
+        flags: FASTCALL,
+        doc: null(),
+    };
+    let methods = Box::new([
+        method(c"api", api),
+        method(c"lay", lay),
+        method(c"run", run),
+        Method { name: null(), function: None, flags: 0, doc: null() },
+    ]);
+    let definition = Box::new(Definition {
+        head: [1, 0],
+        init: 0,
+        index: 0,
+        copy: 0,
+        name: c"_fast".as_ptr(),
+        doc: null(),
+        size: -1,
+        methods: Box::leak(methods).as_mut_ptr(),
+        rest: [0; 4],
+    });
+    // SAFETY: the definition lives as long as the process.
+    unsafe { (python.module_create)(Box::leak(definition), LIMITED) }
+}
+
+/// DLPack's tensor, version 1.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct DlTensor {
+    data: *mut c_void,
+    device_type: i32,
+    device: i32,
+    rank: i32,
+    code: u8,
+    bits: u8,
+    lanes: u16,
+    sizes: *const i64,
+    strides: *const i64,
+    byte_offset: u64,
+}
+
+/// The start of DLPack's `DLPackExchangeAPI`.
+#[repr(C)]
+struct Exchange {
+    major: u32,
+    minor: u32,
+    earlier: *mut c_void,
+    allocator: *mut c_void,
+    managed_from: *mut c_void,
+    managed_to: *mut c_void,
+    tensor_of: Option<unsafe extern "C" fn(Object, *mut DlTensor) -> c_int>,
+}
+
+/// `api(capsule)`: the address of the exchange interface in `torch.Tensor.__dlpack_c_exchange_api__`, or 0 where this module does not
+/// know its version.
+unsafe extern "C" fn api(_: Object, arguments: *const Object, count: isize) -> Object {
+    let Some(python) = Python::here() else { return null_mut() };
+    let found = if count == 1 {
+        // SAFETY: there is one argument.
+        unsafe { (python.capsule)(*arguments, c"dlpack_exchange_api".as_ptr()) }
+    } else {
+        null_mut()
+    };
+    if found.is_null() {
+        // SAFETY: no arguments.
+        unsafe { (python.clear_error)() };
+    }
+    // SAFETY: the capsule of that name holds this.
+    let known = unsafe { found.cast::<Exchange>().as_ref() }
+        .is_some_and(|exchange| exchange.major == 1 && exchange.tensor_of.is_some());
+    // SAFETY: no objects.
+    unsafe { (python.long)(if known { found.expose_provenance() as i64 } else { 0 }) }
+}
+
+/// The number of a type, as records have it; 0 for others.
+fn dtype(tensor: &DlTensor) -> i32 {
+    match (tensor.code, tensor.bits, tensor.lanes) {
+        (2, 64, 1) => 1,
+        (2, 32, 1) => 2,
+        (4, 16, 1) => 3,
+        (2, 16, 1) => 4,
+        (0, 32, 1) => 5,
+        _ => 0,
+    }
+}
+
+/// `lay(api, records, places, tensors, insert, bounds, device)`: writes the record of each tensor of the dictionary `tensors` at its place in
+/// `places`; `None` is absent. Names in `insert` get a dimension of one element before their last. Gives 0, or 1 where anything is not
+/// plain, of which the caller's longer way says what.
+unsafe extern "C" fn lay(_: Object, arguments: *const Object, count: isize) -> Object {
+    let Some(python) = Python::here() else { return null_mut() };
+    // SAFETY: CPython's promise: so many arguments, which are objects while the call lasts.
+    let laid = count == 7 && unsafe { lay_all(python, &*arguments.cast()) }.is_some();
+    // SAFETY: no objects.
+    unsafe { (python.long)(i64::from(!laid)) }
+}
+
+/// # Safety
+/// Seven objects: numbers, dictionaries and tuples as [`lay`] says.
+unsafe fn lay_all(python: &Python, arguments: &[Object; 7]) -> Option<()> {
+    let [api, records, places, tensors, insert, bounds, device] = *arguments;
+    // SAFETY: as the caller promises, here and below: borrowed references of objects that the dictionaries hold.
+    let (api, records, device) =
+        unsafe { (python.number(api), python.number(records), python.number(device)) };
+    let api = std::ptr::with_exposed_provenance::<Exchange>(api as usize);
+    let read = unsafe { api.as_ref()? }.tensor_of?;
+    let records = std::ptr::with_exposed_provenance_mut::<RawTensor>(records as usize);
+    let (mut at, mut name, mut tensor) = (0, null_mut(), null_mut());
+    while unsafe { (python.dict_next)(tensors, &raw mut at, &raw mut name, &raw mut tensor) } != 0 {
+        let place = unsafe { (python.dict_get)(places, name) };
+        if place.is_null() {
+            return None;
+        }
+        let record = unsafe { &mut *records.add(usize::try_from(python.number(place)).ok()?) };
+        if tensor == python.none {
+            record.dtype = 0;
+            continue;
+        }
+        let mut found = std::mem::MaybeUninit::<DlTensor>::uninit();
+        if unsafe { read(tensor, found.as_mut_ptr()) } != 0 {
+            unsafe { (python.clear_error)() };
+            return None;
+        }
+        let found = unsafe { found.assume_init() };
+        let here = if found.device_type == 2 { i64::from(found.device) } else { -1 };
+        let inserted = insert != python.none && unsafe { (python.contains)(insert, name) } == 1;
+        write(record, &found, inserted).filter(|()| here == device)?;
+        (record.bound, record.total, record.host) = (0, 0, 0);
+        if bounds != python.none {
+            let bound = unsafe { (python.dict_get)(bounds, name) };
+            if !bound.is_null() {
+                let of = |at| unsafe { python.number((python.tuple_get)(bound, at)) };
+                (record.bound, record.total) = (of(0), of(1));
+            }
+        }
+    }
+    Some(())
+}
+
+/// A tensor as its record; none where it has another type, too many dimensions or no memory.
+fn write(record: &mut RawTensor, tensor: &DlTensor, inserted: bool) -> Option<()> {
+    let (number, rank) = (dtype(tensor), usize::try_from(tensor.rank).ok()?);
+    let lead = if inserted { 2usize.saturating_sub(rank.checked_sub(1)?) } else { 0 };
+    let whole = rank + lead + usize::from(inserted);
+    if number == 0 || whole > RANK || tensor.data.is_null() || tensor.strides.is_null() {
+        return None;
+    }
+    // SAFETY: DLPack's promise: as many sizes and strides as dimensions.
+    let (sizes, strides) = unsafe {
+        (
+            std::slice::from_raw_parts(tensor.sizes, rank),
+            std::slice::from_raw_parts(tensor.strides, rank),
+        )
+    };
+    record.data = tensor.data.expose_provenance() as u64 + tensor.byte_offset;
+    (record.dtype, record.rank) = (number, whole as i32);
+    for at in 0..lead {
+        (record.sizes[at], record.strides[at]) = (1, 0);
+    }
+    let before = rank - usize::from(inserted);
+    record.sizes[lead..lead + before].copy_from_slice(&sizes[..before]);
+    record.strides[lead..lead + before].copy_from_slice(&strides[..before]);
+    if inserted {
+        let (last, apart) = (sizes[before], strides[before]);
+        (record.sizes[whole - 2], record.strides[whole - 2]) = (1, last);
+        (record.sizes[whole - 1], record.strides[whole - 1]) = (last, apart);
+    }
+    Some(())
+}
+
+/// `run(handle, records, count, place)`: [`crate::fl_call`].
+unsafe extern "C" fn run(_: Object, arguments: *const Object, count: isize) -> Object {
+    let Some(python) = Python::here() else { return null_mut() };
+    if count != 4 {
+        // SAFETY: no objects.
+        return unsafe { (python.long)(1) };
+    }
+    // SAFETY: CPython's promise.
+    let arguments = unsafe { &*arguments.cast::<[Object; 4]>() };
+    // SAFETY: objects, as above.
+    let [handle, records, count, place] = arguments.map(|object| unsafe { python.number(object) });
+    let records = std::ptr::with_exposed_provenance::<RawTensor>(records as usize);
+    let place = std::ptr::with_exposed_provenance::<RawPlace>(place as usize);
+    // SAFETY: the package wrote the records and the place.
+    let code = unsafe { crate::fl_call(handle, records, count as usize, place) };
+    // SAFETY: no objects.
+    unsafe { (python.long)(i64::from(code)) }
+}
