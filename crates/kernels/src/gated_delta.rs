@@ -6,8 +6,11 @@ mod reference;
 
 pub use call::{GatedDeltaCall, GatedDeltaOptions};
 
-use crate::kda::{KdaProblem, variants::variants};
-use crate::{Family, Inputs, OpError, OpSpec, TensorMap, Variant};
+use crate::cuda::CudaVariant;
+use crate::kda::{Decays, KdaProblem, cuda, variants::variants};
+use crate::{ChoiceTable, Family, Inputs, OpError, OpSpec, Preference, TensorMap, Variant};
+use device::Capabilities;
+use device::cuda::KernelSource;
 
 /// The op `gated_delta`.
 #[derive(Debug, Clone, Copy)]
@@ -18,6 +21,19 @@ impl Family for GatedDeltaOp {
     type Options = GatedDeltaOptions;
     const SPEC: &'static OpSpec = &problem::SPEC;
     const VARIANTS: &'static [Variant<KdaProblem>] = variants!("gated_delta");
+    const CUDA: &'static [CudaVariant<KdaProblem>] = cuda::VARIANTS;
+
+    fn preferred(problem: &KdaProblem, here: &Capabilities) -> Vec<Preference> {
+        here.cuda.as_ref().map(|_| cuda::preferred(problem)).unwrap_or_default()
+    }
+
+    fn choice_tables() -> Vec<ChoiceTable> {
+        cuda::choice_tables()
+    }
+
+    fn bundled() -> Vec<KernelSource> {
+        cuda::bundled(Decays::PerHead)
+    }
 
     fn parse(inputs: Inputs<'_>, options: &GatedDeltaOptions) -> Result<KdaProblem, OpError> {
         problem::parse(inputs, options)

@@ -2,7 +2,7 @@
 
 mod call;
 pub(crate) mod chunk;
-mod cuda;
+pub(crate) mod cuda;
 mod operands;
 mod parts;
 pub(crate) mod problem;
@@ -38,7 +38,7 @@ impl Family for KdaOp {
     }
 
     fn bundled() -> Vec<KernelSource> {
-        cuda::bundled()
+        cuda::bundled(Decays::PerChannel)
     }
 
     fn parse(inputs: Inputs<'_>, options: &KdaOptions) -> Result<KdaProblem, OpError> {

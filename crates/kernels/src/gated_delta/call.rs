@@ -56,6 +56,8 @@ pub struct GatedDeltaCall<'a> {
     pub states: States<'a>,
     /// Options.
     pub options: GatedDeltaOptions,
+    /// Where the output goes on a GPU.
+    pub o: Option<&'a Tensor>,
 }
 
 impl Typed for GatedDeltaCall<'_> {
@@ -71,7 +73,7 @@ impl Typed for GatedDeltaCall<'_> {
             "A_log": self.a_log,
             "dt_bias": self.dt_bias,
             "cu_seqlens": self.offsets,
-        } -> {});
+        } -> { "o": self.o });
         given.states(&self.states);
         given
     }

@@ -1,21 +1,21 @@
-//! KDA on NVIDIA GPUs: one file a variant beside its kernels, and the table that chooses between them.
+//! KDA and the gated delta rule on NVIDIA GPUs: one file a variant beside its kernels, and the table that chooses between them.
 
 mod chunk;
 mod operands;
 mod recurrent;
 
-use super::KdaProblem;
+use super::{Decays, KdaProblem};
 use crate::cuda::CudaVariant;
 use crate::{ChoiceTable, Preference};
 use device::cuda::{BundledArch, KernelSource};
 
 /// The variants. [`preferred`] says which is taken for what.
-pub(super) const VARIANTS: &[CudaVariant<KdaProblem>] = &[chunk::VARIANT, recurrent::VARIANT];
+pub(crate) const VARIANTS: &[CudaVariant<KdaProblem>] = &[chunk::VARIANT, recurrent::VARIANT];
 
 /// Tokens of the longest sequence up to which walking them one by one is faster than preparing chunks.
 const FEW_TOKENS: usize = 16;
 
-pub(super) fn preferred(problem: &KdaProblem) -> Vec<Preference> {
+pub(crate) fn preferred(problem: &KdaProblem) -> Vec<Preference> {
     let rules =
         [(problem.sequences.longest() > FEW_TOKENS, chunk::VARIANT), (true, recurrent::VARIANT)];
     let named = rules.iter().zip(rule_words()).filter(|((fits, _), _)| *fits);
@@ -26,7 +26,7 @@ fn rule_words() -> [String; 2] {
     [format!("sequences of more than {FEW_TOKENS} tokens"), "any shape and type".to_owned()]
 }
 
-pub(super) fn choice_tables() -> Vec<ChoiceTable> {
+pub(crate) fn choice_tables() -> Vec<ChoiceTable> {
     let names = [chunk::VARIANT.name, recurrent::VARIANT.name];
     let rows = rule_words().into_iter().zip(names).map(|(rule, name)| vec![rule, name.to_owned()]);
     let variants = ChoiceTable {
@@ -37,10 +37,10 @@ pub(super) fn choice_tables() -> Vec<ChoiceTable> {
     vec![variants, recurrent::table()]
 }
 
-/// What the bundle holds of kda.
-pub(super) fn bundled() -> Vec<KernelSource> {
-    let mut sources = chunk::bundled();
-    sources.extend(BundledArch::ALL.iter().flat_map(recurrent::bundled));
+/// What the bundle holds of the op whose value heads have so many decays.
+pub(crate) fn bundled(decays: Decays) -> Vec<KernelSource> {
+    let mut sources = chunk::bundled(decays);
+    sources.extend(BundledArch::ALL.iter().flat_map(|arch| recurrent::bundled(decays, arch)));
     sources
 }
 

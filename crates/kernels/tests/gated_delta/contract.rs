@@ -58,6 +58,7 @@ fn a_call_by_struct_is_one_by_name() {
         offsets: None,
         states: States { before: tensors.get("initial_state"), ..States::default() },
         options: GatedDeltaOptions { scale: Some(0.3), l2norm: true, allow_neg_eigval: Some(true) },
+        o: None,
     };
     let device = cpu();
     let mut ran = TensorMap::new();

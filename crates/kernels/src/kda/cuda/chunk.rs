@@ -1,10 +1,10 @@
 //! `chunk.hopper`: what a chunk needs besides the state, of all chunks at once, and then the state's walk over them. The
-//! contracts stand in `prepare.cu`, `package.cuh` and `walk.cu`.
+//! contracts stand in `prepare.cu` (one decay a channel), `prepare_head.cu` (one a head), `package.cuh` and `walk.cu`.
 
 use super::operands::{Operands, storage_macros, too_many};
 use crate::DType;
 use crate::cuda::{CudaVariant, Planner, slots};
-use crate::kda::KdaProblem;
+use crate::kda::{Decays, KdaProblem};
 use device::cuda::{
     Args, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch,
 };
@@ -19,7 +19,18 @@ const PREPARE: &[&str] = &[
     include_str!("prepare_gates.cuh"),
     include_str!("prepare_load.cuh"),
     include_str!("prepare_solve.cuh"),
+    include_str!("prepare_parts.cuh"),
     include_str!("prepare.cu"),
+];
+const PREPARE_HEAD: &[&str] = &[
+    include_str!("../../cuda/hopper.cuh"),
+    include_str!("gates.cuh"),
+    include_str!("package.cuh"),
+    include_str!("prepare_gates.cuh"),
+    include_str!("prepare_load.cuh"),
+    include_str!("prepare_solve.cuh"),
+    include_str!("prepare_parts.cuh"),
+    include_str!("prepare_head.cu"),
 ];
 const WALK: &[&str] = &[
     include_str!("../../cuda/hopper.cuh"),
@@ -44,12 +55,14 @@ fn package_bytes(key_dim: usize) -> usize {
     3 * padded / 64 * BOX_BYTES + 2 * BOX_BYTES + 4 * padded
 }
 
-/// `SHARED_BYTES` of `prepare.cu`.
-fn prepare_bytes(key_dim: usize) -> usize {
+/// `SHARED_BYTES` of `prepare.cu` or `prepare_head.cu`.
+fn prepare_bytes(decays: Decays, key_dim: usize) -> usize {
     let padded = key_dim.next_multiple_of(64);
-    let tiles = 12 * 16 * 2 * padded;
-    let solve = 2 * 4 * CHUNK * 68;
-    tiles.max(solve) + 24 * padded + 4 * CHUNK
+    let (tile, matrix) = (16 * 2 * padded, 4 * CHUNK * 68);
+    match decays {
+        Decays::PerChannel => (12 * tile).max(2 * matrix) + 24 * padded + 4 * CHUNK,
+        Decays::PerHead => (8 * tile).max(matrix) + matrix + 36 * CHUNK + 16,
+    }
 }
 
 /// Chunks in shared memory at once: as many as fit.
@@ -88,8 +101,12 @@ fn why_not(problem: &KdaProblem, here: &CudaCapabilities) -> Option<String> {
     too_many(problem)
 }
 
-fn prepare_source(dtype: DType, key_dim: usize, arch: GpuArch) -> KernelSource {
-    storage_macros(KernelSource::new("kda_prepare", PREPARE, arch), dtype).define("KD", key_dim)
+fn prepare_source(decays: Decays, dtype: DType, key_dim: usize, arch: GpuArch) -> KernelSource {
+    let (name, parts) = match decays {
+        Decays::PerChannel => ("kda_prepare", PREPARE),
+        Decays::PerHead => ("gated_delta_prepare", PREPARE_HEAD),
+    };
+    storage_macros(KernelSource::new(name, parts, arch), dtype).define("KD", key_dim)
 }
 
 fn walk_source(
@@ -105,13 +122,13 @@ fn walk_source(
         .define("STAGES", stages(warpgroups))
 }
 
-/// Common shapes, for the bundle.
-pub(super) fn bundled() -> Vec<KernelSource> {
+/// Common shapes, for the bundle. The walk does not depend on the decays.
+pub(super) fn bundled(decays: Decays) -> Vec<KernelSource> {
     let arch = || GpuArch::of(HOPPER);
     let mut sources = Vec::new();
     for dtype in [DType::Bf16, DType::F16] {
         for dim in [64, 128] {
-            sources.push(prepare_source(dtype, dim, arch()));
+            sources.push(prepare_source(decays, dtype, dim, arch()));
             for warpgroups in 1..=dim / 64 {
                 sources.push(walk_source(dtype, (dim, dim), warpgroups, arch()));
             }
@@ -122,7 +139,8 @@ pub(super) fn bundled() -> Vec<KernelSource> {
 
 fn plan(problem: &KdaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
     let (key_dim, value_dim) = (problem.key_dim, problem.value_dim);
-    let prepare = planner.kernel(&prepare_source(problem.dtype, key_dim, planner.arch()))?;
+    let source = prepare_source(problem.decays, problem.dtype, key_dim, planner.arch());
+    let prepare = planner.kernel(&source)?;
     let warpgroups = warpgroups(problem, planner.here().multiprocessors);
     let source = walk_source(problem.dtype, (key_dim, value_dim), warpgroups, planner.arch());
     let walk = planner.kernel(&source)?;
@@ -152,7 +170,8 @@ fn plan(problem: &KdaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
         .i32(heads as i32);
     let args = operands.gates(problem, args);
     let grid = [heads as u32, chunks as u32, count as u32];
-    planner.launch(prepare, Launch::new(grid, 128, prepare_bytes(key_dim) as u32), args);
+    let bytes = prepare_bytes(problem.decays, key_dim);
+    planner.launch(prepare, Launch::new(grid, 128, bytes as u32), args);
 
     let args = Args::new()
         .buffer(&packages)
@@ -187,9 +206,11 @@ mod tests {
 
     #[test]
     fn sizes_are_what_the_kernels_declare() {
-        // Taken from the constants of package.cuh, prepare.cu and walk.cu by their compiler.
+        // Taken from the constants of package.cuh, prepare.cu, prepare_head.cu and walk.cu by their compiler.
         assert_eq!([60, 64, 128].map(package_bytes), [41_216, 41_216, 66_048]);
-        assert_eq!([64, 128].map(prepare_bytes), [36_608, 52_480]);
+        let prepare = |decays| [64, 128].map(|key_dim| prepare_bytes(decays, key_dim));
+        assert_eq!(prepare(Decays::PerChannel), [36_608, 52_480]);
+        assert_eq!(prepare(Decays::PerHead), [37_136, 52_496]);
         assert_eq!(walk_bytes(64, 1), 157_440);
         assert_eq!(walk_bytes(128, 1), 231_936);
         assert_eq!(walk_bytes(128, 2), 182_272);

@@ -1,4 +1,4 @@
-//! What every kda kernel is given: tensors on the GPU and the numbers that shape the work.
+//! What every kernel of kda and gated_delta is given: tensors on the GPU and the numbers that shape the work.
 
 use crate::DType;
 use crate::cuda::{Planner, int};

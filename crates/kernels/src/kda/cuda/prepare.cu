@@ -25,40 +25,16 @@ constexpr int BETWEEN_AT = LOGS_AT + 4 * KP * 4;
 constexpr int WRITES_AT = BETWEEN_AT + 4 * KP / 2 * 4;
 constexpr int SHARED_BYTES = WRITES_AT + CHUNK * 4;
 
-// Packages are read when all have been written: they are the first to leave the L2 cache.
-DEVICE void store_piece(void* to, const u32 (&words)[4]) {
-  asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(words[0]), "r"(words[1]), "r"(words[2]),
-               "r"(words[3])
-               : "memory");
-}
-
 DEVICE u32 times(u32 a, u32 b) {
   u32 product;
   asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
   return product;
 }
 
-DEVICE void store_word(void* to, u32 word) { asm volatile("st.global.cs.u32 [%0], %1;" ::"l"(to), "r"(word) : "memory"); }
-
 // Eight channels times eight factors, all f16.
 DEVICE void store_times(void* to, const u32 (&a)[4], const u32 (&b)[4]) {
   const u32 words[4] = {times(a[0], b[0]), times(a[1], b[1]), times(a[2], b[2]), times(a[3], b[3])};
   store_piece(to, words);
-}
-
-// d[j][i] += a_i . b_j over 16 stored channels, exactly but for the sum's rounding.
-DEVICE void multiply_stored(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32." STORED "." STORED
-      ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-// Of an 8 x 8 product whose row `row` lies in this lane's quad, the element of the diagonal.
-DEVICE float diagonal(float even, float odd, int row) {
-  const int from = row * 4 + row / 2;
-  const float x = __shfl_sync(~0u, even, from), y = __shfl_sync(~0u, odd, from);
-  return row % 2 ? y : x;
 }
 
 // A pair of stored numbers times a factor, as floats and in f16.
@@ -75,14 +51,6 @@ DEVICE Scaled scaled(u32 word, float factor) {
 }
 
 DEVICE u32 powers(float low, float high) { return pack(exp2_approximate(low), exp2_approximate(high)); }
-
-// Whether a lambda is for chunks of which every token is there.
-struct Always {
-  DEVICE constexpr operator bool() const { return true; }
-};
-struct Maybe {
-  DEVICE constexpr operator bool() const { return false; }
-};
 
 extern "C" __global__ void __launch_bounds__(128, 4)
     kda_prepare(const u16* q, const u16* k, const void* g, const void* beta, const void* a_log, const void* dt_bias,
@@ -355,35 +323,10 @@ extern "C" __global__ void __launch_bounds__(128, 4)
       put_keys(half_later * 16 + i, half_earlier * 16 + j, half[0], half[1]);
     }
   }
-  // A^q is 0 where the key comes later: six blocks of 16 x 16, in pieces of 8 columns.
-  const u32 none[4] = {0, 0, 0, 0};
-#pragma unroll
-  for (int turn = 0; turn < 2; turn++) {
-    const int block = turn * 4 + warp;  // the first four are those right of the diagonal by one, and the last of all
-    if (block < 6) {
-      const int i = block < 3 ? block : block == 4 ? 1 : 0, j = block < 3 ? block + 1 : block == 5 ? 2 : 3;
-      store_piece(package + AQ_AT + piece_at(i * 16 + (lane >> 1), j * 2 + (lane & 1)), none);
-    }
-  }
+  clear_above(package, warp, lane);
   __syncthreads();
 
   solve(b, inverse, thread);
   __syncthreads();
-  const int j = (thread & 7) * 8;
-  const float4 low_writes = four(writes + j), high_writes = four(writes + j + 4);
-#pragma unroll
-  for (int half = 0; half < 2; half++) {
-#pragma unroll
-    for (int r = 0; r < 32; r += 16) {
-      const int i = half * 32 + (thread >> 3 & 15) + r;
-      u32 words[4] = {0, 0, 0, 0};
-      if (half == 1 || j < 32) {
-        const float4 low = four(inverse + i * SOLVE_STRIDE + j), high = four(inverse + i * SOLVE_STRIDE + j + 4);
-        words[0] = pack(low.x * low_writes.x, low.y * low_writes.y), words[1] = pack(low.z * low_writes.z, low.w * low_writes.w);
-        words[2] = pack(high.x * high_writes.x, high.y * high_writes.y);
-        words[3] = pack(high.z * high_writes.z, high.w * high_writes.w);
-      }
-      store_piece(package + M_AT + piece_at(i, thread & 7), words);
-    }
-  }
+  store_inverse(package, inverse, writes, thread);
 }

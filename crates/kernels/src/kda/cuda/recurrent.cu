@@ -1,5 +1,5 @@
-// The recurrence of kda, token by token, with the state in registers: decode steps, and every shape and type that the
-// chunk kernels do not take.
+// The recurrence of kda and of gated_delta, token by token, with the state in registers: decode steps, and every shape and type
+// that the chunk kernels do not take.
 //
 //   S <- Diag(e^g) S;  u = beta (v - k^T S);  S <- S + k u^T;  o = q^T S      q scaled, q and k perhaps normalised
 //
@@ -8,11 +8,13 @@
 // of the decayed state together, and o = q^T S + (q . k) u needs no second: one barrier for the sums, one for the next
 // token's operands. A state that is read once and written once is all the memory traffic of a decode step.
 //
-// Shapes: q, k [total, H, KD]; v, o [total, HV, VD]; g [total, HV, KD]; beta [total, HV]; states [slots, HV, KD, VD].
+// Shapes: q, k [total, H, KD]; v, o [total, HV, VD]; g [total, HV, KD] or, for one decay a head, [total, HV]; beta [total, HV];
+// states [slots, HV, KD, VD].
 // Launch: grid (ceil(VD / COLUMNS), HV, sequences), THREADS threads.
 // Macros: KD, VD, COLUMNS (a power of two times VECTOR), VECTOR (4, 2 or 1, dividing VD), THREADS, ONE_TOKEN
 // (1: no sequence has more, and registers are spared), BLOCKS (that
-// a multiprocessor must be able to hold: caps the registers), STORAGE (gates.cuh).
+// a multiprocessor must be able to hold: caps the registers), STORAGE (gates.cuh), PER_HEAD (1: a head has one decay, which
+// every thread makes for itself; 0: a channel has one).
 // Arguments: offsets is cu_seqlens or null, then each sequence has `tokens`; slots is state_indices or null (sequence n
 // has slot n); initial may be null (zeros), or final_state, which is then advanced in place; q_row .. beta_row: elements
 // from one token of q, k, v and beta to the next; ahead: how many blocks further the state is that a block brings into the second
@@ -87,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
                   const void* dt_bias, const void* initial, void* o, float* final_state, const int* offsets,
                   const int* slots, int tokens, int heads, int value_heads, int gate, int types, int l2norm,
                   float lower_bound, float beta_factor, float scale, int q_row, int k_row, int v_row, int beta_row, int ahead) {
-  __shared__ float key[KD], query[KD], decay[KD], biases[KD];
+  __shared__ float key[KD], query[KD], decay[PER_HEAD ? 1 : KD], biases[PER_HEAD ? 1 : KD];
   __shared__ float norms[3][WARPS];                  // k . k, q . q, q . k of each warp's channels
   __shared__ float sums[2][WARPS][COLUMNS];          // k^T S and q^T S of each warp's rows
   let_next_start();
@@ -111,7 +113,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   // A token's operands are fetched ahead of their use, the first token's ahead of the state: behind it they would come
   // last, and gates, norms and a barrier would then wait for memory a second time.
   constexpr int CHANNELS = (KD + THREADS - 1) / THREADS;
-  float next_key[CHANNELS], next_query[CHANNELS], next_gate[CHANNELS], next_write = 0;
+  float next_key[CHANNELS], next_query[CHANNELS], next_gate[PER_HEAD ? 1 : CHANNELS], next_write = 0;
   Vector next_value;
   auto fetch = [&](int t) {
     const i64 token = first + t, own = token * value_heads + value_head;
@@ -122,15 +124,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
       const int c = i * THREADS + thread;
       if (c >= KD) continue;
       next_key[i] = element(k, key_at + c, false), next_query[i] = element(q, query_at + c, false);
-      next_gate[i] = element(g, own * KD + c, types & WIDE_GATE);
+      if constexpr (!PER_HEAD) next_gate[i] = element(g, own * KD + c, types & WIDE_GATE);
     }
+    if constexpr (PER_HEAD) next_gate[0] = element(g, own, types & WIDE_GATE);
     next_write = element(beta, token * beta_row + value_head, types & WIDE_BETA);
 #pragma unroll
     for (int i = 0; i < VECTOR; i++) next_value.at[i] = inside ? element(v, value_at + i, false) : 0.0f;
   };
   if (count > 0) fetch(0);
   const float rate = gate ? expf(element(a_log, value_head, types & WIDE_RATE)) : 0.0f;
-  if (gate) {
+  const float bias_of_head = PER_HEAD && gate && dt_bias ? element(dt_bias, value_head, types & WIDE_BIAS) : 0.0f;
+  if (!PER_HEAD && gate) {
     for (int c = thread; c < KD; c += THREADS) {
       biases[c] = dt_bias ? element(dt_bias, value_head * KD + c, types & WIDE_BIAS) : 0.0f;
     }
@@ -153,13 +157,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     const i64 own = (i64)(first + t) * value_heads + value_head;
     if (t > 0) __syncthreads();  // The last token's operands have been read.
     float kk = 0, qq = 0, qk = 0;
+    // e^g - 1 rather than e^g: a slow gate multiplies thousands of tokens, each rounded the same way.
+    const float decay_of_head = PER_HEAD ? expm1f(log_decay(next_gate[0], gate, rate, bias_of_head, lower_bound)) : 0.0f;
 #pragma unroll
     for (int i = 0; i < CHANNELS; i++) {
       const int c = i * THREADS + thread;
       if (c >= KD) continue;
       const float kc = next_key[i], qc = next_query[i];
-      // e^g - 1 rather than e^g: a slow gate multiplies thousands of tokens, each rounded the same way.
-      decay[c] = expm1f(log_decay(next_gate[i], gate, rate, gate ? biases[c] : 0.0f, lower_bound));
+      if constexpr (!PER_HEAD) decay[c] = expm1f(log_decay(next_gate[i], gate, rate, gate ? biases[c] : 0.0f, lower_bound));
       key[c] = kc;
       query[c] = qc;
       kk += kc * kc;
@@ -191,7 +196,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     for (int p = 0; p < PASSES; p++) {
       const int r = p * ROWS + row;
       if (KD % ROWS != 0 && r >= KD) break;
-      const float less = decay[r], kr = key[r], qr = query[r];
+      const float less = PER_HEAD ? decay_of_head : decay[r], kr = key[r], qr = query[r];
 #pragma unroll
       for (int i = 0; i < VECTOR; i++) {
         state[p].at[i] += state[p].at[i] * less;

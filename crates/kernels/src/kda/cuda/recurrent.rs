@@ -4,7 +4,7 @@
 
 use super::operands::{Operands, storage_macros, too_many};
 use crate::cuda::{CudaVariant, Planner, slots};
-use crate::kda::KdaProblem;
+use crate::kda::{Decays, KdaProblem};
 use crate::{ChoiceTable, DType};
 use device::cuda::{
     Args, BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource,
@@ -118,6 +118,7 @@ fn columns(tile: &Tile, value_dim: usize) -> usize {
 }
 
 fn source(
+    decays: Decays,
     dtype: DType,
     (key_dim, value_dim): (usize, usize),
     tile: &Tile,
@@ -133,11 +134,12 @@ fn source(
         .define("THREADS", tile.threads)
         .define("ONE_TOKEN", i32::from(tile.one_token))
         .define("BLOCKS", tile.resident.min(most))
+        .define("PER_HEAD", i32::from(decays == Decays::PerHead))
 }
 
 /// Common shapes, for the bundle: decode steps of few and of many sequences.
-pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
-    let of = |tile| source(DType::Bf16, (128, 128), tile, arch.arch());
+pub(super) fn bundled(decays: Decays, arch: &BundledArch) -> Vec<KernelSource> {
+    let of = |tile| source(decays, DType::Bf16, (128, 128), tile, arch.arch());
     TILES.iter().map(of).collect()
 }
 
@@ -147,7 +149,8 @@ fn plan(problem: &KdaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
         return Err(CudaError::Refused { what });
     };
     let dims = (problem.key_dim, problem.value_dim);
-    let kernel = planner.kernel(&source(problem.dtype, dims, tile, planner.arch()))?;
+    let source = source(problem.decays, problem.dtype, dims, tile, planner.arch());
+    let kernel = planner.kernel(&source)?;
     let keys = problem.heads * problem.key_dim;
     let rows = [
         planner.row("q", keys)?,
