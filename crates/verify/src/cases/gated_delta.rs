@@ -67,12 +67,14 @@ fn suites(list: &mut List) {
     let varlen = |lengths: &[usize], dim| call(0, 2, dim).packed(lengths).soft(0.0).initial();
     list.add(Quick, "fla/varlen-15", ALL, &varlen(&[15], 64));
     list.add(Standard, "fla/varlen-256-500-1000", F32_BF16, &varlen(&[256, 244, 500], 60));
+    let uneven = [15, 85, 200, 900, 800];
+    list.add(Standard, "fla/varlen-15-100-300-1200-2000", BF16, &varlen(&uneven, 64));
     for (batch, tier) in [(7, Quick), (16, Standard)] {
         // Slots that no sequence uses hold 1e30: reading one shows, and writing one does.
         let decode = logits(call(1, 4, 64).batch(batch).value_heads(8), 0.0, 1.0);
         list.add(tier, &format!("fla/decode-pool-b{batch}"), F32_BF16, &decode.pool(2 * batch));
     }
-    for (tokens, tier) in [(1, Quick), (16, Quick), (97, Standard), (1024, Full)] {
+    for (tokens, tier) in [(1, Quick), (17, Quick), (97, Standard), (1024, Full)] {
         let call = logits(call(tokens, 16, 128).value_heads(32), 0.0, 1.0).initial();
         list.add(tier, &format!("qwen3-next/layer-t{tokens}"), BF16, &call);
     }
@@ -95,11 +97,29 @@ fn gates(list: &mut List) {
     list.add(Quick, "edge/negative-eigenvalues", F32_BF16, &doubled.initial());
 }
 
+/// Heads as wide as models have them, and wider.
+fn wide(list: &mut List) {
+    let wide = |tokens| call(tokens, 2, 128).value_heads(4);
+    list.add(Standard, "edge/slow-gates-t2000-d128", F32_BF16, &wide(2000).soft(-7.0).initial());
+    let mixed = Decay::Mixed(&[0.0, -1e-4, -0.1, -5.0, -40.0]);
+    list.add(Quick, "edge/mixed-gates-d128", F32_BF16, &wide(200).decay(mixed).initial());
+    let reflections = Kda { beta: Some(2.0), ..wide(130).decay(Decay::Constant(0.0)) };
+    list.add(Standard, "edge/reflections-d128", F32_BF16, &reflections.initial());
+    let uneven = [64, 1, 0, 200, 63, 129];
+    let pool = wide(0).packed(&uneven).soft(-1.0).pool(9);
+    list.add(Standard, "edge/varlen-pool-d128", F32_BF16, &Kda { padding: true, ..pool });
+    list.add(Standard, "edge/k128-v64-hv4", F32_BF16, &wide(100).value_dim(64).soft(0.0).initial());
+    let long = call(8192, 1, 128).value_heads(2).soft(-3.0).initial();
+    list.add(Full, "edge/t8192-d128", BF16, &long);
+    list.add(Standard, "edge/k64-v256", F32_BF16, &call(100, 2, 64).value_dim(256).soft(0.0));
+    list.add(Standard, "edge/k256-v64", F32_BF16, &call(80, 1, 256).value_dim(64).soft(0.0));
+}
+
 fn edges(list: &mut List) {
     let base = |tokens| call(tokens, 2, 64);
     list.add(Quick, "edge/t1", ALL, &base(1).soft(0.0).initial());
     list.add(Quick, "edge/t1-no-state", F32, &base(1).soft(0.0));
-    for tokens in [15, 64, 65, 129] {
+    for tokens in [15, 17, 63, 64, 65, 129] {
         let tier = if tokens == 65 { Quick } else { Standard };
         list.add(tier, &format!("edge/t{tokens}"), F32_BF16, &base(tokens).soft(0.0).initial());
     }
@@ -107,6 +127,12 @@ fn edges(list: &mut List) {
     list.add(Quick, "edge/slow-gates", ALL, &base(200).decay(Decay::Constant(-1e-5)).initial());
     list.add(Quick, "edge/no-decay", F32, &base(130).decay(Decay::Constant(0.0)).initial());
     list.add(Standard, "edge/slow-gates-t1500", F32_BF16, &base(1500).soft(-7.0).initial());
+    // Values far from 1, where the range of a narrower type than the storage type would end.
+    for (name, values, tier) in [("large", 3e4, Quick), ("small", 1e-5, Standard)] {
+        let call = Kda { values, ..call(150, 2, 128).soft(-1.0) };
+        list.add(tier, &format!("edge/{name}-values"), F32_BF16, &call);
+    }
+    wide(list);
     // e^-20 a token: after five of them e^-G has left float32.
     for (decay, tier) in [(-5.0, Quick), (-20.0, Quick), (-40.0, Standard)] {
         let fast = base(90).decay(Decay::Constant(decay)).initial();
@@ -123,8 +149,10 @@ fn edges(list: &mut List) {
         let call = Kda { beta: Some(beta), ..base(60).soft(0.0).initial() };
         list.add(Standard, &format!("edge/beta-{beta}"), F32, &call);
     }
-    let f32_gates = Kda { gate_dtype: Some(DType::F32), ..call(130, 2, 48).value_heads(4) };
-    list.add(Quick, "edge/f32-gates-d48", BF16, &f32_gates.soft(-1.0).initial());
+    for dim in [48, 128] {
+        let f32_gates = Kda { gate_dtype: Some(DType::F32), ..call(130, 2, dim).value_heads(4) };
+        list.add(Quick, &format!("edge/f32-gates-d{dim}"), BF16, &f32_gates.soft(-1.0).initial());
+    }
     let state = Kda { state: DType::Bf16, ..base(64).soft(0.0).initial() };
     list.add(Standard, "edge/bf16-state", BF16, &state);
     list.add(Quick, "edge/gva-h2-hv6", F32_BF16, &base(50).value_heads(6).soft(0.0).initial());
