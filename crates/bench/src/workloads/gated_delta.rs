@@ -1,3 +1,5 @@
+mod cuda;
+
 use super::{OpWorkloads, Workload, tensors};
 use crate::Size;
 use kernels::{DType, Settings, TensorMap};
@@ -5,7 +7,7 @@ use kernels::{DType, Settings, TensorMap};
 pub(super) const OP: OpWorkloads = OpWorkloads {
     op: "gated_delta",
     cpu: workloads,
-    cuda: |_| Vec::new(),
+    cuda: cuda::workloads,
     sweep: |sweep| {
         sweep.over_tokens(|sweep, dtype, tokens| call(dtype, sweep.batch, tokens, sweep.heads))
     },
