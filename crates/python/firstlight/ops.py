@@ -161,8 +161,7 @@ def gated_delta(
     return_state=False,
     out=None,
 ):
-    """The delta rule with one decay a head (Qwen3-Next's Gated DeltaNet): as ``kda``, with g ``[B, T, HV]`` and ``dt_bias`` ``[HV]``. It has
-    kernels for the processor only."""
+    """The delta rule with one decay a head (Qwen3-Next's Gated DeltaNet): as ``kda``, with g ``[B, T, HV]`` and ``dt_bias`` ``[HV]``."""
     settings = (
         ("scale", None if scale is None else float(scale)),
         ("l2norm", bool(l2norm)),
