@@ -198,6 +198,8 @@ def _find(array):
     for name, kind, cls in (("torch", Torch, "Tensor"), ("numpy", Numpy, "ndarray"), ("cupy", Cupy, "ndarray")):
         module = sys.modules.get(name)
         if module is not None and isinstance(array, getattr(module, cls)):
+            if name == "torch" and type(array) not in (module.Tensor, module.nn.Parameter):
+                raise NotImplementedError(f"{type(array).__name__} is no plain tensor: `_route` takes it to torch's dispatcher")
             for known in _KINDS.values():
                 if type(known) is kind:
                     return known

@@ -9,7 +9,7 @@ Storage types are float32, bfloat16 and float16; states and log-sum-exps are flo
 errors are those of the ops' READMEs in the project's sources; ``firstlight verify`` holds each kernel against them in float64.
 """
 
-from ._calls import call
+from ._route import call
 
 __all__ = ["attention", "conv1d", "gated_delta", "kda", "linear", "moe", "nsa", "rms_norm", "ssd"]
 

@@ -1,0 +1,58 @@
+"""How calls are recorded for gradients: one function of torch's autograd for every op, and a reason where there is no backward.
+
+An operator has one kernel here for each device's autograd, on every torch: ``torch.library.register_autograd``, which torch has from 2.4
+on, makes the same of the same two functions.
+"""
+
+import torch
+
+from . import _backward
+
+
+def recorded(overload):
+    """What the dispatcher runs of an operator before the op itself: it records the call where gradients are wanted."""
+
+    def run(*args):
+        if torch.is_grad_enabled() and any(isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args):
+            return _record(overload, args)
+        with torch._C._AutoDispatchBelowAutograd():
+            return overload.operator(*args)
+
+    return run
+
+
+def _record(overload, args):
+    inputs, settings, _, _ = overload.read(args)
+    why = _backward.missing(overload.op, inputs, settings, overload.kind == "state")
+    if why:
+        raise NotImplementedError(why)
+    if overload.op in _backward.KEEPS and overload.kind == "default":
+        from ._torch import OPERATORS
+
+        return _record(OPERATORS[overload.op, "all"], args)[0]
+    return _Recorded.apply(overload, *args)
+
+
+class _Recorded(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, overload, *args):
+        with torch._C._AutoDispatchBelowAutograd():
+            found = overload.operator(*args)
+        outputs = found if isinstance(found, tuple) else (found,)
+        count = len(overload.names)
+        ctx.overload, ctx.rest = overload, args[count:]
+        ctx.save_for_backward(*args[:count], *outputs)
+        ctx.set_materialize_grads(False)
+        return found
+
+    @staticmethod
+    def backward(ctx, *grads):
+        overload, count = ctx.overload, len(ctx.overload.names)
+        tensors, outputs = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
+        inputs, settings, bounds, _ = overload.read((*tensors, *ctx.rest))
+        wanted = {name for name, needed in zip(overload.names, ctx.needs_input_grad[1:]) if needed}
+        call = _backward.Call(inputs, settings, bounds, dict(zip(overload.wanted, outputs)), dict(zip(overload.wanted, grads)), wanted)
+        found = _backward.BACKWARD[overload.op](call)
+        given = [found.get(name) if name in wanted else None for name in overload.names]
+        like = [one if one is None else one.to(inputs[name].dtype) for name, one in zip(overload.names, given)]
+        return (None, *like, None, None, None)

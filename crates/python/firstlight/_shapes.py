@@ -1,0 +1,90 @@
+"""Sizes and types of what ops give, from sizes alone, as tracing needs them: tensors there have no values, and sizes may be symbols.
+
+Everywhere else the library says them, and a test holds these rules against it. An op without a rule runs, but cannot be traced.
+"""
+
+INT32, FLOAT32 = "int32", "float32"
+
+
+def _tokens(x, cu_seqlens):
+    """``(B, T)``, or ``(total,)`` of packed tokens, of x ``[.., T, heads, width]``."""
+    return tuple(x.shape[:-2]) if cu_seqlens is None else (x.shape[-3],)
+
+
+def _attention(t, settings):
+    q = t["q"]
+    width = settings["value_width"] if t["v"] is None else t["v"].shape[-1]
+    tokens = _tokens(q, t["cu_seqlens"])
+    return {"o": ((*q.shape[:-1], width), q.dtype), "lse": ((*tokens[:-1], q.shape[-2], tokens[-1]), FLOAT32)}
+
+
+def _state(t, like, shape):
+    """The state after the last token: like the one before, or of as many sequences as there are."""
+    if t["initial_state"] is not None:
+        return tuple(t["initial_state"].shape), t["initial_state"].dtype
+    offsets = t["cu_seqlens"]
+    return (like.shape[0] if offsets is None else offsets.shape[0] - 1, *shape), FLOAT32
+
+
+def _delta(t, settings):
+    v = t["v"]
+    return {"o": (tuple(v.shape), t["q"].dtype), "final_state": _state(t, v, (v.shape[-2], t["k"].shape[-1], v.shape[-1]))}
+
+
+def _ssd(t, settings):
+    x = t["x"]
+    return {"o": (tuple(x.shape), x.dtype), "final_state": _state(t, x, (x.shape[-2], x.shape[-1], t["B"].shape[-1]))}
+
+
+def _conv1d(t, settings):
+    x, (channels, width) = t["x"], t["weight"].shape
+    return {"o": (tuple(x.shape), x.dtype), "final_state": _state(t, x, (channels, width - 1))}
+
+
+def _nsa(t, settings):
+    q, k, chosen = t["q"], t["k"], t["block_indices"]
+    tokens, heads = _tokens(q, t["cu_seqlens"]), k.shape[-2]
+    count = settings.get("select_count", 16) if chosen is None else chosen.shape[-1]
+    return {
+        "o": ((*tokens, q.shape[-2], t["v"].shape[-1]), q.dtype),
+        "indices": ((*tokens, heads, count), INT32),
+        "reads": ((*tokens, heads, 3), INT32),
+    }
+
+
+def _rmsnorm(t, settings):
+    return {"o": (tuple(t["x"].shape), t["x"].dtype)}
+
+
+def _linear(t, settings):
+    x, w = t["x"], t["w"]
+    columns = w.shape[0] // 2 if settings.get("activation") == "swiglu" else w.shape[0]
+    return {"o": ((x.shape[0], columns), w.dtype if t["residual"] is None else FLOAT32)}
+
+
+def _moe(t, settings):
+    x, top = t["x"], settings["top_k"]
+    o = x.dtype if t["residual"] is None else FLOAT32
+    return {"o": (tuple(x.shape), o), "chosen": ((x.shape[0], top), INT32), "weights": ((x.shape[0], top), FLOAT32)}
+
+
+RULES = {
+    "attention": _attention,
+    "kda": _delta,
+    "gated_delta": _delta,
+    "ssd": _ssd,
+    "conv1d": _conv1d,
+    "nsa": _nsa,
+    "rmsnorm": _rmsnorm,
+    "linear": _linear,
+    "moe": _moe,
+}
+
+
+def shapes(name, inputs, settings):
+    """Of each output of a call its shape and type, a type of torch or the name of one. ``inputs`` has every tensor of the op's table, or
+    None."""
+    rule = RULES.get(name)
+    if rule is None:
+        raise NotImplementedError(f"firstlight's {name} has no rule for the shapes of what it gives: call it outside of what is traced")
+    return rule(inputs, settings)

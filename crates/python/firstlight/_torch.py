@@ -1,0 +1,168 @@
+"""The ops as operators of torch's dispatcher, ``torch.ops.firstlight``: what ``torch.compile``, fake tensors and autograd see.
+
+Every op of the library's tables has one, with its tensors by their names and three arguments more: a text with the rest of the call, and
+the integers and the numbers in it, which may be symbols while torch traces. An op has up to three overloads: ``default`` gives its first
+output, ``all`` each that it always has, and ``state`` writes over ``initial_state``. Importing this module registers them.
+``torch.library.custom_op`` would do the same at twice the cost of a call.
+"""
+
+from functools import lru_cache
+
+import torch
+
+from . import _autograd, _calls, _library
+from ._arrays import library_of
+from ._shapes import shapes
+
+_DEFINED = torch.library.Library("firstlight", "DEF")
+OPERATORS = {}
+
+
+class Overload:
+    """One way to call an op: what is wanted of it, and whether its state is written over."""
+
+    def __init__(self, table, kind, wanted):
+        self.op, self.kind, self.wanted = table["name"], kind, wanted
+        self.names = [tensor["name"] for tensor in table["inputs"]]
+        self.name = self.op if kind == "default" else f"{self.op}.{kind}"
+        taken = [self._declared(tensor) for tensor in table["inputs"]]
+        taken += ["str text", "SymInt[] integers", "float[] numbers"]
+        given = "Tensor" if len(wanted) == 1 else "(" + ", ".join("Tensor " + one for one in wanted) + ")"
+        self.schema = f"{self.name}({', '.join(taken)}) -> {given}"
+
+    def _declared(self, tensor):
+        name, optional = tensor["name"], not tensor["required"]
+        if self.kind == "state" and name == "initial_state":
+            return f"Tensor(a!) {name}"
+        return f"Tensor{'?' if optional else ''} {name}"
+
+    def read(self, args):
+        """Tensors, settings and bounds by name, and the names of tensors that are seen with one dimension more."""
+        *tensors, text, integers, numbers = args
+        settings, bounds, insert = _read(text, integers, numbers)
+        return dict(zip(self.names, tensors)), settings, bounds, insert
+
+    def run(self, *args):
+        """The op itself, over tensors that have memory."""
+        inputs, settings, bounds, insert = self.read(args)
+        codes = library_of(inputs[self.names[0]]).codes
+        given = shapes(self.op, inputs, settings)
+        given = {name: (given[name][0], codes[_dtype(given[name][1])]) for name in self.wanted}
+        out = {"final_state": inputs["initial_state"]} if self.kind == "state" else None
+        with torch.no_grad():
+            return _calls.call(self.op, tuple(settings.items()), inputs, out, bounds, self.wanted, given, insert)
+
+    def fake(self, *args):
+        """Its outputs' sizes, types and strides, and no values."""
+        inputs, settings, _, _ = self.read(args)
+        like, given = inputs[self.names[0]], shapes(self.op, inputs, settings)
+        made = [like.new_empty(given[name][0], dtype=_dtype(given[name][1])) for name in self.wanted]
+        return made[0] if len(made) == 1 else tuple(made)
+
+
+def _dtype(dtype):
+    return getattr(torch, dtype) if isinstance(dtype, str) else dtype
+
+
+# In a call's text a setting's value is one of these marks, its kind and its word, or nothing where it is among the numbers.
+_INTEGER, _NUMBER, _WORD, _BOUND, _INSERT = "integer", "number", "word", "bound", "insert"
+
+
+@lru_cache(maxsize=None)
+def _parsed(text):
+    return [tuple(line.split(" ", 2)) for line in text.splitlines()]
+
+
+def _read(text, integers, numbers):
+    settings, bounds, insert = {}, {}, ()
+    integers, numbers = iter(integers), iter(numbers)
+    for mark, name, word in _parsed(text):
+        if mark == _INTEGER:
+            settings[name] = next(integers)
+        elif mark == _NUMBER:
+            settings[name] = next(numbers)
+        elif mark == _WORD:
+            settings[name] = {"True": True, "False": False}.get(word, word)
+        elif mark == _BOUND:
+            bounds[name] = (next(integers), next(integers))
+        else:
+            insert += (name,)
+    return settings, bounds, insert
+
+
+def _text(lines):
+    """Lines of a mark, a name and a word."""
+    return "\n".join(f"{mark} {name} {word}" for mark, name, word in lines)
+
+
+# torch.compile runs this where it traces, and keeps the answer: its arguments are constants of the call.
+_text._dynamo_marked_constant = True
+
+
+def _written(settings, bounds, insert):
+    """What ``_read`` reads."""
+    lines, integers, numbers = [], [], []
+    for name, value in settings:
+        if value is None:
+            continue
+        if isinstance(value, float):
+            lines.append((_NUMBER, name, ""))
+            numbers.append(value)
+        elif isinstance(value, int) and not isinstance(value, bool):
+            lines.append((_INTEGER, name, ""))
+            integers.append(value)
+        else:
+            lines.append((_WORD, name, str(value)))
+    for name, (most, total) in bounds.items():
+        lines.append((_BOUND, name, ""))
+        integers += [most, total]
+    lines += [(_INSERT, name, "") for name in insert]
+    return _text(tuple(lines)), integers, numbers
+
+
+def call(name, settings, inputs, out=None, bounds=None, want=("o",), insert=()):
+    """As ``_calls.call``, through the dispatcher. What is given for an output is written by a copy, a state excepted."""
+    out = {} if out is None else out
+    kind = "default" if len(want) == 1 else "all"
+    if out.get("final_state") is not None:
+        kind = "state"
+    overload = OPERATORS[name, kind]
+    tensors = [inputs.get(tensor) for tensor in overload.names]
+    found = overload.operator(*tensors, *_written(settings, {} if bounds is None else bounds, insert))
+    found = dict(zip(overload.wanted, (found,) if len(overload.wanted) == 1 else found))
+    for tensor in want:
+        if out.get(tensor) is not None:
+            found[tensor] = out[tensor].copy_(found[tensor])
+    return found[want[0]] if len(want) == 1 else tuple([found[tensor] for tensor in want])
+
+
+def _overloads(table):
+    names = {tensor["name"] for tensor in table["inputs"]}
+    always = [tensor["name"] for tensor in table["outputs"] if tensor["required"]]
+    yield Overload(table, "default", always[:1])
+    if len(always) > 1:
+        yield Overload(table, "all", always)
+    if "initial_state" in names and "final_state" in always:
+        yield Overload(table, "state", always[:1])
+
+
+def _register(overload):
+    tag = torch.Tag
+    tags = [getattr(tag, name) for name in ("pt2_compliant_tag", "needs_fixed_stride_order") if hasattr(tag, name)]
+    _DEFINED.define(overload.schema, tags=tuple(tags))
+    for device in ("CPU", "CUDA"):
+        _DEFINED.impl(overload.name, overload.run, device)
+    overload.operator = getattr(getattr(torch.ops.firstlight, overload.op), overload.kind)
+    _DEFINED.impl(overload.name, _autograd.recorded(overload), "Autograd")
+    # The function's name before torch 2.4, and before 2.2 there was none.
+    fake = getattr(torch.library, "register_fake", None) or getattr(torch.library, "impl_abstract", None)
+    if fake is None:
+        _DEFINED.impl(overload.name, overload.fake, "Meta")
+    else:
+        fake(f"firstlight::{overload.name}", overload.fake, lib=_DEFINED)
+    OPERATORS[overload.op, overload.kind] = overload
+
+
+for _table in _library.tables().values():
+    for _one in _overloads(_table):
+        _register(_one)
