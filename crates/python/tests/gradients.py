@@ -1,0 +1,240 @@
+"""Gradients of the ops that have them, against float64 autograd of the formulas; and that the others say what to do.
+
+``python gradients.py [cpu] [cuda]``. It prints a line for each case and ends with 1 if one fails.
+"""
+
+import sys
+
+import torch
+import torch.nn.functional as F
+
+from firstlight import ops
+
+# Relative error, by the norm: gradients are sums over what storage has rounded.
+ALLOWED = {torch.float32: 3e-6, torch.bfloat16: 1e-2}
+FAILED = []
+RAN = 0
+RANDOM = torch.Generator().manual_seed(3)
+
+
+def check(name, fine, what=""):
+    global RAN
+    RAN += 1
+    print(f"{'ok  ' if fine else 'FAIL'} {name:56} {what}", flush=True)
+    if not fine:
+        FAILED.append(name)
+
+
+def draw(*shape, scale=1.0):
+    return torch.randn(*shape, generator=RANDOM) * scale
+
+
+def attention(q, k, v, causal=False, scale=None, softcap=None, window=(-1, -1)):
+    (tq, heads), (tk, kv_heads) = q.shape[1:3], k.shape[1:3]
+    k, v = (x.repeat_interleave(heads // kv_heads, 2) for x in (k, v))
+    scores = torch.einsum("bqhd,bkhd->bhqk", q, k) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if softcap:
+        scores = softcap * torch.tanh(scores / softcap)
+    before = torch.arange(tq)[:, None] + tk - tq - torch.arange(tk)
+    seen = (before >= 0) if causal else torch.ones(tq, tk, dtype=torch.bool)
+    seen &= (before <= window[0]) if window[0] >= 0 else True
+    seen &= (before >= -window[1]) if window[1] >= 0 else True
+    scores = scores.masked_fill(~seen, float("-inf"))
+    # A query that sees no key gives 0, and has no gradient.
+    lone = ~seen.any(1)
+    scores = scores.masked_fill(lone[:, None], 0)
+    o = torch.einsum("bhqk,bkhd->bqhd", scores.softmax(-1), v)
+    return o.masked_fill(lone[:, None, None], 0), scores.logsumexp(-1).masked_fill(lone, 0)
+
+
+def packed(q, k, v, ends, ends_k, **settings):
+    spans = zip(ends, ends[1:], ends_k, ends_k[1:])
+    return torch.cat([attention(q[None, a:b], k[None, c:d], v[None, c:d], **settings)[0][0] for a, b, c, d in spans])
+
+
+def conv1d(x, weight, bias=None, state=None, activation=None, ends=None):
+    if ends is not None:
+        return torch.cat([conv1d(x[None, a:b], weight, bias, None, activation)[0] for a, b in zip(ends, ends[1:]) if b > a])
+    width = weight.shape[1]
+    before = x.new_zeros(x.shape[0], width - 1, x.shape[2]) if state is None else state[..., -(width - 1) :].transpose(1, 2)
+    y = F.conv1d(torch.cat([before, x], 1).transpose(1, 2), weight[:, None], bias, groups=weight.shape[0]).transpose(1, 2)
+    return F.silu(y) if activation else y
+
+
+def rms_norm(x, weight=None, gate=None, eps=1e-5, activation="silu", norm_before_gate=False):
+    act = None if gate is None else F.silu(gate) if activation == "silu" else gate.sigmoid()
+    if act is not None and not norm_before_gate:
+        x = x * act
+    y = x / (x.square().mean(-1, keepdim=True) + eps).sqrt()
+    y = y if weight is None else y * weight
+    return y if act is None or not norm_before_gate else y * act
+
+
+def linear(x, w, norm=None, bias=None, residual=None, activation=None, scale=1.0, eps=1e-5):
+    x = x if norm is None else rms_norm(x, norm, eps=eps)
+    y = F.linear(x, w, bias)
+    if activation == "swiglu":
+        gate, up = y.chunk(2, -1)
+        y = F.silu(gate) * up
+    return y * scale + (0 if residual is None else residual)
+
+
+def cases(device):
+    """Names, the op, its formula in float64, and the inputs that both take by place."""
+    q, k, v = draw(2, 9, 4, 64), draw(2, 13, 2, 64), draw(2, 13, 2, 64)
+    for name, settings in {
+        "attention": {},
+        "attention, causal": {"causal": True},
+        "attention, causal and window": {"causal": True, "window": (3, -1)},
+        "attention, window and scale": {"window": (2, 1), "scale": 0.3},
+        "attention, softcap": {"softcap": 2.0, "causal": True},
+    }.items():
+        plain = lambda q, k, v, settings=settings: ops.attention(q, k, v, **settings)
+        yield name, plain, lambda q, k, v, settings=settings: attention(q, k, v, **settings)[0], (q, k, v)
+    both = lambda q, k, v: ops.attention(q, k, v, causal=True, return_lse=True)
+    if device == "cpu":
+        yield "attention, lse too", both, lambda q, k, v: attention(q, k, v, causal=True), (q, k, v)
+        latent = lambda q, k: ops.attention(q, k, value_width=48)
+        yield "attention, latent", latent, lambda q, k: attention(q, k, k[..., :48])[0], (q, k)
+    # More queries than keys: the first see none.
+    more = k, q[:, :, :2], q[:, :, 2:]
+    yield "attention, more queries", lambda *t: ops.attention(*t, causal=True), lambda *t: attention(*t, causal=True)[0], more
+    wide = draw(1, 33, 2, 128), draw(1, 33, 1, 128), draw(1, 33, 1, 128)
+    yield "attention, D 128", lambda *t: ops.attention(*t, causal=True), lambda *t: attention(*t, causal=True)[0], wide
+    ends, ends_k = [0, 5, 5, 21, 24], [0, 6, 9, 29, 32]
+    at, at_k = (torch.tensor(one, dtype=torch.int32, device=device) for one in (ends, ends_k))
+    q, k, v = draw(24, 4, 64), draw(32, 2, 64), draw(32, 2, 64)
+    mine = lambda q, k, v: ops.attention(q, k, v, causal=True, cu_seqlens=at, max_seqlen=16)
+    yield "attention, packed", mine, lambda *t: packed(*t, ends, ends, causal=True), (q, k[:24], v[:24])
+    mine = lambda q, k, v: ops.attention(q, k, v, causal=True, cu_seqlens=at, max_seqlen=16, cu_seqlens_k=at_k, max_seqlen_k=20)
+    yield "attention, packed, other keys", mine, lambda *t: packed(*t, ends, ends_k, causal=True), (q, k, v)
+
+    x, w, b, state = draw(2, 11, 24), draw(24, 4), draw(24), draw(2, 24, 3)
+    yield "conv1d", lambda *t: ops.conv1d(*t, activation="silu"), lambda *t: conv1d(*t, activation="silu"), (x, w, b)
+    yield "conv1d, plain, W 2", ops.conv1d, conv1d, (x, w[:, :2].contiguous())
+    mine = lambda x, w, b: ops.conv1d(x.transpose(1, 2).contiguous(), w, b, activation="silu", layout="channel_first").transpose(1, 2)
+    yield "conv1d, channels first", mine, lambda *t: conv1d(*t, activation="silu"), (x, w, b)
+    mine = lambda x, w, b, s: ops.conv1d(x, w, b, activation="silu", initial_state=s)
+    yield "conv1d, state", mine, lambda *t: conv1d(*t, activation="silu"), (x, w, b, state)
+    mine = lambda x, w, b: ops.conv1d(x, w, b, activation="silu", cu_seqlens=at, max_seqlen=16)
+    yield "conv1d, packed", mine, lambda *t: conv1d(*t, activation="silu", ends=ends), (draw(24, 24), w, b)
+
+    x, w, z = draw(3, 5, 96), draw(96), draw(3, 5, 96)
+    yield "rms_norm", lambda x, w: ops.rms_norm(x, w, eps=1e-3), lambda x, w: rms_norm(x, w, eps=1e-3), (x, w)
+    yield "rms_norm, no weight", ops.rms_norm, rms_norm, (x,)
+    yield "rms_norm, gated", lambda x, w, z: ops.rms_norm(x, w, gate=z), rms_norm, (x, w, z)
+    settings = {"activation": "sigmoid", "norm_before_gate": True}
+    mine = lambda x, w, z: ops.rms_norm(x, w, gate=z, **settings)
+    yield "rms_norm, groups, gated after", mine, lambda *t: rms_norm(*t, **settings), (draw(2, 3, 4, 24), draw(4, 24), draw(2, 3, 4, 24))
+    yield "rms_norm, five dimensions", ops.rms_norm, rms_norm, (draw(2, 1, 3, 2, 16), draw(16))
+
+    x, w, b = draw(7, 64), draw(96, 64, scale=0.1), draw(96)
+    yield "linear", lambda x, w, b: ops.linear(x, w, bias=b), lambda x, w, b: linear(x, w, bias=b), (x, w, b)
+    names = ("norm", "bias", "residual")
+    settings = {"activation": "swiglu", "scale": 0.5, "eps": 1e-3}
+    mine = lambda x, w, *t: ops.linear(x, w, **dict(zip(names, t)), **settings)
+    formula = lambda x, w, *t: linear(x, w, **dict(zip(names, t)), **settings)
+    yield "linear, whole", mine, formula, (x, w, draw(64), b, draw(7, 48))
+
+
+def several(found):
+    return found if isinstance(found, tuple) else (found,)
+
+
+def gradients(function, inputs, seeds, second=False):
+    """Gradients of the inputs, or of the sum of their squares."""
+    inputs = [x.detach().clone().requires_grad_() for x in inputs]
+    found = several(function(*inputs))
+    first = torch.autograd.grad(found, inputs, [s.to(f) for s, f in zip(seeds, found)], create_graph=second)
+    if not second:
+        return first
+    return torch.autograd.grad(sum(g.square().sum() for g in first), inputs, materialize_grads=True)
+
+
+def distance(found, wanted):
+    """The worst relative error of one input's gradient."""
+    wanted = [w.double().cpu() for w in wanted]
+    return max(((f.double().cpu() - w).norm() / w.norm().clamp_min(1e-9)).item() for f, w in zip(found, wanted))
+
+
+def compare(name, function, formula, inputs, device, dtype):
+    # States and residuals are float32, whatever the tensors beside them.
+    wide = lambda at: (name == "conv1d, state" and at == 3) or (name == "linear, whole" and at == 4)
+    inputs = [x.to(device, torch.float32 if wide(at) else dtype) for at, x in enumerate(inputs)]
+    exact = [x.double().cpu() for x in inputs]
+    seeds = [draw(*o.shape) for o in several(formula(*exact))]
+    label = f"{device} {str(dtype).removeprefix('torch.')} {name}"
+    found, wanted = gradients(function, inputs, seeds), gradients(formula, exact, seeds)
+    error = distance(found, wanted)
+    alike = all((f.shape, f.dtype) == (x.shape, x.dtype) for f, x in zip(found, inputs))
+    check(label, alike and error <= ALLOWED[dtype], f"{error:.1e}")
+    if dtype == torch.float32:
+        error = distance(gradients(function, inputs, seeds, True), gradients(formula, exact, seeds, True))
+        check("  of gradients", error <= 10 * ALLOWED[dtype], f"{error:.1e}")
+    if device == "cpu" and dtype != torch.float32:
+        return
+    # Inductor's compiler of C++ takes seconds a graph: one for each op.
+    for backend in ("aot_eager", "inductor") if "," not in name or device == "cuda" else ("aot_eager",):
+        torch._dynamo.reset()
+        run = torch.compile(function, fullgraph=True, backend=backend)
+        error = distance(gradients(run, inputs, seeds), wanted)
+        check(f"  compiled by {backend}", error <= ALLOWED[dtype], f"{error:.1e}")
+
+
+def part(device):
+    """Only what is asked for: a gradient of one input, of a module's parameters, and none under no_grad."""
+    x, w = draw(3, 8).to(device), torch.nn.Parameter(draw(8).to(device))
+    ops.rms_norm(x, w).sum().backward()
+    check(f"{device} a parameter", x.grad is None and w.grad is not None and w.grad.abs().sum() > 0)
+    with torch.no_grad():
+        check(f"{device} under no_grad", not ops.rms_norm(x, w).requires_grad)
+    with torch.inference_mode():
+        check(f"{device} in inference_mode", ops.rms_norm(x, w).is_inference())
+
+
+def refusals(device):
+    """Where there is no backward, the call says so before it computes, eagerly and in a graph."""
+    x = draw(1, 5, 2, 128).to(device).requires_grad_()
+    g, beta = -torch.ones(1, 5, 2, 128, device=device), torch.ones(1, 5, 2, device=device)
+    b = draw(1, 5, 1, 16).to(device)
+    ssd = (draw(1, 5, 2, 32).to(device).requires_grad_(), draw(1, 5, 2).to(device), -torch.ones(2, device=device), b, b)
+    state = draw(1, 24, 3).to(device)
+    conv = (draw(1, 5, 24).to(device).requires_grad_(), draw(24, 4).to(device))
+    ends = torch.tensor([0, 5], dtype=torch.int32, device=device)
+    many = {
+        "kda": (lambda: ops.kda(x, x, x, g, beta), "firstlight's kda has no backward yet: call it under torch.no_grad()"),
+        "ssd": (lambda: ops.ssd(*ssd), "firstlight's ssd has no backward yet: call it under torch.no_grad()"),
+        "ssd over a state": (lambda: ops.ssd(*ssd, state=draw(1, 2, 32, 16).to(device)), "no backward yet"),
+        "conv1d over a state": (lambda: ops.conv1d(*conv, state=state), "give `initial_state` in its place"),
+        "conv1d, packed states": (lambda: ops.conv1d(*conv, cu_seqlens=ends, initial_state=state), "with states of packed sequences"),
+        "attention over pages": (lambda: ops.attention(x, x, x, cache_seqlens=ends[1:]), "with `cache_seqlens`"),
+        "conv1d's final state": (lambda: ops.conv1d(*conv, return_state=True)[1].sum().backward(), "no gradient through `final_state`"),
+    }
+    for name, (work, words) in many.items():
+        for how in ("eager", "compiled"):
+            torch._dynamo.reset()
+            try:
+                (work if how == "eager" else torch.compile(work, fullgraph=True, backend="aot_eager"))()
+                said = "nothing"
+            except Exception as error:
+                said, kind = str(error), type(error)
+                if how == "eager" and kind is not NotImplementedError:
+                    said = f"{kind.__name__}: {said}"
+            check(f"{device} {name}, {how}", words in said and not said.startswith("Runtime"), "" if words in said else said[:300])
+
+
+def main(devices):
+    for device in devices:
+        for dtype in (torch.float32, torch.bfloat16):
+            for name, function, formula, inputs in cases(device):
+                if device == "cuda" and dtype == torch.float32 and name.startswith(("attention", "linear")):
+                    continue
+                compare(name, function, formula, inputs, device, dtype)
+        part(device)
+        refusals(device)
+    print(f"{RAN - len(FAILED)} passed, {len(FAILED)} failed{': ' + str(FAILED) if FAILED else ''}")
+    return 1 if FAILED else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:] or ["cpu"]))
