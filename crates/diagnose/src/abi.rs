@@ -231,6 +231,7 @@ pub(crate) fn match_torch(machine: &Machine, native: &Native<'_>) -> Vec<String>
         })
         .into_iter()
         .collect();
+    lines.extend(installer.stand_in(&name));
     lines.extend(build_here(native));
     lines
 }

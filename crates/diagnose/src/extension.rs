@@ -88,7 +88,10 @@ impl Seen<'_> {
             ));
         }
         match has_source(package) {
-            true => lines.push(self.build_extension(package, known.and_then(|row| row.force))),
+            true => {
+                lines.extend(self.installer().stand_in(package));
+                lines.push(self.build_extension(package, known.and_then(|row| row.force)));
+            }
             false => lines.extend(wheel_for_torch(&self.installer(), self.env(), package)),
         }
         lines

@@ -82,6 +82,22 @@ impl<'a> Installer<'a> {
         }
     }
 
+    /// A line that tells what runs a program without building a package, where firstlight's own wheel has its functions.
+    pub(crate) fn stand_in(&self, package: &str) -> Option<String> {
+        const STAND_INS: [&str; 4] =
+            ["flash-attn", "causal-conv1d", "mamba-ssm", "flash-linear-attention"];
+        let package = Dist::normalise(requirement_name(package));
+        let there = self.env.is_some_and(|env| live_dist(env, "firstlight").is_some());
+        let first = if there { "" } else { ", once firstlight's wheel is installed beside torch" };
+        STAND_INS.contains(&package.as_str()).then(|| {
+            format!(
+                "# without a compiler: `{} -m firstlight run SCRIPT.py` has firstlight's kernels for NVIDIA GPUs stand in for \
+                 {package}'s{first}",
+                self.python()
+            )
+        })
+    }
+
     /// Brings the builds of packages for this Python and this processor: the wheel of the same version where one is published.
     pub(crate) fn build_for_this_python(&self, names: &[&str]) -> Vec<String> {
         let (here, wheels): (Vec<&str>, Vec<&str>) =

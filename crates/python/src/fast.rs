@@ -40,7 +40,8 @@ impl Python {
     /// Of the process that this library was loaded into.
     fn find() -> Option<Self> {
         // RTLD_DEFAULT
-        let everywhere = if cfg!(target_os = "macos") { -2isize as *mut c_void } else { null_mut() };
+        let everywhere =
+            if cfg!(target_os = "macos") { -2isize as *mut c_void } else { null_mut() };
         /// # Safety
         /// The type is that of the function of this name.
         unsafe fn function<F: Copy>(everywhere: *mut c_void, name: &CStr) -> Option<F> {

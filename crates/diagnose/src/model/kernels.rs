@@ -171,6 +171,7 @@ pub(super) fn commands(
             format!("# a published wheel fits only when its name has {label}; else build here:"),
         );
     }
+    let stand_in = wrong.iter().find_map(|need| Installer::of(env).stand_in(&need.package));
     if machine.toolkits.is_empty() && !lines.is_empty() {
         lines.insert(0, format!("firstlight plan --for {}", quote(config)));
         lines.insert(
@@ -178,6 +179,7 @@ pub(super) fn commands(
             "# no CUDA toolkit is here to build with; this looks for wheels that fit:".to_owned(),
         );
     }
+    lines.splice(0..0, stand_in);
     if wants("flash-linear-attention") {
         lines.push(Installer::of(env).install(&["flash-linear-attention".to_owned()], None));
     }

@@ -48,10 +48,12 @@ TypeError: 'NoneType' object is not callable",
 
 /// Both in order: mamba-ssm looks for causal-conv1d when it is imported, and its build pulls in no fitting one.
 fn commands(installer: Installer) -> Vec<String> {
-    vec![
+    let stand_in = installer.stand_in("causal-conv1d").into_iter();
+    let build = [
         format!("CAUSAL_CONV1D_FORCE_BUILD=TRUE {}", installer.build(&["causal-conv1d"])),
         format!("MAMBA_FORCE_BUILD=TRUE {}", installer.build(&["mamba-ssm"])),
-    ]
+    ];
+    stand_in.chain(build).collect()
 }
 
 fn check(context: &Context) -> Vec<Finding> {
