@@ -10,7 +10,9 @@ import importlib.abc
 import importlib.util
 import inspect
 import sys
+import weakref
 from collections import Counter
+from contextlib import nullcontext
 
 from . import ops
 from ._library import Refused
@@ -18,20 +20,50 @@ from .compat import causal_conv1d, fla, mamba_ssm
 
 __all__ = ["disable", "enable", "forget", "report"]
 
-# What modeling files call these functions: the names of the packages', and their own of transformers' fallbacks.
+# What modeling files call these functions, by package: the names of the packages', and their own of transformers' fallbacks.
 _FUNCTIONS = {
-    "causal_conv1d_fn": causal_conv1d.causal_conv1d_fn,
-    "causal_conv1d_update": causal_conv1d.causal_conv1d_update,
-    "mamba_chunk_scan_combined": mamba_ssm.mamba_chunk_scan_combined,
-    "mamba2_chunk_scan": mamba_ssm.mamba_chunk_scan_combined,
-    "selective_state_update": mamba_ssm.selective_state_update,
-    "mamba2_selective_state_update": mamba_ssm.selective_state_update,
-    "chunk_kda": fla.chunk_kda,
-    "chunk_kimi_delta_attention": fla.chunk_kda,
-    "fused_recurrent_kda": fla.fused_recurrent_kda,
-    "recurrent_kimi_delta_attention": fla.fused_recurrent_kda,
+    "causal_conv1d": {
+        "causal_conv1d_fn": causal_conv1d.causal_conv1d_fn,
+        "causal_conv1d_update": causal_conv1d.causal_conv1d_update,
+    },
+    "mamba_ssm": {
+        "mamba_chunk_scan_combined": mamba_ssm.mamba_chunk_scan_combined,
+        "mamba2_chunk_scan": mamba_ssm.mamba_chunk_scan_combined,
+        "selective_state_update": mamba_ssm.selective_state_update,
+        "mamba2_selective_state_update": mamba_ssm.selective_state_update,
+    },
+    "fla": {
+        "chunk_kda": fla.chunk_kda,
+        "chunk_kimi_delta_attention": fla.chunk_kda,
+        "fused_recurrent_kda": fla.fused_recurrent_kda,
+        "recurrent_kimi_delta_attention": fla.fused_recurrent_kda,
+    },
 }
-_UNDO = []
+# Without the packages these are None in modeling files of transformers 4, or not there: mixers then call no function at all.
+_FAST_PATH = ("causal_conv1d_fn", "causal_conv1d_update", "mamba_chunk_scan_combined", "selective_state_update")
+
+
+class Changes:
+    """What was changed, and how to undo it."""
+
+    def __init__(self):
+        self.steps = []
+
+    def set(self, owner, name, value):
+        # A class may have inherited what it gets, and is to inherit it again.
+        if name in vars(owner):
+            before = vars(owner)[name]
+            self.steps.append(lambda: setattr(owner, name, before))
+        else:
+            self.steps.append(lambda: delattr(owner, name))
+        setattr(owner, name, value)
+
+    def undo(self):
+        while self.steps:
+            self.steps.pop()()
+
+
+_ENABLED = Changes()
 _RAN = Counter()
 _FELL = Counter()
 
@@ -50,24 +82,42 @@ def forget():
 def enable(model=None):
     """Puts firstlight's kernels into every model of transformers in this process, those imported later too. With a ``model``, its
     attention becomes ``"firstlight"`` as well, which otherwise ``attn_implementation="firstlight"`` asks for."""
-    if not _UNDO:
+    if not _ENABLED.steps:
         _register_attention()
-        finder = _AfterImport()
-        sys.meta_path.insert(0, finder)
-        _UNDO.append(lambda: sys.meta_path.remove(finder))
-        for name, module in list(sys.modules.items()):
-            if _is_modeling(name) and module is not None:
-                _patch(module)
+        functions = {name: function for package in _FUNCTIONS.values() for name, function in package.items()}
+        _into_modeling_files(_ENABLED, functions, True, nullcontext)
     if model is not None:
         before = model.config._attn_implementation
         model.set_attn_implementation("firstlight")
-        _UNDO.append(lambda: model.set_attn_implementation(before))
+        _ENABLED.steps.append(lambda: model.set_attn_implementation(before))
 
 
 def disable():
     """Everything as it was before ``enable``."""
-    while _UNDO:
-        _UNDO.pop()()
+    _ENABLED.undo()
+
+
+def rebind(packages, hidden):
+    """Functions of packages in modeling files, for ``firstlight.patch``: those imported later are read ``hidden`` from the packages, so
+    that their own code stays beneath. Gives the changes."""
+    changes = Changes()
+    functions = {name: function for package in packages for name, function in _FUNCTIONS.get(package, {}).items()}
+    _into_modeling_files(changes, functions, False, hidden)
+    return changes
+
+
+def _into_modeling_files(changes, functions, norms, during):
+    def work(module):
+        _patch(changes, module, functions)
+        if norms:
+            _patch_norms(changes, module)
+
+    finder = _AfterImport(work, during)
+    sys.meta_path.insert(0, finder)
+    changes.steps.append(finder.leave)
+    for name, module in list(sys.modules.items()):
+        if _is_modeling(name) and module is not None:
+            work(module)
 
 
 def _is_modeling(name):
@@ -75,10 +125,16 @@ def _is_modeling(name):
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):
-    """Patches a modeling file once it has been imported by whoever finds it."""
+    """Works on a modeling file once it has been imported by whoever finds it."""
 
-    def __init__(self):
+    def __init__(self, work, during):
+        self.work, self.during = work, during
         self.looking = set()
+        self.left = False
+
+    def leave(self):
+        sys.meta_path.remove(self)
+        self.left = True
 
     def find_spec(self, name, path, target=None):
         if not _is_modeling(name) or name in self.looking:
@@ -93,28 +149,79 @@ class _AfterImport(importlib.abc.MetaPathFinder):
         run = spec.loader.exec_module
 
         def exec_module(module):
-            run(module)
-            if _UNDO:
-                _patch(module)
+            del spec.loader.exec_module
+            if self.left:
+                return run(module)
+            with self.during():
+                run(module)
+            self.work(module)
 
         spec.loader.exec_module = exec_module
         return spec
 
 
-def _set(owner, name, value):
-    before = getattr(owner, name)
-    _UNDO.append(lambda: setattr(owner, name, before))
-    setattr(owner, name, value)
+def _classes(module):
+    return [(name, cls) for name, cls in list(vars(module).items()) if inspect.isclass(cls) and cls.__module__ == module.__name__]
 
 
-def _patch(module):
-    for name, ours in _FUNCTIONS.items():
+def _patch(changes, module, functions):
+    for name, ours in functions.items():
         theirs = getattr(module, name, None)
         if callable(theirs):
-            _set(module, name, _instead(name, theirs, ours))
-    for name, cls in list(vars(module).items()):
-        if inspect.isclass(cls) and cls.__module__ == module.__name__ and name.endswith(("RMSNorm", "RMSNormGated")):
-            _patch_norm(name, cls)
+            changes.set(module, name, _instead(name, theirs, ours))
+    mixers = [(name, cls) for name, cls in _classes(module) if _has_fast_path(cls)]
+    if mixers and all(name in functions and getattr(module, name, None) is None for name in _FAST_PATH):
+        for name in _FAST_PATH:
+            changes.set(module, name, _counted(name, functions[name]))
+        for name, cls in mixers:
+            changes.set(cls, "forward", _mixer(name, cls))
+
+
+def _has_fast_path(cls):
+    """Whether a class has code that calls just these functions, beside code of its own."""
+    fast = getattr(cls, "cuda_kernels_forward", None)
+    return hasattr(cls, "torch_forward") and fast is not None and set(_FAST_PATH) <= set(inspect.unwrap(fast).__code__.co_names)
+
+
+def _patch_norms(changes, module):
+    for name, cls in _classes(module):
+        if name.endswith(("RMSNorm", "RMSNormGated")):
+            _patch_norm(changes, name, cls)
+
+
+def _counted(name, ours):
+    @functools.wraps(ours)
+    def wrapped(*args, **kwargs):
+        found = ours(*args, **kwargs)
+        _RAN[name] += 1
+        return found
+
+    return wrapped
+
+
+def _mixer(name, cls):
+    """A mixer of transformers 4 by its code for packages' functions, which asks for a GPU, and as before where one of ours refuses."""
+    theirs = cls.forward
+    taken = [key for key in inspect.signature(cls.cuda_kernels_forward).parameters if key not in ("self", "hidden_states")]
+    signature = inspect.signature(theirs)
+
+    @functools.wraps(theirs)
+    def forward(self, hidden_states, *args, **kwargs):
+        given = signature.bind(self, hidden_states, *args, **kwargs).arguments
+        given = {**given, **given.get("kwargs", {})}
+        advanced = _RAN["causal_conv1d_update"]
+        try:
+            if self.training:
+                raise NotImplementedError("training")
+            return self.cuda_kernels_forward(hidden_states, **{key: given[key] for key in taken if key in given})
+        except (Refused, NotImplementedError) as why:
+            if _RAN["causal_conv1d_update"] != advanced:
+                # The convolution's state is a token further: what ran as before would take that token twice.
+                raise
+            _FELL[name, str(why)] += 1
+        return theirs(self, hidden_states, *args, **kwargs)
+
+    return forward
 
 
 def _instead(name, theirs, ours):
@@ -138,7 +245,7 @@ def _instead(name, theirs, ours):
     return wrapped
 
 
-def _patch_norm(name, cls):
+def _patch_norm(changes, name, cls):
     """A norm whose own text says that it is ``weight * x / sqrt(mean(x^2) + eps)``, gated before it where it takes a gate."""
     try:
         text = "".join(inspect.getsource(cls.forward).split())
@@ -168,7 +275,7 @@ def _patch_norm(name, cls):
         _RAN[name] += 1
         return found
 
-    _set(cls, "forward", forward)
+    changes.set(cls, "forward", forward)
 
 
 def _register_attention():
@@ -181,7 +288,7 @@ def _register_attention():
 
 def attention(module, query, key, value, attention_mask, scaling=None, dropout=0.0, **kwargs):
     """Attention as transformers calls it: query ``[B, H, T, D]``, key and value ``[B, Hkv, Tk, D]``; o ``[B, T, H, D]``. A mask
-    ``[B, Tk]`` says which tokens are padding."""
+    ``[B, Tk]`` says which tokens are padding, as does one ``[B, 1, Tq, Tk]`` of older models; one that says more runs by torch."""
     if dropout and module.training:
         raise NotImplementedError("firstlight's attention has no dropout")
     q, k, v = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
@@ -195,9 +302,12 @@ def attention(module, query, key, value, attention_mask, scaling=None, dropout=0
         "window": (-1 if window is None else window - 1, -1),
     }
     offsets = kwargs.get("cu_seq_lens_q")
-    padded = attention_mask is not None and not bool(attention_mask.all())
-    offsets = kwargs.get("cu_seq_lens_q")
+    padded = False
     try:
+        if attention_mask is not None:
+            if attention_mask.dim() == 4:
+                attention_mask = _padding(attention_mask, q.shape[1], k.shape[1], causal)
+            padded = not bool(attention_mask.all())
         if padded:
             found = _without_padding(q, k, v, attention_mask, settings)
         elif offsets is not None:
@@ -208,9 +318,35 @@ def attention(module, query, key, value, attention_mask, scaling=None, dropout=0
         if offsets is not None:
             raise
         _FELL["attention", str(why)] += 1
-        return _by_torch(query, key, value, attention_mask if padded else None, settings), None
+        whole = attention_mask is not None and attention_mask.dim() == 4
+        return _by_torch(query, key, value, attention_mask if padded or whole else None, settings), None
     _RAN["attention"] += 1
     return found, None
+
+
+_LAST_MASK = None
+
+
+def _padding(mask, queries, keys, causal):
+    """Which keys ``[B, Tk]`` are no padding, of a mask over queries and keys: True or 0 where a key is seen. The layers of a model hand
+    over the same mask, so the last answer is kept."""
+    global _LAST_MASK
+    key = (mask._version, queries, keys, causal)
+    if _LAST_MASK is not None and _LAST_MASK[0]() is mask and _LAST_MASK[1] == key:
+        return _LAST_MASK[2]
+    import torch
+
+    seen = mask[:, 0, :, :keys]
+    seen = seen if seen.dtype == torch.bool else seen == 0
+    # The last query sees all that is there.
+    kept = seen[:, -1]
+    wanted = torch.ones_like(seen) if not causal else torch.ones_like(seen).tril(keys - queries)
+    # Rows of queries that are padding say nothing.
+    rows = kept[:, keys - queries :, None] if queries <= keys else kept.new_ones(1, 1, 1)
+    if mask.shape[1] != 1 or bool(((seen != (wanted & kept[:, None])) & rows).any()):
+        raise NotImplementedError("an attention mask that is more than padding")
+    _LAST_MASK = weakref.ref(mask), key, kept
+    return kept
 
 
 def _packed(q, k, v, offsets, kwargs, settings):
@@ -240,7 +376,9 @@ def _by_torch(query, key, value, mask, settings):
     seen = before >= 0 if settings["causal"] else torch.ones_like(before, dtype=torch.bool)
     if settings["window"][0] >= 0:
         seen = seen & (before <= settings["window"][0])
-    if mask is not None:
+    if mask is not None and mask.dim() == 4:
+        seen = mask[..., :keys] if mask.dtype == torch.bool else mask[..., :keys].to(query.dtype)
+    elif mask is not None:
         # What is padding sees itself, for a row without any key has no softmax.
         seen = (seen & mask.bool()[:, None, None, :]) | (before == 0)
     found = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=seen, scale=settings["scale"])

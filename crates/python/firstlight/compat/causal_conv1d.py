@@ -2,6 +2,7 @@
 
 from .. import ops
 from . import unsupported
+from ._sequences import offsets
 
 __all__ = ["causal_conv1d_fn", "causal_conv1d_update"]
 
@@ -23,9 +24,17 @@ def causal_conv1d_fn(
     activation=None,
 ):
     """x ``[B, C, T]`` of any of its two layouts, weight ``[C, W]``, bias ``[C]``, initial_states ``[B, C, W - 1]``: y like x, and with
-    ``return_final_states`` the last W - 1 tokens."""
-    unsupported("causal_conv1d_fn", seq_idx=seq_idx is not None)
+    ``return_final_states`` the last W - 1 tokens. With ``seq_idx`` ``[B, T]`` a row has several sequences, and there are no states."""
     activation = _activation(activation)
+    if seq_idx is not None:
+        states = {"initial_states": initial_states, "return_final_states": return_final_states, "final_states_out": final_states_out}
+        unsupported("causal_conv1d_fn with `seq_idx`", **{name: one is not None and one is not False for name, one in states.items()})
+        ends, longest, _ = offsets(seq_idx)
+        tokens = x.transpose(1, 2)
+        y = ops.conv1d(
+            tokens.reshape(-1, x.shape[1]), weight, bias, activation=activation, cu_seqlens=ends, max_seqlen=longest
+        )
+        return y.view(tokens.shape).transpose(1, 2)
     with_states = initial_states is not None or return_final_states or final_states_out is not None
     channels_last = x.stride(1) == 1 and x.shape[2] > 1
     if not channels_last and not with_states:

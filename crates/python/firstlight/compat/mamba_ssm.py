@@ -2,8 +2,10 @@
 
 from .. import ops
 from . import unsupported
+from ._sequences import offsets
+from .causal_conv1d import causal_conv1d_fn
 
-__all__ = ["mamba_chunk_scan_combined", "selective_state_update"]
+__all__ = ["mamba_chunk_scan_combined", "mamba_split_conv1d_scan_combined", "selective_state_update"]
 
 
 def mamba_chunk_scan_combined(
@@ -26,13 +28,19 @@ def mamba_chunk_scan_combined(
     state_dtype=None,
 ):
     """x ``[B, T, H, P]``, dt ``[B, T, H]``, A ``[H]``, B and C ``[B, T, G, N]``: y like x, with ``return_final_states`` and the states
-    ``[B, H, P, N]``, float32 unless ``state_dtype`` says otherwise. ``chunk_size`` is how theirs cuts the work: results do not depend on it."""
+    ``[B, H, P, N]``, float32 unless ``state_dtype`` says otherwise. ``chunk_size`` is how theirs cuts the work: results do not depend on it.
+    With ``seq_idx`` ``[B, T]`` a row has several sequences, and its state is that of the last one."""
     unsupported(
         "mamba_chunk_scan_combined",
-        seq_idx=seq_idx is not None,
+        initial_states_beside_seq_idx=seq_idx is not None and initial_states is not None,
         cu_seqlens=cu_seqlens is not None,
         return_varlen_states=return_varlen_states,
     )
+    packed, shape = {}, x.shape
+    if seq_idx is not None:
+        ends, longest, last = offsets(seq_idx)
+        x, dt, B, C, z = (None if one is None else one.flatten(0, 1) for one in (x, dt, B, C, z))
+        packed = {"cu_seqlens": ends, "max_seqlen": longest}
     found = ops.ssd(
         x,
         dt,
@@ -46,10 +54,73 @@ def mamba_chunk_scan_combined(
         dt_limit=dt_limit,
         initial_state=None if initial_states is None else initial_states.float().contiguous(),
         return_state=return_final_states,
+        **packed,
     )
-    if return_final_states and state_dtype is not None:
-        return found[0], found[1].to(state_dtype)
-    return found
+    y, state = found if return_final_states else (found, None)
+    y = y.view(shape)
+    if not return_final_states:
+        return y
+    state = state if seq_idx is None else state[last]
+    return y, state if state_dtype is None else state.to(state_dtype)
+
+
+def mamba_split_conv1d_scan_combined(
+    zxbcdt,
+    conv1d_weight,
+    conv1d_bias,
+    dt_bias,
+    A,
+    D,
+    chunk_size,
+    initial_states=None,
+    seq_idx=None,
+    dt_limit=(0.0, float("inf")),
+    return_final_states=False,
+    activation="silu",
+    rmsnorm_weight=None,
+    rmsnorm_eps=1e-6,
+    outproj_weight=None,
+    outproj_bias=None,
+    headdim=None,
+    ngroups=1,
+    norm_before_gate=True,
+):
+    """A whole Mamba-2 layer behind its first projection, zxbcdt ``[B, T, 2 H P + 2 G N + H]``: convolution, scan, gated norm of ``H P``
+    channels and last projection, one op after the other. The scan has no backward: for training use mamba-ssm itself."""
+    heads = A.shape[0]
+    width = headdim if D.dim() == 1 else D.shape[1]
+    inner = heads * width
+    z, xbc, dt = zxbcdt.split([inner, conv1d_weight.shape[0], heads], -1)
+    xbc = causal_conv1d_fn(xbc.transpose(1, 2), conv1d_weight, conv1d_bias, seq_idx, activation=activation).transpose(1, 2)
+    states = (conv1d_weight.shape[0] - inner) // 2
+    x, b, c = xbc.split([inner, states, states], -1)
+    normed = rmsnorm_weight is not None
+    found = mamba_chunk_scan_combined(
+        x.unflatten(-1, (heads, width)),
+        dt,
+        A,
+        b.unflatten(-1, (ngroups, -1)),
+        c.unflatten(-1, (ngroups, -1)),
+        chunk_size,
+        D=D,
+        z=None if normed else z.unflatten(-1, (heads, width)),
+        dt_bias=dt_bias,
+        initial_states=initial_states,
+        seq_idx=seq_idx,
+        dt_softplus=True,
+        dt_limit=dt_limit,
+        return_final_states=return_final_states,
+    )
+    y, state = found if return_final_states else (found, None)
+    y = y.flatten(-2)
+    if normed:
+        groups = (ngroups, inner // ngroups)
+        weight = rmsnorm_weight.view(groups)
+        y, z = y.unflatten(-1, groups), z.unflatten(-1, groups)
+        y = ops.rms_norm(y, weight, gate=z, eps=rmsnorm_eps, norm_before_gate=norm_before_gate).flatten(-2)
+    if outproj_weight is not None:
+        y = ops.linear(y.reshape(-1, inner), outproj_weight, bias=outproj_bias).view(*y.shape[:2], -1)
+    return (y, state) if return_final_states else y
 
 
 def _of_heads(name, tensor, dimensions):
