@@ -6,7 +6,7 @@ their signatures, and ``firstlight.status()`` tells which kernels really ran. No
 
 from ._library import Refused, launches, library, tables
 
-__all__ = ["Refused", "compat", "launches", "library", "ops", "status", "tables", "why"]
+__all__ = ["Refused", "compat", "launches", "library", "ops", "patch", "status", "tables", "why"]
 
 
 def __getattr__(name):
@@ -18,6 +18,10 @@ def __getattr__(name):
         from . import _calls
 
         return getattr(_calls, name)
+    if name == "patch":
+        from ._patch import patch
+
+        return patch
     if name == "__version__":
         from importlib.metadata import version
 

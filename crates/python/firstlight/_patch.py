@@ -1,0 +1,113 @@
+"""``firstlight.patch()``: other packages' names, for as long as it is asked for."""
+
+import importlib
+import sys
+
+from . import _shims
+
+
+class patch:
+    """Stands in for ``flash_attn``, ``causal_conv1d``, ``mamba_ssm`` and ``fla``, or for those that are named, in this process.
+
+    ::
+
+        with firstlight.patch("causal_conv1d", "mamba_ssm"):
+            ...
+
+    or ``patched = firstlight.patch()`` and later ``patched.undo()``. Imports of them find functions of ``firstlight.compat``, and
+    ``importlib.metadata`` their versions; modeling files of transformers, imported already or later, call them too, and their own code
+    where firstlight refuses (``firstlight.transformers.report()`` counts both). A package that is installed stays as it is, unless
+    ``force``. ``names`` are those that firstlight stands in for, ``kept`` those that were there, with where.
+
+    ``undo`` leaves no trace in ``sys.modules``, ``sys.meta_path``, modeling files and transformers' memory of what is available. Names
+    that other code has imported from these packages stay bound there.
+    """
+
+    def __init__(self, *packages, force=False):
+        wanted = _shims.chosen(packages)
+        found = {} if force else {package.name: _shims.there(package.name) for package in wanted}
+        self.kept = {name: where for name, where in found.items() if where is not None}
+        taken = [package for package in wanted if package.name not in self.kept]
+        self.names = [package.name for package in taken]
+        self._finder = _shims.Finder(taken)
+        self._stashed = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in self.names}
+        self._memory = _Memory()
+        for name in self._stashed:
+            del sys.modules[name]
+        # Behind whatever finds real packages, unless it is to win.
+        sys.meta_path.insert(0 if force else len(sys.meta_path), self._finder)
+        self._memory.taken(taken)
+        from .transformers import rebind
+
+        self._changes = rebind(self.names, self._finder.hidden)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.undo()
+
+    def undo(self):
+        """Everything as it was before; a second time does nothing."""
+        if self._finder is None:
+            return
+        self._changes.undo()
+        for name in self._finder.loaded():
+            del sys.modules[name]
+        sys.modules.update(self._stashed)
+        sys.meta_path.remove(self._finder)
+        self._finder = None
+        self._memory.restore()
+
+
+class _Memory:
+    """What transformers keeps of what is available: answers of functions, a table of distributions, functions of flash attention."""
+
+    def __init__(self):
+        self.table, self.before = None, None
+        importlib.invalidate_caches()
+        self.flash = self._flash()
+
+    def _module(self, name):
+        return sys.modules.get("transformers." + name)
+
+    def _flash(self):
+        module = self._module("modeling_flash_attention_utils")
+        return {name: value for name, value in vars(module).items() if name.startswith("_") and not name.startswith("__")} if module else {}
+
+    def _forget(self):
+        importlib.invalidate_caches()
+        module = self._module("utils.import_utils")
+        for name, function in list(vars(module).items()) if module else ():
+            if name.startswith("is_") and hasattr(function, "cache_clear"):
+                function.cache_clear()
+
+    def taken(self, packages):
+        self._forget()
+        self.table = getattr(self._module("utils.import_utils"), "PACKAGE_DISTRIBUTION_MAPPING", None)
+        if self.table is not None:
+            self.before = {package.name: self.table.get(package.name) for package in packages}
+            self.table.update({package.name: [package.distribution] for package in packages})
+
+    def restore(self):
+        for name, value in (self.before or {}).items():
+            if value is None:
+                self.table.pop(name, None)
+            else:
+                self.table[name] = value
+        self._restore_table_of_later_import()
+        self._forget()
+        module, before = self._module("modeling_flash_attention_utils"), self.flash
+        for name, value in self._flash().items():
+            if name in before and value is not before[name]:
+                setattr(module, name, before[name])
+            elif not before and name.endswith(("_fn", "_implementation")):
+                setattr(module, name, None)
+
+    def _restore_table_of_later_import(self):
+        """A transformers that was imported meanwhile has read our metadata into its table."""
+        table = getattr(self._module("utils.import_utils"), "PACKAGE_DISTRIBUTION_MAPPING", None)
+        if self.table is None and table is not None:
+            fresh = importlib.metadata.packages_distributions()
+            table.clear()
+            table.update(fresh)
