@@ -56,7 +56,8 @@ def main(arguments=None):
     shim = commands.add_parser("shim", help="write packages for PYTHONPATH")
     for command in (run, shim):
         command.add_argument("--force", action="store_true", help="also in the place of packages that are installed")
-        command.add_argument("--only", action="append", default=[], metavar="PACKAGE", choices=_shims.PACKAGES, help="this one; may be repeated")
+        about = "only this one; may be repeated"
+        command.add_argument("--only", action="append", default=[], metavar="PACKAGE", choices=_shims.PACKAGES, help=about)
     run.add_argument("--report", action="store_true", help="at the end, which calls of models ran on firstlight, to standard error")
     run.add_argument("script")
     run.add_argument("arguments", nargs=argparse.REMAINDER)

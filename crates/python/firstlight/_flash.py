@@ -11,7 +11,10 @@ def packed_lse():
     2.6: asked of torch itself, by sizes alone."""
     q = torch.empty(5, 2, 64, dtype=torch.float16, device="meta")
     ends = torch.empty(3, dtype=torch.int32, device="meta")
-    found = torch.ops.aten._flash_attention_forward(q, q, q, ends, ends, 3, 3, 0.0, False, False)
+    try:
+        found = torch.ops.aten._flash_attention_forward(q, q, q, ends, ends, 3, 3, 0.0, False, False)
+    except NotImplementedError:  # it answers no such question up to 2.5
+        return False
     return found[1].dim() == 2
 
 

@@ -223,7 +223,31 @@ def refusals(device):
             check(f"{device} {name}, {how}", words in said and not said.startswith("Runtime"), "" if words in said else said[:300])
 
 
+def flash_plumbing():
+    """torch's flash backward takes our arguments, by sizes alone: all that can be seen of it without a GPU."""
+    from firstlight import _backward, _flash
+
+    newer = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 11)
+    check("its log-sum-exp of packed sequences", _flash.packed_lse() or not newer, str(_flash.packed_lse()))
+    for packed in (False, True):
+        shape, rows = ((24, 4, 64), (4, 24)) if packed else ((2, 12, 4, 64), (2, 4, 12))
+        make = lambda *sizes, dtype=torch.bfloat16: torch.empty(sizes, dtype=dtype, device="meta")
+        q, k = make(*shape), make(*shape[:-2], 2, 64)
+        ends = make(4, dtype=torch.int32) if packed else None
+        inputs = {"q": q, "k": k, "v": k, "cu_seqlens": ends, "cu_seqlens_k": None}
+        outputs = {"o": make(*shape), "lse": make(*rows, dtype=torch.float32)}
+        bounds = {"cu_seqlens": (9, 24)} if packed else {}
+        grads = {"o": make(*shape), "lse": None}
+        call = _backward.Call(inputs, {"causal": True, "window_left": 5}, bounds, outputs, grads, {"q", "k", "v"})
+        given, named = _flash.arguments(call)
+        found = torch.ops.aten._flash_attention_backward(*given, **named)
+        fine = [one.shape for one in found] == [q.shape, k.shape, k.shape] and given[8:10] == ((9, 9) if packed else (12, 12))
+        sides = (named["window_size_left"], named["window_size_right"], named["scale"])
+        check(f"flash backward's arguments, {'packed' if packed else 'dense'}", fine and sides == (5, 0, 0.125), _flash.refused(call))
+
+
 def main(devices):
+    flash_plumbing()
     for device in devices:
         for dtype in (torch.float32, torch.bfloat16):
             for name, function, formula, inputs in cases(device):

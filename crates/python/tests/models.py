@@ -155,7 +155,7 @@ def compare(family, device, dtype):
         same = int((found == wanted).sum())
         fine = same == found.numel() if dtype == torch.float32 else same > 0.8 * found.numel()
         check(f"{label} generating", fine, f"{same} of {found.numel()} ids")
-        # A GPU has no attention of float32, and packed sequences nothing else to run by; transformers hands Kimi-Linear's mixers no lengths.
+        # A GPU has no attention of float32, and packed sequences nothing else to run by. Kimi-Linear's mixers get no lengths.
         if family != "kimi_linear" and (device == "cpu" or dtype != torch.float32):
             packed(family, model, rows, alone, device, 1e-5 if dtype == torch.float32 else 3e-2)
         report = firstlight.transformers.report()

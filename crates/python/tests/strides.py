@@ -70,7 +70,8 @@ def rms_norm(frame):
     for batch, tokens, groups, size in [(2, 7, 1, 4096), (1, 1, 1, 3072), (3, 5, 4, 128), (2, 3, 1, 96)]:
         whole, whole64 = frame.draw(batch, tokens, 3, groups * size)
         weight, weight64 = frame.draw(size)
-        (x, gate), (x64, gate64) = ((a[:, :, at].reshape(batch, tokens, groups, size) if a is whole64 else a[:, :, at].unflatten(-1, (groups, size)) for at in (0, 2)) for a in (whole, whole64))
+        x, gate = (whole[:, :, at].unflatten(-1, (groups, size)) for at in (0, 2))
+        x64, gate64 = (whole64[:, :, at].reshape(batch, tokens, groups, size) for at in (0, 2))
         gated = x64 * gate64 / (1 + np.exp(-gate64))
         wanted = gated / np.sqrt((gated**2).mean(-1, keepdims=True) + 1e-5) * weight64
         check(frame, f"rms_norm {batch}x{tokens}x{groups}x{size}, parts of a projection", ops.rms_norm(x, weight, gate=gate), wanted)

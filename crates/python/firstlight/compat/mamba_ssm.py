@@ -28,7 +28,7 @@ def mamba_chunk_scan_combined(
     state_dtype=None,
 ):
     """x ``[B, T, H, P]``, dt ``[B, T, H]``, A ``[H]``, B and C ``[B, T, G, N]``: y like x, with ``return_final_states`` and the states
-    ``[B, H, P, N]``, float32 unless ``state_dtype`` says otherwise. ``chunk_size`` is how theirs cuts the work: results do not depend on it.
+    ``[B, H, P, N]``, float32 unless ``state_dtype`` says otherwise. ``chunk_size`` is how theirs cuts the work: no result depends on it.
     With ``seq_idx`` ``[B, T]`` a row has several sequences, and its state is that of the last one."""
     unsupported(
         "mamba_chunk_scan_combined",
