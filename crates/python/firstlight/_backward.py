@@ -120,8 +120,7 @@ def _conv1d(call):
     ages = [width - 1 - at for at in range(width)]
     seen = [None] * width
     if offsets is not None:
-        at = torch.arange(tokens, device=x.device)
-        since = at - offsets[torch.searchsorted(offsets[1:].contiguous(), at, right=True)]
+        since = torch.arange(tokens, device=x.device) - offsets[_sequence_of(offsets, tokens)]
         seen = [(since >= age)[None, :, None] for age in ages]
 
     def tap(at):
@@ -143,13 +142,21 @@ def _conv1d(call):
     return found
 
 
+def _sequence_of(offsets, tokens):
+    """The number of each token's sequence: how many sequences end at it or before. (What inductor makes of ``searchsorted`` over a part of
+    the offsets gave other numbers on a GPU, torch 2.11.)"""
+    ends = offsets[1:].long()
+    marks = ends.new_zeros(tokens + 1).index_add(0, ends, torch.ones_like(ends))
+    return marks.cumsum(0)[:tokens]
+
+
 def _positions(offsets, offsets_k, queries, keys, device):
     """Where each query and each key is among its sequence's keys, and which share a sequence."""
     at, at_k = torch.arange(queries, device=device), torch.arange(keys, device=device)
     if offsets is None:
         return at + keys - queries, at_k, None
     offsets_k = offsets if offsets_k is None else offsets_k
-    of, of_k = (torch.searchsorted(ends[1:].contiguous(), where, right=True) for ends, where in ((offsets, at), (offsets_k, at_k)))
+    of, of_k = _sequence_of(offsets, queries), _sequence_of(offsets_k, keys)
     shift = (offsets_k[1:] - offsets_k[:-1]) - (offsets[1:] - offsets[:-1])
     return at - offsets[of] + shift[of], at_k - offsets_k[of_k], of[:, None] == of_k
 
