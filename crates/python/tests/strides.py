@@ -44,7 +44,7 @@ def attention(frame):
 def ssd(frame):
     """x, B and C parts of one projection, dt and z of another."""
     p, n = 64, 128
-    for batch, tokens, heads, groups, gated in [(2, 70, 4, 1, True), (1, 1, 4, 2, True), (1, 2100, 8, 1, False), (3, 1, 8, 1, False), (2, 130, 8, 2, True)]:
+    for batch, tokens, heads, groups, gated in [(2, 70, 8, 1, True), (1, 1, 4, 2, True), (1, 2100, 8, 1, False), (3, 1, 8, 1, False), (2, 130, 8, 2, True)]:
         width = heads * p
         mixed, mixed64 = frame.draw(batch, tokens, width + 2 * groups * n, scale=0.5)
         other, other64 = frame.draw(batch, tokens, width + heads)

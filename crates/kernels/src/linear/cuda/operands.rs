@@ -148,6 +148,7 @@ pub(super) fn in_storage(
             channels: problem.inputs / norm.groups,
             norm_before_gate: false,
             wide,
+            strided: false,
         };
         let weight = planner.input("norm")?;
         let rows = rows::Rows {

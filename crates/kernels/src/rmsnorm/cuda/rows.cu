@@ -6,14 +6,18 @@
 // A thread keeps its PIECES vectors of a row in registers, so that x and gate are read once; a row too long for that
 // (PIECES above HELD) is read a second time, then mostly from the caches. Sums have the same order in every run.
 //
-// x, gate, o [tokens, groups, SIZE] in storage; x and gate are f32 where WIDE_X is 1, x_row and gate_row elements from one token to
-// the next (multiples of VECTOR), `rows` groups of all tokens. weight [SIZE], or [groups, SIZE] with
+// x, gate, o [tokens, groups, SIZE] in storage, `rows` groups in all; x and gate are f32 where WIDE_X is 1. With STRIDED x_row and
+// gate_row are elements from one token to the next, multiples of VECTOR; without they are not read. weight [SIZE], or [groups, SIZE] with
 // weight_per_group, f32 or storage. gate and weight may be null: factors of 1.
 //
 // Launch: grid (ceil(rows / ROWS)); block (ROWS * TEAM).
 //
 // Macros: DTYPE (f32, bf16, f16), SIZE, VECTOR (elements of an access, divides SIZE), TEAM (threads of a row, a power of two
-// up to 1024), ROWS (rows of a block; 1 where TEAM is above 32), NORM_BEFORE_GATE, WIDE_X.
+// up to 1024), ROWS (rows of a block; 1 where TEAM is above 32), NORM_BEFORE_GATE, WIDE_X, STRIDED (0, 1).
+
+#ifndef STRIDED
+#define STRIDED 0
+#endif
 
 constexpr int PIECES = ceil_div(SIZE, TEAM * VECTOR);
 constexpr int HELD = 32 / VECTOR;  // pieces that registers have room for
@@ -54,13 +58,14 @@ struct Given : Stored<VECTOR> {
 struct Piece {
   float value[VECTOR], after[VECTOR];
 
-  DEVICE void load(const char* x, const char* gate, bool there, bool use_sigmoid) {
+  // Elements x_at of x and gate_at of gate on.
+  DEVICE void load(const char* x, const char* gate, i64 x_at, i64 gate_at, bool there, bool use_sigmoid) {
     Given values, gates;
     values.clear();
     gates.clear();
     if (there) {
-      values.load(x);
-      if (gate != nullptr) gates.load(gate);
+      values.load(x + x_at * Given::element_bytes);
+      if (gate != nullptr) gates.load(gate + gate_at * Given::element_bytes);
     }
 #pragma unroll
     for (int v = 0; v < VECTOR; v++) {
@@ -118,11 +123,12 @@ extern "C" __global__ void __launch_bounds__(ROWS* TEAM, RESIDENT / (ROWS * TEAM
   const bool row_there = row < rows;
   const i64 from = row * SIZE, weight_from = weight_per_group ? row % groups * SIZE : 0;
 
-  // Where a token's groups lie behind those of the token before, nothing is divided.
-  const bool apart = x_row != groups * SIZE || gate_row != groups * SIZE;
-  const i64 token = apart ? row / groups : 0, column_of_group = apart ? row % groups * SIZE : from;
-  x += (token * x_row + column_of_group) * Given::element_bytes;
-  if (gate != nullptr) gate += (token * gate_row + column_of_group) * Given::element_bytes;
+#if STRIDED
+  const i64 token = row / groups, column_of_group = row % groups * SIZE;
+  const i64 x_from = token * x_row + column_of_group, gate_from = token * gate_row + column_of_group;
+#else
+  const i64 x_from = from, gate_from = from;
+#endif
 
   Piece held[PIECES <= HELD ? PIECES : 1];
   float sum = 0.0f;
@@ -130,8 +136,7 @@ extern "C" __global__ void __launch_bounds__(ROWS* TEAM, RESIDENT / (ROWS * TEAM
   for (int p = 0; p < PIECES; p++) {
     const int column = (p * TEAM + member) * VECTOR;
     Piece& piece = held[PIECES <= HELD ? p : 0];
-    const i64 ahead = (i64)column * Given::element_bytes;
-    piece.load(x + ahead, gate != nullptr ? gate + ahead : nullptr, row_there && (SIZE % (TEAM * VECTOR) == 0 || column < SIZE), use_sigmoid);
+    piece.load(x, gate, x_from + column, gate_from + column, row_there && (SIZE % (TEAM * VECTOR) == 0 || column < SIZE), use_sigmoid);
     sum += piece.squares();
   }
   const float factor = 1.0f / sqrtf(team_sum(sum) * (1.0f / SIZE) + eps);
@@ -141,10 +146,7 @@ extern "C" __global__ void __launch_bounds__(ROWS* TEAM, RESIDENT / (ROWS * TEAM
     const int column = (p * TEAM + member) * VECTOR;
     if (SIZE % (TEAM * VECTOR) != 0 && column >= SIZE) continue;
     Piece& piece = held[PIECES <= HELD ? p : 0];
-    if (PIECES > HELD) {
-      const i64 ahead = (i64)column * Given::element_bytes;
-      piece.load(x + ahead, gate != nullptr ? gate + ahead : nullptr, true, use_sigmoid);
-    }
+    if (PIECES > HELD) piece.load(x, gate, x_from + column, gate_from + column, true, use_sigmoid);
     piece.store(o, from + column, weight, weight_from + column, weight_f32, factor);
   }
 }

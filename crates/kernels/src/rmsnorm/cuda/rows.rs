@@ -63,6 +63,8 @@ pub(crate) struct Form {
     pub(crate) norm_before_gate: bool,
     /// Whether x is f32 and o is not.
     pub(crate) wide: bool,
+    /// Whether tokens of x or of the gate lie apart.
+    pub(crate) strided: bool,
 }
 
 impl Form {
@@ -76,7 +78,7 @@ impl Form {
 pub(crate) struct Rows<'a> {
     pub(crate) x: &'a Buffer,
     pub(crate) gate: Option<&'a Buffer>,
-    /// Elements from one token to the next of x and of the gate.
+    /// Elements from one token to the next of x and of the gate; read where the form is strided.
     pub(crate) apart: [i32; 2],
     pub(crate) weight: Option<&'a Buffer>,
     /// 1 where the weight is f32.
@@ -110,9 +112,9 @@ impl Rows<'_> {
 }
 
 fn source(form: Form, arch: GpuArch) -> KernelSource {
-    let Form { out, channels, norm_before_gate, wide } = form;
+    let Form { out, channels, norm_before_gate, wide, strided } = form;
     let tile = Tile::of(channels, out);
-    KernelSource::new("rmsnorm_rows", PARTS, arch)
+    let source = KernelSource::new("rmsnorm_rows", PARTS, arch)
         .define("DTYPE", out)
         .define("WIDE_X", u8::from(wide))
         .define("SIZE", channels)
@@ -121,7 +123,8 @@ fn source(form: Form, arch: GpuArch) -> KernelSource {
         .define("ROWS", tile.rows)
         .define("NORM_BEFORE_GATE", u8::from(norm_before_gate))
         // o is not read again: 50 us with this where it takes 54 without (README.md).
-        .define("STORE_GLOBAL", "\"st.global.cs\"")
+        .define("STORE_GLOBAL", "\"st.global.cs\"");
+    if strided { source.define("STRIDED", 1) } else { source }
 }
 
 /// The mixers of Granite 4.0-H tiny, micro and small, the heads of Kimi-Linear, and the residual streams of tiny, micro and
@@ -132,21 +135,17 @@ pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
         channels,
         norm_before_gate,
         wide,
+        strided: false,
     };
     let mixers = [3072, 4096, 8192].map(|channels| form(channels, false, false));
+    // Their gates are parts of a projection in transformers.
+    let strided = mixers.map(|form| Form { strided: true, ..form });
     let streams = [1536, 2048, 2304].map(|channels| form(channels, false, true));
-    let forms = mixers.into_iter().chain([form(128, true, false)]).chain(streams);
+    let forms = mixers.into_iter().chain(strided).chain([form(128, true, false)]).chain(streams);
     forms.map(|form| source(form, arch.arch())).collect()
 }
 
 fn plan(problem: &RmsNormProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
-    let form = Form {
-        out: problem.out,
-        channels: problem.channels,
-        norm_before_gate: problem.norm_before_gate,
-        wide: problem.out != problem.x_dtype,
-    };
-    let kernel = planner.kernel(&source(form, planner.arch()))?;
     let width = problem.groups * problem.channels;
     let apart = [planner.row("x", width)?, planner.row("gate", width)?];
     let vector = Tile::of(problem.channels, problem.out).vector;
@@ -158,6 +157,14 @@ fn plan(problem: &RmsNormProblem, planner: &mut Planner<'_>) -> Result<(), CudaE
             });
         }
     }
+    let form = Form {
+        out: problem.out,
+        channels: problem.channels,
+        norm_before_gate: problem.norm_before_gate,
+        wide: problem.out != problem.x_dtype,
+        strided: apart != [int(width)?; 2],
+    };
+    let kernel = planner.kernel(&source(form, planner.arch()))?;
     let (x, gate, weight) =
         (planner.required("x")?, planner.input("gate")?, planner.input("weight")?);
     let rows = Rows {
