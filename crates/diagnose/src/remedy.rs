@@ -82,17 +82,18 @@ impl<'a> Installer<'a> {
         }
     }
 
-    /// A line that tells what runs a program without building a package, where firstlight's own wheel has its functions.
+    /// A line before the command that builds a package: what runs a program without, where firstlight's own wheel has its functions.
+    /// It ends in a colon, as remarks on the command below them do.
     pub(crate) fn stand_in(&self, package: &str) -> Option<String> {
         const STAND_INS: [&str; 4] =
             ["flash-attn", "causal-conv1d", "mamba-ssm", "flash-linear-attention"];
         let package = Dist::normalise(requirement_name(package));
         let there = self.env.is_some_and(|env| live_dist(env, "firstlight").is_some());
-        let first = if there { "" } else { ", once firstlight's wheel is installed beside torch" };
+        let first = if there { "" } else { ", once firstlight's wheel is beside torch" };
         STAND_INS.contains(&package.as_str()).then(|| {
             format!(
-                "# without a compiler: `{} -m firstlight run SCRIPT.py` has firstlight's kernels for NVIDIA GPUs stand in for \
-                 {package}'s{first}",
+                "# without a compiler, `{} -m firstlight run SCRIPT.py` has firstlight's kernels for NVIDIA GPUs stand in for \
+                 {package}'s{first}; else:",
                 self.python()
             )
         })

@@ -164,10 +164,10 @@ fn missing_kernels_are_named_before_anything_runs() {
     );
     assert!(findings[0].cause.contains("one warning or none"), "{findings:?}");
     assert!(
-        findings[0].fix[1].ends_with("--no-binary causal-conv1d causal-conv1d"),
+        findings[0].fix[2].ends_with("--no-binary causal-conv1d causal-conv1d"),
         "{findings:?}"
     );
-    assert!(findings[0].fix[1].contains("TORCH_CUDA_ARCH_LIST='8.6'"), "{findings:?}");
+    assert!(findings[0].fix[2].contains("TORCH_CUDA_ARCH_LIST='8.6'"), "{findings:?}");
     let full = torch()
         .dist("mamba-ssm", "2.2.6")
         .native("mamba-ssm", "selective_scan_cuda.cpython-312-x86_64-linux-gnu.so")
@@ -242,7 +242,8 @@ fn what_cannot_run_here_is_not_prescribed() {
     let bare = Machine { toolkits: Vec::new(), ..machines::a10() };
     let found = find(&bare, Some("12.8"));
     assert_eq!(found.severity, Severity::Warning);
-    assert_eq!(found.fix[1], "firstlight plan --for m/config.json");
+    assert!(found.fix[0].contains("-m firstlight run SCRIPT.py"), "{found:?}");
+    assert_eq!(found.fix[2], "firstlight plan --for m/config.json");
 }
 
 #[test]

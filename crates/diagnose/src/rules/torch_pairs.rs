@@ -12,8 +12,8 @@ pub(super) const RULE: Rule = Rule {
     about: "\
 torchvision and torchaudio are compiled against one torch release (torchvision from 0.29 and torchaudio from 2.11 are
 built for every later torch), and each CUDA torch pins one triton. A later install of one of them alone breaks the pair:
-torch 2.5.1 goes with torchvision 0.20.1, torchaudio 2.5.1 and triton 3.1.0. torchao says in no METADATA which torch it needs, and
-imports names that an older one does not have.
+torch 2.5.1 goes with torchvision 0.20.1, torchaudio 2.5.1 and triton 3.1.0. torchao's METADATA names no torch, and from
+0.18 on its import needs 2.10.
 
 It shows as
   RuntimeError: operator torchvision::nms does not exist
