@@ -67,7 +67,8 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
             no_arrays = true;
             return Ok(());
         };
-        let test = ["test", "--locked", "-p", "python", "--test", "package"];
+        // Of the whole workspace, whose features the tests were built with: by itself it would build every room again.
+        let test = ["test", "--locked", "--workspace", "--test", "package"];
         steps::run(cargo::command(&root, &test).env("FIRSTLIGHT_ARRAYS_PYTHON", python))
     })?;
     let mut no_client = false;
