@@ -43,6 +43,10 @@ class Numpy:
     def contiguous(self, array):
         return self.module.ascontiguousarray(array)
 
+    def copied(self, array):
+        """A copy whose elements lie side by side, at the address of memory of its own."""
+        return array.copy(order="C")
+
     def empty(self, shape, code, like):
         return self.module.empty(shape, like.dtype if code is None else self.names[code])
 
@@ -115,7 +119,8 @@ class Torch:
         self.lay, self.exchange, self.run = None, 0, None
         capsule, fast = getattr(module.Tensor, "__dlpack_c_exchange_api__", None), _library.fast()
         if capsule is not None and fast is not None:
-            self.exchange = fast.api(capsule)
+            # Subclasses are for torch's dispatcher, wherever they stand among the arguments.
+            self.exchange = fast.api(capsule, module.Tensor, module.nn.Parameter)
             if self.exchange:
                 self.lay, self.run = fast.lay, fast.run
 
@@ -138,6 +143,10 @@ class Torch:
 
     def contiguous(self, tensor):
         return tensor.contiguous()
+
+    def copied(self, tensor):
+        """A copy whose elements lie side by side, at the address of memory of its own."""
+        return tensor.clone(memory_format=self.contiguous_format)
 
     def empty(self, shape, code, like):
         if code is not None:

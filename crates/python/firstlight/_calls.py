@@ -20,8 +20,6 @@ class _Room:
     def __init__(self, op):
         self.buffer = bytearray(op.count * RECORD_BYTES)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.buffer))
-        self.present = [False] * op.count
-        self.all_present = [True] * op.count
 
 
 class _Thread:
@@ -77,8 +75,6 @@ def call(name, settings, inputs, out=None, bounds=None, want=("o",), shapes=None
     room = thread.rooms.get(name) or thread.room(op)
     run = kind.run if device >= 0 and kind.lay is not None and not kind.gradients() else None
     if run is not None:
-        # Nobody keeps count of what is there: the longer way clears all that it does not write.
-        room.present[:] = room.all_present
         given = inputs
         if kind.lay(kind.exchange, room.address, op.inputs, inputs, insert or None, bounds, device):
             run = None
@@ -120,17 +116,16 @@ def call(name, settings, inputs, out=None, bounds=None, want=("o",), shapes=None
 
 def _lay_outputs(op, room, kind, written, insert):
     """Writes the records of the outputs."""
-    buffer, present = room.buffer, room.present
+    buffer = room.buffer
     for tensor, place in op.outputs.items():
         array = written.get(tensor)
         if array is not None:
-            present[place] = True
             address, code, shape, strides = kind.describe(array)
             if tensor in insert:
                 shape, strides = _inserted(shape, strides)
             rank = len(shape)
             PACKERS[rank](buffer, place * RECORD_BYTES, address, code, rank, *shape, *strides, 0, 0, 0)
-        elif present[place]:
+        else:
             _clear(room, place)
 
 
@@ -144,21 +139,19 @@ def _inserted(shape, strides):
 
 
 def _clear(room, place):
-    room.present[place] = False
     offset = place * RECORD_BYTES
     room.buffer[offset : offset + RECORD_BYTES] = ABSENT
 
 
 def _lay(op, room, kind, device, inputs, bounds, insert=()):
     """Writes the records of the inputs, and gives those that are there."""
-    given, buffer, present, places, describe = {}, room.buffer, room.present, op.inputs, kind.describe
+    given, buffer, places, describe = {}, room.buffer, op.inputs, kind.describe
     known, number = _KINDS.get, kind.number
     grad = kind.gradients()
     for tensor, array in inputs.items():
         place = places[tensor]
         if array is None:
-            if present[place]:
-                _clear(room, place)
+            _clear(room, place)
             continue
         if (known(type(array)) is not kind and library_of(array) is not kind) or number(array) != device:
             raise ValueError(f"{op.name}: `{tensor}` lies elsewhere than the first array")
@@ -170,7 +163,6 @@ def _lay(op, room, kind, device, inputs, bounds, insert=()):
             # The processor's kernels read elements side by side.
             array = kind.contiguous(array)
         given[tensor] = array
-        present[place] = True
         address, code, shape, strides = describe(array)
         if tensor in insert:
             shape, strides = _inserted(shape, strides)
@@ -184,8 +176,6 @@ def _lay(op, room, kind, device, inputs, bounds, insert=()):
 
 def _shape(op, handle, room, tensor, device):
     """Shape and type of an output, as the library says."""
-    for place in op.outputs.values():
-        room.present[place] = True
     if _library.library().fl_outputs(handle, room.address, op.count, device):
         op.refused += 1
         raise refused()
@@ -202,7 +192,7 @@ def _run(run, op, handle, thread, room, kind, like, device, given, insert=()):
         stream = kind.stream(device)
         if thread.stream != stream:
             place.stream = thread.stream = stream
-    thread.kind, thread.like = kind, like
+    thread.kind, thread.like, copied = kind, like, set()
     try:
         code = run(handle, room.address, op.count, thread.address)
         while code:
@@ -213,15 +203,17 @@ def _run(run, op, handle, thread, room, kind, like, device, given, insert=()):
                 raise failed or refused()
             # A copy of one input would do: it is made, and counted, for it costs time.
             tensor = op.names[code - 2]
-            if kind.side_by_side(given[tensor]):
+            if tensor in copied:
                 raise refused()
-            given[tensor] = array = kind.contiguous(given[tensor])
+            copied.add(tensor)
+            given[tensor] = array = kind.copied(given[tensor])
             _COPIES[f"{op.name}.{tensor}"] += 1
             address, number, shape, strides = kind.describe(array)
             if tensor in insert:
                 shape, strides = _inserted(shape, strides)
             offset = (code - 2) * RECORD_BYTES
-            PACKERS[len(shape)](room.buffer, offset, address, number, len(shape), *shape, *strides, 0, 0, 0)
+            bounds = RECORDS[0].unpack_from(room.buffer, offset)[3:]
+            PACKERS[len(shape)](room.buffer, offset, address, number, len(shape), *shape, *strides, *bounds)
             code = run(handle, room.address, op.count, thread.address)
     finally:
         if thread.lent:

@@ -69,7 +69,7 @@ def fast():
         spec = importlib.util.spec_from_file_location("firstlight._fast", path, loader=loader)
         module = importlib.util.module_from_spec(spec)
         loader.exec_module(module)
-    except ImportError:
+    except (ImportError, SystemError):  # the latter where it finds no functions of CPython
         return None
     return module
 

@@ -141,9 +141,13 @@ unsafe fn on_stream(
         let place = Place { device, plans, stream: &stream, memory: &mut memory };
         match op.enqueue(slots(taken, &inputs), slots(given, &outputs), place) {
             Ok(()) => Ok(0),
-            Err(OpError::Cuda { error: CudaError::Layout { tensor, .. }, .. }) => {
+            Err(error @ OpError::Cuda { error: CudaError::Layout { tensor, .. }, .. }) => {
+                // Where a copy does not help either, this is why.
+                let why = error.to_string();
                 let at = taken.iter().position(|spec| spec.name == tensor);
-                Ok(COPY + at.unwrap_or_default() as i32)
+                let at = at.ok_or_else(|| why.clone())?;
+                crate::say(why);
+                Ok(COPY + at as i32)
             }
             Err(error) => Err(error.to_string()),
         }

@@ -30,6 +30,9 @@ unsafe impl Send for Python {}
 // SAFETY: as above.
 unsafe impl Sync for Python {}
 
+/// The types of tensors that this module reads: of no other is it known that its memory is all there is to it.
+static PLAIN: OnceLock<[usize; 2]> = OnceLock::new();
+
 static PYTHON: OnceLock<Option<Python>> = OnceLock::new();
 
 unsafe extern "C" {
@@ -171,13 +174,16 @@ struct Exchange {
     tensor_of: Option<unsafe extern "C" fn(Object, *mut DlTensor) -> c_int>,
 }
 
-/// `api(capsule)`: the address of the exchange interface in `torch.Tensor.__dlpack_c_exchange_api__`, or 0 where this module does not
-/// know its version.
+/// `api(capsule, Tensor, Parameter)`: the address of the exchange interface in `torch.Tensor.__dlpack_c_exchange_api__`, or 0 where this
+/// module does not know its version. Only tensors of these two types are read.
 unsafe extern "C" fn api(_: Object, arguments: *const Object, count: isize) -> Object {
     let Some(python) = Python::here() else { return null_mut() };
-    let found = if count == 1 {
-        // SAFETY: there is one argument.
-        unsafe { (python.capsule)(*arguments, c"dlpack_exchange_api".as_ptr()) }
+    let found = if count == 3 {
+        // SAFETY: there are three arguments.
+        let [capsule, tensor, parameter] = unsafe { *arguments.cast::<[Object; 3]>() };
+        PLAIN.get_or_init(|| [tensor.addr(), parameter.addr()]);
+        // SAFETY: an object and a C string.
+        unsafe { (python.capsule)(capsule, c"dlpack_exchange_api".as_ptr()) }
     } else {
         null_mut()
     };
@@ -235,6 +241,11 @@ unsafe fn lay_all(python: &Python, arguments: &[Object; 7]) -> Option<()> {
         if tensor == python.none {
             record.dtype = 0;
             continue;
+        }
+        // `ob_type`, behind the count of references.
+        let kind = unsafe { *tensor.cast::<Object>().add(1) };
+        if !PLAIN.get()?.contains(&kind.addr()) {
+            return None;
         }
         let mut found = std::mem::MaybeUninit::<DlTensor>::uninit();
         if unsafe { read(tensor, found.as_mut_ptr()) } != 0 {

@@ -12,7 +12,7 @@ from firstlight import _arrays, _calls, _library
 fast = _library.fast()
 if fast is None:
     sys.exit("SKIP: this Python has no fast way")
-assert fast.api(object()) == 0, "no capsule"
+assert fast.api(object(), torch.Tensor, torch.nn.Parameter) == 0 and fast.api() == 0, "no capsule"
 x = torch.randn(2, 3, 4, 5)
 kind = _arrays.library_of(x)
 kind.side_by_side = lambda tensor: True  # no copies for the processor's sake
@@ -60,6 +60,7 @@ for tensors in (
     {"x": [1.0]},
     {"x": torch.empty(3, device="meta")},
     {"nobody": x},
+    {"x": x.as_subclass(type("Sub", (torch.Tensor,), {}))},
 ):
     op = _library.op("rmsnorm")
     room = _calls._Room(op)
