@@ -77,6 +77,28 @@ def rms_norm(frame):
         check(frame, f"rms_norm {batch}x{tokens}x{groups}x{size}, parts of a projection", ops.rms_norm(x, weight, gate=gate), wanted)
 
 
+def misaligned(frame):
+    """Parts that begin at any element, after aligned calls of the same sizes: copied, never read across their ends."""
+    draw, torch = frame.draw, frame.torch
+    (q, q64), (k, k64), (v, v64) = (draw(1, 70, 2, 64) for _ in range(3))
+    wanted, _ = softmax_attention(q64, k64, v64, True, 0.125)
+    (x, x64), (weight, weight64) = draw(3, 5, 4096), draw(4096)
+    normed = x64 / np.sqrt((x64**2).mean(-1, keepdims=True) + 1e-5) * weight64
+
+    def shifted(array):
+        memory = torch.full((array.numel() + 8,), float("nan"), device=array.device, dtype=array.dtype)
+        return memory[1 : array.numel() + 1].view(array.shape).copy_(array)
+
+    for _ in range(2):
+        if frame.dtype != "float32":
+            check(frame, "attention, aligned", ops.attention(q, k, v, causal=True), wanted)
+            check(frame, "  k begins at an odd element", ops.attention(q, shifted(k), v, causal=True), wanted)
+            check(frame, "  all three", ops.attention(shifted(q), shifted(k), shifted(v), causal=True), wanted)
+        check(frame, "rms_norm, aligned", ops.rms_norm(x, weight), normed)
+        check(frame, "  x begins at an odd element", ops.rms_norm(shifted(x), weight), normed)
+        check(frame, "  the weight", ops.rms_norm(x, shifted(weight)), normed)
+
+
 def main():
     for dtype in ("bfloat16", "float16", "float32"):
         frame = Frame("cuda", dtype)
@@ -90,7 +112,12 @@ def main():
                 print("FAIL", dtype, op.__name__, error)
                 FAILED.append((dtype, op.__name__))
     copies = firstlight.status(0)["copies"]
-    print(f"copied on the way: {copies}; failed: {FAILED}")
+    for dtype in ("bfloat16", "float16", "float32"):
+        misaligned(Frame("cuda", dtype))
+    copied = firstlight.status(0)["copies"]
+    if not {"attention.k", "rmsnorm.x", "rmsnorm.weight"} <= copied.keys() - copies.keys():
+        FAILED.append(f"misaligned parts were not copied: {copied}")
+    print(f"copied on the way: {copies}; misaligned parts: {copied}; failed: {FAILED}")
     return 1 if FAILED or copies else 0
 
 

@@ -71,6 +71,9 @@ pub(crate) enum Pieces {
     Promised,
 }
 
+/// Bytes of a kernel's widest access.
+const WIDEST: u64 = 16;
+
 /// An address that is aligned as memory from a driver is, where nothing lies.
 const PROMISED: u64 = 1 << 40;
 
@@ -85,6 +88,8 @@ pub struct Planner<'a> {
     uploaded: [Option<Arc<Buffer>>; MOST],
     /// Inputs whose tokens the variant takes apart, by their places.
     rows_asked: [bool; MOST],
+    /// Bytes of the kernel's widest access of each input, by their places.
+    widest: [u64; MOST],
     pub(super) outputs: Vec<Output>,
     pub(super) scratch: Vec<Scratch>,
     pub(super) steps: Vec<Step>,
@@ -109,6 +114,7 @@ impl<'a> Planner<'a> {
             inputs,
             uploaded: [const { None }; MOST],
             rows_asked: [false; MOST],
+            widest: [WIDEST; MOST],
             outputs: Vec::new(),
             scratch: Vec::new(),
             steps: Vec::new(),
@@ -157,7 +163,8 @@ impl<'a> Planner<'a> {
     /// how far apart its tokens are ([`Planner::row`]).
     ///
     /// # Errors
-    /// [`CudaError::OutOfMemory`], another error of the driver, or [`CudaError::Layout`] for a tensor whose tokens lie apart.
+    /// [`CudaError::OutOfMemory`], another error of the driver, or [`CudaError::Layout`] for a tensor whose tokens lie apart, or
+    /// that begins where the kernel's widest access would fault ([`Planner::widest`]).
     pub fn input(&mut self, name: &'static str) -> Result<Option<Arc<Buffer>>, CudaError> {
         let (Some(place), Some(tensor)) = (self.inputs.slots().place(name), self.inputs.get(name))
         else {
@@ -168,6 +175,11 @@ impl<'a> Planner<'a> {
         }
         if let Some(buffer) = &self.uploaded[place] {
             return Ok(Some(Arc::clone(buffer)));
+        }
+        // A part of a tensor may begin at any element.
+        let widest = if tensor.dtype() == DType::I32 { 4 } else { self.widest[place] };
+        if tensor.buffer().is_some_and(|buffer| !buffer.address().is_multiple_of(widest)) {
+            return Err(CudaError::Layout { tensor: name, wanted: "at a multiple of 16 bytes" });
         }
         let buffer = match tensor.buffer() {
             Some(buffer) => buffer.part(0, tensor.extent())?,
@@ -202,6 +214,14 @@ impl<'a> Planner<'a> {
         };
         self.rows_asked[place] = true;
         (tensor.shape(), tensor.strides())
+    }
+
+    /// Says how many bytes the kernel's widest access of an input has, where it is not 16: the input has to begin at a multiple of
+    /// them.
+    pub(crate) fn widest(&mut self, name: &'static str, bytes: usize) {
+        if let Some(place) = self.inputs.slots().place(name) {
+            self.widest[place] = bytes as u64;
+        }
     }
 
     /// An input that the op requires, on the GPU.
@@ -353,6 +373,9 @@ fn memory(
         return Err(refused(format!(
             "output `{name}` is {shape:?} {given}, wanted {bytes} bytes of {dtype} side by side"
         )));
+    }
+    if dtype != DType::I32 && !buffer.address().is_multiple_of(WIDEST) {
+        return Err(refused(format!("output `{name}` begins at no multiple of {WIDEST} bytes")));
     }
     Ok(Arc::clone(buffer))
 }

@@ -2,7 +2,7 @@
 
 use super::machine;
 use device::Device;
-use device::cuda::Stream;
+use device::cuda::{CudaError, Stream};
 use facts::BackendKind;
 use kernels::cuda::{Memory, Plans};
 use kernels::{
@@ -114,9 +114,34 @@ fn all<F: Family>(device: &Device) -> usize {
             [launches(&kept, &here), launches(&kept, &there), launches(&anew, &there)];
         assert_eq!(is, wanted, "{case:?}");
         assert!(was.is_empty() || was != is, "{case:?}: addresses are not among the arguments");
+        misaligned_is_refused(here, stream, &mut plans, device, &format!("{case:?}"));
         moved += 1;
     }
     moved
+}
+
+/// A part of a tensor may begin at any element, where a kernel's wide accesses would fault: the next call takes no plan of an aligned one.
+fn misaligned_is_refused<F: Family>(
+    mut call: Case<F>,
+    stream: &Stream,
+    plans: &mut Plans,
+    device: &Device,
+    what: &str,
+) {
+    let (place, first) = &call.inputs[0];
+    let (name, place) = (F::SPEC.inputs[*place].name, *place);
+    // Rows of an odd number of elements are read one by one.
+    let row = first.shape().last().copied().unwrap_or_default();
+    if !row.is_multiple_of(2) || first.is_empty() {
+        return;
+    }
+    let size = first.dtype().bytes();
+    let memory = stream.allocate(size * (first.len() + 1)).unwrap();
+    let part = Arc::new(memory.part(size, size * first.len()).unwrap());
+    call.inputs[0] = (place, Tensor::on_gpu(part, first.shape(), first.dtype()).unwrap());
+    let said = plans.of(&call, device).map(|_| ()).unwrap_err();
+    let layout = |tensor| matches!(&said, OpError::Cuda { error: CudaError::Layout { tensor: of, .. }, .. } if *of == tensor);
+    assert!(layout(name), "{what}: {said}");
 }
 
 fn tensors_know_where_their_tokens_lie(device: &Device) {

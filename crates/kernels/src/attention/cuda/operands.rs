@@ -102,6 +102,7 @@ impl Operands {
             planner.shape("k").get(1).copied().unwrap_or(0)
         };
         let max_blocks = planner.shape("block_table").get(1).copied().unwrap_or(0);
+        planner.widest("q", row_piece(problem.head_dim));
         let (k_apart, v_apart) =
             (Spacing::of(planner, "k")?, Spacing::of(planner, problem.values())?);
         Ok(Self {
@@ -163,6 +164,11 @@ pub(super) struct Spacing {
     pub(super) head: usize,
 }
 
+/// Bytes that rows are copied in: up to 16, the most that divide a row of two-byte elements.
+fn row_piece(channels: usize) -> usize {
+    2 << channels.trailing_zeros().min(3)
+}
+
 impl Spacing {
     /// Of a tensor whose elements lie side by side.
     fn dense([tokens, heads, channels]: [usize; 3]) -> Self {
@@ -191,15 +197,16 @@ impl Spacing {
             _ => tokens * token,
         };
         let apart = Self { batch, token, head: step(*heads, *head, dense.head) };
-        // Rows are copied in pieces of up to 16 bytes, the widest that divide a row.
-        let piece = 1 << channels.trailing_zeros().min(3);
-        if [apart.batch, apart.token, apart.head].iter().any(|step| !step.is_multiple_of(piece)) {
+        let piece = row_piece(*channels);
+        let fits = |step: &usize| (2 * step).is_multiple_of(piece);
+        if ![apart.batch, apart.token, apart.head].iter().all(fits) {
             return Err(layout("with rows at multiples of 16 bytes"));
         }
         int(apart.token)?;
         if of_pages && apart.batch != tokens * token {
             return Err(layout("with pages one behind the other"));
         }
+        planner.widest(name, piece);
         Ok(apart)
     }
 }

@@ -39,6 +39,7 @@ impl Operands {
             types |= planner.is_f32(name) << bit;
         }
         types |= i32::from(problem.state_dtype != DType::F32) << 4;
+        planner.widest("beta", 2);
         Ok(Self {
             q: planner.required("q")?,
             k: planner.required("k")?,

@@ -43,6 +43,7 @@ impl Operands {
     /// Uploads the inputs.
     pub(super) fn new(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<Self, CudaError> {
         let apart = Apart::of(problem, planner)?;
+        planner.widest("dt", 2);
         Ok(Self {
             apart,
             x: planner.required("x")?,
