@@ -1,4 +1,4 @@
-"""Host time of a call of firstlight's ops with its output, beside torch's own, on one GPU.
+"""Host time of a call of firstlight's ops with its output, beside torch's own and Triton's launch, on one GPU.
 
 ``python ops_overhead.py``, with torch. The GPU's work is small, so that the host's time is what is seen: each figure is the least of nine
 means over 400 calls in a row, waited for between the rows. The last lines are about the first calls of a process.
@@ -13,6 +13,8 @@ imported = time.perf_counter() - start
 
 import torch
 import torch.nn.functional as F
+import triton
+import triton.language as tl
 
 from firstlight import ops
 
@@ -29,6 +31,21 @@ def least(work, rows=9, calls=400):
         best = min(best, (time.perf_counter() - start) / calls)
         torch.cuda.synchronize()
     return best * 1e6
+
+
+@triton.jit
+def norm(x, w, o, eps, N: tl.constexpr):
+    at = tl.arange(0, N)
+    row = tl.program_id(0) * N
+    value = tl.load(x + row + at).to(tl.float32)
+    scale = tl.rsqrt(tl.sum(value * value) / N + eps)
+    tl.store(o + row + at, (value * scale * tl.load(w + at).to(tl.float32)).to(tl.bfloat16))
+
+
+def triton_norm(x, w):
+    o = torch.empty_like(x)
+    norm[(x.numel() // x.shape[-1],)](x, w, o, 1e-5, x.shape[-1])
+    return o
 
 
 def draw(*shape, dtype=half):
@@ -51,6 +68,9 @@ def main():
     out = torch.empty_like(x)
     print(f"rms_norm {least(lambda: ops.rms_norm(x, w)):.1f} us, with out {least(lambda: ops.rms_norm(x, w, out=out)):.1f} us, ", end="")
     print(f"torch's {least(lambda: F.rms_norm(x, (2048,), w)):.1f} us")
+    print(f"the same norm in Triton, {least(lambda: triton_norm(x, w)):.1f} us; ", end="")
+    none, nothing = x[:0], torch.empty_like(x[:0])
+    print(f"rms_norm of no rows, which launches nothing, {least(lambda: ops.rms_norm(none, w, out=nothing)):.1f} us")
     o = torch.empty_like(q)
     print(f"attention, a decode step, {least(lambda: ops.attention(q, k, v, causal=True)):.1f} us, ", end="")
     print(f"with out {least(lambda: ops.attention(q, k, v, causal=True, out=o)):.1f} us, ", end="")
