@@ -6,6 +6,7 @@ use rayon::prelude::*;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+pub(crate) mod answers;
 mod ask;
 mod audit;
 mod companions;

@@ -6,7 +6,7 @@
 //! make more names known than this sees; a name that lies in the environment is therefore told apart from one that
 //! lies nowhere ([`facts::Needed::other`]).
 
-mod cache;
+pub(crate) mod cache;
 mod damage;
 mod demangle;
 pub(crate) mod elf;
@@ -24,6 +24,7 @@ pub(crate) mod symbols;
 mod tests;
 
 use crate::Source;
+use crate::env::answers::Answers;
 pub(crate) use cache::Fnv;
 use cache::{Entry, Known};
 use facts::{Elf, Fact, Needed, PyEnv};
@@ -46,11 +47,13 @@ pub(crate) fn inspect(source: &Source, cache: Option<&Path>, envs: &mut [PyEnv])
     let store = Store::new(source, &known);
     let search = Search::of(source);
     let mut linked: HashMap<PathBuf, Linked> = HashMap::new();
+    let mut answers = Answers::beside(cache);
     for env in envs {
         env.ptxas = ptxas(source, &store, env);
         linked.extend(inspect_env(&store, &search, &known, env));
-        opened::fill(source, env);
+        opened::fill(source, &mut answers, env);
     }
+    answers.keep();
     let Some(cache) = cache else { return };
     let files = store.into_files().into_iter();
     let fresh: HashMap<PathBuf, Entry> = files

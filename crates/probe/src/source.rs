@@ -13,8 +13,10 @@ use std::time::{Duration, Instant};
 
 mod command;
 mod devices;
+mod folder;
 pub(crate) use command::{Command, CommandError};
 pub(crate) use devices::Node;
+pub(crate) use folder::Folder;
 
 /// Where facts are read from: the live machine, or a recorded one replayed from a folder.
 ///
@@ -271,6 +273,12 @@ impl Source {
             device: metadata.dev(),
             inode: metadata.ino(),
         })
+    }
+
+    /// What of a file or folder changes whenever it does; zeros where there is neither.
+    pub(crate) fn state_of(&self, path: &Path) -> [u64; 4] {
+        let Ok(it) = std::fs::metadata(self.on_disk(path)) else { return [0; 4] };
+        [it.len(), it.ino(), it.mtime().unsigned_abs(), it.mtime_nsec().unsigned_abs()]
     }
 
     /// The file behind all links, when it exists.

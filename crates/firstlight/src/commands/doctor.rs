@@ -53,7 +53,7 @@ fn examine_with(environment: &Environment, verify_files: bool) -> anyhow::Result
         verify_files,
     };
     let probe::Report { machine, mut envs } = probe::read(&options)?;
-    trace_imports(&options.source, &machine, &mut envs);
+    trace_imports(&options, &machine, &mut envs);
     let findings = diagnose::run(&machine, &envs);
     Ok(DoctorReport::new(machine, envs, findings))
 }
@@ -64,10 +64,10 @@ pub(super) fn host(doctor: &DoctorReport) -> &str {
 }
 
 /// Looks for imports of what is required and not installed: whether they run decides how bad it is.
-fn trace_imports(source: &probe::Source, machine: &facts::Machine, envs: &mut [facts::PyEnv]) {
+fn trace_imports(options: &EnvOptions, machine: &facts::Machine, envs: &mut [facts::PyEnv]) {
     for unmet in diagnose::unmet(machine, envs) {
         let env = &mut envs[unmet.env];
-        if let Some(at) = probe::first_import(source, env, &unmet.dist, &unmet.modules) {
+        if let Some(at) = probe::first_import(options, env, &unmet.dist, &unmet.modules) {
             let (dist, requirement) = (unmet.dist, unmet.requirement);
             env.unmet_imports.push(facts::UnmetImport { dist, requirement, at });
         }

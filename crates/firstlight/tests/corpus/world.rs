@@ -93,7 +93,7 @@ impl World {
         let probe::Report { machine, mut envs } = probe::read(&options).unwrap();
         for unmet in diagnose::unmet(&machine, &envs) {
             let env = &mut envs[unmet.env];
-            let at = probe::first_import(&options.source, env, &unmet.dist, &unmet.modules);
+            let at = probe::first_import(&options, env, &unmet.dist, &unmet.modules);
             env.unmet_imports.extend(at.map(|at| facts::UnmetImport {
                 dist: unmet.dist,
                 requirement: unmet.requirement,

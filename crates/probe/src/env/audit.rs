@@ -10,13 +10,14 @@
 use super::record::{is_native, path_of};
 use super::site::without_dots;
 use crate::Source;
+use crate::source::{About, Folder};
 use facts::{Alteration, AlteredFile};
 use rayon::prelude::*;
 use sha2::{Digest as _, Sha256};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// One distribution's RECORD.
@@ -94,29 +95,33 @@ pub(super) fn run(source: &Source, site: &Path, lists: &[Listed<'_>], verify: bo
         .enumerate()
         .flat_map(|(list, lines)| lines.iter().map(move |l| (list, l)))
         .collect();
+    let judge = |files: &mut Files<'_>, list: usize, line: &Line<'_>| {
+        let rivals = contested.get(line.path.as_ref()).map_or(&[][..], Vec::as_slice);
+        // Sizes tell most rivals apart; contents are read where they do not.
+        let alike = |line: &Line<'_>| {
+            rivals.iter().any(|(_, it)| it.bytes == line.bytes && it.digest != line.digest)
+        };
+        let file = files.file(line);
+        let how = file.compare(line, verify || alike(line)).or_else(|| {
+            let written = lists[list].written.filter(|_| !verify)?;
+            file.spoiled(line, written, &read)
+        })?;
+        let agrees = |rival: &Line<'_>| {
+            rival.digest != line.digest && file.compare(rival, verify || alike(rival)).is_none()
+        };
+        let belongs_to = rivals
+            .iter()
+            .find(|(_, rival)| file.about.is_some() && agrees(rival))
+            .map(|(other, _)| lists[*other].dist.to_owned());
+        let path = without_dots(&file.path()).display().to_string();
+        Some((list, AlteredFile { path, how, belongs_to }))
+    };
     let found: Vec<(usize, AlteredFile)> = all
-        .par_iter()
-        .with_min_len(256)
-        .filter_map(|(list, line)| {
-            let rivals = contested.get(line.path.as_ref()).map_or(&[][..], Vec::as_slice);
-            // Sizes tell most rivals apart; contents are read where they do not.
-            let alike = |line: &Line<'_>| {
-                rivals.iter().any(|(_, it)| it.bytes == line.bytes && it.digest != line.digest)
-            };
-            let how = compare(source, site, line, verify || alike(line)).or_else(|| {
-                let written = lists[*list].written.filter(|_| !verify)?;
-                spoiled(source, site, line, written, &read)
-            })?;
-            let agrees = |rival: &Line<'_>| {
-                rival.digest != line.digest
-                    && compare(source, site, rival, verify || alike(rival)).is_none()
-            };
-            let belongs_to = rivals
-                .iter()
-                .find(|(_, rival)| how != Alteration::Missing && agrees(rival))
-                .map(|(other, _)| lists[*other].dist.to_owned());
-            let path = without_dots(&site.join(line.path.as_ref())).display().to_string();
-            Some((*list, AlteredFile { path, how, belongs_to }))
+        .par_chunks(256)
+        .flat_map_iter(|part| {
+            let mut files = Files { source, site, folder: None };
+            let judged = part.iter().filter_map(|(list, line)| judge(&mut files, *list, line));
+            judged.collect::<Vec<_>>()
         })
         .collect();
     let mut audits: Vec<Audit> = lists.iter().map(|_| Audit::default()).collect();
@@ -170,59 +175,89 @@ fn contested<'l, 'a>(lines: &'l [Vec<Line<'a>>]) -> HashMap<&'l str, Vec<(usize,
     found
 }
 
-/// In what a file differs from its line; `contents` reads it where its size is right.
-fn compare(source: &Source, site: &Path, line: &Line<'_>, contents: bool) -> Option<Alteration> {
-    let path = site.join(line.path.as_ref());
-    let Some(found) = source.file_size(&path) else {
-        // A folder, or a link to one, is what some tools list.
-        return (!source.exists(&path)).then_some(Alteration::Missing);
-    };
-    match line.bytes {
-        Some(recorded) if recorded != found => {
-            let bytes = match line.path.ends_with(".py") {
-                true => source.read(&path).unwrap_or_default(),
-                false => Vec::new(),
-            };
-            let ends_within_a_line = bytes.last().is_some_and(|last| *last != b'\n');
-            Some(match () {
-                () if bytes.contains(&0) => Alteration::Zeros,
-                () if ends_within_a_line && found < recorded => {
-                    Alteration::CutOff { recorded, found }
-                }
-                () => Alteration::Size { recorded, found },
-            })
-        }
-        _ if contents && !line.digest.is_empty() => {
-            let wanted = line.digest.strip_prefix("sha256=")?;
-            (sha256(source, &path)? != wanted).then_some(Alteration::Hash)
-        }
-        _ => None,
+/// The files that lines name. Lines of one folder stand together in a RECORD, so the last folder is kept open.
+struct Files<'a> {
+    source: &'a Source,
+    site: &'a Path,
+    folder: Option<Folder>,
+}
+
+/// One file, looked at once however many lines there are for it.
+struct File<'a> {
+    source: &'a Source,
+    folder: &'a Folder,
+    name: String,
+    about: Option<About>,
+}
+
+impl Files<'_> {
+    fn file(&mut self, line: &Line<'_>) -> File<'_> {
+        let (folder, name) = line.path.rsplit_once('/').unwrap_or(("", &line.path));
+        let folder = self.site.join(folder);
+        let folder = match self.folder.take().filter(|it| it.path() == folder) {
+            Some(open) => self.folder.insert(open),
+            None => self.folder.insert(Folder::open(self.source, folder)),
+        };
+        let about = folder.about(self.source, name);
+        File { source: self.source, folder, name: name.to_owned(), about }
     }
 }
 
-/// What is wrong with the contents of a Python file whose size is right, where something points at it.
-fn spoiled(
-    source: &Source,
-    site: &Path,
-    line: &Line<'_>,
-    written: i64,
-    read: &AtomicUsize,
-) -> Option<Alteration> {
-    if !line.path.ends_with(".py") || line.bytes.is_none_or(|bytes| bytes == 0) {
-        return None;
+impl File<'_> {
+    fn path(&self) -> PathBuf {
+        self.folder.path().join(&self.name)
     }
-    let path = site.join(line.path.as_ref());
-    let about = source.about(&path)?;
-    let later = about.changed > written + LATER;
-    let first = line.path.split_once('/').is_some_and(|(_, rest)| rest == "__init__.py");
-    if !(later || first || about.unwritten) || read.fetch_add(1, Ordering::Relaxed) >= MOST_READ {
-        return None;
+
+    /// In what it differs from a line; `contents` reads it where its size is right.
+    fn compare(&self, line: &Line<'_>, contents: bool) -> Option<Alteration> {
+        let Some(about) = &self.about else {
+            // A folder, or a link to one, is what some tools list.
+            let how =
+                if line.bytes == Some(0) { Alteration::MissingEmpty } else { Alteration::Missing };
+            return (!self.source.exists(self.path())).then_some(how);
+        };
+        let found = about.bytes;
+        match line.bytes {
+            Some(recorded) if recorded != found => {
+                let bytes = match line.path.ends_with(".py") {
+                    true => self.source.read(self.path()).unwrap_or_default(),
+                    false => Vec::new(),
+                };
+                let ends_within_a_line = bytes.last().is_some_and(|last| *last != b'\n');
+                Some(match () {
+                    () if bytes.contains(&0) => Alteration::Zeros,
+                    () if ends_within_a_line && found < recorded => {
+                        Alteration::CutOff { recorded, found }
+                    }
+                    () => Alteration::Size { recorded, found },
+                })
+            }
+            _ if contents && !line.digest.is_empty() => {
+                let wanted = line.digest.strip_prefix("sha256=")?;
+                (sha256(self.source, &self.path())? != wanted).then_some(Alteration::Hash)
+            }
+            _ => None,
+        }
     }
-    if source.read(&path).ok()?.contains(&0) {
-        return Some(Alteration::Zeros);
+
+    /// What is wrong with the contents of a Python file whose size is right, where something points at it.
+    fn spoiled(&self, line: &Line<'_>, written: i64, read: &AtomicUsize) -> Option<Alteration> {
+        if !line.path.ends_with(".py") || line.bytes.is_none_or(|bytes| bytes == 0) {
+            return None;
+        }
+        let about = self.about.as_ref()?;
+        let later = about.changed > written + LATER;
+        let first = line.path.split_once('/').is_some_and(|(_, rest)| rest == "__init__.py");
+        let suspect = later || first || about.unwritten;
+        if !suspect || read.fetch_add(1, Ordering::Relaxed) >= MOST_READ {
+            return None;
+        }
+        if self.source.read(self.path()).ok()?.contains(&0) {
+            return Some(Alteration::Zeros);
+        }
+        let wanted = line.digest.strip_prefix("sha256=").filter(|_| later)?;
+        (sha256(self.source, &self.path())? != wanted).then_some(Alteration::Hash)
     }
-    let wanted = line.digest.strip_prefix("sha256=").filter(|_| later)?;
-    (sha256(source, &path)? != wanted).then_some(Alteration::Hash)
 }
 
 /// The SHA-256 of a file as RECORD writes it: base64 for URLs, without padding.
@@ -306,6 +341,7 @@ mod tests {
     fn what_is_missing_cut_off_or_changed() {
         let record = format!(
             "a/z.py,{ABC},3\na/x.so,{ABC},3\na/y.py,{ABC},3\na/gone.txt,{ABC},3\na/0.py,{ABC},3\n\
+             a/b/__init__.py,sha256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU,0\n\
              a/__pycache__/y.pyc,,\na-1.dist-info/METADATA,{ABC},9\na-1.dist-info/RECORD,,\n\
              ../../../bin/a,{ABC},3\n"
         );
@@ -314,6 +350,7 @@ mod tests {
         let by_size = [
             "a: a/x.so Size { recorded: 3, found: 2 }",
             "a: a/0.py Zeros",
+            "a: a/b/__init__.py MissingEmpty",
             "a: a/gone.txt Missing",
             "a: bin/a Missing",
         ];
@@ -322,6 +359,7 @@ mod tests {
             by_size[0],
             "a: a/y.py Hash",
             "a: a/0.py Zeros",
+            "a: a/b/__init__.py MissingEmpty",
             "a: a/gone.txt Missing",
             "a: bin/a Missing",
         ];

@@ -1,8 +1,9 @@
 //! Which Python files run whenever a package is imported, by the import statements that stand outside any block. Those
 //! within `try`, `if` or a function may not run, and are left out.
 
+use super::answers::{Answers, Trace};
 use super::record::Record;
-use crate::Source;
+use crate::{EnvOptions, Source};
 use facts::PyEnv;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -33,14 +34,15 @@ pub(crate) struct Reached<'a> {
     pub(crate) targets: &'a [PathBuf],
 }
 
-/// Visits the files that an import of a package runs, until the visitor says false.
+/// Visits the files that an import of a package runs, until the visitor says false. What it depends on goes into the trace.
 pub(crate) fn walk(
     source: &Source,
     site: &Path,
     package: &str,
+    trace: &mut Trace,
     visit: &mut dyn FnMut(&Reached<'_>) -> bool,
 ) {
-    let Some(start) = module(source, &site.join(package)) else { return };
+    let Some(start) = module(source, &site.join(package), trace) else { return };
     let mut seen = BTreeSet::from([start.clone()]);
     let mut pending = vec![start];
     while let Some(path) = pending.pop() {
@@ -54,7 +56,7 @@ pub(crate) fn walk(
         if !visit(&reached) || seen.len() > MOST_FILES {
             return;
         }
-        for target in targets.iter().filter_map(|target| module(source, target)) {
+        for target in targets.iter().filter_map(|target| module(source, target, trace)) {
             if seen.insert(target.clone()) {
                 pending.push(target);
             }
@@ -85,49 +87,64 @@ impl Import {
 
 /// File and line of the first import of one of these modules that runs whenever a distribution's packages are imported.
 pub fn first_import(
-    source: &Source,
+    options: &EnvOptions,
     env: &PyEnv,
     dist: &str,
     modules: &[String],
 ) -> Option<String> {
     let info = Path::new(&env.dist(dist)?.path);
     let site = info.parent()?;
-    let record = Record::parse(&source.text(info.join("RECORD"))?);
+    let mut answers = Answers::beside(options.cache.as_deref());
+    let question = format!("import of {} by {}", modules.join(" "), info.display());
+    let at = answers.answer(&options.source, site, &question, |trace| {
+        trace.insert(info.join("RECORD"));
+        let record = Record::parse(&options.source.text(info.join("RECORD"))?);
+        let tops = record.top_level.iter().filter(|top| !top.contains('-'));
+        tops.map(|top| top.strip_suffix(".py").unwrap_or(top))
+            .find_map(|package| import_in(&options.source, site, package, modules, trace))
+    });
+    answers.keep();
+    at
+}
+
+fn import_in(
+    source: &Source,
+    site: &Path,
+    package: &str,
+    modules: &[String],
+    trace: &mut Trace,
+) -> Option<String> {
     let mut found = None;
-    for top in record.top_level.iter().filter(|top| !top.contains('-')) {
-        let package = top.strip_suffix(".py").unwrap_or(top);
-        walk(source, site, package, &mut |reached| {
-            let wanted = |import: &&Import| {
-                let name = &import.module;
-                let is_it = |module: &String| {
-                    name == module
-                        || name.strip_prefix(module).is_some_and(|it| it.starts_with('.'))
-                };
-                import.level == 0 && modules.iter().any(is_it)
+    walk(source, site, package, trace, &mut |reached| {
+        let wanted = |import: &&Import| {
+            let name = &import.module;
+            let is_it = |module: &String| {
+                name == module || name.strip_prefix(module).is_some_and(|it| it.starts_with('.'))
             };
-            found = reached
-                .imports
-                .iter()
-                .find(wanted)
-                .map(|import| format!("{}:{}", reached.path.display(), import.line));
-            found.is_none()
-        });
-        if found.is_some() {
-            break;
-        }
-    }
+            import.level == 0 && modules.iter().any(is_it)
+        };
+        found = reached
+            .imports
+            .iter()
+            .find(wanted)
+            .map(|import| format!("{}:{}", reached.path.display(), import.line));
+        found.is_none()
+    });
     found
 }
 
 /// The file of a module.
-fn module(source: &Source, at: &Path) -> Option<PathBuf> {
+fn module(source: &Source, at: &Path, trace: &mut Trace) -> Option<PathBuf> {
     let package = at.join("__init__.py");
-    if source.is_file(&package) {
-        return Some(package);
-    }
     let name = at.file_name()?.to_str()?;
-    let file = at.with_file_name(format!("{name}.py"));
-    source.is_file(&file).then_some(file)
+    let file = [package, at.with_file_name(format!("{name}.py"))]
+        .into_iter()
+        .find(|file| source.is_file(file));
+    // Another file would come into this folder, or with it into the one around it.
+    trace.extend(at.parent().map(Path::to_path_buf));
+    trace.extend(Some(at.to_path_buf()).filter(|at| source.is_dir(at)));
+    trace.extend(file.clone());
+    file
 }
 
 /// The import statements of a file that stand at the beginning of a line and outside of strings.
@@ -197,7 +214,7 @@ fn statements(text: &str, line: usize, imports: &mut Vec<Import>) {
 
 #[cfg(test)]
 mod tests {
-    use super::{parse, walk};
+    use super::{Trace, parse, walk};
     use crate::Source;
 
     #[test]
@@ -254,7 +271,8 @@ from broken
         write("own/deep/never.py", "");
         write("other.py", "");
         let mut seen = Vec::new();
-        walk(&Source::live(), folder.path(), "own", &mut |reached| {
+        let mut trace = Trace::new();
+        walk(&Source::live(), folder.path(), "own", &mut trace, &mut |reached| {
             seen.push(reached.path.strip_prefix(folder.path()).unwrap().display().to_string());
             true
         });

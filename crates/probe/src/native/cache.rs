@@ -6,9 +6,9 @@
 use super::elf::Object;
 use super::link::Unresolved;
 use super::store::Stamp;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 /// Raised when what is read of a file, or how, changes.
@@ -35,7 +35,8 @@ pub(crate) struct Entry {
 impl Known {
     /// Reads the cache file; empty when there is none that can be used.
     pub(crate) fn read(path: &Path) -> Self {
-        let files = std::fs::read(path).ok().and_then(|bytes| parse(&bytes)).unwrap_or_default();
+        let files: BTreeMap<String, Entry> =
+            std::fs::read(path).ok().and_then(|bytes| parse(&bytes)).unwrap_or_default();
         Self {
             files: files.into_iter().map(|(path, entry)| (PathBuf::from(path), entry)).collect(),
         }
@@ -70,29 +71,30 @@ impl Known {
                 files.insert(path.to_owned(), entry);
             }
         }
-        let Some(folder) = path.parent() else { return Ok(()) };
-        std::fs::create_dir_all(folder)?;
-        // The process id keeps two runs at once apart; the rename decides whose file stays.
-        let partial = path.with_extension(format!("{}.partial", std::process::id()));
-        let written = std::fs::File::create(&partial)
-            .and_then(|mut file| file.write_all(&encode(&files)?))
-            .and_then(|()| std::fs::rename(&partial, path));
-        if written.is_err() {
-            let _ = std::fs::remove_file(&partial);
-        }
-        written
+        write(path, &files)
     }
 }
 
-/// A header line with version and checksum, then JSON.
-fn encode(files: &BTreeMap<String, Entry>) -> std::io::Result<Vec<u8>> {
-    let body = serde_json::to_vec(files)?;
-    let mut bytes = header(&body).into_bytes();
-    bytes.extend(body);
-    Ok(bytes)
+/// Writes a cache: a header line with version and checksum, then JSON.
+///
+/// # Errors
+/// When the folder or the file cannot be written.
+pub(crate) fn write(path: &Path, cached: &impl Serialize) -> std::io::Result<()> {
+    let Some(folder) = path.parent() else { return Ok(()) };
+    std::fs::create_dir_all(folder)?;
+    let body = serde_json::to_vec(cached)?;
+    // The process id keeps two runs at once apart; the rename decides whose file stays.
+    let partial = path.with_extension(format!("{}.partial", std::process::id()));
+    let written = std::fs::write(&partial, [header(&body).as_bytes(), &body].concat())
+        .and_then(|()| std::fs::rename(&partial, path));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&partial);
+    }
+    written
 }
 
-pub(super) fn parse(bytes: &[u8]) -> Option<BTreeMap<String, Entry>> {
+/// What a cache's bytes hold; `None` where they are torn or another version's.
+pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     let end = bytes.iter().position(|byte| *byte == b'\n')? + 1;
     let (head, body) = bytes.split_at(end);
     (head == header(body).as_bytes()).then(|| serde_json::from_slice(body).ok())?

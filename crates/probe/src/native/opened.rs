@@ -2,20 +2,22 @@
 //! opened because a module needs it, or because Python code that runs at the import names it.
 
 use crate::Source;
+use crate::env::answers::{Answers, Trace};
 use crate::env::imports::{self, Reached};
+use crate::native::Fnv;
 use facts::{Elf, NativeFile, PyEnv};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::path::Path;
 
 /// Fills in [`Elf::opened_by`] of files that the loader refuses.
-pub(super) fn fill(source: &Source, env: &mut PyEnv) {
+pub(super) fn fill(source: &Source, answers: &mut Answers, env: &mut PyEnv) {
     let refused = |file: &NativeFile| file.elf.as_ref().is_some_and(in_trouble);
     let doubtful: Vec<&NativeFile> = env.native_files.iter().filter(|file| refused(file)).collect();
     if doubtful.is_empty() {
         return;
     }
     let needed_by = needed_by(&env.native_files);
-    let mut opened: HashMap<String, String> = HashMap::new();
+    let mut opened: BTreeMap<String, String> = BTreeMap::new();
     let mut packages: BTreeMap<(&str, &str), Vec<&NativeFile>> = BTreeMap::new();
     for file in doubtful {
         if let Some(asker) = needed_by.get(file.path.as_str()) {
@@ -24,37 +26,59 @@ pub(super) fn fill(source: &Source, env: &mut PyEnv) {
             packages.entry(place).or_default().push(file);
         }
     }
-    for ((site, package), mut files) in packages {
-        // What is named within a function is opened only where something calls that.
-        let mut within: Vec<(&NativeFile, String, String)> = Vec::new();
-        let mut texts: Vec<String> = Vec::new();
-        imports::walk(source, Path::new(site), package, &mut |reached| {
-            let by = || reached.path.display().to_string();
-            files.retain(|file| match takes(reached, file) {
-                Some(Taken::Always) => {
-                    opened.insert(file.path.clone(), by());
-                    false
-                }
-                Some(Taken::Within(function)) => {
-                    within.push((*file, function.to_owned(), by()));
-                    true
-                }
-                None => true,
-            });
-            texts.push(reached.text.to_owned());
-            !files.is_empty()
-        });
-        for (file, function, by) in within {
-            if is_called(&texts, &function, &mut BTreeSet::new()) {
-                opened.entry(file.path.clone()).or_insert(by);
-            }
+    for ((site, package), files) in packages {
+        let site = Path::new(site);
+        let mut what = Fnv::default();
+        for file in &files {
+            what.write(file.path.as_bytes());
+            what.word(file.elf.as_ref().and_then(|elf| elf.module).map_or(2, u64::from));
         }
+        let question = format!("who opens {:016x} of {}", what.0, site.join(package).display());
+        opened.extend(answers.answer(source, site, &question, |trace| {
+            opened_in(source, site, package, files, trace)
+        }));
     }
     for file in &mut env.native_files {
         if let (Some(elf), Some(opened_by)) = (file.elf.as_mut(), opened.remove(&file.path)) {
             elf.opened_by = Some(opened_by);
         }
     }
+}
+
+/// Which of a package's files its Python code opens, each with the file that does.
+fn opened_in(
+    source: &Source,
+    site: &Path,
+    package: &str,
+    mut files: Vec<&NativeFile>,
+    trace: &mut Trace,
+) -> BTreeMap<String, String> {
+    let mut opened = BTreeMap::new();
+    // What is named within a function is opened only where something calls that.
+    let mut within: Vec<(&NativeFile, String, String)> = Vec::new();
+    let mut texts: Vec<String> = Vec::new();
+    imports::walk(source, site, package, trace, &mut |reached| {
+        let by = || reached.path.display().to_string();
+        files.retain(|file| match takes(reached, file) {
+            Some(Taken::Always) => {
+                opened.insert(file.path.clone(), by());
+                false
+            }
+            Some(Taken::Within(function)) => {
+                within.push((*file, function.to_owned(), by()));
+                true
+            }
+            None => true,
+        });
+        texts.push(reached.text.to_owned());
+        !files.is_empty()
+    });
+    for (file, function, by) in within {
+        if is_called(&texts, &function, &mut BTreeSet::new()) {
+            opened.entry(file.path.clone()).or_insert(by);
+        }
+    }
+    opened
 }
 
 fn in_trouble(elf: &Elf) -> bool {

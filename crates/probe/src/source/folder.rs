@@ -1,0 +1,64 @@
+use super::{About, Source};
+use rustix::fs::{AtFlags, Mode, OFlags};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// A folder whose files are looked at one after the other. The system looks each up by its name alone, where a whole path
+/// costs several times as much.
+pub(crate) struct Folder {
+    path: PathBuf,
+    /// `None` on a recorded machine, whose links lead elsewhere than this one's, and where there is no such folder.
+    open: Option<OwnedFd>,
+}
+
+impl Folder {
+    pub(crate) fn open(source: &Source, path: PathBuf) -> Self {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let open = source
+            .is_live()
+            .then(|| rustix::fs::open(source.absolute(&path).as_ref(), flags, Mode::empty()).ok());
+        Self { path, open: open.flatten() }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What [`Source::about`] tells of a file in it.
+    pub(crate) fn about(&self, source: &Source, name: &str) -> Option<About> {
+        let Some(folder) = &self.open else { return source.about(self.path.join(name)) };
+        let found = rustix::fs::statat(folder, name, AtFlags::empty()).ok()?;
+        let is_file = rustix::fs::FileType::from_raw_mode(found.st_mode).is_file();
+        is_file.then(|| About {
+            bytes: found.st_size.unsigned_abs(),
+            changed: found.st_mtime,
+            unwritten: found.st_blocks == 0 && found.st_size > 0,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Folder;
+    use crate::Source;
+
+    #[test]
+    fn a_file_is_the_same_by_its_name_and_by_its_path() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("a");
+        std::fs::create_dir_all(folder.join("inner")).unwrap();
+        std::fs::write(folder.join("x.py"), "abc").unwrap();
+        std::os::unix::fs::symlink("x.py", folder.join("link")).unwrap();
+        std::os::unix::fs::symlink("gone", folder.join("broken")).unwrap();
+        let source = Source::live();
+        let opened = Folder::open(&source, folder.clone());
+        assert!(opened.open.is_some());
+        for name in ["x.py", "link", "broken", "inner", "absent"] {
+            let tell = |about: crate::source::About| (about.bytes, about.changed, about.unwritten);
+            let by_name = opened.about(&source, name).map(tell);
+            assert_eq!(by_name, source.about(folder.join(name)).map(tell), "{name}");
+            assert_eq!(by_name.is_some(), matches!(name, "x.py" | "link"), "{name}");
+        }
+        assert!(Folder::open(&source, folder.join("absent")).about(&source, "x.py").is_none());
+    }
+}
