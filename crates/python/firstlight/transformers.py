@@ -10,11 +10,11 @@ import importlib.abc
 import importlib.util
 import inspect
 import sys
-import weakref
-from collections import Counter
 from contextlib import nullcontext
 
 from . import ops
+from ._attention import attention, mask
+from ._counts import RAN, fell, forget, ran, report
 from ._library import Refused
 from .compat import causal_conv1d, fla, mamba_ssm
 
@@ -64,19 +64,6 @@ class Changes:
 
 
 _ENABLED = Changes()
-_RAN = Counter()
-_FELL = Counter()
-
-
-def report():
-    """Calls by function that ran on firstlight, and those that ran as before, each with the reason."""
-    return {"firstlight": dict(_RAN), "as_before": {f"{name}: {why}": count for (name, why), count in _FELL.items()}}
-
-
-def forget():
-    """Counts begin at nothing again."""
-    _RAN.clear()
-    _FELL.clear()
 
 
 def enable(model=None):
@@ -193,7 +180,7 @@ def _counted(name, ours):
     @functools.wraps(ours)
     def wrapped(*args, **kwargs):
         found = ours(*args, **kwargs)
-        _RAN[name] += 1
+        ran(name)
         return found
 
     return wrapped
@@ -209,16 +196,16 @@ def _mixer(name, cls):
     def forward(self, hidden_states, *args, **kwargs):
         given = signature.bind(self, hidden_states, *args, **kwargs).arguments
         given = {**given, **given.get("kwargs", {})}
-        advanced = _RAN["causal_conv1d_update"]
+        advanced = RAN["causal_conv1d_update"]
         try:
             if self.training:
                 raise NotImplementedError("training")
             return self.cuda_kernels_forward(hidden_states, **{key: given[key] for key in taken if key in given})
         except (Refused, NotImplementedError) as why:
-            if _RAN["causal_conv1d_update"] != advanced:
+            if RAN["causal_conv1d_update"] != advanced:
                 # The convolution's state is a token further: what ran as before would take that token twice.
                 raise
-            _FELL[name, str(why)] += 1
+            fell(name, str(why))
         return theirs(self, hidden_states, *args, **kwargs)
 
     return forward
@@ -237,9 +224,9 @@ def _instead(name, theirs, ours):
                 raise NotImplementedError(f"keyword {dropped[0]}")
             found = ours(*args, **{key: value for key, value in kwargs.items() if key in taken})
         except (Refused, NotImplementedError, TypeError) as why:
-            _FELL[name, str(why)] += 1
+            fell(name, str(why))
             return theirs(*args, **kwargs)
-        _RAN[name] += 1
+        ran(name)
         return found
 
     return wrapped
@@ -270,144 +257,17 @@ def _patch_norm(changes, name, cls):
                 raise NotImplementedError(f"{hidden_states.dtype} beside a weight of {self.weight.dtype}")
             found = ops.rms_norm(hidden_states, self.weight, gate=gate, eps=self.variance_epsilon)
         except (Refused, NotImplementedError, TypeError) as why:
-            _FELL[name, str(why)] += 1
+            fell(name, str(why))
             return theirs(self, hidden_states, gate) if gated else theirs(self, hidden_states)
-        _RAN[name] += 1
+        ran(name)
         return found
 
     changes.set(cls, "forward", forward)
 
 
 def _register_attention():
-    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, flash_attention_mask
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
     ALL_ATTENTION_FUNCTIONS.register("firstlight", attention)
-    ALL_MASK_ATTENTION_FUNCTIONS.register("firstlight", flash_attention_mask)
-
-
-def attention(module, query, key, value, attention_mask, scaling=None, dropout=0.0, **kwargs):
-    """Attention as transformers calls it: query ``[B, H, T, D]``, key and value ``[B, Hkv, Tk, D]``; o ``[B, T, H, D]``. A mask
-    ``[B, Tk]`` says which tokens are padding, as does one ``[B, 1, Tq, Tk]`` of older models; one that says more runs by torch."""
-    if dropout and module.training:
-        raise NotImplementedError("firstlight's attention has no dropout")
-    q, k, v = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
-    causal = kwargs.get("is_causal")
-    causal = getattr(module, "is_causal", True) if causal is None else causal
-    window = kwargs.get("sliding_window")
-    settings = {
-        "causal": causal,
-        "scale": scaling,
-        "softcap": kwargs.get("softcap"),
-        "window": (-1 if window is None else window - 1, -1),
-    }
-    offsets = kwargs.get("cu_seq_lens_q")
-    padded = False
-    try:
-        if attention_mask is not None:
-            if attention_mask.dim() == 4:
-                attention_mask = _padding(attention_mask, q.shape[1], k.shape[1], causal)
-            padded = not bool(attention_mask.all())
-        if padded:
-            found = _without_padding(q, k, v, attention_mask, settings)
-        elif offsets is not None:
-            found = _packed(q, k, v, offsets, kwargs, settings)
-        else:
-            found = ops.attention(q, k, v, **settings)
-    except (Refused, NotImplementedError) as why:
-        if offsets is not None:
-            raise
-        _FELL["attention", str(why)] += 1
-        whole = attention_mask is not None and attention_mask.dim() == 4
-        return _by_torch(query, key, value, attention_mask if padded or whole else None, settings), None
-    _RAN["attention"] += 1
-    return found, None
-
-
-_LAST_MASK = None
-
-
-def _padding(mask, queries, keys, causal):
-    """Which keys ``[B, Tk]`` are no padding, of a mask over queries and keys: True or 0 where a key is seen. The layers of a model hand
-    over the same mask, so the last answer is kept."""
-    global _LAST_MASK
-    key = (mask._version, queries, keys, causal)
-    if _LAST_MASK is not None and _LAST_MASK[0]() is mask and _LAST_MASK[1] == key:
-        return _LAST_MASK[2]
-    import torch
-
-    seen = mask[:, 0, :, :keys]
-    seen = seen if seen.dtype == torch.bool else seen == 0
-    # The last query sees all that is there.
-    kept = seen[:, -1]
-    wanted = torch.ones_like(seen) if not causal else torch.ones_like(seen).tril(keys - queries)
-    # Rows of queries that are padding say nothing.
-    rows = kept[:, keys - queries :, None] if queries <= keys else kept.new_ones(1, 1, 1)
-    if mask.shape[1] != 1 or bool(((seen != (wanted & kept[:, None])) & rows).any()):
-        raise NotImplementedError("an attention mask that is more than padding")
-    _LAST_MASK = weakref.ref(mask), key, kept
-    return kept
-
-
-def _packed(q, k, v, offsets, kwargs, settings):
-    offsets_k = kwargs.get("cu_seq_lens_k")
-    return ops.attention(
-        q.squeeze(0),
-        k.squeeze(0),
-        v.squeeze(0),
-        cu_seqlens=offsets,
-        max_seqlen=int(kwargs["max_length_q"]),
-        cu_seqlens_k=None if offsets_k is offsets else offsets_k,
-        max_seqlen_k=int(kwargs["max_length_k"]),
-        **settings,
-    ).unsqueeze(0)
-
-
-def _by_torch(query, key, value, mask, settings):
-    """The same by torch's own attention; a softcap has none there."""
-    import torch
-
-    if settings["softcap"]:
-        raise NotImplementedError("torch's attention has no softcap")
-    heads, queries, keys = query.shape[1] // key.shape[1], query.shape[2], key.shape[2]
-    key, value = (x.repeat_interleave(heads, dim=1) for x in (key, value))
-    at = torch.arange(queries, device=query.device)[:, None] + keys - queries
-    before = at - torch.arange(keys, device=query.device)
-    seen = before >= 0 if settings["causal"] else torch.ones_like(before, dtype=torch.bool)
-    if settings["window"][0] >= 0:
-        seen = seen & (before <= settings["window"][0])
-    if mask is not None and mask.dim() == 4:
-        seen = mask[..., :keys] if mask.dtype == torch.bool else mask[..., :keys].to(query.dtype)
-    elif mask is not None:
-        # What is padding sees itself, for a row without any key has no softmax.
-        seen = (seen & mask.bool()[:, None, None, :]) | (before == 0)
-    found = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=seen, scale=settings["scale"])
-    return found.transpose(1, 2).contiguous()
-
-
-def _without_padding(q, k, v, mask, settings):
-    """Tokens that are no padding, packed; what is padding gives 0."""
-    import torch
-
-    seen = mask.bool()
-    queries = seen[:, seen.shape[1] - q.shape[1] :]
-
-    def packed(x, kept):
-        lengths = kept.sum(1)
-        offsets = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int()
-        return x[kept], offsets, int(lengths.max())
-
-    (q_, offsets, most), (k_, offsets_k, most_k), (v_, _, _) = packed(q, queries), packed(k, seen), packed(v, seen)
-    o = ops.attention(
-        q_,
-        k_,
-        v_,
-        cu_seqlens=offsets,
-        max_seqlen=most,
-        cu_seqlens_k=offsets_k,
-        max_seqlen_k=most_k,
-        **settings,
-    )
-    found = torch.zeros(*q.shape[:-1], v.shape[-1], dtype=q.dtype, device=q.device)
-    found[queries] = o
-    return found
+    ALL_MASK_ATTENTION_FUNCTIONS.register("firstlight", mask)
