@@ -38,6 +38,7 @@ pub(crate) struct Asked {
     pub(crate) again: bool,
     pub(crate) known: bool,
     pub(crate) imports_only: bool,
+    pub(crate) alone: bool,
     pub(crate) record: Option<String>,
 }
 
@@ -314,7 +315,7 @@ fn row(
         "imported": now["imports"].as_array().map_or(0, Vec::len),
         "libraries": now["libraries"].as_array().map_or(0, Vec::len),
     });
-    if asked.record.is_some() {
+    if asked.record.is_some() && !asked.alone {
         row["others"] = judge::others(&place.venv, &reality, tools.rigsolve.as_deref());
     }
     if asked.fix && (!reality.broken.is_empty() || verdict != Verdict::Quiet) {

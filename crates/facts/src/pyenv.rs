@@ -135,8 +135,6 @@ pub struct AlteredFile {
 pub enum Alteration {
     /// It is not there.
     Missing,
-    /// It is not there, and was empty.
-    MissingEmpty,
     /// It has another size, in bytes.
     Size {
         /// What RECORD says.

@@ -11,5 +11,5 @@ mod unpack;
 pub use error::WheelError;
 pub(crate) use layout::Layout;
 pub use name::WheelName;
-pub(crate) use record::Lines;
+pub(crate) use record::{Lines, hash_of};
 pub use unpack::{Unpacked, unpack};

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 pub(super) const COMMAND: Command = Command {
     name: "reality",
-    arguments: "[--sample] [--only NAME]... [--firstlight FILE] [--work DIR] [--fix] [--keep] [--again | --known] [--imports-only] [--record DATE]",
+    arguments: "[--sample] [--only NAME]... [--firstlight FILE] [--work DIR] [--fix] [--keep] [--again | --known] [--imports-only] [--alone] [--record DATE]",
     about: "builds real Python environments, breaks them, and holds the doctor against what imports",
     details: "  --sample           only the small environments, within a minute; skipped where no registry answers\n  \
               --only NAME        only this environment (`torch-2.8`) or variant (`torch-2.8/no-cudnn`); may stand several times\n  \
@@ -17,6 +17,7 @@ pub(super) const COMMAND: Command = Command {
               --again            import again even where the work folder knows the result\n  \
               --known            judge only what the work folder knows the result of, and import nothing\n  \
               --imports-only     do not open every library of an untouched environment, which no verdict needs\n  \
+              --alone            ask neither pip check nor collect_env nor rigsolve for the record\n  \
               --record DATE      add to the table and the JSON of this date in benchmarks/reality (2026-11-22)",
     run,
 };
@@ -40,6 +41,7 @@ fn parse(arguments: &[String]) -> Result<reality::Asked, Usage> {
             "--again" => asked.again = true,
             "--known" => asked.known = true,
             "--imports-only" => asked.imports_only = true,
+            "--alone" => asked.alone = true,
             "--only" => asked.only.push(value()?),
             "--firstlight" => asked.firstlight = Some(PathBuf::from(value()?)),
             "--work" => asked.work = Some(PathBuf::from(value()?)),

@@ -70,8 +70,8 @@ fn ask(
     said.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
 }
 
-/// Compiles a libcuda.so.1 that exports what the libraries of an environment want of the driver; every function says that there
-/// is no device. Gives the folder it is in.
+/// Compiles a libcuda.so.1 and a libnvidia-ml.so.1 that export what the libraries of an environment want of the driver; every
+/// function says that there is no device. Gives the folder they are in.
 pub(super) fn libcuda(site: &Path, folder: &Path) -> anyhow::Result<PathBuf> {
     let mut wanted: BTreeSet<String> =
         ["cuInit", "cuDriverGetVersion", "cuGetErrorString"].map(str::to_owned).into();
@@ -87,8 +87,8 @@ pub(super) fn libcuda(site: &Path, folder: &Path) -> anyhow::Result<PathBuf> {
         let said = String::from_utf8_lossy(&said.stdout).into_owned();
         let names = said.lines().filter_map(|line| line.split_whitespace().last());
         let of_driver = |name: &&str| {
-            name.strip_prefix("cu")
-                .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()))
+            let rest = name.strip_prefix("cu").or(name.strip_prefix("nvml"));
+            rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()))
         };
         wanted.extend(
             names.filter(of_driver).map(|name| name.split('@').next().unwrap_or(name).to_owned()),
@@ -99,10 +99,12 @@ pub(super) fn libcuda(site: &Path, folder: &Path) -> anyhow::Result<PathBuf> {
     let functions: Vec<String> =
         wanted.iter().map(|name| format!("int {name}(void) {{ return 100; }}\n")).collect();
     fs::write(&source, functions.concat())?;
-    let mut compile = Command::new("cc");
-    compile.args(["-shared", "-fPIC", "-w", "-Wl,-soname,libcuda.so.1", "-o"]);
-    output(compile.arg(folder.join("libcuda.so.1")).arg(&source))
-        .context("hint: `apt-get install gcc`")?;
+    for name in ["libcuda.so.1", "libnvidia-ml.so.1"] {
+        let mut compile = Command::new("cc");
+        compile.args(["-shared", "-fPIC", "-w", &format!("-Wl,-soname,{name}"), "-o"]);
+        output(compile.arg(folder.join(name)).arg(&source))
+            .context("hint: `apt-get install gcc`")?;
+    }
     Ok(folder.to_owned())
 }
 

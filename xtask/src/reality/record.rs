@@ -50,11 +50,24 @@ impl Record {
         Ok(())
     }
 
-    /// The newest row of everything on the list, and the names of what no run has looked at.
+    /// The newest row of everything on the list, and the names of what no run has looked at. A run that mends nothing or asks no
+    /// other tool leaves what an earlier one found of that, with the build that mended.
     fn merged(&self, rows: &[Value]) -> (Vec<Value>, Vec<String>) {
-        let newest: BTreeMap<&str, &Value> = (self.earlier.iter().chain(rows))
-            .filter_map(|row| Some((row["name"].as_str()?, row)))
-            .collect();
+        let mut newest: BTreeMap<&str, Value> = BTreeMap::new();
+        for row in self.earlier.iter().chain(rows) {
+            let Some(name) = row["name"].as_str() else { continue };
+            let mut row = row.clone();
+            if let Some(earlier) = newest.get(name).filter(|_| row.get("not_built").is_none()) {
+                if let (None, Some(others)) = (row.get("others"), earlier.get("others")) {
+                    row["others"] = others.clone();
+                }
+                if let (None, Some(fix)) = (row.get("fix"), earlier.get("fix")) {
+                    row["fix"] = fix.clone();
+                    row["fixed_by"] = earlier.get("fixed_by").unwrap_or(&earlier["doctor"]).clone();
+                }
+            }
+            newest.insert(name, row);
+        }
         let (known, left): (Vec<&String>, Vec<&String>) =
             self.names.iter().partition(|name| newest.contains_key(name.as_str()));
         let known = known.iter().map(|name| newest[name.as_str()].clone()).collect();
@@ -109,6 +122,14 @@ mod tests {
         let table = fs::read_to_string(path).unwrap();
         assert!(table.contains("not part of this record: b\n"), "{table}");
         assert!(table.contains("Judged by 1 (abc): 2 rows."), "{table}");
+        let mended = json!({ "name": "a/x", "doctor": "1 (abc)", "fix": { "outcome": "mended" }, "others": 1 });
+        open().write(&[mended]).unwrap();
+        open().write(&[json!({ "name": "a/x", "doctor": "1 (def)", "verdict": "hit" })]).unwrap();
+        let kept = json!({
+            "name": "a/x", "doctor": "1 (def)", "verdict": "hit", "others": 1, "fix": { "outcome": "mended" },
+            "fixed_by": "1 (abc)"
+        });
+        assert_eq!(open().merged(&[]).0[1], kept);
         open().write(&[json!({ "name": "b", "not_built": "no /home/user/x/b" })]).unwrap();
         let json = fs::read_to_string(folder.path().join("benchmarks/reality/2026-11-23.json"));
         assert!(json.unwrap().contains("no /tmp/reality/b"));

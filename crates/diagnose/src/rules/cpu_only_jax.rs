@@ -26,6 +26,21 @@ words, that one is the reason.",
             pattern: "No GPU/TPU found, falling back to CPU",
             sample: "WARNING - No GPU/TPU found, falling back to CPU. (Set TF_CPP_MIN_LOG_LEVEL=0 and rerun for more info.)",
         },
+        // https://github.com/ma-gilles/recovar/issues/64
+        Text {
+            pattern: "JAX plugin jax_cuda* version * is installed, but it is not compatible with the installed jaxlib version",
+            sample: "RuntimeWarning: JAX plugin jax_cuda12_plugin version 0.9.2 is installed, but it is not compatible with the installed jaxlib version 0.9.0.1, so it will not be used.",
+        },
+        // https://github.com/DifferentiableUniverseInitiative/jaxDecomp/issues/116
+        Text {
+            pattern: "Jax plugin configuration error: Exception when calling jax_plugins.xla_cuda*",
+            sample: "ERROR:2026-02-16 14:25:32,221:jax._src.xla_bridge:491: Jax plugin configuration error: Exception when calling jax_plugins.xla_cuda12.initialize()",
+        },
+        // https://github.com/magenta/mt3/issues/145
+        Text {
+            pattern: "CUDA backend failed to initialize: Unable to load CUDA.",
+            sample: "WARNING:jax._src.xla_bridge:CUDA backend failed to initialize: Unable to load CUDA. (Set TF_CPP_MIN_LOG_LEVEL=0 and rerun for more info.)",
+        },
     ],
     role: Role::Notice,
     remedy: |seen| {

@@ -4,7 +4,7 @@ use crate::cuda_library::known;
 use crate::native::{Native, by_owner};
 use crate::remedy::Installer;
 use crate::requirement;
-use crate::torch_build::installed;
+use crate::torch_build::{installed, live_dist};
 use facts::{Confidence, Dist, Finding, FoundBy, MissingSymbol, Needed, Severity};
 
 pub(super) const RULE: Rule = Rule {
@@ -137,7 +137,8 @@ fn judge(context: &Context, group: &[Native<'_>]) -> Option<Finding> {
             torch.torch.source.clone(),
         );
     }
-    let fix: Vec<String> = match shown.is_torch() {
+    // NVIDIA's packages are released together: it is not the caller that is wrong.
+    let fix: Vec<String> = match shown.is_torch() || shown.is_nvidia() {
         true => bring_back(shown, needed),
         false => crate::abi::match_torch(context.machine, shown),
     };
@@ -147,7 +148,7 @@ fn judge(context: &Context, group: &[Native<'_>]) -> Option<Finding> {
     Some(draft.cause(cause).fix(fix).done())
 }
 
-/// Installs the package that torch itself requires for a library, over what lies there, and takes away others that
+/// Installs the package that the caller or torch requires for a library, over what lies there, and takes away others that
 /// bring a file of the same name.
 fn bring_back(native: &Native<'_>, needed: &Needed) -> Vec<String> {
     let installer = Installer::of(native.env);
@@ -158,13 +159,17 @@ fn bring_back(native: &Native<'_>, needed: &Needed) -> Vec<String> {
         let rest = name.strip_prefix(&package);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with("-cu"))
     };
-    let requires = native.owner().into_iter().flat_map(|dist| &dist.requires);
-    let pin =
-        requires.filter_map(|line| requirement::parse(line)).find(|wanted| is_it(&wanted.name));
-    let others = native.env.dists.iter().map(|dist| Dist::normalise(&dist.name));
-    let others: Vec<String> = others
-        .filter(|name| is_it(name) && pin.as_ref().is_none_or(|pin| pin.name != *name))
+    let owners = native.owner().into_iter().chain(live_dist(native.env, "torch"));
+    let pins = owners.flat_map(|dist| &dist.requires);
+    let pins: Vec<_> = pins
+        .filter_map(|line| requirement::parse(line))
+        .filter(|wanted| is_it(&wanted.name))
         .collect();
+    let exact = pins.iter().find(|pin| pin.constraint().starts_with("=="));
+    let pin = exact.or(pins.first());
+    let others = native.env.dists.iter().map(|dist| Dist::normalise(&dist.name));
+    let others: Vec<String> =
+        others.filter(|name| is_it(name) && pin.is_none_or(|pin| pin.name != *name)).collect();
     let again = if installer.uv() { "--reinstall" } else { "--force-reinstall" };
     let Some(pin) = pin else {
         let torch = installed(native.env);
@@ -232,6 +237,21 @@ mod tests {
             .dist("nvidia-nccl-cu12", "2.27.3")
             .compiled("torch", "torch/lib/libtorch_cuda.so", older)
             .build();
+        let mut jit = lacks(
+            "libnvJitLink.so.12",
+            "/x/nvidia/nvjitlink/lib/libnvJitLink.so.12",
+            FoundBy::Runpath,
+        );
+        jit.missing_symbols[0].symbol = "__nvJitLinkCreate_12_8".into();
+        jit.opened_by = Some("/x/libtorch_cuda.so".into());
+        let jit = crate::test_support::env("/v")
+            .torch("2.8.0", Some("12.8"))
+            .requires("torch", "nvidia-nvjitlink-cu12==12.8.93; platform_system == \"Linux\"")
+            .dist("nvidia-nvjitlink-cu12", "12.1.105")
+            .dist("nvidia-cusparse-cu12", "12.5.8.93")
+            .requires("nvidia-cusparse-cu12", "nvidia-nvjitlink-cu12")
+            .compiled("nvidia-cusparse-cu12", "nvidia/cusparse/lib/libcusparse.so.12", jit)
+            .build();
         let mut fits = lacks("libcudart.so.12", CUDART, FoundBy::Loaded);
         fits.missing_symbols.clear();
         vec![
@@ -269,6 +289,16 @@ mod tests {
                     "pip install nvidia-nccl-cu12==2.27.3 --force-reinstall --no-deps",
                 ],
             ),
+            Case::new("one of NVIDIA's packages older than another", machines::h200(), vec![jit])
+                .finds(
+                    Error,
+                    Certain,
+                    &[
+                        "nvidia-cusparse-cu12 12.5.8.93 in /v calls __nvJitLinkCreate_12_8",
+                        "pip install nvidia-nvjitlink-cu12==12.8.93 --force-reinstall --no-deps",
+                    ],
+                )
+                .without(&["uninstall"]),
             Case::new(
                 "a library that may never be opened",
                 machines::h200(),

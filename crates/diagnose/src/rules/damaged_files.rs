@@ -3,7 +3,6 @@ use crate::remedy::{Installer, quote};
 use crate::torch_build::{by_conda, is_leftover};
 use facts::{Alteration, AlteredFile, Confidence, Dist, Finding, NativeFile, PyEnv, Severity};
 use knowledge::cuda_of_label;
-use std::collections::BTreeMap;
 
 pub(super) const RULE: Rule = Rule {
     id: "damaged-files",
@@ -21,8 +20,8 @@ It shows as one of
 or as a module that is not found although its package is installed.
 
 Seen by comparing each file with RECORD (existence and size; contents with `doctor --verify-files`, without it those of
-Python files changed after the install), and by reading the headers of compiled files. Bytecode, files a vendor rewrote
-before publishing, and the package's own notes do not count.
+Python files changed after the install), and by reading the headers of compiled files. Bytecode, empty files, files a
+vendor rewrote before publishing, and the package's own notes do not count.
 
 Install the same version again over what is there.",
     links: &["https://packaging.python.org/en/latest/specifications/recording-installed-packages/"],
@@ -74,21 +73,8 @@ fn check(context: &Context) -> Vec<Finding> {
 }
 
 fn judge(env: &PyEnv) -> Vec<Finding> {
-    let live = || env.dists.iter().filter(|dist| !is_leftover(dist));
-    // What several packages list (`nvidia/__init__.py`) is brought back by any of them: the smallest.
-    let mut owners: BTreeMap<&str, &Dist> = BTreeMap::new();
-    let mut by_size: Vec<&Dist> = live().filter(|dist| !dist.altered.is_empty()).collect();
-    by_size.sort_by_cached_key(|dist| compiled_bytes(env, dist));
-    for dist in by_size {
-        for file in dist.altered.iter().filter(|file| is_gone(file)) {
-            owners.entry(&file.path).or_insert(dist);
-        }
-    }
-    let elsewhere = |dist: &Dist, file: &AlteredFile| {
-        owners.get(file.path.as_str()).is_some_and(|owner| owner.path != dist.path)
-    };
-    let damages: Vec<Damage<'_>> =
-        live().filter_map(|dist| damage(env, dist, &elsewhere)).collect();
+    let live = env.dists.iter().filter(|dist| !is_leftover(dist));
+    let damages: Vec<Damage<'_>> = live.filter_map(|dist| damage(env, dist)).collect();
     let of = |severity| -> Vec<&Damage<'_>> {
         damages.iter().filter(|damage| damage.severity == severity).collect()
     };
@@ -98,23 +84,8 @@ fn judge(env: &PyEnv) -> Vec<Finding> {
     found.chain(of_nobody(env)).collect()
 }
 
-fn is_gone(file: &AlteredFile) -> bool {
-    matches!(file.how, Alteration::Missing | Alteration::MissingEmpty)
-}
-
-/// Bytes of a distribution's compiled files, by which one is larger than another.
-fn compiled_bytes(env: &PyEnv, dist: &Dist) -> u64 {
-    let own = env.native_files.iter().filter(|file| file.dist.as_ref() == Some(&dist.name));
-    own.filter_map(|file| file.bytes).sum()
-}
-
-/// The damage of one distribution, without what another one wrote over it, which is another rule's matter, and what another
-/// one brings back.
-fn damage<'a>(
-    env: &'a PyEnv,
-    dist: &'a Dist,
-    elsewhere: &dyn Fn(&Dist, &AlteredFile) -> bool,
-) -> Option<Damage<'a>> {
+/// The damage of one distribution, without what another one wrote over it, which is another rule's matter.
+fn damage<'a>(env: &'a PyEnv, dist: &'a Dist) -> Option<Damage<'a>> {
     let name = Dist::normalise(&dist.name);
     let own = |file: &&NativeFile| {
         file.dist.as_deref().is_some_and(|owner| Dist::normalise(owner) == name)
@@ -131,8 +102,7 @@ fn damage<'a>(
         let what = format!("{} {what}{}", file.name(), recorded.unwrap_or_default());
         seen.push((Severity::Error, what, file.path.clone()));
     }
-    let own = |file: &&AlteredFile| file.belongs_to.is_none() && !elsewhere(dist, file);
-    for file in dist.altered.iter().filter(own) {
+    for file in dist.altered.iter().filter(|file| file.belongs_to.is_none()) {
         if seen.iter().any(|(_, _, path)| *path == file.path) {
             continue;
         }
@@ -160,10 +130,6 @@ fn judge_file(file: &AlteredFile) -> Option<(Severity, String)> {
     let worst = if imported { Severity::Error } else { Severity::Warning };
     match file.how {
         Alteration::Missing => Some((worst, format!("{name} is not there"))),
-        // A folder without its empty __init__.py is imported as a namespace.
-        Alteration::MissingEmpty => {
-            Some((Severity::Warning, format!("{name}, which was empty, is not there")))
-        }
         Alteration::Zeros => Some((worst, format!("{name} has zero bytes in it"))),
         Alteration::Size { recorded, found: 0 } => {
             Some((worst, format!("{name} is empty; RECORD says {recorded} bytes")))
@@ -354,28 +320,6 @@ mod tests {
                     "__init__.py is empty; RECORD says 10 bytes",
                     "x.py has zero bytes in it",
                     "torch==2.8.0 numpy==2.3.5 --reinstall --no-deps",
-                ],
-            ),
-            Case::new("uv removed what a package shared with others", machines::a10(), {
-                let start = start().dist("nvidia-nvtx-cu12", "12.8.90").dist("nvidia-cublas-cu12", "12.8.4.1");
-                let shared = || ("nvidia/__init__.py", Alteration::MissingEmpty);
-                let env = altered(build(start), "nvidia-nvtx-cu12", &[shared()], 1);
-                let mut env = altered(env, "nvidia-cublas-cu12", &[shared()], 1);
-                env.native_files.push(NativeFile {
-                    path: format!("{SITE}/nvidia/cublas/lib/libcublas.so.12"),
-                    dist: Some("nvidia-cublas-cu12".into()),
-                    bytes: Some(1 << 30),
-                    ..NativeFile::default()
-                });
-                one(env)
-            })
-            .finds(
-                Warning,
-                Certain,
-                &[
-                    "1 file of nvidia-nvtx-cu12 12.8.90 in /v not as they were installed",
-                    "__init__.py, which was empty, is not there",
-                    "install --python /v/bin/python nvidia-nvtx-cu12==12.8.90 --reinstall",
                 ],
             ),
             Case::new("a label names the index", machines::a10(), {

@@ -45,6 +45,11 @@ This behaviour is the source of the following dependency conflicts.",
             pattern: "jaxlib is version *, but this version of jax requires version",
             sample: "RuntimeError: jaxlib is version 0.4.38, but this version of jax requires version >= 0.6.2.",
         },
+        // https://github.com/jax-ml/jax/issues/17638
+        Text {
+            pattern: "jaxlib version * is newer than and incompatible with jax version",
+            sample: "RuntimeError: jaxlib version 0.4.14 is newer than and incompatible with jax version 0.4.6. Please update your jax and/or jaxlib packages.",
+        },
         // https://github.com/CEXT-Dan/PyRx/issues/539
         Text {
             pattern: "The installed pydantic-core version * is incompatible with the current pydantic version",

@@ -41,6 +41,11 @@ Install or load the driver on the host; in a container, pass the GPUs in.",
             pattern: "No CUDA GPUs are available",
             sample: "RuntimeError: No CUDA GPUs are available",
         },
+        // JAX: the driver's own words stand above it. https://github.com/jax-ml/jax/issues/28376
+        Text {
+            pattern: "FAILED_PRECONDITION: No visible GPU devices",
+            sample: "jaxlib.xla_extension.XlaRuntimeError: FAILED_PRECONDITION: No visible GPU devices.",
+        },
         Text {
             pattern: "no CUDA-capable device is detected",
             sample: "failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected",

@@ -41,6 +41,7 @@ Unset it, or list numbers that nvidia-smi -L shows; then ask for GPU 0.",
         },
         Text { pattern: "No CUDA GPUs are available", sample: "" },
         Text { pattern: "no CUDA-capable device is detected", sample: "" },
+        Text { pattern: "FAILED_PRECONDITION: No visible GPU devices", sample: "" },
         Text {
             pattern: "request, valid devices are 0 -",
             sample: "Invalid `--device 0` request, valid devices are 0 - -1.",

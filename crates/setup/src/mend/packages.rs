@@ -1,6 +1,6 @@
 //! What is installed, with the files of each package by its RECORD: whose files lie on top of whose.
 
-use crate::wheel::Lines;
+use crate::wheel::{Lines, hash_of};
 use facts::{Dist, PyEnv};
 use knowledge::marker::{Marker, Platform};
 use knowledge::{Minor, Requirement, Version, minor_of};
@@ -20,6 +20,8 @@ struct Package {
     version: String,
     requires: Vec<Requirement>,
     files: BTreeSet<PathBuf>,
+    /// The hash of RECORD, which has those of all files.
+    hash: Option<String>,
 }
 
 impl Packages {
@@ -28,12 +30,15 @@ impl Packages {
         let package = |dist: &Dist| {
             let info = Path::new(&dist.path);
             let site = info.parent().unwrap_or(info);
-            let record = std::fs::read_to_string(info.join("RECORD")).unwrap_or_default();
+            let record = std::fs::read_to_string(info.join("RECORD")).ok();
+            let hash = record.as_ref().map(|text| hash_of(text.as_bytes()));
+            let record = record.unwrap_or_default();
             let requires = dist.requires.iter().filter_map(|line| Requirement::parse(line));
             Package {
                 version: dist.version.clone(),
                 requires: requires.collect(),
                 files: Lines::parse(&record).paths().map(|path| site.join(path)).collect(),
+                hash,
             }
         };
         let live = env.dists.iter().filter(|dist| !dist.name.starts_with(['~', '-']));
@@ -124,8 +129,42 @@ impl Packages {
         wanted.marker.is_empty() || Marker::parse(&wanted.marker).is_ok_and(|it| it.holds(platform))
     }
 
-    /// Every package with its version: `numpy==2.2.6`.
+    /// Every package with its version and the hash of its RECORD: `numpy==2.2.6  # RECORD sha256=...`.
     pub fn frozen(&self) -> Vec<String> {
-        self.all.iter().map(|(name, package)| format!("{name}=={}", package.version)).collect()
+        let line = |(name, package): (&String, &Package)| match &package.hash {
+            Some(hash) => format!("{name}=={}  # RECORD {hash}", package.version),
+            None => format!("{name}=={}", package.version),
+        };
+        self.all.iter().map(line).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Packages;
+    use serde_json::json;
+
+    #[test]
+    fn a_frozen_package_has_the_hash_of_its_files_hashes() {
+        let folder = tempfile::tempdir().unwrap();
+        let info = folder.path().join("own-1.0.dist-info");
+        std::fs::create_dir(&info).unwrap();
+        std::fs::write(info.join("RECORD"), "abc").unwrap();
+        let dist = |name: &str, path: &std::path::Path| facts::Dist {
+            name: name.to_owned(),
+            version: "1.0".to_owned(),
+            path: path.display().to_string(),
+            ..facts::Dist::default()
+        };
+        let dists = [dist("own", &info), dist("bare", &folder.path().join("gone"))];
+        let env = json!({
+            "root": "/v", "kind": "venv", "found_by": "--venv", "manager": null, "site_packages": [], "dists": dists,
+            "torch": null, "native_files": [], "problems": [],
+            "interpreter": { "executable": null, "resolved": null, "version": null, "abi_tag": null, "base": null }
+        });
+        let frozen = Packages::read(&serde_json::from_value(env).unwrap()).frozen();
+        // SHA-256 of `abc`, as in FIPS 180.
+        let hash = "sha256=ungWv48Bz-pBQUDeXa4iI7ADYaOWF3qctBD_YfIAFa0";
+        assert_eq!(frozen, ["bare==1.0".to_owned(), format!("own==1.0  # RECORD {hash}")]);
     }
 }

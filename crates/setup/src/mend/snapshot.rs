@@ -32,7 +32,7 @@ enum Kept {
 /// What stands in the first line of the list.
 #[derive(Debug, Serialize, Deserialize)]
 struct Head {
-    /// Every package with its version.
+    /// Every package with its version and the hash of its RECORD.
     packages: Vec<String>,
 }
 
@@ -106,7 +106,7 @@ impl Snapshot {
         Ok(Some(Self { root, folder, kept, packages, lock }))
     }
 
-    /// Every package with its version, as it was.
+    /// Every package with its version and the hash of its RECORD, as it was.
     pub fn packages(&self) -> &[String] {
         &self.packages
     }

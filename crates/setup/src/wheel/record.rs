@@ -66,6 +66,11 @@ impl Lines {
     }
 }
 
+/// The hash of some content as a line has it.
+pub(crate) fn hash_of(content: &[u8]) -> String {
+    format!("sha256={}", url_base64(&Sha256::digest(content)))
+}
+
 impl Listed {
     /// RECORD itself.
     pub(super) fn itself() -> Self {
@@ -74,8 +79,7 @@ impl Listed {
 
     /// A file with this content.
     pub(super) fn of(content: &[u8]) -> Self {
-        let hash = format!("sha256={}", url_base64(&Sha256::digest(content)));
-        Self { hash: Some(hash), bytes: Some(content.len() as u64) }
+        Self { hash: Some(hash_of(content)), bytes: Some(content.len() as u64) }
     }
 
     /// The line of a file, by its path from the folder of packages.
