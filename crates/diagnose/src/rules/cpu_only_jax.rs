@@ -31,6 +31,15 @@ words, that one is the reason.",
             pattern: "JAX plugin jax_cuda* version * is installed, but it is not compatible with the installed jaxlib version",
             sample: "RuntimeWarning: JAX plugin jax_cuda12_plugin version 0.9.2 is installed, but it is not compatible with the installed jaxlib version 0.9.0.1, so it will not be used.",
         },
+        Text {
+            pattern: "No FFI handler registered for cu*",
+            sample: "No FFI handler registered for cusolver_potrf_ffi",
+        },
+        // https://github.com/jax-ml/jax/issues/22416
+        Text {
+            pattern: "Mismatched PJRT plugin PJRT API version",
+            sample: "RuntimeError: Unable to initialize backend 'cuda': INVALID_ARGUMENT: Mismatched PJRT plugin PJRT API version (0.54) and framework PJRT API version 0.51).",
+        },
         // https://github.com/DifferentiableUniverseInitiative/jaxDecomp/issues/116
         Text {
             pattern: "Jax plugin configuration error: Exception when calling jax_plugins.xla_cuda*",

@@ -40,6 +40,21 @@ release, which brings the newer library.",
             pattern: "undefined symbol: nccl*",
             sample: "ImportError: /usr/local/lib/python3.12/site-packages/torch/lib/libtorch_cuda.so: undefined symbol: ncclAlltoAll",
         },
+        // https://github.com/jax-ml/jax/issues/18027
+        Text {
+            pattern: "Outdated * installation found. Version JAX was built against",
+            sample: "\
+CUDA backend failed to initialize: Unable to use CUDA because of the following issues with CUDA components:
+Outdated cuSPARSE installation found.
+Version JAX was built against: 12200
+Minimum supported: 12100
+Installed version: 12002",
+        },
+        // https://github.com/jax-ml/jax/issues/22416
+        Text {
+            pattern: "Loaded runtime CuDNN library: * but source was compiled with:",
+            sample: "E0715 18:02:17.586518  591934 cuda_dnn.cc:523] Loaded runtime CuDNN library: 9.0.0 but source was compiled with: 9.1.1.  CuDNN library needs to have matching major version and equal or higher minor version.",
+        },
     ],
     remedy: |seen| seen.fitting_extension(),
     needs: &[Need::Compiled],

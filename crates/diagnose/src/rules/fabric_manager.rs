@@ -34,6 +34,11 @@ Install the fabric manager of the driver's version and start it; in a container 
             pattern: "cudaErrorSystemNotReady",
             sample: "cudaGetDeviceProperties returned 802 (cudaErrorSystemNotReady)",
         },
+        // https://github.com/jax-ml/jax/issues/24866
+        Text {
+            pattern: "CUDA_ERROR_SYSTEM_NOT_READY",
+            sample: "E external/xla/xla/stream_executor/cuda/cuda_driver.cc:152] failed call to cuInit: INTERNAL: CUDA error: Failed call to cuInit: CUDA_ERROR_SYSTEM_NOT_READY: system not yet initialized",
+        },
     ],
     remedy: |seen| start(seen.machine()),
     needs: &[Need::NvSwitches],

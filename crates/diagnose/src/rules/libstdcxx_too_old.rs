@@ -33,6 +33,11 @@ In a conda environment install its newer libstdcxx-ng; elsewhere take the old co
             pattern: "version GLIBCXX_{wanted}' not found",
             sample: "error info /lib/x86_64-linux-gnu/libstdc++.so.6: version GLIBCXX_3.4.32' not found (required by libxyber_controller.so)",
         },
+        // A function of the C++ library itself. https://github.com/vllm-project/vllm/issues/1758
+        Text {
+            pattern: "undefined symbol: _ZNSt15__exception_ptr13exception_ptr*",
+            sample: "cuda_utils.cpython-39-x86_64-linux-gnu.so: undefined symbol: _ZNSt15__exception_ptr13exception_ptr10_M_releaseEv",
+        },
     ],
     remedy: |seen| {
         let conda = seen.env().filter(|env| env.kind == EnvKind::Conda);

@@ -31,6 +31,11 @@ Install the package that brings the library, or torch again with its dependencie
             pattern: "libcublas.so.{major}: cannot open shared object file",
             sample: "ImportError: libcublas.so.12: cannot open shared object file: No such file or directory",
         },
+        // https://github.com/tensorflow/tensorflow/issues/60646
+        Text {
+            pattern: "Cannot dlopen some GPU libraries.",
+            sample: "W tensorflow/core/common_runtime/gpu/gpu_device.cc:1956] Cannot dlopen some GPU libraries. Please make sure the missing libraries mentioned above are installed properly if you would like to use GPU.",
+        },
         Text {
             pattern: "libcublasLt.so.{major}: cannot open shared object file",
             sample: "ImportError: libcublasLt.so.12: cannot open shared object file: No such file or directory",

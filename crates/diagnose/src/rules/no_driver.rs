@@ -37,6 +37,11 @@ Install or load the driver on the host; in a container, pass the GPUs in.",
             pattern: "libcuda.so.1: cannot open shared object file",
             sample: "ImportError: libcuda.so.1: cannot open shared object file: No such file or directory",
         },
+        // Printed by fbgemm-gpu 1.3.0, imported where there is no driver.
+        Text {
+            pattern: "libnvidia-ml.so.1: cannot open shared object file",
+            sample: "OSError: libnvidia-ml.so.1: cannot open shared object file: No such file or directory",
+        },
         Text {
             pattern: "No CUDA GPUs are available",
             sample: "RuntimeError: No CUDA GPUs are available",

@@ -183,6 +183,32 @@ fn function_around(text: &str, at: usize) -> Option<&str> {
     None
 }
 
+/// Whether a place lies in a `try` whose `except` raises nothing: what fails there is done without.
+fn is_caught(text: &str, at: usize) -> bool {
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let filled = |line: &&str| !line.trim().is_empty();
+    let begin = text[..at].rfind('\n').map_or(0, |end| end + 1);
+    let mut depth = indent(text[begin..].lines().next().unwrap_or_default());
+    for line in text[..begin].lines().rev().filter(filled) {
+        let own = indent(line);
+        if depth == 0 {
+            break;
+        }
+        if own >= depth {
+            continue;
+        }
+        depth = own;
+        if line.trim_start().starts_with("try:") {
+            let after = text[begin..].lines().filter(filled);
+            let mut handler = after.skip_while(|line| indent(line) > own);
+            let handles = handler.next().is_some_and(|it| it.trim_start().starts_with("except"));
+            let mut body = handler.take_while(|line| indent(line) > own);
+            return handles && body.all(|line| !line.trim_start().starts_with("raise"));
+        }
+    }
+    false
+}
+
 /// Whether something calls a function of this name that is itself outside of functions, or in one that is called.
 fn is_called<'a>(texts: &'a [String], function: &'a str, seen: &mut BTreeSet<&'a str>) -> bool {
     if !seen.insert(function) {
@@ -193,7 +219,10 @@ fn is_called<'a>(texts: &'a [String], function: &'a str, seen: &mut BTreeSet<&'a
             let before = text[..*at].chars().next_back();
             let whole = before.is_none_or(|letter| !letter.is_alphanumeric() && letter != '_');
             let defines = text[..*at].ends_with("def ");
-            whole && !defines && text[at + function.len()..].starts_with('(')
+            whole
+                && !defines
+                && text[at + function.len()..].starts_with('(')
+                && !is_caught(text, *at)
         });
         let outer: Vec<Option<&str>> = calls.map(|at| function_around(text, at)).collect();
         outer.into_iter().any(|outer| outer.is_none_or(|outer| is_called(texts, outer, seen)))

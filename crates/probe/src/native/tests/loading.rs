@@ -368,7 +368,8 @@ fn a_library_is_opened_by_what_needs_it_or_by_the_python_code_that_names_it() {
     let world = World::new();
     let broken = "void gone(void); int which(void) { gone(); return 1; }";
     let libraries = ["own/liba.so", "own/libb.so", "own/libc2.so", "own/_C.so"];
-    for name in libraries.into_iter().chain(["own/libearly.so", "own/liblazy.so"]) {
+    let functions = ["own/libearly.so", "own/liblazy.so", "own/libtried.so", "own/libagain.so"];
+    for name in libraries.into_iter().chain(functions) {
         world.library(name, broken, &[]);
     }
     world.library(
@@ -382,7 +383,7 @@ fn a_library_is_opened_by_what_needs_it_or_by_the_python_code_that_names_it() {
     }
     world.library("own/jitify.so", "void gone(void); void PyInit_jitify(void) { gone(); }", &[]);
     let site = |path: &str| format!("lib/python3.12/site-packages/own/{path}");
-    world.write(&site("__init__.py"), "__all__ = ['MPI']\nfrom . import _loads\n");
+    world.write(&site("__init__.py"), "__all__ = ['MPI']\nfrom . import _loads, tries\n");
     world.write(
         &site("_loads.py"),
         "load('liba')\nfrom own import _C\ntry:\n    from . import late\nexcept Exception: ...\n\
@@ -390,6 +391,12 @@ fn a_library_is_opened_by_what_needs_it_or_by_the_python_code_that_names_it() {
          first(1)\nBACKENDS = ['jitify']\nlazy = Lazy('x', _init_sox)\n",
     );
     world.write(&site("late.py"), "load('libc2')\n");
+    world.write(
+        &site("tries.py"),
+        "def one():\n    load('libtried')\ndef two():\n    load('libagain')\n\n\
+         try:\n    with folder():\n        path = one()\n    there = True\nexcept Exception:\n    there = False\n\n\
+         try:\n    two()\nexcept OSError as error:\n    say(error)\n    raise\n",
+    );
     let env = world.env();
     let opened_by = |name: &str| of(&env, &world.site(name)).opened_by;
     let path = |name: &str| Some(world.site(name).display().to_string());
@@ -402,6 +409,9 @@ fn a_library_is_opened_by_what_needs_it_or_by_the_python_code_that_names_it() {
     // torchaudio opens its SoX library in a function that is called when SoX is first used.
     assert_eq!(opened_by("own/libearly.so"), path("own/_loads.py"));
     assert_eq!(opened_by("own/liblazy.so"), None);
+    // torchcodec does without FFmpeg's libraries since 0.17: it catches what its function raises.
+    assert_eq!(opened_by("own/libtried.so"), None);
+    assert_eq!(opened_by("own/libagain.so"), path("own/tries.py"));
     for name in ["own/MPI.mpich.abi3.so", "own/MPI.openmpi.cpython-312-x86_64-linux-gnu.so"] {
         let elf = of(&env, &world.site(name));
         assert_eq!((elf.opened_by, elf.module), (None, Some(false)), "{name}");
