@@ -1,6 +1,6 @@
 //! What rules ask of the compiled files of an environment.
 
-use crate::torch_build::is_leftover;
+use crate::torch_build::live_dist;
 use facts::{Dist, Elf, Machine, NativeFile, Platform, PyEnv};
 
 /// One ELF file of an environment.
@@ -42,8 +42,7 @@ impl<'a> Native<'a> {
 
     /// Its distribution.
     pub(crate) fn owner(&self) -> Option<&'a Dist> {
-        let name = self.owner_name()?;
-        self.env.dists.iter().find(|dist| Dist::normalise(&dist.name) == name && !is_leftover(dist))
+        live_dist(self.env, self.file.dist.as_deref()?)
     }
 
     /// `flash_attn 2.8.3`, or the file where nobody owns it.

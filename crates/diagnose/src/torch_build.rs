@@ -22,8 +22,26 @@ pub(crate) fn installed(env: &PyEnv) -> Option<Installed<'_>> {
 
 /// The distribution that really is installed under a name: leftovers of interrupted installs (`~orch-...`) are not it.
 pub(crate) fn live_dist<'a>(env: &'a PyEnv, name: &str) -> Option<&'a Dist> {
-    let wanted = Dist::normalise(name);
-    env.dists.iter().find(|dist| Dist::normalise(&dist.name) == wanted && !is_leftover(dist))
+    env.dists.iter().find(|dist| same_name(&dist.name, name) && !is_leftover(dist))
+}
+
+/// Whether two names are one by PEP 503 ([`Dist::normalise`]). Rules ask that for each file and each distribution of an
+/// environment, so neither name is written anew; names of packages are ASCII.
+pub(crate) fn same_name(one: &str, other: &str) -> bool {
+    one == other || letters(one).eq(letters(other))
+}
+
+fn letters(name: &str) -> impl Iterator<Item = u8> {
+    let mut before = b' ';
+    name.bytes().filter_map(move |letter| {
+        let letter = match letter {
+            b'-' | b'_' | b'.' => b'-',
+            letter => letter.to_ascii_lowercase(),
+        };
+        let again = letter == b'-' && before == b'-';
+        before = letter;
+        (!again).then_some(letter)
+    })
 }
 
 /// Whether a dist-info folder is one that pip renamed while replacing a package and never removed.
@@ -62,4 +80,31 @@ pub(crate) fn published(machine: &Machine, env: &PyEnv) -> Option<&'static Build
         return None;
     }
     torch_builds::build(torch.version.minor(), torch.cuda?, linux_arch(machine)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::same_name;
+    use facts::Dist;
+
+    #[test]
+    fn names_are_one_where_they_are_normalised_alike() {
+        let names = [
+            "flash-attn",
+            "flash_attn",
+            "Flash.Attn",
+            "flash-_.attn",
+            "flashattn",
+            "flash",
+            "flash-attn-",
+            "torch",
+            "",
+        ];
+        for one in names {
+            for other in names {
+                let alike = Dist::normalise(one) == Dist::normalise(other);
+                assert_eq!(same_name(one, other), alike, "{one} {other}");
+            }
+        }
+    }
 }

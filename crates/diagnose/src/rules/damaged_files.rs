@@ -1,6 +1,6 @@
 use super::{Context, Need, Rule, Text};
 use crate::remedy::{Installer, quote};
-use crate::torch_build::{by_conda, is_leftover};
+use crate::torch_build::{by_conda, is_leftover, same_name};
 use facts::{Alteration, AlteredFile, Confidence, Dist, Finding, NativeFile, PyEnv, Severity};
 use knowledge::cuda_of_label;
 
@@ -86,10 +86,7 @@ fn judge(env: &PyEnv) -> Vec<Finding> {
 
 /// The damage of one distribution, without what another one wrote over it, which is another rule's matter.
 fn damage<'a>(env: &'a PyEnv, dist: &'a Dist) -> Option<Damage<'a>> {
-    let name = Dist::normalise(&dist.name);
-    let own = |file: &&NativeFile| {
-        file.dist.as_deref().is_some_and(|owner| Dist::normalise(owner) == name)
-    };
+    let own = |file: &&NativeFile| file.dist.as_deref().is_some_and(|it| same_name(it, &dist.name));
     let mut seen: Vec<(Severity, String, String)> = Vec::new();
     let damaged = env.native_files.iter().filter(own);
     for (file, what) in damaged.filter_map(|file| Some((file, file.damage.as_ref()?))) {
