@@ -14,8 +14,8 @@ pub(super) struct Record {
     date: String,
     /// Everything on the list, in its order.
     names: Vec<String>,
-    /// The folder of the run, which is nobody else's business: `/tmp/reality` stands in its place.
-    work: String,
+    /// Folders of this machine, which are nobody else's business, each with what stands in its place.
+    folders: Vec<(String, &'static str)>,
     earlier: Vec<Value>,
 }
 
@@ -34,8 +34,11 @@ impl Record {
                 .with_context(|| path.display().to_string())?;
             earlier = document["rows"].as_array_mut().map(std::mem::take).unwrap_or_default();
         }
-        let work = work.display().to_string();
-        Ok(Self { folder, date: date.to_owned(), names, work, earlier })
+        let mut folders = vec![(work.display().to_string(), "/tmp/reality")];
+        // Python's own errors name the interpreter's folder, which pyenv and uv keep in the home.
+        let home = std::env::var("HOME").ok().filter(|home| home.len() > 1);
+        folders.extend(home.map(|home| (home + "/", "/home/user/")));
+        Ok(Self { folder, date: date.to_owned(), names, folders, earlier })
     }
 
     /// Writes the JSON and the table.
@@ -44,7 +47,9 @@ impl Record {
         let (rows, left_out) = self.merged(rows);
         let document = json!({ "date": self.date, "rows": rows, "left_out": left_out });
         let file = |ending: &str| self.folder.join(format!("{}.{ending}", self.date));
-        let anywhere = |text: String| text.replace(&self.work, "/tmp/reality");
+        let anywhere = |text: String| {
+            self.folders.iter().fold(text, |text, (folder, name)| text.replace(folder, name))
+        };
         fs::write(file("json"), anywhere(serde_json::to_string_pretty(&document)? + "\n"))?;
         fs::write(file("md"), anywhere(self.table(&rows, &left_out)))?;
         Ok(())
