@@ -120,14 +120,15 @@ fn install(installer: &Installer<'_>, name: &str, cuda: u32) -> Vec<String> {
 }
 
 /// Whether its package cannot do without it: the import opens it, or it was made for torch, whose libraries it shares. A module
-/// deep in a package that brings its own way to CUDA (CuPy) is opened when it is first used; one right in the package's folder
-/// is what its import opens.
+/// deep in a package that brings its own way to CUDA (CuPy), or one that users import by its name (`cupyx.cusolver`), is opened
+/// when it is first used; a private one right in the package's folder is what its import opens.
 fn is_loaded(native: &Native<'_>) -> bool {
-    let deep = native.env.site_packages.iter().any(|site| {
-        let rest = native.file.path.strip_prefix(site.as_str());
-        rest.is_some_and(|rest| rest.trim_start_matches('/').matches('/').count() > 1)
+    let direct = native.env.site_packages.iter().any(|site| {
+        let inside = native.file.path.strip_prefix(site.as_str());
+        let parts = inside.map_or(0, |inside| inside.trim_start_matches('/').split('/').count());
+        parts == 1 || parts == 2 && native.file.name().starts_with('_')
     });
-    native.is_opened() && (!deep || native.elf.opened_by.is_some() || is_for_torch(native))
+    native.is_opened() && (direct || native.elf.opened_by.is_some() || is_for_torch(native))
 }
 
 /// Whether it is torch's own, or its package requires torch, or it needs torch's libraries.
@@ -360,9 +361,10 @@ mod tests {
                 &["torch 2.9.1 in /v needs libcusparseLt.so.0", "pip install nvidia-cusparselt-cu12"],
             ),
             Case::new("CuPy finds its CUDA when it is first used", machines::a10(), {
-                let elf = Elf { module: Some(true), ..lacking("libcufft.so.11") };
+                let elf = || Elf { module: Some(true), ..lacking("libcufft.so.11") };
                 let env = crate::test_support::env("/v").dist("cupy-cuda12x", "13.4.0");
-                vec![env.compiled("cupy-cuda12x", "cupy/cuda/cufft.cpython-312-x86_64-linux-gnu.so", elf).build()]
+                let env = env.compiled("cupy-cuda12x", "cupy/cuda/cufft.cpython-312-x86_64-linux-gnu.so", elf());
+                vec![env.compiled("cupy-cuda12x", "cupyx/cusolver.cpython-312-x86_64-linux-gnu.so", elf()).build()]
             })
             .finds(
                 Warning,
