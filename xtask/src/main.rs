@@ -16,6 +16,7 @@ mod reality;
 mod rust_source;
 mod steps;
 mod templates;
+mod torch;
 mod wheels;
 
 use commands::{COMMANDS, Usage};

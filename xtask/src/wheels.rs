@@ -105,7 +105,8 @@ pub(crate) fn arrays(target: &Path) -> anyhow::Result<Option<PathBuf>> {
     python_with(&target.join("python-arrays"), ARRAYS)
 }
 
-fn python_with(home: &Path, package: &str) -> anyhow::Result<Option<PathBuf>> {
+/// A Python with a package, or `None` as above.
+pub(crate) fn python_with(home: &Path, package: &str) -> anyhow::Result<Option<PathBuf>> {
     let (stamp, python) = (home.join("complete"), home.join("bin/python"));
     if fs::read_to_string(&stamp).is_ok_and(|there| there == package) {
         return Ok(Some(python));

@@ -3,6 +3,8 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
+use std::time::Instant;
 
 fn library() -> PathBuf {
     let name =
@@ -13,12 +15,19 @@ fn library() -> PathBuf {
 /// Runs a program of Python with the package on its path; what it says, and whether it ended well.
 fn python(interpreter: &Path, arguments: &[&str]) -> (String, bool) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let kept = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let ran = Command::new(interpreter)
-        .args(["-B", "-s"])
+        .arg("-s")
         .args(arguments)
         .current_dir(root.join("tests"))
         .env("PYTHONPATH", root)
         .env("FIRSTLIGHT_LIBRARY", library())
+        // Byte code of torch and transformers takes a minute to make; it stays out of the sources.
+        .env("PYTHONPYCACHEPREFIX", kept.join("byte-code"))
+        .env("TORCHINDUCTOR_CACHE_DIR", kept.join("inductor"))
+        // Several of these run side by side.
+        .env("OMP_NUM_THREADS", "1")
+        .env("HF_HUB_OFFLINE", "1")
         .output()
         .unwrap();
     let said = [ran.stdout, ran.stderr].map(|said| String::from_utf8_lossy(&said).into_owned());
@@ -50,4 +59,51 @@ fn ops_on_arrays_are_those_of_the_formulas() {
         };
         assert!(said.lines().any(ran), "{op}: {said}");
     }
+}
+
+/// What is tried with a recent torch, the longest first, and which of it with an older one.
+const WITH_TORCH: [(&[&str], bool); 5] = [
+    (&["patching.py"], false),
+    (&["gradients.py", "sample"], false),
+    (&["models.py"], true),
+    (&["tracing.py"], true),
+    (&["ops.py", "cpu"], true),
+];
+
+/// With a recent torch and an older one, which `cargo xtask test` gets; without them this says so.
+#[test]
+fn every_torch_has_the_same_ops() {
+    let Some(stacks) = std::env::var_os("FIRSTLIGHT_TORCH_PYTHONS") else {
+        eprintln!("SKIP: FIRSTLIGHT_TORCH_PYTHONS names no Pythons with torch");
+        return;
+    };
+    let stacks: Vec<PathBuf> = std::env::split_paths(&stacks).collect();
+    assert_eq!(stacks.len(), 2);
+    let tasks = WITH_TORCH.iter().flat_map(|(words, both)| {
+        let stacks = if *both { &stacks[..] } else { &stacks[..1] };
+        stacks.iter().map(move |stack| (stack, *words))
+    });
+    let (tasks, failed) = (Mutex::new(tasks), Mutex::new(Vec::new()));
+    let work = || {
+        loop {
+            let next = tasks.lock().unwrap().next();
+            let Some((stack, words)) = next else { return };
+            let start = Instant::now();
+            let (said, good) = python(stack, words);
+            let line = said.lines().rev().find(|line| line.contains(" passed, "));
+            let (name, took) = (words.join(" "), start.elapsed().as_secs_f64());
+            println!("{took:6.1} s  {name} with {}: {line:?}", stack.display());
+            let passed = line.is_some_and(|line| line.ends_with(" passed, 0 failed"));
+            if !good || !passed {
+                failed.lock().unwrap().push(format!("{name} with {}: {said}", stack.display()));
+            }
+        }
+    };
+    // They are single threads, and this machine has two at least.
+    std::thread::scope(|scope| {
+        scope.spawn(work);
+        scope.spawn(work);
+    });
+    let failed = failed.into_inner().unwrap();
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
 }

@@ -57,7 +57,7 @@ def case(name, program, words=(), arguments=("-c",), path=(), wrong=False):
     text = textwrap.dedent(program) if arguments == ("-c",) else program
     paths = os.pathsep.join([*path, *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
     environment = {**os.environ, "PYTHONPATH": paths}
-    ran = subprocess.run([sys.executable, "-B", *arguments, *([text] if text else [])], env=environment, capture_output=True, text=True)
+    ran = subprocess.run([sys.executable, *arguments, *([text] if text else [])], env=environment, capture_output=True, text=True)
     said = ran.stdout + ran.stderr
     missing = [word for word in words if word not in said]
     fine = (ran.returncode != 0) == wrong and not missing

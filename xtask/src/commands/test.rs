@@ -4,6 +4,7 @@ use super::{Command, no_arguments};
 use crate::cargo;
 use crate::steps::{self, Steps, require};
 use crate::templates;
+use crate::torch;
 use crate::wheels;
 
 pub(super) const COMMAND: Command = Command {
@@ -11,7 +12,8 @@ pub(super) const COMMAND: Command = Command {
     arguments: "",
     about: "every test of every room; checks first that what they need is here",
     details: "Wheels of the Python registry (85 MB, kept below target/) are judged too, chat templates (170 MB) are rendered by\n\
-              transformers, the ops are called on numpy's arrays (20 MB), and OpenAI's client (70 MB) and, where npm is there, those of npm (40 MB) ask a server; without a\n\
+              transformers, the ops are called on numpy's arrays (20 MB), the package is tried with two\n\
+              releases of torch and of transformers (1.6 GB), and OpenAI's client (70 MB) and, where npm is there, those of npm (40 MB) ask a server; without a\n\
               network these are skipped, which is said and is no pass.",
     run,
 };
@@ -71,6 +73,24 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         let test = ["test", "--locked", "--workspace", "--test", "package"];
         steps::run(cargo::command(&root, &test).env("FIRSTLIGHT_ARRAYS_PYTHON", python))
     })?;
+    let mut no_torch = false;
+    steps.run("the package with torch", || {
+        // Its wheels are for this processor; elsewhere torch has no libraries of CUDA to leave out.
+        let stacks = if cfg!(all(target_os = "linux", target_arch = "x86_64")) {
+            torch::prepare(&root, &cargo::target_directory(&root)?)?
+        } else {
+            None
+        };
+        let Some(stacks) = stacks else {
+            no_torch = true;
+            return Ok(());
+        };
+        let test = ["test", "--locked", "--workspace", "--test", "package", "torch"];
+        steps::run(
+            cargo::command(&root, &test)
+                .env("FIRSTLIGHT_TORCH_PYTHONS", std::env::join_paths(stacks)?),
+        )
+    })?;
     let mut no_client = false;
     steps.run("OpenAI's client", || {
         let Some(python) = wheels::client(&cargo::target_directory(&root)?)? else {
@@ -98,6 +118,11 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
     if no_arrays {
         eprintln!(
             "SKIP, which is no pass: the ops were not called on numpy's arrays; that needs the Python registry"
+        );
+    }
+    if no_torch {
+        eprintln!(
+            "SKIP, which is no pass: the package was not tried with torch; that needs x86_64 Linux and the Python registry"
         );
     }
     if no_client {

@@ -1,0 +1,128 @@
+//! Environments with torch and transformers from the Python registry, below the target folder, that the package of ops is tried in.
+
+use crate::steps::{output, run};
+use crate::wheels::python_with;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const UV: &str = "uv==0.13.9";
+
+/// What a stack is made of. Of CUDA's libraries only these are the real ones: `no_cuda.py` has the others.
+struct Stack {
+    torch: &'static str,
+    transformers: &'static str,
+    cuda: &'static [&'static str],
+}
+
+const RECENT: Stack = Stack {
+    torch: "2.11.0",
+    transformers: "5.17.0",
+    cuda: &["nvidia-cuda-runtime==13.0.96", "nvidia-cuda-cupti==13.0.85"],
+};
+
+/// Of these each commit tries one.
+const OLDER: [Stack; 2] = [
+    Stack {
+        torch: "2.4.1",
+        transformers: "4.57.6",
+        cuda: &[
+            "nvidia-cuda-runtime-cu12==12.1.105",
+            "nvidia-cuda-cupti-cu12==12.1.105",
+            "nvidia-nvtx-cu12==12.1.105",
+        ],
+    },
+    Stack {
+        torch: "2.6.0",
+        transformers: "4.57.6",
+        cuda: &["nvidia-cuda-runtime-cu12==12.4.127", "nvidia-cuda-cupti-cu12==12.4.127"],
+    },
+];
+
+/// What torch imports besides: without its own list, which brings 3 GB of CUDA.
+const BESIDE: [&str; 9] = [
+    "typing-extensions==4.15.0",
+    "sympy==1.13.3",
+    "networkx==3.4.2",
+    "jinja2==3.1.6",
+    "fsspec==2025.9.0",
+    "filelock==3.20.0",
+    "numpy==2.2.6",
+    "setuptools==80.9.0",
+    "packaging==25.0",
+];
+
+const NO_CUDA: &str = include_str!("torch/no_cuda.py");
+
+/// Words of uv where a network is not there.
+const ABSENT: [&str; 3] = ["error sending request", "dns error", "operation timed out"];
+
+/// A Python with a recent torch, and one with an older one, which the commit's hash draws. `None` when the registry cannot be reached
+/// from here.
+pub(crate) fn prepare(root: &Path, target: &Path) -> anyhow::Result<Option<[PathBuf; 2]>> {
+    let Some(python) = python_with(&target.join("uv"), UV)? else { return Ok(None) };
+    let uv = python.with_file_name("uv");
+    let head = output(Command::new("git").current_dir(root).args(["rev-parse", "HEAD"]));
+    let drawn = usize::from(head.is_ok_and(|head| drawn(&head)));
+    let build = |stack: &Stack| match stack.build(&uv, &target.join("python-torch")) {
+        Ok(python) => Ok(Some(python)),
+        Err(error) if ABSENT.iter().any(|mark| format!("{error:#}").contains(mark)) => Ok(None),
+        Err(error) => Err(error),
+    };
+    let Some(recent) = build(&RECENT)? else { return Ok(None) };
+    Ok(build(&OLDER[drawn])?.map(|older| [recent, older]))
+}
+
+/// Whether a commit's hash ends with an odd digit.
+fn drawn(head: &str) -> bool {
+    head.trim().chars().next_back().and_then(|digit| digit.to_digit(16)).unwrap_or(1) % 2 == 1
+}
+
+impl Stack {
+    /// The Python of the stack, which is built where it is not there yet.
+    fn build(&self, uv: &Path, folder: &Path) -> anyhow::Result<PathBuf> {
+        let home = folder.join(self.torch);
+        let (stamp, python) = (home.join("complete"), home.join("bin/python"));
+        let transformers = format!("transformers=={}", self.transformers);
+        let torch = format!("torch=={}", self.torch);
+        let alone: Vec<&str> =
+            [torch.as_str()].into_iter().chain(self.cuda.iter().copied()).collect();
+        let rest: Vec<&str> = BESIDE.into_iter().chain([transformers.as_str()]).collect();
+        let wanted = [&alone[..], &rest[..], &[NO_CUDA]].concat().join("\n");
+        if fs::read_to_string(&stamp).is_ok_and(|there| there == wanted) {
+            return Ok(python);
+        }
+        // Files in it are links to those of the environment: what is downloaded lies on the disk once.
+        let cache = folder.join("cache");
+        let uv = |words: &[&str]| {
+            let mut command = Command::new(uv);
+            command.env("UV_CACHE_DIR", &cache).args(words).arg("--quiet");
+            command
+        };
+        // An interpreter that all of these have wheels for.
+        output(uv(&["venv", "--clear", "--no-project", "--python", ">=3.10,<3.13"]).arg(&home))?;
+        let install = || {
+            uv(&["pip", "install", "--only-binary=:all:", "--python", &python.to_string_lossy()])
+        };
+        output(install().arg("--no-deps").args(alone))?;
+        output(install().args(rest))?;
+        let site = "import sysconfig; print(sysconfig.get_path('platlib'))";
+        let site = output(Command::new(&python).args(["-c", site]))?;
+        run(Command::new("python3").args(["-c", NO_CUDA]).arg(site.trim()))?;
+        fs::remove_dir_all(&cache)?;
+        fs::write(&stamp, wanted)?;
+        Ok(python)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::drawn;
+
+    #[test]
+    fn the_last_digit_of_a_commit_draws() {
+        assert!(drawn("2221095\n") && drawn("ab3f"));
+        assert!(!drawn("2221094\n") && !drawn("ab3e"));
+        assert!(drawn(""));
+    }
+}
