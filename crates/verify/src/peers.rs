@@ -16,6 +16,7 @@ pub(crate) const FILES: &[(&str, &str)] = &[
     ("mamba_ssm", include_str!("python/peers/mamba_ssm.py")),
     ("causal_conv1d", include_str!("python/peers/causal_conv1d.py")),
     ("transformers", include_str!("python/peers/transformers.py")),
+    ("firstlight", include_str!("python/peers/firstlight.py")),
     ("triton_hello", include_str!("python/peers/triton_hello.py")),
 ];
 
@@ -47,6 +48,15 @@ const fn on_gpu(
     kernels: &'static [&'static str],
 ) -> Listed {
     Listed { name, op, adapter, gives, kernels, not: &[], decodes: &[], cpu: &[] }
+}
+
+/// firstlight's wheel: the names are those of the entry points in the kernels' sources.
+const fn own(
+    name_and_op: (&'static str, &'static str),
+    gives: &'static [&'static str],
+    kernels: &'static [&'static str],
+) -> Listed {
+    on_gpu(name_and_op, "firstlight", gives, kernels)
 }
 
 const O: &[&str] = &["o"];
@@ -128,6 +138,30 @@ pub const PEERS: &[Listed] = &[
             &["chunk_kda", "kda_kernel"],
         )
     },
+    own(
+        ("firstlight.attention", "attention"),
+        &["o", "lse"],
+        &["attention_hopper", "attention_mma", "attention_decode"],
+    ),
+    own(("firstlight.kda", "kda"), O_AND_STATE, &["kda_walk", "kda_recurrent"]),
+    own(("firstlight.gated_delta", "gated_delta"), O_AND_STATE, &["kda_walk", "kda_recurrent"]),
+    own(("firstlight.ssd", "ssd"), O_AND_STATE, &["ssd_chunk", "ssd_recurrent"]),
+    Listed {
+        not: &["causal_conv1d"],
+        ..own(("firstlight.conv1d", "conv1d"), O_AND_STATE, &["conv1d_channel_", "conv1d_update"])
+    },
+    own(
+        ("firstlight.nsa", "nsa"),
+        &["o", "indices"],
+        &["nsa_blocks", "nsa_compressed", "nsa_finish", "nsa_step_"],
+    ),
+    own(("firstlight.rmsnorm", "rmsnorm"), O, &["rmsnorm_rows"]),
+    own(("firstlight.linear", "linear"), O, &["linear_hopper", "linear_mma", "linear_stream"]),
+    own(
+        ("firstlight.moe", "moe"),
+        &["o", "chosen", "weights"],
+        &["moe_hopper", "moe_grouped", "moe_decode_"],
+    ),
     on_gpu(("triton.hello", "conv1d"), "triton_hello", O, &["hello_conv1d"]),
 ];
 
@@ -252,6 +286,32 @@ mod tests {
                 text.lines().count() < 120 && text.starts_with("\"\"\""),
                 "{name} is small and says what it is"
             );
+        }
+    }
+
+    #[test]
+    fn kernels_of_the_own_wheel_are_entry_points_of_its_sources() {
+        fn sources(folder: &std::path::Path, text: &mut String) {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    sources(&path, text);
+                } else if path.extension().is_some_and(|extension| extension == "cu") {
+                    text.push_str(&std::fs::read_to_string(path).unwrap());
+                }
+            }
+        }
+        let mut text = String::new();
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../kernels/src");
+        sources(std::path::Path::new(folder), &mut text);
+        for peer in PEERS.iter().filter(|peer| peer.adapter == "firstlight") {
+            for kernel in peer.kernels {
+                assert!(
+                    text.contains(&format!("void {kernel}"))
+                        || text.contains(&format!(" {kernel}")),
+                    "{kernel}"
+                );
+            }
         }
     }
 
