@@ -17,6 +17,7 @@ import json
 import os
 import re
 import statistics
+import sys
 import time
 
 import torch
@@ -123,10 +124,11 @@ def main():
         given.tokens, runs = 3, 1
     wanted = json.load(open(given.ids)) if given.ids and os.path.exists(given.ids) else None
     for row in given.rows.split(","):
+        if "firstlight" in sys.modules:
+            firstlight.transformers.disable()
         if row != "plain":
             import firstlight.transformers
 
-            firstlight.transformers.disable()
             firstlight.transformers.enable(model)
         prompt = decode = None
         try:

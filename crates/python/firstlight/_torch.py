@@ -70,7 +70,7 @@ _INTEGER, _NUMBER, _WORD, _BOUND, _INSERT = "integer", "number", "word", "bound"
 
 @lru_cache(maxsize=None)
 def _parsed(text):
-    return [tuple(line.split(" ", 2)) for line in text.splitlines()]
+    return [tuple(part.split(" ", 2)) for part in text.split(";") if part]
 
 
 def _read(text, integers, numbers):
@@ -91,8 +91,8 @@ def _read(text, integers, numbers):
 
 
 def _text(lines):
-    """Lines of a mark, a name and a word."""
-    return "\n".join(f"{mark} {name} {word}" for mark, name, word in lines)
+    """Parts of a mark, a name and a word, in one line: inductor writes it into comments of the code that it makes for a GPU."""
+    return ";".join(f"{mark} {name} {word}" for mark, name, word in lines)
 
 
 # torch.compile runs this where it traces, and keeps the answer: its arguments are constants of the call.

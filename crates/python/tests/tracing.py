@@ -160,6 +160,9 @@ def copied():
         wrong = same(copy.deepcopy(graph)(x * 2, w), ops.rms_norm(x * 2, w))
     there = any("firstlight" in str(node.target) for node in graph.graph.nodes)
     check("make_fx", there and not wrong, wrong or "an operator in its graph")
+    # Inductor has nodes in comments of one line.
+    lines = [node.format_node() or "" for node in graph.graph.nodes]
+    check("a node is a line", not any("\n" in line for line in lines))
 
 
 def main(arguments):
