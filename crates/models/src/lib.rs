@@ -15,6 +15,7 @@ mod files;
 mod generate;
 mod hub;
 mod pages;
+mod program;
 mod random;
 mod sampling;
 mod scheduler;

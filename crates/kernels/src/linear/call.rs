@@ -168,14 +168,20 @@ impl<'a> LinearCall<'a> {
         }
     }
 
-    /// The same, its columns into these tensors `[T, width]` on a GPU, six at most.
+    /// The same, its columns into these tensors `[T, width]` on a GPU.
+    ///
+    /// # Panics
+    /// When there are more than six.
     #[must_use]
-    pub fn into<const COUNT: usize>(mut self, outputs: [&'a Tensor; COUNT]) -> Self {
-        const { assert!(COUNT <= OUTPUTS.len(), "more outputs than the op has") }
-        for (at, output) in outputs.into_iter().enumerate() {
-            self.outputs[at] = Some(output);
-            self.split[at] =
-                if COUNT > 1 { output.shape().last().copied().unwrap_or(0) } else { 0 };
+    pub fn into(mut self, outputs: impl IntoIterator<Item = &'a Tensor>) -> Self {
+        let mut count = 0;
+        for output in outputs {
+            self.outputs[count] = Some(output);
+            self.split[count] = output.shape().last().copied().unwrap_or(0);
+            count += 1;
+        }
+        if count == 1 {
+            self.split[0] = 0;
         }
         self
     }
