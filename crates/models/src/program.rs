@@ -24,8 +24,8 @@ use mlp::Mlp;
 
 /// A layer's mixer, whose states and caches lie with the executor.
 trait Mix<B: Backend>: Send {
-    /// `x += r mix(rms(x))` over the residual stream x, by this norm; the states of the step's sequences advance.
-    fn mix(&self, run: &mut B::Run<'_>, norm: &RmsNorm) -> Result<(), OpError>;
+    /// Adds what it makes of rows to the residual stream; the states of the step's sequences advance.
+    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), OpError>;
 }
 
 /// The mixer of a layer, by its kind.
@@ -88,7 +88,7 @@ impl<B: Backend> Program<B> {
 impl<B: Backend> Layer<B> {
     /// `x += r mixer(rms(x)); h = rms(x); x += r (experts(h) + mlp(h))`.
     fn run(&self, run: &mut B::Run<'_>) -> Result<(), OpError> {
-        self.mixer.mix(run, &self.input_norm)?;
+        self.mixer.mix(run, Input::stream(&self.input_norm))?;
         run.sum_over_ranks()?;
         match (&self.experts, &self.mlp) {
             (Some(experts), mlp) => experts.run(run, &self.post_norm, mlp.as_ref())?,

@@ -1,4 +1,4 @@
-use super::{Append, Attend, Backend, CacheId, Executor, Input, Loader, Mix, RmsNorm, Values};
+use super::{Append, Attend, Backend, CacheId, Executor, Input, Loader, Mix, Values};
 use crate::ModelError;
 use crate::layers::Attention;
 use kernels::OpError;
@@ -24,11 +24,11 @@ impl<B: Backend> GroupedAttention<B> {
 }
 
 impl<B: Backend> Mix<B> for GroupedAttention<B> {
-    fn mix(&self, run: &mut B::Run<'_>, norm: &RmsNorm) -> Result<(), OpError> {
+    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), OpError> {
         let Attention { heads, kv_heads, head_dim: dim, scale, rope_theta, .. } = self.of;
         let kv = [kv_heads, dim];
         let parts: [&[usize]; _] = [&[heads, dim], &kv, &kv];
-        let [mut q, mut k, v] = run.project(&self.qkv, Input::stream(norm), parts)?;
+        let [mut q, mut k, v] = run.project(&self.qkv, x, parts)?;
         let rotated = rope_theta.map(|theta| (&mut q, theta));
         let new = Append { keys: &mut k, more: None, values: Some(&v), rotated };
         run.append(self.cache, new)?;

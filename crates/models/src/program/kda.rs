@@ -41,13 +41,13 @@ impl<B: Backend> Kda<B> {
 }
 
 impl<B: Backend> Mix<B> for Kda<B> {
-    fn mix(&self, run: &mut B::Run<'_>, norm: &RmsNorm) -> Result<(), OpError> {
+    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), OpError> {
         let (heads, dim) = (self.heads, self.head_dim);
         let by_head = [heads, dim];
         let parts: [&[usize]; _] = [&by_head, &by_head, &by_head, &[dim], &[dim], &[heads]];
         let convolved = (&self.conv, 0..3);
         let [q, k, v, decay, gate, beta] =
-            run.project_convolved(&self.project, Input::stream(norm), parts, convolved)?;
+            run.project_convolved(&self.project, x, parts, convolved)?;
         // Decays multiply thousands of tokens: their logits keep float32.
         let g = run.project_wide(&self.decay, Input::rows(&decay), &by_head)?;
         let [gate] = run.project(&self.gate, Input::rows(&gate), [&by_head])?;

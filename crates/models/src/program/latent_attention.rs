@@ -40,10 +40,10 @@ impl<B: Backend> LatentAttention<B> {
 }
 
 impl<B: Backend> Mix<B> for LatentAttention<B> {
-    fn mix(&self, run: &mut B::Run<'_>, norm: &RmsNorm) -> Result<(), OpError> {
+    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), OpError> {
         let LatentShape { heads, rank, nope, shared, .. } = self.shape;
         let parts: [&[usize]; _] = [&[heads, nope + shared], &[1, rank], &[shared]];
-        let [q, latent, shared_key] = run.project(&self.project, Input::stream(norm), parts)?;
+        let [q, latent, shared_key] = run.project(&self.project, x, parts)?;
         let mut keys = run.norm(Input::normed(&latent, &self.latent_norm))?;
         let more = Some(&shared_key);
         run.append(self.cache, Append { keys: &mut keys, more, values: None, rotated: None })?;

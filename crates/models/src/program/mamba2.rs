@@ -36,13 +36,12 @@ impl<B: Backend> Mamba2<B> {
 }
 
 impl<B: Backend> Mix<B> for Mamba2<B> {
-    fn mix(&self, run: &mut B::Run<'_>, norm: &RmsNorm) -> Result<(), OpError> {
+    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), OpError> {
         let Mamba2Shape { heads, head_dim, groups, state, dt_limits, .. } = self.shape;
         let (by_head, by_group) = ([heads, head_dim], [groups, state]);
         let parts: [&[usize]; _] = [&by_head, &by_head, &by_group, &by_group, &[heads]];
         let convolved = (&self.conv, 1..4);
-        let [z, x, b, c, dt] =
-            run.project_convolved(&self.in_proj, Input::stream(norm), parts, convolved)?;
+        let [z, x, b, c, dt] = run.project_convolved(&self.in_proj, x, parts, convolved)?;
         let [dt_min, dt_max] = dt_limits;
         let scan = SsdCall {
             x: &x,
