@@ -11,7 +11,7 @@ use crate::program::{
 };
 use device::cuda::CudaError;
 use kernels::attention::{AttentionCall, Keys, Mask, Values};
-use kernels::linear::{self, LinearCall, Normed, Out};
+use kernels::linear::{Convolved, Finish, LinearCall, Normed, Out};
 use kernels::rmsnorm::{Activation, RmsNormCall, RmsNormOptions};
 use kernels::{DType, OpError, Over, States, Tensor, Typed, decoder};
 use std::ops::Range;
@@ -98,8 +98,8 @@ impl Run<'_> {
     ) -> Result<Tensor, OpError> {
         let states = self.memory.states[conv.states.0].in_place(self.pass);
         let (weight, bias) = (&conv.weight, conv.bias.as_ref());
-        let convolved = Some(linear::Convolved { weight, bias, first, silu: true, states });
-        let convolving = LinearCall { convolved, ..*project };
+        let convolved = Convolved { weight, bias, first, silu: true, states };
+        let convolving = LinearCall { finish: Finish::Convolved(convolved), ..*project };
         if self.is_possible(&convolving)? {
             self.call(&convolving)?;
             return Ok(projected.clone());
@@ -189,14 +189,15 @@ impl Executor<Cuda> for Run<'_> {
     fn project_gated(&mut self, of: &CudaProjection, x: Input<'_>) -> Result<Tensor, OpError> {
         let gated = self.rows(of.outputs() / 2)?;
         let (x, norm) = self.taken(x)?;
-        self.call(&LinearCall { norm, swiglu: true, ..of.of(&x) }.into([&gated]))?;
+        let finish = Finish::Gated;
+        self.call(&LinearCall { norm, finish, ..of.of(&x) }.into([&gated]))?;
         Ok(gated)
     }
 
     fn add(&mut self, of: &CudaProjection, x: Input<'_>) -> Result<(), OpError> {
         let (x, norm) = self.taken(x)?;
-        let (residual, scale) = (Some(&self.x), self.residual);
-        self.call(&LinearCall { norm, residual, scale, ..of.of(&x) }.into([&self.x]))
+        let (finish, scale) = (Finish::Added(&self.x), self.residual);
+        self.call(&LinearCall { norm, finish, scale, ..of.of(&x) }.into([&self.x]))
     }
 
     fn multiply_heads(&mut self, of: &Tensor, x: &Tensor, tail: usize) -> Result<Tensor, OpError> {
