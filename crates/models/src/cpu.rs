@@ -4,6 +4,7 @@ mod cache;
 mod experts;
 mod rows;
 mod run;
+mod save;
 mod state;
 mod step;
 mod weights;
@@ -12,11 +13,13 @@ use crate::choice::{Choice, Drawn, choose_by_steps};
 use crate::engine::{Batch, Capacity, Engine, EngineKind, Model, Storage, Wanted};
 use crate::pages::Pages;
 use crate::program::{Backend, Program};
-use crate::{Architecture, Checkpoint, ModelError};
+use crate::saved::bytes_of;
+use crate::{Architecture, Checkpoint, ModelError, Saved};
 use cache::Cache;
 use device::{Device, HostBuffer};
 use experts::CpuExperts;
 use facts::BackendKind;
+use kernels::Tensor;
 use kernels::cpu::linear::Linear;
 use kernels::cpu::read::sum_parallel;
 use rayon::prelude::*;
@@ -143,6 +146,27 @@ impl Engine for CpuEngine {
         self.pages.fork(from, to, keep)?;
         // The pages decide what is read of the caches.
         self.memory.states.iter_mut().for_each(|pool| pool.fork(from, to));
+        Ok(())
+    }
+
+    fn bytes_of(&self, tokens: usize) -> u64 {
+        let rows = self.memory.pools().map(|(by, pool)| (by, save::row_bytes(pool)));
+        bytes_of(rows, tokens)
+    }
+
+    fn save(&mut self, sequence: usize) -> Result<Saved, ModelError> {
+        let rows = |by| self.pages.rows_of(by, sequence);
+        let copy = self.memory.pools().map(|(by, pool)| save::take(pool, &rows(by)));
+        let (tokens, copy): (usize, Vec<Tensor>) = (self.pages.len(sequence), copy.collect());
+        Ok(Saved::new(tokens, self.bytes_to_save(tokens), copy))
+    }
+
+    fn restore(&mut self, saved: &Saved, to: usize) -> Result<(), ModelError> {
+        let copy: &Vec<Tensor> = saved.copy()?;
+        self.pages.take_up(to, saved.tokens())?;
+        for ((by, pool), rows) in self.memory.pools_mut().zip(copy) {
+            save::put(pool, &self.pages.rows_of(by, to), rows);
+        }
         Ok(())
     }
 }

@@ -8,6 +8,7 @@ mod experts;
 mod moves;
 mod pass;
 mod run;
+mod save;
 mod states;
 mod weights;
 
@@ -15,17 +16,19 @@ use crate::choice::{Choice, Drawn, token};
 use crate::engine::{Batch, Capacity, Engine, EngineKind, Model, Storage, Wanted};
 use crate::pages::Pages;
 use crate::program::{Backend, Program};
-use crate::{Architecture, ModelError};
+use crate::saved;
+use crate::{Architecture, ModelError, Saved};
 use choose::{Chooser, Counts};
 use decode::{DecodeGraph, DecodeGraphs};
 use device::Device;
-use device::cuda::Stream;
+use device::cuda::{Stream, Swap};
 use experts::CudaExperts;
 use facts::BackendKind;
 use kernels::cuda::Plans;
 use kernels::{DType, OpError, Tensor, decoder};
 use pass::Pass;
 use run::{Cache, Common, Run};
+use save::Saves;
 use states::StatePool;
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
@@ -74,6 +77,8 @@ struct CudaEngine {
     counts: Counts,
     /// Plans of calls that were made before.
     plans: RefCell<Plans>,
+    /// Copies of sequences on the host.
+    saves: Saves,
 }
 
 /// What the device says of a call that no layer stands behind.
@@ -107,6 +112,7 @@ impl CudaEngine {
             decoders: DecodeGraphs::default(),
             counts: Counts::default(),
             plans: RefCell::default(),
+            saves: Saves::default(),
         })
     }
 
@@ -224,6 +230,7 @@ impl CudaEngine {
     /// Gives a batch's sequences place in the caches.
     fn grow(&mut self, batch: &Batch) -> Result<(), ModelError> {
         batch.check(self.pages.sequences(), self.architecture.vocabulary)?;
+        self.saves.land(&batch.sequences).map_err(failed)?;
         self.pages.grow(&batch.lengths())
     }
 }
@@ -281,6 +288,7 @@ impl Engine for CudaEngine {
             return self.choose_from(&logits, how, &batch.sequences);
         }
         batch.check(self.pages.sequences(), self.architecture.vocabulary)?;
+        self.saves.land(&batch.sequences).map_err(failed)?;
         // Blocks for all of them first: the GPU goes from one token to the next by itself.
         let before: Vec<usize> =
             batch.sequences.iter().map(|place| self.pages.len(*place)).collect();
@@ -303,13 +311,46 @@ impl Engine for CudaEngine {
     }
 
     fn fork(&mut self, from: usize, to: usize, keep: bool) -> Result<(), ModelError> {
+        self.saves.land(&[from, to]).map_err(failed)?;
         self.pages.fork(from, to, keep)?;
         // The pages decide what is read of the caches.
         let mut pools = self.memory.states.iter();
         pools.try_for_each(|pool| pool.fork(&self.stream, from, to)).map_err(failed)
     }
 
+    fn bytes_of(&self, tokens: usize) -> u64 {
+        saved::bytes_of(self.memory.rows(), tokens)
+    }
+
+    fn bytes_to_save(&self, tokens: usize) -> u64 {
+        Swap::bytes_for(self.bytes_of(tokens))
+    }
+
+    fn reserve(&mut self, bytes: u64) -> Result<(), ModelError> {
+        self.saves.reserve(&self.device, bytes).map_err(failed)
+    }
+
+    fn save(&mut self, sequence: usize) -> Result<Saved, ModelError> {
+        self.saves.land(&[sequence]).map_err(failed)?;
+        let parts = self.memory.parts(&self.pages, sequence).map_err(failed)?;
+        let Some(copy) = self.saves.save(&parts).map_err(failed)? else {
+            return Err(ModelError::fault("no memory of the host is left for a copy"));
+        };
+        let tokens = self.pages.len(sequence);
+        Ok(Saved::new(tokens, self.bytes_to_save(tokens), copy))
+    }
+
+    fn restore(&mut self, saved: &Saved, to: usize) -> Result<(), ModelError> {
+        let copy = saved.copy()?;
+        self.saves.land(&[to]).map_err(failed)?;
+        self.pages.take_up(to, saved.tokens())?;
+        let parts = self.memory.parts(&self.pages, to).map_err(failed)?;
+        self.saves.restore(copy, to, &parts).map_err(failed)
+    }
+
     fn reset(&mut self, sequence: usize) {
+        // As below.
+        let _ = self.saves.land(&[sequence]);
         self.pages.release(sequence);
         self.counts.reset(sequence);
         for pool in &self.memory.states {

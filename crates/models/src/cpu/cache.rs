@@ -11,9 +11,9 @@ use kernels::{DType, Element, OpError, Tensor, TensorMap};
 /// A layer's cache.
 pub(super) struct Cache {
     /// `[blocks, BLOCK, kv_heads, dim]`.
-    keys: Tensor,
+    pub(super) keys: Tensor,
     /// `[blocks, BLOCK, kv_heads, dim]`; none where they are the first `value_dim` channels of the keys.
-    values: Option<Tensor>,
+    pub(super) values: Option<Tensor>,
     value_dim: usize,
 }
 

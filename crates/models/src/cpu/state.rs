@@ -6,7 +6,7 @@ use kernels::{OpError, Over, States, Tensor, TensorMap, Typed};
 /// The states of an op in one layer.
 pub(super) struct StatePool {
     /// The states of all slots `[slots, ..]` in float32: zero before a sequence's first token.
-    pool: Tensor,
+    pub(super) pool: Tensor,
     /// What the last step left, whose memory the next one writes.
     outputs: TensorMap,
 }

@@ -152,6 +152,11 @@ impl StatePool {
         States { before: Some(&self.pool), slots: Some(&pass.slots), after: Some(&self.pool) }
     }
 
+    /// The states of every slot.
+    pub(super) fn pool(&self) -> &Tensor {
+        &self.pool
+    }
+
     /// The state of one slot for another one too.
     pub(super) fn fork(&self, stream: &Stream, from: usize, to: usize) -> Result<(), OpError> {
         self.pool.rows(to, 1)?.copy_from(&self.pool.rows(from, 1)?, stream)
