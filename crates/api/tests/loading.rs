@@ -46,6 +46,7 @@ fn service(build: Build) -> (Service, std::thread::JoinHandle<Result<(), BuildEr
         limits,
         step_tokens: None,
         snapshots: 0,
+        swap_space: 0,
         verify_cache: 0.0,
         named,
         process_start: Instant::now(),

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)] // An allocation with an alignment that `Vec` cannot ask for.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -136,6 +137,12 @@ impl<T: Copy + Send + Sync> HostBuffer<T> {
         })
     }
 
+    /// Room for `len` values that are to be written before it becomes a buffer of them.
+    pub fn unwritten(len: usize) -> HostBuffer<MaybeUninit<T>> {
+        // Of such values none needs to be written.
+        HostBuffer::new(len, |_| ())
+    }
+
     /// Allocates `len` values, which `write` must initialise.
     fn new(len: usize, write: impl FnOnce(*mut T)) -> Self {
         let layout = Self::layout(len);
@@ -222,6 +229,17 @@ fn advise(start: *mut u8, layout: Layout) {
     }
     #[cfg(not(target_os = "linux"))]
     let _ = (start, layout);
+}
+
+impl<T: Copy + Send + Sync> HostBuffer<MaybeUninit<T>> {
+    /// The buffer once it is written.
+    ///
+    /// # Safety
+    /// Every value was written.
+    pub unsafe fn written(self) -> HostBuffer<T> {
+        let this = ManuallyDrop::new(self);
+        HostBuffer { start: this.start.cast(), len: this.len, lent: this.lent }
+    }
 }
 
 impl<T: Copy + Send + Sync> Drop for HostBuffer<T> {

@@ -12,7 +12,7 @@ mod serve;
 
 pub(crate) use bench_model::{BenchCommand, BenchModel};
 pub(crate) use model::{Chat, Convert, Fit, Logits, Named, Run, Synth, WeightType};
-pub(crate) use number::{number, one_or_more, share, token, whole};
+pub(crate) use number::{gibibytes, number, one_or_more, share, token, whole};
 pub(crate) use ops::{Bench, Op, Storage, Sweep, Verify};
 pub(crate) use parse::{command, parse};
 pub(crate) use plan::{Plan, Which};

@@ -9,7 +9,7 @@ mod reference;
 mod strips;
 mod variants;
 
-pub use call::{Convolved, LinearCall, LinearOptions, Normed, Out};
+pub use call::{Convolved, Finish, LinearCall, LinearOptions, Normed, Out};
 pub use convolution::Convolution;
 pub use problem::{LinearProblem, Norm};
 

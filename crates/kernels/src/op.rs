@@ -7,7 +7,7 @@ mod typed;
 
 pub(crate) use bound::Bound;
 pub use opened::{Lent, Opened, Place};
-pub use typed::{Given, Key, Options, States, Typed};
+pub use typed::{Given, Key, Options, Over, States, Typed};
 pub(crate) use typed::{given, place};
 
 use crate::cuda::CudaVariant;

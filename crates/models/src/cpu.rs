@@ -1,12 +1,10 @@
 //! The engine on the processor: activations are rows of float32, every product, scan and attention a counted launch.
 
-mod attention;
+mod cache;
 mod experts;
-mod kda;
-mod latent_attention;
-mod mamba2;
-mod mlp;
 mod rows;
+mod run;
+mod save;
 mod state;
 mod step;
 mod weights;
@@ -14,15 +12,20 @@ mod weights;
 use crate::choice::{Choice, Drawn, choose_by_steps};
 use crate::engine::{Batch, Capacity, Engine, EngineKind, Model, Storage, Wanted};
 use crate::pages::Pages;
-use crate::{Architecture, Checkpoint, Mixer, ModelError};
+use crate::program::{Backend, Program};
+use crate::saved::bytes_of;
+use crate::{Architecture, Checkpoint, ModelError, Saved};
+use cache::Cache;
 use device::{Device, HostBuffer};
 use experts::CpuExperts;
 use facts::BackendKind;
-use kernels::OpError;
+use kernels::Tensor;
+use kernels::cpu::linear::Linear;
 use kernels::cpu::read::sum_parallel;
-use mlp::CpuMlp;
 use rayon::prelude::*;
-use rows::{add_scaled, rms_norm, scale};
+use rows::scale;
+use run::Run;
+use state::StatePool;
 use std::time::{Duration, Instant};
 use step::Step;
 use weights::{CpuProjection, Weights};
@@ -39,22 +42,21 @@ pub(crate) const ENGINE: EngineKind = EngineKind {
     },
 };
 
-/// A mixer with its weights, and its states or caches of every place.
-trait Mix: Send {
-    /// Mixes rows `[tokens, hidden]`, which are normed, and advances the states.
-    fn mix(&mut self, x: &[f32], step: &Step<'_>) -> Result<Vec<f32>, OpError>;
-    /// Forgets a sequence.
-    fn reset(&mut self, sequence: usize);
-    /// Gives another place the states of a sequence. The pages decide what is read of the caches.
-    fn fork(&mut self, _from: usize, _to: usize) {}
+/// The processor: weights are packed, calls are made at once.
+pub(crate) enum Cpu {}
+
+impl Backend for Cpu {
+    type Projection = CpuProjection;
+    type Heads = Vec<Linear>;
+    type Experts = CpuExperts;
+    type Run<'a> = Run<'a>;
 }
 
-struct CpuLayer {
-    input_norm: Vec<f32>,
-    mixer: Box<dyn Mix>,
-    post_norm: Vec<f32>,
-    experts: Option<CpuExperts>,
-    mlp: Option<CpuMlp>,
+/// States and caches of all layers.
+#[derive(Default)]
+pub(crate) struct Memory {
+    states: Vec<StatePool>,
+    caches: Vec<Cache>,
 }
 
 struct CpuEngine {
@@ -62,9 +64,8 @@ struct CpuEngine {
     /// Rows of the embedding are read where they are needed: a few of many.
     checkpoint: Checkpoint,
     device: Device,
-    layers: Vec<CpuLayer>,
-    norm: Vec<f32>,
-    head: CpuProjection,
+    program: Program<Cpu>,
+    memory: Memory,
     pages: Pages,
 }
 
@@ -77,24 +78,10 @@ impl CpuEngine {
     ) -> Result<Self, ModelError> {
         let Model { architecture, checkpoint } = model;
         let pages = Pages::new(capacity.sequences, capacity.tokens);
-        let weights = Weights::new(&architecture, &checkpoint, &device, storage);
-        let layer = |layer: &crate::Layer| {
-            Ok(CpuLayer {
-                input_norm: weights.vector(layer.input_norm)?,
-                mixer: mixer(&layer.mixer, &weights, &pages, architecture.eps)?,
-                post_norm: weights.vector(layer.post_norm)?,
-                experts: layer
-                    .experts
-                    .as_ref()
-                    .map(|of| CpuExperts::new(of, &weights))
-                    .transpose()?,
-                mlp: layer.mlp.as_ref().map(|of| CpuMlp::new(of, &weights)).transpose()?,
-            })
-        };
-        let layers = architecture.layers.iter().map(layer).collect::<Result<_, ModelError>>()?;
-        let norm = weights.vector(architecture.norm)?;
-        let head = weights.projection(&architecture.head)?;
-        Ok(Self { layers, norm, head, architecture, checkpoint, device, pages })
+        let mut weights = Weights::new((&architecture, &checkpoint), &pages, &device, storage);
+        let program = Program::new(&architecture, &mut weights)?;
+        let memory = weights.memory;
+        Ok(Self { program, memory, architecture, checkpoint, device, pages })
     }
 
     /// The first x: embeddings of the tokens `[tokens, hidden]`.
@@ -106,46 +93,6 @@ impl CpuEngine {
         let mut x = tokens.par_iter().map(row).collect::<Result<Vec<_>, _>>()?.concat();
         scale(&mut x, self.architecture.embedding_multiplier as f32);
         Ok(x)
-    }
-}
-
-fn mixer(
-    mixer: &Mixer,
-    weights: &Weights<'_>,
-    pages: &Pages,
-    eps: f64,
-) -> Result<Box<dyn Mix>, ModelError> {
-    Ok(match mixer {
-        Mixer::Mamba2(of) => Box::new(mamba2::CpuMamba2::new(of, weights, pages, eps)?),
-        Mixer::Attention(of) => Box::new(attention::CpuAttention::new(of, weights, pages)?),
-        Mixer::Kda(of) => Box::new(kda::CpuKda::new(of, weights, pages, eps)?),
-        Mixer::Latent(of) => {
-            Box::new(latent_attention::CpuLatentAttention::new(of, weights, pages)?)
-        }
-        // Such a model was refused by its config.
-        _ => return Err(ModelError::fault(format!("no engine has {} layers", mixer.kind()))),
-    })
-}
-
-impl CpuLayer {
-    /// `x += r mixer(rms(x)); h = rms(x); x += r (experts(h) + mlp(h))`.
-    fn advance(
-        &mut self,
-        x: &mut [f32],
-        step: &Step<'_>,
-        eps: f64,
-        residual: f32,
-    ) -> Result<(), OpError> {
-        let mixed = self.mixer.mix(&rms_norm(x, &self.input_norm, eps), step)?;
-        add_scaled(x, &mixed, residual);
-        let normed = rms_norm(x, &self.post_norm, eps);
-        if let Some(experts) = &self.experts {
-            add_scaled(x, &experts.apply(step.device, &normed), residual);
-        }
-        if let Some(mlp) = &self.mlp {
-            add_scaled(x, &mlp.apply(step.device, &normed), residual);
-        }
-        Ok(())
     }
 }
 
@@ -192,12 +139,34 @@ impl Engine for CpuEngine {
 
     fn reset(&mut self, sequence: usize) {
         self.pages.release(sequence);
-        self.layers.iter_mut().for_each(|layer| layer.mixer.reset(sequence));
+        self.memory.states.iter_mut().for_each(|pool| pool.reset(sequence));
     }
 
     fn fork(&mut self, from: usize, to: usize, keep: bool) -> Result<(), ModelError> {
         self.pages.fork(from, to, keep)?;
-        self.layers.iter_mut().for_each(|layer| layer.mixer.fork(from, to));
+        // The pages decide what is read of the caches.
+        self.memory.states.iter_mut().for_each(|pool| pool.fork(from, to));
+        Ok(())
+    }
+
+    fn bytes_of(&self, tokens: usize) -> u64 {
+        let rows = self.memory.pools().map(|(by, pool)| (by, save::row_bytes(pool)));
+        bytes_of(rows, tokens)
+    }
+
+    fn save(&mut self, sequence: usize) -> Result<Saved, ModelError> {
+        let rows = |by| self.pages.rows_of(by, sequence);
+        let copy = self.memory.pools().map(|(by, pool)| save::take(pool, &rows(by)));
+        let (tokens, copy): (usize, Vec<Tensor>) = (self.pages.len(sequence), copy.collect());
+        Ok(Saved::new(tokens, self.bytes_to_save(tokens), copy))
+    }
+
+    fn restore(&mut self, saved: &Saved, to: usize) -> Result<(), ModelError> {
+        let copy: &Vec<Tensor> = saved.copy()?;
+        self.pages.take_up(to, saved.tokens())?;
+        for ((by, pool), rows) in self.memory.pools_mut().zip(copy) {
+            save::put(pool, &self.pages.rows_of(by, to), rows);
+        }
         Ok(())
     }
 }
@@ -205,29 +174,14 @@ impl Engine for CpuEngine {
 impl CpuEngine {
     fn advance(&mut self, batch: &Batch, wanted: Wanted) -> Result<Vec<f32>, ModelError> {
         batch.check(self.pages.sequences(), self.architecture.vocabulary)?;
-        let mut x = self.embed(&batch.tokens)?;
+        let x = self.embed(&batch.tokens)?;
         self.pages.grow(&batch.lengths())?;
         let step = Step::new(&self.device, batch, &self.pages);
-        let (eps, residual) = (self.architecture.eps, self.architecture.residual_multiplier as f32);
-        for (layer, of) in self.layers.iter_mut().enumerate() {
-            let advanced = of.advance(&mut x, &step, eps, residual);
-            advanced.map_err(|error| ModelError::Op { layer, error })?;
-            // No op looks for NaN in what layers give one another.
-            if let Some(at) = x.iter().position(|x| x.is_nan()) {
-                let (tensor, what) = ("x".to_owned(), format!("is NaN at element {at}"));
-                return Err(ModelError::Op {
-                    layer,
-                    error: OpError::Value { op: "model", tensor, what },
-                });
-            }
-        }
-        let hidden = self.architecture.hidden;
-        if wanted == Wanted::Last {
-            let last = batch.offsets[1..].iter().map(|end| &x[(end - 1) * hidden..end * hidden]);
-            x = last.collect::<Vec<_>>().concat();
-        }
-        let mut logits = self.head.apply(&self.device, &rms_norm(&x, &self.norm, eps));
-        scale(&mut logits, (1.0 / self.architecture.logits_divisor) as f32);
-        Ok(logits)
+        let residual = self.architecture.residual_multiplier as f32;
+        let mut run = Run { step, memory: &mut self.memory, x, residual };
+        let mut logits = self.program.run(&mut run, wanted)?;
+        let logits = logits.view_mut::<f32>().unwrap_or_default();
+        scale(logits, (1.0 / self.architecture.logits_divisor) as f32);
+        Ok(logits.to_vec())
     }
 }

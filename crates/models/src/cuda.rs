@@ -1,36 +1,35 @@
 //! The engine on NVIDIA GPUs: weights, states and caches stay there, every layer is a list of planned launches, and a step
 //! of one token a sequence is one recorded graph.
 
-mod attention;
+mod calls;
 mod choose;
 mod decode;
 mod experts;
-mod kda;
-mod latent_attention;
-mod mamba2;
-mod mlp;
 mod moves;
 mod pass;
-mod program;
+mod run;
+mod save;
 mod states;
 mod weights;
 
 use crate::choice::{Choice, Drawn, token};
 use crate::engine::{Batch, Capacity, Engine, EngineKind, Model, Storage, Wanted};
 use crate::pages::Pages;
-use crate::{Architecture, Mixer, ModelError};
+use crate::program::{Backend, Program};
+use crate::saved;
+use crate::{Architecture, ModelError, Saved};
 use choose::{Chooser, Counts};
 use decode::{DecodeGraph, DecodeGraphs};
 use device::Device;
-use device::cuda::Stream;
+use device::cuda::{Stream, Swap};
 use experts::CudaExperts;
 use facts::BackendKind;
 use kernels::cuda::Plans;
-use kernels::linear::{LinearCall, Out};
 use kernels::{DType, OpError, Tensor, decoder};
-use mlp::CudaMlp;
 use pass::Pass;
-use program::Program;
+use run::{Cache, Common, Run};
+use save::Saves;
+use states::StatePool;
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 use weights::{CudaProjection, Weights};
@@ -46,24 +45,22 @@ pub(crate) const ENGINE: EngineKind = EngineKind {
     open: |model, device, _, capacity| Ok(Box::new(CudaEngine::new(model, device, capacity)?)),
 };
 
-/// A mixer with its weights, and its states or caches of every slot.
-trait Mix: Send {
-    /// Plans `x += residual_multiplier * mix(rms(x))` over the program's x, and the advance of the states.
-    fn plan(&self, program: &mut Program<'_>, norm: &Tensor) -> Result<(), OpError>;
-    /// Forgets a sequence.
-    fn reset(&self, stream: &Stream, place: usize) -> Result<(), OpError>;
-    /// Gives another place the states of a sequence. The pages decide what is read of the caches.
-    fn fork(&self, _stream: &Stream, _from: usize, _to: usize) -> Result<(), OpError> {
-        Ok(())
-    }
+/// NVIDIA GPUs: weights lie there, calls are planned launches.
+pub(crate) enum Cuda {}
+
+impl Backend for Cuda {
+    type Projection = CudaProjection;
+    /// `[heads, outputs, inputs]`.
+    type Heads = Tensor;
+    type Experts = CudaExperts;
+    type Run<'a> = Run<'a>;
 }
 
-struct CudaLayer {
-    input_norm: Tensor,
-    mixer: Box<dyn Mix>,
-    post_norm: Tensor,
-    experts: Option<CudaExperts>,
-    mlp: Option<CudaMlp>,
+/// States and caches of all layers.
+#[derive(Default)]
+pub(crate) struct Memory {
+    states: Vec<StatePool>,
+    caches: Vec<Cache>,
 }
 
 struct CudaEngine {
@@ -71,9 +68,8 @@ struct CudaEngine {
     device: Device,
     stream: Stream,
     embedding: Tensor,
-    layers: Vec<CudaLayer>,
-    norm: Tensor,
-    head: CudaProjection,
+    program: Program<Cuda>,
+    memory: Memory,
     pages: Pages,
     /// Recorded steps of one token a sequence.
     decoders: DecodeGraphs,
@@ -81,38 +77,8 @@ struct CudaEngine {
     counts: Counts,
     /// Plans of calls that were made before.
     plans: RefCell<Plans>,
-}
-
-/// What lies on the GPU once a model is loaded.
-struct Loaded {
-    embedding: Tensor,
-    layers: Vec<CudaLayer>,
-    norm: Tensor,
-    head: CudaProjection,
-}
-
-impl Loaded {
-    fn new(
-        architecture: &Architecture,
-        weights: &Weights<'_, '_>,
-        pages: &Pages,
-    ) -> Result<Self, ModelError> {
-        let embedding = weights.embedding()?;
-        let layer = |layer: &crate::Layer| {
-            let experts = layer.experts.as_ref().map(|of| CudaExperts::new(of, weights));
-            Ok(CudaLayer {
-                input_norm: weights.vector(layer.input_norm)?,
-                mixer: mixer(&layer.mixer, weights, pages)?,
-                post_norm: weights.vector(layer.post_norm)?,
-                experts: experts.transpose()?,
-                mlp: layer.mlp.as_ref().map(|of| CudaMlp::new(of, weights)).transpose()?,
-            })
-        };
-        let layers = architecture.layers.iter().map(layer).collect::<Result<_, ModelError>>()?;
-        let norm = weights.vector(architecture.norm)?;
-        let head = weights.head(&embedding)?;
-        Ok(Self { embedding, layers, norm, head })
-    }
+    /// Copies of sequences on the host.
+    saves: Saves,
 }
 
 /// What the device says of a call that no layer stands behind.
@@ -129,15 +95,16 @@ impl CudaEngine {
         let stream = cuda.stream().clone();
         let pages = Pages::new(capacity.sequences, capacity.tokens);
         let loaded = cuda.uploading(|uploads| {
-            let weights = Weights::new(&architecture, &checkpoint, &stream, uploads);
-            Loaded::new(&architecture, &weights, &pages)
+            let of = (&architecture, &checkpoint);
+            let mut weights = Weights::new(of, &pages, &stream, uploads)?;
+            let program = Program::new(&architecture, &mut weights)?;
+            Ok::<_, ModelError>((weights.embedding, program, weights.memory))
         })?;
-        let Loaded { embedding, layers, norm, head } = loaded;
+        let (embedding, program, memory) = loaded;
         Ok(Self {
             embedding,
-            layers,
-            norm,
-            head,
+            program,
+            memory,
             architecture,
             device,
             stream,
@@ -145,61 +112,38 @@ impl CudaEngine {
             decoders: DecodeGraphs::default(),
             counts: Counts::default(),
             plans: RefCell::default(),
+            saves: Saves::default(),
         })
     }
 
-    /// What programs plan with.
-    fn planned_with(&self) -> (&RefCell<Plans>, &Architecture) {
-        (&self.plans, &self.architecture)
+    /// What its steps have in common.
+    fn common(&self) -> Common<'_> {
+        let Self { architecture, memory, plans, .. } = self;
+        Common { architecture, memory, plans }
     }
 
     /// Plans all layers over the tokens of a pass, and gives the logits `[rows, vocabulary]` of the wanted ones.
-    fn plan(&self, program: &mut Program<'_>, wanted: Wanted) -> Result<Tensor, ModelError> {
+    fn plan(&self, run: &mut Run<'_>, wanted: Wanted) -> Result<Tensor, ModelError> {
         let architecture = &self.architecture;
-        let (tokens, hidden) = (program.pass.tokens, architecture.hidden);
+        let (tokens, hidden) = (run.pass.tokens, architecture.hidden);
         let embed = decoder::Embed {
             table: self.embedding.on().map_err(failed)?,
             dtype: self.embedding.dtype(),
-            tokens: &program.pass.ids,
-            x: program.x.on().map_err(failed)?,
+            tokens: &run.pass.ids,
+            x: run.x.on().map_err(failed)?,
             count: tokens,
             hidden,
             multiplier: architecture.embedding_multiplier,
         };
-        program.add(decoder::embed(program.device, &embed).map_err(failed)?).map_err(failed)?;
-        for (layer, of) in self.layers.iter().enumerate() {
-            of.plan(program).map_err(|error| ModelError::Op { layer, error })?;
-        }
-        self.plan_logits(program, wanted).map_err(failed)
-    }
-
-    fn plan_logits(&self, program: &Program<'_>, wanted: Wanted) -> Result<Tensor, OpError> {
-        let (sequences, hidden) = (program.pass.sequences, self.architecture.hidden);
-        let x = if wanted == Wanted::Last && program.pass.tokens > sequences {
-            let last = program.tensor(&[sequences, hidden], DType::F32)?;
-            let buffers = [program.x.on()?, &program.pass.last, last.on()?];
-            program.add(decoder::take(program.device, buffers, sequences, hidden)?)?;
-            last
-        } else {
-            program.x.clone()
-        };
-        let logits = program.tensor(&[x.shape()[0], self.architecture.vocabulary], DType::F32)?;
-        let call = LinearCall {
-            norm: program.normed(&self.norm),
-            scale: 1.0 / self.architecture.logits_divisor,
-            out: Some(Out::F32),
-            ..self.head.of(&x)
-        };
-        program.call(&call.into([&logits]))?;
-        Ok(logits)
+        run.push(decoder::embed(run.device, &embed).map_err(failed)?).map_err(failed)?;
+        self.program.run(run, wanted)
     }
 
     /// Runs a pass launch by launch, as it is planned; gives its logits, which lie on the GPU.
     fn run(&mut self, batch: &Batch, wanted: Wanted) -> Result<Tensor, ModelError> {
         let pass = Pass::of(batch, &self.pages, &self.stream).map_err(failed)?;
-        let mut program =
-            Program::now(&self.device, &self.stream, &pass, self.planned_with()).map_err(failed)?;
-        self.plan(&mut program, wanted)
+        let mut run = Run::now(&self.device, &self.stream, &pass, self.common()).map_err(failed)?;
+        self.plan(&mut run, wanted)
     }
 
     /// The graph of a step of one token a sequence, ready to be launched for this batch, whose sequences have so many
@@ -286,36 +230,8 @@ impl CudaEngine {
     /// Gives a batch's sequences place in the caches.
     fn grow(&mut self, batch: &Batch) -> Result<(), ModelError> {
         batch.check(self.pages.sequences(), self.architecture.vocabulary)?;
+        self.saves.land(&batch.sequences).map_err(failed)?;
         self.pages.grow(&batch.lengths())
-    }
-}
-
-fn mixer(
-    mixer: &Mixer,
-    weights: &Weights<'_, '_>,
-    pages: &Pages,
-) -> Result<Box<dyn Mix>, ModelError> {
-    Ok(match mixer {
-        Mixer::Mamba2(of) => Box::new(mamba2::CudaMamba2::new(of, weights, pages)?),
-        Mixer::Attention(of) => Box::new(attention::CudaAttention::new(of, weights, pages)?),
-        Mixer::Kda(of) => Box::new(kda::CudaKda::new(of, weights, pages)?),
-        Mixer::Latent(of) => {
-            Box::new(latent_attention::CudaLatentAttention::new(of, weights, pages)?)
-        }
-        // Such a model was refused by its config.
-        _ => return Err(ModelError::fault(format!("no engine has {} layers", mixer.kind()))),
-    })
-}
-
-impl CudaLayer {
-    /// `x += r mixer(rms(x)); h = rms(x); x += r (experts(h) + mlp(h))`.
-    fn plan(&self, program: &mut Program<'_>) -> Result<(), OpError> {
-        self.mixer.plan(program, &self.input_norm)?;
-        match (&self.experts, &self.mlp) {
-            (Some(experts), mlp) => experts.plan(program, &self.post_norm, mlp.as_ref()),
-            (None, Some(mlp)) => mlp.plan(program, &self.post_norm),
-            (None, None) => Ok(()),
-        }
     }
 }
 
@@ -372,6 +288,7 @@ impl Engine for CudaEngine {
             return self.choose_from(&logits, how, &batch.sequences);
         }
         batch.check(self.pages.sequences(), self.architecture.vocabulary)?;
+        self.saves.land(&batch.sequences).map_err(failed)?;
         // Blocks for all of them first: the GPU goes from one token to the next by itself.
         let before: Vec<usize> =
             batch.sequences.iter().map(|place| self.pages.len(*place)).collect();
@@ -394,20 +311,51 @@ impl Engine for CudaEngine {
     }
 
     fn fork(&mut self, from: usize, to: usize, keep: bool) -> Result<(), ModelError> {
+        self.saves.land(&[from, to]).map_err(failed)?;
         self.pages.fork(from, to, keep)?;
-        for (layer, of) in self.layers.iter().enumerate() {
-            let copied = of.mixer.fork(&self.stream, from, to);
-            copied.map_err(|error| ModelError::Op { layer, error })?;
-        }
-        Ok(())
+        // The pages decide what is read of the caches.
+        let mut pools = self.memory.states.iter();
+        pools.try_for_each(|pool| pool.fork(&self.stream, from, to)).map_err(failed)
+    }
+
+    fn bytes_of(&self, tokens: usize) -> u64 {
+        saved::bytes_of(self.memory.rows(), tokens)
+    }
+
+    fn bytes_to_save(&self, tokens: usize) -> u64 {
+        Swap::bytes_for(self.bytes_of(tokens))
+    }
+
+    fn reserve(&mut self, bytes: u64) -> Result<(), ModelError> {
+        self.saves.reserve(&self.device, bytes).map_err(failed)
+    }
+
+    fn save(&mut self, sequence: usize) -> Result<Saved, ModelError> {
+        self.saves.land(&[sequence]).map_err(failed)?;
+        let parts = self.memory.parts(&self.pages, sequence).map_err(failed)?;
+        let Some(copy) = self.saves.save(&parts).map_err(failed)? else {
+            return Err(ModelError::fault("no memory of the host is left for a copy"));
+        };
+        let tokens = self.pages.len(sequence);
+        Ok(Saved::new(tokens, self.bytes_to_save(tokens), copy))
+    }
+
+    fn restore(&mut self, saved: &Saved, to: usize) -> Result<(), ModelError> {
+        let copy = saved.copy()?;
+        self.saves.land(&[to]).map_err(failed)?;
+        self.pages.take_up(to, saved.tokens())?;
+        let parts = self.memory.parts(&self.pages, to).map_err(failed)?;
+        self.saves.restore(copy, to, &parts).map_err(failed)
     }
 
     fn reset(&mut self, sequence: usize) {
+        // As below.
+        let _ = self.saves.land(&[sequence]);
         self.pages.release(sequence);
         self.counts.reset(sequence);
-        for layer in &self.layers {
+        for pool in &self.memory.states {
             // A device that fails here fails at the next step as well, which says so.
-            let _ = layer.mixer.reset(&self.stream, sequence);
+            let _ = pool.reset(&self.stream, sequence);
         }
     }
 }

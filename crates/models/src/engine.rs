@@ -2,7 +2,7 @@
 
 use crate::choice::{Choice, Drawn, choose_by_steps};
 use crate::pages::{BLOCK, Pages};
-use crate::{Architecture, Checkpoint, Config, ModelError, StepBudget, cpu, cuda};
+use crate::{Architecture, Checkpoint, Config, ModelError, Saved, StepBudget, cpu, cuda};
 pub(crate) use architectures::Capacity;
 use architectures::Holding;
 use device::{Device, Isa};
@@ -276,6 +276,29 @@ pub trait Engine: Send {
     /// # Errors
     /// [`ModelError`] when the slot is not empty, or the sequence does not end with a block.
     fn fork(&mut self, from: usize, to: usize, keep: bool) -> Result<(), ModelError>;
+    /// Bytes of the states of a sequence of so many tokens, and of its keys and values.
+    fn bytes_of(&self, tokens: usize) -> u64;
+    /// Bytes of the host's memory that a copy of such a sequence takes.
+    fn bytes_to_save(&self, tokens: usize) -> u64 {
+        self.bytes_of(tokens)
+    }
+    /// Makes room on the host for copies of so many bytes, where the device wants memory of a kind for them.
+    ///
+    /// # Errors
+    /// [`ModelError`] when there is none; then nothing can be saved.
+    fn reserve(&mut self, _bytes: u64) -> Result<(), ModelError> {
+        Ok(())
+    }
+    /// Copies a sequence to the host. The engine goes on at once, and so may the slot: what is copied is the sequence as it is now.
+    ///
+    /// # Errors
+    /// [`ModelError`] when there is no room; the sequence stays as it was.
+    fn save(&mut self, sequence: usize) -> Result<Saved, ModelError>;
+    /// Lets an empty slot go on where a sequence was when this engine saved it. The copy stays as it is.
+    ///
+    /// # Errors
+    /// [`ModelError`] when the slot is not empty, or the caches have no room. The slot is to be reset then.
+    fn restore(&mut self, saved: &Saved, to: usize) -> Result<(), ModelError>;
 }
 
 /// Loads a model onto a device.

@@ -15,8 +15,10 @@ mod files;
 mod generate;
 mod hub;
 mod pages;
+mod program;
 mod random;
 mod sampling;
+mod saved;
 mod scheduler;
 mod source;
 mod speed;
@@ -44,6 +46,7 @@ pub use generate::{Chosen, Generated, Next, generate};
 pub use hub::{Download, HubFile, HubHash, download, locate};
 pub use pages::Pages;
 pub use sampling::Sampling;
+pub use saved::Saved;
 pub use scheduler::{
     Ended, Event, Failed, Guide, Logits, LogitsOf, Request, RequestId, Scheduler, StepBudget, Usage,
 };

@@ -1,9 +1,19 @@
 //! Which blocks of the key/value pools each sequence has. One table serves all attention layers.
 
 use crate::ModelError;
+use std::ops::Range;
 
 /// Tokens of a block: few enough that a short sequence wastes little, many enough that a kernel walks long rows.
 pub(crate) const BLOCK: usize = 64;
+
+/// Which rows of a pool are a sequence's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum By {
+    /// The one of its slot.
+    Slot,
+    /// Those of its blocks.
+    Block,
+}
 
 /// Block tables and lengths of the sequences of an engine, by slot. Blocks are counted by their users, so that sequences which
 /// begin alike can share the blocks of what they have in common.
@@ -187,6 +197,17 @@ impl Pages {
         Ok(())
     }
 
+    /// Gives an empty sequence blocks of its own for so many tokens, which it is to have.
+    ///
+    /// # Errors
+    /// [`ModelError`] when it is not empty, or the blocks do not suffice.
+    pub(crate) fn take_up(&mut self, sequence: usize, tokens: usize) -> Result<(), ModelError> {
+        if !self.is_empty(sequence) {
+            return Err(ModelError::fault(format!("slot {sequence} is not empty")));
+        }
+        self.grow(&[(sequence, tokens)])
+    }
+
     /// Forgets a sequence; blocks that nobody else has are free again.
     pub(crate) fn release(&mut self, sequence: usize) {
         let held = std::mem::take(&mut self.sequences[sequence]);
@@ -213,6 +234,18 @@ impl Pages {
         self.sequences[sequence].blocks.len()
     }
 
+    /// The rows of a pool that are a sequence's, in its order: each range has rows that lie side by side.
+    pub(crate) fn rows_of(&self, by: By, sequence: usize) -> Vec<Range<usize>> {
+        match by {
+            By::Slot => std::iter::once(sequence..sequence + 1).collect(),
+            By::Block => {
+                let blocks = &self.sequences[sequence].blocks;
+                let runs = blocks.chunk_by(|one, next| one + 1 == *next);
+                runs.map(|run| run[0]..run[0] + run.len()).collect()
+            }
+        }
+    }
+
     /// The block tables of some sequences, as wide as the longest and filled up with -1.
     pub(crate) fn table(&self, sequences: &[usize]) -> ([usize; 2], Vec<i32>) {
         let width = sequences.iter().map(|sequence| self.blocks_of(*sequence)).max().unwrap_or(0);
@@ -231,6 +264,11 @@ impl Pages {
 mod tests {
     use super::*;
 
+    fn rows<const N: usize>(pages: &Pages, by: By, sequence: usize) -> [[usize; 2]; N] {
+        let rows = pages.rows_of(by, sequence).into_iter().map(|rows| [rows.start, rows.end]);
+        rows.collect::<Vec<_>>().try_into().unwrap()
+    }
+
     #[test]
     fn blocks_go_to_sequences_as_they_grow_and_come_back() {
         let mut pages = Pages::new(2, 2 * BLOCK);
@@ -248,6 +286,8 @@ mod tests {
         pages.grow(&[(0, 4 * BLOCK - 1)]).unwrap();
         assert_eq!(pages.table(&[0]), ([1, 4], vec![0, 1, 2, 3]));
         assert!(pages.grow(&[(1, 1)]).is_err());
+        assert_eq!((rows(&pages, By::Slot, 1), rows(&pages, By::Block, 0)), ([[1, 2]], [[0, 4]]));
+        assert!(pages.rows_of(By::Block, 1).is_empty());
         // The block for padding is nobody's.
         assert_eq!((pages.free_blocks(), pages.padding(), pages.pooled()), (0, 4, 5));
     }
@@ -260,6 +300,7 @@ mod tests {
         assert_eq!((pages.share(0, 1, BLOCK), pages.share(0, 0, BLOCK)), (0, 0));
         pages.grow(&[(1, 1)]).unwrap();
         assert_eq!(pages.table(&[0, 1]), ([2, 3], vec![0, 1, 2, 0, 1, 3]));
+        assert_eq!(rows(&pages, By::Block, 1), [[0, 2], [3, 4]]);
         pages.release(0);
         assert_eq!((pages.free_blocks(), pages.row(1, 0)), (3, 0), "block 2 alone came back");
         // What is kept gives way, but for what somebody else has.

@@ -4,8 +4,8 @@
 //! chooses them. The second reads prompts, oldest first, with what is left of the step's token budget: a long prompt that joins
 //! takes several steps, and delays the tokens of others by one chunk each.
 //!
-//! When the cache is full, the youngest request gives its slot and its pages away, and reads its tokens again later. Requests are
-//! admitted in the order in which they came, and those that came back keep their place in it. So the oldest one advances in every
+//! When the cache is full, the youngest request gives its slot and its pages away. Later it goes on from its copy on the host, or
+//! reads its tokens again where there was no room for one. Requests are admitted in the order in which they came, and those that came back keep their place in it. So the oldest one advances in every
 //! step, whatever else is asked for, and every request becomes the oldest.
 
 mod admission;
@@ -16,6 +16,7 @@ mod kept;
 mod pace;
 mod prefixes;
 mod request;
+mod swap;
 
 pub use event::{Event, Logits};
 pub use failed::Failed;
@@ -25,6 +26,7 @@ use pace::Pace;
 use prefixes::Prefixes;
 use request::Live;
 pub use request::{Ended, LogitsOf, Request, RequestId};
+use swap::Swap;
 
 use crate::pages::BLOCK;
 use crate::{Batch, Engine, ModelError, Pages};
@@ -48,7 +50,7 @@ pub struct StepBudget {
 }
 
 /// What of an engine is in use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Requests that have a slot.
     pub running: usize,
@@ -60,6 +62,16 @@ pub struct Usage {
     pub kept: usize,
     /// Slots with the state behind a prompt's beginning, for requests that begin alike.
     pub snapshots: usize,
+    /// Bytes of these states.
+    pub snapshot_bytes: u64,
+    /// States behind beginnings of prompts that the host has, some of them too.
+    pub saved_snapshots: usize,
+    /// Bytes of these on the host, with their keys and values.
+    pub saved_snapshot_bytes: u64,
+    /// Bytes of preempted requests on the host.
+    pub preempted_bytes: u64,
+    /// Bytes that copies on the host may take.
+    pub swap_space: u64,
     /// Blocks of the caches that no request has, nor a kept sequence: snapshots give theirs away.
     pub free_blocks: usize,
     /// Blocks of the caches.
@@ -84,6 +96,8 @@ pub struct Scheduler<'e> {
     kept: Keep,
     /// Beginnings of prompts, likewise.
     prefixes: Prefixes,
+    /// What of both is on the host.
+    swap: Swap,
     /// Events that the next step gives out.
     due: Vec<Event>,
     /// Logits that tokens of the last step were chosen from, where they were wanted.
@@ -115,6 +129,7 @@ impl<'e> Scheduler<'e> {
             free_slots,
             kept: Keep::default(),
             prefixes: Prefixes::new(0, 0, 0),
+            swap: Swap::default(),
             due: Vec::new(),
             logits: Vec::new(),
             stepped: 0,
@@ -231,12 +246,18 @@ impl<'e> Scheduler<'e> {
     /// What is in use.
     pub fn usage(&self) -> Usage {
         let pages = self.engine.pages();
+        let (saved_snapshots, saved_snapshot_bytes) = self.prefixes.saved();
         Usage {
             running: self.running.len(),
             waiting: self.waiting.len(),
             free_slots: self.free_slots.len(),
             kept: self.kept.len(),
             snapshots: self.prefixes.len(),
+            snapshot_bytes: self.prefixes.len() as u64 * self.engine.bytes_of(0),
+            saved_snapshots,
+            saved_snapshot_bytes,
+            preempted_bytes: self.preempted_bytes(),
+            swap_space: self.swap.space(),
             free_blocks: pages.blocks() - pages.taken_blocks(),
             blocks: self.blocks,
         }
@@ -282,10 +303,12 @@ impl<'e> Scheduler<'e> {
     }
 
     fn passes(&mut self, events: &mut Vec<Event>) -> Result<(), ModelError> {
+        self.swap.begin();
         self.make_room(events);
         self.admit(events)?;
         let decoding = self.decode(events)?;
-        self.read(decoding, events)
+        self.read(decoding, events)?;
+        self.arrive()
     }
 
     /// One token of each sequence that decodes, or a few; gives how many sequences these are.
@@ -371,7 +394,7 @@ impl<'e> Scheduler<'e> {
         let mut at = 0;
         while at < self.running.len() && left > 0 {
             let live = &self.running[at];
-            if live.unread() < 2 {
+            if !live.reads() {
                 at += 1;
                 continue;
             }

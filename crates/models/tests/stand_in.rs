@@ -74,12 +74,13 @@ fn run(engine: &mut dyn Engine) -> Result<(), models::ModelError> {
     Ok(())
 }
 
-/// Requests that join, are preempted, cancelled and end.
+/// Requests that join, go to the host and come back, are cancelled and end.
 fn come_and_go(engine: &mut dyn Engine) -> Result<(), models::ModelError> {
     let free = engine.pages().free_blocks();
     // What a stand-in chooses is no token.
     let budget = StepBudget { tokens: 4000, beside: 500, patience: Duration::MAX, ahead: 1 };
     let mut scheduler = Scheduler::new(engine, budget);
+    scheduler.set_swap_space(256 << 20)?;
     // Eight of 380 tokens have nearly all blocks, and want more of them soon.
     let ids: Vec<u32> = (0..380).collect();
     let request = |at: usize| Request {
@@ -94,10 +95,11 @@ fn come_and_go(engine: &mut dyn Engine) -> Result<(), models::ModelError> {
     };
     let submitted = (0..14).map(|at| scheduler.submit(request(at)));
     let submitted = submitted.collect::<Result<Vec<_>, _>>()?;
-    let (mut steps, mut preempted, mut finished) = (0, 0, 0);
+    let (mut steps, mut preempted, mut back, mut finished) = (0, 0, 0, 0);
     while !scheduler.is_idle() {
         for event in scheduler.step()? {
-            preempted += usize::from(matches!(event, Event::Preempted { .. }));
+            preempted += usize::from(matches!(event, Event::Preempted { saved: true, .. }));
+            back += usize::from(matches!(event, Event::Begun { from_host: true, .. }));
             finished += usize::from(matches!(event, Event::Finished { .. }));
         }
         steps += 1;
@@ -107,6 +109,6 @@ fn come_and_go(engine: &mut dyn Engine) -> Result<(), models::ModelError> {
     }
     drop(scheduler);
     assert_eq!((finished, engine.pages().free_blocks()), (13, free));
-    assert!(preempted > 0, "there were pages for all");
+    assert!(preempted > 0 && back > 0, "there were pages for all");
     Ok(())
 }

@@ -6,8 +6,8 @@ use device::Device;
 use facts::{BackendKind, Status};
 use models::{
     Architecture, Batch, Capacity, Choice, Drawn, Engine, ModelError, ModelSource, Pages, Sampling,
-    SpeedTest, Storage, Verification, Wanted, choose_by_steps, hold, measure, open, shape, verify,
-    verify_families,
+    Saved, SpeedTest, Storage, Verification, Wanted, choose_by_steps, hold, measure, open, shape,
+    verify, verify_families,
 };
 
 const CPU: BackendKind = BackendKind::Cpu;
@@ -133,6 +133,15 @@ impl Engine for Planted {
     }
     fn pages(&self) -> &Pages {
         self.engine.pages()
+    }
+    fn bytes_of(&self, tokens: usize) -> u64 {
+        self.engine.bytes_of(tokens)
+    }
+    fn save(&mut self, sequence: usize) -> Result<Saved, ModelError> {
+        self.engine.save(sequence)
+    }
+    fn restore(&mut self, saved: &Saved, to: usize) -> Result<(), ModelError> {
+        self.engine.restore(saved, to)
     }
     fn reset(&mut self, sequence: usize) {
         self.engine.reset(sequence);

@@ -13,6 +13,7 @@ mod metrics;
 mod second_look;
 mod service;
 mod state;
+mod times;
 mod worker;
 
 pub use grammar::{Bound, Form, Grammars};

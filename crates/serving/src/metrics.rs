@@ -1,8 +1,7 @@
 //! What is counted, under vLLM's names where it means the same, and under our own.
 
 use crate::Settings;
-use crate::worker::Ending;
-use models::{Ended, Pages, StepBudget, Usage};
+use models::{Pages, StepBudget, Usage};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -25,8 +24,8 @@ pub struct Named {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Reason {
-    finished_reason: &'static str,
+pub(crate) struct Reason {
+    pub(crate) finished_reason: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -35,9 +34,18 @@ struct Use {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Lost {
-    reason: &'static str,
+pub(crate) struct Lost {
+    pub(crate) reason: &'static str,
 }
+
+/// Where states are: `device`, in slots of the engine, or `ram`, copied to the host.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub(crate) struct Tier {
+    pub(crate) tier: &'static str,
+}
+
+pub(crate) const DEVICE: Tier = Tier { tier: "device" };
+pub(crate) const RAM: Tier = Tier { tier: "ram" };
 
 type Share = Gauge<f64, AtomicU64>;
 
@@ -49,28 +57,32 @@ pub(crate) struct Metrics {
     waiting: Gauge,
     cache_use: Share,
     slots: Family<Use, Gauge>,
+    snapshot_bytes: Family<Tier, Gauge>,
+    preempted_bytes: Gauge,
     preemptions: Counter,
+    saved_preemptions: Counter,
     failed_steps: Counter,
-    prompt_tokens: Counter,
-    generated_tokens: Counter,
-    cache_queries: Counter,
-    cache_hits: Counter,
-    cached_tokens: Counter,
-    lost_tokens: Family<Lost, Counter>,
+    pub(crate) prompt_tokens: Counter,
+    pub(crate) generated_tokens: Counter,
+    pub(crate) cache_queries: Counter,
+    pub(crate) cache_hits: Counter,
+    pub(crate) hits_by_tier: Family<Tier, Counter>,
+    pub(crate) cached_tokens: Counter,
+    pub(crate) lost_tokens: Family<Lost, Counter>,
     second_looks: Counter,
     mismatches: Counter,
-    ended: Family<Reason, Counter>,
+    pub(crate) ended: Family<Reason, Counter>,
     iteration_tokens: Histogram,
-    first_token: Histogram,
-    between_tokens: Histogram,
-    per_token: Histogram,
-    whole: Histogram,
-    queue: Histogram,
-    prefill: Histogram,
-    decode: Histogram,
-    inference: Histogram,
-    prompt_lengths: Histogram,
-    answer_lengths: Histogram,
+    pub(crate) first_token: Histogram,
+    pub(crate) between_tokens: Histogram,
+    pub(crate) per_token: Histogram,
+    pub(crate) whole: Histogram,
+    pub(crate) queue: Histogram,
+    pub(crate) prefill: Histogram,
+    pub(crate) decode: Histogram,
+    pub(crate) inference: Histogram,
+    pub(crate) prompt_lengths: Histogram,
+    pub(crate) answer_lengths: Histogram,
     choices: Histogram,
     max_tokens: Histogram,
     rhythm: Mutex<Rhythm>,
@@ -209,10 +221,28 @@ impl Metrics {
                 "Slots for recurrent states, by use",
                 Family::default(),
             ),
+            snapshot_bytes: register(
+                with,
+                "firstlight:state_snapshot_bytes",
+                "Bytes of the states behind beginnings of prompts, in ram with their keys and values",
+                Family::default(),
+            ),
+            preempted_bytes: register(
+                with,
+                "firstlight:preempted_bytes",
+                "Bytes of preempted requests in ram",
+                Gauge::default(),
+            ),
             preemptions: register(
                 with,
                 "vllm:num_preemptions",
                 "Requests that gave their pages to older ones",
+                Counter::default(),
+            ),
+            saved_preemptions: register(
+                with,
+                "firstlight:preemptions_saved",
+                "Requests of these whose states, keys and values went to ram: they are not read again",
                 Counter::default(),
             ),
             failed_steps: register(
@@ -244,6 +274,12 @@ impl Metrics {
                 "vllm:prefix_cache_hits",
                 "Tokens of these that it had: they were not read again",
                 Counter::default(),
+            ),
+            hits_by_tier: register(
+                with,
+                "firstlight:prefix_cache_tier_hits",
+                "Tokens of the prefix cache's hits, by where their state was",
+                Family::default(),
             ),
             cached_tokens: register(
                 with,
@@ -314,6 +350,10 @@ impl Metrics {
         self.slots.get_or_create(&Use { r#use: "running" }).set(count(usage.running));
         self.slots.get_or_create(&Use { r#use: "snapshot" }).set(count(usage.snapshots));
         self.slots.get_or_create(&Use { r#use: "free" }).set(count(usage.free_slots));
+        let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.snapshot_bytes.get_or_create(&DEVICE).set(bytes(usage.snapshot_bytes));
+        self.snapshot_bytes.get_or_create(&RAM).set(bytes(usage.saved_snapshot_bytes));
+        self.preempted_bytes.set(bytes(usage.preempted_bytes));
     }
 
     pub(crate) fn settings(&self, choices: usize, max_tokens: usize) {
@@ -344,8 +384,9 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn preempted(&self) {
+    pub(crate) fn preempted(&self, saved: bool) {
         self.preemptions.inc();
+        self.saved_preemptions.inc_by(u64::from(saved));
     }
 
     pub(crate) fn step_failed(&self) {
@@ -366,7 +407,7 @@ impl Metrics {
         text
     }
 
-    fn first_of_all(&self, now: Instant) {
+    pub(crate) fn first_of_all(&self, now: Instant) {
         let mut rhythm = self.rhythm.lock().unwrap_or_else(PoisonError::into_inner);
         if !std::mem::replace(&mut rhythm.spoken, true) {
             let seconds = Share::default();
@@ -376,7 +417,7 @@ impl Metrics {
         }
     }
 
-    fn one_ended(&self, now: Instant) {
+    pub(crate) fn one_ended(&self, now: Instant) {
         let mut rhythm = self.rhythm.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(last) = rhythm.last.replace(now) {
             let seconds = now.saturating_duration_since(last).as_secs_f64();
@@ -388,88 +429,4 @@ impl Metrics {
 fn register<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
     registry.register(name, help, metric.clone());
     metric
-}
-
-/// When what happened to a sequence.
-#[derive(Debug)]
-pub(crate) struct Times {
-    arrived: Instant,
-    prompt: usize,
-    /// Whether it was looked up in the prefix cache.
-    found: bool,
-    began: Option<Instant>,
-    first: Option<Instant>,
-    last: Instant,
-    tokens: usize,
-}
-
-impl Times {
-    pub(crate) fn new(arrived: Instant, prompt: usize) -> Self {
-        Self { arrived, prompt, found: false, began: None, first: None, last: arrived, tokens: 0 }
-    }
-
-    /// It has a slot; what comes again behind a preemption changes nothing.
-    pub(crate) fn begin(&mut self, now: Instant) {
-        self.began.get_or_insert(now);
-    }
-
-    /// What of its prompt need not be read, and what is read although another prompt began with it; whether that was not known.
-    pub(crate) fn found(&mut self, metrics: &Metrics, cached: usize, lost: usize) -> bool {
-        let new = !std::mem::replace(&mut self.found, true);
-        if new {
-            metrics.cache_queries.inc_by(self.prompt as u64);
-            metrics.cache_hits.inc_by(cached as u64);
-            metrics.cached_tokens.inc_by(cached as u64);
-            let reason = Lost { reason: "no_state" };
-            metrics.lost_tokens.get_or_create(&reason).inc_by(lost as u64);
-        }
-        new
-    }
-
-    /// It has a token more, the first of those that came together where there is a time.
-    pub(crate) fn token(&mut self, metrics: &Metrics, now: Option<Instant>) {
-        self.tokens += 1;
-        metrics.generated_tokens.inc();
-        let Some(now) = now else { return };
-        match self.first {
-            None => {
-                self.first = Some(now);
-                metrics.prompt_tokens.inc_by(self.prompt as u64);
-                metrics.first_token.observe((now - self.arrived).as_secs_f64());
-                metrics.first_of_all(now);
-            }
-            Some(_) => metrics.between_tokens.observe((now - self.last).as_secs_f64()),
-        }
-        self.last = now;
-    }
-
-    /// It ended.
-    pub(crate) fn end(self, metrics: &Metrics, ending: &Ending) {
-        let now = Instant::now();
-        let finished_reason = match ending {
-            Ending::Finished(Ended::StopId | Ended::Listener) => "stop",
-            Ending::Finished(Ended::Limit) => "length",
-            Ending::Failed(_) | Ending::Finished(Ended::NoToken) => "error",
-            Ending::Left { .. } => "abort",
-        };
-        metrics.ended.get_or_create(&Reason { finished_reason }).inc();
-        metrics.one_ended(now);
-        // Times and lengths of what was broken off say nothing of those that were not.
-        if !matches!(ending, Ending::Finished(_)) {
-            return;
-        }
-        metrics.whole.observe((now - self.arrived).as_secs_f64());
-        metrics.prompt_lengths.observe(self.prompt as f64);
-        metrics.answer_lengths.observe(self.tokens as f64);
-        let Some(began) = self.began else { return };
-        metrics.queue.observe(began.saturating_duration_since(self.arrived).as_secs_f64());
-        let Some(first) = self.first else { return };
-        metrics.prefill.observe(first.saturating_duration_since(began).as_secs_f64());
-        metrics.decode.observe((self.last - first).as_secs_f64());
-        metrics.inference.observe(self.last.saturating_duration_since(began).as_secs_f64());
-        if self.tokens > 1 {
-            let behind = (self.tokens - 1) as f64;
-            metrics.per_token.observe((self.last - first).as_secs_f64() / behind);
-        }
-    }
 }

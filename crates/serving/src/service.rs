@@ -23,6 +23,8 @@ pub struct Settings {
     pub step_tokens: Option<usize>,
     /// Slots of the engine that are for states behind beginnings of prompts; none without a prefix cache.
     pub snapshots: usize,
+    /// Bytes of the host's memory for preempted requests and for such states that lose their slots.
+    pub swap_space: u64,
     /// Share of the requests that begin with such a state whose first token is computed from nothing as well, and compared.
     pub verify_cache: f64,
     /// What metrics are labelled with.
@@ -95,15 +97,7 @@ impl Service {
         let open = settings.limits.open();
         // No more submissions can be on their way than there are places, and a word to wake up.
         let (sender, receiver) = mpsc::channel(open.min(Semaphore::MAX_PERMITS / 2) + 1);
-        let usage = Usage {
-            running: 0,
-            waiting: 0,
-            free_slots: settings.limits.sequences,
-            kept: 0,
-            snapshots: 0,
-            free_blocks: 0,
-            blocks: 0,
-        };
+        let usage = Usage { free_slots: settings.limits.sequences, ..Usage::default() };
         let seen = Seen { usage, failed_steps: 0, last_error: None, since: Instant::now() };
         let shared = Arc::new(Shared {
             metrics: Metrics::new(&settings),
@@ -196,6 +190,8 @@ impl Service {
     pub fn health(&self) -> Health {
         let seen = self.shared.seen();
         let Usage { running, waiting, snapshots, free_blocks, blocks, .. } = seen.usage;
+        let Usage { saved_snapshots, saved_snapshot_bytes, preempted_bytes, swap_space, .. } =
+            seen.usage;
         Health {
             phase: self.phase(),
             failed_steps: seen.failed_steps,
@@ -205,6 +201,9 @@ impl Service {
             free_slots: self.limits().sequences.saturating_sub(running),
             snapshots,
             most_snapshots: self.shared.settings.snapshots,
+            saved_snapshots,
+            swapped_bytes: saved_snapshot_bytes + preempted_bytes,
+            swap_space,
             free_blocks,
             blocks,
             prompt_tokens: self.shared.metrics.prompt_tokens(),

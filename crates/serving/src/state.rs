@@ -52,6 +52,12 @@ pub struct Health {
     pub snapshots: usize,
     /// The most of them.
     pub most_snapshots: usize,
+    /// Such states that the host's memory has, some of them too.
+    pub saved_snapshots: usize,
+    /// Bytes of the host's memory that these and preempted requests take.
+    pub swapped_bytes: u64,
+    /// The most of them.
+    pub swap_space: u64,
     /// Blocks of the caches that nobody has.
     pub free_blocks: usize,
     /// Blocks of the caches.

@@ -2,9 +2,9 @@
 
 use crate::grammar::{Bound, Failure};
 use crate::job::{Command, Job, Update, Why};
-use crate::metrics::Times;
 use crate::second_look::SecondLooks;
 use crate::service::Shared;
+use crate::times::Times;
 use crate::{Build, BuildError, Phase, blame, logprobs};
 use models::{
     Ended, Event, Guide, Logits, LogitsOf, ModelError, Request, RequestId, Scheduler, Usage,
@@ -26,8 +26,9 @@ pub(crate) fn run(
     let served = build().and_then(|mut engine| {
         shared.metrics.built(engine.pages(), engine.budget());
         let budget = shared.budget(engine.budget());
-        let scheduler =
+        let mut scheduler =
             Scheduler::new(&mut *engine, budget).with_prefix_cache(shared.settings.snapshots);
+        scheduler.set_swap_space(shared.settings.swap_space)?;
         shared.see(scheduler.usage());
         shared.set_phase(Phase::Ready);
         let looks = SecondLooks::new(shared.settings.verify_cache);
@@ -189,7 +190,9 @@ impl Worker<'_> {
         for event in events {
             let id = event.request();
             match event {
-                Event::Begun { reused, lost, .. } => self.begun(id, *reused, *lost),
+                Event::Begun { reused, from_host, lost, .. } => {
+                    self.begun(id, *reused, *from_host, *lost);
+                }
                 Event::Token { token, logits, .. } => {
                     let first_of_step = together != Some(id);
                     together = Some(id);
@@ -208,15 +211,15 @@ impl Worker<'_> {
                     };
                     self.end(id, ending);
                 }
-                Event::Preempted { .. } => self.shared.metrics.preempted(),
+                Event::Preempted { saved, .. } => self.shared.metrics.preempted(*saved),
             }
         }
     }
 
     /// Says where a sequence begins; where it begins again changes nothing.
-    fn begun(&mut self, id: RequestId, cached: usize, lost: usize) {
+    fn begun(&mut self, id: RequestId, cached: usize, from_host: bool, lost: usize) {
         let Some(open) = self.open.get_mut(&id) else { return };
-        if open.times.found(&self.shared.metrics, cached, lost) {
+        if open.times.found(&self.shared.metrics, cached, from_host, lost) {
             open.looked_at = cached > 0 && self.looks.due();
             let _ = open.job.updates.try_send(Update::Begun { index: open.job.index, cached });
         }

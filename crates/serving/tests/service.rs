@@ -2,17 +2,15 @@
 
 #![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
 
-use device::Device;
-use facts::BackendKind;
-use models::{
-    Architecture, Batch, Capacity, Ended, Engine, LogitsOf, Model, ModelError, Pages, Request,
-    Sampling, Storage, Wanted, generate, open, shape,
-};
+mod guarded;
+
+use guarded::{BAD, Fails, Guarded, engine};
+use models::{Ended, Engine, LogitsOf, Request, Sampling, generate};
 use serving::{
     BuildError, Limits, Named, Phase, Refusal, Sequence, Service, Settings, Ticket, Update, Why,
 };
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -20,108 +18,6 @@ use std::time::{Duration, Instant};
 const SLOTS: usize = 3;
 const QUEUED: usize = 2;
 const TOKENS: usize = 256;
-
-/// How an engine fails on a token that it is told of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fails {
-    /// The sequence's own fault.
-    Sequence,
-    /// The device is lost.
-    Device,
-    /// NaN where logits should be.
-    Logits,
-    /// Whenever it holds two sequences.
-    Pairs,
-    /// It panics.
-    Panics,
-    /// A slot that should begin with another one's state begins with one of other tokens.
-    States,
-}
-
-/// The token on which it fails.
-const BAD: u32 = 500;
-
-/// An engine in front of another one.
-struct Guarded {
-    inner: Box<dyn Engine>,
-    /// A step waits for a word; without a sender none does.
-    gate: Option<Mutex<Receiver<()>>>,
-    fails: Fails,
-    steps: Arc<AtomicUsize>,
-}
-
-impl Guarded {
-    /// Sequences that have read something.
-    fn held(&self) -> usize {
-        let pages = self.inner.pages();
-        (0..pages.sequences()).filter(|slot| !pages.is_empty(*slot)).count()
-    }
-
-    fn fault(&self) -> ModelError {
-        let (what, hint) = ("an overflow in layer 3".to_owned(), None);
-        match self.fails {
-            Fails::Device => ModelError::Device("the device is lost".to_owned()),
-            _ => ModelError::Call { what, hint },
-        }
-    }
-}
-
-impl Engine for Guarded {
-    fn architecture(&self) -> &Architecture {
-        self.inner.architecture()
-    }
-
-    fn device(&self) -> &Device {
-        self.inner.device()
-    }
-
-    fn read_bandwidth(&self) -> f64 {
-        self.inner.read_bandwidth()
-    }
-
-    fn pages(&self) -> &Pages {
-        self.inner.pages()
-    }
-
-    fn step(&mut self, batch: &Batch, wanted: Wanted) -> Result<Vec<f32>, ModelError> {
-        if let Some(gate) = &self.gate {
-            // A gate that nobody has any more stands open.
-            let _ = gate.lock().unwrap().recv();
-        }
-        self.steps.fetch_add(1, Ordering::SeqCst);
-        let bad = batch.tokens().contains(&BAD);
-        match self.fails {
-            Fails::Sequence | Fails::Device if bad => return Err(self.fault()),
-            Fails::Pairs if self.held() > 1 => return Err(self.fault()),
-            Fails::Panics if bad => panic!("a fault of the engine's own"),
-            _ => {}
-        }
-        let mut logits = self.inner.step(batch, wanted)?;
-        if self.fails == Fails::Logits && bad {
-            logits.fill(f32::NAN);
-        }
-        Ok(logits)
-    }
-
-    fn reset(&mut self, sequence: usize) {
-        self.inner.reset(sequence);
-    }
-
-    fn fork(&mut self, from: usize, to: usize, keep: bool) -> Result<(), ModelError> {
-        if self.fails == Fails::States {
-            let other = vec![9; self.inner.pages().len(from)];
-            return self.inner.step(&Batch::new().with(to, &other), Wanted::Last).map(|_| ());
-        }
-        self.inner.fork(from, to, keep)
-    }
-}
-
-fn engine() -> Box<dyn Engine> {
-    let config = shape("kimi-linear-mini").unwrap();
-    let device = device::open(BackendKind::Cpu).unwrap();
-    let capacity = Capacity { sequences: SLOTS, tokens: TOKENS };
-    open(Model::random(&config, 3).unwrap(), device, Storage::F32, capacity).unwrap()
-}
 
 struct Server {
     service: Service,
@@ -139,6 +35,7 @@ fn settings() -> Settings {
         limits,
         step_tokens: Some(4),
         snapshots: 0,
+        swap_space: 0,
         verify_cache: 0.0,
         named,
         process_start: Instant::now(),
@@ -403,15 +300,16 @@ fn an_engine_that_cannot_be_built_is_told() {
 
 #[test]
 fn every_metric_is_set_by_what_happens() {
-    let server = start(Fails::Sequence, false);
+    let settings = Settings { swap_space: 64 << 20, ..settings() };
+    let server = start_with(settings, Fails::Sequence, false);
     let service = &server.service;
     let before = service.metrics();
     assert!(!before.contains("start_to_first_token"), "nothing was said yet: {before}");
     beside(&server, &[1, BAD, 2]);
     service.count_settings(2, 20);
     // More than the caches hold, so that somebody gives way.
-    let long: Vec<u32> = (1..200).collect();
-    let wide = vec![sequence(&long, 56); SLOTS];
+    let long: Vec<u32> = (0..120).collect();
+    let wide = vec![sequence(&long, 130); SLOTS];
     ends(service.submit(wide).unwrap(), SLOTS);
     nothing_is_held(service);
     let text = service.metrics();
@@ -420,11 +318,16 @@ fn every_metric_is_set_by_what_happens() {
         let line = line.unwrap_or_else(|| panic!("no {name} in {text}"));
         line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()
     };
-    assert_eq!(value("vllm:generation_tokens_total"), 40.0 + 56.0 * SLOTS as f64);
-    assert_eq!(value("vllm:prompt_tokens_total"), 7.0 + 199.0 * SLOTS as f64);
+    assert_eq!(value("vllm:generation_tokens_total"), 40.0 + 130.0 * SLOTS as f64);
+    assert_eq!(value("vllm:prompt_tokens_total"), 7.0 + 120.0 * SLOTS as f64);
     assert_eq!(value("vllm:request_generation_tokens_count"), 2.0 + SLOTS as f64);
     assert_eq!(value("vllm:kv_cache_usage_perc"), 0.0);
+    // Those that ran in the step that failed were not saved.
+    assert!(value("firstlight:preemptions_saved_total") < value("vllm:num_preemptions_total"));
+    assert_eq!(value("firstlight:preempted_bytes"), 0.0);
+    assert!(text.contains("state_snapshot_bytes{model_name=\"mini\",engine=\"0\",tier=\"ram\"} 0"));
     for name in [
+        "firstlight:preemptions_saved_total",
         "vllm:iteration_tokens_total_count",
         "vllm:time_to_first_token_seconds_count",
         "vllm:inter_token_latency_seconds_count",
@@ -473,6 +376,8 @@ fn a_kept_state_that_is_wrong_turns_the_cache_off() {
             line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()
         };
         assert_eq!((cached(), cached()), (0, 128), "{fails:?}");
+        let on_device = "state_snapshot_bytes{model_name=\"mini\",engine=\"0\",tier=\"device\"}";
+        assert!(mismatches > 0 || value(&format!("firstlight:{on_device}")) > 0);
         wait(|| value("firstlight:prefix_cache_verified_total") == 1);
         assert_eq!(value("firstlight:prefix_cache_mismatch_total"), mismatches, "{fails:?}");
         // Where it was wrong, nothing is kept any more.

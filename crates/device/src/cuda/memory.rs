@@ -116,7 +116,11 @@ impl Stream {
 
     /// # Safety
     /// The buffer holds as many bytes, and the source must stay as it is until the stream is synchronised.
-    unsafe fn start_write(&self, buffer: &Buffer, bytes: &[u8]) -> Result<(), CudaError> {
+    pub(super) unsafe fn start_write(
+        &self,
+        buffer: &Buffer,
+        bytes: &[u8],
+    ) -> Result<(), CudaError> {
         let driver = self.context().enter()?;
         // SAFETY: the caller's promise.
         let code = unsafe {
@@ -141,6 +145,28 @@ impl Stream {
         };
         self.context().check("cuMemcpyDtoHAsync", code)?;
         self.synchronize()
+    }
+
+    /// Starts copying a buffer to the start of a pinned one, and returns at once.
+    ///
+    /// # Safety
+    /// The pinned buffer is as long, must not be dropped before the copy is done, and is read by nobody but the GPU until then.
+    pub(super) unsafe fn start_read(
+        &self,
+        buffer: &Buffer,
+        into: &mut PinnedBuffer,
+    ) -> Result<(), CudaError> {
+        let driver = self.context().enter()?;
+        // SAFETY: the caller's promise.
+        let code = unsafe {
+            (driver.copy_to_host)(
+                into.as_mut_ptr().cast(),
+                buffer.pointer,
+                buffer.bytes,
+                self.raw(),
+            )
+        };
+        self.context().check("cuMemcpyDtoHAsync", code)
     }
 
     /// Copies the first `bytes` of one buffer to another.

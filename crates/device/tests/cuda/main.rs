@@ -27,6 +27,8 @@ mod machine;
 #[cfg(target_os = "linux")]
 mod borrowed;
 #[cfg(target_os = "linux")]
+mod swap;
+#[cfg(target_os = "linux")]
 mod threads;
 
 #[test]

@@ -1,6 +1,6 @@
 //! Many threads that want the same kernels at once, on the stand-in for the driver.
 
-use super::machine;
+use super::{machine, swap};
 use device::Device;
 use device::cuda::{
     Args, Bundle, Cuda, CudaError, GpuArch, Kernel, KernelSource, Launch, UPLOAD_BYTES,
@@ -54,6 +54,8 @@ fn share_kernels() {
         a_module_is_loaded_once_without_a_cache(&device, cuda);
         uploads_arrive_whole(cuda);
         the_first_upload_that_fails_is_told(cuda);
+        swap::comes_back(cuda);
+        swap::is_pinned_once(cuda);
     });
 }
 

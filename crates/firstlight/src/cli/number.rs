@@ -18,6 +18,13 @@ pub(crate) fn number(text: &str) -> Result<f64, String> {
     text.trim().parse().map_err(|_| "wanted a number, such as 0.7".to_owned())
 }
 
+/// An amount of memory.
+pub(crate) fn gibibytes(text: &str) -> Result<f64, String> {
+    let amount =
+        text.trim().parse().ok().filter(|amount: &f64| amount.is_finite() && *amount >= 0.0);
+    amount.ok_or_else(|| "wanted a number of GiB, 0 or more, such as 4".to_owned())
+}
+
 /// A share of all.
 pub(crate) fn share(text: &str) -> Result<f64, String> {
     let share = text.trim().parse().ok().filter(|share| (0.0..=1.0).contains(share));

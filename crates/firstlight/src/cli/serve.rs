@@ -1,6 +1,6 @@
 //! Arguments of `firstlight serve`, by vLLM's names.
 
-use super::{BackendArg, Named, WeightType, one_or_more, share, whole};
+use super::{BackendArg, Named, WeightType, gibibytes, one_or_more, share, whole};
 use clap::Args;
 
 #[derive(Debug, Args)]
@@ -52,6 +52,10 @@ pub(crate) struct Sizes {
     /// or what an eighth of the memory holds.
     #[arg(long, value_name = "N", value_parser = whole)]
     pub(crate) prefix_cache_states: Option<u64>,
+    /// RAM for requests that gave their pages to older ones, which then read nothing again, and for states of the prefix cache that
+    /// make place for others; 0 for none. Default: an eighth of what is free, 16 at most.
+    #[arg(long, value_name = "GIB", value_parser = gibibytes)]
+    pub(crate) swap_space: Option<f64>,
     /// The same as --prefix-cache-states 0.
     #[arg(long, conflicts_with = "prefix_cache_states")]
     pub(crate) no_enable_prefix_caching: bool,

@@ -66,6 +66,7 @@ pub(super) fn run(arguments: &Serve, output: &Output) -> anyhow::Result<Outcome>
     let settings = serving::Settings {
         limits,
         snapshots: room.snapshots,
+        swap_space: room.swap_space,
         verify_cache: arguments.sizes.verify_cache,
         step_tokens: arguments.sizes.max_num_batched_tokens.map(|tokens| tokens as usize),
         named: Named { model: names[0].clone(), engine: "0".to_owned() },

@@ -359,8 +359,10 @@ fn what_conversations_begin_with_is_read_once() {
         (&json!(2 * whole), &health["blocks"])
     );
     assert!(health["snapshots"].as_u64() > Some(0), "{health}");
+    assert!(health["swap_space"].as_u64() > Some(0), "{health}");
     let metric = |name: &str| server.metric(&format!("{name}{{"));
     assert_eq!(metric("vllm:prefix_cache_hits_total") as usize, 2 * whole);
+    assert_eq!(metric("firstlight:prefix_cache_tier_hits_total") as usize, 2 * whole);
     assert!(metric("vllm:prefix_cache_queries_total") > metric("vllm:prefix_cache_hits_total"));
     assert_eq!(metric("vllm:kv_cache_usage_perc"), 0.0);
     assert_eq!(without.health()["most_snapshots"], 0);

@@ -140,44 +140,37 @@ impl Linear {
         }
     }
 
-    /// `y = x W^T` for rows of x, row-major and without padding, as y is. The launch is counted as `linear.f32` or
-    /// `linear.bf16`. A row's result does not depend on the rows beside it.
+    /// `y = x W^T` for rows of x that `x` makes, each once, where it is multiplied: what is made of other rows needs no memory of
+    /// its own. The columns of y go into parts of these widths, each `[rows, width]` without padding. The launch is counted as
+    /// `linear.f32` or `linear.bf16`. A row's result does not depend on the rows beside it.
     ///
     /// # Panics
-    /// When x is no whole number of rows.
-    pub fn apply(&self, device: &Device, x: &[f32]) -> Vec<f32> {
-        self.product(device, self.rows(x), self.copied(x), Finish::Stored)
+    /// When the widths are not those of all columns.
+    pub fn apply_made(
+        &self,
+        device: &Device,
+        rows: usize,
+        x: impl Fn(usize, &mut [f32]) + Sync,
+        widths: &[usize],
+    ) -> Vec<HostBuffer<f32>> {
+        assert_eq!(widths.iter().sum::<usize>(), self.outputs, "columns of {widths:?}");
+        self.product(device, rows, x, (widths, Finish::Stored))
     }
 
     /// `silu(gate) * up`, half as wide as the product x W^T: [`GATES`] rows of W are gates, as many their ups, and so on;
     /// what is left of both at the end is halved too. The products themselves are never in memory.
     ///
     /// # Panics
-    /// When x is no whole number of rows, or the weights cannot be halved.
-    pub fn apply_gated(&self, device: &Device, x: &[f32]) -> Vec<f32> {
-        assert!(self.outputs.is_multiple_of(2), "{} gates and ups", self.outputs);
-        self.product(device, self.rows(x), self.copied(x), Finish::Gated)
-    }
-
-    fn rows(&self, x: &[f32]) -> usize {
-        let rows = x.len() / self.inputs.max(1);
-        assert_eq!(x.len(), rows * self.inputs, "x in rows of {}", self.inputs);
-        rows
-    }
-
-    fn copied<'a>(&'a self, x: &'a [f32]) -> impl Fn(usize, &mut [f32]) + Sync + 'a {
-        |row, to| to.copy_from_slice(&x[row * self.inputs..][..self.inputs])
-    }
-
-    /// The same for rows of x that `x` makes, each once, where it is multiplied: what is made of other rows needs no
-    /// memory of its own.
-    pub fn apply_made(
+    /// When the weights cannot be halved.
+    pub fn apply_gated(
         &self,
         device: &Device,
         rows: usize,
         x: impl Fn(usize, &mut [f32]) + Sync,
-    ) -> Vec<f32> {
-        self.product(device, rows, x, Finish::Stored)
+    ) -> HostBuffer<f32> {
+        assert!(self.outputs.is_multiple_of(2), "{} gates and ups", self.outputs);
+        let made = self.product(device, rows, x, (&[self.outputs / 2], Finish::Gated));
+        made.into_iter().next().unwrap_or_else(|| HostBuffer::filled(0.0, 0))
     }
 
     fn product(
@@ -185,12 +178,12 @@ impl Linear {
         device: &Device,
         rows: usize,
         x: impl Fn(usize, &mut [f32]) + Sync,
-        finish: Finish,
-    ) -> Vec<f32> {
+        into: (&[usize], Finish),
+    ) -> Vec<HostBuffer<f32>> {
         match &self.strips {
             Strips::F32(isa, strips) => {
                 let made = Rows::made(rows, self.inputs, |_: &mut (), row, to| x(row, to));
-                self.run(device, "linear.f32", rows, finish, |range, strip, into| {
+                self.run(device, "linear.f32", rows, into, |range, strip, into| {
                     gemm_packed(*isa, 1.0, made.part(range), &strips[strip], Store::Replace, into);
                 })
             }
@@ -201,7 +194,7 @@ impl Linear {
                     dispatch(Isa::Avx512Bf16, Round { from: wide, to });
                 });
                 let of_strip = PanelsBf16::words(self.inputs, STRIP);
-                self.run(device, "linear.bf16", rows, finish, |range, strip, into| {
+                self.run(device, "linear.bf16", rows, into, |range, strip, into| {
                     let (_, words) = words.split_at(strip * of_strip);
                     let (words, behind) = words.split_at(of_strip.min(words.len()));
                     // Other rows would be multiplied with the same strip before the next one.
@@ -220,19 +213,19 @@ impl Linear {
         device: &Device,
         kernel: &str,
         rows: usize,
-        finish: Finish,
+        (widths, finish): (&[usize], Finish),
         multiply: impl Fn(Range<usize>, usize, MatMut<'_>) + Sync,
-    ) -> Vec<f32> {
+    ) -> Vec<HostBuffer<f32>> {
         let runs = rows.div_ceil(ROWS);
         // Columns of x W^T that become one of y.
         let share = match finish {
             Finish::Stored => 1,
             Finish::Gated => 2,
         };
-        let columns = self.outputs / share;
         // Not cleared: for a prompt that is a good part of what the product itself takes.
-        let mut y = Vec::with_capacity(rows * columns);
-        let shared = SharedMut::new(&mut y.spare_capacity_mut()[..rows * columns]);
+        let unwritten = |width: &usize| HostBuffer::<f32>::unwritten(rows * width);
+        let mut parts: Vec<_> = widths.iter().map(unwritten).collect();
+        let shared: Vec<_> = parts.iter_mut().map(|part| SharedMut::new(part)).collect();
         let grid = self.outputs.div_ceil(STRIP) * runs;
         let tile = || vec![0f32; STRIP * ROWS.min(rows)];
         device.launch_streaming(kernel, grid, tile, |tile, block| {
@@ -247,17 +240,25 @@ impl Linear {
                 if finish == Finish::Gated {
                     gate(device, Gate::Silu, from, gates);
                 }
-                let (start, width) = (row * columns + first / share, from.len());
-                // SAFETY: blocks own disjoint rows or strips, and the slice is `width` values long.
-                unsafe {
-                    let into = shared.slice(start..start + width).as_mut_ptr().cast::<f32>();
-                    into.copy_from_nonoverlapping(from.as_ptr(), width);
+                let (first, mut start) = (first / share, 0);
+                for (width, part) in widths.iter().zip(&shared) {
+                    let end = start + width;
+                    let (left, right) = (first.max(start), end.min(first + from.len()));
+                    if left < right {
+                        let (at, own) =
+                            (row * width + left - start, &from[left - first..right - first]);
+                        // SAFETY: blocks own disjoint rows or strips, and the slice is as long as what is copied.
+                        unsafe {
+                            let into = part.slice(at..at + own.len()).as_mut_ptr().cast::<f32>();
+                            into.copy_from_nonoverlapping(own.as_ptr(), own.len());
+                        }
+                    }
+                    start = end;
                 }
             }
         });
         // SAFETY: every block has run to its end, else `launch_streaming` panics; together they wrote all strips of all rows.
-        unsafe { y.set_len(rows * columns) };
-        y
+        parts.into_iter().map(|part| unsafe { part.written() }).collect()
     }
 }
 
@@ -337,12 +338,29 @@ mod tests {
         (0..count as u64).map(|i| bf16::from_f32(value(i)).to_f32()).collect()
     }
 
+    fn rows_of<'a>(linear: &Linear, x: &'a [f32]) -> impl Fn(usize, &mut [f32]) + Sync + use<'a> {
+        let width = linear.inputs();
+        move |row, to| to.copy_from_slice(&x[row * width..][..width])
+    }
+
+    fn apply(linear: &Linear, device: &Device, x: &[f32]) -> HostBuffer<f32> {
+        let (rows, widths) = (x.len() / linear.inputs(), [linear.outputs()]);
+        linear.apply_made(device, rows, rows_of(linear, x), &widths).remove(0)
+    }
+
     fn check(linear: &Linear, rows: usize, w: &[f32], name: &str) {
         let device = device::open(facts::BackendKind::Cpu).unwrap().with_threads(3);
         let (inputs, outputs) = (linear.inputs(), linear.outputs());
         let x = values(rows as u64 + 5, rows * inputs);
-        let y = linear.apply(&device, &x);
+        let y = apply(linear, &device, &x);
         assert_eq!(y.len(), rows * outputs, "{name}");
+        // Columns in parts are the same columns.
+        let widths = [outputs / 3, outputs - outputs / 3];
+        let parts = linear.apply_made(&device, rows, rows_of(linear, &x), &widths);
+        for row in 0..rows {
+            let of = |at: usize| &parts[at][row * widths[at]..][..widths[at]];
+            assert_eq!([of(0), of(1)].concat(), y[row * outputs..][..outputs], "{name} in parts");
+        }
         for (at, got) in y.iter().enumerate() {
             let (row, output) = (at / outputs, at % outputs);
             let (x, w) = (&x[row * inputs..][..inputs], &w[output * inputs..][..inputs]);
@@ -353,7 +371,7 @@ mod tests {
             );
         }
         if outputs.is_multiple_of(2) {
-            let made = linear.apply_gated(&device, &x);
+            let made = linear.apply_gated(&device, rows, rows_of(linear, &x));
             assert_eq!(made.len(), rows * outputs / 2, "{name}");
             for (at, got) in made.iter().enumerate() {
                 let (row, column) = (at / (outputs / 2), at % (outputs / 2));
@@ -367,8 +385,8 @@ mod tests {
             }
         }
         for row in 0..rows {
-            let alone = linear.apply(&device, &x[row * inputs..][..inputs]);
-            assert_eq!(alone, y[row * outputs..][..outputs], "{name}: row {row} alone");
+            let alone = apply(linear, &device, &x[row * inputs..][..inputs]);
+            assert_eq!(*alone, y[row * outputs..][..outputs], "{name}: row {row} alone");
         }
     }
 
@@ -388,7 +406,7 @@ mod tests {
         let (by_rows, device) =
             (by_rows.as_ref().unwrap(), device::open(facts::BackendKind::Cpu).unwrap());
         let x = values(3, 2 * whole.inputs());
-        assert_eq!(by_rows.apply(&device, &x), whole.apply(&device, &x));
+        assert_eq!(apply(by_rows, &device, &x), apply(whole, &device, &x));
     }
 
     #[test]

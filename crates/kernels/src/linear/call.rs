@@ -122,6 +122,19 @@ pub struct Convolved<'a> {
     pub states: States<'a>,
 }
 
+/// What becomes of the columns of a product.
+#[derive(Debug, Clone, Copy)]
+pub enum Finish<'a> {
+    /// They are the outputs.
+    Stored,
+    /// The first half gates the second, `silu(gate) * up`.
+    Gated,
+    /// They are added to `[T, M]` in f32.
+    Added(&'a Tensor),
+    /// Some of them are convolved.
+    Convolved(Convolved<'a>),
+}
+
 /// A projection, with what stands around it.
 #[derive(Debug, Clone, Copy)]
 pub struct LinearCall<'a> {
@@ -133,14 +146,10 @@ pub struct LinearCall<'a> {
     pub bias: Option<&'a Tensor>,
     /// RMSNorm of x; none: x as it is.
     pub norm: Option<Normed<'a>>,
-    /// Whether the first half of the columns gates the second.
-    pub swiglu: bool,
-    /// Factor of what is added to the residual.
+    /// Factor of the columns.
     pub scale: f64,
-    /// `[T, M]`, f32, added last.
-    pub residual: Option<&'a Tensor>,
-    /// Columns that are convolved.
-    pub convolved: Option<Convolved<'a>>,
+    /// What becomes of them.
+    pub finish: Finish<'a>,
     /// Type of the outputs; the weights', and f32 beside a residual, where it is none.
     pub out: Option<Out>,
     /// Widths of the outputs, up to the first 0; all columns go to one where there are none.
@@ -158,24 +167,28 @@ impl<'a> LinearCall<'a> {
             w,
             bias: None,
             norm: None,
-            swiglu: false,
             scale: 1.0,
-            residual: None,
-            convolved: None,
+            finish: Finish::Stored,
             out: None,
             split,
             outputs,
         }
     }
 
-    /// The same, its columns into these tensors `[T, width]` on a GPU, six at most.
+    /// The same, its columns into these tensors `[T, width]` on a GPU.
+    ///
+    /// # Panics
+    /// When there are more than six.
     #[must_use]
-    pub fn into<const COUNT: usize>(mut self, outputs: [&'a Tensor; COUNT]) -> Self {
-        const { assert!(COUNT <= OUTPUTS.len(), "more outputs than the op has") }
-        for (at, output) in outputs.into_iter().enumerate() {
-            self.outputs[at] = Some(output);
-            self.split[at] =
-                if COUNT > 1 { output.shape().last().copied().unwrap_or(0) } else { 0 };
+    pub fn into(mut self, outputs: impl IntoIterator<Item = &'a Tensor>) -> Self {
+        let mut count = 0;
+        for output in outputs {
+            self.outputs[count] = Some(output);
+            self.split[count] = output.shape().last().copied().unwrap_or(0);
+            count += 1;
+        }
+        if count == 1 {
+            self.split[0] = 0;
         }
         self
     }
@@ -186,14 +199,20 @@ impl Typed for LinearCall<'_> {
 
     fn given(&self) -> Given<'_, LinearOp> {
         let default = LinearOptions::default();
-        let Self { swiglu, scale, out, split, .. } = *self;
+        let Self { scale, out, split, finish, .. } = *self;
         let norm = self.norm.map_or(default.norm, |norm| norm.norm);
+        let swiglu = matches!(finish, Finish::Gated);
         let options = LinearOptions { swiglu, scale, norm, out, split, ..default };
-        let options = match self.convolved {
-            None => options,
-            Some(Convolved { first: conv_first, silu: conv_silu, .. }) => {
-                LinearOptions { conv_first, conv_silu, ..options }
+        let (options, convolved) = match finish {
+            Finish::Convolved(convolved) => {
+                let Convolved { first: conv_first, silu: conv_silu, .. } = convolved;
+                (LinearOptions { conv_first, conv_silu, ..options }, Some(convolved))
             }
+            _ => (options, None),
+        };
+        let residual = match finish {
+            Finish::Added(residual) => Some(residual),
+            _ => None,
         };
         let [o, o1, o2, o3, o4, o5] = self.outputs;
         let mut given = given!(LinearOp, options, {
@@ -201,11 +220,11 @@ impl Typed for LinearCall<'_> {
             "w": self.w,
             "bias": self.bias,
             "norm": self.norm.map(|norm| norm.weight),
-            "residual": self.residual,
-            "conv_weight": self.convolved.map(|convolved| convolved.weight),
-            "conv_bias": self.convolved.and_then(|convolved| convolved.bias),
+            "residual": residual,
+            "conv_weight": convolved.map(|convolved| convolved.weight),
+            "conv_bias": convolved.and_then(|convolved| convolved.bias),
         } -> { "o": o, "o1": o1, "o2": o2, "o3": o3, "o4": o4, "o5": o5 });
-        if let Some(convolved) = &self.convolved {
+        if let Some(convolved) = &convolved {
             given.states(&convolved.states);
         }
         given

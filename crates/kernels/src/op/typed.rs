@@ -169,6 +169,33 @@ pub struct States<'a> {
     pub after: Option<&'a Tensor>,
 }
 
+/// A call of a recurrent op over sequences, states and an output that somebody else knows: what the call itself says of them
+/// does not count.
+#[derive(Debug, Clone, Copy)]
+pub struct Over<'a, C> {
+    /// The call.
+    pub call: &'a C,
+    /// Where each packed sequence begins `[sequences + 1]`; none where tokens are dense.
+    pub offsets: Option<&'a Tensor>,
+    /// The states of its sequences.
+    pub states: States<'a>,
+    /// Where the output goes on a GPU.
+    pub o: Option<&'a Tensor>,
+}
+
+impl<C: Typed> Typed for Over<'_, C> {
+    type Family = C::Family;
+
+    fn given(&self) -> Given<'_, C::Family> {
+        let mut given = self.call.given();
+        let offsets = const { place(<C::Family as Family>::SPEC.inputs, "cu_seqlens") };
+        given.input(offsets, self.offsets);
+        given.states(&self.states);
+        given.output(const { place(<C::Family as Family>::SPEC.outputs, "o") }, self.o);
+        given
+    }
+}
+
 /// What calls have in common that one plan serves: op, options, and of each tensor its shape, strides, type and alignment.
 #[derive(Debug, Clone, Default)]
 pub struct Key {

@@ -1,41 +1,42 @@
-use super::mlp::CpuMlp;
+use super::Cpu;
 use super::rows::{add_scaled, sigmoid};
 use super::weights::{CpuProjection, Weights};
 use crate::ModelError;
-use crate::layers::{Experts, Score};
+use crate::layers::{Experts, GatedMlp, Score};
+use crate::program::Loader;
 use device::Device;
+use kernels::Tensor;
 
 /// Routed experts. Each reads its weights once for all tokens that chose it.
-pub(super) struct CpuExperts {
-    router: CpuProjection,
+pub(crate) struct CpuExperts {
     score: Score,
-    correction: Vec<f32>,
+    correction: Option<Tensor>,
     per_token: usize,
-    experts: Vec<CpuMlp>,
-    hidden: usize,
+    /// Gates and ups, and the way down, of each.
+    experts: Vec<[CpuProjection; 2]>,
 }
 
 impl CpuExperts {
     pub(super) fn new(of: &Experts, weights: &Weights<'_>) -> Result<Self, ModelError> {
+        let expert = |of: &GatedMlp| {
+            let gate_up = Loader::<Cpu>::gated(weights, &of.gate_up)?;
+            Ok([gate_up, Loader::<Cpu>::projection(weights, &of.down)?])
+        };
         Ok(Self {
-            router: weights.projection(&of.router)?,
             score: of.score,
             correction: match of.score {
-                Score::SoftmaxOfChosen => vec![0.0; of.experts.len()],
-                Score::Sigmoid { correction, .. } => weights.vector(correction)?,
+                Score::SoftmaxOfChosen => None,
+                Score::Sigmoid { correction, .. } => {
+                    Some(Loader::<Cpu>::vector(weights, correction)?)
+                }
             },
             per_token: of.per_token,
-            experts: of
-                .experts
-                .iter()
-                .map(|of| CpuMlp::new(of, weights))
-                .collect::<Result<_, _>>()?,
-            hidden: of.router.inputs,
+            experts: of.experts.iter().map(expert).collect::<Result<_, ModelError>>()?,
         })
     }
 
-    pub(super) fn apply(&self, device: &Device, x: &[f32]) -> Vec<f32> {
-        let logits = self.router.apply(device, x);
+    /// The sum of what the experts of each token make of its row of x `[tokens, hidden]`, by its logits `[tokens, experts]`.
+    pub(super) fn apply(&self, device: &Device, x: &[f32], logits: &[f32]) -> Vec<f32> {
         let mut tokens_of = vec![Vec::new(); self.experts.len()];
         for (token, logits) in logits.chunks_exact(self.experts.len()).enumerate() {
             for (expert, weight) in self.route(logits) {
@@ -43,15 +44,19 @@ impl CpuExperts {
             }
         }
         let mut y = vec![0f32; x.len()];
-        let row = |token: usize| token * self.hidden..(token + 1) * self.hidden;
-        for (expert, tokens) in self.experts.iter().zip(&tokens_of) {
+        for ([gate_up, down], tokens) in self.experts.iter().zip(&tokens_of) {
             if tokens.is_empty() {
                 continue;
             }
-            let own: Vec<f32> =
-                tokens.iter().flat_map(|(token, _)| &x[row(*token)]).copied().collect();
-            let made = expert.apply(device, &own);
-            for ((token, weight), made) in tokens.iter().zip(made.chunks_exact(self.hidden)) {
+            let hidden = down.outputs();
+            let row = |token: usize| token * hidden..(token + 1) * hidden;
+            let own = |at: usize, to: &mut [f32]| to.copy_from_slice(&x[row(tokens[at].0)]);
+            let gated = gate_up.apply_gated(device, tokens.len(), own);
+            let width = gated.len() / tokens.len();
+            let gated =
+                |at: usize, to: &mut [f32]| to.copy_from_slice(&gated[at * width..][..width]);
+            let made = down.apply_whole(device, tokens.len(), gated);
+            for ((token, weight), made) in tokens.iter().zip(made.chunks_exact(hidden)) {
                 add_scaled(&mut y[row(*token)], made, *weight);
             }
         }
@@ -64,7 +69,8 @@ impl CpuExperts {
             Score::SoftmaxOfChosen => logits.to_vec(),
             Score::Sigmoid { .. } => logits.iter().map(|logit| sigmoid(*logit)).collect(),
         };
-        let ranked = |expert: &usize| scores[*expert] + self.correction[*expert];
+        let correction = self.correction.as_ref().and_then(|correction| correction.view::<f32>());
+        let ranked = |expert: &usize| scores[*expert] + correction.map_or(0.0, |all| all[*expert]);
         let mut order: Vec<usize> = (0..scores.len()).collect();
         order.sort_by(|a, b| ranked(b).total_cmp(&ranked(a)));
         order.truncate(self.per_token);

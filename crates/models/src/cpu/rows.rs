@@ -1,8 +1,9 @@
 //! Row-wise arithmetic on activations, rows of float32 without padding.
 
-use device::{Device, HostBuffer};
+use crate::program::RmsNorm;
+use device::Device;
 use kernels::cpu::gate::{Gate, gate};
-use kernels::{Element, Tensor};
+use kernels::rmsnorm::Activation;
 use rayon::prelude::*;
 
 /// Independent sums that the compiler turns into vectors.
@@ -29,39 +30,35 @@ fn normalise(row: &mut [f32], weight: &[f32], eps: f64) {
     row.iter_mut().zip(weight).for_each(|(x, weight)| *x *= factor * weight);
 }
 
-/// RMSNorm of every row.
-pub(super) fn rms_norm(x: &[f32], weight: &[f32], eps: f64) -> Vec<f32> {
-    let mut normed = x.to_vec();
-    normed.par_chunks_mut(weight.len()).for_each(|row| normalise(row, weight, eps));
-    normed
+/// Rows as a call takes them: each is normalised and gated where it is used.
+pub(super) struct Rows<'a> {
+    pub(super) device: &'a Device,
+    pub(super) values: &'a [f32],
+    pub(super) width: usize,
+    pub(super) norm: Option<&'a RmsNorm>,
+    pub(super) gate: Option<(&'a [f32], Activation)>,
 }
 
-/// A row becomes `x * silu(gate)`, then RMSNorm of each of its `groups` parts, then the weight, as wide as the row.
-pub(super) fn silu_gated_norm(
-    device: &Device,
-    row: &mut [f32],
-    logits: &[f32],
-    weight: &[f32],
-    groups: usize,
-    eps: f64,
-) {
-    let group = weight.len() / groups;
-    gate(device, Gate::Silu, row, logits);
-    for (part, weight) in row.chunks_mut(group).zip(weight.chunks(group)) {
-        normalise(part, weight, eps);
+impl Rows<'_> {
+    /// Makes one row.
+    pub(super) fn make(&self, row: usize, to: &mut [f32]) {
+        let range = row * self.width..(row + 1) * self.width;
+        to.copy_from_slice(&self.values[range.clone()]);
+        if let Some(RmsNorm { weight, norm }) = self.norm {
+            let (weight, group) = (weight.view().unwrap_or_default(), to.len() / norm.groups);
+            // One that is as wide as a group serves each of them.
+            for (part, weight) in to.chunks_exact_mut(group).zip(weight.chunks(group).cycle()) {
+                normalise(part, weight, norm.eps);
+            }
+        }
+        if let Some((logits, activation)) = self.gate {
+            let act = match activation {
+                Activation::Silu => Gate::Silu,
+                Activation::Sigmoid => Gate::Sigmoid,
+            };
+            gate(self.device, act, to, &logits[range]);
+        }
     }
-}
-
-/// RMSNorm of each part of a row that is as wide as the weight, times `sigmoid(gate)`.
-pub(super) fn norm_sigmoid_gated(
-    device: &Device,
-    row: &mut [f32],
-    logits: &[f32],
-    weight: &[f32],
-    eps: f64,
-) {
-    row.chunks_exact_mut(weight.len()).for_each(|part| normalise(part, weight, eps));
-    gate(device, Gate::Sigmoid, row, logits);
 }
 
 /// `x += factor * y`.
@@ -74,37 +71,6 @@ pub(super) fn add_scaled(x: &mut [f32], y: &[f32], factor: f32) {
 /// `x *= factor`.
 pub(super) fn scale(x: &mut [f32], factor: f32) {
     x.iter_mut().for_each(|x| *x *= factor);
-}
-
-/// The same columns of every row, side by side.
-pub(super) fn columns(x: &[f32], width: usize, range: std::ops::Range<usize>) -> Vec<f32> {
-    let mut side_by_side = Vec::with_capacity(x.len() / width * range.len());
-    x.chunks_exact(width).for_each(|row| side_by_side.extend_from_slice(&row[range.clone()]));
-    side_by_side
-}
-
-/// The same as a tensor of this shape.
-pub(super) fn column_tensor(
-    shape: &[usize],
-    x: &[f32],
-    width: usize,
-    range: std::ops::Range<usize>,
-) -> Tensor {
-    let rows = x.chunks_exact(width).map(|row| &row[range.clone()]);
-    f32::tensor(shape, HostBuffer::concatenated(x.len() / width * range.len(), rows))
-}
-
-/// Writes rows side by side into columns of wider rows.
-pub(super) fn put_columns(
-    into: &mut [f32],
-    width: usize,
-    first: usize,
-    from: &[f32],
-    count: usize,
-) {
-    for (into, from) in into.chunks_exact_mut(width).zip(from.chunks_exact(count)) {
-        into[first..first + count].copy_from_slice(from);
-    }
 }
 
 /// `1 / (1 + e^-x)`.

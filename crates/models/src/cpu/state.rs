@@ -1,39 +1,37 @@
-//! Pools of recurrent states, one slot for each place of the engine.
+//! Pools of recurrent states, one row for each slot of the engine.
 
-use super::step::take;
-use device::HostBuffer;
-use kernels::{OpError, Tensor, TensorMap};
+use super::step::{Step, in_f32};
+use kernels::{OpError, Over, States, Tensor, TensorMap, Typed};
 
-/// The states of an op in one layer, and what it gave.
-pub(super) struct Recurrence {
-    /// The states of all places `[places, ..]` in float32: zero before a sequence's first token.
+/// The states of an op in one layer.
+pub(super) struct StatePool {
+    /// The states of all slots `[slots, ..]` in float32: zero before a sequence's first token.
     pub(super) pool: Tensor,
-    /// What the last step gave, whose memory the next one writes.
+    /// What the last step left, whose memory the next one writes.
     outputs: TensorMap,
 }
 
-impl Recurrence {
-    /// A state of this shape for each place.
-    pub(super) fn new(places: usize, state: &[usize]) -> Self {
-        let shape = [&[places], state].concat();
+impl StatePool {
+    /// A state of this shape for each slot.
+    pub(super) fn new(slots: usize, state: &[usize]) -> Self {
+        let shape = [&[slots], state].concat();
         let zeros = Tensor::new(&shape, vec![0f32; shape.iter().product()]);
         Self { pool: zeros, outputs: TensorMap::new() }
     }
 
-    /// Runs an op over the pool, advances the states and gives `o`.
-    pub(super) fn advance(
-        &mut self,
-        run: impl FnOnce(&Tensor, &mut TensorMap) -> Result<(), OpError>,
-    ) -> Result<HostBuffer<f32>, OpError> {
-        run(&self.pool, &mut self.outputs)?;
+    /// Runs an op over the pool, advances the states and gives `o` in float32.
+    pub(super) fn advance<C: Typed>(&mut self, step: &Step, call: &C) -> Result<Tensor, OpError> {
+        let states = States { before: Some(&self.pool), slots: Some(&step.slots), after: None };
+        let over = Over { call, offsets: Some(&step.offsets), states, o: None };
+        step.run(&over, &mut self.outputs)?;
         // Two pools alternate: the one that was read is written by the next step.
         if let Some(written) = self.outputs.get_mut("final_state") {
             std::mem::swap(&mut self.pool, written);
         }
-        Ok(take(&mut self.outputs, "o"))
+        Ok(in_f32(&mut self.outputs, "o"))
     }
 
-    /// The state of one place for another one too.
+    /// The state of one slot for another one too.
     pub(super) fn fork(&mut self, from: usize, to: usize) {
         let width: usize = self.pool.shape()[1..].iter().product();
         if let Some(values) = self.pool.view_mut::<f32>() {
@@ -41,11 +39,11 @@ impl Recurrence {
         }
     }
 
-    /// A zero state for one place.
-    pub(super) fn reset(&mut self, place: usize) {
+    /// A zero state for one slot.
+    pub(super) fn reset(&mut self, slot: usize) {
         let width: usize = self.pool.shape()[1..].iter().product();
         if let Some(values) = self.pool.view_mut::<f32>() {
-            values[place * width..(place + 1) * width].fill(0.0);
+            values[slot * width..(slot + 1) * width].fill(0.0);
         }
     }
 }

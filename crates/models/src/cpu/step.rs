@@ -3,8 +3,9 @@
 use crate::engine::Batch;
 use crate::pages::Pages;
 use device::{Device, HostBuffer};
+use half::bf16;
 use kernels::attention::Keys;
-use kernels::{DType, Element, OpError, States, Tensor, TensorMap, Typed};
+use kernels::{Element, OpError, Tensor, TensorMap, Typed};
 
 /// One step: which tokens belong to which sequence, and where their states and caches lie.
 pub(super) struct Step<'a> {
@@ -15,7 +16,8 @@ pub(super) struct Step<'a> {
     pub(super) cache_rows: Vec<usize>,
     /// Where each sequence begins `[sequences + 1]`.
     pub(super) offsets: Tensor,
-    slots: Tensor,
+    /// The slot of each sequence `[sequences]`.
+    pub(super) slots: Tensor,
     table: Tensor,
     lengths: Tensor,
 }
@@ -29,24 +31,19 @@ impl<'a> Step<'a> {
             positions.extend(end - tokens..end);
             cache_rows.extend((end - tokens..end).map(|token| pages.row(sequence, token)));
         }
-        let integers = |shape: &[usize], values: Vec<i32>| Tensor::new(shape, values);
-        let count = batch.sequences.len();
-        let lengths = batch.sequences.iter().map(|sequence| pages.len(*sequence) as i32);
+        let list = |values: &mut dyn Iterator<Item = usize>| {
+            let values: Vec<i32> = values.map(|value| value as i32).collect();
+            Tensor::new(&[values.len()], values)
+        };
         let (table_shape, table) = pages.table(&batch.sequences);
         Self {
             device,
             positions,
             cache_rows,
-            offsets: integers(
-                &[count + 1],
-                batch.offsets.iter().map(|offset| *offset as i32).collect(),
-            ),
-            slots: integers(
-                &[count],
-                batch.sequences.iter().map(|sequence| *sequence as i32).collect(),
-            ),
-            table: integers(&table_shape, table),
-            lengths: integers(&[count], lengths.collect()),
+            offsets: list(&mut batch.offsets.iter().copied()),
+            slots: list(&mut batch.sequences.iter().copied()),
+            table: Tensor::new(&table_shape, table),
+            lengths: list(&mut batch.sequences.iter().map(|sequence| pages.len(*sequence))),
         }
     }
 
@@ -55,9 +52,9 @@ impl<'a> Step<'a> {
         self.positions.len()
     }
 
-    /// States of all places, of which each sequence has its own.
-    pub(super) fn states<'t>(&'t self, pool: &'t Tensor) -> States<'t> {
-        States { before: Some(pool), slots: Some(&self.slots), after: None }
+    /// The shape of a tensor over the step's tokens, of which each has these dimensions.
+    pub(super) fn shape(&self, part: &[usize]) -> Vec<usize> {
+        [&[self.tokens()], part].concat()
     }
 
     /// Where the cached keys of each sequence lie.
@@ -71,11 +68,11 @@ impl<'a> Step<'a> {
     }
 }
 
-/// Takes a tensor's values from among an op's outputs, in float32; an op always gives what its table says.
-pub(super) fn take(outputs: &mut TensorMap, name: &str) -> HostBuffer<f32> {
-    let tensor = outputs.remove(name).map(|tensor| match tensor.dtype() {
-        DType::F32 => tensor,
-        _ => tensor.cast(DType::F32),
-    });
-    tensor.and_then(f32::buffer).unwrap_or_else(|| HostBuffer::filled(0.0, 0))
+/// Takes a tensor from among an op's outputs, in float32; an op always gives what its table says.
+pub(super) fn in_f32(outputs: &mut TensorMap, name: &str) -> Tensor {
+    let tensor = outputs.remove(name).unwrap_or_else(|| Tensor::new(&[0], Vec::<f32>::new()));
+    let Some(narrow) = tensor.view::<bf16>() else { return tensor };
+    let mut wide = HostBuffer::filled(0f32, narrow.len());
+    bf16::widen(narrow, &mut wide);
+    f32::tensor(tensor.shape(), wide)
 }

@@ -1,41 +1,47 @@
 //! Weights as the processor's kernels want them.
 
+use super::cache::Cache;
+use super::experts::CpuExperts;
 use super::rows::add_scaled;
+use super::state::StatePool;
+use super::{Cpu, Memory};
+use crate::layers::Experts;
+use crate::pages::Pages;
 use crate::params::{ParamId, Projection, Rows};
+use crate::program::{self, CacheId, Loader, StateId};
 use crate::values::{Value, Values};
 use crate::{Architecture, Checkpoint, ModelError, Storage};
-use device::{Device, Isa};
+use device::{Device, HostBuffer, Isa};
 use half::bf16;
 use kernels::cpu::gemm::Mat;
-use kernels::cpu::linear::Linear;
+use kernels::cpu::linear::{GATES, Linear};
+use kernels::{DType, Tensor};
 use std::ops::Range;
 
-/// The weights of a model, read from its checkpoint.
+/// The weights of a model, read from its checkpoint, and the memory that goes with them.
 pub(super) struct Weights<'a> {
     architecture: &'a Architecture,
     checkpoint: &'a Checkpoint,
+    pages: &'a Pages,
     isa: Isa,
     storage: Storage,
+    /// What layers asked for so far.
+    pub(super) memory: Memory,
 }
 
 impl<'a> Weights<'a> {
     pub(super) fn new(
-        architecture: &'a Architecture,
-        checkpoint: &'a Checkpoint,
+        model: (&'a Architecture, &'a Checkpoint),
+        pages: &'a Pages,
         device: &Device,
         storage: Storage,
     ) -> Self {
         let isa = device.capabilities().isas.first().copied().unwrap_or(Isa::Portable);
-        Self { architecture, checkpoint, isa, storage }
+        let (architecture, checkpoint) = model;
+        Self { architecture, checkpoint, pages, isa, storage, memory: Memory::default() }
     }
 
-    /// What key/value caches are stored in.
-    pub(super) fn storage(&self) -> Storage {
-        self.storage
-    }
-
-    /// A whole parameter in float32.
-    pub(super) fn vector(&self, id: ParamId) -> Result<Vec<f32>, ModelError> {
+    fn read(&self, id: ParamId) -> Result<Vec<f32>, ModelError> {
         let param = self.architecture.params.get(id);
         self.checkpoint.read(&param.name, 0, param.len())
     }
@@ -53,21 +59,10 @@ impl<'a> Weights<'a> {
         Ok(Stacked { width, parts: rows.iter().map(part).collect::<Result<_, ModelError>>()? })
     }
 
-    /// A projection packed for this processor, and its bias.
-    pub(super) fn projection(&self, of: &Projection) -> Result<CpuProjection, ModelError> {
-        let linear = self.linear(&of.rows, of.inputs, false)?;
-        Ok(CpuProjection { linear, bias: of.bias.map(|bias| self.vector(bias)).transpose()? })
-    }
-
     /// Rows `[count, width]` as a projection from `width` to `count`, or by their transpose from `count` to `width`.
     ///
     /// bfloat16 is kept where the processor multiplies it; others multiply float32.
-    pub(super) fn linear(
-        &self,
-        rows: &[Rows],
-        width: usize,
-        transposed: bool,
-    ) -> Result<Linear, ModelError> {
+    fn linear(&self, rows: &[Rows], width: usize, transposed: bool) -> Result<Linear, ModelError> {
         let all = self.rows(rows, width)?;
         let size @ [count, _] = [rows.iter().map(|rows| rows.count).sum(), width];
         let rounded = self.storage == Storage::Bf16 && self.isa == Isa::Avx512Bf16;
@@ -85,6 +80,60 @@ impl<'a> Weights<'a> {
         let mut w = vec![0f32; count * width];
         all.fill(0..count, &mut w)?;
         Ok(Linear::f32(self.isa, Mat::new(&w, count, width, width)))
+    }
+}
+
+impl Loader<Cpu> for Weights<'_> {
+    fn architecture(&self) -> &Architecture {
+        self.architecture
+    }
+
+    fn vectors(&self, ids: &[ParamId], shape: &[usize]) -> Result<Tensor, ModelError> {
+        let all = ids.iter().map(|id| self.read(*id)).collect::<Result<Vec<_>, _>>()?;
+        Ok(Tensor::new(shape, all.concat()))
+    }
+
+    fn mapped(&self, id: ParamId, map: impl Fn(f32) -> f32) -> Result<Tensor, ModelError> {
+        let values: Vec<f32> = self.read(id)?.into_iter().map(map).collect();
+        Ok(Tensor::new(&[values.len()], values))
+    }
+
+    fn projection(&self, of: &Projection) -> Result<CpuProjection, ModelError> {
+        let linear = self.linear(&of.rows, of.inputs, false)?;
+        Ok(CpuProjection { linear, bias: of.bias.map(|bias| self.read(bias)).transpose()? })
+    }
+
+    /// Without a bias, which no family has here.
+    fn gated(&self, of: &Projection) -> Result<CpuProjection, ModelError> {
+        let rows = of.gates_beside_ups(GATES);
+        Ok(CpuProjection { linear: self.linear(&rows, of.inputs, false)?, bias: None })
+    }
+
+    fn heads(
+        &self,
+        of: &[Rows],
+        width: usize,
+        transposed: bool,
+    ) -> Result<Vec<Linear>, ModelError> {
+        of.iter().map(|rows| self.linear(&[*rows], width, transposed)).collect()
+    }
+
+    fn experts(&self, of: &Experts) -> Result<CpuExperts, ModelError> {
+        CpuExperts::new(of, self)
+    }
+
+    fn states(&mut self, shape: &[usize]) -> Result<StateId, ModelError> {
+        self.memory.states.push(StatePool::new(self.pages.sequences(), shape));
+        Ok(StateId(self.memory.states.len() - 1))
+    }
+
+    fn cache(&mut self, keys: [usize; 2], values: program::Values) -> Result<CacheId, ModelError> {
+        let dtype = match self.storage {
+            Storage::F32 => DType::F32,
+            Storage::Bf16 => DType::Bf16,
+        };
+        self.memory.caches.push(Cache::new(self.pages, dtype, keys, values));
+        Ok(CacheId(self.memory.caches.len() - 1))
     }
 }
 
@@ -118,31 +167,55 @@ impl Stacked<'_> {
 }
 
 /// `y = x W^T (+ bias)`.
-pub(super) struct CpuProjection {
+pub(crate) struct CpuProjection {
     linear: Linear,
     bias: Option<Vec<f32>>,
 }
 
 impl CpuProjection {
-    /// Applies it to rows.
-    pub(super) fn apply(&self, device: &Device, x: &[f32]) -> Vec<f32> {
-        self.biased(self.linear.apply(device, x))
+    /// Width of y.
+    pub(super) fn outputs(&self) -> usize {
+        self.linear.outputs()
     }
 
-    /// Applies it to rows that are made where they are multiplied.
-    pub(super) fn apply_made(
+    /// Applies it to rows that are made where they are multiplied; columns in parts of these widths.
+    pub(super) fn apply(
         &self,
         device: &Device,
         rows: usize,
         x: impl Fn(usize, &mut [f32]) + Sync,
-    ) -> Vec<f32> {
-        self.biased(self.linear.apply_made(device, rows, x))
+        widths: &[usize],
+    ) -> Vec<HostBuffer<f32>> {
+        let mut parts = self.linear.apply_made(device, rows, x, widths);
+        if let Some(bias) = &self.bias {
+            let mut rest = &bias[..];
+            for (part, width) in parts.iter_mut().zip(widths) {
+                let (own, behind) = rest.split_at(*width);
+                part.chunks_exact_mut(own.len()).for_each(|row| add_scaled(row, own, 1.0));
+                rest = behind;
+            }
+        }
+        parts
     }
 
-    fn biased(&self, mut y: Vec<f32>) -> Vec<f32> {
-        if let Some(bias) = &self.bias {
-            y.chunks_exact_mut(bias.len()).for_each(|row| add_scaled(row, bias, 1.0));
-        }
-        y
+    /// The same, all columns side by side.
+    pub(super) fn apply_whole(
+        &self,
+        device: &Device,
+        rows: usize,
+        x: impl Fn(usize, &mut [f32]) + Sync,
+    ) -> HostBuffer<f32> {
+        // One width gives one part.
+        self.apply(device, rows, x, &[self.outputs()]).swap_remove(0)
+    }
+
+    /// `silu(gate) * up` of a projection to both.
+    pub(super) fn apply_gated(
+        &self,
+        device: &Device,
+        rows: usize,
+        x: impl Fn(usize, &mut [f32]) + Sync,
+    ) -> HostBuffer<f32> {
+        self.linear.apply_gated(device, rows, x)
     }
 }

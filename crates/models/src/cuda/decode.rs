@@ -1,7 +1,7 @@
 //! A step of one token a sequence as one recorded graph.
 
 use super::pass::{Pass, device_error};
-use super::program::Program;
+use super::run::Run;
 use super::{CudaEngine, failed};
 use crate::ModelError;
 use crate::choice::Choice;
@@ -91,14 +91,13 @@ impl DecodeGraph {
     ) -> Result<Self, ModelError> {
         let (device, stream) = (&engine.device, &engine.stream);
         let (pass, integers) = Pass::recorded([rows, blocks], stream).map_err(failed)?;
-        let mut program =
-            Program::later(device, stream, &pass, engine.planned_with()).map_err(failed)?;
-        let logits = engine.plan(&mut program, Wanted::Every)?;
-        let of_layers = program.kept();
-        let chosen = program.tensor(&[rows], DType::I32).map_err(failed)?;
-        Self::plan_choice(&program, [&logits, &chosen], counts).map_err(failed)?;
-        let history = program.tensor(&[STEPS, rows], DType::I32).map_err(failed)?;
-        let launches = program.into_kept();
+        let mut run = Run::later(device, stream, &pass, engine.common()).map_err(failed)?;
+        let logits = engine.plan(&mut run, Wanted::Every)?;
+        let of_layers = run.kept();
+        let chosen = run.tensor(&[rows], DType::I32).map_err(failed)?;
+        Self::plan_choice(&run, [&logits, &chosen], counts).map_err(failed)?;
+        let history = run.tensor(&[STEPS, rows], DType::I32).map_err(failed)?;
+        let launches = run.into_kept();
         let (layers, choice) = launches.split_at(of_layers);
         let enqueue = |of: &[Planned], stream: &Stream| {
             of.iter().try_for_each(|planned| planned.enqueue(stream))
@@ -117,16 +116,16 @@ impl DecodeGraph {
     }
 
     fn plan_choice(
-        program: &Program<'_>,
+        run: &Run<'_>,
         [logits, chosen]: [&Tensor; 2],
         counts: Option<&Tensor>,
     ) -> Result<(), OpError> {
-        let pass = program.pass;
+        let pass = run.pass;
         if let Some(chooser) = &pass.chooser {
-            program.call(&chooser.call(logits, counts, chosen))?;
+            run.call(&chooser.call(logits, counts, chosen))?;
         }
         let vocabulary = logits.shape()[1];
-        program.add(pass.plan_next(program.device, chosen.on()?, counts, vocabulary)?)
+        run.push(pass.plan_next(run.device, chosen.on()?, counts, vocabulary)?)
     }
 
     /// Lays a batch where the graph reads it, and how its next tokens are chosen.

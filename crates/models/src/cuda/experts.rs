@@ -1,16 +1,12 @@
-use super::mlp::CudaMlp;
-use super::program::Program;
-use super::weights::{CudaProjection, Weights};
+use super::weights::Weights;
 use crate::ModelError;
 use crate::layers::{Experts, Score};
-use kernels::linear::{LinearCall, Out};
+use crate::program::Loader;
 use kernels::moe::{self, MoeCall, MoeOptions};
-use kernels::rmsnorm::{RmsNormCall, RmsNormOptions};
-use kernels::{DType, OpError, Tensor};
+use kernels::{DType, Tensor};
 
 /// Routed experts.
-pub(super) struct CudaExperts {
-    router: CudaProjection,
+pub(crate) struct CudaExperts {
     score: Score,
     correction: Option<Tensor>,
     per_token: usize,
@@ -35,7 +31,6 @@ impl CudaExperts {
             }
         }
         Ok(Self {
-            router: weights.projection(&of.router)?,
             score: of.score,
             correction: match of.score {
                 Score::SoftmaxOfChosen => None,
@@ -47,54 +42,28 @@ impl CudaExperts {
         })
     }
 
-    /// Plans `h = rms(x); x += r (experts(h) + mlp(h))`.
-    pub(super) fn plan(
-        &self,
-        program: &mut Program<'_>,
-        norm: &Tensor,
-        mlp: Option<&CudaMlp>,
-    ) -> Result<(), OpError> {
-        let (tokens, hidden) = (program.pass.tokens, program.x.shape()[1]);
-        let h = program.tensor(&[tokens, hidden], DType::Bf16)?;
-        program.call(&RmsNormCall {
-            x: &program.x.shaped(&[1, tokens, 1, hidden])?,
-            gate: None,
-            weight: Some(norm),
-            options: RmsNormOptions {
-                eps: program.eps,
-                out: Some(DType::Bf16),
-                ..RmsNormOptions::default()
-            },
-            o: Some(&h),
-        })?;
-        let logits = program.tensor(&[tokens, self.gate_up.shape()[0]], DType::F32)?;
-        let call = LinearCall { out: Some(Out::F32), ..self.router.of(&h) };
-        program.call(&call.into([&logits]))?;
-
-        // The experts read the residual while they write what becomes it.
-        let Some(to) = program.spare.take() else { return Ok(()) };
-        let from = std::mem::replace(&mut program.x, to);
+    /// The call of `residual + scale * experts(h)`, into `o`, which is not the residual: experts read that while they write.
+    pub(super) fn call<'a>(
+        &'a self,
+        [h, logits]: [&'a Tensor; 2],
+        scale: f64,
+        [residual, o]: [&'a Tensor; 2],
+    ) -> MoeCall<'a> {
         let (score, weight_scale) = match self.score {
             Score::SoftmaxOfChosen => (moe::Score::SoftmaxOfChosen, 1.0),
             Score::Sigmoid { renormalise, scale, .. } => {
                 (moe::Score::Sigmoid { renormalise }, scale)
             }
         };
-        let (top_k, scale) = (Some(self.per_token), program.residual);
-        program.call(&MoeCall {
-            x: &h,
-            logits: &logits,
+        MoeCall {
+            x: h,
+            logits,
             correction: self.correction.as_ref(),
             w_gate_up: &self.gate_up,
             w_down: &self.down,
-            residual: Some(&from),
-            options: MoeOptions { top_k, score, weight_scale, scale },
-            o: Some(&program.x),
-        })?;
-        program.spare = Some(from);
-        match mlp {
-            Some(mlp) => mlp.plan_of(program, &h, None),
-            None => Ok(()),
+            residual: Some(residual),
+            options: MoeOptions { top_k: Some(self.per_token), score, weight_scale, scale },
+            o: Some(o),
         }
     }
 }

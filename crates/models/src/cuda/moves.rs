@@ -3,7 +3,7 @@
 //! there are.
 
 use super::pass::device_error;
-use super::program::Program;
+use super::run::Run;
 use super::states::Part;
 use device::cuda::{Buffer, CudaError, Stream};
 use kernels::{OpError, Tensor, decoder};
@@ -114,21 +114,16 @@ impl Moves {
     }
 
     /// Plans the way from the pool.
-    pub(super) fn gather(
-        &self,
-        program: &Program<'_>,
-        pool: &Tensor,
-        own: &Tensor,
-    ) -> Result<(), OpError> {
+    pub(super) fn gather(&self, run: &Run<'_>, pool: &Tensor, own: &Tensor) -> Result<(), OpError> {
         let [count, values] = self.shape();
         let buffers = [pool.on()?, &self.gather, own.on()?];
-        program.add(decoder::take(program.device, buffers, count, values)?)
+        run.push(decoder::take(run.device, buffers, count, values)?)
     }
 
     /// Plans the way back.
     pub(super) fn scatter(
         &self,
-        program: &Program<'_>,
+        run: &Run<'_>,
         own: &Tensor,
         pool: &Tensor,
     ) -> Result<(), OpError> {
@@ -139,7 +134,7 @@ impl Moves {
             let pieces = Arc::new(self.scatter.part(4 * done, 4 * count).map_err(device_error)?);
             let to = pool.rows(*slot, *slots)?;
             let buffers = [own.on()?, &pieces, to.on()?];
-            program.add(decoder::take(program.device, buffers, count, values)?)?;
+            run.push(decoder::take(run.device, buffers, count, values)?)?;
             done += count;
         }
         Ok(())

@@ -1,8 +1,6 @@
 use super::moves::Moves;
 use super::pass::Pass;
-use super::program::Program;
-use super::weights::Weights;
-use crate::ModelError;
+use super::run::Run;
 use device::cuda::Stream;
 use kernels::{DType, OpError, States, Tensor};
 use std::sync::Arc;
@@ -56,35 +54,32 @@ impl Moving<'_> {
 }
 
 impl StatePool {
-    pub(super) fn new(
-        weights: &Weights<'_, '_>,
-        slots: usize,
-        state: &[usize],
-    ) -> Result<Self, ModelError> {
-        Ok(Self { pool: weights.zeros(&[&[slots], state].concat(), DType::F32)? })
+    /// Of zeros.
+    pub(super) fn new(stream: &Stream, slots: usize, state: &[usize]) -> Result<Self, OpError> {
+        Ok(Self { pool: Tensor::zeros(stream, &[&[slots], state].concat(), DType::F32)? })
     }
 
     /// The states that a scan advances; [`StatePool::end`] comes behind it.
-    pub(super) fn begin<'a>(&'a self, program: &'a Program<'_>) -> Result<Moving<'a>, OpError> {
-        if program.pass.one_token || program.pass.sequences >= MANY {
-            return Ok(Moving::InPlace(self.in_place(program.pass)));
+    pub(super) fn begin<'a>(&'a self, run: &'a Run<'_>) -> Result<Moving<'a>, OpError> {
+        if run.pass.one_token || run.pass.sequences >= MANY {
+            return Ok(Moving::InPlace(self.in_place(run.pass)));
         }
-        let (pass, whole) = (program.pass, (0, self.pool.shape()[1]));
+        let (pass, whole) = (run.pass, (0, self.pool.shape()[1]));
         if pass.sequences == 1 {
-            return self.begin_parts(program, &[whole]);
+            return self.begin_parts(run, &[whole]);
         }
         // Copies, and no kernel: a scan may read its states before the kernel ahead of it has ended.
         let shape = [&[pass.sequences], &self.pool.shape()[1..]].concat();
         let before = if pass.fresh {
             None
         } else {
-            let before = program.tensor(&shape, DType::F32)?;
+            let before = run.tensor(&shape, DType::F32)?;
             for (at, slot) in pass.slots_known.iter().enumerate() {
-                before.rows(at, 1)?.copy_from(&self.pool.rows(*slot, 1)?, program.stream)?;
+                before.rows(at, 1)?.copy_from(&self.pool.rows(*slot, 1)?, run.stream)?;
             }
             Some(before)
         };
-        let after = program.tensor(&shape, DType::F32)?;
+        let after = run.tensor(&shape, DType::F32)?;
         let own = Own::States(after.clone());
         Ok(Moving::Apart { before: vec![before], after: vec![after], own })
     }
@@ -93,10 +88,10 @@ impl StatePool {
     /// threads begin with the first state while others leave the last one, so they read and write memory of their own.
     pub(super) fn begin_parts(
         &self,
-        program: &Program<'_>,
+        run: &Run<'_>,
         parts: &[Part],
     ) -> Result<Moving<'static>, OpError> {
-        let (pass, rest) = (program.pass, &self.pool.shape()[2..]);
+        let (pass, rest) = (run.pass, &self.pool.shape()[2..]);
         let of_part = |state: &Tensor, (first, count): Part| {
             state.rows(first, count)?.shaped(&[&[1, count], rest].concat())
         };
@@ -106,8 +101,8 @@ impl StatePool {
             let before = if pass.fresh {
                 None
             } else {
-                let before = program.tensor(own.shape(), DType::F32)?;
-                before.copy_from(&own, program.stream)?;
+                let before = run.tensor(own.shape(), DType::F32)?;
+                before.copy_from(&own, run.stream)?;
                 Some(before)
             };
             let before = parts.iter().map(|part| before.as_ref().map(|all| of_part(all, *part)));
@@ -118,11 +113,11 @@ impl StatePool {
                 own: Own::Nothing,
             });
         }
-        let moves = program.moves(&self.pool, parts)?;
-        let own = || program.tensor(&moves.shape(), DType::F32);
+        let moves = run.moves(&self.pool, parts)?;
+        let own = || run.tensor(&moves.shape(), DType::F32);
         let before = if pass.fresh { None } else { Some(own()?) };
         if let Some(before) = &before {
-            moves.gather(program, &self.pool, before)?;
+            moves.gather(run, &self.pool, before)?;
         }
         let after = own()?;
         let of_part = |all: &Tensor, (at, (_, count)): (usize, &Part)| {
@@ -138,23 +133,28 @@ impl StatePool {
     }
 
     /// Keeps what the ops left.
-    pub(super) fn end(&self, program: &Program<'_>, moving: &Moving<'_>) -> Result<(), OpError> {
+    pub(super) fn end(&self, run: &Run<'_>, moving: &Moving<'_>) -> Result<(), OpError> {
         let Moving::Apart { own, .. } = moving else { return Ok(()) };
         match own {
             Own::Nothing => Ok(()),
             Own::States(own) => {
-                let slots = program.pass.slots_known.iter().enumerate();
+                let slots = run.pass.slots_known.iter().enumerate();
                 slots.into_iter().try_for_each(|(at, slot)| {
-                    self.pool.rows(*slot, 1)?.copy_from(&own.rows(at, 1)?, program.stream)
+                    self.pool.rows(*slot, 1)?.copy_from(&own.rows(at, 1)?, run.stream)
                 })
             }
-            Own::Parts(own, moves) => moves.scatter(program, own, &self.pool),
+            Own::Parts(own, moves) => moves.scatter(run, own, &self.pool),
         }
     }
 
     /// All states where they lie, for an op that advances them there.
     pub(super) fn in_place<'a>(&'a self, pass: &'a Pass) -> States<'a> {
         States { before: Some(&self.pool), slots: Some(&pass.slots), after: Some(&self.pool) }
+    }
+
+    /// The states of every slot.
+    pub(super) fn pool(&self) -> &Tensor {
+        &self.pool
     }
 
     /// The state of one slot for another one too.

@@ -1,36 +1,49 @@
 //! Weights on the GPU: matrices in bfloat16, vectors in float32.
 
-use super::program::Program;
+use super::experts::CudaExperts;
+use super::run::Cache;
+use super::states::StatePool;
+use super::{Cuda, Memory, failed};
+use crate::layers::Experts;
+use crate::pages::{BLOCK, Pages};
 use crate::params::{ParamId, Projection, Rows};
+use crate::program::{CacheId, Loader, StateId, Values};
 use crate::values::Value;
 use crate::{Architecture, Checkpoint, ModelError};
 use device::cuda::{Stream, UPLOAD_BYTES, Uploads};
 use half::bf16;
 use kernels::linear::LinearCall;
-use kernels::{DType, OpError, Tensor};
+use kernels::{DType, Tensor};
 
-/// The weights of a model. They go from its checkpoint to the GPU while the engine is being made, and are there when
-/// uploading ends.
+/// The weights of a model, and the memory that goes with them. Weights go from its checkpoint to the GPU while the engine is being
+/// made, and are there when uploading ends.
 pub(super) struct Weights<'a, 'w> {
     architecture: &'w Architecture,
     checkpoint: &'w Checkpoint,
+    pages: &'a Pages,
     stream: &'a Stream,
     uploads: &'a Uploads<'w, ModelError>,
+    /// `[vocabulary, hidden]`.
+    pub(super) embedding: Tensor,
+    /// What layers asked for so far.
+    pub(super) memory: Memory,
 }
 
 impl<'a, 'w> Weights<'a, 'w> {
     pub(super) fn new(
-        architecture: &'w Architecture,
-        checkpoint: &'w Checkpoint,
+        (architecture, checkpoint): (&'w Architecture, &'w Checkpoint),
+        pages: &'a Pages,
         stream: &'a Stream,
         uploads: &'a Uploads<'w, ModelError>,
-    ) -> Self {
-        Self { architecture, checkpoint, stream, uploads }
-    }
-
-    /// A tensor of zeros: states and caches begin so.
-    pub(super) fn zeros(&self, shape: &[usize], dtype: DType) -> Result<Tensor, ModelError> {
-        Tensor::zeros(self.stream, shape, dtype).map_err(super::failed)
+    ) -> Result<Self, ModelError> {
+        let Architecture { embedding: param, vocabulary, hidden, .. } = *architecture;
+        let shape = [vocabulary, hidden];
+        let embedding = Tensor::allocate(stream, &shape, DType::Bf16).map_err(failed)?;
+        let memory = Memory::default();
+        let this = Self { architecture, checkpoint, pages, stream, uploads, embedding, memory };
+        let rows = Rows { param, first: 0, count: vocabulary };
+        this.matrix_into(&[rows], hidden, &this.embedding)?;
+        Ok(this)
     }
 
     /// Values of some rows of a parameter, to the start of a tensor on the GPU.
@@ -43,7 +56,7 @@ impl<'a, 'w> Weights<'a, 'w> {
         let piece = UPLOAD_BYTES / V::BYTES;
         for start in (0..len).step_by(piece) {
             let bytes = start * V::BYTES..len.min(start + piece) * V::BYTES;
-            let part = to.on().map_err(super::failed)?.part(bytes.start, bytes.len())?;
+            let part = to.on().map_err(failed)?.part(bytes.start, bytes.len())?;
             self.uploads.give(part, move |into| values.fill_bytes::<V>(first + start, into))?;
         }
         Ok(())
@@ -51,46 +64,11 @@ impl<'a, 'w> Weights<'a, 'w> {
 
     /// A tensor of undefined content, to be filled.
     pub(super) fn allocate(&self, shape: &[usize], dtype: DType) -> Result<Tensor, ModelError> {
-        Tensor::allocate(self.stream, shape, dtype).map_err(super::failed)
-    }
-
-    /// A whole parameter in float32, as a vector.
-    pub(super) fn vector(&self, id: ParamId) -> Result<Tensor, ModelError> {
-        let len = self.architecture.params.get(id).len();
-        let to = self.allocate(&[len], DType::F32)?;
-        self.upload::<f32>((id, 0, len), &to)?;
-        Ok(to)
-    }
-
-    /// Several parameters in float32, one behind the other.
-    pub(super) fn vectors(&self, ids: &[ParamId]) -> Result<Tensor, ModelError> {
-        let len = |id: &ParamId| self.architecture.params.get(*id).len();
-        let to = self.allocate(&[ids.iter().map(len).sum()], DType::F32)?;
-        let mut first = 0;
-        for id in ids {
-            let part = to.rows(first, len(id)).map_err(super::failed)?;
-            self.upload::<f32>((*id, 0, len(id)), &part)?;
-            first += len(id);
-        }
-        Ok(to)
-    }
-
-    /// Float32 values that are worked out of a parameter's.
-    pub(super) fn mapped(
-        &self,
-        id: ParamId,
-        map: impl Fn(f32) -> f32,
-    ) -> Result<Tensor, ModelError> {
-        let param = self.architecture.params.get(id);
-        let values = self.checkpoint.read::<f32>(&param.name, 0, param.len())?;
-        let host = Tensor::new(&[param.len()], values.into_iter().map(map).collect());
-        let to = self.allocate(&[param.len()], DType::F32)?;
-        self.stream.write(to.on().map_err(super::failed)?, host.bytes())?;
-        Ok(to)
+        Tensor::allocate(self.stream, shape, dtype).map_err(failed)
     }
 
     /// Rows of parameters under each other `[rows, width]`, in bfloat16.
-    pub(super) fn matrix(&self, rows: &[Rows], width: usize) -> Result<Tensor, ModelError> {
+    fn matrix(&self, rows: &[Rows], width: usize) -> Result<Tensor, ModelError> {
         let count: usize = rows.iter().map(|rows| rows.count).sum();
         let to = self.allocate(&[count, width], DType::Bf16)?;
         self.matrix_into(rows, width, &to)?;
@@ -106,7 +84,7 @@ impl<'a, 'w> Weights<'a, 'w> {
     ) -> Result<(), ModelError> {
         let mut first = 0;
         for rows in rows {
-            let part = to.rows(first, rows.count).map_err(super::failed)?;
+            let part = to.rows(first, rows.count).map_err(failed)?;
             self.upload::<bf16>((rows.param, rows.first * width, rows.count * width), &part)?;
             first += rows.count;
         }
@@ -114,7 +92,7 @@ impl<'a, 'w> Weights<'a, 'w> {
     }
 
     /// The transposes of several groups of rows `[count, width]`, equally many each: `[groups, width, count]`.
-    pub(super) fn transposed(&self, groups: &[Rows], width: usize) -> Result<Tensor, ModelError> {
+    fn transposed(&self, groups: &[Rows], width: usize) -> Result<Tensor, ModelError> {
         let count = groups.first().map_or(0, |rows| rows.count);
         let mut values = Vec::with_capacity(groups.len() * count * width);
         for rows in groups {
@@ -126,35 +104,90 @@ impl<'a, 'w> Weights<'a, 'w> {
         }
         let host = Tensor::new(&[groups.len(), width, count], values);
         let to = self.allocate(host.shape(), DType::Bf16)?;
-        self.stream.write(to.on().map_err(super::failed)?, host.bytes())?;
+        self.stream.write(to.on().map_err(failed)?, host.bytes())?;
+        Ok(to)
+    }
+}
+
+impl Loader<Cuda> for Weights<'_, '_> {
+    fn architecture(&self) -> &Architecture {
+        self.architecture
+    }
+
+    fn vectors(&self, ids: &[ParamId], shape: &[usize]) -> Result<Tensor, ModelError> {
+        let len = |id: &ParamId| self.architecture.params.get(*id).len();
+        let to = self.allocate(&[ids.iter().map(len).sum()], DType::F32)?;
+        let mut first = 0;
+        for id in ids {
+            let part = to.rows(first, len(id)).map_err(failed)?;
+            self.upload::<f32>((*id, 0, len(id)), &part)?;
+            first += len(id);
+        }
+        to.shaped(shape).map_err(failed)
+    }
+
+    fn mapped(&self, id: ParamId, map: impl Fn(f32) -> f32) -> Result<Tensor, ModelError> {
+        let param = self.architecture.params.get(id);
+        let values = self.checkpoint.read::<f32>(&param.name, 0, param.len())?;
+        let host = Tensor::new(&[param.len()], values.into_iter().map(map).collect());
+        let to = self.allocate(&[param.len()], DType::F32)?;
+        self.stream.write(to.on().map_err(failed)?, host.bytes())?;
         Ok(to)
     }
 
-    /// The embedding `[vocabulary, hidden]`.
-    pub(super) fn embedding(&self) -> Result<Tensor, ModelError> {
-        let Architecture { embedding, vocabulary, hidden, .. } = *self.architecture;
-        self.matrix(&[Rows { param: embedding, first: 0, count: vocabulary }], hidden)
-    }
-
-    /// The head, which is the embedding where they are tied.
-    pub(super) fn head(&self, embedding: &Tensor) -> Result<CudaProjection, ModelError> {
-        let head = &self.architecture.head;
-        let tied = head.rows.iter().any(|rows| rows.param == self.architecture.embedding);
-        if tied && head.bias.is_none() {
-            return Ok(CudaProjection { w: embedding.clone(), bias: None });
-        }
-        self.projection(head)
-    }
-
-    /// A projection.
-    pub(super) fn projection(&self, of: &Projection) -> Result<CudaProjection, ModelError> {
+    fn projection(&self, of: &Projection) -> Result<CudaProjection, ModelError> {
         let bias = of.bias.map(|bias| self.vector(bias)).transpose()?;
         Ok(CudaProjection { w: self.matrix(&of.rows, of.inputs)?, bias })
+    }
+
+    /// The embedding where they are tied.
+    fn head(&self, of: &Projection) -> Result<CudaProjection, ModelError> {
+        let tied = of.rows.iter().any(|rows| rows.param == self.architecture.embedding);
+        if tied && of.bias.is_none() {
+            return Ok(CudaProjection { w: self.embedding.clone(), bias: None });
+        }
+        self.projection(of)
+    }
+
+    fn gated(&self, of: &Projection) -> Result<CudaProjection, ModelError> {
+        self.projection(of)
+    }
+
+    fn heads(&self, of: &[Rows], width: usize, transposed: bool) -> Result<Tensor, ModelError> {
+        if transposed {
+            return self.transposed(of, width);
+        }
+        let (all, heads) = (self.matrix(of, width)?, of.len());
+        all.shaped(&[heads, all.shape()[0] / heads, width]).map_err(failed)
+    }
+
+    fn experts(&self, of: &Experts) -> Result<CudaExperts, ModelError> {
+        CudaExperts::new(of, self)
+    }
+
+    fn states(&mut self, shape: &[usize]) -> Result<StateId, ModelError> {
+        let pool = StatePool::new(self.stream, self.pages.sequences(), shape).map_err(failed)?;
+        self.memory.states.push(pool);
+        Ok(StateId(self.memory.states.len() - 1))
+    }
+
+    /// Of zeros: what is read beside a sequence's keys is masked, but a NaN would outlive that.
+    fn cache(&mut self, keys: [usize; 2], values: Values) -> Result<CacheId, ModelError> {
+        let pool = |[heads, dim]: [usize; 2]| {
+            let shape = [self.pages.pooled(), BLOCK, heads, dim];
+            Tensor::zeros(self.stream, &shape, DType::Bf16).map_err(failed)
+        };
+        let (keys, (values, value_dim)) = match values {
+            Values::Apart(values) => (pool(keys)?, (Some(pool(values)?), values[1])),
+            Values::InKeys(width) => (pool(keys)?, (None, width)),
+        };
+        self.memory.caches.push(Cache { keys, values, value_dim });
+        Ok(CacheId(self.memory.caches.len() - 1))
     }
 }
 
 /// `y = x W^T (+ bias)`.
-pub(super) struct CudaProjection {
+pub(crate) struct CudaProjection {
     /// `[outputs, inputs]`.
     w: Tensor,
     bias: Option<Tensor>,
@@ -166,13 +199,8 @@ impl CudaProjection {
         LinearCall { bias: self.bias.as_ref(), ..LinearCall::new(x, &self.w) }
     }
 
-    /// Plans `x += residual_multiplier * y` of what a call projects, `[tokens, inputs]`.
-    pub(super) fn plan_residual(
-        &self,
-        call: LinearCall<'_>,
-        program: &Program<'_>,
-    ) -> Result<(), OpError> {
-        let (residual, scale) = (Some(&program.x), program.residual);
-        program.call(&LinearCall { residual, scale, ..call }.into([&program.x]))
+    /// Width of y.
+    pub(super) fn outputs(&self) -> usize {
+        self.w.shape()[0]
     }
 }

@@ -1,7 +1,23 @@
 //! Who has a slot, and who gives it or its pages away.
 
+use super::prefixes::Found;
 use super::{Event, Live, Scheduler};
 use crate::ModelError;
+
+/// Where a request begins.
+#[derive(Debug, Clone, Copy)]
+enum Start {
+    /// With its first token.
+    Anew,
+    /// Behind a kept sequence, by its place, and in its slot.
+    Kept(usize),
+    /// Behind a snapshot, in this slot.
+    Fork(Found, usize),
+    /// Behind a snapshot that is on the host.
+    Copy(Found),
+    /// Behind what it had read itself, which is on the host.
+    Own,
+}
 
 impl Scheduler<'_> {
     /// Preempts the youngest until each sequence that decodes can have one more token.
@@ -25,27 +41,39 @@ impl Scheduler<'_> {
         while let Some(first) = self.waiting.front()
             && self.running.len() < self.slots
         {
-            let goes_on = |tokens: &[u32]| !first.reads_anew() && first.goes_on_from(tokens);
-            let known = self.kept.longest(goes_on);
-            let kept = known.and_then(|at| self.kept.get(at));
-            let place = kept.map(|kept| (kept.slot, kept.tokens.len()));
-            let Some((slot, kept)) = place.or(self.free_slots.last().map(|slot| (*slot, 0))) else {
+            let start = self.start(first);
+            let place = match start {
+                Start::Kept(at) => self.kept.get(at).map(|kept| kept.slot),
+                _ => self.free_slots.last().copied(),
+            };
+            let Some(slot) = place else {
                 if self.give_way(None) {
                     continue;
                 }
                 break;
             };
-            let found = if known.is_none() { self.prefixes.longest(first) } else { None };
-            let read = found.map_or(kept, |found| found.read);
+            let pages = self.engine.pages();
+            let (read, copied) = match start {
+                Start::Anew => (0, None),
+                Start::Kept(_) => (pages.len(slot), None),
+                Start::Fork(found, _) => (found.read, None),
+                Start::Copy(found) => (found.read, self.prefixes.copy(found.end)),
+                Start::Own => (first.read(), first.saved.as_ref()),
+            };
             let least = read + self.prefixes.worth();
             // Somebody reads the same just now: what it leaves is waited for.
-            if self.running.iter_mut().any(|live| live.joins(first, least)) {
+            let own = matches!(start, Start::Own);
+            if !own && self.running.iter_mut().any(|live| live.joins(first, least)) {
                 break;
             }
-            let from = found.map_or(slot, |found| found.slot);
-            let wanted = self.engine.pages().lacking(from, first.tokens() + 1 - read);
+            if copied.is_some_and(|copied| !self.swap.has_time(copied.bytes())) {
+                break;
+            }
+            let from = if let Start::Fork(_, from) = start { from } else { slot };
+            let wanted = pages.lacking(from, first.tokens() + 1 - pages.len(from));
             if promised + wanted > self.free_blocks() {
-                if self.give_way(known) {
+                let but = if let Start::Kept(at) = start { Some(at) } else { None };
+                if self.give_way(but) {
                     continue;
                 }
                 // One that runs alone has all pages, which are enough for it.
@@ -55,25 +83,62 @@ impl Scheduler<'_> {
             }
             promised += wanted;
             let Some(mut live) = self.waiting.pop_front() else { break };
-            let lost = match kept {
-                0 => self.prefixes.begin(&mut live, found),
-                kept => {
-                    live.begin_behind(kept, Vec::new());
-                    0
-                }
-            };
-            match known {
-                Some(at) => drop(self.kept.take(at)),
-                None => drop(self.free_slots.pop()),
+            match start {
+                Start::Kept(at) => drop(self.kept.take(at)),
+                _ => drop(self.free_slots.pop()),
             }
             live.slot = slot;
-            events.push(Event::Begun { request: live.id, reused: read, lost });
+            let start = self.brought(&mut live, start);
+            let lost = match start {
+                Start::Kept(_) => {
+                    live.begin_behind(read, Vec::new());
+                    0
+                }
+                Start::Own => 0,
+                Start::Anew => self.prefixes.begin(&mut live, None),
+                Start::Fork(found, _) | Start::Copy(found) => {
+                    self.prefixes.begin(&mut live, Some(found))
+                }
+            };
+            let (request, reused) = (live.id, live.read());
+            events.push(Event::Begun { request, reused, from_host: live.arriving, lost });
             self.running.push(live);
-            if let Some(found) = found {
-                self.engine.fork(found.slot, slot, false)?;
+            if let Start::Fork(_, from) = start {
+                self.engine.fork(from, slot, false)?;
             }
         }
         Ok(())
+    }
+
+    /// Where a request begins that waits.
+    fn start(&self, live: &Live) -> Start {
+        if live.saved.is_some() {
+            return Start::Own;
+        }
+        if live.reads_anew() {
+            return Start::Anew;
+        }
+        if let Some(at) = self.kept.longest(|tokens| live.goes_on_from(tokens)) {
+            return Start::Kept(at);
+        }
+        match self.prefixes.longest(live) {
+            Some(found) => found.slot.map_or(Start::Copy(found), |slot| Start::Fork(found, slot)),
+            None => Start::Anew,
+        }
+    }
+
+    /// Brings what a request begins with from the host to its slot, where it is there. What cannot be brought is read again.
+    fn brought(&mut self, live: &mut Live, start: Start) -> Start {
+        live.arriving = match start {
+            Start::Copy(found) => self.restore_snapshot(found.end, live.slot),
+            Start::Own => self.restore_request(live),
+            _ => return start,
+        };
+        if live.arriving {
+            return start;
+        }
+        live.lose_slot();
+        Start::Anew
     }
 
     /// Keeps the state of a request that runs, by its place among these, where it has just read what others may begin with.
@@ -83,9 +148,9 @@ impl Scheduler<'_> {
             return Ok(());
         }
         if self.prefixes.is_full()
-            && let Some(slot) = self.prefixes.least(self.engine.pages(), false)
+            && let Some(least) = self.prefixes.least(self.engine.pages(), false)
         {
-            self.free(slot);
+            self.evict(least);
         }
         let Some(slot) = self.free_slots.pop() else { return Ok(()) };
         let live = &self.running[at];
@@ -104,9 +169,12 @@ impl Scheduler<'_> {
     /// Gives back the slot that was kept first, but for the one in this place, or a snapshot that has pages of its own; whether
     /// there was such a one.
     pub(super) fn give_way(&mut self, but: Option<usize>) -> bool {
-        let kept = self.kept.oldest(but).map(|kept| kept.slot);
-        let slot = kept.or_else(|| self.prefixes.least(self.engine.pages(), true));
-        slot.map(|slot| self.free(slot)).is_some()
+        if let Some(kept) = self.kept.oldest(but) {
+            self.free(kept.slot);
+            return true;
+        }
+        let least = self.prefixes.least(self.engine.pages(), true);
+        least.map(|end| self.evict(end)).is_some()
     }
 
     /// Gives back every slot that no request has.
@@ -117,18 +185,31 @@ impl Scheduler<'_> {
         self.drop_snapshots();
     }
 
-    /// Gives back every slot that has a snapshot.
+    /// Gives back every slot that has a snapshot. Copies on the host stay.
     pub(super) fn drop_snapshots(&mut self) {
-        while let Some(slot) = self.prefixes.least(self.engine.pages(), false) {
+        while let Some(end) = self.prefixes.least(self.engine.pages(), false) {
+            self.leave_snapshot(end);
+        }
+    }
+
+    /// Gives back the slot of a snapshot.
+    pub(super) fn leave_snapshot(&mut self, end: u64) {
+        if let Some(slot) = self.prefixes.leave(end) {
             self.free(slot);
         }
     }
 
-    /// Sends a request that runs no more back to those that wait.
+    /// Sends a request back to those that wait, with what it has read where the host has room for that.
     pub(super) fn preempt(&mut self, mut live: Live, events: &mut Vec<Event>) {
+        self.save_request(&mut live);
+        self.send_back(live, events);
+    }
+
+    /// Sends a request that runs no more back to those that wait.
+    pub(super) fn send_back(&mut self, mut live: Live, events: &mut Vec<Event>) {
         self.free(live.slot);
-        live.forget();
-        events.push(Event::Preempted { request: live.id });
+        live.lose_slot();
+        events.push(Event::Preempted { request: live.id, saved: live.saved.is_some() });
         let older = self.waiting.partition_point(|other| other.id < live.id);
         self.waiting.insert(older, live);
     }

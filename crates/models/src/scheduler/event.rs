@@ -7,8 +7,10 @@ pub enum Event {
     Begun {
         /// The request.
         request: RequestId,
-        /// Tokens that it need not read, because a kept sequence or another prompt began with them.
+        /// Tokens that it need not read, because a kept sequence or another prompt began with them, or it had read them before.
         reused: usize,
+        /// Whether these came from the host's memory.
+        from_host: bool,
         /// Tokens beyond these that another prompt began with too, whose state is gone or was never kept.
         lost: usize,
     },
@@ -28,10 +30,12 @@ pub enum Event {
         /// Why.
         ended: Ended,
     },
-    /// It gave its slot and its pages to older requests, and waits for its turn. No token is lost: what it had is read again.
+    /// It gave its slot and its pages to older requests, and waits for its turn. No token is lost.
     Preempted {
         /// The request.
         request: RequestId,
+        /// Whether the host's memory has what it had read; else that is read again.
+        saved: bool,
     },
 }
 
@@ -42,7 +46,7 @@ impl Event {
             Self::Begun { request, .. }
             | Self::Token { request, .. }
             | Self::Finished { request, .. }
-            | Self::Preempted { request } => *request,
+            | Self::Preempted { request, .. } => *request,
         }
     }
 }

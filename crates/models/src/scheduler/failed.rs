@@ -37,6 +37,9 @@ impl Scheduler<'_> {
         let Some(slot) = self.free_slots.pop() else { return };
         if let Some(mut live) = self.waiting.remove(at) {
             live.slot = slot;
+            if live.saved.is_some() && !self.restore_request(&mut live) {
+                live.lose_slot();
+            }
             self.running.push(live);
         }
     }
@@ -44,7 +47,7 @@ impl Scheduler<'_> {
     /// Sends every request back to those that wait. Nothing is kept either: the engine may have lost every sequence.
     pub(super) fn stop_all(&mut self, events: &mut Vec<Event>) {
         while let Some(live) = self.running.pop() {
-            self.preempt(live, events);
+            self.send_back(live, events);
         }
         self.drop_all();
     }

@@ -3,10 +3,12 @@
 //! Attention's keys and values can be shared up to any block, a recurrent state only where somebody kept it, and it is as large
 //! as the keys and values of thousands of tokens. So states are kept where they are likely to be wanted: where a prompt says that
 //! others begin like it, where it parts from one that was read before, at lengths that double, and near the end of a long one.
+//!
+//! One that loses its slot may have a copy on the host, which it keeps when it gets a slot again: then it loses that at no cost.
 
 use super::Live;
-use crate::Pages;
 use crate::pages::BLOCK;
+use crate::{Pages, Saved};
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 
@@ -16,14 +18,17 @@ const REMEMBERED: usize = 1 << 17;
 /// A snapshot that a prompt begins with.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Found {
-    end: u64,
-    pub(super) slot: usize,
+    pub(super) end: u64,
+    /// None where it is on the host alone.
+    pub(super) slot: Option<usize>,
     /// Tokens that it has read.
     pub(super) read: usize,
 }
 
+/// On the engine, on the host, or both.
 struct Snapshot {
-    slot: usize,
+    slot: Option<usize>,
+    saved: Option<Saved>,
     tokens: Vec<u32>,
     /// What its next user need not read, beyond what was there when it was made.
     saves: usize,
@@ -60,12 +65,19 @@ impl Prefixes {
         (self.first / 4).max(BLOCK)
     }
 
+    /// Snapshots that have a slot.
     pub(super) fn len(&self) -> usize {
-        self.held.len()
+        self.held.values().filter(|snapshot| snapshot.slot.is_some()).count()
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.held.len() >= self.most
+        self.len() >= self.most
+    }
+
+    /// How many copies there are on the host, and their bytes.
+    pub(super) fn saved(&self) -> (usize, u64) {
+        let saved = self.held.values().filter_map(|snapshot| snapshot.saved.as_ref());
+        saved.fold((0, 0), |(count, bytes), saved| (count + 1, bytes + saved.bytes()))
     }
 
     /// What names each beginning of a prompt that ends with a block and leaves something to read.
@@ -111,6 +123,10 @@ impl Prefixes {
         let mut marks: Vec<usize> = doubles.take_while(|length| *length <= last).collect();
         marks.extend([seen, live.prompt().1.min(last) / BLOCK * BLOCK]);
         marks.retain(|length| *length > read);
+        // One that comes from the host is to have a slot again.
+        if found.is_some_and(|found| found.slot.is_none()) {
+            marks.push(read);
+        }
         marks.sort_unstable();
         marks.dedup();
         let before = marks.last().copied().unwrap_or(read);
@@ -129,31 +145,98 @@ impl Prefixes {
         young.insert(end);
     }
 
-    /// Whether there is a snapshot of this beginning, or another one that is named alike.
+    /// Whether a slot has a snapshot of this beginning, or of another one that is named alike.
     pub(super) fn has(&self, end: u64) -> bool {
-        self.held.contains_key(&end)
+        self.slot(end).is_some()
+    }
+
+    /// The slot of a snapshot.
+    pub(super) fn slot(&self, end: u64) -> Option<usize> {
+        self.held.get(&end)?.slot
     }
 
     /// Keeps what a slot has read.
     pub(super) fn add(&mut self, end: u64, slot: usize, live: &Live) {
         let tokens: Vec<u32> = live.known().collect();
-        let saves = tokens.len() - live.reused;
-        self.held.insert(end, Snapshot { slot, tokens, saves, used: self.clock });
+        if let Some(snapshot) = self.held.get_mut(&end).filter(|held| held.tokens == tokens) {
+            snapshot.slot = Some(slot);
+            return;
+        }
+        // One that came from the host has just been dropped there.
+        let saves = match tokens.len() - live.reused {
+            0 => tokens.len(),
+            saves => saves,
+        };
+        let snapshot = Snapshot { slot: Some(slot), saved: None, tokens, saves, used: self.clock };
+        self.held.insert(end, snapshot);
     }
 
-    /// The slot of the snapshot that saves least for what it takes and has not been used for longest; it is no longer kept. Where
-    /// `blocks` are wanted, one that alone has some.
-    pub(super) fn least(&mut self, pages: &Pages, blocks: bool) -> Option<usize> {
-        let worth = |snapshot: &Snapshot| {
-            let own = pages.own_blocks(snapshot.slot) * BLOCK;
-            let age = self.clock - snapshot.used + 1;
-            snapshot.saves as f64 / (self.state_tokens + own as u64).max(1) as f64 / age as f64
+    /// The copy of a snapshot on the host.
+    pub(super) fn copy(&self, end: u64) -> Option<&Saved> {
+        self.held.get(&end)?.saved.as_ref()
+    }
+
+    /// Adds the copy of a snapshot.
+    pub(super) fn add_copy(&mut self, end: u64, saved: Saved) {
+        if let Some(snapshot) = self.held.get_mut(&end) {
+            snapshot.saved = Some(saved);
+        }
+    }
+
+    /// Takes the slot of a snapshot; it is forgotten where it has no copy.
+    pub(super) fn leave(&mut self, end: u64) -> Option<usize> {
+        let slot = self.held.get_mut(&end)?.slot.take();
+        self.held.retain(|_, snapshot| snapshot.slot.is_some() || snapshot.saved.is_some());
+        slot
+    }
+
+    /// Drops the copy of a snapshot; it is forgotten where it has no slot.
+    pub(super) fn drop_copy(&mut self, end: u64) {
+        if let Some(snapshot) = self.held.get_mut(&end) {
+            snapshot.saved = None;
+        }
+        self.held.retain(|_, snapshot| snapshot.slot.is_some() || snapshot.saved.is_some());
+    }
+
+    /// Drops the copy that saves least for what it takes and has not been used for longest, where it is worth less than this; whether
+    /// there was one. Copies of what has a slot too are worth nothing as long.
+    pub(super) fn drop_least_copy(&mut self, than: f64) -> bool {
+        let worth = |snapshot: &Snapshot| match snapshot.slot {
+            Some(_) => 0.0,
+            None => self.worth_of_copy(snapshot),
         };
-        let may = |snapshot: &Snapshot| !blocks || pages.own_blocks(snapshot.slot) > 0;
-        let least = self.held.iter().filter(|(_, snapshot)| may(snapshot));
-        let least =
-            least.min_by(|a, b| worth(a.1).total_cmp(&worth(b.1)).then(a.1.slot.cmp(&b.1.slot)));
-        let end = *least?.0;
-        self.held.remove(&end).map(|snapshot| snapshot.slot)
+        let copies = self.held.iter().filter(|(_, snapshot)| snapshot.saved.is_some());
+        let copies = copies.map(|(end, snapshot)| (*end, worth(snapshot), snapshot.used));
+        let least = copies.min_by(|a, b| a.1.total_cmp(&b.1).then(a.2.cmp(&b.2)));
+        let least = least.filter(|(_, worth, _)| *worth < than);
+        least.map(|(end, ..)| self.drop_copy(end)).is_some()
+    }
+
+    /// What a snapshot is worth on the host: the tokens that it saves for those that it takes the memory of, by its age.
+    pub(super) fn worth_on_host(&self, end: u64) -> f64 {
+        self.held.get(&end).map_or(0.0, |snapshot| self.worth_of_copy(snapshot))
+    }
+
+    fn worth_of_copy(&self, snapshot: &Snapshot) -> f64 {
+        self.worth_for(snapshot, snapshot.tokens.len())
+    }
+
+    /// The same where it takes the keys and values of so many tokens, and a state.
+    fn worth_for(&self, snapshot: &Snapshot, tokens: usize) -> f64 {
+        let age = self.clock - snapshot.used + 1;
+        snapshot.saves as f64 / (self.state_tokens + tokens as u64).max(1) as f64 / age as f64
+    }
+
+    /// The snapshot with a slot that saves least for what it takes there and has not been used for longest. Where `blocks` are
+    /// wanted, one that alone has some.
+    pub(super) fn least(&self, pages: &Pages, blocks: bool) -> Option<u64> {
+        let least = self.held.iter().filter_map(|(end, snapshot)| {
+            let slot = snapshot.slot?;
+            let own = pages.own_blocks(slot);
+            let may = !blocks || own > 0;
+            may.then(|| (*end, self.worth_for(snapshot, own * BLOCK), slot))
+        });
+        let least = least.min_by(|a, b| a.1.total_cmp(&b.1).then(a.2.cmp(&b.2)));
+        least.map(|(end, ..)| end)
     }
 }

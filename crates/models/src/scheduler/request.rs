@@ -1,7 +1,7 @@
 use super::Guide;
 use crate::choice::mask_words;
 use crate::pages::BLOCK;
-use crate::{Choice, ModelError, Sampling};
+use crate::{Choice, ModelError, Sampling, Saved};
 
 /// One sequence to continue.
 #[derive(Debug, Clone, PartialEq)]
@@ -96,6 +96,10 @@ pub(super) struct Live {
     marks: Vec<usize>,
     /// Whether it has had no slot yet.
     new: bool,
+    /// What the engine has read of it, where it waits and need not read that again.
+    pub(super) saved: Option<Saved>,
+    /// Whether its sequence is on its way from the host: it takes part in the next step.
+    pub(super) arriving: bool,
     /// The engine's slot; where it has none yet this means nothing.
     pub(super) slot: usize,
 }
@@ -113,6 +117,8 @@ impl Live {
             ends: Vec::new(),
             marks: Vec::new(),
             new: true,
+            saved: None,
+            arriving: false,
             slot: 0,
         }
     }
@@ -135,7 +141,17 @@ impl Live {
 
     /// Whether its next step is one token: the one that was just chosen, or the only one that is left of its prompt.
     pub(super) fn decodes(&self) -> bool {
-        self.unread() == 1
+        self.unread() == 1 && !self.arriving
+    }
+
+    /// Whether its next step is many tokens of its prompt.
+    pub(super) fn reads(&self) -> bool {
+        self.unread() > 1 && !self.arriving
+    }
+
+    /// Tokens that the engine has read of it.
+    pub(super) fn read(&self) -> usize {
+        self.read
     }
 
     /// The next `count` tokens to read.
@@ -197,10 +213,13 @@ impl Live {
         self.read += count;
     }
 
-    /// Goes back to the beginning, with what was added; its states and caches are gone.
-    pub(super) fn forget(&mut self) {
-        (self.read, self.reused, self.new) = (0, 0, false);
-        self.marks.clear();
+    /// Gives its slot away. Without a copy on the host it goes back to the beginning, with what was added.
+    pub(super) fn lose_slot(&mut self) {
+        (self.new, self.arriving) = (false, false);
+        if self.saved.is_none() {
+            (self.read, self.reused) = (0, 0);
+            self.marks.clear();
+        }
     }
 
     /// Whether a sequence of these tokens is where it may begin: something is left to read.

@@ -10,3 +10,4 @@ mod scheduler;
 mod sequences;
 mod storage;
 mod subject;
+mod swap;

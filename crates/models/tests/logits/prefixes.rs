@@ -5,7 +5,7 @@ use architectures::Architecture;
 use device::Device;
 use facts::BackendKind;
 use models::{
-    Batch, Capacity, Engine, Event, LogitsOf, Model, ModelError, Pages, Request, Sampling,
+    Batch, Capacity, Engine, Event, LogitsOf, Model, ModelError, Pages, Request, Sampling, Saved,
     Scheduler, StepBudget, Storage, Wanted, open, shape,
 };
 use serde_json::Value;
@@ -200,6 +200,15 @@ impl Engine for Planted {
     }
     fn step(&mut self, batch: &Batch, wanted: Wanted) -> Result<Vec<f32>, ModelError> {
         self.inner.step(batch, wanted)
+    }
+    fn bytes_of(&self, tokens: usize) -> u64 {
+        self.inner.bytes_of(tokens)
+    }
+    fn save(&mut self, sequence: usize) -> Result<Saved, ModelError> {
+        self.inner.save(sequence)
+    }
+    fn restore(&mut self, saved: &Saved, to: usize) -> Result<(), ModelError> {
+        self.inner.restore(saved, to)
     }
     fn reset(&mut self, sequence: usize) {
         self.inner.reset(sequence);

@@ -96,17 +96,23 @@ struct Counts {
     preempted: usize,
     together: usize,
     reused: usize,
+    /// Preempted requests that the host has, and those that came back from there, with snapshots.
+    saved: usize,
+    from_host: usize,
 }
 
-/// Steps in which the oldest request may go without a token: it reads at least as many tokens of its prompt in each.
-const PATIENCE: usize = 300 / 55 + 1;
+/// Steps in which the oldest request may go without a token: it reads at least as many tokens of its prompt in each, but for the one in
+/// which it comes from the host.
+const PATIENCE: usize = 300 / 55 + 2;
 
-fn arrivals_of(name: &str, arrivals: usize, snapshots: usize) -> Counts {
+fn arrivals_of(name: &str, arrivals: usize, snapshots: usize, on_host: u64) -> Counts {
     let answers = alone(name);
     let varied = answers.iter().filter(|(_, answer)| answer.iter().any(|id| *id != answer[0]));
     assert!(varied.count() > answers.len() / 2, "answers of one token show nothing: {answers:?}");
     let mut engine = engine(name, Capacity { sequences: SLOTS + snapshots, tokens: TOKENS });
+    let swap_space = on_host * engine.bytes_to_save(TOKENS);
     let mut scheduler = Scheduler::new(&mut *engine, BUDGET).with_prefix_cache(snapshots);
+    scheduler.set_swap_space(swap_space).unwrap();
     let blocks = scheduler.usage().blocks;
     let (mut random, mut counts) = (Random(11), Counts::default());
     let mut open: BTreeMap<RequestId, Asked> = BTreeMap::new();
@@ -140,8 +146,12 @@ fn arrivals_of(name: &str, arrivals: usize, snapshots: usize) -> Counts {
                     assert_eq!((asked.got, ended), (asked.want, asked.ended), "{name}, {id:?}");
                     counts.finished += 1;
                 }
-                Event::Begun { reused, .. } => counts.reused += usize::from(reused > 0),
-                Event::Preempted { .. } => {
+                Event::Begun { reused, from_host, .. } => {
+                    counts.reused += usize::from(reused > 0);
+                    counts.from_host += usize::from(from_host);
+                }
+                Event::Preempted { saved, .. } => {
+                    counts.saved += usize::from(saved);
                     assert_ne!(Some(id), oldest, "{name}: the oldest keeps what it has");
                     counts.preempted += 1;
                 }
@@ -152,11 +162,13 @@ fn arrivals_of(name: &str, arrivals: usize, snapshots: usize) -> Counts {
         let held = usage.running + usage.kept + usage.snapshots;
         assert_eq!(held + usage.free_slots, SLOTS + snapshots, "{name}");
         assert!(usage.running <= SLOTS && usage.snapshots <= snapshots, "{name}: {usage:?}");
+        let on_host = usage.preempted_bytes + usage.saved_snapshot_bytes;
+        assert!(on_host <= swap_space, "{name}: {usage:?}");
         counts.together = counts.together.max(usage.running);
     }
     let usage = scheduler.usage();
     assert!(open.is_empty());
-    assert_eq!(usage.running, 0, "{name}: nobody runs");
+    assert_eq!((usage.running, usage.preempted_bytes), (0, 0), "{name}: nobody runs or waits");
     assert_eq!(
         usage.kept == 0,
         usage.free_blocks == blocks,
@@ -167,28 +179,42 @@ fn arrivals_of(name: &str, arrivals: usize, snapshots: usize) -> Counts {
     counts
 }
 
-fn arrivals(name: &str, snapshots: usize) {
+fn arrivals(name: &str, snapshots: usize, on_host: u64) {
     let arrivals = std::env::var("FIRSTLIGHT_ARRIVALS").map_or(150, |count| count.parse().unwrap());
-    let counts = arrivals_of(name, arrivals, snapshots);
+    let counts = arrivals_of(name, arrivals, snapshots, on_host);
     assert_eq!(counts.finished + counts.cancelled, arrivals);
     assert!(counts.cancelled > arrivals / 20 && counts.preempted > arrivals / 30, "{counts:?}");
     assert_eq!(counts.together, SLOTS);
     assert!(snapshots == 0 || counts.reused > arrivals / 10, "{counts:?}");
+    // Some are read again all the same: the host has room for few.
+    let some = arrivals / 50..counts.preempted;
+    assert!(on_host == 0 || some.contains(&counts.saved), "{counts:?}");
+    assert!(on_host == 0 || counts.from_host > arrivals / 50, "{counts:?}");
 }
 
 #[test]
 fn kimi_requests_that_come_and_go_are_each_as_if_alone() {
-    arrivals("kimi-linear-mini", 0);
+    arrivals("kimi-linear-mini", 0, 0);
 }
 
 #[test]
 fn requests_that_begin_with_what_others_left_are_each_as_if_alone() {
-    arrivals("granite-hybrid-mini", 3);
+    arrivals("granite-hybrid-mini", 3, 0);
 }
 
 #[test]
 fn granite_requests_that_come_and_go_are_each_as_if_alone() {
-    arrivals("granite-hybrid-mini", 0);
+    arrivals("granite-hybrid-mini", 0, 0);
+}
+
+#[test]
+fn kimi_requests_that_go_to_the_host_and_come_back_are_each_as_if_alone() {
+    arrivals("kimi-linear-mini", 3, 2);
+}
+
+#[test]
+fn granite_requests_that_go_to_the_host_and_come_back_are_each_as_if_alone() {
+    arrivals("granite-hybrid-mini", 3, 1);
 }
 
 #[test]

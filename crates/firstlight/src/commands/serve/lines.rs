@@ -23,6 +23,8 @@ pub(super) struct Listening {
     max_num_seqs: usize,
     /// States that are kept behind beginnings of prompts.
     prefix_cache_states: usize,
+    /// Bytes of RAM for preempted requests and for more such states.
+    swap_space: u64,
     max_model_len: usize,
     /// Tokens that the caches hold, of all requests.
     cached_tokens: usize,
@@ -48,6 +50,7 @@ impl Listening {
             models: names.to_vec(),
             max_num_seqs: room.sequences,
             prefix_cache_states: room.snapshots,
+            swap_space: room.swap_space,
             max_model_len: room.tokens,
             cached_tokens: room.capacity.sequences * room.capacity.tokens,
             max_num_queued_reqs: queued,
@@ -60,10 +63,12 @@ impl Listening {
         let Self {
             address, max_num_seqs, max_model_len, cached_tokens, prefix_cache_states, ..
         } = self;
+        let swap_space = self.swap_space as f64 / f64::from(1 << 30);
         let mut text = format!(
             "listening: http://{address}, model {}\n\
              room: {max_num_seqs} answers at once, {max_model_len} tokens each at most, {cached_tokens} together\n\
-             prefix cache: {prefix_cache_states} states\n",
+             prefix cache: {prefix_cache_states} states\n\
+             RAM: {swap_space:.1} GiB for preempted requests and more such states\n",
             self.models.join(" or ")
         );
         if let Some(warning) = self.warning {

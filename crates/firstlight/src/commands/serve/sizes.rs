@@ -6,6 +6,7 @@ use crate::loading;
 use device::Device;
 use facts::{BackendKind, byte_count};
 use models::{Architecture, Capacity, Footprint, Holding, LargestStep, Storage};
+use probe::Source;
 
 /// What an engine is opened for.
 #[derive(Debug, Clone, Copy)]
@@ -16,6 +17,8 @@ pub(super) struct Room {
     pub(super) sequences: usize,
     /// Slots beside theirs, for states behind beginnings of prompts.
     pub(super) snapshots: usize,
+    /// Bytes of the host's memory for preempted requests, and for such states that lose their slots.
+    pub(super) swap_space: u64,
     /// Tokens of one request at most.
     pub(super) tokens: usize,
     pub(super) step: LargestStep,
@@ -49,7 +52,8 @@ impl Room {
             false => asked.prefix_cache_states.unwrap_or(fit),
         };
         let snapshots = usize::try_from(snapshots).unwrap_or(usize::MAX);
-        let needs = Needs { architecture, holding, step_tokens, snapshots };
+        let swap_space = swap_space(asked);
+        let needs = Needs { architecture, holding, step_tokens, snapshots, swap_space };
         let tokens = asked.max_model_len.map(|tokens| tokens as usize);
         let context = architecture.context;
         if let Some(tokens) = tokens.filter(|tokens| *tokens > context) {
@@ -97,12 +101,23 @@ const USUAL_ON_GPU: usize = 128;
 const SNAPSHOTS_ON_HOST: u64 = 8;
 const SNAPSHOTS_ON_GPU: u64 = 64;
 
+/// The host's memory for copies: what was asked for, or a part of what is free, which is everybody's.
+fn swap_space(asked: &Sizes) -> u64 {
+    const MOST: u64 = 16 << 30;
+    if let Some(gibibytes) = asked.swap_space {
+        return (gibibytes * f64::from(1 << 30)) as u64;
+    }
+    let free = probe::memory(&Source::live()).available_bytes;
+    free.map_or(0, |free| (free.value / 8).min(MOST))
+}
+
 /// What a model takes of a device.
 struct Needs<'a> {
     architecture: &'a Architecture,
     holding: Holding,
     step_tokens: usize,
     snapshots: usize,
+    swap_space: u64,
 }
 
 impl Needs<'_> {
@@ -115,6 +130,7 @@ impl Needs<'_> {
             capacity: Capacity { sequences: slots, tokens: each },
             sequences,
             snapshots: self.snapshots,
+            swap_space: self.swap_space,
             tokens,
             step: LargestStep { tokens: self.step_tokens.max(sequences), logits: sequences },
         }
@@ -205,7 +221,9 @@ mod tests {
         let architecture = Architecture::of(&shape).unwrap();
         let device = device::open(BackendKind::Cpu).unwrap();
         let holding = models::holding(&device, Storage::Bf16);
-        let needs = Needs { architecture: &architecture, holding, step_tokens: 512, snapshots: 0 };
+        let (snapshots, swap_space) = (0, 0);
+        let needs =
+            Needs { architecture: &architecture, holding, step_tokens: 512, snapshots, swap_space };
         let bytes = needs.bytes(4, 100_000);
         let tokens = needs.most_tokens(4, usize::MAX / 1024, bytes);
         assert!(needs.bytes(4, tokens) <= bytes && needs.bytes(4, tokens + 4 * 64) > bytes);

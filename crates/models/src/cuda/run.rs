@@ -1,5 +1,6 @@
 //! What a step does on the GPU, in order: run as it is planned, or kept to be recorded.
 
+use super::Memory;
 use super::moves::Moves;
 use super::pass::Pass;
 use super::states::Part;
@@ -7,14 +8,31 @@ use crate::Architecture;
 use device::Device;
 use device::cuda::Stream;
 use kernels::cuda::{Planned, Plans};
-use kernels::linear::{Norm, Normed};
 use kernels::{DType, OpError, Tensor, Typed};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// Keys and values of one layer.
+pub(super) struct Cache {
+    /// `[blocks, BLOCK, kv_heads, dim]`.
+    pub(super) keys: Tensor,
+    /// `[blocks, BLOCK, kv_heads, dim]`; none where they are the first `value_dim` channels of the keys.
+    pub(super) values: Option<Tensor>,
+    pub(super) value_dim: usize,
+}
+
+/// What the steps of an engine have in common.
+#[derive(Clone, Copy)]
+pub(super) struct Common<'a> {
+    pub(super) architecture: &'a Architecture,
+    pub(super) memory: &'a Memory,
+    /// Plans of calls that were made before.
+    pub(super) plans: &'a RefCell<Plans>,
+}
+
 /// The work of one step over the tokens of a pass.
-pub(super) struct Program<'a> {
+pub(crate) struct Run<'a> {
     pub(super) device: &'a Device,
     pub(super) stream: &'a Stream,
     pub(super) pass: &'a Pass,
@@ -22,10 +40,12 @@ pub(super) struct Program<'a> {
     pub(super) x: Tensor,
     /// Another one, for what cannot be added in place.
     pub(super) spare: Option<Tensor>,
-    /// Epsilon of the norms.
-    pub(super) eps: f64,
+    /// States and caches.
+    pub(super) memory: &'a Memory,
     /// Factor on what layers add to x.
     pub(super) residual: f64,
+    /// Factor on logits.
+    pub(super) logits_scale: f64,
     plans: &'a RefCell<Plans>,
     /// How states move that were moved before, by their shape and parts.
     moves: RefCell<BTreeMap<Vec<usize>, Arc<Moves>>>,
@@ -33,43 +53,42 @@ pub(super) struct Program<'a> {
     kept: Option<RefCell<Vec<Planned>>>,
 }
 
-impl<'a> Program<'a> {
-    /// A program that runs each piece at once, while the next is planned.
+impl<'a> Run<'a> {
+    /// A run that launches each piece at once, while the next is planned.
     pub(super) fn now(
         device: &'a Device,
         stream: &'a Stream,
         pass: &'a Pass,
-        (plans, architecture): (&'a RefCell<Plans>, &Architecture),
+        Common { architecture, memory, plans }: Common<'a>,
     ) -> Result<Self, OpError> {
-        let shape = [pass.tokens, architecture.hidden];
-        let x = Tensor::allocate(stream, &shape, DType::F32)?;
-        let spare = architecture.is_routed().then(|| Tensor::allocate(stream, &shape, DType::F32));
+        let x = Tensor::allocate(stream, &[pass.tokens, architecture.hidden], DType::F32)?;
         Ok(Self {
             device,
             stream,
             pass,
             x,
-            spare: spare.transpose()?,
-            eps: architecture.eps,
+            spare: None,
+            memory,
             residual: architecture.residual_multiplier,
+            logits_scale: 1.0 / architecture.logits_divisor,
             plans,
             moves: RefCell::default(),
             kept: None,
         })
     }
 
-    /// A program that keeps its pieces.
+    /// A run that keeps its pieces.
     pub(super) fn later(
         device: &'a Device,
         stream: &'a Stream,
         pass: &'a Pass,
-        of: (&'a RefCell<Plans>, &Architecture),
+        of: Common<'a>,
     ) -> Result<Self, OpError> {
         let now = Self::now(device, stream, pass, of)?;
         Ok(Self { kept: Some(RefCell::default()), ..now })
     }
 
-    /// Runs or keeps a call of an op.
+    /// Launches or keeps a call of an op.
     pub(super) fn call<C: Typed>(&self, call: &C) -> Result<(), OpError> {
         let mut plans = self.plans.borrow_mut();
         match &self.kept {
@@ -91,8 +110,8 @@ impl<'a> Program<'a> {
         }
     }
 
-    /// Runs or keeps launches.
-    pub(super) fn add(&self, planned: Planned) -> Result<(), OpError> {
+    /// Launches or keeps launches.
+    pub(super) fn push(&self, planned: Planned) -> Result<(), OpError> {
         match &self.kept {
             Some(kept) => {
                 kept.borrow_mut().push(planned);
@@ -118,11 +137,6 @@ impl<'a> Program<'a> {
     /// stream; what is kept holds it.
     pub(super) fn tensor(&self, shape: &[usize], dtype: DType) -> Result<Tensor, OpError> {
         Tensor::allocate(self.stream, shape, dtype)
-    }
-
-    /// RMSNorm of what a projection takes, with the model's epsilon.
-    pub(super) fn normed<'t>(&self, weight: &'t Tensor) -> Option<Normed<'t>> {
-        Some(Normed { weight, norm: Norm { groups: 1, eps: self.eps } })
     }
 
     /// How many pieces were kept so far.

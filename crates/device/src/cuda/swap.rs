@@ -1,0 +1,239 @@
+//! Copies of GPU memory on the host, which are made and brought back beside the work of a stream.
+//!
+//! What is saved goes to staging memory on the GPU first, in the order of the work, which may then change it; from there a second
+//! stream copies it to pinned memory. What is brought back goes straight to its place, by the same stream. The host waits for neither:
+//! whatever uses the same pinned memory is given to that one stream, in whose order it is used.
+#![allow(unsafe_code)] // Copies that are under way while the host goes on.
+
+use super::{Buffer, Cuda, CudaError, Event, PinnedBuffer, Stream};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Bytes of host memory that copies take a multiple of. Whoever waits for another copy waits for one of this size: 0.2 ms on a
+/// link of 50 GB/s.
+pub const SWAP_CHUNK_BYTES: usize = 8 << 20;
+
+/// Chunks of staging memory: the state of a large model and some thousand tokens.
+const STAGED: usize = 16;
+
+/// A stream's memory on the host.
+#[derive(Debug)]
+pub struct Swap {
+    work: Stream,
+    copies: Stream,
+    host: Arc<Host>,
+    /// Staging memory, and where the copy from it is done.
+    staged: Vec<(Buffer, Option<Event>)>,
+    next: usize,
+    pinning: Option<JoinHandle<()>>,
+}
+
+/// Pinned memory that nobody has.
+#[derive(Debug)]
+struct Host {
+    cuda: Cuda,
+    free: Mutex<Free>,
+}
+
+#[derive(Debug)]
+struct Free {
+    chunks: Vec<PinnedBuffer>,
+    /// Chunks that are still to be pinned.
+    unpinned: usize,
+}
+
+/// Parts of GPU memory, copied to the host. Its memory is free again when it is dropped.
+#[derive(Debug)]
+pub struct OnHost {
+    chunks: Vec<PinnedBuffer>,
+    host: Arc<Host>,
+}
+
+/// Memory that copies from the host are on their way to. Nobody may use it before [`Arrival::join`].
+#[derive(Debug)]
+#[must_use]
+pub struct Arrival {
+    work: Stream,
+    there: Event,
+    _parts: Vec<Arc<Buffer>>,
+}
+
+impl Cuda {
+    /// Host memory for copies of what this GPU's stream works on, at most so many bytes. It is pinned meanwhile, on a thread of its
+    /// own: the driver takes seconds for some gigabytes.
+    ///
+    /// # Errors
+    /// [`CudaError`] when there is no staging memory on the GPU, or no stream.
+    pub fn swap(&self, bytes: u64) -> Result<Swap, CudaError> {
+        let unpinned = usize::try_from(bytes).unwrap_or(usize::MAX) / SWAP_CHUNK_BYTES;
+        let free = Mutex::new(Free { chunks: Vec::new(), unpinned });
+        let host = Arc::new(Host { cuda: self.clone(), free });
+        let staged = (0..STAGED.min(unpinned)).map(|_| {
+            let buffer = self.stream().allocate(SWAP_CHUNK_BYTES)?;
+            Ok((buffer, None))
+        });
+        let staged = staged.collect::<Result<_, CudaError>>()?;
+        let copies = self.new_stream()?;
+        let own = Arc::clone(&host);
+        // Without the thread, memory is pinned where it is wanted.
+        let pinning = std::thread::Builder::new().name("pinning".to_owned());
+        let pinning = pinning.spawn(move || own.pin_all()).ok();
+        Ok(Swap { work: self.stream().clone(), copies, host, staged, next: 0, pinning })
+    }
+}
+
+impl Host {
+    fn free(&self) -> MutexGuard<'_, Free> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pin_all(&self) {
+        while self.pin(&mut self.free()).is_some() {
+            // Whoever wants the lock or the driver meanwhile gets it.
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Pins one chunk more; none where there are enough, or the system has no more.
+    fn pin(&self, free: &mut Free) -> Option<()> {
+        free.unpinned = free.unpinned.checked_sub(1)?;
+        match self.cuda.pinned(SWAP_CHUNK_BYTES) {
+            Ok(chunk) => free.chunks.push(chunk),
+            Err(_) => free.unpinned = 0,
+        }
+        Some(())
+    }
+
+    /// So many chunks, or none where there are fewer.
+    fn take(self: &Arc<Self>, count: usize) -> Option<OnHost> {
+        let mut free = self.free();
+        if free.chunks.len().saturating_add(free.unpinned) < count {
+            return None;
+        }
+        while free.chunks.len() < count {
+            self.pin(&mut free)?;
+        }
+        let first = free.chunks.len() - count;
+        Some(OnHost { chunks: free.chunks.split_off(first), host: Arc::clone(self) })
+    }
+}
+
+impl Swap {
+    /// Bytes of host memory that a copy of so many bytes takes.
+    pub fn bytes_for(bytes: u64) -> u64 {
+        bytes.next_multiple_of(SWAP_CHUNK_BYTES as u64)
+    }
+
+    /// Copies parts of memory to the host, as the stream's work given so far leaves them; `None` where there is no room. Work that
+    /// is given from now on may change them.
+    ///
+    /// # Errors
+    /// [`CudaError`] of the driver.
+    pub fn save(&mut self, parts: &[Arc<Buffer>]) -> Result<Option<OnHost>, CudaError> {
+        let pieces = cut(parts)?;
+        let Some(mut saved) = self.host.take(pieces.len()) else { return Ok(None) };
+        for (pieces, chunk) in pieces.iter().zip(&mut saved.chunks) {
+            let at = self.next % self.staged.len();
+            self.next = at + 1;
+            let (staged, copied) = &mut self.staged[at];
+            if let Some(copied) = copied.take() {
+                self.work.wait(&copied)?;
+            }
+            let mut bytes = 0;
+            for piece in pieces {
+                self.work.copy(piece, &staged.part(bytes, piece.bytes())?, piece.bytes())?;
+                bytes += piece.bytes();
+            }
+            self.copies.wait(&self.work.record()?)?;
+            // SAFETY: a chunk holds as many bytes as a staged one. It goes back to the others at the earliest, all of which this
+            // stream alone copies from and to, and they are freed only behind its end.
+            unsafe { self.copies.start_read(&staged.part(0, bytes)?, chunk)? };
+            *copied = Some(self.copies.record()?);
+        }
+        Ok(Some(saved))
+    }
+
+    /// Brings back what was saved, to other parts of as many bytes each. What the stream was given so far for them is done before.
+    ///
+    /// # Errors
+    /// [`CudaError::Refused`] when the parts are not as long, or an error of the driver.
+    pub fn restore(&self, saved: &OnHost, parts: &[Arc<Buffer>]) -> Result<Arrival, CudaError> {
+        let pieces = cut(parts)?;
+        if pieces.len() != saved.chunks.len() {
+            let (wanted, given) = (pieces.len(), saved.chunks.len());
+            let what = format!("{given} saved chunks are no copy of memory of {wanted}");
+            return Err(CudaError::refused(what));
+        }
+        self.copies.wait(&self.work.record()?)?;
+        let begin = || {
+            for (pieces, chunk) in pieces.iter().zip(&saved.chunks) {
+                let mut rest = &chunk[..];
+                for piece in pieces {
+                    let (own, behind) = rest.split_at(piece.bytes());
+                    // SAFETY: as in `save`, and the parts are held by what is given back.
+                    unsafe { self.copies.start_write(piece, own)? };
+                    rest = behind;
+                }
+            }
+            self.copies.record()
+        };
+        // What has begun must not write to memory that somebody else has.
+        let there = begin().inspect_err(|_| drop(self.copies.synchronize()))?;
+        Ok(Arrival { work: self.work.clone(), there, _parts: parts.to_vec() })
+    }
+}
+
+impl Arrival {
+    /// Lets the work given from now on wait for it. So does dropping it.
+    ///
+    /// # Errors
+    /// [`CudaError`] of the driver.
+    pub fn join(self) -> Result<(), CudaError> {
+        self.work.wait(&self.there)
+    }
+}
+
+impl Drop for Arrival {
+    fn drop(&mut self) {
+        // A lost context copies nothing.
+        let _ = self.work.wait(&self.there);
+    }
+}
+
+impl Drop for OnHost {
+    fn drop(&mut self) {
+        self.host.free().chunks.append(&mut self.chunks);
+    }
+}
+
+impl Drop for Swap {
+    fn drop(&mut self) {
+        self.host.free().unpinned = 0;
+        if let Some(pinning) = self.pinning.take() {
+            let _ = pinning.join();
+        }
+        // The memory must outlive what reads and writes it. A lost context does neither.
+        let _ = self.copies.synchronize();
+    }
+}
+
+/// The parts, one behind the other, for each chunk those that fill it.
+fn cut(parts: &[Arc<Buffer>]) -> Result<Vec<Vec<Buffer>>, CudaError> {
+    let (mut chunks, mut room) = (Vec::new(), 0);
+    for part in parts {
+        let mut start = 0;
+        while start < part.bytes() {
+            if room == 0 {
+                chunks.push(Vec::new());
+                room = SWAP_CHUNK_BYTES;
+            }
+            let bytes = room.min(part.bytes() - start);
+            if let Some(chunk) = chunks.last_mut() {
+                chunk.push(part.part(start, bytes)?);
+            }
+            (start, room) = (start + bytes, room - bytes);
+        }
+    }
+    Ok(chunks)
+}

@@ -1,0 +1,135 @@
+//! Keys and values of all sequences in blocks, and attention over them.
+
+use super::step::{Step, in_f32};
+use crate::pages::{BLOCK, Pages};
+use crate::program::{Append, Attend, Values};
+use device::HostBuffer;
+use half::bf16;
+use kernels::attention::{self, AttentionCall, Mask};
+use kernels::{DType, Element, OpError, Tensor, TensorMap};
+
+/// A layer's cache.
+pub(super) struct Cache {
+    /// `[blocks, BLOCK, kv_heads, dim]`.
+    pub(super) keys: Tensor,
+    /// `[blocks, BLOCK, kv_heads, dim]`; none where they are the first `value_dim` channels of the keys.
+    pub(super) values: Option<Tensor>,
+    value_dim: usize,
+}
+
+impl Cache {
+    /// Pools of zeros for keys `[kv_heads, dim]` a token and for values.
+    pub(super) fn new(pages: &Pages, dtype: DType, keys: [usize; 2], values: Values) -> Self {
+        let pool = |[heads, dim]: [usize; 2]| {
+            let shape = [pages.pooled(), BLOCK, heads, dim];
+            let len = shape.iter().product();
+            match dtype {
+                DType::F32 => f32::tensor(&shape, HostBuffer::filled(0.0, len)),
+                _ => bf16::tensor(&shape, HostBuffer::filled(bf16::ZERO, len)),
+            }
+        };
+        let (values, value_dim) = match values {
+            Values::Apart(values) => (Some(pool(values)), values[1]),
+            Values::InKeys(width) => (None, width),
+        };
+        Self { keys: pool(keys), values, value_dim }
+    }
+
+    /// Lays a step's keys and values into the pools.
+    ///
+    /// # Errors
+    /// [`OpError::Value`] when one is NaN: the op is not asked to search the whole cache for it.
+    pub(super) fn append(&mut self, step: &Step, new: Append<'_>) -> Result<(), OpError> {
+        if let Some((queries, theta)) = new.rotated {
+            rotate(queries, theta, &step.positions);
+            rotate(new.keys, theta, &step.positions);
+        }
+        let behind = new.keys.len() / step.tokens();
+        write(&mut self.keys, ("k", new.keys), 0, step)?;
+        if let Some(more) = new.more {
+            write(&mut self.keys, ("k", more), behind, step)?;
+        }
+        match (&mut self.values, new.values) {
+            (Some(pool), Some(values)) => write(pool, ("v", values), 0, step),
+            _ => Ok(()),
+        }
+    }
+
+    /// Attends; gives `[tokens, heads, value dim]`.
+    pub(super) fn attend(&self, step: &Step, call: Attend<'_>) -> Result<Tensor, OpError> {
+        let narrowed = (self.keys.dtype() == DType::Bf16).then(|| {
+            let queries = call.queries.view::<f32>().unwrap_or_default();
+            let mut narrow = HostBuffer::filled(bf16::ZERO, queries.len());
+            bf16::narrow(queries, &mut narrow);
+            bf16::tensor(call.queries.shape(), narrow)
+        });
+        let call = AttentionCall {
+            q: narrowed.as_ref().unwrap_or(call.queries),
+            offsets: Some(&step.offsets),
+            k: &self.keys,
+            v: match &self.values {
+                Some(values) => attention::Values::Apart(values),
+                None => attention::Values::InKeys(self.value_dim),
+            },
+            keys: step.cache(),
+            mask: Mask::CAUSAL,
+            scale: Some(call.scale),
+            softcap: None,
+            o: None,
+            lse: None,
+        };
+        let mut outputs = TensorMap::new();
+        step.run(&call, &mut outputs)?;
+        Ok(in_f32(&mut outputs, "o"))
+    }
+}
+
+/// Writes a step's rows into the rows of a pool, from channel `first` of each on.
+fn write(
+    pool: &mut Tensor,
+    (name, rows): (&str, &Tensor),
+    first: usize,
+    step: &Step,
+) -> Result<(), OpError> {
+    fn narrow<E: Element>(pool: &mut [E], rows: &[f32], first: usize, step: &Step, width: usize) {
+        let own = rows.len() / step.tokens();
+        for (row, place) in rows.chunks_exact(own).zip(&step.cache_rows) {
+            E::narrow(row, &mut pool[place * width + first..][..own]);
+        }
+    }
+    if let Some(at) = rows.first_nan() {
+        let what = format!("is NaN at element {at}");
+        return Err(OpError::Value { op: "attention", tensor: name.to_owned(), what });
+    }
+    let width = pool.shape()[2..].iter().product();
+    let rows = rows.view::<f32>().unwrap_or_default();
+    if let Some(pool) = pool.view_mut::<bf16>() {
+        narrow(pool, rows, first, step, width);
+    } else if let Some(pool) = pool.view_mut::<f32>() {
+        narrow(pool, rows, first, step, width);
+    }
+    Ok(())
+}
+
+/// Rotates pairs (i, i + dim/2) of each head of `[tokens, heads, dim]` by `position * theta^(-2i/dim)`.
+fn rotate(x: &mut Tensor, theta: f64, positions: &[usize]) {
+    let [_, heads, dim] = *x.shape() else { return };
+    let half = dim / 2;
+    let frequency = |i: usize| theta.powf(-2.0 * i as f64 / dim as f64);
+    let frequencies: Vec<f64> = (0..half).map(frequency).collect();
+    let rows = x.view_mut::<f32>().unwrap_or_default();
+    for (row, position) in rows.chunks_exact_mut(heads * dim).zip(positions) {
+        // In float64: at a position of many thousands a float32 angle has lost its last digits.
+        let turns: Vec<(f32, f32)> = frequencies
+            .iter()
+            .map(|frequency| (*position as f64 * frequency).sin_cos())
+            .map(|(sin, cos)| (sin as f32, cos as f32))
+            .collect();
+        for head in row.chunks_exact_mut(dim) {
+            let (low, high) = head.split_at_mut(half);
+            for ((low, high), (sin, cos)) in low.iter_mut().zip(high).zip(&turns) {
+                (*low, *high) = (*low * cos - *high * sin, *high * cos + *low * sin);
+            }
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Calls of a program on the processor: each is made at once.
+
+use super::rows::{Rows, add_scaled};
+use super::step::Step;
+use super::weights::CpuProjection;
+use super::{Cpu, CpuExperts, Memory};
+use crate::engine::Wanted;
+use crate::program::{
+    Append, Attend, CacheId, Convolution, Executor, Input, RmsNorm, StateId, convolve, exactly,
+};
+use device::HostBuffer;
+use kernels::cpu::linear::Linear;
+use kernels::{Element, OpError, Tensor, Typed};
+use rayon::prelude::*;
+use std::ops::Range;
+
+/// A step over the engine's memory. Activations are float32, packed: `[tokens, ..]`.
+pub(crate) struct Run<'a> {
+    pub(super) step: Step<'a>,
+    pub(super) memory: &'a mut Memory,
+    /// The residual stream `[tokens, hidden]`.
+    pub(super) x: Vec<f32>,
+    /// Factor on what layers add to it.
+    pub(super) residual: f32,
+}
+
+/// The values of a tensor that a call on the processor gave.
+fn values(tensor: &Tensor) -> &[f32] {
+    tensor.view().unwrap_or_default()
+}
+
+fn width(part: &[usize]) -> usize {
+    part.iter().product()
+}
+
+/// Some columns of every row, as a tensor of this shape.
+fn columns(shape: &[usize], x: &[f32], width: usize, range: Range<usize>) -> Tensor {
+    let rows = x.chunks_exact(width).map(|row| &row[range.clone()]);
+    f32::tensor(shape, HostBuffer::concatenated(x.len() / width * range.len(), rows))
+}
+
+impl Run<'_> {
+    fn rows<'t>(&'t self, x: Input<'t>) -> Rows<'t> {
+        let of = x.rows.map_or(&self.x[..], values);
+        let gate = x.gate.map(|(gate, activation)| (values(gate), activation));
+        let width = of.len() / self.step.tokens();
+        Rows { device: self.step.device, values: of, width, norm: x.norm, gate }
+    }
+
+    /// Parts of a projection's columns, each of these dimensions a token.
+    fn parts(&self, of: &CpuProjection, x: Input<'_>, parts: &[&[usize]]) -> Vec<Tensor> {
+        let rows = self.rows(x);
+        let widths: Vec<usize> = parts.iter().map(|part| width(part)).collect();
+        let make = |row: usize, to: &mut [f32]| rows.make(row, to);
+        let made = of.apply(self.step.device, self.step.tokens(), make, &widths);
+        let shaped = made.into_iter().zip(parts);
+        shaped.map(|(made, part)| f32::tensor(&self.step.shape(part), made)).collect()
+    }
+}
+
+impl Executor<Cpu> for Run<'_> {
+    fn project<const N: usize>(
+        &mut self,
+        of: &CpuProjection,
+        x: Input<'_>,
+        parts: [&[usize]; N],
+    ) -> Result<[Tensor; N], OpError> {
+        Ok(exactly(self.parts(of, x, &parts)))
+    }
+
+    fn project_wide(
+        &mut self,
+        of: &CpuProjection,
+        x: Input<'_>,
+        part: &[usize],
+    ) -> Result<Tensor, OpError> {
+        let [made] = self.project(of, x, [part])?;
+        Ok(made)
+    }
+
+    fn project_convolved<const N: usize>(
+        &mut self,
+        of: &CpuProjection,
+        x: Input<'_>,
+        parts: [&[usize]; N],
+        (conv, convolved): (&Convolution, Range<usize>),
+    ) -> Result<[Tensor; N], OpError> {
+        let channels = conv.weight.shape()[0];
+        let (before, behind) = (&parts[..convolved.start], &parts[convolved.end..]);
+        let mut made = self.parts(of, x, &[before, &[&[channels]], behind].concat());
+        let call = convolve(&made[convolved.start], &conv.weight, conv.bias.as_ref());
+        let mixed = self.advance(conv.states, &call, &[channels])?;
+        let mut first = 0;
+        let mixed = parts[convolved.clone()].iter().map(|part| {
+            let range = first..first + width(part);
+            first = range.end;
+            columns(&self.step.shape(part), values(&mixed), channels, range)
+        });
+        made.splice(convolved.start..=convolved.start, mixed);
+        Ok(exactly(made))
+    }
+
+    fn project_gated(&mut self, of: &CpuProjection, x: Input<'_>) -> Result<Tensor, OpError> {
+        let (rows, tokens) = (self.rows(x), self.step.tokens());
+        let made = of.apply_gated(self.step.device, tokens, |row, to| rows.make(row, to));
+        Ok(f32::tensor(&[tokens, made.len() / tokens], made))
+    }
+
+    fn add(&mut self, of: &CpuProjection, x: Input<'_>) -> Result<(), OpError> {
+        let rows = self.rows(x);
+        let make = |row: usize, to: &mut [f32]| rows.make(row, to);
+        let made = of.apply_whole(self.step.device, self.step.tokens(), make);
+        add_scaled(&mut self.x, &made, self.residual);
+        Ok(())
+    }
+
+    fn multiply_heads(
+        &mut self,
+        of: &Vec<Linear>,
+        x: &Tensor,
+        tail: usize,
+    ) -> Result<Tensor, OpError> {
+        let (tokens, heads) = (self.step.tokens(), of.len());
+        let own = values(x).len() / (tokens * heads);
+        let (inputs, outputs) = (own - tail, of[0].outputs());
+        let mut all = HostBuffer::filled(0f32, tokens * heads * (outputs + tail));
+        for (head, linear) in of.iter().enumerate() {
+            let row = |token: usize| &values(x)[(token * heads + head) * own..][..own];
+            let make = |token: usize, to: &mut [f32]| to.copy_from_slice(&row(token)[..inputs]);
+            let made = linear.apply_made(self.step.device, tokens, make, &[outputs]);
+            let made = made.iter().flat_map(|made| made.chunks_exact(outputs)).enumerate();
+            for (token, made) in made {
+                let to = &mut all[(token * heads + head) * (outputs + tail)..][..outputs + tail];
+                to[..outputs].copy_from_slice(made);
+                to[outputs..].copy_from_slice(&row(token)[inputs..]);
+            }
+        }
+        Ok(f32::tensor(&self.step.shape(&[heads, outputs + tail]), all))
+    }
+
+    fn norm(&mut self, x: Input<'_>) -> Result<Tensor, OpError> {
+        let rows = self.rows(x);
+        let mut made = HostBuffer::filled(0f32, rows.values.len());
+        made.par_chunks_mut(rows.width).enumerate().for_each(|(row, to)| rows.make(row, to));
+        let whole = [self.step.tokens(), rows.width];
+        Ok(f32::tensor(x.rows.map_or(&whole, Tensor::shape), made))
+    }
+
+    fn advance<C: Typed>(
+        &mut self,
+        states: StateId,
+        call: &C,
+        _part: &[usize],
+    ) -> Result<Tensor, OpError> {
+        self.memory.states[states.0].advance(&self.step, call)
+    }
+
+    fn append(&mut self, cache: CacheId, new: Append<'_>) -> Result<(), OpError> {
+        self.memory.caches[cache.0].append(&self.step, new)
+    }
+
+    fn attend(&mut self, cache: CacheId, call: Attend<'_>) -> Result<Tensor, OpError> {
+        self.memory.caches[cache.0].attend(&self.step, call)
+    }
+
+    fn add_experts(&mut self, of: &CpuExperts, h: &Tensor, logits: &Tensor) -> Result<(), OpError> {
+        let made = of.apply(self.step.device, values(h), values(logits));
+        add_scaled(&mut self.x, &made, self.residual);
+        Ok(())
+    }
+
+    fn logits(
+        &mut self,
+        of: &CpuProjection,
+        norm: &RmsNorm,
+        wanted: Wanted,
+    ) -> Result<Tensor, OpError> {
+        let stream = self.rows(Input::stream(norm));
+        let offsets = self.step.offsets.view::<i32>().unwrap_or_default();
+        let rows = match wanted {
+            Wanted::Every => self.step.tokens(),
+            Wanted::Last => offsets.len() - 1,
+        };
+        let make = |row: usize, to: &mut [f32]| match wanted {
+            Wanted::Every => stream.make(row, to),
+            Wanted::Last => stream.make(offsets[row + 1] as usize - 1, to),
+        };
+        let logits = of.apply_whole(self.step.device, rows, make);
+        Ok(f32::tensor(&[rows, of.outputs()], logits))
+    }
+
+    /// No op looks for NaN in what layers give one another.
+    fn end_layer(&mut self) -> Result<(), OpError> {
+        let Some(at) = self.x.iter().position(|x| x.is_nan()) else { return Ok(()) };
+        let (tensor, what) = ("x".to_owned(), format!("is NaN at element {at}"));
+        Err(OpError::Value { op: "model", tensor, what })
+    }
+}

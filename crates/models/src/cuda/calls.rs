@@ -1,0 +1,338 @@
+//! Calls of a layer program on a GPU: each is planned over the tokens of a pass, and launched or kept.
+
+use super::experts::CudaExperts;
+use super::run::{Cache, Run};
+use super::states::Part;
+use super::weights::CudaProjection;
+use super::{Cuda, pass::device_error};
+use crate::engine::Wanted;
+use crate::program::{
+    Append, Attend, CacheId, Convolution, Executor, Input, RmsNorm, StateId, convolve, exactly,
+};
+use device::cuda::CudaError;
+use kernels::attention::{AttentionCall, Keys, Mask, Values};
+use kernels::linear::{Convolved, Finish, LinearCall, Normed, Out};
+use kernels::rmsnorm::{Activation, RmsNormCall, RmsNormOptions};
+use kernels::{DType, OpError, Over, States, Tensor, Typed, decoder};
+use std::ops::Range;
+
+fn width(part: &[usize]) -> usize {
+    part.iter().product()
+}
+
+impl Run<'_> {
+    /// A tensor of activations `[tokens, width]`.
+    fn rows(&self, width: usize) -> Result<Tensor, OpError> {
+        self.tensor(&[self.pass.tokens, width], DType::Bf16)
+    }
+
+    /// A tensor over the tokens as ops take it.
+    fn by_token(&self, x: &Tensor, part: &[usize]) -> Result<Tensor, OpError> {
+        x.shaped(&self.pass.shape(part))
+    }
+
+    /// Rows as a projection takes them, `[tokens, width]`, and what it does to them. It has a norm of its own, and no gate.
+    fn taken<'t>(&self, x: Input<'t>) -> Result<(Tensor, Option<Normed<'t>>), OpError> {
+        if x.gate.is_some() {
+            return Ok((self.made(x)?, None));
+        }
+        Ok((self.flat(x.rows.unwrap_or(&self.x))?, x.norm.map(|norm| norm.normed())))
+    }
+
+    /// A tensor over the tokens as a matrix `[tokens, width]`.
+    fn flat(&self, x: &Tensor) -> Result<Tensor, OpError> {
+        x.shaped(&[self.pass.tokens, x.len() / self.pass.tokens])
+    }
+
+    /// Rows, normalised and gated, in memory of their own `[tokens, width]`.
+    fn made(&self, x: Input<'_>) -> Result<Tensor, OpError> {
+        let rows = x.rows.unwrap_or(&self.x);
+        let (tokens, width) = (self.pass.tokens, rows.len() / self.pass.tokens);
+        let Some(norm) = x.norm else {
+            let what = "rows are gated behind a norm".to_owned();
+            return Err(device_error(CudaError::Refused { what }));
+        };
+        let groups = norm.norm.groups;
+        let by_group = [1, tokens, groups, width / groups];
+        let weight = match groups > 1 && norm.weight.len() == width {
+            true => norm.weight.shaped(&by_group[2..])?,
+            false => norm.weight.clone(),
+        };
+        let gate = x.gate.map(|(gate, _)| gate.shaped(&by_group)).transpose()?;
+        let o = self.rows(width)?;
+        self.call(&RmsNormCall {
+            x: &rows.shaped(&by_group)?,
+            gate: gate.as_ref(),
+            weight: Some(&weight),
+            options: RmsNormOptions {
+                activation: x.gate.map_or(Activation::Silu, |(_, activation)| activation),
+                norm_before_gate: gate.is_some(),
+                eps: norm.norm.eps,
+                out: (rows.dtype() == DType::F32).then_some(DType::Bf16),
+            },
+            o: Some(&o),
+        })?;
+        Ok(o)
+    }
+
+    /// Convolves `count` channels from `first` on; `x` and `o` over the pass's tokens.
+    fn convolve(
+        &self,
+        conv: &Convolution,
+        (first, count): Part,
+        states: States<'_>,
+        [x, o]: [&Tensor; 2],
+    ) -> Result<(), OpError> {
+        let bias = conv.bias.as_ref().map(|bias| bias.rows(first, count)).transpose()?;
+        let weight = conv.weight.rows(first, count)?;
+        let call = convolve(x, &weight, bias.as_ref());
+        self.call(&Over { call: &call, offsets: self.pass.offsets(), states, o: Some(o) })
+    }
+
+    /// Convolves one token of each sequence behind or, where there is a kernel for so many sequences, within its projection.
+    fn step_convolution(
+        &self,
+        project: &LinearCall<'_>,
+        (conv, first): (&Convolution, usize),
+        projected: &Tensor,
+    ) -> Result<Tensor, OpError> {
+        let states = self.memory.states[conv.states.0].in_place(self.pass);
+        let (weight, bias) = (&conv.weight, conv.bias.as_ref());
+        let convolved = Convolved { weight, bias, first, silu: true, states };
+        let convolving = LinearCall { finish: Finish::Convolved(convolved), ..*project };
+        if self.is_possible(&convolving)? {
+            self.call(&convolving)?;
+            return Ok(projected.clone());
+        }
+        self.call(project)?;
+        let channels = conv.weight.shape()[0];
+        let x = self.by_token(projected, &[channels])?;
+        let mixed = self.rows(channels)?;
+        self.convolve(conv, (0, channels), states, [&x, &mixed])?;
+        Ok(mixed)
+    }
+}
+
+impl Executor<Cuda> for Run<'_> {
+    fn project<const N: usize>(
+        &mut self,
+        of: &CudaProjection,
+        x: Input<'_>,
+        parts: [&[usize]; N],
+    ) -> Result<[Tensor; N], OpError> {
+        let made = parts.iter().map(|part| self.rows(width(part)));
+        let made = made.collect::<Result<Vec<_>, _>>()?;
+        let (x, norm) = self.taken(x)?;
+        self.call(&LinearCall { norm, ..of.of(&x) }.into(&made))?;
+        let shaped = made.iter().zip(parts).map(|(made, part)| self.by_token(made, part));
+        Ok(exactly(shaped.collect::<Result<_, _>>()?))
+    }
+
+    fn project_wide(
+        &mut self,
+        of: &CudaProjection,
+        x: Input<'_>,
+        part: &[usize],
+    ) -> Result<Tensor, OpError> {
+        let made = self.tensor(&[self.pass.tokens, width(part)], DType::F32)?;
+        let (x, norm) = self.taken(x)?;
+        let call = LinearCall { norm, out: Some(Out::F32), ..of.of(&x) };
+        self.call(&call.into([&made]))?;
+        self.by_token(&made, part)
+    }
+
+    /// Steps give columns of what was convolved; of many tokens the chunk kernels want each part as a tensor of its own.
+    fn project_convolved<const N: usize>(
+        &mut self,
+        of: &CudaProjection,
+        x: Input<'_>,
+        parts: [&[usize]; N],
+        (conv, convolved): (&Convolution, Range<usize>),
+    ) -> Result<[Tensor; N], OpError> {
+        let (run, Range { start, end }) = (&*self, convolved);
+        let widths = parts.map(width);
+        let before = |at: usize| widths[start..at].iter().sum();
+        let mixing: Vec<Part> = (start..end).map(|at| (before(at), widths[at])).collect();
+        let shape = |at: usize| run.pass.shape(parts[start + at]);
+        let made = [&widths[..start], &[conv.weight.shape()[0]], &widths[end..]].concat();
+        let made = made.into_iter().map(|width| run.rows(width));
+        let made = made.collect::<Result<Vec<_>, _>>()?;
+        let (x, norm) = run.taken(x)?;
+        let project = LinearCall { norm, ..of.of(&x) }.into(&made);
+        let mixed = if run.pass.one_token {
+            let first = widths[..start].iter().sum();
+            let mixed = run.step_convolution(&project, (conv, first), &made[start])?;
+            let columns = mixing.iter().enumerate();
+            let columns = columns.map(|(at, part)| mixed.columns(part.0, part.1, &shape(at)));
+            columns.collect::<Result<Vec<_>, _>>()?
+        } else {
+            run.call(&project)?;
+            let pool = &run.memory.states[conv.states.0];
+            let moving = pool.begin_parts(run, &mixing)?;
+            let mix = |(at, part): (usize, &Part)| {
+                let x = made[start].columns(part.0, part.1, &run.pass.shape(&[part.1]))?;
+                let mixed = run.rows(part.1)?;
+                run.convolve(conv, *part, moving.states(at), [&x, &mixed])?;
+                mixed.shaped(&shape(at))
+            };
+            let mixed = mixing.iter().enumerate().map(mix).collect::<Result<Vec<_>, _>>()?;
+            pool.end(run, &moving)?;
+            mixed
+        };
+        let apart = |(made, part): (&Tensor, &&[usize])| run.by_token(made, part);
+        let before = made.iter().zip(&parts[..start]).map(apart);
+        let behind = made[start + 1..].iter().zip(&parts[end..]).map(apart);
+        let all = before.chain(mixed.into_iter().map(Ok)).chain(behind);
+        Ok(exactly(all.collect::<Result<_, _>>()?))
+    }
+
+    fn project_gated(&mut self, of: &CudaProjection, x: Input<'_>) -> Result<Tensor, OpError> {
+        let gated = self.rows(of.outputs() / 2)?;
+        let (x, norm) = self.taken(x)?;
+        let finish = Finish::Gated;
+        self.call(&LinearCall { norm, finish, ..of.of(&x) }.into([&gated]))?;
+        Ok(gated)
+    }
+
+    fn add(&mut self, of: &CudaProjection, x: Input<'_>) -> Result<(), OpError> {
+        let (x, norm) = self.taken(x)?;
+        let (finish, scale) = (Finish::Added(&self.x), self.residual);
+        self.call(&LinearCall { norm, finish, scale, ..of.of(&x) }.into([&self.x]))
+    }
+
+    fn multiply_heads(&mut self, of: &Tensor, x: &Tensor, tail: usize) -> Result<Tensor, OpError> {
+        let [heads, outputs, inputs] = *of.shape() else {
+            let what = format!("matrices of heads {:?}", of.shape());
+            return Err(device_error(CudaError::Refused { what }));
+        };
+        let o = self.rows(heads * (outputs + tail))?;
+        let call = decoder::Heads {
+            dtype: DType::Bf16,
+            x: x.on()?,
+            w: of.on()?,
+            o: o.on()?,
+            count: self.pass.tokens,
+            heads,
+            inputs,
+            outputs,
+            tail,
+        };
+        self.push(decoder::heads(self.device, &call)?)?;
+        self.by_token(&o, &[heads, outputs + tail])
+    }
+
+    fn norm(&mut self, x: Input<'_>) -> Result<Tensor, OpError> {
+        let made = self.made(x)?;
+        x.rows.map_or(Ok(made.clone()), |rows| made.shaped(rows.shape()))
+    }
+
+    fn advance<C: Typed>(
+        &mut self,
+        states: StateId,
+        call: &C,
+        part: &[usize],
+    ) -> Result<Tensor, OpError> {
+        let run = &*self;
+        let (pool, o) = (&run.memory.states[states.0], run.rows(width(part))?);
+        let moving = pool.begin(run)?;
+        let (offsets, states) = (run.pass.offsets(), moving.states(0));
+        run.call(&Over { call, offsets, states, o: Some(&o) })?;
+        pool.end(run, &moving)?;
+        run.by_token(&o, part)
+    }
+
+    fn append(&mut self, cache: CacheId, new: Append<'_>) -> Result<(), OpError> {
+        let Cache { keys: pool, values, .. } = &self.memory.caches[cache.0];
+        let of_token = |x: &Tensor| x.len() / self.pass.tokens;
+        let more = new.more.map(|more| Ok((more.on()?, of_token(more)))).transpose()?;
+        let kv_heads = pool.shape()[2];
+        let dim = of_token(new.keys) / kv_heads;
+        let v = match (new.values, values) {
+            (Some(v), Some(pool)) => Some((v.on()?, pool.on()?, of_token(v))),
+            _ => None,
+        };
+        let q = new.rotated.as_ref().map(|(q, _)| q.on()).transpose()?;
+        let append = decoder::Append {
+            dtype: DType::Bf16,
+            q,
+            k: new.keys.on()?,
+            more,
+            v,
+            k_pool: pool.on()?,
+            rows: &self.pass.rows,
+            positions: &self.pass.positions,
+            count: self.pass.tokens,
+            heads: new.rotated.as_ref().map_or(0, |(q, _)| of_token(q) / dim),
+            kv_heads,
+            dim,
+            theta: new.rotated.as_ref().map(|(_, theta)| *theta),
+        };
+        self.push(decoder::append(self.device, &append)?)
+    }
+
+    /// Where no sequence had a token before, all keys are at hand, one behind the other.
+    fn attend(&mut self, cache: CacheId, call: Attend<'_>) -> Result<Tensor, OpError> {
+        let Cache { keys: pool, values, value_dim } = &self.memory.caches[cache.0];
+        let (pass, heads) = (self.pass, call.queries.shape()[call.queries.shape().len() - 2]);
+        let o = self.rows(heads * value_dim)?;
+        let pooled = values.as_ref().map_or(Values::InKeys(*value_dim), Values::Apart);
+        let (k, v, keys) = match (call.new.filter(|_| pass.fresh), pass.offsets()) {
+            (None, _) => (pool, pooled, pass.cache()),
+            (Some([k, v]), None) => (k, Values::Apart(v), Keys::Dense { lengths: None }),
+            (Some([k, v]), Some(_)) => (k, Values::Apart(v), Keys::Packed { offsets: None }),
+        };
+        self.call(&AttentionCall {
+            q: call.queries,
+            offsets: pass.offsets(),
+            k,
+            v,
+            keys,
+            mask: Mask::CAUSAL,
+            scale: Some(call.scale),
+            softcap: None,
+            o: Some(&o),
+            lse: None,
+        })?;
+        self.by_token(&o, &[heads, *value_dim])
+    }
+
+    /// The experts read the residual while they write what becomes it.
+    fn add_experts(
+        &mut self,
+        of: &CudaExperts,
+        h: &Tensor,
+        logits: &Tensor,
+    ) -> Result<(), OpError> {
+        let to = match self.spare.take() {
+            Some(to) => to,
+            None => self.tensor(self.x.shape(), DType::F32)?,
+        };
+        let from = std::mem::replace(&mut self.x, to);
+        let given = [&self.flat(h)?, &self.flat(logits)?];
+        self.call(&of.call(given, self.residual, [&from, &self.x]))?;
+        self.spare = Some(from);
+        Ok(())
+    }
+
+    fn logits(
+        &mut self,
+        of: &CudaProjection,
+        norm: &RmsNorm,
+        wanted: Wanted,
+    ) -> Result<Tensor, OpError> {
+        let (sequences, hidden) = (self.pass.sequences, self.x.shape()[1]);
+        let x = if wanted == Wanted::Last && self.pass.tokens > sequences {
+            let last = self.tensor(&[sequences, hidden], DType::F32)?;
+            let buffers = [self.x.on()?, &self.pass.last, last.on()?];
+            self.push(decoder::take(self.device, buffers, sequences, hidden)?)?;
+            last
+        } else {
+            self.x.clone()
+        };
+        let logits = self.tensor(&[x.shape()[0], of.outputs()], DType::F32)?;
+        let (norm, out) = (Some(norm.normed()), Some(Out::F32));
+        let call = LinearCall { norm, scale: self.logits_scale, out, ..of.of(&x) };
+        self.call(&call.into([&logits]))?;
+        Ok(logits)
+    }
+}

@@ -1,0 +1,82 @@
+//! Sequences on the host, and on their way back.
+
+use super::Memory;
+use super::pass::device_error;
+use crate::pages::{By, Pages};
+use device::Device;
+use device::cuda::{Arrival, Buffer, CudaError, OnHost, Swap};
+use kernels::{OpError, Tensor};
+use std::sync::Arc;
+
+/// The host's memory for sequences.
+#[derive(Default)]
+pub(super) struct Saves {
+    swap: Option<Swap>,
+    /// Slots whose memory is on its way from the host. The stream waits for it once somebody wants the slot, not before.
+    arriving: Vec<(usize, Arrival)>,
+}
+
+impl Memory {
+    /// Every pool, by whose its rows are.
+    fn pools(&self) -> impl Iterator<Item = (By, &Tensor)> {
+        let states = self.states.iter().map(|states| (By::Slot, states.pool()));
+        let caches =
+            self.caches.iter().flat_map(|cache| [&cache.keys].into_iter().chain(&cache.values));
+        states.chain(caches.map(|pool| (By::Block, pool)))
+    }
+
+    /// Bytes of a row of each.
+    pub(super) fn rows(&self) -> impl Iterator<Item = (By, usize)> {
+        let bytes = |pool: &Tensor| pool.len() / pool.shape()[0] * pool.dtype().bytes();
+        self.pools().map(move |(by, pool)| (by, bytes(pool)))
+    }
+
+    /// The memory of a sequence.
+    pub(super) fn parts(
+        &self,
+        pages: &Pages,
+        sequence: usize,
+    ) -> Result<Vec<Arc<Buffer>>, OpError> {
+        let rows = self.pools().flat_map(|(by, pool)| {
+            let rows = pages.rows_of(by, sequence).into_iter();
+            rows.map(|rows| Ok(Arc::clone(pool.rows(rows.start, rows.len())?.on()?)))
+        });
+        rows.collect()
+    }
+}
+
+fn absent() -> OpError {
+    device_error(CudaError::Refused { what: "no memory of the host is reserved".to_owned() })
+}
+
+impl Saves {
+    pub(super) fn reserve(&mut self, device: &Device, bytes: u64) -> Result<(), OpError> {
+        let cuda = device.cuda().filter(|_| bytes > 0);
+        self.swap = cuda.map(|cuda| cuda.swap(bytes)).transpose().map_err(device_error)?;
+        Ok(())
+    }
+
+    /// Copies a sequence's memory; none where there is no room.
+    pub(super) fn save(&mut self, parts: &[Arc<Buffer>]) -> Result<Option<OnHost>, OpError> {
+        let swap = self.swap.as_mut().ok_or_else(absent)?;
+        swap.save(parts).map_err(device_error)
+    }
+
+    /// Brings a copy back to a slot's memory.
+    pub(super) fn restore(
+        &mut self,
+        copy: &OnHost,
+        slot: usize,
+        parts: &[Arc<Buffer>],
+    ) -> Result<(), OpError> {
+        let swap = self.swap.as_ref().ok_or_else(absent)?;
+        self.arriving.push((slot, swap.restore(copy, parts).map_err(device_error)?));
+        Ok(())
+    }
+
+    /// Lets the stream wait for what is on its way to some slots.
+    pub(super) fn land(&mut self, slots: &[usize]) -> Result<(), OpError> {
+        let mut landing = self.arriving.extract_if(.., |(slot, _)| slots.contains(slot));
+        landing.try_for_each(|(_, arrival)| arrival.join().map_err(device_error))
+    }
+}

@@ -1,0 +1,101 @@
+//! A model's layers as programs: what each does is written once, in calls, and an executor for each backend makes them.
+
+mod attention;
+mod executor;
+mod experts;
+mod kda;
+mod latent_attention;
+mod mamba2;
+mod mlp;
+
+use crate::engine::Wanted;
+use crate::{Architecture, ModelError};
+use attention::GroupedAttention;
+pub(crate) use executor::{
+    Append, Attend, Backend, CacheId, Convolution, Executor, Input, Loader, RmsNorm, StateId,
+    Values, convolve, exactly,
+};
+use experts::Experts;
+use kda::Kda;
+use kernels::{OpError, Tensor};
+use latent_attention::LatentAttention;
+use mamba2::Mamba2;
+use mlp::Mlp;
+
+/// A layer's mixer, whose states and caches lie with the executor.
+trait Mix<B: Backend>: Send {
+    /// Adds what it makes of rows to the residual stream; the states of the step's sequences advance.
+    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), OpError>;
+}
+
+/// The mixer of a layer, by its kind.
+fn mixer<B: Backend>(
+    of: &architectures::Mixer,
+    load: &mut impl Loader<B>,
+) -> Result<Box<dyn Mix<B>>, ModelError> {
+    use architectures::Mixer;
+    Ok(match of {
+        Mixer::Mamba2(of) => Box::new(Mamba2::new(of, load)?),
+        Mixer::Attention(of) => Box::new(GroupedAttention::new(of, load)?),
+        Mixer::Kda(of) => Box::new(Kda::new(of, load)?),
+        Mixer::Latent(of) => Box::new(LatentAttention::new(of, load)?),
+        // Such a model was refused by its config.
+        _ => return Err(ModelError::fault(format!("no engine has {} layers", of.kind()))),
+    })
+}
+
+/// A model with its weights: what takes the residual stream from embeddings to logits.
+pub(crate) struct Program<B: Backend> {
+    layers: Vec<Layer<B>>,
+    norm: RmsNorm,
+    head: B::Projection,
+}
+
+struct Layer<B: Backend> {
+    input_norm: RmsNorm,
+    mixer: Box<dyn Mix<B>>,
+    post_norm: RmsNorm,
+    experts: Option<Experts<B>>,
+    mlp: Option<Mlp<B>>,
+}
+
+impl<B: Backend> Program<B> {
+    /// Loads what a config describes.
+    pub(crate) fn new(of: &Architecture, load: &mut impl Loader<B>) -> Result<Self, ModelError> {
+        let layer = |of: &crate::Layer| {
+            Ok(Layer {
+                input_norm: load.norm(of.input_norm, 1)?,
+                mixer: mixer(&of.mixer, load)?,
+                post_norm: load.norm(of.post_norm, 1)?,
+                experts: of.experts.as_ref().map(|of| Experts::new(of, load)).transpose()?,
+                mlp: of.mlp.as_ref().map(|of| Mlp::new(of, load)).transpose()?,
+            })
+        };
+        let layers = of.layers.iter().map(layer).collect::<Result<_, ModelError>>()?;
+        Ok(Self { layers, norm: load.norm(of.norm, 1)?, head: load.head(&of.head)? })
+    }
+
+    /// Takes the residual stream through all layers; gives the logits `[rows, vocabulary]` of the wanted rows.
+    pub(crate) fn run(&self, run: &mut B::Run<'_>, wanted: Wanted) -> Result<Tensor, ModelError> {
+        for (layer, of) in self.layers.iter().enumerate() {
+            of.run(run).map_err(|error| ModelError::Op { layer, error })?;
+        }
+        let logits = run.logits(&self.head, &self.norm, wanted);
+        logits.map_err(|error| ModelError::Device(error.to_string()))
+    }
+}
+
+impl<B: Backend> Layer<B> {
+    /// `x += r mixer(rms(x)); h = rms(x); x += r (experts(h) + mlp(h))`.
+    fn run(&self, run: &mut B::Run<'_>) -> Result<(), OpError> {
+        self.mixer.mix(run, Input::stream(&self.input_norm))?;
+        run.sum_over_ranks()?;
+        match (&self.experts, &self.mlp) {
+            (Some(experts), mlp) => experts.run(run, &self.post_norm, mlp.as_ref())?,
+            (None, Some(mlp)) => mlp.run(run, Input::stream(&self.post_norm))?,
+            (None, None) => {}
+        }
+        run.sum_over_ranks()?;
+        run.end_layer()
+    }
+}

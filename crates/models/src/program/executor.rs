@@ -1,0 +1,274 @@
+//! What programs are made of: the calls that a mixer asks for, and what it holds.
+
+use crate::engine::Wanted;
+use crate::layers::Experts;
+use crate::params::{ParamId, Projection, Rows};
+use crate::{Architecture, ModelError};
+use kernels::conv1d::{Activation, Conv1dCall, Conv1dOptions};
+use kernels::linear::{Norm, Normed};
+use kernels::{OpError, States, Tensor, Typed, rmsnorm};
+use std::ops::Range;
+
+/// A backend that runs programs: how its kernels want weights, and what runs a step.
+pub(crate) trait Backend: Sized + 'static {
+    /// `y = x W^T (+ bias)`.
+    type Projection: Send;
+    /// A matrix of each head.
+    type Heads: Send;
+    /// Routed experts, without their router.
+    type Experts: Send;
+    /// One step.
+    type Run<'a>: Executor<Self>;
+}
+
+/// The states of one op in one layer, a row for each slot.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StateId(pub(crate) usize);
+
+/// The keys and values of one layer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CacheId(pub(crate) usize);
+
+/// Where the values of a cache lie.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Values {
+    /// Beside the keys, `[kv_heads, dim]` a token.
+    Apart([usize; 2]),
+    /// In the keys, as so many of their first channels.
+    InKeys(usize),
+}
+
+/// Brings the weights of a model to where its kernels read them.
+pub(crate) trait Loader<B: Backend> {
+    /// What the config describes.
+    fn architecture(&self) -> &Architecture;
+    /// Parameters in float32, one behind the other, as a tensor of this shape.
+    fn vectors(&self, ids: &[ParamId], shape: &[usize]) -> Result<Tensor, ModelError>;
+    /// A vector whose values are worked out of a parameter's.
+    fn mapped(&self, id: ParamId, map: impl Fn(f32) -> f32) -> Result<Tensor, ModelError>;
+    /// A projection.
+    fn projection(&self, of: &Projection) -> Result<B::Projection, ModelError>;
+    /// The projection to logits.
+    fn head(&self, of: &Projection) -> Result<B::Projection, ModelError> {
+        self.projection(of)
+    }
+    /// A projection for [`Executor::project_gated`]: its first half gates the second.
+    fn gated(&self, of: &Projection) -> Result<B::Projection, ModelError>;
+    /// A matrix of each head `[outputs, width]`, or the transpose of `[inputs, width]`.
+    fn heads(&self, of: &[Rows], width: usize, transposed: bool) -> Result<B::Heads, ModelError>;
+    /// Routed experts.
+    fn experts(&self, of: &Experts) -> Result<B::Experts, ModelError>;
+    /// A state of this shape for each slot, in float32: zero before a sequence's first token.
+    fn states(&mut self, shape: &[usize]) -> Result<StateId, ModelError>;
+    /// Room for the keys of all tokens, `[kv_heads, dim]` each, and for their values.
+    fn cache(&mut self, keys: [usize; 2], values: Values) -> Result<CacheId, ModelError>;
+
+    /// A whole parameter as a vector in float32.
+    fn vector(&self, id: ParamId) -> Result<Tensor, ModelError> {
+        self.vectors(&[id], &[self.architecture().params.get(id).len()])
+    }
+
+    /// RMSNorm of a row's groups by the model's epsilon.
+    fn norm(&self, id: ParamId, groups: usize) -> Result<RmsNorm, ModelError> {
+        let norm = Norm { groups, eps: self.architecture().eps };
+        Ok(RmsNorm { weight: self.vector(id)?, norm })
+    }
+
+    /// A convolution by these taps, one parameter's channels behind the other's.
+    fn convolution(
+        &mut self,
+        taps: &[ParamId],
+        bias: Option<ParamId>,
+        [channels, width]: [usize; 2],
+    ) -> Result<Convolution, ModelError> {
+        Ok(Convolution {
+            weight: self.vectors(taps, &[channels, width])?,
+            bias: bias.map(|bias| self.vector(bias)).transpose()?,
+            states: self.states(&[channels, width - 1])?,
+        })
+    }
+}
+
+/// RMSNorm.
+pub(crate) struct RmsNorm {
+    /// As wide as the row, or as one of its groups.
+    pub(crate) weight: Tensor,
+    pub(crate) norm: Norm,
+}
+
+impl RmsNorm {
+    /// As a projection takes it.
+    pub(crate) fn normed(&self) -> Normed<'_> {
+        Normed { weight: &self.weight, norm: self.norm }
+    }
+}
+
+/// A causal convolution with SiLU behind it.
+pub(crate) struct Convolution {
+    /// `[channels, taps]`.
+    pub(crate) weight: Tensor,
+    /// `[channels]`.
+    pub(crate) bias: Option<Tensor>,
+    /// All but the newest of the tokens under its taps, `[channels, taps - 1]`.
+    pub(crate) states: StateId,
+}
+
+/// The call of a convolution with SiLU behind it, over tokens `[.., channels]`.
+pub(crate) fn convolve<'a>(
+    x: &'a Tensor,
+    weight: &'a Tensor,
+    bias: Option<&'a Tensor>,
+) -> Conv1dCall<'a> {
+    Conv1dCall {
+        x,
+        weight,
+        bias,
+        offsets: None,
+        states: States::default(),
+        positions: None,
+        options: Conv1dOptions { activation: Activation::Silu, ..Conv1dOptions::default() },
+        o: None,
+    }
+}
+
+/// Rows that go into a call, normalised and then gated on the way.
+#[derive(Clone, Copy)]
+pub(crate) struct Input<'a> {
+    /// None: the residual stream.
+    pub(crate) rows: Option<&'a Tensor>,
+    pub(crate) norm: Option<&'a RmsNorm>,
+    /// Multiplies what was normalised.
+    pub(crate) gate: Option<(&'a Tensor, rmsnorm::Activation)>,
+}
+
+impl<'a> Input<'a> {
+    /// The residual stream, normalised.
+    pub(crate) fn stream(norm: &'a RmsNorm) -> Self {
+        Self { rows: None, norm: Some(norm), gate: None }
+    }
+
+    /// Rows as they are.
+    pub(crate) fn rows(x: &'a Tensor) -> Self {
+        Self { rows: Some(x), norm: None, gate: None }
+    }
+
+    /// Rows, normalised.
+    pub(crate) fn normed(x: &'a Tensor, norm: &'a RmsNorm) -> Self {
+        Self { norm: Some(norm), ..Self::rows(x) }
+    }
+}
+
+/// New keys and values on their way into a cache.
+pub(crate) struct Append<'a> {
+    /// `[kv_heads, dim]` a token.
+    pub(crate) keys: &'a mut Tensor,
+    /// `[width]` a token, laid behind its keys.
+    pub(crate) more: Option<&'a Tensor>,
+    /// `[kv_heads, dim]` a token; none where the keys hold the values.
+    pub(crate) values: Option<&'a Tensor>,
+    /// Queries `[heads, dim]` and the base by which they and the keys are rotated by position, where they lie.
+    pub(crate) rotated: Option<(&'a mut Tensor, f64)>,
+}
+
+/// Causal attention over a cache.
+pub(crate) struct Attend<'a> {
+    /// `[heads, dim]` a token.
+    pub(crate) queries: &'a Tensor,
+    /// The keys and values of this step, which are all there are where no sequence had a token before.
+    pub(crate) new: Option<[&'a Tensor; 2]>,
+    /// Factor of the products.
+    pub(crate) scale: f64,
+}
+
+/// The tensors of so many parts.
+///
+/// # Panics
+/// When there are more or fewer, which only a wrong executor gives.
+pub(crate) fn exactly<const N: usize>(tensors: Vec<Tensor>) -> [Tensor; N] {
+    match tensors.try_into() {
+        Ok(tensors) => tensors,
+        Err(tensors) => panic!("{} tensors for {N} parts", Vec::len(&tensors)),
+    }
+}
+
+/// Runs the calls of a step, in order; each is made where it can be: at once, or as a launch that is planned.
+///
+/// A tensor that a call gives has one token's dimensions last. What stands before them is as the backend's ops take tokens, and
+/// its type is that of activations, float32 on the processor and the weights' on a GPU, unless the call says another one. All of a
+/// step's additions go onto the residual stream `[tokens, hidden]` in float32, times the model's residual multiplier.
+pub(crate) trait Executor<B: Backend> {
+    /// Projects, columns into parts of these dimensions.
+    fn project<const N: usize>(
+        &mut self,
+        of: &B::Projection,
+        x: Input<'_>,
+        parts: [&[usize]; N],
+    ) -> Result<[Tensor; N], OpError>;
+
+    /// The same into one part in float32.
+    fn project_wide(
+        &mut self,
+        of: &B::Projection,
+        x: Input<'_>,
+        part: &[usize],
+    ) -> Result<Tensor, OpError>;
+
+    /// The same as [`Executor::project`], and some neighbouring parts, which have all channels of a convolution, are convolved.
+    fn project_convolved<const N: usize>(
+        &mut self,
+        of: &B::Projection,
+        x: Input<'_>,
+        parts: [&[usize]; N],
+        convolved: (&Convolution, Range<usize>),
+    ) -> Result<[Tensor; N], OpError>;
+
+    /// `silu(gate) * up` of a projection to both.
+    fn project_gated(&mut self, of: &B::Projection, x: Input<'_>) -> Result<Tensor, OpError>;
+
+    /// Adds a projection to the residual stream.
+    fn add(&mut self, of: &B::Projection, x: Input<'_>) -> Result<(), OpError>;
+
+    /// Multiplies each head's channels `[heads, inputs + tail]` by its matrix: `[heads, outputs + tail]`. The tail goes on as it is.
+    fn multiply_heads(&mut self, of: &B::Heads, x: &Tensor, tail: usize)
+    -> Result<Tensor, OpError>;
+
+    /// Rows, normalised and gated, as a tensor.
+    fn norm(&mut self, x: Input<'_>) -> Result<Tensor, OpError>;
+
+    /// Runs a recurrent op, which has `initial_state`, `final_state` and `o`, and advances the states. Offsets, states and output
+    /// are the executor's to lay.
+    fn advance<C: Typed>(
+        &mut self,
+        states: StateId,
+        call: &C,
+        part: &[usize],
+    ) -> Result<Tensor, OpError>;
+
+    /// Lays keys and values into a cache.
+    fn append(&mut self, cache: CacheId, new: Append<'_>) -> Result<(), OpError>;
+
+    /// Attends; gives `[heads, value dim]` a token.
+    fn attend(&mut self, cache: CacheId, call: Attend<'_>) -> Result<Tensor, OpError>;
+
+    /// Adds what the experts that each token chooses by its logits make of `h` to the residual stream.
+    fn add_experts(&mut self, of: &B::Experts, h: &Tensor, logits: &Tensor) -> Result<(), OpError>;
+
+    /// Logits `[rows, vocabulary]` in float32 of all rows of the residual stream, or of the last one of each sequence.
+    fn logits(
+        &mut self,
+        of: &B::Projection,
+        norm: &RmsNorm,
+        wanted: Wanted,
+    ) -> Result<Tensor, OpError>;
+
+    /// Sums what the ranks of a sharded model have added to the residual stream since the last sum. An executor is one rank
+    /// of one, whose sum is what is there.
+    fn sum_over_ranks(&mut self) -> Result<(), OpError> {
+        Ok(())
+    }
+
+    /// A layer is done.
+    fn end_layer(&mut self) -> Result<(), OpError> {
+        Ok(())
+    }
+}

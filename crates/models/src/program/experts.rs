@@ -1,0 +1,32 @@
+use super::mlp::Mlp;
+use super::{Backend, Executor, Input, Loader, RmsNorm};
+use crate::ModelError;
+use crate::layers;
+use kernels::OpError;
+
+/// Routed experts.
+pub(super) struct Experts<B: Backend> {
+    router: B::Projection,
+    count: usize,
+    experts: B::Experts,
+}
+
+impl<B: Backend> Experts<B> {
+    pub(super) fn new(of: &layers::Experts, load: &impl Loader<B>) -> Result<Self, ModelError> {
+        let router = load.projection(&of.router)?;
+        Ok(Self { router, count: of.experts.len(), experts: load.experts(of)? })
+    }
+
+    /// `h = rms(x); x += r (experts(h) + mlp(h))`.
+    pub(super) fn run(
+        &self,
+        run: &mut B::Run<'_>,
+        norm: &RmsNorm,
+        mlp: Option<&Mlp<B>>,
+    ) -> Result<(), OpError> {
+        let h = run.norm(Input::stream(norm))?;
+        let logits = run.project_wide(&self.router, Input::rows(&h), &[self.count])?;
+        run.add_experts(&self.experts, &h, &logits)?;
+        mlp.map_or(Ok(()), |mlp| mlp.run(run, Input::rows(&h)))
+    }
+}

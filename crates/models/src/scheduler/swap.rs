@@ -1,0 +1,127 @@
+//! What leaves the engine for the host's memory, and comes back: preempted requests, and snapshots that lose their slots.
+
+use super::{Live, Scheduler};
+use crate::{ModelError, Saved};
+
+/// Bytes that are copied in a step besides what has to be: some milliseconds of the link to a GPU.
+const A_STEP: u64 = 256 << 20;
+
+/// The host's memory for sequences.
+#[derive(Debug, Default)]
+pub(super) struct Swap {
+    /// Bytes that copies may take.
+    most: u64,
+    /// Bytes that were copied in this step.
+    copied: u64,
+}
+
+impl Swap {
+    pub(super) fn space(&self) -> u64 {
+        self.most
+    }
+
+    /// A step begins.
+    pub(super) fn begin(&mut self) {
+        self.copied = 0;
+    }
+
+    /// Whether so many bytes may be copied too in this step. The first may, however many they are.
+    pub(super) fn has_time(&self, bytes: u64) -> bool {
+        self.copied == 0 || self.copied + bytes <= A_STEP
+    }
+
+    pub(super) fn count(&mut self, bytes: u64) {
+        self.copied += bytes;
+    }
+}
+
+impl Scheduler<'_> {
+    /// Gives preempted requests, which then go on from where they were, and snapshots that lose their slots so many bytes of the
+    /// host's memory.
+    ///
+    /// # Errors
+    /// [`ModelError`] when the engine has no memory for copies.
+    pub fn set_swap_space(&mut self, bytes: u64) -> Result<(), ModelError> {
+        self.engine.reserve(bytes)?;
+        self.swap.most = bytes;
+        Ok(())
+    }
+
+    /// Bytes of preempted requests on the host.
+    pub(super) fn preempted_bytes(&self) -> u64 {
+        self.waiting.iter().filter_map(|live| live.saved.as_ref()).map(Saved::bytes).sum()
+    }
+
+    /// Copies the sequence of a slot to the host, in place of copies of snapshots that are worth less; none where there is no
+    /// room for it, or it cannot be copied.
+    fn save(&mut self, slot: usize, worth: f64) -> Option<Saved> {
+        let bytes = self.engine.bytes_to_save(self.engine.len(slot));
+        if bytes > self.swap.most {
+            return None;
+        }
+        while self.preempted_bytes() + self.prefixes.saved().1 + bytes > self.swap.most {
+            if !self.prefixes.drop_least_copy(worth) {
+                return None;
+            }
+        }
+        // A device that fails here fails at the next step as well, which says so.
+        let saved = self.engine.save(slot).ok()?;
+        self.swap.count(bytes);
+        Some(saved)
+    }
+
+    /// Copies what the engine has read of a request, where there is room, before its slot goes to somebody else.
+    pub(super) fn save_request(&mut self, live: &mut Live) {
+        if live.read() > 0 {
+            live.saved = self.save(live.slot, f64::INFINITY);
+        }
+    }
+
+    /// Takes the slot of a snapshot, which the host has from then on where it is worth that.
+    pub(super) fn evict(&mut self, end: u64) {
+        if let Some(slot) = self.prefixes.slot(end) {
+            let bytes = self.engine.bytes_to_save(self.engine.len(slot));
+            if self.prefixes.copy(end).is_none()
+                && self.swap.has_time(bytes)
+                && let Some(saved) = self.save(slot, self.prefixes.worth_on_host(end))
+            {
+                self.prefixes.add_copy(end, saved);
+            }
+        }
+        self.leave_snapshot(end);
+    }
+
+    /// Brings a request's own sequence back to its slot, which is empty; whether that succeeded.
+    pub(super) fn restore_request(&mut self, live: &mut Live) -> bool {
+        let Some(saved) = live.saved.take() else { return false };
+        self.swap.count(saved.bytes());
+        let restored = self.engine.restore(&saved, live.slot).is_ok();
+        if !restored {
+            self.engine.reset(live.slot);
+        }
+        restored
+    }
+
+    /// The same of a snapshot, which is forgotten where it cannot be brought back.
+    pub(super) fn restore_snapshot(&mut self, end: u64, slot: usize) -> bool {
+        let Some(saved) = self.prefixes.copy(end) else { return false };
+        self.swap.count(saved.bytes());
+        let restored = self.engine.restore(saved, slot).is_ok();
+        if !restored {
+            self.engine.reset(slot);
+            self.prefixes.drop_copy(end);
+        }
+        restored
+    }
+
+    /// Lets those that came from the host in this step take part in the next one: until then their copies had time. What was a
+    /// snapshot has a slot again.
+    pub(super) fn arrive(&mut self) -> Result<(), ModelError> {
+        for at in 0..self.running.len() {
+            if std::mem::take(&mut self.running[at].arriving) {
+                self.snapshot(at)?;
+            }
+        }
+        Ok(())
+    }
+}
