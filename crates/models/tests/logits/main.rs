@@ -8,5 +8,6 @@ mod oracle;
 mod prefixes;
 mod scheduler;
 mod sequences;
+mod size;
 mod storage;
 mod subject;
