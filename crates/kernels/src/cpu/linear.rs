@@ -61,7 +61,11 @@ impl Linear {
             packed.pack(isa, strip);
             packed
         };
-        Self { inputs: b.rows, outputs: b.columns, strips: Strips::F32(isa, Sums::F32, strips(b, pack)) }
+        Self {
+            inputs: b.rows,
+            outputs: b.columns,
+            strips: Strips::F32(isa, Sums::F32, strips(b, pack)),
+        }
     }
 
     /// Packs bfloat16 weights for the processor's bfloat16 dot product; x is rounded to bfloat16 then.
@@ -214,7 +218,7 @@ impl Linear {
                     Sums::F32 => "linear.f32",
                     Sums::F64 => "linear.f32_exact",
                 };
-                self.run(device, kernel, rows, finish, |range, strip, into| {
+                self.run(device, kernel, [rows, STRIP], finish, |range, strip, into| {
                     let (x, w) = (made.part(range), &strips[strip]);
                     match sums {
                         Sums::F32 => gemm_packed(*isa, 1.0, x, w, Store::Replace, into),
@@ -228,8 +232,10 @@ impl Linear {
                     x(row, wide);
                     dispatch(Isa::Avx512Bf16, Round { from: wide, to });
                 });
-                let of_strip = PanelsBf16::words(self.inputs, STRIP);
-                self.run(device, "linear.bf16", rows, finish, |range, strip, into| {
+                // One row leaves no more to a core than a few strips, whose halves balance better. A gate stands beside its up.
+                let width = if rows == 1 && finish == Finish::Stored { STRIP / 2 } else { STRIP };
+                let of_strip = PanelsBf16::words(self.inputs, width);
+                self.run(device, "linear.bf16", [rows, width], finish, |range, strip, into| {
                     let (_, words) = words.split_at(strip * of_strip);
                     let (words, behind) = words.split_at(of_strip.min(words.len()));
                     // Other rows would be multiplied with the same strip before the next one.
@@ -241,13 +247,13 @@ impl Linear {
         }
     }
 
-    /// One block for each strip and run of rows. Strips are handed out in neighbouring ranges: a core walks one long
+    /// One block for each strip of `strip` outputs and run of rows. Strips are handed out in neighbouring ranges: a core walks one long
     /// stretch of memory, which serves that fastest.
     fn run(
         &self,
         device: &Device,
         kernel: &str,
-        rows: usize,
+        [rows, strip]: [usize; 2],
         finish: Finish,
         multiply: impl Fn(Range<usize>, usize, MatMut<'_>) + Sync,
     ) -> Vec<f32> {
@@ -261,16 +267,16 @@ impl Linear {
         // Not cleared: for a prompt that is a good part of what the product itself takes.
         let mut y = Vec::with_capacity(rows * columns);
         let shared = SharedMut::new(&mut y.spare_capacity_mut()[..rows * columns]);
-        let grid = self.outputs.div_ceil(STRIP) * runs;
-        let tile = || vec![0f32; STRIP * ROWS.min(rows)];
+        let grid = self.outputs.div_ceil(strip) * runs;
+        let tile = || vec![0f32; strip * ROWS.min(rows)];
         device.launch_streaming(kernel, grid, tile, |tile, block| {
-            let (strip, run) = (block / runs, block % runs);
+            let (nth, run) = (block / runs, block % runs);
             let rows = run * ROWS..rows.min((run + 1) * ROWS);
-            let first = strip * STRIP;
-            let width = STRIP.min(self.outputs - first);
+            let first = nth * strip;
+            let width = strip.min(self.outputs - first);
             // A block's rows of y lie among those of other strips, so they are made apart and then copied.
-            multiply(rows.clone(), strip, MatMut::new(tile, rows.len(), width, STRIP));
-            for (from, row) in tile.chunks_mut(STRIP).zip(rows) {
+            multiply(rows.clone(), nth, MatMut::new(tile, rows.len(), width, strip));
+            for (from, row) in tile.chunks_mut(strip).zip(rows) {
                 let (gates, from) = from[..width].split_at_mut(width - width / share);
                 if finish == Finish::Gated {
                     gate(device, Gate::Silu, from, gates);
