@@ -11,6 +11,7 @@ mod modules;
 mod one_version;
 mod pure_rooms;
 mod releases;
+mod signatures;
 mod stubs;
 mod unsafe_code;
 mod workflows;
@@ -31,6 +32,7 @@ const CHECKS: &[Check] = &[
     one_version::CHECK,
     unsafe_code::CHECK,
     stubs::CHECK,
+    signatures::CHECK,
     pure_rooms::CHECK,
     links::CHECK,
     releases::CHECK,

@@ -1,7 +1,7 @@
 //! NSA's step of decoding branch by branch (R4-14): what each adds, what it reads, and the table of a field report.
 
 use crate::timing::{Samples, time_steps};
-use crate::workloads::tensors;
+use crate::workloads::{Between, tensors};
 use crate::{BenchError, Size};
 use device::Device;
 use facts::{BackendKind, BranchReport, BranchRow, Branches};
@@ -110,14 +110,14 @@ fn inputs(keys: usize, dtype: DType) -> (TensorMap, Settings) {
     let rows = [1, compressed_tokens(keys), KV_HEADS, DIM];
     let small = (COMPRESS_BLOCK as f32).powf(-0.5);
     let inputs = tensors(&[
-        ("q", &[1, 1, HEADS, DIM][..], dtype, -1.0, 1.0),
-        ("k", &cache[..], dtype, -1.0, 1.0),
-        ("v", &cache[..], dtype, -1.0, 1.0),
-        ("k_cmp", &rows[..], dtype, -small, small),
-        ("v_cmp", &rows[..], dtype, -small, small),
-        ("g_cmp", &gate[..], dtype, 0.0, 1.0),
-        ("g_slc", &gate[..], dtype, 0.0, 1.0),
-        ("g_swa", &gate[..], dtype, 0.0, 1.0),
+        ("q", &[1, 1, HEADS, DIM][..], Between(dtype, -1.0, 1.0)),
+        ("k", &cache[..], Between(dtype, -1.0, 1.0)),
+        ("v", &cache[..], Between(dtype, -1.0, 1.0)),
+        ("k_cmp", &rows[..], Between(dtype, -small, small)),
+        ("v_cmp", &rows[..], Between(dtype, -small, small)),
+        ("g_cmp", &gate[..], Between(dtype, 0.0, 1.0)),
+        ("g_slc", &gate[..], Between(dtype, 0.0, 1.0)),
+        ("g_swa", &gate[..], Between(dtype, 0.0, 1.0)),
     ]);
     let settings = Settings::new()
         .with("compress_block", COMPRESS_BLOCK)

@@ -248,16 +248,14 @@ fn measure(
     if let Some(guests) = &mut guests {
         contest.confirm(guests);
     }
-    let row = |variant: &str, samples: &Samples, replays, agreement: Agreement| {
-        row(name, task, call.problem(), context, (variant, samples, replays, agreement))
-    };
+    let row = |timed: Timed<'_>| row(name, task, call.problem(), context, timed);
     let mut rows = Vec::new();
     match own {
-        Ok(Own { variant, verified, samples, replays }) => rows.push(BenchRow {
+        Ok(own) => rows.push(BenchRow {
             reference_ms: (context.plan.reference && task.recurrent)
                 .then(|| reference_millis(call)),
             dense_ms: beside.as_ref().and_then(|dense| Some(dense.as_ref().ok()?.samples.median())),
-            ..row(variant, &samples, replays, verified.agreement())
+            ..row(own.timed())
         }),
         Err(why) => report.not_timed.push(format!("{case}: {why}")),
     }
@@ -274,7 +272,12 @@ fn measure(
         rows.push(BenchRow {
             peer: Some(peer.package().to_owned()),
             evidence: peer.evidence().to_owned(),
-            ..row(peer.name(), samples, *replays, peer.agreement())
+            ..row(Timed {
+                variant: peer.name(),
+                samples,
+                replays: *replays,
+                agreement: peer.agreement(),
+            })
         });
     }
     report.not_timed.extend(contest.refused.iter().map(|why| format!("{case}: {why}")));
@@ -313,7 +316,24 @@ fn admitted<'a>(
     Ok(Own { variant, verified, samples: Samples::default(), replays: 1 })
 }
 
+/// What a row says of a kernel that was timed.
+struct Timed<'a> {
+    variant: &'a str,
+    samples: &'a Samples,
+    replays: u32,
+    agreement: Agreement,
+}
+
 impl Own<'_> {
+    fn timed(&self) -> Timed<'_> {
+        Timed {
+            variant: self.variant,
+            samples: &self.samples,
+            replays: self.replays,
+            agreement: self.verified.agreement(),
+        }
+    }
+
     fn round(&mut self, is_step: bool, budget: Duration) -> Result<(), String> {
         let timed = if is_step {
             time_steps(&mut self.verified, budget)
@@ -335,10 +355,9 @@ fn dense_row(
     context: &Context<'_>,
     own: &Own<'_>,
 ) -> BenchRow {
-    let timed = (own.variant, &own.samples, own.replays, own.verified.agreement());
     BenchRow {
         case: format!("{}-of-{name}", task.case),
-        ..row(dense::OP, task, problem, context, timed)
+        ..row(dense::OP, task, problem, context, own.timed())
     }
 }
 
@@ -348,7 +367,7 @@ fn row(
     task: &Task<'_>,
     problem: &dyn Problem,
     context: &Context<'_>,
-    (variant, samples, replays, agreement): (&str, &Samples, u32, Agreement),
+    Timed { variant, samples, replays, agreement }: Timed<'_>,
 ) -> BenchRow {
     let seconds = samples.median() / 1e3;
     let backend = context.plan.backend;

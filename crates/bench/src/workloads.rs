@@ -91,9 +91,12 @@ pub const WORKLOADS: &[OpWorkloads] = &[
     sampling::OP,
 ];
 
-/// Values uniform in [low, high): benchmarks need realistic data, not a particular distribution, and a state of a
-/// hundred megabytes must be drawn quickly.
-fn uniform(name: &str, shape: &[usize], dtype: DType, low: f32, high: f32) -> Tensor {
+/// Values uniform in [low, high) of a storage type: benchmarks need realistic data, not a particular distribution, and a state
+/// of a hundred megabytes must be drawn quickly.
+#[derive(Clone, Copy)]
+pub(crate) struct Between(pub(crate) DType, pub(crate) f32, pub(crate) f32);
+
+fn uniform(name: &str, shape: &[usize], Between(dtype, low, high): Between) -> Tensor {
     match dtype {
         DType::F32 => drawn::<f32>(name, shape, low, high),
         DType::Bf16 => drawn::<bf16>(name, shape, low, high),
@@ -120,10 +123,10 @@ fn drawn<E: Element>(name: &str, shape: &[usize], low: f32, high: f32) -> Tensor
     })
 }
 
-/// Named uniform tensors: `(name, shape, dtype, low, high)`.
-pub(crate) fn tensors(list: &[(&str, &[usize], DType, f32, f32)]) -> TensorMap {
-    let draw = |(name, shape, dtype, low, high): &(&str, &[usize], DType, f32, f32)| {
-        ((*name).to_owned(), uniform(name, shape, *dtype, *low, *high))
+/// Tensors by their names and shapes.
+pub(crate) fn tensors(list: &[(&str, &[usize], Between)]) -> TensorMap {
+    let draw = |(name, shape, values): &(&str, &[usize], Between)| {
+        ((*name).to_owned(), uniform(name, shape, *values))
     };
     list.iter().map(draw).collect()
 }

@@ -1,6 +1,6 @@
 pub(super) mod cuda;
 
-use super::{OpWorkloads, Task, Workload, tensors};
+use super::{Between, OpWorkloads, Task, Workload, tensors};
 use crate::{Size, Sweep};
 use kernels::{DType, Settings, TensorMap};
 
@@ -44,9 +44,9 @@ fn sweep(sweep: &Sweep) -> Vec<Task<'_>> {
 
 pub(crate) fn qkv(dtype: DType, q: [usize; 4], k: [usize; 4]) -> TensorMap {
     tensors(&[
-        ("q", &q, dtype, -2.0, 2.0),
-        ("k", &k, dtype, -2.0, 2.0),
-        ("v", &k, dtype, -1.0, 1.0),
+        ("q", &q, Between(dtype, -2.0, 2.0)),
+        ("k", &k, Between(dtype, -2.0, 2.0)),
+        ("v", &k, Between(dtype, -1.0, 1.0)),
     ])
 }
 

@@ -1,6 +1,6 @@
 mod cuda;
 
-use super::{OpWorkloads, Workload, tensors};
+use super::{Between, OpWorkloads, Workload, tensors};
 use crate::Size;
 use kernels::{DType, Settings, TensorMap};
 
@@ -29,10 +29,10 @@ const CHANNELS: usize = 4352;
 
 pub(crate) fn call(dtype: DType, batch: usize, tokens: usize) -> (TensorMap, Settings) {
     let inputs = tensors(&[
-        ("x", &[batch, tokens, CHANNELS], dtype, -1.0, 1.0),
-        ("weight", &[CHANNELS, 4], dtype, -0.5, 0.5),
-        ("bias", &[CHANNELS], dtype, -0.5, 0.5),
-        ("initial_state", &[batch, CHANNELS, 3], DType::F32, -1.0, 1.0),
+        ("x", &[batch, tokens, CHANNELS], Between(dtype, -1.0, 1.0)),
+        ("weight", &[CHANNELS, 4], Between(dtype, -0.5, 0.5)),
+        ("bias", &[CHANNELS], Between(dtype, -0.5, 0.5)),
+        ("initial_state", &[batch, CHANNELS, 3], Between(DType::F32, -1.0, 1.0)),
     ]);
     (inputs, Settings::new().with("activation", "silu"))
 }

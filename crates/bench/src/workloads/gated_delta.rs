@@ -1,6 +1,6 @@
 mod cuda;
 
-use super::{OpWorkloads, Workload, tensors};
+use super::{Between, OpWorkloads, Workload, tensors};
 use crate::Size;
 use kernels::{DType, Settings, TensorMap};
 
@@ -31,13 +31,13 @@ fn call(dtype: DType, batch: usize, tokens: usize, heads: usize) -> (TensorMap, 
     let shared = if heads.is_multiple_of(2) { heads / 2 } else { heads };
     let (keys, values) = ([batch, tokens, shared, 128], [batch, tokens, heads, 128]);
     let inputs = tensors(&[
-        ("q", &keys, dtype, -1.0, 1.0),
-        ("k", &keys, dtype, -1.0, 1.0),
-        ("v", &values, dtype, -1.0, 1.0),
+        ("q", &keys, Between(dtype, -1.0, 1.0)),
+        ("k", &keys, Between(dtype, -1.0, 1.0)),
+        ("v", &values, Between(dtype, -1.0, 1.0)),
         // Decays of a trained layer: from almost none to about a tenth a token.
-        ("g", &values[..3], dtype, -0.1, 0.0),
-        ("beta", &values[..3], dtype, 0.0, 1.0),
-        ("initial_state", &[batch, heads, 128, 128], DType::F32, -0.1, 0.1),
+        ("g", &values[..3], Between(dtype, -0.1, 0.0)),
+        ("beta", &values[..3], Between(dtype, 0.0, 1.0)),
+        ("initial_state", &[batch, heads, 128, 128], Between(DType::F32, -0.1, 0.1)),
     ]);
     (inputs, Settings::new().with("l2norm", true))
 }

@@ -1,6 +1,6 @@
 mod cuda;
 
-use super::{OpWorkloads, Workload, tensors};
+use super::{Between, OpWorkloads, Workload, tensors};
 use crate::Size;
 use kernels::{DType, Settings, TensorMap};
 
@@ -34,13 +34,13 @@ pub(crate) fn call(
 ) -> (TensorMap, Settings) {
     let wide = [batch, tokens, heads, 128];
     let inputs = tensors(&[
-        ("q", &wide, dtype, -1.0, 1.0),
-        ("k", &wide, dtype, -1.0, 1.0),
-        ("v", &wide, dtype, -1.0, 1.0),
+        ("q", &wide, Between(dtype, -1.0, 1.0)),
+        ("k", &wide, Between(dtype, -1.0, 1.0)),
+        ("v", &wide, Between(dtype, -1.0, 1.0)),
         // Decays of a trained layer: from almost none to about a tenth a token.
-        ("g", &wide, dtype, -0.1, 0.0),
-        ("beta", &wide[..3], dtype, 0.0, 1.0),
-        ("initial_state", &[batch, heads, 128, 128], DType::F32, -0.1, 0.1),
+        ("g", &wide, Between(dtype, -0.1, 0.0)),
+        ("beta", &wide[..3], Between(dtype, 0.0, 1.0)),
+        ("initial_state", &[batch, heads, 128, 128], Between(DType::F32, -0.1, 0.1)),
     ]);
     (inputs, Settings::new().with("l2norm", true))
 }

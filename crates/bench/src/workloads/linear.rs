@@ -1,6 +1,6 @@
 mod cuda;
 
-use super::{OpWorkloads, Workload, tensors};
+use super::{Between, OpWorkloads, Workload, tensors};
 use crate::Size;
 use kernels::{DType, Settings, TensorMap};
 
@@ -37,8 +37,9 @@ fn gate_up(dtype: DType, tokens: usize) -> (TensorMap, Settings) {
 /// The projections back onto the residual stream: of the mixer from 4096 channels, of the MLP from 8192.
 fn back(dtype: DType, tokens: usize, inputs: usize) -> (TensorMap, Settings) {
     let (x, w) = ([tokens, inputs], [2048, inputs]);
-    let mut call = tensors(&[("x", &x, dtype, -1.0, 1.0), ("w", &w, dtype, -0.03, 0.03)]);
-    call.extend(tensors(&[("residual", &[tokens, 2048], DType::F32, -1.0, 1.0)]));
+    let mut call =
+        tensors(&[("x", &x, Between(dtype, -1.0, 1.0)), ("w", &w, Between(dtype, -0.03, 0.03))]);
+    call.extend(tensors(&[("residual", &[tokens, 2048], Between(DType::F32, -1.0, 1.0))]));
     (call, Settings::new().with("scale", 0.22))
 }
 
@@ -60,9 +61,9 @@ fn normed(
     settings: Settings,
 ) -> (TensorMap, Settings) {
     let call = tensors(&[
-        ("x", &[tokens, inputs], DType::F32, -1.0, 1.0),
-        ("w", &[outputs, inputs], dtype, -0.03, 0.03),
-        ("norm", &[inputs], DType::F32, 0.5, 1.5),
+        ("x", &[tokens, inputs], Between(DType::F32, -1.0, 1.0)),
+        ("w", &[outputs, inputs], Between(dtype, -0.03, 0.03)),
+        ("norm", &[inputs], Between(DType::F32, 0.5, 1.5)),
     ]);
     (call, settings)
 }

@@ -1,6 +1,6 @@
 mod cuda;
 
-use super::{OpWorkloads, Workload, tensors};
+use super::{Between, OpWorkloads, Workload, tensors};
 use crate::Size;
 use kernels::{DType, Settings, TensorMap};
 
@@ -46,17 +46,17 @@ fn granite(dtype: DType, sizes: [usize; 4], top_k: usize) -> (TensorMap, Setting
 /// Kimi-Linear's router over its experts.
 fn kimi(dtype: DType, tokens: usize) -> (TensorMap, Settings) {
     let mut inputs = experts(dtype, [tokens, 2304, 256, 1024]);
-    inputs.extend(tensors(&[("correction", &[256], DType::F32, -0.1, 0.1)]));
+    inputs.extend(tensors(&[("correction", &[256], Between(DType::F32, -0.1, 0.1))]));
     let settings = Settings::new().with("top_k", 8).with("score", "sigmoid");
     (inputs, settings.with("weight_scale", 2.446))
 }
 
 fn experts(dtype: DType, [tokens, hidden, experts, inner]: [usize; 4]) -> TensorMap {
     tensors(&[
-        ("x", &[tokens, hidden], dtype, -1.7, 1.7),
-        ("logits", &[tokens, experts], DType::F32, -3.0, 3.0),
-        ("w_gate_up", &[experts, 2 * inner, hidden], dtype, -0.04, 0.04),
-        ("w_down", &[experts, hidden, inner], dtype, -0.06, 0.06),
-        ("residual", &[tokens, hidden], DType::F32, -1.0, 1.0),
+        ("x", &[tokens, hidden], Between(dtype, -1.7, 1.7)),
+        ("logits", &[tokens, experts], Between(DType::F32, -3.0, 3.0)),
+        ("w_gate_up", &[experts, 2 * inner, hidden], Between(dtype, -0.04, 0.04)),
+        ("w_down", &[experts, hidden, inner], Between(dtype, -0.06, 0.06)),
+        ("residual", &[tokens, hidden], Between(DType::F32, -1.0, 1.0)),
     ])
 }

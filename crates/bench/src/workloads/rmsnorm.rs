@@ -1,6 +1,6 @@
 mod cuda;
 
-use super::{OpWorkloads, Workload, tensors};
+use super::{Between, OpWorkloads, Workload, tensors};
 use crate::Size;
 use kernels::{DType, Settings, TensorMap};
 
@@ -37,9 +37,9 @@ fn kda(dtype: DType, batch: usize, tokens: usize) -> (TensorMap, Settings) {
 
 fn gated(dtype: DType, shape: [usize; 4]) -> TensorMap {
     tensors(&[
-        ("x", &shape, dtype, -1.0, 1.0),
-        ("gate", &shape, dtype, -2.0, 2.0),
-        ("weight", &shape[3..], dtype, 0.5, 1.5),
+        ("x", &shape, Between(dtype, -1.0, 1.0)),
+        ("gate", &shape, Between(dtype, -2.0, 2.0)),
+        ("weight", &shape[3..], Between(dtype, 0.5, 1.5)),
     ])
 }
 

@@ -1,6 +1,6 @@
 mod cuda;
 
-use super::{OpWorkloads, Workload, tensors};
+use super::{Between, OpWorkloads, Workload, tensors};
 use crate::Size;
 use kernels::{DType, Settings, Tensor, TensorMap};
 
@@ -34,7 +34,7 @@ fn greedy(rows: usize) -> (TensorMap, Settings) {
 }
 
 fn call(rows: usize, [temperature, top_p]: [f32; 2]) -> (TensorMap, Settings) {
-    let mut inputs = tensors(&[("logits", &[rows, VOCABULARY], DType::F32, -4.0, 4.0)]);
+    let mut inputs = tensors(&[("logits", &[rows, VOCABULARY], Between(DType::F32, -4.0, 4.0))]);
     let mut put = |name: &str, tensor| drop(inputs.insert(name.to_owned(), tensor));
     let controls = [temperature, top_p, 0.0, 1.0, 0.0, 0.0].repeat(rows);
     put("controls", Tensor::new(&[rows, 6], controls));

@@ -1,6 +1,6 @@
 mod cuda;
 
-use super::{OpWorkloads, Workload, tensors};
+use super::{Between, OpWorkloads, Workload, tensors};
 use crate::Size;
 use kernels::{DType, Settings, TensorMap};
 
@@ -33,14 +33,14 @@ pub(crate) fn call(
     heads: usize,
 ) -> (TensorMap, Settings) {
     let inputs = tensors(&[
-        ("x", &[batch, tokens, heads, 64], dtype, -1.0, 1.0),
-        ("dt", &[batch, tokens, heads], dtype, -4.0, 1.0),
-        ("A", &[heads], DType::F32, -8.0, -0.5),
-        ("B", &[batch, tokens, 1, 128], dtype, -1.0, 1.0),
-        ("C", &[batch, tokens, 1, 128], dtype, -1.0, 1.0),
-        ("D", &[heads], DType::F32, 0.5, 1.5),
-        ("dt_bias", &[heads], DType::F32, -2.0, 0.0),
-        ("initial_state", &[batch, heads, 64, 128], DType::F32, -0.1, 0.1),
+        ("x", &[batch, tokens, heads, 64], Between(dtype, -1.0, 1.0)),
+        ("dt", &[batch, tokens, heads], Between(dtype, -4.0, 1.0)),
+        ("A", &[heads], Between(DType::F32, -8.0, -0.5)),
+        ("B", &[batch, tokens, 1, 128], Between(dtype, -1.0, 1.0)),
+        ("C", &[batch, tokens, 1, 128], Between(dtype, -1.0, 1.0)),
+        ("D", &[heads], Between(DType::F32, 0.5, 1.5)),
+        ("dt_bias", &[heads], Between(DType::F32, -2.0, 0.0)),
+        ("initial_state", &[batch, heads, 64, 128], Between(DType::F32, -0.1, 0.1)),
     ]);
     (inputs, Settings::new())
 }

@@ -109,13 +109,27 @@ pub enum Store {
 /// # Panics
 /// When sizes disagree or this processor lacks `isa`.
 pub fn gemm_packed(isa: Isa, alpha: f32, a: Mat<'_>, b: &PackedB, store: Store, c: MatMut<'_>) {
+    multiply(isa, micro::Product { alpha, wide: false, a, b, store, c });
+}
+
+/// C = A B on one thread, B packed before, with sums in float64: a value of C is rounded once. Half as fast as [`gemm_packed`] where
+/// arithmetic is the limit, and as fast where memory is.
+///
+/// # Panics
+/// As [`gemm_packed`].
+pub fn gemm_packed_wide(isa: Isa, a: Mat<'_>, b: &PackedB, c: MatMut<'_>) {
+    multiply(isa, micro::Product { alpha: 1.0, wide: true, a, b, store: Store::Replace, c });
+}
+
+fn multiply(isa: Isa, product: micro::Product<'_>) {
+    let micro::Product { a, b, c, .. } = &product;
     a.check();
     assert_eq!(
         (a.rows, a.columns, b.columns()),
         (c.rows, b.depth(), c.columns),
         "sizes of C = A B"
     );
-    dispatch(isa, micro::Product { alpha, a, b, store, c });
+    dispatch(isa, product);
 }
 
 /// C = alpha A B, or C += alpha A B, on one thread. `packed` is scratch, kept by the caller between calls.

@@ -2,7 +2,9 @@
 #![allow(unsafe_code)] // Blocks write disjoint parts of one output.
 
 use super::gate::{Gate, gate};
-use super::gemm::{Mat, MatMut, PackedB, PanelsBf16, Store, gemm_packed, gemm_panels_bf16};
+use super::gemm::{
+    Mat, MatMut, PackedB, PanelsBf16, Store, gemm_packed, gemm_packed_wide, gemm_panels_bf16,
+};
 use super::simd::{Simd, SimdKernel, dispatch};
 use crate::floats::narrow;
 use device::{Device, HostBuffer, Isa, SharedMut};
@@ -28,9 +30,16 @@ pub struct Linear {
 
 #[derive(Debug)]
 enum Strips {
-    F32(Isa, Vec<PackedB>),
+    F32(Isa, Sums, Vec<PackedB>),
     /// One strip behind the other: a large buffer has huge pages, which a walk through all weights is faster on.
     Bf16(HostBuffer<u32>),
+}
+
+/// What products of f32 are summed in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sums {
+    F32,
+    F64,
 }
 
 /// What becomes of a strip's products.
@@ -52,7 +61,11 @@ impl Linear {
             packed.pack(isa, strip);
             packed
         };
-        Self { inputs: b.rows, outputs: b.columns, strips: Strips::F32(isa, strips(b, pack)) }
+        Self {
+            inputs: b.rows,
+            outputs: b.columns,
+            strips: Strips::F32(isa, Sums::F32, strips(b, pack)),
+        }
     }
 
     /// Packs bfloat16 weights for the processor's bfloat16 dot product; x is rounded to bfloat16 then.
@@ -90,7 +103,8 @@ impl Linear {
             Ok(packed)
         };
         let strips = (0..outputs).into_par_iter().step_by(STRIP).map_init(Vec::new, pack);
-        Ok(Self { inputs, outputs, strips: Strips::F32(isa, strips.collect::<Result<_, E>>()?) })
+        let strips = Strips::F32(isa, Sums::F32, strips.collect::<Result<_, E>>()?);
+        Ok(Self { inputs, outputs, strips })
     }
 
     /// The same for bfloat16 weights, as [`Linear::bf16`] packs them.
@@ -122,6 +136,16 @@ impl Linear {
         }
     }
 
+    /// The same with sums in float64 where the weights are float32: a value of y is rounded once, whatever cancels in its sum.
+    /// Launches count as `linear.f32_exact` then.
+    #[must_use]
+    pub fn exact(mut self) -> Self {
+        if let Strips::F32(_, sums, _) = &mut self.strips {
+            *sums = Sums::F64;
+        }
+        self
+    }
+
     /// Width of x.
     pub fn inputs(&self) -> usize {
         self.inputs
@@ -142,7 +166,7 @@ impl Linear {
 
     /// `y = x W^T` for rows of x that `x` makes, each once, where it is multiplied: what is made of other rows needs no memory of
     /// its own. The columns of y go into parts of these widths, each `[rows, width]` without padding. The launch is counted as
-    /// `linear.f32` or `linear.bf16`. A row's result does not depend on the rows beside it.
+    /// `linear.f32`, as `linear.f32_exact` or as `linear.bf16`. A row's result does not depend on the rows beside it.
     ///
     /// # Panics
     /// When the widths are not those of all columns.
@@ -181,10 +205,18 @@ impl Linear {
         into: (&[usize], Finish),
     ) -> Vec<HostBuffer<f32>> {
         match &self.strips {
-            Strips::F32(isa, strips) => {
+            Strips::F32(isa, sums, strips) => {
                 let made = Rows::made(rows, self.inputs, |_: &mut (), row, to| x(row, to));
-                self.run(device, "linear.f32", rows, into, |range, strip, into| {
-                    gemm_packed(*isa, 1.0, made.part(range), &strips[strip], Store::Replace, into);
+                let kernel = match sums {
+                    Sums::F32 => "linear.f32",
+                    Sums::F64 => "linear.f32_exact",
+                };
+                self.run(device, kernel, [rows, STRIP], into, |range, strip, into| {
+                    let (x, w) = (made.part(range), &strips[strip]);
+                    match sums {
+                        Sums::F32 => gemm_packed(*isa, 1.0, x, w, Store::Replace, into),
+                        Sums::F64 => gemm_packed_wide(*isa, x, w, into),
+                    }
                 })
             }
             Strips::Bf16(words) => {
@@ -193,8 +225,10 @@ impl Linear {
                     x(row, wide);
                     dispatch(Isa::Avx512Bf16, Round { from: wide, to });
                 });
-                let of_strip = PanelsBf16::words(self.inputs, STRIP);
-                self.run(device, "linear.bf16", rows, into, |range, strip, into| {
+                // One row leaves no more to a core than a few strips, whose halves balance better. A gate stands beside its up.
+                let width = if rows == 1 && into.1 == Finish::Stored { STRIP / 2 } else { STRIP };
+                let of_strip = PanelsBf16::words(self.inputs, width);
+                self.run(device, "linear.bf16", [rows, width], into, |range, strip, into| {
                     let (_, words) = words.split_at(strip * of_strip);
                     let (words, behind) = words.split_at(of_strip.min(words.len()));
                     // Other rows would be multiplied with the same strip before the next one.
@@ -206,13 +240,13 @@ impl Linear {
         }
     }
 
-    /// One block for each strip and run of rows. Strips are handed out in neighbouring ranges: a core walks one long
+    /// One block for each strip of `strip` outputs and run of rows. Strips are handed out in neighbouring ranges: a core walks one long
     /// stretch of memory, which serves that fastest.
     fn run(
         &self,
         device: &Device,
         kernel: &str,
-        rows: usize,
+        [rows, strip]: [usize; 2],
         (widths, finish): (&[usize], Finish),
         multiply: impl Fn(Range<usize>, usize, MatMut<'_>) + Sync,
     ) -> Vec<HostBuffer<f32>> {
@@ -226,16 +260,16 @@ impl Linear {
         let unwritten = |width: &usize| HostBuffer::<f32>::unwritten(rows * width);
         let mut parts: Vec<_> = widths.iter().map(unwritten).collect();
         let shared: Vec<_> = parts.iter_mut().map(|part| SharedMut::new(part)).collect();
-        let grid = self.outputs.div_ceil(STRIP) * runs;
-        let tile = || vec![0f32; STRIP * ROWS.min(rows)];
+        let grid = self.outputs.div_ceil(strip) * runs;
+        let tile = || vec![0f32; strip * ROWS.min(rows)];
         device.launch_streaming(kernel, grid, tile, |tile, block| {
-            let (strip, run) = (block / runs, block % runs);
+            let (nth, run) = (block / runs, block % runs);
             let rows = run * ROWS..rows.min((run + 1) * ROWS);
-            let first = strip * STRIP;
-            let width = STRIP.min(self.outputs - first);
+            let first = nth * strip;
+            let width = strip.min(self.outputs - first);
             // A block's rows of y lie among those of other strips, so they are made apart and then copied.
-            multiply(rows.clone(), strip, MatMut::new(tile, rows.len(), width, STRIP));
-            for (from, row) in tile.chunks_mut(STRIP).zip(rows) {
+            multiply(rows.clone(), nth, MatMut::new(tile, rows.len(), width, strip));
+            for (from, row) in tile.chunks_mut(strip).zip(rows) {
                 let (gates, from) = from[..width].split_at_mut(width - width / share);
                 if finish == Finish::Gated {
                     gate(device, Gate::Silu, from, gates);
@@ -421,6 +455,26 @@ mod tests {
     }
 
     #[test]
+    fn exact_sums_lose_nothing_that_cancels() {
+        let device = device::open(facts::BackendKind::Cpu).unwrap();
+        let x = [3e7f32, 1.0, -3e7, 0.25].repeat(9);
+        for isa in Isa::ALL.into_iter().filter(|isa| isa.is_here()) {
+            // One row of W adds all of x up; the other ones are zero.
+            let w: Vec<f32> = (0..36 * 70).map(|at| f32::from(u8::from(at / 36 == 69))).collect();
+            let linear = Linear::f32(isa, Mat::new(&w, 70, 36, 36).t());
+            assert_ne!(linear.apply(&device, &x)[69], 11.25, "{isa}: plain sums");
+            let linear = linear.exact();
+            for rows in [1, 3, 5] {
+                let y = linear.apply(&device, &x.repeat(rows));
+                for y in y.chunks_exact(70) {
+                    assert_eq!((y[69], y[0]), (11.25, 0.0), "{isa}, {rows} rows");
+                }
+            }
+            assert_eq!(device.launches().of("linear.f32_exact").count % 3, 0);
+        }
+    }
+
+    #[test]
     fn every_row_is_the_product_whatever_stands_beside_it() {
         for [outputs, inputs] in [[1, 1], [64, 32], [65, 33], [130, 64], [200, 7]] {
             let w = values(1, outputs * inputs);
@@ -430,6 +484,7 @@ mod tests {
                     let linear = Linear::f32(isa, Mat::new(&w, outputs, inputs, inputs).t());
                     check(&linear, rows, &w, &format!("{isa} {rows}x{outputs}x{inputs}"));
                     same(&linear, &Linear::f32_rows(isa, [outputs, inputs], given(&w, inputs)));
+                    check(&linear.exact(), rows, &w, &format!("{isa} exact {rows}"));
                 }
                 if Isa::Avx512Bf16.is_here() {
                     let linear = Linear::bf16(Mat::new(&halves, outputs, inputs, inputs).t());

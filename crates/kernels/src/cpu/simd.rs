@@ -36,6 +36,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     const TRANSPOSE: usize;
     /// A vector.
     type V: Copy + Send + Sync;
+    /// As many f64 lanes.
+    type Wide: Copy + Send + Sync;
 
     /// All lanes the same.
     fn splat(self, x: f32) -> Self::V;
@@ -70,6 +72,11 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// `from` must be readable for `LANES` values.
     unsafe fn load_bf16(self, from: *const half::bf16) -> Self::V;
+    /// `LANES` consecutive values, in float64.
+    ///
+    /// # Safety
+    /// As [`Simd::load`].
+    unsafe fn load_wide(self, from: *const f32) -> Self::Wide;
     /// Transposes a `TRANSPOSE` x `TRANSPOSE` block; strides are in values.
     ///
     /// # Safety
@@ -90,6 +97,12 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn div(self, a: Self::V, b: Self::V) -> Self::V;
     /// `a * b + c`, rounded once.
     fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// All float64 lanes the same.
+    fn splat_wide(self, x: f64) -> Self::Wide;
+    /// `a * b + c` in float64.
+    fn fma_wide(self, a: Self::Wide, b: Self::Wide, c: Self::Wide) -> Self::Wide;
+    /// Rounded to f32.
+    fn narrow_wide(self, a: Self::Wide) -> Self::V;
     /// Lane-wise maximum; `b` where either is NaN.
     fn max(self, a: Self::V, b: Self::V) -> Self::V;
     /// Lane-wise minimum; `b` where either is NaN.

@@ -151,7 +151,6 @@ fn is_whole_lines(state: &[f32], columns: usize) -> bool {
 
 /// Writes some rows of the state after a token. `from` begins with those rows of the state before it.
 #[inline(always)]
-#[allow(clippy::too_many_arguments)] // One place where both ways of walking end.
 fn put<S: Simd, E: Element>(
     simd: S,
     part: &mut Part<'_, E>,

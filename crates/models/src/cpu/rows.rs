@@ -12,22 +12,23 @@ const LANES: usize = 16;
 /// Values that are worth a thread's turn.
 const PIECE: usize = 1 << 14;
 
-fn sum_of_squares(row: &[f32]) -> f32 {
-    let mut sums = [0f32; LANES];
+fn sum_of_squares(row: &[f32]) -> f64 {
+    let square = |x: f32| f64::from(x) * f64::from(x);
+    let mut sums = [0f64; LANES];
     let (whole, rest) = row.as_chunks::<LANES>();
     for values in whole {
         for (sum, x) in sums.iter_mut().zip(values) {
-            *sum += x * x;
+            *sum += square(*x);
         }
     }
-    sums.iter().sum::<f32>() + rest.iter().map(|x| x * x).sum::<f32>()
+    sums.iter().sum::<f64>() + rest.iter().map(|x| square(*x)).sum::<f64>()
 }
 
-/// `x / sqrt(mean(x^2) + eps) * weight`, in place; the weight is as wide as the row.
+/// `x / sqrt(mean(x^2) + eps) * weight`, in place and rounded once; the weight is as wide as the row.
 fn normalise(row: &mut [f32], weight: &[f32], eps: f64) {
-    let mean = f64::from(sum_of_squares(row)) / row.len() as f64;
-    let factor = (1.0 / (mean + eps).sqrt()) as f32;
-    row.iter_mut().zip(weight).for_each(|(x, weight)| *x *= factor * weight);
+    let factor = 1.0 / (sum_of_squares(row) / row.len() as f64 + eps).sqrt();
+    let scaled = |x: f32, weight: f32| (f64::from(x) * factor * f64::from(weight)) as f32;
+    row.iter_mut().zip(weight).for_each(|(x, weight)| *x = scaled(*x, *weight));
 }
 
 /// Rows as a call takes them: each is normalised and gated where it is used.

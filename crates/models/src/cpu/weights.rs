@@ -61,15 +61,22 @@ impl<'a> Weights<'a> {
 
     /// Rows `[count, width]` as a projection from `width` to `count`, or by their transpose from `count` to `width`.
     ///
-    /// bfloat16 is kept where the processor multiplies it; others multiply float32.
+    /// bfloat16 is kept where the processor multiplies it; others multiply float32. What is stored in float32 is summed in float64:
+    /// KDA's norm divides by what is left of heads that cancel, and so do errors of what they were made of.
     fn linear(&self, rows: &[Rows], width: usize, transposed: bool) -> Result<Linear, ModelError> {
         let all = self.rows(rows, width)?;
         let size @ [count, _] = [rows.iter().map(|rows| rows.count).sum(), width];
         let rounded = self.storage == Storage::Bf16 && self.isa == Isa::Avx512Bf16;
+        let summed = |linear: Linear| match self.storage {
+            Storage::F32 => linear.exact(),
+            Storage::Bf16 => linear,
+        };
         if !transposed {
             return match rounded {
                 true => Linear::bf16_rows(size, |rows, into| all.fill(rows, into)),
-                false => Linear::f32_rows(self.isa, size, |rows, into| all.fill(rows, into)),
+                false => {
+                    Linear::f32_rows(self.isa, size, |rows, into| all.fill(rows, into)).map(summed)
+                }
             };
         }
         if rounded {
@@ -79,7 +86,7 @@ impl<'a> Weights<'a> {
         }
         let mut w = vec![0f32; count * width];
         all.fill(0..count, &mut w)?;
-        Ok(Linear::f32(self.isa, Mat::new(&w, count, width, width)))
+        Ok(summed(Linear::f32(self.isa, Mat::new(&w, count, width, width))))
     }
 }
 

@@ -8,6 +8,7 @@ mod oracle;
 mod prefixes;
 mod scheduler;
 mod sequences;
+mod size;
 mod storage;
 mod subject;
 mod swap;

@@ -2,7 +2,7 @@
 
 use crate::counts::reason;
 use crate::verdict::evidence_gap;
-use facts::{BackendKind, ParityChange, ParityReport, ParityRow, Status};
+use facts::{ParityChange, ParityReport, ParityRow, Status};
 
 /// Checks whose outcome differs, those that take evidence away first, the number of those with the same one, and how many of
 /// these pass.
@@ -51,7 +51,7 @@ fn pairs<'a>(
     let mut take = |old: &ParityRow, any_variant: bool| {
         let same = |new: &&ParityRow| {
             (new.variant == old.variant || (any_variant && old.peer.is_none()))
-                && check(new) == check(old)
+                && same_check(new, old)
         };
         Some(left.remove(left.iter().position(same)?))
     };
@@ -62,9 +62,10 @@ fn pairs<'a>(
     pairs
 }
 
-/// What a row checks, whichever variant did it.
-fn check(row: &ParityRow) -> (&str, &str, &str, BackendKind, bool) {
-    (&row.op, &row.case, &row.dtype, row.backend, row.peer.is_some())
+/// Whether both check the same, whichever variant did it.
+fn same_check(a: &ParityRow, b: &ParityRow) -> bool {
+    (&a.op, &a.case, &a.dtype) == (&b.op, &b.case, &b.dtype)
+        && (a.backend, a.peer.is_some()) == (b.backend, b.peer.is_some())
 }
 
 /// The outcome as the row proves it: a pass without evidence is a failure.
@@ -75,7 +76,7 @@ fn outcome(row: &ParityRow) -> Status {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use facts::SCHEMA;
+    use facts::{BackendKind, SCHEMA};
 
     fn row(case: &str, variant: &str, status: Status) -> ParityRow {
         ParityRow {

@@ -6,7 +6,6 @@ use facts::{
     BackendKind, BenchReport, BenchRow, CeilingChange, CeilingKind, Ceilings, Change, SpeedChange,
     Spread,
 };
-use std::collections::BTreeMap;
 
 /// Every kernel that either run timed: what got worse first, the largest change before the smaller ones.
 pub(super) fn changes(
@@ -19,7 +18,7 @@ pub(super) fn changes(
     let mut after: Vec<&BenchRow> = after.into_iter().flatten().collect();
     let mut changes = Vec::new();
     for old in before {
-        let place = after.iter().position(|new| kernel(old) == kernel(new));
+        let place = after.iter().position(|new| same_kernel(old, new));
         let new = place.map(|place| after.remove(place));
         changes.push(doubted(change(Some(old), new, tolerance_pct), doubts));
     }
@@ -45,11 +44,12 @@ fn doubted(change: SpeedChange, doubts: &Doubts) -> SpeedChange {
     SpeedChange { change: said, disturbed, ..change }
 }
 
-/// Which work it is and whose; which variant did it may differ between runs, and is told.
-fn kernel(row: &BenchRow) -> (&str, &str, &BTreeMap<String, u64>, &str, BackendKind, Option<&str>) {
+/// Whether both are of the same work by the same hands; which variant did it may differ between runs, and is told.
+fn same_kernel(a: &BenchRow, b: &BenchRow) -> bool {
     // A peer's variant is its name; its package's version may differ, and is told among the surroundings.
-    let peer = row.peer.as_ref().map(|_| row.variant.as_str());
-    (&row.op, &row.case, &row.shape, &row.dtype, row.backend, peer)
+    let peer = |row: &BenchRow| row.peer.as_ref().map(|_| row.variant.clone());
+    (&a.op, &a.case, &a.shape) == (&b.op, &b.case, &b.shape)
+        && (&a.dtype, a.backend, peer(a)) == (&b.dtype, b.backend, peer(b))
 }
 
 fn change(base: Option<&BenchRow>, run: Option<&BenchRow>, tolerance_pct: f64) -> SpeedChange {

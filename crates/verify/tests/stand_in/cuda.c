@@ -7,6 +7,7 @@
 //   FAKE_CUDA_VERSION=11080     the newest CUDA that the driver supports, else 12.9
 //   FAKE_CUDA_GPUS=2            how many GPUs there are, else 1
 //   FAKE_CUDA_FREE=BYTES        memory that is free
+//   FAKE_CUDA_NO_COPIES=1       nothing is copied, so that only the host's own work takes time
 //   FAKE_CUDA_LAUNCHES=FILE     names of launched kernels are appended to it, where it is set, and `compiled OPTIONS` for each compilation
 //   FAKE_CUDA_ARGUMENTS=FILE    the same with a hash of each launch's shape and arguments, and what was destroyed and released
 //   FAKE_CUDA_PAUSE=MICROS      how long changing a limit and compiling take, so that threads meet there
@@ -157,6 +158,7 @@ int cuMemFree_v2(uint64_t address) {
 }
 
 static int copied(uint64_t to, uint64_t from, size_t bytes) {
+    if (getenv("FAKE_CUDA_NO_COPIES")) return SUCCESS;
     if (to < UNREAL && from < UNREAL) memcpy((void *)to, (void *)from, bytes);
     return SUCCESS;
 }

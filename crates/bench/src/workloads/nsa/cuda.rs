@@ -2,7 +2,7 @@
 //! decoding over caches that keep their compressed tokens.
 
 use crate::Size;
-use crate::workloads::{Workload, tensors};
+use crate::workloads::{Between, Workload, tensors};
 use kernels::{DType, Settings, TensorMap};
 
 /// Tokens of a block, compressed or selected.
@@ -36,11 +36,11 @@ pub(crate) fn call(
     let gate = [batch, queries, HEADS];
     let cache = [batch, keys, KV_HEADS, DIM];
     let inputs = tensors(&[
-        ("q", &[batch, queries, HEADS, DIM], dtype, -1.0, 1.0),
-        ("k", &cache, dtype, -1.0, 1.0),
-        ("v", &cache, dtype, -1.0, 1.0),
-        ("g_cmp", &gate, dtype, 0.0, 1.0),
-        ("g_slc", &gate, dtype, 0.0, 1.0),
+        ("q", &[batch, queries, HEADS, DIM], Between(dtype, -1.0, 1.0)),
+        ("k", &cache, Between(dtype, -1.0, 1.0)),
+        ("v", &cache, Between(dtype, -1.0, 1.0)),
+        ("g_cmp", &gate, Between(dtype, 0.0, 1.0)),
+        ("g_slc", &gate, Between(dtype, 0.0, 1.0)),
     ]);
     let settings = ["compress_block", "compress_stride", "select_block"];
     (inputs, settings.iter().fold(Settings::new(), |all, name| all.with(name, BLOCK)))
@@ -56,8 +56,8 @@ fn decode<const BATCH: usize, const KEYS: usize>(dtype: DType) -> (TensorMap, Se
     let rows = [BATCH, KEYS / BLOCK, KV_HEADS, DIM];
     let small = (BLOCK as f32).powf(-0.5);
     inputs.extend(tensors(&[
-        ("k_cmp", &rows, dtype, -small, small),
-        ("v_cmp", &rows, dtype, -small, small),
+        ("k_cmp", &rows, Between(dtype, -small, small)),
+        ("v_cmp", &rows, Between(dtype, -small, small)),
     ]));
     (inputs, settings)
 }

@@ -189,6 +189,10 @@ mod x86 {
     const ROWS: usize = 12;
     /// Words of a cache line.
     const LINE: usize = 16;
+    /// Words from those that one row is multiplied with to those that are fetched: 4 KiB. What the processor fetches by itself
+    /// leaves a core waiting for memory: on 16 cores of a Xeon, granite-4.0-h-micro decodes at 13.6 to 14.5 tokens/s with it, at 9.8 to
+    /// 10.1 without, and at 12.5 to 12.8 with 1 KiB.
+    const DISTANCE: usize = 1024;
 
     /// # Safety
     /// The processor must have AVX512-BF16; sizes must agree.
@@ -210,10 +214,14 @@ mod x86 {
             for tile in 0..tiles {
                 let (row, end) = (tile * a.rows / tiles, (tile + 1) * a.rows / tiles);
                 // The last two tiles fetch half of what comes next each, a line for each pair that they multiply. A product
-                // of one tile is bound by memory, which serves a plain walk fastest.
+                // of one tile is bound by memory, which serves a plain walk fastest; one of one row fetches both lines of a
+                // later pair for each that it multiplies.
                 let ahead = match (tile + 2).checked_sub(tiles) {
                     Some(half) if tiles > 1 && next.len() >= of_panel => {
                         Ahead { from: next[half * of_panel / 2..].as_ptr(), step: LINE }
+                    }
+                    _ if a.rows == 1 => {
+                        Ahead { from: words.as_ptr().wrapping_add(DISTANCE), step: 2 * LINE }
                     }
                     _ => Ahead { from: words.as_ptr(), step: 0 },
                 };
@@ -265,8 +273,8 @@ mod x86 {
         store: Store,
     }
 
-    /// What a tile fetches into the second cache: a line for each pair. Without a step it stays at one line, which costs
-    /// nothing; nothing is read through the pointer.
+    /// What a tile fetches into the second cache: a line for each pair; a tile of one row two, into the first. Without a step it
+    /// stays at one line, which costs nothing; nothing is read through the pointer.
     #[derive(Clone, Copy)]
     struct Ahead {
         from: *const u32,
@@ -335,7 +343,13 @@ mod x86 {
                 ]
             };
             for pair in 0..depth / 2 {
-                _mm_prefetch::<_MM_HINT_T1>(ahead.from.wrapping_add(pair * ahead.step).cast());
+                let later = ahead.from.wrapping_add(pair * ahead.step);
+                if ROWS == 1 {
+                    _mm_prefetch::<_MM_HINT_T0>(later.cast());
+                    _mm_prefetch::<_MM_HINT_T0>(later.wrapping_add(LINE).cast());
+                } else {
+                    _mm_prefetch::<_MM_HINT_T1>(later.cast());
+                }
                 let b = b_at(pair);
                 for (sums, a_row) in sums.iter_mut().zip(&a_rows) {
                     dot(sums, a_row.add(2 * pair).cast::<i32>().read_unaligned(), &b);

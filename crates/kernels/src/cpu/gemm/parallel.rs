@@ -32,7 +32,7 @@ pub fn gemm_f32_parallel(
     };
     let multiply =
         |a: Mat<'_, f32>, b: &PackedB, store, c: MatMut<'_>| gemm_packed(isa, 1.0, a, b, store, c);
-    parallel(device, "gemm.f32", sizes, a, b, c, pack, multiply);
+    parallel(device, "gemm.f32", sizes, [a, b], c, pack, multiply);
 }
 
 /// C = A B for row-major bfloat16 A and B with f32 C, shaped as [`gemm_f32_parallel`]; needs AVX512-BF16.
@@ -53,17 +53,15 @@ pub fn gemm_bf16_parallel(
     };
     let multiply =
         |a: Mat<'_, bf16>, b: &PackedBf16, store, c: MatMut<'_>| gemm_bf16(1.0, a, b, store, c);
-    parallel(device, "gemm.bf16", sizes, a, b, c, pack, multiply);
+    parallel(device, "gemm.bf16", sizes, [a, b], c, pack, multiply);
 }
 
 /// Passes over the depth; in each, B is packed in strips of columns and every block multiplies whole rows of A.
-#[allow(clippy::too_many_arguments)] // The two public forms above are its only callers.
 fn parallel<T: Copy + Sync, P: Send + Sync>(
     device: &Device,
     kernel: &str,
     [m, n, k]: [usize; 3],
-    a: &[T],
-    b: &[T],
+    [a, b]: [&[T]; 2],
     c: &mut [f32],
     pack: impl Fn(Mat<'_, T>) -> P + Sync + Send,
     multiply: impl Fn(Mat<'_, T>, &P, Store, MatMut<'_>) + Sync,

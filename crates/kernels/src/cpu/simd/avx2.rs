@@ -67,6 +67,7 @@ impl Simd for Avx2 {
     const LANES: usize = 8;
     const TRANSPOSE: usize = 8;
     type V = __m256;
+    type Wide = [__m256d; 2];
 
     #[inline(always)]
     fn splat(self, x: f32) -> __m256 {
@@ -99,6 +100,10 @@ impl Simd for Avx2 {
             let bits = _mm_loadu_si128(from.cast());
             _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(bits)))
         }
+    }
+    #[inline(always)]
+    unsafe fn load_wide(self, from: *const f32) -> [__m256d; 2] {
+        unsafe { [_mm256_cvtps_pd(_mm_loadu_ps(from)), _mm256_cvtps_pd(_mm_loadu_ps(from.add(4)))] }
     }
     #[inline(always)]
     unsafe fn transpose(
@@ -185,6 +190,18 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn fma(self, a: __m256, b: __m256, c: __m256) -> __m256 {
         unsafe { _mm256_fmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    fn splat_wide(self, x: f64) -> [__m256d; 2] {
+        unsafe { [_mm256_set1_pd(x); 2] }
+    }
+    #[inline(always)]
+    fn fma_wide(self, a: [__m256d; 2], b: [__m256d; 2], c: [__m256d; 2]) -> [__m256d; 2] {
+        unsafe { [_mm256_fmadd_pd(a[0], b[0], c[0]), _mm256_fmadd_pd(a[1], b[1], c[1])] }
+    }
+    #[inline(always)]
+    fn narrow_wide(self, a: [__m256d; 2]) -> __m256 {
+        unsafe { _mm256_set_m128(_mm256_cvtpd_ps(a[1]), _mm256_cvtpd_ps(a[0])) }
     }
     #[inline(always)]
     fn max(self, a: __m256, b: __m256) -> __m256 {

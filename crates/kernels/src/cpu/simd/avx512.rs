@@ -26,6 +26,7 @@ impl Simd for Avx512 {
     const LANES: usize = 16;
     const TRANSPOSE: usize = 8;
     type V = __m512;
+    type Wide = [__m512d; 2];
 
     #[inline(always)]
     fn splat(self, x: f32) -> __m512 {
@@ -57,6 +58,13 @@ impl Simd for Avx512 {
         unsafe {
             let bits = _mm256_loadu_si256(from.cast());
             _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(bits)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_wide(self, from: *const f32) -> [__m512d; 2] {
+        unsafe {
+            let high = _mm256_loadu_ps(from.add(8));
+            [_mm512_cvtps_pd(_mm256_loadu_ps(from)), _mm512_cvtps_pd(high)]
         }
     }
     #[inline(always)]
@@ -129,6 +137,21 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn fma(self, a: __m512, b: __m512, c: __m512) -> __m512 {
         unsafe { _mm512_fmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    fn splat_wide(self, x: f64) -> [__m512d; 2] {
+        unsafe { [_mm512_set1_pd(x); 2] }
+    }
+    #[inline(always)]
+    fn fma_wide(self, a: [__m512d; 2], b: [__m512d; 2], c: [__m512d; 2]) -> [__m512d; 2] {
+        unsafe { [_mm512_fmadd_pd(a[0], b[0], c[0]), _mm512_fmadd_pd(a[1], b[1], c[1])] }
+    }
+    #[inline(always)]
+    fn narrow_wide(self, a: [__m512d; 2]) -> __m512 {
+        unsafe {
+            let low = _mm512_castps256_ps512(_mm512_cvtpd_ps(a[0]));
+            _mm512_insertf32x8::<1>(low, _mm512_cvtpd_ps(a[1]))
+        }
     }
     #[inline(always)]
     fn max(self, a: __m512, b: __m512) -> __m512 {

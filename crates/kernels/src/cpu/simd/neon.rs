@@ -20,6 +20,7 @@ impl Simd for Neon {
     const LANES: usize = 4;
     const TRANSPOSE: usize = 4;
     type V = float32x4_t;
+    type Wide = [float64x2_t; 2];
 
     #[inline(always)]
     fn splat(self, x: f32) -> float32x4_t {
@@ -57,6 +58,10 @@ impl Simd for Neon {
     #[inline(always)]
     unsafe fn load_bf16(self, from: *const half::bf16) -> float32x4_t {
         unsafe { vreinterpretq_f32_u32(vshll_n_u16::<16>(vld1_u16(from.cast()))) }
+    }
+    #[inline(always)]
+    unsafe fn load_wide(self, from: *const f32) -> [float64x2_t; 2] {
+        unsafe { [vcvt_f64_f32(vld1_f32(from)), vcvt_f64_f32(vld1_f32(from.add(2)))] }
     }
     #[inline(always)]
     unsafe fn transpose(
@@ -120,6 +125,23 @@ impl Simd for Neon {
     #[inline(always)]
     fn fma(self, a: float32x4_t, b: float32x4_t, c: float32x4_t) -> float32x4_t {
         unsafe { vfmaq_f32(c, a, b) }
+    }
+    #[inline(always)]
+    fn splat_wide(self, x: f64) -> [float64x2_t; 2] {
+        unsafe { [vdupq_n_f64(x); 2] }
+    }
+    #[inline(always)]
+    fn fma_wide(
+        self,
+        a: [float64x2_t; 2],
+        b: [float64x2_t; 2],
+        c: [float64x2_t; 2],
+    ) -> [float64x2_t; 2] {
+        unsafe { [vfmaq_f64(c[0], a[0], b[0]), vfmaq_f64(c[1], a[1], b[1])] }
+    }
+    #[inline(always)]
+    fn narrow_wide(self, a: [float64x2_t; 2]) -> float32x4_t {
+        unsafe { vcombine_f32(vcvt_f32_f64(a[0]), vcvt_f32_f64(a[1])) }
     }
     #[inline(always)]
     fn max(self, a: float32x4_t, b: float32x4_t) -> float32x4_t {

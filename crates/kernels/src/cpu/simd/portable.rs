@@ -19,6 +19,7 @@ impl Simd for Portable {
     const LANES: usize = LANES;
     const TRANSPOSE: usize = 4;
     type V = V;
+    type Wide = [f64; LANES];
 
     #[inline(always)]
     fn splat(self, x: f32) -> V {
@@ -49,6 +50,10 @@ impl Simd for Portable {
     #[inline(always)]
     unsafe fn load_bf16(self, from: *const half::bf16) -> V {
         each(|i| unsafe { from.add(i).read_unaligned() }.to_f32())
+    }
+    #[inline(always)]
+    unsafe fn load_wide(self, from: *const f32) -> [f64; LANES] {
+        unsafe { self.load(from) }.map(f64::from)
     }
     #[inline(always)]
     unsafe fn transpose(
@@ -100,6 +105,19 @@ impl Simd for Portable {
         } else {
             each(|i| a[i] * b[i] + c[i])
         }
+    }
+    #[inline(always)]
+    fn splat_wide(self, x: f64) -> [f64; LANES] {
+        [x; LANES]
+    }
+    #[inline(always)]
+    fn fma_wide(self, a: [f64; LANES], b: [f64; LANES], c: [f64; LANES]) -> [f64; LANES] {
+        // Rounded twice, but the product of two widened f32 is exact.
+        std::array::from_fn(|i| a[i] * b[i] + c[i])
+    }
+    #[inline(always)]
+    fn narrow_wide(self, a: [f64; LANES]) -> V {
+        each(|i| a[i] as f32)
     }
     #[inline(always)]
     fn max(self, a: V, b: V) -> V {

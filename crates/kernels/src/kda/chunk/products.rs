@@ -124,25 +124,6 @@ impl Product<'_> {
             let b = self.b.data.as_ptr().add(column);
             let c = self.c.add(row * self.c_stride + column);
             let mut sums = [[simd.splat(0.0); VECTORS]; ROWS];
-            match self.start {
-                Start::Zero => {}
-                Start::Old => {
-                    for (i, sums) in sums.iter_mut().enumerate() {
-                        for (j, sum) in sums.iter_mut().enumerate() {
-                            *sum = simd.load(c.add(i * self.c_stride + j * S::LANES));
-                        }
-                    }
-                }
-                Start::Scaled(factors) => {
-                    for (i, sums) in sums.iter_mut().enumerate() {
-                        let factor = simd.splat(*factors.get_unchecked(row + i));
-                        for (j, sum) in sums.iter_mut().enumerate() {
-                            let old = simd.load(c.add(i * self.c_stride + j * S::LANES));
-                            *sum = simd.mul(factor, old);
-                        }
-                    }
-                }
-            }
             for stretch in (0..self.depth).step_by(STRETCH) {
                 for k in stretch..(stretch + STRETCH).min(self.depth) {
                     let b: [S::V; VECTORS] =
@@ -155,6 +136,21 @@ impl Product<'_> {
                     }
                 }
                 between.next();
+            }
+            // Added last: a sum that begins with it rounds at its size at every step.
+            for (i, sums) in sums.iter_mut().enumerate() {
+                for (j, sum) in sums.iter_mut().enumerate() {
+                    let old = c.add(i * self.c_stride + j * S::LANES);
+                    *sum = match self.start {
+                        Start::Zero => *sum,
+                        Start::Old => simd.add(simd.load(old), *sum),
+                        Start::Scaled(factors) => simd.fma(
+                            simd.splat(*factors.get_unchecked(row + i)),
+                            simd.load(old),
+                            *sum,
+                        ),
+                    };
+                }
             }
             for (i, sums) in sums.iter().enumerate() {
                 for (j, sum) in sums.iter().enumerate() {

@@ -59,7 +59,6 @@ pub(in super::super) trait Products: Scheme {
     /// # Safety
     /// `values` must be readable for `words` rows of `ROWS` words (`stride` apart), `weights` for `words` rows, `o`
     /// readable and writable for `ROWS` rows, of `VECTORS` vectors; `rescale` readable for one row.
-    #[allow(clippy::too_many_arguments)] // One register tile's whole description, used in one place.
     unsafe fn outputs<S: Simd, const ROWS: usize, const VECTORS: usize>(
         s: S,
         values: *const f32,

@@ -119,7 +119,6 @@ unsafe fn scores<S: Simd, E: Storage, N: Storage, const ROWS: usize, const SIDE:
 
 /// `o[r] = rescale[r] * o[r] + sum over j of weights[r][j] * v[j]`.
 #[inline(always)]
-#[allow(clippy::too_many_arguments)] // The whole product, used in one place.
 unsafe fn outputs<S: Simd, E: Storage, N: Storage, const ROWS: usize, const SIDE: usize>(
     s: S,
     values: &Rows<E>,
@@ -163,7 +162,6 @@ unsafe fn outputs<S: Simd, E: Storage, N: Storage, const ROWS: usize, const SIDE
 
 /// [`outputs`] for `VECTORS` vectors of channels from `at` on (of `dim`), the last one of `count` lanes.
 #[inline(always)]
-#[allow(clippy::too_many_arguments)] // One register tile's whole description, used in one place.
 unsafe fn columns<S: Simd, E: Storage, N: Storage, const ROWS: usize, const VECTORS: usize>(
     s: S,
     values: &Rows<E>,
