@@ -462,10 +462,10 @@ mod tests {
             // One row of W adds all of x up; the other ones are zero.
             let w: Vec<f32> = (0..36 * 70).map(|at| f32::from(u8::from(at / 36 == 69))).collect();
             let linear = Linear::f32(isa, Mat::new(&w, 70, 36, 36).t());
-            assert_ne!(linear.apply(&device, &x)[69], 11.25, "{isa}: plain sums");
+            assert_ne!(apply(&linear, &device, &x)[69], 11.25, "{isa}: plain sums");
             let linear = linear.exact();
             for rows in [1, 3, 5] {
-                let y = linear.apply(&device, &x.repeat(rows));
+                let y = apply(&linear, &device, &x.repeat(rows));
                 for y in y.chunks_exact(70) {
                     assert_eq!((y[69], y[0]), (11.25, 0.0), "{isa}, {rows} rows");
                 }
