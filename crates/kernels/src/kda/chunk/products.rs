@@ -138,18 +138,24 @@ impl Product<'_> {
                 between.next();
             }
             // Added last: a sum that begins with it rounds at its size at every step.
-            for (i, sums) in sums.iter_mut().enumerate() {
-                for (j, sum) in sums.iter_mut().enumerate() {
-                    let old = c.add(i * self.c_stride + j * S::LANES);
-                    *sum = match self.start {
-                        Start::Zero => *sum,
-                        Start::Old => simd.add(simd.load(old), *sum),
-                        Start::Scaled(factors) => simd.fma(
-                            simd.splat(*factors.get_unchecked(row + i)),
-                            simd.load(old),
-                            *sum,
-                        ),
-                    };
+            match self.start {
+                Start::Zero => {}
+                Start::Old => {
+                    for (i, sums) in sums.iter_mut().enumerate() {
+                        for (j, sum) in sums.iter_mut().enumerate() {
+                            let old = simd.load(c.add(i * self.c_stride + j * S::LANES));
+                            *sum = simd.add(*sum, old);
+                        }
+                    }
+                }
+                Start::Scaled(factors) => {
+                    for (i, sums) in sums.iter_mut().enumerate() {
+                        let factor = simd.splat(*factors.get_unchecked(row + i));
+                        for (j, sum) in sums.iter_mut().enumerate() {
+                            let old = simd.load(c.add(i * self.c_stride + j * S::LANES));
+                            *sum = simd.fma(factor, old, *sum);
+                        }
+                    }
                 }
             }
             for (i, sums) in sums.iter().enumerate() {
