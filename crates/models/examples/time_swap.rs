@@ -142,7 +142,7 @@ fn main() {
         open(model, device, storage, Capacity { sequences, tokens }).unwrap()
     };
     let longest = words.get(3).map_or(usize::MAX, |most| most.parse().unwrap());
-    let mut engine = open_for(3, 34_000.min(longest + 1000));
+    let mut engine = open_for(3, 34_000.min(longest.saturating_add(1000)));
     engine.reserve(2 << 30).unwrap();
     // What is pinned meanwhile is not to be waited for.
     std::thread::sleep(Duration::from_secs(2));

@@ -52,7 +52,7 @@ impl Room {
             false => asked.prefix_cache_states.unwrap_or(fit),
         };
         let snapshots = usize::try_from(snapshots).unwrap_or(usize::MAX);
-        let swap_space = swap_space(asked);
+        let swap_space = swap_space(asked, on_host);
         let needs = Needs { architecture, holding, step_tokens, snapshots, swap_space };
         let tokens = asked.max_model_len.map(|tokens| tokens as usize);
         let context = architecture.context;
@@ -101,11 +101,15 @@ const USUAL_ON_GPU: usize = 128;
 const SNAPSHOTS_ON_HOST: u64 = 8;
 const SNAPSHOTS_ON_GPU: u64 = 64;
 
-/// The host's memory for copies: what was asked for, or a part of what is free, which is everybody's.
-fn swap_space(asked: &Sizes) -> u64 {
+/// The host's memory for copies: what was asked for, or beside the processor a part of what is free, which is everybody's. A GPU's
+/// has to be pinned, and the first requests of a server that did so were slow: nobody gets that unasked.
+fn swap_space(asked: &Sizes, on_host: bool) -> u64 {
     const MOST: u64 = 16 << 30;
     if let Some(gibibytes) = asked.swap_space {
         return (gibibytes * f64::from(1 << 30)) as u64;
+    }
+    if !on_host {
+        return 0;
     }
     let free = probe::memory(&Source::live()).available_bytes;
     free.map_or(0, |free| (free.value / 8).min(MOST))
