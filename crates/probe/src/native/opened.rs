@@ -183,7 +183,8 @@ fn function_around(text: &str, at: usize) -> Option<&str> {
     None
 }
 
-/// Whether a place lies in a `try` whose `except` raises nothing: what fails there is done without.
+/// Whether a place lies in a `try` whose `except` catches everything and raises nothing: what fails there is done without. One that
+/// catches errors of the package's own keeps them for whoever uses what is missing (xformers).
 fn is_caught(text: &str, at: usize) -> bool {
     let indent = |line: &str| line.len() - line.trim_start().len();
     let filled = |line: &&str| !line.trim().is_empty();
@@ -201,12 +202,19 @@ fn is_caught(text: &str, at: usize) -> bool {
         if line.trim_start().starts_with("try:") {
             let after = text[begin..].lines().filter(filled);
             let mut handler = after.skip_while(|line| indent(line) > own);
-            let handles = handler.next().is_some_and(|it| it.trim_start().starts_with("except"));
+            let handles = handler.next().is_some_and(|it| catches_everything(it.trim_start()));
             let mut body = handler.take_while(|line| indent(line) > own);
             return handles && body.all(|line| !line.trim_start().starts_with("raise"));
         }
     }
     false
+}
+
+/// Whether it is the line of an `except` for whatever is raised.
+fn catches_everything(line: &str) -> bool {
+    let caught = line.strip_prefix("except").and_then(|rest| rest.split(':').next());
+    let caught = caught.map(|caught| caught.split(" as ").next().unwrap_or_default().trim());
+    matches!(caught, Some("" | "Exception" | "BaseException"))
 }
 
 /// Whether something calls a function of this name that is itself outside of functions, or in one that is called.

@@ -368,7 +368,13 @@ fn a_library_is_opened_by_what_needs_it_or_by_the_python_code_that_names_it() {
     let world = World::new();
     let broken = "void gone(void); int which(void) { gone(); return 1; }";
     let libraries = ["own/liba.so", "own/libb.so", "own/libc2.so", "own/_C.so"];
-    let functions = ["own/libearly.so", "own/liblazy.so", "own/libtried.so", "own/libagain.so"];
+    let functions = [
+        "own/libearly.so",
+        "own/liblazy.so",
+        "own/libtried.so",
+        "own/libagain.so",
+        "own/libkept.so",
+    ];
     for name in libraries.into_iter().chain(functions) {
         world.library(name, broken, &[]);
     }
@@ -393,9 +399,10 @@ fn a_library_is_opened_by_what_needs_it_or_by_the_python_code_that_names_it() {
     world.write(&site("late.py"), "load('libc2')\n");
     world.write(
         &site("tries.py"),
-        "def one():\n    load('libtried')\ndef two():\n    load('libagain')\n\n\
+        "def one():\n    load('libtried')\ndef two():\n    load('libagain')\ndef three():\n    load('libkept')\n\n\
          try:\n    with folder():\n        path = one()\n    there = True\nexcept Exception:\n    there = False\n\n\
-         try:\n    two()\nexcept OSError as error:\n    say(error)\n    raise\n",
+         try:\n    two()\nexcept OSError as error:\n    say(error)\n    raise\n\n\
+         try:\n    three()\nexcept (Gone, NotBuilt) as error:\n    why = error\n",
     );
     let env = world.env();
     let opened_by = |name: &str| of(&env, &world.site(name)).opened_by;
@@ -412,6 +419,8 @@ fn a_library_is_opened_by_what_needs_it_or_by_the_python_code_that_names_it() {
     // torchcodec does without FFmpeg's libraries since 0.17: it catches what its function raises.
     assert_eq!(opened_by("own/libtried.so"), None);
     assert_eq!(opened_by("own/libagain.so"), path("own/tries.py"));
+    // xformers keeps what its own error says for whoever calls what is missing.
+    assert_eq!(opened_by("own/libkept.so"), path("own/tries.py"));
     for name in ["own/MPI.mpich.abi3.so", "own/MPI.openmpi.cpython-312-x86_64-linux-gnu.so"] {
         let elf = of(&env, &world.site(name));
         assert_eq!((elf.opened_by, elf.module), (None, Some(false)), "{name}");
