@@ -50,7 +50,7 @@ pub use pool::MemoryUse;
 pub use resolve::Origin;
 pub use source::{BundledArch, GpuArch, KernelSource};
 pub use stream::Stream;
-pub use swap::{Arrival, OnHost, SWAP_CHUNK_BYTES, Swap};
+pub use swap::{Arrival, OnHost, SWAP_CHUNK_BYTES, SWAP_STAGING_BYTES, Swap};
 pub use tensor_map::{MapElement, Swizzle, TensorMap, TiledLayout};
 pub use uploads::{UPLOAD_BYTES, Uploads};
 

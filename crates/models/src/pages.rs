@@ -1,6 +1,8 @@
 //! Which blocks of the key/value pools each sequence has. One table serves all attention layers.
 
 use crate::ModelError;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::ops::Range;
 
 /// Tokens of a block: few enough that a short sequence wastes little, many enough that a kernel walks long rows.
@@ -19,7 +21,8 @@ pub(crate) enum By {
 /// begin alike can share the blocks of what they have in common.
 #[derive(Debug)]
 pub struct Pages {
-    free: Vec<usize>,
+    /// The lowest is taken first: what grows by many has blocks side by side, which are copied together.
+    free: BinaryHeap<Reverse<usize>>,
     /// Sequences that have each block.
     users: Vec<u32>,
     /// Those of them that somebody waits for.
@@ -42,8 +45,7 @@ impl Pages {
     pub(crate) fn new(sequences: usize, tokens: usize) -> Self {
         let blocks = sequences.saturating_mul(tokens.div_ceil(BLOCK));
         Self {
-            // The lowest block is taken first.
-            free: (0..blocks).rev().collect(),
+            free: (0..blocks).map(Reverse).collect(),
             users: vec![0; blocks],
             busy: vec![0; blocks],
             taken: 0,
@@ -141,7 +143,7 @@ impl Pages {
             held.tokens += tokens;
             while held.blocks.len() * BLOCK < held.tokens {
                 // There are enough, counted above.
-                let Some(block) = self.free.pop() else { break };
+                let Some(Reverse(block)) = self.free.pop() else { break };
                 (self.users[block], self.busy[block]) = (1, 1);
                 self.taken += 1;
                 held.blocks.push(block);
@@ -211,14 +213,14 @@ impl Pages {
     /// Forgets a sequence; blocks that nobody else has are free again.
     pub(crate) fn release(&mut self, sequence: usize) {
         let held = std::mem::take(&mut self.sequences[sequence]);
-        for block in held.blocks.into_iter().rev() {
+        for block in held.blocks {
             self.users[block] -= 1;
             if !held.kept {
                 self.busy[block] -= 1;
                 self.taken -= usize::from(self.busy[block] == 0);
             }
             if self.users[block] == 0 {
-                self.free.push(block);
+                self.free.push(Reverse(block));
             }
         }
     }

@@ -306,6 +306,7 @@ impl<'e> Scheduler<'e> {
         self.swap.begin();
         self.make_room(events);
         self.admit(events)?;
+        self.evict_ahead();
         let decoding = self.decode(events)?;
         self.read(decoding, events)?;
         self.arrive()
@@ -387,7 +388,10 @@ impl<'e> Scheduler<'e> {
     fn read(&mut self, decoding: usize, events: &mut Vec<Event>) -> Result<(), ModelError> {
         let room = match decoding {
             0 => self.budget.tokens.max(1),
-            _ => self.pace.beside(self.budget, decoding),
+            _ => {
+                let patience = self.budget.patience.saturating_sub(self.swap.took());
+                self.pace.beside(StepBudget { patience, ..self.budget }, decoding)
+            }
         };
         let mut left = room;
         let (mut batch, mut who, mut taken) = (Batch::new(), Vec::new(), 0);

@@ -109,6 +109,8 @@ functions! {
     free = b"cuMemFree_v2" (DevicePointer);
     host_allocate = b"cuMemHostAlloc" (*mut *mut c_void, usize, c_uint);
     host_free = b"cuMemFreeHost" (*mut c_void);
+    host_register = b"cuMemHostRegister_v2" (*mut c_void, usize, c_uint);
+    host_unregister = b"cuMemHostUnregister" (*mut c_void);
     copy_to_device = b"cuMemcpyHtoDAsync_v2" (DevicePointer, *const c_void, usize, Handle);
     copy_to_host = b"cuMemcpyDtoHAsync_v2" (*mut c_void, DevicePointer, usize, Handle);
     copy_on_device = b"cuMemcpyDtoDAsync_v2" (DevicePointer, DevicePointer, usize, Handle);

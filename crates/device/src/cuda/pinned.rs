@@ -3,6 +3,9 @@
 
 use super::context::Context;
 use super::{Cuda, CudaError};
+#[cfg(target_os = "linux")]
+use memmap2::Advice;
+use memmap2::MmapMut;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
@@ -10,8 +13,15 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct PinnedBuffer {
     context: Arc<Context>,
-    start: *mut u8,
-    bytes: usize,
+    memory: Memory,
+}
+
+#[derive(Debug)]
+enum Memory {
+    /// Of the system, registered with the driver.
+    Registered(MmapMut),
+    /// Of the driver.
+    Allocated { start: *mut u8, bytes: usize },
 }
 
 // SAFETY: the memory is owned, as a `Vec` owns its own.
@@ -25,41 +35,80 @@ impl Cuda {
     /// # Errors
     /// [`CudaError`] of the driver: pinned memory is scarcer than memory.
     pub fn pinned(&self, bytes: usize) -> Result<PinnedBuffer, CudaError> {
-        let context = self.context();
+        let bytes = bytes.max(1);
+        let context = Arc::clone(self.context());
+        // The driver holds back every other thread's calls while it pins: 4 ms for 8 MiB that it allocates itself, 0.8 ms for
+        // those whose pages are there already (measured on an H200).
+        if let Some(mut mapped) = mapped(bytes) {
+            let driver = context.enter()?;
+            // SAFETY: the mapping is at least as long, and is registered no more before it is gone.
+            let code = unsafe { (driver.host_register)(mapped.as_mut_ptr().cast(), bytes, 0) };
+            if code == 0 {
+                return Ok(PinnedBuffer { context, memory: Memory::Registered(mapped) });
+            }
+        }
+        // Some integrated GPUs register nothing.
         let driver = context.enter()?;
         let mut start = std::ptr::null_mut();
-        let bytes = bytes.max(1);
         // SAFETY: the pointer is to a local that outlives the call.
         let code = unsafe { (driver.host_allocate)(&raw mut start, bytes, 0) };
         context.check("cuMemHostAlloc", code)?;
         let start = start.cast::<u8>();
         // SAFETY: the driver gave that many bytes.
         unsafe { start.write_bytes(0, bytes) };
-        Ok(PinnedBuffer { context: Arc::clone(context), start, bytes })
+        Ok(PinnedBuffer { context, memory: Memory::Allocated { start, bytes } })
     }
+}
+
+/// Memory whose pages are there, in large ones where the system has them.
+fn mapped(bytes: usize) -> Option<MmapMut> {
+    let mapped = MmapMut::map_anon(bytes).ok()?;
+    #[cfg(target_os = "linux")]
+    for advice in [Advice::HugePage, Advice::PopulateWrite] {
+        // Where the system takes no advice, registering brings the pages.
+        let _ = mapped.advise(advice);
+    }
+    Some(mapped)
 }
 
 impl Deref for PinnedBuffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: that many bytes, initialised, for as long as `self` lives.
-        unsafe { std::slice::from_raw_parts(self.start, self.bytes) }
+        match &self.memory {
+            Memory::Registered(mapped) => mapped,
+            // SAFETY: that many bytes, initialised, for as long as `self` lives.
+            Memory::Allocated { start, bytes } => unsafe {
+                std::slice::from_raw_parts(*start, *bytes)
+            },
+        }
     }
 }
 
 impl DerefMut for PinnedBuffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and borrowed exclusively.
-        unsafe { std::slice::from_raw_parts_mut(self.start, self.bytes) }
+        match &mut self.memory {
+            Memory::Registered(mapped) => mapped,
+            // SAFETY: as above, and borrowed exclusively.
+            Memory::Allocated { start, bytes } => unsafe {
+                std::slice::from_raw_parts_mut(*start, *bytes)
+            },
+        }
     }
 }
 
 impl Drop for PinnedBuffer {
     fn drop(&mut self) {
-        if let Ok(driver) = self.context.enter() {
+        let Ok(driver) = self.context.enter() else { return };
+        match &mut self.memory {
+            // SAFETY: it was registered with this address, and is unmapped only behind this.
+            Memory::Registered(mapped) => unsafe {
+                (driver.host_unregister)(mapped.as_mut_ptr().cast());
+            },
             // SAFETY: the memory came from cuMemHostAlloc and nobody else frees it.
-            unsafe { (driver.host_free)(self.start.cast()) };
+            Memory::Allocated { start, .. } => unsafe {
+                (driver.host_free)(start.cast());
+            },
         }
     }
 }

@@ -6,7 +6,7 @@
 #![allow(unsafe_code)] // Copies that are under way while the host goes on.
 
 use super::{Buffer, Cuda, CudaError, Event, PinnedBuffer, Stream};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -16,6 +16,12 @@ pub const SWAP_CHUNK_BYTES: usize = 8 << 20;
 
 /// Chunks of staging memory: the state of a large model and some thousand tokens.
 const STAGED: usize = 16;
+
+/// Bytes that this takes on the GPU at most.
+pub const SWAP_STAGING_BYTES: u64 = (STAGED * SWAP_CHUNK_BYTES) as u64;
+
+/// Time between two chunks that are pinned ahead: what uses the GPU meanwhile has most of the driver's time.
+const BETWEEN: Duration = Duration::from_millis(4);
 
 /// A stream's memory on the host.
 #[derive(Debug)]
@@ -34,11 +40,15 @@ pub struct Swap {
 struct Host {
     cuda: Cuda,
     free: Mutex<Free>,
+    /// A chunk has been pinned, or cannot be.
+    pinned: Condvar,
 }
 
 #[derive(Debug)]
 struct Free {
     chunks: Vec<PinnedBuffer>,
+    /// Chunks that are being pinned.
+    coming: usize,
     /// Chunks that are still to be pinned.
     unpinned: usize,
 }
@@ -67,8 +77,8 @@ impl Cuda {
     /// [`CudaError`] when there is no staging memory on the GPU, or no stream.
     pub fn swap(&self, bytes: u64) -> Result<Swap, CudaError> {
         let unpinned = usize::try_from(bytes).unwrap_or(usize::MAX) / SWAP_CHUNK_BYTES;
-        let free = Mutex::new(Free { chunks: Vec::new(), unpinned });
-        let host = Arc::new(Host { cuda: self.clone(), free });
+        let free = Mutex::new(Free { chunks: Vec::new(), coming: 0, unpinned });
+        let host = Arc::new(Host { cuda: self.clone(), free, pinned: Condvar::new() });
         let staged = (0..STAGED.min(unpinned)).map(|_| {
             let buffer = self.stream().allocate(SWAP_CHUNK_BYTES)?;
             Ok((buffer, None))
@@ -89,30 +99,39 @@ impl Host {
     }
 
     fn pin_all(&self) {
-        while self.pin(&mut self.free()).is_some() {
-            // Whoever wants the lock or the driver meanwhile gets it.
-            std::thread::sleep(Duration::from_millis(1));
+        while self.pin(self.free()).1 {
+            std::thread::sleep(BETWEEN);
         }
     }
 
-    /// Pins one chunk more; none where there are enough, or the system has no more.
-    fn pin(&self, free: &mut Free) -> Option<()> {
-        free.unpinned = free.unpinned.checked_sub(1)?;
-        match self.cuda.pinned(SWAP_CHUNK_BYTES) {
+    /// Pins one chunk more, which nobody waits for who wants none; whether there was one left to pin.
+    fn pin<'a>(&'a self, mut free: MutexGuard<'a, Free>) -> (MutexGuard<'a, Free>, bool) {
+        let Some(unpinned) = free.unpinned.checked_sub(1) else { return (free, false) };
+        (free.unpinned, free.coming) = (unpinned, free.coming + 1);
+        drop(free);
+        let pinned = self.cuda.pinned(SWAP_CHUNK_BYTES);
+        let mut free = self.free();
+        free.coming -= 1;
+        match pinned {
             Ok(chunk) => free.chunks.push(chunk),
+            // The system has no more.
             Err(_) => free.unpinned = 0,
         }
-        Some(())
+        self.pinned.notify_all();
+        (free, true)
     }
 
     /// So many chunks, or none where there are fewer.
     fn take(self: &Arc<Self>, count: usize) -> Option<OnHost> {
         let mut free = self.free();
-        if free.chunks.len().saturating_add(free.unpinned) < count {
-            return None;
-        }
         while free.chunks.len() < count {
-            self.pin(&mut free)?;
+            if free.chunks.len() + free.coming + free.unpinned < count {
+                return None;
+            }
+            free = match free.unpinned {
+                0 => self.pinned.wait(free).unwrap_or_else(PoisonError::into_inner),
+                _ => self.pin(free).0,
+            };
         }
         let first = free.chunks.len() - count;
         Some(OnHost { chunks: free.chunks.split_off(first), host: Arc::clone(self) })

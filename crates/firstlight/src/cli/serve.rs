@@ -53,8 +53,8 @@ pub(crate) struct Sizes {
     #[arg(long, value_name = "N", value_parser = whole)]
     pub(crate) prefix_cache_states: Option<u64>,
     /// RAM for requests that gave their pages to older ones, which then read nothing again, and for states of the prefix cache that
-    /// make place for others; 0 for none. For a GPU it is pinned at the start, beside the
-    /// first requests. Default: 0 on a GPU, on the CPU an eighth of what is free, 16 at most.
+    /// make place for others; 0 for none. For a GPU it is pinned beside the first requests, a piece at a time. Default: an eighth of
+    /// what is free, 16 at most.
     #[arg(long, value_name = "GIB", value_parser = gibibytes)]
     pub(crate) swap_space: Option<f64>,
     /// The same as --prefix-cache-states 0.

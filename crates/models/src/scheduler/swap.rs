@@ -2,6 +2,7 @@
 
 use super::{Live, Scheduler};
 use crate::{ModelError, Saved};
+use std::time::{Duration, Instant};
 
 /// Bytes that are copied in a step besides what has to be: some milliseconds of the link to a GPU.
 const A_STEP: u64 = 256 << 20;
@@ -13,6 +14,8 @@ pub(super) struct Swap {
     most: u64,
     /// Bytes that were copied in this step.
     copied: u64,
+    /// How long this step's copies took to begin. What the device takes for them shows in the passes behind them.
+    took: Duration,
 }
 
 impl Swap {
@@ -22,7 +25,12 @@ impl Swap {
 
     /// A step begins.
     pub(super) fn begin(&mut self) {
-        self.copied = 0;
+        (self.copied, self.took) = (0, Duration::ZERO);
+    }
+
+    /// How long this step's copies have held up the passes behind them.
+    pub(super) fn took(&self) -> Duration {
+        self.took
     }
 
     /// Whether so many bytes may be copied too in this step. The first may, however many they are.
@@ -64,9 +72,11 @@ impl Scheduler<'_> {
                 return None;
             }
         }
+        let began = Instant::now();
         // A device that fails here fails at the next step as well, which says so.
         let saved = self.engine.save(slot).ok()?;
         self.swap.count(bytes);
+        self.swap.took += began.elapsed();
         Some(saved)
     }
 
@@ -89,6 +99,17 @@ impl Scheduler<'_> {
             }
         }
         self.leave_snapshot(end);
+    }
+
+    /// Makes place for the next state that will be kept, ahead of a step's passes: prompts are read by less where that takes a copy.
+    pub(super) fn evict_ahead(&mut self) {
+        if self.swap.most > 0
+            && self.prefixes.is_full()
+            && self.running.iter().any(Live::leaves_states)
+            && let Some(least) = self.prefixes.least(self.engine.pages(), false)
+        {
+            self.evict(least);
+        }
     }
 
     /// Brings a request's own sequence back to its slot, which is empty; whether that succeeded.

@@ -60,7 +60,8 @@ static uint64_t mixed(uint64_t hash, const void *from, size_t bytes) {
 
 // ---- What only has to succeed.
 #define SUCCEEDS(name) int name(void) { return SUCCESS; }
-SUCCEEDS(cuMemFreeHost) SUCCEEDS(cuMemsetD16Async) SUCCEEDS(cuMemsetD32Async) SUCCEEDS(cuStreamSynchronize)
+SUCCEEDS(cuMemFreeHost) SUCCEEDS(cuMemHostRegister_v2) SUCCEEDS(cuMemHostUnregister)
+SUCCEEDS(cuMemsetD16Async) SUCCEEDS(cuMemsetD32Async) SUCCEEDS(cuStreamSynchronize)
 SUCCEEDS(cuThreadExchangeStreamCaptureMode)
 SUCCEEDS(cuStreamWaitEvent) SUCCEEDS(cuStreamBeginCapture_v2) SUCCEEDS(cuStreamEndCapture)
 SUCCEEDS(cuGraphInstantiateWithFlags) SUCCEEDS(cuGraphLaunch) SUCCEEDS(cuGraphDestroy) SUCCEEDS(cuGraphExecDestroy)

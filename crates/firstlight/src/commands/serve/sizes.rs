@@ -4,6 +4,7 @@ use crate::cli::Sizes;
 use crate::failure::Failure;
 use crate::loading;
 use device::Device;
+use device::cuda::SWAP_STAGING_BYTES;
 use facts::{BackendKind, byte_count};
 use models::{Architecture, Capacity, Footprint, Holding, LargestStep, Storage};
 use probe::Source;
@@ -52,8 +53,9 @@ impl Room {
             false => asked.prefix_cache_states.unwrap_or(fit),
         };
         let snapshots = usize::try_from(snapshots).unwrap_or(usize::MAX);
-        let swap_space = swap_space(asked, on_host);
-        let needs = Needs { architecture, holding, step_tokens, snapshots, swap_space };
+        let swap_space = swap_space(asked);
+        let staging = if on_host { 0 } else { SWAP_STAGING_BYTES.min(swap_space) };
+        let needs = Needs { architecture, holding, step_tokens, snapshots, swap_space, staging };
         let tokens = asked.max_model_len.map(|tokens| tokens as usize);
         let context = architecture.context;
         if let Some(tokens) = tokens.filter(|tokens| *tokens > context) {
@@ -101,15 +103,11 @@ const USUAL_ON_GPU: usize = 128;
 const SNAPSHOTS_ON_HOST: u64 = 8;
 const SNAPSHOTS_ON_GPU: u64 = 64;
 
-/// The host's memory for copies: what was asked for, or beside the processor a part of what is free, which is everybody's. A GPU's
-/// has to be pinned, and the first requests of a server that did so were slow: nobody gets that unasked.
-fn swap_space(asked: &Sizes, on_host: bool) -> u64 {
+/// The host's memory for copies: what was asked for, or a part of what is free, which is everybody's.
+fn swap_space(asked: &Sizes) -> u64 {
     const MOST: u64 = 16 << 30;
     if let Some(gibibytes) = asked.swap_space {
         return (gibibytes * f64::from(1 << 30)) as u64;
-    }
-    if !on_host {
-        return 0;
     }
     let free = probe::memory(&Source::live()).available_bytes;
     free.map_or(0, |free| (free.value / 8).min(MOST))
@@ -122,6 +120,8 @@ struct Needs<'a> {
     step_tokens: usize,
     snapshots: usize,
     swap_space: u64,
+    /// Bytes on a GPU that copies to the host go through.
+    staging: u64,
 }
 
 impl Needs<'_> {
@@ -143,7 +143,7 @@ impl Needs<'_> {
     /// Bytes for them.
     fn bytes(&self, sequences: usize, pool: usize) -> u64 {
         let Room { capacity, step, .. } = self.room(sequences, pool, pool);
-        Footprint::new(self.architecture, self.holding, capacity, step).peak()
+        Footprint::new(self.architecture, self.holding, capacity, step).peak() + self.staging
     }
 
     /// The most sequences, up to so many, that fit where one of them has so many tokens.
@@ -225,9 +225,14 @@ mod tests {
         let architecture = Architecture::of(&shape).unwrap();
         let device = device::open(BackendKind::Cpu).unwrap();
         let holding = models::holding(&device, Storage::Bf16);
-        let (snapshots, swap_space) = (0, 0);
-        let needs =
-            Needs { architecture: &architecture, holding, step_tokens: 512, snapshots, swap_space };
+        let needs = Needs {
+            architecture: &architecture,
+            holding,
+            step_tokens: 512,
+            snapshots: 0,
+            swap_space: 0,
+            staging: 0,
+        };
         let bytes = needs.bytes(4, 100_000);
         let tokens = needs.most_tokens(4, usize::MAX / 1024, bytes);
         assert!(needs.bytes(4, tokens) <= bytes && needs.bytes(4, tokens + 4 * 64) > bytes);
