@@ -13,10 +13,10 @@ pub(crate) mod slots;
 mod variant;
 
 pub(crate) use execution::CudaExecution;
-pub use plan::{Memory, Placed, Plan, Planned, Wanted};
+pub use plan::{Lender, Lent, Memory, Placed, Plan, Planned, Wanted};
 pub use planner::Planner;
 pub(crate) use planner::{Pieces, int, map_element};
-pub use plans::Plans;
+pub use plans::{Plans, Words};
 pub use variant::CudaVariant;
 
 use crate::OPS;

@@ -6,7 +6,7 @@ mod opened;
 mod typed;
 
 pub(crate) use bound::Bound;
-pub use opened::{Lent, Opened, Place};
+pub use opened::{Opened, Place};
 pub use typed::{Given, Key, Options, Over, States, Typed};
 pub(crate) use typed::{given, place};
 

@@ -2,14 +2,13 @@
 #![allow(unsafe_code)] // The caller's memory and streams, by the promise of its records.
 
 use crate::abi::{RANK, RawPlace, RawTensor, number};
+use crate::known::Known;
 use crate::tensors::{give_back, on_gpu, on_host};
 use device::Device;
 use device::cuda::CudaError;
 use facts::BackendKind;
-use kernels::cuda::{Plans, Wanted};
-use kernels::{
-    Lent, OpError, OpSpec, Opened, Place, Settings, Slots, Tensor, TensorMap, TensorSpec,
-};
+use kernels::cuda::{Lent, Memory, Plans, Wanted};
+use kernels::{OpError, OpSpec, Opened, Place, Settings, Slots, Tensor, TensorMap, TensorSpec};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -18,8 +17,15 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 static OPENED: RwLock<Vec<&'static dyn Opened>> = RwLock::new(Vec::new());
 
 thread_local! {
-    /// Plans by the number of the GPU. A thread has its own: no call waits for another thread's.
-    static PLANS: RefCell<BTreeMap<i32, Plans>> = const { RefCell::new(BTreeMap::new()) };
+    /// What is kept by the number of the GPU. A thread has its own: no call waits for another thread's.
+    static KEPT: RefCell<BTreeMap<i32, Kept>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// Plans of a GPU: by what their calls have in common, and by the records of calls.
+#[derive(Default)]
+struct Kept {
+    plans: Plans,
+    known: Known,
 }
 
 /// Opens an op with settings, a line of `name=value` each, and gives its handle, above 0.
@@ -102,23 +108,20 @@ pub(crate) unsafe fn call(handle: i64, raw: &[RawTensor], place: &RawPlace) -> R
     let (inputs, outputs) = raw.split_at(op.spec().inputs.len());
     match device.cuda() {
         // SAFETY: the caller's promise, here and below.
-        Some(_) => unsafe { on_stream(op, inputs, outputs, device, place) },
+        Some(_) => unsafe { on_stream((handle, op), [inputs, outputs], device, place) },
         None => unsafe { on_processor(op, inputs, outputs, device) }.map(|()| 0),
     }
 }
 
 unsafe fn on_stream(
-    op: &dyn Opened,
-    inputs: &[RawTensor],
-    outputs: &[RawTensor],
+    (handle, op): (i64, &dyn Opened),
+    raw: [&[RawTensor]; 2],
     device: &Device,
     place: &RawPlace,
 ) -> Result<i32, String> {
     let OpSpec { name, inputs: taken, outputs: given, .. } = op.spec();
     let Some(cuda) = device.cuda() else { return Err("no GPU".to_owned()) };
     // SAFETY: the caller's promise, here and below.
-    let inputs = unsafe { tensors(taken, inputs, device)? };
-    let outputs = unsafe { tensors(given, outputs, device)? };
     let stream = unsafe { cuda.borrow_stream(place.stream as usize) };
     let mut memory = |wanted: Wanted| -> Result<Lent, OpError> {
         let lend = |bytes: usize, zeros: i32| {
@@ -136,11 +139,24 @@ unsafe fn on_stream(
         };
         Ok([lend(wanted.scratch, 0)?, lend(wanted.zeros, 1)?])
     };
-    PLANS.with_borrow_mut(|plans| {
-        let plans = plans.entry(place.device).or_default();
+    KEPT.with_borrow_mut(|kept| {
+        let Kept { plans, known } = kept.entry(place.device).or_default();
+        if let Some((plan, addresses)) = known.find(handle, raw) {
+            let mut again = || {
+                let lent = plan.wanted().lent(&mut memory)?;
+                // SAFETY: the records are those of the call that it was made for, but for addresses as well aligned.
+                unsafe { plan.at_addresses(addresses, Memory::from(&lent))? }.enqueue(&stream)
+            };
+            return again().map(|()| 0).map_err(|error| error.to_string());
+        }
+        let inputs = unsafe { tensors(taken, raw[0], device)? };
+        let outputs = unsafe { tensors(given, raw[1], device)? };
         let place = Place { device, plans, stream: &stream, memory: &mut memory };
         match op.enqueue(slots(taken, &inputs), slots(given, &outputs), place) {
-            Ok(()) => Ok(0),
+            Ok(plan) => {
+                known.keep(plan);
+                Ok(0)
+            }
             Err(error @ OpError::Cuda { error: CudaError::Layout { tensor, .. }, .. }) => {
                 // Where a copy does not help either, this is why.
                 let why = error.to_string();

@@ -8,6 +8,7 @@
 mod abi;
 mod calls;
 mod fast;
+mod known;
 mod tensors;
 
 pub use abi::{RANK, RawPlace, RawTensor};

@@ -41,6 +41,28 @@ pub struct Memory<'a> {
     pub zeros: Option<&'a Arc<Buffer>>,
 }
 
+/// Memory that a plan was lent: scratch memory, then zeros.
+pub type Lent = [Option<Arc<Buffer>>; 2];
+
+/// Gives memory that a plan wants.
+pub type Lender<'a> = &'a mut dyn FnMut(Wanted) -> Result<Lent, OpError>;
+
+impl Wanted {
+    /// So much memory; nobody is asked for none.
+    ///
+    /// # Errors
+    /// The lender's.
+    pub fn lent(self, lender: Lender<'_>) -> Result<Lent, OpError> {
+        if self == Self::default() { Ok([None, None]) } else { lender(self) }
+    }
+}
+
+impl<'a> From<&'a Lent> for Memory<'a> {
+    fn from([scratch, zeros]: &'a Lent) -> Self {
+        Self { scratch: scratch.as_ref(), zeros: zeros.as_ref() }
+    }
+}
+
 impl Plan {
     pub(super) fn new(
         op: &'static str,
@@ -104,6 +126,33 @@ impl Plan {
                 now[first + place] = buffer.address();
             }
         }
+        self.with(now, memory)
+    }
+
+    /// The plan over what lies at these addresses: inputs, then outputs, by their places in the op's table; 0 where there is none.
+    ///
+    /// # Errors
+    /// [`OpError::Cuda`] when the memory is too short.
+    ///
+    /// # Safety
+    /// Tensors like those that it was made for lie there, and stay until the stream has passed what is given to it.
+    pub unsafe fn at_addresses(
+        &self,
+        [inputs, outputs]: [&[u64]; 2],
+        memory: Memory<'_>,
+    ) -> Result<Placed<'_>, OpError> {
+        let mut now = [0; OPERANDS];
+        for (to, from) in now[..OUTPUTS].iter_mut().zip(inputs) {
+            *to = *from;
+        }
+        for (to, from) in now[OUTPUTS..SCRATCH].iter_mut().zip(outputs) {
+            *to = *from;
+        }
+        self.with(now, memory)
+    }
+
+    fn with(&self, mut now: [u64; OPERANDS], memory: Memory<'_>) -> Result<Placed<'_>, OpError> {
+        let refused = |what| OpError::Cuda { op: self.op, error: CudaError::Refused { what } };
         let of = |buffer: Option<&Arc<Buffer>>, wanted: usize| match buffer {
             Some(buffer) if buffer.bytes() >= wanted => Ok(buffer.address()),
             _ if wanted == 0 => Ok(0),

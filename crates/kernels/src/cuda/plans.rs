@@ -133,8 +133,8 @@ fn make<F: crate::Family>(given: &Given<'_, F>, device: &Device) -> Result<Plan,
 }
 
 /// A hash of whole words: a look-up hashes about a hundred of them, and nobody chooses keys to collide.
-#[derive(Default)]
-struct Words(u64);
+#[derive(Debug, Default)]
+pub struct Words(u64);
 
 impl Hasher for Words {
     fn write(&mut self, bytes: &[u8]) {

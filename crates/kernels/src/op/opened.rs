@@ -2,15 +2,12 @@
 
 use super::typed::run;
 use super::{Bound, Call, Family, Given, OpSpec, OutputSpec, Problem, Selection};
-use crate::cuda::{Memory, Plans, Wanted};
+use crate::cuda::{Lender, Memory, Plan, Plans};
 use crate::inputs::Slots;
 use crate::{Inputs, OpError, TensorMap};
 use device::Device;
-use device::cuda::{Buffer, Stream};
+use device::cuda::Stream;
 use std::sync::Arc;
-
-/// Memory that a plan wants beside its tensors: scratch memory, then zeros.
-pub type Lent = [Option<Arc<Buffer>>; 2];
 
 /// Where a call on a GPU runs, and what it runs with.
 pub struct Place<'a> {
@@ -21,7 +18,7 @@ pub struct Place<'a> {
     /// The stream that the launches go to.
     pub stream: &'a Stream,
     /// Gives memory, where a plan wants any.
-    pub memory: &'a mut dyn FnMut(Wanted) -> Result<Lent, OpError>,
+    pub memory: Lender<'a>,
 }
 
 /// An op whose settings were read. Tensors lie at their places in the op's table ([`OpSpec`]).
@@ -38,7 +35,8 @@ pub trait Opened: Send + Sync {
     /// # Errors
     /// [`OpError`] naming what is wrong with the call, or why no variant takes it.
     fn select(&self, inputs: Slots<'_>, device: &Device) -> Result<Selection, OpError>;
-    /// Gives a call's launches to a stream of the GPU that its tensors lie on.
+    /// Gives a call's launches to a stream of the GPU that its tensors lie on. The plan can be launched again over tensors like
+    /// these ([`Plan::at_addresses`]).
     ///
     /// # Errors
     /// [`OpError`] naming what is wrong with the call, why no variant takes it, or what the driver refused.
@@ -47,7 +45,7 @@ pub trait Opened: Send + Sync {
         inputs: Slots<'_>,
         outputs: Slots<'_>,
         place: Place<'_>,
-    ) -> Result<(), OpError>;
+    ) -> Result<Arc<Plan>, OpError>;
     /// Runs a call over host memory, into the outputs that are there by name.
     ///
     /// # Errors
@@ -104,14 +102,12 @@ impl<F: Family> Opened for WithOptions<F> {
         inputs: Slots<'_>,
         outputs: Slots<'_>,
         place: Place<'_>,
-    ) -> Result<(), OpError> {
+    ) -> Result<Arc<Plan>, OpError> {
         let given = self.given(inputs, outputs)?;
         let plan = Arc::clone(place.plans.find(&given, place.device)?);
-        let wanted = plan.wanted();
-        let [scratch, zeros] =
-            if wanted == Wanted::default() { [None, None] } else { (place.memory)(wanted)? };
-        let memory = Memory { scratch: scratch.as_ref(), zeros: zeros.as_ref() };
-        plan.over(&given.inputs, &given.outputs, memory)?.enqueue(place.stream)
+        let lent = plan.wanted().lent(place.memory)?;
+        plan.over(&given.inputs, &given.outputs, Memory::from(&lent))?.enqueue(place.stream)?;
+        Ok(plan)
     }
 
     fn run(

@@ -1,0 +1,75 @@
+//! Calls on a stand-in for the driver: what is launched a second time, by the records of a call like it, is what a first call would
+//! have launched there.
+#![cfg(target_os = "linux")] // The stand-in is found by the loader's path and built by the C compiler.
+#![allow(unsafe_code)] // Calls of C.
+#![allow(clippy::unwrap_used)] // A test.
+
+#[path = "../../verify/tests/stand_in/machine.rs"]
+mod machine;
+
+use firstlight_ops::{RawPlace, RawTensor, fl_call, fl_error, fl_open};
+use std::ffi::CStr;
+use std::sync::OnceLock;
+
+/// Addresses of x, the weight and the output.
+type At = [u64; 3];
+
+const A: At = [0x10000, 0x20000, 0x30000];
+const B: At = [0x50000, 0x60000, 0x70000];
+/// One over the input, and one whose input is not as well aligned.
+const OVER: At = [0x50000, 0x60000, 0x50000];
+const ODD: At = [0x50002, 0x60000, 0x70000];
+
+#[test]
+fn a_call_like_one_before_launches_what_a_first_one_would() {
+    let name = "a_call_like_one_before_launches_what_a_first_one_would";
+    let launched = machine::launched(name, || {
+        // Each thread keeps calls of its own: this one's are the first of their kind.
+        let anew = |calls: &'static [(At, i64)]| {
+            std::thread::spawn(move || calls.iter().map(|(at, rows)| launch(*at, *rows)).collect())
+                .join()
+                .unwrap()
+        };
+        let all: Vec<String> = anew(&[(A, 4), (B, 4), (A, 4), (OVER, 4), (ODD, 4), (B, 5), (B, 4)]);
+        assert!(all.iter().filter(|one| one.starts_with("rmsnorm")).count() == 6, "{all:?}");
+        assert_eq!(all[4], "a copy would do");
+        for (at, call) in [(A, 4), (B, 4), (A, 4), (OVER, 4), (ODD, 4), (B, 5)].iter().zip(&all) {
+            let first: &'static [(At, i64)] = Box::leak(Box::new([*at]));
+            assert_eq!(anew(first), [call.clone()], "{at:?}");
+        }
+        assert_eq!(all[1], all[6]);
+        assert!(all[0] != all[1] && all[1] != all[3] && all[1] != all[5], "{all:?}");
+    });
+    assert!(launched.is_none_or(|launched| launched.iter().any(|name| name.contains("rmsnorm"))));
+}
+
+/// What a norm of rows of 1024 launches: the kernel's name and a hash of its arguments.
+fn launch([x, weight, o]: At, rows: i64) -> String {
+    const WIDTH: i64 = 1024;
+    static HANDLE: OnceLock<i64> = OnceLock::new();
+    let handle = *HANDLE.get_or_init(|| unsafe { fl_open(c"rmsnorm".as_ptr(), c"".as_ptr()) });
+    let tensor = |data, sizes: &[i64]| {
+        let mut tensor =
+            RawTensor { data, dtype: 3, rank: sizes.len() as i32, ..RawTensor::ABSENT };
+        let mut stride = 1;
+        for at in (0..sizes.len()).rev() {
+            (tensor.sizes[at], tensor.strides[at]) = (sizes[at], stride);
+            stride *= sizes[at];
+        }
+        tensor
+    };
+    let shape = [1, rows, 1, WIDTH];
+    let records =
+        [tensor(x, &shape), RawTensor::ABSENT, tensor(weight, &[WIDTH]), tensor(o, &shape)];
+    let place =
+        RawPlace { device: 0, pad: 0, stream: 0, memory: None, context: std::ptr::null_mut() };
+    let file = std::env::var_os("FAKE_CUDA_ARGUMENTS").unwrap();
+    let _ = std::fs::remove_file(&file);
+    let code = unsafe { fl_call(handle, records.as_ptr(), records.len(), &raw const place) };
+    let why = unsafe { CStr::from_ptr(fl_error()) };
+    if code == 2 {
+        return "a copy would do".to_owned();
+    }
+    assert_eq!(code, 0, "{why:?}");
+    std::fs::read_to_string(file).unwrap()
+}
