@@ -35,7 +35,7 @@ fn a_call_like_one_before_launches_what_a_first_one_would() {
         assert_eq!(all[4], "a copy would do");
         for (at, call) in [(A, 4), (B, 4), (A, 4), (OVER, 4), (ODD, 4), (B, 5)].iter().zip(&all) {
             let first: &'static [(At, i64)] = Box::leak(Box::new([*at]));
-            assert_eq!(anew(first), [call.clone()], "{at:?}");
+            assert_eq!(anew(first), std::slice::from_ref(call), "{at:?}");
         }
         assert_eq!(all[1], all[6]);
         assert!(all[0] != all[1] && all[1] != all[3] && all[1] != all[5], "{all:?}");
