@@ -4,12 +4,12 @@ Each library of arrays has one class here. None of them is imported: an array of
 """
 
 import sys
-import threading
 
 from . import _library
 from ._library import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32
 
-_LOCAL = threading.local()
+# Bytes of scratch memory that are kept for the next call, at most and at least.
+KEPT, LEAST = 32 << 20, 1 << 20
 
 
 class Numpy:
@@ -66,7 +66,8 @@ class Numpy:
     def stream(self, device):
         return 0
 
-    def memory(self, count, zeros, like, device, stream):
+    def memory(self, count, zeros, like):
+        """Bytes for a call, and whether later calls on this stream may have them too."""
         raise NotImplementedError
 
     def gradients(self):
@@ -91,9 +92,9 @@ class Cupy(Numpy):
     def stream(self, device):
         return self.module.cuda.get_current_stream().ptr
 
-    def memory(self, count, zeros, like, device, stream):
+    def memory(self, count, zeros, like):
         make = self.module.zeros if zeros else self.module.empty
-        return make(count, "uint8")
+        return make(count, "uint8"), False
 
     def int32(self, values, like):
         return self.module.ascontiguousarray(self.module.asarray(values), dtype="int32")
@@ -168,28 +169,19 @@ class Torch:
     def whole(self, tensor):
         return tensor.tolist()
 
-    def memory(self, count, zeros, like, device, stream):
-        """Memory of torch's own allocator. Zeros stay zeros, so that one region serves each stream; a graph that is captured has its own,
-        which each replay clears."""
+    def memory(self, count, zeros, like):
+        """Memory of torch's own allocator. Zeros stay zeros, and what is small is not asked for again, so that one region serves each
+        stream; a graph that is captured has its own, which each replay clears."""
         torch = self.module
-        if not zeros:
-            return torch.empty(count, dtype=torch.uint8, device=like.device)
-        if torch.cuda.is_current_stream_capturing():
-            return torch.zeros(count, dtype=torch.uint8, device=like.device)
-        regions = _LOCAL.__dict__.setdefault("regions", {})
-        region = regions.get((device, stream))
-        if region is None or region.numel() < count:
-            with torch.inference_mode(False):
-                region = regions[device, stream] = torch.zeros(count, dtype=torch.uint8, device=like.device)
-        return region
+        kept = (zeros or count <= KEPT) and not torch.cuda.is_current_stream_capturing()
+        make = torch.zeros if zeros else torch.empty
+        if not kept:
+            return make(count, dtype=torch.uint8, device=like.device), False
+        with torch.inference_mode(False):
+            return make(max(count, LEAST), dtype=torch.uint8, device=like.device), True
 
     def gradients(self):
         return self.module.is_grad_enabled()
-
-
-def forget_zeros():
-    """After a call that failed midway the regions of zeros may hold anything."""
-    _LOCAL.__dict__.pop("regions", None)
 
 
 _KINDS = {}

@@ -5,12 +5,13 @@ import threading
 from collections import Counter
 
 from . import _library
-from ._arrays import _KINDS, forget_zeros, library_of
+from ._arrays import _KINDS, library_of
 from ._library import ABSENT, MEMORY, RECORD_BYTES, RECORDS, Place, refused
 
 _LOCAL = threading.local()
 _COPIES = Counter()
 NO_BOUND = (0, 0)
+NOTHING = (None, (0, 0))
 PACKERS = [record.pack_into for record in RECORDS]
 
 
@@ -23,25 +24,43 @@ class _Room:
 
 
 class _Thread:
-    """What a thread keeps between calls: rooms for records, and the memory that the running call was lent."""
+    """What a thread keeps between calls: rooms for records, memory for each stream, and what the running call was lent besides."""
 
     def __init__(self):
         self.rooms = {}
         self.place = Place()
         self.address = ctypes.addressof(self.place)
         self.lent = []
+        self.kept = {}
         self.device = self.stream = self.kind = self.like = self.failed = None
         # A function that C calls must live as long as it is called.
         self.place.memory = self.function = MEMORY(self.memory)
 
     def memory(self, count, zeros):
         try:
-            found = self.kind.memory(count, zeros, self.like, self.place.device, self.place.stream)
+            found, kept = self.kind.memory(count, zeros, self.like)
+            address = self.kind.address(found)
+            if kept:
+                self.kept[self.place.device, self.place.stream, zeros] = found, (address, found.nbytes)
+                self.place.kept[zeros] = address, found.nbytes
+            else:
+                self.lent.append(found)
+            return address
         except BaseException as error:  # ctypes would only print it
             self.failed = error
             return 0
-        self.lent.append(found)
-        return self.kind.address(found)
+
+    def turn(self, device, stream):
+        """To another stream, and the memory that is kept for it."""
+        place = self.place
+        place.device, place.stream = self.device, self.stream = device, stream
+        for zeros in (0, 1):
+            _, place.kept[zeros] = self.kept.get((device, stream, zeros), NOTHING)
+
+    def forget(self):
+        """After a call that failed midway the zeros may be anything."""
+        self.kept.clear()
+        self.place.kept[0] = self.place.kept[1] = NOTHING[1]
 
     def room(self, op):
         self.rooms[op.name] = found = _Room(op)
@@ -185,20 +204,16 @@ def _shape(op, handle, room, tensor, device):
 
 
 def _run(run, op, handle, thread, room, kind, like, device, given, insert=()):
-    place = thread.place
-    if thread.device != device:
-        place.device = thread.device = device
-    if device >= 0:
-        stream = kind.stream(device)
-        if thread.stream != stream:
-            place.stream = thread.stream = stream
+    stream = kind.stream(device) if device >= 0 else 0
+    if thread.device != device or thread.stream != stream:
+        thread.turn(device, stream)
     thread.kind, thread.like, copied = kind, like, set()
     try:
         code = run(handle, room.address, op.count, thread.address)
         while code:
             if code == 1:
                 failed, thread.failed = thread.failed, None
-                forget_zeros()
+                thread.forget()
                 op.refused += 1
                 raise failed or refused()
             # A copy of one input would do: it is made, and counted, for it costs time.

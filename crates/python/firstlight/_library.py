@@ -24,13 +24,17 @@ class Refused(RuntimeError):
     """A call that no kernel takes as it is; the text says why, in the words of the op's table."""
 
 
+class Memory(ctypes.Structure):
+    _fields_ = [("address", ctypes.c_uint64), ("bytes", ctypes.c_uint64)]
+
+
 class Place(ctypes.Structure):
     _fields_ = [
         ("device", ctypes.c_int32),
         ("pad", ctypes.c_int32),
         ("stream", ctypes.c_uint64),
         ("memory", MEMORY),
-        ("context", ctypes.c_void_p),
+        ("kept", Memory * 2),
     ]
 
 

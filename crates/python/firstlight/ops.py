@@ -9,6 +9,7 @@ Storage types are float32, bfloat16 and float16; states and log-sum-exps are flo
 errors are those of the ops' READMEs in the project's sources; ``firstlight verify`` holds each kernel against them in float64.
 """
 
+from ._library import FLOAT32
 from ._route import call
 
 __all__ = ["attention", "conv1d", "gated_delta", "kda", "linear", "moe", "nsa", "rms_norm", "ssd"]
@@ -36,6 +37,14 @@ def _states(state, initial_state, state_indices, final):
     before = state if state is not None else initial_state
     inputs = {"initial_state": before, "state_indices": state_indices}
     return inputs, {"final_state": state}, ("o", "final_state") if final and state is None else ("o",)
+
+
+def _shapes(o, before, pooled):
+    """Of the output, and of the final state where that is like the one before it: nobody need ask the library."""
+    shapes = {"o": (tuple(o), None)}
+    if before is not None and pooled is None:
+        shapes["final_state"] = tuple(before.shape), FLOAT32
+    return shapes
 
 
 def attention(
@@ -137,7 +146,7 @@ def kda(
     inputs, outputs, want = _states(state, initial_state, state_indices, return_state)
     tensors = {"q": q, "k": k, "v": v, "g": g, "beta": beta, "A_log": A_log, "dt_bias": dt_bias, "cu_seqlens": cu_seqlens}
     bounds = {"cu_seqlens": _offsets(_tokens(q, 4), cu_seqlens, max_seqlen)} if cu_seqlens is not None else None
-    shapes = {"o": (tuple(v.shape), None)}
+    shapes = _shapes(v.shape, initial_state, state_indices)
     return call("kda", settings, {**tensors, **inputs}, {"o": out, **outputs}, bounds, want, shapes)
 
 
@@ -170,7 +179,7 @@ def gated_delta(
     inputs, outputs, want = _states(state, initial_state, state_indices, return_state)
     tensors = {"q": q, "k": k, "v": v, "g": g, "beta": beta, "A_log": A_log, "dt_bias": dt_bias, "cu_seqlens": cu_seqlens}
     bounds = {"cu_seqlens": _offsets(_tokens(q, 4), cu_seqlens, max_seqlen)} if cu_seqlens is not None else None
-    shapes = {"o": (tuple(v.shape), None)}
+    shapes = _shapes(v.shape, initial_state, state_indices)
     return call("gated_delta", settings, {**tensors, **inputs}, {"o": out, **outputs}, bounds, want, shapes)
 
 
@@ -212,7 +221,7 @@ def ssd(
     inputs, outputs, want = _states(state, initial_state, state_indices, return_state)
     tensors = {"x": x, "dt": dt, "A": A, "B": B, "C": C, "D": D, "z": z, "dt_bias": dt_bias, "cu_seqlens": cu_seqlens}
     bounds = {"cu_seqlens": _offsets(_tokens(x, 4), cu_seqlens, max_seqlen)} if cu_seqlens is not None else None
-    shapes = {"o": (tuple(x.shape), None)}
+    shapes = _shapes(x.shape, initial_state, state_indices)
     return call("ssd", settings, {**tensors, **inputs}, {"o": out, **outputs}, bounds, want, shapes)
 
 

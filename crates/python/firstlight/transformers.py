@@ -214,15 +214,18 @@ def _mixer(name, cls):
 def _instead(name, theirs, ours):
     """Ours, and theirs where ours refuses. A keyword that theirs knows and ours does not is no reason to drop it."""
     taken = set(inspect.signature(ours).parameters)
-    known = set(inspect.signature(inspect.unwrap(theirs)).parameters)
+    only_theirs = set(inspect.signature(inspect.unwrap(theirs)).parameters) - taken
+
+    def without_others(kwargs):
+        for key, value in kwargs.items():
+            if key in only_theirs and value is not None and value is not False:
+                raise NotImplementedError(f"keyword {key}")
+        return {key: value for key, value in kwargs.items() if key in taken}
 
     @functools.wraps(theirs)
     def wrapped(*args, **kwargs):
-        dropped = [key for key, value in kwargs.items() if key in known - taken and value is not None and value is not False]
         try:
-            if dropped:
-                raise NotImplementedError(f"keyword {dropped[0]}")
-            found = ours(*args, **{key: value for key, value in kwargs.items() if key in taken})
+            found = ours(*args, **kwargs) if kwargs.keys() <= taken else ours(*args, **without_others(kwargs))
         except (Refused, NotImplementedError, TypeError) as why:
             fell(name, str(why))
             return theirs(*args, **kwargs)

@@ -1,7 +1,6 @@
 //! What crosses the border: plain records, the same on both sides. `_library.py` packs them by hand.
 
 use kernels::DType;
-use std::ffi::c_void;
 
 /// Most dimensions of a tensor.
 pub const RANK: usize = 6;
@@ -28,6 +27,16 @@ pub struct RawTensor {
     pub host: u64,
 }
 
+/// Memory of the caller on a GPU; none where it has no bytes.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RawMemory {
+    /// Where it begins.
+    pub address: u64,
+    /// How long it is.
+    pub bytes: u64,
+}
+
 /// Where a call runs.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
@@ -41,8 +50,9 @@ pub struct RawPlace {
     /// Gives memory on that GPU until the call has returned and the stream has passed it, or 0: bytes, and whether they are zeros,
     /// which the kernels leave as zeros.
     pub memory: Option<unsafe extern "C" fn(u64, i32) -> u64>,
-    /// Unused.
-    pub context: *mut c_void,
+    /// Memory that the caller keeps for calls on this stream outside of graphs, first any, then zeros, which the kernels leave as
+    /// zeros: where it is too short, `memory` is asked.
+    pub kept: [RawMemory; 2],
 }
 
 const TYPES: [DType; 5] = [DType::F64, DType::F32, DType::Bf16, DType::F16, DType::I32];

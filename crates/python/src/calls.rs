@@ -124,12 +124,18 @@ unsafe fn on_stream(
     // SAFETY: the caller's promise, here and below.
     let stream = unsafe { cuda.borrow_stream(place.stream as usize) };
     let mut memory = |wanted: Wanted| -> Result<Lent, OpError> {
+        let captured = stream.is_captured();
         let lend = |bytes: usize, zeros: i32| {
             if bytes == 0 {
                 return Ok(None);
             }
-            // SAFETY: the caller's function, by its type.
-            let address = place.memory.map_or(0, |memory| unsafe { memory(bytes as u64, zeros) });
+            let kept = place.kept[zeros as usize];
+            let address = if !captured && bytes as u64 <= kept.bytes {
+                kept.address
+            } else {
+                // SAFETY: the caller's function, by its type.
+                place.memory.map_or(0, |memory| unsafe { memory(bytes as u64, zeros) })
+            };
             if address == 0 {
                 let what = format!("the caller gave no {bytes} bytes of scratch memory");
                 return Err(OpError::Cuda { op: name, error: CudaError::Refused { what } });

@@ -11,7 +11,7 @@ mod fast;
 mod known;
 mod tensors;
 
-pub use abi::{RANK, RawPlace, RawTensor};
+pub use abi::{RANK, RawMemory, RawPlace, RawTensor};
 pub use fast::PyInit__fast;
 
 use kernels::{OPS, OpSpec, TensorSpec};

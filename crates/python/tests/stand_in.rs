@@ -7,7 +7,7 @@
 #[path = "../../verify/tests/stand_in/machine.rs"]
 mod machine;
 
-use firstlight_ops::{RawPlace, RawTensor, fl_call, fl_error, fl_open};
+use firstlight_ops::{RawMemory, RawPlace, RawTensor, fl_call, fl_error, fl_open};
 use std::ffi::CStr;
 use std::sync::OnceLock;
 
@@ -61,8 +61,8 @@ fn launch([x, weight, o]: At, rows: i64) -> String {
     let shape = [1, rows, 1, WIDTH];
     let records =
         [tensor(x, &shape), RawTensor::ABSENT, tensor(weight, &[WIDTH]), tensor(o, &shape)];
-    let place =
-        RawPlace { device: 0, pad: 0, stream: 0, memory: None, context: std::ptr::null_mut() };
+    let kept = [RawMemory::default(); 2];
+    let place = RawPlace { device: 0, pad: 0, stream: 0, memory: None, kept };
     let file = std::env::var_os("FAKE_CUDA_ARGUMENTS").unwrap();
     let _ = std::fs::remove_file(&file);
     let code = unsafe { fl_call(handle, records.as_ptr(), records.len(), &raw const place) };

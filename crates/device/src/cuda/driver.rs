@@ -121,6 +121,7 @@ functions! {
     stream_synchronize = b"cuStreamSynchronize" (Handle);
     stream_wait_event = b"cuStreamWaitEvent" (Handle, Handle, c_uint);
     exchange_capture_mode = b"cuThreadExchangeStreamCaptureMode" (*mut c_int);
+    stream_capturing = b"cuStreamIsCapturing" (Handle, *mut c_int);
     capture_begin = b"cuStreamBeginCapture_v2" (Handle, c_int);
     capture_end = b"cuStreamEndCapture" (Handle, *mut Handle);
     graph_instantiate = b"cuGraphInstantiateWithFlags" (*mut Handle, Handle, u64);

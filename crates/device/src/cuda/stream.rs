@@ -60,6 +60,15 @@ impl Stream {
         Self { inner: Arc::new(Inner { context, raw, id, owned, captured: Mutex::default() }) }
     }
 
+    /// Whether what it is given now goes into a graph, or cannot be told: memory for that has to be the graph's own.
+    pub fn is_captured(&self) -> bool {
+        let Ok(driver) = self.context().enter() else { return true };
+        let mut status = 0;
+        // SAFETY: a stream that lives, and a local that outlives the call.
+        let code = unsafe { (driver.stream_capturing)(self.raw(), &raw mut status) };
+        code != 0 || status != 0
+    }
+
     pub(super) fn context(&self) -> &Arc<Context> {
         &self.inner.context
     }

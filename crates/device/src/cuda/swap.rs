@@ -21,7 +21,7 @@ const STAGED: usize = 16;
 pub const SWAP_STAGING_BYTES: u64 = (STAGED * SWAP_CHUNK_BYTES) as u64;
 
 /// Time between two chunks that are pinned ahead: what uses the GPU meanwhile has most of the driver's time.
-const BETWEEN: Duration = Duration::from_millis(4);
+const BETWEEN: Duration = Duration::from_millis(20);
 
 /// A stream's memory on the host.
 #[derive(Debug)]
