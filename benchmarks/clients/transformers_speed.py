@@ -8,6 +8,9 @@ Weights are drawn from a seed: every run has the same, and the same prompt. A ro
 - ``recorded``: the same, a step of decoding recorded as a CUDA graph over a static cache;
 - ``compiled``: the same, by ``generate(cache_implementation="static")``, whose steps transformers compiles (reduce-overhead).
 
+With ``--truth FILE`` each row says how far its logits of a short prompt are from those of the same weights in float32, which a first run
+writes and no more, in a process without packages; ids of random weights differ where two logits are nearly the same.
+
 The ids of greedy decoding are compared with those in ``--ids``, which the first run writes. firstlight's counts say whether a call ran as
 before. Times are medians of the wall clock around work that was waited for; ``--warm`` only makes what is compiled at the first call.
 """
@@ -105,6 +108,15 @@ def kernels(work):
     return sorted(name for name in names if re.search("conv|scan|state|ssd|chunk|kda|delta|attention|flash|fmha|recurrent", name))
 
 
+def logits(model, ids):
+    return model(ids, use_cache=False).logits[0].float()
+
+
+def from_truth(model, ids, truth):
+    """The root of the mean square of what logits are off, by that of the logits."""
+    return ((logits(model, ids) - truth).norm() / truth.norm()).item()
+
+
 @torch.no_grad()
 def main():
     parser = argparse.ArgumentParser()
@@ -115,6 +127,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--ids")
+    parser.add_argument("--truth")
     parser.add_argument("--warm", action="store_true")
     given = parser.parse_args()
     model = drawn(given.config)
@@ -122,6 +135,12 @@ def main():
     short, runs = ids[:, :SHORT], given.runs
     if given.warm:
         given.tokens, runs = 3, 1
+    truth = None
+    if given.truth and not os.path.exists(given.truth):
+        torch.save(logits(model.float(), short), given.truth)
+        return
+    if given.truth:
+        truth = torch.load(given.truth)
     wanted = json.load(open(given.ids)) if given.ids and os.path.exists(given.ids) else None
     for row in given.rows.split(","):
         if "firstlight" in sys.modules:
@@ -152,7 +171,8 @@ def main():
         same = next((at for at, (one, other) in enumerate(zip(text, wanted)) if one != other), len(wanted))
         read = f"{prompt:9.0f} tokens/s" if prompt else " " * 18
         print(f"{given.label if row == 'plain' else row:12} prompt of {given.prompt}: {read}   decoding: {decode:6.1f} tokens/s   ", end="")
-        print(f"{same} of {len(wanted)} ids the same", flush=True)
+        off = f", logits off by {from_truth(model, short, truth):.2e}" if truth is not None and row in ("plain", "firstlight") else ""
+        print(f"{same} of {len(wanted)} ids the same{off}", flush=True)
         if row in ("plain", "firstlight"):
             print("  kernels:", ", ".join(kernels(lambda: model.generate(short, max_new_tokens=3, **GREEDY))))
         if row != "plain":
