@@ -21,10 +21,16 @@ That the import fails for certain is seen by following the package's own import 
 
 Install what is missing, with the version that is asked for.",
     links: &["https://packaging.python.org/en/latest/specifications/dependency-specifiers/"],
-    texts: &[Text {
-        pattern: "requires {wanted}, which is not installed",
-        sample: "torch 2.8.0 requires filelock, which is not installed.",
-    }],
+    texts: &[
+        Text {
+            pattern: "requires {wanted}, which is not installed",
+            sample: "torch 2.8.0 requires filelock, which is not installed.",
+        },
+        Text {
+            pattern: "No package metadata was found for {wanted}",
+            sample: "importlib.metadata.PackageNotFoundError: No package metadata was found for transformer_engine",
+        },
+    ],
     remedy: |seen| {
         let wanted = seen.word("wanted").unwrap_or("PACKAGE").to_owned();
         vec![seen.installer().install(&[wanted], None)]
