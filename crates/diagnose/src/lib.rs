@@ -46,12 +46,16 @@ pub use rules::{Unmet, unmet};
 pub use suggest::{nearest, nearest_name};
 
 use facts::{Finding, Machine, PyEnv};
+use rayon::prelude::*;
 
 /// Every finding of every rule, worst first and by rule id among equals. Findings about an environment name its folder.
 pub fn run(machine: &Machine, envs: &[PyEnv]) -> Vec<Finding> {
     let context = Context { machine, envs };
-    let mut findings: Vec<Finding> =
-        RULES.iter().filter_map(|rule| rule.check).flat_map(|check| check(&context)).collect();
+    let mut findings: Vec<Finding> = RULES
+        .par_iter()
+        .filter_map(|rule| rule.check)
+        .flat_map_iter(|check| check(&context))
+        .collect();
     findings.sort_by(|a, b| (a.severity, &a.rule).cmp(&(b.severity, &b.rule)));
     findings
 }

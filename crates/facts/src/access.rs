@@ -26,6 +26,9 @@ pub struct GpuAccess {
     /// How many MIG partitions (GPU instances) the driver lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mig_instances: Option<Fact<u32>>,
+    /// The UUIDs of all MIG partitions, asked for where CUDA_VISIBLE_DEVICES names one: `MIG-377e0049-...`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mig_uuids: Option<Fact<Vec<String>>>,
 }
 
 /// One display controller.

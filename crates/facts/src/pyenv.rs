@@ -41,8 +41,7 @@ pub struct PyEnv {
 impl PyEnv {
     /// The distribution with this name, compared as PEP 503 normalises names.
     pub fn dist(&self, name: &str) -> Option<&Dist> {
-        let wanted = Dist::normalise(name);
-        self.dists.iter().find(|dist| Dist::normalise(&dist.name) == wanted)
+        self.dists.iter().find(|dist| Dist::same_name(&dist.name, name))
     }
 }
 
@@ -159,17 +158,25 @@ impl Dist {
     /// PEP 503: lower case, runs of `-`, `_` and `.` become one `-`.
     pub fn normalise(name: &str) -> String {
         let mut out = String::with_capacity(name.len());
-        for letter in name.chars() {
-            if matches!(letter, '-' | '_' | '.') {
-                if !out.ends_with('-') {
-                    out.push('-');
-                }
-            } else {
-                out.extend(letter.to_lowercase());
-            }
-        }
+        out.extend(normalised(name));
         out
     }
+
+    /// Whether both are names of one distribution.
+    pub fn same_name(one: &str, other: &str) -> bool {
+        normalised(one).eq(normalised(other))
+    }
+}
+
+/// The letters of a normalised name. PEP 508 allows ASCII alone.
+fn normalised(name: &str) -> impl Iterator<Item = char> {
+    let is_mark = |letter: char| matches!(letter, '-' | '_' | '.');
+    let mut before = None;
+    name.chars().filter_map(move |letter| {
+        let repeats = is_mark(letter) && before.replace(letter).is_some_and(is_mark);
+        before = Some(letter);
+        (!repeats).then(|| if is_mark(letter) { '-' } else { letter.to_ascii_lowercase() })
+    })
 }
 
 /// What the version file of a package compiled for one torch says.

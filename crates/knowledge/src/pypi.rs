@@ -2,6 +2,7 @@
 
 use crate::Source;
 use crate::table::rows;
+use crate::{Minor, minor_of};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use std::sync::LazyLock;
@@ -53,6 +54,25 @@ impl<'de> Deserialize<'de> for File {
     }
 }
 
+impl Release {
+    /// The CUDA release that a torch is built for, by the runtime that it requires; `None` for one without CUDA.
+    pub fn cuda(&self) -> Option<Minor> {
+        let version = |line: &String| {
+            let name = line.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-')).next()?;
+            let runtime = name == "cuda-toolkit" || name.starts_with("nvidia-cuda-runtime");
+            let (_, rest) = line.split_once("==").filter(|_| runtime)?;
+            minor_of(rest.split([';', ' ']).next()?)
+        };
+        self.requires.iter().find_map(version)
+    }
+
+    /// Whether a file of it is for this Python: `cp312`, or for any of one stable ABI.
+    pub fn has_wheel(&self, python: Minor) -> bool {
+        let tag = format!("-cp{}{}-", python.0, python.1);
+        self.files.iter().any(|file| file.name.contains(&tag) || file.name.contains("-py3-"))
+    }
+}
+
 static RELEASES: LazyLock<Vec<Release>> =
     LazyLock::new(|| rows(include_str!("../data/pypi.toml"), "release"));
 
@@ -69,7 +89,20 @@ pub fn release(package: &str, version: &str) -> Option<&'static Release> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{minor_of, torch_series};
+    use crate::torch_series;
+
+    #[test]
+    fn the_cuda_of_a_torch_and_its_pythons() {
+        let check = |version: &str, cuda: Minor, python: Minor, has: bool| {
+            let row = release("torch", version).unwrap();
+            assert_eq!((row.cuda(), row.has_wheel(python)), (Some(cuda), has), "{version}");
+        };
+        check("2.4.1", (12, 1), (3, 8), false);
+        check("2.10.0", (12, 8), (3, 12), true);
+        check("2.14.1", (13, 0), (3, 10), true);
+        check("2.15.0", (13, 2), (3, 10), false);
+        assert_eq!(releases("torchaudio").last().and_then(Release::cuda), None);
+    }
 
     #[test]
     fn releases_rise_and_no_file_is_there_twice() {

@@ -52,9 +52,11 @@ pub struct EnvOptions {
 /// and with single packages in any of them, is listed in [`PyEnv::problems`].
 pub fn environments(options: &EnvOptions) -> Result<Vec<PyEnv>, ProbeError> {
     let candidates = discover::candidates(&options.source, options.venv.as_deref())?;
-    let mut envs: Vec<PyEnv> =
-        candidates.into_par_iter().map(|candidate| read(options, candidate)).collect();
-    native::inspect(&options.source, options.cache.as_deref(), &mut envs);
+    let (mut envs, earlier): (Vec<PyEnv>, _) = rayon::join(
+        || candidates.into_par_iter().map(|candidate| read(options, candidate)).collect(),
+        || native::Earlier::read(options.cache.as_deref()),
+    );
+    native::inspect(&options.source, earlier, &mut envs);
     Ok(envs)
 }
 
@@ -71,7 +73,7 @@ pub(crate) fn environment(
         verify_files: false,
     };
     let mut env = read(&options, discover::named(source, folder)?);
-    native::inspect(source, cache, std::slice::from_mut(&mut env));
+    native::inspect(source, native::Earlier::read(cache), std::slice::from_mut(&mut env));
     Ok(env)
 }
 

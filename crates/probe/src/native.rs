@@ -40,14 +40,28 @@ use store::Store;
 /// The unresolved symbols of a file, with the fingerprint of the process they were looked up in.
 type Linked = (u64, Unresolved);
 
-/// Fills in [`facts::NativeFile::elf`] of every environment. `cache` is the file that keeps what was read; a cache that
-/// cannot be written costs time at the next run and nothing else.
-pub(crate) fn inspect(source: &Source, cache: Option<&Path>, envs: &mut [PyEnv]) {
-    let known = cache.map(Known::read).unwrap_or_default();
+/// What earlier runs found out.
+pub(crate) struct Earlier<'a> {
+    cache: Option<&'a Path>,
+    known: Known,
+    answers: Answers,
+}
+
+impl<'a> Earlier<'a> {
+    /// Reads `cache`, the file that keeps what was read of compiled files, and the one beside it.
+    pub(crate) fn read(cache: Option<&'a Path>) -> Self {
+        let known = cache.map(Known::read).unwrap_or_default();
+        Self { cache, known, answers: Answers::beside(cache) }
+    }
+}
+
+/// Fills in [`facts::NativeFile::elf`] of every environment, and keeps what was read. A cache that cannot be written costs
+/// time at the next run and nothing else.
+pub(crate) fn inspect(source: &Source, earlier: Earlier<'_>, envs: &mut [PyEnv]) {
+    let Earlier { cache, known, mut answers } = earlier;
     let store = Store::new(source, &known);
     let search = Search::of(source);
     let mut linked: HashMap<PathBuf, Linked> = HashMap::new();
-    let mut answers = Answers::beside(cache);
     for env in envs {
         env.ptxas = ptxas(source, &store, env);
         linked.extend(inspect_env(&store, &search, &known, env));

@@ -49,7 +49,7 @@ pub const PROBES: &[Probe] = &[
     Probe { name: "toolkits", reads: "CUDA_HOME, CUDA_PATH, PATH, /usr/local/cuda*: version.json, version.txt, cuda.h", run: toolkits::run },
     Probe { name: "libraries", reads: "NVRTC, cuBLASLt, cuDNN and NCCL files where the loader and toolkits have them", run: libraries::run },
     Probe { name: "virtualisation", reads: "container marks, control groups, DMI, the hypervisor flag, WSL", run: virtualisation::run },
-    Probe { name: "access", reads: "/sys/bus/pci, /dev/nvidia*, /lib/modules, Secure Boot's variable, the mount of /dev/shm, MIG partitions, CUDA_VISIBLE_DEVICES", run: access::run },
+    Probe { name: "access", reads: "/sys/bus/pci, /dev/nvidia*, /lib/modules, Secure Boot's variable, the mount of /dev/shm, MIG partitions (by nvidia-smi -L where one is named), CUDA_VISIBLE_DEVICES", run: access::run },
     Probe { name: "processes", reads: "/proc/PID of the processes NVML lists: stat, status, cmdline, wchan, cgroup", run: processes::run },
 ];
 

@@ -30,6 +30,10 @@ Install the wheel whose name has cxx11abiFALSE, or torch 2.7 or newer, or build 
             pattern: "undefined symbol: _ZN3c106detail14torchCheckFailEPKcS2_jRKNSt7__cxx1112basic_string*",
             sample: "ImportError: /v/lib/python3.11/site-packages/selective_scan_cuda.cpython-311-x86_64-linux-gnu.so: undefined symbol: _ZN3c106detail14torchCheckFailEPKcS2_jRKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE",
         },
+        Text {
+            pattern: "_ZN3c106ivalue14ConstantString6createENSt7",
+            sample: "ImportError: vllm/_C.abi3.so: undefined symbol _ZN3c106ivalue14ConstantString6createENSt7",
+        },
     ],
     remedy: |seen| seen.fitting_extension(),
     needs: &[Need::Torch, Need::Compiled],

@@ -37,6 +37,10 @@ Install the wheel whose name has cxx11abiTRUE, or build the extension here again
             pattern: "undefined symbol: _ZN3c105ErrorC1ENS_14SourceLocationERKSs",
             sample: "ImportError: /v/resample2d_cuda.so: undefined symbol: _ZN3c105ErrorC1ENS_14SourceLocationERKSs",
         },
+        Text {
+            pattern: "undefined symbol: _ZN5torch3jit17parseSchemaOrNameERKSs*",
+            sample: "ImportError: /workspace/vllm/_C.abi3.so: undefined symbol: _ZN5torch3jit17parseSchemaOrNameERKSsb",
+        },
     ],
     remedy: |seen| seen.fitting_extension(),
     needs: &[Need::Torch, Need::Compiled],

@@ -31,6 +31,14 @@ Install the package that brings the library, or torch again with its dependencie
             pattern: "libcublas.so.{major}: cannot open shared object file",
             sample: "ImportError: libcublas.so.12: cannot open shared object file: No such file or directory",
         },
+        Text {
+            pattern: "failed to open libnvrtc-builtins.so",
+            sample: "nvrtc: error: failed to open libnvrtc-builtins.so.13.0",
+        },
+        Text {
+            pattern: "NVRTC_ERROR_BUILTIN_OPERATION_FAILURE",
+            sample: "Failed to call nvrtcCompileProgram: NVRTC_ERROR_BUILTIN_OPERATION_FAILURE",
+        },
         // https://github.com/tensorflow/tensorflow/issues/60646
         Text {
             pattern: "Cannot dlopen some GPU libraries.",
@@ -91,7 +99,8 @@ Install the package that brings the library, or torch again with its dependencie
     ],
     remedy: |seen| {
         let cuda = seen.env().and_then(cuda_of_torch).unwrap_or(12);
-        commands(&seen.installer(), library(seen.text), cuda)
+        let nvrtc = seen.text.contains("NVRTC").then_some("cuda-nvrtc");
+        commands(&seen.installer(), nvrtc.unwrap_or_else(|| library(seen.text)), cuda)
     },
     needs: &[Need::Compiled],
     check: Some(check),

@@ -1,4 +1,5 @@
 use super::{Context, Need, Rule, Text};
+use crate::data::undeclared::{self, UNDECLARED};
 use crate::remedy::Installer;
 use crate::torch_build::{by_conda, live_dist};
 use crate::wants::{Want, wants};
@@ -20,10 +21,16 @@ That the import fails for certain is seen by following the package's own import 
 
 Install what is missing, with the version that is asked for.",
     links: &["https://packaging.python.org/en/latest/specifications/dependency-specifiers/"],
-    texts: &[Text {
-        pattern: "requires {wanted}, which is not installed",
-        sample: "torch 2.8.0 requires filelock, which is not installed.",
-    }],
+    texts: &[
+        Text {
+            pattern: "requires {wanted}, which is not installed",
+            sample: "torch 2.8.0 requires filelock, which is not installed.",
+        },
+        Text {
+            pattern: "No package metadata was found for {wanted}",
+            sample: "importlib.metadata.PackageNotFoundError: No package metadata was found for transformer_engine",
+        },
+    ],
     remedy: |seen| {
         let wanted = seen.word("wanted").unwrap_or("PACKAGE").to_owned();
         vec![seen.installer().install(&[wanted], None)]
@@ -36,13 +43,21 @@ Install what is missing, with the version that is asked for.",
 };
 
 /// Modules of packages whose name does not say them.
-const MODULES: [(&str, &str); 22] = [
+const MODULES: [(&str, &str); 34] = [
+    ("absl-py", "absl"),
+    ("antlr4-python3-runtime", "antlr4"),
+    ("apache-tvm-ffi", "tvm_ffi"),
     ("attrs", "attr"),
     ("beautifulsoup4", "bs4"),
+    ("cuda-bindings", "cuda.bindings"),
     ("faiss-cpu", "faiss"),
     ("gitpython", "git"),
+    ("google-pasta", "pasta"),
     ("grpcio", "grpc"),
+    ("hydra-core", "hydra"),
+    ("lm-format-enforcer", "lmformatenforcer"),
     ("msgpack-python", "msgpack"),
+    ("nvidia-cutlass-dsl", "cutlass"),
     ("nvidia-ml-py", "pynvml"),
     ("onnxruntime-gpu", "onnxruntime"),
     ("opencv-contrib-python", "cv2"),
@@ -50,15 +65,19 @@ const MODULES: [(&str, &str); 22] = [
     ("opencv-python-headless", "cv2"),
     ("pillow", "PIL"),
     ("protobuf", "google.protobuf"),
+    ("py-cpuinfo", "cpuinfo"),
+    ("pycryptodome", "Crypto"),
     ("pyjwt", "jwt"),
     ("python-dateutil", "dateutil"),
     ("python-dotenv", "dotenv"),
     ("python-multipart", "multipart"),
     ("pyyaml", "yaml"),
     ("pyzmq", "zmq"),
+    ("ruamel-yaml", "ruamel.yaml"),
     ("scikit-image", "skimage"),
     ("scikit-learn", "sklearn"),
     ("setuptools", "pkg_resources"),
+    ("z3-solver", "z3"),
 ];
 
 /// A requirement that is not installed, and the modules that it would bring.
@@ -131,7 +150,33 @@ fn judge(machine: &Machine, env: &PyEnv) -> Vec<Finding> {
         finding(env, Severity::Error, &run, &import),
         finding(env, Severity::Warning, &may, &import),
     ];
-    found.into_iter().flatten().collect()
+    found.into_iter().flatten().chain(undeclared(env)).collect()
+}
+
+/// What a package's import needs and its METADATA does not name: no installer brings it.
+fn undeclared(env: &PyEnv) -> Option<Finding> {
+    let (dist, row) = UNDECLARED.iter().find_map(|row| {
+        let dist = live_dist(env, row.package).filter(|dist| !by_conda(dist))?;
+        live_dist(env, row.needs).is_none().then_some((dist, row))
+    })?;
+    let title = format!(
+        "{} {} in {} needs {}, which is not installed and which it does not require",
+        dist.name, dist.version, env.root, row.needs
+    );
+    let finding = RULE
+        .finding(Severity::Error, Confidence::Certain, title)
+        .evidence(format!("{} {}", dist.name, dist.version), format!("{}/METADATA", dist.path))
+        .evidence("its import runs this line", row.line)
+        .evidence(
+            format!("{} names no requirement for it", row.package),
+            undeclared::SOURCE.to_string(),
+        )
+        .cause(
+            "The package is a part of another one, which brings it; its import asks for that one.",
+        )
+        .fix([Installer::of(env).install(&[format!("{}=={}", row.needs, dist.version)], None)])
+        .done();
+    Some(finding)
 }
 
 fn finding<'a>(
@@ -236,6 +281,18 @@ mod tests {
             Case::new("one that no import needs", machines::a10(), vec![torch().build()])
                 .finds(Warning, Likely, &["requires filelock, which is not installed"]),
             Case::new("all are there", machines::a10(), vec![torch().dist("FileLock", "3.20").build()]),
+            Case::new("a part without the whole, and one with it", machines::a10(), vec![
+                env("/v").dist("transformer_engine_cu12", "2.6.0.post1").build(),
+                env("/w").dist("transformer_engine_cu12", "2.6.0").dist("transformer-engine", "2.6.0").build(),
+            ])
+            .finds(
+                Error,
+                Certain,
+                &[
+                    "transformer_engine_cu12 2.6.0.post1 in /v needs transformer-engine, which is not installed",
+                    "pip install transformer-engine==2.6.0.post1",
+                ],
+            ),
             Case::new("conda has other names for them", machines::a10(), vec![
                 torch().installer("torch", "conda").build(),
             ]),

@@ -1,11 +1,13 @@
 use super::damaged_files::again;
-use super::{Context, Need, Rule};
+use super::{Context, Need, Rule, Text};
 use crate::cuda_library::known;
+use crate::data::moved_files::{self, MOVED, Moved};
 use crate::native::{Native, files};
 use crate::remedy::Installer;
 use crate::torch_build::{is_leftover, live_dist};
 use crate::wants::wants;
 use facts::{AlteredFile, Confidence, Dist, Finding, Machine, PyEnv, Severity};
+use knowledge::Version;
 use std::collections::BTreeMap;
 
 pub(super) const RULE: Rule = Rule {
@@ -13,19 +15,28 @@ pub(super) const RULE: Rule = Rule {
     title: "two installed packages own the same compiled files",
     about: "\
 Some packages are variants of one another and install into the same folder: onnxruntime and onnxruntime-gpu,
-opencv-python and opencv-python-headless, faiss-cpu and faiss-gpu, nvidia-nccl-cu12 and nvidia-nccl-cu13. No installer
-refuses to install both. What was written last is what Python imports, and removing either takes files of the other.
+opencv-python and opencv-python-headless, faiss-cpu and faiss-gpu, nvidia-nccl-cu12 and nvidia-nccl-cu13. Before
+12.8 cuda-python had cuda-bindings' files itself. No installer refuses to install both. What was written last is what
+Python imports, and removing either takes files of the other.
 
 It shows as a GPU that is not used although the package for it is installed, as
   AttributeError: module 'cv2' has no attribute 'imshow'
+  AttributeError: module 'cuda.bindings.runtime' has no attribute 'cudaLibrary_t'
 or, after one of the two was removed, as files that are not there.
 
 Seen in the RECORDs: both list a file with different contents, and the file agrees with one of them.
 
 Remove both, and install the one that is wanted.",
     links: &["https://github.com/microsoft/onnxruntime/issues/7930"],
+    texts: &[Text {
+        pattern: "module 'cuda.bindings.* has no attribute",
+        sample: "AttributeError: module 'cuda.bindings.runtime' has no attribute 'cudaLibrary_t'",
+    }],
     remedy: |seen| {
         let installer = seen.installer();
+        if seen.text.contains("cuda.bindings") {
+            return apart(&installer, &MOVED[0]);
+        }
         vec![
             installer.uninstall(&["onnxruntime", "onnxruntime-gpu"]),
             installer.install(&["onnxruntime-gpu".into()], None),
@@ -75,13 +86,15 @@ fn finding(
     let back = lost.get(&(winner, loser));
     let (lost_dist, won_dist) = (live_dist(env, loser)?, live_dist(env, winner)?);
     let gpu = has_gpu_code(env, lost_dist, files) && !uses_cuda(env, files);
-    let wanted: Vec<String> =
-        wants(machine, env).into_iter().map(|want| want.wanted.name).collect();
-    let is_wanted = |dist: &Dist| wanted.contains(&Dist::normalise(&dist.name));
+    let all = wants(machine, env);
+    let is_wanted =
+        |dist: &Dist| all.iter().any(|want| Dist::same_name(&want.wanted.name, &dist.name));
     // What no package asks for is a leftover, such as CUDA 12's libraries of a torch that moved to 13.
     let leftover =
         !gpu && back.is_none() && lost_dist.name.starts_with("nvidia-") && !is_wanted(lost_dist);
-    let severity = match (gpu || back.is_some(), leftover) {
+    // An old copy over what newer programs ask for.
+    let moved = MOVED.iter().find(|row| is_old(row, won_dist, lost_dist));
+    let severity = match (gpu || back.is_some() || moved.is_some(), leftover) {
         (true, _) => Severity::Error,
         (false, true) => Severity::Info,
         (false, false) => Severity::Warning,
@@ -108,6 +121,25 @@ fn finding(
             format!("{loser} has GPU code, and what {winner} put in its place does not load it");
         draft = draft.evidence(what, format!("{}/RECORD", lost_dist.path));
     }
+    if let Some(row) = moved {
+        let asking = all.iter().filter(|want| want.wanted.name == row.package);
+        for want in asking.take(3) {
+            let what = format!("{} takes any release of it: {}", want.dist.name, want.wanted.line);
+            draft = draft.evidence(what, format!("{}/METADATA", want.dist.path));
+        }
+        let what = format!("{} has no files of {} from {} on", row.package, row.to, row.release);
+        return Some(
+            draft
+                .evidence(what, moved_files::SOURCE.to_string())
+                .cause(format!(
+                    "{} is so old that it has {}'s files itself, and whoever needs newer ones finds the old.",
+                    words(won_dist),
+                    row.to
+                ))
+                .fix(apart(&Installer::of(env), row))
+                .done(),
+        );
+    }
     let keep = match (gpu || (is_wanted(lost_dist) && !is_wanted(won_dist)), leftover) {
         (true, false) => lost_dist,
         _ => won_dist,
@@ -122,6 +154,27 @@ fn finding(
     let cause = "Both packages install files of the same names into the same folder. What was written last is what \
                  programs load, and removing one of the two takes files of the other.";
     Some(draft.cause(cause).fix(fix).done())
+}
+
+/// Whether the one that wrote last is of the releases that had the other's files.
+fn is_old(row: &Moved, winner: &Dist, loser: &Dist) -> bool {
+    let older = |version: &str| {
+        let release = Version::parse(row.release);
+        Version::parse(version)
+            .zip(release)
+            .is_some_and(|(it, release)| it.compare(&release).is_lt())
+    };
+    Dist::same_name(&winner.name, row.package)
+        && Dist::same_name(&loser.name, row.to)
+        && older(&winner.version)
+}
+
+/// Both go, and a release comes that leaves the files to the other package and brings it.
+fn apart(installer: &Installer<'_>, row: &Moved) -> Vec<String> {
+    vec![
+        installer.uninstall(&[row.package, row.to]),
+        installer.install(&[format!("{}>={}", row.package, row.release)], None),
+    ]
 }
 
 /// Whether a distribution has compiled files left that need CUDA or hold GPU code.
@@ -239,6 +292,29 @@ mod tests {
                 "Python files that two packages share by accident (build_backend.py)",
                 machines::a10(),
                 over(opencv(), &[(plain, headless, "build_backend.py")]),
+            ),
+            Case::new(
+                "an old cuda-python over the bindings that others need",
+                machines::h200(),
+                over(
+                    env("/v")
+                        .uv()
+                        .dist("flashinfer-python", "0.7.2")
+                        .requires("flashinfer-python", "cuda-python")
+                        .dist("cuda-python", "12.6.2.post1")
+                        .dist("cuda-bindings", "13.5.0"),
+                    &[("cuda-bindings", "cuda-python", "cuda/bindings/runtime.so")],
+                ),
+            )
+            .finds(
+                Error,
+                Certain,
+                &[
+                    "cuda-python 12.6.2.post1 wrote over cuda-bindings 13.5.0 in /v",
+                    "flashinfer-python takes any release of it: cuda-python",
+                    "uv pip uninstall --python /v/bin/python cuda-python cuda-bindings",
+                    "uv pip install --python /v/bin/python 'cuda-python>=12.8'",
+                ],
             ),
             Case::new("one alone", machines::a10(), vec![onnx().build()]),
         ]

@@ -8,19 +8,31 @@ pub(super) const RULE: Rule = Rule {
     about: "\
 With persistence mode off the driver takes a GPU's state down when the last program that uses it ends, and sets it up
 anew for the next: about a second for each GPU at every start of nvidia-smi or of a CUDA program, and clocks that begin
-low. Programs run all the same; on servers without a display it is worth switching on.
+low. Programs run all the same; on servers without a display it is worth switching on. Waking many GPUs can take longer
+than the container toolkit waits.
 
 It shows as slow first calls, as `Persistence-M: Off` in nvidia-smi, and as
   Warning: persistence mode is disabled on device 00000000:01:00.0.
+and where a container starts, as
+  nvidia-container-cli: initialization error: driver rpc error: timed out: unknown.
 
 Seen by asking NVML for each GPU.
 
 Start NVIDIA's persistence daemon, which keeps the mode over reboots.",
-    links: &["https://docs.nvidia.com/deploy/driver-persistence/index.html"],
-    texts: &[Text {
-        pattern: "persistence mode is disabled on device",
-        sample: "Warning: persistence mode is disabled on device 00000000:01:00.0. See the Known Issues section of the nvidia-smi(1) man page for more information.",
-    }],
+    links: &[
+        "https://docs.nvidia.com/deploy/driver-persistence/index.html",
+        "https://github.com/NVIDIA/nvidia-container-toolkit/issues/202",
+    ],
+    texts: &[
+        Text {
+            pattern: "persistence mode is disabled on device",
+            sample: "Warning: persistence mode is disabled on device 00000000:01:00.0. See the Known Issues section of the nvidia-smi(1) man page for more information.",
+        },
+        Text {
+            pattern: "nvidia-container-cli: initialization error: driver rpc error: timed out",
+            sample: "nvidia-container-cli: initialization error: driver rpc error: timed out: unknown.",
+        },
+    ],
     role: Role::Notice,
     remedy: |seen| commands(seen.machine()),
     needs: &[Need::Gpu],

@@ -1,10 +1,11 @@
 use super::{Context, Need, Rule, Text};
+use crate::data::newer_torch::{NEWER, Newer};
 use crate::remedy::Installer;
 use crate::requirement::{Requirement, required};
 use crate::torch_build::{Installed, by_conda, installed, live_dist};
 use facts::{Confidence, Dist, Finding, Machine, PyEnv, Severity};
 use knowledge::torch_series::{self, Fits};
-use knowledge::{Version, cuda_of_label, dotted};
+use knowledge::{Minor, Version, cuda_of_label, dotted, pypi};
 
 pub(super) const RULE: Rule = Rule {
     id: "torch-pairs",
@@ -88,25 +89,6 @@ fn judge(machine: &Machine, env: &PyEnv) -> Vec<Finding> {
         .filter_map(|name| companion(env, &torch, live_dist(env, name)?, arm));
     companions.chain(triton(env, &torch, arm)).chain(newer(env, &torch)).collect()
 }
-
-/// A package whose import needs a torch that its METADATA does not name.
-struct Newer {
-    package: &'static str,
-    /// The first release that does.
-    release: &'static str,
-    torch: &'static str,
-    /// The line of its import.
-    line: &'static str,
-}
-
-/// Read on 2026-11-23 in the wheels of PyPI: torchao 0.16 and 0.17 have the same line behind a comparison ("only available in
-/// PyTorch 2.10+"), 0.18 has it at the top.
-const NEWER: [Newer; 1] = [Newer {
-    package: "torchao",
-    release: "0.18.0",
-    torch: "2.10.0",
-    line: "torchao/prototype/mx_formats/mx_tensor.py: from torch.nn.functional import ScalingType",
-}];
 
 /// A package that imports names which only a newer torch has.
 fn newer(env: &PyEnv, torch: &Installed) -> Option<Finding> {
@@ -226,9 +208,35 @@ fn other_cuda(
             "{name} refuses a torch of another CUDA release, minor version included. PyPI has one build of each, and they \
              are not always for the same CUDA."
         ))
-        .fix(fix(env, torch, name, fits))
+        .fix(
+            torch_beside(env, &version, (major, minor?))
+                .map_or_else(|| fix(env, torch, name, fits), |line| vec![line]),
+        )
         .done();
     Some(finding)
+}
+
+/// The newest torch of PyPI that is for this torchaudio's CUDA, where both came from there: PyPI has no other build of torchaudio.
+fn torch_beside(env: &PyEnv, audio: &Version, cuda: Minor) -> Option<String> {
+    let dist = live_dist(env, "torch").filter(|dist| !by_conda(dist))?;
+    if Version::parse(&dist.version)?.local.is_some() {
+        return None;
+    }
+    let python = knowledge::minor_of(&env.interpreter.version.as_ref()?.value)?;
+    let goes = |release: &&pypi::Release| {
+        let series = knowledge::minor_of(&release.version).and_then(torch_series::series);
+        release.cuda() == Some(cuda)
+            && release.has_wheel(python)
+            && series.is_some_and(|row| row.torchaudio.allows(audio.minor()))
+    };
+    let torch = pypi::releases("torch").rev().find(goes)?;
+    let mut specs =
+        vec![format!("torch=={}", torch.version), format!("torchaudio=={}", audio.public())];
+    if live_dist(env, "torchvision").is_some() {
+        let row = torch_series::series(knowledge::minor_of(&torch.version)?)?;
+        specs.push(format!("torchvision{}", row.torchvision.constraint()));
+    }
+    Some(Installer::of(env).install(&specs, None))
 }
 
 /// Same release, other CUDA: a `+cpu` torchvision has no CUDA operators, and one of another major version refuses.
@@ -455,6 +463,7 @@ mod tests {
                         "torchaudio 2.11.0 is built for CUDA 13.0, torch 2.15.0+cu132 in /v for 13.2",
                         "torchaudio 2.11.0+cu130 [/v/lib/python3.12/site-packages/torchaudio/version.py]",
                         "_extension/utils.py]",
+                        "pip install torch==2.14.1 torchaudio==2.11.0 'torchvision>=0.29'",
                     ],
                 ),
             Case::new("torchaudio without CUDA compares nothing", machines::h200(), vec![stable(Some("2.11.0"))]),

@@ -69,8 +69,11 @@ fn check(context: &Context) -> Vec<Finding> {
         return Vec::new();
     }
     let entries: Vec<&str> = variable.value.split(',').map(str::trim).collect();
-    let partitions = machine.access.mig_instances.as_ref().map(|count| count.value);
-    let Some(place) = entries.iter().position(|entry| !known(entry, &gpus, partitions)) else {
+    let partitions = Partitions {
+        count: machine.access.mig_instances.as_ref().map(|count| count.value),
+        uuids: machine.access.mig_uuids.as_ref().map(|uuids| uuids.value.as_slice()),
+    };
+    let Some(place) = entries.iter().position(|entry| !known(entry, &gpus, &partitions)) else {
         return Vec::new();
     };
     let wrong = entries[place];
@@ -97,7 +100,12 @@ fn check(context: &Context) -> Vec<Finding> {
         let what = format!("GPU {}: {}", gpu.index, gpu::describe(gpu));
         draft = draft.evidence(what, gpu.name.source.clone());
     }
-    let all: Vec<String> = gpus.iter().map(|gpu| gpu.index.to_string()).collect();
+    let mut all: Vec<String> = gpus.iter().map(|gpu| gpu.index.to_string()).collect();
+    // A GPU in MIG mode is used by its partitions alone, and a program gets one of them.
+    if let Some(uuids) = machine.access.mig_uuids.as_ref().filter(|_| wrong.starts_with("MIG-")) {
+        draft = draft.evidence(uuids.value.join(", "), uuids.source.clone());
+        all = uuids.value.iter().take(1).cloned().collect();
+    }
     vec![
         draft
             .cause("CUDA stops reading the list at the first entry that it does not know.")
@@ -112,12 +120,21 @@ fn check(context: &Context) -> Vec<Finding> {
     ]
 }
 
+/// The MIG partitions that are here, as far as it is known.
+struct Partitions<'a> {
+    count: Option<u32>,
+    uuids: Option<&'a [String]>,
+}
+
 /// Whether CUDA takes an entry: a number that is here, or the begin of one GPU's UUID. A partition's UUID is wrong where there
-/// is no partition, or where it names a GPU that is not here (`MIG-GPU-<uuid>/<instance>/<instance>`, of drivers before 470).
-fn known(entry: &str, gpus: &[&Gpu], partitions: Option<u32>) -> bool {
+/// is no partition or all of them are others, or where it names a GPU that is not here (`MIG-GPU-<uuid>/<instance>/<instance>`, of drivers before 470).
+fn known(entry: &str, gpus: &[&Gpu], partitions: &Partitions<'_>) -> bool {
     match entry.parse::<usize>() {
         Ok(number) => number < gpus.len(),
         Err(_) if entry.starts_with("MIG-") => {
+            if let Some(uuids) = partitions.uuids {
+                return uuids.iter().any(|uuid| uuid.starts_with(entry));
+            }
             let of_gpu = entry.strip_prefix("MIG-").filter(|rest| rest.starts_with("GPU-"));
             let whole = of_gpu.map(|rest| rest.split('/').next().unwrap_or(rest));
             let named = |gpu: &&&Gpu| match (whole, &gpu.uuid) {
@@ -125,7 +142,7 @@ fn known(entry: &str, gpus: &[&Gpu], partitions: Option<u32>) -> bool {
                 _ => true,
             };
             let could = |gpu: &Gpu| gpu.mig != Some(false);
-            partitions != Some(0) && gpus.iter().filter(named).any(|gpu| could(gpu))
+            partitions.count != Some(0) && gpus.iter().filter(named).any(|gpu| could(gpu))
         }
         Err(_) => {
             let begins = |gpu: &&&Gpu| gpu.uuid.as_ref().is_none_or(|uuid| uuid.starts_with(entry));
@@ -151,6 +168,12 @@ mod tests {
             machine.gpus[0].mig = on;
             machine.access.mig_instances =
                 Some(Fact::new(partitions, "/proc/driver/nvidia/capabilities"));
+            machine
+        };
+        let listed = |value: &str| {
+            let mut machine = mig(Some(true), 2, value);
+            let uuids = ["MIG-c6d4f1ef-42e4", "MIG-cba663e8-9bed"].map(str::to_owned);
+            machine.access.mig_uuids = Some(Fact::new(uuids.into(), "nvidia-smi -L"));
             machine
         };
         let mut none = machines::x86();
@@ -201,6 +224,16 @@ mod tests {
                 .finds(Error, Certain, &["begins with MIG-377e0049, which is not here"]),
             Case::new("a partition of another GPU", mig(Some(true), 2, "MIG-GPU-ffff/1/0"), vec![])
                 .finds(Error, Certain, &["begins with MIG-GPU-ffff/1/0, which is not here"]),
+            Case::new("one of its partitions", listed("MIG-cba663e8-9bed"), vec![]),
+            Case::new("no partition of this machine", listed("MIG-377e0049"), vec![]).finds(
+                Error,
+                Certain,
+                &[
+                    "begins with MIG-377e0049, which is not here",
+                    "MIG-c6d4f1ef-42e4, MIG-cba663e8-9bed [nvidia-smi -L]",
+                    "export CUDA_VISIBLE_DEVICES=MIG-c6d4f1ef-42e4",
+                ],
+            ),
             Case::new("no GPU to hide", none, vec![]),
         ]
     }

@@ -95,7 +95,7 @@ pub(super) fn run(source: &Source, site: &Path, lists: &[Listed<'_>], verify: bo
         .enumerate()
         .flat_map(|(list, lines)| lines.iter().map(move |l| (list, l)))
         .collect();
-    let judge = |files: &mut Files<'_>, list: usize, line: &Line<'_>| {
+    let judge = |files: &Files<'_>, list: usize, line: &Line<'_>| {
         let rivals = contested.get(line.path.as_ref()).map_or(&[][..], Vec::as_slice);
         // Sizes tell most rivals apart; contents are read where they do not.
         let alike = |line: &Line<'_>| {
@@ -116,11 +116,18 @@ pub(super) fn run(source: &Source, site: &Path, lists: &[Listed<'_>], verify: bo
         let path = without_dots(&file.path()).display().to_string();
         Some((list, AlteredFile { path, how, belongs_to }))
     };
+    let base = Folder::open(source, site.to_path_buf());
     let found: Vec<(usize, AlteredFile)> = all
         .par_chunks(256)
         .flat_map_iter(|part| {
-            let mut files = Files { source, site, folder: None };
-            let judged = part.iter().filter_map(|(list, line)| judge(&mut files, *list, line));
+            let mut files = Files { source, site: &base, folder: None };
+            // Lines of one folder stand together in a RECORD.
+            let runs = part.chunk_by(|(_, a), (_, b)| a.folder() == b.folder());
+            let judged = runs.flat_map(|run| {
+                files.turn_to(run[0].1.folder(), run.len());
+                let judged = run.iter().filter_map(|(list, line)| judge(&files, *list, line));
+                judged.collect::<Vec<_>>()
+            });
             judged.collect::<Vec<_>>()
         })
         .collect();
@@ -175,10 +182,14 @@ fn contested<'l, 'a>(lines: &'l [Vec<Line<'a>>]) -> HashMap<&'l str, Vec<(usize,
     found
 }
 
-/// The files that lines name. Lines of one folder stand together in a RECORD, so the last folder is kept open.
+/// Opening a folder of fewer files costs more than looking each of them up from the folder of packages.
+const WORTH_OPENING: usize = 8;
+
+/// The files that lines name.
 struct Files<'a> {
     source: &'a Source,
-    site: &'a Path,
+    site: &'a Folder,
+    /// The folder of the lines at hand, where it is open.
     folder: Option<Folder>,
 }
 
@@ -186,26 +197,39 @@ struct Files<'a> {
 struct File<'a> {
     source: &'a Source,
     folder: &'a Folder,
-    name: String,
+    /// Its path from there.
+    name: &'a str,
     about: Option<About>,
 }
 
+impl Line<'_> {
+    /// The folder it lies in, from the folder of packages.
+    fn folder(&self) -> &str {
+        self.path.rsplit_once('/').map_or("", |(folder, _)| folder)
+    }
+}
+
 impl Files<'_> {
-    fn file(&mut self, line: &Line<'_>) -> File<'_> {
-        let (folder, name) = line.path.rsplit_once('/').unwrap_or(("", &line.path));
-        let folder = self.site.join(folder);
-        let folder = match self.folder.take().filter(|it| it.path() == folder) {
-            Some(open) => self.folder.insert(open),
-            None => self.folder.insert(Folder::open(self.source, folder)),
+    /// Makes ready for so many files of a folder.
+    fn turn_to(&mut self, folder: &str, files: usize) {
+        let worth = files >= WORTH_OPENING && !folder.is_empty();
+        self.folder = worth.then(|| self.site.inner(folder));
+    }
+
+    /// A file of the folder that was turned to.
+    fn file<'f>(&'f self, line: &'f Line<'_>) -> File<'f> {
+        let (folder, name) = match &self.folder {
+            Some(folder) => (folder, line.path.rsplit('/').next().unwrap_or(&line.path)),
+            None => (self.site, line.path.as_ref()),
         };
         let about = folder.about(self.source, name);
-        File { source: self.source, folder, name: name.to_owned(), about }
+        File { source: self.source, folder, name, about }
     }
 }
 
 impl File<'_> {
     fn path(&self) -> PathBuf {
-        self.folder.path().join(&self.name)
+        self.folder.path().join(self.name)
     }
 
     /// In what it differs from a line; `contents` reads it where its size is right.

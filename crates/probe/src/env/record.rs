@@ -60,11 +60,18 @@ pub(super) fn path_of(line: &str) -> Option<(Cow<'_, str>, &str)> {
 
 /// Whether a path names compiled code: `.so`, `.so.13`, `.pyd`, `.dylib`.
 pub(crate) fn is_native(path: &str) -> bool {
-    let name = path.rsplit('/').next().unwrap_or(path);
-    if name.ends_with(".so") || name.ends_with(".pyd") || name.ends_with(".dylib") {
-        return true;
+    // Tens of thousands of names are asked about, and the last letter tells of nearly all that they are none.
+    match path.as_bytes().last() {
+        Some(b'o' | b'd' | b'b') => {
+            [".so", ".pyd", ".dylib"].iter().any(|ending| path.ends_with(ending))
+        }
+        Some(b'0'..=b'9') => {
+            let name = path.rsplit('/').next().unwrap_or(path);
+            let version = name.split_once(".so.").map(|(_, version)| version);
+            version.is_some_and(crate::text::is_dotted_number)
+        }
+        _ => false,
     }
-    name.split_once(".so.").is_some_and(|(_, version)| crate::text::is_dotted_number(version))
 }
 
 #[cfg(test)]

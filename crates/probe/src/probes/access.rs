@@ -1,6 +1,8 @@
 //! What stands between programs and the GPUs: the PCI bus, device files, Secure Boot, shared memory, variables.
 
+use super::nvidia_smi;
 use crate::Source;
+use crate::source::Command;
 use facts::{DeviceNode, Fact, Machine, PciGpu, Platform};
 
 pub(crate) fn run(source: &Source, machine: &mut Machine) {
@@ -17,6 +19,10 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
     access.visible_devices = source
         .set_var("CUDA_VISIBLE_DEVICES")
         .map(|devices| Fact::new(devices.to_owned(), "CUDA_VISIBLE_DEVICES"));
+    // Only nvidia-smi lists them, and starting it takes a while: it is asked where somebody names one.
+    let names_one = access.visible_devices.as_ref().is_some_and(|it| it.value.contains("MIG-"));
+    let on = machine.gpus.iter().any(|gpu| gpu.mig == Some(true));
+    access.mig_uuids = if names_one && on { mig_uuids(source) } else { None };
 }
 
 /// NVIDIA's VGA and 3D controllers, by vendor and class.
@@ -159,9 +165,47 @@ fn mig_instances(source: &Source) -> Option<Fact<u32>> {
     seen.map(|count| Fact::new(count, FOLDER))
 }
 
+fn mig_uuids(source: &Source) -> Option<Fact<Vec<String>>> {
+    let limit = source.patience();
+    let program = nvidia_smi::program(source)?.display().to_string();
+    let command = Command { record: "nvidia-smi-list", program: &program, args: &["-L"], limit };
+    let uuids = parse_partitions(&source.run(&command).ok()?);
+    (!uuids.is_empty()).then(|| Fact::new(uuids, "nvidia-smi -L"))
+}
+
+/// `  MIG 1g.10gb     Device  0: (UUID: MIG-377e0049-554c-540b-93c6-d0976f8426cb)`, below the line of its GPU.
+fn parse_partitions(text: &str) -> Vec<String> {
+    let uuid = |line: &str| {
+        let (_, rest) = line.trim_start().strip_prefix("MIG ")?.split_once("(UUID: ")?;
+        let uuid = rest.split(')').next()?.trim();
+        uuid.starts_with("MIG-").then(|| uuid.to_owned())
+    };
+    text.lines().filter_map(uuid).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As NVIDIA's MIG user guide prints it, of drivers from 470 on and before.
+    #[test]
+    fn partitions_by_uuid() {
+        let check = |text: &str, expect: &[&str]| assert_eq!(parse_partitions(text), expect);
+        check(
+            "GPU 0: A100-SXM4-40GB (UUID: GPU-e86cb44c-6756-fd30-cd4a-1e6da3caf9b0)\n  \
+             MIG 3g.20gb     Device  0: (UUID: MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f)\n  \
+             MIG 3g.20gb     Device  1: (UUID: MIG-cba663e8-9bed-5b25-b243-5985ef7c9beb)\n",
+            &[
+                "MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f",
+                "MIG-cba663e8-9bed-5b25-b243-5985ef7c9beb",
+            ],
+        );
+        check(
+            "  MIG 1c.3g.20gb Device 0: (UUID: MIG-GPU-e86cb44c-6756-fd30-cd4a-1e6da3caf9b0/2/0)",
+            &["MIG-GPU-e86cb44c-6756-fd30-cd4a-1e6da3caf9b0/2/0"],
+        );
+        check("GPU 0: MIG (UUID: GPU-1)\nMIG (UUID: \n MIG x (UUID: GPU-2)\n", &[]);
+    }
 
     #[test]
     fn the_kernel_s_own_rule_of_who_opens_a_file() {

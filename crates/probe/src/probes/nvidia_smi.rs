@@ -5,14 +5,20 @@ use crate::Source;
 use crate::source::{Command, CommandError};
 use crate::text::major_minor;
 use facts::{Fact, Gpu, GpuVendor, Machine, Platform};
+use std::path::PathBuf;
 
 /// Where nvidia-smi lies when it is not on PATH: WSL and the container toolkit.
 const ELSEWHERE: &[&str] = &["/usr/lib/wsl/lib/nvidia-smi", "/usr/local/nvidia/bin/nvidia-smi"];
 
+/// Where it lies.
+pub(super) fn program(source: &Source) -> Option<PathBuf> {
+    source
+        .which("nvidia-smi")
+        .or_else(|| ELSEWHERE.iter().map(PathBuf::from).find(|path| source.is_file(path)))
+}
+
 pub(crate) fn run(source: &Source, machine: &mut Machine) {
-    let program = source.which("nvidia-smi").or_else(|| {
-        ELSEWHERE.iter().map(std::path::PathBuf::from).find(|path| source.is_file(path))
-    });
+    let program = program(source);
     // What NVML could not be asked, nvidia-smi cannot tell: it asks NVML, and would hang as well.
     if machine.driver.as_ref().is_some_and(|driver| driver.no_answer.is_some()) {
         return;

@@ -281,3 +281,22 @@ fn the_way_to_a_gpu_is_read_from_the_kernel_s_files() {
     // A recording without any of it tells nothing.
     assert_eq!(report("h200").machine.access, facts::GpuAccess::default());
 }
+
+#[test]
+fn partitions_are_listed_where_one_is_named() {
+    let uuids = |mig: &str, visible: &str| {
+        let machine = altered("h200", |folder| {
+            replace(folder, "nvml", "mig = false", &format!("mig = {mig}"));
+            let text = "GPU 0: NVIDIA H200 (UUID: GPU-1)\n  MIG 1g.18gb Device  0: (UUID: MIG-2)\n";
+            std::fs::write(folder.join("commands/nvidia-smi-list"), text).unwrap();
+            let mut env = std::fs::read_to_string(folder.join("env")).unwrap();
+            env.push_str(&format!("CUDA_VISIBLE_DEVICES={visible}\n"));
+            std::fs::write(folder.join("env"), env).unwrap();
+        });
+        machine.machine.access.mig_uuids
+    };
+    let listed = Fact::new(vec!["MIG-2".to_owned()], "nvidia-smi -L");
+    assert_eq!(uuids("true", "MIG-3"), Some(listed));
+    assert_eq!(uuids("true", "0"), None);
+    assert_eq!(uuids("false", "MIG-3"), None);
+}

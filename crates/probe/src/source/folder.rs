@@ -3,31 +3,39 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// A folder whose files are looked at one after the other. The system looks each up by its name alone, where a whole path
-/// costs several times as much.
+/// A folder whose files are looked at one after the other. The system looks each up by what follows the folder's own path,
+/// where a whole path costs several times as much.
 pub(crate) struct Folder {
     path: PathBuf,
     /// `None` on a recorded machine, whose links lead elsewhere than this one's, and where there is no such folder.
     open: Option<OwnedFd>,
 }
 
+const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
 impl Folder {
     pub(crate) fn open(source: &Source, path: PathBuf) -> Self {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let open = source
             .is_live()
-            .then(|| rustix::fs::open(source.absolute(&path).as_ref(), flags, Mode::empty()).ok());
+            .then(|| rustix::fs::open(source.absolute(&path).as_ref(), FLAGS, Mode::empty()).ok());
         Self { path, open: open.flatten() }
+    }
+
+    /// A folder somewhere below this one.
+    pub(crate) fn inner(&self, relative: &str) -> Self {
+        let open = self.open.as_ref();
+        let open = open.and_then(|it| rustix::fs::openat(it, relative, FLAGS, Mode::empty()).ok());
+        Self { path: self.path.join(relative), open }
     }
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What [`Source::about`] tells of a file in it.
-    pub(crate) fn about(&self, source: &Source, name: &str) -> Option<About> {
-        let Some(folder) = &self.open else { return source.about(self.path.join(name)) };
-        let found = rustix::fs::statat(folder, name, AtFlags::empty()).ok()?;
+    /// What [`Source::about`] tells of a file, by its path from this folder.
+    pub(crate) fn about(&self, source: &Source, relative: &str) -> Option<About> {
+        let Some(folder) = &self.open else { return source.about(self.path.join(relative)) };
+        let found = rustix::fs::statat(folder, relative, AtFlags::empty()).ok()?;
         let is_file = rustix::fs::FileType::from_raw_mode(found.st_mode).is_file();
         is_file.then(|| About {
             bytes: found.st_size.unsigned_abs(),
@@ -52,13 +60,19 @@ mod tests {
         std::os::unix::fs::symlink("gone", folder.join("broken")).unwrap();
         let source = Source::live();
         let opened = Folder::open(&source, folder.clone());
-        assert!(opened.open.is_some());
+        let (root, inner) = (Folder::open(&source, root.path().to_owned()), "a/inner");
+        let below = root.inner("a");
+        assert!(opened.open.is_some() && below.open.is_some() && root.inner(inner).open.is_some());
+        assert_eq!(below.path(), folder);
         for name in ["x.py", "link", "broken", "inner", "absent"] {
             let tell = |about: crate::source::About| (about.bytes, about.changed, about.unwritten);
             let by_name = opened.about(&source, name).map(tell);
             assert_eq!(by_name, source.about(folder.join(name)).map(tell), "{name}");
             assert_eq!(by_name.is_some(), matches!(name, "x.py" | "link"), "{name}");
+            assert_eq!(below.about(&source, name).map(tell), by_name, "{name}");
+            assert_eq!(root.about(&source, &format!("a/{name}")).map(tell), by_name, "{name}");
         }
+        assert!(root.inner("absent").about(&source, "x.py").is_none());
         assert!(Folder::open(&source, folder.join("absent")).about(&source, "x.py").is_none());
     }
 }

@@ -32,14 +32,19 @@ pub fn doctor_brief(report: &DoctorReport, style: Style) -> String {
             style,
             "--verbose shows the evidence; `firstlight explain RULE` tells more",
         ));
-        // Said where it is true of something: only an installer's command can be resolved.
-        let installs = |line: &String| line.contains("pip install") && !line.starts_with('#');
-        if report.findings.iter().flat_map(|found| &found.fix).any(installs) {
-            let words = "no index was asked about these commands; `firstlight doctor --fix` resolves them by a dry run";
-            out.push_str(&paragraph(style, words));
-        }
+        out.push_str(&unresolved(report, style));
     }
     out
+}
+
+/// That the commands above are what the files call for and no index was asked, where one of them is an installer's.
+pub(super) fn unresolved(report: &DoctorReport, style: Style) -> String {
+    let installs = |line: &String| line.contains("pip install") && !line.starts_with('#');
+    if !report.findings.iter().flat_map(|found| &found.fix).any(installs) {
+        return String::new();
+    }
+    let words = "no index was asked about these commands; `firstlight doctor --fix` resolves them by a dry run";
+    paragraph(style, words)
 }
 
 /// The machine in a line or two, and each environment in one.

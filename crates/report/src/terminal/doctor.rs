@@ -1,4 +1,5 @@
 use super::Style;
+use super::brief::unresolved;
 use super::layout::{fields, paint, paragraph};
 use super::model::model;
 use crate::document::Tone;
@@ -30,7 +31,11 @@ pub fn doctor(report: &DoctorReport, style: Style) -> String {
         out.push('\n');
         finding(&mut out, found, style);
     }
-    out
+    let unresolved = unresolved(report, style);
+    if !unresolved.is_empty() {
+        out.push('\n');
+    }
+    out + &unresolved
 }
 
 /// One finding with its evidence, cause, fix and links, for `explain`.
