@@ -39,6 +39,8 @@ pub struct Architecture {
     pub head: Projection,
     /// What the logits are divided by.
     pub logits_divisor: f64,
+    /// Parts of the names of tensors that checkpoints have and no layer reads.
+    pub unused: &'static [&'static str],
     /// Why no engine runs it. Sizes hold all the same; what the arithmetic lacks is NaN or a usual value.
     pub refused: Option<ConfigError>,
 }
@@ -51,7 +53,7 @@ impl Architecture {
     pub fn describe(config: &Config) -> Result<Self, ConfigError> {
         let family = Family::of(config).ok_or_else(|| unknown(config, false))?;
         let mut draft = Draft::default();
-        if !family.runs || config.language_model().is_some() {
+        if !family.runs || (config.language_model().is_some() && !family.inside) {
             draft.refuse(unknown(config, true));
         }
         let described = (family.read)(config, draft)?;
@@ -104,7 +106,7 @@ impl Architecture {
     }
 }
 
-fn unknown(config: &Config, known: bool) -> ConfigError {
+pub(crate) fn unknown(config: &Config, known: bool) -> ConfigError {
     let names = match config.names().as_slice() {
         [] => "a config without model_type and architectures".to_owned(),
         names => names.join(", "),
@@ -217,7 +219,11 @@ impl Mixer {
     pub(crate) fn widest(&self) -> usize {
         match self {
             Self::Mamba2(of) => 2 * of.in_proj.outputs() + 3 * of.shape.inner(),
-            Self::Attention(of) => 2 * of.qkv.outputs() + 2 * of.out.inputs,
+            Self::Attention(of) => {
+                // Normalised queries and keys lie beside what was projected.
+                let times = if of.norms.is_some() { 3 } else { 2 };
+                times * of.qkv.outputs() + 2 * of.out.inputs
+            }
             Self::Kda(of) => 2 * of.project.outputs() + 4 * of.heads * of.head_dim,
             Self::Latent(of) => {
                 let LatentShape { heads, rank, value, .. } = of.shape;

@@ -10,6 +10,8 @@ use crate::{Architecture, Config, ConfigError, Layer};
 #[derive(Debug, Default)]
 pub(crate) struct Draft {
     pub(crate) params: Params,
+    /// Parts of the names of tensors that checkpoints have and no layer reads.
+    pub(crate) unused: &'static [&'static str],
     refused: Option<ConfigError>,
 }
 
@@ -36,6 +38,10 @@ impl Around {
         }
     }
 }
+
+/// The context of a model that caches nothing, whose states go from token to token without end: engines count every sequence's
+/// tokens in blocks all the same, whose number wants a limit.
+const UNLIMITED: usize = 1 << 20;
 
 impl Draft {
     /// Notes why no engine runs the model. The first reason stays.
@@ -82,6 +88,10 @@ impl Draft {
         let embed = self.params.projection(around.embedding, vocabulary, hidden);
         let embedding = embed.rows[0].param;
         let layers = layers(&mut self)?;
+        let context = match layers.iter().any(|layer| layer.mixer.cached() > 0) {
+            true => self.need(config.count(config.spelled(CONTEXT)), usize::MAX),
+            false => config.count_or(config.spelled(CONTEXT), UNLIMITED)?,
+        };
         let norm = self.params.norm(around.norm, hidden);
         let head = match config.flag_or("tie_word_embeddings", around.tied)? {
             true => embed,
@@ -91,8 +101,8 @@ impl Draft {
             family: "",
             hidden,
             vocabulary,
-            context: self.need(config.count(config.spelled(CONTEXT)), usize::MAX),
-            eps: self.number(config, "rms_norm_eps"),
+            context,
+            eps: self.number(config, config.spelled(&["rms_norm_eps", "layer_norm_epsilon"])),
             embedding,
             embedding_multiplier: 1.0,
             residual_multiplier: 1.0,
@@ -101,6 +111,7 @@ impl Draft {
             head,
             logits_divisor: 1.0,
             params: self.params,
+            unused: self.unused,
             refused: self.refused,
         })
     }

@@ -37,6 +37,8 @@ pub struct Family {
     pub known_by: &'static [&'static str],
     /// Whether engines have all of its layers.
     pub runs: bool,
+    /// Whether they run it as the language model inside one that sees or hears too, which then is given text alone.
+    pub inside: bool,
     /// What happens in Python when kernels are missing that its code needs; `None` where a slow path is taken.
     pub demands: Option<&'static str>,
     /// Whether a config is one of its own by other signs than its names.
@@ -84,22 +86,6 @@ fn attends(config: &Config, other: &str) -> Result<Option<Vec<bool>>, ConfigErro
         }
     };
     words.iter().map(kind).collect::<Result<_, _>>().map(Some)
-}
-
-/// The base of the rotation, as it stood before and since transformers 5. A scaled rotation is refused, not guessed.
-fn rope_theta(config: &Config) -> Result<f64, ConfigError> {
-    for key in ["rope_scaling", "rope_parameters"] {
-        let Some(part) = config.part(key)? else { continue };
-        for kind in ["rope_type", "type"] {
-            if !matches!(part.text(kind)?, None | Some("default")) {
-                return Err(part.wrong(kind, "default, the published models have it so"));
-            }
-        }
-        if part.get("rope_theta").is_some() {
-            return part.number("rope_theta");
-        }
-    }
-    config.number_or("rope_theta", 10_000.0)
 }
 
 #[cfg(test)]

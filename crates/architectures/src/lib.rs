@@ -17,6 +17,7 @@ mod families;
 mod footprint;
 pub mod layers;
 pub mod params;
+mod rope;
 mod shapes;
 #[cfg(test)]
 mod tests;
@@ -27,4 +28,5 @@ pub use config::Config;
 pub use error::ConfigError;
 pub use families::{FAMILIES, Family};
 pub use footprint::{Capacity, DoesNotFit, Footprint, Holding, LargestStep};
+pub use rope::Rope;
 pub use shapes::{SHAPES, Shape, shape};

@@ -57,6 +57,8 @@ impl Draw {
 #[derive(Debug, Clone, Default)]
 pub struct Params {
     all: Vec<Param>,
+    /// Whether norms multiply by 1 plus their weight, but for those that are declared as plain.
+    pub norms_add_one: bool,
 }
 
 impl Params {
@@ -68,6 +70,15 @@ impl Params {
 
     /// The weight of a norm.
     pub(crate) fn norm(&mut self, name: String, width: usize) -> ParamId {
+        let draw = match self.norms_add_one {
+            true => Draw::Uniform(-0.5, 0.5),
+            false => Draw::Uniform(0.5, 1.5),
+        };
+        self.add(name, &[width], draw)
+    }
+
+    /// The weight of a norm that is multiplied as it is, in whatever model.
+    pub(crate) fn plain_norm(&mut self, name: String, width: usize) -> ParamId {
         self.add(name, &[width], Draw::Uniform(0.5, 1.5))
     }
 
@@ -129,21 +140,25 @@ pub struct Projection {
     pub rows: Vec<Rows>,
     /// Width of x.
     pub inputs: usize,
-    /// Added to y, where there is one.
-    pub bias: Option<ParamId>,
+    /// Added to y: vectors one behind the other, or none.
+    pub bias: Vec<ParamId>,
 }
 
 impl Projection {
     /// A projection by neighbouring rows of one parameter.
     pub(crate) fn of(rows: Rows, inputs: usize) -> Self {
-        Self { rows: vec![rows], inputs, bias: None }
+        Self { rows: vec![rows], inputs, bias: Vec::new() }
     }
 
-    /// Several projections of the same x as one.
+    /// Several projections of the same x as one, all with a bias or all without.
     pub(crate) fn stacked(parts: impl IntoIterator<Item = Self>) -> Self {
         let mut parts = parts.into_iter();
-        let mut all = parts.next().unwrap_or(Self { rows: Vec::new(), inputs: 0, bias: None });
-        all.rows.extend(parts.flat_map(|part| part.rows));
+        let mut all =
+            parts.next().unwrap_or(Self { rows: Vec::new(), inputs: 0, bias: Vec::new() });
+        for part in parts {
+            all.rows.extend(part.rows);
+            all.bias.extend(part.bias);
+        }
         all
     }
 
@@ -169,6 +184,12 @@ impl Projection {
             start += rows.count;
         }
         part
+    }
+
+    /// Rows in another order: pieces of so many rows from a first one on.
+    pub(crate) fn pieces(&self, of: impl IntoIterator<Item = (usize, usize)>) -> Self {
+        let rows = of.into_iter().flat_map(|(first, count)| self.part(first..first + count));
+        Self { rows: rows.collect(), ..self.clone() }
     }
 
     /// Width of y.

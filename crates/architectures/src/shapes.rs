@@ -28,10 +28,29 @@ pub const SHAPES: &[Shape] = &[
     shape!("granite-4.0-h-tiny", "6.9 billion parameters, 64 experts"),
     shape!("granite-4.0-h-small", "32 billion parameters, 72 experts"),
     shape!("kimi-linear-48b-a3b", "49 billion parameters, KDA and latent attention, 256 experts"),
+    shape!("llama-3.1-8b", "8.0 billion parameters, dense"),
+    shape!("qwen2.5-0.5b", "0.5 billion parameters, dense"),
+    shape!("qwen3-0.6b", "0.6 billion parameters, dense"),
+    shape!("qwen3-8b", "8.2 billion parameters, dense"),
+    shape!("qwen3-30b-a3b", "31 billion parameters, 128 experts"),
+    shape!(
+        "qwen3-next-80b-a3b",
+        "80 billion parameters, gated delta nets and gated attention, 512 experts"
+    ),
     shape!("granite-hybrid-mini", "reduced: dense"),
     shape!("granite-moe-mini", "reduced: 8 experts, two groups"),
     shape!("granite-rope-mini", "reduced: attention everywhere, rotated"),
     shape!("kimi-linear-mini", "reduced: KDA, latent attention, 8 experts"),
+    shape!("llama-mini", "reduced: Llama 3.1's rotation"),
+    shape!("mistral-mini", "reduced: a window in every layer"),
+    shape!("qwen2-mini", "reduced: biases, a window in the last layer, YaRN"),
+    shape!("qwen3-mini", "reduced: norms of queries and keys"),
+    shape!("qwen3-moe-mini", "reduced: 8 experts in two of three layers"),
+    shape!("granite-dense-mini", "reduced: Granite 3's multipliers"),
+    shape!("qwen3-next-mini", "reduced: gated delta nets, gated attention, 8 experts"),
+    shape!("qwen3.5-moe-mini", "reduced: the same inside a model that sees"),
+    shape!("mamba2-mini", "reduced: Mamba-2 with two groups"),
+    shape!("bamba-mini", "reduced: Mamba-2 with two groups, half-rotated attention"),
 ];
 
 /// The config of a shape, by its name.

@@ -195,3 +195,65 @@ fn biases_are_those_of_the_published_models() {
     assert_eq!(plain("qwen2", false) - without, 8 + 4 + 4);
     assert_eq!(plain("phi3", false), without);
 }
+
+/// A config's rotation, of heads of 8 channels.
+fn rotation(keys: &str) -> Result<crate::Rope, String> {
+    let config = format!(r#"{{"model_type": "llama", "rope_theta": 10000.0 {keys}}}"#);
+    let config = Config::parse("config.json", &config).unwrap();
+    crate::Rope::of(&config, 8, 1.0).map_err(|error| error.to_string())
+}
+
+/// Frequencies as transformers 5.17 works them out (`ROPE_INIT_FUNCTIONS`, in float32).
+#[test]
+fn rotations_are_those_of_transformers() {
+    let check = |keys: &str, expect: &[f64], factor: f64| {
+        let got = rotation(keys).unwrap();
+        assert_eq!(got.width, 2 * expect.len(), "{keys}");
+        for (got, expect) in got.frequencies.iter().zip(expect) {
+            assert!((got / expect - 1.0).abs() < 1e-6, "{keys}: {got} for {expect}");
+        }
+        assert!((got.factor - factor).abs() < 1e-9, "{keys}: {}", got.factor);
+    };
+    check("", &[1.0, 0.1, 0.01, 0.001], 1.0);
+    check(
+        r#", "rope_scaling": {"type": "linear", "factor": 4.0}"#,
+        &[0.25, 0.02500000037, 0.00249999994, 0.00025000001],
+        1.0,
+    );
+    let llama3 = r#", "rope_parameters": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0, "original_max_position_embeddings": "#;
+    check(&format!("{llama3} 64}}"), &[1.0, 0.01304225624, 0.00124999997, 0.00012500001], 1.0);
+    check(&format!("{llama3} 8192}}"), &[1.0, 0.1, 0.00999999978, 0.00021360758], 1.0);
+    let yarn = r#", "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512"#;
+    check(&format!("{yarn}}}"), &[1.0, 0.0625, 0.00249999994, 0.00025000001], 1.138629436111989);
+    let more = r#""truncate": false, "beta_fast": 16.0, "beta_slow": 2.0, "mscale": 1.0, "mscale_all_dim": 0.5"#;
+    check(
+        &format!("{yarn}, {more}}}"),
+        &[1.0, 0.07566440105, 0.00249999994, 0.00025000001],
+        1.0648216253695715,
+    );
+}
+
+#[test]
+fn a_rotation_that_is_not_known_is_refused_by_name() {
+    for (keys, words) in [
+        (
+            r#", "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}"#,
+            "`rope_scaling.rope_type` is \"dynamic\", wanted default, linear, llama3 or yarn",
+        ),
+        (
+            r#", "rope_scaling": {"type": "longrope"}"#,
+            "`rope_scaling.type` is \"longrope\", wanted default, linear, llama3 or yarn",
+        ),
+        (
+            r#", "rope_parameters": {"rope_type": "yarn", "factor": 2.0}"#,
+            "`rope_parameters.original_max_position_embeddings` is missing, wanted a finite number",
+        ),
+        (
+            r#", "partial_rotary_factor": 0.6"#,
+            "`partial_rotary_factor` is 0.6, wanted an even number of a head's 8 channels to be rotated",
+        ),
+    ] {
+        assert_eq!(rotation(keys).unwrap_err(), format!("config.json: {words}"));
+    }
+}

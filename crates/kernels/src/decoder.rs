@@ -4,12 +4,14 @@
 
 mod cache;
 mod embed;
+mod gate;
 mod heads;
 mod next;
 mod take;
 
-pub use cache::{Append, append};
+pub use cache::{Append, Turns, append};
 pub use embed::{Embed, embed};
+pub use gate::{GateRows, gate, gate_rows};
 pub use heads::{Heads, heads};
 pub use next::{Next, next};
 pub use take::take;
@@ -38,6 +40,8 @@ pub fn bundled() -> Vec<KernelSource> {
             cache::source(DType::Bf16, true, arch.clone()),
             take::source(arch.clone()),
             next::source(arch.clone()),
+            gate::source(DType::Bf16, arch.clone()),
+            gate::rows_source(DType::Bf16, arch.clone()),
             heads::source(DType::Bf16, arch),
         ]
     };

@@ -85,7 +85,8 @@ impl Checkpoint {
     pub(crate) fn check(&self, architecture: &Architecture) -> Result<(), ModelError> {
         match &self.source {
             Source::Files(files) => {
-                files.hold(architecture.params.iter().map(|param| (&*param.name, &*param.shape)))
+                let wanted = architecture.params.iter().map(|param| (&*param.name, &*param.shape));
+                files.hold(wanted, architecture.unused)
             }
             // They were made from one.
             Source::Drawn(_) => Ok(()),
@@ -208,10 +209,11 @@ impl Files {
         Ok(())
     }
 
-    /// Holds names, shapes and types against those that are wanted.
+    /// Holds names, shapes and types against those that are wanted. Tensors with an unused part in their names may be there.
     pub(crate) fn hold<'a>(
         &self,
         wanted: impl IntoIterator<Item = (&'a str, &'a [usize])>,
+        unused: &[&str],
     ) -> Result<(), ModelError> {
         let wanted: Vec<(&str, &[usize])> = wanted.into_iter().collect();
         let known: BTreeSet<&str> = wanted.iter().map(|(name, _)| *name).collect();
@@ -240,6 +242,7 @@ impl Files {
             .keys()
             .map(String::as_str)
             .filter(|name| !known.contains(name) && *name != "lm_head.weight")
+            .filter(|name| !unused.iter().any(|part| name.contains(part)))
             .collect();
         if !extra.is_empty() {
             let what =

@@ -58,9 +58,9 @@ impl Conversion {
         let architecture = Architecture::of(&read_config(model)?)?;
         let map = KeyMap::of(&architecture, to)?;
         let checkpoint = Files::open(model)?;
-        if let Err(error) = checkpoint.hold(map.wanted()) {
+        if let Err(error) = checkpoint.hold(map.wanted(), &[]) {
             let reversed = KeyMap::of(&architecture, to.other())?;
-            if checkpoint.hold(reversed.wanted()).is_ok() {
+            if checkpoint.hold(reversed.wanted(), &[]).is_ok() {
                 let what = format!("the weights of {} are {} already", model.display(), to.name());
                 let hint = format!("--to {} converts them", to.other().name());
                 return Err(ModelError::convert(what, hint));

@@ -32,7 +32,7 @@ use architectures::params::Param;
 pub use architectures::{
     Architecture, Capacity, Config, Footprint, Holding, LargestStep, SHAPES, shape,
 };
-use architectures::{Layer, Mixer, layers, params};
+use architectures::{Layer, Mixer, Rope, layers, params};
 pub use checkpoint::Checkpoint;
 pub use choice::{Choice, Drawn, choose_by_steps};
 pub use convert::{Begun, Conversion, Converted, Key, KeyMap, Layout, Pair, Zeros};

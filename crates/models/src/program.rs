@@ -3,6 +3,7 @@
 mod attention;
 mod executor;
 mod experts;
+mod gated_delta;
 mod kda;
 mod latent_attention;
 mod mamba2;
@@ -12,10 +13,11 @@ use crate::engine::Wanted;
 use crate::{Architecture, ModelError};
 use attention::GroupedAttention;
 pub(crate) use executor::{
-    Append, Attend, Backend, CacheId, Convolution, Executor, Input, Loader, RmsNorm, StateId,
-    Values, convolve, exactly,
+    Append, Attend, Backend, CacheId, Convolution, Executor, Input, Loader, RmsNorm, Rotation,
+    StateId, Values, convolve, exactly,
 };
 use experts::Experts;
+use gated_delta::GatedDelta;
 use kda::Kda;
 use kernels::{OpError, Tensor};
 use latent_attention::LatentAttention;
@@ -39,6 +41,7 @@ fn mixer<B: Backend>(
         Mixer::Attention(of) => Box::new(GroupedAttention::new(of, load)?),
         Mixer::Kda(of) => Box::new(Kda::new(of, load)?),
         Mixer::Latent(of) => Box::new(LatentAttention::new(of, load)?),
+        Mixer::GatedDelta(of) => Box::new(GatedDelta::new(of, load)?),
         // Such a model was refused by its config.
         _ => return Err(ModelError::fault(format!("no engine has {} layers", of.kind()))),
     })

@@ -313,13 +313,16 @@ fn configs_that_cannot_be_run_name_their_key() {
     let other = shape(granite)
         .unwrap()
         .with("architectures", Value::Null)
-        .with("model_type", json!("llama"));
+        .with("model_type", json!("falcon_h1"));
     let error = Architecture::of(&other).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "granite-hybrid-mini: llama is no model family that firstlight runs"
+        "granite-hybrid-mini: falcon_h1 is no model family that firstlight runs"
     );
-    assert_eq!(error.hint(), "families: granite-hybrid, kimi-linear");
+    assert_eq!(
+        error.hint(),
+        "families: granite-hybrid, kimi-linear, qwen3-next, bamba, mamba2, plain-attention"
+    );
 }
 
 #[test]

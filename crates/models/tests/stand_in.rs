@@ -22,14 +22,32 @@ fn layers_are_planned_and_launched() {
     for source in &sources {
         assert!(launched.contains(source.name()), "no model launches {}", source.name());
     }
-    for op in ["linear", "ssd", "conv1d", "kda", "attention", "moe", "rmsnorm", "sampling"] {
+    for op in
+        ["linear", "ssd", "conv1d", "kda", "gated_delta", "attention", "moe", "rmsnorm", "sampling"]
+    {
         assert!(launched.iter().any(|name| name.starts_with(op)), "no model launches {op}");
     }
 }
 
+const MODELS: [&str; 14] = [
+    "granite-hybrid-mini",
+    "granite-moe-mini",
+    "granite-rope-mini",
+    "kimi-linear-mini",
+    "llama-mini",
+    "mistral-mini",
+    "qwen2-mini",
+    "qwen3-mini",
+    "qwen3-moe-mini",
+    "granite-dense-mini",
+    "qwen3-next-mini",
+    "qwen3.5-moe-mini",
+    "mamba2-mini",
+    "bamba-mini",
+];
+
 fn run_all() {
-    for name in ["granite-hybrid-mini", "granite-moe-mini", "granite-rope-mini", "kimi-linear-mini"]
-    {
+    for name in MODELS {
         let model = Model::random(&shape(name).unwrap(), 1).unwrap();
         let device = device::open(BackendKind::Cuda).unwrap();
         let capacity = Capacity { sequences: 10, tokens: 300 };

@@ -33,8 +33,22 @@ fn failed(found: &Verification) -> Vec<&str> {
 
 #[test]
 fn engines_of_every_family_pass_with_launches_as_evidence() {
-    for name in ["granite-hybrid-mini", "granite-moe-mini", "granite-rope-mini", "kimi-linear-mini"]
-    {
+    for name in [
+        "granite-hybrid-mini",
+        "granite-moe-mini",
+        "granite-rope-mini",
+        "kimi-linear-mini",
+        "llama-mini",
+        "mistral-mini",
+        "qwen2-mini",
+        "qwen3-mini",
+        "qwen3-moe-mini",
+        "granite-dense-mini",
+        "qwen3-next-mini",
+        "qwen3.5-moe-mini",
+        "mamba2-mini",
+        "bamba-mini",
+    ] {
         for storage in [Storage::F32, Storage::Bf16] {
             let found = verify(name, &source(name), CPU, storage, 3, &[70, 0]).unwrap();
             assert!(found.passed().is_some(), "{:?}", found.rows);
@@ -60,7 +74,14 @@ fn near_ties_of_experts_fail_no_engine() {
 #[test]
 fn check_runs_a_model_of_every_family_where_there_is_an_engine() {
     let rows = verify_families(CPU, |_, _, _| ());
-    for name in ["granite-hybrid-mini/", "granite-moe-mini/", "kimi-linear-mini/"] {
+    for name in [
+        "granite-hybrid-mini/",
+        "granite-moe-mini/",
+        "kimi-linear-mini/",
+        "qwen3-next-mini/",
+        "bamba-mini/",
+        "qwen2-mini/",
+    ] {
         assert_eq!(rows.iter().filter(|row| row.case.starts_with(name)).count(), 6, "{name}");
     }
     assert!(rows.iter().all(|row| row.status == Status::Pass), "{rows:?}");

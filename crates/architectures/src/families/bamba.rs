@@ -1,20 +1,22 @@
 //! Bamba: Mamba-2 with attention at listed places.
 
-use super::{Family, attends, rope_theta};
+use super::{Family, attends, only_silu};
 use crate::draft::{Around, Draft};
 use crate::layers::{Attention, AttentionShape, GatedMlp, Mamba2, Mamba2Shape};
-use crate::{Architecture, Config, ConfigError, Layer, Mixer};
+use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
 
 pub(super) const FAMILY: Family = Family {
     name: "bamba",
     known_by: &["bamba", "BambaForCausalLM"],
-    runs: false,
+    runs: true,
+    inside: false,
     demands: None,
     recognises: |_| false,
     read,
 };
 
-fn read(config: &Config, draft: Draft) -> Result<Architecture, ConfigError> {
+fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> {
+    draft.need(only_silu(config), ());
     draft.model(config, Around::under("model", "final_layernorm"), |draft| {
         let listed = config.counts("attn_layer_indices")?.unwrap_or_default();
         let attends = match attends(config, "mamba")? {
@@ -36,8 +38,10 @@ fn layer(
     let widths = [config.count("hidden_size")?, config.count("intermediate_size")?];
     let input_norm = draft.params.norm(format!("{prefix}.input_layernorm.weight"), widths[0]);
     let mixer = if attends {
-        let rope_theta = draft.need(rope_theta(config).map(Some), None);
-        let shape = AttentionShape { rope_theta, ..AttentionShape::of(config)? };
+        let shape = AttentionShape::of(config)?;
+        // transformers' code rotates half of a head's channels, whatever the config says.
+        let rope = draft.need(Rope::of(config, shape.head_dim, 0.5).map(Some), None);
+        let shape = AttentionShape { rope, ..shape };
         let prefix = format!("{prefix}.self_attn");
         Mixer::Attention(Attention::declare(&mut draft.params, &prefix, shape))
     } else {

@@ -1,14 +1,15 @@
 //! Falcon-H1: attention and Mamba-2 side by side in every layer.
 
-use super::{Family, rope_theta};
+use super::Family;
 use crate::draft::{Around, Draft};
 use crate::layers::{Attention, AttentionShape, GatedMlp, Mamba2Shape, Parallel};
-use crate::{Architecture, Config, ConfigError, Layer, Mixer};
+use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
 
 pub(super) const FAMILY: Family = Family {
     name: "falcon-h1",
     known_by: &["falcon_h1", "FalconH1ForCausalLM"],
     runs: false,
+    inside: false,
     demands: None,
     recognises: |_| false,
     read,
@@ -23,8 +24,9 @@ fn read(config: &Config, draft: Draft) -> Result<Architecture, ConfigError> {
 fn layer(config: &Config, draft: &mut Draft, index: usize) -> Result<Layer, ConfigError> {
     let prefix = format!("model.layers.{index}");
     let widths = [config.count("hidden_size")?, config.count("intermediate_size")?];
-    let rope_theta = draft.need(rope_theta(config).map(Some), None);
-    let attention = AttentionShape { rope_theta, ..AttentionShape::of(config)? };
+    let attention = AttentionShape::of(config)?;
+    let rope = draft.need(Rope::of(config, attention.head_dim, 1.0).map(Some), None);
+    let attention = AttentionShape { rope, ..attention };
     let shape = Mamba2Shape::of(config, draft)?;
     let biases =
         [config.flag_or("mamba_conv_bias", true)?, config.flag_or("mamba_proj_bias", false)?];

@@ -3,17 +3,18 @@
 //! transformers' GraniteMoeHybrid. With more than one group its torch path normalises all channels together, mamba_ssm's
 //! fused kernel and vLLM those of a group; all published models have one group. Here a group is normalised by itself.
 
-use super::{Family, attends, only_silu, only_without, rope_theta};
+use super::{Family, attends, only_silu, only_without};
 use crate::draft::{Around, Draft};
 use crate::layers::{
     Attention, AttentionShape, Experts, GatedMlp, Mamba2, Mamba2Shape, Score, stacked,
 };
-use crate::{Architecture, Config, ConfigError, Layer, Mixer};
+use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
 
 pub(super) const FAMILY: Family = Family {
     name: "granite-hybrid",
     known_by: &["granitemoehybrid", "GraniteMoeHybridForCausalLM"],
     runs: true,
+    inside: false,
     demands: None,
     recognises: |_| false,
     read,
@@ -75,15 +76,14 @@ fn layer(
 fn attention_shape(config: &Config, draft: &mut Draft) -> Result<AttentionShape, ConfigError> {
     let shape = AttentionShape::of(config)?;
     let rotated = match config.text("position_embedding_type") {
-        Ok(Some("rope")) if shape.head_dim % 2 == 0 => rope_theta(config).map(Some),
-        Ok(Some("rope")) => Err(config.wrong("head_dim", "an even number, to be rotated")),
+        Ok(Some("rope")) => Rope::of(config, shape.head_dim, 1.0).map(Some),
         Ok(None | Some("nope")) => Ok(None),
         Ok(Some(_)) => Err(config.wrong("position_embedding_type", "rope or nope")),
         Err(error) => Err(error),
     };
     Ok(AttentionShape {
         scale: draft.number(config, "attention_multiplier"),
-        rope_theta: draft.need(rotated, None),
+        rope: draft.need(rotated, None),
         ..shape
     })
 }

@@ -9,6 +9,7 @@ pub(super) const FAMILY: Family = Family {
     name: "jamba",
     known_by: &["jamba", "JambaForCausalLM"],
     runs: false,
+    inside: false,
     demands: Some(
         "transformers refuses to run Jamba without the kernels (\"Fast Mamba kernels are not available\") unless \
          use_mamba_kernels is false in its config; then a sequential loop runs.",

@@ -15,6 +15,7 @@ pub(super) const FAMILY: Family = Family {
         "MambaLMHeadModel",
     ],
     runs: false,
+    inside: false,
     demands: None,
     // The first checkpoints have neither model_type nor architectures, only these keys.
     recognises: |config| {

@@ -1,7 +1,9 @@
 //! Mamba-2: state-space duality alone, in transformers' config and in the one of state-spaces.
+//!
+//! With several groups transformers' code normalises all channels together, mamba_ssm and vLLM those of a group: here, too.
 
-use super::Family;
 use super::mamba::{alone, around};
+use super::{Family, only_silu, only_without};
 use crate::draft::Draft;
 use crate::layers::{Mamba2, Mamba2Shape, OPEN};
 use crate::{Architecture, Config, ConfigError, Mixer};
@@ -9,7 +11,8 @@ use crate::{Architecture, Config, ConfigError, Mixer};
 pub(super) const FAMILY: Family = Family {
     name: "mamba2",
     known_by: &["mamba2", "Mamba2ForCausalLM"],
-    runs: false,
+    runs: true,
+    inside: false,
     demands: None,
     recognises: is_second,
     read,
@@ -20,7 +23,12 @@ pub(super) fn is_second(config: &Config) -> bool {
     config.get("ssm_cfg").and_then(|part| part.get("layer")?.as_str()) == Some("Mamba2")
 }
 
-fn read(config: &Config, draft: Draft) -> Result<Architecture, ConfigError> {
+fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> {
+    draft.need(only_silu(config), ());
+    draft.need(only_without(config, "norm_before_gate"), ());
+    if !draft.need(config.flag_or("rms_norm", true), true) {
+        draft.refuse(config.wrong("rms_norm", "true, the published models have it so"));
+    }
     draft.model(config, around(config, false), |draft| {
         let hidden = config.count(config.spelled(&["hidden_size", "d_model"]))?;
         let head_dim = config.count_unless_auto("head_dim")?.unwrap_or(64);

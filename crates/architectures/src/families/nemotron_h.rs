@@ -12,6 +12,7 @@ pub(super) const FAMILY: Family = Family {
     name: "nemotron-h",
     known_by: &["nemotron_h", "NemotronHForCausalLM"],
     runs: false,
+    inside: false,
     demands: Some(
         "The model's own code imports mamba-ssm when it is loaded and stops without it; transformers' own code takes a \
          slow path instead.",

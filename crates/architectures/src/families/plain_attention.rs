@@ -2,12 +2,13 @@
 //!
 //! A config that is recognised by its keys alone is described with Llama's names.
 
-use super::{Family, rope_theta};
+use super::{Family, only_silu, only_without};
+use crate::architecture::unknown;
 use crate::draft::{Around, Draft};
 use crate::layers::{
     Attention, AttentionShape, Experts, GatedMlp, LatentAttention, LatentShape, Score,
 };
-use crate::{Architecture, Config, ConfigError, Layer, Mixer};
+use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
 
 pub(super) const FAMILY: Family = Family {
     name: "plain-attention",
@@ -22,7 +23,8 @@ pub(super) const FAMILY: Family = Family {
         "phi3",
         "LlamaForCausalLM",
     ],
-    runs: false,
+    runs: true,
+    inside: false,
     demands: None,
     // A config that mentions a recurrent layer and is of no family above is not taken for plain attention.
     recognises: |config| {
@@ -51,11 +53,31 @@ pub(super) const FAMILY: Family = Family {
 
 const EXPERTS: &[&str] = &["num_local_experts", "num_experts", "n_routed_experts"];
 
-fn read(config: &Config, draft: Draft) -> Result<Architecture, ConfigError> {
+/// Kinds whose layers are these and no others. What is recognised by its keys alone may do more with them.
+const RUN: &[&str] =
+    &["llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "granite", "phi3"];
+
+fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> {
+    if !RUN.contains(&config.kind().unwrap_or("llama")) {
+        draft.refuse(unknown(config, true));
+    }
+    draft.need(only_silu(config), ());
+    draft.need(only_without(config, "mlp_bias"), ());
     let tied = matches!(config.kind(), Some("gemma" | "gemma2" | "gemma3_text"));
-    draft.model(config, Around { tied, ..Around::under("model", "norm") }, |draft| {
-        (0..config.layer_count()?).map(|index| layer(config, draft, index)).collect()
-    })
+    let is_granite = config.kind() == Some("granite");
+    let mut multiplier = |key| if is_granite { draft.number(config, key) } else { 1.0 };
+    let [embedding_multiplier, residual_multiplier, logits_divisor] =
+        ["embedding_multiplier", "residual_multiplier", "logits_scaling"].map(&mut multiplier);
+    if logits_divisor == 0.0 {
+        draft.refuse(config.wrong("logits_scaling", "a number other than 0"));
+    }
+    // Which files of Llama 2 have, though the config says it.
+    draft.unused = &["rotary_emb.inv_freq"];
+    let described =
+        draft.model(config, Around { tied, ..Around::under("model", "norm") }, |draft| {
+            (0..config.layer_count()?).map(|index| layer(config, draft, index)).collect()
+        })?;
+    Ok(Architecture { embedding_multiplier, residual_multiplier, logits_divisor, ..described })
 }
 
 fn layer(config: &Config, draft: &mut Draft, index: usize) -> Result<Layer, ConfigError> {
@@ -67,20 +89,12 @@ fn layer(config: &Config, draft: &mut Draft, index: usize) -> Result<Layer, Conf
         let (shape, q_rank) = (LatentShape::of(config)?, config.count_unless_auto("q_lora_rank")?);
         Mixer::Latent(LatentAttention::declare(&mut draft.params, &attention, shape, q_rank))
     } else {
-        let rope_theta = draft.need(rope_theta(config).map(Some), None);
-        let shape = AttentionShape { rope_theta, ..AttentionShape::of(config)? };
-        let kind = config.kind().unwrap_or_default();
-        let shape = AttentionShape {
-            normed: matches!(kind, "qwen3" | "qwen3_moe"),
-            biases: if kind == "qwen2" { [true, false] } else { shape.biases },
-            fused: kind == "phi3",
-            ..shape
-        };
+        let shape = attention_shape(config, draft, index)?;
         Mixer::Attention(Attention::declare(&mut draft.params, &attention, shape))
     };
     let post_norm = draft.params.norm(format!("{prefix}.post_attention_layernorm.weight"), hidden);
     let (experts, mlp) = match config.expert_count(EXPERTS, 0)? {
-        count if count > 0 && index >= config.count_or("first_k_dense_replace", 0)? => {
+        count if count > 0 && !is_dense(config, index)? => {
             let (experts, shared) = experts(config, draft, &prefix, [hidden, count])?;
             (Some(experts), shared)
         }
@@ -98,6 +112,55 @@ fn layer(config: &Config, draft: &mut Draft, index: usize) -> Result<Layer, Conf
     Ok(Layer { input_norm, mixer, post_norm, experts, mlp })
 }
 
+/// Whether a layer of a model with experts has none: the first ones of some families; those that Qwen's configs name.
+fn is_dense(config: &Config, index: usize) -> Result<bool, ConfigError> {
+    let listed = config.counts("mlp_only_layers")?.unwrap_or_default();
+    let step = config.count_or("decoder_sparse_step", 1)?.max(1);
+    Ok(index < config.count_or("first_k_dense_replace", 0)?
+        || listed.contains(&index)
+        || !(index + 1).is_multiple_of(step))
+}
+
+fn attention_shape(
+    config: &Config,
+    draft: &mut Draft,
+    index: usize,
+) -> Result<AttentionShape, ConfigError> {
+    let shape = AttentionShape::of(config)?;
+    let kind = config.kind().unwrap_or_default();
+    Ok(AttentionShape {
+        scale: match kind {
+            "granite" => draft.number(config, "attention_multiplier"),
+            _ => shape.scale,
+        },
+        rope: draft.need(Rope::of(config, shape.head_dim, 1.0).map(Some), None),
+        window: draft.need(window(config, kind, index), None),
+        normed: matches!(kind, "qwen3" | "qwen3_moe"),
+        biases: if kind == "qwen2" { [true, false] } else { shape.biases },
+        fused: kind == "phi3",
+        ..shape
+    })
+}
+
+/// How many tokens a query of this layer sees. Llama and Granite see all, whatever their configs say; Qwen's have the key
+/// beside a flag that says whether it counts, and from which layer on.
+fn window(config: &Config, kind: &str, index: usize) -> Result<Option<usize>, ConfigError> {
+    const KEY: &str = "sliding_window";
+    let slides = match kind {
+        "mistral" | "mixtral" | "phi3" => true,
+        "qwen2" | "qwen3" | "qwen3_moe" if config.flag_or("use_sliding_window", false)? => {
+            match config.layer_words(&["layer_types"])? {
+                Some((_, words)) => words[index] == "sliding_attention",
+                // Qwen3's experts slide everywhere.
+                None if kind == "qwen3_moe" => true,
+                None => index >= config.count("max_window_layers")?,
+            }
+        }
+        _ => false,
+    };
+    if slides && config.has(KEY) { config.count(KEY).map(Some) } else { Ok(None) }
+}
+
 /// Mixtral's experts have names of their own; some models have shared experts beside the routed ones.
 fn experts(
     config: &Config,
@@ -111,6 +174,12 @@ fn experts(
         _ => (format!("{prefix}.mlp"), ["gate_proj", "up_proj", "down_proj"]),
     };
     let per_token = draft.per_token(config, &["num_experts_per_tok"], count);
+    // The softmax over all experts, divided by the sum of the chosen, is the softmax over these alone.
+    if config.kind() == Some("qwen3_moe")
+        && !draft.need(config.flag_or("norm_topk_prob", false), true)
+    {
+        draft.refuse(config.wrong("norm_topk_prob", "true, the published models have it so"));
+    }
     let params = &mut draft.params;
     let router = params.projection(format!("{prefix}.gate.weight"), count, hidden);
     let expert = |e: usize| {

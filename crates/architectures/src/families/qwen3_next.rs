@@ -1,22 +1,29 @@
 //! Qwen3-Next and 3.5: gated delta net with full attention at every fourth layer, experts in all of them or in none.
 
-use super::{Family, attends, rope_theta};
+use super::{Family, attends, only_silu, only_without};
 use crate::draft::{Around, Draft};
 use crate::layers::{
     Attention, AttentionShape, Experts, GatedDelta, GatedDeltaShape, GatedMlp, Score, stacked,
 };
-use crate::{Architecture, Config, ConfigError, Layer, Mixer};
+use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
 
 pub(super) const FAMILY: Family = Family {
     name: "qwen3-next",
     known_by: &["qwen3_next", "Qwen3NextForCausalLM", "qwen3_5_moe_text", "qwen3_5_text"],
-    runs: false,
+    runs: true,
+    inside: true,
     demands: None,
     recognises: |_| false,
     read,
 };
 
-fn read(config: &Config, draft: Draft) -> Result<Architecture, ConfigError> {
+fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> {
+    draft.need(only_silu(config), ());
+    draft.need(only_without(config, "attention_bias"), ());
+    draft.params.norms_add_one = true;
+    // Layers that guess several tokens at once, and what sees: text does without both. Its positions are alike in each of a
+    // rotation's three sections, which makes that a plain one.
+    draft.unused = &["mtp.", "visual."];
     // 3.5 has a tensor for each projection, and a model that sees around it.
     let newer = config.names().iter().any(|name| name.starts_with("qwen3_5"));
     let root = if config.language_model().is_some() { "model.language_model" } else { "model" };
@@ -46,9 +53,9 @@ fn layer(
     let hidden = config.count("hidden_size")?;
     let input_norm = draft.params.norm(format!("{prefix}.input_layernorm.weight"), hidden);
     let mixer = if attends {
-        let rope_theta = draft.need(rope_theta(config).map(Some), None);
         let shape = AttentionShape::of(config)?;
-        let shape = AttentionShape { rope_theta, gated: true, normed: true, ..shape };
+        let rope = draft.need(Rope::of(config, shape.head_dim, 0.25).map(Some), None);
+        let shape = AttentionShape { rope, gated: true, normed: true, ..shape };
         let prefix = format!("{prefix}.self_attn");
         Mixer::Attention(Attention::declare(&mut draft.params, &prefix, shape))
     } else {
@@ -80,6 +87,9 @@ fn experts(
     let hidden = config.count("hidden_size")?;
     let widths = [hidden, config.count("moe_intermediate_size")?];
     let per_token = draft.per_token(config, &["num_experts_per_tok"], count);
+    if !draft.need(config.flag_or("norm_topk_prob", true), true) {
+        draft.refuse(config.wrong("norm_topk_prob", "true, the published models have it so"));
+    }
     let params = &mut draft.params;
     let router = params.projection(format!("{prefix}.gate.weight"), count, hidden);
     let experts = match newer {
@@ -95,8 +105,10 @@ fn experts(
     let shared = match config.count_or("shared_expert_intermediate_size", 0)? {
         0 => None,
         shared => {
-            params.projection(format!("{prefix}.shared_expert_gate.weight"), 1, hidden);
-            Some(GatedMlp::usual(params, &format!("{prefix}.shared_expert"), [hidden, shared]))
+            let gate = format!("{prefix}.shared_expert_gate.weight");
+            let token_gate = Some(params.projection(gate, 1, hidden).rows[0].param);
+            let prefix = format!("{prefix}.shared_expert");
+            Some(GatedMlp { token_gate, ..GatedMlp::usual(params, &prefix, [hidden, shared]) })
         }
     };
     Ok((Experts { router, score: Score::SoftmaxOfChosen, per_token, experts }, shared))

@@ -1,5 +1,5 @@
-use crate::params::{Params, Projection};
-use crate::{Config, ConfigError};
+use crate::params::{ParamId, Params, Projection};
+use crate::{Config, ConfigError, Rope};
 
 /// Grouped-query attention, with rotated queries and keys or without.
 #[derive(Debug, Clone)]
@@ -12,23 +12,30 @@ pub struct Attention {
     pub head_dim: usize,
     /// Factor of q k^T.
     pub scale: f64,
-    /// Base of the rotation by position; none where position is not embedded.
-    pub rope_theta: Option<f64>,
-    /// Queries (with the gates of the output, where there are any), keys and values, stacked.
+    /// The rotation of queries and keys; none where position is not embedded.
+    pub rope: Option<Rope>,
+    /// Tokens that a query sees, its own the last of them; none: all before it.
+    pub window: Option<usize>,
+    /// Norms of each head of the queries and of the keys, before they are rotated.
+    pub norms: Option<[ParamId; 2]>,
+    /// Whether the projection makes gates of the output too, as many as queries.
+    pub gated: bool,
+    /// Queries, gates of the output where there are any, keys and values, stacked.
     pub qkv: Projection,
     /// Output.
     pub out: Projection,
 }
 
 /// The shapes of an [`Attention`], and what it has besides.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct AttentionShape {
     pub(crate) hidden: usize,
     pub(crate) heads: usize,
     pub(crate) kv_heads: usize,
     pub(crate) head_dim: usize,
     pub(crate) scale: f64,
-    pub(crate) rope_theta: Option<f64>,
+    pub(crate) rope: Option<Rope>,
+    pub(crate) window: Option<usize>,
     /// Whether the query projection makes gates of the output as well.
     pub(crate) gated: bool,
     /// Whether queries and keys have norms.
@@ -61,7 +68,8 @@ impl AttentionShape {
             kv_heads,
             head_dim,
             scale: (head_dim as f64).powf(-0.5),
-            rope_theta: None,
+            rope: None,
+            window: None,
             gated: false,
             normed: false,
             biases: [config.flag_or("attention_bias", false)?; 2],
@@ -73,30 +81,35 @@ impl AttentionShape {
 impl Attention {
     /// Declares the parameters under `prefix`.
     pub(crate) fn declare(params: &mut Params, prefix: &str, shape: AttentionShape) -> Self {
-        let AttentionShape { hidden, heads, kv_heads, head_dim, scale, rope_theta, .. } = shape;
+        let AttentionShape { hidden, heads, kv_heads, head_dim, scale, .. } = shape;
         let (queries, keys) = (heads * head_dim, kv_heads * head_dim);
-        let (normed, [bias, out_bias]) = (shape.normed, shape.biases);
-        let mut project = |name: &str, outputs, inputs, bias| {
+        let [bias, out_bias] = shape.biases;
+        let mut project = |name: &str, outputs, inputs, bias: bool| {
             let name = format!("{prefix}.{name}_proj");
             let made = params.projection(format!("{name}.weight"), outputs, inputs);
-            let bias = if bias { Some(params.bias(format!("{name}.bias"), outputs)) } else { None };
-            Projection { bias, ..made }
+            let bias = bias.then(|| params.bias(format!("{name}.bias"), outputs));
+            Projection { bias: bias.into_iter().collect(), ..made }
         };
         let made = if shape.gated { 2 * queries } else { queries };
         let qkv = match shape.fused {
             true => project("qkv", made + 2 * keys, hidden, bias),
-            false => Projection::stacked([
-                project("q", made, hidden, bias),
-                project("k", keys, hidden, bias),
-                project("v", keys, hidden, bias),
-            ]),
+            false => {
+                let q = project("q", made, hidden, bias);
+                // Behind each head's queries are its gates.
+                let q = match shape.gated {
+                    true => q.pieces([0, 1].into_iter().flat_map(|gates| {
+                        (0..heads).map(move |head| ((2 * head + gates) * head_dim, head_dim))
+                    })),
+                    false => q,
+                };
+                let [k, v] = ["k", "v"].map(|name| project(name, keys, hidden, bias));
+                Projection::stacked([q, k, v])
+            }
         };
         let out = project("o", hidden, queries, out_bias);
-        if normed {
-            for name in ["q_norm", "k_norm"] {
-                params.norm(format!("{prefix}.{name}.weight"), head_dim);
-            }
-        }
-        Self { heads, kv_heads, head_dim, scale, rope_theta, qkv, out }
+        let mut norm = |name| params.norm(format!("{prefix}.{name}.weight"), head_dim);
+        let norms = shape.normed.then(|| ["q_norm", "k_norm"].map(&mut norm));
+        let AttentionShape { rope, window, gated, .. } = shape;
+        Self { heads, kv_heads, head_dim, scale, rope, window, norms, gated, qkv, out }
     }
 }

@@ -33,7 +33,8 @@ pub(crate) fn stacked(
     };
     let [gate_up, down] = names;
     let (gate_up, down) = (fused(gate_up, 2 * inner, hidden), fused(down, hidden, inner));
-    (0..count).map(|e| GatedMlp { gate_up: gate_up(e), down: down(e), gated: true }).collect()
+    let expert = |e| GatedMlp { gate_up: gate_up(e), down: down(e), gated: true, token_gate: None };
+    (0..count).map(expert).collect()
 }
 
 /// How a router's logits become a choice of k experts and their weights, of the ways that engines know.

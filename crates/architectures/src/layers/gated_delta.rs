@@ -1,4 +1,4 @@
-use crate::params::{Draw, Params, Projection, fan_in};
+use crate::params::{Draw, ParamId, Params, Projection, fan_in};
 use crate::{Config, ConfigError};
 
 /// A gated delta net: the delta rule with one decay a head, behind one convolution over queries, keys and values.
@@ -8,6 +8,14 @@ pub struct GatedDelta {
     pub shape: GatedDeltaShape,
     /// Queries, keys, values and gates of the output, then the write strength and the decay of each value head.
     pub project: Projection,
+    /// Taps over queries, keys and values, `[channels, 1, taps]`.
+    pub conv_weight: ParamId,
+    /// Added to the decay's logits.
+    pub dt_bias: ParamId,
+    /// The logarithm of each value head's rate.
+    pub a_log: ParamId,
+    /// Of each value head, before its gate; multiplied as it is.
+    pub norm: ParamId,
     /// Back to the residual stream.
     pub out: Projection,
 }
@@ -32,19 +40,42 @@ pub struct GatedDeltaShape {
 impl GatedDeltaShape {
     /// By the keys of Qwen's configs.
     pub(crate) fn of(config: &Config) -> Result<Self, ConfigError> {
+        let key_heads = config.count("linear_num_key_heads")?;
+        let value_heads = config.count("linear_num_value_heads")?;
+        if value_heads % key_heads != 0 {
+            let wanted = format!("a multiple of the {key_heads} key heads");
+            return Err(config.wrong("linear_num_value_heads", wanted));
+        }
         Ok(Self {
             hidden: config.count("hidden_size")?,
-            key_heads: config.count("linear_num_key_heads")?,
-            value_heads: config.count("linear_num_value_heads")?,
+            key_heads,
+            value_heads,
             key_dim: config.count("linear_key_head_dim")?,
             value_dim: config.count("linear_value_head_dim")?,
-            taps: config.count("linear_conv_kernel_dim")?,
+            taps: config.taps("linear_conv_kernel_dim")?,
         })
     }
 
     /// Channels of all value heads.
     pub fn values(&self) -> usize {
         self.value_heads * self.value_dim
+    }
+
+    /// Each part of all heads, of rows that lie a key head beside another: its query, its key, the values and the gates of its
+    /// value heads; and behind them all, again by key heads, their write strengths and their decays.
+    fn apart(&self, all: &Projection) -> Projection {
+        let own = self.value_heads / self.key_heads;
+        let widths = [self.key_dim, self.key_dim, own * self.value_dim, own * self.value_dim];
+        let head: usize = widths.iter().sum();
+        let parts = (0..4).flat_map(|part| {
+            let first: usize = widths[..part].iter().sum();
+            (0..self.key_heads).map(move |at| (at * head + first, widths[part]))
+        });
+        let behind = self.key_heads * head;
+        let scalars = (0..2).flat_map(|part| {
+            (0..self.key_heads).map(move |at| (behind + (2 * at + part) * own, own))
+        });
+        all.pieces(parts.chain(scalars))
     }
 
     /// Convolved channels: queries, keys and values.
@@ -71,11 +102,14 @@ impl GatedDelta {
         let project = Projection::stacked(parts.iter().map(|(part, outputs)| {
             params.projection(name(&format!("in_proj_{part}.weight")), *outputs, hidden)
         }));
-        params.add(name("conv1d.weight"), &[channels, 1, taps], fan_in(taps));
-        params.add(name("dt_bias"), &[value_heads], Draw::StepBias);
-        params.add(name("A_log"), &[value_heads], Draw::DecayRate);
-        params.norm(name("norm.weight"), value_dim);
-        let out = params.projection(name("out_proj.weight"), hidden, values);
-        Self { shape, project, out }
+        Self {
+            shape,
+            project: if together { shape.apart(&project) } else { project },
+            conv_weight: params.add(name("conv1d.weight"), &[channels, 1, taps], fan_in(taps)),
+            dt_bias: params.add(name("dt_bias"), &[value_heads], Draw::StepBias),
+            a_log: params.add(name("A_log"), &[value_heads], Draw::DecayRate),
+            norm: params.plain_norm(name("norm.weight"), value_dim),
+            out: params.projection(name("out_proj.weight"), hidden, values),
+        }
     }
 }

@@ -43,7 +43,7 @@ impl Mamba1 {
         let mut project = |part: &str, outputs, inputs, bias: bool| {
             let made = params.projection(name(&format!("{part}.weight")), outputs, inputs);
             let bias = bias.then(|| params.bias(name(&format!("{part}.bias")), outputs));
-            Projection { bias, ..made }
+            Projection { bias: bias.into_iter().collect(), ..made }
         };
         let in_proj = project("in_proj", 2 * inner, hidden, proj_bias);
         let x_proj = project("x_proj", rank + 2 * state, inner, false);

@@ -128,7 +128,7 @@ impl Core {
         let mut project = |part: &str, outputs, inputs| {
             let made = params.projection(name(&format!("{part}.weight")), outputs, inputs);
             let bias = proj_bias.then(|| params.bias(name(&format!("{part}.bias")), outputs));
-            Projection { bias, ..made }
+            Projection { bias: bias.into_iter().collect(), ..made }
         };
         let in_proj = project("in_proj", inner + channels + shape.heads, shape.hidden);
         let out_proj = project("out_proj", shape.hidden, inner);

@@ -1,4 +1,4 @@
-use crate::params::{Params, Projection};
+use crate::params::{ParamId, Params, Projection};
 
 /// `down(silu(gate x) * up x)`, or `down(relu(up x)^2)` without a gate.
 #[derive(Debug, Clone)]
@@ -9,6 +9,8 @@ pub struct GatedMlp {
     pub down: Projection,
     /// Whether there is a gate.
     pub gated: bool,
+    /// A vector of which each token's product with x gates all that is made of it, `sigmoid(w . x)`.
+    pub token_gate: Option<ParamId>,
 }
 
 impl GatedMlp {
@@ -29,6 +31,7 @@ impl GatedMlp {
             ]),
             down: project(down, hidden, inner),
             gated: true,
+            token_gate: None,
         }
     }
 
@@ -50,6 +53,7 @@ impl GatedMlp {
             gate_up: params.projection(format!("{prefix}.{first}.weight"), outputs, hidden),
             down: params.projection(format!("{prefix}.{down}.weight"), hidden, inner),
             gated,
+            token_gate: None,
         }
     }
 }

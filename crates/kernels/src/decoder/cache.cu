@@ -1,10 +1,11 @@
 // Keys and values of new tokens into the paged cache, with queries and keys rotated by their positions (ROTATE):
-// pairs (i, i + dim / 2) of a head by the angle position * theta^(-2 i / dim), worked out in float64, for at a position of
-// many thousands a float32 angle has lost its last digits.
+// pairs (i, i + turned / 2) of a head by the angle position * frequency i, worked out in float64, for at a position of
+// many thousands a float32 angle has lost its last digits. Channels from `turned` on stay as they are.
 //
 // q [T, q_heads, dim] and k [T, kv_heads, dim] in storage, rotated where they lie; more [T, more_width], laid behind the keys
 // of a token, or null with a width of 0; v [T, value_width], or null with a width of 0 where the keys hold the values;
 // rows [T]: where a token's keys k_pool [.., kv_heads * dim + more_width] and values v_pool [.., value_width] go; positions [T], read with ROTATE alone, as q is.
+// frequencies [2, turned / 2] in float32, each the sum of two; factor multiplies cosines and sines. Both with ROTATE alone.
 // Widths % 8 == 0, everything 16-byte aligned.
 // Launch: grid (T), 256 threads. Macros: DTYPE, ROTATE.
 
@@ -18,8 +19,8 @@ DEVICE void copy_row(char* to, const char* from, int width) {
 }
 
 // Rotates the heads of a row, and lays them into another one too where there is one.
-DEVICE void rotate(char* row, char* copy, int heads, int dim, const float2* turns) {
-  const int half = dim / 2;
+DEVICE void rotate(char* row, char* copy, int heads, int dim, int turned, const float2* turns) {
+  const int half = turned / 2, rest = dim - turned;
   for (int i = threadIdx.x; i < heads * half; i += THREADS) {
     const int head = i / half, at = i - head * half;
     const i64 low_at = (i64)(head * dim + at) * ELEMENT_BYTES, high_at = low_at + (i64)half * ELEMENT_BYTES;
@@ -38,11 +39,17 @@ DEVICE void rotate(char* row, char* copy, int heads, int dim, const float2* turn
       high.store(copy + high_at);
     }
   }
+  for (int i = threadIdx.x; copy != nullptr && i < heads * rest; i += THREADS) {
+    const i64 at = (i64)(i / rest * dim + turned + i % rest) * ELEMENT_BYTES;
+    Stored<1> same;
+    same.load(row + at);
+    same.store(copy + at);
+  }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     decoder_append(char* q, char* k, const char* more, const char* v, char* k_pool, char* v_pool, const int* rows, const int* positions,
-                   int q_heads, int kv_heads, int dim, int more_width, int value_width, double theta) {
+                   int q_heads, int kv_heads, int dim, int more_width, int value_width, const float* frequencies, int turned, float factor) {
   let_next_start();
   wait_for_previous();
   const i64 token = blockIdx.x, row = rows[token];
@@ -50,15 +57,17 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   char* const keys = k_pool + row * (key_width + more_width) * ELEMENT_BYTES;
   if (ROTATE) {
     __shared__ float2 turns[LARGEST_DIM / 2];  // cosine, sine
-    for (int i = threadIdx.x; i < dim / 2; i += THREADS) {
+    const int half = turned / 2;
+    for (int i = threadIdx.x; i < half; i += THREADS) {
       double sine, cosine;
       // Half turns, whose whole ones are exactly taken off.
-      sincospi(positions[token] * pow(theta, -2.0 * i / dim) / 3.14159265358979323846, &sine, &cosine);
-      turns[i] = make_float2((float)cosine, (float)sine);
+      const double frequency = (double)frequencies[i] + (double)frequencies[half + i];
+      sincospi(positions[token] * frequency / 3.14159265358979323846, &sine, &cosine);
+      turns[i] = make_float2((float)cosine * factor, (float)sine * factor);
     }
     __syncthreads();
-    rotate(q + token * q_heads * dim * ELEMENT_BYTES, nullptr, q_heads, dim, turns);
-    rotate(k + token * key_width * ELEMENT_BYTES, keys, kv_heads, dim, turns);
+    rotate(q + token * q_heads * dim * ELEMENT_BYTES, nullptr, q_heads, dim, turned, turns);
+    rotate(k + token * key_width * ELEMENT_BYTES, keys, kv_heads, dim, turned, turns);
   } else {
     copy_row(keys, k + token * key_width * ELEMENT_BYTES, key_width);
   }

@@ -47,13 +47,24 @@ pub struct Append<'a> {
     pub heads: usize,
     /// Key heads.
     pub kv_heads: usize,
-    /// Channels of a head, at most 512; even where they are rotated.
+    /// Channels of a head, at most 512.
     pub dim: usize,
-    /// Base of the rotation by position; none where position is not embedded.
-    pub theta: Option<f64>,
+    /// The rotation by position; none where position is not embedded.
+    pub rotation: Option<Turns<'a>>,
 }
 
-/// Plans the copy of keys and values to their rows of the pools, rotated by position first where there is a base.
+/// A rotation of a head's first channels by position.
+#[derive(Debug, Clone, Copy)]
+pub struct Turns<'a> {
+    /// Radians a position `[2, width / 2]` f32, each the sum of two.
+    pub frequencies: &'a Arc<Buffer>,
+    /// Channels that are rotated, an even number up to `dim`.
+    pub width: usize,
+    /// Factor on cosines and sines.
+    pub factor: f64,
+}
+
+/// Plans the copy of keys and values to their rows of the pools, rotated by position first where that is embedded.
 ///
 /// # Errors
 /// [`OpError::Cuda`] when a buffer is too short, a width no multiple of 8, or the kernel cannot be had.
@@ -69,7 +80,9 @@ pub fn append(device: &Device, call: &Append<'_>) -> Result<Planned, OpError> {
     if widths.iter().any(|width| !width.is_multiple_of(8))
         || bytes != 2
         || call.dim > LARGEST_DIM
-        || (call.theta.is_some() && call.q.is_none())
+        || call.rotation.is_some_and(|turns| {
+            call.q.is_none() || turns.width > call.dim || !turns.width.is_multiple_of(2)
+        })
     {
         let what = format!(
             "keys and values of a token need 16-bit multiples of 8, heads up to {LARGEST_DIM} and, to be rotated, queries; got {widths:?}"
@@ -88,6 +101,10 @@ pub fn append(device: &Device, call: &Append<'_>) -> Result<Planned, OpError> {
     }
     holds("rows", call.rows, 4 * count)?;
     holds("positions", call.positions, 4 * count)?;
+    let turned = call.rotation.map_or(0, |turns| turns.width);
+    if let Some(turns) = call.rotation {
+        holds("frequencies", turns.frequencies, 4 * turned)?;
+    }
     let more = call.more.map(|(more, _)| more);
     let all = [
         call.q,
@@ -107,9 +124,12 @@ pub fn append(device: &Device, call: &Append<'_>) -> Result<Planned, OpError> {
         .i32(int(call.dim)?)
         .i32(int(more_width)?)
         .i32(int(value_width)?)
-        .f64(call.theta.unwrap_or(1.0));
+        .maybe(call.rotation.map(|turns| &**turns.frequencies))
+        .i32(int(turned)?)
+        .f32(call.rotation.map_or(1.0, |turns| turns.factor) as f32);
     let shape = Launch::new([count as u32, 1, 1], THREADS, 0);
-    let held: Vec<_> = all.into_iter().flatten().collect();
-    let rotate = call.theta.is_some();
+    let frequencies = call.rotation.map(|turns| turns.frequencies);
+    let held: Vec<_> = all.into_iter().chain([frequencies]).flatten().collect();
+    let rotate = call.rotation.is_some();
     launch(device, |arch| source(call.dtype, rotate, arch), (shape, args), &held)
 }

@@ -2,10 +2,10 @@
 
 use super::step::{Step, in_f32};
 use crate::pages::{BLOCK, Pages};
-use crate::program::{Append, Attend, Values};
+use crate::program::{Append, Attend, Rotation, Values};
 use device::HostBuffer;
 use half::bf16;
-use kernels::attention::{self, AttentionCall, Mask};
+use kernels::attention::{self, AttentionCall};
 use kernels::{DType, Element, OpError, Tensor, TensorMap};
 
 /// A layer's cache.
@@ -40,9 +40,9 @@ impl Cache {
     /// # Errors
     /// [`OpError::Value`] when one is NaN: the op is not asked to search the whole cache for it.
     pub(super) fn append(&mut self, step: &Step, new: Append<'_>) -> Result<(), OpError> {
-        if let Some((queries, theta)) = new.rotated {
-            rotate(queries, theta, &step.positions);
-            rotate(new.keys, theta, &step.positions);
+        if let Some((queries, rotation)) = new.rotated {
+            rotate(queries, rotation, &step.positions);
+            rotate(new.keys, rotation, &step.positions);
         }
         let behind = new.keys.len() / step.tokens();
         write(&mut self.keys, ("k", new.keys), 0, step)?;
@@ -57,6 +57,7 @@ impl Cache {
 
     /// Attends; gives `[tokens, heads, value dim]`.
     pub(super) fn attend(&self, step: &Step, call: Attend<'_>) -> Result<Tensor, OpError> {
+        let mask = call.mask();
         let narrowed = (self.keys.dtype() == DType::Bf16).then(|| {
             let queries = call.queries.view::<f32>().unwrap_or_default();
             let mut narrow = HostBuffer::filled(bf16::ZERO, queries.len());
@@ -72,7 +73,7 @@ impl Cache {
                 None => attention::Values::InKeys(self.value_dim),
             },
             keys: step.cache(),
-            mask: Mask::CAUSAL,
+            mask,
             scale: Some(call.scale),
             softcap: None,
             o: None,
@@ -111,22 +112,24 @@ fn write(
     Ok(())
 }
 
-/// Rotates pairs (i, i + dim/2) of each head of `[tokens, heads, dim]` by `position * theta^(-2i/dim)`.
-fn rotate(x: &mut Tensor, theta: f64, positions: &[usize]) {
+/// Rotates pairs of each head of `[tokens, heads, dim]`.
+fn rotate(x: &mut Tensor, rotation: &Rotation, positions: &[usize]) {
     let [_, heads, dim] = *x.shape() else { return };
-    let half = dim / 2;
-    let frequency = |i: usize| theta.powf(-2.0 * i as f64 / dim as f64);
-    let frequencies: Vec<f64> = (0..half).map(frequency).collect();
+    let both = rotation.frequencies.view::<f32>().unwrap_or_default();
+    let half = both.len() / 2;
+    let (high, rest) = both.split_at(half);
+    let sum = |(high, rest): (&f32, &f32)| f64::from(*high) + f64::from(*rest);
+    let frequencies: Vec<f64> = high.iter().zip(rest).map(sum).collect();
     let rows = x.view_mut::<f32>().unwrap_or_default();
     for (row, position) in rows.chunks_exact_mut(heads * dim).zip(positions) {
         // In float64: at a position of many thousands a float32 angle has lost its last digits.
         let turns: Vec<(f32, f32)> = frequencies
             .iter()
             .map(|frequency| (*position as f64 * frequency).sin_cos())
-            .map(|(sin, cos)| (sin as f32, cos as f32))
+            .map(|(sin, cos)| ((sin * rotation.factor) as f32, (cos * rotation.factor) as f32))
             .collect();
         for head in row.chunks_exact_mut(dim) {
-            let (low, high) = head.split_at_mut(half);
+            let (low, high) = head[..2 * half].split_at_mut(half);
             for ((low, high), (sin, cos)) in low.iter_mut().zip(high).zip(&turns) {
                 (*low, *high) = (*low * cos - *high * sin, *high * cos + *low * sin);
             }

@@ -1,6 +1,6 @@
 //! Calls of a program on the processor: each is made at once.
 
-use super::rows::{Rows, add_scaled};
+use super::rows::{Rows, add_scaled, scale, sigmoid};
 use super::step::Step;
 use super::weights::CpuProjection;
 use super::{Cpu, CpuExperts, Memory};
@@ -104,6 +104,18 @@ impl Executor<Cpu> for Run<'_> {
         let (rows, tokens) = (self.rows(x), self.step.tokens());
         let made = of.apply_gated(self.step.device, tokens, |row, to| rows.make(row, to));
         Ok(f32::tensor(&[tokens, made.len() / tokens], made))
+    }
+
+    fn gate_tokens(&mut self, rows: &mut Tensor, h: &Tensor, w: &Tensor) -> Result<(), OpError> {
+        let (tokens, w) = (self.step.tokens(), values(w));
+        let width = rows.len() / tokens;
+        let own = rows.view_mut::<f32>().unwrap_or_default().par_chunks_mut(width);
+        own.zip(values(h).par_chunks(w.len())).for_each(|(row, h)| {
+            let product = |(h, w): (&f32, &f32)| f64::from(*h) * f64::from(*w);
+            let logit: f64 = h.iter().zip(w).map(product).sum();
+            scale(row, sigmoid(logit as f32));
+        });
+        Ok(())
     }
 
     fn add(&mut self, of: &CpuProjection, x: Input<'_>) -> Result<(), OpError> {

@@ -41,9 +41,10 @@ impl<'a> Weights<'a> {
         Self { architecture, checkpoint, pages, isa, storage, memory: Memory::default() }
     }
 
-    fn read(&self, id: ParamId) -> Result<Vec<f32>, ModelError> {
-        let param = self.architecture.params.get(id);
-        self.checkpoint.read(&param.name, 0, param.len())
+    /// The values of parameters, one behind the other.
+    fn concatenated(&self, ids: &[ParamId]) -> Result<Vec<f32>, ModelError> {
+        let all = ids.iter().map(|id| Loader::<Cpu>::read(self, *id));
+        Ok(all.collect::<Result<Vec<_>, _>>()?.concat())
     }
 
     /// Rows of parameters under each other, as values `[rows, width]`.
@@ -96,18 +97,22 @@ impl Loader<Cpu> for Weights<'_> {
     }
 
     fn vectors(&self, ids: &[ParamId], shape: &[usize]) -> Result<Tensor, ModelError> {
-        let all = ids.iter().map(|id| self.read(*id)).collect::<Result<Vec<_>, _>>()?;
-        Ok(Tensor::new(shape, all.concat()))
+        Ok(Tensor::new(shape, self.concatenated(ids)?))
     }
 
-    fn mapped(&self, id: ParamId, map: impl Fn(f32) -> f32) -> Result<Tensor, ModelError> {
-        let values: Vec<f32> = self.read(id)?.into_iter().map(map).collect();
-        Ok(Tensor::new(&[values.len()], values))
+    fn read(&self, id: ParamId) -> Result<Vec<f32>, ModelError> {
+        let param = self.architecture.params.get(id);
+        self.checkpoint.read(&param.name, 0, param.len())
+    }
+
+    fn give(&self, values: Tensor) -> Result<Tensor, ModelError> {
+        Ok(values)
     }
 
     fn projection(&self, of: &Projection) -> Result<CpuProjection, ModelError> {
         let linear = self.linear(&of.rows, of.inputs, false)?;
-        Ok(CpuProjection { linear, bias: of.bias.map(|bias| self.read(bias)).transpose()? })
+        let bias = (!of.bias.is_empty()).then(|| self.concatenated(&of.bias)).transpose()?;
+        Ok(CpuProjection { linear, bias })
     }
 
     /// Without a bias, which no family has here.

@@ -7,10 +7,11 @@ use super::weights::CudaProjection;
 use super::{Cuda, pass::device_error};
 use crate::engine::Wanted;
 use crate::program::{
-    Append, Attend, CacheId, Convolution, Executor, Input, RmsNorm, StateId, convolve, exactly,
+    Append, Attend, CacheId, Convolution, Executor, Input, RmsNorm, Rotation, StateId, convolve,
+    exactly,
 };
 use device::cuda::CudaError;
-use kernels::attention::{AttentionCall, Keys, Mask, Values};
+use kernels::attention::{AttentionCall, Keys, Values};
 use kernels::linear::{Convolved, Finish, LinearCall, Normed, Out};
 use kernels::rmsnorm::{Activation, RmsNormCall, RmsNormOptions};
 use kernels::{DType, OpError, Over, States, Tensor, Typed, decoder};
@@ -49,8 +50,14 @@ impl Run<'_> {
         let rows = x.rows.unwrap_or(&self.x);
         let (tokens, width) = (self.pass.tokens, rows.len() / self.pass.tokens);
         let Some(norm) = x.norm else {
-            let what = "rows are gated behind a norm".to_owned();
-            return Err(device_error(CudaError::Refused { what }));
+            let Some((gate, Activation::Sigmoid)) = x.gate else {
+                let what = "rows without a norm are gated by a sigmoid alone".to_owned();
+                return Err(device_error(CudaError::Refused { what }));
+            };
+            let o = self.rows(width)?;
+            let buffers = [rows.on()?, gate.on()?, o.on()?];
+            self.push(decoder::gate(self.device, DType::Bf16, buffers, tokens * width)?)?;
+            return Ok(o);
         };
         let groups = norm.norm.groups;
         let by_group = [1, tokens, groups, width / groups];
@@ -194,6 +201,20 @@ impl Executor<Cuda> for Run<'_> {
         Ok(gated)
     }
 
+    fn gate_tokens(&mut self, rows: &mut Tensor, h: &Tensor, w: &Tensor) -> Result<(), OpError> {
+        let count = self.pass.tokens;
+        let gates = decoder::GateRows {
+            dtype: DType::Bf16,
+            x: rows.on()?,
+            h: h.on()?,
+            w: w.on()?,
+            count,
+            width: rows.len() / count,
+            hidden: w.len(),
+        };
+        self.push(decoder::gate_rows(self.device, &gates)?)
+    }
+
     fn add(&mut self, of: &CudaProjection, x: Input<'_>) -> Result<(), OpError> {
         let (x, norm) = self.taken(x)?;
         let (finish, scale) = (Finish::Added(&self.x), self.residual);
@@ -252,6 +273,13 @@ impl Executor<Cuda> for Run<'_> {
             _ => None,
         };
         let q = new.rotated.as_ref().map(|(q, _)| q.on()).transpose()?;
+        let rotation = match &new.rotated {
+            Some((_, Rotation { frequencies, factor })) => {
+                let (width, factor) = (frequencies.len(), *factor);
+                Some(decoder::Turns { frequencies: frequencies.on()?, width, factor })
+            }
+            None => None,
+        };
         let append = decoder::Append {
             dtype: DType::Bf16,
             q,
@@ -265,7 +293,7 @@ impl Executor<Cuda> for Run<'_> {
             heads: new.rotated.as_ref().map_or(0, |(q, _)| of_token(q) / dim),
             kv_heads,
             dim,
-            theta: new.rotated.as_ref().map(|(_, theta)| *theta),
+            rotation,
         };
         self.push(decoder::append(self.device, &append)?)
     }
@@ -287,7 +315,7 @@ impl Executor<Cuda> for Run<'_> {
             k,
             v,
             keys,
-            mask: Mask::CAUSAL,
+            mask: call.mask(),
             scale: Some(call.scale),
             softcap: None,
             o: Some(&o),

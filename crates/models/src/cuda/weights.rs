@@ -126,24 +126,29 @@ impl Loader<Cuda> for Weights<'_, '_> {
         to.shaped(shape).map_err(failed)
     }
 
-    fn mapped(&self, id: ParamId, map: impl Fn(f32) -> f32) -> Result<Tensor, ModelError> {
+    fn read(&self, id: ParamId) -> Result<Vec<f32>, ModelError> {
         let param = self.architecture.params.get(id);
-        let values = self.checkpoint.read::<f32>(&param.name, 0, param.len())?;
-        let host = Tensor::new(&[param.len()], values.into_iter().map(map).collect());
-        let to = self.allocate(&[param.len()], DType::F32)?;
-        self.stream.write(to.on().map_err(failed)?, host.bytes())?;
+        self.checkpoint.read(&param.name, 0, param.len())
+    }
+
+    fn give(&self, values: Tensor) -> Result<Tensor, ModelError> {
+        let to = self.allocate(values.shape(), DType::F32)?;
+        self.stream.write(to.on().map_err(failed)?, values.bytes())?;
         Ok(to)
     }
 
     fn projection(&self, of: &Projection) -> Result<CudaProjection, ModelError> {
-        let bias = of.bias.map(|bias| self.vector(bias)).transpose()?;
+        let bias = match of.bias.as_slice() {
+            [] => None,
+            bias => Some(self.vectors(bias, &[of.outputs()])?),
+        };
         Ok(CudaProjection { w: self.matrix(&of.rows, of.inputs)?, bias })
     }
 
     /// The embedding where they are tied.
     fn head(&self, of: &Projection) -> Result<CudaProjection, ModelError> {
         let tied = of.rows.iter().any(|rows| rows.param == self.architecture.embedding);
-        if tied && of.bias.is_none() {
+        if tied && of.bias.is_empty() {
             return Ok(CudaProjection { w: self.embedding.clone(), bias: None });
         }
         self.projection(of)

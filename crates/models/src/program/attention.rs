@@ -1,12 +1,18 @@
-use super::{Append, Attend, Backend, CacheId, Executor, Input, Loader, Mix, Values};
+use super::{
+    Append, Attend, Backend, CacheId, Executor, Input, Loader, Mix, RmsNorm, Rotation, Values,
+};
 use crate::ModelError;
 use crate::layers::Attention;
 use kernels::OpError;
+use kernels::rmsnorm::Activation;
 
 /// Grouped-query attention over a paged cache.
 pub(super) struct GroupedAttention<B: Backend> {
     of: Attention,
     qkv: B::Projection,
+    /// Of queries and keys, each head by itself.
+    norms: Option<[RmsNorm; 2]>,
+    rotation: Option<Rotation>,
     cache: CacheId,
     out: B::Projection,
 }
@@ -14,8 +20,14 @@ pub(super) struct GroupedAttention<B: Backend> {
 impl<B: Backend> GroupedAttention<B> {
     pub(super) fn new(of: &Attention, load: &mut impl Loader<B>) -> Result<Self, ModelError> {
         let kv = [of.kv_heads, of.head_dim];
+        let norms = match of.norms {
+            Some([q, k]) => Some([load.norm(q, of.heads)?, load.norm(k, of.kv_heads)?]),
+            None => None,
+        };
         Ok(Self {
             qkv: load.projection(&of.qkv)?,
+            norms,
+            rotation: of.rope.as_ref().map(|rope| load.rotation(rope)).transpose()?,
             cache: load.cache(kv, Values::Apart(kv))?,
             out: load.projection(&of.out)?,
             of: of.clone(),
@@ -25,15 +37,26 @@ impl<B: Backend> GroupedAttention<B> {
 
 impl<B: Backend> Mix<B> for GroupedAttention<B> {
     fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), OpError> {
-        let Attention { heads, kv_heads, head_dim: dim, scale, rope_theta, .. } = self.of;
+        let Attention { heads, kv_heads, head_dim: dim, scale, window, .. } = self.of;
         let kv = [kv_heads, dim];
-        let parts: [&[usize]; _] = [&[heads, dim], &kv, &kv];
-        let [mut q, mut k, v] = run.project(&self.qkv, x, parts)?;
-        let rotated = rope_theta.map(|theta| (&mut q, theta));
+        let queries: &[usize] = &[heads, dim];
+        let (mut q, gate, mut k, v) = if self.of.gated {
+            let [q, gate, k, v] = run.project(&self.qkv, x, [queries, queries, &kv, &kv])?;
+            (q, Some(gate), k, v)
+        } else {
+            let [q, k, v] = run.project(&self.qkv, x, [queries, &kv, &kv])?;
+            (q, None, k, v)
+        };
+        if let Some([of_queries, of_keys]) = &self.norms {
+            q = run.norm(Input::normed(&q, of_queries))?;
+            k = run.norm(Input::normed(&k, of_keys))?;
+        }
+        let rotated = self.rotation.as_ref().map(|rotation| (&mut q, rotation));
         let new = Append { keys: &mut k, more: None, values: Some(&v), rotated };
         run.append(self.cache, new)?;
-        let call = Attend { queries: &q, new: Some([&k, &v]), scale };
+        let call = Attend { queries: &q, new: Some([&k, &v]), scale, window };
         let o = run.attend(self.cache, call)?;
-        run.add(&self.out, Input::rows(&o))
+        let gate = gate.as_ref().map(|gate| (gate, Activation::Sigmoid));
+        run.add(&self.out, Input { gate, ..Input::rows(&o) })
     }
 }

@@ -3,7 +3,8 @@
 use crate::engine::Wanted;
 use crate::layers::Experts;
 use crate::params::{ParamId, Projection, Rows};
-use crate::{Architecture, ModelError};
+use crate::{Architecture, ModelError, Rope};
+use kernels::attention::Mask;
 use kernels::conv1d::{Activation, Conv1dCall, Conv1dOptions};
 use kernels::linear::{Norm, Normed};
 use kernels::{OpError, States, Tensor, Typed, rmsnorm};
@@ -44,8 +45,10 @@ pub(crate) trait Loader<B: Backend> {
     fn architecture(&self) -> &Architecture;
     /// Parameters in float32, one behind the other, as a tensor of this shape.
     fn vectors(&self, ids: &[ParamId], shape: &[usize]) -> Result<Tensor, ModelError>;
-    /// A vector whose values are worked out of a parameter's.
-    fn mapped(&self, id: ParamId, map: impl Fn(f32) -> f32) -> Result<Tensor, ModelError>;
+    /// The values of a parameter, on the host.
+    fn read(&self, id: ParamId) -> Result<Vec<f32>, ModelError>;
+    /// A tensor of the host in float32, to where kernels read it.
+    fn give(&self, values: Tensor) -> Result<Tensor, ModelError>;
     /// A projection.
     fn projection(&self, of: &Projection) -> Result<B::Projection, ModelError>;
     /// The projection to logits.
@@ -63,6 +66,21 @@ pub(crate) trait Loader<B: Backend> {
     /// Room for the keys of all tokens, `[kv_heads, dim]` each, and for their values.
     fn cache(&mut self, keys: [usize; 2], values: Values) -> Result<CacheId, ModelError>;
 
+    /// A vector whose values are worked out of a parameter's.
+    fn mapped(&self, id: ParamId, map: impl Fn(f32) -> f32) -> Result<Tensor, ModelError> {
+        let values: Vec<f32> = self.read(id)?.into_iter().map(map).collect();
+        self.give(Tensor::new(&[values.len()], values))
+    }
+
+    /// A rotation by position.
+    fn rotation(&self, of: &Rope) -> Result<Rotation, ModelError> {
+        let high = of.frequencies.iter().map(|frequency| *frequency as f32);
+        let rest = |frequency: &f64| (frequency - f64::from(*frequency as f32)) as f32;
+        let both: Vec<f32> = high.chain(of.frequencies.iter().map(rest)).collect();
+        let frequencies = self.give(Tensor::new(&[2, of.frequencies.len()], both))?;
+        Ok(Rotation { frequencies, factor: of.factor })
+    }
+
     /// A whole parameter as a vector in float32.
     fn vector(&self, id: ParamId) -> Result<Tensor, ModelError> {
         self.vectors(&[id], &[self.architecture().params.get(id).len()])
@@ -70,6 +88,15 @@ pub(crate) trait Loader<B: Backend> {
 
     /// RMSNorm of a row's groups by the model's epsilon.
     fn norm(&self, id: ParamId, groups: usize) -> Result<RmsNorm, ModelError> {
+        if !self.architecture().params.norms_add_one {
+            return self.plain_norm(id, groups);
+        }
+        let norm = Norm { groups, eps: self.architecture().eps };
+        Ok(RmsNorm { weight: self.mapped(id, |weight| 1.0 + weight)?, norm })
+    }
+
+    /// The same by a weight that is multiplied as it is, in whatever model.
+    fn plain_norm(&self, id: ParamId, groups: usize) -> Result<RmsNorm, ModelError> {
         let norm = Norm { groups, eps: self.architecture().eps };
         Ok(RmsNorm { weight: self.vector(id)?, norm })
     }
@@ -87,6 +114,14 @@ pub(crate) trait Loader<B: Backend> {
             states: self.states(&[channels, width - 1])?,
         })
     }
+}
+
+/// A rotation of the first channels of each head: pair `(i, i + pairs)` by the angle `position * frequency i`.
+pub(crate) struct Rotation {
+    /// Radians a position `[2, pairs]` in float32, each the sum of two: at a position of many thousands one would not do.
+    pub(crate) frequencies: Tensor,
+    /// Factor on cosines and sines.
+    pub(crate) factor: f64,
 }
 
 /// RMSNorm.
@@ -166,8 +201,8 @@ pub(crate) struct Append<'a> {
     pub(crate) more: Option<&'a Tensor>,
     /// `[kv_heads, dim]` a token; none where the keys hold the values.
     pub(crate) values: Option<&'a Tensor>,
-    /// Queries `[heads, dim]` and the base by which they and the keys are rotated by position, where they lie.
-    pub(crate) rotated: Option<(&'a mut Tensor, f64)>,
+    /// Queries `[heads, dim]` and how they and the keys are rotated by position, where they lie.
+    pub(crate) rotated: Option<(&'a mut Tensor, &'a Rotation)>,
 }
 
 /// Causal attention over a cache.
@@ -178,6 +213,15 @@ pub(crate) struct Attend<'a> {
     pub(crate) new: Option<[&'a Tensor; 2]>,
     /// Factor of the products.
     pub(crate) scale: f64,
+    /// Tokens that a query sees, its own the last of them; none: all before it.
+    pub(crate) window: Option<usize>,
+}
+
+impl Attend<'_> {
+    /// The keys that its queries see.
+    pub(crate) fn mask(&self) -> Mask {
+        Mask { window_left: self.window.map(|window| window - 1), ..Mask::CAUSAL }
+    }
 }
 
 /// The tensors of so many parts.
@@ -224,6 +268,9 @@ pub(crate) trait Executor<B: Backend> {
 
     /// `silu(gate) * up` of a projection to both.
     fn project_gated(&mut self, of: &B::Projection, x: Input<'_>) -> Result<Tensor, OpError>;
+
+    /// Multiplies each token's row by `sigmoid(w . h)` of its row of h; w `[width of h]`.
+    fn gate_tokens(&mut self, rows: &mut Tensor, h: &Tensor, w: &Tensor) -> Result<(), OpError>;
 
     /// Adds a projection to the residual stream.
     fn add(&mut self, of: &B::Projection, x: Input<'_>) -> Result<(), OpError>;

@@ -4,7 +4,14 @@ use facts::{BackendKind, ParityRow};
 use std::collections::BTreeMap;
 
 /// Reduced shapes, which have layers of every kind between them.
-const REDUCED: [&str; 3] = ["granite-hybrid-mini", "granite-moe-mini", "kimi-linear-mini"];
+const REDUCED: [&str; 6] = [
+    "granite-hybrid-mini",
+    "granite-moe-mini",
+    "kimi-linear-mini",
+    "qwen3-next-mini",
+    "bamba-mini",
+    "qwen2-mini",
+];
 
 /// Holds a backend's engine against the reference on a reduced random model of every family: one row a check, and one
 /// that fails where an engine does not open. Nothing for a backend without an engine.

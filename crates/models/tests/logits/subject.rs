@@ -5,17 +5,48 @@ use device::Device;
 use facts::BackendKind;
 use models::{Batch, Capacity, Engine, Model, Storage, SynthOptions, Wanted, open, shape, synth};
 use safetensors::SafeTensors;
-use serde_json::Value;
 use tempfile::TempDir;
 
 /// Every shape whose logits are compared, with what is changed of it.
-pub(crate) const SUBJECTS: &[(&str, &[(&str, u64)])] = &[
+pub(crate) const SUBJECTS: &[Drawn] = &[
     ("granite-hybrid-mini", &[]),
-    ("granite-hybrid-mini", &[("mamba_n_groups", 2)]),
-    ("granite-moe-mini", &[("mamba_n_groups", 1)]),
+    ("granite-hybrid-mini", &[("mamba_n_groups", "2")]),
+    ("granite-moe-mini", &[("mamba_n_groups", "1")]),
     ("granite-moe-mini", &[]),
     ("granite-rope-mini", &[]),
     ("kimi-linear-mini", &[]),
+    ("llama-mini", &[]),
+    ("llama-mini", &[("attention_bias", "true"), ("tie_word_embeddings", "true")]),
+    ("llama-mini", PHI3),
+    ("mistral-mini", &[]),
+    ("qwen2-mini", &[]),
+    ("qwen3-mini", &[]),
+    ("qwen3-moe-mini", &[]),
+    ("qwen3-moe-mini", MIXTRAL),
+    ("granite-dense-mini", &[]),
+    ("bamba-mini", &[]),
+    ("qwen3-next-mini", &[]),
+    ("qwen3.5-moe-mini", &[]),
+    ("mamba2-mini", &[]),
+    ("qwen3-next-mini", &[("num_experts", "0"), ("rms_norm_eps", "1e-5")]),
+];
+
+/// A shape, and keys with other values, as JSON.
+pub(crate) type Drawn = (&'static str, &'static [(&'static str, &'static str)]);
+
+/// One parameter for queries, keys and values, one for gates and ups, and heads of which a half is rotated.
+const PHI3: &[(&str, &str)] = &[
+    ("model_type", r#""phi3""#),
+    ("architectures", r#"["Phi3ForCausalLM"]"#),
+    ("partial_rotary_factor", "0.5"),
+    ("rope_scaling", "null"),
+];
+
+/// Other names for experts, which are in every layer.
+const MIXTRAL: &[(&str, &str)] = &[
+    ("model_type", r#""mixtral""#),
+    ("architectures", r#"["MixtralForCausalLM"]"#),
+    ("mlp_only_layers", "[]"),
 ];
 
 pub(crate) const VOCABULARY: usize = 512;
@@ -26,11 +57,11 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    pub(crate) fn draw((name, changes): (&str, &[(&str, u64)])) -> Self {
+    pub(crate) fn draw((name, changes): Drawn) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut config = shape(name).unwrap();
         for (key, value) in changes {
-            config = config.with(key, Value::from(*value));
+            config = config.with(key, serde_json::from_str(value).unwrap());
         }
         // Small shards, so that the index is read too.
         let options = SynthOptions { seed: 7, layers: None, shard_bytes: 100_000 };

@@ -26,9 +26,13 @@ pub(super) struct Form {
 }
 
 impl Form {
-    /// What the layers of models ask for: columns in storage, gates and ups, and sums onto the residual stream.
-    pub(super) const COMMON: [Self; 3] =
-        [Self::bf16(false, false), Self::bf16(true, false), Self::bf16(false, true)];
+    /// What the layers of models ask for: columns in storage, with a bias too, gates and ups, and sums onto the residual stream.
+    pub(super) const COMMON: [Self; 4] = [
+        Self::bf16(false, false),
+        Self { bias: true, ..Self::bf16(false, false) },
+        Self::bf16(true, false),
+        Self::bf16(false, true),
+    ];
 
     const fn bf16(swiglu: bool, float: bool) -> Self {
         Self { dtype: DType::Bf16, swiglu, float, bias: false }

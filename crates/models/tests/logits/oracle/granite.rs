@@ -111,9 +111,19 @@ fn rotate(head: &mut [f64], position: usize, theta: f64) {
     }
 }
 
-fn mamba(m: &Oracle, p: &str, xs: &[Vec<f64>]) -> Vec<Vec<f64>> {
-    let (heads, dim) = (m.count("mamba_n_heads"), m.count("mamba_d_head"));
-    let (groups, n) = (m.count("mamba_n_groups"), m.count("mamba_d_state"));
+pub(super) fn mamba(m: &Oracle, p: &str, xs: &[Vec<f64>]) -> Vec<Vec<f64>> {
+    let keys = ["mamba_n_heads", "mamba_d_head", "mamba_n_groups", "mamba_d_state"];
+    mamba_of(m, p, xs, keys.map(|key| m.count(key)), m.number("rms_norm_eps"))
+}
+
+/// By heads, their channels, groups and the channels of a group's B and C.
+pub(super) fn mamba_of(
+    m: &Oracle,
+    p: &str,
+    xs: &[Vec<f64>],
+    [heads, dim, groups, n]: [usize; 4],
+    eps: f64,
+) -> Vec<Vec<f64>> {
     let inner = heads * dim;
     let channels = inner + 2 * groups * n;
     let projected: Vec<Vec<f64>> =
@@ -152,7 +162,7 @@ fn mamba(m: &Oracle, p: &str, xs: &[Vec<f64>]) -> Vec<Vec<f64>> {
         let normed: Vec<f64> = (0..groups)
             .flat_map(|g| {
                 let part = g * width..(g + 1) * width;
-                rms_norm(&y[part.clone()], &norm[part], m.number("rms_norm_eps"))
+                rms_norm(&y[part.clone()], &norm[part], eps)
             })
             .collect();
         out.push(m.project(&format!("{p}.out_proj.weight"), &normed));

@@ -1,0 +1,110 @@
+//! Rotation of queries and keys by position, plain or scaled for contexts longer than those of training.
+
+use crate::{Config, ConfigError};
+use std::f64::consts::{PI, TAU};
+
+/// How the first channels of a head are rotated: pair `(i, i + width / 2)` by the angle `position * frequencies[i]`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rope {
+    /// Channels that are rotated, an even number.
+    pub width: usize,
+    /// What the angle of a pair advances by from one position to the next, in radians.
+    pub frequencies: Vec<f64>,
+    /// Factor on cosines and sines, which YaRN has above 1.
+    pub factor: f64,
+}
+
+impl Rope {
+    /// What a config says, before transformers 5 and since. `partial` is the share of a head's channels that are rotated where
+    /// the config names none.
+    ///
+    /// Formulas are those of transformers' `modeling_rope_utils.py`. A scaling that is not among them is refused, not guessed:
+    /// dynamic and longrope change with the length of each sequence.
+    ///
+    /// # Errors
+    /// [`ConfigError`] naming the key.
+    pub(crate) fn of(config: &Config, head_dim: usize, partial: f64) -> Result<Self, ConfigError> {
+        const PARTIAL: &str = "partial_rotary_factor";
+        let part = match config.part("rope_parameters")? {
+            Some(part) => Some(part),
+            None => config.part("rope_scaling")?,
+        };
+        let from =
+            |key: &str| part.as_ref().filter(|part| part.get(key).is_some()).unwrap_or(config);
+        let width = head_dim as f64 * from(PARTIAL).number_or(PARTIAL, partial)?;
+        if width < 2.0 || width > head_dim as f64 || width % 2.0 != 0.0 {
+            let wanted = format!("an even number of a head's {head_dim} channels to be rotated");
+            let key = if from(PARTIAL).get(PARTIAL).is_some() { PARTIAL } else { "head_dim" };
+            return Err(from(PARTIAL).wrong(key, wanted));
+        }
+        let theta = from("rope_theta").number_or("rope_theta", 10_000.0)?;
+        let width = width as usize;
+        let plain = |i: usize| theta.powf(-2.0 * i as f64 / width as f64);
+        let plain: Vec<f64> = (0..width / 2).map(plain).collect();
+        let of = |frequencies| Self { width, frequencies, factor: 1.0 };
+        let Some(scaling) = part else { return Ok(of(plain)) };
+        let key = scaling.spelled(&["rope_type", "type"]);
+        match scaling.text(key)? {
+            None | Some("default") => Ok(of(plain)),
+            Some("linear") => {
+                let factor = scaling.number("factor")?;
+                Ok(of(plain.into_iter().map(|frequency| frequency / factor).collect()))
+            }
+            Some("llama3") => {
+                let slower = llama3(&scaling)?;
+                Ok(of(plain.into_iter().map(slower).collect()))
+            }
+            Some("yarn") => yarn(&scaling, theta, of(plain)),
+            Some(_) => Err(scaling.wrong(key, "default, linear, llama3 or yarn")),
+        }
+    }
+}
+
+/// Llama 3.1's scaling: waves that are long beside the context of training are stretched, short ones stay, and between
+/// them both are mixed.
+fn llama3(scaling: &Config) -> Result<impl Fn(f64) -> f64 + use<>, ConfigError> {
+    let factor = scaling.number("factor")?;
+    let (low, high) = (scaling.number("low_freq_factor")?, scaling.number("high_freq_factor")?);
+    let context = scaling.number("original_max_position_embeddings")?;
+    if high <= low {
+        return Err(scaling.wrong("high_freq_factor", "more than low_freq_factor"));
+    }
+    Ok(move |frequency: f64| {
+        let waves = context * frequency / TAU;
+        let kept = ((waves - low) / (high - low)).clamp(0.0, 1.0);
+        (1.0 - kept) * frequency / factor + kept * frequency
+    })
+}
+
+/// YaRN (arXiv 2309.00071): pairs that turn often within the context of training stay, those that turn less than once are
+/// interpolated, with a ramp over the pairs between; cosines and sines grow with the logarithm of the factor.
+fn yarn(scaling: &Config, theta: f64, plain: Rope) -> Result<Rope, ConfigError> {
+    let factor = scaling.number("factor")?;
+    let context = scaling.number("original_max_position_embeddings")?;
+    let width = plain.width as f64;
+    // The pair that turns so often within the context.
+    let pair = |turns: f64| width * (context / (turns * 2.0 * PI)).ln() / (2.0 * theta.ln());
+    let (first, last) =
+        (pair(scaling.number_or("beta_fast", 32.0)?), pair(scaling.number_or("beta_slow", 1.0)?));
+    let (first, last) = match scaling.flag_or("truncate", true)? {
+        true => (first.floor(), last.ceil()),
+        false => (first, last),
+    };
+    let (first, last) = (first.max(0.0), last.min(width - 1.0));
+    let last = if first == last { last + 0.001 } else { last };
+    let mixed = |(i, frequency): (usize, &f64)| {
+        let interpolated = ((i as f64 - first) / (last - first)).clamp(0.0, 1.0);
+        interpolated * frequency / factor + (1.0 - interpolated) * frequency
+    };
+    let frequencies = plain.frequencies.iter().enumerate().map(mixed).collect();
+    let grown = |by: f64| if factor <= 1.0 { 1.0 } else { 0.1 * by * factor.ln() + 1.0 };
+    let has = |key: &str| scaling.get(key).is_some();
+    let factor = match has("attention_factor") {
+        true => scaling.number("attention_factor")?,
+        false if has("mscale") && has("mscale_all_dim") => {
+            grown(scaling.number("mscale")?) / grown(scaling.number("mscale_all_dim")?)
+        }
+        false => grown(1.0),
+    };
+    Ok(Rope { frequencies, factor, ..plain })
+}

@@ -1,0 +1,65 @@
+use super::{Backend, Convolution, Executor, Input, Loader, Mix, RmsNorm, StateId};
+use crate::ModelError;
+use crate::layers::{self, GatedDeltaShape};
+use kernels::gated_delta::{GatedDeltaCall, GatedDeltaOptions};
+use kernels::rmsnorm::Activation;
+use kernels::{OpError, States, Tensor};
+
+/// A gated delta net.
+pub(super) struct GatedDelta<B: Backend> {
+    shape: GatedDeltaShape,
+    project: B::Projection,
+    /// Of queries, keys and values.
+    conv: Convolution,
+    a_log: Tensor,
+    dt_bias: Tensor,
+    scan: StateId,
+    norm: RmsNorm,
+    out: B::Projection,
+}
+
+impl<B: Backend> GatedDelta<B> {
+    pub(super) fn new(
+        of: &layers::GatedDelta,
+        load: &mut impl Loader<B>,
+    ) -> Result<Self, ModelError> {
+        let shape @ GatedDeltaShape { value_heads, key_dim, value_dim, taps, .. } = of.shape;
+        Ok(Self {
+            shape,
+            project: load.projection(&of.project)?,
+            conv: load.convolution(&[of.conv_weight], None, [shape.channels(), taps])?,
+            a_log: load.vector(of.a_log)?,
+            dt_bias: load.vector(of.dt_bias)?,
+            scan: load.states(&[value_heads, key_dim, value_dim])?,
+            norm: load.plain_norm(of.norm, value_heads)?,
+            out: load.projection(&of.out)?,
+        })
+    }
+}
+
+impl<B: Backend> Mix<B> for GatedDelta<B> {
+    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), OpError> {
+        let GatedDeltaShape { key_heads, value_heads, key_dim, value_dim, .. } = self.shape;
+        let (keys, values, by_head) =
+            ([key_heads, key_dim], [value_heads, value_dim], [value_heads]);
+        let parts: [&[usize]; _] = [&keys, &keys, &values, &values, &by_head, &by_head];
+        let convolved = (&self.conv, 0..3);
+        let [q, k, v, gate, beta, g] = run.project_convolved(&self.project, x, parts, convolved)?;
+        let scan = GatedDeltaCall {
+            q: &q,
+            k: &k,
+            v: &v,
+            g: &g,
+            beta: &beta,
+            a_log: Some(&self.a_log),
+            dt_bias: Some(&self.dt_bias),
+            offsets: None,
+            states: States::default(),
+            options: GatedDeltaOptions { l2norm: true, ..GatedDeltaOptions::default() },
+            o: None,
+        };
+        let o = run.advance(self.scan, &scan, &values)?;
+        let gate = Some((&gate, Activation::Silu));
+        run.add(&self.out, Input { gate, ..Input::normed(&o, &self.norm) })
+    }
+}

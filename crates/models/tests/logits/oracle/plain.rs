@@ -1,0 +1,207 @@
+//! Attention in every layer, as transformers' Llama, Mistral, Mixtral, Phi-3, Qwen2, Qwen3, Qwen3-MoE and Granite have it.
+
+use super::*;
+use std::f64::consts::TAU;
+
+pub(super) fn logits(m: &Oracle, tokens: &[u32]) -> Vec<f64> {
+    let hidden = m.count("hidden_size");
+    let kind = m.config["model_type"].as_str().unwrap();
+    let multiplier = |key: &str| if kind == "granite" { m.number(key) } else { 1.0 };
+    let residual = multiplier("residual_multiplier");
+    let embed = |token: &u32| -> Vec<f64> {
+        let scale = multiplier("embedding_multiplier");
+        m.embedding(*token, hidden).iter().map(|x| x * scale).collect()
+    };
+    let mut xs: Vec<Vec<f64>> = tokens.iter().map(embed).collect();
+    for layer in 0..m.count("num_hidden_layers") {
+        let p = format!("model.layers.{layer}");
+        let window = window(m, kind, layer);
+        let mixed = attention(m, &format!("{p}.self_attn"), &normed(m, &p, &xs), window);
+        for (x, mixed) in xs.iter_mut().zip(mixed) {
+            add(x, &mixed, residual);
+            let norm = m.tensor(&format!("{p}.post_attention_layernorm.weight"));
+            let h = rms_norm(x, norm, m.number("rms_norm_eps"));
+            add(x, &feed_forward(m, &p, kind, layer, &h), residual);
+        }
+    }
+    head(m, "model.norm", &xs).into_iter().map(|x| x / multiplier("logits_scaling")).collect()
+}
+
+pub(super) fn normed(m: &Oracle, p: &str, xs: &[Vec<f64>]) -> Vec<Vec<f64>> {
+    let norm = m.tensor(&format!("{p}.input_layernorm.weight"));
+    xs.iter().map(|x| rms_norm(x, norm, m.number("rms_norm_eps"))).collect()
+}
+
+pub(super) fn head(m: &Oracle, norm: &str, xs: &[Vec<f64>]) -> Vec<f64> {
+    let tied = m.config["tie_word_embeddings"].as_bool().unwrap();
+    let w = if tied { "model.embed_tokens.weight" } else { "lm_head.weight" };
+    let norm = m.tensor(&format!("{norm}.weight"));
+    let logits = |x: &Vec<f64>| m.project(w, &rms_norm(x, norm, m.number("rms_norm_eps")));
+    xs.iter().flat_map(logits).collect()
+}
+
+/// The tokens that a query sees, its own among them.
+fn window(m: &Oracle, kind: &str, layer: usize) -> usize {
+    let config = &m.config;
+    let slides = match kind {
+        "mistral" | "mixtral" | "phi3" => true,
+        "qwen2" | "qwen3" => {
+            config["use_sliding_window"] == true && layer >= m.count("max_window_layers")
+        }
+        _ => false,
+    };
+    let window = config["sliding_window"].as_u64().filter(|_| slides);
+    window.map_or(usize::MAX, |window| window as usize)
+}
+
+fn feed_forward(m: &Oracle, p: &str, kind: &str, layer: usize, h: &[f64]) -> Vec<f64> {
+    let experts = m.config["num_experts"].as_u64().unwrap_or(0);
+    let dense = m.config["mlp_only_layers"].as_array();
+    let dense = dense.is_some_and(|dense| dense.iter().any(|index| *index == layer));
+    if experts == 0 || dense {
+        return match kind {
+            "phi3" => {
+                let both = m.project(&format!("{p}.mlp.gate_up_proj.weight"), h);
+                let (gate, up) = both.split_at(both.len() / 2);
+                m.project(&format!("{p}.mlp.down_proj.weight"), &swiglu(gate, up))
+            }
+            _ => gated(m, &format!("{p}.mlp"), ["gate_proj", "up_proj", "down_proj"], h),
+        };
+    }
+    let (p, names) = match kind {
+        "mixtral" => (format!("{p}.block_sparse_moe"), ["w1", "w3", "w2"]),
+        _ => (format!("{p}.mlp"), ["gate_proj", "up_proj", "down_proj"]),
+    };
+    // Softmax over all experts, the largest of them, and their weights over the sum of these.
+    let logits = m.project(&format!("{p}.gate.weight"), h);
+    let sum: f64 = logits.iter().map(|x| x.exp()).sum();
+    let weights: Vec<f64> = logits.iter().map(|x| x.exp() / sum).collect();
+    let chosen = largest(&weights, m.count("num_experts_per_tok"));
+    let sum: f64 = chosen.iter().map(|e| weights[*e]).sum();
+    let mut y = vec![0.0; h.len()];
+    for e in chosen {
+        add(&mut y, &gated(m, &format!("{p}.experts.{e}"), names, h), weights[e] / sum);
+    }
+    y
+}
+
+fn swiglu(gate: &[f64], up: &[f64]) -> Vec<f64> {
+    gate.iter().zip(up).map(|(gate, up)| silu(*gate) * up).collect()
+}
+
+pub(super) fn gated(m: &Oracle, p: &str, [gate, up, down]: [&str; 3], h: &[f64]) -> Vec<f64> {
+    let [gate, up] = [gate, up].map(|name| m.project(&format!("{p}.{name}.weight"), h));
+    m.project(&format!("{p}.{down}.weight"), &swiglu(&gate, &up))
+}
+
+pub(super) fn attention(m: &Oracle, p: &str, xs: &[Vec<f64>], window: usize) -> Vec<Vec<f64>> {
+    let (heads, kv_heads) = (m.count("num_attention_heads"), m.count("num_key_value_heads"));
+    let dim =
+        m.config["head_dim"].as_u64().map_or(m.count("hidden_size") / heads, |dim| dim as usize);
+    let scale = m.config["attention_multiplier"].as_f64().unwrap_or(1.0 / (dim as f64).sqrt());
+    let (frequencies, factor) = rotation(m, dim);
+    let made = |t: usize| -> [Vec<f64>; 3] {
+        let mut parts = match m.tensors.contains_key(&format!("{p}.qkv_proj.weight")) {
+            true => {
+                let mut q = m.project(&format!("{p}.qkv_proj.weight"), &xs[t]);
+                let mut k = q.split_off(heads * dim);
+                let v = k.split_off(kv_heads * dim);
+                [q, k, v]
+            }
+            false => ["q", "k", "v"].map(|name| {
+                let mut y = m.project(&format!("{p}.{name}_proj.weight"), &xs[t]);
+                if let Some(bias) = m.tensors.get(&format!("{p}.{name}_proj.bias")) {
+                    add(&mut y, bias, 1.0);
+                }
+                y
+            }),
+        };
+        for (part, name) in parts.iter_mut().zip(["q", "k"]) {
+            for head in part.chunks_exact_mut(dim) {
+                if let Some(norm) = m.tensors.get(&format!("{p}.{name}_norm.weight")) {
+                    head.copy_from_slice(&rms_norm(head, norm, m.number("rms_norm_eps")));
+                }
+                rotate(head, t, &frequencies, factor);
+            }
+        }
+        parts
+    };
+    let all: Vec<[Vec<f64>; 3]> = (0..xs.len()).map(made).collect();
+    let token = |t: usize| {
+        let mut o = Vec::new();
+        let seen: Vec<usize> = (0..=t).filter(|j| t - j < window).collect();
+        for head in 0..heads {
+            let q = &all[t][0][head * dim..][..dim];
+            let kv = head / (heads / kv_heads) * dim;
+            let scores: Vec<f64> =
+                seen.iter().map(|j| scale * dot(q, &all[*j][1][kv..][..dim])).collect();
+            let values: Vec<&[f64]> = seen.iter().map(|j| &all[*j][2][kv..][..dim]).collect();
+            o.extend(attend(&scores, &values));
+        }
+        let mut y = m.project(&format!("{p}.o_proj.weight"), &o);
+        if let Some(bias) = m.tensors.get(&format!("{p}.o_proj.bias")) {
+            add(&mut y, bias, 1.0);
+        }
+        y
+    };
+    (0..xs.len()).map(token).collect()
+}
+
+/// `x cos + rotate_half(x) sin` of the first channels, with rotate_half(x) = [-second half, first half].
+fn rotate(head: &mut [f64], position: usize, frequencies: &[f64], factor: f64) {
+    let half = frequencies.len();
+    for (i, frequency) in frequencies.iter().enumerate() {
+        let (sin, cos) = (position as f64 * frequency).sin_cos();
+        let (low, high) = (head[i], head[i + half]);
+        head[i] = factor * (low * cos - high * sin);
+        head[i + half] = factor * (high * cos + low * sin);
+    }
+}
+
+/// Angles a position and the factor on cosines, as transformers' `modeling_rope_utils.py` works them out from wave lengths.
+fn rotation(m: &Oracle, dim: usize) -> (Vec<f64>, f64) {
+    let theta = m.number("rope_theta");
+    let partial = match m.config["model_type"] == "bamba" {
+        true => 0.5,
+        false => m.config["partial_rotary_factor"].as_f64().unwrap_or(1.0),
+    };
+    let dim = (dim as f64 * partial) as usize;
+    let plain: Vec<f64> =
+        (0..dim / 2).map(|i| 1.0 / theta.powf((2 * i) as f64 / dim as f64)).collect();
+    let scaling = &m.config["rope_scaling"];
+    let number = |key: &str| scaling[key].as_f64().unwrap();
+    match scaling["rope_type"].as_str().or(scaling["type"].as_str()) {
+        None => (plain, 1.0),
+        Some("linear") => (plain.iter().map(|f| f / number("factor")).collect(), 1.0),
+        Some("llama3") => {
+            let (low, high) = (number("low_freq_factor"), number("high_freq_factor"));
+            let context = number("original_max_position_embeddings");
+            let scaled = |f: &f64| {
+                let length = TAU / f;
+                if length < context / high {
+                    *f
+                } else if length > context / low {
+                    f / number("factor")
+                } else {
+                    let smooth = (context / length - low) / (high - low);
+                    (1.0 - smooth) * f / number("factor") + smooth * f
+                }
+            };
+            (plain.iter().map(scaled).collect(), 1.0)
+        }
+        Some("yarn") => {
+            let context = number("original_max_position_embeddings");
+            let pair =
+                |turns: f64| dim as f64 * (context / (turns * TAU)).ln() / (2.0 * theta.ln());
+            let low = pair(32.0).floor().max(0.0);
+            let high = pair(1.0).ceil().min(dim as f64 - 1.0);
+            let scaled = |(i, f): (usize, &f64)| {
+                let kept = 1.0 - ((i as f64 - low) / (high - low)).clamp(0.0, 1.0);
+                f / number("factor") * (1.0 - kept) + f * kept
+            };
+            let factor = 0.1 * number("factor").ln() + 1.0;
+            (plain.iter().enumerate().map(scaled).collect(), factor)
+        }
+        Some(other) => panic!("no rotation {other}"),
+    }
+}
