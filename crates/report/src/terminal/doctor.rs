@@ -1,4 +1,5 @@
 use super::Style;
+use super::gpus::gpus;
 use super::layout::{fields, paint, paragraph};
 use super::model::model;
 use crate::document::Tone;
@@ -12,6 +13,11 @@ use facts::{Confidence, DoctorReport, Fact, Finding, Machine, PyEnv};
 pub fn doctor(report: &DoctorReport, style: Style) -> String {
     let mut out = format!("{}\n", paint(style, Tone::Plain, "machine"));
     out.push_str(&fields(style, &machine(&report.machine)));
+    let side_by_side = gpus(&report.machine, style);
+    if !side_by_side.is_empty() {
+        out.push('\n');
+        out.push_str(&side_by_side);
+    }
     for env in &report.envs {
         out.push('\n');
         out.push_str(&paragraph(style, &format!("environment {} ({})", env.root, describe(env))));
