@@ -19,6 +19,7 @@ mod build_failed;
 mod build_isolation;
 mod build_out_of_memory;
 mod capability_warning;
+mod clocks_held_down;
 mod conda_pip_mix;
 mod container_lost_gpus;
 mod container_memory;
@@ -47,8 +48,10 @@ mod forward_compatibility;
 mod gate_broadcast;
 mod gcc_too_new;
 mod glibc_too_old;
+mod gpu_memory_errors;
 mod gpu_too_new;
 mod gpu_too_old;
+mod gpu_unlike_siblings;
 mod jetson_missing_library;
 mod jetson_server_wheel;
 mod kernel_hub_variant;
@@ -68,12 +71,14 @@ mod no_prebuilt_wheel;
 mod nouveau;
 mod numpy_abi;
 mod nvcc_architecture;
+mod nvlink_down;
 mod nvml_not_supported;
 mod old_python;
 mod optional_type_drift;
 mod other_python;
 mod out_of_memory;
 mod overwritten_files;
+mod pcie_link;
 mod persistence_mode;
 mod ptx_newer_than_driver;
 mod python_outside_venv;
@@ -92,6 +97,7 @@ mod undefined_symbol;
 mod visible_devices;
 mod wrong_architecture;
 mod wsl_gpu;
+mod xid;
 
 pub use crate::seen::{Need, Seen};
 pub use crate::text::Text;
@@ -102,6 +108,8 @@ pub use missing_dependency::{Unmet, unmet};
 pub const RULES: &[Rule] = &[
     driver_library_mismatch::RULE,
     driver_silent::RULE,
+    xid::RULE,
+    gpu_memory_errors::RULE,
     nouveau::RULE,
     secure_boot::RULE,
     device_permissions::RULE,
@@ -172,6 +180,10 @@ pub const RULES: &[Rule] = &[
     sm103_miscompile::RULE,
     wrong_architecture::RULE,
     other_python::RULE,
+    nvlink_down::RULE,
+    pcie_link::RULE,
+    clocks_held_down::RULE,
+    gpu_unlike_siblings::RULE,
     persistence_mode::RULE,
     duplicate_processes::RULE,
     stale_process::RULE,

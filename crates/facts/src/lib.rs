@@ -12,6 +12,8 @@ mod comparison;
 mod conditions;
 mod fact;
 mod finding;
+mod gpu_health;
+mod interconnect;
 mod machine;
 mod matrix;
 mod model;
@@ -38,6 +40,8 @@ pub use comparison::{
 pub use conditions::{CeilingTwice, Conditions, ConditionsReport, GpuMoment, Meanwhile, Moment};
 pub use fact::Fact;
 pub use finding::{Confidence, DoctorReport, Evidence, Finding, Severity};
+pub use gpu_health::{EccCounts, GpuHealth, NvLink, PcieLink, RemappedRows};
+pub use interconnect::{GpuPath, Interconnect, PciePath, RdmaPort, Xid};
 pub use machine::{
     AcceleratorLibrary, BackendKind, Cache, Cpu, CudaToolkit, Driver, Gpu, GpuVendor, Machine,
     MachineKind, Memory, Os, Platform, Virtualisation,

@@ -1,4 +1,4 @@
-use crate::{Fact, GpuAccess, GpuProcess};
+use crate::{Fact, GpuAccess, GpuHealth, GpuProcess, Interconnect, Xid};
 use serde::{Deserialize, Serialize};
 
 /// One machine as its own files describe it. An absent fact is `None`, never a guess.
@@ -34,6 +34,12 @@ pub struct Machine {
     /// What stands between programs and the GPUs.
     #[serde(default)]
     pub access: GpuAccess,
+    /// What joins the GPUs with each other and with other machines.
+    #[serde(default, skip_serializing_if = "Interconnect::is_blank")]
+    pub interconnect: Interconnect,
+    /// Errors of NVIDIA's driver in the kernel's log; `None` where the log cannot be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub xids: Option<Fact<Vec<Xid>>>,
     /// What could not be read and why, one sentence each: an absent `nvidia-smi` is a fact, not a failure.
     pub notes: Vec<String>,
 }
@@ -56,6 +62,8 @@ impl Machine {
             virtualisation: None,
             gpu_processes: Vec::new(),
             access: GpuAccess::default(),
+            interconnect: Interconnect::default(),
+            xids: None,
             notes: Vec::new(),
         }
     }
@@ -262,6 +270,9 @@ pub struct Gpu {
     /// Whether the driver keeps the GPU awake between programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub persistence: Option<bool>,
+    /// The state of its hardware.
+    #[serde(default, skip_serializing_if = "GpuHealth::is_blank")]
+    pub health: GpuHealth,
 }
 
 /// The NVIDIA driver's parts, which can disagree with each other.

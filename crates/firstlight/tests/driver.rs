@@ -94,6 +94,38 @@ fn what_is_not_supported_is_said_call_by_call() {
 }
 
 #[test]
+fn gpus_stand_side_by_side_and_the_bad_one_is_named() {
+    let folder = tempdir().unwrap();
+    let kind = ("FAKE_NVML_GPU", "9.0 Fake GPU");
+    let good = answers("good", doctor(folder.path(), true, &[kind]));
+    for words in [
+        "PCIe generation 1 of 5 1 of 5",
+        "PCIe lanes 16 16",
+        "NVLinks up 4 4",
+        "GB/s of a link, each way 26.6 26.6",
+        "power, W 76 of 700 76 of 700",
+        "gpu 0 X NV4 gpu 1 NV4 X",
+        "An idle GPU lowers the generation",
+    ] {
+        assert!(good.contains(words), "no {words} in {good}");
+    }
+    let faults = [
+        ("nvlink-down", "GPU 1 (Fake GPU) has 3 of 4 NVLinks up"),
+        ("pcie-link", "GPU 1 (Fake GPU) has x8 of x16 PCIe lanes"),
+        ("gpu-memory-errors", "GPU 1 (Fake GPU) waits for a reset to replace memory"),
+        ("clocks-held-down", "the clocks of GPU 1 (Fake GPU) are held down"),
+        ("gpu-unlike-siblings", "GPU 0, GPU 1 (Fake GPU) differ: power cap"),
+    ];
+    let bad = answers("bad", doctor(folder.path(), true, &[kind, ("FAKE_NVML_FAULTS", "1")]));
+    for (rule, words) in faults {
+        let rule = format!("[{rule}]");
+        assert!(bad.contains(&rule) && bad.contains(words), "no {rule} {words} in {bad}");
+        assert!(!good.contains(&rule), "{rule} in {good}");
+    }
+    assert!(bad.contains("gpu 0 X NV3 gpu 1 NV3 X"), "{bad}");
+}
+
+#[test]
 fn the_short_form_says_it_too() {
     let folder = tempdir().unwrap();
     let behaviour = [("FAKE_NVML_HANG", "nvmlInit_v2")];

@@ -23,6 +23,7 @@ pub mod torch_builds;
 pub mod torch_series;
 mod version;
 pub mod wheels;
+pub mod xids;
 
 pub use arch::Arch;
 pub use requirement::Requirement;
@@ -52,6 +53,7 @@ mod tests {
             pypi::releases("torch").count(),
             recipes::recipes().len(),
             wheels::wheels().len(),
+            xids::xids().len(),
             packages::unstated("fla-core").count(),
             packages::libraries("bitsandbytes", "0.50.2").map_or(0, |row| row.cuda.len()),
         ];

@@ -7,8 +7,8 @@ use crate::env::{egg_info, metadata, pyvenv_cfg, record, torch_version, wheel};
 use crate::loader::parse_cache;
 use crate::nvml::{Device, Nvml, Snapshot};
 use crate::probes::{
-    apple_gpu, cpu, driver, gpu_nodes, libc, memory, nvidia_smi, os, processes, tegra, toolkits,
-    virtualisation,
+    apple_gpu, cpu, driver, gpu_nodes, kernel_log, libc, memory, nvidia_smi, os, processes, tegra,
+    toolkits, virtualisation,
 };
 use crate::source::CommandError;
 use crate::text;
@@ -207,7 +207,7 @@ proptest! {
     #[test]
     fn nvml_records_read_back(
         gpus in vec((option::of("[A-Za-z0-9][A-Za-z0-9 =-]{0,20}[A-Za-z0-9]"), option::of(any::<u64>()), option::of((0u32..99, 0u32..99)), option::of(any::<bool>())), 0..4),
-        text in text_like("library = a\ndriver = 1.2\ncuda = 13.0\n\n[gpu]\nname = x\nmemory_total = 5\nmig = true\n"),
+        text in text_like("library = a\ndriver = 1.2\ncuda = 13.0\n\n[gpu]\nname = x\nmemory_total = 5\nmig = true\npcie = 1 8 5 -\nnvlink = up 26562 0:1\necc_volatile = 0 1\nremapped = 0 1 true false\npair = 0 1 SYS nvlink\n"),
     ) {
         let gpus = gpus.into_iter().map(|(name, memory_total, compute_capability, mig)| {
             Device { name, memory_total, compute_capability, mig, ..Device::default() }
@@ -259,7 +259,9 @@ proptest! {
     }
 
     #[test]
-    fn small_texts(text in text_like("PRETTY_NAME=\"Ubuntu\"\nGNU C Library (x) stable release version 2.39.\n{\"cuda\":{\"version\":\"12.8.1\"}}\nCUDA Version 10.2\n#define CUDA_VERSION 12080\nrelease 13.0,\n# R36 (release), REVISION: 4.3,\nChipset Model: Apple M4\nVendor: Apple\nhw.memsize: 1\nP:musl\nV:1-r0\n")) {
+    fn small_texts(text in text_like("PRETTY_NAME=\"Ubuntu\"\nGNU C Library (x) stable release version 2.39.\n{\"cuda\":{\"version\":\"12.8.1\"}}\nCUDA Version 10.2\n#define CUDA_VERSION 12080\nrelease 13.0,\n# R36 (release), REVISION: 4.3,\nChipset Model: Apple M4\nVendor: Apple\nhw.memsize: 1\nP:musl\nV:1-r0\n[ 1.2] NVRM: Xid (PCI:0000:43:00): 13, pid=7, name=a, Graphics\n")) {
+        let xids = kernel_log::parse(&text);
+        prop_assert!(xids.iter().map(|xid| xid.count as usize).sum::<usize>() <= text.lines().count());
         let _ = os::os_release_value(&text, "PRETTY_NAME");
         let _ = os::parse_uname(&text);
         let _ = os::sw_vers_value(&text, "ProductVersion");

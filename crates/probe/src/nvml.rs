@@ -6,8 +6,10 @@ use std::fmt::Write;
 
 #[cfg(target_os = "linux")]
 mod ask;
+mod health;
 #[cfg(target_os = "linux")]
 pub use ask::tell;
+pub use health::{Health, Pair};
 
 /// NVML exists for Linux (and Windows) only: elsewhere there is nothing to tell.
 #[cfg(not(target_os = "linux"))]
@@ -51,6 +53,8 @@ pub struct Snapshot {
     pub unanswered: Option<String>,
     /// One entry for each index, in order.
     pub gpus: Vec<Device>,
+    /// One entry for each two of them.
+    pub pairs: Vec<Pair>,
 }
 
 /// One GPU as NVML describes it.
@@ -90,6 +94,8 @@ pub struct Device {
     pub celsius: Option<u32>,
     /// nvmlDeviceGetCurrentClocksThrottleReasons by their names.
     pub held_down_by: Option<Vec<String>>,
+    /// The state of its hardware.
+    pub health: Health,
     /// What else NVML would not tell, each as the call and its words.
     pub refused: Vec<String>,
 }
@@ -138,6 +144,7 @@ impl Nvml {
             match (snapshot.gpus.last_mut(), key) {
                 // What ends the answers stands behind the GPU it happened on.
                 (_, "unanswered") => snapshot.unanswered = Some(value.to_string()),
+                (_, "pair") => snapshot.pairs.extend(Pair::parse(value)),
                 (Some(gpu), _) => gpu.set(key, value),
                 (None, "library") => snapshot.library = value.to_string(),
                 (None, "driver") => snapshot.driver = Some(value.to_string()),
@@ -220,6 +227,7 @@ impl Nvml {
                 for gpu in &snapshot.gpus {
                     let _ = write!(text, "\n[gpu]\n{}", gpu.record());
                 }
+                text.extend(snapshot.pairs.iter().map(Pair::record));
             }
         }
         text
@@ -249,7 +257,7 @@ impl Device {
             }
             "processes_error" => self.processes_error = Some(value.to_string()),
             "refused" => self.refused.push(value.to_string()),
-            _ => {}
+            _ => self.health.set(key, value),
         }
     }
 
@@ -274,7 +282,9 @@ impl Device {
         ];
         fields
             .into_iter()
-            .filter_map(|(key, value)| Some(format!("{key} = {}\n", value?)))
+            .filter_map(|(key, value)| Some((key, value?)))
+            .chain(self.health.lines())
+            .map(|(key, value)| format!("{key} = {value}\n"))
             .chain(self.refused.iter().map(|words| format!("refused = {words}\n")))
             .chain(self.processes.iter().map(Process::record))
             .collect()
@@ -287,8 +297,9 @@ fn dotted((major, minor): (u32, u32)) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{COMPLETE, Device, Nvml, Process, Snapshot};
+    use super::{COMPLETE, Device, Health, Nvml, Pair, Process, Snapshot};
     use crate::source::CommandError;
+    use facts::{EccCounts, NvLink, PcieLink, PciePath, RemappedRows};
     use std::time::Duration;
 
     #[test]
@@ -360,6 +371,7 @@ mod tests {
                     memory_mhz: Some(3201),
                     celsius: Some(41),
                     held_down_by: Some(vec!["SW_POWER_CAP".into(), "HW_SLOWDOWN".into()]),
+                    health: health(),
                     ..Device::default()
                 },
                 Device { error: Some("GPU is lost".into()), ..Device::default() },
@@ -378,6 +390,41 @@ mod tests {
                     ..Device::default()
                 },
             ],
+            pairs: vec![
+                Pair { between: (0, 2), pcie: PciePath::Sys, by_nvlink: true },
+                Pair { between: (2, 3), pcie: PciePath::Pix, by_nvlink: false },
+            ],
         }));
+    }
+
+    fn health() -> Health {
+        let link = |up, rate, remote: Option<&str>| NvLink {
+            up,
+            megabytes_per_second: rate,
+            remote: remote.map(str::to_string),
+        };
+        let (generation_most, width_most) = (Some(5), None);
+        Health {
+            pcie: Some(PcieLink { generation: 1, width: 8, generation_most, width_most }),
+            nvlinks: vec![
+                link(true, Some(26_562), Some("00000000:05:00.0")),
+                link(false, None, None),
+            ],
+            busy_percent: Some(97),
+            power_milliwatts: Some(699_870),
+            power_cap_milliwatts: Some(700_000),
+            power_default_milliwatts: Some(700_000),
+            ecc: Some(true),
+            ecc_volatile: Some(EccCounts { corrected: 3, uncorrected: 0 }),
+            ecc_aggregate: Some(EccCounts { corrected: 1 << 40, uncorrected: 2 }),
+            retirement_pending: Some(false),
+            remapped: Some(RemappedRows {
+                corrected: 1,
+                uncorrected: 2,
+                pending: true,
+                failed: false,
+            }),
+            confidential: Some(false),
+        }
     }
 }

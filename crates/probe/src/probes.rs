@@ -10,6 +10,8 @@ pub(crate) mod driver;
 pub(crate) mod driver_library;
 pub(crate) mod fabric;
 pub(crate) mod gpu_nodes;
+pub(crate) mod interconnect;
+pub(crate) mod kernel_log;
 pub(crate) mod libc;
 pub(crate) mod libraries;
 pub(crate) mod memory;
@@ -44,6 +46,8 @@ pub const PROBES: &[Probe] = &[
     Probe { name: "nvml", reads: "NVML, loaded at run time", run: nvml::run },
     Probe { name: "nvidia_smi", reads: "nvidia-smi, only where there is no NVML", run: nvidia_smi::run },
     Probe { name: "gpu_nodes", reads: "/proc/driver/nvidia/gpus, where nothing above listed a GPU", run: gpu_nodes::run },
+    Probe { name: "interconnect", reads: "/sys/bus/pci/devices of the GPUs (NUMA node, nearest cores), /sys/class/infiniband, /sys/module", run: interconnect::run },
+    Probe { name: "kernel_log", reads: "dmesg, only where an NVIDIA driver is", run: kernel_log::run },
     Probe { name: "tegra", reads: "/proc/device-tree and /etc/nv_tegra_release (Jetson)", run: tegra::run },
     Probe { name: "apple_gpu", reads: "system_profiler SPDisplaysDataType on macOS", run: apple_gpu::run },
     Probe { name: "toolkits", reads: "CUDA_HOME, CUDA_PATH, PATH, /usr/local/cuda*: version.json, version.txt, cuda.h", run: toolkits::run },

@@ -15,6 +15,7 @@ mod csv;
 mod document;
 mod escape;
 mod format;
+mod gpus;
 mod html;
 mod installed;
 mod markdown;

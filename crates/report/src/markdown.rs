@@ -17,7 +17,7 @@ struct Room {
 const ALL: Room = Room { most: usize::MAX, folded: true, reference: true };
 
 /// Sections that one looks up.
-const REFERENCE: [&str; 3] = ["environment", "processes", "matrix"];
+const REFERENCE: [&str; 4] = ["environment", "gpus", "processes", "matrix"];
 
 /// The whole document.
 pub(crate) fn render(document: &Document) -> String {

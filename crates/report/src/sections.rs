@@ -4,6 +4,7 @@ mod artefacts;
 mod bench;
 mod environment;
 mod findings;
+mod gpus;
 mod installed;
 mod matrix;
 mod model;
@@ -38,6 +39,7 @@ pub(crate) const SECTIONS: &[(&str, &str, Build)] = &[
     ("parity", "Parity with the f64 reference", parity::build),
     ("model", "Model fit", model::build),
     ("environment", "Environment", environment::build),
+    ("gpus", "GPUs side by side", gpus::build),
     ("processes", "Processes on the GPUs", processes::build),
     ("matrix", "What works where", matrix::build),
     ("pending", "Done, pending and limits", pending::build),

@@ -11,6 +11,7 @@ mod branches;
 mod brief;
 mod compare;
 mod doctor;
+mod gpus;
 mod layout;
 mod matrix;
 mod model;

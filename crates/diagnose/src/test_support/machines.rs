@@ -34,6 +34,7 @@ pub(crate) fn gpu(name: &str, capability: (u32, u32), mib: u64) -> Gpu {
         pci_bus: None,
         mig: None,
         persistence: None,
+        health: facts::GpuHealth::default(),
     }
 }
 
@@ -47,6 +48,14 @@ pub(crate) fn with_gpu(mut machine: Machine, gpu: Gpu, driver: &str, limit: (u32
         cuda_limit: Some(Fact::new(limit, "NVML nvmlSystemGetCudaDriverVersion")),
         ..Driver::default()
     });
+    machine
+}
+
+/// A server with so many H200.
+pub(crate) fn siblings(count: usize) -> Machine {
+    let mut machine = h200();
+    machine.gpus =
+        (0..).take(count).map(|index| Gpu { index, ..machine.gpus[0].clone() }).collect();
     machine
 }
 

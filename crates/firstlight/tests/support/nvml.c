@@ -3,6 +3,7 @@
 //   FAKE_NVML_CRASH=FUNCTION    that function ends its process
 //   FAKE_NVML_GPU=8.6 A10       the GPUs' compute capability and name
 //   FAKE_NVML_REFUSE=1          everything about a GPU is NVML_ERROR_NOT_SUPPORTED
+//   FAKE_NVML_FAULTS=1          what GPU 1 tells of its hardware is bad, all else is good
 //   FAKE_NVML_PROCESSES=FILE    lines `PID MIB [kept]`: on GPU 0 while the process runs, with `kept` also as a zombie
 #include <signal.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 enum { SUCCESS = 0, NOT_SUPPORTED = 3, INSUFFICIENT_SIZE = 7, NOT_FOUND = 6 };
 typedef struct { unsigned version; unsigned long long total, reserved, free, used; } Memory;
 typedef struct { unsigned pid; unsigned long long bytes; unsigned gpu_instance, compute_instance; } Process;
+typedef struct { unsigned id, scope; long long timestamp, latency; unsigned type, result; unsigned long long value; } Field;
 typedef struct { char legacy[16]; unsigned domain, bus, device, ids, subsystem; char bus_id[32]; } Pci;
 
 static int named(const char *variable, const char *function) {
@@ -129,4 +131,75 @@ int nvmlDeviceGetGraphicsRunningProcesses_v3(void *device, unsigned *count, Proc
     enter(__func__);
     *count = 0;
     return SUCCESS;
+}
+
+// Links, memory errors, power: four NVLinks that go to a switch.
+enum { LINKS = 4, SPEED = 90, REMAPPED_COR = 142, REMAPPED_PENDING = 144, REMAPPED_FAILURE = 145, UNSIGNED_INT = 1 };
+static int bad(void *device) { return getenv("FAKE_NVML_FAULTS") != NULL && index_of(device) == 1; }
+#define TELLS(function, good, wrong) \
+    int function(void *device, unsigned *out) { \
+        enter(__func__); \
+        *out = bad(device) ? (wrong) : (good); \
+        return refuse() ? NOT_SUPPORTED : SUCCESS; \
+    }
+TELLS(nvmlDeviceGetCurrPcieLinkGeneration, 1, 1)
+TELLS(nvmlDeviceGetCurrPcieLinkWidth, 16, 8)
+TELLS(nvmlDeviceGetMaxPcieLinkGeneration, 5, 5)
+TELLS(nvmlDeviceGetMaxPcieLinkWidth, 16, 16)
+TELLS(nvmlDeviceGetPowerUsage, 76123, 76123)
+TELLS(nvmlDeviceGetEnforcedPowerLimit, 700000, 500000)
+TELLS(nvmlDeviceGetPowerManagementDefaultLimit, 700000, 700000)
+TELLS(nvmlDeviceGetRetiredPagesPendingStatus, 0, 0)
+int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *out) {
+    enter(__func__);
+    *out = bad(device) ? 0x48 : 1;  // HW slowdown with HW thermal slowdown, or idle
+    return refuse() ? NOT_SUPPORTED : SUCCESS;
+}
+int nvmlDeviceGetEccMode(void *device, unsigned *current, unsigned *pending) {
+    (void)device;
+    enter(__func__);
+    *current = *pending = 1;
+    return refuse() ? NOT_SUPPORTED : SUCCESS;
+}
+int nvmlDeviceGetTotalEccErrors(void *device, unsigned kind, unsigned since, unsigned long long *out) {
+    (void)since;
+    enter(__func__);
+    *out = bad(device) && kind == 1 ? 3 : 0;
+    return refuse() ? NOT_SUPPORTED : SUCCESS;
+}
+int nvmlDeviceGetFieldValues(void *device, int count, Field *fields) {
+    enter(__func__);
+    for (int i = 0; i < count; i++) {
+        unsigned id = fields[i].id;
+        int known = id == SPEED || (id >= REMAPPED_COR && id <= REMAPPED_FAILURE);
+        fields[i].type = UNSIGNED_INT;
+        fields[i].result = known ? SUCCESS : NOT_SUPPORTED;
+        fields[i].value = id == SPEED ? 26562 : id == REMAPPED_PENDING && bad(device);
+    }
+    return refuse() ? NOT_SUPPORTED : SUCCESS;
+}
+int nvmlDeviceGetNvLinkState(void *device, unsigned link, unsigned *out) {
+    enter(__func__);
+    if (link >= LINKS || refuse()) return NOT_SUPPORTED;
+    *out = !(bad(device) && link == 2);
+    return SUCCESS;
+}
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(void *device, unsigned link, Pci *out) {
+    (void)device, (void)link;
+    enter(__func__);
+    memset(out, 0, sizeof *out);
+    snprintf(out->bus_id, sizeof out->bus_id, "00000000:05:00.0");
+    return refuse() ? NOT_SUPPORTED : SUCCESS;
+}
+int nvmlDeviceGetTopologyCommonAncestor(void *one, void *other, unsigned *out) {
+    (void)one, (void)other;
+    enter(__func__);
+    *out = 40;  // NVML_TOPOLOGY_NODE
+    return refuse() ? NOT_SUPPORTED : SUCCESS;
+}
+int nvmlDeviceGetP2PStatus(void *one, void *other, unsigned capability, unsigned *out) {
+    (void)one, (void)other, (void)capability;
+    enter(__func__);
+    *out = 0;
+    return refuse() ? NOT_SUPPORTED : SUCCESS;
 }

@@ -1,5 +1,7 @@
 //! The calls themselves.
 
+mod health;
+
 use super::{COMPLETE, Process};
 use crate::Source;
 use nvml_wrapper::bitmasks::device::ThrottleReasons;
@@ -70,6 +72,7 @@ impl<W: Write> Teller<'_, W> {
         for index in 0..count.unwrap_or(0) {
             self.device(nvml, index);
         }
+        self.pairs(nvml, count.unwrap_or(0));
     }
 
     fn device(&mut self, nvml: &nvml_wrapper::Nvml, index: u32) {
@@ -104,6 +107,7 @@ impl<W: Write> Teller<'_, W> {
         }
         self.processes(&device, &of);
         self.clocks(&device, &of);
+        self.health(&device, &of);
     }
 
     /// How fast it may run now. A GPU that does not tell is none the worse for it.

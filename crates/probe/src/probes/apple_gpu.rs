@@ -52,6 +52,7 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
             pci_bus: None,
             mig: None,
             persistence: None,
+            health: facts::GpuHealth::default(),
         });
     }
 }

@@ -31,6 +31,7 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
             pci_bus: Some(bus),
             mig: None,
             persistence: None,
+            health: facts::GpuHealth::default(),
         });
     }
 }

@@ -126,6 +126,7 @@ fn gpu(row: Row, index: u32) -> Gpu {
         pci_bus: row.pci_bus,
         mig: row.mig,
         persistence: None,
+        health: facts::GpuHealth::default(),
     }
 }
 

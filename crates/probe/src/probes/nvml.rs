@@ -3,7 +3,7 @@
 use super::driver_of;
 use crate::Source;
 use crate::nvml::{Device, Nvml};
-use facts::{Fact, Gpu, GpuProcess, GpuUse, GpuVendor, Machine};
+use facts::{Fact, Gpu, GpuHealth, GpuProcess, GpuUse, GpuVendor, Machine};
 
 pub(crate) fn run(source: &Source, machine: &mut Machine) {
     match source.ask_nvml() {
@@ -37,6 +37,13 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
                 driver.kernel_module = snapshot
                     .driver
                     .map(|version| Fact::new(version, "NVML nvmlSystemGetDriverVersion"));
+            }
+            if !snapshot.pairs.is_empty() {
+                let paths = snapshot.pairs.iter().map(|pair| pair.path(&snapshot.gpus)).collect();
+                machine.interconnect.paths = Some(Fact::new(
+                    paths,
+                    "NVML nvmlDeviceGetTopologyCommonAncestor, nvmlDeviceGetP2PStatus",
+                ));
             }
             for (index, device) in (0..).zip(snapshot.gpus) {
                 match &device.error {
@@ -98,6 +105,7 @@ fn gpu(index: u32, device: Device, shared: Option<&Fact<u64>>) -> Gpu {
     Gpu {
         index,
         vendor: GpuVendor::Nvidia,
+        health: health(&device),
         name: match device.name {
             Some(name) => Fact::new(name, "NVML nvmlDeviceGetName"),
             None => Fact::new(
@@ -114,5 +122,41 @@ fn gpu(index: u32, device: Device, shared: Option<&Fact<u64>>) -> Gpu {
         pci_bus: device.pci_bus,
         mig: device.mig,
         persistence: device.persistence,
+    }
+}
+
+fn health(device: &Device) -> GpuHealth {
+    /// A value under the name of the call that told it.
+    fn told<T>(value: Option<T>, call: &str) -> Option<Fact<T>> {
+        value.map(|value| Fact::new(value, format!("NVML {call}")))
+    }
+    let it = device.health.clone();
+    let links = (!it.nvlinks.is_empty()).then_some(it.nvlinks);
+    GpuHealth {
+        pcie: told(it.pcie, "nvmlDeviceGetCurrPcieLinkGeneration"),
+        nvlinks: told(links, "nvmlDeviceGetNvLinkState"),
+        numa_node: None,
+        nearest_cores: None,
+        sm_mhz: told(device.sm_mhz, "nvmlDeviceGetClockInfo"),
+        sm_mhz_most: told(device.sm_mhz_most, "nvmlDeviceGetMaxClockInfo"),
+        memory_mhz: told(device.memory_mhz, "nvmlDeviceGetClockInfo"),
+        held_down_by: told(
+            device.held_down_by.clone(),
+            "nvmlDeviceGetCurrentClocksThrottleReasons",
+        ),
+        busy_percent: told(it.busy_percent, "nvmlDeviceGetUtilizationRates"),
+        power_milliwatts: told(it.power_milliwatts, "nvmlDeviceGetPowerUsage"),
+        power_cap_milliwatts: told(it.power_cap_milliwatts, "nvmlDeviceGetEnforcedPowerLimit"),
+        power_default_milliwatts: told(
+            it.power_default_milliwatts,
+            "nvmlDeviceGetPowerManagementDefaultLimit",
+        ),
+        celsius: told(device.celsius, "nvmlDeviceGetTemperature"),
+        ecc: told(it.ecc, "nvmlDeviceGetEccMode"),
+        ecc_volatile: told(it.ecc_volatile, "nvmlDeviceGetTotalEccErrors"),
+        ecc_aggregate: told(it.ecc_aggregate, "nvmlDeviceGetTotalEccErrors"),
+        retirement_pending: told(it.retirement_pending, "nvmlDeviceGetRetiredPagesPendingStatus"),
+        remapped: told(it.remapped, "nvmlDeviceGetFieldValues NVML_FI_DEV_REMAPPED"),
+        confidential: told(it.confidential, "nvmlSystemGetConfComputeState"),
     }
 }

@@ -22,7 +22,7 @@ pub fn baseline(report: &BaselineReport, style: Style) -> String {
     let mut columns = vec![Column::number("D"), Column::word("type"), Column::wrapped("kernel")];
     columns.extend([Column::number(RATE), Column::number("speed-up")]);
     // The report's own columns are told by letters, whose names would not fit.
-    columns.extend(LETTERS.iter().take(series.len()).map(|letter| Column::number(letter)));
+    columns.extend(LETTERS.iter().take(series.len()).map(|letter| Column::number(*letter)));
     let mut lines = table(style, &columns);
     for row in here {
         let mut cells = vec![

@@ -23,7 +23,7 @@ pub(super) fn beside(rows: &[&ParityRow], style: Style) -> String {
     }
     let mut columns =
         vec![Column::wrapped("case"), Column::word("type"), Column::word("firstlight")];
-    columns.extend(HEADS.iter().take(peers.len()).map(|head| Column::word(head)));
+    columns.extend(HEADS.iter().take(peers.len()).map(|head| Column::word(*head)));
     let mut table = table(style, &columns);
     let backends: Vec<_> =
         rows.iter().filter(|row| row.peer.is_some()).map(|row| row.backend).collect();

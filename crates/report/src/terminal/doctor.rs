@@ -1,5 +1,6 @@
 use super::Style;
 use super::brief::unresolved;
+use super::gpus::gpus;
 use super::layout::{fields, paint, paragraph};
 use super::model::model;
 use crate::document::Tone;
@@ -13,6 +14,11 @@ use facts::{Confidence, DoctorReport, Fact, Finding, Machine, PyEnv};
 pub fn doctor(report: &DoctorReport, style: Style) -> String {
     let mut out = format!("{}\n", paint(style, Tone::Plain, "machine"));
     out.push_str(&fields(style, &machine(&report.machine)));
+    let side_by_side = gpus(&report.machine, style);
+    if !side_by_side.is_empty() {
+        out.push('\n');
+        out.push_str(&side_by_side);
+    }
     for env in &report.envs {
         out.push('\n');
         out.push_str(&paragraph(style, &format!("environment {} ({})", env.root, describe(env))));

@@ -44,25 +44,25 @@ pub(super) fn plain(words: impl AsRef<str>) -> Cell {
 
 /// A column of a table.
 pub(super) struct Column {
-    head: &'static str,
+    head: String,
     right: bool,
     wraps: bool,
 }
 
 impl Column {
     /// A column of words that keeps its width.
-    pub(super) fn word(head: &'static str) -> Self {
-        Self { head, right: false, wraps: false }
+    pub(super) fn word(head: impl Into<String>) -> Self {
+        Self { head: head.into(), right: false, wraps: false }
     }
 
     /// A column of words that gives way when the line is too long.
-    pub(super) fn wrapped(head: &'static str) -> Self {
-        Self { head, right: false, wraps: true }
+    pub(super) fn wrapped(head: impl Into<String>) -> Self {
+        Self { head: head.into(), right: false, wraps: true }
     }
 
     /// A column of numbers, which are never broken.
-    pub(super) fn number(head: &'static str) -> Self {
-        Self { head, right: true, wraps: false }
+    pub(super) fn number(head: impl Into<String>) -> Self {
+        Self { head: head.into(), right: true, wraps: false }
     }
 }
 
@@ -73,7 +73,7 @@ pub(super) fn table(style: Style, columns: &[Column]) -> Table {
         .set_style(TableComponent::HeaderLines, '─')
         .set_style(TableComponent::MiddleHeaderIntersections, ' ');
     table.set_header(
-        columns.iter().map(|column| Cell::new(column.head).add_attribute(Attribute::Bold)),
+        columns.iter().map(|column| Cell::new(&column.head).add_attribute(Attribute::Bold)),
     );
     for (i, wanted) in columns.iter().enumerate() {
         if let Some(column) = table.column_mut(i) {

@@ -100,7 +100,7 @@ fn installed_line(kernel: &Installed<'_>) -> (Cell, String) {
 fn by_kernel(rows: &[ParityRow], style: Style) -> String {
     let counts = count_columns(Counts::of(rows));
     let mut columns = vec![Column::word("op"), Column::wrapped("kernel"), Column::word("type")];
-    columns.extend(counts.iter().map(|(head, ..)| Column::number(head)));
+    columns.extend(counts.iter().map(|(head, ..)| Column::number(*head)));
     columns.extend([Column::number("worst"), Column::number("allowed")]);
     let mut table = table(style, &columns);
     for group in groups(rows) {
