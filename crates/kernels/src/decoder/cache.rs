@@ -1,10 +1,10 @@
 //! Keys and values into the paged cache. The contract stands in `cache.cu`.
 
 use super::{THREADS, holds, int, launch};
-use crate::cuda::Planned;
+use crate::cuda::{Planned, arguments};
 use crate::{DType, OpError};
 use device::Device;
-use device::cuda::{Args, Buffer, CudaError, GpuArch, KernelSource, Launch};
+use device::cuda::{Buffer, CudaError, GpuArch, KernelSource, Launch};
 use std::sync::Arc;
 
 const PARTS: &[&str] = &[
@@ -20,6 +20,13 @@ pub(super) fn source(dtype: DType, rotate: bool, arch: GpuArch) -> KernelSource 
     KernelSource::new("decoder_append", PARTS, arch)
         .define("DTYPE", dtype)
         .define("ROTATE", u8::from(rotate))
+}
+
+arguments! {
+    DecoderAppend: decoder_append {
+        q: Nullable, k: Pointer, more: Nullable, v: Nullable, k_pool: Pointer, v_pool: Nullable, rows: Pointer,
+        positions: Pointer, q_heads: i32, kv_heads: i32, dim: i32, more_width: i32, value_width: i32, theta: f64,
+    }
 }
 
 /// New tokens on their way into the cache.
@@ -89,7 +96,7 @@ pub fn append(device: &Device, call: &Append<'_>) -> Result<Planned, OpError> {
     holds("rows", call.rows, 4 * count)?;
     holds("positions", call.positions, 4 * count)?;
     let more = call.more.map(|(more, _)| more);
-    let all = [
+    let held = [
         call.q,
         Some(call.k),
         more,
@@ -99,17 +106,26 @@ pub fn append(device: &Device, call: &Append<'_>) -> Result<Planned, OpError> {
         Some(call.rows),
         Some(call.positions),
     ];
-    let args = all
-        .into_iter()
-        .fold(Args::new(), |args, buffer| args.maybe(buffer.map(|buffer| &**buffer)))
-        .i32(int(call.heads)?)
-        .i32(int(call.kv_heads)?)
-        .i32(int(call.dim)?)
-        .i32(int(more_width)?)
-        .i32(int(value_width)?)
-        .f64(call.theta.unwrap_or(1.0));
+    let held: Vec<_> = held.into_iter().flatten().collect();
+    let [q, more, v, v_pool] =
+        [call.q, more, v, v_pool].map(|buffer| buffer.map(|buffer| &**buffer));
+    let args = DecoderAppend {
+        q,
+        k: call.k,
+        more,
+        v,
+        k_pool: call.k_pool,
+        v_pool,
+        rows: call.rows,
+        positions: call.positions,
+        q_heads: int(call.heads)?,
+        kv_heads: int(call.kv_heads)?,
+        dim: int(call.dim)?,
+        more_width: int(more_width)?,
+        value_width: int(value_width)?,
+        theta: call.theta.unwrap_or(1.0),
+    };
     let shape = Launch::new([count as u32, 1, 1], THREADS, 0);
-    let held: Vec<_> = all.into_iter().flatten().collect();
     let rotate = call.theta.is_some();
-    launch(device, |arch| source(call.dtype, rotate, arch), (shape, args), &held)
+    launch(device, |arch| source(call.dtype, rotate, arch), (shape, args.into()), &held)
 }
