@@ -4,7 +4,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)] // It is a command.
 
 use device::cuda::{
-    Args, Bundle, Cuda, CudaError, GpuArch, Kernel, KernelSource, Launch, MapElement, Swizzle,
+    Bundle, Cuda, CudaError, GpuArch, Kernel, KernelSource, Launch, MapElement, Swizzle,
     TiledLayout,
 };
 use device::{Device, open};
@@ -14,6 +14,12 @@ use std::time::Instant;
 
 type Done = Result<String, String>;
 type Exercise = (&'static str, fn(&Device, &Cuda) -> Done);
+
+// The kernels of `cuda_exercise.cu`, all of one name.
+device::arguments! { Axpy: exercise { x: Nullable, y: Nullable, a: f32, n: i32 } }
+device::arguments! { Few: exercise { n: i32, none: Nullable } }
+device::arguments! { Tile: exercise { map: Map, out: Pointer, x: i32, y: i32 } }
+device::arguments! { Out: exercise { out: Pointer } }
 
 /// The last one loses the context.
 const EXERCISES: &[Exercise] = &[
@@ -164,7 +170,7 @@ fn launch(device: &Device, cuda: &Cuda) -> Done {
         cuda.stream().upload(&bytes(&x)).map_err(words)?,
         cuda.stream().upload(&bytes(&vec![1.0; N])).map_err(words)?,
     );
-    let args = Args::new().buffer(&x_there).buffer(&y_there).f32(2.0).i32(N as i32);
+    let args = Axpy { x: Some(&x_there), y: Some(&y_there), a: 2.0, n: N as i32 }.into();
     let before = device.launches().of("exercise.axpy");
     let shape = Launch::new([(N as u32).div_ceil(256), 1, 1], 256, 0);
     // SAFETY: the arguments are the kernel's, over buffers of N floats.
@@ -182,11 +188,12 @@ fn launch(device: &Device, cuda: &Cuda) -> Done {
 fn wrong_arguments(device: &Device, cuda: &Cuda) -> Done {
     let kernel = kernel(device, cuda, 0)?;
     let shape = Launch::new([1, 1, 1], 256, 0);
+    let few = Few { n: 1, none: None }.into();
     // SAFETY: refused before it runs.
-    let few = unsafe { cuda.stream().launch("exercise.bad", &kernel, &shape, &Args::new().i32(1)) };
+    let few = unsafe { cuda.stream().launch("exercise.bad", &kernel, &shape, &few) };
     let Err(few) = few else { return Err("too few arguments were accepted".to_owned()) };
     let buffer = cuda.stream().allocate(4).map_err(words)?;
-    let args = Args::new().buffer(&buffer).buffer(&buffer).f32(2.0).i32(0);
+    let args = Axpy { x: Some(&buffer), y: Some(&buffer), a: 2.0, n: 0 }.into();
     let large = Launch::new([1, 1, 1], 2048, 0);
     // SAFETY: refused by the driver.
     let large = unsafe { cuda.stream().launch("exercise.bad", &kernel, &large, &args) };
@@ -202,7 +209,7 @@ fn wrong_arguments(device: &Device, cuda: &Cuda) -> Done {
 
 fn empty(device: &Device, cuda: &Cuda) -> Done {
     let kernel = kernel(device, cuda, 0)?;
-    let args = Args::new().maybe(None).maybe(None).f32(2.0).i32(0);
+    let args = Axpy { x: None, y: None, a: 2.0, n: 0 }.into();
     // SAFETY: nothing runs.
     unsafe {
         let shape = Launch::new([0, 1, 1], 256, 0);
@@ -234,7 +241,7 @@ fn graph(device: &Device, cuda: &Cuda) -> Done {
     let (kernel, stream) = (kernel(device, cuda, 0)?, cuda.stream());
     let x = stream.upload(&bytes(&vec![1.0; N])).map_err(words)?;
     let y = stream.upload(&bytes(&vec![0.0; N])).map_err(words)?;
-    let args = Args::new().buffer(&x).buffer(&y).f32(1.0).i32(N as i32);
+    let args = Axpy { x: Some(&x), y: Some(&y), a: 1.0, n: N as i32 }.into();
     let shape = Launch::new([4, 1, 1], 256, 0);
     let graph = stream
         .capture(|stream| {
@@ -281,7 +288,7 @@ fn copy_engine(device: &Device, cuda: &Cuda) -> Done {
     let map = cuda.tensor_map(&buffer, &layout).map_err(words)?;
     let out = stream.allocate(64 * 64 * 2).map_err(words)?;
     let (x, y) = (64, 64);
-    let args = Args::new().map(&map).buffer(&out).i32(x).i32(y);
+    let args = Tile { map: (&map).into(), out: &out, x, y }.into();
     let shape = Launch::new([1, 1, 1], 128, 64 * 128 + 1024 + 8);
     // SAFETY: the arguments are the kernel's, over a buffer of one tile.
     unsafe { stream.launch("exercise.tile", &kernel, &shape, &args).map_err(words)? };
@@ -317,9 +324,9 @@ fn cluster(device: &Device, cuda: &Cuda) -> Done {
     let (kernel, stream) = (kernel(device, cuda, 2)?, cuda.stream());
     let out = stream.allocate(8 * 4).map_err(words)?;
     let shape = Launch::new([8, 1, 1], 32, 0).with_cluster([2, 1, 1]);
+    let args = Out { out: &out }.into();
     // SAFETY: the argument is the kernel's, a buffer of one number a block.
     unsafe {
-        let args = Args::new().buffer(&out);
         stream.launch("exercise.cluster", &kernel, &shape, &args).map_err(words)?;
     }
     let mut got = [0; 32];
@@ -328,7 +335,7 @@ fn cluster(device: &Device, cuda: &Cuda) -> Done {
     expect(numbers == [2, 1, 4, 3, 6, 5, 8, 7], || format!("{numbers:?}"))?;
     let odd = Launch::new([7, 1, 1], 32, 0).with_cluster([2, 1, 1]);
     // SAFETY: refused before it runs.
-    let odd = unsafe { stream.launch("exercise.odd", &kernel, &odd, &Args::new().buffer(&out)) };
+    let odd = unsafe { stream.launch("exercise.odd", &kernel, &odd, &args) };
     Ok(odd.err().ok_or("seven blocks in clusters of two were accepted")?.to_string())
 }
 
@@ -338,7 +345,7 @@ fn mixed_devices(device: &Device, cuda: &Cuda) -> Done {
     let theirs = other.stream().allocate(512).map_err(words)?;
     let ours = cuda.stream().allocate(512).map_err(words)?;
     let kernel = kernel(device, cuda, 0)?;
-    let args = Args::new().buffer(&ours).buffer(&theirs).f32(1.0).i32(1);
+    let args = Axpy { x: Some(&ours), y: Some(&theirs), a: 1.0, n: 1 }.into();
     let shape = Launch::new([1, 1, 1], 32, 0);
     // SAFETY: refused before it runs.
     let mixed = unsafe { cuda.stream().launch("exercise.mixed", &kernel, &shape, &args) };
@@ -351,7 +358,7 @@ fn lost(device: &Device, cuda: &Cuda) -> Done {
     cuda.stream().synchronize().map_err(words)?;
     // SAFETY: not safe at all, which is the point; nothing of the host is in its reach.
     unsafe {
-        let args = Args::new().buffer(&out);
+        let args = Out { out: &out }.into();
         let shape = Launch::new([1, 1, 1], 1, 0);
         cuda.stream().launch("exercise.wild", &kernel, &shape, &args).map_err(words)?;
     }

@@ -31,7 +31,7 @@ mod swap;
 mod tensor_map;
 mod uploads;
 
-pub use args::{Args, Moves};
+pub use args::{Args, Argument, Layout, Map, Moves, Number, Parameter};
 pub use bundle::Bundle;
 pub use cache::Cache;
 pub use capabilities::{ComputeCapability, CudaCapabilities};

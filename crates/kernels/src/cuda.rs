@@ -4,6 +4,7 @@
 //! kernels. [`CudaExecution`] then replays the plan without touching the host's tensors. [`Plans`] keeps what was planned
 //! over tensors of the caller ([`Plan`]), and launches it again for like calls whose tensors lie elsewhere.
 
+pub(crate) mod arguments;
 mod execution;
 mod host_bytes;
 mod plan;
@@ -12,6 +13,7 @@ mod plans;
 pub(crate) mod slots;
 mod variant;
 
+pub(crate) use arguments::arguments;
 pub(crate) use execution::CudaExecution;
 pub use plan::{Lender, Lent, Memory, Placed, Plan, Planned, Wanted};
 pub use planner::Planner;

@@ -1,4 +1,4 @@
-//! Arguments of a kernel, in the order of its parameters, which can be launched again over memory that lies elsewhere.
+//! Arguments of a kernel: one block of parameters, which can be launched again over memory that lies elsewhere.
 
 use super::context::Context;
 use super::driver::RawTensorMap;
@@ -7,30 +7,216 @@ use super::{Buffer, CudaError, TensorMap};
 use std::ffi::c_void;
 use std::sync::Arc;
 
-/// One cache line: every argument starts at one, which satisfies any alignment a parameter can have.
+/// Declares the arguments of a kernel as a struct, `Name: kernel { field: Kind, .. }`, or of several kernels that take the same,
+/// `Name: one | other { .. }`. Fields have the names and the order of the kernel's parameters and are of kind `Pointer`, `Nullable`
+/// (which may be null), `Map` (a descriptor for the copy engine), `i32`, `i64`, `f32`, `f64`, or `(Group)`: several parameters
+/// in a row that other kernels take too, declared as `Group { .. }`.
+///
+/// CUDA lays parameters out as C does the fields of a struct, so this one is laid out as the kernel's block of parameters, with a
+/// reference where the address goes; [`Args`] are made of it. A launch compares names, offsets and sizes with the kernel's own.
+#[macro_export]
+macro_rules! arguments {
+    (@kind $a:lifetime Pointer) => { &$a $crate::cuda::Buffer };
+    (@kind $a:lifetime Nullable) => { Option<&$a $crate::cuda::Buffer> };
+    (@kind $a:lifetime Map) => { $crate::cuda::Map<$a> };
+    (@kind $a:lifetime ($group:ident)) => { $group<$a> };
+    (@kind $a:lifetime $number:ident) => { <$number as $crate::cuda::Number<$a>>::Type };
+    (@parts ($group:ident)) => { $group::LAYOUT.parameters };
+    (@parts $kind:ident) => { &[] };
+    ($(#[$about:meta])* $visible:vis $name:ident $(: $($kernel:ident)|+)? {
+        $($field:ident: $kind:tt),* $(,)?
+    }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy)]
+        #[repr(C)]
+        $visible struct $name<'a> { $($visible $field: $crate::arguments!(@kind 'a $kind)),* }
+
+        impl $name<'_> {
+            const FIELDS: &'static [$crate::cuda::Parameter] = &[$($crate::cuda::Parameter {
+                name: stringify!($field),
+                kind: stringify!($kind),
+                offset: std::mem::offset_of!($name<'static>, $field),
+                bytes: size_of::<$crate::arguments!(@kind 'static $kind)>(),
+                parts: $crate::arguments!(@parts $kind),
+            }),*];
+            $visible const LAYOUT: &'static $crate::cuda::Layout = &$crate::cuda::Layout {
+                kernels: &[$($(stringify!($kernel)),+)?],
+                parameters: &$crate::cuda::Parameter::each::<
+                    { $crate::cuda::Parameter::count(<$name<'static>>::FIELDS) },
+                >(Self::FIELDS),
+            };
+        }
+
+        impl $crate::cuda::Argument for $name<'_> {
+            fn put(self, offset: usize, args: &mut $crate::cuda::Args) {
+                $($crate::cuda::Argument::put(
+                    self.$field,
+                    offset + std::mem::offset_of!($name<'static>, $field),
+                    args,
+                );)*
+            }
+        }
+
+        impl From<$name<'_>> for $crate::cuda::Args {
+            fn from(given: $name<'_>) -> Self {
+                Self::of($name::LAYOUT, given)
+            }
+        }
+    };
+}
+
+/// A parameter of a kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Parameter {
+    /// Its name in the kernel's source.
+    pub name: &'static str,
+    /// What it is, as [`arguments!`](crate::arguments) has it.
+    pub kind: &'static str,
+    /// Where it begins in the block of parameters, bytes.
+    pub offset: usize,
+    /// Its size there, bytes.
+    pub bytes: usize,
+    /// The parameters that a group of them is.
+    pub parts: &'static [Parameter],
+}
+
+impl Parameter {
+    /// How many parameters fields are, those of groups counted one by one.
+    pub const fn count(fields: &[Self]) -> usize {
+        let (mut count, mut at) = (0, 0);
+        while at < fields.len() {
+            let parts = fields[at].parts.len();
+            count += if parts > 0 { parts } else { 1 };
+            at += 1;
+        }
+        count
+    }
+
+    /// Fields with the parameters of groups in their place.
+    pub const fn each<const COUNT: usize>(fields: &[Self]) -> [Self; COUNT] {
+        let none = Self { name: "", kind: "", offset: 0, bytes: 0, parts: &[] };
+        let (mut each, mut count, mut at) = ([none; COUNT], 0, 0);
+        while at < fields.len() {
+            let (field, mut part) = (fields[at], 0);
+            if field.parts.is_empty() {
+                each[count] = field;
+                count += 1;
+            }
+            while part < field.parts.len() {
+                each[count] = field.parts[part];
+                each[count].offset += field.offset;
+                count += 1;
+                part += 1;
+            }
+            at += 1;
+        }
+        each
+    }
+}
+
+/// Parameters of a kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// The kernels that take them.
+    pub kernels: &'static [&'static str],
+    /// In their order.
+    pub parameters: &'static [Parameter],
+}
+
+/// A descriptor for the copy engine, as a struct of arguments holds it: of the size and alignment that it has among parameters.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(64))]
+pub struct Map<'a> {
+    map: &'a TensorMap,
+    rest: [u64; 15],
+}
+
+impl<'a> From<&'a TensorMap> for Map<'a> {
+    fn from(map: &'a TensorMap) -> Self {
+        Self { map, rest: [0; 15] }
+    }
+}
+
+/// What a kernel can be given.
+pub trait Argument {
+    /// Puts it at `offset` of the block.
+    fn put(self, offset: usize, args: &mut Args);
+}
+
+impl Argument for &Buffer {
+    fn put(self, offset: usize, args: &mut Args) {
+        match &args.device {
+            None => args.device = Some(Arc::clone(self.context())),
+            Some(device) => args.mixed |= !Arc::ptr_eq(device, self.context()),
+        }
+        args.write(offset, &self.address().to_ne_bytes());
+        args.point(offset, false, self.operand(), self.address());
+    }
+}
+
+impl Argument for Option<&Buffer> {
+    fn put(self, offset: usize, args: &mut Args) {
+        if let Some(buffer) = self {
+            buffer.put(offset, args);
+        }
+    }
+}
+
+impl Argument for Map<'_> {
+    fn put(self, offset: usize, args: &mut Args) {
+        args.write(offset, bytes_of(&self.map.raw.0));
+        args.point(offset, true, self.map.operand, self.map.address);
+    }
+}
+
+/// A number, as a struct with a lifetime holds it that may have nothing else.
+pub trait Number<'a> {
+    /// Itself.
+    type Type;
+}
+
+macro_rules! numbers {
+    ($($number:ty)*) => {$(
+        impl Number<'_> for $number {
+            type Type = Self;
+        }
+
+        impl Argument for $number {
+            fn put(self, offset: usize, args: &mut Args) {
+                args.write(offset, &self.to_ne_bytes());
+            }
+        }
+    )*};
+}
+numbers!(i32 i64 f32 f64);
+
+/// One cache line, at which a block begins: no parameter is aligned to more.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
 struct Line([u64; 8]);
 
-/// Where an argument's bytes stand, and what it points to.
+/// What of a block points into an operand of a plan.
 #[derive(Debug, Clone, Copy)]
-struct Argument {
-    line: usize,
-    bytes: usize,
-    /// The operand of a plan that it points into, and the address it was given then.
-    place: Option<(u8, u64)>,
+struct Pointing {
+    offset: usize,
+    /// Whether a descriptor does, and not a pointer.
+    map: bool,
+    operand: u8,
+    /// The address that it was given.
+    address: u64,
 }
 
 /// Most parameters of a kernel.
 const MOST: usize = 64;
-/// Most of them that are descriptors for the copy engine.
-const MOST_MAPS: usize = 16;
+/// Lines of the largest block.
+const MOST_LINES: usize = 32;
 
-/// Arguments of a kernel, in the order of its parameters.
-#[derive(Debug, Clone, Default)]
+/// Arguments of a kernel, made of its struct of [`arguments!`](crate::arguments).
+#[derive(Debug, Clone)]
 pub struct Args {
-    lines: Vec<Line>,
-    arguments: Vec<Argument>,
+    layout: &'static Layout,
+    block: Vec<Line>,
+    pointing: Vec<Pointing>,
     /// The device whose memory they point to.
     device: Option<Arc<Context>>,
     mixed: bool,
@@ -56,141 +242,90 @@ impl Moves<'_> {
     }
 }
 
-/// Pointers to a launch's arguments, and the values of those that have moved.
+/// Pointers to a launch's arguments, and a block for those that have moved.
 pub(super) struct Placed {
     pointers: [*const c_void; MOST],
-    words: [u64; MOST],
-    maps: [Map; MOST_MAPS],
+    block: [Line; MOST_LINES],
 }
-
-/// A descriptor where the driver wants it.
-#[derive(Clone, Copy)]
-#[repr(C, align(64))]
-struct Map(RawTensorMap);
 
 impl Placed {
     pub(super) fn new() -> Self {
-        let maps = [Map(RawTensorMap([0; 16])); MOST_MAPS];
-        Self { pointers: [std::ptr::null(); MOST], words: [0; MOST], maps }
+        Self { pointers: [std::ptr::null(); MOST], block: [Line([0; 8]); MOST_LINES] }
     }
 }
 
 impl Args {
-    /// No arguments yet.
-    pub fn new() -> Self {
-        Self::default()
+    #[doc(hidden)] // For `arguments!`.
+    pub fn of(layout: &'static Layout, given: impl Argument) -> Self {
+        let end = layout.parameters.last().map_or(0, |last| last.offset + last.bytes);
+        let block = vec![Line([0; 8]); end.div_ceil(size_of::<Line>())];
+        let mut args = Self { layout, block, pointing: Vec::new(), device: None, mixed: false };
+        given.put(0, &mut args);
+        args
     }
 
-    fn push(mut self, bytes: &[u8], place: Option<(u8, u64)>) -> Self {
-        let line = self.lines.len();
-        self.arguments.push(Argument { line, bytes: bytes.len(), place });
-        self.lines.resize(line + bytes.len().div_ceil(size_of::<Line>()).max(1), Line([0; 8]));
-        let words = self.lines[line..].iter_mut().flat_map(|line| line.0.iter_mut());
+    /// Writes one argument, which is aligned to its size or to 8 bytes.
+    fn write(&mut self, offset: usize, bytes: &[u8]) {
+        let words = self.block.iter_mut().flat_map(|line| line.0.iter_mut()).skip(offset / 8);
         for (word, part) in words.zip(bytes.chunks(8)) {
-            let mut whole = [0; 8];
-            whole[..part.len()].copy_from_slice(part);
+            let mut whole = word.to_ne_bytes();
+            whole[offset % 8..][..part.len()].copy_from_slice(part);
             *word = u64::from_ne_bytes(whole);
         }
-        self
     }
 
-    /// A pointer to the start of a buffer.
-    #[must_use]
-    pub fn buffer(self, buffer: &Buffer) -> Self {
-        self.buffer_at(buffer, 0)
+    fn point(&mut self, offset: usize, map: bool, operand: Option<u8>, address: u64) {
+        let into = operand.map(|operand| Pointing { offset, map, operand, address });
+        self.pointing.extend(into);
     }
 
-    /// A pointer into a buffer, `offset` bytes from its start.
-    #[must_use]
-    pub fn buffer_at(mut self, buffer: &Buffer, offset: usize) -> Self {
-        match &self.device {
-            None => self.device = Some(Arc::clone(buffer.context())),
-            Some(device) => self.mixed |= !Arc::ptr_eq(device, buffer.context()),
-        }
-        let address = buffer.address() + offset as u64;
-        let place = buffer.operand().map(|operand| (operand, address));
-        self.push(&address.to_ne_bytes(), place)
+    /// The kernels that they are for.
+    pub(super) fn kernels(&self) -> &'static [&'static str] {
+        self.layout.kernels
     }
 
-    /// A pointer, or null.
-    #[must_use]
-    pub fn maybe(self, buffer: Option<&Buffer>) -> Self {
-        match buffer {
-            Some(buffer) => self.buffer(buffer),
-            None => self.push(&0u64.to_ne_bytes(), None),
-        }
+    /// Offsets and sizes of the arguments, bytes.
+    pub(super) fn layout(&self) -> impl Iterator<Item = (usize, usize)> + Clone {
+        self.layout.parameters.iter().map(|parameter| (parameter.offset, parameter.bytes))
     }
 
-    /// A 32-bit integer.
-    #[must_use]
-    pub fn i32(self, value: i32) -> Self {
-        self.push(&value.to_ne_bytes(), None)
-    }
-
-    /// A 64-bit integer.
-    #[must_use]
-    pub fn i64(self, value: i64) -> Self {
-        self.push(&value.to_ne_bytes(), None)
-    }
-
-    /// A float32.
-    #[must_use]
-    pub fn f32(self, value: f32) -> Self {
-        self.push(&value.to_ne_bytes(), None)
-    }
-
-    /// A float64.
-    #[must_use]
-    pub fn f64(self, value: f64) -> Self {
-        self.push(&value.to_ne_bytes(), None)
-    }
-
-    /// A descriptor for the copy engine.
-    #[must_use]
-    pub fn map(self, map: &TensorMap) -> Self {
-        self.push(bytes_of(&map.raw.0), map.operand.map(|operand| (operand, map.address)))
-    }
-
-    /// Sizes of the arguments, bytes.
-    pub(super) fn sizes(&self) -> impl Iterator<Item = usize> + Clone {
-        self.arguments.iter().map(|argument| argument.bytes)
-    }
-
-    /// Pointers to the arguments, as the driver takes them, each moved with the operand that it points into. `replace` writes
-    /// an address into a descriptor.
+    /// Pointers to the arguments, as the driver takes them: into this block, or, where operands have moved, into a copy of it that
+    /// has them where they lie now. `replace` writes an address into a descriptor.
     pub(super) fn place<'p>(
         &'p self,
         moves: Moves<'_>,
         placed: &'p mut Placed,
         replace: impl Fn(&mut RawTensorMap, u64) -> Result<(), CudaError>,
     ) -> Result<&'p [*const c_void], CudaError> {
-        let count = self.arguments.len();
-        if count > MOST {
-            return Err(CudaError::refused(format!("{count} arguments, more than {MOST}")));
+        let (count, lines) = (self.layout.parameters.len(), self.block.len());
+        if count > MOST || lines > MOST_LINES {
+            let what =
+                format!("{count} arguments in {lines} lines, more than {MOST} or {MOST_LINES}");
+            return Err(CudaError::refused(what));
         }
-        let mut maps = placed.maps.iter_mut();
-        for (at, argument) in self.arguments.iter().enumerate() {
-            let lines = &self.lines[argument.line..];
-            let moved = argument.place.map(|(operand, address)| (moves.of(operand), address));
-            placed.pointers[at] = match moved {
-                None | Some((0, _)) => lines.as_ptr().cast(),
-                Some((by, address)) if argument.bytes == size_of::<u64>() => {
-                    placed.words[at] = address.wrapping_add(by);
-                    (&raw const placed.words[at]).cast()
+        let mut block = self.block.as_slice();
+        if self.pointing.iter().any(|into| moves.of(into.operand) != 0) {
+            let copy = &mut placed.block[..lines];
+            copy.copy_from_slice(block);
+            for into in &self.pointing {
+                let address = into.address.wrapping_add(moves.of(into.operand));
+                let line = into.offset / 64;
+                if !into.map {
+                    copy[line].0[into.offset / 8 % 8] = address;
+                } else if address != into.address {
+                    let mut map = RawTensorMap([0; 16]);
+                    map.0[..8].copy_from_slice(&copy[line].0);
+                    map.0[8..].copy_from_slice(&copy[line + 1].0);
+                    replace(&mut map, address)?;
+                    copy[line].0.copy_from_slice(&map.0[..8]);
+                    copy[line + 1].0.copy_from_slice(&map.0[8..]);
                 }
-                Some((by, address)) => {
-                    let Some(map) = maps.next() else {
-                        let what = format!("more than {MOST_MAPS} tensor maps of one kernel");
-                        return Err(CudaError::refused(what));
-                    };
-                    for (word, from) in map.0.0.iter_mut().zip(lines.iter().flat_map(|line| line.0))
-                    {
-                        *word = from;
-                    }
-                    replace(&mut map.0, address.wrapping_add(by))?;
-                    (&raw const *map).cast()
-                }
-            };
+            }
+            block = copy;
+        }
+        let start = block.as_ptr().cast::<u8>();
+        for (pointer, (offset, _)) in placed.pointers.iter_mut().zip(self.layout()) {
+            *pointer = start.wrapping_add(offset).cast();
         }
         Ok(&placed.pointers[..count])
     }
@@ -211,6 +346,11 @@ impl Args {
 mod tests {
     use super::*;
 
+    crate::arguments! { Pair { none: Nullable, into: i64 } }
+    crate::arguments! {
+        Several: several { count: i32, by: f32, map: Map, wide: i64, pair: (Pair), last: i32 }
+    }
+
     #[allow(unsafe_code)] // Arguments are read as the driver reads them.
     fn words(pointer: *const c_void, count: usize) -> Vec<u64> {
         // SAFETY: the arguments below are at least as long, and live.
@@ -218,31 +358,34 @@ mod tests {
     }
 
     #[test]
-    fn arguments_keep_their_bytes_sizes_and_alignment() {
+    fn arguments_lie_as_in_c_and_move_with_their_operands() {
         let raw = RawTensorMap(std::array::from_fn(|i| i as u64));
         let map = TensorMap { raw, address: 4096, operand: Some(1) };
-        let args = Args::new().i32(-2).f32(1.5).map(&map).i64(-3).maybe(None);
-        let args = args.push(&8192u64.to_ne_bytes(), Some((0, 8192)));
-        assert!(args.sizes().eq([4, 4, 128, 8, 8, 8]));
+        let (map, pair) = (Map::from(&map), Pair { none: None, into: 8192 });
+        let given = Several { count: -2, by: 1.5, map, wide: -3, pair, last: 7 };
+        let mut args = Args::from(given);
+        args.point(208, false, Some(0), 8192);
+        let layout = [(0, 4), (4, 4), (64, 128), (192, 8), (200, 8), (208, 8), (216, 4)];
+        assert!(args.layout().eq(layout));
         let replace = |map: &mut RawTensorMap, address| {
             map.0[0] = address;
             Ok(())
         };
         let mut placed = Placed::new();
         let pointers = args.place(Moves::default(), &mut placed, replace).unwrap();
-        assert!(pointers.iter().all(|pointer| pointer.addr().is_multiple_of(64)));
+        assert!(pointers[2].addr().is_multiple_of(64));
         assert_eq!(words(pointers[2], 16), (0..16).collect::<Vec<u64>>());
-        assert_eq!(words(pointers[0], 1)[0] as u32 as i32, -2);
-        assert_eq!(f32::from_bits(words(pointers[1], 1)[0] as u32), 1.5);
-        assert_eq!(words(pointers[3], 1)[0] as i64, -3);
-        assert_eq!([words(pointers[4], 1)[0], words(pointers[5], 1)[0]], [0, 8192]);
+        let first = words(pointers[0], 1)[0];
+        assert_eq!((first as u32 as i32, f32::from_bits((first >> 32) as u32)), (-2, 1.5));
+        assert_eq!(words(pointers[3], 4), [-3i64 as u64, 0, 8192, 7]);
 
         // What points into an operand moves with it, everything else stays.
         let moves = Moves { planned: &[8000, 4000], now: &[500, 70_000] };
         let mut placed = Placed::new();
         let pointers = args.place(moves, &mut placed, replace).unwrap();
-        assert_eq!([words(pointers[4], 1)[0], words(pointers[5], 1)[0]], [0, 692]);
-        assert_eq!(words(pointers[2], 3), [70_096, 1, 2]);
+        assert_eq!(words(pointers[0], 1), [first]);
+        assert_eq!(words(pointers[3], 4), [-3i64 as u64, 0, 692, 7]);
+        assert_eq!(words(pointers[2], 16)[..3], [70_096, 1, 2]);
         assert!(pointers[2].addr().is_multiple_of(64));
     }
 }

@@ -3,7 +3,7 @@
 
 use super::context::Context;
 use super::driver::{Driver, Handle};
-use super::{CudaError, Launch, Origin};
+use super::{Args, CudaError, Launch, Origin};
 use std::ffi::{CString, c_int};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -45,8 +45,8 @@ pub(super) struct Function {
     raw: Handle,
     origin: Origin,
     resources: Resources,
-    /// Sizes of its parameters, where the driver tells.
-    parameters: Option<Vec<usize>>,
+    /// Offsets from the first and sizes of its parameters, where the driver tells.
+    parameters: Option<Vec<(usize, usize)>>,
     limits: Mutex<Limits>,
 }
 
@@ -95,16 +95,19 @@ impl Function {
     }
 }
 
-/// Sizes of a function's parameters; `None` where the driver is too old to tell.
-fn parameters(driver: &Driver, function: Handle) -> Option<Vec<usize>> {
+/// Offsets from the first and sizes of a function's parameters; `None` where the driver is too old to tell. The first is not
+/// always at 0: parameters begin 16 bytes behind a multiple of 64 on Hopper, and descriptors are aligned to that by their address.
+fn parameters(driver: &Driver, function: Handle) -> Option<Vec<(usize, usize)>> {
     let ask = driver.parameter?;
-    let size = |index| {
+    let place = |index| {
         let (mut offset, mut size) = (0, 0);
         // SAFETY: the pointers are to locals; past the last parameter the driver gives an error.
         let code = unsafe { ask(function, index, &raw mut offset, &raw mut size) };
-        (code == 0).then_some(size)
+        (code == 0).then_some((offset, size))
     };
-    Some((0..).map_while(size).collect())
+    let (first, _) = place(0).unwrap_or_default();
+    let from_first = |(offset, size): (usize, usize)| (offset.wrapping_sub(first), size);
+    Some((0..).map_while(place).map(from_first).collect())
 }
 
 impl Kernel {
@@ -160,17 +163,18 @@ impl Kernel {
         self.function.raw
     }
 
-    /// Refuses arguments that are not what the binary takes: the driver would read past their end.
-    pub(super) fn check_args(
-        &self,
-        given: impl Iterator<Item = usize> + Clone,
-    ) -> Result<(), CudaError> {
+    /// Refuses arguments that are another kernel's, or not what the binary takes: the driver would read past their end.
+    pub(super) fn check_args(&self, args: &Args) -> Result<(), CudaError> {
+        let (name, kernels) = (self.function.name, args.kernels());
+        if !kernels.contains(&name) {
+            let what = format!("kernel `{name}` was given the arguments of {kernels:?}");
+            return Err(CudaError::refused(what));
+        }
         match &self.function.parameters {
-            Some(wanted) if !given.clone().eq(wanted.iter().copied()) => {
+            Some(wanted) if !args.layout().eq(wanted.iter().copied()) => {
+                let given: Vec<_> = args.layout().collect();
                 Err(CudaError::refused(format!(
-                    "kernel `{}` takes parameters of {wanted:?} bytes, got {:?}",
-                    self.function.name,
-                    given.collect::<Vec<_>>()
+                    "kernel `{name}` takes parameters with offsets and bytes {wanted:?}, got {given:?}"
                 )))
             }
             _ => Ok(()),

@@ -50,7 +50,7 @@ impl Stream {
     /// synchronised and be large enough for what the kernel reads and writes.
     ///
     /// # Errors
-    /// [`CudaError::Refused`] for arguments of the wrong number or size, buffers of another device, or a grid that
+    /// [`CudaError::Refused`] for another kernel's arguments or such as its binary does not take, buffers of another device, or a grid that
     /// its clusters do not divide; [`CudaError::Call`] when the driver refuses. An error inside the kernel shows at
     /// the next synchronisation.
     pub unsafe fn launch(
@@ -85,7 +85,7 @@ impl Stream {
             return Err(CudaError::refused("a kernel of one device was launched on another"));
         }
         args.check_device(context)?;
-        kernel.check_args(args.sizes())?;
+        kernel.check_args(args)?;
         if launch.grid.contains(&0) {
             // CUDA refuses an empty grid. As on every backend, an empty call is a launch of no blocks.
             context.launches.record_grid(name, launch.grid);

@@ -1,7 +1,7 @@
 //! GPUs, streams and memory that belong to another library of the same process, on the stand-in for the driver.
 
 use super::machine;
-use device::cuda::{Args, Bundle, CudaError, GpuArch, KernelSource, Launch};
+use device::cuda::{Bundle, CudaError, GpuArch, KernelSource, Launch};
 use device::{Device, borrow_gpu};
 use facts::BackendKind;
 use libloading::{Library, Symbol};
@@ -46,6 +46,8 @@ impl Other {
     }
 }
 
+device::arguments! { Borrowed: borrowed { x: Pointer, count: i32 } }
+
 fn said() -> String {
     std::fs::read_to_string(std::env::var_os("FAKE_CUDA_ARGUMENTS").unwrap()).unwrap_or_default()
 }
@@ -68,7 +70,7 @@ fn launch(device: &Device, stream: Option<usize>) -> Result<(), CudaError> {
         Some(handle) => unsafe { cuda.borrow_stream(handle) },
         None => cuda.stream().clone(),
     };
-    let args = Args::new().buffer(&lent).i32(0);
+    let args = Borrowed { x: &lent, count: 0 }.into();
     // SAFETY: the stand-in runs nothing.
     unsafe { stream.launch("test.borrowed", &kernel, &Launch::new([1; 3], 32, 0), &args) }
 }

@@ -5,8 +5,8 @@
 
 use device::Device;
 use device::cuda::{
-    Args, Buffer, Bundle, Cuda, CudaError, GpuArch, Kernel, KernelSource, Launch, MapElement,
-    Swizzle, TiledLayout,
+    Buffer, Bundle, Cuda, CudaError, GpuArch, Kernel, KernelSource, Launch, MapElement, Swizzle,
+    TiledLayout,
 };
 use facts::BackendKind;
 
@@ -19,6 +19,11 @@ const ADD: &str = r#"extern "C" __global__ void add(float* x, float by, int coun
 
 /// Writes through the null pointer it is given.
 const WILD: &str = r#"extern "C" __global__ void wild(float* x) { *x = 1.0f; }"#;
+
+device::arguments! { Add: add | add_again { x: Nullable, by: f32, count: i32 } }
+device::arguments! { Few: add { x: Nullable, by: f32 } }
+device::arguments! { Swapped: add { x: Nullable, count: i64, by: f32 } }
+device::arguments! { Wild: wild { x: Nullable } }
 
 #[cfg(target_os = "linux")] // The stand-in is found by the loader's path and built by the C compiler.
 #[path = "../../../verify/tests/stand_in/machine.rs"]
@@ -70,7 +75,7 @@ fn works(device: &Device, cuda: &Cuda) {
     let stream = cuda.stream();
     let buffer = stream.upload(&1.5f32.to_ne_bytes().repeat(1000)).unwrap();
     let before = device.launches().of("test.add").count;
-    let args = Args::new().buffer(&buffer).f32(2.0).i32(1000);
+    let args = Add { x: Some(&buffer), by: 2.0, count: 1000 }.into();
     // SAFETY: 1000 floats, as the kernel is told.
     unsafe {
         stream
@@ -144,7 +149,7 @@ fn launch(
     buffer: &Buffer,
     count: i32,
 ) -> Result<(), CudaError> {
-    let args = Args::new().buffer(buffer).f32(1.0).i32(count);
+    let args = Add { x: Some(buffer), by: 1.0, count }.into();
     // SAFETY: callers give a buffer of at least `count` floats.
     unsafe { cuda.stream().launch("test.refused", kernel, shape, &args) }
 }
@@ -153,9 +158,13 @@ fn launches_that_do_not_fit(device: &Device, cuda: &Cuda) {
     let add = kernel(device, cuda, "add", ADD);
     let buffer = cuda.stream().allocate(64).unwrap();
     let good = Launch::new([1, 1, 1], 32, 0);
-    let few = Args::new().buffer(&buffer).f32(1.0);
-    // SAFETY: refused before the driver sees it.
-    refused(unsafe { cuda.stream().launch("test.refused", &add, &good, &few) }, "parameters");
+    let few = Few { x: Some(&buffer), by: 1.0 }.into();
+    let swapped = Swapped { x: Some(&buffer), count: 1, by: 1.0 }.into();
+    let others = Wild { x: Some(&buffer) }.into();
+    for (args, words) in [(few, "parameters"), (swapped, "parameters"), (others, "wild")] {
+        // SAFETY: refused before the driver sees it.
+        refused(unsafe { cuda.stream().launch("test.refused", &add, &good, &args) }, words);
+    }
     let odd = Launch::new([3, 1, 1], 32, 0).with_cluster([2, 1, 1]);
     refused(launch(cuda, &add, &odd, &buffer, 0), "cluster");
     for shape in [Launch::new([1, 1, 1], 4096, 0), Launch::new([1, 1, 1], 32, 1 << 20)] {
@@ -181,7 +190,7 @@ fn recordings_that_fail(device: &Device, cuda: &Cuda) {
     // A recording counts nothing until it is replayed, then each launch in it.
     let buffer = stream.upload(&[0; 400]).unwrap();
     let add = kernel(device, cuda, "add", ADD);
-    let args = Args::new().buffer(&buffer).f32(1.0).i32(100);
+    let args = Add { x: Some(&buffer), by: 1.0, count: 100 }.into();
     let graph = stream
         .capture(|stream| {
             // SAFETY: 100 floats, as the kernel is told.
@@ -201,7 +210,7 @@ fn recordings_that_fail(device: &Device, cuda: &Cuda) {
 
 fn a_wild_write(device: &Device, cuda: &Cuda) {
     let wild = kernel(device, cuda, "wild", WILD);
-    let args = Args::new().maybe(None);
+    let args = Wild { x: None }.into();
     // SAFETY: it is meant to fail; nothing but this process's context is harmed.
     unsafe {
         cuda.stream().launch("test.wild", &wild, &Launch::new([1, 1, 1], 1, 0), &args).unwrap();

@@ -2,9 +2,7 @@
 
 use super::{machine, swap};
 use device::Device;
-use device::cuda::{
-    Args, Bundle, Cuda, CudaError, GpuArch, Kernel, KernelSource, Launch, UPLOAD_BYTES,
-};
+use device::cuda::{Bundle, Cuda, CudaError, GpuArch, Kernel, KernelSource, Launch, UPLOAD_BYTES};
 use facts::BackendKind;
 use std::path::PathBuf;
 use std::sync::Barrier;
@@ -38,7 +36,7 @@ fn source(device: &Device, name: &'static str, nth: u32) -> KernelSource {
 }
 
 fn launch(cuda: &Cuda, kernel: &Kernel, shape: &Launch) -> Result<(), CudaError> {
-    let args = Args::new().maybe(None).f32(1.0).i32(0);
+    let args = super::Add { x: None, by: 1.0, count: 0 }.into();
     // SAFETY: the stand-in runs nothing.
     unsafe { cuda.stream().launch("test.shared", kernel, shape, &args) }
 }

@@ -319,18 +319,19 @@ impl<'a> Planner<'a> {
     ///
     /// The arguments must be what the kernel's parameters are, over buffers of this planner as large as the kernel
     /// takes them to be: this is where a variant answers for its kernel.
-    pub fn launch(&mut self, kernel: Kernel, launch: Launch, args: Args) {
+    pub fn launch(&mut self, kernel: Kernel, launch: Launch, args: impl Into<Args>) {
         if self.steps.iter().any(|step| step.name == self.kernel) {
             self.launch_ahead(kernel, launch, args);
         } else {
-            self.steps.push(Step { name: self.kernel.to_owned(), kernel, launch, args });
+            let (name, args) = (self.kernel.to_owned(), args.into());
+            self.steps.push(Step { name, kernel, launch, args });
         }
     }
 
     /// Adds a launch that makes ready what the variant's own kernel takes: counted with its function's name behind, so
     /// that the variant is counted where its own kernel ran. Otherwise as [`Planner::launch`].
-    pub fn launch_ahead(&mut self, kernel: Kernel, launch: Launch, args: Args) {
-        let name = format!("{}.{}", self.kernel, kernel.name());
+    pub fn launch_ahead(&mut self, kernel: Kernel, launch: Launch, args: impl Into<Args>) {
+        let (name, args) = (format!("{}.{}", self.kernel, kernel.name()), args.into());
         self.steps.push(Step { name, kernel, launch, args });
     }
 

@@ -1,11 +1,17 @@
 //! States that no sequence of a call uses: they are handed on as they are. The contract stands in `slots.cu`.
 
-use super::Planner;
 use super::planner::int;
+use super::{Planner, arguments};
 use crate::slots::StateSlots;
-use device::cuda::{Args, BundledArch, CudaError, GpuArch, KernelSource, Launch};
+use device::cuda::{BundledArch, CudaError, GpuArch, KernelSource, Launch};
 
 const PARTS: &[&str] = &[include_str!("slots.cu")];
+
+arguments! {
+    CopyUnusedSlots: copy_unused_slots {
+        initial_state: Pointer, final_state: Pointer, indices: Pointer, sequences: i32, slots: i32, wide: i32, length: i64,
+    }
+}
 
 fn source(arch: GpuArch) -> KernelSource {
     KernelSource::new("copy_unused_slots", PARTS, arch)
@@ -37,14 +43,15 @@ pub(crate) fn hand_on(
         return Ok(());
     }
     let kernel = planner.kernel(&source(planner.arch()))?;
-    let args = Args::new()
-        .buffer(&from)
-        .buffer(&to)
-        .buffer(&indices)
-        .i32(int(sequences)?)
-        .i32(int(slots.count())?)
-        .i32(planner.is_f32("initial_state"))
-        .i64(int(length)?.into());
+    let args = CopyUnusedSlots {
+        initial_state: &from,
+        final_state: &to,
+        indices: &indices,
+        sequences: int(sequences)?,
+        slots: int(slots.count())?,
+        wide: planner.is_f32("initial_state"),
+        length: int(length)?.into(),
+    };
     let blocks = length.div_ceil(256 * 8).max(1) as u32;
     let grid = [blocks, slots.count().min(65535) as u32, 1];
     planner.launch(kernel, Launch::new(grid, 256, 0), args);

@@ -1,10 +1,10 @@
 //! Keys and values into the paged cache. The contract stands in `cache.cu`.
 
 use super::{THREADS, holds, int, launch};
-use crate::cuda::Planned;
+use crate::cuda::{Planned, arguments};
 use crate::{DType, OpError};
 use device::Device;
-use device::cuda::{Args, Buffer, CudaError, GpuArch, KernelSource, Launch};
+use device::cuda::{Buffer, CudaError, GpuArch, KernelSource, Launch};
 use std::sync::Arc;
 
 const PARTS: &[&str] = &[
@@ -20,6 +20,14 @@ pub(super) fn source(dtype: DType, rotate: bool, arch: GpuArch) -> KernelSource 
     KernelSource::new("decoder_append", PARTS, arch)
         .define("DTYPE", dtype)
         .define("ROTATE", u8::from(rotate))
+}
+
+arguments! {
+    DecoderAppend: decoder_append {
+        q: Nullable, k: Pointer, more: Nullable, v: Nullable, k_pool: Pointer, v_pool: Nullable, rows: Pointer,
+        positions: Pointer, q_heads: i32, kv_heads: i32, dim: i32, more_width: i32, value_width: i32,
+        frequencies: Nullable, turned: i32, factor: f32,
+    }
 }
 
 /// New tokens on their way into the cache.
@@ -106,7 +114,7 @@ pub fn append(device: &Device, call: &Append<'_>) -> Result<Planned, OpError> {
         holds("frequencies", turns.frequencies, 4 * turned)?;
     }
     let more = call.more.map(|(more, _)| more);
-    let all = [
+    let held = [
         call.q,
         Some(call.k),
         more,
@@ -116,20 +124,29 @@ pub fn append(device: &Device, call: &Append<'_>) -> Result<Planned, OpError> {
         Some(call.rows),
         Some(call.positions),
     ];
-    let args = all
-        .into_iter()
-        .fold(Args::new(), |args, buffer| args.maybe(buffer.map(|buffer| &**buffer)))
-        .i32(int(call.heads)?)
-        .i32(int(call.kv_heads)?)
-        .i32(int(call.dim)?)
-        .i32(int(more_width)?)
-        .i32(int(value_width)?)
-        .maybe(call.rotation.map(|turns| &**turns.frequencies))
-        .i32(int(turned)?)
-        .f32(call.rotation.map_or(1.0, |turns| turns.factor) as f32);
-    let shape = Launch::new([count as u32, 1, 1], THREADS, 0);
     let frequencies = call.rotation.map(|turns| turns.frequencies);
-    let held: Vec<_> = all.into_iter().chain([frequencies]).flatten().collect();
+    let held: Vec<_> = held.into_iter().chain([frequencies]).flatten().collect();
+    let [q, more, v, v_pool, frequencies] =
+        [call.q, more, v, v_pool, frequencies].map(|buffer| buffer.map(|buffer| &**buffer));
+    let args = DecoderAppend {
+        q,
+        k: call.k,
+        more,
+        v,
+        k_pool: call.k_pool,
+        v_pool,
+        rows: call.rows,
+        positions: call.positions,
+        q_heads: int(call.heads)?,
+        kv_heads: int(call.kv_heads)?,
+        dim: int(call.dim)?,
+        more_width: int(more_width)?,
+        value_width: int(value_width)?,
+        frequencies,
+        turned: int(turned)?,
+        factor: call.rotation.map_or(1.0, |turns| turns.factor) as f32,
+    };
+    let shape = Launch::new([count as u32, 1, 1], THREADS, 0);
     let rotate = call.rotation.is_some();
-    launch(device, |arch| source(call.dtype, rotate, arch), (shape, args), &held)
+    launch(device, |arch| source(call.dtype, rotate, arch), (shape, args.into()), &held)
 }

@@ -1,10 +1,10 @@
 //! Rows of the embedding. The contract stands in `embed.cu`.
 
 use super::{THREADS, holds, int, launch};
-use crate::cuda::Planned;
+use crate::cuda::{Planned, arguments};
 use crate::{DType, OpError};
 use device::Device;
-use device::cuda::{Args, Buffer, GpuArch, KernelSource, Launch};
+use device::cuda::{Buffer, GpuArch, KernelSource, Launch};
 use std::sync::Arc;
 
 const PARTS: &[&str] = &[
@@ -15,6 +15,12 @@ const PARTS: &[&str] = &[
 
 pub(super) fn source(dtype: DType, arch: GpuArch) -> KernelSource {
     KernelSource::new("decoder_embed", PARTS, arch).define("DTYPE", dtype)
+}
+
+arguments! {
+    DecoderEmbed: decoder_embed {
+        table: Pointer, tokens: Pointer, x: Pointer, hidden: i32, multiplier: f32,
+    }
 }
 
 /// Rows of the embedding of some tokens.
@@ -43,13 +49,14 @@ pub struct Embed<'a> {
 pub fn embed(device: &Device, call: &Embed<'_>) -> Result<Planned, OpError> {
     holds("tokens", call.tokens, 4 * call.count)?;
     holds("x", call.x, 4 * call.count * call.hidden)?;
-    let args = Args::new()
-        .buffer(call.table)
-        .buffer(call.tokens)
-        .buffer(call.x)
-        .i32(int(call.hidden)?)
-        .f32(call.multiplier as f32);
+    let args = DecoderEmbed {
+        table: call.table,
+        tokens: call.tokens,
+        x: call.x,
+        hidden: int(call.hidden)?,
+        multiplier: call.multiplier as f32,
+    };
     let shape = Launch::new([call.count as u32, 1, 1], THREADS, 0);
     let held = [call.table, call.tokens, call.x];
-    launch(device, |arch| source(call.dtype, arch), (shape, args), &held)
+    launch(device, |arch| source(call.dtype, arch), (shape, args.into()), &held)
 }

@@ -1,10 +1,10 @@
 //! Sigmoid gates: of each element, and of each token. The contracts stand in `gate.cu` and `gate_rows.cu`.
 
 use super::{NAME, THREADS, holds, int, launch};
-use crate::cuda::Planned;
+use crate::cuda::{Planned, arguments};
 use crate::{DType, OpError};
 use device::Device;
-use device::cuda::{Args, Buffer, CudaError, GpuArch, KernelSource, Launch};
+use device::cuda::{Buffer, CudaError, GpuArch, KernelSource, Launch};
 use std::sync::Arc;
 
 const ELEMENTS: &[&str] = &[
@@ -31,6 +31,12 @@ pub(super) fn rows_source(dtype: DType, arch: GpuArch) -> KernelSource {
     KernelSource::new("decoder_gate_rows", ROWS, arch).define("DTYPE", dtype)
 }
 
+arguments! { Gated: decoder_gate { x: Pointer, gate: Pointer, o: Pointer, length: i64 } }
+
+arguments! {
+    GatedRows: decoder_gate_rows { x: Pointer, h: Pointer, w: Pointer, width: i32, hidden: i32 }
+}
+
 fn refused(widths: &[usize]) -> OpError {
     let what = format!("gates of 16 bits want multiples of {VECTOR}, got {widths:?}");
     OpError::Cuda { op: NAME, error: CudaError::Refused { what } }
@@ -53,9 +59,9 @@ pub fn gate(
         holds(name, buffer, 2 * length)?;
     }
     let blocks = length.div_ceil(VECTOR * THREADS as usize) as u32;
-    let args = Args::new().buffer(x).buffer(gate).buffer(o).i64(length as i64);
+    let args = Gated { x, gate, o, length: length as i64 };
     let shape = Launch::new([blocks, 1, 1], THREADS, 0);
-    launch(device, |arch| source(dtype, arch), (shape, args), &[x, gate, o])
+    launch(device, |arch| source(dtype, arch), (shape, args.into()), &[x, gate, o])
 }
 
 /// Gates of tokens.
@@ -90,7 +96,7 @@ pub fn gate_rows(device: &Device, call: &GateRows<'_>) -> Result<Planned, OpErro
     holds("x", x, 2 * count * width)?;
     holds("h", h, 2 * count * hidden)?;
     holds("w", w, 4 * hidden)?;
-    let args = Args::new().buffer(x).buffer(h).buffer(w).i32(int(width)?).i32(int(hidden)?);
+    let args = GatedRows { x, h, w, width: int(width)?, hidden: int(hidden)? };
     let shape = Launch::new([count as u32, 1, 1], THREADS, 0);
-    launch(device, |arch| rows_source(dtype, arch), (shape, args), &[x, h, w])
+    launch(device, |arch| rows_source(dtype, arch), (shape, args.into()), &[x, h, w])
 }

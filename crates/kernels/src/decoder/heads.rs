@@ -1,10 +1,10 @@
 //! A product of its own for each head. The contract stands in `heads.cu`.
 
 use super::{NAME, holds, int, launch};
-use crate::cuda::Planned;
+use crate::cuda::{Planned, arguments};
 use crate::{DType, OpError};
 use device::Device;
-use device::cuda::{Args, Buffer, CudaError, GpuArch, KernelSource, Launch};
+use device::cuda::{Buffer, CudaError, GpuArch, KernelSource, Launch};
 use std::sync::Arc;
 
 const PARTS: &[&str] = &[include_str!("../cuda/ampere.cuh"), include_str!("heads.cu")];
@@ -14,6 +14,12 @@ const TILE: usize = 64;
 
 pub(super) fn source(dtype: DType, arch: GpuArch) -> KernelSource {
     KernelSource::new("decoder_heads", PARTS, arch).define("DTYPE", dtype)
+}
+
+arguments! {
+    DecoderHeads: decoder_heads {
+        x: Pointer, w: Pointer, o: Pointer, tokens: i32, heads: i32, inputs: i32, outputs: i32, tail: i32,
+    }
 }
 
 /// A product of each head with its own matrix.
@@ -54,12 +60,17 @@ pub fn heads(device: &Device, call: &Heads<'_>) -> Result<Planned, OpError> {
     holds("x", x, 2 * count * heads * (inputs + tail))?;
     holds("w", w, 2 * heads * outputs * inputs)?;
     holds("o", o, 2 * count * heads * (outputs + tail))?;
-    let sizes = [count, heads, inputs, outputs, tail].map(int);
-    let mut args = Args::new().buffer(x).buffer(w).buffer(o);
-    for size in sizes {
-        args = args.i32(size?);
-    }
+    let args = DecoderHeads {
+        x,
+        w,
+        o,
+        tokens: int(count)?,
+        heads: int(heads)?,
+        inputs: int(inputs)?,
+        outputs: int(outputs)?,
+        tail: int(tail)?,
+    };
     let blocks = [outputs.div_ceil(TILE), heads, count.div_ceil(TILE)];
     let shape = Launch::new(blocks.map(|count| count as u32), 128, 0);
-    launch(device, |arch| source(dtype, arch), (shape, args), &[x, w, o])
+    launch(device, |arch| source(dtype, arch), (shape, args.into()), &[x, w, o])
 }

@@ -2,15 +2,22 @@
 
 use super::{holds, int, launch};
 use crate::OpError;
-use crate::cuda::Planned;
+use crate::cuda::{Planned, arguments};
 use device::Device;
-use device::cuda::{Args, Buffer, GpuArch, KernelSource, Launch};
+use device::cuda::{Buffer, GpuArch, KernelSource, Launch};
 use std::sync::Arc;
 
 const PARTS: &[&str] = &[include_str!("../cuda/order.cuh"), include_str!("next.cu")];
 
 pub(super) fn source(arch: GpuArch) -> KernelSource {
     KernelSource::new("decoder_next", PARTS, arch)
+}
+
+arguments! {
+    DecoderNext: decoder_next {
+        chosen: Pointer, ids: Pointer, positions: Pointer, rows: Pointer, lengths: Pointer, table: Pointer, counts: Nullable,
+        slots: Pointer, count: i32, table_width: i32, block: i32, vocabulary: i32,
+    }
 }
 
 /// The integers of a step of one token a sequence, all i32.
@@ -60,12 +67,22 @@ pub fn next(device: &Device, call: &Next<'_>) -> Result<Planned, OpError> {
         holds(name, buffer, 4 * count)?;
     }
     holds("table", table, 4 * count * table_width)?;
-    let mut held = vec![chosen, ids, positions, rows, lengths, table];
-    let args = held.iter().fold(Args::new(), |args, buffer| args.buffer(buffer));
-    let args = args.maybe(counts.map(Arc::as_ref)).buffer(slots);
-    let args = args.i32(int(count)?).i32(int(table_width)?).i32(int(block)?).i32(int(vocabulary)?);
-    held.push(slots);
+    let args = DecoderNext {
+        chosen,
+        ids,
+        positions,
+        rows,
+        lengths,
+        table,
+        counts: counts.map(Arc::as_ref),
+        slots,
+        count: int(count)?,
+        table_width: int(table_width)?,
+        block: int(block)?,
+        vocabulary: int(vocabulary)?,
+    };
+    let mut held = vec![chosen, ids, positions, rows, lengths, table, slots];
     held.extend(counts);
     let shape = Launch::new([count.div_ceil(32) as u32, 1, 1], 32, 0);
-    launch(device, source, (shape, args), &held)
+    launch(device, source, (shape, args.into()), &held)
 }

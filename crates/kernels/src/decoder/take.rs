@@ -2,15 +2,21 @@
 
 use super::{THREADS, holds, int, launch};
 use crate::OpError;
-use crate::cuda::Planned;
+use crate::cuda::{Planned, arguments};
 use device::Device;
-use device::cuda::{Args, Buffer, GpuArch, KernelSource, Launch};
+use device::cuda::{Buffer, GpuArch, KernelSource, Launch};
 use std::sync::Arc;
 
 const PARTS: &[&str] = &[include_str!("../cuda/order.cuh"), include_str!("take.cu")];
 
 pub(super) fn source(arch: GpuArch) -> KernelSource {
     KernelSource::new("decoder_take", PARTS, arch)
+}
+
+arguments! {
+    DecoderTake: decoder_take {
+        from: Pointer, rows: Pointer, to: Pointer, width: i32,
+    }
 }
 
 /// Plans `to[i] = from[rows[i]]` for `count` rows of `width` float32 values, a multiple of 4; `rows` `[count]` i32.
@@ -25,7 +31,7 @@ pub fn take(
 ) -> Result<Planned, OpError> {
     holds("rows", rows, 4 * count)?;
     holds("to", to, 4 * count * width)?;
-    let args = Args::new().buffer(from).buffer(rows).buffer(to).i32(int(width)?);
+    let args = DecoderTake { from, rows, to, width: int(width)? };
     let shape = Launch::new([count as u32, 1, 1], THREADS, 0);
-    launch(device, source, (shape, args), &[from, rows, to])
+    launch(device, source, (shape, args.into()), &[from, rows, to])
 }

@@ -23,7 +23,7 @@ enum { SUCCESS = 0, INVALID_VALUE = 1, INVALID_CONTEXT = 201, INVALID_HANDLE = 4
 typedef struct Function {
     char *name;
     int count;
-    size_t sizes[MOST_PARAMETERS];
+    size_t offsets[MOST_PARAMETERS], sizes[MOST_PARAMETERS];
     unsigned most_shared, most_cluster;
     void *context;
     struct Function *next;
@@ -230,6 +230,7 @@ static int read_cubin(Function *function, const char *image) {
             if (attribute == 0x17) {
                 unsigned ordinal = word(at + 4, 2);
                 if (ordinal >= MOST_PARAMETERS) return INVALID_VALUE;
+                function->offsets[ordinal] = word(at + 6, 2);
                 function->sizes[ordinal] = word(at + 8, 4) >> 18 & 0x3fff;
                 if ((int)ordinal >= function->count) function->count = ordinal + 1;
             }
@@ -240,7 +241,8 @@ static int read_cubin(Function *function, const char *image) {
     return INVALID_VALUE;
 }
 
-// From `KERNEL(TYPE NAME, ..) {` behind `extern "C"`: pointers, 64-bit integers, tensor maps, and words.
+// From `KERNEL(TYPE NAME, ..) {` behind `extern "C"`: pointers, 64-bit integers, tensor maps, and words, each aligned to
+// its size, or to half a tensor map's.
 static int read_text(Function *function, char *text) {
     char opening[128], *from = strstr(text, "extern \"C\"");
     snprintf(opening, sizeof opening, " %s(", function->name);
@@ -248,9 +250,13 @@ static int read_text(Function *function, char *text) {
     if (!from) return INVALID_VALUE;
     from += strlen(opening);
     char *list = strndup(from, strchr(from, ')') - from), *rest = list, *one;
+    size_t end = 0;
     while ((one = strsep(&rest, ",")) && function->count < MOST_PARAMETERS) {
         int wide = strchr(one, '*') || strstr(one, "i64 ") || strstr(one, "u64 ") || strstr(one, "double ");
-        function->sizes[function->count++] = strstr(one, "TensorMap ") ? 128 : wide ? 8 : 4;
+        size_t size = strstr(one, "TensorMap ") ? 128 : wide ? 8 : 4, alignment = size == 128 ? 64 : size;
+        function->offsets[function->count] = (end + alignment - 1) / alignment * alignment;
+        end = function->offsets[function->count] + size;
+        function->sizes[function->count++] = size;
     }
     free(list);
     return SUCCESS;
@@ -279,7 +285,7 @@ int cuModuleGetFunction(Function **found, Module *module, const char *name) {
 
 int cuFuncGetParamInfo(Function *function, size_t index, size_t *offset, size_t *size) {
     if ((int)index >= function->count) return INVALID_VALUE;
-    *offset = 0;
+    *offset = function->offsets[index];
     *size = function->sizes[index];
     return SUCCESS;
 }

@@ -4,11 +4,18 @@
 use super::operands::Operands;
 use crate::DType;
 use crate::attention::AttentionProblem;
-use crate::cuda::Planner;
-use device::cuda::{Args, Buffer, CudaError, GpuArch, KernelSource, Launch};
+use crate::cuda::{Planner, arguments};
+use device::cuda::{Buffer, CudaError, GpuArch, KernelSource, Launch};
 use std::sync::Arc;
 
 const SOURCE: &[&str] = &[include_str!("../../cuda/ampere.cuh"), include_str!("combine.cu")];
+
+arguments! {
+    AttentionCombine: attention_combine {
+        partial_o: Pointer, partial_lse: Pointer, o: Pointer, lse: Pointer, cu_q: Nullable, splits: i32, rows: i32, heads: i32,
+        tq: i32,
+    }
+}
 
 /// Columns of a block: enough blocks for all multiprocessors where a few rows have many parts.
 fn columns(value_dim: usize) -> usize {
@@ -47,10 +54,10 @@ impl Parts {
         Ok(Self { splits, rows, memory })
     }
 
-    /// Adds `partial_o` and `partial_lse`.
-    pub(super) fn name(&self, args: Args) -> Args {
+    /// Where it writes values and sums of exponentials.
+    pub(super) fn buffers(&self) -> [Option<&Buffer>; 2] {
         let (values, lse) = self.memory.as_ref().map(|(values, lse)| (&**values, &**lse)).unzip();
-        args.maybe(values).maybe(lse)
+        [values, lse]
     }
 
     /// Adds the launch that puts the parts together, where there are any.
@@ -62,16 +69,17 @@ impl Parts {
     ) -> Result<(), CudaError> {
         let Some((values, lse)) = &self.memory else { return Ok(()) };
         let kernel = planner.kernel(&source(problem.dtype, problem.value_dim, planner.arch()))?;
-        let args = Args::new()
-            .buffer(values)
-            .buffer(lse)
-            .buffer(&operands.o)
-            .buffer(&operands.lse)
-            .maybe(operands.cu_queries.as_deref())
-            .i32(self.splits as i32)
-            .i32(self.rows as i32)
-            .i32(operands.heads)
-            .i32(operands.queries);
+        let args = AttentionCombine {
+            partial_o: values,
+            partial_lse: lse,
+            o: &operands.o,
+            lse: &operands.lse,
+            cu_q: operands.cu_queries.as_deref(),
+            splits: self.splits as i32,
+            rows: self.rows as i32,
+            heads: operands.heads,
+            tq: operands.queries,
+        };
         let shares = problem.value_dim / columns(problem.value_dim);
         let grid = [self.rows as u32, shares as u32, 1];
         let launch = planner.overlapping(Launch::new(grid, 256, 0));

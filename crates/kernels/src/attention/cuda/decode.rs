@@ -3,13 +3,12 @@
 
 use super::combine::{self, Parts, keys_seen, splits};
 use super::decode_tiles::{ANY, Tile, Widths, choose};
-use super::operands::{Operands, not_half, shape_macros};
+use super::operands::{Apart, Operands, not_half, shape_macros};
 use crate::DType;
 use crate::attention::AttentionProblem;
-use crate::cuda::{CudaVariant, Planner};
+use crate::cuda::{CudaVariant, Planner, arguments};
 use device::cuda::{
-    Args, BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource,
-    Launch,
+    BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch,
 };
 
 pub(super) const VARIANT: CudaVariant<AttentionProblem> =
@@ -80,6 +79,14 @@ fn source(dtype: DType, widths: Widths, tile: &Tile, arch: GpuArch) -> KernelSou
         .define("BLOCKS_PER_SM", tile.blocks)
 }
 
+arguments! {
+    AttentionDecode: attention_decode {
+        q: Pointer, k: Pointer, v: Pointer, o: Pointer, lse: Pointer, partial_o: Nullable, partial_lse: Nullable, cu_q: Nullable,
+        cu_k: Nullable, cache_seqlens: Nullable, block_table: Nullable, tq: i32, tk: i32, total_q: i32, heads: i32,
+        kv_heads: i32, block_size: i32, max_blocks: i32, longest: i32, apart: (Apart), window_left: i32, window_right: i32, scale: f32, softcap: f32,
+    }
+}
+
 fn plan(problem: &AttentionProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
     let widths @ Widths { head_dim, .. } = Widths::of(problem);
     let Some(tile) = choose(widths, rows(problem), planner.here().shared_bytes) else {
@@ -97,20 +104,33 @@ fn plan(problem: &AttentionProblem, planner: &mut Planner<'_>) -> Result<(), Cud
     let blocks_of_share = problem.kv_heads * row_blocks * tile.value_splits;
     let splits = splits(&seen, blocks_of_share, slots as usize, tile.block_keys);
     let parts = Parts::new(problem, planner, splits)?;
-    let args = Args::new()
-        .buffer(&operands.q)
-        .buffer(&operands.k)
-        .buffer(&operands.v)
-        .buffer(&operands.o)
-        .buffer(&operands.lse);
-    let args =
-        operands.sequences(parts.name(args)).i32(seen.iter().copied().max().unwrap_or(0) as i32);
-    let args = operands
-        .steps(args)
-        .i32(operands.window_left)
-        .i32(operands.window_right)
-        .f32(operands.scale)
-        .f32(operands.softcap);
+    let [partial_o, partial_lse] = parts.buffers();
+    let args = AttentionDecode {
+        q: &operands.q,
+        k: &operands.k,
+        v: &operands.v,
+        o: &operands.o,
+        lse: &operands.lse,
+        partial_o,
+        partial_lse,
+        cu_q: operands.cu_queries.as_deref(),
+        cu_k: operands.cu_keys.as_deref(),
+        cache_seqlens: operands.key_counts.as_deref(),
+        block_table: operands.block_table.as_deref(),
+        tq: operands.queries,
+        tk: operands.keys,
+        total_q: operands.total,
+        heads: operands.heads,
+        kv_heads: operands.kv_heads,
+        block_size: operands.block_size,
+        max_blocks: operands.max_blocks,
+        longest: seen.iter().copied().max().unwrap_or(0) as i32,
+        apart: operands.apart(),
+        window_left: operands.window_left,
+        window_right: operands.window_right,
+        scale: operands.scale,
+        softcap: operands.softcap,
+    };
     let grid = [blocks_of_share as u32, splits as u32, operands.batch as u32];
     let launch = planner.overlapping(Launch::new(grid, threads, shared));
     planner.launch(kernel, launch, args);

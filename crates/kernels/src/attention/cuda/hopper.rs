@@ -1,12 +1,10 @@
 //! `hopper`: warp-specialised copies and products for D up to 256, in steps of 8 channels. The kernel's contract stands in `hopper.cu`.
 
-use super::operands::{Operands, Rows, not_half, row_map, shape_macros, values_in_keys};
+use super::operands::{Operands, Rows, Sizes, not_half, row_map, shape_macros, values_in_keys};
 use crate::attention::AttentionProblem;
-use crate::cuda::{CudaVariant, Planner};
+use crate::cuda::{CudaVariant, Planner, arguments};
 use crate::{ChoiceTable, DType};
-use device::cuda::{
-    Args, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch,
-};
+use device::cuda::{ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch};
 
 pub(super) const VARIANT: CudaVariant<AttentionProblem> =
     CudaVariant { name: "hopper", why_not, plan };
@@ -162,6 +160,13 @@ pub(super) fn bundled() -> Vec<KernelSource> {
     forms.filter_map(|form| Some(source(form, tile(form)?))).collect()
 }
 
+arguments! {
+    AttentionHopper: attention_hopper {
+        map_q: Map, map_k: Map, map_v: Map, output: Pointer, lse: Pointer, cu_queries: Nullable, cu_keys: Nullable,
+        key_counts: Nullable, counter: Pointer, sizes: (Sizes), section: i32, scale: f32, softcap: f32,
+    }
+}
+
 fn plan(problem: &AttentionProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
     let (head_dim, value_dim) = (padded(problem.head_dim), padded(problem.value_dim));
     let form = Form::of(problem);
@@ -184,27 +189,22 @@ fn plan(problem: &AttentionProblem, planner: &mut Planner<'_>) -> Result<(), Cud
     let tiles =
         problem.queries.count() * problem.heads * problem.queries.longest().div_ceil(block_queries);
     let blocks = (tiles as u64).min(u64::from(planner.here().multiprocessors)) as u32;
-    let args = Args::new()
-        .map(&map_q)
-        .map(&map_k)
-        .map(&map_v)
-        .buffer(&operands.o)
-        .buffer(&operands.lse)
-        .maybe(operands.cu_queries.as_deref())
-        .maybe(operands.cu_keys.as_deref())
-        .maybe(operands.key_counts.as_deref())
-        .buffer(&*planner.zeroed(2)?)
-        .i32(operands.batch)
-        .i32(operands.heads)
-        .i32(operands.kv_heads)
-        .i32(operands.queries)
-        .i32(operands.keys)
-        .i32(operands.total)
-        .i32(operands.window_left)
-        .i32(operands.window_right)
-        .i32(section(problem, planner.here()))
-        .f32(operands.scale)
-        .f32(if problem.softcap.is_some() { operands.softcap } else { 1.0 });
+    let counter = planner.zeroed(2)?;
+    let args = AttentionHopper {
+        map_q: (&map_q).into(),
+        map_k: (&map_k).into(),
+        map_v: (&map_v).into(),
+        output: &operands.o,
+        lse: &operands.lse,
+        cu_queries: operands.cu_queries.as_deref(),
+        cu_keys: operands.cu_keys.as_deref(),
+        key_counts: operands.key_counts.as_deref(),
+        counter: &counter,
+        sizes: operands.sizes(),
+        section: section(problem, planner.here()),
+        scale: operands.scale,
+        softcap: if problem.softcap.is_some() { operands.softcap } else { 1.0 },
+    };
     let shared =
         2 * head_dim * block_queries + 2 * STAGES * tile.block_keys * (head_dim + value_dim) + 2048;
     let threads = 128 * (tile.consumers as u32 + 1);

@@ -5,10 +5,8 @@ use super::combine::{Parts, keys_seen, splits};
 use super::operands::{Operands, Rows, not_half, row_map, shape_macros};
 use crate::DType;
 use crate::attention::AttentionProblem;
-use crate::cuda::{CudaVariant, Planner};
-use device::cuda::{
-    Args, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch,
-};
+use crate::cuda::{CudaVariant, Planner, arguments};
+use device::cuda::{ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch};
 
 pub(super) const VARIANT: CudaVariant<AttentionProblem> =
     CudaVariant { name: "hopper_latent", why_not, plan };
@@ -91,6 +89,15 @@ pub(super) fn bundled() -> Vec<KernelSource> {
     [16, 32, 64].map(|rows| source(DType::Bf16, (576, 512), rows)).into()
 }
 
+arguments! {
+    AttentionHopperLatent: attention_hopper_latent {
+        map_k: Map, q: Pointer, o: Pointer, lse: Pointer, partial_o: Nullable, partial_lse: Nullable, cu_q: Nullable,
+        cu_k: Nullable, cache_seqlens: Nullable, block_table: Nullable, tq: i32, tk: i32, total_q: i32, heads: i32,
+        kv_heads: i32, block_size: i32, max_blocks: i32, box_rows: i32, longest: i32, window_left: i32, window_right: i32,
+        scale: f32, softcap: f32,
+    }
+}
+
 fn plan(problem: &AttentionProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
     let (dims, rows) = ((problem.head_dim, problem.value_dim), block_rows(problem));
     let kernel = planner.kernel(&source(problem.dtype, dims, rows))?;
@@ -105,16 +112,32 @@ fn plan(problem: &AttentionProblem, planner: &mut Planner<'_>) -> Result<(), Cud
     let slots = planner.here().multiprocessors as usize;
     let splits = splits(&seen, blocks, slots, BLOCK_KEYS);
     let parts = Parts::new(problem, planner, splits)?;
-    let args =
-        Args::new().map(&map_k).buffer(&operands.q).buffer(&operands.o).buffer(&operands.lse);
-    let args = operands
-        .sequences(parts.name(args))
-        .i32(box_rows(problem) as i32)
-        .i32(seen.iter().copied().max().unwrap_or(0) as i32)
-        .i32(operands.window_left)
-        .i32(operands.window_right)
-        .f32(operands.scale)
-        .f32(operands.softcap);
+    let [partial_o, partial_lse] = parts.buffers();
+    let args = AttentionHopperLatent {
+        map_k: (&map_k).into(),
+        q: &operands.q,
+        o: &operands.o,
+        lse: &operands.lse,
+        partial_o,
+        partial_lse,
+        cu_q: operands.cu_queries.as_deref(),
+        cu_k: operands.cu_keys.as_deref(),
+        cache_seqlens: operands.key_counts.as_deref(),
+        block_table: operands.block_table.as_deref(),
+        tq: operands.queries,
+        tk: operands.keys,
+        total_q: operands.total,
+        heads: operands.heads,
+        kv_heads: operands.kv_heads,
+        block_size: operands.block_size,
+        max_blocks: operands.max_blocks,
+        box_rows: box_rows(problem) as i32,
+        longest: seen.iter().copied().max().unwrap_or(0) as i32,
+        window_left: operands.window_left,
+        window_right: operands.window_right,
+        scale: operands.scale,
+        softcap: operands.softcap,
+    };
     let grid = [blocks as u32, splits as u32, operands.batch as u32];
     let shared = shared_bytes(problem.head_dim, rows, boxes(problem.head_dim, rows)) as u32;
     let launch = planner.overlapping(Launch::new(grid, threads(rows), shared));

@@ -1,13 +1,12 @@
 //! `mma`: any D up to 256 on every GPU from compute capability 8.0 on. The contract stands in `mma.cu`.
 
 use super::decode_tiles::row_bytes;
-use super::operands::{Operands, not_half, shape_macros, values_in_keys};
+use super::operands::{Apart, Operands, not_half, shape_macros, values_in_keys};
 use crate::attention::AttentionProblem;
-use crate::cuda::{CudaVariant, Planner};
+use crate::cuda::{CudaVariant, Planner, arguments};
 use crate::{ChoiceTable, DType};
 use device::cuda::{
-    Args, BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource,
-    Launch,
+    BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch,
 };
 
 pub(super) const VARIANT: CudaVariant<AttentionProblem> =
@@ -161,6 +160,13 @@ pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
     sources
 }
 
+arguments! {
+    AttentionMma: attention_mma {
+        q: Pointer, k: Pointer, v: Pointer, o: Pointer, lse: Pointer, cu_q: Nullable, cu_k: Nullable, cache_seqlens: Nullable,
+        tq: i32, tk: i32, total_q: i32, heads: i32, kv_heads: i32, apart: (Apart), window_left: i32, window_right: i32, scale: f32, softcap: f32,
+    }
+}
+
 fn plan(problem: &AttentionProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
     let dims = (problem.head_dim, problem.value_dim);
     let operands = Operands::new(problem, planner)?;
@@ -174,26 +180,26 @@ fn plan(problem: &AttentionProblem, planner: &mut Planner<'_>) -> Result<(), Cud
         source = source.define("STRIDED", 1);
     }
     let kernel = planner.kernel(&source)?;
-    let args = Args::new()
-        .buffer(&operands.q)
-        .buffer(&operands.k)
-        .buffer(&operands.v)
-        .buffer(&operands.o)
-        .buffer(&operands.lse)
-        .maybe(operands.cu_queries.as_deref())
-        .maybe(operands.cu_keys.as_deref())
-        .maybe(operands.key_counts.as_deref())
-        .i32(operands.queries)
-        .i32(operands.keys)
-        .i32(operands.total)
-        .i32(operands.heads)
-        .i32(operands.kv_heads);
-    let args = operands
-        .steps(args)
-        .i32(operands.window_left)
-        .i32(operands.window_right)
-        .f32(operands.scale)
-        .f32(operands.softcap);
+    let args = AttentionMma {
+        q: &operands.q,
+        k: &operands.k,
+        v: &operands.v,
+        o: &operands.o,
+        lse: &operands.lse,
+        cu_q: operands.cu_queries.as_deref(),
+        cu_k: operands.cu_keys.as_deref(),
+        cache_seqlens: operands.key_counts.as_deref(),
+        tq: operands.queries,
+        tk: operands.keys,
+        total_q: operands.total,
+        heads: operands.heads,
+        kv_heads: operands.kv_heads,
+        apart: operands.apart(),
+        window_left: operands.window_left,
+        window_right: operands.window_right,
+        scale: operands.scale,
+        softcap: operands.softcap,
+    };
     let row_blocks = problem.queries.longest().div_ceil(tile.block_rows());
     let grid = [row_blocks as u32, operands.heads as u32, operands.batch as u32];
     let shared = tile.shared_bytes(dims) as u32;

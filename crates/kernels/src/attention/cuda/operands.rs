@@ -2,12 +2,23 @@
 
 use crate::DType;
 use crate::attention::AttentionProblem;
-use crate::cuda::{Planner, int, map_element};
-use device::cuda::{Args, Buffer, CudaError, KernelSource, Swizzle, TensorMap, TiledLayout};
+use crate::cuda::{Planner, arguments, int, map_element};
+use device::cuda::{Buffer, CudaError, KernelSource, Swizzle, TensorMap, TiledLayout};
 use std::sync::Arc;
 
 /// Limits of windows that kernels take as unlimited; longer sequences do not fit their 32-bit positions.
 const LONGEST_WINDOW: usize = 1 << 29;
+
+arguments! {
+    /// How far apart keys and values lie.
+    pub(super) Apart { k_batch: i64, v_batch: i64, k_head: i64, v_head: i64, k_token: i32, v_token: i32 }
+}
+arguments! {
+    /// What kernels with one grid for all tiles are told of the call's sizes.
+    pub(super) Sizes {
+        batch: i32, heads: i32, kv_heads: i32, queries: i32, keys: i32, total: i32, window_left: i32, window_right: i32,
+    }
+}
 
 /// The operands of one call.
 pub(super) struct Operands {
@@ -58,27 +69,22 @@ impl Operands {
         same(self.k_apart, dense(problem.head_dim)) && same(self.v_apart, dense(problem.value_dim))
     }
 
-    /// Adds how far apart keys and values lie, as `decode.cu` and `mma.cu` take it.
-    pub(super) fn steps(&self, args: Args) -> Args {
-        let both = [self.k_apart, self.v_apart];
-        let args = both.iter().fold(args, |args, apart| args.i64(apart.batch as i64));
-        let args = both.iter().fold(args, |args, apart| args.i64(apart.head as i64));
-        both.iter().fold(args, |args, apart| args.i32(apart.token as i32))
+    pub(super) fn apart(&self) -> Apart<'_> {
+        let (k, v) = (self.k_apart, self.v_apart);
+        Apart {
+            k_batch: k.batch as i64,
+            v_batch: v.batch as i64,
+            k_head: k.head as i64,
+            v_head: v.head as i64,
+            k_token: k.token as i32,
+            v_token: v.token as i32,
+        }
     }
 
-    /// Adds what kernels with shares of the keys are told alike of where queries and keys lie.
-    pub(super) fn sequences(&self, args: Args) -> Args {
-        args.maybe(self.cu_queries.as_deref())
-            .maybe(self.cu_keys.as_deref())
-            .maybe(self.key_counts.as_deref())
-            .maybe(self.block_table.as_deref())
-            .i32(self.queries)
-            .i32(self.keys)
-            .i32(self.total)
-            .i32(self.heads)
-            .i32(self.kv_heads)
-            .i32(self.block_size)
-            .i32(self.max_blocks)
+    pub(super) fn sizes(&self) -> Sizes<'_> {
+        let Self { batch, heads, kv_heads, queries, keys, total, .. } = *self;
+        let Self { window_left, window_right, .. } = *self;
+        Sizes { batch, heads, kv_heads, queries, keys, total, window_left, window_right }
     }
 
     /// Uploads the inputs.

@@ -2,9 +2,11 @@
 //! `hopper_cluster.cu`.
 
 use super::hopper::Form;
-use super::operands::{Operands, Rows, Spacing, not_half, row_map, shape_macros, values_in_keys};
+use super::operands::{
+    Operands, Rows, Sizes, Spacing, not_half, row_map, shape_macros, values_in_keys,
+};
 use crate::attention::AttentionProblem;
-use crate::cuda::{CudaVariant, Planner, map_element};
+use crate::cuda::{CudaVariant, Planner, arguments, map_element};
 use device::cuda::{
     Args, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch, Swizzle,
     TensorMap, TiledLayout,
@@ -121,6 +123,20 @@ pub(super) fn bundled() -> Vec<KernelSource> {
     one.chain(Form::common(&two).into_iter().map(|form| source(form, &TWO))).collect()
 }
 
+arguments! {
+    AttentionHopperWide: attention_hopper_wide {
+        map_q: Map, map_k: Map, map_v: Map, output: Pointer, lse: Pointer, cu_queries: Nullable, cu_keys: Nullable,
+        key_counts: Nullable, sizes: (Sizes), section: i32, scale: f32, softcap: f32,
+    }
+}
+
+arguments! {
+    AttentionHopperCluster: attention_hopper_cluster {
+        map_q: Map, map_k: Map, map_v: Map, map_v_high: Map, output: Pointer, lse: Pointer, cu_queries: Nullable,
+        cu_keys: Nullable, key_counts: Nullable, sizes: (Sizes), section: i32, scale: f32, softcap: f32,
+    }
+}
+
 fn plan(
     problem: &AttentionProblem,
     planner: &mut Planner<'_>,
@@ -138,27 +154,31 @@ fn plan(
     let groups = value_dim / 64;
     let low = if kind.split == 2 { groups / 2 } else { groups };
     let map_v = value_map(planner, &operands, values, problem, low)?;
-    let mut args = Args::new().map(&map_q).map(&map_k).map(&map_v);
-    if kind.split == 2 {
-        args = args.map(&value_map(planner, &operands, values, problem, groups - low)?);
+    macro_rules! arguments_of {
+        ($name:ident { $($more:ident: $value:expr)? }) => {
+            Args::from($name {
+                $($more: $value,)?
+                map_q: (&map_q).into(),
+                map_k: (&map_k).into(),
+                map_v: (&map_v).into(),
+                output: &operands.o,
+                lse: &operands.lse,
+                cu_queries: operands.cu_queries.as_deref(),
+                cu_keys: operands.cu_keys.as_deref(),
+                key_counts: operands.key_counts.as_deref(),
+                sizes: operands.sizes(),
+                section: 1,
+                scale: operands.scale,
+                softcap: if problem.softcap.is_some() { operands.softcap } else { 1.0 },
+            })
+        };
     }
-    let args = args
-        .buffer(&operands.o)
-        .buffer(&operands.lse)
-        .maybe(operands.cu_queries.as_deref())
-        .maybe(operands.cu_keys.as_deref())
-        .maybe(operands.key_counts.as_deref())
-        .i32(operands.batch)
-        .i32(operands.heads)
-        .i32(operands.kv_heads)
-        .i32(operands.queries)
-        .i32(operands.keys)
-        .i32(operands.total)
-        .i32(operands.window_left)
-        .i32(operands.window_right)
-        .i32(1)
-        .f32(operands.scale)
-        .f32(if problem.softcap.is_some() { operands.softcap } else { 1.0 });
+    let args = if kind.split == 2 {
+        let map_v_high = value_map(planner, &operands, values, problem, groups - low)?;
+        arguments_of!(AttentionHopperCluster { map_v_high: (&map_v_high).into() })
+    } else {
+        arguments_of!(AttentionHopperWide {})
+    };
     let tiles =
         problem.queries.count() * problem.heads * problem.queries.longest().div_ceil(BLOCK_ROWS);
     let blocks = (tiles * kind.split) as u32;

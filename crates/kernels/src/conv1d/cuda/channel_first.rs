@@ -4,7 +4,7 @@ use super::channel_last::rows_of_warps;
 use super::operands::{Operands, shape_macros, too_old, vector};
 use crate::DType;
 use crate::conv1d::{Conv1dProblem, Layout};
-use crate::cuda::{CudaVariant, Planner, slots};
+use crate::cuda::{CudaVariant, Planner, arguments, slots};
 use device::cuda::{BundledArch, CudaCapabilities, CudaError, GpuArch, KernelSource};
 
 pub(super) const VARIANT: CudaVariant<Conv1dProblem> =
@@ -38,22 +38,36 @@ pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
     vec![source(DType::Bf16, 4, 8, arch.arch())]
 }
 
+arguments! {
+    ChannelFirst: conv1d_channel_first {
+        x: Pointer, weight: Pointer, bias: Nullable, initial_state: Nullable, state_indices: Nullable, state_positions: Nullable,
+        o: Pointer, final_state: Pointer, sequences: i32, tokens: i32, channels: i32, state_len: i32, weight_f32: i32,
+        bias_f32: i32, use_silu: i32,
+    }
+}
+
 fn plan(problem: &Conv1dProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
     let tokens = problem.sequences.longest();
     let vector = vector(tokens, problem.dtype);
     let kernel = planner.kernel(&source(problem.dtype, problem.width, vector, planner.arch()))?;
     let operands = Operands::new(problem, planner)?;
-    let args = operands
-        .first_args()
-        .maybe(operands.state_indices.as_deref())
-        .maybe(operands.state_positions.as_deref())
-        .buffer(&operands.o)
-        .buffer(&operands.final_state)
-        .i32(operands.sequences)
-        .i32(operands.tokens)
-        .i32(operands.channels)
-        .i32(operands.state_len);
-    let args = operands.last_args(args);
+    let args = ChannelFirst {
+        x: &operands.x,
+        weight: &operands.weight,
+        bias: operands.bias.as_deref(),
+        initial_state: operands.initial_state.as_deref(),
+        state_indices: operands.state_indices.as_deref(),
+        state_positions: operands.state_positions.as_deref(),
+        o: &operands.o,
+        final_state: &operands.final_state,
+        sequences: operands.sequences,
+        tokens: operands.tokens,
+        channels: operands.channels,
+        state_len: operands.state_len,
+        weight_f32: operands.weight_f32,
+        bias_f32: operands.bias_f32,
+        use_silu: operands.silu,
+    };
     let sequences = problem.sequences.count();
     let along = tokens.div_ceil(32 * vector).max(1) as u32;
     let grid = [along, problem.channels.div_ceil(WARPS) as u32, sequences.min(MOST) as u32];

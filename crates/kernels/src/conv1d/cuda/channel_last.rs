@@ -3,7 +3,7 @@
 use super::operands::{Operands, shape_macros, too_old, vector};
 use crate::DType;
 use crate::conv1d::{Conv1dProblem, Layout};
-use crate::cuda::{CudaVariant, Planner, slots};
+use crate::cuda::{CudaVariant, Planner, arguments, slots};
 use device::cuda::{BundledArch, CudaCapabilities, CudaError, GpuArch, KernelSource};
 
 pub(super) const VARIANT: CudaVariant<Conv1dProblem> =
@@ -49,6 +49,14 @@ pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
     [DType::Bf16, DType::F16].map(of).to_vec()
 }
 
+arguments! {
+    ChannelLast: conv1d_channel_last {
+        x: Pointer, weight: Pointer, bias: Nullable, initial_state: Nullable, cu_seqlens: Nullable, state_indices: Nullable,
+        state_positions: Nullable, o: Pointer, final_state: Pointer, sequences: i32, tokens: i32, channels: i32, state_len: i32,
+        segment: i32, x_row: i32, weight_f32: i32, bias_f32: i32, use_silu: i32,
+    }
+}
+
 fn plan(problem: &Conv1dProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
     let vector = vector(problem.channels, problem.dtype).min(4);
     let (tokens, sequences) = (problem.sequences.longest(), problem.sequences.count());
@@ -58,20 +66,26 @@ fn plan(problem: &Conv1dProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
     let kernel = planner.kernel(&source(problem.dtype, problem.width, vector, planner.arch()))?;
     let x_row = planner.row("x", problem.channels)?;
     let operands = Operands::new(problem, planner)?;
-    let args = operands
-        .first_args()
-        .maybe(operands.cu_seqlens.as_deref())
-        .maybe(operands.state_indices.as_deref())
-        .maybe(operands.state_positions.as_deref())
-        .buffer(&operands.o)
-        .buffer(&operands.final_state)
-        .i32(operands.sequences)
-        .i32(operands.tokens)
-        .i32(operands.channels)
-        .i32(operands.state_len)
-        .i32(segment as i32)
-        .i32(x_row);
-    let args = operands.last_args(args);
+    let args = ChannelLast {
+        x: &operands.x,
+        weight: &operands.weight,
+        bias: operands.bias.as_deref(),
+        initial_state: operands.initial_state.as_deref(),
+        cu_seqlens: operands.cu_seqlens.as_deref(),
+        state_indices: operands.state_indices.as_deref(),
+        state_positions: operands.state_positions.as_deref(),
+        o: &operands.o,
+        final_state: &operands.final_state,
+        sequences: operands.sequences,
+        tokens: operands.tokens,
+        channels: operands.channels,
+        state_len: operands.state_len,
+        segment: segment as i32,
+        x_row,
+        weight_f32: operands.weight_f32,
+        bias_f32: operands.bias_f32,
+        use_silu: operands.silu,
+    };
     let blocks = channel_blocks * tokens.div_ceil(segment).max(1).div_ceil(WARPS);
     let grid = [blocks as u32, sequences.min(65535) as u32, 1];
     planner.launch(kernel, rows_of_warps(grid, WARPS), args);

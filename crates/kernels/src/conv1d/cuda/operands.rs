@@ -3,7 +3,7 @@
 use crate::DType;
 use crate::conv1d::{Activation, Conv1dProblem};
 use crate::cuda::{Planner, int};
-use device::cuda::{Args, Buffer, ComputeCapability, CudaCapabilities, CudaError, KernelSource};
+use device::cuda::{Buffer, ComputeCapability, CudaCapabilities, CudaError, KernelSource};
 use std::sync::Arc;
 
 /// The operands of one call.
@@ -22,9 +22,9 @@ pub(super) struct Operands {
     pub(super) tokens: i32,
     pub(super) channels: i32,
     pub(super) state_len: i32,
-    weight_f32: i32,
-    bias_f32: i32,
-    silu: i32,
+    pub(super) weight_f32: i32,
+    pub(super) bias_f32: i32,
+    pub(super) silu: i32,
 }
 
 impl Operands {
@@ -51,20 +51,6 @@ impl Operands {
             bias_f32: planner.is_f32("bias"),
             silu: i32::from(problem.activation == Activation::Silu),
         })
-    }
-
-    /// The arguments that every kernel begins with.
-    pub(super) fn first_args(&self) -> Args {
-        Args::new()
-            .buffer(&self.x)
-            .buffer(&self.weight)
-            .maybe(self.bias.as_deref())
-            .maybe(self.initial_state.as_deref())
-    }
-
-    /// The arguments that every kernel ends with.
-    pub(super) fn last_args(&self, args: Args) -> Args {
-        args.i32(self.weight_f32).i32(self.bias_f32).i32(self.silu)
     }
 }
 

@@ -4,7 +4,7 @@ use super::channel_last::rows_of_warps;
 use super::operands::{Operands, shape_macros, too_old};
 use crate::DType;
 use crate::conv1d::Conv1dProblem;
-use crate::cuda::{CudaVariant, Planner, slots};
+use crate::cuda::{CudaVariant, Planner, arguments, slots};
 use device::cuda::{BundledArch, CudaCapabilities, CudaError, GpuArch, KernelSource};
 
 pub(super) const VARIANT: CudaVariant<Conv1dProblem> =
@@ -88,6 +88,13 @@ fn choose(problem: &Conv1dProblem, multiprocessors: usize) -> Tile {
     if warps <= ENOUGH_WARPS * multiprocessors || problem.state_len > 4 { FEW } else { MANY }
 }
 
+arguments! {
+    Update: conv1d_update {
+        x: Pointer, weight: Pointer, bias: Nullable, initial_state: Nullable, state_indices: Nullable, o: Pointer,
+        final_state: Pointer, sequences: i32, channels: i32, x_row: i32, weight_f32: i32, bias_f32: i32, use_silu: i32,
+    }
+}
+
 fn plan(problem: &Conv1dProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
     let tile = choose(problem, planner.here().multiprocessors as usize);
     let shape = (problem.width, problem.state_len);
@@ -96,15 +103,21 @@ fn plan(problem: &Conv1dProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
     let kernel = planner.kernel(&if wide { source } else { stored(source) })?;
     let x_row = planner.row("x", problem.channels)?;
     let operands = Operands::new(problem, planner)?;
-    let args = operands
-        .first_args()
-        .maybe(operands.state_indices.as_deref())
-        .buffer(&operands.o)
-        .buffer(&operands.final_state)
-        .i32(operands.sequences)
-        .i32(operands.channels)
-        .i32(x_row);
-    let args = operands.last_args(args);
+    let args = Update {
+        x: &operands.x,
+        weight: &operands.weight,
+        bias: operands.bias.as_deref(),
+        initial_state: operands.initial_state.as_deref(),
+        state_indices: operands.state_indices.as_deref(),
+        o: &operands.o,
+        final_state: &operands.final_state,
+        sequences: operands.sequences,
+        channels: operands.channels,
+        x_row,
+        weight_f32: operands.weight_f32,
+        bias_f32: operands.bias_f32,
+        use_silu: operands.silu,
+    };
     let sequences = problem.sequences.count();
     let blocks = problem.channels.div_ceil(CHANNELS * tile.warps) as u32;
     let grid = [blocks, sequences.div_ceil(tile.sequences) as u32, 1];

@@ -1,13 +1,11 @@
 //! `chunk.hopper`: what a chunk needs besides the state, of all chunks at once, and then the state's walk over them. The
 //! contracts stand in `prepare.cu` (one decay a channel), `prepare_head.cu` (one a head), `package.cuh` and `walk.cu`.
 
-use super::operands::{Operands, storage_macros, too_many};
+use super::operands::{Gates, Operands, storage_macros, too_many};
 use crate::DType;
-use crate::cuda::{CudaVariant, Planner, slots};
+use crate::cuda::{CudaVariant, Planner, arguments, int, slots};
 use crate::kda::{Decays, KdaProblem};
-use device::cuda::{
-    Args, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch,
-};
+use device::cuda::{ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch};
 
 pub(super) const VARIANT: CudaVariant<KdaProblem> =
     CudaVariant { name: "chunk.hopper", why_not, plan };
@@ -137,6 +135,20 @@ pub(super) fn bundled(decays: Decays) -> Vec<KernelSource> {
     sources
 }
 
+arguments! {
+    Prepare: kda_prepare | gated_delta_prepare {
+        q: Pointer, k: Pointer, g: Pointer, beta: Pointer, a_log: Nullable, dt_bias: Nullable, packages: Pointer,
+        offsets: Nullable, slots: Nullable, tokens: i32, heads: i32, value_heads: i32, gates: (Gates),
+    }
+}
+
+arguments! {
+    Walk: kda_walk {
+        packages: Pointer, v: Pointer, initial: Nullable, o: Pointer, final_state: Pointer, offsets: Nullable, slots: Nullable,
+        tokens: i32, value_heads: i32, types: i32,
+    }
+}
+
 fn plan(problem: &KdaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
     let (key_dim, value_dim) = (problem.key_dim, problem.value_dim);
     let source = prepare_source(problem.decays, problem.dtype, key_dim, planner.arch());
@@ -155,35 +167,37 @@ fn plan(problem: &KdaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     };
     let packages = planner.scratch(slots * heads * package_bytes(key_dim) / 4)?;
 
-    let args = Args::new()
-        .buffer(&operands.q)
-        .buffer(&operands.k)
-        .buffer(&operands.g)
-        .buffer(&operands.beta)
-        .maybe(operands.a_log.as_deref())
-        .maybe(operands.dt_bias.as_deref())
-        .buffer(&packages)
-        .maybe(operands.offsets.as_deref())
-        .maybe(operands.slots.as_deref())
-        .i32(operands.tokens)
-        .i32(problem.heads as i32)
-        .i32(heads as i32);
-    let args = operands.gates(problem, args);
+    let args = Prepare {
+        q: &operands.q,
+        k: &operands.k,
+        g: &operands.g,
+        beta: &operands.beta,
+        a_log: operands.a_log.as_deref(),
+        dt_bias: operands.dt_bias.as_deref(),
+        packages: &packages,
+        offsets: operands.offsets.as_deref(),
+        slots: operands.slots.as_deref(),
+        tokens: operands.tokens,
+        heads: int(problem.heads)?,
+        value_heads: int(problem.value_heads)?,
+        gates: operands.gates(problem),
+    };
     let grid = [heads as u32, chunks as u32, count as u32];
     let bytes = prepare_bytes(problem.decays, key_dim);
     planner.launch(prepare, Launch::new(grid, 128, bytes as u32), args);
 
-    let args = Args::new()
-        .buffer(&packages)
-        .buffer(&operands.v)
-        .maybe(operands.initial.as_deref())
-        .buffer(&operands.o)
-        .buffer(&operands.final_state)
-        .maybe(operands.offsets.as_deref())
-        .maybe(operands.slots.as_deref())
-        .i32(operands.tokens)
-        .i32(heads as i32)
-        .i32(operands.types);
+    let args = Walk {
+        packages: &packages,
+        v: &operands.v,
+        initial: operands.initial.as_deref(),
+        o: &operands.o,
+        final_state: &operands.final_state,
+        offsets: operands.offsets.as_deref(),
+        slots: operands.slots.as_deref(),
+        tokens: operands.tokens,
+        value_heads: int(problem.value_heads)?,
+        types: operands.types,
+    };
     let blocks = value_dim.div_ceil(64 * warpgroups) as u32;
     let threads = 128 * (warpgroups as u32 + 1);
     let launch = Launch::new(

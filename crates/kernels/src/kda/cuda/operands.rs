@@ -1,10 +1,15 @@
 //! What every kernel of kda and gated_delta is given: tensors on the GPU and the numbers that shape the work.
 
 use crate::DType;
-use crate::cuda::{Planner, int};
+use crate::cuda::{Planner, arguments, int};
 use crate::kda::{Beta, Gate, KdaProblem};
-use device::cuda::{Args, Buffer, CudaError, KernelSource};
+use device::cuda::{Buffer, CudaError, KernelSource};
 use std::sync::Arc;
+
+arguments! {
+    /// What makes gates and strengths, and the scale.
+    pub(super) Gates { gate: i32, types: i32, l2norm: i32, lower_bound: f32, beta_factor: f32, scale: f32 }
+}
 
 /// Sizes of a launch's y and z.
 const LARGEST_GRID: usize = 65_535;
@@ -58,29 +63,7 @@ impl Operands {
         })
     }
 
-    /// The arguments of the kernels that do everything in one launch; `count` is what theirs is of.
-    pub(super) fn all(&self, problem: &KdaProblem, count: i32) -> Result<Args, CudaError> {
-        let args = Args::new()
-            .buffer(&self.q)
-            .buffer(&self.k)
-            .buffer(&self.v)
-            .buffer(&self.g)
-            .buffer(&self.beta)
-            .maybe(self.a_log.as_deref())
-            .maybe(self.dt_bias.as_deref())
-            .maybe(self.initial.as_deref())
-            .buffer(&self.o)
-            .buffer(&self.final_state)
-            .maybe(self.offsets.as_deref())
-            .maybe(self.slots.as_deref())
-            .i32(count)
-            .i32(int(problem.heads)?)
-            .i32(int(problem.value_heads)?);
-        Ok(self.gates(problem, args))
-    }
-
-    /// The arguments that end a kernel's list: what makes gates and strengths, and the scale.
-    pub(super) fn gates(&self, problem: &KdaProblem, args: Args) -> Args {
+    pub(super) fn gates(&self, problem: &KdaProblem) -> Gates<'_> {
         let (gate, lower_bound) = match problem.gate {
             Gate::LogDecay => (0, 0.0),
             Gate::Plain => (1, 0.0),
@@ -90,12 +73,14 @@ impl Operands {
             Beta::AsGiven => 0.0,
             Beta::Sigmoid { factor } => factor,
         };
-        args.i32(gate)
-            .i32(self.types)
-            .i32(i32::from(problem.l2norm))
-            .f32(lower_bound as f32)
-            .f32(factor as f32)
-            .f32(problem.scale as f32)
+        Gates {
+            gate,
+            types: self.types,
+            l2norm: i32::from(problem.l2norm),
+            lower_bound: lower_bound as f32,
+            beta_factor: factor as f32,
+            scale: problem.scale as f32,
+        }
     }
 }
 

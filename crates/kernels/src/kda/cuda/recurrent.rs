@@ -2,13 +2,12 @@
 //! type that the chunk kernels do not take. Runs on every GPU from compute capability 8.0 on. The contract stands in
 //! `recurrent.cu`.
 
-use super::operands::{Operands, storage_macros, too_many};
-use crate::cuda::{CudaVariant, Planner, slots};
+use super::operands::{Gates, Operands, storage_macros, too_many};
+use crate::cuda::{CudaVariant, Planner, arguments, int, slots};
 use crate::kda::{Decays, KdaProblem};
 use crate::{ChoiceTable, DType};
 use device::cuda::{
-    Args, BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource,
-    Launch,
+    BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch,
 };
 
 pub(super) const VARIANT: CudaVariant<KdaProblem> =
@@ -143,6 +142,15 @@ pub(super) fn bundled(decays: Decays, arch: &BundledArch) -> Vec<KernelSource> {
     TILES.iter().map(of).collect()
 }
 
+arguments! {
+    Recurrent: kda_recurrent {
+        q: Pointer, k: Pointer, v: Pointer, g: Pointer, beta: Pointer, a_log: Nullable, dt_bias: Nullable, initial: Nullable,
+        o: Pointer, final_state: Pointer, offsets: Nullable, slots: Nullable, tokens: i32, heads: i32, value_heads: i32,
+        gates: (Gates), q_row: i32, k_row: i32, v_row: i32,
+        beta_row: i32, ahead: i32,
+    }
+}
+
 fn plan(problem: &KdaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
     let Some(tile) = choose(problem, planner.here().multiprocessors) else {
         let what = format!("recurrent.cuda has no tile for K {}", problem.key_dim);
@@ -152,7 +160,7 @@ fn plan(problem: &KdaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     let source = source(problem.decays, problem.dtype, dims, tile, planner.arch());
     let kernel = planner.kernel(&source)?;
     let keys = problem.heads * problem.key_dim;
-    let rows = [
+    let [q_row, k_row, v_row, beta_row] = [
         planner.row("q", keys)?,
         planner.row("k", keys)?,
         planner.row("v", problem.value_heads * problem.value_dim)?,
@@ -165,8 +173,29 @@ fn plan(problem: &KdaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
         problem.sequences.count() as u32,
     ];
     let ahead = tile.ahead(&grid, planner.here().multiprocessors);
-    let args = operands.all(problem, operands.tokens)?;
-    let args = rows.into_iter().fold(args, Args::i32).i32(ahead);
+    let args = Recurrent {
+        q: &operands.q,
+        k: &operands.k,
+        v: &operands.v,
+        g: &operands.g,
+        beta: &operands.beta,
+        a_log: operands.a_log.as_deref(),
+        dt_bias: operands.dt_bias.as_deref(),
+        initial: operands.initial.as_deref(),
+        o: &operands.o,
+        final_state: &operands.final_state,
+        offsets: operands.offsets.as_deref(),
+        slots: operands.slots.as_deref(),
+        tokens: operands.tokens,
+        heads: int(problem.heads)?,
+        value_heads: int(problem.value_heads)?,
+        gates: operands.gates(problem),
+        q_row,
+        k_row,
+        v_row,
+        beta_row,
+        ahead,
+    };
     let launch = planner.overlapping(Launch::new(grid, tile.threads as u32, 0));
     planner.launch(kernel, launch, args);
     slots::hand_on(

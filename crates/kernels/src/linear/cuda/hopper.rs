@@ -1,11 +1,11 @@
 //! `hopper`: persistent blocks that the copy engine feeds, for many rows of x. The contract stands in `hopper.cu`.
 
-use super::operands::{Form, Operands, across, group, not_many};
-use crate::cuda::{CudaVariant, Planner, map_element};
+use super::operands::{Form, Operands, Rest, across, group, not_many};
+use crate::cuda::{CudaVariant, Planner, arguments, map_element};
 use crate::linear::LinearProblem;
 use crate::{ChoiceTable, DType};
 use device::cuda::{
-    Args, Buffer, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch,
+    Buffer, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch, Map,
     Swizzle, TensorMap, TiledLayout,
 };
 use std::sync::Arc;
@@ -196,6 +196,13 @@ fn matrix(
     planner.tensor_map(buffer, &layout)
 }
 
+arguments! {
+    LinearHopper: linear_hopper {
+        map_x: Map, map_w: Map, map_residual: Map, map_o0: Map, map_o1: Map, map_o2: Map, map_o3: Map, map_o4: Map, map_o5: Map,
+        rest: (Rest),
+    }
+}
+
 fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
     let form = Form::of(problem);
     let Some(tile) = Tile::of(problem, planner.here()) else {
@@ -214,9 +221,20 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
         matrix(planner, buffer, problem.out, [tokens, *width], ROWS / 2)
     };
     let outputs = operands.outputs.iter().map(output).collect::<Result<Vec<_>, CudaError>>()?;
-    let args = Args::new().map(&x).map(&w).map(&residual);
-    let args = operands.each_output(|output| outputs[output]).iter().fold(args, Args::map);
-    let args = operands.rest(args, group(problem, planner.here(), tile.rows()))?;
+    let [map_o0, map_o1, map_o2, map_o3, map_o4, map_o5] =
+        operands.each_output(|output| Map::from(&outputs[output]));
+    let args = LinearHopper {
+        map_x: (&x).into(),
+        map_w: (&w).into(),
+        map_residual: (&residual).into(),
+        map_o0,
+        map_o1,
+        map_o2,
+        map_o3,
+        map_o4,
+        map_o5,
+        rest: operands.rest(group(problem, planner.here(), tile.rows()))?,
+    };
     let (tiles, cluster) = (tile.count(problem), tile.cluster());
     let at_once = (planner.here().multiprocessors as usize / cluster).max(1);
     let clusters = if tile.split > 1 { tiles } else { tiles.min(at_once) };

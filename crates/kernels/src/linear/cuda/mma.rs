@@ -1,12 +1,11 @@
 //! `mma`: tiles of up to 128 by 128 on every GPU from compute capability 8.0 on. The contract stands in `mma.cu`.
 
-use super::operands::{Form, Operands, across, group, not_many};
+use super::operands::{Form, Operands, Rest, across, group, not_many};
 use crate::ChoiceTable;
-use crate::cuda::{CudaVariant, Planner};
+use crate::cuda::{CudaVariant, Planner, arguments};
 use crate::linear::LinearProblem;
 use device::cuda::{
-    Args, BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource,
-    Launch,
+    BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch,
 };
 
 pub(super) const VARIANT: CudaVariant<LinearProblem> = CudaVariant { name: "mma", why_not, plan };
@@ -89,16 +88,29 @@ pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
     Form::COMMON.map(|form| source(TILES[0], 8, form, arch.arch())).to_vec()
 }
 
+arguments! {
+    LinearMma: linear_mma {
+        x: Pointer, w: Pointer, o0: Pointer, o1: Pointer, o2: Pointer, o3: Pointer, o4: Pointer, o5: Pointer, rest: (Rest),
+    }
+}
+
 fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
     let tile = Tile::of(problem, planner.here());
     let vector = [8, 4].into_iter().find(|wide| problem.inputs.is_multiple_of(*wide)).unwrap_or(2);
     let kernel = planner.kernel(&source(tile, vector, Form::of(problem), planner.arch()))?;
     let operands = Operands::new(problem, planner)?;
-    let args = Args::new().buffer(&operands.x).buffer(&operands.w);
-    let outputs = operands.each_output(|output| output);
-    let args =
-        outputs.into_iter().fold(args, |args, output| args.buffer(&operands.outputs[output].0));
-    let args = operands.rest(args, group(problem, planner.here(), tile.rows))?;
+    let [o0, o1, o2, o3, o4, o5] = operands.each_output(|output| &*operands.outputs[output].0);
+    let args = LinearMma {
+        x: &operands.x,
+        w: &operands.w,
+        o0,
+        o1,
+        o2,
+        o3,
+        o4,
+        o5,
+        rest: operands.rest(group(problem, planner.here(), tile.rows))?,
+    };
     let blocks = tile.count(problem) as u32;
     let mut launch = Launch::new([blocks, 1, 1], 256, tile.shared_bytes() as u32);
     // Its start overlaps the end of the kernel before; it waits for that itself.

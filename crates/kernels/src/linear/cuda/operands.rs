@@ -1,10 +1,10 @@
 //! What the kernels for many rows are given: x as they multiply it, and what stands around the product.
 
 use crate::DType;
-use crate::cuda::{Planner, int};
+use crate::cuda::{Planner, arguments, int};
 use crate::linear::LinearProblem;
 use crate::rmsnorm::cuda::rows;
-use device::cuda::{Args, Buffer, CudaCapabilities, CudaError, KernelSource, Launch};
+use device::cuda::{Buffer, CudaCapabilities, CudaError, KernelSource, Launch};
 use std::sync::Arc;
 
 const ROUND: &[&str] = &[include_str!("../../cuda/storage.cuh"), include_str!("round.cu")];
@@ -62,6 +62,14 @@ impl Form {
     }
 }
 
+arguments! {
+    /// With which the parameters of both kernels end.
+    pub(super) Rest {
+        residual: Nullable, bias: Nullable, bias_f32: i32, first1: i32, first2: i32, first3: i32, first4: i32, first5: i32,
+        rows: i32, columns: i32, channels: i32, group: i32, scale: f32,
+    }
+}
+
 /// The operands of one call.
 pub(super) struct Operands {
     /// In storage, normalised where that is asked for.
@@ -110,17 +118,25 @@ impl Operands {
         std::array::from_fn(|output| of(if output < self.outputs.len() { output } else { 0 }))
     }
 
-    /// Adds the arguments with which the parameters of both kernels end.
-    pub(super) fn rest(&self, args: Args, group: usize) -> Result<Args, CudaError> {
-        let args =
-            args.maybe(self.residual.as_deref()).maybe(self.bias.as_deref()).i32(self.bias_f32);
-        let args = self.firsts.into_iter().fold(args, Args::i32);
-        Ok(args
-            .i32(self.rows)
-            .i32(self.columns)
-            .i32(self.channels)
-            .i32(int(group)?)
-            .f32(self.scale))
+    pub(super) fn rest(&self, group: usize) -> Result<Rest<'_>, CudaError> {
+        let [first1, first2, first3, first4, first5] = self.firsts;
+        let Self { bias_f32, rows, columns, channels, scale, .. } = *self;
+        let (residual, bias) = (self.residual.as_deref(), self.bias.as_deref());
+        Ok(Rest {
+            residual,
+            bias,
+            bias_f32,
+            first1,
+            first2,
+            first3,
+            first4,
+            first5,
+            rows,
+            columns,
+            channels,
+            group: int(group)?,
+            scale,
+        })
     }
 }
 
@@ -132,6 +148,12 @@ pub(super) fn firsts(problem: &LinearProblem) -> Result<[i32; 5], CudaError> {
         *begin = int(first)?;
     }
     Ok(firsts)
+}
+
+arguments! {
+    LinearRound: linear_round {
+        x: Pointer, o: Pointer, count: i64,
+    }
 }
 
 /// x as products take it: rounded to storage by a kernel before, where it is normalised or wider.
@@ -171,7 +193,7 @@ pub(super) fn in_storage(
     } else {
         let source = KernelSource::new("linear_round", ROUND, planner.arch());
         let kernel = planner.kernel(&source.define("DTYPE", problem.dtype))?;
-        let args = Args::new().buffer(&x).buffer(&ready).i64(elements as i64);
+        let args = LinearRound { x: &x, o: &ready, count: elements as i64 };
         let blocks = elements.div_ceil(ROUNDED) as u32;
         planner.launch_ahead(kernel, Launch::new([blocks, 1, 1], 256, 0), args);
     }

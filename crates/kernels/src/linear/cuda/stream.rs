@@ -2,11 +2,10 @@
 
 use super::operands::{OUTPUTS, firsts, in_storage, not_half};
 use crate::DType;
-use crate::cuda::{CudaVariant, Planner, int, slots};
-use crate::linear::{Convolution, LinearProblem};
+use crate::cuda::{CudaVariant, Planner, arguments, int, slots};
+use crate::linear::LinearProblem;
 use device::cuda::{
-    Args, BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource,
-    Launch,
+    BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch,
 };
 
 pub(super) const VARIANT: CudaVariant<LinearProblem> =
@@ -231,6 +230,17 @@ pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
     each.into_iter().flat_map(source).collect()
 }
 
+arguments! {
+    LinearStream: linear_stream {
+        x: Pointer, w: Pointer, norm: Nullable, bias: Nullable, residual: Nullable, o0: Nullable, o1: Nullable, o2: Nullable,
+        o3: Nullable, o4: Nullable, o5: Nullable, start1: i32, start2: i32, start3: i32, start4: i32, start5: i32, tokens: i32,
+        inputs: i32, columns: i32, x_f32: i32, norm_f32: i32, bias_f32: i32, out_f32: i32, swiglu: i32, scale: f32, eps: f32,
+        phase: i32, groups: i32, deferred: i32, streamed: i32, conv_weight: Nullable, conv_bias: Nullable,
+        initial_state: Nullable, final_state: Nullable, state_indices: Nullable, conv_weight_f32: i32, conv_bias_f32: i32,
+        conv_silu: i32, conv_first: i32, conv_channels: i32,
+    }
+}
+
 fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
     let no_room = || CudaError::Refused { what: "no room in shared memory".to_owned() };
     let form = Form::of(problem).ok_or_else(no_room)?;
@@ -246,34 +256,61 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
     let deferred = norm.is_some() && groups == 1 && whole && problem.dtype == DType::Bf16;
     let x = if few { planner.required("x")? } else { in_storage(problem, planner)? };
     let weight = if few { planner.input("norm")? } else { None };
-    let mut args = Args::new()
-        .buffer(&x)
-        .buffer(&*planner.required("w")?)
-        .maybe(weight.as_deref())
-        .maybe(planner.input("bias")?.as_deref())
-        .maybe(planner.input("residual")?.as_deref());
-    for (output, name) in OUTPUTS.into_iter().enumerate() {
-        let given = (output < problem.widths.len()).then(|| planner.output(name)).transpose()?;
-        args = args.maybe(given.as_deref());
+    let (w, bias, residual) =
+        (planner.required("w")?, planner.input("bias")?, planner.input("residual")?);
+    let mut outputs = [const { None }; OUTPUTS.len()];
+    for ((output, name), _) in outputs.iter_mut().zip(OUTPUTS).zip(&problem.widths) {
+        *output = Some(planner.output(name)?);
     }
-    let args = firsts(problem)?
-        .into_iter()
-        .fold(args, Args::i32)
-        .i32(int(problem.tokens)?)
-        .i32(int(problem.inputs)?)
-        .i32(int(problem.columns())?)
-        .i32(if few { planner.is_f32("x") } else { 0 })
-        .i32(planner.is_f32("norm"))
-        .i32(planner.is_f32("bias"))
-        .i32((problem.out == DType::F32).into())
-        .i32(problem.swiglu.into())
-        .f32(problem.scale as f32)
-        .f32(norm.map_or(0.0, |norm| norm.eps) as f32)
-        .i32(int(share.phase)?)
-        .i32(int(groups)?)
-        .i32(deferred.into())
-        .i32(share.streamed.into());
-    let args = convolved(problem.convolution.as_ref(), planner, args)?;
+    let [o0, o1, o2, o3, o4, o5] = outputs.each_ref().map(Option::as_deref);
+    let [start1, start2, start3, start4, start5] = firsts(problem)?;
+    let convolution = problem.convolution.as_ref();
+    let (conv_weight, conv_bias) = (planner.input("conv_weight")?, planner.input("conv_bias")?);
+    let initial_state = planner.input("initial_state")?;
+    let final_state = convolution.map(|_| planner.output("final_state")).transpose()?;
+    let state_indices = planner.input("state_indices")?;
+    let args = LinearStream {
+        x: &x,
+        w: &w,
+        norm: weight.as_deref(),
+        bias: bias.as_deref(),
+        residual: residual.as_deref(),
+        o0,
+        o1,
+        o2,
+        o3,
+        o4,
+        o5,
+        start1,
+        start2,
+        start3,
+        start4,
+        start5,
+        tokens: int(problem.tokens)?,
+        inputs: int(problem.inputs)?,
+        columns: int(problem.columns())?,
+        x_f32: if few { planner.is_f32("x") } else { 0 },
+        norm_f32: planner.is_f32("norm"),
+        bias_f32: planner.is_f32("bias"),
+        out_f32: (problem.out == DType::F32).into(),
+        swiglu: problem.swiglu.into(),
+        scale: problem.scale as f32,
+        eps: norm.map_or(0.0, |norm| norm.eps) as f32,
+        phase: int(share.phase)?,
+        groups: int(groups)?,
+        deferred: deferred.into(),
+        streamed: share.streamed.into(),
+        conv_weight: conv_weight.as_deref(),
+        conv_bias: conv_bias.as_deref(),
+        initial_state: initial_state.as_deref(),
+        final_state: final_state.as_deref(),
+        state_indices: state_indices.as_deref(),
+        conv_weight_f32: planner.is_f32("conv_weight"),
+        conv_bias_f32: planner.is_f32("conv_bias"),
+        conv_silu: convolution.is_some_and(|of| of.silu).into(),
+        conv_first: int(convolution.map_or(0, |of| of.first))?,
+        conv_channels: int(convolution.map_or(0, |of| of.channels))?,
+    };
     let blocks = blocks(problem, planner.here());
     int(problem.columns() * blocks)?;
     let grid = [blocks as u32, 1, 1];
@@ -281,31 +318,8 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
     // Its weights come while the kernel ahead ends; it waits for that one itself before it reads x.
     launch.overlaps = planner.here().compute >= ComputeCapability::new(9, 0);
     planner.launch(kernel, launch, args);
-    let Some(of) = &problem.convolution else { return Ok(()) };
+    let Some(of) = convolution else { return Ok(()) };
     slots::hand_on(planner, &of.slots, problem.tokens, of.channels * (of.width - 1))
-}
-
-/// Adds the arguments that a kernel with taps reads.
-fn convolved(
-    of: Option<&Convolution>,
-    planner: &mut Planner<'_>,
-    args: Args,
-) -> Result<Args, CudaError> {
-    let Some(of) = of else {
-        let args = (0..5).fold(args, |args, _| args.maybe(None));
-        return Ok((0..5).fold(args, |args, _| args.i32(0)));
-    };
-    Ok(args
-        .buffer(&*planner.required("conv_weight")?)
-        .maybe(planner.input("conv_bias")?.as_deref())
-        .buffer(&*planner.required("initial_state")?)
-        .buffer(&*planner.output("final_state")?)
-        .maybe(planner.input("state_indices")?.as_deref())
-        .i32(planner.is_f32("conv_weight"))
-        .i32(planner.is_f32("conv_bias"))
-        .i32(of.silu.into())
-        .i32(int(of.first)?)
-        .i32(int(of.channels)?))
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! `decode`: few tokens, each weight read once. The contracts stand in `decode_gate_up.cu` and `decode_down.cu`.
 
-use super::operands::{self, AMPERE, CHOOSE, HOPPER, overlapping, router, weighing_router, words};
+use super::operands::{self, AMPERE, CHOOSE, HOPPER, Weighing, overlapping, weighing, words};
 use super::route::{self, CHUNK, List};
 use crate::DType;
-use crate::cuda::{CudaVariant, Planner, int};
+use crate::cuda::{CudaVariant, Planner, arguments, int};
 use crate::moe::MoeProblem;
 use device::cuda::{Args, BundledArch, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch};
 
@@ -152,6 +152,20 @@ pub(super) fn bundled(dtype: DType, here: &BundledArch) -> Vec<KernelSource> {
     sources
 }
 
+arguments! {
+    GateUp: moe_decode_gate_up {
+        x: Pointer, w_gate_up: Pointer, logits: Nullable, correction: Nullable, chosen: Nullable, weights: Pointer,
+        tiles: Nullable, pairs: Nullable, made: Pointer, hidden: i32, inner: i32, weighing: (Weighing),
+    }
+}
+
+arguments! {
+    WayDown: moe_decode_down {
+        made: Pointer, w_down: Pointer, logits: Nullable, correction: Nullable, tiles: Nullable, pairs: Nullable,
+        residual: Nullable, o: Pointer, tokens: i32, hidden: i32, inner: i32, experts: i32, top_k: i32, sigmoid: i32, scale: f32,
+    }
+}
+
 fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
     let (form, arch) = (form(problem), &planner.arch());
     let (way_up, way_down) =
@@ -172,38 +186,46 @@ fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     let correction = planner.input("correction")?.filter(|_| form.one());
     let chosen = planner.output("chosen")?;
 
-    let args = Args::new()
-        .buffer(&*planner.required("x")?)
-        .buffer(&*planner.required("w_gate_up")?)
-        .maybe(own(&*logits))
-        .maybe(correction.as_deref())
-        .maybe(own(&*chosen))
-        .buffer(&*planner.output("weights")?)
-        .maybe(tiles.as_deref())
-        .maybe(pairs.as_deref())
-        .buffer(&made)
-        .i32(int(hidden)?)
-        .i32(int(inner)?);
+    let args = Args::from(GateUp {
+        x: &*planner.required("x")?,
+        w_gate_up: &*planner.required("w_gate_up")?,
+        logits: own(&*logits),
+        correction: correction.as_deref(),
+        chosen: own(&*chosen),
+        weights: &*planner.output("weights")?,
+        tiles: tiles.as_deref(),
+        pairs: pairs.as_deref(),
+        made: &made,
+        hidden: int(problem.hidden)?,
+        inner: int(inner)?,
+        weighing: weighing(problem)?,
+    });
     // Blocks walk the list: as many start as can be resident.
     let (across, most) = (inner / 8, form.resident() * planner.here().multiprocessors as usize);
     let down = most_tiles.min((most / across).max(1));
     let grid = [across as u32, down as u32, 1];
     let launch = Launch::new(grid, 32 * WARPS as u32, form.gate_up_bytes() as u32);
     let launch = overlapping(planner, launch);
-    planner.launch(way_up, launch, weighing_router(args, problem)?);
+    planner.launch(way_up, launch, args);
 
-    let args = Args::new()
-        .buffer(&made)
-        .buffer(&*planner.required("w_down")?)
-        .maybe(own(&*logits))
-        .maybe(correction.as_deref())
-        .maybe(tiles.as_deref())
-        .maybe(pairs.as_deref())
-        .maybe(planner.input("residual")?.as_deref())
-        .buffer(&*planner.output("o")?)
-        .i32(int(problem.tokens)?)
-        .i32(int(hidden)?)
-        .i32(int(inner)?);
+    let Weighing { experts, top_k, sigmoid, .. } = weighing(problem)?;
+    let args = Args::from(WayDown {
+        made: &made,
+        w_down: &*planner.required("w_down")?,
+        logits: own(&*logits),
+        correction: correction.as_deref(),
+        tiles: tiles.as_deref(),
+        pairs: pairs.as_deref(),
+        residual: planner.input("residual")?.as_deref(),
+        o: &*planner.output("o")?,
+        tokens: int(problem.tokens)?,
+        hidden: int(problem.hidden)?,
+        inner: int(inner)?,
+        experts,
+        top_k,
+        sigmoid,
+        scale: problem.scale as f32,
+    });
     // Without tokens there are no tiles to read.
     let rows = 8 * form.of_down().octets;
     let blocks = if problem.tokens == 0 { 0 } else { hidden.div_ceil(rows) };
@@ -213,6 +235,6 @@ fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
         form.down_bytes(problem.tokens) as u32,
     );
     let launch = overlapping(planner, launch);
-    planner.launch(way_down, launch, router(args, problem)?.f32(problem.scale as f32));
+    planner.launch(way_down, launch, args);
     Ok(())
 }

@@ -4,9 +4,9 @@ use super::operands::{self, AMPERE, STORAGE, overlapping, words};
 use super::route::{self, List};
 use super::sum;
 use crate::DType;
-use crate::cuda::{CudaVariant, Planner, int};
+use crate::cuda::{CudaVariant, Planner, arguments, int};
 use crate::moe::MoeProblem;
-use device::cuda::{Args, Buffer, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch};
+use device::cuda::{Buffer, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch};
 
 pub(super) const VARIANT: CudaVariant<MoeProblem> = CudaVariant { name: "grouped", why_not, plan };
 
@@ -69,6 +69,12 @@ fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     sum::plan(problem, planner, &made, &places)
 }
 
+arguments! {
+    Grouped: moe_grouped {
+        from: Pointer, w: Pointer, tiles: Pointer, pairs: Pointer, made: Pointer, columns: i32, channels: i32, top_k: i32,
+    }
+}
+
 /// Adds a launch over `[from, weights, to]`.
 fn product(
     problem: &MoeProblem,
@@ -78,15 +84,16 @@ fn product(
     (columns, channels, up): (usize, usize, bool),
 ) -> Result<(), CudaError> {
     let kernel = planner.kernel(&source(problem.dtype, tile, up, &planner.arch()))?;
-    let args = Args::new()
-        .buffer(from)
-        .buffer(weights)
-        .buffer(&list.tiles)
-        .buffer(&list.pairs)
-        .buffer(to)
-        .i32(int(columns)?)
-        .i32(int(channels)?)
-        .i32(int(problem.top_k)?);
+    let args = Grouped {
+        from,
+        w: weights,
+        tiles: &list.tiles,
+        pairs: &list.pairs,
+        made: to,
+        columns: int(columns)?,
+        channels: int(channels)?,
+        top_k: int(problem.top_k)?,
+    };
     let of_block = if up { ROWS / 2 } else { ROWS };
     let grid = [columns.div_ceil(of_block) as u32, list.most_tiles as u32, 1];
     let launch = Launch::new(grid, THREADS, tile.shared_bytes() as u32);

@@ -4,7 +4,7 @@ use super::operands::{self, AMPERE, HOPPER, overlapping, words};
 use super::route::{self, List};
 use super::sum;
 use crate::DType;
-use crate::cuda::{CudaVariant, Planner, int};
+use crate::cuda::{CudaVariant, Planner, arguments, int};
 use crate::moe::MoeProblem;
 use device::cuda::{
     Args, Buffer, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch, MapElement, Swizzle,
@@ -57,6 +57,12 @@ pub(super) fn bundled(dtype: DType, arch: &GpuArch) -> Vec<KernelSource> {
     ]
 }
 
+arguments! {
+    Gather: moe_gather {
+        x: Pointer, pairs: Pointer, to: Pointer, count: i32, hidden: i32, top_k: i32,
+    }
+}
+
 fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
     let (list, places) = route::plan(problem, planner, TILE)?;
     let (pairs, hidden, inner) = (problem.pairs(), problem.hidden, problem.intermediate);
@@ -67,13 +73,14 @@ fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     let made = planner.scratch(words(rows * hidden))?;
 
     let kernel = planner.kernel(&gather_source(&planner.arch()))?;
-    let args = Args::new()
-        .buffer(&*planner.required("x")?)
-        .buffer(&list.pairs)
-        .buffer(&gathered)
-        .i32(int(pairs)?)
-        .i32(int(hidden)?)
-        .i32(int(problem.top_k)?);
+    let args = Args::from(Gather {
+        x: &*planner.required("x")?,
+        pairs: &list.pairs,
+        to: &gathered,
+        count: int(pairs)?,
+        hidden: int(problem.hidden)?,
+        top_k: int(problem.top_k)?,
+    });
     let blocks = (pairs * hidden).div_ceil(8 * 256) as u32;
     let launch = overlapping(planner, Launch::new([blocks, 1, 1], 256, 0));
     planner.launch(kernel, launch, args);
@@ -85,6 +92,12 @@ fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     let down = Product { from: &activated, weights: &w_down, to: &made };
     down.plan(problem, planner, &list, (hidden, inner, false))?;
     sum::plan(problem, planner, &made, &places)
+}
+
+arguments! {
+    Hopper: moe_hopper {
+        map_from: Map, map_w: Map, tiles: Pointer, made: Pointer, columns: i32, channels: i32,
+    }
 }
 
 struct Product<'a> {
@@ -108,13 +121,14 @@ impl Product<'_> {
         };
         let map_from = of(self.from, problem.pairs().max(1), 1, PAIRS)?;
         let map_weights = of(self.weights, rows, problem.experts, ROWS)?;
-        let args = Args::new()
-            .map(&map_from)
-            .map(&map_weights)
-            .buffer(&list.tiles)
-            .buffer(self.to)
-            .i32(int(columns)?)
-            .i32(int(channels)?);
+        let args = Hopper {
+            map_from: (&map_from).into(),
+            map_w: (&map_weights).into(),
+            tiles: &list.tiles,
+            made: self.to,
+            columns: int(columns)?,
+            channels: int(channels)?,
+        };
         let blocks = if problem.tokens == 0 { 0 } else { planner.here().multiprocessors };
         let launch = Launch::new([blocks, 1, 1], 384, SHARED_BYTES as u32);
         planner.launch(kernel, overlapping(planner, launch), args);

@@ -1,9 +1,9 @@
 //! What the variants' kernels share: parts of their sources, limits and arguments.
 
 use crate::DType;
-use crate::cuda::{Planner, int};
+use crate::cuda::{Planner, arguments, int};
 use crate::moe::{MoeProblem, Score};
-use device::cuda::{Args, ComputeCapability, CudaCapabilities, CudaError, Launch};
+use device::cuda::{ComputeCapability, CudaCapabilities, CudaError, Launch};
 
 pub(super) const AMPERE: &str = include_str!("../../cuda/ampere.cuh");
 pub(super) const STORAGE: &str = include_str!("../../cuda/storage.cuh");
@@ -39,24 +39,19 @@ pub(super) fn why_not(problem: &MoeProblem, here: &CudaCapabilities) -> Option<S
     None
 }
 
-/// Whether a router weighs by sigmoids, and whether it divides them by their sum.
-fn score(problem: &MoeProblem) -> [i32; 2] {
-    match problem.score {
-        Score::SoftmaxOfChosen => [0, 0],
-        Score::Sigmoid { renormalise } => [1, i32::from(renormalise)],
-    }
+arguments! {
+    /// The sizes of a router, how it scores, and how it weighs.
+    pub(super) Weighing { experts: i32, top_k: i32, sigmoid: i32, renormalise: i32, weight_scale: f32 }
 }
 
-/// The sizes of a router and how it scores, as kernels take them that choose: experts, top_k, sigmoid.
-pub(super) fn router(args: Args, problem: &MoeProblem) -> Result<Args, CudaError> {
-    let [sigmoid, _] = score(problem);
-    Ok(args.i32(int(problem.experts)?).i32(int(problem.top_k)?).i32(sigmoid))
-}
-
-/// The same for those that weigh as well: renormalise and weight_scale behind.
-pub(super) fn weighing_router(args: Args, problem: &MoeProblem) -> Result<Args, CudaError> {
-    let [_, renormalise] = score(problem);
-    Ok(router(args, problem)?.i32(renormalise).f32(problem.weight_scale as f32))
+pub(super) fn weighing<'a>(problem: &MoeProblem) -> Result<Weighing<'a>, CudaError> {
+    let (sigmoid, renormalise) = match problem.score {
+        Score::SoftmaxOfChosen => (0, 0),
+        Score::Sigmoid { renormalise } => (1, i32::from(renormalise)),
+    };
+    let (experts, top_k) = (int(problem.experts)?, int(problem.top_k)?);
+    let weight_scale = problem.weight_scale as f32;
+    Ok(Weighing { experts, top_k, sigmoid, renormalise, weight_scale })
 }
 
 /// A launch that may start before the one ahead has ended, where GPUs can do that; its kernel waits by itself.

@@ -1,8 +1,8 @@
 //! The launches that choose experts and list pairs of tokens and experts. The contracts stand in `route.cu`, `sort.cu` and
 //! `list.cuh`.
 
-use super::operands::{AMPERE, CHOOSE, overlapping, weighing_router};
-use crate::cuda::{Planner, int};
+use super::operands::{AMPERE, CHOOSE, Weighing, overlapping, weighing};
+use crate::cuda::{Planner, arguments, int};
 use crate::moe::MoeProblem;
 use device::cuda::{Args, Buffer, CudaError, GpuArch, KernelSource, Launch};
 use std::sync::Arc;
@@ -50,6 +50,12 @@ impl List {
     }
 }
 
+arguments! {
+    Sort: moe_sort {
+        chosen: Pointer, counts: Pointer, tiles: Pointer, pairs: Pointer, places: Pointer, tokens: i32, experts: i32, top_k: i32,
+    }
+}
+
 /// Adds the launch that chooses and weighs the experts of each of up to [`CHUNK`] tokens, and lists the pairs.
 pub(super) fn plan_few(
     problem: &MoeProblem,
@@ -73,18 +79,26 @@ pub(super) fn plan(
     let kernel = planner.kernel(&sort_source(tile, &planner.arch()))?;
     let list = List::new(problem, planner, tile)?;
     let places = planner.scratch(problem.pairs())?;
-    let args = Args::new()
-        .buffer(&*planner.output("chosen")?)
-        .buffer(&counts)
-        .buffer(&list.tiles)
-        .buffer(&list.pairs)
-        .buffer(&places)
-        .i32(int(problem.tokens)?)
-        .i32(int(problem.experts)?)
-        .i32(int(problem.top_k)?);
+    let args = Args::from(Sort {
+        chosen: &*planner.output("chosen")?,
+        counts: &counts,
+        tiles: &list.tiles,
+        pairs: &list.pairs,
+        places: &places,
+        tokens: int(problem.tokens)?,
+        experts: int(problem.experts)?,
+        top_k: int(problem.top_k)?,
+    });
     let launch = overlapping(planner, Launch::new([chunks as u32, 1, 1], THREADS, 0));
     planner.launch(kernel, launch, args);
     Ok((list, places))
+}
+
+arguments! {
+    Route: moe_route {
+        logits: Pointer, correction: Nullable, chosen: Pointer, weights: Pointer, tiles: Nullable, pairs: Nullable,
+        counts: Nullable, tokens: i32, weighing: (Weighing),
+    }
 }
 
 fn route(
@@ -94,17 +108,19 @@ fn route(
     (list, counts): (Option<&List>, Option<&Buffer>),
 ) -> Result<(), CudaError> {
     let kernel = planner.kernel(&route_source(tile, &planner.arch()))?;
-    let args = Args::new()
-        .buffer(&*planner.required("logits")?)
-        .maybe(planner.input("correction")?.as_deref())
-        .buffer(&*planner.output("chosen")?)
-        .buffer(&*planner.output("weights")?)
-        .maybe(list.map(|list| &*list.tiles))
-        .maybe(list.map(|list| &*list.pairs))
-        .maybe(counts)
-        .i32(int(problem.tokens)?);
+    let args = Args::from(Route {
+        logits: &*planner.required("logits")?,
+        correction: planner.input("correction")?.as_deref(),
+        chosen: &*planner.output("chosen")?,
+        weights: &*planner.output("weights")?,
+        tiles: list.map(|list| &*list.tiles),
+        pairs: list.map(|list| &*list.pairs),
+        counts,
+        tokens: int(problem.tokens)?,
+        weighing: weighing(problem)?,
+    });
     let grid = [problem.tokens.div_ceil(CHUNK) as u32, 1, 1];
     let launch = overlapping(planner, Launch::new(grid, THREADS, 0));
-    planner.launch(kernel, launch, weighing_router(args, problem)?);
+    planner.launch(kernel, launch, args);
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use super::operands::{AMPERE, STORAGE, overlapping};
 use crate::DType;
-use crate::cuda::{Planner, int};
+use crate::cuda::{Planner, arguments, int};
 use crate::moe::MoeProblem;
 use device::cuda::{Args, Buffer, CudaError, GpuArch, KernelSource, Launch};
 
@@ -16,6 +16,13 @@ pub(super) fn source(dtype: DType, arch: &GpuArch) -> KernelSource {
     KernelSource::new("moe_sum", PARTS, arch.clone()).define("DTYPE", dtype)
 }
 
+arguments! {
+    Sum: moe_sum {
+        made: Pointer, weights: Pointer, places: Pointer, residual: Nullable, o: Pointer, tokens: i32, hidden: i32, top_k: i32,
+        scale: f32,
+    }
+}
+
 /// Adds the launch over `made`, `[pairs as listed, H]`, where `places` says where each pair stands.
 pub(super) fn plan(
     problem: &MoeProblem,
@@ -24,16 +31,17 @@ pub(super) fn plan(
     places: &Buffer,
 ) -> Result<(), CudaError> {
     let kernel = planner.kernel(&source(problem.dtype, &planner.arch()))?;
-    let args = Args::new()
-        .buffer(made)
-        .buffer(&*planner.output("weights")?)
-        .buffer(places)
-        .maybe(planner.input("residual")?.as_deref())
-        .buffer(&*planner.output("o")?)
-        .i32(int(problem.tokens)?)
-        .i32(int(problem.hidden)?)
-        .i32(int(problem.top_k)?)
-        .f32(problem.scale as f32);
+    let args = Args::from(Sum {
+        made,
+        weights: &*planner.output("weights")?,
+        places,
+        residual: planner.input("residual")?.as_deref(),
+        o: &*planner.output("o")?,
+        tokens: int(problem.tokens)?,
+        hidden: int(problem.hidden)?,
+        top_k: int(problem.top_k)?,
+        scale: problem.scale as f32,
+    });
     let blocks = (problem.tokens * problem.hidden).div_ceil(THREADS * OF_THREAD) as u32;
     let launch = overlapping(planner, Launch::new([blocks, 1, 1], THREADS as u32, 0));
     planner.launch(kernel, launch, args);

@@ -2,14 +2,14 @@
 //! puts a query's blocks together: prefill. The contracts stand in `blocks.cu` and `finish.cu`.
 
 use super::gather;
-use super::operands::{HOPPER, Operands, row_bytes, shape_macros};
+use super::operands::{Gates, HOPPER, Operands, Sequences, row_bytes, shape_macros};
 use super::stages::{self, Selection, compress};
 use crate::DType;
-use crate::cuda::{CudaVariant, Planner, int};
+use crate::cuda::{CudaVariant, Planner, arguments, int};
 use crate::nsa::NsaProblem;
 use device::cuda::{
-    Args, Buffer, BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch,
-    KernelSource, Launch,
+    Buffer, BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource,
+    Launch,
 };
 use std::sync::Arc;
 
@@ -252,6 +252,21 @@ fn plan(problem: &NsaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     Ok(())
 }
 
+arguments! {
+    Blocks: nsa_blocks | nsa_blocks_hopper {
+        q: Pointer, k: Pointer, v: Pointer, indices: Pointer, bits: Pointer, partial: Pointer, lse: Pointer, sequences: (Sequences), heads: i32, kv_heads: i32, select_block: i32, select_count: i32, chunk_first: i32,
+        chunk_tokens: i32, sub_tokens: i32, most_blocks: i32, scale: f32,
+    }
+}
+
+arguments! {
+    Finish: nsa_finish | nsa_finish_hopper {
+        q: Pointer, k: Pointer, v: Pointer, partial: Pointer, lse: Pointer, o: Pointer, indices: Pointer, reads: Pointer,
+        bits: Pointer, gates: (Gates), sequences: (Sequences), heads: i32, kv_heads: i32, select_block: i32, select_count: i32, chunk_first: i32,
+        chunk_tokens: i32, initial_blocks: i32, local_blocks: i32, bit_words: i32, accumulate: i32, scale: f32,
+    }
+}
+
 /// Adds the selected branch of the chunk from query `first` on.
 fn selected(
     problem: &NsaProblem,
@@ -266,24 +281,25 @@ fn selected(
 
     let blocks = shape.blocks(compute);
     let kernel = planner.kernel(&blocks.source)?;
-    let args = Args::new()
-        .buffer(&operands.q)
-        .buffer(&operands.k)
-        .buffer(&operands.v)
-        .buffer(&operands.indices)
-        .buffer(&scratch.bits)
-        .buffer(&scratch.partial)
-        .buffer(&scratch.sums);
-    let numbers = |args: Args| {
-        args.i32(problem.select_block as i32)
-            .i32(problem.select_count as i32)
-            .i32(first as i32)
-            .i32(chunk as i32)
+    let args = Blocks {
+        q: &operands.q,
+        k: &operands.k,
+        v: &operands.v,
+        indices: &operands.indices,
+        bits: &scratch.bits,
+        partial: &scratch.partial,
+        lse: &scratch.sums,
+        sequences: operands.sequences(),
+        heads: operands.heads,
+        kv_heads: operands.kv_heads as i32,
+        select_block: problem.select_block as i32,
+        select_count: problem.select_count as i32,
+        chunk_first: first as i32,
+        chunk_tokens: chunk as i32,
+        sub_tokens: shape.stretch as i32,
+        most_blocks: int(selection.most_blocks)?,
+        scale: problem.scale as f32,
     };
-    let args = numbers(operands.push_heads(operands.push_sequences(args)))
-        .i32(shape.stretch as i32)
-        .i32(int(selection.most_blocks)?)
-        .f32(problem.scale as f32);
     let all = selection.most_blocks as u32 * operands.head_slabs();
     let grid = [all, chunk.div_ceil(shape.stretch) as u32, batch];
     let launch = Launch::new(grid, blocks.threads as u32, blocks.shared_bytes as u32);
@@ -291,23 +307,30 @@ fn selected(
 
     let finish = shape.finish(compute);
     let kernel = planner.kernel(&finish.source)?;
-    let args = Args::new()
-        .buffer(&operands.q)
-        .buffer(&operands.k)
-        .buffer(&operands.v)
-        .buffer(&scratch.partial)
-        .buffer(&scratch.sums)
-        .buffer(&operands.o)
-        .buffer(&operands.indices)
-        .buffer(&operands.reads)
-        .buffer(&scratch.bits);
-    let args = operands.push_heads(operands.push_sequences(operands.push_gates(args)));
-    let args = numbers(args)
-        .i32(selection.initial_blocks as i32)
-        .i32(selection.local_blocks as i32)
-        .i32(int(scratch.words)?)
-        .i32(i32::from(problem.branches.compressed))
-        .f32(problem.scale as f32);
+    let args = Finish {
+        q: &operands.q,
+        k: &operands.k,
+        v: &operands.v,
+        partial: &scratch.partial,
+        lse: &scratch.sums,
+        o: &operands.o,
+        indices: &operands.indices,
+        reads: &operands.reads,
+        bits: &scratch.bits,
+        gates: operands.gates(),
+        sequences: operands.sequences(),
+        heads: operands.heads,
+        kv_heads: operands.kv_heads as i32,
+        select_block: problem.select_block as i32,
+        select_count: problem.select_count as i32,
+        chunk_first: first as i32,
+        chunk_tokens: chunk as i32,
+        initial_blocks: selection.initial_blocks as i32,
+        local_blocks: selection.local_blocks as i32,
+        bit_words: int(scratch.words)?,
+        accumulate: i32::from(problem.branches.compressed),
+        scale: problem.scale as f32,
+    };
     let grid = [chunk.div_ceil(FINISH_QUERIES) as u32, operands.head_slabs(), batch];
     let launch = Launch::new(grid, finish.threads as u32, finish.shared_bytes as u32);
     planner.launch(kernel, launch, args);

@@ -1,12 +1,12 @@
 //! `gather`: each query copies the tokens that it reads. Any problem in bf16 or f16, on every GPU from compute
 //! capability 8.0 on. The contract stands in `gather.cu`.
 
-use super::operands::{Operands, row_bytes, shape_macros};
+use super::operands::{Gates, Operands, Sequences, row_bytes, shape_macros};
 use super::stages::{self, Selection, compress};
-use crate::cuda::{CudaVariant, Planner};
+use crate::cuda::{CudaVariant, Planner, arguments};
 use crate::nsa::NsaProblem;
 use crate::{ChoiceTable, DType};
-use device::cuda::{Args, BundledArch, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch};
+use device::cuda::{BundledArch, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch};
 
 pub(super) const VARIANT: CudaVariant<NsaProblem> = CudaVariant { name: "gather", why_not, plan };
 
@@ -96,6 +96,13 @@ fn plan(problem: &NsaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     Ok(())
 }
 
+arguments! {
+    Gather: nsa_gather {
+        q: Pointer, k: Pointer, v: Pointer, o: Pointer, indices: Nullable, reads: Pointer, gates: (Gates), sequences: (Sequences), heads: i32,
+        kv_heads: i32, select_block: i32, select_count: i32, window: i32, accumulate: i32, scale: f32,
+    }
+}
+
 /// Adds the selected branch or the window branch, which writes `o` or adds to it.
 pub(super) fn branch(
     problem: &NsaProblem,
@@ -109,20 +116,23 @@ pub(super) fn branch(
         return Err(CudaError::Refused { what: format!("gather has no tile for D {}", dims.0) });
     };
     let kernel = planner.kernel(&tile.source(problem.dtype, dims, planner.arch()))?;
-    let args = Args::new()
-        .buffer(&operands.q)
-        .buffer(&operands.k)
-        .buffer(&operands.v)
-        .buffer(&operands.o)
-        .maybe(selected.then_some(&*operands.indices))
-        .buffer(&operands.reads);
-    let args = operands.push_heads(operands.push_sequences(operands.push_gates(args)));
-    let args = args
-        .i32(problem.select_block as i32)
-        .i32(problem.select_count as i32)
-        .i32(problem.window as i32)
-        .i32(i32::from(accumulate))
-        .f32(problem.scale as f32);
+    let args = Gather {
+        q: &operands.q,
+        k: &operands.k,
+        v: &operands.v,
+        o: &operands.o,
+        indices: selected.then_some(&*operands.indices),
+        reads: &operands.reads,
+        gates: operands.gates(),
+        sequences: operands.sequences(),
+        heads: operands.heads,
+        kv_heads: operands.kv_heads as i32,
+        select_block: problem.select_block as i32,
+        select_count: problem.select_count as i32,
+        window: problem.window as i32,
+        accumulate: i32::from(accumulate),
+        scale: problem.scale as f32,
+    };
     let grid = [
         operands.queries.div_ceil(tile.warps) as u32,
         operands.head_slabs(),

@@ -1,9 +1,9 @@
 //! What every kernel of nsa is given: tensors on the GPU and the numbers that shape the work.
 
 use crate::DType;
-use crate::cuda::{Planner, int};
+use crate::cuda::{Planner, arguments, int};
 use crate::nsa::{Gate, NsaProblem};
-use device::cuda::{Args, Buffer, ComputeCapability, CudaError, KernelSource};
+use device::cuda::{Buffer, ComputeCapability, CudaError, KernelSource};
 use std::sync::Arc;
 
 /// Heads of one query that are the rows of one matrix product: `HEAD_ROWS` of `common.cuh`.
@@ -16,6 +16,15 @@ pub(super) const HOPPER: ComputeCapability = ComputeCapability::new(9, 0);
 pub(super) const fn row_bytes(channels: usize) -> usize {
     let padded = channels.next_multiple_of(16);
     2 * padded + if padded.is_multiple_of(64) { 0 } else { 16 }
+}
+
+arguments! {
+    /// Gates of the three branches.
+    pub(super) Gates { g_cmp: Nullable, g_slc: Nullable, g_swa: Nullable, gates_f32: i32, gate_kind: i32 }
+}
+arguments! {
+    /// Where queries and keys lie.
+    pub(super) Sequences { cu_q: Nullable, cu_k: Nullable, tq: i32, tk: i32 }
 }
 
 /// The operands of one call.
@@ -42,7 +51,7 @@ pub(super) struct Operands {
     pub(super) kv_heads: usize,
     /// Times 16 heads that a key head's group takes.
     pub(super) slabs: usize,
-    heads: i32,
+    pub(super) heads: i32,
 }
 
 impl Operands {
@@ -85,21 +94,15 @@ impl Operands {
         })
     }
 
-    /// `g_cmp, g_slc, g_swa, gates_f32, gate_kind`.
-    pub(super) fn push_gates(&self, args: Args) -> Args {
-        let args = self.gates.iter().fold(args, |args, gate| args.maybe(gate.as_deref()));
-        args.i32(self.gates_f32).i32(self.gate_kind)
+    pub(super) fn gates(&self) -> Gates<'_> {
+        let [g_cmp, g_slc, g_swa] = self.gates.each_ref().map(Option::as_deref);
+        let Self { gates_f32, gate_kind, .. } = *self;
+        Gates { g_cmp, g_slc, g_swa, gates_f32, gate_kind }
     }
 
-    /// `cu_q, cu_k, tq, tk`.
-    pub(super) fn push_sequences(&self, args: Args) -> Args {
-        let args = args.maybe(self.cu_queries.as_deref()).maybe(self.cu_keys.as_deref());
-        args.i32(self.queries as i32).i32(self.keys as i32)
-    }
-
-    /// `heads, kv_heads`.
-    pub(super) fn push_heads(&self, args: Args) -> Args {
-        args.i32(self.heads).i32(self.kv_heads as i32)
+    pub(super) fn sequences(&self) -> Sequences<'_> {
+        let (cu_q, cu_k) = (self.cu_queries.as_deref(), self.cu_keys.as_deref());
+        Sequences { cu_q, cu_k, tq: self.queries as i32, tk: self.keys as i32 }
     }
 
     /// Blocks along y that take the heads of a query.

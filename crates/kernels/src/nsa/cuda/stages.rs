@@ -1,8 +1,8 @@
 //! The steps before the selected branch: compressed tokens (`compress.cu`, `learned.cu`), the compressed branch with
 //! the weights that blocks are selected by (`compressed.cu`), and the selection (`select.cu`).
 
-use super::operands::{HOPPER, Operands, row_bytes, shape_macros};
-use crate::cuda::{Planner, int};
+use super::operands::{Gates, HOPPER, Operands, Sequences, row_bytes, shape_macros};
+use crate::cuda::{Planner, arguments, int};
 use crate::nsa::{NsaProblem, Pooling};
 use crate::{ChoiceTable, DType};
 use device::cuda::{
@@ -171,18 +171,25 @@ pub(super) fn why_not(problem: &NsaProblem, here: &CudaCapabilities) -> Option<S
 
 /// Compressed tokens on the GPU.
 pub(super) struct Compressed {
-    keys: Arc<Buffer>,
+    pub(super) keys: Arc<Buffer>,
     /// What rounding the keys lost; `None` where nothing was.
-    rest: Option<Arc<Buffer>>,
-    values: Option<Arc<Buffer>>,
+    pub(super) rest: Option<Arc<Buffer>>,
+    pub(super) values: Option<Arc<Buffer>>,
     /// Rows of every sequence; 0 where they lie as `compress.cu` puts them.
     pub(super) rows_each: usize,
 }
 
-impl Compressed {
-    /// `k_cmp, k_rest, v_cmp`.
-    pub(super) fn push(&self, args: Args) -> Args {
-        args.buffer(&self.keys).maybe(self.rest.as_deref()).maybe(self.values.as_deref())
+arguments! {
+    Compress: nsa_compress {
+        k: Pointer, v: Pointer, k_cmp: Pointer, k_rest: Nullable, v_cmp: Nullable, cu_k: Nullable, tk: i32, kv_heads: i32,
+        block: i32, stride: i32,
+    }
+}
+
+arguments! {
+    Learned: nsa_learned {
+        x: Pointer, weight: Pointer, position: Nullable, to: Pointer, rest: Nullable, cu_k: Nullable, tk: i32, kv_heads: i32,
+        block: i32, stride: i32, weight_f32: i32, position_f32: i32,
     }
 }
 
@@ -210,23 +217,22 @@ pub(super) fn compress(
     let values = if problem.branches.compressed { Some(halves(dv)?) } else { None };
     let most = problem.compressed_tokens(operands.keys).max(1);
     let (heads, batch) = (operands.kv_heads as u32, operands.batch as u32);
-    let numbers = |args: Args| {
-        args.maybe(operands.cu_keys.as_deref())
-            .i32(operands.keys as i32)
-            .i32(operands.kv_heads as i32)
-            .i32(problem.compress_block as i32)
-            .i32(problem.compress_stride as i32)
-    };
     let arch = planner.arch();
     if problem.pooling == Pooling::Mean {
         let kernel = planner.kernel(&compress_source(problem.dtype, (d, dv), arch))?;
-        let args = Args::new()
-            .buffer(&operands.k)
-            .buffer(&operands.v)
-            .buffer(&keys)
-            .maybe(rest.as_deref())
-            .maybe(values.as_deref());
-        planner.launch(kernel, Launch::new([most as u32, heads, batch], 128, 0), numbers(args));
+        let args = Compress {
+            k: &operands.k,
+            v: &operands.v,
+            k_cmp: &keys,
+            k_rest: rest.as_deref(),
+            v_cmp: values.as_deref(),
+            cu_k: operands.cu_keys.as_deref(),
+            tk: operands.keys as i32,
+            kv_heads: operands.kv_heads as i32,
+            block: problem.compress_block as i32,
+            stride: problem.compress_stride as i32,
+        };
+        planner.launch(kernel, Launch::new([most as u32, heads, batch], 128, 0), args);
     } else {
         let sides = [
             (&operands.k, ["cmp_k_weight", "cmp_k_pos"], Some(&keys), rest.as_deref(), d),
@@ -237,18 +243,42 @@ pub(super) fn compress(
             let source = KernelSource::new("nsa_learned", LEARNED, arch.clone());
             let source = shape_macros(source, problem.dtype, (channels, channels));
             let kernel = planner.kernel(&source)?;
-            let args = Args::new()
-                .buffer(from)
-                .buffer(&*planner.required(weight)?)
-                .maybe(planner.input(position)?.as_deref())
-                .buffer(to)
-                .maybe(rest);
-            let args = numbers(args).i32(planner.is_f32(weight)).i32(planner.is_f32(position));
+            let args = Args::from(Learned {
+                x: from,
+                weight: &*planner.required(weight)?,
+                position: planner.input(position)?.as_deref(),
+                to,
+                rest,
+                cu_k: operands.cu_keys.as_deref(),
+                tk: operands.keys as i32,
+                kv_heads: operands.kv_heads as i32,
+                block: problem.compress_block as i32,
+                stride: problem.compress_stride as i32,
+                weight_f32: planner.is_f32(weight),
+                position_f32: planner.is_f32(position),
+            });
             let grid = [most.div_ceil(LEARNED_ROWS) as u32, heads, batch];
             planner.launch(kernel, Launch::new(grid, 128, 0), args);
         }
     }
     Ok(Some(Compressed { keys, rest, values, rows_each: 0 }))
+}
+
+arguments! {
+    CompressedBranch: nsa_compressed | nsa_compressed_hopper {
+        q: Pointer, k_cmp: Pointer, k_rest: Nullable, v_cmp: Nullable, o: Pointer, p_sum: Nullable, reads: Pointer,
+        gates: (Gates), sequences: (Sequences), heads: i32, kv_heads: i32, block: i32, stride: i32, rows_each: i32, chunk_first: i32,
+        chunk_tokens: i32, p_stride: i32, scale: f32,
+    }
+}
+
+arguments! {
+    Select: nsa_select {
+        p_sum: Nullable, given: Nullable, indices: Pointer, reads: Pointer, sequences: (Sequences),
+        kv_heads: i32, slabs: i32, mode: i32, zero_reads: i32, block: i32, stride: i32, select_block: i32, select_count: i32,
+        initial_blocks: i32, local_blocks: i32, chunk_first: i32, chunk_tokens: i32, p_stride: i32, most_blocks: i32,
+        bits: Nullable,
+    }
 }
 
 /// What the queries of a chunk are selected by. Chunks follow each other over the same memory.
@@ -308,7 +338,6 @@ impl Selection {
         bits: Option<&Buffer>,
     ) -> Result<(), CudaError> {
         let chunk = self.chunk.min(operands.queries.next_multiple_of(32));
-        let numbers = |args: Args| args.i32(first as i32).i32(chunk as i32);
         if let Some(compressed) = compressed {
             let dims = (problem.head_dim, problem.value_dim);
             let here = planner.here();
@@ -316,13 +345,26 @@ impl Selection {
                 return Err(CudaError::Refused { what: format!("no tile for D {}", dims.0) });
             };
             let kernel = planner.kernel(&tile.source(problem.dtype, dims, planner.arch()))?;
-            let args = compressed.push(Args::new().buffer(&operands.q));
-            let args =
-                args.buffer(&operands.o).maybe(self.weights.as_deref()).buffer(&operands.reads);
-            let args = operands.push_heads(operands.push_sequences(operands.push_gates(args)));
-            let args = args.i32(problem.compress_block as i32).i32(problem.compress_stride as i32);
-            let args = args.i32(int(compressed.rows_each)?);
-            let args = numbers(args).i32(int(self.weight_stride)?).f32(problem.scale as f32);
+            let args = CompressedBranch {
+                q: &operands.q,
+                k_cmp: &compressed.keys,
+                k_rest: compressed.rest.as_deref(),
+                v_cmp: compressed.values.as_deref(),
+                o: &operands.o,
+                p_sum: self.weights.as_deref(),
+                reads: &operands.reads,
+                gates: operands.gates(),
+                sequences: operands.sequences(),
+                heads: operands.heads,
+                kv_heads: operands.kv_heads as i32,
+                block: problem.compress_block as i32,
+                stride: problem.compress_stride as i32,
+                rows_each: int(compressed.rows_each)?,
+                chunk_first: first as i32,
+                chunk_tokens: chunk as i32,
+                p_stride: int(self.weight_stride)?,
+                scale: problem.scale as f32,
+            };
             let grid = [
                 chunk.div_ceil(tile.tokens()) as u32,
                 operands.head_slabs(),
@@ -344,26 +386,28 @@ impl Selection {
             | i32::from(!problem.branches.window) << 2;
         let given = planner.input("block_indices")?;
         let kernel = planner.kernel(&select_source(warps, planner.arch()))?;
-        let args = Args::new()
-            .maybe(self.weights.as_deref())
-            .maybe(given.as_deref())
-            .buffer(&operands.indices)
-            .buffer(&operands.reads);
-        let args = operands.push_sequences(args).i32(operands.kv_heads as i32);
-        let settings = [
-            operands.slabs,
+        let args = Select {
+            p_sum: self.weights.as_deref(),
+            given: given.as_deref(),
+            indices: &operands.indices,
+            reads: &operands.reads,
+            sequences: operands.sequences(),
+            kv_heads: operands.kv_heads as i32,
+            slabs: operands.slabs as i32,
             mode,
-            zero_reads as usize,
-            problem.compress_block,
-            problem.compress_stride,
-            problem.select_block,
-            problem.select_count,
-            self.initial_blocks,
-            self.local_blocks,
-        ];
-        let args = settings.iter().fold(args, |args, value| args.i32(*value as i32));
-        let args = numbers(args).i32(int(self.weight_stride)?).i32(int(self.most_blocks)?);
-        let args = args.maybe(bits);
+            zero_reads,
+            block: problem.compress_block as i32,
+            stride: problem.compress_stride as i32,
+            select_block: problem.select_block as i32,
+            select_count: problem.select_count as i32,
+            initial_blocks: self.initial_blocks as i32,
+            local_blocks: self.local_blocks as i32,
+            chunk_first: first as i32,
+            chunk_tokens: chunk as i32,
+            p_stride: int(self.weight_stride)?,
+            most_blocks: int(self.most_blocks)?,
+            bits,
+        };
         let grid = [(chunk * operands.kv_heads).div_ceil(warps) as u32, 1, operands.batch as u32];
         planner.launch(kernel, Launch::new(grid, 32 * warps as u32, (warps * scores) as u32), args);
         Ok(())

@@ -2,14 +2,14 @@
 //! of threads, the last of which to finish selects, and later puts the parts together. The contracts stand in
 //! `step_score.cu` and `step_attend.cu`.
 
-use super::operands::{HEAD_ROWS, Operands, row_bytes, shape_macros};
+use super::operands::{Gates, HEAD_ROWS, Operands, Sequences, row_bytes, shape_macros};
 use super::stages::{self, Selection, compress};
-use crate::cuda::{CudaVariant, Planner, int};
+use crate::cuda::{CudaVariant, Planner, arguments, int};
 use crate::nsa::NsaProblem;
 use crate::{ChoiceTable, DType};
 use device::cuda::{
-    Args, Buffer, BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch,
-    KernelSource, Launch,
+    Buffer, BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource,
+    Launch,
 };
 use std::sync::Arc;
 
@@ -185,6 +185,24 @@ impl Partial {
     }
 }
 
+arguments! {
+    StepScore: nsa_step_score {
+        q: Pointer, k_cmp: Pointer, k_rest: Nullable, v_cmp: Nullable, scores: Pointer, values: Pointer, sums: Pointer,
+        counters: Pointer, indices: Pointer, reads: Pointer, sequences: (Sequences), heads: i32,
+        kv_heads: i32, block: i32, stride: i32, rows_each: i32, share: i32, score_stride: i32, select: i32, select_block: i32,
+        select_count: i32, initial_blocks: i32, local_blocks: i32, scale: f32,
+    }
+}
+
+arguments! {
+    StepAttend: nsa_step_attend {
+        q: Pointer, k: Pointer, v: Pointer, o: Pointer, indices: Pointer, reads: Pointer, score_values: Nullable,
+        score_sums: Nullable, values: Pointer, sums: Pointer, counters: Pointer, gates: (Gates), sequences: (Sequences), heads: i32,
+        kv_heads: i32, select_block: i32, select_count: i32, window: i32, score_parts: i32, selected_parts: i32, share: i32,
+        scale: f32,
+    }
+}
+
 fn plan(problem: &NsaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
     let dims = (problem.head_dim, problem.value_dim);
     let Some(warps) = choose(dims, planner.here().shared_bytes) else {
@@ -195,7 +213,6 @@ fn plan(problem: &NsaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     let rows = operands.batch * operands.queries;
     let items = rows * operands.kv_heads * operands.slabs;
     let arch = planner.arch();
-    let scale = problem.scale as f32;
     if !problem.selects() {
         let selection = Selection::new(problem, &operands, planner, (0, usize::MAX))?;
         for first in selection.chunks(&operands) {
@@ -212,35 +229,36 @@ fn plan(problem: &NsaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
         let scores = planner.scratch(if problem.selects() { items * 16 * stride } else { 4 })?;
         let counters = planner.zeroed(rows * operands.kv_heads)?;
         let kernel = planner.kernel(&score_source(problem.dtype, dims, warps, arch.clone()))?;
-        let args = compressed.push(Args::new().buffer(&operands.q));
-        let args = args
-            .buffer(&scores)
-            .buffer(&part.values)
-            .buffer(&part.sums)
-            .buffer(&counters)
-            .buffer(&operands.indices)
-            .buffer(&operands.reads);
-        let args = operands.push_heads(operands.push_sequences(args));
-        let settings = [
-            problem.compress_block,
-            problem.compress_stride,
-            compressed.rows_each,
-            share,
-            stride,
-            usize::from(problem.selects()),
-            problem.select_block,
-            problem.select_count,
-            problem.initial_blocks,
-            problem.local_blocks,
-        ];
-        let mut args = args;
-        for value in settings {
-            args = args.i32(int(value)?);
-        }
+        let args = StepScore {
+            q: &operands.q,
+            k_cmp: &compressed.keys,
+            k_rest: compressed.rest.as_deref(),
+            v_cmp: compressed.values.as_deref(),
+            scores: &scores,
+            values: &part.values,
+            sums: &part.sums,
+            counters: &counters,
+            indices: &operands.indices,
+            reads: &operands.reads,
+            sequences: operands.sequences(),
+            heads: operands.heads,
+            kv_heads: operands.kv_heads as i32,
+            block: problem.compress_block as i32,
+            stride: problem.compress_stride as i32,
+            rows_each: int(compressed.rows_each)?,
+            share: int(share)?,
+            score_stride: int(stride)?,
+            select: i32::from(problem.selects()),
+            select_block: problem.select_block as i32,
+            select_count: problem.select_count as i32,
+            initial_blocks: int(problem.initial_blocks)?,
+            local_blocks: int(problem.local_blocks)?,
+            scale: problem.scale as f32,
+        };
         let grid = [splits as u32, operands.head_slabs(), rows as u32];
         let shared =
             shared_bytes(dims, warps, SCORE_COPIES).max(select_bytes(problem, splits)) as u32;
-        planner.launch(kernel, Launch::new(grid, 32 * warps as u32, shared), args.f32(scale));
+        planner.launch(kernel, Launch::new(grid, 32 * warps as u32, shared), args);
         scored = Some(part);
     }
 
@@ -261,27 +279,30 @@ fn plan(problem: &NsaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     let kernel = planner.kernel(&attend_source(problem.dtype, dims, warps, arch))?;
     let scored = scored.filter(|_| problem.branches.compressed);
     let score_parts = scored.as_ref().map_or(0, |scored| scored.parts);
-    let args = Args::new()
-        .buffer(&operands.q)
-        .buffer(&operands.k)
-        .buffer(&operands.v)
-        .buffer(&operands.o)
-        .buffer(&operands.indices)
-        .buffer(&operands.reads)
-        .maybe(scored.as_ref().map(|scored| &*scored.values))
-        .maybe(scored.as_ref().map(|scored| &*scored.sums))
-        .buffer(&part.values)
-        .buffer(&part.sums)
-        .buffer(&counters);
-    let args = operands.push_heads(operands.push_sequences(operands.push_gates(args)));
-    let args = args
-        .i32(problem.select_block as i32)
-        .i32(problem.select_count as i32)
-        .i32(problem.window as i32)
-        .i32(int(score_parts)?)
-        .i32(selected as i32)
-        .i32(int(share)?)
-        .f32(scale);
+    let args = StepAttend {
+        q: &operands.q,
+        k: &operands.k,
+        v: &operands.v,
+        o: &operands.o,
+        indices: &operands.indices,
+        reads: &operands.reads,
+        score_values: scored.as_ref().map(|scored| &*scored.values),
+        score_sums: scored.as_ref().map(|scored| &*scored.sums),
+        values: &part.values,
+        sums: &part.sums,
+        counters: &counters,
+        gates: operands.gates(),
+        sequences: operands.sequences(),
+        heads: operands.heads,
+        kv_heads: operands.kv_heads as i32,
+        select_block: problem.select_block as i32,
+        select_count: problem.select_count as i32,
+        window: problem.window as i32,
+        score_parts: int(score_parts)?,
+        selected_parts: selected as i32,
+        share: int(share)?,
+        scale: problem.scale as f32,
+    };
     let grid = [part.parts as u32, operands.head_slabs(), rows as u32];
     // Sums of all parts of a row take their place once the tiles are done with.
     let sums = 128 * (score_parts + part.parts);

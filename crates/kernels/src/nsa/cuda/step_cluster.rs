@@ -1,15 +1,14 @@
 //! `cluster`: a decode step in one launch, a cluster of blocks for each query and key head. The contract stands in
 //! `step_cluster.cu`.
 
-use super::operands::{HOPPER, Operands, shape_macros};
+use super::operands::{Gates, HOPPER, Operands, Sequences, shape_macros};
 use super::stages::{self, compress};
 use super::step::attend_bytes;
-use crate::cuda::{CudaVariant, Planner, int};
+use crate::cuda::{CudaVariant, Planner, arguments, int};
 use crate::nsa::NsaProblem;
 use crate::{ChoiceTable, DType};
 use device::cuda::{
-    Args, BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource,
-    Launch,
+    BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch,
 };
 
 pub(super) const VARIANT: CudaVariant<NsaProblem> = CudaVariant { name: "cluster", why_not, plan };
@@ -144,6 +143,15 @@ fn why_not(problem: &NsaProblem, here: &CudaCapabilities) -> Option<String> {
     stages::why_not(problem, here)
 }
 
+arguments! {
+    StepCluster: nsa_step_cluster {
+        q: Pointer, k: Pointer, v: Pointer, k_cmp: Pointer, k_rest: Nullable, v_cmp: Nullable, o: Pointer, indices: Pointer,
+        reads: Pointer, gates: (Gates), sequences: (Sequences), heads: i32, kv_heads: i32, block: i32, stride: i32, rows_each: i32, most_share: i32,
+        most_tokens: i32, most_blocks: i32, select_block: i32, select_count: i32, initial_blocks: i32, local_blocks: i32,
+        window: i32, scale: f32,
+    }
+}
+
 fn plan(problem: &NsaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
     let dims = (problem.head_dim, problem.value_dim);
     let Some(tile) = choose(problem, planner.here()) else {
@@ -155,31 +163,38 @@ fn plan(problem: &NsaProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     };
     let macros = (tile, key_copies(problem));
     let kernel = planner.kernel(&source(problem.dtype, dims, macros, planner.arch()))?;
-    let args = Args::new().buffer(&operands.q).buffer(&operands.k).buffer(&operands.v);
-    let args =
-        compressed.push(args).buffer(&operands.o).buffer(&operands.indices).buffer(&operands.reads);
-    let mut args = operands.push_heads(operands.push_sequences(operands.push_gates(args)));
     let [share, tokens, blocks] = counts(problem);
-    let settings = [
-        problem.compress_block,
-        problem.compress_stride,
-        compressed.rows_each,
-        share,
-        tokens,
-        blocks,
-        problem.select_block,
-        problem.select_count,
-        problem.initial_blocks,
-        problem.local_blocks,
-        problem.window,
-    ];
-    for value in settings {
-        args = args.i32(int(value)?);
-    }
+    let args = StepCluster {
+        q: &operands.q,
+        k: &operands.k,
+        v: &operands.v,
+        k_cmp: &compressed.keys,
+        k_rest: compressed.rest.as_deref(),
+        v_cmp: compressed.values.as_deref(),
+        o: &operands.o,
+        indices: &operands.indices,
+        reads: &operands.reads,
+        gates: operands.gates(),
+        sequences: operands.sequences(),
+        heads: operands.heads,
+        kv_heads: operands.kv_heads as i32,
+        block: problem.compress_block as i32,
+        stride: problem.compress_stride as i32,
+        rows_each: int(compressed.rows_each)?,
+        most_share: int(share)?,
+        most_tokens: int(tokens)?,
+        most_blocks: int(blocks)?,
+        select_block: problem.select_block as i32,
+        select_count: problem.select_count as i32,
+        initial_blocks: int(problem.initial_blocks)?,
+        local_blocks: int(problem.local_blocks)?,
+        window: problem.window as i32,
+        scale: problem.scale as f32,
+    };
     let rows = operands.batch * operands.queries;
     let grid = [CLUSTER as u32, operands.kv_heads as u32, rows as u32];
     let shared = shared_bytes(problem, tile) as u32;
     let launch = Launch::new(grid, 32 * tile.0 as u32, shared);
-    planner.launch(kernel, launch, args.f32(problem.scale as f32));
+    planner.launch(kernel, launch, args);
     Ok(())
 }

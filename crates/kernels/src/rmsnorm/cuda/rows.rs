@@ -1,7 +1,7 @@
 //! `rows`: a team of threads a row, any size and storage type. The contract stands in `rows.cu`.
 
 use crate::DType;
-use crate::cuda::{CudaVariant, Planner, int};
+use crate::cuda::{CudaVariant, Planner, arguments, int};
 use crate::rmsnorm::{Activation, RmsNormProblem};
 use device::cuda::{
     Args, Buffer, BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch,
@@ -74,6 +74,13 @@ impl Form {
     }
 }
 
+arguments! {
+    RmsnormRows: rmsnorm_rows {
+        x: Pointer, gate: Nullable, weight: Nullable, o: Pointer, rows: i32, groups: i32, x_row: i32, gate_row: i32,
+        weight_f32: i32, weight_per_group: i32, use_sigmoid: i32, eps: f32,
+    }
+}
+
 /// What the kernel is given.
 pub(crate) struct Rows<'a> {
     pub(crate) x: &'a Buffer,
@@ -95,19 +102,21 @@ pub(crate) struct Rows<'a> {
 
 impl Rows<'_> {
     fn args(&self, o: &Buffer) -> Result<Args, CudaError> {
-        Ok(Args::new()
-            .buffer(self.x)
-            .maybe(self.gate)
-            .maybe(self.weight)
-            .buffer(o)
-            .i32(int(self.count)?)
-            .i32(int(self.groups)?)
-            .i32(self.apart[0])
-            .i32(self.apart[1])
-            .i32(self.weight_f32)
-            .i32(i32::from(self.weight_per_group))
-            .i32(i32::from(self.sigmoid))
-            .f32(self.eps as f32))
+        let args = RmsnormRows {
+            x: self.x,
+            gate: self.gate,
+            weight: self.weight,
+            o,
+            rows: int(self.count)?,
+            groups: int(self.groups)?,
+            x_row: self.apart[0],
+            gate_row: self.apart[1],
+            weight_f32: self.weight_f32,
+            weight_per_group: i32::from(self.weight_per_group),
+            use_sigmoid: i32::from(self.sigmoid),
+            eps: self.eps as f32,
+        };
+        Ok(args.into())
     }
 }
 

@@ -1,6 +1,6 @@
 //! `bisect`: a cluster of blocks a row, limits by bisection. The contract stands in `bisect.cu`.
 
-use crate::cuda::{CudaVariant, Planner, int};
+use crate::cuda::{CudaVariant, Planner, arguments, int};
 use crate::sampling::SamplingProblem;
 use device::cuda::{
     Args, BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource,
@@ -89,24 +89,35 @@ pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
     all.map(|form| form.source(arch.arch())).collect()
 }
 
+arguments! {
+    Bisect: sampling_bisect {
+        logits: Pointer, controls: Pointer, top_k: Pointer, seed: Pointer, draw: Pointer, mask: Nullable, counts: Nullable,
+        slots: Nullable, token_of: Pointer, logprob: Nullable, top_tokens: Nullable, top_logprobs: Nullable, vocabulary: i32,
+    }
+}
+
 fn plan(problem: &SamplingProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
     let form = Form::of(problem, planner.here());
     let kernel = planner.kernel(&form.source(planner.arch()))?;
-    let mut args = Args::new();
-    for name in ["logits", "controls", "top_k", "seed", "draw"] {
-        args = args.buffer(&*planner.required(name)?);
-    }
-    for name in ["mask", "counts", "slots"] {
-        args = args.maybe(planner.input(name)?.as_deref());
-    }
-    args = args.buffer(&*planner.output("token")?);
-    for name in ["logprob", "top_tokens", "top_logprobs"] {
-        args = match form.top {
-            0 => args.maybe(None),
-            _ => args.buffer(&*planner.output(name)?),
-        };
-    }
+    let wanted = |name| (form.top > 0).then(|| planner.output(name)).transpose();
+    let (logprob, top_tokens) = (wanted("logprob")?, wanted("top_tokens")?);
+    let top_logprobs = wanted("top_logprobs")?;
+    let args = Args::from(Bisect {
+        logits: &*planner.required("logits")?,
+        controls: &*planner.required("controls")?,
+        top_k: &*planner.required("top_k")?,
+        seed: &*planner.required("seed")?,
+        draw: &*planner.required("draw")?,
+        mask: planner.input("mask")?.as_deref(),
+        counts: planner.input("counts")?.as_deref(),
+        slots: planner.input("slots")?.as_deref(),
+        token_of: &*planner.output("token")?,
+        logprob: logprob.as_deref(),
+        top_tokens: top_tokens.as_deref(),
+        top_logprobs: top_logprobs.as_deref(),
+        vocabulary: int(problem.vocabulary)?,
+    });
     let launch = planner.overlapping(form.launch(problem.rows, problem.vocabulary));
-    planner.launch(kernel, launch, args.i32(int(problem.vocabulary)?));
+    planner.launch(kernel, launch, args);
     Ok(())
 }

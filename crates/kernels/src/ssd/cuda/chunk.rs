@@ -1,12 +1,12 @@
 //! `chunk`: chunks of 64 tokens by matrix products, long sequences cut into segments where there are few. The contracts
 //! stand in `states.cu`, `combine.cu` and `chunk.cu`.
 
-use super::operands::{Apart, MOST, Operands, unfit};
+use super::operands::{Apart, MOST, Operands, Settings, unfit};
 use super::segments;
-use crate::cuda::{CudaVariant, Planner, int, slots};
+use crate::cuda::{CudaVariant, Planner, arguments, int, slots};
 use crate::ssd::SsdProblem;
 use crate::{ChoiceTable, DType};
-use device::cuda::{Args, BundledArch, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch};
+use device::cuda::{BundledArch, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch};
 
 pub(super) const VARIANT: CudaVariant<SsdProblem> = CudaVariant { name: "chunk", why_not, plan };
 
@@ -179,6 +179,15 @@ pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
     [of(CHUNK_KERNEL), of(STATES_KERNEL), combine].into_iter().chain(strided).collect()
 }
 
+arguments! {
+    SsdChunk: ssd_chunk {
+        x: Pointer, dt: Pointer, rate: Pointer, b: Pointer, c: Pointer, d: Nullable, z: Nullable, dt_bias: Nullable,
+        initial_state: Nullable, cu_seqlens: Nullable, state_indices: Nullable, states: Nullable, o: Pointer,
+        final_state: Pointer, tokens: i32, heads: i32, groups: i32, x_row: i32, dt_row: i32, b_row: i32, z_row: i32,
+        segments: i32, settings: (Settings),
+    }
+}
+
 fn plan(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
     let Some(tile) = choose(problem, planner.here().shared_bytes) else {
         return Err(CudaError::Refused {
@@ -188,7 +197,6 @@ fn plan(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     let dims = (problem.head_dim, problem.state_dim);
     let operands = Operands::new(problem, planner)?;
     let strided = strided(problem, &operands)?;
-    let Apart { x, dt, b, z, .. } = operands.apart;
     let sequences = problem.sequences.count();
     // Where states are advanced in place, the block of a first segment would read what the block of a last one writes.
     let before = operands.initial_state.as_ref().map(|state| state.address());
@@ -206,43 +214,38 @@ fn plan(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
         let shared = tile.shared_bytes(dims.0, dims.1, true) as u32;
         let launch =
             Launch::new([head_blocks, segments as u32 - 1, sequences as u32], threads, shared);
-        let args = Args::new()
-            .buffer(&operands.x)
-            .buffer(&operands.dt)
-            .buffer(&operands.rate)
-            .buffer(&operands.b)
-            .maybe(operands.dt_bias.as_deref());
-        let states = (kernel, launch, args);
+        let states = (kernel, launch);
         Some(segments::plan_states(problem, planner, &operands, states, segments)?)
     } else {
         None
     };
     let kernel = form(source(CHUNK_KERNEL, problem.dtype, dims, tile, planner.arch()), strided);
     let kernel = planner.kernel(&kernel)?;
-    let args = Args::new()
-        .buffer(&operands.x)
-        .buffer(&operands.dt)
-        .buffer(&operands.rate)
-        .buffer(&operands.b)
-        .buffer(&operands.c)
-        .maybe(operands.d.as_deref())
-        .maybe(operands.z.as_deref())
-        .maybe(operands.dt_bias.as_deref())
-        .maybe(operands.initial_state.as_deref())
-        .maybe(operands.cu_seqlens.as_deref())
-        .maybe(operands.state_indices.as_deref())
-        .maybe(states.as_deref())
-        .buffer(&operands.o)
-        .buffer(&operands.final_state)
-        .i32(operands.tokens)
-        .i32(operands.heads)
-        .i32(operands.groups)
-        .i32(x)
-        .i32(dt)
-        .i32(b)
-        .i32(z)
-        .i32(int(segments)?);
-    let args = operands.output_settings(args);
+    let args = SsdChunk {
+        x: &operands.x,
+        dt: &operands.dt,
+        rate: &operands.rate,
+        b: &operands.b,
+        c: &operands.c,
+        d: operands.d.as_deref(),
+        z: operands.z.as_deref(),
+        dt_bias: operands.dt_bias.as_deref(),
+        initial_state: operands.initial_state.as_deref(),
+        cu_seqlens: operands.cu_seqlens.as_deref(),
+        state_indices: operands.state_indices.as_deref(),
+        states: states.as_deref(),
+        o: &operands.o,
+        final_state: &operands.final_state,
+        tokens: operands.tokens,
+        heads: operands.heads,
+        groups: operands.groups,
+        x_row: operands.apart.x,
+        dt_row: operands.apart.dt,
+        b_row: operands.apart.b,
+        z_row: operands.apart.z,
+        segments: int(segments)?,
+        settings: operands.settings(),
+    };
     let shared = tile.shared_bytes(dims.0, dims.1, false) as u32;
     let grid = [head_blocks, segments as u32, sequences as u32];
     let launch = Launch { overlaps: segments > 1, ..Launch::new(grid, threads, shared) };

@@ -1,9 +1,16 @@
 //! What every kernel of the op is given: tensors on the GPU, and the numbers that shape the work.
 
-use crate::cuda::{Planner, int};
+use crate::cuda::{Planner, arguments, int};
 use crate::ssd::SsdProblem;
-use device::cuda::{Args, Buffer, ComputeCapability, CudaCapabilities, CudaError};
+use device::cuda::{Buffer, ComputeCapability, CudaCapabilities, CudaError};
 use std::sync::Arc;
+
+arguments! {
+    /// The types of the small tensors that make both steps and outputs, and how steps are made.
+    pub(super) Settings {
+        dt_f32: i32, rate_f32: i32, d_f32: i32, bias_f32: i32, d_per_channel: i32, softplus: i32, dt_min: f32, dt_max: f32,
+    }
+}
 
 /// The operands of one call.
 pub(super) struct Operands {
@@ -28,15 +35,15 @@ pub(super) struct Operands {
     pub(super) head_dim: i32,
     /// Elements from one token to the next.
     pub(super) apart: Apart,
-    dt_f32: i32,
-    rate_f32: i32,
+    pub(super) dt_f32: i32,
+    pub(super) rate_f32: i32,
     d_f32: i32,
-    bias_f32: i32,
+    pub(super) bias_f32: i32,
     /// Whether D has a weight for each channel of a head.
     d_per_channel: i32,
-    softplus: i32,
-    dt_min: f32,
-    dt_max: f32,
+    pub(super) softplus: i32,
+    pub(super) dt_min: f32,
+    pub(super) dt_max: f32,
 }
 
 impl Operands {
@@ -75,27 +82,10 @@ impl Operands {
         })
     }
 
-    /// The types of the small tensors that make both steps and outputs, and how steps are made: the last arguments of
-    /// the kernels that write outputs.
-    pub(super) fn output_settings(&self, args: Args) -> Args {
-        args.i32(self.dt_f32)
-            .i32(self.rate_f32)
-            .i32(self.d_f32)
-            .i32(self.bias_f32)
-            .i32(self.d_per_channel)
-            .i32(self.softplus)
-            .f32(self.dt_min)
-            .f32(self.dt_max)
-    }
-
-    /// The same for a kernel that makes states alone.
-    pub(super) fn state_settings(&self, args: Args) -> Args {
-        args.i32(self.dt_f32)
-            .i32(self.rate_f32)
-            .i32(self.bias_f32)
-            .i32(self.softplus)
-            .f32(self.dt_min)
-            .f32(self.dt_max)
+    pub(super) fn settings(&self) -> Settings<'_> {
+        let Self { dt_f32, rate_f32, d_f32, bias_f32, d_per_channel, softplus, .. } = *self;
+        let Self { dt_min, dt_max, .. } = *self;
+        Settings { dt_f32, rate_f32, d_f32, bias_f32, d_per_channel, softplus, dt_min, dt_max }
     }
 }
 

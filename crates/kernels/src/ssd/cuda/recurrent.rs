@@ -1,10 +1,10 @@
 //! `recurrent`: token by token, any shape and storage type; the decode step. The contract stands in `recurrent.cu`.
 
-use super::operands::{Apart, MOST, Operands, unfit};
+use super::operands::{MOST, Operands, Settings, unfit};
 use crate::DType;
-use crate::cuda::{CudaVariant, Planner, slots};
+use crate::cuda::{CudaVariant, Planner, arguments, slots};
 use crate::ssd::SsdProblem;
-use device::cuda::{Args, BundledArch, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch};
+use device::cuda::{BundledArch, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch};
 
 pub(super) const VARIANT: CudaVariant<SsdProblem> =
     CudaVariant { name: "recurrent", why_not, plan };
@@ -85,38 +85,53 @@ pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
     [true, false].map(|one_token| source(DType::Bf16, 128, one_token, arch.arch())).to_vec()
 }
 
+arguments! {
+    SsdRecurrent: ssd_recurrent {
+        x: Pointer, dt: Pointer, rate: Pointer, b: Pointer, c: Pointer, d: Nullable, z: Nullable, dt_bias: Nullable,
+        initial_state: Nullable, cu_seqlens: Nullable, state_indices: Nullable, o: Pointer, final_state: Pointer, sequences: i32,
+        tokens: i32, heads: i32, groups: i32, head_dim: i32, x_row: i32, dt_row: i32, b_row: i32, c_row: i32, z_row: i32,
+        settings: (Settings),
+        ahead: i32,
+    }
+}
+
 fn plan(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
     let one_token = problem.sequences.longest() <= 1;
     let source = source(problem.dtype, problem.state_dim, one_token, planner.arch());
     let kernel = planner.kernel(&source)?;
     let operands = Operands::new(problem, planner)?;
-    let Apart { x, dt, b, c, z } = operands.apart;
-    let args = Args::new()
-        .buffer(&operands.x)
-        .buffer(&operands.dt)
-        .buffer(&operands.rate)
-        .buffer(&operands.b)
-        .buffer(&operands.c)
-        .maybe(operands.d.as_deref())
-        .maybe(operands.z.as_deref())
-        .maybe(operands.dt_bias.as_deref())
-        .maybe(operands.initial_state.as_deref())
-        .maybe(operands.cu_seqlens.as_deref())
-        .maybe(operands.state_indices.as_deref())
-        .buffer(&operands.o)
-        .buffer(&operands.final_state)
-        .i32(operands.sequences)
-        .i32(operands.tokens)
-        .i32(operands.heads)
-        .i32(operands.groups)
-        .i32(operands.head_dim);
-    let args = [x, dt, b, c, z].into_iter().fold(args, Args::i32);
     let sequences = problem.sequences.count();
     let blocks = problem.head_dim.div_ceil(Tile::of(problem.state_dim).block_rows());
     let at_once = resident(problem.state_dim, one_token) * planner.here().multiprocessors as usize;
     // Where more blocks are to come than run at once, each announces the state of one half of those further on.
     let more = one_token && blocks * problem.heads * sequences > at_once;
-    let args = operands.output_settings(args).i32(if more { at_once as i32 / 2 } else { 0 });
+    let args = SsdRecurrent {
+        x: &operands.x,
+        dt: &operands.dt,
+        rate: &operands.rate,
+        b: &operands.b,
+        c: &operands.c,
+        d: operands.d.as_deref(),
+        z: operands.z.as_deref(),
+        dt_bias: operands.dt_bias.as_deref(),
+        initial_state: operands.initial_state.as_deref(),
+        cu_seqlens: operands.cu_seqlens.as_deref(),
+        state_indices: operands.state_indices.as_deref(),
+        o: &operands.o,
+        final_state: &operands.final_state,
+        sequences: operands.sequences,
+        tokens: operands.tokens,
+        heads: operands.heads,
+        groups: operands.groups,
+        head_dim: operands.head_dim,
+        x_row: operands.apart.x,
+        dt_row: operands.apart.dt,
+        b_row: operands.apart.b,
+        c_row: operands.apart.c,
+        z_row: operands.apart.z,
+        settings: operands.settings(),
+        ahead: if more { at_once as i32 / 2 } else { 0 },
+    };
     let grid = [blocks as u32, operands.heads as u32, sequences.min(MOST) as u32];
     let launch = planner.overlapping(Launch::new(grid, 32 * WARPS as u32, 0));
     planner.launch(kernel, launch, args);

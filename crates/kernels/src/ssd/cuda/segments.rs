@@ -1,9 +1,9 @@
 //! Long sequences that are few are cut into segments: how many, and the launches that make the states between them.
 
 use super::operands::Operands;
-use crate::cuda::{Planner, int};
+use crate::cuda::{Planner, arguments, int};
 use crate::ssd::SsdProblem;
-use device::cuda::{Args, Buffer, CudaError, GpuArch, Kernel, KernelSource, Launch};
+use device::cuda::{Buffer, CudaError, GpuArch, Kernel, KernelSource, Launch};
 use std::sync::Arc;
 
 const COMBINE: &[&str] = &[include_str!("combine.cu")];
@@ -30,13 +30,27 @@ fn count_of(blocks: usize, longest: usize, multiprocessors: usize) -> usize {
     (multiprocessors / blocks.max(1)).min(chunks / SEGMENT_CHUNKS).max(1)
 }
 
-/// Adds the launch that makes the state each segment leaves by itself, whose arguments from `cu_seqlens` on are those of
-/// `states.cu` and the earlier ones `args`, and the one that chains them; gives the states that segments end with.
+arguments! {
+    SsdStates: ssd_states {
+        x: Pointer, dt: Pointer, rate: Pointer, b: Pointer, dt_bias: Nullable, cu_seqlens: Nullable, state_indices: Nullable,
+        states: Pointer, decays: Pointer, tokens: i32, heads: i32, groups: i32, x_row: i32, dt_row: i32, b_row: i32,
+        segments: i32, dt_f32: i32, rate_f32: i32, bias_f32: i32, softplus: i32, dt_min: f32, dt_max: f32,
+    }
+}
+
+arguments! {
+    SsdCombine: ssd_combine {
+        states: Pointer, decays: Pointer, initial_state: Nullable, cu_seqlens: Nullable, state_indices: Nullable, tokens: i32,
+        heads: i32, size: i32, segments: i32,
+    }
+}
+
+/// Adds the launch that makes the state each segment leaves by itself, and the one that chains them; gives the states that segments end with.
 pub(super) fn plan_states(
     problem: &SsdProblem,
     planner: &mut Planner<'_>,
     operands: &Operands,
-    (kernel, launch, args): (Kernel, Launch, Args),
+    (kernel, launch): (Kernel, Launch),
     segments: usize,
 ) -> Result<Arc<Buffer>, CudaError> {
     let sequences = problem.sequences.count();
@@ -44,30 +58,42 @@ pub(super) fn plan_states(
     let rows = sequences * (segments - 1) * problem.heads;
     let states = planner.scratch(rows * problem.state_len())?;
     let decays = planner.scratch(rows)?;
-    let args = args
-        .maybe(operands.cu_seqlens.as_deref())
-        .maybe(operands.state_indices.as_deref())
-        .buffer(&states)
-        .buffer(&decays)
-        .i32(operands.tokens)
-        .i32(operands.heads)
-        .i32(operands.groups)
-        .i32(operands.apart.x)
-        .i32(operands.apart.dt)
-        .i32(operands.apart.b)
-        .i32(int(segments)?);
-    let args = operands.state_settings(args);
+    let args = SsdStates {
+        x: &operands.x,
+        dt: &operands.dt,
+        rate: &operands.rate,
+        b: &operands.b,
+        dt_bias: operands.dt_bias.as_deref(),
+        cu_seqlens: operands.cu_seqlens.as_deref(),
+        state_indices: operands.state_indices.as_deref(),
+        states: &states,
+        decays: &decays,
+        tokens: operands.tokens,
+        heads: operands.heads,
+        groups: operands.groups,
+        x_row: operands.apart.x,
+        dt_row: operands.apart.dt,
+        b_row: operands.apart.b,
+        segments: int(segments)?,
+        dt_f32: operands.dt_f32,
+        rate_f32: operands.rate_f32,
+        bias_f32: operands.bias_f32,
+        softplus: operands.softplus,
+        dt_min: operands.dt_min,
+        dt_max: operands.dt_max,
+    };
     planner.launch(kernel, launch, args);
-    let args = Args::new()
-        .buffer(&states)
-        .buffer(&decays)
-        .maybe(operands.initial_state.as_deref())
-        .maybe(operands.cu_seqlens.as_deref())
-        .maybe(operands.state_indices.as_deref())
-        .i32(operands.tokens)
-        .i32(operands.heads)
-        .i32(int(problem.state_len())?)
-        .i32(int(segments)?);
+    let args = SsdCombine {
+        states: &states,
+        decays: &decays,
+        initial_state: operands.initial_state.as_deref(),
+        cu_seqlens: operands.cu_seqlens.as_deref(),
+        state_indices: operands.state_indices.as_deref(),
+        tokens: operands.tokens,
+        heads: operands.heads,
+        size: int(problem.state_len())?,
+        segments: int(segments)?,
+    };
     let blocks = problem.state_len().div_ceil(4 * 256) as u32;
     let grid = [blocks, problem.heads as u32, sequences as u32];
     let launch = Launch { overlaps: true, ..Launch::new(grid, 256, 0) };
