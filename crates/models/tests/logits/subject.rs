@@ -8,7 +8,7 @@ use safetensors::SafeTensors;
 use tempfile::TempDir;
 
 /// Every shape whose logits are compared, with what is changed of it.
-pub(crate) const SUBJECTS: &[Drawn] = &[
+pub(crate) const SUBJECTS: &[Drawn<'static>] = &[
     ("granite-hybrid-mini", &[]),
     ("granite-hybrid-mini", &[("mamba_n_groups", "2")]),
     ("granite-moe-mini", &[("mamba_n_groups", "1")]),
@@ -32,7 +32,7 @@ pub(crate) const SUBJECTS: &[Drawn] = &[
 ];
 
 /// A shape, and keys with other values, as JSON.
-pub(crate) type Drawn = (&'static str, &'static [(&'static str, &'static str)]);
+pub(crate) type Drawn<'a> = (&'a str, &'a [(&'a str, &'a str)]);
 
 /// One parameter for queries, keys and values, one for gates and ups, and heads of which a half is rotated.
 const PHI3: &[(&str, &str)] = &[
@@ -57,7 +57,7 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    pub(crate) fn draw((name, changes): Drawn) -> Self {
+    pub(crate) fn draw((name, changes): Drawn<'_>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut config = shape(name).unwrap();
         for (key, value) in changes {
