@@ -4,6 +4,7 @@ use crate::{EnvOptions, Report, Source, read};
 use std::path::{Path, PathBuf};
 
 mod environments;
+mod hardware;
 mod machines;
 mod trouble;
 
@@ -21,7 +22,7 @@ fn report_of(folder: &Path) -> Report {
     .unwrap()
 }
 
-fn report(name: &str) -> Report {
+pub(crate) fn report(name: &str) -> Report {
     report_of(&folder(name))
 }
 

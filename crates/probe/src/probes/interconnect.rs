@@ -4,6 +4,8 @@ use crate::Source;
 use facts::{Fact, Machine, RdmaPort};
 
 const BUS: &str = "/sys/bus/pci/devices";
+/// The NUMA nodes that are there: `0`, `0-1`.
+const NODES: &str = "/sys/devices/system/node/online";
 const CARDS: &str = "/sys/class/infiniband";
 /// GPUDirect RDMA's module, its name before CUDA 11.4, and GDRCopy's.
 const MODULES: [&str; 3] = ["nvidia_peermem", "nv_peer_mem", "gdrdrv"];
@@ -12,7 +14,10 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
     for gpu in &mut machine.gpus {
         let Some(device) = gpu.pci_bus.as_deref().and_then(device) else { continue };
         let node = format!("{device}/numa_node");
-        gpu.health.numa_node = numa_node(source, &node).map(|number| Fact::new(number, node));
+        let own = numa_node(source, &node).map(|number| Fact::new(number, node));
+        // Where there is one node alone the kernel writes -1 for each device, and all of them are there.
+        let only = || numa_node(source, NODES).map(|number| Fact::new(number, NODES));
+        gpu.health.numa_node = own.or_else(only);
         let cores = format!("{device}/local_cpulist");
         gpu.health.nearest_cores = source.word(&cores).map(|list| Fact::new(list, cores));
     }
@@ -33,7 +38,7 @@ fn device(bus: &str) -> Option<String> {
     Some(format!("{BUS}/{domain:04x}:{}", rest.to_ascii_lowercase()))
 }
 
-/// The kernel writes -1 where there is one node alone, or firmware does not tell.
+/// A node's number, and nothing for -1 or for several.
 fn numa_node(source: &Source, file: &str) -> Option<u32> {
     source.word(file)?.parse().ok()
 }
@@ -61,9 +66,31 @@ fn ports(source: &Source) -> Vec<RdmaPort> {
 
 #[cfg(test)]
 mod tests {
-    use super::{device, ports};
+    use super::{device, ports, run};
     use crate::Source;
-    use facts::RdmaPort;
+    use facts::{Fact, Machine, RdmaPort};
+
+    #[test]
+    fn a_gpu_is_on_the_only_node_where_the_kernel_does_not_say() {
+        let check = |own: &str, online: &str, expect: Option<(u32, &str)>| {
+            let folder = tempfile::tempdir().unwrap();
+            let bus = "/sys/bus/pci/devices/0000:00:06.0/numa_node";
+            for (path, text) in [(bus, own), ("/sys/devices/system/node/online", online)] {
+                let path = folder.path().join("root").join(path.trim_start_matches('/'));
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::write(path, text).unwrap();
+            }
+            let mut machine = Machine::unknown();
+            machine.gpus = crate::recorded::report("h200").machine.gpus;
+            run(&Source::recorded(folder.path()).unwrap(), &mut machine);
+            let node = machine.gpus[0].health.numa_node.clone();
+            assert_eq!(node, expect.map(|(node, from)| Fact::new(node, from)), "{own} of {online}");
+        };
+        check("1\n", "0-1\n", Some((1, "/sys/bus/pci/devices/0000:00:06.0/numa_node")));
+        check("-1\n", "0\n", Some((0, "/sys/devices/system/node/online")));
+        check("-1\n", "0-1\n", None);
+        check("-1\n", "", None);
+    }
 
     #[test]
     fn nvmls_addresses_are_the_kernels() {

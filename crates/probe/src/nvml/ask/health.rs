@@ -15,9 +15,11 @@ use std::io::Write;
 
 /// NVML_NVLINK_MAX_LINKS.
 const MOST_LINKS: u32 = 18;
-/// The rate of each link, in NVML's units of 10^6 bytes a second. There are fields for the first twelve alone; the links
-/// of one GPU all have the same rate, which is the field for all of them.
-const RATE: u32 = NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON;
+/// The rate of the links, in NVML's units of 10^6 bytes a second: of the first one (since Hopper), and of all (before). The
+/// links of one GPU have one rate.
+const RATES: [u32; 2] = [NVML_FI_DEV_NVLINK_GET_SPEED, NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON];
+/// What a virtual machine is told instead of the address at a link's other end.
+const HIDDEN: &str = "FFFFFFFF:FF:FF.0";
 
 impl<W: Write> Teller<'_, W> {
     pub(super) fn health(&mut self, device: &Device, of: &str) {
@@ -132,11 +134,13 @@ fn nvlinks(device: &Device) -> Vec<NvLink> {
     if states.is_empty() {
         return Vec::new();
     }
-    let [rate] = fields(device, [RATE]);
+    let rates = fields(device, RATES);
+    let rate = rates.into_iter().flatten().find(|rate| *rate > 0);
+    let address = |link: u32| device.link_wrapper_for(link).remote_pci_info().ok();
     let link = |(link, up): (u32, bool)| NvLink {
         up,
-        megabytes_per_second: rate.filter(|rate| up && *rate > 0),
-        remote: device.link_wrapper_for(link).remote_pci_info().ok().map(|pci| pci.bus_id),
+        megabytes_per_second: rate.filter(|_| up),
+        remote: address(link).map(|pci| pci.bus_id).filter(|address| address != HIDDEN),
     };
     states.into_iter().map(link).collect()
 }
