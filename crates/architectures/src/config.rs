@@ -38,10 +38,14 @@ impl Config {
         &self.path
     }
 
-    /// The config with a key replaced.
+    /// The config with a key replaced, where it is read: in the language model's part if that has it.
     #[must_use]
     pub fn with(mut self, key: &str, value: Value) -> Self {
-        self.keys.insert(key.to_owned(), value);
+        let inside = self.inner.and_then(|inner| self.keys.get_mut(inner)?.as_object_mut());
+        match inside.filter(|inside| inside.contains_key(key)) {
+            Some(inside) => inside.insert(key.to_owned(), value),
+            None => self.keys.insert(key.to_owned(), value),
+        };
         self.inner = inner(&self.keys);
         self
     }

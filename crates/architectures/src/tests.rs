@@ -257,3 +257,11 @@ fn a_rotation_that_is_not_known_is_refused_by_name() {
         assert_eq!(rotation(keys).unwrap_err(), format!("config.json: {words}"));
     }
 }
+
+#[test]
+fn every_shape_can_be_cut_to_its_first_layers() {
+    for shape in crate::SHAPES {
+        let cut = crate::shape(shape.name).unwrap().first_layers(2).unwrap();
+        assert_eq!(Architecture::describe(&cut).unwrap().layers.len(), 2, "{}", shape.name);
+    }
+}

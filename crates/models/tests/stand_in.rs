@@ -8,7 +8,7 @@ mod machine;
 
 use facts::BackendKind;
 use models::{
-    Batch, Capacity, Choice, Engine, Event, LogitsOf, Model, Request, Sampling, Scheduler,
+    Batch, Capacity, Choice, Engine, Event, LogitsOf, Model, Request, SHAPES, Sampling, Scheduler,
     StepBudget, Storage, Wanted, open, shape,
 };
 use std::time::Duration;
@@ -29,25 +29,8 @@ fn layers_are_planned_and_launched() {
     }
 }
 
-const MODELS: [&str; 14] = [
-    "granite-hybrid-mini",
-    "granite-moe-mini",
-    "granite-rope-mini",
-    "kimi-linear-mini",
-    "llama-mini",
-    "mistral-mini",
-    "qwen2-mini",
-    "qwen3-mini",
-    "qwen3-moe-mini",
-    "granite-dense-mini",
-    "qwen3-next-mini",
-    "qwen3.5-moe-mini",
-    "mamba2-mini",
-    "bamba-mini",
-];
-
 fn run_all() {
-    for name in MODELS {
+    for name in SHAPES.iter().map(|shape| shape.name).filter(|name| name.ends_with("-mini")) {
         let model = Model::random(&shape(name).unwrap(), 1).unwrap();
         let device = device::open(BackendKind::Cuda).unwrap();
         let capacity = Capacity { sequences: 10, tokens: 300 };

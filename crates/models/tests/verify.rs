@@ -5,9 +5,9 @@
 use device::Device;
 use facts::{BackendKind, Status};
 use models::{
-    Architecture, Batch, Capacity, Choice, Drawn, Engine, ModelError, ModelSource, Pages, Sampling,
-    Saved, SpeedTest, Storage, Verification, Wanted, choose_by_steps, hold, measure, open, shape,
-    verify, verify_families,
+    Architecture, Batch, Capacity, Choice, Drawn, Engine, ModelError, ModelSource, Pages, SHAPES,
+    Sampling, Saved, SpeedTest, Storage, Verification, Wanted, choose_by_steps, hold, measure,
+    open, shape, verify, verify_families,
 };
 
 const CPU: BackendKind = BackendKind::Cpu;
@@ -33,22 +33,7 @@ fn failed(found: &Verification) -> Vec<&str> {
 
 #[test]
 fn engines_of_every_family_pass_with_launches_as_evidence() {
-    for name in [
-        "granite-hybrid-mini",
-        "granite-moe-mini",
-        "granite-rope-mini",
-        "kimi-linear-mini",
-        "llama-mini",
-        "mistral-mini",
-        "qwen2-mini",
-        "qwen3-mini",
-        "qwen3-moe-mini",
-        "granite-dense-mini",
-        "qwen3-next-mini",
-        "qwen3.5-moe-mini",
-        "mamba2-mini",
-        "bamba-mini",
-    ] {
+    for name in SHAPES.iter().map(|shape| shape.name).filter(|name| name.ends_with("-mini")) {
         for storage in [Storage::F32, Storage::Bf16] {
             let found = verify(name, &source(name), CPU, storage, 3, &[70, 0]).unwrap();
             assert!(found.passed().is_some(), "{:?}", found.rows);

@@ -41,10 +41,13 @@ impl Room {
         let on_host = device.capabilities().backend == BackendKind::Cpu;
         let step_tokens = asked.max_num_batched_tokens.map_or(kind.chunk, |tokens| tokens as usize);
         let holding = models::holding(device, storage);
-        let free = loading::free(device);
+        let swap_space = swap_space(asked);
+        // On a GPU copies to the host go through some of its memory.
+        let staging = if on_host { 0 } else { SWAP_STAGING_BYTES.min(swap_space) };
+        let free = loading::free(device).map(|free| free.value.saturating_sub(staging));
         // The processor's memory is everybody's.
         let share = if on_host { 0.5 } else { 0.9 };
-        let usable = free.as_ref().map(|free| (free.value as f64 * share) as u64);
+        let usable = free.map(|free| (free as f64 * share) as u64);
         let usual = if on_host { SNAPSHOTS_ON_HOST } else { SNAPSHOTS_ON_GPU };
         let state = architecture.state_bytes(holding).max(1);
         let fit = usable.map_or(usual, |usable| usual.min(usable / 8 / state));
@@ -53,9 +56,7 @@ impl Room {
             false => asked.prefix_cache_states.unwrap_or(fit),
         };
         let snapshots = usize::try_from(snapshots).unwrap_or(usize::MAX);
-        let swap_space = swap_space(asked);
-        let staging = if on_host { 0 } else { SWAP_STAGING_BYTES.min(swap_space) };
-        let needs = Needs { architecture, holding, step_tokens, snapshots, swap_space, staging };
+        let needs = Needs { architecture, holding, step_tokens, snapshots, swap_space };
         let tokens = asked.max_model_len.map(|tokens| tokens as usize);
         let context = architecture.context;
         if let Some(tokens) = tokens.filter(|tokens| *tokens > context) {
@@ -83,11 +84,20 @@ impl Room {
                 (sequences, most.max(holding.block).min(context))
             }
         };
-        if needs.bytes(sequences, tokens) > free.value {
+        if needs.bytes(sequences, tokens) > free {
             let room = needs.room(sequences, tokens, tokens);
-            let refused = loading::fit(architecture, device, storage, (room.capacity, room.step));
-            let Err(refused) = refused else { return Ok(room) };
-            return Err(needs.refuse(&refused, (sequences, tokens), free.value));
+            return match loading::fit(architecture, device, storage, (room.capacity, room.step)) {
+                Err(refused) => Err(needs.refuse(&refused, (sequences, tokens), free)),
+                Ok(_) if staging == 0 => Ok(room),
+                Ok(_) if asked.swap_space.is_none() => Ok(Self { swap_space: 0, ..room }),
+                Ok(_) => Err(Failure::hinted(
+                    format!(
+                        "copies to RAM go through {} of the GPU more than it has",
+                        byte_count(staging)
+                    ),
+                    "take --swap-space 0, or fewer or shorter requests",
+                )),
+            };
         }
         // Caches for more than one of the longest, as far as they go.
         let most = sequences.saturating_mul(tokens);
@@ -120,8 +130,6 @@ struct Needs<'a> {
     step_tokens: usize,
     snapshots: usize,
     swap_space: u64,
-    /// Bytes on a GPU that copies to the host go through.
-    staging: u64,
 }
 
 impl Needs<'_> {
@@ -143,7 +151,7 @@ impl Needs<'_> {
     /// Bytes for them.
     fn bytes(&self, sequences: usize, pool: usize) -> u64 {
         let Room { capacity, step, .. } = self.room(sequences, pool, pool);
-        Footprint::new(self.architecture, self.holding, capacity, step).peak() + self.staging
+        Footprint::new(self.architecture, self.holding, capacity, step).peak()
     }
 
     /// The most sequences, up to so many, that fit where one of them has so many tokens.
@@ -231,7 +239,6 @@ mod tests {
             step_tokens: 512,
             snapshots: 0,
             swap_space: 0,
-            staging: 0,
         };
         let bytes = needs.bytes(4, 100_000);
         let tokens = needs.most_tokens(4, usize::MAX / 1024, bytes);
