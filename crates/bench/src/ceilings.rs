@@ -5,7 +5,7 @@ mod cuda;
 
 use crate::timing::repeat;
 use device::cuda::CudaError;
-use device::{Device, HostBuffer, Isa};
+use device::{Caches, Device, HostBuffer, Isa};
 use facts::{BackendKind, Ceilings, GemmCeilings};
 use half::bf16;
 use kernels::cpu::copy::{copy_parallel, negate_parallel, read_parallel};
@@ -14,8 +14,8 @@ use kernels::cpu::gemm::{
 };
 use std::time::Duration;
 
-/// Bytes of each of the two copied buffers: several times any last-level cache a workstation has.
-const COPY_BYTES: usize = 256 << 20;
+/// Bytes of both copied buffers at least; more where caches hold as much.
+const COPY_BYTES: usize = 512 << 20;
 /// Pairs of buffers that are copied.
 const COPY_BUFFERS: u32 = 3;
 /// Rows and columns of the square product.
@@ -47,7 +47,8 @@ pub fn ceilings(device: &Device, budget: Duration) -> Result<Ceilings, CudaError
 /// whichever is faster, and bytes read per second. Several pairs of buffers, since whether the system finds huge pages for
 /// one is chance, and they are worth half of the speed.
 fn memory(device: &Device, budget: Duration) -> (f64, f64) {
-    let len = COPY_BYTES / size_of::<f32>();
+    let bytes = Caches::of(device).overflowing(COPY_BYTES) / 2;
+    let len = bytes / size_of::<f32>();
     let each = budget / (2 * COPY_BUFFERS);
     let (mut written, mut read) = (f64::INFINITY, f64::INFINITY);
     for _ in 0..COPY_BUFFERS {
@@ -60,12 +61,15 @@ fn memory(device: &Device, budget: Duration) -> (f64, f64) {
         assert!(to.iter().all(|value| value.abs() == 1.0), "the copy ceiling changed wrongly");
         written = written.min(copies.fastest()).min(in_place.fastest());
         let reads = repeat(each / 2, || {
-            // Sums of 2^24 ones and more stay where they are: each share's is that at least.
-            assert!(read_parallel(device, &from) >= 1e7, "the read ceiling read wrongly");
+            // Both in turn, so that neither is in a cache. Sums of 2^24 ones and more stay where they are: each share's is that at
+            // least.
+            let sums = [&from, &to].map(|buffer| read_parallel(device, buffer).abs());
+            assert!(sums.iter().all(|sum| *sum >= 1e7), "the read ceiling read wrongly");
         });
         read = read.min(reads.fastest());
     }
-    (2.0 * COPY_BYTES as f64 / written / 1e6, COPY_BYTES as f64 / read / 1e6)
+    let both = 2.0 * bytes as f64 / 1e6;
+    (both / written, both / read)
 }
 
 fn gemm(device: &Device, budget: Duration) -> GemmCeilings {

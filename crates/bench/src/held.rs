@@ -1,7 +1,6 @@
 //! Times held against ceilings: which ceiling limits a call, what caches hold, and what a kernel does to a ceiling that it beats.
 
-use crate::caches::Caches;
-use device::Isa;
+use device::{Caches, Isa};
 use facts::{BackendKind, BenchRow, Bound, CeilingKind, Ceilings, RaisedCeiling};
 use kernels::{DType, Problem};
 

@@ -6,7 +6,6 @@
 mod ahead;
 mod allowance;
 mod branches;
-mod caches;
 mod ceilings;
 mod dense;
 mod error;

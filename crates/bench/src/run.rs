@@ -1,12 +1,11 @@
 //! One bench run: ceilings, then every workload that can be verified.
 
 use crate::allowance::Allowance;
-use crate::caches::Caches;
 use crate::held::{Limit, faster, hold};
 use crate::peers::{Contest, Guests, Match, ROUNDS, Runner, have_peers, of_backend};
 use crate::workloads::{OpWorkloads, Task, WORKLOADS};
 use crate::{BenchError, Samples, Sweep, ceilings, dense, time, time_steps};
-use device::Device;
+use device::{Caches, Device};
 use facts::{
     BackendKind, BenchReport, BenchRow, CeilingKind, CeilingTwice, Ceilings, Conditions, Meanwhile,
     Moment, SCHEMA,

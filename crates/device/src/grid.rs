@@ -1,7 +1,7 @@
 //! Blocks of one launch, run by all threads of the CPU backend.
 #![allow(unsafe_code)] // Blocks write disjoint parts of one output; the compiler cannot see that they are disjoint.
 
-use crate::{Device, team};
+use crate::{Device, Walk, team};
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -33,6 +33,23 @@ impl Device {
         body: impl Fn(&mut S, usize) + Sync,
     ) {
         self.run(kernel, grid, self.capabilities().threads, scratch, body);
+    }
+
+    /// As [`Device::launch_streaming`], for blocks that lie one behind the other in `memory`, each of `bytes`. Threads that wait, in
+    /// this launch or behind it, fetch the beginning of what was walked through behind `walk` the last time.
+    pub fn launch_walking<T, S>(
+        &self,
+        kernel: &str,
+        grid: usize,
+        (walk, memory, bytes): (&Walk, &[T], usize),
+        scratch: impl Fn() -> S + Sync,
+        body: impl Fn(&mut S, usize) + Sync,
+    ) {
+        let threads = self.capabilities().threads;
+        if threads > 1 {
+            team::begin(walk, memory, grid.div_ceil(threads) * bytes);
+        }
+        self.run(kernel, grid, threads, scratch, body);
     }
 
     /// Runs a grid cut into `shares` ranges of neighbouring blocks.

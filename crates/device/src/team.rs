@@ -2,6 +2,7 @@
 //! sleeping threads for each costs as much again.
 #![allow(unsafe_code)] // A borrowed closure is handed to threads that outlive it; the launch ends only when all have left it.
 
+use crate::walk::{Ahead, Fetched, Walk};
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -34,6 +35,8 @@ struct Team {
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     /// Held by the thread that launches.
     lead: Mutex<()>,
+    /// What waiting threads fetch.
+    ahead: Ahead,
     threads: usize,
 }
 
@@ -61,6 +64,7 @@ impl Team {
                 wake: Condvar::new(),
                 panic: Mutex::new(None),
                 lead: Mutex::new(()),
+                ahead: Ahead::default(),
                 threads,
             }));
             let begin = |index: usize| {
@@ -73,9 +77,9 @@ impl Team {
 
     /// What a thread of the team does.
     fn serve(&self, index: usize) {
-        let mut seen = 0;
+        let (mut seen, mut fetched) = (0, Fetched::default());
         loop {
-            let word = self.next(seen);
+            let word = self.next(seen, index, &mut fetched);
             seen = word;
             if index as u64 >= word & ((1 << COUNT_BITS) - 1) {
                 continue;
@@ -94,12 +98,13 @@ impl Team {
     }
 
     /// Waits for another word: awake at first, asleep when none comes for long.
-    fn next(&self, seen: u64) -> u64 {
+    fn next(&self, seen: u64, index: usize, fetched: &mut Fetched) -> u64 {
         for look in 0..LOOKS {
             let word = self.word.load(Ordering::Acquire);
             if word != seen {
                 return word;
             }
+            self.ahead.fetch(index, fetched);
             pause(look);
         }
         let mut guard = locked(&self.sleep);
@@ -131,8 +136,9 @@ impl Team {
             self.wake.notify_all();
         }
         let own = catch_unwind(AssertUnwindSafe(|| work(0)));
-        let mut look = 0;
+        let (mut look, mut fetched) = (0, Fetched::default());
         while self.inside.load(Ordering::Acquire) > 0 {
+            self.ahead.fetch(0, &mut fetched);
             pause(look);
             look += 1;
         }
@@ -150,6 +156,13 @@ fn pause(look: u32) {
         std::hint::spin_loop();
     } else {
         std::thread::yield_now();
+    }
+}
+
+/// The launch that comes walks through `memory`, of which each thread begins with `share` bytes.
+pub(crate) fn begin<T>(walk: &Walk, memory: &[T], share: usize) {
+    if let Some(team) = Team::get() {
+        team.ahead.begin(walk, memory, share);
     }
 }
 

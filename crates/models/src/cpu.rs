@@ -16,7 +16,7 @@ use crate::program::{Backend, Program};
 use crate::saved::bytes_of;
 use crate::{Architecture, Checkpoint, ModelError, Saved};
 use cache::Cache;
-use device::{Device, HostBuffer};
+use device::{Caches, Device, HostBuffer};
 use experts::CpuExperts;
 use facts::BackendKind;
 use kernels::Tensor;
@@ -106,16 +106,16 @@ impl Engine for CpuEngine {
     }
 
     fn read_bandwidth(&self) -> f64 {
-        // Far more than any cache holds, so that what is read comes from memory.
-        const VALUES: usize = 64 << 20;
-        let values = HostBuffer::filled(1f32, VALUES);
+        // So that what is read comes from memory: some servers' caches hold 300 MiB.
+        let bytes = Caches::of(&self.device).overflowing(256 << 20);
+        let values = HostBuffer::filled(1f32, bytes / size_of::<f32>());
         let once = || {
             let start = Instant::now();
             std::hint::black_box(sum_parallel(&self.device, &values));
             start.elapsed().as_secs_f64()
         };
         let fastest = (0..5).map(|_| once()).fold(f64::MAX, f64::min);
-        (VALUES * size_of::<f32>()) as f64 / fastest
+        size_of_val(&values[..]) as f64 / fastest
     }
 
     fn step(&mut self, batch: &Batch, wanted: Wanted) -> Result<Vec<f32>, ModelError> {

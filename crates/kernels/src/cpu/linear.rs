@@ -7,7 +7,7 @@ use super::gemm::{
 };
 use super::simd::{Simd, SimdKernel, dispatch};
 use crate::floats::narrow;
-use device::{Device, HostBuffer, Isa, SharedMut};
+use device::{Device, HostBuffer, Isa, SharedMut, Walk};
 use half::bf16;
 use rayon::prelude::*;
 use std::ops::Range;
@@ -32,7 +32,7 @@ pub struct Linear {
 enum Strips {
     F32(Isa, Sums, Vec<PackedB>),
     /// One strip behind the other: a large buffer has huge pages, which a walk through all weights is faster on.
-    Bf16(HostBuffer<u32>),
+    Bf16(HostBuffer<u32>, Walk),
 }
 
 /// What products of f32 are summed in.
@@ -78,7 +78,7 @@ impl Linear {
         words.par_chunks_mut(of_strip).enumerate().for_each(|(index, words)| {
             PanelsBf16::pack(strip(b, index * STRIP), words);
         });
-        Self { inputs: b.rows, outputs: b.columns, strips: Strips::Bf16(words) }
+        Self { inputs: b.rows, outputs: b.columns, strips: Strips::Bf16(words, Walk::default()) }
     }
 
     /// Packs float32 weights for `isa` whose rows `read` gives, some neighbours of `[outputs, inputs]` at a time and on all
@@ -132,7 +132,7 @@ impl Linear {
         let words = HostBuffer::by_runs_with(words, of_strip, Vec::new, pack);
         match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Some(error) => Err(error),
-            None => Ok(Self { inputs, outputs, strips: Strips::Bf16(words) }),
+            None => Ok(Self { inputs, outputs, strips: Strips::Bf16(words, Walk::default()) }),
         }
     }
 
@@ -160,7 +160,7 @@ impl Linear {
     pub fn bytes(&self) -> usize {
         match &self.strips {
             Strips::F32(..) => self.inputs * self.outputs * size_of::<f32>(),
-            Strips::Bf16(_) => self.inputs * self.outputs * size_of::<bf16>(),
+            Strips::Bf16(..) => self.inputs * self.outputs * size_of::<bf16>(),
         }
     }
 
@@ -211,7 +211,7 @@ impl Linear {
                     Sums::F32 => "linear.f32",
                     Sums::F64 => "linear.f32_exact",
                 };
-                self.run(device, kernel, [rows, STRIP], into, |range, strip, into| {
+                self.run(device, kernel, [rows, STRIP], None, into, |range, strip, into| {
                     let (x, w) = (made.part(range), &strips[strip]);
                     match sums {
                         Sums::F32 => gemm_packed(*isa, 1.0, x, w, Store::Replace, into),
@@ -219,7 +219,7 @@ impl Linear {
                     }
                 })
             }
-            Strips::Bf16(words) => {
+            Strips::Bf16(words, walk) => {
                 let made = Rows::made(rows, self.inputs, |wide: &mut Vec<f32>, row, to| {
                     wide.resize(to.len(), 0.0);
                     x(row, wide);
@@ -228,25 +228,34 @@ impl Linear {
                 // One row leaves no more to a core than a few strips, whose halves balance better. A gate stands beside its up.
                 let width = if rows == 1 && into.1 == Finish::Stored { STRIP / 2 } else { STRIP };
                 let of_strip = PanelsBf16::words(self.inputs, width);
-                self.run(device, "linear.bf16", [rows, width], into, |range, strip, into| {
-                    let (_, words) = words.split_at(strip * of_strip);
-                    let (words, behind) = words.split_at(of_strip.min(words.len()));
-                    // Other rows would be multiplied with the same strip before the next one.
-                    let next = if range.end == rows { behind } else { &[] };
-                    let w = PanelsBf16::new(words, self.inputs, into.columns).before(next);
-                    gemm_panels_bf16(1.0, made.part(range), w, Store::Replace, into);
-                })
+                let walked = (walk, &words[..], of_strip * size_of::<u32>());
+                self.run(
+                    device,
+                    "linear.bf16",
+                    [rows, width],
+                    Some(walked),
+                    into,
+                    |range, strip, into| {
+                        let (_, words) = words.split_at(strip * of_strip);
+                        let (words, behind) = words.split_at(of_strip.min(words.len()));
+                        // Other rows would be multiplied with the same strip before the next one.
+                        let next = if range.end == rows { behind } else { &[] };
+                        let w = PanelsBf16::new(words, self.inputs, into.columns).before(next);
+                        gemm_panels_bf16(1.0, made.part(range), w, Store::Replace, into);
+                    },
+                )
             }
         }
     }
 
     /// One block for each strip of `strip` outputs and run of rows. Strips are handed out in neighbouring ranges: a core walks one long
-    /// stretch of memory, which serves that fastest.
+    /// stretch of memory, which serves that fastest. Where all weights are `walked` once, threads that wait fetch what comes next.
     fn run(
         &self,
         device: &Device,
         kernel: &str,
         [rows, strip]: [usize; 2],
+        walked: Option<(&Walk, &[u32], usize)>,
         (widths, finish): (&[usize], Finish),
         multiply: impl Fn(Range<usize>, usize, MatMut<'_>) + Sync,
     ) -> Vec<HostBuffer<f32>> {
@@ -262,7 +271,7 @@ impl Linear {
         let shared: Vec<_> = parts.iter_mut().map(|part| SharedMut::new(part)).collect();
         let grid = self.outputs.div_ceil(strip) * runs;
         let tile = || vec![0f32; strip * ROWS.min(rows)];
-        device.launch_streaming(kernel, grid, tile, |tile, block| {
+        let body = |tile: &mut Vec<f32>, block: usize| {
             let (nth, run) = (block / runs, block % runs);
             let rows = run * ROWS..rows.min((run + 1) * ROWS);
             let first = nth * strip;
@@ -290,7 +299,11 @@ impl Linear {
                     start = end;
                 }
             }
-        });
+        };
+        match walked.filter(|_| runs == 1) {
+            Some(walked) => device.launch_walking(kernel, grid, walked, tile, body),
+            None => device.launch_streaming(kernel, grid, tile, body),
+        }
         // SAFETY: every block has run to its end, else `launch_streaming` panics; together they wrote all strips of all rows.
         parts.into_iter().map(|part| unsafe { part.written() }).collect()
     }
@@ -363,135 +376,4 @@ impl SimdKernel for Round<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Values that bfloat16 holds exactly, so that one expectation holds for both storage types.
-    fn values(seed: u64, count: usize) -> Vec<f32> {
-        let value = |i: u64| ((i * 7919 + seed * 104_729) % 251) as f32 / 128.0 - 1.0;
-        (0..count as u64).map(|i| bf16::from_f32(value(i)).to_f32()).collect()
-    }
-
-    fn rows_of<'a>(linear: &Linear, x: &'a [f32]) -> impl Fn(usize, &mut [f32]) + Sync + use<'a> {
-        let width = linear.inputs();
-        move |row, to| to.copy_from_slice(&x[row * width..][..width])
-    }
-
-    fn apply(linear: &Linear, device: &Device, x: &[f32]) -> HostBuffer<f32> {
-        let (rows, widths) = (x.len() / linear.inputs(), [linear.outputs()]);
-        linear.apply_made(device, rows, rows_of(linear, x), &widths).remove(0)
-    }
-
-    fn check(linear: &Linear, rows: usize, w: &[f32], name: &str) {
-        let device = device::open(facts::BackendKind::Cpu).unwrap().with_threads(3);
-        let (inputs, outputs) = (linear.inputs(), linear.outputs());
-        let x = values(rows as u64 + 5, rows * inputs);
-        let y = apply(linear, &device, &x);
-        assert_eq!(y.len(), rows * outputs, "{name}");
-        // Columns in parts are the same columns.
-        let widths = [outputs / 3, outputs - outputs / 3];
-        let parts = linear.apply_made(&device, rows, rows_of(linear, &x), &widths);
-        for row in 0..rows {
-            let of = |at: usize| &parts[at][row * widths[at]..][..widths[at]];
-            assert_eq!([of(0), of(1)].concat(), y[row * outputs..][..outputs], "{name} in parts");
-        }
-        for (at, got) in y.iter().enumerate() {
-            let (row, output) = (at / outputs, at % outputs);
-            let (x, w) = (&x[row * inputs..][..inputs], &w[output * inputs..][..inputs]);
-            let want: f64 = x.iter().zip(w).map(|(x, w)| f64::from(*x) * f64::from(*w)).sum();
-            assert!(
-                (f64::from(*got) - want).abs() < 1e-4,
-                "{name}: [{row}, {output}] is {got}, wanted {want}"
-            );
-        }
-        if outputs.is_multiple_of(2) {
-            let made = linear.apply_gated(&device, rows, rows_of(linear, &x));
-            assert_eq!(made.len(), rows * outputs / 2, "{name}");
-            for (at, got) in made.iter().enumerate() {
-                let (row, column) = (at / (outputs / 2), at % (outputs / 2));
-                // Its strip begins with gates, and has as many ups as gates.
-                let (before, strip) = (column / GATES * STRIP, column / GATES * GATES);
-                let gates = GATES.min(outputs / 2 - strip);
-                let y = &y[row * outputs + before..];
-                let (g, up) = (f64::from(y[column % GATES]), f64::from(y[gates + column % GATES]));
-                let off = (f64::from(*got) - g / (1.0 + (-g).exp()) * up).abs();
-                assert!(off < 1e-4, "{name}: gated [{row}, {column}] is off by {off}");
-            }
-        }
-        for row in 0..rows {
-            let alone = apply(linear, &device, &x[row * inputs..][..inputs]);
-            assert_eq!(*alone, y[row * outputs..][..outputs], "{name}: row {row} alone");
-        }
-    }
-
-    /// Gives rows of a matrix.
-    fn given<T: Copy>(
-        w: &[T],
-        inputs: usize,
-    ) -> impl Fn(Range<usize>, &mut [T]) -> Result<(), String> + use<'_, T> {
-        move |rows, into| {
-            into.copy_from_slice(&w[rows.start * inputs..rows.end * inputs]);
-            Ok(())
-        }
-    }
-
-    /// Weights that were given by rows are packed as those of a whole matrix are.
-    fn same(whole: &Linear, by_rows: &Result<Linear, String>) {
-        let (by_rows, device) =
-            (by_rows.as_ref().unwrap(), device::open(facts::BackendKind::Cpu).unwrap());
-        let x = values(3, 2 * whole.inputs());
-        assert_eq!(apply(by_rows, &device, &x), apply(whole, &device, &x));
-    }
-
-    #[test]
-    fn rows_that_cannot_be_read_are_an_error() {
-        let read = |rows: Range<usize>, _: &mut [f32]| match rows.contains(&100) {
-            true => Err("row 100 is NaN"),
-            false => Ok(()),
-        };
-        assert_eq!(Linear::f32_rows(Isa::Portable, [130, 8], read).unwrap_err(), "row 100 is NaN");
-        let read = |rows: Range<usize>, _: &mut [bf16]| read(rows, &mut []);
-        assert_eq!(Linear::bf16_rows([130, 8], read).unwrap_err(), "row 100 is NaN");
-    }
-
-    #[test]
-    fn exact_sums_lose_nothing_that_cancels() {
-        let device = device::open(facts::BackendKind::Cpu).unwrap();
-        let x = [3e7f32, 1.0, -3e7, 0.25].repeat(9);
-        for isa in Isa::ALL.into_iter().filter(|isa| isa.is_here()) {
-            // One row of W adds all of x up; the other ones are zero.
-            let w: Vec<f32> = (0..36 * 70).map(|at| f32::from(u8::from(at / 36 == 69))).collect();
-            let linear = Linear::f32(isa, Mat::new(&w, 70, 36, 36).t());
-            assert_ne!(apply(&linear, &device, &x)[69], 11.25, "{isa}: plain sums");
-            let linear = linear.exact();
-            for rows in [1, 3, 5] {
-                let y = apply(&linear, &device, &x.repeat(rows));
-                for y in y.chunks_exact(70) {
-                    assert_eq!((y[69], y[0]), (11.25, 0.0), "{isa}, {rows} rows");
-                }
-            }
-            assert_eq!(device.launches().of("linear.f32_exact").count % 3, 0);
-        }
-    }
-
-    #[test]
-    fn every_row_is_the_product_whatever_stands_beside_it() {
-        for [outputs, inputs] in [[1, 1], [64, 32], [65, 33], [130, 64], [200, 7]] {
-            let w = values(1, outputs * inputs);
-            let halves: Vec<bf16> = w.iter().map(|x| bf16::from_f32(*x)).collect();
-            for rows in [1, 2, 4, 5, 13, 97] {
-                for isa in Isa::ALL.into_iter().filter(|isa| isa.is_here()) {
-                    let linear = Linear::f32(isa, Mat::new(&w, outputs, inputs, inputs).t());
-                    check(&linear, rows, &w, &format!("{isa} {rows}x{outputs}x{inputs}"));
-                    same(&linear, &Linear::f32_rows(isa, [outputs, inputs], given(&w, inputs)));
-                    check(&linear.exact(), rows, &w, &format!("{isa} exact {rows}"));
-                }
-                if Isa::Avx512Bf16.is_here() {
-                    let linear = Linear::bf16(Mat::new(&halves, outputs, inputs, inputs).t());
-                    check(&linear, rows, &w, &format!("bf16 {rows}x{outputs}x{inputs}"));
-                    same(&linear, &Linear::bf16_rows([outputs, inputs], given(&halves, inputs)));
-                }
-            }
-        }
-    }
-}
+mod tests;

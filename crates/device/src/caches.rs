@@ -1,25 +1,32 @@
 //! How much the caches of a device hold together.
 
-use device::Device;
+use crate::Device;
 use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Bytes that caches hold.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Caches {
+pub struct Caches {
     /// The second-level caches: what fits is not fetched from memory again.
-    pub(crate) inner_bytes: u64,
+    pub inner_bytes: u64,
     /// The caches that several cores share. In a virtual machine they are shared with others, too.
-    pub(crate) outer_bytes: u64,
+    pub outer_bytes: u64,
 }
 
 impl Caches {
     /// Those of a device; nothing where it does not tell.
-    pub(crate) fn of(device: &Device) -> Self {
+    pub fn of(device: &Device) -> Self {
         match &device.capabilities().cuda {
             Some(cuda) => Self { inner_bytes: u64::from(cuda.l2_bytes), outer_bytes: 0 },
             None => Self::of_cores(Path::new("/sys/devices/system/cpu")),
         }
+    }
+
+    /// Bytes that a walk needs for its second pass to come from memory again: several times what the caches that cores share hold,
+    /// and at least `least`.
+    pub fn overflowing(&self, least: usize) -> usize {
+        const TIMES: u64 = 4;
+        usize::try_from(TIMES * self.outer_bytes).map_or(least, |bytes| bytes.max(least))
     }
 
     /// Each cache once, however many cores share it.
