@@ -17,7 +17,8 @@ fn events(lines: &[Value]) -> Vec<&str> {
 #[test]
 fn sigterm_lets_open_answers_end() {
     let folder = model("kimi-linear-mini");
-    let server = Server::start(folder.path(), &[]);
+    // Longer than a busy machine takes for the whole answer.
+    let server = Server::start(folder.path(), &["--shutdown-timeout", "600"]);
     let mut open = server.begin_stream(&long());
     wait(|| server.health()["running"] == 1);
     server.signal("TERM");

@@ -1,4 +1,8 @@
-//! More than the server can do.
+//! More than the server can do. Two rounds of 256 requests each time; of as many as wanted with
+//!
+//! ```text
+//! FIRSTLIGHT_REQUESTS=10000 cargo test -p firstlight --test serve four_times
+//! ```
 
 use crate::client::{Answer, Server, posted, wait};
 use crate::model::model;
@@ -95,14 +99,17 @@ fn four_times_the_capacity_gets_answers_or_is_told_to_come_again() {
         server.wait_until_free();
         counts
     };
-    let counts = round(32, 8);
+    let clients = 32;
+    let requests: usize =
+        std::env::var("FIRSTLIGHT_REQUESTS").map_or(256, |count| count.parse().unwrap());
+    let counts = round(clients, requests.div_ceil(clients));
     let statuses: Vec<u16> = counts.keys().copied().collect();
     assert_eq!(statuses, [200, 429], "{counts:?}");
     // A second round takes no more of anything.
     #[cfg(target_os = "linux")]
     {
         let (threads, bytes) = server.taken();
-        round(32, 8);
+        round(clients, requests.div_ceil(clients));
         wait(|| server.taken().0 <= threads);
         let grown = server.taken().1.saturating_sub(bytes);
         assert!(grown < 16 << 20, "{grown} bytes more");
