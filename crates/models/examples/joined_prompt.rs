@@ -16,6 +16,8 @@ use std::time::Instant;
 
 /// Prompts that join.
 const JOINS: usize = 5;
+/// Steps that are shown of those that read one.
+const LONGEST: usize = 6;
 /// Steps before each of them.
 const ALONE: usize = 20;
 
@@ -84,12 +86,14 @@ fn main() {
         let (mut steps, mut first, mut delay, mut wait) = (0, 0.0, 0.0f64, 0.0f64);
         // Its own tokens are decoded beside the others': these steps are counted too, until it has ended.
         let (mut came, mut running) = (false, true);
+        let mut reading = Vec::new();
         while running {
             let this = step(&mut scheduler, &decoding, Some(joined));
             delay = delay.max(this.millis - this.tokens as f64 * usual);
             wait = wait.max(this.millis / this.tokens.max(1) as f64);
             if !came {
                 (steps, first) = (steps + 1, first + this.millis);
+                reading.push(this.millis);
             }
             came |= this.came;
             running = scheduler.usage().running > sequences || !came;
@@ -98,5 +102,10 @@ fn main() {
             "a prompt of {joining} joins: {usual:.2} ms a token before, {wait:.2} ms for the slowest one, \
              delayed by {delay:.2} ms at most; its own first token after {steps} steps and {first:.1} ms"
         );
+        let mut longest: Vec<usize> = (0..reading.len()).collect();
+        longest.sort_by(|a, b| reading[*b].total_cmp(&reading[*a]));
+        let told =
+            longest.iter().take(LONGEST).map(|at| format!("{:.1} (step {at})", reading[*at]));
+        println!("  longest steps in ms: {}", told.collect::<Vec<_>>().join(", "));
     }
 }
