@@ -2,6 +2,7 @@
 
 mod book;
 mod dependency_reasons;
+mod doc_code;
 mod edges;
 mod file_length;
 mod links;
@@ -31,6 +32,7 @@ const CHECKS: &[Check] = &[
     dependency_reasons::CHECK,
     one_version::CHECK,
     unsafe_code::CHECK,
+    doc_code::CHECK,
     stubs::CHECK,
     signatures::CHECK,
     pure_rooms::CHECK,
