@@ -30,6 +30,7 @@ const LIST: &str = include_str!("reality/environments.toml");
 #[derive(Debug, Default)]
 pub(crate) struct Asked {
     pub(crate) sample: bool,
+    pub(crate) untouched: bool,
     pub(crate) only: Vec<String>,
     pub(crate) firstlight: Option<PathBuf>,
     pub(crate) work: Option<PathBuf>,
@@ -50,6 +51,9 @@ impl Asked {
     }
 
     fn wants_variant(&self, environment: &str, variant: &str) -> bool {
+        if self.untouched {
+            return false;
+        }
         let full = format!("{environment}/{variant}");
         self.only.is_empty() || self.only.iter().any(|name| name == environment || *name == full)
     }
@@ -90,11 +94,11 @@ pub(crate) fn run(root: &Path, asked: &Asked) -> anyhow::Result<()> {
             target.join("debug/firstlight")
         }
     };
-    let empty = work.join("empty");
+    let empty = Place::new(&work, "empty", uv.clone());
     output(
         Command::new(&uv)
             .args(["venv", "--quiet", "--clear", "--no-project", "--python", "python3"])
-            .arg(&empty),
+            .arg(&empty.venv),
     )?;
     let doctor = Doctor::new(&firstlight, &work, &uv, &empty)?;
     let record = asked.record.as_ref().map(|date| Record::open(root, date, names(&list), &work));
@@ -104,8 +108,8 @@ pub(crate) fn run(root: &Path, asked: &Asked) -> anyhow::Result<()> {
         if asked.known && !kept(&tools, &environment.name).exists() {
             continue;
         }
-        let place = Place::new(&tools.work, &environment.name, tools.uv.clone());
-        let done = one(environment, &place, &tools, asked, &mut rows);
+        let mut place = Place::new(&tools.work, &environment.name, tools.uv.clone());
+        let done = one(environment, &mut place, &tools, asked, &mut rows);
         if !asked.keep {
             place.remove()?;
         }
@@ -145,7 +149,7 @@ fn names(list: &[Environment]) -> Vec<String> {
 /// An environment and its variants.
 fn one(
     environment: &Environment,
-    place: &Place,
+    place: &mut Place,
     tools: &Tools,
     asked: &Asked,
     rows: &mut Vec<Value>,
@@ -226,8 +230,8 @@ fn reality(
     libraries: bool,
 ) -> anyhow::Result<Value> {
     let stub = oracle::libcuda(&place.site()?, &tools.work.join("stub"))?;
-    let imports = oracle::imports(&place.venv, only, &stub)?;
-    let libraries = if libraries { oracle::libraries(&place.venv, &stub)? } else { Vec::new() };
+    let imports = oracle::imports(place, only, &stub)?;
+    let libraries = if libraries { oracle::libraries(place, &stub)? } else { Vec::new() };
     Ok(json!({ "imports": imports, "libraries": libraries }))
 }
 
@@ -300,8 +304,9 @@ fn row(
         reality.names = edits.iter().filter_map(Edit::package).map(str::to_owned).collect();
         reality.names.extend(reality.broken.iter().map(|(_, package, _)| package.clone()));
     }
-    let (findings, seconds) = tools.doctor.findings(&place.venv)?;
+    let (findings, seconds) = tools.doctor.findings(place)?;
     let verdict = judge::verdict(&reality, &findings);
+    let milli = |seconds: f64| (seconds * 1e3).round() / 1e3;
     let mut row = json!({
         "name": name,
         "doctor": tools.doctor.version,
@@ -311,7 +316,8 @@ fn row(
         "findings": findings.iter().map(|it| json!({
             "severity": it["severity"], "rule": it["rule"], "title": it["title"], "fix": it["fix"]
         })).collect::<Vec<_>>(),
-        "doctor_seconds": (seconds * 1e3).round() / 1e3,
+        "doctor_seconds": milli(seconds[0]),
+        "doctor_median_seconds": milli(seconds[seconds.len() / 2]),
         "imported": now["imports"].as_array().map_or(0, Vec::len),
         "libraries": now["libraries"].as_array().map_or(0, Vec::len),
     });
@@ -335,10 +341,10 @@ fn fixed(
     tools: &Tools,
 ) -> anyhow::Result<Value> {
     let before = table::listing(&place.venv)?;
-    let mut fix = tools.doctor.fix(&place.venv, &tools.work.join("cache"))?;
+    let mut fix = tools.doctor.fix(place, &tools.work.join("cache"))?;
     let same = before == table::listing(&place.venv)?;
     let stub = oracle::libcuda(&place.site()?, &tools.work.join("stub"))?;
-    let imports = oracle::imports(&place.venv, Some(watched), &stub)?;
+    let imports = oracle::imports(place, Some(watched), &stub)?;
     let left = broken(&json!({ "imports": imports }), &environment.watch);
     fix["unchanged"] = json!(same);
     fix["broken_after"] =

@@ -39,6 +39,7 @@ mod driver_too_old;
 mod duplicate_dist;
 mod duplicate_processes;
 mod engine_core_failed;
+mod executable_stack;
 mod extension_new_abi;
 mod extension_old_abi;
 mod extension_other_torch;
@@ -59,6 +60,7 @@ mod kernel_syntax_error;
 mod library_path_shadows;
 mod libstdcxx_too_old;
 mod mig_device;
+mod missing_attribute;
 mod missing_cuda_library;
 mod missing_dependency;
 mod missing_header;
@@ -142,6 +144,7 @@ pub const RULES: &[Rule] = &[
     extension_other_torch::RULE,
     glibc_too_old::RULE,
     libstdcxx_too_old::RULE,
+    executable_stack::RULE,
     optional_type_drift::RULE,
     torch_minor_drift::RULE,
     bitsandbytes_library::RULE,
@@ -174,6 +177,7 @@ pub const RULES: &[Rule] = &[
     gate_broadcast::RULE,
     kernel_hub_variant::RULE,
     kernel_syntax_error::RULE,
+    missing_attribute::RULE,
     missing_header::RULE,
     nvml_not_supported::RULE,
     out_of_memory::RULE,

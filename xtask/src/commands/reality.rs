@@ -6,10 +6,11 @@ use std::path::PathBuf;
 
 pub(super) const COMMAND: Command = Command {
     name: "reality",
-    arguments: "[--sample] [--only NAME]... [--firstlight FILE] [--work DIR] [--fix] [--keep] [--again | --known] [--imports-only] [--alone] [--record DATE]",
+    arguments: "[--sample] [--only NAME]... [--untouched] [--firstlight FILE] [--work DIR] [--fix] [--keep] [--again | --known] [--imports-only] [--alone] [--record DATE]",
     about: "builds real Python environments, breaks them, and holds the doctor against what imports",
     details: "  --sample           only the small environments, within a minute; skipped where no registry answers\n  \
               --only NAME        only this environment (`torch-2.8`) or variant (`torch-2.8/no-cudnn`); may stand several times\n  \
+              --untouched        the environments as they were installed, without their variants\n  \
               --firstlight FILE  the command that is judged (default: it is built)\n  \
               --work DIR         where environments are built, one at a time (default: below the target folder)\n  \
               --fix              also run `doctor --fix --yes` in each that is broken, and import again\n  \
@@ -36,6 +37,7 @@ fn parse(arguments: &[String]) -> Result<reality::Asked, Usage> {
         };
         match argument.as_str() {
             "--sample" => asked.sample = true,
+            "--untouched" => asked.untouched = true,
             "--fix" => asked.fix = true,
             "--keep" => asked.keep = true,
             "--again" => asked.again = true,

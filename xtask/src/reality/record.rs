@@ -90,8 +90,8 @@ impl Record {
         let mut out = format!(
             "# The doctor against reality, {date}\n\n`cargo xtask reality --fix --record {date}`: environments of the Python \
              registry, untouched and with small edits, without a GPU; libcuda is a stand-in. A hit names the right package at \
-             error. Judged by {}.\n\n```\n{}```\n\n| environment | what imports | doctor | verdict | warm s | pip check | \
-             collect_env | rigsolve | fix |\n|---|---|---|---|---|---|---|---|---|\n",
+             error. Warm: the shortest of seven and their median. Judged by {}.\n\n```\n{}```\n\n| environment | what imports | doctor | verdict | warm s | pip check | \
+             collect_env | rigsolve | fix | build |\n|---|---|---|---|---|---|---|---|---|---|\n",
             doctors.join(", "),
             table::totals(rows)
         );

@@ -50,7 +50,9 @@ fn check(context: &Context) -> Vec<Finding> {
             && native.is_for(context.machine)
             && !native.has_build_beside(|other| other.elf.missing_symbols_total == 0)
     };
-    let groups = context.envs.iter().flat_map(|env| by_owner(env, wants));
+    // Without an interpreter nobody has Python's own functions, and that it is gone is another rule's matter.
+    let envs = context.envs.iter().filter(|env| env.interpreter.resolved.is_some());
+    let groups = envs.flat_map(|env| by_owner(env, wants));
     groups.filter_map(|group| judge(&group)).collect()
 }
 
@@ -146,6 +148,11 @@ mod tests {
                     "own==1.0 --force-reinstall --no-deps",
                 ],
             ),
+            Case::new("the Python it was made from was removed", machines::a10(), {
+                let mut envs = one("PyUnicode_FromFormat", true, true);
+                envs[0].interpreter.resolved = None;
+                envs
+            }),
             Case::new("no import takes it", machines::a10(), one("_PyUnicode_Ready", true, false)),
             Case::new("a library", machines::a10(), one("own_function", false, true)),
             Case::new(
