@@ -1,10 +1,11 @@
 use super::{Context, Need, Rule, Text};
-use crate::native::{Native, by_owner};
+use crate::native::{Native, by_owner, files};
 use crate::remedy::Installer;
 use crate::torch_build::live_dist;
 use facts::{Confidence, Dist, Finding, NumpyApi, PyEnv, Severity};
 use knowledge::Version;
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 
 pub(super) const RULE: Rule = Rule {
     id: "numpy-abi",
@@ -65,7 +66,12 @@ fn judge(env: &PyEnv) -> Vec<Finding> {
         let own = native.owner_name().as_deref() == Some("numpy");
         !own && native.elf.numpy.as_ref().is_some_and(|api| refuses(api, &version))
     };
-    let groups = by_owner(env, refuses);
+    let mut groups = by_owner(env, refuses);
+    // Most of its modules take this NumPy: those for a newer one are imported under that alone (h5py 3.16's _npystrings).
+    let takes = |native: &Native<'_>| native.elf.numpy.is_some() && !refuses(native);
+    let of = |native: &Native<'_>| native.owner_name().filter(|_| takes(native));
+    let content: BTreeSet<String> = files(env).filter_map(|native| of(&native)).collect();
+    groups.retain(|group| !group[0].owner_name().is_some_and(|owner| content.contains(&owner)));
     groups.iter().filter_map(|group| finding(env, numpy, group)).collect()
 }
 
@@ -187,6 +193,17 @@ mod tests {
                 with("2.3.5", "torch", "torch/lib/libtorch_python.so", true, None),
             )
             .finds(Warning, Certain, &["turning tensors into arrays"]),
+            Case::new("h5py 3.16, which has one module for NumPy 2", machines::a10(), {
+                let accepts = NumpyApi { before_2: false, least: Some("1.20".into()) };
+                let mut envs = with("1.26.4", "h5py", "h5py/_npystrings.so", false, Some("2.0"));
+                let other = env("/v").compiled(
+                    "h5py",
+                    "h5py/_conv.so",
+                    Elf { numpy: Some(accepts), ..elf() },
+                );
+                envs[0].native_files.extend(other.build().native_files);
+                envs
+            }),
             Case::new("under NumPy 1", machines::a10(), with("1.26.4", "scipy", fblas, true, None)),
             Case::new(
                 "built with NumPy 2",
