@@ -75,6 +75,10 @@ Install the package that brings the library, or torch again with its dependencie
         not_there!("libcusparseLt", "0"),
         not_there!("libcufile", "12"),
         not_there!("libnvToolsExt", "1"),
+        Text {
+            pattern: "Could not load library libcudnn_*Error:",
+            sample: "Could not load library libcudnn_cnn_infer.so.8. Error: libnvrtc.so: cannot open shared object file: No such file or directory",
+        },
     ],
     remedy: |seen| {
         let cuda = seen.env().and_then(cuda_of_torch).unwrap_or(12);

@@ -88,6 +88,10 @@ Install or load the driver on the host; in a container, pass the GPUs in.",
             pattern: "Failed to initialize NVML: Driver Not Loaded",
             sample: "Failed to initialize NVML: Driver Not Loaded",
         },
+        Text {
+            pattern: "nvidia-smi: command not found",
+            sample: "bash: nvidia-smi: command not found",
+        },
     ],
     remedy: |seen| match host::container(seen.machine()) {
         Some("wsl") => host::mend_wsl(),
