@@ -151,17 +151,15 @@ impl Place {
                 self.base_python(Path::new(said.trim()))?;
             }
             Edit::Moved => {
-                // Scripts name their interpreter by its path, and so does `activate`.
-                let (was, is) = (self.base.display().to_string(), self.venv.display().to_string());
+                // Scripts name their interpreter by its path, and so does `activate`; RECORD has the size that they had there.
+                let is = self.venv.display().to_string();
+                let was = format!("{}vold", is.trim_end_matches("venv"));
                 for entry in fs::read_dir(self.venv.join("bin"))? {
                     let path = entry?.path();
                     match fs::read_to_string(&path) {
                         Ok(text) if path.is_file() && !path.is_symlink() => {
                             let mode = path.metadata()?.permissions();
-                            renew(
-                                &path,
-                                text.replace(&is, &was.replace("base", "before")).as_bytes(),
-                            )?;
+                            renew(&path, text.replace(&is, &was).as_bytes())?;
                             fs::set_permissions(&path, mode)?;
                         }
                         _ => {}
