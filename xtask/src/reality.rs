@@ -39,6 +39,7 @@ pub(crate) struct Asked {
     pub(crate) again: bool,
     pub(crate) known: bool,
     pub(crate) imports_only: bool,
+    pub(crate) rejudge: bool,
     pub(crate) alone: bool,
     pub(crate) record: Option<String>,
 }
@@ -157,7 +158,10 @@ fn one(
     if !environment.sample {
         place.make_space()?;
     }
-    place.build(environment)?;
+    place.build(environment, !asked.rejudge)?;
+    if asked.rejudge {
+        return rejudge(environment, place, tools, asked, rows);
+    }
     let name = &environment.name;
     let key = format!("{:?}", (&environment.python, &environment.install, &environment.watch));
     let pristine =
@@ -194,6 +198,62 @@ fn one(
         )?;
     }
     Ok(())
+}
+
+/// Judges what lies there by what the record says of its imports, for a doctor that is newer than they are.
+fn rejudge(
+    environment: &Environment,
+    place: &mut Place,
+    tools: &Tools,
+    asked: &Asked,
+    rows: &mut Vec<Value>,
+) -> anyhow::Result<()> {
+    let record = tools.record.as_ref().context("--rejudge is for a --record of that date")?;
+    let name = &environment.name;
+    let wanted = environment.variants.iter().filter(|it| asked.wants_variant(name, &it.name));
+    let variants = wanted.map(|it| (format!("{name}/{}", it.name), it.edits.as_slice()));
+    for (name, edits) in std::iter::once((name.clone(), [].as_slice())).chain(variants) {
+        let Some(earlier) = record.row(&name).filter(|row| row["broken"].is_array()) else {
+            eprintln!("{name}: no run of this date imported it");
+            continue;
+        };
+        if !edits.is_empty() {
+            place.vary(edits)?;
+        }
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let list = |key: &str| earlier[key].as_array().into_iter().flatten();
+        let reality = Reality {
+            broken: list("broken").map(|it| (text(&it[0]), String::new(), text(&it[1]))).collect(),
+            names: list("names").map(text).collect(),
+            pristine: edits.is_empty(),
+        };
+        let mut row = judged(&name, &reality, place, tools)?;
+        for key in ["imported", "libraries"] {
+            row[key] = earlier[key].clone();
+        }
+        println!("{}", table::line(&row));
+        rows.push(row);
+        tools.write(rows)?;
+    }
+    Ok(())
+}
+
+/// What the doctor says, and whether that is right.
+fn judged(name: &str, reality: &Reality, place: &Place, tools: &Tools) -> anyhow::Result<Value> {
+    let (findings, seconds) = tools.doctor.findings(place)?;
+    let milli = |seconds: f64| (seconds * 1e3).round() / 1e3;
+    Ok(json!({
+        "name": name,
+        "doctor": tools.doctor.version,
+        "broken": reality.broken.iter().map(|(module, _, error)| json!([module, error])).collect::<Vec<_>>(),
+        "names": reality.names,
+        "verdict": judge::verdict(reality, &findings).word(),
+        "findings": findings.iter().map(|it| json!({
+            "severity": it["severity"], "rule": it["rule"], "title": it["title"], "fix": it["fix"]
+        })).collect::<Vec<_>>(),
+        "doctor_seconds": milli(seconds[0]),
+        "doctor_median_seconds": milli(seconds[seconds.len() / 2]),
+    }))
 }
 
 /// The result of an earlier run under this key, or a new one.
@@ -304,27 +364,13 @@ fn row(
         reality.names = edits.iter().filter_map(Edit::package).map(str::to_owned).collect();
         reality.names.extend(reality.broken.iter().map(|(_, package, _)| package.clone()));
     }
-    let (findings, seconds) = tools.doctor.findings(place)?;
-    let verdict = judge::verdict(&reality, &findings);
-    let milli = |seconds: f64| (seconds * 1e3).round() / 1e3;
-    let mut row = json!({
-        "name": name,
-        "doctor": tools.doctor.version,
-        "broken": reality.broken.iter().map(|(module, _, error)| json!([module, error])).collect::<Vec<_>>(),
-        "names": reality.names,
-        "verdict": verdict.word(),
-        "findings": findings.iter().map(|it| json!({
-            "severity": it["severity"], "rule": it["rule"], "title": it["title"], "fix": it["fix"]
-        })).collect::<Vec<_>>(),
-        "doctor_seconds": milli(seconds[0]),
-        "doctor_median_seconds": milli(seconds[seconds.len() / 2]),
-        "imported": now["imports"].as_array().map_or(0, Vec::len),
-        "libraries": now["libraries"].as_array().map_or(0, Vec::len),
-    });
+    let mut row = judged(name, &reality, place, tools)?;
+    row["imported"] = json!(now["imports"].as_array().map_or(0, Vec::len));
+    row["libraries"] = json!(now["libraries"].as_array().map_or(0, Vec::len));
     if asked.record.is_some() && !asked.alone {
         row["others"] = judge::others(&place.venv, &reality, tools.rigsolve.as_deref());
     }
-    if asked.fix && (!reality.broken.is_empty() || verdict != Verdict::Quiet) {
+    if asked.fix && (!reality.broken.is_empty() || row["verdict"] != Verdict::Quiet.word()) {
         let watched = watched(pristine, &environment.watch);
         row["fix"] = fixed(environment, &watched, place, tools)?;
     }

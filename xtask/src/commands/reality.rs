@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 pub(super) const COMMAND: Command = Command {
     name: "reality",
-    arguments: "[--sample] [--only NAME]... [--untouched] [--firstlight FILE] [--work DIR] [--fix] [--keep] [--again | --known] [--imports-only] [--alone] [--record DATE]",
+    arguments: "[--sample] [--only NAME]... [--untouched] [--firstlight FILE] [--work DIR] [--fix] [--keep] [--again | --known | --rejudge] [--imports-only] [--alone] [--record DATE]",
     about: "builds real Python environments, breaks them, and holds the doctor against what imports",
     details: "  --sample           only the small environments, within a minute; skipped where no registry answers\n  \
               --only NAME        only this environment (`torch-2.8`) or variant (`torch-2.8/no-cudnn`); may stand several times\n  \
@@ -17,6 +17,7 @@ pub(super) const COMMAND: Command = Command {
               --keep             keep the environments; a torch takes 6 GB\n  \
               --again            import again even where the work folder knows the result\n  \
               --known            judge only what the work folder knows the result of, and import nothing\n  \
+              --rejudge          import nothing: hold the doctor against what the record of this date says of the imports\n  \
               --imports-only     do not open every library of an untouched environment, which no verdict needs\n  \
               --alone            ask neither pip check nor collect_env nor rigsolve for the record\n  \
               --record DATE      add to the table and the JSON of this date in benchmarks/reality (2026-11-22)",
@@ -41,6 +42,7 @@ fn parse(arguments: &[String]) -> Result<reality::Asked, Usage> {
             "--fix" => asked.fix = true,
             "--keep" => asked.keep = true,
             "--again" => asked.again = true,
+            "--rejudge" => asked.rejudge = true,
             "--known" => asked.known = true,
             "--imports-only" => asked.imports_only = true,
             "--alone" => asked.alone = true,

@@ -61,19 +61,17 @@ impl Place {
         }
     }
 
-    /// Builds the environment, or says why it cannot be.
-    pub(super) fn build(&self, environment: &Environment) -> anyhow::Result<()> {
+    /// Builds the environment, with byte code where it is to be imported, or says why it cannot be.
+    pub(super) fn build(&self, environment: &Environment, compiled: bool) -> anyhow::Result<()> {
         self.remove()?;
         let mut venv = self.uv(&["venv", "--quiet", "--no-project"]);
         venv.args(["--python", environment.python.as_deref().unwrap_or("python3")]);
         output(venv.arg(&self.venv))?;
         for install in &environment.install {
+            let mut command = self.uv(&["pip", "install", "--quiet", "--python"]);
+            command.arg(&self.venv).args(install);
             // Byte code is made once here rather than by each of a hundred imports.
-            output(
-                self.uv(&["pip", "install", "--quiet", "--compile-bytecode", "--python"])
-                    .arg(&self.venv)
-                    .args(install),
-            )?;
+            output(command.args(compiled.then_some("--compile-bytecode")))?;
         }
         Ok(())
     }

@@ -55,6 +55,11 @@ impl Record {
         Ok(())
     }
 
+    /// What earlier runs found of something on the list.
+    pub(super) fn row(&self, name: &str) -> Option<&Value> {
+        self.earlier.iter().rev().find(|row| row["name"] == name)
+    }
+
     /// The newest row of everything on the list, and the names of what no run has looked at. A run that mends nothing or asks no
     /// other tool leaves what an earlier one found of that, with the build that mended.
     fn merged(&self, rows: &[Value]) -> (Vec<Value>, Vec<String>) {
