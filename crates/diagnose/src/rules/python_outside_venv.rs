@@ -89,7 +89,7 @@ fn own_interpreter(env: &PyEnv) -> Option<Finding> {
 }
 
 /// A virtual environment whose interpreter became another release, which looks for packages in a folder of its own.
-fn other_release(env: &PyEnv) -> Option<Finding> {
+pub(super) fn other_release(env: &PyEnv) -> Option<Finding> {
     let resolved = env.interpreter.resolved.as_deref().filter(|_| env.kind == EnvKind::Venv)?;
     // `/usr/bin/python3.13` says its release; `python3` or `pypy3` do not.
     let release = resolved.rsplit('/').next()?.strip_prefix("python")?;
