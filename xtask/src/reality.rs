@@ -30,6 +30,7 @@ const LIST: &str = include_str!("reality/environments.toml");
 #[derive(Debug, Default)]
 pub(crate) struct Asked {
     pub(crate) sample: bool,
+    pub(crate) untouched: bool,
     pub(crate) only: Vec<String>,
     pub(crate) firstlight: Option<PathBuf>,
     pub(crate) work: Option<PathBuf>,
@@ -38,6 +39,7 @@ pub(crate) struct Asked {
     pub(crate) again: bool,
     pub(crate) known: bool,
     pub(crate) imports_only: bool,
+    pub(crate) rejudge: bool,
     pub(crate) alone: bool,
     pub(crate) record: Option<String>,
 }
@@ -50,6 +52,9 @@ impl Asked {
     }
 
     fn wants_variant(&self, environment: &str, variant: &str) -> bool {
+        if self.untouched {
+            return false;
+        }
         let full = format!("{environment}/{variant}");
         self.only.is_empty() || self.only.iter().any(|name| name == environment || *name == full)
     }
@@ -90,11 +95,11 @@ pub(crate) fn run(root: &Path, asked: &Asked) -> anyhow::Result<()> {
             target.join("debug/firstlight")
         }
     };
-    let empty = work.join("empty");
+    let empty = Place::new(&work, "empty", uv.clone());
     output(
         Command::new(&uv)
             .args(["venv", "--quiet", "--clear", "--no-project", "--python", "python3"])
-            .arg(&empty),
+            .arg(&empty.venv),
     )?;
     let doctor = Doctor::new(&firstlight, &work, &uv, &empty)?;
     let record = asked.record.as_ref().map(|date| Record::open(root, date, names(&list), &work));
@@ -104,8 +109,8 @@ pub(crate) fn run(root: &Path, asked: &Asked) -> anyhow::Result<()> {
         if asked.known && !kept(&tools, &environment.name).exists() {
             continue;
         }
-        let place = Place::new(&tools.work, &environment.name, tools.uv.clone());
-        let done = one(environment, &place, &tools, asked, &mut rows);
+        let mut place = Place::new(&tools.work, &environment.name, tools.uv.clone());
+        let done = one(environment, &mut place, &tools, asked, &mut rows);
         if !asked.keep {
             place.remove()?;
         }
@@ -145,7 +150,7 @@ fn names(list: &[Environment]) -> Vec<String> {
 /// An environment and its variants.
 fn one(
     environment: &Environment,
-    place: &Place,
+    place: &mut Place,
     tools: &Tools,
     asked: &Asked,
     rows: &mut Vec<Value>,
@@ -153,7 +158,10 @@ fn one(
     if !environment.sample {
         place.make_space()?;
     }
-    place.build(environment)?;
+    place.build(environment, !asked.rejudge)?;
+    if asked.rejudge {
+        return rejudge(environment, place, tools, asked, rows);
+    }
     let name = &environment.name;
     let key = format!("{:?}", (&environment.python, &environment.install, &environment.watch));
     let pristine =
@@ -192,6 +200,62 @@ fn one(
     Ok(())
 }
 
+/// Judges what lies there by what the record says of its imports, for a doctor that is newer than they are.
+fn rejudge(
+    environment: &Environment,
+    place: &mut Place,
+    tools: &Tools,
+    asked: &Asked,
+    rows: &mut Vec<Value>,
+) -> anyhow::Result<()> {
+    let record = tools.record.as_ref().context("--rejudge is for a --record of that date")?;
+    let name = &environment.name;
+    let wanted = environment.variants.iter().filter(|it| asked.wants_variant(name, &it.name));
+    let variants = wanted.map(|it| (format!("{name}/{}", it.name), it.edits.as_slice()));
+    for (name, edits) in std::iter::once((name.clone(), [].as_slice())).chain(variants) {
+        let Some(earlier) = record.row(&name).filter(|row| row["broken"].is_array()) else {
+            eprintln!("{name}: no run of this date imported it");
+            continue;
+        };
+        if !edits.is_empty() {
+            place.vary(edits)?;
+        }
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let list = |key: &str| earlier[key].as_array().into_iter().flatten();
+        let reality = Reality {
+            broken: list("broken").map(|it| (text(&it[0]), String::new(), text(&it[1]))).collect(),
+            names: list("names").map(text).collect(),
+            pristine: edits.is_empty(),
+        };
+        let mut row = judged(&name, &reality, place, tools)?;
+        for key in ["imported", "libraries"] {
+            row[key] = earlier[key].clone();
+        }
+        println!("{}", table::line(&row));
+        rows.push(row);
+        tools.write(rows)?;
+    }
+    Ok(())
+}
+
+/// What the doctor says, and whether that is right.
+fn judged(name: &str, reality: &Reality, place: &Place, tools: &Tools) -> anyhow::Result<Value> {
+    let (findings, seconds) = tools.doctor.findings(place)?;
+    let milli = |seconds: f64| (seconds * 1e3).round() / 1e3;
+    Ok(json!({
+        "name": name,
+        "doctor": tools.doctor.version,
+        "broken": reality.broken.iter().map(|(module, _, error)| json!([module, error])).collect::<Vec<_>>(),
+        "names": reality.names,
+        "verdict": judge::verdict(reality, &findings).word(),
+        "findings": findings.iter().map(|it| json!({
+            "severity": it["severity"], "rule": it["rule"], "title": it["title"], "fix": it["fix"]
+        })).collect::<Vec<_>>(),
+        "doctor_seconds": milli(seconds[0]),
+        "doctor_median_seconds": milli(seconds[seconds.len() / 2]),
+    }))
+}
+
 /// The result of an earlier run under this key, or a new one.
 fn known(
     tools: &Tools,
@@ -226,8 +290,8 @@ fn reality(
     libraries: bool,
 ) -> anyhow::Result<Value> {
     let stub = oracle::libcuda(&place.site()?, &tools.work.join("stub"))?;
-    let imports = oracle::imports(&place.venv, only, &stub)?;
-    let libraries = if libraries { oracle::libraries(&place.venv, &stub)? } else { Vec::new() };
+    let imports = oracle::imports(place, only, &stub)?;
+    let libraries = if libraries { oracle::libraries(place, &stub)? } else { Vec::new() };
     Ok(json!({ "imports": imports, "libraries": libraries }))
 }
 
@@ -300,25 +364,13 @@ fn row(
         reality.names = edits.iter().filter_map(Edit::package).map(str::to_owned).collect();
         reality.names.extend(reality.broken.iter().map(|(_, package, _)| package.clone()));
     }
-    let (findings, seconds) = tools.doctor.findings(&place.venv)?;
-    let verdict = judge::verdict(&reality, &findings);
-    let mut row = json!({
-        "name": name,
-        "doctor": tools.doctor.version,
-        "broken": reality.broken.iter().map(|(module, _, error)| json!([module, error])).collect::<Vec<_>>(),
-        "names": reality.names,
-        "verdict": verdict.word(),
-        "findings": findings.iter().map(|it| json!({
-            "severity": it["severity"], "rule": it["rule"], "title": it["title"], "fix": it["fix"]
-        })).collect::<Vec<_>>(),
-        "doctor_seconds": (seconds * 1e3).round() / 1e3,
-        "imported": now["imports"].as_array().map_or(0, Vec::len),
-        "libraries": now["libraries"].as_array().map_or(0, Vec::len),
-    });
+    let mut row = judged(name, &reality, place, tools)?;
+    row["imported"] = json!(now["imports"].as_array().map_or(0, Vec::len));
+    row["libraries"] = json!(now["libraries"].as_array().map_or(0, Vec::len));
     if asked.record.is_some() && !asked.alone {
         row["others"] = judge::others(&place.venv, &reality, tools.rigsolve.as_deref());
     }
-    if asked.fix && (!reality.broken.is_empty() || verdict != Verdict::Quiet) {
+    if asked.fix && (!reality.broken.is_empty() || row["verdict"] != Verdict::Quiet.word()) {
         let watched = watched(pristine, &environment.watch);
         row["fix"] = fixed(environment, &watched, place, tools)?;
     }
@@ -335,10 +387,10 @@ fn fixed(
     tools: &Tools,
 ) -> anyhow::Result<Value> {
     let before = table::listing(&place.venv)?;
-    let mut fix = tools.doctor.fix(&place.venv, &tools.work.join("cache"))?;
+    let mut fix = tools.doctor.fix(place, &tools.work.join("cache"))?;
     let same = before == table::listing(&place.venv)?;
     let stub = oracle::libcuda(&place.site()?, &tools.work.join("stub"))?;
-    let imports = oracle::imports(&place.venv, Some(watched), &stub)?;
+    let imports = oracle::imports(place, Some(watched), &stub)?;
     let left = broken(&json!({ "imports": imports }), &environment.watch);
     fix["unchanged"] = json!(same);
     fix["broken_after"] =

@@ -14,6 +14,7 @@
 //! cause, or (unless it is information only) without commands. Tables of versions go to `data/`, each row with its
 //! source and date; commands come from `remedy`, so that they fit the environment's manager and name its own Python.
 
+mod bfloat16_needs_ampere;
 mod bitsandbytes_library;
 mod build_failed;
 mod build_isolation;
@@ -28,6 +29,7 @@ mod conv_extension_missing;
 mod cpu_only_jax;
 mod cpu_only_torch;
 mod cuda_home_not_set;
+mod cuda_in_fork;
 mod cuda_library_too_old;
 mod cuda_versions;
 mod damaged_files;
@@ -39,19 +41,24 @@ mod driver_too_old;
 mod duplicate_dist;
 mod duplicate_processes;
 mod engine_core_failed;
+mod executable_stack;
 mod extension_new_abi;
 mod extension_old_abi;
 mod extension_other_torch;
 mod fabric_manager;
+mod flash_attention_missing;
 mod flash_attention_needs_ampere;
 mod forward_compatibility;
 mod gate_broadcast;
 mod gcc_too_new;
 mod glibc_too_old;
+mod gpu_busy;
 mod gpu_memory_errors;
 mod gpu_too_new;
 mod gpu_too_old;
 mod gpu_unlike_siblings;
+mod illegal_instruction;
+mod incomplete_python;
 mod jetson_missing_library;
 mod jetson_server_wheel;
 mod kernel_hub_variant;
@@ -59,14 +66,19 @@ mod kernel_syntax_error;
 mod library_path_shadows;
 mod libstdcxx_too_old;
 mod mig_device;
+mod missing_attribute;
 mod missing_cuda_library;
 mod missing_dependency;
 mod missing_header;
 mod missing_library;
 mod mixed_cuda_majors;
+mod mkl_too_new;
 mod model_memory;
+mod ninja_missing;
+mod no_compiler;
 mod no_driver;
 mod no_kernel_image;
+mod no_matching_distribution;
 mod no_prebuilt_wheel;
 mod nouveau;
 mod numpy_abi;
@@ -80,6 +92,7 @@ mod out_of_memory;
 mod overwritten_files;
 mod pcie_link;
 mod persistence_mode;
+mod pkg_resources_gone;
 mod ptx_newer_than_driver;
 mod python_outside_venv;
 mod python_path;
@@ -94,6 +107,7 @@ mod triton_hoist_tmem;
 mod triton_ptxas_too_old;
 mod triton_shared_memory;
 mod undefined_symbol;
+mod unknown_cuda_error;
 mod visible_devices;
 mod wrong_architecture;
 mod wsl_gpu;
@@ -142,12 +156,17 @@ pub const RULES: &[Rule] = &[
     extension_other_torch::RULE,
     glibc_too_old::RULE,
     libstdcxx_too_old::RULE,
+    mkl_too_new::RULE,
+    illegal_instruction::RULE,
+    executable_stack::RULE,
     optional_type_drift::RULE,
     torch_minor_drift::RULE,
     bitsandbytes_library::RULE,
     conv_extension_missing::RULE,
     fabric_manager::RULE,
     flash_attention_needs_ampere::RULE,
+    bfloat16_needs_ampere::RULE,
+    flash_attention_missing::RULE,
     forward_compatibility::RULE,
     cuda_library_too_old::RULE,
     library_path_shadows::RULE,
@@ -155,6 +174,9 @@ pub const RULES: &[Rule] = &[
     missing_library::RULE,
     undefined_symbol::RULE,
     no_driver::RULE,
+    unknown_cuda_error::RULE,
+    gpu_busy::RULE,
+    cuda_in_fork::RULE,
     container_without_gpus::RULE,
     visible_devices::RULE,
     mig_device::RULE,
@@ -165,6 +187,11 @@ pub const RULES: &[Rule] = &[
     nvcc_architecture::RULE,
     gcc_too_new::RULE,
     no_prebuilt_wheel::RULE,
+    no_matching_distribution::RULE,
+    no_compiler::RULE,
+    ninja_missing::RULE,
+    pkg_resources_gone::RULE,
+    incomplete_python::RULE,
     slow_hybrid_path::RULE,
     triton_ptxas_too_old::RULE,
     triton_shared_memory::RULE,
@@ -174,6 +201,7 @@ pub const RULES: &[Rule] = &[
     gate_broadcast::RULE,
     kernel_hub_variant::RULE,
     kernel_syntax_error::RULE,
+    missing_attribute::RULE,
     missing_header::RULE,
     nvml_not_supported::RULE,
     out_of_memory::RULE,

@@ -60,6 +60,9 @@ pub struct Elf {
     /// The NumPy C API it was compiled against.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numpy: Option<NumpyApi>,
+    /// Whether its PT_GNU_STACK asks for a stack that can be executed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub executable_stack: bool,
     /// GPU code, by the distinct sets of images its fatbin containers hold.
     pub gpu_code: Vec<GpuCode>,
     /// What of the file could not be read, one sentence each.

@@ -212,6 +212,9 @@ pub struct PathModule {
     pub releases: Vec<String>,
     /// One of those modules.
     pub example: String,
+    /// The release that the dist-info of its name there is of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
 }
 
 /// An import of a package that is required and not installed.

@@ -254,6 +254,7 @@ fn described(object: &elf::Object) -> Elf {
             .unwrap_or_default(),
         gpu_code: object.gpu_code.clone(),
         numpy: object.numpy.clone(),
+        executable_stack: object.executable_stack,
         problems: object.problems.clone(),
         ..Elf::default()
     }

@@ -17,14 +17,25 @@ pub(super) struct Place {
     pub(super) venv: PathBuf,
     /// The untouched one, while a variant of it lies at `venv`.
     base: PathBuf,
+    /// Where `pip install --target` of an edit went.
+    beside: PathBuf,
     uv: PathBuf,
     cache: PathBuf,
+    /// Variables that an edit set; everything that looks at the environment has them.
+    pub(super) variables: Vec<(&'static str, String)>,
 }
 
 impl Place {
     pub(super) fn new(work: &Path, name: &str, uv: PathBuf) -> Self {
         let folder = work.join("environments").join(name);
-        Self { venv: folder.join("venv"), base: folder.join("base"), uv, cache: work.join("cache") }
+        Self {
+            venv: folder.join("venv"),
+            base: folder.join("base"),
+            beside: folder.join("beside"),
+            uv,
+            cache: work.join("cache"),
+            variables: Vec::new(),
+        }
     }
 
     /// Empties uv's cache where the disk would not hold another environment beside it.
@@ -50,35 +61,35 @@ impl Place {
         }
     }
 
-    /// Builds the environment, or says why it cannot be.
-    pub(super) fn build(&self, environment: &Environment) -> anyhow::Result<()> {
+    /// Builds the environment, with byte code where it is to be imported, or says why it cannot be.
+    pub(super) fn build(&self, environment: &Environment, compiled: bool) -> anyhow::Result<()> {
         self.remove()?;
         let mut venv = self.uv(&["venv", "--quiet", "--no-project"]);
         venv.args(["--python", environment.python.as_deref().unwrap_or("python3")]);
         output(venv.arg(&self.venv))?;
         for install in &environment.install {
+            let mut command = self.uv(&["pip", "install", "--quiet", "--python"]);
+            command.arg(&self.venv).args(install);
             // Byte code is made once here rather than by each of a hundred imports.
-            output(
-                self.uv(&["pip", "install", "--quiet", "--compile-bytecode", "--python"])
-                    .arg(&self.venv)
-                    .args(install),
-            )?;
+            output(command.args(compiled.then_some("--compile-bytecode")))?;
         }
         Ok(())
     }
 
     /// Puts a clone in place of the untouched environment, and edits it.
-    pub(super) fn vary(&self, edits: &[Edit]) -> anyhow::Result<()> {
+    pub(super) fn vary(&mut self, edits: &[Edit]) -> anyhow::Result<()> {
         if !self.base.exists() {
             fs::rename(&self.venv, &self.base)?;
         }
         remove(&self.venv)?;
+        remove(&self.beside)?;
+        self.variables.clear();
         // Links: what edits a file below makes it anew first.
         output(Command::new("cp").args(["-al"]).arg(&self.base).arg(&self.venv))?;
         edits.iter().try_for_each(|edit| self.edit(edit))
     }
 
-    fn edit(&self, edit: &Edit) -> anyhow::Result<()> {
+    fn edit(&mut self, edit: &Edit) -> anyhow::Result<()> {
         let install = |words: &[&str]| {
             let mut command = self.uv(&["pip", "install", "--quiet", "--python"]);
             command.arg(&self.venv).args(words);
@@ -109,8 +120,78 @@ impl Place {
                 true => fs::remove_dir_all(path),
                 false => fs::remove_file(path),
             })?,
+            Edit::Empty(file) => self.each(file, |path| renew(path, &[]))?,
+            Edit::Rename { from, to } => {
+                let to = self.site()?.join(to);
+                self.each(from, |path| fs::rename(path, &to))?;
+            }
+            Edit::Unpack(spec) => {
+                self.target(spec)?;
+                // Each file is made anew: the one that is there may be a link to the untouched environment's.
+                let mut copy = Command::new("cp");
+                copy.args(["-a", "--remove-destination"]).arg(self.beside.join("."));
+                output(copy.arg(self.site()?))?;
+            }
+            Edit::PythonPath(spec) => {
+                self.target(spec)?;
+                self.variables.push(("PYTHONPATH", self.beside.display().to_string()));
+            }
+            Edit::LibraryPath(spec) => {
+                self.target(spec)?;
+                let folders = fs::read_dir(self.beside.join("nvidia"))?
+                    .map(|entry| Ok(entry?.path().join("lib").display().to_string()))
+                    .collect::<anyhow::Result<Vec<_>>>()?;
+                self.variables.push(("LD_LIBRARY_PATH", folders.join(":")));
+            }
+            Edit::BaseRemoved => self.base_python(Path::new("/opt/python-that-was/bin/python3"))?,
+            Edit::BaseUpgraded(python) => {
+                let said = output(&mut self.uv(&["python", "find", "--no-project", python]))?;
+                self.base_python(Path::new(said.trim()))?;
+            }
+            Edit::Moved => {
+                // Scripts name their interpreter by its path, and so does `activate`; RECORD has the size that they had there.
+                let is = self.venv.display().to_string();
+                let was = format!("{}vold", is.trim_end_matches("venv"));
+                for entry in fs::read_dir(self.venv.join("bin"))? {
+                    let path = entry?.path();
+                    match fs::read_to_string(&path) {
+                        Ok(text) if path.is_file() && !path.is_symlink() => {
+                            let mode = path.metadata()?.permissions();
+                            renew(&path, text.replace(&is, &was).as_bytes())?;
+                            fs::set_permissions(&path, mode)?;
+                        }
+                        _ => {}
+                    }
+                }
+            }
         }
         Ok(())
+    }
+
+    /// `pip install --target` into the folder beside the environment.
+    fn target(&self, spec: &str) -> anyhow::Result<()> {
+        let mut command = self.uv(&["pip", "install", "--quiet", "--no-deps", "--target"]);
+        output(command.arg(&self.beside).arg("--python").arg(&self.venv).arg(spec)).map(drop)
+    }
+
+    /// Lets the environment's interpreter be this one.
+    fn base_python(&self, python: &Path) -> anyhow::Result<()> {
+        for name in ["python", "python3"] {
+            let link = self.venv.join("bin").join(name);
+            fs::remove_file(&link)?;
+            std::os::unix::fs::symlink(
+                if name == "python" { python } else { Path::new("python") },
+                &link,
+            )?;
+        }
+        let file = self.venv.join("pyvenv.cfg");
+        let folder = python.parent().context("an interpreter in a folder")?.display();
+        let home = |line: &str| match line.starts_with("home") {
+            true => format!("home = {folder}\n"),
+            false => format!("{line}\n"),
+        };
+        let text: String = fs::read_to_string(&file)?.lines().map(home).collect();
+        renew(&file, text.as_bytes()).map_err(Into::into)
     }
 
     /// The wheel of another Python or machine over what is there, as a copied environment has it.
@@ -173,6 +254,7 @@ impl Place {
     /// Removes both.
     pub(super) fn remove(&self) -> anyhow::Result<()> {
         remove(&self.venv)?;
+        remove(&self.beside)?;
         remove(&self.base)
     }
 }

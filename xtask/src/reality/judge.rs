@@ -1,5 +1,6 @@
 //! What the doctor and others say about an environment, held against what happened in it.
 
+use super::build::Place;
 use anyhow::Context;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -61,7 +62,7 @@ impl Doctor {
         program: &Path,
         work: &Path,
         uv: &Path,
-        empty: &Path,
+        empty: &Place,
     ) -> anyhow::Result<Self> {
         let mut doctor = Self {
             program: program.to_owned(),
@@ -78,30 +79,34 @@ impl Doctor {
         Ok(doctor)
     }
 
-    fn command(&self, venv: &Path, words: &[&str]) -> Command {
+    fn command(&self, place: &Place, words: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
-        command.args(["doctor", "--json", "--venv"]).arg(venv).args(words);
+        command.args(["doctor", "--json", "--venv"]).arg(&place.venv).args(words);
         command.env("XDG_CACHE_HOME", &self.cache).env("PATH", &self.path);
         command.env_remove("VIRTUAL_ENV").env_remove("LD_LIBRARY_PATH").env_remove("CONDA_PREFIX");
+        command
+            .env_remove("PYTHONPATH")
+            .envs(place.variables.iter().map(|(name, value)| (name, value)));
         command.current_dir(self.cache.parent().unwrap_or(&self.cache));
         command
     }
 
-    /// The findings about an environment, and the seconds that a second look takes.
-    pub(super) fn findings(&self, venv: &Path) -> anyhow::Result<(Vec<Value>, f64)> {
+    /// The findings about an environment, and the seconds that each of seven more looks takes, the shortest first.
+    pub(super) fn findings(&self, place: &Place) -> anyhow::Result<(Vec<Value>, Vec<f64>)> {
         let look = || -> anyhow::Result<(Value, f64)> {
             let began = Instant::now();
-            let said = self.command(venv, &[]).stderr(Stdio::null()).output()?;
+            let said = self.command(place, &[]).stderr(Stdio::null()).output()?;
             let seconds = began.elapsed().as_secs_f64();
-            let said = without_place(&said.stdout, venv);
+            let said = without_place(&said.stdout, &place.venv);
             Ok((serde_json::from_str(&said).context("the doctor printed no JSON")?, seconds))
         };
         look()?;
-        let (mut report, mut seconds) = look()?;
-        // The quickest of five: the machine does other things as well.
-        for _ in 0..4 {
-            seconds = seconds.min(look()?.1);
+        let (mut report, first) = look()?;
+        let mut seconds = vec![first];
+        for _ in 0..6 {
+            seconds.push(look()?.1);
         }
+        seconds.sort_by(f64::total_cmp);
         let findings = report["findings"].as_array_mut().map(std::mem::take).unwrap_or_default();
         // What concerns no package of the environment is the machine's matter: a driver that is not there.
         let of_environment =
@@ -110,8 +115,8 @@ impl Doctor {
     }
 
     /// `doctor --fix --yes`: its report, and what it printed besides.
-    pub(super) fn fix(&self, venv: &Path, uv_cache: &Path) -> anyhow::Result<Value> {
-        let mut command = self.command(venv, &["--fix", "--yes"]);
+    pub(super) fn fix(&self, place: &Place, uv_cache: &Path) -> anyhow::Result<Value> {
+        let mut command = self.command(place, &["--fix", "--yes"]);
         command.env("UV_CACHE_DIR", uv_cache).env("UV_LINK_MODE", "hardlink");
         let said = command.stderr(Stdio::piped()).output()?;
         let parsed: Value = serde_json::from_slice(&said.stdout).unwrap_or_default();

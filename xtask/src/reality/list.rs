@@ -36,8 +36,29 @@ pub(super) enum Edit {
     Truncate(String),
     Delete(String),
     Zero(String),
-    OtherPython { python: String, spec: String },
+    OtherPython {
+        python: String,
+        spec: String,
+    },
     OtherMachine(String),
+    /// Zero bytes long, as a full disk leaves what was being written.
+    Empty(String),
+    Rename {
+        from: String,
+        to: String,
+    },
+    /// A wheel's files over those that are there, which stay where no file of the wheel has their name.
+    Unpack(String),
+    /// `pip install --target` into a folder beside the environment, which PYTHONPATH names.
+    PythonPath(String),
+    /// The same, with the folders of its libraries in LD_LIBRARY_PATH.
+    LibraryPath(String),
+    /// The Python that the environment was made from is no longer there.
+    BaseRemoved,
+    /// The environment's `python` leads to this release, and its packages lie below the earlier one's folder.
+    BaseUpgraded(String),
+    /// The environment's files under another path, as `mv` leaves them.
+    Moved,
 }
 
 impl Edit {
@@ -55,6 +76,14 @@ impl Edit {
                 Self::OtherPython { python: own(python), spec: own(spec) }
             }
             ["other-machine", spec] => Self::OtherMachine(own(spec)),
+            ["empty", file] => Self::Empty(own(file)),
+            ["rename", from, to] => Self::Rename { from: own(from), to: own(to) },
+            ["unpack", spec] => Self::Unpack(own(spec)),
+            ["python-path", spec] => Self::PythonPath(own(spec)),
+            ["library-path", spec] => Self::LibraryPath(own(spec)),
+            ["base-removed"] => Self::BaseRemoved,
+            ["base-upgraded", python] => Self::BaseUpgraded(own(python)),
+            ["moved"] => Self::Moved,
             _ => bail!("`{text}` is no edit"),
         })
     }
@@ -66,8 +95,11 @@ impl Edit {
             | Self::Install(spec)
             | Self::Resolve(spec)
             | Self::OtherPython { spec, .. }
-            | Self::OtherMachine(spec) => spec.split("==").next(),
-            Self::Truncate(_) | Self::Delete(_) | Self::Zero(_) => None,
+            | Self::OtherMachine(spec)
+            | Self::Unpack(spec)
+            | Self::PythonPath(spec)
+            | Self::LibraryPath(spec) => spec.split("==").next(),
+            _ => None,
         }
     }
 }
@@ -143,7 +175,7 @@ mod tests {
     #[test]
     fn what_is_no_edit_is_refused() {
         assert_eq!(Edit::parse("truncate a/b*.so").unwrap(), Edit::Truncate("a/b*.so".into()));
-        for wrong in ["", "remove x", "uninstall", "other-python numpy"] {
+        for wrong in ["", "remove x", "uninstall", "other-python numpy", "moved x"] {
             assert!(Edit::parse(wrong).is_err(), "{wrong}");
         }
         assert!(parse("[[environment]]\nname = \"x\"\ninstall = []\ncolour = 1\n").is_err());

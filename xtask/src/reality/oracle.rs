@@ -1,6 +1,7 @@
 //! What really happens: modules are imported and libraries opened, each in a process of its own, with a stand-in for the driver's
 //! library that has every function they ask for.
 
+use super::build::Place;
 use crate::steps::output;
 use anyhow::Context;
 use serde_json::{Value, json};
@@ -20,7 +21,7 @@ const TOTAL: u64 = 1200;
 
 /// Imports every module of every package, or only these, each with its package.
 pub(super) fn imports(
-    venv: &Path,
+    place: &Place,
     only: Option<&[(String, String)]>,
     stub: &Path,
 ) -> anyhow::Result<Vec<Value>> {
@@ -33,7 +34,11 @@ pub(super) fn imports(
         "bytes": 12_u64 << 30,
         "jobs": 2
     });
-    let mut lines = ask(venv, stub, IMPORTS, &[], &asked.to_string())?;
+    if !place.venv.join("bin/python").exists() {
+        let nothing = |(package, module): &(String, String)| json!({ "package": package, "module": module, "error": "its bin/python leads nowhere" });
+        return Ok(only.unwrap_or_default().iter().map(nothing).collect());
+    }
+    let mut lines = ask(place, stub, IMPORTS, &[], &asked.to_string())?;
     lines.retain(|line| line.get("module").is_some());
     for line in &mut lines {
         let named = |(_, module): &&(String, String)| line["module"] == module.as_str();
@@ -45,21 +50,32 @@ pub(super) fn imports(
 }
 
 /// Opens every library.
-pub(super) fn libraries(venv: &Path, stub: &Path) -> anyhow::Result<Vec<Value>> {
-    ask(venv, stub, LIBRARIES, &["120"], "")
+pub(super) fn libraries(place: &Place, stub: &Path) -> anyhow::Result<Vec<Value>> {
+    ask(place, stub, LIBRARIES, &["120"], "")
 }
 
 fn ask(
-    venv: &Path,
+    place: &Place,
     stub: &Path,
     program: &str,
     words: &[&str],
     input: &str,
 ) -> anyhow::Result<Vec<Value>> {
-    let mut child = Command::new(venv.join("bin/python"))
-        .args(["-I", "-B", "-c", program])
+    let variable = |name: &str| place.variables.iter().find(|(it, _)| *it == name).map(|it| &it.1);
+    // Alone with its packages, but for the variables of an edit.
+    let alone: &[&str] = match variable("PYTHONPATH") {
+        Some(_) => &["-P", "-s", "-B", "-c"],
+        None => &["-I", "-B", "-c"],
+    };
+    let before =
+        variable("LD_LIBRARY_PATH").map(|folders| format!("{folders}:")).unwrap_or_default();
+    let mut child = Command::new(place.venv.join("bin/python"))
+        .args(alone)
+        .arg(program)
         .args(words)
-        .env("LD_LIBRARY_PATH", stub)
+        .env_remove("PYTHONPATH")
+        .envs(place.variables.iter().map(|(name, value)| (name, value)))
+        .env("LD_LIBRARY_PATH", format!("{before}{}", stub.display()))
         .env("CUDA_VISIBLE_DEVICES", "")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -55,6 +55,11 @@ impl Record {
         Ok(())
     }
 
+    /// What earlier runs found of something on the list.
+    pub(super) fn row(&self, name: &str) -> Option<&Value> {
+        self.earlier.iter().rev().find(|row| row["name"] == name)
+    }
+
     /// The newest row of everything on the list, and the names of what no run has looked at. A run that mends nothing or asks no
     /// other tool leaves what an earlier one found of that, with the build that mended.
     fn merged(&self, rows: &[Value]) -> (Vec<Value>, Vec<String>) {
@@ -90,8 +95,8 @@ impl Record {
         let mut out = format!(
             "# The doctor against reality, {date}\n\n`cargo xtask reality --fix --record {date}`: environments of the Python \
              registry, untouched and with small edits, without a GPU; libcuda is a stand-in. A hit names the right package at \
-             error. Judged by {}.\n\n```\n{}```\n\n| environment | what imports | doctor | verdict | warm s | pip check | \
-             collect_env | rigsolve | fix |\n|---|---|---|---|---|---|---|---|---|\n",
+             error. Warm: the shortest of seven and their median. Judged by {}.\n\n```\n{}```\n\n| environment | what imports | doctor | verdict | warm s | pip check | \
+             collect_env | rigsolve | fix | build |\n|---|---|---|---|---|---|---|---|---|---|\n",
             doctors.join(", "),
             table::totals(rows)
         );

@@ -108,7 +108,7 @@ pub(super) fn markdown(row: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().replace('|', "/");
     if let Some(why) = row.get("not_built") {
         return format!(
-            "| {} | not built: {} | | | | | | | |\n",
+            "| {} | not built: {} | | | | | | | | |\n",
             text(&row["name"]),
             shortened(&text(why), 120)
         );
@@ -121,6 +121,9 @@ pub(super) fn markdown(row: &Value) -> String {
     let mut errors: Vec<String> =
         findings.filter(|it| it["severity"] == "error").map(|it| text(&it["rule"])).collect();
     errors.dedup();
+    let seconds = |key: &str| row[key].as_f64().map(|seconds| format!("{seconds:.3}"));
+    let warm = [seconds("doctor_seconds"), seconds("doctor_median_seconds")];
+    let warm = warm.into_iter().flatten().collect::<Vec<_>>().join(" / ");
     let other = |tool: &str| match &row["others"][tool] {
         said if said["names"] == true => "names it",
         said if said["complains"] == true => "complains",
@@ -128,16 +131,29 @@ pub(super) fn markdown(row: &Value) -> String {
         _ => "",
     };
     format!(
-        "| {} | {broken} | {} | {} | {:.3} | {} | {} | {} | {} |\n",
+        "| {} | {broken} | {} | {} | {warm} | {} | {} | {} | {} | {} |\n",
         text(&row["name"]),
         errors.join(" "),
         text(&row["verdict"]),
-        row["doctor_seconds"].as_f64().unwrap_or_default(),
         other("pip check"),
         other("collect_env"),
         other("rigsolve"),
         row.get("fix").map(after).unwrap_or_default(),
+        built(row),
     )
+}
+
+/// The commit of the build that judged, and of the one that mended where that was another.
+fn built(row: &Value) -> String {
+    let commit = |text: &Value| {
+        let text = text.as_str().unwrap_or_default();
+        let commit = text.split_once('(').map_or(text, |(_, rest)| rest);
+        commit.split(' ').next().unwrap_or_default().trim_end_matches(')').to_owned()
+    };
+    match row.get("fixed_by") {
+        Some(fixed) => format!("{}, fix {}", commit(&row["doctor"]), commit(fixed)),
+        None => commit(&row["doctor"]),
+    }
 }
 
 /// Every file below a folder with its size and the time of its last change: equal listings are equal files.

@@ -32,6 +32,10 @@ it. One compiler at a time keeps the lines together. Where a prebuilt wheel fits
             pattern: "ninja: build stopped: subcommand failed",
             sample: "ninja: build stopped: subcommand failed.",
         },
+        Text {
+            pattern: "Failed building wheel for {name}",
+            sample: "  ERROR: Failed building wheel for flash-attn",
+        },
     ],
     role: Role::Consequence,
     remedy: |_| {

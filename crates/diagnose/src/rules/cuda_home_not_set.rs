@@ -55,6 +55,10 @@ Set CUDA_HOME to a toolkit of torch's CUDA major version, install one, or take a
             pattern: "raise_if_cuda_home_none('*')",
             sample: "    raise_if_cuda_home_none(\"flash_attn\")",
         },
+        Text {
+            pattern: "CUDA_HOME does not exist, unable to compile CUDA op(s)",
+            sample: "AssertionError: CUDA_HOME does not exist, unable to compile CUDA op(s)",
+        },
     ],
     remedy: |seen| {
         let cuda = seen.env().and_then(installed).and_then(|torch| torch.cuda);

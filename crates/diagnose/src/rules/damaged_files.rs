@@ -42,6 +42,10 @@ Install the same version again over what is there.",
             pattern: "source code string cannot contain null bytes",
             sample: "SyntaxError: source code string cannot contain null bytes",
         },
+        Text {
+            pattern: "no RECORD file was found for {name}",
+            sample: "error: uninstall-no-record-file\n\n× Cannot uninstall torch 2.3.0\n╰─> The package's contents are unknown: no RECORD file was found for torch.",
+        },
     ],
     remedy: |seen| {
         let installer = seen.installer();

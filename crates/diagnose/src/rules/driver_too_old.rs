@@ -35,6 +35,10 @@ downloading and installing a new version from the URL: http://www.nvidia.com/Dow
             pattern: "CUDA driver version is insufficient for CUDA runtime version",
             sample: "CUDA error 35: CUDA driver version is insufficient for CUDA runtime version",
         },
+        Text {
+            pattern: "requirement error: unsatisfied condition: cuda>=",
+            sample: "nvidia-container-cli: requirement error: unsatisfied condition: cuda>=12.8, please update your driver to a newer version, or use an earlier cuda container: unknown",
+        },
     ],
     remedy: |seen| {
         let choice = seen.env().and_then(|env| choose(seen.machine(), env, None));

@@ -1,6 +1,6 @@
 use super::{Context, Need, Rule, Text};
 use crate::remedy::{Installer, quote};
-use crate::torch_build::is_leftover;
+use crate::torch_build::{is_leftover, live_dist};
 use facts::{Confidence, Dist, Finding, PyEnv, Severity};
 use knowledge::{Version, cuda_of_label};
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,6 +48,7 @@ fn check(context: &Context) -> Vec<Finding> {
         .flat_map(|env| {
             let groups = groups(env);
             let mut findings: Vec<Finding> = twice(env, &groups);
+            findings.extend(never_replaced(env));
             findings.extend(leftovers(env));
             findings.extend(shadowed(env, &groups));
             findings
@@ -122,8 +123,57 @@ fn twice_in_one(env: &PyEnv, name: &str, copies: &[&Dist]) -> Finding {
         .done()
 }
 
+/// Packages that pip set aside to replace them and that nothing has replaced.
+fn never_replaced(env: &PyEnv) -> Option<Finding> {
+    let gone: Vec<&Dist> = env.dists.iter().filter(|dist| is_gone(env, dist)).collect();
+    let first = gone.first()?;
+    let more = match gone.len() {
+        1 => String::new(),
+        count => format!(", nor are {} more", count - 1),
+    };
+    let title = format!(
+        "{} {} in {} was set aside to be replaced, and is not installed any more{more}",
+        first.name, first.version, env.root
+    );
+    let mut draft = RULE.finding(Severity::Warning, Confidence::Likely, title);
+    for dist in &gone {
+        draft =
+            draft.evidence(format!("{} {}, set aside", dist.name, dist.version), dist.path.clone());
+    }
+    let specs: Vec<String> = gone
+        .iter()
+        .map(|dist| format!("{}=={}", Dist::normalise(&dist.name), public(&dist.version)))
+        .collect();
+    let finding = draft
+        .cause(
+            "pip was ended after it had moved the old release aside and before the new one had its dist-info. Files of \
+             either may lie there, and no tool knows the package.",
+        )
+        .fix([
+            "# the release that was there; name another one where that was wanted:".to_owned(),
+            Installer::of(env).install(&specs, None),
+        ])
+        .fix(gone.iter().map(|dist| removal(&dist.path)))
+        .done();
+    Some(finding)
+}
+
+/// Whether a package was set aside and nothing of its name is installed.
+fn is_gone(env: &PyEnv, dist: &Dist) -> bool {
+    is_leftover(dist) && !dist.name.starts_with('~') && live_dist(env, &dist.name).is_none()
+}
+
+fn removal(path: &str) -> String {
+    format!("rm -r -- {}", quote(path))
+}
+
+fn public(version: &str) -> &str {
+    version.split('+').next().unwrap_or(version)
+}
+
 fn leftovers(env: &PyEnv) -> Option<Finding> {
-    let of_dists = env.dists.iter().filter(|dist| is_leftover(dist)).map(|dist| dist.path.as_str());
+    let set_aside = env.dists.iter().filter(|dist| is_leftover(dist) && !is_gone(env, dist));
+    let of_dists = set_aside.map(|dist| dist.path.as_str());
     // A folder without readable METADATA is no distribution; the record then names it among the problems.
     let of_problems = env.problems.iter().filter_map(|problem| leftover_path(problem));
     let left: BTreeSet<&str> = of_dists.chain(of_problems).collect();
@@ -141,7 +191,7 @@ fn leftovers(env: &PyEnv) -> Option<Finding> {
     }
     let finding = draft
         .cause("pip set the folder aside while it replaced the package and did not come to delete it; nothing reads it.")
-        .fix(left.iter().map(|path| format!("rm -r -- {}", quote(path))))
+        .fix(left.iter().map(|path| removal(path)))
         .done();
     Some(finding)
 }
@@ -210,6 +260,8 @@ mod tests {
             .torch("2.9.1+cu128", Some("12.8"))
             .dist_at("torch", "2.5.1", &format!("{site}/~orch-2.5.1.dist-info"))
             .build();
+        let killed =
+            env("/v").dist_at("torch", "2.5.1", &format!("{site}/~orch-2.5.1.dist-info")).build();
         let mut unread = env("/v").build();
         unread.problems =
             vec![format!("{site}/~orch-2.1.0.dist-info is what an interrupted pip left behind")];
@@ -252,6 +304,15 @@ mod tests {
                 &["remains of an interrupted install in /v: ~orch-2.1.0.dist-info", "site-packages/~orch-2.1.0.dist-info'"],
             )
             .without(&["left behind'"]),
+            Case::new("pip was killed while it replaced torch", machines::a10(), vec![killed]).finds(
+                Warning,
+                Likely,
+                &[
+                    "torch 2.5.1 in /v was set aside to be replaced, and is not installed any more",
+                    "~orch-2.5.1.dist-info]",
+                    "/v/bin/python -m pip install torch==2.5.1",
+                ],
+            ),
             Case::new("Debian's numpy and pip's", machines::x86(), vec![two_folders])
                 .finds(Info, Certain, &["numpy 2.3.1 is used, 1.26.4 is hidden"]),
             Case::new("lib64 is a link to lib", machines::x86(), vec![linked]),

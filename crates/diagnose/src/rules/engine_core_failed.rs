@@ -28,6 +28,10 @@ in it, wherever it stands.",
             pattern: "EngineDeadError: EngineCore encountered an issue",
             sample: "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the root cause.",
         },
+        Text {
+            pattern: "torch.distributed.elastic.multiprocessing.errors.ChildFailedError",
+            sample: "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
+        },
     ],
     role: Role::Consequence,
     remedy: |_| {

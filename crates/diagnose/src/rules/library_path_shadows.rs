@@ -70,6 +70,11 @@ Unset LD_LIBRARY_PATH, in the shell and in its start-up files; programs that nee
             pattern: "CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH",
             sample: "RuntimeError: cuDNN error: CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH",
         },
+        // One of cuDNN's nine libraries is of another release than the one that opens it.
+        Text {
+            pattern: "libcudnn_*: undefined symbol: cudnn*",
+            sample: "symbol cudnnGetLibConfig. Error: /usr/local/cuda/lib64/libcudnn_graph.so.9: undefined symbol: cudnnGetLibConfig",
+        },
     ],
     remedy: |_| vec!["unset LD_LIBRARY_PATH".into(), "grep -n LD_LIBRARY_PATH ~/.bashrc ~/.profile /etc/environment".into()],
     needs: &[Need::Compiled],

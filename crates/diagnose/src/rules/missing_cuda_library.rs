@@ -6,6 +6,22 @@ use crate::requirement;
 use crate::torch_build::installed;
 use facts::{Confidence, Finding, Needed, PyEnv, Severity};
 
+/// The loader's words for a library, and a sample of them with a release.
+macro_rules! not_there {
+    ($library:literal, $release:literal) => {
+        Text {
+            pattern: concat!($library, ".so.{major}: cannot open shared object file"),
+            sample: concat!(
+                "ImportError: ",
+                $library,
+                ".so.",
+                $release,
+                ": cannot open shared object file: No such file or directory"
+            ),
+        }
+    };
+}
+
 pub(super) const RULE: Rule = Rule {
     id: "missing-cuda-library",
     title: "a CUDA library that a package loads is not there",
@@ -27,10 +43,12 @@ Install the package that brings the library, or torch again with its dependencie
     ],
     texts: &[
         Text { pattern: "libcudart.so.{major}: cannot open shared object file", sample: "" },
+        // cuDNN opens its own parts by name, and finds none of them or those of another release.
         Text {
-            pattern: "libcublas.so.{major}: cannot open shared object file",
-            sample: "ImportError: libcublas.so.12: cannot open shared object file: No such file or directory",
+            pattern: "Unable to load any of *libcudnn_",
+            sample: "Unable to load any of {libcudnn_graph.so.9.1.0, libcudnn_graph.so.9.1, libcudnn_graph.so.9, libcudnn_graph.so} Invalid handle. Cannot load symbol cudnnCreate",
         },
+        not_there!("libcublas", "12"),
         Text {
             pattern: "failed to open libnvrtc-builtins.so",
             sample: "nvrtc: error: failed to open libnvrtc-builtins.so.13.0",
@@ -44,57 +62,22 @@ Install the package that brings the library, or torch again with its dependencie
             pattern: "Cannot dlopen some GPU libraries.",
             sample: "W tensorflow/core/common_runtime/gpu/gpu_device.cc:1956] Cannot dlopen some GPU libraries. Please make sure the missing libraries mentioned above are installed properly if you would like to use GPU.",
         },
+        not_there!("libcublasLt", "12"),
+        not_there!("libcudnn", "9"),
+        not_there!("libcufft", "11"),
+        not_there!("libcurand", "10"),
+        not_there!("libcusparse", "12"),
+        not_there!("libcusolver", "12"),
+        not_there!("libnccl", "2"),
+        not_there!("libnvrtc", "12"),
+        not_there!("libnvJitLink", "12"),
+        not_there!("libcupti", "12"),
+        not_there!("libcusparseLt", "0"),
+        not_there!("libcufile", "12"),
+        not_there!("libnvToolsExt", "1"),
         Text {
-            pattern: "libcublasLt.so.{major}: cannot open shared object file",
-            sample: "ImportError: libcublasLt.so.12: cannot open shared object file: No such file or directory",
-        },
-        Text {
-            pattern: "libcudnn.so.{major}: cannot open shared object file",
-            sample: "ImportError: libcudnn.so.9: cannot open shared object file: No such file or directory",
-        },
-        Text {
-            pattern: "libcufft.so.{major}: cannot open shared object file",
-            sample: "ImportError: libcufft.so.11: cannot open shared object file: No such file or directory",
-        },
-        Text {
-            pattern: "libcurand.so.{major}: cannot open shared object file",
-            sample: "ImportError: libcurand.so.10: cannot open shared object file: No such file or directory",
-        },
-        Text {
-            pattern: "libcusparse.so.{major}: cannot open shared object file",
-            sample: "ImportError: libcusparse.so.12: cannot open shared object file: No such file or directory",
-        },
-        Text {
-            pattern: "libcusolver.so.{major}: cannot open shared object file",
-            sample: "ImportError: libcusolver.so.12: cannot open shared object file: No such file or directory",
-        },
-        Text {
-            pattern: "libnccl.so.{major}: cannot open shared object file",
-            sample: "ImportError: libnccl.so.2: cannot open shared object file: No such file or directory",
-        },
-        Text {
-            pattern: "libnvrtc.so.{major}: cannot open shared object file",
-            sample: "ImportError: libnvrtc.so.12: cannot open shared object file: No such file or directory",
-        },
-        Text {
-            pattern: "libnvJitLink.so.{major}: cannot open shared object file",
-            sample: "ImportError: libnvJitLink.so.12: cannot open shared object file: No such file or directory",
-        },
-        Text {
-            pattern: "libcupti.so.{major}: cannot open shared object file",
-            sample: "ImportError: libcupti.so.12: cannot open shared object file: No such file or directory",
-        },
-        Text {
-            pattern: "libcusparseLt.so.{major}: cannot open shared object file",
-            sample: "ImportError: libcusparseLt.so.0: cannot open shared object file: No such file or directory",
-        },
-        Text {
-            pattern: "libcufile.so.{major}: cannot open shared object file",
-            sample: "ImportError: libcufile.so.12: cannot open shared object file: No such file or directory",
-        },
-        Text {
-            pattern: "libnvToolsExt.so.{major}: cannot open shared object file",
-            sample: "ImportError: libnvToolsExt.so.1: cannot open shared object file: No such file or directory",
+            pattern: "Could not load library libcudnn_*Error:",
+            sample: "Could not load library libcudnn_cnn_infer.so.8. Error: libnvrtc.so: cannot open shared object file: No such file or directory",
         },
     ],
     remedy: |seen| {

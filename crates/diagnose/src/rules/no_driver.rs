@@ -46,6 +46,15 @@ Install or load the driver on the host; in a container, pass the GPUs in.",
             pattern: "No CUDA GPUs are available",
             sample: "RuntimeError: No CUDA GPUs are available",
         },
+        // cuInit's error 3: the library is there and the kernel module, or its unified memory, does not answer it.
+        Text {
+            pattern: "CUDA driver initialization failed, you might not have a CUDA gpu",
+            sample: "RuntimeError: CUDA driver initialization failed, you might not have a CUDA gpu.",
+        },
+        Text {
+            pattern: "CUDA API failed at * with error: initialization error",
+            sample: "CUDA API failed at src/cusz.cu:154 with error: initialization error (3)",
+        },
         // JAX: the driver's own words stand above it. https://github.com/jax-ml/jax/issues/28376
         Text {
             pattern: "FAILED_PRECONDITION: No visible GPU devices",
@@ -78,6 +87,10 @@ Install or load the driver on the host; in a container, pass the GPUs in.",
         Text {
             pattern: "Failed to initialize NVML: Driver Not Loaded",
             sample: "Failed to initialize NVML: Driver Not Loaded",
+        },
+        Text {
+            pattern: "nvidia-smi: command not found",
+            sample: "bash: nvidia-smi: command not found",
         },
     ],
     remedy: |seen| match host::container(seen.machine()) {

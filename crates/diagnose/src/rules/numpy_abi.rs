@@ -1,10 +1,11 @@
 use super::{Context, Need, Rule, Text};
-use crate::native::{Native, by_owner};
+use crate::native::{Native, by_owner, files};
 use crate::remedy::Installer;
 use crate::torch_build::live_dist;
-use facts::{Confidence, Dist, Finding, NumpyApi, PyEnv, Severity};
+use facts::{Confidence, Dist, Finding, Needed, NumpyApi, PyEnv, Severity};
 use knowledge::Version;
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 
 pub(super) const RULE: Rule = Rule {
     id: "numpy-abi",
@@ -45,14 +46,32 @@ Install a release of the package for the NumPy here, or an older NumPy.",
             pattern: "module was compiled against NumPy C-API version * but the running NumPy has",
             sample: "RuntimeError: module was compiled against NumPy C-API version 0x14 (NumPy 2.3) but the running NumPy has C-API version 0x10. Check the section C-API incompatibility",
         },
+        // pyarrow 26, imported beside numpy 1.26.4.
+        Text {
+            pattern: "requires NumPy * or newer, found",
+            sample: "ImportError: pyarrow requires NumPy 2.0 or newer, found 1.26.4",
+        },
     ],
-    remedy: |seen| vec![seen.installer().install(&["numpy<2".into()], None)],
+    remedy: |seen| {
+        let wanted = least(seen.text).map_or("numpy<2".to_owned(), |least| format!("numpy>={least}"));
+        vec![seen.installer().install(&[wanted], None)]
+    },
     needs: &[Need::Package("numpy"), Need::Compiled],
     check: Some(check),
     #[cfg(test)]
     cases: tests::cases,
     ..Rule::BLANK
 };
+
+/// The oldest NumPy that the words of a module, or of its package, ask for.
+fn least(text: &str) -> Option<&str> {
+    let (_, rest) = text
+        .split_once("C-API version")
+        .and_then(|(_, rest)| rest.split_once("(NumPy "))
+        .or_else(|| text.split_once("requires NumPy "))?;
+    let end = rest.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(rest.len());
+    Some(&rest[..end]).filter(|version| !version.is_empty())
+}
 
 fn check(context: &Context) -> Vec<Finding> {
     context.envs.iter().flat_map(judge).collect()
@@ -65,7 +84,12 @@ fn judge(env: &PyEnv) -> Vec<Finding> {
         let own = native.owner_name().as_deref() == Some("numpy");
         !own && native.elf.numpy.as_ref().is_some_and(|api| refuses(api, &version))
     };
-    let groups = by_owner(env, refuses);
+    let mut groups = by_owner(env, refuses);
+    // Most of its modules take this NumPy: those for a newer one are imported under that alone (h5py 3.16's _npystrings).
+    let takes = |native: &Native<'_>| native.elf.numpy.is_some() && !refuses(native);
+    let of = |native: &Native<'_>| native.owner_name().filter(|_| takes(native));
+    let content: BTreeSet<String> = files(env).filter_map(|native| of(&native)).collect();
+    groups.retain(|group| !group[0].owner_name().is_some_and(|owner| content.contains(&owner)));
     groups.iter().filter_map(|group| finding(env, numpy, group)).collect()
 }
 
@@ -76,9 +100,16 @@ fn refuses(api: &NumpyApi, numpy: &Version) -> bool {
     (api.before_2 && two) || least.is_some_and(|least| numpy.compare(&least) == Ordering::Less)
 }
 
+/// Whether a module is linked with it, as pyarrow's are with libarrow_python.so.
+fn is_needed(env: &PyEnv, native: &Native<'_>) -> bool {
+    let is_it = |needed: &Needed| needed.path.as_ref() == Some(&native.file.path);
+    files(env).any(|it| it.elf.module == Some(true) && it.elf.needed.iter().any(is_it))
+}
+
 fn finding(env: &PyEnv, numpy: &Dist, group: &[Native<'_>]) -> Option<Finding> {
     // torch goes on without NumPy, and says so when an array is asked for.
-    let opened = |native: &&Native<'_>| native.is_opened() && !native.is_torch();
+    let opened =
+        |native: &&Native<'_>| (native.is_opened() || is_needed(env, native)) && !native.is_torch();
     let shown = group.iter().find(opened).or(group.first())?;
     let severity = if group.iter().any(|native| opened(&native)) {
         Severity::Error
@@ -140,8 +171,8 @@ fn fix(env: &PyEnv, api: &NumpyApi, owner: Option<&Dist>) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use crate::test_support::{Case, elf, env, machines};
-    use facts::{Confidence::*, Elf, NumpyApi, PyEnv, Severity::*};
+    use crate::test_support::{Case, elf, env, found, machines};
+    use facts::{Confidence::*, Elf, FoundBy, NumpyApi, PyEnv, Severity::*};
 
     pub(super) fn cases() -> Vec<Case> {
         let with = |numpy: &str,
@@ -187,6 +218,44 @@ mod tests {
                 with("2.3.5", "torch", "torch/lib/libtorch_python.so", true, None),
             )
             .finds(Warning, Certain, &["turning tensors into arrays"]),
+            Case::new(
+                "pyarrow 26, whose modules are linked with what asks for NumPy 2",
+                machines::a10(),
+                {
+                    let library = "pyarrow/libarrow_python.so.2600";
+                    let mut envs = with("1.26.4", "pyarrow", library, false, Some("2.0"));
+                    let path = envs[0].native_files[0].path.clone();
+                    let needed = vec![found("libarrow_python.so.2600", &path, FoundBy::Runpath)];
+                    let module = Elf { needed, module: Some(true), ..elf() };
+                    let lib = env("/v").compiled("pyarrow", "pyarrow/lib.so", module).build();
+                    envs[0].native_files.extend(lib.native_files);
+                    envs
+                },
+            )
+            .finds(
+                Error,
+                Certain,
+                &["pyarrow 1.11.4 in /v is compiled for NumPy 2.0 or newer", "'numpy>=2.0'"],
+            ),
+            Case::new("the same library, which nothing needs", machines::a10(), {
+                with("1.26.4", "pyarrow", "pyarrow/libarrow_python.so", false, Some("2.0"))
+            })
+            .finds(
+                Warning,
+                Certain,
+                &["pyarrow 1.11.4 in /v is compiled for NumPy 2.0 or newer"],
+            ),
+            Case::new("h5py 3.16, which has one module for NumPy 2", machines::a10(), {
+                let accepts = NumpyApi { before_2: false, least: Some("1.20".into()) };
+                let mut envs = with("1.26.4", "h5py", "h5py/_npystrings.so", false, Some("2.0"));
+                let other = env("/v").compiled(
+                    "h5py",
+                    "h5py/_conv.so",
+                    Elf { numpy: Some(accepts), ..elf() },
+                );
+                envs[0].native_files.extend(other.build().native_files);
+                envs
+            }),
             Case::new("under NumPy 1", machines::a10(), with("1.26.4", "scipy", fblas, true, None)),
             Case::new(
                 "built with NumPy 2",

@@ -1,4 +1,4 @@
-use super::{Context, Need, Rule};
+use super::{Context, Need, Rule, Text};
 use crate::remedy::Installer;
 use crate::torch_build::live_dist;
 use facts::{Confidence, Dist, Finding, PyEnv, Severity};
@@ -23,6 +23,16 @@ several releases is well as long as this one is among them.
 
 Install the wheel for this release of Python, or build the package here.",
     links: &["https://peps.python.org/pep-3149/"],
+    texts: &[
+        Text {
+            pattern: "No module named 'flash_attn_2_cuda'",
+            sample: "ModuleNotFoundError: No module named 'flash_attn_2_cuda'",
+        },
+        Text {
+            pattern: "No module named 'selective_scan_cuda'",
+            sample: "ModuleNotFoundError: No module named 'selective_scan_cuda'",
+        },
+    ],
     remedy: |seen| seen.fitting_extension(),
     needs: &[Need::Environment],
     check: Some(check),

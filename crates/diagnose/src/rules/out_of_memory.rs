@@ -54,6 +54,14 @@ CUDA kernel errors might be asynchronously reported at some other API call",
             pattern: "CUDA out of memory. Tried to allocate",
             sample: "CUDA out of memory. Tried to allocate 264.00 MiB (GPU 0; 2.00 GiB total capacity; 788.51 MiB already allocated)",
         },
+        Text {
+            pattern: "CUBLAS_STATUS_NOT_INITIALIZED when calling",
+            sample: "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
+        },
+        Text {
+            pattern: "DefaultCPUAllocator: not enough memory",
+            sample: "RuntimeError: [enforce fail at alloc_cpu.cpp:114] data. DefaultCPUAllocator: not enough memory: you tried to allocate 1048576000 bytes.",
+        },
     ],
     remedy: |seen| match oom::first_in(seen.text) {
         Some(OutOfMemory::Cpu) => vec!["free -h".into()],

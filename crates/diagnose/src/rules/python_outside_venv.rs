@@ -1,6 +1,7 @@
 use super::{Context, Need, Rule, Text};
 use crate::remedy::{python_path, quote};
 use facts::{Confidence, EnvKind, EnvManager, Finding, PyEnv, Severity};
+use knowledge::minor_of;
 
 pub(super) const RULE: Rule = Rule {
     id: "python-outside-venv",
@@ -20,10 +21,24 @@ interpreter an environment names with its folder.
 
 Activate the environment again, or name its interpreter: /path/.venv/bin/python -m pip ...",
     links: &["https://docs.python.org/3/library/venv.html"],
-    texts: &[Text {
-        pattern: "This environment is externally managed",
-        sample: "error: externally-managed-environment\n\n× This environment is externally managed",
-    }],
+    texts: &[
+        Text {
+            pattern: "This environment is externally managed",
+            sample: "error: externally-managed-environment\n\n× This environment is externally managed",
+        },
+        Text {
+            pattern: ".venv/bin/*: bad interpreter: No such file or directory",
+            sample: "bash: /home/user/.venv/bin/pip: /home/user/old/.venv/bin/python: bad interpreter: No such file or directory",
+        },
+        Text {
+            pattern: "/bin/pip*: bad interpreter: No such file or directory",
+            sample: "-bash: /home/user/env/bin/pip: /home/user/old/env/bin/python3: bad interpreter: No such file or directory",
+        },
+        Text {
+            pattern: "It is a distutils installed project and thus we cannot accurately determine",
+            sample: "ERROR: Cannot uninstall 'PyYAML'. It is a distutils installed project and thus we cannot accurately determine which files belong to it which would lead to only a partial uninstall.",
+        },
+    ],
     remedy: |seen| match seen.env() {
         Some(env) => vec![format!(". {}", quote(&format!("{}/bin/activate", env.root)))],
         None => vec!["python3 -m venv .venv".into(), ". .venv/bin/activate".into()],
@@ -37,7 +52,8 @@ Activate the environment again, or name its interpreter: /path/.venv/bin/python 
 
 fn check(context: &Context) -> Vec<Finding> {
     let own = context.envs.iter().filter_map(own_interpreter);
-    own.chain(on_path(context.envs)).collect()
+    let other = context.envs.iter().filter_map(other_release);
+    own.chain(other).chain(on_path(context.envs)).collect()
 }
 
 /// A virtual environment whose interpreter is missing or lies elsewhere.
@@ -66,6 +82,40 @@ fn own_interpreter(env: &PyEnv) -> Option<Finding> {
         .cause(
             "The environment was moved, copied, or left without the Python it was made from; what is installed into \
              it is not what runs.",
+        )
+        .fix(remake(env))
+        .done();
+    Some(finding)
+}
+
+/// A virtual environment whose interpreter became another release, which looks for packages in a folder of its own.
+pub(super) fn other_release(env: &PyEnv) -> Option<Finding> {
+    let resolved = env.interpreter.resolved.as_deref().filter(|_| env.kind == EnvKind::Venv)?;
+    // `/usr/bin/python3.13` says its release; `python3` or `pypy3` do not.
+    let release = resolved.rsplit('/').next()?.strip_prefix("python")?;
+    let (major, minor) =
+        minor_of(release.trim_end_matches('t')).filter(|_| release.contains('.'))?;
+    let folder = |site: &String| {
+        let lib = site.strip_prefix(env.root.trim_end_matches('/'))?.split('/').nth(2)?;
+        minor_of(lib.strip_prefix("python")?.trim_end_matches('t'))
+    };
+    let (site, was) = env.site_packages.iter().find_map(|site| Some((site, folder(site)?)))?;
+    if was == (major, minor) {
+        return None;
+    }
+    let (now, was) = (format!("{major}.{minor}"), format!("{}.{}", was.0, was.1));
+    let title = format!(
+        "the interpreter of {} is Python {now}, and its packages are Python {was}'s",
+        env.root
+    );
+    let python = env.interpreter.executable.clone().unwrap_or_default();
+    let finding = RULE
+        .finding(Severity::Error, Confidence::Certain, title)
+        .evidence(format!("{python} leads to {resolved}"), format!("{}/bin", env.root))
+        .evidence(format!("its packages are for Python {was}"), site.clone())
+        .cause(
+            "The Python that the environment was made from was upgraded in place. The new release looks for packages in a \
+             folder with its own number, which is empty; compiled modules of the old one would not load either.",
         )
         .fix(remake(env))
         .done();
@@ -243,6 +293,37 @@ mod tests {
             )
             .finds(Error, Likely, &["/w/.venv/bin/python leads to no file", "unset VIRTUAL_ENV"])
             .without(&["source /w"]),
+            Case::new(
+                "Homebrew upgraded the Python it was made from",
+                machines::x86(),
+                vec![
+                    venv("--venv")
+                        .interpreter(
+                            Some("/w/.venv/bin/python"),
+                            Some("/opt/homebrew/Cellar/python@3.13/3.13.1/bin/python3.13"),
+                        )
+                        .build(),
+                ],
+            )
+            .finds(
+                Error,
+                Certain,
+                &[
+                    "the interpreter of /w/.venv is Python 3.13, and its packages are Python 3.12's",
+                    "/w/.venv/bin/python leads to /opt/homebrew/Cellar/python@3.13/3.13.1/bin/python3.13",
+                    "ls /w/.venv/lib/python3.12/site-packages",
+                    "python3 -m venv --clear /w/.venv",
+                ],
+            ),
+            Case::new(
+                "a name that says no release",
+                machines::x86(),
+                vec![
+                    venv("--venv")
+                        .interpreter(Some("/w/.venv/bin/python"), Some("/opt/py/bin/python3"))
+                        .build(),
+                ],
+            ),
             Case::new("its own interpreter", machines::x86(), vec![venv("VIRTUAL_ENV").build()]),
             Case::new(
                 "--venv may differ from PATH",

@@ -1,21 +1,26 @@
 use super::other_python::{dotted, own_release};
 use super::{Context, Need, Rule};
-use facts::{Confidence, Finding, PathFolder, PathModule, PyEnv, Severity};
+use crate::torch_build::live_dist;
+use crate::wants::{Want, wants};
+use facts::{Confidence, Dist, Finding, Machine, PathFolder, PathModule, PyEnv, Severity};
+use knowledge::Version;
 
 pub(super) const RULE: Rule = Rule {
     id: "python-path",
-    title: "PYTHONPATH puts packages of another Python in front",
+    title: "PYTHONPATH puts other packages in front of the environment's",
     about: "\
 PYTHONPATH is searched before the packages of every environment. Where it names the packages of another release of
 Python (a system's, a module system's, that of ROS), Python takes those that have the same names as the environment's,
-and their compiled modules are for the other release.
+and their compiled modules are for the other release. A folder that `pip install --target` filled for the same Python
+hides the environment's packages as well, and what is compiled or pinned for the hidden release meets another one.
 
 It shows as one of
   ImportError: Error importing numpy: you should not try to import numpy from its source directory
   ModuleNotFoundError: No module named 'numpy._core._multiarray_umath'
-although the environment has a numpy that is whole.
+  ValueError: numpy.dtype size changed, may indicate binary incompatibility.
+although the environment has a numpy that is whole and fits.
 
-Seen in the names of the compiled modules in the folders that PYTHONPATH names.
+Seen in the names of the compiled modules and dist-info folders in the folders that PYTHONPATH names.
 
 Unset PYTHONPATH, in the shell and in its start-up files.",
     links: &["https://docs.python.org/3/using/cmdline.html#envvar-PYTHONPATH"],
@@ -35,7 +40,55 @@ fn commands() -> Vec<String> {
 }
 
 fn check(context: &Context) -> Vec<Finding> {
-    context.envs.iter().filter_map(judge).collect()
+    let own = |env| judge(env).or_else(|| other_version(context.machine, env));
+    context.envs.iter().filter_map(own).collect()
+}
+
+/// A package for this Python that hides another release of it.
+fn other_version(machine: &Machine, env: &PyEnv) -> Option<Finding> {
+    let all = env.in_front.iter().flat_map(|front| front.modules.iter().map(move |it| (front, it)));
+    let wants = wants(machine, env);
+    let unmet = |module: &PathModule| -> Vec<&Want<'_>> {
+        let version = module.version.as_deref().and_then(Version::parse);
+        let refuses = |want: &&Want<'_>| {
+            Dist::same_name(&want.wanted.name, &module.name)
+                && version.as_ref().and_then(|version| want.wanted.allows(version)) == Some(false)
+        };
+        wants.iter().filter(refuses).collect()
+    };
+    let mut hidden: Vec<(&PathFolder, &PathModule, &Dist, Vec<&Want<'_>>)> = all
+        .filter(|(_, module)| module.hides)
+        .filter_map(|(front, module)| {
+            let dist = live_dist(env, &module.name)?;
+            let other = module.version.as_ref().is_some_and(|version| *version != dist.version);
+            other.then(|| (front, module, dist, unmet(module)))
+        })
+        .collect();
+    // What a package of the environment refuses comes first.
+    hidden.sort_by_key(|(.., unmet)| unmet.is_empty());
+    let (front, module, dist, refused) = hidden.first()?;
+    let version = module.version.as_deref().unwrap_or_default();
+    let severity = if refused.is_empty() { Severity::Warning } else { Severity::Error };
+    let title = format!(
+        "PYTHONPATH hides {} {} of {} behind {} {version}",
+        dist.name, dist.version, env.root, module.name
+    );
+    let mut draft = RULE
+        .finding(severity, Confidence::Likely, title)
+        .evidence(format!("PYTHONPATH names {}", front.folder), "PYTHONPATH");
+    for (front, module, dist, _) in hidden.iter().take(4) {
+        let version = module.version.as_deref().unwrap_or_default();
+        let what = format!("{} {version} is found before {}", module.name, dist.version);
+        draft = draft.evidence(what, format!("{}/{}", front.folder, module.name));
+    }
+    for want in refused.iter().take(4) {
+        let what =
+            format!("{} {} requires {}", want.dist.name, want.dist.version, want.wanted.line);
+        draft = draft.evidence(what, format!("{}/METADATA", want.dist.path));
+    }
+    let cause = "Python searches the folders of PYTHONPATH before the environment's own, so that what was installed into the \
+                 environment together is not what is imported together.";
+    Some(draft.cause(cause).fix(commands()).done())
 }
 
 fn judge(env: &PyEnv) -> Option<Finding> {
@@ -93,6 +146,7 @@ mod tests {
                 example:
                     "/usr/lib/python3/dist-packages/numpy/_core/x.cpython-310-x86_64-linux-gnu.so"
                         .into(),
+                version: None,
             };
             let folder = PathFolder {
                 folder: "/usr/lib/python3/dist-packages".into(),
@@ -100,7 +154,33 @@ mod tests {
             };
             vec![PyEnv { in_front: vec![folder], ..env("/v").dist("numpy", "2.3.5").build() }]
         };
+        // `pip install --target` for the same Python; pandas 2.1 is compiled against NumPy 1 and asks for it.
+        let same = |version: &str| {
+            let mut envs = front(true, &["312"]);
+            envs[0].in_front[0].modules[0].version = Some(version.into());
+            let pandas = env("/v").dist("numpy", "1.26.4").dist("pandas", "2.1.4");
+            let pandas = pandas.requires("pandas", "numpy<2,>=1.26.0; python_version >= \"3.12\"");
+            vec![PyEnv { in_front: envs.remove(0).in_front, ..pandas.build() }]
+        };
         vec![
+            Case::new("NumPy 2 before the 1 that pandas asks for", machines::a10(), same("2.2.6"))
+                .finds(
+                    Error,
+                    Likely,
+                    &[
+                        "PYTHONPATH hides numpy 1.26.4 of /v behind numpy 2.2.6",
+                        "numpy 2.2.6 is found before 1.26.4 [/usr/lib/python3/dist-packages/numpy]",
+                        "pandas 2.1.4 requires numpy<2,>=1.26.0",
+                        "unset PYTHONPATH",
+                    ],
+                ),
+            Case::new("another release that nothing refuses", machines::a10(), same("1.26.5"))
+                .finds(
+                    Warning,
+                    Likely,
+                    &["PYTHONPATH hides numpy 1.26.4 of /v behind numpy 1.26.5"],
+                ),
+            Case::new("the same release twice", machines::a10(), same("1.26.4")),
             Case::new("another Python's numpy", machines::a10(), front(true, &["310"])).finds(
                 Error,
                 Certain,

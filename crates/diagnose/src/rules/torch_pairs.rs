@@ -38,7 +38,7 @@ Install the fitting release from the index torch came from, naming torch's own v
             sample: "RuntimeError: operator torchvision::nms does not exist",
         },
         Text {
-            pattern: "Detected that PyTorch and TorchAudio were compiled with different CUDA versions",
+            pattern: "Detected that PyTorch and * were compiled with different CUDA",
             sample: "RuntimeError: Detected that PyTorch and TorchAudio were compiled with different CUDA versions. PyTorch has CUDA version 13.2 whereas TorchAudio has CUDA version 13.0. Please install the TorchAudio version that matches your PyTorch version.",
         },
         Text {

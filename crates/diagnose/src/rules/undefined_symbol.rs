@@ -1,4 +1,4 @@
-use super::{Context, Need, Rule, Text};
+use super::{Context, Need, Rule, Text, python_outside_venv};
 use crate::abi::{build_here, is_torch_symbol, words};
 use crate::cuda_library::known;
 use crate::native::{Native, by_owner};
@@ -50,7 +50,11 @@ fn check(context: &Context) -> Vec<Finding> {
             && native.is_for(context.machine)
             && !native.has_build_beside(|other| other.elf.missing_symbols_total == 0)
     };
-    let groups = context.envs.iter().flat_map(|env| by_owner(env, wants));
+    // Without an interpreter, or with another release's, nobody has the Python functions meant: another rule's matter.
+    let envs = context.envs.iter().filter(|env| {
+        env.interpreter.resolved.is_some() && python_outside_venv::other_release(env).is_none()
+    });
+    let groups = envs.flat_map(|env| by_owner(env, wants));
     groups.filter_map(|group| judge(&group)).collect()
 }
 
@@ -146,6 +150,16 @@ mod tests {
                     "own==1.0 --force-reinstall --no-deps",
                 ],
             ),
+            Case::new("the Python it was made from was removed", machines::a10(), {
+                let mut envs = one("PyUnicode_FromFormat", true, true);
+                envs[0].interpreter.resolved = None;
+                envs
+            }),
+            Case::new("that Python became another release", machines::a10(), {
+                let mut envs = one("_PyUnicode_Ready", true, true);
+                envs[0].interpreter.resolved = Some("/usr/bin/python3.13".into());
+                envs
+            }),
             Case::new("no import takes it", machines::a10(), one("_PyUnicode_Ready", true, false)),
             Case::new("a library", machines::a10(), one("own_function", false, true)),
             Case::new(

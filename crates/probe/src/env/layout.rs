@@ -152,8 +152,12 @@ impl Layout {
             source.is_dir(root.join("lib").join(&folder.name).join("site-packages"))
         });
         let said = cfg.version.as_deref().and_then(crate::text::major_minor);
-        let chosen =
-            folders.iter().find(|folder| Some(folder.version) == said).or(folders.last()).cloned();
+        // What its python leads to decides where packages are looked for; pyvenv.cfg tells of the day it was made.
+        let runs = self.interpreter.resolved.as_deref().map(Path::new);
+        let runs = runs.and_then(|real| PythonFolder::parse(real.file_name()?.to_str()?));
+        let wanted = [runs.map(|folder| folder.version), said];
+        let of = |version: (u32, u32)| folders.iter().find(|folder| folder.version == version);
+        let chosen = wanted.into_iter().flatten().find_map(of).or(folders.last()).cloned();
         for other in folders.iter().filter(|folder| Some(*folder) != chosen.as_ref()) {
             self.problems.push(format!(
                 "{} holds packages for another python than the environment's own",

@@ -2,7 +2,7 @@
 
 use super::record::is_native;
 use crate::Source;
-use facts::{PathFolder, PathModule};
+use facts::{Dist, PathFolder, PathModule};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -26,15 +26,27 @@ pub(super) fn read(source: &Source, sites: &[PathBuf]) -> Vec<PathFolder> {
 }
 
 fn modules(source: &Source, folder: &Path, sites: &[PathBuf]) -> Vec<PathModule> {
-    let packages = source.entries(folder).into_iter().filter(|(name, is_dir)| {
+    let entries = source.entries(folder);
+    let packages = entries.iter().filter(|(name, is_dir)| {
         *is_dir
             && !name.contains(['.', '-'])
             && source.is_file(folder.join(name).join("__init__.py"))
     });
     packages
         .take(MOST_PACKAGES)
-        .filter_map(|(name, _)| module(source, folder, name, sites))
+        .filter_map(|(name, _)| {
+            let module = module(source, folder, name.clone(), sites)?;
+            Some(PathModule { version: version(&entries, name), ..module })
+        })
         .collect()
+}
+
+/// The release in the name of a package's dist-info: `2.2.6` of `numpy-2.2.6.dist-info`.
+fn version(entries: &[(String, bool)], package: &str) -> Option<String> {
+    entries.iter().find_map(|(entry, _)| {
+        let (name, version) = entry.strip_suffix(".dist-info")?.split_once('-')?;
+        Dist::same_name(name, package).then(|| version.to_owned())
+    })
 }
 
 /// The compiled modules of one package and of the folders in it, which is where they are.
@@ -64,5 +76,6 @@ fn module(source: &Source, folder: &Path, name: String, sites: &[PathBuf]) -> Op
         hides,
         releases: if for_any { Vec::new() } else { releases.into_iter().collect() },
         example: example?,
+        version: None,
     })
 }

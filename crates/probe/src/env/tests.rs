@@ -282,6 +282,21 @@ fn interpreters_that_are_gone_or_of_another_version() {
 }
 
 #[test]
+fn packages_are_looked_for_where_the_interpreter_of_today_does() {
+    let laid = Laid::new();
+    laid.write("base/bin/python3.13", "");
+    std::fs::remove_file(laid.path("env/bin/python")).unwrap();
+    laid.link("env/bin/python", laid.path("base/bin/python3.13"));
+    let sites = || -> Vec<String> {
+        laid.read().site_packages.iter().map(|site| laid.shorten(site)).collect()
+    };
+    // Upgraded in place: the packages of the old release are all there is.
+    assert_eq!(sites(), [SITE]);
+    laid.write("env/lib/python3.13/site-packages/README.txt", "");
+    assert_eq!(sites(), ["./env/lib/python3.13/site-packages"]);
+}
+
+#[test]
 fn system_packages_are_seen_only_where_asked_for_and_shadowed() {
     let laid = Laid::new();
     laid.dist("numpy", "2.0");

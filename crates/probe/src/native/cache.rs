@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 /// Raised when what is read of a file, or how, changes.
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 /// Files of environments that are gone drop out once there are this many.
 const MOST_FILES: usize = 20_000;
 

@@ -27,6 +27,8 @@ pub(crate) struct Object {
     /// `facts::GpuCode`, as read.
     pub(crate) gpu_code: Vec<facts::GpuCode>,
     pub(crate) numpy: Option<facts::NumpyApi>,
+    /// PT_GNU_STACK has PF_X.
+    pub(crate) executable_stack: bool,
     /// Why the loader cannot map it, whatever it is.
     pub(crate) damage: Option<String>,
     pub(crate) problems: Vec<String>,
@@ -105,6 +107,7 @@ pub(crate) fn parse<'data, R: ReadRef<'data>>(data: R) -> Option<Object> {
         object.cuda_release = file.cuda_release();
     }
     object.numpy = file.numpy();
+    object.executable_stack = file.has_executable_stack();
     object.gpu_code.sort_by(|a, b| a.images.cmp(&b.images));
     Some(object)
 }
@@ -354,6 +357,12 @@ impl<'data, R: ReadRef<'data>> File<'data, R> {
             self.sections_named(&[b".rodata"]).into_iter().find(|(_, size)| *size <= LARGEST)?;
         let constants = self.data.read_bytes_at(offset, size).ok()?;
         super::numpy::read(constants)
+    }
+
+    /// Whether its header for the stack asks that it can be executed.
+    fn has_executable_stack(&self) -> bool {
+        let mut stack = self.segments.iter().filter(|s| s.p_type.get(LE) == elf::PT_GNU_STACK);
+        stack.any(|segment| segment.p_flags.get(LE).0 & elf::PF_X.0 != 0)
     }
 
     /// Whether it is a program and no library: programs name the loader that starts them.

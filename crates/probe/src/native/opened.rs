@@ -83,6 +83,7 @@ fn opened_in(
 
 fn in_trouble(elf: &Elf) -> bool {
     elf.missing_symbols_total > 0
+        || elf.executable_stack
         || !elf.missing_versions.is_empty()
         || elf.needed.iter().any(|needed| needed.path.is_none())
 }

@@ -58,6 +58,14 @@ def modules(paths):
     return sorted(name for name in plain if not name.startswith("_") and name.split(".")[-1] not in SKIPPED)
 
 
+def namespaces(paths):
+    """Packages that are meant to have no __init__.py: files lie below them, and no distribution has one for them."""
+    folders = {path.rsplit("/", 1)[0] for path in paths if "/" in path and path.endswith((".py", ".so"))}
+    above = {"/".join(folder.split("/")[:count]) for folder in folders for count in range(1, folder.count("/") + 2)}
+    whole = {path[: -len("/__init__.py")] for path in paths if path.endswith("/__init__.py")}
+    return {folder.replace("/", ".") for folder in above - whole}
+
+
 def limited(asked):
     os.setsid()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -77,7 +85,7 @@ def child(module, asked, answer):
     try:
         __import__(module)
         # A folder whose __init__.py is gone is imported all the same, as an empty namespace.
-        if getattr(sys.modules[module], "__file__", None) is None:
+        if getattr(sys.modules[module], "__file__", None) is None and module not in asked["namespaces"]:
             said = "ImportError: its __init__.py is gone"
     except BaseException as error:  # SystemExit and KeyboardInterrupt are failures of an import as well.
         said = "%s: %s" % (type(error).__name__, error)
@@ -140,9 +148,12 @@ def main():
     asked = json.load(sys.stdin)
     wanted = None if asked.get("packages") is None else {normalise(name) for name in asked["packages"]}
     pending = [("", module) for module in asked.get("modules", [])]
+    listed = []
     for package, paths in records():
+        listed += paths
         if wanted is None or package in wanted:
             pending += [(package, module) for module in modules(paths)]
+    asked["namespaces"] = namespaces(listed)
     seen = set()
     pending = [pair for pair in pending if not (pair[1] in seen or seen.add(pair[1]))]
     home = tempfile.mkdtemp(prefix="imports-")

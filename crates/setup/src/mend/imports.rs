@@ -172,3 +172,43 @@ impl Imports {
         before.broken().map(|it| it.module.clone()).filter(|module| works(module)).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// cuda-python 12.6 has `cuda/__init__.py`; from 12.8 on `cuda` is a namespace that two packages share. That is no damage; a
+    /// package whose file is gone is.
+    #[test]
+    fn a_namespace_is_no_package_whose_file_is_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut venv = Command::new("python3");
+        venv.args(["-m", "venv", "--without-pip"]).arg(folder.path());
+        assert!(venv.status().unwrap().success());
+        let lib = std::fs::read_dir(folder.path().join("lib")).unwrap().next().unwrap().unwrap();
+        let site = lib.path().join("site-packages");
+        let write = |path: &str, text: &str| {
+            let path = site.join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let first = "cuda/bindings/__init__.py,,\ncuda/bindings/utils/x.py,,\n";
+        write("cuda_bindings-13.4.4.dist-info/RECORD", first);
+        write("cuda/bindings/__init__.py", "");
+        write("torn-1.0.dist-info/RECORD", "torn/__init__.py,,\ntorn/part.py,,\n");
+        write("torn/part.py", "");
+        let modules = ["cuda", "cuda.bindings", "torn", "nobodys"].map(str::to_owned);
+        std::fs::create_dir(site.join("nobodys")).unwrap();
+        let python = folder.path().join("bin/python");
+        let limits = Limits { seconds: 60, ..Limits::default() };
+        let none = BTreeSet::new();
+        let found = Imports::of(&python, &none, &modules, limits, &folder.path().join("compiled"));
+        let found = found.unwrap();
+        let broken: Vec<(&str, &str)> = found
+            .broken()
+            .map(|it| (it.module.as_str(), it.error.as_deref().unwrap_or_default()))
+            .collect();
+        let gone = "ImportError: its __init__.py is gone";
+        assert_eq!(broken, [("nobodys", gone), ("torn", gone)]);
+    }
+}

@@ -1,7 +1,7 @@
 //! Texts that people pasted in public threads, and which rule each is.
 //!
 //! `corpus.jsonl` has one text a line: `address` of the thread, the day it was `posted` where the thread's page showed it
-//! (all were read on 2026-11-22), the ids that are right in `expect` (several where the words alone cannot tell which;
+//! (read on 2026-11-22 and 2026-11-25), the ids that are right in `expect` (several where the words alone cannot tell which;
 //! empty where none of the doctor's rules is about it), `none` where no rule is right as well, and the `text`: the lines
 //! that programs printed, as they stand there, prefixes included; of paths only users' own
 //! folders are replaced.

@@ -364,6 +364,16 @@ fn a_damaged_library_is_named_and_nothing_that_needs_it_is_blamed() {
 }
 
 #[test]
+fn a_stack_that_can_be_executed_is_asked_for_in_a_header() {
+    let world = World::new();
+    let source = "void PyInit_a(void) {} void PyInit_b(void) {}";
+    world.library("a.so", source, &["-Wl,-z,execstack"]);
+    world.library("b.so", source, &["-Wl,-z,noexecstack"]);
+    assert!(world.elf("a.so").executable_stack);
+    assert!(!world.elf("b.so").executable_stack);
+}
+
+#[test]
 fn a_library_is_opened_by_what_needs_it_or_by_the_python_code_that_names_it() {
     let world = World::new();
     let broken = "void gone(void); int which(void) { gone(); return 1; }";

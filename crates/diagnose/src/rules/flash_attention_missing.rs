@@ -1,0 +1,41 @@
+use super::{Rule, Text};
+
+pub(super) const RULE: Rule = Rule {
+    id: "flash-attention-missing",
+    title: "a model asks for FlashAttention, and flash-attn is not installed",
+    about: "\
+transformers and models that bring their own code ask for flash-attn by name. It is a package with compiled kernels of
+its own: PyPI has its source alone, and a wheel fits one torch, one CUDA, one Python and one C++ ABI.
+
+It shows as one of
+  ImportError: FlashAttention2 has been toggled on, but it cannot be used due to the following error: the package
+  flash_attn seems to be not installed.
+  ModuleNotFoundError: No module named 'flash_attn'
+
+torch's own scaled dot product attention takes its place in most models, at nearly the same speed, and needs nothing.
+Where it has to be flash-attn, take the wheel whose name has this torch and CUDA from the project's releases.",
+    links: &["https://github.com/Dao-AILab/flash-attention"],
+    texts: &[
+        Text {
+            pattern: "FlashAttention* has been toggled on, but it cannot be used",
+            sample: "ImportError: FlashAttention2 has been toggled on, but it cannot be used due to the following error: the package flash_attn seems to be not installed. Please refer to the documentation",
+        },
+        Text {
+            pattern: "requires the following packages that were not found in your environment: flash_attn",
+            sample: "ImportError: This modeling file requires the following packages that were not found in your environment: flash_attn. Run `pip install flash_attn`",
+        },
+        Text {
+            pattern: "No module named 'flash_attn'",
+            sample: "ModuleNotFoundError: No module named 'flash_attn'",
+        },
+    ],
+    remedy: |_| {
+        vec![
+            "# in the call of from_pretrained, in place of flash_attention_2:".into(),
+            "# attn_implementation=\"sdpa\"".into(),
+            "python -c 'import sys, torch; print(sys.version_info[:2], torch.__version__, torch._C._GLIBCXX_USE_CXX11_ABI)'".into(),
+            "# the wheel with these in its name: github.com/Dao-AILab/flash-attention/releases".into(),
+        ]
+    },
+    ..Rule::BLANK
+};

@@ -1,0 +1,36 @@
+use super::{Rule, Text};
+
+pub(super) const RULE: Rule = Rule {
+    id: "illegal-instruction",
+    title: "a program uses instructions that this processor does not have",
+    about: "\
+A compiled file was built for a newer processor than this one: TensorFlow's wheels need AVX, others AVX2 or AVX-512,
+and what was compiled with -march=native runs on its own kind alone. Virtual machines often hide instructions that the
+processor has (a CPU type of `kvm64` or `qemu64`), and an emulator on a Mac has no AVX.
+
+It shows as
+  Illegal instruction (core dumped)
+while a package is imported, with no Python error.
+
+Look whether the flag is there; in a virtual machine pass the host's CPU through. Else take a build for this
+processor: an older release, conda-forge's, or one's own.",
+    links: &[],
+    texts: &[
+        Text {
+            pattern: "^Illegal instruction (core dumped)",
+            sample: "Illegal instruction (core dumped)",
+        },
+        Text {
+            pattern: "was compiled to use AVX* instructions, but these aren't available on your machine",
+            sample: "F tensorflow/core/platform/cpu_feature_guard.cc:38] The TensorFlow library was compiled to use AVX instructions, but these aren't available on your machine.",
+        },
+    ],
+    remedy: |_| {
+        vec![
+            "grep -o -w -E 'avx|avx2|avx512f|fma|sse4_2' /proc/cpuinfo | sort | uniq --count".into(),
+            "# which file it was:".into(),
+            "sudo dmesg | grep 'trap invalid opcode' | tail -n 1".into(),
+        ]
+    },
+    ..Rule::BLANK
+};

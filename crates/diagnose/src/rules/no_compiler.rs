@@ -1,0 +1,44 @@
+use super::{Rule, Text};
+use crate::host;
+
+pub(super) const RULE: Rule = Rule {
+    id: "no-compiler",
+    title: "a C compiler is wanted where there is none",
+    about: "\
+Triton compiles a small C file when its first kernel runs, torch.compile a C++ file, and packages without a wheel all
+of theirs. Slim container images and fresh servers have no compiler, and so a program that was installed without
+trouble fails when it first computes.
+
+It shows as one of
+  RuntimeError: Failed to find C compiler. Please specify via CC environment variable.
+  error: command 'gcc' failed: No such file or directory
+  torch._inductor.exc.InvalidCxxCompiler: No working C++ compiler found
+
+Install the compiler of the distribution, with Python's headers; or name one that is there in CC and CXX.
+torch.compile can be left out (TORCHDYNAMO_DISABLE=1), Triton cannot do without.",
+    links: &["https://github.com/triton-lang/triton/blob/main/python/triton/runtime/build.py"],
+    texts: &[
+        Text {
+            pattern: "Failed to find C compiler. Please specify via CC",
+            sample: "RuntimeError: Failed to find C compiler. Please specify via CC environment variable.",
+        },
+        Text {
+            pattern: "error: command 'gcc' failed: No such file or directory",
+            sample: "error: command 'gcc' failed: No such file or directory",
+        },
+        Text {
+            pattern: "error: command '*-linux-gnu-g*' failed: No such file or directory",
+            sample: "error: command 'x86_64-linux-gnu-gcc' failed: No such file or directory",
+        },
+        Text {
+            pattern: "unable to execute 'gcc': No such file or directory",
+            sample: "unable to execute 'gcc': No such file or directory",
+        },
+        Text {
+            pattern: "InvalidCxxCompiler: No working C++ compiler found",
+            sample: "torch._inductor.exc.InvalidCxxCompiler: No working C++ compiler found in torch._inductor.config.cpp.cxx: (None, 'g++')",
+        },
+    ],
+    remedy: |seen| vec![host::install_package(seen.machine(), "build-essential python3-dev", "gcc gcc-c++ make python3-devel")],
+    ..Rule::BLANK
+};
