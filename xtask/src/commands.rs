@@ -3,11 +3,11 @@
 mod bundle;
 mod check;
 mod cross;
-mod dist;
 mod facts;
 mod reality;
 mod test;
 mod tidy;
+mod wheel;
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     check::COMMAND,
     tidy::COMMAND,
     cross::COMMAND,
-    dist::COMMAND,
+    wheel::COMMAND,
     bundle::COMMAND,
     facts::COMMAND,
     reality::COMMAND,

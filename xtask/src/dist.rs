@@ -31,6 +31,13 @@ pub(crate) struct Platform {
     image: Option<&'static str>,
 }
 
+impl Platform {
+    /// Whether this is what is meant: its triple, or of Linux the processor alone.
+    pub(crate) fn is(&self, name: &str) -> bool {
+        self.triple == name || self.triple.strip_suffix("-unknown-linux-gnu") == Some(name)
+    }
+}
+
 /// Every platform.
 pub(crate) const PLATFORMS: &[Platform] = &[
     Platform { triple: "x86_64-unknown-linux-gnu", image: Some("amd64") },
@@ -43,7 +50,7 @@ const MOST_BYTES: usize = 30_000_000;
 /// What a wheel may weigh.
 const MOST_OF_A_WHEEL: u64 = 45_000_000;
 
-/// What `cargo xtask dist` is asked to do.
+/// What `cargo xtask wheel` is asked to do.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Request {
     /// What has to be made; everything this machine can make where none is named.

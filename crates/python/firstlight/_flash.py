@@ -9,6 +9,8 @@ import torch
 def packed_lse():
     """Whether torch keeps the log-sum-exp of packed sequences as ``[H, total]``, as ours is, or as ``[B, H, longest]``, as it did up to
     2.6: asked of torch itself, by sizes alone."""
+    if not windows():
+        return False
     q = torch.empty(5, 2, 64, dtype=torch.float16, device="meta")
     ends = torch.empty(3, dtype=torch.int32, device="meta")
     try:
@@ -18,12 +20,22 @@ def packed_lse():
     return found[1].dim() == 2
 
 
+@lru_cache(maxsize=None)
+def windows():
+    """Whether torch's backward takes a window's ends, which also make its causal mask end at the bottom right; those of 2.1 and
+    2.2 have none."""
+    known = torch.ops.aten._flash_attention_backward.default._schema.arguments
+    return "window_size_left" in {argument.name for argument in known}
+
+
 def refused(call):
     """Why torch's backward does not take a call, or None."""
     q, v = call.inputs["q"], call.inputs["v"]
     width = q.shape[-1]
     if q.device.type != "cuda" or torch.version.cuda is None or torch.cuda.get_device_capability(q.device) < (8, 0):
         return "it runs on NVIDIA GPUs from Ampere on"
+    if not windows():
+        return "this torch's takes no window"
     if q.dtype not in (torch.bfloat16, torch.float16):
         return "it takes bfloat16 and float16"
     if v is None or v.shape[-1] != width or width > 256 or width % 8:

@@ -6,6 +6,7 @@ output, ``all`` each that it always has, and ``state`` writes over ``initial_sta
 ``torch.library.custom_op`` would do the same at twice the cost of a call.
 """
 
+import inspect
 from functools import lru_cache
 
 import torch
@@ -124,14 +125,15 @@ def call(name, settings, inputs, out=None, bounds=None, want=("o",), insert=()):
     """As ``_calls.call``, through the dispatcher. What is given for an output is written by a copy, a state excepted."""
     out = {} if out is None else out
     kind = "default" if len(want) == 1 else "all"
-    if out.get("final_state") is not None:
+    # Not by `get`, which torch.compile of 2.1 does not know.
+    if "final_state" in out and out["final_state"] is not None:
         kind = "state"
     overload = OPERATORS[name, kind]
-    tensors = [inputs.get(tensor) for tensor in overload.names]
+    tensors = [inputs[tensor] if tensor in inputs else None for tensor in overload.names]
     found = overload.operator(*tensors, *_written(settings, {} if bounds is None else bounds, insert))
     found = dict(zip(overload.wanted, (found,) if len(overload.wanted) == 1 else found))
     for tensor in want:
-        if out.get(tensor) is not None:
+        if tensor in out and out[tensor] is not None:
             found[tensor] = out[tensor].copy_(found[tensor])
     return found[want[0]] if len(want) == 1 else tuple([found[tensor] for tensor in want])
 
@@ -146,10 +148,14 @@ def _overloads(table):
         yield Overload(table, "state", always[:1])
 
 
+_TAGGED = "tags" in inspect.signature(_DEFINED.define).parameters
+
+
 def _register(overload):
     tag = torch.Tag
     tags = [getattr(tag, name) for name in ("pt2_compliant_tag", "needs_fixed_stride_order") if hasattr(tag, name)]
-    _DEFINED.define(overload.schema, tags=tuple(tags))
+    # torch 2.1 takes none.
+    _DEFINED.define(overload.schema, **({"tags": tuple(tags)} if _TAGGED else {}))
     for device in ("CPU", "CUDA"):
         _DEFINED.impl(overload.name, overload.run, device)
     overload.operator = getattr(getattr(torch.ops.firstlight, overload.op), overload.kind)

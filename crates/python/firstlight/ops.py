@@ -211,7 +211,7 @@ def ssd(
 
     Gives y like x, with ``return_state`` and the final state.
     """
-    low, high = (float(end) for end in dt_limit)
+    low, high = float(dt_limit[0]), float(dt_limit[1])
     settings = (
         ("dt_softplus", bool(dt_softplus)),
         ("dt_min", low if low > 0 else None),

@@ -1,8 +1,8 @@
 """firstlight's kernels in models of transformers: ``firstlight.transformers.enable()``, and ``disable()`` undoes it.
 
-The functions that models of transformers call for their mixers (causal convolution, Mamba-2, Kimi Delta Attention), their RMS norms and
-an attention named ``"firstlight"`` run on firstlight. A call that no kernel takes runs as it did before, and ``report()`` says which and
-why: nothing falls back unseen.
+The functions that models of transformers call for their mixers (causal convolution, Mamba-2, Kimi Delta Attention), their RMS norms,
+Kimi-Linear's experts and an attention named ``"firstlight"`` run on firstlight. A call that no kernel takes runs as it did before, and
+``report()`` says which and why: nothing falls back unseen.
 """
 
 import functools
@@ -12,7 +12,7 @@ import inspect
 import sys
 from contextlib import nullcontext
 
-from . import ops
+from . import _experts, ops
 from ._attention import attention, mask
 from ._counts import RAN, fell, forget, ran, report
 from ._library import Refused
@@ -93,11 +93,11 @@ def rebind(packages, hidden):
     return changes
 
 
-def _into_modeling_files(changes, functions, norms, during):
+def _into_modeling_files(changes, functions, classes, during):
     def work(module):
         _patch(changes, module, functions)
-        if norms:
-            _patch_norms(changes, module)
+        if classes:
+            _patch_classes(changes, module)
 
     finder = _AfterImport(work, during)
     sys.meta_path.insert(0, finder)
@@ -170,10 +170,12 @@ def _has_fast_path(cls):
     return hasattr(cls, "torch_forward") and fast is not None and set(_FAST_PATH) <= set(inspect.unwrap(fast).__code__.co_names)
 
 
-def _patch_norms(changes, module):
+def _patch_classes(changes, module):
     for name, cls in _classes(module):
         if name.endswith(("RMSNorm", "RMSNormGated")):
             _patch_norm(changes, name, cls)
+    for name, cls in _experts.blocks(dict(_classes(module))):
+        changes.set(cls, "forward", functools.wraps(cls.forward)(_experts.forward_of(name, cls.forward)))
 
 
 def _counted(name, ours):
@@ -235,30 +237,40 @@ def _instead(name, theirs, ours):
     return wrapped
 
 
-def _patch_norm(changes, name, cls):
-    """A norm whose own text says that it is ``weight * x / sqrt(mean(x^2) + eps)``, gated before it where it takes a gate."""
+def _norm_of(cls):
+    """How a norm is called whose own text says that it is ``weight * x / sqrt(mean(x^2) + eps)``, gated before it or after it where it
+    takes a gate: a function from the norm to what ``ops.rms_norm`` is given besides. None for any other norm."""
     try:
         text = "".join(inspect.getsource(cls.forward).split())
     except (OSError, TypeError):
-        return
+        return None
     plain = "variance=hidden_states.pow(2).mean(-1,keepdim=True)" in text
     plain &= "hidden_states=hidden_states*torch.rsqrt(variance+self.variance_epsilon)" in text
-    plain &= "returnself.weight*hidden_states.to(input_dtype)" in text
-    gated = "gate" in inspect.signature(cls.forward).parameters
-    if gated:
-        plain &= "hidden_states=hidden_states*nn.functional.silu(gate.to(torch.float32))" in text
-    else:
-        plain &= "gate" not in text
     if not plain:
+        return None
+    weighted = "returnself.weight*hidden_states.to(input_dtype)" in text
+    if "gate" not in inspect.signature(cls.forward).parameters:
+        return (lambda norm: {}) if weighted and "gate" not in text else None
+    if weighted and "hidden_states=hidden_states*nn.functional.silu(gate.to(torch.float32))" in text:
+        return lambda norm: {}
+    after = "hidden_states=hidden_states*ACT2FN[self.activation](gate.to(torch.float32))returnhidden_states.to(input_dtype)"
+    if "hidden_states=self.weight.to(torch.float32)*hidden_states" in text and text.endswith(after):
+        return lambda norm: {"norm_before_gate": True, "activation": norm.activation}
+    return None
+
+
+def _patch_norm(changes, name, cls):
+    settings = _norm_of(cls)
+    if settings is None:
         return
-    theirs = cls.forward
+    theirs, gated = cls.forward, "gate" in inspect.signature(cls.forward).parameters
 
     @functools.wraps(theirs)
     def forward(self, hidden_states, gate=None):
         try:
             if hidden_states.dtype != self.weight.dtype:
                 raise NotImplementedError(f"{hidden_states.dtype} beside a weight of {self.weight.dtype}")
-            found = ops.rms_norm(hidden_states, self.weight, gate=gate, eps=self.variance_epsilon)
+            found = ops.rms_norm(hidden_states, self.weight, gate=gate, eps=self.variance_epsilon, **settings(self))
         except (Refused, NotImplementedError, TypeError) as why:
             fell(name, str(why))
             return theirs(self, hidden_states, gate) if gated else theirs(self, hidden_states)

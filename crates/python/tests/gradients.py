@@ -232,9 +232,11 @@ def flash_plumbing():
     """torch's flash backward takes our arguments, by sizes alone: all that can be seen of it without a GPU."""
     from firstlight import _backward, _flash
 
-    newer = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 11)
+    version = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    newer = version >= (2, 11)
+    check("its window", _flash.windows() or version < (2, 4), str(_flash.windows()))
     check("its log-sum-exp of packed sequences", _flash.packed_lse() or not newer, str(_flash.packed_lse()))
-    for packed in (False, True):
+    for packed in (False, True) if _flash.windows() else ():
         shape, rows = ((24, 4, 64), (4, 24)) if packed else ((2, 12, 4, 64), (2, 4, 12))
         make = lambda *sizes, dtype=torch.bfloat16: torch.empty(sizes, dtype=dtype, device="meta")
         q, k = make(*shape), make(*shape[:-2], 2, 64)

@@ -70,7 +70,14 @@ CONFIGS = {
 FAMILIES = [family for family in CONFIGS if family != "kimi_linear" or hasattr(transformers, "KimiLinearConfig")]
 # What of each has to run on firstlight, by a part of its name: transformers 4 and 5 name some functions otherwise.
 SCAN = ("causal_conv1d_fn", "causal_conv1d_update", "chunk_scan", "selective_state_update")
-KDA = ("causal_conv1d_fn", "causal_conv1d_update", "chunk_kimi_delta_attention", "recurrent_kimi_delta_attention")
+KDA = (
+    "causal_conv1d_fn",
+    "causal_conv1d_update",
+    "chunk_kimi_delta_attention",
+    "recurrent_kimi_delta_attention",
+    "KimiLinearRMSNormGated",
+    "KimiLinearMoE",
+)
 WANTED = {"llama": (), "granitemoehybrid": SCAN, "bamba": SCAN, "kimi_linear": KDA}
 TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
 FAILED = []
@@ -186,9 +193,9 @@ def compare(family, device, dtype):
         report = firstlight.transformers.report()
         print("     ran:", report["firstlight"])
         print("     as before:", report["as_before"])
-        # A GPU has no attention of float32 here: that and nothing else runs as before, and is counted.
+        # A GPU has neither attention nor experts of float32 here: these and nothing else run as before, and are counted.
         narrow = device == "cuda" and dtype == torch.float32
-        fell = {why for why in report["as_before"] if not (narrow and why.startswith("attention: "))}
+        fell = {why for why in report["as_before"] if not (narrow and why.startswith(("attention: ", "KimiLinearMoE: ")))}
         if family == "bamba" and transformers.__version__ < "5":
             # It makes a mask of its own, by which padding cannot be told from another sequence.
             fell.discard("attention: an attention mask that is more than padding")

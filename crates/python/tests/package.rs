@@ -62,10 +62,11 @@ fn ops_on_arrays_are_those_of_the_formulas() {
 }
 
 /// What is tried with a recent torch, the longest first, and which of it with an older one.
-const WITH_TORCH: [(&[&str], bool); 5] = [
-    (&["patching.py"], false),
-    (&["gradients.py", "sample"], false),
+const WITH_TORCH: [(&[&str], bool); 6] = [
     (&["models.py"], true),
+    (&["patching.py"], false),
+    (&["page.py", "../../../docs/book/src/python.md"], false),
+    (&["gradients.py", "sample"], false),
     (&["tracing.py"], true),
     (&["ops.py", "cpu"], true),
 ];

@@ -1,6 +1,7 @@
 """``firstlight.patch()``, ``python -m firstlight run`` and ``python -m firstlight shim``: what they put in place, and that no trace stays.
 
-``python patching.py``, with torch and transformers. It prints a line for each case and ends with 1 if one fails. Each case is a process.
+``python patching.py``, with torch and transformers. It prints a line for each case and ends with 1 if one fails. Each case is a process,
+most of them forks of this one, which has imported what transformers takes longest to import, and nothing of transformers or firstlight.
 """
 
 import os
@@ -8,6 +9,12 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import traceback
+
+import huggingface_hub  # noqa: F401
+import torch._dynamo  # noqa: F401
+import torch.distributed.tensor  # noqa: F401
+import torch.fx.experimental.symbolic_shapes  # noqa: F401
 
 FAILED = []
 RAN = 0
@@ -50,21 +57,49 @@ def state():
 """
 
 
+def forked(program, path, paths):
+    """What a program says and how it ends, in a fork of this process with these folders first on its path."""
+    with tempfile.TemporaryFile("w+") as said:
+        sys.stdout.flush()
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                os.dup2(said.fileno(), 1)
+                os.dup2(said.fileno(), 2)
+                os.environ["PYTHONPATH"] = paths
+                sys.path[:0] = path
+                sys.argv = ["-c"]
+                exec(compile(program, "<case>", "exec"), {"__name__": "__main__"})
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(code)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        said.seek(0)
+        return said.read(), code
+
+
 def case(name, program, words=(), arguments=("-c",), path=(), wrong=False):
     """Runs a program; it has to end well (or not) and say these words."""
     global RAN
     RAN += 1
-    text = textwrap.dedent(program) if arguments == ("-c",) else program
     paths = os.pathsep.join([*path, *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
-    environment = {**os.environ, "PYTHONPATH": paths}
-    ran = subprocess.run([sys.executable, *arguments, *([text] if text else [])], env=environment, capture_output=True, text=True)
-    said = ran.stdout + ran.stderr
+    if arguments == ("-c",):
+        said, code = forked(textwrap.dedent(program), path, paths)
+    else:
+        command = [sys.executable, *arguments, *([program] if program else [])]
+        ran = subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True)
+        said, code = ran.stdout + ran.stderr, ran.returncode
     missing = [word for word in words if word not in said]
-    fine = (ran.returncode != 0) == wrong and not missing
+    fine = (code != 0) == wrong and not missing
     print(f"{'ok  ' if fine else 'FAIL'} {name}", flush=True)
     if not fine:
         FAILED.append(name)
-        print(textwrap.indent(f"ended with {ran.returncode}, missing {missing}\n" + said[-3000:], "     "))
+        print(textwrap.indent(f"ended with {code}, missing {missing}\n" + said[-3000:], "     "))
 
 
 def patches():

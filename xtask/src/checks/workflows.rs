@@ -96,7 +96,7 @@ mod tests {
     use crate::checks::check;
 
     const WORKFLOW: &str = "jobs:\n  a:\n    strategy:\n      matrix:\n        include: [{ target: aarch64-apple-darwin }]\n    steps:\n      \
-                            - run: cargo xtask dist --target x --prove\n  b:\n    needs: a\n    steps: [{ uses: actions/checkout@v4 }]\n";
+                            - run: cargo xtask wheel --target x --prove\n  b:\n    needs: a\n    steps: [{ uses: actions/checkout@v4 }]\n";
 
     #[test]
     fn a_sound_workflow_passes() {
@@ -108,8 +108,12 @@ mod tests {
     fn what_is_not_there_is_named() {
         let path = ".github/workflows/a.yml";
         for (from, to, expect) in [
-            ("xtask dist", "xtask dst", ".github/workflows/a.yml:7: there is no `cargo xtask dst`"),
-            ("--prove", "--proof", ".github/workflows/a.yml:7: `cargo xtask dist` has no --proof"),
+            (
+                "xtask wheel",
+                "xtask wheels",
+                ".github/workflows/a.yml:7: there is no `cargo xtask wheels`",
+            ),
+            ("--prove", "--proof", ".github/workflows/a.yml:7: `cargo xtask wheel` has no --proof"),
             (
                 "needs: a",
                 "needs: [c]",

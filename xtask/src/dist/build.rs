@@ -49,7 +49,7 @@ pub(super) fn build(dist: &Dist, platform: Platform, here: &str) -> anyhow::Resu
         let target = target.with_context(|| format!("this machine is {here}"))?;
         if triple.ends_with("darwin") {
             bail!(
-                "Apple's linker and a signature are needed: run `cargo xtask dist` on a Mac with Apple silicon"
+                "Apple's linker and a signature are needed: run `cargo xtask wheel` on a Mac with Apple silicon"
             );
         }
         let toolchain = cross::toolchain(*target, dist.request.source, &dist.target_directory)?;

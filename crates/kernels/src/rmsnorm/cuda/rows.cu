@@ -6,21 +6,26 @@
 // A thread keeps its PIECES vectors of a row in registers, so that x and gate are read once; a row too long for that
 // (PIECES above HELD) is read a second time, then mostly from the caches. Sums have the same order in every run.
 //
-// x, gate, o [tokens, groups, SIZE] in storage, `rows` groups in all; x and gate are f32 where WIDE_X is 1. With STRIDED x_row and
-// gate_row are elements from one token to the next, multiples of VECTOR; without they are not read. weight [SIZE], or [groups, SIZE] with
-// weight_per_group, f32 or storage. gate and weight may be null: factors of 1.
+// x, gate, o [tokens, groups, channels] in storage, `rows` groups in all; x and gate are f32 where WIDE_X is 1. With STRIDED x_row and
+// gate_row are elements from one token to the next, multiples of VECTOR; without they are not read. weight [channels], or [groups, channels] with
+// weight_per_group, f32 or storage. gate and weight may be null: factors of 1. channels is a multiple of VECTOR, at most
+// PIECES * TEAM * VECTOR: one kernel has every size of a team, but with EXACT, where it is just that: README.md says where that pays. per_size is 1 / channels.
 //
 // Launch: grid (ceil(rows / ROWS)); block (ROWS * TEAM).
 //
-// Macros: DTYPE (f32, bf16, f16), SIZE, VECTOR (elements of an access, divides SIZE), TEAM (threads of a row, a power of two
-// up to 1024), ROWS (rows of a block; 1 where TEAM is above 32), NORM_BEFORE_GATE, WIDE_X, STRIDED (0, 1).
+// Macros: DTYPE (f32, bf16, f16), VECTOR (elements of an access), TEAM (threads of a row, a power of two up to 1024), PIECES
+// (vectors of a thread), ROWS (rows of a block; 1 where TEAM is above 32), NORM_BEFORE_GATE, WIDE_X, STRIDED,
+// EXACT (0, 1).
 
 #ifndef STRIDED
 #define STRIDED 0
 #endif
+#ifndef EXACT
+#define EXACT 0
+#endif
 
-constexpr int PIECES = ceil_div(SIZE, TEAM * VECTOR);
 constexpr int HELD = 32 / VECTOR;  // pieces that registers have room for
+constexpr int WHOLE = PIECES * TEAM * VECTOR;
 constexpr int WARPS = ceil_div(TEAM, 32);
 #if __CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 890 || __CUDA_ARCH__ >= 1200
 constexpr int MOST_THREADS = 1536;  // of a multiprocessor
@@ -112,19 +117,20 @@ DEVICE float team_sum(float sum) {
 
 extern "C" __global__ void __launch_bounds__(ROWS* TEAM, RESIDENT / (ROWS * TEAM))
     rmsnorm_rows(const char* __restrict__ x, const char* __restrict__ gate, const void* __restrict__ weight,
-                 char* __restrict__ o, int rows, int groups, int x_row, int gate_row, int weight_f32, int weight_per_group, int use_sigmoid,
-                 float eps) {
+                 char* __restrict__ o, int rows, int groups, int channels, int x_row, int gate_row, int weight_f32, int weight_per_group,
+                 int use_sigmoid, float per_size, float eps) {
   let_next_start();
   wait_for_previous();
   x = read_from_now_on(x);
   gate = read_from_now_on(gate);
+  const int size = EXACT ? WHOLE : channels;
   const int member = threadIdx.x % TEAM;
   const i64 row = (i64)blockIdx.x * ROWS + threadIdx.x / TEAM;
   const bool row_there = row < rows;
-  const i64 from = row * SIZE, weight_from = weight_per_group ? row % groups * SIZE : 0;
+  const i64 from = row * size, weight_from = weight_per_group ? row % groups * size : 0;
 
 #if STRIDED
-  const i64 token = row / groups, column_of_group = row % groups * SIZE;
+  const i64 token = row / groups, column_of_group = row % groups * size;
   const i64 x_from = token * x_row + column_of_group, gate_from = token * gate_row + column_of_group;
 #else
   const i64 x_from = from, gate_from = from;
@@ -136,15 +142,15 @@ extern "C" __global__ void __launch_bounds__(ROWS* TEAM, RESIDENT / (ROWS * TEAM
   for (int p = 0; p < PIECES; p++) {
     const int column = (p * TEAM + member) * VECTOR;
     Piece& piece = held[PIECES <= HELD ? p : 0];
-    piece.load(x, gate, x_from + column, gate_from + column, row_there && (SIZE % (TEAM * VECTOR) == 0 || column < SIZE), use_sigmoid);
+    piece.load(x, gate, x_from + column, gate_from + column, row_there && (EXACT || column < size), use_sigmoid);
     sum += piece.squares();
   }
-  const float factor = 1.0f / sqrtf(team_sum(sum) * (1.0f / SIZE) + eps);
+  const float factor = 1.0f / sqrtf(team_sum(sum) * (EXACT ? 1.0f / WHOLE : per_size) + eps);
   if (!row_there) return;
 #pragma unroll(PIECES <= HELD ? PIECES : 1)
   for (int p = 0; p < PIECES; p++) {
     const int column = (p * TEAM + member) * VECTOR;
-    if (SIZE % (TEAM * VECTOR) != 0 && column >= SIZE) continue;
+    if (!EXACT && column >= size) continue;
     Piece& piece = held[PIECES <= HELD ? p : 0];
     if (PIECES > HELD) piece.load(x, gate, x_from + column, gate_from + column, true, use_sigmoid);
     piece.store(o, from + column, weight, weight_from + column, weight_f32, factor);

@@ -22,13 +22,15 @@ const OF_THREAD: usize = 8;
 const BLOCK: usize = 256;
 const MOST: usize = 1024;
 
-/// How a row lies over threads.
+/// How a row lies over threads: the same for all rows of up to [`OF_THREAD`] elements a thread, so that one kernel has them all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Tile {
     /// Elements of an access.
     vector: usize,
     /// Threads of a row.
     team: usize,
+    /// Accesses of a thread.
+    pieces: usize,
     /// Rows of a block.
     rows: usize,
 }
@@ -39,8 +41,9 @@ impl Tile {
         let divides = |wide: &usize| *wide <= widest && channels.is_multiple_of(*wide);
         let vector = [8, 4, 2, 1].into_iter().find(divides).unwrap_or(1);
         let team = channels.div_ceil(OF_THREAD).next_power_of_two().min(MOST);
+        let pieces = channels.max(OF_THREAD * team).div_ceil(team * vector);
         let rows = if team > 32 { 1 } else { BLOCK / team };
-        Self { vector, team, rows }
+        Self { vector, team, pieces, rows }
     }
 }
 
@@ -76,8 +79,8 @@ impl Form {
 
 arguments! {
     RmsnormRows: rmsnorm_rows {
-        x: Pointer, gate: Nullable, weight: Nullable, o: Pointer, rows: i32, groups: i32, x_row: i32, gate_row: i32,
-        weight_f32: i32, weight_per_group: i32, use_sigmoid: i32, eps: f32,
+        x: Pointer, gate: Nullable, weight: Nullable, o: Pointer, rows: i32, groups: i32, channels: i32, x_row: i32, gate_row: i32,
+        weight_f32: i32, weight_per_group: i32, use_sigmoid: i32, per_size: f32, eps: f32,
     }
 }
 
@@ -101,7 +104,7 @@ pub(crate) struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    fn args(&self, o: &Buffer) -> Result<Args, CudaError> {
+    fn args(&self, channels: usize, o: &Buffer) -> Result<Args, CudaError> {
         let args = RmsnormRows {
             x: self.x,
             gate: self.gate,
@@ -109,11 +112,13 @@ impl Rows<'_> {
             o,
             rows: int(self.count)?,
             groups: int(self.groups)?,
+            channels: int(channels)?,
             x_row: self.apart[0],
             gate_row: self.apart[1],
             weight_f32: self.weight_f32,
             weight_per_group: i32::from(self.weight_per_group),
             use_sigmoid: i32::from(self.sigmoid),
+            per_size: 1.0 / channels as f32,
             eps: self.eps as f32,
         };
         Ok(args.into())
@@ -126,31 +131,38 @@ fn source(form: Form, arch: GpuArch) -> KernelSource {
     let source = KernelSource::new("rmsnorm_rows", PARTS, arch)
         .define("DTYPE", out)
         .define("WIDE_X", u8::from(wide))
-        .define("SIZE", channels)
         .define("VECTOR", tile.vector)
         .define("TEAM", tile.team)
+        .define("PIECES", tile.pieces)
         .define("ROWS", tile.rows)
         .define("NORM_BEFORE_GATE", u8::from(norm_before_gate))
         // o is not read again: 50 us with this where it takes 54 without (README.md).
         .define("STORE_GLOBAL", "\"st.global.cs\"");
-    if strided { source.define("STRIDED", 1) } else { source }
+    let source = if strided { source.define("STRIDED", 1) } else { source };
+    let whole = channels == tile.pieces * tile.team * tile.vector;
+    let exact = whole && (norm_before_gate || strided);
+    if exact { source.define("EXACT", 1) } else { source }
 }
 
-/// The mixers of Granite 4.0-H tiny, micro and small, the heads of Kimi-Linear, and the residual streams of tiny, micro and
-/// Kimi-Linear.
+/// What callers in Python and models meet: a kernel has all sizes up to the one named here, from half of it on.
 pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
-    let form = |channels, norm_before_gate, wide| Form {
-        out: DType::Bf16,
+    let plain = |out, channels| Form {
+        out,
         channels,
-        norm_before_gate,
-        wide,
+        norm_before_gate: false,
+        wide: false,
         strided: false,
     };
-    let mixers = [3072, 4096, 8192].map(|channels| form(channels, false, false));
-    // Their gates are parts of a projection in transformers.
-    let strided = mixers.map(|form| Form { strided: true, ..form });
-    let streams = [1536, 2048, 2304].map(|channels| form(channels, false, true));
-    let forms = mixers.into_iter().chain(strided).chain([form(128, true, false)]).chain(streams);
+    let bf16 = |channels| plain(DType::Bf16, channels);
+    let forms = [64, 128, 256, 512, 1024, 2048, 4096, 8192]
+        .into_iter()
+        .flat_map(|channels| [bf16(channels), plain(DType::F16, channels)])
+        // Heads of a projection that holds queries, keys and values; mixers, whose gates are parts of a projection.
+        .chain([128, 256, 3072, 4096, 8192].map(|size| Form { strided: true, ..bf16(size) }))
+        // The output norms of delta rules.
+        .chain([64, 128].map(|size| Form { norm_before_gate: true, ..bf16(size) }))
+        // Residual streams.
+        .chain([1024, 2048, 4096, 8192].map(|size| Form { wide: true, ..bf16(size) }));
     forms.map(|form| source(form, arch.arch())).collect()
 }
 
@@ -188,7 +200,7 @@ fn plan(problem: &RmsNormProblem, planner: &mut Planner<'_>) -> Result<(), CudaE
         groups: problem.groups,
         eps: problem.eps,
     };
-    let args = rows.args(&*planner.output("o")?)?;
+    let args = rows.args(form.channels, &*planner.output("o")?)?;
     let launch = planner.overlapping(form.launch(rows.count));
     planner.launch(kernel, launch, args);
     Ok(())
@@ -207,7 +219,7 @@ pub(crate) fn plan_ahead(
 ) -> Result<(), CudaError> {
     let kernel = planner.kernel(&source(form, planner.arch()))?;
     let launch = planner.overlapping(form.launch(rows.count));
-    planner.launch_ahead(kernel, launch, rows.args(o)?);
+    planner.launch_ahead(kernel, launch, rows.args(form.channels, o)?);
     Ok(())
 }
 
@@ -217,17 +229,34 @@ mod tests {
 
     #[test]
     fn rows_lie_over_the_threads_that_fill_them() {
-        for (channels, dtype, vector, team, rows) in [
-            (128, DType::Bf16, 8, 16, 16),
-            (4096, DType::Bf16, 8, 512, 1),
-            (4096, DType::F32, 4, 512, 1),
-            (3072, DType::F16, 8, 512, 1),
-            (100, DType::Bf16, 4, 16, 16),
-            (33, DType::F32, 1, 8, 32),
-            (1, DType::Bf16, 1, 1, 256),
-            (100_000, DType::Bf16, 8, 1024, 1),
+        for (channels, dtype, vector, team, pieces, rows) in [
+            (128, DType::Bf16, 8, 16, 1, 16),
+            (4096, DType::Bf16, 8, 512, 1, 1),
+            (4096, DType::F32, 4, 512, 2, 1),
+            (3072, DType::F16, 8, 512, 1, 1),
+            (100, DType::Bf16, 4, 16, 2, 16),
+            (33, DType::F32, 1, 8, 8, 32),
+            (1, DType::Bf16, 1, 1, 8, 256),
+            (8200, DType::Bf16, 8, 1024, 2, 1),
+            (100_000, DType::Bf16, 8, 1024, 13, 1),
         ] {
-            assert_eq!(Tile::of(channels, dtype), Tile { vector, team, rows }, "{channels}");
+            let tile = Tile { vector, team, pieces, rows };
+            assert_eq!(Tile::of(channels, dtype), tile, "{channels}");
+            assert!(vector * team * pieces >= channels, "{channels}");
         }
+    }
+
+    #[test]
+    fn sizes_of_a_team_share_a_kernel() {
+        let of = |channels, dtype| {
+            let form =
+                Form { out: dtype, channels, norm_before_gate: false, wide: false, strided: false };
+            source(form, GpuArch::of(ComputeCapability::new(9, 0))).key()
+        };
+        for channels in [2056, 2304, 2560, 2880, 3072, 3584, 4088] {
+            assert_eq!(of(channels, DType::Bf16), of(4096, DType::Bf16), "{channels}");
+        }
+        assert_ne!(of(2048, DType::Bf16), of(4096, DType::Bf16));
+        assert_ne!(of(2308, DType::Bf16), of(4096, DType::Bf16));
     }
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask dist`: what people without Rust install.
+//! `cargo xtask wheel`: what people without Rust install.
 
 use super::{Command, Usage};
 use crate::cargo;
@@ -7,10 +7,10 @@ use crate::dist::{self, PLATFORMS, Request};
 use std::path::PathBuf;
 
 pub(super) const COMMAND: Command = Command {
-    name: "dist",
+    name: "wheel",
     arguments: "[--target TRIPLE]... [--from rustup|debian] [--program FILE] [-o DIR] [--prove]",
-    about: "archives and Python wheels of the command for Linux and macOS, with checksums",
-    details: "  --target TRIPLE   only this platform, which then has to be made (may stand several times)\n  \
+    about: "Python wheels and archives for Linux and macOS, with checksums",
+    details: "  --target TRIPLE   only this platform, which then has to be made (may stand several times); `x86_64` and `aarch64` are Linux\n  \
               --from SOURCE     take another platform's standard library from rustup or from debian only\n  \
               --program FILE    pack this program of this machine in place of building one; for trying only\n  \
               -o DIR            the folder to write to (default: target/packages)\n  \
@@ -37,7 +37,7 @@ fn parse(arguments: &[String]) -> Result<Request, Usage> {
             "--from" => request.source = Some(Source::parse(value()?)?),
             "--target" => {
                 let triple = value()?;
-                let known = PLATFORMS.iter().find(|platform| platform.triple == triple);
+                let known = PLATFORMS.iter().find(|platform| platform.is(triple));
                 request.targets.push(*known.ok_or_else(|| unknown(triple))?);
             }
             other => return Err(Usage(format!("unexpected argument `{other}`"))),
@@ -75,6 +75,8 @@ mod tests {
             program: None,
         };
         assert_eq!(asked, Ok(expect));
+        let linux = Request { targets: PLATFORMS[..2].to_vec(), ..Request::default() };
+        assert_eq!(parsed("--target x86_64 --target aarch64"), Ok(linux));
         for (line, words) in [
             ("--target", "--target wants a value"),
             (
@@ -83,7 +85,7 @@ mod tests {
             ),
             ("--from conda", "--from wants rustup or debian, got `conda`"),
             ("--program a --target aarch64-apple-darwin", "leave out --target"),
-            ("wheel", "unexpected argument `wheel`"),
+            ("dist", "unexpected argument `dist`"),
         ] {
             let error = parsed(line).unwrap_err();
             assert!(error.contains(words), "{line}: {error}");

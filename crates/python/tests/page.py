@@ -1,0 +1,86 @@
+"""The programs of the book's page about Python, run as they stand there.
+
+``python page.py PAGE``, with torch and transformers. Where there is no GPU its name is replaced by the processor's, and the published model by a
+folder with a small one of the same kind and a tokenizer of bytes: nothing else is changed. It prints a line for each program and ends with 1
+if one fails.
+"""
+
+import contextlib
+import io
+import os
+import re
+import sys
+import tempfile
+import traceback
+
+import tokenizers
+import torch
+import transformers
+
+PUBLISHED = "ibm-granite/granite-4.0-h-micro"
+
+
+def drawn(folder):
+    """A small Granite with a tokenizer that has a token for each byte."""
+    config = transformers.GraniteMoeHybridConfig(
+        hidden_size=256,
+        intermediate_size=256,
+        shared_intermediate_size=512,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        layer_types=["mamba", "attention", "mamba"],
+        mamba_n_heads=8,
+        mamba_d_head=64,
+        mamba_d_state=128,
+        mamba_n_groups=1,
+        mamba_chunk_size=64,
+        num_local_experts=0,
+        num_experts_per_tok=0,
+        position_embedding_type="nope",
+        vocab_size=300,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
+    torch.manual_seed(5)
+    transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(folder)
+    letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    bytes_ = tokenizers.Tokenizer(tokenizers.models.BPE({letter: at + 3 for at, letter in enumerate(letters)}, []))
+    bytes_.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bytes_.decoder = tokenizers.decoders.ByteLevel()
+    transformers.PreTrainedTokenizerFast(tokenizer_object=bytes_).save_pretrained(folder)
+
+
+def main(page):
+    with open(page) as file:
+        programs = re.findall(r"```python\n(.*?)```", file.read(), re.S)
+    failed = []
+    with tempfile.TemporaryDirectory() as folder:
+        drawn(folder)
+        for at, program in enumerate(programs):
+            name, known = f"program {at + 1}", PUBLISHED in program
+            program = program.replace(PUBLISHED, folder)
+            if not torch.cuda.is_available():
+                program = program.replace('"cuda"', '"cpu"').replace(".cuda()", "")
+            said = io.StringIO()
+            try:
+                with contextlib.redirect_stdout(said):
+                    exec(compile(program, name, "exec"), {"__name__": "__main__"})
+                # It is about firstlight's kernels in a model: they have to have run, and nothing else in their place.
+                good = not known or ("'mamba2_chunk_scan'" in said.getvalue() and "'as_before': {}" in said.getvalue())
+            except Exception:
+                said.write(traceback.format_exc())
+                good = False
+            print(f"{'ok  ' if good else 'FAIL'} {name}: {program.splitlines()[0]} ..")
+            if not good:
+                failed.append(name)
+                print(said.getvalue())
+    assert len(programs) >= 4 and any(PUBLISHED in program for program in programs), programs
+    print(f"{len(programs) - len(failed)} passed, {len(failed)} failed{': ' + str(failed) if failed else ''}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    sys.exit(main(sys.argv[1]))
