@@ -1,7 +1,24 @@
 // What the kernels for few rows of x share: reading x as it is multiplied, and what stands around a finished product.
 // It stands behind ampere.cuh and storage.cuh.
 
-constexpr int STEP = 64;      // columns of w that a warp multiplies at once
+#ifndef WEIGHT_BITS
+#define WEIGHT_BITS 16
+#endif
+#ifndef GROUPED
+#define GROUPED 0
+#endif
+#ifndef STEP_PIECES
+#define STEP_PIECES (WEIGHT_BITS == 16 ? 2 : 1)
+#endif
+#if WEIGHT_BITS == 16
+typedef u16 Weight;
+#else
+typedef unsigned char Weight;
+#endif
+constexpr int PIECE = 128 / WEIGHT_BITS;  // columns of a lane's 16 bytes of w
+constexpr int CHUNKS = PIECE / 8;         // 16 bytes of x beside them
+constexpr int STEP = STEP_PIECES * 4 * PIECE;  // columns of w that a warp multiplies at once
+constexpr int STEP_CHUNKS = STEP / 32;
 constexpr int SEGMENT = 256;  // columns of x that a warp reads at once
 #ifndef REGISTERS
 #define REGISTERS 0
@@ -34,9 +51,31 @@ DEVICE uint4 load_shared(u32 from) {
 }
 
 // 16 bytes of w, or zeros where they are not there.
-DEVICE void copy_weights(u32 to, const u16* from, bool there) {
+DEVICE void copy_weights(u32 to, const Weight* from, bool there) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0)
                : "memory");
+}
+
+// Four weights in e4m3 as two pairs in bf16. Sign, exponent and mantissa are set where bf16 has them, which makes a number 2^-120 times
+// as large, its exponents' bias being 120 more; so does a number below the smallest exponent, which bf16 then knows too.
+DEVICE void four_weights(u32 bits, u32& first, u32& second) {
+  const u32 pairs = __byte_perm(bits, 0, 0x3120);
+  const u32 low = (pairs << 8 & 0x80008000) | (pairs << 4 & 0x07f007f0), high = (pairs & 0x80008000) | (pairs >> 4 & 0x07f007f0);
+  // Adding -0 keeps the sign of a zero.
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(first) : "r"(low), "r"(0x7b807b80), "r"(0x80008000));
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(second) : "r"(high), "r"(0x7b807b80), "r"(0x80008000));
+}
+
+// The weights beside a chunk of x, in storage.
+DEVICE uint4 eight_weights(const uint4& piece, int chunk) {
+#if WEIGHT_BITS == 16
+  return piece;
+#else
+  uint4 weights;
+  four_weights(chunk == 0 ? piece.x : piece.z, weights.x, weights.y);
+  four_weights(chunk == 0 ? piece.y : piece.w, weights.z, weights.w);
+  return weights;
+#endif
 }
 
 // The norm, which no kernel writes, comes as far as the second cache.
@@ -98,12 +137,19 @@ struct Tokens {
   float* squares;  // [tokens][segments]
   int segments;
 
+  // Where a chunk of columns lies in its row, bytes: chunks that four lanes multiply at once lie side by side.
+  static DEVICE int place(int column) {
+    if constexpr (CHUNKS == 1) return column * 2;
+    const int chunk = column / 8 % (4 * CHUNKS);
+    return (column / 8 - chunk + chunk % CHUNKS * 4 + chunk / CHUNKS) * 16;
+  }
+
   // The same columns as they are, where they need nothing done to them: this thread's copies are under way at the end.
   DEVICE void copy(int from, Pieces pieces) const {
     for (; pieces.token < tokens; pieces.advance()) {
       const int offset = pieces.piece * SEGMENT + threadIdx.x % 32 * 8, column = from + offset;
       const bool there = column < inputs;
-      copy_async<16>(at_row(pieces.token) + offset * 2, x + (there ? ((i64)pieces.token * inputs + column) * 2 : 0), there);
+      copy_async<16>(at_row(pieces.token) + place(offset), x + (there ? ((i64)pieces.token * inputs + column) * 2 : 0), there);
     }
     copy_commit();
   }
@@ -159,7 +205,7 @@ struct Tokens {
 #pragma unroll
           for (int i = 0; i < 8; i++) value[i] *= weight[b % NORMS][i] * factor;
         }
-        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at_row(token) + offset * 2),
+        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at_row(token) + place(offset)),
                      "r"(pack(value[0], value[1])), "r"(pack(value[2], value[3])), "r"(pack(value[4], value[5])),
                      "r"(pack(value[6], value[7]))
                      : "memory");
