@@ -135,10 +135,17 @@ extern "C" __global__ void BOUNDS
 #pragma unroll
       for (int chunk = 0; chunk < STEP_CHUNKS; chunk++) {
         const int token = lane / 4 + n * 8;
-        const int column = round * ROUND + own + chunk / CHUNKS * 4 * PIECE + chunk % CHUNKS * 8;
+#if WEIGHT_BITS == 16
+        const int column = round * ROUND + own + chunk * 32;
+        const u32 to = slot + STEP_BYTES + (n * STEP_CHUNKS + chunk) * 512;
+#else
+        // Four lanes copy what lies side by side, which is not what each of them multiplies: the warp's lanes wait for each other.
+        const int nth = chunk % CHUNKS * 4 + lane % 4, first = chunk / CHUNKS * CHUNKS;
+        const int column = round * ROUND + warp * STEP + first * 32 + nth * 8;
+        const u32 to = slot + STEP_BYTES + (n * STEP_CHUNKS + first + nth % CHUNKS) * 512 + (nth / CHUNKS - lane % 4) * 16;
+#endif
         const bool there = token < tokens && column < inputs;
-        copy_async<16>(slot + STEP_BYTES + (n * STEP_CHUNKS + chunk) * 512, x + (there ? ((i64)token * inputs + column) * 2 : 0),
-                       there);
+        copy_async<16>(to, x + (there ? ((i64)token * inputs + column) * 2 : 0), there);
       }
     }
   };
@@ -219,6 +226,9 @@ extern "C" __global__ void BOUNDS
     __syncthreads();
   }
 
+#if HALVED
+  const bool halved = !streamed && phase_rounds == rounds;
+#endif
   int slot = 0;
   for (int tile = 0; tile < tiles; tile++) {
     const int start = tile_start(tile), here = tile_start(tile + 1) - start;
@@ -245,6 +255,9 @@ extern "C" __global__ void BOUNDS
     };
     if (streamed || tile != 0) read_around();
     float sum[TOKENS / 8][4];
+#if HALVED && !GROUPED
+    float rest[TOKENS / 8][4] = {};  // of every other chunk: a product need not wait for the one before
+#endif
 #pragma unroll
     for (int n = 0; n < TOKENS / 8; n++) sum[n][0] = sum[n][1] = sum[n][2] = sum[n][3] = 0.0f;
 
@@ -270,51 +283,94 @@ extern "C" __global__ void BOUNDS
         for (int i = 0; i < FINISHED; i++) {
           if (deferred && token_of[i] < tokens) root[i] = root_of(token_of[i], 0);
         }
+#if HALVED
+        if (halved) {
+          x_rows.template halve<WARPS>(phase_rounds * ROUND, sums, [&](auto undone) {
+#pragma unroll
+            for (int i = 0; i < FINISHED; i++) {
+              if (token_of[i] < tokens) root[i] *= undone(token_of[i]);
+            }
+          });
+        }
+#endif
       }
       for (int round = 0; round < rounds_here; round++) {
         copy_wait<STAGES - 1>();
         const u32 weights = ring + slot * step_bytes;
         slot = slot + 1 == STAGES ? 0 : slot + 1;
+#if WEIGHT_BITS < 16
+        if (streamed) __syncwarp();
+#endif
+        const auto multiply_step = [&](auto halves) {
 #if GROUPED
-        float part[TOKENS / 8][4];
+          float part[TOKENS / 8][4];
 #pragma unroll
-        for (int n = 0; n < TOKENS / 8; n++) part[n][0] = part[n][1] = part[n][2] = part[n][3] = 0.0f;
+          for (int n = 0; n < TOKENS / 8; n++) part[n][0] = part[n][1] = part[n][2] = part[n][3] = 0.0f;
 #else
-        auto& part = sum;
+          auto& part = sum;
 #endif
 #pragma unroll
-        for (int piece = 0; piece < STEP_PIECES; piece++) {
-          const uint4 low_piece = load_shared(weights + piece * 1024), high_piece = load_shared(weights + piece * 1024 + 512);
+          for (int piece = 0; piece < STEP_PIECES; piece++) {
+            const uint4 low_piece = load_shared(weights + piece * 1024), high_piece = load_shared(weights + piece * 1024 + 512);
 #pragma unroll
-          for (int c = 0; c < CHUNKS; c++) {
-            const int chunk = piece * CHUNKS + c;
-            const uint4 a = eight_weights(low_piece, c), b = eight_weights(high_piece, c);
-            const u32 first_rows[4] = {a.x, b.x, a.y, b.y}, second_rows[4] = {a.z, b.z, a.w, b.w};
+            for (int c = 0; c < CHUNKS; c++) {
+              const int chunk = piece * CHUNKS + c;
+              const uint4 a = eight_weights<halves.value>(low_piece, c), b = eight_weights<halves.value>(high_piece, c);
+              const u32 first_rows[4] = {a.x, b.x, a.y, b.y}, second_rows[4] = {a.z, b.z, a.w, b.w};
 #pragma unroll
-            for (int n = 0; n < TOKENS / 8; n++) {
-              const uint4 values = load_shared(streamed ? weights + STEP_BYTES + (n * STEP_CHUNKS + chunk) * 512
-                                                        : x_row[n] + round * ROUND * 2 + chunk * 64);
-              multiply(part[n], first_rows, values.x, values.y);
-              multiply(part[n], second_rows, values.z, values.w);
+              for (int n = 0; n < TOKENS / 8; n++) {
+                const uint4 values = load_shared(streamed ? weights + STEP_BYTES + (n * STEP_CHUNKS + chunk) * 512
+                                                          : x_row[n] + round * ROUND * 2 + chunk * 64);
+#if HALVED
+                if constexpr (halves.value) {
+#if GROUPED
+                  auto& to = part;
+#else
+                  auto& to = chunk % 2 ? rest : part;
+#endif
+                  multiply_halves(to[n], first_rows, values.x, values.y);
+                  multiply_halves(to[n], second_rows, values.z, values.w);
+                  continue;
+                }
+#endif
+                multiply(part[n], first_rows, values.x, values.y);
+                multiply(part[n], second_rows, values.z, values.w);
+              }
             }
           }
-        }
 #if GROUPED
-        float low_factor, high_factor;
-        asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
-                     : "=f"(low_factor), "=f"(high_factor)
-                     : "r"(weights + WEIGHT_STEP_BYTES - lane * 8)
-                     : "memory");
+          float low_factor, high_factor;
+          asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+                       : "=f"(low_factor), "=f"(high_factor)
+                       : "r"(weights + WEIGHT_STEP_BYTES - lane * 8)
+                       : "memory");
 #pragma unroll
-        for (int n = 0; n < TOKENS / 8; n++) {
+          for (int n = 0; n < TOKENS / 8; n++) {
 #pragma unroll
-          for (int i = 0; i < 4; i++) sum[n][i] = fmaf(part[n][i], i < 2 ? low_factor : high_factor, sum[n][i]);
-        }
+            for (int i = 0; i < 4; i++) sum[n][i] = fmaf(part[n][i], i < 2 ? low_factor : high_factor, sum[n][i]);
+          }
+#endif
+        };
+#if HALVED
+        if (halved) {
+          multiply_step(Flag<true>{});
+        } else
+#endif
+          multiply_step(Flag<false>{});
+#if WEIGHT_BITS < 16
+        if (streamed) __syncwarp();
 #endif
         feed(streamed);
       }
     }
 
+#if HALVED && !GROUPED
+#pragma unroll
+    for (int n = 0; n < TOKENS / 8; n++) {
+#pragma unroll
+      for (int i = 0; i < 4; i++) sum[n][i] += rest[n][i];
+    }
+#endif
     // ---- The warps' sums, and what stands around the product.
     float* const buffer = sums + (SUM_BUFFERS == 2 ? tile % 2 * buffer_floats : 0);
     if (SUM_BUFFERS == 1 && tile != 0) __syncthreads();
