@@ -7,7 +7,7 @@ use crate::layers::{
     Mamba2Shape, Parallel,
 };
 use crate::params::{ParamId, Params, Projection};
-use crate::{Config, ConfigError};
+use crate::{Config, ConfigError, quantisation};
 
 /// A model's layers, in which every parameter has its name and shape and every multiplier its value. No backend is
 /// assumed: an engine makes of it what suits its device.
@@ -56,8 +56,12 @@ impl Architecture {
         if !family.runs || (config.language_model().is_some() && !family.inside) {
             draft.refuse(unknown(config, true));
         }
-        let described = (family.read)(config, draft)?;
-        Ok(Self { family: family.name, ..described })
+        let mut described = Self { family: family.name, ..(family.read)(config, draft)? };
+        if let Err(reason) = quantisation::apply(config, &mut described) {
+            described.refused.get_or_insert(reason);
+        }
+        described.note_expanded();
+        Ok(described)
     }
 
     /// What a config describes, as engines run it.

@@ -324,6 +324,11 @@ impl Config {
         }
     }
 
+    /// Whether it says how its weights are quantised.
+    pub fn is_quantised(&self) -> bool {
+        self.has("quantization_config")
+    }
+
     /// Bytes of one value of activations and of the cache.
     pub fn activation_bytes(&self) -> usize {
         if self.dtype() == Some("float32") { 4 } else { 2 }

@@ -2,6 +2,7 @@
 
 use crate::architecture::product;
 use crate::layers::GatedMlp;
+use crate::params::Param;
 use crate::{Architecture, Layer, States};
 use facts::{Fact, byte_count};
 
@@ -31,6 +32,8 @@ pub struct Holding {
     pub state_pools: usize,
     /// Bytes of a value between two kernels; the residual stream is float32 everywhere.
     pub activation_bytes: usize,
+    /// Whether projections that are stored in float8 stay so.
+    pub keeps_float8: bool,
     /// Whether the embedding lies on the device, or its rows are read from the files.
     pub embedding: bool,
 }
@@ -163,15 +166,16 @@ const WIDE: usize = size_of::<f32>();
 /// Bytes of all weights.
 fn weights(architecture: &Architecture, holding: Holding) -> u64 {
     let params = &architecture.params;
-    let table = params.get(architecture.embedding).len() as u64;
+    let bytes = |param: &Param| match param.is_matrix() {
+        true => param.bytes(holding.weight_bytes, holding.keeps_float8 && !param.expanded),
+        false => (param.len() as u64).saturating_mul(WIDE as u64),
+    };
     // A table that is no head too, and whose rows are read from the files.
-    let absent = if architecture.is_tied() || holding.embedding { 0 } else { table };
-    let matrices = params.iter().filter(|param| param.is_matrix());
-    let matrices = matrices.fold(0, |all: u64, param| all.saturating_add(param.len() as u64));
-    let others = params.count() - matrices;
-    (matrices - absent)
-        .saturating_mul(holding.weight_bytes as u64)
-        .saturating_add(others.saturating_mul(WIDE as u64))
+    let absent = match architecture.is_tied() || holding.embedding {
+        true => 0,
+        false => bytes(params.get(architecture.embedding)),
+    };
+    params.iter().map(bytes).fold(0, u64::saturating_add).saturating_sub(absent)
 }
 
 /// Values that a layer has of a token where it has the most.
@@ -198,6 +202,7 @@ mod tests {
             spare_blocks: 1,
             state_pools: 1,
             activation_bytes: 2,
+            keeps_float8: true,
             embedding: true,
         };
         let capacity = Capacity { sequences: 1, tokens };

@@ -17,6 +17,7 @@ mod families;
 mod footprint;
 pub mod layers;
 pub mod params;
+mod quantisation;
 mod rope;
 mod shapes;
 #[cfg(test)]
@@ -28,5 +29,6 @@ pub use config::Config;
 pub use error::ConfigError;
 pub use families::{FAMILIES, Family};
 pub use footprint::{Capacity, DoesNotFit, Footprint, Holding, LargestStep};
+pub use quantisation::{BLOCK, Fp8, Fp8Scales, SCALE, SCALE_INV, Stored, in_fp8};
 pub use rope::Rope;
 pub use shapes::{SHAPES, Shape, shape};

@@ -1,5 +1,7 @@
 //! The parameters of a model: names in the checkpoint, shapes, and how a random model draws them.
 
+use crate::{Fp8, Stored};
+
 /// A parameter of an [`crate::Architecture`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ParamId(usize);
@@ -13,12 +15,35 @@ pub struct Param {
     pub shape: Vec<usize>,
     /// How a random model draws it.
     pub draw: Draw,
+    /// How its checkpoint stores it, as far as the config says.
+    pub stored: Stored,
+    /// Whether engines expand it though it is stored narrower.
+    pub expanded: bool,
 }
 
 impl Param {
     /// Number of values. A config's numbers are anybody's: their product stops at the largest.
     pub fn len(&self) -> usize {
         self.shape.iter().fold(1, |all, side| all.saturating_mul(*side))
+    }
+
+    /// Rows, of all its matrices, and columns.
+    pub fn sides(&self) -> [usize; 2] {
+        let columns = self.shape.last().copied().unwrap_or(1);
+        [self.len().checked_div(columns).unwrap_or(0), columns]
+    }
+
+    /// Its bytes where a value in a type of 16 or 32 bits has so many, and scales are kept in float32. `narrow`: what is stored in float8
+    /// stays so.
+    pub fn bytes(&self, value_bytes: usize, narrow: bool) -> u64 {
+        let len = self.len() as u64;
+        match self.stored {
+            Stored::Fp8(Fp8 { scales, .. }) if narrow => {
+                let [rows, columns] = self.sides();
+                len.saturating_add(4 * scales.count(rows, columns) as u64)
+            }
+            _ => len.saturating_mul(value_bytes as u64),
+        }
     }
 
     /// Whether it is a matrix that tokens are multiplied by. Engines keep all else in float32: norms, convolutions, rates.
@@ -64,7 +89,8 @@ pub struct Params {
 impl Params {
     /// Adds a parameter.
     pub(crate) fn add(&mut self, name: String, shape: &[usize], draw: Draw) -> ParamId {
-        self.all.push(Param { name, shape: shape.to_vec(), draw });
+        let (shape, stored) = (shape.to_vec(), Stored::Wide);
+        self.all.push(Param { name, shape, draw, stored, expanded: false });
         ParamId(self.all.len() - 1)
     }
 
@@ -98,6 +124,21 @@ impl Params {
     pub(crate) fn head(&mut self, vocabulary: usize, hidden: usize) -> Projection {
         let id = self.add("lm_head.weight".to_owned(), &[vocabulary, hidden], Draw::Normal(0.02));
         Projection::of(Rows { param: id, first: 0, count: vocabulary }, hidden)
+    }
+
+    /// Says of each matrix how it is stored, by its name.
+    pub(crate) fn store(&mut self, of: impl Fn(&str) -> Stored) {
+        let matrices = self.all.iter_mut().filter(|param| param.is_matrix());
+        for param in matrices {
+            param.stored = of(&param.name);
+            // Kernels read such weights by 16 bytes of a row.
+            param.expanded = param.stored != Stored::Wide && !param.sides()[1].is_multiple_of(16);
+        }
+    }
+
+    /// Says that engines expand a parameter.
+    pub(crate) fn expand(&mut self, id: ParamId) {
+        self.all[id.0].expanded = true;
     }
 
     /// The parameter of an id.

@@ -1,7 +1,7 @@
 //! What a step of decoding reads and writes at least: the limit that its speed is held against.
 
 use crate::layers::{Experts, GatedMlp};
-use crate::params::Projection;
+use crate::params::{Param, Projection};
 use crate::{Architecture, Mixer};
 
 impl Architecture {
@@ -26,16 +26,27 @@ impl Architecture {
         self.params.count() - idle - embedding
     }
 
+    /// The same in bytes, of values of so many bytes but for those that stay in float8.
+    pub fn weight_bytes_per_step(&self, value_bytes: usize, sequences: usize) -> u64 {
+        // Experts have the type of the values.
+        let narrower = |param: &Param| {
+            let wide = param.bytes(value_bytes, false);
+            wide.saturating_sub(param.bytes(value_bytes, !param.expanded))
+        };
+        let saved: u64 = self.params.iter().map(narrower).sum();
+        self.weights_per_step(sequences) * value_bytes as u64 - saved
+    }
+
     /// Bytes that a step of one token of each of so many sequences moves at least, each with so many tokens before: weights
     /// once, each sequence's states read and written, its cache read. Activations stay in the processor's own caches.
-    /// Weights and caches have so many bytes a value, states four.
+    /// Weights and caches have so many bytes a value, but for weights in float8 that stay so; states four.
     pub fn decode_bytes(&self, value_bytes: usize, sequences: usize, tokens: usize) -> u64 {
         let mixers = || self.layers.iter().map(|layer| &layer.mixer);
         let states: u64 = mixers().map(Mixer::states).map(|of| of.recurrent + of.convolved).sum();
         let cached: usize = mixers().map(Mixer::cached).sum();
         let of_sequence =
             2 * states * size_of::<f32>() as u64 + (cached * tokens * value_bytes) as u64;
-        self.weights_per_step(sequences) * value_bytes as u64 + sequences as u64 * of_sequence
+        self.weight_bytes_per_step(value_bytes, sequences) + sequences as u64 * of_sequence
     }
 }
 

@@ -11,7 +11,9 @@ mod remote;
 mod serve;
 
 pub(crate) use bench_model::{BenchCommand, BenchModel};
-pub(crate) use model::{Chat, Convert, Fit, Logits, Named, Run, Synth, WeightType};
+pub(crate) use model::{
+    Chat, Convert, Fit, Logits, Named, NarrowWeights, Quantize, Run, Synth, WeightType,
+};
 pub(crate) use number::{gibibytes, number, one_or_more, share, token, whole};
 pub(crate) use ops::{Bench, Op, Storage, Sweep, Verify};
 pub(crate) use parse::{command, parse};
@@ -84,6 +86,11 @@ pub(crate) enum Command {
     Synth(Synth),
     /// Rename a checkpoint's tensors to another layout, reversibly.
     Convert(Convert),
+    /// Round a model's weights to fewer bits, and say what that cost each of them.
+    ///
+    /// Projections are rounded to nearest, with a scale a row, and written as compressed-tensors has them. The head, the embedding and
+    /// routers stay as they are.
+    Quantize(Quantize),
     /// Generate text with a model, and say how fast and by which kernels.
     Run(Run),
     /// Talk with a model in the terminal, or through a pipe.

@@ -18,6 +18,7 @@ mod matrix;
 mod op;
 mod plan;
 mod ps;
+mod quantize;
 mod remote;
 mod report;
 mod run;
@@ -44,6 +45,7 @@ pub(crate) fn run(command: &Command, output: &Output) -> anyhow::Result<Outcome>
         Command::Bench(arguments) => bench::run(arguments, output),
         Command::Fit(arguments) => fit::run(arguments, output),
         Command::Synth(arguments) => synth::run(arguments, output),
+        Command::Quantize(arguments) => quantize::run(arguments, output),
         Command::Run(arguments) => run::run(arguments, output),
         Command::Chat(arguments) => chat::run(arguments, output),
         Command::Serve(arguments) => serve::run(arguments, output),

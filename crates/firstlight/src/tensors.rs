@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use anyhow::Context;
 use half::{bf16, f16};
-use kernels::{DType, Tensor, TensorMap};
+use kernels::{DType, E4m3, Tensor, TensorMap};
 use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, TensorView, serialize};
 use std::path::Path;
 
@@ -51,6 +51,7 @@ fn tensor(name: &str, view: &TensorView<'_>) -> anyhow::Result<Tensor> {
         Dtype::BF16 => Tensor::new(shape, elements(data, bf16::from_le_bytes)),
         Dtype::F16 => Tensor::new(shape, elements(data, f16::from_le_bytes)),
         Dtype::I32 => Tensor::new(shape, elements(data, i32::from_le_bytes)),
+        Dtype::F8_E4M3 => Tensor::new(shape, elements(data, |[bits]| E4m3::from_bits(bits))),
         // Frameworks keep offsets as 64-bit integers; ops take 32.
         Dtype::I64 => {
             let wide = elements(data, i64::from_le_bytes);
@@ -64,8 +65,7 @@ fn tensor(name: &str, view: &TensorView<'_>) -> anyhow::Result<Tensor> {
             Tensor::new(shape, narrow)
         }
         other => {
-            let hint =
-                "use F32, BF16, F16 or F64 for values and I32 or I64 for offsets and indices";
+            let hint = "use F32, BF16, F16, F64 or F8_E4M3 for values and I32 or I64 for offsets and indices";
             return Err(Failure::hinted(
                 format!("tensor `{name}` is {other:?}, which no op takes"),
                 hint,
@@ -100,6 +100,7 @@ fn dtype(tensor: &Tensor) -> Dtype {
         DType::Bf16 => Dtype::BF16,
         DType::F16 => Dtype::F16,
         DType::I32 => Dtype::I32,
+        DType::E4m3 => Dtype::F8_E4M3,
     }
 }
 
@@ -116,6 +117,7 @@ fn little_endian(tensor: &Tensor) -> Vec<u8> {
         DType::Bf16 => bytes(tensor.view(), bf16::to_le_bytes),
         DType::F16 => bytes(tensor.view(), f16::to_le_bytes),
         DType::I32 => bytes(tensor.view(), i32::to_le_bytes),
+        DType::E4m3 => bytes(tensor.view(), |number: E4m3| [number.to_bits()]),
     }
 }
 

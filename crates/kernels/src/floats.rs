@@ -2,7 +2,7 @@
 #![allow(unsafe_code)] // Slices reinterpreted as the type that was checked at run time.
 
 use crate::cpu::simd::Simd;
-use crate::{DType, Element, Tensor};
+use crate::{DType, E4m3, Element, Tensor};
 use half::{bf16, f16};
 use std::borrow::Cow;
 
@@ -18,6 +18,7 @@ pub(crate) fn floats(tensor: &Tensor) -> Cow<'_, [f32]> {
         DType::F16 => f16::widen(elements(tensor), &mut wide),
         DType::F64 => f64::widen(elements(tensor), &mut wide),
         DType::I32 => i32::widen(elements(tensor), &mut wide),
+        DType::E4m3 => E4m3::widen(elements(tensor), &mut wide),
         DType::F32 => {}
     }
     Cow::Owned(wide)

@@ -11,7 +11,7 @@ mod variants;
 
 pub use call::{Convolved, Finish, LinearCall, LinearOptions, Normed, Out};
 pub use convolution::Convolution;
-pub use problem::{LinearProblem, Norm};
+pub use problem::{LinearProblem, Norm, SCALED, Scales};
 
 use crate::cuda::CudaVariant;
 use crate::{ChoiceTable, Family, Inputs, OpError, OpSpec, TensorMap, Variant};

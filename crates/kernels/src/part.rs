@@ -1,6 +1,6 @@
 //! Parts of tensors.
 
-use crate::{DType, Element, Tensor};
+use crate::{DType, E4m3, Element, Tensor};
 use half::{bf16, f16};
 use std::ops::Range;
 
@@ -17,6 +17,7 @@ impl Tensor {
             DType::Bf16 => part::<bf16>(self, ranges),
             DType::F16 => part::<f16>(self, ranges),
             DType::I32 => part::<i32>(self, ranges),
+            DType::E4m3 => part::<E4m3>(self, ranges),
         }
     }
 }
@@ -52,7 +53,7 @@ mod tests {
     #[test]
     fn parts_keep_their_type_and_order() {
         let whole = Tensor::new(&[2, 3, 2], (0..12).map(f64::from).collect::<Vec<f64>>());
-        for dtype in [DType::F64, DType::F32, DType::Bf16, DType::F16, DType::I32] {
+        for dtype in [DType::F64, DType::F32, DType::Bf16, DType::F16, DType::I32, DType::E4m3] {
             let part = whole.cast(dtype).part(&[1..2, 0..3, 1..2]);
             assert_eq!((part.shape(), part.dtype()), (&[1, 3, 1][..], dtype));
             assert_eq!(part.to_f64(), [7.0, 9.0, 11.0]);

@@ -1,4 +1,7 @@
+mod e4m3;
 mod gpu;
+
+pub use e4m3::E4m3;
 
 use device::HostBuffer;
 use gpu::OnGpu;
@@ -21,6 +24,8 @@ pub enum DType {
     F16,
     /// 32-bit integers: sequence offsets and indices.
     I32,
+    /// float8 E4M3: weights beside scales.
+    E4m3,
 }
 
 impl DType {
@@ -32,6 +37,7 @@ impl DType {
             Self::Bf16 => "bf16",
             Self::F16 => "f16",
             Self::I32 => "i32",
+            Self::E4m3 => "e4m3",
         }
     }
 
@@ -41,6 +47,7 @@ impl DType {
             Self::F64 => 8,
             Self::F32 | Self::I32 => 4,
             Self::Bf16 | Self::F16 => 2,
+            Self::E4m3 => 1,
         }
     }
 }
@@ -71,6 +78,7 @@ enum Data {
     Bf16(HostBuffer<bf16>),
     F16(HostBuffer<f16>),
     I32(HostBuffer<i32>),
+    E4m3(HostBuffer<E4m3>),
     Gpu(OnGpu),
 }
 
@@ -174,6 +182,12 @@ element!(i32, I32, OnGpu::planned, |from, to| each(from, to, |x| x as f32), |fro
     |x| x as i32
 ));
 
+element!(E4m3, E4m3, |_| None, |from, to| each(from, to, E4m3::to_f32), |from, to| each(
+    from,
+    to,
+    E4m3::from_f32
+));
+
 fn each<A: Copy, B>(from: &[A], to: &mut [B], convert: impl Fn(A) -> B) {
     assert_eq!(from.len(), to.len(), "lengths of a conversion");
     for (to, from) in to.iter_mut().zip(from) {
@@ -214,6 +228,7 @@ impl Tensor {
                 DType::Bf16 => HostBuffer::lent(start.cast(), len).map(Data::Bf16),
                 DType::F16 => HostBuffer::lent(start.cast(), len).map(Data::F16),
                 DType::I32 => HostBuffer::lent(start.cast(), len).map(Data::I32),
+                DType::E4m3 => HostBuffer::lent(start.cast(), len).map(Data::E4m3),
             }
         };
         Some(Self::side_by_side(shape, data?))
@@ -233,6 +248,7 @@ impl Tensor {
             DType::Bf16 => Data::Bf16(HostBuffer::filled(bf16::NAN, len)),
             DType::F16 => Data::F16(HostBuffer::filled(f16::NAN, len)),
             DType::I32 => Data::I32(HostBuffer::filled(i32::MIN, len)),
+            DType::E4m3 => Data::E4m3(HostBuffer::filled(E4m3::NAN, len)),
         };
         Self::side_by_side(shape, data)
     }
@@ -245,6 +261,7 @@ impl Tensor {
             Data::Bf16(values) => values.fill(bf16::NAN),
             Data::F16(values) => values.fill(f16::NAN),
             Data::I32(values) => values.fill(i32::MIN),
+            Data::E4m3(values) => values.fill(E4m3::NAN),
             Data::Gpu(_) => {}
         }
     }
@@ -257,6 +274,7 @@ impl Tensor {
             Data::Bf16(_) => DType::Bf16,
             Data::F16(_) => DType::F16,
             Data::I32(_) => DType::I32,
+            Data::E4m3(_) => DType::E4m3,
             Data::Gpu(on_gpu) => on_gpu.dtype(),
         }
     }
@@ -306,6 +324,7 @@ impl Tensor {
             Data::Bf16(values) => values.iter().map(|x| x.to_f64()).collect(),
             Data::F16(values) => values.iter().map(|x| x.to_f64()).collect(),
             Data::I32(values) => values.iter().map(|x| f64::from(*x)).collect(),
+            Data::E4m3(values) => values.iter().map(|x| f64::from(x.to_f32())).collect(),
             Data::Gpu(_) => Vec::new(),
         }
     }
@@ -324,6 +343,10 @@ impl Tensor {
                 Self::new(shape, values.iter().map(|x| f16::from_f64(*x)).collect::<Vec<_>>())
             }
             DType::I32 => Self::new(shape, values.iter().map(|x| *x as i32).collect::<Vec<_>>()),
+            DType::E4m3 => {
+                let rounded = values.iter().map(|x| E4m3::from_f32(*x as f32));
+                Self::new(shape, rounded.collect::<Vec<_>>())
+            }
         }
     }
 
@@ -334,6 +357,7 @@ impl Tensor {
             Data::F32(values) => first(values, |x| x.is_nan()),
             Data::Bf16(values) => first(values, |x| x.is_nan()),
             Data::F16(values) => first(values, |x| x.is_nan()),
+            Data::E4m3(values) => first(values, |x| x.is_nan()),
             Data::I32(_) | Data::Gpu(_) => None,
         }
     }

@@ -2,8 +2,10 @@
 //! drawn.
 
 use crate::drawn::DrawnModel;
+use crate::float8::Scales;
 use crate::values::{Of, Value, Values};
 use crate::{Architecture, ModelError};
+use architectures::{SCALE, SCALE_INV};
 use device::MappedFile;
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, Metadata, SafeTensorError};
@@ -36,6 +38,10 @@ pub(crate) struct Files {
     folder: PathBuf,
     shards: Vec<Shard>,
     tensors: BTreeMap<String, Located>,
+    /// Those of weights in float8, by the weights' names.
+    scales: BTreeMap<String, Scales>,
+    /// The names of tensors that belong to such weights.
+    beside: BTreeSet<String>,
 }
 
 #[derive(Debug)]
@@ -118,13 +124,21 @@ impl Checkpoint {
         let of = match &self.source {
             Source::Files(files) => {
                 let found = files.tensors.get(name).ok_or_else(|| missing(&files.folder))?;
-                Of::File(&files.shards[found.shard], found)
+                Of::File(&files.shards[found.shard], found, files.scales.get(name))
             }
             Source::Drawn(drawn) => {
                 Of::Drawn(drawn.get(name).ok_or_else(|| missing(Path::new("random model")))?)
             }
         };
         Ok(Values { name, of, read: &self.read })
+    }
+
+    /// The scales of a tensor in float8; none of one in another type.
+    pub(crate) fn scales(&self, name: &str) -> Option<&Scales> {
+        match &self.source {
+            Source::Files(files) => files.scales.get(name),
+            Source::Drawn(drawn) => drawn.get(name)?.scales(),
+        }
     }
 
     /// Bytes of a tensor; 0 where it is not there.
@@ -137,11 +151,15 @@ impl Checkpoint {
         }
     }
 
-    /// Values of all tensors.
+    /// Values of all tensors but scales.
     pub fn parameters(&self) -> u64 {
         let product = |shape: &[usize]| shape.iter().map(|side| *side as u64).product::<u64>();
         match &self.source {
-            Source::Files(files) => files.tensors.values().map(|found| product(&found.shape)).sum(),
+            Source::Files(files) => {
+                let tensors = files.tensors.iter();
+                let weights = tensors.filter(|(name, _)| !files.beside.contains(*name));
+                weights.map(|(_, found)| product(&found.shape)).sum()
+            }
             Source::Drawn(drawn) => drawn.parameters(),
         }
     }
@@ -179,8 +197,13 @@ impl Files {
             let there = there.map(|file| file.len()).sum();
             return Err(ModelError::incomplete(absent, "is missing", total, there));
         }
-        let mut all =
-            Self { folder: folder.to_owned(), shards: Vec::new(), tensors: BTreeMap::new() };
+        let mut all = Self {
+            folder: folder.to_owned(),
+            shards: Vec::new(),
+            tensors: BTreeMap::new(),
+            scales: BTreeMap::new(),
+            beside: BTreeSet::new(),
+        };
         for path in files {
             all.add(path)?;
         }
@@ -191,7 +214,37 @@ impl Files {
                 return Err(ModelError::weights(&folder.join(file), what));
             }
         }
+        all.read_scales()?;
         Ok(all)
+    }
+
+    /// Reads the scales of weights in float8, and notes what else belongs to these.
+    fn read_scales(&mut self) -> Result<(), ModelError> {
+        let narrow = self.tensors.iter().filter(|(_, found)| found.dtype == Dtype::F8_E4M3);
+        for (name, weight) in narrow {
+            let names = [SCALE, SCALE_INV].map(|suffix| format!("{name}{suffix}"));
+            let scale = names.iter().find_map(|name| Some((name, self.tensors.get(name)?)));
+            let Some((scale_name, scale)) = scale else {
+                let what = format!("tensor `{name}` is float8 without `{}`", names[0]);
+                return Err(ModelError::weights(&self.shards[weight.shard].path, what));
+            };
+            let shard = &self.shards[scale.shard];
+            let mut values = vec![0f32; scale.shape.iter().product()];
+            let of = Of::File(shard, scale, None);
+            // Scales are small, and no weights that are waited for.
+            Values { name: scale_name, of, read: &AtomicU64::new(0) }.fill(0, &mut values)?;
+            let scales = Scales::new(&weight.shape, &scale.shape, values).map_err(|wanted| {
+                let what = format!("tensor `{scale_name}` {:?}, wanted {wanted}", scale.shape);
+                ModelError::weights(&shard.path, what)
+            })?;
+            self.beside.insert(scale_name.clone());
+            // What activations were divided by where both are multiplied in float8: here they are not.
+            if let Some(module) = name.strip_suffix(".weight") {
+                self.beside.insert(format!("{module}.input_scale"));
+            }
+            self.scales.insert(name.clone(), scales);
+        }
+        Ok(())
     }
 
     fn add(&mut self, path: PathBuf) -> Result<(), ModelError> {
@@ -228,8 +281,9 @@ impl Files {
             let found = &self.tensors[*name];
             let wrong = if found.shape != *shape {
                 format!("has shape {:?}, the config wants {shape:?}", found.shape)
-            } else if !matches!(found.dtype, Dtype::F32 | Dtype::BF16 | Dtype::F16) {
-                format!("is {:?}, wanted F32, BF16 or F16", found.dtype)
+            } else if !matches!(found.dtype, Dtype::F32 | Dtype::BF16 | Dtype::F16 | Dtype::F8_E4M3)
+            {
+                format!("is {:?}, wanted F32, BF16, F16 or F8_E4M3", found.dtype)
             } else {
                 continue;
             };
@@ -242,6 +296,7 @@ impl Files {
             .keys()
             .map(String::as_str)
             .filter(|name| !known.contains(name) && *name != "lm_head.weight")
+            .filter(|name| !self.beside.contains(*name))
             .filter(|name| !unused.iter().any(|part| name.contains(part)))
             .collect();
         if !extra.is_empty() {
@@ -250,6 +305,14 @@ impl Files {
             return Err(ModelError::weights(&self.folder, what));
         }
         Ok(())
+    }
+
+    /// The files, each with its tensors by name.
+    pub(crate) fn by_shard(&self) -> impl Iterator<Item = (&Shard, Vec<(&str, &Located)>)> {
+        self.shards.iter().enumerate().map(|(nth, shard)| {
+            let inside = self.tensors.iter().filter(move |(_, found)| found.shard == nth);
+            (shard, inside.map(|(name, found)| (&**name, found)).collect())
+        })
     }
 
     /// The files.

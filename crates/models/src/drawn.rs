@@ -1,10 +1,13 @@
 //! Weights that are drawn rather than read: any range of any tensor, in any order, the same values each time.
 
 use crate::Architecture;
+use crate::float8::Scales;
 use crate::params::{Draw, Param};
 use crate::random::mix;
 use crate::values::Value;
+use architectures::{Fp8, Stored};
 use half::bf16;
+use kernels::E4m3;
 use safetensors::tensor::Dtype;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,14 +19,22 @@ const SUMS: usize = 4 << 16;
 /// weights, so that drawing is a look-up.
 type Normals = Arc<[bf16]>;
 
-/// The tables of the normal draws so far, by the bits of their deviation.
+/// The tables of the normal draws so far, by the bits of their deviation; and that of float8.
 #[derive(Debug, Default)]
-pub(crate) struct Tables(HashMap<u64, Normals>);
+pub(crate) struct Tables(HashMap<u64, Normals>, Option<Arc<[E4m3]>>);
+
+/// The deviation of numbers in float8: the largest that is drawn, 2 sqrt(3) times as large, is one of them.
+const DEVIATION: f64 = 100.0;
 
 impl Tables {
     fn of(&mut self, deviation: f64) -> Normals {
         let table = || (0..SUMS).map(|sum| bf16::from_f64(normal(sum, deviation))).collect();
         self.0.entry(deviation.to_bits()).or_insert_with(table).clone()
+    }
+
+    fn float8(&mut self) -> Arc<[E4m3]> {
+        let number = |sum| E4m3::from_f32(normal(sum, DEVIATION) as f32);
+        self.1.get_or_insert_with(|| (0..SUMS).map(number).collect()).clone()
     }
 }
 
@@ -34,6 +45,8 @@ pub(crate) struct Drawn {
     len: usize,
     draw: Draw,
     normals: Option<Normals>,
+    /// Numbers of float8 by the sums that choose them, and scales.
+    float8: Option<(Arc<[E4m3]>, Scales)>,
 }
 
 impl Drawn {
@@ -44,17 +57,45 @@ impl Drawn {
             _ => None,
         };
         let seed = param.name.bytes().fold(seed, |seed, byte| mix(seed ^ u64::from(byte)));
-        Self { seed, len: param.len(), draw: param.draw, normals }
+        // Scales differ by two thirds: a wrong one is a wrong weight.
+        let scale = |deviation: f64, at: usize| {
+            let part = mix(!seed ^ at as u64) as f64 / u64::MAX as f64;
+            ((0.75 + 0.5 * part) * deviation / DEVIATION) as f32
+        };
+        let float8 = match (param.stored, param.draw) {
+            (Stored::Fp8(Fp8 { scales, .. }), Draw::Normal(deviation)) => {
+                let scales = Scales::drawn(param, scales, |at| scale(deviation, at));
+                Some((tables.float8(), scales))
+            }
+            _ => None,
+        };
+        Self { seed, len: param.len(), draw: param.draw, normals, float8 }
     }
 
     /// What checkpoints keep it in.
     pub(crate) fn dtype(&self) -> Dtype {
-        if self.draw.keeps_float32() { Dtype::F32 } else { Dtype::BF16 }
+        match self.float8 {
+            Some(_) => Dtype::F8_E4M3,
+            None if self.draw.keeps_float32() => Dtype::F32,
+            None => Dtype::BF16,
+        }
     }
 
-    /// Its size in a checkpoint.
+    /// Its size in a checkpoint, without scales.
     pub(crate) fn bytes(&self) -> usize {
-        self.len * if self.draw.keeps_float32() { 4 } else { 2 }
+        self.len * self.dtype().bitsize() / 8
+    }
+
+    /// The scales of what is kept in float8.
+    pub(crate) fn scales(&self) -> Option<&Scales> {
+        self.float8.as_ref().map(|(_, scales)| scales)
+    }
+
+    /// Writes numbers in float8, without scales, over bytes.
+    pub(crate) fn fill_float8(&self, first: usize, into: &mut [u8]) {
+        let Some((numbers, _)) = &self.float8 else { return };
+        let drawn = (first..).map(|at| mix(self.seed.wrapping_add(at as u64)));
+        into.iter_mut().zip(drawn).for_each(|(to, bits)| *to = numbers[sum(bits)].to_bits());
     }
 
     /// Number of its values.
@@ -68,6 +109,14 @@ impl Drawn {
             return false;
         }
         let drawn = (first..).map(|at| mix(self.seed.wrapping_add(at as u64)));
+        if let Some((numbers, scales)) = &self.float8 {
+            scales.each(first, into.len(), |scale, run| {
+                let drawn = (first + run.start..).map(|at| mix(self.seed.wrapping_add(at as u64)));
+                let numbers = drawn.map(|bits| V::of_f32(numbers[sum(bits)].to_f32() * scale));
+                into[run].iter_mut().zip(numbers).for_each(|(to, number)| *to = number);
+            });
+            return true;
+        }
         let places = into.iter_mut().zip(drawn);
         match (&self.normals, self.dtype()) {
             (Some(normals), _) => {
@@ -111,7 +160,8 @@ impl DrawnModel {
 
     /// Bytes that its tensors would take in files.
     pub(crate) fn bytes(&self) -> u64 {
-        self.tensors.values().map(|drawn| drawn.bytes() as u64).sum()
+        let scales = |drawn: &Drawn| drawn.scales().map_or(0, |scales| 4 * scales.values().len());
+        self.tensors.values().map(|drawn| (drawn.bytes() + scales(drawn)) as u64).sum()
     }
 }
 
@@ -155,7 +205,8 @@ mod tests {
     fn looked_up_values_are_the_defined_ones() {
         for deviation in [0.02, (2304f64).powf(-0.5), 1.0] {
             let draw = Draw::Normal(deviation);
-            let param = Param { name: "w".to_owned(), shape: vec![300, 400], draw };
+            let (name, shape, stored) = ("w".to_owned(), vec![300, 400], Stored::Wide);
+            let param = Param { name, shape, draw, stored, expanded: false };
             let drawn = Drawn::new(&param, 5, &mut Tables::default());
             let seed = mix(5 ^ u64::from(b'w'));
             let want: Vec<bf16> =

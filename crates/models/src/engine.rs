@@ -130,6 +130,7 @@ pub fn holding(device: &Device, storage: Storage) -> Holding {
         spare_blocks: 1,
         state_pools: if host { 2 } else { 1 },
         activation_bytes: if host { size_of::<f32>() } else { storage.bytes() },
+        keeps_float8: !host,
         embedding: !host,
     }
 }

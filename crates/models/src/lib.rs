@@ -12,10 +12,12 @@ mod drawn;
 mod engine;
 mod error;
 mod files;
+mod float8;
 mod generate;
 mod hub;
 mod pages;
 mod program;
+mod quantize;
 mod random;
 mod sampling;
 mod saved;
@@ -30,7 +32,7 @@ mod verify;
 
 use architectures::params::Param;
 pub use architectures::{
-    Architecture, Capacity, Config, Footprint, Holding, LargestStep, SHAPES, shape,
+    Architecture, Capacity, Config, Footprint, Holding, LargestStep, SHAPES, in_fp8, shape,
 };
 use architectures::{Layer, Mixer, Rope, layers, params};
 pub use checkpoint::Checkpoint;
@@ -45,6 +47,7 @@ pub use files::Watched;
 pub use generate::{Chosen, Generated, Next, generate};
 pub use hub::{Download, HubFile, HubHash, download, locate};
 pub use pages::Pages;
+pub use quantize::{Quantized, QuantizedTensor, quantize};
 pub use sampling::Sampling;
 pub use saved::Saved;
 pub use scheduler::{

@@ -8,6 +8,7 @@ use crate::params::Param;
 use crate::text::tiktoken;
 use crate::values::Value;
 use crate::{Architecture, Checkpoint, Config, ModelError};
+use architectures::{Fp8, Stored};
 use half::bf16;
 use rayon::prelude::*;
 use safetensors::tensor::{Dtype, TensorInfo};
@@ -60,8 +61,7 @@ pub fn synth_watched(
     let architecture = Architecture::of(&config)?;
     let mut made = Made::folder(folder)?;
     let shards = shards(&architecture, options);
-    let tensors = || shards.iter().flatten();
-    let total: usize = tensors().map(|tensor| tensor.drawn.bytes()).sum();
+    let total: usize = shards.iter().flatten().map(Written::bytes).sum();
     room(folder, total as u64)?;
     let of_shard = |shard: usize| match shards.len() {
         1 => SINGLE.to_owned(),
@@ -70,7 +70,7 @@ pub fn synth_watched(
     let mut places = serde_json::Map::new();
     for (shard, drawn) in shards.iter().enumerate() {
         for tensor in drawn {
-            places.insert(tensor.param.name.clone(), json!(of_shard(shard)));
+            places.insert(tensor.name.clone(), json!(of_shard(shard)));
         }
         write(made.file(folder.join(of_shard(shard))), drawn, watched)?;
     }
@@ -102,13 +102,50 @@ fn cut(config: Config, options: &SynthOptions) -> Result<Config, ModelError> {
     }
 }
 
-/// A tensor that is drawn when it is written.
-struct Written<'a> {
-    param: &'a Param,
-    drawn: Drawn,
+/// A tensor that is drawn when it is written, or the scales of one in float8.
+struct Written {
+    name: String,
+    shape: Vec<usize>,
+    values: Values,
 }
 
-fn shards<'a>(architecture: &'a Architecture, options: &SynthOptions) -> Vec<Vec<Written<'a>>> {
+enum Values {
+    Drawn(Drawn),
+    Scales(Vec<u8>),
+}
+
+impl Written {
+    /// A parameter, and its scales where it has any.
+    fn of(param: &Param, drawn: Drawn) -> impl Iterator<Item = Self> {
+        let scales = match (param.stored, drawn.scales()) {
+            (Stored::Fp8(Fp8 { suffix, .. }), Some(scales)) => {
+                let bytes = scales.values().iter().flat_map(|scale| scale.to_le_bytes());
+                let (name, values) =
+                    (format!("{}{suffix}", param.name), Values::Scales(bytes.collect()));
+                Some(Self { name, shape: scales.shape(&param.shape), values })
+            }
+            _ => None,
+        };
+        let (name, shape) = (param.name.clone(), param.shape.clone());
+        [Self { name, shape, values: Values::Drawn(drawn) }].into_iter().chain(scales)
+    }
+
+    fn dtype(&self) -> Dtype {
+        match &self.values {
+            Values::Drawn(drawn) => drawn.dtype(),
+            Values::Scales(_) => Dtype::F32,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match &self.values {
+            Values::Drawn(drawn) => drawn.bytes(),
+            Values::Scales(bytes) => bytes.len(),
+        }
+    }
+}
+
+fn shards(architecture: &Architecture, options: &SynthOptions) -> Vec<Vec<Written>> {
     let mut shards = vec![Vec::new()];
     let (mut tables, mut bytes) = (Tables::default(), 0);
     for param in architecture.params.iter() {
@@ -119,7 +156,7 @@ fn shards<'a>(architecture: &'a Architecture, options: &SynthOptions) -> Vec<Vec
         }
         bytes += drawn.bytes();
         if let Some(shard) = shards.last_mut() {
-            shard.push(Written { param, drawn });
+            shard.extend(Written::of(param, drawn));
         }
     }
     shards
@@ -130,19 +167,19 @@ const PIECE: usize = 4 << 20;
 /// Values that a core draws at a time.
 const RUN: usize = 1 << 14;
 
-fn write(path: &Path, drawn: &[Written<'_>], watched: &Watched) -> Result<(), ModelError> {
+fn write(path: &Path, drawn: &[Written], watched: &Watched) -> Result<(), ModelError> {
     // As safetensors' own writer has them: wider types first, so that each tensor is aligned, and then by name.
-    let mut drawn: Vec<&Written<'_>> = drawn.iter().collect();
+    let mut drawn: Vec<&Written> = drawn.iter().collect();
     drawn.sort_by(|one, other| {
-        let wider = other.drawn.dtype().cmp(&one.drawn.dtype());
-        wider.then_with(|| one.param.name.cmp(&other.param.name))
+        let wider = other.dtype().cmp(&one.dtype());
+        wider.then_with(|| one.name.cmp(&other.name))
     });
     let mut end = 0;
-    let info = |tensor: &&Written<'_>| {
+    let info = |tensor: &&Written| {
         let start = end;
-        end += tensor.drawn.bytes();
-        let (dtype, shape) = (tensor.drawn.dtype(), tensor.param.shape.clone());
-        (tensor.param.name.clone(), TensorInfo { dtype, shape, data_offsets: (start, end) })
+        end += tensor.bytes();
+        let (dtype, shape) = (tensor.dtype(), tensor.shape.clone());
+        (tensor.name.clone(), TensorInfo { dtype, shape, data_offsets: (start, end) })
     };
     let infos = drawn.iter().map(info).collect();
     let notes = HashMap::from([("format".to_owned(), "pt".to_owned())]);
@@ -151,10 +188,23 @@ fn write(path: &Path, drawn: &[Written<'_>], watched: &Watched) -> Result<(), Mo
         let mut file = File::create(partial)?;
         file.write_all(&header)?;
         let mut bytes = Vec::new();
-        for Written { param, drawn } in drawn {
-            for first in (0..param.len()).step_by(PIECE) {
-                let values = PIECE.min(param.len() - first);
+        for Written { values, .. } in drawn {
+            let drawn = match values {
+                Values::Drawn(drawn) => drawn,
+                Values::Scales(bytes) => {
+                    file.write_all(bytes)?;
+                    watched.add(bytes.len())?;
+                    continue;
+                }
+            };
+            for first in (0..drawn.len()).step_by(PIECE) {
+                let values = PIECE.min(drawn.len() - first);
                 match drawn.dtype() {
+                    Dtype::F8_E4M3 => {
+                        bytes.resize(values, 0);
+                        let runs = bytes.par_chunks_mut(RUN).enumerate();
+                        runs.for_each(|(nth, run)| drawn.fill_float8(first + nth * RUN, run));
+                    }
                     Dtype::F32 => draw(drawn, first, values, &mut bytes, f32::to_le_bytes),
                     _ => draw(drawn, first, values, &mut bytes, bf16::to_le_bytes),
                 }

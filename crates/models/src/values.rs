@@ -3,7 +3,9 @@
 use crate::ModelError;
 use crate::checkpoint::{Located, Shard};
 use crate::drawn::Drawn;
+use crate::float8::Scales;
 use half::{bf16, f16};
+use kernels::E4m3;
 use safetensors::tensor::Dtype;
 use std::cell::RefCell;
 use std::path::Path;
@@ -91,7 +93,8 @@ pub(crate) struct Values<'a> {
 /// Where its values are.
 #[derive(Clone, Copy)]
 pub(crate) enum Of<'a> {
-    File(&'a Shard, &'a Located),
+    /// With the scales of float8.
+    File(&'a Shard, &'a Located, Option<&'a Scales>),
     Drawn(&'a Drawn),
 }
 
@@ -108,7 +111,7 @@ impl Values<'_> {
     /// [`ModelError::File`] when the file cannot be read.
     pub(crate) fn fill<V: Value>(&self, first: usize, into: &mut [V]) -> Result<(), ModelError> {
         match self.of {
-            Of::File(shard, found) => BYTES.with_borrow_mut(|bytes| {
+            Of::File(shard, found, scales) => BYTES.with_borrow_mut(|bytes| {
                 bytes.resize(into.len() * width(found.dtype), 0);
                 self.copy(first, into.len(), bytes)?;
                 // Files are little-endian whatever the machine is.
@@ -119,8 +122,16 @@ impl Values<'_> {
                         decode(bytes, into, |x| V::of_f32(f16::from_le_bytes(x).to_f32()))
                     }
                     other => {
-                        let what = format!("is {other:?}, wanted F32, BF16 or F16");
-                        return Err(self.wrong(&shard.path, &what));
+                        let Some(scales) = scales.filter(|_| other == Dtype::F8_E4M3) else {
+                            let what = format!("is {other:?}, wanted F32, BF16 or F16");
+                            return Err(self.wrong(&shard.path, &what));
+                        };
+                        scales.each(first, into.len(), |scale, run| {
+                            let value =
+                                |bits: &u8| V::of_f32(E4m3::from_bits(*bits).to_f32() * scale);
+                            let values = bytes[run.clone()].iter().map(value);
+                            into[run].iter_mut().zip(values).for_each(|(to, value)| *to = value);
+                        });
                     }
                 }
                 self.hold(first, self::first(into, |value| value.is_nan()))
@@ -147,7 +158,7 @@ impl Values<'_> {
     ) -> Result<(), ModelError> {
         let len = into.len() / V::BYTES;
         match self.of {
-            Of::File(_, found) if found.dtype == V::DTYPE && cfg!(target_endian = "little") => {
+            Of::File(_, found, _) if found.dtype == V::DTYPE && cfg!(target_endian = "little") => {
                 self.copy(first, len, into)?;
                 self.hold(first, V::nan_in(into))
             }
@@ -160,9 +171,24 @@ impl Values<'_> {
         }
     }
 
+    /// Writes numbers in float8, without their scales.
+    ///
+    /// # Errors
+    /// As [`Values::fill`].
+    pub(crate) fn fill_float8(&self, first: usize, into: &mut [u8]) -> Result<(), ModelError> {
+        match self.of {
+            Of::File(..) => self.copy(first, into.len(), into)?,
+            Of::Drawn(drawn) => {
+                drawn.fill_float8(first, into);
+                self.count(into.len());
+            }
+        }
+        self.hold(first, self::first(into, |bits| E4m3::from_bits(*bits).is_nan()))
+    }
+
     /// Copies the file's bytes of `len` values from `first` on.
     fn copy(&self, first: usize, len: usize, into: &mut [u8]) -> Result<(), ModelError> {
-        let Of::File(shard, found) = self.of else { return Ok(()) };
+        let Of::File(shard, found, _) = self.of else { return Ok(()) };
         let width = width(found.dtype);
         if first + len > found.bytes.len() / width {
             return Err(self.wrong(&shard.path, &format!("has shape {:?}", found.shape)));
@@ -179,7 +205,7 @@ impl Values<'_> {
 
     fn hold(&self, first: usize, nan: Option<usize>) -> Result<(), ModelError> {
         match (self.of, nan) {
-            (Of::File(shard, _), Some(at)) => {
+            (Of::File(shard, ..), Some(at)) => {
                 Err(self.wrong(&shard.path, &format!("is NaN at element {}", first + at)))
             }
             _ => Ok(()),
@@ -193,7 +219,11 @@ impl Values<'_> {
 
 /// Bytes of a value. Of the types that are read; others are refused.
 fn width(dtype: Dtype) -> usize {
-    if dtype == Dtype::F32 { 4 } else { 2 }
+    match dtype {
+        Dtype::F32 => 4,
+        Dtype::F8_E4M3 => 1,
+        _ => 2,
+    }
 }
 
 fn decode<const SIZE: usize, V>(bytes: &[u8], into: &mut [V], read: impl Fn([u8; SIZE]) -> V) {

@@ -23,6 +23,7 @@ fn holding(config: &Config) -> Holding {
         spare_blocks: 0,
         state_pools: 1,
         activation_bytes: bytes,
+        keeps_float8: true,
         embedding: true,
     }
 }

@@ -1,6 +1,6 @@
 //! Arguments of `bench model`.
 
-use super::{BackendArg, PythonPeers, WeightType, number, one_or_more};
+use super::{BackendArg, NarrowWeights, PythonPeers, WeightType, number, one_or_more};
 use clap::{Args, Subcommand};
 use models::SpeedTest;
 use std::path::PathBuf;
@@ -48,6 +48,9 @@ pub(crate) struct BenchModel {
     /// Only the first N layers.
     #[arg(long, value_name = "N", value_parser = one_or_more::<usize>, requires = "random")]
     pub(crate) layers: Option<usize>,
+    /// Store the random weights of projections so.
+    #[arg(long, value_enum, requires = "random")]
+    pub(crate) weights: Option<NarrowWeights>,
     /// Samples of each test, after one cold run.
     #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = one_or_more::<u32>)]
     pub(crate) repeats: u32,

@@ -9,7 +9,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Understand and mend", &["explain", "matrix", "ps"]),
     ("Plan and install", &["plan", "apply"]),
     ("Kernels", &["verify", "bench", "op"]),
-    ("Models", &["run", "chat", "serve", "fit", "logits", "synth", "convert"]),
+    ("Models", &["run", "chat", "serve", "fit", "logits", "synth", "convert", "quantize"]),
     ("Share and compare", &["report", "compare", "gate", "remote"]),
     ("Shell", &["completions", "man"]),
 ];
@@ -116,6 +116,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "firstlight synth",
             "firstlight synth granite-hybrid-mini my-model",
             "firstlight synth granite-4.0-h-micro my-model --layers 6",
+            "firstlight synth granite-hybrid-mini my-model --weights fp8",
         ],
     ),
     (
@@ -125,6 +126,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "firstlight convert MODEL OUT --to fla-kda",
         ],
     ),
+    ("quantize", &["firstlight quantize MODEL OUT --to fp8"]),
     ("report", &["firstlight report firstlight-runs/RUN"]),
     ("compare", &["firstlight compare firstlight-runs/BEFORE firstlight-runs/AFTER"]),
     ("gate", &["firstlight gate firstlight-runs/RUN --baseline firstlight-runs/BASELINE"]),

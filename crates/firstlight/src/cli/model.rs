@@ -45,6 +45,37 @@ pub(crate) struct Synth {
     /// Seed of the random weights.
     #[arg(long, value_parser = whole, default_value_t = 0, requires = "name")]
     pub(crate) seed: u64,
+    /// Store the weights of projections so.
+    #[arg(long, value_enum, requires = "name")]
+    pub(crate) weights: Option<NarrowWeights>,
+}
+
+/// How weights of projections are stored that are narrower than the rest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum NarrowWeights {
+    /// float8 E4M3 with a scale a row, as compressed-tensors has it.
+    Fp8,
+}
+
+impl NarrowWeights {
+    /// The config of a model with such weights.
+    pub(crate) fn of(self, config: models::Config) -> models::Config {
+        match self {
+            Self::Fp8 => models::in_fp8(config),
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Quantize {
+    #[command(flatten)]
+    pub(crate) named: Named,
+    /// Folder to write, empty or new.
+    #[arg(value_name = "OUT")]
+    pub(crate) output: PathBuf,
+    /// What weights are rounded to.
+    #[arg(long, value_enum)]
+    pub(crate) to: NarrowWeights,
 }
 
 #[derive(Debug, Args)]

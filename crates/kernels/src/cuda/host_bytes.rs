@@ -1,7 +1,7 @@
 //! Tensors in host memory as the bytes that go to a GPU and come back.
 #![allow(unsafe_code)] // Numbers viewed as bytes.
 
-use crate::{DType, Tensor};
+use crate::{DType, E4m3, Tensor};
 use half::{bf16, f16};
 
 /// The elements as bytes.
@@ -17,6 +17,7 @@ pub(super) fn bytes(tensor: &Tensor) -> &[u8] {
         DType::Bf16 => of(tensor.view::<bf16>()),
         DType::F16 => of(tensor.view::<f16>()),
         DType::I32 => of(tensor.view::<i32>()),
+        DType::E4m3 => of(tensor.view::<E4m3>()),
     }
 }
 
@@ -33,6 +34,7 @@ pub(super) fn bytes_mut(tensor: &mut Tensor) -> &mut [u8] {
         DType::Bf16 => of(tensor.view_mut::<bf16>()),
         DType::F16 => of(tensor.view_mut::<f16>()),
         DType::I32 => of(tensor.view_mut::<i32>()),
+        DType::E4m3 => of(tensor.view_mut::<E4m3>()),
     }
 }
 
@@ -54,7 +56,7 @@ mod tests {
 
     #[test]
     fn every_type_goes_there_and_back() {
-        for dtype in [DType::F64, DType::F32, DType::Bf16, DType::F16, DType::I32] {
+        for dtype in [DType::F64, DType::F32, DType::Bf16, DType::F16, DType::I32, DType::E4m3] {
             let tensor = Tensor::new(&[2, 3], vec![1f64, -2.0, 3.0, 4.5, 0.0, 6.0]).cast(dtype);
             assert_eq!(bytes(&tensor).len(), 6 * dtype.bytes());
             let mut back = Tensor::poisoned(&[2, 3], dtype);

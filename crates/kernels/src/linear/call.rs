@@ -142,6 +142,8 @@ pub struct LinearCall<'a> {
     pub x: &'a Tensor,
     /// `[N, K]`.
     pub w: &'a Tensor,
+    /// Factors of w in e4m3, `[1, N]`, or `[K / 128, N]` rounded up.
+    pub w_scale: Option<&'a Tensor>,
     /// `[N]`.
     pub bias: Option<&'a Tensor>,
     /// RMSNorm of x; none: x as it is.
@@ -165,6 +167,7 @@ impl<'a> LinearCall<'a> {
         Self {
             x,
             w,
+            w_scale: None,
             bias: None,
             norm: None,
             scale: 1.0,
@@ -218,6 +221,7 @@ impl Typed for LinearCall<'_> {
         let mut given = given!(LinearOp, options, {
             "x": self.x,
             "w": self.w,
+            "w_scale": self.w_scale,
             "bias": self.bias,
             "norm": self.norm.map(|norm| norm.weight),
             "residual": residual,

@@ -22,6 +22,7 @@ pub(super) fn choice_tables() -> Vec<ChoiceTable> {
 /// What the bundle holds of linear.
 pub(super) fn bundled() -> Vec<KernelSource> {
     let mut sources = hopper::bundled();
+    sources.extend(operands::bundled());
     for of in [mma::bundled, stream::bundled] {
         sources.extend(BundledArch::ALL.iter().flat_map(of));
     }

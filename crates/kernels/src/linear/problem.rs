@@ -16,17 +16,18 @@ pub(super) const SPEC: OpSpec = OpSpec {
     name: "linear",
     summary: "projection: o = residual + scale * act(rms(x) W^T + bias), its columns into one output or several",
     inputs: &[
-        tensor(
-            "x",
-            "[T, K]",
-            true,
-            "as w is stored, or f32 beside 16-bit weights; rows do not mix",
-        ),
+        tensor("x", "[T, K]", true, "storage, or f32 beside 16-bit storage; rows do not mix"),
         tensor(
             "w",
             "[N, K]",
             true,
-            "f32, bf16 or f16: the storage type; for swiglu the rows of the gates, then those of the ups",
+            "f32, bf16 or f16: the storage type; or e4m3 beside storage in bf16; for swiglu the rows of the gates, then those of the ups",
+        ),
+        tensor(
+            "w_scale",
+            "[G, N]",
+            false,
+            "f32 factors of the rows of w in e4m3, which needs them: of whole rows (G is 1), or of each 128 columns (G is K / 128, rounded up)",
         ),
         tensor("norm", "[K]", false, "RMSNorm weight of x, f32 or storage; none: x as it is"),
         tensor("bias", "[N]", false, "f32 or storage"),
@@ -91,11 +92,25 @@ pub struct Norm {
     pub eps: f64,
 }
 
+/// Columns of w with a scale of their own, where a row has several.
+pub const SCALED: usize = 128;
+
+/// How weights are stored that are narrower than what they are multiplied as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scales {
+    /// A factor for each row of w.
+    Rows,
+    /// One for each [`SCALED`] columns of each row.
+    Groups,
+}
+
 /// One call, apart from the choice of a kernel.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinearProblem {
-    /// Type of the weights, to which x is rounded before it is multiplied.
+    /// Storage type, to which x is rounded before it is multiplied: that of the weights, or bf16 beside weights in e4m3.
     pub dtype: DType,
+    /// Where weights are stored in e4m3, what they are multiplied with.
+    pub scales: Option<Scales>,
     /// Type of x: `dtype` or f32.
     pub x_dtype: DType,
     /// Rows of x, T.
@@ -135,7 +150,8 @@ impl LinearProblem {
     /// # Errors
     /// [`OpError`] naming the tensor or setting.
     pub(super) fn parse(inputs: Inputs<'_>, options: &LinearOptions) -> Result<Self, OpError> {
-        let dtype = inputs.storage("w")?;
+        let narrow = inputs.tensor("w").dtype() == DType::E4m3;
+        let dtype = if narrow { DType::Bf16 } else { inputs.storage("w")? };
         let [tokens, depth] = inputs.dims("x", [Dim::free("T"), Dim::free("K")])?;
         if depth == 0 {
             return Err(inputs.shape_error("x", "[T, K] with a K above 0"));
@@ -146,9 +162,11 @@ impl LinearProblem {
             let fits = |found| found == dtype || found == DType::F32;
             if inputs.get(name).is_some_and(|tensor| !fits(tensor.dtype())) {
                 let either = if dtype == DType::F32 { "" } else { "f32 or " };
-                return Err(inputs.dtype_error(name, &format!("{either}{dtype} like `w`")));
+                let like = if narrow { "beside `w` in e4m3" } else { "like `w`" };
+                return Err(inputs.dtype_error(name, &format!("{either}{dtype} {like}")));
             }
         }
+        let scales = scales(inputs, narrow, [outputs, depth])?;
         let swiglu = options.swiglu;
         if swiglu && !outputs.is_multiple_of(2) {
             return Err(inputs.shape_error("w", "[N, K] with an even N for swiglu"));
@@ -175,6 +193,7 @@ impl LinearProblem {
         }
         Ok(Self {
             dtype,
+            scales,
             x_dtype,
             tokens,
             inputs: depth,
@@ -189,6 +208,30 @@ impl LinearProblem {
             convolution,
             input_bytes: inputs.bytes(),
         })
+    }
+}
+
+fn scales(
+    inputs: Inputs<'_>,
+    narrow: bool,
+    [outputs, depth]: [usize; 2],
+) -> Result<Option<Scales>, OpError> {
+    let Some(given) = inputs.get("w_scale") else {
+        let shape = "[G, N], for weights in e4m3";
+        let missing = || OpError::MissingTensor { op: SPEC.name, tensor: "w_scale", shape };
+        return if narrow { Err(missing()) } else { Ok(None) };
+    };
+    if !narrow {
+        return Err(inputs.value_error("w_scale", "is for weights in e4m3"));
+    }
+    if given.dtype() != DType::F32 {
+        return Err(inputs.dtype_error("w_scale", "f32"));
+    }
+    let groups = depth.div_ceil(SCALED);
+    match inputs.dims("w_scale", [Dim::free("G"), Dim::fixed("N", outputs)])? {
+        [1, _] => Ok(Some(Scales::Rows)),
+        [given, _] if given == groups => Ok(Some(Scales::Groups)),
+        _ => Err(inputs.shape_error("w_scale", &format!("[1 or {groups}, N={outputs}]"))),
     }
 }
 

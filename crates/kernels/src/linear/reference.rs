@@ -1,6 +1,6 @@
 //! The op in float64, straight from its definition.
 
-use super::{Convolution, LinearProblem};
+use super::{Convolution, LinearProblem, SCALED};
 use crate::{Inputs, Problem, Tensor, TensorMap};
 use rayon::prelude::*;
 
@@ -8,7 +8,15 @@ use rayon::prelude::*;
 pub(super) fn reference(problem: &LinearProblem, inputs: Inputs<'_>) -> TensorMap {
     let (tokens, depth, columns) = (problem.tokens, problem.inputs, problem.columns());
     let x = normalised(problem, inputs); // [T, K]
-    let w = inputs.tensor("w").to_f64(); // [N, K]
+    let mut w = inputs.tensor("w").to_f64(); // [N, K]
+    if let Some(scale) = inputs.get("w_scale") {
+        let (groups, scale) = (scale.shape()[0], scale.to_f64()); // [G, N]
+        for (n, row) in w.chunks_mut(depth).enumerate() {
+            let of =
+                |k: usize| scale[(if groups == 1 { 0 } else { k / SCALED }) * problem.outputs + n];
+            row.iter_mut().enumerate().for_each(|(k, w)| *w *= of(k));
+        }
+    }
     let bias = inputs.get("bias").map(Tensor::to_f64); // [N]
     let residual = inputs.get("residual").map(Tensor::to_f64); // [T, M]
 

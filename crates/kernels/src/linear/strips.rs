@@ -5,12 +5,12 @@
 mod products;
 mod rows;
 
-use super::LinearProblem;
 use super::convolution::Step;
+use super::{LinearProblem, SCALED, Scales};
 use crate::cpu::gemm::{Mat, MatMut, Store};
 use crate::cpu::simd::{Simd, SimdKernel, dispatch};
 use crate::floats::{elements, elements_mut, floats, narrow, widen};
-use crate::{DType, Element, Inputs, TensorMap, quick};
+use crate::{DType, E4m3, Element, Inputs, TensorMap, quick};
 use device::{Device, Isa, SharedMut};
 use half::{bf16, f16};
 use products::{Pairs, Products, Widened};
@@ -31,14 +31,26 @@ pub(super) fn run(
 ) {
     let call = Call { kernel, problem, inputs, device };
     let wide = problem.out != problem.dtype;
+    if problem.scales.is_some() {
+        // Products of scaled weights are exact to float32 alone.
+        let products = Widened(isa);
+        return match wide {
+            false => call.run::<bf16, E4m3, bf16, _>(products, outputs),
+            true => call.run::<bf16, E4m3, f32, _>(products, outputs),
+        };
+    }
     match (problem.dtype, wide) {
-        (DType::Bf16, false) if isa == Isa::Avx512Bf16 => call.run::<bf16, bf16, _>(Pairs, outputs),
-        (DType::Bf16, true) if isa == Isa::Avx512Bf16 => call.run::<bf16, f32, _>(Pairs, outputs),
-        (DType::Bf16, false) => call.run::<bf16, bf16, _>(Widened(isa), outputs),
-        (DType::Bf16, true) => call.run::<bf16, f32, _>(Widened(isa), outputs),
-        (DType::F16, false) => call.run::<f16, f16, _>(Widened(isa), outputs),
-        (DType::F16, true) => call.run::<f16, f32, _>(Widened(isa), outputs),
-        _ => call.run::<f32, f32, _>(Widened(isa), outputs),
+        (DType::Bf16, false) if isa == Isa::Avx512Bf16 => {
+            call.run::<bf16, bf16, bf16, _>(Pairs, outputs)
+        }
+        (DType::Bf16, true) if isa == Isa::Avx512Bf16 => {
+            call.run::<bf16, bf16, f32, _>(Pairs, outputs)
+        }
+        (DType::Bf16, false) => call.run::<bf16, bf16, bf16, _>(Widened(isa), outputs),
+        (DType::Bf16, true) => call.run::<bf16, bf16, f32, _>(Widened(isa), outputs),
+        (DType::F16, false) => call.run::<f16, f16, f16, _>(Widened(isa), outputs),
+        (DType::F16, true) => call.run::<f16, f16, f32, _>(Widened(isa), outputs),
+        _ => call.run::<f32, f32, f32, _>(Widened(isa), outputs),
     }
 }
 
@@ -51,8 +63,12 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// With weights stored as E and outputs as O.
-    fn run<E: Element, O: Element, P: Products>(&self, products: P, outputs: &mut TensorMap) {
+    /// With x rounded to E, weights stored as W and outputs as O.
+    fn run<E: Element, W: Element, O: Element, P: Products>(
+        &self,
+        products: P,
+        outputs: &mut TensorMap,
+    ) {
         let Self { kernel, problem, inputs, device } = *self;
         let x = rows::rows::<E, P>(products, kernel, problem, inputs, device);
         let (w, columns) = (inputs.tensor("w"), problem.columns());
@@ -71,12 +87,13 @@ impl Call<'_> {
             targets.push(Target { first, width: *width, values });
             first += width;
         }
-        let operands = Operands::<E, O, P> {
+        let operands = Operands::<W, O, P> {
             products,
             problem,
             x: &x,
             w: elements(w),
             same: w.view(),
+            scales: inputs.get("w_scale").map(elements),
             bias,
             residual: inputs.get("residual").map(elements),
             step,
@@ -99,15 +116,17 @@ struct Target<'a, O> {
     values: SharedMut<'a, O>,
 }
 
-struct Operands<'a, E, O, P: Products> {
+struct Operands<'a, W, O, P: Products> {
     products: P,
     problem: &'a LinearProblem,
     /// `[T, K]`.
     x: &'a [P::Value],
     /// `[N, K]`.
-    w: &'a [E],
+    w: &'a [W],
     /// The same where weights are stored as they are multiplied.
     same: Option<&'a [P::Value]>,
+    /// `[G, N]`.
+    scales: Option<&'a [f32]>,
     /// `[N]`, and a strip more.
     bias: Vec<f32>,
     /// `[T, M]`.
@@ -137,13 +156,13 @@ impl<P: Products> Default for Scratch<P> {
     }
 }
 
-struct Strip<'a, 'b, E, O, P: Products> {
-    operands: &'a Operands<'b, E, O, P>,
+struct Strip<'a, 'b, W, O, P: Products> {
+    operands: &'a Operands<'b, W, O, P>,
     block: usize,
     scratch: &'a mut Scratch<P>,
 }
 
-impl<E: Element, O: Element, P: Products> SimdKernel for Strip<'_, '_, E, O, P> {
+impl<W: Element, O: Element, P: Products> SimdKernel for Strip<'_, '_, W, O, P> {
     type Output = ();
 
     #[inline(always)]
@@ -160,7 +179,7 @@ impl<E: Element, O: Element, P: Products> SimdKernel for Strip<'_, '_, E, O, P> 
     }
 }
 
-impl<E: Element, O: Element, P: Products> Operands<'_, E, O, P> {
+impl<W: Element, O: Element, P: Products> Operands<'_, W, O, P> {
     /// Products of all rows of x with `width` rows of the weights.
     #[inline(always)]
     fn multiply<S: Simd>(
@@ -183,6 +202,7 @@ impl<E: Element, O: Element, P: Products> Operands<'_, E, O, P> {
                     for (output, values) in values.chunks_mut(depth).take(width).enumerate() {
                         let from = (first + output) * inputs + start;
                         widen(simd, &self.w[from..from + depth], &mut row[..depth]);
+                        self.scale(first + output, start, &mut row[..depth]);
                         narrow(simd, &row[..depth], values);
                     }
                     Mat::new(values, width, depth, depth)
@@ -193,6 +213,19 @@ impl<E: Element, O: Element, P: Products> Operands<'_, E, O, P> {
             let x = Mat::new(&self.x[start..], tokens, depth, inputs);
             let into = MatMut::new(&mut products[half], tokens, width, STRIP);
             self.products.multiply(x, packed, store, into);
+        }
+    }
+
+    /// Multiplies columns of a row of w from `start` on, the first of a group, with its factors.
+    #[inline(always)]
+    fn scale(&self, output: usize, start: usize, columns: &mut [f32]) {
+        let (Some(scales), Some(of)) = (self.scales, self.problem.scales) else { return };
+        let outputs = self.problem.outputs;
+        let size = if of == Scales::Rows { columns.len() } else { SCALED };
+        for (group, columns) in columns.chunks_mut(size).enumerate() {
+            let group = if of == Scales::Rows { 0 } else { start / SCALED + group };
+            let factor = scales[group * outputs + output];
+            columns.iter_mut().for_each(|value| *value *= factor);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Weights on the GPU: matrices in bfloat16, vectors in float32.
+//! Weights on the GPU: matrices in bfloat16 or, where files hold them so, in float8; vectors in float32.
 
 use super::experts::CudaExperts;
 use super::run::Cache;
@@ -12,8 +12,11 @@ use crate::values::Value;
 use crate::{Architecture, Checkpoint, ModelError};
 use device::cuda::{Stream, UPLOAD_BYTES, Uploads};
 use half::bf16;
-use kernels::linear::LinearCall;
+use kernels::linear::{LinearCall, SCALED};
 use kernels::{DType, Tensor};
+
+/// What rows of weights in float8 are a multiple of, where they stay so.
+const FLOAT8_WIDTH: usize = 16;
 
 /// The weights of a model, and the memory that goes with them. Weights go from its checkpoint to the GPU while the engine is being
 /// made, and are there when uploading ends.
@@ -91,6 +94,42 @@ impl<'a, 'w> Weights<'a, 'w> {
         Ok(())
     }
 
+    /// The same as files hold it, in float8, with its scales `[1 or groups, rows]`; none where some rows are otherwise, or kernels do not
+    /// take rows of this width.
+    fn float8(&self, rows: &[Rows], width: usize) -> Result<Option<(Tensor, Tensor)>, ModelError> {
+        let name = |rows: &Rows| &*self.architecture.params.get(rows.param).name;
+        let scales = rows.iter().map(|rows| self.checkpoint.scales(name(rows)));
+        let Some(scales) = scales.collect::<Option<Vec<_>>>() else { return Ok(None) };
+        if !width.is_multiple_of(FLOAT8_WIDTH) {
+            return Ok(None);
+        }
+        let whole = scales.iter().all(|scales| scales.is_of_rows());
+        let groups = if whole { 1 } else { width.div_ceil(SCALED) };
+        let of_rows = || rows.iter().zip(&scales);
+        let factors = (0..groups).flat_map(|group| {
+            of_rows().flat_map(move |(rows, scales)| {
+                let row = move |row| scales.at(rows.first + row, group * SCALED);
+                (0..rows.count).map(row)
+            })
+        });
+        let count = rows.iter().map(|rows| rows.count).sum();
+        let factors = self.give(Tensor::new(&[groups, count], factors.collect::<Vec<f32>>()))?;
+        let to = self.allocate(&[count, width], DType::E4m3)?;
+        let mut first = 0;
+        for rows in rows {
+            let part = to.rows(first, rows.count).map_err(failed)?;
+            let values = self.checkpoint.values(name(rows))?;
+            let (from, len) = (rows.first * width, rows.count * width);
+            for start in (0..len).step_by(UPLOAD_BYTES) {
+                let bytes = UPLOAD_BYTES.min(len - start);
+                let part = part.on().map_err(failed)?.part(start, bytes)?;
+                self.uploads.give(part, move |into| values.fill_float8(from + start, into))?;
+            }
+            first += rows.count;
+        }
+        Ok(Some((to, factors)))
+    }
+
     /// The transposes of several groups of rows `[count, width]`, equally many each: `[groups, width, count]`.
     fn transposed(&self, groups: &[Rows], width: usize) -> Result<Tensor, ModelError> {
         let count = groups.first().map_or(0, |rows| rows.count);
@@ -142,14 +181,18 @@ impl Loader<Cuda> for Weights<'_, '_> {
             [] => None,
             bias => Some(self.vectors(bias, &[of.outputs()])?),
         };
-        Ok(CudaProjection { w: self.matrix(&of.rows, of.inputs)?, bias })
+        let (w, w_scale) = match self.float8(&of.rows, of.inputs)? {
+            Some((w, scale)) => (w, Some(scale)),
+            None => (self.matrix(&of.rows, of.inputs)?, None),
+        };
+        Ok(CudaProjection { w, w_scale, bias })
     }
 
     /// The embedding where they are tied.
     fn head(&self, of: &Projection) -> Result<CudaProjection, ModelError> {
         let tied = of.rows.iter().any(|rows| rows.param == self.architecture.embedding);
         if tied && of.bias.is_empty() {
-            return Ok(CudaProjection { w: self.embedding.clone(), bias: None });
+            return Ok(CudaProjection { w: self.embedding.clone(), w_scale: None, bias: None });
         }
         self.projection(of)
     }
@@ -195,13 +238,16 @@ impl Loader<Cuda> for Weights<'_, '_> {
 pub(crate) struct CudaProjection {
     /// `[outputs, inputs]`.
     w: Tensor,
+    /// Of w in float8.
+    w_scale: Option<Tensor>,
     bias: Option<Tensor>,
 }
 
 impl CudaProjection {
     /// A call that projects x.
     pub(super) fn of<'a>(&'a self, x: &'a Tensor) -> LinearCall<'a> {
-        LinearCall { bias: self.bias.as_ref(), ..LinearCall::new(x, &self.w) }
+        let (w_scale, bias) = (self.w_scale.as_ref(), self.bias.as_ref());
+        LinearCall { w_scale, bias, ..LinearCall::new(x, &self.w) }
     }
 
     /// Width of y.

@@ -24,15 +24,33 @@ pub(crate) struct Oracle {
 impl Oracle {
     pub(crate) fn read(folder: &Path) -> Self {
         let config = std::fs::read_to_string(folder.join("config.json")).unwrap();
-        let mut tensors = HashMap::new();
+        let (mut tensors, mut shapes, mut narrow) = (HashMap::new(), HashMap::new(), Vec::new());
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             if path.extension().is_some_and(|ending| ending == "safetensors") {
                 let bytes = std::fs::read(&path).unwrap();
                 for (name, view) in SafeTensors::deserialize(&bytes).unwrap().tensors() {
                     let name = name.replace("model.language_model.", "model.");
+                    if view.dtype() == Dtype::F8_E4M3 {
+                        narrow.push((name.clone(), view.shape().to_vec()));
+                    }
+                    shapes.insert(name.clone(), view.shape().to_vec());
                     tensors.insert(name, widen(view.dtype(), view.data()));
                 }
+            }
+        }
+        for (name, shape) in narrow {
+            let names = ["_scale", "_scale_inv"].map(|end| format!("{name}{end}"));
+            let scale = names.iter().find(|name| shapes.contains_key(*name)).unwrap();
+            let (scales, of) = (tensors[scale].clone(), &shapes[scale]);
+            let columns = shape[shape.len() - 1];
+            for (at, weight) in tensors.get_mut(&name).unwrap().iter_mut().enumerate() {
+                let (row, column) = (at / columns, at % columns);
+                *weight *= match (scales.len(), of[of.len() - 1]) {
+                    (1, _) => scales[0],
+                    (count, 1) if count == shape.iter().product::<usize>() / columns => scales[row],
+                    (_, across) => scales[row / 128 * across + column / 128],
+                };
             }
         }
         let config: Value = serde_json::from_str(&config).unwrap();
@@ -87,8 +105,16 @@ fn widen(dtype: Dtype, bytes: &[u8]) -> Vec<f64> {
             let widen = |x: &[u8; 2]| f32::from_bits(u32::from(u16::from_le_bytes(*x)) << 16);
             bytes.as_chunks().0.iter().map(|x| f64::from(widen(x))).collect()
         }
+        Dtype::F8_E4M3 => bytes.iter().map(|x| float8(*x)).collect(),
         other => panic!("no values of type {other:?}"),
     }
+}
+
+/// `(-1)^s 2^(e - 7) (1 + m / 8)`, and `2^-6 m / 8` where e is 0.
+fn float8(bits: u8) -> f64 {
+    let (e, m) = (i32::from(bits >> 3 & 15), f64::from(bits & 7) / 8.0);
+    let magnitude = if e == 0 { m / 64.0 } else { 2f64.powi(e - 7) * (1.0 + m) };
+    if bits >> 7 == 1 { -magnitude } else { magnitude }
 }
 
 fn product(w: &[f64], x: &[f64]) -> Vec<f64> {

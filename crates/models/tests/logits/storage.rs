@@ -12,6 +12,7 @@ fn bfloat16_keeps_logits_within_two_percent() {
             "qwen3-moe-mini" | "qwen3-next-mini" | "qwen3.5-moe-mini" => {
                 &[("num_experts_per_tok", "8")]
             }
+            "kimi-linear-mini" => &[("num_experts_per_token", "8")],
             _ => &[],
         };
         let subject = Subject::draw((name, &[changes, every].concat()));

@@ -29,7 +29,39 @@ pub(crate) const SUBJECTS: &[Drawn<'static>] = &[
     ("qwen3.5-moe-mini", &[]),
     ("mamba2-mini", &[]),
     ("qwen3-next-mini", &[("num_experts", "0"), ("rms_norm_eps", "1e-5")]),
+    ("granite-hybrid-mini", FLOAT8_ROWS),
+    ("granite-moe-mini", FLOAT8_ROWS),
+    ("kimi-linear-mini", FLOAT8_ROWS),
+    ("llama-mini", FLOAT8_TENSORS),
+    ("qwen3-mini", FLOAT8_BLOCKS),
+    ("granite-hybrid-mini", FLOAT8_INVERSE),
 ];
+
+/// Weights in float8, in the ways that checkpoints have them. Not all of them: some stay wide by name, some by an expression.
+const FLOAT8_ROWS: &[(&str, &str)] = &[(
+    "quantization_config",
+    r#"{"quant_method": "compressed-tensors", "format": "float-quantized",
+        "config_groups": {"group_0": {"targets": ["Linear"], "weights": {
+            "num_bits": 8, "type": "float", "strategy": "channel", "symmetric": true}}},
+        "ignore": ["lm_head", "re:.*router", "re:model.layers.1..*_proj"]}"#,
+)];
+const FLOAT8_TENSORS: &[(&str, &str)] = &[(
+    "quantization_config",
+    r#"{"quant_method": "compressed-tensors", "format": "float-quantized",
+        "config_groups": {"group_0": {"targets": ["re:.*mlp.*"], "weights": {
+            "num_bits": 8, "type": "float", "strategy": "tensor"}}}, "ignore": []}"#,
+)];
+const FLOAT8_BLOCKS: &[(&str, &str)] = &[(
+    "quantization_config",
+    r#"{"quant_method": "compressed-tensors", "format": "float-quantized",
+        "config_groups": {"group_0": {"targets": ["Linear"], "weights": {
+            "num_bits": 8, "type": "float", "strategy": "block", "block_structure": [128, 128]}}}}"#,
+)];
+const FLOAT8_INVERSE: &[(&str, &str)] = &[(
+    "quantization_config",
+    r#"{"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
+        "weight_block_size": [128, 128], "modules_to_not_convert": ["model.layers.0"]}"#,
+)];
 
 /// A shape, and keys with other values, as JSON.
 pub(crate) type Drawn<'a> = (&'a str, &'a [(&'a str, &'a str)]);

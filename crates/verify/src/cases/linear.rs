@@ -4,7 +4,8 @@ use crate::Tier::{Full, Quick, Standard};
 use crate::layout::Axis::{QueryTokens, Whole};
 use crate::layout::Layout;
 use crate::{Case, Draw, Property};
-use kernels::{DType, Settings, Tensor, TensorMap};
+use kernels::linear::{SCALED, Scales};
+use kernels::{DType, E4m3, Settings, Tensor, TensorMap};
 
 pub(super) const OP: OpCases = OpCases { op: "linear", cases, layout: LAYOUT };
 
@@ -16,6 +17,7 @@ const LAYOUT: Layout = Layout {
     tensors: &[
         ("x", &[QueryTokens, Whole]),
         ("w", &[Whole, Whole]),
+        ("w_scale", &[Whole, Whole]),
         ("norm", &[Whole]),
         ("bias", &[Whole]),
         ("residual", &[QueryTokens, Whole]),
@@ -34,6 +36,7 @@ fn cases() -> Vec<Case> {
     models(&mut list);
     prefill(&mut list);
     convolved(&mut list);
+    narrow(&mut list);
     edges(&mut list);
     let call = Projection::new(33, 264, 200).norm(1).swiglu().residual();
     list.property(Quick, "property/same-bits", F32_BF16, Property::SameBits, &call);
@@ -130,6 +133,64 @@ fn convolved(list: &mut List) {
     list.add(Full, "h-micro/in-proj-conv", BF16, &micro.set("conv_activation", "silu"));
 }
 
+/// Weights in e4m3, by rows' factors and by groups': every projection of a layer, and depths that end inside a group.
+fn narrow(list: &mut List) {
+    for (scales, word) in [(Scales::Rows, "rows"), (Scales::Groups, "groups")] {
+        for tokens in [1, 2, 7, 8, 9, 16, 17, 32, 33, 130] {
+            let tier = if [1, 8, 33].contains(&tokens) { Quick } else { Standard };
+            let name = |layer: &str| format!("e4m3-{word}/{layer}-t{tokens}");
+            let of = |inputs, outputs| Projection::new(tokens, inputs, outputs).narrow(scales);
+            let in_proj = of(256, 520).norm(1).wide().split("256,256,8");
+            list.add(tier, &name("in-proj"), BF16, &in_proj);
+            list.add(tier, &name("out-proj"), BF16, &of(512, 256).residual().scale(0.22));
+            list.add(tier, &name("gate-up"), BF16, &of(256, 640).norm(1).wide().swiglu());
+            list.add(tier, &name("down"), BF16, &of(1200, 264).residual().scale(0.22));
+            let conv = of(256, 520).norm(1).wide().split("256,256,8").convolved(256, 256, 4);
+            list.add(tier, &name("conv"), BF16, &conv.set("conv_activation", "silu"));
+        }
+        for tokens in [1, 8, 32] {
+            let name = |layer: &str| format!("e4m3-{word}/h-micro-{layer}-t{tokens}");
+            let of = |inputs, outputs| Projection::new(tokens, inputs, outputs).narrow(scales);
+            list.add(Full, &name("in-proj"), BF16, &of(2048, 1064).norm(1).wide());
+            list.add(Full, &name("out-proj"), BF16, &of(4096, 256).residual().scale(0.22));
+            list.add(Full, &name("gate-up"), BF16, &of(2048, 2048).norm(1).wide().swiglu());
+            list.add(Full, &name("down"), BF16, &of(8192, 256).residual().scale(0.22));
+        }
+        // No multiple of anything.
+        for [tokens, inputs, outputs] in [[3, 1, 40], [5, 33, 65], [40, 140, 130]] {
+            let call = Projection::new(tokens, inputs, outputs).norm(1).bias().narrow(scales);
+            list.add(Quick, &format!("e4m3-{word}/k{inputs}-n{outputs}"), BF16, &call);
+        }
+    }
+    for tokens in [16, 48] {
+        list.add(Quick, &format!("e4m3/every-number-t{tokens}"), BF16, &EveryNumber { tokens });
+    }
+}
+
+/// Every number of e4m3 as a weight, alone in a product: tokens are rows of the unit matrix, and each row of w has the numbers of one
+/// exponent, with a factor that makes them as large as those of the others.
+#[derive(Clone)]
+struct EveryNumber {
+    tokens: usize,
+}
+
+impl Call for EveryNumber {
+    fn draw(&self, _: &mut Draw, dtype: DType) -> (TensorMap, Settings) {
+        let unit = (0..self.tokens * 16).map(|at| f64::from(u8::from(at / 16 % 16 == at % 16)));
+        let x = Tensor::new(&[self.tokens, 16], unit.collect::<Vec<_>>()).cast(dtype);
+        let number = |at: u8| E4m3::from_bits(at >> 4 << 3 | at & 7 | (at & 8) << 4);
+        // A zero where there is no number.
+        let numbers = (0..=u8::MAX).map(number);
+        let numbers = numbers.map(|number| if number.is_nan() { E4m3::default() } else { number });
+        let w = Tensor::new(&[16, 16], numbers.collect::<Vec<_>>());
+        let factors = (0..16).map(|exponent: i32| 2f32.powi(7 - exponent.max(1)));
+        let factors = Tensor::new(&[1, 16], factors.collect::<Vec<_>>());
+        let tensors = [("x", x), ("w", w), ("w_scale", factors)];
+        let tensors = tensors.map(|(name, tensor)| (name.to_owned(), tensor));
+        (TensorMap::from(tensors), Settings::new().with("out", "f32"))
+    }
+}
+
 fn edges(list: &mut List) {
     // No multiple of anything; what only the processor takes, and what needs a width of 8 alone.
     for [tokens, inputs, outputs] in [[3, 1, 40], [2, 7, 5], [5, 33, 65], [4, 100, 130]] {
@@ -176,6 +237,8 @@ struct Projection {
     /// Rows of x between 1e-3 and 1e3.
     uneven: bool,
     positive: bool,
+    /// Weights in e4m3.
+    scales: Option<Scales>,
     /// Channels and width of a convolution.
     convolution: Option<[usize; 2]>,
     /// Every third row is padding, and the states lie in a pool.
@@ -196,6 +259,7 @@ impl Projection {
             wide: false,
             uneven: false,
             positive: false,
+            scales: None,
             convolution: None,
             padded: false,
             settings: Settings::new(),
@@ -247,6 +311,10 @@ impl Projection {
         Self { padded: true, ..self }
     }
 
+    fn narrow(self, scales: Scales) -> Self {
+        Self { scales: Some(scales), ..self }
+    }
+
     fn out(self, out: &str) -> Self {
         self.set("out", out)
     }
@@ -273,13 +341,21 @@ impl Call for Projection {
         let mut put = |name: &str, tensor| tensors.insert(name.to_owned(), tensor);
         put("x", self.x(draw, if self.wide { DType::F32 } else { dtype }));
         let deviation = (inputs as f64).powf(-0.5);
-        put(
-            "w",
-            match self.positive {
-                true => draw.uniforms(&[outputs, inputs], dtype, 0.0, 2.0 * deviation),
-                false => draw.normals(&[outputs, inputs], dtype, deviation),
-            },
-        );
+        if let Some(scales) = self.scales {
+            // From the smallest numbers to the largest that are not cut off; factors twice as large in one row as in another.
+            put("w", draw.normals(&[outputs, inputs], DType::E4m3, 60.0));
+            let groups = if scales == Scales::Rows { 1 } else { inputs.div_ceil(SCALED) };
+            let (low, high) = (deviation / 80.0, deviation / 40.0);
+            put("w_scale", draw.uniforms(&[groups, outputs], DType::F32, low, high));
+        } else {
+            put(
+                "w",
+                match self.positive {
+                    true => draw.uniforms(&[outputs, inputs], dtype, 0.0, 2.0 * deviation),
+                    false => draw.normals(&[outputs, inputs], dtype, deviation),
+                },
+            );
+        }
         let around = if self.stored { dtype } else { DType::F32 };
         if self.norm {
             put("norm", draw.uniforms(&[inputs], around, 0.5, 1.5));

@@ -29,6 +29,7 @@ pub(crate) fn word(dtype: DType) -> &'static str {
         DType::Bf16 => "BF16",
         DType::F16 => "F16",
         DType::I32 => "I32",
+        DType::E4m3 => "F8_E4M3",
     }
 }
 

@@ -89,6 +89,7 @@ fn source(arguments: &BenchModel) -> anyhow::Result<ModelSource> {
         Some(layers) => config.first_layers(layers)?,
         None => config,
     };
+    let config = arguments.weights.map_or(config.clone(), |weights| weights.of(config));
     Ok(ModelSource::Random { config, seed: 0 })
 }
 

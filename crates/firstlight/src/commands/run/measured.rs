@@ -102,7 +102,7 @@ impl Measured {
             tokens: heard.tokens.clone(),
             first_seconds: [heard.first_seconds, warm_seconds],
             tokens_per_second: (decoded > 0 && seconds > 0.0).then(|| decoded as f64 / seconds),
-            weight_bytes: architecture.weights_per_token() * storage.bytes() as u64,
+            weight_bytes: architecture.weight_bytes_per_step(storage.bytes(), 1),
             read_bandwidth: engine.read_bandwidth(),
             difference,
             tolerance: storage.tolerance_between(architecture),

@@ -240,8 +240,8 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
     let clusters = if tile.split > 1 { tiles } else { tiles.min(at_once) };
     let grid = [(clusters * cluster) as u32, 1, 1];
     let mut launch = Launch::new(grid, 384, tile.shared_bytes() as u32);
-    // It reads weights before it waits for the kernel ahead of it.
-    launch.overlaps = true;
+    // It reads weights before it waits for the kernel ahead of it, which must not be the one that makes them.
+    launch.overlaps = problem.scales.is_none();
     planner.launch(kernel, launch, args);
     Ok(())
 }

@@ -113,8 +113,9 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
     };
     let blocks = tile.count(problem) as u32;
     let mut launch = Launch::new([blocks, 1, 1], 256, tile.shared_bytes() as u32);
-    // Its start overlaps the end of the kernel before; it waits for that itself.
-    launch.overlaps = planner.here().compute >= ComputeCapability::new(9, 0);
+    // Its start overlaps the end of the kernel before; it waits for that itself, but not before it reads weights.
+    launch.overlaps =
+        problem.scales.is_none() && planner.here().compute >= ComputeCapability::new(9, 0);
     planner.launch(kernel, launch, args);
     Ok(())
 }

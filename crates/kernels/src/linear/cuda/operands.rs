@@ -4,7 +4,9 @@ use crate::DType;
 use crate::cuda::{Planner, arguments, int};
 use crate::linear::LinearProblem;
 use crate::rmsnorm::cuda::rows;
-use device::cuda::{Buffer, CudaCapabilities, CudaError, KernelSource, Launch};
+use device::cuda::{
+    Buffer, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch,
+};
 use std::sync::Arc;
 
 const ROUND: &[&str] = &[include_str!("../../cuda/storage.cuh"), include_str!("round.cu")];
@@ -100,7 +102,7 @@ impl Operands {
             OUTPUTS.iter().zip(&problem.widths).map(output).collect::<Result<_, CudaError>>()?;
         Ok(Self {
             x: in_storage(problem, planner)?,
-            w: planner.required("w")?,
+            w: weights(problem, planner)?,
             residual: planner.input("residual")?,
             outputs,
             bias: planner.input("bias")?,
@@ -198,6 +200,50 @@ pub(super) fn in_storage(
         planner.launch_ahead(kernel, Launch::new([blocks, 1, 1], 256, 0), args);
     }
     Ok(ready)
+}
+
+const EXPAND: &[&str] = &[include_str!("../../cuda/storage.cuh"), include_str!("expand.cu")];
+
+/// Elements that a block of `expand.cu` makes.
+const EXPANDED: usize = 4096;
+
+arguments! {
+    LinearExpand: linear_expand {
+        w: Pointer, w_scale: Pointer, o: Pointer, rows: i32, inputs: i32, groups: i32,
+    }
+}
+
+fn expand(arch: GpuArch) -> KernelSource {
+    KernelSource::new("linear_expand", EXPAND, arch).define("DTYPE", DType::Bf16)
+}
+
+/// What the bundle holds of it: e4m3 is for GPUs that have the kernel for few rows of it there too.
+pub(super) fn bundled() -> Vec<KernelSource> {
+    vec![expand(GpuArch::of(ComputeCapability::new(9, 0)))]
+}
+
+/// w in storage: as it is, or from e4m3 by a launch ahead, which a kernel that reads w before it waits must not overlap.
+fn weights(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<Arc<Buffer>, CudaError> {
+    let w = planner.required("w")?;
+    if problem.scales.is_none() {
+        return Ok(w);
+    }
+    planner.widest("w_scale", 4);
+    let (w_scale, groups) = (planner.required("w_scale")?, planner.shape("w_scale")[0]);
+    let elements = problem.outputs * problem.inputs;
+    let o = planner.scratch(elements.div_ceil(2))?;
+    let kernel = planner.kernel(&expand(planner.arch()))?;
+    let args = LinearExpand {
+        w: &w,
+        w_scale: &w_scale,
+        o: &o,
+        rows: int(problem.outputs)?,
+        inputs: int(problem.inputs)?,
+        groups: int(groups)?,
+    };
+    let blocks = elements.div_ceil(EXPANDED) as u32;
+    planner.launch_ahead(kernel, Launch::new([blocks, 1, 1], 256, 0), args);
+    Ok(o)
 }
 
 /// Why kernels for many rows cannot take this call.

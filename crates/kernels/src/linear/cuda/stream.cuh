@@ -1,7 +1,24 @@
 // What the kernels for few rows of x share: reading x as it is multiplied, and what stands around a finished product.
 // It stands behind ampere.cuh and storage.cuh.
 
-constexpr int STEP = 64;      // columns of w that a warp multiplies at once
+#ifndef WEIGHT_BITS
+#define WEIGHT_BITS 16
+#endif
+#ifndef GROUPED
+#define GROUPED 0
+#endif
+#ifndef STEP_PIECES
+#define STEP_PIECES (WEIGHT_BITS == 16 ? 2 : 1)
+#endif
+#if WEIGHT_BITS == 16
+typedef u16 Weight;
+#else
+typedef unsigned char Weight;
+#endif
+constexpr int PIECE = 128 / WEIGHT_BITS;  // columns of a lane's 16 bytes of w
+constexpr int CHUNKS = PIECE / 8;         // 16 bytes of x beside them
+constexpr int STEP = STEP_PIECES * 4 * PIECE;  // columns of w that a warp multiplies at once
+constexpr int STEP_CHUNKS = STEP / 32;
 constexpr int SEGMENT = 256;  // columns of x that a warp reads at once
 #ifndef REGISTERS
 #define REGISTERS 0
@@ -34,9 +51,78 @@ DEVICE uint4 load_shared(u32 from) {
 }
 
 // 16 bytes of w, or zeros where they are not there.
-DEVICE void copy_weights(u32 to, const u16* from, bool there) {
+DEVICE void copy_weights(u32 to, const Weight* from, bool there) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0)
                : "memory");
+}
+
+// Whether x is multiplied in f16, which one instruction makes of e4m3, where all of it is in shared memory.
+#define HALVED (WEIGHT_BITS == 8 && __CUDA_ARCH__ >= 890)
+
+#if HALVED
+// Four weights in e4m3 as two pairs in f16, exactly.
+DEVICE void four_halves(u32 bits, u32& first, u32& second) {
+  asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %2;\n"
+      "cvt.rn.f16x2.e4m3x2 %0, low;\ncvt.rn.f16x2.e4m3x2 %1, high;\n}"
+      : "=r"(first), "=r"(second)
+      : "r"(bits));
+}
+
+DEVICE u32 half_to_bf16(u32 pair) {
+  u32 rounded;
+  asm("{\n.reg .b16 low, high;\n.reg .f32 a, b;\nmov.b32 {low, high}, %1;\ncvt.f32.f16 a, low;\ncvt.f32.f16 b, high;\n"
+      "cvt.rn.bf16x2.f32 %0, b, a;\n}"
+      : "=r"(rounded)
+      : "r"(pair));
+  return rounded;
+}
+
+DEVICE void four_weights(u32 bits, u32& first, u32& second) {
+  four_halves(bits, first, second);
+  first = half_to_bf16(first), second = half_to_bf16(second);
+}
+
+DEVICE void multiply_halves(float (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+               : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// What a row of x is multiplied with before it is f16, a power of two, by its largest magnitude: that becomes 2^14 to 2^15. Whatever then
+// falls below f16's smallest numbers is less than the rounding of the largest. And the factor's inverse.
+DEVICE float2 to_halves(float largest) {
+  const u32 exponent = min(268u - (__float_as_uint(largest) >> 23), 253u);
+  return {__uint_as_float(exponent << 23), __uint_as_float((254 - exponent) << 23)};
+}
+#else
+// Four weights in e4m3 as two pairs in bf16. Sign, exponent and mantissa are set where bf16 has them, which makes a number 2^-120 times
+// as large, its exponents' bias being 120 more; so does a number below the smallest exponent, which bf16 then knows too.
+DEVICE void four_weights(u32 bits, u32& first, u32& second) {
+  const u32 pairs = __byte_perm(bits, 0, 0x3120);
+  const u32 low = (pairs << 8 & 0x80008000) | (pairs << 4 & 0x07f007f0), high = (pairs & 0x80008000) | (pairs >> 4 & 0x07f007f0);
+  // Adding -0 keeps the sign of a zero.
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(first) : "r"(low), "r"(0x7b807b80), "r"(0x80008000));
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(second) : "r"(high), "r"(0x7b807b80), "r"(0x80008000));
+}
+#endif
+
+// The weights beside a chunk of x, as they are multiplied.
+template <bool halves>
+DEVICE uint4 eight_weights(const uint4& piece, int chunk) {
+#if WEIGHT_BITS == 16
+  return piece;
+#else
+  uint4 weights;
+  const u32 low = chunk == 0 ? piece.x : piece.z, high = chunk == 0 ? piece.y : piece.w;
+#if HALVED
+  if constexpr (halves) {
+    four_halves(low, weights.x, weights.y), four_halves(high, weights.z, weights.w);
+    return weights;
+  }
+#endif
+  four_weights(low, weights.x, weights.y), four_weights(high, weights.z, weights.w);
+  return weights;
+#endif
 }
 
 // The norm, which no kernel writes, comes as far as the second cache.
@@ -62,6 +148,11 @@ struct Piece {
   DEVICE float get(int i, bool x_f32) const {
     return x_f32 ? __uint_as_float(word[i]) : widen_half(i % 2 ? word[i / 2] >> 16 : word[i / 2] & 0xffff);
   }
+};
+
+template <bool is>
+struct Flag {
+  static constexpr bool value = is;
 };
 
 // Makes the compiler know a number here, and not where it is first used.
@@ -98,12 +189,19 @@ struct Tokens {
   float* squares;  // [tokens][segments]
   int segments;
 
+  // Where a chunk of columns lies in its row, bytes: chunks that four lanes multiply at once lie side by side.
+  static DEVICE int place(int column) {
+    if constexpr (CHUNKS == 1) return column * 2;
+    const int chunk = column / 8 % (4 * CHUNKS);
+    return (column / 8 - chunk + chunk % CHUNKS * 4 + chunk / CHUNKS) * 16;
+  }
+
   // The same columns as they are, where they need nothing done to them: this thread's copies are under way at the end.
   DEVICE void copy(int from, Pieces pieces) const {
     for (; pieces.token < tokens; pieces.advance()) {
       const int offset = pieces.piece * SEGMENT + threadIdx.x % 32 * 8, column = from + offset;
       const bool there = column < inputs;
-      copy_async<16>(at_row(pieces.token) + offset * 2, x + (there ? ((i64)pieces.token * inputs + column) * 2 : 0), there);
+      copy_async<16>(at_row(pieces.token) + place(offset), x + (there ? ((i64)pieces.token * inputs + column) * 2 : 0), there);
     }
     copy_commit();
   }
@@ -159,7 +257,7 @@ struct Tokens {
 #pragma unroll
           for (int i = 0; i < 8; i++) value[i] *= weight[b % NORMS][i] * factor;
         }
-        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at_row(token) + offset * 2),
+        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at_row(token) + place(offset)),
                      "r"(pack(value[0], value[1])), "r"(pack(value[2], value[3])), "r"(pack(value[4], value[5])),
                      "r"(pack(value[6], value[7]))
                      : "memory");
@@ -167,6 +265,54 @@ struct Tokens {
     }
   }
   DEVICE u32 at_row(int token) const { return at + token * stride; }
+
+#if HALVED
+  // Makes bf16 in shared memory f16 where it lies, each row times its factor. `maxima` [tokens][warps] is nobody's meanwhile; what `root`
+  // has to undo, by token, is given to `undo` before the last barrier.
+  template <int warps, class Undo>
+  DEVICE void halve(int columns, float* maxima, Undo undo) const {
+    const int warp = threadIdx.x / 32;
+    for (int token = 0; token < tokens; token++) {
+      float largest = 0.0f;
+      for (int chunk = threadIdx.x; chunk < columns / 8; chunk += warps * 32) {
+        const uint4 pairs = load_shared(at_row(token) + chunk * 16);
+        const u32 words[4] = {pairs.x, pairs.y, pairs.z, pairs.w};
+#pragma unroll
+        for (int w = 0; w < 4; w++) {
+          largest = fmaxf(largest, fmaxf(fabsf(__uint_as_float(words[w] << 16)), fabsf(__uint_as_float(words[w] & 0xffff0000))));
+        }
+      }
+#pragma unroll
+      for (int far = 16; far > 0; far /= 2) largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, far));
+      if (threadIdx.x % 32 == 0) maxima[token * warps + warp] = largest;
+    }
+    __syncthreads();
+    const auto factors = [&](int token) {
+      float largest = 0.0f;
+#pragma unroll
+      for (int other = 0; other < warps; other++) largest = fmaxf(largest, maxima[token * warps + other]);
+      return to_halves(largest);
+    };
+    for (int token = 0; token < tokens; token++) {
+      const float factor = factors(token).x;
+      for (int chunk = threadIdx.x; chunk < columns / 8; chunk += warps * 32) {
+        const uint4 pairs = load_shared(at_row(token) + chunk * 16);
+        u32 words[4] = {pairs.x, pairs.y, pairs.z, pairs.w};
+#pragma unroll
+        for (int w = 0; w < 4; w++) {
+          asm("cvt.rn.f16x2.f32 %0, %1, %2;"
+              : "=r"(words[w])
+              : "f"(__uint_as_float(words[w] & 0xffff0000) * factor), "f"(__uint_as_float(words[w] << 16) * factor));
+        }
+        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at_row(token) + chunk * 16), "r"(words[0]), "r"(words[1]),
+                     "r"(words[2]), "r"(words[3])
+                     : "memory");
+      }
+    }
+    undo([&](int token) { return factors(token).y; });
+    __syncthreads();
+  }
+#endif
 };
 
 // Where the columns go, and what stands around them.

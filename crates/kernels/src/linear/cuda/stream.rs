@@ -3,7 +3,7 @@
 use super::operands::{OUTPUTS, firsts, in_storage, not_half};
 use crate::DType;
 use crate::cuda::{CudaVariant, Planner, arguments, int, slots};
-use crate::linear::LinearProblem;
+use crate::linear::{LinearProblem, Scales};
 use device::cuda::{
     BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch,
 };
@@ -22,6 +22,8 @@ const PARTS: &[&str] = &[
 /// What a kernel is compiled for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Form {
+    /// How w is stored that is not in the storage type.
+    scales: Option<Scales>,
     /// Most rows of x.
     tokens: usize,
     /// Steps of a ring, best first.
@@ -34,17 +36,34 @@ struct Form {
 
 /// The first that has room for all rows of x is taken.
 const FORMS: [Form; 3] = [
-    Form { tokens: FEW, stages: &[6, 5, 4], sums: 2, two: true },
-    Form { tokens: 16, stages: &[6, 4, 3], sums: 1, two: false },
-    Form { tokens: 32, stages: &[4, 3], sums: 1, two: false },
+    Form { scales: None, tokens: FEW, stages: &[6, 5, 4], sums: 2, two: true },
+    Form { scales: None, tokens: 16, stages: &[6, 4, 3], sums: 1, two: false },
+    Form { scales: None, tokens: 32, stages: &[4, 3], sums: 1, two: false },
 ];
+
+/// Steps of rings of weights in e4m3, which are half as long. Beside x they are not.
+const NARROW: [&[usize]; 3] = [&[12, 10, 8, 6, 5, 4], &[10, 8, 6, 4, 3], &[6, 5, 4, 3]];
 
 /// Up to so many rows of x are normalised or rounded by each block as it reads them. More are made ready by a launch ahead.
 const FEW: usize = 8;
 
 impl Form {
+    fn all(scales: Option<Scales>) -> [Self; 3] {
+        let stages = if scales.is_some() { NARROW } else { FORMS.map(|form| form.stages) };
+        std::array::from_fn(|at| Self { scales, stages: stages[at], ..FORMS[at] })
+    }
+
     fn of(problem: &LinearProblem) -> Option<Self> {
-        FORMS.into_iter().find(|form| problem.tokens <= form.tokens)
+        Self::all(problem.scales).into_iter().find(|form| problem.tokens <= form.tokens)
+    }
+
+    /// Bytes of a step of the ring, x apart.
+    fn step_bytes(self) -> usize {
+        match self.scales {
+            None => STEP_BYTES,
+            Some(Scales::Rows) => STEP_BYTES / 2,
+            Some(Scales::Groups) => STEP_BYTES / 2 + FACTORS_BYTES,
+        }
     }
 
     /// `taps` of a convolution, 0 for none.
@@ -61,6 +80,13 @@ impl Form {
             .define("TOKENS", self.tokens)
             .define("STAGES", stages)
             .define("TAPS", taps);
+        let source = match self.scales {
+            None => source,
+            Some(scales) => {
+                let grouped = u8::from(scales == Scales::Groups);
+                source.define("WEIGHT_BITS", 8).define("GROUPED", grouped)
+            }
+        };
         match place {
             Place::Any => source,
             Place::From => source.define("REGISTERS", FROM_REGISTERS).define("RESIDUAL", 0),
@@ -105,6 +131,7 @@ const STEP: usize = 64;
 const ROUND: usize = WARPS * STEP;
 const SEGMENT: usize = 256;
 const STEP_BYTES: usize = 16 * STEP * 2;
+const FACTORS_BYTES: usize = 256;
 const SUMS_BYTES: usize = WARPS * 20 * 4;
 
 /// Taps of the convolutions that models have.
@@ -127,8 +154,10 @@ fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
             problem.tokens
         ));
     }
-    if !problem.inputs.is_multiple_of(8) {
-        return Some(format!("needs K a multiple of 8, got {}", problem.inputs));
+    // A row of w is copied by 16 bytes.
+    let whole = if problem.scales.is_some() { 16 } else { 8 };
+    if !problem.inputs.is_multiple_of(whole) {
+        return Some(format!("needs K a multiple of {whole}, got {}", problem.inputs));
     }
     let groups = problem.norm.map_or(1, |norm| norm.groups);
     if problem.tokens <= FEW && groups > 1 && !(problem.inputs / groups).is_multiple_of(SEGMENT) {
@@ -171,13 +200,15 @@ impl Share {
             let x_step = if streamed { form.tokens * STEP * 2 } else { 0 };
             let x = if streamed { 0 } else { 2 * phase + 64 };
             let squares = if normed { inputs.div_ceil(SEGMENT) * 4 } else { 0 };
-            let ring = WARPS * stages * (STEP_BYTES + x_step);
+            let ring = WARPS * stages * (form.step_bytes() + x_step);
             let bytes = ring + tokens * (form.sums * SUMS_BYTES + x + squares);
             Self { stages, streamed, phase, place: Place::Any, bytes }
         };
         let each =
             |streamed: bool| form.stages.iter().map(move |stages| of(streamed, *stages, all));
-        let streamed = each(true).filter(|_| ready && one_tile && tokens > 1);
+        // A few rows of x are made f16 beside weights in e4m3, where they lie.
+        let halved = problem.scales.is_some() && tokens <= FEW;
+        let streamed = each(true).filter(|_| ready && one_tile && tokens > 1 && !halved);
         let whole: Vec<Self> = streamed.chain(each(false)).collect();
         let most = here.shared_bytes as usize;
         // A block takes a KiB more than it asks for. One that stands alone asks for `apart` more than the other leaves.
@@ -192,7 +223,8 @@ impl Share {
             return alone;
         };
         let place = Place::of(problem, form, here);
-        let much = problem.outputs * inputs * problem.dtype.bytes() >= LITTLE;
+        let weight_bytes = if problem.scales.is_some() { 1 } else { problem.dtype.bytes() };
+        let much = problem.outputs * inputs * weight_bytes >= LITTLE;
         let bytes = if place == Place::From && much { half + apart } else { fits.bytes };
         Some(Self { place, bytes, ..fits })
     }
@@ -204,9 +236,29 @@ fn blocks(problem: &LinearProblem, here: &CudaCapabilities) -> usize {
     most.min(here.multiprocessors as usize)
 }
 
-/// What calls of models come to: a few rows of x, with the longer rings too where two of them fit, also with the convolution
-/// that models have, but onto a residual; and batches on GPUs with room for them.
+/// What calls of models come to, in bf16 and, on Hopper, in e4m3.
 pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
+    let mut all = stored(arch);
+    if arch.compute == ComputeCapability::new(9, 0) {
+        let [few, batches @ ..] = Form::all(Some(Scales::Rows));
+        let source = |(form, stages, taps, place): (Form, _, _, _)| {
+            form.source(DType::Bf16, stages, taps, place, arch.arch())
+        };
+        let rings = few.stages[..4].iter().flat_map(|stages| {
+            [(TAPS, Place::From), (0, Place::From), (0, Place::Onto)]
+                .map(|(taps, place)| (few, *stages, taps, place))
+        });
+        let batches = batches.into_iter().flat_map(|form| {
+            form.stages[..2].iter().map(move |stages| (form, *stages, 0, Place::Any))
+        });
+        all.extend(rings.chain(batches).map(source));
+    }
+    all
+}
+
+/// Of weights in bf16: a few rows of x, with the longer rings too where two of them fit, also with the convolution
+/// that models have, but onto a residual; and batches on GPUs with room for them.
+fn stored(arch: &BundledArch) -> Vec<KernelSource> {
     let [few, batches @ ..] = FORMS;
     let most = arch.shared_bytes as usize;
     let fits = |stages: &&usize| *stages * WARPS * STEP_BYTES * 2 <= most;
@@ -237,7 +289,7 @@ arguments! {
         inputs: i32, columns: i32, x_f32: i32, norm_f32: i32, bias_f32: i32, out_f32: i32, swiglu: i32, scale: f32, eps: f32,
         phase: i32, groups: i32, deferred: i32, streamed: i32, conv_weight: Nullable, conv_bias: Nullable,
         initial_state: Nullable, final_state: Nullable, state_indices: Nullable, conv_weight_f32: i32, conv_bias_f32: i32,
-        conv_silu: i32, conv_first: i32, conv_channels: i32,
+        conv_silu: i32, conv_first: i32, conv_channels: i32, w_scale: Nullable,
     }
 }
 
@@ -258,6 +310,8 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
     let weight = if few { planner.input("norm")? } else { None };
     let (w, bias, residual) =
         (planner.required("w")?, planner.input("bias")?, planner.input("residual")?);
+    planner.widest("w_scale", 4);
+    let w_scale = planner.input("w_scale")?;
     let mut outputs = [const { None }; OUTPUTS.len()];
     for ((output, name), _) in outputs.iter_mut().zip(OUTPUTS).zip(&problem.widths) {
         *output = Some(planner.output(name)?);
@@ -310,6 +364,7 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
         conv_silu: convolution.is_some_and(|of| of.silu).into(),
         conv_first: int(convolution.map_or(0, |of| of.first))?,
         conv_channels: int(convolution.map_or(0, |of| of.channels))?,
+        w_scale: w_scale.as_deref(),
     };
     let blocks = blocks(problem, planner.here());
     int(problem.columns() * blocks)?;
@@ -323,107 +378,4 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::linear::{LinearOp, LinearOptions};
-    use crate::{Family, Inputs, Tensor, TensorMap};
-
-    /// A call with x as it is stored, or in f32 and normalised as Granite's are.
-    fn call(sizes: [usize; 3], normed: bool) -> LinearProblem {
-        call_with(sizes, normed, &[])
-    }
-
-    /// The same with more tensors in f32.
-    fn call_with(
-        [tokens, inputs, outputs]: [usize; 3],
-        normed: bool,
-        more: &[(&str, Vec<usize>)],
-    ) -> LinearProblem {
-        let tensor =
-            |name: &str, shape: &[usize], dtype| (name.to_owned(), Tensor::poisoned(shape, dtype));
-        let x = if normed { DType::F32 } else { DType::Bf16 };
-        let mut tensors = TensorMap::from([
-            tensor("x", &[tokens, inputs], x),
-            tensor("w", &[outputs, inputs], DType::Bf16),
-        ]);
-        if normed {
-            tensors.extend([tensor("norm", &[inputs], DType::F32)]);
-        }
-        tensors.extend(more.iter().map(|(name, shape)| tensor(name, shape, DType::F32)));
-        LinearOp::parse(Inputs::of_map(LinearOp::SPEC, &tensors), &LinearOptions::default())
-            .unwrap()
-    }
-
-    fn gpu(arch: &BundledArch) -> CudaCapabilities {
-        CudaCapabilities {
-            name: arch.arch().to_string(),
-            compute: arch.compute,
-            multiprocessors: 132,
-            shared_bytes: arch.shared_bytes,
-            l2_bytes: 50 << 20,
-            memory_bytes: 80 << 30,
-            driver: (12, 9),
-        }
-    }
-
-    #[test]
-    fn a_step_of_granite_leaves_room_for_the_other_kind_on_hopper_and_none_for_its_own() {
-        let hopper = BundledArch::ALL.iter().find(|arch| arch.compute.major == 9).unwrap();
-        for tokens in 1..=FEW {
-            let shares = [(2048, true), (4096, false), (8192, false)].map(|(inputs, normed)| {
-                let residual = ("residual", vec![tokens, 2048]);
-                let shares = [&[][..], &[residual]].map(|more| {
-                    let problem = call_with([tokens, inputs, 2048], normed, more);
-                    Share::of(&problem, &gpu(hopper)).unwrap()
-                });
-                assert_eq!(shares[0].streamed, tokens > 1 && !normed, "{tokens} of {inputs}");
-                shares
-            });
-            // A multiprocessor has 228 KiB, of which a block takes one more than it asks for.
-            let fit = |one: Share, other: Share| one.bytes + other.bytes + 2048 <= 228 << 10;
-            for ([from, _], [_, onto]) in
-                shares.into_iter().flat_map(|from| shares.map(|onto| (from, onto)))
-            {
-                assert_eq!((from.place, onto.place), (Place::From, Place::Onto));
-                assert!(fit(from, onto) && !fit(from, from), "{tokens}: {from:?} {onto:?}");
-            }
-        }
-        // What is read in no time stands wherever there is room.
-        let little = Share::of(&call([1, 128, 4096], false), &gpu(hopper)).unwrap();
-        assert!(little.place == Place::From && 2 * little.bytes < 228 << 10, "{little:?}");
-    }
-
-    #[test]
-    fn a_batch_has_room_on_hopper_and_is_refused_where_it_has_none() {
-        let of = |major: u32| BundledArch::ALL.iter().find(|arch| arch.compute.major == major);
-        let (hopper, consumer) = (gpu(of(9).unwrap()), gpu(of(12).unwrap()));
-        for tokens in [9, 16, 17, 32] {
-            for (inputs, normed) in [(2048, true), (4096, false), (8192, false)] {
-                let problem = call([tokens, inputs, 2048], normed);
-                assert_eq!(why_not(&problem, &hopper), None, "{tokens} of {inputs}");
-            }
-        }
-        let refusal = why_not(&call([32, 2048, 8512], true), &consumer);
-        assert_eq!(refusal.as_deref(), Some("has no room in shared memory for 32 rows of x"));
-        let refusal = why_not(&call([33, 2048, 8512], true), &hopper);
-        assert_eq!(refusal.as_deref(), Some("is for up to 32 rows of x, got 33"));
-        let state = [("conv_weight", vec![8512, 4]), ("initial_state", vec![9, 8512, 3])];
-        let convolving = call_with([9, 2048, 8512], true, &state);
-        let refusal = why_not(&convolving, &hopper).unwrap();
-        assert!(refusal.starts_with("convolves up to 8 rows of x, got 9"), "{refusal}");
-    }
-
-    #[test]
-    fn every_gpu_has_room_for_a_few_tokens_of_any_width() {
-        for arch in BundledArch::ALL {
-            for tokens in 0..=FEW {
-                for inputs in [8, 512, 2048, 2304, 8192, 18_432] {
-                    for normed in [false, true] {
-                        let refusal = why_not(&call([tokens, inputs, 64], normed), &gpu(arch));
-                        assert_eq!(refusal, None, "{} {tokens} of {inputs}", arch.arch());
-                    }
-                }
-            }
-        }
-    }
-}
+mod tests;

@@ -1,0 +1,150 @@
+//! Scales of weights in float8: which of them a weight is multiplied with.
+
+use crate::params::Param;
+use architectures::{BLOCK, Fp8Scales};
+
+/// The scales of a tensor `[.., rows, columns]`.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Scales {
+    lie: Lie,
+    /// Rows of each matrix of the tensor, and columns.
+    rows: usize,
+    columns: usize,
+    values: Vec<f32>,
+}
+
+/// How they lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lie {
+    /// One for all, or one for each matrix.
+    Matrices,
+    Rows,
+    Blocks,
+}
+
+impl Scales {
+    /// The scales of this shape beside a weight of that one; otherwise what was wanted.
+    pub(crate) fn new(weight: &[usize], shape: &[usize], values: Vec<f32>) -> Result<Self, String> {
+        let (columns, rows, matrices) = match weight {
+            [.., rows, columns] => {
+                (*columns, *rows, weight[..weight.len() - 2].iter().product::<usize>())
+            }
+            _ => return Err("beside a matrix".to_owned()),
+        };
+        let blocks = [rows.div_ceil(BLOCK), columns.div_ceil(BLOCK)];
+        let lie = if values.len() == 1 || values.len() == matrices {
+            Lie::Matrices
+        } else if values.len() == matrices * rows && (shape.len() == 1 || shape.ends_with(&[1])) {
+            Lie::Rows
+        } else if shape.ends_with(&blocks) && values.len() == matrices * blocks[0] * blocks[1] {
+            Lie::Blocks
+        } else {
+            return Err(format!("[1], [{rows}, 1] or {blocks:?}, beside weights {weight:?}"));
+        };
+        if !values.iter().all(|scale| scale.is_finite()) {
+            return Err("finite numbers".to_owned());
+        }
+        Ok(Self { lie, rows, columns, values })
+    }
+
+    /// Those of a parameter, drawn.
+    pub(crate) fn drawn(of: &Param, scales: Fp8Scales, draw: impl FnMut(usize) -> f32) -> Self {
+        let lie = match scales {
+            Fp8Scales::Tensor => Lie::Matrices,
+            Fp8Scales::Row => Lie::Rows,
+            Fp8Scales::Block => Lie::Blocks,
+        };
+        let [rows, columns] = of.sides();
+        let values = (0..scales.count(rows, columns)).map(draw).collect();
+        Self { lie, rows, columns, values }
+    }
+
+    /// As files hold them.
+    pub(crate) fn values(&self) -> &[f32] {
+        &self.values
+    }
+
+    /// Their shape in files beside that of the weight.
+    pub(crate) fn shape(&self, weight: &[usize]) -> Vec<usize> {
+        match self.lie {
+            Lie::Matrices => vec![self.values.len()],
+            Lie::Rows => [&weight[..weight.len() - 1], &[1]].concat(),
+            Lie::Blocks => [self.rows, self.columns].map(|side| side.div_ceil(BLOCK)).to_vec(),
+        }
+    }
+
+    /// Whether a row has one, whatever its columns.
+    pub(crate) fn is_of_rows(&self) -> bool {
+        self.lie != Lie::Blocks || self.columns <= BLOCK
+    }
+
+    /// That of a row, counted over all matrices, and a column.
+    pub(crate) fn at(&self, row: usize, column: usize) -> f32 {
+        let (matrix, inside) = (row / self.rows, row % self.rows);
+        let place = match self.lie {
+            Lie::Matrices if self.values.len() == 1 => 0,
+            Lie::Matrices => matrix,
+            Lie::Rows => row,
+            Lie::Blocks => {
+                let [down, across] = [self.rows, self.columns].map(|side| side.div_ceil(BLOCK));
+                (matrix * down + inside / BLOCK) * across + column / BLOCK
+            }
+        };
+        self.values[place]
+    }
+
+    /// Goes through neighbouring values from `first` on: a scale, and the range of those that it multiplies.
+    pub(crate) fn each(
+        &self,
+        first: usize,
+        len: usize,
+        mut of: impl FnMut(f32, std::ops::Range<usize>),
+    ) {
+        let mut at = 0;
+        while at < len {
+            let (row, column) = ((first + at) / self.columns, (first + at) % self.columns);
+            let whole = if self.is_of_rows() { self.columns } else { (column / BLOCK + 1) * BLOCK };
+            let end = len.min(at + whole.min(self.columns) - column);
+            of(self.at(row, column), at..end);
+            at = end;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_weight_finds_its_scale() {
+        let two_experts = [2, 130, 300];
+        let row = |expert: usize, row: usize| expert * 130 + row;
+        for (shape, wanted) in [
+            (vec![1], [0, 0, 0, 0]),
+            (vec![2, 1, 1], [0, 0, 1, 1]),
+            (vec![2, 130, 1], [0, 129, 130, 259]),
+            (vec![2, 2, 3], [0, 5, 6, 10]),
+        ] {
+            let count = shape.iter().product::<usize>();
+            let values = (0..count).map(|at| at as f32).collect();
+            let scales = Scales::new(&two_experts, &shape, values).unwrap();
+            let places = [(row(0, 0), 127), (row(0, 129), 299), (row(1, 0), 5), (row(1, 129), 140)];
+            let found = places.map(|(row, column)| scales.at(row, column) as usize);
+            assert_eq!(found, wanted, "{shape:?}");
+            // Runs have no gaps, and each has the scale of its first and last value.
+            let mut next = 0;
+            scales.each(777, 1000, |scale, run| {
+                assert_eq!(run.start, next);
+                for at in [777 + run.start, 777 + run.end - 1] {
+                    assert_eq!(scale, scales.at(at / 300, at % 300), "{shape:?} {at}");
+                }
+                next = run.end;
+            });
+            assert_eq!(next, 1000);
+        }
+        for (shape, count) in [(vec![3], 3), (vec![130, 2], 260), (vec![2, 3, 2], 12)] {
+            assert!(Scales::new(&two_experts, &shape, vec![1.0; count]).is_err(), "{shape:?}");
+        }
+        assert!(Scales::new(&[4, 4], &[1], vec![f32::NAN]).is_err());
+    }
+}

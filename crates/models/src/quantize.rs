@@ -1,0 +1,242 @@
+//! A checkpoint with the weights of its projections in float8: rounded to nearest, a scale a row.
+
+use crate::checkpoint::{Checkpoint, Files, INDEX, Located, Shard};
+use crate::convert::shard::written_header;
+use crate::files::{Made, Watched, room, whole, write_text};
+use crate::{Architecture, ModelError, read_config};
+use architectures::{Fp8, SCALE, Stored, in_fp8};
+use kernels::E4m3;
+use rayon::prelude::*;
+use safetensors::tensor::{Dtype, TensorInfo};
+use serde_json::{Value, json};
+use std::collections::{BTreeSet, HashMap};
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+
+/// What became of a checkpoint.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Quantized {
+    /// The tensors that are in float8 now, in the order of their names.
+    pub tensors: Vec<QuantizedTensor>,
+    /// Bytes of all tensors before and after.
+    pub bytes: [u64; 2],
+}
+
+/// A tensor, and what rounding did to it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct QuantizedTensor {
+    /// Its name.
+    pub name: String,
+    /// `||w - w'|| / ||w||`, where w' is what its numbers and scales stand for.
+    pub relative_error: f64,
+}
+
+/// Writes a model's folder whose linear modules have weights in float8, as compressed-tensors has them: a scale for each row, which
+/// makes the row's largest weight the largest number, and numbers rounded to nearest. The head, the embedding and routers stay as they
+/// are. The folder has to be empty or absent; config.json is written last, and nothing stays of what did not end.
+///
+/// # Errors
+/// [`ModelError`] when the model is quantised already, of no family that runs, a weight is NaN, the disk has not the room, or a file
+/// cannot be written.
+pub fn quantize(model: &Path, folder: &Path, watched: &Watched) -> Result<Quantized, ModelError> {
+    let config = read_config(model)?;
+    if config.is_quantised() {
+        let what = format!("the weights of {} are quantised already", model.display());
+        return Err(ModelError::convert(what, "name the model that was quantised"));
+    }
+    let config = in_fp8(config);
+    let architecture = Architecture::of(&config)?;
+    let checkpoint = Checkpoint::open(model)?;
+    checkpoint.check(&architecture)?;
+    let files = Files::open(model)?;
+    let narrow = architecture.params.iter();
+    let narrow = narrow.filter(|param| matches!(param.stored, Stored::Fp8(Fp8 { .. })));
+    let narrow: BTreeSet<&str> = narrow.map(|param| &*param.name).collect();
+    let mut made = Made::folder(folder)?;
+    room(folder, files.bytes())?;
+    let (mut places, mut total, mut tensors) = (serde_json::Map::new(), 0, Vec::new());
+    for (shard, inside) in files.by_shard() {
+        let name = shard.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let mut written = Vec::new();
+        for (tensor, located) in inside {
+            written.extend(match narrow.contains(tensor) {
+                true => {
+                    let (both, error) = rounded(&checkpoint, tensor, located)?;
+                    tensors
+                        .push(QuantizedTensor { name: tensor.to_owned(), relative_error: error });
+                    both.to_vec()
+                }
+                false => vec![Written::copied(tensor, located)],
+            });
+        }
+        // As safetensors' own writer has them: wider types first, so that each tensor is aligned, and then by name.
+        written.sort_by(|one, other| {
+            other.dtype.cmp(&one.dtype).then_with(|| one.name.cmp(&other.name))
+        });
+        places.extend(written.iter().map(|tensor| (tensor.name.clone(), json!(name))));
+        total += written.iter().map(Written::bytes).sum::<usize>();
+        write(made.file(folder.join(&name)), shard, &written, watched)?;
+    }
+    if model.join(INDEX).exists() {
+        let index = json!({ "metadata": { "total_size": total }, "weight_map": places });
+        write_text(made.file(folder.join(INDEX)), &format!("{index:#}\n"))?;
+    }
+    copy_others(model, folder, &mut made)?;
+    write_text(made.file(folder.join("config.json")), &config.to_text())?;
+    made.keep();
+    tensors.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(Quantized { tensors, bytes: [files.bytes(), total as u64] })
+}
+
+/// A tensor of the new files.
+#[derive(Clone)]
+struct Written {
+    name: String,
+    dtype: Dtype,
+    shape: Vec<usize>,
+    content: Content,
+}
+
+#[derive(Clone)]
+enum Content {
+    /// Bytes of the file that is read.
+    Copied(std::ops::Range<usize>),
+    Made(Vec<u8>),
+}
+
+impl Written {
+    fn copied(name: &str, located: &Located) -> Self {
+        let content = Content::Copied(located.bytes.clone());
+        let (dtype, shape) = (located.dtype, located.shape.clone());
+        Self { name: name.to_owned(), dtype, shape, content }
+    }
+
+    fn bytes(&self) -> usize {
+        match &self.content {
+            Content::Copied(range) => range.len(),
+            Content::Made(bytes) => bytes.len(),
+        }
+    }
+}
+
+/// A tensor's numbers in float8 and its scales, and the relative error.
+fn rounded(
+    checkpoint: &Checkpoint,
+    name: &str,
+    located: &Located,
+) -> Result<([Written; 2], f64), ModelError> {
+    let shape = &located.shape;
+    let width = shape.last().copied().unwrap_or(1).max(1);
+    let len: usize = shape.iter().product();
+    let (mut numbers, mut scales) = (vec![0u8; len], vec![0f32; len / width]);
+    let values = checkpoint.values(name)?;
+    let rows = numbers.par_chunks_mut(width).zip(&mut scales).enumerate();
+    let row = |weights: &mut Vec<f32>, (row, (numbers, scale)): (usize, (&mut [u8], &mut f32))| {
+        weights.resize(width, 0.0);
+        values.fill(row * width, weights)?;
+        let largest = weights.iter().fold(0f32, |largest, weight| largest.max(weight.abs()));
+        // A row of zeros has any scale but none that is divided by.
+        *scale = if largest > 0.0 { largest / E4m3::MAX } else { 1.0 };
+        let (mut off, mut all) = (0.0, 0.0);
+        for (number, weight) in numbers.iter_mut().zip(weights) {
+            let nearest = E4m3::from_f32(*weight / *scale);
+            *number = nearest.to_bits();
+            off += f64::from(nearest.to_f32() * *scale - *weight).powi(2);
+            all += f64::from(*weight).powi(2);
+        }
+        Ok::<_, ModelError>([off, all])
+    };
+    let add = |one: [f64; 2], other: [f64; 2]| Ok([one[0] + other[0], one[1] + other[1]]);
+    let [off, all] = rows.map_init(Vec::new, row).try_reduce(|| [0.0; 2], add)?;
+    let error = if all > 0.0 { (off / all).sqrt() } else { 0.0 };
+    let scales = scales.iter().flat_map(|scale| scale.to_le_bytes()).collect();
+    let mut of_scales = shape.clone();
+    if let Some(last) = of_scales.last_mut() {
+        *last = 1;
+    }
+    let weight = Written {
+        name: name.to_owned(),
+        dtype: Dtype::F8_E4M3,
+        shape: shape.clone(),
+        content: Content::Made(numbers),
+    };
+    let scale = Written {
+        name: format!("{name}{SCALE}"),
+        dtype: Dtype::F32,
+        shape: of_scales,
+        content: Content::Made(scales),
+    };
+    Ok(([weight, scale], error))
+}
+
+/// Bytes that are copied at once.
+const PIECE: usize = 4 << 20;
+
+fn write(
+    path: &Path,
+    from: &Shard,
+    tensors: &[Written],
+    watched: &Watched,
+) -> Result<(), ModelError> {
+    let mut end = 0;
+    let info = |tensor: &Written| {
+        let start = end;
+        end += tensor.bytes();
+        let (dtype, shape) = (tensor.dtype, tensor.shape.clone());
+        (tensor.name.clone(), TensorInfo { dtype, shape, data_offsets: (start, end) })
+    };
+    let infos = tensors.iter().map(info).collect();
+    let notes = HashMap::from([("format".to_owned(), "pt".to_owned())]);
+    let header = written_header(path, Some(notes), infos)?;
+    whole(path, |partial| {
+        let mut file = File::create(partial)?;
+        file.write_all(&header)?;
+        let mut buffer = vec![0; PIECE];
+        for tensor in tensors {
+            match &tensor.content {
+                Content::Made(bytes) => file.write_all(bytes)?,
+                Content::Copied(range) => {
+                    for start in range.clone().step_by(PIECE) {
+                        let piece = &mut buffer[..PIECE.min(range.end - start)];
+                        from.file.read_at(start, piece)?;
+                        file.write_all(piece)?;
+                    }
+                }
+            }
+            watched.add(tensor.bytes())?;
+        }
+        Ok(())
+    })
+}
+
+/// Copies what stands beside weights and config.
+fn copy_others(model: &Path, folder: &Path, made: &mut Made) -> Result<(), ModelError> {
+    let failed = |error: io::Error| ModelError::file(model, error);
+    for entry in std::fs::read_dir(model).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let known = name == INDEX || name == "config.json" || name.starts_with('.');
+        let weight = [".safetensors", ".bin", ".part"].iter().any(|end| name.ends_with(end));
+        if path.is_file() && !known && !weight {
+            let to = folder.join(&name);
+            std::fs::copy(&path, made.file(to.clone()))
+                .map_err(|error| ModelError::written(&to, error))?;
+        }
+    }
+    Ok(())
+}
+
+/// The document that the command prints.
+impl Quantized {
+    /// As JSON.
+    pub fn document(&self) -> Value {
+        let tensor =
+            |of: &QuantizedTensor| json!({ "name": of.name, "relative_error": of.relative_error });
+        json!({
+            "tensors": self.tensors.iter().map(tensor).collect::<Vec<_>>(),
+            "bytes_before": self.bytes[0],
+            "bytes_after": self.bytes[1],
+        })
+    }
+}

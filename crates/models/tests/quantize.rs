@@ -1,0 +1,139 @@
+//! Checkpoints that were rounded to float8: what their numbers stand for, and what stays as it was.
+#![allow(clippy::unwrap_used)]
+
+use models::{Model, SynthOptions, Watched, quantize, shape, synth};
+use safetensors::SafeTensors;
+use safetensors::tensor::Dtype;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+type Tensors = BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)>;
+
+fn read(folder: &Path) -> Tensors {
+    let mut tensors = Tensors::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|end| end == "safetensors") {
+            let bytes = std::fs::read(&path).unwrap();
+            for (name, view) in SafeTensors::deserialize(&bytes).unwrap().tensors() {
+                let all = (view.dtype(), view.shape().to_vec(), view.data().to_vec());
+                assert!(tensors.insert(name, all).is_none());
+            }
+        }
+    }
+    tensors
+}
+
+/// From the definition of E4M3, and its distance to the next number.
+fn number(bits: u8) -> (f64, f64) {
+    let (e, m) = (i32::from(bits >> 3 & 15), f64::from(bits & 7));
+    let step = 2f64.powi(e.max(1) - 10);
+    let magnitude = if e == 0 { m * step } else { (8.0 + m) * step };
+    (if bits >> 7 == 1 { -magnitude } else { magnitude }, step)
+}
+
+fn floats(bytes: &[u8]) -> Vec<f64> {
+    bytes.as_chunks().0.iter().map(|x| f64::from(f32::from_le_bytes(*x))).collect()
+}
+
+fn halves(bytes: &[u8]) -> Vec<f64> {
+    let wide = |x: &[u8; 2]| f32::from_bits(u32::from(u16::from_le_bytes(*x)) << 16);
+    bytes.as_chunks().0.iter().map(|x| f64::from(wide(x))).collect()
+}
+
+#[test]
+fn weights_are_rounded_to_nearest_by_rows_and_the_rest_stays() {
+    for name in ["granite-moe-mini", "llama-mini"] {
+        let folder = tempfile::tempdir().unwrap();
+        let [from, to] = ["from", "to"].map(|name| folder.path().join(name));
+        let options = SynthOptions { seed: 3, shard_bytes: 100_000, ..SynthOptions::default() };
+        synth(shape(name).unwrap(), &from, &options).unwrap();
+        let quantized = quantize(&from, &to, &Watched::default()).unwrap();
+        let (before, after) = (read(&from), read(&to));
+        let errors: BTreeMap<&str, f64> =
+            quantized.tensors.iter().map(|of| (&*of.name, of.relative_error)).collect();
+        for (name, (dtype, shape, bytes)) in &before {
+            let (now, shape_now, bytes_now) = &after[name];
+            assert_eq!(shape, shape_now, "{name}");
+            let Some(error) = errors.get(&**name) else {
+                assert_eq!((dtype, bytes), (now, bytes_now), "{name}");
+                continue;
+            };
+            assert_eq!(*now, Dtype::F8_E4M3, "{name}");
+            let (_, of_scales, scales) = &after[&format!("{name}_scale")];
+            assert_eq!(of_scales[..], [&shape[..shape.len() - 1], &[1]].concat(), "{name}");
+            let (weights, scales) = (halves(bytes), floats(scales));
+            let (mut off, mut all) = (0.0, 0.0);
+            let width = shape[shape.len() - 1];
+            for (at, (weight, bits)) in weights.iter().zip(bytes_now).enumerate() {
+                let (scale, (number, step)) = (scales[at / width], number(*bits));
+                // Half a step, and what dividing in float32 adds to it.
+                let distance = (weight - number * scale).abs();
+                assert!(distance <= 0.500_01 * step * scale, "{name}: {weight} {bits:#x}");
+                off += distance.powi(2);
+                all += weight.powi(2);
+            }
+            assert!((error - (off / all).sqrt()).abs() < 1e-6, "{name}: {error}");
+            // The numbers of normal weights are known to 3 bits and a half.
+            assert!((0.01..0.04).contains(error), "{name}: {error}");
+            for (row, numbers) in bytes_now.chunks(width).enumerate() {
+                let largest = numbers.iter().map(|bits| bits & 0x7f).max().unwrap();
+                assert_eq!(largest, 0x7e, "{name}: row {row}");
+            }
+        }
+        let routers = before.keys().filter(|name| name.contains("router"));
+        assert!(routers.into_iter().all(|name| !errors.contains_key(&**name)));
+        assert!(errors.len() > 10 && !errors.contains_key("model.embed_tokens.weight"));
+        // The folder is a model, whose index knows every tensor, with a tokenizer; and is not quantised twice.
+        let model = Model::read(&to).unwrap();
+        let bytes = |all: &Tensors| all.values().map(|(.., bytes)| bytes.len() as u64).sum::<u64>();
+        assert_eq!(quantized.bytes, [bytes(&before), bytes(&after)]);
+        assert_eq!(model.checkpoint.bytes(), bytes(&after));
+        assert_eq!(model.checkpoint.parameters(), model.architecture.params.count());
+        assert!(to.join("tiktoken.model").exists());
+        let again = quantize(&to, &folder.path().join("again"), &Watched::default());
+        assert!(again.unwrap_err().to_string().contains("quantised already"));
+        assert!(!folder.path().join("again").exists());
+    }
+}
+
+#[test]
+fn a_scale_that_is_missing_or_misshaped_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = SynthOptions::default();
+    synth(models::in_fp8(shape("llama-mini").unwrap()), folder.path(), &options).unwrap();
+    let path = folder.path().join("model.safetensors");
+    let whole = read(folder.path());
+    let scale = "model.layers.0.mlp.down_proj.weight_scale";
+    let said = |change: &dyn Fn(&mut Tensors)| {
+        let mut tensors = whole.clone();
+        change(&mut tensors);
+        let views = tensors.iter().map(|(name, (dtype, shape, bytes))| {
+            (name, safetensors::tensor::TensorView::new(*dtype, shape.clone(), bytes).unwrap())
+        });
+        safetensors::tensor::serialize_to_file(views, None, &path).unwrap();
+        Model::read(folder.path()).map(|_| ()).map_err(|error| error.to_string())
+    };
+    said(&|_| {}).unwrap();
+    let missing = said(&|tensors| drop(tensors.remove(scale))).unwrap_err();
+    assert!(
+        missing.contains("is float8 without `model.layers.0.mlp.down_proj.weight_scale`"),
+        "{missing}"
+    );
+    let short = said(&|tensors| {
+        let (_, shape, bytes) = tensors.get_mut(scale).unwrap();
+        shape[0] -= 1;
+        bytes.truncate(shape[0] * 4);
+    });
+    assert!(short.unwrap_err().contains(scale));
+    let infinite = said(&|tensors| {
+        tensors.get_mut(scale).unwrap().2[..4].copy_from_slice(&f32::INFINITY.to_le_bytes());
+    });
+    assert!(infinite.unwrap_err().contains("wanted finite numbers"));
+    // What activations were divided by is not read.
+    said(&|tensors| {
+        let of = (Dtype::F32, vec![1], 1f32.to_le_bytes().to_vec());
+        tensors.insert("model.layers.0.mlp.down_proj.input_scale".to_owned(), of);
+    })
+    .unwrap();
+}
