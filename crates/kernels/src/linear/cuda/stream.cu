@@ -135,17 +135,10 @@ extern "C" __global__ void BOUNDS
 #pragma unroll
       for (int chunk = 0; chunk < STEP_CHUNKS; chunk++) {
         const int token = lane / 4 + n * 8;
-#if WEIGHT_BITS == 16
-        const int column = round * ROUND + own + chunk * 32;
-        const u32 to = slot + STEP_BYTES + (n * STEP_CHUNKS + chunk) * 512;
-#else
-        // Four lanes copy what lies side by side, which is not what each of them multiplies: the warp's lanes wait for each other.
-        const int nth = chunk % CHUNKS * 4 + lane % 4, first = chunk / CHUNKS * CHUNKS;
-        const int column = round * ROUND + warp * STEP + first * 32 + nth * 8;
-        const u32 to = slot + STEP_BYTES + (n * STEP_CHUNKS + first + nth % CHUNKS) * 512 + (nth / CHUNKS - lane % 4) * 16;
-#endif
+        const int column = round * ROUND + own + chunk / CHUNKS * 4 * PIECE + chunk % CHUNKS * 8;
         const bool there = token < tokens && column < inputs;
-        copy_async<16>(to, x + (there ? ((i64)token * inputs + column) * 2 : 0), there);
+        copy_async<16>(slot + STEP_BYTES + (n * STEP_CHUNKS + chunk) * 512, x + (there ? ((i64)token * inputs + column) * 2 : 0),
+                       there);
       }
     }
   };
@@ -203,6 +196,20 @@ extern "C" __global__ void BOUNDS
   u32 x_row[TOKENS / 8];  // of the lane's columns of x in each product; tokens beyond the last give sums of no use
 #pragma unroll
   for (int n = 0; n < TOKENS / 8; n++) x_row[n] = x_at + min(lane / 4 + n * 8, tokens - 1) * x_stride + (CHUNKS == 1 ? own * 2 : warp * STEP * 2 + lane % 4 * 16);
+#if WEIGHT_BITS < 16 && !GROUPED
+  // Of the rows of w in the tile and in the next: they come from memory while a tile is multiplied, which takes about as long.
+  float factor[FINISHED], factor_of_up[FINISHED], next_factor[FINISHED], next_of_up[FINISHED];
+  const auto read_factors = [&](int tile) {
+    const int start = tile_start(tile), here = tile_start(tile + 1) - start;
+#pragma unroll
+    for (int i = 0; i < FINISHED; i++) {
+      const bool there = tile < tiles && column_of[i] < here && token_of[i] < tokens;
+      next_factor[i] = there ? __ldg(w_scale + start + column_of[i]) : 0.0f;
+      next_of_up[i] = there && swiglu ? __ldg(w_scale + columns + start + column_of[i]) : 0.0f;
+    }
+  };
+  read_factors(0);
+#endif
   wait_for_previous();
   if (streamed) {
 #pragma unroll
@@ -226,15 +233,14 @@ extern "C" __global__ void BOUNDS
     __syncthreads();
   }
 
-#if HALVED
-  const bool halved = !streamed && phase_rounds == rounds;
-#endif
   int slot = 0;
   for (int tile = 0; tile < tiles; tile++) {
     const int start = tile_start(tile), here = tile_start(tile + 1) - start;
     Outputs::Around around[FINISHED];
 #if WEIGHT_BITS < 16 && !GROUPED
-    float factor[FINISHED], factor_of_up[FINISHED];  // of the rows of w
+#pragma unroll
+    for (int i = 0; i < FINISHED; i++) factor[i] = next_factor[i], factor_of_up[i] = next_of_up[i];
+    read_factors(tile + 1);
 #endif
 #if TAPS > 0
     Convolution::Held held[FINISHED];
@@ -244,10 +250,6 @@ extern "C" __global__ void BOUNDS
       for (int i = 0; i < FINISHED; i++) {
         const bool there = column_of[i] < here && token_of[i] < tokens;
         around[i] = outputs.around(token_of[i], start + column_of[i], there);
-#if WEIGHT_BITS < 16 && !GROUPED
-        factor[i] = there ? __ldg(w_scale + start + column_of[i]) : 0.0f;
-        factor_of_up[i] = there && swiglu ? __ldg(w_scale + columns + start + column_of[i]) : 0.0f;
-#endif
 #if TAPS > 0
         held[i] = convolution.held(token_of[i], start + column_of[i], there);
 #endif
@@ -255,9 +257,6 @@ extern "C" __global__ void BOUNDS
     };
     if (streamed || tile != 0) read_around();
     float sum[TOKENS / 8][4];
-#if HALVED && !GROUPED
-    float rest[TOKENS / 8][4] = {};  // of every other chunk: a product need not wait for the one before
-#endif
 #pragma unroll
     for (int n = 0; n < TOKENS / 8; n++) sum[n][0] = sum[n][1] = sum[n][2] = sum[n][3] = 0.0f;
 
@@ -283,94 +282,51 @@ extern "C" __global__ void BOUNDS
         for (int i = 0; i < FINISHED; i++) {
           if (deferred && token_of[i] < tokens) root[i] = root_of(token_of[i], 0);
         }
-#if HALVED
-        if (halved) {
-          x_rows.template halve<WARPS>(phase_rounds * ROUND, sums, [&](auto undone) {
-#pragma unroll
-            for (int i = 0; i < FINISHED; i++) {
-              if (token_of[i] < tokens) root[i] *= undone(token_of[i]);
-            }
-          });
-        }
-#endif
       }
       for (int round = 0; round < rounds_here; round++) {
         copy_wait<STAGES - 1>();
         const u32 weights = ring + slot * step_bytes;
         slot = slot + 1 == STAGES ? 0 : slot + 1;
-#if WEIGHT_BITS < 16
-        if (streamed) __syncwarp();
-#endif
-        const auto multiply_step = [&](auto halves) {
 #if GROUPED
-          float part[TOKENS / 8][4];
+        float part[TOKENS / 8][4];
 #pragma unroll
-          for (int n = 0; n < TOKENS / 8; n++) part[n][0] = part[n][1] = part[n][2] = part[n][3] = 0.0f;
+        for (int n = 0; n < TOKENS / 8; n++) part[n][0] = part[n][1] = part[n][2] = part[n][3] = 0.0f;
 #else
-          auto& part = sum;
+        auto& part = sum;
 #endif
 #pragma unroll
-          for (int piece = 0; piece < STEP_PIECES; piece++) {
-            const uint4 low_piece = load_shared(weights + piece * 1024), high_piece = load_shared(weights + piece * 1024 + 512);
+        for (int piece = 0; piece < STEP_PIECES; piece++) {
+          const uint4 low_piece = load_shared(weights + piece * 1024), high_piece = load_shared(weights + piece * 1024 + 512);
 #pragma unroll
-            for (int c = 0; c < CHUNKS; c++) {
-              const int chunk = piece * CHUNKS + c;
-              const uint4 a = eight_weights<halves.value>(low_piece, c), b = eight_weights<halves.value>(high_piece, c);
-              const u32 first_rows[4] = {a.x, b.x, a.y, b.y}, second_rows[4] = {a.z, b.z, a.w, b.w};
+          for (int c = 0; c < CHUNKS; c++) {
+            const int chunk = piece * CHUNKS + c;
+            const uint4 a = eight_weights(low_piece, c), b = eight_weights(high_piece, c);
+            const u32 first_rows[4] = {a.x, b.x, a.y, b.y}, second_rows[4] = {a.z, b.z, a.w, b.w};
 #pragma unroll
-              for (int n = 0; n < TOKENS / 8; n++) {
-                const uint4 values = load_shared(streamed ? weights + STEP_BYTES + (n * STEP_CHUNKS + chunk) * 512
-                                                          : x_row[n] + round * ROUND * 2 + chunk * 64);
-#if HALVED
-                if constexpr (halves.value) {
-#if GROUPED
-                  auto& to = part;
-#else
-                  auto& to = chunk % 2 ? rest : part;
-#endif
-                  multiply_halves(to[n], first_rows, values.x, values.y);
-                  multiply_halves(to[n], second_rows, values.z, values.w);
-                  continue;
-                }
-#endif
-                multiply(part[n], first_rows, values.x, values.y);
-                multiply(part[n], second_rows, values.z, values.w);
-              }
+            for (int n = 0; n < TOKENS / 8; n++) {
+              const uint4 values = load_shared(streamed ? weights + STEP_BYTES + (n * STEP_CHUNKS + chunk) * 512
+                                                        : x_row[n] + round * ROUND * 2 + chunk * 64);
+              multiply(part[n], first_rows, values.x, values.y);
+              multiply(part[n], second_rows, values.z, values.w);
             }
           }
+        }
 #if GROUPED
-          float low_factor, high_factor;
-          asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
-                       : "=f"(low_factor), "=f"(high_factor)
-                       : "r"(weights + WEIGHT_STEP_BYTES - lane * 8)
-                       : "memory");
+        float low_factor, high_factor;
+        asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+                     : "=f"(low_factor), "=f"(high_factor)
+                     : "r"(weights + WEIGHT_STEP_BYTES - lane * 8)
+                     : "memory");
 #pragma unroll
-          for (int n = 0; n < TOKENS / 8; n++) {
+        for (int n = 0; n < TOKENS / 8; n++) {
 #pragma unroll
-            for (int i = 0; i < 4; i++) sum[n][i] = fmaf(part[n][i], i < 2 ? low_factor : high_factor, sum[n][i]);
-          }
-#endif
-        };
-#if HALVED
-        if (halved) {
-          multiply_step(Flag<true>{});
-        } else
-#endif
-          multiply_step(Flag<false>{});
-#if WEIGHT_BITS < 16
-        if (streamed) __syncwarp();
+          for (int i = 0; i < 4; i++) sum[n][i] = fmaf(part[n][i], i < 2 ? low_factor : high_factor, sum[n][i]);
+        }
 #endif
         feed(streamed);
       }
     }
 
-#if HALVED && !GROUPED
-#pragma unroll
-    for (int n = 0; n < TOKENS / 8; n++) {
-#pragma unroll
-      for (int i = 0; i < 4; i++) sum[n][i] += rest[n][i];
-    }
-#endif
     // ---- The warps' sums, and what stands around the product.
     float* const buffer = sums + (SUM_BUFFERS == 2 ? tile % 2 * buffer_floats : 0);
     if (SUM_BUFFERS == 1 && tile != 0) __syncthreads();

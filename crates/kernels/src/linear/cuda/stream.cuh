@@ -56,45 +56,6 @@ DEVICE void copy_weights(u32 to, const Weight* from, bool there) {
                : "memory");
 }
 
-// Whether x is multiplied in f16, which one instruction makes of e4m3, where all of it is in shared memory.
-#define HALVED (WEIGHT_BITS == 8 && __CUDA_ARCH__ >= 890)
-
-#if HALVED
-// Four weights in e4m3 as two pairs in f16, exactly.
-DEVICE void four_halves(u32 bits, u32& first, u32& second) {
-  asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %2;\n"
-      "cvt.rn.f16x2.e4m3x2 %0, low;\ncvt.rn.f16x2.e4m3x2 %1, high;\n}"
-      : "=r"(first), "=r"(second)
-      : "r"(bits));
-}
-
-DEVICE u32 half_to_bf16(u32 pair) {
-  u32 rounded;
-  asm("{\n.reg .b16 low, high;\n.reg .f32 a, b;\nmov.b32 {low, high}, %1;\ncvt.f32.f16 a, low;\ncvt.f32.f16 b, high;\n"
-      "cvt.rn.bf16x2.f32 %0, b, a;\n}"
-      : "=r"(rounded)
-      : "r"(pair));
-  return rounded;
-}
-
-DEVICE void four_weights(u32 bits, u32& first, u32& second) {
-  four_halves(bits, first, second);
-  first = half_to_bf16(first), second = half_to_bf16(second);
-}
-
-DEVICE void multiply_halves(float (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-               : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-// What a row of x is multiplied with before it is f16, a power of two, by its largest magnitude: that becomes 2^14 to 2^15. Whatever then
-// falls below f16's smallest numbers is less than the rounding of the largest. And the factor's inverse.
-DEVICE float2 to_halves(float largest) {
-  const u32 exponent = min(268u - (__float_as_uint(largest) >> 23), 253u);
-  return {__uint_as_float(exponent << 23), __uint_as_float((254 - exponent) << 23)};
-}
-#else
 // Four weights in e4m3 as two pairs in bf16. Sign, exponent and mantissa are set where bf16 has them, which makes a number 2^-120 times
 // as large, its exponents' bias being 120 more; so does a number below the smallest exponent, which bf16 then knows too.
 DEVICE void four_weights(u32 bits, u32& first, u32& second) {
@@ -104,23 +65,15 @@ DEVICE void four_weights(u32 bits, u32& first, u32& second) {
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(first) : "r"(low), "r"(0x7b807b80), "r"(0x80008000));
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(second) : "r"(high), "r"(0x7b807b80), "r"(0x80008000));
 }
-#endif
 
-// The weights beside a chunk of x, as they are multiplied.
-template <bool halves>
+// The weights beside a chunk of x, in storage.
 DEVICE uint4 eight_weights(const uint4& piece, int chunk) {
 #if WEIGHT_BITS == 16
   return piece;
 #else
   uint4 weights;
-  const u32 low = chunk == 0 ? piece.x : piece.z, high = chunk == 0 ? piece.y : piece.w;
-#if HALVED
-  if constexpr (halves) {
-    four_halves(low, weights.x, weights.y), four_halves(high, weights.z, weights.w);
-    return weights;
-  }
-#endif
-  four_weights(low, weights.x, weights.y), four_weights(high, weights.z, weights.w);
+  four_weights(chunk == 0 ? piece.x : piece.z, weights.x, weights.y);
+  four_weights(chunk == 0 ? piece.y : piece.w, weights.z, weights.w);
   return weights;
 #endif
 }
@@ -148,11 +101,6 @@ struct Piece {
   DEVICE float get(int i, bool x_f32) const {
     return x_f32 ? __uint_as_float(word[i]) : widen_half(i % 2 ? word[i / 2] >> 16 : word[i / 2] & 0xffff);
   }
-};
-
-template <bool is>
-struct Flag {
-  static constexpr bool value = is;
 };
 
 // Makes the compiler know a number here, and not where it is first used.
@@ -265,54 +213,6 @@ struct Tokens {
     }
   }
   DEVICE u32 at_row(int token) const { return at + token * stride; }
-
-#if HALVED
-  // Makes bf16 in shared memory f16 where it lies, each row times its factor. `maxima` [tokens][warps] is nobody's meanwhile; what `root`
-  // has to undo, by token, is given to `undo` before the last barrier.
-  template <int warps, class Undo>
-  DEVICE void halve(int columns, float* maxima, Undo undo) const {
-    const int warp = threadIdx.x / 32;
-    for (int token = 0; token < tokens; token++) {
-      float largest = 0.0f;
-      for (int chunk = threadIdx.x; chunk < columns / 8; chunk += warps * 32) {
-        const uint4 pairs = load_shared(at_row(token) + chunk * 16);
-        const u32 words[4] = {pairs.x, pairs.y, pairs.z, pairs.w};
-#pragma unroll
-        for (int w = 0; w < 4; w++) {
-          largest = fmaxf(largest, fmaxf(fabsf(__uint_as_float(words[w] << 16)), fabsf(__uint_as_float(words[w] & 0xffff0000))));
-        }
-      }
-#pragma unroll
-      for (int far = 16; far > 0; far /= 2) largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, far));
-      if (threadIdx.x % 32 == 0) maxima[token * warps + warp] = largest;
-    }
-    __syncthreads();
-    const auto factors = [&](int token) {
-      float largest = 0.0f;
-#pragma unroll
-      for (int other = 0; other < warps; other++) largest = fmaxf(largest, maxima[token * warps + other]);
-      return to_halves(largest);
-    };
-    for (int token = 0; token < tokens; token++) {
-      const float factor = factors(token).x;
-      for (int chunk = threadIdx.x; chunk < columns / 8; chunk += warps * 32) {
-        const uint4 pairs = load_shared(at_row(token) + chunk * 16);
-        u32 words[4] = {pairs.x, pairs.y, pairs.z, pairs.w};
-#pragma unroll
-        for (int w = 0; w < 4; w++) {
-          asm("cvt.rn.f16x2.f32 %0, %1, %2;"
-              : "=r"(words[w])
-              : "f"(__uint_as_float(words[w] & 0xffff0000) * factor), "f"(__uint_as_float(words[w] << 16) * factor));
-        }
-        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at_row(token) + chunk * 16), "r"(words[0]), "r"(words[1]),
-                     "r"(words[2]), "r"(words[3])
-                     : "memory");
-      }
-    }
-    undo([&](int token) { return factors(token).y; });
-    __syncthreads();
-  }
-#endif
 };
 
 // Where the columns go, and what stands around them.

@@ -206,9 +206,7 @@ impl Share {
         };
         let each =
             |streamed: bool| form.stages.iter().map(move |stages| of(streamed, *stages, all));
-        // A few rows of x are made f16 beside weights in e4m3, where they lie.
-        let halved = problem.scales.is_some() && tokens <= FEW;
-        let streamed = each(true).filter(|_| ready && one_tile && tokens > 1 && !halved);
+        let streamed = each(true).filter(|_| ready && one_tile && tokens > 1);
         let whole: Vec<Self> = streamed.chain(each(false)).collect();
         let most = here.shared_bytes as usize;
         // A block takes a KiB more than it asks for. One that stands alone asks for `apart` more than the other leaves.
