@@ -196,20 +196,6 @@ extern "C" __global__ void BOUNDS
   u32 x_row[TOKENS / 8];  // of the lane's columns of x in each product; tokens beyond the last give sums of no use
 #pragma unroll
   for (int n = 0; n < TOKENS / 8; n++) x_row[n] = x_at + min(lane / 4 + n * 8, tokens - 1) * x_stride + (CHUNKS == 1 ? own * 2 : warp * STEP * 2 + lane % 4 * 16);
-#if WEIGHT_BITS < 16 && !GROUPED
-  // Of the rows of w in the tile and in the next: they come from memory while a tile is multiplied, which takes about as long.
-  float factor[FINISHED], factor_of_up[FINISHED], next_factor[FINISHED], next_of_up[FINISHED];
-  const auto read_factors = [&](int tile) {
-    const int start = tile_start(tile), here = tile_start(tile + 1) - start;
-#pragma unroll
-    for (int i = 0; i < FINISHED; i++) {
-      const bool there = tile < tiles && column_of[i] < here && token_of[i] < tokens;
-      next_factor[i] = there ? __ldg(w_scale + start + column_of[i]) : 0.0f;
-      next_of_up[i] = there && swiglu ? __ldg(w_scale + columns + start + column_of[i]) : 0.0f;
-    }
-  };
-  read_factors(0);
-#endif
   wait_for_previous();
   if (streamed) {
 #pragma unroll
@@ -238,9 +224,7 @@ extern "C" __global__ void BOUNDS
     const int start = tile_start(tile), here = tile_start(tile + 1) - start;
     Outputs::Around around[FINISHED];
 #if WEIGHT_BITS < 16 && !GROUPED
-#pragma unroll
-    for (int i = 0; i < FINISHED; i++) factor[i] = next_factor[i], factor_of_up[i] = next_of_up[i];
-    read_factors(tile + 1);
+    float factor[FINISHED], factor_of_up[FINISHED];  // of the rows of w
 #endif
 #if TAPS > 0
     Convolution::Held held[FINISHED];
@@ -250,6 +234,10 @@ extern "C" __global__ void BOUNDS
       for (int i = 0; i < FINISHED; i++) {
         const bool there = column_of[i] < here && token_of[i] < tokens;
         around[i] = outputs.around(token_of[i], start + column_of[i], there);
+#if WEIGHT_BITS < 16 && !GROUPED
+        factor[i] = there ? __ldg(w_scale + start + column_of[i]) : 0.0f;
+        factor_of_up[i] = there && swiglu ? __ldg(w_scale + columns + start + column_of[i]) : 0.0f;
+#endif
 #if TAPS > 0
         held[i] = convolution.held(token_of[i], start + column_of[i], there);
 #endif
