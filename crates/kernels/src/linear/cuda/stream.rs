@@ -87,10 +87,11 @@ impl Form {
                 source.define("WEIGHT_BITS", 8).define("GROUPED", grouped)
             }
         };
+        let [from, onto] = if self.scales.is_some() { NARROW_REGISTERS } else { REGISTERS };
         match place {
             Place::Any => source,
-            Place::From => source.define("REGISTERS", FROM_REGISTERS).define("RESIDUAL", 0),
-            Place::Onto => source.define("REGISTERS", ONTO_REGISTERS),
+            Place::From => source.define("REGISTERS", from).define("RESIDUAL", 0),
+            Place::Onto => source.define("REGISTERS", onto),
         }
     }
 }
@@ -118,9 +119,10 @@ impl Place {
     }
 }
 
-/// 256 threads of so many leave room for as many of the other, and two of the other do not fit.
-const FROM_REGISTERS: usize = 112;
-const ONTO_REGISTERS: usize = 144;
+/// From the residual stream and onto it: 256 threads of so many leave room for as many of the other, and two of the other do not fit.
+const REGISTERS: [usize; 2] = [112, 144];
+/// Those of weights in e4m3, which are made bf16 on the way.
+const NARROW_REGISTERS: [usize; 2] = [120, 136];
 
 /// Weights that are read in about the time of a border, bytes: less need not stand alone.
 const LITTLE: usize = 4 << 20;
