@@ -87,11 +87,10 @@ impl Form {
                 source.define("WEIGHT_BITS", 8).define("GROUPED", grouped)
             }
         };
-        let [from, onto] = if self.scales.is_some() { NARROW_REGISTERS } else { REGISTERS };
         match place {
             Place::Any => source,
-            Place::From => source.define("REGISTERS", from).define("RESIDUAL", 0),
-            Place::Onto => source.define("REGISTERS", onto),
+            Place::From => source.define("REGISTERS", FROM_REGISTERS).define("RESIDUAL", 0),
+            Place::Onto => source.define("REGISTERS", ONTO_REGISTERS),
         }
     }
 }
@@ -119,10 +118,9 @@ impl Place {
     }
 }
 
-/// From the residual stream and onto it: 256 threads of so many leave room for as many of the other, and two of the other do not fit.
-const REGISTERS: [usize; 2] = [112, 144];
-/// Those of weights in e4m3, which are made bf16 on the way.
-const NARROW_REGISTERS: [usize; 2] = [120, 136];
+/// 256 threads of so many leave room for as many of the other, and two of the other do not fit.
+const FROM_REGISTERS: usize = 112;
+const ONTO_REGISTERS: usize = 144;
 
 /// Weights that are read in about the time of a border, bytes: less need not stand alone.
 const LITTLE: usize = 4 << 20;
@@ -244,10 +242,12 @@ pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
         let source = |(form, stages, taps, place): (Form, _, _, _)| {
             form.source(DType::Bf16, stages, taps, place, arch.arch())
         };
-        let rings = few.stages[..4].iter().flat_map(|stages| {
-            [(TAPS, Place::From), (0, Place::From), (0, Place::Onto)]
-                .map(|(taps, place)| (few, *stages, taps, place))
-        });
+        // With six steps, for several rows of wide x, the registers of those from the stream are 8 bytes too few: compiled where wanted.
+        let from = few.stages[..3]
+            .iter()
+            .flat_map(|stages| [TAPS, 0].map(|taps| (few, *stages, taps, Place::From)));
+        let onto = few.stages[..4].iter().map(|stages| (few, *stages, 0, Place::Onto));
+        let rings = from.chain(onto);
         let batches = batches.into_iter().flat_map(|form| {
             form.stages[..2].iter().map(move |stages| (form, *stages, 0, Place::Any))
         });
