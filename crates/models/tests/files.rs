@@ -163,7 +163,7 @@ fn what_a_bad_disk_or_another_tool_makes_of_a_file_is_named() {
     check(
         usize::MAX,
         |folder| edit_header(&shards(folder)[0], &a_log("F32"), &a_log("I32")),
-        "model.safetensors: tensor `model.layers.1.mamba.A_log` is I32, wanted F32, BF16 or F16",
+        "model.safetensors: tensor `model.layers.1.mamba.A_log` is I32, wanted F32, BF16, F16 or F8_E4M3",
     );
     // Any NaN is found, not only one in the first file or in bfloat16.
     check(

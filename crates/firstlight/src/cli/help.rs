@@ -115,8 +115,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "firstlight synth",
             "firstlight synth granite-hybrid-mini my-model",
-            "firstlight synth granite-4.0-h-micro my-model --layers 6",
-            "firstlight synth granite-hybrid-mini my-model --weights fp8",
+            "firstlight synth granite-4.0-h-micro my-model --layers 6 --weights fp8",
         ],
     ),
     (
