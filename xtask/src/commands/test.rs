@@ -43,6 +43,8 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         let test = ["test", "--workspace", "--locked", "--no-fail-fast"];
         cargo::run(&root, &[&test[..], &targets].concat())
     })?;
+    // What follows is of the whole workspace too, whose features the tests were built with: a room by itself would build every room
+    // again.
     let mut skipped = false;
     steps.run("published wheels", || {
         // They are judged as the dynamic loader of this processor and system would.
@@ -54,7 +56,7 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
             skipped = true;
             return Ok(());
         };
-        let test = ["test", "--locked", "-p", "firstlight", "--test", "wheels"];
+        let test = ["test", "--locked", "--workspace", "--test", "wheels"];
         steps::run(cargo::command(&root, &test).env("FIRSTLIGHT_WHEELS", folder))
     })?;
     let mut without_transformers = false;
@@ -63,8 +65,7 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
             without_transformers = true;
             return Ok(());
         };
-        let test =
-            ["test", "--locked", "-p", "firstlight", "-p", "models", "--test", "templates_live"];
+        let test = ["test", "--locked", "--workspace", "--test", "templates_live"];
         steps::run(cargo::command(&root, &test).env("FIRSTLIGHT_TEMPLATES", folder))
     })?;
     let mut no_arrays = false;
@@ -73,7 +74,6 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
             no_arrays = true;
             return Ok(());
         };
-        // Of the whole workspace, whose features the tests were built with: by itself it would build every room again.
         let test = ["test", "--locked", "--workspace", "--test", "package"];
         steps::run(cargo::command(&root, &test).env("FIRSTLIGHT_ARRAYS_PYTHON", python))
     })?;
@@ -101,7 +101,7 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
             no_client = true;
             return Ok(());
         };
-        let test = ["test", "--locked", "-p", "firstlight", "--test", "openai_client", "openais"];
+        let test = ["test", "--locked", "--workspace", "--test", "openai_client", "openais"];
         steps::run(cargo::command(&root, &test).env("FIRSTLIGHT_OPENAI_PYTHON", python))
     })?;
     let mut no_npm = false;
@@ -110,7 +110,7 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
             no_npm = true;
             return Ok(());
         };
-        let test = ["test", "--locked", "-p", "firstlight", "--test", "openai_client", "npms"];
+        let test = ["test", "--locked", "--workspace", "--test", "openai_client", "npms"];
         steps::run(cargo::command(&root, &test).env("FIRSTLIGHT_NPM_CLIENTS", folder))
     })?;
     steps.finish();

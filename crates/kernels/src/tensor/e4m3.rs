@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn rounding_takes_the_nearest_and_of_two_the_even_one() {
         for bits in 0..0x7e {
-            let [low, high] = [bits, bits + 1].map(|bits| E4m3::from_bits(bits));
+            let [low, high] = [bits, bits + 1].map(E4m3::from_bits);
             let middle = (low.to_f32() + high.to_f32()) / 2.0;
             let even = if bits % 2 == 0 { low } else { high };
             for (x, wanted) in [(middle.next_down(), low), (middle, even), (middle.next_up(), high)]
