@@ -82,6 +82,8 @@ mod tests {
         }
         let expect = Caches { inner_bytes: 4 << 20, outer_bytes: 260 << 20 };
         assert_eq!(Caches::of_cores(folder.path()), expect);
+        assert_eq!(expect.overflowing(256 << 20), 1040 << 20);
+        assert_eq!(Caches::default().overflowing(256 << 20), 256 << 20);
         assert_eq!(Caches::of_cores(Path::new("/nowhere")), Caches::default());
     }
 }

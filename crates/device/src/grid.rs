@@ -36,7 +36,7 @@ impl Device {
     }
 
     /// As [`Device::launch_streaming`], for blocks that lie one behind the other in `memory`, each of `bytes`. Threads that wait, in
-    /// this launch or behind it, fetch the beginning of what was walked through behind `walk` the last time.
+    /// this launch or behind it, fetch the beginning of what was walked through behind `walk` the last two times.
     pub fn launch_walking<T, S>(
         &self,
         kernel: &str,

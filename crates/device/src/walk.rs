@@ -2,9 +2,10 @@
 //!
 //! A model's step multiplies with the same weights, one product behind the other, token after token. A thread that is done with its share of
 //! one product waits for the slowest one, then for what stands between products; memory would be idle meanwhile. So each walk remembers
-//! which one followed it last time, and waiting threads fetch the beginning of their share of that one into their caches.
+//! which one followed it, and waiting threads fetch the beginning of their share of it into their caches. What followed once may not follow
+//! again, as a routed expert: only what did so twice in a row is fetched.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes of a cache line.
@@ -28,9 +29,22 @@ pub(crate) struct Part {
     start: AtomicUsize,
     bytes: AtomicUsize,
     share: AtomicUsize,
+    /// Whether it was the same the last two times.
+    sure: AtomicBool,
 }
 
 impl Part {
+    /// Says what it is this time.
+    fn saw(&self, [start, bytes, share]: [usize; 3]) {
+        self.sure.store(self.start.load(Ordering::Relaxed) == start, Ordering::Relaxed);
+        self.set([start, bytes, share]);
+    }
+
+    /// Nothing where it may be another one.
+    fn expected(&self) -> [usize; 3] {
+        if self.sure.load(Ordering::Relaxed) { self.get() } else { [0; 3] }
+    }
+
     fn set(&self, [start, bytes, share]: [usize; 3]) {
         self.start.store(start, Ordering::Relaxed);
         self.bytes.store(bytes, Ordering::Relaxed);
@@ -54,9 +68,9 @@ impl Ahead {
     pub(crate) fn begin<T>(&self, walk: &Walk, memory: &[T], share: usize) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(last) = last.replace(Arc::clone(&walk.next)) {
-            last.set([memory.as_ptr().addr(), size_of_val(memory), share]);
+            last.saw([memory.as_ptr().addr(), size_of_val(memory), share]);
         }
-        self.next.set(walk.next.get());
+        self.next.set(walk.next.expected());
     }
 
     /// Fetches some more lines of what thread `index` will walk through next.
@@ -118,15 +132,17 @@ mod tests {
             })
         };
         let of = |at: usize| [parts[at].as_ptr().addr(), 1000, 100];
-        // The first step learns the order; the last walk knows its follower when the next step has begun.
+        // Two steps learn the order; the last walk knows its follower when the next step has begun.
+        assert_eq!(step().collect::<Vec<_>>(), [[0; 3]; 3]);
         assert_eq!(step().collect::<Vec<_>>(), [[0; 3]; 3]);
         assert_eq!(step().collect::<Vec<_>>(), [of(1), of(2), of(0)]);
-        // Another order is learnt again.
-        for at in [0, 2] {
+        // Another follower is none until it comes again; the others stay.
+        let mut begin = |at: usize| {
             ahead.begin(&walks[at], parts[at], 100);
-        }
-        ahead.begin(&walks[0], parts[0], 100);
-        assert_eq!(ahead.next.get(), of(2));
+            ahead.next.get()
+        };
+        assert_eq!([0, 2, 0].map(&mut begin), [of(1), of(0), [0; 3]]);
+        assert_eq!([2, 0].map(&mut begin), [of(0), of(2)]);
     }
 
     #[test]
@@ -136,7 +152,7 @@ mod tests {
         let mut fetched = Fetched::default();
         ahead.fetch(1, &mut fetched);
         assert_eq!(fetched.bytes, 0, "nothing is known yet");
-        for _ in 0..2 {
+        for _ in 0..3 {
             ahead.begin(&a, &weights[..5000], 2048);
             ahead.begin(&b, &weights[5000..], 2048);
         }

@@ -86,7 +86,7 @@ pub(crate) enum Command {
     Synth(Synth),
     /// Rename a checkpoint's tensors to another layout, reversibly.
     Convert(Convert),
-    /// Round a model's weights to fewer bits, and say what that cost
+    /// Round a model's weights to fewer bits, and say what that cost.
     ///
     /// Projections are rounded to nearest, with a scale a row, and written as compressed-tensors has them. The head, the embedding and
     /// routers stay as they are.

@@ -16,33 +16,15 @@ import traceback
 import tokenizers
 import torch
 import transformers
+from models import CONFIGS
 
 PUBLISHED = "ibm-granite/granite-4.0-h-micro"
 
 
 def drawn(folder):
     """A small Granite with a tokenizer that has a token for each byte."""
-    config = transformers.GraniteMoeHybridConfig(
-        hidden_size=256,
-        intermediate_size=256,
-        shared_intermediate_size=512,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        layer_types=["mamba", "attention", "mamba"],
-        mamba_n_heads=8,
-        mamba_d_head=64,
-        mamba_d_state=128,
-        mamba_n_groups=1,
-        mamba_chunk_size=64,
-        num_local_experts=0,
-        num_experts_per_tok=0,
-        position_embedding_type="nope",
-        vocab_size=300,
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=2,
-    )
+    config = CONFIGS["granitemoehybrid"]()
+    config.vocab_size = 300
     torch.manual_seed(5)
     transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(folder)
     letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())

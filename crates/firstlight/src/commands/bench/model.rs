@@ -89,7 +89,10 @@ fn source(arguments: &BenchModel) -> anyhow::Result<ModelSource> {
         Some(layers) => config.first_layers(layers)?,
         None => config,
     };
-    let config = arguments.weights.map_or(config.clone(), |weights| weights.of(config));
+    let config = match arguments.weights {
+        Some(weights) => weights.of(config),
+        None => config,
+    };
     Ok(ModelSource::Random { config, seed: 0 })
 }
 
