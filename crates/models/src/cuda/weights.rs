@@ -15,9 +15,6 @@ use half::bf16;
 use kernels::linear::{LinearCall, SCALED};
 use kernels::{DType, Tensor};
 
-/// What rows of weights in float8 are a multiple of, where they stay so.
-const FLOAT8_WIDTH: usize = 16;
-
 /// The weights of a model, and the memory that goes with them. Weights go from its checkpoint to the GPU while the engine is being
 /// made, and are there when uploading ends.
 pub(super) struct Weights<'a, 'w> {
@@ -94,13 +91,14 @@ impl<'a, 'w> Weights<'a, 'w> {
         Ok(())
     }
 
-    /// The same as files hold it, in float8, with its scales `[1 or groups, rows]`; none where some rows are otherwise, or kernels do not
-    /// take rows of this width.
+    /// The same as files hold it, in float8, with its scales `[1 or groups, rows]`; none where some rows are otherwise, or are to be
+    /// expanded.
     fn float8(&self, rows: &[Rows], width: usize) -> Result<Option<(Tensor, Tensor)>, ModelError> {
-        let name = |rows: &Rows| &*self.architecture.params.get(rows.param).name;
+        let param = |rows: &Rows| self.architecture.params.get(rows.param);
+        let name = |rows: &Rows| &*param(rows).name;
         let scales = rows.iter().map(|rows| self.checkpoint.scales(name(rows)));
         let Some(scales) = scales.collect::<Option<Vec<_>>>() else { return Ok(None) };
-        if !width.is_multiple_of(FLOAT8_WIDTH) {
+        if rows.iter().any(|rows| param(rows).expanded) {
             return Ok(None);
         }
         let whole = scales.iter().all(|scales| scales.is_of_rows());
