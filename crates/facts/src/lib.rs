@@ -13,6 +13,7 @@ mod conditions;
 mod fact;
 mod finding;
 mod gpu_health;
+mod gpus;
 mod interconnect;
 mod machine;
 mod matrix;
@@ -41,6 +42,10 @@ pub use conditions::{CeilingTwice, Conditions, ConditionsReport, GpuMoment, Mean
 pub use fact::Fact;
 pub use finding::{Confidence, DoctorReport, Evidence, Finding, Severity};
 pub use gpu_health::{EccCounts, GpuHealth, NvLink, PcieLink, RemappedRows};
+pub use gpus::{
+    BitsDiffer, CeilingRatio, GpuKind, GpuPart, GpuSpeed, GpusReport, MemoryError, MemoryTest,
+    RowRatio,
+};
 pub use interconnect::{GpuPath, Interconnect, PciePath, RdmaPort, Xid};
 pub use machine::{
     AcceleratorLibrary, BackendKind, Cache, Cpu, CudaToolkit, Driver, Gpu, GpuVendor, Machine,

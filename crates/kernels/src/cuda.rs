@@ -7,6 +7,7 @@
 pub(crate) mod arguments;
 mod execution;
 mod host_bytes;
+mod memory_test;
 mod plan;
 mod planner;
 mod plans;
@@ -15,6 +16,7 @@ mod variant;
 
 pub(crate) use arguments::arguments;
 pub(crate) use execution::CudaExecution;
+pub use memory_test::test_memory;
 pub use plan::{Lender, Lent, Memory, Placed, Plan, Planned, Wanted};
 pub use planner::Planner;
 pub(crate) use planner::{Pieces, int, map_element};
@@ -33,6 +35,7 @@ pub static BUNDLE: Bundle = Bundle::new(include_bytes!("cuda/bundle.bin"));
 pub fn bundled() -> Vec<KernelSource> {
     let mut sources: Vec<_> = OPS.iter().flat_map(|op| op.bundled()).collect();
     sources.extend(slots::bundled());
+    sources.extend(memory_test::bundled());
     sources.extend(crate::decoder::bundled());
     // Several shapes share a kernel (the combine step has no D).
     let mut seen = std::collections::BTreeSet::new();

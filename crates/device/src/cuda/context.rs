@@ -36,20 +36,75 @@ pub(crate) enum Tenure {
     Borrowed,
 }
 
+/// The driver, and how many GPUs this process sees.
+fn counted() -> Result<(&'static Driver, c_int), CudaError> {
+    let driver = Driver::get()?;
+    let mut count = 0;
+    // SAFETY: the pointer is to a local that outlives the call.
+    driver.check("cuDeviceGetCount", unsafe { (driver.device_count)(&raw mut count) })?;
+    if count == 0 {
+        let reason = driver::hidden().unwrap_or_else(|| "the NVIDIA driver sees no GPU".to_owned());
+        return Err(CudaError::unavailable(reason));
+    }
+    Ok((driver, count))
+}
+
+fn too_old(CudaCapabilities { name, compute, .. }: &CudaCapabilities) -> Option<String> {
+    (*compute < LEAST_COMPUTE).then(|| {
+        format!(
+            "{name} has compute capability {compute}, these kernels need {LEAST_COMPUTE} or later"
+        )
+    })
+}
+
+/// A GPU that this process sees and has not opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// As `CUDA_VISIBLE_DEVICES` and NVML name it: `GPU-` and 32 hexadecimal digits.
+    pub uuid: String,
+    /// The driver's name for it.
+    pub name: String,
+    /// Why no kernel of firstlight's can run on it.
+    pub unusable: Option<String>,
+}
+
+/// The GPUs that this process sees, in the driver's order, of which [`crate::open`] takes the first. None of them is opened.
+///
+/// # Errors
+/// [`CudaError::Unavailable`] where the driver is not there, does not start or shows none.
+pub fn seen() -> Result<Vec<Seen>, CudaError> {
+    let (driver, count) = counted()?;
+    let seen = |number| {
+        let (mut device, mut uuid) = (0, [0; 16]);
+        // SAFETY: the pointer is to a local that outlives the call, here and below.
+        driver.check("cuDeviceGet", unsafe { (driver.device_get)(&raw mut device, number) })?;
+        driver.check("cuDeviceGetUuid", unsafe { (driver.device_uuid)(&raw mut uuid, device) })?;
+        let capabilities = read_capabilities(driver, device)?;
+        let unusable = too_old(&capabilities);
+        Ok(Seen { uuid: uuid_text(uuid), name: capabilities.name, unusable })
+    };
+    (0..count).map(seen).collect()
+}
+
+fn uuid_text(bytes: [u8; 16]) -> String {
+    let mut text = String::from("GPU");
+    for (at, byte) in bytes.iter().enumerate() {
+        // Groups of 8, 4, 4, 4 and 12 digits.
+        if [0, 4, 6, 8, 10].contains(&at) {
+            text.push('-');
+        }
+        text += &format!("{byte:02x}");
+    }
+    text
+}
+
 /// The GPU of this number among those that the process sees (`CUDA_VISIBLE_DEVICES` chooses), and what it can do.
 pub(crate) fn open(
     ordinal: u32,
     tenure: Tenure,
     launches: &Arc<Launches>,
 ) -> Result<(Cuda, CudaCapabilities), CudaError> {
-    let driver = Driver::get()?;
-    let mut count = 0;
-    // SAFETY: the pointer is to a local that outlives the call, here and below.
-    driver.check("cuDeviceGetCount", unsafe { (driver.device_count)(&raw mut count) })?;
-    if count == 0 {
-        let reason = driver::hidden().unwrap_or_else(|| "the NVIDIA driver sees no GPU".to_owned());
-        return Err(CudaError::unavailable(reason));
-    }
+    let (driver, count) = counted()?;
     let number = c_int::try_from(ordinal).unwrap_or(c_int::MAX);
     if number >= count {
         let last = count - 1;
@@ -59,11 +114,7 @@ pub(crate) fn open(
     let mut device = 0;
     driver.check("cuDeviceGet", unsafe { (driver.device_get)(&raw mut device, number) })?;
     let capabilities = read_capabilities(driver, device)?;
-    let CudaCapabilities { name, compute, .. } = &capabilities;
-    if *compute < LEAST_COMPUTE {
-        let reason = format!(
-            "{name} has compute capability {compute}, these kernels need {LEAST_COMPUTE} or later"
-        );
+    if let Some(reason) = too_old(&capabilities) {
         return Err(CudaError::unavailable(reason));
     }
     let mut raw = std::ptr::null_mut();
@@ -257,5 +308,15 @@ impl Drop for Context {
         // A lost context has nothing to give back, and the driver opens no other one in the same process.
         // SAFETY: retained once in `open`, released once here.
         unsafe { (self.driver.context_release)(self.device) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_uuid_is_written_as_nvidia_smi_has_it() {
+        let bytes = std::array::from_fn(|at| at as u8 * 17);
+        let text = super::uuid_text(bytes);
+        assert_eq!(text, "GPU-00112233-4455-6677-8899-aabbccddeeff");
     }
 }

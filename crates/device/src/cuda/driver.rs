@@ -95,6 +95,7 @@ functions! {
     error_string = b"cuGetErrorString" (c_int, *mut *const c_char);
     device_count = b"cuDeviceGetCount" (*mut c_int);
     device_get = b"cuDeviceGet" (*mut c_int, c_int);
+    device_uuid = b"cuDeviceGetUuid_v2" (*mut [u8; 16], c_int);
     device_name = b"cuDeviceGetName" (*mut c_char, c_int, c_int);
     device_memory = b"cuDeviceTotalMem_v2" (*mut usize, c_int);
     device_attribute = b"cuDeviceGetAttribute" (*mut c_int, c_int, c_int);

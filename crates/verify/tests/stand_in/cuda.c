@@ -5,7 +5,12 @@
 //   FAKE_CUDA_COMPUTE=80        its compute capability
 //   FAKE_CUDA_INIT=100          the code that the driver's start ends with, as 100 without a GPU
 //   FAKE_CUDA_VERSION=11080     the newest CUDA that the driver supports, else 12.9
-//   FAKE_CUDA_GPUS=2            how many GPUs there are, else 1
+//   FAKE_CUDA_GPUS=2            how many GPUs there are, else 1; CUDA_VISIBLE_DEVICES hides them by number or UUID as the driver does
+//   FAKE_CUDA_FILLS=1           memory is filled where that is asked; else only what is too large to be memory remembers it
+//   FAKE_CUDA_WRONG=1           what is read from GPU 1 has one bit flipped, after a kernel of an op
+//   FAKE_CUDA_SLOW=1            what is timed on GPU 1 takes twice as long
+//   FAKE_CUDA_BAD_MEMORY=1      a word of GPU 1's memory loses a bit
+//   FAKE_CUDA_ENDS=1            a process that is given GPU 1 alone ends when it launches its first kernel
 //   FAKE_CUDA_FREE=BYTES        memory that is free
 //   FAKE_CUDA_NO_COPIES=1       nothing is copied, so that only the host's own work takes time
 //   FAKE_CUDA_LAUNCHES=FILE     names of launched kernels are appended to it, where it is set, and `compiled OPTIONS` for each compilation
@@ -32,6 +37,7 @@ typedef struct { char *image; Function *functions; void *context; } Module;
 typedef struct { unsigned id, pad, value[16]; } LaunchAttribute;
 typedef struct { unsigned grid[3], block[3], shared_bytes; void *stream; const LaunchAttribute *attributes; unsigned count; } LaunchConfig;
 static char anything;
+static int launched;
 static pthread_mutex_t modules = PTHREAD_MUTEX_INITIALIZER;
 
 static int compute(void) { return atoi(getenv("FAKE_CUDA_COMPUTE")); }
@@ -61,11 +67,11 @@ static uint64_t mixed(uint64_t hash, const void *from, size_t bytes) {
 // ---- What only has to succeed.
 #define SUCCEEDS(name) int name(void) { return SUCCESS; }
 SUCCEEDS(cuMemFreeHost) SUCCEEDS(cuMemHostRegister_v2) SUCCEEDS(cuMemHostUnregister)
-SUCCEEDS(cuMemsetD16Async) SUCCEEDS(cuMemsetD32Async) SUCCEEDS(cuStreamSynchronize)
+SUCCEEDS(cuStreamSynchronize)
 SUCCEEDS(cuThreadExchangeStreamCaptureMode)
 SUCCEEDS(cuStreamWaitEvent) SUCCEEDS(cuStreamBeginCapture_v2) SUCCEEDS(cuStreamEndCapture)
 SUCCEEDS(cuGraphInstantiateWithFlags) SUCCEEDS(cuGraphLaunch) SUCCEEDS(cuGraphDestroy) SUCCEEDS(cuGraphExecDestroy)
-SUCCEEDS(cuEventDestroy_v2) SUCCEEDS(cuEventRecord) SUCCEEDS(cuEventSynchronize) SUCCEEDS(cuEventElapsedTime)
+SUCCEEDS(cuEventDestroy_v2) SUCCEEDS(cuEventRecord) SUCCEEDS(cuEventSynchronize)
 SUCCEEDS(cuModuleUnload)
 
 int cuStreamIsCapturing(void *stream, int *status) { (void)stream; *status = 0; return SUCCESS; }
@@ -86,8 +92,40 @@ int cuGetErrorName(int code, const char **text) {
     return SUCCESS;
 }
 int cuGetErrorString(int code, const char **text) { return cuGetErrorName(code, text); }
-int cuDeviceGetCount(int *count) { *count = number("FAKE_CUDA_GPUS", 1); return SUCCESS; }
+
+// The last digit of a UUID is the GPU's number. The list ends at what names no GPU.
+static void uuid_of(int gpu, unsigned char *bytes) { memset(bytes, 0, 16); bytes[15] = gpu; }
+static int seen(int *gpus) {
+    int count = 0, all = number("FAKE_CUDA_GPUS", 1);
+    char *list = getenv("CUDA_VISIBLE_DEVICES");
+    if (!list) {
+        for (; count < all; count++) gpus[count] = count;
+        return count;
+    }
+    for (char *at = list; *at && count < all;) {
+        size_t length = strcspn(at, ",");
+        int uuid = !strncmp(at, "GPU-", 4), gpu = uuid ? at[length - 1] - '0' : atoi(at);
+        if (length == 0 || gpu < 0 || gpu >= all) break;
+        gpus[count++] = gpu;
+        at += length + (at[length] == ',');
+    }
+    return count;
+}
+// Whether this process has the GPU that a variable names, as its first.
+static int has(const char *variable) {
+    int gpus[64], count = seen(gpus);
+    return getenv(variable) && count && gpus[0] == (int)number(variable, 0);
+}
+
+int cuDeviceGetCount(int *count) { int gpus[64]; *count = seen(gpus); return SUCCESS; }
 int cuDeviceGet(int *device, int number) { *device = number; return SUCCESS; }
+int cuDeviceGetUuid_v2(unsigned char *uuid, int device) {
+    int gpus[64];
+    if (device >= seen(gpus)) return INVALID_VALUE;
+    uuid_of(gpus[device], uuid);
+    return SUCCESS;
+}
+int cuEventElapsedTime(float *millis) { *millis = has("FAKE_CUDA_SLOW") ? 2 : 1; return SUCCESS; }
 int cuDeviceGetName(char *name, int size, int device) { (void)device; snprintf(name, size, "stand-in"); return SUCCESS; }
 int cuDeviceTotalMem_v2(size_t *bytes) { *bytes = 1ull << 40; return SUCCESS; }
 int cuMemGetInfo_v2(size_t *free, size_t *total) {
@@ -138,9 +176,27 @@ static void *current(void) { return depth ? stack[depth - 1] : NULL; }
 int cuStreamCreate(void **stream) { *stream = malloc(sizeof(void *)); *(void **)*stream = current(); return SUCCESS; }
 int cuStreamDestroy_v2(void **stream) { free(stream); return append_to("FAKE_CUDA_ARGUMENTS", "destroyed a stream"); }
 
-// What is larger than a small model's weights has an address alone, which no memory has.
-enum { MOST_REAL = 16 << 20 };
+// What is larger than a small model's weights has an address alone, which no memory has, and the pattern it was last filled with.
+enum { MOST_REAL = 16 << 20, MOST_FILLS = 64 };
 #define UNREAL (1ull << 60)
+static struct { uint64_t address; unsigned pattern; } fills[MOST_FILLS];
+static unsigned *fill_of(uint64_t address) {
+    static unsigned next;
+    for (unsigned i = 0; i < MOST_FILLS; i++) if (fills[i].address == address) return &fills[i].pattern;
+    unsigned i = __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED) % MOST_FILLS;
+    fills[i].address = address;
+    return &fills[i].pattern;
+}
+static void filled(uint32_t *to, unsigned pattern, size_t words) { for (size_t i = 0; i < words; i++) to[i] = pattern; }
+int cuMemsetD32Async(uint64_t address, unsigned pattern, size_t count) {
+    if (address >= UNREAL) *fill_of(address) = pattern;
+    else if (getenv("FAKE_CUDA_FILLS")) filled((void *)address, pattern, count);
+    return SUCCESS;
+}
+int cuMemsetD16Async(uint64_t address, unsigned short pattern, size_t count) {
+    if (count % 2 && address < UNREAL && getenv("FAKE_CUDA_FILLS")) ((unsigned short *)address)[count - 1] = pattern;
+    return cuMemsetD32Async(address, pattern * 0x10001u, count / 2);
+}
 
 int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
     static uint64_t next = UNREAL;
@@ -163,11 +219,17 @@ int cuMemFree_v2(uint64_t address) {
 static int copied(uint64_t to, uint64_t from, size_t bytes) {
     if (getenv("FAKE_CUDA_NO_COPIES")) return SUCCESS;
     if (to < UNREAL && from < UNREAL) memcpy((void *)to, (void *)from, bytes);
+    else if (to < UNREAL) filled((void *)to, *fill_of(from), bytes / 4);
+    else if (from >= UNREAL) *fill_of(to) = *fill_of(from);
     return SUCCESS;
 }
 
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes) { return copied(to, (uint64_t)from, bytes); }
-int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes) { return copied((uint64_t)to, from, bytes); }
+int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes) {
+    int code = copied((uint64_t)to, from, bytes);
+    if (from < UNREAL && launched && bytes && has("FAKE_CUDA_WRONG")) *(char *)to ^= 1;
+    return code;
+}
 int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes) { return copied(to, from, bytes); }
 
 // Descriptors: the address, and a hash of everything else.
@@ -304,6 +366,23 @@ int cuFuncSetAttribute(Function *function, int attribute, int value) {
 
 int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks) { *blocks = 1; return SUCCESS; }
 
+// What `memory_test` does, by its own contract, where its memory is memory. A bad word forgets its highest bit when it is written.
+static void test_memory(void **arguments) {
+    uint64_t *words = *(uint64_t **)arguments[0], *found = *(uint64_t **)arguments[1];
+    int64_t count = *(int64_t *)arguments[2], pattern = *(int64_t *)arguments[3];
+    int addressed = *(int *)arguments[4], check = *(int *)arguments[5];
+    if ((uint64_t)words >= UNREAL) return;
+    for (int64_t i = 0; i < count; i++) {
+        uint64_t want = (uint64_t)pattern ^ (addressed ? (uint64_t)(words + i) : 0);
+        if (!check) words[i] = i == 4711 && has("FAKE_CUDA_BAD_MEMORY") ? want & ~(1ull << 63) : want;
+        else if (words[i] != want) {
+            uint64_t error[] = {(uint64_t)(words + i), want, words[i]};
+            if (found[0] < 16) memcpy(found + 1 + 3 * found[0], error, sizeof error);
+            found[0]++;
+        }
+    }
+}
+
 int cuLaunchKernelEx(const LaunchConfig *launch, Function *function, void **arguments) {
     const unsigned *grid = launch->grid, *block = launch->block;
     if (!current()) return INVALID_CONTEXT;
@@ -323,6 +402,9 @@ int cuLaunchKernelEx(const LaunchConfig *launch, Function *function, void **argu
         snprintf(line, sizeof line, "%s %016llx", function->name, (unsigned long long)hash);
         if (append_to("FAKE_CUDA_ARGUMENTS", line)) return INVALID_VALUE;
     }
+    if (has("FAKE_CUDA_ENDS")) abort();
+    launched = strcmp(function->name, "memory_test") != 0;
+    if (!launched) test_memory(arguments);
     return append(function->name);
 }
 

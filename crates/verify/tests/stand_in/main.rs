@@ -47,4 +47,8 @@ fn launch_everything() {
         }
     }
     assert!(launched > 500, "only {launched} calls were launched");
+    // Memory is tested in pieces of a GiB, of which the stand-in has a few.
+    let tested = kernels::cuda::test_memory(&device, std::time::Duration::from_secs(60));
+    assert_eq!((tested.errors, tested.broke.as_deref(), tested.patterns.len()), (0, None, 6));
+    assert_eq!(tested.launches, 6 * 2 * tested.bytes.div_ceil(1 << 30));
 }
