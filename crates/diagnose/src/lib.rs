@@ -18,6 +18,7 @@ mod extension;
 mod fuzz;
 mod gpu;
 mod gpu_code;
+mod gpus;
 mod host;
 mod matrix;
 mod model;
@@ -37,6 +38,7 @@ mod torch_code;
 mod wants;
 
 pub use explain::{Match, explain, explain_rule, knows, out_of_memory_in};
+pub use gpus::{GpuRows, gpus};
 pub use matrix::{matrix, matrix_of, package_of};
 pub use model::{ModelOptions, Weights, layer_kinds, model};
 pub use oom::{OutOfMemory, out_of_memory};
@@ -45,7 +47,7 @@ pub use rules::{Context, Look, Need, RULES, Role, Rule, Seen, Text};
 pub use rules::{Unmet, unmet};
 pub use suggest::{nearest, nearest_name};
 
-use facts::{Finding, Machine, PyEnv};
+use facts::{Finding, GpusReport, Machine, PyEnv};
 use rayon::prelude::*;
 
 /// Every finding of every rule, worst first and by rule id among equals. Findings about an environment name its folder.
@@ -56,6 +58,14 @@ pub fn run(machine: &Machine, envs: &[PyEnv]) -> Vec<Finding> {
         .filter_map(|rule| rule.check)
         .flat_map_iter(|check| check(&context))
         .collect();
+    findings.sort_by(|a, b| (a.severity, &a.rule).cmp(&(b.severity, &b.rule)));
+    findings
+}
+
+/// What the rules find on the GPUs that a check ran on, beside each other; worst first and by rule id among equals.
+pub fn run_on_gpus(gpus: &GpusReport) -> Vec<Finding> {
+    let rules = RULES.iter().filter_map(|rule| rule.check_gpus);
+    let mut findings: Vec<Finding> = rules.flat_map(|check| check(gpus)).collect();
     findings.sort_by(|a, b| (a.severity, &a.rule).cmp(&(b.severity, &b.rule)));
     findings
 }

@@ -52,8 +52,13 @@ mod forward_compatibility;
 mod gate_broadcast;
 mod gcc_too_new;
 mod glibc_too_old;
+mod gpu_bits_differ;
 mod gpu_busy;
+mod gpu_check_ended;
+mod gpu_kernels_fail;
 mod gpu_memory_errors;
+mod gpu_memory_test;
+mod gpu_slower;
 mod gpu_too_new;
 mod gpu_too_old;
 mod gpu_unlike_siblings;
@@ -115,7 +120,7 @@ mod xid;
 
 pub use crate::seen::{Need, Seen};
 pub use crate::text::Text;
-use facts::{Evidence, Finding, Machine, PyEnv};
+use facts::{Evidence, Finding, GpusReport, Machine, PyEnv};
 pub use missing_dependency::{Unmet, unmet};
 
 /// Every rule: first what stops a GPU from working at all, then what is wrong with an environment, then advice.
@@ -124,6 +129,11 @@ pub const RULES: &[Rule] = &[
     driver_silent::RULE,
     xid::RULE,
     gpu_memory_errors::RULE,
+    gpu_memory_test::RULE,
+    gpu_bits_differ::RULE,
+    gpu_check_ended::RULE,
+    gpu_kernels_fail::RULE,
+    gpu_slower::RULE,
     nouveau::RULE,
     secure_boot::RULE,
     device_permissions::RULE,
@@ -258,6 +268,8 @@ pub struct Rule {
     pub needs: &'static [Need],
     /// Finds it: no I/O, findings in the order of the environments. `None` for what only its words show.
     pub check: Option<fn(&Context) -> Vec<Finding>>,
+    /// Finds it in what a check made of the machine's GPUs.
+    pub check_gpus: Option<fn(&GpusReport) -> Vec<Finding>>,
     /// Looks for what is no fault until someone saw the words (no nvcc matters to a build alone); `None` as its answer
     /// when it cannot tell here.
     pub look: Option<fn(&Seen) -> Option<Look>>,
@@ -305,6 +317,7 @@ impl Rule {
         remedy: |_| Vec::new(),
         needs: &[],
         check: None,
+        check_gpus: None,
         look: None,
         #[cfg(test)]
         cases: Vec::new,

@@ -83,6 +83,15 @@ pub struct ParityRow {
     /// counted, and empty for firstlight's other ops, whose launches are those of one kernel.
     #[serde(default)]
     pub evidence: String,
+    /// SHA-256 of what a kernel of a GPU gave, in lower-case hexadecimal: each output's name, type, shape and bytes.
+    /// [`ParityRow::VARIES`] where it gave other bits when it ran again. `None` where nothing was hashed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bits: Option<String>,
+}
+
+impl ParityRow {
+    /// Stands for the hash of outputs that a second run of the same kernel did not give again.
+    pub const VARIES: &str = "varies";
 }
 
 /// What `firstlight verify --json` prints.

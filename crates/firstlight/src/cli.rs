@@ -1,6 +1,7 @@
 //! Arguments. Help, completions and the man page are made from these definitions.
 
 mod bench_model;
+mod check;
 mod help;
 mod model;
 mod number;
@@ -11,6 +12,7 @@ mod remote;
 mod serve;
 
 pub(crate) use bench_model::{BenchCommand, BenchModel};
+pub(crate) use check::{Check, CheckGpu, Wanted};
 pub(crate) use model::{
     Chat, Convert, Fit, Logits, Named, NarrowWeights, Quantize, Run, Synth, WeightType,
 };
@@ -118,6 +120,9 @@ pub(crate) enum Command {
     /// may hang or be ended by a driver in trouble.
     #[command(hide = true)]
     AskNvml,
+    /// Check one GPU for `check`, which starts a process for each further one: what comes of it goes to standard output as JSON.
+    #[command(hide = true)]
+    CheckGpu(CheckGpu),
     /// Compile the CUDA source on standard input by NVRTC: `verify` and the others compile several kernels at once, each in a
     /// process of its own.
     #[command(hide = true)]
@@ -215,45 +220,6 @@ impl PeerChoice {
     pub(crate) fn names_any(&self) -> bool {
         !(self.peer_path.is_empty() && self.only.is_empty() && self.peer.is_empty())
     }
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Check {
-    #[command(flatten)]
-    pub(crate) environment: Environment,
-    #[command(flatten)]
-    pub(crate) wanted: Wanted,
-    #[command(flatten)]
-    pub(crate) peers: PeerChoice,
-    /// Fewer cases and shorter measurements.
-    #[arg(long, conflicts_with = "full")]
-    pub(crate) quick: bool,
-    /// Every case, every variant this machine can run, and the large shapes.
-    #[arg(long)]
-    pub(crate) full: bool,
-    /// Also write the findings, and kernels that failed, as SARIF 2.1.0 for code scanning.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) sarif: Option<PathBuf>,
-    /// Write a run folder that can be shared: without host and user names, home folders, and unrelated packages.
-    #[arg(long)]
-    pub(crate) redact: bool,
-    /// Run folder, empty or new. Default: firstlight-runs/<utc>-<host>.
-    #[arg(short, long, value_name = "DIR")]
-    pub(crate) output: Option<PathBuf>,
-}
-
-/// A model, and the lengths it should fit with.
-#[derive(Debug, Args)]
-pub(crate) struct Wanted {
-    /// Also judge a model: the kernels its layers need, which are missing here, and whether it fits.
-    #[arg(long, value_name = "DIR|config.json")]
-    pub(crate) model: Option<PathBuf>,
-    /// Tokens per sequence. Default: 4096, or the model's limit if that is lower.
-    #[arg(long, value_name = "TOKENS", value_parser = one_or_more::<u64>, requires = "model")]
-    pub(crate) context: Option<u64>,
-    /// Sequences at once.
-    #[arg(long, value_name = "N", value_parser = one_or_more::<u64>, default_value_t = 1, requires = "model")]
-    pub(crate) sequences: u64,
 }
 
 #[derive(Debug, Args)]

@@ -5,6 +5,7 @@ mod ask_nvml;
 mod bench;
 mod chat;
 mod check;
+mod check_gpu;
 mod compare;
 mod compile_kernel;
 mod completions;
@@ -56,6 +57,7 @@ pub(crate) fn run(command: &Command, output: &Output) -> anyhow::Result<Outcome>
         Command::Compare(arguments) => compare::run(arguments, output),
         Command::Gate(arguments) => compare::gate(arguments, output),
         Command::AskNvml => ask_nvml::run(),
+        Command::CheckGpu(arguments) => check_gpu::run(arguments),
         Command::CompileKernel(arguments) => compile_kernel::run(arguments),
         Command::Completions(arguments) => completions::run(arguments, output),
         Command::Man(arguments) => man::run(arguments, output),

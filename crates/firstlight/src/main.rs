@@ -5,6 +5,7 @@ mod backend;
 mod cli;
 mod commands;
 mod confirm;
+mod cores;
 mod destination;
 mod failure;
 mod hub;

@@ -4,12 +4,12 @@ use crate::failure::Failure;
 use crate::run_folder::{INCOMPLETE, sha256};
 use anyhow::Context;
 use facts::{
-    BenchReport, ConditionsReport, DoctorReport, ModelSpeedReport, ParityReport, RunManifest,
-    RunState, SCHEMA,
+    BenchReport, ConditionsReport, DoctorReport, GpusReport, ModelSpeedReport, ParityReport,
+    RunManifest, RunState, SCHEMA,
 };
 use report::{
-    BENCH_FILE, CONDITIONS_FILE, FACTS_FILE, MANIFEST_FILE, MODEL_SPEED_FILE, PARITY_FILE,
-    Recorded, SAMPLES_FILE, read_bench_csv, read_parity_csv, read_samples_csv,
+    BENCH_FILE, CONDITIONS_FILE, FACTS_FILE, GPUS_FILE, MANIFEST_FILE, MODEL_SPEED_FILE,
+    PARITY_FILE, Recorded, SAMPLES_FILE, read_bench_csv, read_parity_csv, read_samples_csv,
 };
 use serde::de::DeserializeOwned;
 use std::path::Path;
@@ -22,6 +22,7 @@ pub(crate) struct RunFiles {
     pub(crate) parity: Option<ParityReport>,
     pub(crate) bench: Option<BenchReport>,
     pub(crate) model_speed: Option<ModelSpeedReport>,
+    pub(crate) gpus: Option<GpusReport>,
     edited: Vec<String>,
 }
 
@@ -52,6 +53,7 @@ impl RunFiles {
             parity: parity.map(|text| read_parity_csv(&text)).transpose()?,
             bench,
             model_speed: read_json(folder, MODEL_SPEED_FILE)?,
+            gpus: read_json(folder, GPUS_FILE)?,
             edited,
         };
         if files.manifest.is_none() && files.parity.is_none() && files.bench.is_none() {

@@ -111,10 +111,15 @@ impl RunFolder {
         self.manifest.not_run.push(NotRun { what: what.to_owned(), why: why.to_owned() });
     }
 
-    /// Writes an artefact and lists it with its hash.
+    /// Writes an artefact and lists it with its hash; one that was there is replaced.
     pub(crate) fn artefact(&mut self, name: &str, what: &str, content: &str) -> anyhow::Result<()> {
         let content = self.redaction.of(content);
-        write_atomically(&self.path.join(name), content.as_bytes())?;
+        let path = self.path.join(name);
+        let folder = path.parent().unwrap_or(&self.path);
+        std::fs::create_dir_all(folder)
+            .with_context(|| format!("cannot make {}", folder.display()))?;
+        write_atomically(&path, content.as_bytes())?;
+        self.manifest.artefacts.retain(|artefact| artefact.path != name);
         self.manifest.artefacts.push(Artefact {
             path: name.to_owned(),
             what: what.to_owned(),

@@ -331,6 +331,7 @@ mod tests {
             millis: 1.0,
             peer: peer.map(str::to_owned),
             evidence: String::new(),
+            bits: None,
         };
         let rows = vec![
             row(Status::Pass, None),

@@ -172,6 +172,7 @@ fn row(
         millis,
         peer: None,
         evidence: kernels.join(", "),
+        bits: None,
     }
 }
 

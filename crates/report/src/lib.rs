@@ -8,6 +8,7 @@
 //! (`document.rs`), which is rendered once to Markdown and once to HTML; no section writes either by hand.
 
 mod baseline;
+mod checked_gpus;
 mod compare;
 mod conditions;
 mod counts;
@@ -36,7 +37,7 @@ pub use baseline::{BaselineShape, baseline, baselines};
 pub use compare::{Recorded, TOLERANCE_PCT, compare, comparison_report, gate, gate_report};
 pub use pictures::{Picture, bench_pictures};
 pub use run::{
-    BENCH_FILE, CONDITIONS_FILE, Documents, FACTS_FILE, MANIFEST_FILE, MODEL_SPEED_FILE,
+    BENCH_FILE, CONDITIONS_FILE, Documents, FACTS_FILE, GPUS_FILE, MANIFEST_FILE, MODEL_SPEED_FILE,
     MODEL_SPEED_TABLE, PARITY_FILE, Run, SAMPLES_FILE, html, markdown, run_report,
 };
 pub use verdict::{Verdict, coverage, evidence_gap, headline};

@@ -8,6 +8,7 @@ mod bars;
 mod changes;
 mod dots;
 mod lines;
+mod ratios;
 mod scale;
 mod svg;
 
@@ -15,3 +16,4 @@ pub(crate) use bars::{Bar, BarGroup, bars};
 pub(crate) use changes::{ChangeBar, changes};
 pub(crate) use dots::{Dot, DotRow, dots};
 pub(crate) use lines::{Band, Series, lines, lines_with};
+pub(crate) use ratios::{RatioColumn, ratios};

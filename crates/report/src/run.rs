@@ -2,7 +2,9 @@ use crate::document::{Document, Prose, Section, Tone};
 use crate::format;
 use crate::sections::{SECTIONS, verdict};
 use crate::verdict::headline;
-use facts::{BenchReport, DoctorReport, ModelSpeedReport, ParityReport, RunManifest, RunState};
+use facts::{
+    BenchReport, DoctorReport, GpusReport, ModelSpeedReport, ParityReport, RunManifest, RunState,
+};
 
 /// The doctor's facts in a run folder; its content is a [`DoctorReport`] as JSON.
 pub const FACTS_FILE: &str = "facts.json";
@@ -19,6 +21,8 @@ pub const SAMPLES_FILE: &str = "samples.csv";
 /// What else went on while kernels were timed, in a run folder; its content is a
 /// [`facts::ConditionsReport`] as JSON.
 pub const CONDITIONS_FILE: &str = "conditions.json";
+/// The GPUs of a check beside each other, in a run folder; its content is a [`GpusReport`] as JSON.
+pub const GPUS_FILE: &str = "gpus.json";
 /// The manifest in a run folder; its content is a [`RunManifest`] as JSON.
 pub const MANIFEST_FILE: &str = "run.json";
 
@@ -35,6 +39,8 @@ pub struct Run<'a> {
     pub bench: Option<&'a BenchReport>,
     /// How fast a model runs; `None` when none was timed.
     pub model_speed: Option<&'a ModelSpeedReport>,
+    /// The GPUs that the check ran on; `None` where there was none, and in runs recorded before they were compared.
+    pub gpus: Option<&'a GpusReport>,
 }
 
 /// The two documents of a run.

@@ -3,8 +3,8 @@ use crate::document::Tone;
 use crate::format;
 use crate::run::Run;
 use facts::{
-    BackendKind, Coverage, DoctorReport, GpuCoverage, Machine, ParityReport, ParityRow, Platform,
-    RunState, Severity, Status,
+    BackendKind, Coverage, DoctorReport, GpuCoverage, GpusReport, Machine, ParityReport, ParityRow,
+    Platform, RunState, Severity, Status,
 };
 
 /// What a run's evidence allows to be said, worst first. It is computed from counts; there is no word for "excellent".
@@ -113,9 +113,10 @@ pub(crate) fn scope(run: &Run<'_>) -> String {
         .filter(|backend| backends.contains(backend))
         .map(|backend| match backend {
             BackendKind::Cpu => "the processor's kernels".to_owned(),
-            _ => match machine.gpus.first() {
-                Some(gpu) => format!("the kernels on {}", gpu.name.value),
-                None => format!("the kernels on {backend}"),
+            _ => match (checked(run.gpus), machine.gpus.first()) {
+                (Some(gpus), _) => format!("the kernels on {gpus}"),
+                (None, Some(gpu)) => format!("the kernels on {}", gpu.name.value),
+                (None, None) => format!("the kernels on {backend}"),
             },
         })
         .collect();
@@ -135,13 +136,23 @@ pub(crate) fn scope(run: &Run<'_>) -> String {
     format!("{verified}{of_gpu}.")
 }
 
+/// The GPUs on which checks passed, by the names that a check recorded.
+fn checked(report: Option<&GpusReport>) -> Option<String> {
+    let passed = report?.gpus.iter().filter(|gpu| gpu.passed > 0);
+    Some(counted(passed.map(|gpu| gpu.name.as_str()))).filter(|names| !names.is_empty())
+}
+
 /// `NVIDIA H200`, `8 × NVIDIA H200`, or nothing.
 pub(crate) fn gpus(machine: &Machine) -> String {
+    counted(machine.gpus.iter().map(|gpu| gpu.name.value.as_str()))
+}
+
+fn counted<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let mut counts: Vec<(&str, usize)> = Vec::new();
-    for gpu in &machine.gpus {
-        match counts.iter_mut().find(|(name, _)| *name == gpu.name.value) {
+    for name in names {
+        match counts.iter_mut().find(|(known, _)| *known == name) {
             Some((_, count)) => *count += 1,
-            None => counts.push((&gpu.name.value, 1)),
+            None => counts.push((name, 1)),
         }
     }
     let word = |(name, count): &(&str, usize)| match count {
@@ -210,6 +221,7 @@ mod tests {
                 millis: 1.0,
                 peer: None,
                 evidence: String::new(),
+                bits: None,
             };
             assert_eq!(evidence_gap(&row).as_deref(), expect);
         };

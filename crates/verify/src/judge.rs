@@ -1,5 +1,6 @@
 //! One variant, one call: run it and say whether it may be believed.
 
+use crate::bits;
 use crate::compare::{Agreement, compare};
 use crate::references::References;
 use crate::{Tolerance, tolerance};
@@ -22,11 +23,13 @@ pub struct Judgement {
     pub launches: u64,
     /// Wall time of the run, milliseconds.
     pub millis: f64,
+    /// The hash of the outputs, as a [`facts::ParityRow`] has it.
+    pub bits: Option<String>,
 }
 
 impl Judgement {
     pub(crate) fn fail(reason: String, launches: u64, millis: f64) -> Self {
-        Self { status: Status::Fail, reason, agreement: None, launches, millis }
+        Self { status: Status::Fail, reason, agreement: None, launches, millis, bits: None }
     }
 }
 
@@ -147,7 +150,8 @@ pub(crate) fn judge_with<'a>(
         },
         Err(error) => Judgement::fail(error.to_string(), 0, 0.0),
     };
-    let judgement = Judgement { launches: ran.launches, millis: ran.millis, ..judgement };
+    let bits = bits::of_two_runs(call, device, variant, execution.as_mut());
+    let judgement = Judgement { launches: ran.launches, millis: ran.millis, bits, ..judgement };
     let verified = match (judgement.status, judgement.agreement) {
         (Status::Pass, Some(agreement)) => Some(Verified::new(execution, agreement)),
         _ => None,
@@ -219,5 +223,5 @@ pub(crate) fn within(agreement: Agreement, limit: Tolerance) -> Judgement {
         String::new()
     };
     let status = if reason.is_empty() { Status::Pass } else { Status::Fail };
-    Judgement { status, reason, agreement: Some(agreement), launches: 0, millis: 0.0 }
+    Judgement { status, reason, agreement: Some(agreement), launches: 0, millis: 0.0, bits: None }
 }

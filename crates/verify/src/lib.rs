@@ -4,6 +4,7 @@
 //! every output must agree within the one tolerance table. [`Verified`] can be made nowhere else, and nothing is
 //! timed without it.
 
+mod bits;
 mod case;
 mod cases;
 mod compare;

@@ -249,6 +249,7 @@ fn native<'d>(
                 max_err: judgement.agreement.map(|agreement| agreement.max),
                 launches: judgement.launches,
                 millis: judgement.millis,
+                bits: judgement.bits,
                 ..row(judgement.status, judgement.reason)
             };
             push(at, native);
@@ -279,5 +280,6 @@ pub(crate) fn blank(
         millis: 0.0,
         peer: None,
         evidence: String::new(),
+        bits: None,
     }
 }

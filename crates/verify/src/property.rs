@@ -1,9 +1,9 @@
 //! Properties of several runs: the same bits twice, and calls that go on from a returned state.
 
-use crate::Property;
 use crate::judge::{Judgement, against, run, unbelievable};
 use crate::layout::{Axis, layout};
 use crate::references::References;
+use crate::{Property, bits};
 use device::Device;
 use kernels::{Op, Settings, Tensor, TensorMap};
 
@@ -28,7 +28,10 @@ pub(crate) fn judge_property(
                 Ok(reference) => against(references.call(), &outputs, &reference),
                 Err(reason) => Judgement::fail(reason, 0, 0.0),
             };
-            Judgement { launches, millis, ..judgement }
+            // What two runs gave alike; a continuation's pieces are hashed by the cases of their own.
+            let twice = matches!(property, Property::SameBits) && bits::worth(device);
+            let bits = twice.then(|| bits::hash(&outputs));
+            Judgement { launches, millis, bits, ..judgement }
         }
         Err(judgement) => *judgement,
     }

@@ -45,6 +45,7 @@ Take the compat folder off the library path, or bring the driver to the CUDA rel
     remedy: |seen| take_away(seen.machine()),
     needs: &[Need::CudaLibrary],
     check: Some(check),
+    check_gpus: None,
     look: Some(look),
     #[cfg(test)]
     cases: tests::cases,

@@ -1,29 +1,36 @@
 //! `firstlight check`: the main job, from probe to report.
 
+mod chosen;
 mod estimate;
+mod left_out;
+mod siblings;
+mod side_by_side;
 
+use super::check_gpu::{bench_plan, test_memory, tier};
 use super::{bench, doctor, verify};
 use crate::Outcome;
 use crate::backend::{self, Told};
 use crate::cli::{BackendArg, Check, Environment, Waiting};
+use crate::cores;
 use crate::destination;
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::python;
 use crate::redact::Redaction;
-use crate::run_folder::{self, RunFolder};
+use crate::run_folder;
 use crate::sarif;
-use ::bench::{Ahead, Size};
-use ::verify::{Peers, Session, Tier, Tuning};
+use ::bench::Ahead;
+use ::verify::{Peers, Session};
 use anyhow::Context;
 use facts::{
-    BackendKind, BenchReport, DoctorReport, NotRunTiming, ParityReport, RunManifest, SCHEMA, Status,
+    BackendKind, BenchReport, DoctorReport, GpusReport, ParityReport, RunManifest, SCHEMA, Status,
 };
 use report::{
     BENCH_FILE, CONDITIONS_FILE, PARITY_FILE, Run, SAMPLES_FILE, Verdict, bench_csv, parity_csv,
     run_report, samples_csv, terminal,
 };
 use serde::Serialize;
+use siblings::Sibling;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::thread::ScopedJoinHandle;
@@ -40,9 +47,12 @@ struct Summary<'a> {
     findings: &'a [facts::Finding],
     parity: &'a ParityReport,
     bench: &'a BenchReport,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gpus: Option<&'a GpusReport>,
 }
 
 pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
+    chosen::only_named(arguments)?;
     let since = Instant::now();
     run_folder::look(arguments.output.as_deref().unwrap_or(Path::new(run_folder::DEFAULT)))?;
     arguments.sarif.as_deref().map(destination::file).transpose()?;
@@ -73,24 +83,30 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
             output.text(found)?;
         }
     }
+    // Each GPU beside the first is checked by a process of its own, which has as many cores as this one.
+    let on_gpu = backends.contains(&BackendKind::Cuda);
+    let gpus = if on_gpu { chosen::working(&doctor.machine) } else { Vec::new() };
+    let all_cores = cores::allowed();
+    let shares = cores::shares(&all_cores, gpus.len());
     let redaction = redaction(arguments, &doctor)?;
-    let doctor = redaction.of_doctor(&doctor);
+    let mut doctor = redaction.of_doctor(&doctor);
     let mut folder = doctor::begin(arguments.output.as_deref(), &doctor, since, redaction)?;
 
     let since = Instant::now();
-    let plan_of_bench = |backend| ::bench::Plan {
-        names: Vec::new(),
-        backend,
-        size: if arguments.quick { Size::Quick } else { Size::Standard },
-        reference: arguments.full && backend == BackendKind::Cpu,
-        sweep: None,
-    };
+    let mut siblings = siblings::start(&gpus, &shares, arguments);
+    if !siblings.is_empty() {
+        if !output.json {
+            output.text(&siblings::line(&siblings))?;
+        }
+        shares.first().into_iter().for_each(|own| cores::only(own));
+    }
+    let plan_of_bench = |backend| bench_plan(backend, arguments.quick, arguments.full);
     let later = python.peers().map(|peers| Ahead::of(plan_of_bench(peers.backend), &peers));
     let ahead = later.transpose()?;
     let plan = ::verify::Plan {
         ops: Vec::new(),
         backends: backends.clone(),
-        tier: tier(arguments),
+        tier: tier(arguments.quick, arguments.full),
         all_variants: arguments.full,
     };
     // When the last row of each op and backend came, and of each installed kernel: what the others waited for.
@@ -120,6 +136,7 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
             progress.say(format!("{name}, {} of {of}", at + 1));
         }));
     }
+    siblings.iter_mut().for_each(|sibling| sibling.verified(since.elapsed()));
     folder.artefact(
         PARITY_FILE,
         "every kernel against the float64 reference, and reduced models against float32",
@@ -136,6 +153,8 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
 
     let since = Instant::now();
     let mut bench: Option<BenchReport> = None;
+    let mut memory = None;
+    siblings.iter_mut().for_each(Sibling::time);
     for backend in backends {
         let mut saved = Ok(());
         let plan = plan_of_bench(backend);
@@ -146,6 +165,13 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
             }
         })?;
         saved?;
+        if backend == BackendKind::Cuda {
+            let first = gpus.first().map_or(0, |gpu| gpu.index);
+            memory = test_memory(arguments.memory_budget, &report, first)?;
+            siblings.iter_mut().for_each(|sibling| sibling.end(since.elapsed()));
+            // What follows is the processor's, which has the machine for itself again.
+            cores::only(&all_cores);
+        }
         bench = Some(match bench {
             Some(earlier) => earlier.joined(report),
             None => report,
@@ -166,17 +192,23 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
         format!("{} kernels timed, {} not", bench.rows.len(), bench.not_timed.len()),
     )?;
 
-    leave_out(&mut folder, &doctor, arguments, &python);
-    leave_out_of_peers(&mut folder, &parity, &bench);
+    let gpus = side_by_side::of(&gpus, (&parity, &bench, memory), siblings, &mut folder)?;
+    if let Some(gpus) = &gpus {
+        side_by_side::judge(gpus, &mut doctor, &mut folder)?;
+    }
+    left_out::of(&mut folder, &doctor, arguments, &python, gpus.as_ref());
+    left_out::of_peers(&mut folder, &parity, &bench);
     let timed_peers = timed_peers(&bench);
     if let Some(line) = &timed_peers {
         folder.note(line);
     }
-    folder.finish(|manifest| run_report(&record(manifest, &doctor, &parity, &bench)))?;
+    folder.finish(|manifest| {
+        run_report(&record(manifest, &doctor, (&parity, &bench), gpus.as_ref()))
+    })?;
     if let Some(file) = &arguments.sarif {
         sarif::write(file, &doctor.findings, Some(&parity))?;
     }
-    let run = record(&folder.manifest, &doctor, &parity, &bench);
+    let run = record(&folder.manifest, &doctor, (&parity, &bench), gpus.as_ref());
     let verdict = Verdict::of(&run);
     if output.json {
         output.document(&Summary {
@@ -188,6 +220,7 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
             findings: &doctor.findings,
             parity: &parity,
             bench: &bench,
+            gpus: gpus.as_ref(),
         })?;
     } else {
         output.text(&format!("\n{}", terminal::summary(&run, output.style())))?;
@@ -273,18 +306,10 @@ fn patient(environment: &Environment) -> Environment {
 fn record<'a>(
     manifest: &'a RunManifest,
     doctor: &'a DoctorReport,
-    parity: &'a ParityReport,
-    bench: &'a BenchReport,
+    (parity, bench): (&'a ParityReport, &'a BenchReport),
+    gpus: Option<&'a GpusReport>,
 ) -> Run<'a> {
-    Run { manifest, doctor, parity: Some(parity), bench: Some(bench), model_speed: None }
-}
-
-fn tier(arguments: &Check) -> Tier {
-    match (arguments.quick, arguments.full) {
-        (true, _) => Tier::Quick,
-        (_, true) => Tier::Full,
-        _ => Tier::Standard,
-    }
+    Run { manifest, doctor, parity: Some(parity), bench: Some(bench), model_speed: None, gpus }
 }
 
 fn timed(bench: &BenchReport) -> Outcome {
@@ -302,58 +327,6 @@ fn counted(parity: &ParityReport) -> String {
         of(Status::NotApplicable),
         of(Status::NotRun)
     )
-}
-
-/// What this run deliberately did not do, so that nothing pending looks done.
-fn leave_out(folder: &mut RunFolder, doctor: &DoctorReport, arguments: &Check, python: &Installed) {
-    if arguments.quick {
-        folder.not_run("the standard matrix and the larger benchmarks", "--quick was given");
-    }
-    let cuda = device::open(BackendKind::Cuda);
-    // Kernels ran on the first GPU that the process sees.
-    let ran = usize::from(cuda.is_ok());
-    for gpu in doctor.machine.gpus.iter().skip(ran) {
-        let why = match &cuda {
-            Ok(_) => "kernels run on one GPU; CUDA_VISIBLE_DEVICES chooses which",
-            Err(unavailable) => &unavailable.reason,
-        };
-        folder.not_run(&format!("kernels on GPU {} ({})", gpu.index, gpu.name.value), why);
-    }
-    let installed = "the kernels of the installed Python packages";
-    match python {
-        Installed::Started(environment) if environment.backend() == BackendKind::Cuda => {
-            folder.not_run(
-                "Triton's own tuning of installed kernels",
-                &format!(
-                    "where kernels were verified, the first configuration that runs was taken; where they were timed, each was \
-                     measured for {} ms, alone on the GPU, in place of 100 ms",
-                    Tuning::ALONE.millis
-                ),
-            );
-        }
-        Installed::Started(_) => {}
-        Installed::Silent(why) => folder.not_run(installed, why),
-        Installed::NotNamed if doctor.envs.iter().any(|env| env.torch.is_some()) => {
-            folder.not_run(installed, "no environment was named: `--venv DIR` or `--python EXE`");
-        }
-        Installed::NotNamed => {}
-    }
-}
-
-/// What peers had no time left for: a line for each of them.
-fn leave_out_of_peers(folder: &mut RunFolder, parity: &ParityReport, bench: &BenchReport) {
-    let mut left: BTreeMap<(String, &str), usize> = BTreeMap::new();
-    for row in &parity.rows {
-        if row.status == Status::NotRun {
-            *left.entry((format!("checks of {}", row.variant), &row.reason)).or_default() += 1;
-        }
-    }
-    for NotRunTiming { peer, why, .. } in &bench.not_run {
-        *left.entry((format!("timings of {peer}"), why)).or_default() += 1;
-    }
-    for ((what, why), count) in left {
-        folder.not_run(&format!("{count} {what}"), why);
-    }
 }
 
 /// What became of the timings of peers, where there were any, with the commonest reasons; the report has all of them.

@@ -41,6 +41,7 @@ pub(super) fn run(arguments: &Report, output: &Output) -> anyhow::Result<Outcome
         parity: files.parity.as_ref(),
         bench: files.bench.as_ref(),
         model_speed: files.model_speed.as_ref(),
+        gpus: files.gpus.as_ref(),
     };
     let documents = write_documents(folder, "report", &run_report(&run))?;
     let documents = documents.map(|path| path.display().to_string());

@@ -59,6 +59,15 @@ pub fn with_gpu(folder: &Path, arguments: &[&str], behaviour: &[(&str, &str)]) -
     command
 }
 
+/// The same with a driver for tests that lists the GPUs too, each under the UUID that the stand-in has for it.
+pub fn with_gpus(folder: &Path, arguments: &[&str], behaviour: &[(&str, &str)]) -> Command {
+    let mut command = with_gpu(folder, arguments, behaviour);
+    let gpu = command.get_envs().find(|(name, _)| *name == "LD_LIBRARY_PATH");
+    let gpu = gpu.and_then(|(_, value)| value).unwrap().to_str().unwrap().to_owned();
+    command.env("LD_LIBRARY_PATH", format!("{gpu}:{}", library().display()));
+    command
+}
+
 /// A library to preload into programs that shall look as if they used a GPU, as they must in a container.
 pub fn libcuda() -> PathBuf {
     library().join("libcuda.so.1")

@@ -2,6 +2,7 @@
 //   FAKE_NVML_HANG=FUNCTION     that function never returns
 //   FAKE_NVML_CRASH=FUNCTION    that function ends its process
 //   FAKE_NVML_GPU=8.6 A10       the GPUs' compute capability and name
+//   FAKE_NVML_COUNT=3           how many GPUs there are, else 2
 //   FAKE_NVML_REFUSE=1          everything about a GPU is NVML_ERROR_NOT_SUPPORTED
 //   FAKE_NVML_FAULTS=1          what GPU 1 tells of its hardware is bad, all else is good
 //   FAKE_NVML_PROCESSES=FILE    lines `PID MIB [kept]`: on GPU 0 while the process runs, with `kept` also as a zombie
@@ -73,7 +74,12 @@ int nvmlSystemGetCudaDriverVersion_v2(int *out) {
     *out = 13000;
     return refuse() ? NOT_SUPPORTED : SUCCESS;
 }
-int nvmlDeviceGetCount_v2(unsigned *out) { enter(__func__); *out = 2; return SUCCESS; }
+int nvmlDeviceGetCount_v2(unsigned *out) {
+    enter(__func__);
+    const char *count = getenv("FAKE_NVML_COUNT");
+    *out = count ? atoi(count) : 2;
+    return SUCCESS;
+}
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **out) {
     enter(__func__);
     *out = (void *)(size_t)(index + 1);
@@ -89,7 +95,7 @@ int nvmlDeviceGetName(void *device, char *out, unsigned length) {
 }
 int nvmlDeviceGetUUID(void *device, char *out, unsigned length) {
     enter(__func__);
-    snprintf(out, length, "GPU-%u", index_of(device));
+    snprintf(out, length, "GPU-00000000-0000-0000-0000-%012u", index_of(device));
     return refuse() ? NOT_SUPPORTED : SUCCESS;
 }
 int nvmlDeviceGetCudaComputeCapability(void *device, int *major, int *minor) {

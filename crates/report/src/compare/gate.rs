@@ -133,6 +133,7 @@ mod tests {
                 millis: 1.0,
                 peer: None,
                 evidence: String::new(),
+                bits: None,
             }],
         };
         let check = |status, launches, expect: (bool, usize)| {

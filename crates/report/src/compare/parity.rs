@@ -94,6 +94,7 @@ mod tests {
             millis: 1.0,
             peer: None,
             evidence: String::new(),
+            bits: None,
         }
     }
 

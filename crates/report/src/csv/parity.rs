@@ -18,10 +18,11 @@ const COLUMNS: &[&str] = &[
     // Last, as runs recorded before them have no such columns.
     "peer",
     "evidence",
+    "bits",
 ];
 
 /// The last columns, which a table may lack.
-const LATER: usize = 2;
+const LATER: usize = 3;
 
 /// The parity matrix as CSV, one row for each case; an error that was never computed is an empty cell.
 pub fn parity_csv(report: &ParityReport) -> String {
@@ -44,6 +45,7 @@ fn cells(row: &ParityRow) -> Vec<String> {
         row.millis.to_string(),
         row.peer.clone().unwrap_or_default(),
         row.evidence.clone(),
+        row.bits.clone().unwrap_or_default(),
     ]
 }
 
@@ -71,6 +73,7 @@ pub fn read_parity_csv(text: &str) -> Result<ParityReport, CsvError> {
                 millis: row.number("millis", "a number")?,
                 peer: Some(row.text("peer")).filter(|peer| !peer.is_empty()),
                 evidence: row.text("evidence"),
+                bits: Some(row.text("bits")).filter(|bits| !bits.is_empty()),
             })
         })
         .collect::<Result<_, _>>()?;
@@ -98,6 +101,7 @@ mod tests {
             millis: 12.3456789,
             peer: None,
             evidence: String::new(),
+            bits: None,
         }
     }
 
@@ -107,7 +111,7 @@ mod tests {
             schema: SCHEMA,
             rows: vec![
                 row(Status::Pass, "", Some(0.1 + 0.2)),
-                row(Status::Pass, "", Some(5e-324)),
+                ParityRow { bits: Some("1f".repeat(32)), ..row(Status::Pass, "", Some(5e-324)) },
                 row(
                     Status::Fail,
                     "error 0.5, \"allowed\" 0.02;\nsecond line, with comma",

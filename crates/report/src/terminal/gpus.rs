@@ -1,7 +1,8 @@
 use super::Style;
 use super::layout::{Column, paragraph, plain, render, table};
+use crate::checked_gpus::{lines, votes};
 use crate::gpus::{LEGEND, RESTING, known, paths, resting, rows, sentences};
-use facts::Machine;
+use facts::{GpusReport, Machine};
 
 /// Columns that the names of the facts take, and each GPU beside them.
 const NAMES: usize = 26;
@@ -48,6 +49,29 @@ pub(super) fn gpus(machine: &Machine, style: Style) -> String {
         out.push_str(&paragraph(style, &format!("{}: {kind}, {}, {rate}", port.name, port.state)));
     }
     for sentence in sentences(machine) {
+        out.push_str(&paragraph(style, &sentence));
+    }
+    out
+}
+
+/// What a check made of each GPU, and the vote on their bits.
+pub(super) fn checked(report: &GpusReport, style: Style) -> String {
+    let mut out = String::new();
+    let beside = (style.width.saturating_sub(NAMES) / EACH).max(1);
+    for first in (0..report.gpus.len()).step_by(beside) {
+        let some = first..(first + beside).min(report.gpus.len());
+        let mut columns = vec![Column::wrapped("gpus checked")];
+        let heads = report.gpus[some.clone()].iter();
+        columns.extend(heads.map(|gpu| Column::wrapped(format!("gpu {}", gpu.index))));
+        let mut table = table(style, &columns);
+        for line in lines(report) {
+            let values = line.values[some.clone()].iter().map(plain);
+            table.add_row(std::iter::once(plain(&line.name)).chain(values).collect::<Vec<_>>());
+        }
+        out.push_str(&render(&table));
+        out.push('\n');
+    }
+    for sentence in votes(report) {
         out.push_str(&paragraph(style, &sentence));
     }
     out
@@ -118,6 +142,17 @@ mod tests {
         // Two parts of four GPUs, each with all facts.
         assert_eq!(text.matches("PCIe generation ").count(), 2, "{text}");
         assert!(text.contains("could not be read"), "{text}");
+    }
+
+    #[test]
+    fn eight_checked_gpus_fit_eighty_columns() {
+        let text = checked(&crate::checked_gpus::records::checked(8), Style::default());
+        for line in text.lines() {
+            assert!(line.chars().count() <= 80, "{line:?}");
+        }
+        for expect in ["words that were wrong", "125.0 %", "most disagree with GPU 1", "gpu 7"] {
+            assert!(text.contains(expect), "no {expect} in\n{text}");
+        }
     }
 
     #[test]

@@ -1,3 +1,4 @@
+use super::gpus::checked;
 use super::layout::{fields, paint, paragraph};
 use super::{Style, bench, parity_summary};
 use crate::format;
@@ -12,6 +13,7 @@ pub fn summary(run: &Run<'_>, style: Style) -> String {
     for part in [
         run.parity.map(|parity| parity_summary(parity, style)),
         run.bench.map(|report| bench(report, style)),
+        run.gpus.map(|report| checked(report, style)),
     ] {
         out.extend(part.map(|part| part + "\n"));
     }

@@ -245,6 +245,7 @@ impl Folder {
                 parity: Some(&parity),
                 bench: None,
                 model_speed: Some(report),
+                gpus: None,
             })
         })
     }

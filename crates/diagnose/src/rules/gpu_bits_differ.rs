@@ -1,0 +1,126 @@
+use super::Rule;
+use crate::gpus::list;
+use facts::{BitsDiffer, Confidence, Finding, GpuKind, GpusReport, ParityRow, Severity};
+use std::collections::{BTreeMap, BTreeSet};
+
+pub(super) const RULE: Rule = Rule {
+    id: "gpu-bits-differ",
+    title: "one GPU computes other bits than its siblings",
+    about: "\
+The kernels that `firstlight check` compares sum in one order, so that the same binary with the same inputs gives the
+same bits on every GPU of a kind. Each is run twice on each GPU, and one that gives other bits the second time on all of
+them is not compared. What is left can differ for one reason alone: a GPU computes, moves or keeps something wrongly and
+does not notice. Such a GPU may pass every test with a tolerance, and spoils a training run or an answer now and then.
+
+Seen by comparing SHA-256 of the outputs of each check between GPUs of one name. Where most agree the odd one is named;
+where two differ, neither is believed more than the other.
+
+Test the memory of the GPU for longer, look at its error counts and the kernel's log, run the check again, and give it
+back to its maker if it differs again. Until then keep it out of the pool.",
+    links: &["https://docs.nvidia.com/deploy/rma-process/index.html"],
+    remedy: |_| commands(&[0]),
+    check_gpus: Some(check),
+    ..Rule::BLANK
+};
+
+/// Checks that are listed.
+const LISTED: usize = 6;
+
+fn check(gpus: &GpusReport) -> Vec<Finding> {
+    gpus.kinds.iter().flat_map(of_kind).collect()
+}
+
+fn of_kind(kind: &GpuKind) -> Vec<Finding> {
+    let mut by_odd: BTreeMap<&[u32], Vec<&BitsDiffer>> = BTreeMap::new();
+    for differ in &kind.differing {
+        by_odd.entry(&differ.odd).or_default().push(differ);
+    }
+    by_odd.into_iter().map(|(odd, checks)| finding(kind, odd, &checks)).collect()
+}
+
+fn finding(kind: &GpuKind, odd: &[u32], checks: &[&BitsDiffer]) -> Finding {
+    let GpuKind { name, compared, .. } = kind;
+    let count = format!("{} of {compared} checks", checks.len());
+    let voters: BTreeSet<u32> = checks.iter().flat_map(|it| it.bits.keys()).copied().collect();
+    let voters: Vec<u32> = voters.into_iter().collect();
+    let (named, title, confidence) = match odd {
+        [] => {
+            let title = format!("{} ({name}) differ in the bits of {count}", list(&voters));
+            (&voters[..], title, Confidence::Certain)
+        }
+        odd => {
+            let verb = if odd.len() == 1 { "computes" } else { "compute" };
+            let title = format!(
+                "{} ({name}) {verb} other bits than most of the {} of its kind: {count}",
+                list(odd),
+                voters.len()
+            );
+            (odd, title, Confidence::Likely)
+        }
+    };
+    let mut draft = RULE.finding(Severity::Error, confidence, title);
+    for differ in checks.iter().take(LISTED) {
+        let each = differ.bits.iter().map(|(gpu, bits)| match bits.as_str() {
+            ParityRow::VARIES => format!("GPU {gpu} other bits each time"),
+            bits => format!("GPU {gpu} {}", bits.get(..12).unwrap_or(bits)),
+        });
+        let each: Vec<String> = each.collect();
+        draft = draft.evidence(
+            format!("{}: {}", differ.check, each.join(", ")),
+            "SHA-256 of the outputs in gpus.json",
+        );
+    }
+    let cause = "The same binary with the same inputs gave other bits, though it gave the same ones twice elsewhere: \
+                 something is computed, moved or kept wrongly there, and not noticed.";
+    draft.cause(cause).fix(commands(named)).done()
+}
+
+/// What to do about these GPUs.
+fn commands(gpus: &[u32]) -> Vec<String> {
+    let each: Vec<String> = gpus.iter().map(u32::to_string).collect();
+    let each = each.join(",");
+    vec![
+        format!("nvidia-smi --query --display=ECC,ROW_REMAPPER,PAGE_RETIREMENT --id={each}"),
+        "sudo dmesg | grep -E 'NVRM|Xid'".to_owned(),
+        "# a longer test of the memory; if it differs again, keep it out of the pool and return it:".to_owned(),
+        format!("firstlight check --gpu {each} --memory-budget 300"),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::gpus::records::{checked, part};
+    use crate::{GpuRows, gpus, run_on_gpus};
+
+    #[test]
+    fn the_odd_gpu_is_named_with_its_checks() {
+        let check = |bits: &[&str], expect: &[&str]| {
+            let parity: Vec<_> = bits
+                .iter()
+                .map(|bits| [checked("a", Some(bits)), checked("b", Some("same"))])
+                .collect();
+            let rows: Vec<GpuRows<'_>> = (0..)
+                .zip(&parity)
+                .map(|(index, rows)| GpuRows { part: part(index), parity: rows, bench: None })
+                .collect();
+            let found = run_on_gpus(&gpus(&rows));
+            assert_eq!(found.len(), usize::from(!expect.is_empty()), "{found:?}");
+            for (finding, expect) in found.iter().zip([expect]) {
+                let text = format!("{finding:?}");
+                assert!(expect.iter().all(|words| text.contains(words)), "{expect:?} in {text}");
+                assert!(!finding.fix.is_empty() && finding.severity == facts::Severity::Error);
+            }
+        };
+        check(&["aa", "aa", "aa"], &[]);
+        check(
+            &["aa", "aa", "bb"],
+            &[
+                "GPU 2 (NVIDIA H200) computes other bits than most of the 3 of its kind: 1 of 2 checks",
+                "ssd a bf16 chunk: GPU 0 aa, GPU 1 aa, GPU 2 bb",
+                "--gpu 2 ",
+            ],
+        );
+        check(&["aa", "bb"], &["GPU 0, GPU 1 (NVIDIA H200) differ in the bits of 1 of 2 checks"]);
+        check(&["aa", "varies", "aa"], &["GPU 1 (NVIDIA H200)", "GPU 1 other bits each time"]);
+    }
+}

@@ -1,0 +1,122 @@
+use super::Rule;
+use facts::{CeilingRatio, Confidence, Finding, GpuKind, GpuSpeed, GpusReport, Severity};
+
+pub(super) const RULE: Rule = Rule {
+    id: "gpu-slower",
+    title: "one GPU is slower than its siblings",
+    about: "\
+Programs that split their work over GPUs wait for the slowest one. A GPU may pass every check and run hotter, at lower
+clocks, with worse memory or behind a worse cooler than the others, and nothing says so but the time of each step.
+
+Seen by timing the same verified kernels on GPUs of one name: the median over all of them is more than 5 % above the
+siblings', or a ceiling (memory copy, memory read, matrix product) more than 3 % below.
+
+Look at its clocks, power, temperature and what holds the clocks down while it works. If it is not another program, the
+cooling or a power cap, it may be the board: those who rent it can ask for another one.",
+    links: &["https://docs.nvidia.com/deploy/nvidia-smi/index.html"],
+    remedy: |_| commands(0),
+    check_gpus: Some(|gpus: &GpusReport| {
+        gpus.kinds
+            .iter()
+            .flat_map(|kind| kind.speed.iter().filter_map(|speed| judge(kind, speed)))
+            .collect()
+    }),
+    ..Rule::BLANK
+};
+
+/// How much longer kernels may take, as the median of all.
+const MEDIAN: f64 = 1.05;
+/// How much lower a ceiling may be.
+const CEILING: f64 = 1.03;
+/// Kernels that are listed.
+const LISTED: usize = 5;
+const SOURCE: &str = "gpus.json, from bench.csv of each GPU";
+
+fn judge(kind: &GpuKind, speed: &GpuSpeed) -> Option<Finding> {
+    let slow = speed.median.filter(|median| *median > MEDIAN);
+    let low = |of: &&CeilingRatio| of.ratio > CEILING;
+    let low: Vec<&CeilingRatio> = speed.ceilings.iter().filter(low).collect();
+    let over = |ratio: f64| format!("{:.1} %", 100.0 * (ratio - 1.0));
+    let gpu = format!("GPU {} ({})", speed.gpu, kind.name);
+    let title = match (slow, low.first()) {
+        (Some(median), _) => {
+            format!("{gpu} is slower than its siblings: kernels take {} longer", over(median))
+        }
+        (None, Some(ceiling)) => format!(
+            "{gpu} is slower than its siblings: its {} is {} behind",
+            ceiling.ceiling.words(),
+            over(ceiling.ratio)
+        ),
+        (None, None) => return None,
+    };
+    let mut draft = RULE.finding(Severity::Warning, Confidence::Likely, title);
+    if let Some(median) = speed.median {
+        let what = format!("median over {} kernels: {median:.3} of the siblings' time", speed.rows);
+        draft = draft.evidence(what, SOURCE);
+    }
+    for row in speed.slowest.iter().take(if slow.is_some() { LISTED } else { 0 }) {
+        let what = format!(
+            "{}: {:.4} ms, the siblings {:.4} ms ({:.3} times)",
+            row.row, row.millis, row.usual_millis, row.ratio
+        );
+        draft = draft.evidence(what, SOURCE);
+    }
+    for of in low {
+        let what = format!(
+            "{}: {:.0} {unit}, the siblings {:.0} {unit}",
+            of.ceiling.words(),
+            of.rate,
+            of.usual,
+            unit = of.ceiling.unit()
+        );
+        draft = draft.evidence(what, SOURCE);
+    }
+    let cause = "Its clocks are held down, something else uses it, or the board or its cooling is worse than the others'.";
+    Some(draft.cause(cause).fix(commands(speed.gpu)).done())
+}
+
+/// What to do about the GPU with this number.
+fn commands(gpu: u32) -> Vec<String> {
+    vec![
+        format!("nvidia-smi --query --display=CLOCK,PERFORMANCE,POWER,TEMPERATURE --id={gpu}"),
+        "firstlight doctor --verbose".to_owned(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::gpus::records::{part, timed};
+    use crate::{GpuRows, gpus, run_on_gpus};
+
+    #[test]
+    fn a_slow_gpu_is_named_with_its_kernels() {
+        // Times of three kernels on the last GPU, and its ceiling, beside siblings at 1 ms and 4000 GB/s.
+        let check = |count: u32, millis: [f64; 3], copy: f64, expect: &[&str]| {
+            let rows = |millis: [f64; 3]| {
+                [("ssd", "a", millis[0]), ("ssd", "b", millis[1]), ("kda", "a", millis[2])]
+            };
+            let (usual, odd) = (timed(&rows([1.0; 3]), 4000.0), timed(&rows(millis), copy));
+            let of = |index| GpuRows {
+                part: part(index),
+                parity: &[],
+                bench: Some(if index + 1 == count { &odd } else { &usual }),
+            };
+            let found = run_on_gpus(&gpus(&(0..count).map(of).collect::<Vec<_>>()));
+            assert_eq!(found.len(), usize::from(!expect.is_empty()), "{found:?}");
+            let text = format!("{found:?}");
+            assert!(expect.iter().all(|words| text.contains(words)), "{expect:?} in {text}");
+        };
+        for count in [2, 3, 8] {
+            let name = format!("GPU {} (NVIDIA H200) is slower than its siblings", count - 1);
+            check(count, [1.0; 3], 4000.0, &[]);
+            check(count, [1.04; 3], 3900.0, &[]);
+            // One slow kernel is a matter of that kernel.
+            check(count, [2.0, 1.0, 1.0], 4000.0, &[]);
+            let slow = "ssd a bf16 chunk: 1.2000 ms, the siblings 1.0000 ms (1.200 times)";
+            check(count, [1.2, 1.06, 1.06], 4000.0, &[&name, "kernels take 6.0 % longer", slow]);
+            let low = "memory copy: 3800 GB/s, the siblings 4000 GB/s";
+            check(count, [1.0; 3], 3800.0, &[&name, "its memory copy is 5.3 % behind", low]);
+        }
+        check(1, [2.0; 3], 1.0, &[]);
+    }
+}

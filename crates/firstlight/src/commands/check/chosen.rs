@@ -1,0 +1,162 @@
+//! Which GPUs a check runs on.
+//!
+//! The first of them is the one that this process opens. Where `--gpu` names another one, the command starts itself anew with
+//! `CUDA_VISIBLE_DEVICES` set to the UUIDs of those that were named: a driver that has started sees what it saw, and whatever this
+//! process starts, Python too, then sees the same GPUs in the same order.
+
+use crate::cli::Check;
+use crate::commands::ask_nvml::live;
+use crate::failure::Failure;
+use crate::own_program::own_program;
+use facts::{Gpu, GpuVendor, Machine};
+use probe::Options;
+
+/// The setting that hides GPUs from a process.
+pub(super) const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
+
+/// A GPU that works.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Chosen {
+    /// The number that nvidia-smi has for it.
+    pub(super) index: u32,
+    pub(super) uuid: String,
+    pub(super) name: String,
+}
+
+/// Sees to it that this process sees those GPUs alone that `--gpu` names, in that order.
+///
+/// # Errors
+/// When one of them is not there, or hidden by whoever started this process.
+pub(super) fn only_named(arguments: &Check) -> anyhow::Result<()> {
+    if arguments.gpu.is_empty() {
+        return Ok(());
+    }
+    let source = live(&super::patient(&arguments.environment).waiting);
+    let machine = probe::machine(&Options { source, site_packages: Vec::new() });
+    let visible = std::env::var(VISIBLE).ok();
+    let wanted = named(&arguments.gpu, &machine.gpus, visible.as_deref())?;
+    if visible.as_ref() == Some(&wanted) { Ok(()) } else { again(&wanted) }
+}
+
+/// The UUIDs of the GPUs with these numbers, as the setting wants them.
+fn named(numbers: &[u32], gpus: &[Gpu], visible: Option<&str>) -> anyhow::Result<String> {
+    let here: Vec<(u32, &str)> = gpus
+        .iter()
+        .filter(|gpu| gpu.vendor == GpuVendor::Nvidia)
+        .filter_map(|gpu| Some((gpu.index, gpu.uuid.as_deref()?)))
+        .collect();
+    let mut wanted: Vec<&str> = Vec::new();
+    for number in numbers {
+        let Some((_, uuid)) = here.iter().find(|(index, _)| index == number) else {
+            let what = match here.as_slice() {
+                [] => "NVML lists no GPU here, so that --gpu can name none".to_owned(),
+                [(one, _)] => format!("there is no GPU {number} here, NVML lists GPU {one} alone"),
+                some => {
+                    let all: Vec<String> =
+                        some.iter().map(|(index, _)| index.to_string()).collect();
+                    format!("there is no GPU {number} here, NVML lists {}", all.join(", "))
+                }
+            };
+            return Err(Failure::hinted(
+                what,
+                "`firstlight doctor` shows the GPUs, and what is wrong with the driver",
+            ));
+        };
+        if visible.is_some_and(|visible| !shows(visible, *number, uuid)) {
+            let what = format!("GPU {number} is hidden from this process by {VISIBLE}");
+            return Err(Failure::hinted(what, format!("unset {VISIBLE}, or leave --gpu out")));
+        }
+        if !wanted.contains(uuid) {
+            wanted.push(uuid);
+        }
+    }
+    Ok(wanted.join(","))
+}
+
+/// Whether the setting shows a GPU: by its number, or by its UUID or how that begins.
+fn shows(visible: &str, number: u32, uuid: &str) -> bool {
+    visible.split(',').map(str::trim).any(|entry| match entry.parse::<u32>() {
+        Ok(listed) => listed == number,
+        Err(_) => !entry.is_empty() && uuid.starts_with(entry),
+    })
+}
+
+/// Starts this command again in this process's place, with these GPUs.
+#[cfg(unix)]
+fn again(uuids: &str) -> anyhow::Result<()> {
+    use std::os::unix::process::CommandExt;
+    let own = own_program().ok_or_else(|| anyhow::anyhow!("this program cannot be found again"))?;
+    let mut arguments = std::env::args_os();
+    let mut command = std::process::Command::new(own);
+    if let Some(name) = arguments.next() {
+        command.arg0(name);
+    }
+    Err(anyhow::Error::from(command.args(arguments).env(VISIBLE, uuids).exec())
+        .context("cannot start firstlight again"))
+}
+
+#[cfg(not(unix))]
+fn again(_: &str) -> anyhow::Result<()> {
+    let _ = own_program;
+    anyhow::bail!("--gpu needs a system on which NVIDIA GPUs are supported here: Linux")
+}
+
+/// The GPUs that this process sees and that can run kernels, the one that it opens first; none where the driver cannot be used.
+pub(super) fn working(machine: &Machine) -> Vec<Chosen> {
+    let seen = device::cuda::seen().unwrap_or_default();
+    let index = |at: usize, uuid: &str| {
+        let known = machine.gpus.iter().find(|gpu| gpu.uuid.as_deref() == Some(uuid));
+        known.map_or(at as u32, |gpu| gpu.index)
+    };
+    let seen = seen.into_iter().enumerate().filter(|(_, gpu)| gpu.unusable.is_none());
+    seen.map(|(at, gpu)| Chosen { index: index(at, &gpu.uuid), uuid: gpu.uuid, name: gpu.name })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use facts::{Fact, GpuHealth};
+
+    fn gpu(index: u32) -> Gpu {
+        Gpu {
+            index,
+            vendor: GpuVendor::Nvidia,
+            name: Fact::new("NVIDIA H200".into(), "NVML"),
+            uuid: Some(format!("GPU-{index}a")),
+            compute_capability: None,
+            memory_total_bytes: None,
+            memory_used_bytes: None,
+            pci_bus: None,
+            mig: None,
+            persistence: None,
+            health: GpuHealth::default(),
+        }
+    }
+
+    #[test]
+    fn gpus_are_named_by_number_and_found_by_uuid() {
+        let check =
+            |numbers: &[u32], gpus: u32, visible: Option<&str>, expect: Result<&str, &str>| {
+                let gpus: Vec<Gpu> = (0..gpus).map(gpu).collect();
+                let got = named(numbers, &gpus, visible).map_err(|error| error.to_string());
+                assert_eq!(
+                    got,
+                    expect.map(str::to_owned).map_err(str::to_owned),
+                    "{numbers:?} {visible:?}"
+                );
+            };
+        check(&[0, 1], 2, None, Ok("GPU-0a,GPU-1a"));
+        check(&[1, 0, 1], 2, None, Ok("GPU-1a,GPU-0a"));
+        check(&[1], 2, Some("GPU-1a"), Ok("GPU-1a"));
+        check(&[1], 2, Some("0, 1"), Ok("GPU-1a"));
+        check(&[1], 2, Some("GPU-0a,GPU-1"), Ok("GPU-1a"));
+        let hidden = Err("GPU 1 is hidden from this process by CUDA_VISIBLE_DEVICES");
+        check(&[1], 2, Some("0"), hidden);
+        check(&[1], 2, Some("GPU-0a"), hidden);
+        check(&[1], 2, Some(""), hidden);
+        check(&[5], 2, None, Err("there is no GPU 5 here, NVML lists 0, 1"));
+        check(&[5], 1, None, Err("there is no GPU 5 here, NVML lists GPU 0 alone"));
+        check(&[0], 0, None, Err("NVML lists no GPU here, so that --gpu can name none"));
+    }
+}

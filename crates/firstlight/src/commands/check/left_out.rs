@@ -1,0 +1,84 @@
+//! What a check left out, so that nothing pending looks done.
+
+use super::Installed;
+use crate::cli::Check;
+use crate::run_folder::RunFolder;
+use ::verify::Tuning;
+use facts::{
+    BackendKind, BenchReport, DoctorReport, Gpu, GpusReport, NotRunTiming, ParityReport, Status,
+};
+use std::collections::BTreeMap;
+
+/// What this run deliberately did not do, so that nothing pending looks done.
+pub(super) fn of(
+    folder: &mut RunFolder,
+    doctor: &DoctorReport,
+    arguments: &Check,
+    python: &Installed,
+    gpus: Option<&GpusReport>,
+) {
+    if arguments.quick {
+        folder.not_run("the standard matrix and the larger benchmarks", "--quick was given");
+    }
+    let ran =
+        |gpu: &&Gpu| gpus.is_some_and(|gpus| gpus.gpus.iter().any(|it| it.index == gpu.index));
+    for gpu in doctor.machine.gpus.iter().filter(|gpu| !ran(gpu)) {
+        let why = match device::cuda::seen() {
+            Err(error) => error.to_string(),
+            Ok(_) if !arguments.gpu.is_empty() => "--gpu names others".to_owned(),
+            Ok(seen) => {
+                let same = |seen: &&device::cuda::Seen| seen.name == gpu.name.value;
+                let unusable = seen.iter().find(same).and_then(|seen| seen.unusable.clone());
+                unusable.unwrap_or_else(|| {
+                    "this process does not see it: CUDA_VISIBLE_DEVICES chooses".to_owned()
+                })
+            }
+        };
+        folder.not_run(&format!("kernels on GPU {} ({})", gpu.index, gpu.name.value), &why);
+    }
+    let untested = gpus.iter().flat_map(|gpus| &gpus.gpus);
+    for gpu in untested.filter(|gpu| gpu.memory.is_none() && gpu.broke.is_none()) {
+        let why = match arguments.memory_budget {
+            Some(_) => "--memory-budget 0 was given",
+            None => {
+                "other programs had memory of it, which a test of all that is free could disturb; --memory-budget tests it all the same"
+            }
+        };
+        folder.not_run(&format!("the memory test of GPU {} ({})", gpu.index, gpu.name), why);
+    }
+    let installed = "the kernels of the installed Python packages";
+    match python {
+        Installed::Started(environment) if environment.backend() == BackendKind::Cuda => {
+            folder.not_run(
+                "Triton's own tuning of installed kernels",
+                &format!(
+                    "where kernels were verified, the first configuration that runs was taken; where they were timed, each was \
+                     measured for {} ms, alone on the GPU, in place of 100 ms",
+                    Tuning::ALONE.millis
+                ),
+            );
+        }
+        Installed::Started(_) => {}
+        Installed::Silent(why) => folder.not_run(installed, why),
+        Installed::NotNamed if doctor.envs.iter().any(|env| env.torch.is_some()) => {
+            folder.not_run(installed, "no environment was named: `--venv DIR` or `--python EXE`");
+        }
+        Installed::NotNamed => {}
+    }
+}
+
+/// What peers had no time left for: a line for each of them.
+pub(super) fn of_peers(folder: &mut RunFolder, parity: &ParityReport, bench: &BenchReport) {
+    let mut left: BTreeMap<(String, &str), usize> = BTreeMap::new();
+    for row in &parity.rows {
+        if row.status == Status::NotRun {
+            *left.entry((format!("checks of {}", row.variant), &row.reason)).or_default() += 1;
+        }
+    }
+    for NotRunTiming { peer, why, .. } in &bench.not_run {
+        *left.entry((format!("timings of {peer}"), why)).or_default() += 1;
+    }
+    for ((what, why), count) in left {
+        folder.not_run(&format!("{count} {what}"), why);
+    }
+}

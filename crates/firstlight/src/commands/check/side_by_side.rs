@@ -1,0 +1,68 @@
+//! The GPUs of a check beside each other: the rows of each in the run folder, and what the rules say of them.
+
+use super::chosen::Chosen;
+use super::siblings::Sibling;
+use crate::commands::bench::conditions_json;
+use crate::run_folder::RunFolder;
+use diagnose::GpuRows;
+use facts::{BenchReport, DoctorReport, GpuPart, GpusReport, MemoryTest, ParityReport};
+use report::{
+    BENCH_FILE, CONDITIONS_FILE, FACTS_FILE, GPUS_FILE, PARITY_FILE, SAMPLES_FILE, bench_csv,
+    parity_csv, samples_csv,
+};
+
+/// Writes the rows of the GPUs beside the first into folders of their own, and compares all; `None` without a GPU.
+pub(super) fn of(
+    gpus: &[Chosen],
+    (parity, bench, memory): (&ParityReport, &BenchReport, Option<MemoryTest>),
+    siblings: Vec<Sibling>,
+    folder: &mut RunFolder,
+) -> anyhow::Result<Option<GpusReport>> {
+    let Some(first) = gpus.first() else { return Ok(None) };
+    let part =
+        GpuPart { index: first.index, name: first.name.clone(), memory, ..GpuPart::default() };
+    let mut rows = vec![GpuRows { part, parity: &parity.rows, bench: Some(bench) }];
+    for Sibling { part, parity, bench, .. } in &siblings {
+        let whose = format!("GPU {}", part.index);
+        let mut keep = |file: &str, what: &str, text: &str| {
+            folder.artefact(&format!("{}/{file}", part.folder), &format!("{whose}: {what}"), text)
+        };
+        if let Some(parity) = parity {
+            keep(PARITY_FILE, "every kernel against the float64 reference", &parity_csv(parity))?;
+        }
+        if let Some(bench) = bench {
+            keep(BENCH_FILE, "ceilings and timed kernels", &bench_csv(bench))?;
+            keep(SAMPLES_FILE, "every timed sample", &samples_csv(bench))?;
+            let conditions = conditions_json(bench)?;
+            keep(CONDITIONS_FILE, "what else went on meanwhile", &conditions)?;
+        }
+        if let Some(why) = &part.broke {
+            folder.note(&format!("{whose}: {why}"));
+        }
+        let parity = parity.as_ref().map_or(&[][..], |parity| &parity.rows);
+        rows.push(GpuRows { part: part.clone(), parity, bench: bench.as_ref() });
+    }
+    Ok(Some(diagnose::gpus(&rows)))
+}
+
+/// Adds what the rules find to the doctor's findings, in the run folder too.
+pub(super) fn judge(
+    gpus: &GpusReport,
+    doctor: &mut DoctorReport,
+    folder: &mut RunFolder,
+) -> anyhow::Result<()> {
+    let text = serde_json::to_string_pretty(gpus)? + "\n";
+    folder.artefact(
+        GPUS_FILE,
+        "the GPUs beside each other, and the test of their memory",
+        &text,
+    )?;
+    let found = diagnose::run_on_gpus(gpus);
+    if found.is_empty() {
+        return Ok(());
+    }
+    doctor.findings.extend(found);
+    doctor.findings.sort_by(|a, b| (a.severity, &a.rule).cmp(&(b.severity, &b.rule)));
+    let text = serde_json::to_string_pretty(doctor)? + "\n";
+    folder.artefact(FACTS_FILE, "machine, environments and findings", &text)
+}

@@ -1,0 +1,58 @@
+//! Which cores a process runs on. Processes that time GPUs side by side have cores of their own each: what one of them draws
+//! and checks on all of its cores must not keep the launches of another waiting.
+
+/// The cores that this process may use; empty where the system does not tell.
+pub(crate) fn allowed() -> Vec<usize> {
+    #[cfg(target_os = "linux")]
+    if let Ok(set) = rustix::thread::sched_getaffinity(None) {
+        return (0..rustix::thread::CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect();
+    }
+    Vec::new()
+}
+
+/// Runs all threads of this process, and those that they start, on these cores alone; none for no change. What the system
+/// refuses stays as it was.
+pub(crate) fn only(cores: &[usize]) {
+    #[cfg(target_os = "linux")]
+    if !cores.is_empty() {
+        use rustix::thread::{CpuSet, Pid, sched_setaffinity};
+        let mut set = CpuSet::new();
+        cores.iter().filter(|core| **core < CpuSet::MAX_CPU).for_each(|core| set.set(*core));
+        let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+        for thread in threads {
+            let number = thread.file_name().to_str().and_then(|name| name.parse().ok());
+            // A thread that has ended meanwhile needs no core.
+            let _ = number.and_then(Pid::from_raw).map(|id| sched_setaffinity(Some(id), &set));
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = cores;
+}
+
+/// The cores of `parts` processes: as many for each, in order, so that neighbours share caches. Where there are fewer than two
+/// for each, all of them share all.
+pub(crate) fn shares(cores: &[usize], parts: usize) -> Vec<Vec<usize>> {
+    let each = cores.len() / parts.max(1);
+    match each {
+        0 | 1 => vec![Vec::new(); parts],
+        each => cores.chunks(each).take(parts).map(<[usize]>::to_vec).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_process_has_cores_of_its_own() {
+        let check = |cores: &[usize], parts, expect: &[&[usize]]| {
+            assert_eq!(shares(cores, parts), expect, "{cores:?} {parts}");
+        };
+        check(&[0, 1, 2, 3], 2, &[&[0, 1], &[2, 3]]);
+        check(&[0, 1, 8, 9, 10], 2, &[&[0, 1], &[8, 9]]);
+        check(&[0, 1, 2, 3], 1, &[&[0, 1, 2, 3]]);
+        // Too few to be shared out, and a system that does not tell.
+        check(&[0, 1, 2], 2, &[&[], &[]]);
+        check(&[], 2, &[&[], &[]]);
+    }
+}

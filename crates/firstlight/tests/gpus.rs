@@ -1,0 +1,97 @@
+//! `firstlight check` on several GPUs, by stand-ins for the driver and NVML: what is planted on one of them is named.
+#![cfg(target_os = "linux")] // The stand-ins are found by the loader's path.
+#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+
+mod support;
+
+use support::expect;
+use support::fake_driver::with_gpus;
+use tempfile::tempdir;
+
+/// The one line that a refused command says, and the hint below it.
+fn refused(arguments: &[&str], behaviour: &[(&str, &str)]) -> String {
+    let folder = tempdir().unwrap();
+    let output = with_gpus(folder.path(), arguments, behaviour).output().unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), err.lines().count()), (Some(2), 2), "{err}");
+    err
+}
+
+#[test]
+fn a_gpu_that_is_not_there_or_hidden_is_refused() {
+    let two = ("FAKE_CUDA_GPUS", "2");
+    let err = refused(&["check", "--gpu", "5"], &[two]);
+    assert!(err.starts_with("error: there is no GPU 5 here, NVML lists 0, 1\nhint: "), "{err}");
+    let uuid = "GPU-00000000-0000-0000-0000-000000000001";
+    let err = refused(&["check", "--gpu", "1,0"], &[two, ("CUDA_VISIBLE_DEVICES", uuid)]);
+    let words = "error: GPU 0 is hidden from this process by CUDA_VISIBLE_DEVICES\nhint: unset";
+    assert!(err.starts_with(words), "{err}");
+}
+
+#[test]
+fn what_is_planted_on_one_gpu_is_named() {
+    let folder = tempdir().unwrap();
+    // The second named is wrong, slow and forgets a bit; the process of the third ends.
+    let free = ((256_u64 + 8) << 20).to_string();
+    let planted = [
+        ("FAKE_CUDA_GPUS", "3"),
+        ("FAKE_NVML_COUNT", "3"),
+        ("FAKE_NVML_GPU", "9.0 stand-in"),
+        ("FAKE_CUDA_FREE", &free),
+        ("FAKE_CUDA_FILLS", "1"),
+        ("FAKE_CUDA_WRONG", "0"),
+        ("FAKE_CUDA_SLOW", "0"),
+        ("FAKE_CUDA_BAD_MEMORY", "0"),
+        ("FAKE_CUDA_ENDS", "2"),
+    ];
+    let arguments = ["check", "--quick", "--json", "--gpu", "1,0,2", "-o", "run"];
+    let output = with_gpus(folder.path(), &arguments, &planted).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let gpus = summary["gpus"]["gpus"].as_array().unwrap();
+    let indices: Vec<_> = gpus.iter().map(|gpu| gpu["index"].as_u64().unwrap()).collect();
+    assert_eq!(indices, [1, 0, 2]);
+    // Nothing is computed, so nothing passes, on the first two alike.
+    let failed = |at: usize| gpus[at]["failed"].as_u64().unwrap();
+    assert!(failed(0) > 50 && failed(0) == failed(1), "{gpus:?}");
+    assert_eq!(gpus[0]["memory"]["errors"], 0);
+    assert_eq!(gpus[0]["memory"]["patterns"].as_array().unwrap().len(), 6);
+    // The highest bit of one word, in the patterns that have it.
+    let memory = &gpus[1]["memory"];
+    assert_eq!(memory["errors"], 3);
+    assert_eq!(memory["examples"][0]["bits"], serde_json::json!([63]));
+
+    let findings = summary["findings"].as_array().unwrap();
+    for (rule, words) in [
+        ("gpu-bits-differ", "GPU 0, GPU 1 (stand-in) differ in the bits of"),
+        (
+            "gpu-slower",
+            "GPU 0 (stand-in) is slower than its siblings: its memory copy is 100.0 % behind",
+        ),
+        ("gpu-memory-test", "memory of GPU 0 (stand-in) does not hold what is written: 3 words"),
+        ("gpu-kernels-fail", "checks fail on GPU 0 (stand-in)"),
+        ("gpu-check-ended", "the check of GPU 2 (stand-in) did not come to its end"),
+    ] {
+        let of_rule: Vec<_> = findings.iter().filter(|finding| finding["rule"] == rule).collect();
+        assert_eq!(of_rule.len(), 1, "{rule} in {findings:?}");
+        let title = of_rule[0]["title"].as_str().unwrap();
+        assert!(title.contains(words), "no {words} in {title}");
+    }
+
+    // Each GPU has its rows, and a run with several is read, written again and compared as others are.
+    let run = folder.path().join("run");
+    for file in ["parity.csv", "bench.csv", "gpu-0/parity.csv", "gpu-0/bench.csv", "gpus.json"] {
+        assert!(run.join(file).exists(), "{file}");
+    }
+    let before = std::fs::read_to_string(run.join("report.md")).unwrap();
+    let page = std::fs::read_to_string(run.join("report.html")).unwrap();
+    assert!(page.contains("words that were wrong") && page.contains("gpu-0/"), "{before}");
+    expect(folder.path(), &["report", "run"], 1);
+    assert_eq!(std::fs::read_to_string(run.join("report.md")).unwrap(), before);
+    expect(folder.path(), &["compare", "run", "run/gpu-0"], 0);
+    let rows = std::fs::read_to_string(run.join("parity.csv")).unwrap();
+    assert!(rows.lines().next().unwrap().ends_with(",bits"), "{rows}");
+    expect(folder.path(), &["report", "run", "--redact", "-o", "shared"], 1);
+    assert!(folder.path().join("shared/gpu-0/parity.csv").exists());
+}
