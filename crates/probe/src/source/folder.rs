@@ -52,7 +52,8 @@ impl Folder {
             it.st_size.unsigned_abs(),
             it.st_ino,
             it.st_mtime.unsigned_abs(),
-            u64::try_from(it.st_mtime_nsec).unwrap_or_default(),
+            // Signed on some systems, and never negative.
+            u64::from_ne_bytes(it.st_mtime_nsec.to_ne_bytes()),
         ]
     }
 }
