@@ -43,6 +43,15 @@ impl<'a> Installer<'a> {
         self.env.map_or("python".to_owned(), |env| quote(&python_path(env)))
     }
 
+    /// A program that a package of the environment brings: it lies beside the interpreter, which need not be on PATH.
+    pub(crate) fn program(&self, name: &str) -> String {
+        let beside = |env| {
+            let python = python_path(env);
+            python.rsplit_once('/').map(|(folder, _)| quote(&format!("{folder}/{name}")))
+        };
+        self.env.and_then(beside).unwrap_or_else(|| name.to_owned())
+    }
+
     /// Installs from the default index, or from PyTorch's index of a CUDA release.
     pub(crate) fn install(&self, specs: &[String], cuda: Option<Minor>) -> String {
         let specs: Vec<String> = specs.iter().map(|spec| quote(&self.pinned(spec))).collect();

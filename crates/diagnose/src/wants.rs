@@ -6,6 +6,7 @@ use crate::torch_build::is_leftover;
 use facts::{Dist, Machine, Platform, PyEnv};
 use knowledge::marker::{self, Marker};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// One requirement that holds.
 #[derive(Debug)]
@@ -23,21 +24,27 @@ const DEEPEST: usize = 4;
 pub(crate) fn wants<'a>(machine: &Machine, env: &'a PyEnv) -> Vec<Want<'a>> {
     let Some(platform) = platform(machine, env) else { return Vec::new() };
     let live = env.dists.iter().filter(|dist| !is_leftover(dist));
-    let lines: Vec<(&Dist, String, Requirement, Option<Marker>)> = live
-        .flat_map(|dist| dist.requires.iter().map(move |line| (dist, line)))
-        .filter_map(|(dist, line)| {
+    let lines: Vec<(&Dist, Arc<str>, Requirement, Option<Marker>)> = live
+        .flat_map(|dist| {
+            let name: Arc<str> = Dist::normalise(&dist.name).into();
+            dist.requires.iter().map(move |line| (dist, name.clone(), line))
+        })
+        .filter_map(|(dist, name, line)| {
             let wanted = requirement::parse(line)?;
             let marker = match wanted.marker.as_str() {
                 "" => None,
                 text => Some(Marker::published(text).ok()?),
             };
-            Some((dist, Dist::normalise(&dist.name), wanted, marker))
+            Some((dist, name, wanted, marker))
         })
         .collect();
     let mut extras: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     let holds = |name: &str, marker: &Option<Marker>, extras: &BTreeMap<&str, BTreeSet<String>>| {
-        let asked: Vec<&str> = extras.get(name).into_iter().flatten().map(String::as_str).collect();
-        marker.as_ref().is_none_or(|marker| marker.judged(platform, &asked) == Some(true))
+        marker.as_ref().is_none_or(|marker| {
+            let asked = extras.get(name).into_iter().flatten();
+            let asked: Vec<&str> = asked.map(String::as_str).collect();
+            marker.judged(platform, &asked) == Some(true)
+        })
     };
     for _ in 0..DEEPEST {
         let before: usize = extras.values().map(BTreeSet::len).sum();

@@ -39,7 +39,7 @@ pub(crate) const ENGINE: EngineKind = EngineKind {
     chunk: 8192,
     beside: 2048,
     // With a decoding step less than what a reader takes for a steady stream.
-    patience: Duration::from_millis(16),
+    patience: Duration::from_millis(12),
     storages: &[Storage::Bf16],
     ahead: decode::STEPS,
     open: |model, device, _, capacity| Ok(Box::new(CudaEngine::new(model, device, capacity)?)),

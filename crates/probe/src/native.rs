@@ -34,8 +34,9 @@ use rayon::prelude::*;
 use search::Search;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 pub(crate) use store::Stamp;
-use store::Store;
+use store::{Lib, Store};
 
 /// The unresolved symbols of a file, with the fingerprint of the process they were looked up in.
 type Linked = (u64, Unresolved);
@@ -69,8 +70,16 @@ pub(crate) fn inspect(source: &Source, earlier: Earlier<'_>, envs: &mut [PyEnv])
     }
     answers.keep();
     let Some(cache) = cache else { return };
-    let files = store.into_files().into_iter();
+    let files = store.into_files();
+    let is_kept = |(path, lib): &(PathBuf, Option<Arc<Lib>>)| match lib {
+        Some(lib) => known.has(path, &lib.stamp, Some(&lib.object), linked.get(path)),
+        None => source.stamp(path).is_none_or(|stamp| known.has(path, &stamp, None, None)),
+    };
+    if files.iter().all(is_kept) {
+        return;
+    }
     let fresh: HashMap<PathBuf, Entry> = files
+        .into_iter()
         .filter_map(|(path, lib)| {
             let (stamp, object) = match lib {
                 Some(lib) => (lib.stamp, Some(lib.object.clone())),

@@ -6,7 +6,7 @@ Each library of arrays has one class here. None of them is imported: an array of
 import sys
 
 from . import _library
-from ._library import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32
+from ._library import BFLOAT16, FLOAT8, FLOAT16, FLOAT32, FLOAT64, INT32
 
 # Bytes of scratch memory that are kept for the next call, at most and at least.
 KEPT, LEAST = 32 << 20, 1 << 20
@@ -112,6 +112,7 @@ class Torch:
             module.bfloat16: BFLOAT16,
             module.float16: FLOAT16,
             module.int32: INT32,
+            module.float8_e4m3fn: FLOAT8,
         }
         self.types = {code: dtype for dtype, code in self.codes.items()}
         self.make_like, self.contiguous_format = module.empty_like, module.contiguous_format
@@ -128,7 +129,7 @@ class Torch:
     def describe(self, tensor):
         code = self.codes.get(tensor.dtype)
         if code is None:
-            raise TypeError(f"tensors of {tensor.dtype} are not taken: float32, bfloat16, float16 or int32 are")
+            raise TypeError(f"tensors of {tensor.dtype} are not taken: float32, bfloat16, float16, int32 or, as weights, float8_e4m3fn are")
         return tensor.data_ptr(), code, tensor.shape, tensor.stride()
 
     def address(self, tensor):

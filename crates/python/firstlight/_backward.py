@@ -229,7 +229,7 @@ KEEPS = {"attention"}
 _UNKNOWN = {
     "attention": ("block_table", "cache_seqlens"),
     "conv1d": ("state_indices", "state_positions"),
-    "linear": ("conv_weight",),
+    "linear": ("conv_weight", "w_scale"),
 }
 _INSTEAD = "call it under torch.no_grad(), or use the package's own kernel for training"
 

@@ -3,7 +3,7 @@
 Everywhere else the library says them, and a test holds these rules against it. An op without a rule runs, but cannot be traced.
 """
 
-INT32, FLOAT32 = "int32", "float32"
+INT32, FLOAT32, BFLOAT16 = "int32", "float32", "bfloat16"
 
 
 def _tokens(x, cu_seqlens):
@@ -59,7 +59,9 @@ def _rmsnorm(t, settings):
 def _linear(t, settings):
     x, w = t["x"], t["w"]
     columns = w.shape[0] // 2 if settings.get("activation") == "swiglu" else w.shape[0]
-    return {"o": ((x.shape[0], columns), w.dtype if t["residual"] is None else FLOAT32)}
+    # Weights of eight bits are multiplied in bfloat16.
+    storage = w.dtype if t["w_scale"] is None else BFLOAT16
+    return {"o": ((x.shape[0], columns), storage if t["residual"] is None else FLOAT32)}
 
 
 def _moe(t, settings):

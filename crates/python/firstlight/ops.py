@@ -354,10 +354,13 @@ def rms_norm(x, weight=None, *, gate=None, eps=1e-5, activation="silu", norm_bef
     return o if shape is None else o.reshape(shape)
 
 
-def linear(x, w, *, norm=None, bias=None, residual=None, activation=None, scale=None, eps=None, out=None):
+def linear(x, w, *, w_scale=None, norm=None, bias=None, residual=None, activation=None, scale=None, eps=None, out=None):
     """``residual + scale act(rms(x) w^T + bias)``: a projection with what stands around it.
 
-    x ``[T, K]`` in w's type, or float32 beside 16-bit weights; w ``[N, K]``; ``norm`` ``[K]`` is the weight of an RMSNorm of x;
+    x ``[T, K]`` in w's type, or float32 beside 16-bit weights; w ``[N, K]``. Weights in float8_e4m3fn (torch) are multiplied in bfloat16,
+    beside x in bfloat16 or float32, and need ``w_scale``, float32 factors of them: ``[1, N]`` of each row, or ``[ceil(K / 128), N]`` of
+    each 128 columns of each row. Blocks of 128 rows with one factor, ``[N / 128, K / 128]`` as DeepSeek's checkpoints have them, are
+    ``blocks.t().repeat_interleave(128, 1)``. ``norm`` ``[K]`` is the weight of an RMSNorm of x;
     ``activation="swiglu"`` takes the first half of the columns as the gate of the second; ``residual`` ``[T, M]`` is float32, and then so
     is the result. Gives o ``[T, M]``.
     """
@@ -366,7 +369,7 @@ def linear(x, w, *, norm=None, bias=None, residual=None, activation=None, scale=
         ("scale", None if scale is None else float(scale)),
         ("eps", None if eps is None else float(eps)),
     )
-    inputs = {"x": x, "w": w, "norm": norm, "bias": bias, "residual": residual}
+    inputs = {"x": x, "w": w, "w_scale": w_scale, "norm": norm, "bias": bias, "residual": residual}
     return call("linear", settings, inputs, {"o": out})
 
 

@@ -11,7 +11,7 @@ pub const RANK: usize = 6;
 pub struct RawTensor {
     /// Address of the first element; with `dtype` 0 there is no tensor.
     pub data: u64,
-    /// 1 to 5: float64, float32, bfloat16, float16, int32.
+    /// 1 to 6: float64, float32, bfloat16, float16, int32, float8 (e4m3).
     pub dtype: i32,
     /// Dimensions in use.
     pub rank: i32,
@@ -55,7 +55,8 @@ pub struct RawPlace {
     pub kept: [RawMemory; 2],
 }
 
-const TYPES: [DType; 5] = [DType::F64, DType::F32, DType::Bf16, DType::F16, DType::I32];
+const TYPES: [DType; 6] =
+    [DType::F64, DType::F32, DType::Bf16, DType::F16, DType::I32, DType::E4m3];
 
 /// The type of this number.
 pub(crate) fn dtype(number: i32) -> Option<DType> {

@@ -52,6 +52,8 @@ for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
     k = torch.randn(2, 4, 9, 8).to(dtype).transpose(1, 2)
     lengths = torch.tensor([3, 9], dtype=torch.int32)
     same("attention", {"q": q, "k": k, "v": k[:, 1:], "cache_seqlens": lengths, "block_table": None}, (), {"cache_seqlens": (9, 0)})
+narrow = torch.randn(3, 128).to(torch.float8_e4m3fn)
+same("linear", {"x": torch.randn(2, 128), "w": narrow, "w_scale": torch.ones(1, 3), "bias": None})
 # What is not plain is left to the long way, which says what is wrong.
 for tensors in (
     {"x": torch.zeros(3, dtype=torch.int64)},

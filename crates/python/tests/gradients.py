@@ -206,6 +206,7 @@ def refusals(device):
     state = draw(1, 24, 3).to(device)
     conv = (draw(1, 5, 24).to(device).requires_grad_(), draw(24, 4).to(device))
     ends = torch.tensor([0, 5], dtype=torch.int32, device=device)
+    narrow, factors = draw(96, 128).to(device, torch.float8_e4m3fn), torch.ones(1, 96, device=device)
     many = {
         "kda": (lambda: ops.kda(x, x, x, g, beta), "firstlight's kda has no backward yet: call it under torch.no_grad()"),
         "ssd": (lambda: ops.ssd(*ssd), "firstlight's ssd has no backward yet: call it under torch.no_grad()"),
@@ -213,6 +214,7 @@ def refusals(device):
         "conv1d over a state": (lambda: ops.conv1d(*conv, state=state), "give `initial_state` in its place"),
         "conv1d, packed states": (lambda: ops.conv1d(*conv, cu_seqlens=ends, initial_state=state), "with states of packed sequences"),
         "attention over pages": (lambda: ops.attention(x, x, x, cache_seqlens=ends[1:]), "with `cache_seqlens`"),
+        "linear in float8": (lambda: ops.linear(x[0, :, 0], narrow, w_scale=factors), "with `w_scale`"),
         "conv1d's final state": (lambda: ops.conv1d(*conv, return_state=True)[1].sum().backward(), "no gradient through `final_state`"),
     }
     for name, (work, words) in many.items():

@@ -213,6 +213,30 @@ def linear(frame):
     gate, up = np.split(x64 @ w64.T, 2, axis=1)
     wanted = residual64 + 0.5 * gate / (1 + np.exp(-gate)) * up
     check(frame, "  swiglu beside a residual", ops.linear(x, w, activation="swiglu", residual=residual, scale=0.5), wanted)
+    if frame.where != "numpy":
+        float8(frame, x, x64)
+
+
+def float8(frame, x, x64):
+    """Weights in float8 (e4m3), with a factor for each row, or for each 128 columns of it; 200 columns have 72 in their last group."""
+    for groups, depth in ((1, 200), (2, 200), (2, 256)):
+        w = frame.of(RNG.standard_normal((192, depth)) * 50, "float8_e4m3fn")
+        scale, scale64 = frame.draw(groups, 192, scale=0.01, dtype="float32")
+        w64 = frame.back(w) * np.repeat(scale64, 128 if groups > 1 else depth, axis=0)[:depth].T
+        a, a64 = x[:, :depth].contiguous(), x64[:, :depth]
+        name = f"linear float8, {groups} x {depth}"
+        if frame.dtype == "float16":
+            refused(frame, name, lambda: ops.linear(a, w, w_scale=scale), "bf16")
+            return
+        o = ops.linear(a, w, w_scale=scale)
+        check(frame, name, o, a64 @ w64.T, ALLOWED["bfloat16"])
+        gate, up = np.split(a64 @ w64.T, 2, axis=1)
+        residual, residual64 = frame.draw(9, 96, dtype="float32")
+        o = ops.linear(a, w, w_scale=scale, activation="swiglu", residual=residual)
+        check(frame, "  swiglu beside a residual", o, residual64 + gate / (1 + np.exp(-gate)) * up, ALLOWED["bfloat16"])
+    refused(frame, "float8 without factors", lambda: ops.linear(a, w), "w_scale")
+    refused(frame, "factors beside other weights", lambda: ops.linear(a, a, w_scale=scale), "e4m3")
+    refused(frame, "factors of another size", lambda: ops.linear(a, w, w_scale=scale[:, :191]), "w_scale")
 
 
 def moe(frame):
@@ -240,6 +264,18 @@ def nsa(frame):
     check(frame, "nsa, its window", ops.nsa(q, k, v, g_swa=gate, window=32), wanted * frame.back(gate)[..., None])
 
 
+def refused(frame, name, work, words):
+    try:
+        work()
+        said = "nothing"
+    except firstlight.Refused as error:
+        said = str(error)
+    fine = words in said
+    print(f"{'ok  ' if fine else 'FAIL'} {frame.where:5} {name}: {said}")
+    if not fine:
+        FAILED.append((frame.where, name))
+
+
 def refusals(frame):
     """What is wrong is said in words, before anything is written."""
     x, _ = frame.draw(2, 5, 64)
@@ -248,15 +284,7 @@ def refusals(frame):
         ("a wrong setting", lambda: ops.conv1d(x, frame.draw(64, 4)[0], activation="gelu"), "gelu"),
         ("a missing tensor", lambda: ops.attention(frame.draw(1, 3, 2, 64)[0], frame.draw(1, 3, 2, 64)[0]), "`v`"),
     ]:
-        try:
-            work()
-            said = "nothing"
-        except firstlight.Refused as error:
-            said = str(error)
-        fine = words in said
-        print(f"{'ok  ' if fine else 'FAIL'} {frame.where:5} {name}: {said}")
-        if not fine:
-            FAILED.append((frame.where, name))
+        refused(frame, name, work, words)
 
 
 def evidence(frame):

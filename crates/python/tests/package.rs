@@ -24,6 +24,7 @@ fn python(interpreter: &Path, arguments: &[&str]) -> (String, bool) {
         .env("FIRSTLIGHT_LIBRARY", library())
         // Byte code of torch and transformers takes a minute to make; it stays out of the sources.
         .env("PYTHONPYCACHEPREFIX", kept.join("byte-code"))
+        .env_remove("PYTHONDONTWRITEBYTECODE")
         .env("TORCHINDUCTOR_CACHE_DIR", kept.join("inductor"))
         // Several of these run side by side.
         .env("OMP_NUM_THREADS", "1")

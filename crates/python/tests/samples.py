@@ -95,6 +95,9 @@ def samples(dtype=torch.float32, device="cpu"):
     whole = lambda x, w, n, r, b: ops.linear(x, w, norm=n, residual=r, bias=b, activation="swiglu", scale=0.5, eps=1e-6)
     yield "linear, whole", whole, (x, w, draw(64), residual, draw(96))
 
+    narrow, factors = draw(96, 64, scale=50.0, of=torch.float8_e4m3fn), draw(1, 96, scale=0.01, of=full)
+    yield "linear, float8", lambda x, w, s: ops.linear(x, w, w_scale=s), (x, narrow, factors)
+
     x, logits, up, down = draw(7, 32), draw(7, 6, of=full), draw(6, 32, 32, scale=0.2), draw(6, 32, 16, scale=0.2)
     yield "moe", lambda *t: ops.moe(*t, top_k=2), (x, logits, up, down)
     yield "moe, choice", lambda *t: ops.moe(*t, top_k=3, score="sigmoid", weight_scale=2.0, return_choice=True), (x, logits, up, down)

@@ -99,8 +99,11 @@ def checked(name, function, tensors, wanted):
     opcheck = getattr(torch.library, "opcheck", None)
     for operator, args in seen.calls if opcheck is not None else ():
         args = [arg.clone() if isinstance(arg, torch.Tensor) else arg for arg in args]
+        # Whether an argument was written over torch cannot see in float8, which it does not compare.
+        narrow = any(isinstance(arg, torch.Tensor) and arg.dtype == torch.float8_e4m3fn for arg in args)
+        tests = ("test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic") + (() if narrow else ("test_schema",))
         try:
-            said = opcheck(operator, args, {})
+            said = opcheck(operator, args, {}, test_utils=tests)
             fine = set(said.values()) == {"SUCCESS"}
         except Exception as error:
             said, fine = f"{type(error).__name__}: {error}", False

@@ -28,22 +28,18 @@ impl Built {
 pub(super) const LIBRARY: &str =
     if cfg!(target_os = "macos") { "libfirstlight_ops.dylib" } else { "libfirstlight_ops.so" };
 
+/// What cargo is told of the program and of the library, and what follows the target. The level of the program's last crate is that of the
+/// whole program's optimisation, kernels included; the profile makes the rest of the command small.
+const CALLS: [(&[&str], &[&str]); 2] = [
+    (&["rustc", "--package", "firstlight", "--bin", "firstlight"], &["--", "-C", "opt-level=3"]),
+    (&["build", "--package", "python"], &[]),
+];
+
 /// Builds both with the profile `dist`.
 pub(super) fn build(dist: &Dist, platform: Platform, here: &str) -> anyhow::Result<Built> {
     let triple = platform.triple;
-    let arguments = [
-        "build",
-        "--profile",
-        "dist",
-        "--locked",
-        "--package",
-        "firstlight",
-        "--package",
-        "python",
-    ];
-    let (mut command, outputs) = if triple == here {
-        let command = cargo::command(dist.root, &arguments);
-        (command, dist.target_directory.clone())
+    let toolchain = if triple == here {
+        None
     } else {
         let target = TARGETS.iter().find(|target| target.triple == triple);
         let target = target.with_context(|| format!("this machine is {here}"))?;
@@ -52,24 +48,39 @@ pub(super) fn build(dist: &Dist, platform: Platform, here: &str) -> anyhow::Resu
                 "Apple's linker and a signature are needed: run `cargo xtask wheel` on a Mac with Apple silicon"
             );
         }
-        let toolchain = cross::toolchain(*target, dist.request.source, &dist.target_directory)?;
-        toolchain.command_of(dist.root, &arguments, &dist.target_directory)
+        Some(cross::toolchain(*target, dist.request.source, &dist.target_directory)?)
     };
-    command.args(["--target", triple]);
-    if let Some((architecture, _)) = triple.split_once("-unknown-linux") {
-        let linker = zig::linker(&dist.target_directory, architecture)?;
-        let variable = format!("CARGO_TARGET_{}_LINKER", triple.to_uppercase().replace('-', "_"));
-        command.env(variable, linker);
-    }
+    let linker = match triple.split_once("-unknown-linux") {
+        Some((architecture, _)) => Some(zig::linker(&dist.target_directory, architecture)?),
+        None => None,
+    };
     // Where the sources lay is nobody's business, and would make two machines' programs differ.
     let mut flags = vec![remap(dist.root, "firstlight")];
     if let Some(home) = cargo_home() {
         flags.push(remap(&home.join("registry/src"), "crates"));
     }
-    command.env_remove("RUSTFLAGS").env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
-    command.env("CARGO_INCREMENTAL", "0");
-    steps::run(&mut command)?;
-    let folder = outputs.join(triple).join("dist");
+    let flags = flags.join("\u{1f}");
+    let mut folder = dist.target_directory.clone();
+    for (arguments, last) in CALLS {
+        let mut command = match &toolchain {
+            None => cargo::command(dist.root, arguments),
+            Some(toolchain) => {
+                let (command, outputs) =
+                    toolchain.command_of(dist.root, arguments, &dist.target_directory);
+                folder = outputs;
+                command
+            }
+        };
+        command.args(["--profile", "dist", "--locked", "--target", triple]).args(last);
+        if let Some(linker) = &linker {
+            let target = triple.to_uppercase().replace('-', "_");
+            command.env(format!("CARGO_TARGET_{target}_LINKER"), linker);
+        }
+        command.env_remove("RUSTFLAGS").env("CARGO_ENCODED_RUSTFLAGS", &flags);
+        command.env("CARGO_INCREMENTAL", "0");
+        steps::run(&mut command)?;
+    }
+    let folder = folder.join(triple).join("dist");
     Ok(Built { program: folder.join("firstlight"), library: Some(folder.join(LIBRARY)) })
 }
 

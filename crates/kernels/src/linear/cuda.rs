@@ -1,5 +1,6 @@
 //! linear on NVIDIA GPUs from compute capability 8.0 on.
 
+mod direct;
 mod hopper;
 mod mma;
 mod operands;
@@ -12,7 +13,7 @@ use device::cuda::{BundledArch, KernelSource};
 
 /// The variants, best first.
 pub(super) const VARIANTS: &[CudaVariant<LinearProblem>] =
-    &[stream::VARIANT, hopper::VARIANT, mma::VARIANT];
+    &[direct::VARIANT, stream::VARIANT, hopper::VARIANT, mma::VARIANT];
 
 /// Every table, printable.
 pub(super) fn choice_tables() -> Vec<ChoiceTable> {
@@ -22,6 +23,7 @@ pub(super) fn choice_tables() -> Vec<ChoiceTable> {
 /// What the bundle holds of linear.
 pub(super) fn bundled() -> Vec<KernelSource> {
     let mut sources = hopper::bundled();
+    sources.extend(direct::bundled());
     sources.extend(operands::bundled());
     for of in [mma::bundled, stream::bundled] {
         sources.extend(BundledArch::ALL.iter().flat_map(of));

@@ -3,6 +3,7 @@
 
 use crate::Source;
 use crate::native::{Fnv, cache};
+use crate::source::Folder;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -91,8 +92,9 @@ impl Answers {
 /// A number that changes when one of these paths does.
 fn state(source: &Source, site: &Path, paths: &[String]) -> u64 {
     let mut state = Fnv::default();
+    let site = Folder::open(source, site.to_path_buf());
     for path in paths {
-        source.state_of(&site.join(path)).iter().for_each(|word| state.word(*word));
+        site.state_of(source, path).iter().for_each(|word| state.word(*word));
     }
     state.0
 }

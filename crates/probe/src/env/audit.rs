@@ -7,30 +7,20 @@
 //! A Python file of the right size is read where something points at it: it was changed after the install, its data was never
 //! written, or it is the first file that an import of its package runs.
 
-use super::record::{is_native, path_of};
+mod lines;
+
+use super::record::is_native;
 use super::site::without_dots;
 use crate::Source;
 use crate::source::{About, Folder};
 use facts::{Alteration, AlteredFile};
+pub(super) use lines::Listed;
+use lines::{Line, Lines, contested, shared};
 use rayon::prelude::*;
 use sha2::{Digest as _, Sha256};
-use std::borrow::Cow;
-use std::collections::HashMap;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// One distribution's RECORD.
-pub(super) struct Listed<'a> {
-    /// The distribution's name.
-    pub(super) dist: &'a str,
-    /// INSTALLER's word.
-    pub(super) installer: Option<&'a str>,
-    /// The text.
-    pub(super) text: &'a str,
-    /// When it was written, which installers do last, in seconds since 1970.
-    pub(super) written: Option<i64>,
-}
 
 /// What is not as one RECORD says.
 #[derive(Debug, Default)]
@@ -49,54 +39,24 @@ const MOST_READ: usize = 400;
 /// Seconds by which a file has to be newer than its RECORD to have been changed later.
 const LATER: i64 = 5;
 
-/// One line that is compared.
-struct Line<'a> {
-    path: Cow<'a, str>,
-    /// `sha256=...`, without padding; empty where RECORD has none.
-    digest: &'a str,
-    bytes: Option<u64>,
-}
-
-impl Listed<'_> {
-    /// What was written by conda was changed by it afterwards (its prefix stands in scripts and settings), and Debian
-    /// puts programs elsewhere than RECORD says.
-    fn by_pip(&self) -> bool {
-        matches!(self.installer, Some("pip" | "uv"))
-    }
-
-    fn lines(&self) -> Vec<Line<'_>> {
-        let by_conda = self.installer == Some("conda");
-        let line = |text| {
-            let (path, rest) = path_of(text)?;
-            let outside = path.starts_with("../");
-            let noted = path.split('/').next().is_some_and(|first| first.ends_with(".dist-info"));
-            if path.ends_with(".pyc") || noted || (outside && !self.by_pip()) {
-                return None;
-            }
-            let (digest, bytes) = rest.trim_start_matches(',').rsplit_once(',').unwrap_or_default();
-            // A line with neither is for what the installer writes later.
-            if digest.is_empty() && bytes.is_empty() {
-                return None;
-            }
-            let bytes = bytes.trim().parse().ok().filter(|_| !by_conda);
-            Some(Line { path, digest: digest.trim().trim_end_matches('='), bytes })
-        };
-        self.text.lines().filter_map(line).collect()
-    }
-}
-
 /// Compares every RECORD of one folder of packages with what lies there. `verify` compares contents too.
 pub(super) fn run(source: &Source, site: &Path, lists: &[Listed<'_>], verify: bool) -> Vec<Audit> {
-    let lines: Vec<Vec<Line<'_>>> = lists.par_iter().map(Listed::lines).collect();
-    let contested = contested(&lines);
+    let lines: Vec<Lines<'_>> = lists.par_iter().map(Listed::lines).collect();
+    let shared = shared(&lines);
+    let contested = contested(&lines, &shared);
     let read = AtomicUsize::new(0);
-    let all: Vec<(usize, &Line<'_>)> = lines
+    let parts: Vec<(usize, &[Line<'_>])> = lines
         .iter()
         .enumerate()
-        .flat_map(|(list, lines)| lines.iter().map(move |l| (list, l)))
+        .flat_map(|(list, lines)| {
+            lines.runs().flat_map(move |(_, run)| run.chunks(256).map(move |part| (list, part)))
+        })
         .collect();
     let judge = |files: &Files<'_>, list: usize, line: &Line<'_>| {
-        let rivals = contested.get(line.path.as_ref()).map_or(&[][..], Vec::as_slice);
+        let rivals = match files.shared {
+            true => contested.get(line.path.as_ref()).map_or(&[][..], Vec::as_slice),
+            false => &[],
+        };
         // Sizes tell most rivals apart; contents are read where they do not.
         let alike = |line: &Line<'_>| {
             rivals.iter().any(|(_, it)| it.bytes == line.bytes && it.digest != line.digest)
@@ -117,18 +77,12 @@ pub(super) fn run(source: &Source, site: &Path, lists: &[Listed<'_>], verify: bo
         Some((list, AlteredFile { path, how, belongs_to }))
     };
     let base = Folder::open(source, site.to_path_buf());
-    let found: Vec<(usize, AlteredFile)> = all
-        .par_chunks(256)
-        .flat_map_iter(|part| {
-            let mut files = Files { source, site: &base, folder: None };
-            // Lines of one folder stand together in a RECORD.
-            let runs = part.chunk_by(|(_, a), (_, b)| a.folder() == b.folder());
-            let judged = runs.flat_map(|run| {
-                files.turn_to(run[0].1.folder(), run.len());
-                let judged = run.iter().filter_map(|(list, line)| judge(&files, *list, line));
-                judged.collect::<Vec<_>>()
-            });
-            judged.collect::<Vec<_>>()
+    let found: Vec<(usize, AlteredFile)> = parts
+        .par_iter()
+        .flat_map_iter(|(list, part)| {
+            let folder = part[0].folder();
+            let files = Files::of(source, &base, folder, part.len(), shared.contains(folder));
+            part.iter().filter_map(|line| judge(&files, *list, line)).collect::<Vec<_>>()
         })
         .collect();
     let mut audits: Vec<Audit> = lists.iter().map(|_| Audit::default()).collect();
@@ -153,35 +107,6 @@ fn rank(path: &str) -> u8 {
     }
 }
 
-/// Lines of several RECORDs for one file, with different contents.
-fn contested<'l, 'a>(lines: &'l [Vec<Line<'a>>]) -> HashMap<&'l str, Vec<(usize, &'l Line<'a>)>> {
-    let mut by_hash: Vec<(u64, u32, u32)> = lines
-        .iter()
-        .enumerate()
-        .flat_map(|(list, lines)| {
-            lines.iter().enumerate().map(move |(at, line)| {
-                let mut hash = crate::native::Fnv::default();
-                hash.write(line.path.as_bytes());
-                (hash.0, list as u32, at as u32)
-            })
-        })
-        .collect();
-    by_hash.par_sort_unstable();
-    let mut found: HashMap<&str, Vec<(usize, &Line<'_>)>> = HashMap::new();
-    for group in by_hash.chunk_by(|a, b| a.0 == b.0).filter(|group| group.len() > 1) {
-        let group: Vec<(usize, &Line<'_>)> = group
-            .iter()
-            .map(|(_, list, at)| (*list as usize, &lines[*list as usize][*at as usize]))
-            .collect();
-        let first = group[0].1;
-        let differ = group.iter().any(|(_, line)| line.digest != first.digest);
-        if differ && group.iter().all(|(_, line)| line.path == first.path) {
-            found.insert(&first.path, group);
-        }
-    }
-    found
-}
-
 /// Opening a folder of fewer files costs more than looking each of them up from the folder of packages.
 const WORTH_OPENING: usize = 8;
 
@@ -191,6 +116,8 @@ struct Files<'a> {
     site: &'a Folder,
     /// The folder of the lines at hand, where it is open.
     folder: Option<Folder>,
+    /// Whether two lines may be for one of its files.
+    shared: bool,
 }
 
 /// One file, looked at once however many lines there are for it.
@@ -202,24 +129,17 @@ struct File<'a> {
     about: Option<About>,
 }
 
-impl Line<'_> {
-    /// The folder it lies in, from the folder of packages.
-    fn folder(&self) -> &str {
-        self.path.rsplit_once('/').map_or("", |(folder, _)| folder)
-    }
-}
-
-impl Files<'_> {
-    /// Makes ready for so many files of a folder.
-    fn turn_to(&mut self, folder: &str, files: usize) {
+impl<'a> Files<'a> {
+    /// So many files of a folder.
+    fn of(source: &'a Source, site: &'a Folder, folder: &str, files: usize, shared: bool) -> Self {
         let worth = files >= WORTH_OPENING && !folder.is_empty();
-        self.folder = worth.then(|| self.site.inner(folder));
+        Self { source, site, folder: worth.then(|| site.inner(folder)), shared }
     }
 
-    /// A file of the folder that was turned to.
+    /// One of them.
     fn file<'f>(&'f self, line: &'f Line<'_>) -> File<'f> {
         let (folder, name) = match &self.folder {
-            Some(folder) => (folder, line.path.rsplit('/').next().unwrap_or(&line.path)),
+            Some(folder) => (folder, line.name()),
             None => (self.site, line.path.as_ref()),
         };
         let about = folder.about(self.source, name);
@@ -456,5 +376,9 @@ mod tests {
         // One list names a file twice, and one of its lines is right.
         let twice = format!("{one}{two}");
         check(&[("a/x.so", b"abd")], &[("one", &twice)], false, &["one: a/x.so Hash of one"]);
+        // The same with another folder's line between them.
+        let apart = format!("{one}a/b/y.so,{ABC},3\n{two}");
+        let files: [(&str, &[u8]); 2] = [("a/x.so", b"abd"), ("a/b/y.so", b"abc")];
+        check(&files, &[("one", &apart)], false, &["one: a/x.so Hash of one"]);
     }
 }

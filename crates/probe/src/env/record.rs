@@ -16,7 +16,7 @@ pub(crate) struct Record {
 impl Record {
     pub(crate) fn parse(text: &str) -> Self {
         let mut record = Self::default();
-        for line in text.lines() {
+        for line in lines(text) {
             let Some((path, rest)) = path_of(line) else { continue };
             record.files = record.files.saturating_add(1);
             if is_native(&path) {
@@ -38,11 +38,26 @@ impl Record {
     }
 }
 
+/// The lines of a text, as [`str::lines`] has them; a folder's RECORDs have some ten million letters.
+pub(super) fn lines(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let end = memchr::memchr(b'\n', rest.as_bytes());
+        let (line, after) = end.map_or((rest, ""), |end| (&rest[..end], &rest[end + 1..]));
+        rest = after;
+        Some(if end.is_some() { line.strip_suffix('\r').unwrap_or(line) } else { line })
+    })
+}
+
 /// The first field of a line, and what follows it.
 pub(super) fn path_of(line: &str) -> Option<(Cow<'_, str>, &str)> {
     let (path, rest) = match line.strip_prefix('"') {
         None => {
-            let (path, rest) = line.split_once(',').unwrap_or((line, ""));
+            let end = memchr::memchr(b',', line.as_bytes());
+            let (path, rest) = end.map_or((line, ""), |end| (&line[..end], &line[end + 1..]));
             (Cow::Borrowed(path), rest)
         }
         Some(quoted) => {
@@ -101,6 +116,13 @@ mod tests {
         );
         check("_x.so,,\r\nb.py\n\n,,\n\"open,1,2\n", 2, &[("_x.so", None)], &["_x.so", "b.py"]);
         check("", 0, &[], &[]);
+    }
+
+    #[test]
+    fn lines_are_those_of_the_standard_library() {
+        for text in ["", "a", "a\n", "a\r\nb\r", "\n\n", "\r\n", "a\rb\nc", "é\n漢"] {
+            assert!(super::lines(text).eq(text.lines()), "{text:?}");
+        }
     }
 
     #[test]

@@ -35,11 +35,20 @@ pub(crate) struct Entry {
 impl Known {
     /// Reads the cache file; empty when there is none that can be used.
     pub(crate) fn read(path: &Path) -> Self {
-        let files: BTreeMap<String, Entry> =
-            std::fs::read(path).ok().and_then(|bytes| parse(&bytes)).unwrap_or_default();
-        Self {
-            files: files.into_iter().map(|(path, entry)| (PathBuf::from(path), entry)).collect(),
-        }
+        let files = std::fs::read(path).ok().and_then(|bytes| parse(&bytes));
+        Self { files: files.unwrap_or_default() }
+    }
+
+    /// Whether it has exactly this of a file.
+    pub(crate) fn has(
+        &self,
+        path: &Path,
+        stamp: &Stamp,
+        object: Option<&Object>,
+        linked: Option<&(u64, Unresolved)>,
+    ) -> bool {
+        let entry = self.files.get(path).filter(|entry| entry.stamp == *stamp);
+        entry.is_some_and(|it| it.object.as_ref() == object && it.linked.as_ref() == linked)
     }
 
     /// What was read of an unchanged file: `Some(None)` when it is no ELF file.
@@ -54,19 +63,15 @@ impl Known {
         entry.linked.as_ref().filter(|(known, _)| *known == key).map(|(_, unresolved)| unresolved)
     }
 
-    /// Writes the cache when anything in it is new. The files of this run come first, others while there is room.
+    /// Writes the cache. The files of this run come first, others while there is room.
     ///
     /// # Errors
     /// When the folder or the file cannot be written; nothing is lost then but time.
     pub(crate) fn update(self, path: &Path, fresh: HashMap<PathBuf, Entry>) -> std::io::Result<()> {
-        let unchanged = fresh.iter().all(|(path, entry)| self.files.get(path) == Some(entry));
-        if unchanged {
-            return Ok(());
-        }
         let mut files: BTreeMap<String, Entry> = BTreeMap::new();
         let old = self.files.into_iter().filter(|(path, _)| !fresh.contains_key(path));
-        let old = old.take(MOST_FILES.saturating_sub(fresh.len()));
-        for (path, entry) in old.chain(fresh.clone()) {
+        let old: Vec<_> = old.take(MOST_FILES.saturating_sub(fresh.len())).collect();
+        for (path, entry) in old.into_iter().chain(fresh) {
             if let Some(path) = path.to_str() {
                 files.insert(path.to_owned(), entry);
             }

@@ -3,7 +3,8 @@
 use super::hwcaps;
 use crate::Source;
 use crate::loader::{STANDARD, parse_cache};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,8 +17,9 @@ pub(crate) struct Search<'a> {
     defaults: Vec<PathBuf>,
     /// Sub-folders of builds for this processor, best first.
     levels: Vec<&'static str>,
-    /// Names in folders that were looked into: each folder is read once, instead of being asked for each name.
-    listings: Mutex<HashMap<PathBuf, Arc<BTreeSet<String>>>>,
+    /// Names in folders that were looked into: each folder is read once, instead of being asked for each name. Keyed by the letters
+    /// of its path, which are hashed several times as fast as its parts.
+    listings: Mutex<HashMap<OsString, Arc<HashSet<String>>>>,
 }
 
 impl<'a> Search<'a> {
@@ -50,15 +52,15 @@ impl<'a> Search<'a> {
         folders: &'s [PathBuf],
         name: &'s str,
     ) -> impl Iterator<Item = PathBuf> + 's {
-        let has = move |folder: &Path| self.listing(folder).contains(name);
         folders.iter().flat_map(move |folder| {
-            let special = self.listing(folder).contains(hwcaps::FOLDER);
+            let names = self.listing(folder);
+            let special = names.contains(hwcaps::FOLDER);
             let levels = self.levels.iter().filter(move |_| special);
-            levels
+            let special = levels
                 .map(move |level| folder.join(hwcaps::FOLDER).join(level))
-                .chain([folder.clone()])
-                .filter(move |folder| has(folder))
-                .map(move |folder| folder.join(name))
+                .filter(move |folder| self.listing(folder).contains(name));
+            let plain = names.contains(name).then(|| folder.clone());
+            special.chain(plain).map(move |folder| folder.join(name))
         })
     }
 
@@ -70,13 +72,13 @@ impl<'a> Search<'a> {
         self.in_folders(&self.defaults, name).collect()
     }
 
-    fn listing(&self, folder: &Path) -> Arc<BTreeSet<String>> {
+    fn listing(&self, folder: &Path) -> Arc<HashSet<String>> {
         let lock = || self.listings.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = lock().get(folder) {
+        if let Some(known) = lock().get(folder.as_os_str()) {
             return known.clone();
         }
-        let names: Arc<BTreeSet<String>> = Arc::new(self.source.list(folder).into_iter().collect());
-        lock().insert(folder.to_path_buf(), names.clone());
+        let names: Arc<HashSet<String>> = Arc::new(self.source.list(folder).into_iter().collect());
+        lock().insert(folder.into(), names.clone());
         names
     }
 }

@@ -7,6 +7,7 @@ use crate::Source;
 use object::read::ReadCache;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -41,7 +42,8 @@ pub(crate) struct Lib {
 pub(crate) struct Store<'a> {
     source: &'a Source,
     known: &'a Known,
-    files: Mutex<HashMap<PathBuf, Option<Arc<Lib>>>>,
+    /// By the letters of the path, which are hashed several times as fast as its parts.
+    files: Mutex<HashMap<OsString, Option<Arc<Lib>>>>,
 }
 
 impl<'a> Store<'a> {
@@ -52,12 +54,12 @@ impl<'a> Store<'a> {
     /// The ELF file at a path; `None` when there is none.
     pub(crate) fn get(&self, path: &Path) -> Option<Arc<Lib>> {
         let lock = || self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(read) = lock().get(path) {
+        if let Some(read) = lock().get(path.as_os_str()) {
             return read.clone();
         }
         // Two threads may read one file at once: both find the same in it.
         let read = self.read(path).map(Arc::new);
-        lock().entry(path.to_path_buf()).or_insert(read).clone()
+        lock().entry(path.into()).or_insert(read).clone()
     }
 
     fn read(&self, path: &Path) -> Option<Lib> {
@@ -82,7 +84,8 @@ impl<'a> Store<'a> {
     }
 
     /// Every file that was read, by path.
-    pub(crate) fn into_files(self) -> HashMap<PathBuf, Option<Arc<Lib>>> {
-        self.files.into_inner().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn into_files(self) -> Vec<(PathBuf, Option<Arc<Lib>>)> {
+        let files = self.files.into_inner().unwrap_or_else(PoisonError::into_inner);
+        files.into_iter().map(|(path, lib)| (path.into(), lib)).collect()
     }
 }

@@ -2,6 +2,9 @@
 
 use crate::Source;
 use facts::{Fact, Machine, Platform};
+use memchr::memmem;
+use std::io::Read;
+use std::path::Path;
 
 const GLIBC: &[&str] = &[
     "/lib/x86_64-linux-gnu/libc.so.6",
@@ -16,7 +19,7 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
         return;
     }
     let glibc = GLIBC.iter().find_map(|file| {
-        let version = parse_glibc_banner(&source.read(file).ok()?)?;
+        let version = glibc_version(source.open(Path::new(file)).ok()?)?;
         Some(Fact::new(format!("glibc {version}"), *file))
     });
     // musl carries no banner in a fixed place, so Alpine's package list has to tell.
@@ -33,31 +36,44 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
     }
 }
 
+/// The version in a C library of two million bytes, of which one part at a time is held.
+fn glibc_version(mut library: impl Read) -> Option<String> {
+    let mut part = vec![0; 64 << 10];
+    let mut held = 0;
+    loop {
+        let read = library.read(&mut part[held..]).ok()?;
+        let bytes = &part[..held + read];
+        // A banner that goes on in the next part is found there, behind what is kept of this one.
+        let whole = |at: usize| read == 0 || at + BANNER <= bytes.len();
+        match memmem::find(bytes, NAME).filter(|at| whole(*at)) {
+            Some(at) => return parse_glibc_banner(&bytes[at..]),
+            None if read == 0 => return None,
+            None => {
+                let from = bytes.len().saturating_sub(BANNER);
+                held = bytes.len() - from;
+                part.copy_within(from..from + held, 0);
+            }
+        }
+    }
+}
+
+const NAME: &[u8] = b"GNU C Library ";
+
+/// The banner is one line of some 80 bytes.
+const BANNER: usize = 200;
+
 /// Version in the line glibc prints when libc.so.6 is run: `GNU C Library (...) stable release version 2.39.`
 pub(crate) fn parse_glibc_banner(bytes: &[u8]) -> Option<String> {
     const BEFORE: &[u8] = b"release version ";
-    let at = find(bytes, b"GNU C Library ")?;
-    // The banner is one line of some 80 bytes.
-    let line = &bytes[at..bytes.len().min(at + 200)];
-    let version = &line[find(line, BEFORE)? + BEFORE.len()..];
+    let at = memmem::find(bytes, NAME)?;
+    let line = &bytes[at..bytes.len().min(at + BANNER)];
+    let version = &line[memmem::find(line, BEFORE)? + BEFORE.len()..];
     let end = version
         .iter()
         .position(|byte| !(byte.is_ascii_digit() || *byte == b'.'))
         .unwrap_or(version.len());
     let version = std::str::from_utf8(&version[..end]).ok()?.trim_end_matches('.');
     crate::text::is_dotted_number(version).then(|| version.to_string())
-}
-
-/// First place of `needle`. The library has two million bytes, so the first byte is searched for on its own.
-fn find(bytes: &[u8], needle: &[u8]) -> Option<usize> {
-    let mut from = 0;
-    loop {
-        from += bytes.get(from..)?.iter().position(|byte| *byte == needle[0])?;
-        if bytes[from..].starts_with(needle) {
-            return Some(from);
-        }
-        from += 1;
-    }
 }
 
 /// Version of a package in Alpine's list: a `P:name` line followed by a `V:version-rN` line.
@@ -71,7 +87,7 @@ pub(crate) fn parse_apk_version(text: &str, package: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{parse_apk_version, parse_glibc_banner};
+    use super::{glibc_version, parse_apk_version, parse_glibc_banner};
 
     #[test]
     fn glibc_banners() {
@@ -93,6 +109,19 @@ mod tests {
         check(b"GNU C Library (GNU libc) stable release version .", None);
         check(b"GNU C Library ", None);
         check(b"", None);
+    }
+
+    #[test]
+    fn a_banner_may_lie_across_two_parts() {
+        let banner = b"GNU C Library (GNU libc) stable release version 2.41.\n";
+        for before in (65_200..65_600).step_by(7) {
+            for after in [0, 1000, 70_000] {
+                let library = [vec![b'G'; before].as_slice(), banner, &vec![0; after]].concat();
+                let found = glibc_version(library.as_slice());
+                assert_eq!(found.as_deref(), Some("2.41"), "{before} {after}");
+            }
+        }
+        assert_eq!(glibc_version(vec![b'G'; 200_000].as_slice()), None);
     }
 
     #[test]

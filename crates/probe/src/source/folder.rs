@@ -43,6 +43,19 @@ impl Folder {
             unwritten: found.st_blocks == 0 && found.st_size > 0,
         })
     }
+
+    /// What [`Source::state_of`] tells of a file or folder, by its path from here.
+    pub(crate) fn state_of(&self, source: &Source, relative: &str) -> [u64; 4] {
+        let Some(folder) = &self.open else { return source.state_of(&self.path.join(relative)) };
+        let Ok(it) = rustix::fs::statat(folder, relative, AtFlags::empty()) else { return [0; 4] };
+        [
+            it.st_size.unsigned_abs(),
+            it.st_ino,
+            it.st_mtime.unsigned_abs(),
+            // Signed on some systems, and never negative.
+            u64::from_ne_bytes(it.st_mtime_nsec.to_ne_bytes()),
+        ]
+    }
 }
 
 #[cfg(test)]
@@ -70,6 +83,9 @@ mod tests {
             assert_eq!(by_name, source.about(folder.join(name)).map(tell), "{name}");
             assert_eq!(by_name.is_some(), matches!(name, "x.py" | "link"), "{name}");
             assert_eq!(below.about(&source, name).map(tell), by_name, "{name}");
+            let state = source.state_of(&folder.join(name));
+            assert_eq!(opened.state_of(&source, name), state, "{name}");
+            assert_eq!(state == [0; 4], matches!(name, "broken" | "absent"), "{name}");
             assert_eq!(root.about(&source, &format!("a/{name}")).map(tell), by_name, "{name}");
         }
         assert!(root.inner("absent").about(&source, "x.py").is_none());

@@ -123,9 +123,12 @@ impl Tool {
             remedy.remove.keys().filter(|name| !new.contains_key(*name)).cloned().collect();
         let mut going = removed.clone();
         going.extend(new.keys().filter(|name| packages.version(name).is_some()).cloned());
-        // An uninstall removes what RECORD lists, whoever put it there last.
-        let robbed: BTreeSet<String> =
-            packages.robbed(&going).into_iter().filter(|name| !new.contains_key(name)).collect();
+        // An uninstall removes what RECORD lists, whoever put it there last. What comes back as the same version brings all of it
+        // again; a package that shares some of it, installed after that, would take it once more.
+        let same = |name: &String| new.get(name).map(String::as_str) == packages.version(name);
+        let leaving: BTreeSet<String> = going.iter().filter(|name| !same(name)).cloned().collect();
+        let mut robbed = packages.robbed(&leaving);
+        robbed.retain(|name| !new.contains_key(name));
         let mut commands = Vec::new();
         if !removed.is_empty() {
             commands.push(self.uninstall(&removed));

@@ -156,6 +156,11 @@ fn narrow(list: &mut List) {
             list.add(Full, &name("gate-up"), BF16, &of(2048, 2048).norm(1).wide().swiglu());
             list.add(Full, &name("down"), BF16, &of(8192, 256).residual().scale(0.22));
         }
+        // More columns a block than sums of tiles have room for, on GPUs of about 132 multiprocessors.
+        for [tokens, inputs, outputs] in [[8, 4096, 8448], [32, 2048, 10_560]] {
+            let call = Projection::new(tokens, inputs, outputs).narrow(scales);
+            list.add(Full, &format!("e4m3-{word}/many-columns-t{tokens}"), BF16, &call);
+        }
         // No multiple of anything.
         for [tokens, inputs, outputs] in [[3, 1, 40], [5, 33, 65], [40, 140, 130]] {
             let call = Projection::new(tokens, inputs, outputs).norm(1).bias().narrow(scales);

@@ -58,6 +58,7 @@
 constexpr int THREADS = WARPS * 32;
 constexpr int ROWS = 16;             // of w in a tile
 constexpr int ROUND = WARPS * STEP;  // and all warps
+constexpr int STEP_CHUNKS = STEP / 32;
 constexpr int WEIGHT_STEP_BYTES = ROWS * STEP * WEIGHT_BITS / 8;
 constexpr int STEP_BYTES = WEIGHT_STEP_BYTES + (GROUPED ? 256 : 0);
 constexpr int X_STEP_BYTES = TOKENS * STEP * 2;

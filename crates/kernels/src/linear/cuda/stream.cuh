@@ -18,7 +18,6 @@ typedef unsigned char Weight;
 constexpr int PIECE = 128 / WEIGHT_BITS;  // columns of a lane's 16 bytes of w
 constexpr int CHUNKS = PIECE / 8;         // 16 bytes of x beside them
 constexpr int STEP = STEP_PIECES * 4 * PIECE;  // columns of w that a warp multiplies at once
-constexpr int STEP_CHUNKS = STEP / 32;
 constexpr int SEGMENT = 256;  // columns of x that a warp reads at once
 #ifndef REGISTERS
 #define REGISTERS 0
@@ -155,34 +154,34 @@ struct Tokens {
   }
 
   // Columns from `from` on, those of `pieces`, of which those from `inputs` on are zeros. With `sum`, each segment's sum of
-  // squares goes to squares, from `segment` on; with `store`, the columns go to shared memory, times root(token, column).
-  // `beside` is done once, when the first pieces are under way.
-  template <class Root, class Beside>
+  // squares goes to squares, from `segment` on; with `store`, the columns go to shared memory, times the norm's weights and
+  // root(token, column), with `scaled` times the latter without a norm too. `beside` is done once, when the first pieces are under way.
+  template <int batch = BATCH, int norms = NORMS, bool scaled = false, class Root, class Beside>
   DEVICE void take(int from, Pieces pieces, int segment, bool sum, bool store, Root root, Beside beside) const {
     const int lane = threadIdx.x % 32;
     // Mostly the same columns in turn, and so read once: beside x, not behind it.
-    float weight[NORMS][8];
-    int weighted[NORMS];
+    float weight[norms][8];
+    int weighted[norms];
 #pragma unroll
-    for (int n = 0; n < NORMS; n++) weighted[n] = -1;
+    for (int n = 0; n < norms; n++) weighted[n] = -1;
     const auto weigh = [&](int n, int column) {
       if (norm == nullptr || column == weighted[n]) return;
       numbers<8>(weight[n], norm, column, norm_f32);
       weighted[n] = column;
     };
     for (bool first = true; first || pieces.token < tokens; first = false) {
-      Piece piece[BATCH];
+      Piece piece[batch];
       Pieces ahead = pieces;
 #pragma unroll
-      for (int b = 0; b < BATCH; b++, ahead.advance()) {
+      for (int b = 0; b < batch; b++, ahead.advance()) {
         const int column = from + ahead.piece * SEGMENT + lane * 8;
         const bool there = ahead.token < tokens && column < inputs;
         piece[b].load(x, (i64)ahead.token * inputs + column, x_f32, there);
-        if (b < NORMS && there && store) weigh(b, column);
+        if (b < norms && there && store) weigh(b, column);
       }
       if (first) beside();
 #pragma unroll
-      for (int b = 0; b < BATCH; b++, pieces.advance()) {
+      for (int b = 0; b < batch; b++, pieces.advance()) {
         const int token = pieces.token, offset = pieces.piece * SEGMENT + lane * 8, column = from + offset;
         if (token >= tokens) break;
         float value[8], total = 0.0f;
@@ -200,10 +199,14 @@ struct Tokens {
         }
         if (!store) continue;
         if (norm != nullptr && column < inputs) {
-          weigh(b % NORMS, column);
+          weigh(b % norms, column);
           const float factor = root(token, column);
 #pragma unroll
-          for (int i = 0; i < 8; i++) value[i] *= weight[b % NORMS][i] * factor;
+          for (int i = 0; i < 8; i++) value[i] *= weight[b % norms][i] * factor;
+        } else if constexpr (scaled) {
+          const float factor = root(token, column);
+#pragma unroll
+          for (int i = 0; i < 8; i++) value[i] *= factor;
         }
         asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at_row(token) + place(offset)),
                      "r"(pack(value[0], value[1])), "r"(pack(value[2], value[3])), "r"(pack(value[4], value[5])),

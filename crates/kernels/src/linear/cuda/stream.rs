@@ -45,7 +45,7 @@ const FORMS: [Form; 3] = [
 const NARROW: [&[usize]; 3] = [&[12, 10, 8, 6, 5, 4], &[10, 8, 6, 4, 3], &[6, 5, 4, 3]];
 
 /// Up to so many rows of x are normalised or rounded by each block as it reads them. More are made ready by a launch ahead.
-const FEW: usize = 8;
+pub(super) const FEW: usize = 8;
 
 impl Form {
     fn all(scales: Option<Scales>) -> [Self; 3] {
@@ -229,7 +229,7 @@ impl Share {
 }
 
 /// Blocks of a launch, each with a share of the columns; none where there is nothing to compute.
-fn blocks(problem: &LinearProblem, here: &CudaCapabilities) -> usize {
+pub(super) fn blocks(problem: &LinearProblem, here: &CudaCapabilities) -> usize {
     let most = if problem.tokens == 0 { 0 } else { problem.columns().div_ceil(COLUMNS) };
     most.min(here.multiprocessors as usize)
 }
@@ -238,20 +238,14 @@ fn blocks(problem: &LinearProblem, here: &CudaCapabilities) -> usize {
 pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
     let mut all = stored(arch);
     if arch.compute == ComputeCapability::new(9, 0) {
-        let [few, batches @ ..] = Form::all(Some(Scales::Rows));
-        let source = |(form, stages, taps, place): (Form, _, _, _)| {
-            form.source(DType::Bf16, stages, taps, place, arch.arch())
+        // Fewer rows are `direct`'s, and these where it has no room.
+        let [_, batches @ ..] = Form::all(Some(Scales::Rows));
+        let source = |(form, stages): (Form, usize)| {
+            form.source(DType::Bf16, stages, 0, Place::Any, arch.arch())
         };
-        // With six steps, for several rows of wide x, the registers of those from the stream are 8 bytes too few: compiled where wanted.
-        let from = few.stages[..3]
-            .iter()
-            .flat_map(|stages| [TAPS, 0].map(|taps| (few, *stages, taps, Place::From)));
-        let onto = few.stages[..4].iter().map(|stages| (few, *stages, 0, Place::Onto));
-        let rings = from.chain(onto);
-        let batches = batches.into_iter().flat_map(|form| {
-            form.stages[..2].iter().map(move |stages| (form, *stages, 0, Place::Any))
-        });
-        all.extend(rings.chain(batches).map(source));
+        let batches =
+            batches.into_iter().flat_map(|form| form.stages[..2].iter().map(move |of| (form, *of)));
+        all.extend(batches.map(source));
     }
     all
 }
