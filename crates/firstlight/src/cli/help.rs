@@ -21,7 +21,6 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "firstlight check",
             "firstlight check --venv .venv",
-            "firstlight check --quick -o first-check",
             "firstlight check --gpu 0,1 --memory-budget 60",
         ],
     ),
