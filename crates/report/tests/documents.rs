@@ -259,7 +259,7 @@ fn a_changed_csv_changes_the_prose() {
     check(
         parity.clone(),
         &flash,
-        "attention,edge/t1,cpu,torch.sdpa.flash,f32,PASS,,1e-7,1e-7,0.0001,1,1,torch 2.9.0,flash x1",
+        "attention,edge/t1,cpu,torch.sdpa.flash,f32,PASS,,1e-7,1e-7,0.0001,1,1,torch 2.9.0,flash x1,",
         ready,
         both,
     );
