@@ -263,6 +263,7 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::linear::cuda::stream::tests::gpu;
     use crate::linear::{LinearOp, LinearOptions, SCALED};
     use crate::{Family, Inputs, Tensor, TensorMap};
     use device::cuda::BundledArch;
@@ -277,18 +278,6 @@ mod tests {
         ]);
         LinearOp::parse(Inputs::of_map(LinearOp::SPEC, &tensors), &LinearOptions::default())
             .unwrap()
-    }
-
-    fn gpu(arch: &BundledArch) -> CudaCapabilities {
-        CudaCapabilities {
-            name: arch.arch().to_string(),
-            compute: arch.compute,
-            multiprocessors: 132,
-            shared_bytes: arch.shared_bytes,
-            l2_bytes: 50 << 20,
-            memory_bytes: 80 << 30,
-            driver: (12, 9),
-        }
     }
 
     #[test]

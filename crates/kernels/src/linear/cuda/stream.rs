@@ -372,4 +372,4 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -27,7 +27,7 @@ fn call_with(
     LinearOp::parse(Inputs::of_map(LinearOp::SPEC, &tensors), &LinearOptions::default()).unwrap()
 }
 
-fn gpu(arch: &BundledArch) -> CudaCapabilities {
+pub(in crate::linear::cuda) fn gpu(arch: &BundledArch) -> CudaCapabilities {
     CudaCapabilities {
         name: arch.arch().to_string(),
         compute: arch.compute,
