@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use anyhow::Context;
 use half::{bf16, f16};
-use kernels::{DType, E4m3, Tensor, TensorMap};
+use kernels::{DType, E4m3, Tensor, TensorMap, U4Pair};
 use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, TensorView, serialize};
 use std::path::Path;
 
@@ -52,6 +52,8 @@ fn tensor(name: &str, view: &TensorView<'_>) -> anyhow::Result<Tensor> {
         Dtype::F16 => Tensor::new(shape, elements(data, f16::from_le_bytes)),
         Dtype::I32 => Tensor::new(shape, elements(data, i32::from_le_bytes)),
         Dtype::F8_E4M3 => Tensor::new(shape, elements(data, |[bits]| E4m3::from_bits(bits))),
+        Dtype::I8 => Tensor::new(shape, elements(data, i8::from_le_bytes)),
+        Dtype::U8 => Tensor::new(shape, elements(data, u8::from_le_bytes)),
         // Frameworks keep offsets as 64-bit integers; ops take 32.
         Dtype::I64 => {
             let wide = elements(data, i64::from_le_bytes);
@@ -65,7 +67,7 @@ fn tensor(name: &str, view: &TensorView<'_>) -> anyhow::Result<Tensor> {
             Tensor::new(shape, narrow)
         }
         other => {
-            let hint = "use F32, BF16, F16, F64 or F8_E4M3 for values and I32 or I64 for offsets and indices";
+            let hint = "use F32, BF16, F16, F64, F8_E4M3, I8 or U8 for values and I32 or I64 for offsets and indices";
             return Err(Failure::hinted(
                 format!("tensor `{name}` is {other:?}, which no op takes"),
                 hint,
@@ -80,9 +82,9 @@ fn elements<const SIZE: usize, T>(data: &[u8], read: impl Fn([u8; SIZE]) -> T) -
 
 /// The bytes of a safetensors file with these tensors.
 pub(crate) fn to_bytes(tensors: &TensorMap) -> anyhow::Result<Vec<u8>> {
-    let raw: Vec<(&String, Dtype, &[usize], Vec<u8>)> = tensors
+    let raw: Vec<(&String, Dtype, Vec<usize>, Vec<u8>)> = tensors
         .iter()
-        .map(|(name, tensor)| (name, dtype(tensor), tensor.shape(), little_endian(tensor)))
+        .map(|(name, tensor)| (name, dtype(tensor), tensor.file_shape(), little_endian(tensor)))
         .collect();
     let views: Result<Vec<_>, SafeTensorError> = raw
         .iter()
@@ -101,6 +103,9 @@ fn dtype(tensor: &Tensor) -> Dtype {
         DType::F16 => Dtype::F16,
         DType::I32 => Dtype::I32,
         DType::E4m3 => Dtype::F8_E4M3,
+        DType::I8 => Dtype::I8,
+        // Files have no such type: pairs are bytes there.
+        DType::U8 | DType::U4 => Dtype::U8,
     }
 }
 
@@ -118,6 +123,9 @@ fn little_endian(tensor: &Tensor) -> Vec<u8> {
         DType::F16 => bytes(tensor.view(), f16::to_le_bytes),
         DType::I32 => bytes(tensor.view(), i32::to_le_bytes),
         DType::E4m3 => bytes(tensor.view(), |number: E4m3| [number.to_bits()]),
+        DType::U4 => bytes(tensor.view(), |pair: U4Pair| [pair.to_bits()]),
+        DType::I8 => bytes(tensor.view(), i8::to_le_bytes),
+        DType::U8 => bytes(tensor.view(), u8::to_le_bytes),
     }
 }
 

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)] // Slices reinterpreted as the type that was checked at run time.
 
 use crate::cpu::simd::Simd;
-use crate::{DType, E4m3, Element, Tensor};
+use crate::{DType, E4m3, Element, Tensor, U4Pair};
 use half::{bf16, f16};
 use std::borrow::Cow;
 
@@ -19,6 +19,9 @@ pub(crate) fn floats(tensor: &Tensor) -> Cow<'_, [f32]> {
         DType::F64 => f64::widen(elements(tensor), &mut wide),
         DType::I32 => i32::widen(elements(tensor), &mut wide),
         DType::E4m3 => E4m3::widen(elements(tensor), &mut wide),
+        DType::U4 => U4Pair::widen(elements(tensor), &mut wide),
+        DType::I8 => i8::widen(elements(tensor), &mut wide),
+        DType::U8 => u8::widen(elements(tensor), &mut wide),
         DType::F32 => {}
     }
     Cow::Owned(wide)

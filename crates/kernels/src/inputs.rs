@@ -122,7 +122,7 @@ impl<'a> Inputs<'a> {
 
     /// Bytes of all that were given.
     pub(crate) fn bytes(&self) -> f64 {
-        self.slots.iter().map(|(_, _, tensor)| (tensor.len() * tensor.dtype().bytes()) as f64).sum()
+        self.slots.iter().map(|(_, _, tensor)| tensor.dtype().bytes_of(tensor.len()) as f64).sum()
     }
 
     /// A tensor that was checked to be there (it is required, or `get` was asked).

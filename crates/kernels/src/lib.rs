@@ -43,4 +43,4 @@ pub use op::{
 };
 pub use settings::{SettingKind, SettingSpec, Settings};
 pub use slots::StateSlots;
-pub use tensor::{DType, E4m3, Element, Tensor, TensorMap};
+pub use tensor::{DType, E4m3, Element, Tensor, TensorMap, U4Pair};

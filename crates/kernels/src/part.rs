@@ -1,6 +1,6 @@
 //! Parts of tensors.
 
-use crate::{DType, E4m3, Element, Tensor};
+use crate::{DType, E4m3, Element, Tensor, U4Pair};
 use half::{bf16, f16};
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ impl Tensor {
     /// The part inside one range a dimension, copied.
     ///
     /// # Panics
-    /// When a range leaves the tensor.
+    /// When a range leaves the tensor, or takes an odd number of columns in u4.
     pub fn part(&self, ranges: &[Range<usize>]) -> Self {
         // Without a detour through float64: a benchmark's tensor has billions of elements, its part few.
         match self.dtype() {
@@ -18,6 +18,9 @@ impl Tensor {
             DType::F16 => part::<f16>(self, ranges),
             DType::I32 => part::<i32>(self, ranges),
             DType::E4m3 => part::<E4m3>(self, ranges),
+            DType::U4 => part::<U4Pair>(self, ranges),
+            DType::I8 => part::<i8>(self, ranges),
+            DType::U8 => part::<u8>(self, ranges),
         }
     }
 }
@@ -25,7 +28,12 @@ impl Tensor {
 fn part<E: Element>(tensor: &Tensor, ranges: &[Range<usize>]) -> Tensor {
     let shape: Vec<usize> = ranges.iter().map(ExactSizeIterator::len).collect();
     let mut out = Vec::with_capacity(shape.iter().product());
-    copy(tensor.view::<E>().unwrap_or_default(), tensor.shape(), ranges, 0, &mut out);
+    let (mut whole, mut ranges) = (tensor.shape().to_vec(), ranges.to_vec());
+    if let (Some(whole), Some(range)) = (whole.last_mut(), ranges.last_mut()) {
+        *whole /= E::ELEMENTS;
+        *range = range.start / E::ELEMENTS..range.end / E::ELEMENTS;
+    }
+    copy(tensor.view::<E>().unwrap_or_default(), &whole, &ranges, 0, &mut out);
     Tensor::new(&shape, out)
 }
 

@@ -1,7 +1,9 @@
 mod e4m3;
 mod gpu;
+mod u4;
 
 pub use e4m3::E4m3;
+pub use u4::U4Pair;
 
 use device::HostBuffer;
 use gpu::OnGpu;
@@ -26,6 +28,12 @@ pub enum DType {
     I32,
     /// float8 E4M3: weights beside scales.
     E4m3,
+    /// Integers from 0 to 15, two a byte, the first of them in the low half: weights beside scales.
+    U4,
+    /// Integers of 8 bits: weights beside scales.
+    I8,
+    /// Integers from 0 to 255: zero points of weights.
+    U8,
 }
 
 impl DType {
@@ -38,16 +46,27 @@ impl DType {
             Self::F16 => "f16",
             Self::I32 => "i32",
             Self::E4m3 => "e4m3",
+            Self::U4 => "u4",
+            Self::I8 => "i8",
+            Self::U8 => "u8",
         }
     }
 
-    /// Bytes per element.
+    /// Bytes per element; of u4, two of which share one, that one. What several elements take is [`DType::bytes_of`].
     pub fn bytes(self) -> usize {
         match self {
             Self::F64 => 8,
             Self::F32 | Self::I32 => 4,
             Self::Bf16 | Self::F16 => 2,
-            Self::E4m3 => 1,
+            Self::E4m3 | Self::U4 | Self::I8 | Self::U8 => 1,
+        }
+    }
+
+    /// Bytes of so many elements side by side.
+    pub fn bytes_of(self, elements: usize) -> usize {
+        match self {
+            Self::U4 => elements.div_ceil(2),
+            _ => elements * self.bytes(),
         }
     }
 }
@@ -79,6 +98,9 @@ enum Data {
     F16(HostBuffer<f16>),
     I32(HostBuffer<i32>),
     E4m3(HostBuffer<E4m3>),
+    U4(HostBuffer<U4Pair>),
+    I8(HostBuffer<i8>),
+    U8(HostBuffer<u8>),
     Gpu(OnGpu),
 }
 
@@ -98,10 +120,12 @@ pub type TensorMap = BTreeMap<String, Tensor>;
 pub trait Element: Copy + Send + Sync + Default + std::fmt::Debug + 'static {
     /// The type's name.
     const DTYPE: DType;
+    /// Elements of a tensor that one of these holds.
+    const ELEMENTS: usize = 1;
     /// Wraps values in a tensor.
     ///
     /// # Panics
-    /// When the number of values is not the product of the shape.
+    /// When they are not as many elements as the product of the shape.
     fn tensor(shape: &[usize], values: HostBuffer<Self>) -> Tensor;
     /// The tensor's own elements, when it has this type.
     fn buffer(tensor: Tensor) -> Option<HostBuffer<Self>>;
@@ -187,6 +211,12 @@ element!(E4m3, E4m3, |_| None, |from, to| each(from, to, E4m3::to_f32), |from, t
     to,
     E4m3::from_f32
 ));
+element!(i8, I8, |_| None, |from, to| each(from, to, f32::from), |from, to| each(from, to, |x| x
+    .round_ties_even()
+    as i8));
+element!(u8, U8, |_| None, |from, to| each(from, to, f32::from), |from, to| each(from, to, |x| x
+    .round_ties_even()
+    as u8));
 
 fn each<A: Copy, B>(from: &[A], to: &mut [B], convert: impl Fn(A) -> B) {
     assert_eq!(from.len(), to.len(), "lengths of a conversion");
@@ -229,6 +259,9 @@ impl Tensor {
                 DType::F16 => HostBuffer::lent(start.cast(), len).map(Data::F16),
                 DType::I32 => HostBuffer::lent(start.cast(), len).map(Data::I32),
                 DType::E4m3 => HostBuffer::lent(start.cast(), len).map(Data::E4m3),
+                DType::U4 => HostBuffer::lent(start.cast(), len / 2).map(Data::U4),
+                DType::I8 => HostBuffer::lent(start.cast(), len).map(Data::I8),
+                DType::U8 => HostBuffer::lent(start, len).map(Data::U8),
             }
         };
         Some(Self::side_by_side(shape, data?))
@@ -249,6 +282,9 @@ impl Tensor {
             DType::F16 => Data::F16(HostBuffer::filled(f16::NAN, len)),
             DType::I32 => Data::I32(HostBuffer::filled(i32::MIN, len)),
             DType::E4m3 => Data::E4m3(HostBuffer::filled(E4m3::NAN, len)),
+            DType::U4 => Data::U4(HostBuffer::filled(U4Pair::default(), len / 2)),
+            DType::I8 => Data::I8(HostBuffer::filled(i8::MIN, len)),
+            DType::U8 => Data::U8(HostBuffer::filled(u8::MIN, len)),
         };
         Self::side_by_side(shape, data)
     }
@@ -262,6 +298,9 @@ impl Tensor {
             Data::F16(values) => values.fill(f16::NAN),
             Data::I32(values) => values.fill(i32::MIN),
             Data::E4m3(values) => values.fill(E4m3::NAN),
+            Data::U4(values) => values.fill(U4Pair::default()),
+            Data::I8(values) => values.fill(i8::MIN),
+            Data::U8(values) => values.fill(u8::MIN),
             Data::Gpu(_) => {}
         }
     }
@@ -275,6 +314,9 @@ impl Tensor {
             Data::F16(_) => DType::F16,
             Data::I32(_) => DType::I32,
             Data::E4m3(_) => DType::E4m3,
+            Data::U4(_) => DType::U4,
+            Data::I8(_) => DType::I8,
+            Data::U8(_) => DType::U8,
             Data::Gpu(on_gpu) => on_gpu.dtype(),
         }
     }
@@ -282,6 +324,15 @@ impl Tensor {
     /// Sizes of the dimensions, slowest first.
     pub fn shape(&self) -> &[usize] {
         &self.shape
+    }
+
+    /// Sizes of the dimensions as a file has them, which knows nothing narrower than a byte.
+    pub fn file_shape(&self) -> Vec<usize> {
+        let mut shape = self.shape.to_vec();
+        if let (DType::U4, Some(last)) = (self.dtype(), shape.last_mut()) {
+            *last /= 2;
+        }
+        shape
     }
 
     /// Elements from one index to the next of each dimension.
@@ -325,6 +376,9 @@ impl Tensor {
             Data::F16(values) => values.iter().map(|x| x.to_f64()).collect(),
             Data::I32(values) => values.iter().map(|x| f64::from(*x)).collect(),
             Data::E4m3(values) => values.iter().map(|x| f64::from(x.to_f32())).collect(),
+            Data::U4(values) => values.iter().flat_map(|pair| pair.both().map(f64::from)).collect(),
+            Data::I8(values) => values.iter().map(|x| f64::from(*x)).collect(),
+            Data::U8(values) => values.iter().map(|x| f64::from(*x)).collect(),
             Data::Gpu(_) => Vec::new(),
         }
     }
@@ -347,6 +401,13 @@ impl Tensor {
                 let rounded = values.iter().map(|x| E4m3::from_f32(*x as f32));
                 Self::new(shape, rounded.collect::<Vec<_>>())
             }
+            DType::U4 => {
+                let pairs = values.as_chunks().0.iter();
+                let pairs = pairs.map(|pair: &[f64; 2]| U4Pair::new(pair.map(|x| x as u8)));
+                Self::new(shape, pairs.collect::<Vec<_>>())
+            }
+            DType::I8 => Self::new(shape, values.iter().map(|x| *x as i8).collect::<Vec<_>>()),
+            DType::U8 => Self::new(shape, values.iter().map(|x| *x as u8).collect::<Vec<_>>()),
         }
     }
 
@@ -358,7 +419,7 @@ impl Tensor {
             Data::Bf16(values) => first(values, |x| x.is_nan()),
             Data::F16(values) => first(values, |x| x.is_nan()),
             Data::E4m3(values) => first(values, |x| x.is_nan()),
-            Data::I32(_) | Data::Gpu(_) => None,
+            Data::I32(_) | Data::U4(_) | Data::I8(_) | Data::U8(_) | Data::Gpu(_) => None,
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Projections `y = x W^T`: W is packed once, and every call reads it once, all cores together.
 #![allow(unsafe_code)] // Blocks write disjoint parts of one output.
 
+mod integers;
+
 use super::gate::{Gate, gate};
 use super::gemm::{
     Mat, MatMut, PackedB, PanelsBf16, Store, gemm_packed, gemm_packed_wide, gemm_panels_bf16,
@@ -9,6 +11,7 @@ use super::simd::{Simd, SimdKernel, dispatch};
 use crate::floats::narrow;
 use device::{Device, HostBuffer, Isa, SharedMut, Walk};
 use half::bf16;
+use integers::Packed;
 use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
@@ -33,6 +36,7 @@ enum Strips {
     F32(Isa, Sums, Vec<PackedB>),
     /// One strip behind the other: a large buffer has huge pages, which a walk through all weights is faster on.
     Bf16(HostBuffer<u32>, Walk),
+    Integers(Packed),
 }
 
 /// What products of f32 are summed in.
@@ -161,12 +165,13 @@ impl Linear {
         match &self.strips {
             Strips::F32(..) => self.inputs * self.outputs * size_of::<f32>(),
             Strips::Bf16(..) => self.inputs * self.outputs * size_of::<bf16>(),
+            Strips::Integers(packed) => packed.bytes(),
         }
     }
 
     /// `y = x W^T` for rows of x that `x` makes, each once, where it is multiplied: what is made of other rows needs no memory of
     /// its own. The columns of y go into parts of these widths, each `[rows, width]` without padding. The launch is counted as
-    /// `linear.f32`, as `linear.f32_exact` or as `linear.bf16`. A row's result does not depend on the rows beside it.
+    /// `linear.f32`, as `linear.f32_exact` or as `linear.bf16`, or by the weights' integers. A row's result does not depend on the rows beside it.
     ///
     /// # Panics
     /// When the widths are not those of all columns.
@@ -205,6 +210,7 @@ impl Linear {
         into: (&[usize], Finish),
     ) -> Vec<HostBuffer<f32>> {
         match &self.strips {
+            Strips::Integers(packed) => self.integers(packed, (device, rows), x, into),
             Strips::F32(isa, sums, strips) => {
                 let made = Rows::made(rows, self.inputs, |_: &mut (), row, to| x(row, to));
                 let kernel = match sums {

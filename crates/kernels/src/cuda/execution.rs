@@ -31,8 +31,10 @@ impl Poison {
             DType::Bf16 => Self::Word16(bf16::NAN.to_bits()),
             DType::F16 => Self::Word16(f16::NAN.to_bits()),
             DType::I32 => Self::Word32(i32::MIN.cast_unsigned()),
-            // All ones is NaN as float8 too.
-            DType::F32 | DType::F64 | DType::E4m3 => Self::Nan32,
+            // All ones is NaN as float8 too; narrower integers are no outputs.
+            DType::F32 | DType::F64 | DType::E4m3 | DType::U4 | DType::I8 | DType::U8 => {
+                Self::Nan32
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! Tensors in host memory as the bytes that go to a GPU and come back.
 #![allow(unsafe_code)] // Numbers viewed as bytes.
 
-use crate::{DType, E4m3, Tensor};
+use crate::{DType, E4m3, Tensor, U4Pair};
 use half::{bf16, f16};
 
 /// The elements as bytes.
@@ -18,6 +18,9 @@ pub(super) fn bytes(tensor: &Tensor) -> &[u8] {
         DType::F16 => of(tensor.view::<f16>()),
         DType::I32 => of(tensor.view::<i32>()),
         DType::E4m3 => of(tensor.view::<E4m3>()),
+        DType::U4 => of(tensor.view::<U4Pair>()),
+        DType::I8 => of(tensor.view::<i8>()),
+        DType::U8 => of(tensor.view::<u8>()),
     }
 }
 
@@ -35,6 +38,9 @@ pub(super) fn bytes_mut(tensor: &mut Tensor) -> &mut [u8] {
         DType::F16 => of(tensor.view_mut::<f16>()),
         DType::I32 => of(tensor.view_mut::<i32>()),
         DType::E4m3 => of(tensor.view_mut::<E4m3>()),
+        DType::U4 => of(tensor.view_mut::<U4Pair>()),
+        DType::I8 => of(tensor.view_mut::<i8>()),
+        DType::U8 => of(tensor.view_mut::<u8>()),
     }
 }
 
@@ -56,10 +62,11 @@ mod tests {
 
     #[test]
     fn every_type_goes_there_and_back() {
-        for dtype in [DType::F64, DType::F32, DType::Bf16, DType::F16, DType::I32, DType::E4m3] {
-            let tensor = Tensor::new(&[2, 3], vec![1f64, -2.0, 3.0, 4.5, 0.0, 6.0]).cast(dtype);
-            assert_eq!(bytes(&tensor).len(), 6 * dtype.bytes());
-            let mut back = Tensor::poisoned(&[2, 3], dtype);
+        let floats = [DType::F64, DType::F32, DType::Bf16, DType::F16, DType::E4m3];
+        for dtype in floats.into_iter().chain([DType::I32, DType::U4, DType::I8, DType::U8]) {
+            let tensor = Tensor::new(&[3, 2], vec![1f64, -2.0, 3.0, 4.5, 0.0, 6.0]).cast(dtype);
+            assert_eq!(bytes(&tensor).len(), dtype.bytes_of(6));
+            let mut back = Tensor::poisoned(&[3, 2], dtype);
             bytes_mut(&mut back).copy_from_slice(bytes(&tensor));
             assert_eq!(back, tensor);
         }

@@ -1,7 +1,7 @@
 //! A call of `linear` in its own words.
 
 use super::problem::{ACTIVATIONS, OUT, OUTPUTS, listed};
-use super::{LinearOp, Norm, convolution};
+use super::{LinearOp, Norm, SCALED, convolution};
 use crate::op::given;
 use crate::settings::refused;
 use crate::{Given, Key, OpError, Options, Settings, States, Tensor, Typed};
@@ -22,6 +22,8 @@ pub enum Out {
 pub struct LinearOptions {
     /// Whether the first half of the columns gates the second.
     pub swiglu: bool,
+    /// Columns of w with a factor of their own, where a row has several.
+    pub w_group: usize,
     /// Factor of what is added to the residual.
     pub scale: f64,
     /// How x is normalised where there is a norm.
@@ -40,6 +42,7 @@ impl Default for LinearOptions {
     fn default() -> Self {
         Self {
             swiglu: false,
+            w_group: SCALED,
             scale: 1.0,
             norm: Norm { groups: 1, eps: 1e-5 },
             out: None,
@@ -71,6 +74,7 @@ impl Options for LinearOptions {
         }
         Ok(Self {
             swiglu: settings.choice(OP, "activation", ACTIVATIONS)? == Some("swiglu"),
+            w_group: settings.count(OP, "w_group")?.unwrap_or(default.w_group),
             scale: settings.number(OP, "scale")?.unwrap_or(default.scale),
             norm: Norm {
                 groups: settings.count(OP, "norm_groups")?.unwrap_or(default.norm.groups),
@@ -92,6 +96,7 @@ impl Options for LinearOptions {
         key.number(self.scale);
         key.number(self.norm.eps);
         key.word(self.norm.groups as u64);
+        key.word(self.w_group as u64);
         key.word(self.out.map_or(0, |out| out as u64 + 1));
         self.split.iter().for_each(|width| key.word(*width as u64));
         key.word(self.conv_first as u64);
@@ -142,8 +147,14 @@ pub struct LinearCall<'a> {
     pub x: &'a Tensor,
     /// `[N, K]`.
     pub w: &'a Tensor,
-    /// Factors of w in e4m3, `[1, N]`, or `[K / 128, N]` rounded up.
+    /// Factors of w in e4m3, i8 or u4, `[1, N]`, or `[K / w_group, N]` rounded up.
     pub w_scale: Option<&'a Tensor>,
+    /// Zero points of w in u4, shaped as its factors.
+    pub w_zero: Option<&'a Tensor>,
+    /// Columns of w with a factor of their own, where a row has several.
+    pub w_group: usize,
+    /// Which column of x each of w in u4 or i8 is multiplied with, `[K]`.
+    pub x_order: Option<&'a Tensor>,
     /// `[N]`.
     pub bias: Option<&'a Tensor>,
     /// RMSNorm of x; none: x as it is.
@@ -168,6 +179,9 @@ impl<'a> LinearCall<'a> {
             x,
             w,
             w_scale: None,
+            w_zero: None,
+            w_group: SCALED,
+            x_order: None,
             bias: None,
             norm: None,
             scale: 1.0,
@@ -202,10 +216,10 @@ impl Typed for LinearCall<'_> {
 
     fn given(&self) -> Given<'_, LinearOp> {
         let default = LinearOptions::default();
-        let Self { scale, out, split, finish, .. } = *self;
+        let Self { scale, out, split, finish, w_group, .. } = *self;
         let norm = self.norm.map_or(default.norm, |norm| norm.norm);
         let swiglu = matches!(finish, Finish::Gated);
-        let options = LinearOptions { swiglu, scale, norm, out, split, ..default };
+        let options = LinearOptions { swiglu, w_group, scale, norm, out, split, ..default };
         let (options, convolved) = match finish {
             Finish::Convolved(convolved) => {
                 let Convolved { first: conv_first, silu: conv_silu, .. } = convolved;
@@ -222,6 +236,8 @@ impl Typed for LinearCall<'_> {
             "x": self.x,
             "w": self.w,
             "w_scale": self.w_scale,
+            "w_zero": self.w_zero,
+            "x_order": self.x_order,
             "bias": self.bias,
             "norm": self.norm.map(|norm| norm.weight),
             "residual": residual,

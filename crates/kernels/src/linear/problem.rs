@@ -21,13 +21,25 @@ pub(super) const SPEC: OpSpec = OpSpec {
             "w",
             "[N, K]",
             true,
-            "f32, bf16 or f16: the storage type; or e4m3 beside storage in bf16; for swiglu the rows of the gates, then those of the ups",
+            "f32, bf16 or f16: the storage type; or e4m3, i8 or u4 (two a byte, the first in the low half) beside storage in bf16; for swiglu the rows of the gates, then those of the ups",
         ),
         tensor(
             "w_scale",
             "[G, N]",
             false,
-            "f32 factors of the rows of w in e4m3, which needs them: of whole rows (G is 1), or of each 128 columns (G is K / 128, rounded up)",
+            "factors of w in e4m3 (f32), i8 or u4 (f32, bf16 or f16), which need them: of whole rows (G is 1), or of each `w_group` columns (G is K / w_group, rounded up)",
+        ),
+        tensor(
+            "w_zero",
+            "[G, N]",
+            false,
+            "u8 zero points, beside w in u4: a weight is w_scale * (w - w_zero); 8 without it",
+        ),
+        tensor(
+            "x_order",
+            "[K]",
+            false,
+            "i32: which column of x, normalised, each column of w in u4 or i8 is multiplied with, for weights whose columns were sorted by their groups",
         ),
         tensor("norm", "[K]", false, "RMSNorm weight of x, f32 or storage; none: x as it is"),
         tensor("bias", "[N]", false, "f32 or storage"),
@@ -53,6 +65,12 @@ pub(super) const SPEC: OpSpec = OpSpec {
     ],
     settings: &[
         setting("activation", SettingKind::Choice(ACTIVATIONS), "none", "swiglu: silu(gate) * up"),
+        setting(
+            "w_group",
+            SettingKind::Count,
+            "128",
+            "columns of w with a factor of their own, where a row has several; a multiple of 32",
+        ),
         setting("scale", SettingKind::Number, "1", "factor of what is added to the residual"),
         setting("eps", SettingKind::Number, "1e-5", "added to the mean square of x; above 0"),
         setting(
@@ -92,25 +110,36 @@ pub struct Norm {
     pub eps: f64,
 }
 
-/// Columns of w with a scale of their own, where a row has several.
+/// Columns of w with a scale of their own, where a row has several and the call does not say how many.
 pub const SCALED: usize = 128;
+
+/// What the columns of a group are a multiple of.
+const GROUPED: usize = 32;
 
 /// How weights are stored that are narrower than what they are multiplied as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scales {
     /// A factor for each row of w.
     Rows,
-    /// One for each [`SCALED`] columns of each row.
+    /// One for each [`LinearProblem::w_group`] columns of each row.
     Groups,
 }
 
 /// One call, apart from the choice of a kernel.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinearProblem {
-    /// Storage type, to which x is rounded before it is multiplied: that of the weights, or bf16 beside weights in e4m3.
+    /// Storage type, to which x is rounded before it is multiplied: that of the weights, or bf16 beside narrower ones.
     pub dtype: DType,
-    /// Where weights are stored in e4m3, what they are multiplied with.
+    /// Type of the weights: `dtype`, or e4m3, i8 or u4.
+    pub w_dtype: DType,
+    /// Where weights are narrower than `dtype`, what they are multiplied with.
     pub scales: Option<Scales>,
+    /// Columns of w with a scale of their own, where `scales` are of groups.
+    pub w_group: usize,
+    /// Whether each scale has a zero point beside it.
+    pub zeros: bool,
+    /// Whether columns of x are multiplied in another order.
+    pub ordered: bool,
     /// Type of x: `dtype` or f32.
     pub x_dtype: DType,
     /// Rows of x, T.
@@ -145,12 +174,26 @@ impl LinearProblem {
         if self.swiglu { self.outputs / 2 } else { self.outputs }
     }
 
+    /// Why a kernel that knows no integers, and of float8 the usual groups alone, cannot take this call.
+    pub(super) fn not_float(&self) -> Option<String> {
+        match (self.w_dtype, self.scales) {
+            (DType::I8 | DType::U4, _) => {
+                Some(format!("needs weights that are floats, got {}", self.w_dtype))
+            }
+            (_, Some(Scales::Groups)) if self.w_group != SCALED => {
+                Some(format!("needs groups of {SCALED} columns, got {}", self.w_group))
+            }
+            _ => None,
+        }
+    }
+
     /// Reads a call.
     ///
     /// # Errors
     /// [`OpError`] naming the tensor or setting.
     pub(super) fn parse(inputs: Inputs<'_>, options: &LinearOptions) -> Result<Self, OpError> {
-        let narrow = inputs.tensor("w").dtype() == DType::E4m3;
+        let w_dtype = inputs.tensor("w").dtype();
+        let narrow = matches!(w_dtype, DType::E4m3 | DType::I8 | DType::U4);
         let dtype = if narrow { DType::Bf16 } else { inputs.storage("w")? };
         let [tokens, depth] = inputs.dims("x", [Dim::free("T"), Dim::free("K")])?;
         if depth == 0 {
@@ -162,11 +205,15 @@ impl LinearProblem {
             let fits = |found| found == dtype || found == DType::F32;
             if inputs.get(name).is_some_and(|tensor| !fits(tensor.dtype())) {
                 let either = if dtype == DType::F32 { "" } else { "f32 or " };
-                let like = if narrow { "beside `w` in e4m3" } else { "like `w`" };
+                let like =
+                    if narrow { format!("beside `w` in {w_dtype}") } else { "like `w`".to_owned() };
                 return Err(inputs.dtype_error(name, &format!("{either}{dtype} {like}")));
             }
         }
-        let scales = scales(inputs, narrow, [outputs, depth])?;
+        if w_dtype == DType::U4 && !depth.is_multiple_of(2) {
+            return Err(inputs.shape_error("w", "[N, K] with an even K, of which two share a byte"));
+        }
+        let scales = scales(inputs, options, narrow.then_some(w_dtype), [outputs, depth])?;
         let swiglu = options.swiglu;
         if swiglu && !outputs.is_multiple_of(2) {
             return Err(inputs.shape_error("w", "[N, K] with an even N for swiglu"));
@@ -193,7 +240,11 @@ impl LinearProblem {
         }
         Ok(Self {
             dtype,
+            w_dtype,
             scales,
+            w_group: options.w_group,
+            zeros: inputs.get("w_zero").is_some(),
+            ordered: ordered(inputs, w_dtype, depth)?,
             x_dtype,
             tokens,
             inputs: depth,
@@ -213,25 +264,61 @@ impl LinearProblem {
 
 fn scales(
     inputs: Inputs<'_>,
-    narrow: bool,
+    options: &LinearOptions,
+    narrow: Option<DType>,
     [outputs, depth]: [usize; 2],
 ) -> Result<Option<Scales>, OpError> {
-    let Some(given) = inputs.get("w_scale") else {
-        let shape = "[G, N], for weights in e4m3";
-        let missing = || OpError::MissingTensor { op: SPEC.name, tensor: "w_scale", shape };
-        return if narrow { Err(missing()) } else { Ok(None) };
+    let group = options.w_group;
+    if group == 0 || !group.is_multiple_of(GROUPED) {
+        return Err(refused(SPEC.name, "w_group", group, format!("a multiple of {GROUPED}")));
+    }
+    let zero = inputs.get("w_zero");
+    if zero.is_some() && narrow != Some(DType::U4) {
+        return Err(inputs.value_error("w_zero", "is for weights in u4"));
+    }
+    let Some(narrow) = narrow else {
+        return match inputs.get("w_scale") {
+            Some(_) => Err(inputs.value_error("w_scale", "is for weights in e4m3, i8 or u4")),
+            None => Ok(None),
+        };
     };
-    if !narrow {
-        return Err(inputs.value_error("w_scale", "is for weights in e4m3"));
+    let Some(given) = inputs.get("w_scale") else {
+        let shape = "[G, N], for weights in e4m3, i8 or u4";
+        return Err(OpError::MissingTensor { op: SPEC.name, tensor: "w_scale", shape });
+    };
+    let wanted = if narrow == DType::E4m3 { "f32" } else { "f32, bf16 or f16" };
+    let halves = narrow != DType::E4m3 && matches!(given.dtype(), DType::Bf16 | DType::F16);
+    if given.dtype() != DType::F32 && !halves {
+        return Err(inputs.dtype_error("w_scale", wanted));
     }
-    if given.dtype() != DType::F32 {
-        return Err(inputs.dtype_error("w_scale", "f32"));
+    let groups = depth.div_ceil(group);
+    let sizes = inputs.dims("w_scale", [Dim::free("G"), Dim::fixed("N", outputs)])?;
+    if let Some(zero) = zero {
+        inputs.dims("w_zero", [Dim::fixed("G", sizes[0]), Dim::fixed("N", outputs)])?;
+        if zero.dtype() != DType::U8 {
+            return Err(inputs.dtype_error("w_zero", "u8"));
+        }
     }
-    let groups = depth.div_ceil(SCALED);
-    match inputs.dims("w_scale", [Dim::free("G"), Dim::fixed("N", outputs)])? {
+    match sizes {
         [1, _] => Ok(Some(Scales::Rows)),
         [given, _] if given == groups => Ok(Some(Scales::Groups)),
         _ => Err(inputs.shape_error("w_scale", &format!("[1 or {groups}, N={outputs}]"))),
+    }
+}
+
+fn ordered(inputs: Inputs<'_>, w_dtype: DType, depth: usize) -> Result<bool, OpError> {
+    let Some(order) = inputs.get("x_order") else { return Ok(false) };
+    if !matches!(w_dtype, DType::I8 | DType::U4) {
+        return Err(inputs.value_error("x_order", "is for weights in i8 or u4"));
+    }
+    inputs.dims("x_order", [Dim::fixed("K", depth)])?;
+    if order.dtype() != DType::I32 {
+        return Err(inputs.dtype_error("x_order", "i32"));
+    }
+    let inside = |column: &i32| usize::try_from(*column).is_ok_and(|column| column < depth);
+    match order.view::<i32>().is_none_or(|order| order.iter().all(inside)) {
+        true => Ok(true),
+        false => Err(inputs.value_error("x_order", &format!("has a column outside of K={depth}"))),
     }
 }
 

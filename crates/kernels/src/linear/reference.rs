@@ -1,20 +1,28 @@
 //! The op in float64, straight from its definition.
 
-use super::{Convolution, LinearProblem, SCALED};
-use crate::{Inputs, Problem, Tensor, TensorMap};
+use super::{Convolution, LinearProblem};
+use crate::{DType, Inputs, Problem, Tensor, TensorMap};
 use rayon::prelude::*;
 
 /// Every output in float64.
 pub(super) fn reference(problem: &LinearProblem, inputs: Inputs<'_>) -> TensorMap {
     let (tokens, depth, columns) = (problem.tokens, problem.inputs, problem.columns());
-    let x = normalised(problem, inputs); // [T, K]
+    let mut x = normalised(problem, inputs); // [T, K]
+    if let Some(order) = inputs.get("x_order").and_then(|order| order.view::<i32>()) {
+        let row = |row: &[f64]| order.iter().map(|k| row[*k as usize]).collect::<Vec<_>>();
+        x = x.chunks(depth).flat_map(row).collect();
+    }
     let mut w = inputs.tensor("w").to_f64(); // [N, K]
     if let Some(scale) = inputs.get("w_scale") {
         let (groups, scale) = (scale.shape()[0], scale.to_f64()); // [G, N]
+        let zero = inputs.get("w_zero").map(Tensor::to_f64); // [G, N]
+        let middle = if inputs.tensor("w").dtype() == DType::U4 { 8.0 } else { 0.0 };
         for (n, row) in w.chunks_mut(depth).enumerate() {
-            let of =
-                |k: usize| scale[(if groups == 1 { 0 } else { k / SCALED }) * problem.outputs + n];
-            row.iter_mut().enumerate().for_each(|(k, w)| *w *= of(k));
+            for (k, w) in row.iter_mut().enumerate() {
+                let group = if groups == 1 { 0 } else { k / problem.w_group };
+                let at = group * problem.outputs + n;
+                *w = scale[at] * (*w - zero.as_ref().map_or(middle, |zero| zero[at]));
+            }
         }
     }
     let bias = inputs.get("bias").map(Tensor::to_f64); // [N]

@@ -2,16 +2,18 @@
 //! finished (bias, activation, scale, residual, convolution) while its products are in the caches.
 #![allow(unsafe_code)] // Blocks write disjoint columns of the outputs.
 
+mod factors;
 mod products;
 mod rows;
 
+use super::LinearProblem;
 use super::convolution::Step;
-use super::{LinearProblem, SCALED, Scales};
 use crate::cpu::gemm::{Mat, MatMut, Store};
 use crate::cpu::simd::{Simd, SimdKernel, dispatch};
 use crate::floats::{elements, elements_mut, floats, narrow, widen};
-use crate::{DType, E4m3, Element, Inputs, TensorMap, quick};
+use crate::{DType, E4m3, Element, Inputs, TensorMap, U4Pair, quick};
 use device::{Device, Isa, SharedMut};
+use factors::Factors;
 use half::{bf16, f16};
 use products::{Pairs, Products, Widened};
 
@@ -34,9 +36,13 @@ pub(super) fn run(
     if problem.scales.is_some() {
         // Products of scaled weights are exact to float32 alone.
         let products = Widened(isa);
-        return match wide {
-            false => call.run::<bf16, E4m3, bf16, _>(products, outputs),
-            true => call.run::<bf16, E4m3, f32, _>(products, outputs),
+        return match (problem.w_dtype, wide) {
+            (DType::U4, false) => call.run::<bf16, U4Pair, bf16, _>(products, outputs),
+            (DType::U4, true) => call.run::<bf16, U4Pair, f32, _>(products, outputs),
+            (DType::I8, false) => call.run::<bf16, i8, bf16, _>(products, outputs),
+            (DType::I8, true) => call.run::<bf16, i8, f32, _>(products, outputs),
+            (_, false) => call.run::<bf16, E4m3, bf16, _>(products, outputs),
+            (_, true) => call.run::<bf16, E4m3, f32, _>(products, outputs),
         };
     }
     match (problem.dtype, wide) {
@@ -93,7 +99,7 @@ impl Call<'_> {
             x: &x,
             w: elements(w),
             same: w.view(),
-            scales: inputs.get("w_scale").map(elements),
+            factors: Factors::new(problem, inputs),
             bias,
             residual: inputs.get("residual").map(elements),
             step,
@@ -125,8 +131,7 @@ struct Operands<'a, W, O, P: Products> {
     w: &'a [W],
     /// The same where weights are stored as they are multiplied.
     same: Option<&'a [P::Value]>,
-    /// `[G, N]`.
-    scales: Option<&'a [f32]>,
+    factors: Option<Factors<'a>>,
     /// `[N]`, and a strip more.
     bias: Vec<f32>,
     /// `[T, M]`.
@@ -200,9 +205,12 @@ impl<W: Element, O: Element, P: Products> Operands<'_, W, O, P> {
                 None => {
                     values.resize(STRIP * DEPTH, P::Value::default());
                     for (output, values) in values.chunks_mut(depth).take(width).enumerate() {
-                        let from = (first + output) * inputs + start;
-                        widen(simd, &self.w[from..from + depth], &mut row[..depth]);
-                        self.scale(first + output, start, &mut row[..depth]);
+                        let from = ((first + output) * inputs + start) / W::ELEMENTS;
+                        let w = &self.w[from..from + depth / W::ELEMENTS];
+                        widen(simd, w, &mut row[..depth]);
+                        if let Some(factors) = &self.factors {
+                            factors.apply(first + output, start, &mut row[..depth]);
+                        }
                         narrow(simd, &row[..depth], values);
                     }
                     Mat::new(values, width, depth, depth)
@@ -213,19 +221,6 @@ impl<W: Element, O: Element, P: Products> Operands<'_, W, O, P> {
             let x = Mat::new(&self.x[start..], tokens, depth, inputs);
             let into = MatMut::new(&mut products[half], tokens, width, STRIP);
             self.products.multiply(x, packed, store, into);
-        }
-    }
-
-    /// Multiplies columns of a row of w from `start` on, the first of a group, with its factors.
-    #[inline(always)]
-    fn scale(&self, output: usize, start: usize, columns: &mut [f32]) {
-        let (Some(scales), Some(of)) = (self.scales, self.problem.scales) else { return };
-        let outputs = self.problem.outputs;
-        let size = if of == Scales::Rows { columns.len() } else { SCALED };
-        for (group, columns) in columns.chunks_mut(size).enumerate() {
-            let group = if of == Scales::Rows { 0 } else { start / SCALED + group };
-            let factor = scales[group * outputs + output];
-            columns.iter_mut().for_each(|value| *value *= factor);
         }
     }
 

@@ -24,7 +24,8 @@ macro_rules! strips {
 /// Every variant, best first.
 pub(super) const VARIANTS: &[Variant<LinearProblem>] = &[
     strips!(Avx512Bf16, "strips.avx512bf16", |problem, here| match problem.dtype {
-        _ if problem.scales.is_some() => Some("needs bf16 weights, got e4m3".to_owned()),
+        _ if problem.scales.is_some() =>
+            Some(format!("needs bf16 weights, got {}", problem.w_dtype)),
         DType::Bf16 => here.lacks(Isa::Avx512Bf16),
         other => Some(format!("needs bf16 weights, got {other}")),
     }),

@@ -104,7 +104,7 @@ impl Tensor {
     /// # Errors
     /// [`OpError::Cuda`] when there is no memory for it.
     pub fn allocate(stream: &Stream, shape: &[usize], dtype: DType) -> Result<Self, OpError> {
-        let bytes = shape.iter().product::<usize>() * dtype.bytes();
+        let bytes = dtype.bytes_of(shape.iter().product());
         Self::on_gpu(stream.allocate(bytes).map_err(failed)?, shape, dtype)
     }
 
@@ -149,7 +149,7 @@ impl Tensor {
         }
         let last: usize =
             self.shape.iter().zip(&self.strides).map(|(size, stride)| (size - 1) * stride).sum();
-        (last + 1) * self.dtype().bytes()
+        self.dtype().bytes_of(last + 1)
     }
 
     /// A row-major tensor on a GPU in another shape, over the same memory.
@@ -170,7 +170,8 @@ impl Tensor {
     /// [`OpError::Cuda`] when they leave it.
     pub fn columns(&self, first: usize, count: usize, shape: &[usize]) -> Result<Self, OpError> {
         let tokens = self.shape[0];
-        let (width, bytes) = (self.len() / tokens.max(1), self.dtype().bytes());
+        let width = self.len() / tokens.max(1);
+        let bytes = |elements| self.dtype().bytes_of(elements);
         // Dimensions of one token are the last ones; those before them are strides of whole rows.
         let mut strides = row_major(shape);
         let mut row = width;
@@ -185,8 +186,8 @@ impl Tensor {
             row *= shape[at];
         }
         // The last token's columns end before the row does.
-        let long = ((tokens.max(1) - 1) * width + count) * bytes;
-        let part = self.on()?.part(first * bytes, long).map_err(failed)?;
+        let long = bytes((tokens.max(1) - 1) * width + count);
+        let part = self.on()?.part(bytes(first), long).map_err(failed)?;
         Self::strided(Arc::new(part), shape, &strides, self.dtype())
     }
 
@@ -195,8 +196,9 @@ impl Tensor {
     /// # Errors
     /// [`OpError::Cuda`] when they leave it.
     pub fn rows(&self, first: usize, count: usize) -> Result<Self, OpError> {
-        let row = self.shape[1..].iter().product::<usize>() * self.dtype().bytes();
-        let part = self.on()?.part(first * row, count * row).map_err(failed)?;
+        let row: usize = self.shape[1..].iter().product();
+        let bytes = |rows| self.dtype().bytes_of(rows * row);
+        let part = self.on()?.part(bytes(first), bytes(count)).map_err(failed)?;
         let mut shape = self.shape.clone();
         shape[0] = count;
         Self::on_gpu(part, &shape, self.dtype())

@@ -1,3 +1,5 @@
+mod integers;
+
 use super::OpCases;
 use super::list::{ALL, BF16, Call, F32, F32_BF16, HALVES, List};
 use crate::Tier::{Full, Quick, Standard};
@@ -18,6 +20,8 @@ const LAYOUT: Layout = Layout {
         ("x", &[QueryTokens, Whole]),
         ("w", &[Whole, Whole]),
         ("w_scale", &[Whole, Whole]),
+        ("w_zero", &[Whole, Whole]),
+        ("x_order", &[Whole]),
         ("norm", &[Whole]),
         ("bias", &[Whole]),
         ("residual", &[QueryTokens, Whole]),
@@ -37,6 +41,7 @@ fn cases() -> Vec<Case> {
     prefill(&mut list);
     convolved(&mut list);
     narrow(&mut list);
+    integers::list(&mut list);
     edges(&mut list);
     let call = Projection::new(33, 264, 200).norm(1).swiglu().residual();
     list.property(Quick, "property/same-bits", F32_BF16, Property::SameBits, &call);
@@ -244,6 +249,8 @@ struct Projection {
     positive: bool,
     /// Weights in e4m3.
     scales: Option<Scales>,
+    /// Weights in integers.
+    integers: Option<integers::Form>,
     /// Channels and width of a convolution.
     convolution: Option<[usize; 2]>,
     /// Every third row is padding, and the states lie in a pool.
@@ -265,6 +272,7 @@ impl Projection {
             uneven: false,
             positive: false,
             scales: None,
+            integers: None,
             convolution: None,
             padded: false,
             settings: Settings::new(),
@@ -346,7 +354,9 @@ impl Call for Projection {
         let mut put = |name: &str, tensor| tensors.insert(name.to_owned(), tensor);
         put("x", self.x(draw, if self.wide { DType::F32 } else { dtype }));
         let deviation = (inputs as f64).powf(-0.5);
-        if let Some(scales) = self.scales {
+        if let Some(form) = self.integers {
+            form.draw(draw, [outputs, inputs], &mut put);
+        } else if let Some(scales) = self.scales {
             // From the smallest numbers to the largest that are not cut off; factors twice as large in one row as in another.
             put("w", draw.normals(&[outputs, inputs], DType::E4m3, 60.0));
             let groups = if scales == Scales::Rows { 1 } else { inputs.div_ceil(SCALED) };

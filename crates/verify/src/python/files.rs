@@ -30,6 +30,8 @@ pub(crate) fn word(dtype: DType) -> &'static str {
         DType::F16 => "F16",
         DType::I32 => "I32",
         DType::E4m3 => "F8_E4M3",
+        DType::I8 => "I8",
+        DType::U8 | DType::U4 => "U8",
     }
 }
 
@@ -40,7 +42,7 @@ pub(crate) fn write_inputs(path: &Path, tensors: &TensorMap) -> Result<()> {
     for (name, tensor) in tensors {
         let end = at + tensor.bytes().len();
         let entry = json!({
-            "dtype": word(tensor.dtype()), "shape": tensor.shape(), "data_offsets": [at, end]
+            "dtype": word(tensor.dtype()), "shape": tensor.file_shape(), "data_offsets": [at, end]
         });
         header.insert(name.clone(), entry);
         at = end;

@@ -1,6 +1,7 @@
 //! Products against float64 sums.
 
 use super::*;
+use crate::cpu::gemm::{IntegerRows, Integers};
 
 /// Values that bfloat16 holds exactly, so that one expectation holds for both storage types.
 fn values(seed: u64, count: usize) -> Vec<f32> {
@@ -77,6 +78,75 @@ fn same(whole: &Linear, by_rows: &Result<Linear, String>) {
         (by_rows.as_ref().unwrap(), device::open(facts::BackendKind::Cpu).unwrap());
     let x = values(3, 2 * whole.inputs());
     assert_eq!(apply(by_rows, &device, &x), apply(whole, &device, &x));
+}
+
+/// Weights in integers, and what they stand for; factors are powers of two, so that bfloat16 holds that exactly.
+struct Whole {
+    numbers: Vec<i8>,
+    scales: Vec<f32>,
+    zeros: Vec<f32>,
+    values: Vec<f32>,
+}
+
+impl Whole {
+    fn new(form: Integers, [outputs, inputs]: [usize; 2]) -> Self {
+        let groups = form.groups(inputs);
+        let drawn = |at: usize, size: usize| (at * 7919 + at / 13 * 31) % size;
+        let (size, low) = if form.bits == 4 { (16, -8) } else { (256, -128) };
+        let numbers = (0..outputs * inputs).map(|at| (drawn(at, size) as i32 + low) as i8);
+        let numbers: Vec<i8> = numbers.collect();
+        let scale = |at: usize| 2f32.powi(-(drawn(at, 3) as i32) - form.bits as i32);
+        let scales: Vec<f32> = (0..outputs * groups).map(scale).collect();
+        let zero = |at: usize| if form.zeros { drawn(at + 5, 16) as f32 - 8.0 } else { 0.0 };
+        let zeros: Vec<f32> = (0..outputs * groups).map(zero).collect();
+        let value = |at: usize| {
+            let of = at / inputs * groups + at % inputs / form.group;
+            (f32::from(numbers[at]) - zeros[of]) * scales[of]
+        };
+        let values = (0..outputs * inputs).map(value).collect();
+        Self { numbers, scales, zeros, values }
+    }
+
+    fn read(&self, inputs: usize, rows: Range<usize>, into: &mut IntegerRows<'_>) {
+        let groups = into.scales.len() / rows.len();
+        into.numbers.copy_from_slice(&self.numbers[rows.start * inputs..rows.end * inputs]);
+        into.scales.copy_from_slice(&self.scales[rows.start * groups..rows.end * groups]);
+        if !into.zeros.is_empty() {
+            into.zeros.copy_from_slice(&self.zeros[rows.start * groups..rows.end * groups]);
+        }
+    }
+}
+
+#[test]
+fn integers_are_what_their_scales_and_zero_points_make_of_them() {
+    let all = usize::MAX;
+    let forms = [(4, all, false), (4, 32, false), (4, 64, true), (8, all, false), (8, 96, true)];
+    for (bits, group, zeros) in forms {
+        let form = Integers { bits, group, zeros };
+        for [outputs, inputs] in [[2, 1], [64, 32], [65, 33], [130, 200], [34, 1030]] {
+            let whole = Whole::new(form, [outputs, inputs]);
+            let reversed: Vec<u32> = (0..inputs as u32).rev().collect();
+            let backwards: Vec<f32> =
+                whole.values.chunks(inputs).flat_map(|row| row.iter().rev().copied()).collect();
+            for isa in Isa::ALL.into_iter().filter(|isa| isa.is_here()) {
+                let linear = |order| {
+                    let read = |rows, into: &mut IntegerRows<'_>| {
+                        whole.read(inputs, rows, into);
+                        Ok::<_, String>(())
+                    };
+                    Linear::integer_rows(isa, [outputs, inputs], form, order, read).unwrap()
+                };
+                for rows in [1, 2, 3, 4, 9, 97] {
+                    let name = format!("{isa} {form:?} {rows}x{outputs}x{inputs}");
+                    check(&linear(None), rows, &whole.values, &name);
+                }
+                check(&linear(Some(reversed.clone())), 3, &backwards, "reversed");
+            }
+        }
+        let failing = |_: Range<usize>, _: &mut IntegerRows<'_>| Err("row 100 is NaN");
+        let made = Linear::integer_rows(Isa::Portable, [130, 8], form, None, failing);
+        assert_eq!(made.unwrap_err(), "row 100 is NaN");
+    }
 }
 
 #[test]

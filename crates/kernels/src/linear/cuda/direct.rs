@@ -108,7 +108,7 @@ fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
     if Share::of(problem, here).is_none() {
         return Some(format!("has no room in shared memory for {} rows of x", problem.tokens));
     }
-    None
+    problem.not_float()
 }
 
 /// What a block has in shared memory.

@@ -255,7 +255,7 @@ pub(super) fn not_many(problem: &LinearProblem) -> Option<String> {
 /// Why kernels that multiply 16 bits cannot take this call.
 pub(super) fn not_half(problem: &LinearProblem) -> Option<String> {
     match problem.dtype {
-        DType::Bf16 | DType::F16 => None,
+        DType::Bf16 | DType::F16 => problem.not_float(),
         other => Some(format!("needs bf16 or f16 weights, got {other}")),
     }
 }

@@ -21,7 +21,9 @@ pub(super) fn rows<'a, E: Element, P: Products>(
 ) -> Cow<'a, [P::Value]> {
     let x = inputs.tensor("x");
     match x.view::<P::Value>() {
-        Some(values) if x.dtype() == E::DTYPE && problem.norm.is_none() => Cow::Borrowed(values),
+        Some(values) if x.dtype() == E::DTYPE && problem.norm.is_none() && !problem.ordered => {
+            Cow::Borrowed(values)
+        }
         _ => {
             let mut made = vec![P::Value::default(); x.len()];
             let groups = problem.norm.map_or(1, |norm| norm.groups);
@@ -30,6 +32,7 @@ pub(super) fn rows<'a, E: Element, P: Products>(
                 problem,
                 x,
                 norm: norm.map(|weight| pad(&floats(weight), problem.inputs / groups)),
+                order: inputs.get("x_order").map(elements),
                 made: SharedMut::new(&mut made),
             };
             device.launch(kernel, problem.tokens, Scratch::<E>::default, |scratch, token| {
@@ -46,6 +49,8 @@ struct Rows<'a, V> {
     x: &'a Tensor,
     /// `[groups, padded K / groups]`.
     norm: Option<Vec<f32>>,
+    /// Which column each becomes, `[K]`.
+    order: Option<&'a [i32]>,
     /// `[T, K]`.
     made: SharedMut<'a, V>,
 }
@@ -54,12 +59,14 @@ struct Rows<'a, V> {
 struct Scratch<E> {
     group: Aligned,
     wide: Vec<f32>,
+    sorted: Vec<f32>,
     rounded: Vec<E>,
 }
 
 impl<E> Default for Scratch<E> {
     fn default() -> Self {
-        Self { group: Aligned::default(), wide: Vec::new(), rounded: Vec::new() }
+        let (wide, sorted) = (Vec::new(), Vec::new());
+        Self { group: Aligned::default(), wide, sorted, rounded: Vec::new() }
     }
 }
 
@@ -74,7 +81,7 @@ impl<E: Element, V: Element> SimdKernel for Row<'_, '_, E, V> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { of, token, scratch: Scratch { group, wide, rounded } } = self;
+        let Self { of, token, scratch: Scratch { group, wide, sorted, rounded } } = self;
         let depth = of.problem.inputs;
         wide.resize(depth, 0.0);
         rounded.resize(depth, E::default());
@@ -95,6 +102,11 @@ impl<E: Element, V: Element> SimdKernel for Row<'_, '_, E, V> {
                 multiply(simd, group, weight);
                 values.copy_from_slice(&group[..size]);
             }
+        }
+        if let Some(order) = of.order {
+            sorted.clear();
+            sorted.extend(order.iter().map(|column| wide[*column as usize]));
+            std::mem::swap(wide, sorted);
         }
         narrow(simd, wide, rounded);
         widen(simd, rounded, wide);
