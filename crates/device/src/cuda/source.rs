@@ -24,16 +24,14 @@ const fn bundled(major: u32, minor: u32, name: &'static str, shared_kib: u32) ->
 
 /// Architectures that the bundle is built for, with the shared memory of a block by the CUDA programming guide's table
 /// of technical specifications (12.9). A suffix `a` unlocks instructions of that very chip, so such a binary runs on
-/// no other.
+/// no other; binaries without run on later chips of their generation: a B300 takes the B200's, a GB10 the RTX 5090's.
 const BUNDLED: &[BundledArch] = &[
     bundled(8, 0, "sm_80", 163),
     bundled(8, 6, "sm_86", 99),
     bundled(8, 9, "sm_89", 99),
     bundled(9, 0, "sm_90a", 227),
-    bundled(10, 0, "sm_100a", 227),
-    bundled(10, 3, "sm_103a", 227),
-    bundled(12, 0, "sm_120a", 99),
-    bundled(12, 1, "sm_121a", 99),
+    bundled(10, 0, "sm_100", 227),
+    bundled(12, 0, "sm_120", 99),
 ];
 
 impl BundledArch {
@@ -180,10 +178,10 @@ mod tests {
             (8, 7, "sm_86"),
             (8, 9, "sm_89"),
             (9, 0, "sm_90a"),
-            (10, 0, "sm_100a"),
-            (10, 3, "sm_103a"),
+            (10, 0, "sm_100"),
+            (10, 3, "sm_100"),
             (11, 0, "sm_110a"),
-            (12, 1, "sm_121a"),
+            (12, 1, "sm_120"),
             (7, 5, "sm_75"),
         ] {
             assert_eq!(GpuArch::of(ComputeCapability::new(major, minor)).as_str(), expect);

@@ -243,6 +243,11 @@ impl<'a> Planner<'a> {
         i32::from(self.inputs.get(name).is_some_and(|tensor| tensor.dtype() == DType::F32))
     }
 
+    /// Type of an input; `None` without it.
+    pub(crate) fn dtype(&self, name: &str) -> Option<DType> {
+        self.inputs.get(name).map(Tensor::dtype)
+    }
+
     /// An output on the GPU.
     ///
     /// # Errors

@@ -174,19 +174,6 @@ impl LinearProblem {
         if self.swiglu { self.outputs / 2 } else { self.outputs }
     }
 
-    /// Why a kernel that knows no integers, and of float8 the usual groups alone, cannot take this call.
-    pub(super) fn not_float(&self) -> Option<String> {
-        match (self.w_dtype, self.scales) {
-            (DType::I8 | DType::U4, _) => {
-                Some(format!("needs weights that are floats, got {}", self.w_dtype))
-            }
-            (_, Some(Scales::Groups)) if self.w_group != SCALED => {
-                Some(format!("needs groups of {SCALED} columns, got {}", self.w_group))
-            }
-            _ => None,
-        }
-    }
-
     /// Reads a call.
     ///
     /// # Errors

@@ -166,16 +166,24 @@ fn narrow(list: &mut List) {
             let call = Projection::new(tokens, inputs, outputs).narrow(scales);
             list.add(Full, &format!("e4m3-{word}/many-columns-t{tokens}"), BF16, &call);
         }
+        // Rows that float16 holds none of.
+        for tokens in [1, 7, 9] {
+            let call = Projection { rows: FAR, ..Projection::new(tokens, 288, 136).narrow(scales) };
+            list.add(Quick, &format!("e4m3-{word}/far-rows-t{tokens}"), BF16, &call);
+        }
         // No multiple of anything.
         for [tokens, inputs, outputs] in [[3, 1, 40], [5, 33, 65], [40, 140, 130]] {
             let call = Projection::new(tokens, inputs, outputs).norm(1).bias().narrow(scales);
             list.add(Quick, &format!("e4m3-{word}/k{inputs}-n{outputs}"), BF16, &call);
         }
     }
-    for tokens in [16, 48] {
+    for tokens in [8, 16, 48] {
         list.add(Quick, &format!("e4m3/every-number-t{tokens}"), BF16, &EveryNumber { tokens });
     }
 }
+
+/// Deviations that no float16 has, which kernels for narrow weights multiply with.
+const FAR: [f64; 3] = [1e-20, 1e9, 1e18];
 
 /// Every number of e4m3 as a weight, alone in a product: tokens are rows of the unit matrix, and each row of w has the numbers of one
 /// exponent, with a factor that makes them as large as those of the others.
@@ -219,7 +227,7 @@ fn edges(list: &mut List) {
     let stored = Projection { stored: true, ..Projection::new(9, 96, 88).norm(3).bias() };
     list.add(Quick, "edge/stored-norm-and-bias", ALL, &stored);
     // Rows a million times apart: in storage their products still fit, and normalised they are of one size.
-    let uneven = Projection { uneven: true, ..Projection::new(19, 256, 136) };
+    let uneven = Projection { rows: [1e-3, 1.0, 1e3], ..Projection::new(19, 256, 136) };
     list.add(Quick, "edge/uneven-rows", ALL, &uneven);
     list.add(Quick, "edge/uneven-rows-norm", ALL, &uneven.clone().norm(1));
     // Rows below eps: what eps is decides the result.
@@ -244,8 +252,8 @@ struct Projection {
     residual: bool,
     /// x in f32.
     wide: bool,
-    /// Rows of x between 1e-3 and 1e3.
-    uneven: bool,
+    /// Deviations of the rows of x, in turn.
+    rows: [f64; 3],
     positive: bool,
     /// Weights in e4m3.
     scales: Option<Scales>,
@@ -269,7 +277,7 @@ impl Projection {
             stored: false,
             residual: false,
             wide: false,
-            uneven: false,
+            rows: [1.0; 3],
             positive: false,
             scales: None,
             integers: None,
@@ -332,11 +340,11 @@ impl Projection {
         self.set("out", out)
     }
 
-    /// Rows of x; uneven ones with a deviation of 1e-3, 1 and 1e3 in turn.
+    /// Rows of x.
     fn x(&self, draw: &mut Draw, dtype: DType) -> Tensor {
         let mut at = 0;
         draw.tensor(&[self.tokens, self.inputs], dtype, |draw| {
-            let scale = if self.uneven { [1e-3, 1.0, 1e3][at / self.inputs % 3] } else { 1.0 };
+            let scale = self.rows[at / self.inputs % 3];
             at += 1;
             if self.positive { draw.uniform(0.5, 1.5) } else { draw.normal() * scale }
         })

@@ -1,4 +1,4 @@
-// Projections of a few rows (tokens) by weights in e4m3, bound by reading the weights, which are read once for all rows:
+// Projections of a few rows (tokens) by weights in e4m3 or integers, bound by reading the weights, which are read once for all rows:
 //
 //   o = residual + scale * act(rms(x) W^T + bias)          act: none, or swiglu = silu(gate) * up
 //
@@ -10,11 +10,12 @@
 // The first batches are loaded before griddepcontrol.wait: w and its factors must not be written by the kernel ahead; x, residual and o
 // may be, and are read past the first cache, in which a block of an earlier kernel may have left what stood there before.
 //
-// x [tokens, inputs], f32 (X_F32) or bf16; w [N, inputs] in e4m3, its factors w_scale f32 [G, N]: of whole rows, or with GROUPED of
-// each 128 columns of a row; norm [inputs] (NORMED), bias [N] or null, f32 or bf16; residual f32 [tokens, columns] (RESIDUAL);
-// N = columns, or 2 columns with SWIGLU. The columns from start1 on go to o1, those from start2 on to o2 and so on (start = columns where
-// there is none); each output is [tokens, its columns], f32 or bf16. o0 may be the residual. inputs is a multiple of 16; all
-// tensors 16-byte aligned.
+// x [tokens, inputs], f32 (X_F32) or bf16; w [N, inputs] in e4m3, or with INTEGERS in i8 or (WEIGHT_BITS 4) in numbers of four bits, the
+// first of a byte in its lower half, less their zeros: w_zero u8 [G, N], or 8 where that is null; factors of w w_scale [G, N], f32
+// (factor_bits 32), f16 (16) or bf16 (17): of whole rows, or with GROUPED of each 128 columns of a row; norm [inputs] (NORMED), bias [N]
+// or null, f32 or bf16; residual f32 [tokens, columns] (RESIDUAL); N = columns, or 2 columns with SWIGLU. The columns from start1 on go
+// to o1, those from start2 on to o2 and so on (start = columns where there is none); each output is [tokens, its columns], f32 or bf16.
+// o0 may be the residual. inputs is a multiple of 16, of 32 for four bits; all tensors but factors and zeros 16-byte aligned.
 //
 // With TAPS above 0 the columns conv_first .. conv_first + conv_channels are convolved, each row of x being the next token of
 // a sequence of its own (convolution.cuh).
@@ -22,28 +23,45 @@
 // The sums of `held` tiles lie in shared memory at once; where a block has more, they are whole times RING batches of a warp.
 //
 // Launch: grid (any number of blocks up to `columns`, of which the product is below 2^31); block (32 * WARPS); dynamic shared memory
-//   tokens * (2 * (inputs rounded up to ROUND) + 64 + (NORMED: 4 * ceil(inputs / SEGMENT)), rounded up to 16), THROUGH: none
-//   + tokens * held * 4 * WARPS * SUM_STRIDE.
+//   of x, THROUGH none: tokens * (2 * (inputs rounded up to ROUND) + 64 + (NORMED: 4 * ceil(inputs / SEGMENT)) + (HALVED: OF_SEGMENT *
+//   ceil(inputs / ROUND) * ROUND / SEGMENT)) + (four bits: 4), rounded up to 16
+//   + tokens * held * 4 * WARPS * SUM_STRIDE + (GROUPED: 4 * ceil(inputs / 128) * rows of w of a block).
 //
 // With THROUGH, x, in bf16 and without a norm, is read where it is multiplied and not kept in shared memory: for blocks of few tiles.
 //
-// Macros: DTYPE (bf16), WEIGHT_BITS (8), GROUPED, TOKENS (1, 8, 16, 32: at least `tokens`), NORMED, X_F32, THROUGH, RESIDUAL, SWIGLU,
-// TAPS (0, 2, 3, 4).
+// Macros: DTYPE (bf16), WEIGHT_BITS (8, 4), INTEGERS, GROUPED, TOKENS (1, 8, 16, 32: at least `tokens`), NORMED,
+// X_F32, THROUGH, RESIDUAL, SWIGLU, TAPS (0, 2, 3, 4).
 
 constexpr int WARPS = 8, THREADS = WARPS * 32;
 constexpr int ROWS = 16;                 // of w in a tile
 constexpr int TILE = SWIGLU ? 8 : ROWS;  // columns of it
-constexpr int LOADS = 2, RING = 4;       // pieces of a row in a batch, and batches under way
+constexpr int LOADS = 2, RING = WEIGHT_BITS == 4 ? 3 : 4;  // pieces of a row in a batch, and batches under way
 constexpr int LOADED = 4 * PIECE;        // columns that a warp loads at once
 constexpr int BATCHED = LOADS * LOADED;  // and of a batch
+constexpr int FACTORS = BATCHED / 128;   // of a row of w, in a batch
+constexpr int PER_BYTE = 8 / WEIGHT_BITS;
 constexpr int ROUND = WARPS * BATCHED;   // and of all warps
 constexpr int SUM_STRIDE = 20;           // floats from token to token: no bank conflicts
 constexpr int COLUMNS = ceil_div(TOKENS, 8);  // of x, eight rows each, that a product takes
 constexpr int CHAINS = COLUMNS == 1 ? 2 : 1;  // of a column's products, that do not wait for each other
 // Of x, read by a warp at once: what there are registers for.
 constexpr int PIECES_AT_ONCE = X_F32 || TOKENS > 1 && NORMED ? 1 : TOKENS > 1 ? 3 : NORMED || GROUPED ? 2 : 4;
-constexpr float X_FACTOR = 0x1p64f, SUM_FACTOR = 0x1p56f;
-static_assert(WEIGHT_BITS == 8 && BATCHED == 128, "a batch has one factor of each row");
+// For up to eight rows, and for integers, x is in f16: one operation makes two numbers of e4m3 (from compute capability 8.9 on), and few
+// are needed for integers. For more rows it is in bf16.
+#define HALVED (INTEGERS || TOKENS <= 8 && __CUDA_ARCH__ >= 890)
+constexpr int OF_SEGMENT = WEIGHT_BITS == 4 ? 20 : 4;  // bytes beside a segment of a row of x
+constexpr float X_FACTOR = HALVED ? 1.0f : 0x1p64f, SUM_FACTOR = HALVED ? 1.0f : 0x1p56f;
+static_assert(LOADS % FACTORS == 0 && SEGMENT % BATCHED == 0, "a piece has one factor of each row of w, a batch one of each row of x");
+static_assert(!(HALVED && THROUGH), "x that is read where it is multiplied is in bf16");
+
+// A factor in f32 (32 bits), f16 (16) or bf16 (17).
+DEVICE float factor_at(const void* from, i64 index, int bits) {
+  if (bits == 32) return __ldg((const float*)from + index);
+  const u16 half = __ldg((const u16*)from + index);
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
+  return bits == 17 ? __uint_as_float((u32)half << 16) : value;
+}
 
 // What a column's product meets, and what its row of w was divided by.
 struct Around {
@@ -56,8 +74,8 @@ struct Around {
 
 struct Batch {
   uint4 low[LOADS], high[LOADS];
-#if GROUPED
-  float low_factor, high_factor;
+#if WEIGHT_BITS == 4
+  u32 low_zero[FACTORS], high_zero[FACTORS];
 #endif
 };
 
@@ -76,6 +94,22 @@ DEVICE uint4 load_weights(const Weight* from, bool there) {
 // What no kernel writes comes as far as the second cache.
 DEVICE void bring(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
 
+#if INTEGERS && WEIGHT_BITS == 8
+// Four weights of eight bits as two pairs in f16: behind 0x64 it has 1024 and a number from 0 on, 128 more than the weight.
+DEVICE void small_weights(u32 bits, u32& first, u32& second) {
+  bits ^= 0x80808080;
+  const u32 low = __byte_perm(bits, 0x64646464, 0x4140), high = __byte_perm(bits, 0x64646464, 0x4342);
+  asm("sub.f16x2 %0, %1, %2;" : "=r"(first) : "r"(low), "r"(0x64806480));
+  asm("sub.f16x2 %0, %1, %2;" : "=r"(second) : "r"(high), "r"(0x64806480));
+}
+#elif HALVED
+// Four weights in e4m3 as two pairs in f16.
+DEVICE void small_weights(u32 bits, u32& first, u32& second) {
+  asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %2;\ncvt.rn.f16x2.e4m3x2 %0, low;\ncvt.rn.f16x2.e4m3x2 %1, high;\n}"
+      : "=r"(first), "=r"(second)
+      : "r"(bits));
+}
+#else
 // Four weights in e4m3 as two pairs in bf16, 2^-120 times as large: sign, exponent and mantissa are set where bf16 has them, and its
 // exponents' bias is 120 more. That holds for numbers below the smallest exponent too, which both types have. x is X_FACTOR times as
 // large in turn, which no number that a model computes leaves bf16's range by, and SUM_FACTOR is what is left.
@@ -89,6 +123,30 @@ DEVICE void small_weights(u32 bits, u32& first, u32& second) {
   asm("fma.rn.bf16x2 %0, %0, %1, %2;" : "+r"(second) : "r"(0x5f805f80), "r"(0x80008000));
 #endif
 }
+#endif
+
+#if WEIGHT_BITS == 4
+// Of eight weights pairs that stand four apart: of the first and the second in f16, 256 and 16 more than the numbers. Bits of f16's
+// fraction are set, so this is exact, and so are the products; 256 and 16 times the sums of x are taken out behind them.
+DEVICE void four_bits(u32 bits, u32& first, u32& second) {
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(first) : "r"(bits), "r"(0x003c003c), "r"(0x5c005c00));
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(second) : "r"(bits), "r"(0x03c003c0), "r"(0x4c004c00));
+}
+#endif
+
+// d += a b, in what x is in.
+DEVICE void multiply_x(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  if constexpr (HALVED) {
+    float to[4];
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
+        : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(d[0]), "f"(d[1]), "f"(d[2]), "f"(d[3]));
+#pragma unroll
+    for (int i = 0; i < 4; i++) d[i] = to[i];
+  } else {
+    multiply(d, a, b0, b1);
+  }
+}
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     linear_direct(const char* __restrict__ x, const Weight* __restrict__ w, const void* __restrict__ norm,
@@ -97,7 +155,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                   int columns, int norm_f32, int bias_f32, int out_f32, float scale, float eps, int held,
                   const void* conv_weight, const void* conv_bias, const float* initial_state, float* final_state,
                   const int* state_indices, int conv_weight_f32, int conv_bias_f32, int conv_silu, int conv_first,
-                  int conv_channels, const float* __restrict__ w_scale) {
+                  int conv_channels, const void* __restrict__ w_scale, const unsigned char* __restrict__ w_zero,
+                  int factor_bits) {
 #if TOKENS == 1
   tokens = 1;
 #endif
@@ -115,52 +174,64 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   __shared__ Around parked[THREADS];  // of each thread's first output, read beside x: there are no registers left for it
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   const int rounds = ceil_div(inputs, ROUND), segments = NORMED ? ceil_div(inputs, SEGMENT) : 0;
-  // ---- Shared memory: x, its squares, and the sums [held][WARPS][tokens][SUM_STRIDE].
+  const int all_segments = HALVED ? rounds * (ROUND / SEGMENT) : 0;
+  // ---- The block's columns.
+  const int first = (u32)columns * blockIdx.x / gridDim.x;
+  const int count = (u32)columns * (blockIdx.x + 1) / gridDim.x - first, tiles = ceil_div(count, TILE);
+  // ---- Shared memory: x, its squares, what its segments are multiplied with, and the sums [held][WARPS][tokens][SUM_STRIDE].
   const int x_stride = THROUGH ? 0 : rounds * ROUND * 2 + 64;  // bytes; 64 more than whole lines: no bank conflicts
   const u32 x_at = shared_address(shared);
   float* const squares = (float*)(shared + tokens * x_stride);
-  float* const sums = (float*)(shared + round_up(tokens * (x_stride + 4 * segments), 16));
-  const Tokens x_rows = {x, norm, tokens, inputs, X_F32, norm_f32, x_at, x_stride, squares, segments};
+  float* const backs = squares + tokens * segments;
+  float2* const x_sums_at = (float2*)(shared + round_up(tokens * (x_stride + 4 * (segments + all_segments)), 8));
+  float* const sums = (float*)(shared + round_up(tokens * (x_stride + 4 * segments + OF_SEGMENT * all_segments) + (WEIGHT_BITS == 4 ? 4 : 0), 16));
+#if GROUPED
+  float* const factors = sums + held * WARPS * tokens * SUM_STRIDE;  // [groups][rows of w]
+  const int groups = ceil_div(inputs, 128), w_rows = SWIGLU ? 2 * count : count;
+#endif
+  const Tokens x_rows = {x, norm, tokens, inputs, X_F32, norm_f32, x_at, x_stride, squares, segments, backs, all_segments, x_sums_at};
   const Outputs outputs = {bias,   residual, o0,     o1,      o2,       o3,      o4,     o5,   start1, start2,
                            start3, start4,   start5, columns, bias_f32, out_f32, SWIGLU, scale};
 
-  // ---- The block's columns, and its first weights.
-  const int first = (u32)columns * blockIdx.x / gridDim.x;
-  const int count = (u32)columns * (blockIdx.x + 1) / gridDim.x - first, tiles = ceil_div(count, TILE);
   const int own = warp * BATCHED + lane % 4 * PIECE;  // the lane's first column of a round
   int fed_tile = 0, fed_column = own;
   const Weight *low = w, *high = w;
   bool low_there = false, high_there = false;
-#if GROUPED
-  const int all_columns = SWIGLU ? 2 * columns : columns;
-  const float *low_scale = w_scale, *high_scale = w_scale;
+#if WEIGHT_BITS == 4
+  const unsigned char *low_zero = w_zero, *high_zero = w_zero;
 #endif
   const auto point = [&](int tile) {
     const int start = first + tile * TILE, here = count - tile * TILE, row = lane / 4;
     low_there = row < here;
     high_there = SWIGLU ? low_there : row + 8 < here;
     const int low_row = start + (low_there ? row : 0), high_row = start + (high_there ? row + (SWIGLU ? columns : 8) : 0);
-    low = w + (i64)low_row * inputs + own;
-    high = w + (i64)high_row * inputs + own;
-#if GROUPED
-    low_scale = w_scale + low_row;
-    high_scale = w_scale + high_row;
+    low = w + ((i64)low_row * inputs + own) / PER_BYTE;
+    high = w + ((i64)high_row * inputs + own) / PER_BYTE;
+#if WEIGHT_BITS == 4
+    low_zero = w_zero + low_row, high_zero = w_zero + high_row;
 #endif
   };
   const auto load = [&](Batch& batch) {
 #pragma unroll
     for (int s = 0; s < LOADS; s++) {
       const bool inside = fed_column + s * LOADED < inputs && fed_tile < tiles;
-      batch.low[s] = load_weights(low + s * LOADED, inside && low_there);
-      batch.high[s] = load_weights(high + s * LOADED, inside && high_there);
+      batch.low[s] = load_weights(low + s * LOADED / PER_BYTE, inside && low_there);
+      batch.high[s] = load_weights(high + s * LOADED / PER_BYTE, inside && high_there);
     }
-#if GROUPED
-    const int group = (fed_column - lane % 4 * PIECE) / BATCHED;
-    const bool inside = group * BATCHED < inputs && fed_tile < tiles;
-    batch.low_factor = inside && low_there ? __ldg(low_scale + (i64)group * all_columns) : 0.0f;
-    batch.high_factor = inside && high_there ? __ldg(high_scale + (i64)group * all_columns) : 0.0f;
+#if WEIGHT_BITS == 4
+#pragma unroll
+    for (int f = 0; f < FACTORS; f++) batch.low_zero[f] = batch.high_zero[f] = 8;
+    if (w_zero != nullptr) {
+#pragma unroll
+      for (int f = 0; f < FACTORS; f++) {
+        const int at = GROUPED ? ((fed_column - lane % 4 * PIECE) / 128 + f) * (SWIGLU ? 2 * columns : columns) : 0;
+        const bool inside = fed_column + f * 128 < inputs && fed_tile < tiles;
+        if (inside && low_there) batch.low_zero[f] = __ldg(low_zero + at);
+        if (inside && high_there) batch.high_zero[f] = __ldg(high_zero + at);
+      }
+    }
 #endif
-    low += ROUND, high += ROUND, fed_column += ROUND;
+    low += ROUND / PER_BYTE, high += ROUND / PER_BYTE, fed_column += ROUND;
     if (fed_column >= own + rounds * ROUND) {
       fed_column = own;
       point(++fed_tile);
@@ -173,6 +244,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
   for (int r = 0; r < RING; r++) load(batch[r]);
   prefetch_norm(norm, inputs * (norm_f32 ? 4 : 2));
+#if GROUPED
+  for (int group = warp; group < groups; group += WARPS) {
+    const i64 from = (i64)group * (SWIGLU ? 2 * columns : columns) + first;
+    for (int row = lane; row < w_rows; row += 4 * 32) {
+      float value[4];
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        const int here = min(row + 32 * i, w_rows - 1);
+        value[i] = factor_at(w_scale, from + here + (here < count ? 0 : columns - count), factor_bits);
+      }
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        if (row + 32 * i < w_rows) factors[group * w_rows + row + 32 * i] = value[i];
+      }
+    }
+  }
+#endif
 
   // ---- What can be said before x is there: as little as possible stands between the wait and the first product.
   Pieces pieces = Pieces::of<WARPS>(rounds * ROUND);
@@ -181,10 +269,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   int at_once = min(held * TILE, count);
   int token = TOKENS == 1 ? 0 : thread / max(at_once, 1), column = thread - token * at_once;
   const bool finishes = thread < at_once * tokens;
-  const auto factor_of = [&](int column) { return GROUPED ? SUM_FACTOR : __ldg(w_scale + first + column) * SUM_FACTOR; };
+  const auto factor_of = [&](int column) { return GROUPED ? SUM_FACTOR : factor_at(w_scale, first + column, factor_bits) * SUM_FACTOR; };
   if (!GROUPED && finishes) {
-    bring(w_scale + first + column);
-    if (SWIGLU) bring(w_scale + columns + first + column);
+    bring((const char*)w_scale + (i64)(first + column) * (factor_bits / 8));
+    if (SWIGLU) bring((const char*)w_scale + (i64)(columns + first + column) * (factor_bits / 8));
   }
   const auto read_around = [&](Around& around, bool there) {
     around.of = outputs.around(token, first + column, there);
@@ -200,7 +288,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #if THROUGH
     read_around(around, finishes);
 #else
-    x_rows.take<PIECES_AT_ONCE, 1, true>(0, pieces, 0, NORMED, true, [](int, int) { return X_FACTOR; }, [&] { read_around(around, finishes); });
+    x_rows.take<PIECES_AT_ONCE, 1, !HALVED, HALVED>(0, pieces, 0, NORMED, true, [](int, int) { return X_FACTOR; }, [&] { read_around(around, finishes); });
 #endif
     parked[thread] = around;
   }
@@ -213,9 +301,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     for (int i = 0; i < CHAINS * COLUMNS * 4; i++) (&sum[0][0][0])[i] = 0.0f;
   };
   clear();
-#if GROUPED
+  // Of batches whose factors differ.
+  constexpr bool BY_BATCH = GROUPED || HALVED;
   float total[COLUMNS][4] = {};
-#endif
   // Of the lane's columns of x in each product; tokens beyond the last give sums of no use.
   u32 x_row[COLUMNS];
   const char* x_read[COLUMNS];
@@ -225,7 +313,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     x_row[n] = x_at + row * x_stride + warp * BATCHED * 2 + lane % 4 * 16;
     x_read[n] = x + ((i64)row * inputs + own) * 2;
   }
-  int round = 0;
+  int round = 0, multiplied = 0;  // of the batch that is multiplied: its round and its tile
   const auto x_of = [&](int n, int s, int c) {
 #if THROUGH
     // Beyond the last column the weights are zeros; x is read where there is some.
@@ -239,56 +327,101 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   };
   const auto all_of = [&](int n, int i) { return CHAINS == 1 ? sum[0][n][i] : sum[0][n][i] + sum[CHAINS - 1][n][i]; };
   const auto multiply_batch = [&](const Batch& batch) {
+    float back[COLUMNS][2];
+#if WEIGHT_BITS == 4
+    float2 x_sums[COLUMNS][FACTORS][2];
+#endif
+#if GROUPED
+    float low_factor[FACTORS], high_factor[FACTORS];
 #pragma unroll
-    for (int s = 0; s < LOADS; s++) {
+    for (int f = 0; f < FACTORS; f++) {
+      // Beyond the last column sums are 0, and those of rows that are not there are of no use.
+      const float* const from = factors + min((round * ROUND + warp * BATCHED) / 128 + f, groups - 1) * w_rows + multiplied * TILE + lane / 4;
+      low_factor[f] = from[0], high_factor[f] = from[SWIGLU ? count : 8];
+    }
+#endif
 #pragma unroll
-      for (int c = 0; c < CHUNKS; c++) {
-        u32 first_rows[4], second_rows[4];
-        const uint4 &a = batch.low[s], &b = batch.high[s];
-        small_weights(c == 0 ? a.x : a.z, first_rows[0], first_rows[2]);
-        small_weights(c == 0 ? b.x : b.z, first_rows[1], first_rows[3]);
-        small_weights(c == 0 ? a.y : a.w, second_rows[0], second_rows[2]);
-        small_weights(c == 0 ? b.y : b.w, second_rows[1], second_rows[3]);
+    for (int n = 0; HALVED && n < COLUMNS; n++) {
+      const float* const from = backs + (TOKENS == 1 ? 0 : min(lane % 4 * 2, tokens - 1) * all_segments) + round * (ROUND / SEGMENT) + warp * BATCHED / SEGMENT;
+      back[n][0] = from[0], back[n][1] = TOKENS == 1 ? from[0] : from[lane % 4 * 2 + 1 < tokens ? all_segments : 0];
+#if WEIGHT_BITS == 4
+      const float2* const sums_from = x_rows.sums + 2 * (from - backs);
 #pragma unroll
-        for (int n = 0; n < COLUMNS; n++) {
-          const uint4 values = x_of(n, s, c);
-          multiply(sum[0][n], first_rows, values.x, values.y);
-          multiply(sum[CHAINS - 1][n], second_rows, values.z, values.w);
+      for (int f = 0; f < FACTORS; f++) {
+        x_sums[n][f][0] = sums_from[f];
+        x_sums[n][f][1] = TOKENS == 1 ? sums_from[f] : sums_from[f + (lane % 4 * 2 + 1 < tokens ? 2 * all_segments : 0)];
+      }
+#endif
+    }
+#pragma unroll
+    for (int f = 0; f < FACTORS; f++) {
+#pragma unroll
+      for (int s = f * LOADS / FACTORS; s < (f + 1) * LOADS / FACTORS; s++) {
+#pragma unroll
+        for (int c = 0; c < CHUNKS; c++) {
+          u32 first_rows[4], second_rows[4];
+          const uint4 &a = batch.low[s], &b = batch.high[s];
+#if WEIGHT_BITS == 4
+          const u32 low_bits = c == 0 ? a.x : c == 1 ? a.y : c == 2 ? a.z : a.w, high_bits = c == 0 ? b.x : c == 1 ? b.y : c == 2 ? b.z : b.w;
+          four_bits(low_bits << 2, first_rows[0], first_rows[2]);
+          four_bits(high_bits << 2, first_rows[1], first_rows[3]);
+          four_bits(low_bits >> 6, second_rows[0], second_rows[2]);
+          four_bits(high_bits >> 6, second_rows[1], second_rows[3]);
+#else
+          small_weights(c == 0 ? a.x : a.z, first_rows[0], first_rows[2]);
+          small_weights(c == 0 ? b.x : b.z, first_rows[1], first_rows[3]);
+          small_weights(c == 0 ? a.y : a.w, second_rows[0], second_rows[2]);
+          small_weights(c == 0 ? b.y : b.w, second_rows[1], second_rows[3]);
+#endif
+#pragma unroll
+          for (int n = 0; n < COLUMNS; n++) {
+            const uint4 values = x_of(n, s, c);
+            multiply_x(sum[0][n], first_rows, values.x, values.y);
+            multiply_x(sum[CHAINS - 1][n], second_rows, values.z, values.w);
+          }
         }
       }
-    }
+      if constexpr (BY_BATCH) {
+#pragma unroll
+        for (int n = 0; n < COLUMNS; n++) {
+#pragma unroll
+          for (int i = 0; i < 4; i++) {
+            float factor = HALVED ? back[n][i % 2] : 1.0f;
 #if GROUPED
-#pragma unroll
-    for (int n = 0; n < COLUMNS; n++) {
-#pragma unroll
-      for (int i = 0; i < 4; i++) total[n][i] = fmaf(all_of(n, i), i < 2 ? batch.low_factor : batch.high_factor, total[n][i]);
-    }
-    clear();
+            factor *= i < 2 ? low_factor[f] : high_factor[f];
 #endif
+#if WEIGHT_BITS == 4
+            const float zero = i < 2 ? batch.low_zero[f] : batch.high_zero[f];
+            const float2 of_x = x_sums[n][f][i % 2];
+            total[n][i] = fmaf(fmaf(-zero, of_x.y, all_of(n, i) - of_x.x), factor, total[n][i]);
+#else
+#pragma unroll
+            for (int chain = 0; chain < CHAINS; chain++) total[n][i] = fmaf(sum[chain][n][i], factor, total[n][i]);
+#endif
+          }
+        }
+        clear();
+      }
+    }
   };
   float* to = sums;
   const auto end_batch = [&] {
     if (++round != rounds) return;
 #pragma unroll
     for (int n = 0; n < COLUMNS; n++) {
-#if GROUPED
-      float (&value)[4] = total[n];
-#else
-      const float value[4] = {all_of(n, 0), all_of(n, 1), all_of(n, 2), all_of(n, 3)};
-#endif
+      float value[4];
+#pragma unroll
+      for (int i = 0; i < 4; i++) value[i] = BY_BATCH ? total[n][i] : all_of(n, i);
       const int token = n * 8 + lane % 4 * 2;
       float* const low = to + n * 8 * SUM_STRIDE;
       if (token < tokens) low[0] = value[0], low[8] = value[2];
       if (token + 1 < tokens) low[SUM_STRIDE] = value[1], low[SUM_STRIDE + 8] = value[3];
-#if GROUPED
-      value[0] = value[1] = value[2] = value[3] = 0.0f;
-#endif
+#pragma unroll
+      for (int i = 0; i < 4; i++) total[n][i] = 0.0f;
     }
-#if !GROUPED
-    clear();
-#endif
+    if (!BY_BATCH) clear();
     to += WARPS * tokens * SUM_STRIDE;
-    round = 0;
+    round = 0, multiplied++;
   };
   for (int tile = 0; tile < tiles; tile += held) {
     if (tile != 0) __syncthreads();

@@ -1,11 +1,13 @@
-//! `direct`: up to 32 rows of x by weights in e4m3, which go straight to registers. The contract stands in `direct.cu`.
+//! `direct`: up to 32 rows of x by weights in e4m3 or integers, which go straight to registers. The contract stands in `direct.cu`.
 
-use super::operands::{OUTPUTS, firsts, in_storage};
+use super::operands::{OUTPUTS, factor_bits, firsts, in_storage};
 use super::stream::{FEW, blocks};
 use crate::DType;
 use crate::cuda::{CudaVariant, Planner, arguments, int, slots};
-use crate::linear::{LinearProblem, Scales};
-use device::cuda::{ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch};
+use crate::linear::{LinearProblem, SCALED, Scales};
+use device::cuda::{
+    Buffer, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch,
+};
 
 pub(super) const VARIANT: CudaVariant<LinearProblem> =
     CudaVariant { name: "direct", why_not, plan };
@@ -21,8 +23,6 @@ const PARTS: &[&str] = &[
 /// As in `direct.cu` and `stream.cuh`.
 const WARPS: usize = 8;
 const ROWS: usize = 16;
-const ROUND: usize = WARPS * 128;
-const RING: usize = 4;
 const SEGMENT: usize = 256;
 const SUM_STRIDE: usize = 20;
 
@@ -36,9 +36,47 @@ const AGAIN: usize = 2;
 /// Shared memory that leaves the first cache room for the weights on their way, bytes.
 const LITTLE: usize = 80 << 10;
 
+/// What weights are stored as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Weights {
+    E4m3,
+    I8,
+    U4,
+}
+
+impl Weights {
+    fn of(problem: &LinearProblem) -> Option<Self> {
+        match problem.w_dtype {
+            DType::E4m3 => Some(Self::E4m3),
+            DType::I8 => Some(Self::I8),
+            DType::U4 => Some(Self::U4),
+            _ => None,
+        }
+    }
+
+    fn integers(self) -> bool {
+        self != Self::E4m3
+    }
+
+    fn four_bits(self) -> bool {
+        self == Self::U4
+    }
+
+    /// Columns that all warps load at once.
+    fn round(self) -> usize {
+        WARPS * if self.four_bits() { 256 } else { 128 }
+    }
+
+    /// Batches of a warp that are under way.
+    fn ring(self) -> usize {
+        if self.four_bits() { 3 } else { 4 }
+    }
+}
+
 /// What a kernel is compiled for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Form {
+    weights: Weights,
     grouped: bool,
     /// Most rows of x.
     tokens: usize,
@@ -53,11 +91,13 @@ struct Form {
 }
 
 impl Form {
-    fn of(problem: &LinearProblem, scales: Scales, share: Share) -> Self {
+    /// Of a launch of so many rows.
+    fn of(problem: &LinearProblem, weights: Weights, tokens: usize, share: Share) -> Self {
         let few = problem.tokens <= FEW;
         Self {
-            grouped: scales == Scales::Groups,
-            tokens: ROWS_OF_X.into_iter().find(|most| problem.tokens <= *most).unwrap_or(MOST),
+            weights,
+            grouped: problem.scales == Some(Scales::Groups),
+            tokens: ROWS_OF_X.into_iter().find(|most| tokens <= *most).unwrap_or(MOST),
             normed: few && problem.norm.is_some(),
             x_f32: few && problem.x_dtype == DType::F32,
             through: share.through,
@@ -68,8 +108,10 @@ impl Form {
     }
 
     fn source(self, arch: GpuArch) -> KernelSource {
-        let Self { grouped, tokens, normed, x_f32, through, residual, swiglu, taps } = self;
+        let Self { weights, grouped, tokens, normed, x_f32, through, residual, swiglu, taps } =
+            self;
         let flags = [
+            ("INTEGERS", weights.integers()),
             ("GROUPED", grouped),
             ("NORMED", normed),
             ("X_F32", x_f32),
@@ -79,7 +121,7 @@ impl Form {
         ];
         let source = KernelSource::new("linear_direct", PARTS, arch)
             .define("DTYPE", DType::Bf16)
-            .define("WEIGHT_BITS", 8)
+            .define("WEIGHT_BITS", if weights.four_bits() { 4 } else { 8 })
             .define("TOKENS", tokens)
             .define("TAPS", taps);
         flags.into_iter().fold(source, |source, (name, flag)| source.define(name, u8::from(flag)))
@@ -90,30 +132,39 @@ fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
     if here.compute < ComputeCapability::new(8, 0) {
         return Some(format!("needs compute capability 8.0, this GPU has {}", here.compute));
     }
-    if problem.scales.is_none() {
-        return Some(format!("needs weights in e4m3, got {}", problem.dtype));
-    }
+    let Some(weights) = Weights::of(problem) else {
+        return Some(format!("needs weights in e4m3 or integers, got {}", problem.w_dtype));
+    };
     if problem.tokens > MOST {
         return Some(format!("is for up to {MOST} rows of x, got {}", problem.tokens));
     }
     if problem.convolution.is_some() && problem.tokens > FEW {
         return Some(format!("convolves up to {FEW} rows of x, got {}", problem.tokens));
     }
-    if !problem.inputs.is_multiple_of(16) {
-        return Some(format!("needs K a multiple of 16, got {}", problem.inputs));
+    let whole = if weights.four_bits() { 32 } else { 16 };
+    if !problem.inputs.is_multiple_of(whole) {
+        return Some(format!("needs K a multiple of {whole}, got {}", problem.inputs));
+    }
+    if problem.scales == Some(Scales::Groups) && problem.w_group != SCALED {
+        return Some(format!("needs groups of {SCALED} columns, got {}", problem.w_group));
+    }
+    if problem.ordered {
+        return Some("multiplies columns of x as they come, not in an order".to_owned());
     }
     if let Some(norm) = problem.norm.filter(|norm| problem.tokens <= FEW && norm.groups > 1) {
         return Some(format!("normalises x as a whole, not in {} groups", norm.groups));
     }
-    if Share::of(problem, here).is_none() {
+    if Share::of(problem, weights, here).is_none() {
         return Some(format!("has no room in shared memory for {} rows of x", problem.tokens));
     }
-    problem.not_float()
+    None
 }
 
 /// What a block has in shared memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Share {
+    /// Rows of x of a launch.
+    tokens: usize,
     /// Tiles whose sums lie there at once.
     held: usize,
     /// Whether x does not lie there.
@@ -122,29 +173,55 @@ struct Share {
 }
 
 impl Share {
+    /// Of all rows at once, or of as many as have room: narrow weights are so few bytes that they may be read again for the others.
+    fn of(problem: &LinearProblem, weights: Weights, here: &CudaCapabilities) -> Option<Self> {
+        let all = problem.tokens;
+        let sizes = [all, 16, FEW].into_iter().filter(|size| *size == all || *size < all);
+        // x in float16 takes registers.
+        let at_once = if weights.integers() { 16 } else { MOST };
+        sizes
+            .filter(|size| *size <= at_once)
+            .find_map(|tokens| Self::of_rows(problem, weights, tokens, here))
+    }
+
     /// All tiles' sums, or as many as take little, or as there is room for. Rows of x that have no room beside them are read where
     /// they are multiplied, if a block has so few tiles that it reads them as few times.
-    fn of(problem: &LinearProblem, here: &CudaCapabilities) -> Option<Self> {
-        let LinearProblem { tokens, inputs, .. } = *problem;
-        let few = tokens <= FEW;
+    fn of_rows(
+        problem: &LinearProblem,
+        weights: Weights,
+        tokens: usize,
+        here: &CudaCapabilities,
+    ) -> Option<Self> {
+        let inputs = problem.inputs;
+        let few = problem.tokens <= FEW;
+        let converts = here.compute >= ComputeCapability::new(8, 9);
+        let halved = weights.integers() || tokens <= FEW && converts;
         let segments = if few && problem.norm.is_some() { inputs.div_ceil(SEGMENT) } else { 0 };
-        let rounds = inputs.div_ceil(ROUND);
-        let x = (tokens * (2 * rounds * ROUND + 64 + 4 * segments)).next_multiple_of(16);
+        let rounds = inputs.div_ceil(weights.round());
+        let columns = rounds * weights.round();
+        let (of_segment, more) = if weights.four_bits() { (20, 4) } else { (4, 0) };
+        let beside_x = if halved { of_segment * columns / SEGMENT } else { 0 };
+        let x = (tokens * (2 * columns + 64 + 4 * segments + beside_x) + more).next_multiple_of(16);
         let sums = tokens.max(1) * 4 * WARPS * SUM_STRIDE;
         let tile = if problem.swiglu { ROWS / 2 } else { ROWS };
-        let tiles = problem.columns().div_ceil(blocks(problem, here).max(1)).div_ceil(tile).max(1);
+        let share = problem.columns().div_ceil(blocks(problem, here).max(1));
+        let tiles = share.div_ceil(tile).max(1);
+        let grouped = problem.scales == Some(Scales::Groups);
+        let factors = if grouped { 4 * inputs.div_ceil(SCALED) } else { 0 };
+        let factors = factors * if problem.swiglu { 2 * share } else { share };
         // What threads park of their own is not dynamic, and a block takes a KiB more than it asks for.
         let parked = if problem.convolution.is_some() { 20 << 10 } else { 10 << 10 };
-        let most = (here.shared_bytes as usize).checked_sub(parked)?;
+        let most = (here.shared_bytes as usize).checked_sub(parked + factors)?;
         let beside = |x: usize, through: bool| {
             [LITTLE.min(most), most].into_iter().find_map(|room| {
                 let fit = room.checked_sub(x)? / sums;
-                let whole = (1..=fit).rev().find(|held| (held * rounds).is_multiple_of(RING));
+                let ring = weights.ring();
+                let whole = (1..=fit).rev().find(|held| (held * rounds).is_multiple_of(ring));
                 let held = if fit >= tiles { tiles } else { whole? };
-                Some(Self { held, through, bytes: x + held * sums })
+                Some(Self { tokens, held, through, bytes: x + held * sums + factors })
             })
         };
-        let through = || (!few && tiles <= AGAIN).then(|| beside(0, true)).flatten();
+        let through = || (!halved && tiles <= AGAIN).then(|| beside(0, true)).flatten();
         beside(x, false).or_else(through)
     }
 }
@@ -152,6 +229,7 @@ impl Share {
 /// What calls of models come to on Hopper.
 pub(super) fn bundled() -> Vec<KernelSource> {
     let from = Form {
+        weights: Weights::E4m3,
         grouped: false,
         tokens: 1,
         normed: true,
@@ -170,11 +248,19 @@ pub(super) fn bundled() -> Vec<KernelSource> {
     let any = [rows, gated(rows), onto(rows)];
     let few = [&any[..], &[from, gated(from), convolved, normed_rows, onto(normed_rows)]].concat();
     let batch = [&any[..], &[through(rows), through(onto(rows))]].concat();
-    let of = |forms: &[Form], sizes: [usize; 2]| {
-        let each = |form: &Form| sizes.map(|tokens| Form { tokens, ..*form });
+    let of = |forms: &[Form], sizes: &[usize]| {
+        let each = |form: &Form| {
+            let form = *form;
+            sizes.iter().map(move |tokens| Form { tokens: *tokens, ..form }).collect::<Vec<_>>()
+        };
         forms.iter().flat_map(each).collect::<Vec<_>>()
     };
-    let forms = [of(&few, [1, FEW]), of(&batch, [16, MOST])].concat();
+    let mut forms = [of(&few, &[1, FEW]), of(&batch, &[16, MOST])].concat();
+    // Four bits by groups, and eight by rows, as they are published.
+    let integers = [&of(&few, &[1, FEW])[..], &of(&any, &[16])].concat();
+    for (weights, grouped) in [(Weights::U4, true), (Weights::I8, false)] {
+        forms.extend(integers.iter().map(|form| Form { weights, grouped, ..*form }));
+    }
     let arch = || GpuArch::of(ComputeCapability::new(9, 0));
     forms.into_iter().map(|form| form.source(arch())).collect()
 }
@@ -186,76 +272,89 @@ arguments! {
         inputs: i32, columns: i32, norm_f32: i32, bias_f32: i32, out_f32: i32, scale: f32, eps: f32, held: i32,
         conv_weight: Nullable, conv_bias: Nullable, initial_state: Nullable, final_state: Nullable, state_indices: Nullable,
         conv_weight_f32: i32, conv_bias_f32: i32, conv_silu: i32, conv_first: i32, conv_channels: i32, w_scale: Pointer,
+        w_zero: Nullable, factor_bits: i32,
     }
 }
 
 fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaError> {
     let no_room = || CudaError::Refused { what: "no room in shared memory".to_owned() };
-    let share = Share::of(problem, planner.here()).ok_or_else(no_room)?;
-    let scales = problem.scales.ok_or_else(no_room)?;
-    let kernel = planner.kernel(&Form::of(problem, scales, share).source(planner.arch()))?;
+    let weights = Weights::of(problem).ok_or_else(no_room)?;
+    let share = Share::of(problem, weights, planner.here()).ok_or_else(no_room)?;
     let few = problem.tokens <= FEW;
     let x = if few { planner.required("x")? } else { in_storage(problem, planner)? };
     let norm = if few { planner.input("norm")? } else { None };
     let (w, bias) = (planner.required("w")?, planner.input("bias")?);
     let residual = planner.input("residual")?;
-    planner.widest("w_scale", 4);
-    let w_scale = planner.required("w_scale")?;
-    let mut outputs = [const { None }; OUTPUTS.len()];
-    for ((output, name), _) in outputs.iter_mut().zip(OUTPUTS).zip(&problem.widths) {
-        *output = Some(planner.output(name)?);
+    let factor_bits = factor_bits(planner);
+    let (w_scale, w_zero) = (planner.required("w_scale")?, planner.input("w_zero")?);
+    let mut outputs = Vec::new();
+    for (name, width) in OUTPUTS.into_iter().zip(&problem.widths) {
+        outputs.push((planner.output(name)?, width * problem.out.bytes()));
     }
-    let [o0, o1, o2, o3, o4, o5] = outputs.each_ref().map(Option::as_deref);
     let [start1, start2, start3, start4, start5] = firsts(problem)?;
     let convolution = problem.convolution.as_ref();
     let (conv_weight, conv_bias) = (planner.input("conv_weight")?, planner.input("conv_bias")?);
     let initial_state = planner.input("initial_state")?;
     let final_state = convolution.map(|_| planner.output("final_state")).transpose()?;
     let state_indices = planner.input("state_indices")?;
-    let args = LinearDirect {
-        x: &x,
-        w: &w,
-        norm: norm.as_deref(),
-        bias: bias.as_deref(),
-        residual: residual.as_deref(),
-        o0,
-        o1,
-        o2,
-        o3,
-        o4,
-        o5,
-        start1,
-        start2,
-        start3,
-        start4,
-        start5,
-        tokens: int(problem.tokens)?,
-        inputs: int(problem.inputs)?,
-        columns: int(problem.columns())?,
-        norm_f32: planner.is_f32("norm"),
-        bias_f32: planner.is_f32("bias"),
-        out_f32: (problem.out == DType::F32).into(),
-        scale: problem.scale as f32,
-        eps: problem.norm.map_or(0.0, |norm| norm.eps) as f32,
-        held: int(share.held)?,
-        conv_weight: conv_weight.as_deref(),
-        conv_bias: conv_bias.as_deref(),
-        initial_state: initial_state.as_deref(),
-        final_state: final_state.as_deref(),
-        state_indices: state_indices.as_deref(),
-        conv_weight_f32: planner.is_f32("conv_weight"),
-        conv_bias_f32: planner.is_f32("conv_bias"),
-        conv_silu: convolution.is_some_and(|of| of.silu).into(),
-        conv_first: int(convolution.map_or(0, |of| of.first))?,
-        conv_channels: int(convolution.map_or(0, |of| of.channels))?,
-        w_scale: &w_scale,
-    };
     let blocks = blocks(problem, planner.here());
     int(problem.columns() * blocks)?;
-    let mut launch = Launch::new([blocks as u32, 1, 1], 32 * WARPS as u32, share.bytes as u32);
-    // Its weights come while the kernel ahead ends; it waits for that one itself before it reads x.
-    launch.overlaps = planner.here().compute >= ComputeCapability::new(9, 0);
-    planner.launch(kernel, launch, args);
+    let x_bytes = if few { problem.x_dtype.bytes() } else { DType::Bf16.bytes() };
+    for first in (0..problem.tokens.max(1)).step_by(share.tokens.max(1)) {
+        let tokens = share.tokens.min(problem.tokens - first);
+        let form = Form::of(problem, weights, tokens, share);
+        let kernel = planner.kernel(&form.source(planner.arch()))?;
+        let part = |of: &Buffer, row: usize| of.part(first * row, tokens * row);
+        let parts = outputs.iter().map(|(output, row)| part(output, *row));
+        let parts = parts.collect::<Result<Vec<_>, _>>()?;
+        let [o0, o1, o2, o3, o4, o5] = std::array::from_fn(|at| parts.get(at));
+        let row = problem.columns() * DType::F32.bytes();
+        let residual = residual.as_ref().map(|residual| part(residual, row)).transpose()?;
+        let args = LinearDirect {
+            x: &part(&x, problem.inputs * x_bytes)?,
+            w: &w,
+            norm: norm.as_deref(),
+            bias: bias.as_deref(),
+            residual: residual.as_ref(),
+            o0,
+            o1,
+            o2,
+            o3,
+            o4,
+            o5,
+            start1,
+            start2,
+            start3,
+            start4,
+            start5,
+            tokens: int(tokens)?,
+            inputs: int(problem.inputs)?,
+            columns: int(problem.columns())?,
+            norm_f32: planner.is_f32("norm"),
+            bias_f32: planner.is_f32("bias"),
+            out_f32: (problem.out == DType::F32).into(),
+            scale: problem.scale as f32,
+            eps: problem.norm.map_or(0.0, |norm| norm.eps) as f32,
+            held: int(share.held)?,
+            conv_weight: conv_weight.as_deref(),
+            conv_bias: conv_bias.as_deref(),
+            initial_state: initial_state.as_deref(),
+            final_state: final_state.as_deref(),
+            state_indices: state_indices.as_deref(),
+            conv_weight_f32: planner.is_f32("conv_weight"),
+            conv_bias_f32: planner.is_f32("conv_bias"),
+            conv_silu: convolution.is_some_and(|of| of.silu).into(),
+            conv_first: int(convolution.map_or(0, |of| of.first))?,
+            conv_channels: int(convolution.map_or(0, |of| of.channels))?,
+            w_scale: &w_scale,
+            w_zero: w_zero.as_deref(),
+            factor_bits,
+        };
+        let mut launch = Launch::new([blocks as u32, 1, 1], 32 * WARPS as u32, share.bytes as u32);
+        // Its weights come while the kernel ahead ends; it waits for that one itself before it reads x.
+        launch.overlaps = planner.here().compute >= ComputeCapability::new(9, 0);
+        planner.launch(kernel, launch, args);
+    }
     let Some(of) = convolution else { return Ok(()) };
     slots::hand_on(planner, &of.slots, problem.tokens, of.channels * (of.width - 1))
 }
@@ -264,16 +363,20 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
 mod tests {
     use super::*;
     use crate::linear::cuda::stream::tests::gpu;
-    use crate::linear::{LinearOp, LinearOptions, SCALED};
+    use crate::linear::{LinearOp, LinearOptions};
     use crate::{Family, Inputs, Tensor, TensorMap};
     use device::cuda::BundledArch;
 
-    fn call(tokens: usize, inputs: usize, outputs: usize, groups: usize) -> LinearProblem {
+    fn call(
+        w: DType,
+        [tokens, inputs, outputs]: [usize; 3],
+        groups: usize,
+    ) -> LinearProblem {
         let tensor =
             |name: &str, shape: &[usize], dtype| (name.to_owned(), Tensor::poisoned(shape, dtype));
         let tensors = TensorMap::from([
             tensor("x", &[tokens, inputs], DType::Bf16),
-            tensor("w", &[outputs, inputs], DType::E4m3),
+            tensor("w", &[outputs, inputs], w),
             tensor("w_scale", &[groups, outputs], DType::F32),
         ]);
         LinearOp::parse(Inputs::of_map(LinearOp::SPEC, &tensors), &LinearOptions::default())
@@ -283,23 +386,27 @@ mod tests {
     #[test]
     fn tiles_that_do_not_fit_at_once_come_in_whole_rings() {
         let hopper = BundledArch::ALL.iter().find(|arch| arch.compute.major == 9).unwrap();
-        for tokens in 0..=MOST {
-            for inputs in [16, 2048, 4096, 8192_usize] {
+        let sizes = [16, 2048, 4096, 8192_usize];
+        for w in [DType::E4m3, DType::I8, DType::U4] {
+            for (tokens, inputs) in (0..=MOST).flat_map(|tokens| sizes.map(|size| (tokens, size))) {
+                let inputs = if w == DType::U4 { inputs.max(32) } else { inputs };
                 for (outputs, tiles) in [(2048, 1), (8512, 5), (100_352, 48)] {
                     for groups in [1, inputs.div_ceil(SCALED)] {
-                        let problem = call(tokens, inputs, outputs, groups);
-                        let Some(share) = Share::of(&problem, &gpu(hopper)) else {
-                            assert!(tokens > FEW && tiles > AGAIN, "{tokens} of {inputs}");
-                            continue;
-                        };
-                        assert_eq!(why_not(&problem, &gpu(hopper)), None, "{tokens} of {inputs}");
+                        let problem = call(w, [tokens, inputs, outputs], groups);
+                        let weights = Weights::of(&problem).unwrap();
+                        let what = format!("{tokens} of {inputs} to {outputs} by {groups} {w}");
+                        let share = Share::of(&problem, weights, &gpu(hopper)).expect(&what);
+                        assert_eq!(why_not(&problem, &gpu(hopper)), None, "{what}");
                         assert!(share.bytes + (10 << 10) <= hopper.shared_bytes as usize);
                         assert!(!share.through || tokens > FEW && tiles <= AGAIN);
-                        let batches = share.held * inputs.div_ceil(ROUND);
+                        let whole = share.tokens == tokens || [FEW, 16].contains(&share.tokens);
+                        assert!(whole && share.tokens <= tokens, "{what}: {share:?}");
+                        let batches = share.held * inputs.div_ceil(weights.round());
                         if tokens > 0 {
                             assert!(
-                                share.held == tiles || batches % RING == 0 && share.held < tiles,
-                                "{tokens} of {inputs} to {outputs}: {share:?}"
+                                share.held == tiles
+                                    || batches % weights.ring() == 0 && share.held < tiles,
+                                "{what}: {share:?}"
                             );
                         }
                     }
@@ -311,10 +418,11 @@ mod tests {
     #[test]
     fn one_sentence_says_why_not() {
         let hopper = BundledArch::ALL.iter().find(|arch| arch.compute.major == 9).unwrap();
-        let refusal = |problem: &LinearProblem| why_not(problem, &gpu(hopper)).unwrap();
-        assert_eq!(refusal(&call(33, 2048, 64, 1)), "is for up to 32 rows of x, got 33");
-        assert_eq!(refusal(&call(1, 24, 64, 1)), "needs K a multiple of 16, got 24");
-        let wide = refusal(&call(8, 32_768, 64, 1));
+        let refusal = |w: DType, sizes| why_not(&call(w, sizes, 1), &gpu(hopper)).unwrap();
+        assert_eq!(refusal(DType::E4m3, [33, 2048, 64]), "is for up to 32 rows of x, got 33");
+        assert_eq!(refusal(DType::E4m3, [1, 24, 64]), "needs K a multiple of 16, got 24");
+        assert_eq!(refusal(DType::U4, [1, 48, 64]), "needs K a multiple of 32, got 48");
+        let wide = refusal(DType::I8, [8, 32_768, 64]);
         assert_eq!(wide, "has no room in shared memory for 8 rows of x");
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::DType;
 use crate::cuda::{Planner, arguments, int};
-use crate::linear::LinearProblem;
+use crate::linear::{LinearProblem, Scales};
 use crate::rmsnorm::cuda::rows;
 use device::cuda::{
     Buffer, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch,
@@ -209,37 +209,58 @@ const EXPANDED: usize = 4096;
 
 arguments! {
     LinearExpand: linear_expand {
-        w: Pointer, w_scale: Pointer, o: Pointer, rows: i32, inputs: i32, groups: i32,
+        w: Pointer, w_scale: Pointer, w_zero: Nullable, order: Nullable, o: Pointer, rows: i32, inputs: i32, group: i32,
+        factor_bits: i32,
     }
 }
 
-fn expand(arch: GpuArch) -> KernelSource {
-    KernelSource::new("linear_expand", EXPAND, arch).define("DTYPE", DType::Bf16)
+fn expand(weights: DType, arch: GpuArch) -> KernelSource {
+    let source = KernelSource::new("linear_expand", EXPAND, arch).define("DTYPE", DType::Bf16);
+    match weights {
+        DType::U4 => source.define("INTEGERS", 1).define("WEIGHT_BITS", 4),
+        DType::I8 => source.define("INTEGERS", 1).define("WEIGHT_BITS", 8),
+        _ => source.define("INTEGERS", 0).define("WEIGHT_BITS", 8),
+    }
 }
 
-/// What the bundle holds of it: e4m3 is for GPUs that have the kernel for few rows of it there too.
+/// What the bundle holds of it: narrow weights are for GPUs that have the kernel for few rows of them there too.
 pub(super) fn bundled() -> Vec<KernelSource> {
-    vec![expand(GpuArch::of(ComputeCapability::new(9, 0)))]
+    let hopper = || GpuArch::of(ComputeCapability::new(9, 0));
+    [DType::E4m3, DType::I8, DType::U4].map(|weights| expand(weights, hopper())).to_vec()
 }
 
-/// w in storage: as it is, or from e4m3 by a launch ahead, which a kernel that reads w before it waits must not overlap.
+/// Bits of a factor of weights as kernels know them; bf16's are one more than f16's.
+pub(super) fn factor_bits(planner: &mut Planner<'_>) -> i32 {
+    let bits = match planner.dtype("w_scale") {
+        Some(DType::F16) => 16,
+        Some(DType::Bf16) => 17,
+        _ => 32,
+    };
+    planner.widest("w_scale", bits / 8);
+    planner.widest("w_zero", 1);
+    bits as i32
+}
+
+/// w in storage: as it is, or from narrower weights by a launch ahead, which a kernel that reads w before it waits must not overlap.
 fn weights(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<Arc<Buffer>, CudaError> {
     let w = planner.required("w")?;
-    if problem.scales.is_none() {
-        return Ok(w);
-    }
-    planner.widest("w_scale", 4);
-    let (w_scale, groups) = (planner.required("w_scale")?, planner.shape("w_scale")[0]);
+    let Some(scales) = problem.scales else { return Ok(w) };
+    let factor_bits = factor_bits(planner);
+    let w_scale = planner.required("w_scale")?;
+    let (w_zero, order) = (planner.input("w_zero")?, planner.input("x_order")?);
     let elements = problem.outputs * problem.inputs;
     let o = planner.scratch(elements.div_ceil(2))?;
-    let kernel = planner.kernel(&expand(planner.arch()))?;
+    let kernel = planner.kernel(&expand(problem.w_dtype, planner.arch()))?;
     let args = LinearExpand {
         w: &w,
         w_scale: &w_scale,
+        w_zero: w_zero.as_deref(),
+        order: order.as_deref(),
         o: &o,
         rows: int(problem.outputs)?,
         inputs: int(problem.inputs)?,
-        groups: int(groups)?,
+        group: int(if scales == Scales::Rows { problem.inputs } else { problem.w_group })?,
+        factor_bits,
     };
     let blocks = elements.div_ceil(EXPANDED) as u32;
     planner.launch_ahead(kernel, Launch::new([blocks, 1, 1], 256, 0), args);
@@ -255,7 +276,7 @@ pub(super) fn not_many(problem: &LinearProblem) -> Option<String> {
 /// Why kernels that multiply 16 bits cannot take this call.
 pub(super) fn not_half(problem: &LinearProblem) -> Option<String> {
     match problem.dtype {
-        DType::Bf16 | DType::F16 => problem.not_float(),
+        DType::Bf16 | DType::F16 => None,
         other => Some(format!("needs bf16 or f16 weights, got {other}")),
     }
 }

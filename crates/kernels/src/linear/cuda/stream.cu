@@ -20,9 +20,6 @@
 // of ROUND, are in shared memory at once. With `groups` above 1, inputs / groups is a multiple of SEGMENT. deferred 1: x times
 // norm is rounded, and the root divides the sums (one group, one phase); otherwise x is read twice, for its squares first.
 //
-// With WEIGHT_BITS 8, w is in e4m3 and has factors, w_scale f32 [G, N]: of whole rows, or with GROUPED 1 of each 128 columns of a row,
-// in which case they come through the ring too. inputs is a multiple of 16 then.
-//
 // With TAPS above 0 the columns conv_first .. conv_first + conv_channels are convolved, each row of x being the next token of
 // a sequence of its own (convolution.cuh); swiglu and residual are ignored then.
 //
@@ -31,9 +28,8 @@
 //   + (streamed 0: tokens * (2 * min(phase, inputs rounded up to ROUND) + 64))
 //   + (norm: 4 * tokens * ceil(inputs / SEGMENT)).
 //
-// Macros: DTYPE (bf16, f16), WEIGHT_BITS (16: w in storage; 8: e4m3, and bf16), GROUPED, TOKENS (8, 16, 32: at least `tokens`),
-// STAGES, TAPS (0, 2, 3, 4), RESIDENT (blocks that a multiprocessor has registers for), REGISTERS (most registers of a thread; 0: as
-// many as RESIDENT leaves), RESIDUAL (0: none).
+// Macros: DTYPE (bf16, f16), TOKENS (8, 16, 32: at least `tokens`), STAGES, TAPS (0, 2, 3, 4), RESIDENT (blocks that a multiprocessor
+// has registers for), REGISTERS (most registers of a thread; 0: as many as RESIDENT leaves), RESIDUAL (0: none).
 
 #ifndef TOKENS
 #define TOKENS 8
@@ -58,9 +54,7 @@
 constexpr int THREADS = WARPS * 32;
 constexpr int ROWS = 16;             // of w in a tile
 constexpr int ROUND = WARPS * STEP;  // and all warps
-constexpr int STEP_CHUNKS = STEP / 32;
-constexpr int WEIGHT_STEP_BYTES = ROWS * STEP * WEIGHT_BITS / 8;
-constexpr int STEP_BYTES = WEIGHT_STEP_BYTES + (GROUPED ? 256 : 0);
+constexpr int STEP_BYTES = ROWS * STEP * 2;
 constexpr int X_STEP_BYTES = TOKENS * STEP * 2;
 constexpr int SUM_STRIDE = 20;  // floats from token to token: no bank conflicts
 constexpr int SUM_BUFFERS = TOKENS == 8 ? 2 : 1;
@@ -78,7 +72,7 @@ extern "C" __global__ void BOUNDS
                   int columns, int x_f32, int norm_f32, int bias_f32, int out_f32, int swiglu, float scale, float eps,
                   int phase, int groups, int deferred, int streamed, const void* conv_weight, const void* conv_bias,
                   const float* initial_state, float* final_state, const int* state_indices, int conv_weight_f32,
-                  int conv_bias_f32, int conv_silu, int conv_first, int conv_channels, const float* w_scale) {
+                  int conv_bias_f32, int conv_silu, int conv_first, int conv_channels) {
 #if !RESIDUAL || TAPS > 0
   residual = nullptr;
 #endif
@@ -114,10 +108,6 @@ extern "C" __global__ void BOUNDS
   int fed_tile = 0, fed_round = 0, fed_slot = 0;
   const Weight *low = w, *high = w;
   bool low_there = false, high_there = false;
-#if GROUPED
-  const int all_columns = swiglu ? 2 * columns : columns;
-  const float *low_scale = w_scale, *high_scale = w_scale;
-#endif
   const auto point = [&](int tile) {
     const int start = tile_start(tile), here = tile_start(tile + 1) - start, row = lane / 4;
     low_there = row < here;
@@ -125,20 +115,16 @@ extern "C" __global__ void BOUNDS
     const int low_row = start + (low_there ? row : 0), high_row = start + (high_there ? row + (swiglu ? columns : 8) : 0);
     low = w + (i64)low_row * inputs;
     high = w + (i64)high_row * inputs;
-#if GROUPED
-    low_scale = w_scale + low_row;
-    high_scale = w_scale + high_row;
-#endif
   };
   const auto feed_x = [&](u32 slot, int round) {
 #pragma unroll
     for (int n = 0; n < TOKENS / 8; n++) {
 #pragma unroll
-      for (int chunk = 0; chunk < STEP_CHUNKS; chunk++) {
+      for (int piece = 0; piece < STEP_PIECES; piece++) {
         const int token = lane / 4 + n * 8;
-        const int column = round * ROUND + own + chunk / CHUNKS * 4 * PIECE + chunk % CHUNKS * 8;
+        const int column = round * ROUND + own + piece * 4 * PIECE;
         const bool there = token < tokens && column < inputs;
-        copy_async<16>(slot + STEP_BYTES + (n * STEP_CHUNKS + chunk) * 512, x + (there ? ((i64)token * inputs + column) * 2 : 0),
+        copy_async<16>(slot + STEP_BYTES + (n * STEP_PIECES + piece) * 512, x + (there ? ((i64)token * inputs + column) * 2 : 0),
                        there);
       }
     }
@@ -153,14 +139,6 @@ extern "C" __global__ void BOUNDS
         copy_weights(slot + piece * 1024, low + (inside ? column : 0), inside && low_there);
         copy_weights(slot + piece * 1024 + 512, high + (inside ? column : 0), inside && high_there);
       }
-#if GROUPED
-      // Four lanes copy the same two factors, so that each waits for its own alone.
-      const int column = fed_round * ROUND + warp * STEP;
-      const bool inside = column < inputs;
-      const i64 group = inside ? (i64)(column / 128) * all_columns : 0;
-      copy_async<4>(slot + WEIGHT_STEP_BYTES - lane * 8, low_scale + group, inside && low_there);
-      copy_async<4>(slot + WEIGHT_STEP_BYTES - lane * 8 + 4, high_scale + group, inside && high_there);
-#endif
       if (with_x) feed_x(slot, fed_round);
       fed_slot = fed_slot + 1 == STAGES ? 0 : fed_slot + 1;
       if (++fed_round == rounds) {
@@ -224,9 +202,6 @@ extern "C" __global__ void BOUNDS
   for (int tile = 0; tile < tiles; tile++) {
     const int start = tile_start(tile), here = tile_start(tile + 1) - start;
     Outputs::Around around[FINISHED];
-#if WEIGHT_BITS < 16 && !GROUPED
-    float factor[FINISHED], factor_of_up[FINISHED];  // of the rows of w
-#endif
 #if TAPS > 0
     Convolution::Held held[FINISHED];
 #endif
@@ -235,10 +210,6 @@ extern "C" __global__ void BOUNDS
       for (int i = 0; i < FINISHED; i++) {
         const bool there = column_of[i] < here && token_of[i] < tokens;
         around[i] = outputs.around(token_of[i], start + column_of[i], there);
-#if WEIGHT_BITS < 16 && !GROUPED
-        factor[i] = there ? __ldg(w_scale + start + column_of[i]) : 0.0f;
-        factor_of_up[i] = there && swiglu ? __ldg(w_scale + columns + start + column_of[i]) : 0.0f;
-#endif
 #if TAPS > 0
         held[i] = convolution.held(token_of[i], start + column_of[i], there);
 #endif
@@ -276,42 +247,19 @@ extern "C" __global__ void BOUNDS
         copy_wait<STAGES - 1>();
         const u32 weights = ring + slot * step_bytes;
         slot = slot + 1 == STAGES ? 0 : slot + 1;
-#if GROUPED
-        float part[TOKENS / 8][4];
-#pragma unroll
-        for (int n = 0; n < TOKENS / 8; n++) part[n][0] = part[n][1] = part[n][2] = part[n][3] = 0.0f;
-#else
-        auto& part = sum;
-#endif
 #pragma unroll
         for (int piece = 0; piece < STEP_PIECES; piece++) {
           const uint4 low_piece = load_shared(weights + piece * 1024), high_piece = load_shared(weights + piece * 1024 + 512);
+          const u32 first_rows[4] = {low_piece.x, high_piece.x, low_piece.y, high_piece.y};
+          const u32 second_rows[4] = {low_piece.z, high_piece.z, low_piece.w, high_piece.w};
 #pragma unroll
-          for (int c = 0; c < CHUNKS; c++) {
-            const int chunk = piece * CHUNKS + c;
-            const uint4 a = eight_weights(low_piece, c), b = eight_weights(high_piece, c);
-            const u32 first_rows[4] = {a.x, b.x, a.y, b.y}, second_rows[4] = {a.z, b.z, a.w, b.w};
-#pragma unroll
-            for (int n = 0; n < TOKENS / 8; n++) {
-              const uint4 values = load_shared(streamed ? weights + STEP_BYTES + (n * STEP_CHUNKS + chunk) * 512
-                                                        : x_row[n] + round * ROUND * 2 + chunk * 64);
-              multiply(part[n], first_rows, values.x, values.y);
-              multiply(part[n], second_rows, values.z, values.w);
-            }
+          for (int n = 0; n < TOKENS / 8; n++) {
+            const uint4 values = load_shared(streamed ? weights + STEP_BYTES + (n * STEP_PIECES + piece) * 512
+                                                      : x_row[n] + round * ROUND * 2 + piece * 64);
+            multiply(sum[n], first_rows, values.x, values.y);
+            multiply(sum[n], second_rows, values.z, values.w);
           }
         }
-#if GROUPED
-        float low_factor, high_factor;
-        asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
-                     : "=f"(low_factor), "=f"(high_factor)
-                     : "r"(weights + WEIGHT_STEP_BYTES - lane * 8)
-                     : "memory");
-#pragma unroll
-        for (int n = 0; n < TOKENS / 8; n++) {
-#pragma unroll
-          for (int i = 0; i < 4; i++) sum[n][i] = fmaf(part[n][i], i < 2 ? low_factor : high_factor, sum[n][i]);
-        }
-#endif
         feed(streamed);
       }
     }
@@ -338,9 +286,6 @@ extern "C" __global__ void BOUNDS
         value += from[other * tokens * SUM_STRIDE];
         if (swiglu) up += from[other * tokens * SUM_STRIDE + 8];
       }
-#if WEIGHT_BITS < 16 && !GROUPED
-      value *= factor[i], up *= factor_of_up[i];
-#endif
       outputs.finish(value * root[i], up * root[i], around[i], [&](float finished) {
 #if TAPS > 0
         return convolution.step(held[i], finished);

@@ -4,9 +4,6 @@
 #ifndef WEIGHT_BITS
 #define WEIGHT_BITS 16
 #endif
-#ifndef GROUPED
-#define GROUPED 0
-#endif
 #ifndef STEP_PIECES
 #define STEP_PIECES (WEIGHT_BITS == 16 ? 2 : 1)
 #endif
@@ -53,28 +50,6 @@ DEVICE uint4 load_shared(u32 from) {
 DEVICE void copy_weights(u32 to, const Weight* from, bool there) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0)
                : "memory");
-}
-
-// Four weights in e4m3 as two pairs in bf16. Sign, exponent and mantissa are set where bf16 has them, which makes a number 2^-120 times
-// as large, its exponents' bias being 120 more; so does a number below the smallest exponent, which bf16 then knows too.
-DEVICE void four_weights(u32 bits, u32& first, u32& second) {
-  const u32 pairs = __byte_perm(bits, 0, 0x3120);
-  const u32 low = (pairs << 8 & 0x80008000) | (pairs << 4 & 0x07f007f0), high = (pairs & 0x80008000) | (pairs >> 4 & 0x07f007f0);
-  // Adding -0 keeps the sign of a zero.
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(first) : "r"(low), "r"(0x7b807b80), "r"(0x80008000));
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(second) : "r"(high), "r"(0x7b807b80), "r"(0x80008000));
-}
-
-// The weights beside a chunk of x, in storage.
-DEVICE uint4 eight_weights(const uint4& piece, int chunk) {
-#if WEIGHT_BITS == 16
-  return piece;
-#else
-  uint4 weights;
-  four_weights(chunk == 0 ? piece.x : piece.z, weights.x, weights.y);
-  four_weights(chunk == 0 ? piece.y : piece.w, weights.z, weights.w);
-  return weights;
-#endif
 }
 
 // The norm, which no kernel writes, comes as far as the second cache.
@@ -135,6 +110,10 @@ struct Tokens {
   int stride;      // a multiple of 128, and 64 more: no bank conflicts
   float* squares;  // [tokens][segments]
   int segments;
+  float* backs;  // where x is halved: what each segment's numbers are multiplied with in turn, [tokens][all_segments]
+  int all_segments;
+  float2* sums;  // for weights of four bits, whose offset is taken out behind the product: the sums of each 128 columns' halved x, each
+                 // times its weight's offset, and as they are, [tokens][2 * all_segments]
 
   // Where a chunk of columns lies in its row, bytes: chunks that four lanes multiply at once lie side by side.
   static DEVICE int place(int column) {
@@ -155,8 +134,9 @@ struct Tokens {
 
   // Columns from `from` on, those of `pieces`, of which those from `inputs` on are zeros. With `sum`, each segment's sum of
   // squares goes to squares, from `segment` on; with `store`, the columns go to shared memory, times the norm's weights and
-  // root(token, column), with `scaled` times the latter without a norm too. `beside` is done once, when the first pieces are under way.
-  template <int batch = BATCH, int norms = NORMS, bool scaled = false, class Root, class Beside>
+  // root(token, column), with `scaled` times the latter without a norm too, or `halved`: in f16, each segment by the power of two that
+  // brings its largest number below 2^15. `beside` is done once, when the first pieces are under way.
+  template <int batch = BATCH, int norms = NORMS, bool scaled = false, bool halved = false, class Root, class Beside>
   DEVICE void take(int from, Pieces pieces, int segment, bool sum, bool store, Root root, Beside beside) const {
     const int lane = threadIdx.x % 32;
     // Mostly the same columns in turn, and so read once: beside x, not behind it.
@@ -208,9 +188,44 @@ struct Tokens {
 #pragma unroll
           for (int i = 0; i < 8; i++) value[i] *= factor;
         }
-        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at_row(token) + place(offset)),
-                     "r"(pack(value[0], value[1])), "r"(pack(value[2], value[3])), "r"(pack(value[4], value[5])),
-                     "r"(pack(value[6], value[7]))
+        u32 pair[4];
+        if constexpr (halved) {
+          u32 most = 0;
+#pragma unroll
+          for (int i = 0; i < 8; i++) most = max(most, __float_as_uint(value[i]) & 0x7fffffff);
+          most = __reduce_max_sync(0xffffffff, most);
+          // Exponents as they are stored: 127 is 2^0. A NaN or an infinity stays what it is.
+          const u32 power = min(127 + 14 + 127 - (most >> 23), 253u);
+          const float factor = __uint_as_float(power << 23);
+          if (lane == 0) backs[token * all_segments + pieces.piece] = __uint_as_float((254 - power) << 23);
+#pragma unroll
+          for (int i = 0; i < 4; i++) {
+            // Weights of four bits that one operation takes out stand four apart.
+            const int low = WEIGHT_BITS == 4 ? i : 2 * i, high = WEIGHT_BITS == 4 ? i + 4 : 2 * i + 1;
+            asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair[i]) : "f"(value[high] * factor), "f"(value[low] * factor));
+          }
+          if constexpr (WEIGHT_BITS == 4) {
+            float offsets = 0.0f, all = 0.0f;
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+              float low, high;
+              asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %2;\ncvt.f32.f16 %0, low;\ncvt.f32.f16 %1, high;\n}"
+                  : "=f"(low), "=f"(high)
+                  : "r"(pair[i]));
+              offsets = fmaf(low + high, i % 2 == 0 ? 256.0f : 16.0f, offsets), all += low + high;
+            }
+#pragma unroll
+            for (int far = 8; far > 0; far /= 2) {
+              offsets += __shfl_xor_sync(0xffffffff, offsets, far), all += __shfl_xor_sync(0xffffffff, all, far);
+            }
+            if (lane % 16 == 0) sums[(token * all_segments + pieces.piece) * 2 + lane / 16] = {offsets, all};
+          }
+        } else {
+#pragma unroll
+          for (int i = 0; i < 4; i++) pair[i] = pack(value[2 * i], value[2 * i + 1]);
+        }
+        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at_row(token) + place(offset)), "r"(pair[0]), "r"(pair[1]),
+                     "r"(pair[2]), "r"(pair[3])
                      : "memory");
       }
     }

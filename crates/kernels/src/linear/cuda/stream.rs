@@ -3,7 +3,7 @@
 use super::operands::{OUTPUTS, firsts, in_storage, not_half};
 use crate::DType;
 use crate::cuda::{CudaVariant, Planner, arguments, int, slots};
-use crate::linear::{LinearProblem, Scales};
+use crate::linear::LinearProblem;
 use device::cuda::{
     BundledArch, ComputeCapability, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch,
 };
@@ -22,8 +22,6 @@ const PARTS: &[&str] = &[
 /// What a kernel is compiled for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Form {
-    /// How w is stored that is not in the storage type.
-    scales: Option<Scales>,
     /// Most rows of x.
     tokens: usize,
     /// Steps of a ring, best first.
@@ -36,34 +34,17 @@ struct Form {
 
 /// The first that has room for all rows of x is taken.
 const FORMS: [Form; 3] = [
-    Form { scales: None, tokens: FEW, stages: &[6, 5, 4], sums: 2, two: true },
-    Form { scales: None, tokens: 16, stages: &[6, 4, 3], sums: 1, two: false },
-    Form { scales: None, tokens: 32, stages: &[4, 3], sums: 1, two: false },
+    Form { tokens: FEW, stages: &[6, 5, 4], sums: 2, two: true },
+    Form { tokens: 16, stages: &[6, 4, 3], sums: 1, two: false },
+    Form { tokens: 32, stages: &[4, 3], sums: 1, two: false },
 ];
-
-/// Steps of rings of weights in e4m3, which are half as long. Beside x they are not.
-const NARROW: [&[usize]; 3] = [&[12, 10, 8, 6, 5, 4], &[10, 8, 6, 4, 3], &[6, 5, 4, 3]];
 
 /// Up to so many rows of x are normalised or rounded by each block as it reads them. More are made ready by a launch ahead.
 pub(super) const FEW: usize = 8;
 
 impl Form {
-    fn all(scales: Option<Scales>) -> [Self; 3] {
-        let stages = if scales.is_some() { NARROW } else { FORMS.map(|form| form.stages) };
-        std::array::from_fn(|at| Self { scales, stages: stages[at], ..FORMS[at] })
-    }
-
     fn of(problem: &LinearProblem) -> Option<Self> {
-        Self::all(problem.scales).into_iter().find(|form| problem.tokens <= form.tokens)
-    }
-
-    /// Bytes of a step of the ring, x apart.
-    fn step_bytes(self) -> usize {
-        match self.scales {
-            None => STEP_BYTES,
-            Some(Scales::Rows) => STEP_BYTES / 2,
-            Some(Scales::Groups) => STEP_BYTES / 2 + FACTORS_BYTES,
-        }
+        FORMS.into_iter().find(|form| problem.tokens <= form.tokens)
     }
 
     /// `taps` of a convolution, 0 for none.
@@ -80,13 +61,6 @@ impl Form {
             .define("TOKENS", self.tokens)
             .define("STAGES", stages)
             .define("TAPS", taps);
-        let source = match self.scales {
-            None => source,
-            Some(scales) => {
-                let grouped = u8::from(scales == Scales::Groups);
-                source.define("WEIGHT_BITS", 8).define("GROUPED", grouped)
-            }
-        };
         match place {
             Place::Any => source,
             Place::From => source.define("REGISTERS", FROM_REGISTERS).define("RESIDUAL", 0),
@@ -131,7 +105,6 @@ const STEP: usize = 64;
 const ROUND: usize = WARPS * STEP;
 const SEGMENT: usize = 256;
 const STEP_BYTES: usize = 16 * STEP * 2;
-const FACTORS_BYTES: usize = 256;
 const SUMS_BYTES: usize = WARPS * 20 * 4;
 
 /// Taps of the convolutions that models have.
@@ -144,6 +117,9 @@ fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
     if here.compute < ComputeCapability::new(8, 0) {
         return Some(format!("needs compute capability 8.0, this GPU has {}", here.compute));
     }
+    if problem.scales.is_some() {
+        return Some(format!("needs weights in the storage type, got {}", problem.w_dtype));
+    }
     if Form::of(problem).is_none() {
         let most = FORMS[FORMS.len() - 1].tokens;
         return Some(format!("is for up to {most} rows of x, got {}", problem.tokens));
@@ -155,9 +131,8 @@ fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
         ));
     }
     // A row of w is copied by 16 bytes.
-    let whole = if problem.scales.is_some() { 16 } else { 8 };
-    if !problem.inputs.is_multiple_of(whole) {
-        return Some(format!("needs K a multiple of {whole}, got {}", problem.inputs));
+    if !problem.inputs.is_multiple_of(8) {
+        return Some(format!("needs K a multiple of 8, got {}", problem.inputs));
     }
     let groups = problem.norm.map_or(1, |norm| norm.groups);
     if problem.tokens <= FEW && groups > 1 && !(problem.inputs / groups).is_multiple_of(SEGMENT) {
@@ -200,7 +175,7 @@ impl Share {
             let x_step = if streamed { form.tokens * STEP * 2 } else { 0 };
             let x = if streamed { 0 } else { 2 * phase + 64 };
             let squares = if normed { inputs.div_ceil(SEGMENT) * 4 } else { 0 };
-            let ring = WARPS * stages * (form.step_bytes() + x_step);
+            let ring = WARPS * stages * (STEP_BYTES + x_step);
             let bytes = ring + tokens * (form.sums * SUMS_BYTES + x + squares);
             Self { stages, streamed, phase, place: Place::Any, bytes }
         };
@@ -221,8 +196,7 @@ impl Share {
             return alone;
         };
         let place = Place::of(problem, form, here);
-        let weight_bytes = if problem.scales.is_some() { 1 } else { problem.dtype.bytes() };
-        let much = problem.outputs * inputs * weight_bytes >= LITTLE;
+        let much = problem.outputs * inputs * problem.dtype.bytes() >= LITTLE;
         let bytes = if place == Place::From && much { half + apart } else { fits.bytes };
         Some(Self { place, bytes, ..fits })
     }
@@ -234,25 +208,9 @@ pub(super) fn blocks(problem: &LinearProblem, here: &CudaCapabilities) -> usize 
     most.min(here.multiprocessors as usize)
 }
 
-/// What calls of models come to, in bf16 and, on Hopper, in e4m3.
-pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
-    let mut all = stored(arch);
-    if arch.compute == ComputeCapability::new(9, 0) {
-        // Fewer rows are `direct`'s, and these where it has no room.
-        let [_, batches @ ..] = Form::all(Some(Scales::Rows));
-        let source = |(form, stages): (Form, usize)| {
-            form.source(DType::Bf16, stages, 0, Place::Any, arch.arch())
-        };
-        let batches =
-            batches.into_iter().flat_map(|form| form.stages[..2].iter().map(move |of| (form, *of)));
-        all.extend(batches.map(source));
-    }
-    all
-}
-
-/// Of weights in bf16: a few rows of x, with the longer rings too where two of them fit, also with the convolution
+/// What calls of models come to, in bf16: a few rows of x, with the longer rings too where two of them fit, also with the convolution
 /// that models have, but onto a residual; and batches on GPUs with room for them.
-fn stored(arch: &BundledArch) -> Vec<KernelSource> {
+pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
     let [few, batches @ ..] = FORMS;
     let most = arch.shared_bytes as usize;
     let fits = |stages: &&usize| *stages * WARPS * STEP_BYTES * 2 <= most;
@@ -283,7 +241,7 @@ arguments! {
         inputs: i32, columns: i32, x_f32: i32, norm_f32: i32, bias_f32: i32, out_f32: i32, swiglu: i32, scale: f32, eps: f32,
         phase: i32, groups: i32, deferred: i32, streamed: i32, conv_weight: Nullable, conv_bias: Nullable,
         initial_state: Nullable, final_state: Nullable, state_indices: Nullable, conv_weight_f32: i32, conv_bias_f32: i32,
-        conv_silu: i32, conv_first: i32, conv_channels: i32, w_scale: Nullable,
+        conv_silu: i32, conv_first: i32, conv_channels: i32,
     }
 }
 
@@ -304,8 +262,6 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
     let weight = if few { planner.input("norm")? } else { None };
     let (w, bias, residual) =
         (planner.required("w")?, planner.input("bias")?, planner.input("residual")?);
-    planner.widest("w_scale", 4);
-    let w_scale = planner.input("w_scale")?;
     let mut outputs = [const { None }; OUTPUTS.len()];
     for ((output, name), _) in outputs.iter_mut().zip(OUTPUTS).zip(&problem.widths) {
         *output = Some(planner.output(name)?);
@@ -358,7 +314,6 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), CudaEr
         conv_silu: convolution.is_some_and(|of| of.silu).into(),
         conv_first: int(convolution.map_or(0, |of| of.first))?,
         conv_channels: int(convolution.map_or(0, |of| of.channels))?,
-        w_scale: w_scale.as_deref(),
     };
     let blocks = blocks(problem, planner.here());
     int(problem.columns() * blocks)?;

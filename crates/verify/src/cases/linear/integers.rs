@@ -1,6 +1,6 @@
 //! Weights in integers of 4 and 8 bits.
 
-use super::Projection;
+use super::{FAR, Projection};
 use crate::Draw;
 use crate::Tier::{Full, Quick, Standard};
 use crate::cases::list::{BF16, List};
@@ -28,9 +28,11 @@ pub(super) fn list(list: &mut List) {
     for (word, form) in [
         ("u4-rows", U4),
         ("u4-g128", Form { scale: DType::Bf16, ..groups(128) }),
+        ("u4-g128-zeros", Form { scale: DType::F16, zeros: true, ..groups(128) }),
         ("u4-g32-zeros", Form { scale: DType::F16, zeros: true, ..groups(32) }),
         ("u4-g96-ordered", Form { zeros: true, ordered: true, ..groups(96) }),
         ("i8-rows", Form { scale: DType::Bf16, ..I8 }),
+        ("i8-g128", Form { group: Some(128), ..I8 }),
         ("i8-g64", Form { group: Some(64), scale: DType::F16, ..I8 }),
         ("i8-g128-ordered", Form { group: Some(128), ordered: true, ..I8 }),
     ] {
@@ -46,6 +48,11 @@ pub(super) fn list(list: &mut List) {
             list.add(tier, &name("down"), BF16, &of(1184, 264).residual().scale(0.22));
             let conv = of(256, 520).norm(1).wide().split("256,256,8").convolved(256, 256, 4);
             list.add(Standard, &name("conv"), BF16, &conv.set("conv_activation", "silu"));
+        }
+        for tokens in [1, 7, 9, 31] {
+            let of = Projection::new(tokens, 288, 136).integers(form);
+            let call = Projection { rows: FAR, ..of };
+            list.add(Quick, &format!("{word}/far-rows-t{tokens}"), BF16, &call);
         }
         for [tokens, inputs, outputs] in [[3, 2, 40], [5, 34, 65], [40, 142, 131], [1, 250, 7]] {
             let call = Projection::new(tokens, inputs, outputs).norm(1).bias().integers(form);

@@ -1,5 +1,5 @@
 use super::*;
-use crate::linear::{LinearOp, LinearOptions, SCALED};
+use crate::linear::{LinearOp, LinearOptions};
 use crate::{Family, Inputs, Tensor, TensorMap};
 
 /// A call with x as it is stored, or in f32 and normalised as Granite's are.
@@ -84,33 +84,6 @@ fn a_batch_has_room_on_hopper_and_is_refused_where_it_has_none() {
     let convolving = call_with([9, 2048, 8512], true, &state);
     let refusal = why_not(&convolving, &hopper).unwrap();
     assert!(refusal.starts_with("convolves up to 8 rows of x, got 9"), "{refusal}");
-}
-
-#[test]
-fn weights_in_e4m3_have_room_on_hopper_in_rings_as_long_as_those_of_bf16() {
-    let hopper = BundledArch::ALL.iter().find(|arch| arch.compute.major == 9).unwrap();
-    for tokens in 0..=32 {
-        for inputs in [2048, 4096, 8192] {
-            for groups in [1, inputs / SCALED] {
-                let tensor = |name: &str, shape: &[usize], dtype| {
-                    (name.to_owned(), Tensor::poisoned(shape, dtype))
-                };
-                let tensors = TensorMap::from([
-                    tensor("x", &[tokens, inputs], DType::Bf16),
-                    tensor("w", &[2048, inputs], DType::E4m3),
-                    tensor("w_scale", &[groups, 2048], DType::F32),
-                ]);
-                let inputs = Inputs::of_map(LinearOp::SPEC, &tensors);
-                let problem = LinearOp::parse(inputs, &LinearOptions::default()).unwrap();
-                let share = Share::of(&problem, &gpu(hopper)).unwrap();
-                assert!(share.bytes <= hopper.shared_bytes as usize, "{tokens} {share:?}");
-                assert_eq!(why_not(&problem, &gpu(hopper)), None, "{tokens} {share:?}");
-                if tokens == 1 && groups == 1 {
-                    assert!(share.stages >= 10, "{share:?}");
-                }
-            }
-        }
-    }
 }
 
 #[test]
