@@ -15,6 +15,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// be kept for as long as its connection is.
 pub(crate) struct Connection {
     stream: TcpStream,
+    /// How long a write may wait for the client.
+    patience: Duration,
     /// Runs while a write waits.
     waiting: Option<Pin<Box<Sleep>>>,
 }
@@ -23,7 +25,7 @@ impl Connection {
     pub(crate) fn new(stream: TcpStream) -> Self {
         // A token is sent when it is there; where that cannot be set, it comes later.
         let _ = stream.set_nodelay(true);
-        Self { stream, waiting: None }
+        Self { stream, patience: PATIENCE, waiting: None }
     }
 
     fn watch<T>(
@@ -35,7 +37,8 @@ impl Connection {
             self.waiting = None;
             return written;
         }
-        let waiting = self.waiting.get_or_insert_with(|| Box::pin(sleep(PATIENCE)));
+        let patience = self.patience;
+        let waiting = self.waiting.get_or_insert_with(|| Box::pin(sleep(patience)));
         match waiting.as_mut().poll(context) {
             Poll::Ready(()) => Poll::Ready(Err(ErrorKind::TimedOut.into())),
             Poll::Pending => Poll::Pending,
@@ -82,5 +85,53 @@ impl AsyncWrite for Connection {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+    use std::io::Read;
+    use std::time::Instant;
+
+    const HELD: Duration = Duration::from_millis(200);
+
+    /// Writes more than systems keep for a client, which pauses before each of its reads, or never reads; gives how that ended.
+    async fn written(pause: Option<Duration>) -> io::Result<()> {
+        let socket = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+        let client = std::net::TcpStream::connect(socket.local_addr()?)?;
+        let reading = pause.map(|pause| {
+            let mut client = client.try_clone().unwrap();
+            std::thread::spawn(move || {
+                let mut some = vec![0; 4 << 20];
+                while client.read(&mut some).is_ok_and(|count| count > 0) {
+                    std::thread::sleep(pause);
+                }
+            })
+        });
+        let (stream, _) = socket.accept().await?;
+        let mut connection = Connection { patience: HELD, ..Connection::new(stream) };
+        let (all, mut done) = (vec![0; 32 << 20], 0);
+        while done < all.len() {
+            let mut write = |context: &mut Context<'_>| {
+                Pin::new(&mut connection).poll_write(context, &all[done..])
+            };
+            done += poll_fn(&mut write).await?;
+        }
+        drop(connection);
+        reading.map_or(Ok(()), |reading| reading.join().map_err(|_| ErrorKind::Other.into()))
+    }
+
+    #[test]
+    fn who_reads_slowly_is_waited_for_and_who_never_reads_is_not() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            written(Some(HELD / 10)).await.unwrap();
+            let began = Instant::now();
+            let kind = written(None).await.map_err(|error| error.kind());
+            assert_eq!(kind, Err(ErrorKind::TimedOut));
+            assert!(began.elapsed() >= HELD);
+        });
     }
 }

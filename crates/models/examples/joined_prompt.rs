@@ -25,7 +25,17 @@ fn request(seed: usize, tokens: usize, limit: usize, vocabulary: usize) -> Reque
     let token = |at: usize| ((at * 2_654_435_761 + seed * 97) >> 7) % vocabulary;
     let prompt = (1..=tokens).map(|at| token(at) as u32).collect();
     let (sampling, stop_ids, logits) = (Sampling::default(), Vec::new(), LogitsOf::None);
-    Request { prompt, limit, sampling, stop_ids, keep: false, shared: 0, anew: false, logits }
+    Request {
+        prompt,
+        limit,
+        sampling,
+        stop_ids,
+        keep: false,
+        shared: 0,
+        turn: false,
+        anew: false,
+        logits,
+    }
 }
 
 /// A step: what it took, most tokens that one of the decoding sequences got, and whether the request that is waited for did.

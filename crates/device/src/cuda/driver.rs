@@ -127,6 +127,7 @@ functions! {
     capture_end = b"cuStreamEndCapture" (Handle, *mut Handle);
     graph_instantiate = b"cuGraphInstantiateWithFlags" (*mut Handle, Handle, u64);
     graph_launch = b"cuGraphLaunch" (Handle, Handle);
+    graph_upload = b"cuGraphUpload" (Handle, Handle);
     graph_destroy = b"cuGraphDestroy" (Handle);
     graph_exec_destroy = b"cuGraphExecDestroy" (Handle);
     event_create = b"cuEventCreate" (*mut Handle, c_uint);

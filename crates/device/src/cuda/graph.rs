@@ -55,14 +55,24 @@ impl Stream {
 }
 
 impl Graph {
+    /// Brings what was recorded to the device, which the first launch does otherwise.
+    ///
+    /// # Errors
+    /// [`CudaError`] of the driver.
+    pub fn upload(&self, stream: &Stream) -> Result<(), CudaError> {
+        self.is_for(stream)?;
+        let driver = self.context.enter()?;
+        // SAFETY: both handles live.
+        let code = unsafe { (driver.graph_upload)(self.exec, stream.raw()) };
+        self.context.check("cuGraphUpload", code)
+    }
+
     /// Runs what was recorded; each kernel in it is counted as launched.
     ///
     /// # Errors
     /// [`CudaError`] of the driver.
     pub fn launch(&self, stream: &Stream) -> Result<(), CudaError> {
-        if !Arc::ptr_eq(&self.context, stream.context()) {
-            return Err(CudaError::refused("a graph of one device was given to another"));
-        }
+        self.is_for(stream)?;
         let driver = self.context.enter()?;
         // SAFETY: both handles live.
         let code = unsafe { (driver.graph_launch)(self.exec, stream.raw()) };
@@ -72,6 +82,13 @@ impl Graph {
             self.context.launches.record_grid(kernel, *grid);
         }
         Ok(())
+    }
+
+    fn is_for(&self, stream: &Stream) -> Result<(), CudaError> {
+        if Arc::ptr_eq(&self.context, stream.context()) {
+            return Ok(());
+        }
+        Err(CudaError::refused("a graph of one device was given to another"))
     }
 }
 

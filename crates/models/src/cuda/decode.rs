@@ -13,7 +13,7 @@ use kernels::{DType, OpError, Tensor};
 use std::collections::BTreeMap;
 
 /// Blocks that a recorded step has place for at least: short sequences share their graph.
-pub(super) const FEWEST_BLOCKS: usize = 16;
+const FEWEST_BLOCKS: usize = 16;
 
 /// Steps of the longer recording: between two graphs the GPU waits for the host's word, within one it does not.
 pub(super) const STEPS: usize = 8;
@@ -32,10 +32,11 @@ pub(super) struct DecodeGraphs {
 }
 
 impl DecodeGraphs {
-    /// The size that is recorded for so many sequences, where there are so many slots: few sizes, for each recording takes time
-    /// and memory of its own.
-    pub(super) fn size(sequences: usize, slots: usize) -> usize {
-        sequences.next_power_of_two().min(slots)
+    /// The size that is recorded for so many sequences of so many blocks each, where there are so many slots: few sizes, for each
+    /// recording takes time and memory of its own.
+    pub(super) fn size([sequences, blocks]: [usize; 2], slots: usize, counts: bool) -> Size {
+        let width = blocks.next_power_of_two().max(FEWEST_BLOCKS);
+        [sequences.next_power_of_two().min(slots), width, usize::from(counts)]
     }
 
     /// Whether there is one.
@@ -137,6 +138,12 @@ impl DecodeGraph {
         stream: &Stream,
     ) -> Result<(), OpError> {
         self.pass.write(batch, how, pages, (stream, &self.integers))
+    }
+
+    /// Brings it to the GPU, which its first launches do otherwise.
+    pub(super) fn upload(&self, stream: &Stream) -> Result<(), OpError> {
+        let mut graphs = [&self.layers, &self.choice, &self.steps].into_iter();
+        graphs.try_for_each(|graph| graph.upload(stream)).map_err(device_error)
     }
 
     /// Runs the step up to its logits, `[rows, vocabulary]`.

@@ -70,7 +70,7 @@ SUCCEEDS(cuMemFreeHost) SUCCEEDS(cuMemHostRegister_v2) SUCCEEDS(cuMemHostUnregis
 SUCCEEDS(cuStreamSynchronize)
 SUCCEEDS(cuThreadExchangeStreamCaptureMode)
 SUCCEEDS(cuStreamWaitEvent) SUCCEEDS(cuStreamBeginCapture_v2) SUCCEEDS(cuStreamEndCapture)
-SUCCEEDS(cuGraphInstantiateWithFlags) SUCCEEDS(cuGraphLaunch) SUCCEEDS(cuGraphDestroy) SUCCEEDS(cuGraphExecDestroy)
+SUCCEEDS(cuGraphInstantiateWithFlags) SUCCEEDS(cuGraphLaunch) SUCCEEDS(cuGraphUpload) SUCCEEDS(cuGraphDestroy) SUCCEEDS(cuGraphExecDestroy)
 SUCCEEDS(cuEventDestroy_v2) SUCCEEDS(cuEventRecord) SUCCEEDS(cuEventSynchronize)
 SUCCEEDS(cuModuleUnload)
 
