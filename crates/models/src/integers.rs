@@ -327,3 +327,6 @@ impl IntegerValues<'_> {
 fn words(bytes: &[u8]) -> impl Iterator<Item = u32> {
     bytes.as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes))
 }
+
+#[cfg(test)]
+mod tests;

@@ -103,7 +103,7 @@ pub(crate) fn draw(config: Config, quantised: &Value, folder: &Path, options: &S
             // Any order: numbers are random, whatever group they belong to.
             let ordered = quantised["desc_act"] == true;
             let place = |k: usize| if ordered { (k * 7 + 3) % columns } else { k };
-            let group = columns / groups;
+            let group = quantised["group_size"].as_u64().unwrap() as usize;
             let g_idx = (0..columns).map(|k| (place(k) / group) as u32);
             put("g_idx", Dtype::I32, [columns, 0], le(g_idx.collect()));
         }

@@ -1,4 +1,4 @@
-//! Weights in integers, from the definitions of their packings: number by number, and bit by bit.
+//! Weights in integers, from the definitions of their packings: number by number, and bit by bit. Groups have 32 columns everywhere.
 
 use serde_json::Value;
 use std::collections::HashMap;
@@ -40,7 +40,7 @@ fn rows(module: &str, tensors: &Tensors, shapes: &Shapes) -> Vec<f64> {
     let groups = *shapes[&format!("{module}.weight_scale")].last().unwrap();
     let size = if words == columns.div_ceil(8) { 4 } else { 8 };
     let in_word = 32 / size;
-    let group = columns.div_ceil(groups);
+    let group = if groups == 1 { columns } else { 32 };
     let places = tensors.get(&format!("{module}.weight_g_idx"));
     let zeros = tensors.get(&format!("{module}.weight_zero_point"));
     let all: usize = shape.iter().product();
@@ -88,7 +88,7 @@ fn awq(module: &str, tensors: &Tensors, shapes: &Shapes) -> Vec<f64> {
     let outputs_of = [0, 2, 4, 6, 1, 3, 5, 7];
     let value = |at: usize| {
         let (n, k) = (at / columns, at % columns);
-        let g = k / (columns / groups);
+        let g = if groups == 1 { 0 } else { k / 32 };
         let nibble = outputs_of.iter().position(|of| *of == n % 8).unwrap();
         let number = bits(of("qweight"), k * across + n / 8, 4 * nibble, 4);
         let zero = bits(of("qzeros"), g * across + n / 8, 4 * nibble, 4);
