@@ -1,7 +1,7 @@
 //! Checkpoints that were rounded to float8: what their numbers stand for, and what stays as it was.
 #![allow(clippy::unwrap_used)]
 
-use models::{Model, SynthOptions, Watched, quantize, shape, synth};
+use models::{Model, Narrow, SynthOptions, Watched, quantize, shape, synth};
 use safetensors::SafeTensors;
 use safetensors::tensor::Dtype;
 use std::collections::BTreeMap;
@@ -48,7 +48,7 @@ fn weights_are_rounded_to_nearest_by_rows_and_the_rest_stays() {
         let [from, to] = ["from", "to"].map(|name| folder.path().join(name));
         let options = SynthOptions { seed: 3, shard_bytes: 100_000, ..SynthOptions::default() };
         synth(shape(name).unwrap(), &from, &options).unwrap();
-        let quantized = quantize(&from, &to, &Watched::default()).unwrap();
+        let quantized = quantize(&from, &to, Narrow::Fp8, &Watched::default()).unwrap();
         let (before, after) = (read(&from), read(&to));
         let errors: BTreeMap<&str, f64> =
             quantized.tensors.iter().map(|of| (&*of.name, of.relative_error)).collect();
@@ -91,7 +91,7 @@ fn weights_are_rounded_to_nearest_by_rows_and_the_rest_stays() {
         assert_eq!(model.checkpoint.bytes(), bytes(&after));
         assert_eq!(model.checkpoint.parameters(), model.architecture.params.count());
         assert!(to.join("tiktoken.model").exists());
-        let again = quantize(&to, &folder.path().join("again"), &Watched::default());
+        let again = quantize(&to, &folder.path().join("again"), Narrow::Fp8, &Watched::default());
         assert!(again.unwrap_err().to_string().contains("quantised already"));
         assert!(!folder.path().join("again").exists());
     }
