@@ -20,6 +20,7 @@ pub mod params;
 mod quantisation;
 mod rope;
 mod shapes;
+mod shard;
 #[cfg(test)]
 mod tests;
 mod traffic;
@@ -32,3 +33,4 @@ pub use footprint::{Capacity, DoesNotFit, Footprint, Holding, LargestStep};
 pub use quantisation::{BLOCK, Fp8, Fp8Scales, SCALE, SCALE_INV, Stored, in_fp8};
 pub use rope::Rope;
 pub use shapes::{SHAPES, Shape, shape};
+pub use shard::{CannotSplit, Place};

@@ -4,6 +4,7 @@
 use crate::drawn::DrawnModel;
 use crate::float8::Scales;
 use crate::values::{Of, Value, Values};
+use crate::params::Param;
 use crate::{Architecture, ModelError};
 use architectures::{SCALE, SCALE_INV};
 use device::MappedFile;
@@ -109,9 +110,7 @@ impl Checkpoint {
         first: usize,
         len: usize,
     ) -> Result<Vec<V>, ModelError> {
-        let mut values = vec![V::default(); len];
-        self.values(name)?.fill(first, &mut values)?;
-        Ok(values)
+        self.values(name)?.read(first, len)
     }
 
     /// A tensor, whose values can be read in any order and by any number of threads.
@@ -130,7 +129,15 @@ impl Checkpoint {
                 Of::Drawn(drawn.get(name).ok_or_else(|| missing(Path::new("random model")))?)
             }
         };
-        Ok(Values { name, of, read: &self.read })
+        Ok(Values { name, of, cut: None, read: &self.read })
+    }
+
+    /// The values of a parameter: of a rank's, those that are its own.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::values`].
+    pub(crate) fn param<'a>(&'a self, param: &'a Param) -> Result<Values<'a>, ModelError> {
+        Ok(Values { cut: param.cut.as_ref(), ..self.values(&param.name)? })
     }
 
     /// The scales of a tensor in float8; none of one in another type.
@@ -141,13 +148,19 @@ impl Checkpoint {
         }
     }
 
-    /// Bytes of a tensor; 0 where it is not there.
-    pub(crate) fn bytes_of(&self, name: &str) -> u64 {
-        match &self.source {
-            Source::Files(files) => {
-                files.tensors.get(name).map_or(0, |found| found.bytes.len() as u64)
+    /// Bytes of a parameter; 0 where it is not there.
+    pub(crate) fn bytes_of(&self, param: &Param) -> u64 {
+        let (bytes, len) = match &self.source {
+            Source::Files(files) => files.tensors.get(&param.name).map_or((0, 1), |found| {
+                (found.bytes.len(), found.shape.iter().product())
+            }),
+            Source::Drawn(drawn) => {
+                drawn.get(&param.name).map_or((0, 1), |drawn| (drawn.bytes(), drawn.len()))
             }
-            Source::Drawn(drawn) => drawn.get(name).map_or(0, |drawn| drawn.bytes() as u64),
+        };
+        match param.cut {
+            Some(_) => (bytes / len.max(1) * param.len()) as u64,
+            None => bytes as u64,
         }
     }
 
@@ -232,7 +245,7 @@ impl Files {
             let mut values = vec![0f32; scale.shape.iter().product()];
             let of = Of::File(shard, scale, None);
             // Scales are small, and no weights that are waited for.
-            Values { name: scale_name, of, read: &AtomicU64::new(0) }.fill(0, &mut values)?;
+            Values { name: scale_name, of, cut: None, read: &AtomicU64::new(0) }.fill(0, &mut values)?;
             let scales = Scales::new(&weight.shape, &scale.shape, values).map_err(|wanted| {
                 let what = format!("tensor `{scale_name}` {:?}, wanted {wanted}", scale.shape);
                 ModelError::weights(&shard.path, what)

@@ -88,7 +88,10 @@ fn failed(error: OpError) -> ModelError {
 
 impl CudaEngine {
     fn new(model: Model, device: Device, capacity: Capacity) -> Result<Self, ModelError> {
-        let Model { architecture, checkpoint } = model;
+        let Model { architecture, checkpoint, ranks } = model;
+        if ranks.is_some() {
+            return Err(ModelError::Device("models are split over processors alone".to_owned()));
+        }
         let Some(cuda) = device.cuda() else {
             return Err(ModelError::Device("the device is no GPU".to_owned()));
         };

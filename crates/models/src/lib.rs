@@ -19,6 +19,7 @@ mod pages;
 mod program;
 mod quantize;
 mod random;
+mod ranks;
 mod sampling;
 mod saved;
 mod scheduler;
@@ -32,7 +33,7 @@ mod verify;
 
 use architectures::params::Param;
 pub use architectures::{
-    Architecture, Capacity, Config, Footprint, Holding, LargestStep, SHAPES, in_fp8, shape,
+    Architecture, Capacity, Config, Footprint, Holding, LargestStep, Place, SHAPES, in_fp8, shape,
 };
 use architectures::{Layer, Mixer, Rope, layers, params};
 pub use checkpoint::Checkpoint;
@@ -48,6 +49,7 @@ pub use generate::{Chosen, Generated, Next, generate};
 pub use hub::{Download, HubFile, HubHash, download, locate};
 pub use pages::Pages;
 pub use quantize::{Quantized, QuantizedTensor, quantize};
+pub use ranks::{Opening, RankEnded, Ranks, follow};
 pub use sampling::Sampling;
 pub use saved::Saved;
 pub use scheduler::{

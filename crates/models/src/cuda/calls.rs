@@ -4,7 +4,8 @@ use super::experts::CudaExperts;
 use super::run::{Cache, Run};
 use super::states::Part;
 use super::weights::CudaProjection;
-use super::{Cuda, pass::device_error};
+use super::{Cuda, failed, pass::device_error};
+use crate::ModelError;
 use crate::engine::Wanted;
 use crate::program::{
     Append, Attend, CacheId, Convolution, Executor, Input, RmsNorm, Rotation, StateId, convolve,
@@ -117,6 +118,29 @@ impl Run<'_> {
         let mixed = self.rows(channels)?;
         self.convolve(conv, (0, channels), states, [&x, &mixed])?;
         Ok(mixed)
+    }
+
+    /// Logits `[rows, vocabulary]` of the wanted rows.
+    fn head(
+        &self,
+        of: &CudaProjection,
+        norm: &RmsNorm,
+        wanted: Wanted,
+    ) -> Result<Tensor, OpError> {
+        let (sequences, hidden) = (self.pass.sequences, self.x.shape()[1]);
+        let x = if wanted == Wanted::Last && self.pass.tokens > sequences {
+            let last = self.tensor(&[sequences, hidden], DType::F32)?;
+            let buffers = [self.x.on()?, &self.pass.last, last.on()?];
+            self.push(decoder::take(self.device, buffers, sequences, hidden)?)?;
+            last
+        } else {
+            self.x.clone()
+        };
+        let logits = self.tensor(&[x.shape()[0], of.outputs()], DType::F32)?;
+        let (norm, out) = (Some(norm.normed()), Some(Out::F32));
+        let call = LinearCall { norm, scale: self.logits_scale, out, ..of.of(&x) };
+        self.call(&call.into([&logits]))?;
+        Ok(logits)
     }
 }
 
@@ -347,20 +371,7 @@ impl Executor<Cuda> for Run<'_> {
         of: &CudaProjection,
         norm: &RmsNorm,
         wanted: Wanted,
-    ) -> Result<Tensor, OpError> {
-        let (sequences, hidden) = (self.pass.sequences, self.x.shape()[1]);
-        let x = if wanted == Wanted::Last && self.pass.tokens > sequences {
-            let last = self.tensor(&[sequences, hidden], DType::F32)?;
-            let buffers = [self.x.on()?, &self.pass.last, last.on()?];
-            self.push(decoder::take(self.device, buffers, sequences, hidden)?)?;
-            last
-        } else {
-            self.x.clone()
-        };
-        let logits = self.tensor(&[x.shape()[0], of.outputs()], DType::F32)?;
-        let (norm, out) = (Some(norm.normed()), Some(Out::F32));
-        let call = LinearCall { norm, scale: self.logits_scale, out, ..of.of(&x) };
-        self.call(&call.into([&logits]))?;
-        Ok(logits)
+    ) -> Result<Tensor, ModelError> {
+        self.head(of, norm, wanted).map_err(failed)
     }
 }

@@ -52,7 +52,7 @@ impl<'a, 'w> Weights<'a, 'w> {
         (param, first, len): (ParamId, usize, usize),
         to: &Tensor,
     ) -> Result<(), ModelError> {
-        let values = self.checkpoint.values(&self.architecture.params.get(param).name)?;
+        let values = self.checkpoint.param(self.architecture.params.get(param))?;
         let piece = UPLOAD_BYTES / V::BYTES;
         for start in (0..len).step_by(piece) {
             let bytes = start * V::BYTES..len.min(start + piece) * V::BYTES;
@@ -133,8 +133,8 @@ impl<'a, 'w> Weights<'a, 'w> {
         let count = groups.first().map_or(0, |rows| rows.count);
         let mut values = Vec::with_capacity(groups.len() * count * width);
         for rows in groups {
-            let name = &self.architecture.params.get(rows.param).name;
-            let own = self.checkpoint.read::<bf16>(name, rows.first * width, rows.count * width)?;
+            let of = self.checkpoint.param(self.architecture.params.get(rows.param))?;
+            let own = of.read::<bf16>(rows.first * width, rows.count * width)?;
             for column in 0..width {
                 values.extend((0..count).map(|row| own[row * width + column]));
             }
@@ -165,7 +165,7 @@ impl Loader<Cuda> for Weights<'_, '_> {
 
     fn read(&self, id: ParamId) -> Result<Vec<f32>, ModelError> {
         let param = self.architecture.params.get(id);
-        self.checkpoint.read(&param.name, 0, param.len())
+        self.checkpoint.param(param)?.read(0, param.len())
     }
 
     fn give(&self, values: Tensor) -> Result<Tensor, ModelError> {
