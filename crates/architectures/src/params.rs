@@ -156,7 +156,9 @@ impl Params {
     pub(crate) fn cut(&mut self, id: ParamId, cut: Cut) {
         let Param { shape, cut: own, .. } = &mut self.all[id.0];
         let [rows, columns] = cut.sides();
-        if let Some((last, by_row)) = shape.split_last_mut().filter(|(_, by_row)| !by_row.is_empty()) {
+        if let Some((last, by_row)) =
+            shape.split_last_mut().filter(|(_, by_row)| !by_row.is_empty())
+        {
             let counts = by_row.iter().position(|side| *side > 1).unwrap_or(0);
             let inner: usize = by_row[counts + 1..].iter().product();
             by_row[counts] = rows / inner.max(1);

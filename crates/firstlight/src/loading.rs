@@ -6,8 +6,8 @@ use device::Device;
 use device::cuda::Cuda;
 use facts::{BackendKind, Fact};
 use models::{
-    Architecture, Capacity, Engine, Footprint, LargestStep, Model, ModelError, ModelSource, Opening,
-    Storage,
+    Architecture, Capacity, Engine, Footprint, LargestStep, Model, ModelError, ModelSource,
+    Opening, Storage,
 };
 use probe::Source;
 use std::path::Path;

@@ -1,10 +1,12 @@
 //! The processes of a model that `--tp` splits: this one is rank 0 and leads; each of the others is this program again
 //! (`commands::rank`), on cores of its own and, where GPUs run the model, on a GPU of its own.
 
+use crate::cli::{BackendArg, Split};
 use crate::commands::rank::Told;
 use crate::cores;
 use crate::failure::Failure;
-use crate::own_program::own_program;
+use crate::own_program::{again, own_program};
+use device::cuda::{NCCL_SETTING, Nccl};
 use facts::BackendKind;
 use models::{Place, Ranks};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -40,9 +42,16 @@ struct Process {
     why: Option<String>,
 }
 
-/// Which part of a model this process has, of so many.
-pub(crate) fn first_of(ranks: usize) -> Place {
-    Place { rank: 0, ranks }
+/// Which part of a model this process has. Where GPUs may run it, NCCL has to find its setting when it is loaded: this process
+/// starts again with it.
+pub(crate) fn first_of(split: Split, asked: BackendArg) -> anyhow::Result<Place> {
+    let (name, value) = NCCL_SETTING;
+    let wanted = split.tp > 1 && asked != BackendArg::Cpu;
+    let set = std::env::var_os(name).is_some_and(|set| set == value);
+    if wanted && !set && device::cuda::seen().is_ok() {
+        again(name, value)?;
+    }
+    Ok(Place { rank: 0, ranks: split.tp })
 }
 
 impl Crew {
@@ -53,7 +62,13 @@ impl Crew {
         }
         let gpus = match backend {
             BackendKind::Cpu | BackendKind::Metal => Vec::new(),
-            BackendKind::Cuda => gpus(ranks)?,
+            BackendKind::Cuda => {
+                let nccl = Nccl::find().map_err(|error| anyhow::anyhow!("{error}"))?;
+                if nccl.other().is_some() {
+                    eprintln!("note: {}", nccl.told());
+                }
+                gpus(ranks)?
+            }
         };
         let shares = cores::of_ranks(&cores::allowed(), ranks);
         cores::only(&shares[0]);
@@ -116,7 +131,8 @@ impl Others {
 
     /// Ends this command when a process has ended and nobody says so.
     fn watch(&self) {
-        let ended = self.all().iter_mut().enumerate().find_map(|(at, one)| Some((at + 1, one.why()?)));
+        let ended =
+            self.all().iter_mut().enumerate().find_map(|(at, one)| Some((at + 1, one.why()?)));
         let Some((rank, why)) = ended else { return };
         std::thread::sleep(SILENCE);
         if self.all().is_empty() {
@@ -130,7 +146,8 @@ impl Others {
 
 impl Process {
     fn start(told: &Told, gpu: Option<&String>) -> anyhow::Result<Self> {
-        let own = own_program().ok_or_else(|| anyhow::anyhow!("this program cannot be found again"))?;
+        let own =
+            own_program().ok_or_else(|| anyhow::anyhow!("this program cannot be found again"))?;
         let mut command = Command::new(own);
         command.arg("rank").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         command.envs(gpu.map(|gpu| (VISIBLE, gpu)));
@@ -179,7 +196,8 @@ fn gpus(ranks: usize) -> anyhow::Result<Vec<String>> {
         return Ok(usable);
     }
     let here = usable.len();
-    let what = format!("--tp {ranks} takes a GPU for each rank, this process sees {here} that it can use");
+    let what =
+        format!("--tp {ranks} takes a GPU for each rank, this process sees {here} that it can use");
     let hint = format!("take --tp {here}, show more GPUs by {VISIBLE}, or give --backend cpu");
     Err(Failure::hinted(what, hint))
 }

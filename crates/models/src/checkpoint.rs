@@ -3,8 +3,8 @@
 
 use crate::drawn::DrawnModel;
 use crate::float8::Scales;
-use crate::values::{Of, Value, Values};
 use crate::params::Param;
+use crate::values::{Of, Value, Values};
 use crate::{Architecture, ModelError};
 use architectures::{SCALE, SCALE_INV};
 use device::MappedFile;
@@ -151,9 +151,10 @@ impl Checkpoint {
     /// Bytes of a parameter; 0 where it is not there.
     pub(crate) fn bytes_of(&self, param: &Param) -> u64 {
         let (bytes, len) = match &self.source {
-            Source::Files(files) => files.tensors.get(&param.name).map_or((0, 1), |found| {
-                (found.bytes.len(), found.shape.iter().product())
-            }),
+            Source::Files(files) => files
+                .tensors
+                .get(&param.name)
+                .map_or((0, 1), |found| (found.bytes.len(), found.shape.iter().product())),
             Source::Drawn(drawn) => {
                 drawn.get(&param.name).map_or((0, 1), |drawn| (drawn.bytes(), drawn.len()))
             }
@@ -245,7 +246,8 @@ impl Files {
             let mut values = vec![0f32; scale.shape.iter().product()];
             let of = Of::File(shard, scale, None);
             // Scales are small, and no weights that are waited for.
-            Values { name: scale_name, of, cut: None, read: &AtomicU64::new(0) }.fill(0, &mut values)?;
+            Values { name: scale_name, of, cut: None, read: &AtomicU64::new(0) }
+                .fill(0, &mut values)?;
             let scales = Scales::new(&weight.shape, &scale.shape, values).map_err(|wanted| {
                 let what = format!("tensor `{scale_name}` {:?}, wanted {wanted}", scale.shape);
                 ModelError::weights(&shard.path, what)

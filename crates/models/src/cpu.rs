@@ -2,10 +2,10 @@
 
 mod cache;
 mod experts;
-mod part;
 mod rows;
 mod run;
 mod save;
+mod share;
 mod state;
 mod step;
 mod weights;
@@ -19,7 +19,6 @@ use crate::{Architecture, Checkpoint, ModelError, Ranks, Saved};
 use cache::Cache;
 use device::{Caches, Device, HostBuffer};
 use experts::CpuExperts;
-use part::Part;
 use facts::BackendKind;
 use kernels::Tensor;
 use kernels::cpu::linear::Linear;
@@ -27,6 +26,7 @@ use kernels::cpu::read::sum_parallel;
 use rayon::prelude::*;
 use rows::scale;
 use run::Run;
+use share::Share;
 use state::StatePool;
 use std::time::{Duration, Instant};
 use step::Step;
@@ -182,8 +182,8 @@ impl CpuEngine {
         self.pages.grow(&batch.lengths())?;
         let step = Step::new(&self.device, batch, &self.pages);
         let residual = self.architecture.residual_multiplier as f32;
-        let part = self.ranks.as_ref().map(|ranks| Part::new(ranks, &self.architecture));
-        let mut run = Run { step, memory: &mut self.memory, x, residual, part };
+        let share = self.ranks.as_ref().map(|ranks| Share::new(ranks, &self.architecture));
+        let mut run = Run { step, memory: &mut self.memory, x, residual, share };
         let mut logits = self.program.run(&mut run, wanted)?;
         let logits = logits.view_mut::<f32>().unwrap_or_default();
         scale(logits, (1.0 / self.architecture.logits_divisor) as f32);

@@ -179,6 +179,19 @@ impl Ranks {
         self.star().tell_all(Kind::Fault, why.to_string().as_bytes())
     }
 
+    /// What rank 0 has, on all ranks.
+    ///
+    /// # Errors
+    /// [`ModelError::Rank`] naming the one that has ended.
+    pub(crate) fn hand_out(&self, own: Vec<u8>) -> Result<Vec<u8>, ModelError> {
+        let mut star = self.star();
+        if self.place.rank > 0 {
+            return star.answer();
+        }
+        star.tell_all(Kind::Values, &own)?;
+        Ok(own)
+    }
+
     /// The sum of what all ranks have in the place of each value, the same bits on all of them.
     ///
     /// # Errors

@@ -10,8 +10,8 @@ pub use families::verify_families;
 use crate::random::mix;
 use crate::speed::read;
 use crate::{
-    Batch, Capacity, Choice, Engine, LogitsOf, ModelError, ModelSource, Next, Opening, Ranks, Request, Sampling,
-    StepBudget, Storage, Wanted, generate, open,
+    Batch, Capacity, Choice, Engine, LogitsOf, ModelError, ModelSource, Next, Opening, Ranks,
+    Request, Sampling, StepBudget, Storage, Wanted, generate, open,
 };
 use agreement::{Agreement, Judge, likeliest};
 use facts::{BackendKind, ParityRow, Status};

@@ -50,7 +50,8 @@ fn engines_of_every_family_pass_with_launches_as_evidence() {
 fn near_ties_of_experts_fail_no_engine() {
     for name in ["granite-moe-mini", "kimi-linear-mini"] {
         for seed in 0..6 {
-            let found = verify(name, &drawn(name, seed), CPU, Storage::Bf16, 3, &[70], None).unwrap();
+            let found =
+                verify(name, &drawn(name, seed), CPU, Storage::Bf16, 3, &[70], None).unwrap();
             assert!(found.passed().is_some(), "seed {seed}: {:?} {:?}", failed(&found), found.rows);
         }
     }

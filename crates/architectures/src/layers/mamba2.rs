@@ -158,7 +158,18 @@ impl Mamba2 {
         let Core { in_proj, out_proj, conv_weight, conv_bias, a_log, d, dt_bias } =
             Core::declare(params, prefix, shape, biases);
         let norm = params.norm(format!("{prefix}.norm.weight"), shape.inner());
-        Self { shape, in_proj, conv_weight, conv_bias, a_log, d, dt_bias, norm, norm_ranks: 1, out_proj }
+        Self {
+            shape,
+            in_proj,
+            conv_weight,
+            conv_bias,
+            a_log,
+            d,
+            dt_bias,
+            norm,
+            norm_ranks: 1,
+            out_proj,
+        }
     }
 }
 

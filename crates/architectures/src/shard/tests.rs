@@ -52,12 +52,18 @@ fn ranks_share_out_every_value_once() {
                 .any(|part| param.name.contains(part));
             let everywhere = ranks as u8 + head;
             match (param.name.contains("mamba.norm"), alike) {
-                (false, true) => assert_eq!((least, most), (everywhere, everywhere), "{}", param.name),
+                (false, true) => {
+                    assert_eq!((least, most), (everywhere, everywhere), "{}", param.name)
+                }
                 // B and C, the latent vector, and keys of which there are fewer than ranks.
                 _ if most > 1 => {
                     let replicated =
                         ["mamba.in_proj", "conv1d", "kv_a_", "k_proj", "v_proj"].iter();
-                    assert!(replicated.clone().any(|part| param.name.contains(part)), "{}", param.name);
+                    assert!(
+                        replicated.clone().any(|part| param.name.contains(part)),
+                        "{}",
+                        param.name
+                    );
                     assert!(least >= 1 && most <= ranks as u8, "{} {least} {most}", param.name);
                 }
                 _ => assert_eq!((least, most), (1, 1), "{}", param.name),
@@ -91,7 +97,10 @@ fn layers_have_their_shares_of_heads_and_widths() {
     check("model.layers.1.self_attn.kv_b_proj.weight", &[32, 32]);
     check("model.layers.1.block_sparse_moe.experts.5.w1.weight", &[0, 64]);
     check("model.layers.1.block_sparse_moe.experts.6.w1.weight", &[32, 64]);
-    assert_eq!(kimi.layers[1].experts.as_ref().map(|of| (of.first, of.experts.len())), Some((6, 2)));
+    assert_eq!(
+        kimi.layers[1].experts.as_ref().map(|of| (of.first, of.experts.len())),
+        Some((6, 2))
+    );
 }
 
 #[test]
@@ -104,12 +113,7 @@ fn what_does_not_split_is_refused_in_a_sentence() {
     let moe = || whole("granite-moe-mini");
     check(moe(), 3, "8 heads of Mamba-2 do not split evenly over 3 ranks", "take --tp 2");
     check(moe(), 4, "2 groups of Mamba-2 do not split evenly over 4 ranks", "take --tp 2");
-    check(
-        whole("qwen3-next-mini"),
-        2,
-        "gated-delta-net layers have no rule",
-        "leave --tp out",
-    );
+    check(whole("qwen3-next-mini"), 2, "gated-delta-net layers have no rule", "leave --tp out");
     let narrow = in_fp8(shape("granite-hybrid-mini").unwrap());
     let narrow = Architecture::of(&narrow).unwrap();
     check(narrow, 2, "weights narrower than 16 bits have no rule", "leave --tp out");
@@ -135,7 +139,11 @@ fn a_rank_takes_its_share_of_memory() {
     let of = |architecture: &Architecture| Footprint::new(architecture, holding, capacity, step);
     for (name, embedding, shared) in [
         // 36 layers of 2 x 128 rows of 2048 and their taps; 81 norms of 2048.
-        ("granite-4.0-h-micro", 100_352 * 2048, 36 * (256 * 2048 * 2 + 256 * 5 * 4) + 81 * 2048 * 4),
+        (
+            "granite-4.0-h-micro",
+            100_352 * 2048,
+            36 * (256 * 2048 * 2 + 256 * 5 * 4) + 81 * 2048 * 4,
+        ),
     ] {
         let all = whole(name);
         let [one, first, second] = [&all, &shards(&all, 2)[0], &shards(&all, 2)[1]].map(of);

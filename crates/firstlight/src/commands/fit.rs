@@ -8,10 +8,9 @@ use crate::cli::{Fit, Wanted};
 use crate::hub;
 use crate::loading;
 use crate::output::Output;
-use crate::ranks::first_of;
 use architectures::ConfigError;
 use facts::{BackendKind, DoctorReport, Fact, SCHEMA, byte_count};
-use models::{Architecture, Capacity, Footprint, LargestStep, ModelError, Storage};
+use models::{Architecture, Capacity, Footprint, LargestStep, ModelError, Place, Storage};
 use report::terminal;
 use serde_json::json;
 
@@ -76,7 +75,8 @@ fn own(read: &Model, arguments: &Fit) -> anyhow::Result<Result<Needed, ConfigErr
         Ok(architecture) => architecture,
         Err(reason) => return Ok(Err(reason)),
     };
-    let architecture = architecture.shard(first_of(arguments.split.tp)).map_err(ModelError::from)?;
+    let architecture =
+        architecture.shard(Place { rank: 0, ranks: arguments.split.tp }).map_err(ModelError::from)?;
     let device = device::open(BackendKind::Cpu)?;
     let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
     let sequences = count(arguments.batch);

@@ -21,11 +21,12 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 pub(super) fn run(arguments: &Logits, output: &Output) -> anyhow::Result<Outcome> {
+    let place = first_of(arguments.split, arguments.backend)?;
     let choice = backend::begin(arguments.backend);
     destination::file(&arguments.output)?;
     let folder = hub::locate(&arguments.named)?;
     destination::not_of(&files_in(&folder), &arguments.output)?;
-    let model = Model::read(&folder)?.part(first_of(arguments.split.tp))?;
+    let model = Model::read(&folder)?.part(place)?;
     let (family, vocabulary) = (model.architecture.family, model.architecture.vocabulary);
     let tokens = arguments.ids.len();
     let capacity = Capacity { sequences: 1, tokens };

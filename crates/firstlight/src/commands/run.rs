@@ -27,9 +27,10 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
     let mut phases = Phases::new();
     // What cannot be used is said before seconds are spent on loading.
     Sampling::from(&arguments.choice).check()?;
+    let place = first_of(arguments.split, arguments.backend)?;
     let choice = backend::begin(arguments.backend);
     let folder = hub::locate(&arguments.named)?;
-    let model = Model::read(&folder)?.part(first_of(arguments.split.tp))?;
+    let model = Model::read(&folder)?.part(place)?;
     phases.done("config and weight headers");
     let tokenizer = prompts::read_tokenizer(arguments, &folder, model.architecture.vocabulary)?;
     let prompts = prompts::prompts(arguments, &folder, tokenizer.as_ref())?;

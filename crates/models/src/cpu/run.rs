@@ -1,7 +1,7 @@
 //! Calls of a program on the processor: each is made at once.
 
-use super::part::Part;
 use super::rows::{Rows, add_scaled, scale, sigmoid};
+use super::share::Share;
 use super::step::Step;
 use super::weights::CpuProjection;
 use super::{Cpu, CpuExperts, Memory};
@@ -25,7 +25,7 @@ pub(crate) struct Run<'a> {
     /// Factor on what layers add to it.
     pub(super) residual: f32,
     /// What this rank adds to it, of a split model.
-    pub(super) part: Option<Part<'a>>,
+    pub(super) share: Option<Share<'a>>,
 }
 
 /// The values of a tensor that a call on the processor gave.
@@ -123,17 +123,17 @@ impl Executor<Cpu> for Run<'_> {
     }
 
     fn add(&mut self, of: &CpuProjection, x: Input<'_>) -> Result<(), OpError> {
-        let mut part = self.part.take();
+        let mut share = self.share.take();
         let rows = self.rows(x);
         let make = |row: usize, to: &mut [f32]| rows.make(row, to);
         let made = of.apply_whole(self.step.device, self.step.tokens(), make);
         let spread = rows.norm.filter(|norm| norm.ranks > 1);
         let spread = spread.map(|norm| (norm, rows.values.chunks_exact(rows.width)));
-        match &mut part {
-            Some(part) => part.add(&made, spread),
+        match &mut share {
+            Some(share) => share.add(&made, spread),
             None => add_scaled(&mut self.x, &made, self.residual),
         }
-        self.part = part;
+        self.share = share;
         Ok(())
     }
 
@@ -188,8 +188,8 @@ impl Executor<Cpu> for Run<'_> {
 
     fn add_experts(&mut self, of: &CpuExperts, h: &Tensor, logits: &Tensor) -> Result<(), OpError> {
         let made = of.apply(self.step.device, values(h), values(logits), self.step.tokens());
-        match &mut self.part {
-            Some(part) => part.add(&made, None),
+        match &mut self.share {
+            Some(share) => share.add(&made, None),
             None => add_scaled(&mut self.x, &made, self.residual),
         }
         Ok(())
@@ -212,8 +212,8 @@ impl Executor<Cpu> for Run<'_> {
             Wanted::Last => stream.make(offsets[row + 1] as usize - 1, to),
         };
         let logits = of.apply_whole(self.step.device, rows, make);
-        let (logits, width) = match &self.part {
-            Some(part) => part.whole_rows(&logits, of.outputs())?,
+        let (logits, width) = match &self.share {
+            Some(share) => share.whole_rows(&logits, of.outputs())?,
             None => (logits, of.outputs()),
         };
         Ok(f32::tensor(&[rows, width], logits))
@@ -221,7 +221,7 @@ impl Executor<Cpu> for Run<'_> {
 
     fn sum_over_ranks(&mut self) -> Result<(), ModelError> {
         let (x, residual) = (&mut self.x, self.residual);
-        self.part.as_mut().map_or(Ok(()), |part| part.sum(x, residual))
+        self.share.as_mut().map_or(Ok(()), |share| share.sum(x, residual))
     }
 
     /// No op looks for NaN in what layers give one another.

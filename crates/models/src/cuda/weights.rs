@@ -188,9 +188,12 @@ impl Loader<Cuda> for Weights<'_, '_> {
 
     /// The embedding where they are tied.
     fn head(&self, of: &Projection) -> Result<CudaProjection, ModelError> {
-        let tied = of.rows.iter().any(|rows| rows.param == self.architecture.embedding);
-        if tied && of.bias.is_empty() {
-            return Ok(CudaProjection { w: self.embedding.clone(), w_scale: None, bias: None });
+        let name = |id| &self.architecture.params.get(id).name;
+        let embedding = name(self.architecture.embedding);
+        if of.bias.is_empty() && of.rows.iter().any(|rows| name(rows.param) == embedding) {
+            // Of a rank's rows of it, those; of a whole model all.
+            let w = self.embedding.rows(self.architecture.first_of_head(), of.outputs());
+            return Ok(CudaProjection { w: w.map_err(failed)?, w_scale: None, bias: None });
         }
         self.projection(of)
     }

@@ -113,8 +113,7 @@ pub fn follow(
             (Order::Choose { batch, how, count }, Some(engine)) => {
                 let how: Vec<Option<Granted>> =
                     how.into_iter().map(|wish| wish.map(Wish::granted)).collect();
-                let how: Vec<_> =
-                    how.iter().map(|how| how.as_ref().map(Granted::choice)).collect();
+                let how: Vec<_> = how.iter().map(|how| how.as_ref().map(Granted::choice)).collect();
                 engine.choose(&batch, &how, count).map(drop)
             }
             (Order::Reset(sequence), Some(engine)) => {

@@ -62,7 +62,10 @@ fn a_rank_that_ends_ends_the_others_by_its_name() {
     // And rank 0 itself.
     let (lead, others) = laid(2, unknown(), |ranks| ranks.next().unwrap_err().to_string());
     drop(lead);
-    assert_eq!(others.into_iter().map(|other| other.join().unwrap()).last().unwrap(), "rank 0 has ended");
+    assert_eq!(
+        others.into_iter().map(|other| other.join().unwrap()).last().unwrap(),
+        "rank 0 has ended"
+    );
 }
 
 #[test]

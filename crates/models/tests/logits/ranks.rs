@@ -5,8 +5,8 @@ use crate::subject::{Drawn, Subject, VOCABULARY, advance, check, tokens};
 use device::Device;
 use facts::BackendKind;
 use models::{
-    Batch, Capacity, Chosen, Engine, LogitsOf, ModelSource, Next, Opening, Place,
-    Ranks, Request, Sampling, StepBudget, Storage, Wanted, follow, generate,
+    Batch, Capacity, Chosen, Engine, LogitsOf, ModelSource, Next, Opening, Place, Ranks, Request,
+    Sampling, StepBudget, Storage, Wanted, follow, generate,
 };
 use std::net::TcpListener;
 use std::sync::atomic::Ordering;

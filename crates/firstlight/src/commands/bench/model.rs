@@ -18,8 +18,8 @@ use crate::run_folder::{self, RunFolder};
 use device::Device;
 use facts::{BackendKind, DoctorReport, ModelSpeedReport, ParityReport, SCHEMA, Status};
 use models::{
-    Architecture, Capacity, Config, LargestStep, ModelError, ModelSource, Opening, Sampling, Storage,
-    Verified, measure, open,
+    Architecture, Capacity, Config, LargestStep, ModelError, ModelSource, Opening, Sampling,
+    Storage, Verified, measure, open,
 };
 use report::{
     MODEL_SPEED_FILE, MODEL_SPEED_TABLE, PARITY_FILE, Run, model_speed_csv, parity_csv, run_report,
@@ -31,9 +31,10 @@ use std::time::Instant;
 
 pub(super) fn run(arguments: &BenchModel, output: &Output) -> anyhow::Result<Outcome> {
     arguments.output.as_deref().map(run_folder::look).transpose()?;
+    let place = first_of(arguments.split, arguments.backend)?;
     let mut source = source(arguments)?;
     let architecture = source.open()?.architecture;
-    let part = architecture.shard(first_of(arguments.split.tp)).map_err(ModelError::from)?;
+    let part = architecture.shard(place).map_err(ModelError::from)?;
     let told = choose(arguments, &part)?;
     if !output.json {
         output.text(&told.text(output))?;

@@ -6,7 +6,7 @@ use crate::{Architecture, ModelError, Ranks};
 use device::HostBuffer;
 use std::slice::ChunksExact;
 
-pub(super) struct Part<'a> {
+pub(super) struct Share<'a> {
     ranks: &'a Ranks,
     /// The first of the tokens that this rank has logits of, and all of them.
     head: [usize; 2],
@@ -18,7 +18,7 @@ pub(super) struct Part<'a> {
     norm: Option<(usize, f64)>,
 }
 
-impl<'a> Part<'a> {
+impl<'a> Share<'a> {
     pub(super) fn new(ranks: &'a Ranks, of: &Architecture) -> Self {
         let head = [of.first_of_head(), of.vocabulary];
         Self { ranks, head, hidden: of.hidden, added: Vec::new(), norm: None }
