@@ -7,12 +7,14 @@ use crate::layers::{
     Mamba2Shape, Parallel,
 };
 use crate::params::{ParamId, Params, Projection};
-use crate::{Config, ConfigError, quantisation};
+use crate::{Config, ConfigError, Place, quantisation};
 
 /// A model's layers, in which every parameter has its name and shape and every multiplier its value. No backend is
 /// assumed: an engine makes of it what suits its device.
 #[derive(Debug, Clone)]
 pub struct Architecture {
+    /// Which rank of how many has it.
+    pub place: Place,
     /// The family it is of.
     pub family: &'static str,
     /// Width of the residual stream.

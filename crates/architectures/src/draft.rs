@@ -1,7 +1,7 @@
 //! An architecture in the making.
 
 use crate::params::Params;
-use crate::{Architecture, Config, ConfigError, Layer};
+use crate::{Architecture, Config, ConfigError, Layer, Place};
 
 /// The parameters so far, and why no engine runs the model, where one reason is known.
 ///
@@ -98,6 +98,7 @@ impl Draft {
             false => self.params.head(vocabulary, hidden),
         };
         Ok(Architecture {
+            place: Place::WHOLE,
             family: "",
             hidden,
             vocabulary,

@@ -120,8 +120,10 @@ impl Footprint {
         let blocks = product(&[sequences, tokens.div_ceil(holding.block)])
             .saturating_add(holding.spare_blocks as u64);
         let rows = architecture.layers.iter().map(widest).max().unwrap_or(0);
+        // Of a part of a model what it adds lies beside the stream until the ranks' sum is there.
+        let streams = if architecture.place.ranks > 1 { 4 } else { 3 };
         let activations = product(&[step.tokens, rows, holding.activation_bytes])
-            .saturating_add(product(&[step.tokens, 3 * architecture.hidden, WIDE]));
+            .saturating_add(product(&[step.tokens, streams * architecture.hidden, WIDE]));
         let logits = product(&[2, step.logits, architecture.vocabulary, WIDE]);
         let pooled = blocks.saturating_mul(holding.block as u64);
         Self {
@@ -186,7 +188,15 @@ fn weights(architecture: &Architecture, holding: Holding) -> u64 {
         true => 0,
         false => bytes(params.get(architecture.embedding)),
     };
-    params.iter().map(bytes).fold(0, u64::saturating_add).saturating_sub(absent)
+    // A rank's rows of a head that is the embedding lie in the embedding, where that is.
+    let table = params.get(architecture.embedding);
+    let again = |param: &&Param| param.name == table.name && param.cut.is_some();
+    let twice = match holding.embedding {
+        true => params.iter().filter(again).map(bytes).sum(),
+        false => 0,
+    };
+    let all = params.iter().map(bytes).fold(0, u64::saturating_add);
+    all.saturating_sub(absent).saturating_sub(twice)
 }
 
 /// Values that a layer has of a token where it has the most.

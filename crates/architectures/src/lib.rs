@@ -20,6 +20,7 @@ pub mod params;
 mod quantisation;
 mod rope;
 mod shapes;
+mod shard;
 #[cfg(test)]
 mod tests;
 mod traffic;
@@ -34,3 +35,4 @@ pub use quantisation::{
 };
 pub use rope::Rope;
 pub use shapes::{SHAPES, Shape, shape};
+pub use shard::{CannotSplit, Place};

@@ -1,6 +1,9 @@
 //! The parameters of a model: names in the checkpoint, shapes, and how a random model draws them.
 
+mod cut;
+
 use crate::{Fp8, Keeps, Stored};
+pub use cut::Cut;
 
 /// A parameter of an [`crate::Architecture`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -11,8 +14,10 @@ pub struct ParamId(usize);
 pub struct Param {
     /// Its name in the checkpoint.
     pub name: String,
-    /// Its shape.
+    /// Its shape; that of the part which a rank has.
     pub shape: Vec<usize>,
+    /// Which part of the checkpoint's tensor it is; none: all of it.
+    pub cut: Option<Cut>,
     /// How a random model draws it.
     pub draw: Draw,
     /// How its checkpoint stores it, as far as the config says.
@@ -124,7 +129,7 @@ impl Params {
     /// Adds a parameter.
     pub(crate) fn add(&mut self, name: String, shape: &[usize], draw: Draw) -> ParamId {
         let (shape, stored) = (shape.to_vec(), Stored::Wide);
-        self.all.push(Param { name, shape, draw, stored, expanded: Expanded::Nowhere });
+        self.all.push(Param { name, shape, cut: None, draw, stored, expanded: Expanded::Nowhere });
         ParamId(self.all.len() - 1)
     }
 
@@ -182,6 +187,29 @@ impl Params {
     pub(crate) fn expand(&mut self, id: ParamId, expanded: Expanded) {
         let param = &mut self.all[id.0];
         param.expanded = param.expanded.max(expanded);
+    }
+
+    /// The same parameter once more, to be cut otherwise.
+    pub(crate) fn again(&mut self, id: ParamId) -> ParamId {
+        self.all.push(self.get(id).clone());
+        ParamId(self.all.len() - 1)
+    }
+
+    /// Leaves a part of a parameter: the dimension that counts its rows becomes smaller, and the last one with columns.
+    pub(crate) fn cut(&mut self, id: ParamId, cut: Cut) {
+        let Param { shape, cut: own, .. } = &mut self.all[id.0];
+        let [rows, columns] = cut.sides();
+        if let Some((last, by_row)) =
+            shape.split_last_mut().filter(|(_, by_row)| !by_row.is_empty())
+        {
+            let counts = by_row.iter().position(|side| *side > 1).unwrap_or(0);
+            let inner: usize = by_row[counts + 1..].iter().product();
+            by_row[counts] = rows / inner.max(1);
+            *last = (*last).min(columns);
+        } else {
+            *shape = vec![rows * columns];
+        }
+        *own = Some(cut);
     }
 
     /// The parameter of an id.

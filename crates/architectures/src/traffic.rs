@@ -17,7 +17,7 @@ impl Architecture {
     pub fn weights_per_step(&self, sequences: usize) -> u64 {
         let idle = |experts: &Experts| {
             let all: usize = experts.experts.iter().map(weights).sum();
-            let passed = experts.per_token as f64 / experts.experts.len() as f64;
+            let passed = experts.per_token as f64 / experts.router.outputs() as f64;
             (all as f64 * (1.0 - passed).powf(sequences as f64)).round() as u64
         };
         let idle: u64 =

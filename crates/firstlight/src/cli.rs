@@ -14,7 +14,7 @@ mod serve;
 pub(crate) use bench_model::{BenchCommand, BenchModel};
 pub(crate) use check::{Check, CheckGpu, Wanted};
 pub(crate) use model::{
-    Chat, Convert, Fit, Logits, Named, NarrowWeights, Quantize, Run, Synth, WeightType,
+    Chat, Convert, Fit, Logits, Named, NarrowWeights, Quantize, Run, Split, Synth, WeightType,
 };
 pub(crate) use number::{gibibytes, number, one_or_more, share, token, whole};
 pub(crate) use ops::{Bench, Op, Storage, Sweep, Verify};
@@ -123,6 +123,9 @@ pub(crate) enum Command {
     /// Check one GPU for `check`, which starts a process for each further one: what comes of it goes to standard output as JSON.
     #[command(hide = true)]
     CheckGpu(CheckGpu),
+    /// Be one rank of a model that `--tp` splits over processes.
+    #[command(hide = true)]
+    Rank,
     /// Compile the CUDA source on standard input by NVRTC: `verify` and the others compile several kernels at once, each in a
     /// process of its own.
     #[command(hide = true)]

@@ -20,6 +20,7 @@ mod op;
 mod plan;
 mod ps;
 mod quantize;
+pub(crate) mod rank;
 mod remote;
 mod report;
 mod run;
@@ -58,6 +59,7 @@ pub(crate) fn run(command: &Command, output: &Output) -> anyhow::Result<Outcome>
         Command::Gate(arguments) => compare::gate(arguments, output),
         Command::AskNvml => ask_nvml::run(),
         Command::CheckGpu(arguments) => check_gpu::run(arguments),
+        Command::Rank => rank::run(),
         Command::CompileKernel(arguments) => compile_kernel::run(arguments),
         Command::Completions(arguments) => completions::run(arguments, output),
         Command::Man(arguments) => man::run(arguments, output),

@@ -39,6 +39,14 @@ pub(crate) fn shares(cores: &[usize], parts: usize) -> Vec<Vec<usize>> {
     }
 }
 
+/// The cores of the ranks of a split model, one at least for each; where there are fewer than ranks, all of them share all.
+pub(crate) fn of_ranks(cores: &[usize], ranks: usize) -> Vec<Vec<usize>> {
+    match cores.len() / ranks.max(1) {
+        0 => vec![Vec::new(); ranks],
+        each => cores.chunks(each).take(ranks).map(<[usize]>::to_vec).collect(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -54,5 +62,12 @@ mod tests {
         // Too few to be shared out, and a system that does not tell.
         check(&[0, 1, 2], 2, &[&[], &[]]);
         check(&[], 2, &[&[], &[]]);
+    }
+
+    #[test]
+    fn a_rank_has_a_core_where_there_are_as_many() {
+        assert_eq!(of_ranks(&[0, 1, 4], 2), [[0], [1]]);
+        assert_eq!(of_ranks(&[0, 1, 4, 5], 2), [[0, 1], [4, 5]]);
+        assert_eq!(of_ranks(&[3], 2), [[], []] as [[usize; 0]; 2]);
     }
 }

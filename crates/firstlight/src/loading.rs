@@ -1,11 +1,16 @@
 //! A model onto its device, once it is known to fit there.
 
+use crate::ranks::Crew;
 use crate::transfer::Transfer;
 use device::Device;
 use device::cuda::Cuda;
 use facts::{BackendKind, Fact};
-use models::{Architecture, Capacity, Engine, Footprint, LargestStep, Model, Storage};
+use models::{
+    Architecture, Capacity, Engine, Footprint, LargestStep, Model, ModelError, ModelSource,
+    Opening, Storage,
+};
 use probe::Source;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -27,6 +32,32 @@ pub(crate) fn open(
     capacity: Capacity,
     step: LargestStep,
 ) -> anyhow::Result<Loaded> {
+    open_with(model, device, storage, (capacity, step), models::open)
+}
+
+/// The same with all ranks of a model that is split, of which `model` is this one's part; without others, as it is.
+pub(crate) fn open_on(
+    (crew, folder): (Option<&Crew>, &Path),
+    model: Model,
+    device: Device,
+    storage: Storage,
+    (capacity, step): (Capacity, LargestStep),
+) -> anyhow::Result<Loaded> {
+    let Some(crew) = crew else { return open(model, device, storage, capacity, step) };
+    let source = ModelSource::Folder(folder.to_owned());
+    open_with(model, device, storage, (capacity, step), |model, device, storage, capacity| {
+        let backend = device.capabilities().backend;
+        crew.ranks.open(model, device, &Opening::new(&source, backend, storage, capacity))
+    })
+}
+
+fn open_with(
+    model: Model,
+    device: Device,
+    storage: Storage,
+    (capacity, step): (Capacity, LargestStep),
+    open: impl FnOnce(Model, Device, Storage, Capacity) -> Result<Box<dyn Engine>, ModelError>,
+) -> anyhow::Result<Loaded> {
     let footprint = fit(&model.architecture, &device, storage, (capacity, step))?;
     let before = match device.capabilities().backend {
         BackendKind::Cpu => own("VmRSS"),
@@ -34,7 +65,7 @@ pub(crate) fn open(
     };
     let read = model.checkpoint.bytes_read();
     let showing = Transfer::watch("weights", model.bytes_to_load(&device), Arc::clone(&read));
-    let engine = models::open(model, device, storage, capacity)?;
+    let engine = open(model, device, storage, capacity)?;
     drop(showing);
     let read_bytes = read.load(Ordering::Relaxed);
     let predicted_bytes = before.map(|before| before + footprint.peak());

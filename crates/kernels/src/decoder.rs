@@ -7,6 +7,7 @@ mod embed;
 mod gate;
 mod heads;
 mod next;
+mod ranks;
 mod take;
 
 pub use cache::{Append, Turns, append};
@@ -14,6 +15,7 @@ pub use embed::{Embed, embed};
 pub use gate::{GateRows, gate, gate_rows};
 pub use heads::{Heads, heads};
 pub use next::{Next, next};
+pub use ranks::{Join, Spread, gather, join, spread};
 pub use take::take;
 
 use crate::cuda::{Plan, Planned};
@@ -42,7 +44,10 @@ pub fn bundled() -> Vec<KernelSource> {
             next::source(arch.clone()),
             gate::source(DType::Bf16, arch.clone()),
             gate::rows_source(DType::Bf16, arch.clone()),
-            heads::source(DType::Bf16, arch),
+            heads::source(DType::Bf16, arch.clone()),
+            ranks::spread_source(DType::Bf16, arch.clone()),
+            ranks::join_source(arch.clone()),
+            ranks::gather_source(arch),
         ]
     };
     BundledArch::ALL.iter().flat_map(of).collect()
@@ -67,9 +72,19 @@ fn launch(
     (shape, args): (Launch, Args),
     held: &[&Arc<Buffer>],
 ) -> Result<Planned, OpError> {
-    let planned = gpu(device).and_then(|(cuda, arch, overlaps)| {
-        // Each waits for the kernel ahead of it by itself.
-        let shape = Launch { overlaps, ..shape };
+    // Each waits for the kernel ahead of it by itself.
+    let overlaps = matches!(gpu(device), Ok((.., true)));
+    launch_apart(device, source, (Launch { overlaps, ..shape }, args), held)
+}
+
+/// One launch that begins when what stands ahead has ended: another library's kernels let none start before.
+fn launch_apart(
+    device: &Device,
+    source: impl FnOnce(GpuArch) -> KernelSource,
+    (shape, args): (Launch, Args),
+    held: &[&Arc<Buffer>],
+) -> Result<Planned, OpError> {
+    let planned = gpu(device).and_then(|(cuda, arch, _)| {
         let plan = Plan::single(cuda, NAME, &source(arch), shape, args)?;
         Ok(Planned::fixed(plan, held.iter().copied().cloned()))
     });

@@ -4,6 +4,7 @@
 use crate::drawn::DrawnModel;
 use crate::float8::Scales;
 use crate::integers::{self, IntegerValues, Integers};
+use crate::params::Param;
 use crate::values::{Of, Value, Values};
 use crate::{Architecture, ModelError, read_config};
 use architectures::{Quantised, SCALE, SCALE_INV, Stored};
@@ -115,9 +116,7 @@ impl Checkpoint {
         first: usize,
         len: usize,
     ) -> Result<Vec<V>, ModelError> {
-        let mut values = vec![V::default(); len];
-        self.values(name)?.fill(first, &mut values)?;
-        Ok(values)
+        self.values(name)?.read(first, len)
     }
 
     /// A tensor, whose values can be read in any order and by any number of threads.
@@ -130,7 +129,7 @@ impl Checkpoint {
         let of = match &self.source {
             Source::Files(files) => {
                 if let Some(integers) = self.integers(name) {
-                    return Ok(Values { name, of: Of::Integers(integers), read: &self.read });
+                    return Ok(Values { name, of: Of::Integers(integers), cut: None, read: &self.read });
                 }
                 let found = files.tensors.get(name).ok_or_else(|| missing(&files.folder))?;
                 Of::File(&files.shards[found.shard], found, files.scales.get(name))
@@ -142,7 +141,15 @@ impl Checkpoint {
                 }
             },
         };
-        Ok(Values { name, of, read: &self.read })
+        Ok(Values { name, of, cut: None, read: &self.read })
+    }
+
+    /// The values of a parameter: of a rank's, those that are its own.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::values`].
+    pub(crate) fn param<'a>(&'a self, param: &'a Param) -> Result<Values<'a>, ModelError> {
+        Ok(Values { cut: param.cut.as_ref(), ..self.values(&param.name)? })
     }
 
     /// The scales of a tensor in float8; none of one in another type.
@@ -162,17 +169,24 @@ impl Checkpoint {
         Some(IntegerValues { name, of, shards, read: &self.read })
     }
 
-    /// Bytes of a tensor; 0 where it is not there.
-    pub(crate) fn bytes_of(&self, name: &str) -> u64 {
-        match &self.source {
+    /// Bytes of a parameter; 0 where it is not there.
+    pub(crate) fn bytes_of(&self, param: &Param) -> u64 {
+        let name = &param.name;
+        let (bytes, len) = match &self.source {
             Source::Files(files) => {
                 let module = name.strip_suffix(".weight").unwrap_or(name);
                 let packed =
                     PACKED.iter().find_map(|end| files.tensors.get(&format!("{module}{end}")));
                 let found = files.tensors.get(name).or(packed);
-                found.map_or(0, |found| found.bytes.len() as u64)
+                found.map_or((0, 1), |found| (found.bytes.len(), found.shape.iter().product()))
             }
-            Source::Drawn(drawn) => drawn.get(name).map_or(0, |drawn| drawn.bytes() as u64),
+            Source::Drawn(drawn) => {
+                drawn.get(name).map_or((0, 1), |drawn| (drawn.bytes(), drawn.len()))
+            }
+        };
+        match param.cut {
+            Some(_) => (bytes / len.max(1) * param.len()) as u64,
+            None => bytes as u64,
         }
     }
 
@@ -260,7 +274,8 @@ impl Files {
             let mut values = vec![0f32; scale.shape.iter().product()];
             let of = Of::File(shard, scale, None);
             // Scales are small, and no weights that are waited for.
-            Values { name: scale_name, of, read: &AtomicU64::new(0) }.fill(0, &mut values)?;
+            Values { name: scale_name, of, cut: None, read: &AtomicU64::new(0) }
+                .fill(0, &mut values)?;
             let scales = Scales::new(&weight.shape, &scale.shape, values).map_err(|wanted| {
                 let what = format!("tensor `{scale_name}` {:?}, wanted {wanted}", scale.shape);
                 ModelError::weights(&shard.path, what)

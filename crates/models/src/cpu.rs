@@ -5,6 +5,7 @@ mod experts;
 mod rows;
 mod run;
 mod save;
+mod share;
 mod state;
 mod step;
 mod weights;
@@ -14,7 +15,7 @@ use crate::engine::{Batch, Capacity, Engine, EngineKind, Model, Storage, Wanted}
 use crate::pages::{By, Pages};
 use crate::program::{Backend, Program};
 use crate::saved::bytes_of;
-use crate::{Architecture, Checkpoint, ModelError, Saved};
+use crate::{Architecture, Checkpoint, ModelError, Ranks, Saved};
 use cache::Cache;
 use device::{Caches, Device, HostBuffer};
 use experts::CpuExperts;
@@ -25,6 +26,7 @@ use kernels::cpu::read::sum_parallel;
 use rayon::prelude::*;
 use rows::scale;
 use run::Run;
+use share::Share;
 use state::StatePool;
 use std::time::{Duration, Instant};
 use step::Step;
@@ -63,6 +65,8 @@ struct CpuEngine {
     architecture: Architecture,
     /// Rows of the embedding are read where they are needed: a few of many.
     checkpoint: Checkpoint,
+    /// Those over which it is split.
+    ranks: Option<Ranks>,
     device: Device,
     program: Program<Cpu>,
     memory: Memory,
@@ -76,12 +80,12 @@ impl CpuEngine {
         storage: Storage,
         capacity: Capacity,
     ) -> Result<Self, ModelError> {
-        let Model { architecture, checkpoint } = model;
+        let Model { architecture, checkpoint, ranks } = model;
         let pages = Pages::new(capacity.sequences, capacity.tokens);
         let mut weights = Weights::new((&architecture, &checkpoint), &pages, &device, storage);
         let program = Program::new(&architecture, &mut weights)?;
         let memory = weights.memory;
-        Ok(Self { program, memory, architecture, checkpoint, device, pages })
+        Ok(Self { program, memory, architecture, checkpoint, ranks, device, pages })
     }
 
     /// The first x: embeddings of the tokens `[tokens, hidden]`.
@@ -187,7 +191,8 @@ impl CpuEngine {
         self.pages.grow(&batch.lengths())?;
         let step = Step::new(&self.device, batch, &self.pages);
         let residual = self.architecture.residual_multiplier as f32;
-        let mut run = Run { step, memory: &mut self.memory, x, residual };
+        let share = self.ranks.as_ref().map(|ranks| Share::new(ranks, &self.architecture));
+        let mut run = Run { step, memory: &mut self.memory, x, residual, share };
         let mut logits = self.program.run(&mut run, wanted)?;
         let logits = logits.view_mut::<f32>().unwrap_or_default();
         scale(logits, (1.0 / self.architecture.logits_divisor) as f32);

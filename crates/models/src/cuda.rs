@@ -9,6 +9,7 @@ mod moves;
 mod pass;
 mod run;
 mod save;
+mod share;
 mod states;
 mod weights;
 
@@ -21,7 +22,7 @@ use crate::{Architecture, ModelError, Saved};
 use choose::{Chooser, Counts};
 use decode::{DecodeGraph, DecodeGraphs};
 use device::Device;
-use device::cuda::{Stream, Swap};
+use device::cuda::{Communicator, Stream, Swap};
 use experts::CudaExperts;
 use facts::BackendKind;
 use kernels::cuda::Plans;
@@ -31,6 +32,7 @@ use run::{Cache, Common, Run};
 use save::Saves;
 use states::StatePool;
 use std::cell::RefCell;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weights::{CudaProjection, Weights};
 
@@ -79,6 +81,8 @@ struct CudaEngine {
     plans: RefCell<Plans>,
     /// Copies of sequences on the host.
     saves: Saves,
+    /// The GPUs over which it is split; behind what was recorded with it.
+    ranks: Option<Arc<Communicator>>,
 }
 
 /// What the device says of a call that no layer stands behind.
@@ -88,11 +92,13 @@ fn failed(error: OpError) -> ModelError {
 
 impl CudaEngine {
     fn new(model: Model, device: Device, capacity: Capacity) -> Result<Self, ModelError> {
-        let Model { architecture, checkpoint } = model;
+        let Model { architecture, checkpoint, ranks } = model;
+
         let Some(cuda) = device.cuda() else {
             return Err(ModelError::Device("the device is no GPU".to_owned()));
         };
         let stream = cuda.stream().clone();
+        let ranks = ranks.map(|ranks| share::join(&ranks, &architecture, cuda)).transpose()?;
         let pages = Pages::new(capacity.sequences, capacity.tokens);
         let loaded = cuda.uploading(|uploads| {
             let of = (&architecture, &checkpoint);
@@ -101,6 +107,9 @@ impl CudaEngine {
             Ok::<_, ModelError>((weights.embedding, program, weights.memory))
         })?;
         let (embedding, program, memory) = loaded;
+        if let Some(ranks) = &ranks {
+            share::warm_up(ranks, &stream)?;
+        }
         Ok(Self {
             embedding,
             program,
@@ -113,13 +122,14 @@ impl CudaEngine {
             counts: Counts::default(),
             plans: RefCell::default(),
             saves: Saves::default(),
+            ranks,
         })
     }
 
     /// What its steps have in common.
     fn common(&self) -> Common<'_> {
-        let Self { architecture, memory, plans, .. } = self;
-        Common { architecture, memory, plans }
+        let Self { architecture, memory, plans, ranks, .. } = self;
+        Common { architecture, memory, plans, ranks: ranks.as_ref() }
     }
 
     /// Plans all layers over the tokens of a pass, and gives the logits `[rows, vocabulary]` of the wanted ones.

@@ -2,11 +2,12 @@
 
 use crate::choice::{Choice, Drawn, choose_by_steps};
 use crate::pages::{BLOCK, Pages};
-use crate::{Architecture, Checkpoint, Config, ModelError, Saved, StepBudget, cpu, cuda};
+use crate::{Architecture, Checkpoint, Config, ModelError, Ranks, Saved, StepBudget, cpu, cuda};
 pub(crate) use architectures::Capacity;
-use architectures::{Holding, Keeps};
+use architectures::{Holding, Keeps, Place};
 use device::{Device, Isa};
 use facts::BackendKind;
+use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::Duration;
 
@@ -17,6 +18,8 @@ pub struct Model {
     pub architecture: Architecture,
     /// Its weights.
     pub checkpoint: Checkpoint,
+    /// Of a part of a model: the ranks that have the rest.
+    pub(crate) ranks: Option<Ranks>,
 }
 
 impl Model {
@@ -28,19 +31,31 @@ impl Model {
         let architecture = Architecture::of(&read_config(folder)?)?;
         let checkpoint = Checkpoint::open(folder)?;
         checkpoint.check(&architecture)?;
-        Ok(Self { architecture, checkpoint })
+        Ok(Self { architecture, checkpoint, ranks: None })
     }
 
     /// Bytes of its weights that an engine of this device reads when it is opened. On the processor the rows of an embedding
     /// that is no head too are read when a token wants them.
     pub fn bytes_to_load(&self, device: &Device) -> u64 {
-        let all = self.checkpoint.bytes();
+        let all = match self.architecture.place.ranks {
+            1 => self.checkpoint.bytes(),
+            _ => self.architecture.params.iter().map(|param| self.checkpoint.bytes_of(param)).sum(),
+        };
         let on_host = device.capabilities().backend == BackendKind::Cpu;
         if !on_host || self.architecture.is_tied() {
             return all;
         }
         let table = self.architecture.params.get(self.architecture.embedding);
-        all.saturating_sub(self.checkpoint.bytes_of(&table.name))
+        all.saturating_sub(self.checkpoint.bytes_of(table))
+    }
+
+    /// What one rank has of a whole model, to be opened with the others ([`Ranks::open`]).
+    ///
+    /// # Errors
+    /// [`ModelError::Split`] saying what does not split so.
+    pub fn part(self, place: Place) -> Result<Self, ModelError> {
+        let architecture = self.architecture.shard(place)?;
+        Ok(Self { architecture, ..self })
     }
 
     /// A model that a config describes, with random weights.
@@ -50,7 +65,7 @@ impl Model {
     pub fn random(config: &Config, seed: u64) -> Result<Self, ModelError> {
         let architecture = Architecture::of(config)?;
         let checkpoint = Checkpoint::random(&architecture, seed);
-        Ok(Self { architecture, checkpoint })
+        Ok(Self { architecture, checkpoint, ranks: None })
     }
 }
 
@@ -65,7 +80,7 @@ pub fn read_config(folder: &Path) -> Result<Config, ModelError> {
 }
 
 /// What weights and key/value caches are stored in. Recurrent states are float32 always.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Storage {
     /// float32: for comparing with references.
     F32,
@@ -140,7 +155,7 @@ pub fn holding(device: &Device, storage: Storage) -> Holding {
 }
 
 /// Of which tokens a step gives logits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Wanted {
     /// Of every token of the batch.
     Every,
@@ -149,7 +164,7 @@ pub enum Wanted {
 }
 
 /// Tokens to advance sequences by: some of a prompt, or the one that was just chosen, of any number of sequences.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Batch {
     pub(crate) tokens: Vec<u32>,
     pub(crate) sequences: Vec<usize>,
@@ -376,5 +391,8 @@ pub fn open(
 ) -> Result<Box<dyn Engine>, ModelError> {
     let engine = engine_kind(&device)?;
     engine.check(storage)?;
+    if model.architecture.place.ranks > 1 && model.ranks.is_none() {
+        return Err(ModelError::fault("a part of a model is opened with the other ranks"));
+    }
     (engine.open)(model, device, storage, capacity)
 }

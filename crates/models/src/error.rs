@@ -1,5 +1,5 @@
 use crate::Storage;
-use architectures::{ConfigError, DoesNotFit};
+use architectures::{CannotSplit, ConfigError, DoesNotFit};
 use device::cuda::CudaError;
 use facts::BackendKind;
 use kernels::OpError;
@@ -106,6 +106,15 @@ pub enum ModelError {
     /// The device failed outside any layer.
     #[error("{0}")]
     Device(String),
+    /// A model that cannot be split over ranks.
+    #[error(transparent)]
+    Split(#[from] CannotSplit),
+    /// A rank of a split model that has ended, or cannot go on.
+    #[error("{what}")]
+    Rank {
+        /// Which, and what is known of it.
+        what: String,
+    },
     /// An op refused what a layer gave it.
     #[error("layer {layer}: {error}")]
     Op {
@@ -133,6 +142,11 @@ impl ModelError {
     /// A call with tokens, sequences or lengths that cannot be, with what to do about it.
     pub(crate) fn call(what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::Call { what: what.into(), hint: Some(hint.into()) }
+    }
+
+    /// What is wrong with a rank of a split model, in the words behind its number.
+    pub(crate) fn rank(rank: usize, what: impl std::fmt::Display) -> Self {
+        Self::Rank { what: format!("rank {rank} {what}") }
     }
 
     /// A fault of firstlight's own, about which a caller can do nothing.
@@ -204,6 +218,10 @@ impl ModelError {
             Self::Backend(_) => Some("use the backend cpu or cuda".to_owned()),
             Self::Device(_) => {
                 Some("firstlight doctor looks at the driver and the GPU's memory".to_owned())
+            }
+            Self::Split(error) => Some(error.hint.clone()),
+            Self::Rank { .. } => {
+                Some("without --tp one process says more; `dmesg` says who was killed".to_owned())
             }
             Self::Op { error, .. } => error.hint(),
         }

@@ -192,7 +192,7 @@ impl IntegerValues<'_> {
         };
         let found = &self.shards[of_scales.shard];
         let values =
-            Values { name: self.name, of: Of::File(found, of_scales, None), read: self.read };
+            Values { name: self.name, of: Of::File(found, of_scales, None), cut: None, read: self.read };
         if packing == Packing::Rows {
             values.fill(rows.start * groups, scales)?;
         } else {

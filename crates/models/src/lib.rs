@@ -20,6 +20,7 @@ mod pages;
 mod program;
 mod quantize;
 mod random;
+mod ranks;
 mod sampling;
 mod saved;
 mod scheduler;
@@ -33,8 +34,8 @@ mod verify;
 
 use architectures::params::Param;
 pub use architectures::{
-    Architecture, Capacity, Config, Footprint, Holding, LargestStep, SHAPES, in_fp8, in_integers,
-    shape,
+    Architecture, Capacity, Config, Footprint, Holding, LargestStep, Place, SHAPES, in_fp8,
+    in_integers, shape,
 };
 use architectures::{Layer, Mixer, Rope, layers, params};
 pub use checkpoint::Checkpoint;
@@ -50,6 +51,7 @@ pub use generate::{Chosen, Generated, Next, generate};
 pub use hub::{Download, HubFile, HubHash, download, locate};
 pub use pages::Pages;
 pub use quantize::{Narrow, Quantized, QuantizedTensor, quantize};
+pub use ranks::{Opening, RankEnded, Ranks, follow};
 pub use sampling::Sampling;
 pub use saved::Saved;
 pub use scheduler::{

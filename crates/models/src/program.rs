@@ -81,24 +81,28 @@ impl<B: Backend> Program<B> {
     /// Takes the residual stream through all layers; gives the logits `[rows, vocabulary]` of the wanted rows.
     pub(crate) fn run(&self, run: &mut B::Run<'_>, wanted: Wanted) -> Result<Tensor, ModelError> {
         for (layer, of) in self.layers.iter().enumerate() {
-            of.run(run).map_err(|error| ModelError::Op { layer, error })?;
+            of.run(run, |error| ModelError::Op { layer, error })?;
         }
-        let logits = run.logits(&self.head, &self.norm, wanted);
-        logits.map_err(|error| ModelError::Device(error.to_string()))
+        run.logits(&self.head, &self.norm, wanted)
     }
 }
 
 impl<B: Backend> Layer<B> {
     /// `x += r mixer(rms(x)); h = rms(x); x += r (experts(h) + mlp(h))`.
-    fn run(&self, run: &mut B::Run<'_>) -> Result<(), OpError> {
-        self.mixer.mix(run, Input::stream(&self.input_norm))?;
+    fn run(
+        &self,
+        run: &mut B::Run<'_>,
+        failed: impl Fn(OpError) -> ModelError,
+    ) -> Result<(), ModelError> {
+        self.mixer.mix(run, Input::stream(&self.input_norm)).map_err(&failed)?;
         run.sum_over_ranks()?;
-        match (&self.experts, &self.mlp) {
-            (Some(experts), mlp) => experts.run(run, &self.post_norm, mlp.as_ref())?,
-            (None, Some(mlp)) => mlp.run(run, Input::stream(&self.post_norm))?,
-            (None, None) => {}
-        }
+        let forward = match (&self.experts, &self.mlp) {
+            (Some(experts), mlp) => experts.run(run, &self.post_norm, mlp.as_ref()),
+            (None, Some(mlp)) => mlp.run(run, Input::stream(&self.post_norm)),
+            (None, None) => Ok(()),
+        };
+        forward.map_err(&failed)?;
         run.sum_over_ranks()?;
-        run.end_layer()
+        run.end_layer().map_err(failed)
     }
 }

@@ -5,6 +5,7 @@ use crate::checkpoint::{Located, Shard};
 use crate::drawn::Drawn;
 use crate::float8::Scales;
 use crate::integers::IntegerValues;
+use architectures::params::Cut;
 use half::{bf16, f16};
 use kernels::E4m3;
 use safetensors::tensor::Dtype;
@@ -88,6 +89,8 @@ fn first<T>(values: &[T], is: impl Fn(&T) -> bool) -> Option<usize> {
 pub(crate) struct Values<'a> {
     pub(crate) name: &'a str,
     pub(crate) of: Of<'a>,
+    /// Which of them a rank has; none: all. Places and lengths are those of what it has.
+    pub(crate) cut: Option<&'a Cut>,
     pub(crate) read: &'a AtomicU64,
 }
 
@@ -112,6 +115,41 @@ impl Values<'_> {
     /// [`ModelError::Weights`] when a value is NaN, there are not so many, or they are of a type that is not read;
     /// [`ModelError::File`] when the file cannot be read.
     pub(crate) fn fill<V: Value>(&self, first: usize, into: &mut [V]) -> Result<(), ModelError> {
+        self.by_runs(first, into, 1, |first, into| self.fill_run(first, into))
+    }
+
+    /// Values from `first` on.
+    ///
+    /// # Errors
+    /// As [`Values::fill`].
+    pub(crate) fn read<V: Value>(&self, first: usize, len: usize) -> Result<Vec<V>, ModelError> {
+        let mut values = vec![V::default(); len];
+        self.fill(first, &mut values)?;
+        Ok(values)
+    }
+
+    /// Goes over what is wanted in the runs in which it lies in the whole tensor. A value is so many elements of `into`.
+    fn by_runs<T>(
+        &self,
+        first: usize,
+        into: &mut [T],
+        width: usize,
+        mut read: impl FnMut(usize, &mut [T]) -> Result<(), ModelError>,
+    ) -> Result<(), ModelError> {
+        let Some(cut) = self.cut else { return read(first, into) };
+        let mut rest = into;
+        for run in cut.runs(first, rest.len() / width) {
+            let (own, behind) = rest.split_at_mut(run.len() * width);
+            read(run.start, own)?;
+            rest = behind;
+        }
+        match rest.is_empty() {
+            true => Ok(()),
+            false => Err(self.wrong(Path::new("a rank's part"), "has fewer values")),
+        }
+    }
+
+    fn fill_run<V: Value>(&self, first: usize, into: &mut [V]) -> Result<(), ModelError> {
         match self.of {
             Of::File(shard, found, scales) => BYTES.with_borrow_mut(|bytes| {
                 bytes.resize(into.len() * width(found.dtype), 0);
@@ -159,6 +197,10 @@ impl Values<'_> {
         first: usize,
         into: &mut [u8],
     ) -> Result<(), ModelError> {
+        self.by_runs(first, into, V::BYTES, |first, into| self.fill_run_bytes::<V>(first, into))
+    }
+
+    fn fill_run_bytes<V: Value>(&self, first: usize, into: &mut [u8]) -> Result<(), ModelError> {
         let len = into.len() / V::BYTES;
         match self.of {
             Of::File(_, found, _) if found.dtype == V::DTYPE && cfg!(target_endian = "little") => {
@@ -167,7 +209,7 @@ impl Values<'_> {
             }
             _ => {
                 let mut values = vec![V::default(); len];
-                self.fill(first, &mut values)?;
+                self.fill_run(first, &mut values)?;
                 V::put(&values, into);
                 Ok(())
             }

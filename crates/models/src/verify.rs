@@ -10,8 +10,8 @@ pub use families::verify_families;
 use crate::random::mix;
 use crate::speed::read;
 use crate::{
-    Batch, Capacity, Choice, Engine, LogitsOf, ModelError, ModelSource, Next, Request, Sampling,
-    StepBudget, Storage, Wanted, generate, open,
+    Batch, Capacity, Choice, Engine, LogitsOf, ModelError, ModelSource, Next, Opening, Ranks,
+    Request, Sampling, StepBudget, Storage, Wanted, generate, open,
 };
 use agreement::{Agreement, Judge, likeliest};
 use facts::{BackendKind, ParityRow, Status};
@@ -59,7 +59,7 @@ impl Verification {
 }
 
 /// Holds a backend's engine against the reference, on a model's own weights with one layer of each kind, with so many
-/// sequences at once, at each of the lengths.
+/// sequences at once, at each of the lengths; an engine that is split over ranks, where there are any, against one that is not.
 ///
 /// # Errors
 /// [`ModelError`] when the model cannot be read or an engine not be opened; what an engine computes is never an error, but
@@ -71,19 +71,22 @@ pub fn verify(
     storage: Storage,
     sequences: usize,
     lengths: &[usize],
+    ranks: Option<&Ranks>,
 ) -> Result<Verification, ModelError> {
     let longest = lengths.iter().copied().max().unwrap_or(0).max(PROMPTS[0]) + 2 * DECODED;
     let capacity = Capacity { sequences: sequences.max(FEWEST_SLOTS), tokens: longest };
-    let opened = |backend, storage, capacity| {
+    let opened = |backend, storage, capacity, ranks: Option<&Ranks>| {
         let mut model = source.open()?;
         model.architecture = model.architecture.one_layer_of_each_kind();
         let device = device::open(backend).map_err(|why| ModelError::Device(why.to_string()))?;
-        open(model, device, storage, capacity)
+        let Some(ranks) = ranks else { return open(model, device, storage, capacity) };
+        let opening = Opening::new(source, backend, storage, capacity).one_layer_of_each_kind();
+        ranks.open(model.part(ranks.place())?, device, &opening)
     };
-    let mut engine = opened(backend, storage, capacity)?;
+    let mut engine = opened(backend, storage, capacity, ranks)?;
     let read_along = longest.min(REFERENCE_TOKENS + 2 * DECODED);
     let capacity = Capacity { sequences: 1, tokens: read_along };
-    let mut reference = opened(BackendKind::Cpu, Storage::F32, capacity)?;
+    let mut reference = opened(BackendKind::Cpu, Storage::F32, capacity, None)?;
     Ok(hold(name, &mut *engine, storage, &mut *reference, sequences, lengths))
 }
 

@@ -6,11 +6,13 @@
 #[path = "../../verify/tests/stand_in/machine.rs"]
 mod machine;
 
+use architectures::Mixer;
 use facts::BackendKind;
 use models::{
-    Batch, Capacity, Choice, Engine, Event, LogitsOf, Model, Request, SHAPES, Sampling, Scheduler,
-    StepBudget, Storage, Wanted, open, shape,
+    Batch, Capacity, Choice, Engine, Event, LogitsOf, Model, ModelSource, Opening, Place, Ranks,
+    Request, SHAPES, Sampling, Scheduler, StepBudget, Storage, Wanted, follow, open, shape,
 };
+use std::net::TcpListener;
 use std::time::Duration;
 
 #[test]
@@ -30,6 +32,8 @@ fn layers_are_planned_and_launched() {
 }
 
 fn run_all() {
+    split_in_two("granite-hybrid-mini");
+    split_in_two("llama-mini");
     for name in SHAPES.iter().map(|shape| shape.name).filter(|name| name.ends_with("-mini")) {
         let model = Model::random(&shape(name).unwrap(), 1).unwrap();
         let device = device::open(BackendKind::Cuda).unwrap();
@@ -38,6 +42,52 @@ fn run_all() {
         run(&mut *engine).unwrap_or_else(|error| panic!("{name}: {error}"));
         come_and_go(&mut *engine).unwrap_or_else(|error| panic!("{name}: {error}"));
     }
+}
+
+/// Two ranks, a thread each: they make the same calls together, of the sizes that they have to be of.
+fn split_in_two(name: &str) {
+    let config = shape(name).unwrap();
+    let whole = Model::random(&config, 1).unwrap().architecture;
+    let source = ModelSource::Random { config, seed: 1 };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    let gpu = || device::open(BackendKind::Cuda).unwrap();
+    let place = |rank| Place { rank, ranks: 2 };
+    std::thread::scope(|scope| {
+        let other = scope.spawn(move || {
+            let ranks = Ranks::join(at, place(1), b"word").unwrap();
+            follow(&ranks, |_| Ok(gpu())).unwrap_err().to_string()
+        });
+        let ended = Box::new(|_, _| None);
+        let ranks = Ranks::lead(&listener, 2, b"word", Duration::from_secs(60), ended).unwrap();
+        let capacity = Capacity { sequences: 10, tokens: 300 };
+        let opening = Opening::new(&source, BackendKind::Cuda, Storage::Bf16, capacity);
+        let part = source.open().unwrap().part(place(0)).unwrap();
+        let mut engine = ranks.open(part, gpu(), &opening).unwrap();
+        run(&mut *engine).unwrap_or_else(|error| panic!("{name}: {error}"));
+        drop((engine, ranks));
+        assert_eq!(other.join().unwrap(), "rank 0 has ended");
+    });
+    let path = std::env::var_os("FAKE_NCCL_CALLS").unwrap();
+    let told = std::fs::read_to_string(&path).unwrap();
+    std::fs::remove_file(path).unwrap();
+    let of = |rank: &str| -> Vec<&str> {
+        told.lines().filter_map(|line| line.strip_prefix(rank)).collect()
+    };
+    let (calls, others) = (of("0 "), of("1 "));
+    assert_eq!(calls, others, "{name}");
+    // It is warmed up, then takes a token of one sequence: a sum behind each mixer and each feed-forward part, and with it the
+    // square of the row of each norm that is spread.
+    let sums = whole.layers.iter().flat_map(|layer| {
+        let spread = matches!(layer.mixer, Mixer::Mamba2(_));
+        [usize::from(spread), 0].map(|more| format!("all-reduce {}", whole.hidden + more))
+    });
+    let first =
+        ["init 2".to_owned(), "all-reduce 1024".to_owned(), "all-reduce 1048576".to_owned()];
+    let expect: Vec<String> =
+        first.into_iter().chain(sums).chain(["all-gather 256".to_owned()]).collect();
+    assert_eq!(calls[..expect.len()], expect, "{name}");
+    assert_eq!(calls.last(), Some(&"destroy 2"), "{name}");
 }
 
 /// Whole prompts, pieces of them, unequal ones at once, single tokens, and tokens that the device chooses.

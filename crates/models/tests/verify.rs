@@ -35,7 +35,7 @@ fn failed(found: &Verification) -> Vec<&str> {
 fn engines_of_every_family_pass_with_launches_as_evidence() {
     for name in SHAPES.iter().map(|shape| shape.name).filter(|name| name.ends_with("-mini")) {
         for storage in [Storage::F32, Storage::Bf16] {
-            let found = verify(name, &source(name), CPU, storage, 3, &[70, 0]).unwrap();
+            let found = verify(name, &source(name), CPU, storage, 3, &[70, 0], None).unwrap();
             assert!(found.passed().is_some(), "{:?}", found.rows);
             assert_eq!(found.rows.len(), 7);
             for row in &found.rows {
@@ -50,7 +50,8 @@ fn engines_of_every_family_pass_with_launches_as_evidence() {
 fn near_ties_of_experts_fail_no_engine() {
     for name in ["granite-moe-mini", "kimi-linear-mini"] {
         for seed in 0..6 {
-            let found = verify(name, &drawn(name, seed), CPU, Storage::Bf16, 3, &[70]).unwrap();
+            let found =
+                verify(name, &drawn(name, seed), CPU, Storage::Bf16, 3, &[70], None).unwrap();
             assert!(found.passed().is_some(), "seed {seed}: {:?} {:?}", failed(&found), found.rows);
         }
     }
@@ -187,7 +188,7 @@ fn planted_faults_fail() {
 #[test]
 fn a_speed_needs_kernels_that_were_verified() {
     let name = "granite-hybrid-mini";
-    let found = verify(name, &source(name), CPU, Storage::Bf16, 1, &[40]).unwrap();
+    let found = verify(name, &source(name), CPU, Storage::Bf16, 1, &[40], None).unwrap();
     let verified = found.passed().unwrap();
     let mut engine = engine(name, Storage::Bf16);
     let mut time = |verified, test: &str, sequences| {

@@ -101,5 +101,5 @@ fn experts(
     let experts = stacked(&mut draft.params, names, count, [hidden, inner]);
     let router = format!("{prefix}.router.layer.weight");
     let router = draft.params.projection(router, count, hidden);
-    Ok(Experts { router, score: Score::SoftmaxOfChosen, per_token, experts })
+    Ok(Experts { router, score: Score::SoftmaxOfChosen, per_token, experts, first: 0 })
 }

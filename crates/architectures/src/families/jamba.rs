@@ -70,7 +70,16 @@ fn layer(
                 |e| GatedMlp::usual(&mut draft.params, &format!("{prefix}.experts.{e}"), widths);
             let experts = (0..count).map(expert).collect();
             // Jamba's weights are a softmax over all experts, which no engine has; it does not run.
-            (Some(Experts { router, score: Score::SoftmaxOfChosen, per_token, experts }), None)
+            (
+                Some(Experts {
+                    router,
+                    score: Score::SoftmaxOfChosen,
+                    per_token,
+                    experts,
+                    first: 0,
+                }),
+                None,
+            )
         }
         _ => (None, Some(GatedMlp::usual(&mut draft.params, &prefix, widths))),
     };

@@ -152,5 +152,5 @@ fn experts(
         0 => None,
         shared => Some(mlp(draft, &format!("{prefix}.shared_experts"), [hidden, shared])),
     };
-    Ok((Experts { router, score, per_token, experts }, shared))
+    Ok((Experts { router, score, per_token, experts, first: 0 }, shared))
 }

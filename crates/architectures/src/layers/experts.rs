@@ -10,8 +10,10 @@ pub struct Experts {
     pub score: Score,
     /// Experts that a token passes.
     pub per_token: usize,
-    /// The experts.
+    /// The experts that this rank has.
     pub experts: Vec<Expert>,
+    /// The first of them among all.
+    pub first: usize,
 }
 
 /// One expert.

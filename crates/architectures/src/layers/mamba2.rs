@@ -25,6 +25,8 @@ pub struct Mamba2 {
     pub dt_bias: ParamId,
     /// `[inner]`, the gated norm.
     pub norm: ParamId,
+    /// Ranks over which each group of the norm is spread; 1 where a group lies on one.
+    pub norm_ranks: usize,
     /// Back to the residual stream.
     pub out_proj: Projection,
 }
@@ -156,7 +158,18 @@ impl Mamba2 {
         let Core { in_proj, out_proj, conv_weight, conv_bias, a_log, d, dt_bias } =
             Core::declare(params, prefix, shape, biases);
         let norm = params.norm(format!("{prefix}.norm.weight"), shape.inner());
-        Self { shape, in_proj, conv_weight, conv_bias, a_log, d, dt_bias, norm, out_proj }
+        Self {
+            shape,
+            in_proj,
+            conv_weight,
+            conv_bias,
+            a_log,
+            d,
+            dt_bias,
+            norm,
+            norm_ranks: 1,
+            out_proj,
+        }
     }
 }
 

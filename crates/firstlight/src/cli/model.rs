@@ -17,6 +17,14 @@ pub(crate) struct Named {
     pub(crate) download: bool,
 }
 
+/// How many processes have a part of the model.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Split {
+    /// Split the model over N processes of this host, each with its heads, channels and experts; a GPU each on GPUs.
+    #[arg(long, value_name = "N", value_parser = one_or_more::<usize>, default_value_t = 1)]
+    pub(crate) tp: usize,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Fit {
     #[command(flatten)]
@@ -27,6 +35,8 @@ pub(crate) struct Fit {
     /// Sequences at once.
     #[arg(long, value_name = "N", value_parser = one_or_more::<u64>, default_value_t = 1)]
     pub(crate) batch: u64,
+    #[command(flatten)]
+    pub(crate) split: Split,
     #[command(flatten)]
     pub(crate) waiting: Waiting,
 }
@@ -152,6 +162,8 @@ pub(crate) struct Logits {
     /// Storage type of weights and caches.
     #[arg(long, value_enum, default_value_t = WeightType::F32)]
     pub(crate) dtype: WeightType,
+    #[command(flatten)]
+    pub(crate) split: Split,
 }
 
 /// Storage types of weights.
@@ -198,6 +210,8 @@ pub(crate) struct Run {
     /// Storage type of weights and caches.
     #[arg(long, value_enum, default_value_t = WeightType::Bf16)]
     pub(crate) dtype: WeightType,
+    #[command(flatten)]
+    pub(crate) split: Split,
     /// Show what the time to the first token went into.
     #[arg(short, long)]
     pub(crate) verbose: bool,

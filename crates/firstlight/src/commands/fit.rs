@@ -10,7 +10,7 @@ use crate::loading;
 use crate::output::Output;
 use architectures::ConfigError;
 use facts::{BackendKind, DoctorReport, Fact, SCHEMA, byte_count};
-use models::{Architecture, Capacity, Footprint, LargestStep, Storage};
+use models::{Architecture, Capacity, Footprint, LargestStep, ModelError, Place, Storage};
 use report::terminal;
 use serde_json::json;
 
@@ -32,7 +32,7 @@ pub(super) fn run(arguments: &Fit, output: &Output) -> anyhow::Result<Outcome> {
     let own = own(&read, arguments)?;
     let engine = own.as_ref().ok().map(|(footprint, free)| {
         json!({
-            "backend": BackendKind::Cpu.as_str(), "storage": Storage::Bf16.as_str(),
+            "backend": BackendKind::Cpu.as_str(), "ranks": arguments.split.tp, "storage": Storage::Bf16.as_str(),
             "weights_bytes": footprint.weights, "states_bytes": footprint.states,
             "caches_bytes": footprint.caches, "workspace_bytes": footprint.workspace,
             "peak_bytes": footprint.peak(), "available": free,
@@ -52,7 +52,11 @@ pub(super) fn run(arguments: &Fit, output: &Output) -> anyhow::Result<Outcome> {
                     format!("; it {word}, {} are free", byte_count(free.value))
                 });
                 let verdict = verdict.unwrap_or_default();
-                format!("\nfirstlight run on the processor needs {}{verdict}\n", footprint.told())
+                let each = match arguments.split.tp {
+                    1 => "on the processor needs".to_owned(),
+                    ranks => format!("--tp {ranks} on the processor needs, for each of them,"),
+                };
+                format!("\nfirstlight run {each} {}{verdict}\n", footprint.told())
             }
             Err(reason) => format!("\nfirstlight run does not run it: {reason}\n"),
         });
@@ -71,6 +75,8 @@ fn own(read: &Model, arguments: &Fit) -> anyhow::Result<Result<Needed, ConfigErr
         Ok(architecture) => architecture,
         Err(reason) => return Ok(Err(reason)),
     };
+    let architecture =
+        architecture.shard(Place { rank: 0, ranks: arguments.split.tp }).map_err(ModelError::from)?;
     let device = device::open(BackendKind::Cpu)?;
     let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
     let sequences = count(arguments.batch);

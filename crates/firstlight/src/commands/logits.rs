@@ -8,6 +8,7 @@ use crate::failure::Failure;
 use crate::hub;
 use crate::loading;
 use crate::output::Output;
+use crate::ranks::{Crew, first_of};
 use crate::run_folder::write_atomically;
 use crate::tensors;
 use device::Device;
@@ -20,11 +21,12 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 pub(super) fn run(arguments: &Logits, output: &Output) -> anyhow::Result<Outcome> {
+    let place = first_of(arguments.split, arguments.backend)?;
     let choice = backend::begin(arguments.backend);
     destination::file(&arguments.output)?;
     let folder = hub::locate(&arguments.named)?;
     destination::not_of(&files_in(&folder), &arguments.output)?;
-    let model = Model::read(&folder)?;
+    let model = Model::read(&folder)?.part(place)?;
     let (family, vocabulary) = (model.architecture.family, model.architecture.vocabulary);
     let tokens = arguments.ids.len();
     let capacity = Capacity { sequences: 1, tokens };
@@ -37,7 +39,9 @@ pub(super) fn run(arguments: &Logits, output: &Output) -> anyhow::Result<Outcome
     };
     let Chosen { device, told, .. } = choice.end(fit)?;
     let backend = told.backend();
-    let mut engine = loading::open(model, device, dtype, capacity, step)?.engine;
+    let crew = Crew::start(arguments.split.tp, backend)?;
+    let split = (crew.as_ref(), &*folder);
+    let mut engine = loading::open_on(split, model, device, dtype, (capacity, step))?.engine;
     let mut logits = Vec::with_capacity(tokens * vocabulary);
     for ids in arguments.ids.chunks(chunk) {
         logits.extend(engine.step(&Batch::new().with(0, ids), Wanted::Every)?);

@@ -12,6 +12,7 @@ use crate::hub;
 use crate::loading::{self, Loaded};
 use crate::output::Output;
 use crate::phases::{self, Phases};
+use crate::ranks::{Crew, first_of};
 use device::Device;
 use device::cuda::Cuda;
 use listener::Listener;
@@ -26,9 +27,10 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
     let mut phases = Phases::new();
     // What cannot be used is said before seconds are spent on loading.
     Sampling::from(&arguments.choice).check()?;
+    let place = first_of(arguments.split, arguments.backend)?;
     let choice = backend::begin(arguments.backend);
     let folder = hub::locate(&arguments.named)?;
-    let model = Model::read(&folder)?;
+    let model = Model::read(&folder)?.part(place)?;
     phases.done("config and weight headers");
     let tokenizer = prompts::read_tokenizer(arguments, &folder, model.architecture.vocabulary)?;
     let prompts = prompts::prompts(arguments, &folder, tokenizer.as_ref())?;
@@ -80,8 +82,10 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
         output.text(&told.text(output))?;
     }
     let chunk = chunk_of(&device)?;
+    let crew = Crew::start(arguments.split.tp, told.backend())?;
+    let split = (crew.as_ref(), &*folder);
     let Loaded { mut engine, predicted_bytes, read_bytes } =
-        loading::open(model, device, dtype, capacity, step_of(chunk))?;
+        loading::open_on(split, model, device, dtype, (capacity, step_of(chunk)))?;
     let load_seconds = phases.done("loading the weights").as_secs_f64();
 
     let start = Instant::now();

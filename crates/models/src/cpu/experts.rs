@@ -12,6 +12,8 @@ pub(crate) struct CpuExperts {
     score: Score,
     correction: Option<Tensor>,
     per_token: usize,
+    /// The first of those that this rank has.
+    first: usize,
     /// Gates and ups, and the way down, of each.
     experts: Vec<[CpuProjection; 2]>,
 }
@@ -31,16 +33,27 @@ impl CpuExperts {
                 }
             },
             per_token: of.per_token,
+            first: of.first,
             experts: of.experts.iter().map(expert).collect::<Result<_, ModelError>>()?,
         })
     }
 
-    /// The sum of what the experts of each token make of its row of x `[tokens, hidden]`, by its logits `[tokens, experts]`.
-    pub(super) fn apply(&self, device: &Device, x: &[f32], logits: &[f32]) -> Vec<f32> {
+    /// The sum of what the experts of each token make of its row of x `[tokens, hidden]`, by its logits `[tokens, experts]`: of
+    /// those that this rank has.
+    pub(super) fn apply(
+        &self,
+        device: &Device,
+        x: &[f32],
+        logits: &[f32],
+        tokens: usize,
+    ) -> Vec<f32> {
         let mut tokens_of = vec![Vec::new(); self.experts.len()];
-        for (token, logits) in logits.chunks_exact(self.experts.len()).enumerate() {
+        for (token, logits) in logits.chunks_exact(logits.len() / tokens).enumerate() {
             for (expert, weight) in self.route(logits) {
-                tokens_of[expert].push((token, weight));
+                let own = expert.checked_sub(self.first).and_then(|own| tokens_of.get_mut(own));
+                if let Some(own) = own {
+                    own.push((token, weight));
+                }
             }
         }
         let mut y = vec![0f32; x.len()];

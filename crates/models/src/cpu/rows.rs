@@ -12,7 +12,7 @@ const LANES: usize = 16;
 /// Values that are worth a thread's turn.
 const PIECE: usize = 1 << 14;
 
-fn sum_of_squares(row: &[f32]) -> f64 {
+pub(super) fn sum_of_squares(row: &[f32]) -> f64 {
     let square = |x: f32| f64::from(x) * f64::from(x);
     let mut sums = [0f64; LANES];
     let (whole, rest) = row.as_chunks::<LANES>();
@@ -41,12 +41,17 @@ pub(super) struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    /// Makes one row.
+    /// Makes one row; one that ranks have parts of is not divided by its size yet.
     pub(super) fn make(&self, row: usize, to: &mut [f32]) {
         let range = row * self.width..(row + 1) * self.width;
         to.copy_from_slice(&self.values[range.clone()]);
-        if let Some(RmsNorm { weight, norm }) = self.norm {
+        if let Some(RmsNorm { weight, norm, ranks }) = self.norm {
             let (weight, group) = (weight.view().unwrap_or_default(), to.len() / norm.groups);
+            if *ranks > 1 {
+                // The rest of the norm is a factor of what is made of the row.
+                to.iter_mut().zip(weight).for_each(|(x, weight)| *x *= weight);
+                return;
+            }
             // One that is as wide as a group serves each of them.
             for (part, weight) in to.chunks_exact_mut(group).zip(weight.chunks(group).cycle()) {
                 normalise(part, weight, norm.eps);

@@ -1,9 +1,11 @@
 //! Calls of a program on the processor: each is made at once.
 
 use super::rows::{Rows, add_scaled, scale, sigmoid};
+use super::share::Share;
 use super::step::Step;
 use super::weights::CpuProjection;
 use super::{Cpu, CpuExperts, Memory};
+use crate::ModelError;
 use crate::engine::Wanted;
 use crate::program::{
     Append, Attend, CacheId, Convolution, Executor, Input, RmsNorm, StateId, convolve, exactly,
@@ -22,6 +24,8 @@ pub(crate) struct Run<'a> {
     pub(super) x: Vec<f32>,
     /// Factor on what layers add to it.
     pub(super) residual: f32,
+    /// What this rank adds to it, of a split model.
+    pub(super) share: Option<Share<'a>>,
 }
 
 /// The values of a tensor that a call on the processor gave.
@@ -119,10 +123,17 @@ impl Executor<Cpu> for Run<'_> {
     }
 
     fn add(&mut self, of: &CpuProjection, x: Input<'_>) -> Result<(), OpError> {
+        let mut share = self.share.take();
         let rows = self.rows(x);
         let make = |row: usize, to: &mut [f32]| rows.make(row, to);
         let made = of.apply_whole(self.step.device, self.step.tokens(), make);
-        add_scaled(&mut self.x, &made, self.residual);
+        let spread = rows.norm.filter(|norm| norm.ranks > 1);
+        let spread = spread.map(|norm| (norm, rows.values.chunks_exact(rows.width)));
+        match &mut share {
+            Some(share) => share.add(&made, spread),
+            None => add_scaled(&mut self.x, &made, self.residual),
+        }
+        self.share = share;
         Ok(())
     }
 
@@ -176,8 +187,11 @@ impl Executor<Cpu> for Run<'_> {
     }
 
     fn add_experts(&mut self, of: &CpuExperts, h: &Tensor, logits: &Tensor) -> Result<(), OpError> {
-        let made = of.apply(self.step.device, values(h), values(logits));
-        add_scaled(&mut self.x, &made, self.residual);
+        let made = of.apply(self.step.device, values(h), values(logits), self.step.tokens());
+        match &mut self.share {
+            Some(share) => share.add(&made, None),
+            None => add_scaled(&mut self.x, &made, self.residual),
+        }
         Ok(())
     }
 
@@ -186,7 +200,7 @@ impl Executor<Cpu> for Run<'_> {
         of: &CpuProjection,
         norm: &RmsNorm,
         wanted: Wanted,
-    ) -> Result<Tensor, OpError> {
+    ) -> Result<Tensor, ModelError> {
         let stream = self.rows(Input::stream(norm));
         let offsets = self.step.offsets.view::<i32>().unwrap_or_default();
         let rows = match wanted {
@@ -198,7 +212,16 @@ impl Executor<Cpu> for Run<'_> {
             Wanted::Last => stream.make(offsets[row + 1] as usize - 1, to),
         };
         let logits = of.apply_whole(self.step.device, rows, make);
-        Ok(f32::tensor(&[rows, of.outputs()], logits))
+        let (logits, width) = match &self.share {
+            Some(share) => share.whole_rows(&logits, of.outputs())?,
+            None => (logits, of.outputs()),
+        };
+        Ok(f32::tensor(&[rows, width], logits))
+    }
+
+    fn sum_over_ranks(&mut self) -> Result<(), ModelError> {
+        let (x, residual) = (&mut self.x, self.residual);
+        self.share.as_mut().map_or(Ok(()), |share| share.sum(x, residual))
     }
 
     /// No op looks for NaN in what layers give one another.

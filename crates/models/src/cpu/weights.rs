@@ -55,8 +55,7 @@ impl<'a> Weights<'a> {
         let part = |rows: &Rows| {
             let start = end;
             end += rows.count;
-            let name = &self.architecture.params.get(rows.param).name;
-            let values = self.checkpoint.values(name)?;
+            let values = self.checkpoint.param(self.architecture.params.get(rows.param))?;
             Ok(Part { rows: start..end, first: rows.first, values })
         };
         Ok(Stacked { width, parts: rows.iter().map(part).collect::<Result<_, ModelError>>()? })
@@ -146,7 +145,7 @@ impl Loader<Cpu> for Weights<'_> {
 
     fn read(&self, id: ParamId) -> Result<Vec<f32>, ModelError> {
         let param = self.architecture.params.get(id);
-        self.checkpoint.read(&param.name, 0, param.len())
+        self.checkpoint.param(param)?.read(0, param.len())
     }
 
     fn give(&self, values: Tensor) -> Result<Tensor, ModelError> {

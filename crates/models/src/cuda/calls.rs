@@ -4,7 +4,8 @@ use super::experts::CudaExperts;
 use super::run::{Cache, Run};
 use super::states::Part;
 use super::weights::CudaProjection;
-use super::{Cuda, pass::device_error};
+use super::{Cuda, failed, pass::device_error};
+use crate::ModelError;
 use crate::engine::Wanted;
 use crate::program::{
     Append, Attend, CacheId, Convolution, Executor, Input, RmsNorm, Rotation, StateId, convolve,
@@ -33,7 +34,7 @@ impl Run<'_> {
     }
 
     /// Rows as a projection takes them, `[tokens, width]`, and what it does to them. It has a norm of its own, and no gate.
-    fn taken<'t>(&self, x: Input<'t>) -> Result<(Tensor, Option<Normed<'t>>), OpError> {
+    pub(super) fn taken<'t>(&self, x: Input<'t>) -> Result<(Tensor, Option<Normed<'t>>), OpError> {
         if x.gate.is_some() {
             return Ok((self.made(x)?, None));
         }
@@ -117,6 +118,28 @@ impl Run<'_> {
         let mixed = self.rows(channels)?;
         self.convolve(conv, (0, channels), states, [&x, &mixed])?;
         Ok(mixed)
+    }
+
+    /// Logits `[rows, vocabulary]` of the wanted rows.
+    fn head(&self, of: &CudaProjection, norm: &RmsNorm, wanted: Wanted) -> Result<Tensor, OpError> {
+        let (sequences, hidden) = (self.pass.sequences, self.x.shape()[1]);
+        let x = if wanted == Wanted::Last && self.pass.tokens > sequences {
+            let last = self.tensor(&[sequences, hidden], DType::F32)?;
+            let buffers = [self.x.on()?, &self.pass.last, last.on()?];
+            self.push(decoder::take(self.device, buffers, sequences, hidden)?)?;
+            last
+        } else {
+            self.x.clone()
+        };
+        let size @ [rows, width] = [x.shape()[0], of.outputs()];
+        let (norm, out) = (Some(norm.normed()), Some(Out::F32));
+        let call = LinearCall { norm, scale: self.logits_scale, out, ..of.of(&x) };
+        if let Some(share) = &self.share {
+            return self.whole_rows(share, call, size);
+        }
+        let logits = self.tensor(&[rows, width], DType::F32)?;
+        self.call(&call.into([&logits]))?;
+        Ok(logits)
     }
 }
 
@@ -216,6 +239,11 @@ impl Executor<Cuda> for Run<'_> {
     }
 
     fn add(&mut self, of: &CudaProjection, x: Input<'_>) -> Result<(), OpError> {
+        if let Some(mut share) = self.share.take() {
+            let added = self.add_to_share(&mut share, of, x);
+            self.share = Some(share);
+            return added;
+        }
         let (x, norm) = self.taken(x)?;
         let (finish, scale) = (Finish::Added(&self.x), self.residual);
         self.call(&LinearCall { norm, finish, scale, ..of.of(&x) }.into([&self.x]))
@@ -347,20 +375,13 @@ impl Executor<Cuda> for Run<'_> {
         of: &CudaProjection,
         norm: &RmsNorm,
         wanted: Wanted,
-    ) -> Result<Tensor, OpError> {
-        let (sequences, hidden) = (self.pass.sequences, self.x.shape()[1]);
-        let x = if wanted == Wanted::Last && self.pass.tokens > sequences {
-            let last = self.tensor(&[sequences, hidden], DType::F32)?;
-            let buffers = [self.x.on()?, &self.pass.last, last.on()?];
-            self.push(decoder::take(self.device, buffers, sequences, hidden)?)?;
-            last
-        } else {
-            self.x.clone()
-        };
-        let logits = self.tensor(&[x.shape()[0], of.outputs()], DType::F32)?;
-        let (norm, out) = (Some(norm.normed()), Some(Out::F32));
-        let call = LinearCall { norm, scale: self.logits_scale, out, ..of.of(&x) };
-        self.call(&call.into([&logits]))?;
-        Ok(logits)
+    ) -> Result<Tensor, ModelError> {
+        self.head(of, norm, wanted).map_err(failed)
+    }
+    fn sum_over_ranks(&mut self) -> Result<(), ModelError> {
+        let Some(mut share) = self.share.take() else { return Ok(()) };
+        let summed = self.sum_share(&mut share);
+        self.share = Some(share);
+        summed.map_err(failed)
     }
 }

@@ -1,14 +1,13 @@
 //! A step of one token a sequence as one recorded graph.
 
 use super::pass::{Pass, device_error};
-use super::run::Run;
+use super::run::{Piece, Run};
 use super::{CudaEngine, failed};
 use crate::ModelError;
 use crate::choice::Choice;
 use crate::engine::{Batch, Wanted};
 use crate::pages::Pages;
 use device::cuda::{Buffer, Graph, Stream};
-use kernels::cuda::Planned;
 use kernels::{DType, OpError, Tensor};
 use std::collections::BTreeMap;
 
@@ -80,7 +79,7 @@ pub(super) struct DecodeGraph {
     /// What each step of `steps` chose `[STEPS, rows]`.
     history: Tensor,
     /// What the graphs launch, over the memory they launch it on.
-    _launches: Vec<Planned>,
+    _launches: Vec<Piece>,
 }
 
 impl DecodeGraph {
@@ -100,9 +99,8 @@ impl DecodeGraph {
         let history = run.tensor(&[STEPS, rows], DType::I32).map_err(failed)?;
         let launches = run.into_kept();
         let (layers, choice) = launches.split_at(of_layers);
-        let enqueue = |of: &[Planned], stream: &Stream| {
-            of.iter().try_for_each(|planned| planned.enqueue(stream))
-        };
+        let enqueue =
+            |of: &[Piece], stream: &Stream| of.iter().try_for_each(|piece| piece.enqueue(stream));
         let record = |of| capture(stream, |stream| enqueue(of, stream)).map_err(failed);
         let (layers, choice) = (record(layers)?, record(choice)?);
         let steps = capture(stream, |stream| {

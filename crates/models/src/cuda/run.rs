@@ -3,10 +3,11 @@
 use super::Memory;
 use super::moves::Moves;
 use super::pass::Pass;
+use super::share::{Share, Together};
 use super::states::Part;
 use crate::Architecture;
 use device::Device;
-use device::cuda::Stream;
+use device::cuda::{Communicator, Stream};
 use kernels::cuda::{Planned, Plans};
 use kernels::{DType, OpError, Tensor, Typed};
 use std::cell::RefCell;
@@ -29,6 +30,26 @@ pub(super) struct Common<'a> {
     pub(super) memory: &'a Memory,
     /// Plans of calls that were made before.
     pub(super) plans: &'a RefCell<Plans>,
+    /// The GPUs over which the model is split.
+    pub(super) ranks: Option<&'a Arc<Communicator>>,
+}
+
+/// A piece of work that was kept.
+pub(super) enum Piece {
+    /// Of this GPU.
+    Alone(Planned),
+    /// Of all ranks' GPUs.
+    Together(Together, Arc<Communicator>),
+}
+
+impl Piece {
+    /// Gives it to a stream.
+    pub(super) fn enqueue(&self, stream: &Stream) -> Result<(), OpError> {
+        match self {
+            Self::Alone(planned) => planned.enqueue(stream),
+            Self::Together(call, by) => call.enqueue(by, stream),
+        }
+    }
 }
 
 /// The work of one step over the tokens of a pass.
@@ -50,7 +71,9 @@ pub(crate) struct Run<'a> {
     /// How states move that were moved before, by their shape and parts.
     moves: RefCell<BTreeMap<Vec<usize>, Arc<Moves>>>,
     /// What was planned, where it is to be recorded.
-    kept: Option<RefCell<Vec<Planned>>>,
+    kept: Option<RefCell<Vec<Piece>>>,
+    /// What this rank adds, of a split model.
+    pub(super) share: Option<Share>,
 }
 
 impl<'a> Run<'a> {
@@ -59,7 +82,7 @@ impl<'a> Run<'a> {
         device: &'a Device,
         stream: &'a Stream,
         pass: &'a Pass,
-        Common { architecture, memory, plans }: Common<'a>,
+        Common { architecture, memory, plans, ranks }: Common<'a>,
     ) -> Result<Self, OpError> {
         let x = Tensor::allocate(stream, &[pass.tokens, architecture.hidden], DType::F32)?;
         Ok(Self {
@@ -74,6 +97,7 @@ impl<'a> Run<'a> {
             plans,
             moves: RefCell::default(),
             kept: None,
+            share: ranks.map(|ranks| Share::new(ranks, architecture)),
         })
     }
 
@@ -94,7 +118,7 @@ impl<'a> Run<'a> {
         match &self.kept {
             Some(kept) => {
                 let planned = plans.keep(call, self.device, self.stream)?;
-                kept.borrow_mut().push(planned);
+                kept.borrow_mut().push(Piece::Alone(planned));
                 Ok(())
             }
             None => plans.enqueue(call, self.device, self.stream),
@@ -114,10 +138,22 @@ impl<'a> Run<'a> {
     pub(super) fn push(&self, planned: Planned) -> Result<(), OpError> {
         match &self.kept {
             Some(kept) => {
-                kept.borrow_mut().push(planned);
+                kept.borrow_mut().push(Piece::Alone(planned));
                 Ok(())
             }
             None => planned.enqueue(self.stream),
+        }
+    }
+
+    /// Makes or keeps a call of all ranks.
+    pub(super) fn together(&self, share: &Share, call: Together) -> Result<(), OpError> {
+        let piece = Piece::Together(call, Arc::clone(&share.communicator));
+        match &self.kept {
+            Some(kept) => {
+                kept.borrow_mut().push(piece);
+                Ok(())
+            }
+            None => piece.enqueue(self.stream),
         }
     }
 
@@ -145,7 +181,7 @@ impl<'a> Run<'a> {
     }
 
     /// What was kept.
-    pub(super) fn into_kept(self) -> Vec<Planned> {
+    pub(super) fn into_kept(self) -> Vec<Piece> {
         self.kept.map(RefCell::into_inner).unwrap_or_default()
     }
 }

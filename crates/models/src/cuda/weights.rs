@@ -55,7 +55,7 @@ impl<'a, 'w> Weights<'a, 'w> {
         (param, first, len): (ParamId, usize, usize),
         to: &Tensor,
     ) -> Result<(), ModelError> {
-        let values = self.checkpoint.values(&self.architecture.params.get(param).name)?;
+        let values = self.checkpoint.param(self.architecture.params.get(param))?;
         let piece = UPLOAD_BYTES / V::BYTES;
         for start in (0..len).step_by(piece) {
             let bytes = start * V::BYTES..len.min(start + piece) * V::BYTES;
@@ -136,8 +136,8 @@ impl<'a, 'w> Weights<'a, 'w> {
         let count = groups.first().map_or(0, |rows| rows.count);
         let mut values = Vec::with_capacity(groups.len() * count * width);
         for rows in groups {
-            let name = &self.architecture.params.get(rows.param).name;
-            let own = self.checkpoint.read::<bf16>(name, rows.first * width, rows.count * width)?;
+            let of = self.checkpoint.param(self.architecture.params.get(rows.param))?;
+            let own = of.read::<bf16>(rows.first * width, rows.count * width)?;
             for column in 0..width {
                 values.extend((0..count).map(|row| own[row * width + column]));
             }
@@ -168,7 +168,7 @@ impl Loader<Cuda> for Weights<'_, '_> {
 
     fn read(&self, id: ParamId) -> Result<Vec<f32>, ModelError> {
         let param = self.architecture.params.get(id);
-        self.checkpoint.read(&param.name, 0, param.len())
+        self.checkpoint.param(param)?.read(0, param.len())
     }
 
     fn give(&self, values: Tensor) -> Result<Tensor, ModelError> {
@@ -195,9 +195,12 @@ impl Loader<Cuda> for Weights<'_, '_> {
 
     /// The embedding where they are tied.
     fn head(&self, of: &Projection) -> Result<CudaProjection, ModelError> {
-        let tied = of.rows.iter().any(|rows| rows.param == self.architecture.embedding);
-        if tied && of.bias.is_empty() {
-            return Ok(CudaProjection::wide(self.embedding.clone()));
+        let name = |id| &self.architecture.params.get(id).name;
+        let embedding = name(self.architecture.embedding);
+        if of.bias.is_empty() && of.rows.iter().any(|rows| name(rows.param) == embedding) {
+            // Of a rank's rows of it, those; of a whole model all.
+            let w = self.embedding.rows(self.architecture.first_of_head(), of.outputs());
+            return Ok(CudaProjection::wide(w.map_err(failed)?));
         }
         self.projection(of)
     }

@@ -92,13 +92,13 @@ pub(crate) trait Loader<B: Backend> {
             return self.plain_norm(id, groups);
         }
         let norm = Norm { groups, eps: self.architecture().eps };
-        Ok(RmsNorm { weight: self.mapped(id, |weight| 1.0 + weight)?, norm })
+        Ok(RmsNorm { weight: self.mapped(id, |weight| 1.0 + weight)?, norm, ranks: 1 })
     }
 
     /// The same by a weight that is multiplied as it is, in whatever model.
     fn plain_norm(&self, id: ParamId, groups: usize) -> Result<RmsNorm, ModelError> {
         let norm = Norm { groups, eps: self.architecture().eps };
-        Ok(RmsNorm { weight: self.vector(id)?, norm })
+        Ok(RmsNorm { weight: self.vector(id)?, norm, ranks: 1 })
     }
 
     /// A convolution by these taps, one parameter's channels behind the other's.
@@ -129,6 +129,9 @@ pub(crate) struct RmsNorm {
     /// As wide as the row, or as one of its groups.
     pub(crate) weight: Tensor,
     pub(crate) norm: Norm,
+    /// Ranks that have a part of the row each. Where there are several, only [`Executor::add`] takes such rows: what is made of
+    /// them is scaled when the ranks' squares are summed, with the sums.
+    pub(crate) ranks: usize,
 }
 
 impl RmsNorm {
@@ -306,11 +309,14 @@ pub(crate) trait Executor<B: Backend> {
         of: &B::Projection,
         norm: &RmsNorm,
         wanted: Wanted,
-    ) -> Result<Tensor, OpError>;
+    ) -> Result<Tensor, ModelError>;
 
-    /// Sums what the ranks of a sharded model have added to the residual stream since the last sum. An executor is one rank
-    /// of one, whose sum is what is there.
-    fn sum_over_ranks(&mut self) -> Result<(), OpError> {
+    /// Sums what the ranks of a split model have added to the residual stream since the last sum. Of a whole model the sum is
+    /// what is there.
+    ///
+    /// # Errors
+    /// [`ModelError::Rank`] of one that has ended or cannot go on.
+    fn sum_over_ranks(&mut self) -> Result<(), ModelError> {
         Ok(())
     }
 

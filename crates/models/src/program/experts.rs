@@ -14,7 +14,7 @@ pub(super) struct Experts<B: Backend> {
 impl<B: Backend> Experts<B> {
     pub(super) fn new(of: &layers::Experts, load: &impl Loader<B>) -> Result<Self, ModelError> {
         let router = load.projection(&of.router)?;
-        Ok(Self { router, count: of.experts.len(), experts: load.experts(of)? })
+        Ok(Self { router, count: of.router.outputs(), experts: load.experts(of)? })
     }
 
     /// `h = rms(x); x += r (experts(h) + mlp(h))`.

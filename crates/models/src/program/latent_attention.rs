@@ -30,7 +30,7 @@ impl<B: Backend> LatentAttention<B> {
         Ok(Self {
             shape,
             project: load.projection(&of.project)?,
-            latent_norm: RmsNorm { weight: load.vector(of.latent_norm)?, norm },
+            latent_norm: RmsNorm { weight: load.vector(of.latent_norm)?, norm, ranks: 1 },
             key_up: load.heads(&of.key_up, shape.rank, true)?,
             value_up: load.heads(&of.value_up, shape.rank, false)?,
             cache: load.cache([1, shape.cached()], Values::InKeys(shape.rank))?,

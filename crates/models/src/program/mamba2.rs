@@ -29,7 +29,7 @@ impl<B: Backend> Mamba2<B> {
             d: load.vector(of.d)?,
             dt_bias: load.vector(of.dt_bias)?,
             scan: load.states(&[heads, head_dim, state])?,
-            norm: load.norm(of.norm, groups)?,
+            norm: RmsNorm { ranks: of.norm_ranks, ..load.norm(of.norm, groups)? },
             out_proj: load.projection(&of.out_proj)?,
         })
     }

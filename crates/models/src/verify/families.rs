@@ -28,7 +28,7 @@ pub fn verify_families(
     let of = |name: &str| -> Result<Vec<ParityRow>, ModelError> {
         let source = ModelSource::Random { config: shape(name)?, seed: 0 };
         // Three sequences, whose prompts begin and end within blocks of the cache.
-        Ok(verify(name, &source, backend, storage, 3, &[70])?.rows)
+        Ok(verify(name, &source, backend, storage, 3, &[70], None)?.rows)
     };
     let rows = |name: &str| {
         let failed = |error| row(name, "load", backend, storage, Err(error), &BTreeMap::new(), 0.0);

@@ -6,6 +6,7 @@ use device::Device;
 use facts::BackendKind;
 use models::{Batch, Capacity, Engine, Model, Storage, SynthOptions, Wanted, open, shape, synth};
 use safetensors::SafeTensors;
+use std::path::Path;
 use tempfile::TempDir;
 
 /// Every shape whose logits are compared, with what is changed of it.
@@ -171,6 +172,10 @@ impl Subject {
 
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         SUBJECTS.iter().map(|subject| Self::draw(*subject))
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     pub(crate) fn oracle(&self) -> Oracle {

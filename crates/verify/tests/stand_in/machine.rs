@@ -1,4 +1,4 @@
-//! A machine with a stand-in for the NVIDIA driver (`cuda.c`).
+//! A machine with stand-ins for the NVIDIA driver (`cuda.c`) and for NCCL (`nccl.c`).
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,7 +17,8 @@ pub(crate) fn launched(name: &str, work: fn()) -> Option<BTreeSet<String>> {
     }
     let folder = tempfile::tempdir().unwrap();
     let (library, launches) = (folder.path().join("libcuda.so.1"), folder.path().join("launches"));
-    build(&library);
+    build("cuda.c", &library);
+    build("nccl.c", &folder.path().join("libnccl.so.2"));
     let start = |compute| {
         let tested = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", name, "--nocapture"])
@@ -27,6 +28,8 @@ pub(crate) fn launched(name: &str, work: fn()) -> Option<BTreeSet<String>> {
             .env("FAKE_CUDA_PAUSE", "100")
             .env("FAKE_CUDA_GPUS", "2")
             .env("FIRSTLIGHT_NVRTC", &library)
+            .env("FIRSTLIGHT_NCCL", folder.path())
+            .env("FAKE_NCCL_CALLS", folder.path().join(format!("sums-{compute}")))
             .env("LD_LIBRARY_PATH", folder.path())
             // Binaries of text must not stay in the user's cache.
             .env("FIRSTLIGHT_CACHE", folder.path().join(compute))
@@ -43,9 +46,10 @@ pub(crate) fn launched(name: &str, work: fn()) -> Option<BTreeSet<String>> {
     Some(launched.lines().map(str::to_owned).collect())
 }
 
-fn build(library: &Path) {
+fn build(source: &str, library: &Path) {
     // This file belongs to tests of several rooms.
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../verify/tests/stand_in/cuda.c");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../verify/tests/stand_in");
+    let source = folder.join(source);
     let built = Command::new("cc")
         .args(["-shared", "-fPIC", "-D_GNU_SOURCE", "-Wall", "-Werror", "-o"])
         .arg(library)

@@ -12,13 +12,14 @@ use crate::failure::Failure;
 use crate::loading;
 use crate::output::Output;
 use crate::progress::Progress;
+use crate::ranks::{Crew, first_of};
 use crate::redact::Redaction;
 use crate::run_folder::{self, RunFolder};
 use device::Device;
 use facts::{BackendKind, DoctorReport, ModelSpeedReport, ParityReport, SCHEMA, Status};
 use models::{
-    Architecture, Capacity, Config, LargestStep, ModelSource, Sampling, Storage, Verified, measure,
-    open,
+    Architecture, Capacity, Config, LargestStep, ModelError, ModelSource, Opening, Sampling,
+    Storage, Verified, measure, open,
 };
 use report::{
     MODEL_SPEED_FILE, MODEL_SPEED_TABLE, PARITY_FILE, Run, model_speed_csv, parity_csv, run_report,
@@ -30,9 +31,11 @@ use std::time::Instant;
 
 pub(super) fn run(arguments: &BenchModel, output: &Output) -> anyhow::Result<Outcome> {
     arguments.output.as_deref().map(run_folder::look).transpose()?;
+    let place = first_of(arguments.split, arguments.backend)?;
     let mut source = source(arguments)?;
     let architecture = source.open()?.architecture;
-    let told = choose(arguments, &architecture)?;
+    let part = architecture.shard(place).map_err(ModelError::from)?;
+    let told = choose(arguments, &part)?;
     if !output.json {
         output.text(&told.text(output))?;
     }
@@ -43,7 +46,9 @@ pub(super) fn run(arguments: &BenchModel, output: &Output) -> anyhow::Result<Out
     let progress = Progress::start("bench model");
     let backend = told.backend();
     let mut contest = Contest::start(arguments, backend, &mut source)?;
-    let subject = Subject { source: &source, architecture: &architecture, backend };
+    let crew = Crew::start(arguments.split.tp, backend)?;
+    let crew = crew.as_ref();
+    let subject = Subject { source: &source, architecture: &architecture, backend, crew };
     let mut report = timed(arguments, &subject, contest.as_mut(), &progress)?;
     // The engine, with its memory, is gone by now.
     if let Some(contest) = contest.filter(|_| !report.speeds.is_empty()) {
@@ -73,6 +78,8 @@ struct Subject<'a> {
     source: &'a ModelSource,
     architecture: &'a Architecture,
     backend: BackendKind,
+    /// The ranks that it is split over.
+    crew: Option<&'a Crew>,
 }
 
 /// Where the weights come from.
@@ -133,7 +140,7 @@ fn timed(
     contest: Option<&mut Contest>,
     progress: &Progress,
 ) -> anyhow::Result<ModelSpeedReport> {
-    let Subject { source, architecture, backend } = *subject;
+    let Subject { source, architecture, backend, crew } = *subject;
     let storage = Storage::from(arguments.dtype);
     let sequences = arguments.sequences as usize;
     let name = arguments.model.file_name().unwrap_or(arguments.model.as_os_str());
@@ -142,7 +149,8 @@ fn timed(
     let mut lengths: Vec<usize> = arguments.tests.iter().map(|test| test.prompt()).collect();
     lengths.sort_unstable();
     lengths.dedup();
-    let found = models::verify(&name, source, backend, storage, sequences, &lengths)?;
+    let ranks = crew.map(|crew| &crew.ranks);
+    let found = models::verify(&name, source, backend, storage, sequences, &lengths, ranks)?;
     let mut report = ModelSpeedReport {
         schema: SCHEMA,
         model: name,
@@ -162,7 +170,7 @@ fn timed(
     };
     match found.passed() {
         Some(verified) => {
-            time(arguments, source, verified, contest, progress, &mut report)?;
+            time(arguments, subject, verified, contest, progress, &mut report)?;
         }
         None => {
             let words =
@@ -176,7 +184,7 @@ fn timed(
 /// Times each test on the whole model.
 fn time(
     arguments: &BenchModel,
-    source: &ModelSource,
+    subject: &Subject<'_>,
     verified: Verified<'_>,
     mut contest: Option<&mut Contest>,
     progress: &Progress,
@@ -192,7 +200,14 @@ fn time(
     progress.step("loading".to_owned());
     let start = Instant::now();
     let device = device::open(report.backend)?;
-    let mut engine = open(source.open()?, device, storage, capacity(arguments))?;
+    let (model, capacity) = (subject.source.open()?, capacity(arguments));
+    let mut engine = match subject.crew {
+        Some(Crew { ranks, .. }) => {
+            let opening = Opening::new(subject.source, report.backend, storage, capacity);
+            ranks.open(model.part(ranks.place())?, device, &opening)?
+        }
+        None => open(model, device, storage, capacity)?,
+    };
     report.load_seconds = Some(start.elapsed().as_secs_f64());
     for test in &arguments.tests {
         progress.step(test.to_string());

@@ -7,7 +7,7 @@
 use crate::cli::Check;
 use crate::commands::ask_nvml::live;
 use crate::failure::Failure;
-use crate::own_program::own_program;
+use crate::own_program::again;
 use facts::{Gpu, GpuVendor, Machine};
 use probe::Options;
 
@@ -35,7 +35,7 @@ pub(super) fn only_named(arguments: &Check) -> anyhow::Result<()> {
     let machine = probe::machine(&Options { source, site_packages: Vec::new() });
     let visible = std::env::var(VISIBLE).ok();
     let wanted = named(&arguments.gpu, &machine.gpus, visible.as_deref())?;
-    if visible.as_ref() == Some(&wanted) { Ok(()) } else { again(&wanted) }
+    if visible.as_ref() == Some(&wanted) { Ok(()) } else { again(VISIBLE, &wanted) }
 }
 
 /// The UUIDs of the GPUs with these numbers, as the setting wants them.
@@ -79,26 +79,6 @@ fn shows(visible: &str, number: u32, uuid: &str) -> bool {
         Ok(listed) => listed == number,
         Err(_) => !entry.is_empty() && uuid.starts_with(entry),
     })
-}
-
-/// Starts this command again in this process's place, with these GPUs.
-#[cfg(unix)]
-fn again(uuids: &str) -> anyhow::Result<()> {
-    use std::os::unix::process::CommandExt;
-    let own = own_program().ok_or_else(|| anyhow::anyhow!("this program cannot be found again"))?;
-    let mut arguments = std::env::args_os();
-    let mut command = std::process::Command::new(own);
-    if let Some(name) = arguments.next() {
-        command.arg0(name);
-    }
-    Err(anyhow::Error::from(command.args(arguments).env(VISIBLE, uuids).exec())
-        .context("cannot start firstlight again"))
-}
-
-#[cfg(not(unix))]
-fn again(_: &str) -> anyhow::Result<()> {
-    let _ = own_program;
-    anyhow::bail!("--gpu needs a system on which NVIDIA GPUs are supported here: Linux")
 }
 
 /// The GPUs that this process sees and that can run kernels, the one that it opens first; none where the driver cannot be used.

@@ -25,7 +25,7 @@
 // Launch: grid (any number of blocks up to `columns`, of which the product is below 2^31); block (32 * WARPS); dynamic shared memory
 //   of x, THROUGH none: tokens * (2 * (inputs rounded up to ROUND) + 64 + (NORMED: 4 * ceil(inputs / SEGMENT)) + (HALVED: OF_SEGMENT *
 //   ceil(inputs / ROUND) * ROUND / SEGMENT)) + (four bits: 4), rounded up to 16
-//   + tokens * held * 4 * WARPS * SUM_STRIDE + (GROUPED: 4 * ceil(inputs / 128) * rows of w of a block).
+//   + tokens * held * 4 * WARPS * SUM_STRIDE + (GROUPED: 4 * (ceil(inputs / 128) * rows of w of a block + 2 * ROWS)).
 //
 // With THROUGH, x, in bf16 and without a norm, is read where it is multiplied and not kept in shared memory: for blocks of few tiles.
 //
@@ -186,7 +186,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   float2* const x_sums_at = (float2*)(shared + round_up(tokens * (x_stride + 4 * (segments + all_segments)), 8));
   float* const sums = (float*)(shared + round_up(tokens * (x_stride + 4 * segments + OF_SEGMENT * all_segments) + (WEIGHT_BITS == 4 ? 4 : 0), 16));
 #if GROUPED
-  float* const factors = sums + held * WARPS * tokens * SUM_STRIDE;  // [groups][rows of w]
+  float* const factors = sums + held * WARPS * tokens * SUM_STRIDE;  // [groups][rows of w], and as many as a tile reads beyond
   const int groups = ceil_div(inputs, 128), w_rows = SWIGLU ? 2 * count : count;
 #endif
   const Tokens x_rows = {x, norm, tokens, inputs, X_F32, norm_f32, x_at, x_stride, squares, segments, backs, all_segments, x_sums_at};

@@ -207,8 +207,8 @@ impl Share {
         let share = problem.columns().div_ceil(blocks(problem, here).max(1));
         let tiles = share.div_ceil(tile).max(1);
         let grouped = problem.scales == Some(Scales::Groups);
-        let factors = if grouped { 4 * inputs.div_ceil(SCALED) } else { 0 };
-        let factors = factors * if problem.swiglu { 2 * share } else { share };
+        let rows = if problem.swiglu { 2 * share } else { share };
+        let factors = if grouped { 4 * (inputs.div_ceil(SCALED) * rows + 2 * ROWS) } else { 0 };
         // What threads park of their own is not dynamic, and a block takes a KiB more than it asks for.
         let parked = if problem.convolution.is_some() { 20 << 10 } else { 10 << 10 };
         let most = (here.shared_bytes as usize).checked_sub(parked + factors)?;

@@ -1,0 +1,94 @@
+use std::ops::Range;
+
+/// Which part of a checkpoint's tensor a rank has: some columns of some of its rows, in their order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cut {
+    /// Values of a row of the whole tensor.
+    width: usize,
+    /// Apart from one another, in order.
+    rows: Vec<Range<usize>>,
+    columns: Range<usize>,
+}
+
+impl Cut {
+    /// Of rows in any order, which may touch and overlap.
+    pub(crate) fn new(width: usize, mut rows: Vec<Range<usize>>, columns: Range<usize>) -> Self {
+        rows.sort_by_key(|range| range.start);
+        let mut apart: Vec<Range<usize>> = Vec::new();
+        for range in rows {
+            match apart.last_mut() {
+                Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+                _ => apart.push(range),
+            }
+        }
+        Self { width, rows: apart, columns }
+    }
+
+    /// Number of rows and columns.
+    pub(crate) fn sides(&self) -> [usize; 2] {
+        [self.rows.iter().map(Range::len).sum(), self.columns.len()]
+    }
+
+    /// How many of its rows stand before a row of the whole tensor.
+    pub(crate) fn rows_before(&self, row: usize) -> usize {
+        self.rows.iter().map(|range| range.end.min(row).saturating_sub(range.start)).sum()
+    }
+
+    /// Where `len` of its values from `first` on lie in the whole tensor: runs, in order. What is behind its end is left out.
+    pub fn runs(&self, first: usize, len: usize) -> impl Iterator<Item = Range<usize>> {
+        let Self { width, rows, columns } = self;
+        let (own, end) = (columns.len(), first + len);
+        let whole = own == *width;
+        let mut at = first;
+        let mut ranges = rows.iter();
+        // The rows that are gone through now, and how many stood before them.
+        let (mut current, mut before) = (0..0, 0);
+        std::iter::from_fn(move || {
+            if at >= end || own == 0 {
+                return None;
+            }
+            while at / own >= before + current.len() {
+                before += current.len();
+                current = ranges.next()?.clone();
+            }
+            let row = current.start + at / own - before;
+            let rows = if whole { current.end - row } else { 1 };
+            let count = (rows * own - at % own).min(end - at);
+            let start = row * width + columns.start + at % own;
+            at += count;
+            Some(start..start + count)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(cut: &Cut, first: usize, len: usize, expect: &[Range<usize>]) {
+        assert_eq!(cut.runs(first, len).collect::<Vec<_>>(), expect, "{cut:?} {first} {len}");
+    }
+
+    #[test]
+    fn values_are_found_where_they_lie_in_the_whole() {
+        let rows = Cut::new(10, vec![4..6, 1..2, 5..7], 0..10);
+        assert_eq!(rows.sides(), [4, 10]);
+        check(&rows, 0, 40, &[10..20, 40..70]);
+        check(&rows, 5, 10, &[15..20, 40..45]);
+        check(&rows, 12, 3, &[42..45]);
+        // Behind the end there is nothing.
+        check(&rows, 35, 10, &[65..70]);
+        let columns = Cut::new(10, vec![0..2, 3..4], 6..9);
+        assert_eq!(columns.sides(), [3, 3]);
+        check(&columns, 0, 9, &[6..9, 16..19, 36..39]);
+        check(&columns, 2, 3, &[8..9, 16..18]);
+        check(&Cut::new(10, Vec::new(), 0..10), 0, 10, &[]);
+    }
+
+    #[test]
+    fn rows_count_what_is_left() {
+        let cut = Cut::new(1, vec![2..4, 8..10], 0..1);
+        let before: Vec<usize> = [0, 2, 3, 4, 8, 9, 10].map(|row| cut.rows_before(row)).into();
+        assert_eq!(before, [0, 0, 1, 2, 2, 3, 4]);
+    }
+}

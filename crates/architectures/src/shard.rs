@@ -1,0 +1,267 @@
+//! A model split over ranks: what of each parameter a rank has, and the layers it makes of that.
+//!
+//! A rank's [`Architecture`] has the same layers with fewer heads, channels and experts; its parameters are named as the
+//! whole model's are and say which rows and columns of them are its own ([`Cut`]). What each rank adds to the residual stream
+//! is a part of a sum over all of them.
+
+mod cutter;
+
+use crate::layers::{
+    Attention, Experts, GatedMlp, Kda, LatentAttention, LatentShape, Mamba2, Mamba2Shape,
+};
+use crate::{Architecture, Layer, Mixer, Stored};
+use cutter::Cutter;
+use std::ops::Range;
+
+/// Which rank of how many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// From 0.
+    pub rank: usize,
+    /// Number of ranks; 1 for a model that is whole.
+    pub ranks: usize,
+}
+
+impl Place {
+    /// The one rank of a whole model.
+    pub const WHOLE: Self = Self { rank: 0, ranks: 1 };
+
+    /// This rank's part of so many things, as even as can be.
+    pub fn part(self, of: usize) -> Range<usize> {
+        let before = |rank: usize| rank * of / self.ranks;
+        before(self.rank)..before(self.rank + 1)
+    }
+
+    /// This rank's part of so many things, of which each rank has as many.
+    fn even(self, of: usize, what: &str) -> Result<Range<usize>, String> {
+        match of.is_multiple_of(self.ranks) {
+            true => Ok(self.part(of)),
+            false => Err(format!("{of} {what} do not split evenly over {} ranks", self.ranks)),
+        }
+    }
+}
+
+/// A model that cannot be split over so many ranks.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the model cannot be split: {what}")]
+pub struct CannotSplit {
+    /// What stands against it.
+    pub what: String,
+    /// Which numbers of ranks can be.
+    pub hint: String,
+}
+
+/// Numbers of ranks that a hint looks at: what one host has.
+const USUAL: [usize; 4] = [2, 4, 8, 16];
+
+impl Architecture {
+    /// What one rank has of a whole model.
+    ///
+    /// Heads of mixers, channels of feed-forward parts and rows of the head are shared out evenly; an expert lies whole on one
+    /// rank. What all heads read alike is on every rank: norms, routers, the embedding, B and C of Mamba-2 where all heads share
+    /// one group, the latent vectors of latent attention and their cache.
+    ///
+    /// # Errors
+    /// [`CannotSplit`] naming what does not split so, or a kind of layer or weights without a rule.
+    pub fn shard(&self, place: Place) -> Result<Self, CannotSplit> {
+        self.part(place).map_err(|what| {
+            let can = |ranks: &usize| self.part(Place { rank: 0, ranks: *ranks }).is_ok();
+            let can: Vec<String> = USUAL.iter().filter(|n| can(n)).map(usize::to_string).collect();
+            let hint = match can.is_empty() {
+                true => "leave --tp out".to_owned(),
+                false => format!("take --tp {}", can.join(" or ")),
+            };
+            CannotSplit { what, hint }
+        })
+    }
+
+    fn part(&self, place: Place) -> Result<Self, String> {
+        if place.ranks == 1 {
+            return Ok(self.clone());
+        }
+        if self.params.iter().any(|param| param.stored != Stored::Wide) {
+            return Err("weights narrower than 16 bits have no rule".to_owned());
+        }
+        let mut whole = self.clone();
+        let mut cutter = Cutter::new(std::mem::take(&mut whole.params));
+        for layer in &mut whole.layers {
+            split(layer, place, &mut cutter)?;
+        }
+        // A head that is the embedding has rows of its own: the embedding stays whole.
+        if self.is_tied() {
+            let again = cutter.params.again(self.embedding);
+            whole.head.rows.iter_mut().for_each(|rows| rows.param = again);
+        }
+        whole.head = cutter.outputs(&whole.head, &[place.part(self.head.outputs())]);
+        let head = whole.head.rows.iter_mut();
+        cutter.end(whole.layers.iter_mut().flat_map(rows_of).chain(head));
+        Ok(Self { place, params: cutter.params, ..whole })
+    }
+
+    /// The first of the vocabulary's tokens that this rank's head gives logits of.
+    pub fn first_of_head(&self) -> usize {
+        self.place.part(self.vocabulary).start
+    }
+}
+
+/// Every stack of rows that a layer is made of.
+fn rows_of(layer: &mut Layer) -> Vec<&mut crate::params::Rows> {
+    let (projections, heads): (Vec<_>, Vec<_>) = match &mut layer.mixer {
+        Mixer::Mamba2(of) => (vec![&mut of.in_proj, &mut of.out_proj], Vec::new()),
+        Mixer::Attention(of) => (vec![&mut of.qkv, &mut of.out], Vec::new()),
+        Mixer::Kda(of) => {
+            (vec![&mut of.project, &mut of.decay, &mut of.gate, &mut of.out], Vec::new())
+        }
+        Mixer::Latent(of) => (
+            vec![&mut of.project, &mut of.out],
+            of.key_up.iter_mut().chain(&mut of.value_up).collect(),
+        ),
+        Mixer::Mamba1(_) | Mixer::GatedDelta(_) | Mixer::Parallel(_) | Mixer::None => {
+            (Vec::new(), Vec::new())
+        }
+    };
+    let experts = layer.experts.iter_mut().flat_map(|experts| &mut experts.experts);
+    let gated = experts.chain(&mut layer.mlp).flat_map(|of| [&mut of.gate_up, &mut of.down]);
+    let all = projections.into_iter().chain(gated).flat_map(|of| &mut of.rows);
+    all.chain(heads).collect()
+}
+
+fn split(layer: &mut Layer, place: Place, cutter: &mut Cutter) -> Result<(), String> {
+    match &mut layer.mixer {
+        Mixer::Mamba2(of) => mamba2(of, place, cutter)?,
+        Mixer::Attention(of) => attention(of, place, cutter)?,
+        Mixer::Kda(of) => kda(of, place, cutter)?,
+        Mixer::Latent(of) => latent(of, place, cutter)?,
+        Mixer::None => {}
+        other => return Err(format!("{} layers have no rule", other.kind())),
+    }
+    if let Some(of) = &mut layer.experts {
+        experts(of, place, cutter)?;
+    }
+    layer.mlp.as_mut().map_or(Ok(()), |of| mlp(of, place, cutter))
+}
+
+/// So many times as wide, and so much further on.
+fn wide(range: &Range<usize>, width: usize, from: usize) -> Range<usize> {
+    from + range.start * width..from + range.end * width
+}
+
+/// Heads are split with all that is theirs. With one group every rank has B and C whole, and the norm over all channels needs
+/// the squares of every rank; with more groups each goes with its heads.
+fn mamba2(of: &mut Mamba2, place: Place, cutter: &mut Cutter) -> Result<(), String> {
+    let shape @ Mamba2Shape { heads, head_dim, groups, state, taps, .. } = of.shape;
+    let own = place.even(heads, "heads of Mamba-2")?;
+    let own_groups = match groups {
+        1 => 0..1,
+        _ => place.even(groups, "groups of Mamba-2")?,
+    };
+    let spread = groups == 1;
+    if spread && !of.out_proj.bias.is_empty() {
+        return Err("Mamba-2's norm over all ranks stands before a bias".to_owned());
+    }
+    let (inner, width) = (shape.inner(), groups * state);
+    let channels = wide(&own, head_dim, 0);
+    let [b, c] = [inner, inner + width].map(|from| wide(&own_groups, state, from));
+    let convolved = [channels.clone(), b, c];
+    let mut made = vec![channels.clone()];
+    made.extend(convolved.iter().map(|range| inner + range.start..inner + range.end));
+    made.push(wide(&own, 1, inner + shape.channels()));
+    of.in_proj = cutter.outputs(&of.in_proj, &made);
+    cutter.values(of.conv_weight, taps, &convolved);
+    if let Some(bias) = of.conv_bias {
+        cutter.values(bias, 1, &convolved);
+    }
+    for by_head in [of.a_log, of.d, of.dt_bias] {
+        cutter.values(by_head, 1, std::slice::from_ref(&own));
+    }
+    cutter.values(of.norm, 1, std::slice::from_ref(&channels));
+    of.out_proj = cutter.inputs(&of.out_proj, channels, place);
+    of.norm_ranks = if spread { place.ranks } else { 1 };
+    of.shape = Mamba2Shape { heads: own.len(), groups: own_groups.len(), ..shape };
+    Ok(())
+}
+
+/// Query heads are split, and keys and values with them; where there are fewer of those than ranks, several ranks have the same.
+fn attention(of: &mut Attention, place: Place, cutter: &mut Cutter) -> Result<(), String> {
+    let Attention { heads, kv_heads, head_dim, gated, .. } = *of;
+    let own = place.even(heads, "heads of attention")?;
+    let own_kv = match place.ranks.is_multiple_of(kv_heads) {
+        true => place.rank * kv_heads / place.ranks..place.rank * kv_heads / place.ranks + 1,
+        false => place.even(kv_heads, "key heads of attention")?,
+    };
+    let queries = heads * head_dim;
+    let keys = if gated { 2 * queries } else { queries };
+    let mut made = vec![wide(&own, head_dim, 0)];
+    made.extend(gated.then(|| wide(&own, head_dim, queries)));
+    made.extend([keys, keys + kv_heads * head_dim].map(|from| wide(&own_kv, head_dim, from)));
+    of.qkv = cutter.outputs(&of.qkv, &made);
+    of.out = cutter.inputs(&of.out, wide(&own, head_dim, 0), place);
+    (of.heads, of.kv_heads) = (own.len(), own_kv.len());
+    Ok(())
+}
+
+/// Heads are split; the inner vectors of both gates are on every rank.
+fn kda(of: &mut Kda, place: Place, cutter: &mut Cutter) -> Result<(), String> {
+    let Kda { heads, head_dim, taps, .. } = *of;
+    let own = place.even(heads, "heads of KDA")?;
+    let width = heads * head_dim;
+    let channels = wide(&own, head_dim, 0);
+    let mut made: Vec<_> = (0..3).map(|part| wide(&own, head_dim, part * width)).collect();
+    made.push(3 * width..3 * width + 2 * head_dim);
+    made.push(wide(&own, 1, 3 * width + 2 * head_dim));
+    of.project = cutter.outputs(&of.project, &made);
+    let channels_alone = std::slice::from_ref(&channels);
+    for projection in [&mut of.decay, &mut of.gate] {
+        *projection = cutter.outputs(projection, channels_alone);
+    }
+    of.conv_weights.iter().for_each(|conv| cutter.values(*conv, taps, channels_alone));
+    cutter.values(of.a_log, 1, std::slice::from_ref(&own));
+    cutter.values(of.dt_bias, 1, channels_alone);
+    of.out = cutter.inputs(&of.out, channels, place);
+    of.heads = own.len();
+    Ok(())
+}
+
+/// Heads are split; latent vectors and the shared part of keys are on every rank, and so is their cache.
+fn latent(of: &mut LatentAttention, place: Place, cutter: &mut Cutter) -> Result<(), String> {
+    let shape @ LatentShape { heads, nope, shared, value, .. } = of.shape;
+    let own = place.even(heads, "heads of latent attention")?;
+    let queries = heads * (nope + shared);
+    let made = [wide(&own, nope + shared, 0), queries..of.project.outputs()];
+    of.project = cutter.outputs(&of.project, &made);
+    for up in [&mut of.key_up, &mut of.value_up] {
+        *up = up[own.clone()].to_vec();
+        up.iter().for_each(|rows| cutter.keep(rows));
+    }
+    of.out = cutter.inputs(&of.out, wide(&own, value, 0), place);
+    of.shape = LatentShape { heads: own.len(), ..shape };
+    Ok(())
+}
+
+fn experts(of: &mut Experts, place: Place, cutter: &mut Cutter) -> Result<(), String> {
+    let own = place.even(of.experts.len(), "experts")?;
+    for (index, expert) in of.experts.iter().enumerate() {
+        for rows in [&expert.gate_up, &expert.down].into_iter().flat_map(|of| &of.rows) {
+            match own.contains(&index) {
+                true => cutter.keep(rows),
+                false => cutter.leave(rows.param),
+            }
+        }
+    }
+    of.first = own.start;
+    of.experts = of.experts.drain(own).collect();
+    Ok(())
+}
+
+fn mlp(of: &mut GatedMlp, place: Place, cutter: &mut Cutter) -> Result<(), String> {
+    let inner = of.down.inputs;
+    let own = place.even(inner, "channels of a feed-forward part")?;
+    let mut made = vec![own.clone()];
+    made.extend(of.gated.then(|| wide(&own, 1, inner)));
+    of.gate_up = cutter.outputs(&of.gate_up, &made);
+    of.down = cutter.inputs(&of.down, own, place);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

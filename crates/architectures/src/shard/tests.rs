@@ -1,0 +1,160 @@
+use crate::params::Param;
+use crate::{Architecture, Capacity, Footprint, Holding, LargestStep, Place, in_fp8, shape};
+use std::collections::BTreeMap;
+
+fn whole(name: &str) -> Architecture {
+    Architecture::of(&shape(name).unwrap()).unwrap()
+}
+
+fn shards(of: &Architecture, ranks: usize) -> Vec<Architecture> {
+    (0..ranks).map(|rank| of.shard(Place { rank, ranks }).unwrap()).collect()
+}
+
+/// How often each value of a parameter is on some rank: the runs of all ranks, laid over one another.
+fn covered(name: &str, len: usize, shards: &[Architecture]) -> Vec<u8> {
+    let mut times = vec![0; len];
+    for shard in shards {
+        let of_name = |param: &&Param| param.name == name;
+        for param in shard.params.iter().filter(of_name) {
+            match &param.cut {
+                Some(cut) => {
+                    let runs = cut.runs(0, len);
+                    runs.flatten().for_each(|at| times[at] += 1);
+                    let own: usize = cut.runs(0, len).map(|run| run.len()).sum();
+                    assert_eq!(own, param.len(), "{name}");
+                }
+                None => times.iter_mut().for_each(|times| *times += 1),
+            }
+        }
+    }
+    times
+}
+
+/// Every value of every parameter is on one rank, or on all of those that read it alike.
+#[test]
+fn ranks_share_out_every_value_once() {
+    for (name, ranks) in [
+        ("granite-hybrid-mini", 2),
+        ("granite-hybrid-mini", 4),
+        ("granite-moe-mini", 2),
+        ("kimi-linear-mini", 4),
+        ("qwen3-moe-mini", 2),
+    ] {
+        let whole = whole(name);
+        let shards = shards(&whole, ranks);
+        for param in whole.params.iter() {
+            let times = covered(&param.name, param.len(), &shards);
+            let tied = whole.is_tied() && param.name.contains("embed");
+            let head = u8::from(tied);
+            let (least, most) = (*times.iter().min().unwrap(), *times.iter().max().unwrap());
+            let alike = ["norm.weight", "layernorm", "embed", "router", ".gate.", "f_a_", "g_a_"]
+                .iter()
+                .any(|part| param.name.contains(part));
+            let everywhere = ranks as u8 + head;
+            match (param.name.contains("mamba.norm"), alike) {
+                (false, true) => {
+                    assert_eq!((least, most), (everywhere, everywhere), "{}", param.name)
+                }
+                // B and C, the latent vector, and keys of which there are fewer than ranks.
+                _ if most > 1 => {
+                    let replicated =
+                        ["mamba.in_proj", "conv1d", "kv_a_", "k_proj", "v_proj"].iter();
+                    assert!(
+                        replicated.clone().any(|part| param.name.contains(part)),
+                        "{}",
+                        param.name
+                    );
+                    assert!(least >= 1 && most <= ranks as u8, "{} {least} {most}", param.name);
+                }
+                _ => assert_eq!((least, most), (1, 1), "{}", param.name),
+            }
+        }
+    }
+}
+
+#[test]
+fn layers_have_their_shares_of_heads_and_widths() {
+    let micro = &shards(&whole("granite-4.0-h-micro"), 2)[1];
+    let by_name: BTreeMap<&str, &[usize]> =
+        micro.params.iter().map(|param| (&*param.name, &*param.shape)).collect();
+    let check = |name: &str, expect: &[usize]| assert_eq!(by_name[name], expect, "{name}");
+    // 64 heads of 64 channels, of which 32 are here; B and C of 128 are whole.
+    check("model.layers.0.mamba.in_proj.weight", &[2 * 2048 + 2 * 128 + 32, 2048]);
+    check("model.layers.0.mamba.conv1d.weight", &[2048 + 2 * 128, 1, 4]);
+    check("model.layers.0.mamba.A_log", &[32]);
+    check("model.layers.0.mamba.norm.weight", &[2048]);
+    check("model.layers.0.mamba.out_proj.weight", &[2048, 2048]);
+    check("model.layers.0.shared_mlp.input_linear.weight", &[8192, 2048]);
+    check("model.layers.0.shared_mlp.output_linear.weight", &[2048, 4096]);
+    assert_eq!((micro.head.outputs(), micro.first_of_head()), (100_352 / 2, 100_352 / 2));
+
+    let kimi = &shards(&whole("kimi-linear-mini"), 4)[3];
+    let by_name: BTreeMap<&str, &[usize]> =
+        kimi.params.iter().map(|param| (&*param.name, &*param.shape)).collect();
+    let check = |name: &str, expect: &[usize]| assert_eq!(by_name[name], expect, "{name}");
+    check("model.layers.0.self_attn.A_log", &[1, 1, 1, 1]);
+    check("model.layers.1.self_attn.kv_a_proj_with_mqa.weight", &[40, 64]);
+    check("model.layers.1.self_attn.kv_b_proj.weight", &[32, 32]);
+    check("model.layers.1.block_sparse_moe.experts.5.w1.weight", &[0, 64]);
+    check("model.layers.1.block_sparse_moe.experts.6.w1.weight", &[32, 64]);
+    assert_eq!(
+        kimi.layers[1].experts.as_ref().map(|of| (of.first, of.experts.len())),
+        Some((6, 2))
+    );
+}
+
+#[test]
+fn what_does_not_split_is_refused_in_a_sentence() {
+    let check = |of: Architecture, ranks, what: &str, hint: &str| {
+        let error = of.shard(Place { rank: 0, ranks }).unwrap_err();
+        assert_eq!(error.to_string(), format!("the model cannot be split: {what}"));
+        assert_eq!(error.hint, hint);
+    };
+    let moe = || whole("granite-moe-mini");
+    check(moe(), 3, "8 heads of Mamba-2 do not split evenly over 3 ranks", "take --tp 2");
+    check(moe(), 4, "2 groups of Mamba-2 do not split evenly over 4 ranks", "take --tp 2");
+    check(whole("qwen3-next-mini"), 2, "gated-delta-net layers have no rule", "leave --tp out");
+    let narrow = in_fp8(shape("granite-hybrid-mini").unwrap());
+    let narrow = Architecture::of(&narrow).unwrap();
+    check(narrow, 2, "weights narrower than 16 bits have no rule", "leave --tp out");
+    assert!(moe().shard(Place::WHOLE).is_ok_and(|one| one.params.count() == moe().params.count()));
+}
+
+/// What two ranks have is what one has, and once more what both read: embedding, B and C, latent vectors, norms.
+#[test]
+fn a_rank_takes_its_share_of_memory() {
+    let holding = Holding {
+        weight_bytes: 2,
+        cache_bytes: 2,
+        conv_bytes: 4,
+        block: 64,
+        spare_blocks: 1,
+        state_pools: 1,
+        activation_bytes: 2,
+        keeps_float8: true,
+        embedding: true,
+    };
+    let capacity = Capacity { sequences: 1, tokens: 4096 };
+    let step = LargestStep { tokens: 1, logits: 1 };
+    let of = |architecture: &Architecture| Footprint::new(architecture, holding, capacity, step);
+    for (name, embedding, shared) in [
+        // 36 layers of 2 x 128 rows of 2048 and their taps; 81 norms of 2048.
+        (
+            "granite-4.0-h-micro",
+            100_352 * 2048,
+            36 * (256 * 2048 * 2 + 256 * 5 * 4) + 81 * 2048 * 4,
+        ),
+    ] {
+        let all = whole(name);
+        let [one, first, second] = [&all, &shards(&all, 2)[0], &shards(&all, 2)[1]].map(of);
+        assert_eq!(first, second, "{name}");
+        // Half of the embedding serves as a rank's head, so it is there as often as the other rank's.
+        assert_eq!(2 * first.weights, one.weights + 2 * embedding + shared, "{name}");
+        assert!(2 * first.states > one.states && first.states < one.states * 52 / 100, "{name}");
+        assert_eq!(2 * first.caches, one.caches, "{name}");
+    }
+    let kimi = whole("kimi-linear-48b-a3b");
+    let [one, first] = [&kimi, &shards(&kimi, 2)[0]].map(of);
+    assert!(first.weights as f64 / (one.weights as f64) < 0.52, "{first:?} of {one:?}");
+    assert_eq!((first.caches, 2 * first.states), (one.caches, one.states));
+}

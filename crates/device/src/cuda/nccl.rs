@@ -1,0 +1,274 @@
+//! NCCL, NVIDIA's library of sums between GPUs, found on the machine: needed only where several GPUs run one model.
+#![allow(unsafe_code)] // Functions of a C library.
+
+use super::context::Context;
+use super::search::Wanted;
+use super::{Buffer, Cuda, CudaError, Stream};
+use libloading::Library;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+const WANTED: Wanted = Wanted {
+    variable: "FIRSTLIGHT_NCCL",
+    names: ["libnccl.so.2", "libnccl.so"],
+    wheels: ["nvidia/nccl/lib", "nvidia/nccl/lib"],
+};
+
+/// A setting that NCCL reads when it is loaded, and what it has to be: without it NCCL asks for NVLink multicast, which
+/// virtual machines and containers often do not let a process have.
+pub const NCCL_SETTING: (&str, &str) = ("NCCL_NVLS_ENABLE", "0");
+
+/// Bytes by which ranks find one another.
+pub const NCCL_ID_BYTES: usize = 128;
+
+/// `ncclFloat32` and `ncclSum`.
+const FLOAT32: c_int = 7;
+const SUM: c_int = 0;
+
+/// `ncclUniqueId`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct UniqueId([c_char; NCCL_ID_BYTES]);
+
+type Handle = *mut c_void;
+
+macro_rules! functions {
+    ($($field:ident = $symbol:literal ($($argument:ty),*);)*) => {
+        struct Functions {
+            $($field: unsafe extern "C" fn($($argument),*) -> c_int,)*
+            error: unsafe extern "C" fn(c_int) -> *const c_char,
+        }
+
+        impl Functions {
+            fn read(library: &'static Library) -> Result<Self, libloading::Error> {
+                // SAFETY: each type is the one that nccl.h declares for its symbol.
+                Ok(unsafe {
+                    Self {
+                        $($field: *library.get($symbol)?,)*
+                        error: *library.get(b"ncclGetErrorString")?,
+                    }
+                })
+            }
+        }
+    };
+}
+
+functions! {
+    version = b"ncclGetVersion" (*mut c_int);
+    unique_id = b"ncclGetUniqueId" (*mut UniqueId);
+    init = b"ncclCommInitRank" (*mut Handle, c_int, UniqueId, c_int);
+    destroy = b"ncclCommDestroy" (Handle);
+    all_reduce = b"ncclAllReduce" (*const c_void, *mut c_void, usize, c_int, c_int, Handle, Handle);
+    all_gather = b"ncclAllGather" (*const c_void, *mut c_void, usize, c_int, Handle, Handle);
+}
+
+/// The library.
+pub struct Nccl {
+    functions: Functions,
+    version: c_int,
+    path: PathBuf,
+    /// Another one on this machine.
+    other: Option<PathBuf>,
+}
+
+impl std::fmt::Debug for Nccl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.told())
+    }
+}
+
+impl Nccl {
+    /// The first NCCL on this machine that loads, searched for once a process.
+    ///
+    /// # Errors
+    /// [`CudaError::Unavailable`] in a sentence: there is none, none loads, or it does not say its version.
+    pub fn find() -> Result<&'static Self, CudaError> {
+        static FOUND: OnceLock<Result<Nccl, CudaError>> = OnceLock::new();
+        FOUND.get_or_init(Self::search).as_ref().map_err(Clone::clone)
+    }
+
+    fn search() -> Result<Self, CudaError> {
+        let mut broken = None;
+        let candidates = WANTED.candidates();
+        for path in &candidates {
+            match Self::load(path) {
+                Ok(found) => return Ok(Self { other: other(&found.path, &candidates), ..found }),
+                // A name for the loader's own paths, or a place where one could be.
+                Err(error) if !path.exists() && error.contains("No such file") => {}
+                Err(error) => broken = broken.or(Some(error)),
+            }
+        }
+        Err(CudaError::unavailable(broken.unwrap_or_else(|| {
+            "there is no NCCL here (libnccl.so.2): `pip install nvidia-nccl-cu12` into the active environment, or \
+             set FIRSTLIGHT_NCCL to it"
+                .to_owned()
+        })))
+    }
+
+    fn load(path: &Path) -> Result<Self, String> {
+        let wrong = |what: String| format!("NCCL at {} {what}", path.display());
+        // SAFETY: loading NCCL runs its initialisers, which touch nothing of ours.
+        let library = unsafe { Library::new(path) };
+        let library = library.map_err(|error| wrong(format!("does not load: {error}")))?;
+        // It keeps threads for the process's life; it is never unloaded.
+        let library: &'static Library = Box::leak(Box::new(library));
+        let functions = Functions::read(library);
+        let functions = functions.map_err(|error| wrong(format!("is no NCCL: {error}")))?;
+        let mut version = 0;
+        // SAFETY: the pointer is to a local that outlives the call.
+        let code = unsafe { (functions.version)(&raw mut version) };
+        match code {
+            0 => Ok(Self { functions, version, path: path.to_owned(), other: None }),
+            _ => Err(wrong(format!("does not say its version: error {code}"))),
+        }
+    }
+
+    /// Major, minor and patch.
+    pub fn version(&self) -> [u32; 3] {
+        let version = self.version.unsigned_abs();
+        // Before 2.9 a minor version had two digits less.
+        match version {
+            0..10_000 => [version / 1000, version % 1000 / 100, version % 100],
+            _ => [version / 10_000, version % 10_000 / 100, version % 100],
+        }
+    }
+
+    /// Another one that this machine has.
+    pub fn other(&self) -> Option<&Path> {
+        self.other.as_deref()
+    }
+
+    /// Which it is, and whether there is another one, in a sentence.
+    pub fn told(&self) -> String {
+        let [major, minor, patch] = self.version();
+        let other = match &self.other {
+            Some(other) => format!("; another one is at {}", other.display()),
+            None => String::new(),
+        };
+        format!("NCCL {major}.{minor}.{patch} at {}{other}", self.path.display())
+    }
+
+    fn check(&self, call: &'static str, code: c_int) -> Result<(), CudaError> {
+        if code == 0 {
+            return Ok(());
+        }
+        // SAFETY: the library gives a constant string for whatever code.
+        let what = unsafe { CStr::from_ptr((self.functions.error)(code)) };
+        let (what, name) = (what.to_string_lossy().into_owned(), format!("error {code}"));
+        Err(CudaError::Call { call, code, name, what })
+    }
+
+    /// What ranks find one another by; one of them makes it and hands it to the others.
+    ///
+    /// # Errors
+    /// [`CudaError::Call`] of the library.
+    pub fn id(&self) -> Result<[u8; NCCL_ID_BYTES], CudaError> {
+        let mut id = UniqueId([0; NCCL_ID_BYTES]);
+        // SAFETY: the pointer is to a local that outlives the call.
+        let code = unsafe { (self.functions.unique_id)(&raw mut id) };
+        self.check("ncclGetUniqueId", code)?;
+        Ok(id.0.map(|byte| byte as u8))
+    }
+}
+
+/// Another file that may be loaded under the same name.
+fn other(taken: &Path, candidates: &[PathBuf]) -> Option<PathBuf> {
+    let taken = taken.canonicalize().ok()?;
+    let mut files = candidates.iter().filter_map(|path| path.canonicalize().ok());
+    files.find(|path| *path != taken)
+}
+
+/// One rank's part in the sums of all GPUs of a model.
+#[derive(Debug)]
+pub struct Communicator {
+    nccl: &'static Nccl,
+    context: Arc<Context>,
+    raw: Handle,
+    ranks: usize,
+}
+
+// SAFETY: the library takes a communicator from any thread, one at a time.
+unsafe impl Send for Communicator {}
+// SAFETY: calls are made with a stream, of which one thread has the turn.
+unsafe impl Sync for Communicator {}
+
+impl Communicator {
+    /// Joins the others; returns when all of them have come.
+    ///
+    /// # Errors
+    /// [`CudaError`] of the library.
+    pub fn new(
+        nccl: &'static Nccl,
+        cuda: &Cuda,
+        id: &[u8; NCCL_ID_BYTES],
+        [rank, ranks]: [usize; 2],
+    ) -> Result<Self, CudaError> {
+        let context = Arc::clone(cuda.stream().context());
+        let _entered = context.enter()?;
+        let id = UniqueId(id.map(|byte| byte as c_char));
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the pointer is to a local that outlives the call.
+        let code =
+            unsafe { (nccl.functions.init)(&raw mut raw, ranks as c_int, id, rank as c_int) };
+        nccl.check("ncclCommInitRank", code)?;
+        Ok(Self { nccl, context: Arc::clone(&context), raw, ranks })
+    }
+
+    /// The library.
+    pub fn nccl(&self) -> &'static Nccl {
+        self.nccl
+    }
+
+    /// Puts the sum of all ranks' first `count` float32 values of a buffer in their place, in the order of a stream.
+    ///
+    /// # Errors
+    /// [`CudaError::Refused`] for a buffer of another device or a shorter one, and [`CudaError::Call`] of the library.
+    pub fn sum(&self, buffer: &Buffer, count: usize, stream: &Stream) -> Result<(), CudaError> {
+        self.takes(buffer, count)?;
+        let at = buffer.address() as *mut c_void;
+        // SAFETY: the buffer has as many values, and the stream's order keeps it until they are summed.
+        let code = unsafe {
+            (self.nccl.functions.all_reduce)(at, at, count, FLOAT32, SUM, self.raw, stream.raw())
+        };
+        self.nccl.check("ncclAllReduce", code)
+    }
+
+    /// Lays the first `count` float32 values of all ranks' buffers behind one another, `[ranks, count]`.
+    ///
+    /// # Errors
+    /// As [`Communicator::sum`].
+    pub fn gather(
+        &self,
+        [from, to]: [&Buffer; 2],
+        count: usize,
+        stream: &Stream,
+    ) -> Result<(), CudaError> {
+        self.takes(from, count)?;
+        self.takes(to, count * self.ranks)?;
+        let (from, to) = (from.address() as *const c_void, to.address() as *mut c_void);
+        // SAFETY: as above.
+        let code = unsafe {
+            (self.nccl.functions.all_gather)(from, to, count, FLOAT32, self.raw, stream.raw())
+        };
+        self.nccl.check("ncclAllGather", code)
+    }
+
+    fn takes(&self, buffer: &Buffer, count: usize) -> Result<(), CudaError> {
+        buffer.is_of(&self.context)?;
+        let (wanted, has) = (count * size_of::<f32>(), buffer.bytes());
+        if has >= wanted {
+            return Ok(());
+        }
+        Err(CudaError::refused(format!("ranks sum {wanted} bytes, the buffer has {has}")))
+    }
+}
+
+impl Drop for Communicator {
+    fn drop(&mut self) {
+        if self.context.enter().is_ok() {
+            // SAFETY: made in `new`, destroyed once; what was recorded with it is gone before.
+            unsafe { (self.nccl.functions.destroy)(self.raw) };
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! `firstlight rank`, hidden: one rank of a model that another process splits, which tells it what to do.
+
+use crate::Outcome;
+use crate::cores;
+use models::{ModelError, Place, Ranks, follow};
+use serde::{Deserialize, Serialize};
+use std::io::BufRead;
+use std::net::SocketAddr;
+
+/// What a rank is told on its standard input, a line of JSON.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Told {
+    /// Where rank 0 is.
+    pub(crate) at: SocketAddr,
+    /// What it has to say there.
+    pub(crate) secret: String,
+    pub(crate) rank: usize,
+    pub(crate) ranks: usize,
+    /// Cores that it may use; none for all.
+    pub(crate) cores: Vec<usize>,
+}
+
+pub(super) fn run() -> anyhow::Result<Outcome> {
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line)?;
+    let told: Told = serde_json::from_str(&line)?;
+    cores::only(&told.cores);
+    // Whatever this one waits for: without rank 0 nothing comes of it.
+    std::thread::spawn(|| {
+        let mut line = String::new();
+        while std::io::stdin().lock().read_line(&mut line).is_ok_and(|count| count > 0) {}
+        eprintln!("error: rank 0 has ended");
+        std::process::exit(2);
+    });
+    let place = Place { rank: told.rank, ranks: told.ranks };
+    let ranks = Ranks::join(told.at, place, told.secret.as_bytes())?;
+    let open = |backend| device::open(backend).map_err(|why| ModelError::Device(why.to_string()));
+    follow(&ranks, open)?;
+    Ok(Outcome::Good)
+}

@@ -1,0 +1,146 @@
+//! `--tp`: a model split over processes gives what one process gives, and none of them outlives another.
+#![cfg(target_os = "linux")] // Processes are found in /proc.
+#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+use support::{command, expect, json, refuses};
+use tempfile::{TempDir, tempdir};
+
+fn model(shape: &str) -> TempDir {
+    let folder = tempdir().unwrap();
+    expect(folder.path(), &["synth", shape, "model"], 0);
+    folder
+}
+
+#[test]
+fn ranks_choose_the_tokens_of_one_process() {
+    for (shape, dtype) in [("granite-hybrid-mini", "f32"), ("kimi-linear-mini", "f32")] {
+        let folder = model(shape);
+        let run = |tp: &str| {
+            let arguments = ["run", "model", "--ids", "5,9,260,17", "-n", "12", "--dtype", dtype];
+            // A random model would say the same token again and again; draws are from the same logits.
+            let rest = ["--backend", "cpu", "--temperature", "1", "--seed", "3", "--tp", tp];
+            json(folder.path(), &[&arguments[..], &rest].concat(), 0)
+        };
+        let (one, two, four) = (run("1"), run("2"), run("4"));
+        let tokens = |ran: &serde_json::Value| ran["answers"][0]["tokens"].clone();
+        let different: BTreeSet<_> =
+            tokens(&one).as_array().unwrap().iter().map(|x| x.as_u64()).collect();
+        assert!(different.len() > 6, "{different:?}");
+        assert_eq!(tokens(&two), tokens(&one), "{shape}");
+        assert_eq!(tokens(&four), tokens(&one), "{shape}");
+        assert!(
+            two["weight_bytes_per_token"].as_u64() < one["weight_bytes_per_token"].as_u64(),
+            "{two}"
+        );
+    }
+}
+
+#[test]
+fn logits_and_speeds_come_of_all_ranks() {
+    let folder = model("granite-hybrid-mini");
+    let logits = |name: &str, tp: &str| {
+        let arguments = ["logits", "model", "--ids", "5,9,260,17", "-o", name, "--tp", tp];
+        expect(folder.path(), &[&arguments[..], &["--backend", "cpu"]].concat(), 0);
+        let bytes = std::fs::read(folder.path().join(name)).unwrap();
+        let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+        let data = tensors.tensor("logits").unwrap().data().to_vec();
+        data.as_chunks().0.iter().map(|x| f32::from_le_bytes(*x)).collect::<Vec<_>>()
+    };
+    let (one, two) = (logits("one", "1"), logits("two", "2"));
+    assert_eq!(one.len(), 4 * 512);
+    assert!(one.iter().zip(&two).all(|(one, two)| (one - two).abs() <= 1e-5));
+    let arguments = ["bench", "model", "granite-hybrid-mini", "--random", "--backend", "cpu"];
+    let rest = ["--tests", "pp16,tg4", "--repeats", "1", "--tp", "2", "--dtype", "f32"];
+    let report = json(folder.path(), &[&arguments[..], &rest].concat(), 0);
+    assert_eq!(report["speeds"].as_array().unwrap().len(), 2, "{report}");
+}
+
+#[test]
+fn a_split_is_predicted_or_refused_in_a_sentence() {
+    let folder = model("granite-hybrid-mini");
+    let weights = |tp: &str| {
+        let fit = json(folder.path(), &["fit", "model", "--tp", tp], 0);
+        fit["engine"]["weights_bytes"].as_u64().unwrap()
+    };
+    let (one, two) = (weights("1"), weights("2"));
+    assert!(two < one * 2 / 3, "{two} of {one}");
+    let ids = ["--ids", "1,2", "--backend", "cpu", "--tp", "3"];
+    let words = ["the model cannot be split: 8 heads of Mamba-2 do not split evenly over 3 ranks"];
+    refuses(folder.path(), &[&["run", "model"], &ids[..]].concat(), &words);
+    refuses(folder.path(), &["fit", "model", "--tp", "3"], &words);
+}
+
+/// A command that goes on for long, and its ranks.
+fn long(folder: &Path) -> (Child, Vec<u32>) {
+    let arguments = ["run", "model", "--ids", "5,9", "-n", "4000", "--backend", "cpu", "--tp", "4"];
+    let mut command = command(folder, &arguments);
+    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        let ranks = children(child.id());
+        // The lines are laid when a rank has a thread that waits for its input.
+        if ranks.len() == 3 && ranks.iter().all(|rank| threads(*rank) > 2) {
+            return (child, ranks);
+        }
+        assert!(Instant::now() < until, "there are {ranks:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn proc(id: u32, name: &str) -> PathBuf {
+    PathBuf::from(format!("/proc/{id}")).join(name)
+}
+
+fn threads(id: u32) -> usize {
+    std::fs::read_dir(proc(id, "task")).map_or(0, Iterator::count)
+}
+
+fn children(id: u32) -> Vec<u32> {
+    let list = std::fs::read_to_string(proc(id, &format!("task/{id}/children")));
+    list.unwrap_or_default().split_whitespace().map(|id| id.parse().unwrap()).collect()
+}
+
+fn kill(id: u32) {
+    let id = rustix::process::Pid::from_raw(id.cast_signed()).unwrap();
+    rustix::process::kill_process(id, rustix::process::Signal::KILL).unwrap();
+}
+
+/// Waits until processes are gone or wait to be collected.
+fn gone(ids: &[u32]) -> Duration {
+    let start = Instant::now();
+    let there = |id: &u32| {
+        let stat = std::fs::read_to_string(proc(*id, "stat")).unwrap_or_default();
+        stat.rsplit(") ").next().is_some_and(|state| !state.is_empty() && !state.starts_with('Z'))
+    };
+    while ids.iter().any(there) && start.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    start.elapsed()
+}
+
+#[test]
+fn a_rank_that_is_killed_ends_all_and_is_named() {
+    let folder = model("kimi-linear-mini");
+    let (child, ranks) = long(folder.path());
+    kill(ranks[1]);
+    let start = Instant::now();
+    let output = child.wait_with_output().unwrap();
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{err}");
+    let words = "error: rank 2 has ended: signal: 9 (SIGKILL)\nhint: ";
+    assert!(err.starts_with(words), "{err}");
+    assert!(gone(&ranks) < Duration::from_secs(10));
+
+    let (mut child, ranks) = long(folder.path());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let took = gone(&ranks);
+    assert!(took < Duration::from_secs(10), "{took:?}");
+}

@@ -1,0 +1,76 @@
+//! What one rank of a split model adds to the residual stream, until the ranks' sum of it is there.
+
+use super::rows::{add_scaled, sum_of_squares};
+use crate::program::RmsNorm;
+use crate::{Architecture, ModelError, Ranks};
+use device::HostBuffer;
+use std::slice::ChunksExact;
+
+pub(super) struct Share<'a> {
+    ranks: &'a Ranks,
+    /// The first of the tokens that this rank has logits of, and all of them.
+    head: [usize; 2],
+    hidden: usize,
+    /// What was added since the last sum `[tokens, hidden]`, and where a norm is to be finished the squares of each token's row
+    /// behind it `[tokens]`.
+    added: Vec<f32>,
+    /// Of the whole row: its width, and what is added to the mean of its squares.
+    norm: Option<(usize, f64)>,
+}
+
+impl<'a> Share<'a> {
+    pub(super) fn new(ranks: &'a Ranks, of: &Architecture) -> Self {
+        let head = [of.first_of_head(), of.vocabulary];
+        Self { ranks, head, hidden: of.hidden, added: Vec::new(), norm: None }
+    }
+
+    /// Adds `[tokens, hidden]`; where it was made of rows whose norm is to be finished, with these rows.
+    pub(super) fn add(&mut self, made: &[f32], spread: Option<(&RmsNorm, ChunksExact<'_, f32>)>) {
+        match self.added.is_empty() {
+            true => self.added.extend_from_slice(made),
+            false => add_scaled(&mut self.added, made, 1.0),
+        }
+        if let Some((norm, rows)) = spread {
+            let width = norm.weight.len() * norm.ranks;
+            self.norm = Some((width, norm.norm.eps));
+            self.added.extend(rows.map(|row| sum_of_squares(row) as f32));
+        }
+    }
+
+    /// Adds all ranks' sum, times a factor, to the stream `[tokens, hidden]`.
+    pub(super) fn sum(&mut self, x: &mut [f32], factor: f32) -> Result<(), ModelError> {
+        let (mut sums, norm) = (std::mem::take(&mut self.added), self.norm.take());
+        if sums.is_empty() {
+            return Ok(());
+        }
+        self.ranks.sum(&mut sums)?;
+        let (sums, squares) = sums.split_at(x.len());
+        let Some((width, eps)) = norm else {
+            add_scaled(x, sums, factor);
+            return Ok(());
+        };
+        let rows = x.chunks_exact_mut(self.hidden).zip(sums.chunks_exact(self.hidden));
+        for ((x, sum), squares) in rows.zip(squares) {
+            let size = (f64::from(*squares) / width as f64 + eps).sqrt();
+            add_scaled(x, sum, (f64::from(factor) / size) as f32);
+        }
+        Ok(())
+    }
+
+    /// Logits of all tokens, of those that each rank has; with their number.
+    pub(super) fn whole_rows(
+        &self,
+        own: &[f32],
+        width: usize,
+    ) -> Result<(HostBuffer<f32>, usize), ModelError> {
+        let [first, vocabulary] = self.head;
+        let rows = own.len() / width;
+        let mut all = HostBuffer::filled(0f32, rows * vocabulary);
+        for (all, own) in all.chunks_exact_mut(vocabulary).zip(own.chunks_exact(width)) {
+            all[first..first + width].copy_from_slice(own);
+        }
+        // The others have zeros there.
+        self.ranks.sum(&mut all)?;
+        Ok((all, vocabulary))
+    }
+}

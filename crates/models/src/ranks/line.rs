@@ -1,0 +1,97 @@
+//! A line between two processes: frames over TCP on the loopback device.
+
+use std::io::{Error, ErrorKind, Read, Result, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+/// What a frame is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Numbers of a sum.
+    Values,
+    /// What to do next.
+    Order,
+    /// Why a rank cannot go on, in words.
+    Fault,
+}
+
+/// A message.
+#[derive(Debug)]
+pub(super) struct Frame {
+    pub(super) kind: Kind,
+    /// The order that it belongs to.
+    pub(super) order: u32,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// Bytes before those of a frame: its kind, the order that it belongs to, and its length.
+const HEAD: usize = 1 + 4 + 8;
+
+/// A frame has at most so many bytes: the sum over a chunk's tokens is far smaller.
+const MOST: u64 = 1 << 32;
+
+/// Who joins has to say who it is within this.
+const GREETING: Duration = Duration::from_secs(2);
+
+pub(super) struct Line(TcpStream);
+
+impl Line {
+    pub(super) fn new(stream: TcpStream) -> Result<Self> {
+        // A step waits for each of its messages.
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(false)?;
+        Ok(Self(stream))
+    }
+
+    /// Says who joins.
+    pub(super) fn greet(&mut self, secret: &[u8], rank: u32) -> Result<()> {
+        self.write(Kind::Order, rank, secret)
+    }
+
+    /// Hears who joins.
+    ///
+    /// # Errors
+    /// When it does not say the secret.
+    pub(super) fn welcome(&mut self, secret: &[u8]) -> Result<u32> {
+        self.0.set_read_timeout(Some(GREETING))?;
+        let mut head = [0; HEAD];
+        self.0.read_exact(&mut head)?;
+        let mut said = vec![0; secret.len()];
+        self.0.read_exact(&mut said)?;
+        self.0.set_read_timeout(None)?;
+        match said == secret {
+            true => Ok(parsed(&head)?.1),
+            false => Err(ErrorKind::PermissionDenied.into()),
+        }
+    }
+
+    pub(super) fn write(&mut self, kind: Kind, order: u32, bytes: &[u8]) -> Result<()> {
+        let mut frame = Vec::with_capacity(HEAD + bytes.len());
+        frame.push(kind as u8);
+        frame.extend(order.to_le_bytes());
+        frame.extend((bytes.len() as u64).to_le_bytes());
+        frame.extend_from_slice(bytes);
+        self.0.write_all(&frame)
+    }
+
+    pub(super) fn read(&mut self) -> Result<Frame> {
+        let mut head = [0; HEAD];
+        self.0.read_exact(&mut head)?;
+        let (kind, order, length) = parsed(&head)?;
+        let mut bytes = vec![0; length];
+        self.0.read_exact(&mut bytes)?;
+        Ok(Frame { kind, order, bytes })
+    }
+}
+
+fn parsed(head: &[u8; HEAD]) -> Result<(Kind, u32, usize)> {
+    let wrong = || Error::from(ErrorKind::InvalidData);
+    let (kind, rest) = head.split_first().ok_or_else(wrong)?;
+    let (order, length) = rest.split_first_chunk().ok_or_else(wrong)?;
+    let length = u64::from_le_bytes(*length.first_chunk().ok_or_else(wrong)?);
+    let kind = [Kind::Values, Kind::Order, Kind::Fault].into_iter().find(|of| *of as u8 == *kind);
+    match kind.filter(|_| length <= MOST) {
+        Some(kind) => Ok((kind, u32::from_le_bytes(*order), length as usize)),
+        None => Err(wrong()),
+    }
+}

@@ -1,0 +1,185 @@
+//! What rank 0 has the others do, as it is sent.
+
+use crate::engine::{Batch, Capacity, Storage, Wanted};
+use crate::{Choice, Config, Model, ModelError, ModelSource, Sampling};
+use facts::BackendKind;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// One order.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Order {
+    Open(Opening),
+    Step { batch: Batch, wanted: Wanted },
+    Choose { batch: Batch, how: Vec<Option<Wish>>, count: usize },
+    Reset(usize),
+    Fork { from: usize, to: usize, keep: bool },
+    Close,
+}
+
+/// A model to be opened, each rank its part of it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Opening {
+    source: Source,
+    /// Whether the first layer of each kind is all of it ([`crate::Architecture::one_layer_of_each_kind`]).
+    each_kind: bool,
+    /// On which backend.
+    pub backend: BackendKind,
+    /// What weights and caches are stored in.
+    pub storage: Storage,
+    /// What is made room for.
+    #[serde(with = "Room")]
+    pub capacity: Capacity,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+enum Source {
+    Folder(PathBuf),
+    Random { path: String, config: String, seed: u64 },
+}
+
+/// [`Capacity`], which the pure room does not serialise.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Capacity")]
+struct Room {
+    sequences: usize,
+    tokens: usize,
+}
+
+impl Opening {
+    /// The whole of a model.
+    pub fn new(
+        source: &ModelSource,
+        backend: BackendKind,
+        storage: Storage,
+        capacity: Capacity,
+    ) -> Self {
+        let source = match source {
+            ModelSource::Folder(folder) => Source::Folder(folder.clone()),
+            ModelSource::Random { config, seed } => {
+                let (path, config) = (config.path().to_owned(), config.to_text());
+                Source::Random { path, config, seed: *seed }
+            }
+        };
+        Self { source, each_kind: false, backend, storage, capacity }
+    }
+
+    /// The same with one layer of each kind.
+    #[must_use]
+    pub(crate) fn one_layer_of_each_kind(self) -> Self {
+        Self { each_kind: true, ..self }
+    }
+
+    /// Reads the model, all of it.
+    ///
+    /// # Errors
+    /// As [`ModelSource::open`].
+    pub(crate) fn model(&self) -> Result<Model, ModelError> {
+        let mut model = match &self.source {
+            Source::Folder(folder) => Model::read(folder)?,
+            Source::Random { path, config, seed } => {
+                Model::random(&Config::parse(path, config)?, *seed)?
+            }
+        };
+        if self.each_kind {
+            model.architecture = model.architecture.one_layer_of_each_kind();
+        }
+        Ok(model)
+    }
+}
+
+/// A [`Choice`] of one sequence.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Wish {
+    /// The rules' numbers as bits: a number in words may lose its last one.
+    numbers: [u64; 6],
+    top_k: Option<usize>,
+    seed: u64,
+    /// Tokens where some rule counts them, else how many there are.
+    prompt: Tokens,
+    added: Tokens,
+    mask: Option<Vec<u32>>,
+    logits: bool,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum Tokens {
+    All(Vec<u32>),
+    Count(usize),
+}
+
+impl Tokens {
+    fn of(tokens: &[u32], counted: bool) -> Self {
+        if counted { Self::All(tokens.to_vec()) } else { Self::Count(tokens.len()) }
+    }
+
+    fn into_all(self) -> Vec<u32> {
+        match self {
+            Self::All(tokens) => tokens,
+            Self::Count(count) => vec![0; count],
+        }
+    }
+}
+
+impl Wish {
+    pub(super) fn of(choice: &Choice<'_>) -> Self {
+        let Sampling { top_k, seed, .. } = *choice.sampling;
+        let of = choice.sampling;
+        let numbers = [
+            of.repetition_penalty,
+            of.frequency_penalty,
+            of.presence_penalty,
+            of.temperature,
+            of.top_p,
+            of.min_p,
+        ];
+        let counted = of.penalises();
+        Self {
+            numbers: numbers.map(f64::to_bits),
+            top_k,
+            seed,
+            prompt: Tokens::of(choice.prompt, counted),
+            added: Tokens::of(choice.added, counted),
+            mask: choice.mask.map(<[u32]>::to_vec),
+            logits: choice.logits,
+        }
+    }
+
+    pub(super) fn granted(self) -> Granted {
+        let [repetition_penalty, frequency_penalty, presence_penalty, temperature, top_p, min_p] =
+            self.numbers.map(f64::from_bits);
+        let sampling = Sampling {
+            repetition_penalty,
+            frequency_penalty,
+            presence_penalty,
+            temperature,
+            top_k: self.top_k,
+            top_p,
+            min_p,
+            seed: self.seed,
+        };
+        let (prompt, added) = (self.prompt.into_all(), self.added.into_all());
+        Granted { sampling, prompt, added, mask: self.mask, logits: self.logits }
+    }
+}
+
+/// A [`Choice`] with what it borrows.
+pub(super) struct Granted {
+    sampling: Sampling,
+    prompt: Vec<u32>,
+    added: Vec<u32>,
+    mask: Option<Vec<u32>>,
+    logits: bool,
+}
+
+impl Granted {
+    pub(super) fn choice(&self) -> Choice<'_> {
+        Choice {
+            sampling: &self.sampling,
+            prompt: &self.prompt,
+            added: &self.added,
+            mask: self.mask.as_deref(),
+            logits: self.logits,
+        }
+    }
+}

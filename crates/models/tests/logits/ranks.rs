@@ -1,0 +1,114 @@
+//! A model split over ranks gives what one rank gives. The ranks are threads here, each with threads of its own for its rows: one
+//! that waits for the others must keep none of them waiting.
+
+use crate::subject::{Drawn, Subject, VOCABULARY, advance, check, tokens};
+use device::Device;
+use facts::BackendKind;
+use models::{
+    Batch, Capacity, Chosen, Engine, LogitsOf, ModelSource, Next, Opening, Place, Ranks, Request,
+    Sampling, StepBudget, Storage, Wanted, follow, generate,
+};
+use std::net::TcpListener;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Families with a rule, and over how many ranks.
+const SPLIT: &[(Drawn<'static>, &[usize])] = &[
+    (("granite-hybrid-mini", &[]), &[2, 4]),
+    (("granite-moe-mini", &[("mamba_n_groups", "1")]), &[4]),
+    (("granite-moe-mini", &[]), &[2]),
+    (("kimi-linear-mini", &[]), &[2, 4]),
+    (("qwen2-mini", &[]), &[2]),
+    (("qwen3-moe-mini", &[]), &[2]),
+];
+
+fn cpu() -> Device {
+    device::open(BackendKind::Cpu).unwrap()
+}
+
+/// Runs `work` with a model that is split over so many ranks.
+fn split(subject: &Subject, count: usize, work: impl FnOnce(&mut dyn Engine) + Send) {
+    let pool = || rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    std::thread::scope(|scope| {
+        for rank in 1..count {
+            scope.spawn(move || {
+                let ranks = Ranks::join(at, Place { rank, ranks: count }, b"word").unwrap();
+                let end = pool().install(|| follow(&ranks, |_| Ok(cpu())));
+                let said = end.unwrap_err().to_string();
+                assert_eq!(said, "rank 0 has ended", "rank {rank}");
+            });
+        }
+        let within = Duration::from_secs(60);
+        let ranks = Ranks::lead(&listener, count, b"word", within, Box::new(|_, _| None)).unwrap();
+        pool().install(|| {
+            let source = ModelSource::Folder(subject.folder().to_owned());
+            let capacity = Capacity { sequences: 4, tokens: 300 };
+            let opening = Opening::new(&source, BackendKind::Cpu, Storage::F32, capacity);
+            let part = source.open().unwrap().part(ranks.place()).unwrap();
+            let (all, read) = (part.checkpoint.bytes(), part.checkpoint.bytes_read());
+            // What this rank has is all that it reads; embeddings come when tokens want them.
+            let own = part.bytes_to_load(&cpu());
+            let mut engine = ranks.open(part, cpu(), &opening).unwrap();
+            assert_eq!(read.load(Ordering::Relaxed), own, "{}", subject.name);
+            assert!(own < all * 3 / 4, "{} reads {own} of {all}", subject.name);
+            work(&mut *engine);
+        });
+    });
+}
+
+/// Token ids that are chosen one by one.
+fn greedy(engine: &mut dyn Engine) -> Vec<Vec<u32>> {
+    let request = |seed, count| Request {
+        prompt: tokens(seed, count),
+        limit: 9,
+        sampling: Sampling::default(),
+        stop_ids: Vec::new(),
+        keep: false,
+        shared: 0,
+        anew: false,
+        turn: false,
+        logits: LogitsOf::None,
+    };
+    let budget = StepBudget { tokens: 16, beside: 16, patience: Duration::MAX, ahead: 4 };
+    let requests = [request(5, 20), request(6, 3)];
+    let generated = generate(engine, &requests, budget, |_: Chosen<'_>| Next::More).unwrap();
+    generated.into_iter().map(|one| one.tokens).collect()
+}
+
+#[test]
+fn a_split_model_gives_the_logits_of_a_whole_one() {
+    for (drawn, counts) in SPLIT {
+        let subject = Subject::draw(*drawn);
+        let tokens = tokens(1, 140);
+        let mut whole = subject.engine(4);
+        let wide = |logits: Vec<f32>| -> Vec<f64> { logits.into_iter().map(f64::from).collect() };
+        let want = wide(advance(&mut *whole, 0, &tokens, 140));
+        let ids = greedy(&mut *subject.engine(4));
+        for count in *counts {
+            split(&subject, *count, |engine| {
+                let name = format!("{} over {count}", subject.name);
+                for piece in [140, 33, 1] {
+                    engine.reset(0);
+                    let len = if piece == 1 { 21 } else { 140 };
+                    let got = advance(engine, 0, &tokens[..len], piece);
+                    check(&format!("{name}, pieces of {piece}"), &got, &want[..len * VOCABULARY]);
+                }
+                // Beside others, of whom one begins where it ended.
+                engine.reset(0);
+                advance(engine, 0, &tokens[..64], 64);
+                engine.fork(0, 2, false).unwrap();
+                let batch = Batch::new().with(2, &tokens[64..70]).with(1, &tokens[..5]);
+                let got = engine.step(&batch.with(0, &tokens[64..65]), Wanted::Last).unwrap();
+                let ends = [69, 4, 64].map(|at| &want[at * VOCABULARY..][..VOCABULARY]).concat();
+                check(&format!("{name}, in a batch"), &got, &ends);
+                // What all refuse alike keeps nobody.
+                let error = engine.step(&Batch::new().with(3, &[1; 2000]), Wanted::Last);
+                assert!(error.unwrap_err().to_string().starts_with("the cache has"));
+                (0..3).for_each(|slot| engine.reset(slot));
+                assert_eq!(greedy(engine), ids, "{name}");
+            });
+        }
+    }
+}
