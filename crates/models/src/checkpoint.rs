@@ -129,7 +129,12 @@ impl Checkpoint {
         let of = match &self.source {
             Source::Files(files) => {
                 if let Some(integers) = self.integers(name) {
-                    return Ok(Values { name, of: Of::Integers(integers), cut: None, read: &self.read });
+                    return Ok(Values {
+                        name,
+                        of: Of::Integers(integers),
+                        cut: None,
+                        read: &self.read,
+                    });
                 }
                 let found = files.tensors.get(name).ok_or_else(|| missing(&files.folder))?;
                 Of::File(&files.shards[found.shard], found, files.scales.get(name))

@@ -191,8 +191,12 @@ impl IntegerValues<'_> {
             Held::File { scales, zeros, packing, .. } => (scales, zeros, *packing),
         };
         let found = &self.shards[of_scales.shard];
-        let values =
-            Values { name: self.name, of: Of::File(found, of_scales, None), cut: None, read: self.read };
+        let values = Values {
+            name: self.name,
+            of: Of::File(found, of_scales, None),
+            cut: None,
+            read: self.read,
+        };
         if packing == Packing::Rows {
             values.fill(rows.start * groups, scales)?;
         } else {

@@ -1,5 +1,5 @@
 use crate::params::Param;
-use crate::{Architecture, Capacity, Footprint, Holding, LargestStep, Place, in_fp8, shape};
+use crate::{Architecture, Capacity, Footprint, Holding, Keeps, LargestStep, Place, in_fp8, shape};
 use std::collections::BTreeMap;
 
 fn whole(name: &str) -> Architecture {
@@ -131,7 +131,7 @@ fn a_rank_takes_its_share_of_memory() {
         spare_blocks: 1,
         state_pools: 1,
         activation_bytes: 2,
-        keeps_float8: true,
+        keeps: Keeps::Projections,
         embedding: true,
     };
     let capacity = Capacity { sequences: 1, tokens: 4096 };

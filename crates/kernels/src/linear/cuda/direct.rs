@@ -367,11 +367,7 @@ mod tests {
     use crate::{Family, Inputs, Tensor, TensorMap};
     use device::cuda::BundledArch;
 
-    fn call(
-        w: DType,
-        [tokens, inputs, outputs]: [usize; 3],
-        groups: usize,
-    ) -> LinearProblem {
+    fn call(w: DType, [tokens, inputs, outputs]: [usize; 3], groups: usize) -> LinearProblem {
         let tensor =
             |name: &str, shape: &[usize], dtype| (name.to_owned(), Tensor::poisoned(shape, dtype));
         let tensors = TensorMap::from([
