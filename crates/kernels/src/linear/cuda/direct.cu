@@ -224,8 +224,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     if (w_zero != nullptr) {
 #pragma unroll
       for (int f = 0; f < FACTORS; f++) {
-        const int at = GROUPED ? ((fed_column - lane % 4 * PIECE) / 128 + f) * (SWIGLU ? 2 * columns : columns) : 0;
-        const bool inside = fed_column + f * 128 < inputs && fed_tile < tiles;
+        // The lane finishes sums to which others give columns of this group, whether or not it has some itself.
+        const int column = fed_column - lane % 4 * PIECE + f * 128;
+        const int at = GROUPED ? column / 128 * (SWIGLU ? 2 * columns : columns) : 0;
+        const bool inside = column < inputs && fed_tile < tiles;
         if (inside && low_there) batch.low_zero[f] = __ldg(low_zero + at);
         if (inside && high_there) batch.high_zero[f] = __ldg(high_zero + at);
       }
@@ -342,14 +344,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #endif
 #pragma unroll
     for (int n = 0; HALVED && n < COLUMNS; n++) {
-      const float* const from = backs + (TOKENS == 1 ? 0 : min(lane % 4 * 2, tokens - 1) * all_segments) + round * (ROUND / SEGMENT) + warp * BATCHED / SEGMENT;
-      back[n][0] = from[0], back[n][1] = TOKENS == 1 ? from[0] : from[lane % 4 * 2 + 1 < tokens ? all_segments : 0];
+      // Of the lane's tokens, the next one's factors and sums stand a row further on.
+      const int token = TOKENS == 1 ? 0 : min(n * 8 + lane % 4 * 2, tokens - 1), next = token + 1 < tokens ? all_segments : 0;
+      const int segment = token * all_segments + round * (ROUND / SEGMENT) + warp * BATCHED / SEGMENT;
+      back[n][0] = backs[segment], back[n][1] = backs[segment + next];
 #if WEIGHT_BITS == 4
-      const float2* const sums_from = x_rows.sums + 2 * (from - backs);
 #pragma unroll
       for (int f = 0; f < FACTORS; f++) {
-        x_sums[n][f][0] = sums_from[f];
-        x_sums[n][f][1] = TOKENS == 1 ? sums_from[f] : sums_from[f + (lane % 4 * 2 + 1 < tokens ? 2 * all_segments : 0)];
+        x_sums[n][f][0] = x_rows.sums[2 * segment + f], x_sums[n][f][1] = x_rows.sums[2 * (segment + next) + f];
       }
 #endif
     }
