@@ -35,7 +35,7 @@ impl<'w> Weights<'_, 'w> {
         let of_row = dtype.bytes_of(width);
         let mut start = 0;
         for (rows, values) in rows.iter().zip(&values) {
-            // Whole rows, or pieces of one that is longer than an upload.
+            // Whole rows, none of which is as long as an upload may be.
             let at_once = (UPLOAD_BYTES / of_row).max(1);
             for at in (0..rows.count).step_by(at_once) {
                 let own = rows.first + at..rows.first + rows.count.min(at + at_once);
@@ -114,5 +114,23 @@ fn put(numbers: &[i8], bits: usize, into: &mut [u8]) {
     let nibble = |number: i8| (number + 8).cast_unsigned();
     for (into, pair) in into.iter_mut().zip(numbers.as_chunks::<2>().0) {
         *into = nibble(pair[0]) | nibble(pair[1]) << 4;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kernels::U4Pair;
+
+    #[test]
+    fn numbers_lie_as_the_op_reads_them() {
+        let numbers: Vec<i8> = (-8..8).collect();
+        let mut four = [0; 8];
+        put(&numbers, 4, &mut four);
+        let both = four.map(|bits| U4Pair::from_bits(bits).both()).concat();
+        assert!(both.into_iter().eq(0..16));
+        let mut eight = [0; 16];
+        put(&numbers, 8, &mut eight);
+        assert!(eight.into_iter().map(u8::cast_signed).eq(-8..8));
     }
 }
