@@ -22,7 +22,7 @@ use crate::{Architecture, ModelError, Saved};
 use choose::{Chooser, Counts};
 use decode::{DecodeGraph, DecodeGraphs};
 use device::Device;
-use device::cuda::{Communicator, Stream, Swap};
+use device::cuda::{Stream, Swap};
 use experts::CudaExperts;
 use facts::BackendKind;
 use kernels::cuda::Plans;
@@ -32,7 +32,6 @@ use run::{Cache, Common, Run};
 use save::Saves;
 use states::StatePool;
 use std::cell::RefCell;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weights::{CudaProjection, Weights};
 
@@ -82,7 +81,7 @@ struct CudaEngine {
     /// Copies of sequences on the host.
     saves: Saves,
     /// The GPUs over which it is split; behind what was recorded with it.
-    ranks: Option<Arc<Communicator>>,
+    ranks: Option<share::Together>,
 }
 
 /// What the device says of a call that no layer stands behind.
@@ -108,7 +107,7 @@ impl CudaEngine {
         })?;
         let (embedding, program, memory) = loaded;
         if let Some(ranks) = &ranks {
-            share::warm_up(ranks, &stream)?;
+            share::warm_up(&ranks.communicator, &stream)?;
         }
         Ok(Self {
             embedding,

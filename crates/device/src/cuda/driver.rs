@@ -63,6 +63,8 @@ macro_rules! functions {
             $(pub(super) $field: unsafe extern "C" fn($($argument),*) -> c_int,)*
             /// `cuFuncGetParamInfo`, of CUDA 12.4 and later.
             pub(super) parameter: Option<unsafe extern "C" fn(Handle, usize, *mut usize, *mut usize) -> c_int>,
+            /// Memory between processes, which some systems have not.
+            pub(super) shared: Option<Shared>,
             version: c_int,
         }
 
@@ -81,11 +83,41 @@ macro_rules! functions {
                     },)*
                     // SAFETY: as above.
                     parameter: unsafe { library.get(b"cuFuncGetParamInfo") }.ok().map(|found| *found),
+                    shared: Shared::read(library),
                     version: 0,
                 })
             }
         }
     };
+}
+
+/// `CUipcMemHandle`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct SharedHandle(pub(super) [u8; 64]);
+
+/// How memory of one process is written to by another one's GPU.
+#[derive(Clone, Copy)]
+pub(super) struct Shared {
+    /// `cuIpcGetMemHandle`.
+    pub(super) handle: unsafe extern "C" fn(*mut SharedHandle, DevicePointer) -> c_int,
+    /// `cuIpcOpenMemHandle_v2`.
+    pub(super) open: unsafe extern "C" fn(*mut DevicePointer, SharedHandle, c_uint) -> c_int,
+    /// `cuIpcCloseMemHandle`.
+    pub(super) close: unsafe extern "C" fn(DevicePointer) -> c_int,
+}
+
+impl Shared {
+    fn read(library: &'static Library) -> Option<Self> {
+        // SAFETY: the types are those that cuda.h declares for these symbols.
+        unsafe {
+            Some(Self {
+                handle: *library.get(b"cuIpcGetMemHandle").ok()?,
+                open: *library.get(b"cuIpcOpenMemHandle_v2").ok()?,
+                close: *library.get(b"cuIpcCloseMemHandle").ok()?,
+            })
+        }
+    }
 }
 
 functions! {

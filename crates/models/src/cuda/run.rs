@@ -3,7 +3,7 @@
 use super::Memory;
 use super::moves::Moves;
 use super::pass::Pass;
-use super::share::{Share, Together};
+use super::share::{Called, Share, Together};
 use super::states::Part;
 use crate::Architecture;
 use device::Device;
@@ -31,7 +31,7 @@ pub(super) struct Common<'a> {
     /// Plans of calls that were made before.
     pub(super) plans: &'a RefCell<Plans>,
     /// The GPUs over which the model is split.
-    pub(super) ranks: Option<&'a Arc<Communicator>>,
+    pub(super) ranks: Option<&'a Together>,
 }
 
 /// A piece of work that was kept.
@@ -39,7 +39,7 @@ pub(super) enum Piece {
     /// Of this GPU.
     Alone(Planned),
     /// Of all ranks' GPUs.
-    Together(Together, Arc<Communicator>),
+    Called(Called, Arc<Communicator>),
 }
 
 impl Piece {
@@ -47,7 +47,7 @@ impl Piece {
     pub(super) fn enqueue(&self, stream: &Stream) -> Result<(), OpError> {
         match self {
             Self::Alone(planned) => planned.enqueue(stream),
-            Self::Together(call, by) => call.enqueue(by, stream),
+            Self::Called(call, by) => call.enqueue(by, stream),
         }
     }
 }
@@ -146,8 +146,8 @@ impl<'a> Run<'a> {
     }
 
     /// Makes or keeps a call of all ranks.
-    pub(super) fn together(&self, share: &Share, call: Together) -> Result<(), OpError> {
-        let piece = Piece::Together(call, Arc::clone(&share.communicator));
+    pub(super) fn together(&self, share: &Share, call: Called) -> Result<(), OpError> {
+        let piece = Piece::Called(call, Arc::clone(&share.together.communicator));
         match &self.kept {
             Some(kept) => {
                 kept.borrow_mut().push(piece);

@@ -6,17 +6,30 @@ use super::run::Run;
 use super::weights::CudaProjection;
 use crate::program::{Input, RmsNorm};
 use crate::{Architecture, ModelError, Ranks};
-use device::cuda::{Communicator, NCCL_ID_BYTES, Nccl, Stream};
+use device::cuda::{
+    Communicator, Cuda, NCCL_ID_BYTES, Nccl, PeerBuffer, SHARED_HANDLE_BYTES, Stream,
+};
+use kernels::decoder::{Inboxes, PEERS};
 use kernels::linear::{Finish, LinearCall, Out};
 use kernels::{DType, OpError, Tensor, decoder};
 use std::sync::Arc;
+
+/// The GPUs of a model's ranks, joined.
+#[derive(Clone)]
+pub(super) struct Together {
+    pub(super) communicator: Arc<Communicator>,
+    /// Where ranks write what they add themselves, if each GPU reaches all others.
+    inboxes: Option<Inboxes>,
+    /// What of them is other processes'.
+    _opened: Arc<Vec<PeerBuffer>>,
+}
 
 /// Joins the GPUs of a model's ranks; rank 0 says by what they find one another.
 pub(super) fn join(
     ranks: &Ranks,
     architecture: &Architecture,
-    cuda: &device::cuda::Cuda,
-) -> Result<Arc<Communicator>, ModelError> {
+    cuda: &Cuda,
+) -> Result<Together, ModelError> {
     if architecture.is_routed() {
         let what = "experts are split over processors alone so far, not over GPUs".to_owned();
         return Err(ModelError::Device(what));
@@ -32,18 +45,61 @@ pub(super) fn join(
     if others != version {
         return Err(ModelError::Device(format!("rank 0 has another version than {}", nccl.told())));
     }
-    Ok(Arc::new(Communicator::new(nccl, cuda, id, [place.rank, place.ranks])?))
+    let communicator = Arc::new(Communicator::new(nccl, cuda, id, [place.rank, place.ranks])?);
+    let (inboxes, opened) = inboxes(ranks, cuda)?
+        .map_or((None, Vec::new()), |(inboxes, opened)| (Some(inboxes), opened));
+    Ok(Together { communicator, inboxes, _opened: Arc::new(opened) })
 }
 
-/// A call of all ranks together.
-pub(super) enum Together {
+/// Opens all ranks' inboxes to one another; none where some GPU does not reach another, or a system shares no memory.
+fn inboxes(ranks: &Ranks, cuda: &Cuda) -> Result<Option<(Inboxes, Vec<PeerBuffer>)>, ModelError> {
+    let (place, stream) = (ranks.place(), cuda.stream());
+    if place.ranks > PEERS {
+        return Ok(None);
+    }
+    let bytes = Inboxes::bytes(place.ranks);
+    let [own, turns] = [bytes, Inboxes::TURNS].map(|bytes| -> Result<_, ModelError> {
+        let buffer = stream.allocate(bytes)?;
+        stream.fill32(&buffer, 0)?;
+        Ok(Arc::new(buffer))
+    });
+    let (own, turns) = (own?, turns?);
+    stream.synchronize()?;
+    // Every rank's handle, a byte a value: a sum of what each has of its own is what all have.
+    let mut handles = vec![0.0; place.ranks * SHARED_HANDLE_BYTES];
+    let handle = cuda.share(&own);
+    if let Ok(handle) = &handle {
+        let to = handles.chunks_mut(SHARED_HANDLE_BYTES).nth(place.rank).into_iter().flatten();
+        to.zip(handle).for_each(|(to, byte)| *to = f32::from(*byte));
+    }
+    ranks.sum(&mut handles)?;
+    let mut opened = Vec::new();
+    let of =
+        handles.as_chunks::<SHARED_HANDLE_BYTES>().0.iter().enumerate().map(|(rank, handle)| {
+            if rank == place.rank {
+                return Some(Arc::clone(&own));
+            }
+            let peer = cuda.open_shared(handle.map(|byte| byte as u8), bytes).ok()?;
+            let buffer = Arc::clone(peer.buffer());
+            opened.push(peer);
+            Some(buffer)
+        });
+    let of = of.collect::<Option<Vec<_>>>();
+    let mut reached = [if of.is_some() && handle.is_ok() { 1.0 } else { 0.0 }];
+    ranks.sum(&mut reached)?;
+    let all = reached[0] as usize == place.ranks;
+    Ok(of.filter(|_| all).map(|of| (Inboxes { of, turns, rank: place.rank }, opened)))
+}
+
+/// A call of all ranks by their library.
+pub(super) enum Called {
     /// The sum in the place of so many values.
     Sum(Tensor, usize),
     /// So many values of each rank, behind one another.
     Gather([Tensor; 2], usize),
 }
 
-impl Together {
+impl Called {
     pub(super) fn enqueue(&self, by: &Communicator, stream: &Stream) -> Result<(), OpError> {
         let done = match self {
             Self::Sum(values, count) => by.sum(values.on()?, *count, stream),
@@ -55,7 +111,7 @@ impl Together {
 
 /// What this rank adds.
 pub(super) struct Share {
-    pub(super) communicator: Arc<Communicator>,
+    pub(super) together: Together,
     /// Added since the last sum: `[tokens, hidden]`, and the squares of rows behind it `[tokens]`.
     added: Option<Tensor>,
     /// Where the squares count: the rows' whole width, and what is added to their mean.
@@ -66,10 +122,10 @@ pub(super) struct Share {
 }
 
 impl Share {
-    pub(super) fn new(communicator: &Arc<Communicator>, of: &Architecture) -> Self {
-        let communicator = Arc::clone(communicator);
+    pub(super) fn new(together: &Together, of: &Architecture) -> Self {
+        let together = together.clone();
         let (ranks, vocabulary) = (of.place.ranks, of.vocabulary);
-        Self { communicator, added: None, norm: None, ranks, vocabulary }
+        Self { together, added: None, norm: None, ranks, vocabulary }
     }
 }
 
@@ -130,8 +186,6 @@ impl Run<'_> {
         let norm = share.norm.take();
         let squares = all.rows(sums, count)?;
         let squares = norm.map(|(width, eps)| Ok((squares.on()?, width, eps))).transpose()?;
-        let values = if norm.is_some() { sums + count } else { sums };
-        self.together(share, Together::Sum(all.clone(), values))?;
         let join = decoder::Join {
             added: all.on()?,
             squares,
@@ -140,6 +194,13 @@ impl Run<'_> {
             hidden,
             factor: self.residual,
         };
+        if let Some(inboxes) = &share.together.inboxes
+            && Inboxes::take(count, hidden)
+        {
+            return self.push(decoder::join_peers(self.device, &join, inboxes)?);
+        }
+        let values = if norm.is_some() { sums + count } else { sums };
+        self.together(share, Called::Sum(all.clone(), values))?;
         self.push(decoder::join(self.device, &join)?)
     }
 
@@ -155,7 +216,7 @@ impl Run<'_> {
         let own = self.tensor(&[room], DType::F32)?;
         self.call(&call.into([&own.rows(0, rows * width)?.shaped(&[rows, width])?]))?;
         let parts = self.tensor(&[ranks, room], DType::F32)?;
-        self.together(share, Together::Gather([own, parts.clone()], room))?;
+        self.together(share, Called::Gather([own, parts.clone()], room))?;
         let whole = self.tensor(&[rows, vocabulary], DType::F32)?;
         let buffers = [parts.on()?, whole.on()?];
         self.push(decoder::gather(self.device, buffers, [ranks, room], [rows, vocabulary])?)?;
@@ -167,7 +228,7 @@ impl Run<'_> {
 pub(super) fn warm_up(by: &Communicator, stream: &Stream) -> Result<(), ModelError> {
     for values in [1 << 10, 1 << 20] {
         let buffer = Tensor::zeros(stream, &[values], DType::F32).map_err(failed)?;
-        Together::Sum(buffer, values).enqueue(by, stream).map_err(failed)?;
+        Called::Sum(buffer, values).enqueue(by, stream).map_err(failed)?;
     }
     stream.synchronize().map_err(|error| failed(device_error(error)))
 }
