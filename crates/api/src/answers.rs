@@ -57,6 +57,8 @@ pub(crate) struct Work {
     pub(crate) logprobs: Option<usize>,
     /// Tokens that other prompts begin with too, as far as that is known: the system's and those of tools.
     pub(crate) shared: usize,
+    /// Whether the next message of a conversation is likely to follow.
+    pub(crate) turn: bool,
     /// How the model writes calls, where it may call something.
     pub(crate) calls: Option<&'static Dialect>,
     /// What each answer has to keep to.
@@ -71,7 +73,7 @@ impl Answers {
         id: &str,
         mut line: Line,
     ) -> Result<Self, Box<Refused>> {
-        let Work { prompts, asked, limits, logprobs, shared, calls, guide } = work;
+        let Work { prompts, asked, limits, logprobs, shared, turn, calls, guide } = work;
         line.begin(id, prompts.iter().map(Vec::len).sum());
         let count = prompts.len().saturating_mul(asked.choices);
         let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
@@ -88,6 +90,7 @@ impl Answers {
                     stop_ids: asked.stop_ids.clone(),
                     keep: false,
                     shared,
+                    turn,
                     anew: false,
                     logits: LogitsOf::None,
                 };

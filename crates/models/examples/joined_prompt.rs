@@ -5,7 +5,8 @@
 //! ```
 //!
 //! draws the model, lets 32 sequences decode after 512 tokens each, and then lets prompts of 2048 tokens join, one after the other.
-//! The first one is cold: steps of one more sequence are planned and recorded while it runs.
+//! The first one is cold: its own steps are planned, and one of one more sequence is recorded where it is longer than those that are
+//! recorded while nobody asks.
 #![allow(clippy::print_stdout, clippy::unwrap_used)] // A program to be read by a developer.
 
 use facts::BackendKind;
@@ -25,7 +26,17 @@ fn request(seed: usize, tokens: usize, limit: usize, vocabulary: usize) -> Reque
     let token = |at: usize| ((at * 2_654_435_761 + seed * 97) >> 7) % vocabulary;
     let prompt = (1..=tokens).map(|at| token(at) as u32).collect();
     let (sampling, stop_ids, logits) = (Sampling::default(), Vec::new(), LogitsOf::None);
-    Request { prompt, limit, sampling, stop_ids, keep: false, shared: 0, anew: false, logits }
+    Request {
+        prompt,
+        limit,
+        sampling,
+        stop_ids,
+        keep: false,
+        shared: 0,
+        turn: false,
+        anew: false,
+        logits,
+    }
 }
 
 /// A step: what it took, most tokens that one of the decoding sequences got, and whether the request that is waited for did.
@@ -65,6 +76,16 @@ fn main() {
     println!("{name} on {backend}, {sequences} sequences after {depth} tokens, {budget:?}");
 
     let mut scheduler = Scheduler::new(&mut *engine, budget);
+    let (mut made, mut slowest, start) = (0, 0.0f64, Instant::now());
+    loop {
+        let this = Instant::now();
+        if !scheduler.prepare() {
+            break;
+        }
+        (made, slowest) = (made + 1, slowest.max(this.elapsed().as_secs_f64() * 1e3));
+    }
+    let millis = start.elapsed().as_secs_f64() * 1e3;
+    println!("{made} parts of steps made ready in {millis:.1} ms, the slowest in {slowest:.1} ms");
     let submit = |seed| request(seed, depth, limit, vocabulary);
     let decoding: Vec<RequestId> =
         (0..sequences).map(|seed| scheduler.submit(submit(seed)).unwrap()).collect();

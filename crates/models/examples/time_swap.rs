@@ -97,6 +97,7 @@ fn preempted(engine: &mut dyn Engine, swap_space: u64) -> Vec<Vec<u32>> {
         stop_ids: Vec::new(),
         keep: false,
         shared: 0,
+        turn: false,
         anew: true,
         logits: LogitsOf::None,
     };

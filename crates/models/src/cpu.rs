@@ -11,7 +11,7 @@ mod weights;
 
 use crate::choice::{Choice, Drawn, choose_by_steps};
 use crate::engine::{Batch, Capacity, Engine, EngineKind, Model, Storage, Wanted};
-use crate::pages::Pages;
+use crate::pages::{By, Pages};
 use crate::program::{Backend, Program};
 use crate::saved::bytes_of;
 use crate::{Architecture, Checkpoint, ModelError, Saved};
@@ -143,10 +143,19 @@ impl Engine for CpuEngine {
     }
 
     fn fork(&mut self, from: usize, to: usize, keep: bool) -> Result<(), ModelError> {
-        self.pages.fork(from, to, keep)?;
+        let copied = self.pages.fork(from, to, keep)?;
         // The pages decide what is read of the caches.
         self.memory.states.iter_mut().for_each(|pool| pool.fork(from, to));
+        if let Some([from, to]) = copied {
+            let of_blocks = self.memory.pools_mut().filter(|(by, _)| *by == By::Block);
+            of_blocks.for_each(|(_, pool)| save::copy_row(pool, from, to));
+        }
         Ok(())
+    }
+
+    fn keep(&mut self, sequence: usize) -> bool {
+        self.pages.keep(sequence);
+        true
     }
 
     fn bytes_of(&self, tokens: usize) -> u64 {

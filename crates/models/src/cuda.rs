@@ -154,11 +154,10 @@ impl CudaEngine {
         before: &[usize],
         how: &[Option<Choice<'_>>],
         counts: Option<&Tensor>,
-    ) -> Result<&DecodeGraph, ModelError> {
+    ) -> Result<&mut DecodeGraph, ModelError> {
         let longest = batch.sequences.iter().map(|sequence| self.pages.blocks_of(*sequence)).max();
-        let width = longest.unwrap_or(1).next_power_of_two().max(decode::FEWEST_BLOCKS);
-        let rows = DecodeGraphs::size(batch.sequences.len(), self.pages.sequences());
-        let size = [rows, width, usize::from(counts.is_some())];
+        let of = [batch.sequences.len(), longest.unwrap_or(1)];
+        let size = DecodeGraphs::size(of, self.pages.sequences(), counts.is_some());
         if !self.decoders.has(size) {
             let graph = DecodeGraph::record(size, counts, self)?;
             self.decoders.keep(size, graph);
@@ -266,6 +265,29 @@ impl Engine for CudaEngine {
         seconds.map_or(f64::NAN, |seconds| 2.0 * BYTES as f64 / seconds)
     }
 
+    /// Records the step, as it is without penalties.
+    fn prepare(
+        &mut self,
+        sequences: usize,
+        tokens: usize,
+        several: bool,
+    ) -> Result<bool, ModelError> {
+        let of = [sequences, Pages::blocks_for(tokens)];
+        let size = DecodeGraphs::size(of, self.pages.sequences(), false);
+        let stream = self.stream.clone();
+        let Some(graph) = self.decoders.get(size) else {
+            let graph = DecodeGraph::record(size, None, self)?;
+            graph.upload(&stream).map_err(failed)?;
+            self.decoders.keep(size, graph);
+            return Ok(true);
+        };
+        let more = several && graph.record_steps(&stream).map_err(failed)?;
+        if more {
+            graph.upload(&stream).map_err(failed)?;
+        }
+        Ok(more)
+    }
+
     fn step(&mut self, batch: &Batch, wanted: Wanted) -> Result<Vec<f32>, ModelError> {
         let logits = self.logits(batch, wanted)?;
         decode::values(&logits, &self.stream).map_err(failed)
@@ -312,10 +334,17 @@ impl Engine for CudaEngine {
 
     fn fork(&mut self, from: usize, to: usize, keep: bool) -> Result<(), ModelError> {
         self.saves.land(&[from, to]).map_err(failed)?;
-        self.pages.fork(from, to, keep)?;
+        let copied = self.pages.fork(from, to, keep)?;
         // The pages decide what is read of the caches.
         let mut pools = self.memory.states.iter();
-        pools.try_for_each(|pool| pool.fork(&self.stream, from, to)).map_err(failed)
+        pools.try_for_each(|pool| pool.fork(&self.stream, from, to)).map_err(failed)?;
+        let copied = copied.map(|blocks| self.memory.copy_block(blocks, &self.stream));
+        copied.unwrap_or(Ok(())).map_err(failed)
+    }
+
+    fn keep(&mut self, sequence: usize) -> bool {
+        self.pages.keep(sequence);
+        true
     }
 
     fn bytes_of(&self, tokens: usize) -> u64 {

@@ -243,6 +243,20 @@ pub trait Engine: Send {
     }
     /// Which blocks of the caches its sequences have.
     fn pages(&self) -> &Pages;
+    /// Makes one more part of what a step by one token of each of so many sequences needs, the longest of which has so many tokens
+    /// then, or by `several` tokens that are chosen at once; whether one was not there. A step makes what is missing itself, and
+    /// takes longer.
+    ///
+    /// # Errors
+    /// What the device says.
+    fn prepare(
+        &mut self,
+        _sequences: usize,
+        _tokens: usize,
+        _several: bool,
+    ) -> Result<bool, ModelError> {
+        Ok(false)
+    }
     /// Advances the sequences of a batch, and gives logits `[tokens or sequences, vocabulary]`.
     ///
     /// # Errors
@@ -271,12 +285,16 @@ pub trait Engine: Send {
     }
     /// Forgets a sequence, whose slot begins anew.
     fn reset(&mut self, sequence: usize);
-    /// Lets an empty slot begin where another sequence ends, which is the end of a block: the two share its blocks, and its
-    /// states are copied. One that is to `keep` is there for others to begin with, and its blocks count as free.
+    /// Lets an empty slot begin where another sequence ends: the two share its whole blocks, and its states are copied, with what it
+    /// has of a block more. One that is to `keep` is there for others to begin with, and its blocks count as free.
     ///
     /// # Errors
-    /// [`ModelError`] when the slot is not empty, or the sequence does not end with a block.
+    /// [`ModelError`] when the slot is not empty, or no block is free where one is to be copied.
     fn fork(&mut self, from: usize, to: usize, keep: bool) -> Result<(), ModelError>;
+    /// Lets a sequence stay for others to begin with: its blocks count as free. An engine that cannot tell says so.
+    fn keep(&mut self, _sequence: usize) -> bool {
+        false
+    }
     /// Bytes of the states of a sequence of so many tokens, and of its keys and values.
     fn bytes_of(&self, tokens: usize) -> u64;
     /// Bytes of the host's memory that a copy of such a sequence takes.

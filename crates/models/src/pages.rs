@@ -180,23 +180,32 @@ impl Pages {
         }
     }
 
-    /// Lets an empty sequence have all blocks of another one, which ends with the last of them; one that is to `keep` gives way to
-    /// others.
+    /// Lets an empty sequence begin where another one ends: it has the same whole blocks. What the other one has of a block more
+    /// goes to a block of its own, into which the first of the two that come back is to be copied. One that is to `keep` gives way
+    /// to others.
     ///
     /// # Errors
-    /// [`ModelError`] when one of them is not so.
-    pub(crate) fn fork(&mut self, from: usize, to: usize, keep: bool) -> Result<(), ModelError> {
+    /// [`ModelError`] when it is not empty, or no block is free.
+    pub(crate) fn fork(
+        &mut self,
+        from: usize,
+        to: usize,
+        keep: bool,
+    ) -> Result<Option<[usize; 2]>, ModelError> {
         let tokens = self.len(from);
-        if from == to || !self.is_empty(to) || !tokens.is_multiple_of(BLOCK) {
+        let (whole, more) = (tokens / BLOCK, tokens % BLOCK);
+        if from == to || !self.is_empty(to) || (more > 0 && self.free.is_empty()) {
             let what =
                 format!("slot {to} cannot begin where slot {from} ends, after {tokens} tokens");
             return Err(ModelError::fault(what));
         }
         self.share(from, to, tokens);
+        self.grow(&[(to, more)])?;
         if keep {
             self.keep(to);
         }
-        Ok(())
+        let last = |slot: usize| self.sequences[slot].blocks[whole];
+        Ok((more > 0).then(|| [last(from), last(to)]))
     }
 
     /// Gives an empty sequence blocks of its own for so many tokens, which it is to have.

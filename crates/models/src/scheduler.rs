@@ -9,6 +9,7 @@
 //! step, whatever else is asked for, and every request becomes the oldest.
 
 mod admission;
+mod ahead;
 mod event;
 mod failed;
 mod guide;
@@ -17,6 +18,7 @@ mod pace;
 mod prefixes;
 mod request;
 mod swap;
+mod turns;
 
 pub use event::{Event, Logits};
 pub use failed::Failed;
@@ -27,6 +29,7 @@ use prefixes::Prefixes;
 use request::Live;
 pub use request::{Ended, LogitsOf, Request, RequestId};
 use swap::Swap;
+use turns::Turns;
 
 use crate::pages::BLOCK;
 use crate::{Batch, Engine, ModelError, Pages};
@@ -110,6 +113,9 @@ pub struct Scheduler<'e> {
     alone: Option<RequestId>,
     /// Requests that had a slot in the step that failed last.
     involved: Vec<RequestId>,
+    /// Steps that were made ready while there was nothing to do.
+    prepared: usize,
+    turns: Turns,
 }
 
 impl<'e> Scheduler<'e> {
@@ -136,6 +142,8 @@ impl<'e> Scheduler<'e> {
             pace: Pace::default(),
             alone: None,
             involved: Vec::new(),
+            prepared: 0,
+            turns: Turns::default(),
             engine,
         }
     }
@@ -152,6 +160,7 @@ impl<'e> Scheduler<'e> {
 
     /// Forgets all that is kept behind beginnings of prompts, and keeps no more.
     pub fn end_prefix_cache(&mut self) {
+        self.forget_turns();
         self.drop_snapshots();
         for live in self.running.iter_mut().chain(&mut self.waiting) {
             live.leave_nothing();
@@ -304,6 +313,7 @@ impl<'e> Scheduler<'e> {
 
     fn passes(&mut self, events: &mut Vec<Event>) -> Result<(), ModelError> {
         self.swap.begin();
+        self.interrupt_turn();
         self.make_room(events);
         self.admit(events)?;
         self.evict_ahead();
@@ -393,6 +403,9 @@ impl<'e> Scheduler<'e> {
                 self.pace.beside(StepBudget { patience, ..self.budget }, decoding)
             }
         };
+        if self.prepares_for_who_joins(decoding, room)? {
+            return Ok(());
+        }
         let mut left = room;
         let (mut batch, mut who, mut taken) = (Batch::new(), Vec::new(), 0);
         let mut at = 0;
@@ -438,10 +451,10 @@ impl<'e> Scheduler<'e> {
 
     /// Takes tokens that were chosen for requests that run, by their places among these, and forgets those that ended.
     fn take(&mut self, chosen: &[(usize, Option<u32>, Option<Logits>)], events: &mut Vec<Event>) {
-        let mut over = vec![false; self.running.len()];
+        let mut over = vec![None; self.running.len()];
         for (at, token, logits) in chosen {
             // Behind its end a sequence has no more tokens, whatever the device went on with.
-            if over[*at] {
+            if over[*at].is_some() {
                 continue;
             }
             let live = &mut self.running[*at];
@@ -460,13 +473,15 @@ impl<'e> Scheduler<'e> {
                 None => Some(Ended::NoToken),
             };
             if let Some(ended) = ended {
-                over[*at] = true;
+                over[*at] = Some(ended);
                 events.push(Event::Finished { request: live.id, ended });
             }
         }
-        for at in (0..over.len()).rev().filter(|at| over[*at]) {
-            let live = self.running.remove(at);
-            self.leave(&live);
+        for (at, ended) in over.into_iter().enumerate().rev() {
+            if let Some(ended) = ended {
+                let live = self.running.remove(at);
+                self.end(&live, ended);
+            }
         }
     }
 
@@ -479,6 +494,7 @@ impl Drop for Scheduler<'_> {
     /// The engine's slots are free again.
     fn drop(&mut self) {
         self.running.iter().for_each(|live| self.engine.reset(live.slot));
+        self.forget_turns();
         self.drop_all();
     }
 }

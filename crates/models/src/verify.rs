@@ -244,6 +244,7 @@ impl Holding<'_> {
             stop_ids: Vec::new(),
             keep: false,
             shared: 0,
+            turn: false,
             anew: false,
             logits: LogitsOf::All,
         };

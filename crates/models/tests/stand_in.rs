@@ -60,6 +60,12 @@ fn run(engine: &mut dyn Engine) -> Result<(), models::ModelError> {
     let chosen = engine.choose(&single, &[Some(Choice::by(&plain)); 2], 11)?;
     assert_eq!(chosen.iter().map(|drawn| drawn.tokens.len()).collect::<Vec<_>>(), [11, 11]);
     assert_eq!([engine.len(0), engine.len(1), engine.len(2)], [4, 218, 49]);
+    // Where another one ends, which shares no block that is not full.
+    let free = engine.pages().free_blocks();
+    engine.fork(2, 3, false)?;
+    assert_eq!([engine.len(3), free - engine.pages().free_blocks()], [49, 1]);
+    assert!(engine.keep(3));
+    engine.reset(3);
     engine.reset(1);
     step(engine, &Batch::new().with(1, &ids[..64]), Wanted::Last, 1)?;
     // So many that states are advanced where they lie, some with tokens before and some without.
@@ -75,6 +81,57 @@ fn run(engine: &mut dyn Engine) -> Result<(), models::ModelError> {
     Ok(())
 }
 
+#[test]
+fn steps_are_recorded_before_somebody_waits() {
+    machine::launched("steps_are_recorded_before_somebody_waits", || {
+        let model = Model::random(&shape("granite-hybrid-mini").unwrap(), 1).unwrap();
+        let device = device::open(BackendKind::Cuda).unwrap();
+        let capacity = Capacity { sequences: 10, tokens: 300 };
+        let mut engine = open(model, device, Storage::Bf16, capacity).unwrap();
+        prepare_ahead(&mut *engine).unwrap();
+    });
+}
+
+/// Who joins a sequence that decodes finds its step recorded, and so do all while nobody asks.
+fn prepare_ahead(engine: &mut dyn Engine) -> Result<(), models::ModelError> {
+    let budget = StepBudget { tokens: 400, beside: 50, patience: Duration::MAX, ahead: 7 };
+    let ids: Vec<u32> = (0..1200).map(|id| id % 512).collect();
+    let mut scheduler = Scheduler::new(engine, budget);
+    // The first decodes at once. The other one's step will be wider than what short sequences have, so that no read takes this step.
+    scheduler.submit(request(&ids[..1]))?;
+    scheduler.submit(request(&ids))?;
+    scheduler.step()?;
+    assert_eq!(scheduler.stepped(), 1, "a prompt was read beside a recording");
+    scheduler.step()?;
+    assert!(scheduler.stepped() > 1);
+    while !scheduler.is_idle() {
+        scheduler.step()?;
+    }
+    // 1, 2, 4, 8 and 10 sequences of up to 1024 tokens and of up to 2048, each of two parts, but for three first ones: each of the
+    // sequences alone, and the two together.
+    assert_eq!((0..).take_while(|_| scheduler.prepare()).count(), 2 * 2 * 5 - 3);
+    drop(scheduler);
+    for (sequences, tokens, new) in [(2, 1201, 0), (9, 64, 0), (10, 2048, 0), (5, 2049, 2)] {
+        let made = (0..3).filter(|_| engine.prepare(sequences, tokens, true).unwrap()).count();
+        assert_eq!(made, new, "{sequences} of {tokens}");
+    }
+    Ok(())
+}
+
+fn request(prompt: &[u32]) -> Request {
+    Request {
+        prompt: prompt.to_vec(),
+        limit: 10,
+        sampling: Sampling::default(),
+        stop_ids: Vec::new(),
+        keep: false,
+        shared: 0,
+        turn: false,
+        anew: false,
+        logits: LogitsOf::None,
+    }
+}
+
 /// Requests that join, go to the host and come back, are cancelled and end.
 fn come_and_go(engine: &mut dyn Engine) -> Result<(), models::ModelError> {
     let free = engine.pages().free_blocks();
@@ -84,16 +141,7 @@ fn come_and_go(engine: &mut dyn Engine) -> Result<(), models::ModelError> {
     scheduler.set_swap_space(256 << 20)?;
     // Eight of 380 tokens have nearly all blocks, and want more of them soon.
     let ids: Vec<u32> = (0..380).collect();
-    let request = |at: usize| Request {
-        prompt: ids[..if at.is_multiple_of(5) { 1 } else { 380 }].to_vec(),
-        limit: 10,
-        sampling: Sampling::default(),
-        stop_ids: Vec::new(),
-        keep: false,
-        shared: 0,
-        anew: false,
-        logits: LogitsOf::None,
-    };
+    let request = |at: usize| request(&ids[..if at.is_multiple_of(5) { 1 } else { 380 }]);
     let submitted = (0..14).map(|at| scheduler.submit(request(at)));
     let submitted = submitted.collect::<Result<Vec<_>, _>>()?;
     let (mut steps, mut preempted, mut back, mut finished) = (0, 0, 0, 0);

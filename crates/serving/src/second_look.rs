@@ -48,6 +48,7 @@ impl SecondLooks {
             stop_ids: Vec::new(),
             keep: false,
             shared: 0,
+            turn: false,
             anew: true,
             logits: LogitsOf::First,
         };

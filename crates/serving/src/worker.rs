@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, error::TryRecvError};
 
 /// Builds the engine and serves until there is nothing to do and nothing more comes, or the device is lost.
 pub(crate) fn run(
@@ -97,13 +97,27 @@ impl Worker<'_> {
     /// Takes what has come; waits for something where there is nothing to do.
     fn take_commands(&mut self) {
         if self.scheduler.is_idle() && !self.shared.ends() {
-            match self.commands.blocking_recv() {
+            match self.next_command() {
                 Some(command) => self.take(command),
                 None => self.shared.set_phase(Phase::Draining),
             }
         }
         while let Ok(command) = self.commands.try_recv() {
             self.take(command);
+        }
+    }
+
+    /// Waits for a command; until one comes, the scheduler does one thing after the other for later.
+    fn next_command(&mut self) -> Option<Command> {
+        loop {
+            match self.commands.try_recv() {
+                Ok(command) => return Some(command),
+                Err(TryRecvError::Disconnected) => return None,
+                Err(TryRecvError::Empty) if self.scheduler.prepare() => {
+                    self.shared.see(self.scheduler.usage());
+                }
+                Err(TryRecvError::Empty) => return self.commands.blocking_recv(),
+            }
         }
     }
 

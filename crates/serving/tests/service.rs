@@ -10,7 +10,7 @@ use serving::{
     BuildError, Limits, Named, Phase, Refusal, Sequence, Service, Settings, Ticket, Update, Why,
 };
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -47,13 +47,23 @@ fn start(fails: Fails, gated: bool) -> Server {
 }
 
 fn start_with(settings: Settings, fails: Fails, gated: bool) -> Server {
+    start_readying(settings, fails, gated, None)
+}
+
+/// The same of an engine that makes a step ready for each word that comes.
+fn start_readying(
+    settings: Settings,
+    fails: Fails,
+    gated: bool,
+    ready: Option<Mutex<Receiver<()>>>,
+) -> Server {
     let steps = Arc::new(AtomicUsize::new(0));
     let (gate, waiting) = channel();
     let (gate, waiting) =
         if gated { (Some(gate), Some(Mutex::new(waiting))) } else { (None, None) };
     let own = Arc::clone(&steps);
     let build = Box::new(move || {
-        let guarded = Guarded { inner: engine(), gate: waiting, fails, steps: own };
+        let guarded = Guarded { inner: engine(), gate: waiting, fails, steps: own, ready };
         Ok(Box::new(guarded) as Box<dyn Engine>)
     });
     let (service, thread) = Service::start(settings, build).unwrap();
@@ -77,6 +87,7 @@ fn sequence(prompt: &[u32], limit: usize) -> Sequence {
         stop_ids: Vec::new(),
         keep: false,
         shared: 0,
+        turn: false,
         anew: false,
         logits: LogitsOf::None,
     };
@@ -128,6 +139,35 @@ fn sequences_are_continued_as_alone_and_the_end_is_orderly() {
     server.thread.join().unwrap().unwrap();
     assert_eq!(server.service.phase(), Phase::Stopped);
     assert_eq!(server.service.submit(vec![sequence(&GOOD, 1)]).unwrap_err(), Refusal::Draining);
+}
+
+#[test]
+fn who_reads_slowly_holds_no_slot_and_gets_all_of_it() {
+    let server = start(Fails::Sequence, false);
+    let slow = server.service.submit(vec![sequence(&GOOD, 150), sequence(&[7], 9)]).unwrap();
+    nothing_is_held(&server.service);
+    let meanwhile = server.service.submit(vec![sequence(&[7], 3)]).unwrap();
+    assert_eq!(ends(meanwhile, 1)[0].1, Ok(Ended::Limit));
+    let slow = ends(slow, 2);
+    assert_eq!(slow[0], (alone(&GOOD, 150), Ok(Ended::Limit)));
+    assert_eq!(slow[1], (alone(&[7], 9), Ok(Ended::Limit)));
+}
+
+#[test]
+fn steps_are_made_ready_one_at_a_time_while_nobody_asks() {
+    let (word, ready) = channel();
+    let server = start_readying(settings(), Fails::Sequence, false, Some(Mutex::new(ready)));
+    // It is held in the first one. What comes meanwhile waits for no second one.
+    let ticket = server.service.submit(vec![sequence(&[7], 3)]).unwrap();
+    word.send(()).unwrap();
+    wait(|| server.steps.load(Ordering::SeqCst) >= 3);
+    assert_eq!(ends(ticket, 1)[0], (alone(&[7], 3), Ok(Ended::Limit)));
+    // Where no more can be made, it goes on without.
+    drop(word);
+    let ticket = server.service.submit(vec![sequence(&GOOD, 2)]).unwrap();
+    assert_eq!(ends(ticket, 1)[0], (alone(&GOOD, 2), Ok(Ended::Limit)));
+    server.service.drain();
+    server.thread.join().unwrap().unwrap();
 }
 
 #[test]

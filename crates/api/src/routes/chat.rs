@@ -44,5 +44,5 @@ fn work(app: &App, mut fields: Fields) -> Result<Work, ApiError> {
     let logprobs = logprobs.then_some(top.unwrap_or(0));
     let shared = app.tokens_of(&text[..shared]);
     let calls = tools.and_then(|_| app.dialect());
-    Ok(Work { prompts: vec![prompt], asked, limits, logprobs, shared, calls, guide })
+    Ok(Work { prompts: vec![prompt], asked, limits, logprobs, shared, turn: true, calls, guide })
 }

@@ -36,7 +36,7 @@ fn work(app: &App, mut fields: Fields) -> Result<Work, ApiError> {
     let guide = form::read(&mut fields, app, None)?;
     fields.end()?;
     let limits = vec![limit; prompts.len()];
-    Ok(Work { prompts, asked, limits, logprobs, shared: 0, calls: None, guide })
+    Ok(Work { prompts, asked, limits, logprobs, shared: 0, turn: false, calls: None, guide })
 }
 
 /// A text, token ids, or a list of either.

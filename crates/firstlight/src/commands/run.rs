@@ -51,6 +51,7 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
         stop_ids: stop_ids.clone(),
         keep: false,
         shared: 0,
+        turn: false,
         anew: false,
         logits: LogitsOf::Ends,
     };

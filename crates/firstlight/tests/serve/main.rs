@@ -13,3 +13,4 @@ mod packaging;
 #[path = "../support/mod.rs"]
 mod support;
 mod tools;
+mod turns;

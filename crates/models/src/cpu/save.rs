@@ -63,3 +63,17 @@ pub(super) fn put(pool: &mut Tensor, rows: &[Range<usize>], taken: &Tensor) {
         _ => of::<f32>(pool, rows, taken),
     }
 }
+
+/// Lays a row of a pool into another one too.
+pub(super) fn copy_row(pool: &mut Tensor, from: usize, to: usize) {
+    fn of<E: Element>(pool: &mut Tensor, from: usize, to: usize) {
+        let width: usize = pool.shape()[1..].iter().product();
+        if let Some(all) = pool.view_mut::<E>() {
+            all.copy_within(from * width..(from + 1) * width, to * width);
+        }
+    }
+    match pool.dtype() {
+        DType::Bf16 => of::<bf16>(pool, from, to),
+        _ => of::<f32>(pool, from, to),
+    }
+}

@@ -4,7 +4,7 @@ use super::Memory;
 use super::pass::device_error;
 use crate::pages::{By, Pages};
 use device::Device;
-use device::cuda::{Arrival, Buffer, CudaError, OnHost, Swap};
+use device::cuda::{Arrival, Buffer, CudaError, OnHost, Stream, Swap};
 use kernels::{OpError, Tensor};
 use std::sync::Arc;
 
@@ -29,6 +29,17 @@ impl Memory {
     pub(super) fn rows(&self) -> impl Iterator<Item = (By, usize)> {
         let bytes = |pool: &Tensor| pool.len() / pool.shape()[0] * pool.dtype().bytes();
         self.pools().map(move |(by, pool)| (by, bytes(pool)))
+    }
+
+    /// Lays a block's keys and values into another one too.
+    pub(super) fn copy_block(
+        &self,
+        [from, to]: [usize; 2],
+        stream: &Stream,
+    ) -> Result<(), OpError> {
+        let mut of_blocks = self.pools().filter(|(by, _)| *by == By::Block);
+        of_blocks
+            .try_for_each(|(_, pool)| pool.rows(to, 1)?.copy_from(&pool.rows(from, 1)?, stream))
     }
 
     /// The memory of a sequence.

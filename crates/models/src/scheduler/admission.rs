@@ -3,6 +3,7 @@
 use super::prefixes::Found;
 use super::{Event, Live, Scheduler};
 use crate::ModelError;
+use crate::pages::BLOCK;
 
 /// Where a request begins.
 #[derive(Debug, Clone, Copy)]
@@ -53,7 +54,7 @@ impl Scheduler<'_> {
                 break;
             };
             let pages = self.engine.pages();
-            let (read, copied) = match start {
+            let (read, on_host) = match start {
                 Start::Anew => (0, None),
                 Start::Kept(_) => (pages.len(slot), None),
                 Start::Fork(found, _) => (found.read, None),
@@ -66,11 +67,14 @@ impl Scheduler<'_> {
             if !own && self.running.iter_mut().any(|live| live.joins(first, least)) {
                 break;
             }
-            if copied.is_some_and(|copied| !self.swap.has_time(copied.bytes())) {
+            if on_host.is_some_and(|copy| !self.swap.has_time(copy.bytes())) {
                 break;
             }
             let from = if let Start::Fork(_, from) = start { from } else { slot };
-            let wanted = pages.lacking(from, first.tokens() + 1 - pages.len(from));
+            let begun = pages.len(from);
+            // Of a block that is not full each has its own.
+            let copied = from != slot && !begun.is_multiple_of(BLOCK);
+            let wanted = pages.lacking(from, first.tokens() + 1 - begun) + usize::from(copied);
             if promised + wanted > self.free_blocks() {
                 let but = if let Start::Kept(at) = start { Some(at) } else { None };
                 if self.give_way(but) {

@@ -2,7 +2,8 @@
 //!
 //! Attention's keys and values can be shared up to any block, a recurrent state only where somebody kept it, and it is as large
 //! as the keys and values of thousands of tokens. So states are kept where they are likely to be wanted: where a prompt says that
-//! others begin like it, where it parts from one that was read before, at lengths that double, and near the end of a long one.
+//! others begin like it, where it parts from one that was read before, at lengths that double, near the end of a long one, and where
+//! a turn of a conversation ended, whatever its length.
 //!
 //! One that loses its slot may have a copy on the host, which it keeps when it gets a slot again: then it loses that at no cost.
 
@@ -30,6 +31,8 @@ struct Snapshot {
     slot: Option<usize>,
     saved: Option<Saved>,
     tokens: Vec<u32>,
+    /// Whether a turn ended there.
+    turn: bool,
     /// What its next user need not read, beyond what was there when it was made.
     saves: usize,
     used: u64,
@@ -65,6 +68,11 @@ impl Prefixes {
         (self.first / 4).max(BLOCK)
     }
 
+    /// Whether anything is kept at all.
+    pub(super) fn keeps(&self) -> bool {
+        self.most > 0
+    }
+
     /// Snapshots that have a slot.
     pub(super) fn len(&self) -> usize {
         self.held.values().filter(|snapshot| snapshot.slot.is_some()).count()
@@ -86,21 +94,37 @@ impl Prefixes {
             return Vec::new();
         }
         let whole = prompt.len().saturating_sub(1) / BLOCK * BLOCK;
-        let ends = prompt[..whole].chunks_exact(BLOCK).scan(0, |end, block| {
-            *end = self.keys.hash_one((*end, block));
-            Some(*end)
-        });
-        ends.collect()
+        self.names(&prompt[..whole]).collect()
     }
 
-    /// The longest snapshot that a prompt begins with.
+    /// What names each beginning that ends with a block, or with the last token.
+    fn names(&self, tokens: &[u32]) -> impl Iterator<Item = u64> {
+        tokens.chunks(BLOCK).scan(0, |end, block| {
+            *end = self.keys.hash_one((*end, block));
+            Some(*end)
+        })
+    }
+
+    /// The longest snapshot that a prompt begins with, which leaves something to read.
     pub(super) fn longest(&self, live: &Live) -> Option<Found> {
         let (prompt, _) = live.prompt();
-        live.ends.iter().rev().find_map(|end| {
-            let Snapshot { slot, tokens, .. } = self.held.get(end)?;
-            let found = Found { end: *end, slot: *slot, read: tokens.len() };
-            prompt.starts_with(tokens).then_some(found)
+        let begins = |snapshot: &Snapshot| {
+            let tokens = &snapshot.tokens;
+            tokens.len() < prompt.len() && prompt.starts_with(tokens)
+        };
+        let found = self.held.iter().filter(|(_, snapshot)| begins(snapshot));
+        let longest = found.max_by_key(|(_, snapshot)| snapshot.tokens.len());
+        longest.map(|(end, Snapshot { slot, tokens, .. })| Found {
+            end: *end,
+            slot: *slot,
+            read: tokens.len(),
         })
+    }
+
+    /// Whether there is a snapshot of all of a prompt, or of what somebody read behind it.
+    pub(super) fn continues(&self, live: &Live) -> bool {
+        let (prompt, _) = live.prompt();
+        self.held.values().any(|snapshot| snapshot.tokens.starts_with(prompt))
     }
 
     /// Lets a request begin there, with the lengths at which its state is to be kept, in their order. Gives how many tokens more
@@ -110,6 +134,7 @@ impl Prefixes {
         if let Some(snapshot) = found.and_then(|found| self.held.get_mut(&found.end)) {
             snapshot.used = self.clock;
         }
+        live.behind = found.map(|found| found.end);
         let read = found.map_or(0, |found| found.read);
         let seen = |end: &&u64| self.seen.iter().any(|half| half.contains(*end));
         // What it has seen itself, before it gave its slot away, says nothing of others.
@@ -123,14 +148,14 @@ impl Prefixes {
         let mut marks: Vec<usize> = doubles.take_while(|length| *length <= last).collect();
         marks.extend([seen, live.prompt().1.min(last) / BLOCK * BLOCK]);
         marks.retain(|length| *length > read);
-        // One that comes from the host is to have a slot again.
-        if found.is_some_and(|found| found.slot.is_none()) {
+        // One that comes from the host is to have a slot again. Behind a turn's end the next one's is what is wanted.
+        if found.is_some_and(|found| found.slot.is_none()) && read.is_multiple_of(BLOCK) {
             marks.push(read);
         }
         marks.sort_unstable();
         marks.dedup();
         let before = marks.last().copied().unwrap_or(read);
-        if last >= self.first && last - before >= self.worth() {
+        if last >= self.first && last.saturating_sub(before) >= self.worth() {
             marks.push(last);
         }
         live.begin_behind(read, marks);
@@ -167,8 +192,28 @@ impl Prefixes {
             0 => tokens.len(),
             saves => saves,
         };
-        let snapshot = Snapshot { slot: Some(slot), saved: None, tokens, saves, used: self.clock };
-        self.held.insert(end, snapshot);
+        let (slot, used) = (Some(slot), self.clock);
+        self.held.insert(end, Snapshot { slot, saved: None, tokens, turn: false, saves, used });
+    }
+
+    /// What names all that a request has read, where a snapshot of it has still to be made.
+    pub(super) fn turn(&self, live: &Live) -> Option<u64> {
+        let tokens: Vec<u32> = live.known().collect();
+        let end = if self.keeps() { self.names(&tokens).last() } else { None };
+        end.filter(|end| !self.has(*end))
+    }
+
+    /// Keeps what a slot has read up to the end of a turn. Where that began behind the end of another one, it saves what both do, and
+    /// the other one is the first to give way: few conversations are taken up again where they were before.
+    pub(super) fn add_turn(&mut self, end: u64, slot: usize, live: &Live) {
+        let before = live.behind.and_then(|before| self.held.get_mut(&before));
+        let before = before.filter(|before| before.turn);
+        let inherited = before.map_or(0, |before| std::mem::take(&mut before.saves));
+        self.add(end, slot, live);
+        if let Some(snapshot) = self.held.get_mut(&end) {
+            snapshot.turn = true;
+            snapshot.saves += inherited;
+        }
     }
 
     /// The copy of a snapshot on the host.

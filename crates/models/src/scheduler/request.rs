@@ -21,6 +21,9 @@ pub struct Request {
     /// Tokens of the prompt that other requests begin with too, 0 where nothing is known of them: where there is a prefix cache, their
     /// state is kept for these.
     pub shared: usize,
+    /// Whether another request is likely to go on where this one ends, as the next turn of a conversation does: where there is a prefix
+    /// cache, its state stays for that.
+    pub turn: bool,
     /// Whether it reads its whole prompt, whatever others have left, and leaves nothing itself.
     pub anew: bool,
     /// Which of its tokens come with the logits that they are chosen from.
@@ -98,6 +101,8 @@ pub(super) struct Live {
     new: bool,
     /// What the engine has read of it, where it waits and need not read that again.
     pub(super) saved: Option<Saved>,
+    /// What names the snapshot that it began with.
+    pub(super) behind: Option<u64>,
     /// Whether its sequence is on its way from the host: it takes part in the next step.
     pub(super) arriving: bool,
     /// The engine's slot; where it has none yet this means nothing.
@@ -118,6 +123,7 @@ impl Live {
             marks: Vec::new(),
             new: true,
             saved: None,
+            behind: None,
             arriving: false,
             slot: 0,
         }
@@ -243,6 +249,22 @@ impl Live {
     pub(super) fn to_keep(&self) -> Option<Vec<u32>> {
         let kept = self.request.keep && self.read > 0;
         kept.then(|| self.known().collect())
+    }
+
+    /// Whether others are likely to go on where it ends.
+    pub(super) fn is_turn(&self) -> bool {
+        self.request.turn && !self.request.anew
+    }
+
+    /// The same tokens to be read once more, which end there.
+    pub(super) fn again(&self) -> Self {
+        let prompt = self.all().collect();
+        Self::new(self.id, Request { prompt, ..self.request.clone() })
+    }
+
+    /// Whether the engine has read nothing but what is known of it: the device may have gone on behind the end.
+    pub(super) fn is_exact(&self) -> bool {
+        self.read <= self.tokens()
     }
 
     fn all(&self) -> impl Iterator<Item = u32> {

@@ -14,6 +14,7 @@ fn request(prompt: Vec<u32>, limit: usize, seed: u64) -> Request {
         stop_ids: Vec::new(),
         keep: false,
         shared: 0,
+        turn: false,
         anew: false,
         logits: LogitsOf::Ends,
     }

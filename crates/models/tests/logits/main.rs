@@ -12,3 +12,4 @@ mod size;
 mod storage;
 mod subject;
 mod swap;
+mod turns;

@@ -11,18 +11,18 @@ use models::{
 use serde_json::Value;
 use std::time::Duration;
 
-const BUDGET: StepBudget =
+pub(crate) const BUDGET: StepBudget =
     StepBudget { tokens: 100, beside: 60, patience: Duration::MAX, ahead: 1 };
-const MOST: f32 = 1e-5;
+pub(crate) const MOST: f32 = 1e-5;
 
-fn engine(name: &str, sequences: usize) -> Box<dyn Engine> {
+pub(crate) fn engine(name: &str, sequences: usize) -> Box<dyn Engine> {
     let config = shape(name).unwrap().with("tie_word_embeddings", Value::Bool(false));
     let device = device::open(BackendKind::Cpu).unwrap();
     let capacity = Capacity { sequences, tokens: 320 };
     open(Model::random(&config, 3).unwrap(), device, Storage::F32, capacity).unwrap()
 }
 
-fn request(prompt: &[u32], shared: usize) -> Request {
+pub(crate) fn request(prompt: &[u32], shared: usize) -> Request {
     Request {
         prompt: prompt.to_vec(),
         limit: 2,
@@ -30,21 +30,24 @@ fn request(prompt: &[u32], shared: usize) -> Request {
         stop_ids: Vec::new(),
         keep: false,
         shared,
+        turn: false,
         anew: false,
         logits: LogitsOf::All,
     }
 }
 
-/// What became of a request: the logits of its tokens, and how many of the prompt's it did not read.
+/// What became of a request: its tokens, their logits where it wanted them, and how many of the prompt's it did not read.
 #[derive(Debug, Default, Clone)]
-struct Answer {
+pub(crate) struct Answer {
+    pub(crate) tokens: Vec<u32>,
     logits: Vec<f32>,
-    reused: usize,
+    pub(crate) reused: usize,
     lost: usize,
+    pub(crate) from_host: bool,
 }
 
 /// Submits requests together, and runs all to their ends.
-fn answers(scheduler: &mut Scheduler<'_>, requests: Vec<Request>) -> Vec<Answer> {
+pub(crate) fn answers(scheduler: &mut Scheduler<'_>, requests: Vec<Request>) -> Vec<Answer> {
     let ids = requests.into_iter().map(|request| scheduler.submit(request).unwrap());
     let ids: Vec<_> = ids.collect();
     let mut answers = vec![Answer::default(); ids.len()];
@@ -52,9 +55,13 @@ fn answers(scheduler: &mut Scheduler<'_>, requests: Vec<Request>) -> Vec<Answer>
         for event in scheduler.step().unwrap() {
             let answer = &mut answers[ids.binary_search(&event.request()).unwrap()];
             match event {
-                Event::Begun { reused, lost, .. } => (answer.reused, answer.lost) = (reused, lost),
-                Event::Token { logits, .. } => {
-                    answer.logits.extend(scheduler.logits(logits.unwrap()).unwrap());
+                Event::Begun { reused, lost, from_host, .. } => {
+                    (answer.reused, answer.lost, answer.from_host) = (reused, lost, from_host);
+                }
+                Event::Token { token, logits, .. } => {
+                    answer.tokens.push(token);
+                    let logits = logits.and_then(|of| scheduler.logits(of));
+                    answer.logits.extend(logits.unwrap_or_default());
                 }
                 _ => {}
             }
@@ -64,13 +71,13 @@ fn answers(scheduler: &mut Scheduler<'_>, requests: Vec<Request>) -> Vec<Answer>
 }
 
 /// Answers of an engine that knows nothing of earlier requests.
-struct Fresh(Box<dyn Engine>);
+pub(crate) struct Fresh(pub(crate) Box<dyn Engine>);
 
 impl Fresh {
-    fn differs(&mut self, prompt: &[u32], from: &Answer) -> f32 {
+    pub(crate) fn differs(&mut self, prompt: &[u32], from: &Answer) -> f32 {
         let mut scheduler = Scheduler::new(&mut *self.0, BUDGET);
         let anew = answers(&mut scheduler, vec![request(prompt, 0)]).remove(0);
-        assert_eq!(anew.logits.len(), from.logits.len());
+        assert!(!anew.logits.is_empty() && anew.logits.len() == from.logits.len());
         let pairs = anew.logits.iter().zip(&from.logits);
         pairs.map(|(anew, from)| (anew - from).abs()).fold(0.0, f32::max)
     }
@@ -172,13 +179,13 @@ fn a_cache_that_has_no_room_gives_way() {
 }
 
 /// An engine whose copies of states are wrong in a way that servers were.
-struct Planted {
-    inner: Box<dyn Engine>,
-    fault: Fault,
+pub(crate) struct Planted {
+    pub(crate) inner: Box<dyn Engine>,
+    pub(crate) fault: Fault,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Fault {
+pub(crate) enum Fault {
     /// A slot begins with the state of other tokens.
     OtherState,
     /// A slot begins with the state of padding.
@@ -212,6 +219,9 @@ impl Engine for Planted {
     }
     fn reset(&mut self, sequence: usize) {
         self.inner.reset(sequence);
+    }
+    fn keep(&mut self, sequence: usize) -> bool {
+        self.inner.keep(sequence)
     }
     fn fork(&mut self, from: usize, to: usize, _keep: bool) -> Result<(), ModelError> {
         let length = self.inner.pages().len(from);

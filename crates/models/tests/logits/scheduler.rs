@@ -34,7 +34,17 @@ fn engine(name: &str, capacity: Capacity) -> Box<dyn Engine> {
 
 fn request(prompt: Vec<u32>, limit: usize) -> Request {
     let (sampling, stop_ids, logits) = (Sampling::default(), Vec::new(), LogitsOf::None);
-    Request { prompt, limit, sampling, stop_ids, keep: false, shared: 0, anew: false, logits }
+    Request {
+        prompt,
+        limit,
+        sampling,
+        stop_ids,
+        keep: false,
+        shared: 0,
+        turn: false,
+        anew: false,
+        logits,
+    }
 }
 
 /// What each of the prompts is continued with, alone on an engine.

@@ -75,6 +75,7 @@ fn request(prompt: &[u32], limit: usize) -> Request {
         stop_ids: Vec::new(),
         keep: false,
         shared: 0,
+        turn: false,
         anew: false,
         logits: LogitsOf::All,
     }

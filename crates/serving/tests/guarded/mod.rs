@@ -38,6 +38,8 @@ pub(super) struct Guarded {
     pub(super) gate: Option<Mutex<Receiver<()>>>,
     pub(super) fails: Fails,
     pub(super) steps: Arc<AtomicUsize>,
+    /// Steps that were made ready, each by a word; without a sender there are none to make.
+    pub(super) ready: Option<Mutex<Receiver<()>>>,
 }
 
 impl Guarded {
@@ -71,6 +73,10 @@ impl Engine for Guarded {
 
     fn pages(&self) -> &Pages {
         self.inner.pages()
+    }
+
+    fn prepare(&mut self, _: usize, _: usize, _: bool) -> Result<bool, ModelError> {
+        Ok(self.ready.as_ref().is_some_and(|ready| ready.lock().unwrap().recv().is_ok()))
     }
 
     fn step(&mut self, batch: &Batch, wanted: Wanted) -> Result<Vec<f32>, ModelError> {

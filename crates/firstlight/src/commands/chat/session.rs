@@ -101,6 +101,7 @@ impl<'a, 'e> Session<'a, 'e> {
             stop_ids: self.settings.stop_ids.clone(),
             keep: true,
             shared: 0,
+            turn: false,
             anew: false,
             logits: LogitsOf::None,
         };
