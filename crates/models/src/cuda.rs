@@ -163,7 +163,7 @@ impl CudaEngine {
         before: &[usize],
         how: &[Option<Choice<'_>>],
         counts: Option<&Tensor>,
-    ) -> Result<&DecodeGraph, ModelError> {
+    ) -> Result<&mut DecodeGraph, ModelError> {
         let longest = batch.sequences.iter().map(|sequence| self.pages.blocks_of(*sequence)).max();
         let of = [batch.sequences.len(), longest.unwrap_or(1)];
         let size = DecodeGraphs::size(of, self.pages.sequences(), counts.is_some());
@@ -275,16 +275,26 @@ impl Engine for CudaEngine {
     }
 
     /// Records the step, as it is without penalties.
-    fn prepare(&mut self, sequences: usize, tokens: usize) -> Result<bool, ModelError> {
+    fn prepare(
+        &mut self,
+        sequences: usize,
+        tokens: usize,
+        several: bool,
+    ) -> Result<bool, ModelError> {
         let of = [sequences, Pages::blocks_for(tokens)];
         let size = DecodeGraphs::size(of, self.pages.sequences(), false);
-        if self.decoders.has(size) {
-            return Ok(false);
+        let stream = self.stream.clone();
+        let Some(graph) = self.decoders.get(size) else {
+            let graph = DecodeGraph::record(size, None, self)?;
+            graph.upload(&stream).map_err(failed)?;
+            self.decoders.keep(size, graph);
+            return Ok(true);
+        };
+        let more = several && graph.record_steps(&stream).map_err(failed)?;
+        if more {
+            graph.upload(&stream).map_err(failed)?;
         }
-        let graph = DecodeGraph::record(size, None, self)?;
-        graph.upload(&self.stream).map_err(failed)?;
-        self.decoders.keep(size, graph);
-        Ok(true)
+        Ok(more)
     }
 
     fn step(&mut self, batch: &Batch, wanted: Wanted) -> Result<Vec<f32>, ModelError> {

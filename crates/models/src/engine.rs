@@ -262,12 +262,18 @@ pub trait Engine: Send {
     }
     /// Which blocks of the caches its sequences have.
     fn pages(&self) -> &Pages;
-    /// Makes what a step by one token of each of so many sequences needs, the longest of which has so many tokens then; whether it
-    /// was not there. A step makes what is missing itself, and takes longer.
+    /// Makes one more part of what a step by one token of each of so many sequences needs, the longest of which has so many tokens
+    /// then, or by `several` tokens that are chosen at once; whether one was not there. A step makes what is missing itself, and
+    /// takes longer.
     ///
     /// # Errors
     /// What the device says.
-    fn prepare(&mut self, _sequences: usize, _tokens: usize) -> Result<bool, ModelError> {
+    fn prepare(
+        &mut self,
+        _sequences: usize,
+        _tokens: usize,
+        _several: bool,
+    ) -> Result<bool, ModelError> {
         Ok(false)
     }
     /// Advances the sequences of a batch, and gives logits `[tokens or sequences, vocabulary]`.

@@ -43,6 +43,11 @@ impl DecodeGraphs {
         self.graphs.contains_key(&key)
     }
 
+    /// The one that is there.
+    pub(super) fn get(&mut self, key: Size) -> Option<&mut DecodeGraph> {
+        self.graphs.get_mut(&key).map(|(graph, _)| graph)
+    }
+
     /// Keeps one.
     pub(super) fn keep(&mut self, key: Size, graph: DecodeGraph) {
         while self.graphs.len() >= MOST_GRAPHS {
@@ -54,7 +59,7 @@ impl DecodeGraphs {
     }
 
     /// The one that is to be launched.
-    pub(super) fn launching(&mut self, key: Size) -> Option<&DecodeGraph> {
+    pub(super) fn launching(&mut self, key: Size) -> Option<&mut DecodeGraph> {
         self.launched += 1;
         let (graph, launched) = self.graphs.get_mut(&key)?;
         *launched = self.launched;
@@ -68,8 +73,8 @@ pub(super) struct DecodeGraph {
     layers: Graph,
     /// The choice of the next tokens, and the step to them.
     choice: Graph,
-    /// So many steps, each from the tokens that the one before it chose.
-    steps: Graph,
+    /// So many steps, each from the tokens that the one before it chose: recorded once they are wanted, for that takes as much longer.
+    steps: Option<Graph>,
     pass: Pass,
     /// The pass's integers.
     integers: Buffer,
@@ -79,7 +84,7 @@ pub(super) struct DecodeGraph {
     /// What each step of `steps` chose `[STEPS, rows]`.
     history: Tensor,
     /// What the graphs launch, over the memory they launch it on.
-    _launches: Vec<Piece>,
+    launches: Vec<Piece>,
 }
 
 impl DecodeGraph {
@@ -99,19 +104,24 @@ impl DecodeGraph {
         let history = run.tensor(&[STEPS, rows], DType::I32).map_err(failed)?;
         let launches = run.into_kept();
         let (layers, choice) = launches.split_at(of_layers);
-        let enqueue =
-            |of: &[Piece], stream: &Stream| of.iter().try_for_each(|piece| piece.enqueue(stream));
         let record = |of| capture(stream, |stream| enqueue(of, stream)).map_err(failed);
         let (layers, choice) = (record(layers)?, record(choice)?);
+        Ok(Self { layers, choice, steps: None, pass, integers, logits, chosen, history, launches })
+    }
+
+    /// Records the longer one, where it is not there; whether it was not.
+    pub(super) fn record_steps(&mut self, stream: &Stream) -> Result<bool, OpError> {
+        if self.steps.is_some() {
+            return Ok(false);
+        }
         let steps = capture(stream, |stream| {
             (0..STEPS).try_for_each(|at| {
-                enqueue(&launches, stream)?;
-                history.rows(at, 1)?.copy_from(&chosen, stream)
+                enqueue(&self.launches, stream)?;
+                self.history.rows(at, 1)?.copy_from(&self.chosen, stream)
             })
         });
-        let steps = steps.map_err(failed)?;
-        let _launches = launches;
-        Ok(Self { layers, choice, steps, pass, integers, logits, chosen, history, _launches })
+        self.steps = Some(steps?);
+        Ok(true)
     }
 
     fn plan_choice(
@@ -140,7 +150,7 @@ impl DecodeGraph {
 
     /// Brings it to the GPU, which its first launches do otherwise.
     pub(super) fn upload(&self, stream: &Stream) -> Result<(), OpError> {
-        let mut graphs = [&self.layers, &self.choice, &self.steps].into_iter();
+        let mut graphs = [&self.layers, &self.choice].into_iter().chain(&self.steps);
         graphs.try_for_each(|graph| graph.upload(stream)).map_err(device_error)
     }
 
@@ -153,21 +163,24 @@ impl DecodeGraph {
     /// Runs so many steps, each from the tokens that the one before it chose; gives the words of each step for each of so many
     /// sequences.
     pub(super) fn tokens(
-        &self,
+        &mut self,
         sequences: usize,
         count: usize,
         stream: &Stream,
     ) -> Result<Vec<Vec<i32>>, OpError> {
+        if count >= STEPS {
+            self.record_steps(stream)?;
+        }
         let rows = self.chosen.shape()[0];
         let all = Tensor::allocate(stream, &[count, rows], DType::I32)?;
         for first in (0..count).step_by(STEPS) {
             let some = STEPS.min(count - first);
-            if some == STEPS {
-                self.steps.launch(stream).map_err(device_error)?;
+            if let Some(steps) = self.steps.as_ref().filter(|_| some == STEPS) {
+                steps.launch(stream).map_err(device_error)?;
                 all.rows(first, STEPS)?.copy_from(&self.history, stream)?;
                 continue;
             }
-            for step in first..count {
+            for step in first..first + some {
                 self.layers.launch(stream).map_err(device_error)?;
                 self.choice.launch(stream).map_err(device_error)?;
                 all.rows(step, 1)?.copy_from(&self.chosen, stream)?;
@@ -177,6 +190,11 @@ impl DecodeGraph {
         let of_row = |row: usize| words.iter().copied().skip(row).step_by(rows.max(1)).collect();
         Ok((0..sequences).map(of_row).collect())
     }
+}
+
+/// Gives launches to a stream.
+fn enqueue(pieces: &[Piece], stream: &Stream) -> Result<(), OpError> {
+    pieces.iter().try_for_each(|piece| piece.enqueue(stream))
 }
 
 /// Records what `work` gives to a stream.

@@ -19,9 +19,8 @@ impl Scheduler<'_> {
         }
         let steps = self.steady_steps();
         while let Some([sequences, tokens]) = steps.get(self.prepared) {
-            self.prepared += 1;
-            match self.engine.prepare(*sequences, *tokens) {
-                Ok(false) => {}
+            match self.engine.prepare(*sequences, *tokens, self.budget.ahead > 1) {
+                Ok(false) => self.prepared += 1,
                 Ok(true) => return true,
                 Err(_) => self.prepared = steps.len(),
             }
@@ -61,6 +60,6 @@ impl Scheduler<'_> {
         let stays = |live: &&Live| live.decodes();
         let longest = self.running.iter().filter(stays).chain(reading().take(joining));
         let longest = longest.map(Live::tokens).max().unwrap_or(0);
-        self.engine.prepare(decoding + joining, longest + 1)
+        self.engine.prepare(decoding + joining, longest + 1, false)
     }
 }
