@@ -84,7 +84,8 @@ fn split_in_two(name: &str) {
     let (calls, others) = (of("0 "), of("1 "));
     assert_eq!(calls, others, "{name}");
     // It is warmed up, then takes a token of one sequence: a sum behind each mixer and each feed-forward part, and with it the
-    // square of the row of each norm that is spread.
+    // square of the row of each norm that is spread. Where ranks write to one another's memory, a kernel sums so little.
+    let by_kernel = std::env::var_os("FAKE_CUDA_SHARED").is_some();
     let sums = whole.layers.iter().flat_map(|layer| {
         let spread = matches!(layer.mixer, Mixer::Mamba2(_));
         [usize::from(spread), 0].map(|more| format!("all-reduce {}", whole.hidden + more))
@@ -92,7 +93,7 @@ fn split_in_two(name: &str) {
     let first =
         ["init 2".to_owned(), "all-reduce 1024".to_owned(), "all-reduce 1048576".to_owned()];
     let expect: Vec<String> =
-        first.into_iter().chain(sums).chain(["all-gather 256".to_owned()]).collect();
+        first.into_iter().chain(sums.filter(|_| !by_kernel)).chain(["all-gather 256".to_owned()]).collect();
     assert_eq!(calls[..expect.len()], expect, "{name}");
     assert_eq!(calls.last(), Some(&"destroy 2"), "{name}");
 }

@@ -76,6 +76,24 @@ SUCCEEDS(cuModuleUnload)
 
 int cuStreamIsCapturing(void *stream, int *status) { (void)stream; *status = 0; return SUCCESS; }
 
+// ---- Memory between processes, where FAKE_CUDA_SHARED says so; these are of one process, which CUDA would refuse.
+typedef struct {
+    uint64_t words[8];
+} Shared;
+
+int cuIpcGetMemHandle(Shared *handle, uint64_t address) {
+    if (!getenv("FAKE_CUDA_SHARED")) return NOT_SUPPORTED;
+    *handle = (Shared){{address, 1, 2, 3, 4, 5, 6, ~address}};
+    return SUCCESS;
+}
+
+int cuIpcOpenMemHandle_v2(uint64_t *address, Shared handle, unsigned flags) {
+    *address = handle.words[0];
+    return flags == 1 && handle.words[7] == ~*address ? SUCCESS : INVALID_VALUE;
+}
+
+int cuIpcCloseMemHandle(uint64_t address) { return address ? SUCCESS : INVALID_VALUE; }
+
 #define MAKES(name) int name(void **handle) { *handle = &anything; return SUCCESS; }
 MAKES(cuEventCreate)
 

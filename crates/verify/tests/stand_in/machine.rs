@@ -30,6 +30,8 @@ pub(crate) fn launched(name: &str, work: fn()) -> Option<BTreeSet<String>> {
             .env("FIRSTLIGHT_NVRTC", &library)
             .env("FIRSTLIGHT_NCCL", folder.path())
             .env("FAKE_NCCL_CALLS", folder.path().join(format!("sums-{compute}")))
+            // One of the two kinds has memory that other processes write to.
+            .envs((compute == "90").then_some(("FAKE_CUDA_SHARED", "1")))
             .env("LD_LIBRARY_PATH", folder.path())
             // Binaries of text must not stay in the user's cache.
             .env("FIRSTLIGHT_CACHE", folder.path().join(compute))
