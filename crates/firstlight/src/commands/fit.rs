@@ -75,8 +75,9 @@ fn own(read: &Model, arguments: &Fit) -> anyhow::Result<Result<Needed, ConfigErr
         Ok(architecture) => architecture,
         Err(reason) => return Ok(Err(reason)),
     };
-    let architecture =
-        architecture.shard(Place { rank: 0, ranks: arguments.split.tp }).map_err(ModelError::from)?;
+    let architecture = architecture
+        .shard(Place { rank: 0, ranks: arguments.split.tp })
+        .map_err(ModelError::from)?;
     let device = device::open(BackendKind::Cpu)?;
     let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
     let sequences = count(arguments.batch);

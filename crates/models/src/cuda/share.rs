@@ -7,7 +7,7 @@ use super::weights::CudaProjection;
 use crate::program::{Input, RmsNorm};
 use crate::{Architecture, ModelError, Ranks};
 use device::cuda::{Communicator, NCCL_ID_BYTES, Nccl, Stream};
-use kernels::linear::{Finish, LinearCall, Out};
+use kernels::linear::{Finish, LinearCall};
 use kernels::{DType, OpError, Tensor, decoder};
 use std::sync::Arc;
 
@@ -58,6 +58,8 @@ pub(super) struct Share {
     pub(super) communicator: Arc<Communicator>,
     /// Added since the last sum: `[tokens, hidden]`, and the squares of rows behind it `[tokens]`.
     added: Option<Tensor>,
+    /// What the first of them is added to `[tokens, hidden]`.
+    zeros: Option<Tensor>,
     /// Where the squares count: the rows' whole width, and what is added to their mean.
     norm: Option<(usize, f64)>,
     /// The ranks, and all tokens that have logits.
@@ -69,7 +71,7 @@ impl Share {
     pub(super) fn new(communicator: &Arc<Communicator>, of: &Architecture) -> Self {
         let communicator = Arc::clone(communicator);
         let (ranks, vocabulary) = (of.place.ranks, of.vocabulary);
-        Self { communicator, added: None, norm: None, ranks, vocabulary }
+        Self { communicator, added: None, zeros: None, norm: None, ranks, vocabulary }
     }
 }
 
@@ -96,11 +98,17 @@ impl Run<'_> {
             }
             _ => self.taken(x)?,
         };
-        let (finish, out) = match first {
-            true => (Finish::Stored, Some(Out::F32)),
-            false => (Finish::Added(&sums), None),
+        // What comes first is added to zeros: the kernels that add are built in, for whatever number of tokens.
+        let before = match (first, &share.zeros) {
+            (false, _) => sums.clone(),
+            (true, Some(zeros)) => zeros.clone(),
+            (true, None) => Tensor::zeros(self.stream, &[tokens, hidden], DType::F32)?,
         };
-        self.call(&LinearCall { norm, finish, out, ..of.of(&x) }.into([&sums]))?;
+        let finish = Finish::Added(&before);
+        self.call(&LinearCall { norm, finish, ..of.of(&x) }.into([&sums]))?;
+        if first {
+            share.zeros = Some(before);
+        }
         share.added = Some(all);
         Ok(())
     }
