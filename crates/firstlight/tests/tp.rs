@@ -83,15 +83,14 @@ fn long(folder: &Path) -> (Child, Vec<u32>) {
     let mut command = command(folder, &arguments);
     let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let until = Instant::now() + Duration::from_secs(60);
-    loop {
-        let ranks = children(child.id());
-        // The lines are laid when a rank has a thread that waits for its input.
-        if ranks.len() == 3 && ranks.iter().all(|rank| threads(*rank) > 2) {
-            return (child, ranks);
-        }
+    let mut ranks = Vec::new();
+    // The lines are laid when a rank has a thread that waits for its input.
+    while ranks.len() != 3 || ranks.iter().any(|rank| threads(*rank) <= 2) {
         assert!(Instant::now() < until, "there are {ranks:?}");
         std::thread::sleep(Duration::from_millis(20));
+        ranks = children(child.id());
     }
+    (child, ranks)
 }
 
 fn proc(id: u32, name: &str) -> PathBuf {

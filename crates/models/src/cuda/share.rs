@@ -6,7 +6,7 @@ use super::run::Run;
 use super::weights::CudaProjection;
 use crate::program::{Input, RmsNorm};
 use crate::{Architecture, ModelError, Ranks};
-use device::cuda::{Communicator, NCCL_ID_BYTES, Nccl, Stream};
+use device::cuda::{Buffer, Communicator, NCCL_ID_BYTES, Nccl, Stream};
 use kernels::linear::{Finish, LinearCall};
 use kernels::{DType, OpError, Tensor, decoder};
 use std::sync::Arc;
@@ -38,16 +38,16 @@ pub(super) fn join(
 /// A call of all ranks together.
 pub(super) enum Together {
     /// The sum in the place of so many values.
-    Sum(Tensor, usize),
+    Sum(Arc<Buffer>, usize),
     /// So many values of each rank, behind one another.
-    Gather([Tensor; 2], usize),
+    Gather([Arc<Buffer>; 2], usize),
 }
 
 impl Together {
     pub(super) fn enqueue(&self, by: &Communicator, stream: &Stream) -> Result<(), OpError> {
         let done = match self {
-            Self::Sum(values, count) => by.sum(values.on()?, *count, stream),
-            Self::Gather([from, to], count) => by.gather([from.on()?, to.on()?], *count, stream),
+            Self::Sum(values, count) => by.sum(values, *count, stream),
+            Self::Gather([from, to], count) => by.gather([from, to], *count, stream),
         };
         done.map_err(device_error)
     }
@@ -139,7 +139,7 @@ impl Run<'_> {
         let squares = all.rows(sums, count)?;
         let squares = norm.map(|(width, eps)| Ok((squares.on()?, width, eps))).transpose()?;
         let values = if norm.is_some() { sums + count } else { sums };
-        self.together(share, Together::Sum(all.clone(), values))?;
+        self.together(share, Together::Sum(Arc::clone(all.on()?), values))?;
         let join = decoder::Join {
             added: all.on()?,
             squares,
@@ -163,7 +163,8 @@ impl Run<'_> {
         let own = self.tensor(&[room], DType::F32)?;
         self.call(&call.into([&own.rows(0, rows * width)?.shaped(&[rows, width])?]))?;
         let parts = self.tensor(&[ranks, room], DType::F32)?;
-        self.together(share, Together::Gather([own, parts.clone()], room))?;
+        let both = [Arc::clone(own.on()?), Arc::clone(parts.on()?)];
+        self.together(share, Together::Gather(both, room))?;
         let whole = self.tensor(&[rows, vocabulary], DType::F32)?;
         let buffers = [parts.on()?, whole.on()?];
         self.push(decoder::gather(self.device, buffers, [ranks, room], [rows, vocabulary])?)?;
@@ -175,7 +176,7 @@ impl Run<'_> {
 pub(super) fn warm_up(by: &Communicator, stream: &Stream) -> Result<(), ModelError> {
     for values in [1 << 10, 1 << 20] {
         let buffer = Tensor::zeros(stream, &[values], DType::F32).map_err(failed)?;
-        Together::Sum(buffer, values).enqueue(by, stream).map_err(failed)?;
+        by.sum(buffer.on().map_err(failed)?, values, stream)?;
     }
     stream.synchronize().map_err(|error| failed(device_error(error)))
 }
