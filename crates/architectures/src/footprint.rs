@@ -120,8 +120,8 @@ impl Footprint {
         let blocks = product(&[sequences, tokens.div_ceil(holding.block)])
             .saturating_add(holding.spare_blocks as u64);
         let rows = architecture.layers.iter().map(widest).max().unwrap_or(0);
-        // Of a part of a model what it adds lies beside the stream until the ranks' sum is there.
-        let streams = if architecture.place.ranks > 1 { 4 } else { 3 };
+        // Of a part of a model what it adds lies beside the stream until the ranks' sum is there, and so do zeros to add it to.
+        let streams = if architecture.place.ranks > 1 { 5 } else { 3 };
         let activations = product(&[step.tokens, rows, holding.activation_bytes])
             .saturating_add(product(&[step.tokens, streams * architecture.hidden, WIDE]));
         let logits = product(&[2, step.logits, architecture.vocabulary, WIDE]);

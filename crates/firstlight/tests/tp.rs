@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
+use support::fake_driver::{nccl, with_gpu};
 use support::{command, expect, json, refuses};
 use tempfile::{TempDir, tempdir};
 
@@ -82,15 +83,14 @@ fn long(folder: &Path) -> (Child, Vec<u32>) {
     let mut command = command(folder, &arguments);
     let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let until = Instant::now() + Duration::from_secs(60);
-    loop {
-        let ranks = children(child.id());
-        // The lines are laid when a rank has a thread that waits for its input.
-        if ranks.len() == 3 && ranks.iter().all(|rank| threads(*rank) > 2) {
-            return (child, ranks);
-        }
+    let mut ranks = Vec::new();
+    // The lines are laid when a rank has a thread that waits for its input.
+    while ranks.len() != 3 || ranks.iter().any(|rank| threads(*rank) <= 2) {
         assert!(Instant::now() < until, "there are {ranks:?}");
         std::thread::sleep(Duration::from_millis(20));
+        ranks = children(child.id());
     }
+    (child, ranks)
 }
 
 fn proc(id: u32, name: &str) -> PathBuf {
@@ -143,4 +143,67 @@ fn a_rank_that_is_killed_ends_all_and_is_named() {
     child.wait().unwrap();
     let took = gone(&ranks);
     assert!(took < Duration::from_secs(10), "{took:?}");
+}
+
+/// `logits` of a model over two GPUs that compute nothing, where the environment has these settings; what is said of values is left
+/// out.
+fn on_gpus(folder: &Path, behaviour: &[(&str, &str)]) -> String {
+    let arguments = ["logits", "model", "--ids", "5,9", "-o", "out", "--backend", "cuda"];
+    let rest = ["--dtype", "bf16", "--tp", "2"];
+    let mut command = with_gpu(folder, &[&arguments[..], &rest].concat(), behaviour);
+    // No NCCL of this machine.
+    command.env("PATH", "").env("HOME", folder).env("FAKE_NCCL_CALLS", folder.join("calls"));
+    let output = command.env_remove("NCCL_NVLS_ENABLE").output().unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    let of_values = output.status.success() || err.contains("error: logit ");
+    if of_values { err.split("error: logit ").next().unwrap().to_owned() } else { err }
+}
+
+#[test]
+fn gpus_are_joined_by_the_nccl_that_is_here() {
+    let folder = model("granite-hybrid-mini");
+    let library = nccl(folder.path());
+    let named = library.to_str().unwrap();
+    let gpus = [("FAKE_CUDA_GPUS", "2"), ("FAKE_NCCL_SETTING", "1")];
+    assert_eq!(on_gpus(folder.path(), &[&gpus[..], &[("FIRSTLIGHT_NCCL", named)]].concat()), "");
+    let calls = std::fs::read_to_string(folder.path().join("calls")).unwrap();
+    let of = |rank: &str| -> Vec<&str> {
+        let calls = calls.lines().filter_map(|line| line.strip_prefix(rank));
+        calls.filter(|call| !call.starts_with("destroy")).collect()
+    };
+    // Joined, warmed up, two sums a layer, and the logits.
+    assert_eq!((of("0 ").len(), of("0 ")), (1 + 2 + 2 * 4 + 1, of("1 ")), "{calls}");
+
+    // Of two that are here the first is taken, and the other one told of.
+    let places = ["venv", ".local"].map(|prefix| {
+        let wheel = format!("{prefix}/lib/python3.12/site-packages/nvidia/nccl/lib");
+        let wheel = folder.path().join(wheel);
+        std::fs::create_dir_all(&wheel).unwrap();
+        std::fs::copy(&library, wheel.join("libnccl.so.2")).unwrap();
+        wheel.join("libnccl.so.2").display().to_string()
+    });
+    let venv = folder.path().join("venv");
+    let both = [&gpus[..], &[("VIRTUAL_ENV", venv.to_str().unwrap())]].concat();
+    let [first, second] = places;
+    let words = format!("note: NCCL 2.28.9 at {first}; another one is at {second}\n");
+    assert_eq!(on_gpus(folder.path(), &both), words);
+}
+
+#[test]
+fn what_keeps_gpus_apart_is_one_sentence() {
+    let folder = model("granite-hybrid-mini");
+    let check = |behaviour: &[(&str, &str)], words: &str| {
+        let err = on_gpus(folder.path(), behaviour);
+        assert!(err.starts_with(&format!("error: {words}")), "{err}");
+    };
+    let text = folder.path().join("text.so");
+    std::fs::write(&text, "no library").unwrap();
+    let (text, library) = (text.display().to_string(), nccl(folder.path()).display().to_string());
+    let two = ("FAKE_CUDA_GPUS", "2");
+    let named = ("FIRSTLIGHT_NCCL", &*library);
+    check(&[two, ("FIRSTLIGHT_NCCL", &text)], &format!("NCCL at {text} does not load: "));
+    let silent = ("FAKE_NCCL_VERSION", "-1");
+    check(&[two, named, silent], &format!("NCCL at {library} does not say its version"));
+    let one = "--tp 2 takes a GPU for each rank, this process sees 1 that it can use";
+    check(&[("FAKE_CUDA_GPUS", "1"), named], one);
 }

@@ -92,8 +92,11 @@ fn split_in_two(name: &str) {
     });
     let first =
         ["init 2".to_owned(), "all-reduce 1024".to_owned(), "all-reduce 1048576".to_owned()];
-    let expect: Vec<String> =
-        first.into_iter().chain(sums.filter(|_| !by_kernel)).chain(["all-gather 256".to_owned()]).collect();
+    let expect: Vec<String> = first
+        .into_iter()
+        .chain(sums.filter(|_| !by_kernel))
+        .chain(["all-gather 256".to_owned()])
+        .collect();
     assert_eq!(calls[..expect.len()], expect, "{name}");
     assert_eq!(calls.last(), Some(&"destroy 2"), "{name}");
 }

@@ -91,6 +91,12 @@ impl Nccl {
     fn search() -> Result<Self, CudaError> {
         let mut broken = None;
         let candidates = WANTED.candidates();
+        // One that is named is meant.
+        if let Some(named) = std::env::var_os(WANTED.variable).filter(|named| !named.is_empty()) {
+            let named = PathBuf::from(named);
+            let file = if named.is_dir() { named.join(WANTED.names[0]) } else { named };
+            return Self::load(&file).map_err(CudaError::unavailable);
+        }
         for path in &candidates {
             match Self::load(path) {
                 Ok(found) => return Ok(Self { other: other(&found.path, &candidates), ..found }),

@@ -40,14 +40,7 @@ pub fn with_gpu(folder: &Path, arguments: &[&str], behaviour: &[(&str, &str)]) -
         let name = format!("fake-gpu-{}", std::process::id());
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         std::fs::create_dir_all(&folder).unwrap();
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../verify/tests/stand_in/cuda.c");
-        let built = Command::new("cc")
-            .args(["-shared", "-fPIC", "-D_GNU_SOURCE", "-Wall", "-Werror", "-o"])
-            .arg(folder.join("libcuda.so.1"))
-            .arg(source)
-            .output()
-            .unwrap();
-        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        build("cuda.c", &folder.join("libcuda.so.1"));
         folder
     });
     let mut command = super::command(folder, arguments);
@@ -57,6 +50,25 @@ pub fn with_gpu(folder: &Path, arguments: &[&str], behaviour: &[(&str, &str)]) -
     command.env("FIRSTLIGHT_CACHE", folder).env_remove("CUDA_VISIBLE_DEVICES");
     command.envs(behaviour.iter().copied());
     command
+}
+
+/// A stand-in of `verify`'s tests, built into a library.
+fn build(source: &str, library: &Path) {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../verify/tests/stand_in");
+    let built = Command::new("cc")
+        .args(["-shared", "-fPIC", "-D_GNU_SOURCE", "-Wall", "-Werror", "-o"])
+        .arg(library)
+        .arg(Path::new(folder).join(source))
+        .output()
+        .unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+}
+
+/// A stand-in for NCCL in a folder.
+pub fn nccl(folder: &Path) -> PathBuf {
+    let library = folder.join("libnccl.so.2");
+    build("nccl.c", &library);
+    library
 }
 
 /// The same with a driver for tests that lists the GPUs too, each under the UUID that the stand-in has for it.

@@ -7,10 +7,10 @@ use super::weights::CudaProjection;
 use crate::program::{Input, RmsNorm};
 use crate::{Architecture, ModelError, Ranks};
 use device::cuda::{
-    Communicator, Cuda, NCCL_ID_BYTES, Nccl, PeerBuffer, SHARED_HANDLE_BYTES, Stream,
+    Buffer, Communicator, Cuda, NCCL_ID_BYTES, Nccl, PeerBuffer, SHARED_HANDLE_BYTES, Stream,
 };
 use kernels::decoder::{Inboxes, PEERS};
-use kernels::linear::{Finish, LinearCall, Out};
+use kernels::linear::{Finish, LinearCall};
 use kernels::{DType, OpError, Tensor, decoder};
 use std::sync::Arc;
 
@@ -94,16 +94,16 @@ fn inboxes(ranks: &Ranks, cuda: &Cuda) -> Result<Option<(Inboxes, Vec<PeerBuffer
 /// A call of all ranks by their library.
 pub(super) enum Called {
     /// The sum in the place of so many values.
-    Sum(Tensor, usize),
+    Sum(Arc<Buffer>, usize),
     /// So many values of each rank, behind one another.
-    Gather([Tensor; 2], usize),
+    Gather([Arc<Buffer>; 2], usize),
 }
 
 impl Called {
     pub(super) fn enqueue(&self, by: &Communicator, stream: &Stream) -> Result<(), OpError> {
         let done = match self {
-            Self::Sum(values, count) => by.sum(values.on()?, *count, stream),
-            Self::Gather([from, to], count) => by.gather([from.on()?, to.on()?], *count, stream),
+            Self::Sum(values, count) => by.sum(values, *count, stream),
+            Self::Gather([from, to], count) => by.gather([from, to], *count, stream),
         };
         done.map_err(device_error)
     }
@@ -114,6 +114,8 @@ pub(super) struct Share {
     pub(super) together: Together,
     /// Added since the last sum: `[tokens, hidden]`, and the squares of rows behind it `[tokens]`.
     added: Option<Tensor>,
+    /// What the first of them is added to `[tokens, hidden]`.
+    zeros: Option<Tensor>,
     /// Where the squares count: the rows' whole width, and what is added to their mean.
     norm: Option<(usize, f64)>,
     /// The ranks, and all tokens that have logits.
@@ -125,7 +127,7 @@ impl Share {
     pub(super) fn new(together: &Together, of: &Architecture) -> Self {
         let together = together.clone();
         let (ranks, vocabulary) = (of.place.ranks, of.vocabulary);
-        Self { together, added: None, norm: None, ranks, vocabulary }
+        Self { together, added: None, zeros: None, norm: None, ranks, vocabulary }
     }
 }
 
@@ -152,11 +154,17 @@ impl Run<'_> {
             }
             _ => self.taken(x)?,
         };
-        let (finish, out) = match first {
-            true => (Finish::Stored, Some(Out::F32)),
-            false => (Finish::Added(&sums), None),
+        // What comes first is added to zeros: the kernels that add are built in, for whatever number of tokens.
+        let before = match (first, &share.zeros) {
+            (false, _) => sums.clone(),
+            (true, Some(zeros)) => zeros.clone(),
+            (true, None) => Tensor::zeros(self.stream, &[tokens, hidden], DType::F32)?,
         };
-        self.call(&LinearCall { norm, finish, out, ..of.of(&x) }.into([&sums]))?;
+        let finish = Finish::Added(&before);
+        self.call(&LinearCall { norm, finish, ..of.of(&x) }.into([&sums]))?;
+        if first {
+            share.zeros = Some(before);
+        }
         share.added = Some(all);
         Ok(())
     }
@@ -200,7 +208,7 @@ impl Run<'_> {
             return self.push(decoder::join_peers(self.device, &join, inboxes)?);
         }
         let values = if norm.is_some() { sums + count } else { sums };
-        self.together(share, Called::Sum(all.clone(), values))?;
+        self.together(share, Called::Sum(Arc::clone(all.on()?), values))?;
         self.push(decoder::join(self.device, &join)?)
     }
 
@@ -216,7 +224,8 @@ impl Run<'_> {
         let own = self.tensor(&[room], DType::F32)?;
         self.call(&call.into([&own.rows(0, rows * width)?.shaped(&[rows, width])?]))?;
         let parts = self.tensor(&[ranks, room], DType::F32)?;
-        self.together(share, Called::Gather([own, parts.clone()], room))?;
+        let both = [Arc::clone(own.on()?), Arc::clone(parts.on()?)];
+        self.together(share, Called::Gather(both, room))?;
         let whole = self.tensor(&[rows, vocabulary], DType::F32)?;
         let buffers = [parts.on()?, whole.on()?];
         self.push(decoder::gather(self.device, buffers, [ranks, room], [rows, vocabulary])?)?;
@@ -228,7 +237,7 @@ impl Run<'_> {
 pub(super) fn warm_up(by: &Communicator, stream: &Stream) -> Result<(), ModelError> {
     for values in [1 << 10, 1 << 20] {
         let buffer = Tensor::zeros(stream, &[values], DType::F32).map_err(failed)?;
-        Called::Sum(buffer, values).enqueue(by, stream).map_err(failed)?;
+        by.sum(buffer.on().map_err(failed)?, values, stream)?;
     }
     stream.synchronize().map_err(|error| failed(device_error(error)))
 }
