@@ -15,6 +15,7 @@ mod own_program;
 mod phases;
 mod progress;
 mod python;
+mod ranks;
 mod redact;
 mod run_files;
 mod run_folder;
