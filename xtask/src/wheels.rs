@@ -105,6 +105,15 @@ pub(crate) fn arrays(target: &Path) -> anyhow::Result<Option<PathBuf>> {
     python_with(&target.join("python-arrays"), ARRAYS)
 }
 
+/// The schemas that Kubernetes publishes, with a program that holds files against them.
+const KUBERNETES: &str = "kubernetes-validate==1.37.0";
+
+/// A program that holds files against Kubernetes' schemas, below the target folder. `None` when the registry cannot be reached from here.
+pub(crate) fn kubernetes(target: &Path) -> anyhow::Result<Option<PathBuf>> {
+    let python = python_with(&target.join("kubernetes-validate"), KUBERNETES)?;
+    Ok(python.map(|python| python.with_file_name("kubernetes-validate")))
+}
+
 /// A Python with a package, or `None` as above.
 pub(crate) fn python_with(home: &Path, package: &str) -> anyhow::Result<Option<PathBuf>> {
     let (stamp, python) = (home.join("complete"), home.join("bin/python"));

@@ -8,11 +8,11 @@ use crate::{BenchError, Samples, Sweep, ceilings, dense, time, time_steps};
 use device::{Caches, Device};
 use facts::{
     BackendKind, BenchReport, BenchRow, CeilingKind, CeilingTwice, Ceilings, Conditions, Meanwhile,
-    Moment, SCHEMA,
+    Moment, NotRunTiming, SCHEMA,
 };
 use kernels::{Call, Op, OpError, Problem, Settings, TensorMap, op};
 use std::time::{Duration, Instant};
-use verify::{Agreement, Drawn, Peers, Standing, Verified};
+use verify::{Agreement, Drawn, OUT_OF_TIME, Peers, Standing, Verified};
 
 /// How long and how large.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,6 +36,14 @@ pub struct Plan {
     pub reference: bool,
     /// Shapes in place of the listed cases.
     pub sweep: Option<Sweep>,
+    /// When no further workload begins: [`BenchReport::not_run`] has those that are left. `None` for as long as it takes.
+    pub until: Option<Instant>,
+}
+
+impl Plan {
+    fn too_late(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() >= until)
+    }
 }
 
 /// What a run is at, for whoever watches it.
@@ -79,10 +87,9 @@ pub fn run(
     }
     let device = device::open(plan.backend)?;
     let budget = budget(plan.size, plan.backend);
-    let before = ceilings(&device, budget)?;
     let mut report = BenchReport {
         schema: SCHEMA,
-        ceilings: vec![before.clone()],
+        ceilings: Vec::new(),
         rows: Vec::new(),
         not_timed: Vec::new(),
         not_applicable: Vec::new(),
@@ -91,6 +98,13 @@ pub fn run(
     };
     let ops = WORKLOADS.iter().map(|of| (of.op, tasks(plan, of)));
     let ops: Vec<_> = ops.filter(|(_, tasks)| !tasks.is_empty()).collect();
+    if plan.too_late() {
+        let all = ops.iter().flat_map(|(op, tasks)| tasks.iter().map(|task| unreached(op, task)));
+        report.not_run.extend(all);
+        return Ok(report);
+    }
+    let before = ceilings(&device, budget)?;
+    report.ceilings = vec![before.clone()];
     for name in plan.names.iter().filter(|name| *name != "decode") {
         if !ops.iter().any(|(op, _)| op == name) {
             report
@@ -115,6 +129,10 @@ pub fn run(
         }
         let mut at = 0;
         for task in tasks {
+            if plan.too_late() {
+                report.not_run.push(unreached(op, task));
+                continue;
+            }
             let guests = peers.as_deref_mut().map(|peers| Guests { peers, time: &mut time });
             let rows = measure(op, task, &context, guests, &mut report, &mut on);
             let count = rows.len();
@@ -125,16 +143,21 @@ pub fn run(
         }
     }
     on(Step::Ceilings);
-    let after = ceilings(&device, budget / 2)?;
-    report.conditions = vec![twice(&before, &after)];
-    report.ceilings = vec![hold(&faster(before, &after), &mut report.rows)];
+    // Once the time is spent they would only be measured for longer than there is.
+    let after = if plan.too_late() { None } else { Some(ceilings(&device, budget / 2)?) };
+    report.conditions = vec![twice(&before, after.as_ref())];
+    let best = match &after {
+        Some(after) => faster(before, after),
+        None => before,
+    };
+    report.ceilings = vec![hold(&best, &mut report.rows)];
     Ok(report)
 }
 
-/// Each ceiling before and after. What else went on, whoever called this knows.
-fn twice(before: &Ceilings, after: &Ceilings) -> Conditions {
+/// Each ceiling before and after, where it was measured twice. What else went on, whoever called this knows.
+fn twice(before: &Ceilings, after: Option<&Ceilings>) -> Conditions {
     let both = |ceiling: CeilingKind| {
-        let (before, after) = (before.rate(ceiling)?, after.rate(ceiling)?);
+        let (before, after) = (before.rate(ceiling)?, after?.rate(ceiling)?);
         Some(CeilingTwice { ceiling, before, after })
     };
     Conditions {
@@ -143,6 +166,15 @@ fn twice(before: &Ceilings, after: &Ceilings) -> Conditions {
         after: Moment::default(),
         meanwhile: Meanwhile::default(),
         ceilings: CeilingKind::ALL.into_iter().filter_map(both).collect(),
+    }
+}
+
+/// A workload that was not begun.
+fn unreached(op: &str, task: &Task<'_>) -> NotRunTiming {
+    NotRunTiming {
+        case: format!("{op} {} {}", task.case, task.dtype),
+        peer: "firstlight".to_owned(),
+        why: OUT_OF_TIME.to_owned(),
     }
 }
 
@@ -410,4 +442,29 @@ fn reference_millis(call: &dyn Call) -> f64 {
         "the reference computed NaN"
     );
     millis
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_begun_too_late_is_listed_and_has_no_time() {
+        let plan = Plan {
+            names: vec!["rmsnorm".to_owned()],
+            backend: BackendKind::Cpu,
+            size: Size::Quick,
+            reference: false,
+            sweep: None,
+            until: Some(Instant::now()),
+        };
+        let report = run(&plan, &Standing::without_matrix(), None, |_| ()).unwrap();
+        assert!(
+            report.rows.is_empty() && report.ceilings.is_empty() && report.not_timed.is_empty()
+        );
+        assert_eq!(report.not_run.len(), count(&plan));
+        assert!(
+            report.not_run.iter().all(|left| left.why == OUT_OF_TIME && left.peer == "firstlight")
+        );
+    }
 }

@@ -5,12 +5,14 @@ mod speed;
 
 use facts::{BackendKind, BenchReport, GpuKind, GpuPart, GpusReport, ParityRow, SCHEMA, Status};
 
-/// What a check made of one GPU.
+/// What a check made of one GPU, or of a processor.
 #[derive(Debug, Clone)]
 pub struct GpuRows<'a> {
     /// Which, and what is known of it beside its rows; what is counted from rows is filled in here.
     pub part: GpuPart,
-    /// Its parity rows; those of other backends are passed over.
+    /// What it is; rows of other backends are passed over.
+    pub backend: BackendKind,
+    /// Its parity rows.
     pub parity: &'a [ParityRow],
     /// Its timings, where it came to them.
     pub bench: Option<&'a BenchReport>,
@@ -19,7 +21,7 @@ pub struct GpuRows<'a> {
 impl GpuRows<'_> {
     /// firstlight's own rows on it.
     fn own(&self) -> impl Iterator<Item = &ParityRow> {
-        let own = |row: &&ParityRow| row.peer.is_none() && row.backend == BackendKind::Cuda;
+        let own = |row: &&ParityRow| row.peer.is_none() && row.backend == self.backend;
         self.parity.iter().filter(own)
     }
 
@@ -27,7 +29,7 @@ impl GpuRows<'_> {
         let count = |wanted: &[Status]| {
             self.own().filter(|row| wanted.contains(&row.status)).count() as u32
         };
-        let timed = self.bench.map_or(0, |bench| speed::own(bench).count() as u32);
+        let timed = self.bench.map_or(0, |bench| speed::own(bench, self.backend).count() as u32);
         GpuPart {
             passed: count(&[Status::Pass]),
             failed: count(&[Status::Fail, Status::Fallback]),
@@ -64,11 +66,6 @@ pub fn gpus(rows: &[GpuRows<'_>]) -> GpusReport {
         gpus: rows.iter().map(GpuRows::counted).collect(),
         kinds: names.into_iter().filter_map(kind).collect(),
     }
-}
-
-/// What it says of one GPU's index, for titles: `GPU 0, GPU 3`.
-pub(crate) fn list(indices: &[u32]) -> String {
-    indices.iter().map(|index| format!("GPU {index}")).collect::<Vec<_>>().join(", ")
 }
 
 /// Records of GPUs for tests.

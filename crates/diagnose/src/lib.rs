@@ -14,6 +14,7 @@ mod data;
 mod draft;
 mod explain;
 mod extension;
+mod fleet;
 #[cfg(test)]
 mod fuzz;
 mod gpu;
@@ -38,6 +39,7 @@ mod torch_code;
 mod wants;
 
 pub use explain::{Match, explain, explain_rule, knows, out_of_memory_in};
+pub use fleet::{RankRows, fleet};
 pub use gpus::{GpuRows, gpus};
 pub use matrix::{matrix, matrix_of, package_of};
 pub use model::{ModelOptions, Weights, layer_kinds, model};
@@ -47,7 +49,7 @@ pub use rules::{Context, Look, Need, RULES, Role, Rule, Seen, Text};
 pub use rules::{Unmet, unmet};
 pub use suggest::{nearest, nearest_name};
 
-use facts::{Finding, GpusReport, Machine, PyEnv};
+use facts::{Finding, FleetReport, GpusReport, Machine, PyEnv};
 use rayon::prelude::*;
 
 /// Every finding of every rule, worst first and by rule id among equals. Findings about an environment name its folder.
@@ -58,6 +60,14 @@ pub fn run(machine: &Machine, envs: &[PyEnv]) -> Vec<Finding> {
         .filter_map(|rule| rule.check)
         .flat_map_iter(|check| check(&context))
         .collect();
+    findings.sort_by(|a, b| (a.severity, &a.rule).cmp(&(b.severity, &b.rule)));
+    findings
+}
+
+/// What the rules find between the ranks of a fleet, worst first and by rule id among equals.
+fn run_on_fleet(fleet: &FleetReport) -> Vec<Finding> {
+    let rules = RULES.iter().filter_map(|rule| rule.check_fleet);
+    let mut findings: Vec<Finding> = rules.flat_map(|check| check(fleet)).collect();
     findings.sort_by(|a, b| (a.severity, &a.rule).cmp(&(b.severity, &b.rule)));
     findings
 }

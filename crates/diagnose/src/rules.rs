@@ -98,13 +98,16 @@ mod overwritten_files;
 mod pcie_link;
 mod persistence_mode;
 mod pkg_resources_gone;
+mod processor_slower;
 mod ptx_newer_than_driver;
 mod python_outside_venv;
 mod python_path;
+mod rank_ended;
 mod secure_boot;
 mod shared_memory;
 mod slow_hybrid_path;
 mod sm103_miscompile;
+mod stack_differs;
 mod stale_process;
 mod torch_minor_drift;
 mod torch_pairs;
@@ -120,7 +123,7 @@ mod xid;
 
 pub use crate::seen::{Need, Seen};
 pub use crate::text::Text;
-use facts::{Evidence, Finding, GpusReport, Machine, PyEnv};
+use facts::{Evidence, Finding, FleetReport, GpusReport, Machine, PyEnv};
 pub use missing_dependency::{Unmet, unmet};
 
 /// Every rule: first what stops a GPU from working at all, then what is wrong with an environment, then advice.
@@ -134,6 +137,9 @@ pub const RULES: &[Rule] = &[
     gpu_check_ended::RULE,
     gpu_kernels_fail::RULE,
     gpu_slower::RULE,
+    rank_ended::RULE,
+    stack_differs::RULE,
+    processor_slower::RULE,
     nouveau::RULE,
     secure_boot::RULE,
     device_permissions::RULE,
@@ -270,6 +276,8 @@ pub struct Rule {
     pub check: Option<fn(&Context) -> Vec<Finding>>,
     /// Finds it in what a check made of the machine's GPUs.
     pub check_gpus: Option<fn(&GpusReport) -> Vec<Finding>>,
+    /// Finds it between the ranks of a fleet's check.
+    pub check_fleet: Option<fn(&FleetReport) -> Vec<Finding>>,
     /// Looks for what is no fault until someone saw the words (no nvcc matters to a build alone); `None` as its answer
     /// when it cannot tell here.
     pub look: Option<fn(&Seen) -> Option<Look>>,
@@ -318,6 +326,7 @@ impl Rule {
         needs: &[],
         check: None,
         check_gpus: None,
+        check_fleet: None,
         look: None,
         #[cfg(test)]
         cases: Vec::new,

@@ -197,7 +197,7 @@ pub struct BenchReport {
     /// Calls that an installed package has no form of, one sentence each: no failure of it.
     #[serde(default)]
     pub not_applicable: Vec<String>,
-    /// Timings of installed kernels for which no time was left.
+    /// Timings for which no time was left: those of installed kernels, and where the whole run's time was spent all that followed.
     #[serde(default)]
     pub not_run: Vec<NotRunTiming>,
     /// What else went on while each backend was timed; empty in a run recorded before it was looked at.
@@ -205,12 +205,12 @@ pub struct BenchReport {
     pub conditions: Vec<Conditions>,
 }
 
-/// A timing of an installed kernel that was left out because the time of all of them was spent.
+/// A timing that was left out because no time was left for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotRunTiming {
     /// The workload: `kda prefill-2048 bf16`.
     pub case: String,
-    /// The installed kernel by its name.
+    /// The installed kernel by its name; `firstlight` for its own.
     pub peer: String,
     /// Whose time was spent, in one sentence.
     pub why: String,

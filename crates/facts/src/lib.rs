@@ -12,6 +12,7 @@ mod comparison;
 mod conditions;
 mod fact;
 mod finding;
+mod fleet;
 mod gpu_health;
 mod gpus;
 mod interconnect;
@@ -41,6 +42,10 @@ pub use comparison::{
 pub use conditions::{CeilingTwice, Conditions, ConditionsReport, GpuMoment, Meanwhile, Moment};
 pub use fact::Fact;
 pub use finding::{Confidence, DoctorReport, Evidence, Finding, Severity};
+pub use fleet::{
+    FleetDevice, FleetReport, FoundOnRanks, RankPart, StackDiffers, StackFile, StackForm,
+    StackReport,
+};
 pub use gpu_health::{EccCounts, GpuHealth, NvLink, PcieLink, RemappedRows};
 pub use gpus::{
     BitsDiffer, CeilingRatio, GpuKind, GpuPart, GpuSpeed, GpusReport, MemoryError, MemoryTest,

@@ -12,7 +12,7 @@ mod remote;
 mod serve;
 
 pub(crate) use bench_model::{BenchCommand, BenchModel};
-pub(crate) use check::{Check, CheckGpu, Wanted};
+pub(crate) use check::{Check, CheckGpu, Emitted, FleetChoice, Wanted};
 pub(crate) use model::{
     Chat, Convert, Fit, Logits, Named, NarrowWeights, Quantize, Run, Split, Synth, WeightType,
 };
@@ -36,7 +36,7 @@ use std::path::PathBuf;
 #[derive(Debug, Parser)]
 #[command(name = "firstlight", version = source_tree::VERSION, arg_required_else_help = true)]
 #[command(
-    after_help = "Exit status: 0 good, 1 findings or failures, 2 usage or operational error, 3 unclear (`gate` on a busy machine).\n\
+    after_help = "Exit status: 0 good, 1 findings or failures, 2 usage or operational error, 3 unclear (`gate` on a busy machine, `check` out of time).\n\
                         `firstlight COMMAND --help` has examples of each command."
 )]
 pub(crate) struct Cli {

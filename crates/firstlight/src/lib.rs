@@ -6,6 +6,7 @@ mod cli;
 mod commands;
 mod confirm;
 mod cores;
+mod crew;
 mod destination;
 mod failure;
 mod hub;

@@ -1,6 +1,6 @@
 //! A model onto its device, once it is known to fit there.
 
-use crate::ranks::Crew;
+use crate::crew::Crew;
 use crate::transfer::Transfer;
 use device::Device;
 use device::cuda::Cuda;

@@ -1,203 +1,242 @@
-//! The processes of a model that `--tp` splits: this one is rank 0 and leads; each of the others is this program again
-//! (`commands::rank`), on cores of its own and, where GPUs run the model, on a GPU of its own.
+//! The rank contract: which of how many processes this one is, by the variables of the launcher that started it.
+//!
+//! A launcher is one row of [`LAUNCHERS`]. firstlight starts no process on another machine: whoever has a scheduler has a launcher, and
+//! all of them tell the same few numbers under different names. Nothing is read here; the variables come from outside.
 
-use crate::cli::{BackendArg, Split};
-use crate::commands::rank::Told;
-use crate::cores;
+mod launchers;
+mod nodelist;
+
+pub(crate) use launchers::LAUNCHERS;
+
 use crate::failure::Failure;
-use crate::own_program::{again, own_program};
-use device::cuda::{NCCL_SETTING, Nccl};
-use facts::BackendKind;
-use models::{Place, Ranks};
-use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io::{Read, Write};
-use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use launchers::{Launcher, Leader};
 
-/// The setting by which a process sees one GPU alone.
-const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
-
-/// Ranks have started within this, or something keeps them.
-const STARTING: Duration = Duration::from_secs(60);
-
-/// A rank that is gone is said by whoever waits for it; where nobody does within this, because a GPU waits, all end.
-const SILENCE: Duration = Duration::from_secs(5);
-
-/// All ranks of a split model.
-pub(crate) struct Crew {
-    pub(crate) ranks: Ranks,
-    others: Arc<Others>,
+/// Which process of a job this one is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Rank {
+    /// The launcher's name.
+    pub(crate) launcher: &'static str,
+    /// From 0.
+    pub(crate) rank: u32,
+    /// How many there are.
+    pub(crate) size: u32,
+    /// Its number among those of its host.
+    pub(crate) local_rank: u32,
+    /// Host name or address of rank 0.
+    pub(crate) leader: String,
+    /// Where rank 0 listens.
+    pub(crate) port: u16,
+    /// What the ranks of this job have in common and other jobs have not.
+    pub(crate) job: String,
 }
 
-#[derive(Default)]
-struct Others(Mutex<Vec<Process>>);
+/// Everybody's own secret, in place of what the launcher's variables give.
+pub(crate) const TOKEN: &str = "FIRSTLIGHT_FLEET_TOKEN";
 
-struct Process {
-    child: Child,
-    /// What it writes to standard error; the last line says why it ended.
-    said: Option<JoinHandle<String>>,
-    why: Option<String>,
-}
+/// Ports that are taken by default: between those of well-known services and those that systems give out.
+const PORTS: std::ops::Range<u32> = 21_000..29_000;
 
-/// Which part of a model this process has. Where GPUs may run it, NCCL has to find its setting when it is loaded: this process
-/// starts again with it.
-pub(crate) fn first_of(split: Split, asked: BackendArg) -> anyhow::Result<Place> {
-    let (name, value) = NCCL_SETTING;
-    let wanted = split.tp > 1 && asked != BackendArg::Cpu;
-    let set = std::env::var_os(name).is_some_and(|set| set == value);
-    if wanted && !set && device::cuda::seen().is_ok() {
-        again(name, value)?;
-    }
-    Ok(Place { rank: 0, ranks: split.tp })
-}
+/// The variables of a process.
+pub(crate) type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-impl Crew {
-    /// Starts the other ranks and keeps this process to its share of the cores; none for one rank, which needs no other.
-    pub(crate) fn start(ranks: usize, backend: BackendKind) -> anyhow::Result<Option<Self>> {
-        if ranks == 1 {
-            return Ok(None);
+/// The place of this process by the variables of its launcher.
+///
+/// Of two launchers, one within the other, the inner one counts: that is the one with more ranks, where the outer one started at most
+/// one process on each of its hosts.
+///
+/// # Errors
+/// In one sentence, when there is no launcher, half of one's variables are set, a number is out of range, or two contradict.
+pub(crate) fn of(variables: Variables<'_>) -> anyhow::Result<Rank> {
+    let mut found: Vec<(&Launcher, Counted)> = Vec::new();
+    let here: Vec<&Launcher> =
+        LAUNCHERS.iter().filter(|launcher| launcher.is_here(variables)).collect();
+    for launcher in &here {
+        match launcher.counted(variables) {
+            Ok(counted) => found.push((launcher, counted)),
+            // What stands around another launcher need not tell everything.
+            Err(_) if launcher.around_others && here.len() > 1 => {}
+            Err(error) => return Err(error),
         }
-        let gpus = match backend {
-            BackendKind::Cpu | BackendKind::Metal => Vec::new(),
-            BackendKind::Cuda => {
-                let nccl = Nccl::find().map_err(|error| anyhow::anyhow!("{error}"))?;
-                if nccl.other().is_some() {
-                    eprintln!("note: {}", nccl.told());
-                }
-                gpus(ranks)?
+    }
+    // The larger job first; of equal ones the order of the table.
+    found.sort_by_key(|(_, counted)| std::cmp::Reverse(counted.size));
+    let Some((inner, counted)) = found.first() else {
+        let what = "no launcher's variables are set: this process has no rank";
+        let names: Vec<&str> = LAUNCHERS.iter().map(|launcher| launcher.name).collect();
+        let hint = format!(
+            "start it by one of {}; inside a job of Slurm by srun. Without --fleet it checks this machine alone",
+            names.join(", ")
+        );
+        return Err(Failure::hinted(what, hint));
+    };
+    if let Some((outer, other)) = found.iter().skip(1).find(|(_, other)| !counted.is_within(other))
+    {
+        let what = format!(
+            "two launchers disagree: {} says {} and {} says {}",
+            inner.name, counted.said, outer.name, other.said
+        );
+        return Err(Failure::hinted(
+            what,
+            "unset the variables of the one that did not start this process",
+        ));
+    }
+    let outside = found.iter().skip(1).map(|(launcher, _)| *launcher);
+    let leader = leader(inner, counted, outside, variables)?;
+    let job = job(inner, variables, counted.size);
+    let port = match inner.port.and_then(variables) {
+        // The launcher's own store listens on the port that it names.
+        Some(port) => number(inner.port.unwrap_or_default(), &port)?.checked_add(1),
+        None => Some(PORTS.start + checksum(&job) % (PORTS.end - PORTS.start)),
+    };
+    let port = port.and_then(|port| u16::try_from(port).ok());
+    let Some(port) = port else {
+        let what = format!("{} leaves no port for rank 0", inner.port.unwrap_or_default());
+        return Err(Failure::hinted(what, "name another one with --fleet-port"));
+    };
+    let Counted { rank, size, local_rank, .. } = *counted;
+    Ok(Rank { launcher: inner.name, rank, size, local_rank, leader, port, job })
+}
+
+/// What a launcher's variables count.
+#[derive(Debug, Clone)]
+struct Counted {
+    rank: u32,
+    size: u32,
+    local_rank: u32,
+    local_size: u32,
+    /// The variables with their values.
+    said: String,
+}
+
+impl Counted {
+    /// Whether another launcher can have started this one's processes, or tells the same.
+    fn is_within(&self, outer: &Self) -> bool {
+        let same = |of: &Self| (of.rank, of.size, of.local_rank);
+        let hosts = self.size.div_ceil(self.local_size.max(1));
+        same(self) == same(outer) || (outer.size < self.size && outer.size <= hosts)
+    }
+}
+
+impl Launcher {
+    /// Whether it has left its mark, or one of its variables where it has no mark of its own.
+    fn is_here(&self, variables: Variables<'_>) -> bool {
+        let set = |name: &&str| variables(name).is_some_and(|value| !value.is_empty());
+        match self.mark {
+            Some(mark) => set(&mark),
+            None => {
+                [self.rank, self.size].into_iter().chain(self.local_rank).any(|name| set(&name))
             }
+        }
+    }
+
+    fn counted(&self, variables: Variables<'_>) -> anyhow::Result<Counted> {
+        let names = [Some(self.rank), Some(self.size), self.local_rank];
+        let mut said = Vec::new();
+        let mut missing = Vec::new();
+        for name in names.into_iter().flatten() {
+            match variables(name).filter(|value| !value.is_empty()) {
+                Some(value) => said.push(format!("{name}={value}")),
+                None => missing.push(name),
+            }
+        }
+        if !missing.is_empty() {
+            let there = if said.is_empty() {
+                self.mark.unwrap_or_default().to_owned()
+            } else {
+                said.join(" ")
+            };
+            let what = format!(
+                "half of the variables of {} are set: {there}, without {}",
+                self.name,
+                missing.join(" and ")
+            );
+            return Err(Failure::hinted(what, self.hint));
+        }
+        let of = |name: &str| number(name, &variables(name).unwrap_or_default());
+        let (rank, size) = (of(self.rank)?, of(self.size)?);
+        let local_rank = self.local_rank.map_or(Ok(0), of)?;
+        let told = self.local_size.and_then(|name| Some((name, variables(name)?)));
+        let local_size = match told {
+            Some((name, value)) => Some(
+                nodelist::tasks_here(&value, variables(nodelist::NODE).as_deref())
+                    .map_or_else(|| number(name, &value), Ok)?,
+            ),
+            // Where every host has one rank nothing tells of it.
+            None if self.local_rank.is_none() => Some(1),
+            None => None,
         };
-        let shares = cores::of_ranks(&cores::allowed(), ranks);
-        cores::only(&shares[0]);
-        let listener = TcpListener::bind("127.0.0.1:0")?;
-        let at = listener.local_addr()?;
-        let secret = secret();
-        let others = Arc::new(Others::default());
-        for (rank, cores) in shares.into_iter().enumerate().skip(1) {
-            let told = Told { at, secret: secret.clone(), rank, ranks, cores };
-            let process = Process::start(&told, gpus.get(rank))?;
-            others.all().push(process);
+        let said = said.join(" ");
+        let out = rank >= size
+            || local_rank > rank
+            || local_size.is_some_and(|most| local_rank >= most || most > size);
+        if out {
+            let beside = told_beside(self.local_size, variables);
+            let what = format!("a rank of {} is out of range: {said}{beside}", self.name);
+            return Err(Failure::hinted(what, self.hint));
         }
-        let asked = Arc::clone(&others);
-        let ended = Box::new(move |rank: usize, within| asked.why(rank, within));
-        let ranks = Ranks::lead(&listener, ranks, secret.as_bytes(), STARTING, ended)?;
-        let watched = Arc::downgrade(&others);
-        std::thread::spawn(move || {
-            while let Some(others) = watched.upgrade() {
-                others.watch();
-                drop(others);
-                std::thread::sleep(Duration::from_millis(200));
-            }
-        });
-        Ok(Some(Self { ranks, others }))
+        if let Some((name, value)) = self.also.and_then(|name| Some((name, variables(name)?)))
+            && value != rank.to_string()
+        {
+            let what = format!("{name}={value} contradicts {said}");
+            return Err(Failure::hinted(what, "unset the one that did not start this process"));
+        }
+        Ok(Counted { rank, size, local_rank, local_size: local_size.unwrap_or(1), said })
     }
 }
 
-impl Drop for Crew {
-    /// Nothing of a command outlives it.
-    fn drop(&mut self) {
-        self.others.end();
-    }
+fn told_beside(name: Option<&str>, variables: Variables<'_>) -> String {
+    let told = name.and_then(|name| Some(format!(" {name}={}", variables(name)?)));
+    told.unwrap_or_default()
 }
 
-impl Others {
-    fn all(&self) -> MutexGuard<'_, Vec<Process>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+/// Where rank 0 is: as its launcher says, or one around it, or MASTER_ADDR.
+fn leader<'a>(
+    inner: &Launcher,
+    counted: &Counted,
+    mut outside: impl Iterator<Item = &'a Launcher>,
+    variables: Variables<'_>,
+) -> anyhow::Result<String> {
+    let by = |launcher: &Launcher| match launcher.leader {
+        Leader::Named(name) => variables(name),
+        Leader::FirstOf(name) => variables(name)?.split_whitespace().next().map(str::to_owned),
+        Leader::FirstOfNodes(name) => nodelist::first(&variables(name)?),
+        Leader::NotTold => None,
+    };
+    // Where all are on this host, none has to be told where that is.
+    if counted.local_size >= counted.size {
+        return Ok("127.0.0.1".to_owned());
     }
-
-    fn end(&self) {
-        for mut process in self.all().drain(..) {
-            let _ = process.child.kill();
-            let _ = process.child.wait();
-        }
-    }
-
-    /// Why a rank's process ended, if it does within so long.
-    fn why(&self, rank: usize, within: Duration) -> Option<String> {
-        let until = Instant::now() + within;
-        loop {
-            if let Some(why) = self.all().get_mut(rank - 1)?.why() {
-                return Some(why);
-            }
-            if Instant::now() >= until {
-                return None;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-
-    /// Ends this command when a process has ended and nobody says so.
-    fn watch(&self) {
-        let ended =
-            self.all().iter_mut().enumerate().find_map(|(at, one)| Some((at + 1, one.why()?)));
-        let Some((rank, why)) = ended else { return };
-        std::thread::sleep(SILENCE);
-        if self.all().is_empty() {
-            return;
-        }
-        self.end();
-        eprintln!("error: rank {rank} has ended: {why}");
-        std::process::exit(2);
-    }
+    let told = by(inner).or_else(|| outside.find_map(by));
+    let told = told.or_else(|| variables("MASTER_ADDR")).filter(|address| !address.is_empty());
+    told.ok_or_else(|| {
+        let what = format!("{} does not say on which host rank 0 is", inner.name);
+        Failure::hinted(what, inner.hint)
+    })
 }
 
-impl Process {
-    fn start(told: &Told, gpu: Option<&String>) -> anyhow::Result<Self> {
-        let own =
-            own_program().ok_or_else(|| anyhow::anyhow!("this program cannot be found again"))?;
-        let mut command = Command::new(own);
-        command.arg("rank").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-        command.envs(gpu.map(|gpu| (VISIBLE, gpu)));
-        let mut child = command.spawn()?;
-        // The pipe stays open: when it closes, this process is gone.
-        if let Some(input) = &mut child.stdin {
-            let told = serde_json::to_string(told)?;
-            input.write_all(told.as_bytes()).and_then(|()| input.write_all(b"\n"))?;
-            input.flush()?;
-        }
-        let errors = child.stderr.take();
-        let said = std::thread::spawn(move || {
-            let mut text = Vec::new();
-            let _ = errors.map(|mut errors| errors.read_to_end(&mut text));
-            String::from_utf8_lossy(&text).into_owned()
-        });
-        Ok(Self { child, said: Some(said), why: None })
+/// What tells this job from others: the secret that somebody set, or what its launcher has of it.
+fn job(inner: &Launcher, variables: Variables<'_>, size: u32) -> String {
+    if let Some(secret) = variables(TOKEN).filter(|secret| !secret.is_empty()) {
+        return secret;
     }
-
-    /// How it ended, and its last words; none while it runs.
-    fn why(&mut self) -> Option<String> {
-        if let Some(why) = &self.why {
-            return Some(why.clone());
-        }
-        let status = self.child.try_wait().ok()??;
-        let said = self.said.take().and_then(|said| said.join().ok()).unwrap_or_default();
-        let last = said.lines().rev().find_map(|line| line.strip_prefix("error: "));
-        let why = last.map_or_else(|| status.to_string(), |last| format!("{status}: {last}"));
-        self.why = Some(why.clone());
-        Some(why)
-    }
+    let of = |name: &&str| variables(name).map(|value| format!("{name}={value}"));
+    let known: Vec<String> = inner.job.iter().filter_map(of).collect();
+    format!("{} of {size}: {}", inner.name, known.join(" "))
 }
 
-/// A word that other users of this machine do not know.
-fn secret() -> String {
-    let word = || RandomState::new().build_hasher().finish();
-    format!("{:016x}{:016x}", word(), word())
+fn number(name: &str, value: &str) -> anyhow::Result<u32> {
+    value.trim().parse().map_err(|_| {
+        Failure::hinted(
+            format!("{name}={value} is no number"),
+            "unset it, or let the launcher set it",
+        )
+    })
 }
 
-/// The GPUs that ranks take, in the order in which this process sees them.
-fn gpus(ranks: usize) -> anyhow::Result<Vec<String>> {
-    let seen = device::cuda::seen().map_err(|error| anyhow::anyhow!("{error}"))?;
-    let usable: Vec<String> =
-        seen.into_iter().filter(|gpu| gpu.unusable.is_none()).map(|gpu| gpu.uuid).collect();
-    if usable.len() >= ranks {
-        return Ok(usable);
-    }
-    let here = usable.len();
-    let what =
-        format!("--tp {ranks} takes a GPU for each rank, this process sees {here} that it can use");
-    let hint = format!("take --tp {here}, show more GPUs by {VISIBLE}, or give --backend cpu");
-    Err(Failure::hinted(what, hint))
+/// The same number for the same text on every rank (FNV-1a).
+fn checksum(text: &str) -> u32 {
+    text.bytes().fold(0x811c_9dc5, |sum, byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
+
+#[cfg(test)]
+mod tests;

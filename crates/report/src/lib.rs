@@ -15,6 +15,7 @@ mod counts;
 mod csv;
 mod document;
 mod escape;
+mod fleet;
 mod format;
 mod gpus;
 mod html;
@@ -35,6 +36,7 @@ pub use crate::csv::{
 };
 pub use baseline::{BaselineShape, baseline, baselines};
 pub use compare::{Recorded, TOLERANCE_PCT, compare, comparison_report, gate, gate_report};
+pub use fleet::{FLEET_FILE, fleet_report};
 pub use pictures::{Picture, bench_pictures};
 pub use run::{
     BENCH_FILE, CONDITIONS_FILE, Documents, FACTS_FILE, GPUS_FILE, MANIFEST_FILE, MODEL_SPEED_FILE,

@@ -20,7 +20,9 @@ use crate::run::Run;
 
 pub(crate) use bench::raised_words;
 pub(crate) use environment::{describe, kind as machine_kind, version};
-pub(crate) use findings::{sentence as findings_sentence, tone as finding_tone};
+pub(crate) use findings::{
+    card as finding_card, sentence as findings_sentence, tone as finding_tone,
+};
 pub(crate) use matrix::support;
 pub(crate) use model::status as kernel_status;
 pub(crate) use pending::pending as pending_items;

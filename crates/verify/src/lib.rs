@@ -25,7 +25,7 @@ pub use cases::{CASES, OpCases, cases};
 pub use compare::{Agreement, compare};
 pub use draw::Draw;
 pub use judge::{Judgement, Verified, judge, judge_outputs};
-pub use matrix::{Peers, Plan, count, matrix, run_case};
+pub use matrix::{OUT_OF_TIME, Peers, Plan, count, matrix, run_case};
 pub use peers::{Listed, PEERS, Peer};
 pub use python::{
     Generated, GenerationCase, Limits, MODEL, ModelCase, PeerRefusal, Python, PythonError, Session,

@@ -16,7 +16,7 @@ use kernels::{DType, Op};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What to verify.
 #[derive(Debug, Clone)]
@@ -29,7 +29,12 @@ pub struct Plan {
     pub tier: Tier,
     /// Every variant that can run, not only the one selection chooses.
     pub all_variants: bool,
+    /// When no further case begins: those that are left are SKIP rows. `None` for as long as it takes.
+    pub until: Option<Instant>,
 }
+
+/// The reason of what was not run because the time of the whole run was spent.
+pub const OUT_OF_TIME: &str = "the time that this run may take was spent";
 
 /// Kernels of an installed Python stack, to be held against the same references.
 pub struct Peers<'a> {
@@ -121,6 +126,12 @@ pub fn matrix(
             scope.spawn(move || {
                 while let Some((op, case)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let here = &ops[*op];
+                    if plan.until.is_some_and(|until| Instant::now() >= until) {
+                        for (backend, row) in too_late(here, *case, devices) {
+                            let _ = send.send(((*op, backend, *case, false), row));
+                        }
+                        continue;
+                    }
                     let devices = devices.iter().map(|(kind, device)| {
                         device.as_ref().ok().filter(|_| has_variant(here.op, *kind))
                     });
@@ -182,6 +193,20 @@ fn absent_backends(
         }
     }
     rows
+}
+
+/// A row for each device on which a case was not begun.
+fn too_late<'a>(
+    here: &'a Here,
+    case: usize,
+    devices: &'a [(BackendKind, Result<Device, Unavailable>)],
+) -> impl Iterator<Item = (usize, ParityRow)> + 'a {
+    let Case { op, name, dtype, .. } = &here.cases[case];
+    let there = devices.iter().enumerate();
+    let there = there.filter(|(_, (kind, it))| it.is_ok() && has_variant(here.op, *kind));
+    there.map(move |(at, (kind, _))| {
+        (at, blank(op, name, *kind, *dtype, Status::Skip, OUT_OF_TIME.to_owned()))
+    })
 }
 
 /// Runs one case on the variant that selection chooses, and on every other one that can run when `all_variants`.

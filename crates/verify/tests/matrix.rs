@@ -3,7 +3,7 @@
 
 use facts::{BackendKind, ParityRow, Status};
 use std::collections::BTreeSet;
-use verify::{CASES, Case, Draw, OpCases, Plan, Tier, cases, matrix, run_case};
+use verify::{CASES, Case, Draw, OUT_OF_TIME, OpCases, Plan, Tier, cases, matrix, run_case};
 
 /// Every row must have passed on counted launches: on a processor nothing is absent, so nothing is N/A either.
 fn check(rows: &[ParityRow]) {
@@ -24,7 +24,7 @@ fn check(rows: &[ParityRow]) {
 #[test]
 fn every_variant_of_this_machine_passes_the_quick_tier() {
     let (backends, tier) = (vec![BackendKind::Cpu], Tier::Quick);
-    let plan = Plan { ops: Vec::new(), backends, tier, all_variants: true };
+    let plan = Plan { ops: Vec::new(), backends, tier, all_variants: true, until: None };
     let (report, _) = matrix(&plan, None, |_| ());
     check(&report.rows);
     // Nothing is left out: each case ran, and each variant that this machine can run ran in some case.
@@ -45,6 +45,27 @@ fn every_variant_of_this_machine_passes_the_quick_tier() {
             assert!(!has || rows().any(|row| of_isa(&row.variant)), "{op} never ran on {isa}");
         }
     }
+}
+
+#[test]
+fn a_case_for_which_no_time_is_left_has_a_row_that_says_so_and_is_not_timed() {
+    let (backends, ops) = (vec![BackendKind::Cpu], vec!["rmsnorm".to_owned()]);
+    let until = Some(std::time::Instant::now());
+    let plan = Plan { ops, backends, tier: Tier::Quick, all_variants: false, until };
+    let (report, standing) = matrix(&plan, None, |_| ());
+    assert_eq!(report.rows.len(), verify::count(&plan));
+    for row in &report.rows {
+        assert_eq!((row.status, row.launches, row.reason.as_str()), (Status::Skip, 0, OUT_OF_TIME));
+    }
+    // What did not pass is not admitted.
+    let case = cases("rmsnorm").into_iter().find(|case| case.tier == Tier::Quick).unwrap();
+    let (inputs, settings) = (case.build)();
+    let op = kernels::op("rmsnorm").unwrap();
+    let call = op.bind(&inputs, &settings).unwrap();
+    let device = device::open(BackendKind::Cpu).unwrap();
+    let variant = call.select(&device, None).unwrap().chosen;
+    let drawn = &mut verify::Drawn::of(op, (&inputs, &settings), 1);
+    assert!(standing.admit(call.as_ref(), drawn, &device, variant).is_err());
 }
 
 /// The quick cases of an op whose names begin so, on every variant; there are as many names as said.

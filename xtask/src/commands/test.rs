@@ -13,7 +13,10 @@ pub(super) const COMMAND: Command = Command {
     about: "every test of every room; checks first that what they need is here",
     details: "Wheels of the Python registry (85 MB, kept below target/) are judged too, chat templates (170 MB) are rendered by\n\
               transformers, the ops are called on numpy's arrays (20 MB), the package is tried with two\n\
-              releases of torch and of transformers (1.6 GB) and the packers of weights (35 MB), and OpenAI's client (70 MB) and, where npm is there, those of npm (40 MB) ask a server; without a\n\
+              releases of torch and of transformers (1.6 GB) and the packers of weights (35 MB), emitted files are held against
+\
+              Kubernetes' schemas (110 MB), and OpenAI's client (70 MB) and, where npm is there, those of npm (40 MB) ask a server; without a
+\
               network these are skipped, which is said and is no pass.",
     run,
 };
@@ -114,6 +117,15 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         let test = ["test", "--locked", "--workspace", "--test", "openai_client", "openais"];
         steps::run(cargo::command(&root, &test).env("FIRSTLIGHT_OPENAI_PYTHON", python))
     })?;
+    let mut no_schemas = false;
+    steps.run("files of Kubernetes", || {
+        let Some(program) = wheels::kubernetes(&cargo::target_directory(&root)?)? else {
+            no_schemas = true;
+            return Ok(());
+        };
+        let test = ["test", "--locked", "--workspace", "--test", "kubernetes"];
+        steps::run(cargo::command(&root, &test).env("FIRSTLIGHT_KUBERNETES_VALIDATE", program))
+    })?;
     let mut no_npm = false;
     steps.run("npm's clients", || {
         let Some(folder) = wheels::npm_clients(&cargo::target_directory(&root)?)? else {
@@ -147,6 +159,11 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
     if no_client {
         eprintln!(
             "SKIP, which is no pass: OpenAI's client did not ask a server; it needs the Python registry"
+        );
+    }
+    if no_schemas {
+        eprintln!(
+            "SKIP, which is no pass: the files for Kubernetes were not held against its schemas; that needs the Python registry"
         );
     }
     if no_npm {

@@ -66,7 +66,12 @@ mod tests {
             let parity: Vec<_> = bits.iter().map(|bits| [checked("a", *bits)]).collect();
             let gpus: Vec<GpuRows<'_>> = (0..)
                 .zip(&parity)
-                .map(|(index, rows)| GpuRows { part: part(index), parity: rows, bench: None })
+                .map(|(index, rows)| GpuRows {
+                    backend: facts::BackendKind::Cuda,
+                    part: part(index),
+                    parity: rows,
+                    bench: None,
+                })
                 .collect();
             let vote = vote(&gpus.iter().collect::<Vec<_>>());
             let found = vote.differing.first().map(|differ| differ.odd.as_slice());
@@ -98,8 +103,14 @@ mod tests {
         let peer = ParityRow { peer: Some("torch".into()), ..checked("a", Some("bb")) };
         let cpu = ParityRow { backend: facts::BackendKind::Cpu, ..checked("a", Some("bb")) };
         let (one, other) = ([checked("a", Some("aa"))], [peer, cpu, checked("b", Some("bb"))]);
-        let one = GpuRows { part: part(0), parity: &one, bench: None };
-        let other = GpuRows { part: part(1), parity: &other, bench: None };
+        let one =
+            GpuRows { backend: facts::BackendKind::Cuda, part: part(0), parity: &one, bench: None };
+        let other = GpuRows {
+            backend: facts::BackendKind::Cuda,
+            part: part(1),
+            parity: &other,
+            bench: None,
+        };
         assert_eq!(vote(&[&one, &other]).compared, 0);
     }
 }

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 /// Rows that are listed.
 const SLOWEST: usize = 8;
 
-/// firstlight's own kernels on the GPU.
-pub(super) fn own(bench: &BenchReport) -> impl Iterator<Item = &BenchRow> {
-    bench.rows.iter().filter(|row| row.peer.is_none() && row.backend == BackendKind::Cuda)
+/// firstlight's own kernels on a backend.
+pub(super) fn own(bench: &BenchReport, backend: BackendKind) -> impl Iterator<Item = &BenchRow> {
+    bench.rows.iter().filter(move |row| row.peer.is_none() && row.backend == backend)
 }
 
 pub(super) fn beside(gpus: &[&GpuRows<'_>]) -> Vec<GpuSpeed> {
@@ -23,10 +23,10 @@ fn others<'a, 'b>(gpus: &[&'a GpuRows<'b>], at: usize) -> Vec<&'a GpuRows<'b>> {
 
 fn of_one(gpu: &GpuRows<'_>, others: &[&GpuRows<'_>]) -> GpuSpeed {
     let mut rows: Vec<(&str, RowRatio)> = Vec::new();
-    for row in gpu.bench.into_iter().flat_map(own) {
+    for row in gpu.bench.into_iter().flat_map(|bench| own(bench, gpu.backend)) {
         let theirs = others.iter().filter_map(|other| {
             let same = |other: &&BenchRow| key(other) == key(row);
-            Some(own(other.bench?).find(same)?.median_ms)
+            Some(own(other.bench?, gpu.backend).find(same)?.median_ms)
         });
         let Some(usual) = median(theirs.collect()).filter(|usual| *usual > 0.0) else { continue };
         let (op, case, dtype, variant, _) = key(row);
@@ -62,7 +62,7 @@ fn of_ceiling(
     others: &[&GpuRows<'_>],
 ) -> Option<CeilingRatio> {
     let of = |gpu: &GpuRows<'_>| {
-        let ceilings = gpu.bench?.ceilings.iter().find(|of| of.backend == BackendKind::Cuda)?;
+        let ceilings = gpu.bench?.ceilings.iter().find(|of| of.backend == gpu.backend)?;
         ceilings.rate(ceiling).filter(|rate| *rate > 0.0)
     };
     let (rate, usual) = (of(gpu)?, median(others.iter().filter_map(|other| of(other)).collect())?);
@@ -94,7 +94,12 @@ mod tests {
     fn speed(benches: &[BenchReport]) -> Vec<GpuSpeed> {
         let gpus: Vec<GpuRows<'_>> = (0..)
             .zip(benches)
-            .map(|(index, bench)| GpuRows { part: part(index), parity: &[], bench: Some(bench) })
+            .map(|(index, bench)| GpuRows {
+                backend: BackendKind::Cuda,
+                part: part(index),
+                parity: &[],
+                bench: Some(bench),
+            })
             .collect();
         beside(&gpus.iter().collect::<Vec<_>>())
     }

@@ -40,6 +40,7 @@ PyTorch (11.8). Please make sure to use the same CUDA versions.",
     needs: &[Need::Torch, Need::Driver],
     check: Some(check),
     check_gpus: None,
+    check_fleet: None,
     look: Some(look),
     #[cfg(test)]
     cases: tests::cases,

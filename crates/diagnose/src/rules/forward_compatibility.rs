@@ -46,6 +46,7 @@ Take the compat folder off the library path, or bring the driver to the CUDA rel
     needs: &[Need::CudaLibrary],
     check: Some(check),
     check_gpus: None,
+    check_fleet: None,
     look: Some(look),
     #[cfg(test)]
     cases: tests::cases,

@@ -1,6 +1,8 @@
 use super::Rule;
-use crate::gpus::list;
-use facts::{BitsDiffer, Confidence, Finding, GpuKind, GpusReport, ParityRow, Severity};
+use crate::fleet::device;
+use facts::{
+    BitsDiffer, Confidence, Finding, FleetReport, GpuKind, GpusReport, ParityRow, Severity,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) const RULE: Rule = Rule {
@@ -20,6 +22,7 @@ back to its maker if it differs again. Until then keep it out of the pool.",
     links: &["https://docs.nvidia.com/deploy/rma-process/index.html"],
     remedy: |_| commands(&[0]),
     check_gpus: Some(check),
+    check_fleet: Some(in_fleet),
     ..Rule::BLANK
 };
 
@@ -27,19 +30,36 @@ back to its maker if it differs again. Until then keep it out of the pool.",
 const LISTED: usize = 6;
 
 fn check(gpus: &GpusReport) -> Vec<Finding> {
-    gpus.kinds.iter().flat_map(of_kind).collect()
+    let name = |gpu: u32| format!("GPU {gpu}");
+    gpus.kinds.iter().flat_map(|kind| of_kind(kind, &name, &|gpu| gpu)).collect()
 }
 
-fn of_kind(kind: &GpuKind) -> Vec<Finding> {
+fn in_fleet(fleet: &FleetReport) -> Vec<Finding> {
+    let name = |at: u32| device(fleet, at);
+    // The commands are for the host, where a GPU has the number that its driver gives it.
+    let index =
+        |at: u32| fleet.devices.get(at as usize).and_then(|device| device.gpu).unwrap_or(at);
+    fleet.kinds.iter().flat_map(|kind| of_kind(kind, &name, &index)).collect()
+}
+
+/// What a GPU is called, by its number in the comparison.
+type Name<'a> = &'a dyn Fn(u32) -> String;
+
+fn of_kind(kind: &GpuKind, name: Name<'_>, index: &dyn Fn(u32) -> u32) -> Vec<Finding> {
     let mut by_odd: BTreeMap<&[u32], Vec<&BitsDiffer>> = BTreeMap::new();
     for differ in &kind.differing {
         by_odd.entry(&differ.odd).or_default().push(differ);
     }
-    by_odd.into_iter().map(|(odd, checks)| finding(kind, odd, &checks)).collect()
+    by_odd.into_iter().map(|(odd, checks)| finding((kind, name, index), odd, &checks)).collect()
 }
 
-fn finding(kind: &GpuKind, odd: &[u32], checks: &[&BitsDiffer]) -> Finding {
+fn finding(
+    (kind, call, index): (&GpuKind, Name<'_>, &dyn Fn(u32) -> u32),
+    odd: &[u32],
+    checks: &[&BitsDiffer],
+) -> Finding {
     let GpuKind { name, compared, .. } = kind;
+    let list = |all: &[u32]| all.iter().map(|gpu| call(*gpu)).collect::<Vec<_>>().join(", ");
     let count = format!("{} of {compared} checks", checks.len());
     let voters: BTreeSet<u32> = checks.iter().flat_map(|it| it.bits.keys()).copied().collect();
     let voters: Vec<u32> = voters.into_iter().collect();
@@ -61,18 +81,19 @@ fn finding(kind: &GpuKind, odd: &[u32], checks: &[&BitsDiffer]) -> Finding {
     let mut draft = RULE.finding(Severity::Error, confidence, title);
     for differ in checks.iter().take(LISTED) {
         let each = differ.bits.iter().map(|(gpu, bits)| match bits.as_str() {
-            ParityRow::VARIES => format!("GPU {gpu} other bits each time"),
-            bits => format!("GPU {gpu} {}", bits.get(..12).unwrap_or(bits)),
+            ParityRow::VARIES => format!("{} other bits each time", call(*gpu)),
+            bits => format!("{} {}", call(*gpu), bits.get(..12).unwrap_or(bits)),
         });
         let each: Vec<String> = each.collect();
         draft = draft.evidence(
             format!("{}: {}", differ.check, each.join(", ")),
-            "SHA-256 of the outputs in gpus.json",
+            "SHA-256 of the outputs in parity.csv of each",
         );
     }
     let cause = "The same binary with the same inputs gave other bits, though it gave the same ones twice elsewhere: \
                  something is computed, moved or kept wrongly there, and not noticed.";
-    draft.cause(cause).fix(commands(named)).done()
+    let named: Vec<u32> = named.iter().map(|gpu| index(*gpu)).collect();
+    draft.cause(cause).fix(commands(&named)).done()
 }
 
 /// What to do about these GPUs.
@@ -101,7 +122,12 @@ mod tests {
                 .collect();
             let rows: Vec<GpuRows<'_>> = (0..)
                 .zip(&parity)
-                .map(|(index, rows)| GpuRows { part: part(index), parity: rows, bench: None })
+                .map(|(index, rows)| GpuRows {
+                    backend: facts::BackendKind::Cuda,
+                    part: part(index),
+                    parity: rows,
+                    bench: None,
+                })
                 .collect();
             let found = run_on_gpus(&gpus(&rows));
             assert_eq!(found.len(), usize::from(!expect.is_empty()), "{found:?}");

@@ -53,7 +53,12 @@ mod tests {
     fn a_process_that_ended_is_named_with_its_words() {
         let broke = Some("killed by signal 6".to_owned());
         let parts = [part(0), GpuPart { broke, ..part(1) }];
-        let rows = parts.map(|part| GpuRows { part, parity: &[], bench: None });
+        let rows = parts.map(|part| GpuRows {
+            backend: facts::BackendKind::Cuda,
+            part,
+            parity: &[],
+            bench: None,
+        });
         let found = run_on_gpus(&gpus(&rows));
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].title.contains("GPU 1 (NVIDIA H200)"), "{found:?}");

@@ -56,7 +56,12 @@ mod tests {
         let rows = [checked("a", None), failed];
         let check = |folder: &str, expect: usize| {
             let part = GpuPart { folder: folder.to_owned(), ..part(1) };
-            let found = run_on_gpus(&gpus(&[GpuRows { part, parity: &rows, bench: None }]));
+            let found = run_on_gpus(&gpus(&[GpuRows {
+                backend: facts::BackendKind::Cuda,
+                part,
+                parity: &rows,
+                bench: None,
+            }]));
             assert_eq!(found.len(), expect, "{found:?}");
             assert!(found.iter().all(|it| it.title.starts_with("1 of 2 checks fail on GPU 1")));
         };

@@ -72,7 +72,12 @@ mod tests {
     fn wrong_words_are_an_error_with_address_and_bits() {
         let check = |test: MemoryTest, expect: Option<(Severity, &str)>| {
             let part = GpuPart { memory: Some(test), ..part(3) };
-            let found = run_on_gpus(&gpus(&[GpuRows { part, parity: &[], bench: None }]));
+            let found = run_on_gpus(&gpus(&[GpuRows {
+                backend: facts::BackendKind::Cuda,
+                part,
+                parity: &[],
+                bench: None,
+            }]));
             assert_eq!(found.len(), usize::from(expect.is_some()), "{found:?}");
             for (finding, (severity, words)) in found.iter().zip(expect) {
                 assert_eq!(finding.severity, severity);

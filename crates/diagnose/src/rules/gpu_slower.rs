@@ -1,5 +1,10 @@
 use super::Rule;
-use facts::{CeilingRatio, Confidence, Finding, GpuKind, GpuSpeed, GpusReport, Severity};
+use crate::draft::Draft;
+use crate::fleet::{device, of_what};
+use facts::{
+    BackendKind, CeilingRatio, Confidence, Finding, FleetReport, GpuKind, GpuSpeed, GpusReport,
+    Severity,
+};
 
 pub(super) const RULE: Rule = Rule {
     id: "gpu-slower",
@@ -21,6 +26,12 @@ cooling or a power cap, it may be the board: those who rent it can ask for anoth
             .flat_map(|kind| kind.speed.iter().filter_map(|speed| judge(kind, speed)))
             .collect()
     }),
+    check_fleet: Some(|fleet: &FleetReport| {
+        let on_gpus = fleet.kinds.iter().filter(|kind| of_what(fleet, kind) == BackendKind::Cuda);
+        on_gpus
+            .flat_map(|kind| kind.speed.iter().filter_map(|speed| in_fleet(fleet, kind, speed)))
+            .collect()
+    }),
     ..Rule::BLANK
 };
 
@@ -30,14 +41,32 @@ const MEDIAN: f64 = 1.05;
 const CEILING: f64 = 1.03;
 /// Kernels that are listed.
 const LISTED: usize = 5;
-const SOURCE: &str = "gpus.json, from bench.csv of each GPU";
+const SOURCE: &str = "bench.csv of each";
 
 fn judge(kind: &GpuKind, speed: &GpuSpeed) -> Option<Finding> {
-    let slow = speed.median.filter(|median| *median > MEDIAN);
-    let low = |of: &&CeilingRatio| of.ratio > CEILING;
+    let gpu = format!("GPU {} ({})", speed.gpu, kind.name);
+    Some(draft(&RULE, &gpu, speed, (MEDIAN, CEILING))?.cause(CAUSE).fix(commands(speed.gpu)).done())
+}
+
+fn in_fleet(fleet: &FleetReport, kind: &GpuKind, speed: &GpuSpeed) -> Option<Finding> {
+    let gpu = format!("{} ({})", device(fleet, speed.gpu), kind.name);
+    let index = fleet.devices.get(speed.gpu as usize).and_then(|device| device.gpu).unwrap_or(0);
+    Some(draft(&RULE, &gpu, speed, (MEDIAN, CEILING))?.cause(CAUSE).fix(commands(index)).done())
+}
+
+const CAUSE: &str = "Its clocks are held down, something else uses it, or the board or its cooling is worse than the others'.";
+
+/// A finding about a device that is slower than the limits of times and of ceilings allow; without its cause and its remedy.
+pub(super) fn draft(
+    rule: &Rule,
+    gpu: &str,
+    speed: &GpuSpeed,
+    (median, ceiling): (f64, f64),
+) -> Option<Draft> {
+    let slow = speed.median.filter(|of| *of > median);
+    let low = |of: &&CeilingRatio| of.ratio > ceiling;
     let low: Vec<&CeilingRatio> = speed.ceilings.iter().filter(low).collect();
     let over = |ratio: f64| format!("{:.1} %", 100.0 * (ratio - 1.0));
-    let gpu = format!("GPU {} ({})", speed.gpu, kind.name);
     let title = match (slow, low.first()) {
         (Some(median), _) => {
             format!("{gpu} is slower than its siblings: kernels take {} longer", over(median))
@@ -49,7 +78,7 @@ fn judge(kind: &GpuKind, speed: &GpuSpeed) -> Option<Finding> {
         ),
         (None, None) => return None,
     };
-    let mut draft = RULE.finding(Severity::Warning, Confidence::Likely, title);
+    let mut draft = rule.finding(Severity::Warning, Confidence::Likely, title);
     if let Some(median) = speed.median {
         let what = format!("median over {} kernels: {median:.3} of the siblings' time", speed.rows);
         draft = draft.evidence(what, SOURCE);
@@ -71,8 +100,7 @@ fn judge(kind: &GpuKind, speed: &GpuSpeed) -> Option<Finding> {
         );
         draft = draft.evidence(what, SOURCE);
     }
-    let cause = "Its clocks are held down, something else uses it, or the board or its cooling is worse than the others'.";
-    Some(draft.cause(cause).fix(commands(speed.gpu)).done())
+    Some(draft)
 }
 
 /// What to do about the GPU with this number.
@@ -97,6 +125,7 @@ mod tests {
             };
             let (usual, odd) = (timed(&rows([1.0; 3]), 4000.0), timed(&rows(millis), copy));
             let of = |index| GpuRows {
+                backend: facts::BackendKind::Cuda,
                 part: part(index),
                 parity: &[],
                 bench: Some(if index + 1 == count { &odd } else { &usual }),

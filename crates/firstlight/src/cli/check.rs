@@ -1,7 +1,7 @@
 //! Arguments of `check`.
 
 use super::{Environment, PeerChoice, one_or_more, whole};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
@@ -29,15 +29,69 @@ pub(crate) struct Check {
     /// The test takes all that is free, which another program may want meanwhile. 0 leaves it out.
     #[arg(long, value_name = "SECONDS", value_parser = whole)]
     pub(crate) memory_budget: Option<u64>,
+    /// Only these ops are verified and timed: ssd,rmsnorm. model is the reduced models. Default: all.
+    #[arg(long, value_name = "OP", value_delimiter = ',')]
+    pub(crate) op: Vec<String>,
+    /// Time limit of the whole check. What it did not get to is listed as not run, and the check is then unclear at the best.
+    ///
+    /// A fifth of it, 15 seconds at the most, is kept for what has begun and for the report. A check that hangs is ended when the time is over.
+    #[arg(long, value_name = "SECONDS", value_parser = one_or_more::<u64>)]
+    pub(crate) budget: Option<u64>,
+    #[command(flatten)]
+    pub(crate) fleet: FleetChoice,
     /// Also write the findings, and kernels that failed, as SARIF 2.1.0 for code scanning.
     #[arg(long, value_name = "FILE")]
     pub(crate) sarif: Option<PathBuf>,
     /// Write a run folder that can be shared: without host and user names, home folders, and unrelated packages.
     #[arg(long)]
     pub(crate) redact: bool,
-    /// Run folder, empty or new. Default: firstlight-runs/<utc>-<host>.
+    /// Run folder, empty or new; with --emit the file. Default: firstlight-runs/<utc>-<host>, and standard output for --emit.
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
+}
+
+/// Checks of many nodes, each started by a launcher.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Fleets")]
+pub(crate) struct FleetChoice {
+    /// Check every rank that torchrun, srun, mpirun, LeaderWorkerSet, JobSet or SkyPilot started, and write one folder for all.
+    ///
+    /// Rank 0 gathers the run folders and compares the ranks: files of their stacks, bits, speed. The other ranks write nothing.
+    #[arg(long, value_name = "OUT", conflicts_with_all = ["output", "sarif", "gpu", "emit"])]
+    pub(crate) fleet: Option<PathBuf>,
+    /// TCP port on which rank 0 listens. Default: one that the launcher's variables give.
+    #[arg(long, value_name = "PORT", requires = "fleet", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) fleet_port: Option<u16>,
+    /// Instead of checking, write the file that runs this check on a cluster.
+    #[arg(long, value_name = "KIND", value_enum, conflicts_with_all = ["sarif", "gpu"])]
+    pub(crate) emit: Option<Emitted>,
+    /// Nodes that the file asks for, where it has to say.
+    #[arg(long, value_name = "N", value_parser = one_or_more::<u32>, default_value_t = 2, requires = "emit")]
+    pub(crate) nodes: u32,
+    /// The image of the Dockerfile, where the file needs one.
+    #[arg(long, value_name = "IMAGE", default_value = "firstlight", requires = "emit")]
+    pub(crate) image: String,
+    /// A part of another check, which ends when its standard input does: milliseconds since 1970 until which it begins something.
+    #[arg(long, hide = true)]
+    pub(crate) until: Option<u64>,
+    /// Where that part writes its run folder.
+    #[arg(long, hide = true, requires = "until")]
+    pub(crate) part: Option<PathBuf>,
+}
+
+/// Files that run a check on a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Emitted {
+    /// A HealthCheckProgram for slurmd, which drains a node with findings.
+    SlurmHealthcheck,
+    /// An Indexed Job that checks N nodes as one fleet.
+    KubernetesJob,
+    /// A DaemonSet that checks each node once a day.
+    Daemonset,
+    /// A custom plugin of node-problem-detector.
+    NodeProblemDetector,
+    /// A task of SkyPilot that checks N nodes as one fleet.
+    Skypilot,
 }
 
 /// A model, and the lengths it should fit with.
@@ -65,6 +119,10 @@ pub(crate) struct CheckGpu {
     pub(crate) full: bool,
     #[arg(long)]
     pub(crate) memory_budget: Option<u64>,
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) op: Vec<String>,
+    #[arg(long)]
+    pub(crate) until: Option<u64>,
     /// Cores that it may use; none for all.
     #[arg(long, value_delimiter = ',')]
     pub(crate) cores: Vec<usize>,

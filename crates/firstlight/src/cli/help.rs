@@ -20,8 +20,8 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "check",
         &[
             "firstlight check",
-            "firstlight check --venv .venv",
-            "firstlight check --gpu 0,1 --memory-budget 60",
+            "firstlight check --venv .venv --gpu 0,1",
+            "firstlight check --fleet fleet-run --budget 600",
         ],
     ),
     (

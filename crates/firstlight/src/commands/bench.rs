@@ -47,6 +47,7 @@ pub(super) fn run(arguments: &Bench, output: &Output) -> anyhow::Result<Outcome>
         size: size(arguments),
         reference: arguments.reference,
         sweep: sweep(&arguments.sweep),
+        until: None,
     };
     if let Some(name) = &arguments.baseline {
         of_baseline(&mut plan, name);

@@ -1,16 +1,20 @@
 //! `firstlight check`: the main job, from probe to report.
 
 mod chosen;
+mod emit;
 mod estimate;
+mod fleet;
 mod left_out;
+mod part;
 mod siblings;
 mod side_by_side;
+mod stack;
 
-use super::check_gpu::{bench_plan, test_memory, tier};
+use super::check_gpu::{bench_plan, families, test_memory, tier, to_time, until};
 use super::{bench, doctor, verify};
 use crate::Outcome;
 use crate::backend::{self, Told};
-use crate::cli::{BackendArg, Check, Environment, Waiting};
+use crate::cli::{BackendArg, Check, Environment, FleetChoice, Waiting};
 use crate::cores;
 use crate::destination;
 use crate::output::Output;
@@ -52,16 +56,34 @@ struct Summary<'a> {
 }
 
 pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
+    verify::known(&arguments.op)?;
+    let FleetChoice { fleet, emit, until, .. } = &arguments.fleet;
+    match (emit, fleet, until, arguments.budget) {
+        (Some(kind), ..) => emit::run(*kind, arguments, output),
+        (_, Some(out), None, _) => fleet::run(out, arguments, output),
+        (_, None, None, Some(seconds)) => part::within(Duration::from_secs(seconds), arguments),
+        (_, _, Some(_), _) => {
+            part::end_with_its_parent();
+            whole(arguments, output)
+        }
+        (None, None, None, None) => whole(arguments, output),
+    }
+}
+
+/// The check of this machine, from its first look to its report.
+fn whole(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
     chosen::only_named(arguments)?;
     let since = Instant::now();
-    run_folder::look(arguments.output.as_deref().unwrap_or(Path::new(run_folder::DEFAULT)))?;
+    let until = arguments.fleet.until.map(until);
+    let wanted_folder = arguments.fleet.part.as_deref().or(arguments.output.as_deref());
+    run_folder::look(wanted_folder.unwrap_or(Path::new(run_folder::DEFAULT)))?;
     arguments.sarif.as_deref().map(destination::file).transpose()?;
     // A model that cannot be read is said at once, before minutes of work.
     let wanted = arguments.wanted.model.as_deref().map(doctor::model::read).transpose()?;
     let reading = Progress::start("reading the machine and its environments");
     let mut python = Installed::start(arguments)?;
     let choice = backend::begin(BackendArg::Auto);
-    let mut doctor = doctor::examine(&patient(&arguments.environment))?;
+    let mut doctor = doctor::examine(&patient(&arguments.environment, until))?;
     drop(reading);
     if let Some(wanted) = wanted {
         doctor::model::judge(&wanted, &arguments.wanted, &mut doctor)?;
@@ -90,7 +112,10 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
     let shares = cores::shares(&all_cores, gpus.len());
     let redaction = redaction(arguments, &doctor)?;
     let mut doctor = redaction.of_doctor(&doctor);
-    let mut folder = doctor::begin(arguments.output.as_deref(), &doctor, since, redaction)?;
+    let mut folder = doctor::begin(wanted_folder, &doctor, since, redaction)?;
+    if arguments.fleet.part.is_some() {
+        stack::write(&doctor, until, &mut folder)?;
+    }
 
     let since = Instant::now();
     let mut siblings = siblings::start(&gpus, &shares, arguments);
@@ -100,14 +125,19 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
         }
         shares.first().into_iter().for_each(|own| cores::only(own));
     }
-    let plan_of_bench = |backend| bench_plan(backend, arguments.quick, arguments.full);
+    let plan_of_bench = |backend| ::bench::Plan {
+        names: to_time(&arguments.op),
+        until,
+        ..bench_plan(backend, arguments.quick, arguments.full)
+    };
     let later = python.peers().map(|peers| Ahead::of(plan_of_bench(peers.backend), &peers));
     let ahead = later.transpose()?;
     let plan = ::verify::Plan {
-        ops: Vec::new(),
+        ops: arguments.op.clone(),
         backends: backends.clone(),
         tier: tier(arguments.quick, arguments.full),
         all_variants: arguments.full,
+        until,
     };
     // When the last row of each op and backend came, and of each installed kernel: what the others waited for.
     let mut ends: BTreeMap<String, Instant> = BTreeMap::new();
@@ -132,7 +162,7 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
     }
     for backend in &backends {
         let progress = Progress::start(&format!("models on {backend}"));
-        parity.rows.extend(models::verify_families(*backend, |name, at, of| {
+        parity.rows.extend(families(*backend, &arguments.op, until, |name, at, of| {
             progress.say(format!("{name}, {} of {of}", at + 1));
         }));
     }
@@ -167,7 +197,7 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
         saved?;
         if backend == BackendKind::Cuda {
             let first = gpus.first().map_or(0, |gpu| gpu.index);
-            memory = test_memory(arguments.memory_budget, &report, first)?;
+            memory = test_memory(arguments.memory_budget, until, &report, first)?;
             siblings.iter_mut().for_each(|sibling| sibling.end(since.elapsed()));
             // What follows is the processor's, which has the machine for itself again.
             cores::only(&all_cores);
@@ -197,7 +227,7 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
         side_by_side::judge(gpus, &mut doctor, &mut folder)?;
     }
     left_out::of(&mut folder, &doctor, arguments, &python, gpus.as_ref());
-    left_out::of_peers(&mut folder, &parity, &bench);
+    left_out::of_time(&mut folder, &parity, &bench);
     let timed_peers = timed_peers(&bench);
     if let Some(line) = &timed_peers {
         folder.note(line);
@@ -229,8 +259,18 @@ pub(super) fn run(arguments: &Check, output: &Output) -> anyhow::Result<Outcome>
         }
         output.text(&format!("report: {}", folder.path().join("report.html").display()))?;
     }
-    let outcomes = [doctor::outcome(&doctor), verify::outcome(&parity), timed(&bench)];
-    Ok(if outcomes.contains(&Outcome::Bad) { Outcome::Bad } else { Outcome::Good })
+    let cut = left_out::cut(&parity, &bench);
+    // Where time ran out before anything passed, nothing was found either.
+    let verified = match cut && parity.failures() == 0 {
+        true => Outcome::Good,
+        false => verify::outcome(&parity),
+    };
+    let outcomes = [doctor::outcome(&doctor), verified, timed(&bench)];
+    Ok(match outcomes.contains(&Outcome::Bad) {
+        true => Outcome::Bad,
+        false if cut => Outcome::Unclear,
+        false => Outcome::Good,
+    })
 }
 
 /// What is left out of the run folder. The machine's own words tell which home folders there are.
@@ -266,7 +306,12 @@ impl Installed {
         let venv = arguments.environment.venv.as_deref();
         match python::start(venv, &arguments.peers, None) {
             Ok(None) => Ok(Self::NotNamed),
-            Ok(Some(environment)) => Ok(Self::Started(Box::new(environment.within(PEER_BUDGET)))),
+            Ok(Some(environment)) => {
+                // Verified and then timed for twice as long, of which firstlight's own kernels take a part.
+                let given = arguments.budget.map(|all| Duration::from_secs(all) / 6);
+                let budget = given.map_or(PEER_BUDGET, |given| given.min(PEER_BUDGET));
+                Ok(Self::Started(Box::new(environment.within(budget))))
+            }
             Err(why) if venv.is_some() && !arguments.peers.names_any() => {
                 Ok(Self::Silent(format!("{why:#}")))
             }
@@ -297,9 +342,11 @@ impl Installed {
     }
 }
 
-/// A driver that is slow to wake is worth waiting for where everything else takes minutes.
-fn patient(environment: &Environment) -> Environment {
-    let wait = environment.waiting.wait.or(Some(30.0));
+/// A driver that is slow to wake is worth waiting for where everything else takes minutes; a third of the time where that is limited.
+fn patient(environment: &Environment, until: Option<Instant>) -> Environment {
+    let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+    let most = left.map_or(30.0, |left| (left.as_secs_f64() / 3.0).clamp(2.0, 30.0));
+    let wait = environment.waiting.wait.or(Some(most));
     Environment { waiting: Waiting { wait }, ..environment.clone() }
 }
 

@@ -5,11 +5,11 @@ use crate::Outcome;
 use crate::cli::CheckGpu;
 use crate::cores;
 use ::bench::Size;
-use ::verify::Tier;
-use facts::{BackendKind, BenchReport, MemoryTest, ParityReport};
+use ::verify::{MODEL, OUT_OF_TIME, Tier};
+use facts::{BackendKind, BenchReport, MemoryTest, ParityReport, ParityRow, Status};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
 /// What it tells as it comes, a line of JSON each.
 #[derive(Debug, Serialize, Deserialize)]
@@ -25,16 +25,19 @@ pub(crate) const TIME: &str = "time";
 
 pub(super) fn run(arguments: &CheckGpu) -> anyhow::Result<Outcome> {
     cores::only(&arguments.cores);
+    let until = arguments.until.map(until);
+    let named = &arguments.op;
     // Said at once, in the driver's words, and not a thousand times.
     device::open(BackendKind::Cuda)?;
     let plan = ::verify::Plan {
-        ops: Vec::new(),
+        ops: named.clone(),
         backends: vec![BackendKind::Cuda],
         tier: tier(arguments.quick, arguments.full),
         all_variants: arguments.full,
+        until,
     };
     let (mut parity, standing) = verify::measure(&plan, None, |_| ())?;
-    parity.rows.extend(models::verify_families(BackendKind::Cuda, |_, _, _| ()));
+    parity.rows.extend(families(BackendKind::Cuda, named, until, |_, _, _| ()));
     tell(&Told::Verified(parity))?;
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line)?;
@@ -42,7 +45,11 @@ pub(super) fn run(arguments: &CheckGpu) -> anyhow::Result<Outcome> {
         // Whoever asked is gone.
         return Ok(Outcome::Good);
     }
-    let plan = bench_plan(BackendKind::Cuda, arguments.quick, arguments.full);
+    let plan = ::bench::Plan {
+        names: to_time(named),
+        until,
+        ..bench_plan(BackendKind::Cuda, arguments.quick, arguments.full)
+    };
     let mut report = bench::measure(&plan, &standing, None, |_, _| ())?;
     for conditions in &mut report.conditions {
         // The others are those of the processes beside this one.
@@ -50,7 +57,7 @@ pub(super) fn run(arguments: &CheckGpu) -> anyhow::Result<Outcome> {
             moment.gpus.retain(|gpu| gpu.gpu == arguments.index);
         }
     }
-    let memory = test_memory(arguments.memory_budget, &report, arguments.index)?;
+    let memory = test_memory(arguments.memory_budget, until, &report, arguments.index)?;
     tell(&Told::Timed(Box::new(report)))?;
     if let Some(test) = memory {
         tell(&Told::Memory(test))?;
@@ -72,6 +79,7 @@ const MEMORY_BUDGET: u64 = 10;
 /// unasked, what other programs may want next is left to them.
 pub(super) fn test_memory(
     seconds: Option<u64>,
+    until: Option<Instant>,
     timed: &BenchReport,
     index: u32,
 ) -> anyhow::Result<Option<MemoryTest>> {
@@ -79,12 +87,57 @@ pub(super) fn test_memory(
     let mut gpus = moments.flat_map(|moment| &moment.gpus).filter(|gpu| gpu.gpu == index);
     let shared = gpus.any(|gpu| gpu.others.as_ref().is_some_and(|others| !others.value.is_empty()));
     let seconds = seconds.unwrap_or(if shared { 0 } else { MEMORY_BUDGET });
-    if seconds == 0 {
+    let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+    let time = Duration::from_secs(seconds).min(left.unwrap_or(Duration::MAX));
+    if time.is_zero() {
         return Ok(None);
     }
     // Opened anew: nothing that was verified or timed before holds memory of it.
     let device = device::open(BackendKind::Cuda)?;
-    Ok(Some(kernels::cuda::test_memory(&device, Duration::from_secs(seconds))))
+    Ok(Some(kernels::cuda::test_memory(&device, time)))
+}
+
+/// The moment of so many milliseconds since 1970.
+pub(super) fn until(millis: u64) -> Instant {
+    let then = SystemTime::UNIX_EPOCH + Duration::from_millis(millis);
+    Instant::now() + then.duration_since(SystemTime::now()).unwrap_or_default()
+}
+
+/// What is timed of the ops that were named; `model` is none that is timed here.
+pub(super) fn to_time(named: &[String]) -> Vec<String> {
+    named.iter().filter(|op| *op != MODEL).cloned().collect()
+}
+
+/// Reduced models of each family, where no ops were named or models were; a row that says so where no time was left.
+pub(super) fn families(
+    backend: BackendKind,
+    named: &[String],
+    until: Option<Instant>,
+    begins: impl FnMut(&str, usize, usize),
+) -> Vec<ParityRow> {
+    if !named.is_empty() && !named.iter().any(|op| op == MODEL) {
+        return Vec::new();
+    }
+    if until.is_none_or(|until| Instant::now() < until) {
+        return models::verify_families(backend, begins);
+    }
+    vec![ParityRow {
+        op: MODEL.to_owned(),
+        case: "-".to_owned(),
+        backend,
+        variant: String::new(),
+        dtype: "bf16".to_owned(),
+        status: Status::Skip,
+        reason: OUT_OF_TIME.to_owned(),
+        rel_err: None,
+        max_err: None,
+        tolerance: 0.0,
+        launches: 0,
+        millis: 0.0,
+        peer: None,
+        evidence: String::new(),
+        bits: None,
+    }]
 }
 
 pub(super) fn tier(quick: bool, full: bool) -> Tier {
@@ -103,5 +156,6 @@ pub(super) fn bench_plan(backend: BackendKind, quick: bool, full: bool) -> ::ben
         size: if quick { Size::Quick } else { Size::Standard },
         reference: full && backend == BackendKind::Cpu,
         sweep: None,
+        until: None,
     }
 }

@@ -3,12 +3,12 @@
 use crate::Outcome;
 use crate::backend::{self, Chosen};
 use crate::cli::Logits;
+use crate::crew::{Crew, first_of};
 use crate::destination;
 use crate::failure::Failure;
 use crate::hub;
 use crate::loading;
 use crate::output::Output;
-use crate::ranks::{Crew, first_of};
 use crate::run_folder::write_atomically;
 use crate::tensors;
 use device::Device;

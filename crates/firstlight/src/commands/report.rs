@@ -6,10 +6,12 @@ use crate::Outcome;
 use crate::cli::Report;
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::run_files::RunFiles;
+use crate::run_files::{RunFiles, read_json};
 use crate::run_folder::write_documents;
-use facts::{DoctorReport, Machine, RunManifest, SCHEMA};
-use report::{FACTS_FILE, MANIFEST_FILE, Run, Verdict, run_report, terminal};
+use facts::{DoctorReport, FleetReport, Machine, RunManifest, SCHEMA, Severity};
+use report::{
+    FACTS_FILE, FLEET_FILE, MANIFEST_FILE, Run, Verdict, fleet_report, run_report, terminal,
+};
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -22,6 +24,9 @@ struct Summary<'a> {
 }
 
 pub(super) fn run(arguments: &Report, output: &Output) -> anyhow::Result<Outcome> {
+    if let Some(fleet) = read_json(&arguments.run, FLEET_FILE)? {
+        return of_fleet(&fleet, arguments, output);
+    }
     let redacted = match &arguments.output {
         Some(into) => Some(redacted::copy(&arguments.run, into)?),
         None => None,
@@ -60,6 +65,27 @@ pub(super) fn run(arguments: &Report, output: &Output) -> anyhow::Result<Outcome
         output.text(&documents.map(|document| format!("wrote {document}")).join("\n"))?;
     }
     Ok(if verdict.is_good() { Outcome::Good } else { Outcome::Bad })
+}
+
+/// The documents of a fleet's check.
+fn of_fleet(fleet: &FleetReport, arguments: &Report, output: &Output) -> anyhow::Result<Outcome> {
+    if arguments.output.is_some() {
+        let what = "a fleet's folder is not redacted as a whole";
+        return Err(Failure::hinted(what, "check with --redact, or redact the folder of one rank"));
+    }
+    let Some(manifest) = RunFiles::read(&arguments.run)?.manifest else {
+        anyhow::bail!("{} has no {MANIFEST_FILE}", arguments.run.display());
+    };
+    let documents = write_documents(&arguments.run, "report", &fleet_report(fleet, &manifest))?;
+    if output.json {
+        output.document(fleet)?;
+    } else {
+        output.text(&terminal::fleet(fleet, output.style()))?;
+        output.text(&documents.map(|path| format!("wrote {}", path.display())).join("\n"))?;
+    }
+    let fault = fleet.findings.iter().any(|finding| finding.severity != Severity::Info);
+    let failed = fleet.ranks.iter().any(|rank| rank.failed > 0 || rank.broke.is_some());
+    Ok(if fault || failed { Outcome::Bad } else { Outcome::Good })
 }
 
 /// A machine of which nothing was kept.

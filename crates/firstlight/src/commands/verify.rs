@@ -23,6 +23,7 @@ pub(super) fn run(arguments: &Verify, output: &Output) -> anyhow::Result<Outcome
         backends: devices.iter().map(Told::backend).collect(),
         tier: arguments.extent.into(),
         all_variants: arguments.all_variants,
+        until: None,
     };
     let mut python = python::start(
         arguments.peers.venv.as_deref(),
@@ -101,7 +102,8 @@ pub(super) fn outcome(report: &ParityReport) -> Outcome {
     if good { Outcome::Good } else { Outcome::Bad }
 }
 
-fn known(ops: &[String]) -> anyhow::Result<Vec<String>> {
+/// The ops of these names, or a hint at those that there are.
+pub(super) fn known(ops: &[String]) -> anyhow::Result<Vec<String>> {
     for op in ops.iter().filter(|op| *op != MODEL) {
         if let Err(error) = kernels::op(op) {
             let hint = error.hint().unwrap_or_default();

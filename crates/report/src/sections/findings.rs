@@ -9,7 +9,7 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
     let findings = &run.doctor.findings;
     let intro =
         Prose::new().text(format!("{}, from ", sentence(run.doctor))).file(FACTS_FILE).text(".");
-    let cards = findings.iter().enumerate().map(|(i, finding)| card(i, finding));
+    let cards = findings.iter().enumerate().map(|(i, finding)| card(i, finding, FACTS_FILE));
     std::iter::once(Block::Paragraph(intro)).chain(cards).collect()
 }
 
@@ -46,7 +46,8 @@ pub(crate) fn tone(severity: Severity) -> (Tone, &'static str) {
     }
 }
 
-fn card(place: usize, finding: &Finding) -> Block {
+/// A finding with its cause and its remedy; `file` has it as it was recorded.
+pub(crate) fn card(place: usize, finding: &Finding, file: &str) -> Block {
     let (tone, word) = tone(finding.severity);
     let certainty = match finding.confidence {
         Confidence::Certain => "the evidence allows no other reading",
@@ -78,12 +79,7 @@ fn card(place: usize, finding: &Finding) -> Block {
         folded.push(Block::Paragraph(links));
     }
     folded.push(Block::Paragraph(
-        Prose::new()
-            .text("Rule ")
-            .code(&finding.rule)
-            .text(", recorded in ")
-            .file(FACTS_FILE)
-            .text("."),
+        Prose::new().text("Rule ").code(&finding.rule).text(", recorded in ").file(file).text("."),
     ));
     let summary =
         Prose::from(format!("Evidence: {}", format::count(finding.evidence.len(), "observation")));

@@ -407,6 +407,7 @@ fn a_slow_peer_and_one_that_hangs_hold_up_neither_the_others_nor_the_order_of_th
         backends: vec![backend],
         tier: Tier::Quick,
         all_variants: false,
+        until: None,
     };
     let (alone, _) = matrix(&plan, None, |_| ());
     let peers = Peers { session: &mut session, peers: &peers, backend, budget };

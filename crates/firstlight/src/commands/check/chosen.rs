@@ -31,11 +31,23 @@ pub(super) fn only_named(arguments: &Check) -> anyhow::Result<()> {
     if arguments.gpu.is_empty() {
         return Ok(());
     }
-    let source = live(&super::patient(&arguments.environment).waiting);
+    let source = live(&super::patient(&arguments.environment, None).waiting);
     let machine = probe::machine(&Options { source, site_packages: Vec::new() });
     let visible = std::env::var(VISIBLE).ok();
     let wanted = named(&arguments.gpu, &machine.gpus, visible.as_deref())?;
     if visible.as_ref() == Some(&wanted) { Ok(()) } else { again(VISIBLE, &wanted) }
+}
+
+/// The UUIDs of the GPUs that this process sees, as NVML tells without starting CUDA here.
+pub(super) fn visible(arguments: &Check) -> Vec<String> {
+    let source = live(&arguments.environment.waiting);
+    let machine = probe::machine(&Options { source, site_packages: Vec::new() });
+    let setting = std::env::var(VISIBLE).ok();
+    let nvidia = machine.gpus.into_iter().filter(|gpu| gpu.vendor == GpuVendor::Nvidia);
+    let told = nvidia.filter_map(|gpu| Some((gpu.index, gpu.uuid?)));
+    told.filter(|(index, uuid)| setting.as_deref().is_none_or(|seen| shows(seen, *index, uuid)))
+        .map(|(_, uuid)| uuid)
+        .collect()
 }
 
 /// The UUIDs of the GPUs with these numbers, as the setting wants them.

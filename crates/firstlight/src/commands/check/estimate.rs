@@ -2,6 +2,7 @@
 
 use crate::cli::Check;
 use ::bench::Size;
+use ::verify::MODEL;
 use facts::BackendKind;
 use std::time::Duration;
 
@@ -41,15 +42,20 @@ fn seconds(arguments: &Check, backends: &[BackendKind], cores: usize, peers: boo
         _ => (STANDARD, Size::Standard),
     };
     // References and inputs are shared by the backends; a GPU's launches come on top.
-    let verified = work / cores as f64 * if backends.len() > 1 { 1.5 } else { 1.0 };
-    let timed: f64 = backends.iter().map(|backend| of_bench(*backend, size)).sum();
+    let share = match arguments.op.len() {
+        0 => 1.0,
+        named => named as f64 / kernels::OPS.len() as f64,
+    };
+    let verified = share * work / cores as f64 * if backends.len() > 1 { 1.5 } else { 1.0 };
+    let timed: f64 = backends.iter().map(|backend| of_bench(*backend, size, &arguments.op)).sum();
     // Installed kernels have a minute to be verified, and all of them two to be timed.
     let installed = if peers { 180.0 } else { 0.0 };
     BESIDE + verified + timed + installed
 }
 
-fn of_bench(backend: BackendKind, size: Size) -> f64 {
-    let plan = ::bench::Plan { names: Vec::new(), backend, size, reference: false, sweep: None };
+fn of_bench(backend: BackendKind, size: Size, ops: &[String]) -> f64 {
+    let names = ops.iter().filter(|op| *op != MODEL).cloned().collect();
+    let plan = ::bench::Plan { names, backend, size, reference: false, sweep: None, until: None };
     let each = ::bench::budget(size, backend)
         + Duration::from_secs_f64(if backend == BackendKind::Cpu {
             OF_WORKLOAD

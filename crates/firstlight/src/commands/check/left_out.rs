@@ -3,11 +3,15 @@
 use super::Installed;
 use crate::cli::Check;
 use crate::run_folder::RunFolder;
-use ::verify::Tuning;
+use ::verify::{OUT_OF_TIME, Tuning};
 use facts::{
     BackendKind, BenchReport, DoctorReport, Gpu, GpusReport, NotRunTiming, ParityReport, Status,
 };
 use std::collections::BTreeMap;
+
+/// Of a memory test within a budget, for which there is no one sentence.
+const OUT_OF_TIME_OR_BUSY: &str =
+    "--budget left no time for it, --memory-budget 0 was given, or other programs had memory of it";
 
 /// What this run deliberately did not do, so that nothing pending looks done.
 pub(super) fn of(
@@ -17,6 +21,10 @@ pub(super) fn of(
     python: &Installed,
     gpus: Option<&GpusReport>,
 ) {
+    if !arguments.op.is_empty() {
+        let why = format!("--op {} was given", arguments.op.join(","));
+        folder.not_run("every other op and the models that were not named", &why);
+    }
     if arguments.quick {
         folder.not_run("the standard matrix and the larger benchmarks", "--quick was given");
     }
@@ -39,6 +47,7 @@ pub(super) fn of(
     let untested = gpus.iter().flat_map(|gpus| &gpus.gpus);
     for gpu in untested.filter(|gpu| gpu.memory.is_none() && gpu.broke.is_none()) {
         let why = match arguments.memory_budget {
+            _ if arguments.budget.is_some() => OUT_OF_TIME_OR_BUSY,
             Some(_) => "--memory-budget 0 was given",
             None => {
                 "other programs had memory of it, which a test of all that is free could disturb; --memory-budget tests it all the same"
@@ -67,11 +76,21 @@ pub(super) fn of(
     }
 }
 
-/// What peers had no time left for: a line for each of them.
-pub(super) fn of_peers(folder: &mut RunFolder, parity: &ParityReport, bench: &BenchReport) {
+/// Whether the time of the whole check was spent before it came to its end.
+pub(super) fn cut(parity: &ParityReport, bench: &BenchReport) -> bool {
+    parity.rows.iter().any(|row| row.reason == OUT_OF_TIME)
+        || bench.not_run.iter().any(|left| left.why == OUT_OF_TIME)
+}
+
+/// What no time was left for: a line for each op of firstlight's, and for each peer.
+pub(super) fn of_time(folder: &mut RunFolder, parity: &ParityReport, bench: &BenchReport) {
     let mut left: BTreeMap<(String, &str), usize> = BTreeMap::new();
     for row in &parity.rows {
-        if row.status == Status::NotRun {
+        if row.reason == OUT_OF_TIME {
+            *left
+                .entry((format!("checks of {} on {}", row.op, row.backend), &row.reason))
+                .or_default() += 1;
+        } else if row.status == Status::NotRun {
             *left.entry((format!("checks of {}", row.variant), &row.reason)).or_default() += 1;
         }
     }

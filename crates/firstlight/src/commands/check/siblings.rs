@@ -124,6 +124,12 @@ impl Process {
         if let Some(seconds) = arguments.memory_budget {
             command.args(["--memory-budget", &seconds.to_string()]);
         }
+        if !arguments.op.is_empty() {
+            command.args(["--op", &arguments.op.join(",")]);
+        }
+        if let Some(until) = arguments.fleet.until {
+            command.args(["--until", &until.to_string()]);
+        }
         command.args(arguments.quick.then_some("--quick")).args(arguments.full.then_some("--full"));
         if !cores.is_empty() {
             let cores: Vec<String> = cores.iter().map(usize::to_string).collect();

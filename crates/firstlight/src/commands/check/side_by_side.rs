@@ -5,7 +5,9 @@ use super::siblings::Sibling;
 use crate::commands::bench::conditions_json;
 use crate::run_folder::RunFolder;
 use diagnose::GpuRows;
-use facts::{BenchReport, DoctorReport, GpuPart, GpusReport, MemoryTest, ParityReport};
+use facts::{
+    BackendKind, BenchReport, DoctorReport, GpuPart, GpusReport, MemoryTest, ParityReport,
+};
 use report::{
     BENCH_FILE, CONDITIONS_FILE, FACTS_FILE, GPUS_FILE, PARITY_FILE, SAMPLES_FILE, bench_csv,
     parity_csv, samples_csv,
@@ -21,7 +23,12 @@ pub(super) fn of(
     let Some(first) = gpus.first() else { return Ok(None) };
     let part =
         GpuPart { index: first.index, name: first.name.clone(), memory, ..GpuPart::default() };
-    let mut rows = vec![GpuRows { part, parity: &parity.rows, bench: Some(bench) }];
+    let mut rows = vec![GpuRows {
+        backend: BackendKind::Cuda,
+        part,
+        parity: &parity.rows,
+        bench: Some(bench),
+    }];
     for Sibling { part, parity, bench, .. } in &siblings {
         let whose = format!("GPU {}", part.index);
         let mut keep = |file: &str, what: &str, text: &str| {
@@ -40,7 +47,12 @@ pub(super) fn of(
             folder.note(&format!("{whose}: {why}"));
         }
         let parity = parity.as_ref().map_or(&[][..], |parity| &parity.rows);
-        rows.push(GpuRows { part: part.clone(), parity, bench: bench.as_ref() });
+        rows.push(GpuRows {
+            backend: BackendKind::Cuda,
+            part: part.clone(),
+            parity,
+            bench: bench.as_ref(),
+        });
     }
     Ok(Some(diagnose::gpus(&rows)))
 }

@@ -1,0 +1,138 @@
+//! The ranks of a fleet beside each other: whose files, whose bits and whose speed are not the others'.
+
+use crate::gpus::{GpuRows, gpus};
+use facts::{
+    BackendKind, DoctorReport, FleetDevice, FleetReport, FoundOnRanks, GpuKind, RankPart, SCHEMA,
+    Severity, StackDiffers, StackFile, StackForm, StackReport,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What arrived of one rank.
+#[derive(Debug, Clone)]
+pub struct RankRows<'a> {
+    /// Which, and what is known of it beside its rows; what is counted from rows is filled in here.
+    pub part: RankPart,
+    /// Its GPUs and its processor. The numbers of their parts are the driver's.
+    pub devices: Vec<GpuRows<'a>>,
+    /// The files of its stack.
+    pub stack: Option<&'a StackReport>,
+    /// Its own findings.
+    pub doctor: Option<&'a DoctorReport>,
+}
+
+/// Compares the ranks with each other.
+pub fn fleet(launcher: &str, ranks: &[RankRows<'_>]) -> FleetReport {
+    let mut devices = Vec::new();
+    let mut rows = Vec::new();
+    for rank in ranks {
+        for device in &rank.devices {
+            let RankPart { rank, host, .. } = &rank.part;
+            let (backend, name) = (device.backend, device.part.name.clone());
+            let gpu = (backend == BackendKind::Cuda).then_some(device.part.index);
+            devices.push(FleetDevice { rank: *rank, host: host.clone(), backend, gpu, name });
+            let mut device = device.clone();
+            device.part.index = rows.len() as u32;
+            rows.push(device);
+        }
+    }
+    let side_by_side = gpus(&rows);
+    let parts = ranks.iter().map(|rank| {
+        let mine =
+            side_by_side.gpus.iter().zip(&devices).filter(|(_, it)| it.rank == rank.part.rank);
+        mine.fold(rank.part.clone(), |part, (device, _)| RankPart {
+            passed: part.passed + device.passed,
+            failed: part.failed + device.failed,
+            timed: part.timed + device.timed,
+            ..part
+        })
+    });
+    let (stack_compared, stack) = stacks(ranks);
+    let mut fleet = FleetReport {
+        schema: SCHEMA,
+        launcher: launcher.to_owned(),
+        ranks: parts.collect(),
+        kinds: side_by_side.kinds,
+        devices,
+        stack_compared,
+        stack,
+        findings: Vec::new(),
+        found: found(ranks),
+    };
+    fleet.findings = crate::run_on_fleet(&fleet);
+    fleet
+}
+
+/// What a device is called, by its number in the comparison: `GPU 1 of rank 3 (node-b)`.
+pub(crate) fn device(fleet: &FleetReport, at: u32) -> String {
+    let Some(FleetDevice { rank, host, gpu, .. }) = fleet.devices.get(at as usize) else {
+        return format!("device {at}");
+    };
+    let what = gpu.map_or("the processor".to_owned(), |gpu| format!("GPU {gpu}"));
+    format!("{what} of rank {rank} ({host})")
+}
+
+/// What the devices of a kind are.
+pub(crate) fn of_what(fleet: &FleetReport, kind: &GpuKind) -> BackendKind {
+    let first = kind.gpus.first().and_then(|at| fleet.devices.get(*at as usize));
+    first.map_or(BackendKind::Cpu, |device| device.backend)
+}
+
+/// How many files were compared, and those that are not the same on all ranks whose stacks are known.
+fn stacks(ranks: &[RankRows<'_>]) -> (u32, Vec<StackDiffers>) {
+    let known: Vec<(u32, BTreeMap<&str, &StackFile>)> = ranks
+        .iter()
+        .filter_map(|rank| {
+            let files = rank.stack?.files.iter().map(|file| (file.what.as_str(), file));
+            Some((rank.part.rank, files.collect()))
+        })
+        .collect();
+    let names: BTreeSet<&str> = known.iter().flat_map(|(_, files)| files.keys().copied()).collect();
+    let (mut compared, mut differing) = (0, Vec::new());
+    for what in names {
+        // What one of them had no time to read is no evidence for or against it.
+        let read = |file: Option<&&StackFile>| file.is_none_or(|file| file.sha256.is_some());
+        let here = known.iter().filter(|(_, files)| read(files.get(what)));
+        let here: Vec<(u32, Option<&StackFile>)> =
+            here.map(|(rank, files)| (*rank, files.get(what).copied())).collect();
+        if here.len() < 2 {
+            continue;
+        }
+        compared += 1;
+        let mut forms: BTreeMap<Option<&str>, StackForm> = BTreeMap::new();
+        for (rank, file) in &here {
+            let hash = file.and_then(|file| file.sha256.as_deref());
+            let form = || StackForm { file: file.cloned(), ranks: Vec::new() };
+            forms.entry(hash).or_insert_with(form).ranks.push(*rank);
+        }
+        if forms.len() < 2 {
+            continue;
+        }
+        let usual = forms.values().position(|form| 2 * form.ranks.len() > here.len());
+        let others =
+            forms.values().enumerate().filter(|(at, _)| usual.is_some_and(|usual| usual != *at));
+        let mut odd: Vec<u32> = others.flat_map(|(_, form)| form.ranks.iter().copied()).collect();
+        odd.sort_unstable();
+        let forms = forms.into_values().collect();
+        differing.push(StackDiffers { what: what.to_owned(), odd, forms });
+    }
+    (compared, differing)
+}
+
+/// The ranks' own findings, those of one rule together; worst first. Remarks are left to the ranks' own reports.
+fn found(ranks: &[RankRows<'_>]) -> Vec<FoundOnRanks> {
+    let mut all: BTreeMap<(Severity, &str), BTreeMap<u32, String>> = BTreeMap::new();
+    for rank in ranks {
+        let findings = rank.doctor.into_iter().flat_map(|doctor| &doctor.findings);
+        for finding in findings.filter(|finding| finding.severity != Severity::Info) {
+            let titles = all.entry((finding.severity, &finding.rule)).or_default();
+            // The first of a rule's findings stands for all of them on one rank.
+            titles.entry(rank.part.rank).or_insert_with(|| finding.title.clone());
+        }
+    }
+    all.into_iter()
+        .map(|((severity, rule), titles)| FoundOnRanks { severity, rule: rule.to_owned(), titles })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

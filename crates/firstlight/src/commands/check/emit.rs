@@ -1,0 +1,75 @@
+//! `firstlight check --emit KIND`: the file that runs this check on a cluster, with the options that were given here.
+
+use crate::Outcome;
+use crate::cli::{Check, Emitted};
+use crate::destination;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::run_folder::write_atomically;
+
+/// The templates, and how long each may take at most, in seconds; what stands between `{{` and `}}` is filled in.
+const TEMPLATES: &[(Emitted, &str, u64)] = &[
+    // slurmd kills a HealthCheckProgram after 60 s.
+    (Emitted::SlurmHealthcheck, include_str!("emit/slurm-healthcheck.sh"), 50),
+    (Emitted::KubernetesJob, include_str!("emit/kubernetes-job.yaml"), 1800),
+    (Emitted::Daemonset, include_str!("emit/daemonset.yaml"), 900),
+    (Emitted::NodeProblemDetector, include_str!("emit/node-problem-detector.json"), 50),
+    (Emitted::Skypilot, include_str!("emit/skypilot.yaml"), 1800),
+];
+
+/// What node-problem-detector and slurmd allow.
+const LIMIT: u64 = 60;
+
+pub(super) fn run(kind: Emitted, arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
+    arguments.output.as_deref().map(destination::file).transpose()?;
+    let text = text(kind, arguments)?;
+    match &arguments.output {
+        Some(file) => write_atomically(file, text.as_bytes())?,
+        None => output.text(text.trim_end())?,
+    }
+    Ok(Outcome::Good)
+}
+
+fn text(kind: Emitted, arguments: &Check) -> anyhow::Result<String> {
+    let (_, template, usual) =
+        TEMPLATES.iter().find(|(of, ..)| *of == kind).unwrap_or(&TEMPLATES[0]);
+    let short = matches!(kind, Emitted::SlurmHealthcheck | Emitted::NodeProblemDetector);
+    let budget = arguments.budget.unwrap_or(*usual);
+    if short && budget >= LIMIT {
+        let what =
+            format!("--budget {budget} is too long: what runs there is ended after {LIMIT} s");
+        return Err(Failure::hinted(what, "leave --budget out, or give less than 60"));
+    }
+    let mut options = vec!["--budget".to_owned(), budget.to_string()];
+    // Without a word about how much, what has a minute does little.
+    if arguments.quick || (short && !arguments.full) {
+        options.push("--quick".to_owned());
+    }
+    if arguments.full {
+        options.push("--full".to_owned());
+    }
+    if !arguments.op.is_empty() {
+        options.extend(["--op".to_owned(), arguments.op.join(",")]);
+    }
+    if let Some(seconds) = arguments.memory_budget {
+        options.extend(["--memory-budget".to_owned(), seconds.to_string()]);
+    }
+    if arguments.redact {
+        options.push("--redact".to_owned());
+    }
+    let quoted: Vec<String> = options.iter().map(|option| format!("{option:?}")).collect();
+    let fill = [
+        ("options", options.join(" ")),
+        ("quoted options", quoted.join(", ")),
+        ("budget", budget.to_string()),
+        ("nodes", arguments.fleet.nodes.to_string()),
+        ("image", arguments.fleet.image.clone()),
+        ("version", env!("CARGO_PKG_VERSION").to_owned()),
+    ];
+    Ok(fill.iter().fold((*template).to_owned(), |text, (name, value)| {
+        text.replace(&format!("{{{{{name}}}}}"), value)
+    }))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,84 @@
+use super::*;
+use clap::{Parser, ValueEnum};
+use serde_json::Value;
+
+fn check(arguments: &[&str]) -> anyhow::Result<String> {
+    let words = [&["firstlight", "check"], arguments].concat();
+    let cli = crate::cli::Cli::try_parse_from(words)?;
+    let crate::cli::Command::Check(check) = &cli.command else { anyhow::bail!("no check") };
+    text(check.fleet.emit.unwrap(), check)
+}
+
+#[test]
+fn every_kind_is_filled_in_and_its_command_is_one_of_ours() {
+    for kind in Emitted::value_variants() {
+        let name = kind.to_possible_value().unwrap().get_name().to_owned();
+        let got = check(&[
+            "--emit",
+            &name,
+            "--nodes",
+            "4",
+            "--op",
+            "ssd,kda",
+            "--image",
+            "registry/firstlight:1",
+        ])
+        .unwrap();
+        assert!(!got.contains("{{") && !got.contains("}}"), "{got}");
+        // What runs there is parsed as it stands: the options behind `check`, up to the shell's next word.
+        let plain = got.replace(['"', ','], " ").replace("[", " ");
+        let line = plain.lines().find(|line| line.contains("--budget")).unwrap();
+        let words = line.split_whitespace().skip_while(|word| *word != "check").collect::<Vec<_>>();
+        let end =
+            words.iter().position(|word| word.starts_with(['>', ']', '"']) || word.ends_with(';'));
+        let own: Vec<&str> = std::iter::once("firstlight")
+            .chain(words[..end.unwrap_or(words.len())].iter().copied())
+            .collect();
+        // A list of ops is two words once its comma is gone.
+        let own: Vec<&str> = own.into_iter().filter(|word| *word != "kda").collect();
+        crate::cli::Cli::try_parse_from(&own)
+            .unwrap_or_else(|error| panic!("{name}: {own:?}: {error}"));
+        assert!(
+            own.windows(2).any(|pair| pair == ["--op", "ssd"] || pair == ["--op", "ssd,kda"]),
+            "{name}: {own:?}"
+        );
+    }
+}
+
+#[test]
+fn what_has_a_minute_ends_before_it() {
+    for kind in ["slurm-healthcheck", "node-problem-detector"] {
+        assert!(check(&["--emit", kind]).unwrap().contains("check --budget 50 --quick"));
+        assert!(
+            check(&["--emit", kind, "--budget", "20", "--full"])
+                .unwrap()
+                .contains("check --budget 20 --full")
+        );
+        let said = check(&["--emit", kind, "--budget", "60"]).unwrap_err().to_string();
+        assert!(said.contains("--budget 60 is too long"), "{said}");
+    }
+}
+
+#[test]
+fn the_files_of_kubernetes_are_what_they_say() {
+    let documents = |kind: &str| -> Vec<Value> {
+        let text = check(&["--emit", kind, "--nodes", "3"]).unwrap();
+        text.split("\n---\n").map(|document| yaml_serde::from_str(document).unwrap()).collect()
+    };
+    let job = documents("kubernetes-job");
+    let (service, job) = (&job[0], &job[1]);
+    assert_eq!((&job["spec"]["completions"], &job["spec"]["parallelism"]), (&3.into(), &3.into()));
+    let pod = &job["spec"]["template"]["spec"];
+    // The pods have names by the service that selects them.
+    assert_eq!(pod["subdomain"], service["metadata"]["name"]);
+    assert_eq!(service["spec"]["selector"], job["spec"]["template"]["metadata"]["labels"]);
+    let env = pod["containers"][0]["env"].as_array().unwrap();
+    let value = |name: &str| env.iter().find(|env| env["name"] == name).unwrap()["value"].as_str();
+    assert_eq!(value("FIRSTLIGHT_RANKS"), Some("3"));
+    assert_eq!(value("FIRSTLIGHT_LEADER"), Some("firstlight-check-0.firstlight-check"));
+    assert_eq!(documents("daemonset")[0]["kind"], "DaemonSet");
+    assert_eq!(documents("skypilot")[0]["num_nodes"], 3);
+    let detector: Value =
+        serde_json::from_str(&check(&["--emit", "node-problem-detector"]).unwrap()).unwrap();
+    assert_eq!(detector["rules"][0]["condition"], detector["conditions"][0]["type"]);
+}

@@ -1,0 +1,190 @@
+//! `firstlight check --fleet OUT`: a check on each rank that a launcher started, and one folder for all of them.
+//!
+//! Each rank is two processes: one that speaks, and the check itself. Rank 0 listens, lets all begin at once, takes their run folders and
+//! compares them. Whoever is lost is named, and the others end: nobody else would free the nodes that wait.
+
+mod compare;
+mod folder;
+mod follower;
+mod leader;
+mod shares;
+mod wire;
+
+use super::chosen;
+use super::part::{Part, kept};
+use crate::Outcome;
+use crate::cli::Check;
+use crate::output::Output;
+use crate::ranks::{self, Rank};
+use crate::stopping;
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Time for all ranks to meet: images of containers are fetched meanwhile. A third of the budget where there is one.
+const MEETING: Duration = Duration::from_secs(300);
+/// How often somebody who waits for several things looks at each.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A rank's first word.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Hello {
+    version: String,
+    rank: u32,
+    size: u32,
+    local_rank: u32,
+    host: String,
+    /// The same for all ranks of one running system, in whichever container.
+    boot: String,
+    /// UUIDs of the GPUs that it sees.
+    gpus: Vec<String>,
+    /// What rank 0 has to prove over.
+    drawn: String,
+    proof: String,
+}
+
+/// Rank 0's word that all are there.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Start {
+    /// The GPUs that this rank has for itself, where others of its host see the same ones.
+    gpus: Option<Vec<String>>,
+    /// What is left of the budget.
+    millis: Option<u64>,
+    proof: String,
+}
+
+/// What a rank's check came to.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Done {
+    /// Exit status of the check.
+    code: Option<i32>,
+    /// Why it did not come to its end.
+    broke: Option<String>,
+    /// Proof over the folder that was sent.
+    proof: String,
+}
+
+/// Why all have to end.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Ends {
+    why: String,
+}
+
+/// What came of the fleet, as an exit status.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Verdict {
+    code: u8,
+}
+
+/// What a rank needs to know of itself.
+struct Own {
+    rank: Rank,
+    hello: Hello,
+    /// When the budget ends.
+    end: Option<Instant>,
+    limit: Option<Duration>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Own {
+    fn meets_until(&self) -> Instant {
+        Instant::now() + self.limit.map_or(MEETING, |limit| limit / 3)
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
+pub(super) fn run(out: &Path, arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
+    let limit = arguments.budget.map(Duration::from_secs);
+    let end = limit.map(|limit| Instant::now() + limit);
+    let variables = |name: &str| std::env::var(name).ok();
+    let mut rank = ranks::of(&variables)?;
+    rank.port = arguments.fleet.fleet_port.unwrap_or(rank.port);
+    let stop = Arc::new(AtomicBool::new(false));
+    stopping::on_signals(&stop).context("cannot wait for signals")?;
+    let hello = Hello {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        rank: rank.rank,
+        size: rank.size,
+        local_rank: rank.local_rank,
+        host: if arguments.redact { String::new() } else { host() },
+        boot: std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default(),
+        gpus: chosen::visible(arguments),
+        drawn: hex(&wire::drawn()),
+        proof: String::new(),
+    };
+    let own = Own { rank, hello, end, limit, stop };
+    match own.rank.rank {
+        0 => leader::run(own, out, output),
+        _ => follower::run(&own),
+    }
+}
+
+fn host() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    if name.trim().is_empty() { "unknown-host".to_owned() } else { name.trim().to_owned() }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What a rank proves with its first word.
+fn of_hello(job: &str, challenge: &[u8], hello: &Hello) -> String {
+    let Hello { rank, size, drawn, .. } = hello;
+    let who = format!("{rank} of {size}");
+    wire::proof(job, &[b"hello", challenge, who.as_bytes(), drawn.as_bytes()])
+}
+
+/// What rank 0 proves when it lets a rank begin.
+fn of_start(job: &str, hello: &Hello) -> String {
+    wire::proof(job, &[b"start", hello.drawn.as_bytes(), hello.rank.to_string().as_bytes()])
+}
+
+/// What a rank proves with its run folder.
+fn of_done(job: &str, challenge: &[u8], seal: &str) -> String {
+    wire::proof(job, &[b"done", challenge, seal.as_bytes()])
+}
+
+/// A rank's check, with what it was given.
+struct Checking {
+    part: Part,
+    /// When it is ended, whatever it does.
+    last: Option<Instant>,
+}
+
+impl Checking {
+    /// `left` of the budget `limit`.
+    fn start(
+        folder: &Path,
+        gpus: Option<&[String]>,
+        left: Option<Duration>,
+        limit: Option<Duration>,
+    ) -> anyhow::Result<Self> {
+        /// What a check without a budget may take, so that it has an end at all.
+        const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
+        let kept = limit.map(kept).unwrap_or_default();
+        let now = Instant::now();
+        let until = now + left.unwrap_or(LONGEST).saturating_sub(kept);
+        // What is kept is for the end of the check, for the way to rank 0, and for the report of all.
+        let last = left.map(|left| now + left.saturating_sub(kept / 2));
+        let only = gpus.map(|gpus| (chosen::VISIBLE, gpus.join(",")));
+        let variables: Vec<(&str, String)> = only.into_iter().collect();
+        Ok(Self { part: Part::start(until, Some(folder), &variables)?, last })
+    }
+
+    /// What it came to, once it has ended or was ended.
+    fn ended(&mut self) -> Option<(Option<i32>, Option<String>)> {
+        if let Some(status) = self.part.ended() {
+            return Some((status.code(), self.part.broke(status)));
+        }
+        self.last.filter(|last| Instant::now() >= *last).map(|_| {
+            (None, Some("its check did not end within the budget and was ended".to_owned()))
+        })
+    }
+}

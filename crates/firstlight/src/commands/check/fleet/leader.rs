@@ -1,0 +1,246 @@
+//! Rank 0: listens, lets all begin, takes their run folders, and ends all when one is lost.
+
+mod connection;
+
+use super::{Checking, Ends, LOOK, Own, Start, Verdict, compare, of_start, shares};
+use crate::Outcome;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::redact::Redaction;
+use crate::run_folder::{self, RunFolder};
+use connection::{Event, Far, accept};
+use facts::RankPart;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// A rank may take so much longer than the first one that was done, and this many times as long, before it counts as hanging.
+const LONGER: Duration = Duration::from_secs(120);
+const TIMES: u32 = 2;
+/// How long the last words to the other ranks may take.
+const GOODBYE: Duration = Duration::from_secs(2);
+
+/// What is known of a rank while it works.
+pub(super) struct Known {
+    pub(super) part: RankPart,
+    /// Exit status of its check; `None` while it runs, and where it did not come to its end.
+    pub(super) code: Option<i32>,
+    pub(super) done: bool,
+}
+
+/// What rank 0 has to do with.
+struct Fleet<'a> {
+    own: Own,
+    out: &'a Path,
+    far: BTreeMap<u32, Far>,
+    events: Receiver<Event>,
+    known: Vec<Known>,
+    began: Instant,
+}
+
+/// Why the fleet ends before its end, in one sentence that names who was lost.
+struct Lost(String);
+
+pub(super) fn run(own: Own, out: &Path, output: &Output) -> anyhow::Result<Outcome> {
+    run_folder::look(out)?;
+    let listener = listen(own.rank.port)?;
+    let mut folder = RunFolder::create(Some(out), &own.hello.host, Redaction::from_environment())?;
+    let (send, events) = channel();
+    accept(listener, &own, out, send);
+    let known = (0..own.rank.size).map(|rank| Known {
+        part: RankPart { rank, ..RankPart::default() },
+        code: None,
+        done: false,
+    });
+    let mut fleet = Fleet {
+        known: known.collect(),
+        own,
+        out,
+        far: BTreeMap::new(),
+        events,
+        began: Instant::now(),
+    };
+    let until = fleet.own.meets_until();
+    let (launcher, size) = (fleet.own.rank.launcher, fleet.own.rank.size);
+    if !output.json {
+        let (leader, port) = (&fleet.own.rank.leader, fleet.own.rank.port);
+        output.text(&format!(
+            "fleet: {size} ranks by {launcher}; rank 0 listens on {leader}:{port}"
+        ))?;
+    }
+    let ended = fleet.meet(until).and_then(|()| fleet.check());
+    folder.note(&match &ended {
+        Ok(()) => "every rank came to its end".to_owned(),
+        Err(Lost(why)) => why.clone(),
+    });
+    if let Err(Lost(why)) = &ended {
+        // First of all the others end; the report of what there is may take a moment.
+        fleet.tell(super::wire::Kind::Ends, &Ends { why: why.clone() });
+    }
+    let because = ended.as_ref().err().map(|Lost(why)| why.as_str());
+    let compared = compare::of(launcher, out, fleet.known.iter_mut(), because);
+    let report = compared.report;
+    let outcome = compared.outcome;
+    let code = match (&ended, outcome) {
+        (Err(_), _) => 2,
+        (_, Outcome::Good) => 0,
+        (_, Outcome::Bad) => 1,
+        (_, Outcome::Unclear) => 3,
+    };
+    if ended.is_ok() {
+        fleet.tell(super::wire::Kind::Verdict, &Verdict { code });
+    }
+    compare::write(&report, &mut folder, ended.is_ok())?;
+    if output.json {
+        output.document(&report)?;
+    } else {
+        output.text(&report::terminal::fleet(&report, output.style()))?;
+        output.text(&format!("report: {}", folder.path().join("report.html").display()))?;
+    }
+    fleet.goodbye();
+    match ended {
+        Ok(()) => Ok(outcome),
+        Err(Lost(why)) => {
+            let hint = format!("{} has what was known until then", out.display());
+            Err(Failure::hinted(why, hint))
+        }
+    }
+}
+
+/// On all addresses: a host's own name is often its loopback to itself, and another address to others.
+fn listen(port: u16) -> anyhow::Result<TcpListener> {
+    let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))
+        .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)));
+    listener.map_err(|error| {
+        let what = format!("rank 0 cannot listen on port {port}: {error}");
+        Failure::hinted(what, "another fleet's check may have it; --fleet-port names another one, the same on all ranks")
+    })
+}
+
+impl Fleet<'_> {
+    /// Waits until every rank is there.
+    fn meet(&mut self, until: Instant) -> Result<(), Lost> {
+        while self.far.len() + 1 < self.known.len() {
+            match self.events.recv_timeout(LOOK) {
+                Ok(Event::Joined(far)) => {
+                    let rank = far.hello.rank;
+                    if self.far.contains_key(&rank) {
+                        let why = format!("two processes say that they are rank {rank}");
+                        far.say(super::wire::Kind::Ends, &Ends { why: why.clone() });
+                        return Err(Lost(why));
+                    }
+                    self.known[rank as usize].part.host.clone_from(&far.hello.host);
+                    self.far.insert(rank, far);
+                }
+                Ok(Event::Lost(rank, why)) => return Err(self.lost(rank, &why)),
+                Ok(Event::Done(..)) | Err(RecvTimeoutError::Disconnected) => {}
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if self.own.stopped() {
+                return Err(Lost("rank 0 was asked to end".to_owned()));
+            }
+            if Instant::now() >= until {
+                let there = |rank: &u32| *rank == 0 || self.far.contains_key(rank);
+                let missing: Vec<String> = (0..self.own.rank.size)
+                    .filter(|rank| !there(rank))
+                    .map(|rank| rank.to_string())
+                    .collect();
+                let seconds = self.began.elapsed().as_secs();
+                let s = if missing.len() == 1 { "" } else { "s" };
+                let why = format!("rank{s} {} did not come within {seconds} s", missing.join(", "));
+                return Err(Lost(why));
+            }
+        }
+        self.known[0].part.host.clone_from(&self.own.hello.host);
+        Ok(())
+    }
+
+    /// Lets all begin and waits until every one is done.
+    fn check(&mut self) -> Result<(), Lost> {
+        let hellos: Vec<_> = std::iter::once(&self.own.hello)
+            .chain(self.far.values().map(|far| &far.hello))
+            .collect();
+        let shares = shares::of(&hellos);
+        let left = self.own.end.map(|end| end.saturating_duration_since(Instant::now()));
+        let millis = left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
+        for (far, gpus) in self.far.values().zip(shares.iter().skip(1)) {
+            let proof = of_start(&self.own.rank.job, &far.hello);
+            far.say(super::wire::Kind::Start, &Start { gpus: gpus.clone(), millis, proof });
+        }
+        let began = Instant::now();
+        let gpus = shares.first().and_then(Option::as_deref);
+        let started = Checking::start(&self.out.join("rank-0"), gpus, left, self.own.limit);
+        let mut checking = match started {
+            Ok(checking) => Some(checking),
+            Err(error) => return Err(Lost(format!("rank 0 cannot check: {error:#}"))),
+        };
+        let mut hangs_at = None;
+        while let Some(waiting) =
+            self.known.iter().find(|known| !known.done).map(|known| known.part.rank)
+        {
+            match self.events.recv_timeout(LOOK) {
+                Ok(Event::Done(rank, done)) => {
+                    let known = &mut self.known[rank as usize];
+                    known.done = true;
+                    known.code = done.code;
+                    known.part.broke = done.broke;
+                }
+                Ok(Event::Lost(rank, why)) => return Err(self.lost(rank, &why)),
+                Ok(Event::Joined(far)) => {
+                    let why = format!("there is a rank {} already", far.hello.rank);
+                    far.say(super::wire::Kind::Ends, &Ends { why });
+                }
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+            }
+            if let Some((code, broke)) = checking.as_mut().and_then(Checking::ended) {
+                checking = None;
+                let known = &mut self.known[0];
+                (known.done, known.code, known.part.broke) = (true, code, broke);
+            }
+            if hangs_at.is_none() && self.known.iter().any(|known| known.done) {
+                hangs_at = Some(Instant::now() + LONGER + TIMES * began.elapsed());
+            }
+            let now = Instant::now();
+            if self.own.end.is_some_and(|end| now >= end) {
+                return Err(self.lost(waiting, "it did not come to its end within the budget"));
+            }
+            if hangs_at.is_some_and(|at| now >= at) {
+                return Err(self.lost(waiting, "it did not come to its end long after others had"));
+            }
+            if self.own.stopped() {
+                return Err(Lost("rank 0 was asked to end".to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    fn lost(&mut self, rank: u32, why: &str) -> Lost {
+        let seconds = self.began.elapsed().as_secs();
+        let part = &mut self.known[rank as usize].part;
+        part.broke = Some(why.to_owned());
+        let why = format!("rank {rank} ({}) was lost after {seconds} s: {why}", part.host);
+        self.far.remove(&rank);
+        Lost(why)
+    }
+
+    fn tell(&self, kind: super::wire::Kind, record: &impl Serialize) {
+        self.far.values().for_each(|far| far.say(kind, record));
+    }
+
+    /// Waits a moment for what was said last to be on its way.
+    fn goodbye(self) {
+        let until = Instant::now() + GOODBYE;
+        let mut there = self.far;
+        // A rank hangs up once it has heard.
+        while !there.is_empty() {
+            match self.events.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(Event::Lost(rank, _)) => drop(there.remove(&rank)),
+                Ok(_) => {}
+                Err(_) => return,
+            }
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! One connection of rank 0: who it is, and what it sends. Whoever cannot prove to be of this job is not listened to.
+
+use crate::commands::check::fleet::folder::{Arriving, seal};
+use crate::commands::check::fleet::wire::{
+    Frame, Kind, Link, SILENCE, drawn, read, record, same, write,
+};
+use crate::commands::check::fleet::{Done, Ends, Hello, Own, of_done, of_hello};
+use serde::Serialize;
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Sender, SyncSender};
+
+/// Longest first word of a rank; a host with sixteen GPUs says a kilobyte.
+const HELLO: usize = 16 << 10;
+/// Connections beside those of the ranks that may be open at once: a port scanner's, say.
+const STRAY: u32 = 32;
+
+/// What connections tell rank 0.
+pub(super) enum Event {
+    Joined(Far),
+    /// A rank's check has ended, and its run folder is there.
+    Done(u32, Done),
+    Lost(u32, String),
+}
+
+/// A rank at the other end of a connection.
+pub(super) struct Far {
+    pub(super) hello: Hello,
+    out: SyncSender<Frame>,
+}
+
+impl Far {
+    pub(super) fn say(&self, kind: Kind, record: &impl Serialize) {
+        let _ = self.out.send((kind, serde_json::to_vec(record).unwrap_or_default()));
+    }
+}
+
+/// What every connection needs to know.
+struct Known {
+    version: String,
+    size: u32,
+    job: String,
+    out: PathBuf,
+    open: AtomicU32,
+}
+
+/// Takes connections for as long as this process lives.
+pub(super) fn accept(listener: TcpListener, own: &Own, out: &Path, send: Sender<Event>) {
+    let known = Arc::new(Known {
+        version: own.hello.version.clone(),
+        size: own.rank.size,
+        job: own.rank.job.clone(),
+        out: out.to_owned(),
+        open: AtomicU32::new(0),
+    });
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let (known, send) = (Arc::clone(&known), send.clone());
+            if known.open.fetch_add(1, Ordering::Relaxed) >= known.size + STRAY {
+                known.open.fetch_sub(1, Ordering::Relaxed);
+                continue;
+            }
+            std::thread::spawn(move || {
+                serve(stream, &known, &send);
+                known.open.fetch_sub(1, Ordering::Relaxed);
+            });
+        }
+    });
+}
+
+fn serve(mut stream: TcpStream, known: &Known, send: &Sender<Event>) {
+    let challenge = drawn();
+    // A stray connection is no news about any rank.
+    let Some(hello) = greeted(&mut stream, &challenge, known) else { return };
+    let Ok(link) = Link::over(stream) else { return };
+    if let Some(why) = refused(&hello, known) {
+        return link.say(Kind::Ends, &Ends { why });
+    }
+    let Some(out) = link.way_out() else { return };
+    let rank = hello.rank;
+    if send.send(Event::Joined(Far { hello, out })).is_err() {
+        return;
+    }
+    let event = match arrives(rank, &link, &challenge, known) {
+        Ok(done) => Event::Done(rank, done),
+        Err(why) => Event::Lost(rank, why),
+    };
+    let lost = matches!(event, Event::Lost(..));
+    if send.send(event).is_err() || lost {
+        return;
+    }
+    // It waits for the verdict now; that it hangs up before that is a loss like any other.
+    while let Ok(told) = link.told.recv() {
+        if let Err(why) = told {
+            let _ = send.send(Event::Lost(rank, why));
+        }
+    }
+}
+
+/// Who connects, once that is proven.
+fn greeted(stream: &mut TcpStream, challenge: &[u8], known: &Known) -> Option<Hello> {
+    stream.set_read_timeout(Some(SILENCE)).ok()?;
+    stream.set_write_timeout(Some(SILENCE)).ok()?;
+    write(stream, Kind::Challenge, challenge).ok()?;
+    let (kind, content) = read(stream, HELLO).ok()?;
+    let hello: Hello = record(&content).ok().filter(|_| kind == Kind::Hello)?;
+    same(&hello.proof, &of_hello(&known.job, challenge, &hello)).then_some(hello)
+}
+
+/// Why a rank of this job cannot take part.
+fn refused(hello: &Hello, known: &Known) -> Option<String> {
+    let Hello { rank, size, host, version, .. } = hello;
+    if *version != known.version {
+        return Some(format!(
+            "rank {rank} ({host}) is firstlight {version}, rank 0 is {}",
+            known.version
+        ));
+    }
+    if *size != known.size || !(1..known.size).contains(rank) {
+        return Some(format!(
+            "rank {rank} ({host}) says that there are {size} ranks, rank 0 says {}",
+            known.size
+        ));
+    }
+    None
+}
+
+/// Takes the run folder, which gets its name once it is whole.
+fn arrives(rank: u32, link: &Link, challenge: &[u8], known: &Known) -> Result<Done, String> {
+    let place = known.out.join(format!(".rank-{rank}"));
+    let mut arriving = Arriving::into(place.clone());
+    loop {
+        let told =
+            link.told.recv().map_err(|_| "its connection is gone".to_owned()).and_then(|told| told);
+        let came = match told {
+            Ok((Kind::File, content)) => record(&content).and_then(|sent| arriving.file(sent)),
+            Ok((Kind::Data, content)) => arriving.data(&content),
+            Ok((Kind::Done, content)) => {
+                let done: Done = record(&content)?;
+                arriving.whole()?;
+                let mut there = String::new();
+                if place.is_dir() {
+                    there = seal(&place)
+                        .map_err(|error| format!("its folder cannot be read: {error:#}"))?;
+                }
+                if !same(&done.proof, &of_done(&known.job, challenge, &there)) {
+                    return Err("its run folder is not the one that it sent".to_owned());
+                }
+                if place.is_dir() {
+                    let name = known.out.join(format!("rank-{rank}"));
+                    std::fs::rename(&place, name)
+                        .map_err(|error| format!("its folder cannot be kept: {error}"))?;
+                }
+                return Ok(done);
+            }
+            Ok(_) => Err("it says what no rank says now".to_owned()),
+            Err(why) => Err(why),
+        };
+        if let Err(why) = came {
+            // What came of it is no run folder.
+            let _ = std::fs::remove_dir_all(&place);
+            return Err(why);
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! A check in a process of its own, which another one holds to its time.
+//!
+//! A driver in trouble keeps a thread where no signal reaches it. Whoever promised to end by a moment must not wait for it: the check
+//! runs in a child, in a process group of its own, and the parent ends in time whatever the child does.
+
+use crate::Outcome;
+use crate::cli::Check;
+use crate::failure::Failure;
+use crate::own_program::own_program;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+/// How often a parent looks whether its child has ended.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Time that is kept of a limit: for what has begun, and for the report.
+pub(super) fn kept(limit: Duration) -> Duration {
+    (limit / 5).min(Duration::from_secs(15))
+}
+
+/// A check that runs.
+pub(super) struct Part {
+    child: Child,
+    /// What it said on standard error; the last line says why it ended.
+    said: Option<JoinHandle<String>>,
+}
+
+impl Part {
+    /// Starts a check with this process's own arguments. It begins nothing after `until`. Into a folder it is silent; else it
+    /// speaks in this process's place.
+    pub(super) fn start(
+        until: Instant,
+        folder: Option<&Path>,
+        variables: &[(&str, String)],
+    ) -> anyhow::Result<Self> {
+        let own =
+            own_program().ok_or_else(|| anyhow::anyhow!("this program cannot be found again"))?;
+        let left = until.saturating_duration_since(Instant::now());
+        let until =
+            SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default() + left;
+        let mut command = Command::new(own);
+        command.args(std::env::args_os().skip(1)).args(["--until", &until.as_millis().to_string()]);
+        command.envs(variables.iter().map(|(name, value)| (name, value))).stdin(Stdio::piped());
+        if let Some(folder) = folder {
+            command.arg("--part").arg(folder).stdout(Stdio::null()).stderr(Stdio::piped());
+        }
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let mut child = command.spawn()?;
+        let said = child.stderr.take().map(|mut errors| {
+            std::thread::spawn(move || {
+                let mut text = Vec::new();
+                let _ = errors.read_to_end(&mut text);
+                String::from_utf8_lossy(&text).into_owned()
+            })
+        });
+        Ok(Self { child, said })
+    }
+
+    /// How it ended, once it has.
+    pub(super) fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// Why it did not come to its end, in one sentence; `None` where it did, with or without findings.
+    pub(super) fn broke(&mut self, status: ExitStatus) -> Option<String> {
+        if status.code().is_some_and(|code| code != 2) && status.code() != Some(101) {
+            return None;
+        }
+        let said = self.said.take().and_then(|said| said.join().ok()).unwrap_or_default();
+        let last = said.lines().rev().find(|line| line.starts_with("error: "));
+        let last = last.or_else(|| said.lines().rev().find(|line| !line.trim().is_empty()));
+        let why = last.map(|line| format!(": {}", line.trim_start_matches("error: ")));
+        Some(format!("its check ended, {status}{}", why.unwrap_or_default()))
+    }
+
+    /// Ends it and what it started. One that cannot be ended is not waited for.
+    fn kill(&mut self) {
+        if self.ended().is_some() {
+            return;
+        }
+        #[cfg(target_os = "linux")]
+        if let Some(group) =
+            i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw)
+        {
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        }
+        let _ = self.child.kill();
+        let until = Instant::now() + Duration::from_secs(1);
+        while self.ended().is_none() && Instant::now() < until {
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+impl Drop for Part {
+    /// Nothing of a check outlives whoever wanted it.
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Checks this machine within a limit, whatever hangs.
+pub(super) fn within(limit: Duration, arguments: &Check) -> anyhow::Result<Outcome> {
+    let end = Instant::now() + limit;
+    let mut part = Part::start(end - kept(limit), None, &[])?;
+    let status = loop {
+        match part.ended() {
+            Some(status) => break status,
+            None if Instant::now() >= end => {
+                let seconds = limit.as_secs();
+                let what =
+                    format!("the check did not end within its budget of {seconds} s and was ended");
+                let more = match (arguments.quick, arguments.op.is_empty()) {
+                    (true, false) => "a larger --budget gives it more time",
+                    _ => "a larger --budget, --quick or --op gives it more time for each thing",
+                };
+                let hint = format!(
+                    "its run folder says `incomplete` and has what was done until then; {more}"
+                );
+                return Err(Failure::hinted(what, hint));
+            }
+            None => std::thread::sleep(LOOK),
+        }
+    };
+    match status.code() {
+        Some(0) => Ok(Outcome::Good),
+        Some(1) => Ok(Outcome::Bad),
+        Some(3) => Ok(Outcome::Unclear),
+        // It has said why itself.
+        Some(code) => std::process::exit(code),
+        None => {
+            let hint = "run it again without --budget to see where it ends";
+            Err(Failure::hinted(format!("the check ended, {status}"), hint))
+        }
+    }
+}
+
+/// Ends this process and what it started once its parent is gone: the parent holds the other end of standard input.
+pub(super) fn end_with_its_parent() {
+    std::thread::spawn(|| {
+        let mut nothing = Vec::new();
+        let _ = std::io::stdin().lock().read_to_end(&mut nothing);
+        let _ = std::io::stderr().flush();
+        #[cfg(target_os = "linux")]
+        let _ = rustix::process::kill_current_process_group(rustix::process::Signal::KILL);
+        std::process::exit(2);
+    });
+}

@@ -1,0 +1,203 @@
+//! The processes of a model that `--tp` splits: this one is rank 0 and leads; each of the others is this program again
+//! (`commands::rank`), on cores of its own and, where GPUs run the model, on a GPU of its own.
+
+use crate::cli::{BackendArg, Split};
+use crate::commands::rank::Told;
+use crate::cores;
+use crate::failure::Failure;
+use crate::own_program::{again, own_program};
+use device::cuda::{NCCL_SETTING, Nccl};
+use facts::BackendKind;
+use models::{Place, Ranks};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// The setting by which a process sees one GPU alone.
+const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
+
+/// Ranks have started within this, or something keeps them.
+const STARTING: Duration = Duration::from_secs(60);
+
+/// A rank that is gone is said by whoever waits for it; where nobody does within this, because a GPU waits, all end.
+const SILENCE: Duration = Duration::from_secs(5);
+
+/// All ranks of a split model.
+pub(crate) struct Crew {
+    pub(crate) ranks: Ranks,
+    others: Arc<Others>,
+}
+
+#[derive(Default)]
+struct Others(Mutex<Vec<Process>>);
+
+struct Process {
+    child: Child,
+    /// What it writes to standard error; the last line says why it ended.
+    said: Option<JoinHandle<String>>,
+    why: Option<String>,
+}
+
+/// Which part of a model this process has. Where GPUs may run it, NCCL has to find its setting when it is loaded: this process
+/// starts again with it.
+pub(crate) fn first_of(split: Split, asked: BackendArg) -> anyhow::Result<Place> {
+    let (name, value) = NCCL_SETTING;
+    let wanted = split.tp > 1 && asked != BackendArg::Cpu;
+    let set = std::env::var_os(name).is_some_and(|set| set == value);
+    if wanted && !set && device::cuda::seen().is_ok() {
+        again(name, value)?;
+    }
+    Ok(Place { rank: 0, ranks: split.tp })
+}
+
+impl Crew {
+    /// Starts the other ranks and keeps this process to its share of the cores; none for one rank, which needs no other.
+    pub(crate) fn start(ranks: usize, backend: BackendKind) -> anyhow::Result<Option<Self>> {
+        if ranks == 1 {
+            return Ok(None);
+        }
+        let gpus = match backend {
+            BackendKind::Cpu | BackendKind::Metal => Vec::new(),
+            BackendKind::Cuda => {
+                let nccl = Nccl::find().map_err(|error| anyhow::anyhow!("{error}"))?;
+                if nccl.other().is_some() {
+                    eprintln!("note: {}", nccl.told());
+                }
+                gpus(ranks)?
+            }
+        };
+        let shares = cores::of_ranks(&cores::allowed(), ranks);
+        cores::only(&shares[0]);
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let at = listener.local_addr()?;
+        let secret = secret();
+        let others = Arc::new(Others::default());
+        for (rank, cores) in shares.into_iter().enumerate().skip(1) {
+            let told = Told { at, secret: secret.clone(), rank, ranks, cores };
+            let process = Process::start(&told, gpus.get(rank))?;
+            others.all().push(process);
+        }
+        let asked = Arc::clone(&others);
+        let ended = Box::new(move |rank: usize, within| asked.why(rank, within));
+        let ranks = Ranks::lead(&listener, ranks, secret.as_bytes(), STARTING, ended)?;
+        let watched = Arc::downgrade(&others);
+        std::thread::spawn(move || {
+            while let Some(others) = watched.upgrade() {
+                others.watch();
+                drop(others);
+                std::thread::sleep(Duration::from_millis(200));
+            }
+        });
+        Ok(Some(Self { ranks, others }))
+    }
+}
+
+impl Drop for Crew {
+    /// Nothing of a command outlives it.
+    fn drop(&mut self) {
+        self.others.end();
+    }
+}
+
+impl Others {
+    fn all(&self) -> MutexGuard<'_, Vec<Process>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end(&self) {
+        for mut process in self.all().drain(..) {
+            let _ = process.child.kill();
+            let _ = process.child.wait();
+        }
+    }
+
+    /// Why a rank's process ended, if it does within so long.
+    fn why(&self, rank: usize, within: Duration) -> Option<String> {
+        let until = Instant::now() + within;
+        loop {
+            if let Some(why) = self.all().get_mut(rank - 1)?.why() {
+                return Some(why);
+            }
+            if Instant::now() >= until {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Ends this command when a process has ended and nobody says so.
+    fn watch(&self) {
+        let ended =
+            self.all().iter_mut().enumerate().find_map(|(at, one)| Some((at + 1, one.why()?)));
+        let Some((rank, why)) = ended else { return };
+        std::thread::sleep(SILENCE);
+        if self.all().is_empty() {
+            return;
+        }
+        self.end();
+        eprintln!("error: rank {rank} has ended: {why}");
+        std::process::exit(2);
+    }
+}
+
+impl Process {
+    fn start(told: &Told, gpu: Option<&String>) -> anyhow::Result<Self> {
+        let own =
+            own_program().ok_or_else(|| anyhow::anyhow!("this program cannot be found again"))?;
+        let mut command = Command::new(own);
+        command.arg("rank").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.envs(gpu.map(|gpu| (VISIBLE, gpu)));
+        let mut child = command.spawn()?;
+        // The pipe stays open: when it closes, this process is gone.
+        if let Some(input) = &mut child.stdin {
+            let told = serde_json::to_string(told)?;
+            input.write_all(told.as_bytes()).and_then(|()| input.write_all(b"\n"))?;
+            input.flush()?;
+        }
+        let errors = child.stderr.take();
+        let said = std::thread::spawn(move || {
+            let mut text = Vec::new();
+            let _ = errors.map(|mut errors| errors.read_to_end(&mut text));
+            String::from_utf8_lossy(&text).into_owned()
+        });
+        Ok(Self { child, said: Some(said), why: None })
+    }
+
+    /// How it ended, and its last words; none while it runs.
+    fn why(&mut self) -> Option<String> {
+        if let Some(why) = &self.why {
+            return Some(why.clone());
+        }
+        let status = self.child.try_wait().ok()??;
+        let said = self.said.take().and_then(|said| said.join().ok()).unwrap_or_default();
+        let last = said.lines().rev().find_map(|line| line.strip_prefix("error: "));
+        let why = last.map_or_else(|| status.to_string(), |last| format!("{status}: {last}"));
+        self.why = Some(why.clone());
+        Some(why)
+    }
+}
+
+/// A word that other users of this machine do not know.
+fn secret() -> String {
+    let word = || RandomState::new().build_hasher().finish();
+    format!("{:016x}{:016x}", word(), word())
+}
+
+/// The GPUs that ranks take, in the order in which this process sees them.
+fn gpus(ranks: usize) -> anyhow::Result<Vec<String>> {
+    let seen = device::cuda::seen().map_err(|error| anyhow::anyhow!("{error}"))?;
+    let usable: Vec<String> =
+        seen.into_iter().filter(|gpu| gpu.unusable.is_none()).map(|gpu| gpu.uuid).collect();
+    if usable.len() >= ranks {
+        return Ok(usable);
+    }
+    let here = usable.len();
+    let what =
+        format!("--tp {ranks} takes a GPU for each rank, this process sees {here} that it can use");
+    let hint = format!("take --tp {here}, show more GPUs by {VISIBLE}, or give --backend cpu");
+    Err(Failure::hinted(what, hint))
+}
