@@ -20,37 +20,36 @@ extern "C" __global__ void __launch_bounds__(256)
     decoder_join_peers(const float* added, const float* squares, float* x, u32* turns, char* inbox0, char* inbox1,
                        char* inbox2, char* inbox3, char* inbox4, char* inbox5, char* inbox6, char* inbox7, int rank,
                        int ranks, int hidden, float inverse_width, float eps, float factor) {
-  char* const inboxes[8] = {inbox0, inbox1, inbox2, inbox3, inbox4, inbox5, inbox6, inbox7};
+  // An array of them would lie in local memory.
+  const auto inbox_of = [&](int of) {
+    return of == 0 ? inbox0 : of == 1 ? inbox1 : of == 2 ? inbox2 : of == 3 ? inbox3 : of == 4 ? inbox4 : of == 5 ? inbox5 : of == 6 ? inbox6 : inbox7;
+  };
   const int thread = threadIdx.x, block = blockIdx.x * gridDim.y + blockIdx.y;
-  const u32 turn = turns[block] + 1;
+  u32 turn = 0;
   const auto slot = [&](char* inbox, int of) { return (float*)inbox + (((turn & 1) * ranks + of) * BLOCKS + block) * SLOT; };
   const auto mark = [&](char* inbox, int of) { return (u32*)((float*)inbox + 2 * ranks * BLOCKS * SLOT) + of * BLOCKS + block; };
-  char* own = inbox0;
-#pragma unroll
-  for (int r = 1; r < 8; r++) own = r == rank ? inboxes[r] : own;
+  char* const own = inbox_of(rank);
   const int i = (blockIdx.y * 256 + thread) * 4;
   const bool inside = i < hidden;
   const long long at = (long long)blockIdx.x * hidden + i;
   let_next_start();
   wait_for_previous();
+  turn = turns[block] + 1;
   const float4 part = inside ? *reinterpret_cast<const float4*>(added + at) : make_float4(0, 0, 0, 0);
   const float square = squares != nullptr ? squares[blockIdx.x] : 0.0f;
-#pragma unroll
-  for (int r = 0; r < 8; r++) {
-    if (r >= ranks || r == rank) continue;
-    float* const to = slot(inboxes[r], rank);
+  for (int r = 0; r < ranks; r++) {
+    if (r == rank) continue;
+    float* const to = slot(inbox_of(r), rank);
     *reinterpret_cast<float4*>(to + thread * 4) = part;
     if (thread == 0) to[VALUES] = square;
   }
   __syncthreads();
-#pragma unroll
-  for (int r = 0; r < 8; r++) {
-    if (r >= ranks || r == rank || thread != r) continue;
+  if (thread < ranks && thread != rank) {
     // What the block wrote comes first, for the other GPU too.
-    asm volatile("fence.acq_rel.sys;\nst.relaxed.sys.global.u32 [%0], %1;" ::"l"(mark(inboxes[r], rank)), "r"(turn) : "memory");
+    asm volatile("fence.acq_rel.sys;\nst.relaxed.sys.global.u32 [%0], %1;" ::"l"(mark(inbox_of(thread), rank)), "r"(turn) : "memory");
     u32 met;
     do {
-      asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(met) : "l"(mark(own, r)) : "memory");
+      asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(met) : "l"(mark(own, thread)) : "memory");
     } while ((int)(met - turn) < 0);
   }
   __syncthreads();
