@@ -61,11 +61,14 @@ mod tests {
     #[test]
     fn parts_keep_their_type_and_order() {
         let whole = Tensor::new(&[2, 3, 2], (0..12).map(f64::from).collect::<Vec<f64>>());
-        for dtype in [DType::F64, DType::F32, DType::Bf16, DType::F16, DType::I32, DType::E4m3] {
+        let floats = [DType::F64, DType::F32, DType::Bf16, DType::F16, DType::E4m3];
+        for dtype in floats.into_iter().chain([DType::I32, DType::I8, DType::U8]) {
             let part = whole.cast(dtype).part(&[1..2, 0..3, 1..2]);
             assert_eq!((part.shape(), part.dtype()), (&[1, 3, 1][..], dtype));
             assert_eq!(part.to_f64(), [7.0, 9.0, 11.0]);
         }
         assert_eq!(whole.part(&[0..2, 1..1, 0..2]).to_f64(), [0.0; 0]);
+        let part = whole.cast(DType::U4).part(&[0..2, 1..2, 0..2]);
+        assert_eq!((part.dtype(), part.to_f64()), (DType::U4, vec![2.0, 3.0, 8.0, 9.0]));
     }
 }

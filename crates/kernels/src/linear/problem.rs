@@ -318,7 +318,7 @@ fn ordered(inputs: Inputs<'_>, w_dtype: DType, depth: usize) -> Result<bool, OpE
     let inside = |column: &i32| usize::try_from(*column).is_ok_and(|column| column < depth);
     match order.view::<i32>().is_none_or(|order| order.iter().all(inside)) {
         true => Ok(true),
-        false => Err(inputs.value_error("x_order", &format!("has a column outside of K={depth}"))),
+        false => Err(inputs.value_error("x_order", format!("has a column outside of K={depth}"))),
     }
 }
 
