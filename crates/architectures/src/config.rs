@@ -289,6 +289,11 @@ impl Config {
         }
     }
 
+    /// The keys of an object inside.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
+        self.keys.keys().map(String::as_str)
+    }
+
     /// `model_type` and `architectures`, of the whole and of its language model.
     pub(crate) fn names(&self) -> Vec<&str> {
         fn of(keys: &Map<String, Value>) -> impl Iterator<Item = &str> {
@@ -309,7 +314,7 @@ impl Config {
     /// Bits of one weight, and which key says so: the quantisation's where there is one, else the dtype's.
     pub fn weight_bits(&self) -> (u64, &'static str) {
         if let Some(quantised) = self.get("quantization_config") {
-            let bits = quantised.get("bits").or_else(|| quantised.get("num_bits"));
+            let bits = ["bits", "w_bit", "num_bits"].iter().find_map(|key| quantised.get(key));
             let four = quantised.get("load_in_4bit") == Some(&Value::Bool(true))
                 || quantised.get("quant_method").and_then(Value::as_str) == Some("mxfp4");
             let bits = bits.and_then(Value::as_u64).unwrap_or(if four { 4 } else { 8 });

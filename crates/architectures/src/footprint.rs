@@ -32,10 +32,21 @@ pub struct Holding {
     pub state_pools: usize,
     /// Bytes of a value between two kernels; the residual stream is float32 everywhere.
     pub activation_bytes: usize,
-    /// Whether projections that are stored in float8 stay so.
-    pub keeps_float8: bool,
+    /// What stays as narrow as it is stored.
+    pub keeps: Keeps,
     /// Whether the embedding lies on the device, or its rows are read from the files.
     pub embedding: bool,
+}
+
+/// What an engine keeps as narrow as its checkpoint stores it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keeps {
+    /// Nothing.
+    Nothing,
+    /// Projections, as GPUs do, whose experts are expanded.
+    Projections,
+    /// Whatever is in integers but for matrices of heads, as the processor does.
+    Integers,
 }
 
 /// The largest step of an engine.
@@ -167,7 +178,7 @@ const WIDE: usize = size_of::<f32>();
 fn weights(architecture: &Architecture, holding: Holding) -> u64 {
     let params = &architecture.params;
     let bytes = |param: &Param| match param.is_matrix() {
-        true => param.bytes(holding.weight_bytes, holding.keeps_float8 && !param.expanded),
+        true => param.bytes(holding.weight_bytes, holding.keeps),
         false => (param.len() as u64).saturating_mul(WIDE as u64),
     };
     // A table that is no head too, and whose rows are read from the files.
@@ -202,7 +213,7 @@ mod tests {
             spare_blocks: 1,
             state_pools: 1,
             activation_bytes: 2,
-            keeps_float8: true,
+            keeps: Keeps::Projections,
             embedding: true,
         };
         let capacity = Capacity { sequences: 1, tokens };

@@ -28,7 +28,9 @@ pub use architecture::{Architecture, Layer, Mixer, States};
 pub use config::Config;
 pub use error::ConfigError;
 pub use families::{FAMILIES, Family};
-pub use footprint::{Capacity, DoesNotFit, Footprint, Holding, LargestStep};
-pub use quantisation::{BLOCK, Fp8, Fp8Scales, SCALE, SCALE_INV, Stored, in_fp8};
+pub use footprint::{Capacity, DoesNotFit, Footprint, Holding, Keeps, LargestStep};
+pub use quantisation::{
+    BLOCK, Fp8, Fp8Scales, Int, Packing, Quantised, SCALE, SCALE_INV, Stored, in_fp8, in_integers,
+};
 pub use rope::Rope;
 pub use shapes::{SHAPES, Shape, shape};

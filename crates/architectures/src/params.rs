@@ -1,6 +1,6 @@
 //! The parameters of a model: names in the checkpoint, shapes, and how a random model draws them.
 
-use crate::{Fp8, Stored};
+use crate::{Fp8, Keeps, Stored};
 
 /// A parameter of an [`crate::Architecture`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -17,8 +17,19 @@ pub struct Param {
     pub draw: Draw,
     /// How its checkpoint stores it, as far as the config says.
     pub stored: Stored,
-    /// Whether engines expand it though it is stored narrower.
-    pub expanded: bool,
+    /// Which engines expand it though it is stored narrower.
+    pub expanded: Expanded,
+}
+
+/// Which engines expand a parameter that is stored narrower than what it is multiplied as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Expanded {
+    /// None that has kernels for such weights.
+    Nowhere,
+    /// Those on GPUs.
+    OnGpus,
+    /// All.
+    Everywhere,
 }
 
 impl Param {
@@ -33,16 +44,39 @@ impl Param {
         [self.len().checked_div(columns).unwrap_or(0), columns]
     }
 
-    /// Its bytes where a value in a type of 16 or 32 bits has so many, and scales are kept in float32. `narrow`: what is stored in float8
-    /// stays so.
-    pub fn bytes(&self, value_bytes: usize, narrow: bool) -> u64 {
-        let len = self.len() as u64;
+    /// Whether an engine that keeps so much keeps it as it is stored.
+    pub fn is_kept(&self, keeps: Keeps) -> bool {
+        match (self.stored, keeps) {
+            (Stored::Wide, _) | (_, Keeps::Nothing) | (Stored::Fp8(_), Keeps::Integers) => false,
+            (_, Keeps::Projections) => self.expanded == Expanded::Nowhere,
+            (Stored::Int(_), Keeps::Integers) => self.expanded < Expanded::Everywhere,
+        }
+    }
+
+    /// Its bytes where a value in a type of 16 or 32 bits has so many. Scales of float8 are float32; those of integers are, and their zero
+    /// points, where the processor keeps them, and elsewhere have 16 bits, and 8.
+    pub fn bytes(&self, value_bytes: usize, keeps: Keeps) -> u64 {
+        let factors = if keeps == Keeps::Integers { [4, 4] } else { [2, 1] };
+        let narrow = if self.is_kept(keeps) { self.narrow_bytes(factors) } else { None };
+        narrow.unwrap_or_else(|| (self.len() as u64).saturating_mul(value_bytes as u64))
+    }
+
+    /// Its bytes in a checkpoint whose values in a type of 16 or 32 bits have so many.
+    pub fn stored_bytes(&self, value_bytes: usize) -> u64 {
+        let wide = || (self.len() as u64).saturating_mul(value_bytes as u64);
+        self.narrow_bytes([2, 1]).unwrap_or_else(wide)
+    }
+
+    /// Its bytes as it is stored where that is narrower, with scales and zero points of integers of so many bytes.
+    fn narrow_bytes(&self, factor_bytes: [usize; 2]) -> Option<u64> {
+        let [rows, columns] = self.sides();
         match self.stored {
-            Stored::Fp8(Fp8 { scales, .. }) if narrow => {
-                let [rows, columns] = self.sides();
-                len.saturating_add(4 * scales.count(rows, columns) as u64)
+            Stored::Wide => None,
+            Stored::Int(int) => Some(int.bytes([rows, columns], factor_bytes)),
+            Stored::Fp8(Fp8 { scales, .. }) => {
+                let scales = 4 * scales.count(rows, columns) as u64;
+                Some((self.len() as u64).saturating_add(scales))
             }
-            _ => len.saturating_mul(value_bytes as u64),
         }
     }
 
@@ -90,7 +124,7 @@ impl Params {
     /// Adds a parameter.
     pub(crate) fn add(&mut self, name: String, shape: &[usize], draw: Draw) -> ParamId {
         let (shape, stored) = (shape.to_vec(), Stored::Wide);
-        self.all.push(Param { name, shape, draw, stored, expanded: false });
+        self.all.push(Param { name, shape, draw, stored, expanded: Expanded::Nowhere });
         ParamId(self.all.len() - 1)
     }
 
@@ -131,19 +165,33 @@ impl Params {
         let matrices = self.all.iter_mut().filter(|param| param.is_matrix());
         for param in matrices {
             param.stored = of(&param.name);
-            // Kernels read such weights by 16 bytes of a row.
-            param.expanded = param.stored != Stored::Wide && !param.sides()[1].is_multiple_of(16);
+            let columns = param.sides()[1];
+            let multiplied = match param.stored {
+                Stored::Wide => true,
+                // Kernels read such weights by 16 bytes of a row.
+                Stored::Fp8(_) => columns.is_multiple_of(16),
+                Stored::Int(int) => int.is_multiplied(columns),
+            };
+            if !multiplied {
+                param.expanded = Expanded::OnGpus;
+            }
         }
     }
 
-    /// Says that engines expand a parameter.
-    pub(crate) fn expand(&mut self, id: ParamId) {
-        self.all[id.0].expanded = true;
+    /// Says which engines expand a parameter at least.
+    pub(crate) fn expand(&mut self, id: ParamId, expanded: Expanded) {
+        let param = &mut self.all[id.0];
+        param.expanded = param.expanded.max(expanded);
     }
 
     /// The parameter of an id.
     pub fn get(&self, id: ParamId) -> &Param {
         &self.all[id.0]
+    }
+
+    /// Every parameter, with its id.
+    pub(crate) fn with_ids(&self) -> impl Iterator<Item = (ParamId, &Param)> {
+        self.all.iter().enumerate().map(|(at, param)| (ParamId(at), param))
     }
 
     /// Every parameter.

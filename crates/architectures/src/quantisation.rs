@@ -1,8 +1,13 @@
 //! What a config's `quantization_config` says of weights: which are narrower than the rest, and how their scales lie.
 
+mod integers;
+
+pub use integers::{Int, Packing, in_integers};
+
+use crate::params::Expanded;
 use crate::{Architecture, Config, ConfigError, Mixer};
 use fancy_regex::Regex;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 /// How a checkpoint stores a parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -12,6 +17,14 @@ pub enum Stored {
     Wide,
     /// float8 E4M3 beside scales in another tensor.
     Fp8(Fp8),
+    /// Integers of 4 or 8 bits beside scales in another tensor.
+    Int(Int),
+}
+
+impl From<Int> for Stored {
+    fn from(int: Int) -> Self {
+        Self::Int(int)
+    }
 }
 
 /// A parameter in float8.
@@ -47,7 +60,7 @@ const KEY: &str = "quantization_config";
 
 /// What a scheme applies to.
 struct Scheme {
-    fp8: Fp8,
+    stored: Stored,
     targets: Vec<Pattern>,
 }
 
@@ -77,6 +90,47 @@ impl Pattern {
             Self::Expression(expression) => expression.is_match(module).unwrap_or(false),
         }
     }
+
+    /// What is said of a name goes before what is said of an expression, and that before what is said of all.
+    fn rank(&self) -> usize {
+        match self {
+            Self::Name(_) => 0,
+            Self::Expression(_) => 1,
+            Self::Linear => 2,
+        }
+    }
+}
+
+/// How a module's weight is stored, by its name; none: as the rest.
+type Kind = Box<dyn Fn(&str) -> Option<Stored>>;
+
+/// What a config says of how weights are stored, by the names of modules.
+pub struct Quantised(Kind);
+
+impl Quantised {
+    /// What a config says; none where it is of no quantised model.
+    ///
+    /// # Errors
+    /// [`ConfigError`] naming a scheme that is not read.
+    pub fn of(config: &Config) -> Result<Option<Self>, ConfigError> {
+        let Some(part) = config.part(KEY)? else { return Ok(None) };
+        let kind = match part.text("quant_method")? {
+            Some("compressed-tensors") => compressed_tensors(&part)?,
+            Some("fp8") => fp8(&part)?,
+            Some("gptq") => integers::gptq(&part)?,
+            Some("awq") => integers::awq(&part)?,
+            _ => {
+                let read = "compressed-tensors, fp8, gptq or awq, which are read";
+                return Err(part.wrong("quant_method", read));
+            }
+        };
+        Ok(Some(Self(kind)))
+    }
+
+    /// How the weight of a linear module is stored.
+    pub fn stored(&self, module: &str) -> Stored {
+        (self.0)(module).unwrap_or_default()
+    }
 }
 
 /// Notes how each parameter is stored.
@@ -84,39 +138,34 @@ impl Pattern {
 /// # Errors
 /// [`ConfigError`] naming a scheme that is not read.
 pub(crate) fn apply(config: &Config, architecture: &mut Architecture) -> Result<(), ConfigError> {
-    let Some(part) = config.part(KEY)? else { return Ok(()) };
-    let (schemes, ignored) = match part.text("quant_method")? {
-        Some("compressed-tensors") => compressed_tensors(&part)?,
-        Some("fp8") => fp8(&part)?,
-        _ => {
-            return Err(part.wrong("quant_method", "compressed-tensors or fp8, which are read"));
-        }
-    };
+    let Some(quantised) = Quantised::of(config)? else { return Ok(()) };
     let (embedding, head) = (architecture.embedding, architecture.is_tied());
     let table = architecture.params.get(embedding).name.clone();
     let stored = |name: &str| -> Stored {
         let module = name.strip_suffix(".weight").unwrap_or(name);
         // The embedding is no linear module; a head that is one with it has its values.
-        if name == table || (head && module == "lm_head") || ignored(module) {
+        if name == table || (head && module == "lm_head") {
             return Stored::Wide;
         }
-        let found = schemes.iter().find(|of| of.targets.iter().any(|one| one.matches(module)));
-        found.map_or(Stored::Wide, |of| Stored::Fp8(of.fp8))
+        quantised.stored(module)
     };
     architecture.params.store(stored);
     Ok(())
 }
 
-type Parts = (Vec<Scheme>, Box<dyn Fn(&str) -> bool>);
-
 /// By compressed-tensors' keys: groups of targets with a scheme each, and what is ignored.
-fn compressed_tensors(part: &Config) -> Result<Parts, ConfigError> {
-    const FORMAT: &str = "float-quantized, the format that is read";
-    let float = |config: &Config| match config.text("format")? {
-        None | Some("float-quantized") => Ok(()),
-        Some(_) => Err(config.wrong("format", FORMAT)),
+fn compressed_tensors(part: &Config) -> Result<Kind, ConfigError> {
+    // Whether a group's weights are packed integers; none where this does not say.
+    let packed = |config: &Config| match config.text("format")? {
+        None | Some("mixed-precision") => Ok(None),
+        Some("float-quantized") => Ok(Some(false)),
+        Some("pack-quantized") => Ok(Some(true)),
+        Some(_) => {
+            let read = "float-quantized or pack-quantized, the formats that are read";
+            Err(config.wrong("format", read))
+        }
     };
-    float(part)?;
+    let all_packed = packed(part)?;
     if part.has("kv_cache_scheme") {
         return Err(part.wrong("kv_cache_scheme", "null: caches are kept in bfloat16"));
     }
@@ -130,7 +179,7 @@ fn compressed_tensors(part: &Config) -> Result<Parts, ConfigError> {
         let Some(group) = group else {
             return Err(part.wrong("config_groups", "objects with targets and weights"));
         };
-        float(&group)?;
+        let packed = packed(&group)?.or(all_packed);
         let targets = group.words(&["targets"])?.map(|(_, words)| words);
         let targets = targets.unwrap_or_else(|| vec!["Linear".to_owned()]);
         let targets = targets.iter().map(|word| Pattern::of(&group, "targets", word));
@@ -138,6 +187,10 @@ fn compressed_tensors(part: &Config) -> Result<Parts, ConfigError> {
         let Some(weights) = group.part("weights")? else {
             return Err(group.missing("weights", "how weights are stored"));
         };
+        let is_int = weights.text("type")? == Some("int");
+        if packed.unwrap_or(is_int) {
+            return Ok(Scheme { stored: integers::packed(&weights)?.into(), targets });
+        }
         if weights.count("num_bits")? != 8 {
             return Err(weights.wrong("num_bits", "8, of a float"));
         }
@@ -153,17 +206,27 @@ fn compressed_tensors(part: &Config) -> Result<Parts, ConfigError> {
             Some("block") => block(&weights, "block_structure")?,
             _ => return Err(weights.wrong("strategy", "tensor, channel or block")),
         };
-        Ok(Scheme { fp8: Fp8 { scales, suffix: SCALE }, targets })
+        Ok(Scheme { stored: Stored::Fp8(Fp8 { scales, suffix: SCALE }), targets })
     });
-    let groups = groups.collect::<Result<_, _>>()?;
+    let groups = groups.collect::<Result<Vec<Scheme>, ConfigError>>()?;
     let ignored = part.words(&["ignore"])?.map_or(Vec::new(), |(_, words)| words);
     let ignored = ignored.iter().map(|word| Pattern::of(part, "ignore", word));
     let ignored = ignored.collect::<Result<Vec<_>, _>>()?;
-    Ok((groups, Box::new(move |module| ignored.iter().any(|one| one.matches(module)))))
+    Ok(Box::new(move |module| {
+        if ignored.iter().any(|one| one.matches(module)) {
+            return None;
+        }
+        let rank = |of: &Scheme| {
+            of.targets.iter().filter(|one| one.matches(module)).map(Pattern::rank).min()
+        };
+        let ranked = groups.iter().filter_map(|of| Some((rank(of)?, of.stored)));
+        // Of equals the first.
+        ranked.min_by_key(|(rank, _)| *rank).map(|(_, stored)| stored)
+    }))
 }
 
 /// By the keys of DeepSeek's and Qwen's own checkpoints: every linear module but the head, and those that are listed.
-fn fp8(part: &Config) -> Result<Parts, ConfigError> {
+fn fp8(part: &Config) -> Result<Kind, ConfigError> {
     match part.text("fmt")? {
         None | Some("e4m3" | "float8_e4m3fn") => {}
         Some(_) => return Err(part.wrong("fmt", "e4m3")),
@@ -183,8 +246,8 @@ fn fp8(part: &Config) -> Result<Parts, ConfigError> {
         module == "lm_head" || listed.iter().any(|name| under(name) || last == Some(name.as_str()))
     };
     let suffix = if scales == Fp8Scales::Block { SCALE_INV } else { SCALE };
-    let scheme = Scheme { fp8: Fp8 { scales, suffix }, targets: vec![Pattern::Linear] };
-    Ok((vec![scheme], Box::new(ignored)))
+    let stored = Stored::Fp8(Fp8 { scales, suffix });
+    Ok(Box::new(move |module| (!ignored(module)).then_some(stored)))
 }
 
 fn block(config: &Config, key: &str) -> Result<Fp8Scales, ConfigError> {
@@ -208,16 +271,17 @@ impl Fp8Scales {
 impl Architecture {
     /// Notes which parameters engines expand though they are stored narrower: experts, and matrices of heads.
     pub(crate) fn note_expanded(&mut self) {
-        let mut expanded = Vec::new();
+        let (mut expanded, mut heads) = (Vec::new(), Vec::new());
         for layer in &self.layers {
             let experts = layer.experts.iter().flat_map(|experts| &experts.experts);
             let experts = experts.flat_map(|of| [&of.gate_up, &of.down]);
             expanded.extend(experts.flat_map(|of| &of.rows).map(|rows| rows.param));
             if let Mixer::Latent(of) = &layer.mixer {
-                expanded.extend(of.key_up.iter().chain(&of.value_up).map(|rows| rows.param));
+                heads.extend(of.key_up.iter().chain(&of.value_up).map(|rows| rows.param));
             }
         }
-        expanded.into_iter().for_each(|param| self.params.expand(param));
+        expanded.into_iter().for_each(|param| self.params.expand(param, Expanded::OnGpus));
+        heads.into_iter().for_each(|param| self.params.expand(param, Expanded::Everywhere));
     }
 }
 
@@ -233,112 +297,28 @@ pub fn in_fp8(config: Config) -> Config {
 
 fn fp8_rows(ignore: &[&str]) -> Value {
     let float = |strategy: &str, dynamic: bool| {
-        serde_json::json!({
+        json!({
             "num_bits": 8, "type": "float", "strategy": strategy, "symmetric": true, "dynamic": dynamic,
         })
     };
-    serde_json::json!({
+    let group = json!({
+        "targets": ["Linear"],
+        "weights": float("channel", false),
+        "input_activations": float("token", true),
+    });
+    compressed("float-quantized", Map::from_iter([("group_0".to_owned(), group)]), ignore)
+}
+
+/// What compressed-tensors writes into a config.
+fn compressed(format: &str, groups: Map<String, Value>, ignore: &[&str]) -> Value {
+    json!({
         "quant_method": "compressed-tensors",
-        "format": "float-quantized",
+        "format": format,
         "quantization_status": "compressed",
-        "config_groups": { "group_0": {
-            "targets": ["Linear"],
-            "weights": float("channel", false),
-            "input_activations": float("token", true),
-        } },
+        "config_groups": groups,
         "ignore": ignore,
     })
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::shape;
-
-    /// How the parameters of a reduced Granite are stored, of those whose names end so, in the order of layers.
-    fn stored(config: &str, name: &str) -> Result<Vec<Stored>, String> {
-        let config =
-            shape("granite-moe-mini").unwrap().with(KEY, serde_json::from_str(config).unwrap());
-        let architecture = Architecture::of(&config).map_err(|error| error.to_string())?;
-        let named = architecture.params.iter().filter(|param| param.name.ends_with(name));
-        Ok(named.map(|param| param.stored).collect())
-    }
-
-    fn group(weights: &str, rest: &str) -> String {
-        format!(
-            r#"{{"quant_method": "compressed-tensors", "format": "float-quantized", "config_groups":
-                {{"group_0": {{"targets": ["Linear"], "weights": {{{weights}}}}}}}{rest}}}"#
-        )
-    }
-
-    const ROWS: &str = r#""num_bits": 8, "type": "float", "strategy": "channel""#;
-
-    #[test]
-    fn published_configs_say_which_weights_are_narrow() {
-        let fp8 = |scales, suffix| Stored::Fp8(Fp8 { scales, suffix });
-        let (rows, blocks) = (fp8(Fp8Scales::Row, SCALE), fp8(Fp8Scales::Block, SCALE_INV));
-        let ignoring = group(ROWS, r#", "ignore": ["lm_head", "re:.*block_sparse_moe.router"]"#);
-        let inverse = r#"{"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
-            "weight_block_size": [128, 128], "modules_to_not_convert": ["router", "model.layers.0.mamba"]}"#;
-        for (config, name, wanted) in [
-            (&*ignoring, "shared_mlp.input_linear.weight", rows),
-            (&ignoring, "block_sparse_moe.input_linear.weight", rows),
-            (&ignoring, "mamba.in_proj.weight", rows),
-            (&ignoring, "router.layer.weight", Stored::Wide),
-            // No linear modules, whatever a target says.
-            (&ignoring, "embed_tokens.weight", Stored::Wide),
-            (&ignoring, "conv1d.weight", Stored::Wide),
-            (&ignoring, "A_log", Stored::Wide),
-            (inverse, "shared_mlp.input_linear.weight", blocks),
-            (inverse, "layers.0.mamba.in_proj.weight", Stored::Wide),
-        ] {
-            let found = stored(config, name).unwrap();
-            assert!(
-                !found.is_empty() && found.iter().all(|one| *one == wanted),
-                "{name}: {found:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn what_is_not_read_is_refused_by_its_name() {
-        for (config, wanted) in [
-            (
-                r#"{"quant_method": "gptq", "bits": 4}"#,
-                "`quantization_config.quant_method` is \"gptq\"",
-            ),
-            (
-                &*group(r#""num_bits": 4, "type": "int", "strategy": "group""#, ""),
-                "weights.num_bits` is 4",
-            ),
-            (
-                &group(r#""num_bits": 8, "type": "int", "strategy": "channel""#, ""),
-                "weights.type` is \"int\"",
-            ),
-            (&group(ROWS, r#", "kv_cache_scheme": {"num_bits": 8}"#), "kv_cache_scheme"),
-            (&group(ROWS, r#", "ignore": ["re:("]"#), "`quantization_config.ignore`"),
-            (
-                r#"{"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {}}"#,
-                "`quantization_config.format` is \"pack-quantized\"",
-            ),
-            (
-                r#"{"quant_method": "fp8", "weight_block_size": [64, 64]}"#,
-                "weight_block_size` is [64,64], wanted [128, 128]",
-            ),
-        ] {
-            let error = stored(config, "").unwrap_err();
-            assert!(error.contains(wanted), "{error}");
-        }
-    }
-
-    /// 2.985 G linear values of Granite 4.0-H micro; the head is its embedding, which stays as it is.
-    #[test]
-    fn bytes_are_those_of_float8() {
-        let wide = shape("granite-4.0-h-micro").unwrap();
-        let [wide, narrow] = [wide.clone(), in_fp8(wide)].map(|of| Architecture::of(&of).unwrap());
-        let [before, after] = [&wide, &narrow].map(|of| of.weight_bytes_per_step(2, 1));
-        let linear = before - after;
-        assert!((linear as f64 / 2.985e9 - 1.0).abs() < 5e-3, "{linear}");
-        assert_eq!(wide.params.count(), narrow.params.count());
-    }
-}
+mod tests;

@@ -1,8 +1,9 @@
 //! What a step of decoding reads and writes at least: the limit that its speed is held against.
 
 use crate::layers::{Experts, GatedMlp};
-use crate::params::{Param, Projection};
-use crate::{Architecture, Mixer};
+use crate::params::Projection;
+use crate::{Architecture, Keeps, Mixer};
+use std::collections::HashMap;
 
 impl Architecture {
     /// Weights that one token passes: all but those of the experts it does not choose, and the embedding, of which it
@@ -26,27 +27,41 @@ impl Architecture {
         self.params.count() - idle - embedding
     }
 
-    /// The same in bytes, of values of so many bytes but for those that stay in float8.
-    pub fn weight_bytes_per_step(&self, value_bytes: usize, sequences: usize) -> u64 {
-        // Experts have the type of the values.
-        let narrower = |param: &Param| {
-            let wide = param.bytes(value_bytes, false);
-            wide.saturating_sub(param.bytes(value_bytes, !param.expanded))
-        };
-        let saved: u64 = self.params.iter().map(narrower).sum();
+    /// The same in bytes, of values of so many bytes but for those that an engine keeps narrower.
+    pub fn weight_bytes_per_step(&self, value_bytes: usize, keeps: Keeps, sequences: usize) -> u64 {
+        let mut passed = HashMap::new();
+        for experts in self.layers.iter().filter_map(|layer| layer.experts.as_ref()) {
+            let chosen = experts.per_token as f64 / experts.experts.len() as f64;
+            let read = 1.0 - (1.0 - chosen).powf(sequences as f64);
+            let of =
+                experts.experts.iter().flat_map(|of| of.gate_up.rows.iter().chain(&of.down.rows));
+            passed.extend(of.map(|rows| (rows.param, read)));
+        }
+        let saved = self.params.with_ids().map(|(id, param)| {
+            let wide = param.bytes(value_bytes, Keeps::Nothing);
+            let saved = wide.saturating_sub(param.bytes(value_bytes, keeps));
+            (saved as f64 * passed.get(&id).unwrap_or(&1.0)).round() as u64
+        });
+        let saved: u64 = saved.sum();
         self.weights_per_step(sequences) * value_bytes as u64 - saved
     }
 
     /// Bytes that a step of one token of each of so many sequences moves at least, each with so many tokens before: weights
     /// once, each sequence's states read and written, its cache read. Activations stay in the processor's own caches.
-    /// Weights and caches have so many bytes a value, but for weights in float8 that stay so; states four.
-    pub fn decode_bytes(&self, value_bytes: usize, sequences: usize, tokens: usize) -> u64 {
+    /// Weights and caches have so many bytes a value, but for weights that an engine keeps narrower; states four.
+    pub fn decode_bytes(
+        &self,
+        value_bytes: usize,
+        keeps: Keeps,
+        sequences: usize,
+        tokens: usize,
+    ) -> u64 {
         let mixers = || self.layers.iter().map(|layer| &layer.mixer);
         let states: u64 = mixers().map(Mixer::states).map(|of| of.recurrent + of.convolved).sum();
         let cached: usize = mixers().map(Mixer::cached).sum();
         let of_sequence =
             2 * states * size_of::<f32>() as u64 + (cached * tokens * value_bytes) as u64;
-        self.weight_bytes_per_step(value_bytes, sequences) + sequences as u64 * of_sequence
+        self.weight_bytes_per_step(value_bytes, keeps, sequences) + sequences as u64 * of_sequence
     }
 }
 
@@ -57,7 +72,7 @@ fn weights(of: &GatedMlp) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Architecture, shape};
+    use crate::{Architecture, Keeps, shape};
 
     fn of(name: &str) -> Architecture {
         Architecture::of(&shape(name).unwrap()).unwrap()
@@ -66,7 +81,7 @@ mod tests {
     #[test]
     fn a_step_moves_weights_states_and_cache() {
         let micro = of("granite-4.0-h-micro");
-        let bytes = |sequences, tokens| micro.decode_bytes(2, sequences, tokens);
+        let bytes = |sequences, tokens| micro.decode_bytes(2, Keeps::Nothing, sequences, tokens);
         // 36 Mamba layers of 64 heads of 64 channels, state 128, 4 taps over 4352 channels; 4 attention layers whose 8
         // heads of 64 channels have a key and a value.
         let states = 36 * 2 * 4 * (64 * 64 * 128 + 4352 * 3);
@@ -75,7 +90,7 @@ mod tests {
         assert_eq!(bytes(3, 1000) - bytes(0, 0), 3 * (states + 1000 * cached));
         // 7 layers of latent attention cache 512 + 64 values a token, once for keys and values.
         let kimi = of("kimi-linear-48b-a3b");
-        let bytes = |tokens| kimi.decode_bytes(2, 1, tokens);
+        let bytes = |tokens| kimi.decode_bytes(2, Keeps::Nothing, 1, tokens);
         assert_eq!(bytes(1000) - bytes(0), 1000 * 7 * 576 * 2);
         // 20 layers of KDA: 32 heads of 128 by 128, and 3 taps before over 3 x 4096 channels.
         let states = 20 * 2 * 4 * (32 * 128 * 128 + 3 * 4096 * 3);

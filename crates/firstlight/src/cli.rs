@@ -90,8 +90,8 @@ pub(crate) enum Command {
     Convert(Convert),
     /// Round a model's weights to fewer bits, and say what that cost.
     ///
-    /// Projections are rounded to nearest, with a scale a row, and written as compressed-tensors has them. The head, the embedding and
-    /// routers stay as they are.
+    /// Projections are rounded to nearest, float8 with a scale a row and integers with one for each 128 columns, and written as
+    /// compressed-tensors has them. The head, the embedding and routers stay as they are.
     Quantize(Quantize),
     /// Generate text with a model, and say how fast and by which kernels.
     Run(Run),

@@ -3,9 +3,10 @@
 
 use crate::drawn::DrawnModel;
 use crate::float8::Scales;
+use crate::integers::{self, IntegerValues, Integers};
 use crate::values::{Of, Value, Values};
-use crate::{Architecture, ModelError};
-use architectures::{SCALE, SCALE_INV};
+use crate::{Architecture, ModelError, read_config};
+use architectures::{Quantised, SCALE, SCALE_INV, Stored};
 use device::MappedFile;
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, Metadata, SafeTensorError};
@@ -18,6 +19,9 @@ use std::sync::atomic::AtomicU64;
 pub(crate) const SINGLE: &str = "model.safetensors";
 /// The index of a model that has several.
 pub(crate) const INDEX: &str = "model.safetensors.index.json";
+
+/// The ends of the names of packed weights, behind those of their modules.
+const PACKED: [&str; 2] = [".weight_packed", ".qweight"];
 
 /// The weights of a model: of files, or drawn as they are read.
 #[derive(Debug)]
@@ -40,6 +44,8 @@ pub(crate) struct Files {
     tensors: BTreeMap<String, Located>,
     /// Those of weights in float8, by the weights' names.
     scales: BTreeMap<String, Scales>,
+    /// Weights in integers, by the weights' names.
+    integers: BTreeMap<String, Integers>,
     /// The names of tensors that belong to such weights.
     beside: BTreeSet<String>,
 }
@@ -51,9 +57,9 @@ pub(crate) struct Shard {
 }
 
 /// Where a tensor lies.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Located {
-    shard: usize,
+    pub(crate) shard: usize,
     pub(crate) dtype: Dtype,
     pub(crate) shape: Vec<usize>,
     pub(crate) bytes: std::ops::Range<usize>,
@@ -123,12 +129,18 @@ impl Checkpoint {
             |path: &Path| ModelError::weights(path, format!("tensor `{name}` is missing"));
         let of = match &self.source {
             Source::Files(files) => {
+                if let Some(integers) = self.integers(name) {
+                    return Ok(Values { name, of: Of::Integers(integers), read: &self.read });
+                }
                 let found = files.tensors.get(name).ok_or_else(|| missing(&files.folder))?;
                 Of::File(&files.shards[found.shard], found, files.scales.get(name))
             }
-            Source::Drawn(drawn) => {
-                Of::Drawn(drawn.get(name).ok_or_else(|| missing(Path::new("random model")))?)
-            }
+            Source::Drawn(drawn) => match self.integers(name) {
+                Some(integers) => Of::Integers(integers),
+                None => {
+                    Of::Drawn(drawn.get(name).ok_or_else(|| missing(Path::new("random model")))?)
+                }
+            },
         };
         Ok(Values { name, of, read: &self.read })
     }
@@ -141,11 +153,24 @@ impl Checkpoint {
         }
     }
 
+    /// A weight in integers; none of one in another type.
+    pub(crate) fn integers<'a>(&'a self, name: &'a str) -> Option<IntegerValues<'a>> {
+        let (of, shards) = match &self.source {
+            Source::Files(files) => (files.integers.get(name)?, &files.shards[..]),
+            Source::Drawn(drawn) => (drawn.get(name)?.integers()?, &[][..]),
+        };
+        Some(IntegerValues { name, of, shards, read: &self.read })
+    }
+
     /// Bytes of a tensor; 0 where it is not there.
     pub(crate) fn bytes_of(&self, name: &str) -> u64 {
         match &self.source {
             Source::Files(files) => {
-                files.tensors.get(name).map_or(0, |found| found.bytes.len() as u64)
+                let module = name.strip_suffix(".weight").unwrap_or(name);
+                let packed =
+                    PACKED.iter().find_map(|end| files.tensors.get(&format!("{module}{end}")));
+                let found = files.tensors.get(name).or(packed);
+                found.map_or(0, |found| found.bytes.len() as u64)
             }
             Source::Drawn(drawn) => drawn.get(name).map_or(0, |drawn| drawn.bytes() as u64),
         }
@@ -158,7 +183,8 @@ impl Checkpoint {
             Source::Files(files) => {
                 let tensors = files.tensors.iter();
                 let weights = tensors.filter(|(name, _)| !files.beside.contains(*name));
-                weights.map(|(_, found)| product(&found.shape)).sum()
+                let integers = files.integers.values().map(|of| product(&of.shape));
+                weights.map(|(_, found)| product(&found.shape)).chain(integers).sum()
             }
             Source::Drawn(drawn) => drawn.parameters(),
         }
@@ -202,6 +228,7 @@ impl Files {
             shards: Vec::new(),
             tensors: BTreeMap::new(),
             scales: BTreeMap::new(),
+            integers: BTreeMap::new(),
             beside: BTreeSet::new(),
         };
         for path in files {
@@ -215,6 +242,7 @@ impl Files {
             }
         }
         all.read_scales()?;
+        all.find_integers()?;
         Ok(all)
     }
 
@@ -247,6 +275,37 @@ impl Files {
         Ok(())
     }
 
+    /// Finds the tensors of weights in integers, whose packing the config tells. One that is not read is the architecture's to refuse.
+    fn find_integers(&mut self) -> Result<(), ModelError> {
+        let packed = |name: &String| {
+            let module = PACKED.iter().find_map(|end| name.strip_suffix(end))?;
+            Some((name.clone(), module.to_owned()))
+        };
+        let packed: Vec<_> = self.tensors.keys().filter_map(packed).collect();
+        if packed.is_empty() {
+            return Ok(());
+        }
+        let Ok(Some(quantised)) = Quantised::of(&read_config(&self.folder)?) else { return Ok(()) };
+        for (name, module) in packed {
+            let Stored::Int(int) = quantised.stored(&module) else {
+                let what = format!("holds `{name}`, of which the config says no packing");
+                return Err(ModelError::weights(
+                    &self.shards[self.tensors[&name].shard].path,
+                    what,
+                ));
+            };
+            let (found, names) = integers::find(&module, int, &self.tensors, &self.shards)?;
+            self.beside.extend(names);
+            self.integers.insert(format!("{module}.weight"), found);
+        }
+        Ok(())
+    }
+
+    /// Whether weights are packed in integers.
+    pub(crate) fn is_packed(&self) -> bool {
+        !self.integers.is_empty()
+    }
+
     fn add(&mut self, path: PathBuf) -> Result<(), ModelError> {
         let file = MappedFile::open(&path).map_err(|error| ModelError::file(&path, error))?;
         let (start, metadata) = header(&path, &file)?;
@@ -271,13 +330,24 @@ impl Files {
         let wanted: Vec<(&str, &[usize])> = wanted.into_iter().collect();
         let known: BTreeSet<&str> = wanted.iter().map(|(name, _)| *name).collect();
         let names = wanted.iter().map(|(name, _)| *name);
-        let missing: Vec<&str> = names.filter(|name| !self.tensors.contains_key(*name)).collect();
+        let there =
+            |name: &&str| self.tensors.contains_key(*name) || self.integers.contains_key(*name);
+        let missing: Vec<&str> = names.filter(|name| !there(name)).collect();
         if !missing.is_empty() {
             let what =
                 format!("lacks {} that the config wants: {}", count(&missing), list(&missing));
             return Err(ModelError::weights(&self.folder, what));
         }
         for (name, shape) in &wanted {
+            if let Some(of) = self.integers.get(*name) {
+                if of.shape != *shape {
+                    let found = &of.shape;
+                    let what =
+                        format!("tensor `{name}` stands for {found:?}, the config wants {shape:?}");
+                    return Err(ModelError::weights(&self.folder, what));
+                }
+                continue;
+            }
             let found = &self.tensors[*name];
             let wrong = if found.shape != *shape {
                 format!("has shape {:?}, the config wants {shape:?}", found.shape)

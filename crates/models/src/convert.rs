@@ -58,6 +58,10 @@ impl Conversion {
         let architecture = Architecture::of(&read_config(model)?)?;
         let map = KeyMap::of(&architecture, to)?;
         let checkpoint = Files::open(model)?;
+        if checkpoint.is_packed() {
+            let what = format!("the weights of {} are packed in integers", model.display());
+            return Err(ModelError::convert(what, "name the model that was quantised"));
+        }
         if let Err(error) = checkpoint.hold(map.wanted(), &[]) {
             let reversed = KeyMap::of(&architecture, to.other())?;
             if checkpoint.hold(reversed.wanted(), &[]).is_ok() {

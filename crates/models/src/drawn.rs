@@ -2,12 +2,13 @@
 
 use crate::Architecture;
 use crate::float8::Scales;
+use crate::integers::{self, Held, Integers};
 use crate::params::{Draw, Param};
 use crate::random::mix;
 use crate::values::Value;
-use architectures::{Fp8, Stored};
+use architectures::{Fp8, Int, Stored};
 use half::bf16;
-use kernels::E4m3;
+use kernels::{DType, E4m3};
 use safetensors::tensor::Dtype;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,9 +20,9 @@ const SUMS: usize = 4 << 16;
 /// weights, so that drawing is a look-up.
 type Normals = Arc<[bf16]>;
 
-/// The tables of the normal draws so far, by the bits of their deviation; and that of float8.
+/// The tables of the normal draws so far, by the bits of their deviation; that of float8; and those of integers, by their bits.
 #[derive(Debug, Default)]
-pub(crate) struct Tables(HashMap<u64, Normals>, Option<Arc<[E4m3]>>);
+pub(crate) struct Tables(HashMap<u64, Normals>, Option<Arc<[E4m3]>>, HashMap<usize, Arc<[i8]>>);
 
 /// The deviation of numbers in float8: the largest that is drawn, 2 sqrt(3) times as large, is one of them.
 const DEVIATION: f64 = 100.0;
@@ -36,6 +37,47 @@ impl Tables {
         let number = |sum| E4m3::from_f32(normal(sum, DEVIATION) as f32);
         self.1.get_or_insert_with(|| (0..SUMS).map(number).collect()).clone()
     }
+
+    fn integers(&mut self, bits: usize) -> Arc<[i8]> {
+        let (low, high) = (-f64::from(1 << (bits - 1)), f64::from((1 << (bits - 1)) - 1));
+        let number =
+            |sum| normal(sum, whole_deviation(bits)).round_ties_even().clamp(low, high) as i8;
+        self.2.entry(bits).or_insert_with(|| (0..SUMS).map(number).collect()).clone()
+    }
+}
+
+/// The deviation of whole numbers of so many bits: hardly any has to be cut off.
+fn whole_deviation(bits: usize) -> f64 {
+    f64::from(1 << bits) / 6.5
+}
+
+/// Numbers, scales and zero points of a weight in integers.
+#[derive(Debug)]
+pub(crate) struct DrawnIntegers {
+    seed: u64,
+    table: Arc<[i8]>,
+    /// The mean of the scales.
+    scale: f64,
+    zeros: bool,
+}
+
+impl DrawnIntegers {
+    /// Numbers from one on.
+    pub(crate) fn numbers(&self, first: usize, into: &mut [i8]) {
+        let drawn = (first..).map(|at| mix(self.seed.wrapping_add(at as u64)));
+        into.iter_mut().zip(drawn).for_each(|(to, bits)| *to = self.table[sum(bits)]);
+    }
+
+    /// A scale, which bfloat16 holds. They differ by two thirds.
+    pub(crate) fn scale(&self, at: usize) -> f32 {
+        let part = mix(!self.seed ^ at as u64) as f64 / u64::MAX as f64;
+        bf16::from_f64((0.75 + 0.5 * part) * self.scale).to_f32()
+    }
+
+    /// A zero point, from -3 to 3; 0 where there are none.
+    pub(crate) fn zero(&self, at: usize) -> i8 {
+        if self.zeros { (mix(self.seed ^ !(at as u64)) % 7) as i8 - 3 } else { 0 }
+    }
 }
 
 /// A tensor of a random model.
@@ -47,6 +89,7 @@ pub(crate) struct Drawn {
     normals: Option<Normals>,
     /// Numbers of float8 by the sums that choose them, and scales.
     float8: Option<(Arc<[E4m3]>, Scales)>,
+    integers: Option<Integers>,
 }
 
 impl Drawn {
@@ -69,7 +112,18 @@ impl Drawn {
             }
             _ => None,
         };
-        Self { seed, len: param.len(), draw: param.draw, normals, float8 }
+        let integers = match (param.stored, param.draw) {
+            (Stored::Int(int), Draw::Normal(deviation)) => {
+                Some(draw_integers(param, int, seed, (tables, deviation)))
+            }
+            _ => None,
+        };
+        Self { seed, len: param.len(), draw: param.draw, normals, float8, integers }
+    }
+
+    /// What is kept in integers.
+    pub(crate) fn integers(&self) -> Option<&Integers> {
+        self.integers.as_ref()
     }
 
     /// What checkpoints keep it in.
@@ -81,8 +135,14 @@ impl Drawn {
         }
     }
 
-    /// Its size in a checkpoint, without scales.
+    /// Its size in a checkpoint, without scales of float8, and with all that belongs to integers, as compressed-tensors keeps them.
     pub(crate) fn bytes(&self) -> usize {
+        if let Some(of) = &self.integers {
+            return integers::packed(of)
+                .iter()
+                .map(|(_, dtype, shape)| shape.iter().product::<usize>() * dtype.bitsize() / 8)
+                .sum();
+        }
         self.len * self.dtype().bitsize() / 8
     }
 
@@ -132,6 +192,30 @@ impl Drawn {
             }
         }
         true
+    }
+}
+
+/// Drawn integers. What order columns have their groups in does not show in random numbers: they are sorted.
+fn draw_integers(
+    param: &Param,
+    int: Int,
+    seed: u64,
+    (tables, deviation): (&mut Tables, f64),
+) -> Integers {
+    let ([rows, columns], zeros) = (param.sides(), !int.symmetric);
+    let scale = deviation / whole_deviation(int.bits);
+    let drawn = DrawnIntegers { seed, table: tables.integers(int.bits), scale, zeros };
+    Integers {
+        bits: int.bits,
+        shape: param.shape.clone(),
+        rows,
+        columns,
+        group: int.group.unwrap_or(columns).min(columns),
+        zeros,
+        order: None,
+        groups_of: None,
+        scale_type: DType::Bf16,
+        held: Held::Drawn(drawn),
     }
 }
 
@@ -193,6 +277,7 @@ fn value(draw: Draw, bits: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::params::Expanded;
     use crate::{Architecture, Checkpoint, SynthOptions, shape, synth};
 
     /// A normal draw as it is defined: four uniform values, added up.
@@ -206,7 +291,7 @@ mod tests {
         for deviation in [0.02, (2304f64).powf(-0.5), 1.0] {
             let draw = Draw::Normal(deviation);
             let (name, shape, stored) = ("w".to_owned(), vec![300, 400], Stored::Wide);
-            let param = Param { name, shape, draw, stored, expanded: false };
+            let param = Param { name, shape, draw, stored, expanded: Expanded::Nowhere };
             let drawn = Drawn::new(&param, 5, &mut Tables::default());
             let seed = mix(5 ^ u64::from(b'w'));
             let want: Vec<bf16> =

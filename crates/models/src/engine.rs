@@ -4,7 +4,7 @@ use crate::choice::{Choice, Drawn, choose_by_steps};
 use crate::pages::{BLOCK, Pages};
 use crate::{Architecture, Checkpoint, Config, ModelError, Saved, StepBudget, cpu, cuda};
 pub(crate) use architectures::Capacity;
-use architectures::Holding;
+use architectures::{Holding, Keeps};
 use device::{Device, Isa};
 use facts::BackendKind;
 use std::path::Path;
@@ -130,7 +130,11 @@ pub fn holding(device: &Device, storage: Storage) -> Holding {
         spare_blocks: 1,
         state_pools: if host { 2 } else { 1 },
         activation_bytes: if host { size_of::<f32>() } else { storage.bytes() },
-        keeps_float8: !host,
+        keeps: match (host, storage) {
+            (false, _) => Keeps::Projections,
+            (true, Storage::Bf16) => Keeps::Integers,
+            (true, Storage::F32) => Keeps::Nothing,
+        },
         embedding: !host,
     }
 }

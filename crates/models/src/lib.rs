@@ -15,6 +15,7 @@ mod files;
 mod float8;
 mod generate;
 mod hub;
+mod integers;
 mod pages;
 mod program;
 mod quantize;
@@ -32,7 +33,8 @@ mod verify;
 
 use architectures::params::Param;
 pub use architectures::{
-    Architecture, Capacity, Config, Footprint, Holding, LargestStep, SHAPES, in_fp8, shape,
+    Architecture, Capacity, Config, Footprint, Holding, LargestStep, SHAPES, in_fp8, in_integers,
+    shape,
 };
 use architectures::{Layer, Mixer, Rope, layers, params};
 pub use checkpoint::Checkpoint;
@@ -47,7 +49,7 @@ pub use files::Watched;
 pub use generate::{Chosen, Generated, Next, generate};
 pub use hub::{Download, HubFile, HubHash, download, locate};
 pub use pages::Pages;
-pub use quantize::{Quantized, QuantizedTensor, quantize};
+pub use quantize::{Narrow, Quantized, QuantizedTensor, quantize};
 pub use sampling::Sampling;
 pub use saved::Saved;
 pub use scheduler::{

@@ -1,23 +1,50 @@
-//! A checkpoint with the weights of its projections in float8: rounded to nearest, a scale a row.
+//! A checkpoint with the weights of its projections in float8 or in integers, rounded to nearest.
+
+mod integers;
 
 use crate::checkpoint::{Checkpoint, Files, INDEX, Located, Shard};
 use crate::convert::shard::written_header;
 use crate::files::{Made, Watched, room, whole, write_text};
-use crate::{Architecture, ModelError, read_config};
-use architectures::{Fp8, SCALE, Stored, in_fp8};
+use crate::{Architecture, Config, ModelError, read_config};
+use architectures::{SCALE, Stored, in_fp8, in_integers};
 use kernels::E4m3;
 use rayon::prelude::*;
 use safetensors::tensor::{Dtype, TensorInfo};
 use serde_json::{Value, json};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
+/// What weights of projections are rounded to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Narrow {
+    /// float8 E4M3, with a scale a row.
+    Fp8,
+    /// Integers of 8 bits, with a scale for each 128 columns.
+    Int8,
+    /// Integers of 4 bits, likewise.
+    Int4,
+}
+
+impl Narrow {
+    /// The config of a model with such weights, as compressed-tensors writes it.
+    ///
+    /// # Errors
+    /// [`ModelError::Config`] when it describes no model.
+    pub fn of(self, config: Config) -> Result<Config, ModelError> {
+        Ok(match self {
+            Self::Fp8 => in_fp8(config),
+            Self::Int8 => in_integers(config, 8)?,
+            Self::Int4 => in_integers(config, 4)?,
+        })
+    }
+}
+
 /// What became of a checkpoint.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Quantized {
-    /// The tensors that are in float8 now, in the order of their names.
+    /// The tensors that are narrower now, in the order of their names.
     pub tensors: Vec<QuantizedTensor>,
     /// Bytes of all tensors before and after.
     pub bytes: [u64; 2],
@@ -32,27 +59,32 @@ pub struct QuantizedTensor {
     pub relative_error: f64,
 }
 
-/// Writes a model's folder whose linear modules have weights in float8, as compressed-tensors has them: a scale for each row, which
-/// makes the row's largest weight the largest number, and numbers rounded to nearest. The head, the embedding and routers stay as they
+/// Writes a model's folder whose linear modules have narrower weights, as compressed-tensors has them: numbers rounded to nearest, and a
+/// scale for each row of float8, which makes the row's largest weight the largest number, or for each group of columns of integers, whose
+/// range its largest weight spans. The head, the embedding and routers stay as they
 /// are. The folder has to be empty or absent; config.json is written last, and nothing stays of what did not end.
 ///
 /// # Errors
 /// [`ModelError`] when the model is quantised already, of no family that runs, a weight is NaN, the disk has not the room, or a file
 /// cannot be written.
-pub fn quantize(model: &Path, folder: &Path, watched: &Watched) -> Result<Quantized, ModelError> {
+pub fn quantize(
+    model: &Path,
+    folder: &Path,
+    to: Narrow,
+    watched: &Watched,
+) -> Result<Quantized, ModelError> {
     let config = read_config(model)?;
     if config.is_quantised() {
         let what = format!("the weights of {} are quantised already", model.display());
         return Err(ModelError::convert(what, "name the model that was quantised"));
     }
-    let config = in_fp8(config);
+    let config = to.of(config)?;
     let architecture = Architecture::of(&config)?;
     let checkpoint = Checkpoint::open(model)?;
     checkpoint.check(&architecture)?;
     let files = Files::open(model)?;
-    let narrow = architecture.params.iter();
-    let narrow = narrow.filter(|param| matches!(param.stored, Stored::Fp8(Fp8 { .. })));
-    let narrow: BTreeSet<&str> = narrow.map(|param| &*param.name).collect();
+    let narrow = architecture.params.iter().filter(|param| param.stored != Stored::Wide);
+    let narrow: BTreeMap<&str, Stored> = narrow.map(|param| (&*param.name, param.stored)).collect();
     let mut made = Made::folder(folder)?;
     room(folder, files.bytes())?;
     let (mut places, mut total, mut tensors) = (serde_json::Map::new(), 0, Vec::new());
@@ -60,15 +92,17 @@ pub fn quantize(model: &Path, folder: &Path, watched: &Watched) -> Result<Quanti
         let name = shard.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let mut written = Vec::new();
         for (tensor, located) in inside {
-            written.extend(match narrow.contains(tensor) {
-                true => {
-                    let (both, error) = rounded(&checkpoint, tensor, located)?;
-                    tensors
-                        .push(QuantizedTensor { name: tensor.to_owned(), relative_error: error });
-                    both.to_vec()
+            let made = match narrow.get(tensor).copied().unwrap_or_default() {
+                Stored::Wide => {
+                    written.push(Written::copied(tensor, located));
+                    continue;
                 }
-                false => vec![Written::copied(tensor, located)],
-            });
+                Stored::Fp8(_) => rounded(&checkpoint, tensor, located)?,
+                Stored::Int(int) => integers::rounded(&checkpoint, tensor, located, int)?,
+            };
+            let (own, relative_error) = made;
+            tensors.push(QuantizedTensor { name: tensor.to_owned(), relative_error });
+            written.extend(own);
         }
         // As safetensors' own writer has them: wider types first, so that each tensor is aligned, and then by name.
         written.sort_by(|one, other| {
@@ -125,7 +159,7 @@ fn rounded(
     checkpoint: &Checkpoint,
     name: &str,
     located: &Located,
-) -> Result<([Written; 2], f64), ModelError> {
+) -> Result<(Vec<Written>, f64), ModelError> {
     let shape = &located.shape;
     let width = shape.last().copied().unwrap_or(1).max(1);
     let len: usize = shape.iter().product();
@@ -167,7 +201,7 @@ fn rounded(
         shape: of_scales,
         content: Content::Made(scales),
     };
-    Ok(([weight, scale], error))
+    Ok((vec![weight, scale], error))
 }
 
 /// Bytes that are copied at once.

@@ -1,7 +1,7 @@
 //! How fast a model runs: prompts read and tokens decoded a second, by an engine that was verified.
 
 use crate::verify::{Verified, counts, since, tokens};
-use crate::{Batch, Choice, Engine, ModelError, Sampling, Storage, Wanted};
+use crate::{Batch, Choice, Engine, ModelError, Sampling, Storage, Wanted, holding};
 use facts::{DecodeLimit, FirstToken, ModelSpeed};
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -91,7 +91,9 @@ pub fn measure(
     let limit = before_bandwidth.map(|bandwidth| {
         // Half of the tokens that are decoded are there on average.
         let tokens = test.depth + test.tokens / 2;
-        let bytes = engine.architecture().decode_bytes(storage.bytes(), sequences, tokens);
+        let keeps = holding(engine.device(), storage).keeps;
+        let architecture = engine.architecture();
+        let bytes = architecture.decode_bytes(storage.bytes(), keeps, sequences, tokens);
         // Whatever else the machine did, it can do the faster of the two.
         let bandwidth = bandwidth.max(engine.read_bandwidth());
         let rate = sequences as f64 * bandwidth / bytes as f64;

@@ -4,11 +4,12 @@ use crate::checkpoint::{INDEX, SINGLE};
 use crate::convert::shard::written_header;
 use crate::drawn::{Drawn, Tables};
 use crate::files::{Made, Watched, room, whole, write_text};
+use crate::integers::{self, IntegerValues, Integers};
 use crate::params::Param;
 use crate::text::tiktoken;
 use crate::values::Value;
 use crate::{Architecture, Checkpoint, Config, ModelError};
-use architectures::{Fp8, Stored};
+use architectures::{Fp8, Int, Packing, Stored};
 use half::bf16;
 use rayon::prelude::*;
 use safetensors::tensor::{Dtype, TensorInfo};
@@ -17,6 +18,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 
 /// How a random model is drawn and written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +61,7 @@ pub fn synth_watched(
 ) -> Result<u64, ModelError> {
     let config = cut(config, options)?;
     let architecture = Architecture::of(&config)?;
+    packing(&architecture)?;
     let mut made = Made::folder(folder)?;
     let shards = shards(&architecture, options);
     let total: usize = shards.iter().flatten().map(Written::bytes).sum();
@@ -94,6 +97,17 @@ pub fn synth_bytes(config: &Config, options: &SynthOptions) -> Result<u64, Model
     Ok(Checkpoint::random(&architecture, options.seed).bytes())
 }
 
+/// Holds that weights in integers are to be packed as they are here.
+fn packing(architecture: &Architecture) -> Result<(), ModelError> {
+    let other =
+        |stored| matches!(stored, Stored::Int(Int { packing, .. }) if packing != Packing::Rows);
+    if architecture.params.iter().any(|param| other(param.stored)) {
+        let what = "random weights in integers are packed as compressed-tensors does it".to_owned();
+        return Err(ModelError::convert(what, "take the config of a model that is not quantised"));
+    }
+    Ok(())
+}
+
 /// The config of the layers that are wanted.
 fn cut(config: Config, options: &SynthOptions) -> Result<Config, ModelError> {
     match options.layers {
@@ -102,7 +116,7 @@ fn cut(config: Config, options: &SynthOptions) -> Result<Config, ModelError> {
     }
 }
 
-/// A tensor that is drawn when it is written, or the scales of one in float8.
+/// A tensor that is drawn when it is written, or what belongs to one that is narrower.
 struct Written {
     name: String,
     shape: Vec<usize>,
@@ -111,36 +125,72 @@ struct Written {
 
 enum Values {
     Drawn(Drawn),
-    Scales(Vec<u8>),
+    /// Numbers in integers.
+    Packed(Drawn),
+    Bytes(Dtype, Vec<u8>),
 }
 
 impl Written {
     /// A parameter, and its scales where it has any.
-    fn of(param: &Param, drawn: Drawn) -> impl Iterator<Item = Self> {
+    fn of(param: &Param, drawn: Drawn) -> Vec<Self> {
+        if let Some(integers) = drawn.integers() {
+            let mut tensors = Self::packed(&param.name, integers);
+            if let Some(numbers) = tensors.first_mut() {
+                numbers.values = Values::Packed(drawn);
+            }
+            return tensors;
+        }
         let scales = match (param.stored, drawn.scales()) {
             (Stored::Fp8(Fp8 { suffix, .. }), Some(scales)) => {
                 let bytes = scales.values().iter().flat_map(|scale| scale.to_le_bytes());
                 let (name, values) =
-                    (format!("{}{suffix}", param.name), Values::Scales(bytes.collect()));
+                    (format!("{}{suffix}", param.name), Values::Bytes(Dtype::F32, bytes.collect()));
                 Some(Self { name, shape: scales.shape(&param.shape), values })
             }
             _ => None,
         };
         let (name, shape) = (param.name.clone(), param.shape.clone());
-        [Self { name, shape, values: Values::Drawn(drawn) }].into_iter().chain(scales)
+        [Self { name, shape, values: Values::Drawn(drawn) }].into_iter().chain(scales).collect()
+    }
+
+    /// The tensors of a weight in integers, the numbers left out.
+    fn packed(name: &str, of: &Integers) -> Vec<Self> {
+        let (rows, groups) = (of.rows, of.groups());
+        let mut factors = vec![0f32; 2 * rows * groups];
+        let (scales, zeros) = factors.split_at_mut(rows * groups);
+        // Drawn values are in no file that could not be read.
+        let _ = reader(name, of, &AtomicU64::new(0)).factors(0..rows, scales, zeros);
+        let scales = scales.iter().flat_map(|scale| bf16::from_f32(*scale).to_le_bytes());
+        let zeros: Vec<i8> = zeros.iter().map(|zero| *zero as i8).collect();
+        let of_matrix = [of.shape[of.shape.len() - 2], groups];
+        let bytes = [
+            Vec::new(),
+            scales.collect(),
+            integers::shape_bytes(&of.shape),
+            integers::pack_columns(&zeros, of_matrix, of.bits),
+        ];
+        let module = name.strip_suffix(".weight").unwrap_or(name);
+        let tensors = integers::packed(of).into_iter().zip(bytes);
+        let tensor = |((end, dtype, shape), bytes)| {
+            let (name, values) = (format!("{module}.{end}"), Values::Bytes(dtype, bytes));
+            Self { name, shape, values }
+        };
+        tensors.map(tensor).collect()
     }
 
     fn dtype(&self) -> Dtype {
         match &self.values {
             Values::Drawn(drawn) => drawn.dtype(),
-            Values::Scales(_) => Dtype::F32,
+            Values::Packed(_) => Dtype::I32,
+            Values::Bytes(dtype, _) => *dtype,
         }
     }
 
     fn bytes(&self) -> usize {
         match &self.values {
             Values::Drawn(drawn) => drawn.bytes(),
-            Values::Scales(bytes) => bytes.len(),
+            Values::Packed(_) => self.shape.iter().product::<usize>() * 4,
+            Values::Bytes(_, bytes) => bytes.len(),
         }
     }
 }
@@ -188,12 +238,19 @@ fn write(path: &Path, drawn: &[Written], watched: &Watched) -> Result<(), ModelE
         let mut file = File::create(partial)?;
         file.write_all(&header)?;
         let mut bytes = Vec::new();
-        for Written { values, .. } in drawn {
+        for Written { name, values, .. } in drawn {
             let drawn = match values {
                 Values::Drawn(drawn) => drawn,
-                Values::Scales(bytes) => {
+                Values::Bytes(_, bytes) => {
                     file.write_all(bytes)?;
                     watched.add(bytes.len())?;
+                    continue;
+                }
+                Values::Packed(drawn) => {
+                    write_packed(name, drawn, |bytes| {
+                        file.write_all(bytes)?;
+                        watched.add(bytes.len())
+                    })?;
                     continue;
                 }
             };
@@ -214,6 +271,33 @@ fn write(path: &Path, drawn: &[Written], watched: &Watched) -> Result<(), ModelE
         }
         Ok(())
     })
+}
+
+/// Reads a weight in integers that is drawn.
+fn reader<'a>(name: &'a str, of: &'a Integers, read: &'a AtomicU64) -> IntegerValues<'a> {
+    IntegerValues { name, of, shards: &[], read }
+}
+
+/// Numbers as compressed-tensors packs them, drawn on all cores.
+fn write_packed(
+    name: &str,
+    drawn: &Drawn,
+    mut write: impl FnMut(&[u8]) -> std::io::Result<()>,
+) -> std::io::Result<()> {
+    let Some(of) = drawn.integers() else { return Ok(()) };
+    let (at_once, read) = ((PIECE / of.columns).max(1), AtomicU64::new(0));
+    let values = reader(name, of, &read);
+    for first in (0..of.rows).step_by(at_once) {
+        let rows = first..of.rows.min(first + at_once);
+        let row = |row: usize| {
+            let mut numbers = vec![0; of.columns];
+            // As above.
+            let _ = values.numbers(row..row + 1, &mut numbers);
+            integers::pack_rows(&numbers, of.columns, of.bits)
+        };
+        write(&rows.into_par_iter().map(row).collect::<Vec<_>>().concat())?;
+    }
+    Ok(())
 }
 
 /// Values as files hold them, drawn on all cores.

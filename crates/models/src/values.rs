@@ -4,6 +4,7 @@ use crate::ModelError;
 use crate::checkpoint::{Located, Shard};
 use crate::drawn::Drawn;
 use crate::float8::Scales;
+use crate::integers::IntegerValues;
 use half::{bf16, f16};
 use kernels::E4m3;
 use safetensors::tensor::Dtype;
@@ -96,6 +97,7 @@ pub(crate) enum Of<'a> {
     /// With the scales of float8.
     File(&'a Shard, &'a Located, Option<&'a Scales>),
     Drawn(&'a Drawn),
+    Integers(IntegerValues<'a>),
 }
 
 thread_local! {
@@ -136,6 +138,7 @@ impl Values<'_> {
                 }
                 self.hold(first, self::first(into, |value| value.is_nan()))
             }),
+            Of::Integers(integers) => integers.fill(first, into),
             Of::Drawn(drawn) => {
                 if !drawn.fill(first, into) {
                     let what = format!("has {} values", drawn.len());
@@ -178,6 +181,8 @@ impl Values<'_> {
     pub(crate) fn fill_float8(&self, first: usize, into: &mut [u8]) -> Result<(), ModelError> {
         match self.of {
             Of::File(..) => self.copy(first, into.len(), into)?,
+            // They have no numbers in float8.
+            Of::Integers(_) => {}
             Of::Drawn(drawn) => {
                 drawn.fill_float8(first, into);
                 self.count(into.len());

@@ -1,7 +1,7 @@
-//! Checkpoints that were rounded to float8: what their numbers stand for, and what stays as it was.
+//! Checkpoints that were rounded to float8 and to integers: what their numbers stand for, and what stays as it was.
 #![allow(clippy::unwrap_used)]
 
-use models::{Model, SynthOptions, Watched, quantize, shape, synth};
+use models::{Model, Narrow, SynthOptions, Watched, quantize, shape, synth};
 use safetensors::SafeTensors;
 use safetensors::tensor::Dtype;
 use std::collections::BTreeMap;
@@ -48,7 +48,7 @@ fn weights_are_rounded_to_nearest_by_rows_and_the_rest_stays() {
         let [from, to] = ["from", "to"].map(|name| folder.path().join(name));
         let options = SynthOptions { seed: 3, shard_bytes: 100_000, ..SynthOptions::default() };
         synth(shape(name).unwrap(), &from, &options).unwrap();
-        let quantized = quantize(&from, &to, &Watched::default()).unwrap();
+        let quantized = quantize(&from, &to, Narrow::Fp8, &Watched::default()).unwrap();
         let (before, after) = (read(&from), read(&to));
         let errors: BTreeMap<&str, f64> =
             quantized.tensors.iter().map(|of| (&*of.name, of.relative_error)).collect();
@@ -91,10 +91,122 @@ fn weights_are_rounded_to_nearest_by_rows_and_the_rest_stays() {
         assert_eq!(model.checkpoint.bytes(), bytes(&after));
         assert_eq!(model.checkpoint.parameters(), model.architecture.params.count());
         assert!(to.join("tiktoken.model").exists());
-        let again = quantize(&to, &folder.path().join("again"), &Watched::default());
+        let again = quantize(&to, &folder.path().join("again"), Narrow::Fp8, &Watched::default());
         assert!(again.unwrap_err().to_string().contains("quantised already"));
         assert!(!folder.path().join("again").exists());
     }
+}
+
+#[test]
+fn weights_are_rounded_to_the_nearest_integers_by_groups_and_the_rest_stays() {
+    for (name, to, bits) in [
+        ("granite-moe-mini", Narrow::Int4, 4),
+        ("llama-mini", Narrow::Int8, 8),
+        ("qwen3-moe-mini", Narrow::Int4, 4),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let [from, into] = ["from", "to"].map(|name| folder.path().join(name));
+        let options = SynthOptions { seed: 3, shard_bytes: 100_000, ..SynthOptions::default() };
+        synth(shape(name).unwrap(), &from, &options).unwrap();
+        let quantized = quantize(&from, &into, to, &Watched::default()).unwrap();
+        let (before, after) = (read(&from), read(&into));
+        let errors: BTreeMap<&str, f64> =
+            quantized.tensors.iter().map(|of| (&*of.name, of.relative_error)).collect();
+        for (name, (dtype, shape, bytes)) in &before {
+            let Some(error) = errors.get(&**name) else {
+                let (now, _, bytes_now) = &after[name];
+                assert_eq!((dtype, bytes), (now, bytes_now), "{name}");
+                continue;
+            };
+            assert!(!after.contains_key(name), "{name}");
+            let module = name.strip_suffix(".weight").unwrap();
+            let of = |end: &str| &after[&format!("{module}.weight_{end}")];
+            let [columns, rows] = [shape[shape.len() - 1], shape.iter().rev().skip(1).product()];
+            let sizes = of("shape").2.as_chunks().0.iter().map(|side| i64::from_le_bytes(*side));
+            assert!(sizes.eq(shape.iter().map(|side| *side as i64)), "{name}");
+            let (scales, packed) = (halves(&of("scale").2), &of("packed").2);
+            let groups = scales.len() / rows;
+            let group = columns / groups;
+            assert!(group * groups == columns && (groups == 1 || group >= 32), "{name}");
+            let row_bytes = columns.div_ceil(32 / bits) * 4;
+            assert_eq!(packed.len(), rows * row_bytes, "{name}");
+            let half = 2f64.powi(bits as i32 - 1);
+            let (mut off, mut all) = (0.0, 0.0);
+            for (at, weight) in halves(bytes).iter().enumerate() {
+                let (row, k) = (at / columns, at % columns);
+                let byte = packed[row * row_bytes + k * bits / 8];
+                let number = if bits == 4 { byte >> (k % 2 * 4) & 15 } else { byte };
+                let scale = scales[row * groups + k / group];
+                let number = f64::from(number) - half;
+                let distance = (weight - number * scale).abs();
+                // Half a step, and the end of the range that has one number less; scales have 8 bits.
+                let end = if number == half - 1.0 { 0.51 + half / 256.0 } else { 0.500_01 };
+                assert!(distance <= end * scale, "{name}: {weight} is {number} of {scale}");
+                off += distance.powi(2);
+                all += weight.powi(2);
+            }
+            assert!((error - (off / all).sqrt()).abs() < 1e-6, "{name}: {error}");
+            let expected = if bits == 4 { 0.03..0.12 } else { 0.001..0.01 };
+            assert!(expected.contains(error), "{name}: {error}");
+        }
+        assert!(errors.len() > 10 && !errors.contains_key("model.embed_tokens.weight"));
+        assert!(
+            errors.keys().all(|name| !name.contains("router") && !name.ends_with(".gate.weight"))
+        );
+        let model = Model::read(&into).unwrap();
+        let bytes = |all: &Tensors| all.values().map(|(.., bytes)| bytes.len() as u64).sum::<u64>();
+        assert_eq!(quantized.bytes, [bytes(&before), bytes(&after)]);
+        assert_eq!(model.checkpoint.bytes(), bytes(&after));
+        assert_eq!(model.checkpoint.parameters(), model.architecture.params.count());
+        let again = quantize(&into, &folder.path().join("again"), to, &Watched::default());
+        assert!(again.unwrap_err().to_string().contains("quantised already"));
+    }
+}
+
+#[test]
+fn what_belongs_to_integers_and_is_missing_or_misshaped_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = Narrow::Int4.of(shape("llama-mini").unwrap()).unwrap();
+    synth(config, folder.path(), &SynthOptions::default()).unwrap();
+    let (path, whole) = (folder.path().join("model.safetensors"), read(folder.path()));
+    let module = "model.layers.0.mlp.down_proj";
+    let said = |change: &dyn Fn(&mut Tensors)| {
+        let mut tensors = whole.clone();
+        change(&mut tensors);
+        let views = tensors.iter().map(|(name, (dtype, shape, bytes))| {
+            (name, safetensors::tensor::TensorView::new(*dtype, shape.clone(), bytes).unwrap())
+        });
+        safetensors::tensor::serialize_to_file(views, None, &path).unwrap();
+        Model::read(folder.path()).map(|_| ()).map_err(|error| error.to_string())
+    };
+    said(&|_| {}).unwrap();
+    for end in ["scale", "shape"] {
+        let name = format!("{module}.weight_{end}");
+        let missing = said(&|tensors| drop(tensors.remove(&name))).unwrap_err();
+        assert!(missing.contains(&format!("is packed without `{name}`")), "{missing}");
+    }
+    let short = said(&|tensors| {
+        let (_, shape, bytes) = tensors.get_mut(&format!("{module}.weight_scale")).unwrap();
+        shape[0] -= 1;
+        bytes.truncate(shape[0] * shape[1] * 2);
+    });
+    assert!(short.unwrap_err().contains("wanted a scale for each group of a row"));
+    let other = said(&|tensors| {
+        let sizes = tensors.get_mut(&format!("{module}.weight_shape")).unwrap();
+        let sides =
+            sizes.2.as_chunks::<8>().0.iter().map(|side| i64::from_le_bytes(*side) as usize);
+        let [rows, columns] = sides.collect::<Vec<_>>()[..] else { panic!("{sizes:?}") };
+        sizes.2 =
+            [rows, columns - 1].iter().flat_map(|side| (*side as i64).to_le_bytes()).collect();
+    });
+    assert!(other.unwrap_err().contains("stands for"), "a shape that the config does not want");
+    // A group that the config does not have.
+    let ordered = said(&|tensors| {
+        let columns = tensors[&format!("{module}.weight_packed")].1[1] * 8;
+        let groups = (0..columns as i32).flat_map(|_| 77i32.to_le_bytes()).collect();
+        tensors.insert(format!("{module}.weight_g_idx"), (Dtype::I32, vec![columns], groups));
+    });
+    assert!(ordered.unwrap_err().contains("wanted groups below"));
 }
 
 #[test]

@@ -8,8 +8,8 @@ mod machine;
 
 use facts::BackendKind;
 use models::{
-    Batch, Capacity, Choice, Engine, Event, LogitsOf, Model, Request, SHAPES, Sampling, Scheduler,
-    StepBudget, Storage, Wanted, open, shape,
+    Batch, Capacity, Choice, Engine, Event, LogitsOf, Model, Narrow, Request, SHAPES, Sampling,
+    Scheduler, StepBudget, Storage, Wanted, open, shape,
 };
 use std::time::Duration;
 
@@ -37,6 +37,13 @@ fn run_all() {
         let mut engine = open(model, device, Storage::Bf16, capacity).unwrap();
         run(&mut *engine).unwrap_or_else(|error| panic!("{name}: {error}"));
         come_and_go(&mut *engine).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+    // Integers go to where kernels want them, experts to bfloat16.
+    for (name, weights) in [("granite-moe-mini", Narrow::Int4), ("llama-mini", Narrow::Int8)] {
+        let model = Model::random(&weights.of(shape(name).unwrap()).unwrap(), 1).unwrap();
+        let device = device::open(BackendKind::Cuda).unwrap();
+        let capacity = Capacity { sequences: 1, tokens: 64 };
+        open(model, device, Storage::Bf16, capacity).unwrap();
     }
 }
 

@@ -2,7 +2,9 @@
 
 use super::{ModelOptions, Weights};
 use crate::gpu;
-use architectures::{Architecture, Capacity, Config, Footprint, Holding, LargestStep};
+use architectures::{
+    Architecture, Capacity, Config, Footprint, Holding, Keeps, LargestStep, Stored,
+};
 use facts::{Confidence, Fact, Finding, Machine, ModelMemory, ModelReport, Severity, byte_count};
 
 /// The CUDA context, cuBLAS's workspace and the allocator's rounding, as one process of torch shows it before its first
@@ -23,7 +25,7 @@ fn holding(config: &Config) -> Holding {
         spare_blocks: 0,
         state_pools: 1,
         activation_bytes: bytes,
-        keeps_float8: true,
+        keeps: Keeps::Projections,
         embedding: true,
     }
 }
@@ -42,7 +44,12 @@ pub(super) fn of(
     let step = LargestStep { tokens: PROMPT_CHUNK.min(capacity.tokens), logits: 1 };
     let holding = holding(config);
     let footprint = Footprint::new(described, holding, capacity, step);
-    let (parameters, weights_bytes) = weights(config, described.params.count(), options);
+    let narrow = described.params.iter().any(|param| param.stored != Stored::Wide);
+    let stored = narrow.then(|| {
+        let bytes = described.params.iter().map(|param| param.stored_bytes(holding.weight_bytes));
+        bytes.fold(0, u64::saturating_add)
+    });
+    let (parameters, weights_bytes) = weights(config, described.params.count(), stored, options);
     let runtime_bytes = if gpu::nvidia(machine).next().is_some() { RUNTIME_BYTES } else { 0 };
     let fixed = [footprint.states, footprint.workspace, runtime_bytes];
     let fixed = fixed.into_iter().fold(weights_bytes.value, u64::saturating_add);
@@ -76,12 +83,22 @@ pub(super) fn of(
 }
 
 /// The weight files' own count where they are there; else by the shapes and the element's size.
-fn weights(config: &Config, computed: u64, options: &ModelOptions) -> (Fact<u64>, Fact<u64>) {
+/// Values and bytes of all weights: of files where there are some, else by shapes, and by how each is `stored` where that is known.
+fn weights(
+    config: &Config,
+    computed: u64,
+    stored: Option<u64>,
+    options: &ModelOptions,
+) -> (Fact<u64>, Fact<u64>) {
     if let Some(Weights { parameters, bytes, source }) = &options.weights {
         return (Fact::new(*parameters, source.clone()), Fact::new(*bytes, source.clone()));
     }
     let (bits, why) = config.weight_bits();
-    let bytes = u64::try_from(u128::from(computed) * u128::from(bits) / 8).unwrap_or(u64::MAX);
+    let all = || u64::try_from(u128::from(computed) * u128::from(bits) / 8).unwrap_or(u64::MAX);
+    let (bytes, why) = match stored {
+        Some(stored) => (stored, "quantization_config"),
+        None => (all(), why),
+    };
     (
         Fact::new(computed, format!("the shapes {} gives", options.source)),
         Fact::new(bytes, format!("the shapes {} gives, {why}", options.source)),

@@ -26,6 +26,24 @@ fn parameters(config: &str) -> u64 {
     report.memory.parameters.expect("a count").value
 }
 
+/// Of a config alone, without the files: all but the embedding and the head are in fewer bits.
+#[test]
+fn quantised_weights_are_counted_as_they_are_stored() {
+    let table = 2.0 * 2.0 * 128_256.0 * 4096.0;
+    let linear = 8.030e9 - 2.0 * 128_256.0 * 4096.0;
+    for (quantised, each) in [
+        (r#"{"quant_method": "gptq", "bits": 4, "group_size": 128}"#, 0.5 + 2.0 / 128.0),
+        (r#"{"quant_method": "awq", "bits": 4, "group_size": 64}"#, 0.5 + 3.0 / 64.0),
+        (r#"{"quant_method": "gptq", "bits": 8, "group_size": 32}"#, 1.0 + 2.0 / 32.0),
+    ] {
+        let config = LLAMA_8B.replacen('{', &format!("{{\"quantization_config\": {quantised},"), 1);
+        let (report, _) = read(&config, &machines::a10(), &[]);
+        let weights = report.memory.weights_bytes.expect("a count").value as f64;
+        let wanted = table + linear * each;
+        assert!((weights / wanted - 1.0).abs() < 1e-3, "{quantised}: {weights}, wanted {wanted}");
+    }
+}
+
 #[test]
 fn parameter_counts_are_the_published_ones() {
     // To the last parameter, where the count is published so.

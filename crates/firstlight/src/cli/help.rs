@@ -125,7 +125,10 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "firstlight convert MODEL OUT --to fla-kda",
         ],
     ),
-    ("quantize", &["firstlight quantize MODEL OUT --to fp8"]),
+    (
+        "quantize",
+        &["firstlight quantize MODEL OUT --to fp8", "firstlight quantize MODEL OUT --to int4"],
+    ),
     ("report", &["firstlight report firstlight-runs/RUN"]),
     ("compare", &["firstlight compare firstlight-runs/BEFORE firstlight-runs/AFTER"]),
     ("gate", &["firstlight gate firstlight-runs/RUN --baseline firstlight-runs/BASELINE"]),

@@ -55,13 +55,34 @@ pub(crate) struct Synth {
 pub(crate) enum NarrowWeights {
     /// float8 E4M3 with a scale a row, as compressed-tensors has it.
     Fp8,
+    /// Integers of 8 bits with a scale for each 128 columns, as compressed-tensors packs them.
+    Int8,
+    /// Integers of 4 bits, likewise.
+    Int4,
+}
+
+impl From<NarrowWeights> for models::Narrow {
+    fn from(weights: NarrowWeights) -> Self {
+        match weights {
+            NarrowWeights::Fp8 => Self::Fp8,
+            NarrowWeights::Int8 => Self::Int8,
+            NarrowWeights::Int4 => Self::Int4,
+        }
+    }
 }
 
 impl NarrowWeights {
     /// The config of a model with such weights.
-    pub(crate) fn of(self, config: models::Config) -> models::Config {
+    pub(crate) fn of(self, config: models::Config) -> Result<models::Config, models::ModelError> {
+        models::Narrow::from(self).of(config)
+    }
+
+    /// What they are, in words.
+    pub(crate) fn told(self) -> &'static str {
         match self {
-            Self::Fp8 => models::in_fp8(config),
+            Self::Fp8 => "float8",
+            Self::Int8 => "integers of 8 bits",
+            Self::Int4 => "integers of 4 bits",
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `firstlight quantize`: a model's weights in fewer bits.
 
 use crate::Outcome;
-use crate::cli::{NarrowWeights, Quantize};
+use crate::cli::Quantize;
 use crate::destination;
 use crate::hub;
 use crate::output::Output;
@@ -19,9 +19,7 @@ pub(super) fn run(arguments: &Quantize, output: &Output) -> anyhow::Result<Outco
     stopping::on_signals(&watched.stop())?;
     let total = Checkpoint::open(&model)?.bytes();
     let showing = Transfer::watch("writing", total, watched.done());
-    let quantized = match arguments.to {
-        NarrowWeights::Fp8 => models::quantize(&model, &arguments.output, &watched)?,
-    };
+    let quantized = models::quantize(&model, &arguments.output, arguments.to.into(), &watched)?;
     drop(showing);
     let folder = arguments.output.display().to_string();
     let mut document = quantized.document();
@@ -35,7 +33,8 @@ pub(super) fn run(arguments: &Quantize, output: &Output) -> anyhow::Result<Outco
         }
         let [before, after] = quantized.bytes.map(byte_count);
         let count = quantized.tensors.len();
-        let _ = writeln!(out, "{count} tensors in float8 in {folder}: {before} became {after}");
+        let told = arguments.to.told();
+        let _ = writeln!(out, "{count} tensors in {told} in {folder}: {before} became {after}");
         out
     })?;
     Ok(Outcome::Good)

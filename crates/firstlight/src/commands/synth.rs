@@ -24,7 +24,10 @@ pub(super) fn run(arguments: &Synth, output: &Output) -> anyhow::Result<Outcome>
     let options =
         SynthOptions { seed: arguments.seed, layers: arguments.layers, ..SynthOptions::default() };
     let config = shape(name)?;
-    let config = arguments.weights.map_or(config.clone(), |weights| weights.of(config));
+    let config = match arguments.weights {
+        Some(weights) => weights.of(config)?,
+        None => config,
+    };
     let watched = Watched::default();
     stopping::on_signals(&watched.stop())?;
     let total = models::synth_bytes(&config, &options)?;

@@ -5,15 +5,17 @@ use super::experts::CpuExperts;
 use super::rows::add_scaled;
 use super::state::StatePool;
 use super::{Cpu, Memory};
+use crate::integers::IntegerValues;
 use crate::layers::Experts;
 use crate::pages::Pages;
 use crate::params::{ParamId, Projection, Rows};
 use crate::program::{self, CacheId, Loader, StateId};
 use crate::values::{Value, Values};
 use crate::{Architecture, Checkpoint, ModelError, Storage};
+use architectures::Keeps;
 use device::{Device, HostBuffer, Isa};
 use half::bf16;
-use kernels::cpu::gemm::Mat;
+use kernels::cpu::gemm::{IntegerRows, Integers, Mat};
 use kernels::cpu::linear::{GATES, Linear};
 use kernels::{DType, Tensor};
 use std::ops::Range;
@@ -58,6 +60,48 @@ impl<'a> Weights<'a> {
             Ok(Part { rows: start..end, first: rows.first, values })
         };
         Ok(Stacked { width, parts: rows.iter().map(part).collect::<Result<_, ModelError>>()? })
+    }
+
+    /// Rows `[count, width]` in integers, which stay so beside storage in bfloat16; none where some are otherwise than the first.
+    fn integers(&self, rows: &[Rows], width: usize) -> Result<Option<Linear>, ModelError> {
+        let values = |rows: &Rows| {
+            let param = self.architecture.params.get(rows.param);
+            self.checkpoint.integers(&param.name).filter(|_| param.is_kept(Keeps::Integers))
+        };
+        if self.storage == Storage::F32 {
+            return Ok(None);
+        }
+        let Some(values) = rows.iter().map(values).collect::<Option<Vec<_>>>() else {
+            return Ok(None);
+        };
+        let Some(first) = values.first().map(|values| values.of) else { return Ok(None) };
+        let alike = |of: &IntegerValues<'_>| of.of.is_like(first) && of.of.is_sortable();
+        // Kernels make whole words of groups, whatever the last one of a row has.
+        let whole = first.groups() == 1 || first.group.is_multiple_of(32);
+        if !whole || !values.iter().all(alike) {
+            return Ok(None);
+        }
+        let (bits, group, groups) = (first.bits, first.group, first.groups());
+        let form = Integers { bits, group, zeros: values.iter().any(|values| values.of.zeros) };
+        let read = |wanted: Range<usize>, into: &mut IntegerRows<'_>| {
+            let mut start = 0;
+            for (rows, values) in rows.iter().zip(&values) {
+                let (from, to) = (wanted.start.max(start), wanted.end.min(start + rows.count));
+                if from < to {
+                    let own = rows.first + from - start..rows.first + to - start;
+                    let at = from - wanted.start..to - wanted.start;
+                    let of = |size: usize| at.start * size..at.end * size;
+                    values.sorted(own.clone(), &mut into.numbers[of(width)])?;
+                    let zeros = if form.zeros { of(groups) } else { 0..0 };
+                    let scales = &mut into.scales[of(groups)];
+                    values.factors(own, scales, &mut into.zeros[zeros])?;
+                }
+                start += rows.count;
+            }
+            Ok(())
+        };
+        let size = [rows.iter().map(|rows| rows.count).sum(), width];
+        Linear::integer_rows(self.isa, size, form, first.order.clone(), read).map(Some)
     }
 
     /// Rows `[count, width]` as a projection from `width` to `count`, or by their transpose from `count` to `width`.
@@ -110,7 +154,10 @@ impl Loader<Cpu> for Weights<'_> {
     }
 
     fn projection(&self, of: &Projection) -> Result<CpuProjection, ModelError> {
-        let linear = self.linear(&of.rows, of.inputs, false)?;
+        let linear = match self.integers(&of.rows, of.inputs)? {
+            Some(linear) => linear,
+            None => self.linear(&of.rows, of.inputs, false)?,
+        };
         let bias = (!of.bias.is_empty()).then(|| self.concatenated(&of.bias)).transpose()?;
         Ok(CpuProjection { linear, bias })
     }
@@ -118,7 +165,11 @@ impl Loader<Cpu> for Weights<'_> {
     /// Without a bias, which no family has here.
     fn gated(&self, of: &Projection) -> Result<CpuProjection, ModelError> {
         let rows = of.gates_beside_ups(GATES);
-        Ok(CpuProjection { linear: self.linear(&rows, of.inputs, false)?, bias: None })
+        let linear = match self.integers(&rows, of.inputs)? {
+            Some(linear) => linear,
+            None => self.linear(&rows, of.inputs, false)?,
+        };
+        Ok(CpuProjection { linear, bias: None })
     }
 
     fn heads(

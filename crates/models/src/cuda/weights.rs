@@ -1,4 +1,6 @@
-//! Weights on the GPU: matrices in bfloat16 or, where files hold them so, in float8; vectors in float32.
+//! Weights on the GPU: matrices in bfloat16 or, where files hold them so, in float8 or integers; vectors in float32.
+
+mod integers;
 
 use super::experts::CudaExperts;
 use super::run::Cache;
@@ -10,6 +12,7 @@ use crate::params::{ParamId, Projection, Rows};
 use crate::program::{CacheId, Loader, StateId, Values};
 use crate::values::Value;
 use crate::{Architecture, Checkpoint, ModelError};
+use architectures::Keeps;
 use device::cuda::{Stream, UPLOAD_BYTES, Uploads};
 use half::bf16;
 use kernels::linear::{LinearCall, SCALED};
@@ -93,12 +96,12 @@ impl<'a, 'w> Weights<'a, 'w> {
 
     /// The same as files hold it, in float8, with its scales `[1 or groups, rows]`; none where some rows are otherwise, or are to be
     /// expanded.
-    fn float8(&self, rows: &[Rows], width: usize) -> Result<Option<(Tensor, Tensor)>, ModelError> {
+    fn float8(&self, rows: &[Rows], width: usize) -> Result<Option<CudaProjection>, ModelError> {
         let param = |rows: &Rows| self.architecture.params.get(rows.param);
         let name = |rows: &Rows| &*param(rows).name;
         let scales = rows.iter().map(|rows| self.checkpoint.scales(name(rows)));
         let Some(scales) = scales.collect::<Option<Vec<_>>>() else { return Ok(None) };
-        if rows.iter().any(|rows| param(rows).expanded) {
+        if rows.iter().any(|rows| !param(rows).is_kept(Keeps::Projections)) {
             return Ok(None);
         }
         let whole = scales.iter().all(|scales| scales.is_of_rows());
@@ -125,7 +128,7 @@ impl<'a, 'w> Weights<'a, 'w> {
             }
             first += rows.count;
         }
-        Ok(Some((to, factors)))
+        Ok(Some(CudaProjection { w_scale: Some(factors), ..CudaProjection::wide(to) }))
     }
 
     /// The transposes of several groups of rows `[count, width]`, equally many each: `[groups, width, count]`.
@@ -169,7 +172,7 @@ impl Loader<Cuda> for Weights<'_, '_> {
     }
 
     fn give(&self, values: Tensor) -> Result<Tensor, ModelError> {
-        let to = self.allocate(values.shape(), DType::F32)?;
+        let to = self.allocate(values.shape(), values.dtype())?;
         self.stream.write(to.on().map_err(failed)?, values.bytes())?;
         Ok(to)
     }
@@ -179,18 +182,22 @@ impl Loader<Cuda> for Weights<'_, '_> {
             [] => None,
             bias => Some(self.vectors(bias, &[of.outputs()])?),
         };
-        let (w, w_scale) = match self.float8(&of.rows, of.inputs)? {
-            Some((w, scale)) => (w, Some(scale)),
-            None => (self.matrix(&of.rows, of.inputs)?, None),
+        let narrow = match self.integers(&of.rows, of.inputs)? {
+            Some(integers) => Some(integers),
+            None => self.float8(&of.rows, of.inputs)?,
         };
-        Ok(CudaProjection { w, w_scale, bias })
+        let made = match narrow {
+            Some(narrow) => narrow,
+            None => CudaProjection::wide(self.matrix(&of.rows, of.inputs)?),
+        };
+        Ok(CudaProjection { bias, ..made })
     }
 
     /// The embedding where they are tied.
     fn head(&self, of: &Projection) -> Result<CudaProjection, ModelError> {
         let tied = of.rows.iter().any(|rows| rows.param == self.architecture.embedding);
         if tied && of.bias.is_empty() {
-            return Ok(CudaProjection { w: self.embedding.clone(), w_scale: None, bias: None });
+            return Ok(CudaProjection::wide(self.embedding.clone()));
         }
         self.projection(of)
     }
@@ -236,16 +243,25 @@ impl Loader<Cuda> for Weights<'_, '_> {
 pub(crate) struct CudaProjection {
     /// `[outputs, inputs]`.
     w: Tensor,
-    /// Of w in float8.
+    /// Of w in float8 or integers.
     w_scale: Option<Tensor>,
+    /// Of w in integers of 4 bits.
+    w_zero: Option<Tensor>,
+    /// Columns that have a scale of their own.
+    w_group: usize,
     bias: Option<Tensor>,
 }
 
 impl CudaProjection {
+    /// By weights as they are multiplied, without a bias.
+    fn wide(w: Tensor) -> Self {
+        Self { w, w_scale: None, w_zero: None, w_group: SCALED, bias: None }
+    }
+
     /// A call that projects x.
     pub(super) fn of<'a>(&'a self, x: &'a Tensor) -> LinearCall<'a> {
-        let (w_scale, bias) = (self.w_scale.as_ref(), self.bias.as_ref());
-        LinearCall { w_scale, bias, ..LinearCall::new(x, &self.w) }
+        let [w_scale, w_zero, bias] = [&self.w_scale, &self.w_zero, &self.bias].map(Option::as_ref);
+        LinearCall { w_scale, w_zero, w_group: self.w_group, bias, ..LinearCall::new(x, &self.w) }
     }
 
     /// Width of y.

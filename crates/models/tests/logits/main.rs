@@ -6,6 +6,7 @@ mod generation;
 mod lengths;
 mod oracle;
 mod prefixes;
+mod repack;
 mod scheduler;
 mod sequences;
 mod size;

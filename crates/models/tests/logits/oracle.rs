@@ -4,6 +4,7 @@
 
 mod bamba;
 mod granite;
+mod integers;
 mod kimi;
 mod mamba2;
 mod plain;
@@ -54,6 +55,7 @@ impl Oracle {
             }
         }
         let config: Value = serde_json::from_str(&config).unwrap();
+        integers::unpack(&config, &mut tensors, &shapes);
         // A model that sees has its language model one level down, in the config and in names.
         Self { config: config.get("text_config").cloned().unwrap_or(config), tensors }
     }
@@ -106,6 +108,10 @@ fn widen(dtype: Dtype, bytes: &[u8]) -> Vec<f64> {
             bytes.as_chunks().0.iter().map(|x| f64::from(widen(x))).collect()
         }
         Dtype::F8_E4M3 => bytes.iter().map(|x| float8(*x)).collect(),
+        Dtype::I32 => {
+            bytes.as_chunks().0.iter().map(|x| f64::from(i32::from_le_bytes(*x))).collect()
+        }
+        Dtype::I64 => bytes.as_chunks().0.iter().map(|x| i64::from_le_bytes(*x) as f64).collect(),
         other => panic!("no values of type {other:?}"),
     }
 }

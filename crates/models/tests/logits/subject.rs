@@ -1,6 +1,7 @@
 //! A random model in a folder of its own, and the comparison with the oracle.
 
 use crate::oracle::Oracle;
+use crate::repack;
 use device::Device;
 use facts::BackendKind;
 use models::{Batch, Capacity, Engine, Model, Storage, SynthOptions, Wanted, open, shape, synth};
@@ -35,6 +36,11 @@ pub(crate) const SUBJECTS: &[Drawn<'static>] = &[
     ("llama-mini", FLOAT8_TENSORS),
     ("qwen3-mini", FLOAT8_BLOCKS),
     ("granite-hybrid-mini", FLOAT8_INVERSE),
+    ("granite-moe-mini", INTEGERS_MIXED),
+    ("kimi-linear-mini", INTEGERS_MIXED),
+    ("granite-hybrid-mini", GPTQ_ORDERED),
+    ("qwen3-moe-mini", GPTQ_SECOND),
+    ("llama-mini", AWQ),
 ];
 
 /// Weights in float8, in the ways that checkpoints have them. Not all of them: some stay wide by name, some by an expression.
@@ -61,6 +67,34 @@ const FLOAT8_INVERSE: &[(&str, &str)] = &[(
     "quantization_config",
     r#"{"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
         "weight_block_size": [128, 128], "modules_to_not_convert": ["model.layers.0"]}"#,
+)];
+
+/// Weights in integers: zero points, groups and whole rows, of both sizes, in one model.
+const INTEGERS_MIXED: &[(&str, &str)] = &[(
+    "quantization_config",
+    r#"{"quant_method": "compressed-tensors", "format": "pack-quantized",
+        "config_groups": {
+            "group_0": {"targets": ["Linear"], "weights": {
+                "num_bits": 4, "type": "int", "strategy": "group", "group_size": 32, "symmetric": true}},
+            "group_1": {"targets": ["re:.*(output_linear|o_proj|down_proj)$"], "weights": {
+                "num_bits": 4, "type": "int", "strategy": "group", "group_size": 32, "symmetric": false}},
+            "group_2": {"targets": ["re:model.layers.1.*"], "weights": {
+                "num_bits": 8, "type": "int", "strategy": "channel", "symmetric": true}}},
+        "ignore": ["lm_head", "re:.*router.*", "re:.*[.]gate$"]}"#,
+)];
+const GPTQ_ORDERED: &[(&str, &str)] = &[(
+    "quantization_config",
+    r#"{"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": true, "sym": false}"#,
+)];
+const GPTQ_SECOND: &[(&str, &str)] = &[(
+    "quantization_config",
+    r#"{"quant_method": "gptq", "checkpoint_format": "gptq_v2", "bits": 8, "group_size": 32, "desc_act": false,
+        "sym": true, "dynamic": {"-:lm_head": {}}}"#,
+)];
+const AWQ: &[(&str, &str)] = &[(
+    "quantization_config",
+    r#"{"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": true, "version": "gemm",
+        "modules_to_not_convert": []}"#,
 )];
 
 /// A shape, and keys with other values, as JSON.
@@ -97,7 +131,13 @@ impl Subject {
         }
         // Small shards, so that the index is read too.
         let options = SynthOptions { seed: 7, layers: None, shard_bytes: 100_000 };
-        synth(config, folder.path(), &options).unwrap();
+        let quantised = changes.iter().find(|(key, _)| *key == "quantization_config");
+        let quantised = quantised.map(|(_, value)| serde_json::from_str(value).unwrap());
+        let quantised: serde_json::Value = quantised.unwrap_or_default();
+        match quantised["quant_method"].as_str() {
+            Some("gptq" | "awq") => repack::draw(config, &quantised, folder.path(), &options),
+            _ => drop(synth(config, folder.path(), &options).unwrap()),
+        }
         Self { folder, name: format!("{name} {changes:?}") }
     }
 

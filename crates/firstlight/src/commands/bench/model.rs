@@ -90,7 +90,7 @@ fn source(arguments: &BenchModel) -> anyhow::Result<ModelSource> {
         None => config,
     };
     let config = match arguments.weights {
-        Some(weights) => weights.of(config),
+        Some(weights) => weights.of(config)?,
         None => config,
     };
     Ok(ModelSource::Random { config, seed: 0 })

@@ -95,6 +95,7 @@ impl Measured {
         let decoded: usize = heard.tokens.iter().map(|tokens| tokens.len().saturating_sub(1)).sum();
         let seconds = heard.last_seconds - heard.first_seconds;
         let architecture = engine.architecture();
+        let keeps = models::holding(engine.device(), storage).keeps;
         Self {
             family: architecture.family,
             backend: engine.device().capabilities().backend.as_str(),
@@ -102,7 +103,7 @@ impl Measured {
             tokens: heard.tokens.clone(),
             first_seconds: [heard.first_seconds, warm_seconds],
             tokens_per_second: (decoded > 0 && seconds > 0.0).then(|| decoded as f64 / seconds),
-            weight_bytes: architecture.weight_bytes_per_step(storage.bytes(), 1),
+            weight_bytes: architecture.weight_bytes_per_step(storage.bytes(), keeps, 1),
             read_bandwidth: engine.read_bandwidth(),
             difference,
             tolerance: storage.tolerance_between(architecture),

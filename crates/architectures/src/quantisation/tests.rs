@@ -1,0 +1,161 @@
+//! What configs say of how weights are stored.
+
+use super::*;
+use crate::{Keeps, shape};
+
+/// How the parameters of a reduced Granite are stored, of those whose names end so, in the order of layers.
+fn stored(config: &str, name: &str) -> Result<Vec<Stored>, String> {
+    let config =
+        shape("granite-moe-mini").unwrap().with(KEY, serde_json::from_str(config).unwrap());
+    let architecture = Architecture::of(&config).map_err(|error| error.to_string())?;
+    let named = architecture.params.iter().filter(|param| param.name.ends_with(name));
+    Ok(named.map(|param| param.stored).collect())
+}
+
+fn group(weights: &str, rest: &str) -> String {
+    format!(
+        r#"{{"quant_method": "compressed-tensors", "format": "float-quantized", "config_groups":
+            {{"group_0": {{"targets": ["Linear"], "weights": {{{weights}}}}}}}{rest}}}"#
+    )
+}
+
+const ROWS: &str = r#""num_bits": 8, "type": "float", "strategy": "channel""#;
+
+#[test]
+fn published_configs_say_which_weights_are_narrow() {
+    let fp8 = |scales, suffix| Stored::Fp8(Fp8 { scales, suffix });
+    let (rows, blocks) = (fp8(Fp8Scales::Row, SCALE), fp8(Fp8Scales::Block, SCALE_INV));
+    let ignoring = group(ROWS, r#", "ignore": ["lm_head", "re:.*block_sparse_moe.router"]"#);
+    let inverse = r#"{"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
+        "weight_block_size": [128, 128], "modules_to_not_convert": ["router", "model.layers.0.mamba"]}"#;
+    for (config, name, wanted) in [
+        (&*ignoring, "shared_mlp.input_linear.weight", rows),
+        (&ignoring, "block_sparse_moe.input_linear.weight", rows),
+        (&ignoring, "mamba.in_proj.weight", rows),
+        (&ignoring, "router.layer.weight", Stored::Wide),
+        // No linear modules, whatever a target says.
+        (&ignoring, "embed_tokens.weight", Stored::Wide),
+        (&ignoring, "conv1d.weight", Stored::Wide),
+        (&ignoring, "A_log", Stored::Wide),
+        (inverse, "shared_mlp.input_linear.weight", blocks),
+        (inverse, "layers.0.mamba.in_proj.weight", Stored::Wide),
+    ] {
+        let found = stored(config, name).unwrap();
+        assert!(!found.is_empty() && found.iter().all(|one| *one == wanted), "{name}: {found:?}");
+    }
+}
+
+const FOUR: &str = r#""num_bits": 4, "type": "int", "strategy": "group", "group_size": 32"#;
+
+fn packed(weights: &str) -> String {
+    group(weights, "").replace("float-quantized", "pack-quantized")
+}
+
+#[test]
+fn integers_are_read_of_each_method_that_packs_them() {
+    let int = |bits, group, symmetric, ordered, packing| {
+        Stored::Int(Int { bits, group, symmetric, ordered, packing })
+    };
+    let (rows, first) = (Packing::Rows, Packing::Gptq { smaller: true });
+    let ordered = packed(&format!(r#"{FOUR}, "symmetric": false, "actorder": "group""#));
+    let eight =
+        packed(r#""num_bits": 8, "type": "int", "strategy": "channel", "actorder": "weight""#);
+    // What is said of a name goes before expressions, and these before what is said of all, in whatever order.
+    let mixed = format!(
+        r#"{{"quant_method": "compressed-tensors", "format": "mixed-precision", "config_groups": {{
+            "a": {{"targets": ["Linear"], "format": "float-quantized", "weights": {{{ROWS}}}}},
+            "b": {{"targets": ["re:.*in_proj"], "format": "pack-quantized", "weights": {{{FOUR}}}}},
+            "c": {{"targets": ["model.layers.0.mamba.in_proj"], "weights": {{"num_bits": 8,
+                "type": "int", "strategy": "channel"}}}}}}}}"#
+    );
+    let gptq = r#"{"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": true, "sym": false, "dynamic": {
+        "-:.*out_proj": {}, "+:.*layers.0.*": {"bits": 8, "group_size": 32}, ".*layers.*": {"group_size": -1}}}"#;
+    let second = r#"{"quant_method": "gptq", "checkpoint_format": "gptq_v2", "bits": 8}"#;
+    let awq = r#"{"quant_method": "awq", "bits": 4, "group_size": 64, "zero_point": true, "version": "GEMM",
+        "modules_to_not_convert": ["mlp"]}"#;
+    let fp8 = Stored::Fp8(Fp8 { scales: Fp8Scales::Row, suffix: SCALE });
+    for (config, name, wanted) in [
+        (&*packed(FOUR), "mamba.in_proj.weight", int(4, Some(32), true, false, rows)),
+        (&ordered, "mamba.in_proj.weight", int(4, Some(32), false, true, rows)),
+        (&eight, "block_sparse_moe.input_linear.weight", int(8, None, true, false, rows)),
+        (&mixed, "layers.0.mamba.in_proj.weight", int(8, None, true, false, rows)),
+        (&mixed, "layers.2.mamba.in_proj.weight", int(4, Some(32), true, false, rows)),
+        (&mixed, "mamba.out_proj.weight", fp8),
+        (gptq, "mamba.out_proj.weight", Stored::Wide),
+        (gptq, "layers.0.mamba.in_proj.weight", int(8, Some(32), false, true, first)),
+        (gptq, "layers.2.mamba.in_proj.weight", int(4, None, false, true, first)),
+        (gptq, "router.layer.weight", Stored::Wide),
+        (second, "in_proj.weight", int(8, None, true, false, Packing::Gptq { smaller: false })),
+        (awq, "mamba.in_proj.weight", int(4, Some(64), false, false, Packing::Awq)),
+        (awq, "shared_mlp.input_linear.weight", Stored::Wide),
+        (awq, "embed_tokens.weight", Stored::Wide),
+    ] {
+        let found = stored(config, name).unwrap();
+        assert!(!found.is_empty() && found.iter().all(|one| *one == wanted), "{name}: {found:?}");
+    }
+}
+
+#[test]
+fn what_is_not_read_is_refused_by_its_name() {
+    for (config, wanted) in [
+        (r#"{"quant_method": "bitsandbytes"}"#, "`quantization_config.quant_method` is"),
+        (r#"{"quant_method": "gptq", "bits": 3}"#, "`quantization_config.bits` is 3"),
+        (
+            r#"{"quant_method": "gptq", "bits": 4, "checkpoint_format": "marlin"}"#,
+            "checkpoint_format` is \"marlin\"",
+        ),
+        (r#"{"quant_method": "gptq", "bits": 4, "group_size": 0}"#, "group_size` is 0"),
+        (r#"{"quant_method": "gptq", "bits": 4, "dynamic": {"-:(": {}}}"#, "dynamic` is"),
+        (r#"{"quant_method": "gptq", "bits": 4, "dynamic": {".*": {"bits": 2}}}"#, "bits` is 2"),
+        (r#"{"quant_method": "awq", "bits": 4, "version": "gemv"}"#, "version` is \"gemv\""),
+        (&*group(r#""num_bits": 4, "type": "float", "strategy": "group""#, ""), "num_bits` is 4"),
+        (&packed(&FOUR.replace('4', "3")), "weights.num_bits` is 3"),
+        (&packed(ROWS), "weights.type` is \"float\""),
+        (&packed(&FOUR.replace("group", "tensor")), "weights.strategy` is \"tensor\""),
+        (&packed(&format!(r#"{FOUR}, "actorder": "some""#)), "weights.actorder` is \"some\""),
+        (&group(ROWS, r#", "kv_cache_scheme": {"num_bits": 8}"#), "kv_cache_scheme"),
+        (&group(ROWS, r#", "ignore": ["re:("]"#), "`quantization_config.ignore`"),
+        (
+            r#"{"quant_method": "compressed-tensors", "format": "int-quantized", "config_groups": {}}"#,
+            "`quantization_config.format` is \"int-quantized\"",
+        ),
+        (
+            r#"{"quant_method": "fp8", "weight_block_size": [64, 64]}"#,
+            "weight_block_size` is [64,64], wanted [128, 128]",
+        ),
+    ] {
+        let error = stored(config, "").unwrap_err();
+        assert!(error.contains(wanted), "{error}");
+    }
+}
+
+/// 2.985 G linear values of Granite 4.0-H micro; the head is its embedding, which stays as it is.
+#[test]
+fn bytes_are_those_of_float8() {
+    let wide = shape("granite-4.0-h-micro").unwrap();
+    let [wide, narrow] = [wide.clone(), in_fp8(wide)].map(|of| Architecture::of(&of).unwrap());
+    let [before, after] =
+        [&wide, &narrow].map(|of| of.weight_bytes_per_step(2, Keeps::Projections, 1));
+    let linear = before - after;
+    assert!((linear as f64 / 2.985e9 - 1.0).abs() < 5e-3, "{linear}");
+    assert_eq!(wide.params.count(), narrow.params.count());
+}
+
+/// Half a byte for each linear value, and two bytes for the scale of each 128.
+#[test]
+fn bytes_are_those_of_integers() {
+    let wide = shape("granite-4.0-h-micro").unwrap();
+    let narrow = in_integers(wide.clone(), 4).unwrap();
+    let [wide, narrow] = [wide, narrow].map(|of| Architecture::of(&of).unwrap());
+    let [before, after] =
+        [&wide, &narrow].map(|of| of.weight_bytes_per_step(2, Keeps::Projections, 1));
+    let saved = 2.0 - (0.5 + 2.0 / 128.0);
+    assert!(((before - after) as f64 / (saved * 2.985e9) - 1.0).abs() < 5e-3, "{before} {after}");
+    // The processor keeps scales in float32, and experts in integers too, of which a token passes few.
+    let host = narrow.weight_bytes_per_step(2, Keeps::Integers, 1);
+    assert!(((host - after) as f64 / (2.985e9 * 2.0 / 128.0) - 1.0).abs() < 5e-3, "{host} {after}");
+    let tiny = Architecture::of(&in_integers(shape("granite-4.0-h-tiny").unwrap(), 4).unwrap());
+    let [gpu, host] = [Keeps::Projections, Keeps::Integers]
+        .map(|keeps| tiny.as_ref().unwrap().weight_bytes_per_step(2, keeps, 1));
+    assert!(host < gpu * 2 / 3, "{host} {gpu}");
+}

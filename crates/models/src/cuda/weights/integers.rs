@@ -1,0 +1,136 @@
+//! Matrices in integers, as `linear` takes them.
+
+use super::{CudaProjection, Weights, failed};
+use crate::ModelError;
+use crate::integers::{IntegerValues, Integers};
+use crate::params::Rows;
+use crate::program::Loader;
+use architectures::Keeps;
+use device::cuda::UPLOAD_BYTES;
+use half::{bf16, f16};
+use kernels::{DType, Tensor};
+
+impl<'w> Weights<'_, 'w> {
+    /// Rows of parameters under each other as files hold them, in u4 or i8, with their scales and zero points; none where some rows are
+    /// otherwise, or are to be expanded.
+    pub(super) fn integers(
+        &self,
+        rows: &[Rows],
+        width: usize,
+    ) -> Result<Option<CudaProjection>, ModelError> {
+        let values = |rows: &Rows| {
+            let param = self.architecture.params.get(rows.param);
+            let kept = param.is_kept(Keeps::Projections);
+            self.checkpoint.integers(&param.name).filter(|of| kept && is_multiplied(of.of))
+        };
+        let values: Option<Vec<IntegerValues<'w>>> = rows.iter().map(values).collect();
+        let Some(values) = values else { return Ok(None) };
+        let Some(first) = values.first().map(|values| values.of) else { return Ok(None) };
+        if !values.iter().all(|values| values.of.is_like(first)) {
+            return Ok(None);
+        }
+        let count = rows.iter().map(|rows| rows.count).sum();
+        let dtype = if first.bits == 4 { DType::U4 } else { DType::I8 };
+        let w = self.allocate(&[count, width], dtype)?;
+        let of_row = dtype.bytes_of(width);
+        let mut start = 0;
+        for (rows, values) in rows.iter().zip(&values) {
+            // Whole rows, none of which is as long as an upload may be.
+            let at_once = (UPLOAD_BYTES / of_row).max(1);
+            for at in (0..rows.count).step_by(at_once) {
+                let own = rows.first + at..rows.first + rows.count.min(at + at_once);
+                let part = w.rows(start + at, own.len()).map_err(failed)?;
+                let (values, bits) = (*values, first.bits);
+                self.uploads.give(
+                    part.on().map_err(failed)?.part(0, own.len() * of_row)?,
+                    move |into| {
+                        let mut numbers = vec![0i8; own.len() * values.of.columns];
+                        values.numbers(own, &mut numbers)?;
+                        put(&numbers, bits, into);
+                        Ok(())
+                    },
+                )?;
+            }
+            start += rows.count;
+        }
+        let zeros = values.iter().any(|values| values.of.zeros);
+        let (w_scale, w_zero) = self.factors(rows, &values, first.groups(), zeros)?;
+        let made = CudaProjection { w_scale: Some(w_scale), w_zero, ..CudaProjection::wide(w) };
+        let w_group = if first.groups() == 1 { made.w_group } else { first.group };
+        Ok(Some(CudaProjection { w_group, ..made }))
+    }
+
+    /// Scales and zero points `[groups, rows]`, scales as files hold them where all do so in one type.
+    fn factors(
+        &self,
+        rows: &[Rows],
+        values: &[IntegerValues<'_>],
+        groups: usize,
+        with_zeros: bool,
+    ) -> Result<(Tensor, Option<Tensor>), ModelError> {
+        let count: usize = rows.iter().map(|rows| rows.count).sum();
+        let (mut scales, mut zeros) = (vec![0f32; groups * count], vec![8u8; groups * count]);
+        let mut start = 0;
+        for (rows, values) in rows.iter().zip(values) {
+            let mut own = vec![0f32; 2 * rows.count * groups];
+            let (own_scales, own_zeros) = own.split_at_mut(rows.count * groups);
+            values.factors(rows.first..rows.first + rows.count, own_scales, own_zeros)?;
+            for (at, (scale, zero)) in own_scales.iter().zip(&*own_zeros).enumerate() {
+                let place = at % groups * count + start + at / groups;
+                scales[place] = *scale;
+                zeros[place] = (*zero + 8.0) as u8;
+            }
+            start += rows.count;
+        }
+        let shape = [groups, count];
+        let mut types = values.iter().map(|values| values.of.scale_type);
+        let one = types.next().filter(|one| types.all(|other| other == *one));
+        let scales = match one {
+            Some(DType::Bf16) => {
+                Tensor::new(&shape, scales.into_iter().map(bf16::from_f32).collect::<Vec<_>>())
+            }
+            Some(DType::F16) => {
+                Tensor::new(&shape, scales.into_iter().map(f16::from_f32).collect::<Vec<_>>())
+            }
+            _ => Tensor::new(&shape, scales),
+        };
+        let zeros = with_zeros.then(|| self.give(Tensor::new(&shape, zeros))).transpose()?;
+        Ok((self.give(scales)?, zeros))
+    }
+}
+
+/// Whether `linear` takes such weights on a GPU.
+fn is_multiplied(of: &Integers) -> bool {
+    let group = of.groups() == 1 || of.group.is_multiple_of(32);
+    of.columns.is_multiple_of(32) && group && of.groups_of.is_none() && (of.bits == 4 || !of.zeros)
+}
+
+/// Numbers as a tensor in u4 or i8 holds them.
+fn put(numbers: &[i8], bits: usize, into: &mut [u8]) {
+    if bits == 8 {
+        into.iter_mut().zip(numbers).for_each(|(into, number)| *into = number.cast_unsigned());
+        return;
+    }
+    let nibble = |number: i8| (number + 8).cast_unsigned();
+    for (into, pair) in into.iter_mut().zip(numbers.as_chunks::<2>().0) {
+        *into = nibble(pair[0]) | nibble(pair[1]) << 4;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kernels::U4Pair;
+
+    #[test]
+    fn numbers_lie_as_the_op_reads_them() {
+        let numbers: Vec<i8> = (-8..8).collect();
+        let mut four = [0; 8];
+        put(&numbers, 4, &mut four);
+        let both = four.map(|bits| U4Pair::from_bits(bits).both()).concat();
+        assert!(both.into_iter().eq(0..16));
+        let mut eight = [0; 16];
+        put(&numbers, 8, &mut eight);
+        assert!(eight.into_iter().map(u8::cast_signed).eq(-8..8));
+    }
+}

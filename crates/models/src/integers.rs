@@ -1,0 +1,332 @@
+//! Weights in integers of 4 and 8 bits: the numbers, scales and zero points of some rows, from files of each packing or drawn.
+
+mod find;
+mod pack;
+
+pub(crate) use find::find;
+pub(crate) use pack::{pack_columns, pack_rows, packed, shape_bytes};
+
+use crate::ModelError;
+use crate::checkpoint::{Located, Shard};
+use crate::drawn::DrawnIntegers;
+use crate::values::{Of, Value, Values};
+use architectures::Packing;
+use kernels::DType;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A weight in integers: a number n stands for `scale * (n - zero)`. Numbers and zero points are counted from the middle of their range:
+/// from -8 to 7 where they have 4 bits.
+#[derive(Debug)]
+pub(crate) struct Integers {
+    /// 4 or 8.
+    pub(crate) bits: usize,
+    /// Of the weight that they stand for.
+    pub(crate) shape: Vec<usize>,
+    /// Rows of all its matrices, and columns.
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
+    /// Columns with a scale of their own.
+    pub(crate) group: usize,
+    /// Whether any zero point is not 0.
+    pub(crate) zeros: bool,
+    /// Which column each is once they are sorted by their groups; none where they are.
+    pub(crate) order: Option<Vec<u32>>,
+    /// The group of each column, where they are not sorted.
+    pub(crate) groups_of: Option<Vec<u32>>,
+    /// What files keep scales in.
+    pub(crate) scale_type: DType,
+    pub(crate) held: Held,
+}
+
+/// Where numbers and what belongs to them are.
+#[derive(Debug)]
+pub(crate) enum Held {
+    File { numbers: Located, scales: Located, zeros: Option<Located>, packing: Packing },
+    Drawn(DrawnIntegers),
+}
+
+impl Integers {
+    /// Scales of a row.
+    pub(crate) fn groups(&self) -> usize {
+        self.columns.div_ceil(self.group)
+    }
+
+    /// The number of bits that are 0 in the middle of the range.
+    pub(crate) fn middle(&self) -> i32 {
+        1 << (self.bits - 1)
+    }
+
+    /// Numbers that a word of 32 bits holds.
+    fn in_word(&self) -> usize {
+        32 / self.bits
+    }
+
+    /// Whether what the numbers are packed in is the same for another's: then rows of both can stand under each other.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        let form = |of: &Self| (of.bits, of.columns, of.group);
+        form(self) == form(other) && self.order == other.order
+    }
+
+    /// Whether rows can be read with their columns sorted by groups of one size.
+    pub(crate) fn is_sortable(&self) -> bool {
+        self.groups_of.is_none() || self.order.is_some()
+    }
+
+    /// The number that some bits are.
+    fn number(&self, bits: u32) -> i8 {
+        ((bits & ((1 << self.bits) - 1)) as i32 - self.middle()) as i8
+    }
+}
+
+/// The values of a weight in integers.
+#[derive(Clone, Copy)]
+pub(crate) struct IntegerValues<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) of: &'a Integers,
+    pub(crate) shards: &'a [Shard],
+    pub(crate) read: &'a AtomicU64,
+}
+
+/// Which nibble of a word AWQ keeps each of eight outputs in.
+const INTERLEAVED: [usize; 8] = [0, 4, 1, 5, 2, 6, 3, 7];
+
+impl IntegerValues<'_> {
+    /// Numbers of some rows `[rows, columns]`.
+    ///
+    /// # Errors
+    /// [`ModelError`] when there are not so many rows or a file cannot be read.
+    pub(crate) fn numbers(&self, rows: Range<usize>, into: &mut [i8]) -> Result<(), ModelError> {
+        let Integers { columns, .. } = *self.of;
+        self.hold(&rows)?;
+        let (numbers, packing) = match &self.of.held {
+            Held::Drawn(drawn) => {
+                drawn.numbers(rows.start * columns, into);
+                self.count(into.len() * self.of.bits / 8);
+                return Ok(());
+            }
+            Held::File { numbers, packing, .. } => (numbers, *packing),
+        };
+        let in_word = self.of.in_word();
+        match packing {
+            Packing::Rows => {
+                let words = columns.div_ceil(in_word);
+                let bytes = self.bytes(numbers, rows.start * words, rows.len() * words)?;
+                let rows = into.chunks_exact_mut(columns).zip(bytes.chunks_exact(4 * words));
+                for (into, bytes) in rows {
+                    match self.of.bits {
+                        4 => into.iter_mut().enumerate().for_each(|(at, into)| {
+                            *into = self.of.number(u32::from(bytes[at / 2] >> (at % 2 * 4)));
+                        }),
+                        _ => into
+                            .iter_mut()
+                            .zip(bytes)
+                            .for_each(|(into, byte)| *into = self.of.number(u32::from(*byte))),
+                    }
+                }
+            }
+            Packing::Gptq { .. } => {
+                for first in (0..columns).step_by(in_word) {
+                    let start = first / in_word * self.of.rows + rows.start;
+                    let words = words(self.bytes(numbers, start, rows.len())?);
+                    for (into, word) in into.chunks_exact_mut(columns).zip(words) {
+                        let into = into[first..].iter_mut().take(in_word).enumerate();
+                        into.for_each(|(at, into)| {
+                            *into = self.of.number(word >> (at * self.of.bits));
+                        });
+                    }
+                }
+            }
+            Packing::Awq => {
+                for column in 0..columns {
+                    let read = self.interleaved(numbers, column, &rows)?;
+                    for (into, bits) in into.chunks_exact_mut(columns).zip(read) {
+                        into[column] = self.of.number(bits);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The same, the columns of each row sorted by their groups.
+    ///
+    /// # Errors
+    /// As [`IntegerValues::numbers`].
+    pub(crate) fn sorted(&self, rows: Range<usize>, into: &mut [i8]) -> Result<(), ModelError> {
+        self.numbers(rows, into)?;
+        if let Some(order) = &self.of.order {
+            let mut sorted = Vec::with_capacity(order.len());
+            for row in into.chunks_exact_mut(order.len()) {
+                sorted.clear();
+                sorted.extend(order.iter().map(|column| row[*column as usize]));
+                row.copy_from_slice(&sorted);
+            }
+        }
+        Ok(())
+    }
+
+    /// Scales of some rows, and their zero points unless nothing is given for them, `[rows, groups]` each.
+    ///
+    /// # Errors
+    /// As [`IntegerValues::numbers`], and when a scale is none.
+    pub(crate) fn factors(
+        &self,
+        rows: Range<usize>,
+        scales: &mut [f32],
+        zeros: &mut [f32],
+    ) -> Result<(), ModelError> {
+        self.hold(&rows)?;
+        let groups = self.of.groups();
+        let (of_scales, of_zeros, packing) = match &self.of.held {
+            Held::Drawn(drawn) => {
+                let places = rows.start * groups..;
+                for (at, scale) in places.clone().zip(scales) {
+                    *scale = drawn.scale(at);
+                }
+                places.zip(zeros).for_each(|(at, zero)| *zero = f32::from(drawn.zero(at)));
+                return Ok(());
+            }
+            Held::File { scales, zeros, packing, .. } => (scales, zeros, *packing),
+        };
+        let found = &self.shards[of_scales.shard];
+        let values =
+            Values { name: self.name, of: Of::File(found, of_scales, None), read: self.read };
+        if packing == Packing::Rows {
+            values.fill(rows.start * groups, scales)?;
+        } else {
+            let mut column = vec![0f32; rows.len()];
+            for group in 0..groups {
+                values.fill(group * self.of.rows + rows.start, &mut column)?;
+                let into = scales.iter_mut().skip(group).step_by(groups);
+                into.zip(&column).for_each(|(into, scale)| *into = *scale);
+            }
+        }
+        if !scales.iter().all(|scale| scale.is_finite()) {
+            return Err(self.wrong(&found.path, "has a scale that is not finite"));
+        }
+        let (Some(of_zeros), false) = (of_zeros, zeros.is_empty()) else {
+            zeros.fill(0.0);
+            return Ok(());
+        };
+        let (middle, in_word) = (self.of.middle(), self.of.in_word());
+        let mask = (1u32 << self.of.bits) - 1;
+        match packing {
+            // Along the rows of each matrix.
+            Packing::Rows => {
+                let of_matrix = self.of.shape[self.of.shape.len() - 2];
+                for (row, zeros) in rows.zip(zeros.chunks_exact_mut(groups)) {
+                    let (matrix, row) = (row / of_matrix, row % of_matrix);
+                    let first = matrix * of_matrix.div_ceil(in_word) + row / in_word;
+                    let words = words(self.bytes(of_zeros, first * groups, groups)?);
+                    for (zero, word) in zeros.iter_mut().zip(words) {
+                        let bits = word >> (row % in_word * self.of.bits) & mask;
+                        *zero = (bits as i32 - middle) as f32;
+                    }
+                }
+            }
+            Packing::Gptq { smaller } => {
+                let across = self.of.rows.div_ceil(in_word);
+                for group in 0..groups {
+                    let first = rows.start / in_word;
+                    let count = rows.end.div_ceil(in_word) - first;
+                    let words: Vec<u32> =
+                        words(self.bytes(of_zeros, group * across + first, count)?).collect();
+                    for (row, zeros) in rows.clone().zip(zeros.chunks_exact_mut(groups)) {
+                        let word = words[row / in_word - first];
+                        let bits = word >> (row % in_word * self.of.bits) & mask;
+                        zeros[group] = (bits as i32 + i32::from(smaller) - middle) as f32;
+                    }
+                }
+            }
+            Packing::Awq => {
+                for group in 0..groups {
+                    let read = self.interleaved(of_zeros, group, &rows)?;
+                    for (zeros, bits) in zeros.chunks_exact_mut(groups).zip(read) {
+                        zeros[group] = (bits as i32 - middle) as f32;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Values from `first` on, as floats.
+    ///
+    /// # Errors
+    /// As [`IntegerValues::factors`].
+    pub(crate) fn fill<V: Value>(&self, first: usize, into: &mut [V]) -> Result<(), ModelError> {
+        let (columns, groups) = (self.of.columns, self.of.groups());
+        if into.is_empty() {
+            return Ok(());
+        }
+        let rows = first / columns..(first + into.len()).div_ceil(columns);
+        let mut numbers = vec![0i8; rows.len() * columns];
+        let mut factors = vec![0f32; 2 * rows.len() * groups];
+        let (scales, zeros) = factors.split_at_mut(rows.len() * groups);
+        self.numbers(rows.clone(), &mut numbers)?;
+        self.factors(rows.clone(), scales, zeros)?;
+        let start = first - rows.start * columns;
+        for (at, into) in (start..).zip(into) {
+            let (row, column) = (at / columns, at % columns);
+            let group = match &self.of.groups_of {
+                Some(groups) => groups[column] as usize,
+                None => column / self.of.group,
+            };
+            let of = row * groups + group;
+            *into = V::of_f32((f32::from(numbers[at]) - zeros[of]) * scales[of]);
+        }
+        Ok(())
+    }
+
+    /// Bits of some rows at one place along the other dimension, where eight of them are interleaved in a word.
+    fn interleaved(
+        &self,
+        of: &Located,
+        along: usize,
+        rows: &Range<usize>,
+    ) -> Result<impl Iterator<Item = u32>, ModelError> {
+        let (first, end) = (rows.start / 8, rows.end.div_ceil(8));
+        let across = self.of.rows.div_ceil(8);
+        let words: Vec<u32> = words(self.bytes(of, along * across + first, end - first)?).collect();
+        let bits = move |row: usize| words[row / 8 - first] >> (4 * INTERLEAVED[row % 8]) & 15;
+        Ok(rows.clone().map(bits))
+    }
+
+    /// The bytes of `count` words of a tensor from `first` on, as the file's mapping has them: many short pieces that lie apart.
+    fn bytes(&self, of: &Located, first: usize, count: usize) -> Result<&[u8], ModelError> {
+        let shard = &self.shards[of.shard];
+        let start = of.bytes.start + 4 * first;
+        let bytes = shard.file.get(start..start + 4 * count);
+        self.count(4 * count);
+        bytes.ok_or_else(|| self.wrong(&shard.path, "ends before its last number"))
+    }
+
+    fn count(&self, bytes: usize) {
+        self.read.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    fn hold(&self, rows: &Range<usize>) -> Result<(), ModelError> {
+        if rows.end <= self.of.rows {
+            return Ok(());
+        }
+        let path = match &self.of.held {
+            Held::File { numbers, .. } => &*self.shards[numbers.shard].path,
+            Held::Drawn(_) => Path::new("random model"),
+        };
+        Err(self.wrong(path, &format!("has shape {:?}", self.of.shape)))
+    }
+
+    fn wrong(&self, path: &Path, what: &str) -> ModelError {
+        ModelError::weights(path, format!("tensor `{}` {what}", self.name))
+    }
+}
+
+/// Words of a file, which is little-endian whatever the machine is.
+fn words(bytes: &[u8]) -> impl Iterator<Item = u32> {
+    bytes.as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+//! Weights in integers against what the libraries of their formats make of files that these wrote.
+
+use crate::Checkpoint;
+use half::{bf16, f16};
+use safetensors::SafeTensors;
+use safetensors::tensor::{Dtype, TensorView};
+use std::process::Command;
+
+/// The bits of values that are rounded to another's type.
+fn bits(values: &[f32], dtype: Dtype) -> Vec<u8> {
+    let values = values.iter();
+    match dtype {
+        Dtype::BF16 => values.flat_map(|x| bf16::from_f32(*x).to_le_bytes()).collect(),
+        Dtype::F16 => values.flat_map(|x| f16::from_f32(*x).to_le_bytes()).collect(),
+        _ => values.flat_map(|x| x.to_le_bytes()).collect(),
+    }
+}
+
+fn check(name: &str, checkpoint: &Checkpoint, want: &TensorView<'_>) {
+    let len = want.shape().iter().product();
+    let weight = format!("{name}.weight");
+    let all = checkpoint.read::<f32>(&weight, 0, len).unwrap();
+    let (size, bytes) = (want.dtype().bitsize() / 8, want.data());
+    let differ =
+        bits(&all, want.dtype()).chunks(size).zip(bytes.chunks(size)).position(|(a, b)| a != b);
+    assert_eq!(differ, None, "{name}: an element of {:?}", want.shape());
+    // Wherever reading begins and ends.
+    let (first, count) = (len / 3 + 1, len / 2);
+    let some = checkpoint.read::<f32>(&weight, first, count).unwrap();
+    assert_eq!(some, all[first..first + count], "{name}");
+}
+
+/// With the libraries, which `cargo xtask test` gets; without them this says so.
+#[test]
+fn packed_weights_are_what_their_libraries_say() {
+    let Some(python) = std::env::var_os("FIRSTLIGHT_PACKERS_PYTHON") else {
+        eprintln!("SKIP: FIRSTLIGHT_PACKERS_PYTHON names no Python with torch");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let ran = Command::new(python)
+        .args(["-s", "-c", include_str!("packers.py")])
+        .arg(folder.path())
+        .env("PYTHONPATH", std::env::var_os("FIRSTLIGHT_PACKERS").unwrap_or_default())
+        .env("OMP_NUM_THREADS", "1")
+        .output()
+        .unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let (mut formats, mut tensors) = (Vec::new(), 0);
+    for entry in std::fs::read_dir(folder.path()).unwrap() {
+        let path = entry.unwrap().path();
+        let checkpoint = Checkpoint::open(&path).unwrap();
+        let bytes = std::fs::read(path.join("want/want.safetensors")).unwrap();
+        let want = SafeTensors::deserialize(&bytes).unwrap();
+        let mut parameters = 0;
+        for (name, want) in want.tensors() {
+            check(&name, &checkpoint, &want);
+            parameters += want.shape().iter().product::<usize>() as u64;
+            tensors += 1;
+        }
+        assert_eq!(checkpoint.parameters(), parameters, "{}", path.display());
+        formats.push(path.file_name().unwrap().to_string_lossy().into_owned());
+    }
+    // Each way of packing was there.
+    for format in ["compressed-tensors", "gptq-4-32-True-False", "gptq-8-64-False-True", "awq-32"] {
+        assert!(formats.iter().any(|found| found == format), "{formats:?}");
+    }
+    assert_eq!((formats.len(), tensors), (9, 39), "{formats:?}");
+}
