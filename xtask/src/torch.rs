@@ -52,6 +52,23 @@ const BESIDE: [&str; 9] = [
     "packaging==25.0",
 ];
 
+/// What packs weights in integers, by the formats' own code. Of [`LOADED`] only single files are loaded, and what else these want is not
+/// here.
+const PACKERS: [&str; 7] = [
+    "compressed-tensors==0.11.0",
+    "pydantic==2.11.9",
+    "pydantic-core==2.33.2",
+    "annotated-types==0.7.0",
+    "typing-inspection==0.4.2",
+    "frozendict==2.4.6",
+    "loguru==0.7.3",
+];
+
+/// The same, each with how it is got: there are no wheels of one for every Python, but its file is for all, and none at all of the other,
+/// of which nothing has to be compiled.
+const LOADED: [&[&str]; 2] =
+    [&["auto-gptq==0.7.1", "--only-binary=:all:", "--python-version=3.11"], &["autoawq==0.2.9"]];
+
 const NO_CUDA: &str = include_str!("torch/no_cuda.py");
 
 /// Words of uv where a network is not there.
@@ -71,6 +88,37 @@ pub(crate) fn prepare(root: &Path, target: &Path) -> anyhow::Result<Option<[Path
     };
     let Some(recent) = build(&RECENT)? else { return Ok(None) };
     Ok(build(&OLDER[drawn])?.map(|older| [recent, older]))
+}
+
+/// A folder with the packers for a Python of [`prepare`]. `None` when the registry cannot be reached from here.
+pub(crate) fn packers(target: &Path, python: &Path) -> anyhow::Result<Option<PathBuf>> {
+    let Some(uv) = python_with(&target.join("uv"), UV)? else { return Ok(None) };
+    let home = target.join("packers");
+    let stamp = home.join("complete");
+    let wanted = [&PACKERS[..], LOADED[0], LOADED[1]].concat().join("\n");
+    if fs::read_to_string(&stamp).is_ok_and(|there| there == wanted) {
+        return Ok(Some(home));
+    }
+    if home.exists() {
+        fs::remove_dir_all(&home)?;
+    }
+    let install = |words: &[&str]| {
+        let mut command = Command::new(uv.with_file_name("uv"));
+        command.args(["pip", "install", "--quiet", "--no-cache", "--no-deps", "--python"]);
+        output(command.arg(python).arg("--target").arg(&home).args(words))
+    };
+    let all = [&["--only-binary=:all:"][..], &PACKERS].concat();
+    let made =
+        [&all[..], LOADED[0], LOADED[1]].into_iter().try_for_each(|words| install(words).map(drop));
+    match made {
+        Ok(()) => {}
+        Err(error) if ABSENT.iter().any(|mark| format!("{error:#}").contains(mark)) => {
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    }
+    fs::write(&stamp, wanted)?;
+    Ok(Some(home))
 }
 
 /// Whether a commit's hash ends with an odd digit.

@@ -13,7 +13,7 @@ pub(super) const COMMAND: Command = Command {
     about: "every test of every room; checks first that what they need is here",
     details: "Wheels of the Python registry (85 MB, kept below target/) are judged too, chat templates (170 MB) are rendered by\n\
               transformers, the ops are called on numpy's arrays (20 MB), the package is tried with two\n\
-              releases of torch and of transformers (1.6 GB), and OpenAI's client (70 MB) and, where npm is there, those of npm (40 MB) ask a server; without a\n\
+              releases of torch and of transformers (1.6 GB) and the packers of weights (35 MB), and OpenAI's client (70 MB) and, where npm is there, those of npm (40 MB) ask a server; without a\n\
               network these are skipped, which is said and is no pass.",
     run,
 };
@@ -77,7 +77,7 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         let test = ["test", "--locked", "--workspace", "--test", "package"];
         steps::run(cargo::command(&root, &test).env("FIRSTLIGHT_ARRAYS_PYTHON", python))
     })?;
-    let mut no_torch = false;
+    let (mut no_torch, mut no_packers) = (false, true);
     steps.run("the package with torch", || {
         // Its wheels are for this processor; elsewhere torch has no libraries of CUDA to leave out.
         let stacks = if cfg!(all(target_os = "linux", target_arch = "x86_64")) {
@@ -92,7 +92,17 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         let test = ["test", "--locked", "--workspace", "--test", "package", "torch"];
         steps::run(
             cargo::command(&root, &test)
-                .env("FIRSTLIGHT_TORCH_PYTHONS", std::env::join_paths(stacks)?),
+                .env("FIRSTLIGHT_TORCH_PYTHONS", std::env::join_paths(&stacks)?),
+        )?;
+        let Some(packers) = torch::packers(&cargo::target_directory(&root)?, &stacks[0])? else {
+            return Ok(());
+        };
+        no_packers = false;
+        let test = ["test", "--locked", "--workspace", "--lib", "packed_weights"];
+        steps::run(
+            cargo::command(&root, &test)
+                .env("FIRSTLIGHT_PACKERS_PYTHON", &stacks[0])
+                .env("FIRSTLIGHT_PACKERS", packers),
         )
     })?;
     let mut no_client = false;
@@ -127,6 +137,11 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
     if no_torch {
         eprintln!(
             "SKIP, which is no pass: the package was not tried with torch; that needs x86_64 Linux and the Python registry"
+        );
+    }
+    if no_packers {
+        eprintln!(
+            "SKIP, which is no pass: weights in integers were not held against their formats' libraries; that needs torch, as above"
         );
     }
     if no_client {
