@@ -24,7 +24,10 @@ struct Summary<'a> {
 }
 
 pub(super) fn run(arguments: &Report, output: &Output) -> anyhow::Result<Outcome> {
-    if let Some(fleet) = read_json(&arguments.run, FLEET_FILE)? {
+    // What is no folder is told of below.
+    if arguments.run.is_dir()
+        && let Some(fleet) = read_json(&arguments.run, FLEET_FILE)?
+    {
         return of_fleet(&fleet, arguments, output);
     }
     let redacted = match &arguments.output {

@@ -71,6 +71,22 @@ impl Engine for Led {
         self.engine.fork(from, to, keep)
     }
 
+    fn keep(&mut self, sequence: usize) -> bool {
+        // As in `reset`.
+        let _ = self.ranks.order(&Order::Keep(sequence));
+        self.engine.keep(sequence)
+    }
+
+    fn prepare(
+        &mut self,
+        sequences: usize,
+        tokens: usize,
+        several: bool,
+    ) -> Result<bool, ModelError> {
+        self.ranks.order(&Order::Prepare { sequences, tokens, several })?;
+        self.engine.prepare(sequences, tokens, several)
+    }
+
     fn bytes_of(&self, tokens: usize) -> u64 {
         self.engine.bytes_of(tokens)
     }
@@ -121,6 +137,13 @@ pub fn follow(
                 Ok(())
             }
             (Order::Fork { from, to, keep }, Some(engine)) => engine.fork(from, to, keep),
+            (Order::Keep(sequence), Some(engine)) => {
+                engine.keep(sequence);
+                Ok(())
+            }
+            (Order::Prepare { sequences, tokens, several }, Some(engine)) => {
+                engine.prepare(sequences, tokens, several).map(drop)
+            }
         };
         match done {
             Ok(()) => {}

@@ -14,6 +14,8 @@ pub(super) enum Order {
     Choose { batch: Batch, how: Vec<Option<Wish>>, count: usize },
     Reset(usize),
     Fork { from: usize, to: usize, keep: bool },
+    Keep(usize),
+    Prepare { sequences: usize, tokens: usize, several: bool },
     Close,
 }
 

@@ -82,7 +82,7 @@ typedef struct {
 } Shared;
 
 int cuIpcGetMemHandle(Shared *handle, uint64_t address) {
-    if (!getenv("FAKE_CUDA_SHARED")) return NOT_SUPPORTED;
+    if (!getenv("FAKE_CUDA_SHARED")) return 801;
     *handle = (Shared){{address, 1, 2, 3, 4, 5, 6, ~address}};
     return SUCCESS;
 }

@@ -176,7 +176,7 @@ impl Share {
     /// Of all rows at once, or of as many as have room: narrow weights are so few bytes that they may be read again for the others.
     fn of(problem: &LinearProblem, weights: Weights, here: &CudaCapabilities) -> Option<Self> {
         let all = problem.tokens;
-        let sizes = [all, 16, FEW].into_iter().filter(|size| *size == all || *size < all);
+        let sizes = [all, 16, FEW].into_iter().filter(|size| *size <= all);
         // x in float16 takes registers.
         let at_once = if weights.integers() { 16 } else { MOST };
         sizes
@@ -206,7 +206,7 @@ impl Share {
         let tile = if problem.swiglu { ROWS / 2 } else { ROWS };
         let share = problem.columns().div_ceil(blocks(problem, here).max(1));
         let tiles = share.div_ceil(tile).max(1);
-        let grouped = problem.scales == Some(Scales::Groups);
+        let grouped = problem.scales == Some(Scales::Groups) && problem.tokens > 0;
         let rows = if problem.swiglu { 2 * share } else { share };
         let factors = if grouped { 4 * (inputs.div_ceil(SCALED) * rows + 2 * ROWS) } else { 0 };
         // What threads park of their own is not dynamic, and a block takes a KiB more than it asks for.
@@ -401,7 +401,7 @@ mod tests {
                         if tokens > 0 {
                             assert!(
                                 share.held == tiles
-                                    || batches % weights.ring() == 0 && share.held < tiles,
+                                    || batches.is_multiple_of(weights.ring()) && share.held < tiles,
                                 "{what}: {share:?}"
                             );
                         }
