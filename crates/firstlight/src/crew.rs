@@ -140,7 +140,7 @@ impl Others {
         }
         self.end();
         eprintln!("error: rank {rank} has ended: {why}");
-        std::process::exit(2);
+        crate::stopping::end_at_once(2);
     }
 }
 

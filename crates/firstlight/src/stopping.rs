@@ -29,3 +29,11 @@ pub(crate) fn on_signals(stop: &Arc<AtomicBool>) -> io::Result<()> {
     let _ = stop;
     Ok(())
 }
+
+/// Ends this process at once. An orderly end would have the driver wait for its GPU, which may wait for a rank that is gone.
+pub(crate) fn end_at_once(status: i32) -> ! {
+    #[cfg(unix)]
+    signal_hook::low_level::exit(status);
+    #[cfg(not(unix))]
+    std::process::exit(status)
+}

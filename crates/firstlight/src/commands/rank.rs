@@ -30,7 +30,7 @@ pub(super) fn run() -> anyhow::Result<Outcome> {
         let mut line = String::new();
         while std::io::stdin().lock().read_line(&mut line).is_ok_and(|count| count > 0) {}
         eprintln!("error: rank 0 has ended");
-        std::process::exit(2);
+        crate::stopping::end_at_once(2);
     });
     let place = Place { rank: told.rank, ranks: told.ranks };
     let ranks = Ranks::join(told.at, place, told.secret.as_bytes())?;

@@ -1,8 +1,8 @@
 # Tensors as files, and the call that they belong to.
 
-WIDTHS = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2, "I32": 4, "F8_E4M3": 1}
+WIDTHS = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2, "I32": 4, "F8_E4M3": 1, "I8": 1, "U8": 1}
 # A memoryview has no floats of 16 and 8 bits: their bits are given as unsigned integers.
-FORMATS = {"F64": "d", "F32": "f", "BF16": "H", "F16": "H", "I32": "i", "F8_E4M3": "B"}
+FORMATS = {"F64": "d", "F32": "f", "BF16": "H", "F16": "H", "I32": "i", "F8_E4M3": "B", "I8": "b", "U8": "B"}
 
 # Python alone takes a second for so many elements.
 LARGEST_WITHOUT_TORCH = 1 << 21
@@ -11,7 +11,8 @@ LARGEST_WITHOUT_TORCH = 1 << 21
 def torch_type(dtype):
     if dtype == "F8_E4M3":
         return torch.float8_e4m3fn
-    return {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16, "I32": torch.int32}[dtype]
+    whole = {"I32": torch.int32, "I8": torch.int8, "U8": torch.uint8}
+    return whole.get(dtype) or {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}[dtype]
 
 
 def product(shape):
@@ -111,8 +112,8 @@ class Case:
 
     def made(self, name):
         dtype, shape, data = self.files[name]
-        # Weights in float8 stay as they are: torch multiplies none, and x changes beside them.
-        scaled = self.factor != 1.0 and dtype not in ("I32", "F8_E4M3")
+        # Weights in float8 and integers stay as they are: torch multiplies none, and x changes beside them.
+        scaled = self.factor != 1.0 and dtype not in ("I32", "F8_E4M3", "I8", "U8")
         # Half a token id is none: a model's other call is the prompt backwards.
         backwards = self.factor != 1.0 and self.op == "model"
         if torch is None:

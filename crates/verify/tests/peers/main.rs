@@ -455,7 +455,8 @@ fn a_slow_peer_and_one_that_hangs_hold_up_neither_the_others_nor_the_order_of_th
     let hangs = of("cheats:hangs");
     let killed = hangs.iter().filter(|row| row.reason.starts_with("no answer within 10 s"));
     assert_eq!(killed.count(), 1);
-    assert!(hangs.iter().filter(|row| row.status == Status::NotRun).count() == hangs.len() - 1);
+    let rest: Vec<_> = hangs.iter().filter(|row| row.status != Status::NotRun).collect();
+    assert!(rest.len() == 1, "{rest:?}");
     let neighbours = of("cheats:raises");
     assert!(
         neighbours.len() > listed.len()

@@ -391,7 +391,11 @@ mod tests {
                         let problem = call(w, [tokens, inputs, outputs], groups);
                         let weights = Weights::of(&problem).unwrap();
                         let what = format!("{tokens} of {inputs} to {outputs} by {groups} {w}");
-                        let share = Share::of(&problem, weights, &gpu(hopper)).expect(&what);
+                        let Some(share) = Share::of(&problem, weights, &gpu(hopper)) else {
+                            // A head's factors alone are more than a block has room for.
+                            assert!(groups > 32 && tiles > 5, "{what}");
+                            continue;
+                        };
                         assert_eq!(why_not(&problem, &gpu(hopper)), None, "{what}");
                         assert!(share.bytes + (10 << 10) <= hopper.shared_bytes as usize);
                         assert!(!share.through || tokens > FEW && tiles <= AGAIN);
