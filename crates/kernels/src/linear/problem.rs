@@ -136,8 +136,6 @@ pub struct LinearProblem {
     pub scales: Option<Scales>,
     /// Columns of w with a scale of their own, where `scales` are of groups.
     pub w_group: usize,
-    /// Whether each scale has a zero point beside it.
-    pub zeros: bool,
     /// Whether columns of x are multiplied in another order.
     pub ordered: bool,
     /// Type of x: `dtype` or f32.
@@ -230,7 +228,6 @@ impl LinearProblem {
             w_dtype,
             scales,
             w_group: options.w_group,
-            zeros: inputs.get("w_zero").is_some(),
             ordered: ordered(inputs, w_dtype, depth)?,
             x_dtype,
             tokens,

@@ -11,8 +11,8 @@ LARGEST_WITHOUT_TORCH = 1 << 21
 def torch_type(dtype):
     if dtype == "F8_E4M3":
         return torch.float8_e4m3fn
-    whole = {"I32": torch.int32, "I8": torch.int8, "U8": torch.uint8}
-    return whole.get(dtype) or {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}[dtype]
+    words = {"F64": "float64", "F32": "float32", "BF16": "bfloat16", "F16": "float16", "I32": "int32", "I8": "int8", "U8": "uint8"}
+    return getattr(torch, words[dtype])
 
 
 def product(shape):
