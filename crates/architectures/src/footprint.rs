@@ -43,7 +43,7 @@ pub struct Holding {
 pub enum Keeps {
     /// Nothing.
     Nothing,
-    /// Projections, as GPUs do, whose experts are expanded.
+    /// Projections and experts that kernels read as they are, as GPUs do.
     Projections,
     /// Whatever is in integers but for matrices of heads, as the processor does.
     Integers,

@@ -269,13 +269,19 @@ impl Fp8Scales {
 }
 
 impl Architecture {
-    /// Notes which parameters engines expand though they are stored narrower: experts, and matrices of heads.
+    /// Notes which parameters engines expand though they are stored narrower: matrices of heads, and experts in groups that kernels for
+    /// experts do not read.
     pub(crate) fn note_expanded(&mut self) {
-        let (mut expanded, mut heads) = (Vec::new(), Vec::new());
+        let (mut heads, mut expanded) = (Vec::new(), Vec::new());
         for layer in &self.layers {
             let experts = layer.experts.iter().flat_map(|experts| &experts.experts);
-            let experts = experts.flat_map(|of| [&of.gate_up, &of.down]);
-            expanded.extend(experts.flat_map(|of| &of.rows).map(|rows| rows.param));
+            for of in experts.flat_map(|of| [&of.gate_up, &of.down]) {
+                let params = of.rows.iter().map(|rows| rows.param);
+                expanded.extend(params.filter(|param| match self.params.get(*param).stored {
+                    Stored::Int(int) => !int.is_read_by_experts(of.inputs),
+                    _ => false,
+                }));
+            }
             if let Mixer::Latent(of) = &layer.mixer {
                 heads.extend(of.key_up.iter().chain(&of.value_up).map(|rows| rows.param));
             }

@@ -6,6 +6,7 @@
 
 pub(crate) mod arguments;
 mod execution;
+pub(crate) mod expand;
 mod host_bytes;
 mod memory_test;
 mod plan;
@@ -16,6 +17,7 @@ mod variant;
 
 pub(crate) use arguments::arguments;
 pub(crate) use execution::CudaExecution;
+pub(crate) use expand::Expand;
 pub use memory_test::test_memory;
 pub use plan::{Lender, Lent, Memory, Placed, Plan, Planned, Wanted};
 pub use planner::Planner;

@@ -11,12 +11,18 @@ mod variants;
 
 pub use call::{MoeCall, MoeOptions};
 pub use check::SCORE_MARGIN;
-pub use problem::{MoeProblem, Score};
+pub use problem::{MoeProblem, NarrowExperts, Score};
 
 use crate::cuda::CudaVariant;
-use crate::{ChoiceTable, Family, Inputs, OpError, OpSpec, Preference, TensorMap, Variant};
+use crate::{ChoiceTable, DType, Family, Inputs, OpError, OpSpec, Preference, TensorMap, Variant};
 use device::Capabilities;
 use device::cuda::KernelSource;
+
+/// Whether weights in e4m3, i8 or u4 `[rows, columns]`, with a factor for each `group` columns of a row or for whole rows, are read as they
+/// are on GPUs by a few tokens; otherwise they would be made bf16 for each call.
+pub fn reads_once(dtype: DType, columns: usize, group: Option<usize>) -> bool {
+    cuda::reads_once(dtype, columns, group)
+}
 
 /// The op `moe`.
 #[derive(Debug, Clone, Copy)]

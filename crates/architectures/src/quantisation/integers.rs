@@ -55,6 +55,15 @@ impl Int {
         let group = self.group.is_none_or(|group| group.is_multiple_of(32));
         columns.is_multiple_of(32) && group && !self.ordered && (self.bits == 4 || self.symmetric)
     }
+
+    /// Whether kernels for experts on GPUs do: a warp's 16 bytes a lane of a row have one factor.
+    pub(crate) fn is_read_by_experts(self, columns: usize) -> bool {
+        let step = 512 / self.bits;
+        let whole = |group: usize| {
+            group >= columns || (group.is_multiple_of(step) && (group / step).is_power_of_two())
+        };
+        self.is_multiplied(columns) && self.group.is_none_or(whole)
+    }
 }
 
 /// What is read, in words.

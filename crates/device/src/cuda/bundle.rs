@@ -18,8 +18,8 @@ const SUM: usize = 8;
 const KERNEL: usize = 32 + SUM + 3 * 4;
 /// Offset, packed length and length of one block.
 const BLOCK: usize = 3 * 4;
-/// Most that a block of several kernels holds: about 4 ms to unpack. Blocks of any length would save a tenth of the file.
-const BLOCK_BYTES: usize = 1 << 20;
+/// Most that a block of several kernels holds: about 8 ms to unpack.
+const BLOCK_BYTES: usize = 2 << 20;
 
 /// Binaries by source key.
 #[derive(Debug)]
@@ -44,7 +44,11 @@ impl Bundle {
         binaries: Vec<(KernelSource, Vec<u8>)>,
         mut compress: impl FnMut(&[u8]) -> Result<Vec<u8>, E>,
     ) -> Result<Vec<u8>, E> {
-        let group = |source: &KernelSource| (source.name(), source.arch().generation().to_owned());
+        // Functions of one op have much in common too.
+        let op = |source: &KernelSource| {
+            source.name().split_once('_').map_or(source.name(), |(op, _)| op)
+        };
+        let group = |source: &KernelSource| (op(source), source.arch().generation().to_owned());
         let mut binaries: Vec<_> = binaries
             .into_iter()
             .map(|(source, binary)| {

@@ -136,6 +136,8 @@ pub struct LinearProblem {
     pub scales: Option<Scales>,
     /// Columns of w with a scale of their own, where `scales` are of groups.
     pub w_group: usize,
+    /// Whether weights have zero points.
+    pub zeros: bool,
     /// Whether columns of x are multiplied in another order.
     pub ordered: bool,
     /// Type of x: `dtype` or f32.
@@ -228,6 +230,7 @@ impl LinearProblem {
             w_dtype,
             scales,
             w_group: options.w_group,
+            zeros: inputs.get("w_zero").is_some(),
             ordered: ordered(inputs, w_dtype, depth)?,
             x_dtype,
             tokens,

@@ -2,6 +2,7 @@
 
 use super::problem::SCORES;
 use super::{MoeOp, Score};
+use crate::linear::SCALED;
 use crate::op::given;
 use crate::{Given, Key, OpError, Options, Settings, Tensor, Typed};
 
@@ -18,6 +19,8 @@ pub struct MoeOptions {
     pub weight_scale: f64,
     /// What the sum over experts is times.
     pub scale: f64,
+    /// Columns of narrow weights with a factor of their own, where a row has several: a multiple of 32.
+    pub w_group: usize,
 }
 
 impl Options for MoeOptions {
@@ -31,6 +34,7 @@ impl Options for MoeOptions {
             },
             weight_scale: settings.number(OP, "weight_scale")?.unwrap_or(1.0),
             scale: settings.number(OP, "scale")?.unwrap_or(1.0),
+            w_group: settings.count(OP, "w_group")?.unwrap_or(SCALED),
         })
     }
 
@@ -42,6 +46,7 @@ impl Options for MoeOptions {
         });
         key.number(self.weight_scale);
         key.number(self.scale);
+        key.count(Some(self.w_group));
     }
 }
 
@@ -58,6 +63,10 @@ pub struct MoeCall<'a> {
     pub w_gate_up: &'a Tensor,
     /// `[E, H, I]`.
     pub w_down: &'a Tensor,
+    /// Factors of narrow weights, of w_gate_up `[E, G, 2I]` and w_down `[E, G, H]`, f32.
+    pub scales: Option<[&'a Tensor; 2]>,
+    /// What is subtracted from such weights in u4 behind the factor, shaped like `scales`.
+    pub offsets: Option<[&'a Tensor; 2]>,
     /// `[T, H]`, f32.
     pub residual: Option<&'a Tensor>,
     /// Options.
@@ -76,6 +85,10 @@ impl Typed for MoeCall<'_> {
             "correction": self.correction,
             "w_gate_up": self.w_gate_up,
             "w_down": self.w_down,
+            "gate_up_scale": self.scales.map(|[scale, _]| scale),
+            "down_scale": self.scales.map(|[_, scale]| scale),
+            "gate_up_offset": self.offsets.map(|[offset, _]| offset),
+            "down_offset": self.offsets.map(|[_, offset]| offset),
             "residual": self.residual,
         } -> { "o": self.o })
     }

@@ -4,27 +4,37 @@ mod choice;
 mod decode;
 mod grouped;
 mod hopper;
+mod narrow;
 mod operands;
 mod route;
 mod sum;
 
 pub(super) use choice::{choice_tables, preferred};
+pub(super) use decode::reads_once;
 
-use super::MoeProblem;
+use super::{MoeProblem, NarrowExperts};
 use crate::DType;
 use crate::cuda::CudaVariant;
+use crate::linear::SCALED;
 use device::cuda::{BundledArch, KernelSource};
 
 /// The variants. [`choice`] says which is taken for what; this order decides only where it is silent.
 pub(super) const VARIANTS: &[CudaVariant<MoeProblem>] =
-    &[decode::VARIANT, hopper::VARIANT, grouped::VARIANT];
+    &[decode::VARIANT, narrow::VARIANT, hopper::VARIANT, grouped::VARIANT];
 
 /// What the bundle holds of moe: kernels know no shape.
 pub(super) fn bundled() -> Vec<KernelSource> {
     let mut sources = Vec::new();
     for arch in BundledArch::ALL {
-        sources.extend(decode::bundled(DType::Bf16, arch));
+        sources.extend(decode::bundled(DType::Bf16, None, arch));
         if arch.compute == operands::HOPPER {
+            for dtype in [DType::E4m3, DType::U4] {
+                let narrow = NarrowExperts { dtype, factors: [1; 2], group: SCALED, offset: false };
+                sources.extend(decode::bundled(DType::Bf16, Some(narrow), arch));
+                // Four bits by groups, and eight by rows, as they are published.
+                let factors = if dtype == DType::U4 { [2; 2] } else { [1; 2] };
+                sources.extend(narrow::bundled(NarrowExperts { factors, ..narrow }, &arch.arch()));
+            }
             sources.extend(hopper::bundled(DType::Bf16, &arch.arch()));
         }
     }

@@ -3,10 +3,11 @@
 #![allow(unsafe_code)] // Blocks write disjoint strips and rows of shared buffers.
 
 use super::MoeProblem;
+use super::problem::around;
 use super::route::{Groups, route};
 use crate::cpu::gemm::{Mat, MatMut, PackedB, Store, gemm_packed};
 use crate::floats::{elements, elements_mut, floats};
-use crate::{DType, Element, Inputs, TensorMap};
+use crate::{DType, E4m3, Element, Inputs, TensorMap, U4Pair};
 use device::{Device, Isa, SharedMut};
 use half::{bf16, f16};
 use std::ops::Range;
@@ -25,15 +26,18 @@ pub(super) fn run(
     device: &Device,
     outputs: &mut TensorMap,
 ) {
-    let of_type = match problem.dtype {
-        DType::Bf16 => launch::<bf16>,
-        DType::F16 => launch::<f16>,
-        _ => launch::<f32>,
+    let of_type = match (problem.dtype, problem.narrow.map(|narrow| narrow.dtype)) {
+        (_, Some(DType::U4)) => launch::<bf16, U4Pair>,
+        (_, Some(DType::I8)) => launch::<bf16, i8>,
+        (_, Some(_)) => launch::<bf16, E4m3>,
+        (DType::Bf16, None) => launch::<bf16, bf16>,
+        (DType::F16, None) => launch::<f16, f16>,
+        (_, None) => launch::<f32, f32>,
     };
     of_type(isa, kernel, problem, inputs, device, outputs);
 }
 
-fn launch<E: Element>(
+fn launch<E: Element, W: Element>(
     isa: Isa,
     kernel: &str,
     problem: &MoeProblem,
@@ -47,13 +51,13 @@ fn launch<E: Element>(
     let (hidden, inner) = (problem.hidden, problem.intermediate);
 
     let mut activated = vec![0f32; problem.pairs() * inner]; // [pairs by expert, I]
-    let gate_up: &[E] = elements(inputs.tensor("w_gate_up")); // [E, 2I, H]
+    let gate_up = Weights::<W>::new(problem, inputs, "w_gate_up"); // [E, 2I, H]
     let to = SharedMut::new(&mut activated);
     strips(device, kernel, (&groups, inner), |scratch, expert, pairs, rows| {
         let first = expert * 2 * inner;
         for (half, into) in [0, inner].into_iter().zip(&mut scratch.packed) {
             let rows = first + half + rows.start..first + half + rows.end;
-            pack(isa, gate_up, rows, hidden, &mut scratch.wide, into);
+            gate_up.pack(isa, rows, &mut scratch.wide, into);
         }
         for tile in tiles(pairs) {
             scratch.a.clear();
@@ -76,11 +80,11 @@ fn launch<E: Element>(
     });
 
     let mut made = vec![0f32; problem.pairs() * hidden]; // [pairs by expert, H]
-    let down: &[E] = elements(inputs.tensor("w_down")); // [E, H, I]
+    let down = Weights::<W>::new(problem, inputs, "w_down"); // [E, H, I]
     let to = SharedMut::new(&mut made);
     strips(device, &format!("{kernel}.down"), (&groups, hidden), |scratch, expert, pairs, rows| {
         let from = expert * hidden + rows.start..expert * hidden + rows.end;
-        pack(isa, down, from, inner, &mut scratch.wide, &mut scratch.packed[0]);
+        down.pack(isa, from, &mut scratch.wide, &mut scratch.packed[0]);
         for tile in tiles(pairs) {
             let a = &activated[tile.start * inner..tile.end * inner];
             multiply(
@@ -141,18 +145,65 @@ fn tiles(pairs: Range<usize>) -> impl Iterator<Item = Range<usize>> {
     pairs.clone().step_by(TOKENS).map(move |start| start..(start + TOKENS).min(pairs.end))
 }
 
-/// Packs rows of a matrix `[.., depth]` as the right operand that their transpose is.
-fn pack<E: Element>(
-    isa: Isa,
-    weights: &[E],
-    rows: Range<usize>,
+/// The matrices of all experts `[E, rows, depth]`.
+struct Weights<'a, W> {
+    values: &'a [W],
+    rows: usize,
     depth: usize,
-    wide: &mut Vec<f32>,
-    into: &mut PackedB,
-) {
-    wide.resize(rows.len() * depth, 0.0);
-    E::widen(&weights[rows.start * depth..rows.end * depth], wide);
-    into.pack(isa, Mat::new(wide, rows.len(), depth, depth).t());
+    /// Of narrow weights.
+    factors: Option<Factors<'a>>,
+}
+
+/// What narrow weights are multiplied with `[E, G, rows]`, and what is taken from them behind that.
+struct Factors<'a> {
+    scale: &'a [f32],
+    offset: Option<&'a [f32]>,
+    /// The middle of what a weight can be, taken from it before, where no offset is given.
+    middle: f32,
+    /// G.
+    groups: usize,
+    /// Columns of a group.
+    size: usize,
+}
+
+impl<'a, W: Element> Weights<'a, W> {
+    fn new(problem: &MoeProblem, inputs: Inputs<'a>, name: &str) -> Self {
+        let tensor = inputs.tensor(name);
+        let (rows, depth) = (tensor.shape()[1], tensor.shape()[2]);
+        let factors = problem.narrow.map(|narrow| {
+            let [scale, offset] = around(name);
+            let groups = inputs.tensor(scale).shape()[1];
+            let offset = inputs.get(offset).map(elements);
+            Factors {
+                scale: elements(inputs.tensor(scale)),
+                middle: if narrow.dtype == DType::U4 && offset.is_none() { 8.0 } else { 0.0 },
+                offset,
+                groups,
+                size: narrow.columns_of(groups, depth),
+            }
+        });
+        Self { values: elements(tensor), rows, depth, factors }
+    }
+
+    /// Packs neighbouring rows of all experts' as the right operand that their transpose is.
+    fn pack(&self, isa: Isa, rows: Range<usize>, wide: &mut Vec<f32>, into: &mut PackedB) {
+        let depth = self.depth;
+        wide.resize(rows.len() * depth, 0.0);
+        let of = |row: usize| row * depth / W::ELEMENTS;
+        W::widen(&self.values[of(rows.start)..of(rows.end)], wide);
+        if let Some(factors) = &self.factors {
+            for (row, wide) in rows.clone().zip(wide.chunks_mut(depth)) {
+                let (expert, row) = (row / self.rows, row % self.rows);
+                for (group, wide) in wide.chunks_mut(factors.size).enumerate() {
+                    let at = (expert * factors.groups + group) * self.rows + row;
+                    let (scale, middle) = (factors.scale[at], factors.middle);
+                    let offset = factors.offset.map_or(0.0, |offset| offset[at]);
+                    wide.iter_mut().for_each(|w| *w = (*w - middle) * scale - offset);
+                }
+            }
+        }
+        into.pack(isa, Mat::new(wide, rows.len(), depth, depth).t());
+    }
 }
 
 fn multiply(isa: Isa, a: Mat<'_>, packed: &PackedB, c: &mut Vec<f32>) {

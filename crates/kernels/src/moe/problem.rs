@@ -16,8 +16,27 @@ pub(super) const SPEC: OpSpec = OpSpec {
         tensor("x", "[T, H]", true, "tokens, normalised already"),
         tensor("logits", "[T, E]", true, "the router's, f32"),
         tensor("correction", "[E]", false, "f32, added to sigmoid scores for the choice alone"),
-        tensor("w_gate_up", "[E, 2I, H]", true, "of each expert I rows of gates, then I of ups"),
-        tensor("w_down", "[E, H, I]", true, "in x's type, as w_gate_up"),
+        tensor(
+            "w_gate_up",
+            "[E, 2I, H]",
+            true,
+            "of each expert I rows of gates, then I of ups; in x's type, or in e4m3, i8 or u4 (two a byte, the first in the low half) beside x in bf16",
+        ),
+        tensor("w_down", "[E, H, I]", true, "in w_gate_up's type"),
+        tensor(
+            "gate_up_scale",
+            "[E, G, 2I]",
+            false,
+            "f32 factors of w_gate_up in e4m3, i8 or u4, which need them: of whole rows (G is 1), or of each `w_group` columns (G is H / w_group, rounded up)",
+        ),
+        tensor("down_scale", "[E, G, H]", false, "the same of w_down, whose columns are I"),
+        tensor(
+            "gate_up_offset",
+            "[E, G, 2I]",
+            false,
+            "f32, beside w_gate_up in u4: a weight is factor * w - offset; without it the offset is 8 factors",
+        ),
+        tensor("down_offset", "[E, G, H]", false, "the same of w_down; both or neither"),
         tensor("residual", "[T, H]", false, "f32; none: 0"),
     ],
     outputs: &[
@@ -46,6 +65,12 @@ pub(super) const SPEC: OpSpec = OpSpec {
             "what weights are times (routed_scaling_factor)",
         ),
         setting("scale", SettingKind::Number, "1", "what the sum over experts is times"),
+        setting(
+            "w_group",
+            SettingKind::Count,
+            "128",
+            "columns of weights with a factor of their own, where a row has several; a multiple of 32",
+        ),
     ],
 };
 
@@ -61,11 +86,110 @@ pub enum Score {
     },
 }
 
+/// Experts' weights that are narrower than what they are multiplied as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NarrowExperts {
+    /// e4m3, i8 or u4.
+    pub dtype: DType,
+    /// Factors of a row, of w_gate_up and of w_down: 1, or one for each [`Self::group`] columns.
+    pub factors: [usize; 2],
+    /// Columns that have a factor of their own where a row has several.
+    pub group: usize,
+    /// Whether offsets are given.
+    pub offset: bool,
+}
+
+impl NarrowExperts {
+    /// Columns of a factor, of rows of `columns` with so many of them.
+    pub fn columns_of(&self, factors: usize, columns: usize) -> usize {
+        if factors == 1 { columns } else { self.group }
+    }
+
+    /// The narrow weights that a call gives, if any: their types, factors and offsets.
+    fn parse(
+        inputs: Inputs<'_>,
+        options: &MoeOptions,
+        [experts, hidden, inner]: [usize; 3],
+    ) -> Result<Option<Self>, OpError> {
+        let dtype = inputs.tensor("w_gate_up").dtype();
+        if inputs.tensor("w_down").dtype() != dtype {
+            return Err(inputs.dtype_error("w_down", &format!("{dtype}, like `w_gate_up`")));
+        }
+        let is_narrow = matches!(dtype, DType::E4m3 | DType::I8 | DType::U4);
+        if options.w_group == 0 || !options.w_group.is_multiple_of(GROUPED) {
+            let wanted = format!("a multiple of {GROUPED}");
+            return Err(refused(SPEC.name, "w_group", options.w_group, wanted));
+        }
+        let of = [("w_gate_up", 2 * inner, hidden), ("w_down", hidden, inner)];
+        let mut factors = [1; 2];
+        for ((w, rows, columns), factors) in of.into_iter().zip(&mut factors) {
+            let [scale, offset] = around(w);
+            if !is_narrow {
+                if let Some(given) = [scale, offset].into_iter().find(|of| inputs.get(of).is_some())
+                {
+                    return Err(inputs.value_error(given, "is for weights in e4m3, i8 or u4"));
+                }
+                continue;
+            }
+            if dtype == DType::U4 && !columns.is_multiple_of(2) {
+                let shape = "rows of an even length, of which two share a byte";
+                return Err(inputs.shape_error(w, shape));
+            }
+            if inputs.get(scale).is_none() {
+                let shape = "[E, G, rows], for weights in e4m3, i8 or u4";
+                return Err(OpError::MissingTensor { op: SPEC.name, tensor: scale, shape });
+            }
+            let (e, n) = (Dim::fixed("E", experts), Dim::fixed("rows", rows));
+            let [_, given, _] = inputs.dims(scale, [e, Dim::free("G"), n])?;
+            let groups = columns.div_ceil(options.w_group);
+            if given != 1 && given != groups {
+                return Err(inputs.shape_error(scale, &format!("[E, 1 or {groups}, {rows}]")));
+            }
+            if inputs.get(offset).is_some() {
+                if dtype != DType::U4 {
+                    return Err(inputs.value_error(offset, "is for weights in u4"));
+                }
+                inputs.dims(offset, [e, Dim::fixed("G", given), n])?;
+            }
+            for name in [scale, offset] {
+                if inputs.get(name).is_some_and(|tensor| tensor.dtype() != DType::F32) {
+                    return Err(inputs.dtype_error(name, "f32"));
+                }
+            }
+            *factors = given;
+        }
+        let offset = inputs.get("gate_up_offset").is_some();
+        if offset != inputs.get("down_offset").is_some() {
+            let (there, missing) = if offset {
+                ("gate_up_offset", "down_offset")
+            } else {
+                ("down_offset", "gate_up_offset")
+            };
+            return Err(inputs.value_error(there, format!("comes without `{missing}`")));
+        }
+        let group = options.w_group;
+        Ok(is_narrow.then_some(Self { dtype, factors, group, offset }))
+    }
+}
+
+/// Factors and offsets of `w_gate_up` or `w_down`.
+pub(super) fn around(w: &str) -> [&'static str; 2] {
+    match w {
+        "w_gate_up" => ["gate_up_scale", "gate_up_offset"],
+        _ => ["down_scale", "down_offset"],
+    }
+}
+
+/// What the columns of a group are a multiple of.
+const GROUPED: usize = 32;
+
 /// One call, apart from the choice of a kernel.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MoeProblem {
-    /// Storage type of x and the experts' weights.
+    /// Storage type of x, and of the experts' weights where these are not narrower.
     pub dtype: DType,
+    /// Weights in e4m3, i8 or u4.
+    pub narrow: Option<NarrowExperts>,
     /// Tokens, T.
     pub tokens: usize,
     /// Channels of a token, H.
@@ -108,10 +232,19 @@ impl MoeProblem {
         let dtype = inputs.storage("x")?;
         let [tokens, hidden] = inputs.dims("x", [Dim::free("T"), Dim::free("H")])?;
         let [_, experts] = inputs.dims("logits", [Dim::fixed("T", tokens), Dim::free("E")])?;
-        inputs.same_storage(&["w_gate_up", "w_down"], dtype)?;
         let (e, h) = (Dim::fixed("E", experts), Dim::fixed("H", hidden));
         let [_, _, intermediate] = inputs.dims("w_down", [e, h, Dim::free("I")])?;
         inputs.dims("w_gate_up", [e, Dim::fixed("2I", 2 * intermediate), h])?;
+        let narrow = NarrowExperts::parse(inputs, options, [experts, hidden, intermediate])?;
+        match narrow {
+            None => inputs.same_storage(&["w_gate_up", "w_down"], dtype)?,
+            Some(narrow) if dtype != DType::Bf16 => {
+                return Err(
+                    inputs.dtype_error("x", &format!("bf16 beside weights in {}", narrow.dtype))
+                );
+            }
+            Some(_) => {}
+        }
         for name in ["logits", "correction", "residual"] {
             if inputs.get(name).is_some_and(|tensor| tensor.dtype() != DType::F32) {
                 return Err(inputs.dtype_error(name, "f32"));
@@ -120,7 +253,7 @@ impl MoeProblem {
         if inputs.get("residual").is_some() {
             inputs.dims("residual", [Dim::fixed("T", tokens), h])?;
         }
-        let MoeOptions { top_k, score, weight_scale, scale } = *options;
+        let MoeOptions { top_k, score, weight_scale, scale, w_group: _ } = *options;
         let known = top_k.filter(|top_k| (1..=experts).contains(top_k));
         let Some(top_k) = known else {
             let value = top_k.map_or("missing".to_owned(), |value| value.to_string());
@@ -136,6 +269,7 @@ impl MoeProblem {
         }
         let mut problem = Self {
             dtype,
+            narrow,
             tokens,
             hidden,
             experts,
@@ -178,12 +312,19 @@ impl Problem for MoeProblem {
         6.0 * self.pairs() as f64 * self.hidden as f64 * self.intermediate as f64
     }
 
-    /// Weights of the experts that were chosen, once; x, logits, residual and outputs once.
+    /// Weights of the experts that were chosen, with their factors and offsets, once; x, logits, residual and outputs once.
     fn bytes(&self) -> f64 {
-        let stored = 3 * self.experts_read * self.intermediate * self.hidden;
-        let x = self.tokens * self.hidden;
+        let (i, h) = (self.intermediate, self.hidden);
+        let of_expert = match self.narrow {
+            None => 3 * i * h * self.dtype.bytes(),
+            Some(NarrowExperts { dtype, factors: [up, down], offset, .. }) => {
+                let each = DType::F32.bytes() * if offset { 2 } else { 1 };
+                dtype.bytes_of(3 * i * h) + (2 * i * up + h * down) * each
+            }
+        };
+        let x = self.tokens * h;
         let wide = self.tokens * self.experts + if self.residual { x } else { 0 };
-        ((stored + x) * self.dtype.bytes() + wide * DType::F32.bytes()) as f64
+        (self.experts_read * of_expert + x * self.dtype.bytes() + wide * DType::F32.bytes()) as f64
             + (x * self.out_dtype().bytes() + 2 * self.pairs() * DType::F32.bytes()) as f64
     }
 

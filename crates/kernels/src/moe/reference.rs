@@ -1,8 +1,9 @@
 //! The op in float64, expert by expert, from the formulas. It shares no code with the fast variants.
 
 use super::check::{Wanted, check_choice};
+use super::problem::around;
 use super::{MoeProblem, Score};
-use crate::{Inputs, Problem, Tensor, TensorMap};
+use crate::{DType, Inputs, Problem, Tensor, TensorMap};
 use rayon::prelude::*;
 
 /// The op with its own choice.
@@ -61,8 +62,8 @@ fn solve(
         if pairs.is_empty() {
             return Vec::new();
         }
-        let gate_up = one(inputs.tensor("w_gate_up"), expert); // [2I, H]
-        let down = one(inputs.tensor("w_down"), expert); // [H, I]
+        let gate_up = one(problem, inputs, "w_gate_up", expert); // [2I, H]
+        let down = one(problem, inputs, "w_down", expert); // [H, I]
         let apply = |pair: usize| {
             let x = &x[pair / k * hidden..][..hidden];
             (pair, mlp(problem, x, &gate_up, &down))
@@ -87,9 +88,29 @@ fn solve(
 }
 
 /// One expert's matrix: without the others, which may be gigabytes.
-fn one(weights: &Tensor, expert: usize) -> Vec<f64> {
-    let shape = weights.shape();
-    weights.part(&[expert..expert + 1, 0..shape[1], 0..shape[2]]).to_f64()
+fn one(problem: &MoeProblem, inputs: Inputs<'_>, w: &str, expert: usize) -> Vec<f64> {
+    let part = |tensor: &Tensor| {
+        let shape = tensor.shape();
+        tensor.part(&[expert..expert + 1, 0..shape[1], 0..shape[2]]).to_f64()
+    };
+    let tensor = inputs.tensor(w);
+    let mut values = part(tensor);
+    let Some(narrow) = problem.narrow else { return values };
+    let [scale, offset] = around(w).map(|name| inputs.get(name));
+    let Some(scale) = scale else { return values };
+    let (groups, rows, columns) = (scale.shape()[1], tensor.shape()[1], tensor.shape()[2]);
+    let (scale, offset) = (part(scale), offset.map(part)); // [G, rows]
+    // The middle of what four bits can be.
+    let middle = if narrow.dtype == DType::U4 { 8.0 } else { 0.0 };
+    for (row, values) in values.chunks_mut(columns).enumerate() {
+        for (column, value) in values.iter_mut().enumerate() {
+            let group = if groups == 1 { 0 } else { column / narrow.group };
+            let at = group * rows + row;
+            let below = offset.as_ref().map_or(middle * scale[at], |offset| offset[at]);
+            *value = *value * scale[at] - below;
+        }
+    }
+    values
 }
 
 /// The k experts of the largest values, of equal ones the lower first.

@@ -1,11 +1,12 @@
 //! Weights on the GPU: matrices in bfloat16 or, where files hold them so, in float8 or integers; vectors in float32.
 
-mod integers;
+pub(super) mod integers;
 
 use super::experts::CudaExperts;
 use super::run::Cache;
 use super::states::StatePool;
 use super::{Cuda, Memory, failed};
+use crate::float8::Scales;
 use crate::layers::Experts;
 use crate::pages::{BLOCK, Pages};
 use crate::params::{ParamId, Projection, Rows};
@@ -97,29 +98,36 @@ impl<'a, 'w> Weights<'a, 'w> {
     /// The same as files hold it, in float8, with its scales `[1 or groups, rows]`; none where some rows are otherwise, or are to be
     /// expanded.
     fn float8(&self, rows: &[Rows], width: usize) -> Result<Option<CudaProjection>, ModelError> {
-        let param = |rows: &Rows| self.architecture.params.get(rows.param);
-        let name = |rows: &Rows| &*param(rows).name;
-        let scales = rows.iter().map(|rows| self.checkpoint.scales(name(rows)));
-        let Some(scales) = scales.collect::<Option<Vec<_>>>() else { return Ok(None) };
-        if rows.iter().any(|rows| !param(rows).is_kept(Keeps::Projections)) {
-            return Ok(None);
-        }
-        let whole = scales.iter().all(|scales| scales.is_of_rows());
-        let groups = if whole { 1 } else { width.div_ceil(SCALED) };
-        let of_rows = || rows.iter().zip(&scales);
-        let factors = (0..groups).flat_map(|group| {
-            of_rows().flat_map(move |(rows, scales)| {
-                let row = move |row| scales.at(rows.first + row, group * SCALED);
-                (0..rows.count).map(row)
-            })
-        });
+        let Some(scales) = self.scales(rows) else { return Ok(None) };
+        let groups = float8_groups(&scales, width);
         let count = rows.iter().map(|rows| rows.count).sum();
-        let factors = self.give(Tensor::new(&[groups, count], factors.collect::<Vec<f32>>()))?;
+        let factors = float8_factors(rows, &scales, groups);
+        let factors = self.give(Tensor::new(&[groups, count], factors))?;
         let to = self.allocate(&[count, width], DType::E4m3)?;
+        self.float8_into(rows, width, &to)?;
+        Ok(Some(CudaProjection { w_scale: Some(factors), ..CudaProjection::wide(to) }))
+    }
+
+    /// Scales of each parameter of which there are rows; none where some is not kept in float8.
+    pub(super) fn scales(&self, rows: &[Rows]) -> Option<Vec<&'w Scales>> {
+        let of = |rows: &Rows| {
+            let param = self.architecture.params.get(rows.param);
+            self.checkpoint.scales(&param.name).filter(|_| param.is_kept(Keeps::Projections))
+        };
+        rows.iter().map(of).collect()
+    }
+
+    /// Rows in float8 under each other, to the start of a tensor that is there.
+    pub(super) fn float8_into(
+        &self,
+        rows: &[Rows],
+        width: usize,
+        to: &Tensor,
+    ) -> Result<(), ModelError> {
         let mut first = 0;
         for rows in rows {
             let part = to.rows(first, rows.count).map_err(failed)?;
-            let values = self.checkpoint.values(name(rows))?;
+            let values = self.checkpoint.values(&self.architecture.params.get(rows.param).name)?;
             let (from, len) = (rows.first * width, rows.count * width);
             for start in (0..len).step_by(UPLOAD_BYTES) {
                 let bytes = UPLOAD_BYTES.min(len - start);
@@ -128,7 +136,7 @@ impl<'a, 'w> Weights<'a, 'w> {
             }
             first += rows.count;
         }
-        Ok(Some(CudaProjection { w_scale: Some(factors), ..CudaProjection::wide(to) }))
+        Ok(())
     }
 
     /// The transposes of several groups of rows `[count, width]`, equally many each: `[groups, width, count]`.
@@ -240,6 +248,23 @@ impl Loader<Cuda> for Weights<'_, '_> {
         self.memory.caches.push(Cache { keys, values, value_dim });
         Ok(CacheId(self.memory.caches.len() - 1))
     }
+}
+
+/// Scales of a row of float8, of rows with these.
+pub(super) fn float8_groups(scales: &[&Scales], width: usize) -> usize {
+    let whole = scales.iter().all(|scales| scales.is_of_rows());
+    if whole { 1 } else { width.div_ceil(SCALED) }
+}
+
+/// Scales `[groups, rows]` of rows under each other.
+pub(super) fn float8_factors(rows: &[Rows], scales: &[&Scales], groups: usize) -> Vec<f32> {
+    let of_rows = || rows.iter().zip(scales);
+    let of_group = |group: usize| {
+        of_rows().flat_map(move |(rows, scales)| {
+            (0..rows.count).map(move |row| scales.at(rows.first + row, group * SCALED))
+        })
+    };
+    (0..groups).flat_map(of_group).collect()
 }
 
 /// `y = x W^T (+ bias)`.

@@ -19,6 +19,10 @@ const LAYOUT: Layout = Layout {
         ("correction", &[Whole]),
         ("w_gate_up", &[Whole, Whole, Whole]),
         ("w_down", &[Whole, Whole, Whole]),
+        ("gate_up_scale", &[Whole, Whole, Whole]),
+        ("down_scale", &[Whole, Whole, Whole]),
+        ("gate_up_offset", &[Whole, Whole, Whole]),
+        ("down_offset", &[Whole, Whole, Whole]),
         ("residual", &[QueryTokens, Whole]),
         ("o", &[QueryTokens, Whole]),
         ("chosen", &[QueryTokens, Whole]),
@@ -32,6 +36,7 @@ fn cases() -> Vec<Case> {
     tokens(&mut list);
     choices(&mut list);
     edges(&mut list);
+    narrow(&mut list);
     let call = Moe::granite([40, 128, 16, 64], 4);
     list.property(Quick, "property/same-bits", F32_BF16, Property::SameBits, &call);
     list.property(Quick, "property/same-bits-t3", BF16, Property::SameBits, &call.of_tokens(3));
@@ -104,6 +109,82 @@ fn edges(list: &mut List) {
     list.add(Standard, "edge/e1000-k32", F32_BF16, &Moe::kimi([6, 16, 1000, 8], 32));
 }
 
+/// Weights in e4m3, i8 and u4: factors of whole rows and of groups, with offsets and without, numbers of tokens at which kernels
+/// change, depths that end inside a step or a group, and what only some kernels take.
+fn narrow(list: &mut List) {
+    let form = |dtype, group, offset| Narrow { dtype, group, offset };
+    let forms = [
+        ("e4m3-rows", form(DType::E4m3, None, false)),
+        ("e4m3-groups", form(DType::E4m3, Some(128), false)),
+        ("i8-rows", form(DType::I8, None, false)),
+        ("i8-groups64", form(DType::I8, Some(64), false)),
+        ("u4-rows", form(DType::U4, None, false)),
+        ("u4-groups", form(DType::U4, Some(128), false)),
+        ("u4-offsets", form(DType::U4, Some(128), true)),
+        ("u4-groups32", form(DType::U4, Some(32), false)),
+    ];
+    for (word, narrow) in forms {
+        for tokens in [1, 2, 8, 16, 17, 32, 33, 70] {
+            let tier = if [1, 8, 33].contains(&tokens) { Quick } else { Standard };
+            let kimi = Moe::kimi([tokens, 256, 16, 128], 4);
+            list.add(tier, &format!("{word}/kimi-t{tokens}"), BF16, &kimi.narrow(narrow));
+        }
+        let add = |list: &mut List, tier, name: &str, call: Moe| {
+            list.add(tier, &format!("{word}/{name}"), BF16, &call.narrow(narrow));
+        };
+        // The lengths of h-tiny's and Kimi-Linear's rows, and one that fills no step.
+        add(list, Standard, "h1536-i512-t1", Moe::granite([1, 1536, 3, 512], 2));
+        add(list, Standard, "h2304-i1024-t1", Moe::kimi([1, 2304, 2, 1024], 2));
+        add(list, Full, "h2304-i1024-t20", Moe::kimi([20, 2304, 4, 1024], 2));
+        add(list, Quick, "h96-i160-t1", Moe::granite([1, 96, 5, 160], 2));
+        add(list, Quick, "h416-i32-t5", Moe::granite([5, 416, 5, 32], 2));
+        // Rows that are no whole pieces: of few tokens too these are made bf16 first.
+        add(list, Standard, "h136-i72-t3", Moe::granite([3, 136, 5, 72], 2));
+        add(list, Standard, "no-tokens", Moe::granite([0, 256, 4, 128], 2));
+    }
+}
+
+/// How weights are stored that are narrower than what they are multiplied as.
+#[derive(Clone, Copy)]
+struct Narrow {
+    dtype: DType,
+    /// Columns with a factor of their own; none: a row has one.
+    group: Option<usize>,
+    offset: bool,
+}
+
+impl Narrow {
+    /// Weights `[experts, rows, columns]` about as large as `deviation`.
+    fn draw(
+        self,
+        draw: &mut Draw,
+        (shape, names): ([usize; 3], [&str; 3]),
+        deviation: f64,
+        put: &mut impl FnMut(&str, Tensor),
+    ) {
+        let [experts, rows, columns] = shape;
+        let groups = self.group.map_or(1, |group| columns.div_ceil(group));
+        let of = [experts, groups, rows];
+        // How far numbers are spread, and the middle of them.
+        let (numbers, spread) = match self.dtype {
+            // From the smallest numbers to the largest that are not cut off.
+            DType::E4m3 => (draw.normals(&shape, DType::E4m3, 60.0), 60.0),
+            DType::I8 => {
+                (draw.tensor(&shape, DType::I8, |draw| draw.below(255) as f64 - 127.0), 73.0)
+            }
+            _ => (draw.tensor(&shape, DType::U4, |draw| draw.below(16) as f64), 4.6),
+        };
+        let low = deviation / spread / 1.5;
+        let scales = draw.uniforms(&of, DType::F32, low, 2.0 * low);
+        if self.offset {
+            let below = scales.to_f64().into_iter().map(|scale| scale * draw.uniform(3.0, 12.0));
+            put(names[2], Tensor::new(&of, below.collect::<Vec<_>>()).cast(DType::F32));
+        }
+        put(names[0], numbers);
+        put(names[1], scales);
+    }
+}
+
 #[derive(Clone)]
 enum Logits {
     /// Normal, of this deviation.
@@ -127,6 +208,7 @@ struct Moe {
     logits: Logits,
     correction: bool,
     residual: bool,
+    narrow: Option<Narrow>,
     settings: Settings,
 }
 
@@ -142,6 +224,7 @@ impl Moe {
             logits: Logits::Spread(1.5),
             correction: false,
             residual: false,
+            narrow: None,
             settings: Settings::new().with("score", "softmax_of_chosen"),
         }
     }
@@ -155,6 +238,11 @@ impl Moe {
 
     fn of_tokens(&self, tokens: usize) -> Self {
         Self { tokens, ..self.clone() }
+    }
+
+    fn narrow(self, narrow: Narrow) -> Self {
+        let group = narrow.group.map(|group| self.set("w_group", group));
+        Self { narrow: Some(narrow), ..group.unwrap_or(self) }
     }
 
     fn set(&self, name: &str, value: impl std::fmt::Display) -> Self {
@@ -183,7 +271,7 @@ impl Call for Moe {
     fn draw(&self, draw: &mut Draw, dtype: DType) -> (TensorMap, Settings) {
         let Self { tokens, hidden, experts, inner, .. } = *self;
         let mut inputs = TensorMap::new();
-        let mut put = |name: &str, tensor| inputs.insert(name.to_owned(), tensor);
+        let mut put = |name: &str, tensor| drop(inputs.insert(name.to_owned(), tensor));
         put("x", draw.normals(&[tokens, hidden], dtype, 1.0));
         put("logits", self.draw_logits(draw));
         if self.correction {
@@ -193,8 +281,14 @@ impl Call for Moe {
         }
         // So that gates, ups and results are about 1 whatever the sizes.
         let of_depth = |depth: usize| 1.0 / (depth as f64).sqrt();
-        put("w_gate_up", draw.normals(&[experts, 2 * inner, hidden], dtype, of_depth(hidden)));
-        put("w_down", draw.normals(&[experts, hidden, inner], dtype, 2.0 * of_depth(inner)));
+        let up = ([experts, 2 * inner, hidden], ["w_gate_up", "gate_up_scale", "gate_up_offset"]);
+        let down = ([experts, hidden, inner], ["w_down", "down_scale", "down_offset"]);
+        for (of, size) in [(up, of_depth(hidden)), (down, 2.0 * of_depth(inner))] {
+            match self.narrow {
+                Some(narrow) => narrow.draw(draw, of, size, &mut put),
+                None => put(of.1[0], draw.normals(&of.0, dtype, size)),
+            }
+        }
         if self.residual {
             put("residual", draw.normals(&[tokens, hidden], DType::F32, 0.5));
         }

@@ -27,7 +27,8 @@
 //   ceil(inputs / ROUND) * ROUND / SEGMENT)) + (four bits: 4), rounded up to 16
 //   + tokens * held * 4 * WARPS * SUM_STRIDE + (GROUPED: 4 * (ceil(inputs / 128) * rows of w of a block + 2 * ROWS)).
 //
-// With THROUGH, x, in bf16 and without a norm, is read where it is multiplied and not kept in shared memory: for blocks of few tiles.
+// With THROUGH, x, in bf16 and without a norm, is read where it is multiplied and not kept in shared memory: for blocks of few tiles, and
+// without zeros, for which there are no registers left.
 //
 // Macros: DTYPE (bf16), WEIGHT_BITS (8, 4), INTEGERS, GROUPED, TOKENS (1, 8, 16, 32: at least `tokens`), NORMED,
 // X_F32, THROUGH, RESIDUAL, SWIGLU, TAPS (0, 2, 3, 4).
@@ -46,11 +47,11 @@ constexpr int COLUMNS = ceil_div(TOKENS, 8);  // of x, eight rows each, that a p
 constexpr int CHAINS = COLUMNS == 1 ? 2 : 1;  // of a column's products, that do not wait for each other
 // Of x, read by a warp at once: what there are registers for.
 constexpr int PIECES_AT_ONCE = X_F32 || TOKENS > 1 && NORMED ? 1 : TOKENS > 1 ? 3 : NORMED || GROUPED ? 2 : 4;
-// For up to eight rows, and for integers, x is in f16: one operation makes two numbers of e4m3 (from compute capability 8.9 on), and few
-// are needed for integers. For more rows it is in bf16.
-#define HALVED (INTEGERS || TOKENS <= 8 && __CUDA_ARCH__ >= 890)
+// For up to eight rows x is in f16: one operation makes two numbers of e4m3 (from compute capability 8.9 on), and few are needed for
+// integers, for up to sixteen. For more rows it is in bf16.
+#define HALVED (INTEGERS ? TOKENS <= 16 : TOKENS <= 8 && __CUDA_ARCH__ >= 890)
 constexpr int OF_SEGMENT = WEIGHT_BITS == 4 ? 20 : 4;  // bytes beside a segment of a row of x
-constexpr float X_FACTOR = HALVED ? 1.0f : 0x1p64f, SUM_FACTOR = HALVED ? 1.0f : 0x1p56f;
+constexpr float X_FACTOR = HALVED || INTEGERS ? 1.0f : 0x1p64f, SUM_FACTOR = HALVED || INTEGERS ? 1.0f : 0x1p56f;
 static_assert(LOADS % FACTORS == 0 && SEGMENT % BATCHED == 0, "a piece has one factor of each row of w, a batch one of each row of x");
 static_assert(!(HALVED && THROUGH), "x that is read where it is multiplied is in bf16");
 
@@ -94,7 +95,15 @@ DEVICE uint4 load_weights(const Weight* from, bool there) {
 // What no kernel writes comes as far as the second cache.
 DEVICE void bring(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
 
-#if INTEGERS && WEIGHT_BITS == 8
+#if INTEGERS && WEIGHT_BITS == 8 && !HALVED
+// Four weights of eight bits as two pairs in bf16: 128 and seven bits, less 128, or less 256 where the eighth says that the weight is
+// below 0.
+DEVICE void small_weights(u32 bits, u32& first, u32& second) {
+  const u32 low = __byte_perm(bits, 0, 0x4140), high = __byte_perm(bits, 0, 0x4342);
+  first = fma_pair(masked<0x007f007f, 0x43004300>(low), ONES, masked<0x00800080, 0xc300c300>(low));
+  second = fma_pair(masked<0x007f007f, 0x43004300>(high), ONES, masked<0x00800080, 0xc300c300>(high));
+}
+#elif INTEGERS && WEIGHT_BITS == 8
 // Four weights of eight bits as two pairs in f16: behind 0x64 it has 1024 and a number from 0 on, 128 more than the weight.
 DEVICE void small_weights(u32 bits, u32& first, u32& second) {
   bits ^= 0x80808080;
@@ -125,7 +134,25 @@ DEVICE void small_weights(u32 bits, u32& first, u32& second) {
 }
 #endif
 
-#if WEIGHT_BITS == 4
+#if WEIGHT_BITS == 4 && !HALVED
+// Eight weights of four bits as pairs in bf16: behind 0x43 and a zero it has 128 and a number, of which `less` takes that and the zero.
+// Pairs stand four apart where x does so in shared memory, and beside each other where it comes as it is.
+DEVICE void four_bits(u32 bits, u32 less, u32 (&pair)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+#if THROUGH
+    u32 both = bits >> 8 * i;
+    asm("lop3.b32 %0, %0, %1, %2, 0xd8;" : "+r"(both) : "r"(both << 12), "r"(0x000f0000));
+#else
+    const u32 both = bits >> 4 * i;
+#endif
+    pair[i] = fma_pair(masked<0x000f000f, 0x43004300>(both), ONES, less);
+  }
+}
+
+// What is taken from the numbers of a group: 128 and their zero.
+DEVICE u32 less_of(u32 zero) { return 0xc300c300 + zero * 0x10001; }
+#elif WEIGHT_BITS == 4
 // Of eight weights pairs that stand four apart: of the first and the second in f16, 256 and 16 more than the numbers. Bits of f16's
 // fraction are set, so this is exact, and so are the products; 256 and 16 times the sums of x are taken out behind them.
 DEVICE void four_bits(u32 bits, u32& first, u32& second) {
@@ -221,7 +248,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #if WEIGHT_BITS == 4
 #pragma unroll
     for (int f = 0; f < FACTORS; f++) batch.low_zero[f] = batch.high_zero[f] = 8;
-    if (w_zero != nullptr) {
+    if (!THROUGH && w_zero != nullptr) {
 #pragma unroll
       for (int f = 0; f < FACTORS; f++) {
         // The lane finishes sums to which others give columns of this group, whether or not it has some itself.
@@ -308,12 +335,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   float total[COLUMNS][4] = {};
   // Of the lane's columns of x in each product; tokens beyond the last give sums of no use.
   u32 x_row[COLUMNS];
-  const char* x_read[COLUMNS];
+  u32 x_read[COLUMNS];
 #pragma unroll
   for (int n = 0; n < COLUMNS; n++) {
     const int row = min(lane / 4 + n * 8, tokens - 1);
     x_row[n] = x_at + row * x_stride + warp * BATCHED * 2 + lane % 4 * 16;
-    x_read[n] = x + ((i64)row * inputs + own) * 2;
+    x_read[n] = (row * inputs + own) * 2;
   }
   int round = 0, multiplied = 0;  // of the batch that is multiplied: its round and its tile
   const auto x_of = [&](int n, int s, int c) {
@@ -321,7 +348,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     // Beyond the last column the weights are zeros; x is read where there is some.
     const int offset = round * ROUND + s * LOADED;
     uint4 values;
-    load_current(&values.x, x_read[n] + (own + offset < inputs ? offset + c * 8 : 0) * 2);
+    const bool inside = own + offset < inputs;
+    load_current(&values.x, x + (x_read[n] + (u32)(inside ? offset + c * 8 : 0) * 2));
+    // There weights of four bits are what their zero makes of them.
+    if (WEIGHT_BITS == 4 && !inside) values = {0, 0, 0, 0};
     return values;
 #else
     return load_shared(x_row[n] + round * ROUND * 2 + s * LOADED * 2 + c * 64);
@@ -330,7 +360,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const auto all_of = [&](int n, int i) { return CHAINS == 1 ? sum[0][n][i] : sum[0][n][i] + sum[CHAINS - 1][n][i]; };
   const auto multiply_batch = [&](const Batch& batch) {
     float back[COLUMNS][2];
-#if WEIGHT_BITS == 4
+#if WEIGHT_BITS == 4 && HALVED
     float2 x_sums[COLUMNS][FACTORS][2];
 #endif
 #if GROUPED
@@ -348,7 +378,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       const int token = TOKENS == 1 ? 0 : min(n * 8 + lane % 4 * 2, tokens - 1), next = token + 1 < tokens ? all_segments : 0;
       const int segment = token * all_segments + round * (ROUND / SEGMENT) + warp * BATCHED / SEGMENT;
       back[n][0] = backs[segment], back[n][1] = backs[segment + next];
-#if WEIGHT_BITS == 4
+#if WEIGHT_BITS == 4 && HALVED
 #pragma unroll
       for (int f = 0; f < FACTORS; f++) {
         x_sums[n][f][0] = x_rows.sums[2 * segment + f], x_sums[n][f][1] = x_rows.sums[2 * (segment + next) + f];
@@ -363,7 +393,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         for (int c = 0; c < CHUNKS; c++) {
           u32 first_rows[4], second_rows[4];
           const uint4 &a = batch.low[s], &b = batch.high[s];
-#if WEIGHT_BITS == 4
+#if WEIGHT_BITS == 4 && !HALVED
+          const u32 low_bits = c == 0 ? a.x : c == 1 ? a.y : c == 2 ? a.z : a.w, high_bits = c == 0 ? b.x : c == 1 ? b.y : c == 2 ? b.z : b.w;
+          u32 low_pair[4], high_pair[4];
+          four_bits(low_bits, less_of(batch.low_zero[f]), low_pair);
+          four_bits(high_bits, less_of(batch.high_zero[f]), high_pair);
+#pragma unroll
+          for (int i = 0; i < 2; i++) {
+            first_rows[2 * i] = low_pair[i], first_rows[2 * i + 1] = high_pair[i];
+            second_rows[2 * i] = low_pair[2 + i], second_rows[2 * i + 1] = high_pair[2 + i];
+          }
+#elif WEIGHT_BITS == 4
           const u32 low_bits = c == 0 ? a.x : c == 1 ? a.y : c == 2 ? a.z : a.w, high_bits = c == 0 ? b.x : c == 1 ? b.y : c == 2 ? b.z : b.w;
           four_bits(low_bits << 2, first_rows[0], first_rows[2]);
           four_bits(high_bits << 2, first_rows[1], first_rows[3]);
@@ -392,7 +432,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #if GROUPED
             factor *= i < 2 ? low_factor[f] : high_factor[f];
 #endif
-#if WEIGHT_BITS == 4
+#if WEIGHT_BITS == 4 && HALVED
             const float zero = i < 2 ? batch.low_zero[f] : batch.high_zero[f];
             const float2 of_x = x_sums[n][f][i % 2];
             total[n][i] = fmaf(fmaf(-zero, of_x.y, all_of(n, i) - of_x.x), factor, total[n][i]);

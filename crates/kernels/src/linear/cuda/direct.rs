@@ -15,6 +15,7 @@ pub(super) const VARIANT: CudaVariant<LinearProblem> =
 const PARTS: &[&str] = &[
     include_str!("../../cuda/ampere.cuh"),
     include_str!("../../cuda/storage.cuh"),
+    include_str!("../../cuda/narrow.cuh"),
     include_str!("convolution.cuh"),
     include_str!("stream.cuh"),
     include_str!("direct.cu"),
@@ -176,12 +177,8 @@ impl Share {
     /// Of all rows at once, or of as many as have room: narrow weights are so few bytes that they may be read again for the others.
     fn of(problem: &LinearProblem, weights: Weights, here: &CudaCapabilities) -> Option<Self> {
         let all = problem.tokens;
-        let sizes = [all, 16, FEW].into_iter().filter(|size| *size <= all);
-        // x in float16 takes registers.
-        let at_once = if weights.integers() { 16 } else { MOST };
-        sizes
-            .filter(|size| *size <= at_once)
-            .find_map(|tokens| Self::of_rows(problem, weights, tokens, here))
+        let mut sizes = [all, 16, FEW].into_iter().filter(|size| *size <= all);
+        sizes.find_map(|tokens| Self::of_rows(problem, weights, tokens, here))
     }
 
     /// All tiles' sums, or as many as take little, or as there is room for. Rows of x that have no room beside them are read where
@@ -195,7 +192,7 @@ impl Share {
         let inputs = problem.inputs;
         let few = problem.tokens <= FEW;
         let converts = here.compute >= ComputeCapability::new(8, 9);
-        let halved = weights.integers() || tokens <= FEW && converts;
+        let halved = if weights.integers() { tokens <= 16 } else { tokens <= FEW && converts };
         let segments = if few && problem.norm.is_some() { inputs.div_ceil(SEGMENT) } else { 0 };
         let rounds = inputs.div_ceil(weights.round());
         let columns = rounds * weights.round();
@@ -221,7 +218,8 @@ impl Share {
                 Some(Self { tokens, held, through, bytes: x + held * sums + factors })
             })
         };
-        let through = || (!halved && tiles <= AGAIN).then(|| beside(0, true)).flatten();
+        let through =
+            || (!halved && !problem.zeros && tiles <= AGAIN).then(|| beside(0, true)).flatten();
         beside(x, false).or_else(through)
     }
 }
@@ -257,7 +255,7 @@ pub(super) fn bundled() -> Vec<KernelSource> {
     };
     let mut forms = [of(&few, &[1, FEW]), of(&batch, &[16, MOST])].concat();
     // Four bits by groups, and eight by rows, as they are published.
-    let integers = [&of(&few, &[1, FEW])[..], &of(&any, &[16])].concat();
+    let integers = [&of(&few, &[1, FEW])[..], &of(&any, &[16]), &of(&batch, &[MOST])].concat();
     for (weights, grouped) in [(Weights::U4, true), (Weights::I8, false)] {
         forms.extend(integers.iter().map(|form| Form { weights, grouped, ..*form }));
     }

@@ -1,7 +1,7 @@
 //! What the kernels for many rows are given: x as they multiply it, and what stands around the product.
 
 use crate::DType;
-use crate::cuda::{Planner, arguments, int};
+use crate::cuda::{Expand, Planner, arguments, expand, int};
 use crate::linear::{LinearProblem, Scales};
 use crate::rmsnorm::cuda::rows;
 use device::cuda::{
@@ -202,31 +202,10 @@ pub(super) fn in_storage(
     Ok(ready)
 }
 
-const EXPAND: &[&str] = &[include_str!("../../cuda/storage.cuh"), include_str!("expand.cu")];
-
-/// Elements that a block of `expand.cu` makes.
-const EXPANDED: usize = 4096;
-
-arguments! {
-    LinearExpand: linear_expand {
-        w: Pointer, w_scale: Pointer, w_zero: Nullable, order: Nullable, o: Pointer, rows: i32, inputs: i32, group: i32,
-        factor_bits: i32,
-    }
-}
-
-fn expand(weights: DType, arch: GpuArch) -> KernelSource {
-    let source = KernelSource::new("linear_expand", EXPAND, arch).define("DTYPE", DType::Bf16);
-    match weights {
-        DType::U4 => source.define("INTEGERS", 1).define("WEIGHT_BITS", 4),
-        DType::I8 => source.define("INTEGERS", 1).define("WEIGHT_BITS", 8),
-        _ => source.define("INTEGERS", 0).define("WEIGHT_BITS", 8),
-    }
-}
-
 /// What the bundle holds of it: narrow weights are for GPUs that have the kernel for few rows of them there too.
 pub(super) fn bundled() -> Vec<KernelSource> {
     let hopper = || GpuArch::of(ComputeCapability::new(9, 0));
-    [DType::E4m3, DType::I8, DType::U4].map(|weights| expand(weights, hopper())).to_vec()
+    [DType::E4m3, DType::I8, DType::U4].map(|weights| expand::source(weights, hopper())).to_vec()
 }
 
 /// Bits of a factor of weights as kernels know them; bf16's are one more than f16's.
@@ -248,23 +227,18 @@ fn weights(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<Arc<Buf
     let factor_bits = factor_bits(planner);
     let w_scale = planner.required("w_scale")?;
     let (w_zero, order) = (planner.input("w_zero")?, planner.input("x_order")?);
-    let elements = problem.outputs * problem.inputs;
-    let o = planner.scratch(elements.div_ceil(2))?;
-    let kernel = planner.kernel(&expand(problem.w_dtype, planner.arch()))?;
-    let args = LinearExpand {
+    Expand {
+        dtype: problem.w_dtype,
         w: &w,
-        w_scale: &w_scale,
-        w_zero: w_zero.as_deref(),
-        order: order.as_deref(),
-        o: &o,
-        rows: int(problem.outputs)?,
-        inputs: int(problem.inputs)?,
-        group: int(if scales == Scales::Rows { problem.inputs } else { problem.w_group })?,
+        scale: &w_scale,
         factor_bits,
-    };
-    let blocks = elements.div_ceil(EXPANDED) as u32;
-    planner.launch_ahead(kernel, Launch::new([blocks, 1, 1], 256, 0), args);
-    Ok(o)
+        zero: w_zero.as_deref(),
+        offset: None,
+        order: order.as_deref(),
+        shape: [1, problem.outputs, problem.inputs],
+        group: if scales == Scales::Rows { problem.inputs } else { problem.w_group },
+    }
+    .plan(planner)
 }
 
 /// Why kernels for many rows cannot take this call.

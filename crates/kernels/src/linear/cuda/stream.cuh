@@ -222,7 +222,9 @@ struct Tokens {
           }
         } else {
 #pragma unroll
-          for (int i = 0; i < 4; i++) pair[i] = pack(value[2 * i], value[2 * i + 1]);
+          for (int i = 0; i < 4; i++) {
+            pair[i] = WEIGHT_BITS == 4 ? pack(value[i], value[i + 4]) : pack(value[2 * i], value[2 * i + 1]);
+          }
         }
         asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at_row(token) + place(offset)), "r"(pair[0]), "r"(pair[1]),
                      "r"(pair[2]), "r"(pair[3])

@@ -16,6 +16,7 @@ struct Rule {
 /// and do little else.
 const RULES: &[Rule] = &[
     Rule { tokens: 32, variant: "decode" },
+    Rule { tokens: ANY, variant: "narrow" },
     Rule { tokens: ANY, variant: "hopper" },
     Rule { tokens: ANY, variant: "grouped" },
 ];

@@ -1,59 +1,158 @@
-// Products of few tokens with rows of weights that are read once. Stands behind choose.cuh.
+// Products of few tokens with rows of weights that are read once. Stands behind cuda/narrow.cuh and choose.cuh.
 //
 // A warp multiplies up to 8 tokens (the left operand; its other 8 rows are zeros) with 8 rows of weights (the right one), DEPTH
-// channels at a time. Both operands are read as 16 bytes a lane: lane l has channels 8 (l % 4) to 8 (l % 4) + 7 of token or row
-// l / 4. Of the four words of a lane the first two are its part of one product of depth 16, the others of the next; the channels
-// that a place of an operand stands for are others than the instruction numbers them by, but they are the same in both.
+// channels at a time. Weights are read as 16 bytes a lane: lane l has PER_LANE channels, from PER_LANE (l % 4) on, of token or row
+// l / 4. The channels that a place of an operand stands for are others than the instruction numbers them by, but they are the same
+// in both.
 //
-// What a lane needs it copies itself into shared memory, AHEAD depths before its turn, and reads back: its bytes are then under
+// Weights of 8 or 4 bits are made bf16 as they are multiplied, of 4 bits 128 more than they are; a step's sums are then multiplied
+// with the rows' factors. The tokens' numbers are put in the order of their pairs.
+//
+// What a lane needs it copies itself into shared memory, AHEAD steps before its turn, and reads back: its bytes are then under
 // way without registers for them, which the compiler would have few of in use, and no lane waits for another.
+//
+// Macros: ONE, AHEAD, WEIGHT_BITS (16: DTYPE; 8; 4: integers from 0 to 15), INTEGERS (of 8 bits, otherwise e4m3), OFFSET (of 4 bits:
+// subtracted after the factor; 8 times the factor without it).
 
-constexpr int WARPS = 8, THREADS = 32 * WARPS, DEPTH = 32;
-constexpr int TOKEN_BYTES = ONE ? 64 : 512;  // of a stage: a single token is that of lanes 0 to 3
+constexpr int WARPS = 8, THREADS = 32 * WARPS;
+constexpr bool NARROW = WEIGHT_BITS < 16;
+constexpr int PER_LANE = 128 / WEIGHT_BITS, DEPTH = 4 * PER_LANE, PIECES = PER_LANE / 8;
+constexpr int TOKEN_BYTES = PIECES * (ONE ? 64 : 512);  // of a stage: a single token is that of lanes 0 to 3
+constexpr int FACTORS = !NARROW ? 0 : OFFSET ? 2 : 1;   // of a row
+constexpr int OCTET_BYTES = 512 + 256 * FACTORS;        // of 8 rows of weights in a stage: behind them two rows' factors a lane
 
 // A warp's ring of AHEAD stages: `rows` times 8 rows of weights, then `groups` times tokens.
 template <int rows, int groups>
 struct Ring {
-  static constexpr int STAGE_BYTES = rows * 512 + groups * TOKEN_BYTES, BYTES = AHEAD * STAGE_BYTES;
-  u32 base;  // this lane's part of the first stage
+  static constexpr int STAGE_BYTES = rows * OCTET_BYTES + groups * TOKEN_BYTES, BYTES = AHEAD * STAGE_BYTES;
+  u32 base, of_factors;  // this lane's part of the first stage
   int turn;
 
-  DEVICE Ring(const void* shared) : base(shared_address(shared) + threadIdx.x % 32 * 16), turn(0) {}
+  DEVICE Ring(const void* shared) : base(shared_address(shared) + threadIdx.x % 32 * 16), turn(0) {
+    of_factors = shared_address(shared) + 512 + threadIdx.x % 32 * 8;
+  }
 
-  DEVICE u32 weights(int row) const { return base + turn * STAGE_BYTES + row * 512; }
-  DEVICE u32 tokens(int group = 0) const { return weights(rows) + group * TOKEN_BYTES; }
+  DEVICE u32 weights(int row) const { return base + turn * STAGE_BYTES + row * OCTET_BYTES; }
+  DEVICE u32 factors(int row, int which) const { return of_factors + turn * STAGE_BYTES + row * OCTET_BYTES + which * 256; }
+  DEVICE u32 tokens(int group, int piece) const { return weights(rows) + group * TOKEN_BYTES + piece * (TOKEN_BYTES / PIECES); }
   DEVICE void advance() { turn = turn + 1 == AHEAD ? 0 : turn + 1; }
 };
 
 // A whole line is fetched into the second cache: the next depth of the row is the rest of it.
-DEVICE void copy_weights(u32 to, const u16* from, bool there) {
+DEVICE void copy_weights(u32 to, const unsigned char* from, bool there) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0)
                : "memory");
 }
 
-// Lanes without a token copy zeros; of a single token only lanes 0 to 3 copy, and only they load it.
-DEVICE void copy_tokens(u32 to, const u16* from, bool there) {
-  if (!ONE || threadIdx.x % 32 < 4) copy_async<16>(to, from, there);
+// Where the factors of a lane's two rows stand: [experts, groups, rows], each of 2^shift steps.
+struct Factors {
+  const float *scale, *offset;
+  int groups, rows, shift;
+
+  // Copies those of rows `row` and the next at a step of an expert, if there.
+  template <class Ring>
+  DEVICE void copy(const Ring& ring, int octet, int expert, int step, int row, bool there) const {
+    if constexpr (NARROW) {
+      const i64 at = there ? (i64)(expert * groups + (step >> shift)) * rows + row : 0;
+      copy_async<8>(ring.factors(octet, 0), scale + at, there);
+      if constexpr (OFFSET) copy_async<8>(ring.factors(octet, 1), offset + at, there);
+    }
+  }
+};
+
+// The channels of a step from `from` on, of which `left` are left. Lanes without a token copy zeros; of a single token only lanes 0
+// to 3 copy, and only they load it.
+template <class Ring>
+DEVICE void copy_tokens(const Ring& ring, int group, const u16* from, bool there) {
+#pragma unroll
+  for (int piece = 0; piece < PIECES; piece++) {
+    if (!ONE || threadIdx.x % 32 < 4) copy_async<16>(ring.tokens(group, piece), from + 8 * piece, there);
+  }
 }
 
-DEVICE void load_piece(u32 (&to)[4], u32 address) {
+DEVICE void load_piece(u32* to, u32 address) {
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                : "r"(address)
                : "memory");
 }
 
-DEVICE void load_tokens(u32 (&to)[4], u32 address) {
-#pragma unroll
-  for (int w = 0; w < 4; w++) to[w] = 0;
-  if (!ONE || threadIdx.x % 32 < 4) load_piece(to, address);
+DEVICE float2 load_two(u32 address) {
+  float2 to;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(to.x), "=f"(to.y) : "r"(address) : "memory");
+  return to;
 }
 
-// d[0], d[1]: token l / 4, rows l % 4 * 2 and the next; d[2] and d[3] stay 0.
-DEVICE void multiply_depth(float (&d)[4], const u32 (&tokens)[4], const u32 (&weights)[4]) {
-  const u32 first[4] = {tokens[0], 0, tokens[1], 0}, second[4] = {tokens[2], 0, tokens[3], 0};
-  multiply(d, first, weights[0], weights[1]);
-  multiply(d, second, weights[2], weights[3]);
+// A step's channels of tokens in the order of pairs.
+struct Channels {
+  u32 words[4 * PIECES];
+
+  template <class Ring>
+  DEVICE Channels(const Ring& ring, int group) {
+#pragma unroll
+    for (int piece = 0; piece < PIECES; piece++) {
+#pragma unroll
+      for (int w = 0; w < 4; w++) words[4 * piece + w] = 0;
+      if (!ONE || threadIdx.x % 32 < 4) load_piece(words + 4 * piece, ring.tokens(group, piece));
+    }
+    if constexpr (NARROW) put_apart(words);
+    if constexpr (SCALED_UP) {
+#pragma unroll
+      for (int w = 0; w < 4 * PIECES; w++) words[w] = scaled_up(words[w]);
+    }
+  }
+
+  // d += two pairs from `at` on, of the lane's token, with those of the lane's row.
+  DEVICE void multiply_at(float (&d)[4], int at, u32 first, u32 second) const {
+    const u32 of_tokens[4] = {words[at], 0, words[at + 1], 0};
+    multiply(d, of_tokens, first, second);
+  }
+};
+
+// sums[octet][0] and [1] += a step's products of token l / 4 with rows l % 4 * 2 and the next of octet `first` + octet.
+template <int octets, class Ring>
+DEVICE void multiply_step(float (&sums)[octets][4], const Ring& ring, int first, int group) {
+  const Channels channels(ring, group);
+  if constexpr (!NARROW) {
+#pragma unroll
+    for (int octet = 0; octet < octets; octet++) {
+      u32 weights[4];
+      load_piece(weights, ring.weights(first + octet));
+      channels.multiply_at(sums[octet], 0, weights[0], weights[1]);
+      channels.multiply_at(sums[octet], 2, weights[2], weights[3]);
+    }
+  } else {
+    float of_x[4] = {};
+    if constexpr (WEIGHT_BITS == 4) {
+#pragma unroll
+      for (int at = 0; at < 4 * PIECES; at += 2) channels.multiply_at(of_x, at, ONES, ONES);
+    }
+#pragma unroll
+    for (int octet = 0; octet < octets; octet++) {
+      u32 weights[4];
+      load_piece(weights, ring.weights(first + octet));
+      float d[4] = {};
+#pragma unroll
+      for (int w = 0; w < 4; w++) {
+        u32 pairs[PAIRS];
+        take_apart(weights[w], pairs);
+#pragma unroll
+        for (int i = 0; i < PAIRS; i += 2) channels.multiply_at(d, w * PAIRS + i, pairs[i], pairs[i + 1]);
+      }
+      const float2 scale = load_two(ring.factors(first + octet, 0));
+      if constexpr (WEIGHT_BITS == 4) {
+        const float more = OFFSET ? 128.0f : 136.0f;
+        d[0] = fmaf(-more, of_x[0], d[0]), d[1] = fmaf(-more, of_x[0], d[1]);
+      }
+      sums[octet][0] = fmaf(d[0], scale.x * OF_SUMS, sums[octet][0]);
+      sums[octet][1] = fmaf(d[1], scale.y * OF_SUMS, sums[octet][1]);
+      if constexpr (OFFSET) {
+        const float2 offset = load_two(ring.factors(first + octet, 1));
+        sums[octet][0] = fmaf(-offset.x, of_x[0], sums[octet][0]);
+        sums[octet][1] = fmaf(-offset.y, of_x[0], sums[octet][1]);
+      }
+    }
+  }
 }
 
 // The list of tiles (list.cuh), or the places of a single token's choice.

@@ -1,17 +1,21 @@
 //! `decode`: few tokens, each weight read once. The contracts stand in `decode_gate_up.cu` and `decode_down.cu`.
 
-use super::operands::{self, AMPERE, CHOOSE, HOPPER, Weighing, overlapping, weighing, words};
+use super::operands::{
+    self, AMPERE, CHOOSE, Factors, HOPPER, Held, NARROW, Weighing, group_shift, overlapping,
+    weighing, words,
+};
 use super::route::{self, CHUNK, List};
 use crate::DType;
 use crate::cuda::{CudaVariant, Planner, arguments, int};
-use crate::moe::MoeProblem;
+use crate::moe::{MoeProblem, NarrowExperts};
 use device::cuda::{Args, BundledArch, CudaCapabilities, CudaError, GpuArch, KernelSource, Launch};
 
 pub(super) const VARIANT: CudaVariant<MoeProblem> = CudaVariant { name: "decode", why_not, plan };
 
 const GATE_UP: &[&str] =
-    &[AMPERE, CHOOSE, include_str!("decode.cuh"), include_str!("decode_gate_up.cu")];
-const DOWN: &[&str] = &[AMPERE, CHOOSE, include_str!("decode.cuh"), include_str!("decode_down.cu")];
+    &[AMPERE, NARROW, CHOOSE, include_str!("decode.cuh"), include_str!("decode_gate_up.cu")];
+const DOWN: &[&str] =
+    &[AMPERE, NARROW, CHOOSE, include_str!("decode.cuh"), include_str!("decode_down.cu")];
 
 /// Pairs of a tile.
 const TILE: usize = 8;
@@ -24,6 +28,7 @@ const PIECE: usize = 512;
 struct Form {
     tokens: Tokens,
     dtype: DType,
+    narrow: Option<NarrowExperts>,
 }
 
 /// How many tokens there are.
@@ -43,7 +48,7 @@ const FEW: usize = 16;
 struct Down {
     /// Rows, in eights.
     octets: usize,
-    /// Depths of 32 that are worked on at once.
+    /// Steps that are worked on at once.
     span: usize,
     /// Spans that are under way.
     ahead: usize,
@@ -54,22 +59,39 @@ impl Form {
         self.tokens == Tokens::One
     }
 
-    /// Depths of 32 that are under way on the way up.
+    /// Channels of a lane's 16 bytes of weights.
+    fn per_lane(self) -> usize {
+        match self.narrow {
+            None => 8,
+            Some(narrow) => 16 / narrow.dtype.bytes_of(2) * 2,
+        }
+    }
+
+    /// Channels of a step.
+    fn depth(self) -> usize {
+        4 * self.per_lane()
+    }
+
+    /// Steps that are under way on the way up.
     fn ahead(self) -> usize {
         if self.one() { 4 } else { 3 }
     }
 
-    /// Blocks of a multiprocessor on the way up.
-    fn resident(self) -> usize {
-        if self.one() { 4 } else { 3 }
+    /// Blocks of a multiprocessor on the way up: as many as have room.
+    fn resident(self, here: &CudaCapabilities) -> usize {
+        let room = here.shared_bytes as usize / (self.gate_up_bytes() + STATIC_BYTES + 1024);
+        room.clamp(1, if self.one() { 4 } else { 3 })
     }
 
     fn of_down(self) -> Down {
-        match self.tokens {
-            Tokens::One => Down { octets: 1, span: 2, ahead: 8 },
-            Tokens::Few => Down { octets: 1, span: 2, ahead: 4 },
-            Tokens::More => Down { octets: 2, span: 2, ahead: 3 },
-        }
+        let (octets, bytes) = match self.tokens {
+            Tokens::One => (1, 16),
+            Tokens::Few => (1, 8),
+            Tokens::More => (2, 6),
+        };
+        // Narrow weights' steps have more channels: one at a time is as much work.
+        let span = if self.narrow.is_some() { 1 } else { 2 };
+        Down { octets, span, ahead: bytes / span }
     }
 
     fn source(
@@ -79,10 +101,11 @@ impl Form {
         ahead: usize,
         arch: &GpuArch,
     ) -> KernelSource {
-        KernelSource::new(name, parts, arch.clone())
+        let source = KernelSource::new(name, parts, arch.clone())
             .define("DTYPE", self.dtype)
             .define("ONE", u8::from(self.one()))
-            .define("AHEAD", ahead)
+            .define("AHEAD", ahead);
+        operands::of_weights(source, self.narrow)
     }
 
     fn gate_up(self, arch: &GpuArch) -> KernelSource {
@@ -96,21 +119,23 @@ impl Form {
             .define("SPAN", down.span)
     }
 
-    /// A stage of a warp's ring with so many rows of weights, in eights, and tokens, bytes.
-    fn stage_bytes(self, octets: usize) -> usize {
-        PIECE * octets + if self.one() { PIECE / 8 } else { PIECE }
+    /// A stage of a warp's ring with so many rows of weights, in eights, and so many steps' tokens, bytes.
+    fn stage_bytes(self, octets: usize, steps: usize) -> usize {
+        let factors = self.narrow.map_or(0, |narrow| if narrow.offset { 2 } else { 1 });
+        let tokens = PIECE * self.per_lane() / 8 / if self.one() { 8 } else { 1 };
+        (PIECE + PIECE / 2 * factors) * octets + tokens * steps
     }
 
     /// Shared memory of a block on the way up, bytes.
     fn gate_up_bytes(self) -> usize {
-        WARPS * self.ahead() * self.stage_bytes(2)
+        WARPS * self.ahead() * self.stage_bytes(2, 1)
     }
 
     /// The same on the way down.
     fn down_bytes(self, tokens: usize) -> usize {
         let down = self.of_down();
         let sums = 4 * WARPS * 8 * down.octets * tokens;
-        WARPS * down.ahead * down.span * self.stage_bytes(down.octets) + sums
+        WARPS * down.ahead * self.stage_bytes(down.span * down.octets, down.span) + sums
     }
 }
 
@@ -120,7 +145,16 @@ fn form(problem: &MoeProblem) -> Form {
         0..=FEW => Tokens::Few,
         _ => Tokens::More,
     };
-    Form { tokens, dtype: problem.dtype }
+    Form { tokens, dtype: problem.dtype, narrow: problem.narrow }
+}
+
+/// Whether narrow weights `[rows, columns]`, with a factor for each `group` columns of a row or for whole rows, are read as they are by
+/// the kernels for few tokens: others would be made bf16 for each call.
+pub(in crate::moe) fn reads_once(dtype: DType, columns: usize, group: Option<usize>) -> bool {
+    let narrow = Some(NarrowExperts { dtype, factors: [1; 2], group: 0, offset: false });
+    let form = Form { tokens: Tokens::One, dtype: DType::Bf16, narrow };
+    columns.is_multiple_of(form.per_lane())
+        && group.is_none_or(|group| group_shift(group, form.depth()).is_some())
 }
 
 fn why_not(problem: &MoeProblem, here: &CudaCapabilities) -> Option<String> {
@@ -131,6 +165,25 @@ fn why_not(problem: &MoeProblem, here: &CudaCapabilities) -> Option<String> {
         return Some(reason);
     }
     let form = form(problem);
+    if let Some(narrow) = problem.narrow {
+        for (name, channels, factors) in [
+            ("H", problem.hidden, narrow.factors[0]),
+            ("I", problem.intermediate, narrow.factors[1]),
+        ] {
+            let (lane, type_) = (form.per_lane(), narrow.dtype);
+            if !channels.is_multiple_of(lane) {
+                return Some(format!(
+                    "needs {name} a multiple of {lane} in {type_}, got {channels}"
+                ));
+            }
+            if factors > 1 && group_shift(narrow.group, form.depth()).is_none() {
+                let (depth, group) = (form.depth(), narrow.group);
+                return Some(format!(
+                    "needs groups of {depth} times a power of two of columns in {type_}, got {group}"
+                ));
+            }
+        }
+    }
     let wanted = form.gate_up_bytes().max(form.down_bytes(problem.tokens)) + STATIC_BYTES;
     let most = here.shared_bytes as usize;
     (wanted > most).then(|| format!("needs {wanted} bytes of shared memory, a block has {most}"))
@@ -140,10 +193,14 @@ fn why_not(problem: &MoeProblem, here: &CudaCapabilities) -> Option<String> {
 const STATIC_BYTES: usize = 8448;
 
 /// For the bundle: on Hopper, for which this was measured, all of it; elsewhere what a single token needs.
-pub(super) fn bundled(dtype: DType, here: &BundledArch) -> Vec<KernelSource> {
+pub(super) fn bundled(
+    dtype: DType,
+    narrow: Option<NarrowExperts>,
+    here: &BundledArch,
+) -> Vec<KernelSource> {
     let arch = &here.arch();
     let [one, few, more] =
-        [Tokens::One, Tokens::Few, Tokens::More].map(|tokens| Form { tokens, dtype });
+        [Tokens::One, Tokens::Few, Tokens::More].map(|tokens| Form { tokens, dtype, narrow });
     let mut sources = vec![one.gate_up(arch), one.down(arch)];
     if here.compute == HOPPER {
         sources.extend([few.gate_up(arch), few.down(arch), more.down(arch)]);
@@ -155,7 +212,7 @@ pub(super) fn bundled(dtype: DType, here: &BundledArch) -> Vec<KernelSource> {
 arguments! {
     GateUp: moe_decode_gate_up {
         x: Pointer, w_gate_up: Pointer, logits: Nullable, correction: Nullable, chosen: Nullable, weights: Pointer,
-        tiles: Nullable, pairs: Nullable, made: Pointer, hidden: i32, inner: i32, weighing: (Weighing),
+        tiles: Nullable, pairs: Nullable, made: Pointer, hidden: i32, inner: i32, weighing: (Weighing), factors: (Factors),
     }
 }
 
@@ -163,6 +220,7 @@ arguments! {
     WayDown: moe_decode_down {
         made: Pointer, w_down: Pointer, logits: Nullable, correction: Nullable, tiles: Nullable, pairs: Nullable,
         residual: Nullable, o: Pointer, tokens: i32, hidden: i32, inner: i32, experts: i32, top_k: i32, sigmoid: i32, scale: f32,
+        factors: (Factors),
     }
 }
 
@@ -186,6 +244,8 @@ fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     let correction = planner.input("correction")?.filter(|_| form.one());
     let chosen = planner.output("chosen")?;
 
+    let factors_up = Held::new(problem, planner, "w_gate_up", form.depth())?;
+    let factors_down = Held::new(problem, planner, "w_down", form.depth())?;
     let args = Args::from(GateUp {
         x: &*planner.required("x")?,
         w_gate_up: &*planner.required("w_gate_up")?,
@@ -199,9 +259,11 @@ fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
         hidden: int(problem.hidden)?,
         inner: int(inner)?,
         weighing: weighing(problem)?,
+        factors: factors_up.args()?,
     });
     // Blocks walk the list: as many start as can be resident.
-    let (across, most) = (inner / 8, form.resident() * planner.here().multiprocessors as usize);
+    let (across, most) =
+        (inner / 8, form.resident(planner.here()) * planner.here().multiprocessors as usize);
     let down = most_tiles.min((most / across).max(1));
     let grid = [across as u32, down as u32, 1];
     let launch = Launch::new(grid, 32 * WARPS as u32, form.gate_up_bytes() as u32);
@@ -225,6 +287,7 @@ fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
         top_k,
         sigmoid,
         scale: problem.scale as f32,
+        factors: factors_down.args()?,
     });
     // Without tokens there are no tiles to read.
     let rows = 8 * form.of_down().octets;

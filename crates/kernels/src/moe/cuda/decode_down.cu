@@ -3,24 +3,24 @@
 // A block has 8 OCTETS rows of every expert's W_down, each read once for the pairs of a tile (up to 8, list.cuh); its warps
 // share the depth of all tiles and add their parts in shared memory, always in the same order.
 //
-// Source: cuda/ampere.cuh, moe/cuda/choose.cuh, decode.cuh, then this file. sm_80 and later.
+// Source: cuda/ampere.cuh, cuda/narrow.cuh, moe/cuda/choose.cuh, decode.cuh, then this file. sm_80 and later.
 //
-// made [pairs as listed, inner], w_down [experts, hidden, inner], residual f32 [tokens, hidden] or null, o [tokens, hidden]
-// f32 with a residual, otherwise storage. hidden and inner are multiples of 8.
+// made [pairs as listed, inner]; w_down [experts, hidden, inner] and its factors [experts, groups, hidden] as in decode_gate_up.cu; residual f32 [tokens, hidden] or null, o [tokens, hidden]
+// f32 with a residual, otherwise storage. hidden is a multiple of 8, inner of PER_LANE (decode.cuh).
 // ONE: there is one token. Weights are asked for before the kernel ahead has ended, by the experts that this one finds itself
 //   (logits and correction as in decode_gate_up.cu): that kernel has let this one start once the logits were there.
 // Otherwise tiles and pairs are read; logits and correction are null.
 //
-// Launch: grid (ceil(hidden / (8 OCTETS))); block (256); dynamic shared memory: AHEAD * 8 SPAN (512 OCTETS + TOKEN_BYTES)
+// Launch: grid (ceil(hidden / (8 OCTETS))); block (256); dynamic shared memory: AHEAD * 8 SPAN (OCTET_BYTES OCTETS + TOKEN_BYTES)
 //   (decode.cuh) + 256 OCTETS tokens bytes. Must follow moe_decode_gate_up, which it may overlap.
 //
-// Macros: DTYPE, ONE, SPAN (depths of 32 that are worked on at once), AHEAD (spans that are under way), OCTETS.
+// Macros: DTYPE, SPAN (steps that are worked on at once), AHEAD (spans that are under way), OCTETS, and the others of decode.cuh.
 
 constexpr int ROWS = 8 * OCTETS;
 
 extern __shared__ __align__(16) unsigned char shared[];
 
-// A span of depths of a tile, and the tile behind it.
+// A span of steps of a tile, and the tile behind it.
 struct Cursor {
   int unit, index, span;
   int4 tile, coming;
@@ -41,9 +41,10 @@ struct Cursor {
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    moe_decode_down(const u16* made, const u16* __restrict__ w_down, const float* logits,
+    moe_decode_down(const u16* made, const unsigned char* __restrict__ w_down, const float* logits,
                     const float* __restrict__ correction, const int* tiles, const int* pairs, const float* residual,
-                    void* o, int tokens, int hidden, int inner, int experts, int top_k, int sigmoid, float scale) {
+                    void* o, int tokens, int hidden, int inner, int experts, int top_k, int sigmoid, float scale,
+                    const float* __restrict__ w_scale, const float* __restrict__ w_offset, int groups, int group_shift) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, quad = lane % 4;
   const int first_row = blockIdx.x * ROWS, spans = ceil_div(inner, SPAN * DEPTH);
   // [WARPS][tokens][ROWS]
@@ -65,39 +66,42 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const int units = list.count * spans, end = (warp + 1) * units / WARPS;
   Ring<SPAN * OCTETS, SPAN> ring(shared + warp * Ring<SPAN * OCTETS, SPAN>::BYTES);
   Cursor cursor(list, warp * units / WARPS, spans), done = cursor;
-  const u16* const own_rows = w_down + (i64)(first_row + lane / 4) * inner + 8 * quad;
-  auto rows_of = [&](const Cursor& of) { return own_rows + (i64)of.tile.x * hidden * inner; };
-  auto ask_weights = [&](const u16* rows, int span) {
+  const int row_bytes = inner / 8 * WEIGHT_BITS;
+  const unsigned char* const own_rows = w_down + (i64)(first_row + lane / 4) * row_bytes + 16 * quad;
+  const Factors factors = {w_scale, w_offset, groups, hidden, group_shift};
+  auto rows_of = [&](const Cursor& of) { return own_rows + (i64)of.tile.x * hidden * row_bytes; };
+  auto ask_weights = [&](const unsigned char* rows, const Cursor& of) {
 #pragma unroll
     for (int s = 0; s < SPAN; s++) {
-      const int at = (span * SPAN + s) * DEPTH;
-      const bool there = at + 8 * quad < inner;
+      const int step = of.span * SPAN + s;
+      const bool there = step * DEPTH + PER_LANE * quad < inner;
 #pragma unroll
       for (int octet = 0; octet < OCTETS; octet++) {
         const bool row_there = octet == 0 || first_row + 8 * octet < hidden;
-        copy_weights(ring.weights(s * OCTETS + octet), rows + (there && row_there ? octet * 8 * inner + at : 0),
+        copy_weights(ring.weights(s * OCTETS + octet), rows + (there && row_there ? octet * 8 * row_bytes + step * 64 : 0),
                      there && row_there);
+        factors.copy(ring, s * OCTETS + octet, of.tile.x, step, first_row + 8 * octet + 2 * quad, row_there && step * DEPTH < inner);
       }
     }
   };
-  const u16* const own_token = made + (i64)(lane / 4) * inner + 8 * quad;
+  const u16* const own_token = made + (i64)(lane / 4) * inner + PER_LANE * quad;
   auto ask_tokens = [&](const Cursor& of) {
     const bool has_token = of.tile.y + lane / 4 < of.tile.z;
     const u16* const token = has_token ? own_token + (i64)of.tile.y * inner : made;
 #pragma unroll
     for (int s = 0; s < SPAN; s++) {
-      const int at = (of.span * SPAN + s) * DEPTH;
-      const bool there = has_token && at + 8 * quad < inner;
-      copy_tokens(ring.tokens(s), token + (there ? at : 0), there);
+      const int channel = (of.span * SPAN + s) * DEPTH;
+      const bool there = has_token && channel + PER_LANE * quad < inner;
+      copy_tokens(ring, s, token + (there ? channel : 0), there);
     }
   };
-  const u16* rows = rows_of(cursor);
+  const unsigned char* rows = rows_of(cursor);
 #if ONE
   Cursor tokens_of = cursor;
 #pragma unroll 1
   for (int a = 0; a < AHEAD; a++, ring.advance()) {
     if (cursor.unit >= end) continue;
-    ask_weights(rows, cursor.span);
+    ask_weights(rows, cursor);
     if (cursor.advance(list, spans)) rows = rows_of(cursor);
   }
   wait_for_previous();
@@ -112,7 +116,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #endif
   auto ask = [&]() {
     if (cursor.unit < end) {
-      ask_weights(rows, cursor.span);
+      ask_weights(rows, cursor);
       ask_tokens(cursor);
       if (cursor.advance(list, spans)) rows = rows_of(cursor);
     }
@@ -122,7 +126,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll 1
   for (int a = 0; a < AHEAD; a++, ring.advance()) ask();
 #endif
-  float d[OCTETS][4] = {};
+  float sums_of[OCTETS][4] = {};
 #pragma unroll 1
   for (bool first = true; done.unit < end; first = false, ring.advance()) {
     // The first depths of a single token are one group.
@@ -132,16 +136,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
       copy_wait<AHEAD - 1>();
     }
 #pragma unroll
-    for (int s = 0; s < SPAN; s++) {
-      u32 of_tokens[4];
-      load_tokens(of_tokens, ring.tokens(s));
-#pragma unroll
-      for (int octet = 0; octet < OCTETS; octet++) {
-        u32 weights[4];
-        load_piece(weights, ring.weights(s * OCTETS + octet));
-        multiply_depth(d[octet], of_tokens, weights);
-      }
-    }
+    for (int s = 0; s < SPAN; s++) multiply_step(sums_of, ring, s * OCTETS, s);
     ask();
     const int pair = done.tile.y + lane / 4;
     const bool there = pair < done.tile.z;
@@ -151,16 +146,16 @@ extern "C" __global__ void __launch_bounds__(THREADS)
       float* const to = mine + (ONE ? 0 : pairs[pair] / top_k) * ROWS + 2 * quad;
 #pragma unroll
       for (int octet = 0; octet < OCTETS; octet++) {
-        to[8 * octet] += d[octet][0];
-        to[8 * octet + 1] += d[octet][1];
+        to[8 * octet] += sums_of[octet][0];
+        to[8 * octet + 1] += sums_of[octet][1];
       }
     }
     // Lanes of the next tile may have the same tokens.
     __syncwarp();
 #pragma unroll
     for (int octet = 0; octet < OCTETS; octet++) {
-      d[octet][0] = 0.0f;
-      d[octet][1] = 0.0f;
+      sums_of[octet][0] = 0.0f;
+      sums_of[octet][1] = 0.0f;
     }
   }
   __syncthreads();

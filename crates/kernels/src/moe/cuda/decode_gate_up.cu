@@ -4,39 +4,42 @@
 // (list.cuh): rows are read once for all tokens of a tile. Its warps share the depth and add their parts in shared memory,
 // always in the same order, while the next tile's weights are under way.
 //
-// Source: cuda/ampere.cuh, moe/cuda/choose.cuh, decode.cuh, then this file. sm_80 and later.
+// Source: cuda/ampere.cuh, cuda/narrow.cuh, moe/cuda/choose.cuh, decode.cuh, then this file. sm_80 and later.
 //
-// x [tokens, hidden]; w_gate_up [experts, 2 inner, hidden]; made [pairs as listed, inner], storage type. hidden and inner
-// are multiples of 8.
+// x [tokens, hidden], made [pairs as listed, inner], storage type; w_gate_up [experts, 2 inner, hidden], in storage, or in 8 or 4 bits
+// beside factors and offsets f32 [experts, groups, 2 inner], of 2^group_shift steps of DEPTH channels each. hidden is a multiple
+// of PER_LANE (decode.cuh) and inner of 8.
 // ONE: there is one token, and each block finds its experts itself: logits f32 [experts], correction f32 [experts] or
 //   null, chosen i32 [top_k] and weights f32 [top_k] are written, a tile is a place among the chosen; tiles and pairs are null.
 // Otherwise tiles and pairs are read, and weights f32 [tokens, top_k]; logits, correction and chosen are null.
 //
-// Launch: grid (inner / 8, 1 to tiles at most); block (256); dynamic shared memory: AHEAD * 8192 + AHEAD * 8 TOKEN_BYTES
+// Launch: grid (inner / 8, 1 to tiles at most); block (256); dynamic shared memory: AHEAD * 8 * (2 OCTET_BYTES + TOKEN_BYTES)
 //   (decode.cuh). May overlap the kernel before it.
 //
-// Macros: DTYPE, ONE, AHEAD (depths of 32 that are under way).
+// Macros: DTYPE, and those of decode.cuh.
 
 extern __shared__ __align__(16) unsigned char shared[];
 
 // A tile, the two behind it, and this lane's rows; what is needed of a tile has been asked for one tile before.
 struct Cursor {
-  int index, depth;
+  int index, step, expert;
   int4 coming, then;
   int coming_token;
-  const u16 *gates, *token;  // this lane's
+  const unsigned char* gates;  // this lane's
+  const u16* token;            // this lane's
   bool has_token;
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    moe_decode_gate_up(const u16* x, const u16* __restrict__ w_gate_up, const float* logits,
+    moe_decode_gate_up(const u16* x, const unsigned char* __restrict__ w_gate_up, const float* logits,
                        const float* __restrict__ correction, int* chosen, float* weights, const int* tiles,
                        const int* pairs, u16* made, int hidden, int inner, int experts, int top_k, int sigmoid,
-                       int renormalise, float weight_scale) {
+                       int renormalise, float weight_scale, const float* __restrict__ w_scale,
+                       const float* __restrict__ w_offset, int groups, int group_shift) {
   __shared__ float2 parts[2][WARPS][2][32];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, quad = lane % 4;
-  const int channel = blockIdx.x * 8, depths = ceil_div(hidden, DEPTH);
-  const int first = warp * depths / WARPS, last = (warp + 1) * depths / WARPS;
+  const int channel = blockIdx.x * 8, steps = ceil_div(hidden, DEPTH);
+  const int first = warp * steps / WARPS, last = (warp + 1) * steps / WARPS;
   wait_for_previous();
   let_next_start();
 #if ONE
@@ -64,35 +67,38 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #endif
   };
 
-  const int step = gridDim.y;
-  const i64 to_ups = (i64)inner * hidden;
-  const u16* const own_gates = w_gate_up + (i64)(channel + lane / 4) * hidden + 8 * quad;
-  Cursor cursor = {(int)blockIdx.y - step, last};
-  cursor.coming = list.at(cursor.index + step);
-  cursor.then = list.at(cursor.index + 2 * step);
+  const int stride = gridDim.y, row_bytes = hidden / 8 * WEIGHT_BITS;
+  const i64 to_ups = (i64)inner * row_bytes;
+  const unsigned char* const own_gates = w_gate_up + (i64)(channel + lane / 4) * row_bytes + 16 * quad;
+  const Factors factors = {w_scale, w_offset, groups, 2 * inner, group_shift};
+  Cursor cursor = {(int)blockIdx.y - stride, last};
+  cursor.coming = list.at(cursor.index + stride);
+  cursor.then = list.at(cursor.index + 2 * stride);
   cursor.coming_token = token_of(cursor.coming);
   // To the next tile, whose places were read while the one before was copied.
   auto go_on = [&]() {
-    cursor.depth = first;
-    cursor.index += step;
-    cursor.gates = own_gates + cursor.coming.x * 2 * to_ups;
-    cursor.token = x + (i64)cursor.coming_token * hidden + 8 * quad;
+    cursor.step = first;
+    cursor.index += stride;
+    cursor.expert = cursor.coming.x;
+    cursor.gates = own_gates + cursor.expert * 2 * to_ups;
+    cursor.token = x + (i64)cursor.coming_token * hidden + PER_LANE * quad;
     cursor.has_token = cursor.coming.y + lane / 4 < cursor.coming.z;
     cursor.coming = cursor.then;
     cursor.coming_token = token_of(cursor.coming);
-    cursor.then = list.at(cursor.index + 2 * step);
+    cursor.then = list.at(cursor.index + 2 * stride);
   };
   go_on();
   Ring<2, 1> ring(shared + warp * Ring<2, 1>::BYTES);
   auto ask = [&]() {
     if (cursor.index < list.count && first < last) {
-      const int depth = cursor.depth * DEPTH;
-      const bool there = depth + 8 * quad < hidden;
-      const int at = there ? depth : 0;
-      copy_weights(ring.weights(0), cursor.gates + at, there);
-      copy_weights(ring.weights(1), cursor.gates + to_ups + at, there);
-      copy_tokens(ring.tokens(), cursor.token + at, there && cursor.has_token);
-      if (++cursor.depth == last) go_on();
+      const bool there = cursor.step * DEPTH + PER_LANE * quad < hidden;
+      const int at = there ? cursor.step : 0;
+      copy_weights(ring.weights(0), cursor.gates + at * 64, there);
+      copy_weights(ring.weights(1), cursor.gates + to_ups + at * 64, there);
+      factors.copy(ring, 0, cursor.expert, cursor.step, channel + 2 * quad, true);
+      factors.copy(ring, 1, cursor.expert, cursor.step, inner + channel + 2 * quad, true);
+      copy_tokens(ring, 0, cursor.token + at * DEPTH, there && cursor.has_token);
+      if (++cursor.step == last) go_on();
     }
     copy_commit();
   };
@@ -100,25 +106,20 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   for (int a = 0; a < AHEAD; a++, ring.advance()) ask();
   int turn = 0;
 #pragma unroll 1
-  for (int index = blockIdx.y; index < list.count; index += step, turn++) {
+  for (int index = blockIdx.y; index < list.count; index += stride, turn++) {
     const int4 tile = list.at(index);
-    float gate[4] = {}, up[4] = {};
+    float sums[2][4] = {};  // of gates and ups
 #pragma unroll 1
-    for (int depth = first; depth < last; depth++, ring.advance()) {
+    for (int step = first; step < last; step++, ring.advance()) {
       copy_wait<AHEAD - 1>();
-      u32 of_gate[4], of_up[4], tokens[4];
-      load_piece(of_gate, ring.weights(0));
-      load_piece(of_up, ring.weights(1));
-      load_tokens(tokens, ring.tokens());
-      multiply_depth(gate, tokens, of_gate);
-      multiply_depth(up, tokens, of_up);
+      multiply_step(sums, ring, 0, 0);
       ask();
     }
     // Every other tile has places of its own, so that one barrier is enough: who adds a tile's parts has come to the next
     // tile's barrier before its places are written again.
     float2(&part)[WARPS][2][32] = parts[turn % 2];
-    part[warp][0][lane] = make_float2(gate[0], gate[1]);
-    part[warp][1][lane] = make_float2(up[0], up[1]);
+    part[warp][0][lane] = make_float2(sums[0][0], sums[0][1]);
+    part[warp][1][lane] = make_float2(sums[1][0], sums[1][1]);
     __syncthreads();
     // A lane of one warp for 2 channels of a token, another warp for the next tile.
     const int pair = tile.y + lane / 4;

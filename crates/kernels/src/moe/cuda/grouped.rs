@@ -61,8 +61,9 @@ fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     let (hidden, inner) = (problem.hidden, problem.intermediate);
     let activated = planner.scratch(words(problem.pairs() * inner))?;
     let made = planner.scratch(words(problem.pairs() * hidden))?;
-    let (x, w_gate_up) = (planner.required("x")?, planner.required("w_gate_up")?);
-    let w_down = planner.required("w_down")?;
+    let x = planner.required("x")?;
+    let w_gate_up = operands::expanded(problem, planner, "w_gate_up")?;
+    let w_down = operands::expanded(problem, planner, "w_down")?;
     let (up, down) = ([&*x, &*w_gate_up, &*activated], [&*activated, &*w_down, &*made]);
     product(problem, planner, (&list, tile), up, (inner, hidden, true))?;
     product(problem, planner, (&list, tile), down, (hidden, inner, false))?;

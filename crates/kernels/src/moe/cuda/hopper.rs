@@ -13,11 +13,16 @@ use device::cuda::{
 
 pub(super) const VARIANT: CudaVariant<MoeProblem> = CudaVariant { name: "hopper", why_not, plan };
 
-const PRODUCT: &[&str] = &[include_str!("../../cuda/hopper.cuh"), include_str!("hopper.cu")];
+pub(super) const COMMON: &str = include_str!("../../cuda/hopper.cuh");
+pub(super) const WORK: &str = include_str!("hopper_work.cuh");
+const PRODUCT: &[&str] = &[COMMON, WORK, include_str!("hopper.cu")];
 const GATHER: &[&str] = &[AMPERE, include_str!("gather.cu")];
 
+/// Of a block that gathers tokens.
+pub(super) const GATHER_THREADS: usize = 256;
+
 /// Pairs of a tile, and stages.
-const TILE: usize = 128;
+pub(super) const TILE: usize = 128;
 const STAGES: usize = 4;
 /// `SHARED_BYTES` of `hopper.cu`: 256 rows of weights and the pairs, 128 bytes each; two turned results; barriers.
 const SHARED_BYTES: usize = STAGES * (256 + TILE) * 128 + 2 * TILE * 128 + 16 * STAGES + 1024;
@@ -26,7 +31,7 @@ const BLOCK_K: u32 = 64;
 const PAIRS: u32 = 32;
 const ROWS: u32 = 128;
 
-fn why_not(problem: &MoeProblem, here: &CudaCapabilities) -> Option<String> {
+pub(super) fn why_not(problem: &MoeProblem, here: &CudaCapabilities) -> Option<String> {
     if here.compute != HOPPER {
         return Some(format!("needs compute capability 9.0, this GPU has {}", here.compute));
     }
@@ -81,12 +86,12 @@ fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
         hidden: int(problem.hidden)?,
         top_k: int(problem.top_k)?,
     });
-    let blocks = (pairs * hidden).div_ceil(8 * 256) as u32;
-    let launch = overlapping(planner, Launch::new([blocks, 1, 1], 256, 0));
+    let blocks = (pairs * hidden).div_ceil(8 * GATHER_THREADS) as u32;
+    let launch = overlapping(planner, Launch::new([blocks, 1, 1], GATHER_THREADS as u32, 0));
     planner.launch(kernel, launch, args);
 
-    let w_gate_up = planner.required("w_gate_up")?;
-    let w_down = planner.required("w_down")?;
+    let w_gate_up = operands::expanded(problem, planner, "w_gate_up")?;
+    let w_down = operands::expanded(problem, planner, "w_down")?;
     let up = Product { from: &gathered, weights: &w_gate_up, to: &activated };
     up.plan(problem, planner, &list, (inner, hidden, true))?;
     let down = Product { from: &activated, weights: &w_down, to: &made };
@@ -116,11 +121,9 @@ impl Product<'_> {
     ) -> Result<(), CudaError> {
         let kernel = planner.kernel(&product_source(problem.dtype, up, &planner.arch()))?;
         let rows = if up { 2 * columns } else { columns };
-        let of = |buffer, rows, items, tile| {
-            map(planner, problem.dtype, buffer, [channels, rows, items], tile)
-        };
-        let map_from = of(self.from, problem.pairs().max(1), 1, PAIRS)?;
-        let map_weights = of(self.weights, rows, problem.experts, ROWS)?;
+        let map_from = tokens_map(planner, problem, self.from, channels)?;
+        let sizes = [channels, rows, problem.experts];
+        let map_weights = map(planner, problem.dtype, self.weights, sizes, ROWS)?;
         let args = Hopper {
             map_from: (&map_from).into(),
             map_w: (&map_weights).into(),
@@ -134,6 +137,16 @@ impl Product<'_> {
         planner.launch(kernel, overlapping(planner, launch), args);
         Ok(())
     }
+}
+
+/// Pairs' rows of channels.
+pub(super) fn tokens_map(
+    planner: &Planner<'_>,
+    problem: &MoeProblem,
+    buffer: &Buffer,
+    channels: usize,
+) -> Result<TensorMap, CudaError> {
+    map(planner, problem.dtype, buffer, [channels, problem.pairs().max(1), 1], PAIRS)
 }
 
 /// Items of rows of channels, in boxes of `tile` rows of 64 channels.

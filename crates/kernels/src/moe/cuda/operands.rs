@@ -1,12 +1,16 @@
 //! What the variants' kernels share: parts of their sources, limits and arguments.
 
 use crate::DType;
-use crate::cuda::{Planner, arguments, int};
-use crate::moe::{MoeProblem, Score};
-use device::cuda::{ComputeCapability, CudaCapabilities, CudaError, Launch};
+use crate::cuda::{Expand, Planner, arguments, int};
+use crate::moe::problem::around;
+use crate::moe::{MoeProblem, NarrowExperts, Score};
+use device::cuda::{Buffer, ComputeCapability, CudaCapabilities, CudaError, KernelSource, Launch};
+use std::sync::Arc;
 
 pub(super) const AMPERE: &str = include_str!("../../cuda/ampere.cuh");
 pub(super) const STORAGE: &str = include_str!("../../cuda/storage.cuh");
+/// Narrow weights made bf16.
+pub(super) const NARROW: &str = include_str!("../../cuda/narrow.cuh");
 pub(super) const CHOOSE: &str = include_str!("choose.cuh");
 
 pub(super) const HOPPER: ComputeCapability = ComputeCapability::new(9, 0);
@@ -62,4 +66,95 @@ pub(super) fn overlapping(planner: &Planner<'_>, launch: Launch) -> Launch {
 /// 32-bit words that elements of the storage type take.
 pub(super) fn words(elements: usize) -> usize {
     elements.div_ceil(2)
+}
+
+/// How weights are compiled into kernels that take narrow ones: their bits, whether these are of integers, and whether offsets are
+/// given.
+pub(super) fn of_weights(source: KernelSource, narrow: Option<NarrowExperts>) -> KernelSource {
+    let (bits, integers) = match narrow.map(|narrow| narrow.dtype) {
+        None => (16, 0),
+        Some(DType::U4) => (4, 1),
+        Some(DType::I8) => (8, 1),
+        Some(_) => (8, 0),
+    };
+    let offset = narrow.is_some_and(|narrow| narrow.offset);
+    let source = source.define("WEIGHT_BITS", bits).define("INTEGERS", integers);
+    source.define("OFFSET", u8::from(offset))
+}
+
+/// `w_gate_up` or `w_down` in storage: as it is, or from narrower weights by a launch ahead.
+pub(super) fn expanded(
+    problem: &MoeProblem,
+    planner: &mut Planner<'_>,
+    name: &'static str,
+) -> Result<Arc<Buffer>, CudaError> {
+    let w = planner.required(name)?;
+    let Some(narrow) = problem.narrow else { return Ok(w) };
+    let [scale, offset] = around(name);
+    let (scale, offset) = (planner.required(scale)?, planner.input(offset)?);
+    let (hidden, inner) = (problem.hidden, problem.intermediate);
+    let (factors, rows, columns) = match name {
+        "w_gate_up" => (narrow.factors[0], 2 * inner, hidden),
+        _ => (narrow.factors[1], hidden, inner),
+    };
+    Expand {
+        dtype: narrow.dtype,
+        w: &w,
+        scale: &scale,
+        factor_bits: 32,
+        zero: None,
+        offset: offset.as_deref(),
+        order: None,
+        shape: [problem.experts, rows, columns],
+        group: narrow.columns_of(factors, columns),
+    }
+    .plan(planner)
+}
+
+/// The power of two of steps of so many channels that have a factor of their own; none where they are no power of two.
+pub(super) fn group_shift(group: usize, step: usize) -> Option<u32> {
+    let steps = group / step;
+    (group.is_multiple_of(step) && steps.is_power_of_two()).then(|| steps.ilog2())
+}
+
+arguments! {
+    /// What narrow weights are multiplied with, by groups of 2^group_shift steps.
+    pub(super) Factors { w_scale: Nullable, w_offset: Nullable, groups: i32, group_shift: i32 }
+}
+
+/// The factors and offsets of narrow weights, as the planner holds them.
+pub(super) struct Held {
+    scale: Option<Arc<Buffer>>,
+    offset: Option<Arc<Buffer>>,
+    groups: usize,
+    shift: u32,
+}
+
+impl Held {
+    /// Of `w_gate_up` or `w_down`, for a kernel whose steps have so many channels.
+    pub(super) fn new(
+        problem: &MoeProblem,
+        planner: &mut Planner<'_>,
+        w: &str,
+        step: usize,
+    ) -> Result<Self, CudaError> {
+        let [scale, offset] = around(w);
+        let (scale, offset) = (planner.input(scale)?, planner.input(offset)?);
+        let Some(narrow) = problem.narrow else {
+            return Ok(Self { scale, offset, groups: 1, shift: 0 });
+        };
+        let groups = narrow.factors[usize::from(w == "w_down")];
+        // A single factor is that of every step.
+        let of_groups = group_shift(narrow.group, step).filter(|_| groups > 1);
+        Ok(Self { scale, offset, groups, shift: of_groups.unwrap_or(31) })
+    }
+
+    pub(super) fn args(&self) -> Result<Factors<'_>, CudaError> {
+        Ok(Factors {
+            w_scale: self.scale.as_deref(),
+            w_offset: self.offset.as_deref(),
+            groups: int(self.groups)?,
+            group_shift: self.shift as i32,
+        })
+    }
 }

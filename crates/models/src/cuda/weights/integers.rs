@@ -18,71 +18,18 @@ impl<'w> Weights<'_, 'w> {
         rows: &[Rows],
         width: usize,
     ) -> Result<Option<CudaProjection>, ModelError> {
-        let values = |rows: &Rows| {
-            let param = self.architecture.params.get(rows.param);
-            let kept = param.is_kept(Keeps::Projections);
-            self.checkpoint.integers(&param.name).filter(|of| kept && is_multiplied(of.of))
-        };
-        let values: Option<Vec<IntegerValues<'w>>> = rows.iter().map(values).collect();
-        let Some(values) = values else { return Ok(None) };
+        let Some(values) = self.alike(rows) else { return Ok(None) };
         let Some(first) = values.first().map(|values| values.of) else { return Ok(None) };
-        if !values.iter().all(|values| values.of.is_like(first)) {
-            return Ok(None);
-        }
         let count = rows.iter().map(|rows| rows.count).sum();
-        let dtype = if first.bits == 4 { DType::U4 } else { DType::I8 };
-        let w = self.allocate(&[count, width], dtype)?;
-        let of_row = dtype.bytes_of(width);
-        let mut start = 0;
-        for (rows, values) in rows.iter().zip(&values) {
-            // Whole rows, none of which is as long as an upload may be.
-            let at_once = (UPLOAD_BYTES / of_row).max(1);
-            for at in (0..rows.count).step_by(at_once) {
-                let own = rows.first + at..rows.first + rows.count.min(at + at_once);
-                let part = w.rows(start + at, own.len()).map_err(failed)?;
-                let (values, bits) = (*values, first.bits);
-                self.uploads.give(
-                    part.on().map_err(failed)?.part(0, own.len() * of_row)?,
-                    move |into| {
-                        let mut numbers = vec![0i8; own.len() * values.of.columns];
-                        values.numbers(own, &mut numbers)?;
-                        put(&numbers, bits, into);
-                        Ok(())
-                    },
-                )?;
-            }
-            start += rows.count;
-        }
+        let w = self.allocate(&[count, width], type_of(first))?;
+        self.integers_into(rows, &values, &w)?;
+        let factors = Factors::read(rows, &values)?;
         let zeros = values.iter().any(|values| values.of.zeros);
-        let (w_scale, w_zero) = self.factors(rows, &values, first.groups(), zeros)?;
-        let made = CudaProjection { w_scale: Some(w_scale), w_zero, ..CudaProjection::wide(w) };
-        let w_group = if first.groups() == 1 { made.w_group } else { first.group };
-        Ok(Some(CudaProjection { w_group, ..made }))
-    }
-
-    /// Scales and zero points `[groups, rows]`, scales as files hold them where all do so in one type.
-    fn factors(
-        &self,
-        rows: &[Rows],
-        values: &[IntegerValues<'_>],
-        groups: usize,
-        with_zeros: bool,
-    ) -> Result<(Tensor, Option<Tensor>), ModelError> {
-        let count: usize = rows.iter().map(|rows| rows.count).sum();
-        let (mut scales, mut zeros) = (vec![0f32; groups * count], vec![8u8; groups * count]);
-        let mut start = 0;
-        for (rows, values) in rows.iter().zip(values) {
-            let mut own = vec![0f32; 2 * rows.count * groups];
-            let (own_scales, own_zeros) = own.split_at_mut(rows.count * groups);
-            values.factors(rows.first..rows.first + rows.count, own_scales, own_zeros)?;
-            for (at, (scale, zero)) in own_scales.iter().zip(&*own_zeros).enumerate() {
-                let place = at % groups * count + start + at / groups;
-                scales[place] = *scale;
-                zeros[place] = (*zero + 8.0) as u8;
-            }
-            start += rows.count;
-        }
-        let shape = [groups, count];
+        let shape = [first.groups(), count];
+        let zeros = zeros.then(|| factors.zeros.iter().map(|zero| (zero + 8.0) as u8).collect());
+        let zeros =
+            zeros.map(|zeros: Vec<u8>| self.give(Tensor::new(&shape, zeros))).transpose()?;
+        let scales = factors.scales;
         let mut types = values.iter().map(|values| values.of.scale_type);
         let one = types.next().filter(|one| types.all(|other| other == *one));
         let scales = match one {
@@ -94,8 +41,89 @@ impl<'w> Weights<'_, 'w> {
             }
             _ => Tensor::new(&shape, scales),
         };
-        let zeros = with_zeros.then(|| self.give(Tensor::new(&shape, zeros))).transpose()?;
-        Ok((self.give(scales)?, zeros))
+        let w_scale = Some(self.give(scales)?);
+        let made = CudaProjection { w_scale, w_zero: zeros, ..CudaProjection::wide(w) };
+        let w_group = if first.groups() == 1 { made.w_group } else { first.group };
+        Ok(Some(CudaProjection { w_group, ..made }))
+    }
+
+    /// Each parameter of which there are rows, all packed alike; none where some are otherwise, or are to be expanded.
+    pub(in crate::cuda) fn alike(&self, rows: &[Rows]) -> Option<Vec<IntegerValues<'w>>> {
+        let values = |rows: &Rows| {
+            let param = self.architecture.params.get(rows.param);
+            let kept = param.is_kept(Keeps::Projections);
+            self.checkpoint.integers(&param.name).filter(|of| kept && is_multiplied(of.of))
+        };
+        let values: Vec<IntegerValues<'w>> = rows.iter().map(values).collect::<Option<_>>()?;
+        let first = values.first()?.of;
+        values.iter().all(|values| values.of.is_like(first)).then_some(values)
+    }
+
+    /// Rows in u4 or i8 under each other, to the start of a tensor that is there.
+    pub(in crate::cuda) fn integers_into(
+        &self,
+        rows: &[Rows],
+        values: &[IntegerValues<'w>],
+        to: &Tensor,
+    ) -> Result<(), ModelError> {
+        let mut start = 0;
+        for (rows, values) in rows.iter().zip(values) {
+            let of_row = type_of(values.of).bytes_of(values.of.columns);
+            // Whole rows, none of which is as long as an upload may be.
+            let at_once = (UPLOAD_BYTES / of_row).max(1);
+            for at in (0..rows.count).step_by(at_once) {
+                let own = rows.first + at..rows.first + rows.count.min(at + at_once);
+                let part = to.rows(start + at, own.len()).map_err(failed)?;
+                let values = *values;
+                self.uploads.give(
+                    part.on().map_err(failed)?.part(0, own.len() * of_row)?,
+                    move |into| {
+                        let mut numbers = vec![0i8; own.len() * values.of.columns];
+                        values.numbers(own, &mut numbers)?;
+                        put(&numbers, values.of.bits, into);
+                        Ok(())
+                    },
+                )?;
+            }
+            start += rows.count;
+        }
+        Ok(())
+    }
+}
+
+/// What the op calls such numbers.
+pub(in crate::cuda) fn type_of(of: &Integers) -> DType {
+    if of.bits == 4 { DType::U4 } else { DType::I8 }
+}
+
+/// What numbers of rows under each other are multiplied with, and what is taken from them before `[groups, rows]`.
+pub(in crate::cuda) struct Factors {
+    pub(in crate::cuda) scales: Vec<f32>,
+    /// Counted from the middle of what a number can be.
+    pub(in crate::cuda) zeros: Vec<f32>,
+}
+
+impl Factors {
+    pub(in crate::cuda) fn read(
+        rows: &[Rows],
+        values: &[IntegerValues<'_>],
+    ) -> Result<Self, ModelError> {
+        let count: usize = rows.iter().map(|rows| rows.count).sum();
+        let groups = values.first().map_or(1, |values| values.of.groups());
+        let [mut scales, mut zeros] = [(); 2].map(|()| vec![0f32; groups * count]);
+        let mut start = 0;
+        for (rows, values) in rows.iter().zip(values) {
+            let mut own = vec![0f32; 2 * rows.count * groups];
+            let (own_scales, own_zeros) = own.split_at_mut(rows.count * groups);
+            values.factors(rows.first..rows.first + rows.count, own_scales, own_zeros)?;
+            for (at, (scale, zero)) in own_scales.iter().zip(&*own_zeros).enumerate() {
+                let place = at % groups * count + start + at / groups;
+                scales[place] = *scale;
+                zeros[place] = *zero;
+            }
+            start += rows.count;
+        }
+        Ok(Self { scales, zeros })
     }
 }
 
