@@ -97,7 +97,7 @@ impl CudaEngine {
             return Err(ModelError::Device("the device is no GPU".to_owned()));
         };
         let stream = cuda.stream().clone();
-        let ranks = ranks.map(|ranks| share::join(&ranks, &architecture, cuda)).transpose()?;
+        let ranks = ranks.map(|ranks| share::join(&ranks, cuda)).transpose()?;
         let pages = Pages::new(capacity.sequences, capacity.tokens);
         let loaded = cuda.uploading(|uploads| {
             let of = (&architecture, &checkpoint);

@@ -32,8 +32,9 @@ fn layers_are_planned_and_launched() {
 }
 
 fn run_all() {
-    split_in_two("granite-hybrid-mini");
-    split_in_two("llama-mini");
+    for name in ["granite-hybrid-mini", "llama-mini", "granite-moe-mini", "kimi-linear-mini"] {
+        split_in_two(name);
+    }
     for name in SHAPES.iter().map(|shape| shape.name).filter(|name| name.ends_with("-mini")) {
         let model = Model::random(&shape(name).unwrap(), 1).unwrap();
         let device = device::open(BackendKind::Cuda).unwrap();

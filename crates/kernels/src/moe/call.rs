@@ -18,6 +18,8 @@ pub struct MoeOptions {
     pub weight_scale: f64,
     /// What the sum over experts is times.
     pub scale: f64,
+    /// The first of the experts whose weights are here, where those are not all.
+    pub experts_first: Option<usize>,
 }
 
 impl Options for MoeOptions {
@@ -31,6 +33,7 @@ impl Options for MoeOptions {
             },
             weight_scale: settings.number(OP, "weight_scale")?.unwrap_or(1.0),
             scale: settings.number(OP, "scale")?.unwrap_or(1.0),
+            experts_first: settings.count(OP, "experts_first")?,
         })
     }
 
@@ -42,6 +45,7 @@ impl Options for MoeOptions {
         });
         key.number(self.weight_scale);
         key.number(self.scale);
+        key.count(self.experts_first);
     }
 }
 
@@ -54,9 +58,10 @@ pub struct MoeCall<'a> {
     pub logits: &'a Tensor,
     /// Added to sigmoid scores for the choice alone `[E]`.
     pub correction: Option<&'a Tensor>,
-    /// Of each expert I rows of gates, then I of ups `[E, 2I, H]`.
+    /// Of each expert I rows of gates, then I of ups `[L, 2I, H]`; L is E unless
+    /// [`MoeOptions::experts_first`] says which they are.
     pub w_gate_up: &'a Tensor,
-    /// `[E, H, I]`.
+    /// `[L, H, I]`.
     pub w_down: &'a Tensor,
     /// `[T, H]`, f32.
     pub residual: Option<&'a Tensor>,

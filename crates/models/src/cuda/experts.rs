@@ -10,6 +10,8 @@ pub(crate) struct CudaExperts {
     score: Score,
     correction: Option<Tensor>,
     per_token: usize,
+    /// The first of those that this rank has, where it has not all.
+    first: Option<usize>,
     /// `[experts, 2 inner, hidden]`.
     gate_up: Tensor,
     /// `[experts, hidden, inner]`.
@@ -37,6 +39,7 @@ impl CudaExperts {
                 Score::Sigmoid { correction, .. } => Some(weights.vector(correction)?),
             },
             per_token: of.per_token,
+            first: (of.experts.len() < of.router.outputs()).then_some(of.first),
             gate_up,
             down,
         })
@@ -62,7 +65,13 @@ impl CudaExperts {
             w_gate_up: &self.gate_up,
             w_down: &self.down,
             residual: Some(residual),
-            options: MoeOptions { top_k: Some(self.per_token), score, weight_scale, scale },
+            options: MoeOptions {
+                top_k: Some(self.per_token),
+                score,
+                weight_scale,
+                scale,
+                experts_first: self.first,
+            },
             o: Some(o),
         }
     }

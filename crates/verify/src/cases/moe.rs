@@ -5,6 +5,7 @@ use crate::layout::Axis::{QueryTokens, Whole};
 use crate::layout::Layout;
 use crate::{Case, Draw, Property};
 use kernels::{DType, Settings, Tensor, TensorMap};
+use std::ops::Range;
 
 pub(super) const OP: OpCases = OpCases { op: "moe", cases, layout: LAYOUT };
 
@@ -31,6 +32,7 @@ fn cases() -> Vec<Case> {
     models(&mut list);
     tokens(&mut list);
     choices(&mut list);
+    shares(&mut list);
     edges(&mut list);
     let call = Moe::granite([40, 128, 16, 64], 4);
     list.property(Quick, "property/same-bits", F32_BF16, Property::SameBits, &call);
@@ -94,6 +96,23 @@ fn choices(list: &mut List) {
     }
 }
 
+/// The experts of one rank of several, in every form of every variant; some tokens have none of them.
+fn shares(list: &mut List) {
+    for tokens in [1, 3, 40, 300] {
+        let kimi = Moe::kimi([tokens, 64, 16, 32], 3);
+        for (name, held) in [("first", 0..8), ("last", 8..16), ("middle", 5..7)] {
+            let tier = if name == "last" { Quick } else { Standard };
+            list.add(tier, &format!("share/{name}-t{tokens}"), F32_BF16, &kimi.of_experts(held));
+        }
+        let granite = Moe::granite([tokens, 64, 64, 32], 6).of_experts(32..64);
+        list.add(Quick, &format!("share/granite-t{tokens}"), F32_BF16, &granite);
+    }
+    // Nobody chooses what is here.
+    let away = Moe { logits: Logits::Favourite(5), ..Moe::kimi([40, 64, 16, 32], 1) };
+    list.add(Quick, "share/chosen-by-none-t40", F32_BF16, &away.of_experts(8..16));
+    list.add(Quick, "share/chosen-by-none-t1", F32_BF16, &away.of_tokens(1).of_experts(8..16));
+}
+
 fn edges(list: &mut List) {
     list.add(Quick, "edge/one-expert", ALL, &Moe::kimi([5, 32, 1, 16], 1));
     list.add(Quick, "edge/odd-sizes", F32_BF16, &Moe::granite([11, 33, 5, 7], 2));
@@ -127,6 +146,8 @@ struct Moe {
     logits: Logits,
     correction: bool,
     residual: bool,
+    /// Experts whose weights are here.
+    held: Range<usize>,
     settings: Settings,
 }
 
@@ -142,6 +163,7 @@ impl Moe {
             logits: Logits::Spread(1.5),
             correction: false,
             residual: false,
+            held: 0..experts,
             settings: Settings::new().with("score", "softmax_of_chosen"),
         }
     }
@@ -155,6 +177,11 @@ impl Moe {
 
     fn of_tokens(&self, tokens: usize) -> Self {
         Self { tokens, ..self.clone() }
+    }
+
+    /// Of one rank, which has these experts.
+    fn of_experts(&self, held: Range<usize>) -> Self {
+        Self { held: held.clone(), ..self.set("experts_first", held.start) }
     }
 
     fn set(&self, name: &str, value: impl std::fmt::Display) -> Self {
@@ -193,8 +220,9 @@ impl Call for Moe {
         }
         // So that gates, ups and results are about 1 whatever the sizes.
         let of_depth = |depth: usize| 1.0 / (depth as f64).sqrt();
-        put("w_gate_up", draw.normals(&[experts, 2 * inner, hidden], dtype, of_depth(hidden)));
-        put("w_down", draw.normals(&[experts, hidden, inner], dtype, 2.0 * of_depth(inner)));
+        let held = self.held.len();
+        put("w_gate_up", draw.normals(&[held, 2 * inner, hidden], dtype, of_depth(hidden)));
+        put("w_down", draw.normals(&[held, hidden, inner], dtype, 2.0 * of_depth(inner)));
         if self.residual {
             put("residual", draw.normals(&[tokens, hidden], DType::F32, 0.5));
         }

@@ -59,7 +59,7 @@ pub(super) fn bundled(dtype: DType, arch: &GpuArch) -> Vec<KernelSource> {
 
 arguments! {
     Gather: moe_gather {
-        x: Pointer, pairs: Pointer, to: Pointer, count: i32, hidden: i32, top_k: i32,
+        x: Pointer, tiles: Pointer, pairs: Pointer, to: Pointer, hidden: i32, top_k: i32,
     }
 }
 
@@ -75,9 +75,9 @@ fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), CudaError
     let kernel = planner.kernel(&gather_source(&planner.arch()))?;
     let args = Args::from(Gather {
         x: &*planner.required("x")?,
+        tiles: &list.tiles,
         pairs: &list.pairs,
         to: &gathered,
-        count: int(pairs)?,
         hidden: int(problem.hidden)?,
         top_k: int(problem.top_k)?,
     });
@@ -120,7 +120,7 @@ impl Product<'_> {
             map(planner, problem.dtype, buffer, [channels, rows, items], tile)
         };
         let map_from = of(self.from, problem.pairs().max(1), 1, PAIRS)?;
-        let map_weights = of(self.weights, rows, problem.experts, ROWS)?;
+        let map_weights = of(self.weights, rows, problem.held, ROWS)?;
         let args = Hopper {
             map_from: (&map_from).into(),
             map_w: (&map_weights).into(),
