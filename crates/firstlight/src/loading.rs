@@ -47,7 +47,8 @@ pub(crate) fn open_on(
     let source = ModelSource::Folder(folder.to_owned());
     open_with(model, device, storage, (capacity, step), |model, device, storage, capacity| {
         let backend = device.capabilities().backend;
-        crew.ranks.open(model, device, &Opening::new(&source, backend, storage, capacity))
+        let opening = Opening::new(&source, backend, storage, (capacity, step));
+        crew.ranks.open(model, device, &opening)
     })
 }
 
@@ -83,16 +84,20 @@ pub(crate) fn fit(
     models::engine_kind(device)?.check(storage)?;
     let holding = models::holding(device, storage);
     let footprint = Footprint::new(architecture, holding, capacity, step);
-    if let Some(free) = free(device) {
+    if let Some(free) = free(device, architecture) {
         footprint.hold_against(&free)?;
     }
     Ok(footprint)
 }
 
-/// What is free where a device's weights lie; none where nothing tells.
-pub(crate) fn free(device: &Device) -> Option<Fact<u64>> {
+/// What is free for a rank's part of a model where its weights lie; none where nothing tells.
+pub(crate) fn free(device: &Device, architecture: &Architecture) -> Option<Fact<u64>> {
     match device.capabilities().backend {
-        BackendKind::Cpu => probe::memory(&Source::live()).available_bytes,
+        // All ranks of a host have its memory together.
+        BackendKind::Cpu => {
+            let free = probe::memory(&Source::live()).available_bytes?;
+            Some(Fact { value: free.value / architecture.place.ranks as u64, ..free })
+        }
         BackendKind::Cuda => {
             let free = device.cuda().map(Cuda::free_bytes).filter(|free| *free > 0)?;
             Some(Fact::new(free, "cuMemGetInfo"))

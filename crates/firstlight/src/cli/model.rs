@@ -242,6 +242,8 @@ pub(crate) struct Chat {
     #[arg(long, value_enum, default_value_t = WeightType::Bf16)]
     pub(crate) dtype: WeightType,
     #[command(flatten)]
+    pub(crate) split: Split,
+    #[command(flatten)]
     pub(crate) choice: Choice,
 }
 

@@ -88,7 +88,7 @@ fn own(read: &Model, arguments: &Fit) -> anyhow::Result<Result<Needed, ConfigErr
     let capacity = Capacity { sequences, tokens };
     let holding = models::holding(&device, Storage::Bf16);
     let footprint = Footprint::new(&architecture, holding, capacity, step);
-    Ok(Ok((footprint, loading::free(&device))))
+    Ok(Ok((footprint, loading::free(&device, &architecture))))
 }
 
 /// Bytes that a model takes, and those that are free.

@@ -1,7 +1,7 @@
 //! What rank 0 has the others do, as it is sent.
 
 use crate::engine::{Batch, Capacity, Storage, Wanted};
-use crate::{Choice, Config, Model, ModelError, ModelSource, Sampling};
+use crate::{Choice, Config, LargestStep, Model, ModelError, ModelSource, Sampling};
 use facts::BackendKind;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -10,12 +10,39 @@ use std::path::PathBuf;
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Order {
     Open(Opening),
-    Step { batch: Batch, wanted: Wanted },
-    Choose { batch: Batch, how: Vec<Option<Wish>>, count: usize },
+    Step {
+        batch: Batch,
+        wanted: Wanted,
+    },
+    Choose {
+        batch: Batch,
+        how: Vec<Option<Wish>>,
+        count: usize,
+    },
     Reset(usize),
-    Fork { from: usize, to: usize, keep: bool },
+    Fork {
+        from: usize,
+        to: usize,
+        keep: bool,
+    },
     Keep(usize),
-    Prepare { sequences: usize, tokens: usize, several: bool },
+    Prepare {
+        sequences: usize,
+        tokens: usize,
+        several: bool,
+    },
+    Reserve(u64),
+    /// Copies a sequence to the host, under a number.
+    Save {
+        sequence: usize,
+        copy: u64,
+    },
+    Restore {
+        copy: u64,
+        to: usize,
+    },
+    /// Drops copies.
+    Forget(Vec<u64>),
     Close,
 }
 
@@ -32,6 +59,9 @@ pub struct Opening {
     /// What is made room for.
     #[serde(with = "Room")]
     pub capacity: Capacity,
+    /// The largest step that it is to have memory for.
+    #[serde(with = "Most")]
+    pub step: LargestStep,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -48,13 +78,21 @@ struct Room {
     tokens: usize,
 }
 
+/// [`LargestStep`], as above.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "LargestStep")]
+struct Most {
+    tokens: usize,
+    logits: usize,
+}
+
 impl Opening {
     /// The whole of a model.
     pub fn new(
         source: &ModelSource,
         backend: BackendKind,
         storage: Storage,
-        capacity: Capacity,
+        (capacity, step): (Capacity, LargestStep),
     ) -> Self {
         let source = match source {
             ModelSource::Folder(folder) => Source::Folder(folder.clone()),
@@ -63,7 +101,7 @@ impl Opening {
                 Source::Random { path, config, seed: *seed }
             }
         };
-        Self { source, each_kind: false, backend, storage, capacity }
+        Self { source, each_kind: false, backend, storage, capacity, step }
     }
 
     /// The same with one layer of each kind.

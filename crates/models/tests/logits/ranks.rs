@@ -5,8 +5,8 @@ use crate::subject::{Drawn, Subject, VOCABULARY, advance, check, tokens};
 use device::Device;
 use facts::BackendKind;
 use models::{
-    Batch, Capacity, Chosen, Engine, LogitsOf, ModelSource, Next, Opening, Place, Ranks, Request,
-    Sampling, StepBudget, Storage, Wanted, follow, generate,
+    Batch, Capacity, Chosen, Engine, LargestStep, LogitsOf, ModelError, ModelSource, Next, Opening,
+    Place, Ranks, Request, Sampling, StepBudget, Storage, Wanted, follow, generate,
 };
 use std::net::TcpListener;
 use std::sync::atomic::Ordering;
@@ -35,7 +35,7 @@ fn split(subject: &Subject, count: usize, work: impl FnOnce(&mut dyn Engine) + S
         for rank in 1..count {
             scope.spawn(move || {
                 let ranks = Ranks::join(at, Place { rank, ranks: count }, b"word").unwrap();
-                let end = pool().install(|| follow(&ranks, |_| Ok(cpu())));
+                let end = pool().install(|| follow(&ranks, |_, _| Ok::<_, ModelError>(cpu())));
                 let said = end.unwrap_err().to_string();
                 assert_eq!(said, "rank 0 has ended", "rank {rank}");
             });
@@ -45,7 +45,8 @@ fn split(subject: &Subject, count: usize, work: impl FnOnce(&mut dyn Engine) + S
         pool().install(|| {
             let source = ModelSource::Folder(subject.folder().to_owned());
             let capacity = Capacity { sequences: 4, tokens: 300 };
-            let opening = Opening::new(&source, BackendKind::Cpu, Storage::F32, capacity);
+            let step = LargestStep { tokens: 300, logits: 300 };
+            let opening = Opening::new(&source, BackendKind::Cpu, Storage::F32, (capacity, step));
             let part = source.open().unwrap().part(ranks.place()).unwrap();
             let (all, read) = (part.checkpoint.bytes(), part.checkpoint.bytes_read());
             // What this rank has is all that it reads; embeddings come when tokens want them.
@@ -103,6 +104,22 @@ fn a_split_model_gives_the_logits_of_a_whole_one() {
                 let got = engine.step(&batch.with(0, &tokens[64..65]), Wanted::Last).unwrap();
                 let ends = [69, 4, 64].map(|at| &want[at * VOCABULARY..][..VOCABULARY]).concat();
                 check(&format!("{name}, in a batch"), &got, &ends);
+                // And where one goes on that was on the host, on which nobody writes over it.
+                let saved = engine.save(2).unwrap();
+                assert_eq!((saved.tokens(), saved.bytes()), (70, engine.bytes_to_save(70)));
+                engine.reset(2);
+                advance(engine, 2, &tokens[..30], 30);
+                let refused = engine.restore(&saved, 2).unwrap_err().to_string();
+                assert_eq!(refused, "slot 2 is not empty");
+                engine.reset(2);
+                engine.restore(&saved, 2).unwrap();
+                drop(saved);
+                let got = engine.step(&Batch::new().with(2, &tokens[70..75]), Wanted::Last);
+                check(
+                    &format!("{name}, restored"),
+                    &got.unwrap(),
+                    &want[74 * VOCABULARY..][..VOCABULARY],
+                );
                 // What all refuse alike keeps nobody.
                 let error = engine.step(&Batch::new().with(3, &[1; 2000]), Wanted::Last);
                 assert!(error.unwrap_err().to_string().starts_with("the cache has"));
