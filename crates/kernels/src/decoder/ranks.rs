@@ -205,25 +205,29 @@ impl Meeting {
     }
 }
 
-/// Where ranks put what they add, of all ranks in their order, and this rank's own count of turns.
+/// Where ranks put what they add, of all ranks in their order, and this rank's own count of turns. A kernel's places lie behind
+/// another's.
 #[derive(Debug, Clone)]
 pub struct Inboxes {
-    few: Places,
-    many: Places,
+    /// [`Inboxes::bytes`] of each rank, zeroed once.
+    pub of: Vec<Arc<Buffer>>,
+    /// [`Inboxes::TURNS`] bytes, zeroed once.
+    pub turns: Arc<Buffer>,
+    /// Which of them is this rank's.
+    pub rank: usize,
 }
 
-/// Those of one kernel.
-#[derive(Debug, Clone)]
+/// One kernel's places in them.
 struct Places {
-    of: Vec<Arc<Buffer>>,
-    turns: Arc<Buffer>,
+    of: Vec<Buffer>,
+    turns: Buffer,
     rank: usize,
 }
 
 impl Places {
     fn boxes(&self) -> Result<Boxes<'_>, OpError> {
         let [inbox0, inbox1, inbox2, inbox3, inbox4, inbox5, inbox6, inbox7] =
-            std::array::from_fn(|rank| self.of.get(rank).map(|inbox| &**inbox));
+            std::array::from_fn(|rank| self.of.get(rank));
         let (rank, ranks) = (int(self.rank)?, int(self.of.len())?);
         Ok(Boxes {
             turns: &self.turns,
@@ -239,10 +243,6 @@ impl Places {
             ranks,
         })
     }
-
-    fn held(&self) -> impl Iterator<Item = &Arc<Buffer>> {
-        self.of.iter().chain([&self.turns])
-    }
 }
 
 impl Inboxes {
@@ -254,27 +254,24 @@ impl Inboxes {
         FEW.bytes(ranks) + MANY.bytes(ranks)
     }
 
-    /// Of [`Inboxes::bytes`] of each rank, and [`Inboxes::TURNS`] bytes, all zeroed once; `rank` is this one.
-    ///
-    /// # Errors
-    /// [`OpError::Cuda`] when a buffer is too short, or there are more than [`PEERS`].
-    pub fn new(of: &[Arc<Buffer>], turns: &Buffer, rank: usize) -> Result<Self, OpError> {
-        let ranks = of.len();
+    /// A kernel's places, which lie behind those of another one.
+    fn places(&self, meeting: &Meeting, before: Option<&Meeting>) -> Result<Places, OpError> {
+        let ranks = self.of.len();
         if ranks > PEERS {
             let what = format!("{ranks} ranks do not write to one another's memory");
             return Err(OpError::Cuda { op: NAME, error: CudaError::Refused { what } });
         }
-        let part = |buffer: &Buffer, start, bytes| match buffer.part(start, bytes) {
-            Ok(part) => Ok(Arc::new(part)),
-            Err(error) => Err(OpError::Cuda { op: NAME, error }),
+        let part = |buffer: &Buffer, start, bytes| {
+            buffer.part(start, bytes).map_err(|error| OpError::Cuda { op: NAME, error })
         };
-        let places = |of_turns: usize, before: usize, meeting: Meeting| {
-            let inbox = |buffer: &Arc<Buffer>| part(buffer, before, meeting.bytes(ranks));
-            let of = of.iter().map(inbox).collect::<Result<_, _>>()?;
-            Ok(Places { of, turns: part(turns, of_turns, meeting.turns())?, rank })
-        };
-        let few = places(0, 0, FEW)?;
-        Ok(Self { few, many: places(FEW.turns(), FEW.bytes(ranks), MANY)? })
+        let start = before.map_or(0, |before| before.bytes(ranks));
+        let of = self.of.iter().map(|inbox| part(inbox, start, meeting.bytes(ranks)));
+        let turns = part(&self.turns, before.map_or(0, Meeting::turns), meeting.turns())?;
+        Ok(Places { of: of.collect::<Result<_, _>>()?, turns, rank: self.rank })
+    }
+
+    fn held(&self) -> impl Iterator<Item = &Arc<Buffer>> {
+        self.of.iter().chain([&self.turns])
     }
 
     /// Whether [`join_peers`] sums so many tokens: what is longer is faster by [`join_many`], or by a library that deals it out.
@@ -284,7 +281,7 @@ impl Inboxes {
 
     /// Whether [`join_many`] sums rows of such a width for so many ranks.
     pub fn take_many(&self, hidden: usize) -> bool {
-        self.many.of.len() <= MANY_RANKS && hidden.is_multiple_of(8) && hidden <= MANY_VALUES
+        self.of.len() <= MANY_RANKS && hidden.is_multiple_of(8) && hidden <= MANY_VALUES
     }
 }
 
@@ -297,14 +294,15 @@ pub fn join_peers(device: &Device, call: &Join<'_>, inboxes: &Inboxes) -> Result
     if !Inboxes::take(call.count, call.hidden) {
         return Err(longer(call));
     }
+    let places = inboxes.places(&FEW, None)?;
     let args = JoinedPeers {
         added: call.added,
         squares: call.squares().map(|of| &**of),
         x: call.x,
-        boxes: inboxes.few.boxes()?,
+        boxes: places.boxes()?,
         onto: call.onto(DType::F32)?,
     };
-    let held: Vec<_> = call.held().into_iter().chain(inboxes.few.held()).collect();
+    let held: Vec<_> = call.held().into_iter().chain(inboxes.held()).collect();
     launch(device, join_peers_source, (call.grid(), args.into()), &held)
 }
 
@@ -321,17 +319,18 @@ pub fn join_many(
     if !inboxes.take_many(call.hidden) {
         return Err(longer(call));
     }
+    let places = inboxes.places(&MANY, Some(&FEW))?;
     let rows = (MANY_VALUES / call.hidden).min(MANY_ROWS);
     let args = JoinedMany {
         added: call.added,
         squares: call.squares().map(|of| &**of),
         x: call.x,
-        boxes: inboxes.many.boxes()?,
+        boxes: places.boxes()?,
         count: int(call.count)?,
         rows: int(rows)?,
         onto: call.onto(added)?,
     };
-    let held: Vec<_> = call.held().into_iter().chain(inboxes.many.held()).collect();
+    let held: Vec<_> = call.held().into_iter().chain(inboxes.held()).collect();
     let blocks = call.count.div_ceil(rows).min(MANY.blocks);
     let shape = Launch::new([blocks as u32, 1, 1], THREADS, 0);
     launch(device, |arch| join_many_source(added, arch), (shape, args.into()), &held)

@@ -81,9 +81,7 @@ fn inboxes(ranks: &Ranks, cuda: &Cuda) -> Result<Option<(Inboxes, Vec<PeerBuffer
     let mut reached = [if of.is_some() && handle.is_ok() { 1.0 } else { 0.0 }];
     ranks.sum(&mut reached)?;
     let all = reached[0] as usize == place.ranks;
-    let Some(of) = of.filter(|_| all) else { return Ok(None) };
-    let inboxes = Inboxes::new(&of, &turns, place.rank).map_err(failed)?;
-    Ok(Some((inboxes, opened)))
+    Ok(of.filter(|_| all).map(|of| (Inboxes { of, turns, rank: place.rank }, opened)))
 }
 
 /// A call of all ranks by their library.
