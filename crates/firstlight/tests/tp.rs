@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
-use support::fake_driver::{nccl, with_gpu};
+use support::fake_driver::{nccl, with_driver, with_gpu};
 use support::processes::{children, gone, kill, threads};
 use support::{command, expect, json, refuses};
 use tempfile::{TempDir, tempdir};
@@ -76,6 +76,30 @@ fn a_split_is_predicted_or_refused_in_a_sentence() {
     let words = ["the model cannot be split: 8 heads of Mamba-2 do not split evenly over 3 ranks"];
     refuses(folder.path(), &[&["run", "model"], &ids[..]].concat(), &words);
     refuses(folder.path(), &["fit", "model", "--tp", "3"], &words);
+}
+
+#[test]
+fn a_split_over_gpus_is_held_against_the_one_with_the_least() {
+    let folder = model("granite-hybrid-mini");
+    // What this process holds of GPU 0.
+    let held = folder.path().join("held");
+    std::fs::write(&held, format!("{} 1000\n", std::process::id())).unwrap();
+    let fit = |tp: &str, batch: &str, gpus: &str, status: i32| {
+        let arguments = ["fit", "model", "--json", "--tp", tp, "--batch", batch];
+        let held = held.to_str().unwrap();
+        let behaviour = [("FAKE_NVML_COUNT", gpus), ("FAKE_NVML_PROCESSES", held)];
+        let output = with_driver(folder.path(), &arguments, &behaviour).output().unwrap();
+        assert_eq!(output.status.code(), Some(status), "{output:?}");
+        let fit: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let of = |key: &str| fit["engine_on_gpus"][key].as_u64();
+        (of("weights_bytes").unwrap(), fit["engine_on_gpus"]["available"]["value"].as_u64())
+    };
+    let ((one, free), (two, least)) = (fit("1", "1", "2", 0), fit("2", "1", "2", 0));
+    assert!(two < one * 3 / 4, "{two} of {one}");
+    assert!(free.is_some() && free == least, "{free:?} {least:?}");
+    // Too many sequences for one of them, and too few GPUs to say.
+    assert_eq!(fit("2", "100000000", "2", 1).1, least);
+    assert_eq!(fit("2", "1", "1", 0).1, None);
 }
 
 /// A command that goes on for long, and its ranks.

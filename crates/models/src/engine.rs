@@ -136,6 +136,16 @@ pub fn holding(device: &Device, storage: Storage) -> Holding {
     let capabilities = device.capabilities();
     let host = capabilities.backend == BackendKind::Cpu;
     let wide = host && capabilities.isas.first() != Some(&Isa::Avx512Bf16);
+    held(host, wide, storage)
+}
+
+/// The same of GPUs, whether one is here or not.
+pub fn holding_on_gpus(storage: Storage) -> Holding {
+    held(false, false, storage)
+}
+
+/// Of the processor or of GPUs; `wide` where weights are made float32.
+fn held(host: bool, wide: bool, storage: Storage) -> Holding {
     Holding {
         weight_bytes: if wide { size_of::<f32>() } else { storage.bytes() },
         cache_bytes: storage.bytes(),

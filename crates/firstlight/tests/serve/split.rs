@@ -3,6 +3,7 @@
 
 use crate::client::{Answer, Server, wait};
 use crate::model::model;
+use crate::support::fake_driver::with_gpu;
 use crate::support::processes::{children, gone, kill};
 use crate::support::refuses;
 use serde_json::{Value, json};
@@ -83,4 +84,27 @@ fn what_does_not_split_is_refused() {
     let folder = model("granite-moe-mini");
     let arguments = ["serve", "m", "--port", "0", "--backend", "cpu", "--tp", "7"];
     refuses(folder.path(), &arguments, &["the model cannot be split: "]);
+}
+
+#[test]
+fn servers_side_by_side_have_a_gpu_each() {
+    let folder = model("granite-hybrid-mini");
+    let on = |gpu: &str| {
+        let arguments = ["serve", "m", "--port", "0", "--backend", "cuda", "--json"];
+        // GPU 1 ends whoever runs a kernel on it.
+        let behaviour =
+            [("FAKE_CUDA_GPUS", "2"), ("FAKE_CUDA_ENDS", "1"), ("CUDA_VISIBLE_DEVICES", gpu)];
+        Server::by(with_gpu(folder.path(), &arguments, &behaviour))
+    };
+    let (first, other) = (on("0"), on("1"));
+    assert_ne!(first.address, other.address);
+    let question = json!({ "prompt": "hello", "max_tokens": 3 });
+    assert_eq!(other.post("/v1/completions", &question).status, 0);
+    assert_ne!(other.end().0, Some(0));
+    // What the stand-in for a GPU chooses is no answer, but the server is there.
+    wait(|| first.get("/health").status == 200);
+    assert_ne!(first.post("/v1/completions", &question).status, 0);
+    assert_eq!(first.get("/health").status, 200);
+    first.signal("TERM");
+    assert_eq!(first.end().0, Some(0));
 }
