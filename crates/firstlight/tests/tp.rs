@@ -43,6 +43,44 @@ fn ranks_choose_the_tokens_of_one_process() {
     }
 }
 
+/// One process of a job that torchrun would have started.
+fn launched(folder: &Path, rank: usize, port: u16, pp: &str) -> Child {
+    let arguments = ["run", "model", "--ids", "5,9,260,17", "-n", "12", "--dtype", "f32", "--json"];
+    let mut command = command(folder, &[&arguments[..], &["--pp", pp]].concat());
+    let (rank, port) = (rank.to_string(), port.to_string());
+    command.envs([("RANK", &*rank), ("LOCAL_RANK", "0"), ("WORLD_SIZE", "2")]);
+    command.envs([("LOCAL_WORLD_SIZE", "1"), ("TORCHELASTIC_RUN_ID", "job")]);
+    command.envs([("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &*port)]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+#[test]
+fn layers_are_shared_out_over_processes() {
+    let folder = model("kimi-linear-mini");
+    let run = |pp: &str| {
+        let arguments = ["run", "model", "--ids", "5,9,260,17", "-n", "12", "--dtype", "f32"];
+        let rest = ["--backend", "cpu", "--pp", pp];
+        json(folder.path(), &[&arguments[..], &rest].concat(), 0)["answers"][0]["tokens"].clone()
+    };
+    let whole = run("1");
+    assert_eq!(run("2"), whole);
+    refuses(folder.path(), &["run", "model", "--ids", "1", "--pp", "2", "--tp", "2"], &["--tp"]);
+    // The processes of a launcher, which may be on as many hosts. Its own store has the port before.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let both = [1, 0].map(|rank| launched(folder.path(), rank, free - 1, "2"));
+    let [other, first] = both.map(|process| process.wait_with_output().unwrap());
+    assert!(first.status.success() && other.status.success(), "{first:?} {other:?}");
+    let told: serde_json::Value = serde_json::from_slice(&first.stdout).unwrap();
+    assert_eq!(told["answers"][0]["tokens"], whole);
+    assert!(other.stdout.is_empty() && other.stderr.is_empty(), "{other:?}");
+    let wrong = launched(folder.path(), 0, free - 1, "3").wait_with_output().unwrap();
+    let said = String::from_utf8(wrong.stderr).unwrap();
+    assert!(
+        said.starts_with("error: --pp 3 wants as many processes, torchrun has started 2"),
+        "{said}"
+    );
+}
+
 #[test]
 fn logits_and_speeds_come_of_all_ranks() {
     let folder = model("granite-hybrid-mini");

@@ -93,6 +93,10 @@ impl CudaEngine {
     fn new(model: Model, device: Device, capacity: Capacity) -> Result<Self, ModelError> {
         let Model { architecture, checkpoint, ranks } = model;
 
+        if architecture.stage.ranks > 1 {
+            let what = "layers are shared out over processors alone so far, not over GPUs";
+            return Err(ModelError::Device(what.to_owned()));
+        }
         let Some(cuda) = device.cuda() else {
             return Err(ModelError::Device("the device is no GPU".to_owned()));
         };

@@ -6,6 +6,7 @@
 mod led;
 mod line;
 mod order;
+mod stages;
 
 pub use led::follow;
 pub use order::Opening;
@@ -227,6 +228,12 @@ impl Ranks {
 }
 
 impl Star {
+    /// Sends values to one rank, by rank 0.
+    fn tell(&mut self, rank: usize, bytes: &[u8]) -> Result<(), ModelError> {
+        let (order, at) = (self.order, rank - 1);
+        self.lines[at].write(Kind::Values, order, bytes).map_err(|_| self.gone(at))
+    }
+
     /// Sends a frame on all lines.
     fn tell_all(&mut self, kind: Kind, bytes: &[u8]) -> Result<(), ModelError> {
         let order = self.order;

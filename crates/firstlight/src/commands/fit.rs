@@ -121,8 +121,7 @@ fn own(
         Err(reason) => return Ok(Err(reason)),
     };
     let ranks = arguments.split.tp;
-    let architecture =
-        architecture.shard(Place { rank: 0, ranks }).map_err(ModelError::from)?;
+    let architecture = architecture.shard(Place { rank: 0, ranks }).map_err(ModelError::from)?;
     let device = device::open(BackendKind::Cpu)?;
     let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
     let sequences = count(arguments.batch);

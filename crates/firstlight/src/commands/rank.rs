@@ -38,15 +38,17 @@ pub(super) fn run() -> anyhow::Result<Outcome> {
     });
     let place = Place { rank: told.rank, ranks: told.ranks };
     let ranks = Ranks::join(told.at, place, told.secret.as_bytes())?;
-    let open = |own: &Architecture, opening: &Opening| -> anyhow::Result<Device> {
-        let open = device::open(opening.backend);
-        let device = open.map_err(|why| ModelError::Device(why.to_string()))?;
-        // Of a host's memory rank 0 has looked for all.
-        if opening.backend != BackendKind::Cpu {
-            loading::fit(own, &device, opening.storage, (opening.capacity, opening.step))?;
-        }
-        Ok(device)
-    };
     follow(&ranks, open)?;
     Ok(Outcome::Good)
+}
+
+/// A device for this process's part of a model, once it is known to fit there.
+pub(crate) fn open(own: &Architecture, opening: &Opening) -> anyhow::Result<Device> {
+    let open = device::open(opening.backend);
+    let device = open.map_err(|why| ModelError::Device(why.to_string()))?;
+    // Of a host's memory rank 0 has looked for all, unless they may be on hosts of their own.
+    if opening.backend != BackendKind::Cpu || own.stage.ranks > 1 {
+        loading::fit(own, &device, opening.storage, (opening.capacity, opening.step))?;
+    }
+    Ok(device)
 }

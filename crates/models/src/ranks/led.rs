@@ -150,7 +150,8 @@ impl Engine for Led {
     }
 }
 
-/// Another rank: does what rank 0 says, on the device that `open` opens for its part of a model, until rank 0 is gone.
+/// Another rank: does what rank 0 says, on the device that `open` opens for its part of a model, until rank 0 is gone. That is an orderly
+/// end where it has closed its model before.
 ///
 /// # Errors
 /// [`ModelError`] when a model cannot be opened, the device is lost, or rank 0 has ended; and those of `open`.
@@ -160,14 +161,19 @@ pub fn follow<E: From<ModelError>>(
 ) -> Result<(), E> {
     let mut engine: Option<Box<dyn Engine>> = None;
     let mut copies = BTreeMap::new();
+    let mut closed = false;
     loop {
-        let order = ranks.next()?;
+        let order = match ranks.next() {
+            Err(_) if closed => return Ok(()),
+            order => order?,
+        };
+        closed = matches!(order, Order::Close);
         let done = match (order, &mut engine) {
             (Order::Open(opening), engine) => {
                 // Two models would not fit.
                 *engine = None;
                 copies.clear();
-                let part = opening.model()?.part(ranks.place())?;
+                let part = opening.part(ranks.place())?;
                 let device = open(&part.architecture, &opening)?;
                 *engine = Some(ranks.open_part(part, device, &opening)?);
                 Ok(())

@@ -1,7 +1,7 @@
 //! What rank 0 has the others do, as it is sent.
 
 use crate::engine::{Batch, Capacity, Storage, Wanted};
-use crate::{Choice, Config, LargestStep, Model, ModelError, ModelSource, Sampling};
+use crate::{Choice, Config, LargestStep, Model, ModelError, ModelSource, Place, Sampling};
 use facts::BackendKind;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -52,6 +52,8 @@ pub struct Opening {
     source: Source,
     /// Whether the first layer of each kind is all of it ([`crate::Architecture::one_layer_of_each_kind`]).
     each_kind: bool,
+    /// Whether ranks have some of the layers each, in place of a part of every one.
+    stages: bool,
     /// On which backend.
     pub backend: BackendKind,
     /// What weights and caches are stored in.
@@ -101,7 +103,7 @@ impl Opening {
                 Source::Random { path, config, seed: *seed }
             }
         };
-        Self { source, each_kind: false, backend, storage, capacity, step }
+        Self { source, each_kind: false, stages: false, backend, storage, capacity, step }
     }
 
     /// The same with one layer of each kind.
@@ -110,11 +112,23 @@ impl Opening {
         Self { each_kind: true, ..self }
     }
 
-    /// Reads the model, all of it.
+    /// The same with some of the layers on each rank.
+    #[must_use]
+    pub fn by_layers(self) -> Self {
+        Self { stages: true, ..self }
+    }
+
+    /// Reads what a rank has of the model.
     ///
     /// # Errors
-    /// As [`ModelSource::open`].
-    pub(crate) fn model(&self) -> Result<Model, ModelError> {
+    /// As [`ModelSource::open`] and [`Model::part`].
+    pub(crate) fn part(&self, place: Place) -> Result<Model, ModelError> {
+        let model = self.model()?;
+        if self.stages { model.stage(place) } else { model.part(place) }
+    }
+
+    /// Reads the model, all of it.
+    fn model(&self) -> Result<Model, ModelError> {
         let mut model = match &self.source {
             Source::Folder(folder) => Model::read(folder)?,
             Source::Random { path, config, seed } => {
