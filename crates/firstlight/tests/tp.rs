@@ -64,7 +64,9 @@ fn layers_are_shared_out_over_processes() {
     };
     let whole = run("1");
     assert_eq!(run("2"), whole);
-    refuses(folder.path(), &["run", "model", "--ids", "1", "--pp", "2", "--tp", "2"], &["--tp"]);
+    let both = ["run", "model", "--ids", "1", "--pp", "2", "--tp", "2"];
+    let (_, said) = expect(folder.path(), &both, 2);
+    assert!(said.starts_with("error: the argument '--pp <N>' cannot be used with '--tp <N>'"));
     // The processes of a launcher, which may be on as many hosts. Its own store has the port before.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let both = [1, 0].map(|rank| launched(folder.path(), rank, free - 1, "2"));
